@@ -1,0 +1,204 @@
+# rein: `make help` lists the targets. Everything that is made goes to $(BUILD).
+
+BUILD  ?= build
+CFLAGS ?= -O3 -g
+PREFIX ?= /usr/local
+CLANG  ?= clang
+V      ?=
+VERSION = $(shell awk '/define REIN_VERSION_M|define REIN_VERSION_P/ { printf "%s%s", dot, $$3; dot = "." }' include/rein/base.h)
+Q      := $(if $(V),,@)
+
+MAKEFLAGS += --no-print-directory
+# A process for each core, unless told otherwise.
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
+endif
+
+# ------------------------------------------------------------------------------------------------------------------- sources
+
+# Compiled once per type; once per type and instruction set; once.
+TYPED := $(wildcard src/objective/budget.c src/objective/gpo.c src/objective/kl_advantage.c src/objective/update.c)
+LANED := $(wildcard src/kernel/explog.c src/objective/pass.c src/objective/gpo_pass.c)
+PLAIN := $(filter-out $(TYPED) $(LANED),$(wildcard src/*/*.c))
+
+X86   := $(filter x86_64%,$(shell $(CC) -dumpmachine 2>/dev/null || uname -m))
+TYPES := f32 f64
+LANES := ref_f32 ref_f64 $(if $(X86),avx2_f32 avx2_f64)
+
+objects_of = $(patsubst %.c,$(BUILD)/obj/%$(2).o,$(1))
+LIB_OBJS  := $(call objects_of,$(PLAIN)) \
+             $(foreach type,$(TYPES),$(call objects_of,$(TYPED),.$(type))) \
+             $(foreach lane,$(LANES),$(call objects_of,$(LANED),.$(lane)))
+CLI_OBJS  := $(call objects_of,$(wildcard cli/*.c))
+# What tests link besides the library: the command line without its main().
+CLI_PARTS := $(filter-out $(BUILD)/obj/cli/main.o,$(CLI_OBJS))
+
+TEST_SOURCES  := $(wildcard tests/test_*.c tests/*/test_*.c)
+FUZZ_SOURCES  := $(wildcard tests/fuzz/fuzz_*.c)
+BENCH_SOURCES := $(wildcard bench/*.c)
+TESTS   := $(TEST_SOURCES:%.c=$(BUILD)/%)
+FUZZERS := $(FUZZ_SOURCES:%.c=$(BUILD)/%)
+BENCHES := $(BENCH_SOURCES:%.c=$(BUILD)/%)
+OTHER_OBJS := $(call objects_of,$(TEST_SOURCES) $(FUZZ_SOURCES) $(BENCH_SOURCES) $(wildcard examples/*/*.c))
+OBJECTS    := $(LIB_OBJS) $(CLI_OBJS) $(OTHER_OBJS)
+# The scripts that `make check` runs beside the C tests.
+RUNNERS    ?= $(wildcard tests/cli/run.sh tests/install/run.sh)
+
+# --------------------------------------------------------------------------------------------------------------------- flags
+
+# Bits must not depend on the compiler: no contraction into fma but where the source says fma.
+WARNINGS := -Wall -Wextra -Wpedantic -Wconversion -Wno-psabi
+ALWAYS   := -std=c11 -ffp-contract=off -fno-math-errno -fopenmp -fPIC -fvisibility=hidden -D_POSIX_C_SOURCE=200809L \
+            $(if $(X86),-DREIN_HAVE_AVX2)
+ERRORS   := $(if $(or $(WERROR),$(CI)),-Werror)
+# cli/ and examples/ see the public headers and nothing else.
+INCLUDES  = -Iinclude $(if $(filter src/% bench/%,$<),-Isrc) $(if $(filter tests/%,$<),-Isrc -Itests -I.)
+COMPILE   = $(CC) $(CFLAGS) $(CPPFLAGS) $(ALWAYS) $(WARNINGS) $(ERRORS) $(INCLUDES) -MMD -MP
+LINK      = $(CC) $(CFLAGS) -fopenmp $(LDFLAGS)
+JANSSON   = $(shell pkg-config --libs jansson 2>/dev/null || echo -ljansson)
+CMOCKA    = $(shell pkg-config --libs cmocka 2>/dev/null || echo -lcmocka)
+
+# --------------------------------------------------------------------------------------------------------------------- build
+
+.PHONY: all demo test check asan fuzz fuzz-smoke fuzzers lint format syntax coverage parity bench install uninstall clean help FORCE
+.SECONDARY:
+.DELETE_ON_ERROR:
+
+all: $(BUILD)/librein.a $(BUILD)/librein.so $(BUILD)/rein
+
+# Rewritten only when the compiler or its flags change: then everything is compiled again.
+$(BUILD)/flags: FORCE
+	@mkdir -p $(@D)
+	@echo '$(CC) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(ALWAYS)' | cmp -s - $@ || \
+	 echo '$(CC) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(ALWAYS)' > $@
+
+# $(1) is what stands between the name and .o, $(2) the flags that make this variant.
+define variant
+$$(BUILD)/obj/%$(1).o: %.c $$(BUILD)/flags
+	@mkdir -p $$(@D)
+	@echo '  cc   $$<$(if $(1), ($(1:.%=%)))'
+	$$(Q)$$(COMPILE) $(2) -c -o $$@ $$<
+endef
+$(eval $(call variant,,))
+$(eval $(call variant,.f32,-DREAL_F32))
+$(eval $(call variant,.f64,-DREAL_F64))
+$(eval $(call variant,.ref_f32,-DREAL_F32 -DREIN_SUFFIX=ref_f32))
+$(eval $(call variant,.ref_f64,-DREAL_F64 -DREIN_SUFFIX=ref_f64))
+$(eval $(call variant,.avx2_f32,-DREAL_F32 -DREIN_SUFFIX=avx2_f32 -mavx2 -mfma))
+$(eval $(call variant,.avx2_f64,-DREAL_F64 -DREIN_SUFFIX=avx2_f64 -mavx2 -mfma))
+-include $(OBJECTS:.o=.d)
+
+$(BUILD)/librein.a: $(LIB_OBJS)
+	@echo '  ar   $@'
+	$(Q)rm -f $@ && $(AR) rcs $@ $(LIB_OBJS)
+
+$(BUILD)/librein.so: $(LIB_OBJS)
+	@echo '  ld   $@'
+	$(Q)$(LINK) -shared -Wl,-soname,librein.so.0 -o $@ $(LIB_OBJS) -lm
+
+$(BUILD)/rein: $(CLI_OBJS) $(BUILD)/librein.a
+	@echo '  ld   $@'
+	$(Q)$(LINK) -o $@ $(CLI_OBJS) $(BUILD)/librein.a $(JANSSON) -lm
+
+$(TESTS): $(BUILD)/%: $(BUILD)/obj/%.o $(CLI_PARTS) $(BUILD)/librein.a
+	@mkdir -p $(@D)
+	$(Q)$(LINK) -o $@ $< $(CLI_PARTS) $(BUILD)/librein.a $(CMOCKA) $(JANSSON) -lm
+
+$(FUZZERS): $(BUILD)/%: $(BUILD)/obj/%.o $(CLI_PARTS) $(BUILD)/librein.a
+	@mkdir -p $(@D)
+	$(Q)$(LINK) -fsanitize=fuzzer -o $@ $< $(CLI_PARTS) $(BUILD)/librein.a $(JANSSON) -lm
+
+$(BENCHES): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/librein.a
+	@mkdir -p $(@D)
+	$(Q)$(LINK) -o $@ $< $(BUILD)/librein.a -lm
+
+# --------------------------------------------------------------------------------------------------------------------- tests
+
+SETUP = @CC='$(CC)' CLANG='$(CLANG)' scripts/setup.sh
+ASAN  = -O1 -g -fno-omit-frame-pointer -fno-sanitize-recover=all -fsanitize=address,undefined
+
+demo:
+	$(SETUP) base
+	@$(MAKE) all
+	@$(BUILD)/rein demo
+
+test:
+	$(SETUP) test
+	@$(MAKE) all
+	@$(MAKE) check
+
+# The tests of one build directory, without setup.
+check: $(BUILD)/rein $(TESTS)
+	@BUILD=$(BUILD) scripts/run-tests.sh $(TESTS) $(RUNNERS)
+
+asan:
+	$(SETUP) test
+	@REIN_TEST_FAST=1 $(MAKE) check BUILD=build-asan CFLAGS='$(ASAN)' RUNNERS='$(filter-out %install/run.sh,$(RUNNERS))'
+	@$(MAKE) fuzz-smoke
+
+fuzz-smoke fuzz:
+	$(SETUP) fuzz
+	@$(MAKE) fuzzers BUILD=build-fuzz CC='$(CLANG)' CFLAGS='$(ASAN) -fsanitize=fuzzer-no-link'
+	@scripts/fuzz.sh $@ build-fuzz
+
+fuzzers: $(FUZZERS)
+
+lint:
+	$(SETUP) lint
+	@CLANG='$(CLANG)' MAKE='$(MAKE)' scripts/lint.sh
+
+format:
+	@git ls-files --cached --others --exclude-standard '*.c' '*.h' ':!third_party' | xargs clang-format -i
+
+# Every variant of every source, for its warnings only.
+syntax: $(OBJECTS)
+
+coverage:
+	$(SETUP) test
+	@rm -rf build-cov/obj
+	@REIN_TEST_FAST=1 $(MAKE) check BUILD=build-cov CC=gcc CFLAGS='-O0 -g --coverage -Dalways_inline=unused' RUNNERS=
+	@python3 scripts/coverage.py build-cov src/objective 90
+
+parity:
+	@scripts/parity.sh
+
+bench: $(BENCHES)
+	@env -u OMP_NUM_THREADS OMP_PROC_BIND=true $(BUILD)/bench/objective
+
+# ------------------------------------------------------------------------------------------------------------------- install
+
+INSTALLED = bin/rein lib/librein.a lib/librein.so lib/librein.so.0 lib/pkgconfig/rein.pc include/rein \
+            share/man/man1/rein.1 share/bash-completion/completions/rein
+TO        = $(DESTDIR)$(PREFIX)
+
+install: all
+	@install -d $(TO)/bin $(TO)/lib/pkgconfig $(TO)/include/rein $(TO)/share/man/man1 $(TO)/share/bash-completion/completions
+	@install -m 755 $(BUILD)/rein $(TO)/bin/rein
+	@install -m 644 $(BUILD)/librein.a $(TO)/lib/librein.a
+	@install -m 755 $(BUILD)/librein.so $(TO)/lib/librein.so.0
+	@ln -sf librein.so.0 $(TO)/lib/librein.so
+	@install -m 644 include/rein/*.h $(TO)/include/rein
+	@sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' rein.pc.in > $(TO)/lib/pkgconfig/rein.pc
+	@$(BUILD)/rein help --man > $(TO)/share/man/man1/rein.1
+	@$(BUILD)/rein completion bash > $(TO)/share/bash-completion/completions/rein
+	@echo 'installed rein $(VERSION) into $(TO)'
+
+uninstall:
+	rm -rf $(INSTALLED:%=$(TO)/%)
+
+clean:
+	rm -rf build build-asan build-cov build-fuzz build-lint
+
+help:
+	@echo 'make            build/librein.a, build/librein.so and build/rein (CC=clang, CFLAGS=…, V=1 shows the commands)'
+	@echo 'make demo       a worked story on real numbers, in the terminal'
+	@echo 'make test       every test'
+	@echo 'make asan       the tests under address and undefined-behaviour sanitizers, and 20 s of fuzzing'
+	@echo 'make fuzz       fuzzing until 10 minutes bring no new coverage'
+	@echo 'make lint       format, warnings of gcc and clang, headers alone in C and C++, the rules of the house'
+	@echo 'make format     clang-format over every C file'
+	@echo 'make coverage   branch coverage of src/objective; at least 90 %'
+	@echo 'make parity     the goldens against their generator'
+	@echo 'make bench      the performance table of this machine'
+	@echo 'make install    into PREFIX (/usr/local), below DESTDIR; make uninstall takes it away'
+	@echo 'make clean      away with everything made'

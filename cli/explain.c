@@ -1,0 +1,355 @@
+/* explain.c - `rein explain`: what a method computes, from the library's own tables, so that it cannot say anything else than it does. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "help.h"
+#include "nearest.h"
+#include "objective.h"
+#include "rein/rein.h"
+#include "terminal.h"
+
+enum { WIDTH = 80, MAX_OPTIONS = 64 };
+
+typedef enum state { ABSENT, VALUE, REQUIRED, IDLE } state; /* not set; has a value; the user must give it; cannot act here */
+
+typedef struct explained {
+    rein_options options; /* resolved, with 1 where a value is required */
+    state states[MAX_OPTIONS];
+    char values[MAX_OPTIONS][32];
+} explained;
+
+/* ---------------------------------------------------------------------------------------------------- asking the library's tables */
+
+/* Sets the options that resolving asks for, one after another. The message of a missing option begins with its name. */
+static void find_required(explained *e) {
+    rein_error err;
+    rein_options resolved;
+    for (size_t tries = 0; tries < MAX_OPTIONS && rein_options_resolve(&resolved, &e->options, &err); tries++) {
+        const rein_option_info *info;
+        for (size_t i = 0; i < MAX_OPTIONS && (info = rein_option_at(i)); i++) {
+            size_t n = strlen(info->name);
+            if (strncmp(err.message, info->name, n) != 0 || strncmp(err.message + n, " is required", 12) != 0) continue;
+            e->states[i] = REQUIRED;
+            rein_options_set(&e->options, info->name, "1", NULL);
+        }
+    }
+    e->options.given = 0;
+}
+
+/* An option acts unless resolving refuses a value of its own that is given and is not the first choice or 0. */
+static int acts(const rein_options *options, const rein_option_info *info, const char *value) {
+    rein_options probe = *options, resolved;
+    rein_error err = {0};
+    char second[32] = "";
+    if (info->choices) sscanf(info->choices, "%*[^|]|%31[^|]", second);
+    else snprintf(second, sizeof second, "%s", *value && strcmp(value, "0") != 0 ? value : "1");
+    if (rein_options_set(&probe, info->name, second, &err) || !rein_options_resolve(&resolved, &probe, &err)) return 1;
+    size_t n = strlen(info->name);
+    return strncmp(err.message, info->name, n) != 0 || strncmp(err.message + n, " cannot act", 11) != 0;
+}
+
+static rein_status explore(explained *e, const char *preset, rein_error *err) {
+    const rein_option_info *info;
+    rein_options resolved;
+    memset(e, 0, sizeof *e);
+    rein_status status = rein_preset(&e->options, preset, err);
+    if (status) return status;
+    find_required(e);
+    status = rein_options_resolve(&resolved, &e->options, err);
+    if (status) return status;
+    for (size_t i = 0; i < MAX_OPTIONS && (info = rein_option_at(i)); i++) {
+        char number[32];
+        rein_options_get(e->values[i], sizeof e->values[i], &resolved, info->name, NULL);
+        snprintf(number, sizeof number, "%.15g", strtod(e->values[i], NULL)); /* 0.0003, not 0.00029999999999999997 */
+        if (!info->choices && e->values[i][0] && strtod(number, NULL) == strtod(e->values[i], NULL)) strcpy(e->values[i], number);
+        int budget = resolved.shape == REIN_SHAPE_BUDGET || resolved.shape == REIN_SHAPE_TRUNCATE;
+        if (e->states[i] == REQUIRED || (budget && !strcmp(info->name, "token_budget") && !e->values[i][0]))
+            e->states[i] = REQUIRED;
+        else if (!acts(&e->options, info, e->values[i])) e->states[i] = IDLE;
+        else e->states[i] = e->values[i][0] && strcmp(e->values[i], "inf") != 0 ? VALUE : ABSENT;
+    }
+    e->options = resolved;
+    return REIN_OK;
+}
+
+static const char *value_of(const explained *e, const char *name) {
+    const rein_option_info *info;
+    for (size_t i = 0; i < MAX_OPTIONS && (info = rein_option_at(i)); i++) {
+        if (strcmp(info->name, name) != 0) continue;
+        return e->states[i] == REQUIRED ? "?" : e->states[i] == VALUE ? e->values[i] : "-";
+    }
+    return "";
+}
+
+/* ------------------------------------------------------------------------------------------------------------------- as text */
+
+static void labelled(rein_out *out, const char *label, const char *text) {
+    if (!text || !*text) return;
+    rein_out_format(out, "  %-9s", label);
+    rein_out_wrap(out, 11, WIDTH, text);
+}
+
+static void write_options(rein_out *out, const explained *e) {
+    const rein_option_info *info;
+    const char *stage = "";
+    for (size_t i = 0; i < MAX_OPTIONS && (info = rein_option_at(i)); i++) {
+        if (e->states[i] == IDLE || (e->states[i] == ABSENT && !info->stage)) continue;
+        if (strcmp(stage, info->stage) != 0) rein_out_format(out, "\n%s\n", stage = info->stage);
+        rein_out_format(out, "  %-22s%-16s", info->name,
+                        e->states[i] == REQUIRED ? "required"
+                        : e->states[i] == ABSENT ? "not set"
+                                                 : e->values[i]);
+        if (strlen(e->values[i]) >= 16) rein_out_text(out, " ");
+        rein_out_wrap(out, strlen(e->values[i]) >= 16 ? 25 + strlen(e->values[i]) : 40, WIDTH, info->help);
+    }
+}
+
+static void write_kl(rein_out *out, const rein_options *options) {
+    const rein_kl_bias *bias;
+    rein_out_text(out, "\nKL: what its gradient is in expectation, against that of KL(policy‖reference)\n");
+    if (!rein_kl_bias_of(options, 0)) rein_out_text(out, "  No KL term: every KL coefficient is 0.\n");
+    for (size_t i = 0; (bias = rein_kl_bias_of(options, i)); i++) {
+        rein_out_format(out, "  %s\n    on-policy   ", bias->form);
+        rein_out_wrap(out, 16, WIDTH, bias->on_policy);
+        rein_out_text(out, "    off-policy  ");
+        rein_out_wrap(out, 16, WIDTH, bias->off_policy);
+        rein_out_text(out, "    ");
+        rein_out_wrap(out, 4, WIDTH, bias->meaning);
+    }
+}
+
+static void write_preset(rein_out *out, const rein_preset_info *info, const explained *e) {
+    rein_out_format(out, "%s: %s\n", info->name, info->title);
+    labelled(out, "formula", info->formula);
+    labelled(out, "for", info->purpose);
+    labelled(out, "source", info->source);
+    labelled(out, "note", info->note);
+    write_options(out, e);
+    write_kl(out, &e->options);
+    rein_out_format(out, "\nUse it: {\"preset\": \"%s\", ...} with rein objective policy-loss.\n", info->name);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------- as JSON */
+
+static void json_text(rein_out *out, const char *name, const char *text) {
+    rein_json_name(out, name);
+    rein_json_string(out, text ? text : "");
+}
+
+static void json_options(rein_out *out, const explained *e) {
+    const rein_option_info *info;
+    size_t required = 0;
+    rein_json_name(out, "options");
+    rein_out_text(out, "{");
+    for (size_t i = 0; i < MAX_OPTIONS && (info = rein_option_at(i)); i++) {
+        if (e->states[i] == IDLE) continue;
+        rein_json_name(out, info->name);
+        if (e->states[i] != VALUE) rein_out_text(out, "null");
+        else if (info->choices) rein_json_string(out, e->values[i]);
+        else rein_json_double(out, strtod(e->values[i], NULL));
+    }
+    rein_out_text(out, "}");
+    rein_json_name(out, "required");
+    rein_out_text(out, "[");
+    for (size_t i = 0; i < MAX_OPTIONS && (info = rein_option_at(i)); i++) {
+        if (e->states[i] == REQUIRED) rein_out_format(out, "%s\"%s\"", required++ ? ", " : "", info->name);
+    }
+    rein_out_text(out, "]");
+}
+
+static void json_preset(rein_out *out, const rein_preset_info *info, const explained *e) {
+    const rein_kl_bias *bias;
+    rein_out_text(out, "{");
+    json_text(out, "preset", info->name);
+    json_text(out, "title", info->title);
+    json_text(out, "formula", info->formula);
+    json_text(out, "purpose", info->purpose);
+    json_text(out, "source", info->source);
+    json_text(out, "note", info->note);
+    json_options(out, e);
+    rein_json_name(out, "kl_bias");
+    rein_out_text(out, "[");
+    for (size_t i = 0; (bias = rein_kl_bias_of(&e->options, i)); i++) {
+        rein_out_text(out, i ? ", {" : "{");
+        json_text(out, "form", bias->form);
+        json_text(out, "on_policy", bias->on_policy);
+        json_text(out, "off_policy", bias->off_policy);
+        json_text(out, "meaning", bias->meaning);
+        rein_out_text(out, "}");
+    }
+    rein_out_text(out, "]}");
+}
+
+/* ------------------------------------------------------------------------------------------------------------- all the presets */
+
+enum { COLUMNS = 7, CELL = 160 };
+
+static void kl_cell(char cell[CELL], const explained *e) {
+    const char *reward = value_of(e, "kl_reward_coef"), *penalty = value_of(e, "kl_penalty_coef"),
+               *loss = value_of(e, "kl_loss_coef");
+    if (e->options.kl_reward_coef != 0) snprintf(cell, CELL, "reward %s", reward);
+    else if (e->options.kl_penalty_coef != 0) snprintf(cell, CELL, "advantage %s", penalty);
+    else if (e->options.kl_loss_coef != 0) snprintf(cell, CELL, "loss %s %s", value_of(e, "kl_estimator"), loss);
+    else snprintf(cell, CELL, "-");
+}
+
+static rein_status row_of(char row[COLUMNS][CELL], const char *preset, rein_error *err) {
+    static const char *const options[COLUMNS] = {NULL, "surrogate", "advantage", "ratio", NULL, "aggregation", NULL};
+    explained e;
+    rein_status status = explore(&e, preset, err);
+    if (status) return status;
+    for (size_t c = 0; c < COLUMNS; c++) {
+        if (options[c]) snprintf(row[c], CELL, "%s", value_of(&e, options[c]));
+    }
+    snprintf(row[0], CELL, "%s", preset);
+    kl_cell(row[4], &e);
+    snprintf(row[6], CELL, "%s", rein_preset_describe(preset)->source);
+    return REIN_OK;
+}
+
+static rein_status write_table(rein_out *out, rein_error *err) {
+    char rows[40][COLUMNS][CELL] = {{"preset", "surrogate", "advantage", "ratio", "KL", "aggregation", "source"}};
+    size_t widths[COLUMNS] = {0}, n = 1;
+    const char *preset;
+    for (size_t i = 0; n < 40 && (preset = rein_preset_name(i)); i++, n++) {
+        rein_status status = row_of(rows[n], preset, err);
+        if (status) return status;
+    }
+    for (size_t r = 0; r < n; r++) {
+        for (size_t c = 0; c < COLUMNS; c++)
+            widths[c] = rein_columns(rows[r][c]) > widths[c] ? rein_columns(rows[r][c]) : widths[c];
+    }
+    for (size_t r = 0; r < n; r++) {
+        for (size_t c = 0; c < COLUMNS; c++) {
+            rein_out_text(out, rows[r][c]);
+            rein_out_repeat(out, " ", c + 1 < COLUMNS ? widths[c] + 2 - rein_columns(rows[r][c]) : 0);
+        }
+        rein_out_text(out, "\n");
+    }
+    return REIN_OK;
+}
+
+static rein_status write_all(rein_out *out, int json, rein_error *err) {
+    const char *preset;
+    if (!json) return write_table(out, err);
+    rein_out_text(out, "[");
+    for (size_t i = 0; (preset = rein_preset_name(i)); i++) {
+        explained e;
+        rein_status status = explore(&e, preset, err);
+        if (status) return status;
+        if (i) rein_out_text(out, ",\n ");
+        json_preset(out, rein_preset_describe(preset), &e);
+    }
+    rein_out_text(out, "]\n");
+    return REIN_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- the operations */
+
+static const struct about {
+    const char *name, *formula, *source, *note;
+} OPERATIONS[] = {
+    {"budget-loss",
+     "adjusted_i = r_i − λ·max(0, L_i − B)\nA_i = adjusted_i − mean over its prompt's responses\n"
+     "loss = mean_i (A_i − τ·(lp_i − old_i))²\ndloss/dlp_i = −2τ·(A_i − τ·(lp_i − old_i))/N",
+     "Kimi K2, arXiv 2507.20534, sec. 3.2.3",
+     "λ is budget_penalty_coef, B token_budget, τ kl_coef; none of them is published. budget_rule truncate is the report's own "
+     "rule: over "
+     "the budget the reward is −budget_penalty."},
+    {"gpo", "J = mean_i min(ρ_i A_i, clip(ρ_i, 1−ε, 1+ε) A_i) − β·mean_i ρ_i (q_i − log q_i − 1)",
+     "after DeepSeek-V3.2, arXiv 2512.02556, eq. 7",
+     "kl_direction says what the KL term estimates, over samples weighted by ρ:\n"
+     "current_over_ref (default): q = π/π_ref. It estimates χ²(π‖ref) − KL(π‖ref): the same to second order near the reference, "
+     "but not "
+     "the KL, and far stronger away from it.\n"
+     "ref_over_current: q = π_ref/π, as published. It is unbiased for KL(π‖ref)."},
+    {"rlhf-update", "w' = w + lr·(1/N) Σ_i (R_i − β·(lp_i − ref_i))·G_i,  G_i = d lp_i/d w",
+     "KL-regularised policy gradient (REINFORCE)",
+     "The KL to the reference is k1 in the reward, not differentiated: its gradient is exact on-policy."},
+    {"kl-advantage", "d_t = lp_t − ref_t\nA'_t = A_t + c·(mean of d over the scope − d_t), where mask is 1",
+     "OpenPipe ART, pull request 562",
+     "Tokens that drifted from the reference lose advantage and the others gain; the adjustment sums to zero over each scope. The "
+     "gradient is "
+     "that of KL(policy‖reference): centring changes the variance, not the mean."},
+    {"budget-control", "λ ← max(0, λ + η·(mean L − target))", "dual ascent on a constraint of the mean length",
+     "Feed λ to budget_penalty_coef: it rises while responses are too long and falls once they are not."},
+};
+
+enum { N_OPERATIONS = sizeof OPERATIONS / sizeof *OPERATIONS };
+
+static const struct about *about_of(const char *name) {
+    for (size_t i = 0; i < N_OPERATIONS; i++) {
+        if (!strcmp(name, OPERATIONS[i].name)) return &OPERATIONS[i];
+    }
+    return NULL;
+}
+
+static void write_operation(rein_out *out, const struct about *about, int json) {
+    const rein_operation *operation = rein_operation_named(about->name);
+    const char *gradients = operation->gradients ? operation->gradients : "none";
+    if (json) {
+        rein_out_text(out, "{");
+        json_text(out, "operation", about->name);
+        json_text(out, "title", operation->summary);
+        json_text(out, "formula", about->formula);
+        json_text(out, "source", about->source);
+        json_text(out, "note", about->note);
+        json_text(out, "takes", operation->arguments);
+        json_text(out, "gives", operation->results);
+        json_text(out, "gradients", gradients);
+        rein_out_text(out, "}\n");
+        return;
+    }
+    rein_out_format(out, "%s: %s\n", about->name, operation->summary);
+    labelled(out, "formula", about->formula);
+    labelled(out, "source", about->source);
+    labelled(out, "note", about->note);
+    labelled(out, "takes", operation->arguments);
+    labelled(out, "gives", operation->results);
+    labelled(out, "--grad", gradients);
+    rein_out_format(out, "\nTry it:\n  echo '%s' | rein objective %s\n", operation->example, about->name);
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- the command */
+
+const char *rein_explained_at(size_t i) {
+    size_t presets = 0;
+    while (rein_preset_name(presets)) presets++;
+    if (i < presets) return rein_preset_name(i);
+    return i - presets < N_OPERATIONS ? OPERATIONS[i - presets].name : NULL;
+}
+
+static const char *explained_name(const void *list, size_t i) {
+    (void)list;
+    return rein_explained_at(i);
+}
+
+static int unknown_name(const char *name) {
+    const char *nearest = rein_cli_nearest(name, explained_name, NULL);
+    if (nearest) return rein_say(REIN_WRONG, "explain", "unknown preset \"%s\": did you mean \"%s\"?", name, nearest);
+    return rein_say(REIN_WRONG, "explain", "unknown preset \"%s\": rein explain --all lists them", name);
+}
+
+int rein_run_explain(const rein_args *args) {
+    rein_out out = {0};
+    rein_error err = {0};
+    explained e;
+    rein_status status = REIN_OK;
+    int json = rein_option_value(args, "json") != NULL, all = rein_option_value(args, "all") != NULL;
+    const char *name = args->n_words ? args->words[0] : NULL;
+    if (all && name) return rein_say(REIN_WRONG, "explain", "--all explains every preset: leave out \"%s\"", name);
+    if (!all && !name) return rein_say(REIN_WRONG, "explain", "a preset is needed, such as grpo: rein explain --all lists them");
+    const rein_preset_info *info = name ? rein_preset_describe(name) : NULL;
+    const struct about *about = name ? about_of(name) : NULL;
+    if (all) status = write_all(&out, json, &err);
+    else if (about) write_operation(&out, about, json);
+    else if (!info) return unknown_name(name);
+    else if (!(status = explore(&e, name, &err))) {
+        if (json) json_preset(&out, info, &e), rein_out_text(&out, "\n");
+        else write_preset(&out, info, &e);
+    }
+    if (!status) return rein_print(&out);
+    rein_out_free(&out);
+    return rein_say(REIN_FAILED, "explain", "%s", err.message);
+}

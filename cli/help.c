@@ -1,0 +1,166 @@
+/* help.c - the table of commands, and the help that is printed from it. */
+#include "help.h"
+
+#include <string.h>
+
+#include "nearest.h"
+#include "objective.h"
+#include "rein/rein.h"
+#include "terminal.h"
+
+enum { WIDTH = 80 };
+
+static const char *operation_word(size_t i) {
+    const rein_operation *operation = rein_operation_at(i);
+    return operation ? operation->name : NULL;
+}
+
+static const char *command_word(size_t i) {
+    const rein_command *command = rein_command_at(i);
+    return command ? command->name : NULL;
+}
+
+/* The operations of `rein objective`, with what each takes and gives. */
+static void operations_help(rein_out *out) {
+    const rein_operation *o;
+    rein_out_text(out, "\nOperations:\n");
+    for (size_t i = 0; (o = rein_operation_at(i)); i++) {
+        const char *rows[][2] = {{"takes", o->arguments}, {"gives", o->results}, {"--grad", o->gradients}};
+        rein_out_format(out, "  %-15s%s\n", o->name, o->summary);
+        for (size_t r = 0; r < 3; r++) {
+            if (!rows[r][1]) continue;
+            rein_out_format(out, "    %-8s", rows[r][0]);
+            rein_out_wrap(out, 12, WIDTH, rows[r][1]);
+        }
+    }
+}
+
+static const rein_command COMMANDS[] = {
+    {
+        .name = "demo",
+        .usage = "[--seed N]",
+        .summary = "a worked story: a policy learns to stay within a token budget",
+        .description =
+            "Computes the four operations on one small batch and shows them as pictures, then trains a small policy with a budget "
+            "controller until its answers fit the budget. Everything shown is computed while you watch; it takes less than a "
+            "second and writes no file.",
+        .options = {{"seed", "N", "seed of the samples (default 1): the same seed, the same story"}},
+        .example = "rein demo",
+        .run = rein_run_demo,
+    },
+    {
+        .name = "objective",
+        .usage = "NAME [--grad] [--threads N] [FILE]",
+        .summary = "one operation on a JSON object of its arguments",
+        .description =
+            "Reads one JSON object from FILE (standard input by default, or when FILE is -), computes the operation in double "
+            "precision and prints one JSON object. Numbers are printed so that they read back exactly.\n"
+            "Every argument is checked before anything is printed: a mistake is one line on standard error that names the field, "
+            "its position and what would be right, and the exit status is 2.",
+        .options = {{"grad", NULL, "also print the exact gradient"},
+                    {"threads", "N", "use at most N threads (default: every core); the result is the same"}},
+        .max_words = 2,
+        .word = operation_word,
+        .operations = 1,
+        .example = "echo '{\"rewards\": [[1, 0.5]], \"log_probs\": [[-1, -1.5]], \"old_log_probs\": [[-1.2, -1.3]],\n"
+                   "  \"response_lengths\": [[150, 80]], \"token_budget\": 100, \"kl_coef\": 0.1,\n"
+                   "  \"budget_penalty_coef\": 0.01}' | rein objective budget-loss --grad",
+        .run = rein_run_objective,
+    },
+    {
+        .name = "explain",
+        .usage = "PRESET|OPERATION [--json], or --all [--json]",
+        .summary = "a method: its formula, its source, its defaults, what is biased",
+        .description =
+            "Says what a preset of policy-loss computes, where it was published, which value every option has (or that it must be "
+            "given, where none was published), and which gradient its KL terms have in expectation. The operations of rein "
+            "objective can be explained too.",
+        .options = {{"all", NULL, "one table of all presets"}, {"json", NULL, "print JSON"}},
+        .max_words = 1,
+        .word = rein_explained_at,
+        .example = "rein explain grpo",
+        .run = rein_run_explain,
+    },
+    {
+        .name = "completion",
+        .usage = "bash|zsh|fish",
+        .summary = "completion of commands, options and names for your shell",
+        .description = "Prints a script for the shell to read, for example from its start-up file.",
+        .max_words = 1,
+        .word = rein_shell_at,
+        .example = "source <(rein completion bash)",
+        .run = rein_run_completion,
+    },
+    {
+        .name = "help",
+        .usage = "[COMMAND] [--man]",
+        .summary = "this help, that of a command, or the manual page",
+        .description = "The same as rein --help or rein COMMAND --help. With --man it prints the manual page (roff).",
+        .options = {{"man", NULL, "print the manual page"}},
+        .max_words = 1,
+        .word = command_word,
+        .example = "rein help --man > rein.1",
+        .run = rein_run_help,
+    },
+};
+
+const rein_command *rein_command_at(size_t i) { return i < sizeof COMMANDS / sizeof *COMMANDS ? &COMMANDS[i] : NULL; }
+
+const rein_command *rein_command_named(const char *name) {
+    const rein_command *command;
+    for (size_t i = 0; (command = rein_command_at(i)) && strcmp(command->name, name) != 0; i++) {
+    }
+    return command;
+}
+
+const char *rein_option_value(const rein_args *args, const char *name) {
+    for (size_t i = 0; i < REIN_MAX_OPTIONS && args->command->options[i].name; i++) {
+        if (!strcmp(args->command->options[i].name, name)) return args->values[i];
+    }
+    return NULL;
+}
+
+void rein_help(rein_out *out) {
+    const rein_command *command;
+    rein_out_format(out,
+                    "rein %s: reinforcement learning of language models that keeps the policy in hand:\n"
+                    "token budgets, trust regions and KL to a reference.\n\n",
+                    rein_version());
+    rein_out_text(out, "Usage: rein COMMAND [OPTION...] [ARGUMENT...]\n\nCommands:\n");
+    for (size_t i = 0; (command = rein_command_at(i)); i++) rein_out_format(out, "  %-12s%s\n", command->name, command->summary);
+    rein_out_text(out, "\nOptions:\n  --help      show this help; after a command, the command's\n"
+                       "  --version   print the version\n\n"
+                       "Data goes to standard output, everything else to standard error.\n"
+                       "Exit status: 0 done, 1 failed, 2 wrong usage or input.\n\n"
+                       "Start with:\n  rein demo\n");
+}
+
+void rein_help_command(rein_out *out, const rein_command *command) {
+    rein_out_format(out, "Usage: rein %s %s\n\n", command->name, command->usage);
+    rein_out_wrap(out, 0, WIDTH, command->description);
+    rein_out_text(out, "\nOptions:\n");
+    for (size_t i = 0; i < REIN_MAX_OPTIONS && command->options[i].name; i++) {
+        const rein_cli_option *option = &command->options[i];
+        size_t columns = 4 + strlen(option->name) + (option->value ? 1 + strlen(option->value) : 0);
+        rein_out_format(out, "  --%s%s%s", option->name, option->value ? " " : "", option->value ? option->value : "");
+        rein_out_repeat(out, " ", columns < 16 ? 16 - columns : 1);
+        rein_out_wrap(out, 16, WIDTH, option->help);
+    }
+    rein_out_text(out, "  --help        show this help\n");
+    if (command->operations) operations_help(out);
+    rein_out_format(out, "\nExample:\n  %s\n", command->example);
+}
+
+int rein_run_help(const rein_args *args) {
+    rein_out out = {0};
+    int man = rein_option_value(args, "man") != NULL;
+    const rein_command *command = args->n_words ? rein_command_named(args->words[0]) : NULL;
+    if (args->n_words && man)
+        return rein_say(REIN_WRONG, "help", "--man prints the whole manual: leave out \"%s\"", args->words[0]);
+    if (args->n_words && !command)
+        return rein_say(REIN_WRONG, "help", "unknown command \"%s\": rein help lists the commands", args->words[0]);
+    if (man) rein_man(&out);
+    else if (command) rein_help_command(&out, command);
+    else rein_help(&out);
+    return rein_print(&out);
+}

@@ -1,0 +1,60 @@
+/* help.h - the one table of commands and options: dispatch, --help, the man page and shell completion all come from it. */
+#ifndef REIN_CLI_HELP_H
+#define REIN_CLI_HELP_H
+
+#include "out.h"
+
+enum { REIN_MAX_OPTIONS = 6, REIN_MAX_WORDS = 2 };
+
+typedef struct rein_cli_option {
+    const char *name;  /* "threads": written --threads */
+    const char *value; /* "N"; NULL: a switch */
+    const char *help;
+} rein_cli_option;
+
+struct rein_command;
+
+/* A command line that fits its command: values by the option's position in the table ("" for a switch, NULL when not given). */
+typedef struct rein_args {
+    const struct rein_command *command;
+    const char *values[REIN_MAX_OPTIONS];
+    const char *words[REIN_MAX_WORDS];
+    size_t n_words;
+} rein_args;
+
+typedef struct rein_command {
+    const char *name, *usage; /* usage: what follows "rein NAME" */
+    const char *summary;      /* one line */
+    const char *description;  /* paragraphs, divided by newlines */
+    rein_cli_option options[REIN_MAX_OPTIONS];
+    size_t max_words;
+    const char *(*word)(size_t i);     /* what the first word may be, for completion, or NULL */
+    int operations;                    /* 1: the help lists the operations of rein objective */
+    const char *example;               /* a shell command that works as it stands */
+    int (*run)(const rein_args *args); /* the exit status */
+} rein_command;
+
+/* Command number i, or NULL past the last. */
+const rein_command *rein_command_at(size_t i);
+const rein_command *rein_command_named(const char *name);
+
+/* The value of an option ("" for a switch), or NULL when it was not given. */
+const char *rein_option_value(const rein_args *args, const char *name);
+
+void rein_help(rein_out *out);
+void rein_help_command(rein_out *out, const rein_command *command);
+void rein_man(rein_out *out);                          /* man.c: roff */
+int rein_completion(rein_out *out, const char *shell); /* completion.c: 0 when the shell is unknown */
+const char *rein_shell_at(size_t i);
+
+/* The commands. */
+int rein_run_demo(const rein_args *args);
+int rein_run_objective(const rein_args *args);
+int rein_run_explain(const rein_args *args);
+int rein_run_completion(const rein_args *args);
+int rein_run_help(const rein_args *args);
+
+/* What `rein explain` can explain: presets, then operations. */
+const char *rein_explained_at(size_t i);
+
+#endif

@@ -1,0 +1,98 @@
+/* main.c - from a command line to a command: options are those of the table in help.c, and a mistake says what was probably meant. */
+#include <stdio.h>
+#include <string.h>
+
+#include "help.h"
+#include "nearest.h"
+#include "rein/rein.h"
+#include "terminal.h"
+
+static const char *command_name(const void *list, size_t i) {
+    const rein_command *command = rein_command_at(i);
+    (void)list;
+    return command ? command->name : NULL;
+}
+
+static const char *option_name(const void *list, size_t i) {
+    const rein_command *command = list;
+    return i < REIN_MAX_OPTIONS && command->options[i].name ? command->options[i].name : NULL;
+}
+
+static int unknown_option(const rein_command *command, const char *argument) {
+    char name[64];
+    const char *after = argument + strspn(argument, "-"), *nearest;
+    snprintf(name, sizeof name, "%.*s", (int)(strcspn(after, "=") < 63 ? strcspn(after, "=") : 63), after);
+    nearest = rein_cli_nearest(name, option_name, command);
+    if (!nearest && (!strcmp(argument, "-h") || !strcmp(argument, "-?"))) nearest = "help";
+    if (!nearest && rein_cli_nearest_of(name, (const char *const[]){"help", NULL})) nearest = "help";
+    if (nearest) return rein_say(REIN_WRONG, command->name, "unknown option %s: did you mean --%s?", argument, nearest);
+    return rein_say(REIN_WRONG, command->name, "unknown option %s: rein %s --help lists the options", argument, command->name);
+}
+
+/* Takes the option at argv[i]; returns how many arguments it used, or 0 after an error. */
+static int take_option(rein_args *args, int argc, char **argv, int i) {
+    const rein_command *command = args->command;
+    const char *name = argv[i] + 2, *equals = strchr(name, '=');
+    size_t length = equals ? (size_t)(equals - name) : strlen(name);
+    for (size_t o = 0; o < REIN_MAX_OPTIONS && command->options[o].name; o++) {
+        const rein_cli_option *option = &command->options[o];
+        if (strlen(option->name) != length || strncmp(option->name, name, length) != 0) continue;
+        if (args->values[o]) return rein_say(0, command->name, "--%s is given twice", option->name);
+        if (!option->value && equals) return rein_say(0, command->name, "--%s takes no value", option->name);
+        if (option->value && !equals && i + 1 >= argc)
+            return rein_say(0, command->name, "--%s needs a value: --%s %s", option->name, option->name, option->value);
+        args->values[o] = !option->value ? "" : equals ? equals + 1 : argv[i + 1];
+        return option->value && !equals ? 2 : 1;
+    }
+    unknown_option(command, argv[i]);
+    return 0;
+}
+
+static int run_command(const rein_command *command, int argc, char **argv) {
+    rein_args args = {.command = command};
+    rein_out out = {0};
+    int only_words = 0;
+    for (int i = 0; i < argc; i++) {
+        if (!only_words && !strcmp(argv[i], "--")) only_words = 1;
+        else if (!only_words && !strcmp(argv[i], "--help")) {
+            rein_help_command(&out, command);
+            return rein_print(&out);
+        } else if (!only_words && !strncmp(argv[i], "--", 2)) {
+            int taken = take_option(&args, argc, argv, i);
+            if (!taken) return REIN_WRONG;
+            i += taken - 1;
+        } else if (!only_words && argv[i][0] == '-' && argv[i][1]) {
+            return unknown_option(command, argv[i]);
+        } else if (args.n_words == command->max_words) {
+            return rein_say(REIN_WRONG, command->name, "unexpected argument \"%s\": rein %s %s", argv[i], command->name,
+                            command->usage);
+        } else {
+            args.words[args.n_words++] = argv[i];
+        }
+    }
+    return command->run(&args);
+}
+
+int main(int argc, char **argv) {
+    rein_out out = {0};
+    const char *name = argc > 1 ? argv[1] : "", *nearest;
+    const rein_command *command = rein_command_named(name);
+    if (command) return run_command(command, argc - 2, argv + 2);
+    if (argc < 2)
+        return rein_say(REIN_WRONG, "", "a command is needed: rein --help lists them, rein demo shows what this is about");
+    if (!strcmp(name, "--help") || !strcmp(name, "--version")) {
+        if (argc > 2) return rein_say(REIN_WRONG, "", "%s stands alone: leave out \"%s\"", name, argv[2]);
+        if (!strcmp(name, "--help")) rein_help(&out);
+        else rein_out_format(&out, "rein %s\n", rein_version());
+        return rein_print(&out);
+    }
+    if (*name == '-') {
+        const char *const options[] = {"--help", "--version", NULL};
+        nearest = !strcmp(name, "-h") ? "--help" : !strcmp(name, "-V") ? "--version" : rein_cli_nearest_of(name, options);
+        if (nearest) return rein_say(REIN_WRONG, "", "unknown option %s: did you mean %s?", name, nearest);
+        return rein_say(REIN_WRONG, "", "unknown option %s: a command comes first, rein --help lists them", name);
+    }
+    nearest = rein_cli_nearest(name, command_name, NULL);
+    if (nearest) return rein_say(REIN_WRONG, "", "unknown command \"%s\": did you mean \"%s\"?", name, nearest);
+    return rein_say(REIN_WRONG, "", "unknown command \"%s\": rein --help lists the commands", name);
+}

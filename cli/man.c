@@ -1,0 +1,101 @@
+/* man.c - the manual page, from the table of commands. */
+#include <string.h>
+
+#include "help.h"
+#include "objective.h"
+#include "rein/rein.h"
+
+/* Text for roff: a hyphen that may be copied, no accidental request at the start of a line, an ASCII apostrophe. */
+static void escaped(rein_out *out, const char *text) {
+    int start = 1;
+    for (; *text; text++) {
+        if (start && (*text == '.' || *text == '\'')) rein_out_text(out, "\\&");
+        start = *text == '\n';
+        if (*text == '-') rein_out_text(out, "\\-");
+        else if (*text == '\\') rein_out_text(out, "\\e");
+        else if (*text == '\'') rein_out_text(out, "\\(aq");
+        else rein_out_bytes(out, text, 1);
+    }
+}
+
+/* Paragraphs: a newline in a description divides them. */
+static void paragraphs(rein_out *out, const char *text) {
+    while (*text) {
+        size_t n = strcspn(text, "\n");
+        rein_out piece = {0};
+        rein_out_bytes(&piece, text, n);
+        rein_out_text(out, ".PP\n");
+        if (piece.data) escaped(out, piece.data);
+        rein_out_text(out, "\n");
+        rein_out_free(&piece);
+        text += n + (text[n] == '\n');
+    }
+}
+
+static void example(rein_out *out, const char *text) {
+    rein_out_text(out, ".PP\n.EX\n");
+    escaped(out, text);
+    rein_out_text(out, "\n.EE\n");
+}
+
+static void operations(rein_out *out) {
+    const rein_operation *o;
+    rein_out_text(out, ".SS Operations\n");
+    for (size_t i = 0; (o = rein_operation_at(i)); i++) {
+        const char *rows[][2] = {{"takes: ", o->arguments}, {"gives: ", o->results}, {"with --grad: ", o->gradients}};
+        rein_out_text(out, ".TP\n.B ");
+        escaped(out, o->name);
+        rein_out_text(out, "\n");
+        escaped(out, o->summary);
+        for (size_t r = 0; r < 3; r++) {
+            if (!rows[r][1]) continue;
+            rein_out_text(out, "\n.br\n");
+            escaped(out, rows[r][0]);
+            escaped(out, rows[r][1]);
+        }
+        rein_out_text(out, "\n");
+    }
+}
+
+static void command_page(rein_out *out, const rein_command *command) {
+    rein_out_format(out, ".SH REIN %s\n.B rein %s\n", command->name, command->name);
+    escaped(out, command->usage);
+    rein_out_text(out, "\n");
+    paragraphs(out, command->description);
+    for (size_t i = 0; i < REIN_MAX_OPTIONS && command->options[i].name; i++) {
+        const rein_cli_option *option = &command->options[i];
+        rein_out_format(out, ".TP\n\\fB\\-\\-%s\\fR", option->name);
+        if (option->value) rein_out_format(out, " \\fI%s\\fR", option->value);
+        rein_out_text(out, "\n");
+        escaped(out, option->help);
+        rein_out_text(out, "\n");
+    }
+    if (command->operations) operations(out);
+    rein_out_text(out, ".SS Example\n");
+    example(out, command->example);
+}
+
+void rein_man(rein_out *out) {
+    const rein_command *command;
+    rein_out_format(out, ".TH REIN 1 \"\" \"rein %s\" \"User Commands\"\n", rein_version());
+    rein_out_text(out,
+                  ".SH NAME\nrein \\- reinforcement learning of language models under token budgets\n"
+                  ".SH SYNOPSIS\n.B rein\n.I COMMAND\n[\\fIOPTION\\fR...] [\\fIARGUMENT\\fR...]\n"
+                  ".SH DESCRIPTION\n"
+                  ".B rein\ncomputes the objectives of reinforcement learning for language models, each with its exact gradient,\n"
+                  "and keeps the policy in hand: token budgets, trust regions and KL to a reference.\n"
+                  "Data goes to standard output, everything else to standard error.\n"
+                  ".SH COMMANDS\n");
+    for (size_t i = 0; (command = rein_command_at(i)); i++) {
+        rein_out_format(out, ".TP\n.B %s\n", command->name);
+        escaped(out, command->summary);
+        rein_out_text(out, "\n");
+    }
+    rein_out_text(out, ".SH OPTIONS\n.TP\n.B \\-\\-help\nshow the help; after a command, the command\\(aqs\n"
+                       ".TP\n.B \\-\\-version\nprint the version\n");
+    for (size_t i = 0; (command = rein_command_at(i)); i++) command_page(out, command);
+    rein_out_text(out, ".SH EXIT STATUS\n.TP\n.B 0\ndone\n.TP\n.B 1\nfailed: no memory, or the output could not be written\n"
+                       ".TP\n.B 2\nwrong usage or input; one line on standard error says what and where\n"
+                       ".SH ENVIRONMENT\n.TP\n.B NO_COLOR\nno colours, also on a terminal\n"
+                       ".TP\n.B OMP_NUM_THREADS\nthreads to use where \\-\\-threads does not say\n");
+}

@@ -1,0 +1,217 @@
+/* objective_policy.c - `rein objective policy-loss`: a whole step of sampled responses with any composition of the catalogue. Options go to
+ * the library as text, so its table is the only one that knows their names and ranges. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "objective.h"
+#include "rein/objective.h"
+
+static const char *const KEYS[] = {"log_probs",
+                                   "old_log_probs",
+                                   "ref_log_probs",
+                                   "sample_log_probs",
+                                   "entropies",
+                                   "values",
+                                   "mask",
+                                   "sequence_lengths",
+                                   "group_sizes",
+                                   "rewards",
+                                   "reward_components",
+                                   "reward_weights",
+                                   "baseline_rewards",
+                                   "response_lengths",
+                                   "correct",
+                                   "token_budget",
+                                   "preset",
+                                   "options",
+                                   NULL};
+
+/* ------------------------------------------------------------------------------------------------------------------ the options */
+
+static void set_option(rein_in *in, rein_options *options, const char *name, const json_t *value) {
+    char number[40], shown[REIN_SHOWN];
+    const char *text = number;
+    if (json_is_number(value)) snprintf(number, sizeof number, "%.17g", json_number_value(value));
+    else if (json_is_boolean(value)) text = json_is_true(value) ? "true" : "false";
+    else if (json_is_string(value)) text = json_string_value(value);
+    else {
+        rein_in_fail(in, REIN_EINVAL, "options.%.40s is %s: a number, a text, true or false is needed", name,
+                     rein_in_show(shown, value));
+        return;
+    }
+    if (!in->status) in->status = rein_options_set(options, name, text, in->err);
+}
+
+static void read_options(rein_in *in, rein_options *options) {
+    char shown[REIN_SHOWN];
+    const char *name, *preset = rein_in_has(in, "preset") ? rein_in_string(in, "preset") : "none";
+    const json_t *budget = rein_in_has(in, "token_budget") ? json_object_get(in->root, "token_budget") : NULL;
+    json_t *value, *given = rein_in_has(in, "options") ? json_object_get(in->root, "options") : NULL;
+    if (!in->status) in->status = rein_preset(options, preset, in->err);
+    if (given && !json_is_object(given))
+        rein_in_fail(in, REIN_EINVAL, "options is %s: an object of options is needed", rein_in_show(shown, given));
+    if (budget && json_is_object(given) && json_object_get(given, "token_budget"))
+        rein_in_fail(in, REIN_EINVAL, "token_budget is given twice, also in options: one of them is needed");
+    if (budget && !json_is_array(budget)) {
+        rein_in_number(in, "token_budget"); /* a number, or the error that says so */
+        if (!in->status) set_option(in, options, "token_budget", budget);
+    }
+    json_object_foreach(given, name, value) {
+        if (in->status) break;
+        set_option(in, options, name, value);
+    }
+}
+
+/* -------------------------------------------------------------------------------------------------------------------- the batch */
+
+typedef struct shape {
+    rein_axis tokens, sequences, groups, components;
+} shape;
+
+static const double *optional(rein_in *in, const char *name, rein_axis *axis, const uint8_t *mask) {
+    return rein_in_has(in, name) ? rein_in_numbers(in, name, axis, mask) : NULL;
+}
+
+static void read_tokens(rein_in *in, shape *s, rein_batch *batch) {
+    const uint8_t *mask = batch->mask = rein_in_has(in, "mask") ? rein_in_bits(in, "mask", &s->tokens) : NULL;
+    batch->dtype = REIN_F64;
+    batch->log_probs = rein_in_numbers(in, "log_probs", &s->tokens, mask);
+    batch->old_log_probs = optional(in, "old_log_probs", &s->tokens, mask);
+    batch->ref_log_probs = optional(in, "ref_log_probs", &s->tokens, mask);
+    batch->sample_log_probs = optional(in, "sample_log_probs", &s->tokens, mask);
+    batch->entropies = optional(in, "entropies", &s->tokens, mask);
+    batch->values = optional(in, "values", &s->tokens, mask);
+}
+
+static void read_shape(rein_in *in, shape *s, rein_batch *batch) {
+    if (rein_in_has(in, "sequence_lengths")) {
+        batch->sequence_offsets = rein_in_offsets(in, "sequence_lengths", &s->sequences, &s->tokens);
+    } else {
+        size_t *offsets = rein_in_alloc(in, 2, sizeof *offsets);
+        if (offsets) offsets[1] = s->tokens.n;
+        batch->sequence_offsets = offsets;
+        s->sequences = (rein_axis){"sequence_lengths (absent: all tokens are one sequence)", 1};
+    }
+    s->groups = (rein_axis){NULL, 0};
+    if (rein_in_has(in, "group_sizes")) batch->group_offsets = rein_in_offsets(in, "group_sizes", &s->groups, &s->sequences);
+    else s->groups = (rein_axis){"group_sizes (absent: all sequences are one group)", 1};
+    batch->n_sequences = s->sequences.n;
+    batch->n_groups = s->groups.n;
+}
+
+/* One baseline a sequence, or one a group, which all its sequences share. */
+static const double *read_baselines(rein_in *in, shape *s, const size_t *group_offsets) {
+    rein_axis axis = {0};
+    const double *given = optional(in, "baseline_rewards", &axis, NULL);
+    if (!given || axis.n == s->sequences.n) return given;
+    if (axis.n != s->groups.n) {
+        rein_in_fail(in, REIN_EINVAL, "baseline_rewards has %zu entries: one a group (%zu) or one a sequence (%zu) is needed",
+                     axis.n, s->groups.n, s->sequences.n);
+        return NULL;
+    }
+    double *baselines = rein_in_alloc(in, s->sequences.n, sizeof *baselines);
+    for (size_t g = 0; baselines && g < s->groups.n; g++) {
+        size_t first = group_offsets ? group_offsets[g] : 0, last = group_offsets ? group_offsets[g + 1] : s->sequences.n;
+        for (size_t i = first; i < last; i++) baselines[i] = given[g];
+    }
+    return baselines;
+}
+
+static void read_rewards(rein_in *in, shape *s, rein_batch *batch) {
+    int components = rein_in_has(in, "reward_components");
+    if (components && rein_in_has(in, "rewards"))
+        rein_in_fail(in, REIN_EINVAL, "rewards and reward_components are both given: one of them is needed");
+    if (!components && rein_in_has(in, "reward_weights"))
+        rein_in_fail(in, REIN_EINVAL, "reward_weights has no effect without reward_components");
+    if (components) batch->reward_components = rein_in_matrix(in, "reward_components", &s->sequences, &s->components);
+    else batch->rewards = rein_in_numbers(in, "rewards", &s->sequences, NULL);
+    if (s->components.name) s->components.name = "a row of reward_components";
+    batch->n_components = s->components.n;
+    batch->reward_weights = optional(in, "reward_weights", &s->components, NULL);
+    batch->baseline_rewards = read_baselines(in, s, batch->group_offsets);
+    if (rein_in_has(in, "response_lengths")) batch->response_lengths = rein_in_lengths(in, "response_lengths", &s->sequences);
+    if (rein_in_has(in, "correct")) batch->correct = rein_in_bits(in, "correct", &s->sequences);
+    if (rein_in_has(in, "token_budget") && json_is_array(json_object_get(in->root, "token_budget")))
+        batch->token_budgets = rein_in_lengths(in, "token_budget", &s->sequences);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------- the result */
+
+static void write_metrics(rein_out *out, const rein_metrics *m, const rein_batch *batch) {
+    rein_json_name(out, "metrics");
+    rein_out_text(out, "{");
+    rein_json_field(out, "reward", m->reward);
+    rein_json_field(out, "reward_std", m->reward_std);
+    rein_json_field(out, "frac_reward_zero_std", m->frac_reward_zero_std);
+    rein_json_field(out, "completions/mean_length", m->length_mean);
+    rein_json_field(out, "completions/max_length", m->length_max);
+    rein_json_field(out, "budget/share_over", m->share_over_budget);
+    rein_json_field(out, "clip_ratio/low_mean", m->clip_low);
+    rein_json_field(out, "clip_ratio/high_mean", m->clip_high);
+    rein_json_field(out, "ratio/mean", m->ratio_mean);
+    rein_json_field(out, "ratio/min", m->ratio_min);
+    rein_json_field(out, "ratio/max", m->ratio_max);
+    rein_json_field(out, "ratio/p99", m->ratio_p99);
+    rein_json_field(out, "ratio/ess", m->ess);
+    rein_json_field(out, "kl_old/k1", m->kl_old_k1);
+    rein_json_field(out, "kl_old/k3", m->kl_old_k3);
+    if (batch->ref_log_probs) rein_json_field(out, "kl_policy_ref", m->kl_ref_k1);
+    if (batch->ref_log_probs) rein_json_field(out, "kl", m->kl_ref_k3);
+    if (batch->entropies) rein_json_field(out, "entropy", m->entropy);
+    rein_json_field(out, "loss/surrogate", m->surrogate_loss);
+    rein_json_field(out, "loss/kl", m->kl_loss);
+    rein_json_field(out, "loss/entropy", m->entropy_loss);
+    rein_json_field(out, "num_tokens", m->tokens);
+    rein_json_field(out, "trained_tokens", m->trained_tokens);
+    rein_json_field(out, "sequences", m->sequences);
+    rein_json_field(out, "trained_sequences", m->trained_sequences);
+    rein_json_field(out, "groups", m->groups);
+    rein_out_text(out, "}");
+}
+
+static rein_status run_policy_loss(rein_in *in, int grad, const rein_exec *exec, rein_out *out) {
+    shape s = {0};
+    rein_batch batch = {0};
+    rein_options options;
+    rein_loss loss;
+    read_options(in, &options);
+    read_tokens(in, &s, &batch);
+    read_shape(in, &s, &batch);
+    read_rewards(in, &s, &batch);
+    size_t n = s.tokens.n;
+    double *advantages = rein_in_alloc(in, n, sizeof *advantages);
+    double *grad_log_probs = grad ? rein_in_alloc(in, n, sizeof *grad_log_probs) : NULL;
+    double *grad_entropies = grad && batch.entropies ? rein_in_alloc(in, n, sizeof *grad_entropies) : NULL;
+    if (rein_in_status(in)) return rein_in_status(in);
+    rein_status status = rein_policy_loss(&loss, grad_log_probs, grad_entropies, advantages, &batch, &options, exec, in->err);
+    if (status) return status;
+    rein_json_field(out, "loss", loss.loss);
+    rein_json_array(out, "advantages", advantages, n);
+    write_metrics(out, &loss.metrics, &batch);
+    if (grad_log_probs) rein_json_array(out, "grad_log_probs", grad_log_probs, n);
+    if (grad_entropies) rein_json_array(out, "grad_entropies", grad_entropies, n);
+    if (loss.nothing_to_train) {
+        rein_json_name(out, "nothing_to_train");
+        rein_out_text(out, "true");
+        rein_fail(in->err, REIN_OK, "note: no token trains, so the loss and every gradient are 0");
+    }
+    return REIN_OK;
+}
+
+const rein_operation rein_operation_policy_loss = {
+    .name = "policy-loss",
+    .summary = "any composition of the catalogue over a step of sampled responses",
+    .arguments =
+        "log_probs, old_log_probs, and where used ref_log_probs, sample_log_probs, entropies, values, mask [tokens] (null where "
+        "masked); sequence_lengths, group_sizes; rewards [sequences], or reward_components [sequences][n] with reward_weights; "
+        "where "
+        "used baseline_rewards, response_lengths, correct, token_budget; preset (a name of rein explain --all) and options, an "
+        "object that overrides it",
+    .results = "loss, advantages [tokens], metrics",
+    .gradients = "grad_log_probs [tokens], and grad_entropies when entropies are given",
+    .example = "{\"preset\": \"grpo\", \"log_probs\": [-0.5, -1, -2, -0.7], \"old_log_probs\": [-0.6, -1, -1.8, -0.7], "
+               "\"sequence_lengths\": [2, 2], \"rewards\": [1, 0]}",
+    .keys = KEYS,
+    .run = run_policy_loss,
+};

@@ -1,0 +1,65 @@
+/* base.h - what every part of rein shares: status codes, errors, where work runs.
+ * Nothing here prints, exits or reads the environment. */
+#ifndef REIN_BASE_H
+#define REIN_BASE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define REIN_API __attribute__((visibility("default")))
+#else
+#define REIN_API
+#endif
+
+#define REIN_VERSION_MAJOR 0
+#define REIN_VERSION_MINOR 1
+#define REIN_VERSION_PATCH 0
+
+/* The values are part of the ABI: they are added to, never renumbered. */
+typedef enum rein_status {
+    REIN_OK = 0,
+    REIN_EINVAL = 1, /* an argument is wrong: the message names it, its position and what would be right */
+    REIN_ENOMEM = 2, /* no memory, or a workspace that is too small */
+    REIN_ERANGE = 3  /* the arguments are right one by one, but the result is not a finite number */
+} rein_status;
+
+/* Filled when a call fails; every `rein_error *` may be NULL. The message is one line without a full stop. */
+typedef struct rein_error {
+    rein_status code;
+    char message[500];
+} rein_error;
+
+/* The instruction sets a kernel exists for. Every set gives the same bits; only the time differs. */
+typedef enum rein_isa { REIN_ISA_BEST = 0, REIN_ISA_REF = 1, REIN_ISA_AVX2 = 2 } rein_isa;
+
+/* Where work runs. A NULL `const rein_exec *` is {0}: every core, the best instruction set. Results do not depend on it. */
+typedef struct rein_exec {
+    int threads; /* 0: as many as OpenMP would use */
+    rein_isa isa;
+} rein_exec;
+
+/* "0.1.0". Static storage; thread-safe. */
+REIN_API const char *rein_version(void);
+
+/* Sets err (if any) to code and the formatted message; returns code. Thread-safe. */
+REIN_API rein_status rein_fail(rein_error *err, rein_status code, const char *format, ...)
+#if defined(__GNUC__)
+    __attribute__((format(printf, 3, 4)))
+#endif
+    ;
+
+/* The name of an instruction set ("ref", "avx2"), of the one that `isa` resolves to here. Static storage; thread-safe. */
+REIN_API const char *rein_isa_name(rein_isa isa);
+
+/* 1 if this machine can run `isa`. Thread-safe. */
+REIN_API int rein_isa_available(rein_isa isa);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,46 @@
+#!/bin/bash
+# fuzz.sh fuzz-smoke|fuzz BUILD: runs every fuzzer in BUILD. Smoke: 20 seconds in all. Fuzz: each until 600 seconds bring no new coverage.
+# Seeds are tests/fuzz/corpus_NAME; what is found on the way is kept in BUILD/corpus_NAME, an input that breaks something in BUILD/.
+set -u
+mode=$1
+build=$2
+export OMP_NUM_THREADS=1 # what a thread does is found with one, and found again
+smoke_seconds=${FUZZ_SECONDS:-20}
+quiet_seconds=${FUZZ_QUIET_SECONDS:-600}
+
+shopt -s nullglob
+fuzzers=()
+for source in tests/fuzz/fuzz_*.c; do fuzzers+=("$build/${source%.c}"); done
+if ((${#fuzzers[@]} == 0)); then echo "fuzz: no fuzzer in tests/fuzz" && exit 0; fi
+
+coverage() { sed -nE 's/.*cov: ([0-9]+).*/\1/p' "$1" | sed -n "$2p"; }
+
+round() { # round FUZZER SECONDS LOG
+    local name=${1##*/fuzz_} log=$3
+    mkdir -p "$build/corpus_$name"
+    local seeds=(tests/fuzz/corpus_"$name")
+    "$1" -max_total_time="$2" -timeout=10 -rss_limit_mb=4096 -print_final_stats=1 -artifact_prefix="$build/" \
+        "$build/corpus_$name" "${seeds[@]}" >"$log" 2>&1 && return
+    tail -60 "$log"
+    echo "fuzz: $name failed; the input that did it is in $build/"
+    exit 1
+}
+
+for fuzzer in "${fuzzers[@]}"; do
+    name=${fuzzer##*/fuzz_}
+    log=$build/fuzz_$name.log
+    total=0
+    seconds=$quiet_seconds
+    [ "$mode" = fuzz ] || seconds=$((smoke_seconds / ${#fuzzers[@]}))
+    while :; do
+        round "$fuzzer" "$seconds" "$log"
+        total=$((total + $(sed -nE 's/^stat::number_of_executed_units: *//p' "$log")))
+        before=$(coverage "$log" 1)
+        after=$(coverage "$log" '$')
+        [ "$mode" = fuzz ] || break
+        echo "fuzz: $name: $total inputs, coverage $before -> $after in the last $seconds s"
+        [ "$before" != "$after" ] || break
+    done
+    kept=("$build/corpus_$name"/*)
+    echo "fuzz: $name: $total inputs, coverage $after, ${#kept[@]} kept beside the seeds, no failure"
+done

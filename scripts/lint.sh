@@ -1,0 +1,66 @@
+#!/bin/bash
+# lint.sh: everything that can be said of the sources without running them. Says what passed; ends with 'N passed, N failed'.
+set -u
+clang=${CLANG:-clang}
+make=${MAKE:-make}
+passed=0
+failed=0
+
+check() { # check TITLE COMMAND…: quiet if it succeeds
+    local title=$1 said
+    shift
+    if said=$("$@" 2>&1); then
+        passed=$((passed + 1))
+        echo "ok    $title"
+    else
+        failed=$((failed + 1))
+        printf '%s\nFAIL  %s\n' "$said" "$title"
+    fi
+}
+
+# Files of the project: tracked, or not yet but not ignored.
+sources() { git ls-files --cached --others --exclude-standard -- "$@" | while IFS= read -r file; do [ ! -e "$file" ] || echo "$file"; done; }
+
+format() { sources '*.c' '*.h' | grep -Ev '^(tests/golden|third_party)/' | xargs -r clang-format --dry-run --Werror; }
+
+# Through make: a variant is compiled with its own flags, but nothing is written.
+warnings() { # warnings COMPILER
+    "$make" -k syntax BUILD="build-lint/$1" CC="$1" CFLAGS=-fsyntax-only WERROR=1 | grep -v '^  cc '
+    return "${PIPESTATUS[0]}"
+}
+
+headers() { # headers LANGUAGE COMPILER…
+    local language=$1 bad=0 header
+    shift
+    for header in include/rein/*.h; do
+        "$@" -x "$language" -Wall -Wextra -Wpedantic -Werror -fsyntax-only -Iinclude "$header" || bad=1
+    done
+    return $bad
+}
+
+# The library never prints, exits or reads the environment.
+library_is_silent() { ! grep -nE '\b(v?f?printf|puts|fputs|putchar|perror|v?dprintf|_?exit|_Exit|quick_exit|abort|(secure_)?getenv)\(' -r src --include='*.[ch]'; }
+
+# Folders in their order: each may include from those before it, never from those after it.
+folder_order() {
+    local order=(base kernel objective nn model rollout report train) bad=0 i later
+    for i in "${!order[@]}"; do
+        for later in "${order[@]:i+1}"; do
+            if [ -d "src/${order[i]}" ] && grep -nE "#include \"(\.\./)?$later/" -r "src/${order[i]}"; then bad=1; fi
+        done
+    done
+    return $bad
+}
+
+scripts() { sources '*.sh' .ci/run | xargs -r shellcheck; }
+
+check "clang-format" format
+check "warnings of gcc, every variant" warnings gcc
+check "warnings of clang, every variant" warnings "$clang"
+check "public headers alone, C11" headers c gcc -std=c11
+check "public headers alone, C++11" headers c++ g++ -std=c++11
+check "src/ never prints, exits or reads the environment" library_is_silent
+check "folders include only what comes before them" folder_order
+if command -v shellcheck >/dev/null; then check "shellcheck" scripts; fi
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,54 @@
+#!/bin/bash
+# run-tests.sh RUNNER…: runs cmocka programs and scripts, as many at a time as there are cores. One line for each that passes, the whole
+# output of each that does not; the last line adds up. A script is given the path of the program and ends with 'N passed, N failed'.
+set -u
+unset MAKEFLAGS MFLAGS MAKELEVEL # a script may call make, but not as a part of the one that runs us
+export BUILD=${BUILD:-build}
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} # runners share the cores: idle threads sleep
+
+# cmocka says '[  PASSED  ] 3 test(s).' and '[  FAILED  ] 1 test(s), listed below:' once for each group of tests.
+counts() {
+    awk '/^\[  PASSED  \] .*[0-9]+ test\(s\)/   { passed += number($0) }
+         /^\[  FAILED  \] .*[0-9]+ test\(s\),/  { failed += number($0) }
+         /^\[  SKIPPED \] .*[0-9]+ test\(s\),/  { skipped += number($0) }
+         /^[0-9]+ passed, [0-9]+ failed/        { passed += $1; failed += $3; if ($6 == "skipped") skipped += $5 }
+         END { print passed + 0, failed + 0, skipped + 0 }
+         function number(line) { match(line, /[0-9]+ test\(s\)/); return substr(line, RSTART) + 0 }' "$1"
+}
+
+run_one() {
+    local runner=$1 status=0 start=$EPOCHREALTIME log seconds passed failed skipped
+    log=$(mktemp "$RESULTS/log.XXXXXX")
+    case $runner in
+    *.sh) "$runner" "$BUILD/rein" ;;
+    *) "$runner" ;;
+    esac >"$log" 2>&1 </dev/null || status=$?
+    seconds=$(awk -v a="$start" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }')
+    read -r passed failed skipped < <(counts "$log")
+    if ((status == 0 && passed + skipped == 0)); then echo "$runner: ran no test" >>"$log"; fi
+    # A crash, or a runner that ran nothing, is a failure of its own.
+    if ((failed == 0 && (status != 0 || passed + skipped == 0))); then failed=1; fi
+    echo "$passed $failed $skipped" >>"$RESULTS/counts"
+    {
+        if ((failed > 0)); then cat "$log"; fi
+        printf '%-44s %5d passed, %d failed' "${runner#"$BUILD"/}" "$passed" "$failed"
+        if ((skipped > 0)); then printf ', %d skipped' "$skipped"; fi
+        if ((failed > 0 && status > 0)); then printf ' (exit status %d)' "$status"; fi
+        printf '  %6s s\n' "$seconds"
+    } >"$log.said"
+    cat "$log.said" # in one piece
+}
+
+RESULTS=$(mktemp -d)
+trap 'rm -rf "$RESULTS"' EXIT
+export RESULTS
+export -f run_one counts
+: >"$RESULTS/counts"
+# shellcheck disable=SC2016
+printf '%s\0' "$@" | xargs -0 -r -n 1 -P "$(nproc 2>/dev/null || echo 2)" bash -c 'run_one "$0"'
+
+awk '{ passed += $1; failed += $2; skipped += $3 }
+     END {
+         printf "%d passed, %d failed%s\n", passed, failed, skipped ? ", " skipped " skipped" : ""
+         exit failed > 0 || passed == 0
+     }' "$RESULTS/counts"

@@ -1,0 +1,67 @@
+#!/bin/sh
+# setup.sh [base|test|lint|fuzz]: makes sure that what a target needs is there; says nothing when it is.
+# What is missing is found by looking for the thing itself (a command, a header), and installed by its Debian name.
+set -u
+
+kind=${1:-base}
+cc=${CC:-cc}
+clang=${CLANG:-clang}
+missing=
+
+need() { # need PACKAGE PROBE…
+    package=$1
+    shift
+    "$@" >/dev/null 2>&1 || missing="$missing $package"
+}
+have() { command -v "$1"; }
+header() { printf '#include <%s>\n' "$1" | $cc -E -x c -; }
+openmp_of() { printf '#include <omp.h>\n' | "$1" -fopenmp -E -x c -; }
+fuzzer_runtime() { ls "$($clang -print-resource-dir)"/lib/*/libclang_rt.fuzzer*.a; }
+
+by_hand() {
+    echo "setup: $1; please install by hand (Debian names):$missing" >&2
+    exit 1
+}
+
+install_missing() {
+    [ -n "$missing" ] || return 0
+    have apt-get >/dev/null || by_hand "no apt-get here"
+    root=
+    if [ "$(id -u)" -ne 0 ]; then
+        { have sudo >/dev/null && sudo -v; } || by_hand "neither root nor sudo"
+        root=sudo
+    fi
+    echo "setup: installing$missing" >&2
+    apt="$root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y"
+    # The package lists may be absent or old: they are fetched only if installing fails without.
+    # shellcheck disable=SC2086
+    $apt install --no-install-recommends $missing >/dev/null 2>&1 ||
+        { $apt update && $apt install --no-install-recommends $missing; } >/dev/null ||
+        by_hand "apt-get could not install them"
+    missing=
+}
+
+case $kind in
+base | test | lint | fuzz) ;;
+*) echo "usage: setup.sh [base|test|lint|fuzz]" >&2 && exit 2 ;;
+esac
+
+need gcc have gcc
+need make have make
+need pkg-config have pkg-config
+case $kind in
+test) need g++ have g++; need python3 have python3 ;;
+lint) need g++ have g++; need clang have "$clang"; need clang-format have clang-format ;;
+fuzz) need clang have "$clang" ;;
+esac
+install_missing # headers are looked for with a compiler
+
+need libc6-dev header stdio.h
+need libjansson-dev header jansson.h
+case $cc in *clang*) need libomp-dev openmp_of "$cc" ;; esac
+case $kind in
+test) need libcmocka-dev header cmocka.h ;;
+lint) need libomp-dev openmp_of "$clang"; need libcmocka-dev header cmocka.h ;;
+fuzz) need libomp-dev openmp_of "$clang"; need "libclang-rt-$("$clang" -dumpversion | cut -d. -f1)-dev" fuzzer_runtime ;;
+esac
+install_missing

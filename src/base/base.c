@@ -1,0 +1,42 @@
+/* base.c - errors, the version, and which instruction set this machine has. */
+#include "rein/base.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#define TEXT_(x) #x
+#define TEXT(x) TEXT_(x)
+
+const char *rein_version(void) {
+    return TEXT(REIN_VERSION_MAJOR) "." TEXT(REIN_VERSION_MINOR) "." TEXT(REIN_VERSION_PATCH);
+}
+
+rein_status rein_fail(rein_error *err, rein_status code, const char *format, ...) {
+    if (err) {
+        va_list args;
+        va_start(args, format);
+        err->code = code;
+        vsnprintf(err->message, sizeof err->message, format, args);
+        va_end(args);
+    }
+    return code;
+}
+
+int rein_isa_available(rein_isa isa) {
+    switch (isa) {
+    case REIN_ISA_BEST:
+    case REIN_ISA_REF: return 1;
+    case REIN_ISA_AVX2:
+#ifdef REIN_HAVE_AVX2
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#else
+        return 0;
+#endif
+    }
+    return 0;
+}
+
+const char *rein_isa_name(rein_isa isa) {
+    if (isa == REIN_ISA_BEST) isa = rein_isa_available(REIN_ISA_AVX2) ? REIN_ISA_AVX2 : REIN_ISA_REF;
+    return isa == REIN_ISA_AVX2 ? "avx2" : "ref";
+}

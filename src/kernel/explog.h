@@ -1,0 +1,123 @@
+/* explog.h - e^x, e^x − 1 − x and log x on lanes.
+ *
+ * exp: x = n·ln 2 + r with |r| <= ln 2 / 2, then e^r = 1 + (r + t), t = r²·(1/2! + r/3! + …), scaled by 2^n in two steps so that
+ * subnormal results round once. For n = 0 the tail t is e^x − 1 − x itself, free of cancellation: that is why one function gives both.
+ * Error, over every f32: exp <= 1 ulp, log <= 1 ulp (tests/kernel/test_explog.c measures all 2^32 of them). */
+#ifndef REIN_KERNEL_EXPLOG_H
+#define REIN_KERNEL_EXPLOG_H
+
+#include "lanes.h"
+
+#ifdef REAL_F32
+#define EXP_MAX 89.0f   /* e^89 is already inf */
+#define EXP_MIN -104.0f /* e^-104 rounds to 0 */
+#define EXP_MIDDLE 86.0f
+#define LN2_HIGH 0x1.62e430p-1f
+#define LN2_LOW -0x1.05c610p-29f
+#define ROUNDER 0x1.8p23f
+#define SUBNORMAL_SCALE 0x1p25f
+#define SUBNORMAL_SHIFT 25
+#define LOG_TERMS 5
+#else
+#define EXP_MAX 710.0
+#define EXP_MIN -746.0
+#define EXP_MIDDLE 706.0
+#define LN2_HIGH 0x1.62e42fefa39efp-1
+#define LN2_LOW 0x1.abc9e3b39803fp-56
+#define ROUNDER 0x1.8p52
+#define SUBNORMAL_SCALE 0x1p54
+#define SUBNORMAL_SHIFT 54
+#define LOG_TERMS 12
+#endif
+
+#define EXP_NEAR ((real)0.34) /* below ln 2 / 2 */
+
+INLINE V power_of_two(M n) { return (V)((U)(n + EXPONENT_BIAS) << MANTISSA); }
+
+/* (e^r − 1 − r) / r², the Taylor series by Horner: 1/k! from the last term down. */
+INLINE V exp_tail(V r) {
+#ifdef REAL_F32
+    V q = splat(1.0f / 5040);
+    q = fmadd(q, r, splat(1.0f / 720));
+    q = fmadd(q, r, splat(1.0f / 120));
+    q = fmadd(q, r, splat(1.0f / 24));
+    q = fmadd(q, r, splat(1.0f / 6));
+    return fmadd(q, r, splat(0.5f));
+#else
+    V q = splat(1.0 / 6227020800);
+    q = fmadd(q, r, splat(1.0 / 479001600));
+    q = fmadd(q, r, splat(1.0 / 39916800));
+    q = fmadd(q, r, splat(1.0 / 3628800));
+    q = fmadd(q, r, splat(1.0 / 362880));
+    q = fmadd(q, r, splat(1.0 / 40320));
+    q = fmadd(q, r, splat(1.0 / 5040));
+    q = fmadd(q, r, splat(1.0 / 720));
+    q = fmadd(q, r, splat(1.0 / 120));
+    q = fmadd(q, r, splat(1.0 / 24));
+    q = fmadd(q, r, splat(1.0 / 6));
+    return fmadd(q, r, splat(0.5));
+#endif
+}
+
+/* Returns e^x; *excess = e^x − 1 − x, never negative, exact to rounding near 0. */
+INLINE V exp_excess(V x, V *excess) {
+    V y = least(splat(EXP_MAX), x); /* a NaN is the second operand: it passes through both */
+    y = most(splat(EXP_MIN), y);
+    V shifted = fmadd(y, splat((real)1.4426950408889634), splat(ROUNDER));
+    M n = (M)shifted - (M)splat(ROUNDER);
+    V whole_part = shifted - ROUNDER;
+    V r = fmadd(whole_part, splat(-LN2_LOW), fmadd(whole_part, splat(-LN2_HIGH), y));
+    V tail = (r * r) * exp_tail(r);
+    U biased = (U)(n + 2 * (EXPONENT_BIAS + 1)) >> 1; /* a shift that no lane makes negative: AVX2 has none for signed 64 bit */
+    M half = (M)biased - (EXPONENT_BIAS + 1);
+    V e = ((tail + r) + 1) * power_of_two(half) * power_of_two(n - half);
+    *excess = pick(n == 0, tail, (e - 1) - x);
+    return e;
+}
+
+/* The same bits with less work, for lanes that are all within EXP_NEAR (n = 0), or all within EXP_MIDDLE (no result is subnormal). */
+INLINE V exp_excess_near(V x, V *excess) {
+    *excess = (x * x) * exp_tail(x);
+    return (*excess + x) + 1;
+}
+INLINE V exp_excess_middle(V x, V *excess) {
+    V shifted = fmadd(x, splat((real)1.4426950408889634), splat(ROUNDER));
+    M n = (M)shifted - (M)splat(ROUNDER);
+    V whole_part = shifted - ROUNDER;
+    V r = fmadd(whole_part, splat(-LN2_LOW), fmadd(whole_part, splat(-LN2_HIGH), x));
+    V tail = (r * r) * exp_tail(r);
+    V e = (V)((M)((tail + r) + 1) + (n << MANTISSA));
+    *excess = pick(n == 0, tail, (e - 1) - x);
+    return e;
+}
+
+INLINE V exp_lanes(V x) {
+    V unused;
+    return exp_excess(x, &unused);
+}
+
+/* log x = e·ln 2 + log(1+f), 1+f in [√½, √2): with s = f/(2+f), log(1+f) = f − (f²/2 − s·(f²/2 + R)), R = 2s²/3 + 2s⁴/5 + … */
+INLINE V log_lanes(V x) {
+    const V smallest = power_of_two((M)splat(0) + (1 - EXPONENT_BIAS));
+    M tiny = x < smallest;
+    V y = pick(tiny, x * SUBNORMAL_SCALE, x);
+    const U root_half = (U)splat((real)0.70710678118654752);
+    U offset = (U)y - root_half;
+    U exponent_bits = (offset >> MANTISSA) << MANTISSA; /* of y/√½: both parts fall out of one subtraction */
+    V f = (V)((U)y - exponent_bits) - 1;
+    const bits top = (bits)1 << (sizeof(real) * 8 - 1 - MANTISSA); /* the sign of the exponent */
+    M e = (M)(((exponent_bits >> MANTISSA) ^ top) - top);
+    V exponent = (V)((M)splat(ROUNDER) + e) - ROUNDER;
+    exponent = exponent - pick(tiny, splat(SUBNORMAL_SHIFT), splat(0));
+    V s = f / (f + 2), z = s * s;
+    V sum = splat((real)2.0 / (2 * LOG_TERMS + 1));
+    for (int k = LOG_TERMS - 1; k >= 1; k--) sum = fmadd(sum, z, splat((real)2.0 / (real)(2 * k + 1)));
+    V half_square = f * f * (real)0.5;
+    V small = fmadd(s, half_square + z * sum, exponent * LN2_LOW);
+    V result = fmadd(exponent, splat(LN2_HIGH), f - (half_square - small));
+    result = pick(x == splat((real)INFINITY), x, result);
+    result = pick(x == splat(0), splat((real)-INFINITY), result);
+    return pick((x < splat(0)) | (x != x), splat((real)NAN), result);
+}
+
+#endif

@@ -1,0 +1,126 @@
+/* lanes.h - a vector of reals with the same arithmetic on every instruction set.
+ *
+ * A source that includes this is compiled once per type (REAL_F32 or REAL_F64) and once per instruction set (REIN_SUFFIX names the
+ * pair). V holds LANES reals, M one integer a lane: a comparison gives all ones or all zeros. Every operation is one IEEE operation a
+ * lane, fma included, and nothing is reassociated: so each build gives the same bits. The compilers turn V into registers; only fma
+ * and streaming stores need to be spelled per instruction set. */
+#ifndef REIN_KERNEL_LANES_H
+#define REIN_KERNEL_LANES_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
+#define REIN_PASTE_(a, b) a##_##b
+#define REIN_PASTE(a, b) REIN_PASTE_(a, b)
+#define KERNEL(name) REIN_PASTE(name, REIN_SUFFIX)
+
+#if defined(REAL_F32)
+typedef float real;
+typedef int32_t whole;
+typedef uint32_t bits;
+#define LANES 8
+#define MANTISSA 23
+#define EXPONENT_BIAS 127
+#else
+typedef double real;
+typedef int64_t whole;
+typedef uint64_t bits;
+#define LANES 4
+#define MANTISSA 52
+#define EXPONENT_BIAS 1023
+#endif
+
+typedef real V __attribute__((vector_size(32)));
+typedef whole M __attribute__((vector_size(32)));
+typedef bits U __attribute__((vector_size(32)));
+
+#define INLINE static inline __attribute__((always_inline, unused))
+
+INLINE V splat(real x) {
+    V v;
+    for (int l = 0; l < LANES; l++) v[l] = x;
+    return v;
+}
+
+/* m ? a : b, lane by lane, on the bits: what is not chosen cannot leak, not even as 0·NaN. */
+INLINE V pick(M m, V a, V b) { return (V)(((M)a & m) | ((M)b & ~m)); }
+INLINE V keep(M m, V a) { return (V)((M)a & m); }
+
+#if defined(__AVX2__) && defined(REAL_F32)
+INLINE V fmadd(V a, V b, V c) { return (V)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
+INLINE V least(V a, V b) { return (V)_mm256_min_ps((__m256)a, (__m256)b); }
+INLINE V most(V a, V b) { return (V)_mm256_max_ps((__m256)a, (__m256)b); }
+INLINE void stream(real *to, V v) { _mm256_stream_ps(to, (__m256)v); }
+INLINE int all(M m) { return _mm256_movemask_ps((__m256)m) == 255; }
+INLINE M widen(const uint8_t *p) { return (M)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)); }
+#elif defined(__AVX2__)
+INLINE V fmadd(V a, V b, V c) { return (V)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c); }
+INLINE V least(V a, V b) { return (V)_mm256_min_pd((__m256d)a, (__m256d)b); }
+INLINE V most(V a, V b) { return (V)_mm256_max_pd((__m256d)a, (__m256d)b); }
+INLINE void stream(real *to, V v) { _mm256_stream_pd(to, (__m256d)v); }
+INLINE int all(M m) { return _mm256_movemask_pd((__m256d)m) == 15; }
+INLINE M widen(const uint8_t *p) { return (M)_mm256_cvtepu8_epi64(_mm_loadu_si32(p)); }
+#else
+INLINE V fmadd(V a, V b, V c) {
+    V y;
+#ifdef REAL_F32
+    for (int l = 0; l < LANES; l++) y[l] = fmaf(a[l], b[l], c[l]);
+#else
+    for (int l = 0; l < LANES; l++) y[l] = fma(a[l], b[l], c[l]);
+#endif
+    return y;
+}
+INLINE V least(V a, V b) { return pick(a < b, a, b); } /* b when either is NaN, as the instruction does */
+INLINE V most(V a, V b) { return pick(a > b, a, b); }
+INLINE void stream(real *to, V v) { memcpy(to, &v, sizeof v); }
+INLINE int all(M m) {
+    whole seen = -1;
+    for (int l = 0; l < LANES; l++) seen &= m[l];
+    return seen != 0;
+}
+INLINE M widen(const uint8_t *p) {
+    M m;
+    for (int l = 0; l < LANES; l++) m[l] = p[l];
+    return m;
+}
+#endif
+
+INLINE V clamp(V x, V low, V high) { return least(most(x, low), high); }
+INLINE V magnitude(V x) { return (V)((U)x & ~(U)splat((real)-0.0)); }
+
+/* Full vectors are loaded as they stand; past the end the lanes are 0. */
+INLINE V load(const real *p, size_t left) {
+    V v;
+    if (left >= LANES) {
+        memcpy(&v, p, sizeof v);
+    } else {
+        v = splat(0);
+        memcpy(&v, p, left * sizeof *p);
+    }
+    return v;
+}
+
+INLINE void store(real *p, V v, size_t left) { memcpy(p, &v, left >= LANES ? sizeof v : left * sizeof *p); }
+
+/* Lane l is set when mask[l] is not 0 and l < left; without a mask every lane below `left` is. */
+INLINE M load_mask(const uint8_t *mask, size_t left) {
+    if (left >= LANES) return mask ? widen(mask) > 0 : (M)splat(0) == (M)splat(0);
+    uint8_t padded[LANES] = {0};
+    for (size_t l = 0; l < left; l++) padded[l] = mask ? mask[l] != 0 : 1;
+    return widen(padded) > 0;
+}
+
+/* Lanes are added in order, in double. */
+INLINE double add_lanes(V v) {
+    double s = 0;
+    for (int l = 0; l < LANES; l++) s += (double)v[l];
+    return s;
+}
+
+#endif

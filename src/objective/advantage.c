@@ -1,0 +1,213 @@
+/* advantage.c - the estimators. r is one reward a response, K the responses of a group. Baselines are constants: nothing here is
+ * differentiated. Equal rewards give exactly 0, also when they differ by a rounding error: a residue is never divided by a tiny std. */
+#include <math.h>
+#include <string.h>
+
+#include "reward.h"
+
+double rein_mean(const double *x, size_t n, double *variance, int *equal) {
+    double low = x[0], high = x[0], sum = 0, squares = 0;
+    for (size_t i = 0; i < n; i++) {
+        low = fmin(low, x[i]);
+        high = fmax(high, x[i]);
+        sum += x[i] - x[0]; /* shifted: exact when all are equal */
+    }
+    *equal = high - low <= 1e-12 * fmax(fabs(low), fabs(high));
+    const double mean = x[0] + sum / (double)n;
+    for (size_t i = 0; i < n; i++) squares += (x[i] - mean) * (x[i] - mean);
+    *variance = n > 1 && !*equal ? squares / (double)(n - 1) : 0;
+    return *equal ? x[0] : mean;
+}
+
+/* One group: A = r − mean, 0 when all are equal. Returns whether they are. */
+static int centre(double *a, const double *r, size_t n, double *mean, double *std) {
+    double variance;
+    int equal;
+    *mean = rein_mean(r, n, &variance, &equal);
+    *std = sqrt(variance);
+    for (size_t i = 0; i < n; i++) a[i] = equal ? 0 : r[i] - *mean;
+    return equal;
+}
+
+/* A = (r − mean)/(std + eps)                                                         GRPO, DeepSeekMath, arXiv 2402.03300 */
+static void group_std(double *a, const double *r, size_t n, double eps) {
+    double mean, std;
+    if (centre(a, r, n, &mean, &std)) return;
+    for (size_t i = 0; i < n; i++) a[i] /= std + eps;
+}
+
+/* A = K/(K−1)·(r − mean) = r − mean of the others                                                RLOO, arXiv 2402.14740 */
+static void leave_one_out(double *a, const double *r, size_t n) {
+    double mean, std;
+    if (centre(a, r, n, &mean, &std)) return;
+    for (size_t i = 0; i < n; i++) a[i] *= (double)n / (double)(n - 1);
+}
+
+/* A = r − ΣL·r/ΣL                                            OPO: the baseline of least variance, arXiv 2505.23585 */
+static void optimal_baseline(double *a, const double *r, const int64_t *length, size_t n) {
+    double mean, std, weighted = 0, total = 0;
+    if (centre(a, r, n, &mean, &std)) return;
+    for (size_t i = 0; i < n; i++) {
+        weighted += (double)length[i] * (r[i] - r[0]);
+        total += (double)length[i];
+    }
+    if (total == 0) return; /* nobody has a length: the plain mean */
+    for (size_t i = 0; i < n; i++) a[i] = r[i] - (r[0] + weighted / total);
+}
+
+/* A = (r − mean)/mean, 0 when the mean is 0                                     maximum-likelihood RL, arXiv 2602.02710 */
+static void max_rl(double *a, const double *r, size_t n) {
+    double mean, std;
+    if (centre(a, r, n, &mean, &std)) return;
+    for (size_t i = 0; i < n; i++) a[i] = mean == 0 ? 0 : a[i] / mean;
+}
+
+/* What response i adds to the best of k: the mean of max(r_i, max T) − max T over the (k−1)-subsets T of the others. For k = K only the
+ * best response has it, best − second best (arXiv 2503.19595). The largest of T is the j-th best of the K−1 others with probability
+ * C(K−1−j, k−2)/C(K−1, k−1): a product, stepped down the order. */
+static double marginal_best(const double *r, size_t n, size_t k, size_t i) {
+    double sum = 0, last = INFINITY, chance = (double)(k - 1) / (double)(n - 1); /* that T's largest is the best of the others */
+    size_t last_index = n;
+    for (size_t left = n - 1; left >= k - 1; left--) { /* `left` others are not yet passed */
+        size_t next = n;                              /* the best of those, the first of equals */
+        for (size_t m = 0; m < n; m++) {
+            const int passed = r[m] > last || (r[m] == last && m <= last_index);
+            if (m != i && !passed && (next == n || r[m] > r[next])) next = m;
+        }
+        if (r[i] > r[next]) sum += chance * (r[i] - r[next]);
+        last = r[next];
+        last_index = next;
+        if (left == 1) break;
+        chance *= (double)(left - (k - 1)) / (double)(left - 1); /* C(left−2, k−2)/C(left−1, k−2) */
+    }
+    return sum;
+}
+
+static rein_status pass_at_k(double *a, const double *r, size_t n, double pass_k, size_t group, rein_error *err) {
+    const size_t k = isnan(pass_k) ? n : (size_t)pass_k;
+    if (n > 1 && k > n) return rein_fail(err, REIN_EINVAL, "pass_k is %zu: group %zu has only %zu sequences", k, group, n);
+    for (size_t i = 0; i < n; i++) a[i] = n > 1 ? marginal_best(r, n, k, i) : 0;
+    return REIN_OK;
+}
+
+/* Every component is a z-score in its group, then Σ weight·z, then whitened over the batch           GDPO, arXiv 2601.05242 */
+static void gdpo(double *a, double *scratch, const rein_batch *b, double eps) {
+    memset(a, 0, b->n_sequences * sizeof *a);
+    for (size_t k = 0; k < b->n_components; k++) {
+        const double weight = b->reward_weights ? b->reward_weights[k] : 1;
+        for (size_t g = 0; g < rein_group_count(b); g++) {
+            const size_t first = rein_group_start(b, g), n = rein_group_start(b, g + 1) - first;
+            double *component = scratch, *z = scratch + b->n_sequences;
+            for (size_t i = 0; i < n; i++) component[i] = b->reward_components[(first + i) * b->n_components + k];
+            group_std(z, component, n, eps);
+            for (size_t i = 0; i < n; i++) a[first + i] += weight * z[i];
+        }
+    }
+    memcpy(scratch, a, b->n_sequences * sizeof *a);
+    group_std(a, scratch, b->n_sequences, eps);
+}
+
+/* A_i = (r_i − mean)/√(var + eps), mean and variance over trained tokens                    REINFORCE++, arXiv 2501.03262 */
+static void whiten_over_tokens(double *a, const double *r, const size_t *trained, const rein_batch *b, double eps) {
+    double low = INFINITY, high = -INFINITY, sum = 0, squares = 0, count = 0, origin = 0;
+    for (size_t i = 0; i < b->n_sequences; i++) {
+        if (!trained[i]) continue;
+        if (count == 0) origin = r[i];
+        low = fmin(low, r[i]);
+        high = fmax(high, r[i]);
+        sum += (double)trained[i] * (r[i] - origin);
+        count += (double)trained[i];
+    }
+    const double mean = origin + sum / count;
+    for (size_t i = 0; i < b->n_sequences; i++) squares += trained[i] ? (double)trained[i] * (r[i] - mean) * (r[i] - mean) : 0;
+    const int equal = !(high - low > 1e-12 * fmax(fabs(low), fabs(high)));
+    for (size_t i = 0; i < b->n_sequences; i++) a[i] = equal || !trained[i] ? 0 : (r[i] - mean) / sqrt(squares / (count - 1) + eps);
+}
+
+rein_status rein_estimate(double *a, const double *r, const int64_t *length, const size_t *trained, double *scratch, const rein_batch *b,
+                          const rein_options *o, rein_error *err) {
+    const size_t n_all = b->n_sequences;
+    double batch_variance = 0, mean, std;
+    int equal;
+    if (o->advantage == REIN_ADVANTAGE_GDPO) return gdpo(a, scratch, b, o->advantage_eps), REIN_OK;
+    if (o->advantage == REIN_ADVANTAGE_REINFORCE_PP) return whiten_over_tokens(a, r, trained, b, o->advantage_eps), REIN_OK;
+    if (o->advantage == REIN_ADVANTAGE_BATCH_STD) (void)rein_mean(r, n_all, &batch_variance, &equal);
+    for (size_t g = 0; g < rein_group_count(b); g++) {
+        const size_t first = rein_group_start(b, g), n = rein_group_start(b, g + 1) - first;
+        double *ag = a + first;
+        const double *rg = r + first;
+        rein_status status = REIN_OK;
+        switch (o->advantage) {
+        case REIN_ADVANTAGE_GROUP_MEAN: (void)centre(ag, rg, n, &mean, &std); break;
+        case REIN_ADVANTAGE_GROUP_STD: group_std(ag, rg, n, o->advantage_eps); break;
+        case REIN_ADVANTAGE_BATCH_STD: /* (r − group mean)/(std of all rewards + eps) */
+            (void)centre(ag, rg, n, &mean, &std);
+            for (size_t i = 0; i < n; i++)
+                if (ag[i] != 0) ag[i] /= sqrt(batch_variance) + o->advantage_eps;
+            break;
+        case REIN_ADVANTAGE_LEAVE_ONE_OUT: leave_one_out(ag, rg, n); break;
+        case REIN_ADVANTAGE_OPO: optimal_baseline(ag, rg, length + first, n); break;
+        case REIN_ADVANTAGE_REMAX: /* r − reward of the greedy answer; arXiv 2310.10505 */
+            for (size_t i = 0; i < n; i++) ag[i] = rg[i] - b->baseline_rewards[first + i];
+            break;
+        case REIN_ADVANTAGE_PASS_AT_K: status = pass_at_k(ag, rg, n, o->pass_k, g, err); break;
+        case REIN_ADVANTAGE_MAX_RL: max_rl(ag, rg, n); break;
+        default: memcpy(ag, rg, n * sizeof *ag); break;
+        }
+        if (status != REIN_OK) return status;
+    }
+    return REIN_OK;
+}
+
+/* Walks the trained tokens of a sequence from its last to its first; masked tokens carry the state over. The reward sits on the last
+ * one, each token pays β·(src − ref) of KL. values: δ_t = r_t + γV_{t+1} − V_t, A_t = δ_t + γλA_{t+1} (GAE, arXiv 1506.02438);
+ * without: the return to go. */
+static void backwards(void *out, double reward, const void *kl_source, const rein_batch *b, const rein_options *o, size_t start, size_t end) {
+    const int gae = o->advantage == REIN_ADVANTAGE_GAE;
+    double carried = 0, next_value = 0;
+    int last = 1;
+    for (size_t t = end; t-- > start;) {
+        if (!rein_trains(b, t)) {
+            rein_put(b, out, t, 0);
+            continue;
+        }
+        double r = last ? reward : 0;
+        last = 0;
+        if (o->kl_reward_coef != 0) r -= o->kl_reward_coef * (rein_at(b, kl_source, t) - rein_at(b, b->ref_log_probs, t));
+        if (gae) {
+            const double value = rein_at(b, b->values, t);
+            carried = r + o->gae_gamma * next_value - value + o->gae_gamma * o->gae_lambda * carried;
+            next_value = value;
+        } else {
+            carried += r;
+        }
+        rein_put(b, out, t, carried);
+    }
+}
+
+static void whiten(void *a, const rein_batch *b, double eps) {
+    double low = INFINITY, high = -INFINITY, sum = 0, squares = 0, count = 0, origin = 0;
+    const size_t n = rein_tokens(b);
+    for (size_t t = 0; t < n; t++) {
+        if (!rein_trains(b, t)) continue;
+        const double x = rein_at(b, a, t);
+        if (count == 0) origin = x;
+        low = fmin(low, x);
+        high = fmax(high, x);
+        sum += x - origin;
+        count++;
+    }
+    if (count == 0) return;
+    const double mean = origin + sum / count;
+    for (size_t t = 0; t < n; t++)
+        if (rein_trains(b, t)) squares += (rein_at(b, a, t) - mean) * (rein_at(b, a, t) - mean);
+    const int equal = !(high - low > 1e-12 * fmax(fabs(low), fabs(high)));
+    for (size_t t = 0; t < n; t++)
+        if (rein_trains(b, t)) rein_put(b, a, t, equal ? 0 : (rein_at(b, a, t) - mean) / sqrt(squares / (count - 1) + eps));
+}
+
+void rein_estimate_tokens(void *a, const double *reward, const void *kl_source, const rein_batch *b, const rein_options *o) {
+    for (size_t i = 0; i < b->n_sequences; i++)
+        backwards(a, reward[i], kl_source, b, o, b->sequence_offsets[i], b->sequence_offsets[i + 1]);
+    if (o->advantage == REIN_ADVANTAGE_REINFORCE_PP) whiten(a, b, o->advantage_eps);
+}

@@ -1,0 +1,63 @@
+/* gpo.c - the group policy objective: a clipped surrogate minus an importance-weighted KL. Compiled per type: checks, then the kernel. */
+#include "gpo.h"
+
+#include <math.h>
+
+#include "../base/base.h"
+#include "typed.h"
+
+static rein_gpo_fn *kernel_of(rein_isa isa) {
+#ifdef REAL_F32
+#define TABLE(isa) rein_gpo_pass_##isa##_f32
+#else
+#define TABLE(isa) rein_gpo_pass_##isa##_f64
+#endif
+#ifdef REIN_HAVE_AVX2
+    if (isa == REIN_ISA_AVX2) return TABLE(avx2);
+#endif
+    (void)isa;
+    return TABLE(ref);
+}
+
+static rein_status check(const real *ratios, const real *advantages, const real *current, const real *ref, size_t n, rein_error *err) {
+    for (size_t i = 0; i < n; i++) {
+        if (!(ratios[i] >= 0) || !isfinite(ratios[i]))
+            return rein_fail(err, REIN_EINVAL, "ratios[%zu] is %g: a ratio is 0 or more, and finite", i, (double)ratios[i]);
+        if (!isfinite(advantages[i])) return rein_fail(err, REIN_EINVAL, "advantages[%zu] is not a finite number", i);
+        if (!(current[i] > 0) || !isfinite(current[i]))
+            return rein_fail(err, REIN_EINVAL, "pi_current[%zu] is %g: it must be above 0", i, (double)current[i]);
+        if (!(ref[i] > 0) || !isfinite(ref[i])) return rein_fail(err, REIN_EINVAL, "pi_ref[%zu] is %g: it must be above 0", i, (double)ref[i]);
+    }
+    return REIN_OK;
+}
+
+rein_status TYPED(rein_gpo_objective)(rein_gpo *value, real *grad_ratios, real *grad_pi_current, const real *ratios, const real *advantages,
+                                      const real *pi_current, const real *pi_ref, size_t n, double epsilon, double beta,
+                                      rein_kl_direction direction, const rein_exec *exec, rein_error *err) {
+    rein_exec e;
+    rein_status status = rein_exec_resolve(&e, exec, err);
+    if (status != REIN_OK) return status;
+    if (n == 0) return rein_fail(err, REIN_EINVAL, "ratios is empty: at least one is needed");
+    if (!(epsilon >= 0) || !isfinite(epsilon)) return rein_fail(err, REIN_EINVAL, "epsilon is %g: it must be 0 or more", epsilon);
+    if (!(beta >= 0) || !isfinite(beta)) return rein_fail(err, REIN_EINVAL, "beta is %g: it must be 0 or more", beta);
+    if (direction < REIN_KL_DIRECTION_DEFAULT || direction > REIN_REF_OVER_CURRENT)
+        return rein_fail(err, REIN_EINVAL, "kl_direction is %d: no such direction", (int)direction);
+    status = check(ratios, advantages, pi_current, pi_ref, n, err);
+    if (status != REIN_OK) return status;
+
+    const rein_gpo_task g = {ratios, advantages, pi_current, pi_ref, grad_ratios, grad_pi_current, epsilon, beta, 1 / (double)n,
+                             direction == REIN_REF_OVER_CURRENT ? REIN_REF_OVER_CURRENT : REIN_CURRENT_OVER_REF};
+    rein_gpo_fn *const pass = kernel_of(e.isa);
+    double sums[PIECES][2], total[2] = {0, 0};
+    for (int write = 0; write <= (grad_ratios || grad_pi_current); write++) { /* outputs stay untouched until the value is known */
+#pragma omp parallel for num_threads(e.threads) schedule(static)
+        for (size_t k = 0; k < PIECES; k++) pass(&g, piece_start(n, k), piece_start(n, k + 1), sums[k], write);
+        if (write) break;
+        for (size_t k = 0; k < PIECES; k++) total[0] += sums[k][0], total[1] += sums[k][1];
+        if (!isfinite(total[0]) || !isfinite(total[1]))
+            return rein_fail(err, REIN_ERANGE, "the objective is not finite: ratios, advantages or pi_current / pi_ref are too large");
+    }
+    const double surrogate = total[0] / (double)n, kl = total[1] / (double)n;
+    *value = (rein_gpo){surrogate - beta * kl, surrogate, kl};
+    return REIN_OK;
+}

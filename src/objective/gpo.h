@@ -1,0 +1,18 @@
+/* gpo.h - the task of the group policy objective's kernels. Private. */
+#ifndef REIN_OBJECTIVE_GPO_H
+#define REIN_OBJECTIVE_GPO_H
+
+#include "rein/objective.h"
+
+typedef struct rein_gpo_task {
+    const void *ratios, *advantages, *pi_current, *pi_ref;
+    void *grad_ratios, *grad_pi_current;
+    double epsilon, beta, scale; /* scale = 1/n of the mean */
+    rein_kl_direction direction;
+} rein_gpo_task;
+
+/* Σ of the surrogate and Σ ρ·k over [first, last); with `write`, the gradients. */
+typedef void rein_gpo_fn(const rein_gpo_task *g, size_t first, size_t last, double sums[2], int write);
+rein_gpo_fn rein_gpo_pass_ref_f32, rein_gpo_pass_ref_f64, rein_gpo_pass_avx2_f32, rein_gpo_pass_avx2_f64;
+
+#endif

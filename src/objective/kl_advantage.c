@@ -1,0 +1,82 @@
+/* kl_advantage.c - KL-penalised advantages (ART, pull request 562) over plain arrays. Compiled per type; sums are double.
+ *
+ *     d_t = lp_t − ref_t,   avg = Σ m d / Σ m over the scope,   A'_t = A_t + c·(avg − d_t) on trained tokens */
+#include <math.h>
+#include <string.h>
+
+#include "rein/objective.h"
+#include "typed.h"
+
+typedef struct task {
+    real *adjusted;
+    const real *advantages, *lp, *ref;
+    const uint8_t *mask;
+    double coef;
+} task;
+
+static int trains(const task *t, size_t i) { return !t->mask || t->mask[i]; }
+
+static double sum_of(const task *t, size_t first, size_t last, size_t *count) {
+    double sum = 0;
+    for (size_t i = first; i < last; i++)
+        if (trains(t, i)) sum += (double)t->lp[i] - (double)t->ref[i], ++*count;
+    return sum;
+}
+
+static void adjust(const task *t, size_t first, size_t last) {
+    size_t count = 0;
+    const double sum = sum_of(t, first, last, &count), mean = count ? sum / (double)count : 0;
+    for (size_t i = first; i < last; i++) {
+        const double d = trains(t, i) ? (double)t->lp[i] - (double)t->ref[i] : 0;
+        t->adjusted[i] = trains(t, i) ? (real)((double)t->advantages[i] + t->coef * (mean - d)) : t->advantages[i];
+    }
+}
+
+static rein_status check_cover(const size_t *offsets, size_t n, size_t total, const char *name, const char *of, rein_error *err) {
+    if (!offsets) return rein_fail(err, REIN_EINVAL, "%s is missing: this kl_scope needs it", name);
+    for (size_t i = 0; i < n; i++)
+        if (offsets[i + 1] < offsets[i]) return rein_fail(err, REIN_EINVAL, "%s[%zu] falls: offsets never do", name, i + 1);
+    if (offsets[0] != 0 || offsets[n] != total)
+        return rein_fail(err, REIN_EINVAL, "%s covers %zu %s, but there are %zu", name, offsets[n] - offsets[0], of, total);
+    return REIN_OK;
+}
+
+static rein_status check_token(const task *t, size_t i, rein_error *err) {
+    if (!isfinite(t->advantages[i])) return rein_fail(err, REIN_EINVAL, "advantages[%zu] is not a finite number, and the token trains", i);
+    if (t->coef == 0) return REIN_OK;
+    if (!isfinite(t->lp[i])) return rein_fail(err, REIN_EINVAL, "log_probs[%zu] is not a finite number, and the token trains", i);
+    if (!isfinite(t->ref[i])) return rein_fail(err, REIN_EINVAL, "ref_log_probs[%zu] is not a finite number, and the token trains", i);
+    return REIN_OK;
+}
+
+rein_status TYPED(rein_kl_advantage)(real *adjusted, double *kl_policy_ref, const real *advantages, const real *log_probs,
+                                     const real *ref_log_probs, const uint8_t *mask, size_t n_tokens, double kl_penalty_coef,
+                                     rein_kl_scope scope, const size_t *sequence_offsets, size_t n_sequences, const size_t *group_offsets,
+                                     size_t n_groups, rein_error *err) {
+    const task t = {adjusted, advantages, log_probs, ref_log_probs, mask, kl_penalty_coef};
+    rein_status status = REIN_OK;
+    if (!(kl_penalty_coef >= 0) || !isfinite(kl_penalty_coef))
+        return rein_fail(err, REIN_EINVAL, "kl_penalty_coef is %g: it must be 0 or more", kl_penalty_coef);
+    if (n_tokens == 0) return rein_fail(err, REIN_EINVAL, "advantages is empty: at least one token is needed");
+    if (scope < REIN_KL_SCOPE_BATCH || scope > REIN_KL_SCOPE_SEQUENCE) return rein_fail(err, REIN_EINVAL, "kl_scope is %d: no such scope", (int)scope);
+    if (kl_penalty_coef != 0 && (!log_probs || !ref_log_probs))
+        return rein_fail(err, REIN_EINVAL, "%s is missing: kl_penalty_coef needs it", log_probs ? "ref_log_probs" : "log_probs");
+    if (scope != REIN_KL_SCOPE_BATCH) status = check_cover(sequence_offsets, n_sequences, n_tokens, "sequence_offsets", "tokens", err);
+    if (status == REIN_OK && scope == REIN_KL_SCOPE_GROUP)
+        status = check_cover(group_offsets, n_groups, n_sequences, "group_offsets", "sequences", err);
+    for (size_t i = 0; status == REIN_OK && i < n_tokens; i++)
+        if (trains(&t, i)) status = check_token(&t, i, err);
+    if (status != REIN_OK) return status;
+
+    size_t count = 0;
+    const double sum = ref_log_probs && log_probs && kl_penalty_coef != 0 ? sum_of(&t, 0, n_tokens, &count) : 0;
+    if (!isfinite(sum)) return rein_fail(err, REIN_ERANGE, "the KL is not finite: the log-probs are too large");
+    *kl_policy_ref = count ? sum / (double)count : 0;
+    if (kl_penalty_coef == 0) memmove(adjusted, advantages, n_tokens * sizeof *adjusted);
+    else if (scope == REIN_KL_SCOPE_BATCH) adjust(&t, 0, n_tokens);
+    else if (scope == REIN_KL_SCOPE_GROUP)
+        for (size_t g = 0; g < n_groups; g++) adjust(&t, sequence_offsets[group_offsets[g]], sequence_offsets[group_offsets[g + 1]]);
+    else
+        for (size_t s = 0; s < n_sequences; s++) adjust(&t, sequence_offsets[s], sequence_offsets[s + 1]);
+    return REIN_OK;
+}

@@ -1,0 +1,246 @@
+/* loss.c - the loss of a prepared step, micro-batch by micro-batch, and what is reported of it.
+ *
+ * Blocks of sequences are the unit of work: each has its own tally, filled in sequence order whoever fills it and in however many
+ * micro-batches, and the tallies are added in block order. So neither threads nor the cut of a step can change a bit. */
+#include <math.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "options.h"
+#include "step.h"
+
+#define SATURATION 4.8516519540979028e8 /* e^20 */
+
+static size_t block_of(const rein_step *s, size_t sequence) {
+    size_t low = 0, high = s->n_blocks - 1;
+    while (low < high) {
+        const size_t middle = low + (high - low + 1) / 2;
+        if (s->blocks[middle].first <= sequence) low = middle;
+        else high = middle - 1;
+    }
+    return low;
+}
+
+static double lanes(const rein_tally *t, enum rein_sum which) {
+    double sum = 0;
+    for (int l = 0; l < TALLY_LANES; l++) sum += t->sum[which][l];
+    return sum;
+}
+
+static double sum_of(const rein_step *s, enum rein_sum which) {
+    double sum = 0;
+    for (size_t k = 0; k < s->n_blocks; k++) sum += lanes(&s->tallies[k], which);
+    return sum;
+}
+
+/* The 99th percentile of the ratio, read from the top of the histogram: the middle of its bin, inside [min, max]. */
+static double p99(const rein_step *s, size_t n, double low, double high) {
+    const size_t above = n - (size_t)ceil(0.99 * (double)n); /* how many may be larger */
+    size_t seen = 0, bin = HISTOGRAM_BINS;
+    while (bin > 0 && seen <= above) {
+        bin--;
+        for (int t = 0; t < s->exec.threads; t++)
+            for (int w = 0; w < HISTOGRAM_WAYS; w++) seen += s->histogram[(size_t)t * HISTOGRAM_SIZE + bin * HISTOGRAM_WAYS + (size_t)w];
+    }
+    const double log_ratio = (double)bin / HISTOGRAM_STEPS - HISTOGRAM_RANGE;
+    return exp(fmin(fmax(log_ratio, low), high));
+}
+
+static double mean_of(double sum, double n) { return n > 0 ? fmin(sum / n, SATURATION) : 0; }
+
+rein_status rein_step_finish(rein_loss *loss, const rein_step *s, rein_error *err) {
+    if (s->failed) return rein_fail(err, REIN_EINVAL, "the step failed: it has no loss");
+    size_t added = 0;
+    double low = HUGE_VAL, high = -HUGE_VAL;
+    for (size_t i = 0; i < s->next; i++) added += s->trained[i];
+    for (size_t k = 0; k < s->n_blocks; k++) {
+        low = fmin(low, s->tallies[k].log_ratio_min);
+        high = fmax(high, s->tallies[k].log_ratio_max);
+    }
+    low = fmin(fmax(low, -HISTOGRAM_RANGE), HISTOGRAM_RANGE);
+    high = fmin(fmax(high, -HISTOGRAM_RANGE), HISTOGRAM_RANGE);
+    const double n = (double)added, squares = sum_of(s, SUM_RATIO_SQUARE);
+    const int token_level = s->options.ratio == REIN_RATIO_TOKEN;
+    const double ratios = token_level ? n + sum_of(s, SUM_LOG_RATIO) + sum_of(s, SUM_EXCESS) : sum_of(s, SUM_RATIO);
+    rein_loss out = {.metrics = s->metrics, .nothing_to_train = s->trained_tokens == 0};
+    rein_metrics *m = &out.metrics;
+    m->surrogate_loss = sum_of(s, SUM_SURROGATE);
+    m->kl_loss = sum_of(s, SUM_KL_LOSS);
+    m->entropy_loss = sum_of(s, SUM_ENTROPY_LOSS);
+    out.loss = m->surrogate_loss + m->kl_loss + m->entropy_loss;
+    m->clip_low = mean_of(sum_of(s, SUM_CLIP_LOW), n);
+    m->clip_high = mean_of(sum_of(s, SUM_CLIP_HIGH), n);
+    m->ratio_mean = mean_of(ratios, n);
+    m->ratio_min = added ? exp(low) : 0;
+    m->ratio_max = added ? exp(high) : 0;
+    m->ratio_p99 = added ? p99(s, added, low, high) : 0;
+    m->ess = n > 0 ? ratios * ratios / (n * squares) : 0;
+    if (!isfinite(m->ess)) m->ess = 1 / n; /* the squares overflow: one ratio is all there is */
+    m->kl_old_k1 = n > 0 ? -sum_of(s, SUM_LOG_RATIO) / n : 0;
+    m->kl_old_k3 = mean_of(sum_of(s, SUM_EXCESS), n);
+    m->kl_ref_k1 = n > 0 ? sum_of(s, SUM_REF) / n : 0;
+    m->kl_ref_k3 = mean_of(sum_of(s, SUM_REF_EXCESS), n);
+    m->entropy = n > 0 ? sum_of(s, SUM_ENTROPY) / n : 0;
+    m->tokens = (double)rein_tokens(&s->batch);
+    m->trained_tokens = n;
+    m->sequences = (double)s->batch.n_sequences;
+    m->trained_sequences = (double)s->trained_sequences;
+    m->groups = (double)rein_group_count(&s->batch);
+    *loss = out;
+    return REIN_OK;
+}
+
+static void clear(const rein_batch *b, void *array, size_t first, size_t last) {
+    const size_t size = rein_element_size(b), from = b->sequence_offsets[first];
+    if (array) memset((char *)array + from * size, 0, (b->sequence_offsets[last] - from) * size);
+}
+
+/* Why the sums are not finite: a bad input by name, or an overflow with the token where it is largest. */
+static rein_status explain_failure(const rein_step *s, const void *log_probs, const void *entropies, size_t first, size_t last, rein_error *err) {
+    const rein_batch *b = &s->batch;
+    const rein_status status = rein_batch_find_bad(b, log_probs, entropies, first, last, err);
+    if (status != REIN_OK) return status;
+    size_t worst = b->sequence_offsets[first];
+    double reach = -1;
+    const char *what = "log_probs - old_log_probs";
+    for (size_t t = b->sequence_offsets[first]; t < b->sequence_offsets[last]; t++) {
+        if (!rein_trains(b, t)) continue;
+        const double lp = rein_at(b, log_probs, t), d = b->old_log_probs ? lp - rein_at(b, b->old_log_probs, t) : 0;
+        const double x = b->ref_log_probs && s->options.kl_loss_coef != 0 ? fabs(rein_at(b, b->ref_log_probs, t) - lp) : 0;
+        if (fmax(d, x) > reach) {
+            reach = fmax(d, x);
+            worst = t;
+            what = x > d ? "ref_log_probs - log_probs (kl_clamp bounds it)" : "log_probs - old_log_probs";
+        }
+    }
+    return rein_fail(err, REIN_ERANGE, "the loss is not finite: at token %zu %s is %.6g in size, and its exponential overflows", worst, what, reach);
+}
+
+rein_status rein_step_loss_apart(rein_step *s, size_t first, size_t last, const void *log_probs, const void *stop_log_probs,
+                                 const void *entropies, void *grad_log_probs, void *grad_entropies, void *advantages, rein_error *err) {
+    const rein_batch *b = &s->batch;
+    if (s->failed) return rein_fail(err, REIN_EINVAL, "the step failed before: begin it anew");
+    if (first != s->next || last < first || last > b->n_sequences)
+        return rein_fail(err, REIN_EINVAL, "sequences %zu to %zu: the next micro-batch starts at %zu and ends at %zu or before", first, last, s->next,
+                         b->n_sequences);
+    if (!log_probs) log_probs = b->log_probs;
+    if (!entropies) entropies = b->entropies;
+    if (!log_probs) return rein_fail(err, REIN_EINVAL, "log_probs is missing");
+    if (grad_entropies && !entropies) return rein_fail(err, REIN_EINVAL, "entropies is missing: their gradient needs it");
+    if (first == last) return REIN_OK;
+    const rein_options *o = &s->options;
+    const void *source = o->kl_penalty_source == REIN_KL_SOURCE_SAMPLE ? b->sample_log_probs : b->log_probs;
+    const int per_token_penalty = o->kl_penalty_coef != 0 && !rein_sequence_unit(o);
+    const rein_pass pass = {.options = o,
+                            .rows = s->rows,
+                            .offsets = b->sequence_offsets,
+                            .mask = b->mask,
+                            .log_probs = log_probs,
+                            .stop_log_probs = stop_log_probs ? stop_log_probs : log_probs,
+                            .old_log_probs = b->old_log_probs,
+                            .ref_log_probs = b->ref_log_probs,
+                            .sample_log_probs = b->sample_log_probs,
+                            .kl_source = per_token_penalty ? source : NULL,
+                            .entropies = entropies,
+                            .token_advantages = s->token_advantages,
+                            .grad_log_probs = grad_log_probs,
+                            .grad_entropies = grad_entropies,
+                            .advantages = advantages,
+                            .entropy_coef = s->entropy_coef,
+                            .entropy_threshold = s->entropy_threshold,
+                            .streaming = rein_tokens(b) * rein_element_size(b) > (size_t)16 << 20};
+    const size_t from = block_of(s, first), to = block_of(s, last - 1) + 1;
+#pragma omp parallel for num_threads(s->exec.threads) schedule(static)
+    for (size_t k = from; k < to; k++) {
+        const size_t lo = s->blocks[k].first > first ? s->blocks[k].first : first, hi = s->blocks[k].last < last ? s->blocks[k].last : last;
+        s->pass(&s->tallies[k], s->histogram + (size_t)omp_get_thread_num() * HISTOGRAM_SIZE, &pass, lo, hi);
+    }
+    int finite = 1;
+    for (size_t k = from; k < to; k++)
+        for (int i = SUM_SURROGATE; i < SUM_COUNT; i++)
+            if (i <= SUM_LOG_RATIO || i == SUM_REF || i == SUM_ENTROPY) finite &= isfinite(lanes(&s->tallies[k], (enum rein_sum)i)) != 0;
+    if (!finite) {
+        clear(b, grad_log_probs, first, last);
+        clear(b, grad_entropies, first, last);
+        clear(b, advantages, first, last);
+        s->failed = 1;
+        return explain_failure(s, log_probs, entropies, first, last, err);
+    }
+    s->next = last;
+    return REIN_OK;
+}
+
+rein_status rein_step_loss(rein_step *s, size_t first, size_t last, const void *log_probs, const void *entropies, void *grad_log_probs,
+                           void *grad_entropies, void *advantages, rein_error *err) {
+    return rein_step_loss_apart(s, first, last, log_probs, NULL, entropies, grad_log_probs, grad_entropies, advantages, err);
+}
+
+/* Twice: once to see that it can be done, once to write. */
+static rein_status whole_step(rein_loss *loss, void *gl, void *ge, void *adv, void *buffer, size_t size, const rein_batch *b, const rein_options *o,
+                              const rein_exec *e, rein_error *err) {
+    rein_loss out;
+    for (int write = 0; write < 2; write++) {
+        rein_step *s;
+        rein_status status = rein_step_begin(&s, buffer, size, b, o, e, err);
+        if (status == REIN_OK)
+            status = rein_step_loss(s, 0, b->n_sequences, NULL, NULL, write ? gl : NULL, write ? ge : NULL, write ? adv : NULL, err);
+        if (status == REIN_OK) status = rein_step_finish(&out, s, err);
+        if (status != REIN_OK) return status;
+        if (!gl && !ge && !adv) break;
+    }
+    *loss = out;
+    return REIN_OK;
+}
+
+rein_status rein_policy_loss(rein_loss *loss, void *grad_log_probs, void *grad_entropies, void *advantages, const rein_batch *batch,
+                             const rein_options *options, const rein_exec *exec, rein_error *err) {
+    if (!batch->log_probs) return rein_fail(err, REIN_EINVAL, "log_probs is missing");
+    const size_t size = rein_step_size(batch, options, exec);
+    void *buffer = size ? malloc(size) : NULL;
+    if (size && !buffer) return rein_fail(err, REIN_ENOMEM, "no memory for a workspace of %zu bytes", size);
+    const rein_status status = whole_step(loss, grad_log_probs, grad_entropies, advantages, buffer, size, batch, options, exec, err);
+    free(buffer);
+    return status;
+}
+
+rein_status rein_shape_rewards(double *shaped, const rein_batch *batch, const rein_options *options, rein_error *err) {
+    rein_options o;
+    rein_status status = rein_options_resolve(&o, options, err);
+    if (status == REIN_OK) status = rein_batch_check_shape(batch, err);
+    if (status == REIN_OK) status = rein_batch_check_rewards(batch, &o, err);
+    if (status != REIN_OK) return status;
+    int64_t *length = malloc(batch->n_sequences * sizeof *length);
+    if (!length) return rein_fail(err, REIN_ENOMEM, "no memory for %zu lengths", batch->n_sequences);
+    for (size_t i = 0; i < batch->n_sequences; i++) {
+        length[i] = batch->response_lengths ? batch->response_lengths[i] : 0;
+        for (size_t t = batch->sequence_offsets[i]; !batch->response_lengths && t < batch->sequence_offsets[i + 1]; t++)
+            length[i] += rein_trains(batch, t);
+    }
+    rein_rewards_of(shaped, batch);
+    rein_shape_into(shaped, length, batch, &o);
+    free(length);
+    return REIN_OK;
+}
+
+rein_status rein_advantages(double *advantages, const rein_batch *batch, const rein_options *options, rein_error *err) {
+    rein_options o = *options; /* what comes after the advantages asks for nothing */
+    o.surrogate = REIN_SURROGATE_REINFORCE;
+    o.ratio = REIN_RATIO_PUBLISHED;
+    o.mismatch = REIN_MISMATCH_NONE;
+    o.aggregation = REIN_TOKEN_SUM;
+    o.off_policy_mask_delta = o.top_entropy = o.entropy_coef = o.kimi_k2_tau = o.kl_penalty_coef = o.kl_loss_coef = 0;
+    o.given = 0;
+    const size_t size = rein_step_size(batch, &o, NULL);
+    void *buffer = size ? malloc(size) : NULL;
+    rein_step *s;
+    if (size && !buffer) return rein_fail(err, REIN_ENOMEM, "no memory for a workspace of %zu bytes", size);
+    const rein_status status = rein_step_begin(&s, buffer, size, batch, &o, NULL, err);
+    for (size_t i = 0; status == REIN_OK && i < batch->n_sequences; i++)
+        for (size_t t = batch->sequence_offsets[i]; t < batch->sequence_offsets[i + 1]; t++) {
+            const double own = s->token_advantages ? rein_at(batch, s->token_advantages, t) : s->rows[i].advantage;
+            advantages[t] = rein_trains(batch, t) ? own : 0;
+        }
+    free(buffer);
+    return status;
+}

@@ -1,0 +1,13 @@
+/* options.h - what the loss asks about a composition. Private. */
+#ifndef REIN_OBJECTIVE_OPTIONS_H
+#define REIN_OBJECTIVE_OPTIONS_H
+
+#include "rein/objective.h"
+
+/* 1 if the surrogate's unit is the sequence: a sequence ratio, the sum of one, or gmpo. */
+int rein_sequence_unit(const rein_options *o);
+
+/* Makes a number "not given": NaN. */
+void rein_options_unset(rein_options *o, const char *name);
+
+#endif

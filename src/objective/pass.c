@@ -1,0 +1,387 @@
+/* pass.c - one pass over the tokens: loss = Σ weight·(ω·ℓ + β·k − c·H), its gradient, and the metrics.
+ *
+ * Compiled per type and instruction set. A sequence is walked in tiles of a fixed size from its first token, lanes are added in a fixed
+ * order: what a sequence gives depends on nothing but the sequence. Masked lanes are cut out of the bits (keep), never multiplied by 0. */
+#include "pass.h"
+
+#include "kl.h"
+#include "surrogate.h"
+
+enum { TILE = 512 };
+
+/* The arrays of the pass as reals. */
+typedef struct arrays {
+    const real *lp, *stop, *old, *ref, *samp, *src, *entropy, *token_advantage;
+    real *grad, *grad_entropy, *advantage;
+} arrays;
+
+static arrays arrays_of(const rein_pass *p) {
+    return (arrays){p->log_probs, p->stop_log_probs, p->old_log_probs, p->ref_log_probs,    p->sample_log_probs, p->kl_source,
+                    p->entropies, p->token_advantages, p->grad_log_probs, p->grad_entropies, p->advantages};
+}
+
+/* What a sequence needs to know of itself before its first token. */
+typedef struct sequence {
+    size_t start, length;
+    real advantage, weight, kl_centre, trained;
+    real mean_log_ratio, sum_log_ratio;           /* of d */
+    real stop_mean_log_ratio, stop_sum_log_ratio; /* of stop(d) */
+    real geometric_mean;                          /* gmpo */
+    real mismatch;                                /* exp Σ(old − samp), corrected; 1 without */
+    int off_policy;                               /* mean(samp − lp) > δ */
+} sequence;
+
+/* How a token's D is made of its own d and the sequence's mean: D's derivative by its own lp is `own`, the rest goes to all. */
+INLINE void ratio_level(token *t, V *own, rein_ratio level, V d, V ratio, V stop_d, V stop_ratio, const sequence *s) {
+    switch (level) {
+    case REIN_RATIO_SEQUENCE:
+    case REIN_RATIO_SEQUENCE_SUM: { /* GSPO, arXiv 2507.18071, eq. 7; the sum is the ratio of whole sequences */
+        const int mean = level == REIN_RATIO_SEQUENCE;
+        t->log_ratio = splat(mean ? s->mean_log_ratio : s->sum_log_ratio);
+        t->stop_log_ratio = splat(mean ? s->stop_mean_log_ratio : s->stop_sum_log_ratio);
+        t->ratio = exp_lanes(t->log_ratio);
+        t->stop_ratio = exp_lanes(t->stop_log_ratio);
+        *own = splat(0);
+        return;
+    }
+    case REIN_RATIO_SEQUENCE_TOKEN: /* GSPO-token, eq. 14: stop(s)·π/stop(π) */
+        t->stop_log_ratio = splat(s->stop_mean_log_ratio);
+        t->log_ratio = t->stop_log_ratio + (d - stop_d);
+        t->ratio = exp_lanes(t->log_ratio);
+        t->stop_ratio = exp_lanes(t->stop_log_ratio);
+        *own = splat(1);
+        return;
+    case REIN_RATIO_AVERAGE: /* ART: (ρ + s)/2 */
+        t->ratio = (real)0.5 * (ratio + exp_lanes(splat(s->mean_log_ratio)));
+        t->stop_ratio = (real)0.5 * (stop_ratio + exp_lanes(splat(s->stop_mean_log_ratio)));
+        t->log_ratio = log_lanes(t->ratio);
+        t->stop_log_ratio = log_lanes(t->stop_ratio);
+        *own = 1 / (1 + exp_lanes(s->mean_log_ratio - d));
+        return;
+    case REIN_RATIO_GEOMETRIC_AVERAGE: /* ART: √ρ·√s */
+        t->log_ratio = (real)0.5 * (d + s->mean_log_ratio);
+        t->stop_log_ratio = (real)0.5 * (stop_d + s->stop_mean_log_ratio);
+        t->ratio = exp_lanes(t->log_ratio);
+        t->stop_ratio = exp_lanes(t->stop_log_ratio);
+        *own = splat((real)0.5);
+        return;
+    default:
+        t->log_ratio = d;
+        t->ratio = ratio;
+        t->stop_log_ratio = stop_d;
+        t->stop_ratio = stop_ratio;
+        *own = splat(1);
+    }
+}
+
+/* Truncated importance sampling min(w, C), or IcePop's mask: w inside [low, high], else 0. */
+INLINE V mismatch_weight(V w, const rein_options *o) {
+    const int truncate = o->mismatch == REIN_MISMATCH_TOKEN_TIS || o->mismatch == REIN_MISMATCH_SEQUENCE_TIS;
+    if (truncate) return least(w, splat((real)o->tis_cap));
+    return keep((w >= (real)o->mismatch_low) & (w <= (real)o->mismatch_high), w);
+}
+
+/* Sums over the sequence that its tokens need: a first walk, only for compositions that have such a thing. */
+static void survey(sequence *s, const rein_pass *p, const arrays *a, const constants *k) {
+    const rein_options *o = p->options;
+    const int gmpo = o->surrogate == REIN_SURROGATE_GMPO;
+    double d_sum = 0, stop_sum = 0, clipped_sum = 0, mismatch_sum = 0, drift_sum = 0;
+    for (size_t i = 0; i < s->length; i += LANES) {
+        const size_t at = s->start + i, left = s->length - i;
+        const M on = load_mask(p->mask ? p->mask + at : NULL, left);
+        V lp = load(a->lp + at, left), stop = load(a->stop + at, left), old = a->old ? load(a->old + at, left) : stop, d = lp - old;
+        d_sum += add_lanes(keep(on, d));
+        stop_sum += add_lanes(keep(on, stop - old));
+        if (gmpo) {
+            M live;
+            clipped_sum += add_lanes(keep(on, gmpo_clip(d, splat(s->advantage), k, &live)));
+        }
+        if (a->samp) {
+            V samp = load(a->samp + at, left);
+            mismatch_sum += add_lanes(keep(on, old - samp));
+            drift_sum += add_lanes(keep(on, samp - stop));
+        }
+    }
+    const double n = (double)s->trained;
+    s->sum_log_ratio = (real)d_sum;
+    s->mean_log_ratio = (real)(d_sum / n);
+    s->stop_sum_log_ratio = (real)stop_sum;
+    s->stop_mean_log_ratio = (real)(stop_sum / n);
+    s->geometric_mean = exp_lanes(splat((real)(clipped_sum / n)))[0];
+    if (o->mismatch == REIN_MISMATCH_SEQUENCE_TIS || o->mismatch == REIN_MISMATCH_SEQUENCE_MASK)
+        s->mismatch = mismatch_weight(exp_lanes(splat((real)mismatch_sum)), o)[0];
+    s->off_policy = drift_sum / n > o->off_policy_mask_delta;
+}
+
+static int needs_survey(const rein_options *o) {
+    return o->ratio != REIN_RATIO_TOKEN || o->surrogate == REIN_SURROGATE_GMPO || o->mismatch >= REIN_MISMATCH_SEQUENCE_TIS ||
+           !isnan(o->off_policy_mask_delta);
+}
+
+/* Lane sums of a sequence's tile. */
+typedef struct lane_sums {
+    V objective, kl, log_ratio, excess, ratio, ratio_square, ref, ref_excess, entropy, shared;
+    M held, held_low, held_high;
+} lane_sums;
+
+INLINE void add_to(double *sum, V lanes, double factor) {
+    for (int l = 0; l < LANES; l++) sum[l] += factor * (double)lanes[l];
+}
+
+INLINE void add_count(double *sum, M lanes) { /* a set lane is −1 */
+    for (int l = 0; l < LANES; l++) sum[l] -= (double)lanes[l];
+}
+
+/* A tile's inputs, from its first token on. */
+typedef struct tile_inputs {
+    const real *lp, *stop, *old, *ref, *samp, *src, *entropy, *token_advantage;
+    const uint8_t *mask;
+    size_t n; /* whole vectors */
+} tile_inputs;
+
+/* Where a tile's results wait until they are written out. */
+typedef struct tile_outputs {
+    real *gradient, *log_ratio, *advantage;
+} tile_outputs;
+
+static tile_inputs body_of(const arrays *a, const uint8_t *mask, size_t at, size_t n) {
+#define FROM(x) a->x ? a->x + at : NULL
+    return (tile_inputs){FROM(lp),  FROM(stop),    FROM(old),
+                         FROM(ref), FROM(samp),    FROM(src),
+                         FROM(entropy), FROM(token_advantage), mask ? mask + at : NULL,
+                         n};
+#undef FROM
+}
+
+/* The last vector of a sequence, padded: past the end nothing trains. */
+typedef struct tail_vector {
+    V value[8];
+    uint8_t mask[LANES];
+} tail_vector;
+
+static tile_inputs tail_of(tail_vector *pad, const arrays *a, const uint8_t *mask, size_t at, size_t n) {
+    const real *from[8] = {a->lp, a->stop, a->old, a->ref, a->samp, a->src, a->entropy, a->token_advantage};
+    const real *to[8] = {NULL};
+    for (int i = 0; i < 8; i++) {
+        if (!from[i]) continue;
+        to[i] = (const real *)&pad->value[i];
+        pad->value[i] = load(from[i] + at, n);
+    }
+    for (size_t l = 0; l < LANES; l++) pad->mask[l] = l < n && (!mask || mask[at + l]);
+    if (a->stop == a->lp) to[1] = to[0];
+    return (tile_inputs){to[0], to[1], to[2], to[3], to[4], to[5], to[6], to[7], pad->mask, LANES};
+}
+
+/* e^d and the excesses of d and x, by the cheapest of three ways to the same bits. */
+INLINE V exponentials(V d, V x, V *excess, V *ref_excess) {
+    const V reach = most(magnitude(x), magnitude(d)); /* a NaN in d stays, one in x comes back through the last branch's excess */
+    V ratio;
+    if (all(reach <= EXP_NEAR)) {
+        ratio = exp_excess_near(d, excess);
+        (void)exp_excess_near(x, ref_excess);
+    } else if (all(reach <= EXP_MIDDLE)) {
+        ratio = exp_excess_middle(d, excess);
+        (void)exp_excess_middle(x, ref_excess);
+    } else {
+        ratio = exp_excess(d, excess);
+        (void)exp_excess(x, ref_excess);
+    }
+    return ratio;
+}
+
+/* The tokens of a tile. `plain` is the common case known at compile time (is_plain): the clip surrogate on the token ratio, nothing
+ * adjusted per token, k3 or no KL. Every expression is the same; what cannot act is not there. */
+INLINE void tile(lane_sums *sums, tile_outputs out, const tile_inputs *in, const rein_pass *p, const constants *k, const sequence *s,
+                 const int plain, const int masked) {
+    const rein_options *o = p->options;
+    const rein_ratio level = plain ? REIN_RATIO_TOKEN : o->ratio;
+    const V gain = splat(-s->weight), kl_weight = splat((real)((double)s->weight * o->kl_loss_coef)); /* the loss is −objective */
+    const V limit = splat((real)(isnan(o->kl_clamp) ? (double)INFINITY : o->kl_clamp));
+    const int apart = !plain && in->stop != in->lp;
+    const real *const ref_from = in->ref ? in->ref : in->lp; /* no reference: x = 0 */
+    lane_sums acc = *sums;
+
+    for (size_t i = 0; i < in->n; i += LANES) {
+        const M on = load_mask(masked ? in->mask + i : NULL, LANES);
+        const V lp = keep(on, load(in->lp + i, LANES)), stop = apart ? keep(on, load(in->stop + i, LANES)) : lp;
+        const V old = plain || in->old ? keep(on, load(in->old + i, LANES)) : stop, ref = keep(on, load(ref_from + i, LANES));
+        const V d = lp - old, x = ref - lp;
+        V excess, ref_excess;
+        const V ratio = exponentials(d, x, &excess, &ref_excess);
+        const V stop_d = apart ? stop - old : d, stop_ratio = apart ? exp_lanes(stop_d) : ratio;
+
+        V advantage = splat(s->advantage), own = splat(1);
+        if (!plain) {
+            if (in->token_advantage) advantage += load(in->token_advantage + i, LANES);
+            if (o->kimi_k2_tau != 0) advantage -= (real)o->kimi_k2_tau * stop_d;
+            if (in->src) advantage += (real)o->kl_penalty_coef * (s->kl_centre - (keep(on, load(in->src + i, LANES)) - ref));
+            store(out.advantage + i, pick(on, advantage, splat(s->advantage)), LANES);
+        }
+        token t = {.ratio = ratio, .log_ratio = d, .log_prob = lp, .advantage = advantage, .stop_ratio = stop_ratio,
+                   .stop_log_ratio = stop_d, .stop_log_prob = stop, .old_log_prob = old, .token_log_ratio = d,
+                   .geometric_mean = splat(s->geometric_mean), .length = s->trained};
+        if (level != REIN_RATIO_TOKEN) ratio_level(&t, &own, level, d, ratio, stop_d, stop_ratio, s);
+        contribution c = surrogate_of(plain ? REIN_SURROGATE_CLIP : o->surrogate, &t, k);
+
+        if (!plain) { /* ω: rollout mismatch, off-policy mask, top-entropy mask; it touches ℓ alone */
+            V omega = splat(s->mismatch);
+            if (o->mismatch == REIN_MISMATCH_TOKEN_TIS || o->mismatch == REIN_MISMATCH_TOKEN_MASK)
+                omega = mismatch_weight(exp_lanes(old - keep(on, load(in->samp + i, LANES))), o);
+            if (s->off_policy) omega = keep(advantage >= 0, omega);
+            M trains = omega != 0;
+            if (p->entropy_threshold > -HUGE_VAL) trains &= load(in->entropy + i, LANES) >= (real)p->entropy_threshold;
+            c.objective = keep(trains, omega * c.objective);
+            c.by_ratio = keep(trains, omega * c.by_ratio);
+            c.by_log_prob = keep(trains, omega * c.by_log_prob);
+            acc.shared += keep(on, (1 - own) * c.by_ratio);
+        }
+        acc.objective += keep(on, c.objective);
+        if (plain) {
+            acc.held += on & c.held; /* low or high by the sign of the sequence's advantage */
+        } else {
+            acc.held_low += on & c.held_low;
+            acc.held_high += on & c.held_high;
+        }
+        V g = gain * (plain ? c.by_ratio : own * c.by_ratio + c.by_log_prob);
+        if (plain) {
+            g = fmadd(-kl_weight, x + ref_excess, g); /* k3, as kl_estimate has it */
+        } else if (o->kl_loss_coef != 0) {
+            const divergence q = kl_estimate(o->kl_estimator, o->kl_direction, lp, ref, ratio, limit);
+            acc.kl += q.value;
+            g = fmadd(kl_weight, q.by_log_prob, g);
+        }
+        if (!plain && in->entropy) acc.entropy += keep(on, load(in->entropy + i, LANES));
+        store(out.gradient + i, keep(on, g), LANES);
+        store(out.log_ratio + i, (V)((M)t.log_ratio | ~on), LANES); /* untrained: a NaN */
+
+        acc.log_ratio += d;
+        acc.excess += excess;
+        acc.ref += x;
+        acc.ref_excess += ref_excess;
+        const V seen = keep(on, t.ratio);
+        if (level != REIN_RATIO_TOKEN) acc.ratio += seen;
+        acc.ratio_square = fmadd(seen, seen, acc.ratio_square);
+    }
+    *sums = acc;
+}
+
+/* Range and histogram of a tile's log-ratios. Untrained lanes are NaN: they lose every comparison and fall into the lowest bin. */
+INLINE void spread(V *low, V *high, uint32_t *histogram, const real *log_ratio, size_t n) {
+    const V edge = splat(HISTOGRAM_RANGE), steps = splat(HISTOGRAM_STEPS), zero = splat(ROUNDER + HISTOGRAM_RANGE * HISTOGRAM_STEPS);
+    V least_seen = *low, most_seen = *high;
+    for (size_t i = 0; i < n; i += LANES) {
+        const V seen = load(log_ratio + i, LANES);
+        least_seen = least(seen, least_seen);
+        most_seen = most(seen, most_seen);
+        M bin = ((M)fmadd(clamp(seen, -edge, edge), steps, zero) - (M)splat(ROUNDER)) << 3; /* HISTOGRAM_WAYS counters each */
+        __asm__("" : "+m"(bin)); /* through memory: a load a lane is cheaper than an extraction a lane */
+        for (size_t l = 0; l < LANES; l++) (histogram + l % HISTOGRAM_WAYS)[(bits)bin[l]]++;
+    }
+    *low = least_seen;
+    *high = most_seen;
+}
+
+/* Writes a tile; past the caches when the whole array would not fit in them anyway. */
+static void emit(real *to, const real *from, size_t n, int streaming) {
+    size_t i = 0;
+    if (streaming) {
+        for (; i < n && (uintptr_t)(to + i) % sizeof(V); i++) to[i] = from[i];
+        for (; i + LANES <= n; i += LANES) stream(to + i, load(from + i, LANES));
+    }
+    memcpy(to + i, from + i, (n - i) * sizeof *to);
+}
+
+/* The part of the gradient that every trained token of the sequence shares: through the sequence's ratio. */
+static void share(real *grad, const uint8_t *mask, const sequence *s, real amount) {
+    for (size_t i = s->start; i < s->start + s->length; i++)
+        if (!mask || mask[i]) grad[i] += amount;
+}
+
+typedef struct range {
+    V low, high;
+} range;
+
+INLINE void walk(rein_tally *tally, range *seen, uint32_t *histogram, const rein_pass *p, const arrays *a, const constants *k,
+                 const sequence *s, const int plain) {
+    const rein_options *o = p->options;
+    const double weight = (double)s->weight;
+    _Alignas(32) real gradient[TILE], log_ratio[TILE], advantage[TILE];
+    double shared = 0;
+    for (size_t from = 0; from < s->length; from += TILE) {
+        const size_t n = s->length - from < TILE ? s->length - from : TILE, body = n - n % LANES, at = s->start + from;
+        lane_sums acc = {0};
+        tail_vector pad;
+        tile_inputs part = body_of(a, p->mask, at, body);
+        const tile_outputs out = {gradient, log_ratio, advantage};
+        if (body && p->mask) tile(&acc, out, &part, p, k, s, plain, 1);
+        else if (body) tile(&acc, out, &part, p, k, s, plain, 0);
+        if (body < n) {
+            part = tail_of(&pad, a, p->mask, at + body, n - body);
+            tile(&acc, (tile_outputs){gradient + body, log_ratio + body, advantage + body}, &part, p, k, s, plain, 1);
+        }
+        spread(&seen->low, &seen->high, histogram, log_ratio, body < n ? body + LANES : body);
+        add_to(tally->sum[SUM_SURROGATE], acc.objective, -weight);
+        add_to(tally->sum[SUM_KL_LOSS], plain ? acc.ref_excess : acc.kl, weight * o->kl_loss_coef);
+        add_to(tally->sum[SUM_LOG_RATIO], acc.log_ratio, 1);
+        add_to(tally->sum[SUM_EXCESS], acc.excess, 1);
+        add_to(tally->sum[SUM_RATIO_SQUARE], acc.ratio_square, 1);
+        add_to(tally->sum[SUM_REF], acc.ref, -1);
+        add_to(tally->sum[SUM_REF_EXCESS], acc.ref_excess, 1);
+        if (plain) {
+            if (s->advantage != 0) add_count(tally->sum[s->advantage < 0 ? SUM_CLIP_LOW : SUM_CLIP_HIGH], acc.held);
+        } else {
+            add_count(tally->sum[SUM_CLIP_LOW], acc.held_low);
+            add_count(tally->sum[SUM_CLIP_HIGH], acc.held_high);
+            add_to(tally->sum[SUM_ENTROPY], acc.entropy, 1);
+            add_to(tally->sum[SUM_ENTROPY_LOSS], acc.entropy, -weight * p->entropy_coef);
+            add_to(tally->sum[SUM_RATIO], acc.ratio, 1);
+            shared += add_lanes(acc.shared);
+            if (a->advantage) emit(a->advantage + at, advantage, n, 0);
+        }
+        if (a->grad) emit(a->grad + at, gradient, n, p->streaming && plain);
+    }
+    if (plain) return;
+    if (a->grad && shared != 0)
+        share(a->grad, p->mask, s, (real)(weight * shared / (o->ratio == REIN_RATIO_SEQUENCE_SUM ? 1 : (double)s->trained)));
+    for (size_t i = s->start; a->grad_entropy && i < s->start + s->length; i++)
+        a->grad_entropy[i] = !p->mask || p->mask[i] ? (real)(-p->entropy_coef * weight) : 0;
+}
+
+static int is_plain(const rein_pass *p) {
+    const rein_options *o = p->options;
+    const int plain_kl = o->kl_loss_coef == 0 ||
+                         (o->kl_estimator == REIN_K3 && o->kl_direction == REIN_REF_OVER_CURRENT && isnan(o->kl_clamp));
+    return plain_kl && o->surrogate == REIN_SURROGATE_CLIP && o->ratio == REIN_RATIO_TOKEN && p->old_log_probs &&
+           o->mismatch == REIN_MISMATCH_NONE && isnan(o->off_policy_mask_delta) && o->kimi_k2_tau == 0 && !p->kl_source &&
+           !p->entropies && !p->token_advantages && !p->advantages && p->stop_log_probs == p->log_probs;
+}
+
+void KERNEL(rein_pass)(rein_tally *tally, uint32_t *histogram, const rein_pass *p, size_t first, size_t last) {
+    const arrays a = arrays_of(p);
+    const constants k = constants_of(p->options);
+    const int surveyed = needs_survey(p->options);
+    const int plain = is_plain(p);
+    range seen = {splat((real)INFINITY), splat((real)-INFINITY)};
+    for (size_t r = first; r < last; r++) {
+        const rein_row *row = &p->rows[r];
+        sequence s = {.start = p->offsets[r],
+                      .length = p->offsets[r + 1] - p->offsets[r],
+                      .advantage = (real)row->advantage,
+                      .weight = (real)row->weight,
+                      .kl_centre = (real)row->kl_centre,
+                      .trained = (real)row->trained,
+                      .mismatch = 1};
+        if (row->trained == 0) {
+            if (a.grad) memset(a.grad + s.start, 0, s.length * sizeof(real));
+            if (a.grad_entropy) memset(a.grad_entropy + s.start, 0, s.length * sizeof(real));
+            for (size_t i = 0; a.advantage && i < s.length; i++) a.advantage[s.start + i] = s.advantage;
+            continue;
+        }
+        if (surveyed) survey(&s, p, &a, &k);
+        if (plain) walk(tally, &seen, histogram, p, &a, &k, &s, 1);
+        else walk(tally, &seen, histogram, p, &a, &k, &s, 0);
+    }    for (int l = 0; l < LANES; l++) {
+        if ((double)seen.low[l] < tally->log_ratio_min) tally->log_ratio_min = (double)seen.low[l];
+        if ((double)seen.high[l] > tally->log_ratio_max) tally->log_ratio_max = (double)seen.high[l];
+    }
+}

@@ -1,0 +1,44 @@
+/* reward.h - from rewards to advantages: shaping and the estimators. Private; all numbers double, all arrays one entry a sequence. */
+#ifndef REIN_OBJECTIVE_REWARD_H
+#define REIN_OBJECTIVE_REWARD_H
+
+#include "batch.h"
+
+/* One reward a sequence: as given, or the weighted sum of its components. */
+void rein_rewards_of(double *reward, const rein_batch *b);
+
+/* reward <- shaped and clipped, in place. length: of each response. */
+void rein_shape_into(double *reward, const int64_t *length, const rein_batch *b, const rein_options *o);
+
+/* r − λ·max(0, L − B)                                                                          Kimi K2, arXiv 2507.20534 */
+static inline double shape_budget(double r, double length, double budget, double coef) {
+    const double over = length - budget;
+    return r - coef * (over > 0 ? over : 0); /* not a branch: which responses are over is a coin toss */
+}
+
+/* L > B: −penalty                                                        K2's own rule: truncated, and assigned a penalty */
+static inline double shape_truncate(double r, double length, double budget, double penalty) { return length > budget ? -penalty : r; }
+
+/* The budget of response i; NaN when there is none. */
+double rein_budget_of(const rein_batch *b, const rein_options *o, size_t i);
+
+/* advantage [n_sequences] from reward; trained: tokens that train of each; scratch [2·n_sequences]. Not for estimators per token. */
+rein_status rein_estimate(double *advantage, const double *reward, const int64_t *length, const size_t *trained, double *scratch,
+                          const rein_batch *b, const rein_options *o, rein_error *err);
+
+/* Estimators that give one a token (rein_advantage_per_token): `advantage` [n_tokens] of the batch's type, 0 where nothing trains;
+ * kl_source: log-probs of the detached KL in the reward. */
+void rein_estimate_tokens(void *advantage, const double *reward, const void *kl_source, const rein_batch *b, const rein_options *o);
+
+/* A scaled by advantage_balance. */
+static inline double rein_balance(double advantage, const rein_options *o) {
+    const double b = o->advantage_balance;
+    if (b > 0 && advantage < 0) return advantage * (1 - b);
+    if (b < 0 && advantage > 0) return advantage * (1 + b);
+    return advantage;
+}
+
+/* Mean and unbiased variance of n numbers; *equal when they agree to 1e-12: then the mean is their first and the variance 0. */
+double rein_mean(const double *x, size_t n, double *variance, int *equal);
+
+#endif

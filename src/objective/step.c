@@ -1,0 +1,289 @@
+/* step.c - begin: everything about an optimizer step that must be known as a whole before its first token's loss. */
+#include "step.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "../base/base.h"
+#include "options.h"
+
+enum { BLOCK_TOKENS = 8192, ALIGNMENT = 64 };
+
+/* ---- the workspace: one walk lays it out, with base = NULL it only measures */
+static void *carve(char *base, size_t *used, size_t count, size_t size) {
+    void *p = base ? base + *used : NULL;
+    *used += (count * size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return p;
+}
+
+static size_t cut_blocks(rein_block *blocks, const rein_batch *b) {
+    size_t n = 0;
+    for (size_t first = 0; first < b->n_sequences; n++) {
+        size_t last = first + 1;
+        while (last < b->n_sequences && b->sequence_offsets[last] - b->sequence_offsets[first] < BLOCK_TOKENS) last++;
+        if (blocks) blocks[n] = (rein_block){first, last};
+        first = last;
+    }
+    return n;
+}
+
+static size_t layout(rein_step *s, char *base, const rein_batch *b, const rein_options *o, const rein_exec *e) {
+    const size_t n = b->n_sequences, tokens = rein_tokens(b), blocks = cut_blocks(NULL, b);
+    const size_t scratch = !isnan(o->top_entropy) && tokens > 2 * n ? tokens : 2 * n;
+    size_t used = 0;
+    (void)carve(base, &used, 1, sizeof *s);
+    s->rows = carve(base, &used, n, sizeof *s->rows);
+    s->reward = carve(base, &used, n, sizeof *s->reward);
+    s->estimate = carve(base, &used, n, sizeof *s->estimate);
+    s->scratch = carve(base, &used, scratch, sizeof *s->scratch);
+    s->drift = carve(base, &used, n, sizeof *s->drift);
+    s->length = carve(base, &used, n, sizeof *s->length);
+    s->trained = carve(base, &used, n, sizeof *s->trained);
+    s->token_advantages = rein_advantage_per_token(o) ? carve(base, &used, tokens, rein_element_size(b)) : NULL;
+    s->blocks = carve(base, &used, blocks, sizeof *s->blocks);
+    s->tallies = carve(base, &used, blocks, sizeof *s->tallies);
+    s->histogram = carve(base, &used, (size_t)e->threads * HISTOGRAM_SIZE, sizeof *s->histogram);
+    s->n_blocks = blocks;
+    return used + ALIGNMENT; /* the caller's buffer may start anywhere */
+}
+
+size_t rein_step_size(const rein_batch *batch, const rein_options *options, const rein_exec *exec) {
+    rein_options o;
+    rein_exec e;
+    rein_step unused;
+    if (rein_options_resolve(&o, options, NULL) || rein_exec_resolve(&e, exec, NULL) || rein_batch_check_shape(batch, NULL)) return 0;
+    return layout(&unused, NULL, batch, &o, &e);
+}
+
+static rein_pass_fn *pass_of(rein_isa isa, rein_dtype dtype) {
+#ifdef REIN_HAVE_AVX2
+    if (isa == REIN_ISA_AVX2) return dtype == REIN_F32 ? rein_pass_avx2_f32 : rein_pass_avx2_f64;
+#endif
+    (void)isa;
+    return dtype == REIN_F32 ? rein_pass_ref_f32 : rein_pass_ref_f64;
+}
+
+/* ---- counts and sums over the tokens of each sequence */
+static size_t count_trained(const rein_batch *b, size_t i) {
+    const size_t start = b->sequence_offsets[i], end = b->sequence_offsets[i + 1];
+    size_t n = 0;
+    if (!b->mask) return end - start;
+    for (size_t t = start; t < end; t++) n += b->mask[t] != 0;
+    return n;
+}
+
+static void measure(rein_step *s) {
+    const rein_batch *b = &s->batch;
+#pragma omp parallel for num_threads(s->exec.threads) schedule(static)
+    for (size_t k = 0; k < s->n_blocks; k++)
+        for (size_t i = s->blocks[k].first; i < s->blocks[k].last; i++) {
+            s->trained[i] = count_trained(b, i);
+            s->length[i] = b->response_lengths ? b->response_lengths[i] : (int64_t)s->trained[i];
+        }
+    s->trained_tokens = s->trained_sequences = 0;
+    for (size_t i = 0; i < b->n_sequences; i++) {
+        s->trained_tokens += s->trained[i];
+        s->trained_sequences += s->trained[i] > 0;
+    }
+}
+
+/* drift_i = Σ_t m_t (src_t − ref_t): the sequence's k1, detached. */
+static void measure_drift(rein_step *s, const void *source) {
+    const rein_batch *b = &s->batch;
+#pragma omp parallel for num_threads(s->exec.threads) schedule(static)
+    for (size_t k = 0; k < s->n_blocks; k++)
+        for (size_t i = s->blocks[k].first; i < s->blocks[k].last; i++) {
+            double sum = 0;
+            for (size_t t = b->sequence_offsets[i]; t < b->sequence_offsets[i + 1]; t++)
+                if (rein_trains(b, t)) sum += rein_at(b, source, t) - rein_at(b, b->ref_log_probs, t);
+            s->drift[i] = sum;
+        }
+}
+
+/* ---- aggregation: the weight of each trained token, from masks and lengths of the whole step (SPEC 2.7) */
+static double weight_of(const rein_step *s, size_t i) {
+    const double tokens = (double)s->trained_tokens, sequences = (double)s->trained_sequences, own = (double)s->trained[i];
+    if (s->trained[i] == 0) return 0;
+    switch (s->options.aggregation) {
+    case REIN_TOKEN_SUM: return 1;
+    case REIN_SEQ_MEAN_TOKEN_MEAN: return 1 / (sequences * own);
+    case REIN_SEQ_MEAN_TOKEN_SUM: return 1 / sequences;
+    case REIN_DR_GRPO: return 1 / (sequences * s->options.max_response_length);
+    case REIN_TOKEN_MEAN:
+    default: return 1 / tokens;
+    }
+}
+
+/* ---- the KL penalty of the advantage (SPEC 1.4), centred over its scope: per token, or per sequence where that is the unit */
+static void centre_kl(rein_step *s, size_t first, size_t last) {
+    const int unit = rein_sequence_unit(&s->options);
+    double sum = 0, count = 0;
+    for (size_t i = first; i < last; i++) {
+        sum += s->drift[i];
+        count += unit ? s->trained[i] > 0 : (double)s->trained[i];
+    }
+    const double mean = count > 0 ? sum / count : 0;
+    for (size_t i = first; i < last; i++) {
+        if (unit && s->trained[i]) s->rows[i].advantage += s->options.kl_penalty_coef * (mean - s->drift[i]);
+        else s->rows[i].kl_centre = mean;
+    }
+}
+
+static void penalise(rein_step *s) {
+    const rein_batch *b = &s->batch;
+    if (s->options.kl_scope == REIN_KL_SCOPE_BATCH) centre_kl(s, 0, b->n_sequences);
+    if (s->options.kl_scope == REIN_KL_SCOPE_GROUP)
+        for (size_t g = 0; g < rein_group_count(b); g++) centre_kl(s, rein_group_start(b, g), rein_group_start(b, g + 1));
+    if (s->options.kl_scope == REIN_KL_SCOPE_SEQUENCE)
+        for (size_t i = 0; i < b->n_sequences; i++) centre_kl(s, i, i + 1);
+}
+
+/* ---- advantages */
+static int all_zero(const rein_step *s, size_t first, size_t last) {
+    const rein_batch *b = &s->batch;
+    for (size_t i = first; i < last; i++) {
+        if (s->rows[i].advantage != 0) return 0;
+        for (size_t t = b->sequence_offsets[i]; s->token_advantages && t < b->sequence_offsets[i + 1]; t++)
+            if (rein_trains(b, t) && rein_at(b, s->token_advantages, t) != 0) return 0;
+    }
+    return 1;
+}
+
+static void reward_metrics(rein_step *s) {
+    const rein_batch *b = &s->batch;
+    const size_t n = b->n_sequences, groups = rein_group_count(b);
+    rein_metrics *m = &s->metrics;
+    double over = 0;
+    for (size_t i = 0; i < n; i++) {
+        const double length = (double)s->length[i], budget = rein_budget_of(b, &s->options, i);
+        m->reward += s->reward[i] / (double)n;
+        m->length_mean += length / (double)n;
+        m->length_max = fmax(m->length_max, length);
+        over += length > budget;
+    }
+    m->share_over_budget = over / (double)n;
+    for (size_t g = 0; g < groups; g++) {
+        const size_t first = rein_group_start(b, g), last = rein_group_start(b, g + 1);
+        double variance;
+        int equal;
+        (void)rein_mean(s->reward + first, last - first, &variance, &equal);
+        m->reward_std += sqrt(variance) / (double)groups;
+    }
+}
+
+static rein_status advantages(rein_step *s, const void *source, rein_error *err) {
+    const rein_batch *b = &s->batch;
+    const rein_options *o = &s->options;
+    const size_t groups = rein_group_count(b);
+    if (s->token_advantages) {
+        rein_estimate_tokens(s->token_advantages, s->reward, source, b, o);
+        for (size_t t = 0; o->advantage_balance != 0 && t < rein_tokens(b); t++)
+            rein_put(b, s->token_advantages, t, rein_balance(rein_at(b, s->token_advantages, t), o));
+        memset(s->estimate, 0, b->n_sequences * sizeof *s->estimate);
+    } else {
+        for (size_t i = 0; o->kl_reward_coef != 0 && i < b->n_sequences; i++) s->reward[i] -= o->kl_reward_coef * s->drift[i];
+        const rein_status status = rein_estimate(s->estimate, s->reward, s->length, s->trained, s->scratch, b, o, err);
+        if (status != REIN_OK) return status;
+    }
+    for (size_t i = 0; i < b->n_sequences; i++)
+        s->rows[i] = (rein_row){.advantage = rein_balance(s->estimate[i], o), .weight = weight_of(s, i), .trained = s->trained[i]};
+    for (size_t g = 0; g < groups; g++)
+        s->metrics.frac_reward_zero_std += all_zero(s, rein_group_start(b, g), rein_group_start(b, g + 1)) / (double)groups;
+    if (o->kl_penalty_coef != 0) penalise(s);
+    return REIN_OK;
+}
+
+/* ---- entropy: the target's switch and the quantile of the top-entropy mask */
+static double *select_kth(double *x, size_t n, size_t k) { /* Hoare's: x[k] is what sorting would put there */
+    for (size_t low = 0, high = n - 1; low < high;) {
+        const double pivot = x[low + (high - low) / 2];
+        size_t i = low, j = high;
+        for (;;) {
+            while (x[i] < pivot) i++;
+            while (x[j] > pivot) j--;
+            if (i >= j) break;
+            const double swap = x[i];
+            x[i++] = x[j];
+            x[j--] = swap;
+        }
+        const size_t split = x[j] > pivot ? j - 1 : j;
+        if (k <= split) high = split;
+        else low = split + 1;
+    }
+    return x + k;
+}
+
+/* The quantile 1 − f of the trained tokens' entropies, interpolated as torch.quantile does (arXiv 2506.01939). */
+static double entropy_quantile(rein_step *s, double f) {
+    const rein_batch *b = &s->batch;
+    size_t n = 0;
+    for (size_t t = 0; t < rein_tokens(b); t++)
+        if (rein_trains(b, t)) s->scratch[n++] = rein_at(b, b->entropies, t);
+    if (n == 0) return -HUGE_VAL;
+    const double place = (1 - f) * (double)(n - 1), below = floor(place);
+    const double low = *select_kth(s->scratch, n, (size_t)below);
+    if (place == below) return low;
+    double high = HUGE_VAL;
+    for (size_t i = (size_t)below + 1; i < n; i++) high = fmin(high, s->scratch[i]);
+    return low + (place - below) * (high - low);
+}
+
+static void entropy(rein_step *s) {
+    const rein_batch *b = &s->batch;
+    const rein_options *o = &s->options;
+    s->entropy_coef = o->entropy_coef;
+    s->entropy_threshold = isnan(o->top_entropy) ? -HUGE_VAL : entropy_quantile(s, o->top_entropy);
+    if (o->entropy_coef == 0 || isnan(o->entropy_target)) return;
+    double sum = 0;
+    for (size_t t = 0; t < rein_tokens(b); t++)
+        if (rein_trains(b, t)) sum += rein_at(b, b->entropies, t);
+    if (sum > o->entropy_target * (double)s->trained_tokens) s->entropy_coef = 0;
+}
+
+static void reset_tally(rein_tally *t) {
+    memset(t, 0, sizeof *t);
+    t->log_ratio_min = HUGE_VAL;
+    t->log_ratio_max = -HUGE_VAL;
+}
+
+rein_status rein_step_begin(rein_step **step, void *buffer, size_t size, const rein_batch *batch, const rein_options *options,
+                            const rein_exec *exec, rein_error *err) {
+    rein_step now = {.batch = *batch};
+    rein_status status = rein_options_resolve(&now.options, options, err);
+    if (status == REIN_OK) status = rein_exec_resolve(&now.exec, exec, err);
+    if (status == REIN_OK) status = rein_batch_check_shape(batch, err);
+    if (status == REIN_OK) status = rein_batch_check_rewards(batch, &now.options, err);
+    if (status == REIN_OK) status = rein_batch_check_arrays(batch, &now.options, err);
+    if (status != REIN_OK) return status;
+
+    char *base = (char *)buffer + (ALIGNMENT - (uintptr_t)buffer % ALIGNMENT) % ALIGNMENT;
+    const size_t needed = layout(&now, base, batch, &now.options, &now.exec);
+    if (!buffer || size < needed) return rein_fail(err, REIN_ENOMEM, "the workspace has %zu bytes: %zu are needed", buffer ? size : 0, needed);
+    rein_step *s = (rein_step *)(void *)base;
+    *s = now;
+
+    const rein_options *o = &s->options;
+    const int detached = o->kl_reward_coef != 0 || o->kl_penalty_coef != 0;
+    const void *source = o->kl_penalty_source == REIN_KL_SOURCE_SAMPLE ? batch->sample_log_probs : batch->log_probs;
+    (void)cut_blocks(s->blocks, batch);
+    measure(s);
+    if (detached || o->advantage == REIN_ADVANTAGE_GAE || !isnan(o->top_entropy) || !isnan(o->entropy_target)) {
+        status = rein_batch_find_bad(batch, detached ? batch->log_probs : NULL, batch->entropies, 0, batch->n_sequences, err);
+        if (status != REIN_OK) return status;
+    }
+    if (detached) measure_drift(s, source);
+    rein_rewards_of(s->reward, batch);
+    rein_shape_into(s->reward, s->length, batch, o);
+    reward_metrics(s);
+    status = advantages(s, source, err);
+    if (status != REIN_OK) return status;
+    for (size_t i = 0; i < batch->n_sequences; i++)
+        if (!isfinite(s->rows[i].advantage))
+            return rein_fail(err, REIN_ERANGE, "the advantage of sequence %zu is not finite: the rewards are too large", i);
+    entropy(s);
+    s->pass = pass_of(s->exec.isa, batch->dtype);
+    memset(s->histogram, 0, (size_t)s->exec.threads * HISTOGRAM_SIZE * sizeof *s->histogram);
+    for (size_t k = 0; k < s->n_blocks; k++) reset_tally(&s->tallies[k]);
+    *step = s;
+    return REIN_OK;
+}

@@ -1,0 +1,218 @@
+/* surrogate.h - the surrogates: what one trained token contributes, and how that moves with its log-ratio and its log-probability.
+ *
+ * A surrogate sees the ratio R of its token (at the level of the `ratio` option), D = log R, the token's log-probability and its
+ * advantage A. It returns the objective J (the loss is −J) and two derivatives: `by_ratio` = ∂J/∂D, which flows through whatever D is
+ * made of, and `by_log_prob` = ∂J/∂lp where the formula holds lp itself. stop(·) reads `stop_ratio`, which has the same value and no
+ * derivative. Exactly at a kink the unclipped branch's derivative counts. To add one: a function here, a line in surrogate_of, a row
+ * in the table of options.c. */
+#ifndef REIN_OBJECTIVE_SURROGATE_H
+#define REIN_OBJECTIVE_SURROGATE_H
+
+#include "../kernel/explog.h"
+#include "rein/objective.h"
+
+typedef struct token {
+    V ratio, log_ratio, log_prob, advantage;
+    V stop_ratio, stop_log_ratio, stop_log_prob, old_log_prob;
+    V geometric_mean; /* of the clipped token ratios of the sequence (gmpo) */
+    V token_log_ratio;
+    real length; /* trained tokens of the sequence */
+} token;
+
+typedef struct contribution {
+    V objective, by_ratio, by_log_prob;
+    M held_low, held_high; /* for the metrics: clipped from below, from above */
+    M held;                /* clip alone: either of them, or A = 0 */
+} contribution;
+
+/* The constants of the surrogates, as reals. */
+typedef struct constants {
+    real low, high; /* 1 − ε, 1 + ε_h; for gmpo −ε, ε_h in log space */
+    real dual_clip, tau, dro_beta, sapo_tau_positive, sapo_tau_negative;
+    real vespo_k_positive, vespo_lambda_positive, vespo_k_negative, vespo_lambda_negative;
+    real topr_positive_low, topr_positive_high, topr_negative_low, topr_negative_high;
+    real dppo_delta, dppo_ratio_cap;
+    int dppo_kl;
+} constants;
+
+INLINE constants constants_of(const rein_options *o) {
+    const int log_space = o->surrogate == REIN_SURROGATE_GMPO;
+    return (constants){
+        .low = (real)(log_space ? -o->epsilon : 1 - o->epsilon),
+        .high = (real)(log_space ? o->epsilon_high : 1 + o->epsilon_high),
+        .dual_clip = (real)o->dual_clip,
+        .tau = (real)o->tau,
+        .dro_beta = (real)o->dro_beta,
+        .sapo_tau_positive = (real)o->sapo_tau_positive,
+        .sapo_tau_negative = (real)o->sapo_tau_negative,
+        .vespo_k_positive = (real)o->vespo_k_positive,
+        .vespo_lambda_positive = (real)o->vespo_lambda_positive,
+        .vespo_k_negative = (real)o->vespo_k_negative,
+        .vespo_lambda_negative = (real)o->vespo_lambda_negative,
+        .topr_positive_low = (real)o->topr_positive_low,
+        .topr_positive_high = (real)o->topr_positive_high,
+        .topr_negative_low = (real)o->topr_negative_low,
+        .topr_negative_high = (real)o->topr_negative_high,
+        .dppo_delta = (real)o->dppo_delta,
+        .dppo_ratio_cap = (real)o->dppo_ratio_cap,
+        .dppo_kl = o->dppo_divergence == REIN_DPPO_KL,
+    };
+}
+
+/* min(R·A, clip(R, 1−ε, 1+ε_h)·A): the trust region of PPO (arXiv 1707.06347, eq. 7). *live where R moves it: there the derivative in
+ * log R is R·A, elsewhere 0. R·A may be ±inf and, with A = 0, NaN: then the clipped branch is taken, which is finite. */
+INLINE V clipped_objective(V ratio, V advantage, V low, V high, V *by_ratio, M *live) {
+    V plain = ratio * advantage, clipped = clamp(ratio, low, high) * advantage;
+    *live = plain <= clipped;
+    *by_ratio = keep(*live, plain);
+    return least(plain, clipped);
+}
+
+/* J = min(R·A, clip(R, 1−ε, 1+ε_h)·A)                                   PPO/GRPO; ε_h > ε is DAPO's clip-higher (arXiv 2503.14476) */
+INLINE contribution surrogate_clip(const token *t, const constants *k) {
+    M live;
+    contribution c = {0};
+    c.objective = clipped_objective(t->ratio, t->advantage, splat(k->low), splat(k->high), &c.by_ratio, &live);
+    c.held = ~live;
+    c.held_low = ~live & (t->advantage < 0);
+    c.held_high = ~live & (t->advantage > 0);
+    return c;
+}
+
+/* A < 0: J = max(J_clip, c·A)                                                               dual clip, arXiv 1912.09729, c = 3 */
+INLINE contribution surrogate_dual_clip(const token *t, const constants *k) {
+    contribution c = surrogate_clip(t, k);
+    V bound = k->dual_clip * t->advantage;
+    M beyond = (t->advantage < 0) & (c.objective < bound);
+    c.objective = pick(beyond, bound, c.objective);
+    c.by_ratio = keep(~beyond, c.by_ratio);
+    return c;
+}
+
+/* A weight that is not differentiated, on the score: J = stop(weight)·A·lp. */
+INLINE contribution weighted_score(V weight, const token *t) {
+    V by_log_prob = weight * t->advantage;
+    return (contribution){.objective = by_log_prob * t->log_prob, .by_log_prob = by_log_prob};
+}
+
+/* J = A·lp                                                                                               Williams (1992) */
+INLINE contribution surrogate_reinforce(const token *t) { return weighted_score(splat(1), t); }
+
+/* J = stop(clip(R, 1−ε, 1+ε_h))·A·lp                                     CISPO, MiniMax-M1, arXiv 2506.13585, eq. 4-5; ART's ε, ε_h */
+INLINE contribution surrogate_cispo(const token *t, const constants *k) {
+    contribution c = weighted_score(clamp(t->stop_ratio, splat(k->low), splat(k->high)), t);
+    c.held_low = t->stop_ratio < k->low;
+    c.held_high = t->stop_ratio > k->high;
+    return c;
+}
+
+/* J = −(A − τ·D)²                                            Kimi K1.5 (arXiv 2501.12599, sec. 2.3.2) and K2 (2507.20534, sec. 3.2.3) */
+INLINE contribution surrogate_squared(const token *t, const constants *k) {
+    V gap = t->advantage - k->tau * t->log_ratio;
+    return (contribution){.objective = -(gap * gap), .by_ratio = (2 * k->tau) * gap};
+}
+
+/* J = A·lp − β/2·D²                                                         DRO: arXiv 2405.19107; token-level form as in Tinker */
+INLINE contribution surrogate_dro(const token *t, const constants *k) {
+    V pull = k->dro_beta * t->log_ratio;
+    return (contribution){.objective = t->advantage * t->log_prob - (real)0.5 * pull * t->log_ratio,
+                          .by_ratio = -pull,
+                          .by_log_prob = t->advantage};
+}
+
+/* d clipped on the side its advantage pushes to: A > 0: min(d, ε_h), A <= 0: max(d, −ε); *live where it is not clipped. */
+INLINE V gmpo_clip(V d, V advantage, const constants *k, M *live) {
+    M up = advantage > 0;
+    *live = (up & (d <= k->high)) | (~up & (d >= k->low));
+    return pick(*live, d, pick(up, splat(k->high), splat(k->low)));
+}
+
+/* J = A·exp(mean over the sequence of the clipped d)                                                   GMPO, arXiv 2507.20673 */
+INLINE contribution surrogate_gmpo(const token *t, const constants *k) {
+    V objective = t->advantage * t->geometric_mean;
+    M live;
+    (void)gmpo_clip(t->token_log_ratio, t->advantage, k, &live);
+    return (contribution){.objective = objective,
+                          .by_ratio = keep(live, objective),
+                          .held_low = ~live & (t->advantage < 0),
+                          .held_high = ~live & (t->advantage > 0)};
+}
+
+/* J = (4/τ)·σ(τ(R−1))·A, τ by the sign of A                                      SAPO, arXiv 2511.20347: 1 (A > 0) and 1.05 */
+INLINE contribution surrogate_sapo(const token *t, const constants *k) {
+    V tau = pick(t->advantage > 0, splat(k->sapo_tau_positive), splat(k->sapo_tau_negative));
+    V tail = exp_lanes(tau * (1 - t->ratio));
+    V sigmoid = 1 / (1 + tail);
+    V slope = sigmoid * sigmoid * tail; /* σ(1−σ); 0 where R overflows: 0·inf must not count */
+    return (contribution){.objective = 4 / tau * sigmoid * t->advantage,
+                          .by_ratio = 4 * keep(slope > 0, slope * t->ratio) * t->advantage};
+}
+
+/* J = stop(R^k·e^{λ(1−R)})·A·lp, (k, λ) by the sign of A                                               VESPO, arXiv 2602.10693 */
+INLINE contribution surrogate_vespo(const token *t, const constants *c) {
+    M up = t->advantage >= 0;
+    V k = pick(up, splat(c->vespo_k_positive), splat(c->vespo_k_negative));
+    V lambda = pick(up, splat(c->vespo_lambda_positive), splat(c->vespo_lambda_negative));
+    V pull = keep(lambda > 0, lambda * (1 - t->stop_ratio));
+    return weighted_score(exp_lanes(k * t->stop_log_ratio + pull), t);
+}
+
+/* J = stop(clip(R, a, b))·A·lp, [a, b] = [1, 1] for A >= 0 and [0, 1] for A < 0                           TOPR, arXiv 2503.14286 */
+INLINE contribution surrogate_topr(const token *t, const constants *k) {
+    M up = t->advantage >= 0;
+    V low = pick(up, splat(k->topr_positive_low), splat(k->topr_negative_low));
+    V high = pick(up, splat(k->topr_positive_high), splat(k->topr_negative_high));
+    contribution c = weighted_score(clamp(t->stop_ratio, low, high), t);
+    c.held_low = t->stop_ratio < low;
+    c.held_high = t->stop_ratio > high;
+    return c;
+}
+
+/* KL(q‖p) of two coins that come up with probability p = e^a and q = e^b; 1 − e^a = −expm1(a) does not cancel near a = 0. */
+INLINE V coin_divergence(V a, V b) {
+    V excess_a, excess_b, q = exp_excess(b, &excess_b);
+    (void)exp_excess(a, &excess_a);
+    V not_p = -(a + excess_a), not_q = -(b + excess_b);
+    return q * (b - a) + keep(not_q > 0, not_q * (log_lanes(not_q) - log_lanes(not_p)));
+}
+
+/* J = stop(M·min(R, C))·A·lp; M = 0 where R moves further from 1 in A's direction and the divergence of the token's coin exceeds δ:
+ * |p − q| or KL(q‖p), p = π(token), q = π_old(token)                                              DPPO, arXiv 2602.04879, eq. 12-14, 23 */
+INLINE contribution surrogate_dppo(const token *t, const constants *k) {
+    V gap = k->dppo_kl ? coin_divergence(t->stop_log_prob, t->old_log_prob)
+                       : magnitude(exp_lanes(t->stop_log_prob) - exp_lanes(t->old_log_prob));
+    M far = gap > k->dppo_delta;
+    M high = far & (t->advantage > 0) & (t->stop_ratio > 1), low = far & (t->advantage < 0) & (t->stop_ratio < 1);
+    V weight = keep(~(high | low) & (t->advantage != 0), least(t->stop_ratio, splat(k->dppo_ratio_cap)));
+    contribution c = weighted_score(weight, t);
+    c.held_low = low;
+    c.held_high = high;
+    return c;
+}
+
+/* J = L·min(R·A, clip(R)·A), L the sequence's trained tokens                                           LUSPO, arXiv 2602.05261 */
+INLINE contribution surrogate_luspo(const token *t, const constants *k) {
+    contribution c = surrogate_clip(t, k);
+    c.objective *= t->length;
+    c.by_ratio *= t->length;
+    return c;
+}
+
+INLINE contribution surrogate_of(rein_surrogate which, const token *t, const constants *k) {
+    switch (which) {
+    case REIN_SURROGATE_CLIP: return surrogate_clip(t, k);
+    case REIN_SURROGATE_DUAL_CLIP: return surrogate_dual_clip(t, k);
+    case REIN_SURROGATE_CISPO: return surrogate_cispo(t, k);
+    case REIN_SURROGATE_SQUARED: return surrogate_squared(t, k);
+    case REIN_SURROGATE_DRO: return surrogate_dro(t, k);
+    case REIN_SURROGATE_GMPO: return surrogate_gmpo(t, k);
+    case REIN_SURROGATE_SAPO: return surrogate_sapo(t, k);
+    case REIN_SURROGATE_VESPO: return surrogate_vespo(t, k);
+    case REIN_SURROGATE_TOPR: return surrogate_topr(t, k);
+    case REIN_SURROGATE_DPPO: return surrogate_dppo(t, k);
+    case REIN_SURROGATE_LUSPO: return surrogate_luspo(t, k);
+    default: return surrogate_reinforce(t);
+    }
+}
+
+#endif

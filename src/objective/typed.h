@@ -1,0 +1,17 @@
+/* typed.h - for sources compiled once for double and once for float: `real`, and the name of the function of that type. */
+#ifndef REIN_OBJECTIVE_TYPED_H
+#define REIN_OBJECTIVE_TYPED_H
+
+#ifdef REAL_F32
+typedef float real;
+#define TYPED(name) name##_f32
+#else
+typedef double real;
+#define TYPED(name) name
+#endif
+
+/* Long arrays are cut into this many pieces whatever the number of threads; the pieces' sums are added in order. */
+enum { PIECES = 256 };
+static inline size_t piece_start(size_t n, size_t piece) { return n / PIECES * piece + (n % PIECES < piece ? n % PIECES : piece); }
+
+#endif
