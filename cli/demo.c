@@ -23,7 +23,7 @@ typedef struct story {
     double now[SAMPLES];       /* their log-probabilities under the trained policy */
 } story;
 
-static const double LAMBDA = 0.002; /* the penalty of part 1, before a controller chooses it */
+static const double LAMBDA = 0.002; /* the penalty of part 1, from which the controller of part 2 starts */
 
 static const paint COLOURS = {"\033[32m", "\033[31m", "\033[1m", "\033[2m", "\033[0m"}, NONE = {"", "", "", "", ""};
 
@@ -58,7 +58,15 @@ static void strip(story *s, const double shares[STYLES], int columns) {
 }
 
 static void title(story *s, const char *text, const char *call) {
-    rein_out_format(&s->out, "\n%s%s%s  %s%s%s\n", s->paint.bold, text, s->paint.plain, s->paint.dim, call, s->paint.plain);
+    rein_out_format(&s->out, "
+%s%s%s%s%s%s%s
+", s->paint.bold, text, s->paint.plain, *call ? "  " : "", s->paint.dim, call, s->paint.plain);
+}
+
+/* Text padded to `columns`; printf would count bytes. */
+static void padded(story *s, const char *text, size_t columns) {
+    rein_out_text(&s->out, text);
+    rein_out_repeat(&s->out, " ", rein_columns(text) < columns ? columns - rein_columns(text) : 0);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ 1. a token budget */
@@ -75,7 +83,10 @@ static rein_status part_budget(story *s) {
                     "   %d prompts, %d responses each. A right answer earns 1; every token beyond the\n"
                     "   budget of %g costs %g. The advantage is against the prompt's own mean.\n\n",
                     SHOWN_PROMPTS, RESPONSES, rein_demo_budget, LAMBDA);
-    rein_out_format(&s->out, "   %-29s %6s  right  adjusted  advantage  dloss/dlp\n", "length, and the budget (│)", "tokens");
+    rein_out_text(&s->out, "   ");
+    padded(s, "length, and the budget (│)", 29);
+    rein_out_text(&s->out, " tokens  right  adjusted  advantage  dloss/dlp
+");
     for (size_t i = 0; i < SHOWN; i++) {
         rein_out_format(&s->out, "%-3s", i % RESPONSES ? "" : (const char *[]){"p1", "p2", "p3", "p4"}[i / RESPONSES]);
         bar(s, (double)r->length[i], rein_demo_budget, 520, 29);
@@ -84,8 +95,8 @@ static rein_status part_budget(story *s) {
                         adjusted[i], s->advantage[i], grad[i]);
     }
     rein_out_format(&s->out,
-                    "\n   loss = mean (A − τ·(lp − old))² = %.6f with τ = %g. Descending dloss/dlp makes\n"
-                    "   right answers within the budget more likely, and the long ones less.\n",
+                    "\n   loss = mean (A − τ·(lp − old))² = %.6f with τ = %g; here lp = old still.\n"
+                    "   A step down makes what beats its prompt's mean likelier, the rest less likely.\n",
                     loss, rein_demo_tau);
     return REIN_OK;
 }
@@ -102,17 +113,20 @@ static void show_step(story *s, size_t step, const progress *p) {
 
 static rein_status part_training(story *s) {
     progress p = {0}, first = {0};
-    double multiplier = 0;
+    double multiplier = LAMBDA;
     rein_status status = REIN_OK;
     title(s, "2. Learning to keep it", "preset k2 and the budget controller");
     rein_out_format(&s->out,
-                    "   A toy policy chooses a style for each answer: terse (░ %.0f tokens, %.0f %% right),\n"
-                    "   concise (▒ %.0f, %.0f %%) or rambling (█ %.0f, %.0f %%). %d steps of %d responses; after\n"
-                    "   each, dual ascent moves the penalty λ until the mean length meets %g tokens.\n\n",
+                    "   A toy policy, no language model: it chooses a style for each answer, terse (░,\n"
+                    "   %.0f tokens, %.0f %% right), concise (▒, %.0f, %.0f %%) or rambling (█, %.0f, %.0f %%).\n"
+                    "   %d steps of %d responses; after each, dual ascent raises the penalty λ if the\n"
+                    "   mean length is above %g tokens and lowers it if below.\n\n",
                     rein_styles[0].length, 100 * rein_styles[0].accuracy, rein_styles[1].length, 100 * rein_styles[1].accuracy,
                     rein_styles[2].length, 100 * rein_styles[2].accuracy, STEPS, SAMPLES, rein_demo_target);
-    rein_out_format(&s->out, "   %4s  %-24s %6s  %5s  %5s  %-7s  %s\n", "step", "mean length, budget (│)", "tokens", "right",
-                    "over", "      λ", "styles");
+    rein_out_text(&s->out, "   step  ");
+    padded(s, "mean length, budget (│)", 24);
+    rein_out_text(&s->out, " tokens  right   over        λ  styles
+");
     for (size_t step = 0; step <= STEPS && !status; step++) {
         status = rein_demo_step(&s->trained, &multiplier, &p, s->seed, step, &s->err);
         if (step == 0) first = p;
@@ -125,37 +139,46 @@ static rein_status part_training(story *s) {
 
 /* ----------------------------------------------------------------------------------------------------------- 3. how far it moved */
 
+static void show_ratios(story *s, const double *ratios, const double *gradient) {
+    for (int k = 0; k < STYLES; k++) {
+        double ratio = 0;
+        int n = 0, silent = 0;
+        for (size_t i = 0; i < SHOWN; i++) {
+            if (s->rollout.style[i] == k) n++, ratio = ratios[i], silent += gradient[i] == 0;
+        }
+        if (n)
+            rein_out_format(&s->out, "   %-9s %2d responses   ρ = %.3f   %d still pull, %d clipped to silence\n",
+                            rein_styles[k].name, n, ratio, n - silent, silent);
+    }
+}
+
 static rein_status part_trust_region(story *s) {
+    static const double epsilon = 0.2, beta = 0.05;
     double ratios[SHOWN], current[SHOWN], reference[SHOWN], gradient[SHOWN];
-    rein_gpo value, published;
-    const double epsilon = 0.2, beta = 0.05;
-    int outside = 0, silent = 0;
+    rein_gpo clipped = {0}, value[2] = {{0}};
     for (size_t i = 0; i < SHOWN; i++) {
         current[i] = exp(s->now[i]);
         reference[i] = exp(s->rollout.log_prob[i]);
         ratios[i] = current[i] / reference[i];
-        outside += fabs(ratios[i] - 1) > epsilon;
     }
-    rein_status status = rein_gpo_objective(&value, gradient, NULL, ratios, s->advantage, current, reference, SHOWN, epsilon, 0,
+    rein_status status = rein_gpo_objective(&clipped, gradient, NULL, ratios, s->advantage, current, reference, SHOWN, epsilon, 0,
                                             REIN_CURRENT_OVER_REF, NULL, &s->err);
-    for (size_t i = 0; i < SHOWN; i++) silent += gradient[i] == 0;
-    if (!status)
-        status = rein_gpo_objective(&value, NULL, NULL, ratios, s->advantage, current, reference, SHOWN, epsilon, beta,
-                                    REIN_CURRENT_OVER_REF, NULL, &s->err);
-    if (!status)
-        status = rein_gpo_objective(&published, NULL, NULL, ratios, s->advantage, current, reference, SHOWN, epsilon, beta,
-                                    REIN_REF_OVER_CURRENT, NULL, &s->err);
+    for (int way = 0; way < 2 && !status; way++) {
+        status = rein_gpo_objective(&value[way], NULL, NULL, ratios, s->advantage, current, reference, SHOWN, epsilon, beta,
+                                    way ? REIN_REF_OVER_CURRENT : REIN_CURRENT_OVER_REF, NULL, &s->err);
+    }
     if (status) return status;
     title(s, "3. A trust region", "rein objective gpo");
     rein_out_format(&s->out,
-                    "   The same %d responses, scored by the trained policy: ρ = π_now / π_start.\n"
-                    "   %d of them lie outside [%g, %g]; at %d the clip has silenced the gradient of\n"
-                    "   the surrogate (they went far enough), the others still pull.\n"
+                    "   The %d responses of part 1, scored by the trained policy: ρ = π_now / π_start.\n"
+                    "   Outside [%g, %g] the clip takes the gradient of what already went far enough.\n",
+                    SHOWN, 1 - epsilon, 1 + epsilon);
+    show_ratios(s, ratios, gradient);
+    rein_out_format(&s->out,
                     "   objective = surrogate − β·kl = %+.4f − %g·%.4f = %+.4f\n"
-                    "   With the quotient the other way round (ref_over_current, as published) the\n"
-                    "   KL term is %.4f: only that one is unbiased for KL(π‖start).\n",
-                    SHOWN, outside, 1 - epsilon, 1 + epsilon, silent, value.surrogate, beta, value.kl, value.objective,
-                    published.kl);
+                    "   With the KL quotient the other way round (ref_over_current), kl = %.4f: only\n"
+                    "   that one is unbiased for KL(π‖start). rein explain gpo says more.\n",
+                    value[0].surrogate, beta, value[0].kl, value[0].objective, value[1].kl);
     return REIN_OK;
 }
 
@@ -168,11 +191,10 @@ static rein_status part_kl(story *s) {
                                            REIN_KL_SCOPE_BATCH, NULL, 0, NULL, 0, &s->err);
     if (status) return status;
     title(s, "4. KL in the advantage", "rein objective kl-advantage");
-    rein_out_format(&s->out, "   d = lp_now − lp_start; A' = A + %g·(mean d − d): who drifted up pays who did not.\n", coef);
+    rein_out_format(&s->out, "   d = lp_now − lp_start; A' = A + %g·(mean d − d): what rose pays what fell.\n", coef);
     for (int k = 0; k < STYLES; k++) {
-        double probabilities[STYLES], drift = 0, change = 0;
+        double drift = 0, change = 0;
         int n = 0;
-        rein_demo_probabilities(probabilities, &s->trained);
         for (size_t i = 0; i < SHOWN; i++) {
             if (s->rollout.style[i] != k) continue;
             n++, drift = s->now[i] - s->rollout.log_prob[i], change = adjusted[i] - s->advantage[i];
@@ -187,22 +209,23 @@ static rein_status part_kl(story *s) {
 }
 
 static rein_status part_update(story *s) {
-    double grads[SHOWN * STYLES], before[STYLES], after[STYLES];
+    static const double beta = 0.05, lr = 2;
+    double grads[SHOWN * STYLES], uniform[SHOWN], before[STYLES], after[STYLES];
     policy updated = s->start;
-    const double beta = 0.05, lr = 2;
     rein_demo_probabilities(before, &s->start);
     for (size_t i = 0; i < SHOWN; i++) {
+        uniform[i] = -log(STYLES);
         for (size_t k = 0; k < STYLES; k++) grads[i * STYLES + k] = ((int)k == s->rollout.style[i]) - before[k];
     }
-    rein_status status = rein_rlhf_update(updated.logits, s->start.logits, s->advantage, s->rollout.log_prob, s->rollout.log_prob,
-                                          grads, SHOWN, STYLES, beta, lr, NULL, &s->err);
+    rein_status status = rein_rlhf_update(updated.logits, s->start.logits, s->advantage, s->rollout.log_prob, uniform, grads, SHOWN,
+                                          STYLES, beta, lr, NULL, &s->err);
     if (status) return status;
     rein_demo_probabilities(after, &updated);
     title(s, "5. The update itself", "rein objective rlhf-update");
     rein_out_format(&s->out,
-                    "   w' = w + lr·mean (A − β·(lp − ref))·dlp/dw, once, on the start policy's three\n"
-                    "   weights with lr = %g and the advantages of part 1:\n",
-                    lr);
+                    "   w' = w + lr·mean (A − β·(lp − ref))·dlp/dw: one step of the start policy's three\n"
+                    "   weights on part 1, lr = %g, β = %g, with a reference that has no preference:\n",
+                    lr, beta);
     for (int k = 0; k < STYLES; k++) {
         rein_out_format(&s->out, "   %-9s w %+.4f → %+.4f   π %4.1f %% → %4.1f %%\n", rein_styles[k].name, s->start.logits[k],
                         updated.logits[k], 100 * before[k], 100 * after[k]);

@@ -7,7 +7,7 @@
 
 const style rein_styles[STYLES] = {{"terse", 50, 0.30}, {"concise", 150, 0.86}, {"rambling", 400, 0.92}};
 
-const double rein_demo_budget = 200, rein_demo_target = 170, rein_demo_tau = 0.5, rein_demo_control_step = 4e-6, rein_demo_lr = 0.6;
+const double rein_demo_budget = 200, rein_demo_target = 180, rein_demo_tau = 0.5, rein_demo_control_step = 2e-6, rein_demo_lr = 0.8;
 
 enum { EPOCHS = 4 }; /* updates on each step's responses: the later ones are off-policy, which is what tau is for */
 

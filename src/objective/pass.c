@@ -221,6 +221,7 @@ INLINE void tile(lane_sums *sums, tile_outputs out, const tile_inputs *in, const
                    .stop_log_ratio = stop_d, .stop_log_prob = stop, .old_log_prob = old, .token_log_ratio = d,
                    .geometric_mean = splat(s->geometric_mean), .length = s->trained};
         if (level != REIN_RATIO_TOKEN) ratio_level(&t, &own, level, d, ratio, stop_d, stop_ratio, s);
+        if (!plain && o->surrogate == REIN_SURROGATE_GMPO) own = splat(0);
         contribution c = surrogate_of(plain ? REIN_SURROGATE_CLIP : o->surrogate, &t, k);
 
         if (!plain) { /* ω: rollout mismatch, off-policy mask, top-entropy mask; it touches ℓ alone */
@@ -291,10 +292,16 @@ static void emit(real *to, const real *from, size_t n, int streaming) {
     memcpy(to + i, from + i, (n - i) * sizeof *to);
 }
 
-/* The part of the gradient that every trained token of the sequence shares: through the sequence's ratio. */
-static void share(real *grad, const uint8_t *mask, const sequence *s, real amount) {
-    for (size_t i = s->start; i < s->start + s->length; i++)
-        if (!mask || mask[i]) grad[i] += amount;
+/* The part of the gradient that the trained tokens of a sequence share: through the sequence's ratio, or, for gmpo, through the mean
+ * of those log-ratios that are not clipped. */
+static void share(const rein_pass *p, const arrays *a, const constants *k, const sequence *s, real amount) {
+    const int gmpo = p->options->surrogate == REIN_SURROGATE_GMPO;
+    for (size_t i = s->start; i < s->start + s->length; i++) {
+        if (p->mask && !p->mask[i]) continue;
+        M live = (M)splat(0) == (M)splat(0);
+        if (gmpo) (void)gmpo_clip(splat(a->lp[i] - a->old[i]), splat(s->advantage), k, &live);
+        if (live[0]) a->grad[i] += amount;
+    }
 }
 
 typedef struct range {
@@ -341,8 +348,7 @@ INLINE void walk(rein_tally *tally, range *seen, uint32_t *histogram, const rein
         if (a->grad) emit(a->grad + at, gradient, n, p->streaming && plain);
     }
     if (plain) return;
-    if (a->grad && shared != 0)
-        share(a->grad, p->mask, s, (real)(weight * shared / (o->ratio == REIN_RATIO_SEQUENCE_SUM ? 1 : (double)s->trained)));
+    if (a->grad && shared != 0) share(p, a, k, s, (real)(-weight * shared / (o->ratio == REIN_RATIO_SEQUENCE_SUM ? 1 : (double)s->trained)));
     for (size_t i = s->start; a->grad_entropy && i < s->start + s->length; i++)
         a->grad_entropy[i] = !p->mask || p->mask[i] ? (real)(-p->entropy_coef * weight) : 0;
 }

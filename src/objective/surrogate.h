@@ -127,13 +127,13 @@ INLINE V gmpo_clip(V d, V advantage, const constants *k, M *live) {
     return pick(*live, d, pick(up, splat(k->high), splat(k->low)));
 }
 
-/* J = A·exp(mean over the sequence of the clipped d)                                                   GMPO, arXiv 2507.20673 */
+/* J = A·exp(mean over the sequence of the clipped d), whose derivative goes to the live tokens     GMPO, arXiv 2507.20673 */
 INLINE contribution surrogate_gmpo(const token *t, const constants *k) {
     V objective = t->advantage * t->geometric_mean;
     M live;
     (void)gmpo_clip(t->token_log_ratio, t->advantage, k, &live);
     return (contribution){.objective = objective,
-                          .by_ratio = keep(live, objective),
+                          .by_ratio = objective,
                           .held_low = ~live & (t->advantage < 0),
                           .held_high = ~live & (t->advantage > 0)};
 }
