@@ -52,7 +52,8 @@ static double triad(void) { /* a = b + s·c past the caches */
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t i = 0; i < STREAM; i += 4) {
 #ifdef REIN_HAVE_AVX2
-        _mm_stream_ps(stream_a + i, _mm_add_ps(_mm_load_ps(stream_b + i), _mm_mul_ps(_mm_set1_ps(0.5f), _mm_load_ps(stream_c + i))));
+        _mm_stream_ps(stream_a + i,
+                      _mm_add_ps(_mm_load_ps(stream_b + i), _mm_mul_ps(_mm_set1_ps(0.5f), _mm_load_ps(stream_c + i))));
 #else
         for (size_t l = 0; l < 4; l++) stream_a[i + l] = stream_b[i + l] + 0.5f * stream_c[i + l];
 #endif
@@ -79,7 +80,8 @@ static double reading(void) {
 }
 
 /* ---- rows */
-static void report(const char *name, double bytes, void (*work)(void *), void *task, double (*limit)(void), const char *limit_name) {
+static void report(const char *name, double bytes, void (*work)(void *), void *task, double (*limit)(void),
+                   const char *limit_name) {
     double best = 0, best_limit = 0;
     for (int r = 0; r < ROUNDS; r++) {
         const double start = now();
@@ -88,7 +90,8 @@ static void report(const char *name, double bytes, void (*work)(void *), void *t
         if (rate > best) best = rate;
         if (top > best_limit) best_limit = top;
     }
-    printf("%-44s %7.1f GB/s   %s %5.1f GB/s   %3.0f %%\n", name, best / 1e9, limit_name, best_limit / 1e9, 100 * best / best_limit);
+    printf("%-44s %7.1f GB/s   %s %5.1f GB/s   %3.0f %%\n", name, best / 1e9, limit_name, best_limit / 1e9,
+           100 * best / best_limit);
     fflush(stdout);
 }
 
@@ -118,7 +121,8 @@ static void run_policy(void *task) {
 
 /* 16 M tokens in sequences of about 1000: log-ratios of a policy a few updates old, a reference further away, one token in 50 far off. */
 static void bench_policy(rein_dtype dtype, int masked, const char *name) {
-    const size_t n = (size_t)16 << 20, size = dtype == REIN_F32 ? 4 : 8, length = 1021, sequences = n / length, tokens = sequences * length;
+    const size_t n = (size_t)16 << 20, size = dtype == REIN_F32 ? 4 : 8, length = 1021, sequences = n / length,
+                 tokens = sequences * length;
     void *lp = get(n * size), *old = get(n * size), *ref = get(n * size), *grad = get(n * size);
     uint8_t *mask = get(n);
     size_t *offsets = get((sequences + 1) * sizeof *offsets), *groups = get((sequences / 8 + 1) * sizeof *groups);
@@ -128,7 +132,8 @@ static void bench_policy(rein_dtype dtype, int masked, const char *name) {
         const double far = uniform(7 * i) < 0.02 ? 10 : 1, l = 2 * log(uniform(3 * i) + 1e-9) * 0.3;
         const double d = 0.02 * far * normal(5 * i), x = 0.05 * far * normal(11 * i + 1);
         if (dtype == REIN_F32) {
-            ((float *)lp)[i] = (float)l, ((float *)old)[i] = (float)(l - d), ((float *)ref)[i] = (float)(l + x), ((float *)grad)[i] = 0;
+            ((float *)lp)[i] = (float)l, ((float *)old)[i] = (float)(l - d), ((float *)ref)[i] = (float)(l + x),
+                    ((float *)grad)[i] = 0;
         } else {
             ((double *)lp)[i] = l, ((double *)old)[i] = l - d, ((double *)ref)[i] = l + x, ((double *)grad)[i] = 0;
         }
@@ -139,8 +144,15 @@ static void bench_policy(rein_dtype dtype, int masked, const char *name) {
     for (size_t g = 0; g <= n_groups; g++) groups[g] = g == n_groups ? sequences : g * 8;
     for (size_t i = 0; i < sequences; i++) rewards[i] = uniform(i) < 0.4;
     rein_error err;
-    policy_task t = {.batch = {.n_groups = n_groups, .n_sequences = sequences, .group_offsets = groups, .sequence_offsets = offsets,
-                               .dtype = dtype, .mask = masked ? mask : NULL, .log_probs = lp, .old_log_probs = old, .ref_log_probs = ref,
+    policy_task t = {.batch = {.n_groups = n_groups,
+                               .n_sequences = sequences,
+                               .group_offsets = groups,
+                               .sequence_offsets = offsets,
+                               .dtype = dtype,
+                               .mask = masked ? mask : NULL,
+                               .log_probs = lp,
+                               .old_log_probs = old,
+                               .ref_log_probs = ref,
                                .rewards = rewards},
                      .grad = grad};
     must(rein_preset(&t.options, "grpo", &err), &err);
@@ -165,19 +177,24 @@ static void run_budget(void *task) {
     rein_error err;
     double loss;
     if (t->f32)
-        must(rein_budget_loss_f32(&loss, NULL, NULL, NULL, t->with_grad ? t->grad : NULL, t->rewards, t->lp, t->old, t->lengths, t->offsets, t->prompts,
-                                  &b, &exec, &err), &err);
+        must(rein_budget_loss_f32(&loss, NULL, NULL, NULL, t->with_grad ? t->grad : NULL, t->rewards, t->lp, t->old, t->lengths,
+                                  t->offsets, t->prompts, &b, &exec, &err),
+             &err);
     else
-        must(rein_budget_loss(&loss, NULL, NULL, NULL, t->with_grad ? t->grad : NULL, t->rewards, t->lp, t->old, t->lengths, t->offsets, t->prompts, &b,
-                              &exec, &err), &err);
+        must(rein_budget_loss(&loss, NULL, NULL, NULL, t->with_grad ? t->grad : NULL, t->rewards, t->lp, t->old, t->lengths,
+                              t->offsets, t->prompts, &b, &exec, &err),
+             &err);
 }
 
 static void bench_budget(int f32, int with_grad, const char *name) {
     const size_t prompts = 100000, k = 16, n = prompts * k, size = f32 ? 4 : 8;
-    budget_task t = {get(n * size), get(n * size), get(n * size), get(n * size), get(n * 8), get((prompts + 1) * 8), prompts, f32, with_grad};
+    budget_task t = {get(n * size),          get(n * size), get(n * size), get(n * size), get(n * 8),
+                     get((prompts + 1) * 8), prompts,       f32,           with_grad};
     for (size_t i = 0; i < n; i++) {
         const double r = uniform(i), l = -10 * uniform(i + n), o = l + 0.1 * (uniform(i + 2 * n) - 0.5);
-        if (f32) ((float *)t.rewards)[i] = (float)r, ((float *)t.lp)[i] = (float)l, ((float *)t.old)[i] = (float)o, ((float *)t.grad)[i] = 0;
+        if (f32)
+            ((float *)t.rewards)[i] = (float)r, ((float *)t.lp)[i] = (float)l, ((float *)t.old)[i] = (float)o,
+                    ((float *)t.grad)[i] = 0;
         else ((double *)t.rewards)[i] = r, ((double *)t.lp)[i] = l, ((double *)t.old)[i] = o, ((double *)t.grad)[i] = 0;
         t.lengths[i] = (int64_t)(200 * uniform(i + 3 * n));
     }
@@ -197,9 +214,12 @@ static void run_update(void *task) {
     const rein_exec exec = {threads, REIN_ISA_BEST};
     rein_error err;
     if (t->f32)
-        must(rein_rlhf_update_f32(t->updated, t->weights, t->small, t->small, t->small, t->grads, t->n, t->p, 0.1, 1e-3, &exec, &err), &err);
+        must(rein_rlhf_update_f32(t->updated, t->weights, t->small, t->small, t->small, t->grads, t->n, t->p, 0.1, 1e-3, &exec,
+                                  &err),
+             &err);
     else
-        must(rein_rlhf_update(t->updated, t->weights, t->small, t->small, t->small, t->grads, t->n, t->p, 0.1, 1e-3, &exec, &err), &err);
+        must(rein_rlhf_update(t->updated, t->weights, t->small, t->small, t->small, t->grads, t->n, t->p, 0.1, 1e-3, &exec, &err),
+             &err);
 }
 
 static void bench_update(int f32, const char *name) {
@@ -224,8 +244,9 @@ static void bench_update(int f32, const char *name) {
 
 /* The median of 101 whole processes, from fork to exit. */
 static void bench_start(const char *rein) {
-    static const char text[] = "{\"rewards\":[[1,0.5],[0.8,1.2]],\"log_probs\":[[-1,-1.2],[-0.8,-0.9]],\"old_log_probs\":[[-1.1,-1.1],[-0.7,-1]],"
-                               "\"response_lengths\":[[120,80],[90,110]],\"token_budget\":100,\"kl_coef\":0.05,\"budget_penalty_coef\":0.02}";
+    static const char text[] =
+        "{\"rewards\":[[1,0.5],[0.8,1.2]],\"log_probs\":[[-1,-1.2],[-0.8,-0.9]],\"old_log_probs\":[[-1.1,-1.1],[-0.7,-1]],"
+        "\"response_lengths\":[[120,80],[90,110]],\"token_budget\":100,\"kl_coef\":0.05,\"budget_penalty_coef\":0.02}";
     double seconds[101];
     for (int r = 0; r < 101; r++) {
         int in[2];

@@ -23,7 +23,8 @@ typedef struct story {
     double now[SAMPLES];       /* their log-probabilities under the trained policy */
 } story;
 
-static const double LAMBDA = 0.002; /* the penalty of part 1, from which the controller of part 2 starts */
+static const rein_exec EXEC = {.threads = 1}; /* a few hundred numbers: threads would only wait for each other */
+static const double LAMBDA = 0.002;           /* the penalty of part 1, from which the controller of part 2 starts */
 
 static const paint COLOURS = {"\033[32m", "\033[31m", "\033[1m", "\033[2m", "\033[0m"}, NONE = {"", "", "", "", ""};
 
@@ -58,9 +59,8 @@ static void strip(story *s, const double shares[STYLES], int columns) {
 }
 
 static void title(story *s, const char *text, const char *call) {
-    rein_out_format(&s->out, "
-%s%s%s%s%s%s%s
-", s->paint.bold, text, s->paint.plain, *call ? "  " : "", s->paint.dim, call, s->paint.plain);
+    rein_out_format(&s->out, "\n%s%s%s%s%s%s%s\n", s->paint.bold, text, s->paint.plain, *call ? "  " : "", s->paint.dim, call,
+                    s->paint.plain);
 }
 
 /* Text padded to `columns`; printf would count bytes. */
@@ -76,7 +76,7 @@ static rein_status part_budget(story *s) {
     rein_budget budget = {.token_budget = rein_demo_budget, .kl_coef = rein_demo_tau, .budget_penalty_coef = LAMBDA};
     double loss, adjusted[SHOWN], grad[SHOWN];
     rein_status status = rein_budget_loss(&loss, adjusted, s->advantage, NULL, grad, r->reward, r->log_prob, r->log_prob, r->length,
-                                          r->prompts, SHOWN_PROMPTS, &budget, NULL, &s->err);
+                                          r->prompts, SHOWN_PROMPTS, &budget, &EXEC, &s->err);
     if (status) return status;
     title(s, "1. A token budget", "rein objective budget-loss");
     rein_out_format(&s->out,
@@ -85,8 +85,7 @@ static rein_status part_budget(story *s) {
                     SHOWN_PROMPTS, RESPONSES, rein_demo_budget, LAMBDA);
     rein_out_text(&s->out, "   ");
     padded(s, "length, and the budget (│)", 29);
-    rein_out_text(&s->out, " tokens  right  adjusted  advantage  dloss/dlp
-");
+    rein_out_text(&s->out, " tokens  right  adjusted  advantage  dloss/dlp\n");
     for (size_t i = 0; i < SHOWN; i++) {
         rein_out_format(&s->out, "%-3s", i % RESPONSES ? "" : (const char *[]){"p1", "p2", "p3", "p4"}[i / RESPONSES]);
         bar(s, (double)r->length[i], rein_demo_budget, 520, 29);
@@ -96,7 +95,7 @@ static rein_status part_budget(story *s) {
     }
     rein_out_format(&s->out,
                     "\n   loss = mean (A − τ·(lp − old))² = %.6f with τ = %g; here lp = old still.\n"
-                    "   A step down makes what beats its prompt's mean likelier, the rest less likely.\n",
+                    "   A step down makes what beats its prompt's mean likelier, the rest less so.\n",
                     loss, rein_demo_tau);
     return REIN_OK;
 }
@@ -117,16 +116,15 @@ static rein_status part_training(story *s) {
     rein_status status = REIN_OK;
     title(s, "2. Learning to keep it", "preset k2 and the budget controller");
     rein_out_format(&s->out,
-                    "   A toy policy, no language model: it chooses a style for each answer, terse (░,\n"
+                    "   A toy policy, no language model: it answers in one of three styles, terse (░,\n"
                     "   %.0f tokens, %.0f %% right), concise (▒, %.0f, %.0f %%) or rambling (█, %.0f, %.0f %%).\n"
-                    "   %d steps of %d responses; after each, dual ascent raises the penalty λ if the\n"
-                    "   mean length is above %g tokens and lowers it if below.\n\n",
+                    "   %d steps of %d responses; after each, dual ascent raises the penalty λ while\n"
+                    "   the mean length is above %g tokens, and lowers it while it is below.\n\n",
                     rein_styles[0].length, 100 * rein_styles[0].accuracy, rein_styles[1].length, 100 * rein_styles[1].accuracy,
                     rein_styles[2].length, 100 * rein_styles[2].accuracy, STEPS, SAMPLES, rein_demo_target);
     rein_out_text(&s->out, "   step  ");
     padded(s, "mean length, budget (│)", 24);
-    rein_out_text(&s->out, " tokens  right   over        λ  styles
-");
+    rein_out_text(&s->out, " tokens  right   over        λ  styles\n");
     for (size_t step = 0; step <= STEPS && !status; step++) {
         status = rein_demo_step(&s->trained, &multiplier, &p, s->seed, step, &s->err);
         if (step == 0) first = p;
@@ -162,22 +160,22 @@ static rein_status part_trust_region(story *s) {
         ratios[i] = current[i] / reference[i];
     }
     rein_status status = rein_gpo_objective(&clipped, gradient, NULL, ratios, s->advantage, current, reference, SHOWN, epsilon, 0,
-                                            REIN_CURRENT_OVER_REF, NULL, &s->err);
+                                            REIN_CURRENT_OVER_REF, &EXEC, &s->err);
     for (int way = 0; way < 2 && !status; way++) {
         status = rein_gpo_objective(&value[way], NULL, NULL, ratios, s->advantage, current, reference, SHOWN, epsilon, beta,
-                                    way ? REIN_REF_OVER_CURRENT : REIN_CURRENT_OVER_REF, NULL, &s->err);
+                                    way ? REIN_REF_OVER_CURRENT : REIN_CURRENT_OVER_REF, &EXEC, &s->err);
     }
     if (status) return status;
     title(s, "3. A trust region", "rein objective gpo");
     rein_out_format(&s->out,
-                    "   The %d responses of part 1, scored by the trained policy: ρ = π_now / π_start.\n"
-                    "   Outside [%g, %g] the clip takes the gradient of what already went far enough.\n",
+                    "   The %d responses of part 1 under the trained policy: ρ = π_now / π_start.\n"
+                    "   Outside [%g, %g] the clip silences what has gone far enough its way.\n",
                     SHOWN, 1 - epsilon, 1 + epsilon);
     show_ratios(s, ratios, gradient);
     rein_out_format(&s->out,
                     "   objective = surrogate − β·kl = %+.4f − %g·%.4f = %+.4f\n"
-                    "   With the KL quotient the other way round (ref_over_current), kl = %.4f: only\n"
-                    "   that one is unbiased for KL(π‖start). rein explain gpo says more.\n",
+                    "   With the KL quotient the other way round (ref_over_current) kl = %.4f: only\n"
+                    "   that is unbiased for KL(now‖start). rein explain gpo says more.\n",
                     value[0].surrogate, beta, value[0].kl, value[0].objective, value[1].kl);
     return REIN_OK;
 }
@@ -204,7 +202,10 @@ static rein_status part_kl(story *s) {
                             change);
     }
     for (size_t i = 0; i < SHOWN; i++) sum += adjusted[i] - s->advantage[i];
-    rein_out_format(&s->out, "   The changes add up to %.1g. kl_policy_ref, the mean of d, is %+.4f.\n", fabs(sum), kl);
+    rein_out_format(&s->out,
+                    "   The changes add up to %.1g. kl_policy_ref, the mean of d: %+.4f, below 0\n   as these are answers that "
+                    "the start policy liked.\n",
+                    fabs(sum), kl);
     return REIN_OK;
 }
 
@@ -218,13 +219,13 @@ static rein_status part_update(story *s) {
         for (size_t k = 0; k < STYLES; k++) grads[i * STYLES + k] = ((int)k == s->rollout.style[i]) - before[k];
     }
     rein_status status = rein_rlhf_update(updated.logits, s->start.logits, s->advantage, s->rollout.log_prob, uniform, grads, SHOWN,
-                                          STYLES, beta, lr, NULL, &s->err);
+                                          STYLES, beta, lr, &EXEC, &s->err);
     if (status) return status;
     rein_demo_probabilities(after, &updated);
     title(s, "5. The update itself", "rein objective rlhf-update");
     rein_out_format(&s->out,
-                    "   w' = w + lr·mean (A − β·(lp − ref))·dlp/dw: one step of the start policy's three\n"
-                    "   weights on part 1, lr = %g, β = %g, with a reference that has no preference:\n",
+                    "   w' = w + lr·mean (A − β·(lp − ref))·dlp/dw: one step of the start policy's\n"
+                    "   three weights on part 1, lr = %g, β = %g, towards a reference without taste:\n",
                     lr, beta);
     for (int k = 0; k < STYLES; k++) {
         rein_out_format(&s->out, "   %-9s w %+.4f → %+.4f   π %4.1f %% → %4.1f %%\n", rein_styles[k].name, s->start.logits[k],
@@ -238,7 +239,8 @@ static void part_next(story *s) {
     rein_out_text(&s->out, "   rein explain k2\n"
                            "   rein explain --all\n"
                            "   echo '{\"ratios\": [1.5, 0.9], \"advantages\": [1, -1], \"pi_current\": [0.3, 0.5],\n"
-                           "     \"pi_ref\": [0.2, 0.6], \"epsilon\": 0.2, \"beta\": 0.05}' | rein objective gpo --grad\n");
+                           "     \"pi_ref\": [0.2, 0.6], \"epsilon\": 0.2, \"beta\": 0.05}' |\n"
+                           "     rein objective gpo --grad\n");
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ the command */

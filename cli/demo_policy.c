@@ -91,7 +91,7 @@ rein_status rein_demo_step(policy *p, double *multiplier, progress *seen, uint64
     for (int epoch = 0; epoch < EPOCHS && !status; epoch++) {
         rein_demo_probabilities(probabilities, p);
         for (size_t i = 0; i < SAMPLES; i++) log_probs[i] = log(probabilities[r.style[i]]);
-        status = rein_policy_loss(&loss, grad, NULL, NULL, &batch, &options, NULL, err);
+        status = rein_policy_loss(&loss, grad, NULL, NULL, &batch, &options, &(rein_exec){.threads = 1}, err);
         if (!status) descend(p, &r, grad, probabilities);
         if (epoch == 0) seen->loss = loss.loss;
     }

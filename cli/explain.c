@@ -42,9 +42,12 @@ static int acts(const rein_options *options, const rein_option_info *info, const
     rein_options probe = *options, resolved;
     rein_error err = {0};
     char second[32] = "";
+    const char *values[] = {strcmp(value, "0") != 0 ? value : "1", "1", "2"}; /* one of them is in the option's range */
     if (info->choices) sscanf(info->choices, "%*[^|]|%31[^|]", second);
-    else snprintf(second, sizeof second, "%s", *value && strcmp(value, "0") != 0 ? value : "1");
-    if (rein_options_set(&probe, info->name, second, &err) || !rein_options_resolve(&resolved, &probe, &err)) return 1;
+    rein_status status = REIN_EINVAL;
+    for (size_t i = 0; i < 3 && status; i++)
+        status = rein_options_set(&probe, info->name, info->choices ? second : values[i], &err);
+    if (status || !rein_options_resolve(&resolved, &probe, &err)) return 1;
     size_t n = strlen(info->name);
     return strncmp(err.message, info->name, n) != 0 || strncmp(err.message + n, " cannot act", 11) != 0;
 }
@@ -90,18 +93,32 @@ static void labelled(rein_out *out, const char *label, const char *text) {
     rein_out_wrap(out, 11, WIDTH, text);
 }
 
+/* ",  " divides the parts of a formula: a line each. */
+static void formula(rein_out *out, const char *text) {
+    const char *label = "formula";
+    while (*text) {
+        const char *end = strstr(text, ",  ");
+        size_t n = end ? (size_t)(end - text) : strlen(text);
+        rein_out part = {0};
+        rein_out_bytes(&part, text, n);
+        if (part.data) labelled(out, label, part.data);
+        rein_out_free(&part);
+        label = "";
+        text += n + (end ? 3 : 0);
+    }
+}
+
 static void write_options(rein_out *out, const explained *e) {
     const rein_option_info *info;
     const char *stage = "";
     for (size_t i = 0; i < MAX_OPTIONS && (info = rein_option_at(i)); i++) {
         if (e->states[i] == IDLE || (e->states[i] == ABSENT && !info->stage)) continue;
         if (strcmp(stage, info->stage) != 0) rein_out_format(out, "\n%s\n", stage = info->stage);
-        rein_out_format(out, "  %-22s%-16s", info->name,
+        rein_out_format(out, "  %-22s%-20s", info->name,
                         e->states[i] == REQUIRED ? "required"
                         : e->states[i] == ABSENT ? "not set"
                                                  : e->values[i]);
-        if (strlen(e->values[i]) >= 16) rein_out_text(out, " ");
-        rein_out_wrap(out, strlen(e->values[i]) >= 16 ? 25 + strlen(e->values[i]) : 40, WIDTH, info->help);
+        rein_out_wrap(out, 44, WIDTH, info->help);
     }
 }
 
@@ -121,7 +138,7 @@ static void write_kl(rein_out *out, const rein_options *options) {
 
 static void write_preset(rein_out *out, const rein_preset_info *info, const explained *e) {
     rein_out_format(out, "%s: %s\n", info->name, info->title);
-    labelled(out, "formula", info->formula);
+    formula(out, info->formula);
     labelled(out, "for", info->purpose);
     labelled(out, "source", info->source);
     labelled(out, "note", info->note);
@@ -308,7 +325,10 @@ static void write_operation(rein_out *out, const struct about *about, int json) 
     labelled(out, "takes", operation->arguments);
     labelled(out, "gives", operation->results);
     labelled(out, "--grad", gradients);
-    rein_out_format(out, "\nTry it:\n  echo '%s' | rein objective %s\n", operation->example, about->name);
+    rein_out_text(out, "\nTry it:\n  echo '");
+    rein_out_wrap(out, 8, WIDTH - 4, operation->example);
+    if (!out->failed) out->length--; /* the newline: the quote closes on the same line */
+    rein_out_format(out, "' |\n    rein objective %s\n", about->name);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- the command */

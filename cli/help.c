@@ -62,9 +62,10 @@ static const rein_command COMMANDS[] = {
         .max_words = 2,
         .word = operation_word,
         .operations = 1,
-        .example = "echo '{\"rewards\": [[1, 0.5]], \"log_probs\": [[-1, -1.5]], \"old_log_probs\": [[-1.2, -1.3]],\n"
-                   "  \"response_lengths\": [[150, 80]], \"token_budget\": 100, \"kl_coef\": 0.1,\n"
-                   "  \"budget_penalty_coef\": 0.01}' | rein objective budget-loss --grad",
+        .example = "echo '{\"rewards\": [[1, 0.5]], \"log_probs\": [[-1, -1.5]],\n"
+                   "    \"old_log_probs\": [[-1.2, -1.3]], \"response_lengths\": [[150, 80]],\n"
+                   "    \"token_budget\": 100, \"kl_coef\": 0.1, \"budget_penalty_coef\": 0.01}' |\n"
+                   "    rein objective budget-loss --grad",
         .run = rein_run_objective,
     },
     {
@@ -123,7 +124,7 @@ const char *rein_option_value(const rein_args *args, const char *name) {
 void rein_help(rein_out *out) {
     const rein_command *command;
     rein_out_format(out,
-                    "rein %s: reinforcement learning of language models that keeps the policy in hand:\n"
+                    "rein %s: reinforcement learning that keeps the policy in hand:\n"
                     "token budgets, trust regions and KL to a reference.\n\n",
                     rein_version());
     rein_out_text(out, "Usage: rein COMMAND [OPTION...] [ARGUMENT...]\n\nCommands:\n");

@@ -238,7 +238,7 @@ static rein_status run_budget_control(rein_in *in, int grad, const rein_exec *ex
 
 const rein_operation rein_operation_budget_control = {
     .name = "budget-control",
-    .summary = "the budget penalty that meets a mean length: one step of dual ascent",
+    .summary = "one step of dual ascent towards a mean length",
     .arguments = "multiplier, response_lengths [n], target_length, step_size",
     .results = "multiplier",
     .gradients = NULL,

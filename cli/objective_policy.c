@@ -201,7 +201,7 @@ static rein_status run_policy_loss(rein_in *in, int grad, const rein_exec *exec,
 
 const rein_operation rein_operation_policy_loss = {
     .name = "policy-loss",
-    .summary = "any composition of the catalogue over a step of sampled responses",
+    .summary = "any composition of the catalogue, over one step",
     .arguments =
         "log_probs, old_log_probs, and where used ref_log_probs, sample_log_probs, entropies, values, mask [tokens] (null where "
         "masked); sequence_lengths, group_sizes; rewards [sequences], or reward_components [sequences][n] with reward_weights; "

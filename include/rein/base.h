@@ -59,6 +59,9 @@ REIN_API const char *rein_isa_name(rein_isa isa);
 /* 1 if this machine can run `isa`. Thread-safe. */
 REIN_API int rein_isa_available(rein_isa isa);
 
+/* The name in `names` (ended by NULL) nearest to `word`, or NULL when none is near: "did you mean". Thread-safe. */
+REIN_API const char *rein_nearest(const char *word, const char *const *names);
+
 #ifdef __cplusplus
 }
 #endif

@@ -93,12 +93,13 @@ REIN_API rein_status rein_kl_advantage_f32(float *adjusted, double *kl_policy_re
 
 /* Turns the budget penalty into a constraint on the mean length: *multiplier <- max(0, *multiplier + step_size·(mean L − target)),
  * dual ascent. lengths [n], n >= 1. */
-REIN_API rein_status rein_budget_control(double *multiplier, const int64_t *lengths, size_t n, double target_length, double step_size,
-                                         rein_error *err);
+REIN_API rein_status rein_budget_control(double *multiplier, const int64_t *lengths, size_t n, double target_length,
+                                         double step_size, rein_error *err);
 
 /* Adaptive entropy coefficient (Skywork-OR1, arXiv 2505.22312): *coef moves by ±step_size towards the target, never below 0. The loss
  * applies the coefficient only while the entropy is at or below the target (option entropy_target). */
-REIN_API rein_status rein_entropy_control(double *coef, double mean_entropy, double entropy_target, double step_size, rein_error *err);
+REIN_API rein_status rein_entropy_control(double *coef, double mean_entropy, double entropy_target, double step_size,
+                                          rein_error *err);
 
 /* ------------------------------------------------------------------------------------------------------- 3. options and presets */
 
@@ -240,10 +241,10 @@ REIN_API const rein_preset_info *rein_preset_describe(const char *name);
 
 /* One row of the gradient-bias table (SPEC 2.5): which gradient the KL terms of a composition have in expectation. */
 typedef struct rein_kl_bias {
-    const char *form;       /* "k3 as loss" */
-    const char *on_policy;  /* "exact", "wrong: …" */
+    const char *form;      /* "k3 as loss" */
+    const char *on_policy; /* "exact", "wrong: …" */
     const char *off_policy;
-    const char *meaning;    /* one plain sentence */
+    const char *meaning; /* one plain sentence */
 } rein_kl_bias;
 
 /* The i-th KL term's row for `options` (reward, advantage, loss, in that order), or NULL when there is no more. Static storage. */
@@ -261,14 +262,14 @@ typedef struct rein_batch {
     const size_t *group_offsets;    /* [n_groups + 1] in sequences; NULL: all sequences are one group */
     const size_t *sequence_offsets; /* [n_sequences + 1] in tokens */
     rein_dtype dtype;
-    const uint8_t *mask;           /* [n_tokens] 1: trains; NULL: all do */
-    const void *log_probs;         /* under the policy being trained */
-    const void *old_log_probs;     /* under the policy at the start of the update */
-    const void *ref_log_probs;     /* under the reference policy */
-    const void *sample_log_probs;  /* as the sampler saw them */
-    const void *entropies;         /* of the policy being trained, nats */
-    const void *values;            /* a critic's, for gae */
-    const double *rewards;         /* [n_sequences], or NULL with reward_components */
+    const uint8_t *mask;             /* [n_tokens] 1: trains; NULL: all do */
+    const void *log_probs;           /* under the policy being trained */
+    const void *old_log_probs;       /* under the policy at the start of the update */
+    const void *ref_log_probs;       /* under the reference policy */
+    const void *sample_log_probs;    /* as the sampler saw them */
+    const void *entropies;           /* of the policy being trained, nats */
+    const void *values;              /* a critic's, for gae */
+    const double *rewards;           /* [n_sequences], or NULL with reward_components */
     const double *reward_components; /* [n_sequences][n_components] row-major */
     const double *reward_weights;    /* [n_components]; NULL: all 1 */
     const double *baseline_rewards;  /* [n_sequences] for remax */
@@ -280,15 +281,15 @@ typedef struct rein_batch {
 /* What every loss reports. Means are over trained tokens unless a name says otherwise; 0 where there is nothing to average.
  * Ratios saturate at e^±20 here (never in the loss). */
 typedef struct rein_metrics {
-    double reward, reward_std;            /* shaped; mean over sequences, mean over groups of the unbiased std */
-    double frac_reward_zero_std;          /* groups whose advantages are all 0 */
-    double length_mean, length_max;       /* response lengths */
-    double share_over_budget;             /* responses longer than their budget */
-    double clip_low, clip_high;           /* clipped with A < 0 below, with A > 0 above */
+    double reward, reward_std;                          /* shaped; mean over sequences, mean over groups of the unbiased std */
+    double frac_reward_zero_std;                        /* groups whose advantages are all 0 */
+    double length_mean, length_max;                     /* response lengths */
+    double share_over_budget;                           /* responses longer than their budget */
+    double clip_low, clip_high;                         /* clipped with A < 0 below, with A > 0 above */
     double ratio_mean, ratio_min, ratio_max, ratio_p99; /* p99 from a log-spaced histogram, within 1 % */
-    double ess;                           /* (Σρ)² / (n Σρ²): 1 when all ratios agree */
-    double kl_old_k1, kl_old_k3;          /* KL(old‖current) */
-    double kl_ref_k1, kl_ref_k3;          /* KL(current‖ref); k1 is kl_policy_ref */
+    double ess;                                         /* (Σρ)² / (n Σρ²): 1 when all ratios agree */
+    double kl_old_k1, kl_old_k3;                        /* KL(old‖current) */
+    double kl_ref_k1, kl_ref_k3;                        /* KL(current‖ref); k1 is kl_policy_ref */
     double entropy;
     double surrogate_loss, kl_loss, entropy_loss; /* the loss is their sum */
     double tokens, trained_tokens, sequences, trained_sequences, groups;
@@ -315,8 +316,8 @@ REIN_API size_t rein_step_size(const rein_batch *batch, const rein_options *opti
 /* Prepares a step in the caller's buffer (any alignment, at least rein_step_size bytes; the step lives there until it is reused).
  * Needs everything but log_probs and entropies; those too where a stop-gradient quantity of the whole step reads them (KL in the
  * reward or the advantage, entropy_target, top_entropy). */
-REIN_API rein_status rein_step_begin(rein_step **step, void *buffer, size_t size, const rein_batch *batch, const rein_options *options,
-                                     const rein_exec *exec, rein_error *err);
+REIN_API rein_status rein_step_begin(rein_step **step, void *buffer, size_t size, const rein_batch *batch,
+                                     const rein_options *options, const rein_exec *exec, rein_error *err);
 
 /* Adds the micro-batch of sequences [first, last) to the step. log_probs, entropies and the outputs are arrays of the *whole* step
  * (NULL: those of the batch, or no output). Micro-batches come in order, without gaps; however the step is cut, the bits are the same.

@@ -7,9 +7,7 @@
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 
-const char *rein_version(void) {
-    return TEXT(REIN_VERSION_MAJOR) "." TEXT(REIN_VERSION_MINOR) "." TEXT(REIN_VERSION_PATCH);
-}
+const char *rein_version(void) { return TEXT(REIN_VERSION_MAJOR) "." TEXT(REIN_VERSION_MINOR) "." TEXT(REIN_VERSION_PATCH); }
 
 rein_status rein_fail(rein_error *err, rein_status code, const char *format, ...) {
     if (err) {

@@ -8,7 +8,4 @@
 enum { REIN_MAX_THREADS = 256 };
 rein_status rein_exec_resolve(rein_exec *resolved, const rein_exec *exec, rein_error *err);
 
-/* The name in `names` (ended by NULL) nearest to `word`, or NULL when none is near. */
-const char *rein_nearest(const char *word, const char *const *names);
-
 #endif

@@ -1,5 +1,5 @@
 /* nearest.c - "did you mean": the closest of a list of names. */
-#include "base.h"
+#include "rein/base.h"
 
 #include <string.h>
 

@@ -5,9 +5,9 @@
 #include "rein/base.h"
 
 #define REIN_KERNELS(suffix)                                            \
-    void rein_exp_##suffix##_f32(float *y, const float *x, size_t n);    \
-    void rein_log_##suffix##_f32(float *y, const float *x, size_t n);    \
-    void rein_exp_##suffix##_f64(double *y, const double *x, size_t n);  \
+    void rein_exp_##suffix##_f32(float *y, const float *x, size_t n);   \
+    void rein_log_##suffix##_f32(float *y, const float *x, size_t n);   \
+    void rein_exp_##suffix##_f64(double *y, const double *x, size_t n); \
     void rein_log_##suffix##_f64(double *y, const double *x, size_t n);
 
 REIN_KERNELS(ref)

@@ -69,7 +69,7 @@ static double marginal_best(const double *r, size_t n, size_t k, size_t i) {
     double sum = 0, last = INFINITY, chance = (double)(k - 1) / (double)(n - 1); /* that T's largest is the best of the others */
     size_t last_index = n;
     for (size_t left = n - 1; left >= k - 1; left--) { /* `left` others are not yet passed */
-        size_t next = n;                              /* the best of those, the first of equals */
+        size_t next = n;                               /* the best of those, the first of equals */
         for (size_t m = 0; m < n; m++) {
             const int passed = r[m] > last || (r[m] == last && m <= last_index);
             if (m != i && !passed && (next == n || r[m] > r[next])) next = m;
@@ -124,8 +124,8 @@ static void whiten_over_tokens(double *a, const double *r, const size_t *trained
     for (size_t i = 0; i < b->n_sequences; i++) a[i] = equal || !trained[i] ? 0 : (r[i] - mean) / sqrt(squares / (count - 1) + eps);
 }
 
-rein_status rein_estimate(double *a, const double *r, const int64_t *length, const size_t *trained, double *scratch, const rein_batch *b,
-                          const rein_options *o, rein_error *err) {
+rein_status rein_estimate(double *a, const double *r, const int64_t *length, const size_t *trained, double *scratch,
+                          const rein_batch *b, const rein_options *o, rein_error *err) {
     const size_t n_all = b->n_sequences;
     double batch_variance = 0, mean, std;
     int equal;
@@ -162,7 +162,8 @@ rein_status rein_estimate(double *a, const double *r, const int64_t *length, con
 /* Walks the trained tokens of a sequence from its last to its first; masked tokens carry the state over. The reward sits on the last
  * one, each token pays β·(src − ref) of KL. values: δ_t = r_t + γV_{t+1} − V_t, A_t = δ_t + γλA_{t+1} (GAE, arXiv 1506.02438);
  * without: the return to go. */
-static void backwards(void *out, double reward, const void *kl_source, const rein_batch *b, const rein_options *o, size_t start, size_t end) {
+static void backwards(void *out, double reward, const void *kl_source, const rein_batch *b, const rein_options *o, size_t start,
+                      size_t end) {
     const int gae = o->advantage == REIN_ADVANTAGE_GAE;
     double carried = 0, next_value = 0;
     int last = 1;

@@ -8,21 +8,25 @@ static rein_status check_offsets(const size_t *offsets, size_t n, const char *na
     if (offsets[0] != 0) return rein_fail(err, REIN_EINVAL, "%s[0] is %zu: offsets start at 0", name, offsets[0]);
     for (size_t i = 0; i < n; i++)
         if (offsets[i + 1] < offsets[i])
-            return rein_fail(err, REIN_EINVAL, "%s[%zu] is %zu: offsets never fall, and the one before is %zu", name, i + 1, offsets[i + 1], offsets[i]);
+            return rein_fail(err, REIN_EINVAL, "%s[%zu] is %zu: offsets never fall, and the one before is %zu", name, i + 1,
+                             offsets[i + 1], offsets[i]);
     return REIN_OK;
 }
 
 rein_status rein_batch_check_shape(const rein_batch *b, rein_error *err) {
-    if (b->dtype != REIN_F64 && b->dtype != REIN_F32) return rein_fail(err, REIN_EINVAL, "dtype is %d: REIN_F64 or REIN_F32", (int)b->dtype);
+    if (b->dtype != REIN_F64 && b->dtype != REIN_F32)
+        return rein_fail(err, REIN_EINVAL, "dtype is %d: REIN_F64 or REIN_F32", (int)b->dtype);
     if (b->n_sequences == 0) return rein_fail(err, REIN_EINVAL, "the batch is empty: at least one sequence is needed");
     rein_status status = check_offsets(b->sequence_offsets, b->n_sequences, "sequence_offsets", err);
     if (status != REIN_OK || !b->group_offsets) return status;
     status = check_offsets(b->group_offsets, b->n_groups, "group_offsets", err);
     if (status != REIN_OK) return status;
     for (size_t g = 0; g < b->n_groups; g++)
-        if (b->group_offsets[g + 1] == b->group_offsets[g]) return rein_fail(err, REIN_EINVAL, "group %zu is empty: a group has at least one sequence", g);
+        if (b->group_offsets[g + 1] == b->group_offsets[g])
+            return rein_fail(err, REIN_EINVAL, "group %zu is empty: a group has at least one sequence", g);
     if (b->group_offsets[b->n_groups] != b->n_sequences)
-        return rein_fail(err, REIN_EINVAL, "the groups hold %zu sequences, but there are %zu", b->group_offsets[b->n_groups], b->n_sequences);
+        return rein_fail(err, REIN_EINVAL, "the groups hold %zu sequences, but there are %zu", b->group_offsets[b->n_groups],
+                         b->n_sequences);
     return REIN_OK;
 }
 
@@ -42,9 +46,11 @@ rein_status rein_batch_check_rewards(const rein_batch *b, const rein_options *o,
     rein_status status = REIN_OK;
     const int components = o->advantage == REIN_ADVANTAGE_GDPO;
     if (b->rewards && b->reward_components) return rein_fail(err, REIN_EINVAL, "rewards and reward_components: give one of them");
-    if (components && !b->reward_components) return rein_fail(err, REIN_EINVAL, "reward_components is missing: advantage gdpo needs it");
+    if (components && !b->reward_components)
+        return rein_fail(err, REIN_EINVAL, "reward_components is missing: advantage gdpo needs it");
     if (!b->rewards && !b->reward_components) return rein_fail(err, REIN_EINVAL, "rewards is missing");
-    if (b->reward_components && b->n_components == 0) return rein_fail(err, REIN_EINVAL, "reward_components has no components: at least one is needed");
+    if (b->reward_components && b->n_components == 0)
+        return rein_fail(err, REIN_EINVAL, "reward_components has no components: at least one is needed");
     if (b->reward_weights && !b->reward_components) return rein_fail(err, REIN_EINVAL, "reward_weights needs reward_components");
     if (b->rewards) status = check_finite(b->rewards, b->n_sequences, "rewards", err);
     else status = check_finite(b->reward_components, b->n_sequences * b->n_components, "reward_components", err);
@@ -53,8 +59,10 @@ rein_status rein_batch_check_rewards(const rein_batch *b, const rein_options *o,
     if (status == REIN_OK) status = check_lengths(b->token_budgets, b->n_sequences, "token_budget", err);
     if (status != REIN_OK) return status;
     if ((o->shape == REIN_SHAPE_BUDGET || o->shape == REIN_SHAPE_TRUNCATE) && !b->token_budgets && isnan(o->token_budget))
-        return rein_fail(err, REIN_EINVAL, "token_budget is missing: shape %s needs it", o->shape == REIN_SHAPE_BUDGET ? "budget" : "truncate");
-    if (b->correct && o->shape != REIN_SHAPE_K15_LENGTH) return rein_fail(err, REIN_EINVAL, "correct cannot act here: it needs shape k1.5-length");
+        return rein_fail(err, REIN_EINVAL, "token_budget is missing: shape %s needs it",
+                         o->shape == REIN_SHAPE_BUDGET ? "budget" : "truncate");
+    if (b->correct && o->shape != REIN_SHAPE_K15_LENGTH)
+        return rein_fail(err, REIN_EINVAL, "correct cannot act here: it needs shape k1.5-length");
     if (b->baseline_rewards && o->advantage != REIN_ADVANTAGE_REMAX)
         return rein_fail(err, REIN_EINVAL, "baseline_rewards cannot act here: it needs advantage remax");
     if (o->advantage == REIN_ADVANTAGE_REMAX) {
@@ -94,11 +102,13 @@ rein_status rein_batch_check_arrays(const rein_batch *b, const rein_options *o, 
         if (!isnan(o->top_entropy)) return missing("entropies", "top_entropy", err);
     }
     if (o->advantage == REIN_ADVANTAGE_GAE && !b->values) return missing("values", "advantage gae", err);
-    if (o->advantage != REIN_ADVANTAGE_GAE && b->values) return rein_fail(err, REIN_EINVAL, "values cannot act here: it needs advantage gae");
+    if (o->advantage != REIN_ADVANTAGE_GAE && b->values)
+        return rein_fail(err, REIN_EINVAL, "values cannot act here: it needs advantage gae");
     return REIN_OK;
 }
 
-rein_status rein_batch_find_bad(const rein_batch *b, const void *log_probs, const void *entropies, size_t first, size_t last, rein_error *err) {
+rein_status rein_batch_find_bad(const rein_batch *b, const void *log_probs, const void *entropies, size_t first, size_t last,
+                                rein_error *err) {
     const struct {
         const void *array;
         const char *name;
@@ -114,8 +124,11 @@ rein_status rein_batch_find_bad(const rein_batch *b, const void *log_probs, cons
             if (!arrays[a].array) continue;
             const double x = rein_at(b, arrays[a].array, t);
             if (!isfinite(x))
-                return rein_fail(err, REIN_EINVAL, "%s[%zu] is %s: a trained token needs a finite number (or mask 0)", arrays[a].name, t,
-                                 isnan(x) ? "NaN" : x > 0 ? "infinite" : "-infinite");
+                return rein_fail(err, REIN_EINVAL, "%s[%zu] is %s: a trained token needs a finite number (or mask 0)",
+                                 arrays[a].name, t,
+                                 isnan(x) ? "NaN"
+                                 : x > 0  ? "infinite"
+                                          : "-infinite");
         }
     }
     return REIN_OK;

@@ -16,7 +16,9 @@ static inline void rein_put(const rein_batch *b, void *array, size_t i, double x
 static inline int rein_trains(const rein_batch *b, size_t t) { return !b->mask || b->mask[t]; }
 static inline size_t rein_tokens(const rein_batch *b) { return b->sequence_offsets[b->n_sequences]; }
 static inline size_t rein_group_count(const rein_batch *b) { return b->group_offsets ? b->n_groups : 1; }
-static inline size_t rein_group_start(const rein_batch *b, size_t g) { return b->group_offsets ? b->group_offsets[g] : g ? b->n_sequences : 0; }
+static inline size_t rein_group_start(const rein_batch *b, size_t g) {
+    return b->group_offsets ? b->group_offsets[g] : g ? b->n_sequences : 0;
+}
 static inline size_t rein_element_size(const rein_batch *b) { return b->dtype == REIN_F32 ? sizeof(float) : sizeof(double); }
 
 /* The shape alone: offsets that start at 0, never fall, and cover everything. */
@@ -29,7 +31,8 @@ rein_status rein_batch_check_rewards(const rein_batch *b, const rein_options *o,
 rein_status rein_batch_check_arrays(const rein_batch *b, const rein_options *o, rein_error *err);
 
 /* Names the first trained token in sequences [first, last) with a number that is not finite, among the arrays given; REIN_OK if none. */
-rein_status rein_batch_find_bad(const rein_batch *b, const void *log_probs, const void *entropies, size_t first, size_t last, rein_error *err);
+rein_status rein_batch_find_bad(const rein_batch *b, const void *log_probs, const void *entropies, size_t first, size_t last,
+                                rein_error *err);
 
 /* 1 if the estimator gives one advantage a token instead of one a sequence. */
 int rein_advantage_per_token(const rein_options *o);

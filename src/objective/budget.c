@@ -77,7 +77,8 @@ static rein_status check_budget(const rein_budget *b, size_t n, rein_error *err)
             return rein_fail(err, REIN_EINVAL, "%s is %g: it must be 0 or more", numbers[i].name, numbers[i].value);
     for (size_t i = 0; b->token_budgets && i < n; i++)
         if (b->token_budgets[i] < 0)
-            return rein_fail(err, REIN_EINVAL, "token_budget[%zu] is %lld: it must be 0 or more", i, (long long)b->token_budgets[i]);
+            return rein_fail(err, REIN_EINVAL, "token_budget[%zu] is %lld: it must be 0 or more", i,
+                             (long long)b->token_budgets[i]);
     return REIN_OK;
 }
 
@@ -89,7 +90,8 @@ static rein_status find_bad(const task *t, size_t n, rein_error *err) {
     } arrays[] = {{t->rewards, "rewards"}, {t->lp, "log_probs"}, {t->old, "old_log_probs"}};
     for (size_t i = 0; i < n; i++) {
         for (size_t a = 0; a < 3; a++)
-            if (!isfinite(arrays[a].array[i])) return rein_fail(err, REIN_EINVAL, "%s[%zu] is not a finite number", arrays[a].name, i);
+            if (!isfinite(arrays[a].array[i]))
+                return rein_fail(err, REIN_EINVAL, "%s[%zu] is not a finite number", arrays[a].name, i);
         if (t->lengths[i] < 0)
             return rein_fail(err, REIN_EINVAL, "response_lengths[%zu] is %lld: a length is 0 or more", i, (long long)t->lengths[i]);
     }
@@ -104,15 +106,17 @@ static int has_negative(const int64_t *x, size_t first, size_t last) {
 
 rein_status TYPED(rein_budget_loss)(double *loss, real *adjusted, real *advantages, real *baselines, real *grad_log_probs,
                                     const real *rewards, const real *log_probs, const real *old_log_probs,
-                                    const int64_t *response_lengths, const size_t *offsets, size_t n_prompts, const rein_budget *budget,
-                                    const rein_exec *exec, rein_error *err) {
-    const task t = {adjusted, advantages, baselines, grad_log_probs, rewards, log_probs, old_log_probs, response_lengths, offsets, budget};
+                                    const int64_t *response_lengths, const size_t *offsets, size_t n_prompts,
+                                    const rein_budget *budget, const rein_exec *exec, rein_error *err) {
+    const task t = {adjusted,  advantages,    baselines,        grad_log_probs, rewards,
+                    log_probs, old_log_probs, response_lengths, offsets,        budget};
     rein_exec e;
     rein_status status = rein_exec_resolve(&e, exec, err);
     if (status != REIN_OK) return status;
     if (n_prompts == 0) return rein_fail(err, REIN_EINVAL, "rewards is empty: at least one prompt is needed");
     for (size_t p = 0; p < n_prompts; p++)
-        if (offsets[p + 1] <= offsets[p]) return rein_fail(err, REIN_EINVAL, "prompt %zu has no responses: at least one is needed", p);
+        if (offsets[p + 1] <= offsets[p])
+            return rein_fail(err, REIN_EINVAL, "prompt %zu has no responses: at least one is needed", p);
     const size_t n = offsets[n_prompts];
     status = check_budget(budget, n, err);
     if (status != REIN_OK) return status;

@@ -19,21 +19,23 @@ static rein_gpo_fn *kernel_of(rein_isa isa) {
     return TABLE(ref);
 }
 
-static rein_status check(const real *ratios, const real *advantages, const real *current, const real *ref, size_t n, rein_error *err) {
+static rein_status check(const real *ratios, const real *advantages, const real *current, const real *ref, size_t n,
+                         rein_error *err) {
     for (size_t i = 0; i < n; i++) {
         if (!(ratios[i] >= 0) || !isfinite(ratios[i]))
             return rein_fail(err, REIN_EINVAL, "ratios[%zu] is %g: a ratio is 0 or more, and finite", i, (double)ratios[i]);
         if (!isfinite(advantages[i])) return rein_fail(err, REIN_EINVAL, "advantages[%zu] is not a finite number", i);
         if (!(current[i] > 0) || !isfinite(current[i]))
             return rein_fail(err, REIN_EINVAL, "pi_current[%zu] is %g: it must be above 0", i, (double)current[i]);
-        if (!(ref[i] > 0) || !isfinite(ref[i])) return rein_fail(err, REIN_EINVAL, "pi_ref[%zu] is %g: it must be above 0", i, (double)ref[i]);
+        if (!(ref[i] > 0) || !isfinite(ref[i]))
+            return rein_fail(err, REIN_EINVAL, "pi_ref[%zu] is %g: it must be above 0", i, (double)ref[i]);
     }
     return REIN_OK;
 }
 
-rein_status TYPED(rein_gpo_objective)(rein_gpo *value, real *grad_ratios, real *grad_pi_current, const real *ratios, const real *advantages,
-                                      const real *pi_current, const real *pi_ref, size_t n, double epsilon, double beta,
-                                      rein_kl_direction direction, const rein_exec *exec, rein_error *err) {
+rein_status TYPED(rein_gpo_objective)(rein_gpo *value, real *grad_ratios, real *grad_pi_current, const real *ratios,
+                                      const real *advantages, const real *pi_current, const real *pi_ref, size_t n, double epsilon,
+                                      double beta, rein_kl_direction direction, const rein_exec *exec, rein_error *err) {
     rein_exec e;
     rein_status status = rein_exec_resolve(&e, exec, err);
     if (status != REIN_OK) return status;
@@ -45,8 +47,11 @@ rein_status TYPED(rein_gpo_objective)(rein_gpo *value, real *grad_ratios, real *
     status = check(ratios, advantages, pi_current, pi_ref, n, err);
     if (status != REIN_OK) return status;
 
-    const rein_gpo_task g = {ratios, advantages, pi_current, pi_ref, grad_ratios, grad_pi_current, epsilon, beta, 1 / (double)n,
-                             direction == REIN_REF_OVER_CURRENT ? REIN_REF_OVER_CURRENT : REIN_CURRENT_OVER_REF};
+    const rein_gpo_task g = {ratios,        advantages,
+                             pi_current,    pi_ref,
+                             grad_ratios,   grad_pi_current,
+                             epsilon,       beta,
+                             1 / (double)n, direction == REIN_REF_OVER_CURRENT ? REIN_REF_OVER_CURRENT : REIN_CURRENT_OVER_REF};
     rein_gpo_fn *const pass = kernel_of(e.isa);
     double sums[PIECES][2], total[2] = {0, 0};
     for (int write = 0; write <= (grad_ratios || grad_pi_current); write++) { /* outputs stay untouched until the value is known */
@@ -55,7 +60,8 @@ rein_status TYPED(rein_gpo_objective)(rein_gpo *value, real *grad_ratios, real *
         if (write) break;
         for (size_t k = 0; k < PIECES; k++) total[0] += sums[k][0], total[1] += sums[k][1];
         if (!isfinite(total[0]) || !isfinite(total[1]))
-            return rein_fail(err, REIN_ERANGE, "the objective is not finite: ratios, advantages or pi_current / pi_ref are too large");
+            return rein_fail(err, REIN_ERANGE,
+                             "the objective is not finite: ratios, advantages or pi_current / pi_ref are too large");
     }
     const double surrogate = total[0] / (double)n, kl = total[1] / (double)n;
     *value = (rein_gpo){surrogate - beta * kl, surrogate, kl};

@@ -42,26 +42,30 @@ static rein_status check_cover(const size_t *offsets, size_t n, size_t total, co
 }
 
 static rein_status check_token(const task *t, size_t i, rein_error *err) {
-    if (!isfinite(t->advantages[i])) return rein_fail(err, REIN_EINVAL, "advantages[%zu] is not a finite number, and the token trains", i);
+    if (!isfinite(t->advantages[i]))
+        return rein_fail(err, REIN_EINVAL, "advantages[%zu] is not a finite number, and the token trains", i);
     if (t->coef == 0) return REIN_OK;
     if (!isfinite(t->lp[i])) return rein_fail(err, REIN_EINVAL, "log_probs[%zu] is not a finite number, and the token trains", i);
-    if (!isfinite(t->ref[i])) return rein_fail(err, REIN_EINVAL, "ref_log_probs[%zu] is not a finite number, and the token trains", i);
+    if (!isfinite(t->ref[i]))
+        return rein_fail(err, REIN_EINVAL, "ref_log_probs[%zu] is not a finite number, and the token trains", i);
     return REIN_OK;
 }
 
 rein_status TYPED(rein_kl_advantage)(real *adjusted, double *kl_policy_ref, const real *advantages, const real *log_probs,
                                      const real *ref_log_probs, const uint8_t *mask, size_t n_tokens, double kl_penalty_coef,
-                                     rein_kl_scope scope, const size_t *sequence_offsets, size_t n_sequences, const size_t *group_offsets,
-                                     size_t n_groups, rein_error *err) {
+                                     rein_kl_scope scope, const size_t *sequence_offsets, size_t n_sequences,
+                                     const size_t *group_offsets, size_t n_groups, rein_error *err) {
     const task t = {adjusted, advantages, log_probs, ref_log_probs, mask, kl_penalty_coef};
     rein_status status = REIN_OK;
     if (!(kl_penalty_coef >= 0) || !isfinite(kl_penalty_coef))
         return rein_fail(err, REIN_EINVAL, "kl_penalty_coef is %g: it must be 0 or more", kl_penalty_coef);
     if (n_tokens == 0) return rein_fail(err, REIN_EINVAL, "advantages is empty: at least one token is needed");
-    if (scope < REIN_KL_SCOPE_BATCH || scope > REIN_KL_SCOPE_SEQUENCE) return rein_fail(err, REIN_EINVAL, "kl_scope is %d: no such scope", (int)scope);
+    if (scope < REIN_KL_SCOPE_BATCH || scope > REIN_KL_SCOPE_SEQUENCE)
+        return rein_fail(err, REIN_EINVAL, "kl_scope is %d: no such scope", (int)scope);
     if (kl_penalty_coef != 0 && (!log_probs || !ref_log_probs))
         return rein_fail(err, REIN_EINVAL, "%s is missing: kl_penalty_coef needs it", log_probs ? "ref_log_probs" : "log_probs");
-    if (scope != REIN_KL_SCOPE_BATCH) status = check_cover(sequence_offsets, n_sequences, n_tokens, "sequence_offsets", "tokens", err);
+    if (scope != REIN_KL_SCOPE_BATCH)
+        status = check_cover(sequence_offsets, n_sequences, n_tokens, "sequence_offsets", "tokens", err);
     if (status == REIN_OK && scope == REIN_KL_SCOPE_GROUP)
         status = check_cover(group_offsets, n_groups, n_sequences, "group_offsets", "sequences", err);
     for (size_t i = 0; status == REIN_OK && i < n_tokens; i++)
@@ -75,7 +79,8 @@ rein_status TYPED(rein_kl_advantage)(real *adjusted, double *kl_policy_ref, cons
     if (kl_penalty_coef == 0) memmove(adjusted, advantages, n_tokens * sizeof *adjusted);
     else if (scope == REIN_KL_SCOPE_BATCH) adjust(&t, 0, n_tokens);
     else if (scope == REIN_KL_SCOPE_GROUP)
-        for (size_t g = 0; g < n_groups; g++) adjust(&t, sequence_offsets[group_offsets[g]], sequence_offsets[group_offsets[g + 1]]);
+        for (size_t g = 0; g < n_groups; g++)
+            adjust(&t, sequence_offsets[group_offsets[g]], sequence_offsets[group_offsets[g + 1]]);
     else
         for (size_t s = 0; s < n_sequences; s++) adjust(&t, sequence_offsets[s], sequence_offsets[s + 1]);
     return REIN_OK;

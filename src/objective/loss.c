@@ -41,7 +41,8 @@ static double p99(const rein_step *s, size_t n, double low, double high) {
     while (bin > 0 && seen <= above) {
         bin--;
         for (int t = 0; t < s->exec.threads; t++)
-            for (int w = 0; w < HISTOGRAM_WAYS; w++) seen += s->histogram[(size_t)t * HISTOGRAM_SIZE + bin * HISTOGRAM_WAYS + (size_t)w];
+            for (int w = 0; w < HISTOGRAM_WAYS; w++)
+                seen += s->histogram[(size_t)t * HISTOGRAM_SIZE + bin * HISTOGRAM_WAYS + (size_t)w];
     }
     const double log_ratio = (double)bin / HISTOGRAM_STEPS - HISTOGRAM_RANGE;
     return exp(fmin(fmax(log_ratio, low), high));
@@ -97,7 +98,8 @@ static void clear(const rein_batch *b, void *array, size_t first, size_t last) {
 }
 
 /* Why the sums are not finite: a bad input by name, or an overflow with the token where it is largest. */
-static rein_status explain_failure(const rein_step *s, const void *log_probs, const void *entropies, size_t first, size_t last, rein_error *err) {
+static rein_status explain_failure(const rein_step *s, const void *log_probs, const void *entropies, size_t first, size_t last,
+                                   rein_error *err) {
     const rein_batch *b = &s->batch;
     const rein_status status = rein_batch_find_bad(b, log_probs, entropies, first, last, err);
     if (status != REIN_OK) return status;
@@ -114,16 +116,18 @@ static rein_status explain_failure(const rein_step *s, const void *log_probs, co
             what = x > d ? "ref_log_probs - log_probs (kl_clamp bounds it)" : "log_probs - old_log_probs";
         }
     }
-    return rein_fail(err, REIN_ERANGE, "the loss is not finite: at token %zu %s is %.6g in size, and its exponential overflows", worst, what, reach);
+    return rein_fail(err, REIN_ERANGE, "the loss is not finite: at token %zu %s is %.6g in size, and its exponential overflows",
+                     worst, what, reach);
 }
 
 rein_status rein_step_loss_apart(rein_step *s, size_t first, size_t last, const void *log_probs, const void *stop_log_probs,
-                                 const void *entropies, void *grad_log_probs, void *grad_entropies, void *advantages, rein_error *err) {
+                                 const void *entropies, void *grad_log_probs, void *grad_entropies, void *advantages,
+                                 rein_error *err) {
     const rein_batch *b = &s->batch;
     if (s->failed) return rein_fail(err, REIN_EINVAL, "the step failed before: begin it anew");
     if (first != s->next || last < first || last > b->n_sequences)
-        return rein_fail(err, REIN_EINVAL, "sequences %zu to %zu: the next micro-batch starts at %zu and ends at %zu or before", first, last, s->next,
-                         b->n_sequences);
+        return rein_fail(err, REIN_EINVAL, "sequences %zu to %zu: the next micro-batch starts at %zu and ends at %zu or before",
+                         first, last, s->next, b->n_sequences);
     if (!log_probs) log_probs = b->log_probs;
     if (!entropies) entropies = b->entropies;
     if (!log_probs) return rein_fail(err, REIN_EINVAL, "log_probs is missing");
@@ -153,13 +157,15 @@ rein_status rein_step_loss_apart(rein_step *s, size_t first, size_t last, const 
     const size_t from = block_of(s, first), to = block_of(s, last - 1) + 1;
 #pragma omp parallel for num_threads(s->exec.threads) schedule(static)
     for (size_t k = from; k < to; k++) {
-        const size_t lo = s->blocks[k].first > first ? s->blocks[k].first : first, hi = s->blocks[k].last < last ? s->blocks[k].last : last;
+        const size_t lo = s->blocks[k].first > first ? s->blocks[k].first : first,
+                     hi = s->blocks[k].last < last ? s->blocks[k].last : last;
         s->pass(&s->tallies[k], s->histogram + (size_t)omp_get_thread_num() * HISTOGRAM_SIZE, &pass, lo, hi);
     }
     int finite = 1;
     for (size_t k = from; k < to; k++)
         for (int i = SUM_SURROGATE; i < SUM_COUNT; i++)
-            if (i <= SUM_LOG_RATIO || i == SUM_REF || i == SUM_ENTROPY) finite &= isfinite(lanes(&s->tallies[k], (enum rein_sum)i)) != 0;
+            if (i <= SUM_LOG_RATIO || i == SUM_REF || i == SUM_ENTROPY)
+                finite &= isfinite(lanes(&s->tallies[k], (enum rein_sum)i)) != 0;
     if (!finite) {
         clear(b, grad_log_probs, first, last);
         clear(b, grad_entropies, first, last);
@@ -171,20 +177,21 @@ rein_status rein_step_loss_apart(rein_step *s, size_t first, size_t last, const 
     return REIN_OK;
 }
 
-rein_status rein_step_loss(rein_step *s, size_t first, size_t last, const void *log_probs, const void *entropies, void *grad_log_probs,
-                           void *grad_entropies, void *advantages, rein_error *err) {
+rein_status rein_step_loss(rein_step *s, size_t first, size_t last, const void *log_probs, const void *entropies,
+                           void *grad_log_probs, void *grad_entropies, void *advantages, rein_error *err) {
     return rein_step_loss_apart(s, first, last, log_probs, NULL, entropies, grad_log_probs, grad_entropies, advantages, err);
 }
 
 /* Twice: once to see that it can be done, once to write. */
-static rein_status whole_step(rein_loss *loss, void *gl, void *ge, void *adv, void *buffer, size_t size, const rein_batch *b, const rein_options *o,
-                              const rein_exec *e, rein_error *err) {
+static rein_status whole_step(rein_loss *loss, void *gl, void *ge, void *adv, void *buffer, size_t size, const rein_batch *b,
+                              const rein_options *o, const rein_exec *e, rein_error *err) {
     rein_loss out;
     for (int write = 0; write < 2; write++) {
         rein_step *s;
         rein_status status = rein_step_begin(&s, buffer, size, b, o, e, err);
         if (status == REIN_OK)
-            status = rein_step_loss(s, 0, b->n_sequences, NULL, NULL, write ? gl : NULL, write ? ge : NULL, write ? adv : NULL, err);
+            status =
+                rein_step_loss(s, 0, b->n_sequences, NULL, NULL, write ? gl : NULL, write ? ge : NULL, write ? adv : NULL, err);
         if (status == REIN_OK) status = rein_step_finish(&out, s, err);
         if (status != REIN_OK) return status;
         if (!gl && !ge && !adv) break;
@@ -199,7 +206,8 @@ rein_status rein_policy_loss(rein_loss *loss, void *grad_log_probs, void *grad_e
     const size_t size = rein_step_size(batch, options, exec);
     void *buffer = size ? malloc(size) : NULL;
     if (size && !buffer) return rein_fail(err, REIN_ENOMEM, "no memory for a workspace of %zu bytes", size);
-    const rein_status status = whole_step(loss, grad_log_probs, grad_entropies, advantages, buffer, size, batch, options, exec, err);
+    const rein_status status =
+        whole_step(loss, grad_log_probs, grad_entropies, advantages, buffer, size, batch, options, exec, err);
     free(buffer);
     return status;
 }

@@ -82,8 +82,10 @@ static const struct option {
     int (*acts)(const O *);
     const char *where; /* "needs …", for the error */
 } options[] = {
-#define NUM(name, stage, kind, low, high, acts, where, help) {{#name, NULL, stage, help}, offsetof(O, name), kind, low, high, acts, where}
-#define PICK(name, stage, kind, choices, acts, where, help) {{#name, choices, stage, help}, offsetof(O, name), kind, 0, 0, acts, where}
+#define NUM(name, stage, kind, low, high, acts, where, help) \
+    { {#name, NULL, stage, help}, offsetof(O, name), kind, low, high, acts, where }
+#define PICK(name, stage, kind, choices, acts, where, help) \
+    { {#name, choices, stage, help}, offsetof(O, name), kind, 0, 0, acts, where }
     PICK(shape, "shape", CHOICE, "none|budget|truncate|overlong|k1.5-length", on_scalar_reward, "an advantage other than gdpo",
          "how the reward is shaped by the response's length"),
     NUM(token_budget, "shape", NUMBER, 0, 1e15, always, "", "B: tokens a response may use"),
@@ -92,27 +94,32 @@ static const struct option {
     NUM(overlong_max, "shape", POSITIVE, 0, 1e15, on_overlong, "shape overlong", "Lmax: from here on the penalty is -1"),
     NUM(overlong_cushion, "shape", POSITIVE, 0, 1e15, on_overlong, "shape overlong", "Lc: the penalty starts at Lmax - Lc"),
     NUM(length_weight, "shape", NUMBER, 0, 1e300, on_k15, "shape k1.5-length", "weight of the length reward"),
-    NUM(reward_clip, "shape", SWITCH, 0, 1e300, on_scalar_reward, "an advantage other than gdpo", "shaped rewards are clipped to ± this"),
+    NUM(reward_clip, "shape", SWITCH, 0, 1e300, on_scalar_reward, "an advantage other than gdpo",
+        "shaped rewards are clipped to ± this"),
     PICK(advantage, "advantage", CHOICE,
          "none|group-mean|group-std|batch-std|leave-one-out|reinforce++|opo|remax|pass-at-k|max-rl|gdpo|gae", always, "",
          "the estimator that turns rewards into advantages"),
     NUM(pass_k, "advantage", WHOLE, 2, 1e6, on_pass_at_k, "advantage pass-at-k", "k of pass@k; the group's size when not given"),
     NUM(gae_gamma, "advantage", NUMBER, 0, 1, on_gae, "advantage gae", "discount"),
     NUM(gae_lambda, "advantage", NUMBER, 0, 1, on_gae, "advantage gae", "how far advantages look ahead"),
-    NUM(advantage_eps, "advantage", NUMBER, 0, 1e300, on_std, "an advantage that divides by a std", "added to the std (reinforce++: to the variance)"),
+    NUM(advantage_eps, "advantage", NUMBER, 0, 1e300, on_std, "an advantage that divides by a std",
+        "added to the std (reinforce++: to the variance)"),
     NUM(advantage_balance, "advantage", NUMBER, -1, 1, always, "", "1: only positive advantages train, -1: only negative ones"),
     PICK(ratio, "ratio", CHOICE1, "token|sequence|sequence-sum|sequence-token|average|geometric-average", on_ratio,
          "a surrogate that takes a ratio (not reinforce, not gmpo)", "the level of the importance ratio"),
     PICK(mismatch, "mismatch", CHOICE, "none|token-tis|token-mask|sequence-tis|sequence-mask", always, "",
          "correction for a sampler that is not the old policy"),
     NUM(tis_cap, "mismatch", POSITIVE, 0, 1e300, on_tis, "mismatch token-tis or sequence-tis", "C: weights are cut to this"),
-    NUM(mismatch_low, "mismatch", NUMBER, 0, 1e300, on_mismatch_mask, "mismatch token-mask or sequence-mask", "weights below are dropped"),
-    NUM(mismatch_high, "mismatch", POSITIVE, 0, 1e300, on_mismatch_mask, "mismatch token-mask or sequence-mask", "weights above are dropped"),
+    NUM(mismatch_low, "mismatch", NUMBER, 0, 1e300, on_mismatch_mask, "mismatch token-mask or sequence-mask",
+        "weights below are dropped"),
+    NUM(mismatch_high, "mismatch", POSITIVE, 0, 1e300, on_mismatch_mask, "mismatch token-mask or sequence-mask",
+        "weights above are dropped"),
     NUM(off_policy_mask_delta, "mismatch", SWITCH, 0, 1e300, always, "",
         "delta: sequences with A < 0 and mean(sample - current log-prob) above it lose their surrogate"),
     PICK(surrogate, "surrogate", CHOICE, "reinforce|clip|dual-clip|cispo|squared|dro|gmpo|sapo|vespo|topr|dppo|luspo", always, "",
          "the loss of a token or sequence"),
-    NUM(epsilon, "surrogate", NUMBER, 0, 1e300, on_clip, "a surrogate that clips", "lower clip range: 1 - epsilon (gmpo: -epsilon, in logs)"),
+    NUM(epsilon, "surrogate", NUMBER, 0, 1e300, on_clip, "a surrogate that clips",
+        "lower clip range: 1 - epsilon (gmpo: -epsilon, in logs)"),
     NUM(epsilon_high, "surrogate", NUMBER, 0, 1e300, on_clip, "a surrogate that clips", "upper clip range; epsilon when not given"),
     NUM(dual_clip, "surrogate", NUMBER, 1, 1e300, on_dual_clip, "surrogate dual-clip", "c: bound on the ratio where A < 0"),
     NUM(tau, "surrogate", NUMBER, 0, 1e300, on_squared, "surrogate squared", "strength of the log-ratio in the squared loss"),
@@ -131,7 +138,8 @@ static const struct option {
     NUM(dppo_delta, "surrogate", NUMBER, 0, 1e300, on_dppo, "surrogate dppo", "divergence above which a token is dropped"),
     NUM(dppo_ratio_cap, "surrogate", SWITCH, 0, 1e300, on_dppo, "surrogate dppo", "C: ratios are cut to this"),
     NUM(kimi_k2_tau, "adjust", NUMBER, 0, 1e300, on_token_unit, "a token-level ratio", "A <- A - tau * stop(log-ratio), per token"),
-    NUM(kl_reward_coef, "kl", NUMBER, 0, 1e300, on_scalar_reward, "an advantage other than gdpo", "KL (k1, detached) in the reward"),
+    NUM(kl_reward_coef, "kl", NUMBER, 0, 1e300, on_scalar_reward, "an advantage other than gdpo",
+        "KL (k1, detached) in the reward"),
     NUM(kl_penalty_coef, "kl", NUMBER, 0, 1e300, always, "", "KL (centred, detached) in the advantage"),
     NUM(kl_loss_coef, "kl", NUMBER, 0, 1e300, always, "", "KL in the loss"),
     PICK(kl_estimator, "kl", CHOICE, "k1|k2|k3|abs|is-k1|is-k3", on_kl_loss, "kl_loss_coef", "the estimator in the loss"),
@@ -142,11 +150,13 @@ static const struct option {
          "whose log-probs the detached KL is measured with"),
     NUM(kl_clamp, "kl", SWITCH, 0, 1e300, on_kl_loss, "kl_loss_coef", "ref - log-prob is clipped to ± this in the KL loss"),
     NUM(entropy_coef, "entropy", NUMBER, 0, 1e300, always, "", "entropy bonus"),
-    NUM(entropy_target, "entropy", SWITCH, 0, 1e300, on_entropy, "entropy_coef", "the bonus acts only while the entropy is at most this"),
+    NUM(entropy_target, "entropy", SWITCH, 0, 1e300, on_entropy, "entropy_coef",
+        "the bonus acts only while the entropy is at most this"),
     NUM(top_entropy, "entropy", SWITCH, 0, 1, always, "", "share of tokens, by entropy, whose surrogate trains"),
     PICK(aggregation, "aggregation", CHOICE, "token-mean|token-sum|seq-mean-token-mean|seq-mean-token-sum|dr-grpo", always, "",
          "how token losses become one number"),
-    NUM(max_response_length, "aggregation", POSITIVE, 0, 1e15, on_dr_grpo, "aggregation dr-grpo", "Lmax: the constant that divides"),
+    NUM(max_response_length, "aggregation", POSITIVE, 0, 1e15, on_dr_grpo, "aggregation dr-grpo",
+        "Lmax: the constant that divides"),
 #undef NUM
 #undef PICK
 };
@@ -157,8 +167,9 @@ enum { COUNT = sizeof options / sizeof *options };
 static const struct alias {
     const char *name, *option;
     int bit;
-} aliases[] = {
-    {"importance_sampling_level", "ratio", 61}, {"scale_rewards", "advantage", 62}, {"truncated_importance_sampling", "tis_cap", 63}};
+} aliases[] = {{"importance_sampling_level", "ratio", 61},
+               {"scale_rewards", "advantage", 62},
+               {"truncated_importance_sampling", "tis_cap", 63}};
 _Static_assert(COUNT <= 61, "the aliases' bits of rein_options.given");
 
 const rein_option_info *rein_option_at(size_t i) { return i < COUNT ? &options[i].info : NULL; }
@@ -192,7 +203,8 @@ static rein_status unknown_option(const char *name, rein_error *err) {
     for (size_t i = 0; i < 3; i++) names[n++] = aliases[i].name;
     names[n] = NULL;
     const char *near = rein_nearest(name, names);
-    return rein_fail(err, REIN_EINVAL, near ? "option %.60s does not exist: did you mean %s?" : "option %.60s does not exist", name, near);
+    return rein_fail(err, REIN_EINVAL, near ? "option %.60s does not exist: did you mean %s?" : "option %.60s does not exist", name,
+                     near);
 }
 
 static rein_status set_choice(rein_options *o, const struct option *d, const char *value, rein_error *err) {
@@ -238,10 +250,12 @@ static void change_surrogate(rein_options *o, rein_surrogate from) {
 
 static rein_status set_alias(rein_options *o, const struct alias *a, const char *value, rein_error *err) {
     const struct option *d = find(a->option);
-    if (o->given & bit_of(d)) return rein_fail(err, REIN_EINVAL, "%s and %s are the same option: give one of them", a->name, a->option);
+    if (o->given & bit_of(d))
+        return rein_fail(err, REIN_EINVAL, "%s and %s are the same option: give one of them", a->name, a->option);
     rein_options next = *o;
     if (strcmp(a->name, "scale_rewards") == 0) {
-        const int yes = strcmp(value, "true") == 0 || strcmp(value, "1") == 0, no = strcmp(value, "false") == 0 || strcmp(value, "0") == 0;
+        const int yes = strcmp(value, "true") == 0 || strcmp(value, "1") == 0,
+                  no = strcmp(value, "false") == 0 || strcmp(value, "0") == 0;
         if (!yes && !no) return rein_fail(err, REIN_EINVAL, "scale_rewards is \"%.60s\": true or false", value);
         value = yes ? "group-std" : "group-mean";
     } else if (strcmp(a->name, "truncated_importance_sampling") == 0) {
@@ -365,24 +379,29 @@ static rein_status check_one(rein_options *o, const struct option *d, rein_error
 
 /* Compositions that no single option can tell. */
 static rein_status check_together(const rein_options *o, rein_error *err) {
-    const int per_token = o->advantage == REIN_ADVANTAGE_GAE || (o->advantage == REIN_ADVANTAGE_REINFORCE_PP && o->kl_reward_coef != 0);
+    const int per_token =
+        o->advantage == REIN_ADVANTAGE_GAE || (o->advantage == REIN_ADVANTAGE_REINFORCE_PP && o->kl_reward_coef != 0);
     if (o->surrogate == REIN_SURROGATE_GMPO && per_token)
-        return rein_fail(err, REIN_EINVAL, "surrogate gmpo clips by the sign of a sequence's advantage: advantage %s gives one a token",
+        return rein_fail(err, REIN_EINVAL,
+                         "surrogate gmpo clips by the sign of a sequence's advantage: advantage %s gives one a token",
                          o->advantage == REIN_ADVANTAGE_GAE ? "gae" : "reinforce++ with kl_reward_coef");
     if (o->kl_penalty_coef != 0 && o->kl_scope == REIN_KL_SCOPE_SEQUENCE && rein_sequence_unit(o))
-        return rein_fail(err, REIN_EINVAL, "kl_scope sequence cannot act here: with a sequence-level ratio the penalty is one number a "
-                                           "sequence, and centred over itself it is 0");
+        return rein_fail(err, REIN_EINVAL,
+                         "kl_scope sequence cannot act here: with a sequence-level ratio the penalty is one number a "
+                         "sequence, and centred over itself it is 0");
     if (on_mismatch_mask(o) && o->mismatch_low > o->mismatch_high)
-        return rein_fail(err, REIN_EINVAL, "mismatch_low is %.17g: it must not be above mismatch_high, %.17g", o->mismatch_low, o->mismatch_high);
+        return rein_fail(err, REIN_EINVAL, "mismatch_low is %.17g: it must not be above mismatch_high, %.17g", o->mismatch_low,
+                         o->mismatch_high);
     if (on_overlong(o) && o->overlong_cushion > o->overlong_max)
-        return rein_fail(err, REIN_EINVAL, "overlong_cushion is %.17g: it must not be above overlong_max, %.17g", o->overlong_cushion,
-                         o->overlong_max);
+        return rein_fail(err, REIN_EINVAL, "overlong_cushion is %.17g: it must not be above overlong_max, %.17g",
+                         o->overlong_cushion, o->overlong_max);
     return REIN_OK;
 }
 
 rein_status rein_options_resolve(rein_options *resolved, const rein_options *given, rein_error *err) {
     rein_options o = *given;
-    if ((unsigned)o.surrogate > REIN_SURROGATE_LUSPO) return rein_fail(err, REIN_EINVAL, "surrogate is %d: no such surrogate", (int)o.surrogate);
+    if ((unsigned)o.surrogate > REIN_SURROGATE_LUSPO)
+        return rein_fail(err, REIN_EINVAL, "surrogate is %d: no such surrogate", (int)o.surrogate);
     fill(&o);
     for (size_t i = 0; i < COUNT; i++) {
         const rein_status status = check_one(&o, &options[i], err);

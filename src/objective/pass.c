@@ -5,6 +5,7 @@
 #include "pass.h"
 
 #include "kl.h"
+#include "ratio.h"
 #include "surrogate.h"
 
 enum { TILE = 512 };
@@ -16,69 +17,8 @@ typedef struct arrays {
 } arrays;
 
 static arrays arrays_of(const rein_pass *p) {
-    return (arrays){p->log_probs, p->stop_log_probs, p->old_log_probs, p->ref_log_probs,    p->sample_log_probs, p->kl_source,
+    return (arrays){p->log_probs, p->stop_log_probs,   p->old_log_probs,  p->ref_log_probs,  p->sample_log_probs, p->kl_source,
                     p->entropies, p->token_advantages, p->grad_log_probs, p->grad_entropies, p->advantages};
-}
-
-/* What a sequence needs to know of itself before its first token. */
-typedef struct sequence {
-    size_t start, length;
-    real advantage, weight, kl_centre, trained;
-    real mean_log_ratio, sum_log_ratio;           /* of d */
-    real stop_mean_log_ratio, stop_sum_log_ratio; /* of stop(d) */
-    real geometric_mean;                          /* gmpo */
-    real mismatch;                                /* exp Σ(old − samp), corrected; 1 without */
-    int off_policy;                               /* mean(samp − lp) > δ */
-} sequence;
-
-/* How a token's D is made of its own d and the sequence's mean: D's derivative by its own lp is `own`, the rest goes to all. */
-INLINE void ratio_level(token *t, V *own, rein_ratio level, V d, V ratio, V stop_d, V stop_ratio, const sequence *s) {
-    switch (level) {
-    case REIN_RATIO_SEQUENCE:
-    case REIN_RATIO_SEQUENCE_SUM: { /* GSPO, arXiv 2507.18071, eq. 7; the sum is the ratio of whole sequences */
-        const int mean = level == REIN_RATIO_SEQUENCE;
-        t->log_ratio = splat(mean ? s->mean_log_ratio : s->sum_log_ratio);
-        t->stop_log_ratio = splat(mean ? s->stop_mean_log_ratio : s->stop_sum_log_ratio);
-        t->ratio = exp_lanes(t->log_ratio);
-        t->stop_ratio = exp_lanes(t->stop_log_ratio);
-        *own = splat(0);
-        return;
-    }
-    case REIN_RATIO_SEQUENCE_TOKEN: /* GSPO-token, eq. 14: stop(s)·π/stop(π) */
-        t->stop_log_ratio = splat(s->stop_mean_log_ratio);
-        t->log_ratio = t->stop_log_ratio + (d - stop_d);
-        t->ratio = exp_lanes(t->log_ratio);
-        t->stop_ratio = exp_lanes(t->stop_log_ratio);
-        *own = splat(1);
-        return;
-    case REIN_RATIO_AVERAGE: /* ART: (ρ + s)/2 */
-        t->ratio = (real)0.5 * (ratio + exp_lanes(splat(s->mean_log_ratio)));
-        t->stop_ratio = (real)0.5 * (stop_ratio + exp_lanes(splat(s->stop_mean_log_ratio)));
-        t->log_ratio = log_lanes(t->ratio);
-        t->stop_log_ratio = log_lanes(t->stop_ratio);
-        *own = 1 / (1 + exp_lanes(s->mean_log_ratio - d));
-        return;
-    case REIN_RATIO_GEOMETRIC_AVERAGE: /* ART: √ρ·√s */
-        t->log_ratio = (real)0.5 * (d + s->mean_log_ratio);
-        t->stop_log_ratio = (real)0.5 * (stop_d + s->stop_mean_log_ratio);
-        t->ratio = exp_lanes(t->log_ratio);
-        t->stop_ratio = exp_lanes(t->stop_log_ratio);
-        *own = splat((real)0.5);
-        return;
-    default:
-        t->log_ratio = d;
-        t->ratio = ratio;
-        t->stop_log_ratio = stop_d;
-        t->stop_ratio = stop_ratio;
-        *own = splat(1);
-    }
-}
-
-/* Truncated importance sampling min(w, C), or IcePop's mask: w inside [low, high], else 0. */
-INLINE V mismatch_weight(V w, const rein_options *o) {
-    const int truncate = o->mismatch == REIN_MISMATCH_TOKEN_TIS || o->mismatch == REIN_MISMATCH_SEQUENCE_TIS;
-    if (truncate) return least(w, splat((real)o->tis_cap));
-    return keep((w >= (real)o->mismatch_low) & (w <= (real)o->mismatch_high), w);
 }
 
 /* Sums over the sequence that its tokens need: a first walk, only for compositions that have such a thing. */
@@ -146,9 +86,15 @@ typedef struct tile_outputs {
 
 static tile_inputs body_of(const arrays *a, const uint8_t *mask, size_t at, size_t n) {
 #define FROM(x) a->x ? a->x + at : NULL
-    return (tile_inputs){FROM(lp),  FROM(stop),    FROM(old),
-                         FROM(ref), FROM(samp),    FROM(src),
-                         FROM(entropy), FROM(token_advantage), mask ? mask + at : NULL,
+    return (tile_inputs){FROM(lp),
+                         FROM(stop),
+                         FROM(old),
+                         FROM(ref),
+                         FROM(samp),
+                         FROM(src),
+                         FROM(entropy),
+                         FROM(token_advantage),
+                         mask ? mask + at : NULL,
                          n};
 #undef FROM
 }
@@ -191,8 +137,8 @@ INLINE V exponentials(V d, V x, V *excess, V *ref_excess) {
 
 /* The tokens of a tile. `plain` is the common case known at compile time (is_plain): the clip surrogate on the token ratio, nothing
  * adjusted per token, k3 or no KL. Every expression is the same; what cannot act is not there. */
-INLINE void tile(lane_sums *sums, tile_outputs out, const tile_inputs *in, const rein_pass *p, const constants *k, const sequence *s,
-                 const int plain, const int masked) {
+INLINE void tile(lane_sums *sums, tile_outputs out, const tile_inputs *in, const rein_pass *p, const constants *k,
+                 const sequence *s, const int plain, const int masked) {
     const rein_options *o = p->options;
     const rein_ratio level = plain ? REIN_RATIO_TOKEN : o->ratio;
     const V gain = splat(-s->weight), kl_weight = splat((real)((double)s->weight * o->kl_loss_coef)); /* the loss is −objective */
@@ -202,7 +148,7 @@ INLINE void tile(lane_sums *sums, tile_outputs out, const tile_inputs *in, const
     lane_sums acc = *sums;
 
     for (size_t i = 0; i < in->n; i += LANES) {
-        const M on = load_mask(masked ? in->mask + i : NULL, LANES);
+        const M zero = (M)splat(0), marks = masked ? widen(in->mask + i) : zero + 1, on = marks > zero, off = marks == zero;
         const V lp = keep(on, load(in->lp + i, LANES)), stop = apart ? keep(on, load(in->stop + i, LANES)) : lp;
         const V old = plain || in->old ? keep(on, load(in->old + i, LANES)) : stop, ref = keep(on, load(ref_from + i, LANES));
         const V d = lp - old, x = ref - lp;
@@ -217,9 +163,17 @@ INLINE void tile(lane_sums *sums, tile_outputs out, const tile_inputs *in, const
             if (in->src) advantage += (real)o->kl_penalty_coef * (s->kl_centre - (keep(on, load(in->src + i, LANES)) - ref));
             store(out.advantage + i, pick(on, advantage, splat(s->advantage)), LANES);
         }
-        token t = {.ratio = ratio, .log_ratio = d, .log_prob = lp, .advantage = advantage, .stop_ratio = stop_ratio,
-                   .stop_log_ratio = stop_d, .stop_log_prob = stop, .old_log_prob = old, .token_log_ratio = d,
-                   .geometric_mean = splat(s->geometric_mean), .length = s->trained};
+        token t = {.ratio = ratio,
+                   .log_ratio = d,
+                   .log_prob = lp,
+                   .advantage = advantage,
+                   .stop_ratio = stop_ratio,
+                   .stop_log_ratio = stop_d,
+                   .stop_log_prob = stop,
+                   .old_log_prob = old,
+                   .token_log_ratio = d,
+                   .geometric_mean = splat(s->geometric_mean),
+                   .length = s->trained};
         if (level != REIN_RATIO_TOKEN) ratio_level(&t, &own, level, d, ratio, stop_d, stop_ratio, s);
         if (!plain && o->surrogate == REIN_SURROGATE_GMPO) own = splat(0);
         contribution c = surrogate_of(plain ? REIN_SURROGATE_CLIP : o->surrogate, &t, k);
@@ -253,7 +207,7 @@ INLINE void tile(lane_sums *sums, tile_outputs out, const tile_inputs *in, const
         }
         if (!plain && in->entropy) acc.entropy += keep(on, load(in->entropy + i, LANES));
         store(out.gradient + i, keep(on, g), LANES);
-        store(out.log_ratio + i, (V)((M)t.log_ratio | ~on), LANES); /* untrained: a NaN */
+        store(out.log_ratio + i, (V)((M)t.log_ratio | off), LANES); /* untrained: a NaN */
 
         acc.log_ratio += d;
         acc.excess += excess;
@@ -268,7 +222,8 @@ INLINE void tile(lane_sums *sums, tile_outputs out, const tile_inputs *in, const
 
 /* Range and histogram of a tile's log-ratios. Untrained lanes are NaN: they lose every comparison and fall into the lowest bin. */
 INLINE void spread(V *low, V *high, uint32_t *histogram, const real *log_ratio, size_t n) {
-    const V edge = splat(HISTOGRAM_RANGE), steps = splat(HISTOGRAM_STEPS), zero = splat(ROUNDER + HISTOGRAM_RANGE * HISTOGRAM_STEPS);
+    const V edge = splat(HISTOGRAM_RANGE), steps = splat(HISTOGRAM_STEPS),
+            zero = splat(ROUNDER + HISTOGRAM_RANGE * HISTOGRAM_STEPS);
     V least_seen = *low, most_seen = *high;
     for (size_t i = 0; i < n; i += LANES) {
         const V seen = load(log_ratio + i, LANES);
@@ -348,15 +303,16 @@ INLINE void walk(rein_tally *tally, range *seen, uint32_t *histogram, const rein
         if (a->grad) emit(a->grad + at, gradient, n, p->streaming && plain);
     }
     if (plain) return;
-    if (a->grad && shared != 0) share(p, a, k, s, (real)(-weight * shared / (o->ratio == REIN_RATIO_SEQUENCE_SUM ? 1 : (double)s->trained)));
+    if (a->grad && shared != 0)
+        share(p, a, k, s, (real)(-weight * shared / (o->ratio == REIN_RATIO_SEQUENCE_SUM ? 1 : (double)s->trained)));
     for (size_t i = s->start; a->grad_entropy && i < s->start + s->length; i++)
         a->grad_entropy[i] = !p->mask || p->mask[i] ? (real)(-p->entropy_coef * weight) : 0;
 }
 
 static int is_plain(const rein_pass *p) {
     const rein_options *o = p->options;
-    const int plain_kl = o->kl_loss_coef == 0 ||
-                         (o->kl_estimator == REIN_K3 && o->kl_direction == REIN_REF_OVER_CURRENT && isnan(o->kl_clamp));
+    const int plain_kl =
+        o->kl_loss_coef == 0 || (o->kl_estimator == REIN_K3 && o->kl_direction == REIN_REF_OVER_CURRENT && isnan(o->kl_clamp));
     return plain_kl && o->surrogate == REIN_SURROGATE_CLIP && o->ratio == REIN_RATIO_TOKEN && p->old_log_probs &&
            o->mismatch == REIN_MISMATCH_NONE && isnan(o->off_policy_mask_delta) && o->kimi_k2_tau == 0 && !p->kl_source &&
            !p->entropies && !p->token_advantages && !p->advantages && p->stop_log_probs == p->log_probs;
@@ -386,7 +342,8 @@ void KERNEL(rein_pass)(rein_tally *tally, uint32_t *histogram, const rein_pass *
         if (surveyed) survey(&s, p, &a, &k);
         if (plain) walk(tally, &seen, histogram, p, &a, &k, &s, 1);
         else walk(tally, &seen, histogram, p, &a, &k, &s, 0);
-    }    for (int l = 0; l < LANES; l++) {
+    }
+    for (int l = 0; l < LANES; l++) {
         if ((double)seen.low[l] < tally->log_ratio_min) tally->log_ratio_min = (double)seen.low[l];
         if ((double)seen.high[l] > tally->log_ratio_max) tally->log_ratio_max = (double)seen.high[l];
     }

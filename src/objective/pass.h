@@ -54,7 +54,7 @@ typedef struct rein_pass {
     const void *sample_log_probs; /* NULL: no sampler */
     const void *kl_source;        /* of the KL penalty per token; NULL: none */
     const void *entropies;
-    const void *token_advantages; /* added to the row's; NULL: none */
+    const void *token_advantages;                       /* added to the row's; NULL: none */
     void *grad_log_probs, *grad_entropies, *advantages; /* outputs, or NULL */
     double entropy_coef;                                /* 0 while the entropy is above its target */
     double entropy_threshold;                           /* of top_entropy; −inf: every token */

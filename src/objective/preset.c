@@ -43,9 +43,10 @@ static const struct preset {
       "ε = 0.2, ε_h = 0.28; the length penalty runs from 16384 to 20480 tokens. Dynamic sampling is the sampler's business."},
      "shape=overlong overlong_max=20480 overlong_cushion=4096 advantage=group-std surrogate=clip epsilon=0.2 epsilon_high=0.28 "
      "aggregation=token-mean"},
-    {{"bnpo", "BNPO as TRL has it", "TRL GRPOTrainer, loss_type bnpo", "loss = -1/Σ|o| Σ_i Σ_t min(ρA, clip(ρ,1-ε,1+ε)A),  A_i = (r_i - mean)/std",
-      "GRPO normalised by the tokens of the batch",
-      "TRL normalises each micro-batch by itself; here the normaliser is the step's. Not the Beta normalisation of arXiv 2506.02864."},
+    {{"bnpo", "BNPO as TRL has it", "TRL GRPOTrainer, loss_type bnpo",
+      "loss = -1/Σ|o| Σ_i Σ_t min(ρA, clip(ρ,1-ε,1+ε)A),  A_i = (r_i - mean)/std", "GRPO normalised by the tokens of the batch",
+      "TRL normalises each micro-batch by itself; here the normaliser is the step's. Not the Beta normalisation of arXiv "
+      "2506.02864."},
      "advantage=group-std surrogate=clip epsilon=0.2 aggregation=token-mean"},
     {{"gspo", "GSPO", "arXiv 2507.18071 (Zheng et al. 2025), eq. 5 and 7, sec. 5.1",
       "loss = -mean_i min(s_i A_i, clip(s_i,1-ε,1+ε_h)A_i),  s_i = exp(mean_t d_t),  A_i = (r_i - mean)/std",
@@ -59,7 +60,8 @@ static const struct preset {
     {{"cispo", "CISPO", "MiniMax-M1, arXiv 2506.13585, eq. 4-5; constants as ART and ScaleRL (arXiv 2510.13786)",
       "loss = -1/Σ|o| Σ_i Σ_t stop(clip(ρ,1-ε,1+ε_h)) A_i lp_t,  A_i = (r_i - mean)/std",
       "clips the weight instead of the token: no token ever loses its gradient",
-      "The report sets no lower bound and publishes no ε_h; ε = 1, ε_h = 4 clip to [0, 5]. TRL's epsilon_high is the bound itself."},
+      "The report sets no lower bound and publishes no ε_h; ε = 1, ε_h = 4 clip to [0, 5]. TRL's epsilon_high is the bound "
+      "itself."},
      "advantage=group-std surrogate=cispo epsilon=1 epsilon_high=4 aggregation=token-mean"},
     {{"sapo", "SAPO", "arXiv 2511.20347 (Qwen 2025), eq. 5-9",
       "loss = -mean_i mean_t (4/τ)σ(τ(ρ-1))A,  τ = 1 for A > 0, 1.05 otherwise,  A_i = (r_i - mean)/std",
@@ -68,13 +70,14 @@ static const struct preset {
     {{"k1.5", "Kimi k1.5", "arXiv 2501.12599 (Kimi Team 2025), sec. 2.3.2-2.3.3",
       "loss = mean_i (A_i - τ Σ_t d_t)²,  A_i = r'_i - mean,  r' = r + weight·length reward",
       "mirror descent in one line: regress the log-ratio on the advantage",
-      "τ and the length reward's weight are not published. The report's printed gradient is this one divided by 2τ: scale the learning rate."},
+      "τ and the length reward's weight are not published. The report's printed gradient is this one divided by 2τ: scale the "
+      "learning rate."},
      "shape=k1.5-length length_weight=? advantage=group-mean surrogate=squared tau=? aggregation=seq-mean-token-mean"},
     {{"k2", "Kimi K2", "arXiv 2507.20534 (Kimi Team 2025), sec. 3.2.3",
-      "loss = mean_i (A_i - τ Σ_t d_t)²,  A_i = r'_i - mean,  r' = r - λ max(0, L - B)",
-      "answers that stay within a token budget",
+      "loss = mean_i (A_i - τ Σ_t d_t)²,  A_i = r'_i - mean,  r' = r - λ max(0, L - B)", "answers that stay within a token budget",
       "τ, the penalty and the budgets are not published. The report truncates and assigns a penalty (shape truncate)."},
-     "shape=budget token_budget=? budget_penalty_coef=? advantage=group-mean surrogate=squared tau=? aggregation=seq-mean-token-mean"},
+     "shape=budget token_budget=? budget_penalty_coef=? advantage=group-mean surrogate=squared tau=? "
+     "aggregation=seq-mean-token-mean"},
     {{"deepseek-v3.2", "DeepSeek-V3.2", "arXiv 2512.02556 (DeepSeek-AI 2025), eq. 7-9",
       "loss = mean_i mean_t [-M·min(ρA, clip(ρ,1-ε,1+ε)A) + β ρ k3_t],  A_i = r_i - mean",
       "an unbiased KL, and sequences the policy has left behind do not pull it down",
@@ -84,7 +87,8 @@ static const struct preset {
     {{"art", "ART", "OpenPipe ART, src/art/loss.py; pull request 562 for the KL penalty",
       "loss = -mean_i mean_t stop(clip(ρ,1-ε,1+ε_h)) A_t lp_t,  A_i = (r_i - mean)/std,  A_t = A_i + c(avg - d^ref_t)",
       "agents trained on trajectories, with KL-penalised advantages",
-      "ART divides by the population std and then scales the mean |A| to 1; here the std is unbiased and A is not rescaled. c = 0 by default."},
+      "ART divides by the population std and then scales the mean |A| to 1; here the std is unbiased and A is not rescaled. c = 0 "
+      "by default."},
      "advantage=group-std surrogate=cispo epsilon=1 epsilon_high=4 aggregation=seq-mean-token-mean"},
 };
 
@@ -94,8 +98,8 @@ static rein_options nothing_chosen(void) {
     rein_options o = {.kl_estimator = REIN_K3};
     for (size_t i = 0; rein_option_at(i); i++) {
         const rein_option_info *info = rein_option_at(i);
-        static const char *const zero[] = {"advantage_balance", "kimi_k2_tau",  "kl_reward_coef", "kl_penalty_coef",
-                                           "kl_loss_coef",      "entropy_coef", NULL};
+        static const char *const zero[] = {"advantage_balance", "kimi_k2_tau", "kl_reward_coef", "kl_penalty_coef", "kl_loss_coef",
+                                           "entropy_coef",      NULL};
         int is_zero = info->choices != NULL;
         for (size_t k = 0; zero[k]; k++) is_zero |= strcmp(info->name, zero[k]) == 0;
         if (!is_zero) rein_options_unset(&o, info->name);
@@ -139,8 +143,8 @@ rein_status rein_preset(rein_options *options, const char *name, rein_error *err
         const char *names[COUNT + 1] = {NULL};
         for (size_t i = 0; i < COUNT; i++) names[i] = presets[i].info.name;
         const char *near = rein_nearest(name, names);
-        return rein_fail(err, REIN_EINVAL, "preset \"%.60s\" does not exist: %s%s", name, near ? "did you mean " : "rein explain --all lists them",
-                         near ? near : "");
+        return rein_fail(err, REIN_EINVAL, "preset \"%.60s\" does not exist: %s%s", name,
+                         near ? "did you mean " : "rein explain --all lists them", near ? near : "");
     }
     *options = nothing_chosen();
     if (p) apply(options, p->settings);
@@ -148,27 +152,31 @@ rein_status rein_preset(rein_options *options, const char *name, rein_error *err
 }
 
 /* ---- the gradient-bias table (docs/kl.md): what the expected gradient of a KL term is. Tested by exact enumeration. */
-static const rein_kl_bias in_reward = {"k1 detached, in the reward", "exact", "exact when multiplied by stop(ρ), as a ratio surrogate does",
+static const rein_kl_bias in_reward = {"k1 detached, in the reward", "exact",
+                                       "exact when multiplied by stop(ρ), as a ratio surrogate does",
                                        "The gradient is that of KL(policy‖reference)."};
-static const rein_kl_bias in_advantage = {"k1 detached and centred, in the advantage", "exact",
-                                          "exact when multiplied by stop(ρ), as a ratio surrogate does",
-                                          "The gradient is that of KL(policy‖reference): centring changes the variance, not the mean."};
+static const rein_kl_bias in_advantage = {
+    "k1 detached and centred, in the advantage", "exact", "exact when multiplied by stop(ρ), as a ratio surrogate does",
+    "The gradient is that of KL(policy‖reference): centring changes the variance, not the mean."};
 static const rein_kl_bias in_loss[] = {
     [REIN_K1] = {"k1 as loss", "no gradient in expectation", "wrong",
                  "The value estimates the KL, but its gradient averages to nothing: it adds noise and no pull."},
     [REIN_K2] = {"k2 as loss", "exact", "exact when multiplied by stop(ρ); as it stands, wrong",
                  "On-policy the gradient is that of KL(policy‖reference), although the value is not."},
-    [REIN_K3] = {"k3 as loss", "wrong: the gradient of the forward KL(reference‖policy)", "wrong",
-                 "The value is an unbiased KL(policy‖reference), but the pull is that of the forward KL: mild near the reference, too "
-                 "strong where the reference has mass that the policy lost."},
+    [REIN_K3] =
+        {"k3 as loss", "wrong: the gradient of the forward KL(reference‖policy)", "wrong",
+         "The value is an unbiased KL(policy‖reference), but the pull is that of the forward KL: mild near the reference, too "
+         "strong where the reference has mass that the policy lost."},
     [REIN_KL_ABS] = {"|x| as loss", "wrong", "wrong", "A pull towards the reference that is the gradient of no KL."},
-    [REIN_IS_K1] = {"ρ·k1 as loss, gradient through ρ", "exact", "exact", "The gradient is that of KL(policy‖reference), also off-policy."},
+    [REIN_IS_K1] = {"ρ·k1 as loss, gradient through ρ", "exact", "exact",
+                    "The gradient is that of KL(policy‖reference), also off-policy."},
     [REIN_IS_K3] = {"ρ·k3 as loss, gradient through ρ", "exact", "exact",
                     "The gradient is that of KL(policy‖reference), also off-policy, with less variance than ρ·k1."},
 };
-static const rein_kl_bias reversed = {"k3 with the quotient current/ref", "wrong", "wrong",
-                                      "It estimates chi²(policy‖reference) - KL: the same to second order near the reference, far too strong "
-                                      "away from it."};
+static const rein_kl_bias reversed = {
+    "k3 with the quotient current/ref", "wrong", "wrong",
+    "It estimates chi²(policy‖reference) - KL: the same to second order near the reference, far too strong "
+    "away from it."};
 
 const rein_kl_bias *rein_kl_bias_of(const rein_options *o, size_t i) {
     if (o->kl_reward_coef != 0 && i-- == 0) return &in_reward;

@@ -17,7 +17,9 @@ static inline double shape_budget(double r, double length, double budget, double
 }
 
 /* L > B: −penalty                                                        K2's own rule: truncated, and assigned a penalty */
-static inline double shape_truncate(double r, double length, double budget, double penalty) { return length > budget ? -penalty : r; }
+static inline double shape_truncate(double r, double length, double budget, double penalty) {
+    return length > budget ? -penalty : r;
+}
 
 /* The budget of response i; NaN when there is none. */
 double rein_budget_of(const rein_batch *b, const rein_options *o, size_t i);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../base/base.h"
+#include "aggregate.h"
 #include "options.h"
 
 enum { BLOCK_TOKENS = 8192, ALIGNMENT = 64 };
@@ -51,7 +52,8 @@ size_t rein_step_size(const rein_batch *batch, const rein_options *options, cons
     rein_options o;
     rein_exec e;
     rein_step unused;
-    if (rein_options_resolve(&o, options, NULL) || rein_exec_resolve(&e, exec, NULL) || rein_batch_check_shape(batch, NULL)) return 0;
+    if (rein_options_resolve(&o, options, NULL) || rein_exec_resolve(&e, exec, NULL) || rein_batch_check_shape(batch, NULL))
+        return 0;
     return layout(&unused, NULL, batch, &o, &e);
 }
 
@@ -98,20 +100,6 @@ static void measure_drift(rein_step *s, const void *source) {
                 if (rein_trains(b, t)) sum += rein_at(b, source, t) - rein_at(b, b->ref_log_probs, t);
             s->drift[i] = sum;
         }
-}
-
-/* ---- aggregation: the weight of each trained token, from masks and lengths of the whole step (SPEC 2.7) */
-static double weight_of(const rein_step *s, size_t i) {
-    const double tokens = (double)s->trained_tokens, sequences = (double)s->trained_sequences, own = (double)s->trained[i];
-    if (s->trained[i] == 0) return 0;
-    switch (s->options.aggregation) {
-    case REIN_TOKEN_SUM: return 1;
-    case REIN_SEQ_MEAN_TOKEN_MEAN: return 1 / (sequences * own);
-    case REIN_SEQ_MEAN_TOKEN_SUM: return 1 / sequences;
-    case REIN_DR_GRPO: return 1 / (sequences * s->options.max_response_length);
-    case REIN_TOKEN_MEAN:
-    default: return 1 / tokens;
-    }
 }
 
 /* ---- the KL penalty of the advantage (SPEC 1.4), centred over its scope: per token, or per sequence where that is the unit */
@@ -175,6 +163,7 @@ static rein_status advantages(rein_step *s, const void *source, rein_error *err)
     const rein_batch *b = &s->batch;
     const rein_options *o = &s->options;
     const size_t groups = rein_group_count(b);
+    const double tokens = (double)s->trained_tokens, sequences = (double)s->trained_sequences;
     if (s->token_advantages) {
         rein_estimate_tokens(s->token_advantages, s->reward, source, b, o);
         for (size_t t = 0; o->advantage_balance != 0 && t < rein_tokens(b); t++)
@@ -186,7 +175,9 @@ static rein_status advantages(rein_step *s, const void *source, rein_error *err)
         if (status != REIN_OK) return status;
     }
     for (size_t i = 0; i < b->n_sequences; i++)
-        s->rows[i] = (rein_row){.advantage = rein_balance(s->estimate[i], o), .weight = weight_of(s, i), .trained = s->trained[i]};
+        s->rows[i] = (rein_row){.advantage = rein_balance(s->estimate[i], o),
+                                .weight = rein_token_weight(o, (double)s->trained[i], tokens, sequences),
+                                .trained = s->trained[i]};
     for (size_t g = 0; g < groups; g++)
         s->metrics.frac_reward_zero_std += all_zero(s, rein_group_start(b, g), rein_group_start(b, g + 1)) / (double)groups;
     if (o->kl_penalty_coef != 0) penalise(s);
@@ -258,7 +249,8 @@ rein_status rein_step_begin(rein_step **step, void *buffer, size_t size, const r
 
     char *base = (char *)buffer + (ALIGNMENT - (uintptr_t)buffer % ALIGNMENT) % ALIGNMENT;
     const size_t needed = layout(&now, base, batch, &now.options, &now.exec);
-    if (!buffer || size < needed) return rein_fail(err, REIN_ENOMEM, "the workspace has %zu bytes: %zu are needed", buffer ? size : 0, needed);
+    if (!buffer || size < needed)
+        return rein_fail(err, REIN_ENOMEM, "the workspace has %zu bytes: %zu are needed", buffer ? size : 0, needed);
     rein_step *s = (rein_step *)(void *)base;
     *s = now;
 

@@ -15,13 +15,13 @@ struct rein_step {
     rein_options options; /* resolved */
     rein_exec exec;       /* resolved */
     rein_pass_fn *pass;
-    rein_row *rows;       /* [n_sequences] */
-    double *reward;       /* [n_sequences] shaped; KL in it once the advantages are made */
-    double *estimate;     /* [n_sequences] advantages before the KL penalty */
-    double *scratch;      /* [2·n_sequences], or [trained tokens] to select from */
-    double *drift;        /* [n_sequences] Σ m (src − ref) */
-    int64_t *length;      /* [n_sequences] response lengths */
-    size_t *trained;      /* [n_sequences] */
+    rein_row *rows;         /* [n_sequences] */
+    double *reward;         /* [n_sequences] shaped; KL in it once the advantages are made */
+    double *estimate;       /* [n_sequences] advantages before the KL penalty */
+    double *scratch;        /* [2·n_sequences], or [trained tokens] to select from */
+    double *drift;          /* [n_sequences] Σ m (src − ref) */
+    int64_t *length;        /* [n_sequences] response lengths */
+    size_t *trained;        /* [n_sequences] */
     void *token_advantages; /* [n_tokens] of the batch's type, or NULL */
     rein_block *blocks;
     size_t n_blocks;
@@ -30,12 +30,13 @@ struct rein_step {
     double entropy_coef, entropy_threshold;
     rein_metrics metrics; /* those that rewards and lengths alone decide */
     size_t trained_tokens, trained_sequences;
-    size_t next;      /* the first sequence not yet added */
+    size_t next; /* the first sequence not yet added */
     int failed;
 };
 
 /* rein_step_loss, with the log-probs that stop(·) sees given apart: what a finite difference holds still. NULL: those of log_probs. */
 rein_status rein_step_loss_apart(rein_step *step, size_t first, size_t last, const void *log_probs, const void *stop_log_probs,
-                                 const void *entropies, void *grad_log_probs, void *grad_entropies, void *advantages, rein_error *err);
+                                 const void *entropies, void *grad_log_probs, void *grad_entropies, void *advantages,
+                                 rein_error *err);
 
 #endif

@@ -115,9 +115,8 @@ INLINE contribution surrogate_squared(const token *t, const constants *k) {
 /* J = A·lp − β/2·D²                                                         DRO: arXiv 2405.19107; token-level form as in Tinker */
 INLINE contribution surrogate_dro(const token *t, const constants *k) {
     V pull = k->dro_beta * t->log_ratio;
-    return (contribution){.objective = t->advantage * t->log_prob - (real)0.5 * pull * t->log_ratio,
-                          .by_ratio = -pull,
-                          .by_log_prob = t->advantage};
+    return (contribution){
+        .objective = t->advantage * t->log_prob - (real)0.5 * pull * t->log_ratio, .by_ratio = -pull, .by_log_prob = t->advantage};
 }
 
 /* d clipped on the side its advantage pushes to: A > 0: min(d, ε_h), A <= 0: max(d, −ε); *live where it is not clipped. */

@@ -25,7 +25,8 @@ static void add_rows(double *restrict sum, const real *g, size_t stride, const d
         for (size_t j = 0; j < columns; j++) sum[j] += c[i] * (double)g[i * stride + j];
 }
 
-static rein_status coefficients(double *c, const real *rewards, const real *lp, const real *ref, size_t n, double beta, double lr, rein_error *err) {
+static rein_status coefficients(double *c, const real *rewards, const real *lp, const real *ref, size_t n, double beta, double lr,
+                                rein_error *err) {
     for (size_t i = 0; i < n; i++) {
         if (!isfinite(rewards[i])) return rein_fail(err, REIN_EINVAL, "rewards[%zu] is not a finite number", i);
         if (!isfinite(lp[i])) return rein_fail(err, REIN_EINVAL, "policy_log_probs[%zu] is not a finite number", i);
@@ -40,7 +41,8 @@ static rein_status find_bad(const real *weights, const real *g, size_t n, size_t
         if (!isfinite(weights[j])) return rein_fail(err, REIN_EINVAL, "weights[%zu] is not a finite number", j);
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < p; j++)
-            if (!isfinite(g[i * p + j])) return rein_fail(err, REIN_EINVAL, "log_prob_grads[%zu][%zu] is not a finite number", i, j);
+            if (!isfinite(g[i * p + j]))
+                return rein_fail(err, REIN_EINVAL, "log_prob_grads[%zu][%zu] is not a finite number", i, j);
     return rein_fail(err, REIN_ERANGE, "an updated weight is not finite: lr, rewards or gradients are too large");
 }
 
@@ -59,8 +61,8 @@ static int strip(real *updated, const real *weights, const real *g, const double
 }
 
 rein_status TYPED(rein_rlhf_update)(real *updated, const real *weights, const real *rewards, const real *policy_log_probs,
-                                    const real *ref_log_probs, const real *log_prob_grads, size_t n, size_t p, double beta, double lr,
-                                    const rein_exec *exec, rein_error *err) {
+                                    const real *ref_log_probs, const real *log_prob_grads, size_t n, size_t p, double beta,
+                                    double lr, const rein_exec *exec, rein_error *err) {
     rein_exec e;
     rein_status status = rein_exec_resolve(&e, exec, err);
     if (status != REIN_OK) return status;

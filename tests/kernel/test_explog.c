@@ -107,24 +107,34 @@ static void merge(sweep *into, const sweep *from) {
 
 enum { BLOCK = 4096 };
 
+/* What needs no libm: the error of a whole block where the answer is a constant (exp beyond its range, log below 0). −1: it is not. */
+static double known_answer(const function *f, const float *x, const float *y, size_t n) {
+    const double ends[] = {f->reference((double)x[0]), f->reference((double)x[n - 1])};
+    const int is_nan = isnan(ends[0]) && isnan(ends[1]);
+    if (!is_nan && (ends[0] != ends[1] || (ends[0] != 0 && !isinf(ends[0])))) return -1;
+    const float expected = (float)ends[0];
+    int wrong = 0;
+    for (size_t i = 0; i < n; i++) wrong |= is_nan ? y[i] == y[i] : y[i] != expected;
+    return wrong ? (double)INFINITY : 0;
+}
+
 /* Floats number first, first + stride, …: BLOCK of them, or those that are left. */
 static sweep sweep_block(const function *f, uint64_t first, uint64_t stride, int compare) {
-    static const uint64_t all_floats = (uint64_t)1 << 32;
-    float x[BLOCK], y[BLOCK], z[BLOCK];
-    sweep s = {0, 0, 0, 0};
-    size_t n = 0;
-    for (uint64_t bits = first; n < BLOCK && bits < all_floats; bits += stride, n++) {
-        const uint32_t word = (uint32_t)bits;
-        memcpy(&x[n], &word, sizeof word);
+    const uint64_t left = (((uint64_t)1 << 32) - first + stride - 1) / stride;
+    const size_t n = left < BLOCK ? (size_t)left : BLOCK;
+    float x[BLOCK] = {0}, y[BLOCK], z[BLOCK];
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t bits = (uint32_t)(first + i * stride);
+        memcpy(&x[i], &bits, sizeof bits);
     }
     f->fast(y, x, n);
     if (compare) f->plain(z, x, n);
-    if (compare) s.differing = memcmp(y, z, n * sizeof *y) != 0;
+    sweep s = {known_answer(f, x, y, n), x[0], n, compare && memcmp(y, z, n * sizeof *y) != 0};
+    if (s.worst >= 0) return s;
     for (size_t i = 0; i < n; i++) {
         const double error = ulps_f32(y[i], f->reference((double)x[i]));
-        if (error > s.worst || (s.worst <= 0 && i == 0)) s.worst = error, s.worst_at = x[i];
+        if (error > s.worst) s.worst = error, s.worst_at = x[i];
     }
-    s.inputs = n;
     return s;
 }
 
@@ -239,7 +249,8 @@ static void check_corner(const function *f, double x, double expected) {
         narrow[k](&yf, &xf, 1);
         wide[k](&y, &x, 1);
         if (isnan(expected)) assert_true(isnan(yf) && isnan(y));
-        else assert_true(yf == (float)expected && y == expected && signbit(y) == signbit(expected) && signbit(yf) == signbit(expected));
+        else if (yf != (float)expected || y != expected || !signbit(y) != !signbit(expected) || !signbit(yf) != !signbit(expected))
+            fail_msg("%s(%g) of %s is %g and %g, not %g", f->name, x, k ? "avx2" : "ref", (double)yf, y, expected);
     }
 }
 

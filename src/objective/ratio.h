@@ -1,0 +1,70 @@
+/* ratio.h - the level of the importance ratio, and the correction for a sampler that is not the old policy.
+ *
+ * d_t = lp_t − old_t is a token's log-ratio; the `ratio` option says which D = log R its surrogate sees. */
+#ifndef REIN_OBJECTIVE_RATIO_H
+#define REIN_OBJECTIVE_RATIO_H
+
+#include "surrogate.h"
+
+/* What a sequence needs to know of itself before its first token. */
+typedef struct sequence {
+    size_t start, length;
+    real advantage, weight, kl_centre, trained;
+    real mean_log_ratio, sum_log_ratio;           /* of d */
+    real stop_mean_log_ratio, stop_sum_log_ratio; /* of stop(d) */
+    real geometric_mean;                          /* gmpo */
+    real mismatch;                                /* exp Σ(old − samp), corrected; 1 without */
+    int off_policy;                               /* mean(samp − lp) > δ */
+} sequence;
+
+/* How a token's D is made of its own d and the sequence's mean: D's derivative by its own lp is `own`, the rest goes to all. */
+INLINE void ratio_level(token *t, V *own, rein_ratio level, V d, V ratio, V stop_d, V stop_ratio, const sequence *s) {
+    switch (level) {
+    case REIN_RATIO_SEQUENCE:
+    case REIN_RATIO_SEQUENCE_SUM: { /* GSPO, arXiv 2507.18071, eq. 7; the sum is the ratio of whole sequences */
+        const int mean = level == REIN_RATIO_SEQUENCE;
+        t->log_ratio = splat(mean ? s->mean_log_ratio : s->sum_log_ratio);
+        t->stop_log_ratio = splat(mean ? s->stop_mean_log_ratio : s->stop_sum_log_ratio);
+        t->ratio = exp_lanes(t->log_ratio);
+        t->stop_ratio = exp_lanes(t->stop_log_ratio);
+        *own = splat(0);
+        return;
+    }
+    case REIN_RATIO_SEQUENCE_TOKEN: /* GSPO-token, eq. 14: stop(s)·π/stop(π) */
+        t->stop_log_ratio = splat(s->stop_mean_log_ratio);
+        t->log_ratio = t->stop_log_ratio + (d - stop_d);
+        t->ratio = exp_lanes(t->log_ratio);
+        t->stop_ratio = exp_lanes(t->stop_log_ratio);
+        *own = splat(1);
+        return;
+    case REIN_RATIO_AVERAGE: /* ART: (ρ + s)/2 */
+        t->ratio = (real)0.5 * (ratio + exp_lanes(splat(s->mean_log_ratio)));
+        t->stop_ratio = (real)0.5 * (stop_ratio + exp_lanes(splat(s->stop_mean_log_ratio)));
+        t->log_ratio = log_lanes(t->ratio);
+        t->stop_log_ratio = log_lanes(t->stop_ratio);
+        *own = 1 / (1 + exp_lanes(s->mean_log_ratio - d));
+        return;
+    case REIN_RATIO_GEOMETRIC_AVERAGE: /* ART: √ρ·√s */
+        t->log_ratio = (real)0.5 * (d + s->mean_log_ratio);
+        t->stop_log_ratio = (real)0.5 * (stop_d + s->stop_mean_log_ratio);
+        t->ratio = exp_lanes(t->log_ratio);
+        t->stop_ratio = exp_lanes(t->stop_log_ratio);
+        *own = splat((real)0.5);
+        return;
+    default:
+        t->log_ratio = d;
+        t->ratio = ratio;
+        t->stop_log_ratio = stop_d;
+        t->stop_ratio = stop_ratio;
+        *own = splat(1);
+    }
+}
+
+/* Truncated importance sampling min(w, C), or IcePop's mask: w inside [low, high], else 0. */
+INLINE V mismatch_weight(V w, const rein_options *o) {
+    const int truncate = o->mismatch == REIN_MISMATCH_TOKEN_TIS || o->mismatch == REIN_MISMATCH_SEQUENCE_TIS;
+    if (truncate) return least(w, splat((real)o->tis_cap));
+    return keep((w >= (real)o->mismatch_low) & (w <= (real)o->mismatch_high), w);
+}
+
+#endif

@@ -1,0 +1,146 @@
+/* test_base.c - errors, the version, where work runs, and "did you mean". */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base.h"
+
+/* ---- errors */
+static void test_fail_formats(void **state) {
+    (void)state;
+    rein_error err = {REIN_OK, "before"};
+    assert_int_equal(rein_fail(&err, REIN_EINVAL, "x[%d] is %s", 3, "wrong"), REIN_EINVAL);
+    assert_int_equal(err.code, REIN_EINVAL);
+    assert_string_equal(err.message, "x[3] is wrong");
+    assert_int_equal(rein_fail(&err, REIN_ERANGE, "again"), REIN_ERANGE);
+    assert_int_equal(err.code, REIN_ERANGE);
+    assert_string_equal(err.message, "again");
+}
+
+static void test_fail_without_error(void **state) {
+    (void)state;
+    assert_int_equal(rein_fail(NULL, REIN_ENOMEM, "nobody reads this: %d", 1), REIN_ENOMEM);
+}
+
+static void test_fail_truncates(void **state) {
+    (void)state;
+    struct {
+        rein_error err;
+        char guard[8];
+    } box;
+    char text[2000];
+    memset(text, 'a', sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    memset(&box, '#', sizeof box);
+    rein_fail(&box.err, REIN_EINVAL, "%s", text);
+    assert_int_equal(strlen(box.err.message), sizeof box.err.message - 1);
+    assert_int_equal(strspn(box.err.message, "a"), sizeof box.err.message - 1);
+    assert_memory_equal(box.guard, "########", 8);
+}
+
+/* The numbers are the ABI. */
+static void test_status_values(void **state) {
+    (void)state;
+    assert_int_equal(REIN_OK, 0);
+    assert_int_equal(REIN_EINVAL, 1);
+    assert_int_equal(REIN_ENOMEM, 2);
+    assert_int_equal(REIN_ERANGE, 3);
+}
+
+static void test_version(void **state) {
+    (void)state;
+    char expected[40];
+    snprintf(expected, sizeof expected, "%d.%d.%d", REIN_VERSION_MAJOR, REIN_VERSION_MINOR, REIN_VERSION_PATCH);
+    assert_string_equal(rein_version(), expected);
+}
+
+/* ---- where work runs */
+static void test_isa(void **state) {
+    (void)state;
+    assert_true(rein_isa_available(REIN_ISA_BEST));
+    assert_true(rein_isa_available(REIN_ISA_REF));
+    assert_false(rein_isa_available((rein_isa)77));
+    assert_string_equal(rein_isa_name(REIN_ISA_REF), "ref");
+    assert_string_equal(rein_isa_name(REIN_ISA_AVX2), "avx2");
+    assert_string_equal(rein_isa_name(REIN_ISA_BEST), rein_isa_available(REIN_ISA_AVX2) ? "avx2" : "ref");
+}
+
+static void test_exec_defaults(void **state) {
+    (void)state;
+    rein_error err;
+    rein_exec e = {-1, REIN_ISA_BEST};
+    const rein_exec zero = {0, REIN_ISA_BEST};
+    assert_int_equal(rein_exec_resolve(&e, NULL, &err), REIN_OK);
+    assert_true(e.threads >= 1 && e.threads <= REIN_MAX_THREADS);
+    assert_int_equal(e.isa, rein_isa_available(REIN_ISA_AVX2) ? REIN_ISA_AVX2 : REIN_ISA_REF);
+    rein_exec same;
+    assert_int_equal(rein_exec_resolve(&same, &zero, &err), REIN_OK);
+    assert_int_equal(same.threads, e.threads);
+    assert_int_equal(same.isa, e.isa);
+}
+
+static void test_exec_given(void **state) {
+    (void)state;
+    rein_exec e = {3, REIN_ISA_REF};
+    assert_int_equal(rein_exec_resolve(&e, &e, NULL), REIN_OK);
+    assert_int_equal(e.threads, 3);
+    assert_int_equal(e.isa, REIN_ISA_REF);
+    e.threads = 1000000;
+    assert_int_equal(rein_exec_resolve(&e, &e, NULL), REIN_OK);
+    assert_int_equal(e.threads, REIN_MAX_THREADS);
+}
+
+static void test_exec_errors(void **state) {
+    (void)state;
+    rein_error err;
+    rein_exec out = {11, REIN_ISA_REF};
+    const rein_exec negative = {-2, REIN_ISA_BEST}, strange = {1, (rein_isa)9};
+    assert_int_equal(rein_exec_resolve(&out, &negative, &err), REIN_EINVAL);
+    assert_non_null(strstr(err.message, "threads is -2"));
+    assert_int_equal(rein_exec_resolve(&out, &strange, &err), REIN_EINVAL);
+    assert_non_null(strstr(err.message, "isa 9"));
+    assert_int_equal(out.threads, 11); /* untouched */
+}
+
+/* ---- did you mean */
+static const char *const NAMES[] = {"grpo", "dr-grpo", "kl_loss_coef", "kl_reward_coef", "epsilon", "epsilon_high", NULL};
+
+static void test_nearest(void **state) {
+    (void)state;
+    const char *const pairs[][2] = {{"grpo", "grpo"},          {"gpro", "grpo"},           {"grp", "grpo"},      {"GRPO", NULL},
+                                    {"dr-gpro", "dr-grpo"},    {"kl_los_coef", "kl_loss_coef"}, {"kl_loss_coeff", "kl_loss_coef"},
+                                    {"epsilonhigh", "epsilon_high"}, {"epsilom", "epsilon"},    {"temperature", NULL}, {"", NULL}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        const char *near = rein_nearest(pairs[i][0], NAMES);
+        if (!pairs[i][1]) assert_null(near);
+        else if (!near || strcmp(near, pairs[i][1]) != 0) fail_msg("nearest of %s is %s", pairs[i][0], near ? near : "nothing");
+    }
+}
+
+static void test_nearest_limits(void **state) {
+    (void)state;
+    const char *const none[] = {NULL};
+    char longest[3000];
+    memset(longest, 'e', sizeof longest - 1);
+    longest[sizeof longest - 1] = 0;
+    assert_null(rein_nearest("grpo", none));
+    assert_null(rein_nearest(longest, NAMES));
+    longest[64] = 0; /* the longest word that is compared */
+    const char *const same[] = {longest, NULL};
+    assert_ptr_equal(rein_nearest(longest, same), longest);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fail_formats), cmocka_unit_test(test_fail_without_error), cmocka_unit_test(test_fail_truncates),
+        cmocka_unit_test(test_status_values), cmocka_unit_test(test_version),           cmocka_unit_test(test_isa),
+        cmocka_unit_test(test_exec_defaults), cmocka_unit_test(test_exec_given),        cmocka_unit_test(test_exec_errors),
+        cmocka_unit_test(test_nearest),       cmocka_unit_test(test_nearest_limits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

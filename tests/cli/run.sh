@@ -1,0 +1,404 @@
+#!/bin/bash
+# run.sh REIN: the command line from outside. Worked values (SPEC.md), every class of wrong input, help, manual, completion, demo.
+# Ends with 'N passed, N failed'.
+set -u
+rein=$(realpath "${1:?usage: run.sh PATH-OF-REIN}")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/bin"
+ln -s "$rein" "$work/bin/rein"
+export PATH="$work/bin:$PATH" LC_ALL=C.UTF-8
+unset NO_COLOR
+passed=0
+failed=0
+
+pass() { passed=$((passed + 1)); }
+fail() { # fail TITLE DETAIL…
+    failed=$((failed + 1))
+    printf 'FAIL %s\n' "$1"
+    shift
+    printf '     %s\n' "$@"
+}
+
+# same TITLE WANTED GOT: numbers to 1e-12, the rest literally; brackets and commas do not count
+same() {
+    if awk -v want="$2" -v got="$3" 'BEGIN {
+        gsub(/[][,]/, " ", want); gsub(/[][,]/, " ", got)
+        n = split(want, w, " "); m = split(got, g, " ")
+        if (n != m || n == 0) exit 1
+        for (i = 1; i <= n; i++) {
+            if (w[i] == g[i]) continue
+            if (w[i] !~ /^[-+0-9.e]+$/ || g[i] !~ /^[-+0-9.e]+$/) exit 1
+            d = w[i] - g[i]; if (d < 0) d = -d
+            size = w[i] < 0 ? -w[i] : w[i]; if (size < 1) size = 1
+            if (!(d <= 1e-12 * size)) exit 1
+        }
+    }'; then pass; else fail "$1" "wanted $2" "got    $3"; fi
+}
+
+# field NAME: its value in the JSON object on stdin
+field() { awk -v name="\"$1\": " '{ i = index($0, name); if (!i) exit; s = substr($0, i + length(name)); j = match(s, /, "|}/); print substr(s, 1, j - 1) }'; }
+
+# gives TITLE OPERATION JSON FIELD WANTED [OPTION…]
+gives() {
+    local title=$1 operation=$2 json=$3 name=$4 wanted=$5 out
+    shift 5
+    if out=$(printf '%s' "$json" | rein objective "$operation" "$@" 2>"$work/err"); then
+        same "$title: $name" "$wanted" "$(printf '%s' "$out" | field "$name")"
+    else
+        fail "$title" "$(cat "$work/err")"
+    fi
+}
+
+# refused TITLE PATTERN COMMAND…: status 2, nothing on stdout, one line on stderr that matches; stdin is passed on
+refused() {
+    local title=$1 pattern=$2 status=0
+    shift 2
+    "$@" >"$work/out" 2>"$work/err" || status=$?
+    if [ "$status" -ne 2 ]; then fail "$title" "status $status, not 2" "$(head -c 300 "$work/err")"
+    elif [ -s "$work/out" ]; then fail "$title" "stdout is not empty"
+    elif [ "$(wc -l <"$work/err")" -ne 1 ]; then fail "$title" "not one line:" "$(head -5 "$work/err")"
+    elif ! grep -qE -- "$pattern" "$work/err"; then fail "$title" "wanted $pattern" "got    $(cat "$work/err")"
+    else pass; fi
+}
+
+# wrong TITLE PATTERN OPERATION JSON [OPTION…]
+wrong() {
+    local title=$1 pattern=$2 operation=$3 json=$4
+    shift 4
+    printf '%s' "$json" >"$work/in"
+    refused "$title" "$pattern" rein objective "$operation" "$@" <"$work/in"
+}
+
+# ------------------------------------------------------------------------------------------------------------ worked values
+
+budget() { # budget REWARDS LOG_PROBS OLD LENGTHS B TAU LAMBDA
+    printf '{"rewards":%s,"log_probs":%s,"old_log_probs":%s,"response_lengths":%s,"token_budget":%s,"kl_coef":%s,"budget_penalty_coef":%s}' "$@"
+}
+b1=$(budget '[[1,0.5]]' '[[-1,-1.5]]' '[[-1.2,-1.3]]' '[[150,80]]' 100 0.1 0.01)
+b2=$(budget '[[1,2]]' '[[-0.5,-0.8]]' '[[-0.5,-0.8]]' '[[50,60]]' 100 0.1 0.01)
+b3=$(budget '[[1,0.5],[0.8,1.2]]' '[[-1,-1.2],[-0.8,-0.9]]' '[[-1.1,-1.1],[-0.7,-1]]' '[[120,80],[90,110]]' 100 0.05 0.02)
+gives "worked 1.1 a" budget-loss "$b1" loss 0.0004
+gives "worked 1.1 a" budget-loss "$b1" adjusted_rewards '0.5 0.5'
+gives "worked 1.1 a" budget-loss "$b1" advantages '0 0'
+gives "worked 1.1 a" budget-loss "$b1" baselines 0.5
+gives "worked 1.1 a" budget-loss "$b1" grad_log_probs '0.002 -0.002' --grad
+gives "worked 1.1 b" budget-loss "$b2" loss 0.25
+gives "worked 1.1 b" budget-loss "$b2" grad_log_probs '0.05 -0.05' --grad
+gives "worked 1.1 c" budget-loss "$b3" loss 0.005525
+gives "worked 1.1 c" budget-loss "$b3" loss 0.005525 --threads 1
+gives "budgets one a response" budget-loss "$(budget '[[1,0.5]]' '[[-1,-1.5]]' '[[-1.2,-1.3]]' '[[150,80]]' '[[140,80]]' 0.1 0.01)" adjusted_rewards '0.9 0.5'
+gives "ragged rows" budget-loss "$(budget '[[1,0.5],[3]]' '[[-1,-1.5],[-1]]' '[[-1,-1.5],[-1]]' '[[1,1],[1]]' 100 0.1 0.01)" baselines '0.75 3'
+gives "truncate" budget-loss '{"rewards":[[1,0.5]],"log_probs":[[-1,-1]],"old_log_probs":[[-1,-1]],"response_lengths":[[150,80]],"token_budget":100,"kl_coef":0.1,"budget_rule":"truncate","budget_penalty":0.7}' adjusted_rewards '-0.7 0.5'
+
+gpo() { # gpo RATIOS ADVANTAGES CURRENT REF EPSILON BETA [MORE]
+    printf '{"ratios":%s,"advantages":%s,"pi_current":%s,"pi_ref":%s,"epsilon":%s,"beta":%s%s}' "$1" "$2" "$3" "$4" "$5" "$6" "${7:-}"
+}
+g1=$(gpo '[1.2,0.8,1.1]' '[1,1,1]' '[0.9,1.1,1]' '[1,0.5,1.5]' 0.2 0.01)
+g2=$(gpo '[1,1,1]' '[1,1,1]' '[0.5,0.5,0.5]' '[0.5,0.5,0.5]' 0.2 0.01)
+g3=$(gpo '[1.1,0.9,1]' '[2,-1.5,0.5]' '[0.4,0.6,0.5]' '[0.5,0.5,0.5]' 0.2 0.05)
+gives "worked 1.2 a" gpo "$g1" objective 1.0319499610854596
+gives "worked 1.2 b" gpo "$g2" objective 1
+gives "worked 1.2 b" gpo "$g2" kl 0
+gives "worked 1.2 b" gpo "$g2" grad_ratios '0.33333333333333333 0.33333333333333333 0.33333333333333333' --grad
+gives "worked 1.2 b" gpo "$g2" grad_pi_current '0 0 0' --grad
+gives "worked 1.2 c" gpo "$g3" objective 0.4493105249311181
+gives "default direction" gpo "$(gpo '[1]' '[1]' '[0.5]' '[0.25]' 0.2 1 ',"kl_direction":"current_over_ref"')" kl 0.30685281944005469
+gives "published direction" gpo "$(gpo '[1]' '[1]' '[0.5]' '[0.25]' 0.2 1 ',"kl_direction":"ref_over_current"')" kl 0.19314718055994531
+
+u1='{"weights":[1,1],"rewards":[1,1],"policy_log_probs":[-1.5,-1.5],"ref_log_probs":[-1.5,-1.5],"log_prob_grads":[[0.5,-0.5],[0.5,-0.5]],"beta":1,"lr":0.1}'
+gives "worked 1.3" rlhf-update "$u1" weights '1.05 0.95'
+
+k1='{"advantages":[1,1,-1],"log_probs":[-0.5,-1,-2],"ref_log_probs":[-1,-1,-1.5],"mask":[1,1,1],"kl_penalty_coef":0.1}'
+gives "kl-advantage" kl-advantage "$k1" advantages '0.95 1 -0.95'
+gives "kl-advantage" kl-advantage "$k1" kl_policy_ref 0
+gives "kl-advantage, mask" kl-advantage '{"advantages":[1,2,3],"log_probs":[-0.5,null,-2],"ref_log_probs":[-1,null,-1],"mask":[true,false,1],"kl_penalty_coef":0.1}' advantages '0.925 2 3.075'
+gives "kl-advantage, sequence" kl-advantage '{"advantages":[1,1,1],"log_probs":[-1,-2,-3],"ref_log_probs":[-1,-1,-1],"kl_penalty_coef":1,"kl_scope":"sequence","sequence_lengths":[2,1]}' advantages '0.5 1.5 1'
+gives "kl-advantage, group" kl-advantage '{"advantages":[1,1,1],"log_probs":[-1,-2,-3],"ref_log_probs":[-1,-1,-1],"kl_penalty_coef":1,"kl_scope":"group","sequence_lengths":[1,1,1],"group_sizes":[2,1]}' advantages '0.5 1.5 1'
+gives "no penalty, no reference" kl-advantage '{"advantages":[1,2],"log_probs":[-1,-1],"kl_penalty_coef":0}' advantages '1 2'
+gives "no penalty, no reference" kl-advantage '{"advantages":[1,2],"log_probs":[-1,-1],"kl_penalty_coef":0}' kl_policy_ref 0
+gives "budget-control" budget-control '{"multiplier":0.01,"response_lengths":[150,80,220],"target_length":100,"step_size":0.0001}' multiplier 0.015
+gives "budget-control, never below 0" budget-control '{"multiplier":0.01,"response_lengths":[10],"target_length":100,"step_size":1}' multiplier 0
+
+# The same loss by its name and as a composition (SPEC 1.1 at token level).
+k2='{"preset":"k2","log_probs":[-1,-1.5],"old_log_probs":[-1.2,-1.3],"sequence_lengths":[1,1],"rewards":[1,0.5],"response_lengths":[150,80],"token_budget":100,"options":{"tau":0.1,"budget_penalty_coef":0.01}}'
+gives "policy-loss k2 is budget-loss" policy-loss "$k2" loss 0.0004
+gives "policy-loss k2 is budget-loss" policy-loss "$k2" grad_log_probs '0.002 -0.002' --grad
+gives "token_budget in options" policy-loss "${k2/\"token_budget\":100,\"options\":\{/\"options\":\{\"token_budget\":100,}" loss 0.0004
+gives "token_budget one a sequence" policy-loss "${k2/\"token_budget\":100/\"token_budget\":[100,100]}" loss 0.0004
+gives "options as text" policy-loss "${k2/\"tau\":0.1/\"tau\":\"0.1\"}" loss 0.0004
+gives "metrics" policy-loss "$k2" budget/share_over 0.5
+gives "metrics" policy-loss "$k2" completions/mean_length 115
+plain='"log_probs":[-1,-2,null],"old_log_probs":[-1,-2,null],"mask":[1,1,0],"sequence_lengths":[1,2],"rewards":[1,0]'
+gives "masked null" policy-loss "{$plain}" grad_log_probs '-0.5 0 0' --grad
+gives "scale_rewards" policy-loss "{$plain,\"options\":{\"scale_rewards\":false}}" grad_log_probs '-0.25 0.25 0' --grad
+gives "one baseline a group" policy-loss "{$plain,\"baseline_rewards\":[0.5],\"options\":{\"advantage\":\"remax\"}}" grad_log_probs '-0.25 0.25 0' --grad
+gives "one baseline a sequence" policy-loss "{$plain,\"baseline_rewards\":[0.5,0.5],\"options\":{\"advantage\":\"remax\"}}" grad_log_probs '-0.25 0.25 0' --grad
+gives "reward components" policy-loss '{"log_probs":[-1],"old_log_probs":[-1],"reward_components":[[1,2]],"reward_weights":[1,0.5]}' reward 2
+gives "entropies" policy-loss '{"log_probs":[-1],"old_log_probs":[-1],"rewards":[1],"entropies":[0.5],"options":{"entropy_coef":0.1}}' grad_entropies '-0.1' --grad
+nothing='{"log_probs":[null],"old_log_probs":[null],"mask":[0],"rewards":[1]}'
+gives "nothing to train" policy-loss "$nothing" nothing_to_train true
+gives "nothing to train" policy-loss "$nothing" loss 0
+printf '%s' "$nothing" | rein objective policy-loss 2>&1 >/dev/null | grep -q '^rein objective policy-loss: note: ' && pass || fail "nothing to train: a note"
+printf '%s' "$b1" >"$work/b1.json"
+same "a file" "$(rein objective budget-loss <"$work/b1.json")" "$(rein objective budget-loss "$work/b1.json")"
+same "a file named -" "$(rein objective budget-loss <"$work/b1.json")" "$(rein objective budget-loss - <"$work/b1.json")"
+same "numbers read back exactly" "$(rein objective budget-control <<<'{"multiplier":0.1,"response_lengths":[3],"target_length":3,"step_size":1}')" '{"multiplier": 0.10000000000000001}'
+
+# ------------------------------------------------------------------------------------------------------------- wrong input
+
+p='^rein objective budget-loss: '
+wrong "empty" "${p}the input is empty" budget-loss ''
+wrong "blank" "${p}the input is empty" budget-loss $' \n\t '
+wrong "no object" "${p}the input is an array: an object" budget-loss '[1]'
+wrong "a bare number" "${p}the input is 5: an object" budget-loss '5'
+wrong "no argument" "${p}rewards is missing" budget-loss '{}'
+wrong "missing scalar" "${p}kl_coef is missing" budget-loss "${b1/\"kl_coef\":0.1,/}"
+wrong "a text for a number" "${p}rewards\[0\]\[1\] is \"x\": a number is needed\$" budget-loss "${b1/\[\[1,0.5\]\]/[[1,\"x\"]]}"
+wrong "second row" "${p}rewards\[1\]\[0\] is \"x\": a number is needed\$" budget-loss "${b3/\[0.8,1.2\]/[\"x\",1.2]}"
+wrong "null for a number" "${p}log_probs\[0\]\[0\] is null" budget-loss "${b1/\[\[-1,/[[null,}"
+wrong "true for a number" "${p}log_probs\[0\]\[0\] is true" budget-loss "${b1/\[\[-1,/[[true,}"
+wrong "array for a number" "${p}kl_coef is an array" budget-loss "${b1/\"kl_coef\":0.1/\"kl_coef\":[]}"
+wrong "number for rows" "${p}rewards is 1: an array of rows" budget-loss "${b1/\[\[1,0.5\]\]/1}"
+wrong "number for a row" "${p}rewards\[0\] is 1: a row" budget-loss "${b1/\[\[1,0.5\]\]/[1]}"
+wrong "no rows" "${p}rewards is empty" budget-loss "${b1/\[\[1,0.5\]\]/[]}"
+wrong "an empty row" "${p}rewards\[0\] is empty" budget-loss "${b1/\[\[1,0.5\]\]/[[]]}"
+wrong "rows disagree" "${p}old_log_probs has 1 rows, rewards has 2" budget-loss "${b3/\[\[-1.1,-1.1\],\[-0.7,-1\]\]/[[-1.1,-1.1]]}"
+wrong "entries disagree" "${p}log_probs\[0\] has 1 entries, rewards\[0\] has 2" budget-loss "${b1/\[\[-1,-1.5\]\]/[[-1]]}"
+wrong "negative length" "${p}response_lengths\[0\]\[1\] is -80: a whole number, 0 or more" budget-loss "${b1/80/-80}"
+wrong "half a token" "${p}response_lengths\[0\]\[1\] is 0.5: a whole number" budget-loss "${b1/150,80/150,0.5}"
+wrong "endless length" "${p}response_lengths\[0\]\[1\] is 1e\+300" budget-loss "${b1/150,80/150,1e300}"
+wrong "negative budget" "${p}token_budget is -1" budget-loss "${b1/\"token_budget\":100/\"token_budget\":-1}"
+wrong "negative budget of one" "${p}token_budget\[0\]\[1\] is -1" budget-loss "${b1/\"token_budget\":100/\"token_budget\":[[1,-1]]}"
+wrong "negative tau" "${p}kl_coef is -0.1" budget-loss "${b1/\"kl_coef\":0.1/\"kl_coef\":-0.1}"
+wrong "negative lambda" "${p}budget_penalty_coef is -0.01" budget-loss "${b1/\"budget_penalty_coef\":0.01/\"budget_penalty_coef\":-0.01}"
+wrong "idle penalty" "${p}budget_penalty has no effect" budget-loss "${b1/\}/,\"budget_penalty\":1\}}"
+wrong "idle coefficient" "${p}budget_penalty_coef has no effect" budget-loss "${b1/\}/,\"budget_rule\":\"truncate\",\"budget_penalty\":1\}}"
+wrong "unknown rule" "${p}budget_rule is \"square\": it is one of linear, truncate" budget-loss "${b1/\}/,\"budget_rule\":\"square\"\}}"
+wrong "unknown key, near" "${p}unknown argument \"reward\": did you mean \"rewards\"\?" budget-loss '{"reward":[[1]]}'
+wrong "unknown key, hyphen" "did you mean \"kl_coef\"" budget-loss '{"kl-coef":1}'
+wrong "unknown key, far" "${p}unknown argument \"zebra\": the arguments are rewards" budget-loss '{"zebra":1}'
+wrong "unknown key, nasty" "${p}unknown argument \"a.u000ab" budget-loss '{"a\nb":1}'
+wrong "duplicate key" "${p}\"rewards\" is given twice" budget-loss '{"rewards":[[1]],"rewards":[[1]]}'
+wrong "duplicate long key" "${p}\"budget_penalty_coef\" is given twice" budget-loss "${b1/\}/,\"budget_penalty_coef\":1\}}"
+wrong "text after" "${p}line 1, column [0-9]+: text follows" budget-loss "$b1 x"
+wrong "second object" "${p}line 1, column [0-9]+: text follows" budget-loss "$b1$b1"
+wrong "cut short" "${p}rewards\[0\]\[1\] \(line 1, column [0-9]+\): the input ends" budget-loss '{"rewards":[[1,'
+wrong "line and column" "${p}kl_coef \(line 3, column [0-9]+\): " budget-loss $'{"rewards":[[1]],\n\n"kl_coef":?}'
+wrong "huge" "${p}rewards\[0\]\[1\] \(line 1, column [0-9]+\): 1e999 is beyond" budget-loss '{"rewards":[[1,1e999]]}'
+wrong "hugely negative" "${p}rewards\[0\]\[0\] .*beyond" budget-loss '{"rewards":[[-1e999]]}'
+wrong "NaN" "${p}rewards\[0\]\[1\] \(line 1, column [0-9]+\): NaN is no finite number" budget-loss '{"rewards":[[1,NaN]]}'
+wrong "Infinity" "${p}kl_coef \(line 1, column [0-9]+\): Infinity is no finite number" budget-loss '{"kl_coef":Infinity}'
+wrong "-Infinity" "${p}kl_coef \(line 1, column [0-9]+\): " budget-loss '{"kl_coef":-Infinity}'
+wrong "unquoted key" "${p}line 1, column" budget-loss '{rewards:1}'
+wrong "comma too many" "${p}rewards.*line 1, column" budget-loss '{"rewards":[[1,]]}'
+wrong "deep nesting" "${p}rewards\[0\].*nested too deep" budget-loss "{\"rewards\":$(printf '[%.0s' {1..5000})"
+wrong "deep objects" "nested too deep" budget-loss "$(printf '{"a":%.0s' {1..5000})"
+wrong "u0000" "${p}.*u0000" budget-loss '{"budget_rule":"a\u0000b"}'
+wrong "overflow of the result" "${p}.+" budget-loss "$(budget '[[1e300,-1e300]]' '[[-1,-1]]' '[[-1,-1]]' '[[1,1]]' 100 0.1 0.01)"
+printf '{"rewards":[[1]]\0}' >"$work/in"
+refused "NUL byte" "${p}byte 16 of the input is 0" rein objective budget-loss <"$work/in"
+printf '{"rew\377ards":[[1]]}' >"$work/in"
+refused "invalid UTF-8" "${p}line 1, column" rein objective budget-loss <"$work/in"
+head -c 100000 /dev/urandom >"$work/in"
+refused "noise" "${p}.+" rein objective budget-loss <"$work/in"
+
+p='^rein objective gpo: '
+wrong "gpo shapes" "${p}advantages has 2 entries, ratios has 3: they must agree" gpo "${g2/\"advantages\":\[1,1,1\]/\"advantages\":[1,1]}"
+wrong "gpo empty" "${p}ratios is empty" gpo "$(gpo '[]' '[]' '[]' '[]' 0.2 0.01)"
+wrong "pi 0" "${p}pi_current\[1\] is 0" gpo "$(gpo '[1,1]' '[1,1]' '[1,0]' '[1,1]' 0.2 0.01)"
+wrong "pi below 0" "${p}pi_ref\[0\] is -1" gpo "$(gpo '[1,1]' '[1,1]' '[1,1]' '[-1,1]' 0.2 0.01)"
+wrong "negative epsilon" "${p}epsilon is -0.2" gpo "$(gpo '[1]' '[1]' '[1]' '[1]' -0.2 0.01)"
+wrong "negative beta" "${p}beta is -1" gpo "$(gpo '[1]' '[1]' '[1]' '[1]' 0.2 -1)"
+wrong "direction" "${p}kl_direction is \"up\": it is one of current_over_ref, ref_over_current" gpo "$(gpo '[1]' '[1]' '[1]' '[1]' 0.2 1 ',"kl_direction":"up"')"
+wrong "direction is no text" "${p}kl_direction is 1" gpo "$(gpo '[1]' '[1]' '[1]' '[1]' 0.2 1 ',"kl_direction":1')"
+
+p='^rein objective rlhf-update: '
+wrong "grads too few rows" "${p}log_prob_grads has 1 entries, rewards has 2" rlhf-update "${u1/\[\[0.5,-0.5\],\[0.5,-0.5\]\]/[[0.5,-0.5]]}"
+wrong "grads too narrow" "${p}log_prob_grads\[1\] has 1 entries, weights has 2" rlhf-update "${u1/\[\[0.5,-0.5\],\[0.5,-0.5\]\]/[[0.5,-0.5],[1]]}"
+wrong "grads no number" "${p}log_prob_grads\[1\]\[0\] is \"a\"" rlhf-update "${u1/\[\[0.5,-0.5\],\[0.5,-0.5\]\]/[[0.5,-0.5],[\"a\",1]]}"
+wrong "grads no row" "${p}log_prob_grads\[0\] is 1: a row" rlhf-update "${u1/\[\[0.5,-0.5\],\[0.5,-0.5\]\]/[1,2]}"
+wrong "no sample" "${p}rewards is empty" rlhf-update '{"weights":[1],"rewards":[],"policy_log_probs":[],"ref_log_probs":[],"log_prob_grads":[],"beta":1,"lr":1}'
+wrong "no gradient" "${p}--grad" rlhf-update "$u1" --grad
+
+p='^rein objective kl-advantage: '
+wrong "no gradient" "${p}--grad" kl-advantage "$k1" --grad
+wrong "negative c" "${p}kl_penalty_coef is -0.1" kl-advantage "${k1/\"kl_penalty_coef\":0.1/\"kl_penalty_coef\":-0.1}"
+wrong "null where it trains" "${p}log_probs\[1\] is null: a number is needed where mask is 1" kl-advantage "${k1/-0.5,-1,-2/-0.5,null,-2}"
+wrong "null without a mask" "${p}log_probs\[0\] is null: a number is needed\$" kl-advantage '{"advantages":[1],"log_probs":[null],"ref_log_probs":[-1],"kl_penalty_coef":1}'
+wrong "mask of 2" "${p}mask\[1\] is 2: 0, 1, false or true" kl-advantage "${k1/\"mask\":\[1,1,1\]/\"mask\":[1,2,1]}"
+wrong "mask of text" "${p}mask\[1\] is \"1\"" kl-advantage "${k1/\"mask\":\[1,1,1\]/\"mask\":[1,\"1\",1]}"
+wrong "no reference" "${p}ref_log_probs is missing" kl-advantage '{"advantages":[1],"log_probs":[-1],"kl_penalty_coef":1}'
+wrong "idle sequence_lengths" "${p}sequence_lengths has no effect" kl-advantage "${k1/\}/,\"sequence_lengths\":[3]\}}"
+wrong "idle group_sizes" "${p}group_sizes has no effect" kl-advantage "${k1/\}/,\"kl_scope\":\"sequence\",\"sequence_lengths\":[3],\"group_sizes\":[1]\}}"
+wrong "no sequence_lengths" "${p}sequence_lengths is missing" kl-advantage "${k1/\}/,\"kl_scope\":\"sequence\"\}}"
+wrong "no group_sizes" "${p}group_sizes is missing" kl-advantage "${k1/\}/,\"kl_scope\":\"group\",\"sequence_lengths\":[3]\}}"
+wrong "lengths do not add up" "${p}sequence_lengths add up to 2, advantages has 3" kl-advantage "${k1/\}/,\"kl_scope\":\"sequence\",\"sequence_lengths\":[1,1]\}}"
+wrong "lengths far beyond" "${p}sequence_lengths add up to" kl-advantage "${k1/\}/,\"kl_scope\":\"sequence\",\"sequence_lengths\":[9007199254740992,9007199254740992]\}}"
+wrong "unknown scope" "${p}kl_scope is \"token\"" kl-advantage "${k1/\}/,\"kl_scope\":\"token\"\}}"
+
+p='^rein objective budget-control: '
+wrong "no gradient" "${p}--grad" budget-control '{}' --grad
+wrong "negative length" "${p}response_lengths\[0\] is -1" budget-control '{"multiplier":0,"response_lengths":[-1],"target_length":1,"step_size":1}'
+wrong "no lengths" "${p}response_lengths is empty" budget-control '{"multiplier":0,"response_lengths":[],"target_length":1,"step_size":1}'
+wrong "negative multiplier" "${p}multiplier is -1" budget-control '{"multiplier":-1,"response_lengths":[1],"target_length":1,"step_size":1}'
+
+p='^rein objective policy-loss: '
+wrong "unknown preset" "${p}.*gropo.*did you mean .*grpo" policy-loss '{"preset":"gropo"}'
+wrong "preset is no text" "${p}preset is 1: a text" policy-loss '{"preset":1}'
+wrong "unknown option" "${p}.*espilon.*did you mean.*epsilon" policy-loss "{$plain,\"options\":{\"espilon\":1}}"
+wrong "option of a wrong type" "${p}options.epsilon is null" policy-loss "{$plain,\"options\":{\"epsilon\":null}}"
+wrong "option of no choice" "${p}surrogate is \"clap\"" policy-loss "{$plain,\"options\":{\"surrogate\":\"clap\"}}"
+wrong "options is no object" "${p}options is 1: an object" policy-loss "{$plain,\"options\":1}"
+wrong "option twice" "${p}\"epsilon\" is given twice" policy-loss "{$plain,\"options\":{\"epsilon\":1,\"epsilon\":2}}"
+wrong "idle option" "${p}epsilon cannot act" policy-loss "{$plain,\"options\":{\"epsilon\":0.1}}"
+wrong "alias and original" "${p}.*advantage" policy-loss "{$plain,\"options\":{\"advantage\":\"group-mean\",\"scale_rewards\":true}}"
+wrong "negative epsilon" "${p}epsilon is -0.1" policy-loss "{$plain,\"options\":{\"surrogate\":\"clip\",\"epsilon\":-0.1}}"
+wrong "required option" "${p}(tau|budget_penalty_coef) is required" policy-loss "{$plain,\"preset\":\"k2\",\"token_budget\":1}"
+wrong "token_budget twice" "${p}token_budget is given twice" policy-loss "{$plain,\"token_budget\":1,\"options\":{\"token_budget\":1}}"
+wrong "token_budget is a text" "${p}token_budget is \"x\": a number" policy-loss "{$plain,\"token_budget\":\"x\"}"
+wrong "rewards are missing" "${p}rewards is missing" policy-loss '{"log_probs":[-1],"old_log_probs":[-1]}'
+wrong "two kinds of rewards" "${p}rewards and reward_components" policy-loss "{$plain,\"reward_components\":[[1],[2]]}"
+wrong "idle weights" "${p}reward_weights has no effect" policy-loss "{$plain,\"reward_weights\":[1]}"
+wrong "weights disagree" "${p}reward_weights has 1 entries, a row of reward_components has 2" policy-loss '{"log_probs":[-1],"old_log_probs":[-1],"reward_components":[[1,2]],"reward_weights":[1]}'
+wrong "rewards without lengths" "${p}rewards has 2 entries, sequence_lengths \(absent" policy-loss '{"log_probs":[-1,-1],"old_log_probs":[-1,-1],"rewards":[1,2]}'
+wrong "groups do not add up" "${p}group_sizes add up to 3, sequence_lengths has 2" policy-loss "{$plain,\"group_sizes\":[3]}"
+wrong "baselines of no kind" "${p}baseline_rewards has 3 entries: one a group \(1\) or one a sequence \(2\)" policy-loss "{$plain,\"baseline_rewards\":[1,2,3]}"
+wrong "null reward" "${p}rewards\[1\] is null" policy-loss "${plain/\"rewards\":\[1,0\]/\"rewards\":[1,null]}"' ' 2>/dev/null || true
+wrong "a missing reward is no 0" "${p}rewards\[1\] is null" policy-loss '{"log_probs":[-1,-1],"old_log_probs":[-1,-1],"sequence_lengths":[1,1],"rewards":[1,null]}'
+wrong "needs a reference" "${p}ref_log_probs" policy-loss "{$plain,\"options\":{\"kl_loss_coef\":0.1}}"
+wrong "needs old_log_probs" "${p}old_log_probs" policy-loss '{"log_probs":[-1],"rewards":[1],"options":{"surrogate":"clip"}}'
+wrong "positive log-prob" "${p}.+" policy-loss '{"log_probs":[-1e308],"old_log_probs":[1e308],"rewards":[1e308],"options":{"surrogate":"squared","tau":1e9}}'
+
+# ------------------------------------------------------------------------------------------------------------------- usage
+
+refused "no command" '^rein: a command is needed' rein </dev/null
+refused "unknown command" '^rein: unknown command "objectve": did you mean "objective"\?' rein objectve
+refused "swapped letters" 'did you mean "explain"' rein epxlain
+refused "far command" '^rein: unknown command "zzzzzz": rein --help' rein zzzzzz
+refused "unknown option" '^rein objective: unknown option --gard: did you mean --grad\?' rein objective gpo --gard
+refused "unknown option with value" 'did you mean --threads\?' rein objective gpo --thread=2
+refused "short option" '^rein explain: unknown option -h: did you mean --help\?' rein explain -h
+refused "short option first" '^rein: unknown option -h: did you mean --help\?' rein -h
+refused "option first" '^rein: unknown option --vesrion: did you mean --version\?' rein --vesrion
+refused "option twice" '^rein objective: --grad is given twice' rein objective gpo --grad --grad
+refused "switch with value" '^rein objective: --grad takes no value' rein objective gpo --grad=1
+refused "option without value" '^rein objective: --threads needs a value' rein objective gpo --threads
+for n in 0 -1 x 1x 99999999999999999999 ''; do refused "threads $n" '^rein objective: --threads is ' rein objective gpo --threads "$n"; done
+refused "unknown operation" '^rein objective: unknown operation "budgetloss": did you mean "budget-loss"\?' rein objective budgetloss </dev/null
+refused "operation needed" '^rein objective: a name is needed' rein objective
+refused "too many words" '^rein objective: unexpected argument "c"' rein objective gpo b c
+refused "no such file" "^rein objective gpo: cannot open \"$work/none\": " rein objective gpo "$work/none"
+refused "a directory" '^rein objective gpo: cannot read ' rein objective gpo "$work"
+refused "unknown preset" '^rein explain: unknown preset "gropo": did you mean "grpo"\?' rein explain gropo
+refused "preset needed" '^rein explain: a preset is needed' rein explain
+refused "all and one" '^rein explain: --all' rein explain --all grpo
+refused "unknown shell" '^rein completion: unknown shell "bsh": did you mean "bash"' rein completion bsh
+refused "shell needed" '^rein completion: a shell is needed' rein completion
+refused "help of nothing" '^rein help: unknown command "x"' rein help x
+refused "version alone" '^rein: --version stands alone' rein --version x
+refused "seed" '^rein demo: --seed is "-1"' rein demo --seed -1
+same "after --, a file" "$(rein objective budget-loss -- "$work/b1.json")" "$(rein objective budget-loss "$work/b1.json")"
+same "--threads=N" "$(rein objective budget-loss --threads=2 "$work/b1.json")" "$(rein objective budget-loss "$work/b1.json")"
+
+# says TITLE PATTERN COMMAND…: status 0, nothing on stderr, stdout matches
+says() {
+    local title=$1 pattern=$2 status=0
+    shift 2
+    "$@" >"$work/out" 2>"$work/err" </dev/null || status=$?
+    if [ "$status" -ne 0 ] || [ -s "$work/err" ]; then fail "$title" "status $status" "$(head -3 "$work/err")"
+    elif ! grep -qE -- "$pattern" "$work/out"; then fail "$title" "wanted $pattern" "$(head -5 "$work/out")"
+    else pass; fi
+}
+narrow() { # narrow TITLE: nothing in $work/out is wider than 80 columns
+    if [ "$(wc -L <"$work/out")" -le 80 ]; then pass; else fail "$1: wider than 80 columns" "$(awk 'length($0) > 80' "$work/out" | head -3)"; fi
+}
+
+says "version" '^rein [0-9]+\.[0-9]+\.[0-9]+$' rein --version
+says "help" '^  objective ' rein --help
+narrow "help"
+if [ -e /dev/full ]; then
+    status=0
+    rein --help >/dev/full 2>"$work/err" || status=$?
+    if [ "$status" -eq 1 ] && grep -q 'cannot write to stdout' "$work/err"; then pass; else fail "a full disk" "status $status"; fi
+fi
+
+# Every example is run as it stands.
+for command in demo objective explain completion help; do
+    says "help of $command" "^Usage: rein $command" rein "$command" --help
+    narrow "help of $command"
+    same "rein help $command" "$(rein "$command" --help)" "$(rein help "$command")"
+    sed '1,/^Example:$/d' "$work/out" >"$work/example"
+    if [ -s "$work/example" ] && (cd "$work" && bash -eu "$work/example") >"$work/out" 2>"$work/err" && [ ! -s "$work/err" ]; then pass
+    else fail "example of $command" "$(cat "$work/example")" "$(head -3 "$work/err")"; fi
+done
+for operation in budget-loss gpo rlhf-update kl-advantage budget-control; do
+    says "explain $operation" "^$operation: " rein explain "$operation"
+    narrow "explain $operation"
+    sed '1,/^Try it:$/d' "$work/out" >"$work/example"
+    if [ -s "$work/example" ] && bash -eu "$work/example" 2>&1 | grep -q '^{"'; then pass; else fail "example of $operation"; fi
+    says "explain $operation --json" "^\{\"operation\": \"$operation\"" rein explain "$operation" --json
+done
+
+presets=$(rein explain --all | awk 'NR > 1 { print $1 }')
+for preset in reinforce rloo reinforce++ ppo grpo dr-grpo dapo bnpo gspo gmpo cispo sapo k1.5 k2 deepseek-v3.2 art; do
+    if grep -qxF -- "$preset" <<<"$presets"; then pass; else fail "preset $preset is in --all"; fi
+done
+for preset in $presets; do
+    says "explain $preset" '^  source ' rein explain "$preset"
+    narrow "explain $preset"
+    says "explain $preset --json" '"kl_bias": \[' rein explain "$preset" --json
+done
+says "required" '^  tau  *required' rein explain k2
+says "required" '"required": \["token_budget", "budget_penalty_coef", "tau"\]' rein explain k2 --json
+says "published" '^  epsilon_high  *0.28 ' rein explain dapo
+says "KL row" 'forward KL' rein explain grpo
+says "gpo's directions" 'current_over_ref.*χ²' rein explain gpo
+says "--all --json" '^\[\{"preset": ' rein explain --all --json
+
+rein help --man >"$work/rein.1"
+if grep -q '^\.TH REIN 1' "$work/rein.1"; then pass; else fail "man page"; fi
+if command -v mandoc >/dev/null; then
+    if mandoc -T lint -W warning "$work/rein.1" >"$work/out" 2>&1; then pass; else fail "mandoc" "$(head -5 "$work/out")"; fi
+elif command -v man >/dev/null; then
+    if LC_ALL=C.UTF-8 man --warnings -l "$work/rein.1" 2>"$work/err" >/dev/null && [ ! -s "$work/err" ]; then pass; else fail "man --warnings" "$(head -5 "$work/err")"; fi
+fi
+
+completes() { # completes WANTED WORD…: the completion of the last word holds WANTED
+    local wanted=$1
+    shift
+    if bash -eu -c 'source <(rein completion bash); COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _rein; printf "%s\n" "${COMPREPLY[@]}"' - "$@" 2>"$work/err" |
+        grep -qxF -- "$wanted" && [ ! -s "$work/err" ]; then pass; else fail "completion of $*" "$(cat "$work/err")"; fi
+}
+completes objective rein obj
+completes --version rein --v
+completes budget-loss rein objective bud
+completes --grad rein objective gpo --g
+completes deepseek-v3.2 rein explain deep
+completes fish rein completion f
+for shell in zsh fish; do
+    says "completion $shell" 'budget-loss' rein completion "$shell"
+    if command -v "$shell" >/dev/null; then
+        if "$shell" -n "$work/out" 2>"$work/err"; then pass; else fail "completion $shell parses" "$(cat "$work/err")"; fi
+    fi
+done
+
+# ------------------------------------------------------------------------------------------------------------------ the demo
+
+says "demo" '^2\. Learning to keep it' rein demo
+narrow "demo"
+cp "$work/out" "$work/demo"
+says "demo again" 'Mean length' rein demo --seed 1
+if cmp -s "$work/out" "$work/demo"; then pass; else fail "the same seed, the same story"; fi
+if grep -q $'\033' "$work/demo"; then fail "no colours in a file"; else pass; fi
+for seed in 1 2 3 4 5; do # the story is true: the length ends below the budget, the accuracy holds
+    line=$(rein demo --seed "$seed" | grep 'Mean length')
+    if [[ $line =~ length\ ([0-9]+)\ →\ ([0-9]+)\ tokens,\ right\ ([0-9]+)\ %\ →\ ([0-9]+)\ % ]] &&
+        ((BASH_REMATCH[1] > 200 && BASH_REMATCH[2] < 200 && BASH_REMATCH[4] + 2 >= BASH_REMATCH[3])); then pass; else fail "demo, seed $seed" "$line"; fi
+done
+sed '1,/^What to try next/d' "$work/demo" >"$work/example"
+if [ "$(grep -c rein "$work/example")" -ge 3 ] && bash -eu "$work/example" >"$work/out" 2>"$work/err" && [ ! -s "$work/err" ]; then pass
+else fail "what to try next" "$(head -3 "$work/err")"; fi
+
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]
