@@ -155,8 +155,8 @@ syntax: $(OBJECTS)
 
 coverage:
 	$(SETUP) test
-	@rm -rf build-cov/obj
-	@REIN_TEST_FAST=1 $(MAKE) check BUILD=build-cov CC=gcc CFLAGS='-O0 -g --coverage -Dalways_inline=unused' RUNNERS=
+	@rm -f $$(find build-cov -name '*.gcda' 2>/dev/null)
+	@REIN_TEST_FAST=1 $(MAKE) check BUILD=build-cov CC=gcc CFLAGS='-O0 -g --coverage' RUNNERS=
 	@python3 scripts/coverage.py build-cov src/objective 90
 
 parity:

@@ -203,8 +203,8 @@ static rein_status part_kl(story *s) {
     }
     for (size_t i = 0; i < SHOWN; i++) sum += adjusted[i] - s->advantage[i];
     rein_out_format(&s->out,
-                    "   The changes add up to %.1g. kl_policy_ref, the mean of d: %+.4f, below 0\n   as these are answers that "
-                    "the start policy liked.\n",
+                    "   The changes add up to %.1g. kl_policy_ref, the mean of d: %+.4f,\n"
+                    "   below 0 because the start policy chose these answers.\n",
                     fabs(sum), kl);
     return REIN_OK;
 }

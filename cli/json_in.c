@@ -90,7 +90,10 @@ const char *rein_in_show(char shown[REIN_SHOWN], const json_t *value) {
     switch (json_typeof(value)) {
     case JSON_STRING: return rein_text_quote(shown, REIN_SHOWN, json_string_value(value));
     case JSON_REAL:
-    case JSON_INTEGER: snprintf(shown, REIN_SHOWN, "%.17g", json_number_value(value)); return shown;
+    case JSON_INTEGER:
+        snprintf(shown, REIN_SHOWN, "%.15g", json_number_value(value)); /* 0.1 is shown as 0.1 */
+        if (strtod(shown, NULL) != json_number_value(value)) snprintf(shown, REIN_SHOWN, "%.17g", json_number_value(value));
+        return shown;
     case JSON_TRUE: return "true";
     case JSON_FALSE: return "false";
     case JSON_NULL: return "null";

@@ -103,7 +103,8 @@ static rein_status syntax_error(const json_error_t *e, const char *text, size_t 
     size_t end = e->position > 0 ? (size_t)e->position : 0;
     char path[160], near[80], quoted[64], key[64], where[240];
     if (end > length) end = length;
-    path_at(path, sizeof path, text, end ? end - 1 : 0);
+    int cut = json_error_code(e) == json_error_premature_end_of_input; /* else the last byte belongs to the mistake */
+    path_at(path, sizeof path, text, end && !cut ? end - 1 : end);
     near_text(near, sizeof near, e);
     snprintf(where, sizeof where, "%s%sline %d, column %d%s", path, *path ? " (" : "", e->line, e->column, *path ? ")" : "");
     switch (json_error_code(e)) {

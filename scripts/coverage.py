@@ -45,7 +45,7 @@ def main():
         hit = sum(count > 0 for count in taken.values())
         run = sum(count > 0 for count in runs.values())
         missed = sorted({line for (line, _), count in taken.items() if count == 0})
-        where = " ".join(map(str, missed[:12])) + (" …" if len(missed) > 12 else "")
+        where = " ".join(map(str, missed[:20])) + (" …" if len(missed) > 20 else "")
         print(f"{name:<40} {run:>6} / {len(runs):<5} {hit:>7} / {len(taken):<6}   {where}")
         reached, total = reached + hit, total + len(taken)
     percent = 100 * reached / total if total else 0

@@ -79,7 +79,7 @@ typedef enum rein_kl_scope { REIN_KL_SCOPE_BATCH = 0, REIN_KL_SCOPE_GROUP = 1, R
 /* KL-penalised advantages (ART #562): adjusted_t = A_t + c·(avg − d_t) on trained tokens, d = lp − ref, avg its mean over the scope;
  * other tokens keep A_t. *kl_policy_ref = mean of d over all trained tokens (0 when there are none). mask [n_tokens] or NULL (all
  * train). sequence_offsets [n_sequences + 1] for scopes sequence and group, group_offsets [n_groups + 1] (in sequences) for group;
- * NULL where the scope does not need them. c = 0 copies A and does not read ref_log_probs, which may then be NULL (kl_policy_ref: 0). */
+ * NULL where the scope does not need them. c = 0 copies A and needs no reference: without one kl_policy_ref is 0. */
 REIN_API rein_status rein_kl_advantage(double *adjusted, double *kl_policy_ref, const double *advantages, const double *log_probs,
                                        const double *ref_log_probs, const uint8_t *mask, size_t n_tokens, double kl_penalty_coef,
                                        rein_kl_scope scope, const size_t *sequence_offsets, size_t n_sequences,

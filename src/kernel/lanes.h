@@ -40,7 +40,12 @@ typedef real V __attribute__((vector_size(32)));
 typedef whole M __attribute__((vector_size(32)));
 typedef bits U __attribute__((vector_size(32)));
 
+/* The tuned builds inline everything; elsewhere that would only make the compiler slow. */
+#if defined(__AVX2__) && defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__)
 #define INLINE static inline __attribute__((always_inline, unused))
+#else
+#define INLINE static inline __attribute__((unused))
+#endif
 
 INLINE V splat(real x) {
     V v;

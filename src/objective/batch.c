@@ -98,7 +98,7 @@ rein_status rein_batch_check_arrays(const rein_batch *b, const rein_options *o, 
     }
     if (!b->log_probs && detached && !sampled) return missing("log_probs", "KL in the reward or the advantage", err);
     if (!b->entropies) {
-        if (o->entropy_coef != 0) return missing("entropies", "entropy_coef", err);
+        if (o->entropy_coef != 0 && !isnan(o->entropy_target)) return missing("entropies", "entropy_target", err);
         if (!isnan(o->top_entropy)) return missing("entropies", "top_entropy", err);
     }
     if (o->advantage == REIN_ADVANTAGE_GAE && !b->values) return missing("values", "advantage gae", err);

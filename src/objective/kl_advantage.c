@@ -44,7 +44,7 @@ static rein_status check_cover(const size_t *offsets, size_t n, size_t total, co
 static rein_status check_token(const task *t, size_t i, rein_error *err) {
     if (!isfinite(t->advantages[i]))
         return rein_fail(err, REIN_EINVAL, "advantages[%zu] is not a finite number, and the token trains", i);
-    if (t->coef == 0) return REIN_OK;
+    if (!t->lp || !t->ref) return REIN_OK; /* c = 0 */
     if (!isfinite(t->lp[i])) return rein_fail(err, REIN_EINVAL, "log_probs[%zu] is not a finite number, and the token trains", i);
     if (!isfinite(t->ref[i]))
         return rein_fail(err, REIN_EINVAL, "ref_log_probs[%zu] is not a finite number, and the token trains", i);
@@ -73,7 +73,7 @@ rein_status TYPED(rein_kl_advantage)(real *adjusted, double *kl_policy_ref, cons
     if (status != REIN_OK) return status;
 
     size_t count = 0;
-    const double sum = ref_log_probs && log_probs && kl_penalty_coef != 0 ? sum_of(&t, 0, n_tokens, &count) : 0;
+    const double sum = ref_log_probs && log_probs ? sum_of(&t, 0, n_tokens, &count) : 0;
     if (!isfinite(sum)) return rein_fail(err, REIN_ERANGE, "the KL is not finite: the log-probs are too large");
     *kl_policy_ref = count ? sum / (double)count : 0;
     if (kl_penalty_coef == 0) memmove(adjusted, advantages, n_tokens * sizeof *adjusted);

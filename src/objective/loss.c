@@ -77,8 +77,8 @@ rein_status rein_step_finish(rein_loss *loss, const rein_step *s, rein_error *er
     m->ratio_max = added ? exp(high) : 0;
     m->ratio_p99 = added ? p99(s, added, low, high) : 0;
     m->ess = n > 0 ? ratios * ratios / (n * squares) : 0;
-    if (!isfinite(m->ess)) m->ess = 1 / n; /* the squares overflow: one ratio is all there is */
-    m->kl_old_k1 = n > 0 ? -sum_of(s, SUM_LOG_RATIO) / n : 0;
+    if (!isfinite(m->ess)) m->ess = 1 / n;                         /* the squares overflow: one ratio is all there is */
+    m->kl_old_k1 = n > 0 ? (0 - sum_of(s, SUM_LOG_RATIO)) / n : 0; /* never -0 */
     m->kl_old_k3 = mean_of(sum_of(s, SUM_EXCESS), n);
     m->kl_ref_k1 = n > 0 ? sum_of(s, SUM_REF) / n : 0;
     m->kl_ref_k3 = mean_of(sum_of(s, SUM_REF_EXCESS), n);
@@ -131,6 +131,8 @@ rein_status rein_step_loss_apart(rein_step *s, size_t first, size_t last, const 
     if (!log_probs) log_probs = b->log_probs;
     if (!entropies) entropies = b->entropies;
     if (!log_probs) return rein_fail(err, REIN_EINVAL, "log_probs is missing");
+    if (s->options.entropy_coef != 0 && !entropies)
+        return rein_fail(err, REIN_EINVAL, "entropies is missing: entropy_coef needs it");
     if (grad_entropies && !entropies) return rein_fail(err, REIN_EINVAL, "entropies is missing: their gradient needs it");
     if (first == last) return REIN_OK;
     const rein_options *o = &s->options;

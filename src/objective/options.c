@@ -359,6 +359,9 @@ static int may_be_absent(const struct option *d) {
     return d->kind == SWITCH || strcmp(d->info.name, "pass_k") == 0 || strcmp(d->info.name, "token_budget") == 0;
 }
 
+/* Where the option has no place, saying 0 is saying so. */
+static int off_at_zero(const struct option *d) { return d->acts == on_scalar_reward || d->acts == on_token_unit; }
+
 static rein_status check_one(rein_options *o, const struct option *d, rein_error *err) {
     const int given = (o->given & bit_of(d)) != 0, acts = d->acts(o);
     if (is_choice(d)) {
@@ -366,12 +369,13 @@ static rein_status check_one(rein_options *o, const struct option *d, rein_error
         const int i = *choice_of(o, d) - (d->kind == CHOICE1);
         if (i < 0 || !word_at(&word, d->info.choices, i))
             return rein_fail(err, REIN_EINVAL, "%s is %d: one of %s", d->info.name, i, d->info.choices);
-        if (given && !acts && *choice_of(o, d) != 0)
+        if (given && !acts && !(d->acts == on_scalar_reward && *choice_of(o, d) == 0)) /* shape none */
             return rein_fail(err, REIN_EINVAL, "%s cannot act here: it needs %s", d->info.name, d->where);
         return REIN_OK;
     }
     const double x = *number_of(o, d);
-    if (given && !acts && x != 0) return rein_fail(err, REIN_EINVAL, "%s cannot act here: it needs %s", d->info.name, d->where);
+    if (given && !acts && !(x == 0 && off_at_zero(d)))
+        return rein_fail(err, REIN_EINVAL, "%s cannot act here: it needs %s", d->info.name, d->where);
     if (!acts || (isnan(x) && may_be_absent(d))) return REIN_OK;
     if (isnan(x)) return rein_fail(err, REIN_EINVAL, "%s is required: no value was published, so give one", d->info.name);
     return check_range(d, x, err);
@@ -389,6 +393,8 @@ static rein_status check_together(const rein_options *o, rein_error *err) {
         return rein_fail(err, REIN_EINVAL,
                          "kl_scope sequence cannot act here: with a sequence-level ratio the penalty is one number a "
                          "sequence, and centred over itself it is 0");
+    if (o->kimi_k2_tau != 0 && rein_sequence_unit(o))
+        return rein_fail(err, REIN_EINVAL, "kimi_k2_tau cannot act here: it needs a token-level ratio");
     if (on_mismatch_mask(o) && o->mismatch_low > o->mismatch_high)
         return rein_fail(err, REIN_EINVAL, "mismatch_low is %.17g: it must not be above mismatch_high, %.17g", o->mismatch_low,
                          o->mismatch_high);

@@ -157,7 +157,7 @@ static const rein_kl_bias in_reward = {"k1 detached, in the reward", "exact",
                                        "The gradient is that of KL(policy‖reference)."};
 static const rein_kl_bias in_advantage = {
     "k1 detached and centred, in the advantage", "exact", "exact when multiplied by stop(ρ), as a ratio surrogate does",
-    "The gradient is that of KL(policy‖reference): centring changes the variance, not the mean."};
+    "The gradient is that of KL(policy‖reference), but for the 1/n that a token has of its own centre."};
 static const rein_kl_bias in_loss[] = {
     [REIN_K1] = {"k1 as loss", "no gradient in expectation", "wrong",
                  "The value estimates the KL, but its gradient averages to nothing: it adds noise and no pull."},
@@ -175,8 +175,8 @@ static const rein_kl_bias in_loss[] = {
 };
 static const rein_kl_bias reversed = {
     "k3 with the quotient current/ref", "wrong", "wrong",
-    "It estimates chi²(policy‖reference) - KL: the same to second order near the reference, far too strong "
-    "away from it."};
+    "It estimates chi²(policy‖reference) - KL: the same to second order near the reference, another divergence away "
+    "from it, which explodes where the policy likes what the reference finds rare."};
 
 const rein_kl_bias *rein_kl_bias_of(const rein_options *o, size_t i) {
     if (o->kl_reward_coef != 0 && i-- == 0) return &in_reward;

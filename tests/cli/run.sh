@@ -3,6 +3,7 @@
 # Ends with 'N passed, N failed'.
 set -u
 rein=$(realpath "${1:?usage: run.sh PATH-OF-REIN}")
+[ -x "$rein" ] || { echo "$rein: no such program" && echo "0 passed, 1 failed" && exit 1; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/bin"
@@ -97,12 +98,12 @@ gpo() { # gpo RATIOS ADVANTAGES CURRENT REF EPSILON BETA [MORE]
 g1=$(gpo '[1.2,0.8,1.1]' '[1,1,1]' '[0.9,1.1,1]' '[1,0.5,1.5]' 0.2 0.01)
 g2=$(gpo '[1,1,1]' '[1,1,1]' '[0.5,0.5,0.5]' '[0.5,0.5,0.5]' 0.2 0.01)
 g3=$(gpo '[1.1,0.9,1]' '[2,-1.5,0.5]' '[0.4,0.6,0.5]' '[0.5,0.5,0.5]' 0.2 0.05)
-gives "worked 1.2 a" gpo "$g1" objective 1.0319499610854596
+gives "worked 1.2 a" gpo "$g1" objective 1.0319499610574991
 gives "worked 1.2 b" gpo "$g2" objective 1
 gives "worked 1.2 b" gpo "$g2" kl 0
 gives "worked 1.2 b" gpo "$g2" grad_ratios '0.33333333333333333 0.33333333333333333 0.33333333333333333' --grad
 gives "worked 1.2 b" gpo "$g2" grad_pi_current '0 0 0' --grad
-gives "worked 1.2 c" gpo "$g3" objective 0.4493105249311181
+gives "worked 1.2 c" gpo "$g3" objective 0.44931052491114881
 gives "default direction" gpo "$(gpo '[1]' '[1]' '[0.5]' '[0.25]' 0.2 1 ',"kl_direction":"current_over_ref"')" kl 0.30685281944005469
 gives "published direction" gpo "$(gpo '[1]' '[1]' '[0.5]' '[0.25]' 0.2 1 ',"kl_direction":"ref_over_current"')" kl 0.19314718055994531
 
@@ -264,7 +265,6 @@ wrong "weights disagree" "${p}reward_weights has 1 entries, a row of reward_comp
 wrong "rewards without lengths" "${p}rewards has 2 entries, sequence_lengths \(absent" policy-loss '{"log_probs":[-1,-1],"old_log_probs":[-1,-1],"rewards":[1,2]}'
 wrong "groups do not add up" "${p}group_sizes add up to 3, sequence_lengths has 2" policy-loss "{$plain,\"group_sizes\":[3]}"
 wrong "baselines of no kind" "${p}baseline_rewards has 3 entries: one a group \(1\) or one a sequence \(2\)" policy-loss "{$plain,\"baseline_rewards\":[1,2,3]}"
-wrong "null reward" "${p}rewards\[1\] is null" policy-loss "${plain/\"rewards\":\[1,0\]/\"rewards\":[1,null]}"' ' 2>/dev/null || true
 wrong "a missing reward is no 0" "${p}rewards\[1\] is null" policy-loss '{"log_probs":[-1,-1],"old_log_probs":[-1,-1],"sequence_lengths":[1,1],"rewards":[1,null]}'
 wrong "needs a reference" "${p}ref_log_probs" policy-loss "{$plain,\"options\":{\"kl_loss_coef\":0.1}}"
 wrong "needs old_log_probs" "${p}old_log_probs" policy-loss '{"log_probs":[-1],"rewards":[1],"options":{"surrogate":"clip"}}'

@@ -175,44 +175,62 @@ static rein_options draw_options(const rein_options *settings, int any_surrogate
 
 /* ---- one case */
 
+/* The loss, and its parts: a difference of parts is not blurred by a part that does not move. */
+typedef struct parts {
+    double part[SUM_ENTROPY_LOSS + 1], whole;
+} parts;
+
 /* The loss once more, from where the step began. */
-static double loss_at(rein_step *s, const double *lp, const double *entropies) {
+static parts loss_at(rein_step *s, const double *lp, const double *entropies) {
+    parts loss = {.whole = (double)NAN};
     s->next = 0;
     for (size_t k = 0; k < s->n_blocks; k++) memset(&s->tallies[k], 0, sizeof s->tallies[k]);
-    if (rein_step_loss_apart(s, 0, s->batch.n_sequences, lp, s->batch.log_probs, entropies, NULL, NULL, NULL, NULL) != REIN_OK)
-        return (double)NAN;
-    double loss = 0;
-    for (size_t k = 0; k < s->n_blocks; k++)
-        for (int part = SUM_SURROGATE; part <= SUM_ENTROPY_LOSS; part++)
-            for (int l = 0; l < TALLY_LANES; l++) loss += s->tallies[k].sum[part][l];
+    if (rein_step_loss_apart(s, 0, s->batch.n_sequences, lp, s->batch.log_probs, entropies, NULL, NULL, NULL, NULL) != REIN_OK) return loss;
+    loss.whole = 0;
+    for (int i = SUM_SURROGATE; i <= SUM_ENTROPY_LOSS; i++) {
+        for (size_t k = 0; k < s->n_blocks; k++)
+            for (int l = 0; l < TALLY_LANES; l++) loss.part[i] += s->tallies[k].sum[i][l];
+        loss.whole += loss.part[i];
+    }
     return loss;
+}
+
+static double difference(const parts *above, const parts *below) {
+    double sum = above->whole - above->whole; /* NaN stays */
+    for (int i = SUM_SURROGATE; i <= SUM_ENTROPY_LOSS; i++) sum += above->part[i] - below->part[i];
+    return sum;
+}
+
+/* ‖gradient‖; where its terms all but cancel (whitened advantages in one sequence ratio), a share of ‖weight·advantage‖. */
+static double norm_of(const worker *w, const rein_step *s, const double *gradient, double share) {
+    double norm = 0, terms = 0;
+    for (size_t i = 0; i < w->data->n_sequences; i++)
+        for (size_t t = w->data->sequence_offsets[i]; t < w->data->sequence_offsets[i + 1]; t++) {
+            if (!w->data->mask[t]) continue;
+            norm += pow(gradient[t], 2);
+            terms += pow(s->rows[i].weight * w->advantages[t], 2);
+        }
+    return fmax(sqrt(norm), share * sqrt(terms));
 }
 
 /* ‖gradient − central difference‖/‖gradient‖ by log-probs or by entropies; `every`: one token in so many. 0 at masked tokens is exact. */
 static double difference_error(worker *w, rein_step *s, const double *base, const double *gradient, int by_entropy, size_t every) {
-    const double *entropies = by_entropy ? w->moved : s->batch.entropies;
+    const double *lp = by_entropy ? s->batch.log_probs : w->moved, *entropies = by_entropy ? w->moved : s->batch.entropies;
     const size_t n = w->data->n_tokens;
-    double error = 0, norm = 0, largest = 0;
+    double error = 0;
     if (n) memcpy(w->moved, base, n * sizeof *base);
     for (size_t t = 0; t < n; t++) {
-        if (!w->data->mask[t]) {
-            if (gradient[t] != 0) return HUGE_VAL;
-            continue;
-        }
-        norm += gradient[t] * gradient[t];
-        if (t % every) continue;
+        if (!w->data->mask[t] && gradient[t] != 0) return HUGE_VAL;
+        if (!w->data->mask[t] || t % every) continue;
         const double high = base[t] + STEP, low = base[t] - STEP;
         w->moved[t] = high;
-        const double above = loss_at(s, by_entropy ? s->batch.log_probs : w->moved, entropies);
+        const parts above = loss_at(s, lp, entropies);
         w->moved[t] = low;
-        const double below = loss_at(s, by_entropy ? s->batch.log_probs : w->moved, entropies);
+        const parts below = loss_at(s, lp, entropies);
         w->moved[t] = base[t];
-        const double difference = (above - below) / (high - low);
-        error += (gradient[t] - difference) * (gradient[t] - difference);
-        largest = fmax(largest, fabs(above));
+        error += pow(gradient[t] - difference(&above, &below) / (high - low), 2);
     }
-    if (norm == 0) return sqrt(error) <= 1e-9 * largest ? 0 : HUGE_VAL; /* all clipped: the differences are rounding alone */
-    return sqrt(error / norm);
+    return error == 0 ? 0 : sqrt(error) / norm_of(w, s, gradient, 1e-4);
 }
 
 typedef struct outcome {
@@ -234,13 +252,9 @@ static double f32_error(worker *w, const rein_options *o, rein_error *err) {
     rein_step *s;
     if (begin(&s, &w->workspace_f32, &w->size_f32, &b, o, err) != REIN_OK) return HUGE_VAL;
     if (rein_step_loss(s, 0, b.n_sequences, NULL, NULL, w->gradient_f32, NULL, NULL, err) != REIN_OK) return HUGE_VAL;
-    double error = 0, norm = 0;
-    for (size_t t = 0; t < w->data->n_tokens; t++) {
-        const double gap = (double)w->gradient_f32[t] - w->gradient[t];
-        error += gap * gap;
-        norm += w->gradient[t] * w->gradient[t];
-    }
-    return error == 0 ? 0 : sqrt(error / norm);
+    double error = 0;
+    for (size_t t = 0; t < w->data->n_tokens; t++) error += pow((double)w->gradient_f32[t] - w->gradient[t], 2);
+    return error == 0 ? 0 : sqrt(error) / norm_of(w, s, w->gradient, 0.1);
 }
 
 /* Draws until a batch is clear of kinks, then checks it. */
@@ -273,8 +287,8 @@ static int check_case(outcome *out, worker *w, const rein_options *settings, int
     for (size_t t = 0; t < w->data->n_tokens; t++)
         if (!(w->gradient[t] == w->general[t])) return complain(out, &o, number, "two paths, two gradients", w->gradient[t] - w->general[t]);
 
-    const double base_loss = loss_at(s, b.log_probs, b.entropies), scale = 1 + fabs(base_loss);
-    if (!(fabs(base_loss - loss.loss) <= 1e-12 * scale)) return complain(out, &o, number, "the loss differs from itself by", base_loss - loss.loss);
+    const double frozen = loss_at(s, b.log_probs, b.entropies).whole;
+    if (!(fabs(frozen - loss.loss) <= 1e-12 * (1 + fabs(frozen)))) return complain(out, &o, number, "the frozen loss is off by", frozen - loss.loss);
     const double error = difference_error(w, s, b.log_probs, w->gradient, 0, every);
     out->worst = fmax(out->worst, error);
     if (!(error <= TOLERANCE)) return complain(out, &o, number, "gradient error", error);
@@ -318,7 +332,7 @@ static outcome property(const char *settings, uint64_t id, size_t cases, shape m
         merge(&all, &mine);
         worker_free(&w);
     }
-    print_message("%-92s %5zu cases, worst %.1e%s", settings, all.cases, all.worst, "");
+    print_message("%-92s %5zu cases, worst %.1e", settings, all.cases, all.worst);
     if (all.worst_entropy > 0) print_message(", by entropies %.1e", all.worst_entropy);
     print_message(", f32 %.1e, drawn again %.1f %%\n", all.worst_f32, 100 * (double)all.again / (double)(all.again + all.cases));
     if (all.why[0]) print_message("    FAILS %s\n", all.why), failures++;
@@ -424,7 +438,7 @@ static void corrections_and_adjustments(void **state) {
         "surrogate=dppo dppo_divergence=kl",
         "surrogate=dppo dppo_divergence=kl dppo_ratio_cap=1.1",
         "surrogate=squared shape=budget budget_penalty_coef=0.01 advantage=group-mean",
-        "any kimi_k2_tau=0.1 kl_penalty_coef=0.1 mismatch=token-tis top_entropy=0.6 entropy_coef=0.1 kl_loss_coef=0.1 advantage_balance=0.3",
+        "any kimi_k2_tau=0.1 kl_penalty_coef=0.1 mismatch=token-tis top_entropy=0.63 entropy_coef=0.1 kl_loss_coef=0.1 advantage_balance=0.3",
         NULL};
     (void)state;
     properties(settings, 4000);
@@ -629,6 +643,7 @@ static void gradient_of_the_group_policy_objective(void **state) {
     (void)state;
     for (rein_kl_direction direction = REIN_CURRENT_OVER_REF; direction <= REIN_REF_OVER_CURRENT; direction++) {
         double worst = 0, worst_f32 = 0;
+        size_t over = 0;
         for (size_t k = 0; k < cases; k++) {
             rng g = rng_of(8000 + (uint64_t)direction, k);
             gpo_case c = gpo_draw(&g, direction);
@@ -646,10 +661,11 @@ static void gradient_of_the_group_policy_objective(void **state) {
             const double f32 = gpo_f32_error(&c, by_ratio, by_current);
             worst = fmax(worst, sqrt(error / norm));
             worst_f32 = fmax(worst_f32, f32);
-            assert_true(sqrt(error / norm) <= TOLERANCE);
-            assert_true(f32 <= TOLERANCE_F32);
+            if (!(f32 <= TOLERANCE_F32)) print_message("gpo case %zu: f32 differs by %g, n %zu\n", k, f32, c.n);
+            over += !(sqrt(error / norm) <= TOLERANCE) || !(f32 <= TOLERANCE_F32);
         }
         print_message("gpo, direction %d: %zu cases, worst %.1e, f32 %.1e\n", (int)direction, cases, worst, worst_f32);
+        assert_int_equal(over, 0);
     }
 }
 
