@@ -100,6 +100,7 @@ static void near_text(char *to, size_t size, const json_error_t *e) {
 }
 
 static rein_status syntax_error(const json_error_t *e, const char *text, size_t length, rein_error *err) {
+    if (e->line < 0 || !e->text[0]) return rein_fail(err, REIN_ENOMEM, "out of memory"); /* jansson says nothing then */
     size_t end = e->position > 0 ? (size_t)e->position : 0;
     char path[160], near[80], quoted[64], key[64], where[240];
     if (end > length) end = length;

@@ -28,7 +28,7 @@ install_missing() {
     have apt-get >/dev/null || by_hand "no apt-get here"
     root=
     if [ "$(id -u)" -ne 0 ]; then
-        { have sudo >/dev/null && sudo -v; } || by_hand "neither root nor sudo"
+        { have sudo >/dev/null && { sudo -n true 2>/dev/null || sudo -v; }; } || by_hand "neither root nor sudo"
         root=sudo
     fi
     echo "setup: installing$missing" >&2

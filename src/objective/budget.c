@@ -26,7 +26,7 @@ static inline double adjusted_reward(const task *t, size_t i) {
 }
 
 /* The mean of a prompt's adjusted rewards, exact when they are all equal (or equal but for rounding: *flat). */
-static double baseline_of(const task *t, size_t first, size_t last, int *flat) {
+static double baseline_of(const task *t, size_t first, size_t last, int *flat, double *reach) {
     const double origin = adjusted_reward(t, first);
     double low = origin, high = origin, sum = 0;
     for (size_t i = first; i < last; i++) {
@@ -35,17 +35,19 @@ static double baseline_of(const task *t, size_t first, size_t last, int *flat) {
         high = x > high ? x : high;
         sum += x - origin;
     }
-    *flat = high - low <= 1e-12 * (fabs(low) > fabs(high) ? fabs(low) : fabs(high));
+    const double size = fabs(low) > fabs(high) ? fabs(low) : fabs(high);
+    *flat = high - low <= 1e-12 * size;
+    *reach = size > *reach ? size : *reach;
     return *flat ? origin : origin + sum / (double)(last - first);
 }
 
-/* Σ (A − τ·(lp − old))² over prompts [first, last); with `write`, the outputs. */
-static double prompts(const task *t, size_t first, size_t last, double scale, int write) {
+/* Σ (A − τ·(lp − old))² over prompts [first, last); *reach grows to the largest |adjusted|. With `write`, the outputs. */
+static double prompts(const task *t, size_t first, size_t last, double scale, double *reach, int write) {
     const double tau = t->budget->kl_coef;
     double loss = 0;
     for (size_t p = first; p < last; p++) {
         int flat;
-        const double baseline = baseline_of(t, t->offsets[p], t->offsets[p + 1], &flat);
+        const double baseline = baseline_of(t, t->offsets[p], t->offsets[p + 1], &flat, reach);
         double sum = 0;
         for (size_t i = t->offsets[p]; i < t->offsets[p + 1]; i++) {
             const double adjusted = adjusted_reward(t, i), advantage = flat ? 0 : adjusted - baseline;
@@ -95,7 +97,8 @@ static rein_status find_bad(const task *t, size_t n, rein_error *err) {
         if (t->lengths[i] < 0)
             return rein_fail(err, REIN_EINVAL, "response_lengths[%zu] is %lld: a length is 0 or more", i, (long long)t->lengths[i]);
     }
-    return rein_fail(err, REIN_ERANGE, "the loss is not finite: the rewards or log-probs are too large");
+    return rein_fail(err, REIN_ERANGE,
+                     "the loss or its gradient is not finite: a reward, a log-prob or a coefficient is too large");
 }
 
 static int has_negative(const int64_t *x, size_t first, size_t last) {
@@ -121,24 +124,24 @@ rein_status TYPED(rein_budget_loss)(double *loss, real *adjusted, real *advantag
     status = check_budget(budget, n, err);
     if (status != REIN_OK) return status;
 
-    double sums[PIECES];
+    double sums[PIECES], reach = 0;
     int negative = 0;
-#pragma omp parallel for num_threads(e.threads) schedule(static) reduction(| : negative)
+#pragma omp parallel for num_threads(e.threads) schedule(static) reduction(| : negative) reduction(max : reach)
     for (size_t k = 0; k < PIECES; k++) {
         const size_t first = piece_start(n_prompts, k), last = piece_start(n_prompts, k + 1);
-        sums[k] = prompts(&t, first, last, 0, 0);
+        sums[k] = prompts(&t, first, last, 0, &reach, 0);
         negative |= has_negative(response_lengths, offsets[first], offsets[last]);
     }
     double sum = 0;
     for (size_t k = 0; k < PIECES; k++) sum += sums[k];
-    if (negative || !isfinite(sum)) return find_bad(&t, n, err);
+    const double scale = -2 * budget->kl_coef / (double)n; /* no gap is larger than the root of the sum */
+    if (negative || !isfinite(sum) || !isfinite((real)(scale * sqrt(sum))) || !isfinite((real)reach)) return find_bad(&t, n, err);
     *loss = sum / (double)n;
     if (!adjusted && !advantages && !baselines && !grad_log_probs) return REIN_OK;
-    const double scale = -2 * budget->kl_coef / (double)n;
 #pragma omp parallel for num_threads(e.threads) schedule(static)
     for (size_t k = 0; k < PIECES; k++) { /* backwards: the end of the arrays is still in the caches */
         const size_t piece = PIECES - 1 - k;
-        (void)prompts(&t, piece_start(n_prompts, piece), piece_start(n_prompts, piece + 1), scale, 1);
+        (void)prompts(&t, piece_start(n_prompts, piece), piece_start(n_prompts, piece + 1), scale, &(double){0}, 1);
     }
     return REIN_OK;
 }

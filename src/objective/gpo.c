@@ -53,17 +53,21 @@ rein_status TYPED(rein_gpo_objective)(rein_gpo *value, real *grad_ratios, real *
                              epsilon,       beta,
                              1 / (double)n, direction == REIN_REF_OVER_CURRENT ? REIN_REF_OVER_CURRENT : REIN_CURRENT_OVER_REF};
     rein_gpo_fn *const pass = kernel_of(e.isa);
-    double sums[PIECES][2], total[2] = {0, 0};
+    rein_gpo_sums sums[PIECES], total = {0, 0, 0};
     for (int write = 0; write <= (grad_ratios || grad_pi_current); write++) { /* outputs stay untouched until the value is known */
 #pragma omp parallel for num_threads(e.threads) schedule(static)
-        for (size_t k = 0; k < PIECES; k++) pass(&g, piece_start(n, k), piece_start(n, k + 1), sums[k], write);
+        for (size_t k = 0; k < PIECES; k++) sums[k] = pass(&g, piece_start(n, k), piece_start(n, k + 1), write);
         if (write) break;
-        for (size_t k = 0; k < PIECES; k++) total[0] += sums[k][0], total[1] += sums[k][1];
-        if (!isfinite(total[0]) || !isfinite(total[1]))
+        for (size_t k = 0; k < PIECES; k++) {
+            total.surrogate += sums[k].surrogate;
+            total.kl += sums[k].kl;
+            total.steepest = fmax(total.steepest, sums[k].steepest);
+        }
+        if (!isfinite(total.surrogate) || !isfinite(total.kl) || !isfinite(total.steepest))
             return rein_fail(err, REIN_ERANGE,
                              "the objective is not finite: ratios, advantages or pi_current / pi_ref are too large");
     }
-    const double surrogate = total[0] / (double)n, kl = total[1] / (double)n;
+    const double surrogate = total.surrogate / (double)n, kl = total.kl / (double)n;
     *value = (rein_gpo){surrogate - beta * kl, surrogate, kl};
     return REIN_OK;
 }

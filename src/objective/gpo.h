@@ -11,8 +11,11 @@ typedef struct rein_gpo_task {
     rein_kl_direction direction;
 } rein_gpo_task;
 
-/* Σ of the surrogate and Σ ρ·k over [first, last); with `write`, the gradients. */
-typedef void rein_gpo_fn(const rein_gpo_task *g, size_t first, size_t last, double sums[2], int write);
+/* Σ of the surrogate, Σ ρ·k and the largest |gradient| over [first, last); with `write`, the gradients. */
+typedef struct rein_gpo_sums {
+    double surrogate, kl, steepest;
+} rein_gpo_sums;
+typedef rein_gpo_sums rein_gpo_fn(const rein_gpo_task *g, size_t first, size_t last, int write);
 rein_gpo_fn rein_gpo_pass_ref_f32, rein_gpo_pass_ref_f64, rein_gpo_pass_avx2_f32, rein_gpo_pass_avx2_f64;
 
 #endif

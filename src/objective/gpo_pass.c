@@ -8,25 +8,30 @@
 #include "kl.h"
 #include "surrogate.h"
 
-void KERNEL(rein_gpo_pass)(const rein_gpo_task *g, size_t first, size_t last, double sums[2], int write) {
+rein_gpo_sums KERNEL(rein_gpo_pass)(const rein_gpo_task *g, size_t first, size_t last, int write) {
     const real *ratios = g->ratios, *advantages = g->advantages, *current = g->pi_current, *refs = g->pi_ref;
     real *by_ratios = g->grad_ratios, *by_current = g->grad_pi_current;
     const V low = splat((real)(1 - g->epsilon)), high = splat((real)(1 + g->epsilon));
     const real scale = (real)g->scale, beta = (real)g->beta, sign = g->direction == REIN_REF_OVER_CURRENT ? -1 : 1;
-    sums[0] = sums[1] = 0;
+    rein_gpo_sums sums = {0, 0, 0};
+    V steepest = splat(0);
     for (size_t i = first; i < last; i += LANES) {
         const size_t left = last - i;
         const M on = load_mask(NULL, left);
         const V one = splat(1), ratio = load(ratios + i, left), advantage = load(advantages + i, left);
         const V pi = pick(on, load(current + i, left), one), ref = pick(on, load(refs + i, left), one);
         const divergence k3 = k3_of(sign * (log_lanes(pi) - log_lanes(ref)));
-        V by_ratio;
+        V unused;
         M live;
-        const V objective = clipped_objective(ratio, advantage, low, high, &by_ratio, &live);
-        sums[0] += add_lanes(keep(on, objective));
-        sums[1] += add_lanes(keep(on, ratio * k3.value));
-        if (!write) continue;
-        if (by_ratios) store(by_ratios + i, scale * (keep(live, advantage) - beta * k3.value), left);
-        if (by_current) store(by_current + i, -scale * beta * ratio * sign * k3.by_log_prob / pi, left);
+        const V objective = clipped_objective(ratio, advantage, low, high, &unused, &live);
+        const V by_ratio = scale * (keep(live, advantage) - beta * k3.value);
+        const V by_pi = -scale * beta * ratio * sign * k3.by_log_prob / pi;
+        sums.surrogate += add_lanes(keep(on, objective));
+        sums.kl += add_lanes(keep(on, ratio * k3.value));
+        steepest = most(most(magnitude(by_ratio), magnitude(by_pi)), steepest);
+        if (write && by_ratios) store(by_ratios + i, by_ratio, left);
+        if (write && by_current) store(by_current + i, by_pi, left);
     }
+    for (int l = 0; l < LANES; l++) sums.steepest = fmax(sums.steepest, (double)steepest[l]);
+    return sums;
 }

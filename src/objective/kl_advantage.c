@@ -23,13 +23,18 @@ static double sum_of(const task *t, size_t first, size_t last, size_t *count) {
     return sum;
 }
 
-static void adjust(const task *t, size_t first, size_t last) {
+/* Adjusts one scope; 0 if a number of it is not finite. */
+static int adjust(const task *t, size_t first, size_t last, int write) {
     size_t count = 0;
     const double sum = sum_of(t, first, last, &count), mean = count ? sum / (double)count : 0;
+    int finite = 1;
     for (size_t i = first; i < last; i++) {
         const double d = trains(t, i) ? (double)t->lp[i] - (double)t->ref[i] : 0;
-        t->adjusted[i] = trains(t, i) ? (real)((double)t->advantages[i] + t->coef * (mean - d)) : t->advantages[i];
+        const real a = trains(t, i) ? (real)((double)t->advantages[i] + t->coef * (mean - d)) : t->advantages[i];
+        finite &= !trains(t, i) || isfinite(a);
+        if (write) t->adjusted[i] = a;
     }
+    return finite;
 }
 
 static rein_status check_cover(const size_t *offsets, size_t n, size_t total, const char *name, const char *of, rein_error *err) {
@@ -75,13 +80,22 @@ rein_status TYPED(rein_kl_advantage)(real *adjusted, double *kl_policy_ref, cons
     size_t count = 0;
     const double sum = ref_log_probs && log_probs ? sum_of(&t, 0, n_tokens, &count) : 0;
     if (!isfinite(sum)) return rein_fail(err, REIN_ERANGE, "the KL is not finite: the log-probs are too large");
+    if (kl_penalty_coef == 0) {
+        memmove(adjusted, advantages, n_tokens * sizeof *adjusted);
+        *kl_policy_ref = count ? sum / (double)count : 0;
+        return REIN_OK;
+    }
+    const size_t n_scopes = scope == REIN_KL_SCOPE_BATCH ? 1 : scope == REIN_KL_SCOPE_GROUP ? n_groups : n_sequences;
+    for (int write = 0; write < 2; write++) { /* once to see that it can be done */
+        for (size_t k = 0; k < n_scopes; k++) {
+            const size_t first = scope == REIN_KL_SCOPE_GROUP ? group_offsets[k] : k,
+                         last = scope == REIN_KL_SCOPE_GROUP ? group_offsets[k + 1] : k + 1;
+            const int batch = scope == REIN_KL_SCOPE_BATCH;
+            if (!adjust(&t, batch ? 0 : sequence_offsets[first], batch ? n_tokens : sequence_offsets[last], write))
+                return rein_fail(err, REIN_ERANGE,
+                                 "an adjusted advantage is not finite: kl_penalty_coef or the log-probs are too large");
+        }
+    }
     *kl_policy_ref = count ? sum / (double)count : 0;
-    if (kl_penalty_coef == 0) memmove(adjusted, advantages, n_tokens * sizeof *adjusted);
-    else if (scope == REIN_KL_SCOPE_BATCH) adjust(&t, 0, n_tokens);
-    else if (scope == REIN_KL_SCOPE_GROUP)
-        for (size_t g = 0; g < n_groups; g++)
-            adjust(&t, sequence_offsets[group_offsets[g]], sequence_offsets[group_offsets[g + 1]]);
-    else
-        for (size_t s = 0; s < n_sequences; s++) adjust(&t, sequence_offsets[s], sequence_offsets[s + 1]);
     return REIN_OK;
 }

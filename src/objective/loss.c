@@ -120,6 +120,21 @@ static rein_status explain_failure(const rein_step *s, const void *log_probs, co
                      worst, what, reach);
 }
 
+/* A finite loss has finite gradients, unless a coefficient is so large that only their product overflows: then look. */
+static int gradients_finite(const rein_step *s, const void *const arrays[3], size_t first, size_t last) {
+    const rein_options *o = &s->options;
+    const double numbers[] = {o->kl_loss_coef, o->tau,          o->dro_beta,          o->kl_penalty_coef,
+                              o->kimi_k2_tau,  o->entropy_coef, o->sapo_tau_positive, o->sapo_tau_negative,
+                              o->dual_clip};
+    int ordinary = 1;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) ordinary &= !(fabs(numbers[i]) > 1e12);
+    for (size_t i = first; i < last; i++) ordinary &= fabs(s->rows[i].advantage) < 1e12;
+    for (size_t a = 0; !ordinary && a < 3; a++)
+        for (size_t t = s->batch.sequence_offsets[first]; arrays[a] && t < s->batch.sequence_offsets[last]; t++)
+            if (!isfinite(rein_at(&s->batch, arrays[a], t))) return 0;
+    return 1;
+}
+
 rein_status rein_step_loss_apart(rein_step *s, size_t first, size_t last, const void *log_probs, const void *stop_log_probs,
                                  const void *entropies, void *grad_log_probs, void *grad_entropies, void *advantages,
                                  rein_error *err) {
@@ -168,7 +183,8 @@ rein_status rein_step_loss_apart(rein_step *s, size_t first, size_t last, const 
         for (int i = SUM_SURROGATE; i < SUM_COUNT; i++)
             if (i <= SUM_LOG_RATIO || i == SUM_REF || i == SUM_ENTROPY)
                 finite &= isfinite(lanes(&s->tallies[k], (enum rein_sum)i)) != 0;
-    if (!finite) {
+    const void *const outputs[3] = {grad_log_probs, grad_entropies, advantages};
+    if (!finite || !gradients_finite(s, outputs, first, last)) {
         clear(b, grad_log_probs, first, last);
         clear(b, grad_entropies, first, last);
         clear(b, advantages, first, last);
