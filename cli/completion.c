@@ -133,7 +133,7 @@ int rein_run_completion(const rein_args *args) {
     rein_out out = {0};
     if (!args->n_words) return rein_say(REIN_WRONG, "completion", "a shell is needed: bash, zsh or fish");
     if (!rein_completion(&out, args->words[0])) {
-        const char *nearest = rein_cli_nearest_of(args->words[0], SHELLS);
+        const char *nearest = rein_nearest(args->words[0], SHELLS);
         if (nearest)
             return rein_say(REIN_WRONG, "completion", "unknown shell \"%s\": did you mean \"%s\"?", args->words[0], nearest);
         return rein_say(REIN_WRONG, "completion", "unknown shell \"%s\": it is one of bash, zsh, fish", args->words[0]);

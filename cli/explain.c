@@ -278,8 +278,7 @@ static const struct about {
      "after DeepSeek-V3.2, arXiv 2512.02556, eq. 7",
      "kl_direction says what the KL term estimates, over samples weighted by ρ:\n"
      "current_over_ref (default): q = π/π_ref. It estimates χ²(π‖ref) − KL(π‖ref): the same to second order near the reference, "
-     "but not "
-     "the KL, and far stronger away from it.\n"
+     "but not the KL, and explosive where the policy likes what the reference finds rare.\n"
      "ref_over_current: q = π_ref/π, as published. It is unbiased for KL(π‖ref)."},
     {"rlhf-update", "w' = w + lr·(1/N) Σ_i (R_i − β·(lp_i − ref_i))·G_i,  G_i = d lp_i/d w",
      "KL-regularised policy gradient (REINFORCE)",
@@ -287,8 +286,7 @@ static const struct about {
     {"kl-advantage", "d_t = lp_t − ref_t\nA'_t = A_t + c·(mean of d over the scope − d_t), where mask is 1",
      "OpenPipe ART, pull request 562",
      "Tokens that drifted from the reference lose advantage and the others gain; the adjustment sums to zero over each scope. The "
-     "gradient is "
-     "that of KL(policy‖reference): centring changes the variance, not the mean."},
+     "gradient is that of KL(policy‖reference), but for the 1/n that a token has of its own centre."},
     {"budget-control", "λ ← max(0, λ + η·(mean L − target))", "dual ascent on a constraint of the mean length",
      "Feed λ to budget_penalty_coef: it rises while responses are too long and falls once they are not."},
 };

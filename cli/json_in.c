@@ -57,7 +57,7 @@ void rein_in_close(rein_in *in) {
 
 static void unknown_key(rein_in *in, const char *key, const char *const *keys) {
     char shown[REIN_SHOWN], list[400] = "";
-    const char *nearest = rein_cli_nearest_of(key, keys);
+    const char *nearest = rein_nearest(key, keys);
     rein_text_quote(shown, sizeof shown, key);
     for (size_t i = 0, n = 0; keys[i] && n < sizeof list; i++) {
         n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", keys[i]);

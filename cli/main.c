@@ -24,7 +24,7 @@ static int unknown_option(const rein_command *command, const char *argument) {
     snprintf(name, sizeof name, "%.*s", (int)(strcspn(after, "=") < 63 ? strcspn(after, "=") : 63), after);
     nearest = rein_cli_nearest(name, option_name, command);
     if (!nearest && (!strcmp(argument, "-h") || !strcmp(argument, "-?"))) nearest = "help";
-    if (!nearest && rein_cli_nearest_of(name, (const char *const[]){"help", NULL})) nearest = "help";
+    if (!nearest && rein_nearest(name, (const char *const[]){"help", NULL})) nearest = "help";
     if (nearest) return rein_say(REIN_WRONG, command->name, "unknown option %s: did you mean --%s?", argument, nearest);
     return rein_say(REIN_WRONG, command->name, "unknown option %s: rein %s --help lists the options", argument, command->name);
 }
@@ -88,7 +88,7 @@ int main(int argc, char **argv) {
     }
     if (*name == '-') {
         const char *const options[] = {"--help", "--version", NULL};
-        nearest = !strcmp(name, "-h") ? "--help" : !strcmp(name, "-V") ? "--version" : rein_cli_nearest_of(name, options);
+        nearest = !strcmp(name, "-h") ? "--help" : !strcmp(name, "-V") ? "--version" : rein_nearest(name, options);
         if (nearest) return rein_say(REIN_WRONG, "", "unknown option %s: did you mean %s?", name, nearest);
         return rein_say(REIN_WRONG, "", "unknown option %s: a command comes first, rein --help lists them", name);
     }

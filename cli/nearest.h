@@ -7,7 +7,4 @@
 /* The name at(0), at(1), … (NULL ends) nearest to `word`, or NULL when none is near enough to be meant. */
 const char *rein_cli_nearest(const char *word, const char *(*at)(const void *list, size_t i), const void *list);
 
-/* The same over a NULL-ended array. */
-const char *rein_cli_nearest_of(const char *word, const char *const *names);
-
 #endif

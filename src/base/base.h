@@ -4,8 +4,9 @@
 
 #include "rein/base.h"
 
-/* exec, with the defaults put in: at least 1 and at most REIN_MAX_THREADS threads, an instruction set this machine has. */
-enum { REIN_MAX_THREADS = 256 };
-rein_status rein_exec_resolve(rein_exec *resolved, const rein_exec *exec, rein_error *err);
+/* exec, with the defaults put in: at least 1 and at most REIN_MAX_THREADS threads, an instruction set this machine has. `work` is the
+ * number of elements: below REIN_SERIAL of them waking a thread costs more than it saves, and there is one. */
+enum { REIN_MAX_THREADS = 256, REIN_SERIAL = 16384 };
+rein_status rein_exec_resolve(rein_exec *resolved, const rein_exec *exec, size_t work, rein_error *err);
 
 #endif

@@ -114,14 +114,13 @@ rein_status TYPED(rein_budget_loss)(double *loss, real *adjusted, real *advantag
     const task t = {adjusted,  advantages,    baselines,        grad_log_probs, rewards,
                     log_probs, old_log_probs, response_lengths, offsets,        budget};
     rein_exec e;
-    rein_status status = rein_exec_resolve(&e, exec, err);
-    if (status != REIN_OK) return status;
     if (n_prompts == 0) return rein_fail(err, REIN_EINVAL, "rewards is empty: at least one prompt is needed");
     for (size_t p = 0; p < n_prompts; p++)
         if (offsets[p + 1] <= offsets[p])
             return rein_fail(err, REIN_EINVAL, "prompt %zu has no responses: at least one is needed", p);
     const size_t n = offsets[n_prompts];
-    status = check_budget(budget, n, err);
+    rein_status status = rein_exec_resolve(&e, exec, n, err);
+    if (status == REIN_OK) status = check_budget(budget, n, err);
     if (status != REIN_OK) return status;
 
     double sums[PIECES], reach = 0;

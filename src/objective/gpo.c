@@ -37,7 +37,7 @@ rein_status TYPED(rein_gpo_objective)(rein_gpo *value, real *grad_ratios, real *
                                       const real *advantages, const real *pi_current, const real *pi_ref, size_t n, double epsilon,
                                       double beta, rein_kl_direction direction, const rein_exec *exec, rein_error *err) {
     rein_exec e;
-    rein_status status = rein_exec_resolve(&e, exec, err);
+    rein_status status = rein_exec_resolve(&e, exec, n, err);
     if (status != REIN_OK) return status;
     if (n == 0) return rein_fail(err, REIN_EINVAL, "ratios is empty: at least one is needed");
     if (!(epsilon >= 0) || !isfinite(epsilon)) return rein_fail(err, REIN_EINVAL, "epsilon is %g: it must be 0 or more", epsilon);

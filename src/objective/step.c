@@ -52,8 +52,8 @@ size_t rein_step_size(const rein_batch *batch, const rein_options *options, cons
     rein_options o;
     rein_exec e;
     rein_step unused;
-    if (rein_options_resolve(&o, options, NULL) || rein_exec_resolve(&e, exec, NULL) || rein_batch_check_shape(batch, NULL))
-        return 0;
+    if (rein_options_resolve(&o, options, NULL) || rein_batch_check_shape(batch, NULL)) return 0;
+    if (rein_exec_resolve(&e, exec, rein_tokens(batch), NULL)) return 0;
     return layout(&unused, NULL, batch, &o, &e);
 }
 
@@ -241,8 +241,8 @@ rein_status rein_step_begin(rein_step **step, void *buffer, size_t size, const r
                             const rein_exec *exec, rein_error *err) {
     rein_step now = {.batch = *batch};
     rein_status status = rein_options_resolve(&now.options, options, err);
-    if (status == REIN_OK) status = rein_exec_resolve(&now.exec, exec, err);
     if (status == REIN_OK) status = rein_batch_check_shape(batch, err);
+    if (status == REIN_OK) status = rein_exec_resolve(&now.exec, exec, rein_tokens(batch), err);
     if (status == REIN_OK) status = rein_batch_check_rewards(batch, &now.options, err);
     if (status == REIN_OK) status = rein_batch_check_arrays(batch, &now.options, err);
     if (status != REIN_OK) return status;

@@ -64,7 +64,7 @@ rein_status TYPED(rein_rlhf_update)(real *updated, const real *weights, const re
                                     const real *ref_log_probs, const real *log_prob_grads, size_t n, size_t p, double beta,
                                     double lr, const rein_exec *exec, rein_error *err) {
     rein_exec e;
-    rein_status status = rein_exec_resolve(&e, exec, err);
+    rein_status status = rein_exec_resolve(&e, exec, n * p, err);
     if (status != REIN_OK) return status;
     if (n == 0) return rein_fail(err, REIN_EINVAL, "rewards is empty: at least one sample is needed");
     if (p == 0) return rein_fail(err, REIN_EINVAL, "weights is empty: at least one weight is needed");

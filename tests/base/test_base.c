@@ -75,11 +75,11 @@ static void test_exec_defaults(void **state) {
     rein_error err;
     rein_exec e = {-1, REIN_ISA_BEST};
     const rein_exec zero = {0, REIN_ISA_BEST};
-    assert_int_equal(rein_exec_resolve(&e, NULL, &err), REIN_OK);
+    assert_int_equal(rein_exec_resolve(&e, NULL, REIN_SERIAL, &err), REIN_OK);
     assert_true(e.threads >= 1 && e.threads <= REIN_MAX_THREADS);
     assert_int_equal(e.isa, rein_isa_available(REIN_ISA_AVX2) ? REIN_ISA_AVX2 : REIN_ISA_REF);
     rein_exec same;
-    assert_int_equal(rein_exec_resolve(&same, &zero, &err), REIN_OK);
+    assert_int_equal(rein_exec_resolve(&same, &zero, REIN_SERIAL, &err), REIN_OK);
     assert_int_equal(same.threads, e.threads);
     assert_int_equal(same.isa, e.isa);
 }
@@ -87,11 +87,11 @@ static void test_exec_defaults(void **state) {
 static void test_exec_given(void **state) {
     (void)state;
     rein_exec e = {3, REIN_ISA_REF};
-    assert_int_equal(rein_exec_resolve(&e, &e, NULL), REIN_OK);
+    assert_int_equal(rein_exec_resolve(&e, &e, REIN_SERIAL, NULL), REIN_OK);
     assert_int_equal(e.threads, 3);
     assert_int_equal(e.isa, REIN_ISA_REF);
     e.threads = 1000000;
-    assert_int_equal(rein_exec_resolve(&e, &e, NULL), REIN_OK);
+    assert_int_equal(rein_exec_resolve(&e, &e, REIN_SERIAL, NULL), REIN_OK);
     assert_int_equal(e.threads, REIN_MAX_THREADS);
 }
 
@@ -100,9 +100,9 @@ static void test_exec_errors(void **state) {
     rein_error err;
     rein_exec out = {11, REIN_ISA_REF};
     const rein_exec negative = {-2, REIN_ISA_BEST}, strange = {1, (rein_isa)9};
-    assert_int_equal(rein_exec_resolve(&out, &negative, &err), REIN_EINVAL);
+    assert_int_equal(rein_exec_resolve(&out, &negative, REIN_SERIAL, &err), REIN_EINVAL);
     assert_non_null(strstr(err.message, "threads is -2"));
-    assert_int_equal(rein_exec_resolve(&out, &strange, &err), REIN_EINVAL);
+    assert_int_equal(rein_exec_resolve(&out, &strange, REIN_SERIAL, &err), REIN_EINVAL);
     assert_non_null(strstr(err.message, "isa 9"));
     assert_int_equal(out.threads, 11); /* untouched */
 }

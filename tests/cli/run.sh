@@ -18,7 +18,7 @@ fail() { # fail TITLE DETAIL…
     failed=$((failed + 1))
     printf 'FAIL %s\n' "$1"
     shift
-    printf '     %s\n' "$@"
+    if [ $# -gt 0 ]; then printf '     %s\n' "$@"; fi
 }
 
 # same TITLE WANTED GOT: numbers to 1e-12, the rest literally; brackets and commas do not count
@@ -140,7 +140,7 @@ gives "entropies" policy-loss '{"log_probs":[-1],"old_log_probs":[-1],"rewards":
 nothing='{"log_probs":[null],"old_log_probs":[null],"mask":[0],"rewards":[1]}'
 gives "nothing to train" policy-loss "$nothing" nothing_to_train true
 gives "nothing to train" policy-loss "$nothing" loss 0
-printf '%s' "$nothing" | rein objective policy-loss 2>&1 >/dev/null | grep -q '^rein objective policy-loss: note: ' && pass || fail "nothing to train: a note"
+if printf '%s' "$nothing" | rein objective policy-loss 2>&1 >/dev/null | grep -q '^rein objective policy-loss: note: '; then pass; else fail "nothing to train: a note"; fi
 printf '%s' "$b1" >"$work/b1.json"
 same "a file" "$(rein objective budget-loss <"$work/b1.json")" "$(rein objective budget-loss "$work/b1.json")"
 same "a file named -" "$(rein objective budget-loss <"$work/b1.json")" "$(rein objective budget-loss - <"$work/b1.json")"

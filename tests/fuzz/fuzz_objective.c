@@ -1,0 +1,62 @@
+/* fuzz_objective.c - any bytes at the JSON border of the operations (libFuzzer). The first byte chooses the operation, the second whether
+ * the gradient is asked for; the rest is the JSON text.
+ *
+ * Status 0: the output is one JSON object and one newline, all its numbers are finite. Status 2: one line says why, and nothing was
+ * written. Anything else is a bug. */
+#include <jansson.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/objective.h"
+#include "cli/out.h"
+
+static void require(int condition, const char *what, const char *operation, const char *shown) {
+    if (condition) return;
+    fprintf(stderr, "fuzz: %s: %s: %s\n", operation, what, shown);
+    abort();
+}
+
+/* Every number of the value; a null stands where a number was not one, which no result may hold. */
+static int is_finite(const json_t *value) {
+    const char *key;
+    json_t *item;
+    size_t i;
+    if (json_is_null(value)) return 0;
+    if (json_is_number(value)) return isfinite(json_number_value(value)) != 0;
+    json_array_foreach((json_t *)(uintptr_t)value, i, item) if (!is_finite(item)) return 0;
+    json_object_foreach((json_t *)(uintptr_t)value, key, item) if (!is_finite(item)) return 0;
+    return 1;
+}
+
+static void check_output(const char *operation, const rein_out *out) {
+    json_error_t err;
+    require(out->length > 1 && out->data[out->length - 1] == '\n', "the output does not end with a newline", operation, out->data);
+    require(memchr(out->data, '\n', out->length) == out->data + out->length - 1, "the output is more than one line", operation, out->data);
+    json_t *root = json_loadb(out->data, out->length, JSON_REJECT_DUPLICATES, &err);
+    require(json_is_object(root), "the output is not one JSON object", operation, out->data);
+    require(is_finite(root), "the output holds a null", operation, out->data);
+    json_decref(root);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    size_t operations = 0;
+    if (size < 2) return 0;
+    while (rein_operation_at(operations)) operations++;
+    const rein_operation *operation = rein_operation_at(data[0] % operations);
+    const int grad = data[1] & 1 && operation->gradients;
+    const rein_exec exec = {1 + (data[1] >> 1) % 2, (data[1] >> 2) % 2 ? REIN_ISA_REF : REIN_ISA_BEST};
+    rein_out out = {0};
+    rein_error err;
+    const int status = rein_cli_objective(operation->name, (const char *)data + 2, size - 2, grad, &exec, &out, &err);
+    require(status >= 0 && status <= 2, "the status is not 0, 1 or 2", operation->name, err.message);
+    if (status == 0) check_output(operation->name, &out);
+    if (status == 2) require(*err.message != 0, "there is no message", operation->name, "");
+    require(!strpbrk(err.message, "\r\n"), "the message is more than one line", operation->name, err.message);
+    if (status != 0) require(out.length == 0, "something was written on failure", operation->name, out.data);
+    rein_out_free(&out);
+    return 0;
+}
