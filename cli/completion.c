@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "help.h"
-#include "nearest.h"
+#include "rein/base.h"
 #include "terminal.h"
 
 static const char *const SHELLS[] = {"bash", "zsh", "fish", NULL};

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "json_text.h"
-#include "nearest.h"
 
 static const size_t NO_INDEX = SIZE_MAX;
 static const char NUMBER[] = "a number is needed";

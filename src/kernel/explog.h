@@ -32,7 +32,7 @@
 
 #define EXP_NEAR ((real)0.34) /* below ln 2 / 2 */
 
-INLINE V power_of_two(M n) { return (V)((U)(n + EXPONENT_BIAS) << MANTISSA); }
+INLINE V power_of_two(M n) { return (V)(((U)n + EXPONENT_BIAS) << MANTISSA); }
 
 /* (e^r − 1 − r) / r², the Taylor series by Horner: 1/k! from the last term down. */
 INLINE V exp_tail(V r) {
@@ -64,13 +64,13 @@ INLINE V exp_excess(V x, V *excess) {
     V y = least(splat(EXP_MAX), x); /* a NaN is the second operand: it passes through both */
     y = most(splat(EXP_MIN), y);
     V shifted = fmadd(y, splat((real)1.4426950408889634), splat(ROUNDER));
-    M n = (M)shifted - (M)splat(ROUNDER);
+    M n = (M)((U)shifted - (U)splat(ROUNDER)); /* unsigned: a NaN's bits may wrap */
     V whole_part = shifted - ROUNDER;
     V r = fmadd(whole_part, splat(-LN2_LOW), fmadd(whole_part, splat(-LN2_HIGH), y));
     V tail = (r * r) * exp_tail(r);
-    U biased = (U)(n + 2 * (EXPONENT_BIAS + 1)) >> 1; /* a shift that no lane makes negative: AVX2 has none for signed 64 bit */
-    M half = (M)biased - (EXPONENT_BIAS + 1);
-    V e = ((tail + r) + 1) * power_of_two(half) * power_of_two(n - half);
+    U biased = ((U)n + 2 * (EXPONENT_BIAS + 1)) >> 1; /* a shift that no lane makes negative: AVX2 has none for signed 64 bit */
+    M half = (M)(biased - (EXPONENT_BIAS + 1));
+    V e = ((tail + r) + 1) * power_of_two(half) * power_of_two((M)((U)n - (U)half));
     *excess = pick(n == 0, tail, (e - 1) - x);
     return e;
 }
@@ -82,11 +82,11 @@ INLINE V exp_excess_near(V x, V *excess) {
 }
 INLINE V exp_excess_middle(V x, V *excess) {
     V shifted = fmadd(x, splat((real)1.4426950408889634), splat(ROUNDER));
-    M n = (M)shifted - (M)splat(ROUNDER);
+    M n = (M)((U)shifted - (U)splat(ROUNDER)); /* unsigned: a NaN's bits may wrap */
     V whole_part = shifted - ROUNDER;
     V r = fmadd(whole_part, splat(-LN2_LOW), fmadd(whole_part, splat(-LN2_HIGH), x));
     V tail = (r * r) * exp_tail(r);
-    V e = (V)((M)((tail + r) + 1) + (n << MANTISSA));
+    V e = (V)((U)((tail + r) + 1) + ((U)n << MANTISSA));
     *excess = pick(n == 0, tail, (e - 1) - x);
     return e;
 }
@@ -107,7 +107,7 @@ INLINE V log_lanes(V x) {
     V f = (V)((U)y - exponent_bits) - 1;
     const bits top = (bits)1 << (sizeof(real) * 8 - 1 - MANTISSA); /* the sign of the exponent */
     M e = (M)(((exponent_bits >> MANTISSA) ^ top) - top);
-    V exponent = (V)((M)splat(ROUNDER) + e) - ROUNDER;
+    V exponent = (V)((U)splat(ROUNDER) + (U)e) - ROUNDER;
     exponent = exponent - pick(tiny, splat(SUBNORMAL_SHIFT), splat(0));
     V s = f / (f + 2), z = s * s;
     V sum = splat((real)2.0 / (2 * LOG_TERMS + 1));

@@ -229,7 +229,7 @@ INLINE void spread(V *low, V *high, uint32_t *histogram, const real *log_ratio, 
         const V seen = load(log_ratio + i, LANES);
         least_seen = least(seen, least_seen);
         most_seen = most(seen, most_seen);
-        M bin = ((M)fmadd(clamp(seen, -edge, edge), steps, zero) - (M)splat(ROUNDER)) << 3; /* HISTOGRAM_WAYS counters each */
+        M bin = (M)(((U)fmadd(clamp(seen, -edge, edge), steps, zero) - (U)splat(ROUNDER)) << 3); /* HISTOGRAM_WAYS counters each */
         __asm__("" : "+m"(bin)); /* through memory: a load a lane is cheaper than an extraction a lane */
         for (size_t l = 0; l < LANES; l++) (histogram + l % HISTOGRAM_WAYS)[(bits)bin[l]]++;
     }

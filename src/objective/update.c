@@ -80,11 +80,11 @@ rein_status TYPED(rein_rlhf_update)(real *updated, const real *weights, const re
     status = coefficients(c, rewards, policy_log_probs, ref_log_probs, n, beta, lr, err);
     if (status == REIN_OK) {
         int finite = 1;
-#pragma omp parallel for num_threads(e.threads) schedule(static) reduction(& : finite)
+#pragma omp parallel for num_threads(e.threads) schedule(static) reduction(&& : finite)
         for (size_t j = 0; j < p; j += STRIP) {
             const size_t columns = p - j < STRIP ? p - j : STRIP;
             memcpy(before + j, updated + j, columns * sizeof *before);
-            finite &= strip(updated + j, weights + j, log_prob_grads + j, c, n, p, columns);
+            finite = strip(updated + j, weights + j, log_prob_grads + j, c, n, p, columns) && finite;
         }
         if (!finite) {
             memcpy(updated, before, p * sizeof *before);
