@@ -18,7 +18,7 @@ endif
 
 # Compiled once per type; once per type and instruction set; once.
 TYPED := $(wildcard src/objective/budget.c src/objective/gpo.c src/objective/kl_advantage.c src/objective/update.c)
-LANED := $(wildcard src/kernel/explog.c src/objective/pass.c src/objective/gpo_pass.c)
+LANED := $(wildcard src/kernel/explog.c src/objective/*pass.c)
 PLAIN := $(filter-out $(TYPED) $(LANED),$(wildcard src/*/*.c))
 
 X86   := $(filter x86_64%,$(shell $(CC) -dumpmachine 2>/dev/null || uname -m))

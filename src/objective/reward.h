@@ -10,17 +10,6 @@ void rein_rewards_of(double *reward, const rein_batch *b);
 /* reward <- shaped and clipped, in place. length: of each response. */
 void rein_shape_into(double *reward, const int64_t *length, const rein_batch *b, const rein_options *o);
 
-/* r − λ·max(0, L − B)                                                                          Kimi K2, arXiv 2507.20534 */
-static inline double shape_budget(double r, double length, double budget, double coef) {
-    const double over = length - budget;
-    return r - coef * (over > 0 ? over : 0); /* not a branch: which responses are over is a coin toss */
-}
-
-/* L > B: −penalty                                                        K2's own rule: truncated, and assigned a penalty */
-static inline double shape_truncate(double r, double length, double budget, double penalty) {
-    return length > budget ? -penalty : r;
-}
-
 /* The budget of response i; NaN when there is none. */
 double rein_budget_of(const rein_batch *b, const rein_options *o, size_t i);
 

@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "budget_rule.h"
+
 void rein_rewards_of(double *reward, const rein_batch *b) {
     for (size_t i = 0; i < b->n_sequences; i++) {
         if (b->rewards) {
@@ -52,8 +54,12 @@ void rein_shape_into(double *reward, const int64_t *length, const rein_batch *b,
     for (size_t i = 0; i < b->n_sequences; i++) {
         const double L = (double)length[i];
         switch (o->shape) {
-        case REIN_SHAPE_BUDGET: reward[i] = shape_budget(reward[i], L, rein_budget_of(b, o, i), o->budget_penalty_coef); break;
-        case REIN_SHAPE_TRUNCATE: reward[i] = shape_truncate(reward[i], L, rein_budget_of(b, o, i), o->budget_penalty); break;
+        case REIN_SHAPE_BUDGET:
+            reward[i] = budget_linear((W){reward[i]}, (W){L}, (W){rein_budget_of(b, o, i)}, (W){o->budget_penalty_coef})[0];
+            break;
+        case REIN_SHAPE_TRUNCATE:
+            reward[i] = budget_truncate((W){reward[i]}, (W){L}, (W){rein_budget_of(b, o, i)}, (W){o->budget_penalty})[0];
+            break;
         case REIN_SHAPE_OVERLONG: reward[i] = shape_overlong(reward[i], L, o->overlong_max, o->overlong_cushion); break;
         case REIN_SHAPE_K15_LENGTH:
         case REIN_SHAPE_NONE: break;

@@ -33,7 +33,9 @@ static inline rng rng_of(uint64_t property, uint64_t number) {
     return r;
 }
 
-static inline double rng_between(rng *r, double low, double high) { return low + (high - low) * (double)(rng_next(r) >> 11) * 0x1p-53; }
+static inline double rng_between(rng *r, double low, double high) {
+    return low + (high - low) * (double)(rng_next(r) >> 11) * 0x1p-53;
+}
 static inline size_t rng_below(rng *r, size_t n) { return (size_t)(rng_next(r) % n); }
 static inline int rng_chance(rng *r, double p) { return rng_between(r, 0, 1) < p; }
 static inline double rng_normal(rng *r) { /* Box and Muller */

@@ -25,7 +25,8 @@ static void log_softmax(double *lp, const double *logits) {
 }
 
 static world world_of(int off_policy) {
-    static const double current[] = {0.3, -0.8, 1.1, 0, -1.5}, old[] = {0.9, -0.2, 0.4, -0.9, -0.6}, ref[] = {-0.5, 0.7, 0.2, -1.1, 0.4};
+    static const double current[] = {0.3, -0.8, 1.1, 0, -1.5}, old[] = {0.9, -0.2, 0.4, -0.9, -0.6},
+                        ref[] = {-0.5, 0.7, 0.2, -1.1, 0.4};
     world w;
     log_softmax(w.current, current);
     log_softmax(w.old, off_policy ? old : current);
@@ -133,8 +134,10 @@ static void verdict(const char *settings, const char *on_policy, const char *off
     const rein_kl_bias *row = rein_kl_bias_of(&o, 0);
     assert_non_null(row);
     assert_null(rein_kl_bias_of(&o, 1));
-    if (strncmp(row->on_policy, on_policy, strlen(on_policy)) != 0) fail_msg("%s: \"%s\" is not %s", settings, row->on_policy, on_policy);
-    if (strncmp(row->off_policy, off_policy, strlen(off_policy)) != 0) fail_msg("%s: \"%s\" is not %s", settings, row->off_policy, off_policy);
+    if (strncmp(row->on_policy, on_policy, strlen(on_policy)) != 0)
+        fail_msg("%s: \"%s\" is not %s", settings, row->on_policy, on_policy);
+    if (strncmp(row->off_policy, off_policy, strlen(off_policy)) != 0)
+        fail_msg("%s: \"%s\" is not %s", settings, row->off_policy, off_policy);
     assert_true(strlen(row->form) > 0 && strlen(row->meaning) > 0);
 }
 
@@ -320,7 +323,8 @@ static void directions_of_the_group_policy_objective(void **state) {
         for (int d = 0; d < 2; d++) {
             rein_gpo value;
             const rein_kl_direction direction = d ? REIN_REF_OVER_CURRENT : REIN_CURRENT_OVER_REF;
-            assert_int_equal(rein_gpo_objective(&value, NULL, NULL, &ratio, &zero, &pi, &ref, 1, 0.2, 1, direction, NULL, NULL), REIN_OK);
+            assert_int_equal(rein_gpo_objective(&value, NULL, NULL, &ratio, &zero, &pi, &ref, 1, 0.2, 1, direction, NULL, NULL),
+                             REIN_OK);
             mean[d] += exp(off.old[a]) * value.kl;
         }
         chi_squared += exp(2 * off.current[a] - off.ref[a]);

@@ -56,7 +56,8 @@ static size_t next_cut(rng *g, size_t first, size_t sequences, size_t most) {
 }
 
 /* Through a step, `most` sequences at a time (0: all at once). */
-static void run(answer *a, const rein_batch *b, const rein_options *o, const rein_exec *e, size_t most, rng *g, int with_advantages) {
+static void run(answer *a, const rein_batch *b, const rein_options *o, const rein_exec *e, size_t most, rng *g,
+                int with_advantages) {
     const size_t size = rein_step_size(b, o, e);
     void *buffer = some(1, size);
     rein_step *step;
@@ -77,7 +78,8 @@ static void run(answer *a, const rein_batch *b, const rein_options *o, const rei
 }
 
 static void assert_same(const answer *a, const answer *b, const char *settings, const char *what) {
-    if (memcmp(&a->loss.loss, &b->loss.loss, sizeof a->loss.loss) != 0) fail_msg("%s, %s: loss %a and %a", settings, what, a->loss.loss, b->loss.loss);
+    if (memcmp(&a->loss.loss, &b->loss.loss, sizeof a->loss.loss) != 0)
+        fail_msg("%s, %s: loss %a and %a", settings, what, a->loss.loss, b->loss.loss);
     const double *m = (const double *)(const void *)&a->loss.metrics, *n = (const double *)(const void *)&b->loss.metrics;
     for (size_t i = 0; i < sizeof a->loss.metrics / sizeof *m; i++)
         if (memcmp(&m[i], &n[i], sizeof *m) != 0) fail_msg("%s, %s: metric %zu is %a and %a", settings, what, i, m[i], n[i]);
@@ -107,7 +109,8 @@ static void for_all(vary_fn *vary, uint64_t id) {
 }
 
 /* ---- threads */
-static void vary_threads(answer *reference, answer *other, const rein_batch *b, const rein_options *o, rng *g, const char *settings) {
+static void vary_threads(answer *reference, answer *other, const rein_batch *b, const rein_options *o, rng *g,
+                         const char *settings) {
     static const int threads[] = {2, 3, 8};
     const rein_exec one = {.threads = 1};
     run(reference, b, o, &one, 0, g, 1);
@@ -196,22 +199,27 @@ static void instruction_sets_agree_on_extremes(void **state) {
 }
 
 /* ---- asking for more changes nothing */
-static void vary_outputs(answer *reference, answer *other, const rein_batch *b, const rein_options *o, rng *g, const char *settings) {
+static void vary_outputs(answer *reference, answer *other, const rein_batch *b, const rein_options *o, rng *g,
+                         const char *settings) {
     run(reference, b, o, NULL, 0, g, 1);
     run(other, b, o, NULL, 0, g, 0);
     memcpy(other->advantages, reference->advantages, reference->bytes);
     const double *m = (const double *)(const void *)&reference->loss, *n = (const double *)(const void *)&other->loss;
     for (size_t i = 0; i < offsetof(rein_loss, nothing_to_train) / sizeof *m; i++)
-        if (!(m[i] == n[i])) fail_msg("%s: asking for the advantages changes number %zu of the loss from %a to %a", settings, i, n[i], m[i]);
+        if (!(m[i] == n[i]))
+            fail_msg("%s: asking for the advantages changes number %zu of the loss from %a to %a", settings, i, n[i], m[i]);
     for (size_t t = 0; t < b->sequence_offsets[b->n_sequences]; t++) {
-        const double x = b->dtype == REIN_F32 ? (double)((float *)(void *)reference->gradient)[t] : ((double *)(void *)reference->gradient)[t];
-        const double y = b->dtype == REIN_F32 ? (double)((float *)(void *)other->gradient)[t] : ((double *)(void *)other->gradient)[t];
+        const double x =
+            b->dtype == REIN_F32 ? (double)((float *)(void *)reference->gradient)[t] : ((double *)(void *)reference->gradient)[t];
+        const double y =
+            b->dtype == REIN_F32 ? (double)((float *)(void *)other->gradient)[t] : ((double *)(void *)other->gradient)[t];
         if (!(x == y)) fail_msg("%s: asking for the advantages changes gradient %zu from %a to %a", settings, t, y, x);
     }
     rein_loss whole;
     rein_error err;
     memset(other->gradient, 0xff, other->bytes);
-    if (rein_policy_loss(&whole, other->gradient, b->entropies ? other->by_entropy : NULL, other->advantages, b, o, NULL, &err) != REIN_OK)
+    if (rein_policy_loss(&whole, other->gradient, b->entropies ? other->by_entropy : NULL, other->advantages, b, o, NULL, &err) !=
+        REIN_OK)
         fail_msg("%s", err.message);
     other->loss = whole;
     assert_same(reference, other, settings, "policy_loss and a step");
@@ -247,19 +255,29 @@ static void named_operations_too(void **state) {
     double loss[2], loss_f32[2];
     rein_gpo value[2], value_f32[2];
     for (int k = -1; k < 5; k++) { /* −1: the reference; 3: ref; 4: avx2 */
-        const rein_exec e = {.threads = k < 0 ? 1 : k < 3 ? threads[k] : 2,
-                             .isa = k == 3 ? REIN_ISA_REF : k == 4 && rein_isa_available(REIN_ISA_AVX2) ? REIN_ISA_AVX2 : REIN_ISA_BEST};
+        const rein_exec e = {.threads = k < 0   ? 1
+                                        : k < 3 ? threads[k]
+                                                : 2,
+                             .isa = k == 3                                        ? REIN_ISA_REF
+                                    : k == 4 && rein_isa_available(REIN_ISA_AVX2) ? REIN_ISA_AVX2
+                                                                                  : REIN_ISA_BEST};
         const int s = k >= 0;
-        assert_int_equal(rein_budget_loss(&loss[s], NULL, NULL, NULL, out[s][0], x[0], x[1], x[2], lengths, offsets, prompts, &budget, &e, NULL), 0);
         assert_int_equal(
-            rein_budget_loss_f32(&loss_f32[s], NULL, NULL, NULL, out_f32[s][0], x_f32[0], x_f32[1], x_f32[2], lengths, offsets, prompts, &budget, &e, NULL),
+            rein_budget_loss(&loss[s], NULL, NULL, NULL, out[s][0], x[0], x[1], x[2], lengths, offsets, prompts, &budget, &e, NULL),
             0);
-        assert_int_equal(rein_gpo_objective(&value[s], out[s][1], out[s][2], x[0], x[1], x[2], x[3], N, 0.2, 0.1, REIN_CURRENT_OVER_REF, &e, NULL), 0);
-        assert_int_equal(rein_gpo_objective_f32(&value_f32[s], out_f32[s][1], out_f32[s][2], x_f32[0], x_f32[1], x_f32[2], x_f32[3], N, 0.2, 0.1,
-                                                REIN_REF_OVER_CURRENT, &e, NULL),
+        assert_int_equal(rein_budget_loss_f32(&loss_f32[s], NULL, NULL, NULL, out_f32[s][0], x_f32[0], x_f32[1], x_f32[2], lengths,
+                                              offsets, prompts, &budget, &e, NULL),
+                         0);
+        assert_int_equal(rein_gpo_objective(&value[s], out[s][1], out[s][2], x[0], x[1], x[2], x[3], N, 0.2, 0.1,
+                                            REIN_CURRENT_OVER_REF, &e, NULL),
+                         0);
+        assert_int_equal(rein_gpo_objective_f32(&value_f32[s], out_f32[s][1], out_f32[s][2], x_f32[0], x_f32[1], x_f32[2], x_f32[3],
+                                                N, 0.2, 0.1, REIN_REF_OVER_CURRENT, &e, NULL),
                          0);
         assert_int_equal(rein_rlhf_update(out[s][3], x[0], x[1], x[2], x[3], x[4], 7, N / 7, 0.1, 0.01, &e, NULL), 0);
-        assert_int_equal(rein_rlhf_update_f32(out_f32[s][3], x_f32[0], x_f32[1], x_f32[2], x_f32[3], x_f32[4], 7, N / 7, 0.1, 0.01, &e, NULL), 0);
+        assert_int_equal(
+            rein_rlhf_update_f32(out_f32[s][3], x_f32[0], x_f32[1], x_f32[2], x_f32[3], x_f32[4], 7, N / 7, 0.1, 0.01, &e, NULL),
+            0);
         if (!s) continue;
         assert_memory_equal(&loss[0], &loss[1], sizeof *loss);
         assert_memory_equal(&loss_f32[0], &loss_f32[1], sizeof *loss);
@@ -328,7 +346,8 @@ static void a_workspace_may_be_used_again(void **state) {
     void *buffer = some(1, size);
     for (int k = 0; k < 2; k++) {
         assert_int_equal(rein_step_begin(&step, buffer, size, &b, &o, NULL, &err), REIN_OK);
-        assert_int_equal(rein_step_loss(step, 0, b.n_sequences, NULL, NULL, k ? again.gradient : first.gradient, NULL, NULL, &err), REIN_OK);
+        assert_int_equal(rein_step_loss(step, 0, b.n_sequences, NULL, NULL, k ? again.gradient : first.gradient, NULL, NULL, &err),
+                         REIN_OK);
         assert_int_equal(rein_step_finish(&loss[k], step, &err), REIN_OK);
     }
     assert_memory_equal(&loss[0].metrics, &loss[1].metrics, sizeof loss[0].metrics);
@@ -379,11 +398,12 @@ static void micro_batches_come_in_order(void **state) {
     assert_int_equal(rein_step_loss(step, 1, 2, NULL, NULL, gradient, NULL, NULL, &err), REIN_EINVAL); /* a gap */
     assert_int_equal(rein_step_loss(step, 0, 4, NULL, NULL, gradient, NULL, NULL, &err), REIN_EINVAL); /* past the end */
     assert_true(gradient[0] == 7 && gradient[1] == 7 && gradient[2] == 7);
-    assert_int_equal(rein_step_loss(step, 0, 1, NULL, NULL, gradient, NULL, NULL, &err), REIN_OK); /* it was the call that was wrong */
+    assert_int_equal(rein_step_loss(step, 0, 1, NULL, NULL, gradient, NULL, NULL, &err),
+                     REIN_OK); /* it was the call that was wrong */
     assert_int_equal(rein_step_loss(step, 0, 1, NULL, NULL, gradient, NULL, NULL, &err), REIN_EINVAL); /* twice */
     assert_int_equal(rein_step_loss(step, 1, 0, NULL, NULL, gradient, NULL, NULL, &err), REIN_EINVAL); /* backwards */
-    assert_int_equal(rein_step_loss(step, 1, 1, NULL, NULL, gradient, NULL, NULL, &err), REIN_OK); /* nothing at all */
-    assert_int_equal(rein_step_finish(&loss, step, &err), REIN_OK); /* "so far" */
+    assert_int_equal(rein_step_loss(step, 1, 1, NULL, NULL, gradient, NULL, NULL, &err), REIN_OK);     /* nothing at all */
+    assert_int_equal(rein_step_finish(&loss, step, &err), REIN_OK);                                    /* "so far" */
     assert_true(loss.loss == -1 && loss.metrics.trained_tokens == 1);
     assert_int_equal(rein_step_loss(step, 1, 3, NULL, NULL, gradient, NULL, NULL, &err), REIN_OK);
     assert_int_equal(rein_step_finish(&loss, step, &err), REIN_OK);
@@ -432,7 +452,12 @@ static void the_step_is_decided_at_begin(void **state) {
     const size_t offsets[] = {0, 1, 2};
     double lp[] = {-1, -2}, later[] = {-1, -1.5}, advantages[2];
     const double rewards[] = {1, 2}, ref[] = {-1.5, -2};
-    const rein_batch b = {.n_sequences = 2, .sequence_offsets = offsets, .log_probs = lp, .old_log_probs = lp, .ref_log_probs = ref, .rewards = rewards};
+    const rein_batch b = {.n_sequences = 2,
+                          .sequence_offsets = offsets,
+                          .log_probs = lp,
+                          .old_log_probs = lp,
+                          .ref_log_probs = ref,
+                          .rewards = rewards};
     const rein_options o = options_of("surrogate=clip kl_penalty_coef=1");
     const size_t size = rein_step_size(&b, &o, NULL);
     void *buffer = some(1, size);

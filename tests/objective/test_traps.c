@@ -11,14 +11,14 @@
 
 static int mentions(const rein_error *err, const char *word) { return strstr(err->message, word) != NULL; }
 
-#define assert_says(err, word)                                                                                                           \
-    do {                                                                                                                                 \
-        if (!mentions(&(err), word)) fail_msg("\"%s\" does not name %s", (err).message, word);                                           \
+#define assert_says(err, word)                                                                 \
+    do {                                                                                       \
+        if (!mentions(&(err), word)) fail_msg("\"%s\" does not name %s", (err).message, word); \
     } while (0)
 
-#define assert_ok(status, err)                                                                                                           \
-    do {                                                                                                                                 \
-        if ((status) != REIN_OK) fail_msg("%s", (err).message);                                                                          \
+#define assert_ok(status, err)                                  \
+    do {                                                        \
+        if ((status) != REIN_OK) fail_msg("%s", (err).message); \
     } while (0)
 
 #define assert_close(a, b) assert_true(near(a, b))
@@ -97,11 +97,14 @@ static void trap_1_a_masked_token_overflows(void **state) {
             refill_masked(r, -0.5);
             for (size_t t = 0; t < r->n_tokens; t++) /* the old framework's bug: d = 95 under the mask */
                 if (!r->mask[t]) ragged_put(r, OLD_LOG_PROBS, t, -95.5);
-            assert_ok(rein_policy_loss(&loss[0], gradient[0], b.entropies ? by_entropy[0] : NULL, NULL, &b, &o, &one_thread, &err), err);
+            assert_ok(rein_policy_loss(&loss[0], gradient[0], b.entropies ? by_entropy[0] : NULL, NULL, &b, &o, &one_thread, &err),
+                      err);
             assert_true(metrics_finite(&loss[0].metrics));
             for (size_t k = 0; k < sizeof rubbish / sizeof *rubbish; k++) {
                 refill_masked(r, rubbish[k]);
-                assert_ok(rein_policy_loss(&loss[1], gradient[1], b.entropies ? by_entropy[1] : NULL, NULL, &b, &o, &one_thread, &err), err);
+                assert_ok(
+                    rein_policy_loss(&loss[1], gradient[1], b.entropies ? by_entropy[1] : NULL, NULL, &b, &o, &one_thread, &err),
+                    err);
                 assert_true(same_loss(&loss[0], &loss[1]));
                 assert_memory_equal(gradient[0], gradient[1], bytes);
                 if (b.entropies) assert_memory_equal(by_entropy[0], by_entropy[1], bytes);
@@ -205,7 +208,8 @@ static void trap_4_nothing_to_train(void **state) {
             for (size_t t = 0; t < r->n_tokens; t++) gradient[t] = by_entropy[t] = (double)NAN;
             rein_loss loss;
             rein_error err;
-            assert_ok(rein_policy_loss(&loss, gradient, b.entropies ? by_entropy : NULL, advantages, &b, &o, &one_thread, &err), err);
+            assert_ok(rein_policy_loss(&loss, gradient, b.entropies ? by_entropy : NULL, advantages, &b, &o, &one_thread, &err),
+                      err);
             assert_true(loss.loss == 0 && loss.nothing_to_train == 1);
             assert_true(metrics_finite(&loss.metrics));
             assert_true(loss.metrics.trained_tokens == 0 && loss.metrics.trained_sequences == 0);
@@ -220,7 +224,8 @@ static void trap_4_nothing_to_train(void **state) {
 
 /* ---- 5 */
 
-static void advantages_of(double *a, const double *rewards, size_t n, size_t groups, const size_t *group_offsets, const char *settings) {
+static void advantages_of(double *a, const double *rewards, size_t n, size_t groups, const size_t *group_offsets,
+                          const char *settings) {
     size_t offsets[9];
     double lp[8];
     const int64_t lengths[8] = {3, 1, 4, 1, 5, 9, 2, 6};
@@ -277,7 +282,8 @@ static void trap_5_in_the_other_places(void **state) {
     const rein_budget budget = {.token_budget = 2, .kl_coef = 0.1, .budget_penalty_coef = 0.01};
     double loss, a[2], gradient[2];
     (void)state;
-    assert_int_equal(rein_budget_loss(&loss, NULL, a, NULL, gradient, rewards, lp, lp, lengths, offsets, 1, &budget, NULL, NULL), REIN_OK);
+    assert_int_equal(rein_budget_loss(&loss, NULL, a, NULL, gradient, rewards, lp, lp, lengths, offsets, 1, &budget, NULL, NULL),
+                     REIN_OK);
     assert_true(loss == 0 && a[0] == 0 && a[1] == 0 && gradient[0] == 0 && gradient[1] == 0);
     advantages_of(a, rewards, 2, 0, NULL, "advantage=gdpo");
     assert_true(a[0] == 0 && a[1] == 0);
@@ -292,7 +298,8 @@ static void trap_6_padding_leaks_into_sequence_products(void **state) {
     const size_t padded[] = {0, 6, 9}, packed[] = {0, 3, 5};
     const uint8_t mask[] = {1, 0, 1, 1, 0, 0, 0, 1, 1};
     const double rewards[] = {1, -0.5};
-    const double x[4][5] = {{-1, -0.5, -2, -1.5, -0.7}, {-1.2, -0.4, -2.3, -1.4, -0.9}, {-1.1, -0.8, -1.9, -1.3, -1}, {-1, -0.6, -2.2, -1.6, -0.8}};
+    const double x[4][5] = {
+        {-1, -0.5, -2, -1.5, -0.7}, {-1.2, -0.4, -2.3, -1.4, -0.9}, {-1.1, -0.8, -1.9, -1.3, -1}, {-1, -0.6, -2.2, -1.6, -0.8}};
     static const char *const settings[] = {"preset=gspo",
                                            "preset=gmpo",
                                            "surrogate=squared tau=0.3",
@@ -313,10 +320,21 @@ static void trap_6_padding_leaks_into_sequence_products(void **state) {
         double wide[4][9], gradient[9], expected[5];
         for (int a = 0; a < 4; a++)
             for (int t = 0, from = 0; t < 9; t++) wide[a][t] = mask[t] ? x[a][from++] : a % 2 ? 0 : -9999;
-        const rein_batch loose = {.n_sequences = 2, .sequence_offsets = padded, .mask = mask, .log_probs = wide[0], .old_log_probs = wide[1],
-                                  .ref_log_probs = wide[2], .sample_log_probs = wide[3], .rewards = rewards};
-        const rein_batch tight = {.n_sequences = 2, .sequence_offsets = packed, .log_probs = x[0], .old_log_probs = x[1],
-                                  .ref_log_probs = x[2], .sample_log_probs = x[3], .rewards = rewards};
+        const rein_batch loose = {.n_sequences = 2,
+                                  .sequence_offsets = padded,
+                                  .mask = mask,
+                                  .log_probs = wide[0],
+                                  .old_log_probs = wide[1],
+                                  .ref_log_probs = wide[2],
+                                  .sample_log_probs = wide[3],
+                                  .rewards = rewards};
+        const rein_batch tight = {.n_sequences = 2,
+                                  .sequence_offsets = packed,
+                                  .log_probs = x[0],
+                                  .old_log_probs = x[1],
+                                  .ref_log_probs = x[2],
+                                  .sample_log_probs = x[3],
+                                  .rewards = rewards};
         rein_loss a, b;
         rein_error err;
         assert_ok(rein_policy_loss(&a, gradient, NULL, NULL, &loose, &o, NULL, &err), err);
@@ -355,9 +373,14 @@ static void trap_7_log_probs_of_a_truncated_sampler(void **state) {
                 samp[4] = bad[v], samp_f32[4] = (float)bad[v];
                 memset(out, 0x5a, sizeof out), memset(before, 0x5a, sizeof before);
                 const void *lp = f32 ? (const void *)good_f32 : (const void *)good;
-                const rein_batch b = {.n_sequences = 2, .sequence_offsets = offsets, .dtype = f32 ? REIN_F32 : REIN_F64, .log_probs = lp,
-                                      .old_log_probs = lp, .ref_log_probs = lp,
-                                      .sample_log_probs = f32 ? (const void *)samp_f32 : (const void *)samp, .rewards = rewards};
+                const rein_batch b = {.n_sequences = 2,
+                                      .sequence_offsets = offsets,
+                                      .dtype = f32 ? REIN_F32 : REIN_F64,
+                                      .log_probs = lp,
+                                      .old_log_probs = lp,
+                                      .ref_log_probs = lp,
+                                      .sample_log_probs = f32 ? (const void *)samp_f32 : (const void *)samp,
+                                      .rewards = rewards};
                 rein_loss loss;
                 rein_error err = {0};
                 if (rein_policy_loss(&loss, out, NULL, NULL, &b, &o, &one_thread, &err) == REIN_OK) {
@@ -387,8 +410,12 @@ static void trap_7_in_the_other_arrays(void **state) {
                 double x[3][6];
                 for (int i = 0; i < 18; i++) x[i / 6][i % 6] = -1;
                 x[a][4] = bad[v];
-                const rein_batch b = {.n_sequences = 2, .sequence_offsets = offsets, .log_probs = x[0], .old_log_probs = x[1],
-                                      .ref_log_probs = x[2], .rewards = rewards};
+                const rein_batch b = {.n_sequences = 2,
+                                      .sequence_offsets = offsets,
+                                      .log_probs = x[0],
+                                      .old_log_probs = x[1],
+                                      .ref_log_probs = x[2],
+                                      .rewards = rewards};
                 double out[6];
                 rein_loss loss;
                 rein_error err;
@@ -411,8 +438,13 @@ static void trap_8_entropy_of_a_certain_token(void **state) {
         for (int v = 0; v < 3; v++) {
             double entropies[] = {0, bad[v], 0, 0.5}, gradient[4], by_entropy[4];
             const rein_options o = options_of(settings[k]);
-            const rein_batch b = {.n_sequences = 2, .sequence_offsets = offsets, .mask = mask, .log_probs = lp, .old_log_probs = lp,
-                                  .entropies = entropies, .rewards = rewards};
+            const rein_batch b = {.n_sequences = 2,
+                                  .sequence_offsets = offsets,
+                                  .mask = mask,
+                                  .log_probs = lp,
+                                  .old_log_probs = lp,
+                                  .entropies = entropies,
+                                  .rewards = rewards};
             rein_loss loss;
             rein_error err;
             assert_ok(rein_policy_loss(&loss, gradient, by_entropy, NULL, &b, &o, &one_thread, &err), err);
@@ -436,9 +468,9 @@ static void trap_8_divergence_of_a_certain_token(void **state) {
     (void)state;
     assert_ok(rein_policy_loss(&loss, gradient, NULL, NULL, &b, &o, &one_thread, &err), err);
     assert_true(isfinite(loss.loss));
-    assert_true(gradient[0] == -1);               /* p = q = 1: no divergence */
-    assert_true(gradient[1] == 0);                /* p = 1, q < 1: infinitely far, and A pushes on */
-    assert_close(gradient[2], -exp(-0.1));        /* q = 1 > p: A pushes back */
+    assert_true(gradient[0] == -1);        /* p = q = 1: no divergence */
+    assert_true(gradient[1] == 0);         /* p = 1, q < 1: infinitely far, and A pushes on */
+    assert_close(gradient[2], -exp(-0.1)); /* q = 1 > p: A pushes back */
     assert_close(loss.metrics.clip_high, 1. / 3);
 }
 
@@ -468,7 +500,9 @@ static void trap_9_a_missing_reward(void **state) {
     const int64_t lengths[] = {1, 1};
     const size_t prompts[] = {0, 2};
     const rein_budget budget = {.token_budget = 1, .kl_coef = 0.1};
-    assert_int_equal(rein_budget_loss(&loss_value, NULL, NULL, NULL, out, rewards, lp, lp, lengths, prompts, 1, &budget, NULL, &err), REIN_EINVAL);
+    assert_int_equal(
+        rein_budget_loss(&loss_value, NULL, NULL, NULL, out, rewards, lp, lp, lengths, prompts, 1, &budget, NULL, &err),
+        REIN_EINVAL);
     assert_says(err, "rewards[1]");
     const double weights[] = {1}, grads[] = {1, 1};
     assert_int_equal(rein_rlhf_update(out, weights, rewards, lp, lp, grads, 2, 1, 0.1, 0.1, NULL, &err), REIN_EINVAL);
@@ -487,8 +521,10 @@ static const struct option_case {
 } option_cases[] = {
     {"shape", "budget", "surrogate=clip", "surrogate=clip advantage=gdpo"},
     {"token_budget", "3", "surrogate=clip", ""},
-    {"budget_penalty_coef", "0.1", "surrogate=clip shape=budget budget_penalty_coef=0.02", "surrogate=clip shape=truncate budget_penalty=1"},
-    {"budget_penalty", "2", "surrogate=clip shape=truncate budget_penalty=1", "surrogate=clip shape=budget budget_penalty_coef=0.1"},
+    {"budget_penalty_coef", "0.1", "surrogate=clip shape=budget budget_penalty_coef=0.02",
+     "surrogate=clip shape=truncate budget_penalty=1"},
+    {"budget_penalty", "2", "surrogate=clip shape=truncate budget_penalty=1",
+     "surrogate=clip shape=budget budget_penalty_coef=0.1"},
     {"overlong_max", "20", "surrogate=clip shape=overlong overlong_max=25 overlong_cushion=20", "surrogate=clip"},
     {"overlong_cushion", "10", "surrogate=clip shape=overlong overlong_max=25 overlong_cushion=20", "surrogate=clip"},
     {"length_weight", "0.5", "surrogate=clip shape=k1.5-length length_weight=1", "surrogate=clip"},
@@ -531,7 +567,8 @@ static const struct option_case {
     {"kl_penalty_coef", "0.1", "surrogate=clip", ""},
     {"kl_loss_coef", "0.1", "surrogate=clip", ""},
     {"kl_estimator", "k2", "surrogate=clip kl_loss_coef=0.1", "surrogate=clip kl_penalty_coef=0.1"},
-    {"kl_direction", "current_over_ref", "surrogate=clip kl_loss_coef=0.1 kl_estimator=k3", "surrogate=clip kl_loss_coef=0.1 kl_estimator=k2"},
+    {"kl_direction", "current_over_ref", "surrogate=clip kl_loss_coef=0.1 kl_estimator=k3",
+     "surrogate=clip kl_loss_coef=0.1 kl_estimator=k2"},
     {"kl_scope", "group", "surrogate=clip kl_penalty_coef=0.1", "surrogate=clip kl_reward_coef=0.1"},
     {"kl_scope", "sequence", "surrogate=clip kl_penalty_coef=0.1", "surrogate=clip kl_penalty_coef=0.1 ratio=sequence"},
     {"kl_penalty_source", "sample", "surrogate=clip kl_penalty_coef=0.1", "surrogate=clip kl_loss_coef=0.1"},
@@ -540,7 +577,8 @@ static const struct option_case {
     {"entropy_target", "0.01", "surrogate=clip entropy_coef=0.1", "surrogate=clip"},
     {"top_entropy", "0.5", "surrogate=clip", ""},
     {"aggregation", "seq-mean-token-mean", "surrogate=clip", ""},
-    {"max_response_length", "20", "surrogate=clip aggregation=dr-grpo max_response_length=30", "surrogate=clip aggregation=token-mean"},
+    {"max_response_length", "20", "surrogate=clip aggregation=dr-grpo max_response_length=30",
+     "surrogate=clip aggregation=token-mean"},
 };
 enum { OPTION_CASES = sizeof option_cases / sizeof *option_cases };
 
@@ -593,7 +631,8 @@ static void trap_10_an_option_that_cannot_act_is_refused(void **state) {
         rein_error err;
         assert_ok(rein_options_resolve(&resolved, &o, &err), err); /* it is the option that is wrong, not the rest */
         assert_ok(rein_options_set(&o, c->name, c->value, &err), err);
-        if (rein_options_resolve(&resolved, &o, &err) == REIN_OK) fail_msg("%s=%s is accepted on \"%s\"", c->name, c->value, c->idle);
+        if (rein_options_resolve(&resolved, &o, &err) == REIN_OK)
+            fail_msg("%s=%s is accepted on \"%s\"", c->name, c->value, c->idle);
         assert_says(err, c->name);
         assert_int_equal(err.code, REIN_EINVAL);
     }
@@ -623,7 +662,8 @@ static void trap_10_data_that_cannot_act(void **state) {
     const size_t offsets[] = {0, 1};
     const double x = -1, reward = 1;
     const uint8_t correct = 1;
-    const rein_batch plain = {.n_sequences = 1, .sequence_offsets = offsets, .log_probs = &x, .old_log_probs = &x, .rewards = &reward};
+    const rein_batch plain = {
+        .n_sequences = 1, .sequence_offsets = offsets, .log_probs = &x, .old_log_probs = &x, .rewards = &reward};
     const rein_options o = options_of("surrogate=clip");
     rein_batch b[5];
     static const char *const names[] = {"values", "baseline_rewards", "correct", "reward_components", "reward_weights"};
@@ -670,12 +710,17 @@ static void trap_11_sum_instead_of_mean_in_sequence_ratios(void **state) {
 static void trap_12_the_samplers_distribution_is_not_the_policys(void **state) {
     const size_t offsets[] = {0, 2};
     const double lp[] = {-1, -1.5}, samp[] = {-0.5, -3}, other[] = {-1, -1.5}, rewards[] = {1};
-    rein_batch b = {.n_sequences = 1, .sequence_offsets = offsets, .log_probs = lp, .old_log_probs = lp, .sample_log_probs = samp, .rewards = rewards};
+    rein_batch b = {.n_sequences = 1,
+                    .sequence_offsets = offsets,
+                    .log_probs = lp,
+                    .old_log_probs = lp,
+                    .sample_log_probs = samp,
+                    .rewards = rewards};
     static const struct {
         const char *settings;
         double weight[2];
     } cases[] = {
-        {"mismatch=token-tis", {0.60653065971263342, 2}},  /* e^−0.5; min(e^1.5, 2) */
+        {"mismatch=token-tis", {0.60653065971263342, 2}}, /* e^−0.5; min(e^1.5, 2) */
         {"mismatch=token-mask", {0.60653065971263342, 4.4816890703380648}},
         {"mismatch=token-mask mismatch_low=0.7", {0, 4.4816890703380648}},
         {"mismatch=token-mask mismatch_high=4", {0.60653065971263342, 0}},
@@ -745,11 +790,12 @@ static void results_are_finite_or_refused(void **state) {
         const int sane = isfinite(loss.loss) && metrics_finite(&loss.metrics);
         int gradients = 1;
         for (int a = 0; a < (b.entropies ? 2 : 1); a++)
-            for (size_t t = 0; t < r->n_tokens; t++) gradients &= isfinite(f32 ? (double)((float *)(void *)out[a])[t] : out[a][t]) != 0;
+            for (size_t t = 0; t < r->n_tokens; t++)
+                gradients &= isfinite(f32 ? (double)((float *)(void *)out[a])[t] : out[a][t]) != 0;
         if (sane && gradients) continue;
         if (bad++ < 20)
-            print_message("case %zu: %s, %s: loss %g, finite metrics %d, finite gradients %d\n", k, settings, f32 ? "f32" : "f64", loss.loss,
-                          sane, gradients);
+            print_message("case %zu: %s, %s: loss %g, finite metrics %d, finite gradients %d\n", k, settings, f32 ? "f32" : "f64",
+                          loss.loss, sane, gradients);
     }
     print_message("%zu cases, %zu accepted, %zu not finite\n", cases, accepted, bad);
     assert_true(accepted > cases / 4 && accepted < cases);
@@ -758,24 +804,38 @@ static void results_are_finite_or_refused(void **state) {
     ragged_free(r);
 }
 
-/* A huge coefficient is finite in the loss's double, and not in the gradient's float. */
+/* What is finite in the loss's double need not be in the gradient's float: refused, and nothing is written. */
 static void a_float_gradient_that_overflows_is_refused(void **state) {
     const size_t offsets[] = {0, 1};
-    const float lp = -1, ref = -1.5f, entropy = 1;
+    const float lp = -1, ref = -1.5f, near = -1, far = -89.5f, entropy = 1; /* far: the ratio is 2.7e38 */
     const double reward = 0;
-    const rein_batch b = {.n_sequences = 1, .sequence_offsets = offsets, .dtype = REIN_F32, .log_probs = &lp, .old_log_probs = &lp,
-                          .ref_log_probs = &ref, .entropies = &entropy, .rewards = &reward};
-    static const char *const settings[] = {"surrogate=clip kl_loss_coef=1e39 kl_estimator=k3", "surrogate=clip entropy_coef=1e39"};
+    static const struct {
+        const char *settings;
+        int far;
+    } cases[] = {{"surrogate=clip kl_loss_coef=1e39 kl_estimator=k3", 0},
+                 {"surrogate=clip entropy_coef=1e39", 0},
+                 {"surrogate=clip kl_loss_coef=1 kl_estimator=is-k1", 1}, /* ρ·k = 1.3e38, its derivative ρ·(k + 1) is too much */
+                 {"surrogate=clip kl_loss_coef=100 kl_estimator=is-k3", 1}};
     size_t bad = 0;
     (void)state;
-    for (int k = 0; k < 2; k++) {
-        const rein_options o = options_of(settings[k]);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        const rein_options o = options_of(cases[k].settings);
+        const rein_batch b = {.n_sequences = 1,
+                              .sequence_offsets = offsets,
+                              .dtype = REIN_F32,
+                              .log_probs = &lp,
+                              .old_log_probs = cases[k].far ? &far : &near,
+                              .ref_log_probs = &ref,
+                              .entropies = &entropy,
+                              .rewards = &reward};
         rein_loss loss;
         rein_error err;
-        float gradient, by_entropy;
-        if (rein_policy_loss(&loss, &gradient, &by_entropy, NULL, &b, &o, &one_thread, &err) != REIN_OK) continue;
-        if (isfinite(gradient) && isfinite(by_entropy)) continue;
-        print_message("%s: loss %g, gradient %g, by entropy %g\n", settings[k], loss.loss, (double)gradient, (double)by_entropy);
+        float gradient = 77, by_entropy = 77;
+        const int refused = rein_policy_loss(&loss, &gradient, &by_entropy, NULL, &b, &o, &one_thread, &err) != REIN_OK;
+        const int untouched = gradient == 77 && by_entropy == 77;
+        if (refused ? untouched : isfinite(gradient) && isfinite(by_entropy)) continue;
+        print_message("%s: %s, gradient %g, by entropy %g\n", cases[k].settings, refused ? "refused" : "accepted", (double)gradient,
+                      (double)by_entropy);
         bad++;
     }
     assert_int_equal(bad, 0);
@@ -787,7 +847,12 @@ static void the_effective_sample_size_is_a_share(void **state) {
     const float lp[] = {-1, -1, -1}, old[] = {-1, -1, -60};
     const double lp_f64[] = {-1, -1, -1}, old_f64[] = {-1, -1, -400}, reward = 1;
     const rein_options o = options_of("surrogate=clip");
-    rein_batch b = {.n_sequences = 1, .sequence_offsets = offsets, .dtype = REIN_F32, .log_probs = lp, .old_log_probs = old, .rewards = &reward};
+    rein_batch b = {.n_sequences = 1,
+                    .sequence_offsets = offsets,
+                    .dtype = REIN_F32,
+                    .log_probs = lp,
+                    .old_log_probs = old,
+                    .rewards = &reward};
     rein_loss loss;
     rein_error err;
     (void)state;
@@ -817,36 +882,45 @@ static void a_failed_budget_loss_writes_nothing(void **state) {
     const float bad_f32[] = {1, 2, (float)INFINITY}, good_f32[] = {1, 2, 3};
     const int64_t lengths[] = {1, 2, 3}, negative[] = {1, 2, -3};
     const size_t offsets[] = {0, 1, 3}, empty[] = {0, 3, 3};
-    const rein_budget b = {.token_budget = 2, .kl_coef = 0.1, .budget_penalty_coef = 0.1}, wrong = {.token_budget = 2, .kl_coef = -1};
+    const rein_budget b = {.token_budget = 2, .kl_coef = 0.1, .budget_penalty_coef = 0.1},
+                      wrong = {.token_budget = 2, .kl_coef = -1};
     rein_error err;
     guard g = guard_new();
     double *o[] = {g.out[0], g.out[1], g.out[2], g.out[3] + 1, g.out[3]};
     (void)state;
-    assert_int_equal(rein_budget_loss(o[4], o[0], o[1], o[2], o[3], bad, good, good, lengths, offsets, 2, &b, NULL, &err), REIN_EINVAL);
+    assert_int_equal(rein_budget_loss(o[4], o[0], o[1], o[2], o[3], bad, good, good, lengths, offsets, 2, &b, NULL, &err),
+                     REIN_EINVAL);
     assert_says(err, "rewards[2]");
     guard_check(&g);
-    assert_int_equal(rein_budget_loss(o[4], o[0], o[1], o[2], o[3], good, bad, good, lengths, offsets, 2, &b, NULL, &err), REIN_EINVAL);
+    assert_int_equal(rein_budget_loss(o[4], o[0], o[1], o[2], o[3], good, bad, good, lengths, offsets, 2, &b, NULL, &err),
+                     REIN_EINVAL);
     assert_says(err, "log_probs[2]");
     guard_check(&g);
-    assert_int_equal(rein_budget_loss(o[4], o[0], o[1], o[2], o[3], huge, good, good, lengths, offsets, 2, &b, NULL, &err), REIN_ERANGE);
+    assert_int_equal(rein_budget_loss(o[4], o[0], o[1], o[2], o[3], huge, good, good, lengths, offsets, 2, &b, NULL, &err),
+                     REIN_ERANGE);
     guard_check(&g);
-    assert_int_equal(rein_budget_loss(o[4], o[0], o[1], o[2], o[3], good, good, good, negative, offsets, 2, &b, NULL, &err), REIN_EINVAL);
+    assert_int_equal(rein_budget_loss(o[4], o[0], o[1], o[2], o[3], good, good, good, negative, offsets, 2, &b, NULL, &err),
+                     REIN_EINVAL);
     assert_says(err, "response_lengths[2]");
     guard_check(&g);
-    assert_int_equal(rein_budget_loss(o[4], o[0], o[1], o[2], o[3], good, good, good, lengths, empty, 2, &b, NULL, &err), REIN_EINVAL);
+    assert_int_equal(rein_budget_loss(o[4], o[0], o[1], o[2], o[3], good, good, good, lengths, empty, 2, &b, NULL, &err),
+                     REIN_EINVAL);
     guard_check(&g);
-    assert_int_equal(rein_budget_loss(o[4], o[0], o[1], o[2], o[3], good, good, good, lengths, offsets, 2, &wrong, NULL, &err), REIN_EINVAL);
+    assert_int_equal(rein_budget_loss(o[4], o[0], o[1], o[2], o[3], good, good, good, lengths, offsets, 2, &wrong, NULL, &err),
+                     REIN_EINVAL);
     assert_says(err, "kl_coef");
     guard_check(&g);
     float *f[] = {(float *)(void *)g.out[0], (float *)(void *)g.out[1], (float *)(void *)g.out[2], (float *)(void *)(g.out[3] + 1)};
-    assert_int_equal(rein_budget_loss_f32(o[4], f[0], f[1], f[2], f[3], good_f32, good_f32, bad_f32, lengths, offsets, 2, &b, NULL, &err),
-                     REIN_EINVAL);
+    assert_int_equal(
+        rein_budget_loss_f32(o[4], f[0], f[1], f[2], f[3], good_f32, good_f32, bad_f32, lengths, offsets, 2, &b, NULL, &err),
+        REIN_EINVAL);
     assert_says(err, "old_log_probs[2]");
     guard_check(&g);
 }
 
 static void a_failed_gpo_writes_nothing(void **state) {
-    const double good[] = {1, 0.5, 2}, zero[] = {1, 0, 1}, bad[] = {1, 2, (double)NAN}, huge[] = {1, 1, 1e308}, tiny[] = {1, 1, 1e-300};
+    const double good[] = {1, 0.5, 2}, zero[] = {1, 0, 1}, bad[] = {1, 2, (double)NAN}, huge[] = {1, 1, 1e308},
+                 tiny[] = {1, 1, 1e-300};
     rein_error err;
     guard g = guard_new();
     rein_gpo *value = (rein_gpo *)(void *)g.out[2];
@@ -894,28 +968,38 @@ static void a_failed_update_writes_nothing(void **state) {
 }
 
 static void a_failed_kl_advantage_writes_nothing(void **state) {
-    const double a[] = {1, 2, 3}, lp[] = {-1, -2, -3}, bad[] = {-1, (double)NAN, -1}, huge[] = {1e308, 1e308, 1e308}, low[] = {-1e308, -1e308, -1e308};
+    const double a[] = {1, 2, 3}, lp[] = {-1, -2, -3}, bad[] = {-1, (double)NAN, -1}, huge[] = {1e308, 1e308, 1e308},
+                 low[] = {-1e308, -1e308, -1e308};
     const size_t sequences[] = {0, 1, 3}, short_of[] = {0, 1, 2};
     rein_error err;
     guard g = guard_new();
     double *out = g.out[0], *kl = g.out[1];
     (void)state;
-    assert_int_equal(rein_kl_advantage(out, kl, a, bad, lp, NULL, 3, 0.1, REIN_KL_SCOPE_BATCH, NULL, 0, NULL, 0, &err), REIN_EINVAL);
+    assert_int_equal(rein_kl_advantage(out, kl, a, bad, lp, NULL, 3, 0.1, REIN_KL_SCOPE_BATCH, NULL, 0, NULL, 0, &err),
+                     REIN_EINVAL);
     assert_says(err, "log_probs[1]");
-    assert_int_equal(rein_kl_advantage(out, kl, a, lp, bad, NULL, 3, 0.1, REIN_KL_SCOPE_BATCH, NULL, 0, NULL, 0, &err), REIN_EINVAL);
+    assert_int_equal(rein_kl_advantage(out, kl, a, lp, bad, NULL, 3, 0.1, REIN_KL_SCOPE_BATCH, NULL, 0, NULL, 0, &err),
+                     REIN_EINVAL);
     assert_says(err, "ref_log_probs[1]");
-    assert_int_equal(rein_kl_advantage(out, kl, bad, lp, lp, NULL, 3, 0.1, REIN_KL_SCOPE_BATCH, NULL, 0, NULL, 0, &err), REIN_EINVAL);
+    assert_int_equal(rein_kl_advantage(out, kl, bad, lp, lp, NULL, 3, 0.1, REIN_KL_SCOPE_BATCH, NULL, 0, NULL, 0, &err),
+                     REIN_EINVAL);
     assert_says(err, "advantages[1]");
-    assert_int_equal(rein_kl_advantage(out, kl, a, lp, lp, NULL, 3, -0.1, REIN_KL_SCOPE_BATCH, NULL, 0, NULL, 0, &err), REIN_EINVAL);
+    assert_int_equal(rein_kl_advantage(out, kl, a, lp, lp, NULL, 3, -0.1, REIN_KL_SCOPE_BATCH, NULL, 0, NULL, 0, &err),
+                     REIN_EINVAL);
     assert_says(err, "kl_penalty_coef");
-    assert_int_equal(rein_kl_advantage(out, kl, a, lp, lp, NULL, 3, 0.1, REIN_KL_SCOPE_SEQUENCE, NULL, 0, NULL, 0, &err), REIN_EINVAL);
+    assert_int_equal(rein_kl_advantage(out, kl, a, lp, lp, NULL, 3, 0.1, REIN_KL_SCOPE_SEQUENCE, NULL, 0, NULL, 0, &err),
+                     REIN_EINVAL);
     assert_says(err, "sequence_offsets");
-    assert_int_equal(rein_kl_advantage(out, kl, a, lp, lp, NULL, 3, 0.1, REIN_KL_SCOPE_SEQUENCE, short_of, 2, NULL, 0, &err), REIN_EINVAL);
-    assert_int_equal(rein_kl_advantage(out, kl, a, lp, lp, NULL, 3, 0.1, REIN_KL_SCOPE_GROUP, sequences, 2, NULL, 0, &err), REIN_EINVAL);
+    assert_int_equal(rein_kl_advantage(out, kl, a, lp, lp, NULL, 3, 0.1, REIN_KL_SCOPE_SEQUENCE, short_of, 2, NULL, 0, &err),
+                     REIN_EINVAL);
+    assert_int_equal(rein_kl_advantage(out, kl, a, lp, lp, NULL, 3, 0.1, REIN_KL_SCOPE_GROUP, sequences, 2, NULL, 0, &err),
+                     REIN_EINVAL);
     assert_says(err, "group_offsets");
-    assert_int_equal(rein_kl_advantage(out, kl, a, huge, low, NULL, 3, 0.1, REIN_KL_SCOPE_BATCH, NULL, 0, NULL, 0, &err), REIN_ERANGE);
+    assert_int_equal(rein_kl_advantage(out, kl, a, huge, low, NULL, 3, 0.1, REIN_KL_SCOPE_BATCH, NULL, 0, NULL, 0, &err),
+                     REIN_ERANGE);
     guard_check(&g);
-    assert_int_equal(rein_kl_advantage(out, kl, a, huge, lp, NULL, 2, 1e10, REIN_KL_SCOPE_BATCH, NULL, 0, NULL, 0, &err), REIN_ERANGE);
+    assert_int_equal(rein_kl_advantage(out, kl, a, huge, lp, NULL, 2, 1e10, REIN_KL_SCOPE_BATCH, NULL, 0, NULL, 0, &err),
+                     REIN_ERANGE);
     guard_check(&g);
 }
 
@@ -936,7 +1020,8 @@ static void a_failed_policy_loss_writes_nothing(void **state) {
                 for (size_t t = 0; t < r->n_tokens; t++) last = r->mask[t] ? t : last;
             } while (last == 0);
             if (isnan(o.kl_loss_coef) || o.kl_loss_coef == 0) o.kl_loss_coef = 0.1; /* so that all three are read */
-            if (a == SAMPLE_LOG_PROBS) r->rewards[r->n_sequences - 1] = r->components[0] = (double)NAN; /* another error, found early */
+            if (a == SAMPLE_LOG_PROBS)
+                r->rewards[r->n_sequences - 1] = r->components[0] = (double)NAN; /* another error, found early */
             else ragged_put(r, (enum token_array)a, last, (double)NAN);
             const rein_batch b = ragged_batch(r, &o, REIN_F64);
             rein_loss loss, loss_before;
@@ -986,7 +1071,11 @@ static void a_failed_micro_batch_is_zero(void **state) {
     const size_t offsets[] = {0, 2, 4, 6};
     double lp[] = {-1, -1, -1, (double)NAN, -1, -1}, gradient[6], advantages[6], by_entropy[6];
     const double rewards[] = {1, 2, 3}, old[] = {-1, -1, -1, -1, -1, -1}, entropies[] = {1, 1, 1, 1, 1, 1};
-    const rein_batch b = {.n_sequences = 3, .sequence_offsets = offsets, .log_probs = lp, .old_log_probs = old, .entropies = entropies,
+    const rein_batch b = {.n_sequences = 3,
+                          .sequence_offsets = offsets,
+                          .log_probs = lp,
+                          .old_log_probs = old,
+                          .entropies = entropies,
                           .rewards = rewards};
     const rein_options o = options_of("surrogate=clip entropy_coef=0.1");
     const size_t size = rein_step_size(&b, &o, NULL);
