@@ -29,8 +29,13 @@ int main(void) {
     rein_options options;
     rein_error err;
     if (rein_preset(&options, "grpo", &err) || rein_options_set(&options, "kl_loss_coef", "0", &err)) return puts(err.message), 1;
-    const rein_batch batch = {.n_groups = PROMPTS, .n_sequences = N, .group_offsets = groups, .sequence_offsets = sequences,
-                              .log_probs = log_probs, .old_log_probs = old, .rewards = rewards};
+    const rein_batch batch = {.n_groups = PROMPTS,
+                              .n_sequences = N,
+                              .group_offsets = groups,
+                              .sequence_offsets = sequences,
+                              .log_probs = log_probs,
+                              .old_log_probs = old,
+                              .rewards = rewards};
 
     for (int step = 0; step <= STEPS; step++) {
         rein_loss loss;
@@ -42,7 +47,9 @@ int main(void) {
             rewards[i] = uniform() < chance_of_reward[arm[i]];
         }
         if (rein_policy_loss(&loss, grad, NULL, NULL, &batch, &options, NULL, &err)) return puts(err.message), 1;
-        if (step % 10 == 0) printf("step %2d  reward %.3f  %.*s\n", step, loss.metrics.reward, (int)(40 * loss.metrics.reward), "****************************************");
+        if (step % 10 == 0)
+            printf("step %2d  reward %.3f  %.*s\n", step, loss.metrics.reward, (int)(40 * loss.metrics.reward),
+                   "****************************************");
         for (int i = 0; i < N; i++) /* d lp_i / d logit_a = [a = arm_i] − p_a */
             for (int a = 0; a < ARMS; a++) logits[a] -= 1.0 * grad[i] * ((a == arm[i]) - p[a]);
     }

@@ -10,22 +10,29 @@ INLINE W w_least(W a, W b) { return w_pick(a < b, a, b); }
 INLINE W w_most(W a, W b) { return w_pick(a > b, a, b); }
 INLINE double w_sum(W x) { return ((x[0] + x[1]) + x[2]) + x[3]; }
 
+/* Four of them, or, past the last whole four, `left` and zeros. */
+typedef real R __attribute__((vector_size(4 * sizeof(real))));
+
 INLINE W load_reals(const real *p, size_t left) {
-    typedef real R __attribute__((vector_size(4 * sizeof(real))));
     R r = {0};
-    memcpy(&r, p, left >= 4 ? sizeof r : left * sizeof *p);
+    if (left >= 4) memcpy(&r, p, sizeof r);
+    else
+        for (size_t l = 0; l < left; l++) r[l] = p[l];
     return __builtin_convertvector(r, W);
 }
 
 INLINE void store_reals(real *p, W x, size_t left) {
-    typedef real R __attribute__((vector_size(4 * sizeof(real))));
     const R r = __builtin_convertvector(x, R);
-    memcpy(p, &r, left >= 4 ? sizeof r : left * sizeof *p);
+    if (left >= 4) memcpy(p, &r, sizeof r);
+    else
+        for (size_t l = 0; l < left; l++) p[l] = r[l];
 }
 
 INLINE WM load_lengths(const int64_t *p, size_t left) {
     WM n = {0};
-    memcpy(&n, p, left >= 4 ? sizeof n : left * sizeof *p);
+    if (left >= 4) memcpy(&n, p, sizeof n);
+    else
+        for (size_t l = 0; l < left; l++) n[l] = p[l];
     return n;
 }
 
@@ -35,59 +42,74 @@ INLINE W w_from_whole(WM n) { return (W)(n | (WM)w_splat(0x1p52)) - 0x1p52; }
 INLINE WM lanes_below(size_t left) { return (WM){0, 1, 2, 3} < (int64_t)(left < 4 ? left : 4); }
 
 /* The adjusted rewards of up to four responses. */
-INLINE W adjusted_rewards(const rein_budget_task *t, size_t i, size_t left, int64_t *marks) {
+INLINE W adjusted_rewards(const rein_budget_task *t, size_t i, size_t left, WM *marks) {
     const rein_budget *b = t->budget;
     const WM lengths = load_lengths(t->lengths + i, left);
     const W reward = load_reals((const real *)t->rewards + i, left), length = w_from_whole(lengths);
     const W budget = b->token_budgets ? w_from_whole(load_lengths(b->token_budgets + i, left)) : w_splat(b->token_budget);
-    *marks |= lengths[0] | lengths[1] | lengths[2] | lengths[3];
+    *marks |= lengths;
     return b->rule == REIN_BUDGET_TRUNCATE ? budget_truncate(reward, length, budget, w_splat(b->budget_penalty))
                                            : budget_linear(reward, length, budget, w_splat(b->budget_penalty_coef));
 }
 
-/* The mean of a prompt's adjusted rewards, exact when they are all equal (or equal but for rounding: *flat). */
-INLINE double baseline_of(const rein_budget_task *t, size_t first, size_t last, int *flat, rein_budget_sums *sums) {
-    const double origin = adjusted_rewards(t, first, 1, &sums->marks)[0];
-    W low = w_splat(origin), high = low, sum = w_splat(0);
-    for (size_t i = first; i < last; i += 4) {
-        const W x = w_pick(lanes_below(last - i), adjusted_rewards(t, i, last - i, &sums->marks), w_splat(origin));
-        low = w_least(low, x);
-        high = w_most(high, x);
-        sum += x - origin;
-    }
-    double least_seen = low[0], most_seen = high[0];
+/* What is known of a prompt's adjusted rewards, lane by lane. */
+typedef struct extent {
+    W low, high, sum; /* sum of the differences to the first one: exact when all are equal */
+} extent;
+
+INLINE void widen_extent(extent *e, const rein_budget_task *t, size_t i, size_t left, W origin, WM *marks) {
+    const W all = adjusted_rewards(t, i, left, marks), x = left >= 4 ? all : w_pick(lanes_below(left), all, origin);
+    e->low = w_least(e->low, x);
+    e->high = w_most(e->high, x);
+    e->sum += x - origin;
+}
+
+/* The mean of a prompt's adjusted rewards; *flat when they are all equal, or equal but for rounding. */
+INLINE double baseline_of(const rein_budget_task *t, size_t first, size_t last, int *flat, double *reach, WM *marks) {
+    const W origin = w_splat(adjusted_rewards(t, first, 1, marks)[0]);
+    extent e = {origin, origin, w_splat(0)};
+    size_t i = first;
+    for (; i + 4 <= last; i += 4) widen_extent(&e, t, i, 4, origin, marks);
+    if (i < last) widen_extent(&e, t, i, last - i, origin, marks);
+    double low = e.low[0], high = e.high[0];
     for (int l = 1; l < 4; l++) {
-        least_seen = low[l] < least_seen ? low[l] : least_seen;
-        most_seen = high[l] > most_seen ? high[l] : most_seen;
+        low = e.low[l] < low ? e.low[l] : low;
+        high = e.high[l] > high ? e.high[l] : high;
     }
-    const double size = most_seen > -least_seen ? most_seen : -least_seen;
-    *flat = most_seen - least_seen <= 1e-12 * size;
-    sums->reach = size > sums->reach ? size : sums->reach;
-    return *flat ? origin : origin + w_sum(sum) / (double)(last - first);
+    const double size = high > -low ? high : -low;
+    *flat = high - low <= 1e-12 * size;
+    *reach = size > *reach ? size : *reach;
+    return *flat ? origin[0] : origin[0] + w_sum(e.sum) / (double)(last - first);
+}
+
+/* The squared gaps of up to four responses; with `write`, the outputs. */
+INLINE W squared_gaps(const rein_budget_task *t, size_t i, size_t left, double baseline, int flat, int write, WM *marks) {
+    const W adjusted = adjusted_rewards(t, i, left, marks), advantage = flat ? w_splat(0) : adjusted - baseline;
+    const W d = load_reals((const real *)t->log_probs + i, left) - load_reals((const real *)t->old_log_probs + i, left);
+    const W all = advantage - t->budget->kl_coef * d, gap = left >= 4 ? all : w_keep(lanes_below(left), all);
+    if (write) {
+        if (t->grad) store_reals((real *)t->grad + i, t->scale * gap, left);
+        if (t->adjusted) store_reals((real *)t->adjusted + i, adjusted, left);
+        if (t->advantages) store_reals((real *)t->advantages + i, advantage, left);
+    }
+    return gap * gap;
 }
 
 rein_budget_sums KERNEL(rein_budget_pass)(const rein_budget_task *t, size_t first, size_t last, int write) {
-    const real *lp = t->log_probs, *old = t->old_log_probs;
-    const double tau = t->budget->kl_coef;
+    const rein_budget_task task = *t; /* a copy: stores to the outputs cannot change it */
     rein_budget_sums sums = {0, 0, 0};
+    WM marks = {0};
     for (size_t p = first; p < last; p++) {
         int flat;
+        size_t i = t->offsets[p];
         const size_t end = t->offsets[p + 1];
-        const double baseline = baseline_of(t, t->offsets[p], end, &flat, &sums);
+        const double baseline = baseline_of(&task, i, end, &flat, &sums.reach, &marks);
         W loss = w_splat(0);
-        for (size_t i = t->offsets[p]; i < end; i += 4) {
-            const size_t left = end - i;
-            const W adjusted = adjusted_rewards(t, i, left, &sums.marks);
-            const W advantage = flat ? w_splat(0) : adjusted - baseline;
-            const W gap = w_keep(lanes_below(left), advantage - tau * (load_reals(lp + i, left) - load_reals(old + i, left)));
-            loss += gap * gap;
-            if (!write) continue;
-            if (t->grad) store_reals((real *)t->grad + i, t->scale * gap, left);
-            if (t->adjusted) store_reals((real *)t->adjusted + i, adjusted, left);
-            if (t->advantages) store_reals((real *)t->advantages + i, advantage, left);
-        }
-        if (write && t->baselines) ((real *)t->baselines)[p] = (real)baseline;
+        for (; i + 4 <= end; i += 4) loss += squared_gaps(&task, i, 4, baseline, flat, write, &marks);
+        if (i < end) loss += squared_gaps(&task, i, end - i, baseline, flat, write, &marks);
+        if (write && task.baselines) ((real *)task.baselines)[p] = (real)baseline;
         sums.loss += w_sum(loss);
     }
+    sums.marks = marks[0] | marks[1] | marks[2] | marks[3];
     return sums;
 }

@@ -67,10 +67,20 @@ static rein_pass_fn *pass_of(rein_isa isa, rein_dtype dtype) {
 
 /* ---- counts and sums over the tokens of each sequence */
 static size_t count_trained(const rein_batch *b, size_t i) {
-    const size_t start = b->sequence_offsets[i], end = b->sequence_offsets[i + 1];
-    size_t n = 0;
-    if (!b->mask) return end - start;
-    for (size_t t = start; t < end; t++) n += b->mask[t] != 0;
+    size_t t = b->sequence_offsets[i], n = 0;
+    const size_t end = b->sequence_offsets[i + 1];
+    if (!b->mask) return end - t;
+    while (t + 8 <= end) { /* eight marks in a word, up to 255 words in its bytes */
+        const uint64_t low = 0x7f7f7f7f7f7f7f7f;
+        uint64_t counts = 0;
+        for (int words = 0; words < 255 && t + 8 <= end; words++, t += 8) {
+            uint64_t marks;
+            memcpy(&marks, b->mask + t, sizeof marks);
+            counts += (((marks & low) + low) | marks) >> 7 & 0x0101010101010101;
+        }
+        for (int byte = 0; byte < 8; byte++) n += counts >> 8 * byte & 255;
+    }
+    for (; t < end; t++) n += b->mask[t] != 0;
     return n;
 }
 

@@ -95,6 +95,17 @@ static void test_exec_given(void **state) {
     assert_int_equal(e.threads, REIN_MAX_THREADS);
 }
 
+/* Little work is done by one thread, whoever asked for more. */
+static void test_exec_small_work(void **state) {
+    (void)state;
+    const rein_exec many = {8, REIN_ISA_REF};
+    rein_exec e;
+    assert_int_equal(rein_exec_resolve(&e, &many, REIN_SERIAL - 1, NULL), REIN_OK);
+    assert_int_equal(e.threads, 1);
+    assert_int_equal(rein_exec_resolve(&e, &many, REIN_SERIAL, NULL), REIN_OK);
+    assert_int_equal(e.threads, 8);
+}
+
 static void test_exec_errors(void **state) {
     (void)state;
     rein_error err;
@@ -112,9 +123,17 @@ static const char *const NAMES[] = {"grpo", "dr-grpo", "kl_loss_coef", "kl_rewar
 
 static void test_nearest(void **state) {
     (void)state;
-    const char *const pairs[][2] = {{"grpo", "grpo"},          {"gpro", "grpo"},           {"grp", "grpo"},      {"GRPO", NULL},
-                                    {"dr-gpro", "dr-grpo"},    {"kl_los_coef", "kl_loss_coef"}, {"kl_loss_coeff", "kl_loss_coef"},
-                                    {"epsilonhigh", "epsilon_high"}, {"epsilom", "epsilon"},    {"temperature", NULL}, {"", NULL}};
+    const char *const pairs[][2] = {{"grpo", "grpo"},
+                                    {"gpro", "grpo"},
+                                    {"grp", "grpo"},
+                                    {"GRPO", NULL},
+                                    {"dr-gpro", "dr-grpo"},
+                                    {"kl_los_coef", "kl_loss_coef"},
+                                    {"kl_loss_coeff", "kl_loss_coef"},
+                                    {"epsilonhigh", "epsilon_high"},
+                                    {"epsilom", "epsilon"},
+                                    {"temperature", NULL},
+                                    {"", NULL}};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         const char *near = rein_nearest(pairs[i][0], NAMES);
         if (!pairs[i][1]) assert_null(near);
@@ -137,10 +156,12 @@ static void test_nearest_limits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fail_formats), cmocka_unit_test(test_fail_without_error), cmocka_unit_test(test_fail_truncates),
-        cmocka_unit_test(test_status_values), cmocka_unit_test(test_version),           cmocka_unit_test(test_isa),
-        cmocka_unit_test(test_exec_defaults), cmocka_unit_test(test_exec_given),        cmocka_unit_test(test_exec_errors),
-        cmocka_unit_test(test_nearest),       cmocka_unit_test(test_nearest_limits),
+        cmocka_unit_test(test_fail_formats),    cmocka_unit_test(test_fail_without_error),
+        cmocka_unit_test(test_fail_truncates),  cmocka_unit_test(test_status_values),
+        cmocka_unit_test(test_version),         cmocka_unit_test(test_isa),
+        cmocka_unit_test(test_exec_defaults),   cmocka_unit_test(test_exec_given),
+        cmocka_unit_test(test_exec_small_work), cmocka_unit_test(test_exec_errors),
+        cmocka_unit_test(test_nearest),         cmocka_unit_test(test_nearest_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,7 +34,8 @@ static int is_finite(const json_t *value) {
 static void check_output(const char *operation, const rein_out *out) {
     json_error_t err;
     require(out->length > 1 && out->data[out->length - 1] == '\n', "the output does not end with a newline", operation, out->data);
-    require(memchr(out->data, '\n', out->length) == out->data + out->length - 1, "the output is more than one line", operation, out->data);
+    require(memchr(out->data, '\n', out->length) == out->data + out->length - 1, "the output is more than one line", operation,
+            out->data);
     json_t *root = json_loadb(out->data, out->length, JSON_REJECT_DUPLICATES, &err);
     require(json_is_object(root), "the output is not one JSON object", operation, out->data);
     require(is_finite(root), "the output holds a null", operation, out->data);

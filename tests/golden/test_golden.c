@@ -95,7 +95,8 @@ static void compare_vector(verdict *v, const char *field, const double *expected
     if (!value) disagree(v, "%s is missing", field);
     else if (count != n) disagree(v, "%s has %zu entries, not %zu", field, count, n);
     else if (!(worst <= tolerance))
-        disagree(v, "%s[%zu] is %.17g, not %.17g (off by %.2g, allowed %.2g)", field, worst_at, got[worst_at], expected[worst_at], worst, tolerance);
+        disagree(v, "%s[%zu] is %.17g, not %.17g (off by %.2g, allowed %.2g)", field, worst_at, got[worst_at], expected[worst_at],
+                 worst, tolerance);
     free(got);
 }
 
@@ -132,7 +133,8 @@ static void check_metric(verdict *v, char *text) {
     }
     const json_t *value = json_object_get(json_object_get(v->output, "metrics"), printed);
     const double got = json_is_number(value) ? json_number_value(value) : (double)NAN;
-    if (!(fabs(got - expected) <= 1e-11 * fabs(expected) + 1e-13)) disagree(v, "metric %s is %.17g, not %.17g", text, got, expected);
+    if (!(fabs(got - expected) <= 1e-11 * fabs(expected) + 1e-13))
+        disagree(v, "metric %s is %.17g, not %.17g", text, got, expected);
 }
 
 /* ---- one case: its JSON through the operation; then line after line of what is expected */

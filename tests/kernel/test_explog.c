@@ -283,7 +283,8 @@ static void test_corners(void **state) {
     (void)state;
     const function e = exp_function(), l = log_function();
     const double inf = (double)INFINITY, nan = (double)NAN;
-    const double exps[][2] = {{nan, nan}, {-nan, nan}, {inf, inf}, {-inf, 0}, {0, 1}, {-0.0, 1}, {1e30, inf}, {-1e30, 0}, {0x1p-140, 1}};
+    const double exps[][2] = {{nan, nan}, {-nan, nan}, {inf, inf}, {-inf, 0},    {0, 1},
+                              {-0.0, 1},  {1e30, inf}, {-1e30, 0}, {0x1p-140, 1}};
     const double logs[][2] = {{nan, nan}, {inf, inf}, {-inf, nan}, {0, -inf}, {-0.0, -inf}, {-1, nan}, {1, 0}, {-0x1p-140, nan}};
     for (size_t i = 0; i < sizeof exps / sizeof *exps; i++) check_corner(&e, exps[i][0], exps[i][1]);
     for (size_t i = 0; i < sizeof logs / sizeof *logs; i++) check_corner(&l, logs[i][0], logs[i][1]);
@@ -380,9 +381,9 @@ static void test_shortcuts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exp_f32),   cmocka_unit_test(test_log_f32), cmocka_unit_test(test_exp_f64), cmocka_unit_test(test_log_f64),
-        cmocka_unit_test(test_corners),   cmocka_unit_test(test_subnormal), cmocka_unit_test(test_lengths), cmocka_unit_test(test_excess),
-        cmocka_unit_test(test_shortcuts),
+        cmocka_unit_test(test_exp_f32), cmocka_unit_test(test_log_f32), cmocka_unit_test(test_exp_f64),
+        cmocka_unit_test(test_log_f64), cmocka_unit_test(test_corners), cmocka_unit_test(test_subnormal),
+        cmocka_unit_test(test_lengths), cmocka_unit_test(test_excess),  cmocka_unit_test(test_shortcuts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

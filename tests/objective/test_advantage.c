@@ -59,7 +59,11 @@ static void make_step(step *s, size_t n_groups, const size_t *sizes, const doubl
     assert_true(n <= MOST);
     for (size_t i = 0; i < n; i++) s->sequences[i + 1] = i + 1;
     if (rewards) memcpy(s->rewards, rewards, n * sizeof *rewards);
-    s->batch = (rein_batch){.n_groups = n_groups, .n_sequences = n, .group_offsets = s->groups, .sequence_offsets = s->sequences, .rewards = s->rewards};
+    s->batch = (rein_batch){.n_groups = n_groups,
+                            .n_sequences = n,
+                            .group_offsets = s->groups,
+                            .sequence_offsets = s->sequences,
+                            .rewards = s->rewards};
 }
 
 static void advantages_of(double *a, const step *s, const char *settings) {
@@ -84,7 +88,8 @@ static void expect(const step *s, const char *settings, const double *expected) 
     double a[MOST];
     advantages_of(a, s, settings);
     for (size_t i = 0; i < s->batch.n_sequences; i++)
-        if (!(fabs(a[i] - expected[i]) <= 1e-14 * (1 + fabs(expected[i])))) fail_msg("%s: advantage %zu is %.17g, not %.17g", settings, i, a[i], expected[i]);
+        if (!(fabs(a[i] - expected[i]) <= 1e-14 * (1 + fabs(expected[i]))))
+            fail_msg("%s: advantage %zu is %.17g, not %.17g", settings, i, a[i], expected[i]);
 }
 
 /* ---- estimators, by hand */
@@ -96,14 +101,15 @@ static void test_by_hand(void **state) {
     const double r7 = sqrt(7), r2 = sqrt(.5);
     expect(&s, "advantage=none", (const double[]){1, 2, 6, 0, 1});
     expect(&s, "advantage=group-mean", (const double[]){-2, -1, 3, -.5, .5});
-    expect(&s, "advantage=group-std", (const double[]){-2 / (r7 + 1e-6), -1 / (r7 + 1e-6), 3 / (r7 + 1e-6), -.5 / (r2 + 1e-6), .5 / (r2 + 1e-6)});
+    expect(&s, "advantage=group-std",
+           (const double[]){-2 / (r7 + 1e-6), -1 / (r7 + 1e-6), 3 / (r7 + 1e-6), -.5 / (r2 + 1e-6), .5 / (r2 + 1e-6)});
     expect(&s, "advantage=group-std advantage_eps=0", (const double[]){-2 / r7, -1 / r7, 3 / r7, -.5 / r2, .5 / r2});
     expect(&s, "advantage=leave-one-out", (const double[]){-3, -1.5, 4.5, -1, 1}); /* r − mean of the others */
     expect(&s, "advantage=max-rl", (const double[]){-2. / 3, -1. / 3, 1, -1, 1});
     /* batch: mean 2, squared deviations 1 + 0 + 16 + 4 + 1 = 22, variance 22/4 */
     const double all = sqrt(5.5);
     expect(&s, "advantage=batch-std advantage_eps=0", (const double[]){-2 / all, -1 / all, 3 / all, -.5 / all, .5 / all});
-    expect(&s, "advantage=pass-at-k", (const double[]){0, 0, 4, 0, 1});            /* best − second best */
+    expect(&s, "advantage=pass-at-k", (const double[]){0, 0, 4, 0, 1});             /* best − second best */
     expect(&s, "advantage=pass-at-k pass_k=2", (const double[]){0, .5, 4.5, 0, 1}); /* pairs: (1-of-two others) */
 }
 
@@ -197,7 +203,8 @@ static void test_pass_at_k(void **state) {
                 step s;
                 double r[8], a[MOST];
                 char settings[64];
-                for (size_t i = 0; i < n; i++) r[i] = round % 3 == 0 ? (double)below(2) : round % 3 == 1 ? (double)below(4) : uniform(-1, 1);
+                for (size_t i = 0; i < n; i++)
+                    r[i] = round % 3 == 0 ? (double)below(2) : round % 3 == 1 ? (double)below(4) : uniform(-1, 1);
                 make_step(&s, 1, &n, r);
                 snprintf(settings, sizeof settings, "advantage=pass-at-k pass_k=%zu", k);
                 advantages_of(a, &s, settings);
@@ -261,12 +268,16 @@ static void test_gae(void **state) {
         make_tokens(&t, 1 + below(6), 9);
         t.s.batch.values = t.values;
         t.s.batch.ref_log_probs = t.ref;
-        const double gamma = round % 3 ? uniform(.5, 1) : 1, lambda = round % 3 ? uniform(0, 1) : .95, beta = round % 2 ? uniform(0, 1) : 0;
-        if (round % 3) snprintf(settings, sizeof settings, "advantage=gae gae_gamma=%.17g gae_lambda=%.17g kl_reward_coef=%.17g", gamma, lambda, beta);
+        const double gamma = round % 3 ? uniform(.5, 1) : 1, lambda = round % 3 ? uniform(0, 1) : .95,
+                     beta = round % 2 ? uniform(0, 1) : 0;
+        if (round % 3)
+            snprintf(settings, sizeof settings, "advantage=gae gae_gamma=%.17g gae_lambda=%.17g kl_reward_coef=%.17g", gamma,
+                     lambda, beta);
         else snprintf(settings, sizeof settings, "advantage=gae kl_reward_coef=%.17g", beta);
         advantages_of(a, &t.s, settings);
         for (size_t i = 0; i < t.s.batch.n_sequences; i++)
-            for (size_t k = t.s.sequences[i]; k < t.s.sequences[i + 1]; k++) near_to(a[k], t.mask[k] ? naive_gae(&t, i, k, gamma, lambda, beta) : 0, 1e-13);
+            for (size_t k = t.s.sequences[i]; k < t.s.sequences[i + 1]; k++)
+                near_to(a[k], t.mask[k] ? naive_gae(&t, i, k, gamma, lambda, beta) : 0, 1e-13);
     }
 }
 
@@ -295,7 +306,8 @@ static void test_reinforce_pp(void **state) {
         t.s.batch.sample_log_probs = t.samp;
         const double beta = round % 2 ? uniform(0, 1) : 0;
         const int sampled = beta > 0 && round % 4 == 1;
-        snprintf(settings, sizeof settings, "advantage=reinforce++ kl_reward_coef=%.17g%s", beta, sampled ? " kl_penalty_source=sample" : "");
+        snprintf(settings, sizeof settings, "advantage=reinforce++ kl_reward_coef=%.17g%s", beta,
+                 sampled ? " kl_penalty_source=sample" : "");
         for (size_t i = 0; i < t.s.batch.n_sequences; i++)
             for (size_t k = t.s.sequences[i]; k < t.s.sequences[i + 1]; k++) {
                 if (!t.mask[k]) continue;
@@ -310,7 +322,8 @@ static void test_reinforce_pp(void **state) {
         const size_t n = t.s.sequences[t.s.batch.n_sequences];
         for (size_t k = 0; k < n; k++)
             if (t.mask[k]) variance += (returns[k] - mean) * (returns[k] - mean) / (count - 1);
-        for (size_t k = 0; k < n; k++) near_to(a[k], t.mask[k] && count > 1 ? (returns[k] - mean) / sqrt(variance + 1e-8) : 0, 1e-11);
+        for (size_t k = 0; k < n; k++)
+            near_to(a[k], t.mask[k] && count > 1 ? (returns[k] - mean) / sqrt(variance + 1e-8) : 0, 1e-11);
     }
 }
 
@@ -354,7 +367,9 @@ static void test_kl_in_the_reward(void **state) {
                 if (t.mask[k]) r[i] -= .2 * ((sampled ? t.samp[k] : t.lp[k]) - t.ref[k]);
             mean += r[i] / (double)n;
         }
-        advantages_of(a, &t.s, sampled ? "advantage=group-mean kl_reward_coef=0.2 kl_penalty_source=sample" : "advantage=group-mean kl_reward_coef=0.2");
+        advantages_of(a, &t.s,
+                      sampled ? "advantage=group-mean kl_reward_coef=0.2 kl_penalty_source=sample"
+                              : "advantage=group-mean kl_reward_coef=0.2");
         for (size_t i = 0; i < n; i++)
             for (size_t k = t.s.sequences[i]; k < t.s.sequences[i + 1]; k++) near_to(a[k], t.mask[k] ? r[i] - mean : 0, 1e-13);
     }
@@ -455,8 +470,12 @@ static void test_random_groups(void **state) {
                 for (size_t i = first; i < first + size; i++) variance += (r[i] - mean) * (r[i] - mean) / (double)(size - 1);
                 for (size_t i = first; i < first + size; i++) {
                     const double x = r[i] - mean, K = (double)size;
-                    const double expected[] = {x,           x / (sqrt(variance) + 1e-6), x / (sqrt(all_variance) + 1e-6),
-                                               K / (K - 1) * x, r[i] - weighted / length,    x / mean};
+                    const double expected[] = {x,
+                                               x / (sqrt(variance) + 1e-6),
+                                               x / (sqrt(all_variance) + 1e-6),
+                                               K / (K - 1) * x,
+                                               r[i] - weighted / length,
+                                               x / mean};
                     if (size == 1) assert_true(a[i] == 0);
                     else near_to(a[i], expected[k], 1e-11 * (1 + fabs(expected[k])));
                 }
@@ -472,7 +491,8 @@ static void shaped_is(const step *s, const char *settings, const double *expecte
     rein_error err = {REIN_OK, ""};
     if (rein_shape_rewards(shaped, &s->batch, &o, &err) != REIN_OK) fail_msg("%s: %s", settings, err.message);
     for (size_t i = 0; i < s->batch.n_sequences; i++)
-        if (!(fabs(shaped[i] - expected[i]) <= 1e-15 * (1 + fabs(expected[i])))) fail_msg("%s: reward %zu is %.17g, not %.17g", settings, i, shaped[i], expected[i]);
+        if (!(fabs(shaped[i] - expected[i]) <= 1e-15 * (1 + fabs(expected[i]))))
+            fail_msg("%s: reward %zu is %.17g, not %.17g", settings, i, shaped[i], expected[i]);
 }
 
 static void test_shape_overlong(void **state) {
@@ -517,7 +537,8 @@ static void test_reward_clip(void **state) {
     make_step(&s, 1, (const size_t[]){5}, (const double[]){-3, -.5, 0, .75, 9});
     shaped_is(&s, "reward_clip=0.75", (const double[]){-.75, -.5, 0, .75, .75});
     s.batch.response_lengths = (const int64_t[]){1, 1, 1, 1, 50};
-    shaped_is(&s, "reward_clip=2 shape=budget token_budget=10 budget_penalty_coef=1", (const double[]){-2, -.5, 0, .75, -2}); /* after the shape */
+    shaped_is(&s, "reward_clip=2 shape=budget token_budget=10 budget_penalty_coef=1",
+              (const double[]){-2, -.5, 0, .75, -2}); /* after the shape */
     shaped_is(&s, "reward_clip=2 kl_reward_coef=0", (const double[]){-2, -.5, 0, .75, 2});
 }
 
@@ -543,8 +564,9 @@ static void test_errors(void **state) {
     static const int64_t negative[] = {1, 2, -3};
     step good_step, s;
     make_step(&good_step, 2, (const size_t[]){2, 1}, good);
-#define FAILS(change, settings, text, more)                                                                                                                     \
-    s = good_step, s.batch.rewards = good, s.batch.group_offsets = s.groups, s.batch.sequence_offsets = s.sequences, change, advantages_fail(&s, settings, text, more)
+#define FAILS(change, settings, text, more)                                                                                  \
+    s = good_step, s.batch.rewards = good, s.batch.group_offsets = s.groups, s.batch.sequence_offsets = s.sequences, change, \
+    advantages_fail(&s, settings, text, more)
     FAILS(s.batch.rewards = nan_reward, "advantage=group-mean", "rewards[2]", "finite");
     FAILS(s.batch.rewards = inf_reward, "advantage=group-mean", "rewards[1]", "finite");
     FAILS(s.batch.rewards = NULL, "advantage=group-mean", "rewards", "missing");
@@ -566,8 +588,11 @@ static void test_errors(void **state) {
     FAILS((void)0, "advantage=gdpo", "reward_components is missing", "gdpo");
     FAILS((s.batch.reward_components = good, s.batch.n_components = 1), "", "rewards and reward_components", "one of them");
     FAILS((s.batch.reward_components = good, s.batch.rewards = NULL), "", "reward_components has no components", "at least one");
-    FAILS((s.batch.reward_components = nan_reward, s.batch.rewards = NULL, s.batch.n_components = 1), "", "reward_components[2]", "finite");
-    FAILS((s.batch.reward_components = good, s.batch.rewards = NULL, s.batch.n_components = 1, s.batch.reward_weights = inf_reward + 1), "", "reward_weights[0]", "finite");
+    FAILS((s.batch.reward_components = nan_reward, s.batch.rewards = NULL, s.batch.n_components = 1), "", "reward_components[2]",
+          "finite");
+    FAILS((s.batch.reward_components = good, s.batch.rewards = NULL, s.batch.n_components = 1,
+           s.batch.reward_weights = inf_reward + 1),
+          "", "reward_weights[0]", "finite");
     FAILS((s.batch.reward_weights = good), "", "reward_weights", "reward_components");
     FAILS((void)0, "advantage=gae", "values is missing", "gae");
     FAILS((s.batch.values = good), "advantage=group-mean", "values cannot act", "gae");
@@ -587,7 +612,8 @@ static void test_shape_errors(void **state) {
     rein_error err;
     double shaped[3] = {77, 77, 77};
     make_step(&s, 1, (const size_t[]){3}, (const double[]){1, (double)NAN, 3});
-    const rein_options plain = options("reward_clip=1"), budget = options("shape=budget budget_penalty_coef=1"), unfinished = options("shape=budget");
+    const rein_options plain = options("reward_clip=1"), budget = options("shape=budget budget_penalty_coef=1"),
+                       unfinished = options("shape=budget");
     assert_int_equal(rein_shape_rewards(shaped, &s.batch, &plain, &err), REIN_EINVAL);
     assert_non_null(strstr(err.message, "rewards[1]"));
     s.rewards[1] = 2;
@@ -601,7 +627,8 @@ static void test_shape_errors(void **state) {
 /* Finite one by one, too large together. */
 static void test_overflow(void **state) {
     (void)state;
-    const char *const settings[] = {"advantage=group-mean", "advantage=group-std", "advantage=batch-std", "advantage=reinforce++", "advantage=leave-one-out"};
+    const char *const settings[] = {"advantage=group-mean", "advantage=group-std", "advantage=batch-std", "advantage=reinforce++",
+                                    "advantage=leave-one-out"};
     for (size_t k = 0; k < COUNT(settings); k++) {
         step s;
         rein_error err = {REIN_OK, ""};

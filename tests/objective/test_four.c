@@ -25,7 +25,8 @@ static void near_to(double got, double expected, double tolerance) {
 static void is_error(rein_status got, rein_status expected, const rein_error *err, const char *text, const char *more) {
     if (got != expected) fail_msg("status %d, not %d, where \"%s\" is wrong", (int)got, (int)expected, text);
     assert_int_equal(err->code, expected);
-    if (!strstr(err->message, text) || (more && !strstr(err->message, more))) fail_msg("\"%s\" does not say \"%s\" and \"%s\"", err->message, text, more ? more : "");
+    if (!strstr(err->message, text) || (more && !strstr(err->message, more)))
+        fail_msg("\"%s\" does not say \"%s\" and \"%s\"", err->message, text, more ? more : "");
     assert_null(strchr(err->message, '\n'));
     assert_int_not_equal(err->message[strlen(err->message) - 1], '.');
 }
@@ -49,9 +50,10 @@ typedef struct budget_case {
     rein_budget budget;
 } budget_case;
 
-static rein_status budget_loss(const budget_case *c, double *loss, double *adjusted, double *advantages, double *baselines, double *grad, rein_error *err) {
-    return rein_budget_loss(loss, adjusted, advantages, baselines, grad, c->rewards, c->lp, c->old, c->lengths, c->offsets, c->n_prompts, &c->budget,
-                            NULL, err);
+static rein_status budget_loss(const budget_case *c, double *loss, double *adjusted, double *advantages, double *baselines,
+                               double *grad, rein_error *err) {
+    return rein_budget_loss(loss, adjusted, advantages, baselines, grad, c->rewards, c->lp, c->old, c->lengths, c->offsets,
+                            c->n_prompts, &c->budget, NULL, err);
 }
 
 static void check_worked_budget(const budget_case *c, double loss, const char *shown) {
@@ -66,8 +68,16 @@ static void check_worked_budget(const budget_case *c, double loss, const char *s
 
 static void test_budget_worked(void **state) {
     (void)state;
-    const budget_case first = {1, {0, 2}, {1, .5}, {-1, -1.5}, {-1.2, -1.3}, {150, 80}, {0}, {.token_budget = 100, .kl_coef = .1, .budget_penalty_coef = .01}};
-    const budget_case second = {1, {0, 2}, {1, 2}, {-.5, -.8}, {-.5, -.8}, {50, 60}, {0}, {.token_budget = 100, .kl_coef = .1, .budget_penalty_coef = .01}};
+    const budget_case first = {1,
+                               {0, 2},
+                               {1, .5},
+                               {-1, -1.5},
+                               {-1.2, -1.3},
+                               {150, 80},
+                               {0},
+                               {.token_budget = 100, .kl_coef = .1, .budget_penalty_coef = .01}};
+    const budget_case second = {1,          {0, 2},   {1, 2}, {-.5, -.8},
+                                {-.5, -.8}, {50, 60}, {0},    {.token_budget = 100, .kl_coef = .1, .budget_penalty_coef = .01}};
     const budget_case third = {2,
                                {0, 2, 4},
                                {1, .5, .8, 1.2},
@@ -103,17 +113,20 @@ static budget_case random_budget_case(rein_budget_rule rule) {
 }
 
 /* The formulas, as they stand. */
-static void naive_budget(const budget_case *c, int each, long double *loss, long double *adjusted, long double *advantages, long double *baselines, long double *grad) {
+static void naive_budget(const budget_case *c, int each, long double *loss, long double *adjusted, long double *advantages,
+                         long double *baselines, long double *grad) {
     const size_t n = c->offsets[c->n_prompts];
     *loss = 0;
     for (size_t p = 0; p < c->n_prompts; p++) {
         const size_t first = c->offsets[p], last = c->offsets[p + 1];
         baselines[p] = 0;
         for (size_t i = first; i < last; i++) {
-            const long double limit = each ? (long double)c->budgets[i] : (long double)c->budget.token_budget, length = (long double)c->lengths[i];
+            const long double limit = each ? (long double)c->budgets[i] : (long double)c->budget.token_budget,
+                              length = (long double)c->lengths[i];
             const long double over = length > limit ? length - limit : 0;
             adjusted[i] = (long double)c->rewards[i] - (long double)c->budget.budget_penalty_coef * over;
-            if (c->budget.rule == REIN_BUDGET_TRUNCATE) adjusted[i] = over > 0 ? -(long double)c->budget.budget_penalty : (long double)c->rewards[i];
+            if (c->budget.rule == REIN_BUDGET_TRUNCATE)
+                adjusted[i] = over > 0 ? -(long double)c->budget.budget_penalty : (long double)c->rewards[i];
             baselines[p] += adjusted[i] / (long double)(last - first);
         }
         for (size_t i = first; i < last; i++) {
@@ -167,7 +180,14 @@ static void test_budget_gradient(void **state) {
 /* At the budget is not over it; over it by one costs one. */
 static void test_budget_edges(void **state) {
     (void)state;
-    budget_case c = {1, {0, 3}, {1, 1, 1}, {-1, -1, -1}, {-1, -1, -1}, {100, 101, 0}, {0}, {.token_budget = 100, .kl_coef = 1, .budget_penalty_coef = .5}};
+    budget_case c = {1,
+                     {0, 3},
+                     {1, 1, 1},
+                     {-1, -1, -1},
+                     {-1, -1, -1},
+                     {100, 101, 0},
+                     {0},
+                     {.token_budget = 100, .kl_coef = 1, .budget_penalty_coef = .5}};
     double loss, adjusted[3];
     budget_loss(&c, &loss, adjusted, NULL, NULL, NULL, NULL);
     assert_true(adjusted[0] == 1 && adjusted[1] == .5 && adjusted[2] == 1);
@@ -179,7 +199,8 @@ static void test_budget_edges(void **state) {
 /* [0.1, 0.1, 0.1], and 0.3 beside 0.1 + 0.2: equal but for rounding is equal; a group of one is its own baseline. */
 static void test_budget_equal_rewards(void **state) {
     (void)state;
-    const budget_case c = {3, {0, 3, 5, 6}, {.1, .1, .1, .3, .1 + .2, 7}, {-1, -1, -1, -1, -1, -1}, {-1, -1, -1, -1, -1, -1}, {0}, {0}, {.token_budget = 9, .kl_coef = 1}};
+    const budget_case c = {3,   {0, 3, 5, 6}, {.1, .1, .1, .3, .1 + .2, 7},     {-1, -1, -1, -1, -1, -1}, {-1, -1, -1, -1, -1, -1},
+                           {0}, {0},          {.token_budget = 9, .kl_coef = 1}};
     double loss, advantages[6], grad[6];
     assert_int_equal(budget_loss(&c, &loss, NULL, advantages, NULL, grad, NULL), REIN_OK);
     for (size_t i = 0; i < 6; i++) assert_true(advantages[i] == 0 && grad[i] == 0);
@@ -198,7 +219,9 @@ static void test_budget_f32(void **state) {
             c.lp[i] = (double)(lp[i] = (float)c.lp[i]);
             c.old[i] = (double)(old[i] = (float)c.old[i]);
         }
-        assert_int_equal(rein_budget_loss_f32(&loss, adjusted, advantages, baselines, grad, rewards, lp, old, c.lengths, c.offsets, c.n_prompts, &c.budget, NULL, NULL), REIN_OK);
+        assert_int_equal(rein_budget_loss_f32(&loss, adjusted, advantages, baselines, grad, rewards, lp, old, c.lengths, c.offsets,
+                                              c.n_prompts, &c.budget, NULL, NULL),
+                         REIN_OK);
         assert_int_equal(budget_loss(&c, &wide_loss, wide_adjusted, wide_advantages, wide_baselines, wide_grad, NULL), REIN_OK);
         near_to(loss, wide_loss, 1e-6 * wide_loss);
         for (size_t i = 0; i < n; i++) {
@@ -206,11 +229,19 @@ static void test_budget_f32(void **state) {
             near_to((double)advantages[i], wide_advantages[i], 1e-6 * (1 + fabs(wide_advantages[i])));
             near_to((double)grad[i], wide_grad[i], 1e-6 * (1 + fabs(wide_grad[i])));
         }
-        for (size_t p = 0; p < c.n_prompts; p++) near_to((double)baselines[p], wide_baselines[p], 1e-6 * (1 + fabs(wide_baselines[p])));
+        for (size_t p = 0; p < c.n_prompts; p++)
+            near_to((double)baselines[p], wide_baselines[p], 1e-6 * (1 + fabs(wide_baselines[p])));
     }
 }
 
-static const budget_case GOOD_BUDGET = {2, {0, 2, 3}, {1, 2, 3}, {-1, -2, -3}, {-1, -2, -3}, {5, 6, 7}, {5, 5, 5}, {.token_budget = 4, .kl_coef = .1, .budget_penalty_coef = .1}};
+static const budget_case GOOD_BUDGET = {2,
+                                        {0, 2, 3},
+                                        {1, 2, 3},
+                                        {-1, -2, -3},
+                                        {-1, -2, -3},
+                                        {5, 6, 7},
+                                        {5, 5, 5},
+                                        {.token_budget = 4, .kl_coef = .1, .budget_penalty_coef = .1}};
 
 static void budget_fails(budget_case c, rein_status status, const char *text, const char *more) {
     double loss = 77, out[24], baselines[8] = {77};
@@ -233,10 +264,12 @@ static void test_budget_errors(void **state) {
         c = GOOD_BUDGET, c.budget.kl_coef = bad[k], budget_fails(c, REIN_EINVAL, "kl_coef", "0 or more");
         c = GOOD_BUDGET, c.budget.token_budget = bad[k], budget_fails(c, REIN_EINVAL, "token_budget", "0 or more");
         c = GOOD_BUDGET, c.budget.budget_penalty_coef = bad[k], budget_fails(c, REIN_EINVAL, "budget_penalty_coef", "0 or more");
-        c = GOOD_BUDGET, c.budget.rule = REIN_BUDGET_TRUNCATE, c.budget.budget_penalty = bad[k], budget_fails(c, REIN_EINVAL, "budget_penalty", "0 or more");
+        c = GOOD_BUDGET, c.budget.rule = REIN_BUDGET_TRUNCATE, c.budget.budget_penalty = bad[k],
+        budget_fails(c, REIN_EINVAL, "budget_penalty", "0 or more");
     }
     c = GOOD_BUDGET, c.lengths[2] = -3, budget_fails(c, REIN_EINVAL, "response_lengths[2] is -3", "0 or more");
-    c = GOOD_BUDGET, c.budgets[1] = -1, c.budget.token_budgets = c.budgets, budget_fails(c, REIN_EINVAL, "token_budget[1] is -1", "0 or more");
+    c = GOOD_BUDGET, c.budgets[1] = -1, c.budget.token_budgets = c.budgets,
+    budget_fails(c, REIN_EINVAL, "token_budget[1] is -1", "0 or more");
     c = GOOD_BUDGET, c.budget.kl_coef = -.5, budget_fails(c, REIN_EINVAL, "kl_coef is -0.5", "0 or more");
     c = GOOD_BUDGET, c.budget.rule = (rein_budget_rule)5, budget_fails(c, REIN_EINVAL, "rule is 5", "REIN_BUDGET_LINEAR");
     c = GOOD_BUDGET, c.n_prompts = 0, budget_fails(c, REIN_EINVAL, "rewards is empty", "at least one");
@@ -247,7 +280,9 @@ static void test_budget_errors(void **state) {
     rein_error err;
     double loss;
     c = GOOD_BUDGET;
-    is_error(rein_budget_loss(&loss, NULL, NULL, NULL, NULL, c.rewards, c.lp, c.old, c.lengths, c.offsets, 2, &c.budget, &exec, &err), REIN_EINVAL, &err, "threads is -1", NULL);
+    is_error(
+        rein_budget_loss(&loss, NULL, NULL, NULL, NULL, c.rewards, c.lp, c.old, c.lengths, c.offsets, 2, &c.budget, &exec, &err),
+        REIN_EINVAL, &err, "threads is -1", NULL);
 }
 
 /* The loss is finite, its gradient −2τ·A/n is not. */
@@ -281,15 +316,18 @@ typedef struct gpo_case {
 } gpo_case;
 
 static rein_status gpo(const gpo_case *c, rein_gpo *value, double *grad_ratios, double *grad_current, rein_error *err) {
-    return rein_gpo_objective(value, grad_ratios, grad_current, c->ratios, c->advantages, c->current, c->ref, c->n, c->epsilon, c->beta, c->direction, NULL, err);
+    return rein_gpo_objective(value, grad_ratios, grad_current, c->ratios, c->advantages, c->current, c->ref, c->n, c->epsilon,
+                              c->beta, c->direction, NULL, err);
 }
 
 static long double naive_gpo(const gpo_case *c) {
     long double surrogate = 0, kl = 0;
     for (size_t i = 0; i < c->n; i++) {
-        const long double r = c->ratios[i], a = c->advantages[i], low = 1 - (long double)c->epsilon, high = 1 + (long double)c->epsilon;
+        const long double r = c->ratios[i], a = c->advantages[i], low = 1 - (long double)c->epsilon,
+                          high = 1 + (long double)c->epsilon;
         const long double clipped = (r < low ? low : r > high ? high : r) * a;
-        const long double q = c->direction == REIN_REF_OVER_CURRENT ? (long double)c->ref[i] / c->current[i] : (long double)c->current[i] / c->ref[i];
+        const long double q =
+            c->direction == REIN_REF_OVER_CURRENT ? (long double)c->ref[i] / c->current[i] : (long double)c->current[i] / c->ref[i];
         surrogate += r * a < clipped ? r * a : clipped;
         kl += r * (q - logl(q) - 1);
     }
@@ -339,7 +377,8 @@ static void test_gpo_naive(void **state) {
             if (fabs(fabs(c.ratios[i] - 1) - c.epsilon) < 1e-4) continue; /* a kink */
             gpo_case up = c, down = c;
             up.ratios[i] += (double)step, down.ratios[i] -= (double)step;
-            near_to(grad_ratios[i], (double)((naive_gpo(&up) - naive_gpo(&down)) / ((long double)up.ratios[i] - down.ratios[i])), 1e-8);
+            near_to(grad_ratios[i], (double)((naive_gpo(&up) - naive_gpo(&down)) / ((long double)up.ratios[i] - down.ratios[i])),
+                    1e-8);
             up = down = c;
             up.current[i] *= 1 + (double)step, down.current[i] *= 1 - (double)step;
             const double slope = (double)((naive_gpo(&up) - naive_gpo(&down)) / ((long double)up.current[i] - down.current[i]));
@@ -386,7 +425,9 @@ static void test_gpo_f32(void **state) {
             c.current[i] = (double)(current[i] = (float)c.current[i]);
             c.ref[i] = (double)(ref[i] = (float)c.ref[i]);
         }
-        assert_int_equal(rein_gpo_objective_f32(&value, grad_ratios, grad_current, ratios, advantages, current, ref, c.n, c.epsilon, c.beta, c.direction, NULL, NULL), REIN_OK);
+        assert_int_equal(rein_gpo_objective_f32(&value, grad_ratios, grad_current, ratios, advantages, current, ref, c.n, c.epsilon,
+                                                c.beta, c.direction, NULL, NULL),
+                         REIN_OK);
         assert_int_equal(gpo(&c, &wide, wide_ratios, wide_current, NULL), REIN_OK);
         near_to(value.objective, wide.objective, 1e-5 * (1 + fabs(wide.objective)));
         for (size_t i = 0; i < c.n; i++) {
@@ -440,7 +481,8 @@ static void test_gpo_overflow_of_the_gradient(void **state) {
     double grad_ratios[2] = {77, 77}, grad_current[2] = {77, 77};
     rein_error err = {REIN_OK, ""};
     is_error(gpo(&c, &value, grad_ratios, grad_current, &err), REIN_ERANGE, &err, "not finite", NULL);
-    assert_true(value.objective == 77 && grad_ratios[0] == 77 && grad_ratios[1] == 77 && grad_current[0] == 77 && grad_current[1] == 77);
+    assert_true(value.objective == 77 && grad_ratios[0] == 77 && grad_ratios[1] == 77 && grad_current[0] == 77 &&
+                grad_current[1] == 77);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- rlhf update */
@@ -474,7 +516,8 @@ static void test_rlhf_naive(void **state) {
     assert_int_equal(rein_rlhf_update(apart, w, rewards, lp, ref, g, ROWS, COLUMNS, beta, lr, NULL, NULL), REIN_OK);
     for (size_t j = 0; j < COLUMNS; j++) {
         long double sum = 0;
-        for (size_t i = 0; i < ROWS; i++) sum += ((long double)rewards[i] - (long double)beta * ((long double)lp[i] - ref[i])) * g[i * COLUMNS + j];
+        for (size_t i = 0; i < ROWS; i++)
+            sum += ((long double)rewards[i] - (long double)beta * ((long double)lp[i] - ref[i])) * g[i * COLUMNS + j];
         near_to(apart[j], (double)(w[j] + (long double)lr * sum / ROWS), 1e-15);
     }
     for (int threads = 1; threads <= 3; threads++) {
@@ -484,7 +527,8 @@ static void test_rlhf_naive(void **state) {
         assert_int_equal(rein_rlhf_update(same, same, rewards, lp, ref, g, ROWS, COLUMNS, beta, lr, &exec, NULL), REIN_OK);
         assert_memory_equal(same, apart, sizeof same);
     }
-    assert_int_equal(rein_rlhf_update_f32(w_f32, w_f32, rewards_f32, lp_f32, ref_f32, g_f32, ROWS, COLUMNS, beta, lr, NULL, NULL), REIN_OK);
+    assert_int_equal(rein_rlhf_update_f32(w_f32, w_f32, rewards_f32, lp_f32, ref_f32, g_f32, ROWS, COLUMNS, beta, lr, NULL, NULL),
+                     REIN_OK);
     for (size_t j = 0; j < COLUMNS; j++) near_to((double)w_f32[j], apart[j], 1e-6);
 }
 
@@ -542,11 +586,18 @@ typedef struct kl_case {
 } kl_case;
 
 static rein_status kl_advantage(const kl_case *c, double *adjusted, double *kl, rein_error *err) {
-    return rein_kl_advantage(adjusted, kl, c->advantages, c->lp, c->ref, c->mask, c->n_tokens, c->coef, c->scope, c->sequences, c->n_sequences, c->groups, c->n_groups, err);
+    return rein_kl_advantage(adjusted, kl, c->advantages, c->lp, c->ref, c->mask, c->n_tokens, c->coef, c->scope, c->sequences,
+                             c->n_sequences, c->groups, c->n_groups, err);
 }
 
 static kl_case random_kl_case(rein_kl_scope scope) {
-    kl_case c = {.coef = uniform(.1, 1), .scope = scope, .sequences = SEQUENCES, .groups = GROUPS, .n_tokens = TOKENS, .n_sequences = 5, .n_groups = 3};
+    kl_case c = {.coef = uniform(.1, 1),
+                 .scope = scope,
+                 .sequences = SEQUENCES,
+                 .groups = GROUPS,
+                 .n_tokens = TOKENS,
+                 .n_sequences = 5,
+                 .n_groups = 3};
     for (size_t t = 0; t < TOKENS; t++) {
         c.advantages[t] = uniform(-2, 2);
         c.mask[t] = uniform(0, 1) < .7;
@@ -596,7 +647,8 @@ static void test_kl_sign(void **state) {
     (void)state;
     const double a[] = {1, 1}, lp[] = {-.5, -1}, ref[] = {-1.5, -1};
     double adjusted[2], kl;
-    assert_int_equal(rein_kl_advantage(adjusted, &kl, a, lp, ref, NULL, 2, .2, REIN_KL_SCOPE_BATCH, NULL, 0, NULL, 0, NULL), REIN_OK);
+    assert_int_equal(rein_kl_advantage(adjusted, &kl, a, lp, ref, NULL, 2, .2, REIN_KL_SCOPE_BATCH, NULL, 0, NULL, 0, NULL),
+                     REIN_OK);
     near_to(adjusted[0], .9, 1e-16);
     near_to(adjusted[1], 1.1, 2.3e-16);
     near_to(kl, .5, 0);
@@ -611,9 +663,16 @@ static void test_kl_zero_is_identity(void **state) {
         c.advantages[3] = -0.0;
         assert_int_equal(kl_advantage(&c, adjusted, &kl, NULL), REIN_OK);
         assert_memory_equal(adjusted, c.advantages, sizeof adjusted);
-        assert_int_equal(rein_kl_advantage(adjusted, &kl, c.advantages, c.lp, NULL, c.mask, TOKENS, 0, c.scope, c.sequences, 5, c.groups, 3, NULL), REIN_OK);
+        assert_int_equal(rein_kl_advantage(adjusted, &kl, c.advantages, c.lp, NULL, c.mask, TOKENS, 0, c.scope, c.sequences, 5,
+                                           c.groups, 3, NULL),
+                         REIN_OK);
         assert_memory_equal(adjusted, c.advantages, sizeof adjusted);
-        assert_true(kl == 0);
+        assert_true(kl == 0); /* without a reference; with one it is measured all the same */
+        kl_case all = c;
+        for (size_t t = 0; t < TOKENS; t++) all.mask[t] = 1, all.lp[t] = -1, all.ref[t] = -1.25 - (t == 0);
+        assert_int_equal(kl_advantage(&all, adjusted, &kl, NULL), REIN_OK);
+        near_to(kl, .25 + 1. / TOKENS, 1e-15);
+        assert_memory_equal(adjusted, all.advantages, sizeof adjusted);
     }
 }
 
@@ -644,7 +703,9 @@ static void test_kl_f32(void **state) {
             c.ref[t] = (double)(ref[t] = (float)c.ref[t]);
         }
         assert_int_equal(kl_advantage(&c, wide, &wide_kl, NULL), REIN_OK);
-        assert_int_equal(rein_kl_advantage_f32(adjusted, &kl, a, lp, ref, c.mask, TOKENS, c.coef, c.scope, SEQUENCES, 5, GROUPS, 3, NULL), REIN_OK);
+        assert_int_equal(
+            rein_kl_advantage_f32(adjusted, &kl, a, lp, ref, c.mask, TOKENS, c.coef, c.scope, SEQUENCES, 5, GROUPS, 3, NULL),
+            REIN_OK);
         for (size_t t = 0; t < TOKENS; t++) near_to((double)adjusted[t], wide[t], 1e-6);
         near_to(kl, wide_kl, 1e-12);
     }
@@ -662,7 +723,8 @@ static void kl_fails(kl_case c, rein_status status, const char *text, const char
 
 static void test_kl_errors(void **state) {
     (void)state;
-    static const size_t falling[] = {0, 4, 3, 9, 11, 14}, short_one[] = {0, 4, 4, 9, 11, 13}, late[] = {1, 4, 4, 9, 11, 14}, few_groups[] = {0, 2, 3, 4};
+    static const size_t falling[] = {0, 4, 3, 9, 11, 14}, short_one[] = {0, 4, 4, 9, 11, 13}, late[] = {1, 4, 4, 9, 11, 14},
+                        few_groups[] = {0, 2, 3, 4};
     static const size_t falling_groups[] = {0, 3, 2, 5};
     const double bad[] = {NOT_A_NUMBER, INFINITE, -INFINITE};
     kl_case good = random_kl_case(REIN_KL_SCOPE_GROUP), c;
@@ -686,10 +748,12 @@ static void test_kl_errors(void **state) {
     c = good, c.lp[0] = 1e308, c.ref[0] = -1e308, kl_fails(c, REIN_ERANGE, "KL is not finite", "too large");
     rein_error err;
     double adjusted[TOKENS], kl;
-    is_error(rein_kl_advantage(adjusted, &kl, good.advantages, good.lp, NULL, NULL, TOKENS, .1, REIN_KL_SCOPE_BATCH, NULL, 0, NULL, 0, &err), REIN_EINVAL, &err,
-             "ref_log_probs is missing", "kl_penalty_coef");
-    is_error(rein_kl_advantage(adjusted, &kl, good.advantages, NULL, good.ref, NULL, TOKENS, .1, REIN_KL_SCOPE_BATCH, NULL, 0, NULL, 0, &err), REIN_EINVAL, &err,
-             "log_probs is missing", "kl_penalty_coef");
+    is_error(rein_kl_advantage(adjusted, &kl, good.advantages, good.lp, NULL, NULL, TOKENS, .1, REIN_KL_SCOPE_BATCH, NULL, 0, NULL,
+                               0, &err),
+             REIN_EINVAL, &err, "ref_log_probs is missing", "kl_penalty_coef");
+    is_error(rein_kl_advantage(adjusted, &kl, good.advantages, NULL, good.ref, NULL, TOKENS, .1, REIN_KL_SCOPE_BATCH, NULL, 0, NULL,
+                               0, &err),
+             REIN_EINVAL, &err, "log_probs is missing", "kl_penalty_coef");
 }
 
 /* A scope whose adjustment overflows while the batch's KL does not must not hand out infinite advantages. */
@@ -728,7 +792,8 @@ static void test_budget_control_converges(void **state) {
     near_to(multiplier, .075, .001);
 }
 
-static void control_fails(double multiplier, int64_t length, size_t n, double target, double step, rein_status status, const char *text, const char *more) {
+static void control_fails(double multiplier, int64_t length, size_t n, double target, double step, rein_status status,
+                          const char *text, const char *more) {
     double m = multiplier;
     rein_error err = {REIN_OK, ""};
     const int64_t lengths[] = {10, length};

@@ -42,7 +42,8 @@ static void has(const rein_options *o, const char *list, const char *who) {
     while (next_pair(&list, name, value)) {
         const rein_status status = rein_options_get(got, sizeof got, o, name, NULL);
         const char *expected = strcmp(value, "absent") == 0 ? "" : value;
-        const int same = strcmp(got, expected) == 0 || (*expected && *got && strtod(got, NULL) == strtod(expected, NULL) && strtod(got, NULL) != 0);
+        const int same = strcmp(got, expected) == 0 ||
+                         (*expected && *got && strtod(got, NULL) == strtod(expected, NULL) && strtod(got, NULL) != 0);
         if (status != REIN_OK || !same) fail_msg("%s: %s is \"%s\", not \"%s\"", who, name, got, expected);
     }
 }
@@ -61,7 +62,8 @@ static void rejected(const rein_options *o, const char *text, const char *more) 
     rein_error err = {REIN_OK, ""};
     const rein_status status = rein_options_resolve(&r, o, &err);
     if (status != REIN_EINVAL) fail_msg("status %d where \"%s\" \"%s\" was expected", (int)status, text, more ? more : "");
-    if (!strstr(err.message, text) || (more && !strstr(err.message, more))) fail_msg("\"%s\" does not say \"%s\" and \"%s\"", err.message, text, more ? more : "");
+    if (!strstr(err.message, text) || (more && !strstr(err.message, more)))
+        fail_msg("\"%s\" does not say \"%s\" and \"%s\"", err.message, text, more ? more : "");
     assert_null(strchr(err.message, '\n'));
     assert_memory_equal(&r, &before, sizeof r);
     assert_int_equal(rein_options_resolve(&r, o, NULL), REIN_EINVAL);
@@ -71,26 +73,47 @@ static void rejected(const rein_options *o, const char *text, const char *more) 
 static const struct expectation {
     const char *name, *required, *values;
 } PRESETS[] = {
-    {"reinforce", "", "shape=none advantage=none surrogate=reinforce aggregation=seq-mean-token-sum kl_loss_coef=0 kl_reward_coef=0 kl_penalty_coef=0 entropy_coef=0"},
+    {"reinforce", "",
+     "shape=none advantage=none surrogate=reinforce aggregation=seq-mean-token-sum kl_loss_coef=0 kl_reward_coef=0 "
+     "kl_penalty_coef=0 entropy_coef=0"},
     {"rloo", "", "advantage=leave-one-out surrogate=reinforce kl_reward_coef=0.03 kl_loss_coef=0 aggregation=seq-mean-token-sum"},
-    {"reinforce++", "", "advantage=reinforce++ advantage_eps=1e-8 surrogate=clip ratio=token epsilon=0.2 epsilon_high=0.2 kl_reward_coef=0.001 aggregation=seq-mean-token-mean"},
-    {"ppo", "", "advantage=gae gae_gamma=1 gae_lambda=0.95 surrogate=clip ratio=token epsilon=0.2 epsilon_high=0.2 aggregation=token-mean kl_loss_coef=0"},
-    {"grpo", "", "shape=none advantage=group-std advantage_eps=1e-6 surrogate=clip ratio=token epsilon=0.2 epsilon_high=0.2 kl_loss_coef=0.04 kl_estimator=k3 "
-                 "kl_direction=ref_over_current aggregation=seq-mean-token-mean kl_reward_coef=0 kl_penalty_coef=0 mismatch=none"},
-    {"dr-grpo", "max_response_length=3000", "advantage=group-mean surrogate=clip epsilon=0.2 epsilon_high=0.2 kl_loss_coef=0 aggregation=dr-grpo max_response_length=3000"},
-    {"dapo", "", "shape=overlong overlong_max=20480 overlong_cushion=4096 advantage=group-std surrogate=clip epsilon=0.2 epsilon_high=0.28 kl_loss_coef=0 aggregation=token-mean"},
+    {"reinforce++", "",
+     "advantage=reinforce++ advantage_eps=1e-8 surrogate=clip ratio=token epsilon=0.2 epsilon_high=0.2 kl_reward_coef=0.001 "
+     "aggregation=seq-mean-token-mean"},
+    {"ppo", "",
+     "advantage=gae gae_gamma=1 gae_lambda=0.95 surrogate=clip ratio=token epsilon=0.2 epsilon_high=0.2 aggregation=token-mean "
+     "kl_loss_coef=0"},
+    {"grpo", "",
+     "shape=none advantage=group-std advantage_eps=1e-6 surrogate=clip ratio=token epsilon=0.2 epsilon_high=0.2 kl_loss_coef=0.04 "
+     "kl_estimator=k3 "
+     "kl_direction=ref_over_current aggregation=seq-mean-token-mean kl_reward_coef=0 kl_penalty_coef=0 mismatch=none"},
+    {"dr-grpo", "max_response_length=3000",
+     "advantage=group-mean surrogate=clip epsilon=0.2 epsilon_high=0.2 kl_loss_coef=0 aggregation=dr-grpo "
+     "max_response_length=3000"},
+    {"dapo", "",
+     "shape=overlong overlong_max=20480 overlong_cushion=4096 advantage=group-std surrogate=clip epsilon=0.2 epsilon_high=0.28 "
+     "kl_loss_coef=0 aggregation=token-mean"},
     {"bnpo", "", "advantage=group-std surrogate=clip epsilon=0.2 epsilon_high=0.2 kl_loss_coef=0 aggregation=token-mean"},
-    {"gspo", "", "advantage=group-std ratio=sequence surrogate=clip epsilon=0.0003 epsilon_high=0.0004 kl_loss_coef=0 aggregation=seq-mean-token-mean"},
+    {"gspo", "",
+     "advantage=group-std ratio=sequence surrogate=clip epsilon=0.0003 epsilon_high=0.0004 kl_loss_coef=0 "
+     "aggregation=seq-mean-token-mean"},
     {"gmpo", "", "advantage=group-std surrogate=gmpo epsilon=0.4 epsilon_high=0.4 aggregation=seq-mean-token-mean"},
     {"cispo", "", "advantage=group-std surrogate=cispo ratio=token epsilon=1 epsilon_high=4 aggregation=token-mean"},
-    {"sapo", "", "advantage=group-std surrogate=sapo ratio=token sapo_tau_positive=1 sapo_tau_negative=1.05 aggregation=seq-mean-token-mean"},
-    {"k1.5", "tau=0.1 length_weight=0.5", "shape=k1.5-length length_weight=0.5 advantage=group-mean surrogate=squared ratio=sequence-sum tau=0.1 aggregation=seq-mean-token-mean"},
-    {"k2", "tau=0.1 budget_penalty_coef=0.01", "shape=budget budget_penalty_coef=0.01 token_budget=absent advantage=group-mean surrogate=squared ratio=sequence-sum tau=0.1 "
-                                               "aggregation=seq-mean-token-mean"},
-    {"deepseek-v3.2", "kl_loss_coef=0.01", "advantage=group-mean surrogate=clip ratio=token epsilon=0.2 epsilon_high=0.2 kl_loss_coef=0.01 kl_estimator=is-k3 "
-                                           "kl_direction=ref_over_current off_policy_mask_delta=absent aggregation=seq-mean-token-mean"},
-    {"art", "", "advantage=group-std advantage_eps=1e-6 surrogate=cispo ratio=token epsilon=1 epsilon_high=4 kl_penalty_coef=0 kl_scope=batch kl_penalty_source=current_learner "
-                "kimi_k2_tau=0 aggregation=seq-mean-token-mean"},
+    {"sapo", "",
+     "advantage=group-std surrogate=sapo ratio=token sapo_tau_positive=1 sapo_tau_negative=1.05 aggregation=seq-mean-token-mean"},
+    {"k1.5", "tau=0.1 length_weight=0.5",
+     "shape=k1.5-length length_weight=0.5 advantage=group-mean surrogate=squared ratio=sequence-sum tau=0.1 "
+     "aggregation=seq-mean-token-mean"},
+    {"k2", "tau=0.1 budget_penalty_coef=0.01",
+     "shape=budget budget_penalty_coef=0.01 token_budget=absent advantage=group-mean surrogate=squared ratio=sequence-sum tau=0.1 "
+     "aggregation=seq-mean-token-mean"},
+    {"deepseek-v3.2", "kl_loss_coef=0.01",
+     "advantage=group-mean surrogate=clip ratio=token epsilon=0.2 epsilon_high=0.2 kl_loss_coef=0.01 kl_estimator=is-k3 "
+     "kl_direction=ref_over_current off_policy_mask_delta=absent aggregation=seq-mean-token-mean"},
+    {"art", "",
+     "advantage=group-std advantage_eps=1e-6 surrogate=cispo ratio=token epsilon=1 epsilon_high=4 kl_penalty_coef=0 kl_scope=batch "
+     "kl_penalty_source=current_learner "
+     "kimi_k2_tau=0 aggregation=seq-mean-token-mean"},
 };
 
 static void test_presets_are_those_of_the_specification(void **state) {
@@ -144,7 +167,8 @@ static void test_presets_by_hand(void **state) {
         for (size_t k = 0; rein_option_at(k); k++) {
             rein_options_get(left, sizeof left, &a, rein_option_at(k)->name, NULL);
             rein_options_get(right, sizeof right, &b, rein_option_at(k)->name, NULL);
-            if (strcmp(left, right) != 0) fail_msg("%s: %s is %s, by hand %s", PRESETS[i].name, rein_option_at(k)->name, left, right);
+            if (strcmp(left, right) != 0)
+                fail_msg("%s: %s is %s, by hand %s", PRESETS[i].name, rein_option_at(k)->name, left, right);
         }
     }
 }
@@ -161,15 +185,19 @@ static void test_presets_describe(void **state) {
     assert_null(rein_preset_describe("gprO"));
     const struct {
         const char *name, *source;
-    } sources[] = {{"grpo", "2402.03300"}, {"dapo", "2503.14476"}, {"dr-grpo", "2503.20783"}, {"gspo", "2507.18071"},  {"gmpo", "2507.20673"},          {"rloo", "2402.14740"},
-                   {"ppo", "1707.06347"},  {"k1.5", "2501.12599"}, {"k2", "2507.20534"},      {"sapo", "2511.20347"},  {"deepseek-v3.2", "2512.02556"}, {"cispo", "2506.13585"},
-                   {"art", "562"},         {"reinforce++", "2501.03262"}, {"reinforce", "Williams"}, {"bnpo", "TRL"}};
-    for (size_t i = 0; i < COUNT(sources); i++) assert_non_null(strstr(rein_preset_describe(sources[i].name)->source, sources[i].source));
+    } sources[] = {{"grpo", "2402.03300"}, {"dapo", "2503.14476"},        {"dr-grpo", "2503.20783"},       {"gspo", "2507.18071"},
+                   {"gmpo", "2507.20673"}, {"rloo", "2402.14740"},        {"ppo", "1707.06347"},           {"k1.5", "2501.12599"},
+                   {"k2", "2507.20534"},   {"sapo", "2511.20347"},        {"deepseek-v3.2", "2512.02556"}, {"cispo", "2506.13585"},
+                   {"art", "562"},         {"reinforce++", "2501.03262"}, {"reinforce", "Williams"},       {"bnpo", "TRL"}};
+    for (size_t i = 0; i < COUNT(sources); i++)
+        assert_non_null(strstr(rein_preset_describe(sources[i].name)->source, sources[i].source));
 }
 
 static void test_preset_unknown(void **state) {
     (void)state;
-    const char *const misspelt[][2] = {{"gpro", "grpo"}, {"GRPO1", NULL}, {"reinforce+", "reinforce"}, {"deepseek-v3", "deepseek-v3.2"}, {"k15", "k1.5"}, {"zzzzzzzzzz", NULL}};
+    const char *const misspelt[][2] = {
+        {"gpro", "grpo"}, {"GRPO1", NULL},     {"reinforce+", "reinforce"}, {"deepseek-v3", "deepseek-v3.2"},
+        {"k15", "k1.5"},  {"zzzzzzzzzz", NULL}};
     for (size_t i = 0; i < COUNT(misspelt); i++) {
         rein_options o;
         memset(&o, 0x5a, sizeof o);
@@ -189,8 +217,10 @@ static void test_zero_is_reinforce(void **state) {
     (void)state;
     rein_options o;
     memset(&o, 0, sizeof o);
-    resolves(&o, "shape=none advantage=none surrogate=reinforce mismatch=none aggregation=token-mean kl_loss_coef=0 kl_reward_coef=0 kl_penalty_coef=0 entropy_coef=0 "
-                 "reward_clip=absent top_entropy=absent off_policy_mask_delta=absent",
+    resolves(&o,
+             "shape=none advantage=none surrogate=reinforce mismatch=none aggregation=token-mean kl_loss_coef=0 kl_reward_coef=0 "
+             "kl_penalty_coef=0 entropy_coef=0 "
+             "reward_clip=absent top_entropy=absent off_policy_mask_delta=absent",
              "{0}");
     o.surrogate = REIN_SURROGATE_CLIP; /* epsilon is 0, not 0.2 */
     resolves(&o, "epsilon=0 epsilon_high=0", "{0} with clip");
@@ -217,7 +247,10 @@ static void test_round_trip(void **state) {
         const rein_option_info *info = rein_option_at(k);
         rein_options o = preset("none");
         if (!info->choices) {
-            snprintf(value, sizeof value, "%.17g", strcmp(info->name, "pass_k") == 0 ? 3 : strcmp(info->name, "dual_clip") == 0 ? 1.1 : 0.1 + 1e-16);
+            snprintf(value, sizeof value, "%.17g",
+                     strcmp(info->name, "pass_k") == 0      ? 3
+                     : strcmp(info->name, "dual_clip") == 0 ? 1.1
+                                                            : 0.1 + 1e-16);
             assert_int_equal(rein_options_set(&o, info->name, value, NULL), REIN_OK);
             assert_int_equal(rein_options_get(got, sizeof got, &o, info->name, NULL), REIN_OK);
             assert_true(strtod(got, NULL) == strtod(value, NULL));
@@ -254,7 +287,8 @@ static void set_fails(const char *name, const char *value, const char *text, con
     rein_error err = {REIN_OK, ""};
     const rein_status status = rein_options_set(&o, name, value, &err);
     if (status != REIN_EINVAL) fail_msg("%s=%s is accepted", name, value);
-    if (!strstr(err.message, text) || !strstr(err.message, more)) fail_msg("\"%s\" does not say \"%s\" and \"%s\"", err.message, text, more);
+    if (!strstr(err.message, text) || !strstr(err.message, more))
+        fail_msg("\"%s\" does not say \"%s\" and \"%s\"", err.message, text, more);
     assert_null(strchr(err.message, '\n'));
     assert_memory_equal(&o, &before, sizeof o);
 }
@@ -334,7 +368,8 @@ static void test_alias_beside_original(void **state) {
             assert_int_equal(rein_options_set(&o, names[order], values[order], NULL), REIN_OK);
             const rein_options before = o;
             assert_int_equal(rein_options_set(&o, names[!order], values[!order], &err), REIN_EINVAL);
-            if (!strstr(err.message, pairs[i].alias) || !strstr(err.message, pairs[i].option)) fail_msg("\"%s\" does not name both", err.message);
+            if (!strstr(err.message, pairs[i].alias) || !strstr(err.message, pairs[i].option))
+                fail_msg("\"%s\" does not name both", err.message);
             assert_memory_equal(&o, &before, sizeof o);
         }
 }
@@ -421,8 +456,9 @@ static void test_idle_options(void **state) {
 /* Those that act in every composition; all others are in the list above. */
 static void test_idle_options_are_all(void **state) {
     (void)state;
-    const char *const always[] = {"token_budget",     "advantage",    "advantage_balance", "mismatch",    "off_policy_mask_delta", "surrogate", "kl_penalty_coef",
-                                  "kl_loss_coef",     "entropy_coef", "top_entropy",       "aggregation", NULL};
+    const char *const always[] = {"token_budget",          "advantage",   "advantage_balance", "mismatch",
+                                  "off_policy_mask_delta", "surrogate",   "kl_penalty_coef",   "kl_loss_coef",
+                                  "entropy_coef",          "top_entropy", "aggregation",       NULL};
     for (size_t k = 0; rein_option_at(k); k++) {
         const char *name = rein_option_at(k)->name;
         int found = 0;
@@ -446,7 +482,8 @@ static void test_idle_zero_and_first_choice(void **state) {
     for (size_t i = 0; i < COUNT(settings); i++) {
         rein_options o = preset(settings[i][0]), r;
         set(&o, settings[i][1]);
-        if (rein_options_resolve(&r, &o, NULL) == REIN_OK) accepted++, print_message("accepted and ignored: %s with %s\n", settings[i][1], settings[i][0]);
+        if (rein_options_resolve(&r, &o, NULL) == REIN_OK)
+            accepted++, print_message("accepted and ignored: %s with %s\n", settings[i][1], settings[i][0]);
     }
     assert_int_equal(accepted, 0);
 }
@@ -455,17 +492,17 @@ static void test_idle_zero_and_first_choice(void **state) {
 static void test_stale_preset_values(void **state) {
     (void)state;
     const char *const overrides[][3] = {
-        {"grpo", "surrogate=reinforce", "surrogate=reinforce"},              /* leaves epsilon */
-        {"grpo", "kl_loss_coef=0", "kl_loss_coef=0"},                        /* leaves kl_estimator */
-        {"ppo", "advantage=group-mean", "advantage=group-mean"},             /* leaves gae's */
-        {"dapo", "shape=none", "shape=none"},                                /* leaves overlong's */
-        {"sapo", "surrogate=clip", "surrogate=clip epsilon=0.2"},            /* leaves sapo's */
-        {"gspo", "surrogate=reinforce", "surrogate=reinforce"},              /* leaves its ratio */
+        {"grpo", "surrogate=reinforce", "surrogate=reinforce"},   /* leaves epsilon */
+        {"grpo", "kl_loss_coef=0", "kl_loss_coef=0"},             /* leaves kl_estimator */
+        {"ppo", "advantage=group-mean", "advantage=group-mean"},  /* leaves gae's */
+        {"dapo", "shape=none", "shape=none"},                     /* leaves overlong's */
+        {"sapo", "surrogate=clip", "surrogate=clip epsilon=0.2"}, /* leaves sapo's */
+        {"gspo", "surrogate=reinforce", "surrogate=reinforce"},   /* leaves its ratio */
         {"art", "surrogate=squared tau=1", "surrogate=squared ratio=sequence-sum tau=1"},
-        {"k2", "shape=none tau=1", "shape=none"},                            /* needs no penalty any more */
+        {"k2", "shape=none tau=1", "shape=none"}, /* needs no penalty any more */
         {"k1.5", "shape=none tau=1", "shape=none"},
-        {"dr-grpo", "aggregation=token-mean", "aggregation=token-mean"},     /* nor a length */
-        {"k2", "surrogate=clip budget_penalty_coef=1", "surrogate=clip"},    /* nor a tau */
+        {"dr-grpo", "aggregation=token-mean", "aggregation=token-mean"},  /* nor a length */
+        {"k2", "surrogate=clip budget_penalty_coef=1", "surrogate=clip"}, /* nor a tau */
     };
     for (size_t i = 0; i < COUNT(overrides); i++) {
         rein_options o = preset(overrides[i][0]);
@@ -485,8 +522,10 @@ static void test_surrogate_brings_its_own(void **state) {
         {"grpo", "surrogate=luspo", "epsilon=0.002 epsilon_high=0.0025 ratio=sequence"},
         {"grpo", "surrogate=dual-clip", "epsilon=0.2 epsilon_high=0.2 dual_clip=3"},
         {"grpo", "surrogate=squared tau=1", "ratio=sequence-sum"},
-        {"grpo", "surrogate=vespo", "ratio=sequence-sum vespo_k_positive=2 vespo_lambda_positive=3 vespo_k_negative=3 vespo_lambda_negative=2"},
-        {"grpo", "surrogate=topr", "ratio=sequence-sum topr_positive_low=1 topr_positive_high=1 topr_negative_low=0 topr_negative_high=1"},
+        {"grpo", "surrogate=vespo",
+         "ratio=sequence-sum vespo_k_positive=2 vespo_lambda_positive=3 vespo_k_negative=3 vespo_lambda_negative=2"},
+        {"grpo", "surrogate=topr",
+         "ratio=sequence-sum topr_positive_low=1 topr_positive_high=1 topr_negative_low=0 topr_negative_high=1"},
         {"grpo", "surrogate=dppo", "ratio=token dppo_divergence=tv dppo_delta=0.15"},
         {"grpo", "surrogate=dppo dppo_divergence=kl", "dppo_delta=0.05"},
         {"grpo", "surrogate=sapo", "sapo_tau_positive=1 sapo_tau_negative=1.05"},
@@ -497,7 +536,7 @@ static void test_surrogate_brings_its_own(void **state) {
         {"grpo", "epsilon=0.1 surrogate=cispo", "epsilon=0.1"},
         {"grpo", "surrogate=cispo epsilon=0.1", "epsilon=0.1"},
         {"grpo", "ratio=sequence surrogate=squared tau=1", "ratio=sequence"},
-        {"grpo", "epsilon=0.3", "epsilon=0.3 epsilon_high=0.3"},   /* symmetric unless said */
+        {"grpo", "epsilon=0.3", "epsilon=0.3 epsilon_high=0.3"}, /* symmetric unless said */
         {"dapo", "epsilon=0.1", "epsilon=0.1 epsilon_high=0.28"},
         {"none", "surrogate=cispo", "epsilon=1 epsilon_high=4"},
         {"none", "surrogate=clip epsilon_high=0.5", "epsilon=0.2 epsilon_high=0.5"},
@@ -545,13 +584,14 @@ static void test_required_options(void **state) {
 
 static void test_compositions_that_cannot_be(void **state) {
     (void)state;
-    const char *const cases[][3] = {{"advantage=gae surrogate=gmpo", "gmpo", "gae"},
-                                    {"advantage=reinforce++ kl_reward_coef=0.1 surrogate=gmpo", "gmpo", "reinforce++"},
-                                    {"mismatch=token-mask mismatch_low=3 mismatch_high=2", "mismatch_low is 3", "mismatch_high"},
-                                    {"shape=overlong overlong_max=5 overlong_cushion=6", "overlong_cushion is 6", "overlong_max"},
-                                    {"surrogate=squared tau=1 kl_penalty_coef=1 kl_scope=sequence", "kl_scope sequence", "sequence"},
-                                    {"surrogate=topr topr_negative_low=2 topr_negative_high=1", "topr_negative_low", "topr_negative_high"},
-                                    {"surrogate=topr topr_positive_low=2 topr_positive_high=1", "topr_positive_low", "topr_positive_high"}};
+    const char *const cases[][3] = {
+        {"advantage=gae surrogate=gmpo", "gmpo", "gae"},
+        {"advantage=reinforce++ kl_reward_coef=0.1 surrogate=gmpo", "gmpo", "reinforce++"},
+        {"mismatch=token-mask mismatch_low=3 mismatch_high=2", "mismatch_low is 3", "mismatch_high"},
+        {"shape=overlong overlong_max=5 overlong_cushion=6", "overlong_cushion is 6", "overlong_max"},
+        {"surrogate=squared tau=1 kl_penalty_coef=1 kl_scope=sequence", "kl_scope sequence", "sequence"},
+        {"surrogate=topr topr_negative_low=2 topr_negative_high=1", "topr_negative_low", "topr_negative_high"},
+        {"surrogate=topr topr_positive_low=2 topr_positive_high=1", "topr_positive_low", "topr_positive_high"}};
     for (size_t i = 0; i < COUNT(cases); i++) {
         rein_options o = preset("grpo");
         set(&o, cases[i][0]);
@@ -579,7 +619,8 @@ static void test_resolve_again(void **state) {
 }
 
 /* ---- the rows of the gradient-bias table that a composition sits in */
-static void bias_is(const char *base, const char *settings, size_t i, const char *form, const char *on_policy, const char *off_policy) {
+static void bias_is(const char *base, const char *settings, size_t i, const char *form, const char *on_policy,
+                    const char *off_policy) {
     rein_options o = preset(base);
     set(&o, settings);
     const rein_kl_bias *row = rein_kl_bias_of(&o, i);
@@ -588,7 +629,8 @@ static void bias_is(const char *base, const char *settings, size_t i, const char
         return;
     }
     assert_non_null(row);
-    if (!strstr(row->form, form) || strncmp(row->on_policy, on_policy, strlen(on_policy)) != 0 || strncmp(row->off_policy, off_policy, strlen(off_policy)) != 0)
+    if (!strstr(row->form, form) || strncmp(row->on_policy, on_policy, strlen(on_policy)) != 0 ||
+        strncmp(row->off_policy, off_policy, strlen(off_policy)) != 0)
         fail_msg("%s %s: \"%s\", \"%s\", \"%s\"", base, settings, row->form, row->on_policy, row->off_policy);
     assert_true(*row->meaning);
 }
