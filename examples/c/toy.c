@@ -9,7 +9,7 @@
 
 enum { ARMS = 4, PROMPTS = 16, SAMPLES = 8, N = PROMPTS * SAMPLES, STEPS = 60 };
 
-static const double chance_of_reward[ARMS] = {0.1, 0.3, 0.5, 0.9};
+static const double chance_of_reward[ARMS] = {0.1, 0.3, 0.5, 0.9}, learning_rate = 1;
 
 static double uniform(void) { return rand() / (RAND_MAX + 1.0); }
 
@@ -51,7 +51,7 @@ int main(void) {
             printf("step %2d  reward %.3f  %.*s\n", step, loss.metrics.reward, (int)(40 * loss.metrics.reward),
                    "****************************************");
         for (int i = 0; i < N; i++) /* d lp_i / d logit_a = [a = arm_i] − p_a */
-            for (int a = 0; a < ARMS; a++) logits[a] -= 1.0 * grad[i] * ((a == arm[i]) - p[a]);
+            for (int a = 0; a < ARMS; a++) logits[a] -= learning_rate * grad[i] * ((a == arm[i]) - p[a]);
     }
     return 0;
 }

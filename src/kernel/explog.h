@@ -120,4 +120,10 @@ INLINE V log_lanes(V x) {
     return pick((x < splat(0)) | (x != x), splat((real)NAN), result);
 }
 
+/* log(1 + u), exact to rounding also near 0: log of the rounded sum, and what the rounding lost. */
+INLINE V log1p_lanes(V u) {
+    V w = 1 + u;
+    return pick(w == splat((real)INFINITY), w, log_lanes(w) + (u - (w - 1)) / w);
+}
+
 #endif

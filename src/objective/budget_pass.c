@@ -48,8 +48,9 @@ INLINE W adjusted_rewards(const rein_budget_task *t, size_t i, size_t left, WM *
     const W reward = load_reals((const real *)t->rewards + i, left), length = w_from_whole(lengths);
     const W budget = b->token_budgets ? w_from_whole(load_lengths(b->token_budgets + i, left)) : w_splat(b->token_budget);
     *marks |= lengths;
-    return b->rule == REIN_BUDGET_TRUNCATE ? budget_truncate(reward, length, budget, w_splat(b->budget_penalty))
-                                           : budget_linear(reward, length, budget, w_splat(b->budget_penalty_coef));
+    if (b->rule == REIN_BUDGET_LINEAR) return budget_linear(reward, length, budget, w_splat(b->budget_penalty_coef));
+    *marks |= ~(reward * 0 == 0); /* the rule may not look at the reward, but it must be a number */
+    return budget_truncate(reward, length, budget, w_splat(b->budget_penalty));
 }
 
 /* What is known of a prompt's adjusted rewards, lane by lane. */
@@ -77,9 +78,10 @@ INLINE double baseline_of(const rein_budget_task *t, size_t first, size_t last, 
         high = e.high[l] > high ? e.high[l] : high;
     }
     const double size = high > -low ? high : -low;
-    *flat = high - low <= 1e-12 * size;
+    const double sum = w_sum(e.sum);
+    *flat = high - low <= 1e-12 * size && sum == sum; /* a NaN loses every comparison, but not in the sum */
     *reach = size > *reach ? size : *reach;
-    return *flat ? origin[0] : origin[0] + w_sum(e.sum) / (double)(last - first);
+    return *flat ? origin[0] : origin[0] + sum / (double)(last - first);
 }
 
 /* The squared gaps of up to four responses; with `write`, the outputs. */

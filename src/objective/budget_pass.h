@@ -16,7 +16,7 @@ typedef struct rein_budget_task {
 typedef struct rein_budget_sums {
     double loss;   /* Σ (A − τ·(lp − old))² */
     double reach;  /* the largest |adjusted| */
-    int64_t marks; /* all lengths or-ed: negative if one is */
+    int64_t marks; /* all lengths or-ed, negative if one is, or if a reward is no number */
 } rein_budget_sums;
 
 /* Over prompts [first, last); with `write`, the outputs. */

@@ -20,7 +20,9 @@ rein_gpo_sums KERNEL(rein_gpo_pass)(const rein_gpo_task *g, size_t first, size_t
         const M on = load_mask(NULL, left);
         const V one = splat(1), ratio = load(ratios + i, left), advantage = load(advantages + i, left);
         const V pi = pick(on, load(current + i, left), one), ref = pick(on, load(refs + i, left), one);
-        const divergence k3 = k3_of(sign * (log_lanes(pi) - log_lanes(ref)));
+        const V above_one = (pi - ref) / ref; /* near 1 the difference of the logarithms would cancel */
+        const M near = magnitude(above_one) < (real)0.5;
+        const divergence k3 = k3_of(sign * pick(near, log1p_lanes(above_one), log_lanes(pi) - log_lanes(ref)));
         V unused;
         M live;
         const V objective = clipped_objective(ratio, advantage, low, high, &unused, &live);

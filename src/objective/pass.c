@@ -60,7 +60,7 @@ static int needs_survey(const rein_options *o) {
 
 /* Lane sums of a sequence's tile. */
 typedef struct lane_sums {
-    V objective, kl, log_ratio, excess, ratio, ratio_square, ref, ref_excess, entropy, shared;
+    V objective, kl, log_ratio, excess, ratio, ratio_square, ref, ref_excess, entropy, shared, check;
     M held, held_low, held_high;
 } lane_sums;
 
@@ -189,6 +189,7 @@ INLINE void tile(lane_sums *sums, tile_outputs out, const tile_inputs *in, const
             c.by_ratio = keep(trains, omega * c.by_ratio);
             c.by_log_prob = keep(trains, omega * c.by_log_prob);
             acc.shared += keep(on, (1 - own) * c.by_ratio);
+            if (in->samp) acc.check = fmadd(keep(on, load(in->samp + i, LANES)), splat(0), acc.check);
         }
         acc.objective += keep(on, c.objective);
         if (plain) {
@@ -206,7 +207,9 @@ INLINE void tile(lane_sums *sums, tile_outputs out, const tile_inputs *in, const
             g = fmadd(kl_weight, q.by_log_prob, g);
         }
         if (!plain && in->entropy) acc.entropy += keep(on, load(in->entropy + i, LANES));
-        store(out.gradient + i, keep(on, g), LANES);
+        g = keep(on, g);
+        acc.check = fmadd(g, splat(0), acc.check);
+        store(out.gradient + i, g, LANES);
         store(out.log_ratio + i, (V)((M)t.log_ratio | off), LANES); /* untrained: a NaN */
 
         acc.log_ratio += d;
@@ -214,7 +217,7 @@ INLINE void tile(lane_sums *sums, tile_outputs out, const tile_inputs *in, const
         acc.ref += x;
         acc.ref_excess += ref_excess;
         const V seen = keep(on, t.ratio);
-        if (level != REIN_RATIO_TOKEN) acc.ratio += seen;
+        acc.ratio += seen;
         acc.ratio_square = fmadd(seen, seen, acc.ratio_square);
     }
     *sums = acc;
@@ -286,9 +289,11 @@ INLINE void walk(rein_tally *tally, range *seen, uint32_t *histogram, const rein
         add_to(tally->sum[SUM_KL_LOSS], plain ? acc.ref_excess : acc.kl, weight * o->kl_loss_coef);
         add_to(tally->sum[SUM_LOG_RATIO], acc.log_ratio, 1);
         add_to(tally->sum[SUM_EXCESS], acc.excess, 1);
+        add_to(tally->sum[SUM_RATIO], acc.ratio, 1);
         add_to(tally->sum[SUM_RATIO_SQUARE], acc.ratio_square, 1);
         add_to(tally->sum[SUM_REF], acc.ref, -1);
         add_to(tally->sum[SUM_REF_EXCESS], acc.ref_excess, 1);
+        add_to(tally->sum[SUM_CHECK], acc.check, 1);
         if (plain) {
             if (s->advantage != 0) add_count(tally->sum[s->advantage < 0 ? SUM_CLIP_LOW : SUM_CLIP_HIGH], acc.held);
         } else {
@@ -296,15 +301,15 @@ INLINE void walk(rein_tally *tally, range *seen, uint32_t *histogram, const rein
             add_count(tally->sum[SUM_CLIP_HIGH], acc.held_high);
             add_to(tally->sum[SUM_ENTROPY], acc.entropy, 1);
             add_to(tally->sum[SUM_ENTROPY_LOSS], acc.entropy, -weight * p->entropy_coef);
-            add_to(tally->sum[SUM_RATIO], acc.ratio, 1);
             shared += add_lanes(acc.shared);
             if (a->advantage) emit(a->advantage + at, advantage, n, 0);
         }
         if (a->grad) emit(a->grad + at, gradient, n, p->streaming && plain);
     }
     if (plain) return;
-    if (a->grad && shared != 0)
-        share(p, a, k, s, (real)(-weight * shared / (o->ratio == REIN_RATIO_SEQUENCE_SUM ? 1 : (double)s->trained)));
+    const real amount = (real)(-weight * shared / (o->ratio == REIN_RATIO_SEQUENCE_SUM ? 1 : (double)s->trained));
+    tally->sum[SUM_CHECK][0] += (double)amount * 0;
+    if (a->grad && amount != 0) share(p, a, k, s, amount);
     for (size_t i = s->start; a->grad_entropy && i < s->start + s->length; i++)
         a->grad_entropy[i] = !p->mask || p->mask[i] ? (real)(-p->entropy_coef * weight) : 0;
 }

@@ -26,6 +26,7 @@ enum rein_sum {
     SUM_ENTROPY,
     SUM_CLIP_LOW,
     SUM_CLIP_HIGH,
+    SUM_CHECK, /* 0, or NaN when a gradient or a sampler's log-prob is not finite */
     SUM_COUNT
 };
 

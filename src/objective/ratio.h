@@ -17,6 +17,16 @@ typedef struct sequence {
     int off_policy;                               /* mean(samp − lp) > δ */
 } sequence;
 
+/* R = (e^d + e^m)/2 and D = log R, through R − 1: near 1 the logarithm of a rounded R would lose its digits. */
+INLINE V average_ratio(V d, V m, V *log_ratio) {
+    V excess_d, excess_m;
+    (void)exp_excess(d, &excess_d);
+    (void)exp_excess(m, &excess_m);
+    const V above_one = (real)0.5 * ((d + excess_d) + (m + excess_m));
+    *log_ratio = log1p_lanes(above_one);
+    return 1 + above_one;
+}
+
 /* How a token's D is made of its own d and the sequence's mean: D's derivative by its own lp is `own`, the rest goes to all. */
 INLINE void ratio_level(token *t, V *own, rein_ratio level, V d, V ratio, V stop_d, V stop_ratio, const sequence *s) {
     switch (level) {
@@ -38,10 +48,8 @@ INLINE void ratio_level(token *t, V *own, rein_ratio level, V d, V ratio, V stop
         *own = splat(1);
         return;
     case REIN_RATIO_AVERAGE: /* ART: (ρ + s)/2 */
-        t->ratio = (real)0.5 * (ratio + exp_lanes(splat(s->mean_log_ratio)));
-        t->stop_ratio = (real)0.5 * (stop_ratio + exp_lanes(splat(s->stop_mean_log_ratio)));
-        t->log_ratio = log_lanes(t->ratio);
-        t->stop_log_ratio = log_lanes(t->stop_ratio);
+        t->ratio = average_ratio(d, splat(s->mean_log_ratio), &t->log_ratio);
+        t->stop_ratio = average_ratio(stop_d, splat(s->stop_mean_log_ratio), &t->stop_log_ratio);
         *own = 1 / (1 + exp_lanes(s->mean_log_ratio - d));
         return;
     case REIN_RATIO_GEOMETRIC_AVERAGE: /* ART: √ρ·√s */

@@ -241,6 +241,19 @@ static void entropy(rein_step *s) {
     if (sum > o->entropy_target * (double)s->trained_tokens) s->entropy_coef = 0;
 }
 
+/* What the pass takes from a row must be finite in its type. */
+static rein_status check_rows(const rein_step *s, rein_error *err) {
+    const int f32 = s->batch.dtype == REIN_F32;
+    for (size_t i = 0; i < s->batch.n_sequences; i++) {
+        const double advantage = s->rows[i].advantage, entropy_gradient = s->rows[i].weight * s->entropy_coef;
+        if (!(f32 ? isfinite((float)advantage) : isfinite(advantage)))
+            return rein_fail(err, REIN_ERANGE, "the advantage of sequence %zu is not finite: the rewards are too large", i);
+        if (!(f32 ? isfinite((float)entropy_gradient) : isfinite(entropy_gradient)))
+            return rein_fail(err, REIN_ERANGE, "the gradient of the entropies is not finite: entropy_coef is too large");
+    }
+    return REIN_OK;
+}
+
 static void reset_tally(rein_tally *t) {
     memset(t, 0, sizeof *t);
     t->log_ratio_min = HUGE_VAL;
@@ -279,10 +292,9 @@ rein_status rein_step_begin(rein_step **step, void *buffer, size_t size, const r
     reward_metrics(s);
     status = advantages(s, source, err);
     if (status != REIN_OK) return status;
-    for (size_t i = 0; i < batch->n_sequences; i++)
-        if (!isfinite(s->rows[i].advantage))
-            return rein_fail(err, REIN_ERANGE, "the advantage of sequence %zu is not finite: the rewards are too large", i);
     entropy(s);
+    status = check_rows(s, err);
+    if (status != REIN_OK) return status;
     s->pass = pass_of(s->exec.isa, batch->dtype);
     memset(s->histogram, 0, (size_t)s->exec.threads * HISTOGRAM_SIZE * sizeof *s->histogram);
     for (size_t k = 0; k < s->n_blocks; k++) reset_tally(&s->tallies[k]);
