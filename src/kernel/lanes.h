@@ -96,18 +96,33 @@ INLINE M widen(const uint8_t *p) {
 }
 #endif
 
+/* The first `left` lanes from memory, 0 in the others; nothing past them is touched. */
+#if defined(__AVX2__) && defined(REAL_F32)
+INLINE V load_part(const real *p, size_t left) {
+    const M lane = {0, 1, 2, 3, 4, 5, 6, 7};
+    return (V)_mm256_maskload_ps(p, (__m256i)(lane < (whole)left));
+}
+#elif defined(__AVX2__)
+INLINE V load_part(const real *p, size_t left) {
+    const M lane = {0, 1, 2, 3};
+    return (V)_mm256_maskload_pd(p, (__m256i)(lane < (whole)left));
+}
+#else
+INLINE V load_part(const real *p, size_t left) {
+    V v = {0};
+    memcpy(&v, p, left * sizeof *p);
+    return v;
+}
+#endif
+
 INLINE V clamp(V x, V low, V high) { return least(most(x, low), high); }
 INLINE V magnitude(V x) { return (V)((U)x & ~(U)splat((real)-0.0)); }
 
 /* Full vectors are loaded as they stand; past the end the lanes are 0. */
 INLINE V load(const real *p, size_t left) {
-    V v;
-    if (left >= LANES) {
-        memcpy(&v, p, sizeof v);
-    } else {
-        v = splat(0);
-        memcpy(&v, p, left * sizeof *p);
-    }
+    V v = {0};
+    if (left >= LANES) memcpy(&v, p, sizeof v);
+    else v = load_part(p, left);
     return v;
 }
 

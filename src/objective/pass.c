@@ -151,6 +151,11 @@ INLINE void tile(lane_sums *sums, tile_outputs out, const tile_inputs *in, const
         const M zero = (M)splat(0), marks = masked ? widen(in->mask + i) : zero + 1, on = marks > zero, off = marks == zero;
         const V lp = keep(on, load(in->lp + i, LANES)), stop = apart ? keep(on, load(in->stop + i, LANES)) : lp;
         const V old = plain || in->old ? keep(on, load(in->old + i, LANES)) : stop, ref = keep(on, load(ref_from + i, LANES));
+        if (i % (2 * LANES) == 0) { /* a line of each array, a tile ahead: the hardware stops at every page */
+            __builtin_prefetch(in->lp + i + TILE);
+            __builtin_prefetch(in->old + i + TILE);
+            __builtin_prefetch(ref_from + i + TILE);
+        }
         const V d = lp - old, x = ref - lp;
         V excess, ref_excess;
         const V ratio = exponentials(d, x, &excess, &ref_excess);
@@ -240,12 +245,18 @@ INLINE void spread(V *low, V *high, uint32_t *histogram, const real *log_ratio, 
     *high = most_seen;
 }
 
-/* Writes a tile; past the caches when the whole array would not fit in them anyway. */
+/* Writes a tile; past the caches when the whole array would not fit in them anyway. Only whole cache lines go that way: a line that is
+ * written half through the caches and half past them costs a trip to memory and back. */
 static void emit(real *to, const real *from, size_t n, int streaming) {
+    enum { LINE = 2 * LANES };
     size_t i = 0;
     if (streaming) {
-        for (; i < n && (uintptr_t)(to + i) % sizeof(V); i++) to[i] = from[i];
-        for (; i + LANES <= n; i += LANES) stream(to + i, load(from + i, LANES));
+        const size_t head = (64 - (uintptr_t)to % 64) % 64 / sizeof *to;
+        for (; i < head && i < n; i++) to[i] = from[i];
+        for (; i + LINE <= n; i += LINE) {
+            stream(to + i, load(from + i, LANES));
+            stream(to + i + LANES, load(from + i + LANES, LANES));
+        }
     }
     memcpy(to + i, from + i, (n - i) * sizeof *to);
 }

@@ -38,6 +38,12 @@ static double uniform(double low, double high) {
     seed ^= seed << 17;
     return low + (high - low) * ((double)(seed >> 11) * 0x1p-53);
 }
+
+/* x as a float and what the double twin is given in its place. A call on purpose: inlined, gcc 12.2's -O3 forgets to round some of them. */
+__attribute__((noinline)) static double narrow(float *to, double x) {
+    *to = (float)x;
+    return (double)*to;
+}
 static size_t below(size_t n) { return (size_t)uniform(0, (double)n); }
 
 /* ---------------------------------------------------------------------------------------------------------------- budget loss */
@@ -215,9 +221,9 @@ static void test_budget_f32(void **state) {
         double loss, wide_loss, wide_adjusted[24], wide_advantages[24], wide_baselines[8], wide_grad[24];
         const size_t n = c.offsets[c.n_prompts];
         for (size_t i = 0; i < n; i++) {
-            c.rewards[i] = (double)(rewards[i] = (float)c.rewards[i]);
-            c.lp[i] = (double)(lp[i] = (float)c.lp[i]);
-            c.old[i] = (double)(old[i] = (float)c.old[i]);
+            c.rewards[i] = narrow(&rewards[i], c.rewards[i]);
+            c.lp[i] = narrow(&lp[i], c.lp[i]);
+            c.old[i] = narrow(&old[i], c.old[i]);
         }
         assert_int_equal(rein_budget_loss_f32(&loss, adjusted, advantages, baselines, grad, rewards, lp, old, c.lengths, c.offsets,
                                               c.n_prompts, &c.budget, NULL, NULL),
@@ -420,10 +426,10 @@ static void test_gpo_f32(void **state) {
         double wide_ratios[40], wide_current[40];
         rein_gpo value, wide;
         for (size_t i = 0; i < c.n; i++) {
-            c.ratios[i] = (double)(ratios[i] = (float)c.ratios[i]);
-            c.advantages[i] = (double)(advantages[i] = (float)c.advantages[i]);
-            c.current[i] = (double)(current[i] = (float)c.current[i]);
-            c.ref[i] = (double)(ref[i] = (float)c.ref[i]);
+            c.ratios[i] = narrow(&ratios[i], c.ratios[i]);
+            c.advantages[i] = narrow(&advantages[i], c.advantages[i]);
+            c.current[i] = narrow(&current[i], c.current[i]);
+            c.ref[i] = narrow(&ref[i], c.ref[i]);
         }
         assert_int_equal(rein_gpo_objective_f32(&value, grad_ratios, grad_current, ratios, advantages, current, ref, c.n, c.epsilon,
                                                 c.beta, c.direction, NULL, NULL),
@@ -507,12 +513,12 @@ static void test_rlhf_naive(void **state) {
     float rewards_f32[ROWS], lp_f32[ROWS], ref_f32[ROWS];
     const double beta = .3, lr = .07;
     for (size_t i = 0; i < ROWS; i++) {
-        rewards[i] = (double)(rewards_f32[i] = (float)uniform(-1, 1));
-        lp[i] = (double)(lp_f32[i] = (float)uniform(-3, 0));
-        ref[i] = (double)(ref_f32[i] = (float)uniform(-3, 0));
+        rewards[i] = narrow(&rewards_f32[i], uniform(-1, 1));
+        lp[i] = narrow(&lp_f32[i], uniform(-3, 0));
+        ref[i] = narrow(&ref_f32[i], uniform(-3, 0));
     }
-    for (size_t j = 0; j < COLUMNS; j++) w[j] = (double)(w_f32[j] = (float)uniform(-1, 1));
-    for (size_t k = 0; k < ROWS * COLUMNS; k++) g[k] = (double)(g_f32[k] = (float)uniform(-1, 1));
+    for (size_t j = 0; j < COLUMNS; j++) w[j] = narrow(&w_f32[j], uniform(-1, 1));
+    for (size_t k = 0; k < ROWS * COLUMNS; k++) g[k] = narrow(&g_f32[k], uniform(-1, 1));
     assert_int_equal(rein_rlhf_update(apart, w, rewards, lp, ref, g, ROWS, COLUMNS, beta, lr, NULL, NULL), REIN_OK);
     for (size_t j = 0; j < COLUMNS; j++) {
         long double sum = 0;
@@ -698,9 +704,9 @@ static void test_kl_f32(void **state) {
         float a[TOKENS], lp[TOKENS], ref[TOKENS], adjusted[TOKENS];
         double wide[TOKENS], kl, wide_kl;
         for (size_t t = 0; t < TOKENS; t++) {
-            c.advantages[t] = (double)(a[t] = (float)c.advantages[t]);
-            c.lp[t] = (double)(lp[t] = (float)c.lp[t]);
-            c.ref[t] = (double)(ref[t] = (float)c.ref[t]);
+            c.advantages[t] = narrow(&a[t], c.advantages[t]);
+            c.lp[t] = narrow(&lp[t], c.lp[t]);
+            c.ref[t] = narrow(&ref[t], c.ref[t]);
         }
         assert_int_equal(kl_advantage(&c, wide, &wide_kl, NULL), REIN_OK);
         assert_int_equal(
