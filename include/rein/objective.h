@@ -279,7 +279,7 @@ typedef struct rein_batch {
 } rein_batch;
 
 /* What every loss reports. Means are over trained tokens unless a name says otherwise; 0 where there is nothing to average.
- * Ratios saturate at e^±20 here (never in the loss). */
+ * Ratios and their means are reported within e^±20 (the loss knows no such bound). */
 typedef struct rein_metrics {
     double reward, reward_std;                          /* shaped; mean over sequences, mean over groups of the unbiased std */
     double frac_reward_zero_std;                        /* groups whose advantages are all 0 */

@@ -10,7 +10,7 @@ static size_t least_of(size_t a, size_t b) { return a < b ? a : b; }
 /* Edits (insert, delete, replace, swap neighbours) from a to b, both at most LONGEST bytes. */
 static size_t distance(const char *a, const char *b) {
     const size_t n = strlen(a), m = strlen(b);
-    if (n > LONGEST || m > LONGEST) return LONGEST;
+    if (n > LONGEST || m > LONGEST) return SIZE_MAX; /* no name is that long */
     size_t row[3][LONGEST + 1];
     for (size_t j = 0; j <= m; j++) row[0][j] = j;
     for (size_t i = 1; i <= n; i++) {

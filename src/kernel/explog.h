@@ -2,7 +2,7 @@
  *
  * exp: x = n·ln 2 + r with |r| <= ln 2 / 2, then e^r = 1 + (r + t), t = r²·(1/2! + r/3! + …), scaled by 2^n in two steps so that
  * subnormal results round once. For n = 0 the tail t is e^x − 1 − x itself, free of cancellation: that is why one function gives both.
- * Error, over every f32: exp <= 1 ulp, log <= 1 ulp (tests/kernel/test_explog.c measures all 2^32 of them). */
+ * Error, over every f32: exp <= 1.04 ulp, log <= 0.84 ulp (tests/kernel/test_explog.c measures all 2^32 of them). */
 #ifndef REIN_KERNEL_EXPLOG_H
 #define REIN_KERNEL_EXPLOG_H
 

@@ -214,9 +214,21 @@ rein_status rein_policy_loss(rein_loss *loss, void *grad_log_probs, void *grad_e
     return status;
 }
 
+/* The options without what comes after the advantages, which then asks for nothing. */
+static rein_options rewards_only(const rein_options *options) {
+    rein_options o = *options;
+    o.surrogate = REIN_SURROGATE_REINFORCE;
+    o.ratio = REIN_RATIO_PUBLISHED;
+    o.mismatch = REIN_MISMATCH_NONE;
+    o.aggregation = REIN_TOKEN_SUM;
+    o.off_policy_mask_delta = o.top_entropy = o.entropy_coef = o.kimi_k2_tau = o.kl_penalty_coef = o.kl_loss_coef = 0;
+    o.given = 0;
+    return o;
+}
+
 rein_status rein_shape_rewards(double *shaped, const rein_batch *batch, const rein_options *options, rein_error *err) {
-    rein_options o;
-    rein_status status = rein_options_resolve(&o, options, err);
+    rein_options o = rewards_only(options);
+    rein_status status = rein_options_resolve(&o, &o, err);
     if (status == REIN_OK) status = rein_batch_check_shape(batch, err);
     if (status == REIN_OK) status = rein_batch_check_rewards(batch, &o, err);
     if (status != REIN_OK) return status;
@@ -234,13 +246,7 @@ rein_status rein_shape_rewards(double *shaped, const rein_batch *batch, const re
 }
 
 rein_status rein_advantages(double *advantages, const rein_batch *batch, const rein_options *options, rein_error *err) {
-    rein_options o = *options; /* what comes after the advantages asks for nothing */
-    o.surrogate = REIN_SURROGATE_REINFORCE;
-    o.ratio = REIN_RATIO_PUBLISHED;
-    o.mismatch = REIN_MISMATCH_NONE;
-    o.aggregation = REIN_TOKEN_SUM;
-    o.off_policy_mask_delta = o.top_entropy = o.entropy_coef = o.kimi_k2_tau = o.kl_penalty_coef = o.kl_loss_coef = 0;
-    o.given = 0;
+    const rein_options o = rewards_only(options);
     const size_t size = rein_step_size(batch, &o, NULL);
     void *buffer = size ? malloc(size) : NULL;
     rein_step *s;

@@ -259,6 +259,8 @@ static rein_status set_alias(rein_options *o, const struct alias *a, const char 
         if (!yes && !no) return rein_fail(err, REIN_EINVAL, "scale_rewards is \"%.60s\": true or false", value);
         value = yes ? "group-std" : "group-mean";
     } else if (strcmp(a->name, "truncated_importance_sampling") == 0) {
+        if (o->given & bit_of(find("mismatch")) && o->mismatch != REIN_MISMATCH_TOKEN_TIS)
+            return rein_fail(err, REIN_EINVAL, "truncated_importance_sampling is mismatch token-tis: another mismatch is given");
         const rein_status status = rein_options_set(&next, "mismatch", "token-tis", err);
         if (status != REIN_OK) return status;
     }
@@ -398,6 +400,12 @@ static rein_status check_together(const rein_options *o, rein_error *err) {
     if (on_mismatch_mask(o) && o->mismatch_low > o->mismatch_high)
         return rein_fail(err, REIN_EINVAL, "mismatch_low is %.17g: it must not be above mismatch_high, %.17g", o->mismatch_low,
                          o->mismatch_high);
+    if (on_topr(o) && o->topr_positive_low > o->topr_positive_high)
+        return rein_fail(err, REIN_EINVAL, "topr_positive_low is %.17g: it must not be above topr_positive_high, %.17g",
+                         o->topr_positive_low, o->topr_positive_high);
+    if (on_topr(o) && o->topr_negative_low > o->topr_negative_high)
+        return rein_fail(err, REIN_EINVAL, "topr_negative_low is %.17g: it must not be above topr_negative_high, %.17g",
+                         o->topr_negative_low, o->topr_negative_high);
     if (on_overlong(o) && o->overlong_cushion > o->overlong_max)
         return rein_fail(err, REIN_EINVAL, "overlong_cushion is %.17g: it must not be above overlong_max, %.17g",
                          o->overlong_cushion, o->overlong_max);
