@@ -65,7 +65,16 @@ typedef struct lane_sums {
 } lane_sums;
 
 INLINE void add_to(double *sum, V lanes, double factor) {
-    for (int l = 0; l < LANES; l++) sum[l] += factor * (double)lanes[l];
+    typedef real Q __attribute__((vector_size(4 * sizeof(real))));
+    typedef double D __attribute__((vector_size(32)));
+    for (int l = 0; l < LANES; l += 4) {
+        Q four;
+        D to;
+        memcpy(&four, (const char *)&lanes + (size_t)l * sizeof(real), sizeof four);
+        memcpy(&to, sum + l, sizeof to);
+        to += factor * __builtin_convertvector(four, D);
+        memcpy(sum + l, &to, sizeof to);
+    }
 }
 
 INLINE void add_count(double *sum, M lanes) { /* a set lane is −1 */
@@ -81,7 +90,7 @@ typedef struct tile_inputs {
 
 /* Where a tile's results wait until they are written out. */
 typedef struct tile_outputs {
-    real *gradient, *log_ratio, *advantage;
+    real *gradient, *log_ratio, *advantage, *ratio, *pull;
 } tile_outputs;
 
 static tile_inputs body_of(const arrays *a, const uint8_t *mask, size_t at, size_t n) {
@@ -135,39 +144,58 @@ INLINE V exponentials(V d, V x, V *excess, V *ref_excess) {
     return ratio;
 }
 
-/* The tokens of a tile. `plain` is the common case known at compile time (is_plain): the clip surrogate on the token ratio, nothing
- * adjusted per token, k3 or no KL. Every expression is the same; what cannot act is not there. */
+/* Counts a vector of log-ratios if one of them matters. Untrained lanes are NaN: they lose the comparison, or fall into the lowest bin. */
+INLINE void count(rein_histogram *h, V log_ratio, V threshold) {
+    if (none(log_ratio >= threshold)) return;
+    const V edge = splat(HISTOGRAM_RANGE), steps = splat(HISTOGRAM_STEPS),
+            zero = splat(ROUNDER + HISTOGRAM_RANGE * HISTOGRAM_STEPS);
+    M bin = (M)(((U)fmadd(clamp(log_ratio, -edge, edge), steps, zero) - (U)splat(ROUNDER)) << 3); /* HISTOGRAM_WAYS counters each */
+    __asm__("" : "+m"(bin)); /* through memory: a load a lane is cheaper than an extraction a lane */
+    for (size_t l = 0; l < LANES; l++) (h->count + l)[(bits)bin[l]]++;
+    h->counted += LANES;
+}
+
+/* Raises the threshold to the lower edge of the bin at or above which `wanted` have been counted. */
+static void raise_threshold(rein_histogram *h) {
+    size_t seen = 0, bin = HISTOGRAM_BINS;
+    while (bin > 1 && seen < h->wanted) {
+        bin--;
+        for (size_t w = 0; w < HISTOGRAM_WAYS; w++) seen += h->count[bin * HISTOGRAM_WAYS + w];
+    }
+    if (seen >= h->wanted && bin > 1) h->threshold = ((double)bin - 0.501) / HISTOGRAM_STEPS - HISTOGRAM_RANGE;
+    h->next = h->counted + h->wanted / 2 + 8192;
+}
+
+/* The range of the log-ratios seen; a NaN loses every comparison. */
+typedef struct range {
+    V low, high;
+} range;
+
+/* The tokens of a tile, for any composition. */
 INLINE void tile(lane_sums *sums, tile_outputs out, const tile_inputs *in, const rein_pass *p, const constants *k,
-                 const sequence *s, const int plain, const int masked) {
+                 const sequence *s, const int masked) {
     const rein_options *o = p->options;
-    const rein_ratio level = plain ? REIN_RATIO_TOKEN : o->ratio;
+    const rein_ratio level = o->ratio;
     const V gain = splat(-s->weight), kl_weight = splat((real)((double)s->weight * o->kl_loss_coef)); /* the loss is −objective */
     const V limit = splat((real)(isnan(o->kl_clamp) ? (double)INFINITY : o->kl_clamp));
-    const int apart = !plain && in->stop != in->lp;
+    const int apart = in->stop != in->lp;
     const real *const ref_from = in->ref ? in->ref : in->lp; /* no reference: x = 0 */
     lane_sums acc = *sums;
 
     for (size_t i = 0; i < in->n; i += LANES) {
         const M zero = (M)splat(0), marks = masked ? widen(in->mask + i) : zero + 1, on = marks > zero, off = marks == zero;
         const V lp = keep(on, load(in->lp + i, LANES)), stop = apart ? keep(on, load(in->stop + i, LANES)) : lp;
-        const V old = plain || in->old ? keep(on, load(in->old + i, LANES)) : stop, ref = keep(on, load(ref_from + i, LANES));
-        if (i % (2 * LANES) == 0) { /* a line of each array, a tile ahead: the hardware stops at every page */
-            __builtin_prefetch(in->lp + i + TILE);
-            __builtin_prefetch(in->old + i + TILE);
-            __builtin_prefetch(ref_from + i + TILE);
-        }
+        const V old = in->old ? keep(on, load(in->old + i, LANES)) : stop, ref = keep(on, load(ref_from + i, LANES));
         const V d = lp - old, x = ref - lp;
         V excess, ref_excess;
         const V ratio = exponentials(d, x, &excess, &ref_excess);
         const V stop_d = apart ? stop - old : d, stop_ratio = apart ? exp_lanes(stop_d) : ratio;
 
         V advantage = splat(s->advantage), own = splat(1);
-        if (!plain) {
-            if (in->token_advantage) advantage += load(in->token_advantage + i, LANES);
-            if (o->kimi_k2_tau != 0) advantage -= (real)o->kimi_k2_tau * stop_d;
-            if (in->src) advantage += (real)o->kl_penalty_coef * (s->kl_centre - (keep(on, load(in->src + i, LANES)) - ref));
-            store(out.advantage + i, pick(on, advantage, splat(s->advantage)), LANES);
-        }
+        if (in->token_advantage) advantage += load(in->token_advantage + i, LANES);
+        if (o->kimi_k2_tau != 0) advantage -= (real)o->kimi_k2_tau * stop_d;
+        if (in->src) advantage += (real)o->kl_penalty_coef * (s->kl_centre - (keep(on, load(in->src + i, LANES)) - ref));
+        store(out.advantage + i, pick(on, advantage, splat(s->advantage)), LANES);
         token t = {.ratio = ratio,
                    .log_ratio = d,
                    .log_prob = lp,
@@ -180,38 +208,32 @@ INLINE void tile(lane_sums *sums, tile_outputs out, const tile_inputs *in, const
                    .geometric_mean = splat(s->geometric_mean),
                    .length = s->trained};
         if (level != REIN_RATIO_TOKEN) ratio_level(&t, &own, level, d, ratio, stop_d, stop_ratio, s);
-        if (!plain && o->surrogate == REIN_SURROGATE_GMPO) own = splat(0);
-        contribution c = surrogate_of(plain ? REIN_SURROGATE_CLIP : o->surrogate, &t, k);
+        if (o->surrogate == REIN_SURROGATE_GMPO) own = splat(0);
+        contribution c = surrogate_of(o->surrogate, &t, k);
 
-        if (!plain) { /* ω: rollout mismatch, off-policy mask, top-entropy mask; it touches ℓ alone */
-            V omega = splat(s->mismatch);
-            if (o->mismatch == REIN_MISMATCH_TOKEN_TIS || o->mismatch == REIN_MISMATCH_TOKEN_MASK)
-                omega = mismatch_weight(exp_lanes(old - keep(on, load(in->samp + i, LANES))), o);
-            if (s->off_policy) omega = keep(advantage >= 0, omega);
-            M trains = omega != 0;
-            if (p->entropy_threshold > -HUGE_VAL) trains &= load(in->entropy + i, LANES) >= (real)p->entropy_threshold;
-            c.objective = keep(trains, omega * c.objective);
-            c.by_ratio = keep(trains, omega * c.by_ratio);
-            c.by_log_prob = keep(trains, omega * c.by_log_prob);
-            acc.shared += keep(on, (1 - own) * c.by_ratio);
-            if (in->samp) acc.check = fmadd(keep(on, load(in->samp + i, LANES)), splat(0), acc.check);
-        }
+        /* ω: rollout mismatch, off-policy mask, top-entropy mask; it touches the surrogate alone */
+        V omega = splat(s->mismatch);
+        if (o->mismatch == REIN_MISMATCH_TOKEN_TIS || o->mismatch == REIN_MISMATCH_TOKEN_MASK)
+            omega = mismatch_weight(exp_lanes(old - keep(on, load(in->samp + i, LANES))), o);
+        if (s->off_policy) omega = keep(advantage >= 0, omega);
+        M trains = omega != 0;
+        if (p->entropy_threshold > -HUGE_VAL) trains &= load(in->entropy + i, LANES) >= (real)p->entropy_threshold;
+        c.objective = keep(trains, omega * c.objective);
+        c.by_ratio = keep(trains, omega * c.by_ratio);
+        c.by_log_prob = keep(trains, omega * c.by_log_prob);
+        acc.shared += keep(on, (1 - own) * c.by_ratio);
+        if (in->samp) acc.check = fmadd(keep(on, load(in->samp + i, LANES)), splat(0), acc.check);
+
         acc.objective += keep(on, c.objective);
-        if (plain) {
-            acc.held += on & c.held; /* low or high by the sign of the sequence's advantage */
-        } else {
-            acc.held_low += on & c.held_low;
-            acc.held_high += on & c.held_high;
-        }
-        V g = gain * (plain ? c.by_ratio : own * c.by_ratio + c.by_log_prob);
-        if (plain) {
-            g = fmadd(-kl_weight, x + ref_excess, g); /* k3, as kl_estimate has it */
-        } else if (o->kl_loss_coef != 0) {
+        acc.held_low += on & c.held_low;
+        acc.held_high += on & c.held_high;
+        V g = gain * (own * c.by_ratio + c.by_log_prob);
+        if (o->kl_loss_coef != 0) {
             const divergence q = kl_estimate(o->kl_estimator, o->kl_direction, lp, ref, ratio, limit);
             acc.kl += q.value;
             g = fmadd(kl_weight, q.by_log_prob, g);
         }
-        if (!plain && in->entropy) acc.entropy += keep(on, load(in->entropy + i, LANES));
+        if (in->entropy) acc.entropy += keep(on, load(in->entropy + i, LANES));
         g = keep(on, g);
         acc.check = fmadd(g, splat(0), acc.check);
         store(out.gradient + i, g, LANES);
@@ -228,21 +250,75 @@ INLINE void tile(lane_sums *sums, tile_outputs out, const tile_inputs *in, const
     *sums = acc;
 }
 
-/* Range and histogram of a tile's log-ratios. Untrained lanes are NaN: they lose every comparison and fall into the lowest bin. */
-INLINE void spread(V *low, V *high, uint32_t *histogram, const real *log_ratio, size_t n) {
-    const V edge = splat(HISTOGRAM_RANGE), steps = splat(HISTOGRAM_STEPS),
-            zero = splat(ROUNDER + HISTOGRAM_RANGE * HISTOGRAM_STEPS);
-    V least_seen = *low, most_seen = *high;
+static void spread(range *seen, rein_histogram *histogram, const real *log_ratio, size_t n) {
+    const V threshold = splat((real)histogram->threshold);
     for (size_t i = 0; i < n; i += LANES) {
-        const V seen = load(log_ratio + i, LANES);
-        least_seen = least(seen, least_seen);
-        most_seen = most(seen, most_seen);
-        M bin = (M)(((U)fmadd(clamp(seen, -edge, edge), steps, zero) - (U)splat(ROUNDER)) << 3); /* HISTOGRAM_WAYS counters each */
-        __asm__("" : "+m"(bin)); /* through memory: a load a lane is cheaper than an extraction a lane */
-        for (size_t l = 0; l < LANES; l++) (histogram + l % HISTOGRAM_WAYS)[(bits)bin[l]]++;
+        const V x = load(log_ratio + i, LANES);
+        *seen = (range){least(x, seen->low), most(x, seen->high)};
+        count(histogram, x, threshold);
     }
-    *low = least_seen;
-    *high = most_seen;
+}
+
+/* The common case: the clip surrogate on the token ratio, nothing adjusted per token, k3 or no KL (is_plain). The same functions in the
+ * same order as above, but in two loops: each keeps its sums in registers, which is most of its speed. */
+INLINE void tile_ratios(lane_sums *sums, const tile_outputs *out, const tile_inputs *in, const int masked) {
+    const real *const ref_from = in->ref ? in->ref : in->lp;
+    V log_ratio = sums->log_ratio, excess = sums->excess, ref_sum = sums->ref, ref_excess_sum = sums->ref_excess;
+    for (size_t i = 0; i < in->n; i += LANES) {
+        const M zero = (M)splat(0), marks = masked ? widen(in->mask + i) : zero + 1, on = marks > zero, off = marks == zero;
+        const V lp = keep(on, load(in->lp + i, LANES)), old = keep(on, load(in->old + i, LANES)),
+                ref = keep(on, load(ref_from + i, LANES));
+        if (i % (2 * LANES) == 0) { /* a line of each array, a tile ahead: the hardware stops at every page */
+            __builtin_prefetch(in->lp + i + TILE);
+            __builtin_prefetch(in->old + i + TILE);
+            __builtin_prefetch(ref_from + i + TILE);
+        }
+        const V d = lp - old, x = ref - lp;
+        V own, others;
+        const V ratio = exponentials(d, x, &own, &others);
+        log_ratio += d;
+        excess += own;
+        ref_sum += x;
+        ref_excess_sum += others;
+        store(out->ratio + i, keep(on, ratio), LANES);
+        store(out->log_ratio + i, (V)((M)d | off), LANES);
+        store(out->pull + i, x + others, LANES);
+    }
+    sums->log_ratio = log_ratio;
+    sums->excess = excess;
+    sums->ref = ref_sum;
+    sums->ref_excess = ref_excess_sum;
+}
+
+INLINE void tile_clip(lane_sums *sums, range *seen, rein_histogram *histogram, const tile_outputs *out, size_t n,
+                      const constants *k, const sequence *s, double kl_coef) {
+    const V gain = splat(-s->weight), pull_weight = splat((real)((double)-s->weight * kl_coef)), advantage = splat(s->advantage);
+    const V threshold = splat((real)histogram->threshold);
+    V objective = sums->objective, ratios = sums->ratio, squares = sums->ratio_square, check = sums->check, low = seen->low,
+      high = seen->high;
+    M held = sums->held;
+    for (size_t i = 0; i < n; i += LANES) {
+        const V ratio = load(out->ratio + i, LANES), log_ratio = load(out->log_ratio + i, LANES);
+        const M on = log_ratio == log_ratio;
+        const token t = {.ratio = ratio, .advantage = advantage};
+        const contribution c = surrogate_clip(&t, k);
+        const V g = keep(on, fmadd(pull_weight, load(out->pull + i, LANES), gain * c.by_ratio));
+        objective += keep(on, c.objective);
+        held += on & c.held;
+        ratios += ratio;
+        squares = fmadd(ratio, ratio, squares);
+        check = fmadd(g, splat(0), check);
+        store(out->gradient + i, g, LANES);
+        low = least(log_ratio, low);
+        high = most(log_ratio, high);
+        count(histogram, log_ratio, threshold);
+    }
+    sums->objective = objective;
+    sums->held = held;
+    sums->ratio = ratios;
+    sums->ratio_square = squares;
+    sums->check = check;
+    *seen = (range){low, high};
 }
 
 /* Writes a tile; past the caches when the whole array would not fit in them anyway. Only whole cache lines go that way: a line that is
@@ -273,29 +349,34 @@ static void share(const rein_pass *p, const arrays *a, const constants *k, const
     }
 }
 
-typedef struct range {
-    V low, high;
-} range;
-
-INLINE void walk(rein_tally *tally, range *seen, uint32_t *histogram, const rein_pass *p, const arrays *a, const constants *k,
+INLINE void walk(rein_tally *tally, range *seen, rein_histogram *histogram, const rein_pass *p, const arrays *a, const constants *k,
                  const sequence *s, const int plain) {
     const rein_options *o = p->options;
     const double weight = (double)s->weight;
-    _Alignas(32) real gradient[TILE], log_ratio[TILE], advantage[TILE];
+    _Alignas(32) real gradient[TILE], log_ratio[TILE], advantage[TILE], pull[TILE];
     double shared = 0;
     for (size_t from = 0; from < s->length; from += TILE) {
         const size_t n = s->length - from < TILE ? s->length - from : TILE, body = n - n % LANES, at = s->start + from;
         lane_sums acc = {0};
         tail_vector pad;
         tile_inputs part = body_of(a, p->mask, at, body);
-        const tile_outputs out = {gradient, log_ratio, advantage};
-        if (body && p->mask) tile(&acc, out, &part, p, k, s, plain, 1);
-        else if (body) tile(&acc, out, &part, p, k, s, plain, 0);
-        if (body < n) {
+        tile_outputs out = {gradient, log_ratio, advantage, advantage, pull};
+        for (int tail = 0; tail < 2; tail++) {
+            if (part.n && plain) {
+                if (part.mask) tile_ratios(&acc, &out, &part, 1);
+                else tile_ratios(&acc, &out, &part, 0);
+            } else if (part.n) {
+                tile(&acc, out, &part, p, k, s, part.mask != NULL);
+            }
+            if (body == n) break;
             part = tail_of(&pad, a, p->mask, at + body, n - body);
-            tile(&acc, (tile_outputs){gradient + body, log_ratio + body, advantage + body}, &part, p, k, s, plain, 1);
+            out = (tile_outputs){gradient + body, log_ratio + body, advantage + body, advantage + body, pull + body};
         }
-        spread(&seen->low, &seen->high, histogram, log_ratio, body < n ? body + LANES : body);
+        out = (tile_outputs){gradient, log_ratio, advantage, advantage, pull};
+        const size_t padded = body < n ? body + LANES : body;
+        if (plain) tile_clip(&acc, seen, histogram, &out, padded, k, s, o->kl_loss_coef);
+        else spread(seen, histogram, log_ratio, padded);
+        if (histogram->counted >= histogram->next) raise_threshold(histogram);
         add_to(tally->sum[SUM_SURROGATE], acc.objective, -weight);
         add_to(tally->sum[SUM_KL_LOSS], plain ? acc.ref_excess : acc.kl, weight * o->kl_loss_coef);
         add_to(tally->sum[SUM_LOG_RATIO], acc.log_ratio, 1);
@@ -334,7 +415,7 @@ static int is_plain(const rein_pass *p) {
            !p->entropies && !p->token_advantages && !p->advantages && p->stop_log_probs == p->log_probs;
 }
 
-void KERNEL(rein_pass)(rein_tally *tally, uint32_t *histogram, const rein_pass *p, size_t first, size_t last) {
+void KERNEL(rein_pass)(rein_tally *tally, rein_histogram *histogram, const rein_pass *p, size_t first, size_t last) {
     const arrays a = arrays_of(p);
     const constants k = constants_of(p->options);
     const int surveyed = needs_survey(p->options);
