@@ -40,7 +40,8 @@ static double reference_log(double x) { return x < 0 ? (double)NAN : log(x); }
 
 static void references(double *reference, const function *f, const float *x, size_t n) {
     float reach = 0;
-    for (size_t i = 0; i < n; i++) reach = fabsf(x[i]) <= reach ? reach : fabsf(x[i]);
+    for (size_t i = 0; i < n; i++) /* a NaN reaches everywhere, also past what follows it */
+        if (!(fabsf(x[i]) <= reach)) reach = isnan(x[i]) ? INFINITY : fabsf(x[i]);
     if (f->reference == reference_exp && reach < 0x1p-25f)
         for (size_t i = 0; i < n; i++) reference[i] = 1 + (double)x[i];
     else
