@@ -63,7 +63,6 @@ INLINE V least(V a, V b) { return (V)_mm256_min_ps((__m256)a, (__m256)b); }
 INLINE V most(V a, V b) { return (V)_mm256_max_ps((__m256)a, (__m256)b); }
 INLINE void stream(real *to, V v) { _mm256_stream_ps(to, (__m256)v); }
 INLINE int all(M m) { return _mm256_movemask_ps((__m256)m) == 255; }
-INLINE int none(M m) { return _mm256_movemask_ps((__m256)m) == 0; }
 INLINE M widen(const uint8_t *p) { return (M)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)); }
 #elif defined(__AVX2__)
 INLINE V fmadd(V a, V b, V c) { return (V)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c); }
@@ -71,7 +70,6 @@ INLINE V least(V a, V b) { return (V)_mm256_min_pd((__m256d)a, (__m256d)b); }
 INLINE V most(V a, V b) { return (V)_mm256_max_pd((__m256d)a, (__m256d)b); }
 INLINE void stream(real *to, V v) { _mm256_stream_pd(to, (__m256d)v); }
 INLINE int all(M m) { return _mm256_movemask_pd((__m256d)m) == 15; }
-INLINE int none(M m) { return _mm256_movemask_pd((__m256d)m) == 0; }
 INLINE M widen(const uint8_t *p) { return (M)_mm256_cvtepu8_epi64(_mm_loadu_si32(p)); }
 #else
 INLINE V fmadd(V a, V b, V c) {
@@ -91,7 +89,6 @@ INLINE int all(M m) {
     for (int l = 0; l < LANES; l++) seen &= m[l];
     return seen != 0;
 }
-INLINE int none(M m) { return all(~m); }
 INLINE M widen(const uint8_t *p) {
     M m;
     for (int l = 0; l < LANES; l++) m[l] = p[l];

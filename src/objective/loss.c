@@ -36,12 +36,13 @@ static double sum_of(const rein_step *s, enum rein_sum which) {
 
 /* The 99th percentile of the ratio, read from the top of the histogram: the middle of its bin, inside [min, max]. */
 static double p99(const rein_step *s, size_t n, double low, double high) {
-    const size_t above = rein_larger_than_p99(n);
+    const size_t above = n - (size_t)ceil(0.99 * (double)n); /* how many may be larger */
     size_t seen = 0, bin = HISTOGRAM_BINS;
     while (bin > 0 && seen <= above) {
         bin--;
         for (int t = 0; t < s->exec.threads; t++)
-            for (size_t w = 0; w < HISTOGRAM_WAYS; w++) seen += s->histogram[t].count[bin * HISTOGRAM_WAYS + w];
+            for (int w = 0; w < HISTOGRAM_WAYS; w++)
+                seen += s->histogram[(size_t)t * HISTOGRAM_SIZE + bin * HISTOGRAM_WAYS + (size_t)w];
     }
     const double log_ratio = (double)bin / HISTOGRAM_STEPS - HISTOGRAM_RANGE;
     return exp(fmin(fmax(log_ratio, low), high));
@@ -160,7 +161,7 @@ rein_status rein_step_loss_apart(rein_step *s, size_t first, size_t last, const 
     for (size_t k = from; k < to; k++) {
         const size_t lo = s->blocks[k].first > first ? s->blocks[k].first : first,
                      hi = s->blocks[k].last < last ? s->blocks[k].last : last;
-        s->pass(&s->tallies[k], s->histogram + omp_get_thread_num(), &pass, lo, hi);
+        s->pass(&s->tallies[k], s->histogram + (size_t)omp_get_thread_num() * HISTOGRAM_SIZE, &pass, lo, hi);
     }
     int finite = 1;
     for (size_t k = from; k < to; k++)

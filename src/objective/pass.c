@@ -144,26 +144,13 @@ INLINE V exponentials(V d, V x, V *excess, V *ref_excess) {
     return ratio;
 }
 
-/* Counts a vector of log-ratios if one of them matters. Untrained lanes are NaN: they lose the comparison, or fall into the lowest bin. */
-INLINE void count(rein_histogram *h, V log_ratio, V threshold) {
-    if (none(log_ratio >= threshold)) return;
+/* Counts a vector of log-ratios. Untrained lanes are NaN: they fall into the lowest bin. */
+INLINE void count(uint32_t *histogram, V log_ratio) {
     const V edge = splat(HISTOGRAM_RANGE), steps = splat(HISTOGRAM_STEPS),
             zero = splat(ROUNDER + HISTOGRAM_RANGE * HISTOGRAM_STEPS);
     M bin = (M)(((U)fmadd(clamp(log_ratio, -edge, edge), steps, zero) - (U)splat(ROUNDER)) << 3); /* HISTOGRAM_WAYS counters each */
     __asm__("" : "+m"(bin)); /* through memory: a load a lane is cheaper than an extraction a lane */
-    for (size_t l = 0; l < LANES; l++) (h->count + l)[(bits)bin[l]]++;
-    h->counted += LANES;
-}
-
-/* Raises the threshold to the lower edge of the bin at or above which `wanted` have been counted. */
-static void raise_threshold(rein_histogram *h) {
-    size_t seen = 0, bin = HISTOGRAM_BINS;
-    while (bin > 1 && seen < h->wanted) {
-        bin--;
-        for (size_t w = 0; w < HISTOGRAM_WAYS; w++) seen += h->count[bin * HISTOGRAM_WAYS + w];
-    }
-    if (seen >= h->wanted && bin > 1) h->threshold = ((double)bin - 0.501) / HISTOGRAM_STEPS - HISTOGRAM_RANGE;
-    h->next = h->counted + h->wanted / 2 + 8192;
+    for (size_t l = 0; l < LANES; l++) (histogram + l % HISTOGRAM_WAYS)[(bits)bin[l]]++;
 }
 
 /* The range of the log-ratios seen; a NaN loses every comparison. */
@@ -250,12 +237,11 @@ INLINE void tile(lane_sums *sums, tile_outputs out, const tile_inputs *in, const
     *sums = acc;
 }
 
-static void spread(range *seen, rein_histogram *histogram, const real *log_ratio, size_t n) {
-    const V threshold = splat((real)histogram->threshold);
+static void spread(range *seen, uint32_t *histogram, const real *log_ratio, size_t n) {
     for (size_t i = 0; i < n; i += LANES) {
         const V x = load(log_ratio + i, LANES);
         *seen = (range){least(x, seen->low), most(x, seen->high)};
-        count(histogram, x, threshold);
+        count(histogram, x);
     }
 }
 
@@ -290,10 +276,9 @@ INLINE void tile_ratios(lane_sums *sums, const tile_outputs *out, const tile_inp
     sums->ref_excess = ref_excess_sum;
 }
 
-INLINE void tile_clip(lane_sums *sums, range *seen, rein_histogram *histogram, const tile_outputs *out, size_t n,
-                      const constants *k, const sequence *s, double kl_coef) {
+INLINE void tile_clip(lane_sums *sums, range *seen, uint32_t *histogram, const tile_outputs *out, size_t n, const constants *k,
+                      const sequence *s, double kl_coef) {
     const V gain = splat(-s->weight), pull_weight = splat((real)((double)-s->weight * kl_coef)), advantage = splat(s->advantage);
-    const V threshold = splat((real)histogram->threshold);
     V objective = sums->objective, ratios = sums->ratio, squares = sums->ratio_square, check = sums->check, low = seen->low,
       high = seen->high;
     M held = sums->held;
@@ -311,7 +296,7 @@ INLINE void tile_clip(lane_sums *sums, range *seen, rein_histogram *histogram, c
         store(out->gradient + i, g, LANES);
         low = least(log_ratio, low);
         high = most(log_ratio, high);
-        count(histogram, log_ratio, threshold);
+        count(histogram, log_ratio);
     }
     sums->objective = objective;
     sums->held = held;
@@ -349,7 +334,7 @@ static void share(const rein_pass *p, const arrays *a, const constants *k, const
     }
 }
 
-INLINE void walk(rein_tally *tally, range *seen, rein_histogram *histogram, const rein_pass *p, const arrays *a, const constants *k,
+INLINE void walk(rein_tally *tally, range *seen, uint32_t *histogram, const rein_pass *p, const arrays *a, const constants *k,
                  const sequence *s, const int plain) {
     const rein_options *o = p->options;
     const double weight = (double)s->weight;
@@ -376,7 +361,6 @@ INLINE void walk(rein_tally *tally, range *seen, rein_histogram *histogram, cons
         const size_t padded = body < n ? body + LANES : body;
         if (plain) tile_clip(&acc, seen, histogram, &out, padded, k, s, o->kl_loss_coef);
         else spread(seen, histogram, log_ratio, padded);
-        if (histogram->counted >= histogram->next) raise_threshold(histogram);
         add_to(tally->sum[SUM_SURROGATE], acc.objective, -weight);
         add_to(tally->sum[SUM_KL_LOSS], plain ? acc.ref_excess : acc.kl, weight * o->kl_loss_coef);
         add_to(tally->sum[SUM_LOG_RATIO], acc.log_ratio, 1);
@@ -415,7 +399,7 @@ static int is_plain(const rein_pass *p) {
            !p->entropies && !p->token_advantages && !p->advantages && p->stop_log_probs == p->log_probs;
 }
 
-void KERNEL(rein_pass)(rein_tally *tally, rein_histogram *histogram, const rein_pass *p, size_t first, size_t last) {
+void KERNEL(rein_pass)(rein_tally *tally, uint32_t *histogram, const rein_pass *p, size_t first, size_t last) {
     const arrays a = arrays_of(p);
     const constants k = constants_of(p->options);
     const int surveyed = needs_survey(p->options);

@@ -37,17 +37,10 @@ typedef struct rein_tally {
     double log_ratio_min, log_ratio_max;
 } rein_tally;
 
-/* log R in steps of 1/64 from −20 to 20: half a step is 0.8 %. Eight counters a bin, one a lane, so that a run of equal ratios does not
- * wait for itself. All that is ever asked is the `wanted`-th largest of the whole step: once a thread has counted that many at or above
- * a threshold, what is below it cannot matter and is no longer counted. The lowest bin also takes the untrained lanes: read from the
- * top. */
+/* log R in steps of 1/64 from −20 to 20: half a step is 0.8 %. Eight counters a bin, so that a run of equal ratios does not wait for
+ * itself. The lowest bin also takes the untrained lanes: read from the top. */
 enum { HISTOGRAM_STEPS = 64, HISTOGRAM_RANGE = 20, HISTOGRAM_BINS = 2 * HISTOGRAM_RANGE * HISTOGRAM_STEPS + 1, HISTOGRAM_WAYS = 8 };
-
-typedef struct rein_histogram {
-    uint32_t count[HISTOGRAM_BINS * HISTOGRAM_WAYS];
-    size_t wanted, counted, next; /* next: the number counted at which the threshold is found anew */
-    double threshold;
-} rein_histogram;
+enum { HISTOGRAM_SIZE = HISTOGRAM_BINS * HISTOGRAM_WAYS };
 
 /* The pass over sequences; arrays are those of the whole step and of the pass's real type. */
 typedef struct rein_pass {
@@ -69,7 +62,7 @@ typedef struct rein_pass {
     int streaming;                                      /* the gradient is larger than the caches: write past them */
 } rein_pass;
 
-typedef void rein_pass_fn(rein_tally *tally, rein_histogram *histogram, const rein_pass *pass, size_t first, size_t last);
+typedef void rein_pass_fn(rein_tally *tally, uint32_t *histogram, const rein_pass *pass, size_t first, size_t last);
 
 rein_pass_fn rein_pass_ref_f32, rein_pass_ref_f64, rein_pass_avx2_f32, rein_pass_avx2_f64;
 

@@ -43,7 +43,7 @@ static size_t layout(rein_step *s, char *base, const rein_batch *b, const rein_o
     s->token_advantages = rein_advantage_per_token(o) ? carve(base, &used, tokens, rein_element_size(b)) : NULL;
     s->blocks = carve(base, &used, blocks, sizeof *s->blocks);
     s->tallies = carve(base, &used, blocks, sizeof *s->tallies);
-    s->histogram = carve(base, &used, (size_t)e->threads, sizeof *s->histogram);
+    s->histogram = carve(base, &used, (size_t)e->threads * HISTOGRAM_SIZE, sizeof *s->histogram);
     s->n_blocks = blocks;
     return used + ALIGNMENT; /* the caller's buffer may start anywhere */
 }
@@ -296,11 +296,7 @@ rein_status rein_step_begin(rein_step **step, void *buffer, size_t size, const r
     status = check_rows(s, err);
     if (status != REIN_OK) return status;
     s->pass = pass_of(s->exec.isa, batch->dtype);
-    memset(s->histogram, 0, (size_t)s->exec.threads * sizeof *s->histogram);
-    for (int t = 0; t < s->exec.threads; t++) {
-        s->histogram[t].wanted = s->histogram[t].next = rein_larger_than_p99(s->trained_tokens) + 1;
-        s->histogram[t].threshold = -HUGE_VAL;
-    }
+    memset(s->histogram, 0, (size_t)s->exec.threads * HISTOGRAM_SIZE * sizeof *s->histogram);
     for (size_t k = 0; k < s->n_blocks; k++) reset_tally(&s->tallies[k]);
     *step = s;
     return REIN_OK;

@@ -25,17 +25,14 @@ struct rein_step {
     void *token_advantages; /* [n_tokens] of the batch's type, or NULL */
     rein_block *blocks;
     size_t n_blocks;
-    rein_tally *tallies;       /* [n_blocks] */
-    rein_histogram *histogram; /* [threads] */
+    rein_tally *tallies; /* [n_blocks] */
+    uint32_t *histogram; /* [threads][HISTOGRAM_SIZE] */
     double entropy_coef, entropy_threshold;
     rein_metrics metrics; /* those that rewards and lengths alone decide */
     size_t trained_tokens, trained_sequences;
     size_t next; /* the first sequence not yet added */
     int failed;
 };
-
-/* How many of n numbers may be larger than their 99th percentile. */
-static inline size_t rein_larger_than_p99(size_t n) { return n - (n / 100 * 99 + (n % 100 * 99 + 99) / 100); }
 
 /* rein_step_loss, with the log-probs that stop(·) sees given apart: what a finite difference holds still. NULL: those of log_probs. */
 rein_status rein_step_loss_apart(rein_step *step, size_t first, size_t last, const void *log_probs, const void *stop_log_probs,
