@@ -194,7 +194,7 @@ INLINE void tile(lane_sums *sums, tile_outputs out, const tile_inputs *in, const
                    .token_log_ratio = d,
                    .geometric_mean = splat(s->geometric_mean),
                    .length = s->trained};
-        if (level != REIN_RATIO_TOKEN) ratio_level(&t, &own, level, d, ratio, stop_d, stop_ratio, s);
+        if (level != REIN_RATIO_TOKEN) ratio_level(&t, &own, level, d, stop_d, s);
         if (o->surrogate == REIN_SURROGATE_GMPO) own = splat(0);
         contribution c = surrogate_of(o->surrogate, &t, k);
 

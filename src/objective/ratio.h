@@ -28,7 +28,7 @@ INLINE V average_ratio(V d, V m, V *log_ratio) {
 }
 
 /* How a token's D is made of its own d and the sequence's mean: D's derivative by its own lp is `own`, the rest goes to all. */
-INLINE void ratio_level(token *t, V *own, rein_ratio level, V d, V ratio, V stop_d, V stop_ratio, const sequence *s) {
+INLINE void ratio_level(token *t, V *own, rein_ratio level, V d, V stop_d, const sequence *s) {
     switch (level) {
     case REIN_RATIO_SEQUENCE:
     case REIN_RATIO_SEQUENCE_SUM: { /* GSPO, arXiv 2507.18071, eq. 7; the sum is the ratio of whole sequences */
@@ -59,12 +59,7 @@ INLINE void ratio_level(token *t, V *own, rein_ratio level, V d, V ratio, V stop
         t->stop_ratio = exp_lanes(t->stop_log_ratio);
         *own = splat((real)0.5);
         return;
-    default:
-        t->log_ratio = d;
-        t->ratio = ratio;
-        t->stop_log_ratio = stop_d;
-        t->stop_ratio = stop_ratio;
-        *own = splat(1);
+    default: return; /* token: the caller's own */
     }
 }
 

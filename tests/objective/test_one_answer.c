@@ -472,6 +472,44 @@ static void the_step_is_decided_at_begin(void **state) {
     free(buffer);
 }
 
+/* A gradient larger than the caches is written past them. With token-sum and the raw reward a token's gradient does not depend on the
+ * rest of the batch: the first sequences alone, which are written as usual, must give the same bits. */
+static void a_gradient_past_the_caches_is_the_same(void **state) {
+    (void)state;
+    const size_t length = 1021, many = 4300, few = 500,
+                 tokens = many * length; /* 17.6 MB of floats, no sequence on a line's start */
+    float *lp = some(tokens, sizeof *lp), *old = some(tokens, sizeof *old), *ref = some(tokens, sizeof *ref);
+    float *streamed = some(tokens, sizeof *streamed), *plain = some(few * length, sizeof *plain);
+    double *rewards = some(many, sizeof *rewards);
+    size_t *offsets = some(many + 1, sizeof *offsets);
+    for (size_t t = 0; t < tokens; t++) {
+        const uint32_t h = (uint32_t)t * 2654435761u;
+        lp[t] = -(float)(h >> 16) / 65536;
+        old[t] = lp[t] + (float)(h & 255) / 1024 - 0.125f;
+        ref[t] = lp[t] - (float)(h >> 8 & 255) / 512 + 0.25f;
+    }
+    for (size_t i = 0; i <= many; i++) offsets[i] = i * length;
+    for (size_t i = 0; i < many; i++) rewards[i] = (double)(i % 5) - 2;
+    rein_options o;
+    rein_loss loss;
+    assert_int_equal(rein_preset(&o, "none", NULL), REIN_OK);
+    o.surrogate = REIN_SURROGATE_CLIP;
+    o.aggregation = REIN_TOKEN_SUM;
+    o.kl_loss_coef = 0.1;
+    rein_batch b = {.n_sequences = many,
+                    .sequence_offsets = offsets,
+                    .dtype = REIN_F32,
+                    .log_probs = lp,
+                    .old_log_probs = old,
+                    .ref_log_probs = ref,
+                    .rewards = rewards};
+    assert_int_equal(rein_policy_loss(&loss, streamed, NULL, NULL, &b, &o, NULL, NULL), REIN_OK);
+    b.n_sequences = few;
+    assert_int_equal(rein_policy_loss(&loss, plain, NULL, NULL, &b, &o, NULL, NULL), REIN_OK);
+    assert_memory_equal(streamed, plain, few * length * sizeof *plain);
+    free(lp), free(old), free(ref), free(streamed), free(plain), free(rewards), free(offsets);
+}
+
 static void a_machine_that_is_not_there(void **state) {
     const size_t offsets[] = {0, 1};
     const double x = -1;
@@ -501,6 +539,7 @@ int main(void) {
         cmocka_unit_test(micro_batches_come_in_order),
         cmocka_unit_test(arrays_may_come_with_the_micro_batch),
         cmocka_unit_test(the_step_is_decided_at_begin),
+        cmocka_unit_test(a_gradient_past_the_caches_is_the_same),
         cmocka_unit_test(a_machine_that_is_not_there),
     };
     return cmocka_run_group_tests_name("one answer", tests, NULL, NULL);
