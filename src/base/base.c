@@ -15,6 +15,8 @@ rein_status rein_fail(rein_error *err, rein_status code, const char *format, ...
         va_start(args, format);
         err->code = code;
         vsnprintf(err->message, sizeof err->message, format, args);
+        for (char *c = err->message; *c; c++) /* what a message quotes may hold anything; the message is one line */
+            if ((unsigned char)*c < 32 || *c == 127) *c = '?';
         va_end(args);
     }
     return code;

@@ -154,14 +154,29 @@ static void test_nearest_limits(void **state) {
     assert_ptr_equal(rein_nearest(longest, same), longest);
 }
 
+/* A message is one line whatever it quotes. */
+static void test_fail_is_one_line(void **state) {
+    (void)state;
+    rein_error err;
+    assert_int_equal(rein_fail(&err, REIN_EINVAL, "preset \"%s\" does not exist", "a\nb\x7f\tc"), REIN_EINVAL);
+    assert_string_equal(err.message, "preset \"a?b??c\" does not exist");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fail_formats),    cmocka_unit_test(test_fail_without_error),
-        cmocka_unit_test(test_fail_truncates),  cmocka_unit_test(test_status_values),
-        cmocka_unit_test(test_version),         cmocka_unit_test(test_isa),
-        cmocka_unit_test(test_exec_defaults),   cmocka_unit_test(test_exec_given),
-        cmocka_unit_test(test_exec_small_work), cmocka_unit_test(test_exec_errors),
-        cmocka_unit_test(test_nearest),         cmocka_unit_test(test_nearest_limits),
+        cmocka_unit_test(test_fail_is_one_line),
+        cmocka_unit_test(test_fail_formats),
+        cmocka_unit_test(test_fail_without_error),
+        cmocka_unit_test(test_fail_truncates),
+        cmocka_unit_test(test_status_values),
+        cmocka_unit_test(test_version),
+        cmocka_unit_test(test_isa),
+        cmocka_unit_test(test_exec_defaults),
+        cmocka_unit_test(test_exec_given),
+        cmocka_unit_test(test_exec_small_work),
+        cmocka_unit_test(test_exec_errors),
+        cmocka_unit_test(test_nearest),
+        cmocka_unit_test(test_nearest_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
