@@ -334,30 +334,34 @@ static void share(const rein_pass *p, const arrays *a, const constants *k, const
     }
 }
 
+INLINE void tokens(lane_sums *sums, const tile_outputs *out, const tile_inputs *in, const rein_pass *p, const constants *k,
+                   const sequence *s, const int plain) {
+    if (!plain) tile(sums, *out, in, p, k, s, in->mask != NULL);
+    else if (in->mask) tile_ratios(sums, out, in, 1);
+    else tile_ratios(sums, out, in, 0);
+}
+
 INLINE void walk(rein_tally *tally, range *seen, uint32_t *histogram, const rein_pass *p, const arrays *a, const constants *k,
                  const sequence *s, const int plain) {
     const rein_options *o = p->options;
     const double weight = (double)s->weight;
-    _Alignas(32) real gradient[TILE], log_ratio[TILE], advantage[TILE], pull[TILE];
+    _Alignas(32) real gradient[TILE], log_ratio[TILE], advantage[TILE], pull[TILE],
+        *ratio = advantage; /* plain needs no advantages */
     double shared = 0;
     for (size_t from = 0; from < s->length; from += TILE) {
         const size_t n = s->length - from < TILE ? s->length - from : TILE, body = n - n % LANES, at = s->start + from;
         lane_sums acc = {0};
         tail_vector pad;
-        tile_inputs part = body_of(a, p->mask, at, body);
-        tile_outputs out = {gradient, log_ratio, advantage, advantage, pull};
-        for (int tail = 0; tail < 2; tail++) {
-            if (part.n && plain) {
-                if (part.mask) tile_ratios(&acc, &out, &part, 1);
-                else tile_ratios(&acc, &out, &part, 0);
-            } else if (part.n) {
-                tile(&acc, out, &part, p, k, s, part.mask != NULL);
-            }
-            if (body == n) break;
-            part = tail_of(&pad, a, p->mask, at + body, n - body);
-            out = (tile_outputs){gradient + body, log_ratio + body, advantage + body, advantage + body, pull + body};
+        const tile_outputs out = {gradient, log_ratio, advantage, ratio, pull};
+        if (body) {
+            const tile_inputs whole_vectors = body_of(a, p->mask, at, body);
+            tokens(&acc, &out, &whole_vectors, p, k, s, plain);
         }
-        out = (tile_outputs){gradient, log_ratio, advantage, advantage, pull};
+        if (body < n) {
+            const tile_inputs rest = tail_of(&pad, a, p->mask, at + body, n - body);
+            const tile_outputs end = {gradient + body, log_ratio + body, advantage + body, ratio + body, pull + body};
+            tokens(&acc, &end, &rest, p, k, s, plain);
+        }
         const size_t padded = body < n ? body + LANES : body;
         if (plain) tile_clip(&acc, seen, histogram, &out, padded, k, s, o->kl_loss_coef);
         else spread(seen, histogram, log_ratio, padded);

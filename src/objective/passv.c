@@ -1,0 +1,435 @@
+/* pass.c - one pass over the tokens: loss = Σ weight·(ω·ℓ + β·k − c·H), its gradient, and the metrics.
+ *
+ * Compiled per type and instruction set. A sequence is walked in tiles of a fixed size from its first token, lanes are added in a fixed
+ * order: what a sequence gives depends on nothing but the sequence. Masked lanes are cut out of the bits (keep), never multiplied by 0. */
+#include "pass.h"
+
+#include "kl.h"
+#include "ratio.h"
+#include "surrogate.h"
+
+enum { TILE = 512 };
+
+/* The arrays of the pass as reals. */
+typedef struct arrays {
+    const real *lp, *stop, *old, *ref, *samp, *src, *entropy, *token_advantage;
+    real *grad, *grad_entropy, *advantage;
+} arrays;
+
+static arrays arrays_of(const rein_pass *p) {
+    return (arrays){p->log_probs, p->stop_log_probs,   p->old_log_probs,  p->ref_log_probs,  p->sample_log_probs, p->kl_source,
+                    p->entropies, p->token_advantages, p->grad_log_probs, p->grad_entropies, p->advantages};
+}
+
+/* Sums over the sequence that its tokens need: a first walk, only for compositions that have such a thing. */
+static void survey(sequence *s, const rein_pass *p, const arrays *a, const constants *k) {
+    const rein_options *o = p->options;
+    const int gmpo = o->surrogate == REIN_SURROGATE_GMPO;
+    double d_sum = 0, stop_sum = 0, clipped_sum = 0, mismatch_sum = 0, drift_sum = 0;
+    for (size_t i = 0; i < s->length; i += LANES) {
+        const size_t at = s->start + i, left = s->length - i;
+        const M on = load_mask(p->mask ? p->mask + at : NULL, left);
+        V lp = load(a->lp + at, left), stop = load(a->stop + at, left), old = a->old ? load(a->old + at, left) : stop, d = lp - old;
+        d_sum += add_lanes(keep(on, d));
+        stop_sum += add_lanes(keep(on, stop - old));
+        if (gmpo) {
+            M live;
+            clipped_sum += add_lanes(keep(on, gmpo_clip(d, splat(s->advantage), k, &live)));
+        }
+        if (a->samp) {
+            V samp = load(a->samp + at, left);
+            mismatch_sum += add_lanes(keep(on, old - samp));
+            drift_sum += add_lanes(keep(on, samp - stop));
+        }
+    }
+    const double n = (double)s->trained;
+    s->sum_log_ratio = (real)d_sum;
+    s->mean_log_ratio = (real)(d_sum / n);
+    s->stop_sum_log_ratio = (real)stop_sum;
+    s->stop_mean_log_ratio = (real)(stop_sum / n);
+    s->geometric_mean = exp_lanes(splat((real)(clipped_sum / n)))[0];
+    if (o->mismatch == REIN_MISMATCH_SEQUENCE_TIS || o->mismatch == REIN_MISMATCH_SEQUENCE_MASK)
+        s->mismatch = mismatch_weight(exp_lanes(splat((real)mismatch_sum)), o)[0];
+    s->off_policy = drift_sum / n > o->off_policy_mask_delta;
+}
+
+static int needs_survey(const rein_options *o) {
+    return o->ratio != REIN_RATIO_TOKEN || o->surrogate == REIN_SURROGATE_GMPO || o->mismatch >= REIN_MISMATCH_SEQUENCE_TIS ||
+           !isnan(o->off_policy_mask_delta);
+}
+
+/* Lane sums of a sequence's tile. */
+typedef struct lane_sums {
+    V objective, kl, log_ratio, excess, ratio, ratio_square, ref, ref_excess, entropy, shared, check;
+    M held, held_low, held_high;
+} lane_sums;
+
+INLINE void add_to(double *sum, V lanes, double factor) {
+    typedef real Q __attribute__((vector_size(4 * sizeof(real))));
+    typedef double D __attribute__((vector_size(32)));
+    for (int l = 0; l < LANES; l += 4) {
+        Q four;
+        D to;
+        memcpy(&four, (const char *)&lanes + (size_t)l * sizeof(real), sizeof four);
+        memcpy(&to, sum + l, sizeof to);
+        to += factor * __builtin_convertvector(four, D);
+        memcpy(sum + l, &to, sizeof to);
+    }
+}
+
+INLINE void add_count(double *sum, M lanes) { /* a set lane is −1 */
+    for (int l = 0; l < LANES; l++) sum[l] -= (double)lanes[l];
+}
+
+/* A tile's inputs, from its first token on. */
+typedef struct tile_inputs {
+    const real *lp, *stop, *old, *ref, *samp, *src, *entropy, *token_advantage;
+    const uint8_t *mask;
+    size_t n; /* whole vectors */
+} tile_inputs;
+
+/* Where a tile's results wait until they are written out. */
+typedef struct tile_outputs {
+    real *gradient, *log_ratio, *advantage, *ratio, *pull;
+} tile_outputs;
+
+static tile_inputs body_of(const arrays *a, const uint8_t *mask, size_t at, size_t n) {
+#define FROM(x) a->x ? a->x + at : NULL
+    return (tile_inputs){FROM(lp),
+                         FROM(stop),
+                         FROM(old),
+                         FROM(ref),
+                         FROM(samp),
+                         FROM(src),
+                         FROM(entropy),
+                         FROM(token_advantage),
+                         mask ? mask + at : NULL,
+                         n};
+#undef FROM
+}
+
+/* The last vector of a sequence, padded: past the end nothing trains. */
+typedef struct tail_vector {
+    V value[8];
+    uint8_t mask[LANES];
+} tail_vector;
+
+static tile_inputs tail_of(tail_vector *pad, const arrays *a, const uint8_t *mask, size_t at, size_t n) {
+    const real *from[8] = {a->lp, a->stop, a->old, a->ref, a->samp, a->src, a->entropy, a->token_advantage};
+    const real *to[8] = {NULL};
+    for (int i = 0; i < 8; i++) {
+        if (!from[i]) continue;
+        to[i] = (const real *)&pad->value[i];
+        pad->value[i] = load(from[i] + at, n);
+    }
+    for (size_t l = 0; l < LANES; l++) pad->mask[l] = l < n && (!mask || mask[at + l]);
+    if (a->stop == a->lp) to[1] = to[0];
+    return (tile_inputs){to[0], to[1], to[2], to[3], to[4], to[5], to[6], to[7], pad->mask, LANES};
+}
+
+/* e^d and the excesses of d and x, by the cheapest of three ways to the same bits. */
+INLINE V exponentials(V d, V x, V *excess, V *ref_excess) {
+    const V reach = most(magnitude(x), magnitude(d)); /* a NaN in d stays, one in x comes back through the last branch's excess */
+    V ratio;
+    if (all(reach <= EXP_NEAR)) {
+        ratio = exp_excess_near(d, excess);
+        (void)exp_excess_near(x, ref_excess);
+    } else if (all(reach <= EXP_MIDDLE)) {
+        ratio = exp_excess_middle(d, excess);
+        (void)exp_excess_middle(x, ref_excess);
+    } else {
+        ratio = exp_excess(d, excess);
+        (void)exp_excess(x, ref_excess);
+    }
+    return ratio;
+}
+
+/* Counts a vector of log-ratios. Untrained lanes are NaN: they fall into the lowest bin. */
+INLINE void count(uint32_t *histogram, V log_ratio) {
+    const V edge = splat(HISTOGRAM_RANGE), steps = splat(HISTOGRAM_STEPS),
+            zero = splat(ROUNDER + HISTOGRAM_RANGE * HISTOGRAM_STEPS);
+    M bin = (M)(((U)fmadd(clamp(log_ratio, -edge, edge), steps, zero) - (U)splat(ROUNDER)) << 3); /* HISTOGRAM_WAYS counters each */
+    __asm__("" : "+m"(bin)); /* through memory: a load a lane is cheaper than an extraction a lane */
+    for (size_t l = 0; l < LANES; l++) (histogram + l % HISTOGRAM_WAYS)[(bits)bin[l]]++;
+}
+
+/* The range of the log-ratios seen; a NaN loses every comparison. */
+typedef struct range {
+    V low, high;
+} range;
+
+/* The tokens of a tile, for any composition. */
+INLINE void tile(lane_sums *sums, tile_outputs out, const tile_inputs *in, const rein_pass *p, const constants *k,
+                 const sequence *s, const int masked) {
+    const rein_options *o = p->options;
+    const rein_ratio level = o->ratio;
+    const V gain = splat(-s->weight), kl_weight = splat((real)((double)s->weight * o->kl_loss_coef)); /* the loss is −objective */
+    const V limit = splat((real)(isnan(o->kl_clamp) ? (double)INFINITY : o->kl_clamp));
+    const int apart = in->stop != in->lp;
+    const real *const ref_from = in->ref ? in->ref : in->lp; /* no reference: x = 0 */
+    lane_sums acc = *sums;
+
+    for (size_t i = 0; i < in->n; i += LANES) {
+        const M zero = (M)splat(0), marks = masked ? widen(in->mask + i) : zero + 1, on = marks > zero, off = marks == zero;
+        const V lp = keep(on, load(in->lp + i, LANES)), stop = apart ? keep(on, load(in->stop + i, LANES)) : lp;
+        const V old = in->old ? keep(on, load(in->old + i, LANES)) : stop, ref = keep(on, load(ref_from + i, LANES));
+        const V d = lp - old, x = ref - lp;
+        V excess, ref_excess;
+        const V ratio = exponentials(d, x, &excess, &ref_excess);
+        const V stop_d = apart ? stop - old : d, stop_ratio = apart ? exp_lanes(stop_d) : ratio;
+
+        V advantage = splat(s->advantage), own = splat(1);
+        if (in->token_advantage) advantage += load(in->token_advantage + i, LANES);
+        if (o->kimi_k2_tau != 0) advantage -= (real)o->kimi_k2_tau * stop_d;
+        if (in->src) advantage += (real)o->kl_penalty_coef * (s->kl_centre - (keep(on, load(in->src + i, LANES)) - ref));
+        store(out.advantage + i, pick(on, advantage, splat(s->advantage)), LANES);
+        token t = {.ratio = ratio,
+                   .log_ratio = d,
+                   .log_prob = lp,
+                   .advantage = advantage,
+                   .stop_ratio = stop_ratio,
+                   .stop_log_ratio = stop_d,
+                   .stop_log_prob = stop,
+                   .old_log_prob = old,
+                   .token_log_ratio = d,
+                   .geometric_mean = splat(s->geometric_mean),
+                   .length = s->trained};
+        if (level != REIN_RATIO_TOKEN) ratio_level(&t, &own, level, d, stop_d, s);
+        if (o->surrogate == REIN_SURROGATE_GMPO) own = splat(0);
+        contribution c = surrogate_of(o->surrogate, &t, k);
+
+        /* ω: rollout mismatch, off-policy mask, top-entropy mask; it touches the surrogate alone */
+        V omega = splat(s->mismatch);
+        if (o->mismatch == REIN_MISMATCH_TOKEN_TIS || o->mismatch == REIN_MISMATCH_TOKEN_MASK)
+            omega = mismatch_weight(exp_lanes(old - keep(on, load(in->samp + i, LANES))), o);
+        if (s->off_policy) omega = keep(advantage >= 0, omega);
+        M trains = omega != 0;
+        if (p->entropy_threshold > -HUGE_VAL) trains &= load(in->entropy + i, LANES) >= (real)p->entropy_threshold;
+        c.objective = keep(trains, omega * c.objective);
+        c.by_ratio = keep(trains, omega * c.by_ratio);
+        c.by_log_prob = keep(trains, omega * c.by_log_prob);
+        acc.shared += keep(on, (1 - own) * c.by_ratio);
+        if (in->samp) acc.check = fmadd(keep(on, load(in->samp + i, LANES)), splat(0), acc.check);
+
+        acc.objective += keep(on, c.objective);
+        acc.held_low += on & c.held_low;
+        acc.held_high += on & c.held_high;
+        V g = gain * (own * c.by_ratio + c.by_log_prob);
+        if (o->kl_loss_coef != 0) {
+            const divergence q = kl_estimate(o->kl_estimator, o->kl_direction, lp, ref, ratio, limit);
+            acc.kl += q.value;
+            g = fmadd(kl_weight, q.by_log_prob, g);
+        }
+        if (in->entropy) acc.entropy += keep(on, load(in->entropy + i, LANES));
+        g = keep(on, g);
+        acc.check = fmadd(g, splat(0), acc.check);
+        store(out.gradient + i, g, LANES);
+        store(out.log_ratio + i, (V)((M)t.log_ratio | off), LANES); /* untrained: a NaN */
+
+        acc.log_ratio += d;
+        acc.excess += excess;
+        acc.ref += x;
+        acc.ref_excess += ref_excess;
+        const V seen = keep(on, t.ratio);
+        acc.ratio += seen;
+        acc.ratio_square = fmadd(seen, seen, acc.ratio_square);
+    }
+    *sums = acc;
+}
+
+static void spread(range *seen, uint32_t *histogram, const real *log_ratio, size_t n) {
+    for (size_t i = 0; i < n; i += LANES) {
+        const V x = load(log_ratio + i, LANES);
+        *seen = (range){least(x, seen->low), most(x, seen->high)};
+        count(histogram, x);
+    }
+}
+
+/* The common case: the clip surrogate on the token ratio, nothing adjusted per token, k3 or no KL (is_plain). The same functions in the
+ * same order as above, but in two loops: each keeps its sums in registers, which is most of its speed. */
+INLINE void tile_ratios(lane_sums *sums, const tile_outputs *out, const tile_inputs *in, const int masked) {
+    const real *const ref_from = in->ref ? in->ref : in->lp;
+    V log_ratio = sums->log_ratio, excess = sums->excess, ref_sum = sums->ref, ref_excess_sum = sums->ref_excess;
+    for (size_t i = 0; i < in->n; i += LANES) {
+        const M zero = (M)splat(0), marks = masked ? widen(in->mask + i) : zero + 1, on = marks > zero, off = marks == zero;
+        const V lp = keep(on, load(in->lp + i, LANES)), old = keep(on, load(in->old + i, LANES)),
+                ref = keep(on, load(ref_from + i, LANES));
+        if (i % (2 * LANES) == 0) { /* a line of each array, a tile ahead: the hardware stops at every page */
+            __builtin_prefetch(in->lp + i + TILE);
+            __builtin_prefetch(in->old + i + TILE);
+            __builtin_prefetch(ref_from + i + TILE);
+        }
+        const V d = lp - old, x = ref - lp;
+        V own, others;
+        const V ratio = exponentials(d, x, &own, &others);
+        log_ratio += d;
+        excess += own;
+        ref_sum += x;
+        ref_excess_sum += others;
+        store(out->ratio + i, keep(on, ratio), LANES);
+        store(out->log_ratio + i, (V)((M)d | off), LANES);
+        store(out->pull + i, x + others, LANES);
+    }
+    sums->log_ratio = log_ratio;
+    sums->excess = excess;
+    sums->ref = ref_sum;
+    sums->ref_excess = ref_excess_sum;
+}
+
+INLINE void tile_clip(lane_sums *sums, range *seen, uint32_t *histogram, const tile_outputs *out, size_t n, const constants *k,
+                      const sequence *s, double kl_coef) {
+    const V gain = splat(-s->weight), pull_weight = splat((real)((double)-s->weight * kl_coef)), advantage = splat(s->advantage);
+    V objective = sums->objective, ratios = sums->ratio, squares = sums->ratio_square, check = sums->check, low = seen->low,
+      high = seen->high;
+    M held = sums->held;
+    for (size_t i = 0; i < n; i += LANES) {
+        const V ratio = load(out->ratio + i, LANES), log_ratio = load(out->log_ratio + i, LANES);
+        const M on = log_ratio == log_ratio;
+        const token t = {.ratio = ratio, .advantage = advantage};
+        const contribution c = surrogate_clip(&t, k);
+        const V g = keep(on, fmadd(pull_weight, load(out->pull + i, LANES), gain * c.by_ratio));
+        objective += keep(on, c.objective);
+        held += on & c.held;
+        ratios += ratio;
+        squares = fmadd(ratio, ratio, squares);
+        check = fmadd(g, splat(0), check);
+        store(out->gradient + i, g, LANES);
+        low = least(log_ratio, low);
+        high = most(log_ratio, high);
+        count(histogram, log_ratio);
+    }
+    sums->objective = objective;
+    sums->held = held;
+    sums->ratio = ratios;
+    sums->ratio_square = squares;
+    sums->check = check;
+    *seen = (range){low, high};
+}
+
+/* Writes a tile; past the caches when the whole array would not fit in them anyway. Only whole cache lines go that way: a line that is
+ * written half through the caches and half past them costs a trip to memory and back. */
+static void emit(real *to, const real *from, size_t n, int streaming) {
+    enum { LINE = 2 * LANES };
+    size_t i = 0;
+    if (streaming) {
+        const size_t head = (64 - (uintptr_t)to % 64) % 64 / sizeof *to;
+        for (; i < head && i < n; i++) to[i] = from[i];
+        for (; i + LINE <= n; i += LINE) {
+            stream(to + i, load(from + i, LANES));
+            stream(to + i + LANES, load(from + i + LANES, LANES));
+        }
+    }
+    memcpy(to + i, from + i, (n - i) * sizeof *to);
+}
+
+/* The part of the gradient that the trained tokens of a sequence share: through the sequence's ratio, or, for gmpo, through the mean
+ * of those log-ratios that are not clipped. */
+static void share(const rein_pass *p, const arrays *a, const constants *k, const sequence *s, real amount) {
+    const int gmpo = p->options->surrogate == REIN_SURROGATE_GMPO;
+    for (size_t i = s->start; i < s->start + s->length; i++) {
+        if (p->mask && !p->mask[i]) continue;
+        M live = (M)splat(0) == (M)splat(0);
+        if (gmpo) (void)gmpo_clip(splat(a->lp[i] - a->old[i]), splat(s->advantage), k, &live);
+        if (live[0]) a->grad[i] += amount;
+    }
+}
+
+INLINE void tokens(lane_sums *sums, const tile_outputs *out, const tile_inputs *in, const rein_pass *p, const constants *k,
+                   const sequence *s, const int plain) {
+    if (!plain) tile(sums, *out, in, p, k, s, in->mask != NULL);
+    else if (in->mask) tile_ratios(sums, out, in, 1);
+    else tile_ratios(sums, out, in, 0);
+}
+
+INLINE void walk(rein_tally *tally, range *seen, uint32_t *histogram, const rein_pass *p, const arrays *a, const constants *k,
+                 const sequence *s, const int plain) {
+    const rein_options *o = p->options;
+    const double weight = (double)s->weight;
+    _Alignas(32) real gradient[TILE], log_ratio[TILE], advantage[TILE], pull[TILE],
+        *ratio = advantage; /* plain needs no advantages */
+    double shared = 0;
+    for (size_t from = 0; from < s->length; from += TILE) {
+        const size_t n = s->length - from < TILE ? s->length - from : TILE, body = n - n % LANES, at = s->start + from;
+        lane_sums acc = {0};
+        tail_vector pad;
+        const tile_outputs out = {gradient, log_ratio, advantage, ratio, pull};
+        if (body) {
+            const tile_inputs whole_vectors = body_of(a, p->mask, at, body);
+            tokens(&acc, &out, &whole_vectors, p, k, s, plain);
+        }
+        if (body < n) {
+            const tile_inputs rest = tail_of(&pad, a, p->mask, at + body, n - body);
+            const tile_outputs end = {gradient + body, log_ratio + body, advantage + body, ratio + body, pull + body};
+            tokens(&acc, &end, &rest, p, k, s, plain);
+        }
+        const size_t padded = body < n ? body + LANES : body;
+        if (plain) tile_clip(&acc, seen, histogram, &out, padded, k, s, o->kl_loss_coef);
+        else spread(seen, histogram, log_ratio, padded);
+        add_to(tally->sum[SUM_SURROGATE], acc.objective, -weight);
+        add_to(tally->sum[SUM_KL_LOSS], plain ? acc.ref_excess : acc.kl, weight * o->kl_loss_coef);
+        add_to(tally->sum[SUM_LOG_RATIO], acc.log_ratio, 1);
+        add_to(tally->sum[SUM_EXCESS], acc.excess, 1);
+        add_to(tally->sum[SUM_RATIO], acc.ratio, 1);
+        add_to(tally->sum[SUM_RATIO_SQUARE], acc.ratio_square, 1);
+        add_to(tally->sum[SUM_REF], acc.ref, -1);
+        add_to(tally->sum[SUM_REF_EXCESS], acc.ref_excess, 1);
+        add_to(tally->sum[SUM_CHECK], acc.check, 1);
+        if (plain) {
+            if (s->advantage != 0) add_count(tally->sum[s->advantage < 0 ? SUM_CLIP_LOW : SUM_CLIP_HIGH], acc.held);
+        } else {
+            add_count(tally->sum[SUM_CLIP_LOW], acc.held_low);
+            add_count(tally->sum[SUM_CLIP_HIGH], acc.held_high);
+            add_to(tally->sum[SUM_ENTROPY], acc.entropy, 1);
+            add_to(tally->sum[SUM_ENTROPY_LOSS], acc.entropy, -weight * p->entropy_coef);
+            shared += add_lanes(acc.shared);
+            if (a->advantage) emit(a->advantage + at, advantage, n, 0);
+        }
+        if (a->grad) emit(a->grad + at, gradient, n, p->streaming && plain);
+    }
+    if (plain) return;
+    const real amount = (real)(-weight * shared / (o->ratio == REIN_RATIO_SEQUENCE_SUM ? 1 : (double)s->trained));
+    tally->sum[SUM_CHECK][0] += (double)amount * 0;
+    if (a->grad && amount != 0) share(p, a, k, s, amount);
+    for (size_t i = s->start; a->grad_entropy && i < s->start + s->length; i++)
+        a->grad_entropy[i] = !p->mask || p->mask[i] ? (real)(-p->entropy_coef * weight) : 0;
+}
+
+static int is_plain(const rein_pass *p) {
+    const rein_options *o = p->options;
+    const int plain_kl =
+        o->kl_loss_coef == 0 || (o->kl_estimator == REIN_K3 && o->kl_direction == REIN_REF_OVER_CURRENT && isnan(o->kl_clamp));
+    return plain_kl && o->surrogate == REIN_SURROGATE_CLIP && o->ratio == REIN_RATIO_TOKEN && p->old_log_probs &&
+           o->mismatch == REIN_MISMATCH_NONE && isnan(o->off_policy_mask_delta) && o->kimi_k2_tau == 0 && !p->kl_source &&
+           !p->entropies && !p->token_advantages && !p->advantages && p->stop_log_probs == p->log_probs;
+}
+
+void KERNEL(rein_pass)(rein_tally *tally, uint32_t *histogram, const rein_pass *p, size_t first, size_t last) {
+    const arrays a = arrays_of(p);
+    const constants k = constants_of(p->options);
+    const int surveyed = needs_survey(p->options);
+    const int plain = is_plain(p);
+    range seen = {splat((real)INFINITY), splat((real)-INFINITY)};
+    for (size_t r = first; r < last; r++) {
+        const rein_row *row = &p->rows[r];
+        sequence s = {.start = p->offsets[r],
+                      .length = p->offsets[r + 1] - p->offsets[r],
+                      .advantage = (real)row->advantage,
+                      .weight = (real)row->weight,
+                      .kl_centre = (real)row->kl_centre,
+                      .trained = (real)row->trained,
+                      .mismatch = 1};
+        if (row->trained == 0) {
+            if (a.grad) memset(a.grad + s.start, 0, s.length * sizeof(real));
+            if (a.grad_entropy) memset(a.grad_entropy + s.start, 0, s.length * sizeof(real));
+            for (size_t i = 0; a.advantage && i < s.length; i++) a.advantage[s.start + i] = s.advantage;
+            continue;
+        }
+        if (surveyed) survey(&s, p, &a, &k);
+        if (plain) walk(tally, &seen, histogram, p, &a, &k, &s, 1);
+        else walk(tally, &seen, histogram, p, &a, &k, &s, 0);
+    }
+    for (int l = 0; l < LANES; l++) {
+        if ((double)seen.low[l] < tally->log_ratio_min) tally->log_ratio_min = (double)seen.low[l];
+        if ((double)seen.high[l] > tally->log_ratio_max) tally->log_ratio_max = (double)seen.high[l];
+    }
+}
