@@ -67,7 +67,7 @@ INLINE void widen_extent(extent *e, const rein_budget_task *t, size_t i, size_t 
 
 /* The mean of a prompt's adjusted rewards; *flat when they are all equal, or equal but for rounding. */
 INLINE double baseline_of(const rein_budget_task *t, size_t first, size_t last, int *flat, double *reach, WM *marks) {
-    const W origin = w_splat(adjusted_rewards(t, first, 1, marks)[0]);
+    const W origin = w_splat(adjusted_rewards(t, first, last - first, marks)[0]);
     extent e = {origin, origin, w_splat(0)};
     size_t i = first;
     for (; i + 4 <= last; i += 4) widen_extent(&e, t, i, 4, origin, marks);
@@ -98,7 +98,9 @@ INLINE W squared_gaps(const rein_budget_task *t, size_t i, size_t left, double b
 }
 
 rein_budget_sums KERNEL(rein_budget_pass)(const rein_budget_task *t, size_t first, size_t last, int write) {
-    const rein_budget_task task = *t; /* a copy: stores to the outputs cannot change it */
+    const rein_budget budget = *t->budget; /* copies: stores to the outputs cannot change them */
+    rein_budget_task task = *t;
+    task.budget = &budget;
     rein_budget_sums sums = {0, 0, 0};
     WM marks = {0};
     for (size_t p = first; p < last; p++) {
