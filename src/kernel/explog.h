@@ -59,15 +59,19 @@ INLINE V exp_tail(V r) {
 #endif
 }
 
+/* x = n·ln 2 + r, |r| <= ln 2 / 2; returns e^r − 1 − r. */
+INLINE V exp_reduce(V x, M *n, V *r) {
+    V shifted = fmadd(x, splat((real)1.4426950408889634), splat(ROUNDER)), whole_part = shifted - ROUNDER;
+    *n = (M)((U)shifted - (U)splat(ROUNDER)); /* unsigned: a NaN's bits may wrap */
+    *r = fmadd(whole_part, splat(-LN2_LOW), fmadd(whole_part, splat(-LN2_HIGH), x));
+    return (*r * *r) * exp_tail(*r);
+}
+
 /* Returns e^x; *excess = e^x − 1 − x, never negative, exact to rounding near 0. */
 INLINE V exp_excess(V x, V *excess) {
-    V y = least(splat(EXP_MAX), x); /* a NaN is the second operand: it passes through both */
-    y = most(splat(EXP_MIN), y);
-    V shifted = fmadd(y, splat((real)1.4426950408889634), splat(ROUNDER));
-    M n = (M)((U)shifted - (U)splat(ROUNDER)); /* unsigned: a NaN's bits may wrap */
-    V whole_part = shifted - ROUNDER;
-    V r = fmadd(whole_part, splat(-LN2_LOW), fmadd(whole_part, splat(-LN2_HIGH), y));
-    V tail = (r * r) * exp_tail(r);
+    M n;
+    V r,
+        tail = exp_reduce(most(splat(EXP_MIN), least(splat(EXP_MAX), x)), &n, &r); /* a NaN is the second operand: it passes both */
     U biased = ((U)n + 2 * (EXPONENT_BIAS + 1)) >> 1; /* a shift that no lane makes negative: AVX2 has none for signed 64 bit */
     M half = (M)(biased - (EXPONENT_BIAS + 1));
     V e = ((tail + r) + 1) * power_of_two(half) * power_of_two((M)((U)n - (U)half));
@@ -81,12 +85,8 @@ INLINE V exp_excess_near(V x, V *excess) {
     return (*excess + x) + 1;
 }
 INLINE V exp_excess_middle(V x, V *excess) {
-    V shifted = fmadd(x, splat((real)1.4426950408889634), splat(ROUNDER));
-    M n = (M)((U)shifted - (U)splat(ROUNDER)); /* unsigned: a NaN's bits may wrap */
-    V whole_part = shifted - ROUNDER;
-    V r = fmadd(whole_part, splat(-LN2_LOW), fmadd(whole_part, splat(-LN2_HIGH), x));
-    V tail = (r * r) * exp_tail(r);
-    V e = (V)((U)((tail + r) + 1) + ((U)n << MANTISSA));
+    M n;
+    V r, tail = exp_reduce(x, &n, &r), e = (V)((U)((tail + r) + 1) + ((U)n << MANTISSA));
     *excess = pick(n == 0, tail, (e - 1) - x);
     return e;
 }

@@ -1,4 +1,4 @@
-/* kernel.h - the kernels of one instruction set, as a table of functions. Private: results never depend on which one runs. */
+/* kernel.h - exp and log over arrays, one function for each type and instruction set. Private: all sets give the same bits. */
 #ifndef REIN_KERNEL_H
 #define REIN_KERNEL_H
 
