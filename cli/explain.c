@@ -211,6 +211,13 @@ static void kl_cell(char cell[CELL], const explained *e) {
     else snprintf(cell, CELL, "-");
 }
 
+/* The arXiv number, or, where there is none, what stands before the first comma. */
+static void source_cell(char cell[CELL], const char *source) {
+    const char *number = strstr(source, "arXiv ");
+    if (number) snprintf(cell, CELL, "arXiv %.*s", (int)strcspn(number + 6, ",; "), number + 6);
+    else snprintf(cell, CELL, "%.*s", (int)strcspn(source, ",;"), source);
+}
+
 static rein_status row_of(char row[COLUMNS][CELL], const char *preset, rein_error *err) {
     static const char *const options[COLUMNS] = {NULL, "surrogate", "advantage", "ratio", NULL, "aggregation", NULL};
     explained e;
@@ -221,7 +228,7 @@ static rein_status row_of(char row[COLUMNS][CELL], const char *preset, rein_erro
     }
     snprintf(row[0], CELL, "%s", preset);
     kl_cell(row[4], &e);
-    snprintf(row[6], CELL, "%s", rein_preset_describe(preset)->source);
+    source_cell(row[6], rein_preset_describe(preset)->source);
     return REIN_OK;
 }
 

@@ -206,10 +206,10 @@ static rein_status run_kl_advantage(rein_in *in, int grad, const rein_exec *exec
 const rein_operation rein_operation_kl_advantage = {
     .name = "kl-advantage",
     .summary = "KL-penalised advantages (ART): drifted tokens lose, others gain",
-    .arguments =
-        "advantages, log_probs, ref_log_probs [tokens] (null where masked; ref_log_probs may be absent when kl_penalty_coef is 0), "
-        "kl_penalty_coef; optional mask [tokens], kl_scope: batch (default), sequence with sequence_lengths, group with "
-        "sequence_lengths and group_sizes",
+    .arguments = "advantages, log_probs, ref_log_probs [tokens] (log-probs may be null where masked, ref_log_probs absent when "
+                 "kl_penalty_coef is 0), "
+                 "kl_penalty_coef; optional mask [tokens], kl_scope: batch (default), sequence with sequence_lengths, group with "
+                 "sequence_lengths and group_sizes",
     .results = "advantages [tokens], kl_policy_ref",
     .gradients = NULL,
     .example =

@@ -29,9 +29,22 @@ static const char *const KEYS[] = {"log_probs",
 
 /* ------------------------------------------------------------------------------------------------------------------ the options */
 
+static const rein_option_info *option_named(const char *name) {
+    const rein_option_info *info;
+    for (size_t i = 0; (info = rein_option_at(i)); i++)
+        if (!strcmp(info->name, name)) return info;
+    return NULL;
+}
+
 static void set_option(rein_in *in, rein_options *options, const char *name, const json_t *value) {
     char number[40], shown[REIN_SHOWN];
     const char *text = number;
+    const rein_option_info *info = option_named(name);
+    if (info && (info->choices ? !json_is_string(value) : !json_is_number(value))) {
+        rein_in_fail(in, REIN_EINVAL, "options.%.40s is %s: %s is needed", name, rein_in_show(shown, value),
+                     info->choices ? info->choices : "a number");
+        return;
+    }
     if (json_is_number(value)) snprintf(number, sizeof number, "%.17g", json_number_value(value));
     else if (json_is_boolean(value)) text = json_is_true(value) ? "true" : "false";
     else if (json_is_string(value)) text = json_string_value(value);

@@ -114,6 +114,9 @@ static rein_status explain_failure(const rein_step *s, const void *log_probs, co
             what = x > d ? "ref_log_probs - log_probs (kl_clamp bounds it)" : "log_probs - old_log_probs";
         }
     }
+    if (reach < 40)
+        return rein_fail(err, REIN_ERANGE,
+                         "the loss or its gradient is not finite: a reward, a log-prob or a coefficient is too large");
     return rein_fail(err, REIN_ERANGE,
                      "the loss or its gradient is not finite: a coefficient is too large, or, at token %zu, %s: %.6g in size, its "
                      "exponential overflows",

@@ -379,7 +379,7 @@ static rein_status check_one(rein_options *o, const struct option *d, rein_error
     if (given && !acts && !(x == 0 && off_at_zero(d)))
         return rein_fail(err, REIN_EINVAL, "%s cannot act here: it needs %s", d->info.name, d->where);
     if (!acts || (isnan(x) && may_be_absent(d))) return REIN_OK;
-    if (isnan(x)) return rein_fail(err, REIN_EINVAL, "%s is required: no value was published, so give one", d->info.name);
+    if (isnan(x)) return rein_fail(err, REIN_EINVAL, "%s is required: it has no published value, so give one", d->info.name);
     return check_range(d, x, err);
 }
 

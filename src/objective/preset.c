@@ -143,8 +143,8 @@ rein_status rein_preset(rein_options *options, const char *name, rein_error *err
         const char *names[COUNT + 1] = {NULL};
         for (size_t i = 0; i < COUNT; i++) names[i] = presets[i].info.name;
         const char *near = rein_nearest(name, names);
-        return rein_fail(err, REIN_EINVAL, "preset \"%.60s\" does not exist: %s%s", name,
-                         near ? "did you mean " : "rein explain --all lists them", near ? near : "");
+        return rein_fail(err, REIN_EINVAL, "preset \"%.60s\" does not exist: %s%s%s", name,
+                         near ? "did you mean " : "rein explain --all lists them", near ? near : "", near ? "?" : "");
     }
     *options = nothing_chosen();
     if (p) apply(options, p->settings);

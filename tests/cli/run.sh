@@ -127,7 +127,6 @@ gives "policy-loss k2 is budget-loss" policy-loss "$k2" loss 0.0004
 gives "policy-loss k2 is budget-loss" policy-loss "$k2" grad_log_probs '0.002 -0.002' --grad
 gives "token_budget in options" policy-loss "${k2/\"token_budget\":100,\"options\":\{/\"options\":\{\"token_budget\":100,}" loss 0.0004
 gives "token_budget one a sequence" policy-loss "${k2/\"token_budget\":100/\"token_budget\":[100,100]}" loss 0.0004
-gives "options as text" policy-loss "${k2/\"tau\":0.1/\"tau\":\"0.1\"}" loss 0.0004
 gives "metrics" policy-loss "$k2" budget/share_over 0.5
 gives "metrics" policy-loss "$k2" completions/mean_length 115
 plain='"log_probs":[-1,-2,null],"old_log_probs":[-1,-2,null],"mask":[1,1,0],"sequence_lengths":[1,2],"rewards":[1,0]'
@@ -249,6 +248,8 @@ wrong "unknown preset" "${p}.*gropo.*did you mean .*grpo" policy-loss '{"preset"
 wrong "preset is no text" "${p}preset is 1: a text" policy-loss '{"preset":1}'
 wrong "unknown option" "${p}.*espilon.*did you mean.*epsilon" policy-loss "{$plain,\"options\":{\"espilon\":1}}"
 wrong "option of a wrong type" "${p}options.epsilon is null" policy-loss "{$plain,\"options\":{\"epsilon\":null}}"
+wrong "a number as text" "${p}options.epsilon is \"0.2\": a number is needed" policy-loss "{$plain,\"options\":{\"surrogate\":\"clip\",\"epsilon\":\"0.2\"}}"
+wrong "a choice as a number" "${p}options.surrogate is 1" policy-loss "{$plain,\"options\":{\"surrogate\":1}}"
 wrong "option of no choice" "${p}surrogate is \"clap\"" policy-loss "{$plain,\"options\":{\"surrogate\":\"clap\"}}"
 wrong "options is no object" "${p}options is 1: an object" policy-loss "{$plain,\"options\":1}"
 wrong "option twice" "${p}\"epsilon\" is given twice" policy-loss "{$plain,\"options\":{\"epsilon\":1,\"epsilon\":2}}"
