@@ -13,6 +13,7 @@ typedef struct paint {
 } paint;
 
 typedef struct story {
+    const char *program;
     rein_out out;
     paint paint;
     uint64_t seed;
@@ -236,11 +237,13 @@ static rein_status part_update(story *s) {
 
 static void part_next(story *s) {
     title(s, "What to try next", "");
-    rein_out_text(&s->out, "   rein explain k2\n"
-                           "   rein explain --all\n"
-                           "   echo '{\"ratios\": [1.5, 0.9], \"advantages\": [1, -1], \"pi_current\": [0.3, 0.5],\n"
-                           "     \"pi_ref\": [0.2, 0.6], \"epsilon\": 0.2, \"beta\": 0.05}' |\n"
-                           "     rein objective gpo --grad\n");
+    rein_out_format(&s->out,
+                    "   %s explain k2\n"
+                    "   %s explain --all\n"
+                    "   echo '{\"ratios\": [1.5, 0.9], \"advantages\": [1, -1], \"pi_current\": [0.3, 0.5],\n"
+                    "     \"pi_ref\": [0.2, 0.6], \"epsilon\": 0.2, \"beta\": 0.05}' |\n"
+                    "     %s objective gpo --grad\n",
+                    s->program, s->program, s->program);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ the command */
@@ -269,6 +272,7 @@ int rein_run_demo(const rein_args *args) {
     char *end = NULL;
     story *s = calloc(1, sizeof *s);
     if (!s) return rein_say(REIN_FAILED, "demo", "out of memory");
+    s->program = args->program;
     s->seed = text ? strtoull(text, &end, 10) : 1;
     s->paint = rein_colours() ? COLOURS : NONE;
     int status = REIN_DONE;

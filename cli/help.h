@@ -17,6 +17,7 @@ struct rein_command;
 /* A command line that fits its command: values by the option's position in the table ("" for a switch, NULL when not given). */
 typedef struct rein_args {
     const struct rein_command *command;
+    const char *program; /* as it was called */
     const char *values[REIN_MAX_OPTIONS];
     const char *words[REIN_MAX_WORDS];
     size_t n_words;

@@ -48,8 +48,8 @@ static int take_option(rein_args *args, int argc, char **argv, int i) {
     return 0;
 }
 
-static int run_command(const rein_command *command, int argc, char **argv) {
-    rein_args args = {.command = command};
+static int run_command(const char *program, const rein_command *command, int argc, char **argv) {
+    rein_args args = {.command = command, .program = program};
     rein_out out = {0};
     int only_words = 0;
     for (int i = 0; i < argc; i++) {
@@ -77,7 +77,7 @@ int main(int argc, char **argv) {
     rein_out out = {0};
     const char *name = argc > 1 ? argv[1] : "", *nearest;
     const rein_command *command = rein_command_named(name);
-    if (command) return run_command(command, argc - 2, argv + 2);
+    if (command) return run_command(argv[0], command, argc - 2, argv + 2);
     if (argc < 2)
         return rein_say(REIN_WRONG, "", "a command is needed: rein --help lists them, rein demo shows what this is about");
     if (!strcmp(name, "--help") || !strcmp(name, "--version")) {
