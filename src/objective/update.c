@@ -1,6 +1,6 @@
 /* update.c - the RLHF weight update: w' = w + lr·(1/n) Σ_i (R_i − β·(lp_i − ref_i))·G_i. Compiled per type.
  *
- * G is read once, in strips of columns whose sums stay in the first-level cache; a row's share is added in row order, in double. What
+ * G is read once, in strips of columns whose sums stay in the caches; a row's share is added in row order, in double. What
  * `updated` held before is kept aside until the result is known to be finite. */
 #include <math.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "rein/objective.h"
 #include "typed.h"
 
-enum { STRIP = 2048 };
+enum { STRIP = 4096 };
 
 /* sum[j] += Σ over four rows of c·g: four at a time, because each visit of `sum` costs a load and a store. */
 static void add_rows(double *restrict sum, const real *g, size_t stride, const double *c, size_t rows, size_t columns) {
