@@ -8,7 +8,22 @@
 INLINE W w_splat(double x) { return (W){x, x, x, x}; }
 INLINE W w_least(W a, W b) { return w_pick(a < b, a, b); }
 INLINE W w_most(W a, W b) { return w_pick(a > b, a, b); }
-INLINE double w_sum(W x) { return ((x[0] + x[1]) + x[2]) + x[3]; }
+
+/* Across the lanes: halves first, then neighbours. */
+INLINE W w_halves(W x) { return __builtin_shufflevector(x, x, 2, 3, 0, 1); }
+INLINE W w_neighbours(W x) { return __builtin_shufflevector(x, x, 1, 0, 3, 2); }
+INLINE double w_sum(W x) {
+    x += w_halves(x);
+    return (x + w_neighbours(x))[0];
+}
+INLINE double w_lowest(W x) {
+    x = w_least(x, w_halves(x));
+    return w_least(x, w_neighbours(x))[0];
+}
+INLINE double w_highest(W x) {
+    x = w_most(x, w_halves(x));
+    return w_most(x, w_neighbours(x))[0];
+}
 
 /* Four of them, or, past the last whole four, `left` and zeros. */
 typedef real R __attribute__((vector_size(4 * sizeof(real))));
@@ -53,35 +68,25 @@ INLINE W adjusted_rewards(const rein_budget_task *t, size_t i, size_t left, WM *
     return budget_truncate(reward, length, budget, w_splat(b->budget_penalty));
 }
 
-/* What is known of a prompt's adjusted rewards, lane by lane. */
-typedef struct extent {
-    W low, high, sum; /* sum of the differences to the first one: exact when all are equal */
-} extent;
-
-INLINE void widen_extent(extent *e, const rein_budget_task *t, size_t i, size_t left, W origin, WM *marks) {
-    const W all = adjusted_rewards(t, i, left, marks), x = left >= 4 ? all : w_pick(lanes_below(left), all, origin);
-    e->low = w_least(e->low, x);
-    e->high = w_most(e->high, x);
-    e->sum += x - origin;
-}
-
-/* The mean of a prompt's adjusted rewards; *flat when they are all equal, or equal but for rounding. */
+/* The mean of a prompt's adjusted rewards; *flat when they are all equal, or equal but for rounding. The sum is of differences to the
+ * first one: exact when all are equal. */
 INLINE double baseline_of(const rein_budget_task *t, size_t first, size_t last, int *flat, double *reach, WM *marks) {
-    const W origin = w_splat(adjusted_rewards(t, first, last - first, marks)[0]);
-    extent e = {origin, origin, w_splat(0)};
-    size_t i = first;
-    for (; i + 4 <= last; i += 4) widen_extent(&e, t, i, 4, origin, marks);
-    if (i < last) widen_extent(&e, t, i, last - i, origin, marks);
-    double low = e.low[0], high = e.high[0];
-    for (int l = 1; l < 4; l++) {
-        low = e.low[l] < low ? e.low[l] : low;
-        high = e.high[l] > high ? e.high[l] : high;
+    W x = adjusted_rewards(t, first, last - first, marks);
+    const W origin = w_splat(x[0]);
+    if (last - first < 4) x = w_pick(lanes_below(last - first), x, origin);
+    W low = x, high = x, sum = x - origin;
+    for (size_t i = first + 4; i < last; i += 4) {
+        const size_t left = last - i;
+        x = left >= 4 ? adjusted_rewards(t, i, 4, marks) : w_pick(lanes_below(left), adjusted_rewards(t, i, left, marks), origin);
+        low = w_least(low, x);
+        high = w_most(high, x);
+        sum += x - origin;
     }
-    const double size = high > -low ? high : -low;
-    const double sum = w_sum(e.sum);
-    *flat = high - low <= 1e-12 * size && sum == sum; /* a NaN loses every comparison, but not in the sum */
+    const double lowest = w_lowest(low), highest = w_highest(high), total = w_sum(sum),
+                 size = highest > -lowest ? highest : -lowest;
+    *flat = highest - lowest <= 1e-12 * size && total == total; /* a NaN loses every comparison, but not in the sum */
     *reach = size > *reach ? size : *reach;
-    return *flat ? origin[0] : origin[0] + sum / (double)(last - first);
+    return *flat ? origin[0] : origin[0] + total / (double)(last - first);
 }
 
 /* The squared gaps of up to four responses; with `write`, the outputs. */
