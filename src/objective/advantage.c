@@ -107,21 +107,33 @@ static void gdpo(double *a, double *scratch, const rein_batch *b, double eps) {
     group_std(a, scratch, b->n_sequences, eps);
 }
 
-/* A_i = (r_i − mean)/√(var + eps), mean and variance over trained tokens                    REINFORCE++, arXiv 2501.03262 */
+/* x ← (x − mean)/√(var + eps) over trained tokens, 0 when all are equal                     REINFORCE++, arXiv 2501.03262 */
+typedef struct whitening {
+    double origin, low, high, sum, squares, count; /* sum: of differences to the first one */
+} whitening;
+
+static void whiten_see(whitening *w, double x, double tokens) {
+    if (w->count == 0) w->origin = w->low = w->high = x;
+    w->low = fmin(w->low, x);
+    w->high = fmax(w->high, x);
+    w->sum += tokens * (x - w->origin);
+    w->count += tokens;
+}
+
+static double whiten_mean(const whitening *w) { return w->origin + w->sum / w->count; }
+
+static double whitened(const whitening *w, double x, double eps) {
+    const int equal = w->high - w->low <= 1e-12 * fmax(fabs(w->low), fabs(w->high));
+    return equal ? 0 : (x - whiten_mean(w)) / sqrt(w->squares / (w->count - 1) + eps);
+}
+
 static void whiten_over_tokens(double *a, const double *r, const size_t *trained, const rein_batch *b, double eps) {
-    double low = INFINITY, high = -INFINITY, sum = 0, squares = 0, count = 0, origin = 0;
-    for (size_t i = 0; i < b->n_sequences; i++) {
-        if (!trained[i]) continue;
-        if (count == 0) origin = r[i];
-        low = fmin(low, r[i]);
-        high = fmax(high, r[i]);
-        sum += (double)trained[i] * (r[i] - origin);
-        count += (double)trained[i];
-    }
-    const double mean = origin + sum / count;
-    for (size_t i = 0; i < b->n_sequences; i++) squares += trained[i] ? (double)trained[i] * (r[i] - mean) * (r[i] - mean) : 0;
-    const int equal = !(high - low > 1e-12 * fmax(fabs(low), fabs(high)));
-    for (size_t i = 0; i < b->n_sequences; i++) a[i] = equal || !trained[i] ? 0 : (r[i] - mean) / sqrt(squares / (count - 1) + eps);
+    whitening w = {0, 0, 0, 0, 0, 0};
+    for (size_t i = 0; i < b->n_sequences; i++)
+        if (trained[i]) whiten_see(&w, r[i], (double)trained[i]);
+    for (size_t i = 0; i < b->n_sequences; i++)
+        if (trained[i]) w.squares += (double)trained[i] * (r[i] - whiten_mean(&w)) * (r[i] - whiten_mean(&w));
+    for (size_t i = 0; i < b->n_sequences; i++) a[i] = trained[i] ? whitened(&w, r[i], eps) : 0;
 }
 
 rein_status rein_estimate(double *a, const double *r, const int64_t *length, const size_t *trained, double *scratch,
@@ -187,24 +199,16 @@ static void backwards(void *out, double reward, const void *kl_source, const rei
 }
 
 static void whiten(void *a, const rein_batch *b, double eps) {
-    double low = INFINITY, high = -INFINITY, sum = 0, squares = 0, count = 0, origin = 0;
+    whitening w = {0, 0, 0, 0, 0, 0};
     const size_t n = rein_tokens(b);
-    for (size_t t = 0; t < n; t++) {
-        if (!rein_trains(b, t)) continue;
-        const double x = rein_at(b, a, t);
-        if (count == 0) origin = x;
-        low = fmin(low, x);
-        high = fmax(high, x);
-        sum += x - origin;
-        count++;
-    }
-    if (count == 0) return;
-    const double mean = origin + sum / count;
     for (size_t t = 0; t < n; t++)
-        if (rein_trains(b, t)) squares += (rein_at(b, a, t) - mean) * (rein_at(b, a, t) - mean);
-    const int equal = !(high - low > 1e-12 * fmax(fabs(low), fabs(high)));
+        if (rein_trains(b, t)) whiten_see(&w, rein_at(b, a, t), 1);
+    if (w.count == 0) return;
+    const double mean = whiten_mean(&w);
     for (size_t t = 0; t < n; t++)
-        if (rein_trains(b, t)) rein_put(b, a, t, equal ? 0 : (rein_at(b, a, t) - mean) / sqrt(squares / (count - 1) + eps));
+        if (rein_trains(b, t)) w.squares += (rein_at(b, a, t) - mean) * (rein_at(b, a, t) - mean);
+    for (size_t t = 0; t < n; t++)
+        if (rein_trains(b, t)) rein_put(b, a, t, whitened(&w, rein_at(b, a, t), eps));
 }
 
 void rein_estimate_tokens(void *a, const double *reward, const void *kl_source, const rein_batch *b, const rein_options *o) {

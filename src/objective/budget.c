@@ -11,19 +11,6 @@
 #include "../base/base.h"
 #include "typed.h"
 
-static rein_budget_fn *kernel_of(rein_isa isa) {
-#ifdef REAL_F32
-#define TABLE(isa) rein_budget_pass_##isa##_f32
-#else
-#define TABLE(isa) rein_budget_pass_##isa##_f64
-#endif
-#ifdef REIN_HAVE_AVX2
-    if (isa == REIN_ISA_AVX2) return TABLE(avx2);
-#endif
-    (void)isa;
-    return TABLE(ref);
-}
-
 static rein_status check_budget(const rein_budget *b, size_t n, rein_error *err) {
     const struct {
         const char *name;
@@ -87,7 +74,7 @@ rein_status TYPED(rein_budget_loss)(double *loss, real *adjusted, real *advantag
     if (status == REIN_OK) status = check_budget(budget, n, err);
     if (status != REIN_OK) return status;
 
-    rein_budget_fn *const pass = kernel_of(e.isa);
+    rein_budget_fn *const pass = KERNEL_OF(rein_budget_pass, e.isa);
     rein_budget_sums sums[PIECES], total = {0, 0, 0};
 #pragma omp parallel for num_threads(e.threads) schedule(static)
     for (size_t k = 0; k < PIECES; k++) sums[k] = pass(&t, piece_start(n_prompts, k), piece_start(n_prompts, k + 1), 0);

@@ -6,19 +6,6 @@
 #include "../base/base.h"
 #include "typed.h"
 
-static rein_gpo_fn *kernel_of(rein_isa isa) {
-#ifdef REAL_F32
-#define TABLE(isa) rein_gpo_pass_##isa##_f32
-#else
-#define TABLE(isa) rein_gpo_pass_##isa##_f64
-#endif
-#ifdef REIN_HAVE_AVX2
-    if (isa == REIN_ISA_AVX2) return TABLE(avx2);
-#endif
-    (void)isa;
-    return TABLE(ref);
-}
-
 static rein_status check(const real *ratios, const real *advantages, const real *current, const real *ref, size_t n,
                          rein_error *err) {
     for (size_t i = 0; i < n; i++) {
@@ -52,7 +39,7 @@ rein_status TYPED(rein_gpo_objective)(rein_gpo *value, real *grad_ratios, real *
                              grad_ratios,   grad_pi_current,
                              epsilon,       beta,
                              1 / (double)n, direction == REIN_REF_OVER_CURRENT ? REIN_REF_OVER_CURRENT : REIN_CURRENT_OVER_REF};
-    rein_gpo_fn *const pass = kernel_of(e.isa);
+    rein_gpo_fn *const pass = KERNEL_OF(rein_gpo_pass, e.isa);
     rein_gpo_sums sums[PIECES], total = {0, 0, 0};
     for (int write = 0; write <= (grad_ratios || grad_pi_current); write++) { /* outputs stay untouched until the value is known */
 #pragma omp parallel for num_threads(e.threads) schedule(static)

@@ -5,9 +5,18 @@
 #ifdef REAL_F32
 typedef float real;
 #define TYPED(name) name##_f32
+#define TYPED_KERNEL(name, isa) name##_##isa##_f32
 #else
 typedef double real;
 #define TYPED(name) name
+#define TYPED_KERNEL(name, isa) name##_##isa##_f64
+#endif
+
+/* The kernel `name` of this type for an instruction set. */
+#ifdef REIN_HAVE_AVX2
+#define KERNEL_OF(name, isa) ((isa) == REIN_ISA_AVX2 ? TYPED_KERNEL(name, avx2) : TYPED_KERNEL(name, ref))
+#else
+#define KERNEL_OF(name, isa) ((void)(isa), TYPED_KERNEL(name, ref))
 #endif
 
 /* Long arrays are cut into this many pieces whatever the number of threads; the pieces' sums are added in order. */
