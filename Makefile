@@ -48,13 +48,13 @@ RUNNERS    ?= $(wildcard tests/cli/run.sh tests/install/run.sh)
 
 # Bits must not depend on the compiler: no contraction into fma but where the source says fma.
 WARNINGS := -Wall -Wextra -Wpedantic -Wconversion -Wno-psabi
-ALWAYS   := -std=c11 -ffp-contract=off -fno-math-errno -fopenmp -fPIC -fvisibility=hidden -D_POSIX_C_SOURCE=200809L \
+ALWAYS   := -std=c11 -ffp-contract=off -fno-math-errno -pthread -fPIC -fvisibility=hidden -D_POSIX_C_SOURCE=200809L \
             $(if $(X86),-DREIN_HAVE_AVX2)
 ERRORS   := $(if $(or $(WERROR),$(CI)),-Werror)
 # cli/ and examples/ see the public headers and nothing else.
 INCLUDES  = -Iinclude $(if $(filter src/% bench/%,$<),-Isrc) $(if $(filter tests/%,$<),-Isrc -Itests -I.)
 COMPILE   = $(CC) $(CFLAGS) $(CPPFLAGS) $(ALWAYS) $(WARNINGS) $(ERRORS) $(INCLUDES) -MMD -MP
-LINK      = $(CC) $(CFLAGS) -fopenmp $(LDFLAGS)
+LINK      = $(CC) $(CFLAGS) -pthread $(LDFLAGS)
 JANSSON   = $(shell pkg-config --libs jansson 2>/dev/null || echo -ljansson)
 CMOCKA    = $(shell pkg-config --libs cmocka 2>/dev/null || echo -lcmocka)
 
@@ -94,7 +94,7 @@ $(BUILD)/librein.a: $(LIB_OBJS)
 
 $(BUILD)/librein.so: $(LIB_OBJS)
 	@echo '  ld   $@'
-	$(Q)$(LINK) -shared -Wl,-soname,librein.so.0 -o $@ $(LIB_OBJS) -lm
+	$(Q)$(LINK) -shared -Wl,-soname,librein.so.0 -Wl,-z,nodelete -o $@ $(LIB_OBJS) -lm
 
 $(BUILD)/rein: $(CLI_OBJS) $(BUILD)/librein.a
 	@echo '  ld   $@'
@@ -163,7 +163,7 @@ parity:
 	@scripts/parity.sh
 
 bench: $(BENCHES)
-	@env -u OMP_NUM_THREADS OMP_PROC_BIND=true $(BUILD)/bench/objective
+	@$(BUILD)/bench/objective
 
 # ------------------------------------------------------------------------------------------------------------------- install
 

@@ -4,7 +4,6 @@
  * both; the best of each is taken. Bytes are those that must move: every input once, every output once. */
 #define _GNU_SOURCE /* madvise */
 #include <math.h>
-#include <omp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/pool.h"
 #include "rein/rein.h"
 #ifdef REIN_HAVE_AVX2
 #include <emmintrin.h>
@@ -52,10 +52,11 @@ static double normal(uint64_t i) { return sqrt(-2 * log(uniform(2 * i) + 1e-300)
 static float *stream_a, *stream_b, *stream_c;
 enum { STREAM = 16 << 20 };
 
-static double triad(void) { /* a = b + s·c past the caches */
-    const double start = now();
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (size_t i = 0; i < STREAM; i += 4) {
+enum { PIECE = 1 << 16 };
+
+static void triad_piece(void *context, size_t piece, int thread) { /* a = b + s·c past the caches */
+    (void)context, (void)thread;
+    for (size_t i = piece * PIECE; i < (piece + 1) * PIECE; i += 4) {
 #ifdef REIN_HAVE_AVX2
         _mm_stream_ps(stream_a + i,
                       _mm_add_ps(_mm_load_ps(stream_b + i), _mm_mul_ps(_mm_set1_ps(0.5f), _mm_load_ps(stream_c + i))));
@@ -63,24 +64,31 @@ static double triad(void) { /* a = b + s·c past the caches */
         for (size_t l = 0; l < 4; l++) stream_a[i + l] = stream_b[i + l] + 0.5f * stream_c[i + l];
 #endif
     }
+}
+
+static double triad(void) {
+    const double start = now();
+    rein_parallel(threads, STREAM / PIECE, triad_piece, NULL);
     return 12.0 * STREAM / (now() - start);
 }
 
 static const float *read_from;
 static size_t read_count;
-static float read_sum;
+static volatile float read_sum;
+
+static void read_piece(void *context, size_t piece, int thread) {
+    const float *from = read_from + piece * PIECE;
+    float lane[32] = {0};
+    (void)context, (void)thread;
+    for (size_t i = 0; i < PIECE; i += 32)
+        for (size_t l = 0; l < 32; l++) lane[l] += from[i + l];
+    for (size_t l = 1; l < 32; l++) lane[0] += lane[l];
+    read_sum = lane[0];
+}
 
 static double reading(void) {
     const double start = now();
-    float sum = 0;
-#pragma omp parallel for num_threads(threads) schedule(static) reduction(+ : sum)
-    for (size_t k = 0; k < read_count / 4096; k++) {
-        float lane[32] = {0};
-        for (size_t i = 0; i < 4096; i += 32)
-            for (size_t l = 0; l < 32; l++) lane[l] += read_from[k * 4096 + i + l];
-        for (size_t l = 0; l < 32; l++) sum += lane[l];
-    }
-    read_sum = sum;
+    rein_parallel(threads, read_count / PIECE, read_piece, NULL);
     return 4.0 * (double)read_count / (now() - start);
 }
 
@@ -132,7 +140,6 @@ static void bench_policy(rein_dtype dtype, int masked, const char *name) {
     uint8_t *mask = get(n);
     size_t *offsets = get((sequences + 1) * sizeof *offsets), *groups = get((sequences / 8 + 1) * sizeof *groups);
     double *rewards = get(sequences * sizeof *rewards);
-#pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t i = 0; i < tokens; i++) {
         const double far = uniform(7 * i) < 0.02 ? 10 : 1, l = 2 * log(uniform(3 * i) + 1e-9) * 0.3;
         const double d = 0.02 * far * normal(5 * i), x = 0.05 * far * normal(11 * i + 1);
@@ -236,7 +243,6 @@ static void bench_update(int f32, const char *name) {
         if (f32) ((float *)t.small)[i] = (float)uniform(i);
         else ((double *)t.small)[i] = uniform(i);
     }
-#pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t i = 0; i < n * p; i++) {
         if (f32) ((float *)t.grads)[i] = (float)uniform(i);
         else ((double *)t.grads)[i] = uniform(i);
@@ -287,9 +293,9 @@ static void bench_start(const char *rein) {
 }
 
 int main(int argc, char **argv) {
-    threads = omp_get_max_threads();
+    rein_bind_threads();
+    threads = rein_cores();
     stream_a = get(4 * (size_t)STREAM), stream_b = get(4 * (size_t)STREAM), stream_c = get(4 * (size_t)STREAM);
-#pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t i = 0; i < STREAM; i++) stream_a[i] = 0, stream_b[i] = 1, stream_c[i] = 2;
     printf("%d threads, %s\n", threads, rein_isa_name(REIN_ISA_BEST));
     bench_policy(REIN_F32, 1, "policy-loss grpo+k3 f32, 16 M tokens, mask");

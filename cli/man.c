@@ -96,6 +96,5 @@ void rein_man(rein_out *out) {
     for (size_t i = 0; (command = rein_command_at(i)); i++) command_page(out, command);
     rein_out_text(out, ".SH EXIT STATUS\n.TP\n.B 0\ndone\n.TP\n.B 1\nfailed: no memory, or the output could not be written\n"
                        ".TP\n.B 2\nwrong usage or input; one line on standard error says what and where\n"
-                       ".SH ENVIRONMENT\n.TP\n.B NO_COLOR\nno colours, also on a terminal\n"
-                       ".TP\n.B OMP_NUM_THREADS\nthreads to use where \\-\\-threads does not say\n");
+                       ".SH ENVIRONMENT\n.TP\n.B NO_COLOR\nno colours, also on a terminal\n");
 }

@@ -7,25 +7,10 @@
 #include "objective.h"
 #include "rein/objective.h"
 
-static const char *const KEYS[] = {"log_probs",
-                                   "old_log_probs",
-                                   "ref_log_probs",
-                                   "sample_log_probs",
-                                   "entropies",
-                                   "values",
-                                   "mask",
-                                   "sequence_lengths",
-                                   "group_sizes",
-                                   "rewards",
-                                   "reward_components",
-                                   "reward_weights",
-                                   "baseline_rewards",
-                                   "response_lengths",
-                                   "correct",
-                                   "token_budget",
-                                   "preset",
-                                   "options",
-                                   NULL};
+static const char *const KEYS[] = {"log_probs", "old_log_probs",     "ref_log_probs",  "sample_log_probs", "entropies",
+                                   "values",    "advantages",        "mask",           "sequence_lengths", "group_sizes",
+                                   "rewards",   "reward_components", "reward_weights", "baseline_rewards", "response_lengths",
+                                   "correct",   "token_budget",      "preset",         "options",          NULL};
 
 /* ------------------------------------------------------------------------------------------------------------------ the options */
 
@@ -70,6 +55,8 @@ static void read_options(rein_in *in, rein_options *options) {
         rein_in_number(in, "token_budget"); /* a number, or the error that says so */
         if (!in->status) set_option(in, options, "token_budget", budget);
     }
+    if (rein_in_has(in, "advantages") && !(json_is_object(given) && json_object_get(given, "advantage")) && !in->status)
+        in->status = rein_options_set(options, "advantage", "given", in->err);
     json_object_foreach(given, name, value) {
         if (in->status) break;
         set_option(in, options, name, value);
@@ -95,6 +82,7 @@ static void read_tokens(rein_in *in, shape *s, rein_batch *batch) {
     batch->sample_log_probs = optional(in, "sample_log_probs", &s->tokens, mask);
     batch->entropies = optional(in, "entropies", &s->tokens, mask);
     batch->values = optional(in, "values", &s->tokens, mask);
+    batch->advantages = optional(in, "advantages", &s->tokens, mask);
 }
 
 static void read_shape(rein_in *in, shape *s, rein_batch *batch) {
@@ -138,7 +126,7 @@ static void read_rewards(rein_in *in, shape *s, rein_batch *batch) {
     if (!components && rein_in_has(in, "reward_weights"))
         rein_in_fail(in, REIN_EINVAL, "reward_weights has no effect without reward_components");
     if (components) batch->reward_components = rein_in_matrix(in, "reward_components", &s->sequences, &s->components);
-    else batch->rewards = rein_in_numbers(in, "rewards", &s->sequences, NULL);
+    else if (rein_in_has(in, "rewards") || !batch->advantages) batch->rewards = rein_in_numbers(in, "rewards", &s->sequences, NULL);
     if (s->components.name) s->components.name = "a row of reward_components";
     batch->n_components = s->components.n;
     batch->reward_weights = optional(in, "reward_weights", &s->components, NULL);
@@ -154,8 +142,9 @@ static void read_rewards(rein_in *in, shape *s, rein_batch *batch) {
 static void write_metrics(rein_out *out, const rein_metrics *m, const rein_batch *batch) {
     rein_json_name(out, "metrics");
     rein_out_text(out, "{");
-    rein_json_field(out, "reward", m->reward);
-    rein_json_field(out, "reward_std", m->reward_std);
+    const int rewarded = batch->rewards || batch->reward_components;
+    if (rewarded) rein_json_field(out, "reward", m->reward);
+    if (rewarded) rein_json_field(out, "reward_std", m->reward_std);
     rein_json_field(out, "frac_reward_zero_std", m->frac_reward_zero_std);
     rein_json_field(out, "completions/mean_length", m->length_mean);
     rein_json_field(out, "completions/max_length", m->length_max);
@@ -217,9 +206,9 @@ const rein_operation rein_operation_policy_loss = {
     .summary = "any composition of the catalogue, over one step",
     .arguments =
         "log_probs, old_log_probs, and where used ref_log_probs, sample_log_probs, entropies, values, mask [tokens] (null where "
-        "masked); sequence_lengths, group_sizes; rewards [sequences], or reward_components [sequences][n] with reward_weights; "
-        "where "
-        "used baseline_rewards, response_lengths, correct, token_budget; preset (a name of rein explain --all) and options, an "
+        "masked); sequence_lengths, group_sizes; rewards [sequences], or reward_components [sequences][n] with reward_weights, or "
+        "advantages [tokens]; where used baseline_rewards, response_lengths, correct, token_budget; preset (a name of rein explain "
+        "--all) and options, an "
         "object that overrides it",
     .results = "loss, advantages [tokens], metrics",
     .gradients = "grad_log_probs [tokens], and grad_entropies when entropies are given",

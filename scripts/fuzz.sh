@@ -4,7 +4,6 @@
 set -u
 mode=$1
 build=$2
-export OMP_NUM_THREADS=1 # what a thread does is found with one, and found again
 smoke_seconds=${FUZZ_SECONDS:-20}
 quiet_seconds=${FUZZ_QUIET_SECONDS:-600}
 

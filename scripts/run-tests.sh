@@ -4,7 +4,6 @@
 set -u
 unset MAKEFLAGS MFLAGS MAKELEVEL # a script may call make, but not as a part of the one that runs us
 export BUILD=${BUILD:-build}
-export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} # runners share the cores: idle threads sleep
 
 # cmocka says '[  PASSED  ] 3 test(s).' and '[  FAILED  ] 1 test(s), listed below:' once for each group of tests.
 counts() {

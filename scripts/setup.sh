@@ -15,7 +15,6 @@ need() { # need PACKAGE PROBE…
 }
 have() { command -v "$1"; }
 header() { printf '#include <%s>\n' "$1" | $cc -E -x c -; }
-openmp_of() { printf '#include <omp.h>\n' | "$1" -fopenmp -E -x c -; }
 fuzzer_runtime() { ls "$($clang -print-resource-dir)"/lib/*/libclang_rt.fuzzer*.a; }
 
 by_hand() {
@@ -58,10 +57,8 @@ install_missing # headers are looked for with a compiler
 
 need libc6-dev header stdio.h
 need libjansson-dev header jansson.h
-case $cc in *clang*) need libomp-dev openmp_of "$cc" ;; esac
 case $kind in
-test) need libcmocka-dev header cmocka.h ;;
-lint) need libomp-dev openmp_of "$clang"; need libcmocka-dev header cmocka.h ;;
-fuzz) need libomp-dev openmp_of "$clang"; need "libclang-rt-$("$clang" -dumpversion | cut -d. -f1)-dev" fuzzer_runtime ;;
+test | lint) need libcmocka-dev header cmocka.h ;;
+fuzz) need "libclang-rt-$("$clang" -dumpversion | cut -d. -f1)-dev" fuzzer_runtime ;;
 esac
 install_missing

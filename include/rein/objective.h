@@ -123,7 +123,8 @@ typedef enum rein_advantage {
     REIN_ADVANTAGE_PASS_AT_K,
     REIN_ADVANTAGE_MAX_RL,
     REIN_ADVANTAGE_GDPO,
-    REIN_ADVANTAGE_GAE
+    REIN_ADVANTAGE_GAE,
+    REIN_ADVANTAGE_GIVEN /* the batch's advantages; rewards are only reported */
 } rein_advantage;
 
 typedef enum rein_ratio {
@@ -269,13 +270,14 @@ typedef struct rein_batch {
     const void *sample_log_probs;    /* as the sampler saw them */
     const void *entropies;           /* of the policy being trained, nats */
     const void *values;              /* a critic's, for gae */
-    const double *rewards;           /* [n_sequences], or NULL with reward_components */
+    const double *rewards;           /* [n_sequences], or NULL with reward_components or advantage given */
     const double *reward_components; /* [n_sequences][n_components] row-major */
     const double *reward_weights;    /* [n_components]; NULL: all 1 */
     const double *baseline_rewards;  /* [n_sequences] for remax */
     const int64_t *response_lengths; /* [n_sequences]; NULL: the trained tokens */
     const int64_t *token_budgets;    /* [n_sequences]; NULL: options.token_budget */
     const uint8_t *correct;          /* [n_sequences] for k1.5-length */
+    const void *advantages;          /* [n_tokens] of type dtype, for advantage given */
 } rein_batch;
 
 /* What every loss reports. Means are over trained tokens unless a name says otherwise; 0 where there is nothing to average.

@@ -48,12 +48,14 @@ rein_status rein_batch_check_rewards(const rein_batch *b, const rein_options *o,
     if (b->rewards && b->reward_components) return rein_fail(err, REIN_EINVAL, "rewards and reward_components: give one of them");
     if (components && !b->reward_components)
         return rein_fail(err, REIN_EINVAL, "reward_components is missing: advantage gdpo needs it");
-    if (!b->rewards && !b->reward_components) return rein_fail(err, REIN_EINVAL, "rewards is missing");
+    if (!b->rewards && !b->reward_components && o->advantage != REIN_ADVANTAGE_GIVEN)
+        return rein_fail(err, REIN_EINVAL, "rewards is missing");
     if (b->reward_components && b->n_components == 0)
         return rein_fail(err, REIN_EINVAL, "reward_components has no components: at least one is needed");
     if (b->reward_weights && !b->reward_components) return rein_fail(err, REIN_EINVAL, "reward_weights needs reward_components");
     if (b->rewards) status = check_finite(b->rewards, b->n_sequences, "rewards", err);
-    else status = check_finite(b->reward_components, b->n_sequences * b->n_components, "reward_components", err);
+    else if (b->reward_components)
+        status = check_finite(b->reward_components, b->n_sequences * b->n_components, "reward_components", err);
     if (status == REIN_OK && b->reward_weights) status = check_finite(b->reward_weights, b->n_components, "reward_weights", err);
     if (status == REIN_OK) status = check_lengths(b->response_lengths, b->n_sequences, "response_lengths", err);
     if (status == REIN_OK) status = check_lengths(b->token_budgets, b->n_sequences, "token_budget", err);
@@ -101,6 +103,9 @@ rein_status rein_batch_check_arrays(const rein_batch *b, const rein_options *o, 
         if (o->entropy_coef != 0 && !isnan(o->entropy_target)) return missing("entropies", "entropy_target", err);
         if (!isnan(o->top_entropy)) return missing("entropies", "top_entropy", err);
     }
+    if (o->advantage == REIN_ADVANTAGE_GIVEN && !b->advantages) return missing("advantages", "advantage given", err);
+    if (o->advantage != REIN_ADVANTAGE_GIVEN && b->advantages)
+        return rein_fail(err, REIN_EINVAL, "advantages cannot act here: it needs advantage given");
     if (o->advantage == REIN_ADVANTAGE_GAE && !b->values) return missing("values", "advantage gae", err);
     if (o->advantage != REIN_ADVANTAGE_GAE && b->values)
         return rein_fail(err, REIN_EINVAL, "values cannot act here: it needs advantage gae");
@@ -117,7 +122,8 @@ rein_status rein_batch_find_bad(const rein_batch *b, const void *log_probs, cons
                   {b->ref_log_probs, "ref_log_probs"},
                   {b->sample_log_probs, "sample_log_probs"},
                   {entropies, "entropies"},
-                  {b->values, "values"}};
+                  {b->values, "values"},
+                  {b->advantages, "advantages"}};
     for (size_t t = b->sequence_offsets[first]; t < b->sequence_offsets[last]; t++) {
         if (!rein_trains(b, t)) continue;
         for (size_t a = 0; a < sizeof arrays / sizeof *arrays; a++) {
@@ -132,8 +138,4 @@ rein_status rein_batch_find_bad(const rein_batch *b, const void *log_probs, cons
         }
     }
     return REIN_OK;
-}
-
-int rein_advantage_per_token(const rein_options *o) {
-    return o->advantage == REIN_ADVANTAGE_GAE || (o->advantage == REIN_ADVANTAGE_REINFORCE_PP && o->kl_reward_coef != 0);
 }

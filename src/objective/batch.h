@@ -34,7 +34,4 @@ rein_status rein_batch_check_arrays(const rein_batch *b, const rein_options *o, 
 rein_status rein_batch_find_bad(const rein_batch *b, const void *log_probs, const void *entropies, size_t first, size_t last,
                                 rein_error *err);
 
-/* 1 if the estimator gives one advantage a token instead of one a sequence. */
-int rein_advantage_per_token(const rein_options *o);
-
 #endif

@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "../base/base.h"
+#include "../base/pool.h"
 #include "typed.h"
 
 static rein_status check_budget(const rein_budget *b, size_t n, rein_error *err) {
@@ -49,6 +50,26 @@ static rein_status find_bad(const rein_budget_task *t, size_t n, rein_error *err
                      "the loss is not finite, or its gradient: a reward, a log-prob or a coefficient is too large");
 }
 
+typedef struct run {
+    const rein_budget_task *task;
+    rein_budget_fn *pass;
+    size_t n_prompts;
+    rein_budget_sums sums[PIECES];
+} run;
+
+static void sum_piece(void *context, size_t k, int thread) {
+    run *r = context;
+    (void)thread;
+    r->sums[k] = r->pass(r->task, piece_start(r->n_prompts, k), piece_start(r->n_prompts, k + 1), 0);
+}
+
+static void write_piece(void *context, size_t k, int thread) { /* backwards: the end of the arrays is still in the caches */
+    run *r = context;
+    const size_t piece = PIECES - 1 - k;
+    (void)thread;
+    (void)r->pass(r->task, piece_start(r->n_prompts, piece), piece_start(r->n_prompts, piece + 1), 1);
+}
+
 rein_status TYPED(rein_budget_loss)(double *loss, real *adjusted, real *advantages, real *baselines, real *grad_log_probs,
                                     const real *rewards, const real *log_probs, const real *old_log_probs,
                                     const int64_t *response_lengths, const size_t *offsets, size_t n_prompts,
@@ -74,25 +95,19 @@ rein_status TYPED(rein_budget_loss)(double *loss, real *adjusted, real *advantag
     if (status == REIN_OK) status = check_budget(budget, n, err);
     if (status != REIN_OK) return status;
 
-    rein_budget_fn *const pass = KERNEL_OF(rein_budget_pass, e.isa);
-    rein_budget_sums sums[PIECES], total = {0, 0, 0};
-#pragma omp parallel for num_threads(e.threads) schedule(static)
-    for (size_t k = 0; k < PIECES; k++) sums[k] = pass(&t, piece_start(n_prompts, k), piece_start(n_prompts, k + 1), 0);
+    run r = {.task = &t, .pass = KERNEL_OF(rein_budget_pass, e.isa), .n_prompts = n_prompts};
+    rein_budget_sums total = {0, 0, 0};
+    rein_parallel(e.threads, PIECES, sum_piece, &r);
     for (size_t k = 0; k < PIECES; k++) {
-        total.loss += sums[k].loss;
-        total.reach = fmax(total.reach, sums[k].reach);
-        total.marks |= sums[k].marks;
+        total.loss += r.sums[k].loss;
+        total.reach = fmax(total.reach, r.sums[k].reach);
+        total.marks |= r.sums[k].marks;
     }
     const int lengths_fine = total.marks >= 0 && total.marks < REIN_LENGTH_LIMIT;
     const double steepest = t.scale * sqrt(total.loss); /* no gap is larger than the root of the sum */
     if (!lengths_fine || !isfinite(total.loss) || !isfinite((real)steepest) || !isfinite((real)total.reach))
         return find_bad(&t, n, err);
     *loss = total.loss / (double)n;
-    if (!adjusted && !advantages && !baselines && !grad_log_probs) return REIN_OK;
-#pragma omp parallel for num_threads(e.threads) schedule(static)
-    for (size_t k = 0; k < PIECES; k++) { /* backwards: the end of the arrays is still in the caches */
-        const size_t piece = PIECES - 1 - k;
-        (void)pass(&t, piece_start(n_prompts, piece), piece_start(n_prompts, piece + 1), 1);
-    }
+    if (adjusted || advantages || baselines || grad_log_probs) rein_parallel(e.threads, PIECES, write_piece, &r);
     return REIN_OK;
 }

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "../base/base.h"
+#include "../base/pool.h"
 #include "typed.h"
 
 static rein_status check(const real *ratios, const real *advantages, const real *current, const real *ref, size_t n,
@@ -18,6 +19,20 @@ static rein_status check(const real *ratios, const real *advantages, const real 
             return rein_fail(err, REIN_EINVAL, "pi_ref[%zu] is %g: it must be above 0", i, (double)ref[i]);
     }
     return REIN_OK;
+}
+
+typedef struct run {
+    const rein_gpo_task *task;
+    rein_gpo_fn *pass;
+    size_t n;
+    int write;
+    rein_gpo_sums sums[PIECES];
+} run;
+
+static void do_piece(void *context, size_t k, int thread) {
+    run *r = context;
+    (void)thread;
+    r->sums[k] = r->pass(r->task, piece_start(r->n, k), piece_start(r->n, k + 1), r->write);
 }
 
 rein_status TYPED(rein_gpo_objective)(rein_gpo *value, real *grad_ratios, real *grad_pi_current, const real *ratios,
@@ -39,21 +54,18 @@ rein_status TYPED(rein_gpo_objective)(rein_gpo *value, real *grad_ratios, real *
                              grad_ratios,   grad_pi_current,
                              epsilon,       beta,
                              1 / (double)n, direction == REIN_REF_OVER_CURRENT ? REIN_REF_OVER_CURRENT : REIN_CURRENT_OVER_REF};
-    rein_gpo_fn *const pass = KERNEL_OF(rein_gpo_pass, e.isa);
-    rein_gpo_sums sums[PIECES], total = {0, 0, 0};
-    for (int write = 0; write <= (grad_ratios || grad_pi_current); write++) { /* outputs stay untouched until the value is known */
-#pragma omp parallel for num_threads(e.threads) schedule(static)
-        for (size_t k = 0; k < PIECES; k++) sums[k] = pass(&g, piece_start(n, k), piece_start(n, k + 1), write);
-        if (write) break;
-        for (size_t k = 0; k < PIECES; k++) {
-            total.surrogate += sums[k].surrogate;
-            total.kl += sums[k].kl;
-            total.steepest = fmax(total.steepest, sums[k].steepest);
-        }
-        if (!isfinite(total.surrogate) || !isfinite(total.kl) || !isfinite(total.steepest))
-            return rein_fail(err, REIN_ERANGE,
-                             "the objective is not finite: ratios, advantages or pi_current / pi_ref are too large");
+    run r = {.task = &g, .pass = KERNEL_OF(rein_gpo_pass, e.isa), .n = n, .write = 0};
+    rein_gpo_sums total = {0, 0, 0};
+    rein_parallel(e.threads, PIECES, do_piece, &r);
+    for (size_t k = 0; k < PIECES; k++) {
+        total.surrogate += r.sums[k].surrogate;
+        total.kl += r.sums[k].kl;
+        total.steepest = fmax(total.steepest, r.sums[k].steepest);
     }
+    if (!isfinite(total.surrogate) || !isfinite(total.kl) || !isfinite(total.steepest))
+        return rein_fail(err, REIN_ERANGE, "the objective is not finite: ratios, advantages or pi_current / pi_ref are too large");
+    r.write = grad_ratios || grad_pi_current; /* outputs stay untouched until the value is known */
+    if (r.write) rein_parallel(e.threads, PIECES, do_piece, &r);
     const double surrogate = total.surrogate / (double)n, kl = total.kl / (double)n;
     *value = (rein_gpo){surrogate - beta * kl, surrogate, kl};
     return REIN_OK;

@@ -3,10 +3,10 @@
  * Blocks of sequences are the unit of work: each has its own tally, filled in sequence order whoever fills it and in however many
  * micro-batches, and the tallies are added in block order. So neither threads nor the cut of a step can change a bit. */
 #include <math.h>
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../base/pool.h"
 #include "options.h"
 #include "step.h"
 
@@ -123,6 +123,21 @@ static rein_status explain_failure(const rein_step *s, const void *log_probs, co
                      worst, what, reach);
 }
 
+/* Sequences [first, last), whose first block is `from`. */
+typedef struct micro_batch {
+    rein_step *step;
+    const rein_pass *pass;
+    size_t from, first, last;
+} micro_batch;
+
+static void pass_over_block(void *context, size_t piece, int thread) {
+    const micro_batch *m = context;
+    const size_t k = m->from + piece;
+    const rein_block block = m->step->blocks[k];
+    const size_t first = block.first > m->first ? block.first : m->first, last = block.last < m->last ? block.last : m->last;
+    m->step->pass(&m->step->tallies[k], m->step->histogram + (size_t)thread * HISTOGRAM_SIZE, m->pass, first, last);
+}
+
 rein_status rein_step_loss_apart(rein_step *s, size_t first, size_t last, const void *log_probs, const void *stop_log_probs,
                                  const void *entropies, void *grad_log_probs, void *grad_entropies, void *advantages,
                                  rein_error *err) {
@@ -160,12 +175,7 @@ rein_status rein_step_loss_apart(rein_step *s, size_t first, size_t last, const 
                             .entropy_threshold = s->entropy_threshold,
                             .streaming = rein_tokens(b) * rein_element_size(b) > (size_t)16 << 20};
     const size_t from = block_of(s, first), to = block_of(s, last - 1) + 1;
-#pragma omp parallel for num_threads(s->exec.threads) schedule(static)
-    for (size_t k = from; k < to; k++) {
-        const size_t lo = s->blocks[k].first > first ? s->blocks[k].first : first,
-                     hi = s->blocks[k].last < last ? s->blocks[k].last : last;
-        s->pass(&s->tallies[k], s->histogram + (size_t)omp_get_thread_num() * HISTOGRAM_SIZE, &pass, lo, hi);
-    }
+    rein_parallel(s->exec.threads, to - from, pass_over_block, &(micro_batch){s, &pass, from, first, last});
     int finite = 1;
     for (size_t k = from; k < to; k++)
         for (int i = SUM_SURROGATE; i < SUM_COUNT; i++)

@@ -36,7 +36,7 @@ static int on_budget(const O *o) { return o->shape == REIN_SHAPE_BUDGET; }
 static int on_truncate(const O *o) { return o->shape == REIN_SHAPE_TRUNCATE; }
 static int on_overlong(const O *o) { return o->shape == REIN_SHAPE_OVERLONG; }
 static int on_k15(const O *o) { return o->shape == REIN_SHAPE_K15_LENGTH; }
-static int on_scalar_reward(const O *o) { return o->advantage != REIN_ADVANTAGE_GDPO; }
+static int on_scalar_reward(const O *o) { return o->advantage != REIN_ADVANTAGE_GDPO && o->advantage != REIN_ADVANTAGE_GIVEN; }
 static int on_pass_at_k(const O *o) { return o->advantage == REIN_ADVANTAGE_PASS_AT_K; }
 static int on_gae(const O *o) { return o->advantage == REIN_ADVANTAGE_GAE; }
 static int on_std(const O *o) {
@@ -86,18 +86,18 @@ static const struct option {
     { {#name, NULL, stage, help}, offsetof(O, name), kind, low, high, acts, where }
 #define PICK(name, stage, kind, choices, acts, where, help) \
     { {#name, choices, stage, help}, offsetof(O, name), kind, 0, 0, acts, where }
-    PICK(shape, "shape", CHOICE, "none|budget|truncate|overlong|k1.5-length", on_scalar_reward, "an advantage other than gdpo",
-         "how the reward is shaped by the response's length"),
+    PICK(shape, "shape", CHOICE, "none|budget|truncate|overlong|k1.5-length", on_scalar_reward,
+         "an advantage made from one reward (not gdpo, not given)", "how the reward is shaped by the response's length"),
     NUM(token_budget, "shape", NUMBER, 0, 1e15, always, "", "B: tokens a response may use"),
     NUM(budget_penalty_coef, "shape", NUMBER, 0, 1e300, on_budget, "shape budget", "lambda: reward lost per token over the budget"),
     NUM(budget_penalty, "shape", NUMBER, 0, 1e300, on_truncate, "shape truncate", "reward of a response over the budget, negated"),
     NUM(overlong_max, "shape", POSITIVE, 0, 1e15, on_overlong, "shape overlong", "Lmax: from here on the penalty is -1"),
     NUM(overlong_cushion, "shape", POSITIVE, 0, 1e15, on_overlong, "shape overlong", "Lc: the penalty starts at Lmax - Lc"),
     NUM(length_weight, "shape", NUMBER, 0, 1e300, on_k15, "shape k1.5-length", "weight of the length reward"),
-    NUM(reward_clip, "shape", SWITCH, 0, 1e300, on_scalar_reward, "an advantage other than gdpo",
+    NUM(reward_clip, "shape", SWITCH, 0, 1e300, on_scalar_reward, "an advantage made from one reward (not gdpo, not given)",
         "shaped rewards are clipped to ± this"),
     PICK(advantage, "advantage", CHOICE,
-         "none|group-mean|group-std|batch-std|leave-one-out|reinforce++|opo|remax|pass-at-k|max-rl|gdpo|gae", always, "",
+         "none|group-mean|group-std|batch-std|leave-one-out|reinforce++|opo|remax|pass-at-k|max-rl|gdpo|gae|given", always, "",
          "the estimator that turns rewards into advantages"),
     NUM(pass_k, "advantage", WHOLE, 2, 1e6, on_pass_at_k, "advantage pass-at-k", "k of pass@k; the group's size when not given"),
     NUM(gae_gamma, "advantage", NUMBER, 0, 1, on_gae, "advantage gae", "discount"),
@@ -138,7 +138,7 @@ static const struct option {
     NUM(dppo_delta, "surrogate", NUMBER, 0, 1e300, on_dppo, "surrogate dppo", "divergence above which a token is dropped"),
     NUM(dppo_ratio_cap, "surrogate", SWITCH, 0, 1e300, on_dppo, "surrogate dppo", "C: ratios are cut to this"),
     NUM(kimi_k2_tau, "adjust", NUMBER, 0, 1e300, on_token_unit, "a token-level ratio", "A <- A - tau * stop(log-ratio), per token"),
-    NUM(kl_reward_coef, "kl", NUMBER, 0, 1e300, on_scalar_reward, "an advantage other than gdpo",
+    NUM(kl_reward_coef, "kl", NUMBER, 0, 1e300, on_scalar_reward, "an advantage made from one reward (not gdpo, not given)",
         "KL (k1, detached) in the reward"),
     NUM(kl_penalty_coef, "kl", NUMBER, 0, 1e300, always, "", "KL (centred, detached) in the advantage"),
     NUM(kl_loss_coef, "kl", NUMBER, 0, 1e300, always, "", "KL in the loss"),
@@ -316,13 +316,26 @@ int rein_sequence_unit(const rein_options *o) {
     return on_ratio(o) && (level == REIN_RATIO_SEQUENCE || level == REIN_RATIO_SEQUENCE_SUM);
 }
 
+int rein_advantage_per_token(const rein_options *o) {
+    return o->advantage == REIN_ADVANTAGE_GAE || o->advantage == REIN_ADVANTAGE_GIVEN ||
+           (o->advantage == REIN_ADVANTAGE_REINFORCE_PP && o->kl_reward_coef != 0);
+}
+
 static void default_to(double *field, double published) {
     if (isnan(*field)) *field = published;
+}
+
+static void switch_off(rein_options *o, const struct option *d) {
+    if (is_choice(d)) *choice_of(o, d) = 0;
+    else *number_of(o, d) = 0;
 }
 
 /* Published constants where nothing was given. Off switches become NaN, the form the loss tests for. */
 static void fill(rein_options *o) {
     const struct published *p = &surrogates[o->surrogate];
+    for (size_t i = 0; i < COUNT; i++)
+        if (options[i].acts == on_scalar_reward && !on_scalar_reward(o) && !(o->given & bit_of(&options[i])))
+            switch_off(o, &options[i]);
     if (o->ratio == REIN_RATIO_PUBLISHED || !on_ratio(o)) o->ratio = p->level;
     if (isnan(o->epsilon) && isnan(o->epsilon_high)) o->epsilon_high = p->epsilon_high;
     default_to(&o->epsilon, p->epsilon);
@@ -385,12 +398,12 @@ static rein_status check_one(rein_options *o, const struct option *d, rein_error
 
 /* Compositions that no single option can tell. */
 static rein_status check_together(const rein_options *o, rein_error *err) {
-    const int per_token =
-        o->advantage == REIN_ADVANTAGE_GAE || (o->advantage == REIN_ADVANTAGE_REINFORCE_PP && o->kl_reward_coef != 0);
-    if (o->surrogate == REIN_SURROGATE_GMPO && per_token)
+    if (o->surrogate == REIN_SURROGATE_GMPO && rein_advantage_per_token(o))
         return rein_fail(err, REIN_EINVAL,
                          "surrogate gmpo clips by the sign of a sequence's advantage: advantage %s gives one a token",
-                         o->advantage == REIN_ADVANTAGE_GAE ? "gae" : "reinforce++ with kl_reward_coef");
+                         o->advantage == REIN_ADVANTAGE_GAE     ? "gae"
+                         : o->advantage == REIN_ADVANTAGE_GIVEN ? "given"
+                                                                : "reinforce++ with kl_reward_coef");
     if (o->kl_penalty_coef != 0 && o->kl_scope == REIN_KL_SCOPE_SEQUENCE && rein_sequence_unit(o))
         return rein_fail(err, REIN_EINVAL,
                          "kl_scope sequence cannot act here: with a sequence-level ratio the penalty is one number a "

@@ -12,7 +12,7 @@ void rein_rewards_of(double *reward, const rein_batch *b) {
             continue;
         }
         reward[i] = 0;
-        for (size_t k = 0; k < b->n_components; k++)
+        for (size_t k = 0; b->reward_components && k < b->n_components; k++)
             reward[i] += (b->reward_weights ? b->reward_weights[k] : 1) * b->reward_components[i * b->n_components + k];
     }
 }

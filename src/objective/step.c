@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../base/base.h"
+#include "../base/pool.h"
 #include "aggregate.h"
 #include "options.h"
 
@@ -40,7 +41,9 @@ static size_t layout(rein_step *s, char *base, const rein_batch *b, const rein_o
     s->drift = carve(base, &used, n, sizeof *s->drift);
     s->length = carve(base, &used, n, sizeof *s->length);
     s->trained = carve(base, &used, n, sizeof *s->trained);
-    s->token_advantages = rein_advantage_per_token(o) ? carve(base, &used, tokens, rein_element_size(b)) : NULL;
+    const int borrowed = o->advantage == REIN_ADVANTAGE_GIVEN && o->advantage_balance == 0;
+    s->made_advantages = rein_advantage_per_token(o) && !borrowed ? carve(base, &used, tokens, rein_element_size(b)) : NULL;
+    s->token_advantages = borrowed ? b->advantages : s->made_advantages;
     s->blocks = carve(base, &used, blocks, sizeof *s->blocks);
     s->tallies = carve(base, &used, blocks, sizeof *s->tallies);
     s->histogram = carve(base, &used, (size_t)e->threads * HISTOGRAM_SIZE, sizeof *s->histogram);
@@ -84,14 +87,19 @@ static size_t count_trained(const rein_batch *b, size_t i) {
     return n;
 }
 
+static void measure_block(void *context, size_t k, int thread) {
+    rein_step *s = context;
+    const rein_batch *b = &s->batch;
+    (void)thread;
+    for (size_t i = s->blocks[k].first; i < s->blocks[k].last; i++) {
+        s->trained[i] = count_trained(b, i);
+        s->length[i] = b->response_lengths ? b->response_lengths[i] : (int64_t)s->trained[i];
+    }
+}
+
 static void measure(rein_step *s) {
     const rein_batch *b = &s->batch;
-#pragma omp parallel for num_threads(s->exec.threads) schedule(static)
-    for (size_t k = 0; k < s->n_blocks; k++)
-        for (size_t i = s->blocks[k].first; i < s->blocks[k].last; i++) {
-            s->trained[i] = count_trained(b, i);
-            s->length[i] = b->response_lengths ? b->response_lengths[i] : (int64_t)s->trained[i];
-        }
+    rein_parallel(s->exec.threads, s->n_blocks, measure_block, s);
     s->trained_tokens = s->trained_sequences = 0;
     for (size_t i = 0; i < b->n_sequences; i++) {
         s->trained_tokens += s->trained[i];
@@ -99,17 +107,22 @@ static void measure(rein_step *s) {
     }
 }
 
+static const void *kl_source_of(const rein_step *s) {
+    return s->options.kl_penalty_source == REIN_KL_SOURCE_SAMPLE ? s->batch.sample_log_probs : s->batch.log_probs;
+}
+
 /* drift_i = Σ_t m_t (src_t − ref_t): the sequence's k1, detached. */
-static void measure_drift(rein_step *s, const void *source) {
+static void measure_drift(void *context, size_t k, int thread) {
+    rein_step *s = context;
     const rein_batch *b = &s->batch;
-#pragma omp parallel for num_threads(s->exec.threads) schedule(static)
-    for (size_t k = 0; k < s->n_blocks; k++)
-        for (size_t i = s->blocks[k].first; i < s->blocks[k].last; i++) {
-            double sum = 0;
-            for (size_t t = b->sequence_offsets[i]; t < b->sequence_offsets[i + 1]; t++)
-                if (rein_trains(b, t)) sum += rein_at(b, source, t) - rein_at(b, b->ref_log_probs, t);
-            s->drift[i] = sum;
-        }
+    const void *source = kl_source_of(s);
+    (void)thread;
+    for (size_t i = s->blocks[k].first; i < s->blocks[k].last; i++) {
+        double sum = 0;
+        for (size_t t = b->sequence_offsets[i]; t < b->sequence_offsets[i + 1]; t++)
+            if (rein_trains(b, t)) sum += rein_at(b, source, t) - rein_at(b, b->ref_log_probs, t);
+        s->drift[i] = sum;
+    }
 }
 
 /* ---- the KL penalty of the advantage (SPEC 1.4), centred over its scope: per token, or per sequence where that is the unit */
@@ -169,15 +182,16 @@ static void reward_metrics(rein_step *s) {
     }
 }
 
-static rein_status advantages(rein_step *s, const void *source, rein_error *err) {
+static rein_status advantages(rein_step *s, rein_error *err) {
     const rein_batch *b = &s->batch;
     const rein_options *o = &s->options;
     const size_t groups = rein_group_count(b);
     const double tokens = (double)s->trained_tokens, sequences = (double)s->trained_sequences;
     if (s->token_advantages) {
-        rein_estimate_tokens(s->token_advantages, s->reward, source, b, o);
+        if (o->advantage != REIN_ADVANTAGE_GIVEN) rein_estimate_tokens(s->made_advantages, s->reward, kl_source_of(s), b, o);
+        const void *from = o->advantage == REIN_ADVANTAGE_GIVEN ? b->advantages : s->made_advantages;
         for (size_t t = 0; o->advantage_balance != 0 && t < rein_tokens(b); t++)
-            rein_put(b, s->token_advantages, t, rein_balance(rein_at(b, s->token_advantages, t), o));
+            rein_put(b, s->made_advantages, t, rein_balance(rein_at(b, from, t), o));
         memset(s->estimate, 0, b->n_sequences * sizeof *s->estimate);
     } else {
         for (size_t i = 0; o->kl_reward_coef != 0 && i < b->n_sequences; i++) s->reward[i] -= o->kl_reward_coef * s->drift[i];
@@ -279,18 +293,17 @@ rein_status rein_step_begin(rein_step **step, void *buffer, size_t size, const r
 
     const rein_options *o = &s->options;
     const int detached = o->kl_reward_coef != 0 || o->kl_penalty_coef != 0;
-    const void *source = o->kl_penalty_source == REIN_KL_SOURCE_SAMPLE ? batch->sample_log_probs : batch->log_probs;
     (void)cut_blocks(s->blocks, batch);
     measure(s);
     if (detached || o->advantage == REIN_ADVANTAGE_GAE || !isnan(o->top_entropy) || !isnan(o->entropy_target)) {
         status = rein_batch_find_bad(batch, detached ? batch->log_probs : NULL, batch->entropies, 0, batch->n_sequences, err);
         if (status != REIN_OK) return status;
     }
-    if (detached) measure_drift(s, source);
+    if (detached) rein_parallel(s->exec.threads, s->n_blocks, measure_drift, s);
     rein_rewards_of(s->reward, batch);
     rein_shape_into(s->reward, s->length, batch, o);
     reward_metrics(s);
-    status = advantages(s, source, err);
+    status = advantages(s, err);
     if (status != REIN_OK) return status;
     entropy(s);
     status = check_rows(s, err);

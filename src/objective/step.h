@@ -15,14 +15,15 @@ struct rein_step {
     rein_options options; /* resolved */
     rein_exec exec;       /* resolved */
     rein_pass_fn *pass;
-    rein_row *rows;         /* [n_sequences] */
-    double *reward;         /* [n_sequences] shaped; KL in it once the advantages are made */
-    double *estimate;       /* [n_sequences] advantages before the KL penalty */
-    double *scratch;        /* [2·n_sequences], or [trained tokens] to select from */
-    double *drift;          /* [n_sequences] Σ m (src − ref) */
-    int64_t *length;        /* [n_sequences] response lengths */
-    size_t *trained;        /* [n_sequences] */
-    void *token_advantages; /* [n_tokens] of the batch's type, or NULL */
+    rein_row *rows;               /* [n_sequences] */
+    double *reward;               /* [n_sequences] shaped; KL in it once the advantages are made */
+    double *estimate;             /* [n_sequences] advantages before the KL penalty */
+    double *scratch;              /* [2·n_sequences], or [trained tokens] to select from */
+    double *drift;                /* [n_sequences] Σ m (src − ref) */
+    int64_t *length;              /* [n_sequences] response lengths */
+    size_t *trained;              /* [n_sequences] */
+    const void *token_advantages; /* [n_tokens] of the batch's type: made here or the caller's; NULL: one a sequence */
+    void *made_advantages;        /* room for those made here */
     rein_block *blocks;
     size_t n_blocks;
     rein_tally *tallies; /* [n_blocks] */

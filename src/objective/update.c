@@ -3,10 +3,12 @@
  * G is read once, in strips of columns whose sums stay in the caches; a row's share is added in row order, in double. What
  * `updated` held before is kept aside until the result is known to be finite. */
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../base/base.h"
+#include "../base/pool.h"
 #include "rein/objective.h"
 #include "typed.h"
 
@@ -46,18 +48,31 @@ static rein_status find_bad(const real *weights, const real *g, size_t n, size_t
     return rein_fail(err, REIN_ERANGE, "an updated weight is not finite: lr, rewards or gradients are too large");
 }
 
-/* One strip; 0 if a weight of it is not finite. */
-static int strip(real *updated, const real *weights, const real *g, const double *c, size_t n, size_t p, size_t columns) {
+typedef struct run {
+    real *updated, *before;
+    const real *weights, *grads;
+    const double *c;
+    size_t n, p;
+    atomic_int bad; /* a weight is not finite */
+} run;
+
+static void update_strip(void *context, size_t k, int thread) {
+    run *r = context;
+    const size_t j = k * STRIP, columns = r->p - j < STRIP ? r->p - j : STRIP;
+    real *updated = r->updated + j;
+    const real *weights = r->weights + j;
     double sum[STRIP];
     int finite = 1;
+    (void)thread;
+    memcpy(r->before + j, updated, columns * sizeof *updated);
     memset(sum, 0, sizeof sum);
-    add_rows(sum, g, p, c, n, columns);
-    for (size_t j = 0; j < columns; j++) {
-        const real w = (real)((double)weights[j] + sum[j]);
+    add_rows(sum, r->grads + j, r->p, r->c, r->n, columns);
+    for (size_t i = 0; i < columns; i++) {
+        const real w = (real)((double)weights[i] + sum[i]);
         finite &= isfinite(w) != 0;
-        updated[j] = w;
+        updated[i] = w;
     }
-    return finite;
+    if (!finite) atomic_store(&r->bad, 1);
 }
 
 rein_status TYPED(rein_rlhf_update)(real *updated, const real *weights, const real *rewards, const real *policy_log_probs,
@@ -79,14 +94,9 @@ rein_status TYPED(rein_rlhf_update)(real *updated, const real *weights, const re
     }
     status = coefficients(c, rewards, policy_log_probs, ref_log_probs, n, beta, lr, err);
     if (status == REIN_OK) {
-        int finite = 1;
-#pragma omp parallel for num_threads(e.threads) schedule(static) reduction(&& : finite)
-        for (size_t j = 0; j < p; j += STRIP) {
-            const size_t columns = p - j < STRIP ? p - j : STRIP;
-            memcpy(before + j, updated + j, columns * sizeof *before);
-            finite = strip(updated + j, weights + j, log_prob_grads + j, c, n, p, columns) && finite;
-        }
-        if (!finite) {
+        run r = {updated, before, weights, log_prob_grads, c, n, p, 0};
+        rein_parallel(e.threads, (p + STRIP - 1) / STRIP, update_strip, &r);
+        if (atomic_load(&r.bad)) {
             memcpy(updated, before, p * sizeof *before);
             status = find_bad(weights, log_prob_grads, n, p, err);
         }

@@ -16,6 +16,8 @@
 
 #define REAL_F64
 #define REIN_SUFFIX test_f64
+#include "base/base.h"
+#include "base/pool.h"
 #include "kernel/explog.h"
 #include "kernel/kernel.h"
 
@@ -167,20 +169,26 @@ static sweep sweep_block(const function *f, uint64_t first, uint64_t stride, int
     return s;
 }
 
+typedef struct whole_sweep {
+    const function *f;
+    uint64_t stride;
+    int compare;
+    sweep seen[REIN_MAX_THREADS];
+} whole_sweep;
+
+static void sweep_piece(void *context, size_t piece, int thread) {
+    whole_sweep *w = context;
+    sweep *own = &w->seen[thread];
+    const sweep s = sweep_block(w->f, piece * BLOCK * w->stride, w->stride, w->compare, own->worst);
+    merge(own, &s);
+}
+
 static sweep sweep_all(const function *f, uint64_t stride, int compare) {
     const uint64_t span = BLOCK * stride, blocks = (((uint64_t)1 << 32) + span - 1) / span;
+    whole_sweep w = {.f = f, .stride = stride, .compare = compare};
     sweep total = {0, 0, 0, 0};
-#pragma omp parallel
-    {
-        sweep own = {0, 0, 0, 0};
-#pragma omp for schedule(dynamic, 64)
-        for (uint64_t b = 0; b < blocks; b++) {
-            const sweep s = sweep_block(f, b * span, stride, compare, own.worst);
-            merge(&own, &s);
-        }
-#pragma omp critical
-        merge(&total, &own);
-    }
+    rein_parallel(rein_cores(), blocks, sweep_piece, &w);
+    for (int t = 0; t < REIN_MAX_THREADS; t++) merge(&total, &w.seen[t]);
     print_message("%s f32%s: %llu inputs, worst error %.4f ulp at %a\n", f->name, compare ? " (ref = avx2)" : "",
                   (unsigned long long)total.inputs, total.worst, (double)total.worst_at);
     return total;

@@ -596,6 +596,8 @@ static void test_errors(void **state) {
     FAILS((s.batch.reward_weights = good), "", "reward_weights", "reward_components");
     FAILS((void)0, "advantage=gae", "values is missing", "gae");
     FAILS((s.batch.values = good), "advantage=group-mean", "values cannot act", "gae");
+    FAILS((void)0, "advantage=given", "advantages is missing", "given");
+    FAILS((s.batch.advantages = good), "advantage=group-mean", "advantages cannot act", "given");
     FAILS((s.batch.values = nan_reward), "advantage=gae", "values[2]", "NaN");
     FAILS((void)0, "kl_reward_coef=0.1", "ref_log_probs is missing", "kl_reward_coef");
     FAILS((s.batch.ref_log_probs = good), "kl_reward_coef=0.1", "log_probs is missing", "KL");

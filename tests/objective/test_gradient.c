@@ -8,8 +8,9 @@
 #include <stddef.h>
 
 #include <cmocka.h>
-#include <omp.h>
 
+#include "base/base.h"
+#include "base/pool.h"
 #include "objective/batches.h"
 #include "objective/options.h"
 #include "objective/step.h"
@@ -321,23 +322,32 @@ static void merge(outcome *all, const outcome *part) {
 /* ---- a property loop: `settings`, or with "any" random surrogates, ratios and aggregations on top of them */
 static size_t failures;
 
+typedef struct loop {
+    rein_options options;
+    uint64_t id;
+    int any;
+    shape most;
+    size_t every;
+    worker workers[REIN_MAX_THREADS];
+    outcome outcomes[REIN_MAX_THREADS];
+} loop;
+
+static void loop_case(void *context, size_t k, int thread) {
+    loop *l = context;
+    rng g = rng_of(l->id, k);
+    (void)check_case(&l->outcomes[thread], &l->workers[thread], &l->options, l->any, &g, l->most, k, l->every);
+}
+
 static outcome property(const char *settings, uint64_t id, size_t cases, shape most, size_t every) {
     const int any = strncmp(settings, "any ", 4) == 0;
-    const rein_options o = options_of(any ? settings + 4 : settings);
+    loop *l = some(1, sizeof *l);
+    *l = (loop){.options = options_of(any ? settings + 4 : settings), .id = id, .any = any, .most = most, .every = every};
     outcome all = {0};
-#pragma omp parallel
-    {
-        worker w = worker_new(most);
-        outcome mine = {0};
-#pragma omp for schedule(dynamic, 8)
-        for (size_t k = 0; k < cases; k++) {
-            rng g = rng_of(id, k);
-            (void)check_case(&mine, &w, &o, any, &g, most, k, every);
-        }
-#pragma omp critical
-        merge(&all, &mine);
-        worker_free(&w);
-    }
+    const int threads = rein_cores();
+    for (int t = 0; t < threads; t++) l->workers[t] = worker_new(most);
+    rein_parallel(threads, cases, loop_case, l);
+    for (int t = 0; t < threads; t++) merge(&all, &l->outcomes[t]), worker_free(&l->workers[t]);
+    free(l);
     print_message("%-92s %5zu cases, worst %.1e", settings, all.cases, all.worst);
     if (all.worst_entropy > 0) print_message(", by entropies %.1e", all.worst_entropy);
     print_message(", f32 %.1e, drawn again %.1f %%\n", all.worst_f32, 100 * (double)all.again / (double)(all.again + all.cases));

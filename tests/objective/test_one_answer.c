@@ -525,6 +525,52 @@ static void a_machine_that_is_not_there(void **state) {
     assert_non_null(strstr(err.message, "isa"));
 }
 
+/* Advantages made elsewhere, here by rein_advantages, give the bits of those made inside; no reward is needed. */
+static void given_advantages_change_no_bit(void **state) {
+    static const char *const settings[] = {
+        "preset=grpo", "preset=ppo", "preset=rloo", "preset=cispo advantage_balance=0.5", "preset=art kl_penalty_coef=0.1",
+        "preset=gspo"};
+    (void)state;
+    for (size_t c = 0; c < sizeof settings / sizeof *settings; c++) {
+        rng g = rng_of(77, c);
+        ragged *r = ragged_new(little);
+        ragged_fill(r, &g, little);
+        rein_options o = options_of(settings[c]);
+        rein_batch b = ragged_batch(r, &o, REIN_F64);
+        answer inside = answer_new(r->n_tokens), given = answer_new(r->n_tokens);
+        double *advantages = some(r->n_tokens, sizeof *advantages);
+        rein_error err;
+        run(&inside, &b, &o, NULL, 0, &g, 1);
+        assert_int_equal(rein_advantages(advantages, &b, &o, &err), REIN_OK);
+        for (size_t t = 0; t < r->n_tokens; t++)
+            if (!r->mask[t]) advantages[t] = rng_rubbish(&g);
+        assert_int_equal(rein_options_set(&o, "advantage", "given", &err), REIN_OK);
+        if (o.advantage_balance != 0)
+            assert_int_equal(rein_options_set(&o, "advantage_balance", "0", &err), REIN_OK); /* it acted */
+        b.advantages = advantages, b.rewards = NULL, b.values = NULL;
+        run(&given, &b, &o, NULL, 0, &g, 1);
+        assert_memory_equal(inside.gradient, given.gradient, inside.bytes);
+        assert_true(inside.loss.loss == given.loss.loss);
+        assert_true(given.loss.metrics.reward == 0);
+        free(advantages), answer_free(&inside), answer_free(&given), ragged_free(r);
+    }
+}
+
+/* The balance acts on given advantages too, and leaves the caller's alone. */
+static void given_advantages_are_balanced(void **state) {
+    const double lp[] = {-1, -1, -1}, advantages[] = {2, -2, 4};
+    const size_t offsets[] = {0, 3};
+    const rein_options o = options_of("advantage=given advantage_balance=0.25 aggregation=token-sum");
+    const rein_batch b = {.n_sequences = 1, .sequence_offsets = offsets, .log_probs = lp, .advantages = advantages};
+    double gradient[3], seen[3];
+    rein_loss loss;
+    (void)state;
+    assert_int_equal(rein_policy_loss(&loss, gradient, NULL, seen, &b, &o, NULL, NULL), REIN_OK);
+    assert_true(seen[0] == 2 && seen[1] == -1.5 && seen[2] == 4);
+    assert_true(gradient[0] == -2 && gradient[1] == 1.5 && gradient[2] == -4);
+    assert_true(advantages[1] == -2);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_change_no_bit),
@@ -541,6 +587,8 @@ int main(void) {
         cmocka_unit_test(the_step_is_decided_at_begin),
         cmocka_unit_test(a_gradient_past_the_caches_is_the_same),
         cmocka_unit_test(a_machine_that_is_not_there),
+        cmocka_unit_test(given_advantages_change_no_bit),
+        cmocka_unit_test(given_advantages_are_balanced),
     };
     return cmocka_run_group_tests_name("one answer", tests, NULL, NULL);
 }

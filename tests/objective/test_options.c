@@ -398,9 +398,10 @@ static const struct idle {
     {"grpo", "overlong_max=9", "overlong_max", "shape overlong"},
     {"grpo", "overlong_cushion=9", "overlong_cushion", "shape overlong"},
     {"grpo", "length_weight=1", "length_weight", "shape k1.5-length"},
-    {"grpo", "advantage=gdpo reward_clip=1", "reward_clip", "other than gdpo"},
-    {"grpo", "advantage=gdpo shape=overlong overlong_max=9 overlong_cushion=1", "shape", "other than gdpo"},
-    {"grpo", "advantage=gdpo kl_reward_coef=0.1", "kl_reward_coef", "other than gdpo"},
+    {"grpo", "advantage=gdpo reward_clip=1", "reward_clip", "not gdpo"},
+    {"grpo", "advantage=gdpo shape=overlong overlong_max=9 overlong_cushion=1", "shape", "not gdpo"},
+    {"grpo", "advantage=gdpo kl_reward_coef=0.1", "kl_reward_coef", "not gdpo"},
+    {"grpo", "advantage=given kl_reward_coef=0.1", "kl_reward_coef", "not given"},
     {"grpo", "pass_k=4", "pass_k", "pass-at-k"},
     {"grpo", "gae_gamma=0.5", "gae_gamma", "gae"},
     {"grpo", "gae_lambda=0.5", "gae_lambda", "gae"},
@@ -586,6 +587,7 @@ static void test_compositions_that_cannot_be(void **state) {
     (void)state;
     const char *const cases[][3] = {
         {"advantage=gae surrogate=gmpo", "gmpo", "gae"},
+        {"advantage=given surrogate=gmpo", "gmpo", "given"},
         {"advantage=reinforce++ kl_reward_coef=0.1 surrogate=gmpo", "gmpo", "reinforce++"},
         {"mismatch=token-mask mismatch_low=3 mismatch_high=2", "mismatch_low is 3", "mismatch_high"},
         {"shape=overlong overlong_max=5 overlong_cushion=6", "overlong_cushion is 6", "overlong_max"},
