@@ -157,8 +157,9 @@ void rein_parallel(int threads, size_t pieces, rein_work *work, void *context) {
 }
 
 int rein_cores(void) {
-    cpu_set_t allowed = pool.allowed;
-    if (!atomic_load(&pool.bound) && sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 1;
+    cpu_set_t allowed;
+    if (atomic_load(&pool.bound)) allowed = pool.allowed;
+    else if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 1;
     return CPU_COUNT(&allowed) < REIN_MAX_THREADS ? CPU_COUNT(&allowed) : REIN_MAX_THREADS;
 }
 

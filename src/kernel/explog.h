@@ -34,28 +34,20 @@
 
 INLINE V power_of_two(M n) { return (V)(((U)n + EXPONENT_BIAS) << MANTISSA); }
 
-/* (e^r − 1 − r) / r², the Taylor series by Horner: 1/k! from the last term down. */
+/* (e^r − 1 − r) / r² = 1/2! + r/3! + r²/4! + …, in pairs and pairs of pairs (Estrin): a third of the latency of Horner's chain. */
 INLINE V exp_tail(V r) {
+    const V r2 = r * r;
 #ifdef REAL_F32
-    V q = splat(1.0f / 5040);
-    q = fmadd(q, r, splat(1.0f / 720));
-    q = fmadd(q, r, splat(1.0f / 120));
-    q = fmadd(q, r, splat(1.0f / 24));
-    q = fmadd(q, r, splat(1.0f / 6));
-    return fmadd(q, r, splat(0.5f));
+    const V a = fmadd(r, splat(1.0f / 6), splat(0.5f)), b = fmadd(r, splat(1.0f / 120), splat(1.0f / 24)),
+            c = fmadd(r, splat(1.0f / 5040), splat(1.0f / 720));
+    return fmadd(fmadd(c, r2, b), r2, a);
 #else
-    V q = splat(1.0 / 6227020800);
-    q = fmadd(q, r, splat(1.0 / 479001600));
-    q = fmadd(q, r, splat(1.0 / 39916800));
-    q = fmadd(q, r, splat(1.0 / 3628800));
-    q = fmadd(q, r, splat(1.0 / 362880));
-    q = fmadd(q, r, splat(1.0 / 40320));
-    q = fmadd(q, r, splat(1.0 / 5040));
-    q = fmadd(q, r, splat(1.0 / 720));
-    q = fmadd(q, r, splat(1.0 / 120));
-    q = fmadd(q, r, splat(1.0 / 24));
-    q = fmadd(q, r, splat(1.0 / 6));
-    return fmadd(q, r, splat(0.5));
+    const V r4 = r2 * r2;
+    const V a = fmadd(r, splat(1.0 / 6), splat(0.5)), b = fmadd(r, splat(1.0 / 120), splat(1.0 / 24)),
+            c = fmadd(r, splat(1.0 / 5040), splat(1.0 / 720)), d = fmadd(r, splat(1.0 / 362880), splat(1.0 / 40320)),
+            e = fmadd(r, splat(1.0 / 39916800), splat(1.0 / 3628800)),
+            f = fmadd(r, splat(1.0 / 6227020800), splat(1.0 / 479001600));
+    return fmadd(fmadd(fmadd(f, r2, e), r4, fmadd(d, r2, c)), r4, fmadd(b, r2, a));
 #endif
 }
 

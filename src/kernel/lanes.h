@@ -47,11 +47,12 @@ typedef bits U __attribute__((vector_size(32)));
 #define INLINE static inline __attribute__((unused))
 #endif
 
-INLINE V splat(real x) {
-    V v;
-    for (int l = 0; l < LANES; l++) v[l] = x;
-    return v;
-}
+/* As a list: from a loop gcc 12 makes one insertion a lane, and makes them anew each time. */
+#ifdef REAL_F32
+INLINE V splat(real x) { return (V){x, x, x, x, x, x, x, x}; }
+#else
+INLINE V splat(real x) { return (V){x, x, x, x}; }
+#endif
 
 /* m ? a : b, lane by lane, on the bits: what is not chosen cannot leak, not even as 0·NaN. */
 INLINE V pick(M m, V a, V b) { return (V)(((M)a & m) | ((M)b & ~m)); }
@@ -112,6 +113,44 @@ INLINE V load_part(const real *p, size_t left) {
     V v = {0};
     memcpy(&v, p, left * sizeof *p);
     return v;
+}
+#endif
+
+/* The lanes that are set, in order, to the front of to [LANES]; returns how many. What follows them there is anything. */
+#ifdef __AVX2__
+#define PLACE_(m, l) ((m) >> (l)&1 ? (uint64_t)PLACE_OF(l) << PLACE_SHIFT * __builtin_popcount((m) & ((1 << (l)) - 1)) : 0)
+#ifdef REAL_F32
+#define PLACE_OF(l) (l)
+#define PLACE_SHIFT 8
+#define PLACES1(m) \
+    PLACE_(m, 0) | PLACE_(m, 1) | PLACE_(m, 2) | PLACE_(m, 3) | PLACE_(m, 4) | PLACE_(m, 5) | PLACE_(m, 6) | PLACE_(m, 7)
+#else /* as pairs of halves */
+#define PLACE_OF(l) ((2 * (l)) | (2 * (l) + 1) << 8)
+#define PLACE_SHIFT 16
+#define PLACES1(m) PLACE_(m, 0) | PLACE_(m, 1) | PLACE_(m, 2) | PLACE_(m, 3)
+#endif
+#define PLACES4(m) PLACES1(m), PLACES1((m) + 1), PLACES1((m) + 2), PLACES1((m) + 3)
+#define PLACES16(m) PLACES4(m), PLACES4((m) + 4), PLACES4((m) + 8), PLACES4((m) + 12)
+#define PLACES64(m) PLACES16(m), PLACES16((m) + 16), PLACES16((m) + 32), PLACES16((m) + 48)
+INLINE size_t compress(real *to, M m, V v) {
+#ifdef REAL_F32
+    static const uint64_t places[256] = {PLACES64(0), PLACES64(64), PLACES64(128), PLACES64(192)};
+    const unsigned set = (unsigned)_mm256_movemask_ps((__m256)m);
+#else
+    static const uint64_t places[16] = {PLACES16(0)};
+    const unsigned set = (unsigned)_mm256_movemask_pd((__m256d)m);
+#endif
+    const __m256i from = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)&places[set]));
+    const __m256 packed = _mm256_permutevar8x32_ps((__m256)v, from);
+    memcpy(to, &packed, sizeof packed);
+    return (size_t)__builtin_popcount(set);
+}
+#else
+INLINE size_t compress(real *to, M m, V v) {
+    size_t n = 0;
+    for (int l = 0; l < LANES; l++)
+        if (m[l]) to[n++] = v[l];
+    return n;
 }
 #endif
 

@@ -23,10 +23,9 @@ rein_gpo_sums KERNEL(rein_gpo_pass)(const rein_gpo_task *g, size_t first, size_t
         const V above_one = (pi - ref) / ref; /* near 1 the difference of the logarithms would cancel */
         const M near = magnitude(above_one) < (real)0.5;
         const divergence k3 = k3_of(sign * pick(near, log1p_lanes(above_one), log_lanes(pi) - log_lanes(ref)));
-        V unused;
-        M live;
-        const V objective = clipped_objective(ratio, advantage, low, high, &unused, &live);
-        const V by_ratio = scale * (keep(live, advantage) - beta * k3.value);
+        const region trusted = trust_region(advantage, low, high);
+        const V limited = clamp(ratio, trusted.low, trusted.high), objective = limited * advantage;
+        const V by_ratio = scale * (keep(limited == ratio, advantage) - beta * k3.value);
         const V by_pi = -scale * beta * ratio * sign * k3.by_log_prob / pi;
         sums.surrogate += add_lanes(keep(on, objective));
         sums.kl += add_lanes(keep(on, ratio * k3.value));

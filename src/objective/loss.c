@@ -37,14 +37,12 @@ static double sum_of(const rein_step *s, enum rein_sum which) {
 /* The 99th percentile of the ratio, read from the top of the histogram: the middle of its bin, inside [min, max]. */
 static double p99(const rein_step *s, size_t n, double low, double high) {
     const size_t above = n - (size_t)ceil(0.99 * (double)n); /* how many may be larger */
-    size_t seen = 0, bin = HISTOGRAM_BINS;
+    size_t seen = 0, bin = TOP_BINS;
     while (bin > 0 && seen <= above) {
         bin--;
-        for (int t = 0; t < s->exec.threads; t++)
-            for (int w = 0; w < HISTOGRAM_WAYS; w++)
-                seen += s->histogram[(size_t)t * HISTOGRAM_SIZE + bin * HISTOGRAM_WAYS + (size_t)w];
+        for (int t = 0; t < s->exec.threads; t++) seen += s->tops[t].count[bin];
     }
-    const double log_ratio = (double)bin / HISTOGRAM_STEPS - HISTOGRAM_RANGE;
+    const double log_ratio = (double)bin / TOP_STEPS - TOP_RANGE;
     return exp(fmin(fmax(log_ratio, low), high));
 }
 
@@ -59,8 +57,8 @@ rein_status rein_step_finish(rein_loss *loss, const rein_step *s, rein_error *er
         low = fmin(low, s->tallies[k].log_ratio_min);
         high = fmax(high, s->tallies[k].log_ratio_max);
     }
-    low = fmin(fmax(low, -HISTOGRAM_RANGE), HISTOGRAM_RANGE);
-    high = fmin(fmax(high, -HISTOGRAM_RANGE), HISTOGRAM_RANGE);
+    low = fmin(fmax(low, -TOP_RANGE), TOP_RANGE);
+    high = fmin(fmax(high, -TOP_RANGE), TOP_RANGE);
     const double n = (double)added, ratios = sum_of(s, SUM_RATIO), squares = sum_of(s, SUM_RATIO_SQUARE);
     rein_loss out = {.metrics = s->metrics, .nothing_to_train = s->trained_tokens == 0};
     rein_metrics *m = &out.metrics;
@@ -135,7 +133,7 @@ static void pass_over_block(void *context, size_t piece, int thread) {
     const size_t k = m->from + piece;
     const rein_block block = m->step->blocks[k];
     const size_t first = block.first > m->first ? block.first : m->first, last = block.last < m->last ? block.last : m->last;
-    m->step->pass(&m->step->tallies[k], m->step->histogram + (size_t)thread * HISTOGRAM_SIZE, m->pass, first, last);
+    m->step->pass(&m->step->tallies[k], &m->step->tops[thread], m->pass, first, last);
 }
 
 rein_status rein_step_loss_apart(rein_step *s, size_t first, size_t last, const void *log_probs, const void *stop_log_probs,

@@ -8,7 +8,7 @@
 #include "ratio.h"
 #include "surrogate.h"
 
-enum { TILE = 512 };
+enum { TILE = 64 * LANES }; /* as many vectors as a word has bits */
 
 /* The arrays of the pass as reals. */
 typedef struct arrays {
@@ -127,30 +127,107 @@ static tile_inputs tail_of(tail_vector *pad, const arrays *a, const uint8_t *mas
     return (tile_inputs){to[0], to[1], to[2], to[3], to[4], to[5], to[6], to[7], pad->mask, LANES};
 }
 
-/* e^d and the excesses of d and x, by the cheapest of three ways to the same bits. */
-INLINE V exponentials(V d, V x, V *excess, V *ref_excess) {
-    const V reach = most(magnitude(x), magnitude(d)); /* a NaN in d stays, one in x comes back through the last branch's excess */
-    V ratio;
-    if (all(reach <= EXP_NEAR)) {
-        ratio = exp_excess_near(d, excess);
-        (void)exp_excess_near(x, ref_excess);
-    } else if (all(reach <= EXP_MIDDLE)) {
-        ratio = exp_excess_middle(d, excess);
-        (void)exp_excess_middle(x, ref_excess);
-    } else {
-        ratio = exp_excess(d, excess);
-        (void)exp_excess(x, ref_excess);
+/* The first of two loops over a tile: e^d, e^x − 1, and the sums of d = lp − old, x = ref − lp and their excesses. Two, because the fewer
+ * sums and constants a loop has, the more of them stay in registers. Lanes with d and x within EXP_NEAR, most of them, take few
+ * operations; vectors with others are noted, without a branch to mispredict, and done afterwards. */
+typedef struct ratio_task {
+    const real *lp, *old, *ref;
+    const uint8_t *mask;
+    real *ratio, *log_ratio, *pull;
+} ratio_task;
+
+INLINE M lanes_off(const uint8_t *mask, size_t i, const int masked) { return masked ? widen(mask + i) == 0 : (M)splat(0); }
+
+/* A NaN is not near, nor is a large number. */
+INLINE M is_near(V d, V x) { return most(magnitude(d), magnitude(x)) <= EXP_NEAR; }
+
+/* d and x of the near lanes, 0 elsewhere, to where the exponentials will stand; returns which vectors have lanes that are not near: a bit
+ * each, the last vector's lowest. */
+INLINE uint64_t near_differences(const ratio_task *task, size_t n, const int masked) {
+    const ratio_task t = *task;
+    uint64_t far = 0;
+    for (size_t i = 0; i < n; i += LANES) {
+        if (i % (2 * LANES) == 0) { /* a line of each array, a tile ahead: the hardware stops at every page */
+            __builtin_prefetch(t.lp + i + TILE);
+            __builtin_prefetch(t.old + i + TILE);
+            __builtin_prefetch(t.ref + i + TILE);
+        }
+        const V lp = load(t.lp + i, LANES), d = lp - load(t.old + i, LANES), x = load(t.ref + i, LANES) - lp;
+        const M off = lanes_off(t.mask, i, masked), near = is_near(d, x);
+        store(t.log_ratio + i, (V)((M)d | off), LANES); /* untrained: a NaN */
+        store(t.ratio + i, keep(near & ~off, d), LANES);
+        store(t.pull + i, keep(near & ~off, x), LANES);
+        far = 2 * far + !all(near);
     }
-    return ratio;
+    return far;
 }
 
-/* Counts a vector of log-ratios. Untrained lanes are NaN: they fall into the lowest bin. */
-INLINE void count(uint32_t *histogram, V log_ratio) {
-    const V edge = splat(HISTOGRAM_RANGE), steps = splat(HISTOGRAM_STEPS),
-            zero = splat(ROUNDER + HISTOGRAM_RANGE * HISTOGRAM_STEPS);
-    M bin = (M)(((U)fmadd(clamp(log_ratio, -edge, edge), steps, zero) - (U)splat(ROUNDER)) << 3); /* HISTOGRAM_WAYS counters each */
-    __asm__("" : "+m"(bin)); /* through memory: a load a lane is cheaper than an extraction a lane */
-    for (size_t l = 0; l < LANES; l++) (histogram + l % HISTOGRAM_WAYS)[(bits)bin[l]]++;
+static void near_exponentials(lane_sums *sums, const ratio_task *task, size_t n) {
+    const ratio_task t = *task;
+    V log_ratio = sums->log_ratio, excess = sums->excess, ref = sums->ref, ref_excess = sums->ref_excess, own, others;
+    for (size_t i = 0; i < n; i += LANES) {
+        const V d = load(t.ratio + i, LANES), x = load(t.pull + i, LANES);
+        store(t.ratio + i, exp_excess_near(d, &own), LANES);
+        (void)exp_excess_near(x, &others);
+        store(t.pull + i, x + others, LANES);
+        log_ratio += d;
+        excess += own;
+        ref += x;
+        ref_excess += others;
+    }
+    sums->log_ratio = log_ratio;
+    sums->excess = excess;
+    sums->ref = ref;
+    sums->ref_excess = ref_excess;
+}
+
+static void far_exponentials(lane_sums *sums, const ratio_task *t, size_t n, uint64_t far, int masked) {
+    V own, others;
+    for (far <<= 64 - n / LANES; far;) {
+        const size_t k = (size_t)__builtin_clzll(far), i = k * LANES;
+        far &= ~((uint64_t)1 << 63 >> k);
+        const V lp = load(t->lp + i, LANES), any_d = lp - load(t->old + i, LANES), any_x = load(t->ref + i, LANES) - lp;
+        const M on = ~lanes_off(t->mask, i, masked), left = on & ~is_near(any_d, any_x);
+        const V d = keep(on, any_d), x = keep(on, any_x);
+        if (all(most(magnitude(d), magnitude(x)) <= EXP_MIDDLE)) {
+            store(t->ratio + i, exp_excess_middle(d, &own), LANES);
+            (void)exp_excess_middle(x, &others);
+        } else {
+            store(t->ratio + i, exp_excess(d, &own), LANES);
+            (void)exp_excess(x, &others);
+        }
+        store(t->pull + i, x + others, LANES);
+        sums->log_ratio += keep(left, d);
+        sums->excess += keep(left, own);
+        sums->ref += keep(left, x);
+        sums->ref_excess += keep(left, others);
+    }
+}
+
+INLINE void tile_ratios(lane_sums *sums, const tile_outputs *out, const tile_inputs *in, const int masked) {
+    const ratio_task task = {.lp = in->lp,
+                             .old = in->old ? in->old : in->stop,
+                             .ref = in->ref ? in->ref : in->lp, /* no reference: x = 0 */
+                             .mask = in->mask,
+                             .ratio = out->ratio,
+                             .log_ratio = out->log_ratio,
+                             .pull = out->pull};
+    const uint64_t far = near_differences(&task, in->n, masked);
+    near_exponentials(sums, &task, in->n);
+    if (far) far_exponentials(sums, &task, in->n, far, masked);
+}
+
+/* Counts log-ratios x [n], with room for a vector after them. */
+static void count(rein_top *top, real *x, size_t n) {
+    const V edge = splat(TOP_RANGE), steps = splat(TOP_STEPS), zero = splat(ROUNDER + TOP_RANGE * TOP_STEPS);
+    store(x + n, splat((real)NAN), LANES); /* a NaN falls into the lowest bin */
+    for (size_t i = 0; i < n; i += LANES) {
+        M bin = (M)((U)fmadd(clamp(load(x + i, LANES), -edge, edge), steps, zero) - (U)splat(ROUNDER));
+        __asm__("" : "+m"(bin)); /* through memory: a load a lane is cheaper than an extraction a lane */
+        for (size_t l = 0; l < LANES; l++) top->count[(bits)bin[l]]++;
+    }
+    top->fresh += n;
+    rein_top_raise(top);
 }
 
 /* The range of the log-ratios seen; a NaN loses every comparison. */
@@ -158,9 +235,9 @@ typedef struct range {
     V low, high;
 } range;
 
-/* The tokens of a tile, for any composition. */
-INLINE void tile(lane_sums *sums, tile_outputs out, const tile_inputs *in, const rein_pass *p, const constants *k,
-                 const sequence *s, const int masked) {
+/* The second loop, for any composition. */
+INLINE void tile_any(lane_sums *sums, tile_outputs out, const tile_inputs *in, const rein_pass *p, const constants *k,
+                     const sequence *s, const int masked) {
     const rein_options *o = p->options;
     const rein_ratio level = o->ratio;
     const V gain = splat(-s->weight), kl_weight = splat((real)((double)s->weight * o->kl_loss_coef)); /* the loss is −objective */
@@ -173,9 +250,7 @@ INLINE void tile(lane_sums *sums, tile_outputs out, const tile_inputs *in, const
         const M zero = (M)splat(0), marks = masked ? widen(in->mask + i) : zero + 1, on = marks > zero, off = marks == zero;
         const V lp = keep(on, load(in->lp + i, LANES)), stop = apart ? keep(on, load(in->stop + i, LANES)) : lp;
         const V old = in->old ? keep(on, load(in->old + i, LANES)) : stop, ref = keep(on, load(ref_from + i, LANES));
-        const V d = lp - old, x = ref - lp;
-        V excess, ref_excess;
-        const V ratio = exponentials(d, x, &excess, &ref_excess);
+        const V d = lp - old, ratio = load(out.ratio + i, LANES);
         const V stop_d = apart ? stop - old : d, stop_ratio = apart ? exp_lanes(stop_d) : ratio;
 
         V advantage = splat(s->advantage), own = splat(1);
@@ -226,10 +301,6 @@ INLINE void tile(lane_sums *sums, tile_outputs out, const tile_inputs *in, const
         store(out.gradient + i, g, LANES);
         store(out.log_ratio + i, (V)((M)t.log_ratio | off), LANES); /* untrained: a NaN */
 
-        acc.log_ratio += d;
-        acc.excess += excess;
-        acc.ref += x;
-        acc.ref_excess += ref_excess;
         const V seen = keep(on, t.ratio);
         acc.ratio += seen;
         acc.ratio_square = fmadd(seen, seen, acc.ratio_square);
@@ -237,73 +308,62 @@ INLINE void tile(lane_sums *sums, tile_outputs out, const tile_inputs *in, const
     *sums = acc;
 }
 
-static void spread(range *seen, uint32_t *histogram, const real *log_ratio, size_t n) {
+static size_t spread(range *seen, real *highest, V edge, const real *log_ratio, size_t n) {
+    size_t highs = 0;
     for (size_t i = 0; i < n; i += LANES) {
         const V x = load(log_ratio + i, LANES);
         *seen = (range){least(x, seen->low), most(x, seen->high)};
-        count(histogram, x);
+        highs += compress(highest + highs, x >= edge, x);
     }
+    return highs;
 }
 
-/* The common case: the clip surrogate on the token ratio, nothing adjusted per token, k3 or no KL (is_plain). The same functions in the
- * same order as above, but in two loops: each keeps its sums in registers, which is most of its speed. */
-INLINE void tile_ratios(lane_sums *sums, const tile_outputs *out, const tile_inputs *in, const int masked) {
-    const real *const ref_from = in->ref ? in->ref : in->lp;
-    V log_ratio = sums->log_ratio, excess = sums->excess, ref_sum = sums->ref, ref_excess_sum = sums->ref_excess;
-    for (size_t i = 0; i < in->n; i += LANES) {
-        const M zero = (M)splat(0), marks = masked ? widen(in->mask + i) : zero + 1, on = marks > zero, off = marks == zero;
-        const V lp = keep(on, load(in->lp + i, LANES)), old = keep(on, load(in->old + i, LANES)),
-                ref = keep(on, load(ref_from + i, LANES));
-        if (i % (2 * LANES) == 0) { /* a line of each array, a tile ahead: the hardware stops at every page */
-            __builtin_prefetch(in->lp + i + TILE);
-            __builtin_prefetch(in->old + i + TILE);
-            __builtin_prefetch(ref_from + i + TILE);
-        }
-        const V d = lp - old, x = ref - lp;
-        V own, others;
-        const V ratio = exponentials(d, x, &own, &others);
-        log_ratio += d;
-        excess += own;
-        ref_sum += x;
-        ref_excess_sum += others;
-        store(out->ratio + i, keep(on, ratio), LANES);
-        store(out->log_ratio + i, (V)((M)d | off), LANES);
-        store(out->pull + i, x + others, LANES);
-    }
-    sums->log_ratio = log_ratio;
-    sums->excess = excess;
-    sums->ref = ref_sum;
-    sums->ref_excess = ref_excess_sum;
-}
-
-INLINE void tile_clip(lane_sums *sums, range *seen, uint32_t *histogram, const tile_outputs *out, size_t n, const constants *k,
-                      const sequence *s, double kl_coef) {
-    const V gain = splat(-s->weight), pull_weight = splat((real)((double)-s->weight * kl_coef)), advantage = splat(s->advantage);
-    V objective = sums->objective, ratios = sums->ratio, squares = sums->ratio_square, check = sums->check, low = seen->low,
-      high = seen->high;
+/* The second loop in the common case: the clip surrogate on the token ratio, nothing adjusted per token, k3 or no KL (is_plain). The same
+ * functions in the same order as above. */
+INLINE size_t tile_clip(lane_sums *sums, range *seen, real *highest, V edge, const tile_outputs *out, size_t n, const constants *k,
+                        const sequence *s, double kl_coef, const int masked) {
+    const V weight = splat(s->weight), pull_weight = splat((real)((double)-s->weight * kl_coef)), against = splat(-s->advantage);
+    const region trusted = trust_region(splat(s->advantage), splat(k->low), splat(k->high));
+    const tile_outputs o = *out;
+    V loss = -sums->objective, ratios = sums->ratio, squares = sums->ratio_square, low = seen->low, high = seen->high;
     M held = sums->held;
+    size_t highs = 0;
     for (size_t i = 0; i < n; i += LANES) {
-        const V ratio = load(out->ratio + i, LANES), log_ratio = load(out->log_ratio + i, LANES);
-        const M on = log_ratio == log_ratio;
-        const token t = {.ratio = ratio, .advantage = advantage};
-        const contribution c = surrogate_clip(&t, k);
-        const V g = keep(on, fmadd(pull_weight, load(out->pull + i, LANES), gain * c.by_ratio));
-        objective += keep(on, c.objective);
-        held += on & c.held;
-        ratios += ratio;
-        squares = fmadd(ratio, ratio, squares);
-        check = fmadd(g, splat(0), check);
-        store(out->gradient + i, g, LANES);
+        const V ratio = load(o.ratio + i, LANES), log_ratio = load(o.log_ratio + i, LANES);
+        const M on = masked ? log_ratio == log_ratio : ~(M)splat(0);
+        const V limited = clamp(ratio, trusted.low, trusted.high), own = keep(on, limited * against);
+        const M live = limited == ratio;
+        store(o.gradient + i, fmadd(pull_weight, load(o.pull + i, LANES), weight * keep(live, own)), LANES);
+        loss += own;
+        held += on & ~live;
+        ratios += keep(on, ratio);
+        squares = fmadd(keep(on, ratio), ratio, squares);
         low = least(log_ratio, low);
         high = most(log_ratio, high);
-        count(histogram, log_ratio);
+        highs += compress(highest + highs, log_ratio >= edge, log_ratio);
     }
-    sums->objective = objective;
+    sums->objective = -loss;
     sums->held = held;
     sums->ratio = ratios;
     sums->ratio_square = squares;
-    sums->check = check;
     *seen = (range){low, high};
+    return highs;
+}
+
+/* No e^x is larger than this, given the sum of the excesses e^x − 1 − x: none of them is negative, and x² <= 2·excess where x > 0. */
+static double largest(V excess) {
+    const double sum = add_lanes(excess);
+    return 1 + sqrt(2 * sum) + sum;
+}
+
+/* NaN when a gradient of the tile is not finite, else 0. Only when what the sums allow is too large is each looked at. */
+static double check_tile(const lane_sums *sums, const real *gradient, size_t n, const sequence *s, double kl_coef) {
+    const double weight = fabs((double)s->weight);
+    const double reach = weight * (fabs((double)s->advantage) * largest(sums->excess) + kl_coef * largest(sums->ref_excess));
+    V check = splat(0);
+    if (reach < (sizeof(real) == sizeof(float) ? 1e38 : 1e307)) return 0;
+    for (size_t i = 0; i < n; i += LANES) check = fmadd(load(gradient + i, LANES), splat(0), check);
+    return add_lanes(check);
 }
 
 /* Writes a tile; past the caches when the whole array would not fit in them anyway. Only whole cache lines go that way: a line that is
@@ -334,49 +394,58 @@ static void share(const rein_pass *p, const arrays *a, const constants *k, const
     }
 }
 
-INLINE void tokens(lane_sums *sums, const tile_outputs *out, const tile_inputs *in, const rein_pass *p, const constants *k,
-                   const sequence *s, const int plain) {
-    if (!plain) tile(sums, *out, in, p, k, s, in->mask != NULL);
-    else if (in->mask) tile_ratios(sums, out, in, 1);
-    else tile_ratios(sums, out, in, 0);
+/* Tokens of a tile: whole vectors, or the padded one after them. Returns how many of the largest log-ratios it put to `highest`. */
+INLINE size_t tokens(lane_sums *sums, range *seen, real *highest, V edge, tile_outputs out, const tile_inputs *in,
+                     const rein_pass *p, const constants *k, const sequence *s, const int plain, const int masked) {
+    tile_ratios(sums, &out, in, masked);
+    if (plain) return tile_clip(sums, seen, highest, edge, &out, in->n, k, s, p->options->kl_loss_coef, masked);
+    tile_any(sums, out, in, p, k, s, masked);
+    return spread(seen, highest, edge, out.log_ratio, in->n);
 }
 
-INLINE void walk(rein_tally *tally, range *seen, uint32_t *histogram, const rein_pass *p, const arrays *a, const constants *k,
+/* The KL loss is the sum of the reference's excess. */
+static int is_plain_kl(const rein_options *o) {
+    return o->kl_estimator == REIN_K3 && o->kl_direction == REIN_REF_OVER_CURRENT && isnan(o->kl_clamp);
+}
+
+INLINE void walk(rein_tally *tally, range *seen, rein_top *top, const rein_pass *p, const arrays *a, const constants *k,
                  const sequence *s, const int plain) {
     const rein_options *o = p->options;
     const double weight = (double)s->weight;
-    _Alignas(32) real gradient[TILE], log_ratio[TILE], advantage[TILE], pull[TILE],
-        *ratio = advantage; /* plain needs no advantages */
+    _Alignas(32) real gradient[TILE], log_ratio[TILE], advantage[TILE], ratio[TILE], pull[TILE], highest[TILE + LANES];
+    const uint8_t *mask = s->trained < (real)s->length ? p->mask : NULL;
     double shared = 0;
     for (size_t from = 0; from < s->length; from += TILE) {
         const size_t n = s->length - from < TILE ? s->length - from : TILE, body = n - n % LANES, at = s->start + from;
+        const V edge = splat((real)rein_top_edge(top));
         lane_sums acc = {0};
-        tail_vector pad;
-        const tile_outputs out = {gradient, log_ratio, advantage, ratio, pull};
+        size_t highs = 0;
         if (body) {
-            const tile_inputs whole_vectors = body_of(a, p->mask, at, body);
-            tokens(&acc, &out, &whole_vectors, p, k, s, plain);
+            const tile_inputs in = body_of(a, mask, at, body);
+            const tile_outputs out = {gradient, log_ratio, advantage, ratio, pull};
+            if (mask) highs = tokens(&acc, seen, highest, edge, out, &in, p, k, s, plain, 1);
+            else highs = tokens(&acc, seen, highest, edge, out, &in, p, k, s, plain, 0);
         }
         if (body < n) {
-            const tile_inputs rest = tail_of(&pad, a, p->mask, at + body, n - body);
-            const tile_outputs end = {gradient + body, log_ratio + body, advantage + body, ratio + body, pull + body};
-            tokens(&acc, &end, &rest, p, k, s, plain);
+            tail_vector pad;
+            const tile_inputs in = tail_of(&pad, a, mask, at + body, n - body);
+            const tile_outputs out = {gradient + body, log_ratio + body, advantage + body, ratio + body, pull + body};
+            highs += tokens(&acc, seen, highest + highs, edge, out, &in, p, k, s, plain, 1);
         }
-        const size_t padded = body < n ? body + LANES : body;
-        if (plain) tile_clip(&acc, seen, histogram, &out, padded, k, s, o->kl_loss_coef);
-        else spread(seen, histogram, log_ratio, padded);
+        count(top, highest, highs);
         add_to(tally->sum[SUM_SURROGATE], acc.objective, -weight);
-        add_to(tally->sum[SUM_KL_LOSS], plain ? acc.ref_excess : acc.kl, weight * o->kl_loss_coef);
+        add_to(tally->sum[SUM_KL_LOSS], is_plain_kl(o) ? acc.ref_excess : acc.kl, weight * o->kl_loss_coef);
         add_to(tally->sum[SUM_LOG_RATIO], acc.log_ratio, 1);
         add_to(tally->sum[SUM_EXCESS], acc.excess, 1);
         add_to(tally->sum[SUM_RATIO], acc.ratio, 1);
         add_to(tally->sum[SUM_RATIO_SQUARE], acc.ratio_square, 1);
         add_to(tally->sum[SUM_REF], acc.ref, -1);
         add_to(tally->sum[SUM_REF_EXCESS], acc.ref_excess, 1);
-        add_to(tally->sum[SUM_CHECK], acc.check, 1);
         if (plain) {
+            tally->sum[SUM_CHECK][0] += check_tile(&acc, gradient, body < n ? body + LANES : body, s, o->kl_loss_coef);
             if (s->advantage != 0) add_count(tally->sum[s->advantage < 0 ? SUM_CLIP_LOW : SUM_CLIP_HIGH], acc.held);
         } else {
+            add_to(tally->sum[SUM_CHECK], acc.check, 1);
             add_count(tally->sum[SUM_CLIP_LOW], acc.held_low);
             add_count(tally->sum[SUM_CLIP_HIGH], acc.held_high);
             add_to(tally->sum[SUM_ENTROPY], acc.entropy, 1);
@@ -396,14 +465,12 @@ INLINE void walk(rein_tally *tally, range *seen, uint32_t *histogram, const rein
 
 static int is_plain(const rein_pass *p) {
     const rein_options *o = p->options;
-    const int plain_kl =
-        o->kl_loss_coef == 0 || (o->kl_estimator == REIN_K3 && o->kl_direction == REIN_REF_OVER_CURRENT && isnan(o->kl_clamp));
-    return plain_kl && o->surrogate == REIN_SURROGATE_CLIP && o->ratio == REIN_RATIO_TOKEN && p->old_log_probs &&
-           o->mismatch == REIN_MISMATCH_NONE && isnan(o->off_policy_mask_delta) && o->kimi_k2_tau == 0 && !p->kl_source &&
-           !p->entropies && !p->token_advantages && !p->advantages && p->stop_log_probs == p->log_probs;
+    return (o->kl_loss_coef == 0 || is_plain_kl(o)) && o->surrogate == REIN_SURROGATE_CLIP && o->ratio == REIN_RATIO_TOKEN &&
+           p->old_log_probs && o->mismatch == REIN_MISMATCH_NONE && isnan(o->off_policy_mask_delta) && o->kimi_k2_tau == 0 &&
+           !p->kl_source && !p->entropies && !p->token_advantages && !p->advantages && p->stop_log_probs == p->log_probs;
 }
 
-void KERNEL(rein_pass)(rein_tally *tally, uint32_t *histogram, const rein_pass *p, size_t first, size_t last) {
+void KERNEL(rein_pass)(rein_tally *tally, rein_top *top, const rein_pass *p, size_t first, size_t last) {
     const arrays a = arrays_of(p);
     const constants k = constants_of(p->options);
     const int surveyed = needs_survey(p->options);
@@ -425,8 +492,8 @@ void KERNEL(rein_pass)(rein_tally *tally, uint32_t *histogram, const rein_pass *
             continue;
         }
         if (surveyed) survey(&s, p, &a, &k);
-        if (plain) walk(tally, &seen, histogram, p, &a, &k, &s, 1);
-        else walk(tally, &seen, histogram, p, &a, &k, &s, 0);
+        if (plain) walk(tally, &seen, top, p, &a, &k, &s, 1);
+        else walk(tally, &seen, top, p, &a, &k, &s, 0);
     }
     for (int l = 0; l < LANES; l++) {
         if ((double)seen.low[l] < tally->log_ratio_min) tally->log_ratio_min = (double)seen.low[l];

@@ -2,7 +2,10 @@
 #ifndef REIN_OBJECTIVE_PASS_H
 #define REIN_OBJECTIVE_PASS_H
 
+#include <math.h>
+
 #include "rein/objective.h"
+#include "top.h"
 
 /* What the step fixed about a sequence before the pass. loss = Σ over its trained tokens of weight·(…). */
 typedef struct rein_row {
@@ -37,11 +40,6 @@ typedef struct rein_tally {
     double log_ratio_min, log_ratio_max;
 } rein_tally;
 
-/* log R in steps of 1/64 from −20 to 20: half a step is 0.8 %. Eight counters a bin, so that a run of equal ratios does not wait for
- * itself. The lowest bin also takes the untrained lanes: read from the top. */
-enum { HISTOGRAM_STEPS = 64, HISTOGRAM_RANGE = 20, HISTOGRAM_BINS = 2 * HISTOGRAM_RANGE * HISTOGRAM_STEPS + 1, HISTOGRAM_WAYS = 8 };
-enum { HISTOGRAM_SIZE = HISTOGRAM_BINS * HISTOGRAM_WAYS };
-
 /* The pass over sequences; arrays are those of the whole step and of the pass's real type. */
 typedef struct rein_pass {
     const rein_options *options; /* resolved */
@@ -62,7 +60,7 @@ typedef struct rein_pass {
     int streaming;                                      /* the gradient is larger than the caches: write past them */
 } rein_pass;
 
-typedef void rein_pass_fn(rein_tally *tally, uint32_t *histogram, const rein_pass *pass, size_t first, size_t last);
+typedef void rein_pass_fn(rein_tally *tally, rein_top *top, const rein_pass *pass, size_t first, size_t last);
 
 rein_pass_fn rein_pass_ref_f32, rein_pass_ref_f64, rein_pass_avx2_f32, rein_pass_avx2_f64;
 

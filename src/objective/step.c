@@ -46,7 +46,7 @@ static size_t layout(rein_step *s, char *base, const rein_batch *b, const rein_o
     s->token_advantages = borrowed ? b->advantages : s->made_advantages;
     s->blocks = carve(base, &used, blocks, sizeof *s->blocks);
     s->tallies = carve(base, &used, blocks, sizeof *s->tallies);
-    s->histogram = carve(base, &used, (size_t)e->threads * HISTOGRAM_SIZE, sizeof *s->histogram);
+    s->tops = carve(base, &used, (size_t)e->threads, sizeof *s->tops);
     s->n_blocks = blocks;
     return used + ALIGNMENT; /* the caller's buffer may start anywhere */
 }
@@ -309,7 +309,11 @@ rein_status rein_step_begin(rein_step **step, void *buffer, size_t size, const r
     status = check_rows(s, err);
     if (status != REIN_OK) return status;
     s->pass = pass_of(s->exec.isa, batch->dtype);
-    memset(s->histogram, 0, (size_t)s->exec.threads * HISTOGRAM_SIZE * sizeof *s->histogram);
+    memset(s->tops, 0, (size_t)s->exec.threads * sizeof *s->tops);
+    for (int t = 0; t < s->exec.threads; t++) {
+        s->tops[t].wanted = rein_top_wanted(s->trained_tokens);
+        s->tops[t].floor = -1;
+    }
     for (size_t k = 0; k < s->n_blocks; k++) reset_tally(&s->tallies[k]);
     *step = s;
     return REIN_OK;

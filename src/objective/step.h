@@ -27,7 +27,7 @@ struct rein_step {
     rein_block *blocks;
     size_t n_blocks;
     rein_tally *tallies; /* [n_blocks] */
-    uint32_t *histogram; /* [threads][HISTOGRAM_SIZE] */
+    rein_top *tops;      /* [threads] */
     double entropy_coef, entropy_threshold;
     rein_metrics metrics; /* those that rewards and lengths alone decide */
     size_t trained_tokens, trained_sequences;

@@ -22,7 +22,6 @@ typedef struct token {
 typedef struct contribution {
     V objective, by_ratio, by_log_prob;
     M held_low, held_high; /* for the metrics: clipped from below, from above */
-    M held;                /* clip alone: either of them, or A = 0 */
 } contribution;
 
 /* The constants of the surrogates, as reals. */
@@ -59,23 +58,26 @@ INLINE constants constants_of(const rein_options *o) {
     };
 }
 
-/* min(R·A, clip(R, 1−ε, 1+ε_h)·A): the trust region of PPO (arXiv 1707.06347, eq. 7). *live where R moves it: there the derivative in
- * log R is R·A, elsewhere 0. R·A may be ±inf and, with A = 0, NaN: then the clipped branch is taken, which is finite. */
-INLINE V clipped_objective(V ratio, V advantage, V low, V high, V *by_ratio, M *live) {
-    V plain = ratio * advantage, clipped = clamp(ratio, low, high) * advantage;
-    *live = plain <= clipped;
-    *by_ratio = keep(*live, plain);
-    return least(plain, clipped);
+/* The trust region of PPO (arXiv 1707.06347, eq. 7): min(R·A, clip(R, 1−ε, 1+ε_h)·A) = limited·A, where R is limited only on the side
+ * that would raise it: from above where A >= 0, from below where A < 0. Where limited = R, R moves it, and the derivative in log R is
+ * the objective itself. R may be +inf: with A >= 0 the result is finite all the same. */
+typedef struct region {
+    V low, high;
+} region;
+INLINE region trust_region(V advantage, V low, V high) {
+    const M negative = advantage < 0;
+    return (region){keep(negative, low), pick(negative, splat((real)INFINITY), high)};
 }
 
 /* J = min(R·A, clip(R, 1−ε, 1+ε_h)·A)                                   PPO/GRPO; ε_h > ε is DAPO's clip-higher (arXiv 2503.14476) */
 INLINE contribution surrogate_clip(const token *t, const constants *k) {
-    M live;
-    contribution c = {0};
-    c.objective = clipped_objective(t->ratio, t->advantage, splat(k->low), splat(k->high), &c.by_ratio, &live);
-    c.held = ~live;
-    c.held_low = ~live & (t->advantage < 0);
-    c.held_high = ~live & (t->advantage > 0);
+    const region trusted = trust_region(t->advantage, splat(k->low), splat(k->high));
+    const V limited = clamp(t->ratio, trusted.low, trusted.high);
+    const M held = limited != t->ratio;
+    contribution c = {.objective = limited * t->advantage};
+    c.by_ratio = keep(~held, c.objective);
+    c.held_low = held & (t->advantage < 0);
+    c.held_high = held & (t->advantage > 0);
     return c;
 }
 
