@@ -68,11 +68,11 @@ INLINE void add_to(double *sum, V lanes, double factor) {
     typedef real Q __attribute__((vector_size(4 * sizeof(real))));
     typedef double D __attribute__((vector_size(32)));
     for (int l = 0; l < LANES; l += 4) {
-        Q four;
+        Q some;
         D to;
-        memcpy(&four, (const char *)&lanes + (size_t)l * sizeof(real), sizeof four);
+        memcpy(&some, (const char *)&lanes + (size_t)l * sizeof(real), sizeof some);
         memcpy(&to, sum + l, sizeof to);
-        to += factor * __builtin_convertvector(four, D);
+        to += factor * __builtin_convertvector(some, D);
         memcpy(sum + l, &to, sizeof to);
     }
 }
@@ -499,4 +499,19 @@ void KERNEL(rein_pass)(rein_tally *tally, rein_top *top, const rein_pass *p, siz
         if ((double)seen.low[l] < tally->log_ratio_min) tally->log_ratio_min = (double)seen.low[l];
         if ((double)seen.high[l] > tally->log_ratio_max) tally->log_ratio_max = (double)seen.high[l];
     }
+}
+
+size_t KERNEL(rein_count)(const uint8_t *marks, size_t n) {
+    typedef uint8_t B __attribute__((vector_size(32)));
+    size_t i = 0, count = 0;
+    while (i + sizeof(B) <= n) { /* up to 255 marks in a lane */
+        B counts = {0}, some;
+        for (int k = 0; k < 255 && i + sizeof(B) <= n; k++, i += sizeof(B)) {
+            memcpy(&some, marks + i, sizeof some);
+            counts -= (B)(some != 0);
+        }
+        for (size_t l = 0; l < sizeof(B); l++) count += counts[l];
+    }
+    for (; i < n; i++) count += marks[i] != 0;
+    return count;
 }

@@ -62,6 +62,10 @@ typedef struct rein_pass {
 
 typedef void rein_pass_fn(rein_tally *tally, rein_top *top, const rein_pass *pass, size_t first, size_t last);
 
+/* How many of n marks are not 0. The same for every type; it is compiled with the pass for its instruction set. */
+typedef size_t rein_count_fn(const uint8_t *marks, size_t n);
+
+rein_count_fn rein_count_ref_f32, rein_count_ref_f64, rein_count_avx2_f32, rein_count_avx2_f64;
 rein_pass_fn rein_pass_ref_f32, rein_pass_ref_f64, rein_pass_avx2_f32, rein_pass_avx2_f64;
 
 #endif

@@ -60,39 +60,25 @@ size_t rein_step_size(const rein_batch *batch, const rein_options *options, cons
     return layout(&unused, NULL, batch, &o, &e);
 }
 
-static rein_pass_fn *pass_of(rein_isa isa, rein_dtype dtype) {
+static void choose_kernels(rein_step *s) {
+    const int f32 = s->batch.dtype == REIN_F32;
+    s->pass = f32 ? rein_pass_ref_f32 : rein_pass_ref_f64;
+    s->count = rein_count_ref_f32;
 #ifdef REIN_HAVE_AVX2
-    if (isa == REIN_ISA_AVX2) return dtype == REIN_F32 ? rein_pass_avx2_f32 : rein_pass_avx2_f64;
+    if (s->exec.isa != REIN_ISA_AVX2) return;
+    s->pass = f32 ? rein_pass_avx2_f32 : rein_pass_avx2_f64;
+    s->count = rein_count_avx2_f32;
 #endif
-    (void)isa;
-    return dtype == REIN_F32 ? rein_pass_ref_f32 : rein_pass_ref_f64;
 }
 
 /* ---- counts and sums over the tokens of each sequence */
-static size_t count_trained(const rein_batch *b, size_t i) {
-    size_t t = b->sequence_offsets[i], n = 0;
-    const size_t end = b->sequence_offsets[i + 1];
-    if (!b->mask) return end - t;
-    while (t + 8 <= end) { /* eight marks in a word, up to 255 words in its bytes */
-        const uint64_t low = 0x7f7f7f7f7f7f7f7f;
-        uint64_t counts = 0;
-        for (int words = 0; words < 255 && t + 8 <= end; words++, t += 8) {
-            uint64_t marks;
-            memcpy(&marks, b->mask + t, sizeof marks);
-            counts += (((marks & low) + low) | marks) >> 7 & 0x0101010101010101;
-        }
-        for (int byte = 0; byte < 8; byte++) n += counts >> 8 * byte & 255;
-    }
-    for (; t < end; t++) n += b->mask[t] != 0;
-    return n;
-}
-
 static void measure_block(void *context, size_t k, int thread) {
     rein_step *s = context;
     const rein_batch *b = &s->batch;
     (void)thread;
     for (size_t i = s->blocks[k].first; i < s->blocks[k].last; i++) {
-        s->trained[i] = count_trained(b, i);
+        const size_t start = b->sequence_offsets[i], length = b->sequence_offsets[i + 1] - start;
+        s->trained[i] = b->mask ? s->count(b->mask + start, length) : length;
         s->length[i] = b->response_lengths ? b->response_lengths[i] : (int64_t)s->trained[i];
     }
 }
@@ -293,6 +279,7 @@ rein_status rein_step_begin(rein_step **step, void *buffer, size_t size, const r
 
     const rein_options *o = &s->options;
     const int detached = o->kl_reward_coef != 0 || o->kl_penalty_coef != 0;
+    choose_kernels(s);
     (void)cut_blocks(s->blocks, batch);
     measure(s);
     if (detached || o->advantage == REIN_ADVANTAGE_GAE || !isnan(o->top_entropy) || !isnan(o->entropy_target)) {
@@ -308,7 +295,6 @@ rein_status rein_step_begin(rein_step **step, void *buffer, size_t size, const r
     entropy(s);
     status = check_rows(s, err);
     if (status != REIN_OK) return status;
-    s->pass = pass_of(s->exec.isa, batch->dtype);
     memset(s->tops, 0, (size_t)s->exec.threads * sizeof *s->tops);
     for (int t = 0; t < s->exec.threads; t++) {
         s->tops[t].wanted = rein_top_wanted(s->trained_tokens);

@@ -15,6 +15,7 @@ struct rein_step {
     rein_options options; /* resolved */
     rein_exec exec;       /* resolved */
     rein_pass_fn *pass;
+    rein_count_fn *count;
     rein_row *rows;               /* [n_sequences] */
     double *reward;               /* [n_sequences] shaped; KL in it once the advantages are made */
     double *estimate;             /* [n_sequences] advantages before the KL penalty */
