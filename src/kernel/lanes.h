@@ -175,6 +175,17 @@ INLINE M load_mask(const uint8_t *mask, size_t left) {
     return widen(padded) > 0;
 }
 
+/* Four reals as doubles and back. */
+typedef real F __attribute__((vector_size(4 * sizeof(real))));
+typedef double D __attribute__((vector_size(32)));
+#if defined(__AVX2__) && defined(REAL_F32) /* gcc 12 makes five instructions of the one */
+INLINE D to_doubles(F x) { return (D)_mm256_cvtps_pd((__m128)x); }
+INLINE F from_doubles(D x) { return (F)_mm256_cvtpd_ps((__m256d)x); }
+#else
+INLINE D to_doubles(F x) { return __builtin_convertvector(x, D); }
+INLINE F from_doubles(D x) { return __builtin_convertvector(x, F); }
+#endif
+
 /* Lanes are added in order, in double. */
 INLINE double add_lanes(V v) {
     double s = 0;

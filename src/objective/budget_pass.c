@@ -40,26 +40,16 @@ INLINE W w_highest(const W *x) {
 }
 
 /* Four of them, or, past the last whole four, `left` and zeros. */
-typedef real R __attribute__((vector_size(4 * sizeof(real))));
-
-#if defined(__AVX2__) && defined(REAL_F32) /* gcc 12 makes five instructions of the conversion's one */
-INLINE W w_from_reals(R r) { return (W)_mm256_cvtps_pd((__m128)r); }
-INLINE R w_to_reals(W x) { return (R)_mm256_cvtpd_ps((__m256d)x); }
-#else
-INLINE W w_from_reals(R r) { return __builtin_convertvector(r, W); }
-INLINE R w_to_reals(W x) { return __builtin_convertvector(x, R); }
-#endif
-
 INLINE W load_reals(const real *p, size_t left) {
-    R r = {0};
+    F r = {0};
     if (left >= 4) memcpy(&r, p, sizeof r);
     else
         for (size_t l = 0; l < left; l++) r[l] = p[l];
-    return w_from_reals(r);
+    return to_doubles(r);
 }
 
 INLINE void store_reals(real *p, W x, size_t left) {
-    const R r = w_to_reals(x);
+    const F r = from_doubles(x);
     if (left >= 4) memcpy(p, &r, sizeof r);
     else
         for (size_t l = 0; l < left; l++) p[l] = r[l];

@@ -58,21 +58,23 @@ static int needs_survey(const rein_options *o) {
            !isnan(o->off_policy_mask_delta);
 }
 
-/* Lane sums of a sequence's tile. */
+/* Lane sums of a tile: those of every composition, and those that only some have. */
 typedef struct lane_sums {
-    V objective, kl, log_ratio, excess, ratio, ratio_square, ref, ref_excess, entropy, shared, check;
-    M held, held_low, held_high;
+    V objective, log_ratio, excess, ratio, ratio_square, ref, ref_excess;
+    M held; /* clipped, where all tokens share one advantage */
 } lane_sums;
+typedef struct other_sums {
+    V kl, entropy, shared, check;
+    M held_low, held_high;
+} other_sums;
 
 INLINE void add_to(double *sum, V lanes, double factor) {
-    typedef real Q __attribute__((vector_size(4 * sizeof(real))));
-    typedef double D __attribute__((vector_size(32)));
     for (int l = 0; l < LANES; l += 4) {
-        Q some;
+        F four;
         D to;
-        memcpy(&some, (const char *)&lanes + (size_t)l * sizeof(real), sizeof some);
+        memcpy(&four, (const char *)&lanes + (size_t)l * sizeof(real), sizeof four);
         memcpy(&to, sum + l, sizeof to);
-        to += factor * __builtin_convertvector(some, D);
+        to += factor * to_doubles(four);
         memcpy(sum + l, &to, sizeof to);
     }
 }
@@ -236,8 +238,8 @@ typedef struct range {
 } range;
 
 /* The second loop, for any composition. */
-INLINE void tile_any(lane_sums *sums, tile_outputs out, const tile_inputs *in, const rein_pass *p, const constants *k,
-                     const sequence *s, const int masked) {
+INLINE void tile_any(lane_sums *sums, other_sums *others, tile_outputs out, const tile_inputs *in, const rein_pass *p,
+                     const constants *k, const sequence *s, const int masked) {
     const rein_options *o = p->options;
     const rein_ratio level = o->ratio;
     const V gain = splat(-s->weight), kl_weight = splat((real)((double)s->weight * o->kl_loss_coef)); /* the loss is −objective */
@@ -245,6 +247,7 @@ INLINE void tile_any(lane_sums *sums, tile_outputs out, const tile_inputs *in, c
     const int apart = in->stop != in->lp;
     const real *const ref_from = in->ref ? in->ref : in->lp; /* no reference: x = 0 */
     lane_sums acc = *sums;
+    other_sums more = *others;
 
     for (size_t i = 0; i < in->n; i += LANES) {
         const M zero = (M)splat(0), marks = masked ? widen(in->mask + i) : zero + 1, on = marks > zero, off = marks == zero;
@@ -283,21 +286,21 @@ INLINE void tile_any(lane_sums *sums, tile_outputs out, const tile_inputs *in, c
         c.objective = keep(trains, omega * c.objective);
         c.by_ratio = keep(trains, omega * c.by_ratio);
         c.by_log_prob = keep(trains, omega * c.by_log_prob);
-        acc.shared += keep(on, (1 - own) * c.by_ratio);
-        if (in->samp) acc.check = fmadd(keep(on, load(in->samp + i, LANES)), splat(0), acc.check);
+        more.shared += keep(on, (1 - own) * c.by_ratio);
+        if (in->samp) more.check = fmadd(keep(on, load(in->samp + i, LANES)), splat(0), more.check);
 
         acc.objective += keep(on, c.objective);
-        acc.held_low += on & c.held_low;
-        acc.held_high += on & c.held_high;
+        more.held_low += on & c.held_low;
+        more.held_high += on & c.held_high;
         V g = gain * (own * c.by_ratio + c.by_log_prob);
         if (o->kl_loss_coef != 0) {
             const divergence q = kl_estimate(o->kl_estimator, o->kl_direction, lp, ref, ratio, limit);
-            acc.kl += q.value;
+            more.kl += q.value;
             g = fmadd(kl_weight, q.by_log_prob, g);
         }
-        if (in->entropy) acc.entropy += keep(on, load(in->entropy + i, LANES));
+        if (in->entropy) more.entropy += keep(on, load(in->entropy + i, LANES));
         g = keep(on, g);
-        acc.check = fmadd(g, splat(0), acc.check);
+        more.check = fmadd(g, splat(0), more.check);
         store(out.gradient + i, g, LANES);
         store(out.log_ratio + i, (V)((M)t.log_ratio | off), LANES); /* untrained: a NaN */
 
@@ -306,6 +309,7 @@ INLINE void tile_any(lane_sums *sums, tile_outputs out, const tile_inputs *in, c
         acc.ratio_square = fmadd(seen, seen, acc.ratio_square);
     }
     *sums = acc;
+    *others = more;
 }
 
 static size_t spread(range *seen, real *highest, V edge, const real *log_ratio, size_t n) {
@@ -395,11 +399,12 @@ static void share(const rein_pass *p, const arrays *a, const constants *k, const
 }
 
 /* Tokens of a tile: whole vectors, or the padded one after them. Returns how many of the largest log-ratios it put to `highest`. */
-INLINE size_t tokens(lane_sums *sums, range *seen, real *highest, V edge, tile_outputs out, const tile_inputs *in,
-                     const rein_pass *p, const constants *k, const sequence *s, const int plain, const int masked) {
+INLINE size_t tokens(lane_sums *sums, other_sums *others, range *seen, real *highest, V edge, tile_outputs out,
+                     const tile_inputs *in, const rein_pass *p, const constants *k, const sequence *s, const int plain,
+                     const int masked) {
     tile_ratios(sums, &out, in, masked);
     if (plain) return tile_clip(sums, seen, highest, edge, &out, in->n, k, s, p->options->kl_loss_coef, masked);
-    tile_any(sums, out, in, p, k, s, masked);
+    tile_any(sums, others, out, in, p, k, s, masked);
     return spread(seen, highest, edge, out.log_ratio, in->n);
 }
 
@@ -419,22 +424,24 @@ INLINE void walk(rein_tally *tally, range *seen, rein_top *top, const rein_pass 
         const size_t n = s->length - from < TILE ? s->length - from : TILE, body = n - n % LANES, at = s->start + from;
         const V edge = splat((real)rein_top_edge(top));
         lane_sums acc = {0};
+        other_sums more;
+        if (!plain) more = (other_sums){0};
         size_t highs = 0;
         if (body) {
             const tile_inputs in = body_of(a, mask, at, body);
             const tile_outputs out = {gradient, log_ratio, advantage, ratio, pull};
-            if (mask) highs = tokens(&acc, seen, highest, edge, out, &in, p, k, s, plain, 1);
-            else highs = tokens(&acc, seen, highest, edge, out, &in, p, k, s, plain, 0);
+            if (mask) highs = tokens(&acc, &more, seen, highest, edge, out, &in, p, k, s, plain, 1);
+            else highs = tokens(&acc, &more, seen, highest, edge, out, &in, p, k, s, plain, 0);
         }
         if (body < n) {
             tail_vector pad;
             const tile_inputs in = tail_of(&pad, a, mask, at + body, n - body);
             const tile_outputs out = {gradient + body, log_ratio + body, advantage + body, ratio + body, pull + body};
-            highs += tokens(&acc, seen, highest + highs, edge, out, &in, p, k, s, plain, 1);
+            highs += tokens(&acc, &more, seen, highest + highs, edge, out, &in, p, k, s, plain, 1);
         }
         count(top, highest, highs);
         add_to(tally->sum[SUM_SURROGATE], acc.objective, -weight);
-        add_to(tally->sum[SUM_KL_LOSS], is_plain_kl(o) ? acc.ref_excess : acc.kl, weight * o->kl_loss_coef);
+        add_to(tally->sum[SUM_KL_LOSS], plain || is_plain_kl(o) ? acc.ref_excess : more.kl, weight * o->kl_loss_coef);
         add_to(tally->sum[SUM_LOG_RATIO], acc.log_ratio, 1);
         add_to(tally->sum[SUM_EXCESS], acc.excess, 1);
         add_to(tally->sum[SUM_RATIO], acc.ratio, 1);
@@ -445,12 +452,12 @@ INLINE void walk(rein_tally *tally, range *seen, rein_top *top, const rein_pass 
             tally->sum[SUM_CHECK][0] += check_tile(&acc, gradient, body < n ? body + LANES : body, s, o->kl_loss_coef);
             if (s->advantage != 0) add_count(tally->sum[s->advantage < 0 ? SUM_CLIP_LOW : SUM_CLIP_HIGH], acc.held);
         } else {
-            add_to(tally->sum[SUM_CHECK], acc.check, 1);
-            add_count(tally->sum[SUM_CLIP_LOW], acc.held_low);
-            add_count(tally->sum[SUM_CLIP_HIGH], acc.held_high);
-            add_to(tally->sum[SUM_ENTROPY], acc.entropy, 1);
-            add_to(tally->sum[SUM_ENTROPY_LOSS], acc.entropy, -weight * p->entropy_coef);
-            shared += add_lanes(acc.shared);
+            add_to(tally->sum[SUM_CHECK], more.check, 1);
+            add_count(tally->sum[SUM_CLIP_LOW], more.held_low);
+            add_count(tally->sum[SUM_CLIP_HIGH], more.held_high);
+            add_to(tally->sum[SUM_ENTROPY], more.entropy, 1);
+            add_to(tally->sum[SUM_ENTROPY_LOSS], more.entropy, -weight * p->entropy_coef);
+            shared += add_lanes(more.shared);
             if (a->advantage) emit(a->advantage + at, advantage, n, 0);
         }
         if (a->grad) emit(a->grad + at, gradient, n, p->streaming && plain);
