@@ -11,46 +11,13 @@
 
 enum { WIDTH = 80, MAX_OPTIONS = 64 };
 
-typedef enum state { ABSENT, VALUE, REQUIRED, IDLE } state; /* not set; has a value; the user must give it; cannot act here */
-
 typedef struct explained {
     rein_options options; /* resolved, with 1 where a value is required */
-    state states[MAX_OPTIONS];
+    rein_option_state states[MAX_OPTIONS];
     char values[MAX_OPTIONS][32];
 } explained;
 
 /* ---------------------------------------------------------------------------------------------------- asking the library's tables */
-
-/* Sets the options that resolving asks for, one after another. The message of a missing option begins with its name. */
-static void find_required(explained *e) {
-    rein_error err;
-    rein_options resolved;
-    for (size_t tries = 0; tries < MAX_OPTIONS && rein_options_resolve(&resolved, &e->options, &err); tries++) {
-        const rein_option_info *info;
-        for (size_t i = 0; i < MAX_OPTIONS && (info = rein_option_at(i)); i++) {
-            size_t n = strlen(info->name);
-            if (strncmp(err.message, info->name, n) != 0 || strncmp(err.message + n, " is required", 12) != 0) continue;
-            e->states[i] = REQUIRED;
-            rein_options_set(&e->options, info->name, "1", NULL);
-        }
-    }
-    e->options.given = 0;
-}
-
-/* An option acts unless resolving refuses a value of its own that is given and is not the first choice or 0. */
-static int acts(const rein_options *options, const rein_option_info *info, const char *value) {
-    rein_options probe = *options, resolved;
-    rein_error err = {0};
-    char second[32] = "";
-    const char *values[] = {strcmp(value, "0") != 0 ? value : "1", "1", "2"}; /* one of them is in the option's range */
-    if (info->choices) sscanf(info->choices, "%*[^|]|%31[^|]", second);
-    rein_status status = REIN_EINVAL;
-    for (size_t i = 0; i < 3 && status; i++)
-        status = rein_options_set(&probe, info->name, info->choices ? second : values[i], &err);
-    if (status || !rein_options_resolve(&resolved, &probe, &err)) return 1;
-    size_t n = strlen(info->name);
-    return strncmp(err.message, info->name, n) != 0 || strncmp(err.message + n, " cannot act", 11) != 0;
-}
 
 static rein_status explore(explained *e, const char *preset, rein_error *err) {
     const rein_option_info *info;
@@ -58,7 +25,11 @@ static rein_status explore(explained *e, const char *preset, rein_error *err) {
     memset(e, 0, sizeof *e);
     rein_status status = rein_preset(&e->options, preset, err);
     if (status) return status;
-    find_required(e);
+    for (size_t i = 0; i < MAX_OPTIONS && (info = rein_option_at(i)); i++) {
+        e->states[i] = rein_options_state(&e->options, i);
+        if (e->states[i] == REIN_OPTION_REQUIRED) rein_options_set(&e->options, info->name, "1", NULL);
+    }
+    e->options.given = 0;
     status = rein_options_resolve(&resolved, &e->options, err);
     if (status) return status;
     for (size_t i = 0; i < MAX_OPTIONS && (info = rein_option_at(i)); i++) {
@@ -66,11 +37,9 @@ static rein_status explore(explained *e, const char *preset, rein_error *err) {
         rein_options_get(e->values[i], sizeof e->values[i], &resolved, info->name, NULL);
         snprintf(number, sizeof number, "%.15g", strtod(e->values[i], NULL)); /* 0.0003, not 0.00029999999999999997 */
         if (!info->choices && e->values[i][0] && strtod(number, NULL) == strtod(e->values[i], NULL)) strcpy(e->values[i], number);
-        int budget = resolved.shape == REIN_SHAPE_BUDGET || resolved.shape == REIN_SHAPE_TRUNCATE;
-        if (e->states[i] == REQUIRED || (budget && !strcmp(info->name, "token_budget") && !e->values[i][0]))
-            e->states[i] = REQUIRED;
-        else if (!acts(&e->options, info, e->values[i])) e->states[i] = IDLE;
-        else e->states[i] = e->values[i][0] && strcmp(e->values[i], "inf") != 0 ? VALUE : ABSENT;
+        const int budget =
+            resolved.shape == REIN_SHAPE_BUDGET || resolved.shape == REIN_SHAPE_TRUNCATE; /* it may come with the batch */
+        if (budget && !strcmp(info->name, "token_budget") && !e->values[i][0]) e->states[i] = REIN_OPTION_REQUIRED;
     }
     e->options = resolved;
     return REIN_OK;
@@ -80,7 +49,7 @@ static const char *value_of(const explained *e, const char *name) {
     const rein_option_info *info;
     for (size_t i = 0; i < MAX_OPTIONS && (info = rein_option_at(i)); i++) {
         if (strcmp(info->name, name) != 0) continue;
-        return e->states[i] == REQUIRED ? "?" : e->states[i] == VALUE ? e->values[i] : "-";
+        return e->states[i] == REIN_OPTION_REQUIRED ? "?" : e->states[i] == REIN_OPTION_SET ? e->values[i] : "-";
     }
     return "";
 }
@@ -112,12 +81,12 @@ static void write_options(rein_out *out, const explained *e) {
     const rein_option_info *info;
     const char *stage = "";
     for (size_t i = 0; i < MAX_OPTIONS && (info = rein_option_at(i)); i++) {
-        if (e->states[i] == IDLE || (e->states[i] == ABSENT && !info->stage)) continue;
+        if (e->states[i] == REIN_OPTION_IDLE || (e->states[i] == REIN_OPTION_OFF && !info->stage)) continue;
         if (strcmp(stage, info->stage) != 0) rein_out_format(out, "\n%s\n", stage = info->stage);
         rein_out_format(out, "  %-22s%-20s", info->name,
-                        e->states[i] == REQUIRED ? "required"
-                        : e->states[i] == ABSENT ? "not set"
-                                                 : e->values[i]);
+                        e->states[i] == REIN_OPTION_REQUIRED ? "required"
+                        : e->states[i] == REIN_OPTION_OFF    ? "not set"
+                                                             : e->values[i]);
         rein_out_wrap(out, 44, WIDTH, info->help);
     }
 }
@@ -160,9 +129,9 @@ static void json_options(rein_out *out, const explained *e) {
     rein_json_name(out, "options");
     rein_out_text(out, "{");
     for (size_t i = 0; i < MAX_OPTIONS && (info = rein_option_at(i)); i++) {
-        if (e->states[i] == IDLE) continue;
+        if (e->states[i] == REIN_OPTION_IDLE) continue;
         rein_json_name(out, info->name);
-        if (e->states[i] != VALUE) rein_out_text(out, "null");
+        if (e->states[i] != REIN_OPTION_SET) rein_out_text(out, "null");
         else if (info->choices) rein_json_string(out, e->values[i]);
         else rein_json_double(out, strtod(e->values[i], NULL));
     }
@@ -170,7 +139,7 @@ static void json_options(rein_out *out, const explained *e) {
     rein_json_name(out, "required");
     rein_out_text(out, "[");
     for (size_t i = 0; i < MAX_OPTIONS && (info = rein_option_at(i)); i++) {
-        if (e->states[i] == REQUIRED) rein_out_format(out, "%s\"%s\"", required++ ? ", " : "", info->name);
+        if (e->states[i] == REIN_OPTION_REQUIRED) rein_out_format(out, "%s\"%s\"", required++ ? ", " : "", info->name);
     }
     rein_out_text(out, "]");
 }
@@ -294,6 +263,12 @@ static const struct about {
      "OpenPipe ART, pull request 562",
      "Tokens that drifted from the reference lose advantage and the others gain; the adjustment sums to zero over each scope. The "
      "gradient is that of KL(policy‖reference), but for the 1/n that a token has of its own centre."},
+    {"policy-loss",
+     "shape reward → advantage → adjust per token → ratio → surrogate → + KL, entropy → aggregate\n"
+     "loss = Σ_t w_t·(ω_t·ℓ_t + β·k_t − c·H_t)",
+     "the preset's: rein explain --all lists them",
+     "Every stage is an option of its own; a preset is a row of choices. rein explain PRESET says which, with formula, source and "
+     "defaults."},
     {"budget-control", "λ ← max(0, λ + η·(mean L − target))", "dual ascent on a constraint of the mean length",
      "Feed λ to budget_penalty_coef: it rises while responses are too long and falls once they are not."},
 };

@@ -11,7 +11,7 @@
 
 static const size_t NO_INDEX = SIZE_MAX;
 static const char NUMBER[] = "a number is needed";
-static const char LENGTH[] = "a whole number, 0 or more, is needed";
+static const char LENGTH[] = "a whole number, 0 or more and below 2^51, is needed";
 
 /* ------------------------------------------------------------------------------------------------------- the object as a whole */
 

@@ -138,6 +138,8 @@ rein_status rein_text_parse(json_t **root, const char *text, size_t length, rein
     while (blank < length && strchr(" \t\r\n", text[blank]) && text[blank]) blank++;
     if (blank == length) return rein_fail(err, REIN_EINVAL, "the input is empty: a JSON object of arguments is needed");
     const char *nul = memchr(text, 0, length);
+    if (length >= 3 && !memcmp(text, "\xef\xbb\xbf", 3))
+        return rein_fail(err, REIN_EINVAL, "the input starts with a byte order mark: UTF-8 without one is needed");
     if (nul) return rein_fail(err, REIN_EINVAL, "byte %zu of the input is 0: JSON text has no such byte", (size_t)(nul - text));
     *root = json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL | JSON_DECODE_ANY, &e);
     return *root ? REIN_OK : syntax_error(&e, text, length, err);

@@ -212,7 +212,7 @@ const rein_operation rein_operation_policy_loss = {
         "object that overrides it",
     .results = "loss, advantages [tokens], metrics",
     .gradients = "grad_log_probs [tokens], and grad_entropies when entropies are given",
-    .example = "{\"preset\": \"grpo\", \"log_probs\": [-0.5, -1, -2, -0.7], \"old_log_probs\": [-0.6, -1, -1.8, -0.7], "
+    .example = "{\"preset\": \"dapo\", \"log_probs\": [-0.5, -1, -2, -0.7], \"old_log_probs\": [-0.6, -1, -1.8, -0.7], "
                "\"sequence_lengths\": [2, 2], \"rewards\": [1, 0]}",
     .keys = KEYS,
     .run = run_policy_loss,

@@ -232,6 +232,17 @@ REIN_API rein_status rein_options_get(char *value, size_t size, const rein_optio
  * cannot act. *resolved may be `options`. The policy loss does this itself. */
 REIN_API rein_status rein_options_resolve(rein_options *resolved, const rein_options *options, rein_error *err);
 
+/* What an option is to a composition. */
+typedef enum rein_option_state {
+    REIN_OPTION_IDLE = 0, /* it cannot act */
+    REIN_OPTION_OFF,      /* it could act, but is absent: that is allowed */
+    REIN_OPTION_SET,      /* it acts, with the value given or published */
+    REIN_OPTION_REQUIRED  /* it acts, has no published value, and was not given */
+} rein_option_state;
+
+/* The state of option number i (rein_option_at) in `options`, which need not be resolved. Thread-safe. */
+REIN_API rein_option_state rein_options_state(const rein_options *options, size_t i);
+
 /* Everything `rein explain NAME` says of a preset: the struct holds static strings. */
 typedef struct rein_preset_info {
     const char *name, *title, *source, *formula, *purpose, *note;

@@ -392,8 +392,34 @@ static rein_status check_one(rein_options *o, const struct option *d, rein_error
     if (given && !acts && !(x == 0 && off_at_zero(d)))
         return rein_fail(err, REIN_EINVAL, "%s cannot act here: it needs %s", d->info.name, d->where);
     if (!acts || (isnan(x) && may_be_absent(d))) return REIN_OK;
-    if (isnan(x)) return rein_fail(err, REIN_EINVAL, "%s is required: it has no published value, so give one", d->info.name);
-    return check_range(d, x, err);
+    return isnan(x) ? REIN_OK : check_range(d, x, err);
+}
+
+static rein_option_state state_of(rein_options *filled, const struct option *d) {
+    if (!d->acts(filled)) return REIN_OPTION_IDLE;
+    if (is_choice(d) || !isnan(*number_of(filled, d))) return REIN_OPTION_SET;
+    return may_be_absent(d) ? REIN_OPTION_OFF : REIN_OPTION_REQUIRED;
+}
+
+rein_option_state rein_options_state(const rein_options *given, size_t i) {
+    rein_options o = *given;
+    if (i >= COUNT || (unsigned)o.surrogate > REIN_SURROGATE_LUSPO) return REIN_OPTION_IDLE;
+    fill(&o);
+    return state_of(&o, &options[i]);
+}
+
+/* What is required and was not given: all of it in one message. */
+static rein_status check_missing(rein_options *o, rein_error *err) {
+    char names[200] = "";
+    size_t used = 0, missing = 0;
+    for (size_t i = 0; i < COUNT; i++)
+        if (state_of(o, &options[i]) == REIN_OPTION_REQUIRED)
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", missing++ ? ", " : "", options[i].info.name);
+    if (missing == 0) return REIN_OK;
+    return rein_fail(err, REIN_EINVAL,
+                     missing == 1 ? "%s is required: it has no published value, so give one"
+                                  : "%s are required: they have no published values, so give them",
+                     names);
 }
 
 /* Compositions that no single option can tell. */
@@ -434,7 +460,8 @@ rein_status rein_options_resolve(rein_options *resolved, const rein_options *giv
         const rein_status status = check_one(&o, &options[i], err);
         if (status != REIN_OK) return status;
     }
-    const rein_status status = check_together(&o, err);
+    rein_status status = check_missing(&o, err);
+    if (status == REIN_OK) status = check_together(&o, err);
     if (status != REIN_OK) return status;
     default_to(&o.dppo_ratio_cap, (double)INFINITY);
     default_to(&o.kl_loss_coef, 0);

@@ -138,6 +138,12 @@ typedef struct ratio_task {
     real *ratio, *log_ratio, *pull;
 } ratio_task;
 
+/* The next tile's line of an array: the hardware alone stops at every page. Each loop over a tile asks for one array, so that memory is
+ * at work all the time and not only while the inputs are read. */
+INLINE void fetch_ahead(const real *array, size_t i) {
+    if (i % (2 * LANES) == 0) __builtin_prefetch(array + i + TILE);
+}
+
 INLINE M lanes_off(const uint8_t *mask, size_t i, const int masked) { return masked ? widen(mask + i) == 0 : (M)splat(0); }
 
 /* A NaN is not near, nor is a large number. */
@@ -149,11 +155,7 @@ INLINE uint64_t near_differences(const ratio_task *task, size_t n, const int mas
     const ratio_task t = *task;
     uint64_t far = 0;
     for (size_t i = 0; i < n; i += LANES) {
-        if (i % (2 * LANES) == 0) { /* a line of each array, a tile ahead: the hardware stops at every page */
-            __builtin_prefetch(t.lp + i + TILE);
-            __builtin_prefetch(t.old + i + TILE);
-            __builtin_prefetch(t.ref + i + TILE);
-        }
+        fetch_ahead(t.lp, i);
         const V lp = load(t.lp + i, LANES), d = lp - load(t.old + i, LANES), x = load(t.ref + i, LANES) - lp;
         const M off = lanes_off(t.mask, i, masked), near = is_near(d, x);
         store(t.log_ratio + i, (V)((M)d | off), LANES); /* untrained: a NaN */
@@ -168,6 +170,7 @@ static void near_exponentials(lane_sums *sums, const ratio_task *task, size_t n)
     const ratio_task t = *task;
     V log_ratio = sums->log_ratio, excess = sums->excess, ref = sums->ref, ref_excess = sums->ref_excess, own, others;
     for (size_t i = 0; i < n; i += LANES) {
+        fetch_ahead(t.old, i);
         const V d = load(t.ratio + i, LANES), x = load(t.pull + i, LANES);
         store(t.ratio + i, exp_excess_near(d, &own), LANES);
         (void)exp_excess_near(x, &others);
@@ -324,8 +327,8 @@ static size_t spread(range *seen, real *highest, V edge, const real *log_ratio, 
 
 /* The second loop in the common case: the clip surrogate on the token ratio, nothing adjusted per token, k3 or no KL (is_plain). The same
  * functions in the same order as above. */
-INLINE size_t tile_clip(lane_sums *sums, range *seen, real *highest, V edge, const tile_outputs *out, size_t n, const constants *k,
-                        const sequence *s, double kl_coef, const int masked) {
+INLINE size_t tile_clip(lane_sums *sums, range *seen, real *highest, V edge, const tile_outputs *out, const real *ref, size_t n,
+                        const constants *k, const sequence *s, double kl_coef, const int masked) {
     const V weight = splat(s->weight), pull_weight = splat((real)((double)-s->weight * kl_coef)), against = splat(-s->advantage);
     const region trusted = trust_region(splat(s->advantage), splat(k->low), splat(k->high));
     const tile_outputs o = *out;
@@ -333,6 +336,7 @@ INLINE size_t tile_clip(lane_sums *sums, range *seen, real *highest, V edge, con
     M held = sums->held;
     size_t highs = 0;
     for (size_t i = 0; i < n; i += LANES) {
+        fetch_ahead(ref, i);
         const V ratio = load(o.ratio + i, LANES), log_ratio = load(o.log_ratio + i, LANES);
         const M on = masked ? log_ratio == log_ratio : ~(M)splat(0);
         const V limited = clamp(ratio, trusted.low, trusted.high), own = keep(on, limited * against);
@@ -354,18 +358,13 @@ INLINE size_t tile_clip(lane_sums *sums, range *seen, real *highest, V edge, con
     return highs;
 }
 
-/* No e^x is larger than this, given the sum of the excesses e^x − 1 − x: none of them is negative, and x² <= 2·excess where x > 0. */
-static double largest(V excess) {
-    const double sum = add_lanes(excess);
-    return 1 + sqrt(2 * sum) + sum;
-}
-
-/* NaN when a gradient of the tile is not finite, else 0. Only when what the sums allow is too large is each looked at. */
+/* NaN when a gradient of the tile is not finite, else 0. No e^x is larger than 1 + √(2s) + s <= 2 + 2s, s the sum of the excesses
+ * e^x − 1 − x, none of which is negative. Only when what that allows is too large is each gradient looked at. */
 static double check_tile(const lane_sums *sums, const real *gradient, size_t n, const sequence *s, double kl_coef) {
-    const double weight = fabs((double)s->weight);
-    const double reach = weight * (fabs((double)s->advantage) * largest(sums->excess) + kl_coef * largest(sums->ref_excess));
+    const real most_of_all = sizeof(real) == sizeof(float) ? (real)1e36 : (real)1e306;
+    const real by_ratio = s->weight * (real)fabs((double)s->advantage), by_ref = s->weight * (real)kl_coef;
     V check = splat(0);
-    if (reach < (sizeof(real) == sizeof(float) ? 1e38 : 1e307)) return 0;
+    if (all((sums->excess + 1) * by_ratio + (sums->ref_excess + 1) * by_ref <= most_of_all)) return 0;
     for (size_t i = 0; i < n; i += LANES) check = fmadd(load(gradient + i, LANES), splat(0), check);
     return add_lanes(check);
 }
@@ -403,7 +402,9 @@ INLINE size_t tokens(lane_sums *sums, other_sums *others, range *seen, real *hig
                      const tile_inputs *in, const rein_pass *p, const constants *k, const sequence *s, const int plain,
                      const int masked) {
     tile_ratios(sums, &out, in, masked);
-    if (plain) return tile_clip(sums, seen, highest, edge, &out, in->n, k, s, p->options->kl_loss_coef, masked);
+    if (plain)
+        return tile_clip(sums, seen, highest, edge, &out, in->ref ? in->ref : in->lp, in->n, k, s, p->options->kl_loss_coef,
+                         masked);
     tile_any(sums, others, out, in, p, k, s, masked);
     return spread(seen, highest, edge, out.log_ratio, in->n);
 }

@@ -258,7 +258,7 @@ wrong "option twice" "${p}\"epsilon\" is given twice" policy-loss "{$plain,\"opt
 wrong "idle option" "${p}epsilon cannot act" policy-loss "{$plain,\"options\":{\"epsilon\":0.1}}"
 wrong "alias and original" "${p}.*advantage" policy-loss "{$plain,\"options\":{\"advantage\":\"group-mean\",\"scale_rewards\":true}}"
 wrong "negative epsilon" "${p}epsilon is -0.1" policy-loss "{$plain,\"options\":{\"surrogate\":\"clip\",\"epsilon\":-0.1}}"
-wrong "required option" "${p}(tau|budget_penalty_coef) is required" policy-loss "{$plain,\"preset\":\"k2\",\"token_budget\":1}"
+wrong "required option" "${p}budget_penalty_coef, tau are required" policy-loss "{$plain,\"preset\":\"k2\",\"token_budget\":1}"
 wrong "token_budget twice" "${p}token_budget is given twice" policy-loss "{$plain,\"token_budget\":1,\"options\":{\"token_budget\":1}}"
 wrong "token_budget is a text" "${p}token_budget is \"x\": a number" policy-loss "{$plain,\"token_budget\":\"x\"}"
 wrong "rewards are missing" "${p}rewards is missing" policy-loss '{"log_probs":[-1],"old_log_probs":[-1]}'
@@ -335,7 +335,7 @@ for command in demo objective explain completion help; do
     if [ -s "$work/example" ] && (cd "$work" && bash -eu "$work/example") >"$work/out" 2>"$work/err" && [ ! -s "$work/err" ]; then pass
     else fail "example of $command" "$(cat "$work/example")" "$(head -3 "$work/err")"; fi
 done
-for operation in budget-loss gpo rlhf-update kl-advantage budget-control; do
+for operation in budget-loss gpo rlhf-update kl-advantage policy-loss budget-control; do
     says "explain $operation" "^$operation: " rein explain "$operation"
     narrow "explain $operation"
     sed '1,/^Try it:$/d' "$work/out" >"$work/example"

@@ -566,6 +566,29 @@ static void test_other_published_constants(void **state) {
     }
 }
 
+static rein_option_state state_named(const rein_options *o, const char *name) {
+    for (size_t i = 0; rein_option_at(i); i++)
+        if (strcmp(rein_option_at(i)->name, name) == 0) return rein_options_state(o, i);
+    fail_msg("no option %s", name);
+    return REIN_OPTION_IDLE;
+}
+
+static void test_states(void **state) {
+    rein_options k2, grpo;
+    (void)state;
+    assert_int_equal(rein_preset(&k2, "k2", NULL), REIN_OK);
+    assert_int_equal(rein_preset(&grpo, "grpo", NULL), REIN_OK);
+    assert_int_equal(state_named(&k2, "tau"), REIN_OPTION_REQUIRED);
+    assert_int_equal(state_named(&k2, "budget_penalty_coef"), REIN_OPTION_REQUIRED);
+    assert_int_equal(state_named(&k2, "epsilon"), REIN_OPTION_IDLE);
+    assert_int_equal(rein_options_set(&k2, "tau", "0.1", NULL), REIN_OK);
+    assert_int_equal(state_named(&k2, "tau"), REIN_OPTION_SET);
+    assert_int_equal(state_named(&grpo, "epsilon"), REIN_OPTION_SET); /* published */
+    assert_int_equal(state_named(&grpo, "kl_clamp"), REIN_OPTION_OFF);
+    assert_int_equal(state_named(&grpo, "surrogate"), REIN_OPTION_SET);
+    assert_int_equal(rein_options_state(&grpo, 1000), REIN_OPTION_IDLE);
+}
+
 static void test_required_options(void **state) {
     (void)state;
     const char *const cases[][2] = {{"surrogate=squared", "tau"},
@@ -681,6 +704,7 @@ int main(void) {
         cmocka_unit_test(test_stale_preset_values),
         cmocka_unit_test(test_surrogate_brings_its_own),
         cmocka_unit_test(test_other_published_constants),
+        cmocka_unit_test(test_states),
         cmocka_unit_test(test_required_options),
         cmocka_unit_test(test_compositions_that_cannot_be),
         cmocka_unit_test(test_resolve_again),
