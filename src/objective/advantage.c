@@ -172,10 +172,10 @@ rein_status rein_estimate(double *a, const double *r, const int64_t *length, con
 }
 
 /* Walks the trained tokens of a sequence from its last to its first; masked tokens carry the state over. The reward sits on the last
- * one, each token pays β·(src − ref) of KL. values: δ_t = r_t + γV_{t+1} − V_t, A_t = δ_t + γλA_{t+1} (GAE, arXiv 1506.02438);
+ * one, each token pays β·(src − ref) of KL. To `returns` in double, or, without it, to `out`. values: δ_t = r_t + γV_{t+1} − V_t, A_t = δ_t + γλA_{t+1} (GAE, arXiv 1506.02438);
  * without: the return to go. */
-static void backwards(void *out, double reward, const void *kl_source, const rein_batch *b, const rein_options *o, size_t start,
-                      size_t end) {
+static void backwards(void *out, double *returns, double reward, const void *kl_source, const rein_batch *b, const rein_options *o,
+                      size_t start, size_t end) {
     const int gae = o->advantage == REIN_ADVANTAGE_GAE;
     double carried = 0, next_value = 0;
     int last = 1;
@@ -194,25 +194,29 @@ static void backwards(void *out, double reward, const void *kl_source, const rei
         } else {
             carried += r;
         }
-        rein_put(b, out, t, carried);
+        if (returns) returns[t] = carried;
+        else rein_put(b, out, t, carried);
     }
 }
 
-static void whiten(void *a, const rein_batch *b, double eps) {
+/* From double: rounded to f32 first, returns that differ little would lose that little. */
+static void whiten(void *a, const double *returns, const rein_batch *b, double eps) {
     whitening w = {0, 0, 0, 0, 0, 0};
     const size_t n = rein_tokens(b);
     for (size_t t = 0; t < n; t++)
-        if (rein_trains(b, t)) whiten_see(&w, rein_at(b, a, t), 1);
+        if (rein_trains(b, t)) whiten_see(&w, returns[t], 1);
     if (w.count == 0) return;
     const double mean = whiten_mean(&w);
     for (size_t t = 0; t < n; t++)
-        if (rein_trains(b, t)) w.squares += (rein_at(b, a, t) - mean) * (rein_at(b, a, t) - mean);
+        if (rein_trains(b, t)) w.squares += (returns[t] - mean) * (returns[t] - mean);
     for (size_t t = 0; t < n; t++)
-        if (rein_trains(b, t)) rein_put(b, a, t, whitened(&w, rein_at(b, a, t), eps));
+        if (rein_trains(b, t)) rein_put(b, a, t, whitened(&w, returns[t], eps));
 }
 
-void rein_estimate_tokens(void *a, const double *reward, const void *kl_source, const rein_batch *b, const rein_options *o) {
+void rein_estimate_tokens(void *a, double *scratch, const double *reward, const void *kl_source, const rein_batch *b,
+                          const rein_options *o) {
+    const int whitens = o->advantage == REIN_ADVANTAGE_REINFORCE_PP;
     for (size_t i = 0; i < b->n_sequences; i++)
-        backwards(a, reward[i], kl_source, b, o, b->sequence_offsets[i], b->sequence_offsets[i + 1]);
-    if (o->advantage == REIN_ADVANTAGE_REINFORCE_PP) whiten(a, b, o->advantage_eps);
+        backwards(a, whitens ? scratch : NULL, reward[i], kl_source, b, o, b->sequence_offsets[i], b->sequence_offsets[i + 1]);
+    if (whitens) whiten(a, scratch, b, o->advantage_eps);
 }

@@ -162,6 +162,7 @@ static const struct option {
 };
 
 enum { COUNT = sizeof options / sizeof *options };
+_Static_assert(sizeof(rein_options) <= 1024, "the Python package holds options in so many bytes");
 
 /* ART's names, and where their bit of `given` is. */
 static const struct alias {

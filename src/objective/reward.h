@@ -18,8 +18,9 @@ rein_status rein_estimate(double *advantage, const double *reward, const int64_t
                           const rein_batch *b, const rein_options *o, rein_error *err);
 
 /* Estimators that give one a token (rein_advantage_per_token): `advantage` [n_tokens] of the batch's type, 0 where nothing trains;
- * kl_source: log-probs of the detached KL in the reward. */
-void rein_estimate_tokens(void *advantage, const double *reward, const void *kl_source, const rein_batch *b, const rein_options *o);
+ * scratch [n_tokens] for reinforce++; kl_source: log-probs of the detached KL in the reward. */
+void rein_estimate_tokens(void *advantage, double *scratch, const double *reward, const void *kl_source, const rein_batch *b,
+                          const rein_options *o);
 
 /* A scaled by advantage_balance. */
 static inline double rein_balance(double advantage, const rein_options *o) {

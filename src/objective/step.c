@@ -31,7 +31,8 @@ static size_t cut_blocks(rein_block *blocks, const rein_batch *b) {
 
 static size_t layout(rein_step *s, char *base, const rein_batch *b, const rein_options *o, const rein_exec *e) {
     const size_t n = b->n_sequences, tokens = rein_tokens(b), blocks = cut_blocks(NULL, b);
-    const size_t scratch = !isnan(o->top_entropy) && tokens > 2 * n ? tokens : 2 * n;
+    const int per_token = !isnan(o->top_entropy) || (o->advantage == REIN_ADVANTAGE_REINFORCE_PP && rein_advantage_per_token(o));
+    const size_t scratch = per_token && tokens > 2 * n ? tokens : 2 * n;
     size_t used = 0;
     (void)carve(base, &used, 1, sizeof *s);
     s->rows = carve(base, &used, n, sizeof *s->rows);
@@ -174,7 +175,8 @@ static rein_status advantages(rein_step *s, rein_error *err) {
     const size_t groups = rein_group_count(b);
     const double tokens = (double)s->trained_tokens, sequences = (double)s->trained_sequences;
     if (s->token_advantages) {
-        if (o->advantage != REIN_ADVANTAGE_GIVEN) rein_estimate_tokens(s->made_advantages, s->reward, kl_source_of(s), b, o);
+        if (o->advantage != REIN_ADVANTAGE_GIVEN)
+            rein_estimate_tokens(s->made_advantages, s->scratch, s->reward, kl_source_of(s), b, o);
         const void *from = o->advantage == REIN_ADVANTAGE_GIVEN ? b->advantages : s->made_advantages;
         for (size_t t = 0; o->advantage_balance != 0 && t < rein_tokens(b); t++)
             rein_put(b, s->made_advantages, t, rein_balance(rein_at(b, from, t), o));

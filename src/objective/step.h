@@ -19,7 +19,7 @@ struct rein_step {
     rein_row *rows;               /* [n_sequences] */
     double *reward;               /* [n_sequences] shaped; KL in it once the advantages are made */
     double *estimate;             /* [n_sequences] advantages before the KL penalty */
-    double *scratch;              /* [2·n_sequences], or [trained tokens] to select from */
+    double *scratch;              /* [2·n_sequences], or [n_tokens] where something is done token by token */
     double *drift;                /* [n_sequences] Σ m (src − ref) */
     int64_t *length;              /* [n_sequences] response lengths */
     size_t *trained;              /* [n_sequences] */

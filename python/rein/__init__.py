@@ -1,0 +1,36 @@
+"""rein: the mathematics of reinforcement learning for language models, every objective with its exact gradient.
+
+Arrays in, arrays out, computed by librein, a C library inside this package. `rein.torch` has the same for PyTorch.
+"""
+
+from ._library import VERSION as __version__
+from ._operations import (
+    budget_control,
+    entropy_control,
+    gpo_objective,
+    kl_penalized_advantages,
+    rl_budget_loss,
+    rlhf_weight_update,
+)
+from ._options import Explanation, KlBias, Options, explain, presets
+from ._policy import PolicyLoss, Step, advantages, policy_loss, shape_rewards
+
+__all__ = [
+    "Explanation",
+    "KlBias",
+    "Options",
+    "PolicyLoss",
+    "Step",
+    "__version__",
+    "advantages",
+    "budget_control",
+    "entropy_control",
+    "explain",
+    "gpo_objective",
+    "kl_penalized_advantages",
+    "policy_loss",
+    "presets",
+    "rl_budget_loss",
+    "rlhf_weight_update",
+    "shape_rewards",
+]

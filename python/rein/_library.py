@@ -1,0 +1,267 @@
+"""librein through ctypes: where it is found, its structs, its signatures, its errors.
+
+Everything numeric of this package is one of the calls declared here. ctypes releases the GIL while they run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn, Union
+
+VERSION = "0.1.0"
+
+_HERE = Path(__file__).parent
+
+OK, EINVAL, ENOMEM, ERANGE = range(4)
+F64, F32 = range(2)
+OPTION_IDLE, OPTION_OFF, OPTION_SET, OPTION_REQUIRED = range(4)
+
+
+class Error(ctypes.Structure):
+    """rein_error: filled by a call that fails."""
+
+    _fields_ = [("code", ctypes.c_int), ("message", ctypes.c_char * 500)]
+
+
+class Exec(ctypes.Structure):
+    """rein_exec: where work runs."""
+
+    _fields_ = [("threads", ctypes.c_int), ("isa", ctypes.c_int)]
+
+
+class Budget(ctypes.Structure):
+    """rein_budget: the arguments of the budget-constrained loss."""
+
+    _fields_ = [
+        ("token_budget", ctypes.c_double),
+        ("token_budgets", ctypes.c_void_p),
+        ("kl_coef", ctypes.c_double),
+        ("budget_penalty_coef", ctypes.c_double),
+        ("budget_penalty", ctypes.c_double),
+        ("rule", ctypes.c_int),
+    ]
+
+
+class Gpo(ctypes.Structure):
+    """rein_gpo: the group policy objective and its two parts."""
+
+    _fields_ = [("objective", ctypes.c_double), ("surrogate", ctypes.c_double), ("kl", ctypes.c_double)]
+
+
+class Batch(ctypes.Structure):
+    """rein_batch: one optimizer step of sampled responses; pointers are addresses."""
+
+    _fields_ = [
+        ("n_groups", ctypes.c_size_t),
+        ("n_sequences", ctypes.c_size_t),
+        ("n_components", ctypes.c_size_t),
+        ("group_offsets", ctypes.c_void_p),
+        ("sequence_offsets", ctypes.c_void_p),
+        ("dtype", ctypes.c_int),
+        ("mask", ctypes.c_void_p),
+        ("log_probs", ctypes.c_void_p),
+        ("old_log_probs", ctypes.c_void_p),
+        ("ref_log_probs", ctypes.c_void_p),
+        ("sample_log_probs", ctypes.c_void_p),
+        ("entropies", ctypes.c_void_p),
+        ("values", ctypes.c_void_p),
+        ("rewards", ctypes.c_void_p),
+        ("reward_components", ctypes.c_void_p),
+        ("reward_weights", ctypes.c_void_p),
+        ("baseline_rewards", ctypes.c_void_p),
+        ("response_lengths", ctypes.c_void_p),
+        ("token_budgets", ctypes.c_void_p),
+        ("correct", ctypes.c_void_p),
+        ("advantages", ctypes.c_void_p),
+    ]
+
+
+METRICS = (
+    "reward",
+    "reward_std",
+    "frac_reward_zero_std",
+    "length_mean",
+    "length_max",
+    "share_over_budget",
+    "clip_low",
+    "clip_high",
+    "ratio_mean",
+    "ratio_min",
+    "ratio_max",
+    "ratio_p99",
+    "ess",
+    "kl_old_k1",
+    "kl_old_k3",
+    "kl_ref_k1",
+    "kl_ref_k3",
+    "entropy",
+    "surrogate_loss",
+    "kl_loss",
+    "entropy_loss",
+    "tokens",
+    "trained_tokens",
+    "sequences",
+    "trained_sequences",
+    "groups",
+)
+
+
+class Loss(ctypes.Structure):
+    """rein_loss: the loss, the metrics in the order of METRICS, and whether anything trains."""
+
+    _fields_ = [
+        ("loss", ctypes.c_double),
+        ("metrics", ctypes.c_double * len(METRICS)),
+        ("nothing_to_train", ctypes.c_int),
+    ]
+
+
+class OptionInfo(ctypes.Structure):
+    """rein_option_info: what an option's name means."""
+
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("choices", ctypes.c_char_p),
+        ("stage", ctypes.c_char_p),
+        ("help", ctypes.c_char_p),
+    ]
+
+
+class PresetInfo(ctypes.Structure):
+    """rein_preset_info: what is said of a preset."""
+
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("title", ctypes.c_char_p),
+        ("source", ctypes.c_char_p),
+        ("formula", ctypes.c_char_p),
+        ("purpose", ctypes.c_char_p),
+        ("note", ctypes.c_char_p),
+    ]
+
+
+class KlBiasRow(ctypes.Structure):
+    """rein_kl_bias: which gradient a KL term has in expectation."""
+
+    _fields_ = [
+        ("form", ctypes.c_char_p),
+        ("on_policy", ctypes.c_char_p),
+        ("off_policy", ctypes.c_char_p),
+        ("meaning", ctypes.c_char_p),
+    ]
+
+
+# rein_options is filled and read by the library alone, so here it is memory and nothing more, with room to spare.
+OptionsMemory = ctypes.c_uint64 * 128
+
+
+def library_path() -> Path:
+    """The library that is loaded: REIN_LIBRARY where it is set, the one beside this file otherwise."""
+    override = os.environ.get("REIN_LIBRARY")
+    return Path(override) if override else _HERE / "librein.so"
+
+
+def _load() -> ctypes.CDLL:
+    path = library_path()
+    try:
+        loaded = ctypes.CDLL(str(path))
+    except OSError as problem:
+        raise ImportError(
+            f"rein: cannot load {path}: {problem}. Install the package with pip, or set REIN_LIBRARY to a librein.so"
+        ) from None
+    loaded.rein_version.restype = ctypes.c_char_p
+    version = loaded.rein_version().decode()
+    if version != VERSION:
+        raise ImportError(f"rein: {path} is version {version}, the Python package {VERSION}: they must agree")
+    return loaded
+
+
+library = _load()
+
+_LETTERS = {"p": ctypes.c_void_p, "n": ctypes.c_size_t, "d": ctypes.c_double, "i": ctypes.c_int, "s": ctypes.c_char_p}
+
+
+def _function(name: str, arguments: str, result: Any = ctypes.c_int) -> Any:
+    """A function of the library: p is an address, n a size, d a double, i an int, s a text."""
+    function = getattr(library, name)
+    function.argtypes = [_LETTERS[letter] for letter in arguments]
+    function.restype = result
+    return function
+
+
+# The last argument of every call that can fail is its rein_error. The pairs are those for double and for float.
+budget_loss = (
+    _function("rein_budget_loss", "pppppppppp" + "nppp"),
+    _function("rein_budget_loss_f32", "p" * 10 + "nppp"),
+)
+gpo_objective = (
+    _function("rein_gpo_objective", "ppppppp" + "nddipp"),
+    _function("rein_gpo_objective_f32", "p" * 7 + "nddipp"),
+)
+rlhf_update = (
+    _function("rein_rlhf_update", "pppppp" + "nnddpp"),
+    _function("rein_rlhf_update_f32", "p" * 6 + "nnddpp"),
+)
+kl_advantage = (
+    _function("rein_kl_advantage", "pppppp" + "ndipnpnp"),
+    _function("rein_kl_advantage_f32", "p" * 6 + "ndipnpnp"),
+)
+budget_control = _function("rein_budget_control", "ppnddp")
+entropy_control = _function("rein_entropy_control", "pdddp")
+option_at = _function("rein_option_at", "n", ctypes.POINTER(OptionInfo))
+preset = _function("rein_preset", "psp")
+preset_name = _function("rein_preset_name", "n", ctypes.c_char_p)
+preset_describe = _function("rein_preset_describe", "s", ctypes.POINTER(PresetInfo))
+options_set = _function("rein_options_set", "pssp")
+options_get = _function("rein_options_get", "pnpsp")
+options_state = _function("rein_options_state", "pn")
+options_resolve = _function("rein_options_resolve", "ppp")
+kl_bias_of = _function("rein_kl_bias_of", "pn", ctypes.POINTER(KlBiasRow))
+step_size = _function("rein_step_size", "ppp", ctypes.c_size_t)
+step_begin = _function("rein_step_begin", "ppnpppp")
+step_loss = _function("rein_step_loss", "pnnpppppp")
+step_finish = _function("rein_step_finish", "ppp")
+shape_rewards = _function("rein_shape_rewards", "pppp")
+advantages = _function("rein_advantages", "pppp")
+
+# What the flat index of a message means to the user: the shape of an array, or the offsets of ragged rows.
+Layout = Union[tuple[int, ...], Sequence[int]]
+Layouts = Mapping[str, tuple[str, Layout]]
+
+
+def raise_error(status: int, error: Error, layouts: Layouts | None = None) -> NoReturn:
+    """Raises what the library reported: MemoryError for lack of memory, ValueError for everything else."""
+    message = error.message.decode(errors="replace")
+    if status == ENOMEM:
+        raise MemoryError(message)
+    raise ValueError(translate(message, layouts) if layouts else message)
+
+
+def translate(message: str, layouts: Layouts) -> str:
+    """The message with flat positions said as the user counts them: rewards[3] is rewards[1][0] in rows of 3."""
+
+    def place(match: re.Match[str]) -> str:
+        layout = layouts.get(match[1])
+        return f"{match[1]}{position(int(match[2]), *layout)}" if layout else match[0]
+
+    message = re.sub(r"^(\w+)\[(\d+)\](?!\[)", place, message)
+    tokens = layouts.get("log_probs")
+    if tokens and len(tokens[1]) > 1:
+        message = re.sub(r"at token (\d+)", lambda m: f"at token {position(int(m[1]), *tokens)}", message)
+    return message
+
+
+def position(index: int, kind: str, layout: Layout) -> str:
+    """[row][column] of a flat index: kind is "shape" (of an array) or "offsets" (of ragged rows)."""
+    if kind == "offsets":
+        row = next(r for r in range(len(layout) - 1) if index < layout[r + 1])
+        return f"[{row}][{index - layout[row]}]"
+    places = []
+    for size in reversed(layout):
+        index, place = divmod(index, size)
+        places.append(f"[{place}]")
+    return "".join(reversed(places))

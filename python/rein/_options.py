@@ -1,0 +1,309 @@
+"""Options and presets. The library's tables know every name, range and default; nothing of them is repeated here."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Union
+
+import numpy as np
+
+from . import _library as c
+
+Value = Union[float, str]
+Preset = Union[str, Mapping[str, Any], "Options", None]
+
+
+def presets() -> list[str]:
+    """The names of the presets.
+
+    >>> presets()[:5]
+    ['reinforce', 'rloo', 'reinforce++', 'ppo', 'grpo']
+    """
+    return [name.decode() for name in _each(c.preset_name)]
+
+
+def _each(item: Any) -> Iterator[Any]:
+    i = 0
+    while True:
+        found = item(i)
+        if not found:
+            return
+        yield found
+        i += 1
+
+
+@dataclass(frozen=True)
+class _Info:
+    name: str
+    choices: str | None
+    stage: str
+    help: str
+
+
+def _info(row: Any) -> _Info:
+    choices = row.choices.decode() if row.choices else None
+    return _Info(row.name.decode(), choices, row.stage.decode(), row.help.decode())
+
+
+# The library's table of options, in its order.
+_INFO: dict[str, _Info] = {row.contents.name.decode(): _info(row.contents) for row in _each(c.option_at)}
+
+
+def _text_of(name: str, value: Any) -> str:
+    """An option's value as the library reads it."""
+    if isinstance(value, (bool, np.bool_)):
+        return "true" if value else "false"
+    info = _INFO.get(name)
+    if isinstance(value, str):
+        if info and info.choices is None:
+            raise ValueError(f"{name} is {value!r}: a number is needed")
+        return value
+    if info and info.choices:
+        raise ValueError(f"{name} is {value!r}: one of {info.choices} is needed")
+    try:
+        return format(float(value), ".17g")
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} is {value!r}: a number or a text is needed") from None
+
+
+class Options:
+    """One row of choices: a preset, and what is different from it.
+
+    `preset` is a name, a dict of options (with or without "preset"), another Options, or None: plain REINFORCE. Every
+    other keyword is an option by its name. None means "not given". Immutable.
+
+    >>> options = Options("dapo", epsilon=0.1)
+    >>> options.get("epsilon"), options.get("surrogate")
+    (0.1, 'clip')
+    >>> Options("grpo", epsilom=0.1)
+    Traceback (most recent call last):
+        ...
+    ValueError: option epsilom does not exist: did you mean epsilon?
+    """
+
+    __slots__ = ("address", "given", "memory", "preset")
+
+    def __init__(self, preset: Preset = None, **options: Any) -> None:
+        self.memory = c.OptionsMemory()
+        self.address = ctypes.addressof(self.memory)
+        self.preset: str = "none"
+        self.given: dict[str, Any] = {}
+        if isinstance(preset, Options):
+            ctypes.memmove(self.address, preset.address, ctypes.sizeof(self.memory))
+            self.preset, self.given = preset.preset, dict(preset.given)
+        else:
+            options = self._start(preset, options)
+        for name, value in options.items():
+            self._set(name, value)
+
+    def _start(self, preset: Preset, options: dict[str, Any]) -> dict[str, Any]:
+        """Fills in the preset; returns all that is to be set after it."""
+        if isinstance(preset, Mapping):
+            given = dict(preset)
+            self.preset = str(given.pop("preset", None) or "none")
+            more = {name: value for name, value in options.items() if value is not None}
+            for name in more:
+                if given.get(name) is not None:
+                    raise ValueError(f"{name} is given twice: one of them is needed")
+            options = {**given, **more}
+        elif isinstance(preset, str):
+            self.preset = preset
+        elif preset is not None:
+            raise TypeError(f"preset is {preset!r}: a name, a dict or rein.Options is needed")
+        error = c.Error()
+        status = c.preset(self.address, self.preset.encode(), ctypes.byref(error))
+        if status:
+            c.raise_error(status, error)
+        return options
+
+    def _set(self, name: str, value: Any) -> None:
+        if value is None:
+            return
+        error = c.Error()
+        text = _text_of(name, value)
+        status = c.options_set(self.address, name.encode(), text.encode(), ctypes.byref(error))
+        if status:
+            c.raise_error(status, error)
+        self.given[name] = value
+
+    def get(self, name: str) -> Value | None:
+        """An option's value: a number, a text, or None where nothing is set yet.
+
+        >>> Options("grpo").get("kl_loss_coef")
+        0.04
+        """
+        error, text = c.Error(), ctypes.create_string_buffer(64)
+        status = c.options_get(text, 64, self.address, name.encode(), ctypes.byref(error))
+        if status:
+            c.raise_error(status, error)
+        value = text.value.decode()
+        if value in ("", "inf"):
+            return None
+        return value if _INFO[name].choices else float(value)
+
+    def as_dict(self) -> dict[str, Value]:
+        """Every option that has a value, by name, in the order of the pipeline.
+
+        >>> Options({"surrogate": "squared", "tau": 0.1}).as_dict()["tau"]
+        0.1
+        """
+        values = ((name, self.get(name)) for name in _INFO)
+        return {name: value for name, value in values if value is not None}
+
+    def resolve(self) -> Options:
+        """The same with published constants where nothing was given, checked as a whole.
+
+        >>> Options("grpo").resolve().get("epsilon_high")
+        0.2
+        >>> Options("k2", tau=0.1).resolve()
+        Traceback (most recent call last):
+            ...
+        ValueError: budget_penalty_coef is required: it has no published value, so give one
+        """
+        error, resolved = c.Error(), Options(self)
+        status = c.options_resolve(resolved.address, self.address, ctypes.byref(error))
+        if status:
+            c.raise_error(status, error)
+        return resolved
+
+    def __repr__(self) -> str:
+        parts = [repr(self.preset)] + [f"{name}={value!r}" for name, value in self.given.items()]
+        return f"rein.Options({', '.join(parts)})"
+
+
+# Where advantages come from: the estimator, the batch's one a token, the batch's one a sequence.
+ESTIMATED, PER_TOKEN, PER_SEQUENCE = range(3)
+
+_cache: dict[Any, Options] = {}
+
+
+def cached_options(preset: Preset, options: dict[str, Any], token_budget: float | None, source: int) -> Options:
+    """The options of one call, made once for all calls that say the same."""
+    first = tuple(preset.items()) if isinstance(preset, dict) else preset
+    key: Any = (first, token_budget, source)
+    if options:
+        # The types too: 1 and True are equal to a dict, but not to the library.
+        key += (tuple(options.items()), tuple(map(type, options.values())))
+    try:
+        return _cache[key]
+    except KeyError:
+        pass
+    except TypeError:  # a value without a hash: _text_of says what is wrong with it
+        return _options_for(preset, options, token_budget, source)
+    made = _options_for(preset, options, token_budget, source)
+    if len(_cache) >= 256:  # a coefficient that changes at every step would fill the memory
+        _cache.clear()
+    _cache[key] = made
+    return made
+
+
+def _options_for(preset: Preset, options: dict[str, Any], token_budget: float | None, source: int) -> Options:
+    more = dict(options)
+    if token_budget is not None:
+        if isinstance(preset, Options) and "token_budget" in preset.given:
+            raise ValueError("token_budget is given twice: one of them is needed")
+        more["token_budget"] = token_budget
+    made = Options(preset, **more)
+    if source == PER_SEQUENCE:
+        _take_per_sequence(made)
+    elif source == PER_TOKEN and "advantage" not in made.given:
+        made._set("advantage", "given")
+    return made
+
+
+def _take_per_sequence(options: Options) -> None:
+    """One advantage a sequence is what the library calls a reward with no estimator: nothing may change it before the
+    loss."""
+    if options.given.get("advantage", "given") != "given":
+        raise ValueError("advantages cannot act here: it needs advantage given")
+    for name, off in (("shape", "none"), ("reward_clip", 0), ("kl_reward_coef", 0)):
+        if options.given.get(name, off) != off:
+            raise ValueError(f"{name} cannot act here: the advantages are given")
+    for name, value in (("advantage", "none"), ("shape", "none"), ("kl_reward_coef", 0)):
+        options._set(name, value)
+
+
+@dataclass(frozen=True)
+class KlBias:
+    """Which gradient a KL term has in expectation, against that of KL(policy‖reference)."""
+
+    form: str
+    on_policy: str
+    off_policy: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a preset computes. `options` has a value for each option that acts, None where it is off or required;
+    `required` names those you must give. str() is readable."""
+
+    name: str
+    title: str
+    formula: str
+    purpose: str
+    source: str
+    note: str
+    options: dict[str, Value | None]
+    required: tuple[str, ...]
+    kl_bias: tuple[KlBias, ...]
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}: {self.title}"]
+        texts = (("formula", self.formula), ("for", self.purpose), ("source", self.source), ("note", self.note))
+        for label, text in texts:
+            for part in text.split(",  ") if text else []:
+                lines.append(f"  {label:9}{part}")
+                label = ""
+        for stage in dict.fromkeys(_INFO[name].stage for name in self.options):
+            lines += ["", stage]
+            lines += [self._line(name) for name in self.options if _INFO[name].stage == stage]
+        lines += ["", "KL: what its gradient is in expectation, against that of KL(policy‖reference)"]
+        lines += [] if self.kl_bias else ["  No KL term: every KL coefficient is 0."]
+        for row in self.kl_bias:
+            lines += [f"  {row.form}", f"    on-policy   {row.on_policy}", f"    off-policy  {row.off_policy}"]
+            lines += [f"    {row.meaning}"]
+        return "\n".join(lines)
+
+    def _line(self, name: str) -> str:
+        value = self.options[name]
+        shown = f"{value:g}" if isinstance(value, float) else value or "not set"
+        return f"  {name:22}{'required' if name in self.required else shown:20}{_INFO[name].help}"
+
+
+def explain(name: str) -> Explanation:
+    """What preset `name` computes: formula, source, every default, and which gradient its KL has.
+
+    >>> explain("dapo").options["epsilon_high"]
+    0.28
+    >>> explain("k2").required
+    ('token_budget', 'budget_penalty_coef', 'tau')
+    >>> print(explain("grpo").kl_bias[0].form)
+    k3 as loss
+    """
+    options = Options(name)
+    states = {option: c.options_state(options.address, i) for i, option in enumerate(_INFO)}
+    required = {option for option, state in states.items() if state == c.OPTION_REQUIRED}
+    resolved = Options(options, **dict.fromkeys(required, 1)).resolve()
+    if resolved.get("shape") in ("budget", "truncate") and resolved.get("token_budget") is None:
+        required.add("token_budget")  # it may come with the batch
+    info = c.preset_describe(name.encode()).contents
+    texts = {
+        field: (getattr(info, field) or b"").decode() for field in ("title", "formula", "purpose", "source", "note")
+    }
+    shown = [option for option, state in states.items() if state != c.OPTION_IDLE]
+    return Explanation(
+        name=name,
+        options={option: None if option in required else resolved.get(option) for option in shown},
+        required=tuple(option for option in _INFO if option in required),
+        kl_bias=_kl_bias(resolved),
+        **texts,
+    )
+
+
+def _kl_bias(options: Options) -> tuple[KlBias, ...]:
+    fields = ("form", "on_policy", "off_policy", "meaning")
+    rows = _each(lambda i: c.kl_bias_of(options.address, i))
+    return tuple(KlBias(*(getattr(row.contents, field).decode() for field in fields)) for row in rows)

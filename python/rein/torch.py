@@ -1,0 +1,315 @@
+"""The same objectives for PyTorch: losses that autograd can differentiate, computed by librein on the CPU.
+
+Loss and gradient come from one pass in the forward; the backward only hands the gradient on, scaled. bf16 and f16 are
+computed in f32, and their gradient comes back in their type. Tensors on another device are copied to the CPU and their
+gradients back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from . import _operations, _policy
+from ._arrays import FLOAT32, FLOAT64, Array, ArrayLike, GroupSizes
+from ._batch import make_inputs
+from ._options import PER_SEQUENCE, Preset
+
+__all__ = ["Step", "gpo_objective", "kl_penalized_advantages", "policy_loss", "rl_budget_loss"]
+
+
+class _NoSecond(torch.autograd.Function):
+    """Its input, with a gradient that cannot be had."""
+
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, anchor: Tensor) -> Tensor:
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> Any:
+        raise RuntimeError("rein has first derivatives only: the gradient of a loss cannot be differentiated again")
+
+
+class _Known(torch.autograd.Function):
+    """A number whose gradients are already known."""
+
+    @staticmethod
+    def forward(ctx: Any, value: float, dtype: torch.dtype, gradients: Sequence[Tensor], *inputs: Tensor) -> Tensor:
+        # Saved as tensors, not as attributes: so autograd lets go of them when it is done, and only then may a leaf
+        # keep one as its .grad without a copy.
+        ctx.save_for_backward(*gradients)
+        ctx.types = [(tensor.dtype, tensor.device) for tensor in inputs]
+        return torch.scalar_tensor(value, dtype=dtype, device=inputs[0].device)
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> Any:
+        scale = grad_output.item()
+        found = []
+        for gradient, (dtype, device) in zip(ctx.saved_tensors, ctx.types):
+            found.append((gradient if scale == 1 else gradient * scale).to(device, dtype))
+        if torch.is_grad_enabled():  # create_graph: someone may want more than there is
+            anchor = torch.zeros((), requires_grad=True)
+            found = [_NoSecond.apply(gradient, anchor) for gradient in found]  # type: ignore[no-untyped-call]
+        return (None, None, None, *found)
+
+
+def _working_type(*values: Any) -> torch.dtype:
+    """f64 if a tensor is, f32 otherwise."""
+    return torch.float64 if any(getattr(v, "dtype", None) == torch.float64 for v in values) else torch.float32
+
+
+_SHARED = (torch.float32, torch.float64)
+
+
+def _array(value: Any, dtype: torch.dtype | None = None) -> Any:
+    """A tensor as an array, shared where it can be; anything else as it is. `dtype` is for floating point only."""
+    if not isinstance(value, Tensor):
+        return value
+    if value.requires_grad:
+        value = value.detach()
+    if value.is_floating_point() and value.dtype is not dtype and (dtype or value.dtype not in _SHARED):
+        value = value.to(dtype or torch.float32)
+    return (value if value.is_cpu else value.cpu()).numpy()
+
+
+def _wants_gradient(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.requires_grad and torch.is_grad_enabled()
+
+
+def _known(value: float, dtype: torch.dtype, pairs: Sequence[tuple[Any, Array | None]]) -> Tensor:
+    """The value as a tensor, with the gradients of those inputs that want one. The first input is a tensor."""
+    wanted = [(tensor, gradient) for tensor, gradient in pairs if gradient is not None]
+    if not wanted:
+        return torch.scalar_tensor(value, dtype=dtype, device=pairs[0][0].device)
+    tensors, gradients = zip(*wanted)
+    result: Tensor = _Known.apply(value, dtype, [torch.from_numpy(g) for g in gradients], *tensors)  # type: ignore[no-untyped-call]
+    return result
+
+
+def _need_tensor(value: Any, name: str) -> None:
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        raise TypeError(f"{name} is {type(value).__name__}: a floating-point tensor is needed")
+
+
+def policy_loss(
+    log_probs: Tensor,
+    old_log_probs: ArrayLike | None = None,
+    *,
+    preset: Preset = "grpo",
+    rewards: ArrayLike | None = None,
+    advantages: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
+    sequence_lengths: ArrayLike | None = None,
+    group_sizes: GroupSizes = None,
+    ref_log_probs: ArrayLike | None = None,
+    sample_log_probs: ArrayLike | None = None,
+    entropies: ArrayLike | None = None,
+    values: ArrayLike | None = None,
+    reward_components: ArrayLike | None = None,
+    reward_weights: ArrayLike | None = None,
+    baseline_rewards: ArrayLike | None = None,
+    response_lengths: ArrayLike | None = None,
+    correct: ArrayLike | None = None,
+    token_budget: ArrayLike | None = None,
+    return_metrics: bool = False,
+    threads: int = 0,
+    **options: Any,
+) -> Any:
+    """The policy loss as a scalar tensor, differentiable in `log_probs` and `entropies`; with `return_metrics` (loss,
+    metrics).
+
+    `log_probs` [B, T] with `mask` [B, T], or [tokens] with `sequence_lengths` [B]; everything else as in
+    `rein.policy_loss`, as tensors or as arrays. `old_log_probs` None means on-policy: log_probs.detach(). Under
+    torch.no_grad no gradient is computed.
+
+    >>> log_probs = torch.tensor([[-0.5, -1.0], [-2.0, -0.7]], requires_grad=True)
+    >>> loss = policy_loss(log_probs, preset="dapo", rewards=[1, 0])
+    >>> loss.backward()
+    >>> log_probs.grad
+    tensor([[-0.1768, -0.1768],
+            [ 0.1768,  0.1768]])
+    """
+    _need_tensor(log_probs, "log_probs")
+    dtype = torch.float64 if log_probs.dtype == torch.float64 else torch.float32
+    current = _array(log_probs, dtype)
+    if current.size == 0:
+        raise ValueError(f"log_probs is empty (its shape is {list(current.shape)}): at least one entry is needed")
+    tokens = (
+        ("log_probs", current),
+        ("old_log_probs", current if old_log_probs is None else _array(old_log_probs, dtype)),
+        ("ref_log_probs", _array(ref_log_probs, dtype)),
+        ("sample_log_probs", _array(sample_log_probs, dtype)),
+        ("entropies", _array(entropies, dtype)),
+        ("values", _array(values, dtype)),
+    )
+    inputs = make_inputs(
+        preset,
+        current.shape,
+        FLOAT64 if dtype == torch.float64 else FLOAT32,
+        tokens,
+        options,
+        rewards=_array(rewards),
+        advantages=_array(advantages),
+        mask=_array(mask),
+        sequence_lengths=_array(sequence_lengths),
+        group_sizes=_array(group_sizes),
+        reward_components=_array(reward_components),
+        reward_weights=_array(reward_weights),
+        baseline_rewards=_array(baseline_rewards),
+        response_lengths=_array(response_lengths),
+        correct=_array(correct),
+        token_budget=_array(token_budget),
+    )
+    gradient = np.empty(inputs.shape, inputs.dtype) if _wants_gradient(log_probs) else None
+    of_entropies = np.empty(inputs.shape, inputs.dtype) if _wants_gradient(entropies) else None
+    raw = _policy.run_step(inputs, (gradient, of_entropies, None), threads)
+    loss = _known(raw.loss, dtype, ((log_probs, gradient), (entropies, of_entropies)))
+    if not return_metrics:
+        return loss
+    return loss, _policy.PolicyLoss(raw, inputs.source != PER_SEQUENCE).metrics
+
+
+class Step:
+    """`rein.Step` for gradient accumulation: the sum of its micro-batches' losses is the step's loss, and so are the
+    gradients.
+
+    The arguments are those of `rein.Step`, as tensors or arrays of the whole step.
+
+    >>> step = Step("dapo", torch.tensor([[-0.6, -1.0], [-1.8, -0.7]]), rewards=[1, 0])
+    >>> log_probs = torch.tensor([[-0.5, -1.0], [-2.0, -0.7]], requires_grad=True)
+    >>> for i in range(2):
+    ...     step.loss(log_probs[i : i + 1], i, i + 1).backward()
+    >>> round(step.finish().loss, 4)
+    -0.0506
+    """
+
+    def __init__(self, preset: Preset, old_log_probs: ArrayLike | None = None, **arguments: Any) -> None:
+        arrays = {name: _array(value) for name, value in arguments.items()}
+        self._step = _policy.Step(preset, _array(old_log_probs), **arrays)
+        self._dtype = torch.float32 if self._step.dtype == FLOAT32 else torch.float64
+        self._so_far = 0.0
+
+    def loss(self, log_probs: Tensor, first: int, last: int, entropies: Tensor | None = None) -> Tensor:
+        """What sequences [first, last) add to the step's loss. Micro-batches come in order; `log_probs` [last − first,
+        T] or packed."""
+        _need_tensor(log_probs, "log_probs")
+        wanted = _wants_gradient(log_probs) or _wants_gradient(entropies)
+        gradient, of_entropies = self._step.add(
+            _array(log_probs, self._dtype), first, last, _array(entropies, self._dtype), gradients=wanted
+        )
+        total = self._step.finish().loss
+        added, self._so_far = total - self._so_far, total
+        pairs = (
+            (log_probs, gradient if _wants_gradient(log_probs) else None),
+            (entropies, of_entropies if _wants_gradient(entropies) else None),
+        )
+        return _known(added, self._dtype, pairs)
+
+    def finish(self) -> _policy.PolicyLoss:
+        """The loss (a float) and metrics of the sequences added so far."""
+        return self._step.finish()
+
+
+def gpo_objective(
+    ratios: Tensor,
+    advantages: ArrayLike,
+    pi_current: ArrayLike,
+    pi_ref: ArrayLike,
+    epsilon: float,
+    beta: float,
+    *,
+    kl_direction: str = "current_over_ref",
+) -> Tensor:
+    """`rein.gpo_objective` as a scalar tensor to be maximised, differentiable in `ratios` and `pi_current` (one shape,
+    any).
+
+    >>> ratios = torch.tensor([1.1, 0.9, 1.0], dtype=torch.float64, requires_grad=True)
+    >>> gpo_objective(ratios, [2, -1.5, 0.5], [0.4, 0.6, 0.5], [0.5, 0.5, 0.5], 0.2, 0.05).item()
+    0.4493105249111488
+    """
+    _need_tensor(ratios, "ratios")
+    dtype = _working_type(ratios, advantages, pi_current, pi_ref)
+    rho, a, current, ref = (_numbers(value, dtype) for value in (ratios, advantages, pi_current, pi_ref))
+    wanted = _wants_gradient(ratios) or _wants_gradient(pi_current)
+    operation: Any = _operations.gpo_objective
+    found = operation(rho, a, current, ref, epsilon, beta, kl_direction=kl_direction, return_grad=wanted)
+    value, (of_ratios, of_current) = found if wanted else (found, (None, None))
+    pairs = (
+        (ratios, of_ratios if _wants_gradient(ratios) else None),
+        (pi_current, of_current if _wants_gradient(pi_current) else None),
+    )
+    return _known(value, dtype, pairs)
+
+
+def _numbers(value: Any, dtype: torch.dtype) -> Any:
+    """Floating-point numbers of the working type, so that the operation runs in it."""
+    array = _array(value, dtype)
+    return array if array is None else np.asarray(array, FLOAT32 if dtype == torch.float32 else FLOAT64)
+
+
+def rl_budget_loss(
+    rewards: ArrayLike,
+    log_probs: Tensor,
+    old_log_probs: ArrayLike,
+    response_lengths: ArrayLike,
+    token_budget: ArrayLike,
+    kl_coef: float,
+    budget_penalty_coef: float,
+) -> Tensor:
+    """`rein.rl_budget_loss` as a scalar tensor, differentiable in `log_probs` [batch, K].
+
+    >>> log_probs = torch.tensor([[-1, -1.5]], dtype=torch.float64, requires_grad=True)
+    >>> loss = rl_budget_loss([[1, 0.5]], log_probs, [[-1.2, -1.3]], [[150, 80]], 100, 0.1, 0.01)
+    >>> round(loss.item(), 12)
+    0.0004
+    """
+    _need_tensor(log_probs, "log_probs")
+    dtype = _working_type(log_probs)
+    operation: Any = _operations.rl_budget_loss
+    wanted = _wants_gradient(log_probs)
+    found = operation(
+        *(_numbers(value, dtype) for value in (rewards, log_probs, old_log_probs)),
+        _array(response_lengths),
+        _array(token_budget),
+        kl_coef,
+        budget_penalty_coef,
+        return_grad=wanted,
+    )
+    value, gradient = found if wanted else (found, None)
+    return _known(value, dtype, ((log_probs, gradient),))
+
+
+def kl_penalized_advantages(
+    advantages: Tensor,
+    log_probs: ArrayLike,
+    ref_log_probs: ArrayLike,
+    mask: ArrayLike,
+    kl_penalty_coef: float,
+    *,
+    kl_scope: str = "batch",
+    sequence_lengths: ArrayLike | None = None,
+    group_sizes: GroupSizes = None,
+) -> tuple[Tensor, float]:
+    """`rein.kl_penalized_advantages` with tensors: (advantages in their shape and type, kl_policy_ref). Nothing is
+    differentiated.
+
+    >>> kl_penalized_advantages(torch.tensor([1.0, 1.0]), [-0.5, -1], [-1, -1], [1, 1], 0.1)
+    (tensor([0.9750, 1.0250]), 0.25)
+    """
+    _need_tensor(advantages, "advantages")
+    dtype = _working_type(advantages)
+    adjusted, mean = _operations.kl_penalized_advantages(
+        _numbers(advantages, dtype),
+        _numbers(log_probs, dtype),
+        _numbers(ref_log_probs, dtype),
+        _array(mask),
+        kl_penalty_coef,
+        kl_scope=kl_scope,
+        sequence_lengths=_array(sequence_lengths),
+        group_sizes=_array(group_sizes),
+    )
+    return torch.from_numpy(adjusted).to(advantages.device, advantages.dtype), mean
