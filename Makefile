@@ -19,7 +19,9 @@ endif
 # Compiled once per type; once per type and instruction set; once.
 TYPED := $(wildcard src/objective/budget.c src/objective/gpo.c src/objective/kl_advantage.c src/objective/update.c)
 LANED := $(wildcard src/kernel/explog.c src/objective/*pass.c)
-PLAIN := $(filter-out $(TYPED) $(LANED),$(wildcard src/*/*.c))
+# The engine's files, under way: compiled for their tests alone, not yet part of the library.
+ENGINE := $(wildcard src/base/file.c src/base/json_file.c src/model/*.c)
+PLAIN := $(filter-out $(TYPED) $(LANED) $(ENGINE),$(wildcard src/*/*.c))
 
 X86   := $(filter x86_64%,$(shell $(CC) -dumpmachine 2>/dev/null || uname -m))
 TYPES := f32 f64
@@ -33,8 +35,8 @@ CLI_OBJS  := $(call objects_of,$(wildcard cli/*.c))
 # What tests link besides the library: the command line without its main().
 CLI_PARTS := $(filter-out $(BUILD)/obj/cli/main.o,$(CLI_OBJS))
 
-TEST_SOURCES  := $(wildcard tests/test_*.c tests/*/test_*.c)
-FUZZ_SOURCES  := $(wildcard tests/fuzz/fuzz_*.c)
+TEST_SOURCES  := $(filter-out tests/model/% tests/base/test_file.c,$(wildcard tests/test_*.c tests/*/test_*.c))
+FUZZ_SOURCES  := tests/fuzz/fuzz_objective.c
 BENCH_SOURCES := $(wildcard bench/*.c)
 TESTS   := $(TEST_SOURCES:%.c=$(BUILD)/%)
 FUZZERS := $(FUZZ_SOURCES:%.c=$(BUILD)/%)
@@ -187,7 +189,7 @@ uninstall:
 	rm -rf $(INSTALLED:%=$(TO)/%)
 
 clean:
-	rm -rf build build-asan build-cov build-fuzz build-lint
+	rm -rf build build-asan build-cov build-fuzz build-lint build-wheel build-parity python/rein/*.so*
 
 help:
 	@echo 'make            build/librein.a, build/librein.so and build/rein (CC=clang, CFLAGS=…, V=1 shows the commands)'
@@ -198,7 +200,7 @@ help:
 	@echo 'make lint       format, warnings of gcc and clang, headers alone in C and C++, the rules of the house'
 	@echo 'make format     clang-format over every C file'
 	@echo 'make coverage   branch coverage of src/objective; at least 90 %'
-	@echo 'make parity     the goldens against their generator'
+	@echo 'make parity     against PyTorch, TRL, verl, Liger, Tinker cookbook and ART, in an environment it makes; tests of the Python package'
 	@echo 'make bench      the performance table of this machine'
 	@echo 'make install    into PREFIX (/usr/local), below DESTDIR; make uninstall takes it away'
 	@echo 'make clean      away with everything made'

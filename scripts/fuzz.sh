@@ -9,7 +9,7 @@ quiet_seconds=${FUZZ_QUIET_SECONDS:-600}
 
 shopt -s nullglob
 fuzzers=()
-for source in tests/fuzz/fuzz_*.c; do fuzzers+=("$build/${source%.c}"); done
+for source in tests/fuzz/fuzz_objective.c; do fuzzers+=("$build/${source%.c}"); done
 if ((${#fuzzers[@]} == 0)); then echo "fuzz: no fuzzer in tests/fuzz" && exit 0; fi
 
 coverage() { sed -nE 's/.*cov: ([0-9]+).*/\1/p' "$1" | sed -n "$2p"; }

@@ -1,14 +1,130 @@
 #!/bin/sh
-# parity.sh: are the goldens what their generator makes? The generator is plain Python and shares nothing with the C code.
+# parity.sh: does rein agree with mathematics that nobody here wrote?
+#   1. the goldens with their generator (plain Python, shares nothing with the C code)
+#   2. the Python package, built and installed by pip, with its own tests
+#   3. every preset and every stage with PyTorch autograd on the published formulas
+#   4. the losses of TRL, verl, Liger, Tinker cookbook and ART, called as they are
+# Environments live in build-parity/ and are made again when their requirements change. Without a registry all that needs one is
+# skipped, loudly. Ten minutes at most. Every package is pinned and installed without its dependencies, but for torch: a dependency
+# on torch would fetch another build of it.
 set -u
-set -- tests/golden/*.txt
-files=$#
-if said=$(python3 tests/golden/generate.py --check 2>&1); then
-    failed=0
-else
-    echo "$said"
-    failed=$(echo "$said" | sed -n 's/^out of date: //p' | tr ',' '\n' | grep -c .)
-    [ "$failed" -gt 0 ] || failed=$files # it broke before it could say
+cd "$(dirname "$0")/.." || exit 1
+
+home=build-parity
+suite=tests/parity
+frameworks="trl verl liger tinker art"
+start=$(date +%s)
+passed=0 failed=0 skipped=0
+
+left() { # left SECONDS: what remains of them since the start, at least 1
+    remains=$((start + $1 - $(date +%s)))
+    echo $((remains > 1 ? remains : 1))
+}
+stamp() { cat "$@" | cat - "$home/interpreter" | sha256sum | cut -d' ' -f1; }
+tests_of() { grep -rhc '^def test_' "$@" | awk '{ n += $1 } END { print n + 0 }'; }
+reason() { grep -v '^ *$' "$1" | grep -i 'error' | tail -1 | cut -c1-160; }
+skip() { # skip NAME WHY FILE…: counts the test functions of the files
+    name=$1 why=$2
+    shift 2
+    n=$(tests_of "$@")
+    skipped=$((skipped + n))
+    echo "skipped: $name: $n tests: $why"
+}
+
+check_goldens() {
+    set -- tests/golden/*.txt
+    files=$# out=0
+    if ! said=$(python3 tests/golden/generate.py --check 2>&1); then
+        echo "$said"
+        out=$(echo "$said" | sed -n 's/^out of date: //p' | tr ',' '\n' | grep -c .)
+        [ "$out" -gt 0 ] || out=$files # it broke before it could say
+    fi
+    passed=$((passed + files - out)) failed=$((failed + out))
+    echo "goldens: $((files - out)) passed, $out failed"
+}
+
+pip_install() { # pip_install LOG ARGUMENTS…
+    log=$1
+    shift
+    timeout "$(left 400)" "$home/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --retries 1 "$@" >"$log" 2>&1
+}
+
+make_environment() {
+    mkdir -p "$home/logs" "$home/packages"
+    python3 -c 'import sys; print(sys.version)' >"$home/interpreter"
+    [ "$(stamp $suite/requirements/base.txt)" = "$(cat "$home/venv.stamp" 2>/dev/null)" ] && return 0
+    rm -rf "$home/venv" "$home/venv.stamp"
+    python3 -m venv "$home/venv" >"$home/logs/venv.log" 2>&1 &&
+        pip_install "$home/logs/torch.log" torch==2.13.0 &&
+        pip_install "$home/logs/base.log" --no-deps -r $suite/requirements/base.txt -c $suite/requirements/constraints.txt &&
+        stamp $suite/requirements/base.txt >"$home/venv.stamp"
+}
+
+packages() { # packages NAME: the pinned packages of a framework, in a directory of their own
+    directory=$home/packages/$1 list=$suite/requirements/$1.txt
+    [ "$(stamp "$list")" = "$(cat "$directory.stamp" 2>/dev/null)" ] && return 0
+    rm -rf "$directory" "$directory.stamp"
+    pip_install "$home/logs/$1.log" --no-deps --target "$directory" -r "$list" -c $suite/requirements/constraints.txt &&
+        stamp "$list" >"$directory.stamp"
+}
+
+run() { # run NAME FILE…: one pytest; counts what it says
+    name=$1 began=$(date +%s)
+    shift
+    report=$home/logs/$name.xml log=$home/logs/$name.log
+    rm -f "$report"
+    PYTHONPYCACHEPREFIX=$home/pycache timeout "$(left 580)" "$home/venv/bin/python" -m pytest -q -rs \
+        -p no:cacheprovider --junitxml="$report" "$@" >"$log" 2>&1
+    status=$?
+    counts=$(sed -n 's/.*<testsuite [^>]*errors="\([0-9]*\)" failures="\([0-9]*\)" skipped="\([0-9]*\)" tests="\([0-9]*\)".*/\1 \2 \3 \4/p' \
+        "$report" 2>/dev/null)
+    # shellcheck disable=SC2086
+    set -- ${counts:-1 0 0 1} # no report: it broke, or ran out of time
+    [ "$status" -eq 0 ] || [ $(($1 + $2)) -gt 0 ] || set -- 1 0 0 1
+    passed=$((passed + $4 - $1 - $2 - $3)) failed=$((failed + $1 + $2)) skipped=$((skipped + $3))
+    echo "$name: $(($4 - $1 - $2 - $3)) passed, $(($1 + $2)) failed, $3 skipped ($(($(date +%s) - began)) s)"
+    grep '^SKIPPED' "$log"
+    [ $(($1 + $2)) -eq 0 ] || tail -60 "$log"
+}
+
+run_framework() {
+    if ! packages huggingface; then
+        skip "$1" "the packages it needs cannot be installed: $(reason "$home/logs/huggingface.log")" "$suite/frameworks/test_$1.py"
+    elif ! packages "$1"; then
+        skip "$1" "cannot be installed: $(reason "$home/logs/$1.log")" "$suite/frameworks/test_$1.py"
+    else
+        PYTHONPATH=$home/packages/$1:$home/packages/huggingface run "$1" "$suite/frameworks/test_$1.py"
+    fi
+}
+
+finish() {
+    if [ "$skipped" -gt 0 ]; then
+        echo "$passed passed, $failed failed, $skipped skipped"
+    else
+        echo "$passed passed, $failed failed"
+    fi
+    [ "$failed" -eq 0 ]
+    exit
+}
+
+check_goldens
+if ! make_environment; then
+    why=$(cat "$home"/logs/venv.log "$home"/logs/torch.log "$home"/logs/base.log 2>/dev/null >"$home/logs/all.log"; reason "$home/logs/all.log")
+    skip "everything else" "no environment for it: ${why:-the registry did not answer in time}" tests/python $suite
+    finish
 fi
-echo "$((files - failed)) passed, $failed failed"
-[ "$failed" -eq 0 ]
+unset PYTHONPATH
+if ! pip_install "$home/logs/package.log" --no-deps --force-reinstall .; then
+    echo "package: pip install . failed"
+    tail -30 "$home/logs/package.log"
+    failed=$((failed + 1))
+    skip "everything else" "there is no package" tests/python $suite
+    finish
+fi
+run python tests/python
+export OMP_NUM_THREADS=1 # torch's: on small batches more threads only wait for each other
+run oracles "$suite" --ignore="$suite/frameworks"
+for framework in $frameworks; do
+    run_framework "$framework"
+done
+finish
