@@ -1,7 +1,7 @@
 #!/bin/sh
 # parity.sh: does rein agree with mathematics that nobody here wrote?
 #   1. the goldens with their generator (plain Python, shares nothing with the C code)
-#   2. the Python package, built and installed by pip, with its own tests
+#   2. the Python package, built and installed by pip, with its own tests, its types and its style
 #   3. every preset and every stage with PyTorch autograd on the published formulas
 #   4. the losses of TRL, verl, Liger, Tinker cookbook and ART, called as they are
 # Environments live in build-parity/ and are made again when their requirements change. Without a registry all that needs one is
@@ -87,6 +87,19 @@ run() { # run NAME FILE…: one pytest; counts what it says
     [ $(($1 + $2)) -eq 0 ] || tail -60 "$log"
 }
 
+check_sources() { # types and style of the Python sources
+    for check in mypy 'ruff check python tests/python tests/parity examples bench' 'ruff format --check python tests/python tests/parity examples bench'; do
+        # shellcheck disable=SC2086
+        if "$home/venv/bin/python" -m $check >"$home/logs/sources.log" 2>&1; then
+            passed=$((passed + 1))
+        else
+            failed=$((failed + 1))
+            echo "$check: failed"
+            tail -20 "$home/logs/sources.log"
+        fi
+    done
+}
+
 run_framework() {
     if ! packages huggingface; then
         skip "$1" "the packages it needs cannot be installed: $(reason "$home/logs/huggingface.log")" "$suite/frameworks/test_$1.py"
@@ -121,6 +134,7 @@ if ! pip_install "$home/logs/package.log" --no-deps --force-reinstall .; then
     skip "everything else" "there is no package" tests/python $suite
     finish
 fi
+check_sources
 run python tests/python
 export OMP_NUM_THREADS=1 # torch's: on small batches more threads only wait for each other
 run oracles "$suite" --ignore="$suite/frameworks"
