@@ -1,6 +1,6 @@
 /* pass.c - one pass over the tokens: loss = Σ weight·(ω·ℓ + β·k − c·H), its gradient, and the metrics.
  *
- * Compiled per type and instruction set. A sequence is walked in tiles of a fixed size from its first token, lanes are added in a fixed
+ * Compiled per type and instruction set. A sequence is walked in tiles of a fixed size from its first trained token, lanes are added in a fixed
  * order: what a sequence gives depends on nothing but the sequence. Masked lanes are cut out of the bits (keep), never multiplied by 0. */
 #include "pass.h"
 
@@ -478,6 +478,13 @@ static int is_plain(const rein_pass *p) {
            !p->kl_source && !p->entropies && !p->token_advantages && !p->advantages && p->stop_log_probs == p->log_probs;
 }
 
+/* Tokens [from, to), before the first or after the last of their sequence that trains. */
+static void fill(const arrays *a, real advantage, size_t from, size_t to) {
+    if (a->grad) memset(a->grad + from, 0, (to - from) * sizeof(real));
+    if (a->grad_entropy) memset(a->grad_entropy + from, 0, (to - from) * sizeof(real));
+    for (size_t i = from; a->advantage && i < to; i++) a->advantage[i] = advantage;
+}
+
 void KERNEL(rein_pass)(rein_tally *tally, rein_top *top, const rein_pass *p, size_t first, size_t last) {
     const arrays a = arrays_of(p);
     const constants k = constants_of(p->options);
@@ -486,19 +493,16 @@ void KERNEL(rein_pass)(rein_tally *tally, rein_top *top, const rein_pass *p, siz
     range seen = {splat((real)INFINITY), splat((real)-INFINITY)};
     for (size_t r = first; r < last; r++) {
         const rein_row *row = &p->rows[r];
-        sequence s = {.start = p->offsets[r],
-                      .length = p->offsets[r + 1] - p->offsets[r],
+        sequence s = {.start = p->offsets[r] + row->first,
+                      .length = row->end - row->first,
                       .advantage = (real)row->advantage,
                       .weight = (real)row->weight,
                       .kl_centre = (real)row->kl_centre,
                       .trained = (real)row->trained,
                       .mismatch = 1};
-        if (row->trained == 0) {
-            if (a.grad) memset(a.grad + s.start, 0, s.length * sizeof(real));
-            if (a.grad_entropy) memset(a.grad_entropy + s.start, 0, s.length * sizeof(real));
-            for (size_t i = 0; a.advantage && i < s.length; i++) a.advantage[s.start + i] = s.advantage;
-            continue;
-        }
+        fill(&a, s.advantage, p->offsets[r], s.start);
+        fill(&a, s.advantage, s.start + s.length, p->offsets[r + 1]);
+        if (row->trained == 0) continue;
         if (surveyed) survey(&s, p, &a, &k);
         if (plain) walk(tally, &seen, top, p, &a, &k, &s, 1);
         else walk(tally, &seen, top, p, &a, &k, &s, 0);
@@ -509,17 +513,20 @@ void KERNEL(rein_pass)(rein_tally *tally, rein_top *top, const rein_pass *p, siz
     }
 }
 
-size_t KERNEL(rein_count)(const uint8_t *marks, size_t n) {
+rein_trained KERNEL(rein_count)(const uint8_t *marks, size_t n) {
     typedef uint8_t B __attribute__((vector_size(32)));
-    size_t i = 0, count = 0;
-    while (i + sizeof(B) <= n) { /* up to 255 marks in a lane */
+    rein_trained t = {0, 0, n};
+    while (t.first < t.end && !marks[t.first]) t.first++;
+    while (t.end > t.first && !marks[t.end - 1]) t.end--;
+    size_t i = t.first;
+    while (i + sizeof(B) <= t.end) { /* up to 255 marks in a lane */
         B counts = {0}, some;
-        for (int k = 0; k < 255 && i + sizeof(B) <= n; k++, i += sizeof(B)) {
+        for (int k = 0; k < 255 && i + sizeof(B) <= t.end; k++, i += sizeof(B)) {
             memcpy(&some, marks + i, sizeof some);
             counts -= (B)(some != 0);
         }
-        for (size_t l = 0; l < sizeof(B); l++) count += counts[l];
+        for (size_t l = 0; l < sizeof(B); l++) t.count += counts[l];
     }
-    for (; i < n; i++) count += marks[i] != 0;
-    return count;
+    for (; i < t.end; i++) t.count += marks[i] != 0;
+    return t;
 }

@@ -9,10 +9,11 @@
 
 /* What the step fixed about a sequence before the pass. loss = Σ over its trained tokens of weight·(…). */
 typedef struct rein_row {
-    double advantage; /* the whole sequence's, or 0 when token_advantages says it token by token */
-    double weight;    /* of each of its trained tokens: the aggregation */
-    double kl_centre; /* mean of src − ref over its KL scope */
-    size_t trained;   /* how many of its tokens train */
+    double advantage;  /* the whole sequence's, or 0 when token_advantages says it token by token */
+    double weight;     /* of each of its trained tokens: the aggregation */
+    double kl_centre;  /* mean of src − ref over its KL scope */
+    size_t trained;    /* how many of its tokens train */
+    size_t first, end; /* they all lie in [first, end) of its tokens */
 } rein_row;
 
 /* Sums over trained tokens, in token order inside a sequence and in sequence order across them. */
@@ -62,8 +63,13 @@ typedef struct rein_pass {
 
 typedef void rein_pass_fn(rein_tally *tally, rein_top *top, const rein_pass *pass, size_t first, size_t last);
 
-/* How many of n marks are not 0. The same for every type; it is compiled with the pass for its instruction set. */
-typedef size_t rein_count_fn(const uint8_t *marks, size_t n);
+/* Which of a sequence's tokens train: how many, and from where to where. */
+typedef struct rein_trained {
+    size_t count, first, end;
+} rein_trained;
+
+/* Of n marks. The same for every type; it is compiled with the pass for its instruction set. */
+typedef rein_trained rein_count_fn(const uint8_t *marks, size_t n);
 
 rein_count_fn rein_count_ref_f32, rein_count_ref_f64, rein_count_avx2_f32, rein_count_avx2_f64;
 rein_pass_fn rein_pass_ref_f32, rein_pass_ref_f64, rein_pass_avx2_f32, rein_pass_avx2_f64;

@@ -41,6 +41,7 @@ static size_t layout(rein_step *s, char *base, const rein_batch *b, const rein_o
     s->scratch = carve(base, &used, scratch, sizeof *s->scratch);
     s->drift = carve(base, &used, n, sizeof *s->drift);
     s->length = carve(base, &used, n, sizeof *s->length);
+    s->spans = carve(base, &used, n, sizeof *s->spans);
     s->trained = carve(base, &used, n, sizeof *s->trained);
     const int borrowed = o->advantage == REIN_ADVANTAGE_GIVEN && o->advantage_balance == 0;
     s->made_advantages = rein_advantage_per_token(o) && !borrowed ? carve(base, &used, tokens, rein_element_size(b)) : NULL;
@@ -79,7 +80,8 @@ static void measure_block(void *context, size_t k, int thread) {
     (void)thread;
     for (size_t i = s->blocks[k].first; i < s->blocks[k].last; i++) {
         const size_t start = b->sequence_offsets[i], length = b->sequence_offsets[i + 1] - start;
-        s->trained[i] = b->mask ? s->count(b->mask + start, length) : length;
+        s->spans[i] = b->mask ? s->count(b->mask + start, length) : (rein_trained){length, 0, length};
+        s->trained[i] = s->spans[i].count;
         s->length[i] = b->response_lengths ? b->response_lengths[i] : (int64_t)s->trained[i];
     }
 }
@@ -189,7 +191,9 @@ static rein_status advantages(rein_step *s, rein_error *err) {
     for (size_t i = 0; i < b->n_sequences; i++)
         s->rows[i] = (rein_row){.advantage = rein_balance(s->estimate[i], o),
                                 .weight = rein_token_weight(o, (double)s->trained[i], tokens, sequences),
-                                .trained = s->trained[i]};
+                                .trained = s->trained[i],
+                                .first = s->spans[i].first,
+                                .end = s->spans[i].end};
     for (size_t g = 0; g < groups; g++)
         s->metrics.frac_reward_zero_std += all_zero(s, rein_group_start(b, g), rein_group_start(b, g + 1)) / (double)groups;
     if (o->kl_penalty_coef != 0) penalise(s);

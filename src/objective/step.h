@@ -22,6 +22,7 @@ struct rein_step {
     double *scratch;              /* [2·n_sequences], or [n_tokens] where something is done token by token */
     double *drift;                /* [n_sequences] Σ m (src − ref) */
     int64_t *length;              /* [n_sequences] response lengths */
+    rein_trained *spans;          /* [n_sequences] which tokens train */
     size_t *trained;              /* [n_sequences] */
     const void *token_advantages; /* [n_tokens] of the batch's type: made here or the caller's; NULL: one a sequence */
     void *made_advantages;        /* room for those made here */
