@@ -513,10 +513,18 @@ void KERNEL(rein_pass)(rein_tally *tally, rein_top *top, const rein_pass *p, siz
     }
 }
 
+static int none_of_eight(const uint8_t *marks) {
+    uint64_t word;
+    memcpy(&word, marks, sizeof word);
+    return word == 0;
+}
+
 rein_trained KERNEL(rein_count)(const uint8_t *marks, size_t n) {
     typedef uint8_t B __attribute__((vector_size(32)));
     rein_trained t = {0, 0, n};
+    while (t.first + 8 <= t.end && none_of_eight(marks + t.first)) t.first += 8;
     while (t.first < t.end && !marks[t.first]) t.first++;
+    while (t.end >= t.first + 8 && none_of_eight(marks + t.end - 8)) t.end -= 8;
     while (t.end > t.first && !marks[t.end - 1]) t.end--;
     size_t i = t.first;
     while (i + sizeof(B) <= t.end) { /* up to 255 marks in a lane */

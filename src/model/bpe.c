@@ -1,0 +1,199 @@
+/* bpe.c - byte-pair encoding of one piece: the pair with the lowest rank is merged, of equal ones the leftmost, until none is left.
+ *
+ * Candidates wait in a heap and are checked when their turn comes, so a piece of n symbols takes O(n log n). A candidate is out of date
+ * when the pair that now stands at its place makes another token; the rule is Hugging Face's, and so are the ids. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/tokenizer_parts.h"
+
+/* Bytes that print as themselves in the byte-level alphabet; the others follow from U+0100 on. */
+static bool prints(unsigned byte) { return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE; }
+
+uint32_t rein_byte_character(unsigned char byte) {
+    uint32_t others = 0;
+    if (prints(byte)) return byte;
+    for (unsigned b = 0; b < byte; b++) others += !prints(b);
+    return 0x100 + others;
+}
+
+int rein_character_byte(uint32_t character) {
+    if (character < 0x100) return prints(character) ? (int)character : -1;
+    if (character <= 0x120) return character <= 0x11F ? (int)(character - 0x100 + (character >= 0x120 ? 1 : 0)) : -1;
+    return -1;
+}
+
+static size_t slot_of(const rein_bpe *bpe, uint64_t pair) {
+    size_t slot = (pair * 0x9E3779B97F4A7C15u >> 29) & bpe->mask;
+    while (bpe->merges[slot].pair != pair && bpe->merges[slot].pair != UINT64_MAX) slot = (slot + 1) & bpe->mask;
+    return slot;
+}
+
+static uint64_t pair_of(int32_t left, int32_t right) { return (uint64_t)(uint32_t)left << 32 | (uint32_t)right; }
+
+static const rein_merge *find(const rein_word *word, const rein_bpe *bpe, const rein_vocabulary *v, int32_t left, int32_t right) {
+    const rein_merge *merge = &bpe->merges[slot_of(bpe, pair_of(left, right))];
+    return merge->pair == UINT64_MAX || (word->guarded && v->special[merge->id]) ? NULL : merge;
+}
+
+/* ---- the heap: lowest order on top */
+static void sift_down(rein_candidate *heap, size_t n, size_t at) {
+    const rein_candidate moved = heap[at];
+    for (size_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && heap[child + 1].order < heap[child].order) child++;
+        if (moved.order <= heap[child].order) break;
+        heap[at] = heap[child];
+    }
+    heap[at] = moved;
+}
+
+static void sift_up(rein_candidate *heap, size_t at) {
+    const rein_candidate moved = heap[at];
+    for (size_t parent; at > 0 && heap[parent = (at - 1) / 2].order > moved.order; at = parent) heap[at] = heap[parent];
+    heap[at] = moved;
+}
+
+static rein_candidate pop(rein_word *word) {
+    const rein_candidate top = word->heap[0];
+    word->heap[0] = word->heap[--word->waiting];
+    if (word->waiting) sift_down(word->heap, word->waiting, 0);
+    return top;
+}
+
+/* Room for the candidates of n symbols: one a pair at first, and every merge takes one away and brings two. */
+static rein_status reserve(rein_word *word, size_t n, rein_error *err) {
+    if (n > word->capacity) {
+        const size_t capacity = rein_grown(word->capacity, n, sizeof *word->symbols);
+        rein_symbol *symbols = capacity ? realloc(word->symbols, capacity * sizeof *symbols) : NULL;
+        if (!symbols) return rein_no_memory(err);
+        word->symbols = symbols, word->capacity = capacity;
+    }
+    if (2 * n > word->heap_capacity) {
+        const size_t capacity = rein_grown(word->heap_capacity, 2 * n, sizeof *word->heap);
+        rein_candidate *heap = capacity ? realloc(word->heap, capacity * sizeof *heap) : NULL;
+        if (!heap) return rein_no_memory(err);
+        word->heap = heap, word->heap_capacity = capacity;
+    }
+    return REIN_OK;
+}
+
+void rein_word_free(rein_word *word) {
+    free(word->symbols);
+    free(word->heap);
+    rein_text_free(&word->mapped);
+    *word = (rein_word){0};
+}
+
+/* ---- symbols: what the piece is before anything is merged */
+static void add(rein_word *word, int32_t id) {
+    const int32_t n = (int32_t)word->count;
+    word->symbols[word->count++] = (rein_symbol){id, n - 1, n + 1};
+}
+
+/* Adds the bytes of a character as tokens, if all of them are. */
+static bool add_bytes(rein_word *word, const rein_bpe *bpe, const char *character, size_t length) {
+    for (size_t i = 0; i < length; i++)
+        if (bpe->fallback[(unsigned char)character[i]] < 0) return false;
+    for (size_t i = 0; i < length; i++) add(word, bpe->fallback[(unsigned char)character[i]]);
+    return true;
+}
+
+/* A character without a token: its bytes, or the unknown token. Without either nothing is added, as Hugging Face does it. *pending
+ * counts unknown tokens that wait: they come before the next known token but, oddly, after bytes that stand behind them. */
+static void add_missing(rein_word *word, bool *pending, const rein_bpe *bpe, const char *character, size_t length) {
+    if (bpe->byte_fallback && add_bytes(word, bpe, character, length)) return;
+    if (bpe->unknown < 0) return;
+    if (*pending && !bpe->fuse_unknown) add(word, bpe->unknown);
+    *pending = true;
+}
+
+static void add_symbols(rein_word *word, const rein_bpe *bpe, const rein_vocabulary *v, const char *piece, size_t length) {
+    bool pending = false;
+    char mapped[4];
+    uint32_t c;
+    word->count = 0;
+    for (size_t at = 0, n; at < length; at += n) {
+        const unsigned char byte = (unsigned char)piece[at];
+        n = bpe->byte_level ? 1 : rein_utf8_next(&c, piece + at);
+        int32_t id = bpe->byte_level ? bpe->bytes[byte] : rein_vocabulary_find(v, piece + at, n);
+        if (id >= 0 && word->guarded && v->special[id]) id = -1;
+        if (id < 0) {
+            const size_t wide = bpe->byte_level ? rein_utf8_write(mapped, rein_byte_character(byte)) : n;
+            add_missing(word, &pending, bpe, bpe->byte_level ? mapped : piece + at, wide);
+            continue;
+        }
+        if (pending) add(word, bpe->unknown);
+        pending = false;
+        add(word, id);
+    }
+    if (pending) add(word, bpe->unknown);
+}
+
+/* ---- merging */
+static void offer(rein_word *word, const rein_bpe *bpe, const rein_vocabulary *v, int32_t left, int32_t right) {
+    const rein_merge *merge = find(word, bpe, v, word->symbols[left].id, word->symbols[right].id);
+    if (!merge) return;
+    word->heap[word->waiting] = (rein_candidate){(uint64_t)merge->rank << 32 | (uint32_t)left, merge->id};
+    sift_up(word->heap, word->waiting++);
+}
+
+static void merge_at(rein_word *word, const rein_bpe *bpe, const rein_vocabulary *v, int32_t at, int32_t id) {
+    rein_symbol *left = &word->symbols[at], *right = &word->symbols[left->next];
+    left->id = id, left->next = right->next;
+    right->id = -1;
+    if ((size_t)left->next < word->count) word->symbols[left->next].previous = at;
+    if (left->previous >= 0) offer(word, bpe, v, left->previous, at);
+    if ((size_t)left->next < word->count) offer(word, bpe, v, at, left->next);
+}
+
+static void merge_all(rein_word *word, const rein_bpe *bpe, const rein_vocabulary *v) {
+    word->waiting = 0;
+    for (size_t i = 0; i + 1 < word->count; i++) {
+        const rein_merge *merge = find(word, bpe, v, word->symbols[i].id, word->symbols[i + 1].id);
+        if (merge) word->heap[word->waiting++] = (rein_candidate){(uint64_t)merge->rank << 32 | i, merge->id};
+    }
+    for (size_t i = word->waiting / 2; i-- > 0;) sift_down(word->heap, word->waiting, i);
+    while (word->waiting) {
+        const rein_candidate top = pop(word);
+        const int32_t at = (int32_t)(top.order & 0xFFFFFFFFu);
+        const rein_symbol *left = &word->symbols[at];
+        if (left->id < 0 || (size_t)left->next >= word->count) continue;
+        const rein_merge *merge = find(word, bpe, v, left->id, word->symbols[left->next].id);
+        if (merge && merge->id == top.id) merge_at(word, bpe, v, at, top.id);
+    }
+}
+
+/* ---- a piece that is a token as it stands (ignore_merges) */
+static rein_status find_whole(int32_t *id, rein_word *word, const rein_bpe *bpe, const rein_vocabulary *v, const char *piece,
+                              size_t length, rein_error *err) {
+    char mapped[4];
+    rein_status status = REIN_OK;
+    *id = -1;
+    if (length > bpe->longest) return REIN_OK;
+    word->mapped.length = 0;
+    if (!bpe->byte_level) status = rein_text_append(&word->mapped, piece, length, err);
+    for (size_t i = 0; bpe->byte_level && !status && i < length; i++)
+        status = rein_text_append(&word->mapped, mapped, rein_utf8_write(mapped, rein_byte_character((unsigned char)piece[i])), err);
+    if (status) return status;
+    *id = rein_vocabulary_find(v, word->mapped.data, word->mapped.length);
+    if (*id >= 0 && word->guarded && v->special[*id]) *id = -1;
+    return REIN_OK;
+}
+
+rein_status rein_bpe_encode(rein_ids *ids, rein_word *word, const rein_bpe *bpe, const rein_vocabulary *v, const char *piece,
+                            size_t length, rein_error *err) {
+    rein_status status = REIN_OK;
+    int32_t whole = -1;
+    if (!length) return REIN_OK;
+    if (length > INT32_MAX / 8) return rein_fail(err, REIN_EINVAL, "a piece of %zu bytes without a split is too long", length);
+    if (bpe->ignore_merges) status = find_whole(&whole, word, bpe, v, piece, length, err);
+    if (status) return status;
+    if (whole >= 0) return rein_ids_append(ids, whole, err);
+    status = reserve(word, bpe->byte_level && bpe->byte_fallback ? 2 * length : length, err);
+    if (status) return status;
+    add_symbols(word, bpe, v, piece, length);
+    merge_all(word, bpe, v);
+    for (size_t i = 0; !status && i < word->count; i = (size_t)word->symbols[i].next)
+        status = rein_ids_append(ids, word->symbols[i].id, err);
+    return status;
+}

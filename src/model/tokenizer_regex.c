@@ -1,0 +1,213 @@
+/* tokenizer_regex.c - from the dialect of tokenizer files to PCRE2's.
+ *
+ * Hugging Face runs these expressions with Oniguruma. The two engines agree on most of the syntax, and where they do not the translation
+ * writes what Oniguruma means: \s is the property White_Space (PCRE2's includes U+180E), \d is \p{Nd}, \w has marks and connectors. What
+ * is spelled alike and means something else (\h, a possessive {1,3}+, ^) is refused, because a wrong split shows nowhere. */
+#include "model/tokenizer_regex.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/tokenizer_parts.h"
+
+#define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+
+/* One match may take this many steps: a run of blanks as long as this, or a tenth of a second of backtracking. */
+enum { STEPS = 10000000 };
+
+typedef struct reading {
+    const char *pattern;
+    size_t length, at;
+    bool in_class;
+    rein_text *out;
+    rein_error *err;
+} reading;
+
+static rein_status refuse(const reading *r, const char *what) {
+    return rein_fail(r->err, REIN_EINVAL, "%s at byte %zu of the expression is not supported", what, r->at);
+}
+
+static rein_status put(reading *r, const char *text) { return rein_text_append(r->out, text, strlen(text), r->err); }
+
+static rein_status take(reading *r, size_t n) {
+    const rein_status status = rein_text_append(r->out, r->pattern + r->at, n, r->err);
+    r->at += n;
+    return status;
+}
+
+static bool starts(const reading *r, const char *word) {
+    const size_t n = strlen(word);
+    return r->length - r->at >= n && memcmp(r->pattern + r->at, word, n) == 0;
+}
+
+/* \p{L}, \P{N}, \p{^L}, \x{1F600} as they are. */
+static rein_status take_braced(reading *r) {
+    const char *end =
+        r->at + 2 < r->length && r->pattern[r->at + 2] == '{' ? memchr(r->pattern + r->at, '}', r->length - r->at) : NULL;
+    return end ? take(r, (size_t)(end - (r->pattern + r->at)) + 1) : refuse(r, "\\p or \\x without {…}");
+}
+
+static rein_status escape(reading *r) {
+    const char c = r->at + 1 < r->length ? r->pattern[r->at + 1] : 0;
+    const char *means = NULL;
+    switch (c) {
+    case 's': means = "\\p{White_Space}"; break;
+    case 'S': means = "\\P{White_Space}"; break;
+    case 'd': means = "\\p{Nd}"; break;
+    case 'D': means = "\\P{Nd}"; break;
+    case 'w': means = r->in_class ? WORD : "[" WORD "]"; break;
+    case 'W': means = r->in_class ? NULL : "[^" WORD "]"; break;
+    case 'p':
+    case 'P':
+    case 'x': return take_braced(r);
+    case 'r':
+    case 'n':
+    case 't':
+    case 'f': return take(r, 2);
+    case 'v': means = "\\x{0B}"; break;
+    default:
+        if ((unsigned char)c >= 0x80 || c <= 32 || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'))
+            break;
+        return take(r, 2); /* punctuation stands for itself */
+    }
+    if (!means) return refuse(r, "this escape");
+    r->at += 2;
+    return put(r, means);
+}
+
+static rein_status class_item(reading *r) {
+    if (starts(r, "&&")) return refuse(r, "an intersection of classes (&&)");
+    switch (r->pattern[r->at]) {
+    case '\\': return escape(r);
+    case '[': return refuse(r, "a class in a class");
+    case ']': r->in_class = false; return take(r, 1);
+    default: return take(r, 1);
+    }
+}
+
+static rein_status open_class(reading *r) {
+    r->in_class = true;
+    const size_t sign = r->at + 1 < r->length && r->pattern[r->at + 1] == '^' ? 2 : 1;
+    if (r->at + sign < r->length && r->pattern[r->at + sign] == ']') return refuse(r, "a class that begins with ]");
+    return take(r, sign);
+}
+
+/* Groups that mean the same to both. */
+static rein_status open_group(reading *r) {
+    static const char *const known[] = {"(?:", "(?i:", "(?=", "(?!", "(?<=", "(?<!", "(?>"};
+    if (!starts(r, "(?") && !starts(r, "(*")) return put(r, "(?:"), r->at++, REIN_OK; /* what a group captures is never asked for */
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (starts(r, known[i])) return take(r, strlen(known[i]));
+    return refuse(r, "this kind of group");
+}
+
+/* {n}, {n,}, {n,m}; a sign after it means different things to the two engines, but for the lazy {n,m}?. */
+static rein_status repeat(reading *r) {
+    size_t end = r->at + 1, digits = 0, commas = 0;
+    for (; end < r->length && r->pattern[end] != '}'; end++) {
+        const char c = r->pattern[end];
+        if (c == ',' && digits && !commas) commas = 1;
+        else if (c >= '0' && c <= '9') digits++;
+        else return refuse(r, "{ without a count");
+    }
+    const char sign = end + 1 < r->length ? r->pattern[end + 1] : 0;
+    if (end == r->length || !digits) return refuse(r, "{ without a count");
+    if (sign == '+' || sign == '*' || sign == '{' || (sign == '?' && !commas)) return refuse(r, "a sign after {…}");
+    return take(r, end + 1 - r->at);
+}
+
+static rein_status item(reading *r) {
+    if (r->in_class) return class_item(r);
+    switch (r->pattern[r->at]) {
+    case '\\': return escape(r);
+    case '[': return open_class(r);
+    case '(': return open_group(r);
+    case '{': return repeat(r);
+    case '^': return refuse(r, "^");
+    default: return take(r, 1);
+    }
+}
+
+static rein_status translate(rein_text *out, const char *pattern, size_t length, rein_error *err) {
+    reading r = {pattern, length, 0, false, out, err};
+    rein_status status = rein_text_append(out, "", 0, err);
+    while (!status && r.at < length) status = item(&r);
+    return status;
+}
+
+/* ---- PCRE2 */
+static void *get_memory(size_t size, void *unused) {
+    (void)unused;
+    return malloc(size);
+}
+static void give_memory(void *memory, void *unused) {
+    (void)unused;
+    free(memory);
+}
+
+static rein_status compile(rein_regex *regex, const char *pattern, size_t length, bool literal, rein_error *err) {
+    int code = 0;
+    PCRE2_SIZE at = 0;
+    PCRE2_UCHAR said[120] = "";
+    pcre2_compile_context *context = pcre2_compile_context_create(regex->memory);
+    if (!context) return rein_no_memory(err);
+    pcre2_set_newline(context, PCRE2_NEWLINE_LF);
+    pcre2_set_parens_nest_limit(context, 100);
+    const uint32_t options = PCRE2_UTF | (literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C);
+    regex->code = pcre2_compile((PCRE2_SPTR)pattern, length, options, &code, &at, context);
+    pcre2_compile_context_free(context);
+    if (regex->code) {
+        pcre2_jit_compile(regex->code, PCRE2_JIT_COMPLETE); /* without it matches are slower, and that is all */
+        return REIN_OK;
+    }
+    if (code == PCRE2_ERROR_HEAP_FAILED || code == PCRE2_ERROR_NOMEMORY) return rein_no_memory(err);
+    pcre2_get_error_message(code, said, sizeof said);
+    return rein_fail(err, REIN_EINVAL, "the expression is wrong at byte %zu (as translated): %s", (size_t)at, (const char *)said);
+}
+
+rein_status rein_regex_make(rein_regex **result, const char *pattern, size_t length, bool literal, rein_error *err) {
+    rein_text translated = {0};
+    rein_regex *regex = calloc(1, sizeof *regex);
+    if (!regex) return rein_no_memory(err);
+    rein_status status =
+        literal ? rein_text_append(&translated, pattern, length, err) : translate(&translated, pattern, length, err);
+    if (!status) {
+        regex->memory = pcre2_general_context_create(get_memory, give_memory, NULL);
+        regex->limits = regex->memory ? pcre2_match_context_create(regex->memory) : NULL;
+        if (!regex->limits) status = rein_no_memory(err);
+    }
+    if (!status) pcre2_set_match_limit(regex->limits, STEPS);
+    if (!status) status = compile(regex, translated.data, translated.length, literal, err);
+    rein_text_free(&translated);
+    if (status) rein_regex_free(regex), regex = NULL;
+    *result = regex;
+    return status;
+}
+
+void rein_regex_free(rein_regex *regex) {
+    if (!regex) return;
+    pcre2_code_free(regex->code);
+    pcre2_match_context_free(regex->limits);
+    pcre2_general_context_free(regex->memory);
+    free(regex);
+}
+
+rein_status rein_regex_prepare(pcre2_match_data **match, const rein_regex *regex, rein_error *err) {
+    if (!*match) *match = pcre2_match_data_create(1, regex->memory);
+    return *match ? REIN_OK : rein_no_memory(err);
+}
+
+rein_status rein_regex_find(bool *found, size_t *begin, size_t *end, const rein_regex *regex, pcre2_match_data *match,
+                            const char *text, size_t length, size_t from, rein_error *err) {
+    int code = pcre2_match(regex->code, (PCRE2_SPTR)text, length, from, PCRE2_NO_UTF_CHECK, match, regex->limits);
+    if (code == PCRE2_ERROR_JIT_STACKLIMIT)
+        code = pcre2_match(regex->code, (PCRE2_SPTR)text, length, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, match, regex->limits);
+    *found = code >= 0;
+    if (code == PCRE2_ERROR_NOMATCH) return REIN_OK;
+    if (code == PCRE2_ERROR_NOMEMORY) return rein_no_memory(err);
+    if (code < 0)
+        return rein_fail(err, REIN_EINVAL,
+                         "byte %zu of the text: the tokenizer's expression takes too many steps here (PCRE2 error %d)", from, code);
+    *begin = pcre2_get_ovector_pointer(match)[0], *end = pcre2_get_ovector_pointer(match)[1];
+    return REIN_OK;
+}
