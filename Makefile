@@ -19,9 +19,10 @@ endif
 # Compiled once per type; once per type and instruction set; once.
 TYPED := $(wildcard src/objective/budget.c src/objective/gpo.c src/objective/kl_advantage.c src/objective/update.c)
 LANED := $(wildcard src/kernel/explog.c src/objective/*pass.c)
-# The engine's files, under way: compiled for their tests alone, not yet part of the library.
-ENGINE := $(wildcard src/base/file.c src/base/json_file.c src/model/*.c)
-PLAIN := $(filter-out $(TYPED) $(LANED) $(ENGINE),$(wildcard src/*/*.c))
+# The engine, under way: compiled for its tests alone, not yet part of the library.
+ENGINE := $(wildcard src/base/file.c src/base/json_file.c src/kernel/gemm.c src/model/*.c)
+ENGINE_LANED := $(wildcard src/kernel/gemm_block.c)
+PLAIN := $(filter-out $(TYPED) $(LANED) $(ENGINE) $(ENGINE_LANED),$(wildcard src/*/*.c))
 
 X86   := $(filter x86_64%,$(shell $(CC) -dumpmachine 2>/dev/null || uname -m))
 TYPES := f32 f64
@@ -31,6 +32,7 @@ objects_of = $(patsubst %.c,$(BUILD)/obj/%$(2).o,$(1))
 LIB_OBJS  := $(call objects_of,$(PLAIN)) \
              $(foreach type,$(TYPES),$(call objects_of,$(TYPED),.$(type))) \
              $(foreach lane,$(LANES),$(call objects_of,$(LANED),.$(lane)))
+ENGINE_OBJS := $(call objects_of,$(ENGINE)) $(foreach lane,$(filter %_f32,$(LANES)),$(call objects_of,$(ENGINE_LANED),.$(lane)))
 CLI_OBJS  := $(call objects_of,$(wildcard cli/*.c))
 # What tests link besides the library: the command line without its main().
 CLI_PARTS := $(filter-out $(BUILD)/obj/cli/main.o,$(CLI_OBJS))
@@ -42,7 +44,7 @@ TESTS   := $(TEST_SOURCES:%.c=$(BUILD)/%)
 FUZZERS := $(FUZZ_SOURCES:%.c=$(BUILD)/%)
 BENCHES := $(BENCH_SOURCES:%.c=$(BUILD)/%)
 OTHER_OBJS := $(call objects_of,$(TEST_SOURCES) $(FUZZ_SOURCES) $(BENCH_SOURCES) $(wildcard examples/*/*.c))
-OBJECTS    := $(LIB_OBJS) $(CLI_OBJS) $(OTHER_OBJS)
+OBJECTS    := $(LIB_OBJS) $(ENGINE_OBJS) $(CLI_OBJS) $(OTHER_OBJS)
 # The scripts that `make check` runs beside the C tests.
 RUNNERS    ?= $(wildcard tests/cli/run.sh tests/install/run.sh)
 
@@ -102,9 +104,12 @@ $(BUILD)/rein: $(CLI_OBJS) $(BUILD)/librein.a
 	@echo '  ld   $@'
 	$(Q)$(LINK) -o $@ $(CLI_OBJS) $(BUILD)/librein.a $(JANSSON) -lm
 
-$(TESTS): $(BUILD)/%: $(BUILD)/obj/%.o $(CLI_PARTS) $(BUILD)/librein.a
+$(BUILD)/libengine.a: $(ENGINE_OBJS)
+	$(Q)rm -f $@ && $(AR) rcs $@ $(ENGINE_OBJS)
+
+$(TESTS): $(BUILD)/%: $(BUILD)/obj/%.o $(CLI_PARTS) $(BUILD)/libengine.a $(BUILD)/librein.a
 	@mkdir -p $(@D)
-	$(Q)$(LINK) -o $@ $< $(CLI_PARTS) $(BUILD)/librein.a $(CMOCKA) $(JANSSON) -lm
+	$(Q)$(LINK) -o $@ $< $(CLI_PARTS) $(BUILD)/libengine.a $(BUILD)/librein.a $(CMOCKA) $(JANSSON) -lm
 
 $(FUZZERS): $(BUILD)/%: $(BUILD)/obj/%.o $(CLI_PARTS) $(BUILD)/librein.a
 	@mkdir -p $(@D)

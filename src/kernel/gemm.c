@@ -1,0 +1,73 @@
+/* gemm.c - a product cut into blocks that depend on its shape alone; threads take whole blocks. */
+#include "gemm.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "../base/pool.h"
+#include "gemm_block.h"
+
+static size_t panels(size_t n) { return (n + GEMM_PANEL - 1) / GEMM_PANEL; }
+
+size_t rein_packed_size(size_t k, size_t n, rein_storage storage) {
+    return panels(n) * k * GEMM_PANEL * rein_storage_size(storage);
+}
+
+rein_packed rein_pack(void *to, const rein_matrix *b, size_t k, size_t n) {
+    const size_t size = rein_storage_size(b->storage);
+    char *out = to;
+    for (size_t p = 0; p < panels(n); p++)
+        for (size_t i = 0; i < k; i++)
+            for (size_t j = p * GEMM_PANEL; j < (p + 1) * GEMM_PANEL; j++, out += size) {
+                if (j < n) memcpy(out, (const char *)b->data + (i * b->row + j * b->column) * size, size);
+                else memset(out, 0, size);
+            }
+    return (rein_packed){to, k, n, b->storage};
+}
+
+size_t rein_gemm_scratch(const rein_exec *exec) { return (size_t)exec->threads * GEMM_SCRATCH * sizeof(float); }
+
+typedef struct product {
+    rein_gemm_fn *block;
+    rein_gemm_task whole;
+    size_t columns; /* of a block */
+} product;
+
+static void do_block(void *context, size_t piece, int thread) {
+    const product *p = context;
+    const size_t rows = (p->whole.m + GEMM_ROWS - 1) / GEMM_ROWS;
+    const size_t i = piece % rows * GEMM_ROWS, j = piece / rows * p->columns; /* a thread goes down a column of blocks: b stays */
+    const size_t size = rein_storage_size(p->whole.b.storage);
+    rein_gemm_task t = p->whole;
+    t.m = p->whole.m - i < GEMM_ROWS ? p->whole.m - i : GEMM_ROWS;
+    t.n = p->whole.n - j < p->columns ? p->whole.n - j : p->columns;
+    t.c += i * t.stride + j;
+    t.a.data = (const char *)t.a.data + i * t.a.row * rein_storage_size(t.a.storage);
+    t.b.data = (const char *)t.b.data + (t.packed ? j * t.k : j * t.b.column) * size;
+    t.scratch += (size_t)thread * GEMM_SCRATCH;
+    p->block(&t);
+}
+
+static void run(rein_gemm_task task, const rein_exec *exec) {
+    if (task.m == 0 || task.n == 0) return;
+    product p = {rein_gemm_block_ref_f32, task, GEMM_COLUMNS};
+#ifdef REIN_HAVE_AVX2
+    if (exec->isa == REIN_ISA_AVX2) p.block = rein_gemm_block_avx2_f32;
+#endif
+    const size_t rows = (task.m + GEMM_ROWS - 1) / GEMM_ROWS;
+    /* Few rows: blocks of fewer columns, so that every thread has some. */
+    while (p.columns > GEMM_PANEL && rows * ((task.n + p.columns - 1) / p.columns) < 2 * (size_t)exec->threads) p.columns /= 2;
+    const double work = (double)task.m * (double)task.n * (double)task.k;
+    rein_parallel(work < 1e5 ? 1 : exec->threads, rows * ((task.n + p.columns - 1) / p.columns), do_block, &p);
+}
+
+void rein_gemm(float *c, size_t stride, const rein_matrix *a, const rein_matrix *b, size_t m, size_t n, size_t k, int add,
+               void *scratch, const rein_exec *exec) {
+    run((rein_gemm_task){c, stride, *a, *b, m, n, k, 0, add, scratch}, exec);
+}
+
+void rein_gemm_packed(float *c, size_t stride, const rein_matrix *a, const rein_packed *b, size_t m, int add, void *scratch,
+                      const rein_exec *exec) {
+    const rein_matrix panels_of_b = {b->data, 0, 0, b->storage};
+    run((rein_gemm_task){c, stride, *a, panels_of_b, m, b->n, b->k, 1, add, scratch}, exec);
+}

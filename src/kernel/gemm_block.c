@@ -1,0 +1,161 @@
+/* gemm_block.c - one block of a product, in tiles of 6 rows and 16 columns whose sums stay in registers; compiled per instruction set.
+ *
+ * A tile needs six rows of a, of which one number at a time is spread over a vector, and a panel of b, 16 columns side by side. Rows of f32
+ * are read where they are; everything else is made f32 in the scratch first, but for few rows: then b is read once and never again, and
+ * it is converted on the way. */
+#include "gemm_block.h"
+
+#include "lanes.h"
+
+/* ---- 16-bit numbers: both become f32 exactly. bf16 is its upper half; f16 is scaled into place, which also mends its subnormals */
+INLINE V from_bf16(U h) { return (V)(h << 16); }
+INLINE V from_f16(U h) {
+    const U magnitude_bits = (h & 0x7fff) << 13;
+    const V scaled = (V)magnitude_bits * 0x1p112f;
+    const U special = (U)((M)magnitude_bits >= 0x0f800000) & 0x7f800000; /* inf and NaN keep their mantissa */
+    return (V)((U)scaled | special | (h & 0x8000) << 16);
+}
+
+INLINE U load_halves(const uint16_t *p) {
+    typedef uint16_t H __attribute__((vector_size(16)));
+    H h;
+    memcpy(&h, p, sizeof h);
+    return __builtin_convertvector(h, U);
+}
+
+/* Eight numbers. */
+INLINE V load_stored(const void *p, size_t i, const rein_storage storage) {
+    if (storage == REIN_STORED_F32) return load((const float *)p + i, LANES);
+    const U h = load_halves((const uint16_t *)p + i);
+    return storage == REIN_STORED_BF16 ? from_bf16(h) : from_f16(h);
+}
+
+static float stored_at(const rein_matrix *x, size_t i, size_t j) {
+    const size_t at = i * x->row + j * x->column;
+    if (x->storage == REIN_STORED_F32) return ((const float *)x->data)[at];
+    const U h = {((const uint16_t *)x->data)[at]};
+    return (x->storage == REIN_STORED_BF16 ? from_bf16(h) : from_f16(h))[0];
+}
+
+/* ---- packing: f32 in the order in which it will be read */
+static void pack_rows(float *to, const rein_matrix *a, size_t m, size_t from, size_t depth) { /* [m][depth] */
+    for (size_t i = 0; i < m; i++)
+        for (size_t k = 0; k < depth; k++) to[i * depth + k] = stored_at(a, i, from + k);
+}
+
+static void pack_panel(float *to, const rein_matrix *b, size_t first, size_t n, size_t from, size_t depth) { /* [depth][16] */
+    const size_t columns = n - first < GEMM_PANEL ? n - first : GEMM_PANEL, size = rein_storage_size(b->storage);
+    for (size_t k = 0; k < depth; k++, to += GEMM_PANEL) {
+        if (b->column == 1 && columns == GEMM_PANEL) {
+            const char *row = (const char *)b->data + ((from + k) * b->row + first) * size;
+            store(to, load_stored(row, 0, b->storage), LANES);
+            store(to + LANES, load_stored(row, LANES, b->storage), LANES);
+            continue;
+        }
+        for (size_t j = 0; j < GEMM_PANEL; j++) to[j] = j < columns ? stored_at(b, from + k, first + j) : 0;
+    }
+}
+
+static void convert_panel(float *to, const void *panel, rein_storage storage, size_t depth) {
+    for (size_t i = 0; i < depth * GEMM_PANEL; i += LANES) store(to + i, load_stored(panel, i, storage), LANES);
+}
+
+/* ---- a tile */
+typedef struct left_factor {
+    const float *data;
+    size_t row;
+} left_factor;
+
+INLINE void tile(float *c, size_t stride, size_t columns, left_factor a, const void *b, const rein_storage storage, size_t depth,
+                 int from_c, const int rows) {
+    const size_t low = columns < LANES ? columns : LANES, high = columns - low;
+    V sum[GEMM_TILE_ROWS][2] = {{{0}}};
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++) {
+        sum[r][0] = from_c ? load(c + (size_t)r * stride, low) : splat(0);
+        sum[r][1] = from_c && high ? load(c + (size_t)r * stride + LANES, high) : splat(0);
+    }
+    for (size_t k = 0; k < depth; k++) {
+        const V b0 = load_stored(b, k * GEMM_PANEL, storage), b1 = load_stored(b, k * GEMM_PANEL + LANES, storage);
+#pragma GCC unroll 6
+        for (int r = 0; r < rows; r++) {
+            const V x = splat(a.data[(size_t)r * a.row + k]);
+            sum[r][0] = fmadd(x, b0, sum[r][0]);
+            sum[r][1] = fmadd(x, b1, sum[r][1]);
+        }
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++) {
+        store(c + (size_t)r * stride, sum[r][0], low);
+        if (high) store(c + (size_t)r * stride + LANES, sum[r][1], high);
+    }
+}
+
+INLINE void tile_of(size_t rows, float *c, size_t stride, size_t columns, left_factor a, const void *b, const rein_storage storage,
+                    size_t depth, int from_c) {
+    switch (rows) {
+    case 1: tile(c, stride, columns, a, b, storage, depth, from_c, 1); break;
+    case 2: tile(c, stride, columns, a, b, storage, depth, from_c, 2); break;
+    case 3: tile(c, stride, columns, a, b, storage, depth, from_c, 3); break;
+    case 4: tile(c, stride, columns, a, b, storage, depth, from_c, 4); break;
+    case 5: tile(c, stride, columns, a, b, storage, depth, from_c, 5); break;
+    default: tile(c, stride, columns, a, b, storage, depth, from_c, 6); break;
+    }
+}
+
+/* ---- a block */
+static left_factor rows_of(const rein_gemm_task *t, size_t from, size_t depth, float *scratch) {
+    if (t->a.storage == REIN_STORED_F32 && t->a.column == 1) return (left_factor){(const float *)t->a.data + from, t->a.row};
+    pack_rows(scratch, &t->a, t->m, from, depth);
+    return (left_factor){scratch, depth};
+}
+
+static const float *panel_of(const rein_gemm_task *t, size_t first, size_t from, size_t depth, float *scratch) {
+    if (!t->packed) {
+        pack_panel(scratch, &t->b, first, t->n, from, depth);
+        return scratch;
+    }
+    const char *panel = (const char *)t->b.data + (first * t->k + from * GEMM_PANEL) * rein_storage_size(t->b.storage);
+    if (t->b.storage == REIN_STORED_F32) return (const float *)(const void *)panel;
+    convert_panel(scratch, panel, t->b.storage, depth);
+    return scratch;
+}
+
+/* Few rows: b goes by once, from end to end. */
+static void few_rows(const rein_gemm_task *t) {
+    for (size_t from = 0; from == 0 || from < t->k; from += GEMM_DEPTH) {
+        const size_t depth = t->k - from < GEMM_DEPTH ? t->k - from : GEMM_DEPTH;
+        const left_factor a = rows_of(t, from, depth, t->scratch);
+        for (size_t j = 0; j < t->n; j += GEMM_PANEL) {
+            const size_t columns = t->n - j < GEMM_PANEL ? t->n - j : GEMM_PANEL;
+            const char *panel = (const char *)t->b.data + (j * t->k + from * GEMM_PANEL) * rein_storage_size(t->b.storage);
+            const int from_c = t->add || from > 0;
+            if (t->b.storage == REIN_STORED_F32)
+                tile_of(t->m, t->c + j, t->stride, columns, a, panel, REIN_STORED_F32, depth, from_c);
+            else if (t->b.storage == REIN_STORED_BF16)
+                tile_of(t->m, t->c + j, t->stride, columns, a, panel, REIN_STORED_BF16, depth, from_c);
+            else tile_of(t->m, t->c + j, t->stride, columns, a, panel, REIN_STORED_F16, depth, from_c);
+        }
+    }
+}
+
+void KERNEL(rein_gemm_block)(const rein_gemm_task *t) {
+    float *const of_a = t->scratch, *const of_b = t->scratch + GEMM_ROWS * GEMM_DEPTH;
+    if (t->packed && t->m <= GEMM_TILE_ROWS) {
+        few_rows(t);
+        return;
+    }
+    for (size_t from = 0; from == 0 || from < t->k; from += GEMM_DEPTH) {
+        const size_t depth = t->k - from < GEMM_DEPTH ? t->k - from : GEMM_DEPTH;
+        const left_factor a = rows_of(t, from, depth, of_a);
+        for (size_t j = 0; j < t->n; j += GEMM_PANEL) {
+            const size_t columns = t->n - j < GEMM_PANEL ? t->n - j : GEMM_PANEL;
+            const float *panel = panel_of(t, j, from, depth, of_b);
+            for (size_t i = 0; i < t->m; i += GEMM_TILE_ROWS) {
+                const left_factor rows = {a.data + i * a.row, a.row};
+                tile_of(t->m - i < GEMM_TILE_ROWS ? t->m - i : GEMM_TILE_ROWS, t->c + i * t->stride + j, t->stride, columns, rows,
+                        panel, REIN_STORED_F32, depth, t->add || from > 0);
+            }
+        }
+    }
+}

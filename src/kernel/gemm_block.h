@@ -1,0 +1,28 @@
+/* gemm_block.h - what gemm.c asks of an instruction set: one block of a product. Private. */
+#ifndef REIN_KERNEL_GEMM_BLOCK_H
+#define REIN_KERNEL_GEMM_BLOCK_H
+
+#include "gemm.h"
+
+/* A block of C is GEMM_ROWS×GEMM_COLUMNS, made of tiles of 6×16; it is walked in steps of GEMM_DEPTH along k. Its packed factors and
+ * itself stay in the second cache, a panel of b and a tile's rows of a in the first. */
+enum { GEMM_TILE_ROWS = 6, GEMM_PANEL = 16, GEMM_ROWS = 192, GEMM_COLUMNS = 256, GEMM_DEPTH = 256 };
+
+/* Scratch of one thread: the factors of a block, as f32. */
+enum { GEMM_SCRATCH = (GEMM_ROWS + GEMM_COLUMNS) * GEMM_DEPTH };
+
+/* c [m][n] = or += a [m][k] · b, m and n at most a block's; b either a view or, with `packed`, panels that begin at its first column. */
+typedef struct rein_gemm_task {
+    float *c;
+    size_t stride;
+    rein_matrix a, b;
+    size_t m, n, k;
+    int packed; /* b.data is panels of the whole depth k */
+    int add;
+    float *scratch;
+} rein_gemm_task;
+
+typedef void rein_gemm_fn(const rein_gemm_task *task);
+rein_gemm_fn rein_gemm_block_ref_f32, rein_gemm_block_avx2_f32;
+
+#endif

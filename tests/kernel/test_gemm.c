@@ -1,0 +1,186 @@
+/* test_gemm.c - every element of a product is one chain of fma, k ascending: bit for bit, for any shape, layout, storage, number of
+ * threads and instruction set, a row alone or among others. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernel/gemm.h"
+
+static uint64_t state = 1;
+static uint64_t random_bits(void) { /* splitmix64 */
+    uint64_t z = state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+static size_t below(size_t n) { return (size_t)(random_bits() % n); }
+static float some_number(void) { return (float)((double)(random_bits() >> 11) * 0x1p-52 - 1); }
+
+/* ---- 16-bit numbers, the slow and plain way */
+static float plain_f16(uint16_t h) {
+    const int exponent = h >> 10 & 31, mantissa = h & 1023;
+    const double size = exponent == 31 ? (mantissa ? (double)NAN : (double)INFINITY)
+                        : exponent     ? ldexp(1 + mantissa / 1024.0, exponent - 15)
+                                       : ldexp(mantissa / 1024.0, -14);
+    return (float)(h >> 15 ? -size : size);
+}
+static float plain_bf16(uint16_t h) {
+    const uint32_t bits = (uint32_t)h << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static float at(const rein_matrix *x, size_t i, size_t j) {
+    const size_t k = i * x->row + j * x->column;
+    if (x->storage == REIN_STORED_F32) return ((const float *)x->data)[k];
+    const uint16_t h = ((const uint16_t *)x->data)[k];
+    return x->storage == REIN_STORED_BF16 ? plain_bf16(h) : plain_f16(h);
+}
+
+/* ---- matrices of any layout, with room around their rows */
+static rein_matrix make(size_t rows, size_t columns) {
+    const size_t gap = below(3);
+    rein_matrix x = {NULL, 1, 1, (rein_storage)below(3)};
+    if (below(2)) x.row = columns + gap;
+    else x.column = rows + gap;
+    const size_t n = (rows + gap + 1) * (columns + gap + 1);
+    void *data = calloc(n, 4);
+    assert_non_null(data);
+    for (size_t i = 0; i < n; i++) {
+        if (x.storage == REIN_STORED_F32) ((float *)data)[i] = some_number();
+        else if (x.storage == REIN_STORED_BF16) ((uint16_t *)data)[i] = (uint16_t)(0x3e00 + below(0x200) + (below(2) << 15));
+        else ((uint16_t *)data)[i] = (uint16_t)(below(0x4000) + (below(2) << 15)); /* subnormals too */
+    }
+    x.data = data;
+    return x;
+}
+
+static float *chain(const float *c, const rein_matrix *a, const rein_matrix *b, size_t m, size_t n, size_t k, int add) {
+    float *out = malloc((m * n + 1) * sizeof *out);
+    assert_non_null(out);
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < n; j++) {
+            float sum = add ? c[i * n + j] : 0;
+            for (size_t l = 0; l < k; l++) sum = fmaf(at(a, i, l), at(b, l, j), sum);
+            out[i * n + j] = sum;
+        }
+    return out;
+}
+
+static void assert_bits(const float *got, size_t stride, const float *wanted, size_t m, size_t n) {
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < n; j++)
+            if (memcmp(&got[i * stride + j], &wanted[i * n + j], sizeof *got) != 0)
+                fail_msg("(%zu, %zu) of %zu x %zu is %a, not %a", i, j, m, n, (double)got[i * stride + j],
+                         (double)wanted[i * n + j]);
+}
+
+static void *scratch_for(const rein_exec *e) {
+    void *scratch = aligned_alloc(64, rein_gemm_scratch(e));
+    assert_non_null(scratch);
+    return scratch;
+}
+
+/* One product on one machine, packed and not; nothing outside of it may change. */
+static void check(const float *before, const float *wanted, const rein_matrix *a, const rein_matrix *b, size_t m, size_t n,
+                  size_t k, int add, const rein_exec *e) {
+    const size_t stride = n + 3;
+    float *c = malloc((m + 1) * stride * sizeof *c);
+    void *scratch = scratch_for(e), *panels = malloc(rein_packed_size(k, n, b->storage) + 1);
+    assert_non_null(c), assert_non_null(panels);
+    const rein_packed packed = rein_pack(panels, b, k, n);
+    for (int way = 0; way < 2; way++) {
+        for (size_t i = 0; i < (m + 1) * stride; i++) c[i] = 77;
+        for (size_t i = 0; i < m; i++) memcpy(c + i * stride, before + i * n, n * sizeof *c);
+        if (way) rein_gemm_packed(c, stride, a, &packed, m, add, scratch, e);
+        else rein_gemm(c, stride, a, b, m, n, k, add, scratch, e);
+        assert_bits(c, stride, wanted, m, n);
+        for (size_t i = 0; i < m; i++) assert_true(c[i * stride + n] == 77 && c[i * stride + n + 2] == 77);
+        assert_true(c[m * stride] == 77);
+    }
+    free(c), free(scratch), free(panels);
+}
+
+static void check_everywhere(size_t m, size_t n, size_t k) {
+    const rein_matrix a = make(m, k), b = make(k, n);
+    const int add = (int)below(2);
+    float *before = malloc((m * n + 1) * sizeof *before);
+    assert_non_null(before);
+    for (size_t i = 0; i < m * n; i++) before[i] = some_number();
+    float *wanted = chain(before, &a, &b, m, n, k, add);
+    for (int threads = 1; threads <= 3; threads++)
+        for (int isa = REIN_ISA_REF; isa <= REIN_ISA_AVX2; isa++)
+            if (rein_isa_available((rein_isa)isa) && (isa == REIN_ISA_AVX2 || threads == 2))
+                check(before, wanted, &a, &b, m, n, k, add, &(rein_exec){threads, (rein_isa)isa});
+    free((void *)(uintptr_t)a.data), free((void *)(uintptr_t)b.data), free(before), free(wanted);
+}
+
+static int quick(void) {
+    const char *fast = getenv("REIN_TEST_FAST");
+    return fast && *fast && *fast != '0';
+}
+
+static void test_chains(void **unused) {
+    (void)unused;
+    const size_t edges[] = {1, 2, 5, 6, 7, 8, 15, 16, 17, 31, 33};
+    for (int round = 0; round < (quick() ? 60 : 600); round++) check_everywhere(edges[below(11)], edges[below(11)], below(40));
+    for (int round = 0; round < (quick() ? 2 : 12); round++) check_everywhere(1 + below(250), 1 + below(300), 200 + below(400));
+    check_everywhere(3, 5, 0);
+    check_everywhere(1, 700, 513);
+    check_everywhere(193, 257, 257);
+}
+
+/* A row alone, and among others. */
+static void test_row_alone(void **unused) {
+    (void)unused;
+    const size_t m = 50, n = 70, k = 300;
+    rein_matrix a = make(m, k), b = make(k, n);
+    const rein_exec e = {2, REIN_ISA_BEST};
+    const rein_exec resolved = {2, rein_isa_available(REIN_ISA_AVX2) ? REIN_ISA_AVX2 : REIN_ISA_REF};
+    float *all = malloc(m * n * sizeof *all), one[70];
+    void *scratch = scratch_for(&e);
+    assert_non_null(all);
+    rein_gemm(all, n, &a, &b, m, n, k, 0, scratch, &resolved);
+    for (size_t i = 0; i < m; i++) {
+        rein_matrix row = a;
+        row.data = (const char *)a.data + i * a.row * rein_storage_size(a.storage);
+        rein_gemm(one, n, &row, &b, 1, n, k, 0, scratch, &resolved);
+        assert_memory_equal(one, all + i * n, n * sizeof *one);
+    }
+    free(all), free(scratch), free((void *)(uintptr_t)a.data), free((void *)(uintptr_t)b.data);
+}
+
+/* Every 16-bit number, by way of a product with 1. */
+static void test_halves(void **unused) {
+    (void)unused;
+    uint16_t *all = malloc(65536 * sizeof *all);
+    float *c = malloc(65536 * sizeof *c);
+    const float one = 1;
+    const rein_exec e = {1, REIN_ISA_REF};
+    void *scratch = scratch_for(&e);
+    assert_non_null(all), assert_non_null(c);
+    for (size_t i = 0; i < 65536; i++) all[i] = (uint16_t)i;
+    for (int isa = REIN_ISA_REF; isa <= REIN_ISA_AVX2; isa++)
+        for (int storage = REIN_STORED_BF16; storage <= REIN_STORED_F16 && rein_isa_available((rein_isa)isa); storage++) {
+            const rein_matrix a = {&one, 1, 1, REIN_STORED_F32}, b = {all, 65536, 1, (rein_storage)storage};
+            rein_gemm(c, 65536, &a, &b, 1, 65536, 1, 0, scratch, &(rein_exec){1, (rein_isa)isa});
+            for (size_t i = 0; i < 65536; i++) {
+                const float wanted = at(&b, 0, i);
+                assert_true(isnan(wanted) ? isnan(c[i]) : c[i] == wanted);
+            }
+        }
+    free(all), free(c), free(scratch);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_chains), cmocka_unit_test(test_row_alone),
+                                       cmocka_unit_test(test_halves)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
