@@ -1,5 +1,5 @@
 #!/bin/bash
-# fuzz.sh fuzz-smoke|fuzz BUILD: runs every fuzzer in BUILD. Smoke: 20 seconds in all. Fuzz: each until 600 seconds bring no new coverage.
+# fuzz.sh fuzz-smoke|fuzz BUILD: runs every fuzzer in BUILD. Smoke: 20 seconds each. Fuzz: each until 600 seconds bring no new coverage.
 # Seeds are tests/fuzz/corpus_NAME; what is found on the way is kept in BUILD/corpus_NAME, an input that breaks something in BUILD/.
 set -u
 mode=$1
@@ -9,7 +9,7 @@ quiet_seconds=${FUZZ_QUIET_SECONDS:-600}
 
 shopt -s nullglob
 fuzzers=()
-for source in tests/fuzz/fuzz_objective.c; do fuzzers+=("$build/${source%.c}"); done
+for source in tests/fuzz/fuzz_*.c; do fuzzers+=("$build/${source%.c}"); done
 if ((${#fuzzers[@]} == 0)); then echo "fuzz: no fuzzer in tests/fuzz" && exit 0; fi
 
 coverage() { sed -nE 's/.*cov: ([0-9]+).*/\1/p' "$1" | sed -n "$2p"; }
@@ -30,7 +30,7 @@ for fuzzer in "${fuzzers[@]}"; do
     log=$build/fuzz_$name.log
     total=0
     seconds=$quiet_seconds
-    [ "$mode" = fuzz ] || seconds=$((smoke_seconds / ${#fuzzers[@]}))
+    [ "$mode" = fuzz ] || seconds=$smoke_seconds
     while :; do
         round "$fuzzer" "$seconds" "$log"
         total=$((total + $(sed -nE 's/^stat::number_of_executed_units: *//p' "$log")))

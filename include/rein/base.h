@@ -25,7 +25,8 @@ typedef enum rein_status {
     REIN_OK = 0,
     REIN_EINVAL = 1, /* an argument is wrong: the message names it, its position and what would be right */
     REIN_ENOMEM = 2, /* no memory, or a workspace that is too small */
-    REIN_ERANGE = 3  /* the arguments are right one by one, but the result is not a finite number */
+    REIN_ERANGE = 3, /* the arguments are right one by one, but the result is not a finite number */
+    REIN_EIO = 4     /* a file cannot be opened, read or written */
 } rein_status;
 
 /* Filled when a call fails; every `rein_error *` may be NULL. The message is one line without a full stop. */

@@ -1,0 +1,225 @@
+/* file.c - what can go wrong with a file becomes a sentence that names it; a file that is written appears whole or not at all. */
+#include "file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    TRIES = 100,                  /* temporary names taken by others before giving up */
+    LARGEST_WRITE = 1 << 30,      /* Linux writes at most 2 GB - 4 KB at a time */
+    SUFFIX = sizeof ".-.tmp" + 40 /* of a temporary name: two numbers */
+};
+
+const char *rein_path_show(char to[REIN_PATH_SHOWN], const char *path) {
+    static const char ellipsis[] = "…";
+    const size_t length = strlen(path);
+    if (length < REIN_PATH_SHOWN) return memcpy(to, path, length + 1);
+    const char *tail = path + length - (REIN_PATH_SHOWN - sizeof ellipsis);
+    while (((unsigned char)*tail & 0xC0) == 0x80) tail++; /* not in the middle of a character */
+    snprintf(to, REIN_PATH_SHOWN, "%s%s", ellipsis, tail);
+    return to;
+}
+
+/* PATH: WHAT: REASON, the reason from errno. */
+static rein_status file_error(rein_error *err, const char *path, const char *what) {
+    const int code = errno;
+    char shown[REIN_PATH_SHOWN], reason[120];
+    if (code == ENOMEM) return rein_fail(err, REIN_ENOMEM, "%s: out of memory", rein_path_show(shown, path));
+    if (strerror_r(code, reason, sizeof reason) != 0) snprintf(reason, sizeof reason, "error %d", code);
+    return rein_fail(err, REIN_EIO, "%s: %s: %s", rein_path_show(shown, path), what, reason);
+}
+
+static rein_status no_memory(rein_error *err) { return rein_fail(err, REIN_ENOMEM, "out of memory"); }
+
+int rein_file_exists(const char *path) {
+    struct stat about;
+    return stat(path, &about) == 0;
+}
+
+int rein_file_is_directory(const char *path) {
+    struct stat about;
+    return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
+}
+
+char *rein_path_join(const char *directory, const char *name) {
+    const size_t size = strlen(directory) + strlen(name) + 2;
+    char *path = malloc(size);
+    if (path) snprintf(path, size, "%s/%s", directory, name);
+    return path;
+}
+
+/* -------------------------------------------------------------------------------------------------------------------- reading */
+
+static rein_status map_open_file(rein_file *file, int fd, const char *path, rein_error *err) {
+    struct stat about;
+    char shown[REIN_PATH_SHOWN];
+    if (fstat(fd, &about) != 0) return file_error(err, path, "cannot be read");
+    if (!S_ISREG(about.st_mode)) return rein_fail(err, REIN_EIO, "%s is not a regular file", rein_path_show(shown, path));
+    if ((uintmax_t)about.st_size > SIZE_MAX / 2) return rein_fail(err, REIN_EIO, "%s is too large", rein_path_show(shown, path));
+    *file = (rein_file){(const unsigned char *)"", (size_t)about.st_size, 0};
+    if (file->size == 0) return REIN_OK; /* nothing can be mapped */
+    void *data = mmap(NULL, file->size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (data == MAP_FAILED) {
+        *file = (rein_file){0};
+        return file_error(err, path, "cannot be mapped");
+    }
+    *file = (rein_file){data, file->size, 1};
+    return REIN_OK;
+}
+
+rein_status rein_file_map(rein_file *file, const char *path, rein_error *err) {
+    *file = (rein_file){0};
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe of that name must not make us wait */
+    if (fd < 0) return file_error(err, path, "cannot be opened");
+    const rein_status status = map_open_file(file, fd, path, err);
+    close(fd);
+    return status;
+}
+
+void rein_file_unmap(rein_file *file) {
+    if (file->mapped) munmap((void *)(uintptr_t)file->data, file->size);
+    *file = (rein_file){0};
+}
+
+/* -------------------------------------------------------------------------------------------------------------------- writing */
+
+/* The directory part of a path, for the caller to free. */
+static char *directory_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    if (!slash) path = ".", slash = path + 1;
+    else if (slash == path) slash++; /* the root */
+    const size_t length = (size_t)(slash - path);
+    char *directory = malloc(length + 1);
+    if (!directory) return NULL;
+    memcpy(directory, path, length);
+    directory[length] = 0;
+    return directory;
+}
+
+/* Opens DIRECTORY/.NAME-PROCESS-TRY.tmp. Not mkstemp: the file shall have the permissions that the user's umask gives. */
+static rein_status open_temporary(rein_writer *writer, size_t size, rein_error *err) {
+    const char *slash = strrchr(writer->path, '/');
+    const char *name = slash ? slash + 1 : writer->path;
+    for (int i = 0; i < TRIES; i++) {
+        snprintf(writer->temporary, size, "%.*s.%s-%ld-%d.tmp", (int)(name - writer->path), writer->path, name, (long)getpid(), i);
+        writer->fd = open(writer->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (writer->fd >= 0) return REIN_OK;
+        if (errno != EEXIST) break;
+    }
+    const rein_status status = file_error(err, writer->path, "cannot be written");
+    free(writer->temporary); /* never ours: abandoning must not remove it */
+    writer->temporary = NULL;
+    return status;
+}
+
+rein_status rein_writer_open(rein_writer *writer, const char *path, rein_error *err) {
+    const size_t length = strlen(path), size = length + SUFFIX;
+    *writer = (rein_writer){.path = malloc(length + 1), .temporary = malloc(size), .fd = -1};
+    if (!writer->path || !writer->temporary) {
+        free(writer->temporary);
+        writer->temporary = NULL;
+        rein_writer_abandon(writer);
+        return no_memory(err);
+    }
+    memcpy(writer->path, path, length + 1);
+    const rein_status status = open_temporary(writer, size, err);
+    if (status) rein_writer_abandon(writer);
+    return status;
+}
+
+rein_status rein_writer_put(rein_writer *writer, const void *data, size_t size, rein_error *err) {
+    const unsigned char *from = data;
+    if (!writer->path) return rein_fail(err, REIN_EINVAL, "a file is written to after it failed or was committed");
+    while (size > 0) {
+        const ssize_t done = write(writer->fd, from, size < LARGEST_WRITE ? size : LARGEST_WRITE);
+        if (done < 0 && errno == EINTR) continue;
+        if (done <= 0) {
+            if (done == 0) errno = ENOSPC;
+            const rein_status status = file_error(err, writer->path, "cannot be written");
+            rein_writer_abandon(writer);
+            return status;
+        }
+        from += done;
+        size -= (size_t)done;
+    }
+    return REIN_OK;
+}
+
+static int sync_directory(const char *path) {
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return -1;
+    const int result = fsync(fd), code = errno;
+    close(fd);
+    errno = code;
+    return result == 0 || code == EINVAL || code == ENOTSUP ? 0 : -1; /* some file systems cannot, and need not */
+}
+
+static rein_status finish(rein_writer *writer, const char *directory, rein_error *err) {
+    const int fd = writer->fd;
+    if (fsync(fd) != 0) return file_error(err, writer->path, "cannot be written");
+    writer->fd = -1;
+    if (close(fd) != 0) return file_error(err, writer->path, "cannot be written");
+    if (rename(writer->temporary, writer->path) != 0) return file_error(err, writer->path, "cannot be replaced");
+    free(writer->temporary);
+    writer->temporary = NULL;
+    if (sync_directory(directory) != 0)
+        return file_error(err, writer->path, "is written, but its directory cannot be synchronised");
+    return REIN_OK;
+}
+
+rein_status rein_writer_commit(rein_writer *writer, rein_error *err) {
+    if (!writer->path) return rein_fail(err, REIN_EINVAL, "a file is committed after it failed or was committed");
+    char *directory = directory_of(writer->path);
+    const rein_status status = directory ? finish(writer, directory, err) : no_memory(err);
+    free(directory);
+    rein_writer_abandon(writer);
+    return status;
+}
+
+void rein_writer_abandon(rein_writer *writer) {
+    if (!writer->path) return;
+    if (writer->fd >= 0) close(writer->fd);
+    if (writer->temporary) unlink(writer->temporary);
+    free(writer->temporary);
+    free(writer->path);
+    *writer = (rein_writer){.fd = -1};
+}
+
+rein_status rein_file_write(const char *path, const void *data, size_t size, rein_error *err) {
+    rein_writer writer;
+    rein_status status = rein_writer_open(&writer, path, err);
+    if (!status) status = rein_writer_put(&writer, data, size, err);
+    if (!status) status = rein_writer_commit(&writer, err);
+    return status;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- directories */
+
+static rein_status make_directory(const char *path, rein_error *err) {
+    if (mkdir(path, 0777) == 0 || (errno == EEXIST && rein_file_is_directory(path))) return REIN_OK;
+    return file_error(err, path, "the directory cannot be made");
+}
+
+rein_status rein_make_directories(const char *path, rein_error *err) {
+    const size_t length = strlen(path);
+    char *part = malloc(length + 1);
+    rein_status status = REIN_OK;
+    if (!part) return no_memory(err);
+    memcpy(part, path, length + 1);
+    for (size_t i = 1; i <= length && !status; i++) {
+        if (part[i] && part[i] != '/') continue;
+        const char kept = part[i];
+        part[i] = 0;
+        if (part[i - 1] != '/') status = make_directory(part, err);
+        part[i] = kept;
+    }
+    if (length == 0) status = rein_fail(err, REIN_EINVAL, "the name of a directory is empty");
+    free(part);
+    return status;
+}

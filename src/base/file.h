@@ -1,0 +1,59 @@
+/* file.h - files: mapped for reading, replaced whole for writing. Private.
+ *
+ * A file that another process cuts short while it is mapped raises SIGBUS at the next access to the lost part; no reader of mapped
+ * files can prevent that, and this one does not try. Replacing a file by renaming, as the writer below does, is safe. */
+#ifndef REIN_BASE_FILE_H
+#define REIN_BASE_FILE_H
+
+#include "rein/base.h"
+
+/* A file in memory. {0} is none. */
+typedef struct rein_file {
+    const unsigned char *data; /* page aligned; not NULL, also when the file is empty */
+    size_t size;
+    int mapped; /* to be unmapped: else the bytes belong to somebody else */
+} rein_file;
+
+/* Maps a regular file read-only. The caller unmaps. Thread-safe. */
+rein_status rein_file_map(rein_file *file, const char *path, rein_error *err);
+
+/* Takes back what rein_file_map gave; harmless on {0}. */
+void rein_file_unmap(rein_file *file);
+
+/* 1 if there is something of that name, whatever it is. Thread-safe. */
+int rein_file_exists(const char *path);
+
+/* 1 if it is a directory. Thread-safe. */
+int rein_file_is_directory(const char *path);
+
+/* directory + "/" + name, for the caller to free; NULL when there is no memory. */
+char *rein_path_join(const char *directory, const char *name);
+
+/* `path` for a message: in full when it is short, else its end after an ellipsis; returns `to`. */
+enum { REIN_PATH_SHOWN = 160 };
+const char *rein_path_show(char to[REIN_PATH_SHOWN], const char *path);
+
+/* A file on its way: nothing stands under its name until it is whole. The bytes go to a temporary name in the same directory;
+ * commit makes them durable (fsync), renames, and makes the name durable (fsync of the directory). A link of that name is replaced,
+ * not followed. {0} is none. One thread at a time. */
+typedef struct rein_writer {
+    char *path, *temporary;
+    int fd;
+} rein_writer;
+
+/* The path is copied. After a failure of any of these the temporary file is gone and the old file, if any, is as it was; the
+ * exception is a directory that cannot be made durable after the rename, when the new file is there but may not survive a crash. */
+rein_status rein_writer_open(rein_writer *writer, const char *path, rein_error *err);
+rein_status rein_writer_put(rein_writer *writer, const void *data, size_t size, rein_error *err);
+rein_status rein_writer_commit(rein_writer *writer, rein_error *err);
+
+/* Gives up what was not committed; harmless on {0}, after a failure and after commit. */
+void rein_writer_abandon(rein_writer *writer);
+
+/* The three steps in one. Thread-safe for different paths. */
+rein_status rein_file_write(const char *path, const void *data, size_t size, rein_error *err);
+
+/* Makes the directory and those above it; fine if they are there. Thread-safe. */
+rein_status rein_make_directories(const char *path, rein_error *err);
+
+#endif

@@ -1,0 +1,278 @@
+/* safetensors.c - what a valid file is: header, types, shapes and offsets of every tensor are checked before anything is handed
+ * out.
+ *
+ * A tensor whose bytes are not aligned for its type (old writers did not pad the header) is copied once, when the file is opened,
+ * so that nobody who gets a pointer can read through a misaligned one. */
+#include "safetensors.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json_file.h"
+#include "safetensors_index.h"
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "safetensors files are little-endian, and are used as they are mapped"
+#endif
+
+enum { PREFIX = 8 }; /* bytes of the header's length */
+
+static const struct {
+    const char *name;
+    size_t bits;
+} dtypes[REIN_TENSOR_TYPES] = {{"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},     {"U8", 8},          {"I8", 8},
+                               {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},
+                               {"U16", 16},    {"F16", 16},    {"BF16", 16},   {"I32", 32},        {"U32", 32},        {"F32", 32},
+                               {"C64", 64},    {"F64", 64},    {"I64", 64},    {"U64", 64}};
+
+const char *rein_tensor_type_name(rein_tensor_type dtype) { return dtypes[dtype].name; }
+size_t rein_tensor_type_bits(rein_tensor_type dtype) { return dtypes[dtype].bits; }
+int rein_tensor_type_is_weight(rein_tensor_type dtype) {
+    return dtype == REIN_TENSOR_F32 || dtype == REIN_TENSOR_BF16 || dtype == REIN_TENSOR_F16;
+}
+
+const char *rein_shape_show(char to[REIN_SHAPE_SHOWN], const size_t *shape, int n_dims) {
+    size_t n = 1;
+    to[0] = '[';
+    for (int i = 0; i < n_dims; i++) n += (size_t)snprintf(to + n, REIN_SHAPE_SHOWN - n, "%s%zu", i ? ", " : "", shape[i]);
+    snprintf(to + n, REIN_SHAPE_SHOWN - n, "]");
+    return to;
+}
+
+int rein_tensor_bytes(size_t *bytes, rein_tensor_type dtype, const size_t *shape, int n_dims) {
+    size_t n = 1;
+    for (int i = 0; i < n_dims; i++) {
+        if (shape[i] && n > SIZE_MAX / shape[i]) return 0;
+        n *= shape[i];
+    }
+    if (n > SIZE_MAX / dtypes[dtype].bits || n * dtypes[dtype].bits % 8 != 0) return 0;
+    *bytes = n * dtypes[dtype].bits / 8;
+    return 1;
+}
+
+/* -------------------------------------------------------------------------------------------------------- one entry of a header */
+
+static int find_dtype(rein_tensor_type *dtype, const char *name) {
+    for (int i = 0; i < REIN_TENSOR_TYPES; i++)
+        if (!strcmp(name, dtypes[i].name)) return *dtype = (rein_tensor_type)i, 1;
+    return 0;
+}
+
+static void read_shape(rein_tensor *tensor, rein_fields *in) {
+    const json_t *shape = rein_fields_array(in, "shape");
+    const size_t n = json_array_size(shape);
+    if (!shape) rein_fields_wrong(in, "shape", NULL, "an array of whole numbers is needed");
+    if (n > REIN_MAX_DIMENSIONS) rein_fields_wrong(in, "shape", shape, "at most %d dimensions are supported", REIN_MAX_DIMENSIONS);
+    if (in->status) return;
+    tensor->n_dims = (int)n;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *size = json_array_get(shape, i);
+        char key[40];
+        snprintf(key, sizeof key, "shape[%zu]", i);
+        if (!json_is_integer(size) || json_integer_value(size) < 0)
+            rein_fields_wrong(in, key, size, "a whole number, 0 or more, is needed");
+        else tensor->shape[i] = (size_t)json_integer_value(size);
+    }
+}
+
+/* The offsets of the tensor in the `available` bytes after the header; its length must be what type and shape say. */
+static void read_offsets(rein_tensor *tensor, rein_entry *entry, size_t available, rein_fields *in) {
+    static const char need[] = "two whole numbers, begin and end, are needed";
+    const json_t *offsets = rein_fields_array(in, "data_offsets");
+    const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
+    if (json_array_size(offsets) != 2) rein_fields_wrong(in, "data_offsets", offsets, need);
+    else if (!json_is_integer(begin) || json_integer_value(begin) < 0) rein_fields_wrong(in, "data_offsets[0]", begin, need);
+    else if (!json_is_integer(end) || json_integer_value(end) < json_integer_value(begin))
+        rein_fields_wrong(in, "data_offsets[1]", end, "a whole number not below the begin, %lld, is needed",
+                          (long long)json_integer_value(begin));
+    else if ((unsigned long long)json_integer_value(end) > available)
+        rein_fields_wrong(in, "data_offsets[1]", end, "the file has %zu bytes after its header; was it cut short?", available);
+    if (in->status) return;
+    entry->begin = (size_t)json_integer_value(begin);
+    entry->end = (size_t)json_integer_value(end);
+    char shown[REIN_SHAPE_SHOWN];
+    rein_shape_show(shown, tensor->shape, tensor->n_dims);
+    if (!rein_tensor_bytes(&tensor->bytes, tensor->dtype, tensor->shape, tensor->n_dims))
+        rein_fields_wrong(in, "shape", json_object_get(in->object, "shape"), "%s of %s is no size that memory can have", shown,
+                          rein_tensor_type_name(tensor->dtype));
+    else if (tensor->bytes != entry->end - entry->begin)
+        rein_fields_wrong(in, "data_offsets", offsets, "%s of %s needs %zu bytes, and this is %zu", shown,
+                          rein_tensor_type_name(tensor->dtype), tensor->bytes, entry->end - entry->begin);
+}
+
+static rein_status read_entry(rein_entry *entry, const char *file, const char *name, const json_t *value, size_t available,
+                              rein_error *err) {
+    char shown[REIN_TEXT_SHOWN], path[REIN_TEXT_SHOWN + 8], shown_file[REIN_PATH_SHOWN];
+    rein_fields in = {.object = value, .file = file, .path = path, .err = err};
+    *entry = (rein_entry){.tensor = {.name = name, .file = file}};
+    snprintf(path, sizeof path, "%s.", rein_json_quote(shown, name));
+    if (!json_is_object(value))
+        return rein_fail(err, REIN_EINVAL, "%s: %s is no object of dtype, shape and data_offsets", rein_path_show(shown_file, file),
+                         shown);
+    const char *dtype = rein_fields_string(&in, "dtype");
+    if (dtype && !find_dtype(&entry->tensor.dtype, dtype))
+        rein_fields_wrong(&in, "dtype", json_object_get(value, "dtype"), "no type of the format; weights are F32, BF16 or F16");
+    read_shape(&entry->tensor, &in);
+    if (!in.status) read_offsets(&entry->tensor, entry, available, &in);
+    return in.status;
+}
+
+/* --------------------------------------------------------------------------------------------------------------------- one file */
+
+static rein_status check_metadata(const rein_shard *shard, const json_t *metadata, rein_error *err) {
+    char shown[REIN_PATH_SHOWN], quoted[REIN_TEXT_SHOWN];
+    const char *key;
+    json_t *value;
+    if (!metadata || json_is_null(metadata)) return REIN_OK;
+    rein_path_show(shown, shard->path);
+    if (!json_is_object(metadata)) return rein_fail(err, REIN_EINVAL, "%s: __metadata__ is no object of texts", shown);
+    json_object_foreach((json_t *)(uintptr_t)metadata, key, value) {
+        if (json_is_string(value)) continue;
+        return rein_fail(err, REIN_EINVAL, "%s: __metadata__.%s is no text", shown, rein_json_quote(quoted, key));
+    }
+    return REIN_OK;
+}
+
+static rein_status read_header(rein_shard *shard, size_t *data_at, rein_error *err) {
+    const unsigned char *bytes = shard->file.data;
+    const size_t size = shard->file.size;
+    char shown[REIN_PATH_SHOWN];
+    uint64_t length = 0;
+    rein_path_show(shown, shard->path);
+    if (size < PREFIX)
+        return rein_fail(err, REIN_EINVAL, "%s has %zu bytes: a safetensors file starts with 8 bytes, the length of its header",
+                         shown, size);
+    for (int i = 0; i < PREFIX; i++) length |= (uint64_t)bytes[i] << 8 * i;
+    if (length > REIN_LARGEST_HEADER)
+        return rein_fail(err, REIN_EINVAL,
+                         "%s: the header would have %llu bytes, and at most %d are allowed: is this a safetensors file?", shown,
+                         (unsigned long long)length, REIN_LARGEST_HEADER);
+    if (length > size - PREFIX)
+        return rein_fail(err, REIN_EINVAL, "%s: the header would have %llu bytes, and the file has %zu: was it cut short?", shown,
+                         (unsigned long long)length, size);
+    if (length == 0 || bytes[PREFIX] != '{') return rein_fail(err, REIN_EINVAL, "%s: the header does not start with {", shown);
+    *data_at = PREFIX + (size_t)length;
+    const rein_status status = rein_json_file_parse(&shard->header, shard->path, (const char *)bytes + PREFIX, (size_t)length, err);
+    return status ? status : check_metadata(shard, json_object_get(shard->header, "__metadata__"), err);
+}
+
+static int by_offset(const void *a, const void *b) {
+    const rein_entry *x = a, *y = b;
+    if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
+    if (x->end != y->end) return x->end < y->end ? -1 : 1;
+    return strcmp(x->tensor.name, y->tensor.name);
+}
+
+/* One tensor after the other, from the end of the header to the end of the file. */
+static rein_status check_layout(const rein_shard *shard, const rein_entry *entries, size_t n, size_t available, rein_error *err) {
+    char shown[REIN_PATH_SHOWN], quoted[REIN_TEXT_SHOWN];
+    size_t at = 0;
+    rein_path_show(shown, shard->path);
+    for (size_t i = 0; i < n; i++) {
+        const rein_entry *e = &entries[i];
+        if (e->begin != at)
+            return rein_fail(err, REIN_EINVAL, "%s: %s begins at byte %zu and the tensor before it ends at %zu: there is %s", shown,
+                             rein_json_quote(quoted, e->tensor.name), e->begin, at, e->begin < at ? "an overlap" : "a hole");
+        at = e->end;
+    }
+    if (at == available) return REIN_OK;
+    return rein_fail(err, REIN_EINVAL, "%s: the tensors end at byte %zu and the file has %zu bytes after its header: %zu too many",
+                     shown, at, available, available - at);
+}
+
+static rein_status grow(rein_tensors *all, size_t more, rein_error *err) {
+    const size_t n = all->n + more;
+    rein_entry *entries = n > SIZE_MAX / sizeof *entries ? NULL : realloc(all->entries, (n ? n : 1) * sizeof *entries);
+    if (!entries) return rein_fail(err, REIN_ENOMEM, "out of memory");
+    all->entries = entries;
+    return REIN_OK;
+}
+
+rein_status rein_shard_read(rein_tensors *all, rein_shard *shard, rein_error *err) {
+    size_t data_at = 0, n = 0;
+    const char *name;
+    json_t *value;
+    rein_status status = read_header(shard, &data_at, err);
+    if (!status) status = grow(all, json_object_size(shard->header), err);
+    if (status) return status;
+    rein_entry *entries = all->entries + all->n;
+    const size_t available = shard->file.size - data_at;
+    json_object_foreach(shard->header, name, value) {
+        if (!strcmp(name, "__metadata__")) continue;
+        status = read_entry(&entries[n++], shard->path, name, value, available, err);
+        if (status) return status;
+    }
+    qsort(entries, n, sizeof *entries, by_offset);
+    status = check_layout(shard, entries, n, available, err);
+    for (size_t i = 0; i < n && !status; i++) entries[i].tensor.data = shard->file.data + data_at + entries[i].begin;
+    if (!status) all->n += n;
+    return status;
+}
+
+/* -------------------------------------------------------------------------------------------------------------------- alignment */
+
+static int misaligned(const rein_tensor *tensor) {
+    return rein_tensor_type_is_weight(tensor->dtype) && (uintptr_t)tensor->data % (rein_tensor_type_bits(tensor->dtype) / 8) != 0;
+}
+
+/* Room for a copy, so that the next one is aligned too; some for no elements: their pointer keeps the promise as well. */
+static size_t room(const rein_tensor *tensor) {
+    enum { UNIT = 16 };
+    return tensor->bytes / UNIT * UNIT + UNIT;
+}
+
+rein_status rein_tensors_align(rein_tensors *all, rein_error *err) {
+    size_t total = 0;
+    for (size_t i = 0; i < all->n; i++) /* no overflow: the bytes are mapped already */
+        if (misaligned(&all->entries[i].tensor)) total += room(&all->entries[i].tensor);
+    if (total == 0) return REIN_OK;
+    unsigned char *to = all->copies = malloc(total);
+    if (!to) return rein_fail(err, REIN_ENOMEM, "out of memory: %zu bytes of weights are not aligned and need a copy", total);
+    for (size_t i = 0; i < all->n; i++) {
+        rein_tensor *tensor = &all->entries[i].tensor;
+        if (!misaligned(tensor)) continue;
+        const size_t size = room(tensor);
+        memcpy(to, tensor->data, tensor->bytes);
+        tensor->data = to;
+        to += size;
+    }
+    return REIN_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------- looking up */
+
+size_t rein_tensors_count(const rein_tensors *tensors) { return tensors->n; }
+const rein_tensor *rein_tensors_at(const rein_tensors *tensors, size_t i) { return &tensors->entries[i].tensor; }
+const char *rein_tensors_name(const rein_tensors *tensors) { return tensors->name; }
+
+const rein_tensor *rein_tensors_find(const rein_tensors *tensors, const char *name) {
+    size_t low = 0, high = tensors->n;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const int order = strcmp(name, tensors->by_name[middle]->tensor.name);
+        if (order == 0) return &tensors->by_name[middle]->tensor;
+        if (order < 0) high = middle;
+        else low = middle + 1;
+    }
+    return NULL;
+}
+
+rein_status rein_tensors_weight(const rein_tensor **tensor, const rein_tensors *tensors, const char *name, rein_error *err) {
+    char shown[REIN_PATH_SHOWN], quoted[REIN_TEXT_SHOWN];
+    const rein_tensor *found = rein_tensors_find(tensors, name);
+    *tensor = NULL;
+    rein_json_quote(quoted, name);
+    if (!found) return rein_fail(err, REIN_EINVAL, "%s: tensor %s is missing", rein_path_show(shown, tensors->name), quoted);
+    if (!rein_tensor_type_is_weight(found->dtype))
+        return rein_fail(err, REIN_EINVAL, "%s: tensor %s is %s: weights are F32, BF16 or F16 here",
+                         rein_path_show(shown, found->file), quoted, rein_tensor_type_name(found->dtype));
+    *tensor = found;
+    return REIN_OK;
+}
+
+const char *rein_tensors_metadata(const rein_tensors *tensors, const char *key) {
+    if (tensors->n_shards == 0) return NULL;
+    return json_string_value(json_object_get(json_object_get(tensors->shards[0].header, "__metadata__"), key));
+}

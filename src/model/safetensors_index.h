@@ -1,0 +1,34 @@
+/* safetensors_index.h - inside of an open set of tensors, for safetensors.c (one file) and safetensors_index.c (which files). */
+#ifndef REIN_MODEL_SAFETENSORS_INDEX_H
+#define REIN_MODEL_SAFETENSORS_INDEX_H
+
+#include "base/file.h"
+#include "safetensors.h"
+
+typedef struct rein_shard {
+    char *path; /* owned, as is the rest */
+    rein_file file;
+    json_t *header; /* the names of the tensors are its keys */
+} rein_shard;
+
+typedef struct rein_entry {
+    rein_tensor tensor;
+    size_t begin, end; /* in the bytes after the header */
+} rein_entry;
+
+struct rein_tensors {
+    char *name;
+    size_t n_shards, n;
+    rein_shard *shards;
+    rein_entry *entries;
+    const rein_entry **by_name;
+    unsigned char *copies; /* of tensors that are not aligned in their file */
+};
+
+/* Reads the header of a shard whose file is there and adds its tensors to the set. */
+rein_status rein_shard_read(rein_tensors *all, rein_shard *shard, rein_error *err);
+
+/* Copies the weights that are not aligned for their type. */
+rein_status rein_tensors_align(rein_tensors *all, rein_error *err);
+
+#endif

@@ -1,0 +1,197 @@
+/* safetensors_write.c - the reference writer's bytes: the same tensors give the same file, whoever writes it and in whatever order
+ * they come. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json_file.h"
+#include "safetensors.h"
+
+enum { ALIGNMENT = 8 };
+
+/* --------------------------------------------------------------------------------------------------------------- a growing text */
+
+typedef struct text {
+    char *bytes;
+    size_t length, capacity;
+    int failed; /* no memory: what is added afterwards is dropped */
+} text;
+
+static void add(text *to, const char *bytes, size_t n) {
+    if (to->length + n > to->capacity && !to->failed) {
+        const size_t capacity = (to->length + n) * 2 + 256;
+        char *grown = realloc(to->bytes, capacity);
+        if (grown) to->bytes = grown, to->capacity = capacity;
+        else to->failed = 1;
+    }
+    if (to->failed) return;
+    memcpy(to->bytes + to->length, bytes, n);
+    to->length += n;
+}
+
+static void add_text(text *to, const char *bytes) { add(to, bytes, strlen(bytes)); }
+
+/* In quotes; the escapes are those the reference writer chooses. */
+static void add_quoted(text *to, const char *from) {
+    static const char special[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
+    add(to, "\"", 1);
+    for (; *from; from++) {
+        char escape[8];
+        const char *at = strchr(special, *from);
+        if (at) snprintf(escape, sizeof escape, "\\%c", letters[at - special]);
+        else if ((unsigned char)*from < 32) snprintf(escape, sizeof escape, "\\u%04x", (unsigned)*from);
+        if (at || (unsigned char)*from < 32) add_text(to, escape);
+        else add(to, from, 1);
+    }
+    add(to, "\"", 1);
+}
+
+/* -------------------------------------------------------------------------------------------------------------- what is refused */
+
+/* Bytes of the character at `s`, 0 if it is not UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF. */
+static size_t character(const unsigned char *s) {
+    const unsigned low = s[0] == 0xE0 ? 0xA0 : s[0] == 0xF0 ? 0x90 : 0x80, high = s[0] == 0xED ? 0x9F : s[0] == 0xF4 ? 0x8F : 0xBF;
+    const size_t n = s[0] < 0x80 ? 1 : s[0] < 0xC2 ? 0 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : s[0] < 0xF5 ? 4 : 0;
+    if (n > 1 && (s[1] < low || s[1] > high)) return 0;
+    for (size_t i = 2; i < n; i++)
+        if ((s[i] & 0xC0) != 0x80) return 0;
+    return n;
+}
+
+static int is_utf8(const char *s) {
+    while (*s) {
+        const size_t n = character((const unsigned char *)s);
+        if (n == 0) return 0;
+        s += n;
+    }
+    return 1;
+}
+
+static rein_status check_tensor(const rein_tensor *tensor, const char *path, rein_error *err) {
+    char shown[REIN_PATH_SHOWN], quoted[REIN_TEXT_SHOWN], shape[REIN_SHAPE_SHOWN];
+    size_t bytes;
+    rein_path_show(shown, path);
+    if (!tensor->name || !is_utf8(tensor->name) || !strcmp(tensor->name, "__metadata__"))
+        return rein_fail(err, REIN_EINVAL, "%s: a tensor's name is missing, not UTF-8, or __metadata__", shown);
+    rein_json_quote(quoted, tensor->name);
+    if ((unsigned)tensor->dtype >= REIN_TENSOR_TYPES || tensor->n_dims < 0 || tensor->n_dims > REIN_MAX_DIMENSIONS)
+        return rein_fail(err, REIN_EINVAL, "%s: tensor %s has dtype %d and %d dimensions: a known type and 0 to %d are needed",
+                         shown, quoted, (int)tensor->dtype, tensor->n_dims, REIN_MAX_DIMENSIONS);
+    rein_shape_show(shape, tensor->shape, tensor->n_dims);
+    if (!rein_tensor_bytes(&bytes, tensor->dtype, tensor->shape, tensor->n_dims) || bytes != tensor->bytes)
+        return rein_fail(err, REIN_EINVAL, "%s: tensor %s has %zu bytes, which is not what %s of %s has", shown, quoted,
+                         tensor->bytes, shape, rein_tensor_type_name(tensor->dtype));
+    if (!tensor->data && tensor->bytes) return rein_fail(err, REIN_EINVAL, "%s: tensor %s has no data", shown, quoted);
+    return REIN_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------- the header */
+
+static int by_type_and_name(const void *a, const void *b) {
+    const rein_tensor *x = *(const rein_tensor *const *)a, *y = *(const rein_tensor *const *)b;
+    if (x->dtype != y->dtype) return x->dtype > y->dtype ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp((*(const rein_tensor *const *)a)->name, (*(const rein_tensor *const *)b)->name);
+}
+
+static int by_key(const void *a, const void *b) { return strcmp(((const rein_metadata *)a)->key, ((const rein_metadata *)b)->key); }
+
+/* The tensors in the order of the file, for the caller to free. */
+static rein_status sort_tensors(const rein_tensor ***sorted, const char *path, const rein_tensor *tensors, size_t n,
+                                rein_error *err) {
+    char shown[REIN_PATH_SHOWN], quoted[REIN_TEXT_SHOWN];
+    const rein_tensor **list = n > SIZE_MAX / sizeof *list ? NULL : malloc((n ? n : 1) * sizeof *list);
+    if (!list) return rein_fail(err, REIN_ENOMEM, "out of memory");
+    *sorted = list;
+    for (size_t i = 0; i < n; i++) {
+        const rein_status status = check_tensor(&tensors[i], path, err);
+        if (status) return status;
+        list[i] = &tensors[i];
+    }
+    qsort(list, n, sizeof *list, by_name);
+    for (size_t i = 1; i < n; i++)
+        if (!strcmp(list[i - 1]->name, list[i]->name))
+            return rein_fail(err, REIN_EINVAL, "%s: tensor %s is given twice", rein_path_show(shown, path),
+                             rein_json_quote(quoted, list[i]->name));
+    qsort(list, n, sizeof *list, by_type_and_name);
+    return REIN_OK;
+}
+
+static void add_tensor(text *to, const rein_tensor *tensor, size_t begin) {
+    char number[64];
+    add_quoted(to, tensor->name);
+    add_text(to, ":{\"dtype\":\"");
+    add_text(to, rein_tensor_type_name(tensor->dtype));
+    add_text(to, "\",\"shape\":[");
+    for (int i = 0; i < tensor->n_dims; i++) {
+        snprintf(number, sizeof number, "%s%zu", i ? "," : "", tensor->shape[i]);
+        add_text(to, number);
+    }
+    snprintf(number, sizeof number, "],\"data_offsets\":[%zu,%zu]}", begin, begin + tensor->bytes);
+    add_text(to, number);
+}
+
+static rein_status add_metadata(text *to, const char *path, const rein_metadata *metadata, size_t n, rein_error *err) {
+    char shown[REIN_PATH_SHOWN];
+    rein_metadata *sorted = malloc(n * sizeof *sorted);
+    rein_status status = REIN_OK;
+    if (!sorted) return rein_fail(err, REIN_ENOMEM, "out of memory");
+    memcpy(sorted, metadata, n * sizeof *sorted);
+    qsort(sorted, n, sizeof *sorted, by_key);
+    add_text(to, "\"__metadata__\":{");
+    for (size_t i = 0; i < n && !status; i++) {
+        if (!is_utf8(sorted[i].key) || !is_utf8(sorted[i].value) || (i && !by_key(&sorted[i - 1], &sorted[i])))
+            status = rein_fail(err, REIN_EINVAL, "%s: metadata is not UTF-8, or has a key twice", rein_path_show(shown, path));
+        if (i) add_text(to, ",");
+        add_quoted(to, sorted[i].key);
+        add_text(to, ":");
+        add_quoted(to, sorted[i].value);
+    }
+    add_text(to, "}");
+    free(sorted);
+    return status;
+}
+
+/* The 8 bytes of length included: its place is kept until it is known. */
+static rein_status write_header(text *to, const char *path, const rein_tensor **tensors, size_t n, const rein_metadata *metadata,
+                                size_t n_metadata, rein_error *err) {
+    static const rein_metadata pytorch = {"format", "pt"};
+    char shown[REIN_PATH_SHOWN];
+    size_t begin = 0;
+    add(to, "\0\0\0\0\0\0\0\0{", 9);
+    const rein_status status = add_metadata(to, path, n_metadata ? metadata : &pytorch, n_metadata ? n_metadata : 1, err);
+    if (status) return status;
+    for (size_t i = 0; i < n; begin += tensors[i]->bytes, i++) {
+        add_text(to, ",");
+        add_tensor(to, tensors[i], begin);
+    }
+    add_text(to, "}");
+    while (to->length % ALIGNMENT && !to->failed) add(to, " ", 1);
+    if (to->failed) return rein_fail(err, REIN_ENOMEM, "out of memory");
+    const uint64_t length = to->length - ALIGNMENT;
+    if (length > REIN_LARGEST_HEADER)
+        return rein_fail(err, REIN_EINVAL, "%s: the header would have %llu bytes, and no reader takes more than %d",
+                         rein_path_show(shown, path), (unsigned long long)length, REIN_LARGEST_HEADER);
+    for (int i = 0; i < ALIGNMENT; i++) to->bytes[i] = (char)(unsigned char)(length >> 8 * i);
+    return REIN_OK;
+}
+
+rein_status rein_tensors_write(const char *path, const rein_tensor *tensors, size_t n, const rein_metadata *metadata,
+                               size_t n_metadata, rein_error *err) {
+    const rein_tensor **sorted = NULL;
+    text header = {0};
+    rein_writer writer = {0};
+    rein_status status = sort_tensors(&sorted, path, tensors, n, err);
+    if (!status) status = write_header(&header, path, sorted, n, metadata, n_metadata, err);
+    if (!status) status = rein_writer_open(&writer, path, err);
+    if (!status) status = rein_writer_put(&writer, header.bytes, header.length, err);
+    for (size_t i = 0; i < n && !status; i++) status = rein_writer_put(&writer, sorted[i]->data, sorted[i]->bytes, err);
+    if (!status) status = rein_writer_commit(&writer, err);
+    free(header.bytes);
+    free(sorted);
+    return status;
+}

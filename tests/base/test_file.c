@@ -1,0 +1,382 @@
+/* test_file.c - files: mapped, replaced whole or not at all when the disk is full or the directory closed; JSON files and what is
+ * said about their mistakes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json_file.h"
+
+static char folder[256];
+
+static const char *in_folder(const char *name) {
+    static char path[4][1024];
+    static int next;
+    char *to = path[next++ % 4];
+    snprintf(to, sizeof path[0], "%s/%s", folder, name);
+    return to;
+}
+
+static int make_folder(void **state) {
+    (void)state;
+    const char *temporary = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%s/rein-file-XXXXXX", temporary ? temporary : "/tmp");
+    return mkdtemp(folder) == NULL;
+}
+
+static size_t count_entries(const char *path) {
+    size_t n = 0;
+    DIR *directory = opendir(path);
+    assert_non_null(directory);
+    for (struct dirent *entry; (entry = readdir(directory));)
+        n += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    closedir(directory);
+    return n;
+}
+
+static void empty_folder(const char *path) {
+    DIR *directory = opendir(path);
+    assert_non_null(directory);
+    for (struct dirent *entry; (entry = readdir(directory));) {
+        char name[1024];
+        struct stat about;
+        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
+        snprintf(name, sizeof name, "%s/%s", path, entry->d_name);
+        if (lstat(name, &about) == 0 && S_ISDIR(about.st_mode)) empty_folder(name);
+        remove(name);
+    }
+    closedir(directory);
+}
+
+static int remove_folder(void **state) {
+    (void)state;
+    empty_folder(folder);
+    return rmdir(folder);
+}
+
+static void put(const char *path, const char *text) {
+    rein_error err;
+    if (rein_file_write(path, text, strlen(text), &err) != REIN_OK) fail_msg("%s", err.message);
+}
+
+static void holds(const char *path, const char *text) {
+    rein_file file;
+    rein_error err;
+    if (rein_file_map(&file, path, &err) != REIN_OK) fail_msg("%s", err.message);
+    assert_int_equal(file.size, strlen(text));
+    assert_memory_equal(file.data, text, file.size);
+    rein_file_unmap(&file);
+}
+
+static void says(const rein_error *err, const char *part) {
+    if (!strstr(err->message, part)) fail_msg("\"%s\" does not say \"%s\"", err->message, part);
+}
+
+/* ---- mapping */
+static void test_map(void **state) {
+    (void)state;
+    rein_file file;
+    rein_error err;
+    put(in_folder("a"), "hello");
+    holds(in_folder("a"), "hello");
+    put(in_folder("empty"), "");
+    assert_int_equal(rein_file_map(&file, in_folder("empty"), &err), REIN_OK);
+    assert_int_equal(file.size, 0);
+    assert_non_null(file.data);
+    rein_file_unmap(&file);
+    rein_file_unmap(&file);
+}
+
+static void test_map_refuses(void **state) {
+    (void)state;
+    rein_file file;
+    rein_error err;
+    assert_int_equal(rein_file_map(&file, in_folder("nothing"), &err), REIN_EIO);
+    says(&err, "nothing: cannot be opened: No such file");
+    assert_null(file.data);
+    assert_int_equal(rein_file_map(&file, folder, &err), REIN_EIO);
+    says(&err, "is not a regular file");
+    assert_int_equal(mkfifo(in_folder("pipe"), 0600), 0);
+    assert_int_equal(rein_file_map(&file, in_folder("pipe"), &err), REIN_EIO); /* and does not wait for a writer */
+    assert_int_equal(rein_file_map(&file, in_folder("nothing"), NULL), REIN_EIO);
+}
+
+static void test_long_paths_are_cut(void **state) {
+    (void)state;
+    char path[1000], shown[REIN_PATH_SHOWN];
+    for (size_t i = 0; i + 3 <= sizeof path - 8; i += 2) memcpy(path + i, "é", 3);
+    strcpy(path + 980, "/end");
+    rein_path_show(shown, path);
+    assert_true(strlen(shown) < REIN_PATH_SHOWN);
+    assert_memory_equal(shown, "…é", 5);
+    assert_string_equal(shown + strlen(shown) - 4, "/end");
+    assert_string_equal(rein_path_show(shown, "short"), "short");
+}
+
+/* ---- writing */
+static void test_replace(void **state) {
+    (void)state;
+    put(in_folder("b"), "one");
+    put(in_folder("b"), "twenty");
+    holds(in_folder("b"), "twenty");
+    struct stat about;
+    const mode_t mask = umask(022);
+    put(in_folder("mode"), "");
+    umask(mask);
+    assert_int_equal(stat(in_folder("mode"), &about), 0);
+    assert_int_equal(about.st_mode & 0777, 0644);
+}
+
+static void test_nothing_stands_until_commit(void **state) {
+    (void)state;
+    rein_writer writer;
+    put(in_folder("c"), "old");
+    const size_t before = count_entries(folder);
+    assert_int_equal(rein_writer_open(&writer, in_folder("c"), NULL), REIN_OK);
+    assert_int_equal(rein_writer_put(&writer, "new", 3, NULL), REIN_OK);
+    holds(in_folder("c"), "old");
+    rein_writer_abandon(&writer);
+    rein_writer_abandon(&writer);
+    holds(in_folder("c"), "old");
+    assert_int_equal(count_entries(folder), before);
+    assert_int_equal(rein_writer_put(&writer, "x", 1, NULL), REIN_EINVAL);
+    assert_int_equal(rein_writer_commit(&writer, NULL), REIN_EINVAL);
+}
+
+/* A temporary name that is taken, by a crash before us with the same process number, is passed over. */
+static void test_temporary_name_taken(void **state) {
+    (void)state;
+    char taken[80];
+    snprintf(taken, sizeof taken, ".d-%ld-0.tmp", (long)getpid());
+    put(in_folder(taken), "left behind");
+    put(in_folder("d"), "here");
+    holds(in_folder("d"), "here");
+    holds(in_folder(taken), "left behind");
+}
+
+/* A limit on the size of files is what a full disk is: the write comes back short, then fails. */
+static void test_full_disk(void **state) {
+    (void)state;
+    static char large[100000];
+    rein_error err = {0};
+    struct rlimit before, small = {5000, 5000};
+    put(in_folder("full"), "old");
+    const size_t entries = count_entries(folder);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small.rlim_max = before.rlim_max;
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &small);
+    const rein_status status = rein_file_write(in_folder("full"), large, sizeof large, &err);
+    setrlimit(RLIMIT_FSIZE, &before);
+    signal(SIGXFSZ, SIG_DFL);
+    assert_int_equal(status, REIN_EIO);
+    says(&err, "full: cannot be written: ");
+    holds(in_folder("full"), "old");
+    assert_int_equal(count_entries(folder), entries);
+}
+
+/* As another user, because root may write anywhere. The child's exit status is the answer. */
+static void test_closed_directory(void **state) {
+    (void)state;
+    const char *closed = in_folder("closed");
+    assert_int_equal(mkdir(closed, 0555), 0);
+    char path[1100];
+    snprintf(path, sizeof path, "%s/file", closed);
+    assert_int_equal(chmod(folder, 0755), 0);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        rein_error err = {0};
+        if (getuid() == 0 && setuid(65534) != 0) _exit(3);
+        const rein_status status = rein_file_write(path, "x", 1, &err);
+        _exit(status == REIN_EIO && strstr(err.message, "cannot be written: Permission denied") ? 0 : 1);
+    }
+    int result;
+    assert_int_equal(waitpid(child, &result, 0), child);
+    assert_true(WIFEXITED(result));
+    assert_int_equal(WEXITSTATUS(result), 0);
+    assert_int_equal(count_entries(closed), 0);
+}
+
+static void test_write_refuses(void **state) {
+    (void)state;
+    rein_error err;
+    char name[300];
+    assert_int_equal(rein_file_write(in_folder("no/such/file"), "x", 1, &err), REIN_EIO);
+    says(&err, "no/such/file: cannot be written: No such file");
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = 0;
+    assert_int_equal(rein_file_write(in_folder(name), "x", 1, &err), REIN_EIO);
+    assert_int_equal(mkdir(in_folder("is a directory"), 0777), 0);
+    const size_t entries = count_entries(folder);
+    assert_int_equal(rein_file_write(in_folder("is a directory"), "x", 1, &err), REIN_EIO);
+    says(&err, "cannot be replaced");
+    assert_int_equal(count_entries(folder), entries);
+}
+
+static void test_make_directories(void **state) {
+    (void)state;
+    rein_error err;
+    assert_int_equal(rein_make_directories(in_folder("x//y/z/"), &err), REIN_OK);
+    assert_true(rein_file_is_directory(in_folder("x/y/z")));
+    assert_int_equal(rein_make_directories(in_folder("x/y/z"), &err), REIN_OK);
+    put(in_folder("x/file"), "");
+    assert_int_equal(rein_make_directories(in_folder("x/file/below"), &err), REIN_EIO);
+    says(&err, "x/file: the directory cannot be made");
+    assert_int_equal(rein_make_directories("", &err), REIN_EINVAL);
+    assert_int_equal(rein_make_directories("/", &err), REIN_OK);
+}
+
+/* ---- JSON */
+static void test_json_mistakes(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *said;
+    } cases[] = {
+        {"", "c.json is empty: a JSON object is needed"},
+        {" \n\t", "c.json is empty"},
+        {"[1]", "c.json does not start with {"},
+        {"\xef\xbb\xbf{}", "byte order mark"},
+        {"{\"a\": 1,\n \"b\": 2,\n \"a\": 3}", "c.json: line 3, column 4: a key is given twice"},
+        {"{\"a\": {\"b\": 1, \"b\": 1}}", "a key is given twice"},
+        {"{\"a\": 1", "c.json: line 1, column 7: the file ends here"},
+        {"{} x", "text follows the JSON object"},
+        {"{\"a\": NaN}", "c.json: line 1, column 9: NaN and Infinity are not JSON"},
+        {"{\"a\": -Infinity}", "c.json: line 1"},
+        {"{\"a\": \"\xff\"}", "c.json: line 1, column 7: this is not UTF-8"},
+        {"{\"a\": 99999999999999999999}", "beyond the range"},
+        {"{\"a\": 1e999}", "beyond the range"},
+        {"{\"a\\u0000\": 1}", "\\u0000 is not allowed"},
+        {"{\"a\": \"\\u0000\"}", "\\u0000 is not allowed"},
+        {"{\"a\": tru}", "c.json: line 1, column 9"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rein_error err;
+        json_t *root;
+        assert_int_equal(rein_json_file_parse(&root, "c.json", cases[i].text, strlen(cases[i].text), &err), REIN_EINVAL);
+        assert_null(root);
+        says(&err, cases[i].said);
+    }
+    json_t *root;
+    rein_error err;
+    char deep[10000] = "{\"a\":";
+    assert_int_equal(rein_json_file_parse(&root, "c.json", "{\"a\": \"\0\"}", 10, NULL), REIN_EINVAL);
+    memset(deep + 5, '[', sizeof deep - 5);
+    assert_int_equal(rein_json_file_parse(&root, "c.json", deep, sizeof deep, &err), REIN_EINVAL);
+    says(&err, "nested too deep");
+}
+
+static void test_json_fields(void **state) {
+    (void)state;
+    static const char text[] = "{\"n\": 3, \"x\": 0.5, \"s\": \"t\", \"b\": true, \"null\": null, \"a\": [], \"o\": {}}";
+    rein_error err = {0};
+    json_t *root;
+    assert_int_equal(rein_json_file_parse(&root, "c.json", text, strlen(text), &err), REIN_OK);
+    rein_fields in = {.object = root, .file = "c.json", .path = "", .err = &err};
+    assert_int_equal(rein_fields_integer(&in, "n", 0, 3), 3);
+    assert_int_equal(rein_fields_integer_or(&in, "null", 0, 3, 7), 7);
+    assert_true(rein_fields_number(&in, "x", 0) == 0.5);
+    assert_true(rein_fields_number(&in, "n", 0) == 3);
+    assert_true(rein_fields_number_or(&in, "none", 0, 2) == 2);
+    assert_string_equal(rein_fields_string(&in, "s"), "t");
+    assert_null(rein_fields_string_or(&in, "none", NULL));
+    assert_int_equal(rein_fields_bool_or(&in, "b", 0), 1);
+    assert_int_equal(rein_fields_bool_or(&in, "none", 1), 1);
+    assert_non_null(rein_fields_array(&in, "a"));
+    assert_null(rein_fields_array(&in, "null"));
+    assert_non_null(rein_fields_object(&in, "o"));
+    assert_int_equal(in.status, REIN_OK);
+    in.path = "deep.";
+    assert_int_equal(rein_fields_integer(&in, "n", 4, 9), 0);
+    assert_string_equal(err.message, "c.json: deep.n is 3: a whole number from 4 to 9 is needed");
+    assert_null(rein_fields_string(&in, "none")); /* the first failure stays */
+    assert_string_equal(err.message, "c.json: deep.n is 3: a whole number from 4 to 9 is needed");
+    json_decref(root);
+}
+
+static void test_json_wrong_types(void **state) {
+    (void)state;
+    static const char text[] = "{\"v\": \"t\", \"x\": 1.5, \"yes\": true, \"no\": false}";
+    rein_error err;
+    json_t *root;
+    assert_int_equal(rein_json_file_parse(&root, "c.json", text, strlen(text), &err), REIN_OK);
+    const rein_fields fresh = {.object = root, .file = "c.json", .path = "", .err = &err};
+    rein_fields in = fresh;
+    rein_fields_integer(&in, "x", 0, 9);
+    says(&err, "x is 1.5: a whole number");
+    in = fresh, rein_fields_number(&in, "v", 0);
+    says(&err, "v is \"t\": a number above 0");
+    in = fresh, rein_fields_bool_or(&in, "v", 0);
+    says(&err, "v is \"t\": true or false");
+    in = fresh, rein_fields_string(&in, "x");
+    says(&err, "x is 1.5: a text is needed");
+    in = fresh, rein_fields_array(&in, "v");
+    says(&err, "v is \"t\": an array is needed");
+    in = fresh, rein_fields_object(&in, "v");
+    says(&err, "v is \"t\": an object is needed");
+    in = fresh, rein_fields_string(&in, "yes");
+    says(&err, "yes is true: a text");
+    in = fresh, rein_fields_number(&in, "no", 0);
+    says(&err, "no is false: a number");
+    in = fresh, rein_fields_integer(&in, "none", 0, 9);
+    says(&err, "none is missing: a whole number");
+    json_decref(root);
+}
+
+/* What is written is what was read, in its order. */
+static void test_json_round_trip(void **state) {
+    (void)state;
+    static const char text[] = "{\n  \"z\": 1,\n  \"a\": [\n    1.5,\n    \"é\"\n  ],\n  \"m\": null\n}\n";
+    rein_error err;
+    json_t *root;
+    put(in_folder("one.json"), text);
+    assert_int_equal(rein_json_file_read(&root, in_folder("one.json"), &err), REIN_OK);
+    assert_int_equal(rein_json_file_write(in_folder("two.json"), root, &err), REIN_OK);
+    holds(in_folder("two.json"), text);
+    json_decref(root);
+    assert_int_equal(rein_json_file_read(&root, in_folder("none.json"), &err), REIN_EIO);
+    assert_null(root);
+}
+
+static void test_quote(void **state) {
+    (void)state;
+    char to[REIN_TEXT_SHOWN], text[300];
+    assert_string_equal(rein_json_quote(to, "a\nb"), "\"a?b\"");
+    for (size_t i = 0; i < 98; i++) memcpy(text + 3 * i, "…", 4);
+    rein_json_quote(to, text);
+    assert_true(strlen(to) < REIN_TEXT_SHOWN);
+    assert_int_equal(strlen(to) % 3, 2); /* whole characters and two quotes */
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_map),
+        cmocka_unit_test(test_map_refuses),
+        cmocka_unit_test(test_long_paths_are_cut),
+        cmocka_unit_test(test_replace),
+        cmocka_unit_test(test_nothing_stands_until_commit),
+        cmocka_unit_test(test_temporary_name_taken),
+        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_closed_directory),
+        cmocka_unit_test(test_write_refuses),
+        cmocka_unit_test(test_make_directories),
+        cmocka_unit_test(test_json_mistakes),
+        cmocka_unit_test(test_json_fields),
+        cmocka_unit_test(test_json_wrong_types),
+        cmocka_unit_test(test_json_round_trip),
+        cmocka_unit_test(test_quote),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
