@@ -12,7 +12,9 @@ fuzzers=()
 for source in tests/fuzz/fuzz_*.c; do fuzzers+=("$build/${source%.c}"); done
 if ((${#fuzzers[@]} == 0)); then echo "fuzz: no fuzzer in tests/fuzz" && exit 0; fi
 
-coverage() { sed -nE 's/.*cov: ([0-9]+).*/\1/p' "$1" | sed -n "$2p"; }
+# What the corpus covers before anything new is tried, and at the end.
+at_start() { sed -nE 's/.*INITED cov: ([0-9]+).*/\1/p' "$1"; }
+at_end() { sed -nE 's/.*cov: ([0-9]+).*/\1/p' "$1" | tail -1; }
 
 round() { # round FUZZER SECONDS LOG
     local name=${1##*/fuzz_} log=$3
@@ -34,8 +36,8 @@ for fuzzer in "${fuzzers[@]}"; do
     while :; do
         round "$fuzzer" "$seconds" "$log"
         total=$((total + $(sed -nE 's/^stat::number_of_executed_units: *//p' "$log")))
-        before=$(coverage "$log" 1)
-        after=$(coverage "$log" '$')
+        before=$(at_start "$log")
+        after=$(at_end "$log")
         [ "$mode" = fuzz ] || break
         echo "fuzz: $name: $total inputs, coverage $before -> $after in the last $seconds s"
         [ "$before" != "$after" ] || break
