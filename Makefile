@@ -108,8 +108,9 @@ $(BUILD)/rein: $(CLI_OBJS) $(BUILD)/librein.a
 $(BUILD)/libengine.a: $(ENGINE_OBJS)
 	$(Q)rm -f $@ && $(AR) rcs $@ $(ENGINE_OBJS)
 
-# Tests of the engine's files make memory run out: their allocations go through a wrapper.
-$(filter $(BUILD)/tests/model/%,$(TESTS)): private WRAP = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+# Tests that make memory run out: allocations go through their wrappers.
+STARVED := $(shell grep -lE '__wrap_malloc|allocation\.h' $(TEST_SOURCES))
+$(STARVED:%.c=$(BUILD)/%): private WRAP = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 $(TESTS): $(BUILD)/%: $(BUILD)/obj/%.o $(CLI_PARTS) $(BUILD)/libengine.a $(BUILD)/librein.a
 	@mkdir -p $(@D)
 	$(Q)$(LINK) $(WRAP) -o $@ $< $(CLI_PARTS) $(BUILD)/libengine.a $(BUILD)/librein.a $(CMOCKA) $(JANSSON) $(ENGINE_LIBS) -lm

@@ -7,23 +7,21 @@
 
 #include "model/tokenizer_parts.h"
 
-/* Bytes that print as themselves in the byte-level alphabet; the others follow from U+0100 on. */
-static bool prints(unsigned byte) { return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE; }
-
+/* Bytes that print stand for themselves; the others, 0 to 0x20, 0x7F to 0xA0 and 0xAD, follow from U+0100 on. */
 uint32_t rein_byte_character(unsigned char byte) {
-    uint32_t others = 0;
-    if (prints(byte)) return byte;
-    for (unsigned b = 0; b < byte; b++) others += !prints(b);
-    return 0x100 + others;
+    if (byte <= 0x20) return 0x100u + byte;
+    if (byte >= 0x7F && byte <= 0xA0) return 0x121u + byte - 0x7F;
+    return byte == 0xAD ? 0x143u : byte;
 }
 
 int rein_character_byte(uint32_t character) {
-    if (character < 0x100) return prints(character) ? (int)character : -1;
-    if (character <= 0x120) return character <= 0x11F ? (int)(character - 0x100 + (character >= 0x120 ? 1 : 0)) : -1;
-    return -1;
+    if (character >= 0x100 && character <= 0x120) return (int)(character - 0x100);
+    if (character >= 0x121 && character <= 0x142) return (int)(character - 0x121 + 0x7F);
+    if (character == 0x143) return 0xAD;
+    return character < 0x100 && rein_byte_character((unsigned char)character) == character ? (int)character : -1;
 }
 
-static size_t slot_of(const rein_bpe *bpe, uint64_t pair) {
+size_t rein_bpe_slot(const rein_bpe *bpe, uint64_t pair) {
     size_t slot = (pair * 0x9E3779B97F4A7C15u >> 29) & bpe->mask;
     while (bpe->merges[slot].pair != pair && bpe->merges[slot].pair != UINT64_MAX) slot = (slot + 1) & bpe->mask;
     return slot;
@@ -32,7 +30,7 @@ static size_t slot_of(const rein_bpe *bpe, uint64_t pair) {
 static uint64_t pair_of(int32_t left, int32_t right) { return (uint64_t)(uint32_t)left << 32 | (uint32_t)right; }
 
 static const rein_merge *find(const rein_word *word, const rein_bpe *bpe, const rein_vocabulary *v, int32_t left, int32_t right) {
-    const rein_merge *merge = &bpe->merges[slot_of(bpe, pair_of(left, right))];
+    const rein_merge *merge = &bpe->merges[rein_bpe_slot(bpe, pair_of(left, right))];
     return merge->pair == UINT64_MAX || (word->guarded && v->special[merge->id]) ? NULL : merge;
 }
 
@@ -173,7 +171,8 @@ static rein_status find_whole(int32_t *id, rein_word *word, const rein_bpe *bpe,
     word->mapped.length = 0;
     if (!bpe->byte_level) status = rein_text_append(&word->mapped, piece, length, err);
     for (size_t i = 0; bpe->byte_level && !status && i < length; i++)
-        status = rein_text_append(&word->mapped, mapped, rein_utf8_write(mapped, rein_byte_character((unsigned char)piece[i])), err);
+        status =
+            rein_text_append(&word->mapped, mapped, rein_utf8_write(mapped, rein_byte_character((unsigned char)piece[i])), err);
     if (status) return status;
     *id = rein_vocabulary_find(v, word->mapped.data, word->mapped.length);
     if (*id >= 0 && word->guarded && v->special[*id]) *id = -1;

@@ -126,7 +126,8 @@ static rein_status rewrite(rein_pieces *p, const rein_pre *step, rein_error *err
         rein_part *part = &p->parts.data[i];
         const char *text = p->text + part->begin;
         const size_t length = part->end - part->begin, begin = out->length;
-        if (wants_prefix(step, i == 0 && p->at_start, text, length)) status = rein_text_append(out, step->mark, strlen(step->mark), err);
+        if (wants_prefix(step, i == 0 && p->at_start, text, length))
+            status = rein_text_append(out, step->mark, strlen(step->mark), err);
         if (!status && step->kind == REIN_PRE_METASPACE)
             status = rein_text_replace(out, text, length, " ", 1, step->mark, strlen(step->mark), err);
         else if (!status) status = rein_text_append(out, text, length, err);
@@ -144,7 +145,8 @@ static rein_status run(rein_pieces *p, const rein_pre *step, rein_error *err) {
     return status;
 }
 
-rein_status rein_pretokenize(rein_pieces *p, const rein_pres *pres, const char *text, size_t length, bool at_start, rein_error *err) {
+rein_status rein_pretokenize(rein_pieces *p, const rein_pres *pres, const char *text, size_t length, bool at_start,
+                             rein_error *err) {
     p->text = text, p->at_start = at_start;
     p->parts.count = 0;
     rein_status status = length ? push(&p->parts, 0, length, false, err) : REIN_OK;

@@ -74,7 +74,8 @@ static rein_status read_metaspace(rein_pre *step, const json_t *object, const re
     if (!status) status = rein_json_flag(&splits, object, "split", true, place, err);
     if (!status) status = read_prepend(&step->prepend, object, place, err);
     if (status) return status;
-    if (!length || rein_utf8_next(&c, mark) != length || !c) return rein_place_fail(place, err, "\"replacement\" is not one character");
+    if (!length || rein_utf8_next(&c, mark) != length || !c)
+        return rein_place_fail(place, err, "\"replacement\" is not one character");
     memcpy(step->mark, mark, length);
     step->behavior = REIN_SPLIT_NEXT;
     return splits ? make_regex(&step->regex, mark, length, true, place, err) : REIN_OK;
@@ -94,7 +95,8 @@ static rein_status read_step(void *context, const char *type, const json_t *obje
         return read_byte_level(step, object, place, err);
     }
     all->count--;
-    return rein_place_fail(place, err, "pre-tokenizer %.60s is not supported: ByteLevel, Digits, Metaspace, Split and Sequence are", type);
+    return rein_place_fail(place, err, "pre-tokenizer %.60s is not supported: ByteLevel, Digits, Metaspace, Split and Sequence are",
+                           type);
 }
 
 rein_status rein_pres_read(rein_pres *pres, const json_t *object, const rein_place *place, rein_error *err) {

@@ -58,6 +58,15 @@ static void index_set(rein_added_set *set) {
     }
 }
 
+/* Decoding spells a normalized token as it was matched, not as the file has it: so do Hugging Face's newer versions. */
+static rein_status index_ids(rein_added_set *set, size_t size, rein_error *err) {
+    set->by_id = malloc(size * sizeof *set->by_id);
+    if (!set->by_id) return rein_no_memory(err);
+    for (size_t i = 0; i < size; i++) set->by_id[i] = -1;
+    for (size_t i = 0; i < set->count; i++) set->by_id[set->entries[i].token->id] = (int32_t)i;
+    return REIN_OK;
+}
+
 rein_status rein_added_set_make(rein_added_set *set, const rein_added *added, size_t count, bool normalized,
                                 const rein_vocabulary *vocabulary, const rein_normalizers *normalizers, rein_error *err) {
     rein_text patterns = {0};
@@ -69,12 +78,13 @@ rein_status rein_added_set_make(rein_added_set *set, const rein_added *added, si
     for (size_t i = 0, at = 0; normalized && i < set->count; at += set->entries[i++].length)
         set->entries[i].pattern = patterns.data + at;
     index_set(set);
-    return REIN_OK;
+    return normalized && set->count ? index_ids(set, vocabulary->size, err) : REIN_OK;
 }
 
 void rein_added_set_free(rein_added_set *set) {
     free(set->entries);
     free(set->patterns);
+    free(set->by_id);
     *set = (rein_added_set){0};
 }
 

@@ -26,10 +26,10 @@ rein_status rein_place_fail(const rein_place *place, rein_error *err, const char
     return rein_fail(err, REIN_EINVAL, "%s: %s%s%s", place->file, place->path, *place->path ? ": " : "", said);
 }
 
-rein_status rein_json_parse(json_t **root, const char *file, const char *text, size_t length, rein_error *err) {
+rein_status rein_json_parse(json_t **root, const char *file, const char *text, size_t length, size_t flags, rein_error *err) {
     const rein_place place = {file, ""};
     json_error_t wrong = {0};
-    *root = json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &wrong);
+    *root = json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | flags, &wrong);
     if (!*root) {
         if (json_error_code(&wrong) == json_error_out_of_memory || !*wrong.text) return rein_no_memory(err);
         return rein_place_fail(&place, err, "line %d, column %d: %s", wrong.line, wrong.column, wrong.text);

@@ -43,7 +43,8 @@ rein_status rein_place_fail(const rein_place *place, rein_error *err, const char
     __attribute__((format(printf, 3, 4)))
 #endif
     ;
-rein_status rein_json_parse(json_t **root, const char *file, const char *text, size_t length, rein_error *err);
+/* flags: of jansson, besides those that are always set. */
+rein_status rein_json_parse(json_t **root, const char *file, const char *text, size_t length, size_t flags, rein_error *err);
 rein_status rein_json_type(const char **type, const json_t *object, const rein_place *place, rein_error *err);
 rein_status rein_json_flag(bool *value, const json_t *object, const char *key, bool absent, const rein_place *place,
                            rein_error *err);
@@ -120,6 +121,7 @@ typedef struct rein_added_set {
     size_t count;
     size_t firsts[257]; /* those that begin with byte b are [firsts[b], firsts[b + 1]) */
     char *patterns;     /* normalized patterns, if they are our own */
+    int32_t *by_id;     /* normalized patterns: the entry of an id, or -1 */
 } rein_added_set;
 typedef struct rein_added_match {
     rein_span span; /* with the blanks that the token takes along */
@@ -196,6 +198,8 @@ typedef struct rein_bpe {
 rein_status rein_bpe_read(rein_bpe *bpe, const json_t *model, bool byte_level, const rein_vocabulary *vocabulary,
                           const rein_place *place, rein_error *err);
 void rein_bpe_free(rein_bpe *bpe);
+/* Where a pair stands in the table of merges, or the free place where it belongs. */
+size_t rein_bpe_slot(const rein_bpe *bpe, uint64_t pair);
 
 typedef struct rein_symbol {
     int32_t id, previous, next;

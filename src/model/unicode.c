@@ -143,16 +143,34 @@ static void order_marks(int32_t *characters, size_t n, int32_t *spare) {
 /* At most 4 characters come of one: the longest canonical decomposition there is. */
 static size_t decompose(int32_t *out, const char *text, size_t length) {
     enum { LONGEST = 4 };
+    static const utf8proc_option_t DECOMPOSE = (utf8proc_option_t)(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE);
     size_t n = 0;
     uint32_t c;
     for (size_t at = 0; at < length;) {
         int last = 0;
         at += rein_utf8_next(&c, text + at);
-        const utf8proc_ssize_t made = utf8proc_decompose_char((utf8proc_int32_t)c, out + n, LONGEST, UTF8PROC_STABLE, &last);
+        const utf8proc_ssize_t made = utf8proc_decompose_char((utf8proc_int32_t)c, out + n, LONGEST, DECOMPOSE, &last);
         if (made > 0 && made <= LONGEST) n += (size_t)made;
         else out[n++] = (int32_t)c;
     }
     return n;
+}
+
+/* utf8proc 2.8 composes a Hangul syllable with U+11A7, which is no trailing consonant, and loses it: so text is composed in stretches
+ * that begin with that character, which composes with nothing before it. */
+static rein_status compose(rein_text *out, int32_t *characters, size_t n, rein_error *err) {
+    rein_status status = REIN_OK;
+    for (size_t begin = 0, end; !status && begin < n; begin = end) {
+        for (end = begin + 1; end < n && characters[end] != 0x11A7; end++) {
+        }
+        const utf8proc_ssize_t made = utf8proc_normalize_utf32(characters + begin, (utf8proc_ssize_t)(end - begin),
+                                                               (utf8proc_option_t)(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+        for (utf8proc_ssize_t i = 0; !status && i < made; i++) {
+            char bytes[4];
+            status = rein_text_append(out, bytes, rein_utf8_write(bytes, (uint32_t)characters[begin + (size_t)i]), err);
+        }
+    }
+    return status;
 }
 
 rein_status rein_nfc(rein_text *out, bool *same, const char *text, size_t length, rein_error *err) {
@@ -161,16 +179,9 @@ rein_status rein_nfc(rein_text *out, bool *same, const char *text, size_t length
     if (length > SIZE_MAX / 64) return rein_no_memory(err);
     int32_t *characters = malloc((length + 1) * 8 * sizeof *characters);
     if (!characters) return rein_no_memory(err);
-    int32_t *spare = characters + (length + 1) * 4;
-    size_t n = decompose(characters, text, length);
-    order_marks(characters, n, spare);
-    const utf8proc_ssize_t composed =
-        utf8proc_normalize_utf32(characters, (utf8proc_ssize_t)n, (utf8proc_option_t)(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-    rein_status status = REIN_OK;
-    for (utf8proc_ssize_t i = 0; !status && i < composed; i++) {
-        char bytes[4];
-        status = rein_text_append(out, bytes, rein_utf8_write(bytes, (uint32_t)characters[i]), err);
-    }
+    const size_t n = decompose(characters, text, length);
+    order_marks(characters, n, characters + (length + 1) * 4);
+    const rein_status status = compose(out, characters, n, err);
     free(characters);
     return status;
 }

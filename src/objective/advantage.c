@@ -1,11 +1,21 @@
 /* advantage.c - the estimators. r is one reward a response, K the responses of a group. Baselines are constants: nothing here is
  * differentiated. Equal rewards give exactly 0, also when they differ by a rounding error: a residue is never divided by a tiny std. */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
 #include "reward.h"
 
-double rein_mean(const double *x, size_t n, double *variance, int *equal) {
+/* The unbiased std of numbers whose squares are beyond the range of double. */
+static double std_of_extremes(const double *x, size_t n) {
+    double largest = 0, mean = 0, squares = 0;
+    for (size_t i = 0; i < n; i++) largest = fmax(largest, fabs(x[i]));
+    for (size_t i = 0; i < n; i++) mean += x[i] / largest / (double)n;
+    for (size_t i = 0; i < n; i++) squares += (x[i] / largest - mean) * (x[i] / largest - mean);
+    return fmin(largest * sqrt(squares / (double)(n - 1)), DBL_MAX);
+}
+
+double rein_mean(const double *x, size_t n, double *std, int *equal) {
     double low = x[0], high = x[0], sum = 0, squares = 0;
     for (size_t i = 0; i < n; i++) {
         low = fmin(low, x[i]);
@@ -15,16 +25,15 @@ double rein_mean(const double *x, size_t n, double *variance, int *equal) {
     *equal = high - low <= 1e-12 * fmax(fabs(low), fabs(high));
     const double mean = x[0] + sum / (double)n;
     for (size_t i = 0; i < n; i++) squares += (x[i] - mean) * (x[i] - mean);
-    *variance = n > 1 && !*equal ? squares / (double)(n - 1) : 0;
+    *std = n > 1 && !*equal ? sqrt(squares / (double)(n - 1)) : 0;
+    if (n > 1 && !*equal && !(*std > 0 && isfinite(*std))) *std = std_of_extremes(x, n);
     return *equal ? x[0] : mean;
 }
 
 /* One group: A = r − mean, 0 when all are equal. Returns whether they are. */
 static int centre(double *a, const double *r, size_t n, double *mean, double *std) {
-    double variance;
     int equal;
-    *mean = rein_mean(r, n, &variance, &equal);
-    *std = sqrt(variance);
+    *mean = rein_mean(r, n, std, &equal);
     for (size_t i = 0; i < n; i++) a[i] = equal ? 0 : r[i] - *mean;
     return equal;
 }
@@ -124,6 +133,7 @@ static double whiten_mean(const whitening *w) { return w->origin + w->sum / w->c
 
 static double whitened(const whitening *w, double x, double eps) {
     const int equal = w->high - w->low <= 1e-12 * fmax(fabs(w->low), fabs(w->high));
+    if (!isfinite(w->squares)) return (double)NAN; /* too large to whiten: whoever checks the advantages says so */
     return equal ? 0 : (x - whiten_mean(w)) / sqrt(w->squares / (w->count - 1) + eps);
 }
 
@@ -139,11 +149,11 @@ static void whiten_over_tokens(double *a, const double *r, const size_t *trained
 rein_status rein_estimate(double *a, const double *r, const int64_t *length, const size_t *trained, double *scratch,
                           const rein_batch *b, const rein_options *o, rein_error *err) {
     const size_t n_all = b->n_sequences;
-    double batch_variance = 0, mean, std;
+    double batch_std = 0, mean, std;
     int equal;
     if (o->advantage == REIN_ADVANTAGE_GDPO) return gdpo(a, scratch, b, o->advantage_eps), REIN_OK;
     if (o->advantage == REIN_ADVANTAGE_REINFORCE_PP) return whiten_over_tokens(a, r, trained, b, o->advantage_eps), REIN_OK;
-    if (o->advantage == REIN_ADVANTAGE_BATCH_STD) (void)rein_mean(r, n_all, &batch_variance, &equal);
+    if (o->advantage == REIN_ADVANTAGE_BATCH_STD) (void)rein_mean(r, n_all, &batch_std, &equal);
     for (size_t g = 0; g < rein_group_count(b); g++) {
         const size_t first = rein_group_start(b, g), n = rein_group_start(b, g + 1) - first;
         double *ag = a + first;
@@ -155,7 +165,7 @@ rein_status rein_estimate(double *a, const double *r, const int64_t *length, con
         case REIN_ADVANTAGE_BATCH_STD: /* (r − group mean)/(std of all rewards + eps) */
             (void)centre(ag, rg, n, &mean, &std);
             for (size_t i = 0; i < n; i++)
-                if (ag[i] != 0) ag[i] /= sqrt(batch_variance) + o->advantage_eps;
+                if (ag[i] != 0) ag[i] /= batch_std + o->advantage_eps;
             break;
         case REIN_ADVANTAGE_LEAVE_ONE_OUT: leave_one_out(ag, rg, n); break;
         case REIN_ADVANTAGE_OPO: optimal_baseline(ag, rg, length + first, n); break;

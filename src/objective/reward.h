@@ -30,7 +30,7 @@ static inline double rein_balance(double advantage, const rein_options *o) {
     return advantage;
 }
 
-/* Mean and unbiased variance of n numbers; *equal when they agree to 1e-12: then the mean is their first and the variance 0. */
-double rein_mean(const double *x, size_t n, double *variance, int *equal);
+/* Mean and unbiased std of n numbers; *equal when they agree to 1e-12: then the mean is their first and the std 0. */
+double rein_mean(const double *x, size_t n, double *std, int *equal);
 
 #endif

@@ -164,10 +164,10 @@ static void reward_metrics(rein_step *s) {
     m->share_over_budget = over / (double)n;
     for (size_t g = 0; g < groups; g++) {
         const size_t first = rein_group_start(b, g), last = rein_group_start(b, g + 1);
-        double variance;
+        double std;
         int equal;
-        (void)rein_mean(s->reward + first, last - first, &variance, &equal);
-        m->reward_std += sqrt(variance) / (double)groups;
+        (void)rein_mean(s->reward + first, last - first, &std, &equal);
+        m->reward_std += std / (double)groups;
     }
 }
 

@@ -1,0 +1,94 @@
+/* tokenizer_encode.c - the way of a text through the parts, in Hugging Face's order: added tokens, normalizer, added tokens that ask for
+ * normalized text, pieces, merges, and the tokens around it all. */
+#include "model/tokenizer_parts.h"
+
+/* What one call of encode works with. */
+typedef struct work {
+    const rein_tokenizer *tokenizer;
+    const rein_encoding *how;
+    rein_ids *ids;
+    rein_pieces pieces;
+    rein_word word;
+    rein_text normalized[2];
+} work;
+
+/* Plain text: no added token in it. */
+static rein_status encode_plain(work *w, const char *text, size_t length, bool at_start, rein_error *err) {
+    const rein_tokenizer *t = w->tokenizer;
+    rein_status status = rein_pretokenize(&w->pieces, &t->pres, text, length, at_start, err);
+    for (size_t i = 0; !status && i < w->pieces.parts.count; i++) {
+        const rein_part *part = &w->pieces.parts.data[i];
+        status =
+            rein_bpe_encode(w->ids, &w->word, &t->bpe, &t->vocabulary, w->pieces.text + part->begin, part->end - part->begin, err);
+    }
+    return status;
+}
+
+typedef rein_status between(work *w, const char *text, size_t length, bool at_start, rein_error *err);
+
+/* The added tokens of a set, and what `rest` makes of the text between them. */
+static rein_status cut_added(work *w, const rein_added_set *set, const rein_encoding *how, between *rest, const char *text,
+                             size_t length, bool at_start, rein_error *err) {
+    rein_added_match match;
+    rein_status status = REIN_OK;
+    size_t from = 0, done = 0;
+    while (!status && rein_added_next(&match, &from, done, set, text, length, how)) {
+        if (done < match.span.begin) status = rest(w, text + done, match.span.begin - done, at_start && done == 0, err);
+        if (!status) status = rein_ids_append(w->ids, match.token->id, err);
+        done = match.span.end;
+    }
+    if (!status && done < length) status = rest(w, text + done, length - done, at_start && done == 0, err);
+    return status;
+}
+
+/* Positions are not those of the caller's text any more: where he named literal spans, no special token is taken from normalized text. */
+static rein_status encode_unnormalized(work *w, const char *text, size_t length, bool at_start, rein_error *err) {
+    const rein_tokenizer *t = w->tokenizer;
+    const rein_encoding how = {.parse_special = w->how->parse_special && !w->how->literals};
+    rein_status status = rein_normalize(&text, &length, &w->normalized[0], &w->normalized[1], &t->normalizers, text, length, err);
+    if (status) return status;
+    return cut_added(w, &t->normalized_set, &how, encode_plain, text, length, at_start, err);
+}
+
+static rein_status put_around(rein_ids *ids, const int32_t *tokens, size_t n, rein_error *err) {
+    rein_status status = REIN_OK;
+    for (size_t i = 0; !status && i < n; i++) status = rein_ids_append(ids, tokens[i], err);
+    return status;
+}
+
+static rein_status check_spans(const rein_encoding *how, size_t length, rein_error *err) {
+    for (size_t i = 0; i < how->literals; i++) {
+        const rein_span *span = &how->literal[i];
+        if (span->end < span->begin || span->end > length || (i && span->begin < span[-1].end))
+            return rein_fail(err, REIN_EINVAL, "literal[%zu] is [%zu, %zu): spans ascend and end within the text's %zu bytes", i,
+                             span->begin, span->end, length);
+    }
+    return REIN_OK;
+}
+
+static rein_status encode(work *w, const char *text, size_t length, rein_error *err) {
+    const rein_affixes *around = &w->tokenizer->affixes;
+    rein_status status = check_spans(w->how, length, err);
+    if (!status && w->how->add_special) status = put_around(w->ids, around->before, around->befores, err);
+    if (!status) status = cut_added(w, &w->tokenizer->plain_set, w->how, encode_unnormalized, text, length, true, err);
+    if (!status && w->how->add_special) status = put_around(w->ids, around->after, around->afters, err);
+    return status;
+}
+
+rein_status rein_tokenizer_encode(rein_ids *ids, const rein_tokenizer *tokenizer, const char *text, size_t length,
+                                  const rein_encoding *how, rein_error *err) {
+    static const rein_encoding plain;
+    work w = {.tokenizer = tokenizer, .how = how ? how : &plain, .ids = ids};
+    const size_t before = ids->count, wrong = rein_utf8_valid(text, length);
+    if (wrong < length)
+        return rein_fail(err, REIN_EINVAL, "byte %zu of the text (0x%02X) is not UTF-8", wrong,
+                         (unsigned)(unsigned char)text[wrong]);
+    w.word.guarded = !w.how->parse_special || w.how->literals;
+    const rein_status status = encode(&w, text, length, err);
+    if (status) ids->count = before;
+    rein_pieces_free(&w.pieces);
+    rein_word_free(&w.word);
+    rein_text_free(&w.normalized[0]);
+    rein_text_free(&w.normalized[1]);
+    return status;
+}

@@ -1,0 +1,221 @@
+/* test_tokenizer_files.c - files that are wrong or not supported: refused, with the place and what would be right. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tokenizer_fixture.h"
+
+#define VOCAB "\"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}"
+#define MODEL "\"model\": {\"type\": \"BPE\", " VOCAB ", \"merges\": [\"a b\"]}"
+#define WITH(key, value) "{\"" key "\": " value ", " MODEL "}"
+#define SPLIT(pattern) \
+    WITH("pre_tokenizer", "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"" pattern "\"}, \"behavior\": \"Isolated\"}")
+#define MERGES(value) "{\"model\": {\"type\": \"BPE\", " VOCAB ", \"merges\": " value "}}"
+#define FIELD(key, value) "{\"model\": {\"type\": \"BPE\", " VOCAB ", \"merges\": [], \"" key "\": " value "}}"
+#define ADDED(value) WITH("added_tokens", "[" value "]")
+#define TEMPLATE(single, known) \
+    WITH("post_processor", "{\"type\": \"TemplateProcessing\", \"single\": " single ", \"special_tokens\": " known "}")
+#define DECODER(value) WITH("decoder", "{\"type\": \"Sequence\", \"decoders\": [" value "]}")
+
+static rein_status read_text(const char *text, const char *config, rein_error *err) {
+    const rein_tokenizer_files files = {.name = "dir",
+                                        .tokenizer = text,
+                                        .tokenizer_length = strlen(text),
+                                        .config = config,
+                                        .config_length = config ? strlen(config) : 0};
+    rein_tokenizer *tokenizer = NULL;
+    const rein_status status = rein_tokenizer_read(&tokenizer, &files, err);
+    if (status) assert_null(tokenizer);
+    rein_tokenizer_close(tokenizer);
+    return status;
+}
+
+static const struct {
+    const char *file, *said;
+} bad[] = {
+    {"", "dir/tokenizer.json: line 1"},
+    {"[]", "not a JSON object"},
+    {"{", "line 1"},
+    {"{\"a\": 1, \"a\": 2}", "duplicate"},
+    {"{}", "model.vocab: is not an object"},
+    {"{\"model\": {\"type\": \"Unigram\", \"vocab\": []}}", "model Unigram is not supported: BPE is"},
+    {"{\"model\": {\"type\": \"WordPiece\", \"vocab\": {}}}", "model WordPiece is not supported"},
+    {"{\"model\": {" VOCAB "}}", "is not supported: BPE is"},
+    {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 0}, \"merges\": []}}",
+     "model.vocab: \"b\" has id 0, which is the id of \"a\""},
+    {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": -1}, \"merges\": []}}", "the id of \"a\" is not an integer from 0"},
+    {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 1.5}, \"merges\": []}}", "the id of \"a\""},
+    {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 8000000}, \"merges\": []}}",
+     "the highest id is 8000000, but there are 1 tokens"},
+    {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 99999999999}, \"merges\": []}}", "the id of \"a\""},
+    {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}}}", "model.merges: is not an array"},
+    {MERGES("[\"a c\"]"), "model.merges[0]: \"c\" is not a token"},
+    {MERGES("[\"a b\", \"b a\"]"), "model.merges[1]: it makes \"ba\", which is not a token"},
+    {MERGES("[\"ab\"]"), "model.merges[0]: is neither"},
+    {MERGES("[\"a b c\"]"), "model.merges[0]: is neither"},
+    {MERGES("[[\"a\"]]"), "model.merges[0]: is neither"},
+    {MERGES("[[\"a\", 1]]"), "model.merges[0]: is neither"},
+    {MERGES("[7]"), "model.merges[0]: is neither"},
+    {FIELD("dropout", "0.1"), "\"dropout\" is not supported"},
+    {FIELD("continuing_subword_prefix", "\"##\""), "\"continuing_subword_prefix\" is not supported"},
+    {FIELD("end_of_word_suffix", "\"</w>\""), "\"end_of_word_suffix\" is not supported"},
+    {FIELD("unk_token", "\"<unk>\""), "\"unk_token\" is not a token"},
+    {FIELD("byte_fallback", "1"), "model.byte_fallback: is neither true nor false"},
+    {ADDED("{\"id\": 0}"), "added_tokens[0]: \"content\""},
+    {ADDED("{\"id\": 7, \"content\": \"\"}"), "added_tokens[0]: \"content\""},
+    {ADDED("{\"id\": 7, \"content\": \"a\"}"), "\"a\" has id 7, but before it had id 0"},
+    {ADDED("{\"id\": 1, \"content\": \"x\"}"), "\"x\" has id 1, which is the id of \"b\""},
+    {ADDED("{\"id\": 3, \"content\": \"x\"}, {\"id\": 3, \"content\": \"x\"}"), "added_tokens[1]: id 3 was added before"},
+    {ADDED("{\"id\": \"3\", \"content\": \"x\"}"), "added_tokens[0]: the id of \"x\""},
+    {ADDED("{\"id\": 3, \"content\": \"x\", \"lstrip\": 0}"), "added_tokens[0].lstrip"},
+    {WITH("added_tokens", "7"), "added_tokens: is not an array"},
+    {WITH("normalizer", "{\"type\": \"NFKC\"}"), "normalizer: normalizer NFKC is not supported: NFC, Prepend, Replace"},
+    {WITH("normalizer", "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFC\"}, {\"type\": \"Lowercase\"}]}"),
+     "normalizer.normalizers[1]: normalizer Lowercase"},
+    {WITH("normalizer", "{\"type\": \"Sequence\"}"), "normalizer.normalizers: is not an array"},
+    {WITH("normalizer", "{\"type\": \"Prepend\"}"), "normalizer.prepend: is not a string"},
+    {WITH("normalizer", "{\"type\": \"Replace\", \"pattern\": {\"String\": \"\"}, \"content\": \"\"}"),
+     "normalizer.pattern: is empty"},
+    {WITH("normalizer", "7"), "normalizer: is not an object with a \"type\""},
+    {WITH("pre_tokenizer", "{\"type\": \"BertPreTokenizer\"}"),
+     "pre-tokenizer BertPreTokenizer is not supported: ByteLevel, Digits"},
+    {WITH("pre_tokenizer", "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"a\"}, \"behavior\": \"isolated\"}"),
+     "pre_tokenizer.behavior"},
+    {WITH("pre_tokenizer", "{\"type\": \"Metaspace\", \"replacement\": \"ab\"}"), "\"replacement\" is not one character"},
+    {WITH("pre_tokenizer", "{\"type\": \"Metaspace\", \"replacement\": \"_\", \"prepend_scheme\": \"last\"}"), "prepend_scheme"},
+    {WITH("pre_tokenizer", "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"ByteLevel\"}, {\"type\": \"Digits\"}]}"),
+     "pretokenizers[1]: Digits stands after ByteLevel"},
+    {SPLIT("(a"), "pattern: the expression is wrong"},
+    {SPLIT("\\\\h"), "this escape"},
+    {SPLIT("[^\\\\W]"), "this escape"},
+    {SPLIT("[a&&b]"), "an intersection"},
+    {SPLIT("[a[b]]"), "a class in a class"},
+    {SPLIT("^a"), "^ at byte 0"},
+    {SPLIT("a{1,3}+"), "a sign after {"},
+    {SPLIT("a{,3}"), "{ without a count"},
+    {SPLIT("(?P<n>a)"), "this kind of group"},
+    {SPLIT("(*UTF)a"), "this kind of group"},
+    {SPLIT("\\\\pL"), "without {"},
+    {TEMPLATE("7", "{}"), "post_processor.single: is not an array"},
+    {TEMPLATE("[]", "{}"), "has Sequence A 0 times"},
+    {TEMPLATE("[{\"Sequence\": {\"id\": \"B\"}}]", "{}"), "single[0]: is neither"},
+    {TEMPLATE("[{\"SpecialToken\": {\"id\": \"s\"}}]", "{}"), "\"s\" has no \"ids\""},
+    {TEMPLATE("[{\"SpecialToken\": {\"id\": \"s\"}}]", "{\"s\": {\"ids\": [99]}}"), "is not one of the vocabulary"},
+    {WITH("post_processor", "{\"type\": \"BertProcessing\"}"), "post-processor BertProcessing is not supported"},
+    {WITH("decoder", "{\"type\": \"WordPiece\"}"), "decoder WordPiece is not supported"},
+    {DECODER("{\"type\": \"Fuse\"}, {\"type\": \"ByteLevel\"}"), "decoders[1]: decoder ByteLevel after Fuse"},
+    {DECODER("{\"type\": \"ByteLevel\"}, {\"type\": \"Fuse\"}"), "Fuse stands after ByteLevel"},
+    {DECODER("{\"type\": \"ByteFallback\"}, {\"type\": \"ByteFallback\"}"), "a second time"},
+    {DECODER("{\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 1}"), "\"stop\" that is not 0"},
+    {DECODER("{\"type\": \"Replace\", \"pattern\": {\"Regex\": \"a\"}, \"content\": \"\"}"), "replaces a Regex"},
+};
+
+static void test_bad_files(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        rein_error err = {0};
+        const rein_status status = read_text(bad[i].file, NULL, &err);
+        if (status != REIN_EINVAL || !strstr(err.message, bad[i].said) || strncmp(err.message, "dir/tokenizer.json", 18) != 0)
+            fail_msg("%s\n  gave %d: %s\n  not: %s", bad[i].file, (int)status, err.message, bad[i].said);
+    }
+}
+
+static void test_bad_configs(void **state) {
+    (void)state;
+    static const char *const configs[][2] = {
+        {"7", "line 1"},
+        {"[]", "not a JSON object"},
+        {"{\"bos_token\": 7}", "bos_token: is neither"},
+        {"{\"chat_template\": 7}", "chat_template: is neither"},
+        {"{\"chat_template\": [{\"name\": \"rag\", \"template\": \"\"}]}", "chat_template: is neither"},
+        {"{\"tokenizer_class\": \"LlamaTokenizer\", \"add_bos_token\": true, \"bos_token\": \"<s>\"}", "\"add_bos_token\" is true"},
+    };
+    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+        rein_error err = {0};
+        assert_int_equal(read_text("{" MODEL "}", configs[i][0], &err), REIN_EINVAL);
+        if (!strstr(err.message, configs[i][1])) fail_msg("%s", err.message);
+        assert_int_equal(strncmp(err.message, "dir/tokenizer_config.json", 25), 0);
+    }
+}
+
+static void test_good_config(void **state) {
+    (void)state;
+    static const char
+        file[] = "{" MODEL "}",
+        config[] =
+            "{\"tokenizer_class\": \"LlamaTokenizerFast\", \"add_bos_token\": true, \"add_eos_token\": true, \"bos_token\": \"a\","
+            "\"eos_token\": {\"content\": \"b\"}, \"pad_token\": \"[PAD]\", \"model_max_length\": 1000000000000000019884624838656, "
+            "\"chat_template\": [{\"name\": \"default\", "
+            "\"template\": \"T\"}]}";
+    const rein_tokenizer_files files = {
+        .name = "dir", .tokenizer = file, .tokenizer_length = strlen(file), .config = config, .config_length = strlen(config)};
+    const rein_encoding how = {.add_special = 1};
+    rein_tokenizer *t;
+    rein_ids ids = {0};
+    size_t length;
+    assert_int_equal(rein_tokenizer_read(&t, &files, NULL), REIN_OK);
+    const rein_named_tokens named = rein_tokenizer_named(t);
+    assert_int_equal(named.begin, 0);
+    assert_int_equal(named.end, 1);
+    assert_int_equal(named.pad, -1);
+    assert_int_equal(rein_tokenizer_encode(&ids, t, "ab", 2, &how, NULL), REIN_OK);
+    assert_int_equal(ids.count, 3);
+    assert_memory_equal(ids.data, ((const int32_t[]){0, 2, 1}), 12);
+    assert_string_equal(rein_tokenizer_chat_template(&length, t), "T");
+    assert_int_equal(length, 1);
+    rein_ids_free(&ids);
+    rein_tokenizer_close(t);
+}
+
+static void test_missing(void **state) {
+    (void)state;
+    rein_tokenizer *t;
+    rein_error err = {0};
+    assert_int_equal(rein_tokenizer_open(&t, "tests/model/no-such-directory", &err), REIN_EINVAL);
+    assert_non_null(strstr(err.message, "no-such-directory/tokenizer.json: "));
+    assert_null(t);
+}
+
+/* Every prefix of a good file is a bad file. */
+static void test_cut_files(void **state) {
+    (void)state;
+    size_t length;
+    char *text = read_whole(FIXTURES "llama2/tokenizer.json", &length);
+    assert_non_null(text);
+    for (size_t n = 0; n + 2 < length; n++) {
+        const rein_tokenizer_files files = {.name = "dir", .tokenizer = text, .tokenizer_length = n};
+        rein_tokenizer *t;
+        assert_int_equal(rein_tokenizer_read(&t, &files, NULL), REIN_EINVAL);
+        assert_null(t);
+    }
+    free(text);
+}
+
+/* An expression that backtracks without end is stopped. */
+static void test_endless_expression(void **state) {
+    (void)state;
+    static const char file[] = SPLIT("(a+a+)+c");
+    const rein_tokenizer_files files = {.name = "dir", .tokenizer = file, .tokenizer_length = strlen(file)};
+    char text[61];
+    rein_tokenizer *t;
+    rein_ids ids = {0};
+    rein_error err = {0};
+    memset(text, 'a', sizeof text - 1);
+    text[sizeof text - 1] = 'b';
+    assert_int_equal(rein_tokenizer_read(&t, &files, &err), REIN_OK);
+    const rein_status status = rein_tokenizer_encode(&ids, t, text, sizeof text, NULL, &err);
+    if (status) assert_non_null(strstr(err.message, "too many steps")); /* or PCRE2 saw that there is no c */
+    rein_ids_free(&ids);
+    rein_tokenizer_close(t);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bad_files), cmocka_unit_test(test_bad_configs), cmocka_unit_test(test_good_config),
+        cmocka_unit_test(test_missing),   cmocka_unit_test(test_cut_files),   cmocka_unit_test(test_endless_expression),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

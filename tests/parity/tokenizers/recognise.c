@@ -1,0 +1,19 @@
+/* recognise.c - `recognise DIRECTORY` prints the chat format of a tokenizer and its default system message, for test_chat_templates.py. */
+#include <stdio.h>
+
+#include "model/chat.h"
+
+int main(int argc, char **argv) {
+    rein_tokenizer *tokenizer;
+    rein_chat chat;
+    rein_error err;
+    size_t length;
+    if (argc != 2) return fprintf(stderr, "recognise DIRECTORY\n"), 2;
+    if (rein_tokenizer_open(&tokenizer, argv[1], &err)) return fprintf(stderr, "%s\n", err.message), 1;
+    const char *text = rein_tokenizer_chat_template(&length, tokenizer);
+    const rein_status status = rein_chat_recognise(&chat, text, length, &err);
+    if (status) fprintf(stderr, "%s\n", err.message);
+    else printf("%s\t%s\n", rein_chat_name(&chat), chat.system);
+    rein_tokenizer_close(tokenizer);
+    return status != REIN_OK;
+}
