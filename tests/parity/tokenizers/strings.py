@@ -3,7 +3,7 @@
 import random
 import unicodedata
 
-SPACES = " \t\n\r\v\f\x1c\x1d\x1e\x1f\x85\xa0\u1680\u180e\u2000\u2003\u2009\u200a\u200b\u2028\u2029\u202f\u205f\u2060\u3000\ufeff"
+SPACES = " \t\n\r\v\f\x1c\x1d\x1e\x1f\x85\xa0\u1680\u180e\u2000\u2003\u2009\u200a\u200b\u2028\u2029\u202f\u205f\u2060\u3000\ufeff"  # noqa: E501
 DIGITS = "0123456789٠١٢३४५௧௨¼½²³ⅣⅫ①⑳㊿𝟗𝟘𐄇〇〡"
 CONTRACTIONS = [
     "'s",
@@ -27,11 +27,11 @@ CONTRACTIONS = [
     "K",
     "\u212a",
 ]
-MARKS = "\u0300\u0301\u0302\u0308\u0323\u0327\u0338\u0345\u034f\u0591\u05b0\u064b\u093c\u0eb8\u0f71\u1dc4\u20d0\u3099\u309a\ufe20\U0001d165"
-COMPOSING = "aeiounAEIOUcCsSzZdDyY\u00e9\u1e69\u1e0b\u212b\u2126\u0958\u09dc\u0b5c\ufb1d\ufb2a\uf900\U0002f800\u2adc\u1f71\u0340\u0341\u0343\u0344\u0374\u037e\u0387"
+MARKS = "\u0300\u0301\u0302\u0308\u0323\u0327\u0338\u0345\u034f\u0591\u05b0\u064b\u093c\u0eb8\u0f71\u1dc4\u20d0\u3099\u309a\ufe20\U0001d165"  # noqa: E501
+COMPOSING = "aeiounAEIOUcCsSzZdDyY\u00e9\u1e69\u1e0b\u212b\u2126\u0958\u09dc\u0b5c\ufb1d\ufb2a\uf900\U0002f800\u2adc\u1f71\u0340\u0341\u0343\u0344\u0374\u037e\u0387"  # noqa: E501
 JAMO = "\u1100\u1101\u1112\u115f\u1160\u1161\u1175\u11a7\u11a8\u11c2\uac00\uac01\ud7a3\ua960\ud7b0\ud7cb"
 EMOJI = ["😀", "👍🏽", "👨‍👩‍👧‍👦", "🇩🇪", "❤️", "🏳️‍🌈", "1️⃣", "\U000e0067", "☕", "\u200d", "\ufe0f"]
-WORDS = "the quick brown fox Hello WORLD don't I'm you'll they've we're x=1 if (a<b) return; http://ex.am/ple?q=1 naïve Straße ﬁne Ǆ".split()
+WORDS = "the quick brown fox Hello WORLD don't I'm you'll they've we're x=1 if (a<b) return; http://ex.am/ple?q=1 naïve Straße ﬁne Ǆ".split()  # noqa: E501
 CJK = "漢字かなカナ한글中文，。！？「」々〆ヶ﨑龥ㄅ"
 OTHER = "αβγΩабвЖھخالعربيةעבריתहिन्दीไทยລາວမြန်မာភាសាამხარიԱմ𐍈𝔘𝒳𐐷ʼˈªºⅷⓐ㋿"
 SPECIALS = [

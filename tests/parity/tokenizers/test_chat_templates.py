@@ -1,4 +1,5 @@
-"""Published chat templates are recognised, and rendered as Jinja renders them: what stands in tests/model/fixtures/tokenizer_chat is what
+"""Published chat templates are recognised, and rendered as Jinja renders them: what stands in
+tests/model/fixtures/tokenizer_chat is what
 the templates of today's packages make."""
 
 import importlib.util

@@ -189,7 +189,8 @@ def test_round_trip(program, published):
 
 
 def test_every_character(program, published):
-    """Every character of Unicode 14, PCRE2 10.42's version, between letters, digits and blanks; of those in private use a few. What came
+    """Every character of Unicode 14, PCRE2 10.42's version, between letters, digits and blanks; of those in
+    private use a few. What came
     to Unicode later is no letter or digit to PCRE2 yet, but may be one to them: docs/tokenizer.md."""
     directory, theirs = published
     known = [
