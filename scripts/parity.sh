@@ -139,7 +139,7 @@ check_sources
 run python tests/python
 export OMP_NUM_THREADS=1 # torch's: on small batches more threads only wait for each other
 run oracles "$suite" --ignore="$suite/frameworks" --ignore="$suite/model_files" --ignore="$suite/tokenizers"
-export REIN_PARITY_TEXTS="${REIN_PARITY_TEXTS:-20000}" # for each tokenizer; the tests' own number is 100,000
+export REIN_PARITY_TEXTS="${REIN_PARITY_TEXTS:-10000}" # for each tokenizer; the tests' own number is 100,000
 for part in model_files tokenizers; do
     if packages huggingface; then PYTHONPATH=$home/packages/huggingface run $part "$suite/$part"
     else skip $part "the packages it needs cannot be installed: $(reason "$home/logs/huggingface.log")" "$suite/$part"; fi
