@@ -128,6 +128,7 @@ if ! make_environment; then
     finish
 fi
 unset PYTHONPATH
+for list in huggingface $frameworks; do packages "$list"; done # all of them first: installing has its own limit of time
 if ! pip_install "$home/logs/package.log" --no-deps --force-reinstall .; then
     echo "package: pip install . failed"
     tail -30 "$home/logs/package.log"
