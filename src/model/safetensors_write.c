@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/json_file.h"
 #include "safetensors.h"
+#include "unicode.h"
 
 enum { ALIGNMENT = 8 };
 
@@ -49,24 +50,7 @@ static void add_quoted(text *to, const char *from) {
 
 /* -------------------------------------------------------------------------------------------------------------- what is refused */
 
-/* Bytes of the character at `s`, 0 if it is not UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF. */
-static size_t character(const unsigned char *s) {
-    const unsigned low = s[0] == 0xE0 ? 0xA0 : s[0] == 0xF0 ? 0x90 : 0x80, high = s[0] == 0xED ? 0x9F : s[0] == 0xF4 ? 0x8F : 0xBF;
-    const size_t n = s[0] < 0x80 ? 1 : s[0] < 0xC2 ? 0 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : s[0] < 0xF5 ? 4 : 0;
-    if (n > 1 && (s[1] < low || s[1] > high)) return 0;
-    for (size_t i = 2; i < n; i++)
-        if ((s[i] & 0xC0) != 0x80) return 0;
-    return n;
-}
-
-static int is_utf8(const char *s) {
-    while (*s) {
-        const size_t n = character((const unsigned char *)s);
-        if (n == 0) return 0;
-        s += n;
-    }
-    return 1;
-}
+static int is_utf8(const char *s) { return rein_utf8_valid(s, strlen(s)) == strlen(s); }
 
 static rein_status check_tensor(const rein_tensor *tensor, const char *path, rein_error *err) {
     char shown[REIN_PATH_SHOWN], quoted[REIN_TEXT_SHOWN], shape[REIN_SHAPE_SHOWN];

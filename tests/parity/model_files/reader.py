@@ -16,6 +16,8 @@ SOURCES = [
     "src/model/safetensors.c",
     "src/model/safetensors_index.c",
     "src/model/safetensors_write.c",
+    "src/model/tokenizer_text.c",
+    "src/model/unicode.c",
     "src/model/config.c",
     "src/model/config_weights.c",
 ]
@@ -31,7 +33,7 @@ def program():
     compiler = shlex.split(os.environ.get("CC", "cc"))
     flags = ["-std=c11", "-O1", "-D_POSIX_C_SOURCE=200809L", f"-I{ROOT}/src", f"-I{ROOT}/include"]
     sources = [str(ROOT / source) for source in SOURCES] + [str(Path(__file__).parent / "read_files.c")]
-    subprocess.run([*compiler, *flags, "-o", str(to), *sources, "-ljansson", "-lm"], check=True)
+    subprocess.run([*compiler, *flags, "-o", str(to), *sources, "-ljansson", "-lutf8proc", "-lm"], check=True)
     return str(to)
 
 
