@@ -2,7 +2,7 @@
  *
  * A template is recognised by length and hash, after two things that do not change its output are put aside: "\n" spelled as an escape or
  * as itself, and blanks at the end. The default system message, which fine-tunes change, is cut out first and kept. */
-#include "model/chat.h"
+#include "rein/tokenizer.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* tokenizer.c - opening and closing a tokenizer, and asking it about its tokens. */
-#include "model/tokenizer.h"
+#include "rein/tokenizer.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -8,9 +8,9 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-#include "model/tokenizer.h"
 #include "model/tokenizer_regex.h"
 #include "model/unicode.h"
+#include "rein/tokenizer.h"
 
 /* Far above any tokenizer that was published, far below what would hurt. */
 enum {

@@ -8,7 +8,7 @@
 #include <pcre2.h>
 #include <stdbool.h>
 
-#include "model/tokenizer.h"
+#include "rein/tokenizer.h"
 
 typedef struct rein_regex {
     pcre2_code *code;

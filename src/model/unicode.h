@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "model/tokenizer.h"
+#include "rein/tokenizer.h"
 
 /* One character at s (n > 0 bytes): its length, or 0 if the bytes are no character. *wrong is then how many bytes could have begun one (at
  * least 1), *cut whether they are all there is, so that more bytes could complete it. */

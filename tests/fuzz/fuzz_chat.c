@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/chat.h"
 #include "model/unicode.h"
+#include "rein/tokenizer.h"
 
 enum { MOST = 12 };
 

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/tokenizer.h"
 #include "model/unicode.h"
+#include "rein/tokenizer.h"
 
 static void require(int condition, const char *what, const char *shown) {
     if (condition) return;

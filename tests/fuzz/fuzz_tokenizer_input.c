@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/tokenizer.h"
 #include "model/unicode.h"
+#include "rein/tokenizer.h"
 
 enum { N_PLAIN = 3 }; /* the first ones lose nothing */
 static const char *const names[] = {"gpt2",   "llama3",    "smollm",          "prefix_space", "qwen",

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "model/chat.h"
+#include "rein/tokenizer.h"
 #include "tokenizer_fixture.h"
 
 enum { MOST = 16 };

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "model/chat.h"
+#include "rein/tokenizer.h"
 #include "tokenizer_fixture.h"
 
 void *__real_malloc(size_t size) __attribute__((weak));

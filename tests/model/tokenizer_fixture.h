@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/tokenizer.h"
+#include "rein/tokenizer.h"
 
 #define FIXTURES "tests/model/fixtures/tokenizer/"
 

@@ -1,7 +1,7 @@
 /* recognise.c - `recognise DIRECTORY` prints the chat format of a tokenizer and its default system message, for test_chat_templates.py. */
 #include <stdio.h>
 
-#include "model/chat.h"
+#include "rein/tokenizer.h"
 
 int main(int argc, char **argv) {
     rein_tokenizer *tokenizer;

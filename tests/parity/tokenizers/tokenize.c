@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/tokenizer.h"
+#include "rein/tokenizer.h"
 
 static int read_record(char **data, uint32_t *count, size_t element) {
     if (fread(count, sizeof *count, 1, stdin) != 1) return 0;
