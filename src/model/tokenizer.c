@@ -1,61 +1,45 @@
 /* tokenizer.c - opening and closing a tokenizer, and asking it about its tokens. */
 #include "rein/tokenizer.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "model/tokenizer_parts.h"
 
 /* ---- files */
-static rein_status join(rein_text *path, const char *directory, const char *file, rein_error *err) {
-    rein_status status = rein_text_append(path, directory, strlen(directory), err);
-    if (!status) status = rein_text_append(path, "/", 1, err);
-    return status ? status : rein_text_append(path, file, strlen(file), err);
-}
 
-static rein_status read_stream(rein_text *text, FILE *stream, const char *path, rein_error *err) {
-    for (;;) {
-        const rein_status status = rein_text_reserve(text, 1 << 16, err);
-        if (status) return status;
-        const size_t n = fread(text->data + text->length, 1, text->capacity - text->length - 1, stream);
-        text->length += n;
-        text->data[text->length] = 0;
-        if (text->length > REIN_TOKENIZER_FILE)
-            return rein_fail(err, REIN_EINVAL, "%s: the file has more than %d bytes", path, REIN_TOKENIZER_FILE);
-        if (n) continue;
-        return ferror(stream) ? rein_fail(err, REIN_EINVAL, "%s: %s", path, strerror(errno)) : REIN_OK;
+/* A file that need not be there leaves {0}. */
+static rein_status map_file(rein_file *file, const char *directory, const char *name, bool optional, rein_error *err) {
+    char *path = rein_path_join(directory, name);
+    rein_status status = REIN_OK;
+    if (!path) return rein_no_memory(err);
+    if (!optional || rein_file_exists(path)) status = rein_file_map(file, path, err);
+    if (!status && file->size > REIN_TOKENIZER_FILE) {
+        const rein_place place = {path, ""};
+        status = rein_place_fail(&place, err, "the file has %zu bytes: at most %d are read", file->size, REIN_TOKENIZER_FILE);
     }
-}
-
-/* A file that need not be there leaves text->data NULL. */
-static rein_status read_file(rein_text *text, const char *directory, const char *file, bool optional, rein_error *err) {
-    rein_text path = {0};
-    rein_status status = join(&path, directory, file, err);
-    if (status) return rein_text_free(&path), status;
-    errno = 0;
-    FILE *stream = fopen(path.data, "rb");
-    if (stream) {
-        status = read_stream(text, stream, path.data, err);
-        fclose(stream);
-    } else if (errno == ENOMEM) status = rein_no_memory(err);
-    else if (!optional || errno != ENOENT) status = rein_fail(err, REIN_EINVAL, "%s: %s", path.data, strerror(errno));
-    rein_text_free(&path);
+    free(path);
     return status;
 }
 
 rein_status rein_tokenizer_open(rein_tokenizer **tokenizer, const char *directory, rein_error *err) {
-    rein_text file = {0}, config = {0}, chat = {0};
+    rein_file file = {0}, config = {0}, chat = {0};
     *tokenizer = NULL;
-    rein_status status = read_file(&file, directory, "tokenizer.json", false, err);
-    if (!status) status = read_file(&config, directory, "tokenizer_config.json", true, err);
-    if (!status) status = read_file(&chat, directory, "chat_template.jinja", true, err);
-    const rein_tokenizer_files files = {directory, file.data, config.data, chat.data, file.length, config.length, chat.length};
+    rein_status status = map_file(&file, directory, "tokenizer.json", false, err);
+    if (!status) status = map_file(&config, directory, "tokenizer_config.json", true, err);
+    if (!status) status = map_file(&chat, directory, "chat_template.jinja", true, err);
+    const rein_tokenizer_files files = {.name = directory,
+                                        .tokenizer = (const char *)file.data,
+                                        .config = (const char *)config.data,
+                                        .chat_template = (const char *)chat.data,
+                                        .tokenizer_length = file.size,
+                                        .config_length = config.size,
+                                        .chat_template_length = chat.size};
     if (!status) status = rein_tokenizer_read(tokenizer, &files, err);
-    rein_text_free(&file);
-    rein_text_free(&config);
-    rein_text_free(&chat);
+    rein_file_unmap(&file);
+    rein_file_unmap(&config);
+    rein_file_unmap(&chat);
     return status;
 }
 
@@ -79,14 +63,14 @@ static rein_status read_parts(rein_tokenizer *t, const json_t *root, const rein_
 }
 
 static rein_status read_tokenizer(rein_tokenizer *t, const rein_tokenizer_files *files, rein_error *err) {
-    rein_text name = {0};
+    char *path = rein_path_join(files->name, "tokenizer.json");
+    const rein_place place = {path, ""};
     json_t *root = NULL;
-    rein_status status = join(&name, files->name, "tokenizer.json", err);
-    const rein_place place = {name.data, ""};
-    if (!status) status = rein_json_parse(&root, place.file, files->tokenizer, files->tokenizer_length, 0, err);
+    if (!path) return rein_no_memory(err);
+    rein_status status = rein_json_parse(&root, path, files->tokenizer, files->tokenizer_length, 0, err);
     if (!status) status = read_parts(t, root, &place, err);
     json_decref(root);
-    rein_text_free(&name);
+    free(path);
     return status;
 }
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "model/tokenizer_parts.h"
 
 /* A token is a string, or an object with its content; null and tokens that are not in the vocabulary are -1. */
@@ -70,26 +71,29 @@ static rein_status read_template(rein_tokenizer_settings *settings, const json_t
     return rein_text_copy(&settings->chat_template, json_string_value(text), settings->chat_template_length, err);
 }
 
+static rein_status read_config(rein_tokenizer_settings *settings, rein_affixes *affixes, const rein_tokenizer_files *files,
+                               const rein_vocabulary *v, rein_error *err) {
+    char *path = rein_path_join(files->name, "tokenizer_config.json");
+    const rein_place place = {path, ""};
+    json_t *root = NULL;
+    if (!path) return rein_no_memory(err);
+    /* No integer is asked for, and "model_max_length" is often one of 31 digits, which jansson takes as a real number only. */
+    rein_status status = rein_json_parse(&root, path, files->config, files->config_length, JSON_DECODE_INT_AS_REAL, err);
+    if (!status) status = read_names(&settings->named, root, v, &place, err);
+    if (!status) status = read_llama(affixes, &settings->named, root, &place, err);
+    if (!status) status = read_template(settings, root, &place, err);
+    json_decref(root);
+    free(path);
+    return status;
+}
+
 rein_status rein_settings_read(rein_tokenizer_settings *settings, rein_affixes *affixes, const rein_tokenizer_files *files,
                                const rein_vocabulary *v, rein_error *err) {
-    rein_text name = {0};
-    json_t *root = NULL;
     rein_status status = REIN_OK;
     settings->named = (rein_named_tokens){-1, -1, -1, -1};
     if (files->chat_template) { /* its own file comes before the configuration's */
         settings->chat_template_length = files->chat_template_length;
         status = rein_text_copy(&settings->chat_template, files->chat_template, files->chat_template_length, err);
     }
-    if (status || !files->config) return status;
-    status = rein_text_append(&name, files->name, strlen(files->name), err);
-    if (!status) status = rein_text_append(&name, "/tokenizer_config.json", strlen("/tokenizer_config.json"), err);
-    const rein_place place = {name.data, ""};
-    /* No integer is asked for, and "model_max_length" is often one of 31 digits, which jansson takes as a real number only. */
-    if (!status) status = rein_json_parse(&root, place.file, files->config, files->config_length, JSON_DECODE_INT_AS_REAL, err);
-    if (!status) status = read_names(&settings->named, root, v, &place, err);
-    if (!status) status = read_llama(affixes, &settings->named, root, &place, err);
-    if (!status) status = read_template(settings, root, &place, err);
-    json_decref(root);
-    rein_text_free(&name);
-    return status;
+    return status || !files->config ? status : read_config(settings, affixes, files, v, err);
 }

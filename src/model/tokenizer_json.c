@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "model/tokenizer_parts.h"
 
 rein_place rein_place_at(const rein_place *parent, const char *format, ...) {
@@ -18,12 +19,13 @@ rein_place rein_place_at(const rein_place *parent, const char *format, ...) {
 }
 
 rein_status rein_place_fail(const rein_place *place, rein_error *err, const char *format, ...) {
-    char said[sizeof err->message];
+    char said[sizeof err->message], shown[REIN_PATH_SHOWN];
     va_list args;
     va_start(args, format);
     vsnprintf(said, sizeof said, format, args);
     va_end(args);
-    return rein_fail(err, REIN_EINVAL, "%s: %s%s%s", place->file, place->path, *place->path ? ": " : "", said);
+    return rein_fail(err, REIN_EINVAL, "%s: %s%s%s", rein_path_show(shown, place->file), place->path, *place->path ? ": " : "",
+                     said);
 }
 
 rein_status rein_json_parse(json_t **root, const char *file, const char *text, size_t length, size_t flags, rein_error *err) {

@@ -5,7 +5,10 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "base/file.h"
 #include "tokenizer_fixture.h"
 
 #define VOCAB "\"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}"
@@ -174,9 +177,45 @@ static void test_missing(void **state) {
     (void)state;
     rein_tokenizer *t;
     rein_error err = {0};
-    assert_int_equal(rein_tokenizer_open(&t, "tests/model/no-such-directory", &err), REIN_EINVAL);
+    assert_int_equal(rein_tokenizer_open(&t, "tests/model/no-such-directory", &err), REIN_EIO);
+    assert_int_equal(err.code, REIN_EIO);
     assert_non_null(strstr(err.message, "no-such-directory/tokenizer.json: "));
     assert_null(t);
+}
+
+/* A file that is there but cannot be read is not the same as none: the tokens around a text depend on tokenizer_config.json. */
+static void test_unreadable(void **state) {
+    (void)state;
+    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"};
+    static const char file[] = "{" MODEL "}";
+    char directory[] = "/tmp/rein-tokenizer-XXXXXX", path[100];
+    assert_non_null(mkdtemp(directory));
+    for (size_t i = 0; i < 3; i++) {
+        rein_tokenizer *t;
+        rein_error err = {0};
+        snprintf(path, sizeof path, "%s/%s", directory, names[i]);
+        assert_int_equal(mkdir(path, 0777), 0);
+        assert_int_equal(rein_tokenizer_open(&t, directory, &err), REIN_EIO);
+        assert_non_null(strstr(err.message, names[i]));
+        assert_null(t);
+        assert_int_equal(rmdir(path), 0);
+        snprintf(path, sizeof path, "%s/tokenizer.json", directory);
+        assert_int_equal(rein_file_write(path, file, strlen(file), NULL), REIN_OK);
+    }
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(directory), 0);
+}
+
+/* What is wrong is said even where the path alone would fill the message. */
+static void test_long_name(void **state) {
+    (void)state;
+    static char name[2000];
+    rein_tokenizer *t;
+    rein_error err = {0};
+    memset(name, 'x', sizeof name - 1);
+    const rein_tokenizer_files files = {.name = name, .tokenizer = "{}", .tokenizer_length = 2};
+    assert_int_equal(rein_tokenizer_read(&t, &files, &err), REIN_EINVAL);
+    assert_non_null(strstr(err.message, "xx/tokenizer.json: model.vocab: is not an object"));
 }
 
 /* Every prefix of a good file is a bad file. */
@@ -214,8 +253,9 @@ static void test_endless_expression(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_files), cmocka_unit_test(test_bad_configs), cmocka_unit_test(test_good_config),
-        cmocka_unit_test(test_missing),   cmocka_unit_test(test_cut_files),   cmocka_unit_test(test_endless_expression),
+        cmocka_unit_test(test_bad_files), cmocka_unit_test(test_bad_configs),        cmocka_unit_test(test_good_config),
+        cmocka_unit_test(test_missing),   cmocka_unit_test(test_unreadable),         cmocka_unit_test(test_long_name),
+        cmocka_unit_test(test_cut_files), cmocka_unit_test(test_endless_expression),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
