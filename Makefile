@@ -20,9 +20,9 @@ endif
 TYPED := $(wildcard src/objective/budget.c src/objective/gpo.c src/objective/kl_advantage.c src/objective/update.c)
 LANED := $(wildcard src/kernel/explog.c src/objective/*pass.c)
 # The engine, under way: compiled for its tests alone, not yet part of the library.
-ENGINE := $(wildcard src/base/file.c src/base/json_file.c src/base/random.c src/kernel/gemm.c src/model/*.c) \
+ENGINE := $(wildcard src/base/arena.c src/base/file.c src/base/json_file.c src/base/random.c src/kernel/gemm.c src/nn/*.c src/model/*.c src/rollout/*.c) \
           $(filter-out src/train/adamw_pass.c,$(wildcard src/train/*.c))
-ENGINE_LANED := $(wildcard src/kernel/gemm_block.c src/train/adamw_pass.c)
+ENGINE_LANED := $(wildcard src/kernel/gemm_block.c src/kernel/rows.c src/train/adamw_pass.c)
 PLAIN := $(filter-out $(TYPED) $(LANED) $(ENGINE) $(ENGINE_LANED),$(wildcard src/*/*.c))
 
 X86   := $(filter x86_64%,$(shell $(CC) -dumpmachine 2>/dev/null || uname -m))

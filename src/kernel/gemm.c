@@ -5,7 +5,15 @@
 #include <string.h>
 
 #include "../base/pool.h"
-#include "gemm_block.h"
+#include "rows.h"
+
+const rein_kernels *rein_kernels_of(rein_isa isa) {
+#ifdef REIN_HAVE_AVX2
+    if (isa == REIN_ISA_AVX2) return &rein_kernels_avx2_f32;
+#endif
+    (void)isa;
+    return &rein_kernels_ref_f32;
+}
 
 static size_t panels(size_t n) { return (n + GEMM_PANEL - 1) / GEMM_PANEL; }
 
@@ -43,17 +51,14 @@ static void do_block(void *context, size_t piece, int thread) {
     t.n = p->whole.n - j < p->columns ? p->whole.n - j : p->columns;
     t.c += i * t.stride + j;
     t.a.data = (const char *)t.a.data + i * t.a.row * rein_storage_size(t.a.storage);
-    t.b.data = (const char *)t.b.data + (t.packed ? j * t.k : j * t.b.column) * size;
+    t.b.data = (const char *)t.b.data + (t.panel ? j * t.panel : j * t.b.column) * size;
     t.scratch += (size_t)thread * GEMM_SCRATCH;
     p->block(&t);
 }
 
 static void run(rein_gemm_task task, const rein_exec *exec) {
     if (task.m == 0 || task.n == 0) return;
-    product p = {rein_gemm_block_ref_f32, task, GEMM_COLUMNS};
-#ifdef REIN_HAVE_AVX2
-    if (exec->isa == REIN_ISA_AVX2) p.block = rein_gemm_block_avx2_f32;
-#endif
+    product p = {rein_kernels_of(exec->isa)->gemm, task, GEMM_COLUMNS};
     const size_t rows = (task.m + GEMM_ROWS - 1) / GEMM_ROWS;
     /* Few rows: blocks of fewer columns, so that every thread has some. */
     while (p.columns > GEMM_PANEL && rows * ((task.n + p.columns - 1) / p.columns) < 2 * (size_t)exec->threads) p.columns /= 2;
@@ -69,5 +74,5 @@ void rein_gemm(float *c, size_t stride, const rein_matrix *a, const rein_matrix 
 void rein_gemm_packed(float *c, size_t stride, const rein_matrix *a, const rein_packed *b, size_t m, int add, void *scratch,
                       const rein_exec *exec) {
     const rein_matrix panels_of_b = {b->data, 0, 0, b->storage};
-    run((rein_gemm_task){c, stride, *a, panels_of_b, m, b->n, b->k, 1, add, scratch}, exec);
+    run((rein_gemm_task){c, stride, *a, panels_of_b, m, b->n, b->k, b->k, add, scratch}, exec);
 }

@@ -5,37 +5,7 @@
  * it is converted on the way. */
 #include "gemm_block.h"
 
-#include "lanes.h"
-
-/* ---- 16-bit numbers: both become f32 exactly. bf16 is its upper half; f16 is scaled into place, which also mends its subnormals */
-INLINE V from_bf16(U h) { return (V)(h << 16); }
-INLINE V from_f16(U h) {
-    const U magnitude_bits = (h & 0x7fff) << 13;
-    const V scaled = (V)magnitude_bits * 0x1p112f;
-    const U special = (U)((M)magnitude_bits >= 0x0f800000) & 0x7f800000; /* inf and NaN keep their mantissa */
-    return (V)((U)scaled | special | (h & 0x8000) << 16);
-}
-
-INLINE U load_halves(const uint16_t *p) {
-    typedef uint16_t H __attribute__((vector_size(16)));
-    H h;
-    memcpy(&h, p, sizeof h);
-    return __builtin_convertvector(h, U);
-}
-
-/* Eight numbers. */
-INLINE V load_stored(const void *p, size_t i, const rein_storage storage) {
-    if (storage == REIN_STORED_F32) return load((const float *)p + i, LANES);
-    const U h = load_halves((const uint16_t *)p + i);
-    return storage == REIN_STORED_BF16 ? from_bf16(h) : from_f16(h);
-}
-
-static float stored_at(const rein_matrix *x, size_t i, size_t j) {
-    const size_t at = i * x->row + j * x->column;
-    if (x->storage == REIN_STORED_F32) return ((const float *)x->data)[at];
-    const U h = {((const uint16_t *)x->data)[at]};
-    return (x->storage == REIN_STORED_BF16 ? from_bf16(h) : from_f16(h))[0];
-}
+#include "stored.h"
 
 /* ---- packing: f32 in the order in which it will be read */
 static void pack_rows(float *to, const rein_matrix *a, size_t m, size_t from, size_t depth) { /* [m][depth] */
@@ -111,11 +81,11 @@ static left_factor rows_of(const rein_gemm_task *t, size_t from, size_t depth, f
 }
 
 static const float *panel_of(const rein_gemm_task *t, size_t first, size_t from, size_t depth, float *scratch) {
-    if (!t->packed) {
+    if (!t->panel) {
         pack_panel(scratch, &t->b, first, t->n, from, depth);
         return scratch;
     }
-    const char *panel = (const char *)t->b.data + (first * t->k + from * GEMM_PANEL) * rein_storage_size(t->b.storage);
+    const char *panel = (const char *)t->b.data + (first * t->panel + from * GEMM_PANEL) * rein_storage_size(t->b.storage);
     if (t->b.storage == REIN_STORED_F32) return (const float *)(const void *)panel;
     convert_panel(scratch, panel, t->b.storage, depth);
     return scratch;
@@ -128,7 +98,7 @@ static void few_rows(const rein_gemm_task *t) {
         const left_factor a = rows_of(t, from, depth, t->scratch);
         for (size_t j = 0; j < t->n; j += GEMM_PANEL) {
             const size_t columns = t->n - j < GEMM_PANEL ? t->n - j : GEMM_PANEL;
-            const char *panel = (const char *)t->b.data + (j * t->k + from * GEMM_PANEL) * rein_storage_size(t->b.storage);
+            const char *panel = (const char *)t->b.data + (j * t->panel + from * GEMM_PANEL) * rein_storage_size(t->b.storage);
             const int from_c = t->add || from > 0;
             if (t->b.storage == REIN_STORED_F32)
                 tile_of(t->m, t->c + j, t->stride, columns, a, panel, REIN_STORED_F32, depth, from_c);
@@ -141,7 +111,7 @@ static void few_rows(const rein_gemm_task *t) {
 
 void KERNEL(rein_gemm_block)(const rein_gemm_task *t) {
     float *const of_a = t->scratch, *const of_b = t->scratch + GEMM_ROWS * GEMM_DEPTH;
-    if (t->packed && t->m <= GEMM_TILE_ROWS) {
+    if (t->panel && t->m <= GEMM_TILE_ROWS) {
         few_rows(t);
         return;
     }

@@ -11,13 +11,13 @@ enum { GEMM_TILE_ROWS = 6, GEMM_PANEL = 16, GEMM_ROWS = 192, GEMM_COLUMNS = 256,
 /* Scratch of one thread: the factors of a block, as f32. */
 enum { GEMM_SCRATCH = (GEMM_ROWS + GEMM_COLUMNS) * GEMM_DEPTH };
 
-/* c [m][n] = or += a [m][k] · b, m and n at most a block's; b either a view or, with `packed`, panels that begin at its first column. */
+/* c [m][n] = or += a [m][k] · b; m at most a block's. b is either a view or panels of 16 columns, each `panel` rows deep. */
 typedef struct rein_gemm_task {
     float *c;
     size_t stride;
     rein_matrix a, b;
     size_t m, n, k;
-    int packed; /* b.data is panels of the whole depth k */
+    size_t panel; /* 0: b is a view */
     int add;
     float *scratch;
 } rein_gemm_task;

@@ -1,0 +1,186 @@
+/* rows.c - the kernels on rows; compiled per instruction set. */
+#include "rows.h"
+
+#include "explog.h"
+#include "stored.h"
+
+#define EACH(i, n) for (size_t i = 0; i < (n); i += LANES)
+
+/* ---- norm */
+static double dot(const float *a, const float *b, size_t n) {
+    V sums[4] = {{0}};
+    size_t i = 0;
+    for (; i + 4 * LANES <= n; i += 4 * LANES)
+        for (size_t c = 0; c < 4; c++) sums[c] = fmadd(load(a + i + c * LANES, LANES), load(b + i + c * LANES, LANES), sums[c]);
+    for (; i < n; i += LANES) sums[0] = fmadd(load(a + i, n - i), load(b + i, n - i), sums[0]);
+    return add_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]));
+}
+
+static float norm(float *y, const float *x, const float *weight, size_t n, float epsilon) {
+    const float s = (float)(1 / sqrt(dot(x, x, n) / (double)n + (double)epsilon));
+    EACH(i, n) store(y + i, (load(x + i, n - i) * s) * load(weight + i, n - i), n - i);
+    return s;
+}
+
+static void norm_backward(float *dx, const float *dy, const float *x, const float *weight, size_t n, float s) {
+    V sum = {0};
+    EACH(i, n) sum = fmadd(load(dy + i, n - i) * load(weight + i, n - i), load(x + i, n - i), sum);
+    const float along = (float)(-add_lanes(sum) * (double)s * (double)s * (double)s / (double)n);
+    EACH(i, n) {
+        const V across = load(dy + i, n - i) * load(weight + i, n - i) * s;
+        store(dx + i, load(dx + i, n - i) + fmadd(load(x + i, n - i), splat(along), across), n - i);
+    }
+}
+
+static void norm_weight_backward(float *dweight, const float *dy, const float *x, const float *s, size_t rows, size_t stride,
+                                 size_t n) {
+    EACH(i, n) {
+        V sum = load(dweight + i, n - i);
+        for (size_t r = 0; r < rows; r++)
+            sum = fmadd(load(dy + r * stride + i, n - i), load(x + r * stride + i, n - i) * s[r], sum);
+        store(dweight + i, sum, n - i);
+    }
+}
+
+static void add_rows(float *dbias, const float *dy, size_t rows, size_t stride, size_t n) {
+    EACH(i, n) {
+        V sum = load(dbias + i, n - i);
+        for (size_t r = 0; r < rows; r++) sum = sum + load(dy + r * stride + i, n - i);
+        store(dbias + i, sum, n - i);
+    }
+}
+
+/* ---- rotation and gate */
+static void rotate(float *x, const float *cosine, const float *sine, size_t half, float direction) {
+    EACH(i, half) {
+        const size_t left = half - i;
+        const V c = load(cosine + i, left), s = load(sine + i, left) * direction;
+        const V a = load(x + i, left), b = load(x + half + i, left);
+        store(x + i, fmadd(a, c, -(b * s)), left);
+        store(x + half + i, fmadd(b, c, a * s), left);
+    }
+}
+
+INLINE V sigmoid(V g) { return 1 / (1 + exp_lanes(-g)); }
+
+static void gate(float *h, const float *g, const float *u, size_t n) {
+    EACH(i, n) {
+        const V x = load(g + i, n - i);
+        store(h + i, x * sigmoid(x) * load(u + i, n - i), n - i);
+    }
+}
+
+static void gate_backward(float *dg, float *du, const float *dh, const float *g, const float *u, size_t n) {
+    EACH(i, n) {
+        const V x = load(g + i, n - i), up = load(u + i, n - i), d = load(dh + i, n - i), s = sigmoid(x);
+        store(dg + i, d * up * (s * fmadd(x, 1 - s, splat(1))), n - i);
+        store(du + i, d * (x * s), n - i);
+    }
+}
+
+/* ---- softmax */
+static float greatest(V v) {
+    float m = v[0];
+    for (int l = 1; l < LANES; l++) m = v[l] > m ? v[l] : m;
+    return m;
+}
+
+/* x ← scale·x, in place; the greatest. Lanes past the end repeat the first number. A NaN comes through as -inf or NaN: either way the
+ * sums are NaN, which the border reports. */
+static float scaled(float *x, size_t n, float scale) {
+    V m = splat(x[0] * scale);
+    EACH(i, n) {
+        const V y = load(x + i, n - i) * scale;
+        store(x + i, y, n - i);
+        if (n - i >= LANES) m = most(y, m);
+        else
+            for (size_t l = 0; l < n - i; l++) m[0] = y[l] > m[0] ? y[l] : m[0];
+    }
+    return greatest(m);
+}
+
+static const M LANE = {0, 1, 2, 3, 4, 5, 6, 7};
+INLINE M within(size_t left) { return LANE < (whole)(left < LANES ? left : LANES); }
+
+static float soften(float *sum, float *x, size_t n, float scale) {
+    const float m = scaled(x, n, scale);
+    V total = {0};
+    EACH(i, n) {
+        const V e = keep(within(n - i), exp_lanes(load(x + i, n - i) - m));
+        store(x + i, e, n - i);
+        total = total + e;
+    }
+    *sum = (float)add_lanes(total);
+    return m;
+}
+
+static void soften_again(float *x, size_t n, float scale, float m, float factor) {
+    EACH(i, n) store(x + i, exp_lanes(load(x + i, n - i) * scale - m) * factor, n - i);
+}
+
+static void soften_backward(float *ds, const float *p, const float *dp, size_t n, float scale) {
+    const float mean = (float)dot(p, dp, n);
+    EACH(i, n) store(ds + i, load(p + i, n - i) * (load(dp + i, n - i) - mean) * scale, n - i);
+}
+
+static rein_mass mass(float *x, size_t n, float scale, int weighted) {
+    const float m = scaled(x, n, scale);
+    V sum = {0}, product = {0};
+    EACH(i, n) {
+        const M inside = within(n - i);
+        const V shifted = load(x + i, n - i) - m, e = keep(inside, exp_lanes(shifted));
+        sum = sum + e;
+        if (weighted) product = product + keep(inside & (e > splat(0)), e * shifted); /* 0·(−∞) is 0 here */
+    }
+    return (rein_mass){m, (float)add_lanes(sum), (float)add_lanes(product)};
+}
+
+static void powers(float *e, float *y, const float *x, size_t n, float m) {
+    EACH(i, n) {
+        const V shifted = load(x + i, n - i) - m, power = exp_lanes(shifted);
+        if (y) store(y + i, keep(power > splat(0), power * shifted), n - i);
+        store(e + i, power, n - i);
+    }
+}
+
+static void logits_backward(float *dz, const float *x, size_t n, float log_sum, float entropy, float dlp, float dh, float scale) {
+    EACH(i, n) {
+        const V log_p = load(x + i, n - i) - log_sum, p = exp_lanes(log_p);
+        const V weight = fmadd(log_p + entropy, splat(-dh), splat(-dlp));
+        store(dz + i, keep(p > splat(0), p * weight) * scale, n - i);
+    }
+}
+
+/* ---- plain */
+static void scale_row(float *x, size_t n, float factor) { EACH(i, n) store(x + i, load(x + i, n - i) * factor, n - i); }
+
+static void add_scaled(float *y, const float *x, size_t n, float factor) {
+    EACH(i, n) store(y + i, fmadd(load(x + i, n - i), splat(factor), load(y + i, n - i)), n - i);
+}
+
+static void widen_row(float *to, const void *from, rein_storage storage, size_t n) {
+    const rein_matrix row = {from, 0, 1, storage};
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) store(to + i, load_stored(from, i, storage), LANES);
+    for (; i < n; i++) to[i] = stored_at(&row, 0, i);
+}
+
+const rein_kernels KERNEL(rein_kernels) = {
+    .gemm = KERNEL(rein_gemm_block),
+    .norm = norm,
+    .norm_backward = norm_backward,
+    .norm_weight_backward = norm_weight_backward,
+    .add_rows = add_rows,
+    .rotate = rotate,
+    .gate = gate,
+    .gate_backward = gate_backward,
+    .soften = soften,
+    .soften_again = soften_again,
+    .soften_backward = soften_backward,
+    .mass = mass,
+    .powers = powers,
+    .logits_backward = logits_backward,
+    .scale = scale_row,
+    .add_scaled = add_scaled,
+    .widen = widen_row,
+};

@@ -1,0 +1,251 @@
+/* weights.c - a model in memory: the tensors of its files bound to the places where the decoder looks for them, and packed in the order in
+ * which products read them. */
+#include "weights.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "base/file.h"
+#include "base/pool.h"
+
+static const char *const PATHS[] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+                                    "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj",    "lm_head"};
+
+const char *rein_module_path(rein_module module) { return PATHS[module]; }
+
+const char *rein_module_name(rein_module module) {
+    const char *point = strchr(PATHS[module], '.');
+    return point ? point + 1 : PATHS[module];
+}
+
+/* ------------------------------------------------------------------------------------------------------------------- binding */
+
+static rein_storage storage_of(rein_tensor_type type) {
+    return type == REIN_TENSOR_BF16 ? REIN_STORED_BF16 : type == REIN_TENSOR_F16 ? REIN_STORED_F16 : REIN_STORED_F32;
+}
+
+static void widen(float *to, const rein_tensor *from, size_t n, const rein_kernels *kernels) {
+    kernels->widen(to, from->data, storage_of(from->dtype), n);
+}
+
+/* Where the tensor `name` of a layer goes, without "model.layers.N.". */
+static void bind_layer(rein_layer *layer, const char *name, rein_matrix matrix, const float *vector) {
+    for (int m = 0; m < REIN_LAYER_MODULES; m++) {
+        const size_t length = strlen(PATHS[m]);
+        if (strncmp(name, PATHS[m], length) != 0) continue;
+        if (!strcmp(name + length, ".bias")) layer->linear[m].bias = vector;
+        else if (!strcmp(name + length, ".weight")) layer->linear[m].weight = matrix;
+    }
+    if (!strcmp(name, "input_layernorm.weight")) layer->norm_attention = vector;
+    else if (!strcmp(name, "post_attention_layernorm.weight")) layer->norm_mlp = vector;
+    else if (!strcmp(name, "self_attn.q_norm.weight")) layer->norm_q = vector;
+    else if (!strcmp(name, "self_attn.k_norm.weight")) layer->norm_k = vector;
+}
+
+static void bind(rein_model *model, const rein_weight *weight, rein_matrix matrix, const float *vector) {
+    static const char LAYERS[] = "model.layers.";
+    if (!strncmp(weight->name, LAYERS, strlen(LAYERS))) {
+        char *rest;
+        const size_t layer = strtoul(weight->name + strlen(LAYERS), &rest, 10);
+        bind_layer(&model->layers[layer], rest + 1, matrix, vector);
+    } else if (!strcmp(weight->name, "model.embed_tokens.weight")) model->embedding = matrix;
+    else if (!strcmp(weight->name, "lm_head.weight")) model->head.weight = matrix;
+    else model->norm = vector;
+}
+
+/* Matrices stay where they are in the files, vectors become f32; when the model trains, everything does. */
+static rein_status bind_all(rein_model *model, const rein_kernels *kernels, rein_error *err) {
+    for (size_t i = 0; i < rein_model_weights(&model->config); i++) {
+        rein_weight weight;
+        const rein_tensor *tensor;
+        rein_model_weight(&weight, &model->config, i);
+        const rein_status status = rein_tensors_weight(&tensor, model->tensors, weight.name, err);
+        if (status) return status;
+        const size_t n = weight.n_dims == 2 ? weight.shape[0] * weight.shape[1] : weight.shape[0];
+        float *values = model->values ? model->values + model->offsets[i] : NULL;
+        if (!values && weight.n_dims == 1) values = rein_arena_floats(&model->memory, n);
+        if (model->memory.failed) return rein_fail(err, REIN_ENOMEM, "no memory for the weights of %s", model->directory);
+        if (values) widen(values, tensor, n, kernels);
+        if (weight.n_dims == 1) bind(model, &weight, (rein_matrix){0}, values);
+        else if (values) bind(model, &weight, (rein_matrix){values, weight.shape[1], 1, REIN_STORED_F32}, NULL);
+        else bind(model, &weight, (rein_matrix){tensor->data, weight.shape[1], 1, storage_of(tensor->dtype)}, NULL);
+    }
+    return REIN_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------- packing */
+
+const rein_linear *rein_model_linear(const rein_model *model, size_t slot) {
+    return slot + 1 < rein_adapter_slots(model) ? &model->layers[slot / REIN_LAYER_MODULES].linear[slot % REIN_LAYER_MODULES]
+                                                : &model->head;
+}
+
+static void pack_slot(void *context, size_t slot, int thread) {
+    rein_model *model = context;
+    rein_linear *linear = (rein_linear *)(uintptr_t)rein_model_linear(model, slot);
+    const rein_matrix transposed = {linear->weight.data, linear->weight.column, linear->weight.row, linear->weight.storage};
+    (void)thread;
+    linear->packed = rein_pack((void *)(uintptr_t)linear->packed.data, &transposed, linear->in, linear->out);
+}
+
+static rein_status take_packed(rein_model *model, rein_error *err) {
+    for (size_t slot = 0; slot < rein_adapter_slots(model); slot++) {
+        rein_linear *linear = (rein_linear *)(uintptr_t)rein_model_linear(model, slot);
+        linear->packed.data = rein_arena_take(&model->memory, rein_packed_size(linear->in, linear->out, linear->weight.storage));
+    }
+    if (model->memory.failed) return rein_fail(err, REIN_ENOMEM, "no memory for the weights of %s", model->directory);
+    return REIN_OK;
+}
+
+void rein_model_pack(rein_model *model, const rein_exec *exec) {
+    rein_parallel(exec->threads, rein_adapter_slots(model), pack_slot, model);
+}
+
+/* ----------------------------------------------------------------------------------------------------------------- frequencies */
+
+/* The inverse frequencies, θ^(−2i/head_dim); "linear" divides all of them, "llama3" those of long waves (and bends those between), as
+ * Hugging Face's rope_utils do. */
+static double scaled_frequency(const rein_rope *rope, double frequency) {
+    if (rope->type == REIN_ROPE_LINEAR) return frequency / rope->factor;
+    if (rope->type != REIN_ROPE_LLAMA3) return frequency;
+    const double length = 2 * 3.14159265358979323846 / frequency, original = (double)rope->original_max_positions;
+    if (length < original / rope->high_freq_factor) return frequency;
+    if (length > original / rope->low_freq_factor) return frequency / rope->factor;
+    const double smooth = (original / length - rope->low_freq_factor) / (rope->high_freq_factor - rope->low_freq_factor);
+    return (1 - smooth) * frequency / rope->factor + smooth * frequency;
+}
+
+static void fill_frequencies(rein_model *model) {
+    const size_t half = model->heads.dim / 2;
+    for (size_t i = 0; i < half; i++) {
+        const double frequency = 1 / pow(model->config.rope.theta, (double)(2 * i) / (double)model->heads.dim);
+        model->frequencies[i] = (float)scaled_frequency(&model->config.rope, (double)(float)frequency);
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------------------------------- open */
+
+static void shape_layers(rein_model *model) {
+    const rein_model_config *c = &model->config;
+    const size_t hidden = (size_t)c->hidden_size, middle = (size_t)c->intermediate_size;
+    const size_t queries = model->heads.n * model->heads.dim, keys = model->heads.n_kv * model->heads.dim;
+    const size_t shapes[REIN_LAYER_MODULES][2] = {{hidden, queries}, {hidden, keys},   {hidden, keys},  {queries, hidden},
+                                                  {hidden, middle},  {hidden, middle}, {middle, hidden}};
+    for (size_t l = 0; l < (size_t)c->n_layers; l++)
+        for (int m = 0; m < REIN_LAYER_MODULES; m++)
+            model->layers[l].linear[m].in = shapes[m][0], model->layers[l].linear[m].out = shapes[m][1];
+    model->head.in = hidden, model->head.out = (size_t)c->vocab_size;
+}
+
+static rein_status take_values(rein_model *model, rein_error *err) {
+    const size_t n = rein_model_weights(&model->config);
+    model->offsets = rein_arena_take(&model->memory, (n + 1) * sizeof *model->offsets);
+    model->weights = rein_arena_take(&model->memory, n * sizeof *model->weights);
+    if (model->memory.failed) return rein_fail(err, REIN_ENOMEM, "no memory for the weights of %s", model->directory);
+    model->offsets[0] = 0;
+    for (size_t i = 0; i < n; i++) {
+        rein_weight *w = &model->weights[i];
+        rein_model_weight(w, &model->config, i);
+        model->offsets[i + 1] = model->offsets[i] + (w->n_dims == 2 ? w->shape[0] * w->shape[1] : w->shape[0]);
+    }
+    model->values = rein_arena_floats(&model->memory, model->offsets[n]);
+    if (!model->values) return rein_fail(err, REIN_ENOMEM, "no memory to train the weights of %s", model->directory);
+    return REIN_OK;
+}
+
+static rein_status open_files(rein_model *model, const char *directory, rein_error *err) {
+    rein_status status = rein_model_config_read(&model->config, directory, err);
+    if (!status) status = rein_tensors_open(&model->tensors, directory, err);
+    if (!status) status = rein_model_check(&model->config, model->tensors, err);
+    return status;
+}
+
+static rein_status build(rein_model *model, int train, const rein_exec *exec, rein_error *err) {
+    const rein_model_config *c = &model->config;
+    model->heads = (rein_heads){(size_t)c->n_heads, (size_t)c->n_kv_heads, (size_t)c->head_dim};
+    model->layers = rein_arena_take(&model->memory, (size_t)c->n_layers * sizeof *model->layers);
+    model->frequencies = rein_arena_floats(&model->memory, model->heads.dim / 2);
+    if (model->memory.failed) return rein_fail(err, REIN_ENOMEM, "no memory for %s", model->directory);
+    memset(model->layers, 0, (size_t)c->n_layers * sizeof *model->layers);
+    shape_layers(model);
+    fill_frequencies(model);
+    rein_status status = train ? take_values(model, err) : REIN_OK;
+    if (!status) status = bind_all(model, rein_kernels_of(exec->isa), err);
+    if (!status && c->tie_word_embeddings) model->head.weight = model->embedding;
+    if (!status) status = take_packed(model, err);
+    if (!status) rein_model_pack(model, exec);
+    return status;
+}
+
+rein_status rein_model_open(rein_model **model, const char *directory, const rein_model_options *options, rein_error *err) {
+    rein_exec exec;
+    *model = NULL;
+    rein_status status = rein_exec_resolve(&exec, options ? &options->exec : NULL, REIN_SERIAL, err);
+    if (status) return status;
+    rein_model *m = calloc(1, sizeof *m);
+    if (m) m->directory = malloc(strlen(directory) + 1);
+    if (!m || !m->directory) {
+        free(m);
+        return rein_fail(err, REIN_ENOMEM, "no memory for a model");
+    }
+    strcpy(m->directory, directory);
+    status = open_files(m, directory, err);
+    if (!status) status = build(m, options && options->train, &exec, err);
+    if (status) {
+        rein_model_close(m);
+        return status;
+    }
+    *model = m;
+    return REIN_OK;
+}
+
+void rein_model_close(rein_model *model) {
+    if (!model) return;
+    rein_arena_free(&model->memory);
+    rein_tensors_close(model->tensors);
+    free(model->directory);
+    free(model);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ describe */
+
+static const char *stored_type(const rein_model *model) {
+    const char *type = NULL;
+    for (size_t i = 0; i < rein_model_weights(&model->config); i++) {
+        rein_weight w;
+        rein_model_weight(&w, &model->config, i);
+        const rein_tensor *tensor = rein_tensors_find(model->tensors, w.name);
+        const char *this_type = tensor ? rein_tensor_type_name(tensor->dtype) : "";
+        if (type && strcmp(type, this_type) != 0) return "mixed";
+        type = this_type;
+    }
+    return type ? type : "";
+}
+
+rein_model_info rein_model_describe(const rein_model *model) {
+    const rein_model_config *c = &model->config;
+    rein_model_info info = {.family = rein_family_name(c->family),
+                            .type = stored_type(model),
+                            .vocabulary = c->vocab_size,
+                            .hidden = c->hidden_size,
+                            .intermediate = c->intermediate_size,
+                            .layers = c->n_layers,
+                            .heads = c->n_heads,
+                            .kv_heads = c->n_kv_heads,
+                            .head_dim = c->head_dim,
+                            .max_positions = c->max_positions,
+                            .tied = c->tie_word_embeddings,
+                            .begin_id = (int32_t)c->bos,
+                            .n_end_ids = (size_t)c->n_eos};
+    for (int i = 0; i < c->n_eos; i++) info.end_ids[i] = (int32_t)c->eos[i];
+    for (size_t i = 0; i < rein_model_weights(c); i++) {
+        rein_weight w;
+        rein_model_weight(&w, c, i);
+        info.parameters += (int64_t)(w.n_dims == 2 ? w.shape[0] * w.shape[1] : w.shape[0]);
+    }
+    for (size_t i = 0; i < rein_tensors_count(model->tensors); i++)
+        info.ignored += rein_model_weight_use(c, rein_tensors_at(model->tensors, i)->name) == REIN_WEIGHT_IGNORED;
+    return info;
+}

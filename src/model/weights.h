@@ -1,0 +1,85 @@
+/* weights.h - inside of a model and of an adapter. Private. */
+#ifndef REIN_MODEL_WEIGHTS_H
+#define REIN_MODEL_WEIGHTS_H
+
+#include "base/arena.h"
+#include "config.h"
+#include "nn/attention.h"
+#include "nn/linear.h"
+#include "rein/model.h"
+#include "safetensors.h"
+
+/* The linear modules of a layer, and the head: the order in which adapters have them. */
+typedef enum rein_module {
+    REIN_Q,
+    REIN_K,
+    REIN_V,
+    REIN_O,
+    REIN_GATE,
+    REIN_UP,
+    REIN_DOWN,
+    REIN_LAYER_MODULES,
+    REIN_HEAD_MODULE = REIN_LAYER_MODULES
+} rein_module;
+
+/* "q_proj", …, "lm_head"; and the path of the module below "model.layers.N.": "self_attn.q_proj". Static storage. */
+const char *rein_module_name(rein_module module);
+const char *rein_module_path(rein_module module);
+
+/* Norms and biases are f32 copies; they are small. */
+typedef struct rein_layer {
+    rein_linear linear[REIN_LAYER_MODULES];
+    const float *norm_attention, *norm_mlp; /* [hidden] */
+    const float *norm_q, *norm_k;           /* [head_dim] or NULL */
+} rein_layer;
+
+struct rein_model {
+    rein_model_config config;
+    char *directory;
+    rein_tensors *tensors;
+    rein_heads heads;
+    rein_layer *layers;    /* [n_layers] */
+    rein_matrix embedding; /* [vocabulary][hidden] */
+    const float *norm;     /* the last one */
+    rein_linear head;
+    float *frequencies; /* [head_dim / 2] of the rotary embedding */
+    rein_arena memory;  /* of everything above */
+    /* When all weights train: their f32 values, tensor after tensor in the order of rein_model_weight; offsets [weights + 1]. */
+    float *values;
+    size_t *offsets;
+    rein_weight *weights;
+};
+
+struct rein_adapter {
+    const rein_model *model;
+    int64_t rank;
+    double alpha;
+    int rank_stabilized;
+    unsigned modules; /* bit m: module m has a LoRA */
+    char base[300];
+    rein_lora *loras; /* [n_layers·REIN_LAYER_MODULES + 1]; rank 0 where there is none; the head's is the last */
+    float *values;    /* A and B of each, in that order */
+    float *packed;
+    size_t floats, packed_floats;
+    size_t n;           /* LoRAs */
+    char (*names)[120]; /* [2·n]: "model.layers.0.self_attn.q_proj.lora_A", …, "lm_head.lora_B" */
+};
+
+/* The LoRA of a module of a layer, or of the head (any layer); NULL when there is none. adapter may be NULL. */
+const rein_lora *rein_adapter_lora(const rein_adapter *adapter, size_t layer, rein_module module);
+
+/* How many LoRAs there can be, and the shape of the i-th's module: [out][in]. */
+static inline size_t rein_adapter_slots(const rein_model *model) { return (size_t)model->config.n_layers * REIN_LAYER_MODULES + 1; }
+const rein_linear *rein_model_linear(const rein_model *model, size_t slot);
+
+/* An adapter with all its arrays, values not set; for rein_adapter_new, _open and _copy. */
+rein_status rein_adapter_allocate(rein_adapter **adapter, const rein_model *model, int64_t rank, double alpha, int rank_stabilized,
+                                  unsigned modules, rein_error *err);
+
+/* Makes the packed copies of all factors. */
+void rein_adapter_pack(rein_adapter *adapter);
+
+/* Makes the packed copies of all weights. exec is resolved. */
+void rein_model_pack(rein_model *model, const rein_exec *exec);
+
+#endif

@@ -1,0 +1,120 @@
+/* attention_backward.c - the backward pass: a tree of segments and a kv head at a time, since the queries of a tree add up in the
+ * gradients of the keys they share. The order is that of the segments and their rows, whatever the threads. */
+#include <math.h>
+#include <string.h>
+
+#include "attention_rows.h"
+
+enum { KEYS_AT_ONCE = 128 }; /* rows of a product in which keys are the rows */
+
+static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+size_t rein_attention_backward_scratch(const rein_heads *heads, size_t keys, const rein_run *run) {
+    return (size_t)run->exec.threads * rein_block_rows(heads) * (2 * round_up(keys, GEMM_PANEL) + 3 * heads->dim);
+}
+
+typedef struct backward_work {
+    float *dq, *dk, *dv;
+    const float *d_o, *q, *k, *v, *softness;
+    const rein_segment *segments;
+    const size_t *trees;
+    const rein_heads *heads;
+    float *scratch;
+    size_t row;
+    const rein_run *run;
+} backward_work;
+
+/* One block of queries at work. */
+typedef struct at_work {
+    const backward_work *w;
+    rein_block block;
+    size_t m, seen, before; /* rows of scores; keys of the last query; keys before the first */
+    float *p, *ds, *q, *d_o, *dq;
+    float *gemm_scratch;
+} at_work;
+
+static void multiply(const at_work *a, float *c, size_t stride, rein_matrix left, rein_matrix right, size_t m, size_t n, size_t k,
+                     int add) {
+    const rein_gemm_task task = {c, stride, left, right, m, n, k, 0, add, a->gemm_scratch};
+    a->w->run->kernels->gemm(&task);
+}
+
+static rein_matrix view(const float *x, size_t row, size_t column) { return (rein_matrix){x, row, column, REIN_STORED_F32}; }
+
+/* Scores and their gradients against the keys of one segment, which are [at, at + n) of the sequence. */
+static void toward_scores(const at_work *a, const rein_segment *s, size_t at, size_t n) {
+    const size_t dim = a->w->heads->dim, stride = a->w->heads->n_kv * dim, key = s->first * stride + a->block.head * dim;
+    multiply(a, a->p + at, a->w->row, view(a->q, dim, 1), view(a->w->k + key, 1, stride), a->m, n, dim, 0);
+    multiply(a, a->ds + at, a->w->row, view(a->d_o, dim, 1), view(a->w->v + key, 1, stride), a->m, n, dim, 0);
+}
+
+static void toward_inputs(const at_work *a, const rein_segment *s, size_t at, size_t n) {
+    const size_t dim = a->w->heads->dim, stride = a->w->heads->n_kv * dim, key = s->first * stride + a->block.head * dim;
+    multiply(a, a->dq, dim, view(a->ds + at, a->w->row, 1), view(a->w->k + key, stride, 1), a->m, dim, n, at > 0);
+    for (size_t j = 0; j < n; j += KEYS_AT_ONCE) {
+        const size_t some = n - j < KEYS_AT_ONCE ? n - j : KEYS_AT_ONCE;
+        multiply(a, a->w->dk + key + j * stride, stride, view(a->ds + at + j, 1, a->w->row), view(a->q, dim, 1), some, dim, a->m,
+                 1);
+        multiply(a, a->w->dv + key + j * stride, stride, view(a->p + at + j, 1, a->w->row), view(a->d_o, dim, 1), some, dim, a->m,
+                 1);
+    }
+}
+
+static void through_softmax(const at_work *a) {
+    const size_t group = a->w->heads->n / a->w->heads->n_kv;
+    const float scale = 1 / sqrtf((float)a->w->heads->dim);
+    for (size_t r = 0; r < a->m; r++) {
+        float *p = a->p + r * a->w->row, *ds = a->ds + r * a->w->row;
+        const size_t n = a->before + r / group + 1;
+        const float *kept =
+            a->w->softness + 2 * ((a->block.first + r / group) * a->w->heads->n + a->block.head * group + r % group);
+        a->w->run->kernels->soften_again(p, n, scale, kept[0], kept[1]);
+        a->w->run->kernels->soften_backward(ds, p, ds, n, scale);
+        memset(p + n, 0, (a->seen - n) * sizeof *p);
+        memset(ds + n, 0, (a->seen - n) * sizeof *ds);
+    }
+}
+
+/* What is done to every segment from the root of the tree to `s`. */
+typedef void on_segment(const at_work *a, const rein_segment *s, size_t at, size_t n);
+static void down_the_tree(const at_work *a, const rein_segment *s, on_segment *f) {
+    if (s->parent != REIN_NO_PARENT) down_the_tree(a, &a->w->segments[s->parent], f);
+    if (s->before < a->seen) f(a, s, s->before, s->count < a->seen - s->before ? s->count : a->seen - s->before);
+}
+
+static void backward_block(at_work *a, const rein_segment *s) {
+    rein_block_gather(a->q, a->w->q, &a->block);
+    rein_block_gather(a->d_o, a->w->d_o, &a->block);
+    down_the_tree(a, s, toward_scores);
+    through_softmax(a);
+    down_the_tree(a, s, toward_inputs);
+    rein_block_scatter(a->w->dq, a->dq, &a->block);
+}
+
+static void backward_tree(void *context, size_t piece, int thread) {
+    const backward_work *w = context;
+    const rein_heads *heads = w->heads;
+    const size_t tree = piece / heads->n_kv, rows = rein_block_rows(heads), queries = rein_block_queries(heads);
+    float *scratch = w->scratch + (size_t)thread * rows * (2 * w->row + 3 * heads->dim);
+    at_work a = {.w = w, .p = scratch, .ds = scratch + rows * w->row, .gemm_scratch = rein_run_scratch(w->run, thread)};
+    a.q = a.ds + rows * w->row, a.d_o = a.q + rows * heads->dim, a.dq = a.d_o + rows * heads->dim;
+    for (size_t i = w->trees[tree]; i < w->trees[tree + 1]; i++) {
+        const rein_segment *s = &w->segments[i];
+        for (size_t from = 0; from < s->count; from += queries) {
+            a.block =
+                (rein_block){s->first + from, s->count - from < queries ? s->count - from : queries, piece % heads->n_kv, heads};
+            a.m = a.block.rows * (heads->n / heads->n_kv);
+            a.before = s->before + from, a.seen = a.before + a.block.rows;
+            backward_block(&a, s);
+        }
+    }
+}
+
+void rein_attention_backward(float *dq, float *dk, float *dv, const float *d_o, const float *q, const float *k, const float *v,
+                             const float *softness, const rein_segment *segments, const size_t *trees, size_t n_trees,
+                             const rein_heads *heads, size_t rows, float *scratch, size_t keys, const rein_run *run) {
+    backward_work w = {dq, dk, dv, d_o, q, k, v, softness, segments, trees, heads, scratch, round_up(keys, GEMM_PANEL), run};
+    memset(dk, 0, rows * heads->n_kv * heads->dim * sizeof *dk);
+    memset(dv, 0, rows * heads->n_kv * heads->dim * sizeof *dv);
+    rein_parallel(run->exec.threads, n_trees * heads->n_kv, backward_tree, &w);
+}

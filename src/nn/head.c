@@ -1,0 +1,237 @@
+/* head.c - the forward pass of the head: threads take blocks of rows and walk the vocabulary chunk by chunk. */
+#include "head.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kernel/kernel.h"
+
+enum { ROWS = 96 }; /* of a block, at most: its logits of a chunk stay in the second cache */
+
+/* Our own exp and log: the same bits on every machine. */
+static double exp_of(double x, rein_isa isa) {
+    double y;
+#ifdef REIN_HAVE_AVX2
+    if (isa == REIN_ISA_AVX2) return rein_exp_avx2_f64(&y, &x, 1), y;
+#endif
+    (void)isa;
+    return rein_exp_ref_f64(&y, &x, 1), y;
+}
+static double log_of(double x, rein_isa isa) {
+    double y;
+#ifdef REIN_HAVE_AVX2
+    if (isa == REIN_ISA_AVX2) return rein_log_avx2_f64(&y, &x, 1), y;
+#endif
+    (void)isa;
+    return rein_log_ref_f64(&y, &x, 1), y;
+}
+
+/* Adds a chunk; returns by how much the sums so far were scaled, since the maximum may have grown. */
+static double add_mass(rein_total *t, const rein_mass *m, rein_isa isa) {
+    const double top = (double)m->maximum, sum = (double)m->sum, weighted = (double)m->weighted;
+    if (top > t->maximum) {
+        const double shift = t->maximum - top, factor = exp_of(shift, isa);
+        t->weighted = factor * (t->weighted + shift * t->sum) + weighted;
+        t->sum = factor * t->sum + sum;
+        t->maximum = top;
+        return factor;
+    }
+    const double shift = top - t->maximum, factor = exp_of(shift, isa);
+    t->weighted += factor * (weighted + shift * sum);
+    t->sum += factor * sum;
+    return 1;
+}
+
+static rein_total first_mass(const rein_mass *m) { return (rein_total){(double)m->maximum, (double)m->sum, (double)m->weighted}; }
+
+rein_total rein_head_total(const rein_mass *masses, size_t chunks, rein_isa isa) {
+    rein_total t = first_mass(masses);
+    for (size_t c = 1; c < chunks; c++) add_mass(&t, &masses[c], isa);
+    return t;
+}
+
+double rein_head_log_sum(const rein_total *t, rein_isa isa) { return t->maximum + log_of(t->sum, isa); }
+
+/* z [m][.] of the columns [first, first + n) of the vocabulary. */
+static void chunk_logits(float *z, size_t stride, const float *h, const float *inner, size_t m, size_t first, size_t n,
+                         const rein_head *head, float *gemm_scratch, const rein_run *run) {
+    const rein_packed *w = &head->linear->packed;
+    rein_gemm_task task = {.c = z, .stride = stride, .m = m, .n = n, .k = w->k, .panel = w->k, .scratch = gemm_scratch};
+    task.a = (rein_matrix){h, w->k, 1, REIN_STORED_F32};
+    task.b = (rein_matrix){(const char *)w->data + first * w->k * rein_storage_size(w->storage), 0, 0, w->storage};
+    run->kernels->gemm(&task);
+    if (!head->lora || !head->lora->rank) return;
+    const rein_packed *b = &head->lora->packed_b;
+    task.a = (rein_matrix){inner, b->k, 1, REIN_STORED_F32};
+    task.b = (rein_matrix){(const float *)b->data + first * b->k, 0, 0, REIN_STORED_F32};
+    task.k = task.panel = b->k, task.add = 1;
+    run->kernels->gemm(&task);
+}
+
+static void low_rank(float *inner, const float *h, size_t n, const rein_head *head, const rein_run *run) {
+    if (!head->lora || !head->lora->rank) return;
+    const rein_matrix rows = {h, head->linear->in, 1, REIN_STORED_F32};
+    rein_gemm_packed(inner, head->lora->rank, &rows, &head->lora->packed_a, n, 0, run->gemm_scratch, &run->exec);
+    run->kernels->scale(inner, n * head->lora->rank, head->lora->scale);
+}
+
+/* ---- a block of rows */
+typedef struct head_work {
+    const rein_head_out *out;
+    const float *inner, *h;
+    const int32_t *targets;
+    size_t n, rows; /* in all, of a block */
+    const rein_head *head;
+    float *scratch;
+    const rein_run *run;
+} head_work;
+
+typedef struct head_block {
+    const head_work *w;
+    size_t first, rows;
+    float *z, *y; /* [rows][chunk]: x, then e^(x−maximum); e^(x−maximum)·(x−maximum) */
+    rein_total totals[ROWS];
+    float picked[ROWS]; /* x of the target */
+} head_block;
+
+size_t rein_head_scratch(const rein_head *head, const rein_run *run) {
+    (void)head;
+    return (size_t)run->exec.threads * ROWS * REIN_VOCABULARY_CHUNK * 2;
+}
+
+/* The directions so far move to the new maximum; then this chunk is added to them. */
+static void rescale(head_block *b, size_t r, double factor, double shift) {
+    const rein_head_out *out = b->w->out;
+    const size_t hidden = b->w->head->linear->in, at = (b->first + r) * hidden;
+    if (out->v) { /* Σ e·(x−M′)·W = factor·(Σ e·(x−M)·W + shift·Σ e·W) */
+        b->w->run->kernels->add_scaled(out->v + at, out->u + at, hidden, (float)shift);
+        b->w->run->kernels->scale(out->v + at, hidden, (float)factor);
+    }
+    b->w->run->kernels->scale(out->u + at, hidden, (float)factor);
+}
+
+static void add_directions(head_block *b, size_t first, size_t n, float *gemm_scratch) {
+    const head_work *w = b->w;
+    const rein_matrix *weight = &w->head->linear->weight;
+    const size_t hidden = w->head->linear->in;
+    rein_gemm_task task = {.stride = hidden, .m = b->rows, .n = hidden, .k = n, .add = 1, .scratch = gemm_scratch};
+    task.b = *weight;
+    task.b.data = (const char *)weight->data + first * weight->row * rein_storage_size(weight->storage);
+    task.a = (rein_matrix){b->z, REIN_VOCABULARY_CHUNK, 1, REIN_STORED_F32};
+    task.c = w->out->u + b->first * hidden;
+    w->run->kernels->gemm(&task);
+    if (!w->out->v) return;
+    task.a.data = b->y;
+    task.c = w->out->v + b->first * hidden;
+    w->run->kernels->gemm(&task);
+}
+
+static void do_chunk(head_block *b, size_t first, size_t n, float *gemm_scratch) {
+    const head_work *w = b->w;
+    const rein_head_out *out = w->out;
+    const size_t hidden = w->head->linear->in, rank = w->head->lora ? w->head->lora->rank : 0;
+    chunk_logits(b->z, REIN_VOCABULARY_CHUNK, w->h + b->first * hidden, rank ? w->inner + b->first * rank : NULL, b->rows, first, n,
+                 w->head, gemm_scratch, w->run);
+    for (size_t r = 0; r < b->rows; r++) {
+        float *x = b->z + r * REIN_VOCABULARY_CHUNK, *y = out->v ? b->y + r * REIN_VOCABULARY_CHUNK : NULL;
+        const size_t target = (size_t)w->targets[b->first + r];
+        const rein_mass m = w->run->kernels->mass(x, n, w->head->inverse_temperature, out->entropies || out->v);
+        const double before = b->totals[r].maximum;
+        double factor = 1;
+        if (target >= first && target < first + n) b->picked[r] = x[target - first];
+        if (first == 0) b->totals[r] = first_mass(&m);
+        else factor = add_mass(&b->totals[r], &m, w->run->exec.isa);
+        if (!out->u) continue;
+        if (first > 0 && b->totals[r].maximum > before) rescale(b, r, factor, before - b->totals[r].maximum);
+        w->run->kernels->powers(x, y, x, n, (float)b->totals[r].maximum);
+    }
+    if (out->u) add_directions(b, first, n, gemm_scratch);
+}
+
+/* u ← (W_y − u/S)/T, v ← −(v/S − (Σ p·x)·u/S)/T; until here they are sums over the vocabulary. */
+static void finish_directions(const head_block *b, size_t r) {
+    const head_work *w = b->w;
+    const rein_kernels *k = w->run->kernels;
+    const size_t hidden = w->head->linear->in, at = (b->first + r) * hidden;
+    const rein_matrix *weight = &w->head->linear->weight;
+    const float inverse = w->head->inverse_temperature, share = (float)(1 / b->totals[r].sum) * inverse;
+    float *u = w->out->u + at, *v = w->out->v ? w->out->v + at : NULL;
+    float *row = b->z; /* [hidden]: hidden states may be wider than a block of logits, so in pieces */
+    if (v) {
+        k->scale(v, hidden, -share);
+        k->add_scaled(v, u, hidden, (float)(b->totals[r].weighted / b->totals[r].sum) * share);
+    }
+    k->scale(u, hidden, -share);
+    const size_t size = rein_storage_size(weight->storage), piece = REIN_VOCABULARY_CHUNK;
+    const char *from = (const char *)weight->data + (size_t)w->targets[b->first + r] * weight->row * size;
+    for (size_t i = 0; i < hidden; i += piece) {
+        const size_t n = hidden - i < piece ? hidden - i : piece;
+        k->widen(row, from + i * size, weight->storage, n);
+        k->add_scaled(u + i, row, n, inverse);
+    }
+}
+
+static void finish_row(head_block *b, size_t r) {
+    const rein_head_out *out = b->w->out;
+    const size_t at = b->first + r;
+    const rein_total *t = &b->totals[r];
+    const double log_of_sum = log_of(t->sum, b->w->run->exec.isa), log_sum = t->maximum + log_of_sum;
+    if (out->log_probs) out->log_probs[at] = (float)((double)b->picked[r] - log_sum);
+    if (out->entropies) out->entropies[at] = (float)(log_of_sum - t->weighted / t->sum);
+    if (out->log_sums) out->log_sums[at] = (float)log_sum;
+    if (out->u) finish_directions(b, r);
+}
+
+static void do_rows(void *context, size_t piece, int thread) {
+    const head_work *w = context;
+    const size_t vocabulary = w->head->linear->out, hidden = w->head->linear->in;
+    head_block b = {.w = w, .first = piece * w->rows, .z = w->scratch + (size_t)thread * 2 * ROWS * REIN_VOCABULARY_CHUNK};
+    b.rows = w->n - b.first < w->rows ? w->n - b.first : w->rows;
+    b.y = b.z + ROWS * REIN_VOCABULARY_CHUNK;
+    if (w->out->u) memset(w->out->u + b.first * hidden, 0, b.rows * hidden * sizeof(float));
+    if (w->out->v) memset(w->out->v + b.first * hidden, 0, b.rows * hidden * sizeof(float));
+    for (size_t first = 0; first < vocabulary; first += REIN_VOCABULARY_CHUNK)
+        do_chunk(&b, first, vocabulary - first < REIN_VOCABULARY_CHUNK ? vocabulary - first : REIN_VOCABULARY_CHUNK,
+                 rein_run_scratch(w->run, thread));
+    for (size_t r = 0; r < b.rows; r++) finish_row(&b, r);
+}
+
+void rein_head_forward(const rein_head_out *out, float *inner, const float *h, const int32_t *targets, size_t n,
+                       const rein_head *head, float *scratch, const rein_run *run) {
+    size_t rows = (n + (size_t)run->exec.threads - 1) / (size_t)run->exec.threads;
+    rows = rows < ROWS ? (rows + GEMM_TILE_ROWS - 1) / GEMM_TILE_ROWS * GEMM_TILE_ROWS : ROWS; /* every thread has some */
+    head_work w = {out, inner, h, targets, n, rows ? rows : 1, head, scratch, run};
+    low_rank(inner, h, n, head, run);
+    rein_parallel(run->exec.threads, (n + w.rows - 1) / w.rows, do_rows, &w);
+}
+
+/* ---- for sampling */
+typedef struct logits_work {
+    float *x;
+    rein_mass *masses;
+    const float *inner, *h;
+    size_t n;
+    const rein_head *head;
+    const rein_run *run;
+} logits_work;
+
+static void do_logits(void *context, size_t chunk, int thread) {
+    const logits_work *w = context;
+    const size_t vocabulary = w->head->linear->out, first = chunk * REIN_VOCABULARY_CHUNK;
+    const size_t n = vocabulary - first < REIN_VOCABULARY_CHUNK ? vocabulary - first : REIN_VOCABULARY_CHUNK;
+    for (size_t r = 0; r < w->n; r += ROWS) {
+        const size_t some = w->n - r < ROWS ? w->n - r : ROWS, rank = w->head->lora ? w->head->lora->rank : 0;
+        chunk_logits(w->x + r * vocabulary + first, vocabulary, w->h + r * w->head->linear->in, rank ? w->inner + r * rank : NULL,
+                     some, first, n, w->head, rein_run_scratch(w->run, thread), w->run);
+    }
+    for (size_t r = 0; r < w->n; r++)
+        w->masses[r * rein_head_chunks(w->head) + chunk] =
+            w->run->kernels->mass(w->x + r * vocabulary + first, n, w->head->inverse_temperature, 0);
+}
+
+void rein_head_logits(float *x, rein_mass *masses, float *inner, const float *h, size_t n, const rein_head *head,
+                      const rein_run *run) {
+    logits_work w = {x, masses, inner, h, n, head, run};
+    low_rank(inner, h, n, head, run);
+    rein_parallel(run->exec.threads, rein_head_chunks(head), do_logits, &w);
+}

@@ -1,0 +1,58 @@
+/* linear.c - linear layers and their LoRA. */
+#include "linear.h"
+
+#include <string.h>
+
+static rein_matrix rows_of(const float *x, size_t columns) { return (rein_matrix){x, columns, 1, REIN_STORED_F32}; }
+static rein_matrix columns_of(const float *x, size_t columns) { return (rein_matrix){x, 1, columns, REIN_STORED_F32}; }
+
+static int has(const rein_lora *lora) { return lora && lora->rank; }
+
+void rein_linear_forward(float *y, float *inner, const float *x, size_t rows, const rein_linear *linear, const rein_lora *lora,
+                         int add, const rein_run *run) {
+    const rein_matrix input = rows_of(x, linear->in);
+    if (linear->bias)
+        for (size_t r = 0; r < rows; r++) memcpy(y + r * linear->out, linear->bias, linear->out * sizeof *y);
+    rein_gemm_packed(y, linear->out, &input, &linear->packed, rows, add || linear->bias, run->gemm_scratch, &run->exec);
+    if (!has(lora)) return;
+    const rein_matrix low = rows_of(inner, lora->rank);
+    rein_gemm_packed(inner, lora->rank, &input, &lora->packed_a, rows, 0, run->gemm_scratch, &run->exec);
+    run->kernels->scale(inner, rows * lora->rank, lora->scale);
+    rein_gemm_packed(y, linear->out, &low, &lora->packed_b, rows, 1, run->gemm_scratch, &run->exec);
+}
+
+/* c [m][n] += aᵀ·b over the rows both have, in their order. */
+static void add_outer(float *c, const float *a, size_t m, const float *b, size_t n, size_t rows, const rein_run *run) {
+    const rein_matrix left = columns_of(a, m), right = rows_of(b, n);
+    rein_gemm(c, n, &left, &right, m, n, rows, 1, run->gemm_scratch, &run->exec);
+}
+
+static void lora_backward(float *dx, const rein_linear_gradient *gradient, float *dinner, const float *dy, const float *x,
+                          const float *inner, size_t rows, const rein_linear *linear, const rein_lora *lora, const rein_run *run) {
+    const rein_matrix output = rows_of(dy, linear->out), b = rows_of(lora->b, lora->rank), a = rows_of(lora->a, linear->in);
+    const rein_matrix low = rows_of(dinner, lora->rank);
+    rein_gemm(dinner, lora->rank, &output, &b, rows, lora->rank, linear->out, 0, run->gemm_scratch, &run->exec);
+    run->kernels->scale(dinner, rows * lora->rank, lora->scale);
+    if (dx) rein_gemm(dx, linear->in, &low, &a, rows, linear->in, lora->rank, 1, run->gemm_scratch, &run->exec);
+    if (gradient->a) add_outer(gradient->a, dinner, lora->rank, x, linear->in, rows, run);
+    if (gradient->b) add_outer(gradient->b, dy, linear->out, inner, lora->rank, rows, run);
+}
+
+void rein_linear_backward(float *dx, int add, const rein_linear_gradient *gradient, float *dinner, const float *dy, const float *x,
+                          const float *inner, size_t rows, const rein_linear *linear, const rein_lora *lora, const rein_run *run) {
+    const rein_matrix output = rows_of(dy, linear->out);
+    if (dx) rein_gemm(dx, linear->in, &output, &linear->weight, rows, linear->in, linear->out, add, run->gemm_scratch, &run->exec);
+    if (has(lora)) lora_backward(dx, gradient, dinner, dy, x, inner, rows, linear, lora, run);
+    if (gradient->weight) add_outer(gradient->weight, dy, linear->out, x, linear->in, rows, run);
+    if (gradient->bias) run->kernels->add_rows(gradient->bias, dy, rows, linear->out, linear->out);
+}
+
+size_t rein_lora_packed_size(const rein_lora *lora, size_t in, size_t out) {
+    return (rein_packed_size(in, lora->rank, REIN_STORED_F32) + rein_packed_size(lora->rank, out, REIN_STORED_F32)) / sizeof(float);
+}
+
+void rein_lora_pack(rein_lora *lora, float *to, size_t in, size_t out) {
+    const rein_matrix a = columns_of(lora->a, in), b = columns_of(lora->b, lora->rank);
+    lora->packed_a = rein_pack(to, &a, in, lora->rank);
+    lora->packed_b = rein_pack(to + rein_packed_size(in, lora->rank, REIN_STORED_F32) / sizeof(float), &b, lora->rank, out);
+}

@@ -1,0 +1,42 @@
+/* linear.h - y = x·Wᵀ + bias, with a LoRA beside it: + s·(x·Aᵀ)·Bᵀ (Hu et al. 2021, arXiv 2106.09685). Private.
+ *
+ * Rows are tokens. The chain of an element goes bias, W, then B: one answer whatever the batch. */
+#ifndef REIN_NN_LINEAR_H
+#define REIN_NN_LINEAR_H
+
+#include "run.h"
+
+typedef struct rein_linear {
+    size_t in, out;
+    rein_matrix weight; /* [out][in] as it is stored */
+    rein_packed packed; /* the same for the forward pass */
+    const float *bias;  /* [out] or NULL */
+} rein_linear;
+
+typedef struct rein_lora {
+    size_t rank; /* 0: there is none */
+    float scale; /* alpha/r, or alpha/√r */
+    float *a;    /* [rank][in] */
+    float *b;    /* [out][rank] */
+    rein_packed packed_a, packed_b;
+} rein_lora;
+
+/* Where gradients are added to; NULL where nothing trains. */
+typedef struct rein_linear_gradient {
+    float *weight, *bias, *a, *b;
+} rein_linear_gradient;
+
+/* y [rows][out] = or += …; inner [rows][rank] = s·x·Aᵀ, kept for the backward pass; unused without a LoRA. `lora` may be NULL. With
+ * `add` there must be no bias. */
+void rein_linear_forward(float *y, float *inner, const float *x, size_t rows, const rein_linear *linear, const rein_lora *lora,
+                         int add, const rein_run *run);
+
+/* dx [rows][in] = or += (NULL: not wanted); dinner [rows][rank] is scratch. x and inner are those of the forward pass. */
+void rein_linear_backward(float *dx, int add, const rein_linear_gradient *gradient, float *dinner, const float *dy, const float *x,
+                          const float *inner, size_t rows, const rein_linear *linear, const rein_lora *lora, const rein_run *run);
+
+/* The packed copies of a LoRA's factors, made anew after these changed: at `to`, rein_lora_packed_size floats. */
+size_t rein_lora_packed_size(const rein_lora *lora, size_t in, size_t out);
+void rein_lora_pack(rein_lora *lora, float *to, size_t in, size_t out);
+
+#endif

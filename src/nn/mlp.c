@@ -1,0 +1,28 @@
+/* mlp.c - the gate over many rows. */
+#include "mlp.h"
+
+typedef struct gate_work {
+    float *h, *dg, *du;
+    const float *dh, *g, *u;
+    size_t rows, n;
+    const rein_kernels *kernels;
+} gate_work;
+
+static void gate_rows(void *context, size_t piece, int thread) {
+    const gate_work *w = context;
+    const size_t first = piece * REIN_ROWS, rows = w->rows - first < REIN_ROWS ? w->rows - first : REIN_ROWS;
+    const size_t at = first * w->n, count = rows * w->n;
+    (void)thread;
+    if (w->dh) w->kernels->gate_backward(w->dg + at, w->du + at, w->dh + at, w->g + at, w->u + at, count);
+    else w->kernels->gate(w->h + at, w->g + at, w->u + at, count);
+}
+
+void rein_gate_forward(float *h, const float *g, const float *u, size_t rows, size_t n, const rein_run *run) {
+    gate_work w = {.h = h, .g = g, .u = u, .rows = rows, .n = n, .kernels = run->kernels};
+    rein_parallel(rein_row_threads(run, rows, 4 * n), rein_row_pieces(rows), gate_rows, &w);
+}
+
+void rein_gate_backward(float *g, float *u, const float *dh, size_t rows, size_t n, const rein_run *run) {
+    gate_work w = {.dg = g, .du = u, .dh = dh, .g = g, .u = u, .rows = rows, .n = n, .kernels = run->kernels};
+    rein_parallel(rein_row_threads(run, rows, 4 * n), rein_row_pieces(rows), gate_rows, &w);
+}

@@ -1,0 +1,13 @@
+/* mlp.h - the gate of SwiGLU: h = silu(g)·u (Shazeer 2020, arXiv 2002.05202). Private. */
+#ifndef REIN_NN_MLP_H
+#define REIN_NN_MLP_H
+
+#include "run.h"
+
+/* All are [rows][n]. */
+void rein_gate_forward(float *h, const float *g, const float *u, size_t rows, size_t n, const rein_run *run);
+
+/* g and u become their gradients. */
+void rein_gate_backward(float *g, float *u, const float *dh, size_t rows, size_t n, const rein_run *run);
+
+#endif

@@ -1,0 +1,57 @@
+/* norm.c - RMSNorm over many rows. */
+#include "norm.h"
+
+typedef struct rows_work {
+    const rein_kernels *kernels;
+    float *y, *s, *dx, *dweight;
+    const float *dy, *x, *weight, *scales;
+    size_t rows, n;
+    float epsilon;
+} rows_work;
+
+static void forward_rows(void *context, size_t piece, int thread) {
+    const rows_work *w = context;
+    (void)thread;
+    for (size_t r = piece * REIN_ROWS; r < w->rows && r < (piece + 1) * REIN_ROWS; r++) {
+        const float s = w->kernels->norm(w->y + r * w->n, w->x + r * w->n, w->weight, w->n, w->epsilon);
+        if (w->s) w->s[r] = s;
+    }
+}
+
+void rein_norm_forward(float *y, float *s, const float *x, const float *weight, size_t rows, size_t n, float epsilon,
+                       const rein_run *run) {
+    rows_work w = {.kernels = run->kernels, .y = y, .s = s, .x = x, .weight = weight, .rows = rows, .n = n, .epsilon = epsilon};
+    rein_parallel(rein_row_threads(run, rows, n), rein_row_pieces(rows), forward_rows, &w);
+}
+
+static void backward_rows(void *context, size_t piece, int thread) {
+    const rows_work *w = context;
+    (void)thread;
+    for (size_t r = piece * REIN_ROWS; r < w->rows && r < (piece + 1) * REIN_ROWS; r++)
+        w->kernels->norm_backward(w->dx + r * w->n, w->dy + r * w->n, w->x + r * w->n, w->weight, w->n, w->scales[r]);
+}
+
+enum { COLUMNS = 64 }; /* of a piece of dweight: all rows of a column are added in order */
+
+static void backward_columns(void *context, size_t piece, int thread) {
+    const rows_work *w = context;
+    const size_t first = piece * COLUMNS, count = w->n - first < COLUMNS ? w->n - first : COLUMNS;
+    (void)thread;
+    w->kernels->norm_weight_backward(w->dweight + first, w->dy + first, w->x + first, w->scales, w->rows, w->n, count);
+}
+
+void rein_norm_backward(float *dx, float *dweight, const float *dy, const float *x, const float *weight, const float *s,
+                        size_t rows, size_t n, const rein_run *run) {
+    rows_work w = {.kernels = run->kernels,
+                   .dx = dx,
+                   .dweight = dweight,
+                   .dy = dy,
+                   .x = x,
+                   .weight = weight,
+                   .scales = s,
+                   .rows = rows,
+                   .n = n};
+    const int threads = rein_row_threads(run, rows, n);
+    rein_parallel(threads, rein_row_pieces(rows), backward_rows, &w);
+    if (dweight) rein_parallel(threads, (n + COLUMNS - 1) / COLUMNS, backward_columns, &w);
+}

@@ -1,0 +1,15 @@
+/* norm.h - RMSNorm of rows: y = x·s·w, s = 1/√(mean x² + ε) (Zhang & Sennrich 2019, arXiv 1910.07467). Private. */
+#ifndef REIN_NN_NORM_H
+#define REIN_NN_NORM_H
+
+#include "run.h"
+
+/* y [rows][n], s [rows] (NULL: not wanted). y may be x. */
+void rein_norm_forward(float *y, float *s, const float *x, const float *weight, size_t rows, size_t n, float epsilon,
+                       const rein_run *run);
+
+/* dx [rows][n] +=; dweight [n] += (NULL: not wanted). x is what went in. */
+void rein_norm_backward(float *dx, float *dweight, const float *dy, const float *x, const float *weight, const float *s,
+                        size_t rows, size_t n, const rein_run *run);
+
+#endif
