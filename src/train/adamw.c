@@ -1,0 +1,202 @@
+/* adamw.c - a step of AdamW over all parameters, checked before anything is changed.
+ *
+ * Two passes: the first reads the gradients for their norm, which also finds any that is not finite; the second updates. The parameters
+ * are one long array, cut into chunks that depend on its length alone; a chunk may hold the end of one parameter and the beginning of the
+ * next. There are at most CHUNKS of them, so that their sums need no allocation. */
+#include <float.h>
+#include <math.h>
+
+#include "../base/base.h"
+#include "../base/pool.h"
+#include "adamw_pass.h"
+#include "rein/train.h"
+
+enum { CHUNKS = 512, LEAST = 16384 }; /* elements of a chunk, unless there are fewer */
+
+typedef struct run run;
+
+/* What to do with `n` elements of a parameter, from number `from`; `moment` is their place in the moments. */
+typedef void visit(run *r, size_t chunk, const rein_parameter *p, size_t from, size_t moment, size_t n);
+
+struct run {
+    const rein_parameter *parameters;
+    float *first, *second;
+    size_t total, chunk; /* elements */
+    rein_adamw_squares_fn *squares;
+    rein_adamw_update_fn *update;
+    rein_adamw_factors factors[2]; /* without decay, with it */
+    visit *visit;
+    double sums[CHUNKS];
+};
+
+/* -------------------------------------------------------------------------------------------------------------------- chunks */
+
+static void visit_chunk(void *context, size_t chunk, int thread) {
+    run *r = context;
+    const size_t last = r->total - chunk * r->chunk < r->chunk ? r->total : (chunk + 1) * r->chunk;
+    const rein_parameter *p = r->parameters;
+    size_t at = chunk * r->chunk, begin = 0; /* of p */
+    (void)thread;
+    while (at - begin >= p->size) begin += p++->size;
+    for (; at < last; begin += p++->size) {
+        const size_t end = begin + p->size < last ? begin + p->size : last;
+        r->visit(r, chunk, p, at - begin, at, end - at);
+        at = end;
+    }
+}
+
+static void add_squares(run *r, size_t chunk, const rein_parameter *p, size_t from, size_t moment, size_t n) {
+    (void)moment;
+    r->sums[chunk] += r->squares(p->gradient + from, n);
+}
+
+static void update(run *r, size_t chunk, const rein_parameter *p, size_t from, size_t moment, size_t n) {
+    (void)chunk;
+    r->update(p->value + from, r->first + moment, r->second + moment, p->gradient + from, n, &r->factors[p->decay != 0]);
+}
+
+static size_t chunks_of(const run *r) { return r->total / r->chunk + (r->total % r->chunk != 0); }
+
+static void visit_all(run *r, visit *visit, int threads) {
+    r->visit = visit;
+    rein_parallel(threads, chunks_of(r), visit_chunk, r);
+}
+
+static double norm_of_gradients(run *r, int threads) {
+    double sum = 0;
+    for (size_t i = 0; i < chunks_of(r); i++) r->sums[i] = 0;
+    visit_all(r, add_squares, threads);
+    for (size_t i = 0; i < chunks_of(r); i++) sum += r->sums[i];
+    return sqrt(sum);
+}
+
+/* -------------------------------------------------------------------------------------------------------------------- checks */
+
+static rein_status check_options(const rein_adamw *o, rein_error *err) {
+    if (!o) return rein_fail(err, REIN_EINVAL, "options is NULL: AdamW needs them");
+    if (!(o->learning_rate >= 0 && o->learning_rate <= 1e6))
+        return rein_fail(err, REIN_EINVAL, "learning_rate is %g: it must be 0 or more, and at most 1e6", o->learning_rate);
+    if (!(o->beta1 >= 0 && o->beta1 < 1))
+        return rein_fail(err, REIN_EINVAL, "beta1 is %g: it must be 0 or more, below 1", o->beta1);
+    if (!(o->beta2 >= 0 && o->beta2 < 1))
+        return rein_fail(err, REIN_EINVAL, "beta2 is %g: it must be 0 or more, below 1", o->beta2);
+    if (!(o->epsilon >= (double)FLT_MIN && o->epsilon <= (double)FLT_MAX))
+        return rein_fail(err, REIN_EINVAL, "epsilon is %g: it must be above 0, and a float (%g to %g)", o->epsilon, (double)FLT_MIN,
+                         (double)FLT_MAX);
+    if (!(o->weight_decay >= 0 && isfinite(o->weight_decay)))
+        return rein_fail(err, REIN_EINVAL, "weight_decay is %g: it must be 0 or more", o->weight_decay);
+    if (o->learning_rate * o->weight_decay > 1)
+        return rein_fail(err, REIN_EINVAL, "learning_rate times weight_decay is %g: above 1 every weight would change its sign",
+                         o->learning_rate * o->weight_decay);
+    if (!(o->max_gradient_norm >= 0 && isfinite(o->max_gradient_norm)))
+        return rein_fail(err, REIN_EINVAL, "max_gradient_norm is %g: it must be 0 (no clipping) or more", o->max_gradient_norm);
+    return REIN_OK;
+}
+
+static rein_status check_parameter(const rein_parameter *p, size_t i, rein_error *err) {
+    if (!p->name) return rein_fail(err, REIN_EINVAL, "parameters[%zu].name is NULL: messages need one", i);
+    if (!p->value || !p->gradient)
+        return rein_fail(err, REIN_EINVAL, "parameters[%zu].%s is NULL (%.200s): both arrays are needed", i,
+                         p->value ? "gradient" : "value", p->name);
+    if (p->size == 0 || p->columns == 0 || p->size % p->columns != 0 || p->size / p->columns != p->rows)
+        return rein_fail(err, REIN_EINVAL,
+                         "parameters[%zu].size is %zu (%.200s): it must be rows times columns, %zu x %zu, and not 0", i, p->size,
+                         p->name, p->rows, p->columns);
+    return REIN_OK;
+}
+
+/* *total += Σ size. */
+static rein_status check_parameters(size_t *total, const rein_parameter *parameters, size_t n, rein_error *err) {
+    const size_t most = SIZE_MAX / sizeof(float);
+    if (!parameters || n == 0) return rein_fail(err, REIN_EINVAL, "parameters is empty: at least one is needed");
+    for (size_t i = 0; i < n; i++) {
+        const rein_status status = check_parameter(&parameters[i], i, err);
+        if (status != REIN_OK) return status;
+        if (parameters[i].size > most - *total)
+            return rein_fail(err, REIN_EINVAL, "parameters[%zu].size is %zu (%.200s): more than memory can hold", i,
+                             parameters[i].size, parameters[i].name);
+        *total += parameters[i].size;
+    }
+    return REIN_OK;
+}
+
+static rein_status check_state(const float *first, const float *second, const int64_t *step, rein_error *err) {
+    if (!first || !second) return rein_fail(err, REIN_EINVAL, "%s is NULL: both moments are needed", first ? "second" : "first");
+    if (!step) return rein_fail(err, REIN_EINVAL, "step is NULL: the count of steps is needed");
+    if (*step < 0 || *step == INT64_MAX)
+        return rein_fail(err, REIN_EINVAL, "step is %lld: it must be the number of steps so far, 0 or more", (long long)*step);
+    return REIN_OK;
+}
+
+/* The first gradient that is not finite: there is one. */
+static rein_status name_bad_gradient(const rein_parameter *p, rein_error *err) {
+    size_t i = 0;
+    while (isfinite(p->gradient[i]))
+        if (++i == p->size) i = 0, p++;
+    const char *what = isnan(p->gradient[i]) ? "NaN" : p->gradient[i] > 0 ? "inf" : "-inf";
+    return rein_fail(err, REIN_EINVAL,
+                     "the gradient of %.200s is %s at row %zu, column %zu: it must be finite; nothing was changed", p->name, what,
+                     i / p->columns, i % p->columns);
+}
+
+/* Squares below FLT_MAX keep the second moment, an average of them, below it as well. */
+static rein_status check_norm(double norm, double scale, const run *r, rein_error *err) {
+    if (!isfinite(norm)) return name_bad_gradient(r->parameters, err);
+    if (norm * scale * (norm * scale) > (double)FLT_MAX)
+        return rein_fail(err, REIN_ERANGE,
+                         "the norm of the gradient is %g: its square does not fit a float; clip it (max_gradient_norm)",
+                         norm * scale);
+    return REIN_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------------- step */
+
+/* torch.nn.utils.clip_grad_norm_ */
+static double clip(double norm, double most) {
+    const double scale = most / (norm + 1e-6);
+    return most > 0 && scale < 1 ? scale : 1;
+}
+
+static rein_adamw_factors factors_of(const rein_adamw *o, double t, double scale, int decay) {
+    return (rein_adamw_factors){
+        .scale = (float)scale,
+        .keep = (float)(decay ? 1 - o->learning_rate * o->weight_decay : 1),
+        .first_weight = (float)(1 - o->beta1),
+        .beta2 = (float)o->beta2,
+        .second_weight = (float)(1 - o->beta2),
+        .root = (float)sqrt(1 - pow(o->beta2, t)),
+        .epsilon = (float)o->epsilon,
+        .pace = (float)-(o->learning_rate / (1 - pow(o->beta1, t))),
+    };
+}
+
+static run start(const rein_parameter *parameters, float *first, float *second, size_t total, rein_isa isa) {
+    run r = {.parameters = parameters, .first = first, .second = second, .total = total};
+    r.chunk = total / CHUNKS + 1 > LEAST ? total / CHUNKS + 1 : LEAST;
+    r.squares = rein_adamw_squares_ref_f32, r.update = rein_adamw_update_ref_f32;
+#ifdef REIN_HAVE_AVX2
+    if (isa == REIN_ISA_AVX2) r.squares = rein_adamw_squares_avx2_f32, r.update = rein_adamw_update_avx2_f32;
+#endif
+    (void)isa;
+    return r;
+}
+
+rein_status rein_adamw_step(double *gradient_norm, float *first, float *second, int64_t *step, const rein_parameter *parameters,
+                            size_t n_parameters, const rein_adamw *options, const rein_exec *exec, rein_error *err) {
+    rein_exec e;
+    size_t total = 0;
+    rein_status status = check_options(options, err);
+    if (status == REIN_OK) status = check_parameters(&total, parameters, n_parameters, err);
+    if (status == REIN_OK) status = check_state(first, second, step, err);
+    if (status == REIN_OK) status = rein_exec_resolve(&e, exec, total, err);
+    if (status != REIN_OK) return status;
+    run r = start(parameters, first, second, total, e.isa);
+    const double norm = norm_of_gradients(&r, e.threads), scale = clip(norm, options->max_gradient_norm);
+    status = check_norm(norm, scale, &r, err);
+    if (status != REIN_OK) return status;
+    for (int decay = 0; decay < 2; decay++) r.factors[decay] = factors_of(options, (double)*step + 1, scale, decay);
+    visit_all(&r, update, e.threads);
+    ++*step;
+    if (gradient_norm) *gradient_norm = norm;
+    return REIN_OK;
+}

@@ -1,0 +1,61 @@
+/* adamw_pass.c - the passes of AdamW over memory. Compiled per instruction set.
+ *
+ * Where torch.optim.AdamW makes five passes (mul_, lerp_, addcmul_, sqrt and its kin, addcdiv_), this makes one: four loads, three stores.
+ * The arithmetic of each element is torch's, rounding by rounding, fma where its kernels have one. √ is IEEE's: torch takes MKL's, which
+ * is sometimes off by the last bit, and that is the only difference. */
+#include "adamw_pass.h"
+
+#include "../kernel/lanes.h"
+
+#ifdef __AVX2__
+INLINE V root(V x) { return (V)_mm256_sqrt_ps((__m256)x); }
+#else
+INLINE V root(V x) {
+    for (int l = 0; l < LANES; l++) x[l] = sqrtf(x[l]);
+    return x;
+}
+#endif
+
+/* a + w·(b − a), measured from the nearer end: torch's lerp. At w = 1 it is exactly b. */
+INLINE V between(V a, V b, float w) { return w < 0.5f ? fmadd(splat(w), b - a, a) : fmadd(splat(w - 1), b - a, b); }
+
+INLINE void update(float *value, float *first, float *second, const float *gradient, size_t left, const rein_adamw_factors *f) {
+    const V g = load(gradient, left) * splat(f->scale);
+    const V m = between(load(first, left), g, f->first_weight);
+    const V v = fmadd(splat(f->second_weight) * g, g, load(second, left) * splat(f->beta2));
+    const V below = root(v) / splat(f->root) + splat(f->epsilon);
+    const V x = load(value, left) * splat(f->keep) + splat(f->pace) * m / below;
+    store(value, x, left);
+    store(first, m, left);
+    store(second, v, left);
+}
+
+void KERNEL(rein_adamw_update)(float *restrict value, float *restrict first, float *restrict second, const float *restrict gradient,
+                               size_t n, const rein_adamw_factors *factors) {
+    const rein_adamw_factors f = *factors; /* a copy: stores to the arrays cannot change it */
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) update(value + i, first + i, second + i, gradient + i, LANES, &f);
+    if (i < n) update(value + i, first + i, second + i, gradient + i, n - i, &f);
+}
+
+INLINE D square(const float *x) {
+    F four;
+    memcpy(&four, x, sizeof four);
+    const D wide = to_doubles(four);
+    return wide * wide; /* exact */
+}
+
+/* Sixteen sums, so that no addition waits for the one before it; element i goes to sum i % 16. */
+double KERNEL(rein_adamw_squares)(const float *gradient, size_t n) {
+    D sums[4] = {{0}};
+    double total = 0;
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (size_t k = 0; k < 4; k++) sums[k] += square(gradient + i + 4 * k);
+    float rest[16] = {0};
+    memcpy(rest, gradient + i, (n - i) * sizeof *rest);
+    for (size_t k = 0; k < 4; k++) sums[k] += square(rest + 4 * k);
+    for (size_t k = 0; k < 4; k++)
+        for (size_t l = 0; l < 4; l++) total += sums[k][l];
+    return total;
+}
