@@ -69,10 +69,7 @@ static void chunk_logits(float *z, size_t stride, const float *h, const float *i
 }
 
 static void low_rank(float *inner, const float *h, size_t n, const rein_head *head, const rein_run *run) {
-    if (!head->lora || !head->lora->rank) return;
-    const rein_matrix rows = {h, head->linear->in, 1, REIN_STORED_F32};
-    rein_gemm_packed(inner, head->lora->rank, &rows, &head->lora->packed_a, n, 0, run->gemm_scratch, &run->exec);
-    run->kernels->scale(inner, n * head->lora->rank, head->lora->scale);
+    if (head->lora && head->lora->rank) rein_lora_inner(inner, h, n, head->linear->in, head->lora, run);
 }
 
 /* ---- a block of rows */

@@ -8,16 +8,22 @@ static rein_matrix columns_of(const float *x, size_t columns) { return (rein_mat
 
 static int has(const rein_lora *lora) { return lora && lora->rank; }
 
+void rein_lora_inner(float *inner, const float *x, size_t rows, size_t in, const rein_lora *lora, const rein_run *run) {
+    const rein_matrix input = rows_of(x, in);
+    rein_gemm_packed(inner, lora->rank, &input, &lora->packed_a, rows, 0, run->gemm_scratch, &run->exec);
+    run->kernels->scale(inner, rows * lora->rank, lora->scale);
+}
+
 void rein_linear_forward(float *y, float *inner, const float *x, size_t rows, const rein_linear *linear, const rein_lora *lora,
                          int add, const rein_run *run) {
     const rein_matrix input = rows_of(x, linear->in);
-    if (linear->bias)
-        for (size_t r = 0; r < rows; r++) memcpy(y + r * linear->out, linear->bias, linear->out * sizeof *y);
+    for (size_t r = 0; linear->bias && r < rows; r++)
+        if (add) run->kernels->add_scaled(y + r * linear->out, linear->bias, linear->out, 1);
+        else memcpy(y + r * linear->out, linear->bias, linear->out * sizeof *y);
     rein_gemm_packed(y, linear->out, &input, &linear->packed, rows, add || linear->bias, run->gemm_scratch, &run->exec);
     if (!has(lora)) return;
     const rein_matrix low = rows_of(inner, lora->rank);
-    rein_gemm_packed(inner, lora->rank, &input, &lora->packed_a, rows, 0, run->gemm_scratch, &run->exec);
-    run->kernels->scale(inner, rows * lora->rank, lora->scale);
+    rein_lora_inner(inner, x, rows, linear->in, lora, run);
     rein_gemm_packed(y, linear->out, &low, &lora->packed_b, rows, 1, run->gemm_scratch, &run->exec);
 }
 

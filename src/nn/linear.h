@@ -26,8 +26,10 @@ typedef struct rein_linear_gradient {
     float *weight, *bias, *a, *b;
 } rein_linear_gradient;
 
-/* y [rows][out] = or += …; inner [rows][rank] = s·x·Aᵀ, kept for the backward pass; unused without a LoRA. `lora` may be NULL. With
- * `add` there must be no bias. */
+/* inner [rows][rank] = s·x·Aᵀ */
+void rein_lora_inner(float *inner, const float *x, size_t rows, size_t in, const rein_lora *lora, const rein_run *run);
+
+/* y [rows][out] = or += …; inner [rows][rank] as above, kept for the backward pass; unused without a LoRA. `lora` may be NULL. */
 void rein_linear_forward(float *y, float *inner, const float *x, size_t rows, const rein_linear *linear, const rein_lora *lora,
                          int add, const rein_run *run);
 

@@ -14,7 +14,7 @@ typedef struct rein_angles {
 void rein_angles_fill(const rein_angles *angles, const float *frequencies, size_t from, size_t to);
 
 /* Rotates x [rows][heads][2·half] in place, row r by positions[r]; direction 1 is forward, −1 is backward: the rotation's transpose. */
-void rein_rope(float *x, const rein_angles *angles, const int32_t *positions, size_t rows, size_t heads, float direction,
-               const rein_run *run);
+void rein_rotate(float *x, const rein_angles *angles, const int32_t *positions, size_t rows, size_t heads, float direction,
+                 const rein_run *run);
 
 #endif
