@@ -16,14 +16,11 @@ endif
 
 # ------------------------------------------------------------------------------------------------------------------- sources
 
-# Compiled once per type; once per type and instruction set; once.
+# Compiled once per type; once per type and instruction set; once per instruction set, in f32; once.
 TYPED := $(wildcard src/objective/budget.c src/objective/gpo.c src/objective/kl_advantage.c src/objective/update.c)
 LANED := $(wildcard src/kernel/explog.c src/objective/*pass.c)
-# The engine, under way: compiled for its tests alone, not yet part of the library.
-ENGINE := $(wildcard src/base/arena.c src/base/file.c src/base/json_file.c src/base/random.c src/kernel/gemm.c src/nn/*.c src/model/*.c src/rollout/*.c) \
-          $(filter-out src/train/adamw_pass.c,$(wildcard src/train/*.c))
-ENGINE_LANED := $(wildcard src/kernel/gemm_block.c src/kernel/rows.c src/train/adamw_pass.c)
-PLAIN := $(filter-out $(TYPED) $(LANED) $(ENGINE) $(ENGINE_LANED),$(wildcard src/*/*.c))
+LANED_F32 := $(wildcard src/kernel/gemm_block.c src/kernel/rows.c src/train/adamw_pass.c)
+PLAIN := $(filter-out $(TYPED) $(LANED) $(LANED_F32),$(wildcard src/*/*.c))
 
 X86   := $(filter x86_64%,$(shell $(CC) -dumpmachine 2>/dev/null || uname -m))
 TYPES := f32 f64
@@ -32,8 +29,8 @@ LANES := ref_f32 ref_f64 $(if $(X86),avx2_f32 avx2_f64)
 objects_of = $(patsubst %.c,$(BUILD)/obj/%$(2).o,$(1))
 LIB_OBJS  := $(call objects_of,$(PLAIN)) \
              $(foreach type,$(TYPES),$(call objects_of,$(TYPED),.$(type))) \
-             $(foreach lane,$(LANES),$(call objects_of,$(LANED),.$(lane)))
-ENGINE_OBJS := $(call objects_of,$(ENGINE)) $(foreach lane,$(filter %_f32,$(LANES)),$(call objects_of,$(ENGINE_LANED),.$(lane)))
+             $(foreach lane,$(LANES),$(call objects_of,$(LANED),.$(lane))) \
+             $(foreach lane,$(filter %_f32,$(LANES)),$(call objects_of,$(LANED_F32),.$(lane)))
 CLI_OBJS  := $(call objects_of,$(wildcard cli/*.c))
 # What tests link besides the library: the command line without its main().
 CLI_PARTS := $(filter-out $(BUILD)/obj/cli/main.o,$(CLI_OBJS))
@@ -44,8 +41,8 @@ BENCH_SOURCES := $(wildcard bench/*.c)
 TESTS   := $(TEST_SOURCES:%.c=$(BUILD)/%)
 FUZZERS := $(FUZZ_SOURCES:%.c=$(BUILD)/%)
 BENCHES := $(BENCH_SOURCES:%.c=$(BUILD)/%)
-OTHER_OBJS := $(call objects_of,$(TEST_SOURCES) $(FUZZ_SOURCES) $(BENCH_SOURCES) $(wildcard examples/*/*.c))
-OBJECTS    := $(LIB_OBJS) $(ENGINE_OBJS) $(CLI_OBJS) $(OTHER_OBJS)
+OTHER_OBJS := $(call objects_of,$(TEST_SOURCES) $(FUZZ_SOURCES) $(BENCH_SOURCES) $(wildcard examples/*/*.c python/*.c))
+OBJECTS    := $(LIB_OBJS) $(CLI_OBJS) $(OTHER_OBJS)
 # The scripts that `make check` runs beside the C tests.
 RUNNERS    ?= $(wildcard tests/cli/run.sh tests/install/run.sh)
 
@@ -60,8 +57,10 @@ ERRORS   := $(if $(or $(WERROR),$(CI)),-Werror)
 INCLUDES  = -Iinclude $(if $(filter src/% bench/%,$<),-Isrc) $(if $(filter tests/%,$<),-Isrc -Itests -I.)
 COMPILE   = $(CC) $(CFLAGS) $(CPPFLAGS) $(ALWAYS) $(WARNINGS) $(ERRORS) $(INCLUDES) -MMD -MP
 LINK      = $(CC) $(CFLAGS) -pthread $(LDFLAGS)
-JANSSON   = $(shell pkg-config --libs jansson 2>/dev/null || echo -ljansson)
-ENGINE_LIBS = -lpcre2-8 -lutf8proc
+LIBS     := $(shell pkg-config --libs jansson libpcre2-8 libutf8proc 2>/dev/null || echo -ljansson -lpcre2-8 -lutf8proc)
+# STATIC=1: librein.so takes the other libraries in instead of asking for them, and shows nobody their names. For the wheel.
+TAKEN_IN := $(BUILD)/obj/python/stdin.o -Wl,--wrap=stdin -Wl,--exclude-libs,ALL -Wl,-Bstatic $(LIBS) -Wl,-Bdynamic
+SO_LIBS  := $(if $(STATIC),$(TAKEN_IN),$(LIBS)) -lm
 CMOCKA    = $(shell pkg-config --libs cmocka 2>/dev/null || echo -lcmocka)
 
 # --------------------------------------------------------------------------------------------------------------------- build
@@ -75,8 +74,8 @@ all: $(BUILD)/librein.a $(BUILD)/librein.so $(BUILD)/rein
 # Rewritten only when the compiler or its flags change: then everything is compiled again.
 $(BUILD)/flags: FORCE
 	@mkdir -p $(@D)
-	@echo '$(CC) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(ALWAYS)' | cmp -s - $@ || \
-	 echo '$(CC) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(ALWAYS)' > $@
+	@echo '$(CC) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(ALWAYS)$(STATIC:%= STATIC=%)' | cmp -s - $@ || \
+	 echo '$(CC) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(ALWAYS)$(STATIC:%= STATIC=%)' > $@
 
 # $(1) is what stands between the name and .o, $(2) the flags that make this variant.
 define variant
@@ -98,31 +97,28 @@ $(BUILD)/librein.a: $(LIB_OBJS)
 	@echo '  ar   $@'
 	$(Q)rm -f $@ && $(AR) rcs $@ $(LIB_OBJS)
 
-$(BUILD)/librein.so: $(LIB_OBJS)
+$(BUILD)/librein.so: $(LIB_OBJS) $(if $(STATIC),$(BUILD)/obj/python/stdin.o)
 	@echo '  ld   $@'
-	$(Q)$(LINK) -shared -Wl,-soname,librein.so.0 -Wl,-z,nodelete -o $@ $(LIB_OBJS) -lm
+	$(Q)$(LINK) -shared -Wl,-soname,librein.so.0 -Wl,-z,nodelete -o $@ $(LIB_OBJS) $(SO_LIBS)
 
 $(BUILD)/rein: $(CLI_OBJS) $(BUILD)/librein.a
 	@echo '  ld   $@'
-	$(Q)$(LINK) -o $@ $(CLI_OBJS) $(BUILD)/librein.a $(JANSSON) -lm
-
-$(BUILD)/libengine.a: $(ENGINE_OBJS)
-	$(Q)rm -f $@ && $(AR) rcs $@ $(ENGINE_OBJS)
+	$(Q)$(LINK) -o $@ $(CLI_OBJS) $(BUILD)/librein.a $(LIBS) -lm
 
 # Tests that make memory run out: allocations go through their wrappers.
 STARVED := $(shell grep -lE '__wrap_malloc|allocation\.h' $(TEST_SOURCES))
 $(STARVED:%.c=$(BUILD)/%): private WRAP = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
-$(TESTS): $(BUILD)/%: $(BUILD)/obj/%.o $(CLI_PARTS) $(BUILD)/libengine.a $(BUILD)/librein.a
+$(TESTS): $(BUILD)/%: $(BUILD)/obj/%.o $(CLI_PARTS) $(BUILD)/librein.a
 	@mkdir -p $(@D)
-	$(Q)$(LINK) $(WRAP) -o $@ $< $(CLI_PARTS) $(BUILD)/libengine.a $(BUILD)/librein.a $(CMOCKA) $(JANSSON) $(ENGINE_LIBS) -lm
+	$(Q)$(LINK) $(WRAP) -o $@ $< $(CLI_PARTS) $(BUILD)/librein.a $(CMOCKA) $(LIBS) -lm
 
-$(FUZZERS): $(BUILD)/%: $(BUILD)/obj/%.o $(CLI_PARTS) $(BUILD)/libengine.a $(BUILD)/librein.a
+$(FUZZERS): $(BUILD)/%: $(BUILD)/obj/%.o $(CLI_PARTS) $(BUILD)/librein.a
 	@mkdir -p $(@D)
-	$(Q)$(LINK) -fsanitize=fuzzer -o $@ $< $(CLI_PARTS) $(BUILD)/libengine.a $(BUILD)/librein.a $(JANSSON) $(ENGINE_LIBS) -lm
+	$(Q)$(LINK) -fsanitize=fuzzer -o $@ $< $(CLI_PARTS) $(BUILD)/librein.a $(LIBS) -lm
 
 $(BENCHES): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/librein.a
 	@mkdir -p $(@D)
-	$(Q)$(LINK) -o $@ $< $(BUILD)/librein.a -lm
+	$(Q)$(LINK) -o $@ $< $(BUILD)/librein.a $(LIBS) -lm
 
 # --------------------------------------------------------------------------------------------------------------------- tests
 
