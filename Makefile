@@ -71,11 +71,12 @@ CMOCKA    = $(shell pkg-config --libs cmocka 2>/dev/null || echo -lcmocka)
 
 all: $(BUILD)/librein.a $(BUILD)/librein.so $(BUILD)/rein
 
-# Rewritten only when the compiler or its flags change: then everything is compiled again.
-$(BUILD)/flags: FORCE
+# Rewritten only when what they say changes: then everything is compiled again, or librein.so linked.
+$(BUILD)/flags: private SAYS = $(CC) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(ALWAYS)
+$(BUILD)/libs: private SAYS = $(SO_LIBS)
+$(BUILD)/flags $(BUILD)/libs: FORCE
 	@mkdir -p $(@D)
-	@echo '$(CC) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(ALWAYS)$(STATIC:%= STATIC=%)' | cmp -s - $@ || \
-	 echo '$(CC) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(ALWAYS)$(STATIC:%= STATIC=%)' > $@
+	@echo '$(SAYS)' | cmp -s - $@ || echo '$(SAYS)' > $@
 
 # $(1) is what stands between the name and .o, $(2) the flags that make this variant.
 define variant
@@ -97,7 +98,7 @@ $(BUILD)/librein.a: $(LIB_OBJS)
 	@echo '  ar   $@'
 	$(Q)rm -f $@ && $(AR) rcs $@ $(LIB_OBJS)
 
-$(BUILD)/librein.so: $(LIB_OBJS) $(if $(STATIC),$(BUILD)/obj/python/stdin.o)
+$(BUILD)/librein.so: $(LIB_OBJS) $(if $(STATIC),$(BUILD)/obj/python/stdin.o) $(BUILD)/libs
 	@echo '  ld   $@'
 	$(Q)$(LINK) -shared -Wl,-soname,librein.so.0 -Wl,-z,nodelete -o $@ $(LIB_OBJS) $(SO_LIBS)
 

@@ -57,9 +57,8 @@ install_missing # headers are looked for with a compiler
 
 need libc6-dev header stdio.h
 need libjansson-dev header jansson.h
-case $kind in
-test | lint | fuzz) need libpcre2-dev header pcre2posix.h; need libutf8proc-dev header utf8proc.h ;;
-esac
+need libpcre2-dev header pcre2posix.h
+need libutf8proc-dev header utf8proc.h
 case $kind in
 test | lint) need libcmocka-dev header cmocka.h ;;
 fuzz) need "libclang-rt-$("$clang" -dumpversion | cut -d. -f1)-dev" fuzzer_runtime ;;

@@ -3,6 +3,9 @@
 #define REIN_H
 
 #include "rein/base.h"
+#include "rein/model.h"
 #include "rein/objective.h"
+#include "rein/tokenizer.h"
+#include "rein/train.h"
 
 #endif

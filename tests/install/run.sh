@@ -80,6 +80,31 @@ cplusplus_program() {
     "$cxx" -Wall -Wextra -Werror -o "$temp/main" "$temp/main.cpp" $(pkg-config --cflags --libs rein) && LD_LIBRARY_PATH=$prefix/lib "$temp/main"
 }
 
+# Tokenizer, model and training: their symbols are there, and what they need is found.
+engine_program() { # engine_program OUT FLAGS…
+    local out=$1
+    shift
+    cat >"$temp/engine.c" <<'END'
+#include <rein/rein.h>
+int main(void) {
+    rein_error e;
+    rein_tokenizer *tokenizer;
+    rein_model *model;
+    rein_schedule schedule = {REIN_SCHEDULE_CONSTANT, 0.5, 0, 0, 0};
+    double rate;
+    return rein_tokenizer_open(&tokenizer, "/nowhere", &e) != REIN_EIO || rein_model_open(&model, "/nowhere", 0, &e) != REIN_EIO ||
+           rein_learning_rate(&rate, &schedule, 1, &e) != REIN_OK || rate != 0.5;
+}
+END
+    "$cc" -std=c11 -Wall -Wextra -Werror -o "$out" "$temp/engine.c" "$@" && LD_LIBRARY_PATH=$prefix/lib "$out"
+}
+
+# shellcheck disable=SC2046
+shared_engine() { engine_program "$temp/engine" $(pkg-config --cflags --libs rein); }
+
+# shellcheck disable=SC2046 # the prefix that static_example made
+static_engine() { engine_program "$temp/engine-alone" $(pkg-config --define-variable=prefix="$temp/static" --static --cflags --libs rein); }
+
 exports_only_rein() { ! nm -D --defined-only "$prefix/lib/librein.so" | awk '{ print $NF }' | grep -vE '^rein_'; }
 
 is_empty() { [ -z "$(find "$1" -type f -o -type l)" ] || { find "$1" -type f -o -type l && false; }; }
@@ -90,6 +115,8 @@ check "versions agree" versions_agree
 check "the library exports rein_* alone" exports_only_rein
 check "examples/c with the shared library" shared_example
 check "examples/c with the archive" static_example
+check "the engine with the shared library" shared_engine
+check "the engine with the archive" static_engine
 for header in "$prefix"/include/rein/*.h; do check "$(basename "$header") as C++" header_as_cplusplus "$header"; done
 check "a C++ program" cplusplus_program
 check "make install below DESTDIR" install_into DESTDIR="$temp/below"
