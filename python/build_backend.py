@@ -1,7 +1,8 @@
 """The PEP 517 backend of rein-rl: runs make, packs wheels and sdists. Standard library only, so it works offline.
 
 One wheel serves every Python from 3.9 on: the library inside is called through ctypes. It is tagged with the glibc its
-symbols need, and brings along whatever other library it needs. CC, CFLAGS and LDFLAGS of the environment are respected.
+symbols need. What the library needs besides glibc is linked into it, or else brought along. CC, CFLAGS and LDFLAGS of
+the environment are respected.
 """
 
 from __future__ import annotations
@@ -61,17 +62,28 @@ Description-Content-Type: text/markdown
 # --------------------------------------------------------------------------------------------------------- the library
 
 
-def build_library() -> Path:
-    """librein.so, made in a directory of its own."""
+def make(*arguments: str) -> None:
+    """Runs make in a build directory of its own."""
     environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "BUILD")}
     environment.setdefault("CFLAGS", "-O3")
     # DT_RPATH, not DT_RUNPATH: it also holds for what the bundled libraries need.
     rpath = "-Wl,-rpath,'$$ORIGIN',--disable-new-dtags"
     flags = f"{rpath} {environment.pop('LDFLAGS', '')}".strip()
-    command = ["make", f"BUILD={BUILD}", f"LDFLAGS={flags}", f"{BUILD}/librein.so"]
+    command = ["make", f"BUILD={BUILD}", f"LDFLAGS={flags}", *arguments]
     print(" ".join(command), flush=True)
     subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=sys.stderr)
-    return ROOT / BUILD / "librein.so"
+
+
+def build_library() -> Path:
+    """librein.so, with jansson, PCRE2 and utf8proc inside: other copies of them in the process are not in its way."""
+    library = f"{BUILD}/librein.so"
+    make(f"{BUILD}/librein.a")  # a source that does not compile ends here
+    try:
+        make("STATIC=1", library)
+    except subprocess.CalledProcessError:
+        print("no archives that fit into a shared library: what librein.so needs goes beside it", flush=True)
+        make("STATIC=", library)
+    return ROOT / library
 
 
 def find_library(name: str) -> Path:
@@ -96,6 +108,17 @@ def with_dependencies(library: Path) -> dict[str, Path]:
                 found[name] = find_library(name)
                 waiting.append(found[name])
     return found
+
+
+def licences_of(libraries: dict[str, Path]) -> dict[str, str]:
+    """Ours, those of the libraries that are inside librein.so, and what the system says of those that go beside it."""
+    licences = {"LICENSE": (ROOT / "LICENSE").read_text()}
+    licences.update((path.name, path.read_text()) for path in (ROOT / "third_party" / "licences").glob("*.txt"))
+    for name, path in libraries.items():
+        licence = None if name == "librein.so" else licence_of(path)
+        if licence:
+            licences[f"{name}.txt"] = licence
+    return licences
 
 
 def licence_of(library: Path) -> str | None:
@@ -167,13 +190,9 @@ def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_dire
     wheel = Wheel(wheel_directory, f"py3-none-{platform_tag(libraries)}")
     for path in sorted([*PACKAGE.glob("*.py"), PACKAGE / "py.typed"]):
         wheel.add(f"rein/{path.name}", path.read_bytes())
-    licences = {"LICENSE": (ROOT / "LICENSE").read_text()}
     for name, path in sorted(libraries.items()):
         wheel.add(f"rein/{name}", path.read_bytes(), 0o755)
-        licence = None if name == "librein.so" else licence_of(path)
-        if licence:
-            licences[f"{name}.txt"] = licence
-    return wheel.close(licences)
+    return wheel.close(licences_of(libraries))
 
 
 def build_editable(wheel_directory: str, config_settings: Any = None, metadata_directory: Any = None) -> str:

@@ -66,7 +66,61 @@ def test_record_and_names(wheel):
         assert f"\nVersion: {backend.version()}\n" in metadata and "\n\n# Python" in metadata
 
 
-def test_the_library_needs_glibc_and_what_the_wheel_brings(wheel, tmp_path):
+def has_archives():
+    """Whether jansson, PCRE2 and utf8proc are here as archives, as Debian's packages have them."""
+    compiler = os.environ.get("CC", "cc").split()
+    for name in ("libjansson.a", "libpcre2-8.a", "libutf8proc.a"):
+        said = subprocess.run([*compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True)
+        if not os.path.isabs(said.stdout.strip()):
+            return False
+    return True
+
+
+def test_the_library_needs_glibc_alone(wheel, tmp_path):
+    if not has_archives():
+        pytest.skip("no archives of jansson, PCRE2 and utf8proc")
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        library = Path(archive.extract("rein/librein.so", tmp_path))
+    assert [name for name in names if ".so" in name] == ["rein/librein.so"]
+    needed = elf.Elf(library).needed()
+    assert {"libc.so.6", "libm.so.6"} <= set(needed) and all(map(elf.GLIBC.match, needed))
+    if shutil.which("nm"):
+        nm = ["nm", "-D", "--defined-only", str(library)]
+        shown = subprocess.run(nm, capture_output=True, text=True, check=True).stdout.split("\n")
+        assert shown and all(line.split()[-1].startswith("rein_") for line in shown if line)
+
+
+def test_the_licences_of_what_is_inside(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        texts = {Path(name).name: archive.read(name).decode() for name in archive.namelist() if "/licenses/" in name}
+    assert {"LICENSE", "jansson.txt", "pcre2.txt", "utf8proc.txt"} <= set(texts)
+    assert "Petri Lehtinen" in texts["jansson.txt"] and "Permission is hereby granted" in texts["jansson.txt"]
+    assert "University of Cambridge" in texts["pcre2.txt"] and "Zoltan Herczeg" in texts["pcre2.txt"]
+    assert "Steven G. Johnson" in texts["utf8proc.txt"] and "Unicode, Inc." in texts["utf8proc.txt"]
+
+
+def test_without_archives_the_libraries_go_beside(tmp_path, monkeypatch):
+    make = backend.make
+
+    def without_archives(*arguments):
+        if "STATIC=1" in arguments:
+            raise subprocess.CalledProcessError(2, "make")
+        make(*arguments)
+
+    monkeypatch.setattr(backend, "make", without_archives)
+    wheel = tmp_path / backend.build_wheel(str(tmp_path))
+    check_alone(wheel, tmp_path)
+    brought = {path.name for path in (tmp_path / "rein").glob("*.so*")}
+    assert {name.split(".so")[0] for name in brought} == {"librein", "libjansson", "libpcre2-8", "libutf8proc"}
+
+
+def test_the_wheel_works_alone(wheel, tmp_path):
+    check_alone(wheel, tmp_path)
+
+
+def check_alone(wheel, tmp_path):
+    """Needs glibc and what the wheel brings, of the version that its tag says, and is found where it was unpacked."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
     libraries = sorted((tmp_path / "rein").glob("*.so*"))
@@ -80,7 +134,10 @@ def test_the_library_needs_glibc_and_what_the_wheel_brings(wheel, tmp_path):
     loaded = ctypes.CDLL(str(tmp_path / "rein" / "librein.so"))
     loaded.rein_version.restype = ctypes.c_char_p
     assert loaded.rein_version().decode() == backend.version()
-    code = "import rein, numpy; print(rein.policy_loss('dapo', [[-1.0]], [[-1.0]], rewards=[1]).loss, rein.__file__)"
+    code = (
+        "import rein, numpy; print(rein.policy_loss('dapo', [[-1.0]], [[-1.0]], rewards=[1]).loss, rein.__file__);"
+        "print(*{line.split()[-1] for line in open('/proc/self/maps') if '.so' in line})"
+    )
     clean = {name: value for name, value in os.environ.items() if name not in ("REIN_LIBRARY", "LD_LIBRARY_PATH")}
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -89,7 +146,9 @@ def test_the_library_needs_glibc_and_what_the_wheel_brings(wheel, tmp_path):
         text=True,
         check=True,
     )
-    assert str(tmp_path) in done.stdout
+    first, mapped = done.stdout.splitlines()
+    assert str(tmp_path) in first
+    assert {path for path in mapped.split() if Path(path).name in brought} == {str(path) for path in libraries}
 
 
 def test_objdump_agrees(wheel, tmp_path):
