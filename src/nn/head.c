@@ -8,35 +8,17 @@
 
 enum { ROWS = 96 }; /* of a block, at most: its logits of a chunk stay in the second cache */
 
-/* Our own exp and log: the same bits on every machine. */
-static double exp_of(double x, rein_isa isa) {
-    double y;
-#ifdef REIN_HAVE_AVX2
-    if (isa == REIN_ISA_AVX2) return rein_exp_avx2_f64(&y, &x, 1), y;
-#endif
-    (void)isa;
-    return rein_exp_ref_f64(&y, &x, 1), y;
-}
-static double log_of(double x, rein_isa isa) {
-    double y;
-#ifdef REIN_HAVE_AVX2
-    if (isa == REIN_ISA_AVX2) return rein_log_avx2_f64(&y, &x, 1), y;
-#endif
-    (void)isa;
-    return rein_log_ref_f64(&y, &x, 1), y;
-}
-
 /* Adds a chunk; returns by how much the sums so far were scaled, since the maximum may have grown. */
 static double add_mass(rein_total *t, const rein_mass *m, rein_isa isa) {
     const double top = (double)m->maximum, sum = (double)m->sum, weighted = (double)m->weighted;
     if (top > t->maximum) {
-        const double shift = t->maximum - top, factor = exp_of(shift, isa);
+        const double shift = t->maximum - top, factor = rein_exp_of(shift, isa);
         t->weighted = factor * (t->weighted + shift * t->sum) + weighted;
         t->sum = factor * t->sum + sum;
         t->maximum = top;
         return factor;
     }
-    const double shift = top - t->maximum, factor = exp_of(shift, isa);
+    const double shift = top - t->maximum, factor = rein_exp_of(shift, isa);
     t->weighted += factor * (weighted + shift * sum);
     t->sum += factor * sum;
     return 1;
@@ -50,7 +32,7 @@ rein_total rein_head_total(const rein_mass *masses, size_t chunks, rein_isa isa)
     return t;
 }
 
-double rein_head_log_sum(const rein_total *t, rein_isa isa) { return t->maximum + log_of(t->sum, isa); }
+double rein_head_log_sum(const rein_total *t, rein_isa isa) { return t->maximum + rein_log_of(t->sum, isa); }
 
 /* z [m][.] of the columns [first, first + n) of the vocabulary. */
 static void chunk_logits(float *z, size_t stride, const float *h, const float *inner, size_t m, size_t first, size_t n,
@@ -172,7 +154,7 @@ static void finish_row(head_block *b, size_t r) {
     const rein_head_out *out = b->w->out;
     const size_t at = b->first + r;
     const rein_total *t = &b->totals[r];
-    const double log_of_sum = log_of(t->sum, b->w->run->exec.isa), log_sum = t->maximum + log_of_sum;
+    const double log_of_sum = rein_log_of(t->sum, b->w->run->exec.isa), log_sum = t->maximum + log_of_sum;
     if (out->log_probs) out->log_probs[at] = (float)((double)b->picked[r] - log_sum);
     if (out->entropies) out->entropies[at] = (float)(log_of_sum - t->weighted / t->sum);
     if (out->log_sums) out->log_sums[at] = (float)log_sum;

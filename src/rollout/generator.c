@@ -1,0 +1,252 @@
+/* generator.c - who is being sampled: requests wait, their samples are at work, and leave. Keys are kept in blocks of 64 positions; samples
+ * of a request share those of its prompt. */
+#include "generator.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "choose.h"
+
+enum { MAX_ACTIVE = 256, MAX_ENTERING_ROWS = 4096 };
+
+rein_sampling rein_sampling_plain(void) { return (rein_sampling){.top_p = 1, .max_tokens = 256}; }
+
+/* ---------------------------------------------------------------------------------------------------------------------- blocks */
+
+static size_t block_floats(const rein_generator *g) {
+    return (size_t)g->policy.model->config.n_layers * rein_key_block_floats(&g->policy.model->heads);
+}
+
+/* Room for every block that exists is kept in the list of free ones: giving back cannot fail. */
+static float *take_block(rein_generator *g) {
+    if (g->n_free) return g->free_blocks[--g->n_free];
+    if (g->blocks == g->free_capacity) {
+        const size_t capacity = g->free_capacity ? 2 * g->free_capacity : 64;
+        float **list = realloc(g->free_blocks, capacity * sizeof *list);
+        if (!list) return NULL;
+        g->free_blocks = list, g->free_capacity = capacity;
+    }
+    const size_t bytes = (block_floats(g) * sizeof(float) + 63) / 64 * 64;
+    float *block = aligned_alloc(64, bytes);
+    if (!block) return NULL;
+    memset(block, 0, bytes);
+    g->blocks++;
+    return block;
+}
+
+static void give_blocks(rein_generator *g, const rein_keys *keys, size_t n) {
+    for (size_t i = 0; i < n; i++) g->free_blocks[g->n_free++] = keys[i].data;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- open and close */
+
+rein_status rein_generator_open(rein_generator **generator, const rein_policy *policy, const rein_tokenizer *tokenizer,
+                                const rein_generator_options *options, rein_error *err) {
+    rein_exec exec;
+    *generator = NULL;
+    if (!policy->model) return rein_fail(err, REIN_EINVAL, "the policy has no model");
+    if (policy->adapter && policy->adapter->model != policy->model)
+        return rein_fail(err, REIN_EINVAL, "the policy's adapter was made for another model");
+    if (!(policy->temperature >= 1e-3 && policy->temperature <= 1e3))
+        return rein_fail(err, REIN_EINVAL, "temperature is %g: 0.001 to 1000; sampling.greedy always takes the most probable token",
+                         policy->temperature);
+    const rein_status status = rein_exec_resolve(&exec, options ? &options->exec : NULL, REIN_SERIAL, err);
+    if (status) return status;
+    rein_generator *g = calloc(1, sizeof *g);
+    if (!g) return rein_fail(err, REIN_ENOMEM, "no memory for a generator");
+    g->policy = *policy, g->tokenizer = tokenizer, g->exec = exec;
+    g->max_active = options && options->max_active ? options->max_active : MAX_ACTIVE;
+    g->waiting_end = &g->waiting;
+    g->angles.half = policy->model->heads.dim / 2;
+    *generator = g;
+    return REIN_OK;
+}
+
+static void free_request(rein_waiting *r) {
+    if (!r) return;
+    for (size_t i = 0; r->stops && i < r->r.sampling.n_stops; i++) free(r->stops[i]);
+    free(r->stops);
+    free(r->prompt);
+    free(r->end_ids);
+    free(r->keys);
+    free(r);
+}
+
+/* A sample is over: its blocks go back, and with the last one those of the prompt. */
+static void close_sample(rein_generator *g, rein_sample *s) {
+    rein_waiting *r = s->of;
+    if (s->n_keys > r->n_keys) give_blocks(g, s->keys + r->n_keys, s->n_keys - r->n_keys);
+    free(s->keys);
+    rein_growing_close(&s->text);
+    if (--r->left) return;
+    give_blocks(g, r->keys, r->n_keys);
+    free_request(r);
+}
+
+void rein_generator_close(rein_generator *g) {
+    if (!g) return;
+    for (size_t i = 0; i < g->n_samples; i++) close_sample(g, &g->samples[i]);
+    for (rein_waiting *r = g->waiting, *next; r; r = next) {
+        next = r->next;
+        give_blocks(g, r->keys, r->n_keys);
+        free_request(r);
+    }
+    for (size_t i = 0; i < g->n_free; i++) free(g->free_blocks[i]);
+    free(g->free_blocks);
+    free(g->samples);
+    free(g->events);
+    free(g->tops);
+    free(g->angles.cosine);
+    free(g->angles.sine);
+    rein_arena_free(&g->arena);
+    free(g);
+}
+
+/* ----------------------------------------------------------------------------------------------------------------------- adding */
+
+static rein_status check_sampling(const rein_sampling *s, int64_t vocabulary, int has_tokenizer, rein_error *err) {
+    if (s->top_k < 0) return rein_fail(err, REIN_EINVAL, "top_k is %lld: 0 (all) or more", (long long)s->top_k);
+    if (!(s->top_p > 0 && s->top_p <= 1)) return rein_fail(err, REIN_EINVAL, "top_p is %g: above 0, at most 1 (all)", s->top_p);
+    if (!(s->min_p >= 0 && s->min_p < 1)) return rein_fail(err, REIN_EINVAL, "min_p is %g: 0 (all) or more, below 1", s->min_p);
+    if (s->greedy && rein_truncates(s))
+        return rein_fail(err, REIN_EINVAL, "greedy with top_k, top_p or min_p: they would have no effect");
+    if (s->max_tokens == 0) return rein_fail(err, REIN_EINVAL, "max_tokens is 0: 1 or more");
+    if (s->top_log_probs > (size_t)vocabulary)
+        return rein_fail(err, REIN_EINVAL, "top_log_probs is %zu: the model has %lld tokens", s->top_log_probs,
+                         (long long)vocabulary);
+    for (size_t i = 0; i < s->n_end_ids; i++)
+        if (s->end_ids[i] < 0 || s->end_ids[i] >= vocabulary)
+            return rein_fail(err, REIN_EINVAL, "end_ids[%zu] is %d: the model's vocabulary is 0 to %lld", i, s->end_ids[i],
+                             (long long)vocabulary - 1);
+    for (size_t i = 0; i < s->n_stops; i++)
+        if (!*s->stops[i]) return rein_fail(err, REIN_EINVAL, "stops[%zu] is empty: it would stop everything", i);
+    if (s->n_stops && !has_tokenizer)
+        return rein_fail(err, REIN_EINVAL, "stops are texts: the generator needs a tokenizer for them");
+    return REIN_OK;
+}
+
+static rein_status check_request(const rein_generator *g, const rein_request *r, rein_error *err) {
+    const rein_model_config *c = &g->policy.model->config;
+    if (r->n_prompt == 0) return rein_fail(err, REIN_EINVAL, "the prompt is empty: at least a begin token");
+    if (r->samples == 0) return rein_fail(err, REIN_EINVAL, "samples is 0: 1 or more");
+    if (r->n_prompt >= (size_t)c->max_positions)
+        return rein_fail(err, REIN_EINVAL, "the prompt has %zu tokens: with %lld positions the model has no room for a response",
+                         r->n_prompt, (long long)c->max_positions);
+    for (size_t i = 0; i < r->n_prompt; i++)
+        if (r->prompt[i] < 0 || r->prompt[i] >= c->vocab_size)
+            return rein_fail(err, REIN_EINVAL, "prompt[%zu] is %d: the model's vocabulary is 0 to %lld", i, r->prompt[i],
+                             (long long)c->vocab_size - 1);
+    return check_sampling(&r->sampling, c->vocab_size, g->tokenizer != NULL, err);
+}
+
+static void *copy(const void *from, size_t bytes) {
+    void *to = malloc(bytes ? bytes : 1);
+    if (to && bytes) memcpy(to, from, bytes);
+    return to;
+}
+
+static rein_waiting *copy_request(const rein_request *from) {
+    const rein_sampling *s = &from->sampling;
+    rein_waiting *r = calloc(1, sizeof *r);
+    if (!r) return NULL;
+    r->r = *from;
+    r->left = from->samples;
+    r->prompt = copy(from->prompt, from->n_prompt * sizeof *r->prompt);
+    r->end_ids = copy(s->end_ids, s->n_end_ids * sizeof *r->end_ids);
+    r->stops = calloc(s->n_stops ? s->n_stops : 1, sizeof *r->stops);
+    int whole = r->prompt && r->end_ids && r->stops;
+    for (size_t i = 0; whole && i < s->n_stops; i++) whole = (r->stops[i] = copy(s->stops[i], strlen(s->stops[i]) + 1)) != NULL;
+    if (whole) return r;
+    free_request(r);
+    return NULL;
+}
+
+rein_status rein_generator_add(size_t *number, rein_generator *g, const rein_request *from, rein_error *err) {
+    const rein_status status = check_request(g, from, err);
+    if (status) return status;
+    rein_waiting *r = copy_request(from);
+    if (!r) return rein_fail(err, REIN_ENOMEM, "no memory for a request");
+    *number = r->number = g->n_requests++;
+    *g->waiting_end = r;
+    g->waiting_end = &r->next;
+    return REIN_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ coming and going */
+
+void rein_generator_leave(rein_generator *g) {
+    size_t kept = 0;
+    for (size_t i = 0; i < g->n_samples; i++) {
+        if (g->samples[i].finished) close_sample(g, &g->samples[i]);
+        else g->samples[kept++] = g->samples[i];
+    }
+    g->n_samples = kept;
+}
+
+static int take_prompt_keys(rein_generator *g, rein_waiting *r) {
+    const size_t blocks = (r->r.n_prompt + REIN_KEY_BLOCK - 1) / REIN_KEY_BLOCK;
+    r->keys = calloc(blocks, sizeof *r->keys);
+    while (r->keys && r->n_keys < blocks) {
+        const size_t left = r->r.n_prompt - r->n_keys * REIN_KEY_BLOCK;
+        float *block = take_block(g);
+        if (!block) return 0;
+        r->keys[r->n_keys++] = (rein_keys){block, left < REIN_KEY_BLOCK ? left : REIN_KEY_BLOCK};
+    }
+    return r->keys != NULL;
+}
+
+static int begin_sample(rein_generator *g, rein_waiting *r, size_t index, rein_error *err) {
+    rein_sample *s = &g->samples[g->n_samples];
+    *s = (rein_sample){.of = r, .index = index, .n_keys = r->n_keys, .capacity = r->n_keys + 4};
+    s->keys = malloc(s->capacity * sizeof *s->keys);
+    if (!s->keys || rein_growing_open(&s->text, g->tokenizer, err)) {
+        free(s->keys);
+        return 0;
+    }
+    memcpy(s->keys, r->keys, r->n_keys * sizeof *s->keys);
+    g->n_samples++;
+    return 1;
+}
+
+/* All samples of a request begin together, behind those at work. */
+static int enter(rein_generator *g, rein_waiting *r, rein_error *err) {
+    if (g->n_samples + r->r.samples > g->samples_capacity) {
+        rein_sample *samples = realloc(g->samples, (g->n_samples + r->r.samples) * sizeof *samples);
+        if (!samples) return 0;
+        g->samples = samples, g->samples_capacity = g->n_samples + r->r.samples;
+    }
+    if (!take_prompt_keys(g, r)) return 0;
+    for (size_t k = 0; k < r->r.samples; k++)
+        if (!begin_sample(g, r, k, err)) {
+            r->left = k; /* those that began will be closed one by one */
+            return 0;
+        }
+    return 1;
+}
+
+rein_status rein_generator_admit(rein_generator *g, rein_error *err) {
+    for (size_t rows = 0; g->waiting; rows += g->samples[g->n_samples - 1].of->r.n_prompt) {
+        rein_waiting *r = g->waiting;
+        if (g->n_samples && (g->n_samples + r->r.samples > g->max_active || rows + r->r.n_prompt > MAX_ENTERING_ROWS)) break;
+        const int entered = enter(g, r, err), owned = entered || (r->left > 0 && r->left < r->r.samples);
+        if (owned) g->waiting = r->next; /* by its samples; else it still waits, to be freed with the generator */
+        if (!g->waiting) g->waiting_end = &g->waiting;
+        if (!entered) return rein_fail(err, REIN_ENOMEM, "no memory for the samples of a request");
+    }
+    return REIN_OK;
+}
+
+int rein_sample_key(rein_generator *g, rein_sample *s) {
+    if (s->n_keys > s->of->n_keys && s->keys[s->n_keys - 1].count < REIN_KEY_BLOCK) return 1;
+    if (s->n_keys == s->capacity) {
+        const size_t capacity = 2 * s->capacity;
+        rein_keys *keys = realloc(s->keys, capacity * sizeof *keys);
+        if (!keys) return 0;
+        s->keys = keys, s->capacity = capacity;
+    }
+    float *block = take_block(g);
+    if (!block) return 0;
+    s->keys[s->n_keys++] = (rein_keys){block, 0};
+    return 1;
+}
