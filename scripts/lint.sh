@@ -38,8 +38,8 @@ headers() { # headers LANGUAGE COMPILER…
     return $bad
 }
 
-# The library never prints, exits or reads the environment.
-library_is_silent() { ! grep -nE '\b(v?f?printf|puts|fputs|putchar|perror|v?dprintf|_?exit|_Exit|quick_exit|abort|(secure_)?getenv)\(' -r src --include='*.[ch]'; }
+# The library never prints, exits or reads the environment, nor a terminal (python/stdin.c relies on it).
+library_is_silent() { ! grep -nE '\bstd(in|out|err)\b|\b(v?f?printf|puts|fputs|putchar|perror|v?dprintf|_?exit|_Exit|quick_exit|abort|(secure_)?getenv)\(' -r src --include='*.[ch]'; }
 
 # Folders in their order: each may include from those before it, never from those after it.
 folder_order() {
