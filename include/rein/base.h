@@ -44,6 +44,16 @@ typedef struct rein_exec {
     rein_isa isa;
 } rein_exec;
 
+/* A trained array, row-major. A vector is one row. Borrowed. */
+typedef struct rein_parameter {
+    const char *name; /* for messages */
+    float *value;     /* [size] */
+    float *gradient;  /* [size] d loss / d value; read, never changed */
+    size_t rows, columns;
+    size_t size; /* rows·columns, at least 1 */
+    int decay;   /* 1: weight decay applies. Norms and biases want 0 */
+} rein_parameter;
+
 /* "0.1.0". Static storage; thread-safe. */
 REIN_API const char *rein_version(void);
 

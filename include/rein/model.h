@@ -9,7 +9,6 @@
 #define REIN_MODEL_H
 
 #include "rein/base.h"
-#include "rein/train.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -14,16 +14,6 @@ extern "C" {
 
 /* ---------------------------------------------------------------------------------------------------------------- 1. optimizer */
 
-/* A trained array, row-major. A vector is one row. Borrowed. */
-typedef struct rein_parameter {
-    const char *name; /* for messages */
-    float *value;     /* [size] */
-    float *gradient;  /* [size] d loss / d value; read, never changed */
-    size_t rows, columns;
-    size_t size; /* rows·columns, at least 1 */
-    int decay;   /* 1: weight decay applies. Norms and biases want 0 */
-} rein_parameter;
-
 /* Zero is literal: max_gradient_norm = 0 does not clip, weight_decay = 0 does not decay. torch.optim.AdamW has 0.9, 0.999, 1e-8 and
  * 0.01 for the middle four. */
 typedef struct rein_adamw {
