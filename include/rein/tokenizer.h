@@ -2,8 +2,8 @@
  *
  * Boundary: files of a model in, ids and text out. What a tokenizer makes is what Hugging Face's `tokenizers` makes of the same file, id
  * for id; what a chat becomes is what its template makes of it, byte for byte. What cannot be done alike is refused, not guessed at.
- * A rein_error * may be NULL, no other pointer unless its line says so. A status is REIN_EIO for a file that cannot be read, REIN_ENOMEM,
- * or REIN_EINVAL. */
+ * A rein_error * may be NULL, and a pointer to nothing (length 0); no other unless its line says so. A status is REIN_EIO for a file that
+ * cannot be read, REIN_ENOMEM, or REIN_EINVAL. */
 #ifndef REIN_TOKENIZER_H
 #define REIN_TOKENIZER_H
 
@@ -139,7 +139,7 @@ REIN_API rein_status rein_chat_recognise(rein_chat *chat, const char *template_t
 /* The format of a name: raw, chatml, qwen2.5, qwen3, llama3, llama3.1. Thread-safe. */
 REIN_API rein_status rein_chat_named(rein_chat *chat, const char *name, rein_error *err);
 
-/* Its name. Static storage; thread-safe. */
+/* Its name; NULL for a kind that is none. Static storage; thread-safe. */
 REIN_API const char *rein_chat_name(const rein_chat *chat);
 
 typedef struct rein_message {

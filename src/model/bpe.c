@@ -113,7 +113,7 @@ static void add_symbols(rein_word *word, const rein_bpe *bpe, const rein_vocabul
     for (size_t at = 0, n; at < length; at += n) {
         const unsigned char byte = (unsigned char)piece[at];
         n = bpe->byte_level ? 1 : rein_utf8_next(&c, piece + at);
-        int32_t id = bpe->byte_level ? bpe->bytes[byte] : rein_vocabulary_find(v, piece + at, n);
+        int32_t id = bpe->byte_level ? bpe->bytes[byte] : rein_vocabulary_find_model(v, piece + at, n);
         if (id >= 0 && word->guarded && v->special[id]) id = -1;
         if (id < 0) {
             const size_t wide = bpe->byte_level ? rein_utf8_write(mapped, rein_byte_character(byte)) : n;
@@ -165,16 +165,16 @@ static void merge_all(rein_word *word, const rein_bpe *bpe, const rein_vocabular
 static rein_status find_whole(int32_t *id, rein_word *word, const rein_bpe *bpe, const rein_vocabulary *v, const char *piece,
                               size_t length, rein_error *err) {
     char mapped[4];
-    rein_status status = REIN_OK;
     *id = -1;
     if (length > bpe->longest) return REIN_OK;
     word->mapped.length = 0;
-    if (!bpe->byte_level) status = rein_text_append(&word->mapped, piece, length, err);
-    for (size_t i = 0; bpe->byte_level && !status && i < length; i++)
-        status =
-            rein_text_append(&word->mapped, mapped, rein_utf8_write(mapped, rein_byte_character((unsigned char)piece[i])), err);
-    if (status) return status;
-    *id = rein_vocabulary_find(v, word->mapped.data, word->mapped.length);
+    for (size_t i = 0; bpe->byte_level && i < length; i++) {
+        const size_t n = rein_utf8_write(mapped, rein_byte_character((unsigned char)piece[i]));
+        const rein_status status = rein_text_append(&word->mapped, mapped, n, err);
+        if (status) return status;
+    }
+    *id = bpe->byte_level ? rein_vocabulary_find_model(v, word->mapped.data, word->mapped.length)
+                          : rein_vocabulary_find_model(v, piece, length);
     if (*id >= 0 && word->guarded && v->special[*id]) *id = -1;
     return REIN_OK;
 }

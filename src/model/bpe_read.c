@@ -39,9 +39,9 @@ static void index_bytes(rein_bpe *bpe, const rein_vocabulary *v) {
     for (int byte = 0; byte < 256; byte++) {
         char text[8];
         const size_t length = rein_utf8_write(text, rein_byte_character((unsigned char)byte));
-        bpe->bytes[byte] = rein_vocabulary_find(v, text, length);
+        bpe->bytes[byte] = rein_vocabulary_find_model(v, text, length);
         snprintf(text, sizeof text, "<0x%02X>", (unsigned)byte & 0xFF);
-        bpe->fallback[byte] = rein_vocabulary_find(v, text, 6);
+        bpe->fallback[byte] = rein_vocabulary_find_model(v, text, 6);
     }
     for (size_t i = 0; i < v->size; i++)
         if (v->lengths[i] > (int32_t)bpe->longest) bpe->longest = (size_t)v->lengths[i];
@@ -75,12 +75,12 @@ static rein_status read_merge(rein_bpe *bpe, rein_text *joined, uint32_t rank, c
     if (!halves(half, length, merge)) return rein_place_fail(place, err, "is neither \"left right\" nor [\"left\", \"right\"]");
     joined->length = 0;
     for (size_t i = 0; i < 2; i++) {
-        ids[i] = rein_vocabulary_find(v, half[i], length[i]);
+        ids[i] = rein_vocabulary_find_model(v, half[i], length[i]);
         if (ids[i] < 0) return rein_place_fail(place, err, "\"%.60s\" is not a token of the vocabulary", half[i]);
         const rein_status status = rein_text_append(joined, half[i], length[i], err);
         if (status) return status;
     }
-    const int32_t made = rein_vocabulary_find(v, joined->data, joined->length);
+    const int32_t made = rein_vocabulary_find_model(v, joined->data, joined->length);
     if (made < 0) return rein_place_fail(place, err, "it makes \"%.60s\", which is not a token of the vocabulary", joined->data);
     const uint64_t pair = (uint64_t)(uint32_t)ids[0] << 32 | (uint32_t)ids[1];
     bpe->merges[rein_bpe_slot(bpe, pair)] = (rein_merge){pair, rank, made};

@@ -35,7 +35,9 @@ static const known templates[] = {
 static const char *const names[] = {"raw", "chatml", "qwen2.5", "qwen3", "llama3", "llama3.1", NULL};
 static const char qwen_system[] = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.";
 
-const char *rein_chat_name(const rein_chat *chat) { return names[chat->kind]; }
+const char *rein_chat_name(const rein_chat *chat) {
+    return (size_t)chat->kind < sizeof names / sizeof *names ? names[chat->kind] : NULL;
+}
 
 rein_status rein_chat_named(rein_chat *chat, const char *name, rein_error *err) {
     for (size_t i = 0; names[i]; i++) {
@@ -114,8 +116,7 @@ rein_status rein_chat_recognise(rein_chat *chat, const char *template_text, size
     return is ? REIN_OK
               : rein_fail(err, REIN_EINVAL,
                           "the chat template is none of those known word for word: if it renders as raw, chatml, qwen2.5, qwen3, "
-                          "llama3 or "
-                          "llama3.1 does, give that name; token ids can always be given");
+                          "llama3 or llama3.1 does, give that name; token ids can always be given");
 }
 
 /* ---- rendering */
@@ -293,6 +294,7 @@ static rein_status render_llama3(rendering *r) {
 
 static rein_status check(const rendering *r) {
     static const char *const roles[] = {"system", "user", "assistant", "tool"};
+    if (!rein_chat_name(r->chat)) return rein_fail(r->err, REIN_EINVAL, "chat.kind is %d: no format", (int)r->chat->kind);
     if (!r->n) return rein_fail(r->err, REIN_EINVAL, "there are no messages");
     if (r->options->no_thinking && (r->chat->kind != REIN_CHAT_QWEN3 || !r->options->add_generation_prompt))
         return rein_fail(r->err, REIN_EINVAL, "no_thinking acts on the generation prompt of qwen3 only");
@@ -317,6 +319,6 @@ rein_status rein_chat_render(rein_text *text, rein_chat_span *spans, const rein_
         status = chat->kind == REIN_CHAT_RAW      ? render_raw(&r)
                  : chat->kind >= REIN_CHAT_LLAMA3 ? render_llama3(&r)
                                                   : render_chatml(&r);
-    if (status) text->length = before;
+    if (status) rein_text_cut(text, before);
     return status;
 }

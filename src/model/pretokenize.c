@@ -30,14 +30,11 @@ static rein_status find_regex(rein_pieces *p, const rein_regex *regex, size_t be
         uint32_t skipped;
         status = rein_regex_find(&found, &b, &e, regex, p->match, text, length, from, err);
         if (status || !found) break;
-        if (b < e) {
-            if (done < b) status = push(&p->found, begin + done, begin + b, false, err);
-            if (!status) status = push(&p->found, begin + b, begin + e, true, err);
-            done = last = from = e;
-        } else { /* an empty match cuts, unless the match before ended here */
-            if (b != last && done < b) status = push(&p->found, begin + done, begin + b, false, err), done = b;
-            from = b < length ? b + rein_utf8_next(&skipped, text + b) : length + 1;
-        }
+        from = b < e ? e : b < length ? b + rein_utf8_next(&skipped, text + b) : length + 1;
+        if (b == e && b == last) continue; /* an empty match counts, unless the match before ended here */
+        if (done < b) status = push(&p->found, begin + done, begin + b, false, err);
+        if (!status) status = push(&p->found, begin + b, begin + e, true, err);
+        done = last = e;
     }
     if (!status && done < length) status = push(&p->found, begin + done, end, false, err);
     return status;
@@ -90,8 +87,17 @@ static rein_status keep(rein_pieces *p, rein_split_behavior behavior, bool inver
     return status;
 }
 
+/* Empty matches have done their work when they have kept their neighbours apart. */
+static void drop_empty(rein_parts *parts) {
+    size_t kept = 0;
+    for (size_t i = 0; i < parts->count; i++)
+        if (parts->data[i].begin < parts->data[i].end) parts->data[kept++] = parts->data[i];
+    parts->count = kept;
+}
+
 static void take_spare(rein_pieces *p) {
     const rein_parts swap = p->parts;
+    drop_empty(&p->spare);
     if (p->parts.count && (!p->spare.count || p->spare.data[0].begin != p->parts.data[0].begin)) p->at_start = false;
     p->parts = p->spare, p->spare = swap;
 }

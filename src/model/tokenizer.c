@@ -44,6 +44,20 @@ rein_status rein_tokenizer_open(rein_tokenizer **tokenizer, const char *director
 }
 
 /* ---- reading */
+
+/* Hugging Face asks whether a piece begins where the original text does: who can tell, once a normalizer has written another text? */
+static rein_status check_first_piece(const rein_tokenizer *t, const rein_place *place, rein_error *err) {
+    const rein_place at = rein_place_at(place, "pre_tokenizer");
+    bool rewritten = false;
+    for (size_t i = 0; i < t->normalizers.count; i++) rewritten |= t->normalizers.steps[i].kind != REIN_NORMALIZE_NFC;
+    for (size_t i = 0; rewritten && i < t->pres.count; i++)
+        if (t->pres.steps[i].kind == REIN_PRE_METASPACE && t->pres.steps[i].prepend == REIN_PREPEND_FIRST)
+            return rein_place_fail(&at, err,
+                                   "Metaspace with prepend_scheme \"first\" is not supported after the normalizers Prepend and "
+                                   "Replace: \"always\" and \"never\" are");
+    return REIN_OK;
+}
+
 static rein_status read_parts(rein_tokenizer *t, const json_t *root, const rein_place *place, rein_error *err) {
     const json_t *model = json_object_get(root, "model");
     const char *type = json_string_value(json_object_get(model, "type"));
@@ -53,6 +67,7 @@ static rein_status read_parts(rein_tokenizer *t, const json_t *root, const rein_
     rein_status status = rein_vocabulary_read(&t->vocabulary, &t->added, &t->added_count, root, place, err);
     if (!status) status = rein_normalizers_read(&t->normalizers, json_object_get(root, "normalizer"), place, err);
     if (!status) status = rein_pres_read(&t->pres, json_object_get(root, "pre_tokenizer"), place, err);
+    if (!status) status = check_first_piece(t, place, err);
     if (!status) status = rein_bpe_read(&t->bpe, model, t->pres.byte_level, &t->vocabulary, place, err);
     if (!status) status = rein_affixes_read(&t->affixes, json_object_get(root, "post_processor"), &t->vocabulary, place, err);
     if (!status) status = rein_decoders_read(&t->decoders, json_object_get(root, "decoder"), place, err);

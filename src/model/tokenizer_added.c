@@ -48,8 +48,9 @@ static void index_set(rein_added_set *set) {
     for (size_t i = 0; i < set->count; i++) { /* of equal patterns the first one counts; an empty one never matches */
         const rein_added_entry *entry = &set->entries[i], *last = kept ? &set->entries[kept - 1] : NULL;
         if (!entry->length) continue;
-        if (last && last->length == entry->length && memcmp(last->pattern, entry->pattern, entry->length) == 0) continue;
-        set->entries[kept++] = *entry;
+        const bool again = last && last->length == entry->length && memcmp(last->pattern, entry->pattern, entry->length) == 0;
+        if (set->by_id) set->by_id[entry->token->id] = (int32_t)(again ? kept - 1 : kept);
+        if (!again) set->entries[kept++] = *entry;
     }
     set->count = kept;
     for (size_t byte = 0, at = 0; byte <= 256; byte++) {
@@ -59,11 +60,10 @@ static void index_set(rein_added_set *set) {
 }
 
 /* Decoding spells a normalized token as it was matched, not as the file has it: so do Hugging Face's newer versions. */
-static rein_status index_ids(rein_added_set *set, size_t size, rein_error *err) {
+static rein_status make_by_id(rein_added_set *set, size_t size, rein_error *err) {
     set->by_id = malloc(size * sizeof *set->by_id);
     if (!set->by_id) return rein_no_memory(err);
     for (size_t i = 0; i < size; i++) set->by_id[i] = -1;
-    for (size_t i = 0; i < set->count; i++) set->by_id[set->entries[i].token->id] = (int32_t)i;
     return REIN_OK;
 }
 
@@ -72,13 +72,14 @@ rein_status rein_added_set_make(rein_added_set *set, const rein_added *added, si
     rein_text patterns = {0};
     set->entries = calloc(count + 1, sizeof *set->entries);
     if (!set->entries) return rein_no_memory(err);
-    const rein_status status = fill(set, &patterns, added, count, normalized, vocabulary, normalizers, err);
+    rein_status status = fill(set, &patterns, added, count, normalized, vocabulary, normalizers, err);
     set->patterns = patterns.data;
+    if (!status && normalized && set->count) status = make_by_id(set, vocabulary->size, err);
     if (status) return status;
     for (size_t i = 0, at = 0; normalized && i < set->count; at += set->entries[i++].length)
         set->entries[i].pattern = patterns.data + at;
     index_set(set);
-    return normalized && set->count ? index_ids(set, vocabulary->size, err) : REIN_OK;
+    return REIN_OK;
 }
 
 void rein_added_set_free(rein_added_set *set) {
@@ -100,14 +101,30 @@ static size_t lower(const rein_added_set *set, size_t low, size_t high, size_t d
     return low;
 }
 
-static const rein_added_entry *longest_at(const rein_added_set *set, const char *text, size_t length) {
-    const unsigned char first = (unsigned char)text[0];
+/* How long a special token at `at` may be: none reaches into a span that is to be taken literally. */
+static size_t room_for_special(const rein_encoding *how, size_t at) {
+    size_t low = 0, high = how->parse_special ? how->literals : 0;
+    const size_t spans = high;
+    while (low < high) { /* the first span that ends after `at` */
+        const size_t middle = low + (high - low) / 2;
+        if (how->literal[middle].end <= at) low = middle + 1;
+        else high = middle;
+    }
+    if (low == spans) return SIZE_MAX;
+    return how->literal[low].begin > at ? how->literal[low].begin - at : 0;
+}
+
+static const rein_added_entry *longest_at(const rein_added_set *set, const char *text, size_t length, size_t at,
+                                          const rein_encoding *how) {
+    const unsigned char first = (unsigned char)text[at];
     size_t low = set->firsts[first], high = set->firsts[first + 1];
+    const size_t room = low < high ? room_for_special(how, at) : 0;
     const rein_added_entry *best = NULL;
     for (size_t depth = 1; low < high; depth++) {
-        if (set->entries[low].length == depth) best = &set->entries[low];
-        if (depth == length) break;
-        const int byte = (unsigned char)text[depth];
+        const rein_added_entry *entry = &set->entries[low];
+        if (entry->length == depth && (depth <= room || !entry->token->special)) best = entry;
+        if (at + depth == length) break;
+        const int byte = (unsigned char)text[at + depth];
         low = lower(set, low, high, depth, byte);
         high = lower(set, low, high, depth, byte + 1);
     }
@@ -144,34 +161,21 @@ static size_t blanks_after(const char *text, size_t length, size_t at) {
     return at;
 }
 
-/* Whether [begin, end) touches a span that is to be taken literally. */
-static bool is_literal(const rein_encoding *how, size_t begin, size_t end) {
-    size_t low = 0, high = how->literals;
-    while (low < high) { /* the first span that ends after begin */
-        const size_t middle = low + (high - low) / 2;
-        if (how->literal[middle].end <= begin) low = middle + 1;
-        else high = middle;
-    }
-    return low < how->literals && how->literal[low].begin < end;
-}
-
 bool rein_added_next(rein_added_match *match, size_t *from, size_t last, const rein_added_set *set, const char *text, size_t length,
                      const rein_encoding *how) {
     for (size_t at = *from; set->count && at < length; at++) {
-        const rein_added_entry *entry = longest_at(set, text + at, length - at);
+        const rein_added_entry *entry = longest_at(set, text, length, at, how);
         if (!entry) continue;
         const rein_added *token = entry->token;
         const size_t end = at + entry->length;
         *from = end;
-        if (token->special && how->parse_special && is_literal(how, at, end)) continue; /* what follows the span may still be one */
-        if ((token->special && !how->parse_special) || (token->single_word && !stands_alone(text, length, at, end))) {
-            at = end - 1; /* as Hugging Face: what was looked at is not looked at again */
-            continue;
+        if ((!token->special || how->parse_special) && (!token->single_word || stands_alone(text, length, at, end))) {
+            match->token = token;
+            match->span.begin = token->lstrip ? blanks_before(text, at, last < at ? last : at) : at;
+            match->span.end = token->rstrip ? blanks_after(text, length, last > end ? last : end) : end;
+            if (!token->lstrip || match->span.end > last) return true; /* else the token before has taken these blanks along */
         }
-        match->span.begin = token->lstrip ? blanks_before(text, at, last < at ? last : at) : at;
-        match->span.end = token->rstrip ? blanks_after(text, length, end) : end;
-        match->token = token;
-        return true;
+        at = end - 1; /* as Hugging Face: what was looked at is not looked at again */
     }
     return false;
 }

@@ -9,6 +9,7 @@
 
 typedef struct step_state {
     rein_text made;  /* what the step makes of one token */
+    size_t tokens;   /* that came so far: a step before may make one of several */
     size_t stripped; /* Strip of fused text: how many characters are gone */
     bool past;       /* … and whether anything else has come */
 } step_state;
@@ -16,7 +17,6 @@ typedef struct step_state {
 struct rein_stream {
     const rein_tokenizer *tokenizer;
     bool skip_special;
-    size_t tokens; /* so far, left-out ones not counted */
     rein_text run; /* the bytes of "<0x..>" tokens that follow each other */
     char tail[4];  /* the begin of a character */
     size_t tail_length;
@@ -113,7 +113,7 @@ static rein_status run_strip(rein_text *out, rein_stream *s, size_t at, const ch
 static rein_status run_replace(rein_text *out, rein_stream *s, size_t at, const char *text, size_t length, rein_error *err) {
     const rein_decoder *step = &s->tokenizer->decoders.steps[at];
     rein_text *made = &s->states[at].made;
-    const bool drops = step->kind == REIN_DECODE_METASPACE && step->strip && s->tokens == 0;
+    const bool drops = step->kind == REIN_DECODE_METASPACE && step->strip && s->states[at].tokens++ == 0;
     made->length = 0;
     const rein_status status =
         rein_text_replace(made, text, length, step->from, step->from_length, step->to, drops ? 0 : step->to_length, err);
@@ -123,8 +123,8 @@ static rein_status run_replace(rein_text *out, rein_stream *s, size_t at, const 
 /* A token with a character that stands for no byte, an added one, is its own text. */
 static rein_status run_byte_level(rein_text *out, rein_stream *s, size_t at, const char *text, size_t length, rein_error *err) {
     rein_text *made = &s->states[at].made;
-    rein_status status = rein_text_reserve(made, length, err);
     made->length = 0;
+    rein_status status = rein_text_reserve(made, length, err);
     for (size_t i = 0; !status && i < length;) {
         uint32_t c = 0;
         i += rein_utf8_next(&c, text + i);
@@ -136,7 +136,7 @@ static rein_status run_byte_level(rein_text *out, rein_stream *s, size_t at, con
 }
 
 static rein_status run_spaces(rein_text *out, rein_stream *s, size_t at, const char *text, size_t length, rein_error *err) {
-    const rein_status status = s->tokens ? feed(out, s, at + 1, " ", 1, err) : REIN_OK;
+    const rein_status status = s->states[at].tokens++ ? feed(out, s, at + 1, " ", 1, err) : REIN_OK;
     return status ? status : feed(out, s, at + 1, text, length, err);
 }
 
@@ -171,14 +171,12 @@ static rein_status push(rein_text *out, rein_stream *s, int32_t id, rein_error *
     if (!text || (s->skip_special && s->tokenizer->vocabulary.special[id])) return REIN_OK;
     if (matched->by_id && matched->by_id[id] >= 0)
         text = matched->entries[matched->by_id[id]].pattern, length = matched->entries[matched->by_id[id]].length;
-    const rein_status status = feed(out, s, 0, text, length, err);
-    s->tokens++;
-    return status;
+    return feed(out, s, 0, text, length, err);
 }
 
 static void start_again(rein_stream *s) {
-    s->tokens = s->run.length = s->tail_length = 0;
-    for (size_t i = 0; i < REIN_TOKENIZER_STEPS; i++) s->states[i].stripped = 0, s->states[i].past = false;
+    s->run.length = s->tail_length = 0;
+    for (size_t i = 0; i < REIN_TOKENIZER_STEPS; i++) s->states[i] = (step_state){.made = s->states[i].made};
 }
 
 static rein_status finish(rein_text *out, rein_stream *s, rein_error *err) {
@@ -194,14 +192,14 @@ static rein_status finish(rein_text *out, rein_stream *s, rein_error *err) {
 rein_status rein_stream_push(rein_text *text, rein_stream *stream, int32_t id, rein_error *err) {
     const size_t before = text->length;
     const rein_status status = push(text, stream, id, err);
-    if (status) text->length = before;
+    if (status) rein_text_cut(text, before);
     return status;
 }
 
 rein_status rein_stream_finish(rein_text *text, rein_stream *stream, rein_error *err) {
     const size_t before = text->length;
     const rein_status status = finish(text, stream, err);
-    if (status) text->length = before;
+    if (status) rein_text_cut(text, before);
     return status;
 }
 
@@ -222,7 +220,7 @@ rein_status rein_tokenizer_decode(rein_text *text, const rein_tokenizer *tokeniz
                             : push(text, stream, ids[i], err);
     if (!status) status = finish(text, stream, err);
     if (!status) status = rein_text_append(text, "", 0, err);
-    if (status) text->length = before;
+    if (status) rein_text_cut(text, before);
     rein_stream_close(stream);
     return status;
 }

@@ -14,7 +14,9 @@ static rein_status read_replace(rein_normalizer *step, const json_t *object, con
     if (!is_regex) return rein_text_copy(&step->from, from, step->from_length, err);
     rein_error why = {0};
     status = rein_regex_make(&step->regex, from, step->from_length, false, &why);
-    return status == REIN_EINVAL ? rein_place_fail(place, err, "pattern: %s", why.message) : status ? rein_no_memory(err) : REIN_OK;
+    if (status) return status == REIN_EINVAL ? rein_place_fail(place, err, "pattern: %s", why.message) : rein_no_memory(err);
+    if (!rein_regex_may_be_empty(step->regex)) return REIN_OK;
+    return rein_place_fail(place, err, "pattern: it may match nothing: an expression that takes a character at least is supported");
 }
 
 static rein_status read_step(void *context, const char *type, const json_t *object, const rein_place *place, rein_error *err) {
@@ -50,18 +52,15 @@ void rein_normalizers_free(rein_normalizers *all) {
 static rein_status replace_matches(rein_text *out, const rein_normalizer *step, const char *text, size_t length, rein_error *err) {
     pcre2_match_data *match = NULL;
     rein_status status = rein_regex_prepare(&match, step->regex, err);
-    size_t done = 0, begin = 0, end = 0;
-    bool found = true;
-    for (size_t from = 0; !status && from <= length;) {
-        uint32_t skipped;
-        status = rein_regex_find(&found, &begin, &end, step->regex, match, text, length, from, err);
+    size_t done = 0;
+    while (!status && done < length) { /* no match is empty: read_replace looks */
+        size_t begin, end;
+        bool found;
+        status = rein_regex_find(&found, &begin, &end, step->regex, match, text, length, done, err);
         if (status || !found) break;
-        if (end > begin || begin == 0 || begin != done) {
-            status = rein_text_append(out, text + done, begin - done, err);
-            if (!status) status = rein_text_append(out, step->to, step->to_length, err);
-            done = end;
-        }
-        from = end > begin ? end : end < length ? end + rein_utf8_next(&skipped, text + end) : length + 1;
+        status = rein_text_append(out, text + done, begin - done, err);
+        if (!status) status = rein_text_append(out, step->to, step->to_length, err);
+        done = end;
     }
     pcre2_match_data_free(match);
     return status ? status : rein_text_append(out, text + done, length - done, err);

@@ -62,6 +62,8 @@ rein_status rein_json_sequence(const json_t *object, const char *key, rein_json_
 rein_status rein_ids_append(rein_ids *ids, int32_t id, rein_error *err);
 rein_status rein_text_reserve(rein_text *text, size_t more, rein_error *err);
 rein_status rein_text_append(rein_text *text, const char *bytes, size_t length, rein_error *err);
+/* Back to `length`, as it was before a call that failed. */
+void rein_text_cut(rein_text *text, size_t length);
 rein_status rein_text_copy(char **copy, const char *bytes, size_t length, rein_error *err);
 /* Appends `text` with every `from` replaced by `to`. */
 rein_status rein_text_replace(rein_text *out, const char *text, size_t length, const char *from, size_t from_length, const char *to,
@@ -77,7 +79,8 @@ typedef struct rein_vocabulary {
     int32_t *lengths; /* [size]; -1: no token has this id */
     int32_t *slots;   /* hash table of ids, -1: free */
     size_t size, mask;
-    bool *special; /* [size] */
+    size_t model_bytes; /* texts of model.vocab end here; behind stand those of tokens that were only added */
+    bool *special;      /* [size] */
 } rein_vocabulary;
 
 typedef struct rein_added {
@@ -89,6 +92,8 @@ rein_status rein_vocabulary_read(rein_vocabulary *vocabulary, rein_added **added
                                  const rein_place *place, rein_error *err);
 void rein_vocabulary_free(rein_vocabulary *vocabulary);
 int32_t rein_vocabulary_find(const rein_vocabulary *vocabulary, const char *text, size_t length);
+/* The same among the tokens of model.vocab: what merging makes is never a token that was only added. */
+int32_t rein_vocabulary_find_model(const rein_vocabulary *vocabulary, const char *text, size_t length);
 const char *rein_vocabulary_text(size_t *length, const rein_vocabulary *vocabulary, int32_t id);
 
 /* ---- tokenizer_normalize.c */

@@ -1,16 +1,19 @@
 /* tokenizer_regex.c - from the dialect of tokenizer files to PCRE2's.
  *
  * Hugging Face runs these expressions with Oniguruma. The two engines agree on most of the syntax, and where they do not the translation
- * writes what Oniguruma means: \s is the property White_Space (PCRE2's includes U+180E), \d is \p{Nd}, \w has marks and connectors. What
- * is spelled alike and means something else (\h, a possessive {1,3}+, ^) is refused, because a wrong split shows nowhere. */
+ * writes what Oniguruma means: \s is the property White_Space (PCRE2's includes U+180E), \d is \p{Nd}, \w has marks and connectors,
+ * \p{Han} is the script without the characters that others use too (PCRE2 has them in it since 10.40). What is spelled alike and means
+ * something else (\h, a possessive {1,3}+, ^) is refused, because a wrong split shows nowhere. */
 #include "model/tokenizer_regex.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "model/tokenizer_parts.h"
 
 #define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+#define WORD_ALONE WORD "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}" /* outside of a class Oniguruma has ²³¹¼½¾ in it, inside not */
 
 /* One match may take this many steps: a run of blanks as long as this, or a tenth of a second of backtracking. */
 enum { STEPS = 10000000 };
@@ -40,11 +43,33 @@ static bool starts(const reading *r, const char *word) {
     return r->length - r->at >= n && memcmp(r->pattern + r->at, word, n) == 0;
 }
 
-/* \p{L}, \P{N}, \p{^L}, \x{1F600} as they are. */
+/* Whether a property's name is a script's: PCRE2 knows them all. */
+static rein_status is_script(bool *is, const char *name, size_t length, rein_error *err) {
+    enum { LONGEST = 40 };
+    char probe[LONGEST + sizeof "\\p{sc:}"];
+    int code = 0;
+    PCRE2_SIZE at;
+    *is = false;
+    if (length > LONGEST) return REIN_OK;
+    const int size = snprintf(probe, sizeof probe, "\\p{sc:%.*s}", (int)length, name);
+    pcre2_code *compiled = pcre2_compile((PCRE2_SPTR)probe, (size_t)size, PCRE2_UTF, &code, &at, NULL);
+    *is = compiled != NULL;
+    pcre2_code_free(compiled);
+    return code == PCRE2_ERROR_HEAP_FAILED ? rein_no_memory(err) : REIN_OK;
+}
+
+/* \p{L}, \P{N}, \p{^L}, \x{1F600} as they are, but for scripts. */
 static rein_status take_braced(reading *r) {
-    const char *end =
-        r->at + 2 < r->length && r->pattern[r->at + 2] == '{' ? memchr(r->pattern + r->at, '}', r->length - r->at) : NULL;
-    return end ? take(r, (size_t)(end - (r->pattern + r->at)) + 1) : refuse(r, "\\p or \\x without {…}");
+    const char *open = r->pattern + r->at + 2;
+    const char *end = r->at + 2 < r->length && *open == '{' ? memchr(open, '}', r->length - r->at - 2) : NULL;
+    if (!end) return refuse(r, "\\p or \\x without {…}");
+    const size_t sign = open[1] == '^' ? 2 : 1;
+    bool script = false;
+    rein_status status = REIN_OK;
+    if (open[-1] != 'x') status = is_script(&script, open + sign, (size_t)(end - open) - sign, r->err);
+    if (!status) status = take(r, 2 + sign);
+    if (!status && script) status = put(r, "sc:");
+    return status ? status : take(r, (size_t)(end + 1 - (r->pattern + r->at)));
 }
 
 static rein_status escape(reading *r) {
@@ -55,8 +80,8 @@ static rein_status escape(reading *r) {
     case 'S': means = "\\P{White_Space}"; break;
     case 'd': means = "\\p{Nd}"; break;
     case 'D': means = "\\P{Nd}"; break;
-    case 'w': means = r->in_class ? WORD : "[" WORD "]"; break;
-    case 'W': means = r->in_class ? NULL : "[^" WORD "]"; break;
+    case 'w': means = r->in_class ? WORD : "[" WORD_ALONE "]"; break;
+    case 'W': means = r->in_class ? NULL : "[^" WORD_ALONE "]"; break;
     case 'p':
     case 'P':
     case 'x': return take_braced(r);
@@ -95,7 +120,7 @@ static rein_status open_class(reading *r) {
 /* Groups that mean the same to both. */
 static rein_status open_group(reading *r) {
     static const char *const known[] = {"(?:", "(?i:", "(?=", "(?!", "(?<=", "(?<!", "(?>"};
-    if (!starts(r, "(?") && !starts(r, "(*")) return put(r, "(?:"), r->at++, REIN_OK; /* what a group captures is never asked for */
+    if (!starts(r, "(?") && !starts(r, "(*")) return r->at++, put(r, "(?:"); /* what a group captures is never asked for */
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (starts(r, known[i])) return take(r, strlen(known[i]));
     return refuse(r, "this kind of group");
@@ -190,6 +215,12 @@ void rein_regex_free(rein_regex *regex) {
     pcre2_match_context_free(regex->limits);
     pcre2_general_context_free(regex->memory);
     free(regex);
+}
+
+bool rein_regex_may_be_empty(const rein_regex *regex) {
+    uint32_t empty = 1;
+    pcre2_pattern_info(regex->code, PCRE2_INFO_MATCHEMPTY, &empty);
+    return empty != 0;
 }
 
 rein_status rein_regex_prepare(pcre2_match_data **match, const rein_regex *regex, rein_error *err) {

@@ -21,6 +21,9 @@ typedef struct rein_regex {
 rein_status rein_regex_make(rein_regex **regex, const char *pattern, size_t length, bool literal, rein_error *err);
 void rein_regex_free(rein_regex *regex);
 
+/* Whether it might match without taking a character. */
+bool rein_regex_may_be_empty(const rein_regex *regex);
+
 /* *match, made when NULL and freed by the caller, is one thread's. */
 rein_status rein_regex_prepare(pcre2_match_data **match, const rein_regex *regex, rein_error *err);
 

@@ -1,5 +1,4 @@
 /* tokenizer_text.c - the growing arrays of the tokenizer. They grow by half, so that appending is linear in all. */
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,6 +52,11 @@ rein_status rein_text_append(rein_text *text, const char *bytes, size_t length, 
     text->length += length;
     text->data[text->length] = 0;
     return REIN_OK;
+}
+
+void rein_text_cut(rein_text *text, size_t length) {
+    text->length = length;
+    if (text->data) text->data[length] = 0;
 }
 
 rein_status rein_text_copy(char **copy, const char *bytes, size_t length, rein_error *err) {

@@ -35,6 +35,11 @@ int32_t rein_vocabulary_find(const rein_vocabulary *v, const char *text, size_t 
     return v->slots[slot_of(v, text, length)];
 }
 
+int32_t rein_vocabulary_find_model(const rein_vocabulary *v, const char *text, size_t length) {
+    const int32_t id = rein_vocabulary_find(v, text, length);
+    return id >= 0 && v->begins[id] + length <= v->model_bytes ? id : -1;
+}
+
 void rein_vocabulary_free(rein_vocabulary *v) {
     free(v->bytes);
     free(v->begins);
@@ -54,7 +59,9 @@ static rein_status count_token(census *seen, const char *text, size_t length, co
                                length, REIN_TOKENIZER_TOKEN);
     seen->tokens++, seen->bytes += length;
     if ((size_t)json_integer_value(id) >= seen->size) seen->size = (size_t)json_integer_value(id) + 1;
-    if (seen->bytes <= REIN_TOKENIZER_FILE && seen->tokens <= REIN_TOKENIZER_TOKENS) return REIN_OK;
+    if (seen->bytes > REIN_TOKENIZER_FILE)
+        return rein_place_fail(place, err, "tokens have more than %d bytes", REIN_TOKENIZER_FILE);
+    if (seen->tokens <= REIN_TOKENIZER_TOKENS) return REIN_OK;
     return rein_place_fail(place, err, "there are more than %d tokens", REIN_TOKENIZER_TOKENS);
 }
 
@@ -149,6 +156,7 @@ static rein_status store_all(rein_vocabulary *v, rein_added *added, bool *seen, 
         status = store(v, &used, key, strlen(key), (int32_t)json_integer_value(value), false, &at, err);
         if (status) return status;
     }
+    v->model_bytes = used;
     return store_added(v, &used, added, seen, list, place, err);
 }
 

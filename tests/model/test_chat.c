@@ -141,6 +141,11 @@ static void test_bad_messages(void **state) {
                {"llama3", "tool", "", "messages[0].role is tool", 0},
                {"chatml", "user", "a\xFF", "byte 1", 0},
                {"qwen2.5", "user", "a", "no_thinking", 1}};
+    const rein_chat none = {.kind = (rein_chat_kind)6};
+    const rein_message fine = {"user", "", 0};
+    rein_text empty = {0};
+    assert_null(rein_chat_name(&none));
+    assert_int_equal(rein_chat_render(&empty, NULL, &none, &fine, 1, NULL, NULL), REIN_EINVAL);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const rein_message message = {bad[i].role, bad[i].content, strlen(bad[i].content)};
         const rein_chat_options options = {.no_thinking = bad[i].no_thinking, .add_generation_prompt = 1};

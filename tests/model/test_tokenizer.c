@@ -165,6 +165,82 @@ static void test_literal_spans(void **state) {
     rein_tokenizer_close(t);
 }
 
+static rein_tokenizer *from_text(const char *file) {
+    const rein_tokenizer_files files = {.name = "memory", .tokenizer = file, .tokenizer_length = strlen(file)};
+    rein_tokenizer *t = NULL;
+    rein_error err = {0};
+    if (rein_tokenizer_read(&t, &files, &err)) fail_msg("%s", err.message);
+    return t;
+}
+
+#define LETTERS "\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"c\": 2, \"x\": 3}, \"merges\": []}"
+
+/* What a user writes cannot take away the token before it: "<a>" stays, though "<a>b" is one too. */
+static void test_literal_after_shorter_token(void **state) {
+    (void)state;
+    rein_tokenizer *t = from_text("{\"added_tokens\": [{\"id\": 4, \"content\": \"<a>\", \"special\": true}, "
+                                  "{\"id\": 5, \"content\": \"<a>b\", \"special\": true}, "
+                                  "{\"id\": 6, \"content\": \"bc\", \"normalized\": false}], " LETTERS "}");
+    const rein_span content[] = {{3, 5}}, inside[] = {{1, 1}};
+    rein_encoding how = {.parse_special = 1};
+    assert_ids(t, "<a>bc", &how, (const int32_t[]){5, 2}, 2);
+    how.literal = content, how.literals = 1;
+    assert_ids(t, "<a>bc", &how, (const int32_t[]){4, 6}, 2); /* added tokens that are not special are found in contents too */
+    how.literal = inside;
+    assert_ids(t, "<a>bx", &how, (const int32_t[]){0, 1, 3}, 3); /* < and > have no token */
+    rein_tokenizer_close(t);
+}
+
+/* As Hugging Face: blanks that a token takes along are not the next token. A megabyte of them takes no longer. */
+static void test_blanks_are_taken_once(void **state) {
+    (void)state;
+    enum { LENGTH = 1 << 20 };
+    rein_tokenizer *t = from_text("{\"added_tokens\": [{\"id\": 4, \"content\": \" \", \"lstrip\": true, \"rstrip\": true, "
+                                  "\"normalized\": false}], " LETTERS "}");
+    char *text = malloc(LENGTH);
+    memset(text, ' ', LENGTH);
+    assert_ids(t, "a   b", NULL, (const int32_t[]){0, 4, 1}, 3);
+    const clock_t start = clock();
+    rein_ids ids = encoded(t, text, LENGTH, NULL);
+    assert_true((double)(clock() - start) / CLOCKS_PER_SEC < 20);
+    assert_int_equal(ids.count, 1);
+    rein_ids_free(&ids);
+    free(text);
+    rein_tokenizer_close(t);
+}
+
+/* As Hugging Face: a normalized token is spelled as it is matched, also one that another of that spelling keeps from being matched. */
+static void test_normalized_spelling(void **state) {
+    (void)state;
+    rein_tokenizer *t = from_text("{\"added_tokens\": [{\"id\": 4, \"content\": \"cx\"}, {\"id\": 5, \"content\": \"ax\"}], "
+                                  "\"normalizer\": {\"type\": \"Replace\", \"pattern\": {\"String\": \"a\"}, \"content\": \"c\"}, "
+                                  "\"decoder\": {\"type\": \"Fuse\"}, " LETTERS "}");
+    rein_text text = {0};
+    assert_ids(t, "ax", NULL, (const int32_t[]){4}, 1);
+    assert_int_equal(rein_tokenizer_decode(&text, t, (const int32_t[]){5, 0}, 2, 0, NULL), REIN_OK);
+    assert_string_equal(text.data, "cxa");
+    rein_text_free(&text);
+    rein_tokenizer_close(t);
+}
+
+/* What a failed call appended is gone, the NUL behind the text included. */
+static void test_text_after_failure(void **state) {
+    (void)state;
+    rein_tokenizer *t = from_text("{\"decoder\": {\"type\": \"Fuse\"}, " LETTERS "}");
+    const rein_message messages[] = {{"user", "x", 1}, {"tool", "y", 1}};
+    rein_text text = {0};
+    rein_chat chat;
+    assert_int_equal(rein_tokenizer_decode(&text, t, (const int32_t[]){0, 1}, 2, 0, NULL), REIN_OK);
+    assert_int_equal(rein_tokenizer_decode(&text, t, (const int32_t[]){2, -1}, 2, 0, NULL), REIN_EINVAL);
+    assert_string_equal(text.data, "ab");
+    assert_int_equal(rein_chat_named(&chat, "llama3", NULL), REIN_OK);
+    assert_int_equal(rein_chat_render(&text, NULL, &chat, messages, 2, NULL, NULL), REIN_EINVAL);
+    assert_int_equal(text.length, 2);
+    assert_string_equal(text.data, "ab");
+    rein_text_free(&text);
+    rein_tokenizer_close(t);
+}
+
 /* A file whose merges, or whose whole pieces, would make a special token of plain text. */
 static void test_special_cannot_be_merged(void **state) {
     (void)state;
@@ -173,10 +249,8 @@ static void test_special_cannot_be_merged(void **state) {
         "true}],"
         "\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"c\": 2, \"ab\": 3}, \"merges\": [\"a b\"],"
         "\"ignore_merges\": true}}";
-    const rein_tokenizer_files files = {.name = "memory", .tokenizer = file, .tokenizer_length = strlen(file)};
     const rein_encoding parse = {.parse_special = 1};
-    rein_tokenizer *t;
-    assert_int_equal(rein_tokenizer_read(&t, &files, NULL), REIN_OK);
+    rein_tokenizer *t = from_text(file);
     assert_ids(t, "ab", NULL, (const int32_t[]){0, 1}, 2);
     assert_ids(t, "aabb", NULL, (const int32_t[]){0, 0, 1, 1}, 4);
     assert_ids(t, "acb", NULL, (const int32_t[]){0, 1}, 2); /* c has no other token: it is left out */
@@ -297,6 +371,10 @@ int main(void) {
         cmocka_unit_test(test_stories),
         cmocka_unit_test(test_special_is_text_unless_asked),
         cmocka_unit_test(test_literal_spans),
+        cmocka_unit_test(test_literal_after_shorter_token),
+        cmocka_unit_test(test_blanks_are_taken_once),
+        cmocka_unit_test(test_normalized_spelling),
+        cmocka_unit_test(test_text_after_failure),
         cmocka_unit_test(test_bad_utf8),
         cmocka_unit_test(test_special_cannot_be_merged),
         cmocka_unit_test(test_ids_without_token),

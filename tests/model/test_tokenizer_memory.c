@@ -159,6 +159,17 @@ static void test_each_allocation(void **state) {
     }
 }
 
+/* An expression that grows as it is translated: a lost "(?:" would be another expression. */
+static void test_groups(void **state) {
+    (void)state;
+    static const char file[] =
+        "{\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"((((((((((((((((a))))))))))))))))\"}, \"behavior\": "
+        "\"Isolated\"}, \"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}}";
+    texts given = {.files = {.name = "dir", .tokenizer = file, .tokenizer_length = strlen(file)}};
+    skip_unless_wrapped();
+    assert_true(fail_each(try_read, &given) > 3);
+}
+
 static void test_open_and_chat(void **state) {
     (void)state;
     static char directory[] = FIXTURES "llama2";
@@ -168,6 +179,7 @@ static void test_open_and_chat(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_allocation), cmocka_unit_test(test_open_and_chat)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_allocation), cmocka_unit_test(test_groups),
+                                       cmocka_unit_test(test_open_and_chat)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
