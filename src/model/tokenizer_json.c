@@ -18,14 +18,21 @@ rein_place rein_place_at(const rein_place *parent, const char *format, ...) {
     return place;
 }
 
+/* Quoted text that was cut in the middle of a character, and the bytes of a path, which may be any: a message is UTF-8. */
+static void mend(char *message) {
+    const size_t length = strlen(message);
+    for (size_t at; (at = rein_utf8_valid(message, length)) < length;) message[at] = '?';
+}
+
 rein_status rein_place_fail(const rein_place *place, rein_error *err, const char *format, ...) {
     char said[sizeof err->message], shown[REIN_PATH_SHOWN];
     va_list args;
     va_start(args, format);
     vsnprintf(said, sizeof said, format, args);
     va_end(args);
-    return rein_fail(err, REIN_EINVAL, "%s: %s%s%s", rein_path_show(shown, place->file), place->path, *place->path ? ": " : "",
-                     said);
+    rein_fail(err, REIN_EINVAL, "%s: %s%s%s", rein_path_show(shown, place->file), place->path, *place->path ? ": " : "", said);
+    if (err) mend(err->message);
+    return REIN_EINVAL;
 }
 
 rein_status rein_json_parse(json_t **root, const char *file, const char *text, size_t length, size_t flags, rein_error *err) {

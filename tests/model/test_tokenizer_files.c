@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "model/unicode.h"
 #include "tokenizer_fixture.h"
 
 #define VOCAB "\"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}"
@@ -57,6 +58,8 @@ static const struct {
     {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}}}", "model.merges: is not an array"},
     {MERGES("[\"a c\"]"), "model.merges[0]: \"c\" is not a token"},
     {MERGES("[\"a b\", \"b a\"]"), "model.merges[1]: it makes \"ba\", which is not a token"},
+    {"{\"added_tokens\": [{\"id\": 3, \"content\": \"ba\"}], \"model\": {\"type\": \"BPE\", " VOCAB ", \"merges\": [\"b a\"]}}",
+     "model.merges[0]: it makes \"ba\", which is not a token"}, /* not of the model */
     {MERGES("[\"ab\"]"), "model.merges[0]: is neither"},
     {MERGES("[\"a b c\"]"), "model.merges[0]: is neither"},
     {MERGES("[[\"a\"]]"), "model.merges[0]: is neither"},
@@ -82,6 +85,12 @@ static const struct {
     {WITH("normalizer", "{\"type\": \"Prepend\"}"), "normalizer.prepend: is not a string"},
     {WITH("normalizer", "{\"type\": \"Replace\", \"pattern\": {\"String\": \"\"}, \"content\": \"\"}"),
      "normalizer.pattern: is empty"},
+    {WITH("normalizer", "{\"type\": \"Replace\", \"pattern\": {\"Regex\": \"a*\"}, \"content\": \"\"}"),
+     "normalizer: pattern: it may match nothing"},
+    {"{\"normalizer\": {\"type\": \"Prepend\", \"prepend\": \"_\"}, \"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": "
+     "\"_\", "
+     "\"prepend_scheme\": \"first\"}, " MODEL "}",
+     "pre_tokenizer: Metaspace with prepend_scheme \"first\" is not supported after"},
     {WITH("normalizer", "7"), "normalizer: is not an object with a \"type\""},
     {WITH("pre_tokenizer", "{\"type\": \"BertPreTokenizer\"}"),
      "pre-tokenizer BertPreTokenizer is not supported: ByteLevel, Digits"},
@@ -206,6 +215,18 @@ static void test_unreadable(void **state) {
     assert_int_equal(rmdir(directory), 0);
 }
 
+/* A token of which 60 bytes are shown ends with a whole character: messages are UTF-8. */
+static void test_message_is_utf8(void **state) {
+    (void)state;
+    rein_error err = {0};
+    char file[400] = "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": [\"a x";
+    for (int i = 0; i < 40; i++) strcat(file, "\xC3\xA9");
+    strcat(file, "\"]}}");
+    assert_int_equal(read_text(file, NULL, &err), REIN_EINVAL);
+    assert_non_null(strstr(err.message, "is not a token of the vocabulary"));
+    assert_int_equal(rein_utf8_valid(err.message, strlen(err.message)), strlen(err.message));
+}
+
 /* What is wrong is said even where the path alone would fill the message. */
 static void test_long_name(void **state) {
     (void)state;
@@ -253,9 +274,9 @@ static void test_endless_expression(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_files), cmocka_unit_test(test_bad_configs),        cmocka_unit_test(test_good_config),
-        cmocka_unit_test(test_missing),   cmocka_unit_test(test_unreadable),         cmocka_unit_test(test_long_name),
-        cmocka_unit_test(test_cut_files), cmocka_unit_test(test_endless_expression),
+        cmocka_unit_test(test_bad_files),       cmocka_unit_test(test_bad_configs), cmocka_unit_test(test_good_config),
+        cmocka_unit_test(test_missing),         cmocka_unit_test(test_unreadable),  cmocka_unit_test(test_long_name),
+        cmocka_unit_test(test_message_is_utf8), cmocka_unit_test(test_cut_files),   cmocka_unit_test(test_endless_expression),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
