@@ -7,6 +7,7 @@
 
 #include <jansson.h>
 
+#include "base/file.h"
 #include "rein/base.h"
 
 /* Every type the format knows, in the order the reference writer sorts them by: growing alignment. */
@@ -112,6 +113,12 @@ typedef struct rein_metadata {
  * n_metadata is 0. The data goes straight from where it is to the file. Thread-safe for different paths. */
 rein_status rein_tensors_write(const char *path, const rein_tensor *tensors, size_t n, const rein_metadata *metadata,
                                size_t n_metadata, rein_error *err);
+
+/* The same for data that is made as it is written: `put` is called for each tensor, in the order of the file, with its place in the
+ * list, and puts all of its bytes into the writer. Nobody looks at the data pointers. */
+typedef rein_status rein_tensor_put(rein_writer *writer, size_t i, void *context, rein_error *err);
+rein_status rein_tensors_write_made(const char *path, const rein_tensor *tensors, size_t n, const rein_metadata *metadata,
+                                    size_t n_metadata, rein_tensor_put *put, void *context, rein_error *err);
 
 /* elements x bits in bytes; 0 (and *bytes is not set) when that overflows or is no whole number of bytes. For both directions. */
 int rein_tensor_bytes(size_t *bytes, rein_tensor_type dtype, const size_t *shape, int n_dims);

@@ -66,7 +66,6 @@ static rein_status check_tensor(const rein_tensor *tensor, const char *path, rei
     if (!rein_tensor_bytes(&bytes, tensor->dtype, tensor->shape, tensor->n_dims) || bytes != tensor->bytes)
         return rein_fail(err, REIN_EINVAL, "%s: tensor %s has %zu bytes, which is not what %s of %s has", shown, quoted,
                          tensor->bytes, shape, rein_tensor_type_name(tensor->dtype));
-    if (!tensor->data && tensor->bytes) return rein_fail(err, REIN_EINVAL, "%s: tensor %s has no data", shown, quoted);
     return REIN_OK;
 }
 
@@ -164,8 +163,8 @@ static rein_status write_header(text *to, const char *path, const rein_tensor **
     return REIN_OK;
 }
 
-rein_status rein_tensors_write(const char *path, const rein_tensor *tensors, size_t n, const rein_metadata *metadata,
-                               size_t n_metadata, rein_error *err) {
+rein_status rein_tensors_write_made(const char *path, const rein_tensor *tensors, size_t n, const rein_metadata *metadata,
+                                    size_t n_metadata, rein_tensor_put *put, void *context, rein_error *err) {
     const rein_tensor **sorted = NULL;
     text header = {0};
     rein_writer writer = {0};
@@ -173,9 +172,25 @@ rein_status rein_tensors_write(const char *path, const rein_tensor *tensors, siz
     if (!status) status = write_header(&header, path, sorted, n, metadata, n_metadata, err);
     if (!status) status = rein_writer_open(&writer, path, err);
     if (!status) status = rein_writer_put(&writer, header.bytes, header.length, err);
-    for (size_t i = 0; i < n && !status; i++) status = rein_writer_put(&writer, sorted[i]->data, sorted[i]->bytes, err);
+    for (size_t i = 0; i < n && !status; i++) status = put(&writer, (size_t)(sorted[i] - tensors), context, err);
     if (!status) status = rein_writer_commit(&writer, err);
+    rein_writer_abandon(&writer);
     free(header.bytes);
     free(sorted);
     return status;
+}
+
+static rein_status put_data(rein_writer *writer, size_t i, void *context, rein_error *err) {
+    const rein_tensor *tensor = (const rein_tensor *)context + i;
+    return rein_writer_put(writer, tensor->data, tensor->bytes, err);
+}
+
+rein_status rein_tensors_write(const char *path, const rein_tensor *tensors, size_t n, const rein_metadata *metadata,
+                               size_t n_metadata, rein_error *err) {
+    char shown[REIN_PATH_SHOWN], quoted[REIN_TEXT_SHOWN];
+    for (size_t i = 0; i < n; i++)
+        if (!tensors[i].data && tensors[i].bytes)
+            return rein_fail(err, REIN_EINVAL, "%s: tensor %s has no data", rein_path_show(shown, path),
+                             rein_json_quote(quoted, tensors[i].name ? tensors[i].name : ""));
+    return rein_tensors_write_made(path, tensors, n, metadata, n_metadata, put_data, (void *)(uintptr_t)tensors, err);
 }
