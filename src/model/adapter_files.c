@@ -1,0 +1,279 @@
+/* adapter_files.c - adapters as PEFT keeps them: adapter_config.json says which modules have factors, adapter_model.safetensors has exactly
+ * those, in the shapes that the model's modules call for. Whatever is missing, too much or of another shape is an error. */
+#include "adapter_files.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "kernel/rows.h"
+#include "narrow.h"
+
+static const char PREFIX[] = "base_model.model.", LAYERS[] = "model.layers.";
+enum { LONGEST_NAME = 160 };
+
+/* ----------------------------------------------------------------------------------------------------------------------- names */
+
+static size_t slots_of(const rein_model_config *model) { return (size_t)model->n_layers * REIN_LAYER_MODULES + 1; }
+
+static rein_module module_of(const rein_model_config *model, size_t slot) {
+    return slot + 1 < slots_of(model) ? (rein_module)(slot % REIN_LAYER_MODULES) : REIN_HEAD_MODULE;
+}
+
+static void slot_name(char name[LONGEST_NAME], const rein_model_config *model, size_t slot, const char *prefix,
+                      const char *suffix) {
+    const rein_module module = module_of(model, slot);
+    if (module == REIN_HEAD_MODULE) snprintf(name, LONGEST_NAME, "%s%s%s", prefix, rein_module_path(module), suffix);
+    else snprintf(name, LONGEST_NAME, "%s%s%zu.%s%s", prefix, LAYERS, slot / REIN_LAYER_MODULES, rein_module_path(module), suffix);
+}
+
+static void factor_name(char name[LONGEST_NAME], const rein_model_config *model, size_t slot, int factor) {
+    slot_name(name, model, slot, PREFIX, factor ? ".lora_B.weight" : ".lora_A.weight");
+}
+
+/* Only the digits are read from the name; the rest is compared with what the slot is called. */
+int rein_module_slot(size_t *slot, const char **rest, const rein_model_config *model, const char *name) {
+    char whole[LONGEST_NAME];
+    const char *digits = name + strlen(LAYERS);
+    const int layered = !strncmp(name, LAYERS, strlen(LAYERS)) && *digits >= '0' && *digits <= '9';
+    const unsigned long long layer = layered ? strtoull(digits, NULL, 10) : 0;
+    if (layered && layer >= (unsigned long long)model->n_layers) return 0;
+    const size_t first = layered ? (size_t)layer * REIN_LAYER_MODULES : slots_of(model) - 1;
+    const size_t end = layered ? first + REIN_LAYER_MODULES : first + 1;
+    for (*slot = first; *slot < end; ++*slot) {
+        slot_name(whole, model, *slot, "", "");
+        const size_t length = strlen(whole);
+        if (strncmp(name, whole, length) != 0) continue;
+        *rest = name + length;
+        return 1;
+    }
+    return 0;
+}
+
+/* --------------------------------------------------------------------------------------------------------------------- tensors */
+
+typedef struct source {
+    const rein_model *model;
+    const rein_adapter_config *config;
+    const rein_tensors *tensors;
+    rein_error *err;
+} source;
+
+static size_t expected_count(const source *s) {
+    size_t modules = 0;
+    for (int m = 0; m < REIN_LAYER_MODULES; m++) modules += s->config->modules >> m & 1;
+    return 2 * (modules * (size_t)s->model->config.n_layers + (s->config->modules >> REIN_HEAD_MODULE & 1));
+}
+
+static void factor_shape(size_t shape[2], const source *s, size_t slot, int factor) {
+    const rein_linear *linear = rein_model_linear(s->model, slot);
+    shape[0] = factor ? linear->out : (size_t)s->config->rank;
+    shape[1] = factor ? (size_t)s->config->rank : linear->in;
+}
+
+static rein_status missing(const source *s, const char *name, const size_t shape[2]) {
+    char shown[REIN_PATH_SHOWN], needed[REIN_SHAPE_SHOWN], other[LONGEST_NAME];
+    size_t absent = 0;
+    for (size_t slot = 0; slot < slots_of(&s->model->config); slot++)
+        for (int factor = 0; factor < 2 && s->config->modules >> module_of(&s->model->config, slot) & 1; factor++) {
+            factor_name(other, &s->model->config, slot, factor);
+            absent += !rein_tensors_find(s->tensors, other);
+        }
+    return rein_fail(s->err, REIN_EINVAL,
+                     "%s: %s %s is missing, as are %zu more of the %zu tensors that adapter_config.json calls for (%lld layers)",
+                     rein_path_show(shown, rein_tensors_name(s->tensors)), name, rein_shape_show(needed, shape, 2), absent - 1,
+                     expected_count(s), (long long)s->model->config.n_layers);
+}
+
+/* The tensor of that name, in that shape, and in a type that weights can have. */
+static rein_status find(const rein_tensor **tensor, const source *s, const char *name, const size_t shape[2]) {
+    char shown[REIN_PATH_SHOWN], found[REIN_SHAPE_SHOWN], needed[REIN_SHAPE_SHOWN];
+    const rein_tensor *t = *tensor = rein_tensors_find(s->tensors, name);
+    if (!t) return missing(s, name, shape);
+    if (t->n_dims == 2 && t->shape[0] == shape[0] && t->shape[1] == shape[1])
+        return rein_tensors_weight(tensor, s->tensors, name, s->err);
+    return rein_fail(s->err, REIN_EINVAL, "%s: %s is %s, and the model and adapter_config.json (r %lld) call for %s",
+                     rein_path_show(shown, t->file), name, rein_shape_show(found, t->shape, t->n_dims), (long long)s->config->rank,
+                     rein_shape_show(needed, shape, 2));
+}
+
+/* One factor of one slot: looked at, and with `to` read. */
+static rein_status take_factor(float *to, const source *s, size_t slot, int factor, const rein_kernels *kernels) {
+    char name[LONGEST_NAME];
+    size_t shape[2];
+    const rein_tensor *tensor;
+    factor_name(name, &s->model->config, slot, factor);
+    factor_shape(shape, s, slot, factor);
+    const rein_status status = find(&tensor, s, name, shape);
+    if (!status && to) kernels->widen(to, tensor->data, rein_storage_of(tensor->dtype), shape[0] * shape[1]);
+    return status;
+}
+
+/* All factors: without an adapter they are looked at, so that a wrong rank is found before memory for it is taken. */
+static rein_status take_factors(rein_adapter *adapter, const source *s, const rein_kernels *kernels) {
+    rein_status status = REIN_OK;
+    for (size_t slot = 0; slot < slots_of(&s->model->config) && !status; slot++) {
+        rein_lora *lora = adapter ? &adapter->loras[slot] : NULL;
+        if (!(s->config->modules >> module_of(&s->model->config, slot) & 1)) continue;
+        status = take_factor(lora ? lora->a : NULL, s, slot, 0, kernels);
+        if (!status) status = take_factor(lora ? lora->b : NULL, s, slot, 1, kernels);
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------------- tensors of the base */
+
+/* PEFT also writes the head or the embedding of the base when one of them has a LoRA or was resized. They are let through when they are
+ * the model's own, in the type of the file. */
+static const rein_matrix *base_matrix(const source *s, const char *name) {
+    if (strncmp(name, PREFIX, strlen(PREFIX)) != 0) return NULL;
+    name += strlen(PREFIX);
+    if (!strcmp(name, "lm_head.base_layer.weight") || !strcmp(name, "lm_head.weight")) return &s->model->head.weight;
+    return strcmp(name, "model.embed_tokens.weight") ? NULL : &s->model->embedding;
+}
+
+static int row_is_the_same(const float *row, size_t n, const rein_tensor *tensor, size_t at) {
+    if (tensor->dtype == REIN_TENSOR_F32) return !memcmp(row, (const float *)tensor->data + at, n * sizeof *row);
+    const uint16_t *halves = (const uint16_t *)tensor->data + at;
+    const int brain = tensor->dtype == REIN_TENSOR_BF16;
+    size_t i = 0;
+    while (i < n && halves[i] == (brain ? rein_to_bf16(row[i]) : rein_to_f16(row[i]))) i++;
+    return i == n;
+}
+
+static rein_status check_base(const source *s, const rein_matrix *matrix, const char *name, const rein_kernels *kernels) {
+    const size_t rows = s->model->head.out, columns = s->model->head.in, shape[2] = {rows, columns};
+    const size_t width = columns * rein_storage_size(matrix->storage);
+    char shown[REIN_PATH_SHOWN];
+    const rein_tensor *tensor;
+    rein_status status = find(&tensor, s, name, shape);
+    if (status) return status;
+    float *row = malloc(columns * sizeof *row);
+    if (!row) return rein_fail(s->err, REIN_ENOMEM, "out of memory");
+    for (size_t r = 0; r < rows && !status; r++) {
+        kernels->widen(row, (const char *)matrix->data + r * width, matrix->storage, columns);
+        if (!row_is_the_same(row, columns, tensor, r * columns))
+            status = rein_fail(s->err, REIN_EINVAL, "%s: row %zu of %s is not the model's: the adapter belongs to another one",
+                               rein_path_show(shown, tensor->file), r, name);
+    }
+    free(row);
+    return status;
+}
+
+/* "q_proj, v_proj" for a message. */
+static const char *list_modules(char to[120], unsigned modules) {
+    size_t n = 0;
+    to[0] = 0;
+    for (int m = 0; m < REIN_MODULES; m++)
+        if (modules >> m & 1) n += (size_t)snprintf(to + n, 120 - n, "%s%s", n ? ", " : "", rein_module_name((rein_module)m));
+    return to;
+}
+
+static int is_expected(const source *s, const char *name) {
+    size_t slot;
+    const char *rest;
+    if (strncmp(name, PREFIX, strlen(PREFIX)) != 0) return 0;
+    if (!rein_module_slot(&slot, &rest, &s->model->config, name + strlen(PREFIX))) return 0;
+    return (!strcmp(rest, ".lora_A.weight") || !strcmp(rest, ".lora_B.weight")) &&
+           s->config->modules >> module_of(&s->model->config, slot) & 1;
+}
+
+/* Names are unique and all expected ones are there, so a count says whether there are others. */
+static rein_status check_others(const source *s, const rein_kernels *kernels) {
+    char shown[REIN_PATH_SHOWN], quoted[REIN_TEXT_SHOWN], modules[120];
+    const size_t n = rein_tensors_count(s->tensors);
+    rein_status status = REIN_OK;
+    if (n == expected_count(s)) return REIN_OK;
+    for (size_t i = 0; i < n && !status; i++) {
+        const char *name = rein_tensors_at(s->tensors, i)->name;
+        const rein_matrix *matrix = base_matrix(s, name);
+        if (matrix) status = check_base(s, matrix, name, kernels);
+        else if (!is_expected(s, name))
+            status = rein_fail(s->err, REIN_EINVAL,
+                               "%s: %s is not expected: adapter_config.json and the model call for LoRA on %s, in %lld layers",
+                               rein_path_show(shown, rein_tensors_name(s->tensors)), rein_json_quote(quoted, name),
+                               list_modules(modules, s->config->modules), (long long)s->model->config.n_layers);
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------ open */
+
+rein_status rein_adapter_from_files(rein_adapter **adapter, const rein_model *model, const char *config_file, const json_t *json,
+                                    const rein_tensors *tensors, rein_error *err) {
+    rein_adapter_config config;
+    rein_exec exec;
+    const source s = {model, &config, tensors, err};
+    *adapter = NULL;
+    rein_status status = rein_exec_resolve(&exec, NULL, 0, err);
+    if (!status) status = rein_adapter_config_parse(&config, &model->config, config_file, json, err);
+    if (status) return status;
+    const rein_kernels *kernels = rein_kernels_of(exec.isa);
+    status = take_factors(NULL, &s, kernels);
+    if (!status) status = check_others(&s, kernels);
+    if (!status)
+        status = rein_adapter_allocate(adapter, model, config.rank, config.alpha, config.rank_stabilized, config.modules, err);
+    if (status) return status;
+    take_factors(*adapter, &s, kernels); /* looked at already */
+    if (*config.base) memcpy((*adapter)->base, config.base, sizeof config.base);
+    rein_adapter_pack(*adapter);
+    return REIN_OK;
+}
+
+rein_status rein_adapter_open(rein_adapter **adapter, const rein_model *model, const char *directory, rein_error *err) {
+    char *file = rein_path_join(directory, "adapter_config.json");
+    json_t *json = NULL;
+    rein_tensors *tensors = NULL;
+    *adapter = NULL;
+    rein_status status = file ? rein_json_file_read(&json, file, err) : rein_fail(err, REIN_ENOMEM, "out of memory");
+    if (!status) status = rein_tensors_open_adapter(&tensors, directory, err);
+    if (!status) status = rein_adapter_from_files(adapter, model, file, json, tensors, err);
+    rein_tensors_close(tensors);
+    json_decref(json);
+    free(file);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------ save */
+
+static rein_tensor factor_tensor(const rein_adapter *a, size_t slot, int factor, char name[LONGEST_NAME]) {
+    const rein_linear *linear = rein_model_linear(a->model, slot);
+    const size_t rank = (size_t)a->rank;
+    rein_tensor tensor = {.name = name, .dtype = REIN_TENSOR_F32, .n_dims = 2};
+    factor_name(name, &a->model->config, slot, factor);
+    tensor.shape[0] = factor ? linear->out : rank;
+    tensor.shape[1] = factor ? rank : linear->in;
+    tensor.data = factor ? a->loras[slot].b : a->loras[slot].a;
+    tensor.bytes = tensor.shape[0] * tensor.shape[1] * sizeof(float);
+    return tensor;
+}
+
+static rein_status write_factors(const rein_adapter *a, const char *path, rein_error *err) {
+    rein_tensor *tensors = calloc(2 * a->n, sizeof *tensors);
+    char(*names)[LONGEST_NAME] = calloc(2 * a->n, sizeof *names);
+    size_t n = 0;
+    rein_status status = tensors && names ? REIN_OK : rein_fail(err, REIN_ENOMEM, "out of memory");
+    for (size_t slot = 0; slot < slots_of(&a->model->config) && !status; slot++)
+        for (int factor = 0; factor < 2 && a->loras[slot].rank; factor++, n++)
+            tensors[n] = factor_tensor(a, slot, factor, names[n]);
+    if (!status) status = rein_tensors_write(path, tensors, n, NULL, 0, err);
+    free(tensors);
+    free(names);
+    return status;
+}
+
+/* The config is last: where it is new, so are the factors. */
+rein_status rein_adapter_save(const rein_adapter *a, const char *directory, rein_error *err) {
+    char *config = rein_path_join(directory, "adapter_config.json"),
+         *factors = rein_path_join(directory, "adapter_model.safetensors");
+    json_t *json = rein_adapter_config_json(a);
+    rein_status status = config && factors && json ? REIN_OK : rein_fail(err, REIN_ENOMEM, "out of memory");
+    if (!status) status = rein_make_directories(directory, err);
+    if (!status) status = write_factors(a, factors, err);
+    if (!status) status = rein_json_file_write(config, json, err);
+    json_decref(json);
+    free(config);
+    free(factors);
+    return status;
+}

@@ -1,0 +1,246 @@
+/* adapter_modules.c - which modules target_modules means, by PEFT's rules (tuners_utils.check_target_module_exists): an entry of a list is
+ * a module's name or the end of it after a point; a text is "all-linear", or a regular expression that must match the whole name.
+ *
+ * Expressions are Python's there and PCRE2's here. In the part of the syntax that is let through, both accept the same ASCII texts:
+ * literals, classes, groups, alternatives, repetitions, lookahead, \b. The rest is refused, because a module that is missed shows
+ * nowhere. */
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "adapter_files.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+enum {
+    STEPS = 100000,   /* of one match: an expression that needs more is refused */
+    DEEPEST = 32,     /* groups inside of each other */
+    LONGEST_KEY = 80, /* "model.layers.16383.self_attn.q_proj" is one */
+    LAYER_MODULES = REIN_LAYER_MODULES
+};
+
+/* ------------------------------------------------------------------------------------------------------- what is let through */
+
+typedef struct scan {
+    const char *at;
+    int depth, lookahead[DEEPEST];
+    int repeatable; /* what stands before can be repeated */
+} scan;
+
+static int is_plain(char c) { return isalnum((unsigned char)c) || (c && strchr("_-/ ,:;=@%&~!#<>'\"", c)); }
+
+/* After [ and ^: letters, digits, ranges of them, _ and ., \d \w \. \-. A hyphen of its own is the first or the last. */
+static int scan_class(scan *s) {
+    s->at += s->at[1] == '^' ? 2 : 1;
+    const char *first = s->at;
+    for (; *s->at != ']' || s->at == first; s->at++) {
+        const char c = *s->at;
+        if (c == '\\' && strchr("dw.-", s->at[1]) && s->at[1]) s->at++;
+        else if (isalnum((unsigned char)c) && s->at[1] == '-' && isalnum((unsigned char)s->at[2])) s->at += 2;
+        else if (c == '-' ? s->at != first && s->at[1] != ']' : !isalnum((unsigned char)c) && c != '_' && c != '.') return 0;
+    }
+    s->at++;
+    return s->repeatable = 1;
+}
+
+static int scan_group(scan *s) {
+    if (s->depth == DEEPEST) return 0;
+    s->lookahead[s->depth] = 0;
+    s->at++;
+    if (*s->at == '?') {
+        if (!s->at[1] || !strchr(":=!", s->at[1])) return 0;
+        s->lookahead[s->depth] = s->at[1] != ':';
+        s->at += 2;
+    }
+    s->depth++;
+    s->repeatable = 0;
+    return 1;
+}
+
+/* * + ? {n} {n,} {n,m}, and a ? for the shortest; not twice, not possessive. */
+static int scan_repetition(scan *s) {
+    if (!s->repeatable) return 0;
+    if (*s->at == '{') {
+        size_t digits = strspn(s->at + 1, "0123456789");
+        if (digits == 0 || digits > 3) return 0;
+        s->at += 1 + digits;
+        if (*s->at == ',') s->at += 1 + strspn(s->at + 1, "0123456789");
+        if (*s->at != '}') return 0;
+    }
+    s->at++;
+    if (*s->at == '?') s->at++;
+    s->repeatable = 0;
+    return 1;
+}
+
+static int scan_escape(scan *s) {
+    const char c = s->at[1];
+    const int assertion = c == 'b' || c == 'B';
+    if (!assertion && (!c || !strchr("dDwWsS", c)) && !ispunct((unsigned char)c)) return 0;
+    s->at += 2;
+    s->repeatable = !assertion;
+    return 1;
+}
+
+static int scan_one(scan *s) {
+    switch (*s->at) {
+    case '(': return scan_group(s);
+    case '[': return scan_class(s);
+    case '\\': return scan_escape(s);
+    case '*':
+    case '+':
+    case '?':
+    case '{': return scan_repetition(s);
+    case ')':
+        if (s->depth == 0) return 0;
+        s->repeatable = !s->lookahead[--s->depth];
+        break;
+    case '|':
+    case '^':
+    case '$': s->repeatable = 0; break;
+    default:
+        if (*s->at != '.' && !is_plain(*s->at)) return 0;
+        s->repeatable = 1;
+    }
+    s->at++;
+    return 1;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ a pattern */
+
+/* One of the two fields; {0} matches nothing. */
+typedef struct pattern {
+    const char *key;    /* of the field */
+    const json_t *list; /* or NULL */
+    int all_linear;
+    pcre2_code *code;
+    pcre2_match_data *match;
+    pcre2_match_context *limits;
+} pattern;
+
+static void free_pattern(pattern *p) {
+    pcre2_match_context_free(p->limits);
+    pcre2_match_data_free(p->match);
+    pcre2_code_free(p->code);
+}
+
+static void compile(pattern *p, rein_fields *in, const json_t *value) {
+    const char *text = json_string_value(value);
+    scan s = {.at = text};
+    int code = 0, fine = 1;
+    PCRE2_SIZE at = 0;
+    while (fine && *s.at) fine = scan_one(&s);
+    if (!fine) {
+        rein_fields_wrong(in, p->key, value,
+                          "this part of a regular expression is not supported, at byte %zu; a list of modules is",
+                          (size_t)(s.at - text));
+        return;
+    }
+    p->code = pcre2_compile((PCRE2_SPTR)text, strlen(text), PCRE2_ANCHORED | PCRE2_ENDANCHORED, &code, &at, NULL);
+    if (p->code) {
+        p->match = pcre2_match_data_create_from_pattern(p->code, NULL);
+        p->limits = pcre2_match_context_create(NULL);
+    } else if (code != PCRE2_ERROR_HEAP_FAILED) {
+        rein_fields_wrong(in, p->key, value, "no regular expression, at byte %zu; a list of modules would be right", (size_t)at);
+        return;
+    }
+    if (!p->code || !p->match || !p->limits) in->status = rein_fail(in->err, REIN_ENOMEM, "out of memory");
+    else pcre2_set_match_limit(p->limits, STEPS);
+}
+
+static int is_all_linear(const char *text) {
+    static const char name[] = "all-linear";
+    size_t i = 0;
+    while (i < sizeof name && tolower((unsigned char)text[i]) == name[i]) i++;
+    return i == sizeof name;
+}
+
+static void read_list(pattern *p, rein_fields *in, const json_t *value) {
+    size_t i;
+    json_t *entry;
+    json_array_foreach((json_t *)(uintptr_t)value, i, entry) {
+        char key[60];
+        if (json_is_string(entry)) continue;
+        snprintf(key, sizeof key, "%s[%zu]", p->key, i);
+        rein_fields_wrong(in, key, entry, "the name of a module is needed");
+    }
+    p->list = value;
+}
+
+static void read_pattern(pattern *p, rein_fields *in, const char *key) {
+    const json_t *value = json_object_get(in->object, key);
+    *p = (pattern){.key = key};
+    if (in->status || !value || json_is_null(value)) return;
+    if (json_is_array(value)) read_list(p, in, value);
+    else if (!json_is_string(value)) rein_fields_wrong(in, key, value, "a list of modules is needed");
+    else if (!strcmp(key, "target_modules") && is_all_linear(json_string_value(value))) p->all_linear = 1;
+    else compile(p, in, value);
+}
+
+static int in_list(const json_t *list, const char *name) {
+    const size_t length = strlen(name);
+    size_t i;
+    json_t *entry;
+    json_array_foreach((json_t *)(uintptr_t)list, i, entry) {
+        const char *end = json_string_value(entry);
+        const size_t n = json_string_length(entry);
+        if (n == length ? !strcmp(name, end) : n < length && name[length - n - 1] == '.' && !strcmp(name + length - n, end))
+            return 1;
+    }
+    return 0;
+}
+
+static int matches(const pattern *p, rein_fields *in, const char *name, int linear) {
+    if (p->all_linear) return linear;
+    if (p->list) return in_list(p->list, name);
+    if (!p->code || in->status) return 0;
+    const int found = pcre2_match(p->code, (PCRE2_SPTR)name, strlen(name), 0, 0, p->match, p->limits);
+    if (found < 0 && found != PCRE2_ERROR_NOMATCH)
+        rein_fields_wrong(in, p->key, json_object_get(in->object, p->key),
+                          "this regular expression needs too many steps on %s; a list of modules would be right", name);
+    return found >= 0;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- the modules */
+
+static int is_target(const pattern *target, const pattern *exclude, rein_fields *in, const char *name, int linear) {
+    return matches(target, in, name, linear) && !matches(exclude, in, name, 0);
+}
+
+/* A module has its LoRA in every layer or in none: that is what an adapter can be here. */
+static int read_module(const pattern *target, const pattern *exclude, int64_t layers, int module, rein_fields *in) {
+    const char *path = rein_module_path((rein_module)module);
+    char name[LONGEST_KEY];
+    int first = 0;
+    for (int64_t layer = 0; layer < layers && !in->status; layer++) {
+        snprintf(name, sizeof name, "model.layers.%lld.%s", (long long)layer, path);
+        const int this_one = is_target(target, exclude, in, name, 1);
+        if (layer == 0) first = this_one;
+        else if (this_one != first)
+            rein_fields_wrong(in, "target_modules", json_object_get(in->object, "target_modules"),
+                              "a LoRA on %s of some layers only is not supported: layer 0 has %s and layer %lld has %s", path,
+                              first ? "one" : "none", (long long)layer, first ? "none" : "one");
+    }
+    return first;
+}
+
+unsigned rein_adapter_modules_read(const rein_model_config *model, rein_fields *in) {
+    pattern target, exclude;
+    unsigned modules = 0;
+    read_pattern(&target, in, "target_modules");
+    read_pattern(&exclude, in, "exclude_modules");
+    for (int m = 0; m < LAYER_MODULES && !in->status; m++)
+        if (read_module(&target, &exclude, model->n_layers, m, in)) modules |= 1u << m;
+    const json_t *value = json_object_get(in->object, "target_modules");
+    if (is_target(&target, &exclude, in, "lm_head", 0)) modules |= 1u << REIN_HEAD_MODULE;
+    if (is_target(&target, &exclude, in, "model.embed_tokens", 0))
+        rein_fields_wrong(in, "target_modules", value, "a LoRA on the embedding (embed_tokens) is not supported");
+    if (!modules)
+        rein_fields_wrong(in, "target_modules", json_is_null(value) ? NULL : value,
+                          "it must name modules that the model has: q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, "
+                          "lm_head");
+    free_pattern(&target);
+    free_pattern(&exclude);
+    return modules;
+}

@@ -1,0 +1,134 @@
+/* tiny_model.h - models of a few hundred numbers, made in a folder that the test takes away. */
+#ifndef REIN_TESTS_TINY_MODEL_H
+#define REIN_TESTS_TINY_MODEL_H
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "model/config.h"
+#include "model/narrow.h"
+
+typedef struct tiny {
+    const char *family, *architecture;
+    int layers, tied;
+    rein_tensor_type dtype;
+    int f32_vectors; /* norms and biases are f32, whatever dtype is */
+} tiny;
+
+static const tiny TINY_LLAMA = {"llama", "LlamaForCausalLM", 2, 0, REIN_TENSOR_F32, 0};
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+static char folder[256];
+
+static inline int make_folder(void **state) {
+    (void)state;
+    const char *temporary = getenv("TMPDIR"), *memory = "/dev/shm"; /* where to sync a file takes no time */
+    if (!temporary) temporary = access(memory, W_OK) == 0 ? memory : "/tmp";
+    snprintf(folder, sizeof folder, "%s/rein-model-XXXXXX", temporary);
+    return mkdtemp(folder) == NULL;
+}
+
+/* Four paths live at a time. */
+static inline const char *in_folder(const char *name) {
+    static char path[4][1024];
+    static int next;
+    char *to = path[next++ % 4];
+    snprintf(to, sizeof path[0], "%s/%s", folder, name);
+    return to;
+}
+
+/* A directory in it, made anew. */
+static inline const char *sub_folder(const char *name) {
+    const char *path = in_folder(name);
+    if (mkdir(path, 0777) != 0) abort();
+    return path;
+}
+
+static inline void remove_tree(const char *path) {
+    DIR *directory = opendir(path);
+    for (struct dirent *entry; directory && (entry = readdir(directory));) {
+        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
+        char *inside = rein_path_join(path, entry->d_name);
+        remove_tree(inside);
+        free(inside);
+    }
+    if (directory) closedir(directory);
+    remove(path);
+}
+
+static inline int remove_all(void **state) {
+    (void)state;
+    remove_tree(folder);
+    return 0;
+}
+
+static uint64_t tiny_state = 1;
+/* Numbers of 24 bits in ±1; any stream does. */
+static inline float tiny_number(void) {
+    tiny_state = tiny_state * 6364136223846793005u + 1442695040888963407u;
+    return (float)((double)(tiny_state >> 40) / 0x1p23 - 1);
+}
+
+static inline void tiny_config(const tiny *t, const char *directory) {
+    static const char *const types[] = {
+        [REIN_TENSOR_F32] = "float32", [REIN_TENSOR_BF16] = "bfloat16", [REIN_TENSOR_F16] = "float16"};
+    char text[1000], path[2000];
+    snprintf(path, sizeof path, "%s/config.json", directory);
+    const int n =
+        snprintf(text, sizeof text,
+                 "{\"architectures\": [\"%s\"], \"model_type\": \"%s\", \"vocab_size\": 10, \"hidden_size\": 8, "
+                 "\"intermediate_size\": 6, \"num_hidden_layers\": %d, \"num_attention_heads\": 2, \"num_key_value_heads\": 1, "
+                 "\"head_dim\": 4, \"tie_word_embeddings\": %s, \"torch_dtype\": \"%s\", \"sliding_window\": null}",
+                 t->architecture, t->family, t->layers, t->tied ? "true" : "false", types[t->dtype]);
+    if (rein_file_write(path, text, (size_t)n, NULL) != REIN_OK) abort();
+}
+
+static inline void *tiny_numbers(rein_tensor_type dtype, size_t n) {
+    uint32_t *data = calloc(n, sizeof *data);
+    for (size_t i = 0; i < n; i++) {
+        const double x = (double)tiny_number();
+        rein_narrow((char *)data + i * rein_tensor_type_bits(dtype) / 8, dtype, &x, 1);
+    }
+    return data;
+}
+
+/* The directory must be there. */
+static inline void tiny_model(const tiny *t, const char *directory) {
+    rein_model_config config;
+    rein_weight names[200];
+    rein_tensor tensors[200] = {0};
+    char path[2000];
+    tiny_config(t, directory);
+    if (rein_model_config_read(&config, directory, NULL) != REIN_OK || rein_model_weights(&config) > 200) abort();
+    const size_t n = rein_model_weights(&config);
+    for (size_t i = 0; i < n; i++) {
+        rein_weight *w = &names[i];
+        rein_model_weight(w, &config, i);
+        const rein_tensor_type dtype = t->f32_vectors && w->n_dims == 1 ? REIN_TENSOR_F32 : t->dtype;
+        tensors[i] = (rein_tensor){.name = w->name, .dtype = dtype, .n_dims = w->n_dims, .shape = {w->shape[0], w->shape[1]}};
+        rein_tensor_bytes(&tensors[i].bytes, dtype, w->shape, w->n_dims);
+        tensors[i].data = tiny_numbers(dtype, tensors[i].bytes * 8 / rein_tensor_type_bits(dtype));
+    }
+    snprintf(path, sizeof path, "%s/model.safetensors", directory);
+    if (rein_tensors_write(path, tensors, n, NULL, 0, NULL) != REIN_OK) abort();
+    for (size_t i = 0; i < n; i++) free((void *)(uintptr_t)tensors[i].data);
+}
+
+/* A number of a tensor, whatever its type: read bit by bit, unlike the library does. */
+static inline double tiny_value(const rein_tensor *t, size_t i) {
+    if (t->dtype == REIN_TENSOR_F32) return (double)((const float *)t->data)[i];
+    const unsigned bits = ((const uint16_t *)t->data)[i], f16 = t->dtype == REIN_TENSOR_F16;
+    const int places = f16 ? 10 : 7, bias = f16 ? 15 : 127;
+    const int exponent = (int)(bits >> places) & (f16 ? 31 : 255), mantissa = (int)(bits & ((1u << places) - 1));
+    if (exponent == (f16 ? 31 : 255)) return mantissa ? (double)NAN : bits >> 15 ? -(double)INFINITY : (double)INFINITY;
+    const double size = exponent ? ldexp(mantissa + (1 << places), exponent - bias - places) : ldexp(mantissa, 1 - bias - places);
+    return bits >> 15 ? -size : size;
+}
+
+#endif
