@@ -1,0 +1,299 @@
+/* model_files.c - a model as transformers would save it. A LoRA becomes part of its module: W + s·B·A, summed in f64 and rounded once, to the
+ * type the weight is stored in. Merged weights are made a few rows at a time, on their way to the file. config.json is last: a directory
+ * without it is no model. */
+#include "model_files.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "adapter_files.h"
+#include "base/base.h"
+#include "base/file.h"
+#include "base/json_file.h"
+#include "kernel/rows.h"
+#include "narrow.h"
+
+static const size_t LARGEST_SHARD = 5000000000; /* bytes: what transformers 4 wrote, and hubs are used to */
+enum { BLOCK = 1 << 18, SHARD_NAME = 64 };
+
+typedef struct saving {
+    const rein_model *model;
+    const char *directory;
+    const rein_kernels *kernels;
+    size_t n;
+    rein_weight *weights;    /* [n] */
+    rein_tensor *tensors;    /* [n]: as they will be written; data is the weight before the LoRA */
+    const rein_lora **loras; /* [n] or NULL each */
+    size_t *shards;          /* [n]: which file, from 0 */
+    size_t n_shards;
+    size_t first;    /* of the shard being written: its tensors stand one after the other */
+    double *sum;     /* [widest] */
+    float *row;      /* [widest] */
+    uint32_t *block; /* of merged rows: of either type, so aligned for the wider */
+    rein_error *err;
+} saving;
+
+/* -------------------------------------------------------------------------------------------------------------------- the plan */
+
+static size_t elements(const rein_weight *w) { return w->n_dims == 2 ? w->shape[0] * w->shape[1] : w->shape[0]; }
+
+/* Where the numbers of weight i are now. The head of a tied model, which is written when it has a LoRA, is the embedding, the first. */
+static rein_status plan_weight(saving *s, size_t i, const rein_model_config *config, const rein_adapter *adapter) {
+    const rein_model *model = s->model;
+    rein_weight *w = &s->weights[i];
+    const rein_tensor *stored;
+    size_t slot;
+    const char *rest;
+    rein_model_weight(w, config, i);
+    const size_t from = i < rein_model_weights(&model->config) ? i : 0;
+    const rein_status status = rein_tensors_weight(&stored, model->tensors, from == i ? w->name : s->weights[0].name, s->err);
+    if (status) return status;
+    rein_tensor *t = &s->tensors[i];
+    *t = (rein_tensor){.name = w->name, .n_dims = w->n_dims, .shape = {w->shape[0], w->shape[1]}};
+    t->dtype = model->values ? REIN_TENSOR_F32 : stored->dtype;
+    t->data = model->values ? model->values + model->offsets[from] : stored->data;
+    t->bytes = elements(w) * rein_tensor_type_bits(t->dtype) / 8;
+    if (adapter && rein_module_slot(&slot, &rest, config, w->name) && !strcmp(rest, ".weight") && adapter->loras[slot].rank)
+        s->loras[i] = &adapter->loras[slot];
+    return REIN_OK;
+}
+
+/* In order, each file until the next tensor would be too much. */
+static void plan_shards(saving *s, size_t largest) {
+    size_t used = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        const size_t bytes = s->tensors[i].bytes;
+        if (i == 0 || bytes > largest || used > largest - bytes) s->n_shards++, used = 0;
+        s->shards[i] = s->n_shards - 1;
+        used += bytes;
+    }
+}
+
+static int take_memory(saving *s) {
+    size_t widest = 0;
+    for (size_t slot = 0; slot < rein_adapter_slots(s->model); slot++)
+        if (rein_model_linear(s->model, slot)->in > widest) widest = rein_model_linear(s->model, slot)->in;
+    s->weights = calloc(s->n, sizeof *s->weights);
+    s->tensors = calloc(s->n, sizeof *s->tensors);
+    s->loras = calloc(s->n, sizeof *s->loras);
+    s->shards = calloc(s->n, sizeof *s->shards);
+    s->sum = malloc(widest * sizeof *s->sum);
+    s->row = malloc(widest * sizeof *s->row);
+    s->block = malloc((widest > BLOCK ? widest : BLOCK) * sizeof *s->block);
+    return s->weights && s->tensors && s->loras && s->shards && s->sum && s->row && s->block;
+}
+
+static void give_back(saving *s) {
+    free(s->weights);
+    free(s->tensors);
+    free(s->loras);
+    free(s->shards);
+    free(s->sum);
+    free(s->row);
+    free(s->block);
+}
+
+static rein_status plan(saving *s, const rein_model_config *config, const rein_adapter *adapter, size_t largest) {
+    rein_status status = REIN_OK;
+    s->n = rein_model_weights(config);
+    if (!take_memory(s)) return rein_fail(s->err, REIN_ENOMEM, "no memory to save a model");
+    for (size_t i = 0; i < s->n && !status; i++) status = plan_weight(s, i, config, adapter);
+    if (!status) plan_shards(s, largest);
+    return status;
+}
+
+/* --------------------------------------------------------------------------------------------------------------------- merging */
+
+static rein_status beyond(const saving *s, size_t i, size_t r) {
+    const rein_tensor *t = &s->tensors[i];
+    const double limit = rein_type_limit(t->dtype);
+    size_t j = 0;
+    while (s->sum[j] > -limit && s->sum[j] < limit) j++;
+    return rein_fail(s->err, REIN_ERANGE, "%s[%zu][%zu] with its LoRA is %g, and %s has no such number", t->name, r, j, s->sum[j],
+                     rein_tensor_type_name(t->dtype));
+}
+
+/* Row r of the module with its LoRA, in f64: products of f32 are exact there. `to` is in the type of the tensor. */
+static rein_status merge_row(void *to, const saving *s, size_t i, size_t r) {
+    const rein_tensor *t = &s->tensors[i];
+    const rein_lora *lora = s->loras[i];
+    const size_t n = t->shape[1], size = rein_tensor_type_bits(t->dtype) / 8;
+    const double scale = (double)lora->scale, limit = rein_type_limit(t->dtype);
+    int fits = 1;
+    memset(s->sum, 0, n * sizeof *s->sum);
+    for (size_t k = 0; k < lora->rank; k++) {
+        const double b = (double)lora->b[r * lora->rank + k];
+        const float *a = lora->a + k * n;
+        for (size_t j = 0; j < n; j++) s->sum[j] += b * (double)a[j];
+    }
+    s->kernels->widen(s->row, (const char *)t->data + r * n * size, rein_storage_of(t->dtype), n);
+    for (size_t j = 0; j < n; j++) s->sum[j] = (double)s->row[j] + scale * s->sum[j];
+    for (size_t j = 0; j < n; j++) fits &= s->sum[j] > -limit && s->sum[j] < limit;
+    if (!fits) return beyond(s, i, r);
+    rein_narrow(to, t->dtype, s->sum, n);
+    return REIN_OK;
+}
+
+static rein_status put_merged(rein_writer *writer, const saving *s, size_t i) {
+    const rein_tensor *t = &s->tensors[i];
+    const size_t width = t->bytes / t->shape[0], most = BLOCK * sizeof *s->block / width, block = most ? most : 1;
+    rein_status status = REIN_OK;
+    for (size_t r = 0; r < t->shape[0] && !status; r += block) {
+        const size_t rows = t->shape[0] - r < block ? t->shape[0] - r : block;
+        for (size_t j = 0; j < rows && !status; j++) status = merge_row((char *)s->block + j * width, s, i, r + j);
+        if (!status) status = rein_writer_put(writer, s->block, rows * width, s->err);
+    }
+    return status;
+}
+
+static rein_status put_weight(rein_writer *writer, size_t place, void *context, rein_error *err) {
+    const saving *s = context;
+    const size_t i = s->first + place;
+    return s->loras[i] ? put_merged(writer, s, i) : rein_writer_put(writer, s->tensors[i].data, s->tensors[i].bytes, err);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------- the files */
+
+static const char *shard_name(char to[SHARD_NAME], size_t shard, size_t n) {
+    if (n == 1) snprintf(to, SHARD_NAME, "model.safetensors");
+    else snprintf(to, SHARD_NAME, "model-%05zu-of-%05zu.safetensors", shard + 1, n);
+    return to;
+}
+
+static rein_status write_shard(saving *s, size_t shard) {
+    char name[SHARD_NAME];
+    size_t count = 0;
+    while (s->shards[s->first] != shard) s->first++;
+    while (s->first + count < s->n && s->shards[s->first + count] == shard) count++;
+    char *path = rein_path_join(s->directory, shard_name(name, shard, s->n_shards));
+    if (!path) return rein_fail(s->err, REIN_ENOMEM, "out of memory");
+    const rein_status status = rein_tensors_write_made(path, s->tensors + s->first, count, NULL, 0, put_weight, s, s->err);
+    free(path);
+    return status;
+}
+
+/* As transformers' index: sizes, and the file of each tensor. */
+static json_t *make_index(const saving *s) {
+    json_t *map = json_object();
+    json_int_t size = 0, parameters = 0;
+    char name[SHARD_NAME];
+    int failed = !map;
+    for (size_t i = 0; i < s->n && !failed; i++) {
+        failed = json_object_set_new(map, s->weights[i].name, json_string(shard_name(name, s->shards[i], s->n_shards))) != 0;
+        size += (json_int_t)s->tensors[i].bytes;
+        parameters += (json_int_t)elements(&s->weights[i]);
+    }
+    json_t *index = failed ? NULL
+                           : json_pack("{s:{s:I, s:I}, s:O}", "metadata", "total_parameters", parameters, "total_size", size,
+                                       "weight_map", map);
+    json_decref(map);
+    return index;
+}
+
+static rein_status write_index(const saving *s) {
+    char *path = rein_path_join(s->directory, "model.safetensors.index.json");
+    json_t *index = make_index(s);
+    const rein_status status =
+        path && index ? rein_json_file_write(path, index, s->err) : rein_fail(s->err, REIN_ENOMEM, "out of memory");
+    json_decref(index);
+    free(path);
+    return status;
+}
+
+/* Byte for byte, if the model has it. */
+static rein_status copy_file(const saving *s, const char *name) {
+    char *from = rein_path_join(s->model->directory, name), *to = rein_path_join(s->directory, name);
+    rein_file file = {0};
+    rein_status status = from && to ? REIN_OK : rein_fail(s->err, REIN_ENOMEM, "out of memory");
+    if (!status && rein_file_exists(from)) {
+        status = rein_file_map(&file, from, s->err);
+        if (!status) status = rein_file_write(to, file.data, file.size, s->err);
+        rein_file_unmap(&file);
+    }
+    free(from);
+    free(to);
+    return status;
+}
+
+static rein_status copy_files(const saving *s) {
+    static const char *const names[] = {"generation_config.json",  "tokenizer.json",    "tokenizer_config.json",
+                                        "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
+                                        "tokenizer.model",         "vocab.json",        "merges.txt"};
+    rein_status status = REIN_OK;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !status; i++) status = copy_file(s, names[i]);
+    return status;
+}
+
+/* What config.json calls the weights: their type if it is one, else what it said before, or the type of the embedding. */
+static rein_tensor_type type_of(const saving *s) {
+    for (size_t i = 1; i < s->n; i++)
+        if (s->tensors[i].dtype != s->tensors[0].dtype && s->model->config.has_dtype) return s->model->config.dtype;
+    return s->tensors[0].dtype;
+}
+
+/* ----------------------------------------------------------------------------------------------------------------------- saving */
+
+static int is_of_a_model(const char *name) {
+    static const char end[] = ".safetensors";
+    const size_t n = strlen(name), m = strlen(end);
+    return !strcmp(name, "config.json") || !strcmp(name, "model.safetensors.index.json") || (n > m && !strcmp(name + n - m, end));
+}
+
+/* Makes the directory; one that holds a model is left alone. */
+static rein_status prepare_directory(const char *path, rein_error *err) {
+    char shown[REIN_PATH_SHOWN], found[REIN_TEXT_SHOWN] = "";
+    const rein_status status = rein_make_directories(path, err);
+    DIR *directory = status ? NULL : opendir(path);
+    if (status) return status;
+    if (!directory) return rein_fail(err, REIN_EIO, "%s: the directory cannot be read", rein_path_show(shown, path));
+    for (struct dirent *entry; !*found && (entry = readdir(directory));)
+        if (is_of_a_model(entry->d_name)) rein_json_quote(found, entry->d_name);
+    closedir(directory);
+    if (!*found) return REIN_OK;
+    return rein_fail(err, REIN_EINVAL, "%s holds a model already: %s; a directory without one is needed",
+                     rein_path_show(shown, path), found);
+}
+
+static void remove_file(const saving *s, const char *name) {
+    char *path = rein_path_join(s->directory, name);
+    if (path) unlink(path);
+    free(path);
+}
+
+/* After a failure nothing of a model stays, because nothing was there before: the directory can be used again. */
+static void remove_model(const saving *s) {
+    char name[SHARD_NAME];
+    remove_file(s, "config.json");
+    remove_file(s, "model.safetensors.index.json");
+    for (size_t shard = 0; shard < s->n_shards; shard++) remove_file(s, shard_name(name, shard, s->n_shards));
+}
+
+rein_status rein_model_save_shards(const rein_model *model, const rein_adapter *adapter, const char *directory, size_t largest,
+                                   rein_error *err) {
+    saving s = {.model = model, .directory = directory, .err = err};
+    rein_model_config config = model->config;
+    rein_exec exec;
+    if (adapter && adapter->model != model) return rein_fail(err, REIN_EINVAL, "the adapter is not one of this model");
+    if (rein_adapter_lora(adapter, 0, REIN_HEAD_MODULE)) config.tie_word_embeddings = 0;
+    rein_status status = rein_exec_resolve(&exec, NULL, 0, err);
+    if (status) return status;
+    s.kernels = rein_kernels_of(exec.isa);
+    status = plan(&s, &config, adapter, largest);
+    if (!status) status = prepare_directory(directory, err);
+    if (!status) {
+        for (size_t shard = 0; shard < s.n_shards && !status; shard++) status = write_shard(&s, shard);
+        if (!status && s.n_shards > 1) status = write_index(&s);
+        if (!status) status = copy_files(&s);
+        if (!status) status = rein_model_config_write(directory, model->directory, type_of(&s), config.tie_word_embeddings, err);
+        if (status) remove_model(&s);
+    }
+    give_back(&s);
+    return status;
+}
+
+rein_status rein_model_save(const rein_model *model, const rein_adapter *adapter, const char *directory, rein_error *err) {
+    return rein_model_save_shards(model, adapter, directory, LARGEST_SHARD, err);
+}
