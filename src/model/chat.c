@@ -99,6 +99,7 @@ static rein_status is_row(int *is, rein_chat *chat, const known *row, const rein
 
 rein_status rein_chat_recognise(rein_chat *chat, const char *template_text, size_t length, rein_error *err) {
     rein_text text = {0};
+    rein_chat found;
     int is = 0;
     if (!template_text)
         return rein_fail(err, REIN_EINVAL,
@@ -107,16 +108,18 @@ rein_status rein_chat_recognise(rein_chat *chat, const char *template_text, size
         return rein_fail(err, REIN_EINVAL, "the chat template: byte %zu is not UTF-8", rein_utf8_valid(template_text, length));
     rein_status status = canonical(&text, template_text, length, err);
     for (size_t i = 0; !status && !is && i < sizeof templates / sizeof *templates; i++) {
-        *chat = (rein_chat){.kind = templates[i].kind, .always_generation = templates[i].always_generation};
-        status = is_row(&is, chat, &templates[i], &text, err);
+        found = (rein_chat){.kind = templates[i].kind, .always_generation = templates[i].always_generation};
+        status = is_row(&is, &found, &templates[i], &text, err);
     }
     rein_text_free(&text);
     if (status) return status;
-    unescape(chat->system);
-    return is ? REIN_OK
-              : rein_fail(err, REIN_EINVAL,
-                          "the chat template is none of those known word for word: if it renders as raw, chatml, qwen2.5, qwen3, "
-                          "llama3 or llama3.1 does, give that name; token ids can always be given");
+    if (!is)
+        return rein_fail(err, REIN_EINVAL,
+                         "the chat template is none of those known word for word: if it renders as raw, chatml, qwen2.5, qwen3, "
+                         "llama3 or llama3.1 does, give that name; token ids can always be given");
+    unescape(found.system);
+    *chat = found;
+    return REIN_OK;
 }
 
 /* ---- rendering */

@@ -238,7 +238,8 @@ rein_status rein_regex_find(bool *found, size_t *begin, size_t *end, const rein_
     if (code == PCRE2_ERROR_NOMEMORY) return rein_no_memory(err);
     if (code < 0)
         return rein_fail(err, REIN_EINVAL,
-                         "byte %zu of the text: the tokenizer's expression takes too many steps here (PCRE2 error %d)", from, code);
+                         "the tokenizer's expression takes too many steps at byte %zu of a stretch of %zu (PCRE2 error %d)", from,
+                         length, code);
     *begin = pcre2_get_ovector_pointer(match)[0], *end = pcre2_get_ovector_pointer(match)[1];
     return REIN_OK;
 }

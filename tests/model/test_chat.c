@@ -119,12 +119,13 @@ static void test_unknown_is_refused(void **state) {
         "", "{{ messages }}", "{% for message in messages %}{{ message.content }}{% endfor %}",
         ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + "
          "'<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>user\n' }}{% endif %}")};
-    rein_chat chat;
+    rein_chat chat = {.kind = REIN_CHAT_QWEN3, .system = "as it was"};
     rein_error err;
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
         assert_int_equal(rein_chat_recognise(&chat, unknown[i], strlen(unknown[i]), &err), REIN_EINVAL);
         assert_non_null(strstr(err.message, "chatml"));
         assert_non_null(strstr(err.message, "token ids"));
+        assert_string_equal(chat.system, "as it was");
     }
     assert_int_equal(rein_chat_recognise(&chat, NULL, 0, &err), REIN_EINVAL);
     assert_int_equal(rein_chat_named(&chat, "mistral", &err), REIN_EINVAL);
