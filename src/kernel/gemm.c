@@ -21,15 +21,36 @@ size_t rein_packed_size(size_t k, size_t n, rein_storage storage) {
     return panels(n) * k * GEMM_PANEL * rein_storage_size(storage);
 }
 
+typedef struct packing {
+    char *to;
+    const rein_matrix *b;
+    size_t k, n;
+    rein_pack_fn *pack;
+} packing;
+
+static void pack_halves(uint16_t *to, const rein_matrix *b, size_t first, size_t n, size_t k) {
+    const uint16_t *from = (const uint16_t *)b->data + first * b->column;
+    const size_t columns = n - first < GEMM_PANEL ? n - first : GEMM_PANEL;
+    for (size_t i = 0; i < k; i++, to += GEMM_PANEL, from += b->row)
+        for (size_t j = 0; j < GEMM_PANEL; j++) to[j] = j < columns ? from[j * b->column] : 0;
+}
+
+static void do_panel(void *context, size_t piece, int thread) {
+    const packing *p = context;
+    char *to = p->to + piece * p->k * GEMM_PANEL * rein_storage_size(p->b->storage);
+    (void)thread;
+    if (p->b->storage == REIN_STORED_F32) p->pack((float *)(void *)to, p->b, piece * GEMM_PANEL, p->n, p->k);
+    else pack_halves((uint16_t *)(void *)to, p->b, piece * GEMM_PANEL, p->n, p->k);
+}
+
 rein_packed rein_pack(void *to, const rein_matrix *b, size_t k, size_t n) {
-    const size_t size = rein_storage_size(b->storage);
-    char *out = to;
-    for (size_t p = 0; p < panels(n); p++)
-        for (size_t i = 0; i < k; i++)
-            for (size_t j = p * GEMM_PANEL; j < (p + 1) * GEMM_PANEL; j++, out += size) {
-                if (j < n) memcpy(out, (const char *)b->data + (i * b->row + j * b->column) * size, size);
-                else memset(out, 0, size);
-            }
+    const rein_exec here = {1, rein_isa_available(REIN_ISA_AVX2) ? REIN_ISA_AVX2 : REIN_ISA_REF};
+    return rein_pack_on(to, b, k, n, &here);
+}
+
+rein_packed rein_pack_on(void *to, const rein_matrix *b, size_t k, size_t n, const rein_exec *exec) {
+    packing p = {to, b, k, n, rein_kernels_of(exec->isa)->pack};
+    rein_parallel(k * n < 65536 ? 1 : exec->threads, panels(n), do_panel, &p);
     return (rein_packed){to, k, n, b->storage};
 }
 

@@ -30,8 +30,9 @@ typedef struct rein_packed {
 /* Bytes of a packed k×n matrix. */
 size_t rein_packed_size(size_t k, size_t n, rein_storage storage);
 
-/* Packs b [k][n] into `to`, at least rein_packed_size bytes. */
+/* Packs b [k][n] into `to`, at least rein_packed_size bytes; the second on the threads of exec, which is resolved. */
 rein_packed rein_pack(void *to, const rein_matrix *b, size_t k, size_t n);
+rein_packed rein_pack_on(void *to, const rein_matrix *b, size_t k, size_t n, const rein_exec *exec);
 
 /* Bytes of scratch that a product needs, whatever its shape. */
 size_t rein_gemm_scratch(const rein_exec *exec);

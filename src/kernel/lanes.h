@@ -154,6 +154,39 @@ INLINE size_t compress(real *to, M m, V v) {
 }
 #endif
 
+/* Lane l of row r becomes lane r of row l. */
+#if defined(__AVX2__) && defined(REAL_F32)
+INLINE void transpose(V rows[LANES]) {
+    __m256 a[8], b[8];
+#pragma GCC unroll 4
+    for (int i = 0; i < 8; i += 2) {
+        a[i] = _mm256_unpacklo_ps((__m256)rows[i], (__m256)rows[i + 1]);
+        a[i + 1] = _mm256_unpackhi_ps((__m256)rows[i], (__m256)rows[i + 1]);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 8; i += 4) {
+        b[i] = _mm256_shuffle_ps(a[i], a[i + 2], 0x44);
+        b[i + 1] = _mm256_shuffle_ps(a[i], a[i + 2], 0xee);
+        b[i + 2] = _mm256_shuffle_ps(a[i + 1], a[i + 3], 0x44);
+        b[i + 3] = _mm256_shuffle_ps(a[i + 1], a[i + 3], 0xee);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        rows[i] = (V)_mm256_permute2f128_ps(b[i], b[i + 4], 0x20);
+        rows[i + 4] = (V)_mm256_permute2f128_ps(b[i], b[i + 4], 0x31);
+    }
+}
+#else
+INLINE void transpose(V rows[LANES]) {
+    for (int r = 0; r < LANES; r++)
+        for (int l = r + 1; l < LANES; l++) {
+            const real x = rows[r][l];
+            rows[r][l] = rows[l][r];
+            rows[l][r] = x;
+        }
+}
+#endif
+
 INLINE V clamp(V x, V low, V high) { return least(most(x, low), high); }
 INLINE V magnitude(V x) { return (V)((U)x & ~(U)splat((real)-0.0)); }
 

@@ -8,7 +8,6 @@
 
 #include "base/base.h"
 #include "base/file.h"
-#include "base/pool.h"
 
 static const char *const PATHS[] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
                                     "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj",    "lm_head"};
@@ -82,14 +81,6 @@ const rein_linear *rein_model_linear(const rein_model *model, size_t slot) {
                                                 : &model->head;
 }
 
-static void pack_slot(void *context, size_t slot, int thread) {
-    rein_model *model = context;
-    rein_linear *linear = (rein_linear *)(uintptr_t)rein_model_linear(model, slot);
-    const rein_matrix transposed = {linear->weight.data, linear->weight.column, linear->weight.row, linear->weight.storage};
-    (void)thread;
-    linear->packed = rein_pack((void *)(uintptr_t)linear->packed.data, &transposed, linear->in, linear->out);
-}
-
 static rein_status take_packed(rein_model *model, rein_error *err) {
     for (size_t slot = 0; slot < rein_adapter_slots(model); slot++) {
         rein_linear *linear = (rein_linear *)(uintptr_t)rein_model_linear(model, slot);
@@ -100,7 +91,11 @@ static rein_status take_packed(rein_model *model, rein_error *err) {
 }
 
 void rein_model_pack(rein_model *model, const rein_exec *exec) {
-    rein_parallel(exec->threads, rein_adapter_slots(model), pack_slot, model);
+    for (size_t slot = 0; slot < rein_adapter_slots(model); slot++) {
+        rein_linear *linear = (rein_linear *)(uintptr_t)rein_model_linear(model, slot);
+        const rein_matrix transposed = {linear->weight.data, linear->weight.column, linear->weight.row, linear->weight.storage};
+        linear->packed = rein_pack_on((void *)(uintptr_t)linear->packed.data, &transposed, linear->in, linear->out, exec);
+    }
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- frequencies */
