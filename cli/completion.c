@@ -48,7 +48,7 @@ static void bash(rein_out *out) {
     rein_out_text(out, "    esac\n"
                        "    if [[ $word == -* ]]; then\n"
                        "        COMPREPLY=($(compgen -W \"$options\" -- \"$word\"))\n"
-                       "    elif ((COMP_CWORD == 2)); then\n"
+                       "    elif ((COMP_CWORD == 2)) && [[ $names ]]; then\n"
                        "        COMPREPLY=($(compgen -W \"$names\" -- \"$word\"))\n"
                        "    else\n"
                        "        COMPREPLY=($(compgen -f -- \"$word\"))\n"
@@ -79,7 +79,7 @@ static void zsh(rein_out *out) {
     rein_out_text(out, "    esac\n"
                        "    if [[ $PREFIX == -* ]]; then\n"
                        "        compadd -- $options\n"
-                       "    elif ((CURRENT == 3)); then\n"
+                       "    elif ((CURRENT == 3 && $#names)); then\n"
                        "        compadd -- $names\n"
                        "    else\n"
                        "        _files\n"
@@ -95,6 +95,12 @@ static void fish_text(rein_out *out, const char *text) {
         rein_out_bytes(out, text, 1);
     }
     rein_out_text(out, "'");
+}
+
+/* An option with a value: a path, or something that no file completes. */
+static const char *fish_value(const char *value) {
+    if (!value) return "";
+    return !strcmp(value, "DIR") || !strcmp(value, "FILE") ? "-r " : "-x ";
 }
 
 static void fish(rein_out *out) {
@@ -114,7 +120,7 @@ static void fish(rein_out *out) {
         }
         for (size_t o = 0; o < REIN_MAX_OPTIONS && command->options[o].name; o++) {
             rein_out_format(out, "complete -c rein -n '__fish_seen_subcommand_from %s' -l %s %s-d ", command->name,
-                            command->options[o].name, command->options[o].value ? "-x " : "");
+                            command->options[o].name, fish_value(command->options[o].value));
             fish_text(out, command->options[o].help);
             rein_out_text(out, "\n");
         }

@@ -131,23 +131,39 @@ void rein_help(rein_out *out) {
     for (size_t i = 0; (command = rein_command_at(i)); i++) rein_out_format(out, "  %-12s%s\n", command->name, command->summary);
     rein_out_text(out, "\nOptions:\n  --help      show this help; after a command, the command's\n"
                        "  --version   print the version\n\n"
+                       "Environment:\n"
+                       "  REIN_KERNEL=ref   compute without vector instructions: the same result, slower\n"
+                       "  NO_COLOR=1        no colours, also on a terminal\n\n"
                        "Data goes to standard output, everything else to standard error.\n"
                        "Exit status: 0 done, 1 failed, 2 wrong usage or input.\n\n"
                        "Start with:\n  rein demo\n");
 }
 
+static size_t option_columns(const rein_cli_option *option) {
+    return 4 + strlen(option->name) + (option->value ? 1 + strlen(option->value) : 0);
+}
+
+/* Where the helps begin. */
+static size_t help_column(const rein_command *command) {
+    size_t column = 16;
+    for (size_t i = 0; i < REIN_MAX_OPTIONS && command->options[i].name; i++) {
+        if (option_columns(&command->options[i]) + 2 > column) column = option_columns(&command->options[i]) + 2;
+    }
+    return column;
+}
+
 void rein_help_command(rein_out *out, const rein_command *command) {
+    const size_t column = help_column(command);
     rein_out_format(out, "Usage: rein %s %s\n\n", command->name, command->usage);
     rein_out_wrap(out, 0, WIDTH, command->description);
     rein_out_text(out, "\nOptions:\n");
     for (size_t i = 0; i < REIN_MAX_OPTIONS && command->options[i].name; i++) {
         const rein_cli_option *option = &command->options[i];
-        size_t columns = 4 + strlen(option->name) + (option->value ? 1 + strlen(option->value) : 0);
         rein_out_format(out, "  --%s%s%s", option->name, option->value ? " " : "", option->value ? option->value : "");
-        rein_out_repeat(out, " ", columns < 16 ? 16 - columns : 1);
-        rein_out_wrap(out, 16, WIDTH, option->help);
+        rein_out_repeat(out, " ", column - option_columns(option));
+        rein_out_wrap(out, column, WIDTH, option->help);
     }
-    rein_out_text(out, "  --help        show this help\n");
+    rein_out_format(out, "  %-*sshow this help\n", (int)column - 2, "--help");
     if (command->operations) operations_help(out);
     rein_out_format(out, "\nExample:\n  %s\n", command->example);
 }

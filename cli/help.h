@@ -4,7 +4,7 @@
 
 #include "out.h"
 
-enum { REIN_MAX_OPTIONS = 6, REIN_MAX_WORDS = 2 };
+enum { REIN_MAX_OPTIONS = 24, REIN_MAX_WORDS = 2, REIN_MAX_REPEATS = 16 };
 
 typedef struct rein_cli_option {
     const char *name;  /* "threads": written --threads */
@@ -19,6 +19,8 @@ typedef struct rein_args {
     const struct rein_command *command;
     const char *program; /* as it was called */
     const char *values[REIN_MAX_OPTIONS];
+    const char *repeated[REIN_MAX_REPEATS]; /* all values of the option that may be repeated */
+    size_t n_repeated;
     const char *words[REIN_MAX_WORDS];
     size_t n_words;
 } rein_args;
@@ -28,10 +30,11 @@ typedef struct rein_command {
     const char *summary;      /* one line */
     const char *description;  /* paragraphs, divided by newlines */
     rein_cli_option options[REIN_MAX_OPTIONS];
+    const char *repeats; /* the option that may be given several times, or NULL */
     size_t max_words;
     const char *(*word)(size_t i);     /* what the first word may be, for completion, or NULL */
     int operations;                    /* 1: the help lists the operations of rein objective */
-    const char *example;               /* a shell command that works as it stands */
+    const char *example;               /* a shell command that works as it stands, where its model is */
     int (*run)(const rein_args *args); /* the exit status */
 } rein_command;
 
@@ -52,6 +55,9 @@ const char *rein_shell_at(size_t i);
 int rein_run_demo(const rein_args *args);
 int rein_run_objective(const rein_args *args);
 int rein_run_explain(const rein_args *args);
+int rein_run_generate(const rein_args *args);
+int rein_run_score(const rein_args *args);
+int rein_run_inspect(const rein_args *args);
 int rein_run_completion(const rein_args *args);
 int rein_run_help(const rein_args *args);
 

@@ -24,7 +24,9 @@ rein_status rein_in_fail(rein_in *in, rein_status code, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
-    return in->status = rein_fail(in->err, code, "%s", message);
+    if (in->line) in->status = rein_fail(in->err, code, "line %zu: %s", in->line, message);
+    else in->status = rein_fail(in->err, code, "%s", message);
+    return in->status;
 }
 
 typedef struct block {
@@ -65,15 +67,16 @@ static void unknown_key(rein_in *in, const char *key, const char *const *keys) {
     else rein_in_fail(in, REIN_EINVAL, "unknown argument %s: the arguments are %s", shown, list);
 }
 
-rein_status rein_in_open(rein_in *in, const char *text, size_t length, const char *const *keys, rein_error *err) {
+rein_status rein_in_open(rein_in *in, const char *text, size_t length, size_t line, const char *const *keys, rein_error *err) {
     char shown[REIN_SHOWN];
     const char *key;
     json_t *value;
-    *in = (rein_in){.err = err};
-    in->status = rein_text_parse(&in->root, text, length, err);
+    *in = (rein_in){.err = err, .line = line};
+    in->status = rein_text_parse(&in->root, text, length, line, err);
     if (in->status) return in->status;
     if (!json_is_object(in->root))
-        return rein_in_fail(in, REIN_EINVAL, "the input is %s: an object of arguments is needed", rein_in_show(shown, in->root));
+        return rein_in_fail(in, REIN_EINVAL, "%s is %s: an object of arguments is needed", line ? "this" : "the input",
+                            rein_in_show(shown, in->root));
     json_object_foreach(in->root, key, value) {
         size_t i = 0;
         while (keys[i] && strcmp(key, keys[i]) != 0) i++;

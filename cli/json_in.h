@@ -14,6 +14,7 @@ typedef struct rein_in {
     json_t *root;
     rein_error *err;
     rein_status status;
+    size_t line;  /* of the input, or 0: the object is all of it */
     void *blocks; /* what the readers allocated, newest first */
 } rein_in;
 
@@ -30,8 +31,9 @@ typedef struct rein_rows {
     size_t *offsets;
 } rein_rows;
 
-/* Parses `text`, which must hold one object with no other keys than `keys` (NULL-ended). Close it whatever the result. */
-rein_status rein_in_open(rein_in *in, const char *text, size_t length, const char *const *keys, rein_error *err);
+/* Parses `text`, which must hold one object with no other keys than `keys` (NULL-ended): the whole input or, when `line` is not 0, that
+ * line of it. Close it whatever the result. */
+rein_status rein_in_open(rein_in *in, const char *text, size_t length, size_t line, const char *const *keys, rein_error *err);
 void rein_in_close(rein_in *in);
 
 rein_status rein_in_status(const rein_in *in);

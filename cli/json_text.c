@@ -99,15 +99,16 @@ static void near_text(char *to, size_t size, const json_error_t *e) {
     if (n && to[n - 1] == '\'') to[n - 1] = 0;
 }
 
-static rein_status syntax_error(const json_error_t *e, const char *text, size_t length, rein_error *err) {
+static rein_status syntax_error(const json_error_t *e, const char *text, size_t length, size_t line, rein_error *err) {
     if (e->line < 0 || !e->text[0]) return rein_fail(err, REIN_ENOMEM, "out of memory"); /* jansson says nothing then */
     size_t end = e->position > 0 ? (size_t)e->position : 0;
+    const size_t row = line ? line : (size_t)e->line; /* a line of JSON has no other */
     char path[160], near[80], quoted[64], key[64], where[240];
     if (end > length) end = length;
     int cut = json_error_code(e) == json_error_premature_end_of_input; /* else the last byte belongs to the mistake */
     path_at(path, sizeof path, text, end && !cut ? end - 1 : end);
     near_text(near, sizeof near, e);
-    snprintf(where, sizeof where, "%s%sline %d, column %d%s", path, *path ? " (" : "", e->line, e->column, *path ? ")" : "");
+    snprintf(where, sizeof where, "%s%sline %zu, column %d%s", path, *path ? " (" : "", row, e->column, *path ? ")" : "");
     switch (json_error_code(e)) {
     case json_error_out_of_memory: return rein_fail(err, REIN_ENOMEM, "out of memory");
     case json_error_stack_overflow: return rein_fail(err, REIN_EINVAL, "%s: nested too deep for any argument", where);
@@ -121,8 +122,8 @@ static rein_status syntax_error(const json_error_t *e, const char *text, size_t 
     case json_error_null_byte_in_key: return rein_fail(err, REIN_EINVAL, "%s: \\u0000 is not allowed in a text", where);
     case json_error_duplicate_key:
         key_before(key, sizeof key, text, end);
-        return rein_fail(err, REIN_EINVAL, "%s is given twice, again at line %d, column %d",
-                         rein_text_quote(quoted, sizeof quoted, key), e->line, e->column);
+        return rein_fail(err, REIN_EINVAL, "%s is given twice, again at line %zu, column %d",
+                         rein_text_quote(quoted, sizeof quoted, key), row, e->column);
     default: break;
     }
     if (!strcmp(near, "NaN") || !strcmp(near, "nan") || !strcmp(near, "Infinity") || !strcmp(near, "inf") || !strcmp(near, "-"))
@@ -131,16 +132,18 @@ static rein_status syntax_error(const json_error_t *e, const char *text, size_t 
     return rein_fail(err, REIN_EINVAL, "%s: %s", where, e->text);
 }
 
-rein_status rein_text_parse(json_t **root, const char *text, size_t length, rein_error *err) {
+rein_status rein_text_parse(json_t **root, const char *text, size_t length, size_t line, rein_error *err) {
     json_error_t e;
+    char input[40] = "the input";
     size_t blank = 0;
     *root = NULL;
+    if (line) snprintf(input, sizeof input, "line %zu", line);
     while (blank < length && strchr(" \t\r\n", text[blank]) && text[blank]) blank++;
-    if (blank == length) return rein_fail(err, REIN_EINVAL, "the input is empty: a JSON object of arguments is needed");
+    if (blank == length) return rein_fail(err, REIN_EINVAL, "%s is empty: a JSON object of arguments is needed", input);
     const char *nul = memchr(text, 0, length);
     if (length >= 3 && !memcmp(text, "\xef\xbb\xbf", 3))
-        return rein_fail(err, REIN_EINVAL, "the input starts with a byte order mark: UTF-8 without one is needed");
-    if (nul) return rein_fail(err, REIN_EINVAL, "byte %zu of the input is 0: JSON text has no such byte", (size_t)(nul - text));
+        return rein_fail(err, REIN_EINVAL, "%s starts with a byte order mark: UTF-8 without one is needed", input);
+    if (nul) return rein_fail(err, REIN_EINVAL, "byte %zu of %s is 0: JSON text has no such byte", (size_t)(nul - text), input);
     *root = json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL | JSON_DECODE_ANY, &e);
-    return *root ? REIN_OK : syntax_error(&e, text, length, err);
+    return *root ? REIN_OK : syntax_error(&e, text, length, line, err);
 }

@@ -29,6 +29,19 @@ static int unknown_option(const rein_command *command, const char *argument) {
     return rein_say(REIN_WRONG, command->name, "unknown option %s: rein %s --help lists the options", argument, command->name);
 }
 
+/* Keeps a value; 0 after an error. */
+static int keep_value(rein_args *args, size_t option, const char *value) {
+    const rein_command *command = args->command;
+    const char *name = command->options[option].name;
+    const int repeats = command->repeats && !strcmp(command->repeats, name);
+    if (args->values[option] && !repeats) return rein_say(0, command->name, "--%s is given twice", name);
+    if (repeats && args->n_repeated == REIN_MAX_REPEATS)
+        return rein_say(0, command->name, "--%s is given more than %d times", name, REIN_MAX_REPEATS);
+    if (repeats) args->repeated[args->n_repeated++] = value;
+    args->values[option] = value;
+    return 1;
+}
+
 /* Takes the option at argv[i]; returns how many arguments it used, or 0 after an error. */
 static int take_option(rein_args *args, int argc, char **argv, int i) {
     const rein_command *command = args->command;
@@ -37,11 +50,10 @@ static int take_option(rein_args *args, int argc, char **argv, int i) {
     for (size_t o = 0; o < REIN_MAX_OPTIONS && command->options[o].name; o++) {
         const rein_cli_option *option = &command->options[o];
         if (strlen(option->name) != length || strncmp(option->name, name, length) != 0) continue;
-        if (args->values[o]) return rein_say(0, command->name, "--%s is given twice", option->name);
         if (!option->value && equals) return rein_say(0, command->name, "--%s takes no value", option->name);
         if (option->value && !equals && i + 1 >= argc)
             return rein_say(0, command->name, "--%s needs a value: --%s %s", option->name, option->name, option->value);
-        args->values[o] = !option->value ? "" : equals ? equals + 1 : argv[i + 1];
+        if (!keep_value(args, o, !option->value ? "" : equals ? equals + 1 : argv[i + 1])) return 0;
         return option->value && !equals ? 2 : 1;
     }
     unknown_option(command, argv[i]);

@@ -83,6 +83,7 @@ void rein_man(rein_out *out) {
                   ".SH SYNOPSIS\n.B rein\n.I COMMAND\n[\\fIOPTION\\fR...] [\\fIARGUMENT\\fR...]\n"
                   ".SH DESCRIPTION\n"
                   ".B rein\ncomputes the objectives of reinforcement learning for language models, each with its exact gradient,\n"
+                  "samples from models and scores texts with them,\n"
                   "and keeps the policy in hand: token budgets, trust regions and KL to a reference.\n"
                   "Data goes to standard output, everything else to standard error.\n"
                   ".SH COMMANDS\n");
@@ -94,7 +95,10 @@ void rein_man(rein_out *out) {
     rein_out_text(out, ".SH OPTIONS\n.TP\n.B \\-\\-help\nshow the help; after a command, the command\\(aqs\n"
                        ".TP\n.B \\-\\-version\nprint the version\n");
     for (size_t i = 0; (command = rein_command_at(i)); i++) command_page(out, command);
-    rein_out_text(out, ".SH EXIT STATUS\n.TP\n.B 0\ndone\n.TP\n.B 1\nfailed: no memory, or the output could not be written\n"
+    rein_out_text(out, ".SH EXIT STATUS\n.TP\n.B 0\ndone\n.TP\n.B 1\nfailed: no memory, a result that is not finite, or an output "
+                       "that could not be written\n"
                        ".TP\n.B 2\nwrong usage or input; one line on standard error says what and where\n"
-                       ".SH ENVIRONMENT\n.TP\n.B NO_COLOR\nno colours, also on a terminal\n");
+                       ".SH ENVIRONMENT\n.TP\n.B REIN_KERNEL\nset to \\fBref\\fR, to compute without vector instructions: the same "
+                       "result, slower\n"
+                       ".TP\n.B NO_COLOR\nno colours, also on a terminal\n");
 }

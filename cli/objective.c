@@ -33,7 +33,7 @@ static rein_status compute(const rein_operation *operation, const char *text, si
                            rein_out *out, rein_error *err) {
     rein_in in;
     rein_out_text(out, "{");
-    rein_status status = rein_in_open(&in, text, length, operation->keys, err);
+    rein_status status = rein_in_open(&in, text, length, 0, operation->keys, err);
     if (!status) status = operation->run(&in, grad, exec, out);
     rein_in_close(&in);
     rein_out_text(out, "}\n");

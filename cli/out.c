@@ -88,9 +88,16 @@ void rein_json_double(rein_out *out, double value) {
     else rein_out_text(out, "null");
 }
 
-void rein_json_string(rein_out *out, const char *text) {
+void rein_json_float(rein_out *out, float value) {
+    if (isfinite(value)) rein_out_format(out, "%.9g", (double)value);
+    else rein_out_text(out, "null");
+}
+
+void rein_json_string(rein_out *out, const char *text) { rein_json_bytes(out, text, strlen(text)); }
+
+void rein_json_bytes(rein_out *out, const char *text, size_t length) {
     rein_out_text(out, "\"");
-    for (; *text; text++) {
+    for (const char *end = text + length; text < end; text++) {
         unsigned char c = (unsigned char)*text;
         if (c == '"' || c == '\\') rein_out_format(out, "\\%c", c);
         else if (c == '\n') rein_out_text(out, "\\n");

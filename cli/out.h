@@ -32,6 +32,10 @@ size_t rein_columns(const char *text);
 /* JSON values: %.17g reads back as the same double; what is not a number (a masked entry) is null. */
 void rein_json_double(rein_out *out, double value);
 void rein_json_string(rein_out *out, const char *text);
+void rein_json_bytes(rein_out *out, const char *text, size_t length);
+
+/* %.9g reads back as the same float. */
+void rein_json_float(rein_out *out, float value);
 
 /* A field of an object: the comma is written when the object has fields already, then "name": . */
 void rein_json_name(rein_out *out, const char *name);

@@ -1,0 +1,113 @@
+/* values.c - numbers on the command line: all of the text must be one, in its range. */
+#include "values.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "terminal.h"
+
+int rein_say_error(const char *where, const rein_error *err) {
+    const int nobodys = err->code == REIN_ENOMEM || err->code == REIN_ERANGE;
+    return rein_say(nobodys ? REIN_FAILED : REIN_WRONG, where, "%s", err->message);
+}
+
+/* strtoull would take a sign and blanks. */
+static int read_whole(uint64_t *value, const char **text) {
+    char *end;
+    if (!isdigit((unsigned char)**text)) return 0;
+    errno = 0;
+    const unsigned long long n = strtoull(*text, &end, 10);
+    *value = n;
+    *text = end;
+    return errno == 0;
+}
+
+int rein_value_whole(uint64_t *value, const rein_args *args, const char *name, uint64_t least, uint64_t most) {
+    const char *text = rein_option_value(args, name), *end = text;
+    uint64_t n;
+    if (!text) return REIN_DONE;
+    if (!read_whole(&n, &end) || *end || n < least || n > most)
+        return rein_say(REIN_WRONG, args->command->name, "--%s is \"%s\": a whole number from %" PRIu64 " to %" PRIu64 " is needed",
+                        name, text, least, most);
+    *value = n;
+    return REIN_DONE;
+}
+
+int rein_value_number(double *value, const rein_args *args, const char *name, int (*fits)(double), const char *need) {
+    const char *text = rein_option_value(args, name);
+    char *end;
+    if (!text) return REIN_DONE;
+    const double number = strtod(text, &end);
+    const int bare = *text && strspn(text, "+-.0123456789eE") == strlen(text); /* not " 1", "0x1", "inf" */
+    if (!bare || *end || !isfinite(number) || !fits(number))
+        return rein_say(REIN_WRONG, args->command->name, "--%s is \"%s\": a number %s is needed", name, text, need);
+    *value = number;
+    return REIN_DONE;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------- ids */
+
+static int append(rein_ids *ids, int32_t id) {
+    if (ids->count == ids->capacity) {
+        const size_t capacity = ids->capacity ? 2 * ids->capacity : 64;
+        int32_t *data = capacity > SIZE_MAX / sizeof *data ? NULL : realloc(ids->data, capacity * sizeof *data);
+        if (!data) return 0;
+        ids->data = data;
+        ids->capacity = capacity;
+    }
+    ids->data[ids->count++] = id;
+    return 1;
+}
+
+static const char *skip_blanks(const char *text) { return text + strspn(text, " \t\r\n"); }
+
+/* As people type them, and as JSON has them. */
+int rein_value_ids(rein_ids *ids, const rein_args *args, const char *name) {
+    const char *given = rein_option_value(args, name), *where = args->command->name;
+    if (!given) return REIN_DONE;
+    const char *text = skip_blanks(given);
+    const int bracket = *text == '[';
+    text += bracket;
+    for (size_t i = 0;; i++, text++) {
+        uint64_t id;
+        text = skip_blanks(text);
+        const char *entry = text;
+        if (!read_whole(&id, &text) || id > INT32_MAX || !strchr(" \t\r\n,]", *text))
+            return rein_say(REIN_WRONG, where, "--%s: entry %zu is \"%.*s\": token ids such as 1,2,3 are needed", name, i,
+                            (int)strcspn(entry, ",] \t\r\n"), entry);
+        if (!append(ids, (int32_t)id)) return rein_say(REIN_FAILED, where, "out of memory");
+        text = skip_blanks(text);
+        if (*text != ',') break;
+    }
+    if (bracket && *text == ']') text = skip_blanks(text + 1);
+    else if (bracket) return rein_say(REIN_WRONG, where, "--%s begins with [ but does not end with ]", name);
+    if (*text) return rein_say(REIN_WRONG, where, "--%s: \"%.20s\" follows the ids: a comma divides them", name, text);
+    return REIN_DONE;
+}
+
+/* ----------------------------------------------------------------------------------------------------------------- where it runs */
+
+static int read_kernel(rein_isa *isa, const char *where) {
+    const char *name = getenv("REIN_KERNEL");
+    if (!name || !*name) return REIN_DONE;
+    for (rein_isa known = REIN_ISA_REF; known <= REIN_ISA_AVX2; known++) {
+        if (!rein_isa_available(known) || strcmp(name, rein_isa_name(known)) != 0) continue;
+        *isa = known;
+        return REIN_DONE;
+    }
+    const int two = rein_isa_available(REIN_ISA_AVX2);
+    return rein_say(REIN_WRONG, where, "the environment variable REIN_KERNEL is \"%s\": on this machine it can be ref%s", name,
+                    two ? " or avx2" : "");
+}
+
+int rein_value_exec(rein_exec *exec, const rein_args *args) {
+    uint64_t threads = 0;
+    const int status = rein_value_whole(&threads, args, "threads", 1, 256);
+    if (status) return status;
+    exec->threads = (int)threads;
+    return read_kernel(&exec->isa, args->command->name);
+}

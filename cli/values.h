@@ -1,0 +1,26 @@
+/* values.h - the values of options as numbers, and where work runs.
+ *
+ * Each reader leaves its result alone when the option was not given, and returns an exit status: when that is not REIN_DONE, it has said
+ * what is wrong and what would be right. */
+#ifndef REIN_CLI_VALUES_H
+#define REIN_CLI_VALUES_H
+
+#include "help.h"
+#include "rein/tokenizer.h"
+
+/* A whole number from least to most. */
+int rein_value_whole(uint64_t *value, const rein_args *args, const char *name, uint64_t least, uint64_t most);
+
+/* A number for which `fits` is true; `need` describes those: "above 0, at most 1". */
+int rein_value_number(double *value, const rein_args *args, const char *name, int (*fits)(double), const char *need);
+
+/* Token ids as 1,2,3, blanks and brackets allowed, appended to ids; at least one. */
+int rein_value_ids(rein_ids *ids, const rein_args *args, const char *name);
+
+/* The option --threads, and the variable REIN_KERNEL of the environment. */
+int rein_value_exec(rein_exec *exec, const rein_args *args);
+
+/* Says err; the exit status is 1 for what is nobody's mistake (no memory, a result that is not finite), else 2. */
+int rein_say_error(const char *where, const rein_error *err);
+
+#endif
