@@ -83,6 +83,51 @@ static const rein_command COMMANDS[] = {
         .run = rein_run_explain,
     },
     {
+        .name = "generate",
+        .usage = "--model DIR --prompt TEXT [OPTION...]",
+        .summary = "responses of a model to a prompt",
+        .description =
+            "Samples from a model in Hugging Face layout (config.json, safetensors, tokenizer.json; Llama, Mistral, Qwen2 and "
+            "Qwen3). "
+            "One response appears as it is written; several are printed one after the other, a line on standard error before each. "
+            "The prompt is not repeated. A model without tokenizer.json takes --prompt-ids and prints token ids.\n"
+            "Which token is drawn depends on the seed, the prompt, the number of the sample and the position alone: not on the "
+            "number of threads or of samples. The log-probabilities of --json have the bits that training computes, and rein score "
+            "prints.\n"
+            "In a plain prompt, special tokens that are spelled out are special tokens; in a chat they are text.",
+        .options =
+            {{"model", "DIR", "directory of the model"},
+             {"adapter", "DIR", "LoRA adapter of the model, as PEFT writes it"},
+             {"prompt", "TEXT", "the prompt; \"\" is the begin token alone, if the model has one"},
+             {"prompt-file", "FILE", "the prompt, from a file (- is standard input), without the newline at its end"},
+             {"prompt-ids", "IDS", "the prompt as token ids: 1,2,3"},
+             {"messages", "FILE", "a chat, as JSON: [{\"role\": \"user\", \"content\": \"...\"}, ...]"},
+             {"chat", NULL, "the prompt is a user's message, put into the model's chat template"},
+             {"chat-format", "NAME",
+              "chat in this format: raw, chatml, qwen2.5, qwen3, llama3 or llama3.1 (default: the model's own, where its "
+              "template is one of them)"},
+             {"system", "TEXT", "chat with this system message"},
+             {"no-thinking", NULL, "chat without thinking (qwen3)"},
+             {"samples", "N", "how many responses (default 1)"},
+             {"max-tokens", "N", "length at which a response is cut (default 256)"},
+             {"temperature", "T", "of the policy (default 1); 0 is --greedy at temperature 1"},
+             {"greedy", NULL, "always the most probable token"},
+             {"top-k", "K", "only among the K most probable tokens"},
+             {"top-p", "P", "only among the most probable tokens whose sum reaches P"},
+             {"min-p", "P", "only among tokens with P times the greatest probability or more"},
+             {"stop", "TEXT", "end a response before this text; may be repeated"},
+             {"ignore-end", NULL, "go on after the model's end tokens"},
+             {"seed", "N", "of the samples (default 1): the same seed, the same samples"},
+             {"threads", "N", "use at most N threads (default: every core); the result is the same"},
+             {"top-log-probs", "N", "with --json: the N most probable tokens at each position"},
+             {"json", NULL,
+              "print one JSON object a line for each sample: sample, prompt_ids, response_ids, logprobs, text and finish (end, "
+              "stop, length or context); sampler_logprobs when the sampler is not the policy; top_logprobs"}},
+        .repeats = "stop",
+        .example = "rein generate --model stories260K --prompt 'Once upon a time' --max-tokens 80",
+        .run = rein_run_generate,
+    },
+    {
         .name = "completion",
         .usage = "bash|zsh|fish",
         .summary = "completion of commands, options and names for your shell",

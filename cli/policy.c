@@ -1,0 +1,81 @@
+/* policy.c - opening a policy. A path that the user gave and that is wrong is a mistake in the input; so is a tokenizer of another model. */
+#include "policy.h"
+
+#include <unistd.h>
+
+#include "terminal.h"
+#include "values.h"
+
+int rein_directory_has(const char *directory, const char *file) {
+    rein_out path = {0};
+    rein_out_format(&path, "%s/%s", directory, file);
+    const int has = !path.failed && access(path.data, F_OK) == 0;
+    rein_out_free(&path);
+    return has;
+}
+
+/* A tokenizer may be smaller than the vocabulary, which is often padded; ids beyond it would be nonsense. */
+static int open_tokenizer(rein_opened *opened, const char *where) {
+    rein_error err = {0};
+    if (!rein_directory_has(opened->directory, "tokenizer.json")) return REIN_DONE;
+    if (rein_tokenizer_open(&opened->tokenizer, opened->directory, &err)) return rein_say_error(where, &err);
+    const size_t size = rein_tokenizer_size(opened->tokenizer);
+    if (size <= (size_t)opened->info.vocabulary) return REIN_DONE;
+    return rein_say(REIN_WRONG, where, "%s/tokenizer.json has %zu tokens, the model %lld: it belongs to another model",
+                    opened->directory, size, (long long)opened->info.vocabulary);
+}
+
+int rein_opened_read(rein_opened *opened, const rein_args *args) {
+    *opened = (rein_opened){.directory = rein_option_value(args, "model")};
+    if (opened->directory) return rein_value_exec(&opened->exec, args);
+    return rein_say(REIN_WRONG, args->command->name,
+                    "a model is needed: --model DIR, a directory with config.json and safetensors");
+}
+
+int rein_opened_open(rein_opened *opened, const rein_args *args) {
+    const char *where = args->command->name, *adapter = rein_option_value(args, "adapter");
+    rein_error err = {0};
+    const rein_model_options options = {.exec = opened->exec};
+    if (rein_model_open(&opened->model, opened->directory, &options, &err)) return rein_say_error(where, &err);
+    opened->info = rein_model_describe(opened->model);
+    int status = open_tokenizer(opened, where);
+    if (!status && adapter && rein_adapter_open(&opened->adapter, opened->model, adapter, &err))
+        status = rein_say_error(where, &err);
+    return status;
+}
+
+void rein_opened_close(rein_opened *opened) {
+    rein_tokenizer_close(opened->tokenizer);
+    rein_adapter_close(opened->adapter);
+    rein_model_close(opened->model);
+    *opened = (rein_opened){0};
+}
+
+int rein_opened_check_ids(const rein_opened *opened, const rein_ids *ids, const char *name, const char *where) {
+    for (size_t i = 0; i < ids->count; i++) {
+        if (ids->data[i] >= opened->info.vocabulary)
+            return rein_say(REIN_WRONG, where, "%s[%zu] is %ld: the model's tokens are 0 to %lld", name, i, (long)ids->data[i],
+                            (long long)opened->info.vocabulary - 1);
+    }
+    return REIN_DONE;
+}
+
+rein_status rein_opened_encode(rein_ids *ids, const rein_opened *opened, const char *text, size_t length, int part,
+                               rein_error *err) {
+    const rein_encoding how = {.add_special = !part, .parse_special = 1};
+    return rein_tokenizer_encode(ids, opened->tokenizer, text, length, &how, err);
+}
+
+void rein_json_token(rein_out *out, const rein_tokenizer *tokenizer, int32_t id) {
+    size_t length = 0;
+    const char *token = rein_tokenizer_token(&length, tokenizer, id);
+    if (token) rein_json_bytes(out, token, length);
+    else rein_out_text(out, "null");
+}
+
+void rein_json_ids(rein_out *out, const char *name, const int32_t *ids, size_t n) {
+    rein_json_name(out, name);
+    rein_out_text(out, "[");
+    for (size_t i = 0; i < n; i++) rein_out_format(out, "%s%ld", i ? ", " : "", (long)ids[i]);
+    rein_out_text(out, "]");
+}

@@ -1,0 +1,204 @@
+/* prompt.c - a chat's contents are the user's: what they spell is never a special token. A plain prompt is the user's own business. */
+#include "prompt.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "input.h"
+#include "json_in.h"
+#include "json_text.h"
+#include "terminal.h"
+#include "values.h"
+
+/* --------------------------------------------------------------------------------------------------------------------- reading */
+
+static int find_source(rein_prompt *p, const rein_args *args) {
+    static const char *const sources[] = {"prompt", "prompt-file", "prompt-ids", "messages"};
+    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
+        if (!rein_option_value(args, sources[i])) continue;
+        if (p->source)
+            return rein_say(REIN_WRONG, p->where, "--%s and --%s are both given: one prompt is needed", p->source, sources[i]);
+        p->source = sources[i];
+    }
+    if (p->source) return REIN_DONE;
+    return rein_say(REIN_WRONG, p->where,
+                    "a prompt is needed: --prompt TEXT, --prompt-file FILE (- is standard input), --prompt-ids IDS or "
+                    "--messages FILE");
+}
+
+/* Whatever is about a chat asks for one. */
+static int find_chat(rein_prompt *p, const rein_args *args) {
+    static const char *const switches[] = {"chat", "chat-format", "system", "no-thinking"};
+    const char *given = NULL;
+    for (size_t i = 0; i < sizeof switches / sizeof *switches; i++) {
+        if (!given && rein_option_value(args, switches[i])) given = switches[i];
+    }
+    p->chat = given || !strcmp(p->source, "messages");
+    p->system = rein_option_value(args, "system");
+    p->format = rein_option_value(args, "chat-format");
+    p->no_thinking = rein_option_value(args, "no-thinking") != NULL;
+    if (given && !strcmp(p->source, "prompt-ids"))
+        return rein_say(REIN_WRONG, p->where, "--prompt-ids are taken as they are: --%s needs a text", given);
+    if (p->system && !strcmp(p->source, "messages"))
+        return rein_say(REIN_WRONG, p->where, "--system and --messages are both given: the first message can be the system's");
+    return REIN_DONE;
+}
+
+static int no_memory(const rein_prompt *p) { return rein_say(REIN_FAILED, p->where, "out of memory"); }
+
+static const char *text_of(const json_t *message, const char *key) { return json_string_value(json_object_get(message, key)); }
+
+static int take_messages(rein_prompt *p, const char *path) {
+    size_t i;
+    json_t *message;
+    if (!json_is_array(p->json) || !json_array_size(p->json))
+        return rein_say(REIN_WRONG, p->where, "%s: an array of messages is needed: [{\"role\": \"user\", \"content\": \"...\"}]",
+                        path);
+    p->n_messages = json_array_size(p->json);
+    p->messages = calloc(p->n_messages, sizeof *p->messages);
+    if (!p->messages) return no_memory(p);
+    json_array_foreach(p->json, i, message) {
+        const char *role = text_of(message, "role"), *content = text_of(message, "content"), *key;
+        json_t *value;
+        if (!role || !content)
+            return rein_say(REIN_WRONG, p->where, "%s: messages[%zu].%s is missing or no text", path, i, role ? "content" : "role");
+        json_object_foreach(message, key, value) {
+            if (strcmp(key, "role") != 0 && strcmp(key, "content") != 0)
+                return rein_say(REIN_WRONG, p->where, "%s: messages[%zu] has \"%.40s\": only role and content are known", path, i,
+                                key);
+        }
+        p->messages[i] = (rein_message){role, content, strlen(content)};
+    }
+    return REIN_DONE;
+}
+
+static int read_messages(rein_prompt *p, const char *path) {
+    rein_error err = {0};
+    int status = rein_read_input(&p->text, path, "a JSON array of messages", p->where);
+    if (status) return status;
+    if (rein_text_parse(&p->json, p->text.data ? p->text.data : "", p->text.length, 0, &err))
+        return rein_say(err.code == REIN_ENOMEM ? REIN_FAILED : REIN_WRONG, p->where, "%s: %s", path, err.message);
+    return take_messages(p, path);
+}
+
+/* An editor ends a file with a newline that nobody means. */
+static int read_prompt_file(rein_prompt *p, const char *path) {
+    const int status = rein_read_input(&p->text, path, "the prompt", p->where);
+    if (!status && p->text.length && p->text.data[p->text.length - 1] == '\n') p->text.data[--p->text.length] = 0;
+    return status;
+}
+
+/* The text as a user's message, after the system's. */
+static int make_messages(rein_prompt *p) {
+    p->messages = calloc(2, sizeof *p->messages);
+    if (!p->messages) return no_memory(p);
+    if (p->system) p->messages[p->n_messages++] = (rein_message){"system", p->system, strlen(p->system)};
+    p->messages[p->n_messages++] = (rein_message){"user", p->text.data, p->text.length};
+    return REIN_DONE;
+}
+
+int rein_prompt_read(rein_prompt *p, const rein_args *args) {
+    *p = (rein_prompt){.where = args->command->name, .turn_end = -1};
+    int status = find_source(p, args);
+    if (!status) status = find_chat(p, args);
+    if (status) return status;
+    const char *value = rein_option_value(args, p->source);
+    if (!strcmp(p->source, "prompt-ids")) return rein_value_ids(&p->ids, args, "prompt-ids");
+    if (!strcmp(p->source, "messages")) return read_messages(p, value);
+    if (!strcmp(p->source, "prompt-file")) status = read_prompt_file(p, value);
+    else rein_out_text(&p->text, value);
+    if (status) return status;
+    rein_out_text(&p->text, ""); /* so that data is there */
+    if (p->text.failed) return no_memory(p);
+    return p->chat ? make_messages(p) : REIN_DONE;
+}
+
+void rein_prompt_free(rein_prompt *p) {
+    rein_out_free(&p->text);
+    rein_ids_free(&p->ids);
+    json_decref(p->json);
+    free(p->messages);
+    *p = (rein_prompt){0};
+}
+
+/* -------------------------------------------------------------------------------------------------------------------- encoding */
+
+static rein_status find_format(rein_chat *chat, const rein_prompt *p, const rein_opened *opened, rein_error *err) {
+    size_t length;
+    const char *text = rein_tokenizer_chat_template(&length, opened->tokenizer);
+    if (p->format) return rein_chat_named(chat, p->format, err);
+    if (!rein_chat_recognise(chat, text, length, err)) return REIN_OK;
+    if (err->code != REIN_EINVAL) return err->code;
+    return rein_fail(err, REIN_EINVAL,
+                     text ? "the model's chat template is none that is known word for word: if it is like one of raw, chatml, "
+                            "qwen2.5, qwen3, llama3 and llama3.1, say so by --chat-format NAME; --prompt-ids always works"
+                          : "the model has no chat template: --chat-format NAME sets one (raw, chatml, qwen2.5, qwen3, llama3, "
+                            "llama3.1); without --chat the prompt is plain text");
+}
+
+/* What a template puts behind an assistant's content is what the model ends its turn with. */
+static rein_status find_turn_end(int32_t *id, const rein_opened *opened, const rein_chat *chat, const rein_chat_options *options,
+                                 rein_error *err) {
+    const rein_message turns[] = {{"user", "a", 1}, {"assistant", "b", 1}};
+    const rein_chat_options whole = {.begin = options->begin};
+    rein_chat_span spans[2];
+    rein_text text = {0};
+    rein_ids ids = {0};
+    *id = -1;
+    rein_status status = rein_chat_render(&text, spans, chat, turns, 2, &whole, err);
+    if (!status)
+        status = rein_opened_encode(&ids, opened, text.data + spans[1].content.end, spans[1].stop - spans[1].content.end, 1, err);
+    if (!status && ids.count == 1 && rein_tokenizer_is_special(opened->tokenizer, ids.data[0])) *id = ids.data[0];
+    rein_text_free(&text);
+    rein_ids_free(&ids);
+    return status;
+}
+
+/* Contents are literal. A raw chat is plain text, which has its begin token from the tokenizer, not from a template. */
+static rein_status encode_messages(rein_prompt *p, const rein_opened *opened, const rein_chat *chat,
+                                   const rein_chat_options *options, rein_error *err) {
+    rein_chat_span *spans = calloc(p->n_messages, sizeof *spans);
+    rein_span *contents = calloc(p->n_messages, sizeof *contents);
+    rein_text text = {0};
+    rein_status status = spans && contents ? REIN_OK : rein_fail(err, REIN_ENOMEM, "out of memory");
+    if (!status) status = rein_chat_render(&text, spans, chat, p->messages, p->n_messages, options, err);
+    for (size_t i = 0; i < p->n_messages && !status; i++) contents[i] = spans[i].content;
+    const rein_encoding how = {chat->kind == REIN_CHAT_RAW, 1, contents, p->n_messages};
+    if (!status) status = rein_tokenizer_encode(&p->ids, opened->tokenizer, text.data, text.length, &how, err);
+    rein_text_free(&text);
+    free(contents);
+    free(spans);
+    return status;
+}
+
+static rein_status encode_chat(rein_prompt *p, const rein_opened *opened, rein_error *err) {
+    rein_chat chat;
+    rein_chat_options options = {.add_generation_prompt = 1, .no_thinking = p->no_thinking};
+    rein_out begin = {0};
+    size_t length;
+    rein_status status = find_format(&chat, p, opened, err);
+    if (status) return status;
+    if (p->no_thinking && chat.kind != REIN_CHAT_QWEN3)
+        return rein_fail(err, REIN_EINVAL, "--no-thinking is for the chat format qwen3, and this one is %s", rein_chat_name(&chat));
+    const char *token = rein_tokenizer_token(&length, opened->tokenizer, rein_tokenizer_named(opened->tokenizer).begin);
+    if (token) rein_out_bytes(&begin, token, length);
+    options.begin = begin.data;
+    status = begin.failed ? rein_fail(err, REIN_ENOMEM, "out of memory") : REIN_OK;
+    if (!status) status = find_turn_end(&p->turn_end, opened, &chat, &options, err);
+    if (!status) status = encode_messages(p, opened, &chat, &options, err);
+    rein_out_free(&begin);
+    return status;
+}
+
+int rein_prompt_encode(rein_prompt *p, const rein_opened *opened) {
+    rein_error err = {0};
+    if (p->ids.count) return rein_opened_check_ids(opened, &p->ids, "--prompt-ids", p->where);
+    if (!opened->tokenizer)
+        return rein_say(REIN_WRONG, p->where, "%s has no tokenizer.json: the prompt must be given as --prompt-ids",
+                        opened->directory);
+    if (p->chat) encode_chat(p, opened, &err);
+    else rein_opened_encode(&p->ids, opened, p->text.data, p->text.length, 0, &err);
+    if (err.code) return rein_say_error(p->where, &err);
+    if (p->ids.count) return REIN_DONE;
+    return rein_say(REIN_WRONG, p->where, "the prompt is empty, and the tokenizer adds no begin token: give one token or more");
+}
