@@ -128,6 +128,33 @@ static const rein_command COMMANDS[] = {
         .run = rein_run_generate,
     },
     {
+        .name = "score",
+        .usage = "--model DIR [--text TEXT | --file FILE | --ids IDS | LINES]",
+        .summary = "log-probabilities of given texts under a model",
+        .description =
+            "Prints one JSON object for each text: ids, tokens (as tokenizer.json spells them), logprobs (null for the first "
+            "token, "
+            "which has none), and the sum, mean and perplexity of those there are.\n"
+            "LINES is a file with one JSON object a line (standard input by default, or -): {\"text\": ...}, {\"ids\": [...]}, "
+            "{\"prompt\": ..., \"response\": ...} or {\"prompt_ids\": [...], \"response_ids\": [...]}. After a prompt only the "
+            "response is scored; it is tokenized by itself. The lines of rein generate --json can be given as they are.\n"
+            "A text begins with the model's begin token, and special tokens that it spells out are special tokens. Every line is "
+            "printed as soon as it is scored; at the first wrong one the work ends, with status 2 and a message that names line "
+            "and "
+            "field.",
+        .options = {{"model", "DIR", "directory of the model"},
+                    {"adapter", "DIR", "LoRA adapter of the model, as PEFT writes it"},
+                    {"text", "TEXT", "score this text"},
+                    {"file", "FILE", "score the text of a file (- is standard input), without the newline at its end"},
+                    {"ids", "IDS", "score these token ids: 1,2,3"},
+                    {"temperature", "T", "of the policy (default 1)"},
+                    {"entropy", NULL, "also print entropies, of the distribution that each token was drawn from"},
+                    {"threads", "N", "use at most N threads (default: every core); the result is the same"}},
+        .max_words = 1,
+        .example = "echo '{\"prompt\": \"Once upon\", \"response\": \"a time\"}' |\n    rein score --model stories260K",
+        .run = rein_run_score,
+    },
+    {
         .name = "completion",
         .usage = "bash|zsh|fish",
         .summary = "completion of commands, options and names for your shell",

@@ -1,0 +1,291 @@
+/* score.c - `rein score`: the log-probability of every token of given texts, by the same pass that training uses.
+ *
+ * Lines are scored one by one and printed at once: a bad one ends the work after those before it, and prints nothing of itself. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "input.h"
+#include "json_in.h"
+#include "policy.h"
+#include "terminal.h"
+#include "values.h"
+
+static const char WHERE[] = "score";
+
+typedef struct scoring {
+    rein_opened opened;
+    rein_policy policy;
+    rein_trace *trace;
+    int entropy;
+} scoring;
+
+/* Tokens, of which those from `first` on are scored. */
+typedef struct sequence {
+    rein_ids ids;
+    size_t first;
+    uint8_t *wanted;              /* [ids.count] */
+    float *log_probs, *entropies; /* [ids.count] */
+} sequence;
+
+static void sequence_free(sequence *s) {
+    rein_ids_free(&s->ids);
+    free(s->wanted);
+    free(s->log_probs);
+    free(s->entropies);
+}
+
+/* --------------------------------------------------------------------------------------------------------------------- scoring */
+
+static rein_status check_length(const scoring *c, const sequence *s, rein_error *err) {
+    const long long most = c->opened.info.max_positions;
+    if (s->ids.count <= (size_t)most) return REIN_OK;
+    return rein_fail(err, REIN_EINVAL, "there are %zu tokens: the model has %lld positions", s->ids.count, most);
+}
+
+static rein_status score(sequence *s, const scoring *c, rein_error *err) {
+    const size_t n = s->ids.count, offsets[] = {0, n};
+    size_t wanted = 0;
+    const rein_status status = check_length(c, s, err);
+    if (status) return status;
+    s->wanted = calloc(n, sizeof *s->wanted);
+    s->log_probs = calloc(n, sizeof *s->log_probs);
+    s->entropies = calloc(n, sizeof *s->entropies);
+    if (!s->wanted || !s->log_probs || !s->entropies) return rein_fail(err, REIN_ENOMEM, "out of memory");
+    for (size_t i = s->first ? s->first : 1; i < n; i++) s->wanted[i] = 1, wanted++;
+    const rein_tokens tokens = {.n = 1, .offsets = offsets, .ids = s->ids.data, .wanted = s->wanted};
+    if (!wanted) return REIN_OK;
+    return rein_forward(s->log_probs, c->entropy ? s->entropies : NULL, c->trace, &c->policy, &tokens, NULL, err);
+}
+
+/* null for a token that has no log-probability. */
+static void json_scored(rein_out *out, const char *name, const float *values, const sequence *s) {
+    rein_json_name(out, name);
+    rein_out_text(out, "[");
+    for (size_t i = 0; i < s->ids.count; i++) {
+        if (i) rein_out_text(out, ", ");
+        if (s->wanted[i]) rein_json_float(out, values[i]);
+        else rein_out_text(out, "null");
+    }
+    rein_out_text(out, "]");
+}
+
+static void json_tokens(rein_out *out, const rein_tokenizer *tokenizer, const rein_ids *ids) {
+    rein_json_name(out, "tokens");
+    rein_out_text(out, "[");
+    for (size_t i = 0; i < ids->count; i++) {
+        if (i) rein_out_text(out, ", ");
+        rein_json_token(out, tokenizer, ids->data[i]);
+    }
+    rein_out_text(out, "]");
+}
+
+/* The mean of nothing is null. */
+static void write_result(rein_out *out, const scoring *c, const sequence *s) {
+    double sum = 0;
+    size_t scored = 0;
+    for (size_t i = 0; i < s->ids.count; i++) {
+        if (s->wanted[i]) sum += (double)s->log_probs[i], scored++;
+    }
+    const double mean = scored ? sum / (double)scored : NAN;
+    rein_out_text(out, "{");
+    rein_json_ids(out, "ids", s->ids.data, s->ids.count);
+    if (c->opened.tokenizer) json_tokens(out, c->opened.tokenizer, &s->ids);
+    json_scored(out, "logprobs", s->log_probs, s);
+    if (c->entropy) json_scored(out, "entropies", s->entropies, s);
+    rein_json_field(out, "sum", sum);
+    rein_json_field(out, "mean", mean);
+    rein_json_field(out, "perplexity", exp(-mean));
+    rein_out_text(out, "}\n");
+}
+
+static rein_status score_and_write(rein_out *out, sequence *s, const scoring *c, rein_error *err) {
+    const rein_status status = score(s, c, err);
+    if (!status) write_result(out, c, s);
+    return status;
+}
+
+/* -------------------------------------------------------------------------------------------------------------- lines of JSON */
+
+static int has_tokenizer(rein_in *in, const scoring *c, const char *name) {
+    if (!c->opened.tokenizer)
+        rein_in_fail(in, REIN_EINVAL, "%s is a text, and the model has no tokenizer.json: give token ids", name);
+    return !in->status;
+}
+
+static void add_text(sequence *s, rein_in *in, const scoring *c, const char *name, int part) {
+    rein_error err = {0};
+    const char *text = rein_in_string(in, name);
+    if (in->status || !has_tokenizer(in, c, name)) return;
+    if (rein_opened_encode(&s->ids, &c->opened, text, strlen(text), part, &err))
+        rein_in_fail(in, err.code, "%s: %s", name, err.message);
+}
+
+static void add_ids(sequence *s, rein_in *in, const scoring *c, const char *name) {
+    rein_axis axis = {0};
+    const int64_t *ids = rein_in_lengths(in, name, &axis);
+    if (!ids) return;
+    int32_t *data = realloc(s->ids.data, (s->ids.count + axis.n + 1) * sizeof *data);
+    if (!data) {
+        rein_in_fail(in, REIN_ENOMEM, "out of memory");
+        return;
+    }
+    s->ids.data = data;
+    s->ids.capacity = s->ids.count + axis.n + 1;
+    for (size_t i = 0; i < axis.n; i++) {
+        if (ids[i] >= c->opened.info.vocabulary)
+            rein_in_fail(in, REIN_EINVAL, "%s[%zu] is %lld: the model's tokens are 0 to %lld", name, i, (long long)ids[i],
+                         (long long)c->opened.info.vocabulary - 1);
+        else data[s->ids.count++] = (int32_t)ids[i];
+    }
+}
+
+static void need_first(const sequence *s, rein_in *in, const char *name) {
+    if (!in->status && !s->ids.count) rein_in_fail(in, REIN_EINVAL, "%s has no token: one or more is needed", name);
+}
+
+/* A line is a whole, or a prompt and its response, each as text or as ids. */
+static void read_sequence(sequence *s, rein_in *in, const scoring *c) {
+    const int ids = rein_in_has(in, "prompt_ids") || rein_in_has(in, "response_ids");
+    const int texts = rein_in_has(in, "prompt") || rein_in_has(in, "response");
+    const int whole = rein_in_has(in, "ids"), text = !ids && rein_in_has(in, "text"); /* text may stand beside response_ids */
+    if (!in->status && ids + texts + whole + text != 1)
+        rein_in_fail(in, REIN_EINVAL, "%s is needed: text, ids, prompt with response, or prompt_ids with response_ids",
+                     ids + texts + whole + text ? "only one" : "one");
+    else if (whole) add_ids(s, in, c, "ids"), need_first(s, in, "ids");
+    else if (text) add_text(s, in, c, "text", 0), need_first(s, in, "text");
+    else if (ids) {
+        add_ids(s, in, c, "prompt_ids"), need_first(s, in, "prompt_ids");
+        s->first = s->ids.count;
+        add_ids(s, in, c, "response_ids");
+    } else {
+        add_text(s, in, c, "prompt", 0), need_first(s, in, "prompt");
+        s->first = s->ids.count;
+        add_text(s, in, c, "response", 1);
+    }
+}
+
+/* The lines of rein generate --json can be given as they are. */
+static const char *const KEYS[] = {"text",   "ids",      "prompt", "response",         "prompt_ids",   "response_ids",
+                                   "sample", "logprobs", "finish", "sampler_logprobs", "top_logprobs", NULL};
+
+static int score_line(const scoring *c, const char *line, size_t length, size_t number) {
+    rein_out out = {0};
+    rein_error err = {0}, why = {0};
+    sequence s = {0};
+    rein_in in;
+    if (!rein_in_open(&in, line, length, number, KEYS, &err)) read_sequence(&s, &in, c);
+    if (!in.status && score_and_write(&out, &s, c, &why)) rein_in_fail(&in, why.code, "%s", why.message);
+    const int bad = in.status != REIN_OK;
+    rein_in_close(&in);
+    sequence_free(&s);
+    if (!bad) return rein_print(&out);
+    rein_out_free(&out);
+    return rein_say_error(WHERE, &err);
+}
+
+static int score_lines(const scoring *c, FILE *file, const char *name) {
+    char *line = NULL;
+    size_t capacity = 0, number = 0;
+    ssize_t length = 0;
+    int status = REIN_DONE;
+    errno = 0;
+    while (!status && (length = getline(&line, &capacity, file)) >= 0) {
+        number++;
+        if (length && line[length - 1] == '\n') length--;
+        if (strspn(line, " \t\r\n") < (size_t)length) status = score_line(c, line, (size_t)length, number);
+    }
+    if (!status && !feof(file)) status = rein_say(REIN_WRONG, WHERE, "cannot read %s: %s", name, strerror(errno));
+    free(line);
+    return status;
+}
+
+static int score_file(const scoring *c, const char *path) {
+    if (!path || !strcmp(path, "-")) {
+        if (isatty(STDIN_FILENO)) rein_say(0, WHERE, "reading lines of JSON from the terminal; Ctrl-D ends them");
+        return score_lines(c, stdin, "standard input");
+    }
+    FILE *file = fopen(path, "rb");
+    if (!file) return rein_say(REIN_WRONG, WHERE, "cannot open \"%s\": %s", path, strerror(errno));
+    const int status = score_lines(c, file, path);
+    fclose(file);
+    return status;
+}
+
+/* ----------------------------------------------------------------------------------------------------- one text, on the command line */
+
+static int encode_text(sequence *s, const scoring *c, const char *text, size_t length) {
+    rein_error err = {0};
+    if (!c->opened.tokenizer)
+        return rein_say(REIN_WRONG, WHERE, "%s has no tokenizer.json: a text must be given as --ids", c->opened.directory);
+    if (rein_opened_encode(&s->ids, &c->opened, text, length, 0, &err)) return rein_say_error(WHERE, &err);
+    if (s->ids.count) return REIN_DONE;
+    return rein_say(REIN_WRONG, WHERE, "the text is empty, and the tokenizer adds no begin token: there is nothing to score");
+}
+
+static int score_one(const scoring *c, const rein_args *args, rein_ids *ids, const rein_out *text) {
+    rein_out out = {0};
+    rein_error err = {0};
+    sequence s = {.ids = *ids};
+    *ids = (rein_ids){0};
+    int status = rein_option_value(args, "ids") ? rein_opened_check_ids(&c->opened, &s.ids, "--ids", WHERE)
+                                                : encode_text(&s, c, text->data, text->length);
+    if (!status && score_and_write(&out, &s, c, &err)) status = rein_say_error(WHERE, &err);
+    sequence_free(&s);
+    if (!status) return rein_print(&out);
+    rein_out_free(&out);
+    return status;
+}
+
+/* ----------------------------------------------------------------------------------------------------------------- the command */
+
+static int is_temperature(double x) { return x >= 1e-3 && x <= 1e3; }
+
+static int check_sources(const rein_args *args) {
+    const char *const names[] = {"text", "file", "ids"};
+    const char *given = args->n_words ? "a file of JSON lines" : NULL;
+    for (size_t i = 0; i < 3; i++) {
+        if (!rein_option_value(args, names[i])) continue;
+        if (given)
+            return rein_say(REIN_WRONG, WHERE, "--%s and %s%s are both given: one is needed", names[i], *given == 'a' ? "" : "--",
+                            given);
+        given = names[i];
+    }
+    return REIN_DONE;
+}
+
+/* What the command line holds, before the model is opened; an editor ends a file with a newline that nobody means. */
+static int read_source(rein_ids *ids, rein_out *text, const rein_args *args) {
+    const char *file = rein_option_value(args, "file"), *given = rein_option_value(args, "text");
+    int status = check_sources(args);
+    if (!status) status = rein_value_ids(ids, args, "ids");
+    if (!status && given) rein_out_text(text, given);
+    if (!status && file) status = rein_read_input(text, file, "a text", WHERE);
+    if (!status && file && text->length && text->data[text->length - 1] == '\n') text->length--;
+    rein_out_text(text, ""); /* so that data is there */
+    return !status && text->failed ? rein_say(REIN_FAILED, WHERE, "out of memory") : status;
+}
+
+int rein_run_score(const rein_args *args) {
+    scoring c = {.policy.temperature = 1, .entropy = rein_option_value(args, "entropy") != NULL};
+    rein_ids ids = {0};
+    rein_out text = {0};
+    rein_error err = {0};
+    const int lines = !rein_option_value(args, "text") && !rein_option_value(args, "file") && !rein_option_value(args, "ids");
+    int status = rein_opened_read(&c.opened, args);
+    if (!status) status = rein_value_number(&c.policy.temperature, args, "temperature", is_temperature, "from 0.001 to 1000");
+    if (!status) status = read_source(&ids, &text, args);
+    if (!status) status = rein_opened_open(&c.opened, args);
+    c.policy.model = c.opened.model;
+    c.policy.adapter = c.opened.adapter;
+    if (!status && rein_trace_open(&c.trace, &c.opened.exec, &err)) status = rein_say_error(WHERE, &err);
+    if (!status) status = lines ? score_file(&c, args->n_words ? args->words[0] : NULL) : score_one(&c, args, &ids, &text);
+    rein_trace_close(c.trace);
+    rein_ids_free(&ids);
+    rein_out_free(&text);
+    rein_opened_close(&c.opened);
+    return status;
+}
