@@ -155,6 +155,20 @@ static const rein_command COMMANDS[] = {
         .run = rein_run_score,
     },
     {
+        .name = "inspect",
+        .usage = "DIR [--model DIR] [--json]",
+        .summary = "what is in the directory of a model or an adapter",
+        .description = "Opens a model (config.json, safetensors, and tokenizer.json if it is there) and says what it is, or reads "
+                       "the files of a "
+                       "LoRA adapter (adapter_config.json, adapter_model.safetensors). With --model the adapter is opened as that "
+                       "model's: if it "
+                       "does not fit, a message says why and the exit status is 2.",
+        .options = {{"model", "DIR", "model that an adapter must fit"}, {"json", NULL, "print JSON"}},
+        .max_words = 1,
+        .example = "rein inspect stories260K",
+        .run = rein_run_inspect,
+    },
+    {
         .name = "completion",
         .usage = "bash|zsh|fish",
         .summary = "completion of commands, options and names for your shell",
