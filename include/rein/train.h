@@ -66,6 +66,38 @@ typedef struct rein_schedule {
  * Face's get_constant, get_linear and get_cosine_schedule_with_warmup (but there the cosine rises again after total_steps). */
 REIN_API rein_status rein_learning_rate(double *rate, const rein_schedule *schedule, int64_t step, rein_error *err);
 
+/* -------------------------------------------------------------------------------------------------------- 3. trajectory groups */
+
+/* One history of a trajectory: what the model saw and wrote, as token ids. */
+typedef struct rein_history {
+    size_t n;
+    int32_t *ids;     /* [n] */
+    uint8_t *mask;    /* [n] 1 where the token was sampled by the policy and trains; never the first token */
+    float *log_probs; /* [n] as sampled, where mask is 1; NaN where that is not known, and elsewhere */
+    float *values;    /* [n] a critic's, or NULL */
+} rein_history;
+
+typedef struct rein_trajectory {
+    rein_history *histories; /* [n_histories], at least one; they share the reward */
+    size_t n_histories;
+    double reward;
+    int64_t policy_step; /* the step of the policy that sampled it; -1: not known */
+    int truncated;       /* cut off at a limit of length, not ended by the model */
+    int64_t budget;      /* tokens; -1: none of its own */
+    void *original;      /* the JSON it was read from, for writing it back; NULL: none */
+} rein_trajectory;
+
+typedef struct rein_group {
+    rein_trajectory *trajectories; /* of one prompt; [n] */
+    size_t n;
+} rein_group;
+
+/* {0} is empty. Everything belongs to it. */
+typedef struct rein_groups {
+    rein_group *groups;
+    size_t n, capacity;
+} rein_groups;
+
 #ifdef __cplusplus
 }
 #endif
