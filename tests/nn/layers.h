@@ -128,16 +128,16 @@ static inline void same_bits(const char *what, const float *got, const float *wa
 }
 
 /* ---- central differences, with a step that suits numbers of about 1 unless the test knows better */
-typedef double loss_of(void *context);
+typedef double loss_of(void *context, size_t place); /* place: of the number that moves; what it cannot change may be left out */
 static double step = 1e-5;
 
-static inline double difference(double *x, loss_of *loss, void *context) {
-    const double before = *x;
-    *x = before + step;
-    const double above = loss(context);
-    *x = before - step;
-    const double under = loss(context);
-    *x = before;
+static inline double difference(double *x, size_t place, loss_of *loss, void *context) {
+    const double before = x[place];
+    x[place] = before + step;
+    const double above = loss(context, place);
+    x[place] = before - step;
+    const double under = loss(context, place);
+    x[place] = before;
     return (above - under) / (2 * step);
 }
 
@@ -151,7 +151,7 @@ static inline double gradient_error(const float *gradient, double *x, size_t n, 
     norm = sqrt(norm / (double)n);
     for (size_t t = 0; t < some; t++) {
         const size_t i = some == n ? t : below(n);
-        const double off = (double)gradient[i] - difference(&x[i], loss, context);
+        const double off = (double)gradient[i] - difference(x, i, loss, context);
         error += off * off;
     }
     return error == 0 ? 0 : sqrt(error / (double)some) / (norm > least ? norm : least);

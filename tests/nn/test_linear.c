@@ -136,9 +136,10 @@ static void compute(reference *f) {
     }
 }
 
-static double loss(void *context) {
+static double loss(void *context, size_t place) {
     reference *f = context;
     double sum = 0;
+    (void)place;
     compute(f);
     for (size_t i = 0; i < f->l->rows * f->l->linear.out; i++) sum += (double)f->l->dy[i] * f->y[i];
     return sum;

@@ -19,8 +19,9 @@ typedef struct point {
     double g, u, dh;
 } point;
 
-static double loss(void *context) {
+static double loss(void *context, size_t place) {
     const point *p = context;
+    (void)place;
     return p->dh * gate(p->g, p->u);
 }
 
@@ -34,8 +35,8 @@ static void check_shape(size_t rows, size_t n, float size) {
     for (size_t i = 0; i < all; i++) {
         point p = {(double)g[i], (double)u[i], (double)dh[i]};
         wanted[i] = gate(p.g, p.u);
-        wanted_dg[i] = difference(&p.g, loss, &p);
-        wanted_du[i] = difference(&p.u, loss, &p);
+        wanted_dg[i] = difference(&p.g, 0, loss, &p);
+        wanted_du[i] = difference(&p.u, 0, loss, &p);
     }
     rein_gate_forward(h, g, u, rows, n, best());
     rein_gate_backward(dg, du, dh, rows, n, best());

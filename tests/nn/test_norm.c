@@ -40,8 +40,9 @@ typedef struct row {
     double epsilon;
 } row;
 
-static double row_loss(void *context) {
+static double row_loss(void *context, size_t place) {
     const row *r = context;
+    (void)place;
     const double s = scale_of(r->x, r->n, r->epsilon);
     double sum = 0;
     for (size_t i = 0; i < r->n; i++) sum += (double)r->dy[i] * (r->x[i] * s * r->weight[i]);
@@ -82,7 +83,7 @@ static void check_backward(const layer *l) {
         if (r < 20)
             check("norm, dx", gradient_error(dx + r * l->n, one.x, l->n, 30, row_loss, &one, size_of_terms(l, r)), BACKWARD);
         step = 1e-5;
-        for (size_t i = 0; i < l->n; i++) by_weight[i] += difference(&weight[i], row_loss, &one);
+        for (size_t i = 0; i < l->n; i++) by_weight[i] += difference(weight, i, row_loss, &one);
     }
     check("norm, dweight", apart(dweight, by_weight, l->n), BACKWARD_WEIGHT);
 }

@@ -81,8 +81,9 @@ typedef struct whole {
     double *x, *y;
 } whole;
 
-static double loss(void *context) {
+static double loss(void *context, size_t place) {
     const whole *w = context;
+    (void)place;
     double sum = 0;
     reference(w->y, w->x, w->l);
     for (size_t i = 0; i < w->l->n; i++) sum += (double)w->l->dy[i] * w->y[i];
