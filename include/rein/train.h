@@ -1,18 +1,21 @@
-/* train.h - what turns gradients into better weights: the optimizer and the schedule of its learning rate.
+/* train.h - from trajectories to a better policy: the optimizer, trajectory groups, runs, and the trainer that composes them.
  *
- * Boundary: plain float arrays that the caller owns. No model, no file, no sampling, no clock. Every function is thread-safe as long as
- * no two calls share an array, keeps nothing after it returns, allocates nothing, and on failure leaves everything as it was. Results
- * depend neither on the number of threads nor on the instruction set, bit for bit. */
+ * Results depend neither on the number of threads, nor on the instruction set, nor on how work is cut into pieces, bit for bit. */
 #ifndef REIN_TRAIN_H
 #define REIN_TRAIN_H
 
-#include "rein/base.h"
+#include "rein/model.h"
+#include "rein/objective.h"
+#include "rein/tokenizer.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 /* ---------------------------------------------------------------------------------------------------------------- 1. optimizer */
+
+/* Boundary of sections 1 and 2: plain float arrays that the caller owns. Every function is thread-safe as long as no two calls share an
+ * array, keeps nothing after it returns, allocates nothing, and on failure leaves everything as it was. */
 
 /* Zero is literal: max_gradient_norm = 0 does not clip, weight_decay = 0 does not decay. torch.optim.AdamW has 0.9, 0.999, 1e-8 and
  * 0.01 for the middle four. */
@@ -97,6 +100,67 @@ typedef struct rein_groups {
     rein_group *groups;
     size_t n, capacity;
 } rein_groups;
+
+/* ----------------------------------------------------------------------------------------------------------------- 5. training */
+
+/* Trains an adapter, or all weights of a model that was opened to train. One thread at a time; nobody else may use the policy while a call
+ * runs. */
+typedef struct rein_trainer rein_trainer;
+
+typedef struct rein_trainer_options {
+    double temperature; /* the policy's, above 0 */
+    size_t
+        shards; /* gradients are added up in this many parts, by the index of the group, and these by one fixed tree: so that ranks
+                         * can take over whole parts. 0: 16 for an adapter, 1 for all weights */
+    size_t share_limit; /* histories that go through the model together, sharing their prompt; 0: 16. Part of the result's bits */
+    int no_sharing;     /* 1: every history has its prompt computed for itself */
+    int recompute;      /* 1: activations are computed again when they are needed, for less memory */
+    rein_exec exec;
+} rein_trainer_options;
+
+/* model and adapter (NULL: all weights train) must outlive the trainer. The caller closes *trainer; it is NULL on failure. */
+REIN_API rein_status rein_trainer_open(rein_trainer **trainer, rein_model *model, rein_adapter *adapter,
+                                       const rein_trainer_options *options, rein_error *err);
+REIN_API void rein_trainer_close(rein_trainer *trainer);
+
+typedef struct rein_pass_options {
+    rein_options objective;       /* SPEC's catalogue; its token_budget where a trajectory has none of its own */
+    const rein_policy *reference; /* for KL; NULL: none. It may be the policy itself */
+    int64_t policy_step;          /* the step the policy is at: trajectories it sampled are measured against it; -1: not measured */
+    int mask_truncated_completions; /* 1: what was cut off does not train, but counts in the baseline */
+} rein_pass_options;
+
+typedef struct rein_pass {
+    rein_loss loss;
+    int nothing_to_train; /* no token trains, or every gradient is exactly 0: the optimizer must not be called */
+    double max_gap;       /* greatest |log-prob computed now − recorded| of this policy's own tokens; NaN: nothing to compare */
+    size_t recomputed;    /* trained tokens whose log-probs were not recorded, and were taken from the policy as it is */
+    size_t reference_tokens; /* that went through the reference: 0 when nothing needs it */
+    double seconds_reference, seconds_forward, seconds_backward;
+} rein_pass;
+
+/* Adds the gradient of the groups' loss to what the trainer holds. The whole of `groups` is one optimizer step: normalisers and averages are
+ * over all of it. Old log-probs are the recorded ones; with a `mismatch` correction, or where none were recorded, those of the policy at the
+ * beginning of the call. On failure the trainer holds no gradient. */
+REIN_API rein_status rein_trainer_forward_backward(rein_pass *pass, rein_trainer *trainer, const rein_groups *groups,
+                                                   const rein_pass_options *options, rein_error *err);
+
+/* Log-probs of every trained token under the policy, or under `policy` if not NULL: log_probs [tokens of all histories, in order], 0 where
+ * nothing trains. entropies the same, or NULL. */
+REIN_API rein_status rein_trainer_log_probs(float *log_probs, float *entropies, rein_trainer *trainer, const rein_policy *policy,
+                                            const rein_groups *groups, rein_error *err);
+
+/* One step of AdamW with the gradient that is held; then there is none. *gradient_norm (or NULL) is before clipping. */
+REIN_API rein_status rein_trainer_optim_step(double *gradient_norm, rein_trainer *trainer, const rein_adamw *adamw,
+                                             rein_error *err);
+
+/* Steps of the optimizer so far. */
+REIN_API int64_t rein_trainer_steps(const rein_trainer *trainer);
+
+/* Writes the policy (an adapter as PEFT does, or the model) and optimizer.safetensors into an existing directory; and reads the optimizer's
+ * state and the weights back. What was saved and loaded goes on bit for bit. */
+REIN_API rein_status rein_trainer_save(const rein_trainer *trainer, const char *directory, rein_error *err);
+REIN_API rein_status rein_trainer_load(rein_trainer *trainer, const char *directory, rein_error *err);
 
 #ifdef __cplusplus
 }
