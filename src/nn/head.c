@@ -82,6 +82,11 @@ size_t rein_head_scratch(const rein_head *head, const rein_run *run) {
 static void rescale(head_block *b, size_t r, double factor, double shift) {
     const rein_head_out *out = b->w->out;
     const size_t hidden = b->w->head->linear->in, at = (b->first + r) * hidden;
+    if (!((float)factor > 0)) { /* nothing is left of them; 0·∞ would be NaN */
+        memset(out->u + at, 0, hidden * sizeof *out->u);
+        if (out->v) memset(out->v + at, 0, hidden * sizeof *out->v);
+        return;
+    }
     if (out->v) { /* Σ e·(x−M′)·W = factor·(Σ e·(x−M)·W + shift·Σ e·W) */
         b->w->run->kernels->add_scaled(out->v + at, out->u + at, hidden, (float)shift);
         b->w->run->kernels->scale(out->v + at, hidden, (float)factor);
