@@ -75,7 +75,9 @@ def make(config, dtype=torch.float32, seed=0):
     config.dtype = dtype
     model = AutoModelForCausalLM.from_config(config).float().eval()
     randomize(model, seed)
-    for p in model.parameters():  # not model.to(dtype): that would round the rotary frequencies too, which no loader does
+    for (
+        p
+    ) in model.parameters():  # not model.to(dtype): that would round the rotary frequencies too, which no loader does
         p.data = p.data.to(dtype)
     return model
 
