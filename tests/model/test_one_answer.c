@@ -308,7 +308,8 @@ static void test_stories(void **state) {
     (void)state;
     static with_policy *const checks[] = {vary_exec, vary_options, vary_company, vary_split};
     if (!have_stories()) skip();
-    for (size_t c = 0; c < COUNT(checks); c++) check_model(checks[c], stories(), NULL, 3, 200, "stories260K");
+    const size_t positions = getenv("REIN_TEST_FAST") ? 100 : 200;
+    for (size_t c = 0; c < COUNT(checks); c++) check_model(checks[c], stories(), NULL, 3, positions, "stories260K");
 }
 
 int main(void) {
