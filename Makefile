@@ -44,7 +44,7 @@ BENCHES := $(BENCH_SOURCES:%.c=$(BUILD)/%)
 OTHER_OBJS := $(call objects_of,$(TEST_SOURCES) $(FUZZ_SOURCES) $(BENCH_SOURCES) $(wildcard examples/*/*.c python/*.c))
 OBJECTS    := $(LIB_OBJS) $(CLI_OBJS) $(OTHER_OBJS)
 # The scripts that `make check` runs beside the C tests.
-RUNNERS    ?= $(wildcard tests/cli/run.sh tests/install/run.sh)
+RUNNERS    ?= $(wildcard tests/cli/run*.sh tests/install/run.sh)
 
 # --------------------------------------------------------------------------------------------------------------------- flags
 

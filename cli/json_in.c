@@ -132,6 +132,8 @@ double rein_in_number(rein_in *in, const char *name) {
 const char *rein_in_string(rein_in *in, const char *name) {
     const json_t *value = field(in, name, "a text is needed");
     if (value && !json_is_string(value)) wrong(in, name, NO_INDEX, NO_INDEX, value, "a text is needed");
+    if (value && !in->status && strlen(json_string_value(value)) < json_string_length(value))
+        rein_in_fail(in, REIN_EINVAL, "%s has \\u0000 in it: texts have no such character", name);
     return value && !in->status ? json_string_value(value) : "";
 }
 

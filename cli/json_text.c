@@ -144,6 +144,7 @@ rein_status rein_text_parse(json_t **root, const char *text, size_t length, size
     if (length >= 3 && !memcmp(text, "\xef\xbb\xbf", 3))
         return rein_fail(err, REIN_EINVAL, "%s starts with a byte order mark: UTF-8 without one is needed", input);
     if (nul) return rein_fail(err, REIN_EINVAL, "byte %zu of %s is 0: JSON text has no such byte", (size_t)(nul - text), input);
-    *root = json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL | JSON_DECODE_ANY, &e);
+    const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL | JSON_DECODE_ANY | (line ? JSON_ALLOW_NUL : 0u);
+    *root = json_loadb(text, length, flags, &e);
     return *root ? REIN_OK : syntax_error(&e, text, length, line, err);
 }

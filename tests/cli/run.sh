@@ -2,24 +2,8 @@
 # run.sh REIN: the command line from outside. Worked values (SPEC.md), every class of wrong input, help, manual, completion, demo.
 # Ends with 'N passed, N failed'.
 set -u
-rein=$(realpath "${1:?usage: run.sh PATH-OF-REIN}")
-[ -x "$rein" ] || { echo "$rein: no such program" && echo "0 passed, 1 failed" && exit 1; }
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-mkdir "$work/bin"
-ln -s "$rein" "$work/bin/rein"
-export PATH="$work/bin:$PATH" LC_ALL=C.UTF-8
-unset NO_COLOR
-passed=0
-failed=0
-
-pass() { passed=$((passed + 1)); }
-fail() { # fail TITLE DETAIL…
-    failed=$((failed + 1))
-    printf 'FAIL %s\n' "$1"
-    shift
-    if [ $# -gt 0 ]; then printf '     %s\n' "$@"; fi
-}
+# shellcheck source-path=SCRIPTDIR source=cases.sh
+. "$(dirname "$0")/cases.sh"
 
 # same TITLE WANTED GOT: numbers to 1e-12, the rest literally; brackets and commas do not count
 same() {
@@ -49,18 +33,6 @@ gives() {
     else
         fail "$title" "$(cat "$work/err")"
     fi
-}
-
-# refused TITLE PATTERN COMMAND…: status 2, nothing on stdout, one line on stderr that matches; stdin is passed on
-refused() {
-    local title=$1 pattern=$2 status=0
-    shift 2
-    "$@" >"$work/out" 2>"$work/err" || status=$?
-    if [ "$status" -ne 2 ]; then fail "$title" "status $status, not 2" "$(head -c 300 "$work/err")"
-    elif [ -s "$work/out" ]; then fail "$title" "stdout is not empty"
-    elif [ "$(wc -l <"$work/err")" -ne 1 ]; then fail "$title" "not one line:" "$(head -5 "$work/err")"
-    elif ! grep -qE -- "$pattern" "$work/err"; then fail "$title" "wanted $pattern" "got    $(cat "$work/err")"
-    else pass; fi
 }
 
 # wrong TITLE PATTERN OPERATION JSON [OPTION…]
@@ -307,19 +279,6 @@ refused "seed" '^rein demo: --seed is "-1"' rein demo --seed -1
 same "after --, a file" "$(rein objective budget-loss -- "$work/b1.json")" "$(rein objective budget-loss "$work/b1.json")"
 same "--threads=N" "$(rein objective budget-loss --threads=2 "$work/b1.json")" "$(rein objective budget-loss "$work/b1.json")"
 
-# says TITLE PATTERN COMMAND…: status 0, nothing on stderr, stdout matches
-says() {
-    local title=$1 pattern=$2 status=0
-    shift 2
-    "$@" >"$work/out" 2>"$work/err" </dev/null || status=$?
-    if [ "$status" -ne 0 ] || [ -s "$work/err" ]; then fail "$title" "status $status" "$(head -3 "$work/err")"
-    elif ! grep -qE -- "$pattern" "$work/out"; then fail "$title" "wanted $pattern" "$(head -5 "$work/out")"
-    else pass; fi
-}
-narrow() { # narrow TITLE: nothing in $work/out is wider than 80 columns
-    if [ "$(wc -L <"$work/out")" -le 80 ]; then pass; else fail "$1: wider than 80 columns" "$(awk 'length($0) > 80' "$work/out" | head -3)"; fi
-}
-
 says "version" '^rein [0-9]+\.[0-9]+\.[0-9]+$' rein --version
 says "help" '^  objective ' rein --help
 narrow "help"
@@ -370,12 +329,6 @@ elif command -v man >/dev/null; then
     if LC_ALL=C.UTF-8 man --warnings -l "$work/rein.1" 2>"$work/err" >/dev/null && [ ! -s "$work/err" ]; then pass; else fail "man --warnings" "$(head -5 "$work/err")"; fi
 fi
 
-completes() { # completes WANTED WORD…: the completion of the last word holds WANTED
-    local wanted=$1
-    shift
-    if bash -eu -c 'source <(rein completion bash); COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _rein; printf "%s\n" "${COMPREPLY[@]}"' - "$@" 2>"$work/err" |
-        grep -qxF -- "$wanted" && [ ! -s "$work/err" ]; then pass; else fail "completion of $*" "$(cat "$work/err")"; fi
-}
 completes objective rein obj
 completes --version rein --v
 completes budget-loss rein objective bud
@@ -406,5 +359,4 @@ sed '1,/^What to try next/d' "$work/demo" >"$work/example"
 if [ "$(grep -c rein "$work/example")" -ge 3 ] && bash -eu "$work/example" >"$work/out" 2>"$work/err" && [ ! -s "$work/err" ]; then pass
 else fail "what to try next" "$(head -3 "$work/err")"; fi
 
-echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ]
+finish

@@ -1,0 +1,58 @@
+#!/bin/bash
+# cases.sh: what the tests of the command line share. A script sources it with the path of rein as its argument: then `rein` is that
+# program, $work an empty directory, and `finish` ends with 'N passed, N failed'.
+rein=$(realpath "${1:?usage: $0 PATH-OF-REIN}")
+[ -x "$rein" ] || { echo "$rein: no such program" && echo "0 passed, 1 failed" && exit 1; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/bin"
+ln -s "$rein" "$work/bin/rein"
+export PATH="$work/bin:$PATH" LC_ALL=C.UTF-8
+unset NO_COLOR REIN_KERNEL
+passed=0
+failed=0
+
+pass() { passed=$((passed + 1)); }
+fail() { # fail TITLE DETAIL…
+    failed=$((failed + 1))
+    printf 'FAIL %s\n' "$1"
+    shift
+    if [ $# -gt 0 ]; then printf '     %s\n' "$@"; fi
+}
+
+# refused TITLE PATTERN COMMAND…: status 2, nothing on stdout, one line on stderr that matches; stdin is passed on
+refused() {
+    local title=$1 pattern=$2 status=0
+    shift 2
+    "$@" >"$work/out" 2>"$work/err" || status=$?
+    if [ "$status" -ne 2 ]; then fail "$title" "status $status, not 2" "$(head -c 300 "$work/err")"
+    elif [ -s "$work/out" ]; then fail "$title" "stdout is not empty"
+    elif [ "$(wc -l <"$work/err")" -ne 1 ]; then fail "$title" "not one line:" "$(head -5 "$work/err")"
+    elif ! grep -qE -- "$pattern" "$work/err"; then fail "$title" "wanted $pattern" "got    $(cat "$work/err")"
+    else pass; fi
+}
+
+# says TITLE PATTERN COMMAND…: status 0, nothing on stderr, stdout matches
+says() {
+    local title=$1 pattern=$2 status=0
+    shift 2
+    "$@" >"$work/out" 2>"$work/err" </dev/null || status=$?
+    if [ "$status" -ne 0 ] || [ -s "$work/err" ]; then fail "$title" "status $status" "$(head -3 "$work/err")"
+    elif ! grep -qE -- "$pattern" "$work/out"; then fail "$title" "wanted $pattern" "$(head -5 "$work/out")"
+    else pass; fi
+}
+narrow() { # narrow TITLE: nothing in $work/out is wider than 80 columns
+    if [ "$(wc -L <"$work/out")" -le 80 ]; then pass; else fail "$1: wider than 80 columns" "$(awk 'length($0) > 80' "$work/out" | head -3)"; fi
+}
+
+completes() { # completes WANTED WORD…: the completion of the last word holds WANTED
+    local wanted=$1
+    shift
+    if bash -eu -c 'source <(rein completion bash); COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _rein; printf "%s\n" "${COMPREPLY[@]}"' - "$@" 2>"$work/err" |
+        grep -qxF -- "$wanted" && [ ! -s "$work/err" ]; then pass; else fail "completion of $*" "$(cat "$work/err")"; fi
+}
+
+finish() {
+    echo "$passed passed, $failed failed"
+    [ "$failed" -eq 0 ]
+}
