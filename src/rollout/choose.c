@@ -99,6 +99,7 @@ static size_t truncate_candidates(const rein_candidate *candidates, size_t n, co
     }
     if (s->min_p > 0)
         while (n > 1 && rein_exp_of((double)candidates[n - 1].x - (double)candidates[0].x, isa) < s->min_p) n--;
+    while (n > 1 && !(rein_exp_of((double)candidates[n - 1].x - total->maximum, isa) > 0)) n--; /* never chosen, as above */
     return n;
 }
 
@@ -119,7 +120,9 @@ static int32_t from_candidates(float *sampler_log_prob, const rein_row *row, con
 
 rein_chosen rein_choose(const rein_row *row, const rein_sampling *s, double u, rein_candidate *candidates) {
     const rein_total total = rein_head_total(row->masses, row->chunks, row->isa);
-    rein_chosen chosen = {.id = -1};
+    rein_chosen chosen = {0, NAN, NAN};
+    if (!(total.sum > 0)) return chosen; /* some logits are no numbers */
+    chosen.sampler_log_prob = 0;
     if (s->greedy) chosen.id = greatest(row);
     else if (rein_truncates(s)) chosen.id = from_candidates(&chosen.sampler_log_prob, row, &total, s, u, candidates);
     else chosen.id = from_policy(row, &total, u);
