@@ -1,0 +1,98 @@
+/* trainer.c - the optimizer's side of a trainer: gradients in shards, added up by one fixed tree, and a step of AdamW. */
+#include "trainer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "base/pool.h"
+
+enum { ADAPTER_SHARDS = 16, SHARE_LIMIT = 16, LARGEST_SHARDS = 4096 };
+
+static rein_status check(rein_trainer_options *o, const rein_model *model, const rein_adapter *adapter, rein_error *err) {
+    if (!rein_parameter_floats(model, adapter))
+        return rein_fail(err, REIN_EINVAL, "nothing trains: there is no adapter, and the model was not opened to train");
+    if (!(o->temperature >= 1e-3 && o->temperature <= 1e3))
+        return rein_fail(err, REIN_EINVAL, "temperature is %g: 0.001 to 1000", o->temperature);
+    if (o->shards > LARGEST_SHARDS) return rein_fail(err, REIN_EINVAL, "shards is %zu: at most %d", o->shards, LARGEST_SHARDS);
+    if (!o->shards) o->shards = adapter ? ADAPTER_SHARDS : 1;
+    if (!o->share_limit) o->share_limit = SHARE_LIMIT;
+    return rein_exec_resolve(&o->exec, &o->exec, REIN_SERIAL, err);
+}
+
+static rein_status allocate(rein_trainer *t, rein_error *err) {
+    t->floats = rein_parameter_floats(t->model, t->adapter);
+    t->n_parameters = rein_parameter_count(t->model, t->adapter);
+    t->parameters = calloc(t->n_parameters, sizeof *t->parameters);
+    t->shards = calloc(t->options.shards * t->floats, sizeof *t->shards);
+    t->first = calloc(t->floats, sizeof *t->first);
+    t->second = calloc(t->floats, sizeof *t->second);
+    if (!t->parameters || !t->shards || !t->first || !t->second)
+        return rein_fail(err, REIN_ENOMEM, "no memory to train %zu numbers in %zu shards", t->floats, t->options.shards);
+    rein_parameters(t->parameters, t->model, t->adapter, t->shards);
+    return rein_trace_open(&t->trace, &t->options.exec, err);
+}
+
+rein_status rein_trainer_open(rein_trainer **trainer, rein_model *model, rein_adapter *adapter, const rein_trainer_options *options,
+                              rein_error *err) {
+    rein_trainer_options o = *options;
+    *trainer = NULL;
+    rein_status status = check(&o, model, adapter, err);
+    if (status) return status;
+    rein_trainer *t = calloc(1, sizeof *t);
+    if (!t) return rein_fail(err, REIN_ENOMEM, "no memory for a trainer");
+    t->model = model, t->adapter = adapter, t->options = o;
+    if ((status = allocate(t, err))) {
+        rein_trainer_close(t);
+        return status;
+    }
+    *trainer = t;
+    return REIN_OK;
+}
+
+void rein_trainer_close(rein_trainer *t) {
+    if (!t) return;
+    rein_trace_close(t->trace);
+    rein_arena_free(&t->arena);
+    free(t->parameters);
+    free(t->shards);
+    free(t->first);
+    free(t->second);
+    free(t);
+}
+
+int64_t rein_trainer_steps(const rein_trainer *t) { return t->steps; }
+
+void rein_trainer_clear(rein_trainer *t) {
+    memset(t->shards, 0, t->options.shards * t->floats * sizeof *t->shards);
+    t->groups = 0;
+    t->holds = 0;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ adding shards up */
+
+enum { PIECE = 16384 };
+
+/* A stretch of all shards: neighbours are added, then neighbours of those, … */
+static void add_stretch(void *context, size_t piece, int thread) {
+    const rein_trainer *t = context;
+    const size_t from = piece * PIECE, to = t->floats - from < PIECE ? t->floats : from + PIECE;
+    (void)thread;
+    for (size_t stride = 1; stride < t->options.shards; stride *= 2)
+        for (size_t s = 0; s + stride < t->options.shards; s += 2 * stride) {
+            float *sum = t->shards + s * t->floats;
+            const float *other = t->shards + (s + stride) * t->floats;
+            for (size_t i = from; i < to; i++) sum[i] += other[i];
+        }
+}
+
+rein_status rein_trainer_optim_step(double *gradient_norm, rein_trainer *t, const rein_adamw *adamw, rein_error *err) {
+    if (!t->holds) return rein_fail(err, REIN_EINVAL, "there is no gradient: every pass since the last step had nothing to train");
+    rein_parallel(t->options.exec.threads, (t->floats + PIECE - 1) / PIECE, add_stretch, t);
+    rein_status status = rein_adamw_step(gradient_norm, t->first, t->second, &t->steps, t->parameters, t->n_parameters, adamw,
+                                         &t->options.exec, err);
+    if (!status) status = rein_parameters_changed(t->model, t->adapter, &t->options.exec, err);
+    rein_trainer_clear(t); /* also after a failure: the sum of the shards is no shard */
+    return status;
+}

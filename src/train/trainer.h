@@ -1,0 +1,26 @@
+/* trainer.h - inside of a trainer, for trainer.c (the optimizer's side) and trainer_pass.c (forward and backward). Private. */
+#ifndef REIN_TRAIN_TRAINER_H
+#define REIN_TRAIN_TRAINER_H
+
+#include "base/arena.h"
+#include "rein/train.h"
+
+struct rein_trainer {
+    rein_model *model;
+    rein_adapter *adapter;
+    rein_trainer_options options; /* with the defaults put in */
+    rein_trace *trace;
+    rein_arena arena; /* of a pass */
+    size_t floats, n_parameters;
+    rein_parameter *parameters;
+    float *shards;         /* [shards][floats] gradients */
+    float *first, *second; /* [floats] of AdamW */
+    int64_t steps;
+    size_t groups; /* that were added to the gradient held: the index of the next */
+    int holds;     /* a gradient that is not all 0 */
+};
+
+/* The gradient held becomes 0. */
+void rein_trainer_clear(rein_trainer *trainer);
+
+#endif

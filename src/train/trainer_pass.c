@@ -1,0 +1,253 @@
+/* trainer_pass.c - the gradient of a step: groups to log-probs, these to a loss and its gradient, and that back through the model, unit by
+ * unit. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "tape.h"
+#include "trainer.h"
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* A pass at work. Arrays are of the whole step: [n_tokens]. */
+typedef struct pass_work {
+    rein_trainer *t;
+    const rein_pass_options *o;
+    rein_options objective; /* resolved */
+    rein_tape tape;
+    rein_pass *pass;
+    float *current, *entropies; /* of the policy at the beginning, where something needs them; then as they come */
+    float *old, *reference, *dlog_probs, *dentropies;
+    float *unit_log_probs, *unit_entropies, *unit_dlog_probs, *unit_dentropies; /* [tokens of the largest unit] */
+    rein_batch batch;
+    rein_step *step;
+} pass_work;
+
+static rein_policy own_policy(const rein_trainer *t) { return (rein_policy){t->model, t->adapter, t->options.temperature}; }
+
+/* ---------------------------------------------------------------------------------------------------------------- what is needed */
+
+static int uses_reference(const rein_options *o) { return o->kl_reward_coef > 0 || o->kl_penalty_coef > 0 || o->kl_loss_coef > 0; }
+static int has_bonus(const rein_options *o) { return o->entropy_coef > 0 || o->entropy_coef < 0; }
+static int uses_entropies(const rein_options *o) { return has_bonus(o) || o->top_entropy > 0; }
+
+/* Whether the whole step's log-probs must be there before the first gradient. */
+static int needs_current_first(const rein_options *o, size_t recomputed) {
+    const int penalty = o->kl_penalty_coef > 0 && o->kl_penalty_source == REIN_KL_SOURCE_CURRENT_LEARNER;
+    return recomputed > 0 || penalty || o->kl_reward_coef > 0 || o->mismatch != REIN_MISMATCH_NONE || uses_entropies(o) ||
+           isfinite(o->off_policy_mask_delta);
+}
+
+static size_t not_recorded(const rein_tape *tape) {
+    size_t n = 0;
+    for (size_t i = 0; i < tape->n_tokens; i++) n += tape->mask[i] && isnan(tape->recorded[i]);
+    return n;
+}
+
+/* A recorded log-prob is a number; a sampler may have had none (NaN), or one of its own making (-inf, -9999): only on trained tokens does it
+ * matter. */
+static rein_status check_recorded(const rein_tape *tape, rein_error *err) {
+    for (size_t s = 0; s < tape->n_sequences; s++)
+        for (size_t i = tape->sequence_offsets[s]; i < tape->sequence_offsets[s + 1]; i++)
+            if (tape->mask[i] && (isinf(tape->recorded[i]) || tape->recorded[i] > 0))
+                return rein_fail(err, REIN_EINVAL,
+                                 "trajectory %zu, token %zu: the recorded log-prob is %g: a number that is at most 0, or null", s,
+                                 i - tape->sequence_offsets[s], (double)tape->recorded[i]);
+    return REIN_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ log-probs */
+
+static void scatter(float *to, const float *from, const rein_unit *unit) {
+    for (size_t i = 0; i < unit->tokens.offsets[unit->tokens.n]; i++)
+        if (unit->tokens.wanted[i]) to[unit->place[i]] = from[i];
+}
+
+static void gather(float *to, const float *from, const rein_unit *unit) {
+    for (size_t i = 0; i < unit->tokens.offsets[unit->tokens.n]; i++) to[i] = unit->tokens.wanted[i] ? from[unit->place[i]] : 0;
+}
+
+static int wants_something(const rein_unit *unit) {
+    for (size_t i = 0; i < unit->tokens.offsets[unit->tokens.n]; i++)
+        if (unit->tokens.wanted[i]) return 1;
+    return 0;
+}
+
+static rein_status unit_forward(float *log_probs, float *entropies, pass_work *w, const rein_unit *unit, const rein_policy *policy,
+                                const rein_forward_options *how, rein_error *err) {
+    const rein_status status =
+        rein_forward(w->unit_log_probs, entropies ? w->unit_entropies : NULL, w->t->trace, policy, &unit->tokens, how, err);
+    if (status) return status;
+    scatter(log_probs, w->unit_log_probs, unit);
+    if (entropies) scatter(entropies, w->unit_entropies, unit);
+    return REIN_OK;
+}
+
+static rein_status all_forward(float *log_probs, float *entropies, pass_work *w, const rein_policy *policy, rein_error *err) {
+    rein_status status = REIN_OK;
+    memset(log_probs, 0, w->tape.n_tokens * sizeof *log_probs);
+    if (entropies) memset(entropies, 0, w->tape.n_tokens * sizeof *entropies);
+    for (size_t u = 0; u < w->tape.n_units && !status; u++)
+        if (wants_something(&w->tape.units[u]))
+            status = unit_forward(log_probs, entropies, w, &w->tape.units[u], policy, NULL, err);
+    return status;
+}
+
+/* The policy as it is, held against what it recorded when it sampled. */
+static void measure_gap(pass_work *w, const rein_unit *unit) {
+    for (size_t s = unit->first; s < unit->last; s++) {
+        if (!w->tape.sampled_now[s]) continue;
+        for (size_t i = w->tape.sequence_offsets[s]; i < w->tape.sequence_offsets[s + 1]; i++) {
+            if (!w->tape.mask[i] || isnan(w->tape.recorded[i])) continue;
+            const double gap = fabs((double)w->current[i] - (double)w->tape.recorded[i]);
+            if (!(gap <= w->pass->max_gap)) w->pass->max_gap = gap;
+        }
+    }
+}
+
+/* -------------------------------------------------------------------------------------------------------------------- the step */
+
+static rein_status take_arrays(pass_work *w, rein_error *err) {
+    rein_arena *arena = &w->t->arena;
+    const size_t n = w->tape.n_tokens;
+    size_t largest = 0;
+    for (size_t u = 0; u < w->tape.n_units; u++) {
+        const rein_tokens *tokens = &w->tape.units[u].tokens;
+        if (tokens->offsets[tokens->n] > largest) largest = tokens->offsets[tokens->n];
+    }
+    float **arrays[] = {&w->current, &w->entropies, &w->old, &w->reference, &w->dlog_probs, &w->dentropies};
+    float **of_unit[] = {&w->unit_log_probs, &w->unit_entropies, &w->unit_dlog_probs, &w->unit_dentropies};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        if ((*arrays[i] = rein_arena_floats(arena, n))) memset(*arrays[i], 0, n * sizeof(float));
+    for (size_t i = 0; i < sizeof of_unit / sizeof *of_unit; i++) *of_unit[i] = rein_arena_floats(arena, largest);
+    return arena->failed ? rein_fail(err, REIN_ENOMEM, "no memory for the log-probs of %zu tokens", n) : REIN_OK;
+}
+
+static rein_status make_tape(pass_work *w, const rein_groups *groups, rein_error *err) {
+    const rein_tape_options o = {w->t->options.share_limit, w->t->options.no_sharing, w->o ? w->o->mask_truncated_completions : 0,
+                                 w->o ? w->o->policy_step : -1, w->o ? w->objective.token_budget : NAN};
+    rein_arena_reset(&w->t->arena);
+    const rein_status status = rein_tape_make(&w->tape, groups, &o, &w->t->arena, err);
+    return status ? status : take_arrays(w, err);
+}
+
+static rein_status reference_pass(pass_work *w, rein_error *err) {
+    const double began = now();
+    if (!uses_reference(&w->objective)) return REIN_OK;
+    if (!w->o->reference)
+        return rein_fail(err, REIN_EINVAL,
+                         "the objective has a KL to a reference (kl_reward_coef, kl_penalty_coef or kl_loss_coef), and "
+                         "there is no reference");
+    const rein_status status = all_forward(w->reference, NULL, w, w->o->reference, err);
+    for (size_t i = 0; i < w->tape.n_tokens; i++) w->pass->reference_tokens += w->tape.mask[i];
+    w->pass->seconds_reference = now() - began;
+    return status;
+}
+
+/* Log-probs that the gradient of a step is computed with, before its first gradient. */
+static rein_status before_the_step(pass_work *w, rein_error *err) {
+    const rein_policy own = own_policy(w->t);
+    const int recomputed = w->objective.mismatch != REIN_MISMATCH_NONE;
+    rein_status status = check_recorded(&w->tape, err);
+    if (!status) status = reference_pass(w, err);
+    if (status) return status;
+    w->pass->recomputed = not_recorded(&w->tape);
+    const double began = now();
+    if (needs_current_first(&w->objective, w->pass->recomputed))
+        status = all_forward(w->current, uses_entropies(&w->objective) ? w->entropies : NULL, w, &own, err);
+    w->pass->seconds_forward = now() - began;
+    for (size_t i = 0; i < w->tape.n_tokens; i++)
+        w->old[i] = recomputed || isnan(w->tape.recorded[i]) ? w->current[i] : w->tape.recorded[i];
+    return status;
+}
+
+static rein_status begin_step(pass_work *w, rein_error *err) {
+    const rein_tape *tape = &w->tape;
+    w->batch = (rein_batch){.n_groups = tape->n_groups,
+                            .n_sequences = tape->n_sequences,
+                            .group_offsets = tape->group_offsets,
+                            .sequence_offsets = tape->sequence_offsets,
+                            .dtype = REIN_F32,
+                            .mask = tape->mask,
+                            .log_probs = w->current,
+                            .old_log_probs = w->old,
+                            .ref_log_probs = uses_reference(&w->objective) ? w->reference : NULL,
+                            .sample_log_probs = tape->recorded,
+                            .entropies = uses_entropies(&w->objective) ? w->entropies : NULL,
+                            .values = tape->values,
+                            .rewards = tape->rewards,
+                            .response_lengths = tape->lengths,
+                            .token_budgets = tape->budgets};
+    const size_t size = rein_step_size(&w->batch, &w->objective, &w->t->options.exec);
+    void *room = rein_arena_take(&w->t->arena, size ? size : 1);
+    if (!room) return rein_fail(err, REIN_ENOMEM, "no memory for a step of %zu trajectories", tape->n_sequences);
+    return rein_step_begin(&w->step, room, size ? size : 1, &w->batch, &w->objective, &w->t->options.exec, err);
+}
+
+/* Forward, loss and backward of one unit; its gradient goes to the shard of its group. */
+static rein_status unit_backward(pass_work *w, const rein_unit *unit, rein_error *err) {
+    rein_trainer *t = w->t;
+    const rein_policy own = own_policy(t);
+    const int entropies = uses_entropies(&w->objective), bonus = has_bonus(&w->objective), wanted = wants_something(unit);
+    const rein_forward_options how = {1, bonus, t->options.recompute};
+    rein_status status = REIN_OK;
+    const double began = now();
+    if (wanted) status = unit_forward(w->current, entropies ? w->entropies : NULL, w, unit, &own, &how, err);
+    if (!status) measure_gap(w, unit);
+    if (!status)
+        status = rein_step_loss(w->step, unit->first, unit->last, w->current, entropies ? w->entropies : NULL, w->dlog_probs,
+                                bonus ? w->dentropies : NULL, NULL, err);
+    const double middle = now();
+    w->pass->seconds_forward += middle - began;
+    if (status || !wanted) return status;
+    gather(w->unit_dlog_probs, w->dlog_probs, unit);
+    if (bonus) gather(w->unit_dentropies, w->dentropies, unit);
+    int any = 0;
+    for (size_t i = 0; i < unit->tokens.offsets[unit->tokens.n] && !any; i++)
+        any = w->unit_dlog_probs[i] != 0 || (bonus && w->unit_dentropies[i] != 0);
+    if (any) {
+        float *shard = t->shards + (t->groups + unit->group) % t->options.shards * t->floats;
+        w->pass->nothing_to_train = 0;
+        status = rein_backward(shard, t->trace, w->unit_dlog_probs, bonus ? w->unit_dentropies : NULL, err);
+    }
+    w->pass->seconds_backward += now() - middle;
+    return status;
+}
+
+static rein_status run_pass(pass_work *w, const rein_groups *groups, rein_error *err) {
+    rein_status status = rein_options_resolve(&w->objective, &w->o->objective, err);
+    if (!status) status = make_tape(w, groups, err);
+    if (!status) status = before_the_step(w, err);
+    if (!status) status = begin_step(w, err);
+    for (size_t u = 0; u < w->tape.n_units && !status; u++) status = unit_backward(w, &w->tape.units[u], err);
+    if (!status) status = rein_step_finish(&w->pass->loss, w->step, err);
+    return status;
+}
+
+rein_status rein_trainer_forward_backward(rein_pass *pass, rein_trainer *t, const rein_groups *groups,
+                                          const rein_pass_options *options, rein_error *err) {
+    rein_pass result = {.nothing_to_train = 1, .max_gap = NAN};
+    pass_work w = {.t = t, .o = options, .pass = &result};
+    const rein_status status = run_pass(&w, groups, err);
+    if (status) {
+        rein_trainer_clear(t);
+        return status;
+    }
+    t->groups += groups->n;
+    t->holds |= !result.nothing_to_train;
+    *pass = result;
+    return REIN_OK;
+}
+
+rein_status rein_trainer_log_probs(float *log_probs, float *entropies, rein_trainer *t, const rein_policy *policy,
+                                   const rein_groups *groups, rein_error *err) {
+    pass_work w = {.t = t};
+    const rein_policy own = own_policy(t);
+    const rein_status status = make_tape(&w, groups, err);
+    return status ? status : all_forward(log_probs, entropies, &w, policy ? policy : &own, err);
+}
