@@ -55,13 +55,19 @@ static void put_count(report *r, const char *name, int64_t n) {
     end_row(r);
 }
 
-/* With a number that people can compare. */
-static void put_large(report *r, const char *name, int64_t n, double divisor, const char *unit) {
+/* With a number that people can compare, in the first of the units that is not larger. */
+static void put_large(report *r, const char *name, int64_t n, double step, const char *const units[3]) {
+    double size = step * step * step;
+    int unit = 0;
     put_name(r, name);
     rein_out_format(&r->out, "%lld", (long long)n);
-    if (!r->json) rein_out_format(&r->out, " (%.*f %s)", (double)n < 10 * divisor ? 2 : 1, (double)n / divisor, unit);
+    for (; unit < 3 && (double)n < size; unit++) size /= step;
+    if (!r->json && unit < 3) rein_out_format(&r->out, " (%.4g %s)", (double)n / size, units[unit]);
     end_row(r);
 }
+
+static const char *const NUMBERS[] = {"billion", "million", "thousand"};
+static const char *const BYTES[] = {"GiB", "MiB", "KiB"};
 
 static void put_number(report *r, const char *name, double value) {
     put_name(r, name);
@@ -124,9 +130,9 @@ static void put_model(report *r, const rein_opened *opened) {
     const int bytes = !strcmp(i->type, "F32") ? 4 : !strcmp(i->type, "mixed") ? 0 : 2;
     put_text(r, "model", opened->directory);
     put_text(r, "family", i->family);
-    put_large(r, "parameters", i->parameters, 1e6, "million");
+    put_large(r, "parameters", i->parameters, 1000, NUMBERS);
     put_text(r, "type", i->type);
-    if (bytes) put_large(r, "bytes", i->parameters * bytes, 1048576, "MiB");
+    if (bytes) put_large(r, "bytes", i->parameters * bytes, 1024, BYTES);
     put_count(r, "layers", i->layers);
     put_count(r, "hidden", i->hidden);
     put_count(r, "intermediate", i->intermediate);
@@ -177,7 +183,7 @@ static void put_adapter(report *r, const char *path, const adapter_view *view) {
     put_yes(r, "rank_stabilized", view->rank_stabilized);
     put_number(r, "scale", view->alpha / (view->rank_stabilized ? sqrt(rank) : rank));
     put_modules(r, view->modules);
-    put_large(r, "parameters", view->parameters, 1e6, "million");
+    put_large(r, "parameters", view->parameters, 1000, NUMBERS);
     put_text(r, "base", *view->base ? view->base : NULL);
 }
 

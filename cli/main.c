@@ -18,11 +18,21 @@ static const char *option_name(const void *list, size_t i) {
     return i < REIN_MAX_OPTIONS && command->options[i].name ? command->options[i].name : NULL;
 }
 
+/* The option that begins like this: --temp is --temperature. */
+static const char *begun_option(const rein_command *command, const char *name) {
+    const char *option;
+    for (size_t i = 0; name[0] && name[1] && (option = option_name(command, i)); i++) {
+        if (!strncmp(option, name, strlen(name))) return option;
+    }
+    return NULL;
+}
+
 static int unknown_option(const rein_command *command, const char *argument) {
     char name[64];
     const char *after = argument + strspn(argument, "-"), *nearest;
     snprintf(name, sizeof name, "%.*s", (int)(strcspn(after, "=") < 63 ? strcspn(after, "=") : 63), after);
-    nearest = rein_cli_nearest(name, option_name, command);
+    nearest = begun_option(command, name);
+    if (!nearest) nearest = rein_cli_nearest(name, option_name, command);
     if (!nearest && (!strcmp(argument, "-h") || !strcmp(argument, "-?"))) nearest = "help";
     if (!nearest && rein_nearest(name, (const char *const[]){"help", NULL})) nearest = "help";
     if (nearest) return rein_say(REIN_WRONG, command->name, "unknown option %s: did you mean --%s?", argument, nearest);

@@ -1,6 +1,7 @@
 /* policy.c - opening a policy. A path that the user gave and that is wrong is a mistake in the input; so is a tokenizer of another model. */
 #include "policy.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "terminal.h"
@@ -35,6 +36,12 @@ int rein_opened_read(rein_opened *opened, const rein_args *args) {
 int rein_opened_open(rein_opened *opened, const rein_args *args) {
     const char *where = args->command->name, *adapter = rein_option_value(args, "adapter");
     rein_error err = {0};
+    struct stat about;
+    if (stat(opened->directory, &about) || !S_ISDIR(about.st_mode))
+        return rein_say(REIN_WRONG, where,
+                        "\"%s\" is no directory: a model is one on this machine, with config.json and safetensors (nothing is "
+                        "downloaded)",
+                        opened->directory);
     const rein_model_options options = {.exec = opened->exec};
     if (rein_model_open(&opened->model, opened->directory, &options, &err)) return rein_say_error(where, &err);
     opened->info = rein_model_describe(opened->model);

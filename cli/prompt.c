@@ -74,8 +74,9 @@ static int take_messages(rein_prompt *p, const char *path) {
 
 static int read_messages(rein_prompt *p, const char *path) {
     rein_error err = {0};
-    int status = rein_read_input(&p->text, path, "a JSON array of messages", p->where);
+    const int status = rein_read_input(&p->text, path, "a JSON array of messages", p->where);
     if (status) return status;
+    if (!strcmp(path, "-")) path = "standard input";
     if (rein_text_parse(&p->json, p->text.data ? p->text.data : "", p->text.length, 0, &err))
         return rein_say(err.code == REIN_ENOMEM ? REIN_FAILED : REIN_WRONG, p->where, "%s: %s", path, err.message);
     return take_messages(p, path);

@@ -177,6 +177,9 @@ static int score_line(const scoring *c, const char *line, size_t length, size_t 
     rein_error err = {0}, why = {0};
     sequence s = {0};
     rein_in in;
+    if (line[strspn(line, " \t")] != '{')
+        return rein_say(REIN_WRONG, WHERE, "line %zu is no JSON object, such as {\"text\": \"...\"}: --file FILE scores plain text",
+                        number);
     if (!rein_in_open(&in, line, length, number, KEYS, &err)) read_sequence(&s, &in, c);
     if (!in.status && score_and_write(&out, &s, c, &why)) rein_in_fail(&in, why.code, "%s", why.message);
     const int bad = in.status != REIN_OK;

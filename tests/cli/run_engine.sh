@@ -215,7 +215,8 @@ line() { # line TITLE PATTERN LINE
     printf '\n%s\n' "$3" >"$work/lines"
     refused "$1" "^rein score: $2" score "$work/lines"
 }
-line "no object" 'line 2: this is an array: an object' '[1]'
+line "no object" 'line 2 is no JSON object, .*--file FILE scores plain text' '[1]'
+line "plain text" 'line 2 is no JSON object' 'Once upon a time'
 line "nothing in it" 'line 2: one is needed: text, ids, prompt with response' '{}'
 line "two in it" 'line 2: only one is needed' '{"text": "a", "ids": [1]}'
 line "no response" 'line 2: response is missing' '{"prompt": "a"}'
@@ -263,6 +264,7 @@ refused "greedy and min-p" '^rein generate: --temperature 0 takes the most proba
 refused "an empty stop" '^rein generate: --stop is ""' parrot --prompt a --stop a --stop ''
 # shellcheck disable=SC2046 # words
 refused "too many stops" '^rein generate: --stop is given more than 16 times' parrot --prompt a $(printf -- '--stop x%.0s ' {1..17})
+refused "the beginning of an option" '^rein generate: unknown option --temp: did you mean --temperature' parrot --temp 0
 refused "twice" '^rein generate: --seed is given twice' parrot --prompt a --seed 1 --seed 1
 refused "top-log-probs without JSON" '^rein generate: --top-log-probs needs --json' parrot --prompt a --top-log-probs 2
 refused "top-log-probs beyond" '^rein generate: --top-log-probs is 261: the model has 260' parrot --prompt a --json --top-log-probs 261
@@ -307,7 +309,7 @@ broken() { # broken NAME: a copy of the parrot to be broken
 for command in "generate --prompt a" "score --text a"; do
     # shellcheck disable=SC2086 # words
     run() { rein $command --model "$@"; }
-    refused "no such model" "^rein ${command%% *}: .*/nowhere" run "$work/nowhere"
+    refused "no such model" "^rein ${command%% *}: \".*/nowhere\" is no directory: " run "$work/nowhere"
     refused "no model in it" "^rein ${command%% *}: .*config.json" run "$work/bin"
     refused "a file for a model" "^rein ${command%% *}: " run "$parrot/config.json"
     broken cut && head -c 300000 "$parrot/model.safetensors" >"$work/cut/model.safetensors"
@@ -354,8 +356,8 @@ fi
 
 # --------------------------------------------------------------------------------------------------------------------- inspect
 
-says "a model" '^parameters  *139620 \(0.14 million\)$' rein inspect "$parrot"
-for line in 'family  *llama' 'type  *F32' 'bytes  *558480 \(0.53 MiB\)' 'layers  *1' 'vocabulary  *260' 'context  *64' 'tied head  *no' 'end ids  *258 "<\|end\|>"' \
+says "a model" '^parameters  *139620 \(139.6 thousand\)$' rein inspect "$parrot"
+for line in 'family  *llama' 'type  *F32' 'bytes  *558480 \(545.4 KiB\)' 'layers  *1' 'vocabulary  *260' 'context  *64' 'tied head  *no' 'end ids  *258 "<\|end\|>"' \
     'tokenizer  *byte-level BPE' 'tokenizer size  *260' 'chat format  *chatml' 'ignored tensors  *0'; do
     if grep -qxE "$line" "$work/out"; then pass; else fail "inspect: $line"; fi
 done
