@@ -57,7 +57,7 @@ ERRORS   := $(if $(or $(WERROR),$(CI)),-Werror)
 INCLUDES  = -Iinclude $(if $(filter src/% bench/%,$<),-Isrc) $(if $(filter tests/%,$<),-Isrc -Itests -I.)
 COMPILE   = $(CC) $(CFLAGS) $(CPPFLAGS) $(ALWAYS) $(WARNINGS) $(ERRORS) $(INCLUDES) -MMD -MP
 LINK      = $(CC) $(CFLAGS) -pthread $(LDFLAGS)
-LIBS     := $(shell pkg-config --libs jansson libpcre2-8 libutf8proc 2>/dev/null || echo -ljansson -lpcre2-8 -lutf8proc)
+LIBS     := $(shell pkg-config --libs jansson libpcre2-8 libutf8proc yaml-0.1 2>/dev/null || echo -ljansson -lpcre2-8 -lutf8proc -lyaml)
 # STATIC=1: librein.so takes the other libraries in instead of asking for them, and shows nobody their names. For the wheel.
 TAKEN_IN := $(BUILD)/obj/python/stdin.o -Wl,--wrap=stdin -Wl,--exclude-libs,ALL -Wl,-Bstatic $(LIBS) -Wl,-Bdynamic
 SO_LIBS  := $(if $(STATIC),$(TAKEN_IN),$(LIBS)) -lm

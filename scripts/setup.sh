@@ -59,6 +59,8 @@ need libc6-dev header stdio.h
 need libjansson-dev header jansson.h
 need libpcre2-dev header pcre2posix.h
 need libutf8proc-dev header utf8proc.h
+need libyaml-dev header yaml.h
+need libxxhash-dev header xxhash.h
 case $kind in
 test | lint) need libcmocka-dev header cmocka.h ;;
 fuzz) need "libclang-rt-$("$clang" -dumpversion | cut -d. -f1)-dev" fuzzer_runtime ;;

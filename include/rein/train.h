@@ -91,15 +91,84 @@ typedef struct rein_trajectory {
 } rein_trajectory;
 
 typedef struct rein_group {
-    rein_trajectory *trajectories; /* of one prompt; [n] */
+    rein_trajectory *trajectories; /* of one prompt; [n], at least one */
     size_t n;
+    void *original; /* the JSON around its trajectories; NULL: none */
 } rein_group;
 
-/* {0} is empty. Everything belongs to it. */
+/* {0} is empty. Everything belongs to it, in memory from malloc. Any number of threads may read one at the same time. */
 typedef struct rein_groups {
     rein_group *groups;
     size_t n, capacity;
 } rein_groups;
+
+/* Makes it {0} again; harmless on {0}. */
+REIN_API void rein_groups_free(rein_groups *groups);
+
+/* Takes *group over, as the last of the groups, and makes it {0}; on failure (REIN_ENOMEM) it stays the caller's. */
+REIN_API rein_status rein_groups_append(rein_groups *groups, rein_group *group, rein_error *err);
+
+/* Appends the groups of a file: JSON lines, one group each, in rein's exact form or in that of ART's JSONL (docs/trajectories.md). Messages
+ * are turned into ids by the tokenizer (NULL: only the exact form can be read) in the given chat format (NULL: that of the tokenizer's own
+ * template). What a Choice says was sampled trains, and nothing else. A turn that the template does not repeat in the context of the next
+ * one as it was written (thinking, for one) begins a history of its own: every trained token stands behind what the model saw. Log-probs
+ * that are missing are NaN; a reward that is missing is an error, as is a line without a trajectory. Messages name file, line and JSON path.
+ * On failure the groups are as they were: REIN_EINVAL, REIN_EIO for a file that cannot be read, REIN_ENOMEM. Thread-safe. */
+REIN_API rein_status rein_groups_read(rein_groups *groups, const char *path, const rein_tokenizer *tokenizer, const rein_chat *chat,
+                                      rein_error *err);
+
+/* The same from a text in memory, which need not outlive the call. `name` stands in messages where the path would. */
+REIN_API rein_status rein_groups_from_memory(rein_groups *groups, const char *text, size_t length, const char *name,
+                                             const rein_tokenizer *tokenizer, const rein_chat *chat, rein_error *err);
+
+/* How groups are written. The values are part of the ABI: never renumbered. */
+typedef enum rein_groups_form {
+    REIN_GROUPS_EXACT = 0, /* token ids; reading it back gives the same arrays, bit for bit */
+    REIN_GROUPS_ART = 1    /* messages, as they were read, with the rewards of now: for trajectories that were read from messages */
+} rein_groups_form;
+
+/* Writes one line a group; the file appears whole or not at all. Keys that are not known here (metrics, metadata, logs and others) stand in
+ * the file again. Thread-safe for different paths. */
+REIN_API rein_status rein_groups_write(const char *path, const rein_groups *groups, rein_groups_form form, rein_error *err);
+
+/* Sets metrics[name] of a trajectory, as both forms write it; the name is copied. On failure everything is as it was. */
+REIN_API rein_status rein_trajectory_set_metric(rein_trajectory *trajectory, const char *name, double value, rein_error *err);
+
+/* What is in groups. A length is the number of trained tokens of a trajectory. */
+typedef struct rein_groups_summary {
+    size_t groups, trajectories, histories, tokens, trained_tokens;
+    size_t log_probs_missing; /* of trained tokens */
+    size_t truncated;         /* trajectories, as all below */
+    size_t untrained;         /* without a token that trains */
+    size_t all_trained;       /* in which all tokens train but the first, which cannot: they have next to no prompt */
+    size_t length_min, length_max;
+    double length_mean;
+    double reward_min, reward_max, reward_mean, reward_std; /* over all trajectories; the deviation divides by their number */
+    size_t single_groups;                                   /* of one trajectory */
+    size_t equal_groups;                                    /* of several whose rewards are all the same */
+    int64_t policy_step_min, policy_step_max;               /* of those known; -1: none is */
+    size_t policy_step_unknown;
+} rein_groups_summary;
+
+/* Without groups everything is 0, the policy steps -1. Thread-safe. */
+REIN_API rein_groups_summary rein_groups_summarise(const rein_groups *groups);
+
+/* What should be said before anything trains. The values are part of the ABI: added to, never renumbered. */
+typedef enum rein_groups_warning {
+    REIN_GROUPS_NOTHING_TRAINS = 1,   /* in all of it, or in some trajectories */
+    REIN_GROUPS_ALL_TRAINS = 2,       /* a prompt is hardly ever as short as one token: is the mask right? */
+    REIN_GROUPS_EQUAL_REWARDS = 4,    /* in every group: what compares rewards within a group learns nothing */
+    REIN_GROUPS_SINGLE = 8,           /* groups of one: there is nothing to compare with */
+    REIN_GROUPS_NO_LOG_PROBS = 16,    /* some are missing: the policy as it is computes them */
+    REIN_GROUPS_SEVERAL_POLICIES = 32 /* trajectories were sampled by policies of different steps */
+} rein_groups_warning;
+
+/* The warnings that apply, or-ed. Thread-safe, as is the next. */
+REIN_API unsigned rein_groups_warnings(const rein_groups_summary *summary);
+
+/* One of them as a sentence with its numbers, without a full stop, into text[size]; returns text. 200 bytes are enough. */
+REIN_API const char *rein_groups_warning_text(char *text, size_t size, rein_groups_warning warning,
+                                              const rein_groups_summary *summary);
 
 /* ----------------------------------------------------------------------------------------------------------------- 5. training */
 
@@ -161,6 +230,74 @@ REIN_API int64_t rein_trainer_steps(const rein_trainer *trainer);
  * state and the weights back. What was saved and loaded goes on bit for bit. */
 REIN_API rein_status rein_trainer_save(const rein_trainer *trainer, const char *directory, rein_error *err);
 REIN_API rein_status rein_trainer_load(rein_trainer *trainer, const char *directory, rein_error *err);
+
+/* ----------------------------------------------------------------------------------------------------------------- 6. settings */
+
+enum { REIN_TEXT_SETTING = 512 };
+
+/* Everything a run is made with. The names are those of the command line (--lora-rank), of YAML and of Python. A setting that cannot act, or
+ * that contradicts another, is an error when a run begins. rein_settings_default() is what is used when nothing is said. */
+typedef struct rein_settings {
+    char model[REIN_TEXT_SETTING];   /* directory */
+    char adapter[REIN_TEXT_SETTING]; /* directory of an adapter to begin with; "": a new one */
+    int full;                        /* all weights train, not an adapter */
+    int64_t lora_rank;
+    double lora_alpha;
+    int use_rslora;
+    char lora_modules[REIN_TEXT_SETTING]; /* "q_proj,v_proj"; "": all linear modules */
+    double temperature;
+    int64_t seed;
+
+    double learning_rate, adam_beta1, adam_beta2, adam_epsilon, weight_decay, max_grad_norm;
+    char lr_scheduler_type[32]; /* constant, linear, cosine */
+    int64_t warmup_steps, total_steps;
+    double lr_final_share;
+    int64_t epochs, minibatches; /* passes over a step's groups, and optimizer steps in each */
+    int mask_truncated_completions;
+
+    int64_t kl_penalty_reference_step; /* -1: not given */
+    int64_t kl_penalty_step_lag;       /* 0: not given */
+    char kl_ref_adapter_path[REIN_TEXT_SETTING];
+
+    int64_t shards, share_limit; /* 0: the trainer's own */
+    int no_sharing, recompute;
+    int64_t threads; /* 0: all cores; never part of a result */
+
+    int64_t keep_last;                 /* checkpoints; 0: all */
+    char keep_best[REIN_TEXT_SETTING]; /* the name of a metric, with a minus sign before it if less is better; "": none */
+
+    char preset[64]; /* "": none */
+    rein_options objective;
+    uint64_t given; /* which of these rein_settings_set touched, by their index */
+} rein_settings;
+
+REIN_API rein_settings rein_settings_default(void);
+
+typedef struct rein_setting_info {
+    const char *name;  /* "lora_rank" */
+    const char *value; /* what it takes: "N", "X", "TEXT", "DIR", "yes|no", "constant|linear|cosine" */
+    const char *stage; /* "policy", "optimizer", "reference", "engine", "run"; the objective's are rein_option_at's */
+    const char *help;  /* one line */
+} rein_setting_info;
+
+/* Setting number i, or NULL past the last; the options of the objective are not among them. Static storage. */
+REIN_API const rein_setting_info *rein_setting_at(size_t i);
+
+/* Sets one from text: a setting, "preset", or an option of the objective (rein_options_set; ART's names too). A preset must come before the
+ * options that change it. Unknown names are an error that suggests the nearest. */
+REIN_API rein_status rein_settings_set(rein_settings *settings, const char *name, const char *value, rein_error *err);
+
+/* The setting or option as text that reads back as the same; "" when not given. */
+REIN_API rein_status rein_settings_get(char *value, size_t size, const rein_settings *settings, const char *name, rein_error *err);
+
+/* Sets every key of a YAML file: one mapping of names to values, or to lists of them. Errors name the line. */
+REIN_API rein_status rein_settings_read(rein_settings *settings, const char *path, rein_error *err);
+
+/* Writes the settings that differ from their defaults, and those that were given, so that reading gives the same. */
+REIN_API rein_status rein_settings_write(const rein_settings *settings, const char *path, rein_error *err);
+
+/* Ranges, contradictions, and settings that were given and cannot act. */
+REIN_API rein_status rein_settings_check(const rein_settings *settings, rein_error *err);
 
 #ifdef __cplusplus
 }

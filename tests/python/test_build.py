@@ -69,7 +69,7 @@ def test_record_and_names(wheel):
 def has_archives():
     """Whether jansson, PCRE2 and utf8proc are here as archives, as Debian's packages have them."""
     compiler = os.environ.get("CC", "cc").split()
-    for name in ("libjansson.a", "libpcre2-8.a", "libutf8proc.a"):
+    for name in ("libjansson.a", "libpcre2-8.a", "libutf8proc.a", "libyaml.a"):
         said = subprocess.run([*compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True)
         if not os.path.isabs(said.stdout.strip()):
             return False
@@ -94,7 +94,7 @@ def test_the_library_needs_glibc_alone(wheel, tmp_path):
 def test_the_licences_of_what_is_inside(wheel):
     with zipfile.ZipFile(wheel) as archive:
         texts = {Path(name).name: archive.read(name).decode() for name in archive.namelist() if "/licenses/" in name}
-    assert {"LICENSE", "jansson.txt", "pcre2.txt", "utf8proc.txt"} <= set(texts)
+    assert {"LICENSE", "jansson.txt", "pcre2.txt", "utf8proc.txt", "libyaml.txt"} <= set(texts)
     assert "Petri Lehtinen" in texts["jansson.txt"] and "Permission is hereby granted" in texts["jansson.txt"]
     assert "University of Cambridge" in texts["pcre2.txt"] and "Zoltan Herczeg" in texts["pcre2.txt"]
     assert "Steven G. Johnson" in texts["utf8proc.txt"] and "Unicode, Inc." in texts["utf8proc.txt"]
@@ -112,7 +112,7 @@ def test_without_archives_the_libraries_go_beside(tmp_path, monkeypatch):
     wheel = tmp_path / backend.build_wheel(str(tmp_path))
     check_alone(wheel, tmp_path)
     brought = {path.name for path in (tmp_path / "rein").glob("*.so*")}
-    assert {name.split(".so")[0] for name in brought} == {"librein", "libjansson", "libpcre2-8", "libutf8proc"}
+    assert {name.split(".so")[0] for name in brought} == {"librein", "libjansson", "libpcre2-8", "libutf8proc", "libyaml-0"}
 
 
 def test_the_wheel_works_alone(wheel, tmp_path):

@@ -1,0 +1,13 @@
+/* settings.h - questions that a run asks of its settings. Private. */
+#ifndef REIN_TRAIN_SETTINGS_H
+#define REIN_TRAIN_SETTINGS_H
+
+#include "rein/train.h"
+
+/* 1 if the setting was set by name. */
+int rein_setting_given(const rein_settings *settings, const char *name);
+
+/* 1 if the objective has a KL to a reference. */
+int rein_settings_use_reference(const rein_settings *settings);
+
+#endif

@@ -1,0 +1,151 @@
+/* settings_file.c - settings as YAML: one mapping, read with libyaml, written so that it reads back the same. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <yaml.h>
+
+#include "base/file.h"
+#include "settings.h"
+
+/* Every name that can be set, in the order in which a file has them: preset first, since it must come before what changes it. */
+static const char *name_at(size_t i) {
+    size_t settings = 0;
+    while (rein_setting_at(settings)) settings++;
+    if (i < settings) return rein_setting_at(i)->name;
+    if (i == settings) return "preset";
+    const rein_option_info *option = rein_option_at(i - settings - 1);
+    return option ? option->name : NULL;
+}
+
+/* --------------------------------------------------------------------------------------------------------------------- reading */
+
+typedef struct reading {
+    rein_settings *settings;
+    const char *path;
+    yaml_parser_t parser;
+    char key[64], value[REIN_TEXT_SETTING]; /* a list is joined by commas */
+    int depth, has_key, in_list;
+    rein_error *err;
+} reading;
+
+static rein_status wrong(const reading *r, const yaml_event_t *event, const char *what) {
+    char shown[REIN_PATH_SHOWN];
+    return rein_fail(r->err, REIN_EINVAL, "%s: line %zu: %s", rein_path_show(shown, r->path), event->start_mark.line + 1, what);
+}
+
+static rein_status set(reading *r, const yaml_event_t *event) {
+    rein_error why = {0};
+    r->has_key = 0;
+    if (!rein_settings_set(r->settings, r->key, r->value, &why)) return REIN_OK;
+    return wrong(r, event, why.message);
+}
+
+static rein_status on_scalar(reading *r, const yaml_event_t *event) {
+    const char *text = (const char *)event->data.scalar.value;
+    if (strlen(text) != event->data.scalar.length) return wrong(r, event, "a NUL byte");
+    if (r->depth != 1) return wrong(r, event, "a mapping of names to values is needed");
+    if (!r->has_key) {
+        if (strlen(text) >= sizeof r->key) return wrong(r, event, "no setting has a name that long");
+        strcpy(r->key, text);
+        r->has_key = 1;
+        r->value[0] = 0;
+        return REIN_OK;
+    }
+    const size_t have = strlen(r->value), comma = r->in_list && have > 0;
+    if (have + comma + strlen(text) >= sizeof r->value) return wrong(r, event, "the value is too long");
+    if (comma) strcat(r->value, ",");
+    strcat(r->value, text);
+    return r->in_list ? REIN_OK : set(r, event);
+}
+
+static rein_status on_event(reading *r, const yaml_event_t *event) {
+    switch (event->type) {
+    case YAML_SCALAR_EVENT: return on_scalar(r, event);
+    case YAML_MAPPING_START_EVENT:
+        return r->depth++ ? wrong(r, event, "a mapping inside of the mapping: settings are flat") : REIN_OK;
+    case YAML_MAPPING_END_EVENT: return r->depth--, REIN_OK;
+    case YAML_SEQUENCE_START_EVENT:
+        if (!r->has_key || r->in_list) return wrong(r, event, "a list stands where a name or a value is needed");
+        return r->in_list = 1, REIN_OK;
+    case YAML_SEQUENCE_END_EVENT: return r->in_list = 0, set(r, event);
+    case YAML_ALIAS_EVENT: return wrong(r, event, "anchors and aliases are not understood");
+    default: return REIN_OK;
+    }
+}
+
+static rein_status read_events(reading *r) {
+    rein_status status = REIN_OK;
+    for (int done = 0; !done && !status;) {
+        yaml_event_t event;
+        if (!yaml_parser_parse(&r->parser, &event)) {
+            char shown[REIN_PATH_SHOWN];
+            return rein_fail(r->err, REIN_EINVAL, "%s: line %zu: %s", rein_path_show(shown, r->path),
+                             r->parser.problem_mark.line + 1, r->parser.problem ? r->parser.problem : "it is not YAML");
+        }
+        done = event.type == YAML_STREAM_END_EVENT;
+        status = on_event(r, &event);
+        yaml_event_delete(&event);
+    }
+    return status;
+}
+
+rein_status rein_settings_read(rein_settings *settings, const char *path, rein_error *err) {
+    rein_file file;
+    rein_settings read = *settings;
+    reading r = {.settings = &read, .path = path, .err = err};
+    rein_status status = rein_file_map(&file, path, err);
+    if (status) return status;
+    if (!yaml_parser_initialize(&r.parser)) {
+        rein_file_unmap(&file);
+        return rein_fail(err, REIN_ENOMEM, "no memory to read %.300s", path);
+    }
+    yaml_parser_set_input_string(&r.parser, file.data, file.size);
+    status = read_events(&r);
+    yaml_parser_delete(&r.parser);
+    rein_file_unmap(&file);
+    if (!status) *settings = read;
+    return status;
+}
+
+/* --------------------------------------------------------------------------------------------------------------------- writing */
+
+static int option_given(const rein_settings *s, const char *name) {
+    for (size_t i = 0; rein_option_at(i); i++)
+        if (!strcmp(rein_option_at(i)->name, name)) return (int)(s->objective.given >> i & 1);
+    return 0;
+}
+
+/* "name: value" with the value in quotes, as JSON has them: YAML reads these. */
+static int put_line(char *to, size_t size, const char *name, const char *value) {
+    size_t n = (size_t)snprintf(to, size, "%s: \"", name);
+    for (; *value && n + 8 < size; value++) {
+        if (*value == '"' || *value == '\\') to[n++] = '\\';
+        if ((unsigned char)*value < 32) n += (size_t)snprintf(to + n, size - n, "\\x%02x", (unsigned char)*value);
+        else to[n++] = *value;
+    }
+    if (*value || n + 3 > size) return 0;
+    memcpy(to + n, "\"\n", 3);
+    return 1;
+}
+
+rein_status rein_settings_write(const rein_settings *s, const char *path, rein_error *err) {
+    const rein_settings standard = rein_settings_default();
+    char value[REIN_TEXT_SETTING], usual[REIN_TEXT_SETTING], line[REIN_TEXT_SETTING * 4 + 100];
+    rein_writer writer = {0};
+    rein_status status = rein_writer_open(&writer, path, err);
+    const char *name;
+    for (size_t i = 0; !status && (name = name_at(i)); i++) {
+        if ((status = rein_settings_get(value, sizeof value, s, name, err))) break;
+        if ((status = rein_settings_get(usual, sizeof usual, &standard, name, err))) break;
+        const int is_setting = i < 64 && rein_setting_at(i) != NULL, preset = !strcmp(name, "preset");
+        const int wanted = is_setting ? rein_setting_given(s, name) || strcmp(value, usual) != 0
+                           : preset   ? *value != 0
+                                      : option_given(s, name);
+        if (!wanted || (!*value && !is_setting)) continue;
+        if (!put_line(line, sizeof line, name, value)) status = rein_fail(err, REIN_EINVAL, "%s is too long to be written", name);
+        else status = rein_writer_put(&writer, line, strlen(line), err);
+    }
+    if (!status) status = rein_writer_commit(&writer, err);
+    rein_writer_abandon(&writer);
+    return status;
+}
