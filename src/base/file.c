@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "directory.h"
+
 enum {
     TRIES = 100,                  /* temporary names taken by others before giving up */
     LARGEST_WRITE = 1 << 30,      /* Linux writes at most 2 GB - 4 KB at a time */
@@ -26,8 +28,7 @@ const char *rein_path_show(char to[REIN_PATH_SHOWN], const char *path) {
     return to;
 }
 
-/* PATH: WHAT: REASON, the reason from errno. */
-static rein_status file_error(rein_error *err, const char *path, const char *what) {
+rein_status rein_file_error(rein_error *err, const char *path, const char *what) {
     const int code = errno;
     char shown[REIN_PATH_SHOWN], reason[120];
     if (code == ENOMEM) return rein_fail(err, REIN_ENOMEM, "%s: out of memory", rein_path_show(shown, path));
@@ -59,7 +60,7 @@ char *rein_path_join(const char *directory, const char *name) {
 static rein_status map_open_file(rein_file *file, int fd, const char *path, rein_error *err) {
     struct stat about;
     char shown[REIN_PATH_SHOWN];
-    if (fstat(fd, &about) != 0) return file_error(err, path, "cannot be read");
+    if (fstat(fd, &about) != 0) return rein_file_error(err, path, "cannot be read");
     if (!S_ISREG(about.st_mode)) return rein_fail(err, REIN_EIO, "%s is not a regular file", rein_path_show(shown, path));
     if ((uintmax_t)about.st_size > SIZE_MAX / 2) return rein_fail(err, REIN_EIO, "%s is too large", rein_path_show(shown, path));
     *file = (rein_file){(const unsigned char *)"", (size_t)about.st_size, 0};
@@ -67,7 +68,7 @@ static rein_status map_open_file(rein_file *file, int fd, const char *path, rein
     void *data = mmap(NULL, file->size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (data == MAP_FAILED) {
         *file = (rein_file){0};
-        return file_error(err, path, "cannot be mapped");
+        return rein_file_error(err, path, "cannot be mapped");
     }
     *file = (rein_file){data, file->size, 1};
     return REIN_OK;
@@ -76,7 +77,7 @@ static rein_status map_open_file(rein_file *file, int fd, const char *path, rein
 rein_status rein_file_map(rein_file *file, const char *path, rein_error *err) {
     *file = (rein_file){0};
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe of that name must not make us wait */
-    if (fd < 0) return file_error(err, path, "cannot be opened");
+    if (fd < 0) return rein_file_error(err, path, "cannot be opened");
     const rein_status status = map_open_file(file, fd, path, err);
     close(fd);
     return status;
@@ -112,7 +113,7 @@ static rein_status open_temporary(rein_writer *writer, size_t size, rein_error *
         if (writer->fd >= 0) return REIN_OK;
         if (errno != EEXIST) break;
     }
-    const rein_status status = file_error(err, writer->path, "cannot be written");
+    const rein_status status = rein_file_error(err, writer->path, "cannot be written");
     free(writer->temporary); /* never ours: abandoning must not remove it */
     writer->temporary = NULL;
     return status;
@@ -141,7 +142,7 @@ rein_status rein_writer_put(rein_writer *writer, const void *data, size_t size, 
         if (done < 0 && errno == EINTR) continue;
         if (done <= 0) {
             if (done == 0) errno = ENOSPC;
-            const rein_status status = file_error(err, writer->path, "cannot be written");
+            const rein_status status = rein_file_error(err, writer->path, "cannot be written");
             rein_writer_abandon(writer);
             return status;
         }
@@ -151,25 +152,16 @@ rein_status rein_writer_put(rein_writer *writer, const void *data, size_t size, 
     return REIN_OK;
 }
 
-static int sync_directory(const char *path) {
-    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return -1;
-    const int result = fsync(fd), code = errno;
-    close(fd);
-    errno = code;
-    return result == 0 || code == EINVAL || code == ENOTSUP ? 0 : -1; /* some file systems cannot, and need not */
-}
-
 static rein_status finish(rein_writer *writer, const char *directory, rein_error *err) {
     const int fd = writer->fd;
-    if (fsync(fd) != 0) return file_error(err, writer->path, "cannot be written");
+    if (fsync(fd) != 0) return rein_file_error(err, writer->path, "cannot be written");
     writer->fd = -1;
-    if (close(fd) != 0) return file_error(err, writer->path, "cannot be written");
-    if (rename(writer->temporary, writer->path) != 0) return file_error(err, writer->path, "cannot be replaced");
+    if (close(fd) != 0) return rein_file_error(err, writer->path, "cannot be written");
+    if (rename(writer->temporary, writer->path) != 0) return rein_file_error(err, writer->path, "cannot be replaced");
     free(writer->temporary);
     writer->temporary = NULL;
-    if (sync_directory(directory) != 0)
-        return file_error(err, writer->path, "is written, but its directory cannot be synchronised");
+    if (rein_directory_sync(directory) != 0)
+        return rein_file_error(err, writer->path, "is written, but its directory cannot be synchronised");
     return REIN_OK;
 }
 
@@ -201,23 +193,29 @@ rein_status rein_file_write(const char *path, const void *data, size_t size, rei
 
 /* ---------------------------------------------------------------------------------------------------------------- directories */
 
-static rein_status make_directory(const char *path, rein_error *err) {
-    if (mkdir(path, 0777) == 0 || (errno == EEXIST && rein_file_is_directory(path))) return REIN_OK;
-    return file_error(err, path, "the directory cannot be made");
+/* `path` has room for "/.." after its end: the directory that lists the new one. */
+static rein_status make_directory(char *path, rein_error *err) {
+    if (mkdir(path, 0777) != 0) {
+        if (errno == EEXIST && rein_file_is_directory(path)) return REIN_OK;
+        return rein_file_error(err, path, "the directory cannot be made");
+    }
+    char *end = path + strlen(path);
+    memcpy(end, "/..", sizeof "/..");
+    const int result = rein_directory_sync(path);
+    *end = 0;
+    return result == 0 ? REIN_OK : rein_file_error(err, path, "is made, but the directory above it cannot be synchronised");
 }
 
 rein_status rein_make_directories(const char *path, rein_error *err) {
     const size_t length = strlen(path);
-    char *part = malloc(length + 1);
+    char *part = malloc(length + sizeof "/..");
     rein_status status = REIN_OK;
     if (!part) return no_memory(err);
-    memcpy(part, path, length + 1);
     for (size_t i = 1; i <= length && !status; i++) {
-        if (part[i] && part[i] != '/') continue;
-        const char kept = part[i];
+        if ((path[i] && path[i] != '/') || path[i - 1] == '/') continue;
+        memcpy(part, path, i);
         part[i] = 0;
-        if (part[i - 1] != '/') status = make_directory(part, err);
-        part[i] = kept;
+        status = make_directory(part, err);
     }
     if (length == 0) status = rein_fail(err, REIN_EINVAL, "the name of a directory is empty");
     free(part);

@@ -7,6 +7,9 @@
 
 #include "rein/base.h"
 
+/* "PATH: WHAT: REASON", the reason from errno: REIN_ENOMEM if that is it, else REIN_EIO. Thread-safe. */
+rein_status rein_file_error(rein_error *err, const char *path, const char *what);
+
 /* A file in memory. {0} is none. */
 typedef struct rein_file {
     const unsigned char *data; /* page aligned; not NULL, also when the file is empty */
@@ -53,7 +56,7 @@ void rein_writer_abandon(rein_writer *writer);
 /* The three steps in one. Thread-safe for different paths. */
 rein_status rein_file_write(const char *path, const void *data, size_t size, rein_error *err);
 
-/* Makes the directory and those above it; fine if they are there. Thread-safe. */
+/* Makes the directory and those above it, durable each; fine if they are there. Thread-safe. */
 rein_status rein_make_directories(const char *path, rein_error *err);
 
 #endif
