@@ -94,7 +94,7 @@ rein_status rein_tokenizer_read(rein_tokenizer **tokenizer, const rein_tokenizer
     *tokenizer = NULL;
     if (!t) return rein_no_memory(err);
     rein_status status = read_tokenizer(t, files, err);
-    if (!status) status = rein_settings_read(&t->settings, &t->affixes, files, &t->vocabulary, err);
+    if (!status) status = rein_tokenizer_settings_read(&t->settings, &t->affixes, files, &t->vocabulary, err);
     if (status) rein_tokenizer_close(t);
     else *tokenizer = t;
     return status;

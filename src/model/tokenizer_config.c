@@ -87,8 +87,8 @@ static rein_status read_config(rein_tokenizer_settings *settings, rein_affixes *
     return status;
 }
 
-rein_status rein_settings_read(rein_tokenizer_settings *settings, rein_affixes *affixes, const rein_tokenizer_files *files,
-                               const rein_vocabulary *v, rein_error *err) {
+rein_status rein_tokenizer_settings_read(rein_tokenizer_settings *settings, rein_affixes *affixes,
+                                         const rein_tokenizer_files *files, const rein_vocabulary *v, rein_error *err) {
     rein_status status = REIN_OK;
     settings->named = (rein_named_tokens){-1, -1, -1, -1};
     if (files->chat_template) { /* its own file comes before the configuration's */

@@ -266,8 +266,8 @@ typedef struct rein_tokenizer_settings {
     char *chat_template;
     size_t chat_template_length;
 } rein_tokenizer_settings;
-rein_status rein_settings_read(rein_tokenizer_settings *settings, rein_affixes *affixes, const rein_tokenizer_files *files,
-                               const rein_vocabulary *vocabulary, rein_error *err);
+rein_status rein_tokenizer_settings_read(rein_tokenizer_settings *settings, rein_affixes *affixes,
+                                         const rein_tokenizer_files *files, const rein_vocabulary *vocabulary, rein_error *err);
 
 struct rein_tokenizer {
     rein_vocabulary vocabulary;
