@@ -1,0 +1,133 @@
+/* metrics.c - one table of names; history.jsonl, a line a step. */
+#include "metrics.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "append.h"
+#include "base/file.h"
+
+enum { TRAINED = 16 }; /* needs a trained token: continues rein_step_parts */
+
+#define AT(field) offsetof(rein_step_numbers, field)
+#define LOSS(field) offsetof(rein_step_numbers, loss.metrics.field)
+
+/* The value is the number at `first`, plus the one at `second` if that is not 0 (where the loss stands). */
+static const struct {
+    const char *name;
+    size_t first;
+    unsigned needs;
+    size_t second;
+} table[] = {
+    {"reward", LOSS(reward), REIN_STEP_REWARDS, 0},
+    {"reward_std", LOSS(reward_std), REIN_STEP_REWARDS, 0},
+    {"frac_reward_zero_std", LOSS(frac_reward_zero_std), 0, 0},
+    {"completions/mean_length", LOSS(length_mean), 0, 0},
+    {"completions/max_length", LOSS(length_max), 0, 0},
+    {"completions/clipped_ratio", AT(clipped_ratio), 0, 0},
+    {"budget/share_over", LOSS(share_over_budget), REIN_STEP_BUDGETS, 0},
+    {"budget/multiplier", AT(budget_multiplier), 0, 0},
+    {"loss", AT(loss.loss), 0, 0},
+    {"loss/surrogate", LOSS(surrogate_loss), 0, 0},
+    {"loss/kl", LOSS(kl_loss), 0, 0},
+    {"loss/entropy", LOSS(entropy_loss), 0, 0},
+    {"grad_norm", AT(gradient_norm), 0, 0},
+    {"learning_rate", AT(learning_rate), 0, 0},
+    {"kl", LOSS(kl_ref_k3), TRAINED | REIN_STEP_REFERENCE, 0},
+    {"kl/ref_k1", LOSS(kl_ref_k1), TRAINED | REIN_STEP_REFERENCE, 0},
+    {"kl/ref_k3", LOSS(kl_ref_k3), TRAINED | REIN_STEP_REFERENCE, 0},
+    {"kl/old_k1", LOSS(kl_old_k1), TRAINED, 0},
+    {"kl/old_k3", LOSS(kl_old_k3), TRAINED, 0},
+    {"entropy", LOSS(entropy), TRAINED | REIN_STEP_ENTROPIES, 0},
+    {"clip_ratio/low_mean", LOSS(clip_low), TRAINED, 0},
+    {"clip_ratio/high_mean", LOSS(clip_high), TRAINED, 0},
+    {"clip_ratio/region_mean", LOSS(clip_low), TRAINED, LOSS(clip_high)},
+    {"ratio/mean", LOSS(ratio_mean), TRAINED, 0},
+    {"ratio/min", LOSS(ratio_min), TRAINED, 0},
+    {"ratio/max", LOSS(ratio_max), TRAINED, 0},
+    {"ratio/p99", LOSS(ratio_p99), TRAINED, 0},
+    {"ratio/ess", LOSS(ess), TRAINED, 0},
+    {"on_policy/max_gap", AT(on_policy_gap), 0, 0},
+    {"num_tokens", AT(num_tokens), 0, 0},
+    {"tokens/trained", LOSS(trained_tokens), 0, 0},
+    {"tokens_per_second", AT(tokens_per_second), 0, 0},
+    {"step_time", AT(seconds_step), 0, 0},
+    {"time/sample", AT(seconds_sample), 0, 0},
+    {"time/reference", AT(seconds_reference), 0, 0},
+    {"time/forward", AT(seconds_forward), 0, 0},
+    {"time/backward", AT(seconds_backward), 0, 0},
+    {"time/optimizer", AT(seconds_optimizer), 0, 0},
+    {"peak_memory", AT(peak_memory), 0, 0},
+};
+_Static_assert(sizeof table / sizeof *table == REIN_METRIC_ROWS, "the header says how many rows there are");
+
+void rein_step_numbers_clear(rein_step_numbers *numbers) {
+    const double nothing = NAN;
+    memset(numbers, 0, sizeof *numbers);
+    for (size_t i = 0; i < REIN_METRIC_ROWS; i++) memcpy((char *)numbers + table[i].first, &nothing, sizeof nothing);
+}
+
+static double number_at(const rein_step_numbers *numbers, size_t offset) {
+    double value;
+    memcpy(&value, (const char *)numbers + offset, sizeof value);
+    return value;
+}
+
+size_t rein_metric_rows(rein_metric_row *rows, size_t capacity, const rein_step_numbers *numbers) {
+    const unsigned has = numbers->parts | (numbers->loss.nothing_to_train ? 0 : TRAINED);
+    size_t n = 0;
+    for (size_t i = 0; i < REIN_METRIC_ROWS; i++) {
+        double value = number_at(numbers, table[i].first);
+        if (table[i].second) value += number_at(numbers, table[i].second);
+        if (isnan(value) || (table[i].needs & ~has)) continue;
+        if (n < capacity) rows[n] = (rein_metric_row){table[i].name, value};
+        n++;
+    }
+    return n;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------ JSON */
+
+json_t *rein_metric_object(int64_t step, const rein_metric_row *rows, size_t n) {
+    json_t *object = json_object();
+    int failed = json_object_set_new(object, "step", json_integer(step));
+    for (size_t i = 0; i < n && !failed; i++)
+        failed = json_object_set_new(object, rows[i].name, isfinite(rows[i].value) ? json_real(rows[i].value) : json_null());
+    if (!failed) return object;
+    json_decref(object);
+    return NULL;
+}
+
+/* The line with its newline, behind another one if there is an unfinished line before it. */
+static char *make_line(size_t *size, const json_t *object, int unfinished) {
+    char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    const size_t length = text ? strlen(text) : 0;
+    char *line = text ? malloc(length + 2) : NULL;
+    if (line) {
+        *size = 0;
+        if (unfinished) line[(*size)++] = '\n';
+        memcpy(line + *size, text, length);
+        *size += length;
+        line[(*size)++] = '\n';
+    }
+    free(text);
+    return line;
+}
+
+rein_status rein_metric_append(const char *path, const json_t *object, rein_error *err) {
+    char last = '\n';
+    size_t size;
+    int fd;
+    rein_status status = rein_append_open(&fd, path, 0, err);
+    if (status) return status;
+    const off_t end = lseek(fd, 0, SEEK_END);
+    if (end > 0 && pread(fd, &last, 1, end - 1) != 1) status = rein_append_error(err, path, "cannot be read");
+    char *line = status ? NULL : make_line(&size, object, last != '\n');
+    if (line) status = rein_append(fd, path, line, size, err);
+    else if (!status) status = rein_fail(err, REIN_ENOMEM, "out of memory");
+    free(line);
+    close(fd);
+    return status;
+}

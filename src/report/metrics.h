@@ -1,0 +1,53 @@
+/* metrics.h - the numbers of a step under the names that are shown: TRL's where it has one (docs/metrics.md). Private. */
+#ifndef REIN_REPORT_METRICS_H
+#define REIN_REPORT_METRICS_H
+
+#include <jansson.h>
+
+#include "rein/objective.h"
+
+/* What a step had. A loss reports 0 where it had nothing to measure; the rows that need it are left out then. */
+enum rein_step_parts {
+    REIN_STEP_REWARDS = 1,   /* not advantages given from outside */
+    REIN_STEP_BUDGETS = 2,   /* token budgets, of the options or of the responses */
+    REIN_STEP_REFERENCE = 4, /* log-probs under a reference policy */
+    REIN_STEP_ENTROPIES = 8
+};
+
+/* Everything there is to say of one step. NaN: not applicable, left out. */
+typedef struct rein_step_numbers {
+    rein_loss loss;
+    unsigned parts; /* of rein_step_parts */
+    double gradient_norm, learning_rate;
+    double clipped_ratio;     /* share of the responses cut off at a limit of length */
+    double num_tokens;        /* of the run so far, prompts and responses */
+    double budget_multiplier; /* of rein_budget_control */
+    double on_policy_gap;     /* greatest |log-prob of the trainer − of the sampler| */
+    double seconds_step, seconds_sample, seconds_reference, seconds_forward, seconds_backward, seconds_optimizer;
+    double tokens_per_second; /* of this step, prompts and responses, over seconds_step */
+    double peak_memory;       /* bytes, of the process so far */
+} rein_step_numbers;
+
+/* Names are static. A caller may put rows of its own behind them. */
+typedef struct rein_metric_row {
+    const char *name;
+    double value;
+} rein_metric_row;
+
+enum { REIN_METRIC_ROWS = 39 }; /* there are never more */
+
+/* Every number not applicable, and no parts: where to begin. Thread-safe. */
+void rein_step_numbers_clear(rein_step_numbers *numbers);
+
+/* Writes the rows that apply, at most `capacity`, always in the same order; returns how many apply. Thread-safe. */
+size_t rein_metric_rows(rein_metric_row *rows, size_t capacity, const rein_step_numbers *numbers);
+
+/* {"step": step, name: value, …} in the order of the rows; null where a value is not finite, which JSON cannot say. The caller's
+ * reference; NULL when there is no memory or a name is not UTF-8. Thread-safe. */
+json_t *rein_metric_object(int64_t step, const rein_metric_row *rows, size_t n);
+
+/* Adds the object as one line to a file such as history.jsonl, in one write; the file is made if there is none, and is as it was after
+ * a failure. Numbers round-trip (%.17g). A last line that a crash left without its end stays, as a line of its own. */
+rein_status rein_metric_append(const char *path, const json_t *object, rein_error *err);
+
+#endif

@@ -1,0 +1,328 @@
+/* test_metrics.c - the names of metrics, which of them a step has, and the lines of history.jsonl. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <float.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json_file.h"
+#include "model/allocation.h"
+#include "report/metrics.h"
+
+enum { ALL = REIN_STEP_REWARDS | REIN_STEP_BUDGETS | REIN_STEP_REFERENCE | REIN_STEP_ENTROPIES };
+
+/* Every field another number. */
+static rein_step_numbers numbered(void) {
+    return (rein_step_numbers){
+        .loss = {.loss = 1,
+                 .metrics = {.reward = 2,
+                             .reward_std = 3,
+                             .frac_reward_zero_std = 4,
+                             .length_mean = 5,
+                             .length_max = 6,
+                             .share_over_budget = 7,
+                             .clip_low = 8,
+                             .clip_high = 9,
+                             .ratio_mean = 10,
+                             .ratio_min = 11,
+                             .ratio_max = 12,
+                             .ratio_p99 = 13,
+                             .ess = 14,
+                             .kl_old_k1 = 15,
+                             .kl_old_k3 = 16,
+                             .kl_ref_k1 = 18,
+                             .kl_ref_k3 = 19,
+                             .entropy = 20,
+                             .surrogate_loss = 21,
+                             .kl_loss = 22,
+                             .entropy_loss = 23,
+                             .trained_tokens = 24}},
+        .parts = ALL,
+        .gradient_norm = 25,
+        .learning_rate = 26,
+        .clipped_ratio = 27,
+        .num_tokens = 28,
+        .budget_multiplier = 29,
+        .on_policy_gap = 30,
+        .seconds_step = 31,
+        .seconds_sample = 32,
+        .seconds_reference = 33,
+        .seconds_forward = 34,
+        .seconds_backward = 35,
+        .seconds_optimizer = 36,
+        .tokens_per_second = 37,
+        .peak_memory = 38,
+    };
+}
+
+/* The first sixteen are in TRL 1.16's grpo_trainer.py or transformers' Trainer: tests/parity/report looks. */
+static const rein_metric_row expected[] = {
+    {"reward", 2},
+    {"reward_std", 3},
+    {"frac_reward_zero_std", 4},
+    {"completions/mean_length", 5},
+    {"completions/max_length", 6},
+    {"completions/clipped_ratio", 27},
+    {"kl", 19},
+    {"entropy", 20},
+    {"clip_ratio/low_mean", 8},
+    {"clip_ratio/high_mean", 9},
+    {"clip_ratio/region_mean", 17},
+    {"num_tokens", 28},
+    {"step_time", 31},
+    {"loss", 1},
+    {"grad_norm", 25},
+    {"learning_rate", 26},
+    {"budget/share_over", 7},
+    {"budget/multiplier", 29},
+    {"on_policy/max_gap", 30},
+    {"ratio/mean", 10},
+    {"ratio/min", 11},
+    {"ratio/max", 12},
+    {"ratio/p99", 13},
+    {"ratio/ess", 14},
+    {"kl/old_k1", 15},
+    {"kl/old_k3", 16},
+    {"kl/ref_k1", 18},
+    {"kl/ref_k3", 19},
+    {"loss/surrogate", 21},
+    {"loss/kl", 22},
+    {"loss/entropy", 23},
+    {"tokens/trained", 24},
+    {"tokens_per_second", 37},
+    {"time/sample", 32},
+    {"time/reference", 33},
+    {"time/forward", 34},
+    {"time/backward", 35},
+    {"time/optimizer", 36},
+    {"peak_memory", 38},
+};
+enum { EXPECTED = sizeof expected / sizeof *expected };
+
+static const rein_metric_row *find(const rein_metric_row *rows, size_t n, const char *name) {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(rows[i].name, name) == 0) return &rows[i];
+    return NULL;
+}
+
+static void test_every_row(void **state) {
+    (void)state;
+    rein_metric_row rows[REIN_METRIC_ROWS];
+    const rein_step_numbers numbers = numbered();
+    assert_int_equal(rein_metric_rows(rows, REIN_METRIC_ROWS, &numbers), EXPECTED);
+    assert_int_equal(REIN_METRIC_ROWS, EXPECTED);
+    for (size_t i = 0; i < EXPECTED; i++) {
+        const rein_metric_row *row = find(rows, EXPECTED, expected[i].name);
+        if (!row) fail_msg("%s is missing", expected[i].name);
+        if (row->value != expected[i].value) fail_msg("%s is %g, not %g", row->name, row->value, expected[i].value);
+    }
+}
+
+static void test_cleared_numbers_have_no_rows(void **state) {
+    (void)state;
+    rein_step_numbers numbers;
+    memset(&numbers, 1, sizeof numbers);
+    rein_step_numbers_clear(&numbers);
+    assert_int_equal(rein_metric_rows(NULL, 0, &numbers), 0);
+    numbers.parts = ALL;
+    assert_int_equal(rein_metric_rows(NULL, 0, &numbers), 0);
+    numbers.peak_memory = 0;
+    assert_int_equal(rein_metric_rows(NULL, 0, &numbers), 1);
+}
+
+/* Which rows are gone without this part. */
+static void gone(const rein_step_numbers *numbers, const char *const *names) {
+    rein_metric_row rows[REIN_METRIC_ROWS];
+    const size_t n = rein_metric_rows(rows, REIN_METRIC_ROWS, numbers);
+    size_t missing = 0;
+    for (; names[missing]; missing++)
+        if (find(rows, n, names[missing])) fail_msg("%s is there", names[missing]);
+    assert_int_equal(n + missing, EXPECTED);
+}
+
+static void test_what_does_not_apply_is_left_out(void **state) {
+    (void)state;
+    rein_step_numbers numbers = numbered();
+    numbers.parts = ALL & ~REIN_STEP_REWARDS;
+    gone(&numbers, (const char *const[]){"reward", "reward_std", NULL});
+    numbers.parts = ALL & ~REIN_STEP_BUDGETS;
+    gone(&numbers, (const char *const[]){"budget/share_over", NULL});
+    numbers.parts = ALL & ~REIN_STEP_REFERENCE;
+    gone(&numbers, (const char *const[]){"kl", "kl/ref_k1", "kl/ref_k3", NULL});
+    numbers.parts = ALL & ~REIN_STEP_ENTROPIES;
+    gone(&numbers, (const char *const[]){"entropy", NULL});
+    numbers.parts = ALL;
+    numbers.loss.nothing_to_train = 1;
+    gone(&numbers, (const char *const[]){"kl", "kl/ref_k1", "kl/ref_k3", "kl/old_k1", "kl/old_k3", "entropy", "clip_ratio/low_mean",
+                                         "clip_ratio/high_mean", "clip_ratio/region_mean", "ratio/mean", "ratio/min", "ratio/max",
+                                         "ratio/p99", "ratio/ess", NULL});
+    numbers.loss.nothing_to_train = 0;
+    numbers.on_policy_gap = numbers.seconds_sample = NAN;
+    gone(&numbers, (const char *const[]){"on_policy/max_gap", "time/sample", NULL});
+    numbers = numbered();
+    numbers.gradient_norm = INFINITY; /* it applies */
+    gone(&numbers, (const char *const[]){NULL});
+}
+
+static void test_capacity(void **state) {
+    (void)state;
+    rein_metric_row few[4] = {[3] = {"untouched", 1}}, rows[REIN_METRIC_ROWS];
+    const rein_step_numbers numbers = numbered();
+    rein_metric_rows(rows, REIN_METRIC_ROWS, &numbers);
+    assert_int_equal(rein_metric_rows(few, 3, &numbers), EXPECTED);
+    for (size_t i = 0; i < 3; i++) assert_string_equal(few[i].name, rows[i].name);
+    assert_string_equal(few[3].name, "untouched");
+}
+
+/* docs/metrics.md has a line "| `NAME` | …" for every row, and for nothing else. */
+static void test_the_page_has_every_name(void **state) {
+    (void)state;
+    char line[1000], name[100];
+    size_t lines = 0;
+    FILE *page = fopen("docs/metrics.md", "r");
+    assert_non_null(page);
+    while (fgets(line, sizeof line, page)) {
+        if (sscanf(line, "| `%99[^`]` |", name) != 1) continue;
+        if (!find(expected, EXPECTED, name)) fail_msg("there is no %s", name);
+        lines++;
+    }
+    fclose(page);
+    assert_int_equal(lines, EXPECTED);
+}
+
+/* ---- JSON */
+static char folder[256], history[300];
+
+static int make_folder(void **state) {
+    (void)state;
+    const char *temporary = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%s/rein-metrics-XXXXXX", temporary ? temporary : "/tmp");
+    if (!mkdtemp(folder)) return 1;
+    snprintf(history, sizeof history, "%s/history.jsonl", folder);
+    return 0;
+}
+
+static int remove_folder(void **state) {
+    (void)state;
+    remove(history);
+    return rmdir(folder);
+}
+
+static void holds(const char *text) {
+    rein_file file;
+    rein_error err;
+    if (rein_file_map(&file, history, &err) != REIN_OK) fail_msg("%s", err.message);
+    if (file.size != strlen(text) || memcmp(file.data, text, file.size) != 0) fail_msg("%.*s", (int)file.size, file.data);
+    rein_file_unmap(&file);
+}
+
+static rein_status append_row(int64_t step, const char *name, double value, rein_error *err) {
+    const rein_metric_row row = {name, value};
+    json_t *object = rein_metric_object(step, &row, 1);
+    if (!object) return rein_fail(err, REIN_ENOMEM, "no object");
+    const rein_status status = rein_metric_append(history, object, err);
+    json_decref(object);
+    return status;
+}
+
+static void test_lines(void **state) {
+    (void)state;
+    rein_error err;
+    assert_int_equal(append_row(0, "z", 0.1, &err), REIN_OK);
+    assert_int_equal(append_row(1, "a/b", INFINITY, &err), REIN_OK);
+    assert_int_equal(append_row(INT64_MAX, "a", NAN, &err), REIN_OK);
+    holds("{\"step\":0,\"z\":0.10000000000000001}\n{\"step\":1,\"a/b\":null}\n{\"step\":9223372036854775807,\"a\":null}\n");
+}
+
+static void test_object(void **state) {
+    (void)state;
+    rein_metric_row rows[REIN_METRIC_ROWS];
+    const double hard[] = {0.1, 1.0 / 3, DBL_MAX, DBL_MIN, DBL_TRUE_MIN, -0.0, 12345678901, 1e22};
+    rein_step_numbers numbers = numbered();
+    for (size_t i = 0; i < sizeof hard / sizeof *hard; i++) {
+        numbers.gradient_norm = hard[i];
+        const size_t n = rein_metric_rows(rows, REIN_METRIC_ROWS, &numbers);
+        json_t *object = rein_metric_object(7, rows, n), *again;
+        rein_error err;
+        assert_string_equal(json_object_iter_key(json_object_iter(object)), "step");
+        assert_int_equal(json_object_size(object), n + 1);
+        remove(history);
+        assert_int_equal(rein_metric_append(history, object, &err), REIN_OK);
+        if (rein_json_file_read(&again, history, &err) != REIN_OK) fail_msg("%s", err.message);
+        const double value = json_real_value(json_object_get(again, "grad_norm"));
+        assert_memory_equal(&value, &hard[i], sizeof value);
+        assert_true(json_equal(object, again));
+        json_decref(object);
+        json_decref(again);
+    }
+    assert_null(rein_metric_object(1, &(rein_metric_row){"\xff", 1}, 1));
+}
+
+/* What a crash has cut off takes no other line with it. */
+static void test_torn_line(void **state) {
+    (void)state;
+    rein_error err;
+    assert_int_equal(rein_file_write(history, "{\"step\":1}\n{\"st", 15, &err), REIN_OK);
+    assert_int_equal(append_row(2, "a", 1, &err), REIN_OK);
+    assert_int_equal(append_row(3, "a", 1, &err), REIN_OK);
+    holds("{\"step\":1}\n{\"st\n{\"step\":2,\"a\":1.0}\n{\"step\":3,\"a\":1.0}\n");
+}
+
+static void test_full_disk(void **state) {
+    (void)state;
+    struct rlimit before, small;
+    rein_error err;
+    assert_int_equal(append_row(1, "a", 1, &err), REIN_OK);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = (struct rlimit){30, before.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &small);
+    const rein_status status = append_row(2, "a", 1, &err);
+    setrlimit(RLIMIT_FSIZE, &before);
+    signal(SIGXFSZ, SIG_DFL);
+    assert_int_equal(status, REIN_EIO);
+    if (!strstr(err.message, "history.jsonl: cannot be written: ")) fail_msg("%s", err.message);
+    holds("{\"step\":1,\"a\":1.0}\n");
+    snprintf(history, sizeof history, "%s", folder);
+    assert_int_equal(append_row(2, "a", 1, &err), REIN_EIO); /* a directory */
+    snprintf(history, sizeof history, "%s/history.jsonl", folder);
+}
+
+static rein_status append_one(void *context, rein_error *err) {
+    (void)context;
+    return append_row(1, "a", 1, err);
+}
+
+static void test_no_memory(void **state) {
+    (void)state;
+    if (!can_fail()) skip();
+    fail_each_allocation(append_one, NULL);
+    holds("{\"step\":1,\"a\":1.0}\n{\"step\":1,\"a\":1.0}\n");
+}
+
+int main(void) {
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_row),
+        cmocka_unit_test(test_cleared_numbers_have_no_rows),
+        cmocka_unit_test(test_what_does_not_apply_is_left_out),
+        cmocka_unit_test(test_capacity),
+        cmocka_unit_test(test_the_page_has_every_name),
+        IN_FOLDER(test_lines),
+        IN_FOLDER(test_object),
+        IN_FOLDER(test_torn_line),
+        IN_FOLDER(test_full_disk),
+        IN_FOLDER(test_no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
