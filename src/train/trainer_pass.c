@@ -37,10 +37,9 @@ static int has_bonus(const rein_options *o) { return o->entropy_coef > 0 || o->e
 static int uses_entropies(const rein_options *o) { return has_bonus(o) || o->top_entropy > 0; }
 
 /* Whether the whole step's log-probs must be there before the first gradient. */
-static int needs_current_first(const rein_options *o, size_t recomputed) {
+static int needs_current_first(const rein_options *o) {
     const int penalty = o->kl_penalty_coef > 0 && o->kl_penalty_source == REIN_KL_SOURCE_CURRENT_LEARNER;
-    return recomputed > 0 || penalty || o->kl_reward_coef > 0 || o->mismatch != REIN_MISMATCH_NONE || uses_entropies(o) ||
-           isfinite(o->off_policy_mask_delta);
+    return penalty || o->kl_reward_coef > 0 || uses_entropies(o);
 }
 
 static size_t not_recorded(const rein_tape *tape) {
@@ -149,25 +148,39 @@ static rein_status reference_pass(pass_work *w, rein_error *err) {
     return status;
 }
 
-/* Log-probs that the gradient of a step is computed with, before its first gradient. */
+/* Log-probs that whole-step quantities are made of, before the first gradient. */
 static rein_status before_the_step(pass_work *w, rein_error *err) {
     const rein_policy own = own_policy(w->t);
-    const int recomputed = w->objective.mismatch != REIN_MISMATCH_NONE;
     rein_status status = check_recorded(&w->tape, err);
     if (!status) status = reference_pass(w, err);
     if (status) return status;
     w->pass->recomputed = not_recorded(&w->tape);
     const double began = now();
-    if (needs_current_first(&w->objective, w->pass->recomputed))
+    if (needs_current_first(&w->objective))
         status = all_forward(w->current, uses_entropies(&w->objective) ? w->entropies : NULL, w, &own, err);
     w->pass->seconds_forward = now() - began;
-    for (size_t i = 0; i < w->tape.n_tokens; i++)
-        w->old[i] = recomputed || isnan(w->tape.recorded[i]) ? w->current[i] : w->tape.recorded[i];
     return status;
+}
+
+/* The old log-probs of a unit: recorded ones, or those that were just computed; no step of the optimizer lies between. */
+static void take_old(pass_work *w, const rein_unit *unit) {
+    const int recorded = w->objective.mismatch == REIN_MISMATCH_NONE;
+    for (size_t i = w->tape.sequence_offsets[unit->first]; i < w->tape.sequence_offsets[unit->last]; i++)
+        if (w->tape.mask[i]) w->old[i] = recorded && !isnan(w->tape.recorded[i]) ? w->tape.recorded[i] : w->current[i];
+}
+
+static int uses_recorded(const rein_options *o) {
+    const int source = (o->kl_penalty_coef > 0 || o->kl_reward_coef > 0) && o->kl_penalty_source == REIN_KL_SOURCE_SAMPLE;
+    return o->mismatch != REIN_MISMATCH_NONE || !isnan(o->off_policy_mask_delta) || source;
 }
 
 static rein_status begin_step(pass_work *w, rein_error *err) {
     const rein_tape *tape = &w->tape;
+    if (uses_recorded(&w->objective) && w->pass->recomputed)
+        return rein_fail(err, REIN_EINVAL,
+                         "%zu trained tokens have no recorded log-prob: mismatch, off_policy_mask_delta and "
+                         "kl_penalty_source sample need what the sampler saw",
+                         w->pass->recomputed);
     w->batch = (rein_batch){.n_groups = tape->n_groups,
                             .n_sequences = tape->n_sequences,
                             .group_offsets = tape->group_offsets,
@@ -177,9 +190,9 @@ static rein_status begin_step(pass_work *w, rein_error *err) {
                             .log_probs = w->current,
                             .old_log_probs = w->old,
                             .ref_log_probs = uses_reference(&w->objective) ? w->reference : NULL,
-                            .sample_log_probs = tape->recorded,
+                            .sample_log_probs = uses_recorded(&w->objective) ? tape->recorded : NULL,
                             .entropies = uses_entropies(&w->objective) ? w->entropies : NULL,
-                            .values = tape->values,
+                            .values = w->objective.advantage == REIN_ADVANTAGE_GAE ? tape->values : NULL,
                             .rewards = tape->rewards,
                             .response_lengths = tape->lengths,
                             .token_budgets = tape->budgets};
@@ -198,7 +211,7 @@ static rein_status unit_backward(pass_work *w, const rein_unit *unit, rein_error
     rein_status status = REIN_OK;
     const double began = now();
     if (wanted) status = unit_forward(w->current, entropies ? w->entropies : NULL, w, unit, &own, &how, err);
-    if (!status) measure_gap(w, unit);
+    if (!status) measure_gap(w, unit), take_old(w, unit);
     if (!status)
         status = rein_step_loss(w->step, unit->first, unit->last, w->current, entropies ? w->entropies : NULL, w->dlog_probs,
                                 bonus ? w->dentropies : NULL, NULL, err);
