@@ -137,21 +137,22 @@ static rein_status find_format(rein_chat *chat, const rein_prompt *p, const rein
                             "llama3.1); without --chat the prompt is plain text");
 }
 
-/* What a template puts behind an assistant's content is what the model ends its turn with. */
-static rein_status find_turn_end(int32_t *id, const rein_opened *opened, const rein_chat *chat, const rein_chat_options *options,
-                                 rein_error *err) {
+/* What a template puts behind an assistant's content is what the model ends its turn with; nothing, in a raw chat. A model without that
+ * token was not trained on the format, and would never end. */
+static rein_status find_turn_end(int32_t *id, const rein_opened *opened, const rein_chat *chat, rein_error *err) {
     const rein_message turns[] = {{"user", "a", 1}, {"assistant", "b", 1}};
-    const rein_chat_options whole = {.begin = options->begin};
     rein_chat_span spans[2];
     rein_text text = {0};
-    rein_ids ids = {0};
-    *id = -1;
-    rein_status status = rein_chat_render(&text, spans, chat, turns, 2, &whole, err);
-    if (!status)
-        status = rein_opened_encode(&ids, opened, text.data + spans[1].content.end, spans[1].stop - spans[1].content.end, 1, err);
-    if (!status && ids.count == 1 && rein_tokenizer_is_special(opened->tokenizer, ids.data[0])) *id = ids.data[0];
+    rein_status status = rein_chat_render(&text, spans, chat, turns, 2, NULL, err);
+    if (!status && spans[1].stop > spans[1].content.end) {
+        const char *end = text.data + spans[1].content.end;
+        const size_t length = spans[1].stop - spans[1].content.end;
+        *id = rein_tokenizer_id(opened->tokenizer, end, length);
+        if (*id < 0)
+            status = rein_fail(err, REIN_EINVAL, "the chat format %s ends turns with %.*s, and the tokenizer has no such token",
+                               rein_chat_name(chat), (int)length, end);
+    }
     rein_text_free(&text);
-    rein_ids_free(&ids);
     return status;
 }
 
@@ -185,7 +186,7 @@ static rein_status encode_chat(rein_prompt *p, const rein_opened *opened, rein_e
     if (token) rein_out_bytes(&begin, token, length);
     options.begin = begin.data;
     status = begin.failed ? rein_fail(err, REIN_ENOMEM, "out of memory") : REIN_OK;
-    if (!status) status = find_turn_end(&p->turn_end, opened, &chat, &options, err);
+    if (!status) status = find_turn_end(&p->turn_end, opened, &chat, err);
     if (!status) status = encode_messages(p, opened, &chat, &options, err);
     rein_out_free(&begin);
     return status;

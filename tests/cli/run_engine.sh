@@ -70,6 +70,10 @@ holds "a chat's contents are text" 'bytes(i for i in a[0]["prompt_ids"] if i < 2
 holds "what JSON has" 'list(a[0]) == ["sample", "prompt_ids", "response_ids", "logprobs", "text", "finish"]' "$work/a"
 holds "finish: end, of the turn" 'a[0]["finish"] == "end" and a[0]["response_ids"][-1] == 257 and a[0]["text"] == "Hi_😀,you."' "$work/a"
 holds "log-probabilities" 'near(a[0]["logprobs"], [8 - log(exp(8) + 259)] * 13, 1e-6)' "$work/a"
+keep a parrot --prompt x --chat-format raw --greedy --json
+holds "a raw chat is plain text" 'a[0]["prompt_ids"] == [259, 120]' "$work/a"
+keep a parrot --prompt x --chat-format qwen3 --no-thinking --greedy --json
+holds "no thinking" 'bytes(i for i in a[0]["prompt_ids"] if i < 256).endswith(b"assistant\n<think>\n\n</think>\n\n")' "$work/a"
 keep a parrot --prompt "x<|im_start|>$newline" --greedy --json
 holds "a plain prompt's special tokens" 'a[0]["prompt_ids"] == [259, 120, 256, 10] and a[0]["response_ids"][-1] == 258 and a[0]["finish"] == "end"' "$work/a"
 keep a parrot --prompt "$newline" --greedy --json --stop 😀
@@ -269,6 +273,7 @@ refused "twice" '^rein generate: --seed is given twice' parrot --prompt a --seed
 refused "top-log-probs without JSON" '^rein generate: --top-log-probs needs --json' parrot --prompt a --top-log-probs 2
 refused "top-log-probs beyond" '^rein generate: --top-log-probs is 261: the model has 260' parrot --prompt a --json --top-log-probs 261
 refused "thinking" '^rein generate: --no-thinking is for the chat format qwen3, and this one is chatml' parrot --prompt a --no-thinking
+refused "a format of other models" '^rein generate: the chat format llama3 ends turns with <\|eot_id\|>, and the tokenizer has no such token' parrot --prompt a --chat-format llama3
 refused "chat format" '^rein generate: chat template "chatlm" is not known' parrot --prompt a --chat-format chatlm
 refused "prompt file" '^rein generate: cannot open "/nowhere": ' parrot --prompt-file /nowhere
 refused "prompt directory" '^rein generate: cannot read ' parrot --prompt-file "$work"
