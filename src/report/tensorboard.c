@@ -34,7 +34,7 @@ static const double LATEST = 9999999999.0; /* of ten digits: names are compared 
 struct rein_tensorboard {
     char *directory, *path; /* of the file being written, or NULL */
     int fd;                 /* -1: there is none yet */
-    int64_t purge_step;     /* to be said in the next file; -1: nothing */
+    int64_t purge_step;     /* to be said in the next file; -1: it was said */
     unsigned char *data;    /* what the next write takes */
     size_t size, capacity;
 };
@@ -121,7 +121,8 @@ static void end_event(rein_tensorboard *tb, size_t start) {
     put_fixed(tb, masked_crc(head + RECORD_HEAD, length), 4);
 }
 
-/* What a file begins with. */
+/* What a file begins with. The code behind TensorBoard's pages takes the first START it sees for the start of the run, and purges from the
+ * second on: so a new run needs one too. */
 static void put_start(rein_tensorboard *tb, double wall_time) {
     size_t start = begin_event(tb, wall_time, 0);
     put_byte(tb, 3 << 3 | 2), put_text(tb, "brain.Event:2");
@@ -223,6 +224,7 @@ static rein_status write_step(rein_tensorboard *tb, double wall_time, rein_error
 
 rein_status rein_tensorboard_open(rein_tensorboard **tb, const char *directory, int64_t purge_step, rein_error *err) {
     *tb = NULL;
+    if (purge_step < 0) return rein_fail(err, REIN_EINVAL, "purge_step is %lld: 0 or more is needed", (long long)purge_step);
     const rein_status status = rein_make_directories(directory, err);
     if (status) return status;
     rein_tensorboard *out = malloc(sizeof *out);

@@ -14,9 +14,9 @@
 typedef struct rein_tensorboard rein_tensorboard;
 
 /* Makes the directory. The file itself, events.out.tfevents.TIME.HOST.PROCESS, comes with the first step that is added, and its time is
- * that step's (or later, so that the names stay in order). purge_step: what earlier files say of this step and of later ones is no longer
- * shown, for a run that goes on from a checkpoint of the step before; below 0: nothing is purged. The caller closes *tb; it is NULL on
- * failure. One thread at a time, and one writer to a directory. */
+ * that step's (or later, so that the names stay in order). purge_step: the first step that is to come, 0 or more. What earlier files say of
+ * it and of later steps is no longer shown: a run that goes on from the checkpoint of step k gives k + 1. The caller closes *tb; it is NULL
+ * on failure. One thread at a time, and one writer to a directory. */
 rein_status rein_tensorboard_open(rein_tensorboard **tb, const char *directory, int64_t purge_step, rein_error *err);
 
 /* Adds the values of one step in one write; without values nothing is written. wall_time is in seconds since 1970: the library has no

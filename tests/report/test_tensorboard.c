@@ -143,7 +143,7 @@ static void test_bytes(void **state) {
     char longest[301];
     memset(longest, 'x', 300);
     longest[300] = 0;
-    rein_tensorboard *tb = open_here(-1);
+    rein_tensorboard *tb = open_here(0);
     rein_error err;
     assert_int_equal(rein_tensorboard_add(tb, 5, NOW, NULL, NULL, 0, &err), REIN_OK);
     assert_int_equal(list_files(), 0); /* nothing to say, nothing written */
@@ -173,7 +173,7 @@ static void test_bytes_of_a_resumed_run(void **state) {
 static void test_name(void **state) {
     (void)state;
     char end[40];
-    rein_tensorboard *tb = open_here(-1);
+    rein_tensorboard *tb = open_here(0);
     add(tb, 1, NOW, "a", 1);
     add(tb, 2, NOW + 99, "a", 1);
     rein_tensorboard_close(tb);
@@ -241,7 +241,7 @@ static void test_full_disk(void **state) {
 static void test_torn_tail_stays_alone(void **state) {
     (void)state;
     struct stat about;
-    rein_tensorboard *tb = open_here(-1);
+    rein_tensorboard *tb = open_here(0);
     add(tb, 1, NOW, "a", 1);
     rein_tensorboard_close(tb);
     list_files();
@@ -260,7 +260,7 @@ static void test_torn_tail_stays_alone(void **state) {
 static void test_refuses(void **state) {
     (void)state;
     rein_error err;
-    rein_tensorboard *tb = open_here(-1);
+    rein_tensorboard *tb = open_here(0), *other;
     const char *good = "a", *none = NULL, *empty = "",
                *latin = "gr\xf6\xdf"
                         "e";
@@ -268,6 +268,9 @@ static void test_refuses(void **state) {
     const double times[] = {NAN, INFINITY, -1, 1e10};
     assert_int_equal(rein_tensorboard_add(tb, -1, NOW, &good, &value, 1, &err), REIN_EINVAL);
     says(&err, "step is -1: 0 or more");
+    assert_int_equal(rein_tensorboard_open(&other, folder, -1, &err), REIN_EINVAL);
+    says(&err, "purge_step is -1: 0 or more");
+    assert_null(other);
     for (size_t i = 0; i < 4; i++) {
         assert_int_equal(rein_tensorboard_add(tb, 1, times[i], &good, &value, 1, &err), REIN_EINVAL);
         says(&err, "seconds since 1970 are needed");
@@ -290,11 +293,11 @@ static void test_directories(void **state) {
     char below[600];
     fclose(fopen(in_folder("file"), "w"));
     snprintf(below, sizeof below, "%s/file/below", folder);
-    assert_int_equal(rein_tensorboard_open(&tb, below, -1, &err), REIN_EIO);
+    assert_int_equal(rein_tensorboard_open(&tb, below, 0, &err), REIN_EIO);
     assert_null(tb);
     says(&err, "the directory cannot be made");
     snprintf(below, sizeof below, "%s/new", folder);
-    assert_int_equal(rein_tensorboard_open(&tb, below, -1, &err), REIN_OK);
+    assert_int_equal(rein_tensorboard_open(&tb, below, 0, &err), REIN_OK);
     assert_true(rein_file_is_directory(below));
     assert_int_equal(rmdir(below), 0); /* taken away meanwhile */
     assert_int_equal(rein_tensorboard_add(tb, 1, NOW, &(const char *){"a"}, &value, 1, &err), REIN_EIO);
