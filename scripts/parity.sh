@@ -4,7 +4,8 @@
 #   2. the Python package, built and installed by pip, with its own tests, its types and its style
 #   3. every preset and every stage with PyTorch autograd on the published formulas
 #   4. model files, tokenizers, learning rates and the engine with those of Hugging Face, the optimizer with PyTorch's
-#   5. the losses of TRL, verl, Liger, Tinker cookbook and ART, called as they are
+#   5. event files with TensorBoard's own reader
+#   6. the losses of TRL, verl, Liger, Tinker cookbook and ART, called as they are
 # Environments live in build-parity/ and are made again when their requirements change. Without a registry all that needs one is
 # skipped, loudly. Ten minutes at most. Every package is pinned and installed without its dependencies, but for torch: a dependency
 # on torch would fetch another build of it.
@@ -128,7 +129,7 @@ if ! make_environment; then
     finish
 fi
 unset PYTHONPATH
-for list in huggingface $frameworks; do packages "$list"; done # all of them first: installing has its own limit of time
+for list in huggingface tensorboard $frameworks; do packages "$list"; done # all of them first: installing has its own limit of time
 if ! pip_install "$home/logs/package.log" --no-deps --force-reinstall .; then
     echo "package: pip install . failed"
     tail -30 "$home/logs/package.log"
@@ -140,12 +141,14 @@ check_sources
 run python tests/python
 export OMP_NUM_THREADS=1 # torch's: on small batches more threads only wait for each other
 run oracles "$suite" --ignore="$suite/frameworks" --ignore="$suite/model_files" --ignore="$suite/tokenizers" --ignore="$suite/optimizer" \
-    --ignore="$suite/engine"
+    --ignore="$suite/engine" --ignore="$suite/report"
 export REIN_PARITY_TEXTS="${REIN_PARITY_TEXTS:-10000}" # for each tokenizer; the tests' own number is 100,000
 for part in model_files tokenizers optimizer engine; do
     if packages huggingface; then PYTHONPATH=$home/packages/huggingface run $part "$suite/$part"
     else skip $part "the packages it needs cannot be installed: $(reason "$home/logs/huggingface.log")" "$suite/$part"; fi
 done
+if packages tensorboard; then PYTHONPATH=$home/packages/tensorboard:$home/packages/trl run report "$suite/report"
+else skip report "the packages it needs cannot be installed: $(reason "$home/logs/tensorboard.log")" "$suite/report"; fi
 for framework in $frameworks; do
     run_framework "$framework"
 done
