@@ -1,9 +1,11 @@
 """Log-probabilities, entropies, logits and gradients of random models of every family against torch.
 
 The oracle is float64. Beside it stands torch in float32, which makes errors of its own: ours may be four times as
-large, or below a floor."""
+large, or below a floor. A single tensor's ratio is that of two accidents, and thin tensors have wild ones; over all
+tensors of a gradient our errors may be twice torch's."""
 
 import copy
+import statistics
 from types import SimpleNamespace
 
 import engine
@@ -16,7 +18,7 @@ SIZES = dict(
     vocab_size=311,
     hidden_size=96,
     intermediate_size=200,
-    num_hidden_layers=3,
+    num_hidden_layers=2,
     num_attention_heads=6,
     num_key_value_heads=2,
     max_position_embeddings=512,
@@ -89,11 +91,11 @@ MODELS = {  # name: (class, settings, type, settings of the adapter)
         dict(rank=2, alpha=8, rank_stabilized=True),
     ),
 }
-LENGTHS = [150, 3, 1, 70, 20, 1, 65, 9, 30]  # two sequences, one of one token; two trees, one of them deeper
-PARENTS = [-1, -1, -1, -1, 3, 3, 4, -1, 7]
+LENGTHS = [150, 1, 70, 20, 1, 65]  # two sequences, one of one token, and a tree of three levels
+PARENTS = [-1, -1, -1, 2, 2, 3]
 
 # Relative to the norm of what is compared, but for log-probs and entropies, which are absolute.
-FLOOR = dict(log_probs=1e-5, entropies=1e-5, logits=2e-6, gradient=5e-6)
+FLOOR = dict(log_probs=1e-5, entropies=1e-5, logits=2e-6, gradient=1e-5)
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -102,7 +104,7 @@ def case(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
     config = kind(**(SIZES | copy.deepcopy(settings)))
     model = oracle.make(config, dtype, seed=len(request.param))
-    model.save_pretrained(folder, max_shard_size="300KB")  # sharded, all of them
+    model.save_pretrained(folder, max_shard_size="200KB")  # sharded, all of them
     oracle.save_adapter(folder / "adapter", model, seed=7, **adapter_settings)
     assert len(list(folder.glob("model-*.safetensors"))) > 1
     tokens = oracle.random_tokens(LENGTHS, PARENTS, config.vocab_size, seed=3)
@@ -136,9 +138,12 @@ def compare(case, ours, plain, exact):
     within(f"{case.name}: log_probs", largest(ours[0], exact[0]), largest(plain[0], exact[0]), FLOOR["log_probs"])
     within(f"{case.name}: entropies", largest(ours[1], exact[1]), largest(plain[1], exact[1]), FLOOR["entropies"])
     assert ours[2].keys() == exact[2].keys()
+    ratios = []
     for name, right in exact[2].items():
         off = distance(ours[2][name].view_as(right), right), distance(plain[2][name], right)
         within(f"{case.name}: {name}", *off, FLOOR["gradient"])
+        ratios.append(off[0] / off[1])
+    assert statistics.geometric_mean(ratios) < 2
 
 
 @pytest.mark.parametrize("trains, temperature", [("weights", 0.6), ("adapter", 0.6), ("adapter", 1.0)])
@@ -179,7 +184,7 @@ def test_logits(case):
 @torch.no_grad()
 def test_oracle_is_transformers(case):
     """The float64 model is that of transformers, but for what transformers rounds to float32 inside of it."""
-    tokens = oracle.Tokens(case.tokens.segments[3:5], [-1, 0])
+    tokens = oracle.Tokens(case.tokens.segments[2:4], [-1, 0])
     lp, entropies = oracle.log_probs(case.exact, tokens, 1.0)
     for near, tolerance in ((case.plain, 1e-4), (copy.deepcopy(case.plain).double(), 2e-5)):
         theirs = oracle.log_probs(near, tokens, 1.0)
