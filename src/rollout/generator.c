@@ -8,7 +8,7 @@
 #include "base/base.h"
 #include "choose.h"
 
-enum { MAX_ACTIVE = 256, MAX_ENTERING_ROWS = 4096 };
+enum { MAX_ACTIVE = 256, MAX_ENTERING_ROWS = 4096, MAX_SAMPLES = 1 << 20 };
 
 rein_sampling rein_sampling_plain(void) { return (rein_sampling){.top_p = 1, .max_tokens = 256}; }
 
@@ -129,7 +129,8 @@ static rein_status check_sampling(const rein_sampling *s, int64_t vocabulary, in
 static rein_status check_request(const rein_generator *g, const rein_request *r, rein_error *err) {
     const rein_model_config *c = &g->policy.model->config;
     if (r->n_prompt == 0) return rein_fail(err, REIN_EINVAL, "the prompt is empty: at least a begin token");
-    if (r->samples == 0) return rein_fail(err, REIN_EINVAL, "samples is 0: 1 or more");
+    if (r->samples == 0 || r->samples > MAX_SAMPLES)
+        return rein_fail(err, REIN_EINVAL, "samples is %zu: 1 to %d", r->samples, MAX_SAMPLES);
     if (r->n_prompt >= (size_t)c->max_positions)
         return rein_fail(err, REIN_EINVAL, "the prompt has %zu tokens: with %lld positions the model has no room for a response",
                          r->n_prompt, (long long)c->max_positions);
@@ -163,6 +164,7 @@ static rein_waiting *copy_request(const rein_request *from) {
 }
 
 rein_status rein_generator_add(size_t *number, rein_generator *g, const rein_request *from, rein_error *err) {
+    if (g->failed) return rein_fail(err, REIN_EINVAL, "the generator failed in an earlier step: it can only be closed");
     const rein_status status = check_request(g, from, err);
     if (status) return status;
     rein_waiting *r = copy_request(from);
