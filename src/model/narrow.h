@@ -35,7 +35,7 @@ static inline uint16_t rein_to_f16(float x) {
     const uint32_t bits = rein_float_bits(x), sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
     uint32_t half;
     if (size > 0x7f800000) half = 0x7c00 | (size >> 13 & 0x3ff) | (size >> 13 & 0x3ff ? 0 : 0x200);
-    else if (size >= 0x477ff000) half = 0x7c00; /* 65520, half way beyond the largest */
+    else if (size >= 0x47800000) half = 0x7c00; /* 2^16; just below it the last case carries to infinity */
     else if (size < 0x38800000) half = rein_float_bits(rein_bits_float(size) + 0.5f) - 0x3f000000;
     else half = (size + 0xfff + (size >> 13 & 1) - 0x38000000) >> 13;
     return (uint16_t)(sign | half);

@@ -82,6 +82,8 @@ static void test_round_trip(void **state) {
         assert_string_equal(read->base, in_folder("model"));
         assert_int_equal(read->floats, made->floats);
         assert_memory_equal(read->values, made->values, made->floats * sizeof *made->values);
+        rein_adapter_pack(made);
+        assert_memory_equal(read->packed, made->packed, made->packed_floats * sizeof *made->packed);
         for (size_t slot = 0; slot < rein_adapter_slots(model); slot++)
             assert_true(read->loras[slot].scale == made->loras[slot].scale);
         rein_adapter_close(made);
@@ -92,16 +94,17 @@ static void test_round_trip(void **state) {
 /* What PEFT 0.10 and later have, in the order of their names, and nothing else. */
 static void test_config_text(void **state) {
     (void)state;
-    static const char *const modules[] = {"v_proj", "q_proj", "lm_head"};
+    static const char *const modules[] = {"v_proj", "q_proj", "lm_head", "k_proj"};
     static const char *const expected =
         "{\n  \"alpha_pattern\": {},\n  \"auto_mapping\": null,\n  \"base_model_name_or_path\": \"Some/Model\",\n"
         "  \"bias\": \"none\",\n  \"fan_in_fan_out\": false,\n  \"inference_mode\": true,\n  \"init_lora_weights\": true,\n"
         "  \"layer_replication\": null,\n  \"layers_pattern\": null,\n  \"layers_to_transform\": null,\n"
         "  \"loftq_config\": {},\n  \"lora_alpha\": 16,\n  \"lora_dropout\": 0.0,\n  \"megatron_config\": null,\n"
         "  \"megatron_core\": \"megatron.core\",\n  \"modules_to_save\": null,\n  \"peft_type\": \"LORA\",\n  \"r\": 3,\n"
-        "  \"rank_pattern\": {},\n  \"revision\": null,\n  \"target_modules\": [\n    \"lm_head\",\n    \"q_proj\",\n"
+        "  \"rank_pattern\": {},\n  \"revision\": null,\n  \"target_modules\": [\n    \"k_proj\",\n    \"lm_head\",\n    "
+        "\"q_proj\",\n"
         "    \"v_proj\"\n  ],\n  \"task_type\": \"CAUSAL_LM\",\n  \"use_dora\": false,\n  \"use_rslora\": true\n}\n";
-    rein_adapter *adapter = new_adapter(modules, 3, 1);
+    rein_adapter *adapter = new_adapter(modules, 4, 1);
     rein_file file;
     adapter->alpha = 16;
     strcpy(adapter->base, "Some/Model");
@@ -110,9 +113,12 @@ static void test_config_text(void **state) {
     assert_int_equal(file.size, strlen(expected));
     assert_memory_equal(file.data, expected, file.size);
     rein_file_unmap(&file);
+    rein_adapter *read = open_at(in_folder("text"));
+    assert_string_equal(read->base, "Some/Model");
+    rein_adapter_close(read);
     strcpy(adapter->base, "/not/UTF-8/\xff"); /* a directory can be called so */
     save(adapter, in_folder("text"));
-    rein_adapter *read = open_at(in_folder("text"));
+    read = open_at(in_folder("text"));
     assert_string_equal(read->base, in_folder("model"));
     rein_adapter_close(read);
     rein_adapter_close(adapter);
@@ -285,6 +291,7 @@ static void test_expressions(void **state) {
     check_modules("\".*\\\\d{1}.*(q)_proj\"", NULL, Q, NULL);
     check_modules("\"q_proj\"", NULL, 0,
                   "target_modules is \"q_proj\": it must name modules that the model has"); /* the whole name */
+    check_modules("\"model.layers.[0-9].mlp\"", NULL, 0, "it must name modules");
     check_modules("\".*\"", NULL, 0, "a LoRA on the embedding");
     check_modules("\"model.layers.0.*\"", NULL, 0, "some layers only");
     static const char *const refused[] = {
