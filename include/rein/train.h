@@ -170,6 +170,46 @@ REIN_API unsigned rein_groups_warnings(const rein_groups_summary *summary);
 REIN_API const char *rein_groups_warning_text(char *text, size_t size, rein_groups_warning warning,
                                               const rein_groups_summary *summary);
 
+/* --------------------------------------------------------------------------------------------------------------------- 4. runs */
+
+/* The directory of a run (docs/runs.md), open: checkpoints that appear whole or not at all, and a history of whole lines. One thread at a
+ * time; in other processes any number of readers, also beside a writer. */
+typedef struct rein_run rein_run;
+
+/* The values are part of the ABI: they are added to, never renumbered. */
+typedef enum rein_run_access {
+    REIN_RUN_READ = 0,   /* an existing run, to look at; nothing is changed, nothing locked */
+    REIN_RUN_CREATE = 1, /* a new run, to write: the directory is made; if it is there, it must be empty */
+    REIN_RUN_RESUME = 2  /* an existing run, to go on with; else a new one */
+} rein_run_access;
+
+/* The path is copied. A run that is open for writing is locked: for others REIN_EIO, "RUN is being written by process 4711". The lock ends
+ * with the process, however it ends. Opening for writing also clears away what a writer that was stopped left behind. The caller closes
+ * *run; it is NULL on failure. REIN_EINVAL: the directory is no run, or not a new one; REIN_EIO; REIN_ENOMEM. */
+REIN_API rein_status rein_run_open(rein_run **run, const char *directory, rein_run_access access, rein_error *err);
+
+/* Harmless on NULL. */
+REIN_API void rein_run_close(rein_run *run);
+
+/* What opening repaired, as a sentence without a full stop; "" when there was nothing to repair. It belongs to the run. */
+REIN_API const char *rein_run_note(const rein_run *run);
+
+/* How many checkpoints there were when the run was opened (with what was written and deleted through this handle since), good or not.
+ * *steps (or NULL) are theirs, growing; they belong to the run and change with it. */
+REIN_API size_t rein_run_checkpoints(const int64_t **steps, const rein_run *run);
+
+/* The directory of a checkpoint, whether it exists or not, written into path[size] if it fits with its 0. Returns its length. */
+REIN_API size_t rein_run_checkpoint_path(char *path, size_t size, const rein_run *run, int64_t step);
+
+/* Whether a checkpoint is what was written: every file of its MANIFEST is there, with its size and hash. REIN_EINVAL: it is not, and the
+ * message says what is wrong; REIN_EIO: that cannot be told now (permissions, too many open files); REIN_ENOMEM. */
+REIN_API rein_status rein_checkpoint_verify(const rein_run *run, int64_t step, rein_error *err);
+
+/* The newest checkpoint that verifies; -1 if the run has none at all. `said` tells what was wrong with the newer ones, or is "". If there
+ * are checkpoints and none of them is good, that is an error, REIN_EINVAL. */
+enum { REIN_RUN_SAID = 500 };
+REIN_API rein_status rein_run_last_good(int64_t *step, char said[REIN_RUN_SAID], const rein_run *run, rein_error *err);
+
 /* ----------------------------------------------------------------------------------------------------------------- 5. training */
 
 /* Trains an adapter, or all weights of a model that was opened to train. One thread at a time; nobody else may use the policy while a call
@@ -193,9 +233,11 @@ REIN_API rein_status rein_trainer_open(rein_trainer **trainer, rein_model *model
 REIN_API void rein_trainer_close(rein_trainer *trainer);
 
 typedef struct rein_pass_options {
-    rein_options objective;       /* SPEC's catalogue; its token_budget where a trajectory has none of its own */
-    const rein_policy *reference; /* for KL; NULL: none. It may be the policy itself */
-    int64_t policy_step;          /* the step the policy is at: trajectories it sampled are measured against it; -1: not measured */
+    rein_options objective;           /* SPEC's catalogue; its token_budget where a trajectory has none of its own */
+    const rein_policy *reference;     /* for KL; NULL: none. It may be the policy itself */
+    const float *reference_log_probs; /* [tokens of all histories, in order] or NULL: computed with `reference` */
+    const float *old_log_probs;       /* the same, or NULL: recorded ones, or the policy as it is */
+    int64_t policy_step; /* the step the policy is at: trajectories it sampled are measured against it; -1: not measured */
     int mask_truncated_completions; /* 1: what was cut off does not train, but counts in the baseline */
 } rein_pass_options;
 
@@ -298,6 +340,42 @@ REIN_API rein_status rein_settings_write(const rein_settings *settings, const ch
 
 /* Ranges, contradictions, and settings that were given and cannot act. */
 REIN_API rein_status rein_settings_check(const rein_settings *settings, rein_error *err);
+
+/* ----------------------------------------------------------------------------------------------------------------- 7. sessions */
+
+/* A run being trained: policy, optimizer, reference, checkpoints, history. One thread at a time; one session a run. */
+typedef struct rein_session rein_session;
+
+/* Begins a run in a directory that is new or empty, and writes its checkpoint 0; or goes on with one, from its last good checkpoint, with the
+ * settings it was begun with and those given now. What made the policy (model, adapter, lora_*, full, seed, shards, share_limit) cannot
+ * change. Everything is checked before anything is written. The caller closes *session; it is NULL on failure. */
+REIN_API rein_status rein_session_open(rein_session **session, const char *directory, const rein_settings *settings,
+                                       rein_error *err);
+
+/* NULL is fine. Between two calls of rein_session_train nothing is lost. */
+REIN_API void rein_session_close(rein_session *session);
+
+/* What opening had to say (a checkpoint that was not good, for one), or "". Lives as long as the session, as do the next. */
+REIN_API const char *rein_session_note(const rein_session *session);
+REIN_API const rein_settings *rein_session_settings(const rein_session *session);
+
+/* Steps made; the policy as it is. */
+REIN_API int64_t rein_session_step(const rein_session *session);
+REIN_API rein_policy rein_session_policy(const rein_session *session);
+
+typedef struct rein_session_report {
+    int64_t step;             /* the one just made */
+    int nothing_to_train;     /* the policy did not change */
+    size_t n;                 /* metrics (docs/metrics.md) */
+    const char *const *names; /* [n] both live until the next step */
+    const double *values;     /* [n] */
+} rein_session_report;
+
+/* One step on the groups: reference, epochs, minibatches, optimizer; trajectories, history and a checkpoint are on the disk when it returns.
+ * seconds_sample: how long sampling took, for the history; NaN: nothing was sampled. After a failure the session can only be closed; the run
+ * is as it was after the step before. */
+REIN_API rein_status rein_session_train(rein_session_report *report, rein_session *session, const rein_groups *groups,
+                                        double seconds_sample, rein_error *err);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,106 @@
+/* groups.h - what the readers and writers of trajectory groups share. Private.
+ *
+ * A line is parsed (groups_read.c); a trajectory in exact form is copied (groups_exact.c), one of messages is rendered, cut at the borders of
+ * what was sampled, and encoded (groups_art.c), where a Choice says which tokens those are (groups_choice.c) and tools become text
+ * (groups_tools.c). */
+#ifndef REIN_TRAIN_GROUPS_H
+#define REIN_TRAIN_GROUPS_H
+
+#include <jansson.h>
+
+#include "base/json_file.h"
+#include "rein/train.h"
+
+enum { REIN_GROUP_PATH = 160 }; /* bytes of a JSON path in a message */
+
+/* ---- groups.c */
+
+/* Appends n tokens. log_probs are those of tokens that train; NULL: nothing trains, or (trained) they are not known. On failure the
+ * history is as it was. */
+rein_status rein_history_extend(rein_history *history, const int32_t *ids, const float *log_probs, size_t n, int trained,
+                                rein_error *err);
+void rein_history_free(rein_history *history);
+
+/* Takes *history over and makes it {0}; on failure it stays the caller's. */
+rein_status rein_trajectory_append(rein_trajectory *trajectory, rein_history *history, rein_error *err);
+void rein_group_free(rein_group *group);
+
+/* ---- groups_read.c */
+
+/* With what a file is read, and where that is. */
+typedef struct rein_group_reader {
+    const char *where; /* "FILE: line 3" */
+    const rein_tokenizer *tokenizer;
+    rein_chat chat;
+    int given;     /* the caller said which chat */
+    int ready;     /* chat and all below are known */
+    char *begin;   /* the begin token as text, or NULL */
+    rein_text end; /* what ends an assistant's turn, and its ids */
+    rein_ids end_ids;
+    rein_error *err;
+} rein_group_reader;
+
+/* A JSON path for messages, cut when it is too long. */
+void rein_group_path(char to[REIN_GROUP_PATH], const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* An object of the file; `path` ends with a dot, or is empty. */
+rein_fields rein_group_fields(const rein_group_reader *reader, const json_t *object, const char *path);
+
+/* "FILE: line 3: PATH" and the message, which goes on with a field or begins with a blank; nothing if something failed before. Returns the
+ * status. */
+rein_status rein_group_wrong(rein_fields *in, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The list under `key`, also where it is JSON inside of a text, as in rows of ART's Parquet files; a reference of the caller's. NULL when it
+ * is absent, or wrong (in->status). */
+json_t *rein_group_list(rein_fields *in, const char *key);
+
+/* A log-probability (null: NaN), as it is recorded. */
+float rein_group_log_prob(rein_fields *in, const char *key, const json_t *value);
+
+/* ---- groups_exact.c: 1 if an object has token ids; appends its history */
+int rein_exact_has(const json_t *object);
+rein_status rein_exact_read(rein_trajectory *trajectory, const rein_group_reader *reader, const json_t *object, const char *path);
+
+/* ---- groups_art.c: 1 if an object has messages; if a trajectory was read from them; appends one history or more */
+int rein_art_has(const json_t *object);
+int rein_art_was(const rein_trajectory *trajectory);
+rein_status rein_art_read(rein_trajectory *trajectory, rein_group_reader *reader, const json_t *object, const char *path);
+
+/* What rein_art_read keeps in the reader for the next one. */
+void rein_group_reader_free(rein_group_reader *reader);
+
+/* ---- groups_choice.c: what a policy wrote. {0} is nothing. */
+typedef struct rein_sampled {
+    rein_ids ids;
+    float *log_probs; /* [ids.count], or NULL: not known */
+    rein_text text;   /* what the ids say */
+    int truncated;
+} rein_sampled;
+void rein_sampled_free(rein_sampled *sampled);
+
+/* `choice` is the Choice, or a message that is marked as trainable; text is its content with everything that stands in the context of later
+ * turns, `plain` the content alone. */
+rein_status rein_choice_read(rein_sampled *sampled, const rein_group_reader *reader, const json_t *choice, const char *path,
+                             const rein_text *text, const char *plain);
+
+/* 1 if the Choice says token ids. */
+int rein_choice_has_ids(const json_t *choice);
+
+/* ---- groups_tools.c: tools as the templates of qwen2.5 and qwen3 write them */
+int rein_chat_has_tools(const rein_chat *chat);
+
+/* Appends the text of a list of tools to a system message. */
+rein_status rein_tools_put(rein_text *text, const json_t *tools, rein_error *err);
+
+/* Appends an assistant's calls to its content. */
+rein_status rein_tool_calls_put(rein_text *text, const rein_group_reader *reader, const json_t *calls, const char *path);
+
+/* ---- groups_json.c: JSON as Python's json.dumps(ensure_ascii=False) has it */
+rein_status rein_json_put(rein_text *text, const json_t *value, rein_error *err);
+rein_status rein_json_put_string(rein_text *text, const char *string, size_t length, rein_error *err);
+rein_status rein_json_put_real(rein_text *text, double value, rein_error *err);
+
+/* ---- groups_write.c: appends a group as a line, its newline included; g is its index, for messages */
+rein_status rein_group_put(rein_text *text, const rein_group *group, size_t g, rein_groups_form form, rein_error *err);
+
+#endif
