@@ -4,7 +4,8 @@
  *
  * One answer: the log-probability of a token has the same bits for any number of threads, whatever else is in the batch, decoded step by
  * step or computed with its whole sequence, with a prompt of its own or a shared one. Gradients have the same bits for any number of
- * threads, and over any number of calls that add to the same gradient in the same order. */
+ * threads; and for any way of cutting trees of segments into calls that add to the same gradient in the same order, but for a tied
+ * embedding that trains: its bits are those of one tree a call, which is what the trainer does. */
 #ifndef REIN_MODEL_H
 #define REIN_MODEL_H
 

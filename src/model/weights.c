@@ -101,22 +101,24 @@ void rein_model_pack(rein_model *model, const rein_exec *exec) {
 /* ----------------------------------------------------------------------------------------------------------------- frequencies */
 
 /* The inverse frequencies, θ^(−2i/head_dim); "linear" divides all of them, "llama3" those of long waves (and bends those between), as
- * Hugging Face's rope_utils do. */
-static double scaled_frequency(const rein_rope *rope, double frequency) {
-    if (rope->type == REIN_ROPE_LINEAR) return frequency / rope->factor;
+ * Hugging Face's rope_utils do, in f32 like there: models were trained with these roundings. */
+static float scaled_frequency(const rein_rope *rope, float frequency) {
+    const float factor = (float)rope->factor, low = (float)rope->low_freq_factor, high = (float)rope->high_freq_factor;
+    if (rope->type == REIN_ROPE_LINEAR) return frequency / factor;
     if (rope->type != REIN_ROPE_LLAMA3) return frequency;
-    const double length = 2 * 3.14159265358979323846 / frequency, original = (double)rope->original_max_positions;
-    if (length < original / rope->high_freq_factor) return frequency;
-    if (length > original / rope->low_freq_factor) return frequency / rope->factor;
-    const double smooth = (original / length - rope->low_freq_factor) / (rope->high_freq_factor - rope->low_freq_factor);
-    return (1 - smooth) * frequency / rope->factor + smooth * frequency;
+    const float length = (float)(2 * 3.14159265358979323846) / frequency, original = (float)rope->original_max_positions;
+    if (length < original / high) return frequency;
+    if (length > original / low) return frequency / factor;
+    const float smooth = (original / length - low) / (high - low);
+    return (1 - smooth) * frequency / factor + smooth * frequency;
 }
 
 static void fill_frequencies(rein_model *model) {
     const size_t half = model->heads.dim / 2;
     for (size_t i = 0; i < half; i++) {
-        const double frequency = 1 / pow(model->config.rope.theta, (double)(2 * i) / (double)model->heads.dim);
-        model->frequencies[i] = (float)scaled_frequency(&model->config.rope, (double)(float)frequency);
+        const float exponent = (float)(2 * i) / (float)model->heads.dim;
+        const float frequency = 1 / (float)pow((double)(float)model->config.rope.theta, (double)exponent);
+        model->frequencies[i] = scaled_frequency(&model->config.rope, frequency);
     }
 }
 
