@@ -156,14 +156,23 @@ static const rein_command COMMANDS[] = {
     },
     {
         .name = "inspect",
-        .usage = "DIR [--model DIR] [--json]",
-        .summary = "what is in the directory of a model or an adapter",
-        .description = "Opens a model (config.json, safetensors, and tokenizer.json if it is there) and says what it is, or reads "
-                       "the files of a "
-                       "LoRA adapter (adapter_config.json, adapter_model.safetensors). With --model the adapter is opened as that "
-                       "model's: if it "
-                       "does not fit, a message says why and the exit status is 2.",
-        .options = {{"model", "DIR", "model that an adapter must fit"}, {"json", NULL, "print JSON"}},
+        .usage = "DIR|FILE [--model DIR] [--chat-format NAME] [--json]",
+        .summary = "what is in a model, an adapter or a file of trajectories",
+        .description =
+            "Opens a model (config.json, safetensors, and tokenizer.json if it is there) and says what it is, or reads the files "
+            "of a "
+            "LoRA adapter (adapter_config.json, adapter_model.safetensors). With --model the adapter is opened as that model's: if "
+            "it "
+            "does not fit, a message says why and the exit status is 2.\n"
+            "Of trajectory groups (JSON lines, of rein or of ART; - is standard input) it shows counts, rewards and lengths, warns "
+            "of what would teach nothing, and marks the tokens that train. Messages, and texts in place of token ids, need the "
+            "tokenizer of --model.",
+        .options =
+            {{"model", "DIR", "model that an adapter must fit, or whose tokenizer the trajectories have"},
+             {"chat-format", "NAME",
+              "of messages: raw, chatml, qwen2.5, qwen3, llama3 or llama3.1 (default: the model's own, where its template is "
+              "one of them)"},
+             {"json", NULL, "print JSON"}},
         .max_words = 1,
         .example = "rein inspect stories260K",
         .run = rein_run_inspect,

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "input.h"
+#include "inspect_groups.h"
 #include "json_in.h"
 #include "json_text.h"
 #include "policy.h"
@@ -306,7 +307,11 @@ int rein_run_inspect(const rein_args *args) {
     report r = {.json = rein_option_value(args, "json") != NULL};
     rein_opened opened = {0};
     int status;
-    if (!path) return rein_say(REIN_WRONG, WHERE, "a path is needed: the directory of a model or of an adapter");
+    if (!path)
+        return rein_say(REIN_WRONG, WHERE,
+                        "a path is needed: the directory of a model or of an adapter, or a file of trajectories");
+    if (rein_is_groups(path)) return rein_inspect_groups(args, path);
+    if (rein_option_value(args, "chat-format")) return rein_say(REIN_WRONG, WHERE, "--chat-format is for a file of trajectories");
     const int is_model = rein_directory_has(path, "config.json"), is_adapter = rein_directory_has(path, "adapter_config.json");
     if (!is_model && !is_adapter) return nothing_there(path);
     if (model && !is_adapter)
