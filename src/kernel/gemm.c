@@ -56,44 +56,84 @@ rein_packed rein_pack_on(void *to, const rein_matrix *b, size_t k, size_t n, con
 
 size_t rein_gemm_scratch(const rein_exec *exec) { return (size_t)exec->threads * GEMM_SCRATCH * sizeof(float); }
 
-typedef struct product {
-    rein_gemm_fn *block;
+/* ---- products cut into blocks. Where the cuts are changes nothing but the time: blocks are of nearly equal size, since every thread takes
+ * as many as the others. */
+typedef struct cut {
     rein_gemm_task whole;
-    size_t columns; /* of a block */
-} product;
+    size_t rows, columns; /* of a block */
+    size_t down, across;  /* blocks */
+    size_t first;         /* piece */
+} cut;
+
+typedef struct products {
+    rein_gemm_fn *block;
+    cut cuts[REIN_PRODUCTS];
+    size_t n;
+} products;
 
 static void do_block(void *context, size_t piece, int thread) {
-    const product *p = context;
-    const size_t rows = (p->whole.m + GEMM_ROWS - 1) / GEMM_ROWS;
-    const size_t i = piece % rows * GEMM_ROWS, j = piece / rows * p->columns; /* a thread goes down a column of blocks: b stays */
+    const products *all = context;
+    const cut *p = all->cuts;
+    while (p + 1 < all->cuts + all->n && p[1].first <= piece) p++;
+    piece -= p->first;
+    const size_t i = piece % p->down * p->rows,
+                 j = piece / p->down * p->columns; /* a thread goes down a column of blocks: b stays */
     const size_t size = rein_storage_size(p->whole.b.storage);
     rein_gemm_task t = p->whole;
-    t.m = p->whole.m - i < GEMM_ROWS ? p->whole.m - i : GEMM_ROWS;
+    t.m = p->whole.m - i < p->rows ? p->whole.m - i : p->rows;
     t.n = p->whole.n - j < p->columns ? p->whole.n - j : p->columns;
     t.c += i * t.stride + j;
     t.a.data = (const char *)t.a.data + i * t.a.row * rein_storage_size(t.a.storage);
     t.b.data = (const char *)t.b.data + (t.panel ? j * t.panel : j * t.b.column) * size;
     t.scratch += (size_t)thread * GEMM_SCRATCH;
-    p->block(&t);
+    all->block(&t);
 }
 
-static void run(rein_gemm_task task, const rein_exec *exec) {
+/* n in `parts` pieces, each a multiple of `unit`. */
+static size_t share(size_t n, size_t parts, size_t unit) { return ((n + parts - 1) / parts + unit - 1) / unit * unit; }
+
+static void add_product(products *all, rein_gemm_task task, size_t threads) {
+    cut *p = &all->cuts[all->n];
+    size_t down = (task.m + GEMM_ROWS - 1) / GEMM_ROWS, across = (task.n + GEMM_COLUMNS - 1) / GEMM_COLUMNS;
     if (task.m == 0 || task.n == 0) return;
-    product p = {rein_kernels_of(exec->isa)->gemm, task, GEMM_COLUMNS};
-    const size_t rows = (task.m + GEMM_ROWS - 1) / GEMM_ROWS;
-    /* Few rows: blocks of fewer columns, so that every thread has some. */
-    while (p.columns > GEMM_PANEL && rows * ((task.n + p.columns - 1) / p.columns) < 2 * (size_t)exec->threads) p.columns /= 2;
-    const double work = (double)task.m * (double)task.n * (double)task.k;
-    rein_parallel(work < 1e5 ? 1 : exec->threads, rows * ((task.n + p.columns - 1) / p.columns), do_block, &p);
+    while (down * across < 2 * threads && across * GEMM_PANEL < task.n) across *= 2; /* so that every thread has some */
+    *p = (cut){.whole = task, .rows = share(task.m, down, GEMM_TILE_ROWS), .columns = share(task.n, across, GEMM_PANEL)};
+    p->down = (task.m + p->rows - 1) / p->rows, p->across = (task.n + p->columns - 1) / p->columns;
+    p->first = all->n ? p[-1].first + p[-1].down * p[-1].across : 0;
+    all->n++;
+}
+
+static void run(const products *all, const rein_exec *exec) {
+    double work = 0;
+    if (all->n == 0) return;
+    for (size_t i = 0; i < all->n; i++)
+        work += (double)all->cuts[i].whole.m * (double)all->cuts[i].whole.n * (double)all->cuts[i].whole.k;
+    const cut *last = &all->cuts[all->n - 1];
+    rein_parallel(work < 1e5 ? 1 : exec->threads, last->first + last->down * last->across, do_block, (void *)(uintptr_t)all);
 }
 
 void rein_gemm(float *c, size_t stride, const rein_matrix *a, const rein_matrix *b, size_t m, size_t n, size_t k, int add,
                void *scratch, const rein_exec *exec) {
-    run((rein_gemm_task){c, stride, *a, *b, m, n, k, 0, add, scratch}, exec);
+    products all = {.block = rein_kernels_of(exec->isa)->gemm};
+    add_product(&all, (rein_gemm_task){c, stride, *a, *b, m, n, k, 0, add, scratch}, (size_t)exec->threads);
+    run(&all, exec);
+}
+
+void rein_gemm_each(const rein_product *list, size_t n, void *scratch, const rein_exec *exec) {
+    products all = {.block = rein_kernels_of(exec->isa)->gemm};
+    for (size_t i = 0; i < n; i++) {
+        const rein_packed *b = list[i].b;
+        const rein_matrix panels_of_b = {b->data, 0, 0, b->storage};
+        add_product(
+            &all,
+            (rein_gemm_task){list[i].c, list[i].stride, list[i].a, panels_of_b, list[i].m, b->n, b->k, b->k, list[i].add, scratch},
+            (size_t)exec->threads);
+    }
+    run(&all, exec);
 }
 
 void rein_gemm_packed(float *c, size_t stride, const rein_matrix *a, const rein_packed *b, size_t m, int add, void *scratch,
                       const rein_exec *exec) {
-    const rein_matrix panels_of_b = {b->data, 0, 0, b->storage};
-    run((rein_gemm_task){c, stride, *a, panels_of_b, m, b->n, b->k, b->k, add, scratch}, exec);
+    const rein_product one = {c, stride, *a, b, m, add};
+    rein_gemm_each(&one, 1, scratch, exec);
 }

@@ -46,4 +46,16 @@ void rein_gemm(float *c, size_t stride, const rein_matrix *a, const rein_matrix 
 void rein_gemm_packed(float *c, size_t stride, const rein_matrix *a, const rein_packed *b, size_t m, int add, void *scratch,
                       const rein_exec *exec);
 
+/* Several of them at once, at most REIN_PRODUCTS, none of which reads what another writes: the threads meet once. */
+enum { REIN_PRODUCTS = 8 };
+typedef struct rein_product {
+    float *c;
+    size_t stride;
+    rein_matrix a;
+    const rein_packed *b;
+    size_t m;
+    int add;
+} rein_product;
+void rein_gemm_each(const rein_product *products, size_t n, void *scratch, const rein_exec *exec);
+
 #endif

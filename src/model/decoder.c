@@ -85,9 +85,13 @@ static void put_rows(void *context, size_t piece, int thread) {
                       h);
 }
 
-static void linear(float *y, const rein_kept *kept, const float *x, size_t layer, rein_module m, int add,
-                   const rein_batch_rows *b) {
-    rein_linear_forward(y, kept->inner[m], x, b->rows, &b->model->layers[layer].linear[m], lora_of(b, layer, m), add, &b->run);
+static rein_linear_call call(float *y, const rein_kept *kept, size_t layer, rein_module m, const rein_batch_rows *b) {
+    return (rein_linear_call){y, kept->inner[m], &b->model->layers[layer].linear[m], lora_of(b, layer, m)};
+}
+
+static void add_linear(float *y, const rein_kept *kept, const float *x, size_t layer, rein_module m, const rein_batch_rows *b) {
+    const rein_linear_call one = call(y, kept, layer, m, b);
+    rein_linears_forward(&one, 1, x, b->rows, 1, &b->run);
 }
 
 static void heads_forward(const rein_kept *kept, size_t layer, const rein_batch_rows *b) {
@@ -108,16 +112,16 @@ static void attention_forward(const rein_kept *kept, size_t layer, const rein_ba
     const size_t hidden = (size_t)b->model->config.hidden_size, offset = layer * b->layer_stride;
     rein_norm_forward(b->normed, kept->scale, kept->x, l->norm_attention, b->rows, hidden, (float)b->model->config.rms_norm_eps,
                       &b->run);
-    linear(kept->q_raw, kept, b->normed, layer, REIN_Q, 0, b);
-    linear(kept->k_raw, kept, b->normed, layer, REIN_K, 0, b);
-    linear(kept->v, kept, b->normed, layer, REIN_V, 0, b);
+    const rein_linear_call calls[] = {call(kept->q_raw, kept, layer, REIN_Q, b), call(kept->k_raw, kept, layer, REIN_K, b),
+                                      call(kept->v, kept, layer, REIN_V, b)};
+    rein_linears_forward(calls, 3, b->normed, b->rows, 0, &b->run);
     heads_forward(kept, layer, b);
     keys_work keys = {b, kept, offset};
     rein_parallel(rein_row_threads(&b->run, b->rows, 2 * h->n_kv * h->dim), rein_row_pieces(b->rows), put_rows, &keys);
     rein_attention_forward(kept->o, kept->softness, kept->q, b->queries, b->n_queries, offset, h, b->pieces, b->attention, b->keys,
                            &b->run);
     memcpy(kept->middle, kept->x, b->rows * hidden * sizeof(float));
-    linear(kept->middle, kept, kept->o, layer, REIN_O, 1, b);
+    add_linear(kept->middle, kept, kept->o, layer, REIN_O, b);
 }
 
 void rein_layer_forward(float *out, const rein_kept *kept, size_t layer, const rein_batch_rows *b) {
@@ -126,8 +130,8 @@ void rein_layer_forward(float *out, const rein_kept *kept, size_t layer, const r
     attention_forward(kept, layer, b);
     rein_norm_forward(b->normed, kept->middle_scale, kept->middle, l->norm_mlp, b->rows, hidden,
                       (float)b->model->config.rms_norm_eps, &b->run);
-    linear(kept->gate, kept, b->normed, layer, REIN_GATE, 0, b);
-    linear(kept->up, kept, b->normed, layer, REIN_UP, 0, b);
+    const rein_linear_call calls[] = {call(kept->gate, kept, layer, REIN_GATE, b), call(kept->up, kept, layer, REIN_UP, b)};
+    rein_linears_forward(calls, 2, b->normed, b->rows, 0, &b->run);
     const rein_lora *down = lora_of(b, layer, REIN_DOWN);
     if (!out && !down) return;
     rein_gate_forward(b->gated, kept->gate, kept->up, b->rows, middle, &b->run);
@@ -136,5 +140,5 @@ void rein_layer_forward(float *out, const rein_kept *kept, size_t layer, const r
         return;
     }
     memcpy(out, kept->middle, b->rows * hidden * sizeof(float));
-    linear(out, kept, b->gated, layer, REIN_DOWN, 1, b);
+    add_linear(out, kept, b->gated, layer, REIN_DOWN, b);
 }

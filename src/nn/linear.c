@@ -14,17 +14,35 @@ void rein_lora_inner(float *inner, const float *x, size_t rows, size_t in, const
     run->kernels->scale(inner, rows * lora->rank, lora->scale);
 }
 
+static void put_bias(const rein_linear_call *c, size_t rows, int add, const rein_run *run) {
+    for (size_t r = 0; c->linear->bias && r < rows; r++)
+        if (add) run->kernels->add_scaled(c->y + r * c->linear->out, c->linear->bias, c->linear->out, 1);
+        else memcpy(c->y + r * c->linear->out, c->linear->bias, c->linear->out * sizeof *c->y);
+}
+
+/* The products with W and A need x alone, those with B what came of A: the threads meet twice, or once without a LoRA. */
+void rein_linears_forward(const rein_linear_call *calls, size_t n, const float *x, size_t rows, int add, const rein_run *run) {
+    rein_product first[REIN_PRODUCTS] = {{0}}, second[REIN_PRODUCTS] = {{0}};
+    size_t n_first = 0, n_second = 0;
+    for (size_t i = 0; i < n; i++) {
+        const rein_linear_call *c = &calls[i];
+        const rein_matrix input = rows_of(x, c->linear->in);
+        put_bias(c, rows, add, run);
+        first[n_first++] = (rein_product){c->y, c->linear->out, input, &c->linear->packed, rows, add || c->linear->bias};
+        if (!has(c->lora)) continue;
+        first[n_first++] = (rein_product){c->inner, c->lora->rank, input, &c->lora->packed_a, rows, 0};
+        second[n_second++] = (rein_product){c->y, c->linear->out, rows_of(c->inner, c->lora->rank), &c->lora->packed_b, rows, 1};
+    }
+    rein_gemm_each(first, n_first, run->gemm_scratch, &run->exec);
+    for (size_t i = 0; i < n; i++)
+        if (has(calls[i].lora)) run->kernels->scale(calls[i].inner, rows * calls[i].lora->rank, calls[i].lora->scale);
+    rein_gemm_each(second, n_second, run->gemm_scratch, &run->exec);
+}
+
 void rein_linear_forward(float *y, float *inner, const float *x, size_t rows, const rein_linear *linear, const rein_lora *lora,
                          int add, const rein_run *run) {
-    const rein_matrix input = rows_of(x, linear->in);
-    for (size_t r = 0; linear->bias && r < rows; r++)
-        if (add) run->kernels->add_scaled(y + r * linear->out, linear->bias, linear->out, 1);
-        else memcpy(y + r * linear->out, linear->bias, linear->out * sizeof *y);
-    rein_gemm_packed(y, linear->out, &input, &linear->packed, rows, add || linear->bias, run->gemm_scratch, &run->exec);
-    if (!has(lora)) return;
-    const rein_matrix low = rows_of(inner, lora->rank);
-    rein_lora_inner(inner, x, rows, linear->in, lora, run);
-    rein_gemm_packed(y, linear->out, &low, &lora->packed_b, rows, 1, run->gemm_scratch, &run->exec);
+    const rein_linear_call one = {y, inner, linear, lora};
+    rein_linears_forward(&one, 1, x, rows, add, run);
 }
 
 /* c [m][n] += aᵀ·b over the rows both have, in their order. */

@@ -33,6 +33,14 @@ void rein_lora_inner(float *inner, const float *x, size_t rows, size_t in, const
 void rein_linear_forward(float *y, float *inner, const float *x, size_t rows, const rein_linear *linear, const rein_lora *lora,
                          int add, const rein_run *run);
 
+/* The same for several layers that see the same x, at most 4. */
+typedef struct rein_linear_call {
+    float *y, *inner;
+    const rein_linear *linear;
+    const rein_lora *lora;
+} rein_linear_call;
+void rein_linears_forward(const rein_linear_call *calls, size_t n, const float *x, size_t rows, int add, const rein_run *run);
+
 /* dx [rows][in] = or += (NULL: not wanted); dinner [rows][rank] is scratch. x and inner are those of the forward pass. */
 void rein_linear_backward(float *dx, int add, const rein_linear_gradient *gradient, float *dinner, const float *dy, const float *x,
                           const float *inner, size_t rows, const rein_linear *linear, const rein_lora *lora, const rein_run *run);
