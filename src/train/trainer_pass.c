@@ -138,6 +138,10 @@ static rein_status make_tape(pass_work *w, const rein_groups *groups, rein_error
 static rein_status reference_pass(pass_work *w, rein_error *err) {
     const double began = now();
     if (!uses_reference(&w->objective)) return REIN_OK;
+    if (w->o->reference_log_probs) {
+        memcpy(w->reference, w->o->reference_log_probs, w->tape.n_tokens * sizeof *w->reference);
+        return REIN_OK;
+    }
     if (!w->o->reference)
         return rein_fail(err, REIN_EINVAL,
                          "the objective has a KL to a reference (kl_reward_coef, kl_penalty_coef or kl_loss_coef), and "
@@ -166,7 +170,8 @@ static rein_status before_the_step(pass_work *w, rein_error *err) {
 static void take_old(pass_work *w, const rein_unit *unit) {
     const int recorded = w->objective.mismatch == REIN_MISMATCH_NONE;
     for (size_t i = w->tape.sequence_offsets[unit->first]; i < w->tape.sequence_offsets[unit->last]; i++)
-        if (w->tape.mask[i]) w->old[i] = recorded && !isnan(w->tape.recorded[i]) ? w->tape.recorded[i] : w->current[i];
+        if (w->tape.mask[i] && w->o->old_log_probs) w->old[i] = w->o->old_log_probs[i];
+        else if (w->tape.mask[i]) w->old[i] = recorded && !isnan(w->tape.recorded[i]) ? w->tape.recorded[i] : w->current[i];
 }
 
 static int uses_recorded(const rein_options *o) {
