@@ -51,10 +51,11 @@ typedef struct kind {
     const char *family, *architecture;
     int head_dim, bf16;
     adapters adapter;
-    int broken; /* a weight is NaN */
+    int broken;             /* a weight is NaN */
+    int vocabulary, hidden; /* 0: VOCABULARY, 40 */
 } kind;
 
-static const kind PLAIN = {"llama", "LlamaForCausalLM", 10, 0, NO_ADAPTER, 0};
+static const kind PLAIN = {"llama", "LlamaForCausalLM", 10, 0, NO_ADAPTER, 0, 0, 0};
 
 typedef struct policy {
     rein_model *model;
@@ -66,11 +67,12 @@ static inline void write_config(const kind *k, const char *directory) {
     char text[1000], path[400];
     snprintf(path, sizeof path, "%s/config.json", directory);
     const int n = snprintf(text, sizeof text,
-                           "{\"architectures\": [\"%s\"], \"model_type\": \"%s\", \"vocab_size\": %d, \"hidden_size\": 40, "
+                           "{\"architectures\": [\"%s\"], \"model_type\": \"%s\", \"vocab_size\": %d, \"hidden_size\": %d, "
                            "\"intermediate_size\": 24, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "
                            "\"num_key_value_heads\": 2, \"head_dim\": %d, \"tie_word_embeddings\": false, \"torch_dtype\": \"%s\", "
                            "\"sliding_window\": null, \"max_position_embeddings\": %d, \"rope_theta\": 10000.0}",
-                           k->architecture, k->family, VOCABULARY, k->head_dim, k->bf16 ? "bfloat16" : "float32", POSITIONS);
+                           k->architecture, k->family, k->vocabulary ? k->vocabulary : VOCABULARY, k->hidden ? k->hidden : 40,
+                           k->head_dim, k->bf16 ? "bfloat16" : "float32", POSITIONS);
     OK(rein_file_write(path, text, (size_t)n, &error_));
 }
 
