@@ -3,6 +3,7 @@
 
 #include "help.h"
 #include "rein/base.h"
+#include "settings.h"
 #include "terminal.h"
 
 static const char *const SHELLS[] = {"bash", "zsh", "fish", NULL};
@@ -22,6 +23,8 @@ static void words(rein_out *out, const rein_command *command) {
 static void options(rein_out *out, const rein_command *command) {
     for (size_t i = 0; i < REIN_MAX_OPTIONS && command->options[i].name; i++)
         rein_out_format(out, "--%s ", command->options[i].name);
+    const rein_cli_setting *setting;
+    for (size_t i = 0; command->settings && (setting = rein_cli_setting_at(i)); i++) rein_out_format(out, "--%s ", setting->option);
     rein_out_text(out, "--help");
 }
 
@@ -103,6 +106,12 @@ static const char *fish_value(const char *value) {
     return !strcmp(value, "DIR") || !strcmp(value, "FILE") ? "-r " : "-x ";
 }
 
+static void fish_option(rein_out *out, const char *command, const char *option, const char *value, const char *help) {
+    rein_out_format(out, "complete -c rein -n '__fish_seen_subcommand_from %s' -l %s %s-d ", command, option, fish_value(value));
+    fish_text(out, help);
+    rein_out_text(out, "\n");
+}
+
 static void fish(rein_out *out) {
     const rein_command *command;
     rein_out_text(out, "# fish completion of rein: rein completion fish | source\n"
@@ -118,12 +127,11 @@ static void fish(rein_out *out) {
             words(out, command);
             rein_out_text(out, "'\n");
         }
-        for (size_t o = 0; o < REIN_MAX_OPTIONS && command->options[o].name; o++) {
-            rein_out_format(out, "complete -c rein -n '__fish_seen_subcommand_from %s' -l %s %s-d ", command->name,
-                            command->options[o].name, fish_value(command->options[o].value));
-            fish_text(out, command->options[o].help);
-            rein_out_text(out, "\n");
-        }
+        const rein_cli_setting *s;
+        for (size_t o = 0; o < REIN_MAX_OPTIONS && command->options[o].name; o++)
+            fish_option(out, command->name, command->options[o].name, command->options[o].value, command->options[o].help);
+        for (size_t o = 0; command->settings && (s = rein_cli_setting_at(o)); o++)
+            fish_option(out, command->name, s->option, s->value, s->help);
     }
 }
 

@@ -6,6 +6,7 @@
 #include "nearest.h"
 #include "objective.h"
 #include "rein/rein.h"
+#include "settings.h"
 #include "terminal.h"
 
 enum { WIDTH = 80 };
@@ -178,6 +179,34 @@ static const rein_command COMMANDS[] = {
         .run = rein_run_inspect,
     },
     {
+        .name = "train",
+        .usage = "RUN --groups FILE [--model DIR] [SETTING...]",
+        .summary = "one step of a run on recorded trajectory groups",
+        .description =
+            "Trains on trajectory groups, one JSON object a line: token ids, or messages as ART writes them. RUN is the directory "
+            "of "
+            "the run. A new one is begun with --model and the settings below; an existing one goes on from its last good "
+            "checkpoint "
+            "with the settings it has, and those given now.\n"
+            "One step is one pass over all groups, or --epochs of them in --minibatches parts each. When it is done, a new "
+            "checkpoint, the trajectories and a line of RUN/history.jsonl are on the disk. A mistake, in an option or in the "
+            "groups, "
+            "is said before anything is written.\n"
+            "--config FILE.yaml takes the settings by the same names, with _ for the dashes inside (lora_rank: 8).",
+        .options =
+            {{"groups", "FILE", "the trajectory groups"},
+             {"config", "FILE", "settings, as YAML; what the command line says counts more"},
+             {"chat-format", "NAME",
+              "messages are in this format: raw, chatml, qwen2.5, qwen3, llama3 or llama3.1 (default: the model's own, where "
+              "its template is one of them)"},
+             {"dry-run", NULL, "check everything, say what would be trained, write nothing"},
+             {"json", NULL, "print one JSON object: step, nothing_to_train, checkpoint, metrics"}},
+        .max_words = 1,
+        .settings = 1,
+        .example = "rein train my-run --model stories260K --groups groups.jsonl --preset grpo",
+        .run = rein_run_train,
+    },
+    {
         .name = "completion",
         .usage = "bash|zsh|fish",
         .summary = "completion of commands, options and names for your shell",
@@ -260,6 +289,7 @@ void rein_help_command(rein_out *out, const rein_command *command) {
     }
     rein_out_format(out, "  %-*sshow this help\n", (int)column - 2, "--help");
     if (command->operations) operations_help(out);
+    if (command->settings) rein_help_settings(out, WIDTH);
     rein_out_format(out, "\nExample:\n  %s\n", command->example);
 }
 

@@ -4,7 +4,7 @@
 
 #include "out.h"
 
-enum { REIN_MAX_OPTIONS = 24, REIN_MAX_WORDS = 2, REIN_MAX_REPEATS = 16 };
+enum { REIN_MAX_OPTIONS = 24, REIN_MAX_WORDS = 2, REIN_MAX_REPEATS = 16, REIN_MAX_SETTINGS = 160 };
 
 typedef struct rein_cli_option {
     const char *name;  /* "threads": written --threads */
@@ -23,6 +23,10 @@ typedef struct rein_args {
     size_t n_repeated;
     const char *words[REIN_MAX_WORDS];
     size_t n_words;
+    struct {
+        const char *name, *value;  /* "lora_rank"; "" for a switch */
+    } settings[REIN_MAX_SETTINGS]; /* of a command that takes them (settings.h), in their order */
+    size_t n_settings;
 } rein_args;
 
 typedef struct rein_command {
@@ -34,6 +38,7 @@ typedef struct rein_command {
     size_t max_words;
     const char *(*word)(size_t i);     /* what the first word may be, for completion, or NULL */
     int operations;                    /* 1: the help lists the operations of rein objective */
+    int settings;                      /* 1: it takes the settings of a run and the options of the objective */
     const char *example;               /* a shell command that works as it stands, where its model is */
     int (*run)(const rein_args *args); /* the exit status */
 } rein_command;
@@ -58,6 +63,7 @@ int rein_run_explain(const rein_args *args);
 int rein_run_generate(const rein_args *args);
 int rein_run_score(const rein_args *args);
 int rein_run_inspect(const rein_args *args);
+int rein_run_train(const rein_args *args);
 int rein_run_completion(const rein_args *args);
 int rein_run_help(const rein_args *args);
 

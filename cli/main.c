@@ -5,6 +5,7 @@
 #include "help.h"
 #include "nearest.h"
 #include "rein/rein.h"
+#include "settings.h"
 #include "terminal.h"
 
 static const char *command_name(const void *list, size_t i) {
@@ -15,7 +16,11 @@ static const char *command_name(const void *list, size_t i) {
 
 static const char *option_name(const void *list, size_t i) {
     const rein_command *command = list;
-    return i < REIN_MAX_OPTIONS && command->options[i].name ? command->options[i].name : NULL;
+    const rein_cli_setting *setting;
+    size_t own = 0;
+    while (own < REIN_MAX_OPTIONS && command->options[own].name) own++;
+    if (i < own) return command->options[i].name;
+    return command->settings && (setting = rein_cli_setting_at(i - own)) ? setting->option : NULL;
 }
 
 /* The option that begins like this: --temp is --temperature. */
@@ -52,6 +57,20 @@ static int keep_value(rein_args *args, size_t option, const char *value) {
     return 1;
 }
 
+/* Takes the setting at argv[i], if it is one: -1 if not. */
+static int take_setting(rein_args *args, int argc, char **argv, int i) {
+    const char *name = argv[i] + 2, *equals = strchr(name, '='), *where = args->command->name;
+    const rein_cli_setting *s = rein_cli_setting_named(name, equals ? (size_t)(equals - name) : strlen(name));
+    if (!args->command->settings || !s) return -1;
+    if (s->value && !equals && i + 1 >= argc)
+        return rein_say(0, where, "--%s needs a value: --%s %s", s->option, s->option, s->value);
+    if (rein_args_has_setting(args, s->name)) return rein_say(0, where, "--%s is given twice", s->option);
+    if (args->n_settings == REIN_MAX_SETTINGS) return rein_say(0, where, "there are too many options");
+    args->settings[args->n_settings].name = s->name;
+    args->settings[args->n_settings++].value = equals ? equals + 1 : s->value ? argv[i + 1] : "";
+    return s->value && !equals ? 2 : 1;
+}
+
 /* Takes the option at argv[i]; returns how many arguments it used, or 0 after an error. */
 static int take_option(rein_args *args, int argc, char **argv, int i) {
     const rein_command *command = args->command;
@@ -66,8 +85,9 @@ static int take_option(rein_args *args, int argc, char **argv, int i) {
         if (!keep_value(args, o, !option->value ? "" : equals ? equals + 1 : argv[i + 1])) return 0;
         return option->value && !equals ? 2 : 1;
     }
-    unknown_option(command, argv[i]);
-    return 0;
+    const int taken = take_setting(args, argc, argv, i);
+    if (taken < 0) unknown_option(command, argv[i]);
+    return taken < 0 ? 0 : taken;
 }
 
 static int run_command(const char *program, const rein_command *command, int argc, char **argv) {

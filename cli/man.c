@@ -4,6 +4,7 @@
 #include "help.h"
 #include "objective.h"
 #include "rein/rein.h"
+#include "settings.h"
 
 /* Text for roff: a hyphen that may be copied, no accidental request at the start of a line, an ASCII apostrophe. */
 static void escaped(rein_out *out, const char *text) {
@@ -57,6 +58,33 @@ static void operations(rein_out *out) {
     }
 }
 
+static void settings(rein_out *out) {
+    const rein_cli_setting *s;
+    const char *title = "";
+    for (size_t i = 0; (s = rein_cli_setting_at(i)); i++) {
+        if (s->title != title) rein_out_format(out, ".SS %s\n", s->title);
+        title = s->title;
+        rein_out_text(out, ".TP\n\\fB\\-\\-");
+        escaped(out, s->option);
+        rein_out_format(out, "\\fR%s%s%s\n", s->value ? " \\fI" : "", s->value ? s->value : "", s->value ? "\\fR" : "");
+        rein_out help = {0};
+        rein_cli_setting_help(&help, s);
+        escaped(out, help.failed ? s->help : help.data);
+        rein_out_free(&help);
+        rein_out_text(out, "\n");
+    }
+}
+
+/* Several commands take them: they stand once. */
+static void settings_page(rein_out *out) {
+    rein_out_text(out, ".SH SETTINGS\nThe settings of a run, for the commands that train:");
+    const rein_command *command;
+    for (size_t i = 0, n = 0; (command = rein_command_at(i)); i++)
+        if (command->settings) rein_out_format(out, "%s %s", n++ ? "," : "", command->name);
+    rein_out_text(out, ".\nIn a file for \\fB\\-\\-config\\fR the names have _ for the dashes inside.\n");
+    settings(out);
+}
+
 static void command_page(rein_out *out, const rein_command *command) {
     rein_out_format(out, ".SH REIN %s\n.B rein %s\n", command->name, command->name);
     escaped(out, command->usage);
@@ -71,6 +99,7 @@ static void command_page(rein_out *out, const rein_command *command) {
         rein_out_text(out, "\n");
     }
     if (command->operations) operations(out);
+    if (command->settings) rein_out_text(out, ".PP\nIt takes the options of SETTINGS, below.\n");
     rein_out_text(out, ".SS Example\n");
     example(out, command->example);
 }
@@ -95,6 +124,7 @@ void rein_man(rein_out *out) {
     rein_out_text(out, ".SH OPTIONS\n.TP\n.B \\-\\-help\nshow the help; after a command, the command\\(aqs\n"
                        ".TP\n.B \\-\\-version\nprint the version\n");
     for (size_t i = 0; (command = rein_command_at(i)); i++) command_page(out, command);
+    settings_page(out);
     rein_out_text(out, ".SH EXIT STATUS\n.TP\n.B 0\ndone\n.TP\n.B 1\nfailed: no memory, a result that is not finite, or an output "
                        "that could not be written\n"
                        ".TP\n.B 2\nwrong usage or input; one line on standard error says what and where\n"

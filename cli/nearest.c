@@ -3,7 +3,7 @@
 
 #include "rein/base.h"
 
-enum { MOST = 128 };
+enum { MOST = 256 };
 
 const char *rein_cli_nearest(const char *word, const char *(*at)(const void *list, size_t i), const void *list) {
     const char *names[MOST + 1] = {NULL};

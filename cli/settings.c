@@ -1,0 +1,193 @@
+/* settings.c - settings on the command line, from the tables of the library: a new row there is an option here. */
+#include "settings.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "terminal.h"
+#include "values.h"
+
+/* ----------------------------------------------------------------------------------------------------------------- the table */
+
+enum { MOST = 160 };
+
+/* Filled once. The command line is read by one thread. */
+static rein_cli_setting table[MOST];
+static size_t n_table;
+
+static const char OBJECTIVE[] = "Objective (rein explain --all)";
+
+static void add(const char *name, const char *value, const char *help, const char *choice, const char *title) {
+    rein_cli_setting *row = &table[n_table];
+    if (n_table == MOST) return;
+    *row = (rein_cli_setting){.name = name, .value = value, .help = help, .choice = choice, .title = title};
+    snprintf(row->option, sizeof row->option, "%s", name);
+    for (char *c = row->option; *c; c++)
+        if (*c == '_') *c = '-';
+    n_table++;
+}
+
+static const char *title_of(const char *stage) {
+    static const char *const titles[][2] = {
+        {"policy", "Policy"}, {"optimizer", "Optimizer"}, {"reference", "Reference"}, {"engine", "Engine"}, {"run", "Run"}};
+    for (size_t i = 0; i < sizeof titles / sizeof *titles; i++)
+        if (!strcmp(titles[i][0], stage)) return titles[i][1];
+    return stage;
+}
+
+static void add_setting(const rein_setting_info *s) {
+    const int yes_no = !strcmp(s->value, "yes|no"), choice = !yes_no && strchr(s->value, '|');
+    add(s->name, yes_no ? NULL : choice ? "NAME" : s->value, s->help, choice ? s->value : NULL, title_of(s->stage));
+}
+
+static void fill(void) {
+    const rein_setting_info *setting;
+    const rein_option_info *option;
+    for (size_t i = 0; (setting = rein_setting_at(i)); i++) add_setting(setting);
+    add("preset", "NAME", "a published composition of all stages; options change it", NULL, OBJECTIVE);
+    for (size_t i = 0; (option = rein_option_at(i)); i++)
+        add(option->name, option->choices ? "NAME" : "X", option->help, option->choices, OBJECTIVE);
+    add("importance_sampling_level", "NAME", "ART's name of --ratio", NULL, OBJECTIVE);
+    add("scale_rewards", "true|false", "ART's name of --advantage group-std (true) or group-mean (false)", NULL, OBJECTIVE);
+    add("truncated_importance_sampling", "X", "ART's name of --tis-cap with --mismatch token-tis", NULL, OBJECTIVE);
+}
+
+const rein_cli_setting *rein_cli_setting_at(size_t i) {
+    if (!n_table) fill();
+    return i < n_table ? &table[i] : NULL;
+}
+
+const rein_cli_setting *rein_cli_setting_named(const char *option, size_t length) {
+    const rein_cli_setting *s;
+    for (size_t i = 0; (s = rein_cli_setting_at(i)); i++)
+        if (strlen(s->option) == length && !strncmp(s->option, option, length)) return s;
+    return NULL;
+}
+
+int rein_is_objective(const char *name) {
+    const rein_cli_setting *s;
+    for (size_t i = 0; (s = rein_cli_setting_at(i)); i++)
+        if (!strcmp(s->name, name)) return s->title == OBJECTIVE;
+    return 0;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------------- help */
+
+/* "none, budget, truncate" */
+static void put_choices(rein_out *out, const char *choices) {
+    rein_out_text(out, ": ");
+    for (; *choices; choices++) {
+        if (*choices == '|') rein_out_text(out, ", ");
+        else rein_out_bytes(out, choices, 1);
+    }
+}
+
+/* " (default 8)"; what is off or not there has none. */
+static void put_default(rein_out *out, const rein_cli_setting *s) {
+    const rein_settings standard = rein_settings_default();
+    char value[REIN_TEXT_SETTING], *end;
+    if (!s->value || s->title == OBJECTIVE || rein_settings_get(value, sizeof value, &standard, s->name, NULL) || !*value) return;
+    const double number = strtod(value, &end);
+    if (*end) rein_out_format(out, " (default %s)", value);
+    else if (number > 0) rein_out_format(out, " (default %g)", number);
+}
+
+void rein_cli_setting_help(rein_out *out, const rein_cli_setting *s) {
+    rein_out_text(out, s->help);
+    if (s->choice) put_choices(out, s->choice);
+    put_default(out, s);
+}
+
+/* A name that is too long for the column has its help on the next line. */
+static void help_row(rein_out *out, const rein_cli_setting *s, size_t width) {
+    enum { COLUMN = 32 };
+    rein_out help = {0};
+    rein_cli_setting_help(&help, s);
+    const size_t columns = 4 + strlen(s->option) + (s->value ? 1 + strlen(s->value) : 0);
+    rein_out_format(out, "  --%s%s%s", s->option, s->value ? " " : "", s->value ? s->value : "");
+    if (columns + 2 > COLUMN) rein_out_text(out, "\n");
+    rein_out_repeat(out, " ", columns + 2 > COLUMN ? COLUMN : COLUMN - columns);
+    rein_out_wrap(out, COLUMN, width, help.failed ? s->help : help.data);
+    rein_out_free(&help);
+}
+
+void rein_help_settings(rein_out *out, size_t width) {
+    const rein_cli_setting *s;
+    const char *title = "";
+    for (size_t i = 0; (s = rein_cli_setting_at(i)); i++) {
+        if (s->title != title) rein_out_format(out, "\n%s:\n", s->title);
+        title = s->title;
+        help_row(out, s, width);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------- from the command line */
+
+int rein_args_has_setting(const rein_args *args, const char *name) {
+    for (size_t i = 0; i < args->n_settings; i++)
+        if (!strcmp(args->settings[i].name, name)) return 1;
+    return 0;
+}
+
+/* Bytes of the word at `text`. A path or a hyphenated word is one word. */
+static size_t word_length(const char *text) {
+    size_t n = 0;
+    while (isalnum((unsigned char)text[n]) || (text[n] && strchr("_-/.", text[n]))) n++;
+    return n;
+}
+
+/* The option that a word of a message is, if it was given on the command line. "model", "seed" and others may be plain words: they are
+ * options at the beginning, and after "with". */
+static const rein_cli_setting *option_of(const rein_args *args, const char *message, const char *word, size_t length) {
+    char name[48];
+    const int leads = word == message, led = word - message >= 5 && !strncmp(word - 5, "with ", 5);
+    if (length >= sizeof name || (!leads && !led && !memchr(word, '_', length))) return NULL;
+    memcpy(name, word, length);
+    name[length] = 0;
+    const rein_cli_setting *s;
+    for (size_t i = 0; rein_args_has_setting(args, name) && (s = rein_cli_setting_at(i)); i++)
+        if (!strcmp(s->name, name)) return s;
+    return NULL;
+}
+
+int rein_say_setting_error(const rein_args *args, const rein_error *err) {
+    rein_error said = {.code = err->code};
+    rein_out text = {0};
+    for (const char *at = err->message; *at;) {
+        const size_t word = word_length(at), n = word ? word : 1;
+        const rein_cli_setting *s = word ? option_of(args, err->message, at, word) : NULL;
+        if (s) rein_out_format(&text, "--%s", s->option);
+        else rein_out_bytes(&text, at, n);
+        at += n;
+    }
+    snprintf(said.message, sizeof said.message, "%s", text.failed || !text.data ? err->message : text.data);
+    rein_out_free(&text);
+    return rein_say_error(args->command->name, &said);
+}
+
+static int set(rein_settings *settings, const rein_args *args, size_t i) {
+    rein_error err = {0};
+    const char *name = args->settings[i].name;
+    if (!strcmp(name, "preset") && settings->objective.given)
+        return rein_say(REIN_WRONG, args->command->name,
+                        "--preset would overwrite the options of the objective in %s: put it there",
+                        rein_option_value(args, "config"));
+    if (rein_settings_set(settings, name, args->settings[i].value, &err)) return rein_say_setting_error(args, &err);
+    return REIN_DONE;
+}
+
+int rein_args_settings(rein_settings *settings, const rein_args *args, int is_new) {
+    const char *config = rein_option_value(args, "config");
+    rein_error err = {0};
+    int status = REIN_DONE;
+    *settings = rein_settings_default();
+    if (is_new && rein_settings_set(settings, "preset", "none", &err)) return rein_say_error(args->command->name, &err);
+    if (config && rein_settings_read(settings, config, &err)) return rein_say_error(args->command->name, &err);
+    for (int preset = 1; preset >= 0; preset--) {
+        for (size_t i = 0; i < args->n_settings && !status; i++)
+            if ((strcmp(args->settings[i].name, "preset") == 0) == preset) status = set(settings, args, i);
+    }
+    return status;
+}

@@ -1,0 +1,44 @@
+/* settings.h - the settings of a run and the options of the objective on the command line: all of them, from the library's tables.
+ *
+ * A command that has them says so in the table of commands (.settings = 1). lora_rank is written --lora-rank. */
+#ifndef REIN_CLI_SETTINGS_H
+#define REIN_CLI_SETTINGS_H
+
+#include "help.h"
+#include "rein/train.h"
+
+typedef struct rein_cli_setting {
+    const char *name;   /* "lora_rank", as the library has it */
+    char option[48];    /* "lora-rank" */
+    const char *value;  /* "N", "NAME", …; NULL: a switch, which --full=no turns off */
+    const char *help;   /* one line */
+    const char *choice; /* "none|budget|…", or NULL */
+    const char *title;  /* of the part of the help that it stands in: "Policy" */
+} rein_cli_setting;
+
+/* Number i, in the order of the help, or NULL past the last. */
+const rein_cli_setting *rein_cli_setting_at(size_t i);
+
+/* The one that is written like this, without its dashes, up to `length`; or NULL. */
+const rein_cli_setting *rein_cli_setting_named(const char *option, size_t length);
+
+/* Its help, with the choices there are and the default, appended. */
+void rein_cli_setting_help(rein_out *out, const rein_cli_setting *setting);
+
+/* All of them, in the help of a command. */
+void rein_help_settings(rein_out *out, size_t width);
+
+/* Defaults, then the file of --config, then the command line, its preset first. Those of a new run begin with the preset none, in which no
+ * constant is given; those of an existing one only change what it has. Returns an exit status, having said what is wrong. */
+int rein_args_settings(rein_settings *settings, const rein_args *args, int is_new);
+
+/* Says err, with settings named as they were written: --lora-rank, where it is from the command line. Returns the exit status. */
+int rein_say_setting_error(const rein_args *args, const rein_error *err);
+
+/* 1 if the setting was given on the command line. */
+int rein_args_has_setting(const rein_args *args, const char *name);
+
+/* 1 if the name is an option of the objective, its preset included. */
+int rein_is_objective(const char *name);
+
+#endif

@@ -1,0 +1,130 @@
+/* train.c - `rein train`: one step of a run on recorded trajectory groups. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "terminal.h"
+#include "training.h"
+#include "values.h"
+
+static const char WHERE[] = "train";
+
+/* -------------------------------------------------------------------------------------------------------------- what was given */
+
+static int read_groups(rein_groups *groups, const rein_training *t, const char *path) {
+    rein_error err = {0};
+    if (!rein_groups_read(groups, path, t->tokenizer, t->has_chat ? &t->chat : NULL, &err)) return REIN_DONE;
+    return rein_say_error(WHERE, &err);
+}
+
+/* What compares nothing does not care what it could be compared with. */
+static int applies(rein_groups_warning warning, const rein_settings *s) {
+    const int compares = s->objective.advantage != REIN_ADVANTAGE_NONE && s->objective.advantage != REIN_ADVANTAGE_GAE;
+    return compares || (warning != REIN_GROUPS_SINGLE && warning != REIN_GROUPS_EQUAL_REWARDS);
+}
+
+static void warn(const rein_training *t, const rein_groups_summary *summary) {
+    const unsigned warnings = rein_groups_warnings(summary);
+    char text[300];
+    for (unsigned bit = 1; bit && bit <= warnings; bit <<= 1) {
+        const rein_groups_warning warning = (rein_groups_warning)bit;
+        if (warnings & bit && applies(warning, &t->settings))
+            rein_say(0, WHERE, "warning: %s", rein_groups_warning_text(text, sizeof text, warning, summary));
+    }
+    if (!rein_training_preset(t) && !t->settings.objective.given)
+        rein_say(0, WHERE, "note: no preset and no option of the objective is given: this is REINFORCE on the rewards as they are");
+}
+
+/* ---------------------------------------------------------------------------------------------------------------------- output */
+
+static void row(rein_out *out, const char *name, const char *format, double value, const char *after) {
+    char text[60];
+    if (isnan(value)) return;
+    snprintf(text, sizeof text, format, value);
+    rein_out_format(out, "%-12s %s%s\n", name, text, after);
+}
+
+static void table(rein_out *out, const rein_session_report *r, const rein_training *t) {
+    char longest[60] = "", deviation[60] = "";
+    snprintf(longest, sizeof longest, " tokens, at most %g", rein_report_value(r, "completions/max_length"));
+    snprintf(deviation, sizeof deviation, " ± %.4g within a group", rein_report_value(r, "reward_std"));
+    rein_out_format(out, "%-12s %lld%s\n", "step", (long long)r->step, r->nothing_to_train ? ", nothing to train" : "");
+    row(out, "reward", "%.6g", rein_report_value(r, "reward"), deviation);
+    row(out, "length", "%.6g", rein_report_value(r, "completions/mean_length"), longest);
+    row(out, "over budget", "%.3g", 100 * rein_report_value(r, "budget/share_over"), " % of the responses");
+    row(out, "loss", "%.6g", rein_report_value(r, "loss"), "");
+    row(out, "grad norm", "%.6g", rein_report_value(r, "grad_norm"), "");
+    row(out, "rate", "%.6g", rein_report_value(r, "learning_rate"), "");
+    row(out, "kl", "%.6g", rein_report_value(r, "kl"), " to the reference");
+    row(out, "clipped", "%.3g", 100 * rein_report_value(r, "clip_ratio/region_mean"), " % of the tokens");
+    row(out, "gap", "%.3g", rein_report_value(r, "on_policy/max_gap"), " between sampler and trainer");
+    row(out, "speed", "%.0f", rein_report_value(r, "tokens_per_second"), " tokens/s");
+    rein_out_format(out, "%-12s ", "checkpoint");
+    rein_training_checkpoint(out, t, r->step);
+    rein_out_text(out, "\n");
+}
+
+static int dry_run(const rein_training *t, const rein_groups_summary *s, const rein_loss *loss, int json) {
+    rein_out out = {0};
+    const int nothing = loss->nothing_to_train || !s->trained_tokens;
+    if (json) {
+        rein_out_format(&out,
+                        "{\"dry_run\": true, \"new_run\": %s, \"groups\": %zu, \"trajectories\": %zu, \"tokens\": %zu, "
+                        "\"trained_tokens\": %zu, \"nothing_to_train\": %s",
+                        t->is_new ? "true" : "false", s->groups, s->trajectories, s->tokens, s->trained_tokens,
+                        nothing ? "true" : "false");
+        rein_json_field(&out, "reward", loss->metrics.reward);
+        rein_json_field(&out, "frac_reward_zero_std", loss->metrics.frac_reward_zero_std);
+        rein_out_text(&out, "}\n");
+        return rein_print(&out);
+    }
+    rein_out_format(&out, "%-12s %s, %s\n", "run", t->run, t->is_new ? "to be begun" : "to be gone on with");
+    rein_out_format(&out, "%-12s %s\n", "model", t->settings.model);
+    rein_out_format(&out, "%-12s %s\n", "trains", t->settings.full ? "all weights" : "an adapter");
+    rein_out_format(&out, "%-12s %s\n", "objective", rein_training_preset(t) ? rein_training_preset(t) : "by its stages");
+    rein_out_format(&out, "%-12s %zu with %zu trajectories\n", "groups", s->groups, s->trajectories);
+    rein_out_format(&out, "%-12s %zu, of which %zu train%s\n", "tokens", s->tokens, s->trained_tokens,
+                    nothing ? ": nothing to train" : "");
+    rein_out_format(&out, "%-12s %.6g, after shaping; %.3g %% of the groups teach nothing\n", "reward", loss->metrics.reward,
+                    100 * loss->metrics.frac_reward_zero_std);
+    rein_out_text(&out, "Nothing was written.\n");
+    return rein_print(&out);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ the command */
+
+static int train(rein_training *t, const rein_groups *groups, int json) {
+    rein_session_report report;
+    rein_error err = {0};
+    rein_out out = {0};
+    const int status = rein_training_open(t);
+    if (status) return status;
+    if (rein_session_train(&report, t->session, groups, NAN, &err)) return rein_training_failed(t, &err);
+    if (report.nothing_to_train)
+        rein_say(0, WHERE, "nothing to train: no token trains, or every gradient is 0; the policy is as it was");
+    if (json) rein_report_json(&out, &report, t);
+    else table(&out, &report, t);
+    return rein_print(&out);
+}
+
+int rein_run_train(const rein_args *args) {
+    const char *path = rein_option_value(args, "groups");
+    const int json = rein_option_value(args, "json") != NULL;
+    rein_groups groups = {0};
+    rein_groups_summary summary;
+    rein_loss loss = {0};
+    rein_training t;
+    int status = rein_training_read(&t, args);
+    if (!status && !path) status = rein_say(REIN_WRONG, WHERE, "trajectory groups are needed: --groups FILE, JSON lines");
+    if (!status) status = rein_training_look(&t);
+    if (!status) status = read_groups(&groups, &t, path);
+    if (!status) status = rein_training_check(&loss, &t, &groups, path);
+    if (!status) {
+        summary = rein_groups_summarise(&groups);
+        warn(&t, &summary);
+        status = rein_option_value(args, "dry-run") ? dry_run(&t, &summary, &loss, json) : train(&t, &groups, json);
+    }
+    rein_groups_free(&groups);
+    rein_training_close(&t);
+    return status;
+}

@@ -1,0 +1,227 @@
+/* training.c - from a command line to a session. A run that exists has settings of its own, which those given now change. */
+#define _XOPEN_SOURCE 700 /* realpath */
+#include "training.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "policy.h"
+#include "terminal.h"
+#include "values.h"
+
+static const char *where(const rein_training *t) { return t->args->command->name; }
+
+/* -------------------------------------------------------------------------------------------------------------------- settings */
+
+/* A run can be gone on with from anywhere: paths are whole. One that cannot be resolved, or is too long, stays: opening it says more. */
+static void whole_path(char path[REIN_TEXT_SETTING]) {
+    char *whole = *path ? realpath(path, NULL) : NULL;
+    if (whole && strlen(whole) < REIN_TEXT_SETTING) memcpy(path, whole, strlen(whole) + 1);
+    free(whole);
+}
+
+static int setting_given(const rein_settings *s, size_t i) { return (int)(s->given >> i & 1); }
+
+/* What made the policy cannot change: the session says so too, but a dry run opens none. */
+static int is_fixed(const rein_setting_info *s) {
+    if (!strcmp(s->stage, "policy")) return strcmp(s->name, "temperature") != 0;
+    return !strcmp(s->stage, "engine") && strcmp(s->name, "threads") != 0 && strcmp(s->name, "recompute") != 0;
+}
+
+static rein_status change_setting(rein_settings *s, const rein_settings *given, const rein_setting_info *info, rein_error *err) {
+    char value[REIN_TEXT_SETTING], before[REIN_TEXT_SETTING];
+    rein_status status = rein_settings_get(value, sizeof value, given, info->name, err);
+    if (!status) status = rein_settings_get(before, sizeof before, s, info->name, err);
+    if (status || !strcmp(value, before)) return status;
+    if (is_fixed(info))
+        return rein_fail(err, REIN_EINVAL, "%s is \"%.100s\", and the run was begun with \"%.100s\": a new run is needed for that",
+                         info->name, value, before);
+    return rein_settings_set(s, info->name, value, err);
+}
+
+/* What is given now changes what the run has; a preset replaces the whole objective. */
+static rein_status change(rein_settings *s, const rein_settings *given, rein_error *err) {
+    char value[REIN_TEXT_SETTING];
+    rein_status status = REIN_OK;
+    for (size_t i = 0; rein_setting_at(i) && !status; i++)
+        if (setting_given(given, i)) status = change_setting(s, given, rein_setting_at(i), err);
+    if (*given->preset) s->objective = given->objective;
+    for (size_t i = 0; rein_option_at(i) && !status && !*given->preset; i++) {
+        if (!(given->objective.given >> i & 1)) continue;
+        status = rein_options_get(value, sizeof value, &given->objective, rein_option_at(i)->name, err);
+        if (!status) status = rein_options_set(&s->objective, rein_option_at(i)->name, value, err);
+    }
+    return status;
+}
+
+static int resolve(rein_training *t) {
+    rein_error err = {0};
+    rein_out path = {0};
+    rein_out_format(&path, "%s/config.yaml", t->run);
+    if (path.failed) return rein_say(REIN_FAILED, where(t), "out of memory");
+    t->settings = t->is_new ? t->given : rein_settings_default();
+    rein_status status = t->is_new ? REIN_OK : rein_settings_read(&t->settings, path.data, &err);
+    rein_out_free(&path);
+    if (!status && !t->is_new) status = change(&t->settings, &t->given, &err);
+    if (!status && t->is_new && !*t->given.model)
+        return rein_say(REIN_WRONG, where(t),
+                        "%s is a new run: --model DIR is needed, a directory with config.json and safetensors", t->run);
+    if (!status) status = rein_settings_check(&t->settings, &err);
+    return status ? rein_say_setting_error(t->args, &err) : REIN_DONE;
+}
+
+const char *rein_training_preset(const rein_training *t) {
+    return *t->settings.preset && strcmp(t->settings.preset, "none") != 0 ? t->settings.preset : NULL;
+}
+
+/* A directory with other things in it is no place for a run. */
+static int check_place(const rein_training *t) {
+    struct stat about;
+    const struct dirent *entry;
+    int others = 0;
+    if (stat(t->run, &about)) return REIN_DONE;
+    if (!S_ISDIR(about.st_mode)) return rein_say(REIN_WRONG, where(t), "%s is a file: a run is a directory", t->run);
+    DIR *directory = t->is_new && !rein_directory_has(t->run, "checkpoints") ? opendir(t->run) : NULL;
+    while (directory && (entry = readdir(directory))) others |= entry->d_name[0] != '.';
+    if (directory) closedir(directory);
+    if (!others) return REIN_DONE;
+    return rein_say(REIN_WRONG, where(t), "%s has files in it and is no run: a new directory is needed", t->run);
+}
+
+int rein_training_read(rein_training *t, const rein_args *args) {
+    const char *chat = rein_option_value(args, "chat-format");
+    rein_error err = {0};
+    *t = (rein_training){.args = args, .run = args->n_words ? args->words[0] : NULL, .has_chat = chat != NULL};
+    if (!t->run || !*t->run)
+        return rein_say(REIN_WRONG, where(t), "a run is needed: rein %s %s", args->command->name, args->command->usage);
+    t->is_new = !rein_directory_has(t->run, "config.yaml");
+    int status = rein_args_settings(&t->given, args, t->is_new);
+    if (status) return status;
+    if (chat && rein_chat_named(&t->chat, chat, &err)) return rein_say_error(where(t), &err);
+    whole_path(t->given.model);
+    whole_path(t->given.adapter);
+    whole_path(t->given.kl_ref_adapter_path);
+    status = resolve(t);
+    return status ? status : check_place(t);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- what is to be trained */
+
+static rein_exec exec_of(const rein_training *t) { return (rein_exec){.threads = (int)t->settings.threads}; }
+
+static rein_status new_adapter(rein_adapter **adapter, const rein_training *t, const rein_model *model, rein_error *err) {
+    const rein_settings *s = &t->settings;
+    char text[REIN_TEXT_SETTING];
+    const char *modules[16];
+    rein_lora_options o = {s->lora_rank, s->lora_alpha, s->use_rslora, modules, 0, (uint64_t)s->seed};
+    memcpy(text, s->lora_modules, sizeof text);
+    for (char *rest = text, *name; (name = strtok_r(rest, ", ", &rest)) && o.n_modules < 16;) modules[o.n_modules++] = name;
+    return rein_adapter_new(adapter, model, &o, err);
+}
+
+static rein_status check_adapters(const rein_training *t, const rein_model *model, rein_error *err) {
+    const rein_settings *s = &t->settings;
+    rein_adapter *policy = NULL, *reference = NULL;
+    rein_status status = REIN_OK;
+    if (t->is_new && !s->full)
+        status = *s->adapter ? rein_adapter_open(&policy, model, s->adapter, err) : new_adapter(&policy, t, model, err);
+    if (!status && *s->kl_ref_adapter_path) status = rein_adapter_open(&reference, model, s->kl_ref_adapter_path, err);
+    rein_adapter_close(policy);
+    rein_adapter_close(reference);
+    return status;
+}
+
+/* The reference may be a checkpoint: that of a new run is the first one. */
+static rein_status check_checkpoints(const rein_training *t, rein_error *err) {
+    const int64_t wanted = t->settings.kl_penalty_reference_step, *steps = &(int64_t){0};
+    rein_run *run = NULL;
+    size_t n = 1;
+    int found = wanted < 0;
+    if (!t->is_new && rein_run_open(&run, t->run, REIN_RUN_READ, err)) return err->code;
+    if (run) n = rein_run_checkpoints(&steps, run);
+    for (size_t i = 0; i < n; i++) found |= steps[i] == wanted;
+    const long long last = n ? (long long)steps[n - 1] : 0;
+    rein_run_close(run);
+    if (found) return REIN_OK;
+    return rein_fail(err, REIN_EINVAL,
+                     "kl_penalty_reference_step is %lld: the run has no checkpoint of that step; its last is %lld",
+                     (long long)wanted, last);
+}
+
+static int open_tokenizer(rein_training *t) {
+    rein_error err = {0};
+    if (!rein_directory_has(t->settings.model, "tokenizer.json")) return REIN_DONE;
+    if (rein_tokenizer_open(&t->tokenizer, t->settings.model, &err)) return rein_say_error(where(t), &err);
+    return REIN_DONE;
+}
+
+int rein_training_look(rein_training *t) {
+    const rein_model_options how = {.exec = exec_of(t)};
+    rein_error err = {0};
+    rein_model *model = NULL;
+    struct stat about;
+    if (stat(t->settings.model, &about) || !S_ISDIR(about.st_mode))
+        return rein_say(REIN_WRONG, where(t),
+                        "\"%s\" is no directory: a model is one on this machine, with config.json and safetensors (nothing is "
+                        "downloaded)",
+                        t->settings.model);
+    rein_status status = rein_model_open(&model, t->settings.model, &how, &err);
+    if (!status) t->info = rein_model_describe(model);
+    if (!status) status = check_adapters(t, model, &err);
+    if (!status) status = check_checkpoints(t, &err);
+    rein_model_close(model);
+    return status ? rein_say_setting_error(t->args, &err) : open_tokenizer(t);
+}
+
+/* -------------------------------------------------------------------------------------------------------------------- a session */
+
+int rein_training_open(rein_training *t) {
+    rein_error err = {0};
+    if (rein_session_open(&t->session, t->run, &t->given, &err)) return rein_say_setting_error(t->args, &err);
+    if (*rein_session_note(t->session)) rein_say(0, where(t), "note: %s", rein_session_note(t->session));
+    return REIN_DONE;
+}
+
+void rein_training_close(rein_training *t) {
+    rein_session_close(t->session);
+    rein_tokenizer_close(t->tokenizer);
+    t->session = NULL;
+    t->tokenizer = NULL;
+}
+
+int rein_training_failed(const rein_training *t, const rein_error *err) {
+    const int status = rein_say_setting_error(t->args, err);
+    return err->code == REIN_EINVAL ? status : REIN_FAILED;
+}
+
+void rein_training_checkpoint(rein_out *out, const rein_training *t, int64_t step) {
+    char path[4096];
+    rein_run *run = NULL;
+    if (rein_run_open(&run, t->run, REIN_RUN_READ, NULL) || rein_run_checkpoint_path(path, sizeof path, run, step) >= sizeof path)
+        snprintf(path, sizeof path, "%s", t->run);
+    rein_run_close(run);
+    rein_out_text(out, path);
+}
+
+double rein_report_value(const rein_session_report *report, const char *name) {
+    for (size_t i = 0; i < report->n; i++)
+        if (!strcmp(report->names[i], name)) return report->values[i];
+    return NAN;
+}
+
+void rein_report_json(rein_out *out, const rein_session_report *report, const rein_training *t) {
+    rein_out path = {0};
+    rein_training_checkpoint(&path, t, report->step);
+    rein_out_format(out, "{\"step\": %lld, \"nothing_to_train\": %s, \"checkpoint\": ", (long long)report->step,
+                    report->nothing_to_train ? "true" : "false");
+    rein_json_string(out, path.failed ? "" : path.data);
+    rein_out_text(out, ", \"metrics\": {");
+    for (size_t i = 0; i < report->n; i++) rein_json_field(out, report->names[i], report->values[i]);
+    rein_out_text(out, "}}\n");
+    out->failed |= path.failed;
+    rein_out_free(&path);
+}
