@@ -27,14 +27,12 @@ round() { # round FUZZER SECONDS LOG
     exit 1
 }
 
-for fuzzer in "${fuzzers[@]}"; do
-    name=${fuzzer##*/fuzz_}
+fuzz_one() { # fuzz_one FUZZER
+    local name=${1##*/fuzz_} log total=0 seconds=$quiet_seconds before after
     log=$build/fuzz_$name.log
-    total=0
-    seconds=$quiet_seconds
     [ "$mode" = fuzz ] || seconds=$smoke_seconds
     while :; do
-        round "$fuzzer" "$seconds" "$log"
+        round "$1" "$seconds" "$log"
         total=$((total + $(sed -nE 's/^stat::number_of_executed_units: *//p' "$log")))
         before=$(at_start "$log")
         after=$(at_end "$log")
@@ -42,6 +40,22 @@ for fuzzer in "${fuzzers[@]}"; do
         echo "fuzz: $name: $total inputs, coverage $before -> $after in the last $seconds s"
         [ "$before" != "$after" ] || break
     done
-    kept=("$build/corpus_$name"/*)
+    local kept=("$build/corpus_$name"/*)
     echo "fuzz: $name: $total inputs, coverage $after, ${#kept[@]} kept beside the seeds, no failure"
+}
+
+# As many at a time as there are cores.
+running=0 failed=0
+for fuzzer in "${fuzzers[@]}"; do
+    fuzz_one "$fuzzer" &
+    running=$((running + 1))
+    if ((running >= $(nproc 2>/dev/null || echo 2))); then
+        wait -n || failed=1
+        running=$((running - 1))
+    fi
 done
+while ((running > 0)); do
+    wait -n || failed=1
+    running=$((running - 1))
+done
+exit "$failed"
