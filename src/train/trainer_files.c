@@ -62,66 +62,75 @@ static rein_status find(const rein_tensor **tensor, const rein_tensors *file, co
     return REIN_OK;
 }
 
-static rein_status load_moments(rein_trainer *t, const rein_tensors *file, rein_error *err) {
+/* Everything is looked at before anything is taken: after a failure the trainer is as it was. */
+typedef struct loading {
+    rein_tensors *optimizer, *model;
+    rein_adapter *adapter;
+    moments m;
+    int64_t steps;
+} loading;
+
+static rein_status open_moments(loading *l, const rein_trainer *t, const char *directory, rein_error *err) {
     const rein_tensor *tensor;
-    moments m = {0};
-    char *end;
-    const char *text = rein_tensors_metadata(file, "steps");
-    const long long steps = text ? strtoll(text, &end, 10) : -1;
-    rein_status status =
-        text && *text && !*end && steps >= 0
-            ? list_moments(&m, t, err)
-            : rein_fail(err, REIN_EINVAL, "%s: __metadata__.steps is missing or no number", rein_tensors_name(file));
-    for (size_t i = 0; i < 2 * t->n_parameters && !status; i++) /* all are there before any is taken */
-        status = find(&tensor, file, m.names[i], m.tensors[i].bytes, err);
-    for (size_t i = 0; i < 2 * t->n_parameters && !status; i++) {
-        status = find(&tensor, file, m.names[i], m.tensors[i].bytes, err);
-        if (!status) memcpy((void *)(uintptr_t)m.tensors[i].data, tensor->data, tensor->bytes);
-    }
-    if (!status) t->steps = steps;
-    free_moments(&m);
+    char *path = rein_path_join(directory, "optimizer.safetensors"), *end = NULL;
+    rein_status status = path ? rein_tensors_open(&l->optimizer, path, err) : rein_fail(err, REIN_ENOMEM, "no memory for a path");
+    free(path);
+    if (status) return status;
+    const char *text = rein_tensors_metadata(l->optimizer, "steps");
+    l->steps = text ? strtoll(text, &end, 10) : -1;
+    if (!text || !*text || *end || l->steps < 0)
+        return rein_fail(err, REIN_EINVAL, "%s: __metadata__.steps is missing or no number", rein_tensors_name(l->optimizer));
+    status = list_moments(&l->m, t, err);
+    for (size_t i = 0; i < 2 * t->n_parameters && !status; i++)
+        status = find(&tensor, l->optimizer, l->m.names[i], l->m.tensors[i].bytes, err);
     return status;
 }
 
-static rein_status load_adapter(rein_trainer *t, const char *directory, rein_error *err) {
-    rein_adapter *from;
-    rein_status status = rein_adapter_open(&from, t->model, directory, err);
+static rein_status open_adapter(loading *l, const rein_trainer *t, const char *directory, rein_error *err) {
+    const rein_status status = rein_adapter_open(&l->adapter, t->model, directory, err);
     if (status) return status;
-    if (from->rank != t->adapter->rank || from->modules != t->adapter->modules || from->alpha != t->adapter->alpha ||
-        from->rank_stabilized != t->adapter->rank_stabilized)
-        status = rein_fail(err, REIN_EINVAL,
-                           "%s: its adapter has rank %lld, alpha %g, and the one that trains rank %lld, alpha %g, or other "
-                           "modules",
-                           directory, (long long)from->rank, from->alpha, (long long)t->adapter->rank, t->adapter->alpha);
-    else memcpy(t->adapter->values, from->values, from->floats * sizeof *from->values);
-    rein_adapter_close(from);
-    return status;
+    const rein_adapter *from = l->adapter, *to = t->adapter;
+    if (from->rank == to->rank && from->modules == to->modules && from->alpha == to->alpha &&
+        from->rank_stabilized == to->rank_stabilized)
+        return REIN_OK;
+    return rein_fail(err, REIN_EINVAL,
+                     "%s: its adapter has rank %lld, alpha %g, and the one that trains rank %lld, alpha %g, or other "
+                     "modules",
+                     directory, (long long)from->rank, from->alpha, (long long)to->rank, to->alpha);
 }
 
-static rein_status load_model(rein_trainer *t, const char *directory, rein_error *err) {
-    rein_tensors *file;
+static rein_status open_model(loading *l, const rein_trainer *t, const char *directory, rein_error *err) {
     const rein_tensor *tensor;
-    rein_status status = rein_tensors_open(&file, directory, err);
-    if (status) return status;
+    rein_status status = rein_tensors_open(&l->model, directory, err);
     for (size_t i = 0; i < t->n_parameters && !status; i++)
-        status = find(&tensor, file, t->parameters[i].name, t->parameters[i].size * sizeof(float), err);
-    for (size_t i = 0; i < t->n_parameters && !status; i++) {
-        status = find(&tensor, file, t->parameters[i].name, t->parameters[i].size * sizeof(float), err);
-        if (!status) memcpy(t->parameters[i].value, tensor->data, tensor->bytes);
-    }
-    rein_tensors_close(file);
+        status = find(&tensor, l->model, t->parameters[i].name, t->parameters[i].size * sizeof(float), err);
     return status;
+}
+
+static void take(rein_trainer *t, const loading *l) {
+    for (size_t i = 0; i < 2 * t->n_parameters; i++) {
+        const rein_tensor *to = &l->m.tensors[i]; /* lies in t->first or t->second */
+        memcpy((void *)(uintptr_t)to->data, rein_tensors_find(l->optimizer, to->name)->data, to->bytes);
+    }
+    if (l->adapter) memcpy(t->adapter->values, l->adapter->values, l->adapter->floats * sizeof *l->adapter->values);
+    for (size_t i = 0; l->model && i < t->n_parameters; i++)
+        memcpy(t->parameters[i].value, rein_tensors_find(l->model, t->parameters[i].name)->data,
+               t->parameters[i].size * sizeof(float));
+    t->steps = l->steps;
 }
 
 rein_status rein_trainer_load(rein_trainer *t, const char *directory, rein_error *err) {
-    rein_tensors *file = NULL;
-    char *path = rein_path_join(directory, "optimizer.safetensors");
-    rein_status status = path ? rein_tensors_open(&file, path, err) : rein_fail(err, REIN_ENOMEM, "no memory for a path");
-    if (!status) status = load_moments(t, file, err);
-    if (!status) status = t->adapter ? load_adapter(t, directory, err) : load_model(t, directory, err);
-    if (!status) status = rein_parameters_changed(t->model, t->adapter, &t->options.exec, err);
+    loading l = {0};
+    rein_status status = open_moments(&l, t, directory, err);
+    if (!status) status = t->adapter ? open_adapter(&l, t, directory, err) : open_model(&l, t, directory, err);
+    if (!status) {
+        take(t, &l);
+        status = rein_parameters_changed(t->model, t->adapter, &t->options.exec, err);
+    }
     rein_trainer_clear(t);
-    rein_tensors_close(file);
-    free(path);
+    free_moments(&l.m);
+    rein_adapter_close(l.adapter);
+    rein_tensors_close(l.model);
+    rein_tensors_close(l.optimizer);
     return status;
 }

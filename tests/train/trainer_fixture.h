@@ -156,11 +156,11 @@ static inline rein_groups make_groups(size_t n, uint64_t seed) {
     return groups;
 }
 
-#define EACH_HISTORY(h, groups)                                                              \
-    for (size_t g_ = 0; g_ < (groups)->n; g_++)                                              \
-        for (size_t t_ = 0; t_ < (groups)->groups[g_].n; t_++)                               \
-            for (rein_history *h = (groups)->groups[g_].trajectories[t_].histories,          \
-                              *end_ = h + (groups)->groups[g_].trajectories[t_].n_histories; \
+#define EACH_HISTORY(h, of)                                                              \
+    for (size_t g_ = 0; g_ < (of)->n; g_++)                                              \
+        for (size_t t_ = 0; t_ < (of)->groups[g_].n; t_++)                               \
+            for (rein_history *h = (of)->groups[g_].trajectories[t_].histories,          \
+                              *end_ = h + (of)->groups[g_].trajectories[t_].n_histories; \
                  h < end_; h++)
 
 static inline size_t tokens_of(const rein_groups *groups) {
