@@ -51,14 +51,15 @@ static int all_have_values(const rein_groups *groups) {
     return 1;
 }
 
-static int one_has_a_budget(const rein_groups *groups) {
+/* One has its own; and, where nothing needs them, none would be without. */
+static int have_budgets(const rein_groups *groups, const rein_tape_options *o) {
+    size_t n = 0, own = 0;
     for (size_t g = 0; g < groups->n; g++)
-        for (size_t t = 0; t < groups->groups[g].n; t++)
-            if (groups->groups[g].trajectories[t].budget >= 0) return 1;
-    return 0;
+        for (size_t t = 0; t < groups->groups[g].n; t++, n++) own += groups->groups[g].trajectories[t].budget >= 0;
+    return own > 0 && (o->needs_budgets || own == n || o->token_budget >= 0);
 }
 
-static void take(rein_tape *tape, const rein_groups *groups, rein_arena *arena) {
+static void take(rein_tape *tape, const rein_groups *groups, const rein_tape_options *o, rein_arena *arena) {
     tape->group_offsets = rein_arena_take(arena, (tape->n_groups + 1) * sizeof *tape->group_offsets);
     tape->sequence_offsets = rein_arena_take(arena, (tape->n_sequences + 1) * sizeof *tape->sequence_offsets);
     tape->mask = rein_arena_take(arena, tape->n_tokens);
@@ -66,7 +67,7 @@ static void take(rein_tape *tape, const rein_groups *groups, rein_arena *arena) 
     tape->values = all_have_values(groups) ? rein_arena_floats(arena, tape->n_tokens) : NULL;
     tape->rewards = rein_arena_take(arena, tape->n_sequences * sizeof *tape->rewards);
     tape->lengths = rein_arena_take(arena, tape->n_sequences * sizeof *tape->lengths);
-    tape->budgets = one_has_a_budget(groups) ? rein_arena_take(arena, tape->n_sequences * sizeof *tape->budgets) : NULL;
+    tape->budgets = have_budgets(groups, o) ? rein_arena_take(arena, tape->n_sequences * sizeof *tape->budgets) : NULL;
     tape->sampled_now = rein_arena_take(arena, tape->n_sequences);
     tape->units = rein_arena_take(arena, tape->n_sequences * sizeof *tape->units); /* at most */
 }
@@ -180,7 +181,7 @@ rein_status rein_tape_make(rein_tape *tape, const rein_groups *groups, const rei
                            rein_error *err) {
     rein_status status = count(tape, groups, err);
     if (status) return status;
-    take(tape, groups, arena);
+    take(tape, groups, o, arena);
     if (arena->failed) return rein_fail(err, REIN_ENOMEM, "no memory for %zu tokens", tape->n_tokens);
     size_t sequence = 0;
     tape->sequence_offsets[0] = tape->group_offsets[0] = 0;

@@ -21,7 +21,7 @@ typedef struct rein_tape {
     uint8_t *mask;              /* [n_tokens] */
     float *recorded, *values;   /* [n_tokens]; values NULL unless all trajectories have them */
     double *rewards;            /* [n_sequences] */
-    int64_t *lengths, *budgets; /* [n_sequences]; budgets NULL unless one has its own */
+    int64_t *lengths, *budgets; /* [n_sequences]; budgets NULL unless one has its own, and all have one */
     uint8_t *sampled_now;       /* [n_sequences] 1: by the policy of `policy_step` */
     rein_unit *units;
 } rein_tape;
@@ -31,6 +31,7 @@ typedef struct rein_tape_options {
     int no_sharing, mask_truncated;
     int64_t policy_step;
     double token_budget; /* for trajectories without their own, NaN: none */
+    int needs_budgets;   /* 1: a trajectory without any is an error; 0: then there are none */
 } rein_tape_options;
 
 /* Lays the groups out in the arena. Groups must hold something: an empty one, a trajectory without a history or a token, a mask on the first

@@ -128,8 +128,12 @@ static rein_status take_arrays(pass_work *w, rein_error *err) {
 }
 
 static rein_status make_tape(pass_work *w, const rein_groups *groups, rein_error *err) {
-    const rein_tape_options o = {w->t->options.share_limit, w->t->options.no_sharing, w->o ? w->o->mask_truncated_completions : 0,
-                                 w->o ? w->o->policy_step : -1, w->o ? w->objective.token_budget : NAN};
+    const rein_tape_options o = {w->t->options.share_limit,
+                                 w->t->options.no_sharing,
+                                 w->o ? w->o->mask_truncated_completions : 0,
+                                 w->o ? w->o->policy_step : -1,
+                                 w->o ? w->objective.token_budget : NAN,
+                                 w->o && (w->objective.shape == REIN_SHAPE_BUDGET || w->objective.shape == REIN_SHAPE_TRUNCATE)};
     rein_arena_reset(&w->t->arena);
     const rein_status status = rein_tape_make(&w->tape, groups, &o, &w->t->arena, err);
     return status ? status : take_arrays(w, err);
@@ -256,8 +260,9 @@ rein_status rein_trainer_forward_backward(rein_pass *pass, rein_trainer *t, cons
         rein_trainer_clear(t);
         return status;
     }
-    t->groups += groups->n;
     t->holds |= !result.nothing_to_train;
+    t->groups =
+        t->holds ? t->groups + groups->n : 0; /* what left no gradient leaves no other trace: resuming knows nothing of it */
     *pass = result;
     return REIN_OK;
 }
