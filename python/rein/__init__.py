@@ -1,9 +1,12 @@
-"""rein: the mathematics of reinforcement learning for language models, every objective with its exact gradient.
+"""rein: reinforcement learning for language models, every objective with its exact gradient.
 
 Arrays in, arrays out, computed by librein, a C library inside this package. `rein.torch` has the same for PyTorch.
+`rein.Policy` is a language model that samples and trains on the CPU.
 """
 
+from ._groups import Trajectory
 from ._library import VERSION as __version__
+from ._model import Pass, Policy
 from ._operations import (
     budget_control,
     entropy_control,
@@ -14,13 +17,20 @@ from ._operations import (
 )
 from ._options import Explanation, KlBias, Options, explain, presets
 from ._policy import PolicyLoss, Step, advantages, policy_loss, shape_rewards
+from ._sampling import Sample
+from ._tokenizer import Tokenizer
 
 __all__ = [
     "Explanation",
     "KlBias",
     "Options",
+    "Pass",
+    "Policy",
     "PolicyLoss",
+    "Sample",
     "Step",
+    "Tokenizer",
+    "Trajectory",
     "__version__",
     "advantages",
     "budget_control",

@@ -1,0 +1,223 @@
+"""Trajectory groups: what a trainer learns from, as Python has it, handed to the library without a copy of its own."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Union
+
+import numpy as np
+
+from . import _engine as e
+from ._arrays import BOOL, FLOAT32, Array, ArrayLike, address, as_array, marks, real, show
+from ._engine import INT32
+
+
+@dataclass(eq=False)
+class Trajectory:
+    """One response to a prompt, with its reward.
+
+    prompt_ids    [P] token ids that the policy was given, at least one
+    response_ids  [R] token ids that follow
+    log_probs     [R] of the response as it was sampled, NaN where not known; None: not known at all, then those of the
+                  policy as it is are taken
+    reward        a finite number
+    mask          [R] 1 where the policy sampled the token, so that it trains; None: everywhere
+    policy_step   the step of the policy that sampled it (Sample has it); None: not known
+    truncated     cut off at a limit of length, not ended by the policy
+    budget        tokens it should not exceed, for objectives with a budget; None: none of its own
+    values        [R] a critic's, for objectives with one
+
+    >>> Trajectory([1, 5], [7, 8, 2], [-0.1, -2.0, -0.5], reward=1.0).reward
+    1.0
+    """
+
+    prompt_ids: ArrayLike
+    response_ids: ArrayLike
+    log_probs: ArrayLike | None
+    reward: float
+    mask: ArrayLike | None = None
+    policy_step: int | None = None
+    truncated: bool = False
+    budget: int | None = None
+    values: ArrayLike | None = None
+
+    @classmethod
+    def from_ids(
+        cls, ids: ArrayLike, mask: ArrayLike, log_probs: ArrayLike | None, reward: float, **more: Any
+    ) -> Trajectory:
+        """A whole conversation: ids, mask and log_probs [n] of all its tokens. Where mask is 1 the policy sampled the
+        token; everything else (a user's turns, a tool's answers) it only read, and log_probs are not looked at.
+
+        >>> turns = Trajectory.from_ids([1, 7, 8, 5, 9], [0, 1, 1, 0, 1], [0, -0.5, -1, 0, -2], reward=1)
+        >>> turns.prompt_ids.tolist(), turns.response_ids.tolist(), turns.mask.tolist()
+        ([1], [7, 8, 5, 9], [True, True, False, True])
+        """
+        tokens, trains = e.ids_of(ids, "ids"), marks(mask, "mask")
+        _same_length(trains, "mask", tokens.size, "ids")
+        first = int(np.argmax(trains)) if trains.any() else tokens.size
+        if first == 0:
+            raise ValueError("mask[0] is 1: nothing stands before the first token that could predict it")
+        recorded = None
+        if log_probs is not None:
+            recorded = real(log_probs, "log_probs", FLOAT32)
+            _same_length(recorded, "log_probs", tokens.size, "ids")
+            recorded = recorded[first:]
+        return cls(tokens[:first], tokens[first:], recorded, reward, trains[first:], **more)
+
+
+TrajectoryLike = Union[Trajectory, Mapping[str, Any]]
+GroupLike = Union[Sequence[TrajectoryLike], Mapping[str, Any]]
+GroupsLike = Union[Iterable[GroupLike], str, "os.PathLike[str]"]
+
+
+def _same_length(array: Array, name: str, n: int, other: str) -> None:
+    if array.shape != (n,):
+        raise ValueError(f"{name} has shape {show(array.shape)}, {other} has {show((n,))}: they must agree")
+
+
+class Groups:
+    """rein_groups, and whatever it points to. Used as a context: memory of the library is given back at its end."""
+
+    def __init__(self, groups: GroupsLike, tokenizer: Any | None) -> None:
+        self.struct = e.Groups()
+        self.reference = ctypes.byref(self.struct)
+        self._keep: list[Any] = []
+        self._owned = False
+        handle = tokenizer._handle.address if tokenizer is not None else None
+        if isinstance(groups, (str, os.PathLike)):
+            self._owned = True
+            e.call(e.groups_read, self.reference, e.path_of(groups, "groups"), handle, None)
+            return
+        listed: list[Any] = [group if isinstance(group, Mapping) else list(group) for group in groups]
+        if not listed:
+            raise ValueError("groups is empty: at least one group is needed")
+        if any(map(_is_json, listed)):
+            self._owned = True
+            text = "\n".join(_line(group, i) for i, group in enumerate(listed)).encode()
+            e.call(e.groups_from_memory, self.reference, text, len(text), b"groups", handle, None)
+        else:
+            self._borrow(listed)
+
+    def __enter__(self) -> Groups:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._owned:
+            e.groups_free(self.reference)
+
+    def _borrow(self, groups: Sequence[Sequence[Trajectory]]) -> None:
+        """The library's structs, pointing into arrays of ours: one each for all tokens."""
+        rows = [_row(t, f"groups[{g}][{i}]") for g, group in enumerate(groups) for i, t in enumerate(group)]
+        flat = _Flat(rows)
+        histories, trajectories = (e.History * len(rows))(), (e.TrajectoryStruct * len(rows))()
+        for i, row in enumerate(rows):
+            histories[i] = flat.history(i)
+            _fill(trajectories[i], row.trajectory, row.name)
+            trajectories[i].histories = ctypes.addressof(histories) + i * ctypes.sizeof(e.History)
+        structs, first = (e.Group * len(groups))(), 0
+        for g, group in enumerate(groups):
+            structs[g].trajectories = ctypes.addressof(trajectories) + first * ctypes.sizeof(e.TrajectoryStruct)
+            structs[g].n = len(group)
+            first += len(group)
+        self.struct.groups, self.struct.n = ctypes.addressof(structs), len(groups)
+        self._keep = [flat, histories, trajectories, structs]
+
+
+# ------------------------------------------------------------------------------------------------------- as JSON has it
+
+
+def _is_json(group: Any) -> bool:
+    return isinstance(group, Mapping) or any(isinstance(trajectory, Mapping) for trajectory in group)
+
+
+def _line(group: Any, i: int) -> str:
+    """A group as a line of rein's JSON."""
+    whole = group if isinstance(group, Mapping) else {"trajectories": group}
+    trajectories = whole.get("trajectories") or ()
+    if any(isinstance(trajectory, Trajectory) for trajectory in trajectories) or not _is_json(group):
+        raise TypeError(f"groups[{i}] has a Trajectory: all are rein.Trajectory, or all are dicts")
+    return json.dumps(whole, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no word for: arrays, and the numbers in them; NaN is null."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    listed = as_array(value, "a value").tolist()
+    if isinstance(listed, list):
+        return [None if isinstance(x, float) and math.isnan(x) else x for x in listed]
+    return listed
+
+
+# --------------------------------------------------------------------------------------------------------- in one piece
+
+
+@dataclass
+class _Row:
+    """A trajectory with its arrays checked."""
+
+    name: str
+    trajectory: Trajectory
+    prompt: Array
+    response: Array
+
+
+def _row(trajectory: Any, name: str) -> _Row:
+    if not isinstance(trajectory, Trajectory):
+        raise TypeError(f"{name} is a {type(trajectory).__name__}: a rein.Trajectory or a dict is needed")
+    prompt = e.ids_of(trajectory.prompt_ids, f"{name}.prompt_ids")
+    return _Row(name, trajectory, prompt, e.ids_of(trajectory.response_ids, f"{name}.response_ids"))
+
+
+class _Flat:
+    """The tokens of all trajectories, one after another."""
+
+    def __init__(self, rows: list[_Row]) -> None:
+        lengths = [row.prompt.size + row.response.size for row in rows]
+        self.offsets = [0, *np.cumsum(lengths).tolist()] if rows else [0]
+        n = self.offsets[-1]
+        self.ids, self.mask = np.empty(n, INT32), np.zeros(n, BOOL)
+        self.log_probs = np.full(n, np.nan, FLOAT32)
+        self.has_values = [row.trajectory.values is not None for row in rows]
+        self.values = np.full(n if any(self.has_values) else 0, np.nan, FLOAT32)
+        for row, start, end in zip(rows, self.offsets, self.offsets[1:]):
+            self._put(row, start, start + row.prompt.size, end)
+
+    def _put(self, row: _Row, start: int, middle: int, end: int) -> None:
+        trajectory, n = row.trajectory, end - middle
+        self.ids[start:middle] = row.prompt
+        self.ids[middle:end] = row.response
+        self.mask[middle:end] = True
+        if trajectory.mask is not None:
+            mask = marks(trajectory.mask, f"{row.name}.mask")
+            _same_length(mask, f"{row.name}.mask", n, "response_ids")
+            self.mask[middle:end] = mask
+        floats = (("log_probs", trajectory.log_probs, self.log_probs), ("values", trajectory.values, self.values))
+        for name, given, to in floats:
+            if given is not None:
+                numbers = real(given, f"{row.name}.{name}", FLOAT32)
+                _same_length(numbers, f"{row.name}.{name}", n, "response_ids")
+                to[middle:end] = numbers
+
+    def history(self, i: int) -> e.History:
+        start, n = self.offsets[i], self.offsets[i + 1] - self.offsets[i]
+        values = address(self.values) + 4 * start if self.has_values[i] else None
+        arrays = (address(self.ids) + 4 * start, address(self.mask) + start, address(self.log_probs) + 4 * start)
+        return e.History(n, *arrays, values)
+
+
+def _fill(struct: e.TrajectoryStruct, trajectory: Trajectory, name: str) -> None:
+    try:
+        struct.reward = float(trajectory.reward)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}.reward is {trajectory.reward!r}: a number is needed") from None
+    struct.n_histories = 1
+    step, budget = trajectory.policy_step, trajectory.budget
+    struct.policy_step = -1 if step is None else e.count_of(step, f"{name}.policy_step")
+    struct.budget = -1 if budget is None else e.count_of(budget, f"{name}.budget")
+    struct.truncated = bool(trajectory.truncated)

@@ -1,0 +1,519 @@
+"""A policy: a language model, with or without an adapter, that samples, learns and is saved."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, Union, overload
+
+import numpy as np
+
+from . import _engine as e
+from . import _library as c
+from ._arrays import FLOAT32, SIZE, Array, ArrayLike, address
+from ._groups import Groups, GroupsLike
+from ._options import ESTIMATED, Preset, cached_options
+from ._sampling import Drawn, Sample
+from ._tokenizer import Tokenizer
+
+Prompt = Union[str, Sequence[Mapping[str, Any]], ArrayLike]
+
+_TOKENS_AT_ONCE = 8192
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What forward_backward did.
+
+    loss              of all groups
+    metrics           by name, as docs/aggregation.md defines them
+    nothing_to_train  True if no token trains, or every gradient is exactly 0: then optim_step has nothing to do
+    max_gap           greatest |log-prob computed now − recorded| over tokens that this very policy sampled; NaN if
+                      there are none. Rein's own samples have 0
+    recomputed        trained tokens whose log-probs were not recorded
+    reference_tokens  that went through the reference
+    times             seconds, of "reference", "forward" and "backward"
+    """
+
+    loss: float
+    metrics: dict[str, float]
+    nothing_to_train: bool
+    max_gap: float
+    recomputed: int
+    reference_tokens: int
+    times: dict[str, float]
+
+
+class Policy:
+    """A language model of a directory as Hugging Face writes it, with a LoRA adapter, ready to sample and to train.
+
+    `adapter`: None for a new one of `lora_rank`, `lora_alpha` (its scale is alpha/rank, or alpha/√rank with
+    `use_rslora`) on `lora_modules` (a list of names; None: all linear modules but lm_head); a directory as PEFT writes
+    it; or False: the model as it is, which samples but does not train. `full=True` trains all weights instead.
+    `temperature` is part of the policy, softmax(z/temperature), in sampling and in training alike. `seed` is that of
+    the new adapter and of sampling. `threads` 0: all cores; no result depends on it. `recompute`: less memory for
+    training, more time, the same bits.
+
+    One call at a time runs on a policy: others wait. It is closed by close(), at the end of a `with`, or when nothing
+    refers to it any more.
+
+    >>> policy = Policy("tests/model/fixtures/engine/llama")
+    >>> group = policy.sample([[1, 5, 6]], samples=4, max_tokens=8)[0]
+    >>> groups = [[sample.trajectory(reward=float((sample.response_ids == 7).mean())) for sample in group]]
+    >>> policy.forward_backward(groups, "reinforce").max_gap
+    0.0
+    >>> norm = policy.optim_step(1e-3)
+    >>> policy.steps
+    1
+    """
+
+    _adapter: e.Handle | None
+    _model: e.Handle | None
+
+    def __init__(
+        self,
+        model: e.PathLike,
+        adapter: e.PathLike | Literal[False] | None = None,
+        *,
+        lora_rank: int = 8,
+        lora_alpha: float = 16.0,
+        lora_modules: Sequence[str] | None = None,
+        use_rslora: bool = False,
+        full: bool = False,
+        temperature: float = 1.0,
+        seed: int = 1,
+        threads: int = 0,
+        recompute: bool = False,
+    ) -> None:
+        lora = _Lora(lora_rank, lora_alpha, lora_modules, use_rslora)
+        if full and adapter is not None and adapter is not False:
+            raise ValueError("adapter cannot act with full: all weights train, there is no adapter")
+        if full or adapter is not None:
+            lora.refuse()
+        self._seed = e.count_of(seed, "seed", limit=2**64)
+        self._exec = c.Exec(e.count_of(threads, "threads", limit=2**31), 0)
+        options = e.ModelOptions(bool(full), self._exec)
+        path = e.path_of(model, "model")
+        loaded = e.opened(e.model_open, e.model_close, path, ctypes.byref(options))
+        made = None
+        if adapter is None and not full:
+            made = lora.adapter(loaded, self._seed)
+        elif adapter is not None and adapter is not False:
+            directory = e.path_of(adapter, "adapter")
+            made = e.opened(e.adapter_open, e.adapter_close, loaded.address, directory, needs=(loaded,))
+        tokenizer = Tokenizer(model) if os.path.exists(os.path.join(path, b"tokenizer.json")) else None
+        self._begin(os.fsdecode(path), loaded, made, tokenizer, float(temperature))
+        self._recompute, self._trains = bool(recompute), full or made is not None
+        self._generator()  # it knows which temperatures and numbers of threads there are
+
+    def _begin(
+        self, name: str, model: e.Handle, adapter: e.Handle | None, tokenizer: Tokenizer | None, temperature: float
+    ) -> None:
+        self._lock = threading.RLock()
+        self._name, self._model, self._adapter, self._tokenizer = name, model, adapter, tokenizer
+        self._temperature = temperature
+        self._info = e.model_describe(model.address)
+        self._trainer: e.Handle | None = None
+        self._trace: e.Handle | None = None
+
+    def copy(self) -> Policy:
+        """A frozen copy on the same model, for a reference: training this policy does not change it.
+
+        >>> policy = Policy("tests/model/fixtures/engine/llama")
+        >>> reference = policy.copy()
+        >>> group = [sample.trajectory(len(sample.response_ids)) for sample in policy.sample([[1, 5]], samples=4)[0]]
+        >>> policy.forward_backward([group], "grpo", reference=reference).metrics["kl_ref_k3"]
+        0.0
+        """
+        with self._use() as (model, adapter):
+            if self._trains and adapter is None:
+                raise ValueError("all weights train: there is no copy. save(directory), and open that as a Policy")
+            other = object.__new__(Policy)
+            made = None
+            if adapter is not None:
+                made = e.opened(e.adapter_copy, e.adapter_close, adapter.address, needs=(model,))
+            other._begin(self._name, model, made, self._tokenizer, self._temperature)
+            other._seed, other._exec, other._recompute, other._trains = self._seed, self._exec, False, False
+            return other
+
+    # ----------------------------------------------------------------------------------------------- what it is
+
+    @property
+    def vocab_size(self) -> int:
+        """Token ids are 0 to vocab_size − 1."""
+        return int(self._info.vocabulary)
+
+    @property
+    def max_positions(self) -> int:
+        """The longest sequence, in tokens."""
+        return int(self._info.max_positions)
+
+    @property
+    def end_ids(self) -> list[int]:
+        """The ids that end a response."""
+        return list(self._info.end_ids[: self._info.n_end_ids])
+
+    @property
+    def temperature(self) -> float:
+        """π = softmax(z/temperature)."""
+        return self._temperature
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer; ValueError if its directory has none."""
+        if self._tokenizer is None:
+            raise ValueError(f"{self._name} has no tokenizer.json: texts cannot be encoded, give token ids")
+        return self._tokenizer
+
+    @property
+    def steps(self) -> int:
+        """Steps of the optimizer so far."""
+        with self._lock:
+            return int(e.trainer_steps(self._trainer.address)) if self._trainer else 0
+
+    def parameters(self) -> dict[str, Array]:
+        """What trains, by name: the live values, float32, [rows, columns] or [n]. Nothing is copied.
+
+        After writing into them call changed(): the library keeps some of them in another order, too. They stay
+        readable when the policy is closed.
+
+        >>> with Policy("tests/model/fixtures/engine/llama", lora_rank=2) as policy:
+        ...     policy.parameters()["model.layers.0.self_attn.q_proj.lora_A"].shape
+        (2, 16)
+        """
+        with self._use() as (model, adapter):
+            owner = adapter or model
+            rows = (e.Parameter * e.parameter_count(model.address, _place(adapter)))()
+            room = np.empty(e.parameter_floats(model.address, _place(adapter)), FLOAT32)  # never written
+            if len(rows):
+                e.parameters(rows, model.address, _place(adapter), address(room))
+            return {row.name.decode(): _view(row, owner) for row in rows}
+
+    def changed(self) -> None:
+        """Says that values of parameters() were written, before the policy is used again."""
+        with self._use() as (model, adapter):
+            e.call(e.parameters_changed, model.address, _place(adapter), ctypes.byref(self._exec))
+
+    def __repr__(self) -> str:
+        if self._model is None:
+            return f"Policy({self._name!r}, closed)"
+        what = "all weights" if self._trains else "no adapter"
+        if self._adapter is not None:
+            info = e.adapter_describe(self._adapter.address)
+            kind = "LoRA" if self._trains else "frozen LoRA"
+            what = f"{kind} of rank {info.rank}, {info.parameters} parameters"
+        return f"Policy({self._name!r}, {self._info.parameters} parameters, {what}, {self.steps} steps)"
+
+    # ------------------------------------------------------------------------------------------- sample
+
+    def sample(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        samples: int = 1,
+        max_tokens: int = 256,
+        greedy: bool = False,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        stop: Sequence[str] = (),
+        stop_ids: ArrayLike | None = None,
+        seed: int | None = None,
+        step: int = 0,
+        prompt_index: Sequence[int] | None = None,
+        top_log_probs: int = 0,
+    ) -> list[list[Sample]]:
+        """Samples `samples` responses to each prompt: a list for each prompt, of Sample.
+
+        A prompt is a text (encoded with what the tokenizer puts around it), a list of chat messages ({"role": …,
+        "content": …}) or token ids. A response ends with one of `stop_ids` (None: the model's own), before one of the
+        texts `stop`, at max_tokens, or at the model's last position.
+
+        Randomness is addressed: a sample depends on the policy, the prompt and (seed, step, prompt_index, its number)
+        alone. The same address gives the same tokens, whatever else is sampled beside it: a loop that wants new
+        samples says which `step` it is at. `prompt_index` is one number a prompt, None: its place in `prompts`.
+
+        With top_k, top_p or min_p what samples is not the policy, as Sample.sampler_log_probs says.
+        """
+        with self._use():
+            listed = [self._encode(prompt, f"prompts[{i}]") for i, prompt in enumerate(_listed(prompts))]
+            numbers = list(range(len(listed))) if prompt_index is None else [int(i) for i in prompt_index]
+            if len(numbers) != len(listed):
+                raise ValueError(f"prompt_index has {len(numbers)} entries, prompts has {len(listed)}: they must agree")
+            ends = e.ids_of(self.end_ids if stop_ids is None else stop_ids, "stop_ids", self.vocab_size)
+            stops = [text.encode() for text in ([stop] if isinstance(stop, str) else stop)]
+            texts = (ctypes.c_char_p * len(stops))(*stops)
+            sampling = e.Sampling(
+                greedy=bool(greedy),
+                top_k=e.count_of(top_k, "top_k"),
+                top_p=top_p,
+                min_p=min_p,
+                max_tokens=e.count_of(max_tokens, "max_tokens", 1),
+                end_ids=address(ends),
+                n_end_ids=ends.size,
+                stops=ctypes.addressof(texts),
+                n_stops=len(stops),
+                top_log_probs=e.count_of(top_log_probs, "top_log_probs"),
+                seed=self._seed if seed is None else e.count_of(seed, "seed", limit=2**64),
+            )
+            samples, step = e.count_of(samples, "samples", 1), e.count_of(step, "step", limit=2**64)
+            generator = self._generator()
+            number = ctypes.c_size_t()
+            for prompt, i in zip(listed, numbers):
+                place = e.count_of(i, "prompt_index", limit=2**64)
+                request = e.Request(address(prompt), prompt.size, samples, step, place, sampling)
+                e.call(e.generator_add, ctypes.byref(number), generator.address, ctypes.byref(request))
+            drawn = Drawn(generator, len(listed) * samples, samples, bool(top_log_probs))
+            at = self.steps if self._trains else None
+            return [[drawn.sample(p * samples + k, ids, at) for k in range(samples)] for p, ids in enumerate(listed)]
+
+    def _encode(self, prompt: Any, name: str) -> Array:
+        if isinstance(prompt, str):
+            prompt = self.tokenizer.encode(prompt)
+        elif isinstance(prompt, Sequence) and len(prompt) and isinstance(prompt[0], Mapping):
+            prompt = self.tokenizer.apply_chat_template(prompt)
+        if not hasattr(prompt, "__len__") or isinstance(prompt, Mapping):
+            raise TypeError(f"{name} is {prompt!r}: a text, a list of messages or a list of token ids is needed")
+        return e.ids_of(prompt, name, self.vocab_size)
+
+    def _generator(self) -> e.Handle:
+        options = e.GeneratorOptions(0, self._exec)
+        tokenizer = self._tokenizer._handle.address if self._tokenizer else None
+        arguments = (ctypes.byref(self._policy()), tokenizer, ctypes.byref(options))
+        return e.opened(e.generator_open, e.generator_close, *arguments)
+
+    # -------------------------------------------------------------------------------------- log-probs
+
+    @overload
+    def log_probs(self, sequences: Sequence[ArrayLike]) -> list[Array]: ...
+    @overload
+    def log_probs(self, sequences: Sequence[ArrayLike], *, entropies: Literal[False]) -> list[Array]: ...
+    @overload
+    def log_probs(
+        self, sequences: Sequence[ArrayLike], *, entropies: Literal[True]
+    ) -> tuple[list[Array], list[Array]]: ...
+    def log_probs(
+        self, sequences: Sequence[ArrayLike], *, entropies: bool = False
+    ) -> list[Array] | tuple[list[Array], list[Array]]:
+        """The log-probability of every token given those before it: for each sequence of ids [n] a float32 array [n].
+        The first token has none: NaN stands there. With `entropies` also those of the distributions that the tokens
+        were drawn from, alike."""
+        with self._use():
+            listed = [e.ids_of(ids, f"sequences[{i}]", self.vocab_size) for i, ids in enumerate(_listed(sequences))]
+            for i, ids in enumerate(listed):
+                if not 1 <= ids.size <= self.max_positions:
+                    raise ValueError(f"sequences[{i}] has {ids.size} tokens: 1 to {self.max_positions} are needed")
+            rows: list[tuple[Array, Array]] = []
+            for some in _batches(listed):
+                rows += self._forward(some, entropies)
+        found = [row[0] for row in rows]
+        return (found, [row[1] for row in rows]) if entropies else found
+
+    def _forward(self, sequences: list[Array], with_entropies: bool) -> list[tuple[Array, Array]]:
+        if self._trace is None:
+            self._trace = e.opened(e.trace_open, e.trace_close, ctypes.byref(self._exec))
+        offsets = np.zeros(len(sequences) + 1, SIZE)
+        np.cumsum([ids.size for ids in sequences], out=offsets[1:])
+        flat = np.concatenate(sequences)
+        found = np.empty((2, flat.size), FLOAT32)
+        tokens = e.Tokens(len(sequences), address(offsets), None, address(flat), None)
+        e.call(
+            e.forward,
+            address(found),
+            address(found) + 4 * flat.size if with_entropies else None,
+            self._trace.address,
+            ctypes.byref(self._policy()),
+            ctypes.byref(tokens),
+            None,
+        )
+        found[:, offsets[:-1]] = np.nan
+        return [(found[0, a:b], found[1, a:b]) for a, b in zip(offsets[:-1], offsets[1:])]
+
+    # ------------------------------------------------------------------------------------------- training
+
+    def forward_backward(
+        self,
+        groups: GroupsLike,
+        preset: Preset = "grpo",
+        *,
+        reference: Policy | None = None,
+        mask_truncated_completions: bool = False,
+        **options: Any,
+    ) -> Pass:
+        """Adds the gradient of the groups' loss to what the policy holds for optim_step. All groups together are one
+        step: averages are over all of them.
+
+        `groups`: a list of groups, one a prompt; a group is a list of Trajectory, or of dicts as docs/trajectories.md
+        has them (ART's messages too); or the path of such a JSON-lines file. `preset` and further keywords: the
+        objective, as in policy_loss. `reference`: the Policy that a KL is to; grpo's kl_loss_coef, for one, needs it.
+        `mask_truncated_completions`: what was cut off does not train, but counts in the baseline.
+
+        After an error no gradient is held.
+        """
+        objective = cached_options(preset, options, None, ESTIMATED)
+        with self._use(reference), Groups(groups, self._tokenizer) as given:
+            trainer = self._train()
+            how = e.PassOptions(policy_step=self.steps, mask_truncated_completions=bool(mask_truncated_completions))
+            ctypes.memmove(ctypes.addressof(how), objective.address, ctypes.sizeof(e.Objective))
+            other = None if reference is None else reference._policy()
+            how.reference = None if other is None else ctypes.addressof(other)
+            done = e.PassStruct()
+            arguments = (trainer.address, given.reference, ctypes.byref(how))
+            e.call(e.trainer_forward_backward, ctypes.byref(done), *arguments)
+        return Pass(
+            loss=done.loss.loss,
+            metrics=dict(zip(c.METRICS, done.loss.metrics)),
+            nothing_to_train=bool(done.nothing_to_train),
+            max_gap=done.max_gap,
+            recomputed=done.recomputed,
+            reference_tokens=done.reference_tokens,
+            times={name: getattr(done, f"seconds_{name}") for name in ("reference", "forward", "backward")},
+        )
+
+    def optim_step(
+        self,
+        learning_rate: float,
+        *,
+        betas: tuple[float, float] = (0.9, 0.99),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        max_grad_norm: float = 1.0,
+    ) -> float:
+        """One step of AdamW, as torch.optim.AdamW makes it, with the gradient that is held; then there is none.
+        Returns the gradient's norm before clipping to max_grad_norm (0: no clipping). Without a gradient (every pass
+        had nothing_to_train) it is a ValueError."""
+        with self._use():
+            norm, adamw = ctypes.c_double(), e.AdamW(learning_rate, *betas, eps, weight_decay, max_grad_norm)
+            e.call(e.trainer_optim_step, ctypes.byref(norm), self._train().address, ctypes.byref(adamw))
+            return norm.value
+
+    def _train(self) -> e.Handle:
+        """The trainer, made when it is first needed: it holds gradients and moments."""
+        assert self._model is not None
+        if not self._trains:
+            raise ValueError("the policy does not train: it has no adapter, or is a frozen copy")
+        if self._trainer is None:
+            options = e.TrainerOptions(self._temperature, 0, 0, 0, self._recompute, self._exec)
+            arguments = (self._model.address, _place(self._adapter), ctypes.byref(options))
+            needs = (self._model, self._adapter)
+            self._trainer = e.opened(e.trainer_open, e.trainer_close, *arguments, needs=needs)
+        return self._trainer
+
+    # ---------------------------------------------------------------------------------------------- files
+
+    def save(self, directory: e.PathLike) -> None:
+        """Writes the adapter as PEFT does; without one, the model as transformers does."""
+        with self._use() as (model, adapter):
+            if adapter is None:
+                e.call(e.model_save, model.address, None, e.path_of(directory, "directory"))
+            else:
+                e.call(e.adapter_save, adapter.address, e.path_of(directory, "directory"))
+
+    def merge(self, directory: e.PathLike) -> None:
+        """Writes a model that transformers loads, with the adapter's product added to its weights."""
+        with self._use() as (model, adapter):
+            e.call(e.model_save, model.address, _place(adapter), e.path_of(directory, "directory"))
+
+    def save_state(self, directory: e.PathLike) -> None:
+        """Writes the policy as save does, and optimizer.safetensors: what load_state reads goes on bit for bit."""
+        with self._use():
+            trainer, path = self._train(), e.path_of(directory, "directory")
+            Path(os.fsdecode(path)).mkdir(parents=True, exist_ok=True)
+            e.call(e.trainer_save, trainer.address, path)
+
+    def load_state(self, directory: e.PathLike) -> None:
+        """Reads back what save_state, or a checkpoint of a run, holds: weights, moments and steps."""
+        with self._use():
+            e.call(e.trainer_load, self._train().address, e.path_of(directory, "directory"))
+
+    # ---------------------------------------------------------------------------------------------- its life
+
+    def close(self) -> None:
+        """Gives the memory back, but for what copies and parameters() still hold. Closing twice is fine."""
+        with self._lock:
+            self._trainer = self._trace = self._adapter = self._model = None
+
+    def __enter__(self) -> Policy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Policy cannot be pickled: save(directory), and open that in the other process")
+
+    @contextlib.contextmanager
+    def _use(self, other: Policy | None = None) -> Iterator[tuple[e.Handle, e.Handle | None]]:
+        """The model and the adapter, while no other thread uses them. Several locks are taken in one order."""
+        if other is not None and not isinstance(other, Policy):
+            raise TypeError(f"reference is {other!r}: a rein.Policy is needed")
+        with contextlib.ExitStack() as stack:
+            for policy in sorted({self, other or self}, key=id):
+                stack.enter_context(policy._lock)
+                if policy._model is None:
+                    raise ValueError("the policy is closed")
+            assert self._model is not None
+            yield self._model, self._adapter
+
+    def _policy(self) -> e.PolicyStruct:
+        assert self._model is not None
+        return e.PolicyStruct(self._model.address, _place(self._adapter), self._temperature)
+
+
+def _place(handle: e.Handle | None) -> int | None:
+    return handle.address if handle else None
+
+
+def _listed(value: Any) -> list[Any]:
+    if isinstance(value, (str, Mapping)):
+        raise TypeError(f"{value!r} is one: a list is needed, [{value!r}]")
+    return list(value)
+
+
+def _batches(sequences: list[Array]) -> Iterator[list[Array]]:
+    """Sequences in order, some thousand tokens at a time: a bound on memory, no result depends on it."""
+    some: list[Array] = []
+    tokens = 0
+    for ids in sequences:
+        if some and tokens + ids.size > _TOKENS_AT_ONCE:
+            yield some
+            some, tokens = [], 0
+        some.append(ids)
+        tokens += ids.size
+    if some:
+        yield some
+
+
+def _view(row: e.Parameter, owner: e.Handle) -> Array:
+    shape = (row.rows, row.columns) if row.decay else (row.size,)
+    return np.asarray(e.Memory(row.value, shape, owner))
+
+
+@dataclass
+class _Lora:
+    """What a new adapter is made of."""
+
+    lora_rank: int = 8
+    lora_alpha: float = 16.0
+    lora_modules: Sequence[str] | None = None
+    use_rslora: bool = False
+
+    def refuse(self) -> None:
+        for field in fields(self):
+            if getattr(self, field.name) != field.default:
+                raise ValueError(f"{field.name} cannot act here: it needs a new adapter")
+
+    def adapter(self, model: e.Handle, seed: int) -> e.Handle:
+        named = self.lora_modules.split(",") if isinstance(self.lora_modules, str) else self.lora_modules
+        names = [str(name).strip().encode() for name in named or ()]
+        if named is not None and not names:
+            raise ValueError("lora_modules is empty: name at least one, or give None for all linear modules")
+        modules = (ctypes.c_char_p * len(names))(*names)
+        rank, place = e.count_of(self.lora_rank, "lora_rank", 1), ctypes.addressof(modules)
+        options = e.LoraOptions(rank, self.lora_alpha, bool(self.use_rslora), place, len(names), seed)
+        return e.opened(e.adapter_new, e.adapter_close, model.address, ctypes.byref(options), needs=(model,))

@@ -1,0 +1,112 @@
+"""Text to token ids and back, and chat messages to the ids a model was trained on, all by the library."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import _engine as e
+from ._arrays import ArrayLike, address
+
+
+class Tokenizer:
+    """The tokenizer of a model directory (tokenizer.json): the ids are those of Hugging Face's tokenizers.
+
+    Any number of threads may use one. `Policy.tokenizer` is that of its model.
+
+    >>> tokenizer = Tokenizer("tests/model/fixtures/tokenizer/gpt2")
+    >>> tokenizer.decode(tokenizer.encode("Hello"))
+    'Hello'
+    """
+
+    def __init__(self, directory: e.PathLike) -> None:
+        self._directory = e.path_of(directory, "directory")
+        self._handle = e.opened(e.tokenizer_open, e.tokenizer_close, self._directory)
+        self._chat: e.Chat | None = None
+
+    @property
+    def size(self) -> int:
+        """One more than the highest id."""
+        return int(e.tokenizer_size(self._handle.address))
+
+    def token_id(self, token: str) -> int | None:
+        """The id of a token as the file spells it, None if there is none."""
+        spelled = token.encode()
+        found = e.tokenizer_id(self._handle.address, spelled, len(spelled))
+        return None if found < 0 else int(found)
+
+    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        """The ids of a text. `add_special`: with what the tokenizer puts around a text (a begin token, for many).
+        `parse_special`: special tokens that the text spells out become their ids."""
+        return self._encode(text.encode(), e.Encoding(add_special, parse_special, None, 0))
+
+    def decode(self, ids: ArrayLike, *, skip_special: bool = False) -> str:
+        """The text of ids [n]; bytes that make no character become U+FFFD."""
+        array, text = e.ids_of(ids, "ids"), e.Text()
+        try:
+            arguments = (self._handle.address, address(array), array.size, bool(skip_special))
+            e.call(e.tokenizer_decode, ctypes.byref(text), *arguments)
+            return ctypes.string_at(text.data, text.length).decode() if text.length else ""
+        finally:
+            e.text_free(ctypes.byref(text))
+
+    def apply_chat_template(
+        self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True
+    ) -> list[int]:
+        """The ids of messages ({"role": …, "content": …}) as the model's chat template writes them. With
+        `add_generation_prompt` they end with the begin of an assistant's turn. Special tokens that a content spells
+        out stay plain text."""
+        text, spans = self._render(messages, add_generation_prompt)
+        literal = (e.Span * len(spans))(*(span.content for span in spans))
+        return self._encode(text, e.Encoding(0, 1, ctypes.addressof(literal), len(spans)))
+
+    def chat_text(self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True) -> str:
+        """The text that apply_chat_template encodes."""
+        return self._render(messages, add_generation_prompt)[0].decode()
+
+    def __repr__(self) -> str:
+        return f"Tokenizer({self._directory.decode(errors='replace')!r}, {self.size} tokens)"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Tokenizer cannot be pickled: open it from its directory instead")
+
+    def _encode(self, text: bytes, how: e.Encoding) -> list[int]:
+        ids = e.Ids()
+        try:
+            arguments = (self._handle.address, text, len(text), ctypes.byref(how))
+            e.call(e.tokenizer_encode, ctypes.byref(ids), *arguments)
+            found = ctypes.string_at(ids.data, ids.count * 4) if ids.count else b""
+            return [int(i) for i in np.frombuffer(found, np.int32)]
+        finally:
+            e.ids_free(ctypes.byref(ids))
+
+    def _format(self) -> e.Chat:
+        """The format of the tokenizer's own template."""
+        if self._chat is None:
+            chat, length = e.Chat(), ctypes.c_size_t()
+            template = e.tokenizer_chat_template(ctypes.byref(length), self._handle.address)
+            e.call(e.chat_recognise, ctypes.byref(chat), template, length.value)
+            self._chat = chat
+        return self._chat
+
+    def _render(self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool) -> tuple[bytes, Any]:
+        chat, text, n = self._format(), e.Text(), len(messages)
+        spans, options = (e.ChatSpan * n)(), e.ChatOptions(bool(add_generation_prompt), 0, None, None)
+        rows = (e.Message * n)(*(_message(message, i) for i, message in enumerate(messages)))
+        try:
+            arguments = (ctypes.byref(chat), rows, n, ctypes.byref(options))
+            e.call(e.chat_render, ctypes.byref(text), spans, *arguments)
+            return (ctypes.string_at(text.data, text.length) if text.length else b""), spans
+        finally:
+            e.text_free(ctypes.byref(text))
+
+
+def _message(message: Mapping[str, Any], i: int) -> e.Message:
+    role, content = message.get("role"), message.get("content")
+    if not isinstance(role, str) or not isinstance(content, str):
+        raise ValueError(f"messages[{i}] is {message!r}: a role and a content, both texts, are needed")
+    encoded = content.encode()
+    return e.Message(role.encode(), encoded, len(encoded))
