@@ -92,8 +92,9 @@ int rein_chat_has_tools(const rein_chat *chat);
 /* Appends the text of a list of tools to a system message. */
 rein_status rein_tools_put(rein_text *text, const json_t *tools, rein_error *err);
 
-/* Appends an assistant's calls to its content. */
-rein_status rein_tool_calls_put(rein_text *text, const rein_group_reader *reader, const json_t *calls, const char *path);
+/* Appends an assistant's calls; `follows` if they follow a content. */
+rein_status rein_tool_calls_put(rein_text *text, int follows, const rein_group_reader *reader, const json_t *calls,
+                                const char *path);
 
 /* ---- groups_json.c: JSON as Python's json.dumps(ensure_ascii=False) has it */
 rein_status rein_json_put(rein_text *text, const json_t *value, rein_error *err);

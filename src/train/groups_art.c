@@ -80,7 +80,7 @@ static rein_status prepare(rein_group_reader *reader, rein_fields *in) {
 /* ------------------------------------------------------------------------------------------------------------- the conversation */
 
 static void close_conversation(conversation *c) {
-    for (size_t i = 0; c->turns && i <= c->n; i++) rein_text_free(&c->turns[i].text);
+    for (size_t i = 0; c->turns && i <= c->n; i++) rein_text_free(&c->turns[i].text), rein_text_free(&c->turns[i].bare);
     free(c->turns);
     free(c->messages);
     free(c->spans);
@@ -137,12 +137,23 @@ static rein_status open_conversation(conversation *c, rein_fields *in) {
     in->status = allocate(c, json_array_size(list));
     if (!in->status) read_turns(c, in, list);
     if (!in->status) read_tools(c, in);
-    for (size_t i = 0; i <= c->n && !in->status; i++)
-        c->messages[i] = (rein_message){c->turns[i].role, c->turns[i].text.data, c->turns[i].text.length};
     return in->status;
 }
 
 /* ------------------------------------------------------------------------------------------------------------------- token ids */
+
+/* 1 if a user asked something after turn i, before `stop`: then qwen3's template leaves the thinking of the turn out. What a tool answered
+ * in a user's words is no question. */
+static int is_past(const conversation *c, size_t i, size_t stop) {
+    static const char open[] = "<tool_response>", close[] = "</tool_response>";
+    for (size_t k = i + 1; k < stop; k++) {
+        const rein_text *s = &c->turns[k].text;
+        const int starts = strncmp(s->data, open, strlen(open)) == 0;
+        const int ends = s->length >= strlen(close) && strcmp(s->data + s->length - strlen(close), close) == 0;
+        if (!strcmp(c->turns[k].role, "user") && !(starts && ends)) return 1;
+    }
+    return 0;
+}
 
 /* The messages before `stop`. Qwen3 wrote after the end of an empty thought, unless it began one. */
 static rein_status render(conversation *c, size_t stop, const rein_sampled *answer) {
@@ -150,6 +161,10 @@ static rein_status render(conversation *c, size_t stop, const rein_sampled *answ
     const rein_chat_options options = {.add_generation_prompt = answer != NULL,
                                        .no_thinking = answer && c->reader->chat.kind == REIN_CHAT_QWEN3 && !thinks,
                                        .begin = c->reader->begin};
+    for (size_t i = c->first; i < stop; i++) {
+        const rein_text *text = c->turns[i].bare.data && is_past(c, i, stop) ? &c->turns[i].bare : &c->turns[i].text;
+        c->messages[i] = (rein_message){c->turns[i].role, text->data, text->length};
+    }
     rein_text_cut(&c->prompt, 0);
     return rein_chat_render(&c->prompt, c->spans, &c->reader->chat, c->messages + c->first, stop - c->first, &options,
                             c->reader->err);

@@ -52,26 +52,27 @@ static rein_status put_arguments(rein_text *text, rein_fields *in) {
     return status;
 }
 
-static rein_status put_call(rein_text *text, const rein_group_reader *reader, const json_t *call, const char *path) {
+static rein_status put_call(rein_text *text, int follows, const rein_group_reader *reader, const json_t *call, const char *path) {
     const json_t *function = json_object_get(call, "function");
     char inside[REIN_GROUP_PATH];
     rein_group_path(inside, "%s%s", path, function ? "function." : "");
     rein_fields in = rein_group_fields(reader, function ? function : call, inside);
     const char *name = rein_fields_string(&in, "name");
     rein_status status = in.status;
-    if (!status) status = put(text, text->length ? "\n<tool_call>\n{\"name\": \"" : "<tool_call>\n{\"name\": \"", reader->err);
+    if (!status) status = put(text, follows ? "\n<tool_call>\n{\"name\": \"" : "<tool_call>\n{\"name\": \"", reader->err);
     if (!status) status = put(text, name, reader->err);
     if (!status) status = put(text, "\", \"arguments\": ", reader->err);
     if (!status) status = put_arguments(text, &in);
     return status ? status : put(text, "}\n</tool_call>", reader->err);
 }
 
-rein_status rein_tool_calls_put(rein_text *text, const rein_group_reader *reader, const json_t *calls, const char *path) {
+rein_status rein_tool_calls_put(rein_text *text, int follows, const rein_group_reader *reader, const json_t *calls,
+                                const char *path) {
     rein_status status = REIN_OK;
     for (size_t i = 0; i < json_array_size(calls) && !status; i++) {
         char at[REIN_GROUP_PATH];
         rein_group_path(at, "%stool_calls[%zu].", path, i);
-        status = put_call(text, reader, json_array_get(calls, i), at);
+        status = put_call(text, follows || i, reader, json_array_get(calls, i), at);
     }
     return status;
 }

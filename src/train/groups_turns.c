@@ -35,16 +35,16 @@ static rein_status put_parts(rein_text *text, rein_fields *in, const rein_group_
     return in->status;
 }
 
-/* null is "", as ART has it; a refusal is what the model wrote instead. */
-static rein_status put_content(rein_turn *turn, rein_fields *in, const rein_group_reader *reader) {
+/* null is "", as ART has it; a refusal is what the model wrote instead. Behind thinking the template has its own newlines. */
+static rein_status put_content(rein_text *text, rein_turn *turn, rein_fields *in, const rein_group_reader *reader) {
     const json_t *content = json_object_get(in->object, "content"), *refusal = json_object_get(in->object, "refusal");
-    if (json_is_array(content)) return put_parts(&turn->text, in, reader, content);
+    if (in->status) return in->status;
+    if (json_is_array(content)) return put_parts(text, in, reader, content);
     if (!content || json_is_null(content)) content = refusal;
     if (content && !json_is_string(content) && !json_is_null(content))
         return rein_fields_wrong(in, "content", content, "a text, or an array of parts with text, is needed");
     turn->plain = json_is_string(content) ? json_string_value(content) : "";
-    const char *said = turn->plain + (turn->text.length ? strspn(turn->plain, "\n") : 0); /* behind thinking */
-    return in->status = put(&turn->text, said, reader->err);
+    return in->status = put(text, turn->plain + (text->length ? strspn(turn->plain, "\n") : 0), reader->err);
 }
 
 static const char *reasoning_of(const json_t *message) {
@@ -67,11 +67,11 @@ static rein_status put_reasoning(rein_turn *turn, rein_fields *in, const rein_gr
     return in->status = status;
 }
 
-static rein_status put_calls(rein_turn *turn, rein_fields *in, const rein_group_reader *reader) {
+static rein_status put_calls(rein_text *text, int follows, rein_fields *in, const rein_group_reader *reader) {
     json_t *calls = rein_group_list(in, "tool_calls");
     if (rein_fields_has(in, "function_call")) no_place(in, reader, "function_call");
     if (json_array_size(calls) && !rein_chat_has_tools(&reader->chat)) no_place(in, reader, "tool_calls");
-    if (!in->status) in->status = rein_tool_calls_put(&turn->text, reader, calls, in->path);
+    if (!in->status) in->status = rein_tool_calls_put(text, follows, reader, calls, in->path);
     json_decref(calls);
     return in->status;
 }
@@ -102,9 +102,13 @@ rein_status rein_turn_read(rein_turn *turn, const rein_group_reader *reader, con
     turn->plain = "";
     read_role(turn, &in, reader);
     if (in.status) return in.status;
-    if (!strcmp(turn->role, "assistant")) put_reasoning(turn, &in, reader);
-    if (!in.status) put_content(turn, &in, reader);
-    if (!in.status && !strcmp(turn->role, "assistant")) put_calls(turn, &in, reader);
+    const int wrote = strcmp(turn->role, "assistant") == 0;
+    if (wrote) put_reasoning(turn, &in, reader);
+    const size_t thought = turn->text.length;
+    put_content(&turn->text, turn, &in, reader);
+    if (wrote) put_calls(&turn->text, turn->text.length > thought, &in, reader);
+    if (thought) put_content(&turn->bare, turn, &in, reader);
+    if (thought) put_calls(&turn->bare, turn->bare.length > 0, &in, reader);
     if (!in.status) in.status = put(&turn->text, "", reader->err); /* so that data is there */
     return in.status;
 }

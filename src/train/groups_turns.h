@@ -4,10 +4,11 @@
 
 #include "train/groups.h"
 
-/* {0} is none; the text is to be freed. The rest is borrowed from the JSON. */
+/* {0} is none; the texts are to be freed. The rest is borrowed from the JSON. */
 typedef struct rein_turn {
     const char *role;
     rein_text text;       /* the content, with thinking and calls of tools where the format has them */
+    rein_text bare;       /* the same without thinking that the server took out of the content; empty: there was none */
     const char *plain;    /* the content alone */
     const json_t *choice; /* what says how it was sampled; NULL: it is context */
 } rein_turn;
