@@ -101,6 +101,37 @@ static void test_chains(void **state) {
     }
 }
 
+/* Layers that see the same x, up to four of them at a time: the same bits as one after the other. */
+static void test_together(void **state) {
+    (void)state;
+    for (int round = 0; round < (quick() ? 10 : 60); round++) {
+        const size_t n = 1 + below(4), rows = round % 10 ? 1 + below(20) : 200, in = round % 10 ? width() : 130;
+        layer layers[4];
+        const float *wanted[4];
+        float *inner[4];
+        for (size_t i = 0; i < n; i++) {
+            layers[i] = make(rows, in, width(), RANKS[below(COUNT(RANKS))]);
+            layers[i].x = layers[0].x, layers[i].add = layers[0].add;
+            inner[i] = floats(rows * layers[i].lora.rank);
+            wanted[i] = forward(&layers[i], inner[i], &machines[0]);
+        }
+        for (size_t m = 0; m < n_machines; m++) {
+            rein_linear_call calls[4];
+            for (size_t i = 0; i < n; i++) {
+                const layer *l = &layers[i];
+                float *y = l->add ? copy_of(l->before, rows * l->linear.out) : floats(rows * l->linear.out);
+                calls[i] = (rein_linear_call){y, floats(rows * l->lora.rank), &l->linear, lora_of(l)};
+            }
+            rein_linears_forward(calls, n, layers[0].x, rows, layers[0].add, &machines[m]);
+            for (size_t i = 0; i < n; i++) {
+                same_bits("y of several layers", calls[i].y, wanted[i], rows * layers[i].linear.out);
+                same_bits("inner of several layers", calls[i].inner, inner[i], rows * layers[i].lora.rank);
+            }
+        }
+        clear();
+    }
+}
+
 /* ---- in double */
 typedef struct reference {
     const layer *l;
@@ -244,7 +275,8 @@ static void test_what_is_wanted(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_chains), cmocka_unit_test(test_against_double),
-                                       cmocka_unit_test(test_one_answer), cmocka_unit_test(test_what_is_wanted)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_chains), cmocka_unit_test(test_together),
+                                       cmocka_unit_test(test_against_double), cmocka_unit_test(test_one_answer),
+                                       cmocka_unit_test(test_what_is_wanted)};
     return cmocka_run_group_tests_name("linear", tests, open_machines, close_machines);
 }

@@ -189,6 +189,28 @@ static void test_held_back(void **state) {
     free_job(j);
 }
 
+/* A character that never becomes whole is U+FFFD, at the end only: that can be a stop, too. */
+static void test_stop_at_the_end(void **state) {
+    (void)state;
+    const char *stops[] = {"\xEF\xBF\xBD"};
+    size_t tried = 0;
+    for (size_t index = 0; index < 200; index++) {
+        job *j = new_job(1, 1, 1, index);
+        run_job(j, &p, tokenizer, NULL);
+        const response whole = j->responses[0];
+        j->r.sampling.stops = stops, j->r.sampling.n_stops = 1;
+        run_job(j, &p, tokenizer, NULL);
+        const char *found = strstr(whole.text, stops[0]);
+        if (found) {
+            assert_int_equal(j->responses[0].finish, REIN_STOPPED);
+            assert_int_equal(j->responses[0].length, found - whole.text);
+            tried++;
+        } else same_response("without the stop", &j->responses[0], &whole);
+        free_job(j);
+    }
+    assert_true(tried > 5);
+}
+
 /* ---- what is refused, with a word on what would be right */
 static void refused(const rein_request *r, rein_generator *g, const char *part) {
     rein_error err = {0};
@@ -464,6 +486,7 @@ int main(void) {
                                        cmocka_unit_test(test_texts),
                                        cmocka_unit_test(test_stops),
                                        cmocka_unit_test(test_held_back),
+                                       cmocka_unit_test(test_stop_at_the_end),
                                        cmocka_unit_test(test_refused_requests),
                                        cmocka_unit_test(test_refused_policies),
                                        cmocka_unit_test(test_idle),
