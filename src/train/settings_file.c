@@ -115,6 +115,17 @@ static int option_given(const rein_settings *s, const char *name) {
     return 0;
 }
 
+/* A number in the fewest digits that read back as the same. */
+static void shorten(char *value, size_t size) {
+    char *end;
+    const double x = strtod(value, &end);
+    if (!*value || *end || !strpbrk(value, ".e")) return;
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(value, size, "%.*g", digits, x);
+        if (strtod(value, NULL) == x) return;
+    }
+}
+
 /* "name: value" with the value in quotes, as JSON has them: YAML reads these. */
 static int put_line(char *to, size_t size, const char *name, const char *value) {
     size_t n = (size_t)snprintf(to, size, "%s: \"", name);
@@ -142,6 +153,7 @@ rein_status rein_settings_write(const rein_settings *s, const char *path, rein_e
                            : preset   ? *value != 0
                                       : option_given(s, name);
         if (!wanted || (!*value && !is_setting)) continue;
+        shorten(value, sizeof value);
         if (!put_line(line, sizeof line, name, value)) status = rein_fail(err, REIN_EINVAL, "%s is too long to be written", name);
         else status = rein_writer_put(&writer, line, strlen(line), err);
     }
