@@ -270,7 +270,7 @@ static void same_results(const results *r, const results *wanted, const layer *l
 
 static void test_one_answer(void **state) {
     (void)state;
-    for (int round = 0; round < (quick() ? 8 : 25);) {
+    for (int round = 0; round < (quick() ? 8 : 15);) {
         const rein_heads heads = some_heads();
         const forest f = random_forest(1 + below(4), round % 5 ? 30 : 150);
         if (f.rows * f.keys * heads.n * heads.dim > 1000000) continue; /* the plain kernels take long */
