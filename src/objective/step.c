@@ -153,14 +153,15 @@ static void reward_metrics(rein_step *s) {
     const rein_batch *b = &s->batch;
     const size_t n = b->n_sequences, groups = rein_group_count(b);
     rein_metrics *m = &s->metrics;
-    double over = 0;
+    double over = 0, lengths = 0;
     for (size_t i = 0; i < n; i++) {
         const double length = (double)s->length[i], budget = rein_budget_of(b, &s->options, i);
         m->reward += s->reward[i] / (double)n;
-        m->length_mean += length / (double)n;
+        lengths += length;
         m->length_max = fmax(m->length_max, length);
         over += length > budget;
     }
+    m->length_mean = lengths / (double)n; /* lengths are whole: so is the mean of equal ones */
     m->share_over_budget = over / (double)n;
     for (size_t g = 0; g < groups; g++) {
         const size_t first = rein_group_start(b, g), last = rein_group_start(b, g + 1);
