@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/unicode.h"
 #include "settings.h"
 
 typedef enum kind { TEXT, WHOLE, NUMBER, SWITCH } kind;
@@ -97,19 +98,21 @@ enum { N_ROWS = sizeof ROWS / sizeof *ROWS };
 const rein_setting_info *rein_setting_at(size_t i) { return i < N_ROWS ? &ROWS[i].info : NULL; }
 
 rein_settings rein_settings_default(void) {
-    return (rein_settings){.lora_rank = 8,
-                           .lora_alpha = 16,
-                           .temperature = 1,
-                           .seed = 1,
-                           .learning_rate = 1e-5,
-                           .adam_beta1 = 0.9,
-                           .adam_beta2 = 0.99,
-                           .adam_epsilon = 1e-8,
-                           .max_grad_norm = 1,
-                           .lr_scheduler_type = "constant",
-                           .epochs = 1,
-                           .minibatches = 1,
-                           .kl_penalty_reference_step = -1};
+    rein_settings s = {.lora_rank = 8,
+                       .lora_alpha = 16,
+                       .temperature = 1,
+                       .seed = 1,
+                       .learning_rate = 1e-5,
+                       .adam_beta1 = 0.9,
+                       .adam_beta2 = 0.99,
+                       .adam_epsilon = 1e-8,
+                       .max_grad_norm = 1,
+                       .lr_scheduler_type = "constant",
+                       .epochs = 1,
+                       .minibatches = 1,
+                       .kl_penalty_reference_step = -1};
+    (void)rein_preset(&s.objective, "none", NULL); /* {0} would be literal: a tau of 0, not one that is missing */
+    return s;
 }
 
 static const row *find(const char *name, size_t *index) {
@@ -123,6 +126,8 @@ static const row *find(const char *name, size_t *index) {
 static rein_status set_text(char *to, size_t size, const row *r, const char *value, rein_error *err) {
     if (strlen(value) >= size)
         return rein_fail(err, REIN_EINVAL, "%s is %zu bytes long: at most %zu", r->info.name, strlen(value), size - 1);
+    const size_t valid = rein_utf8_valid(value, strlen(value)); /* YAML could not hold anything else */
+    if (value[valid]) return rein_fail(err, REIN_EINVAL, "%s is not UTF-8, at byte %zu", r->info.name, valid);
     memcpy(to, value, strlen(value) + 1);
     return REIN_OK;
 }
@@ -254,8 +259,10 @@ static rein_status check_schedule(const rein_settings *s, rein_error *err) {
     if (!constant && s->warmup_steps >= s->total_steps)
         return rein_fail(err, REIN_EINVAL, "warmup_steps is %lld: less than total_steps, %lld", (long long)s->warmup_steps,
                          (long long)s->total_steps);
-    if (constant && rein_setting_given(s, "lr_final_share"))
-        return rein_fail(err, REIN_EINVAL, "lr_final_share cannot act with a constant learning rate");
+    const char *const of_shapes[] = {"lr_final_share", "total_steps"};
+    for (size_t i = 0; i < sizeof of_shapes / sizeof *of_shapes; i++)
+        if (constant && rein_setting_given(s, of_shapes[i]))
+            return rein_fail(err, REIN_EINVAL, "%s cannot act with a constant learning rate", of_shapes[i]);
     return REIN_OK;
 }
 

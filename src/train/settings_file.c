@@ -5,6 +5,7 @@
 #include <yaml.h>
 
 #include "base/file.h"
+#include "model/unicode.h"
 #include "settings.h"
 
 /* Every name that can be set, in the order in which a file has them: preset first, since it must come before what changes it. */
@@ -19,8 +20,11 @@ static const char *name_at(size_t i) {
 
 /* --------------------------------------------------------------------------------------------------------------------- reading */
 
+enum { MOST_NAMES = 192 };
+
 typedef struct reading {
     rein_settings *settings;
+    char seen[MOST_NAMES]; /* by the index of name_at */
     const char *path;
     yaml_parser_t parser;
     char key[64], value[REIN_TEXT_SETTING]; /* a list is joined by commas */
@@ -40,6 +44,14 @@ static rein_status set(reading *r, const yaml_event_t *event) {
     return wrong(r, event, why.message);
 }
 
+/* YAML's keys are different from each other. */
+static int seen_before(reading *r) {
+    const char *name;
+    for (size_t i = 0; i < MOST_NAMES && (name = name_at(i)); i++)
+        if (!strcmp(name, r->key)) return r->seen[i]++ > 0;
+    return 0;
+}
+
 static rein_status on_scalar(reading *r, const yaml_event_t *event) {
     const char *text = (const char *)event->data.scalar.value;
     if (strlen(text) != event->data.scalar.length) return wrong(r, event, "a NUL byte");
@@ -47,6 +59,11 @@ static rein_status on_scalar(reading *r, const yaml_event_t *event) {
     if (!r->has_key) {
         if (strlen(text) >= sizeof r->key) return wrong(r, event, "no setting has a name that long");
         strcpy(r->key, text);
+        if (seen_before(r)) {
+            char what[100];
+            snprintf(what, sizeof what, "%s is set twice", r->key);
+            return wrong(r, event, what);
+        }
         r->has_key = 1;
         r->value[0] = 0;
         return REIN_OK;
@@ -126,13 +143,20 @@ static void shorten(char *value, size_t size) {
     }
 }
 
+/* What YAML lets stand in quotes, and reads as it is: no controls, no ends of lines, no byte order mark. */
+static int stands(uint32_t c) {
+    return c >= 0x20 && !(c >= 0x7f && c < 0xa0) && c != 0x2028 && c != 0x2029 && c != 0xfeff && c != 0xfffe && c != 0xffff;
+}
+
 /* "name: value" with the value in quotes, as JSON has them: YAML reads these. */
 static int put_line(char *to, size_t size, const char *name, const char *value) {
     size_t n = (size_t)snprintf(to, size, "%s: \"", name);
-    for (; *value && n + 8 < size; value++) {
-        if (*value == '"' || *value == '\\') to[n++] = '\\';
-        if ((unsigned char)*value < 32) n += (size_t)snprintf(to + n, size - n, "\\x%02x", (unsigned char)*value);
-        else to[n++] = *value;
+    uint32_t c;
+    for (size_t length; *value && n + 12 < size; value += length) {
+        length = rein_utf8_next(&c, value);
+        if (c == '"' || c == '\\') to[n++] = '\\';
+        if (stands(c)) memcpy(to + n, value, length), n += length;
+        else n += (size_t)snprintf(to + n, size - n, "\\u%04x", (unsigned)c);
     }
     if (*value || n + 3 > size) return 0;
     memcpy(to + n, "\"\n", 3);
@@ -141,7 +165,7 @@ static int put_line(char *to, size_t size, const char *name, const char *value) 
 
 rein_status rein_settings_write(const rein_settings *s, const char *path, rein_error *err) {
     const rein_settings standard = rein_settings_default();
-    char value[REIN_TEXT_SETTING], usual[REIN_TEXT_SETTING], line[REIN_TEXT_SETTING * 4 + 100];
+    char value[REIN_TEXT_SETTING], usual[REIN_TEXT_SETTING], line[REIN_TEXT_SETTING * 6 + 100];
     rein_writer writer = {0};
     rein_status status = rein_writer_open(&writer, path, err);
     const char *name;
