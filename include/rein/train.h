@@ -377,6 +377,26 @@ typedef struct rein_session_report {
 REIN_API rein_status rein_session_train(rein_session_report *report, rein_session *session, const rein_groups *groups,
                                         double seconds_sample, rein_error *err);
 
+/* ---------------------------------------------------------------------------------------------------------- 8. supervised data */
+
+/* Appends the examples of a file, JSON lines, each as a group of one trajectory whose reward is 1 (docs/training.md):
+ *     {"messages": [...]}                          OpenAI's chat; what an assistant says trains, with the end of its turn ("weight": 0: not)
+ *     {"prompt": "...", "completion": "..."}       the completion trains, and end_id behind it (-1: none); an empty prompt is the begin token
+ *     {"prompt_ids": [...], "response_ids": [...]} as they are; "mask" as in trajectory groups
+ * Other keys are not looked at. Log-probs are NaN. REINFORCE on these, without an advantage, and the mean over tokens ({0} of rein_options),
+ * is the mean negative log-likelihood. tokenizer (NULL: only ids can be read) and chat (NULL: of the tokenizer's template) as with groups.
+ * An example in which nothing trains is an error. Messages name file, line and field; on failure the groups are as they were. Thread-safe. */
+REIN_API rein_status rein_sft_read(rein_groups *groups, const char *path, const rein_tokenizer *tokenizer, const rein_chat *chat,
+                                   int32_t end_id, rein_error *err);
+
+/* The same from a text in memory, which need not outlive the call. `name` stands in messages where the path would. */
+REIN_API rein_status rein_sft_from_memory(rein_groups *groups, const char *text, size_t length, const char *name,
+                                          const rein_tokenizer *tokenizer, const rein_chat *chat, int32_t end_id, rein_error *err);
+
+/* order [n] becomes a permutation of 0 … n − 1 that hangs on seed and epoch alone: in which order an epoch goes through the data, also after
+ * a resume. Thread-safe. */
+REIN_API void rein_shuffle(size_t *order, size_t n, uint64_t seed, uint64_t epoch);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,205 @@
+/* sft.c - supervised data: lines into groups of one trajectory, and the order in which an epoch goes through them.
+ *
+ * A chat is read as a trajectory whose assistant's turns were all sampled (groups_art.c): what trains stands behind what the model would
+ * have seen. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/random.h"
+#include "train/groups.h"
+
+typedef struct sft_reader {
+    rein_group_reader group;
+    int32_t end_id;
+} sft_reader;
+
+/* ----------------------------------------------------------------------------------------------------------------------- a chat */
+
+/* OpenAI's weight of a message is 0 or 1. */
+static int is_wanted(rein_fields *in, const json_t *message, size_t i) {
+    const json_t *weight = json_object_get(message, "weight");
+    const double w = weight ? json_number_value(weight) : 1;
+    char key[60];
+    snprintf(key, sizeof key, "messages[%zu].weight", i);
+    if (weight && (!json_is_number(weight) || (w != 0 && w != 1))) rein_fields_wrong(in, key, weight, "0 or 1 is needed");
+    return w != 0;
+}
+
+/* Marks what trains, as rows of ART's files do: a turn that the model ended itself. */
+static rein_status mark_turns(rein_fields *in, json_t *messages) {
+    size_t i, marked = 0;
+    json_t *message;
+    json_array_foreach(messages, i, message) {
+        const char *role = json_string_value(json_object_get(message, "role"));
+        const int assistant = role && !strcmp(role, "assistant") && is_wanted(in, message, i);
+        if (!json_is_object(message)) continue; /* said by the reader */
+        json_object_del(message, "trainable");
+        json_object_del(message, "logprobs");
+        if (!assistant) continue;
+        if (json_object_set_new(message, "trainable", json_true()) ||
+            json_object_set_new(message, "finish_reason", json_string("stop")))
+            return in->status = rein_fail(in->err, REIN_ENOMEM, "out of memory");
+        marked++;
+    }
+    if (!in->status && !marked && json_array_size(messages))
+        rein_group_wrong(in, "messages has no turn of an assistant that trains: there is nothing to learn");
+    return in->status;
+}
+
+static rein_status read_chat(rein_trajectory *t, sft_reader *reader, rein_fields *in) {
+    json_t *messages = json_object_get(in->object, "messages");
+    if (!json_is_array(messages)) return rein_fields_wrong(in, "messages", messages, "an array of messages is needed");
+    if (mark_turns(in, messages)) return in->status;
+    return in->status = rein_art_read(t, &reader->group, in->object, "");
+}
+
+/* ---------------------------------------------------------------------------------------------------------- a prompt and its answer */
+
+static rein_status encode(rein_ids *ids, sft_reader *reader, rein_fields *in, const char *key, int part) {
+    const rein_encoding how = {.add_special = !part, .parse_special = 1};
+    const char *text = rein_fields_string(in, key);
+    rein_error why = {0};
+    if (in->status) return in->status;
+    const rein_status status = rein_tokenizer_encode(ids, reader->group.tokenizer, text, strlen(text), &how, &why);
+    if (status == REIN_EINVAL) return rein_group_wrong(in, "%s: %s", key, why.message);
+    return in->status = status ? rein_fail(in->err, status, "%s", why.message) : REIN_OK;
+}
+
+/* Without a token before it, the first one of the completion cannot train. */
+static rein_status read_texts(rein_trajectory *t, sft_reader *reader, rein_fields *in) {
+    rein_ids prompt = {0}, answer = {0};
+    rein_history h = {0};
+    rein_error *err = in->err;
+    if (!reader->group.tokenizer)
+        return rein_group_wrong(in, "prompt: a tokenizer is needed to read texts (token ids can be read without)");
+    encode(&prompt, reader, in, "prompt", 0);
+    encode(&answer, reader, in, "completion", 1);
+    if (!in->status && !answer.count && reader->end_id < 0) rein_group_wrong(in, "completion has no token: nothing would train");
+    const size_t seen = !prompt.count && answer.count ? 1 : 0;
+    if (!in->status) in->status = rein_history_extend(&h, prompt.data, NULL, prompt.count, 0, err);
+    if (!in->status && seen) in->status = rein_history_extend(&h, answer.data, NULL, seen, 0, err);
+    if (!in->status && answer.count > seen)
+        in->status = rein_history_extend(&h, answer.data + seen, NULL, answer.count - seen, 1, err);
+    const int spelled = answer.count && answer.data[answer.count - 1] == reader->end_id;
+    if (!in->status && reader->end_id >= 0 && !spelled)
+        in->status = rein_history_extend(&h, &reader->end_id, NULL, 1, h.n > 0, err);
+    if (!in->status) in->status = rein_trajectory_append(t, &h, err);
+    rein_history_free(&h);
+    rein_ids_free(&prompt);
+    rein_ids_free(&answer);
+    return in->status;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------ lines */
+
+static rein_status read_kind(rein_trajectory *t, sft_reader *reader, rein_fields *in) {
+    const int chat = rein_fields_has(in, "messages"),
+              ids = rein_fields_has(in, "prompt_ids") || rein_fields_has(in, "response_ids");
+    const int texts = rein_fields_has(in, "prompt") || rein_fields_has(in, "completion");
+    if (chat + ids + texts != 1)
+        return rein_group_wrong(in, "%s is needed: messages, prompt with completion, or prompt_ids with response_ids",
+                                chat + ids + texts ? "only one" : "one");
+    if (chat) return read_chat(t, reader, in);
+    return ids ? rein_exact_read(t, &reader->group, in->object, "") : read_texts(t, reader, in);
+}
+
+/* What was recorded says nothing here. */
+static size_t forget_log_probs(rein_trajectory *t) {
+    size_t trained = 0;
+    for (size_t i = 0; i < t->n_histories; i++)
+        for (size_t k = 0; k < t->histories[i].n; k++) {
+            t->histories[i].log_probs[k] = NAN;
+            trained += t->histories[i].mask[k];
+        }
+    return trained;
+}
+
+static rein_status read_example(rein_groups *groups, sft_reader *reader, const json_t *root) {
+    rein_fields in = rein_group_fields(&reader->group, root, "");
+    rein_group group = {.trajectories = calloc(1, sizeof(rein_trajectory)), .n = 1};
+    if (!group.trajectories) return rein_fail(in.err, REIN_ENOMEM, "out of memory");
+    rein_trajectory *t = group.trajectories;
+    *t = (rein_trajectory){.reward = 1, .policy_step = -1, .budget = -1};
+    rein_status status = read_kind(t, reader, &in);
+    if (!status && !forget_log_probs(t)) status = rein_group_wrong(&in, "nothing trains in this example");
+    if (!status) status = rein_groups_append(groups, &group, in.err);
+    rein_group_free(&group);
+    return status;
+}
+
+/* The parser takes the line for a file. */
+static rein_status read_line(rein_groups *groups, sft_reader *reader, const char *text, size_t length) {
+    static const char first[] = ": line 1";
+    rein_error said = {0};
+    json_t *root = NULL;
+    rein_status status = rein_json_file_parse(&root, "", text, length, &said);
+    const char *rest = strncmp(said.message, first, strlen(first)) == 0 ? said.message + strlen(first) : said.message;
+    if (status) return rein_fail(reader->group.err, status, "%s%s", reader->group.where, rest);
+    status = read_example(groups, reader, root);
+    json_decref(root);
+    return status;
+}
+
+static rein_status read_lines(rein_groups *groups, sft_reader *reader, const char *text, size_t length, const char *shown) {
+    char where[REIN_PATH_SHOWN + 32];
+    rein_status status = REIN_OK;
+    size_t line = 1;
+    reader->group.where = where;
+    for (size_t at = 0, stop; at < length && !status; at = stop + 1, line++) {
+        const char *newline = memchr(text + at, '\n', length - at);
+        stop = newline ? (size_t)(newline - text) : length;
+        snprintf(where, sizeof where, "%s: line %zu", shown, line);
+        size_t blank = at;
+        while (blank < stop && (text[blank] == ' ' || text[blank] == '\t' || text[blank] == '\r')) blank++;
+        if (blank < stop) status = read_line(groups, reader, text + at, stop - at);
+    }
+    if (status == REIN_EINVAL && !strstr(reader->group.err->message, where + strlen(shown))) { /* the tokenizer knows no lines */
+        const rein_error said = *reader->group.err;
+        rein_fail(reader->group.err, status, "%s: %s", where, said.message);
+    }
+    return status;
+}
+
+rein_status rein_sft_from_memory(rein_groups *groups, const char *text, size_t length, const char *name,
+                                 const rein_tokenizer *tokenizer, const rein_chat *chat, int32_t end_id, rein_error *err) {
+    rein_error room;
+    sft_reader reader = {.group = {.tokenizer = tokenizer, .given = chat != NULL, .err = err ? err : &room}, .end_id = end_id};
+    const size_t before = groups->n;
+    char shown[REIN_PATH_SHOWN];
+    rein_path_show(shown, name);
+    if (chat && !rein_chat_name(chat)) return rein_fail(err, REIN_EINVAL, "chat.kind is %d: no format", (int)chat->kind);
+    if (chat) reader.group.chat = *chat;
+    rein_status status = read_lines(groups, &reader, text, length, shown);
+    if (!status && groups->n == before)
+        status = rein_fail(err, REIN_EINVAL, "%s has no example: one JSON object a line is needed, {\"messages\": [...]}", shown);
+    for (size_t g = before; status && g < groups->n; g++) rein_group_free(&groups->groups[g]);
+    if (status) groups->n = before;
+    rein_group_reader_free(&reader.group);
+    return status;
+}
+
+rein_status rein_sft_read(rein_groups *groups, const char *path, const rein_tokenizer *tokenizer, const rein_chat *chat,
+                          int32_t end_id, rein_error *err) {
+    rein_file file;
+    rein_status status = rein_file_map(&file, path, err);
+    if (status) return status;
+    status = rein_sft_from_memory(groups, (const char *)file.data, file.size, path, tokenizer, chat, end_id, err);
+    rein_file_unmap(&file);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------ order */
+
+/* Fisher and Yates, from the end; the place of each exchange is drawn at its own address. */
+void rein_shuffle(size_t *order, size_t n, uint64_t seed, uint64_t epoch) {
+    for (size_t i = 0; i < n; i++) order[i] = i;
+    for (size_t i = n; i-- > 1;) {
+        const size_t j = (size_t)(rein_random_uniform(seed, REIN_RANDOM_SHUFFLE, epoch, i, 0, 0) * (double)(i + 1));
+        const size_t other = order[j];
+        order[j] = order[i];
+        order[i] = other;
+    }
+}
