@@ -207,6 +207,40 @@ static const rein_command COMMANDS[] = {
         .run = rein_run_train,
     },
     {
+        .name = "sft",
+        .usage = "RUN --data FILE [--model DIR] [SETTING...]",
+        .summary = "supervised training on chats, or prompts and completions",
+        .description =
+            "Trains a model to say what the data says: an adapter, or all weights with --full. FILE has one JSON object a line: "
+            "{\"messages\": [...]} as OpenAI has them, of which the assistant's turns train; {\"prompt\": ..., \"completion\": "
+            "...}, of "
+            "which the completion and the end token train; or {\"prompt_ids\": [...], \"response_ids\": [...]}.\n"
+            "RUN is the directory of the run. A new one is begun with --model and the settings below. An existing one goes on "
+            "where "
+            "it stopped, with all it was begun with: rein sft RUN is enough, and the result is that of a run that never stopped. "
+            "Ctrl-C ends the work after the step that is being made; a second one ends it at once. Every step is saved; the last "
+            "three "
+            "are kept, and the first one (--keep-last).\n"
+            "The loss is the mean negative log-likelihood of the tokens that train. A mistake, in an option or in the data, is "
+            "said "
+            "before anything is written.",
+        .options =
+            {{"data", "FILE", "the examples"},
+             {"batch-size", "N", "examples in a step (default 8)"},
+             {"num-train-epochs", "N", "how often to go through the data (default 1)"},
+             {"max-steps", "N", "end after this many steps, whatever the epochs are"},
+             {"config", "FILE", "settings, as YAML; what the command line says counts more"},
+             {"chat-format", "NAME",
+              "messages are in this format: raw, chatml, qwen2.5, qwen3, llama3 or llama3.1 (default: the model's own, where "
+              "its template is one of them)"},
+             {"dry-run", NULL, "check everything, say what would be trained, write nothing"},
+             {"json", NULL, "print one JSON object at the end: step, nothing_to_train, checkpoint, metrics of the last step"}},
+        .max_words = 1,
+        .settings = 1,
+        .example = "rein sft my-run --model stories260K --data examples.jsonl --learning-rate 1e-4",
+        .run = rein_run_sft,
+    },
+    {
         .name = "completion",
         .usage = "bash|zsh|fish",
         .summary = "completion of commands, options and names for your shell",

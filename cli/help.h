@@ -64,6 +64,7 @@ int rein_run_generate(const rein_args *args);
 int rein_run_score(const rein_args *args);
 int rein_run_inspect(const rein_args *args);
 int rein_run_train(const rein_args *args);
+int rein_run_sft(const rein_args *args);
 int rein_run_completion(const rein_args *args);
 int rein_run_help(const rein_args *args);
 

@@ -113,7 +113,7 @@ int rein_run_train(const rein_args *args) {
     rein_groups groups = {0};
     rein_groups_summary summary;
     rein_loss loss = {0};
-    rein_training t;
+    rein_training t = {0};
     int status = rein_training_read(&t, args);
     if (!status && !path) status = rein_say(REIN_WRONG, WHERE, "trajectory groups are needed: --groups FILE, JSON lines");
     if (!status) status = rein_training_look(&t);

@@ -95,13 +95,16 @@ static int check_place(const rein_training *t) {
 int rein_training_read(rein_training *t, const rein_args *args) {
     const char *chat = rein_option_value(args, "chat-format");
     rein_error err = {0};
-    *t = (rein_training){.args = args, .run = args->n_words ? args->words[0] : NULL, .has_chat = chat != NULL};
+    *t = (rein_training){
+        .args = args, .run = args->n_words ? args->words[0] : NULL, .has_chat = chat != NULL, .knows_total = t->knows_total};
     if (!t->run || !*t->run)
         return rein_say(REIN_WRONG, where(t), "a run is needed: rein %s %s", args->command->name, args->command->usage);
     t->is_new = !rein_directory_has(t->run, "config.yaml");
     int status = rein_args_settings(&t->given, args, t->is_new);
     if (status) return status;
     if (chat && rein_chat_named(&t->chat, chat, &err)) return rein_say_error(where(t), &err);
+    t->total_open = t->knows_total && strcmp(t->given.lr_scheduler_type, "constant") != 0 && !t->given.total_steps;
+    if (t->total_open && rein_settings_set(&t->given, "total_steps", "1000000000", &err)) return rein_say_error(where(t), &err);
     whole_path(t->given.model);
     whole_path(t->given.adapter);
     whole_path(t->given.kl_ref_adapter_path);

@@ -17,6 +17,8 @@ typedef struct rein_training {
     rein_chat chat;
     int has_chat; /* --chat-format */
     rein_session *session;
+    int knows_total; /* set before reading: the command knows how many steps there will be, and total_steps need not be given */
+    int total_open;  /* … and was not: the command sets it before opening */
 } rein_training;
 
 /* The command line and the run's own settings; nothing is opened. Close it whatever the result, as after the next. */

@@ -1,7 +1,9 @@
 /* training_check.c - whether a step can be made of groups, told before a run is begun: the ids and lengths that the model has, and the
  * objective's own checks on everything that is known without log-probs. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "terminal.h"
 #include "training.h"
@@ -20,20 +22,23 @@ static rein_status each_history(const rein_groups *groups, void *data,
 typedef struct limits {
     const rein_training *t;
     const char *name; /* of the file */
+    int examples;     /* groups are examples, of one trajectory */
     rein_error *err;
 } limits;
 
 static rein_status check_history(void *data, const rein_history *h, const size_t at[3]) {
     const limits *l = data;
     const rein_model_info *info = &l->t->info;
+    char place[100];
+    if (l->examples) snprintf(place, sizeof place, "example %zu", at[0] + 1);
+    else snprintf(place, sizeof place, "groups[%zu].trajectories[%zu].histories[%zu]", at[0], at[1], at[2]);
     if (h->n > (size_t)info->max_positions)
-        return rein_fail(l->err, REIN_EINVAL, "%s: groups[%zu].trajectories[%zu] has %zu tokens: the model has %lld positions",
-                         l->name, at[0], at[1], h->n, (long long)info->max_positions);
+        return rein_fail(l->err, REIN_EINVAL, "%s: %s has %zu tokens: the model has %lld positions", l->name, place, h->n,
+                         (long long)info->max_positions);
     for (size_t k = 0; k < h->n; k++)
         if (h->ids[k] < 0 || h->ids[k] >= info->vocabulary)
-            return rein_fail(l->err, REIN_EINVAL,
-                             "%s: groups[%zu].trajectories[%zu].histories[%zu], token %zu is %ld: the model's tokens are 0 to %lld",
-                             l->name, at[0], at[1], at[2], k, (long)h->ids[k], (long long)info->vocabulary - 1);
+            return rein_fail(l->err, REIN_EINVAL, "%s: %s, token %zu is %ld: the model's tokens are 0 to %lld", l->name, place, k,
+                             (long)h->ids[k], (long long)info->vocabulary - 1);
     return REIN_OK;
 }
 
@@ -138,7 +143,7 @@ static rein_status check_objective(rein_loss *loss, const rein_groups *groups, c
 
 int rein_training_check(rein_loss *loss, const rein_training *t, const rein_groups *groups, const char *name) {
     rein_error err = {0};
-    limits l = {t, name, &err};
+    limits l = {t, name, !strcmp(t->args->command->name, "sft"), &err};
     rein_status status = each_history(groups, &l, check_history);
     if (!status && (size_t)t->settings.minibatches > groups->n)
         status = rein_fail(&err, REIN_EINVAL, "minibatches is %lld: there are %zu groups", (long long)t->settings.minibatches,
