@@ -36,7 +36,8 @@ REIN_API rein_sampling rein_sampling_plain(void);
 typedef struct rein_request {
     const int32_t *prompt; /* [n_prompt], at least one: the begin token, if nothing else */
     size_t n_prompt;
-    size_t samples;              /* responses, 1 or more; the prompt is computed once for all */
+    size_t
+        samples; /* responses, 1 to 1048576; the prompt is computed once for all, and they enter together, more than max_active too */
     uint64_t step, prompt_index; /* the address of its randomness */
     rein_sampling sampling;
 } rein_request;
