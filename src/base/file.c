@@ -88,6 +88,39 @@ void rein_file_unmap(rein_file *file) {
     *file = (rein_file){0};
 }
 
+/* data[size], which fewer bytes may fill; 0, or -1 with errno. */
+static int read_bytes(char *data, size_t *size, int fd) {
+    for (size_t at = 0; at < *size;) {
+        const ssize_t n = read(fd, data + at, *size - at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return -1;
+        if (n == 0) *size = at;
+        at += (size_t)n;
+    }
+    data[*size] = 0;
+    return 0;
+}
+
+int rein_file_read(char **data, size_t *size, const char *path) {
+    struct stat about;
+    *data = NULL;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return -1;
+    int result = fstat(fd, &about);
+    if (result == 0 && !S_ISREG(about.st_mode)) errno = S_ISDIR(about.st_mode) ? EISDIR : EINVAL, result = -1;
+    if (result == 0) {
+        *size = (size_t)about.st_size;
+        *data = malloc(*size + 1);
+        if (!*data) errno = ENOMEM, result = -1;
+    }
+    if (result == 0) result = read_bytes(*data, size, fd);
+    const int code = errno;
+    close(fd);
+    if (result != 0) free(*data), *data = NULL;
+    errno = code;
+    return result;
+}
+
 /* -------------------------------------------------------------------------------------------------------------------- writing */
 
 /* The directory part of a path, for the caller to free. */

@@ -23,6 +23,10 @@ rein_status rein_file_map(rein_file *file, const char *path, rein_error *err);
 /* Takes back what rein_file_map gave; harmless on {0}. */
 void rein_file_unmap(rein_file *file);
 
+/* A regular file into memory that the caller frees, size + 1 bytes and a 0 at the end. Unlike a mapped file it may be cut short by others,
+ * and a disk that cannot read it is an error, not a signal. 0, or -1 with errno and *data NULL. Thread-safe. */
+int rein_file_read(char **data, size_t *size, const char *path);
+
 /* 1 if there is something of that name, whatever it is. Thread-safe. */
 int rein_file_exists(const char *path);
 

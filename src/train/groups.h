@@ -70,17 +70,17 @@ rein_status rein_art_read(rein_trajectory *trajectory, rein_group_reader *reader
 void rein_group_reader_free(rein_group_reader *reader);
 
 /* ---- groups_choice.c: what a policy wrote. {0} is nothing. */
-typedef struct rein_sampled {
+typedef struct rein_written {
     rein_ids ids;
     float *log_probs; /* [ids.count], or NULL: not known */
     rein_text text;   /* what the ids say */
     int truncated;
-} rein_sampled;
-void rein_sampled_free(rein_sampled *sampled);
+} rein_written;
+void rein_written_free(rein_written *sampled);
 
 /* `choice` is the Choice, or a message that is marked as trainable; text is its content with everything that stands in the context of later
  * turns, `plain` the content alone. */
-rein_status rein_choice_read(rein_sampled *sampled, const rein_group_reader *reader, const json_t *choice, const char *path,
+rein_status rein_choice_read(rein_written *sampled, const rein_group_reader *reader, const json_t *choice, const char *path,
                              const rein_text *text, const char *plain);
 
 /* 1 if the Choice says token ids. */

@@ -156,7 +156,7 @@ static int is_past(const conversation *c, size_t i, size_t stop) {
 }
 
 /* The messages before `stop`. Qwen3 wrote after the end of an empty thought, unless it began one. */
-static rein_status render(conversation *c, size_t stop, const rein_sampled *answer) {
+static rein_status render(conversation *c, size_t stop, const rein_written *answer) {
     const int thinks = answer && answer->text.data && !strncmp(answer->text.data, "<think>", strlen("<think>"));
     const rein_chat_options options = {.add_generation_prompt = answer != NULL,
                                        .no_thinking = answer && c->reader->chat.kind == REIN_CHAT_QWEN3 && !thinks,
@@ -204,7 +204,7 @@ static rein_status put_context(conversation *c, size_t messages) {
 static rein_status put_choice(conversation *c, size_t i) {
     const rein_turn *turn = &c->turns[i];
     rein_error *err = c->reader->err;
-    rein_sampled s = {0};
+    rein_written s = {0};
     char path[REIN_GROUP_PATH];
     name_turn(path, c, i);
     rein_fields in = rein_group_fields(c->reader, turn->choice, path);
@@ -217,7 +217,7 @@ static rein_status put_choice(conversation *c, size_t i) {
     if (!status) status = rein_text_append(&c->seen, c->prompt.data, c->prompt.length, err);
     if (!status) status = rein_text_append(&c->seen, s.text.data, s.text.length, err);
     c->trajectory->truncated |= s.truncated;
-    rein_sampled_free(&s);
+    rein_written_free(&s);
     return status;
 }
 

@@ -16,11 +16,11 @@ typedef struct recorded {
     const char *name;   /* of the list */
 } recorded;
 
-void rein_sampled_free(rein_sampled *s) {
+void rein_written_free(rein_written *s) {
     rein_ids_free(&s->ids);
     rein_text_free(&s->text);
     free(s->log_probs);
-    *s = (rein_sampled){0};
+    *s = (rein_written){0};
 }
 
 /* A refusal has a list of its own; an empty list is none. */
@@ -57,7 +57,7 @@ int rein_choice_has_ids(const json_t *choice) {
 }
 
 /* Of the entries, with their types checked. */
-static rein_status read_log_probs(rein_sampled *s, const rein_group_reader *reader, const recorded *r, const char *path) {
+static rein_status read_log_probs(rein_written *s, const rein_group_reader *reader, const recorded *r, const char *path) {
     const size_t n = json_array_size(r->list);
     rein_status status = REIN_OK;
     s->log_probs = malloc(n * sizeof *s->log_probs);
@@ -89,7 +89,7 @@ static int holds(const rein_text *text, const char *plain, size_t length) {
 }
 
 /* The ids must say the content: what a server cut off (thinking, calls of tools, a stop text) may stand around it. */
-static rein_status take_ids(rein_sampled *s, const rein_group_reader *reader, const recorded *r, const char *path,
+static rein_status take_ids(rein_written *s, const rein_group_reader *reader, const recorded *r, const char *path,
                             const char *plain) {
     char shown[2][REIN_TEXT_SHOWN];
     rein_text said = {0};
@@ -125,7 +125,7 @@ static rein_status may_be(int *may, const rein_group_reader *reader, int32_t id,
 }
 
 /* The tokens of the text, and of the end of the turn if there are as many: *wrong is the first that is another, or the number of all. */
-static rein_status match(rein_sampled *s, size_t *wrong, size_t *own, const rein_group_reader *reader, const recorded *r,
+static rein_status match(rein_written *s, size_t *wrong, size_t *own, const rein_group_reader *reader, const recorded *r,
                          const rein_text *text) {
     const size_t n = json_array_size(r->list), ends = reader->end_ids.count;
     rein_status status = rein_tokenizer_encode(&s->ids, reader->tokenizer, text->data, text->length, NULL, reader->err);
@@ -176,7 +176,7 @@ static int is_text(const rein_text *said, const rein_text *text, const rein_text
 }
 
 /* *found if there is a token for each entry, and together they say the text. */
-static rein_status look_up(rein_sampled *s, int *found, const rein_group_reader *reader, const recorded *r, const rein_text *text,
+static rein_status look_up(rein_written *s, int *found, const rein_group_reader *reader, const recorded *r, const rein_text *text,
                            int by_bytes) {
     rein_text spelled = {0};
     rein_status status = REIN_OK;
@@ -209,7 +209,7 @@ static rein_status say_disagreement(const rein_group_reader *reader, const recor
                             rein_json_quote(shown[0], token_at(r, wrong)), own, rein_json_quote(shown[1], spelled));
 }
 
-static rein_status take_texts(rein_sampled *s, const rein_group_reader *reader, const recorded *r, const char *path,
+static rein_status take_texts(rein_written *s, const rein_group_reader *reader, const recorded *r, const char *path,
                               const rein_text *text) {
     const size_t n = json_array_size(r->list);
     size_t wrong = 0, own = 0;
@@ -242,7 +242,7 @@ static int ended(const json_t *choice, const char *finish) {
            !json_is_string(json_object_get(choice, "stop_reason"));
 }
 
-static rein_status take_content(rein_sampled *s, const rein_group_reader *reader, const rein_text *text, int with_end) {
+static rein_status take_content(rein_written *s, const rein_group_reader *reader, const rein_text *text, int with_end) {
     rein_status status = rein_tokenizer_encode(&s->ids, reader->tokenizer, text->data, text->length, NULL, reader->err);
     if (!status) status = rein_text_append(&s->text, text->data, text->length, reader->err);
     if (!status && with_end) status = rein_text_append(&s->text, reader->end.data, reader->end.length, reader->err);
@@ -251,7 +251,7 @@ static rein_status take_content(rein_sampled *s, const rein_group_reader *reader
     return status;
 }
 
-rein_status rein_choice_read(rein_sampled *s, const rein_group_reader *reader, const json_t *choice, const char *path,
+rein_status rein_choice_read(rein_written *s, const rein_group_reader *reader, const json_t *choice, const char *path,
                              const rein_text *text, const char *plain) {
     rein_fields in = rein_group_fields(reader, choice, path);
     const recorded r = recorded_of(choice);

@@ -1,0 +1,198 @@
+/* session.c - a run is begun or gone on with: settings, policy, trainer, and the checkpoint they come from. */
+#include "session.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "base/file.h"
+#include "base/json_file.h"
+#include "checkpoint.h"
+#include "settings.h"
+
+/* -------------------------------------------------------------------------------------------------------------------- settings */
+
+/* What made the policy, or is part of its bits. */
+static const char *const FIXED[] = {"model",        "adapter", "full",   "lora_rank",   "lora_alpha", "use_rslora",
+                                    "lora_modules", "seed",    "shards", "share_limit", "no_sharing"};
+
+static int is_fixed(const char *name) {
+    for (size_t i = 0; i < sizeof FIXED / sizeof *FIXED; i++)
+        if (!strcmp(FIXED[i], name)) return 1;
+    return 0;
+}
+
+/* The run's own settings, then those given now. */
+static rein_status go_on_with(rein_settings *saved, const rein_settings *now, rein_error *err) {
+    char value[REIN_TEXT_SETTING], before[REIN_TEXT_SETTING];
+    rein_status status = REIN_OK;
+    for (size_t i = 0; rein_setting_at(i) && !status; i++) {
+        const char *name = rein_setting_at(i)->name;
+        if (!rein_setting_given(now, name)) continue;
+        if ((status = rein_settings_get(value, sizeof value, now, name, err))) break;
+        if ((status = rein_settings_get(before, sizeof before, saved, name, err))) break;
+        if (is_fixed(name) && strcmp(value, before) != 0)
+            return rein_fail(err, REIN_EINVAL,
+                             "%s is \"%.100s\", and the run was begun with \"%.100s\": a new run is needed for that", name, value,
+                             before);
+        if (strcmp(value, before) != 0) status = rein_settings_set(saved, name, value, err);
+    }
+    if (*now->preset) {
+        saved->objective = now->objective;
+        memcpy(saved->preset, now->preset, sizeof saved->preset);
+        return status;
+    }
+    for (size_t i = 0; rein_option_at(i) && !status; i++) {
+        if (!(now->objective.given >> i & 1)) continue;
+        status = rein_options_get(value, sizeof value, &now->objective, rein_option_at(i)->name, err);
+        if (!status) status = rein_options_set(&saved->objective, rein_option_at(i)->name, value, err);
+    }
+    return status;
+}
+
+static rein_status resolve_settings(rein_session *s, const char *directory, const rein_settings *given, rein_error *err) {
+    char *path = rein_path_join(directory, "config.yaml");
+    rein_status status = REIN_OK;
+    if (!path) return rein_fail(err, REIN_ENOMEM, "no memory for a path");
+    s->settings = *given;
+    if (rein_file_exists(path)) {
+        s->settings = rein_settings_default();
+        status = rein_settings_read(&s->settings, path, err);
+        if (!status) status = go_on_with(&s->settings, given, err);
+    }
+    free(path);
+    if (!status && !*s->settings.model)
+        status = rein_fail(err, REIN_EINVAL, "model is missing: a new run needs the directory of a model");
+    return status ? status : rein_settings_check(&s->settings, err);
+}
+
+/* ---------------------------------------------------------------------------------------------------------------------- policy */
+
+enum { MODULES = 16 };
+
+static rein_status new_adapter(rein_session *s, rein_error *err) {
+    char text[REIN_TEXT_SETTING];
+    const char *modules[MODULES];
+    rein_lora_options o = {s->settings.lora_rank,     s->settings.lora_alpha, s->settings.use_rslora, modules, 0,
+                           (uint64_t)s->settings.seed};
+    memcpy(text, s->settings.lora_modules, sizeof text);
+    for (char *rest = text, *name; (name = strtok_r(rest, ", ", &rest));) {
+        if (o.n_modules == MODULES) return rein_fail(err, REIN_EINVAL, "lora_modules names more than %d modules", MODULES);
+        modules[o.n_modules++] = name;
+    }
+    return rein_adapter_new(&s->adapter, s->model, &o, err);
+}
+
+static rein_status open_policy(rein_session *s, rein_error *err) {
+    const rein_settings *o = &s->settings;
+    const rein_model_options how = {.train = o->full, .exec = s->exec};
+    const rein_trainer_options trainer = {o->temperature, (size_t)o->shards, (size_t)o->share_limit,
+                                          o->no_sharing,  o->recompute,      s->exec};
+    rein_status status = rein_model_open(&s->model, o->model, &how, err);
+    if (!status && !o->full) status = *o->adapter ? rein_adapter_open(&s->adapter, s->model, o->adapter, err) : new_adapter(s, err);
+    if (!status) status = rein_trainer_open(&s->trainer, s->model, s->adapter, &trainer, err);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ checkpoints */
+
+static rein_status write_state(rein_session *s, const char *directory, rein_error *err) {
+    char *path = rein_path_join(directory, "state.json");
+    json_t *state = json_pack("{s:I, s:I, s:f, s:s}", "step", (json_int_t)s->step, "optimizer_steps",
+                              (json_int_t)rein_trainer_steps(s->trainer), "tokens", s->tokens, "rein", rein_version());
+    const rein_status status =
+        path && state ? rein_json_file_write(path, state, err) : rein_fail(err, REIN_ENOMEM, "no memory for state.json");
+    json_decref(state);
+    free(path);
+    return status;
+}
+
+rein_status rein_session_save(rein_session *s, rein_error *err) {
+    rein_checkpoint *checkpoint;
+    rein_status status = rein_checkpoint_begin(&checkpoint, s->run, s->step, err);
+    if (status) return status;
+    const char *directory = rein_checkpoint_directory(checkpoint);
+    status = rein_trainer_save(s->trainer, directory, err);
+    if (!status) status = write_state(s, directory, err);
+    if (!status) return rein_checkpoint_commit(checkpoint, err);
+    rein_checkpoint_abandon(checkpoint);
+    return status;
+}
+
+static rein_status load(rein_session *s, rein_error *err) {
+    char path[4096];
+    json_t *state;
+    if (rein_run_checkpoint_path(path, sizeof path - 16, s->run, s->step) >= sizeof path - 16)
+        return rein_fail(err, REIN_EINVAL, "the path of the run is too long");
+    rein_status status = rein_trainer_load(s->trainer, path, err);
+    if (status) return status;
+    strcat(path, "/state.json");
+    if ((status = rein_json_file_read(&state, path, err))) return status;
+    rein_fields fields = {.object = state, .file = path, .path = "", .err = err};
+    s->tokens = rein_fields_number_or(&fields, "tokens", -1, 0);
+    json_decref(state);
+    return fields.status;
+}
+
+static rein_status write_settings(const rein_session *s, rein_error *err) {
+    char *path = rein_path_join(s->run->directory, "config.yaml");
+    const rein_status status =
+        path ? rein_settings_write(&s->settings, path, err) : rein_fail(err, REIN_ENOMEM, "no memory for a path");
+    free(path);
+    return status;
+}
+
+static rein_status begin_or_go_on(rein_session *s, const char *directory, rein_error *err) {
+    rein_status status = rein_run_open(&s->run, directory, REIN_RUN_RESUME, err);
+    if (!status) status = rein_run_resume(&s->step, s->note, s->run, err);
+    if (!status) status = write_settings(s, err);
+    if (!status && s->step < 0) {
+        s->step = 0;
+        status = rein_session_save(s, err);
+    } else if (!status) status = load(s, err);
+    char *path = status ? NULL : rein_path_join(directory, "tensorboard");
+    if (!status && !path) status = rein_fail(err, REIN_ENOMEM, "no memory for a path");
+    if (!status) status = rein_tensorboard_open(&s->board, path, s->step + 1, err);
+    free(path);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- open and close */
+
+rein_status rein_session_open(rein_session **session, const char *directory, const rein_settings *settings, rein_error *err) {
+    *session = NULL;
+    rein_session *s = calloc(1, sizeof *s);
+    if (!s) return rein_fail(err, REIN_ENOMEM, "no memory for a session");
+    s->reference_step = -1;
+    rein_status status = resolve_settings(s, directory, settings, err);
+    if (!status) status = rein_exec_resolve(&s->exec, &(rein_exec){(int)s->settings.threads, REIN_ISA_BEST}, REIN_SERIAL, err);
+    if (!status) status = open_policy(s, err);
+    if (!status) status = begin_or_go_on(s, directory, err);
+    if (status) {
+        rein_session_close(s);
+        return status;
+    }
+    *session = s;
+    return REIN_OK;
+}
+
+void rein_session_close(rein_session *s) {
+    if (!s) return;
+    rein_session_drop_reference(s);
+    rein_tensorboard_close(s->board);
+    rein_run_close(s->run);
+    rein_trainer_close(s->trainer);
+    rein_adapter_close(s->adapter);
+    rein_model_close(s->model);
+    free(s);
+}
+
+const char *rein_session_note(const rein_session *s) { return *s->note ? s->note : rein_run_note(s->run); }
+
+const rein_settings *rein_session_settings(const rein_session *s) { return &s->settings; }
+
+int64_t rein_session_step(const rein_session *s) { return s->step; }
+
+rein_policy rein_session_policy(const rein_session *s) { return (rein_policy){s->model, s->adapter, s->settings.temperature}; }

@@ -1,0 +1,66 @@
+/* session_reference.c - which policy the KL is to: a checkpoint by its step or its lag, an adapter, or what the run began from. */
+#include <stdio.h>
+#include <string.h>
+
+#include "session.h"
+#include "settings.h"
+
+void rein_session_drop_reference(rein_session *s) {
+    rein_adapter_close(s->reference_adapter);
+    rein_model_close(s->reference_model);
+    s->reference_adapter = NULL;
+    s->reference_model = NULL;
+    s->reference_step = -1;
+}
+
+/* "0, 3, 7": the steps that do exist, for a message; the last ones if they are many. */
+static const char *list_steps(char *to, size_t size, const rein_run *run) {
+    const int64_t *steps;
+    const size_t n = rein_run_checkpoints(&steps, run);
+    size_t at = 0;
+    to[0] = 0;
+    for (size_t i = n > 12 ? n - 12 : 0; i < n && at + 24 < size; i++)
+        at += (size_t)snprintf(to + at, size - at, "%s%lld", at ? ", " : n > 12 ? "…, " : "", (long long)steps[i]);
+    return to;
+}
+
+static rein_status check_step(const rein_session *s, int64_t step, rein_error *err) {
+    char shown[300];
+    const int64_t *steps;
+    const size_t n = rein_run_checkpoints(&steps, s->run);
+    for (size_t i = 0; i < n; i++)
+        if (steps[i] == step) return rein_checkpoint_verify(s->run, step, err);
+    const int64_t lag = s->settings.kl_penalty_step_lag;
+    return rein_fail(err, REIN_EINVAL, "%s is %lld: the run has no checkpoint of step %lld, but of %s",
+                     lag ? "kl_penalty_step_lag" : "kl_penalty_reference_step", (long long)(lag ? lag : step), (long long)step,
+                     list_steps(shown, sizeof shown, s->run));
+}
+
+/* A checkpoint holds an adapter, or a whole model. */
+static rein_status load_step(rein_session *s, int64_t step, rein_error *err) {
+    char path[4096];
+    if (s->reference_step == step) return REIN_OK;
+    rein_session_drop_reference(s);
+    rein_status status = check_step(s, step, err);
+    if (status) return status;
+    if (rein_run_checkpoint_path(path, sizeof path, s->run, step) >= sizeof path)
+        return rein_fail(err, REIN_EINVAL, "the path of checkpoint %lld is too long", (long long)step);
+    if (s->adapter) status = rein_adapter_open(&s->reference_adapter, s->model, path, err);
+    else status = rein_model_open(&s->reference_model, path, &(rein_model_options){.exec = s->exec}, err);
+    if (!status) s->reference_step = step;
+    return status;
+}
+
+rein_status rein_session_reference(rein_policy *policy, rein_session *s, int64_t step, rein_error *err) {
+    const rein_settings *o = &s->settings;
+    rein_status status = REIN_OK;
+    int64_t from = -1; /* a checkpoint */
+    if (o->kl_penalty_reference_step >= 0) from = o->kl_penalty_reference_step;
+    else if (o->kl_penalty_step_lag > 0) from = step > o->kl_penalty_step_lag ? step - o->kl_penalty_step_lag : 0;
+    else if (!s->adapter) from = 0;
+    if (from >= 0) status = load_step(s, from, err);
+    else if (*o->kl_ref_adapter_path && !s->reference_adapter)
+        status = rein_adapter_open(&s->reference_adapter, s->model, o->kl_ref_adapter_path, err);
+    *policy = (rein_policy){s->reference_model ? s->reference_model : s->model, s->reference_adapter, o->temperature};
+    return status;
+}

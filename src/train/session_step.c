@@ -1,0 +1,289 @@
+/* session_step.c - one step of a run: the reference once, then epochs and minibatches, each a gradient and a step of the optimizer; then
+ * everything that must outlast a crash. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include "base/file.h"
+#include "session.h"
+#include "settings.h"
+
+static double seconds(clockid_t clock) {
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static double now(void) { return seconds(CLOCK_MONOTONIC); }
+
+static size_t tokens_of(const rein_groups *groups, size_t first, size_t last) {
+    size_t n = 0;
+    for (size_t g = first; g < last; g++)
+        for (size_t t = 0; t < groups->groups[g].n; t++)
+            for (size_t i = 0; i < groups->groups[g].trajectories[t].n_histories; i++)
+                n += groups->groups[g].trajectories[t].histories[i].n;
+    return n;
+}
+
+static double truncated_share(const rein_groups *groups) {
+    size_t n = 0, truncated = 0;
+    for (size_t g = 0; g < groups->n; g++)
+        for (size_t t = 0; t < groups->groups[g].n; t++, n++) truncated += groups->groups[g].trajectories[t].truncated != 0;
+    return n ? (double)truncated / (double)n : 0;
+}
+
+/* A step at work. */
+typedef struct working {
+    rein_session *s;
+    const rein_groups *groups;
+    float *reference, *old; /* [tokens] or NULL: not needed */
+    rein_step_numbers numbers;
+    size_t passes, optimizer_steps;
+    double norms; /* added up */
+} working;
+
+/* ------------------------------------------------------------------------------------------------------------------ log-probs */
+
+static int some_not_recorded(const rein_groups *groups) {
+    const rein_groups_summary summary = rein_groups_summarise(groups);
+    return summary.log_probs_missing > 0;
+}
+
+static rein_status compute(float **log_probs, working *w, const rein_policy *policy, rein_error *err) {
+    const size_t n = tokens_of(w->groups, 0, w->groups->n);
+    *log_probs = malloc(n * sizeof **log_probs);
+    if (!*log_probs) return rein_fail(err, REIN_ENOMEM, "no memory for the log-probs of %zu tokens", n);
+    return rein_trainer_log_probs(*log_probs, NULL, w->s->trainer, policy, w->groups, err);
+}
+
+/* What was recorded stays the old log-prob; the others are those of the policy as it is. */
+static void put_recorded(float *old, const rein_groups *groups) {
+    for (size_t g = 0; g < groups->n; g++)
+        for (size_t t = 0; t < groups->groups[g].n; t++)
+            for (size_t i = 0; i < groups->groups[g].trajectories[t].n_histories; i++) {
+                const rein_history *h = &groups->groups[g].trajectories[t].histories[i];
+                for (size_t k = 0; k < h->n; k++)
+                    if (h->mask[k] && !isnan(h->log_probs[k])) old[k] = h->log_probs[k];
+                old += h->n;
+            }
+}
+
+/* Once for the whole step: the reference; and, if several optimizer steps follow, the policy as it is, where the recorded log-probs are not
+ * the old ones. */
+static rein_status before_the_passes(working *w, rein_error *err) {
+    rein_session *s = w->s;
+    rein_policy reference;
+    rein_status status = REIN_OK;
+    const double began = now();
+    if (rein_settings_use_reference(&s->settings)) {
+        status = rein_session_reference(&reference, s, s->step, err);
+        if (!status) status = compute(&w->reference, w, &reference, err);
+        w->numbers.seconds_reference = now() - began;
+    }
+    const int several = s->settings.epochs * s->settings.minibatches > 1;
+    const int mismatch = s->settings.objective.mismatch != REIN_MISMATCH_NONE;
+    if (!status && several && (mismatch || some_not_recorded(w->groups))) status = compute(&w->old, w, NULL, err);
+    if (!status && w->old && !mismatch) put_recorded(w->old, w->groups);
+    return status;
+}
+
+/* --------------------------------------------------------------------------------------------------------------------- passes */
+
+/* Metrics are all doubles: means over the passes; counts over those of the first epoch; extremes over all. */
+static void add_metrics(rein_metrics *sum, const rein_metrics *one, int first_epoch, int first) {
+    const rein_metrics before = *sum;
+    double *to = (double *)sum;
+    const double *from = (const double *)one;
+    for (size_t i = 0; i < sizeof *sum / sizeof(double); i++) to[i] += from[i];
+    sum->ratio_min = first || one->ratio_min < before.ratio_min ? one->ratio_min : before.ratio_min;
+    sum->ratio_max = first || one->ratio_max > before.ratio_max ? one->ratio_max : before.ratio_max;
+    sum->length_max = first || one->length_max > before.length_max ? one->length_max : before.length_max;
+    if (!first_epoch) {
+        sum->tokens = before.tokens, sum->trained_tokens = before.trained_tokens, sum->sequences = before.sequences;
+        sum->trained_sequences = before.trained_sequences, sum->groups = before.groups;
+    }
+}
+
+static void divide_metrics(rein_metrics *sum, double passes) {
+    const rein_metrics before = *sum;
+    double *to = (double *)sum;
+    for (size_t i = 0; i < sizeof *sum / sizeof(double); i++) to[i] /= passes;
+    sum->ratio_min = before.ratio_min, sum->ratio_max = before.ratio_max, sum->length_max = before.length_max;
+    sum->tokens = before.tokens, sum->trained_tokens = before.trained_tokens, sum->sequences = before.sequences;
+    sum->trained_sequences = before.trained_sequences, sum->groups = before.groups;
+}
+
+static void add_pass(working *w, const rein_pass *pass, int first_epoch) {
+    rein_step_numbers *n = &w->numbers;
+    add_metrics(&n->loss.metrics, &pass->loss.metrics, first_epoch, w->passes == 0);
+    n->loss.loss += pass->loss.loss;
+    if (w->passes == 0) n->on_policy_gap = pass->max_gap;
+    n->seconds_forward += pass->seconds_forward;
+    n->seconds_backward += pass->seconds_backward;
+    w->passes++;
+}
+
+static rein_adamw adamw_of(const rein_settings *o, double rate) {
+    return (rein_adamw){rate, o->adam_beta1, o->adam_beta2, o->adam_epsilon, o->weight_decay, o->max_grad_norm};
+}
+
+static rein_status learning_rate(double *rate, const rein_settings *o, int64_t step, rein_error *err) {
+    const rein_schedule_shape shape = !strcmp(o->lr_scheduler_type, "linear")   ? REIN_SCHEDULE_LINEAR
+                                      : !strcmp(o->lr_scheduler_type, "cosine") ? REIN_SCHEDULE_COSINE
+                                                                                : REIN_SCHEDULE_CONSTANT;
+    const rein_schedule schedule = {shape, o->learning_rate, o->warmup_steps, shape == REIN_SCHEDULE_CONSTANT ? 0 : o->total_steps,
+                                    shape == REIN_SCHEDULE_CONSTANT ? 0 : o->lr_final_share};
+    return rein_learning_rate(rate, &schedule, step, err);
+}
+
+static rein_status one_pass(working *w, int64_t epoch, size_t first, size_t last, rein_error *err) {
+    rein_session *s = w->s;
+    rein_pass pass;
+    const size_t at = tokens_of(w->groups, 0, first);
+    const rein_groups part = {w->groups->groups + first, last - first, 0};
+    const rein_pass_options options = {.objective = s->settings.objective,
+                                       .reference_log_probs = w->reference ? w->reference + at : NULL,
+                                       .old_log_probs = w->old ? w->old + at : NULL,
+                                       .policy_step = w->passes == 0 ? s->step : -1,
+                                       .mask_truncated_completions = s->settings.mask_truncated_completions};
+    rein_status status = rein_trainer_forward_backward(&pass, s->trainer, &part, &options, err);
+    if (status) return status;
+    add_pass(w, &pass, epoch == 0);
+    if (pass.nothing_to_train) return REIN_OK;
+    const double began = now();
+    const rein_adamw adamw = adamw_of(&s->settings, w->numbers.learning_rate);
+    double norm = 0;
+    status = rein_trainer_optim_step(&norm, s->trainer, &adamw, err);
+    w->norms += norm;
+    w->optimizer_steps++;
+    w->numbers.seconds_optimizer += now() - began;
+    return status;
+}
+
+static rein_status all_passes(working *w, rein_error *err) {
+    const rein_settings *o = &w->s->settings;
+    const size_t parts = (size_t)o->minibatches;
+    rein_status status = learning_rate(&w->numbers.learning_rate, o, w->s->step + 1, err);
+    if (!status && parts > w->groups->n)
+        status = rein_fail(err, REIN_EINVAL, "minibatches is %zu, and there are %zu groups", parts, w->groups->n);
+    for (int64_t epoch = 0; epoch < o->epochs && !status; epoch++)
+        for (size_t b = 0; b < parts && !status; b++)
+            status = one_pass(w, epoch, w->groups->n * b / parts, w->groups->n * (b + 1) / parts, err);
+    return status;
+}
+
+/* --------------------------------------------------------------------------------------------------------------------- numbers */
+
+static double peak_memory(void) {
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) ? NAN : (double)usage.ru_maxrss * 1024;
+}
+
+static void finish_numbers(working *w, double began, double seconds_sample) {
+    rein_step_numbers *n = &w->numbers;
+    const rein_settings *o = &w->s->settings;
+    const double tokens = (double)tokens_of(w->groups, 0, w->groups->n);
+    divide_metrics(&n->loss.metrics, (double)w->passes);
+    n->loss.loss /= (double)w->passes;
+    n->loss.nothing_to_train = w->optimizer_steps == 0;
+    n->parts = REIN_STEP_REWARDS | (w->reference ? REIN_STEP_REFERENCE : 0) |
+               (o->objective.token_budget >= 0 ? REIN_STEP_BUDGETS : 0) | (n->loss.metrics.entropy > 0 ? REIN_STEP_ENTROPIES : 0);
+    n->gradient_norm = w->optimizer_steps ? w->norms / (double)w->optimizer_steps : 0;
+    n->clipped_ratio = truncated_share(w->groups);
+    n->num_tokens = w->s->tokens + tokens;
+    n->seconds_sample = seconds_sample;
+    n->seconds_step = now() - began + (isnan(seconds_sample) ? 0 : seconds_sample);
+    n->tokens_per_second = n->seconds_step > 0 ? tokens / n->seconds_step : NAN;
+    n->peak_memory = peak_memory();
+}
+
+/* ----------------------------------------------------------------------------------------------------------------- to the disk */
+
+static rein_status write_trajectories(const rein_session *s, const rein_groups *groups, rein_error *err) {
+    char path[4096], name[REIN_STEP_NAME];
+    const int n = snprintf(path, sizeof path, "%s/trajectories/train", s->run->directory);
+    if (n < 0 || (size_t)n + 40 > sizeof path) return rein_fail(err, REIN_EINVAL, "the path of the run is too long");
+    const rein_status status = rein_make_directories(path, err);
+    if (status) return status;
+    snprintf(path + n, sizeof path - (size_t)n, "/%s.jsonl", rein_step_name(name, s->step));
+    return rein_groups_write(path, groups, REIN_GROUPS_EXACT, err);
+}
+
+static rein_status write_history(rein_session *s, size_t n, int nothing_to_train, rein_error *err) {
+    rein_metric_row rows[REIN_METRIC_ROWS];
+    for (size_t i = 0; i < n; i++) rows[i] = (rein_metric_row){s->names[i], s->values[i]};
+    json_t *line = rein_metric_object(s->step, rows, n);
+    if (!line || (nothing_to_train && json_object_set_new(line, "nothing_to_train", json_true()))) {
+        json_decref(line);
+        return rein_fail(err, REIN_ENOMEM, "no memory for a line of the history");
+    }
+    const rein_status status = rein_run_history_append(s->run, line, err);
+    json_decref(line);
+    return status;
+}
+
+/* What the references of this step's successors need must stay: the next one's is `lag` checkpoints back. */
+static size_t needed_steps(int64_t *needed, const rein_session *s) {
+    const rein_settings *o = &s->settings;
+    const int64_t *steps;
+    const size_t n_steps = rein_run_checkpoints(&steps, s->run);
+    size_t n = 0;
+    if (o->kl_penalty_reference_step >= 0) needed[n++] = o->kl_penalty_reference_step;
+    for (size_t i = 0; i < n_steps && o->kl_penalty_step_lag > 0; i++)
+        if (steps[i] >= s->step - o->kl_penalty_step_lag) needed[n++] = steps[i];
+    return n;
+}
+
+static rein_status retain(rein_session *s, rein_error *err) {
+    const rein_settings *o = &s->settings;
+    if (!o->keep_last && !*o->keep_best) return REIN_OK;
+    int64_t *needed = malloc((rein_run_checkpoints(NULL, s->run) + 1) * sizeof *needed);
+    if (!needed) return rein_fail(err, REIN_ENOMEM, "no memory for a list of checkpoints");
+    const rein_retention rule = {o->keep_last ? o->keep_last : 1, *o->keep_best ? o->keep_best + (*o->keep_best == '-') : NULL,
+                                 *o->keep_best == '-', needed, needed_steps(needed, s)};
+    const rein_status status = rein_run_retain(NULL, NULL, s->run, &rule, err);
+    free(needed);
+    return status;
+}
+
+static rein_status keep(working *w, rein_error *err) {
+    rein_session *s = w->s;
+    rein_metric_row rows[REIN_METRIC_ROWS];
+    const size_t n = rein_metric_rows(rows, REIN_METRIC_ROWS, &w->numbers);
+    for (size_t i = 0; i < REIN_METRIC_ROWS; i++)
+        s->names[i] = i < n ? rows[i].name : NULL, s->values[i] = i < n ? rows[i].value : 0;
+    s->tokens = w->numbers.num_tokens;
+    s->step++;
+    rein_status status = write_trajectories(s, w->groups, err);
+    if (!status) status = write_history(s, n, w->optimizer_steps == 0, err);
+    if (!status) status = rein_session_save(s, err);
+    if (!status) status = rein_tensorboard_add(s->board, s->step, seconds(CLOCK_REALTIME), s->names, s->values, n, err);
+    if (!status) status = retain(s, err);
+    return status;
+}
+
+rein_status rein_session_train(rein_session_report *report, rein_session *s, const rein_groups *groups, double seconds_sample,
+                               rein_error *err) {
+    const double began = now();
+    working w = {.s = s, .groups = groups};
+    if (s->failed) return rein_fail(err, REIN_EINVAL, "the session failed in an earlier step: it can only be closed");
+    rein_step_numbers_clear(&w.numbers);
+    w.numbers.loss = (rein_loss){0};
+    w.numbers.seconds_forward = w.numbers.seconds_backward = w.numbers.seconds_optimizer = 0;
+    rein_status status = before_the_passes(&w, err);
+    if (!status) status = all_passes(&w, err);
+    if (!status) {
+        finish_numbers(&w, began, seconds_sample);
+        status = keep(&w, err);
+    }
+    free(w.reference);
+    free(w.old);
+    s->failed = status != REIN_OK;
+    if (status) return status;
+    *report = (rein_session_report){s->step, w.optimizer_steps == 0, 0, s->names, s->values};
+    while (report->n < REIN_METRIC_ROWS && s->names[report->n]) report->n++;
+    return REIN_OK;
+}
