@@ -67,6 +67,7 @@ static void table(rein_out *out, const rein_session_report *r, const rein_traini
 static int dry_run(const rein_training *t, const rein_groups_summary *s, const rein_loss *loss, int json) {
     rein_out out = {0};
     const int nothing = loss->nothing_to_train || !s->trained_tokens;
+    warn(t, s);
     if (json) {
         rein_out_format(&out,
                         "{\"dry_run\": true, \"new_run\": %s, \"groups\": %zu, \"trajectories\": %zu, \"tokens\": %zu, "
@@ -93,12 +94,13 @@ static int dry_run(const rein_training *t, const rein_groups_summary *s, const r
 
 /* ------------------------------------------------------------------------------------------------------------------ the command */
 
-static int train(rein_training *t, const rein_groups *groups, int json) {
+static int train(rein_training *t, const rein_groups *groups, const rein_groups_summary *summary, int json) {
     rein_session_report report;
     rein_error err = {0};
     rein_out out = {0};
     const int status = rein_training_open(t);
     if (status) return status;
+    warn(t, summary);
     if (rein_session_train(&report, t->session, groups, NAN, &err)) return rein_training_failed(t, &err);
     if (report.nothing_to_train)
         rein_say(0, WHERE, "nothing to train: no token trains, or every gradient is 0; the policy is as it was");
@@ -121,8 +123,7 @@ int rein_run_train(const rein_args *args) {
     if (!status) status = rein_training_check(&loss, &t, &groups, path);
     if (!status) {
         summary = rein_groups_summarise(&groups);
-        warn(&t, &summary);
-        status = rein_option_value(args, "dry-run") ? dry_run(&t, &summary, &loss, json) : train(&t, &groups, json);
+        status = rein_option_value(args, "dry-run") ? dry_run(&t, &summary, &loss, json) : train(&t, &groups, &summary, json);
     }
     rein_groups_free(&groups);
     rein_training_close(&t);

@@ -1,0 +1,261 @@
+#!/bin/bash
+# run_train.sh REIN: train and sft from outside. A run that was stopped, by whatever, and gone on with has the files of one that was not; a
+# mistake is said before anything is written. Ends with 'N passed, N failed'.
+set -u
+# shellcheck source-path=SCRIPTDIR source=cases.sh
+. "$(dirname "$0")/cases.sh"
+here=$(realpath "$(dirname "$0")")
+stories=$here/../../../shared/models/stories260K
+parrot=$work/parrot
+python3 "$here/parrot.py" "$parrot" || fail "parrot.py"
+cd "$work" || exit 1
+
+# does TITLE COMMAND…: status 0; its output in $work/out and $work/err
+does() {
+    local title=$1 status=0
+    shift
+    "$@" >"$work/out" 2>"$work/err" </dev/null || status=$?
+    if [ "$status" -eq 0 ]; then pass; else fail "$title" "status $status" "$(head -3 "$work/err")"; fi
+}
+# has TITLE FILE PATTERN
+has() { if grep -qE -- "$3" "$2"; then pass; else fail "$1" "wanted $3" "$(head -c 500 "$2")"; fi; }
+# absent TITLE PATH…
+absent() {
+    local title=$1
+    shift
+    for path in "$@"; do if [ -e "$path" ]; then fail "$title" "$path exists" && return; fi; done
+    pass
+}
+# equal TITLE RUN RUN STEP: the checkpoints of a step have the same bytes
+equal() {
+    if [ -d "$2/checkpoints/$4" ] && diff -r "$2/checkpoints/$4" "$3/checkpoints/$4" >"$work/different" 2>&1; then pass
+    else fail "$1" "$(head -3 "$work/different")"; fi
+}
+# value RUN STEP NAME: a metric of history.jsonl
+value() { python3 -c 'import json, sys; print(next(r[sys.argv[3]] for r in map(json.loads, open(sys.argv[1] + "/history.jsonl")) if r["step"] == int(sys.argv[2])))' "$@"; }
+# true_of TITLE EXPRESSION: in Python
+true_of() { if python3 -c "import sys; sys.exit(not ($2))"; then pass; else fail "$1" "$2"; fi; }
+
+python3 - <<'PYTHON'
+import json
+def line(**fields):
+    return json.dumps(fields) + "\n"
+def trajectory(response, reward, **more):
+    return {"prompt_ids": [259, 120, 10], "response_ids": [ord(c) for c in response], "reward": reward, **more}
+with open("groups.jsonl", "w") as f:
+    f.write(line(trajectories=[trajectory("Hi", 1.0), trajectory("Ho", 0.0)]))
+    f.write(line(trajectories=[trajectory("abc", 0.5), trajectory("abd", 1.0), trajectory("x", 0.0)]))
+open("equal.jsonl", "w").write(line(trajectories=[trajectory("Hi", 1.0), trajectory("Ho", 1.0)]))
+open("messages.jsonl", "w").write(line(trajectories=[{"reward": r, "messages_and_choices": [{"role": "user", "content": "x"}, {
+    "finish_reason": "stop", "index": 0, "logprobs": None, "message": {"role": "assistant", "content": c}}]} for c, r in (("Hi", 1), ("Ho", 0))]))
+open("long.jsonl", "w").write(line(trajectories=[trajectory("x" * 70, 1.0)]))
+open("beyond.jsonl", "w").write(line(trajectories=[{**trajectory("x", 1.0), "response_ids": [300]}]))
+open("cut.jsonl", "w").write('{"trajectories": [')
+with open("chats.jsonl", "w") as f:
+    for i in range(10):
+        f.write(line(messages=[{"role": "user", "content": f"{i}"}, {"role": "assistant", "content": "ja"}]))
+with open("texts.jsonl", "w") as f:
+    for i in range(10):
+        f.write(line(prompt=f"{i}", completion=" nein"))
+open("ids.jsonl", "w").write("\n" + line(prompt_ids=[1, 2], response_ids=[3, 4]) * 3)
+open("empty.jsonl", "w").write("\n \n")
+open("bad.jsonl", "w").write(line(prompt="a", completion="b") + line(prompt="a", completion=5))
+PYTHON
+
+new=(--model "$parrot" --groups groups.jsonl --learning-rate 0.01)
+head=(--lora-modules lm_head) # the parrot's layers are 0, and what is added to them has no gradient
+
+# ----------------------------------------------------------------------------------------------------------------------- train
+
+does "train" rein train one "${new[@]}" "${head[@]}" --preset grpo
+has "train: the table" out '^step         1$'
+has "train: the checkpoint" out '^checkpoint   one/checkpoints/0001$'
+has "train: missing log-probs are said" err 'warning: .*log-prob'
+does "train again, from elsewhere" bash -c 'mkdir -p there && cd there && rein train ../one --groups ../groups.jsonl --json'
+has "train again" out '^\{"step": 2, "nothing_to_train": false, "checkpoint": "../one/checkpoints/0002", "metrics": \{"reward": 0.5'
+has "the settings stay" one/config.yaml '^preset: "grpo"'
+does "the same again" rein train two "${new[@]}" "${head[@]}" --preset grpo --threads 1
+does "the same again" rein train two --groups groups.jsonl --threads 2
+equal "train twice: one answer" one two 0002
+if cmp -s one/checkpoints/0001/adapter_model.safetensors one/checkpoints/0002/adapter_model.safetensors; then fail "train: the policy is as it was"; else pass; fi
+does "other settings" rein train two --groups groups.jsonl --learning-rate 0.5 --keep-last 1
+has "other settings are kept" two/config.yaml '^learning_rate: "0.5"'
+absent "retention" two/checkpoints/0001 two/checkpoints/0002
+if [ -d two/checkpoints/0000 ] && [ -d two/checkpoints/0003 ]; then pass; else fail "retention keeps the first and the last"; fi
+does "messages" rein train chat --model "$parrot" --groups messages.jsonl --preset grpo
+does "messages in a format" rein train raw --model "$parrot" --groups messages.jsonl --preset grpo --chat-format raw
+does "all weights" rein train full "${new[@]}" --preset grpo --full
+does "ART's names" rein train art "${new[@]}" --scale-rewards true --importance-sampling-level sequence --surrogate clip --epsilon 0.2 --epsilon-high=0.3 --advantage-balance 0.1
+has "ART's names" art/config.yaml '^ratio: "sequence"'
+does "a reference" rein train one --groups groups.jsonl --kl-penalty-coef 0.1 --kl-penalty-reference-step 1
+has "a reference" out '^kl  '
+does "nothing to learn" rein train equal --model "$parrot" --groups equal.jsonl --preset grpo
+has "nothing to learn" out '^step         1, nothing to train$'
+has "nothing to learn" err '^rein train: nothing to train: '
+has "nothing to learn" err 'warning: .*all rewards are equal'
+if cmp -s equal/checkpoints/0000/adapter_model.safetensors equal/checkpoints/0001/adapter_model.safetensors; then pass; else fail "nothing to learn: the policy changed"; fi
+does "no objective" rein train plain "${new[@]}"
+has "no objective is said" err 'note: no preset'
+
+printf 'preset: dapo\nlearning_rate: 0.001\nlora_modules: [q_proj, v_proj]\nlora_rank: 2\n' >c.yaml
+does "a config" rein train config --model "$parrot" --groups groups.jsonl --config c.yaml --lora-rank 3 --preset=grpo
+has "a config: the list" config/config.yaml '^lora_modules: "q_proj,v_proj"'
+has "a config: the command line counts more" config/config.yaml '^lora_rank: "3"'
+has "a config: its preset is replaced" config/config.yaml '^preset: "grpo"'
+has "a config: the rest stays" config/config.yaml '^learning_rate: "0.001'
+
+does "dry run" rein train dry "${new[@]}" --preset grpo --dry-run
+has "dry run" out '^Nothing was written.$'
+has "dry run" out '^tokens  .* of which 11 train$'
+absent "dry run" dry
+does "dry run as JSON" rein train dry "${new[@]}" --preset grpo --dry-run --json
+has "dry run as JSON" out '^\{"dry_run": true, "new_run": true, "groups": 2, "trajectories": 5'
+cp -r one before
+does "dry run of a run" rein train one --groups groups.jsonl --dry-run --learning-rate 1
+if diff -r one before >different; then pass; else fail "a dry run wrote" "$(head -3 different)"; fi
+
+# ---------------------------------------------------------------------------------------------- mistakes, before anything is written
+
+wrong() { # wrong TITLE PATTERN ARGUMENT…: of a new run
+    local title=$1 pattern=$2
+    shift 2
+    refused "$title" "^rein train: $pattern" rein train none "$@"
+    absent "$title" none
+}
+refused "no run" '^rein train: a run is needed: rein train RUN' rein train
+wrong "no model" 'none is a new run: --model DIR is needed' --groups groups.jsonl
+wrong "no groups" 'trajectory groups are needed' --model "$parrot"
+wrong "no such model" '"nowhere" is no directory' --model nowhere --groups groups.jsonl
+wrong "no such groups" 'nowhere: cannot be opened' --model "$parrot" --groups nowhere
+wrong "groups cut short" 'cut.jsonl: line 1' --model "$parrot" --groups cut.jsonl
+wrong "too long" 'long.jsonl: groups.0..trajectories.0..* has 73 tokens: the model has 64 positions' --model "$parrot" --groups long.jsonl
+wrong "beyond the vocabulary" 'beyond.jsonl: .* is 300: the model.s tokens are 0 to 259' --model "$parrot" --groups beyond.jsonl
+wrong "misspelt" 'unknown option --lora-rnk: did you mean --lora-rank' "${new[@]}" --lora-rnk 8
+wrong "misspelt option of the objective" 'unknown option --kl-los-coef: did you mean --kl-loss-coef' "${new[@]}" --kl-los-coef 8
+wrong "no number" '--lora-rank is "x": ' "${new[@]}" --lora-rank x
+wrong "out of range" '--lora-rank is 0: ' "${new[@]}" --lora-rank 0
+wrong "no value" '--lora-rank needs a value' "${new[@]}" --lora-rank
+wrong "twice" '--seed is given twice' "${new[@]}" --seed 1 --seed=1
+wrong "yes or no" '--full is "maybe"' "${new[@]}" --full=maybe
+wrong "contradiction" '--lora-rank cannot act with --full' "${new[@]}" --full --lora-rank 4
+wrong "idle" '--epsilon cannot act here' "${new[@]}" --epsilon 0.2
+wrong "idle reference" '--kl-penalty-step-lag cannot act' "${new[@]}" --kl-penalty-step-lag 2
+wrong "two references" 'two references at once' "${new[@]}" --kl-penalty-coef 1 --kl-penalty-step-lag 2 --kl-penalty-reference-step 0
+wrong "no such step" '--kl-penalty-reference-step is 3: the run has no checkpoint' "${new[@]}" --kl-penalty-coef 1 --kl-penalty-reference-step 3
+wrong "no such adapter" 'nowhere' "${new[@]}" --kl-penalty-coef 1 --kl-ref-adapter-path nowhere
+wrong "no such preset" '--preset "gropo" does not exist: did you mean grpo' "${new[@]}" --preset gropo
+wrong "no such module" '.*zap' "${new[@]}" --lora-modules zap
+wrong "alias and original" '.*are the same option' "${new[@]}" --advantage group-mean --scale-rewards true
+wrong "required" '.*budget_penalty_coef.* required' "${new[@]}" --shape budget --token-budget 3
+wrong "what the data does not have" '.*baseline_rewards is missing' "${new[@]}" --advantage remax
+wrong "more parts than groups" '--minibatches is 7: there are 2 groups' "${new[@]}" --minibatches 7
+wrong "schedule" '.*needs' "${new[@]}" --lr-scheduler-type linear
+wrong "no such config" 'nowhere' "${new[@]}" --config nowhere
+echo 'lora_rnk: 3' >bad.yaml
+wrong "config, misspelt" 'bad.yaml: line 1: .*did you mean lora_rank' "${new[@]}" --config bad.yaml
+echo 'epsilon: 0.3' >bad.yaml
+wrong "config, then a preset" '--preset would overwrite' "${new[@]}" --config bad.yaml --preset grpo
+refused "what made the policy" '^rein train: --lora-rank is "4", and the run was begun with "8"' rein train one --groups groups.jsonl --lora-rank 4
+refused "a file" '^rein train: c.yaml is a file' rein train c.yaml "${new[@]}"
+refused "other files" '^rein train: there2 has files in it' bash -c 'mkdir there2 && touch there2/x && rein train there2 --model parrot --groups groups.jsonl'
+refused "where nothing can be written" '^rein train: ' rein train /proc/none "${new[@]}"
+if [ "$(id -u)" -ne 0 ]; then
+    mkdir closed && chmod 500 closed
+    refused "a read-only directory" '^rein train: closed/run' rein train closed/run "${new[@]}"
+fi
+
+# ------------------------------------------------------------------------------------------------------------------------- sft
+
+sft=(--model "$parrot" --learning-rate 0.05 "${head[@]}")
+does "sft on chats" rein sft chats --data chats.jsonl "${sft[@]}" --batch-size 4 --num-train-epochs 6
+has "sft: lines" err '^step 1/18  loss '
+has "sft: lines" err '^step 18/18  loss '
+has "sft: the table" out '^steps        18 of 18$'
+true_of "sft: the loss falls" "$(value chats 18 loss) < 0.7 * $(value chats 1 loss)"
+if [ "$(cd chats/checkpoints && echo *)" = "0000 0016 0017 0018" ]; then pass; else fail "sft keeps three checkpoints and the first" "$(ls chats/checkpoints)"; fi
+does "sft on texts" rein sft texts --data texts.jsonl "${sft[@]}" --batch-size=100 --max-steps 1 --aggregation seq-mean-token-mean
+does "what texts cost" rein sft nll --data texts.jsonl "${sft[@]}" --batch-size=100 --json
+rein score --model "$parrot" <(sed 's/"completion": " nein"/"response": " nein<|end|>"/' texts.jsonl) >scores
+true_of "the loss is the negative log-likelihood" "abs($(value nll 1 loss) + $(python3 -c 'import json; r = [json.loads(l) for l in open("scores")]; n = sum(sum(x is not None for x in s["logprobs"]) for s in r); print(sum(s["sum"] for s in r) / n)')) < 1e-6"
+does "sft on ids" rein sft ids --data ids.jsonl --model "$parrot" --full --keep-last 0
+does "sft, linear" rein sft linear --data chats.jsonl "${sft[@]}" --batch-size 4 --lr-scheduler-type linear --num-train-epochs 2
+has "sft knows its steps" linear/config.yaml '^total_steps: "6"'
+true_of "sft, linear" "$(value linear 6 learning_rate) == 0"
+
+does "sft, a part" rein sft parts --data chats.jsonl "${sft[@]}" --batch-size 4 --num-train-epochs 6 --max-steps 5
+does "sft, the rest" bash -c 'cd there && rein sft ../parts --num-train-epochs 6'
+has "sft, the rest" err '^rein sft: going on after step 5 of 18$'
+equal "resumed is uninterrupted" chats parts 0018
+does "sft, nothing left" rein sft parts
+has "sft, nothing left" err '^rein sft: nothing to do: parts has made its 18 steps'
+
+# Steps of a run being made, until a checkpoint is there: wait_for RUN STEP
+wait_for() { for _ in $(seq 600); do if [ -d "$1/checkpoints/$2" ]; then return; fi; sleep 0.1; done; }
+rein sft killed --data chats.jsonl "${sft[@]}" --batch-size 4 --num-train-epochs 40 --keep-last 0 >/dev/null 2>&1 &
+wait_for killed 0003
+refused "a run being written" "being written by process $!" rein sft killed
+refused "a run being written" "being written by process $!" rein train killed --groups groups.jsonl
+kill -9 $!
+wait $! 2>/dev/null
+does "after kill -9" rein sft killed --num-train-epochs 6 --keep-last 0
+[ -d killed/checkpoints/0018 ] || does "after kill -9" rein sft killed --num-train-epochs 40
+equal "killed is uninterrupted" chats killed 0018
+
+rein sft stopped --data chats.jsonl "${sft[@]}" --batch-size 4 --num-train-epochs 400 >out 2>err &
+wait_for stopped 0002
+kill -INT $!
+status=0
+wait $! || status=$?
+if [ "$status" -eq 1 ]; then pass; else fail "Ctrl-C" "status $status"; fi
+has "Ctrl-C" err '^rein sft: stopped after step [0-9]+ of 1200, which is saved: rein sft stopped goes on$'
+
+does "sft, dry run" rein sft none --data chats.jsonl "${sft[@]}" --batch-size 4 --dry-run
+has "sft, dry run" out '^steps        3, 3 an epoch$'
+absent "sft, dry run" none
+wrong_sft() { # of a new run
+    local title=$1 pattern=$2
+    shift 2
+    refused "sft: $title" "^rein sft: $pattern" rein sft none "${sft[@]}" "$@"
+    absent "sft: $title" none
+}
+wrong_sft "no data" 'data is needed: --data FILE'
+wrong_sft "no such data" 'nowhere: cannot be opened' --data nowhere
+wrong_sft "no example" '.*empty.jsonl has no example' --data empty.jsonl
+wrong_sft "a bad line" '.*bad.jsonl: line 2: completion is 5' --data bad.jsonl
+wrong_sft "groups" '.*groups.jsonl: line 1: one is needed: messages' --data groups.jsonl
+wrong_sft "a preset" '--preset grpo cannot act here' --data chats.jsonl --preset grpo
+wrong_sft "an objective" '--surrogate cannot act here: supervised' --data chats.jsonl --surrogate clip
+wrong_sft "epochs" '--epochs cannot act here: --num-train-epochs' --data chats.jsonl --epochs 2
+wrong_sft "minibatches" '--minibatches cannot act here: --batch-size' --data chats.jsonl --minibatches 2
+wrong_sft "batch size" '--batch-size is "0": a whole number' --data chats.jsonl --batch-size 0
+wrong_sft "steps" '--max-steps is "0"' --data chats.jsonl --max-steps 0
+refused "sft: another batch size" '^rein sft: --batch-size is 5, and the run was begun with 4' rein sft parts --batch-size 5
+refused "sft: other data" '^rein sft: .*ids.jsonl has 3 examples, and the run was begun with 10' rein sft parts --data ids.jsonl
+refused "sft: a run of another kind" '^rein sft: preset grpo cannot act here' rein sft two --data chats.jsonl
+
+# ---------------------------------------------------------------------------------------------------------------- help and more
+
+for command in train sft; do
+    says "help of $command" "^Usage: rein $command RUN" rein "$command" --help
+    narrow "help of $command"
+    says "help of $command" '^Objective \(rein explain --all\):$' rein "$command" --help
+    says "help of $command: a default" 'rank of the adapter \(default 8\)' rein "$command" --help
+    completes --kl-loss-coef rein "$command" run --kl
+    completes --importance-sampling-level rein "$command" run --imp
+done
+rein help --man >rein.1
+has "the manual has the settings" rein.1 '^\.SH SETTINGS'
+
+if [ -d "$stories" ]; then
+    does "stories260K" rein sft story --model "$stories" --data texts.jsonl --learning-rate 0.003 --num-train-epochs 8 --batch-size 5
+    true_of "stories260K: the loss falls" "$(value story 16 loss) < 0.5 * $(value story 1 loss)"
+    rein generate --model "$stories" --prompt "One day" --samples 4 --max-tokens 20 --json >samples
+    python3 -c 'import json; rows = [json.loads(l) for l in open("samples")]
+print(json.dumps({"trajectories": [{"prompt_ids": r["prompt_ids"], "response_ids": r["response_ids"], "logprobs": r["logprobs"], "policy_step": 0, "reward": i} for i, r in enumerate(rows)]}))' >sampled.jsonl
+    does "on policy" rein train on-policy --model "$stories" --groups sampled.jsonl --preset grpo
+    has "on policy: no gap" out '^gap          0 between'
+else
+    echo "NOTE: $stories is absent: the tests on a real model did not run"
+fi
+
+finish
