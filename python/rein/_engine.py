@@ -333,11 +333,11 @@ class AdamW(ctypes.Structure):
 
 # ---------------------------------------------------------------------------------------------------------- signatures
 
-_LETTERS = {"p": _address, "n": _size, "d": _double, "i": _int, "s": ctypes.c_char_p}
+_LETTERS = {"p": _address, "n": _size, "d": _double, "i": _int, "l": _int64, "s": ctypes.c_char_p}
 
 
 def declare(name: str, arguments: str, result: Any = ctypes.c_int) -> Any:
-    """A function of the library: p is an address, n a size, d a double, i an int, s a text."""
+    """A function of the library: p is an address, n a size, d a double, i an int, l an int64, s a text."""
     function = getattr(c.library, name)
     function.argtypes = [_LETTERS[letter] for letter in arguments]
     function.restype = result
@@ -414,15 +414,16 @@ def call(function: Any, *arguments: Any) -> None:
 
 
 class Handle:
-    """Something that lives in the library, closed when nobody holds it any more. It holds what must outlive it."""
+    """Something that lives in the library, closed by close() or when nobody holds it any more. It holds what must
+    outlive it."""
 
-    __slots__ = ("__weakref__", "_needs", "address")
+    __slots__ = ("__weakref__", "_needs", "address", "close")
 
     def __init__(self, address: int, close: Any, *needs: Any) -> None:
         self.address = address
         self._needs = needs
-        # At exit nothing is closed: another thread may still be inside, and the memory goes anyway.
-        weakref.finalize(self, close, address).atexit = False
+        self.close = weakref.finalize(self, close, address)
+        self.close.atexit = False  # another thread may still be inside, and the memory goes anyway
 
 
 def opened(function: Any, close: Any, *arguments: Any, needs: tuple[Any, ...] = ()) -> Handle:

@@ -109,7 +109,7 @@ class Policy:
         tokenizer = Tokenizer(model) if os.path.exists(os.path.join(path, b"tokenizer.json")) else None
         self._begin(os.fsdecode(path), loaded, made, tokenizer, float(temperature))
         self._recompute, self._trains = bool(recompute), full or made is not None
-        self._generator()  # it knows which temperatures and numbers of threads there are
+        self._generator().close()  # it knows which temperatures and numbers of threads there are
 
     def _begin(
         self, name: str, model: e.Handle, adapter: e.Handle | None, tokenizer: Tokenizer | None, temperature: float
@@ -262,13 +262,13 @@ class Policy:
                 seed=self._seed if seed is None else e.count_of(seed, "seed", limit=2**64),
             )
             samples, step = e.count_of(samples, "samples", 1), e.count_of(step, "step", limit=2**64)
-            generator = self._generator()
-            number = ctypes.c_size_t()
-            for prompt, i in zip(listed, numbers):
-                place = e.count_of(i, "prompt_index", limit=2**64)
-                request = e.Request(address(prompt), prompt.size, samples, step, place, sampling)
-                e.call(e.generator_add, ctypes.byref(number), generator.address, ctypes.byref(request))
-            drawn = Drawn(generator, len(listed) * samples, samples, bool(top_log_probs))
+            with contextlib.closing(self._generator()) as generator:
+                for prompt, i in zip(listed, numbers):
+                    place = e.count_of(i, "prompt_index", limit=2**64)
+                    request = e.Request(address(prompt), prompt.size, samples, step, place, sampling)
+                    number = ctypes.c_size_t()
+                    e.call(e.generator_add, ctypes.byref(number), generator.address, ctypes.byref(request))
+                drawn = Drawn(generator, len(listed) * samples, samples, bool(top_log_probs))
             at = self.steps if self._trains else None
             return [[drawn.sample(p * samples + k, ids, at) for k in range(samples)] for p, ids in enumerate(listed)]
 

@@ -30,6 +30,11 @@ def test_a_small_model_learns():
     assert float(before) < 10 and float(after) > 85
 
 
+def test_a_custom_loop_learns():
+    rewards = re.findall(r"reward ([\d.]+)", output_of(ROOT / "examples/python/custom_loop.py"))
+    assert float(rewards[0]) < 0.5 and float(rewards[-1]) > 0.8
+
+
 def test_the_readme():
     pytest.importorskip("torch")
     block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]
