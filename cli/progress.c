@@ -11,9 +11,12 @@
 
 static volatile sig_atomic_t interrupted;
 
+/* A step may take minutes: that it is being finished is said at once. */
 static void remember(int signal) {
+    static const char said[] = "\nfinishing the step; once more ends it now, and the step is lost\n";
     (void)signal;
     interrupted = 1;
+    if (write(STDERR_FILENO, said, sizeof said - 1) < 0) interrupted = 1;
 }
 
 int rein_progress_interrupted(void) { return interrupted != 0; }
@@ -43,15 +46,16 @@ static void clock_text(char *to, size_t size, double seconds) {
 }
 
 static void draw(rein_progress *p, int64_t done, const char *text, double at) {
-    enum { CELLS = 20 };
+    enum { CELLS = 10, COLUMNS = 79 };
     const double per_step = (at - p->began) / (double)(done - p->first);
     const int filled = (int)(done * CELLS / p->total);
-    char bar[CELLS + 1], left[40];
+    char bar[CELLS + 1], left[40], line[COLUMNS + 1];
     for (int i = 0; i < CELLS; i++) bar[i] = i < filled ? '#' : '.';
     bar[CELLS] = 0;
     clock_text(left, sizeof left, per_step * (double)(p->total - done));
-    fprintf(stderr, "\r[%s] %lld/%lld  %s  %.3g steps/s  %s left\033[K", bar, (long long)done, (long long)p->total, text,
-            1 / fmax(per_step, 1e-9), left);
+    snprintf(line, sizeof line, "[%s] %lld/%lld  %s  %.3g/s  %s left", bar, (long long)done, (long long)p->total, text,
+             1 / fmax(per_step, 1e-9), left);
+    fprintf(stderr, "\r%s\033[K", line);
     fflush(stderr);
     p->last = at;
     p->drawn = 1;
