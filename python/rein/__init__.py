@@ -19,6 +19,7 @@ from ._options import Explanation, KlBias, Options, explain, presets
 from ._policy import PolicyLoss, Step, advantages, policy_loss, shape_rewards
 from ._sampling import Sample
 from ._tokenizer import Tokenizer
+from ._train import train
 
 __all__ = [
     "Explanation",
@@ -43,4 +44,5 @@ __all__ = [
     "rl_budget_loss",
     "rlhf_weight_update",
     "shape_rewards",
+    "train",
 ]

@@ -9,7 +9,9 @@ import pytest
 import rein
 
 
-@pytest.mark.parametrize("name", ["_options", "_operations", "_policy", "_groups", "_model", "_tokenizer", "torch"])
+@pytest.mark.parametrize(
+    "name", ["_options", "_operations", "_policy", "_groups", "_model", "_tokenizer", "_train", "torch"]
+)
 def test_docstrings(name, monkeypatch):
     monkeypatch.chdir(Path(__file__).parents[2])  # the models they open are tests' fixtures
     if name == "torch":

@@ -666,3 +666,59 @@ def test_memory_does_not_grow():
     loop(50)
     gc.collect()
     assert resident() - before < 4 << 20
+
+
+# ------------------------------------------------------------------------------------------------------- steps of runs
+
+
+def test_steps_of_a_run(tmp_path):
+    """A run gives what the verbs give, and its checkpoints are adapters and states."""
+    run, policy = tmp_path / "run", rein.Policy(LLAMA, lora_rank=4, seed=5)
+    settings = {"advantage": "group-mean", "learning_rate": 0.02, "lora_rank": 4, "seed": 5}
+    for step in (1, 2):
+        groups = groups_of(policy, step)
+        report = rein.train(run, groups, model=LLAMA if step == 1 else None, **(settings if step == 1 else {}))
+        done = policy.forward_backward(groups, PLAIN)
+        norm = policy.optim_step(0.02)
+        assert (report["step"], report["nothing_to_train"]) == (step, False)
+        assert report["loss"] == done.loss and report["reward"] == done.metrics["reward"]
+        assert norm in report.values()
+        other = rein.Policy(LLAMA, report["checkpoint"])
+        assert same(values_of(policy), values_of(other))
+        other.load_state(report["checkpoint"])
+        assert other.steps == step
+    equal = groups_of(policy, 3, reward=lambda sample: 1.0)
+    report = rein.train(run, equal, learning_rate=0.01, seconds_sample=1.5)
+    assert report["step"] == 3 and report["nothing_to_train"]
+    assert len((run / "history.jsonl").read_text().splitlines()) == 3
+
+
+def test_groups_of_a_run_from_a_file(tmp_path):
+    group = [{"prompt_ids": [1, 5], "response_ids": [7, 8], "reward": reward} for reward in (1, 0)]
+    (tmp_path / "groups.jsonl").write_text(json.dumps({"trajectories": group}) + "\n")
+    settings = {"model": LLAMA, "preset": "grpo", "kl_loss_coef": 0.1, "lora_modules": ["q_proj", "v_proj"]}
+    report = rein.train(tmp_path / "run", tmp_path / "groups.jsonl", use_rslora=True, **settings)
+    assert report["step"] == 1
+    adapter = json.loads((Path(report["checkpoint"]) / "adapter_config.json").read_text())
+    assert sorted(adapter["target_modules"]) == ["q_proj", "v_proj"] and adapter["use_rslora"] is True
+
+
+def test_what_is_wrong_with_a_step(tmp_path):
+    good = [[rein.Trajectory(**GOOD), rein.Trajectory(**{**GOOD, "reward": 0})]]
+    for settings, kind, match in (
+        ({}, ValueError, "model is missing"),
+        ({"model": LLAMA, "lora_rnk": 2}, ValueError, "did you mean lora_rank"),
+        ({"model": LLAMA, "lora_rank": 0}, ValueError, "lora_rank"),
+        ({"model": LLAMA, "lora_rank": {}}, TypeError, "lora_rank is {}: a number, a text or a list"),
+        ({"model": tmp_path / "none"}, OSError, "none"),
+    ):
+        with pytest.raises(kind, match=match):
+            rein.train(tmp_path / "run", good, **settings)
+        assert not (tmp_path / "run").exists()
+    rein.train(tmp_path / "run", good, model=LLAMA, advantage="group-mean")
+    for _ in range(2):  # the run is not locked by a call that failed
+        with pytest.raises(ValueError, match=r"log_probs has shape \[1\]"):
+            rein.train(tmp_path / "run", [[rein.Trajectory([1], [2, 3], [-1.0], 1.0)]])
+    with pytest.raises(ValueError, match="a new run is needed"):
+        rein.train(tmp_path / "run", good, lora_rank=3)
+    assert rein.train(tmp_path / "run", good)["step"] == 2

@@ -1,0 +1,131 @@
+"""One step of a run: the session of the library, opened, used and closed."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import warnings
+from typing import Any
+
+import numpy as np
+
+from . import _engine as e
+from ._groups import Groups, GroupsLike
+from ._tokenizer import Tokenizer
+
+_READ = 0
+
+
+class _Settings(ctypes.Structure):
+    """rein_settings is filled and read by the library alone: here it is memory and nothing more, with room to spare."""
+
+    _fields_ = [("memory", ctypes.c_uint64 * 4096)]
+
+
+class _Report(ctypes.Structure):
+    """rein_session_report."""
+
+    _fields_ = [
+        ("step", ctypes.c_int64),
+        ("nothing_to_train", ctypes.c_int),
+        ("n", ctypes.c_size_t),
+        ("names", ctypes.POINTER(ctypes.c_char_p)),
+        ("values", ctypes.POINTER(ctypes.c_double)),
+    ]
+
+
+_settings_default = e.declare("rein_settings_default", "", _Settings)
+_settings_set = e.declare("rein_settings_set", "pssp")
+_settings_get = e.declare("rein_settings_get", "pnpsp")
+_session_open = e.declare("rein_session_open", "pspp")
+_session_close = e.declare("rein_session_close", "p", None)
+_session_note = e.declare("rein_session_note", "p", ctypes.c_char_p)
+_session_settings = e.declare("rein_session_settings", "p", ctypes.c_void_p)
+_session_train = e.declare("rein_session_train", "pppdp")
+_run_open = e.declare("rein_run_open", "psip")
+_run_close = e.declare("rein_run_close", "p", None)
+_run_checkpoint_path = e.declare("rein_run_checkpoint_path", "pnpl", ctypes.c_size_t)
+
+
+def train(
+    run: e.PathLike,
+    groups: GroupsLike,
+    *,
+    model: e.PathLike | None = None,
+    seconds_sample: float | None = None,
+    **settings: Any,
+) -> dict[str, Any]:
+    """One step of a run: it is begun in the directory `run` with `model`, or gone on with from its last checkpoint.
+    Checkpoint, history, metrics and the trajectories are on the disk when it returns.
+
+    `groups`: as for Policy.forward_backward, or the path of a JSON-lines file. Every other keyword is a setting by the
+    name it has on the command line (lora_rank, learning_rate, preset, kl_penalty_coef, …); what is not given is what
+    the run was begun with. None means "not given". `seconds_sample`: how long sampling took, for the history.
+
+    Returns "step", "nothing_to_train", "checkpoint" (the directory it wrote: an adapter for Policy, and the state for
+    Policy.load_state) and every metric of the step by name. What had to be repaired is a warning. The model is opened
+    in every call: for many small steps in one process a Policy is faster.
+
+    >>> import tempfile
+    >>> from rein import Trajectory
+    >>> group = [Trajectory([1, 5], [7, 8, 2], None, reward=1), Trajectory([1, 5], [9, 2], None, reward=0)]
+    >>> with tempfile.TemporaryDirectory() as run:
+    ...     report = train(run, [group], model="tests/model/fixtures/engine/llama", preset="rloo", learning_rate=1e-3)
+    >>> report["step"], report["nothing_to_train"], report["reward"]
+    (1, False, 0.5)
+    """
+    directory, given = e.path_of(run, "run"), _settings_of(model, settings)
+    with contextlib.closing(e.opened(_session_open, _session_close, directory, ctypes.byref(given))) as session:
+        note = _session_note(session.address).decode(errors="replace")
+        if note:
+            warnings.warn(note, stacklevel=2)
+        report = _Report()
+        seconds = np.nan if seconds_sample is None else float(seconds_sample)
+        with Groups(groups, _tokenizer_of(session)) as listed:
+            e.call(_session_train, ctypes.byref(report), session.address, listed.reference, seconds)
+        made: dict[str, Any] = {"step": report.step, "nothing_to_train": bool(report.nothing_to_train)}
+        made["checkpoint"] = _checkpoint(directory, report.step)
+        made.update((report.names[i].decode(), report.values[i]) for i in range(report.n))
+        return made
+
+
+def _settings_of(model: e.PathLike | None, settings: dict[str, Any]) -> _Settings:
+    given: _Settings = _settings_default()
+    named = {"preset": settings.get("preset"), **settings}  # it comes before the options that change it
+    if model is not None:
+        named["model"] = os.fsdecode(e.path_of(model, "model"))
+    for name, value in named.items():
+        if value is not None:
+            e.call(_settings_set, ctypes.byref(given), name.encode(), _text_of(name, value).encode())
+    return given
+
+
+def _text_of(name: str, value: Any) -> str:
+    """A setting's value as the library reads it."""
+    if isinstance(value, (bool, np.bool_)):
+        return "true" if value else "false"
+    if isinstance(value, (int, np.integer)):
+        return str(int(value))
+    if isinstance(value, (float, np.floating)):
+        return format(float(value), ".17g")
+    if isinstance(value, (str, os.PathLike)):
+        return os.fspath(value)
+    if isinstance(value, (list, tuple)):
+        return ",".join(_text_of(name, entry) for entry in value)
+    raise TypeError(f"{name} is {value!r}: a number, a text or a list of them is needed")
+
+
+def _tokenizer_of(session: e.Handle) -> Tokenizer | None:
+    """That of the run's model, if it has one."""
+    text = ctypes.create_string_buffer(1024)
+    e.call(_settings_get, text, len(text), _session_settings(session.address), b"model")
+    directory = os.fsdecode(text.value)
+    return Tokenizer(directory) if os.path.exists(os.path.join(directory, "tokenizer.json")) else None
+
+
+def _checkpoint(run: bytes, step: int) -> str:
+    path = ctypes.create_string_buffer(4096)
+    with contextlib.closing(e.opened(_run_open, _run_close, run, _READ)) as opened:
+        _run_checkpoint_path(path, len(path), opened.address, step)
+    return os.fsdecode(path.value)
