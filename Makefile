@@ -109,6 +109,11 @@ $(BUILD)/rein: $(CLI_OBJS) $(BUILD)/librein.a
 # Tests that make memory run out: allocations go through their wrappers.
 STARVED := $(shell grep -lE '__wrap_malloc|allocation\.h' $(TEST_SOURCES))
 $(STARVED:%.c=$(BUILD)/%): private WRAP = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+# Tests that make the disk fail: what changes it goes through their wrappers too.
+CRASHED := $(shell grep -lE 'crash(_scenarios)?\.h' $(TEST_SOURCES))
+DISK_CALLS := open write fsync rename mkdir rmdir unlink ftruncate close openat creat fopen pwrite writev fdatasync truncate link linkat \
+              renameat mkdirat unlinkat remove
+$(CRASHED:%.c=$(BUILD)/%): private WRAP += $(DISK_CALLS:%=-Wl,--wrap=%)
 $(TESTS): $(BUILD)/%: $(BUILD)/obj/%.o $(CLI_PARTS) $(BUILD)/librein.a
 	@mkdir -p $(@D)
 	$(Q)$(LINK) $(WRAP) -o $@ $< $(CLI_PARTS) $(BUILD)/librein.a $(CMOCKA) $(LIBS) -lm
