@@ -1,4 +1,4 @@
-"""rein.Policy on tiny models: what it samples, what it computes, how it learns, what it keeps."""
+"""rein.Policy on tiny models: what it samples, what it computes, what it keeps, and how it ends."""
 
 import ctypes
 import gc
@@ -13,37 +13,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from policies import (
+    FAMILIES,
+    FIXTURES,
+    LLAMA,
+    PLAIN,
+    PROMPTS,
+    ROOT,
+    STORIES,
+    groups_of,
+    same,
+    trained,
+    values_of,
+    whole,
+)
 
 import rein
-from rein import _engine
-
-ROOT = Path(__file__).parents[2]
-FIXTURES = ROOT / "tests/model/fixtures/engine"
-LLAMA = FIXTURES / "llama"
-FAMILIES = sorted(path.name for path in FIXTURES.iterdir() if (path / "config.json").exists())
-STORIES = ROOT.parent / "shared/models/stories260K"
-PROMPTS = [[1, 5, 6], [1], [1, 9, 30, 11, 2, 17]]
-PLAIN = {"advantage": "group-mean"}  # a baseline for each prompt, and nothing else
+from rein import _engine, _train
 
 stories = pytest.mark.skipif(not STORIES.exists(), reason=f"there is no {STORIES}: texts are not sampled")
-
-
-def whole(sample):
-    return np.concatenate([sample.prompt_ids, sample.response_ids])
-
-
-def groups_of(policy, step=0, samples=6, reward=None, **more):
-    reward = reward or (lambda sample: float((sample.response_ids == 7).sum()) + 0.1 * len(sample.response_ids))
-    drawn = policy.sample(PROMPTS, samples=samples, max_tokens=8, step=step)
-    return [[sample.trajectory(reward(sample), **more) for sample in group] for group in drawn]
-
-
-def values_of(policy):
-    return {name: values.copy() for name, values in policy.parameters().items()}
-
-
-def same(a, b):
-    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
 
 
 # ------------------------------------------------------------------------------------------------------ the binding
@@ -59,7 +47,8 @@ def test_structs_are_those_of_the_headers(tmp_path):
         for kind in vars(_engine).values()
         if isinstance(kind, type) and issubclass(kind, ctypes.Structure) and "rein_" in (kind.__doc__ or "")
     ]
-    lines = []
+    structs.append(_train._Report)
+    lines = ['printf("rein_settings %zu\\n", sizeof(rein_settings));']
     for kind in structs:
         name = re.search(r"rein_\w+", kind.__doc__)[0]
         lines.append(f'printf("{name} %zu\\n", sizeof({name}));')
@@ -70,7 +59,7 @@ def test_structs_are_those_of_the_headers(tmp_path):
     source.write_text(f"#include <stdio.h>\n{headers}int main(void) {{ {''.join(lines)} return 0; }}\n")
     subprocess.run(["cc", f"-I{ROOT / 'include'}", "-o", tmp_path / "layout", source], check=True)
     said = dict(line.split() for line in subprocess.check_output([tmp_path / "layout"], text=True).splitlines())
-    assert len(structs) > 25
+    assert len(structs) > 25 and int(said["rein_settings"]) <= ctypes.sizeof(_train._Settings)
     for kind in structs:
         name = re.search(r"rein_\w+", kind.__doc__)[0]
         assert ctypes.sizeof(kind) == int(said[name]), name
@@ -212,227 +201,6 @@ def test_a_chat_becomes_ids(tmp_path):
         pickle.dumps(tokenizer)
 
 
-# ---------------------------------------------------------------------------------------------------------- training
-
-
-def gradient_of(policy, sequences, weights):
-    """The gradient of Σ weights·log_probs with respect to the parameters, by the engine alone."""
-    with policy._use() as (model, adapter):
-        place = adapter.address if adapter else None
-        gradient = np.zeros(_engine.parameter_floats(model.address, place), np.float32)
-        trace = _engine.opened(_engine.trace_open, _engine.trace_close, None)
-        for ids, weight in zip(sequences, weights):
-            offsets, found = np.array([0, len(ids)], np.uintp), np.empty(len(ids), np.float32)
-            tokens = _engine.Tokens(1, offsets.ctypes.data, None, ids.ctypes.data, None)
-            how, own = _engine.ForwardOptions(1, 0, 0), policy._policy()
-            arguments = (trace.address, ctypes.byref(own), ctypes.byref(tokens), ctypes.byref(how))
-            _engine.call(_engine.forward, found.ctypes.data, None, *arguments)
-            _engine.call(_engine.backward, gradient.ctypes.data, trace.address, weight.ctypes.data, None)
-        return gradient
-
-
-@pytest.mark.parametrize("full", [False, True])
-def test_a_step_is_that_of_adamw(full):
-    """Three steps: the gradient from rein.policy_loss and the engine's backward, the step in numpy as torch has it."""
-    policy = rein.Policy(LLAMA, full=full)
-    rate, betas, eps, decay, clip = 0.01, (0.9, 0.95), 1e-6, 0.1, 0.5
-    first = second = 0.0
-    for step in range(1, 4):
-        drawn = [sample for group in policy.sample(PROMPTS, samples=4, max_tokens=6, step=step) for sample in group]
-        rewards = [float(len(set(sample.response_ids))) for sample in drawn]
-        groups = [[s.trajectory(r) for s, r in zip(drawn[i : i + 4], rewards[i : i + 4])] for i in (0, 4, 8)]
-        lengths = [len(sample.response_ids) for sample in drawn]
-        loss = rein.policy_loss(
-            "dr-grpo",
-            np.concatenate([sample.log_probs for sample in drawn]),
-            np.concatenate([sample.log_probs for sample in drawn]),
-            rewards=rewards,
-            sequence_lengths=lengths,
-            group_sizes=4,
-            max_response_length=6,
-        )
-        cuts = np.split(loss.grad_log_probs, np.cumsum(lengths)[:-1])
-        weights = [np.concatenate([np.zeros(len(s.prompt_ids), np.float32), cut]) for s, cut in zip(drawn, cuts)]
-        gradient = gradient_of(policy, [whole(sample) for sample in drawn], weights).astype(np.float64)
-        before = np.concatenate([values.ravel() for values in policy.parameters().values()]).astype(np.float64)
-        decays = np.concatenate([np.full(v.size, v.ndim == 2) for v in policy.parameters().values()])
-
-        done = policy.forward_backward(groups, "dr-grpo", max_response_length=6)
-        assert done.loss == pytest.approx(loss.loss, abs=1e-7) and done.max_gap == 0
-        assert done.metrics["trained_tokens"] == sum(lengths) and not done.nothing_to_train
-        norm = policy.optim_step(rate, betas=betas, eps=eps, weight_decay=decay, max_grad_norm=clip)
-        assert policy.steps == step and norm == pytest.approx(np.linalg.norm(gradient), rel=1e-5)
-
-        gradient *= min(1, clip / (norm + 1e-6))
-        expected = before * np.where(decays, 1 - rate * decay, 1)
-        first = betas[0] * first + (1 - betas[0]) * gradient
-        second = betas[1] * second + (1 - betas[1]) * gradient**2
-        expected -= rate / (1 - betas[0] ** step) * first / (np.sqrt(second / (1 - betas[1] ** step)) + eps)
-        after = np.concatenate([values.ravel() for values in policy.parameters().values()])
-        # Where a gradient is all rounding its sign may differ, and with it the step: none such is larger than 1e-6.
-        sure = np.abs(gradient) > 1e-6
-        assert sure.mean() > 0.4 and np.allclose(after[sure], expected[sure], atol=2e-5, rtol=0)
-
-
-def test_passes_add_up_and_threads_do_not_matter():
-    found = []
-    for threads, recompute in ((1, False), (2, True)):
-        policy = rein.Policy(LLAMA, threads=threads, recompute=recompute)
-        groups = groups_of(policy)
-        policy.forward_backward(groups[:1], "reinforce")
-        policy.forward_backward(groups[1:], "reinforce")
-        policy.optim_step(0.01)
-        found.append(values_of(policy))
-    assert same(*found)
-
-
-def test_nothing_to_train():
-    policy = rein.Policy(LLAMA)
-    before = values_of(policy)
-    done = policy.forward_backward(groups_of(policy, reward=lambda sample: 1.0), PLAIN)
-    assert done.nothing_to_train and done.loss == 0
-    with pytest.raises(ValueError, match="there is no gradient"):
-        policy.optim_step(0.1)
-    masked = groups_of(policy, truncated=True)
-    assert policy.forward_backward(masked, "reinforce", mask_truncated_completions=True).nothing_to_train
-    assert policy.steps == 0 and same(before, values_of(policy))
-
-
-def test_a_reference_stays():
-    policy = rein.Policy(LLAMA)
-    reference = policy.copy()
-    groups = groups_of(policy)
-    first = policy.forward_backward(groups, "grpo", reference=reference)
-    assert first.metrics["kl_ref_k3"] == 0 and first.reference_tokens == first.metrics["trained_tokens"]
-    policy.optim_step(0.05)
-    second = policy.forward_backward(groups_of(policy, step=1), "grpo", reference=reference)
-    assert second.metrics["kl_ref_k3"] > 1e-4 and second.times["reference"] > 0
-    itself = policy.forward_backward(groups_of(policy, step=1), "grpo", reference=policy)
-    assert itself.metrics["kl_ref_k3"] == 0
-    assert same(values_of(reference), values_of(rein.Policy(LLAMA)))
-    base = rein.Policy(LLAMA, False)
-    assert policy.forward_backward(groups_of(policy, step=1), "grpo", reference=base).loss == second.loss
-    with pytest.raises(ValueError, match="there is no reference"):
-        policy.forward_backward(groups, "grpo")
-    with pytest.raises(ValueError, match="does not train"):
-        reference.forward_backward(groups, PLAIN)
-
-
-def test_a_policy_learns_and_the_sampler_follows():
-    policy = rein.Policy(LLAMA, seed=3)
-    rewards = []
-    for step in range(12):
-        groups = groups_of(policy, step, samples=12, reward=lambda sample: float((sample.response_ids == 7).mean()))
-        done = policy.forward_backward(groups, PLAIN)
-        assert done.max_gap == 0 and done.recomputed == 0
-        policy.optim_step(0.02)
-        rewards.append(done.metrics["reward"])
-    assert rewards[0] < 0.2 and rewards[-1] > 0.6
-
-
-# ------------------------------------------------------------------------------------------------------------ groups
-
-
-def test_groups_in_every_form(tmp_path):
-    policy = rein.Policy(LLAMA)
-    groups = groups_of(policy)
-    expected = policy.forward_backward(groups, PLAIN).loss
-    dicts = [
-        [
-            {
-                "prompt_ids": t.prompt_ids,
-                "response_ids": t.response_ids.tolist(),
-                "logprobs": t.log_probs,
-                "reward": t.reward,
-            }
-            for t in group
-        ]
-        for group in groups
-    ]
-    assert policy.forward_backward(dicts, PLAIN).loss == expected
-    assert policy.forward_backward([{"trajectories": group} for group in dicts], PLAIN).loss == expected
-    lines = [
-        json.dumps({"trajectories": [{k: np.asarray(v).tolist() for k, v in t.items()} for t in g]}) for g in dicts
-    ]
-    (tmp_path / "groups.jsonl").write_text("\n".join(lines))
-    assert policy.forward_backward(tmp_path / "groups.jsonl", PLAIN).loss == expected
-    turns = [
-        [
-            rein.Trajectory.from_ids(
-                [*t.prompt_ids, *t.response_ids],
-                [0] * len(t.prompt_ids) + [1] * len(t.response_ids),
-                [0.0] * len(t.prompt_ids) + t.log_probs.tolist(),
-                t.reward,
-            )
-            for t in group
-        ]
-        for group in groups
-    ]
-    assert policy.forward_backward(turns, PLAIN).loss == expected
-    forgotten = [[rein.Trajectory(t.prompt_ids, t.response_ids, None, t.reward) for t in group] for group in groups]
-    done = policy.forward_backward(forgotten, PLAIN)
-    assert done.loss == expected and done.recomputed == done.metrics["trained_tokens"] and np.isnan(done.max_gap)
-
-
-def test_several_turns_train_what_was_sampled():
-    policy = rein.Policy(LLAMA)
-    ids, mask = [1, 5, 6, 7, 8, 9, 3], [0, 1, 1, 0, 0, 1, 1]
-    rows = [rein.Trajectory.from_ids(ids, mask, None, reward) for reward in (1.0, 0.0)]
-    assert rows[0].prompt_ids.tolist() == [1] and rows[0].response_ids.tolist() == ids[1:]
-    assert policy.forward_backward([rows], PLAIN).metrics["trained_tokens"] == 8
-    nothing = rein.Trajectory.from_ids(ids, [0] * 7, None, 1.0)
-    assert nothing.response_ids.size == 0
-    with pytest.raises(ValueError, match=r"mask\[0\] is 1: nothing stands before"):
-        rein.Trajectory.from_ids(ids, [1] * 7, None, 1.0)
-    with pytest.raises(ValueError, match=r"mask has shape \[2\], ids has \[7\]"):
-        rein.Trajectory.from_ids(ids, [0, 1], None, 1.0)
-
-
-GOOD = {"prompt_ids": [1, 5], "response_ids": [7, 8], "log_probs": [-1.0, -1.0], "reward": 1.0}
-
-
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        ({"prompt_ids": [1, -5]}, r"groups\[0\]\[1\].prompt_ids\[1\] is -5: a token id from 0"),
-        ({"response_ids": [7, 40]}, "40"),
-        ({"prompt_ids": [], "response_ids": [7, 8]}, "first token is trained"),
-        ({"log_probs": [-1.0]}, r"groups\[0\]\[1\].log_probs has shape \[1\], response_ids has \[2\]"),
-        ({"log_probs": [-1.0, 2.0]}, "recorded log-prob is 2"),
-        ({"mask": [1, 2]}, r"groups\[0\]\[1\].mask\[1\] is 2: 0 or 1 is needed"),
-        ({"reward": "much"}, r"groups\[0\]\[1\].reward is 'much': a number is needed"),
-        ({"reward": float("nan")}, "reward is nan"),
-        ({"policy_step": -2}, r"policy_step is -2: it must be 0 or more"),
-    ],
-)
-def test_wrong_trajectories(change, match):
-    policy = rein.Policy(LLAMA)
-    group = [rein.Trajectory(**GOOD), rein.Trajectory(**{**GOOD, **change})]
-    with pytest.raises(ValueError, match=match):
-        policy.forward_backward([group], PLAIN)
-    policy.forward_backward([[rein.Trajectory(**GOOD), rein.Trajectory(**{**GOOD, "reward": 0})]], PLAIN)
-
-
-def test_wrong_groups(tmp_path):
-    policy = rein.Policy(LLAMA)
-    good = rein.Trajectory(**GOOD)
-    for groups, kind, match in (
-        ([], ValueError, "groups is empty"),
-        ([[]], ValueError, r"groups\[0\] has no trajectories"),
-        ([[3]], TypeError, r"groups\[0\]\[0\] is a int: a rein.Trajectory or a dict is needed"),
-        ([[good, {}]], TypeError, "all are rein.Trajectory, or all are dicts"),
-        ([[good], [{}]], TypeError, r"groups\[0\] has a Trajectory"),
-        ([[{"prompt_ids": [1], "response_ids": [2]}]], ValueError, r"line 1: trajectories\[0\].reward"),
-        (tmp_path / "none.jsonl", OSError, "none.jsonl"),
-    ):
-        with pytest.raises(kind, match=match):
-            policy.forward_backward(groups, PLAIN)
-    with pytest.raises(ValueError, match="option epsilom does not exist"):
-        policy.forward_backward([[good]], "grpo", epsilom=1)
-    with pytest.raises(TypeError, match="a rein.Policy is needed"):
-        policy.forward_backward([[good]], "grpo", reference=LLAMA)
-
-
 # ------------------------------------------------------------------------------------------------- parameters and files
 
 
@@ -459,13 +227,6 @@ def test_parameters_are_views():
     whole_model = rein.Policy(LLAMA, full=True).parameters()
     assert whole_model["model.norm.weight"].shape == (16,)
     assert whole_model["model.embed_tokens.weight"].shape == (40, 16)
-
-
-def trained(policy, steps=2):
-    for _ in range(steps):
-        policy.forward_backward(groups_of(policy, policy.steps), PLAIN)
-        policy.optim_step(0.02)
-    return policy
 
 
 def test_what_is_saved_is_what_is_opened(tmp_path):
@@ -666,59 +427,3 @@ def test_memory_does_not_grow():
     loop(50)
     gc.collect()
     assert resident() - before < 4 << 20
-
-
-# ------------------------------------------------------------------------------------------------------- steps of runs
-
-
-def test_steps_of_a_run(tmp_path):
-    """A run gives what the verbs give, and its checkpoints are adapters and states."""
-    run, policy = tmp_path / "run", rein.Policy(LLAMA, lora_rank=4, seed=5)
-    settings = {"advantage": "group-mean", "learning_rate": 0.02, "lora_rank": 4, "seed": 5}
-    for step in (1, 2):
-        groups = groups_of(policy, step)
-        report = rein.train(run, groups, model=LLAMA if step == 1 else None, **(settings if step == 1 else {}))
-        done = policy.forward_backward(groups, PLAIN)
-        norm = policy.optim_step(0.02)
-        assert (report["step"], report["nothing_to_train"]) == (step, False)
-        assert report["loss"] == done.loss and report["reward"] == done.metrics["reward"]
-        assert norm in report.values()
-        other = rein.Policy(LLAMA, report["checkpoint"])
-        assert same(values_of(policy), values_of(other))
-        other.load_state(report["checkpoint"])
-        assert other.steps == step
-    equal = groups_of(policy, 3, reward=lambda sample: 1.0)
-    report = rein.train(run, equal, learning_rate=0.01, seconds_sample=1.5)
-    assert report["step"] == 3 and report["nothing_to_train"]
-    assert len((run / "history.jsonl").read_text().splitlines()) == 3
-
-
-def test_groups_of_a_run_from_a_file(tmp_path):
-    group = [{"prompt_ids": [1, 5], "response_ids": [7, 8], "reward": reward} for reward in (1, 0)]
-    (tmp_path / "groups.jsonl").write_text(json.dumps({"trajectories": group}) + "\n")
-    settings = {"model": LLAMA, "preset": "grpo", "kl_loss_coef": 0.1, "lora_modules": ["q_proj", "v_proj"]}
-    report = rein.train(tmp_path / "run", tmp_path / "groups.jsonl", use_rslora=True, **settings)
-    assert report["step"] == 1
-    adapter = json.loads((Path(report["checkpoint"]) / "adapter_config.json").read_text())
-    assert sorted(adapter["target_modules"]) == ["q_proj", "v_proj"] and adapter["use_rslora"] is True
-
-
-def test_what_is_wrong_with_a_step(tmp_path):
-    good = [[rein.Trajectory(**GOOD), rein.Trajectory(**{**GOOD, "reward": 0})]]
-    for settings, kind, match in (
-        ({}, ValueError, "model is missing"),
-        ({"model": LLAMA, "lora_rnk": 2}, ValueError, "did you mean lora_rank"),
-        ({"model": LLAMA, "lora_rank": 0}, ValueError, "lora_rank"),
-        ({"model": LLAMA, "lora_rank": {}}, TypeError, "lora_rank is {}: a number, a text or a list"),
-        ({"model": tmp_path / "none"}, OSError, "none"),
-    ):
-        with pytest.raises(kind, match=match):
-            rein.train(tmp_path / "run", good, **settings)
-        assert not (tmp_path / "run").exists()
-    rein.train(tmp_path / "run", good, model=LLAMA, advantage="group-mean")
-    for _ in range(2):  # the run is not locked by a call that failed
-        with pytest.raises(ValueError, match=r"log_probs has shape \[1\]"):
-            rein.train(tmp_path / "run", [[rein.Trajectory([1], [2, 3], [-1.0], 1.0)]])
-    with pytest.raises(ValueError, match="a new run is needed"):
-        rein.train(tmp_path / "run", good, lora_rank=3)
-    assert rein.train(tmp_path / "run", good)["step"] == 2
