@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Union
 import numpy as np
 
 from . import _library as c
-from ._arrays import FLOAT32, INT64, Array, ArrayLike, refuse, show, whole
+from ._arrays import FLOAT32, Array, ArrayLike, refuse, show, whole
 from ._options import _INFO
 
 EIO = 4
@@ -461,7 +461,7 @@ def path_of(path: PathLike, name: str) -> bytes:
 def ids_of(value: ArrayLike, name: str, vocabulary: int | None = None) -> Array:
     """Token ids [n] as int32 in C order; the same array if it is that already."""
     given = type(value) is np.ndarray and value.dtype is INT32 and value.flags.c_contiguous
-    array = value if given else whole(value if len(value) else np.empty(0, INT64), name)
+    array = value if given else whole(value, name)
     if array.ndim != 1:
         raise ValueError(f"{name} has shape {show(array.shape)}: one sequence of token ids is needed")
     limit = 2**31 if vocabulary is None else vocabulary
