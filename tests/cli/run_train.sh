@@ -254,6 +254,12 @@ if [ -d "$stories" ]; then
 print(json.dumps({"trajectories": [{"prompt_ids": r["prompt_ids"], "response_ids": r["response_ids"], "logprobs": r["logprobs"], "policy_step": 0, "reward": i} for i, r in enumerate(rows)]}))' >sampled.jsonl
     does "on policy" rein train on-policy --model "$stories" --groups sampled.jsonl --preset grpo
     has "on policy: no gap" out '^gap          0 between'
+    ln -s "$stories" stories260K && cp texts.jsonl examples.jsonl
+    for command in train sft; do # the examples, as they stand
+        rein "$command" --help | sed '1,/^Example:$/d' >example
+        rm -rf my-run
+        does "example of $command" bash -eu example
+    done
 else
     echo "NOTE: $stories is absent: the tests on a real model did not run"
 fi
