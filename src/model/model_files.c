@@ -3,7 +3,6 @@
  * without it is no model. */
 #include "model_files.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 
 #include "adapter_files.h"
 #include "base/base.h"
+#include "base/directory.h"
 #include "base/file.h"
 #include "base/json_file.h"
 #include "kernel/rows.h"
@@ -244,17 +244,16 @@ static int is_of_a_model(const char *name) {
 
 /* Makes the directory; one that holds a model is left alone. */
 static rein_status prepare_directory(const char *path, rein_error *err) {
-    char shown[REIN_PATH_SHOWN], found[REIN_TEXT_SHOWN] = "";
-    const rein_status status = rein_make_directories(path, err);
-    DIR *directory = status ? NULL : opendir(path);
-    if (status) return status;
-    if (!directory) return rein_fail(err, REIN_EIO, "%s: the directory cannot be read", rein_path_show(shown, path));
-    for (struct dirent *entry; !*found && (entry = readdir(directory));)
-        if (is_of_a_model(entry->d_name)) rein_json_quote(found, entry->d_name);
-    closedir(directory);
-    if (!*found) return REIN_OK;
-    return rein_fail(err, REIN_EINVAL, "%s holds a model already: %s; a directory without one is needed",
-                     rein_path_show(shown, path), found);
+    char shown[REIN_PATH_SHOWN], found[REIN_TEXT_SHOWN];
+    rein_names names = {0};
+    rein_status status = rein_make_directories(path, err);
+    if (!status) status = rein_directory_list(&names, path, err);
+    for (size_t i = 0; i < names.n && !status; i++)
+        if (is_of_a_model(names.at[i]))
+            status = rein_fail(err, REIN_EINVAL, "%s holds a model already: %s; a directory without one is needed",
+                               rein_path_show(shown, path), rein_json_quote(found, names.at[i]));
+    rein_names_free(&names);
+    return status;
 }
 
 static void remove_file(const saving *s, const char *name) {

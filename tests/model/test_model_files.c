@@ -456,7 +456,7 @@ static void test_not_allowed(void **state) {
     const rein_status unseen = rein_model_save(model, NULL, place, &err);
     if (root) assert_int_equal(seteuid(0), 0);
     assert_int_equal(unseen, REIN_EIO);
-    says(&err, "/to: the directory cannot be read");
+    says(&err, "/to: the directory cannot be opened");
     chmod(place, 0755);
     rein_model_close(model);
 }
