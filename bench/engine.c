@@ -15,8 +15,7 @@
 #include <unistd.h>
 
 #include "base/pool.h"
-#include "base/random.h"
-#include "model/config.h"
+#include "random_model.h"
 #include "rein/rein.h"
 #ifdef REIN_HAVE_AVX2
 #include <immintrin.h>
@@ -29,18 +28,6 @@ static double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void must(rein_status status, const rein_error *err) {
-    if (!status) return;
-    fprintf(stderr, "bench: %s\n", err->message);
-    exit(1);
-}
-
-static void *get(size_t bytes) {
-    void *p = malloc(bytes ? bytes : 1);
-    if (!p) exit(1);
-    return p;
 }
 
 static double peak_memory(void) {
@@ -89,7 +76,7 @@ static void read_piece(void *context, size_t piece, int thread) {
 static void limits(void) {
     const int threads = rein_cores();
     float sink[16 * 256];
-    char *memory = get(READ);
+    char *memory = bench_get(READ);
     memset(memory, 1, READ);
     for (int round = 0; round < 5; round++) {
         double start = now();
@@ -112,55 +99,8 @@ static void row(const char *shape, const char *name, double value, const char *u
     fflush(stdout);
 }
 
-/* ---- a model of random weights */
-typedef struct shape {
-    const char *name;
-    int hidden, middle, layers, heads, kv_heads, vocabulary;
-} shape;
+typedef bench_shape shape;
 static const shape SHAPES[] = {{"small", 384, 1024, 6, 6, 6, 4096}, {"smollm", 576, 1536, 30, 9, 3, 49152}};
-
-static void write_model(const char *directory, const shape *s) {
-    char path[400];
-    rein_error err;
-    rein_model_config config;
-    snprintf(path, sizeof path, "%s/config.json", directory);
-    FILE *f = fopen(path, "w");
-    if (!f) exit(1);
-    fprintf(f,
-            "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"vocab_size\": %d, \"hidden_size\": %d, "
-            "\"intermediate_size\": %d, \"num_hidden_layers\": %d, \"num_attention_heads\": %d, \"num_key_value_heads\": %d, "
-            "\"hidden_act\": \"silu\", \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0, \"max_position_embeddings\": 2048, "
-            "\"tie_word_embeddings\": true, \"bos_token_id\": 1, \"eos_token_id\": 2}\n",
-            s->vocabulary, s->hidden, s->middle, s->layers, s->heads, s->kv_heads);
-    fclose(f);
-    must(rein_model_config_read(&config, directory, &err), &err);
-    const size_t n = rein_model_weights(&config);
-    rein_tensor *tensors = get(n * sizeof *tensors);
-    rein_weight *weights = get(n * sizeof *weights);
-    for (size_t i = 0; i < n; i++) {
-        rein_model_weight(&weights[i], &config, i);
-        const size_t size = weights[i].shape[0] * (weights[i].n_dims == 2 ? weights[i].shape[1] : 1);
-        uint16_t *data = get(2 * size);
-        for (size_t k = 0; k < size; k++) {
-            const uint64_t bits = (k + 1 + i * 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u;
-            const float value = weights[i].n_dims == 1 ? 1 : 0.04f * ((float)(bits >> 40) * 0x1p-24f - 0.5f);
-            uint32_t word;
-            memcpy(&word, &value, sizeof word);
-            data[k] = (uint16_t)(word >> 16);
-        }
-        tensors[i] = (rein_tensor){.name = weights[i].name,
-                                   .dtype = REIN_TENSOR_BF16,
-                                   .n_dims = weights[i].n_dims,
-                                   .shape = {weights[i].shape[0], weights[i].shape[1]},
-                                   .data = data,
-                                   .bytes = 2 * size};
-    }
-    snprintf(path, sizeof path, "%s/model.safetensors", directory);
-    must(rein_tensors_write(path, tensors, n, NULL, 0, &err), &err);
-    for (size_t i = 0; i < n; i++) free((void *)(uintptr_t)tensors[i].data);
-    free(tensors);
-    free(weights);
-}
 
 static double linear_weights(const shape *s) { /* of all layers; the head apart */
     const double dim = s->hidden / s->heads;
@@ -175,12 +115,12 @@ static void train(const char *directory, const shape *s, int lora) {
     rein_model *model;
     rein_adapter *adapter = NULL;
     rein_trace *trace;
-    must(rein_model_open(&model, directory, &(rein_model_options){.train = !lora}, &err), &err);
-    if (lora) must(rein_adapter_new(&adapter, model, &(rein_lora_options){.rank = 8, .alpha = 16}, &err), &err);
-    must(rein_trace_open(&trace, NULL, &err), &err);
+    bench_must(rein_model_open(&model, directory, &(rein_model_options){.train = !lora}, &err), &err);
+    if (lora) bench_must(rein_adapter_new(&adapter, model, &(rein_lora_options){.rank = 8, .alpha = 16}, &err), &err);
+    bench_must(rein_trace_open(&trace, NULL, &err), &err);
     const size_t floats = rein_parameter_floats(model, adapter), count = rein_parameter_count(model, adapter);
-    float *gradient = get(floats * 4), *first = calloc(floats, 4), *second = calloc(floats, 4);
-    rein_parameter *parameters = get(count * sizeof *parameters);
+    float *gradient = bench_get(floats * 4), *first = calloc(floats, 4), *second = calloc(floats, 4);
+    rein_parameter *parameters = bench_get(count * sizeof *parameters);
     rein_parameters(parameters, model, adapter, gradient);
     static int32_t ids[TOKENS];
     static float log_probs[TOKENS], dlog_probs[TOKENS];
@@ -194,13 +134,13 @@ static void train(const char *directory, const shape *s, int lora) {
     double best = INFINITY, forward = 0, backward = 0, update = 0;
     for (int round = 0; round < (s->layers > 10 ? 3 : 8); round++) {
         const double a = now();
-        must(rein_forward(log_probs, NULL, trace, &policy, &tokens, &(rein_forward_options){.keep = 1}, &err), &err);
+        bench_must(rein_forward(log_probs, NULL, trace, &policy, &tokens, &(rein_forward_options){.keep = 1}, &err), &err);
         const double b = now();
         memset(gradient, 0, floats * 4);
-        must(rein_backward(gradient, trace, dlog_probs, NULL, &err), &err);
+        bench_must(rein_backward(gradient, trace, dlog_probs, NULL, &err), &err);
         const double c = now();
-        must(rein_adamw_step(NULL, first, second, &step, parameters, count, &adamw, NULL, &err), &err);
-        must(rein_parameters_changed(model, adapter, NULL, &err), &err);
+        bench_must(rein_adamw_step(NULL, first, second, &step, parameters, count, &adamw, NULL, &err), &err);
+        bench_must(rein_parameters_changed(model, adapter, NULL, &err), &err);
         const double d = now();
         if (d - a < best) best = d - a, forward = b - a, backward = c - b, update = d - c;
     }
@@ -226,22 +166,22 @@ static void decode(const char *directory, const shape *s, size_t batch, size_t p
     const rein_sampled *sampled;
     size_t number, n, steps = batch > 1 ? 24 : 48;
     char name[64];
-    must(rein_model_open(&model, directory, NULL, &err), &err);
+    bench_must(rein_model_open(&model, directory, NULL, &err), &err);
     const rein_policy policy = {model, NULL, 1};
-    must(rein_generator_open(&generator, &policy, NULL, NULL, &err), &err);
-    int32_t *ids = get(prompt * sizeof *ids);
+    bench_must(rein_generator_open(&generator, &policy, NULL, NULL, &err), &err);
+    int32_t *ids = bench_get(prompt * sizeof *ids);
     for (size_t i = 0; i < prompt; i++) ids[i] = (int32_t)((i * 7919) % (size_t)s->vocabulary);
     for (size_t i = 0; i < batch; i++) {
         rein_request r = {.prompt = ids, .n_prompt = prompt, .samples = 1, .prompt_index = i, .sampling = rein_sampling_plain()};
         r.sampling.max_tokens = steps + 1;
-        must(rein_generator_add(&number, generator, &r, &err), &err);
+        bench_must(rein_generator_add(&number, generator, &r, &err), &err);
     }
     double start = now(), best = INFINITY;
-    must(rein_generator_step(&sampled, &n, generator, &err), &err);
+    bench_must(rein_generator_step(&sampled, &n, generator, &err), &err);
     const double prefill = now() - start;
     for (size_t i = 0; i < steps; i++) {
         start = now();
-        must(rein_generator_step(&sampled, &n, generator, &err), &err);
+        bench_must(rein_generator_step(&sampled, &n, generator, &err), &err);
         if (now() - start < best) best = now() - start;
     }
     const double weights = linear_weights(s) + (double)s->hidden * s->vocabulary;
@@ -269,7 +209,7 @@ int main(int argc, char **argv) {
         int wanted = !named;
         for (int a = 1; a < argc; a++) wanted |= !strcmp(argv[a], SHAPES[i].name);
         if (!wanted || !mkdtemp(directory)) continue;
-        write_model(directory, &SHAPES[i]);
+        bench_write_model(directory, &SHAPES[i]);
         decode(directory, &SHAPES[i], 1, 256);
         decode(directory, &SHAPES[i], 16, 16);
         decode(directory, &SHAPES[i], 64, 16);
