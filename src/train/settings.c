@@ -111,7 +111,7 @@ rein_settings rein_settings_default(void) {
                        .epochs = 1,
                        .minibatches = 1,
                        .kl_penalty_reference_step = -1};
-    (void)rein_preset(&s.objective, "none", NULL); /* {0} would be literal: a tau of 0, not one that is missing */
+    (void)rein_preset(&s.objective, "none", NULL); /* numbers are "not given", not 0 */
     return s;
 }
 
