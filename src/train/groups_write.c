@@ -70,9 +70,9 @@ static size_t prompt_length(const rein_history *h) {
 
 typedef enum column { IDS, MASK, LOG_PROBS, VALUES } column;
 
-/* A locale may have a comma where JSON has a point. */
+/* A locale may have a comma where JSON has a point; a whole number has no sign if it is 0. */
 static void show_float(char room[32], float x) {
-    snprintf(room, 32, isnan(x) ? "null" : "%.9g", (double)x);
+    snprintf(room, 32, isnan(x) ? "null" : x == 0 ? "%.1f" : "%.9g", (double)x);
     for (char *c = room; *c; c++)
         if (*c == ',') *c = '.';
 }
