@@ -261,8 +261,7 @@ rein_status rein_trainer_forward_backward(rein_pass *pass, rein_trainer *t, cons
         return status;
     }
     t->holds |= !result.nothing_to_train;
-    t->groups =
-        t->holds ? t->groups + groups->n : 0; /* what left no gradient leaves no other trace: resuming knows nothing of it */
+    t->groups = t->holds ? t->groups + groups->n : 0; /* without a gradient there is no trace: resuming knows of none */
     *pass = result;
     return REIN_OK;
 }

@@ -151,6 +151,10 @@ static void test_layout(void **state) {
     assert_int_equal(json_array_size(lines), 2);
     for (size_t i = 0; i < 2; i++) {
         const json_t *line = json_array_get(lines, i);
+        rein_groups step = groups_of_step(i + 1);
+        const double share = json_number_value(json_object_get(line, "completions/clipped_ratio")); /* one is cut off */
+        assert_true(fabs(share * (double)rein_groups_summarise(&step).trajectories - 1) < 1e-12);
+        rein_groups_free(&step);
         assert_int_equal(json_integer_value(json_object_get(line, "step")), i + 1);
         assert_true(json_is_number(json_object_get(line, "reward")) && json_is_number(json_object_get(line, "kl")));
         assert_true(json_is_true(json_object_get(line, "nothing_to_train")) == 0); /* grpo's KL trains, whatever the rewards are */
@@ -171,7 +175,7 @@ static void test_layout(void **state) {
 /* n steps, or k, the end, and n − k: the same files. One of the steps has nothing to train. */
 static void test_resume(void **state) {
     (void)state;
-    const char *const settings[] = {"preset=art shards=3 warmup_steps=2",
+    const char *const settings[] = {"preset=art shards=4 warmup_steps=2",
                                     "preset=art full=yes shards=2 kl_penalty_coef=0.2 kl_penalty_step_lag=2",
                                     "preset=gspo epochs=2 minibatches=2 kl_loss_coef=0.1 kl_estimator=k3"};
     const size_t n = quick() ? 3 : 5;
@@ -349,6 +353,21 @@ static void test_epochs(void **state) {
     s = go_on("too-many");
     assert_int_equal(rein_session_step(s), 0);
     rein_session_close(s), rein_groups_free(&groups);
+}
+
+/* ---- the schedule: of six steps two to rise, in steps that count from 1 */
+static void test_schedule(void **state) {
+    (void)state;
+    const double rates[] = {0.01, 0.02, 0.015, 0.01, 0.005};
+    rein_session *s = open_session("schedule", "preset=grpo lr_scheduler_type=linear warmup_steps=2 total_steps=6");
+    for (size_t step = 1; step <= COUNT(rates); step++) {
+        if (step == 4) rein_session_close(s), s = go_on("schedule");
+        rein_groups groups = groups_of_step(step);
+        const rein_session_report report = train(s, &groups);
+        assert_true(fabs(metric(&report, "learning_rate") - rates[step - 1]) < 1e-15);
+        rein_groups_free(&groups);
+    }
+    rein_session_close(s);
 }
 
 /* ---- retention */
@@ -567,15 +586,11 @@ static int start(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layout),
-        cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_references),
-        cmocka_unit_test(test_epochs),
-        cmocka_unit_test(test_retention),
-        cmocka_unit_test(test_long_lag),
-        cmocka_unit_test(test_fixed_settings),
-        cmocka_unit_test(test_nothing_to_train),
-        cmocka_unit_test(test_budgets_and_reference),
+        cmocka_unit_test(test_layout),           cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_references),       cmocka_unit_test(test_epochs),
+        cmocka_unit_test(test_schedule),         cmocka_unit_test(test_retention),
+        cmocka_unit_test(test_long_lag),         cmocka_unit_test(test_fixed_settings),
+        cmocka_unit_test(test_nothing_to_train), cmocka_unit_test(test_budgets_and_reference),
         cmocka_unit_test(test_learning),
     };
     return cmocka_run_group_tests(tests, start, remove_all);

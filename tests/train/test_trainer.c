@@ -270,6 +270,28 @@ static void test_sharing_and_recomputing(void **state) {
     }
 }
 
+/* Recomputing is for memory: it takes less of it, in a model of many layers. */
+static void test_memory_of_recomputing(void **state) {
+    (void)state;
+    const rein_pass_options o = {.objective = options_of("preset=art"), .policy_step = -1};
+    const tiny deep = {"llama", "LlamaForCausalLM", 12, 0, REIN_TENSOR_F32, 0};
+    tiny_model(&deep, sub_folder("deep"));
+    subject s = open_subject("deep", 0);
+    rein_groups groups = {0};
+    rein_trajectory *trajectories = group_of(&groups, 4);
+    size_t bytes[2];
+    for (size_t i = 0; i < 4; i++) add_history(&trajectories[i], &(int32_t){1}, 1, 1500), trajectories[i].reward = (double)i;
+    for (int recompute = 0; recompute < 2; recompute++) {
+        rein_trainer *t = open_trainer(&s, &(rein_trainer_options){.recompute = recompute});
+        pass_over(t, &groups, &o);
+        bytes[recompute] = rein_trace_bytes(t->trace);
+        rein_trainer_close(t);
+    }
+    print_message("a trace of 6000 tokens: %zu bytes, with recomputing %zu\n", bytes[0], bytes[1]);
+    assert_true(2 * bytes[1] < bytes[0]);
+    rein_groups_free(&groups), close_subject(&s);
+}
+
 /* Group g goes to shard g modulo their number, over calls; the sum is ((0+1)+(2+3))+((4+5)+…). */
 static float tree(const float *shards, size_t first, size_t n, size_t floats_of, size_t i) {
     if (n == 1) return shards[first * floats_of + i];
@@ -375,6 +397,7 @@ int main(void) {
         cmocka_unit_test(test_threads_and_instruction_sets),
         cmocka_unit_test(test_history_of_the_trainer),
         cmocka_unit_test(test_sharing_and_recomputing),
+        cmocka_unit_test(test_memory_of_recomputing),
         cmocka_unit_test(test_shards),
         cmocka_unit_test(test_memory),
     };
