@@ -322,7 +322,7 @@ static int put_history(rein_out *out, const rein_history *h, const rein_tokenize
     const size_t stop = h->n - k > SHOWN_TOKENS ? k + SHOWN_TOKENS : h->n;
     int status = REIN_DONE;
     rein_out_text(out, "  ");
-    if (k) put_text(&p, "… ", strlen("… "));
+    if (k) put_text(&p, "…", strlen("…"));
     while (k < stop && !status) {
         size_t end = k;
         while (end < stop && h->mask[end] == h->mask[k]) end++;
@@ -338,8 +338,9 @@ static int put_history(rein_out *out, const rein_history *h, const rein_tokenize
 static int put_trajectory(rein_out *out, const opened *o, size_t g, size_t t) {
     const rein_trajectory *trajectory = &o->groups.groups[g].trajectories[t];
     int status = REIN_DONE;
-    rein_out_format(out, "\ngroup %zu, trajectory %zu: reward %.6g, %zu tokens train%s\n", g + 1, t + 1, trajectory->reward,
-                    trained_length(trajectory), trajectory->truncated ? ", truncated" : "");
+    const size_t trained = trained_length(trajectory);
+    rein_out_format(out, "\ngroup %zu, trajectory %zu: reward %.6g, %zu %s%s\n", g + 1, t + 1, trajectory->reward, trained,
+                    trained == 1 ? "token trains" : "tokens train", trajectory->truncated ? ", truncated" : "");
     for (size_t i = 0; i < trajectory->n_histories && !status; i++) {
         if (trajectory->n_histories > 1) rein_out_format(out, "  history %zu of %zu\n", i + 1, trajectory->n_histories);
         status = put_history(out, &trajectory->histories[i], o->tokenizer);
