@@ -3,7 +3,8 @@
 #   1. the goldens with their generator (plain Python, shares nothing with the C code)
 #   2. the Python package, built and installed by pip, with its own tests, its types and its style
 #   3. every preset and every stage with PyTorch autograd on the published formulas
-#   4. model files, adapters, tokenizers, learning rates and the engine with those of Hugging Face, the optimizer with PyTorch's
+#   4. model files, adapters, tokenizers, learning rates and the engine with those of Hugging Face, the optimizer with PyTorch's,
+#      steps of RL with PEFT and autograd
 #   5. event files with TensorBoard's own reader
 #   6. the losses of TRL, verl, Liger, Tinker cookbook and ART, called as they are
 # Environments live in build-parity/ and are made again when their requirements change. Without a registry all that needs one is
@@ -141,9 +142,9 @@ check_sources
 run python tests/python
 export OMP_NUM_THREADS=1 # torch's: on small batches more threads only wait for each other
 run oracles "$suite" --ignore="$suite/frameworks" --ignore="$suite/model_files" --ignore="$suite/tokenizers" --ignore="$suite/optimizer" \
-    --ignore="$suite/adapters" --ignore="$suite/engine" --ignore="$suite/report"
+    --ignore="$suite/adapters" --ignore="$suite/engine" --ignore="$suite/trainer" --ignore="$suite/report"
 export REIN_PARITY_TEXTS="${REIN_PARITY_TEXTS:-10000}" # for each tokenizer; the tests' own number is 100,000
-for part in model_files tokenizers optimizer adapters engine; do
+for part in model_files tokenizers optimizer adapters engine trainer; do
     if packages huggingface; then PYTHONPATH=$home/packages/huggingface run $part "$suite/$part"
     else skip $part "the packages it needs cannot be installed: $(reason "$home/logs/huggingface.log")" "$suite/$part"; fi
 done
