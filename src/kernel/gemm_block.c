@@ -129,7 +129,7 @@ static const float *panel_of(const rein_gemm_task *t, size_t first, size_t from,
 /* ---- few rows: b goes by once, from end to end. Several panels at a time: a panel has two sums a row, too few to keep the units busy. */
 INLINE void stripe(float *c, size_t stride, left_factor a, const char *b, size_t panel_bytes, const rein_storage storage,
                    size_t depth, int from_c, const int rows, const int panels) {
-    V sum[8][2];
+    V sum[8][2] = {{{0}}};
 #pragma GCC unroll 8
     for (int i = 0; i < rows * panels; i++)
 #pragma GCC unroll 2
@@ -138,7 +138,7 @@ INLINE void stripe(float *c, size_t stride, left_factor a, const char *b, size_t
                             ? load(c + (size_t)(i / panels) * stride + (size_t)(i % panels) * GEMM_PANEL + (size_t)h * LANES, LANES)
                             : splat(0);
     for (size_t k = 0; k < depth; k++) {
-        V x[2];
+        V x[2] = {{0}};
 #pragma GCC unroll 2
         for (int r = 0; r < rows; r++) x[r] = splat(a.data[(size_t)r * a.row + k]);
 #pragma GCC unroll 4

@@ -11,6 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = [
     "src/base/base.c",
+    "src/base/directory.c",
     "src/base/file.c",
     "src/base/json_file.c",
     "src/model/safetensors.c",

@@ -40,7 +40,8 @@ def compile_program(name, *more):
         for part in ("tokenizer*", "bpe*", "pretokenize*", "unicode*", *more)
         for p in sorted((ROOT / "src/model").glob(part + ".c"))
     ]
-    sources = [Path(__file__).with_name(name + ".c"), *parts, ROOT / "src/base/base.c", ROOT / "src/base/file.c"]
+    base = [ROOT / f"src/base/{part}.c" for part in ("base", "directory", "file")]
+    sources = [Path(__file__).with_name(name + ".c"), *parts, *base]
     command = [
         os.environ.get("CC", "cc"),
         "-std=c11",
