@@ -75,7 +75,7 @@ def make(*arguments: str) -> None:
 
 
 def build_library() -> Path:
-    """librein.so, with jansson, PCRE2, utf8proc and LibYAML inside: other copies of them in the process are not in its way."""
+    """librein.so with jansson, PCRE2, utf8proc and LibYAML inside: other copies in the process are not in its way."""
     library = f"{BUILD}/librein.so"
     make(f"{BUILD}/librein.a")  # a source that does not compile ends here
     try:

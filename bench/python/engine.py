@@ -69,7 +69,9 @@ def add_lora(model, rank=8, alpha=16):
             self.b = torch.nn.Parameter(torch.zeros(base.out_features, rank))
 
         def forward(self, x):
-            return self.base(x) + torch.nn.functional.linear(torch.nn.functional.linear(x, self.a), self.b) * (alpha / rank)
+            return self.base(x) + torch.nn.functional.linear(torch.nn.functional.linear(x, self.a), self.b) * (
+                alpha / rank
+            )
 
     model.requires_grad_(False)
     for layer in model.model.layers:
@@ -133,7 +135,9 @@ def main():
         return measure(sys.argv[2], " ".join(sys.argv[3:]))
     environment = {**os.environ, **TUNED}
     for shape in shapes:
-        ours = json.loads(subprocess.run(["build/bench/engine", "--json", shape], check=True, capture_output=True).stdout)
+        ours = json.loads(
+            subprocess.run(["build/bench/engine", "--json", shape], check=True, capture_output=True).stdout
+        )
         rates = {row["name"]: row for row in ours}
         for work in WORK:
             command = [sys.executable, __file__, "--measure", shape, *work.split()]

@@ -112,7 +112,13 @@ def test_without_archives_the_libraries_go_beside(tmp_path, monkeypatch):
     wheel = tmp_path / backend.build_wheel(str(tmp_path))
     check_alone(wheel, tmp_path)
     brought = {path.name for path in (tmp_path / "rein").glob("*.so*")}
-    assert {name.split(".so")[0] for name in brought} == {"librein", "libjansson", "libpcre2-8", "libutf8proc", "libyaml-0"}
+    assert {name.split(".so")[0] for name in brought} == {
+        "librein",
+        "libjansson",
+        "libpcre2-8",
+        "libutf8proc",
+        "libyaml-0",
+    }
 
 
 def test_the_wheel_works_alone(wheel, tmp_path):
