@@ -4,9 +4,12 @@
 
 #include "train/groups.h"
 
-int rein_exact_has(const json_t *object) {
-    return json_object_get(object, "response_ids") || json_object_get(object, "prompt_ids");
+static int has(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return value && !json_is_null(value);
 }
+
+int rein_exact_has(const json_t *object) { return has(object, "response_ids") || has(object, "prompt_ids"); }
 
 typedef struct parts {
     const json_t *prompt, *response, *log_probs, *mask, *values;

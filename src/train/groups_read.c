@@ -114,12 +114,15 @@ static rein_status read_histories(rein_trajectory *t, rein_group_reader *reader,
     return in->status;
 }
 
-static void keep_original(rein_trajectory *t, json_t *object) {
+/* Of the exact form, what is not known here. Where messages stand beside ids, a mark that they were not read. 0: no memory. */
+static int keep_original(rein_trajectory *t, json_t *object) {
     static const char *const ours[] = {"prompt_ids", "response_ids", "logprobs",  "mask",   "values",
                                        "reward",     "policy_step",  "truncated", "budget", "additional_histories"};
     const int exact = rein_exact_has(object);
     for (size_t i = 0; exact && i < sizeof ours / sizeof *ours; i++) json_object_del(object, ours[i]);
+    if (exact && rein_art_has(object) && json_object_set_new(object, "response_ids", json_false())) return 0;
     if (json_object_size(object)) t->original = json_incref(object);
+    return 1;
 }
 
 static rein_status read_trajectory(rein_trajectory *t, rein_group_reader *reader, json_t *object, const char *path) {
@@ -133,7 +136,7 @@ static rein_status read_trajectory(rein_trajectory *t, rein_group_reader *reader
     t->budget = rein_fields_integer_or(&in, "budget", 0, INT64_MAX, -1);
     read_histories(t, reader, &in);
     t->truncated = rein_fields_bool_or(&in, "truncated", t->truncated);
-    if (!in.status) keep_original(t, object);
+    if (!in.status && !keep_original(t, object)) in.status = rein_fail(reader->err, REIN_ENOMEM, "out of memory");
     return in.status;
 }
 

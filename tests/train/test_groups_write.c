@@ -125,6 +125,23 @@ static void test_changes_are_written(void **state) {
     rein_tokenizer_close(tokenizer);
 }
 
+#define BESIDE \
+    GROUP("{\"prompt_ids\": [1, 2], \"response_ids\": [3], \"reward\": 1, \"messages_and_choices\": [{\"role\": \"user\"}]}")
+
+/* Ids win over messages that stand beside them, which are kept for people to read. */
+static void test_both_forms_at_once(void **state) {
+    (void)state;
+    rein_groups groups = read_lines(BESIDE, NULL);
+    rein_text text = lines_of(&groups, REIN_GROUPS_EXACT), none = {0};
+    assert_int_equal(groups.groups[0].trajectories[0].histories[0].n, 3);
+    assert_non_null(strstr(text.data, "\"messages_and_choices\": [{\"role\": \"user\"}]"));
+    assert_null(strstr(text.data, "false"));
+    assert_int_equal(rein_group_put(&none, &groups.groups[0], 0, REIN_GROUPS_ART, NULL), REIN_EINVAL);
+    rein_text_free(&none);
+    rein_text_free(&text);
+    rein_groups_free(&groups);
+}
+
 static void test_metrics(void **state) {
     (void)state;
     rein_groups groups = read_lines(GROUP(FINE("1")) GROUP(FINE("1, \"metrics\": 5")), NULL);
@@ -275,6 +292,7 @@ static void test_out_of_memory(void **state) {
     assert_true(fail_each_allocation(read_all, &(attempt){.text = counted}) > 50);
     assert_true(fail_each_allocation(read_all, &(attempt){.text = talk, .tokenizer = tokenizer}) > 50);
     assert_true(fail_each_allocation(read_all, &(attempt){.text = hard, .tokenizer = tokenizer, .chat = &chat}) > 100);
+    assert_true(fail_each_allocation(read_all, &(attempt){.text = BESIDE}) > 10);
     rein_groups groups = {0};
     rein_error err = {0};
     if (read_text(&groups, hard, tokenizer, &chat, &err)) fail_msg("%s", err.message);
@@ -289,9 +307,16 @@ static void test_out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_summary), cmocka_unit_test(test_no_groups),           cmocka_unit_test(test_warnings),
-        cmocka_unit_test(test_metrics), cmocka_unit_test(test_changes_are_written), cmocka_unit_test(test_not_written),
-        cmocka_unit_test(test_append),  cmocka_unit_test(test_through_a_file),      cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_summary),
+        cmocka_unit_test(test_no_groups),
+        cmocka_unit_test(test_warnings),
+        cmocka_unit_test(test_metrics),
+        cmocka_unit_test(test_changes_are_written),
+        cmocka_unit_test(test_not_written),
+        cmocka_unit_test(test_both_forms_at_once),
+        cmocka_unit_test(test_append),
+        cmocka_unit_test(test_through_a_file),
+        cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
