@@ -119,6 +119,7 @@ static const struct composition {
     {"preset=grpo mismatch=sequence-mask mismatch_low=0.9 mismatch_high=1.1", 0, 0},
     {"preset=rloo", 0, 0},
     {"preset=reinforce++", 0, 0},
+    {"preset=ppo", 1, 0},
 };
 
 static void test_gradients(void **state) {
@@ -129,6 +130,7 @@ static void test_gradients(void **state) {
         rein_trainer *t = open_trainer(&s, NULL);
         rein_groups groups = make_groups(3, 5);
         record(&groups, &s.p, 0.08);
+        add_values(&groups);
         for (size_t i = 0; i < COUNT(COMPOSITIONS); i += quick() ? 3 : 1) {
             const struct composition *c = &COMPOSITIONS[i];
             const rein_pass_options o = {.objective = options_of(c->settings),

@@ -156,6 +156,17 @@ static inline rein_groups make_groups(size_t n, uint64_t seed) {
     return groups;
 }
 
+/* A critic's values, where tokens train; nothing elsewhere. */
+static inline void add_values(rein_groups *groups) {
+    for (size_t g = 0; g < groups->n; g++)
+        for (size_t t = 0; t < groups->groups[g].n; t++)
+            for (size_t k = 0; k < groups->groups[g].trajectories[t].n_histories; k++) {
+                rein_history *h = &groups->groups[g].trajectories[t].histories[k];
+                h->values = floats(h->n);
+                for (size_t i = 0; i < h->n; i++) h->values[i] = h->mask[i] ? (float)number() : NAN;
+            }
+}
+
 #define EACH_HISTORY(h, of)                                                              \
     for (size_t g_ = 0; g_ < (of)->n; g_++)                                              \
         for (size_t t_ = 0; t_ < (of)->groups[g_].n; t_++)                               \
@@ -207,13 +218,15 @@ typedef struct expected {
     size_t *group_offsets, *sequence_offsets;
     uint8_t *mask;
     int64_t *lengths, *budgets;
-    double *rewards, *log_probs, *old, *reference, *recorded, *entropies, *dlog_probs, *dentropies, *advantages;
+    double *rewards, *log_probs, *old, *reference, *recorded, *entropies, *values, *dlog_probs, *dentropies, *advantages;
     rein_loss loss;
+    int gae;
 } expected;
 
 static inline void free_expected(expected *e) {
-    void *all[] = {e->group_offsets, e->sequence_offsets, e->mask,     e->lengths,   e->budgets,    e->rewards,    e->log_probs,
-                   e->old,           e->reference,        e->recorded, e->entropies, e->dlog_probs, e->dentropies, e->advantages};
+    void *all[] = {e->group_offsets, e->sequence_offsets, e->mask,       e->lengths,    e->budgets,
+                   e->rewards,       e->log_probs,        e->old,        e->reference,  e->recorded,
+                   e->entropies,     e->values,           e->dlog_probs, e->dentropies, e->advantages};
     for (size_t i = 0; i < COUNT(all); i++) free(all[i]);
 }
 
@@ -234,6 +247,7 @@ static inline rein_batch batch_of(const expected *e, size_t n_groups) {
                         .ref_log_probs = e->reference,
                         .sample_log_probs = e->recorded,
                         .entropies = e->entropies,
+                        .values = e->gae ? e->values : NULL, /* else it is refused: it could not act */
                         .rewards = e->rewards,
                         .response_lengths = e->lengths,
                         .token_budgets = e->budgets};
@@ -250,6 +264,7 @@ static inline void put_sequences(expected *e, const rein_groups *groups, int mas
                     e->lengths[sequence] += trains;
                     e->mask[at] = trains && !(mask_truncated && trajectory->truncated);
                     e->recorded[at] = (double)trajectory->histories[h].log_probs[i];
+                    e->values[at] = trajectory->histories[h].values ? (double)trajectory->histories[h].values[i] : 0;
                 }
             e->sequence_offsets[sequence + 1] = at;
             e->rewards[sequence] = trajectory->reward;
@@ -262,13 +277,13 @@ static inline void put_sequences(expected *e, const rein_groups *groups, int mas
 /* By the formulas of SPEC: old log-probs are the recorded ones; where there are none, or with a correction of mismatch, the policy's. */
 static inline expected expect(const rein_groups *groups, const rein_policy *policy, const rein_policy *reference,
                               const rein_options *o, int mask_truncated) {
-    expected e = {.tokens = tokens_of(groups)};
+    expected e = {.tokens = tokens_of(groups), .gae = o->advantage == REIN_ADVANTAGE_GAE};
     float *log_probs = floats(e.tokens), *entropies = floats(e.tokens);
     for (size_t g = 0; g < groups->n; g++) e.sequences += groups->groups[g].n;
     e.group_offsets = some(groups->n + 1, sizeof(size_t)), e.sequence_offsets = some(e.sequences + 1, sizeof(size_t));
     e.mask = some(e.tokens, 1), e.lengths = some(e.sequences, sizeof(int64_t)), e.rewards = some(e.sequences, sizeof(double));
     if (groups->groups[0].trajectories[0].budget >= 0) e.budgets = some(e.sequences, sizeof(int64_t));
-    double **arrays[] = {&e.old, &e.recorded, &e.dlog_probs, &e.dentropies, &e.advantages};
+    double **arrays[] = {&e.old, &e.recorded, &e.values, &e.dlog_probs, &e.dentropies, &e.advantages};
     for (size_t i = 0; i < COUNT(arrays); i++) *arrays[i] = some(e.tokens, sizeof(double));
     put_sequences(&e, groups, mask_truncated);
     if (reference) alone(log_probs, NULL, groups, reference), widen(&e.reference, e.tokens, log_probs);
