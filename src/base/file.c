@@ -226,29 +226,23 @@ rein_status rein_file_write(const char *path, const void *data, size_t size, rei
 
 /* ---------------------------------------------------------------------------------------------------------------- directories */
 
-/* `path` has room for "/.." after its end: the directory that lists the new one. */
-static rein_status make_directory(char *path, rein_error *err) {
-    if (mkdir(path, 0777) != 0) {
-        if (errno == EEXIST && rein_file_is_directory(path)) return REIN_OK;
-        return rein_file_error(err, path, "the directory cannot be made");
-    }
-    char *end = path + strlen(path);
-    memcpy(end, "/..", sizeof "/..");
-    const int result = rein_directory_sync(path);
-    *end = 0;
-    return result == 0 ? REIN_OK : rein_file_error(err, path, "is made, but the directory above it cannot be synchronised");
+static rein_status make_directory(const char *path, rein_error *err) {
+    if (mkdir(path, 0777) == 0 || (errno == EEXIST && rein_file_is_directory(path))) return REIN_OK;
+    return rein_file_error(err, path, "the directory cannot be made");
 }
 
 rein_status rein_make_directories(const char *path, rein_error *err) {
     const size_t length = strlen(path);
-    char *part = malloc(length + sizeof "/..");
+    char *part = malloc(length + 1);
     rein_status status = REIN_OK;
     if (!part) return no_memory(err);
+    memcpy(part, path, length + 1);
     for (size_t i = 1; i <= length && !status; i++) {
-        if ((path[i] && path[i] != '/') || path[i - 1] == '/') continue;
-        memcpy(part, path, i);
+        if (part[i] && part[i] != '/') continue;
+        const char kept = part[i];
         part[i] = 0;
-        status = make_directory(part, err);
+        if (part[i - 1] != '/') status = make_directory(part, err);
+        part[i] = kept;
     }
     if (length == 0) status = rein_fail(err, REIN_EINVAL, "the name of a directory is empty");
     free(part);

@@ -60,7 +60,7 @@ void rein_writer_abandon(rein_writer *writer);
 /* The three steps in one. Thread-safe for different paths. */
 rein_status rein_file_write(const char *path, const void *data, size_t size, rein_error *err);
 
-/* Makes the directory and those above it, durable each; fine if they are there. Thread-safe. */
+/* Makes the directory and those above it; fine if they are there. Their names are not durable yet (directory.h). Thread-safe. */
 rein_status rein_make_directories(const char *path, rein_error *err);
 
 #endif

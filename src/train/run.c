@@ -11,13 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/directory.h"
 #include "base/file.h"
 
 static const char *const TREE[] = {"checkpoints", "trajectories/train", "tensorboard"};
-enum { N_TREE = sizeof TREE / sizeof *TREE, MOST_DIGITS = 18 };
+enum { N_TREE = sizeof TREE / sizeof *TREE, MOST_DIGITS = 18, MOST_LEVELS = 100 };
 
 static rein_status no_memory(rein_error *err) { return rein_fail(err, REIN_ENOMEM, "out of memory"); }
 
@@ -215,26 +216,48 @@ static rein_status clear_leftovers(rein_run *run, rein_error *err) {
     return status;
 }
 
-/* A writer that was killed may have made names and not made them durable: what this one builds on shall be. */
-static rein_status sync_names(const rein_run *run, const char *above, rein_error *err) {
-    if (rein_directory_sync(above) != 0 && errno != EACCES) /* not ours to read, perhaps */
-        return rein_file_error(err, above, "the directory cannot be synchronised");
-    if (rein_directory_sync(run->checkpoints) != 0)
-        return rein_file_error(err, run->checkpoints, "the directory cannot be synchronised");
-    return REIN_OK;
+/* The directories above the run, to the root: RUN/.., RUN/../.., … Some may not be ours to read. */
+static rein_status sync_above(const rein_run *run, rein_error *err) {
+    struct stat here, above;
+    const size_t length = strlen(run->directory), room = length + 3 * MOST_LEVELS + 1;
+    char *path = malloc(room);
+    if (!path) return no_memory(err);
+    memcpy(path, run->directory, length + 1);
+    rein_status status = REIN_OK;
+    int going_up = stat(path, &here) == 0;
+    for (size_t at = length; going_up && at + 3 < room && !status; at += 3, here = above) {
+        memcpy(path + at, "/..", sizeof "/..");
+        going_up = stat(path, &above) == 0 && (above.st_ino != here.st_ino || above.st_dev != here.st_dev);
+        if (going_up && rein_directory_sync(path) != 0 && errno != EACCES)
+            status = rein_file_error(err, path, "the directory cannot be synchronised");
+    }
+    free(path);
+    return status;
+}
+
+/* What is made must be durable before anything is built on it; also what was made by a writer that was killed before it came to this. RUN
+ * itself is synchronised when its history is opened. */
+static rein_status sync_names(const rein_run *run, rein_error *err) {
+    char *trajectories = rein_path_join(run->directory, "trajectories");
+    rein_status status = trajectories ? sync_above(run, err) : no_memory(err);
+    if (!status && rein_directory_sync(run->checkpoints) != 0)
+        status = rein_file_error(err, run->checkpoints, "the directory cannot be synchronised");
+    if (!status && rein_directory_sync(trajectories) != 0)
+        status = rein_file_error(err, trajectories, "the directory cannot be synchronised");
+    free(trajectories);
+    return status;
 }
 
 static rein_status start_writing(rein_run *run, rein_run_access access, rein_error *err) {
-    char *lock = rein_path_join(run->directory, ".lock"), *above = rein_path_join(run->directory, "..");
-    rein_status status = lock && above ? rein_make_directories(run->directory, err) : no_memory(err);
+    char *lock = rein_path_join(run->directory, ".lock");
+    rein_status status = lock ? rein_make_directories(run->directory, err) : no_memory(err);
     if (!status) status = take_lock(run, lock, err);
     if (!status) status = check_directory(run, access, err); /* again: it may have become one meanwhile */
     if (!status) status = make_tree(run, err);
     if (!status) status = clear_leftovers(run, err);
     if (!status) status = rein_run_history_start(run, err);
-    if (!status) status = sync_names(run, above, err);
+    if (!status) status = sync_names(run, err);
     free(lock);
-    free(above);
     return status;
 }
 
