@@ -110,7 +110,7 @@ $(BUILD)/rein: $(CLI_OBJS) $(BUILD)/librein.a
 STARVED := $(shell grep -lE '__wrap_malloc|allocation\.h' $(TEST_SOURCES))
 $(STARVED:%.c=$(BUILD)/%): private WRAP = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 # Tests that make the disk fail: what changes it goes through their wrappers too.
-CRASHED := $(shell grep -lE 'crash(_scenarios)?\.h' $(TEST_SOURCES))
+CRASHED := $(shell grep -lE 'include .*crash(_scenarios)?\.h' $(TEST_SOURCES))
 DISK_CALLS := open write fsync rename mkdir rmdir unlink ftruncate close openat creat fopen pwrite writev fdatasync truncate link linkat \
               renameat mkdirat unlinkat remove
 $(CRASHED:%.c=$(BUILD)/%): private WRAP += $(DISK_CALLS:%=-Wl,--wrap=%)

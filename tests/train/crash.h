@@ -258,6 +258,7 @@ int __wrap_open(const char *path, int flags, ...) {
     const int fd = __real_open(path, flags, mode);
     if (fd < 0) return fd;
     if (fd >= DESCRIPTORS || (flags & O_TRUNC)) disk_broken("not simulated", path);
+    if (node == NONE && !(flags & O_CREAT)) return fd; /* above the root */
     if (node == NONE) change_name(parent, node = new_node(0), "", last);
     disk.node_of[fd] = node + 1;
     disk.append_of[fd] = (flags & O_APPEND) != 0;

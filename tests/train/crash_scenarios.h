@@ -18,12 +18,16 @@ typedef struct scenario {
     int64_t lines_before, lines_after;
     int64_t bad_before;                   /* the step of a checkpoint that is not good before; -1: none */
     int64_t content_plus;                 /* the checkpoint of step s has the content of step s + this */
-    const char *text_before, *text_after; /* of config.yaml; NULL: there is none */
+    const char *text_before, *text_after; /* of TEXT_NAME; NULL: there is none */
 } scenario;
 
 enum { NOT_OPENED = -1 };
 
-static const char *live(void) { return in_folder("live/run"); }
+/* Where the run is below the root, so that a new one makes more than one directory. */
+#define RUN_NAME "deep/run"
+#define TEXT_NAME "trajectories/train/0000.jsonl"
+
+static const char *live(void) { return in_folder("live/" RUN_NAME); }
 
 /* -------------------------------------------------------------------------------------------------------------------- scenarios */
 
@@ -52,7 +56,7 @@ static void prepare_source(void) {
 /* As a bit that fell over on the disk. */
 static void prepare_bad(void) {
     prepare_base();
-    const int fd = __real_open(in_folder("live/run/checkpoints/0003/adapter_model.safetensors"), O_WRONLY);
+    const int fd = __real_open(in_folder("live/" RUN_NAME "/checkpoints/0003/adapter_model.safetensors"), O_WRONLY);
     if (fd < 0 || __real_write(fd, "?", 1) != 1) disk_broken("cannot prepare", "a bad checkpoint");
     __real_close(fd);
 }
@@ -62,7 +66,7 @@ static void prepare_text(void) {
     rein_error err;
     prepare_base();
     must(rein_run_open(&run, live(), REIN_RUN_RESUME, &err), &err);
-    must(rein_run_write_text(run, "config.yaml", "old\n", 4, &err), &err);
+    must(rein_run_write_text(run, TEXT_NAME, "old\n", 4, &err), &err);
     rein_run_close(run);
 }
 
@@ -82,7 +86,7 @@ static rein_status work_commit_written(rein_run **run, rein_error *err) { return
 static rein_status work_commit_same(rein_run **run, rein_error *err) { return write_checkpoint(*run, 3, 0, err); }
 static rein_status work_append(rein_run **run, rein_error *err) { return append_line(*run, 4, err); }
 static rein_status work_text(rein_run **run, rein_error *err) {
-    return rein_run_write_text(*run, "config.yaml", "brand new\n", 10, err);
+    return rein_run_write_text(*run, TEXT_NAME, "brand new\n", 10, err);
 }
 
 static rein_status work_step(rein_run **run, rein_error *err) {
@@ -108,7 +112,9 @@ static rein_status work_fork(rein_run **run, rein_error *err) {
 }
 
 static rein_status work_create(rein_run **run, rein_error *err) {
-    const rein_status status = *run ? REIN_OK : rein_run_open(run, live(), REIN_RUN_CREATE, err);
+    rein_status status = *run ? REIN_OK : rein_run_open(run, live(), REIN_RUN_CREATE, err);
+    if (!status) status = work_text(run, err);
+    if (!status && (*run)->history_step < 0) status = append_line(*run, 0, err);
     return status ? status : write_checkpoint(*run, 0, 0, err);
 }
 
@@ -129,7 +135,7 @@ static const scenario scenarios[] = {
     {"a text", REIN_RUN_RESUME, prepare_text, work_text, TO_3, NO_STEP, 3, 3, 4, 4, -1, 0, "old\n", "brand new\n"},
     {"retention", REIN_RUN_RESUME, prepare_long, work_retain, KEPT, DELETED, 6, 6, 7, 7, -1, 0, NULL, NULL},
     {"a fork", NOT_OPENED, prepare_source, work_fork, NO_STEP, NO_STEP, -1, 0, 0, 0, -1, FORKED, NULL, NULL},
-    {"a new run", NOT_OPENED, prepare_nothing, work_create, NO_STEP, NO_STEP, -1, 0, 0, 0, -1, 0, NULL, NULL},
+    {"a new run", NOT_OPENED, prepare_nothing, work_create, NO_STEP, NO_STEP, -1, 0, 0, 1, -1, 0, NULL, "brand new\n"},
 };
 enum { A_CHECKPOINT = 0, A_LINE = 3, A_TEXT = 7, RETENTION = 8, SCENARIOS = sizeof scenarios / sizeof *scenarios };
 
@@ -148,14 +154,14 @@ static const char *history_problem(const char *directory, int64_t lines) {
 }
 
 static const char *text_problem(const scenario *s, const char *directory, int done) {
-    char *path = rein_path_join(directory, "config.yaml"), *found = NULL;
+    char *path = rein_path_join(directory, TEXT_NAME), *found = NULL;
     size_t size = 0;
     const int exists = rein_file_read(&found, &size, path) == 0;
     const int is_old = s->text_before ? exists && !strcmp(found, s->text_before) : !exists;
     const int is_new = s->text_after ? exists && !strcmp(found, s->text_after) : !exists;
     free(found);
     free(path);
-    return is_new || (is_old && !done) ? NULL : "config.yaml is neither the old nor the new one";
+    return is_new || (is_old && !done) ? NULL : "the text is neither the old nor the new one";
 }
 
 static int lists(const rein_run *run, int64_t step) {

@@ -17,21 +17,21 @@
 
 static char folder[256];
 
-static int make_folder(void **state) {
+static inline int make_folder(void **state) {
     (void)state;
     const char *temporary = getenv("TMPDIR");
     snprintf(folder, sizeof folder, "%s/rein-run-XXXXXX", temporary ? temporary : "/tmp");
     return mkdtemp(folder) == NULL;
 }
 
-static int remove_folder(void **state) {
+static inline int remove_folder(void **state) {
     (void)state;
     return rein_remove_all(folder, NULL) != REIN_OK;
 }
 
 /* A path below the folder; good for eight calls. */
-static const char *in_folder(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static const char *in_folder(const char *format, ...) {
+static inline const char *in_folder(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static inline const char *in_folder(const char *format, ...) {
     static char path[8][1024];
     static int next;
     char *to = path[next++ % 8];
@@ -46,20 +46,21 @@ static const char *in_folder(const char *format, ...) {
 /* ---- what belongs to a step */
 enum { WEIGHTS_SIZE = 700 };
 
-static void fill_weights(unsigned char *to, int64_t step) {
+static inline void fill_weights(unsigned char *to, int64_t step) {
     for (size_t i = 0; i < WEIGHTS_SIZE; i++) to[i] = (unsigned char)(i * 31 + (size_t)step * 7 + (i >> 5));
 }
 
-static double multiplier_of(int64_t step) { return 0.1 * (double)step; }
+static inline double multiplier_of(int64_t step) { return 0.25 * (double)step; }
 
-/* {"step":3,"loss":0.25}; the loss falls, the reward is best at step 2. */
-static json_t *line_of(int64_t step) {
-    return json_pack("{s:I, s:f, s:f}", "step", (json_int_t)step, "loss", 1 / (1 + (double)step), "reward",
+/* {"step":3,"loss":7.625,"reward":3}: the loss falls, the reward is best at step 2. Numbers are short because jansson 2.14 ends the process
+ * with an assertion when memory runs out inside a number of more than 16 characters. */
+static inline json_t *line_of(int64_t step) {
+    return json_pack("{s:I, s:f, s:f}", "step", (json_int_t)step, "loss", 8 - (double)step / 8, "reward",
                      4 - (double)((step - 2) * (step - 2)));
 }
 
 /* The text of lines first to last, with newlines. The caller frees. */
-static char *lines_text(int64_t first, int64_t last) {
+static inline char *lines_text(int64_t first, int64_t last) {
     char *text = calloc(1, 1 + 100 * (size_t)(last - first + 1)), *at = text;
     for (int64_t step = first; step <= last; step++) {
         json_t *line = line_of(step);
@@ -72,7 +73,7 @@ static char *lines_text(int64_t first, int64_t last) {
 }
 
 /* ---- writing */
-static rein_status append_line(rein_run *run, int64_t step, rein_error *err) {
+static inline rein_status append_line(rein_run *run, int64_t step, rein_error *err) {
     json_t *line = line_of(step);
     const rein_status status = line ? rein_run_history_append(run, line, err) : rein_fail(err, REIN_ENOMEM, "out of memory");
     json_decref(line);
@@ -80,8 +81,8 @@ static rein_status append_line(rein_run *run, int64_t step, rein_error *err) {
 }
 
 /* As a library of somebody else's might: by its path, and without a thought of durability. */
-static rein_status put_carelessly(const rein_checkpoint *checkpoint, const char *name, const void *data, size_t size,
-                                  rein_error *err) {
+static inline rein_status put_carelessly(const rein_checkpoint *checkpoint, const char *name, const void *data, size_t size,
+                                         rein_error *err) {
     char *path = rein_checkpoint_path(checkpoint, name);
     if (!path) return rein_fail(err, REIN_ENOMEM, "out of memory");
     const int fd = open(path, O_WRONLY | O_CREAT, 0666);
@@ -93,7 +94,7 @@ static rein_status put_carelessly(const rein_checkpoint *checkpoint, const char 
 }
 
 /* By each way there is: the checkpoint's own, a writer that knows no checkpoint, and with `writer` the project's atomic one. */
-static rein_status fill_checkpoint(const rein_checkpoint *to, int64_t step, int writer, rein_error *err) {
+static inline rein_status fill_checkpoint(const rein_checkpoint *to, int64_t step, int writer, rein_error *err) {
     unsigned char weights[WEIGHTS_SIZE];
     fill_weights(weights, step);
     rein_status status = rein_checkpoint_put(to, "adapter_model.safetensors", weights, sizeof weights, err);
@@ -110,7 +111,7 @@ static rein_status fill_checkpoint(const rein_checkpoint *to, int64_t step, int 
     return status;
 }
 
-static rein_status write_checkpoint(rein_run *run, int64_t step, int writer, rein_error *err) {
+static inline rein_status write_checkpoint(rein_run *run, int64_t step, int writer, rein_error *err) {
     rein_checkpoint *checkpoint;
     rein_status status = rein_checkpoint_begin(&checkpoint, run, step, err);
     if (!status) status = fill_checkpoint(checkpoint, step, writer, err);
@@ -120,7 +121,7 @@ static rein_status write_checkpoint(rein_run *run, int64_t step, int writer, rei
 }
 
 /* Lines and checkpoints 0 to last. */
-static rein_status make_run(const char *directory, int64_t last, rein_error *err) {
+static inline rein_status make_run(const char *directory, int64_t last, rein_error *err) {
     rein_run *run;
     rein_status status = rein_run_open(&run, directory, REIN_RUN_CREATE, err);
     for (int64_t step = 0; step <= last && !status; step++) {
@@ -132,7 +133,7 @@ static rein_status make_run(const char *directory, int64_t last, rein_error *err
 }
 
 /* ---- reading. What is wrong with it, or NULL. */
-static const char *file_problem(const char *directory, const char *name, const unsigned char *data, size_t size) {
+static inline const char *file_problem(const char *directory, const char *name, const unsigned char *data, size_t size) {
     char *path = rein_path_join(directory, name), *found;
     size_t found_size;
     const char *problem = NULL;
@@ -144,7 +145,7 @@ static const char *file_problem(const char *directory, const char *name, const u
 }
 
 /* Whether a checkpoint verifies and is the one that was written at step `content`. */
-static const char *checkpoint_problem(const rein_run *run, int64_t step, int64_t content) {
+static inline const char *checkpoint_problem(const rein_run *run, int64_t step, int64_t content) {
     unsigned char weights[WEIGHTS_SIZE];
     char directory[1024];
     json_t *state;

@@ -53,7 +53,7 @@ static void cut_power(const scenario *s, int done, int lots) {
         uint64_t *good = find_good(disk_after(in_folder("after"), how, seed, 0) ^ asked);
         if (*good) continue;
         const uint64_t print = disk_after(in_folder("after"), how, seed, 1) ^ asked;
-        const char *problem = problem_of(s, in_folder("after/run"), done);
+        const char *problem = problem_of(s, in_folder("after/" RUN_NAME), done);
         rein_remove_all(in_folder("after"), NULL);
         shared->looked++;
         if (problem)
