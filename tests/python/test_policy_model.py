@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import threading
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ from policies import (
 
 import rein
 from rein import _engine, _train
+from rein._groups import Groups
 
 stories = pytest.mark.skipif(not STORIES.exists(), reason=f"there is no {STORIES}: texts are not sampled")
 
@@ -94,6 +96,10 @@ def test_a_sample_has_an_address(family):
             assert one.log_probs.tobytes() == other.log_probs.tobytes()
             assert one.prompt_ids.tolist() == prompt and one.finish == other.finish
     assert len({tuple(sample.response_ids) for sample in together[0]}) > 1
+    one, two = policy.sample([[1, 5], [1, 5]], max_tokens=20)
+    assert not np.array_equal(one[0].response_ids, two[0].response_ids)
+    for repeated in policy.sample([[1, 5], [1, 5]], max_tokens=20, prompt_index=[1, 1]):
+        assert np.array_equal(repeated[0].response_ids, two[0].response_ids)
     for different in ({"step": 4}, {"seed": 2, "step": 3}):
         other = policy.sample(PROMPTS, samples=5, max_tokens=9, **different)
         assert any(not np.array_equal(a.response_ids, b.response_ids) for a, b in zip(together[0], other[0]))
@@ -219,10 +225,16 @@ def test_parameters_are_views():
     parameters[name][:] = 0
     policy.changed()
     assert np.array_equal(policy.log_probs([[1, 5, 6]])[0][1:], before[1:])
+    model, adapter = weakref.ref(policy._model), weakref.ref(policy._adapter)
+    parameters[name][:] = 0.25
+    view = parameters[name][2:]
     policy.close()
-    del policy
+    del policy, parameters
     gc.collect()
-    assert not parameters[name].any()  # they keep their memory
+    assert model() and adapter() and (view == 0.25).all()  # an array keeps its memory
+    del view
+    gc.collect()
+    assert not model() and not adapter()
     assert rein.Policy(LLAMA, False).parameters() == {}
     whole_model = rein.Policy(LLAMA, full=True).parameters()
     assert whole_model["model.norm.weight"].shape == (16,)
@@ -420,7 +432,11 @@ def test_memory_does_not_grow():
                 policy.parameters()
                 with pytest.raises(ValueError, match="empty"):
                     policy.sample([[]])
+            with Groups([[{"prompt_ids": [1], "response_ids": [5] * 20000, "reward": 1}]], None):
+                pass
+            assert len(tokenizer.decode(tokenizer.encode("words " * 30000))) == 180000
 
+    tokenizer = rein.Tokenizer(ROOT / "tests/model/fixtures/tokenizer/gpt2")
     loop(20)
     gc.collect()
     before = resident()
