@@ -282,14 +282,14 @@ static void test_memory_of_recomputing(void **state) {
     rein_groups groups = {0};
     rein_trajectory *trajectories = group_of(&groups, 4);
     size_t bytes[2];
-    for (size_t i = 0; i < 4; i++) add_history(&trajectories[i], &(int32_t){1}, 1, 1500), trajectories[i].reward = (double)i;
+    for (size_t i = 0; i < 4; i++) add_history(&trajectories[i], &(int32_t){1}, 1, 500), trajectories[i].reward = (double)i;
     for (int recompute = 0; recompute < 2; recompute++) {
         rein_trainer *t = open_trainer(&s, &(rein_trainer_options){.recompute = recompute});
         pass_over(t, &groups, &o);
         bytes[recompute] = rein_trace_bytes(t->trace);
         rein_trainer_close(t);
     }
-    print_message("a trace of 6000 tokens: %zu bytes, with recomputing %zu\n", bytes[0], bytes[1]);
+    print_message("a trace of 2000 tokens: %zu bytes, with recomputing %zu\n", bytes[0], bytes[1]);
     assert_true(2 * bytes[1] < bytes[0]);
     rein_groups_free(&groups), close_subject(&s);
 }
