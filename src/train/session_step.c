@@ -166,7 +166,9 @@ static rein_status one_pass(working *w, int64_t epoch, size_t first, size_t last
 static rein_status all_passes(working *w, rein_error *err) {
     const rein_settings *o = &w->s->settings;
     const size_t parts = (size_t)o->minibatches;
-    rein_status status = learning_rate(&w->numbers.learning_rate, o, w->s->step + 1, err);
+    /* The first step of the warm-up is not lost on a rate of 0, and the last of the run has more than that of its end. */
+    const int64_t step = w->s->step < o->warmup_steps ? w->s->step + 1 : w->s->step;
+    rein_status status = learning_rate(&w->numbers.learning_rate, o, step, err);
     if (!status && parts > w->groups->n)
         status = rein_fail(err, REIN_EINVAL, "minibatches is %zu, and there are %zu groups", parts, w->groups->n);
     for (int64_t epoch = 0; epoch < o->epochs && !status; epoch++)

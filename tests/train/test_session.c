@@ -358,7 +358,7 @@ static void test_epochs(void **state) {
 /* ---- the schedule: of six steps two to rise, in steps that count from 1 */
 static void test_schedule(void **state) {
     (void)state;
-    const double rates[] = {0.01, 0.02, 0.015, 0.01, 0.005};
+    const double rates[] = {0.01, 0.02, 0.02, 0.015, 0.01, 0.005};
     rein_session *s = open_session("schedule", "preset=grpo lr_scheduler_type=linear warmup_steps=2 total_steps=6");
     for (size_t step = 1; step <= COUNT(rates); step++) {
         if (step == 4) rein_session_close(s), s = go_on("schedule");
