@@ -320,6 +320,7 @@ rein_status rein_run_resume(int64_t *step, char said[REIN_RUN_SAID], rein_run *r
     if (!status) status = rein_run_last_good(step, said, run, err);
     while (!status && run->n_steps > 0 && run->steps[run->n_steps - 1] > *step)
         status = set_aside(run, run->steps[run->n_steps - 1], err);
+    if (!status && said[0]) snprintf(said + strlen(said), REIN_RUN_SAID - strlen(said), "; newer ones are kept as NAME.bad");
     if (!status && rein_directory_sync(run->checkpoints) != 0)
         status = rein_file_error(err, run->checkpoints, "the directory cannot be synchronised");
     if (!status) status = rein_run_history_drop(run, *step, err);

@@ -218,7 +218,7 @@ static void test_resume(void **state) {
     rein_run *run = open_run("resume", REIN_RUN_RESUME);
     fine(rein_run_resume(&step, said, run, &err), &err);
     assert_int_equal(step, 1);
-    assert_non_null(strstr(said, "(and 2 more); the last good checkpoint is of step 1"));
+    assert_non_null(strstr(said, "(and 2 more); the last good checkpoint is of step 1; newer ones are kept as NAME.bad"));
     holds(in_folder("resume/history.jsonl"), lines);
     holds(in_folder("resume/checkpoints/0004.bad/state.json"), "{}");
     assert_true(rein_file_exists(in_folder("resume/checkpoints/0003.bad/MANIFEST")));
