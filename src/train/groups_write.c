@@ -140,7 +140,7 @@ static rein_status put_art(rein_text *text, const rein_trajectory *t, rein_error
     if (!status && json_is_number(reward) && json_number_value(reward) == t->reward) status = rein_json_put(text, reward, err);
     else if (!status) status = rein_json_put_real(text, t->reward, err);
     if (!status) status = put_rest(text, t->original, changing, err);
-    if (!status && t->policy_step >= 0 && json_integer_value(version) != t->policy_step)
+    if (!status && t->policy_step >= 0 && !(json_is_integer(version) && json_integer_value(version) == t->policy_step))
         status = put_integer(text, "policy_step", t->policy_step, err);
     if (!status && t->budget >= 0) status = put_integer(text, "budget", t->budget, err);
     if (!status && json_object_get(t->original, "truncated")) {
