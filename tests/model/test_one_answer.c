@@ -173,7 +173,7 @@ static void check_model(with_policy *check, const char *directory, const char *a
 }
 
 static void for_all(with_policy *check) {
-    const size_t trees = getenv("REIN_TEST_FAST") ? 4 : 12;
+    const size_t trees = getenv("REIN_TEST_FAST") ? 2 : 12;
     for (size_t f = 0; f < COUNT(fixture_names); f++) {
         const char *name = fixture_names[f];
         char where[100];
