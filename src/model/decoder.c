@@ -62,7 +62,7 @@ static void embed_rows(void *context, size_t piece, int thread) {
                           e->storage, hidden);
 }
 
-void rein_embed(float *x, const rein_model *model, const int32_t *ids, size_t rows, const rein_run *run) {
+void rein_embed(float *x, const rein_model *model, const int32_t *ids, size_t rows, const rein_site *run) {
     embed_work w = {x, model, ids, rows, run->kernels};
     rein_parallel(rein_row_threads(run, rows, (size_t)model->config.hidden_size), rein_row_pieces(rows), embed_rows, &w);
 }

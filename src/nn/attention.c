@@ -23,7 +23,7 @@ void rein_keys_put(float *block, size_t slot, const float *k, const float *v, co
     }
 }
 
-size_t rein_attention_scratch(const rein_heads *heads, size_t keys, const rein_run *run) {
+size_t rein_attention_scratch(const rein_heads *heads, size_t keys, const rein_site *run) {
     return (size_t)run->exec.threads * rein_block_rows(heads) * (round_up(keys, GEMM_PANEL) + 2 * heads->dim);
 }
 
@@ -36,7 +36,7 @@ typedef struct attention_work {
     const rein_heads *heads;
     float *scratch;
     size_t scratch_of_thread, row; /* floats of a thread, and of a row of scores */
-    const rein_run *run;
+    const rein_site *run;
 } attention_work;
 
 /* Which query a piece belongs to: pieces[i] is the first of query i. */
@@ -65,7 +65,7 @@ static void attend(void *context, size_t piece, int thread) {
     float *scores = w->scratch + (size_t)thread * w->scratch_of_thread, *q = scores + rein_block_rows(heads) * w->row,
           *o = q + rein_block_rows(heads) * heads->dim;
     const size_t keys_at = w->offset + head * head_floats(heads), values_at = keys_at + REIN_KEY_BLOCK * heads->dim;
-    rein_gemm_task task = {.a = {q, heads->dim, 1, REIN_STORED_F32}, .m = m, .scratch = rein_run_scratch(w->run, thread)};
+    rein_gemm_task task = {.a = {q, heads->dim, 1, REIN_STORED_F32}, .m = m, .scratch = rein_site_scratch(w->run, thread)};
 
     rein_block_gather(q, w->q, &block);
     task.stride = w->row, task.k = task.panel = heads->dim;
@@ -101,7 +101,7 @@ static void attend(void *context, size_t piece, int thread) {
 }
 
 void rein_attention_forward(float *o, float *softness, const float *q, const rein_query *queries, size_t n_queries, size_t offset,
-                            const rein_heads *heads, size_t *pieces, float *scratch, size_t keys, const rein_run *run) {
+                            const rein_heads *heads, size_t *pieces, float *scratch, size_t keys, const rein_site *run) {
     const size_t row = round_up(keys, GEMM_PANEL);
     double work = 0;
     pieces[0] = 0;

@@ -9,7 +9,7 @@ enum { KEYS_AT_ONCE = 128 }; /* rows of a product in which keys are the rows */
 
 static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
-size_t rein_attention_backward_scratch(const rein_heads *heads, size_t keys, const rein_run *run) {
+size_t rein_attention_backward_scratch(const rein_heads *heads, size_t keys, const rein_site *run) {
     return (size_t)run->exec.threads * rein_block_rows(heads) * (2 * round_up(keys, GEMM_PANEL) + 3 * heads->dim);
 }
 
@@ -21,7 +21,7 @@ typedef struct backward_work {
     const rein_heads *heads;
     float *scratch;
     size_t row;
-    const rein_run *run;
+    const rein_site *run;
 } backward_work;
 
 /* One block of queries at work. */
@@ -96,7 +96,7 @@ static void backward_tree(void *context, size_t piece, int thread) {
     const rein_heads *heads = w->heads;
     const size_t tree = piece / heads->n_kv, rows = rein_block_rows(heads), queries = rein_block_queries(heads);
     float *scratch = w->scratch + (size_t)thread * rows * (2 * w->row + 3 * heads->dim);
-    at_work a = {.w = w, .p = scratch, .ds = scratch + rows * w->row, .gemm_scratch = rein_run_scratch(w->run, thread)};
+    at_work a = {.w = w, .p = scratch, .ds = scratch + rows * w->row, .gemm_scratch = rein_site_scratch(w->run, thread)};
     a.q = a.ds + rows * w->row, a.d_o = a.q + rows * heads->dim, a.dq = a.d_o + rows * heads->dim;
     for (size_t i = w->trees[tree]; i < w->trees[tree + 1]; i++) {
         const rein_segment *s = &w->segments[i];
@@ -112,7 +112,7 @@ static void backward_tree(void *context, size_t piece, int thread) {
 
 void rein_attention_backward(float *dq, float *dk, float *dv, const float *d_o, const float *q, const float *k, const float *v,
                              const float *softness, const rein_segment *segments, const size_t *trees, size_t n_trees,
-                             const rein_heads *heads, size_t rows, float *scratch, size_t keys, const rein_run *run) {
+                             const rein_heads *heads, size_t rows, float *scratch, size_t keys, const rein_site *run) {
     backward_work w = {dq, dk, dv, d_o, q, k, v, softness, segments, trees, heads, scratch, round_up(keys, GEMM_PANEL), run};
     memset(dk, 0, rows * heads->n_kv * heads->dim * sizeof *dk);
     memset(dv, 0, rows * heads->n_kv * heads->dim * sizeof *dv);

@@ -36,7 +36,7 @@ double rein_head_log_sum(const rein_total *t, rein_isa isa) { return t->maximum 
 
 /* z [m][.] of the columns [first, first + n) of the vocabulary. */
 static void chunk_logits(float *z, size_t stride, const float *h, const float *inner, size_t m, size_t first, size_t n,
-                         const rein_head *head, float *gemm_scratch, const rein_run *run) {
+                         const rein_head *head, float *gemm_scratch, const rein_site *run) {
     const rein_packed *w = &head->linear->packed;
     rein_gemm_task task = {.c = z, .stride = stride, .m = m, .n = n, .k = w->k, .panel = w->k, .scratch = gemm_scratch};
     task.a = (rein_matrix){h, w->k, 1, REIN_STORED_F32};
@@ -50,7 +50,7 @@ static void chunk_logits(float *z, size_t stride, const float *h, const float *i
     run->kernels->gemm(&task);
 }
 
-static void low_rank(float *inner, const float *h, size_t n, const rein_head *head, const rein_run *run) {
+static void low_rank(float *inner, const float *h, size_t n, const rein_head *head, const rein_site *run) {
     if (head->lora && head->lora->rank) rein_lora_inner(inner, h, n, head->linear->in, head->lora, run);
 }
 
@@ -62,7 +62,7 @@ typedef struct head_work {
     size_t n, rows; /* in all, of a block */
     const rein_head *head;
     float *scratch;
-    const rein_run *run;
+    const rein_site *run;
 } head_work;
 
 typedef struct head_block {
@@ -73,7 +73,7 @@ typedef struct head_block {
     float picked[ROWS]; /* x of the target */
 } head_block;
 
-size_t rein_head_scratch(const rein_head *head, const rein_run *run) {
+size_t rein_head_scratch(const rein_head *head, const rein_site *run) {
     (void)head;
     return (size_t)run->exec.threads * ROWS * REIN_VOCABULARY_CHUNK * 2;
 }
@@ -176,12 +176,12 @@ static void do_rows(void *context, size_t piece, int thread) {
     if (w->out->v) memset(w->out->v + b.first * hidden, 0, b.rows * hidden * sizeof(float));
     for (size_t first = 0; first < vocabulary; first += REIN_VOCABULARY_CHUNK)
         do_chunk(&b, first, vocabulary - first < REIN_VOCABULARY_CHUNK ? vocabulary - first : REIN_VOCABULARY_CHUNK,
-                 rein_run_scratch(w->run, thread));
+                 rein_site_scratch(w->run, thread));
     for (size_t r = 0; r < b.rows; r++) finish_row(&b, r);
 }
 
 void rein_head_forward(const rein_head_out *out, float *inner, const float *h, const int32_t *targets, size_t n,
-                       const rein_head *head, float *scratch, const rein_run *run) {
+                       const rein_head *head, float *scratch, const rein_site *run) {
     size_t rows = (n + (size_t)run->exec.threads - 1) / (size_t)run->exec.threads;
     rows = rows < ROWS ? (rows + GEMM_TILE_ROWS - 1) / GEMM_TILE_ROWS * GEMM_TILE_ROWS : ROWS; /* every thread has some */
     head_work w = {out, inner, h, targets, n, rows ? rows : 1, head, scratch, run};
@@ -196,7 +196,7 @@ typedef struct logits_work {
     const float *inner, *h;
     size_t n;
     const rein_head *head;
-    const rein_run *run;
+    const rein_site *run;
 } logits_work;
 
 static void do_logits(void *context, size_t chunk, int thread) {
@@ -206,7 +206,7 @@ static void do_logits(void *context, size_t chunk, int thread) {
     for (size_t r = 0; r < w->n; r += ROWS) {
         const size_t some = w->n - r < ROWS ? w->n - r : ROWS, rank = w->head->lora ? w->head->lora->rank : 0;
         chunk_logits(w->x + r * vocabulary + first, vocabulary, w->h + r * w->head->linear->in, rank ? w->inner + r * rank : NULL,
-                     some, first, n, w->head, rein_run_scratch(w->run, thread), w->run);
+                     some, first, n, w->head, rein_site_scratch(w->run, thread), w->run);
     }
     for (size_t r = 0; r < w->n; r++)
         w->masses[r * rein_head_chunks(w->head) + chunk] =
@@ -214,7 +214,7 @@ static void do_logits(void *context, size_t chunk, int thread) {
 }
 
 void rein_head_logits(float *x, rein_mass *masses, float *inner, const float *h, size_t n, const rein_head *head,
-                      const rein_run *run) {
+                      const rein_site *run) {
     logits_work w = {x, masses, inner, h, n, head, run};
     low_rank(inner, h, n, head, run);
     rein_parallel(run->exec.threads, rein_head_chunks(head), do_logits, &w);

@@ -10,7 +10,7 @@ typedef struct rows_work {
     const int32_t *targets;
     size_t n, first, columns;
     const rein_head *head;
-    const rein_run *run;
+    const rein_site *run;
 } rows_work;
 
 static void through_softmax(void *context, size_t piece, int thread) {
@@ -29,7 +29,7 @@ static void through_softmax(void *context, size_t piece, int thread) {
 
 void rein_head_backward(float *dh, const rein_linear_gradient *gradient, float *dinner, const float *dlog_probs,
                         const float *dentropies, const rein_head_out *out, const float *inner, const float *h,
-                        const int32_t *targets, size_t n, const rein_head *head, float *scratch, const rein_run *run) {
+                        const int32_t *targets, size_t n, const rein_head *head, float *scratch, const rein_site *run) {
     const rein_linear *linear = head->linear;
     const size_t in = linear->in, vocabulary = linear->out, size = rein_storage_size(linear->weight.storage);
     const rein_lora *lora = head->lora && head->lora->rank ? head->lora : NULL;

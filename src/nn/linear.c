@@ -8,20 +8,20 @@ static rein_matrix columns_of(const float *x, size_t columns) { return (rein_mat
 
 static int has(const rein_lora *lora) { return lora && lora->rank; }
 
-void rein_lora_inner(float *inner, const float *x, size_t rows, size_t in, const rein_lora *lora, const rein_run *run) {
+void rein_lora_inner(float *inner, const float *x, size_t rows, size_t in, const rein_lora *lora, const rein_site *run) {
     const rein_matrix input = rows_of(x, in);
     rein_gemm_packed(inner, lora->rank, &input, &lora->packed_a, rows, 0, run->gemm_scratch, &run->exec);
     run->kernels->scale(inner, rows * lora->rank, lora->scale);
 }
 
-static void put_bias(const rein_linear_call *c, size_t rows, int add, const rein_run *run) {
+static void put_bias(const rein_linear_call *c, size_t rows, int add, const rein_site *run) {
     for (size_t r = 0; c->linear->bias && r < rows; r++)
         if (add) run->kernels->add_scaled(c->y + r * c->linear->out, c->linear->bias, c->linear->out, 1);
         else memcpy(c->y + r * c->linear->out, c->linear->bias, c->linear->out * sizeof *c->y);
 }
 
 /* The products with W and A need x alone, those with B what came of A: the threads meet twice, or once without a LoRA. */
-void rein_linears_forward(const rein_linear_call *calls, size_t n, const float *x, size_t rows, int add, const rein_run *run) {
+void rein_linears_forward(const rein_linear_call *calls, size_t n, const float *x, size_t rows, int add, const rein_site *run) {
     rein_product first[REIN_PRODUCTS] = {{0}}, second[REIN_PRODUCTS] = {{0}};
     size_t n_first = 0, n_second = 0;
     for (size_t i = 0; i < n; i++) {
@@ -40,19 +40,19 @@ void rein_linears_forward(const rein_linear_call *calls, size_t n, const float *
 }
 
 void rein_linear_forward(float *y, float *inner, const float *x, size_t rows, const rein_linear *linear, const rein_lora *lora,
-                         int add, const rein_run *run) {
+                         int add, const rein_site *run) {
     const rein_linear_call one = {y, inner, linear, lora};
     rein_linears_forward(&one, 1, x, rows, add, run);
 }
 
 /* c [m][n] += aᵀ·b over the rows both have, in their order. */
-static void add_outer(float *c, const float *a, size_t m, const float *b, size_t n, size_t rows, const rein_run *run) {
+static void add_outer(float *c, const float *a, size_t m, const float *b, size_t n, size_t rows, const rein_site *run) {
     const rein_matrix left = columns_of(a, m), right = rows_of(b, n);
     rein_gemm(c, n, &left, &right, m, n, rows, 1, run->gemm_scratch, &run->exec);
 }
 
 static void lora_backward(float *dx, const rein_linear_gradient *gradient, float *dinner, const float *dy, const float *x,
-                          const float *inner, size_t rows, const rein_linear *linear, const rein_lora *lora, const rein_run *run) {
+                          const float *inner, size_t rows, const rein_linear *linear, const rein_lora *lora, const rein_site *run) {
     const rein_matrix output = rows_of(dy, linear->out), b = rows_of(lora->b, lora->rank), a = rows_of(lora->a, linear->in);
     const rein_matrix low = rows_of(dinner, lora->rank);
     rein_gemm(dinner, lora->rank, &output, &b, rows, lora->rank, linear->out, 0, run->gemm_scratch, &run->exec);
@@ -63,7 +63,7 @@ static void lora_backward(float *dx, const rein_linear_gradient *gradient, float
 }
 
 void rein_linear_backward(float *dx, int add, const rein_linear_gradient *gradient, float *dinner, const float *dy, const float *x,
-                          const float *inner, size_t rows, const rein_linear *linear, const rein_lora *lora, const rein_run *run) {
+                          const float *inner, size_t rows, const rein_linear *linear, const rein_lora *lora, const rein_site *run) {
     const rein_matrix output = rows_of(dy, linear->out);
     if (dx) rein_gemm(dx, linear->in, &output, &linear->weight, rows, linear->in, linear->out, add, run->gemm_scratch, &run->exec);
     if (has(lora)) lora_backward(dx, gradient, dinner, dy, x, inner, rows, linear, lora, run);

@@ -17,12 +17,12 @@ static void gate_rows(void *context, size_t piece, int thread) {
     else w->kernels->gate(w->h + at, w->g + at, w->u + at, count);
 }
 
-void rein_gate_forward(float *h, const float *g, const float *u, size_t rows, size_t n, const rein_run *run) {
+void rein_gate_forward(float *h, const float *g, const float *u, size_t rows, size_t n, const rein_site *run) {
     gate_work w = {.h = h, .g = g, .u = u, .rows = rows, .n = n, .kernels = run->kernels};
     rein_parallel(rein_row_threads(run, rows, 4 * n), rein_row_pieces(rows), gate_rows, &w);
 }
 
-void rein_gate_backward(float *g, float *u, const float *dh, size_t rows, size_t n, const rein_run *run) {
+void rein_gate_backward(float *g, float *u, const float *dh, size_t rows, size_t n, const rein_site *run) {
     gate_work w = {.dg = g, .du = u, .dh = dh, .g = g, .u = u, .rows = rows, .n = n, .kernels = run->kernels};
     rein_parallel(rein_row_threads(run, rows, 4 * n), rein_row_pieces(rows), gate_rows, &w);
 }

@@ -19,7 +19,7 @@ static void forward_rows(void *context, size_t piece, int thread) {
 }
 
 void rein_norm_forward(float *y, float *s, const float *x, const float *weight, size_t rows, size_t n, float epsilon,
-                       const rein_run *run) {
+                       const rein_site *run) {
     rows_work w = {.kernels = run->kernels, .y = y, .s = s, .x = x, .weight = weight, .rows = rows, .n = n, .epsilon = epsilon};
     rein_parallel(rein_row_threads(run, rows, n), rein_row_pieces(rows), forward_rows, &w);
 }
@@ -41,7 +41,7 @@ static void backward_columns(void *context, size_t piece, int thread) {
 }
 
 void rein_norm_backward(float *dx, float *dweight, const float *dy, const float *x, const float *weight, const float *s,
-                        size_t rows, size_t n, const rein_run *run) {
+                        size_t rows, size_t n, const rein_site *run) {
     rows_work w = {.kernels = run->kernels,
                    .dx = dx,
                    .dweight = dweight,

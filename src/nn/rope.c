@@ -34,7 +34,7 @@ static void rotate_rows(void *context, size_t piece, int thread) {
 }
 
 void rein_rotate(float *x, const rein_angles *angles, const int32_t *positions, size_t rows, size_t heads, float direction,
-                 const rein_run *run) {
+                 const rein_site *run) {
     rope_work w = {x, angles, positions, rows, heads, direction, run->kernels};
     rein_parallel(rein_row_threads(run, rows, 2 * heads * angles->half), rein_row_pieces(rows), rotate_rows, &w);
 }

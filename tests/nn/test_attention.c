@@ -94,20 +94,20 @@ typedef struct results {
     float *o, *softness, *dq, *dk, *dv;
 } results;
 
-static void forward(results *r, const layer *l, const blocks *b, const rein_run *run) {
+static void forward(results *r, const layer *l, const blocks *b, const rein_site *run) {
     r->o = floats(l->f.rows * l->width), r->softness = floats(2 * l->f.rows * l->heads.n);
     rein_attention_forward(r->o, r->softness, l->q, b->queries, l->f.n, b->offset, &l->heads, room(l->f.n + 1, sizeof(size_t)),
                            floats(rein_attention_scratch(&l->heads, l->f.keys, run)), l->f.keys, run);
 }
 
-static void backward(results *r, const layer *l, const rein_run *run) {
+static void backward(results *r, const layer *l, const rein_site *run) {
     r->dq = floats(l->f.rows * l->width), r->dk = floats(l->f.rows * l->kv_width), r->dv = floats(l->f.rows * l->kv_width);
     rein_attention_backward(r->dq, r->dk, r->dv, l->d_o, l->q, l->k, l->v, r->softness, l->f.segments, l->f.trees, l->f.n_trees,
                             &l->heads, l->f.rows, floats(rein_attention_backward_scratch(&l->heads, l->f.keys, run)), l->f.keys,
                             run);
 }
 
-static results run_layer(const layer *l, int anyhow, const rein_run *run) {
+static results run_layer(const layer *l, int anyhow, const rein_site *run) {
     results r = {0};
     const blocks b = make_blocks(l, anyhow);
     forward(&r, l, &b, run);

@@ -55,7 +55,7 @@ typedef struct results {
 
 enum { ENTROPIES = 1, LOG_SUMS = 2, U = 4, V = 8, TRAINS = ENTROPIES | LOG_SUMS, FROZEN = ENTROPIES | U | V };
 
-static results forward(layer *l, size_t first, size_t n, int wanted, const rein_run *run) {
+static results forward(layer *l, size_t first, size_t n, int wanted, const rein_site *run) {
     results r = {.inner = floats(n * l->lora.rank)};
     r.out.log_probs = floats(n);
     if (wanted & ENTROPIES) r.out.entropies = floats(n);
@@ -77,7 +77,7 @@ static gradients no_gradients(const layer *l) {
 }
 
 /* Rows [first, first + n), of which `f` is the forward pass; W and the LoRA train. */
-static void backward(gradients *g, layer *l, const results *f, size_t first, size_t n, int entropies, const rein_run *run) {
+static void backward(gradients *g, layer *l, const results *f, size_t first, size_t n, int entropies, const rein_site *run) {
     const rein_linear_gradient to = {.weight = g->weight, .a = l->lora.rank ? g->a : NULL, .b = l->lora.rank ? g->b : NULL};
     rein_head_backward(g->dh + first * l->hidden, &to, floats(n * l->lora.rank), l->dlog_probs + first,
                        entropies ? l->dentropies + first : NULL, &f->out, f->inner, l->h + first * l->hidden, l->targets + first, n,
