@@ -16,7 +16,7 @@
 static const float NOTHING = -1e30f; /* a logit without probability */
 
 /* ---- rows */
-static rein_row make_row(const float *x, size_t n, const rein_run *run) {
+static rein_row make_row(const float *x, size_t n, const rein_site *run) {
     const size_t chunks = (n + REIN_VOCABULARY_CHUNK - 1) / REIN_VOCABULARY_CHUNK;
     rein_mass *masses = room(chunks, sizeof *masses);
     float *scaled = copy_of(x, n);
