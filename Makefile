@@ -129,7 +129,7 @@ $(BENCHES): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/librein.a
 # --------------------------------------------------------------------------------------------------------------------- tests
 
 SETUP = @CC='$(CC)' CLANG='$(CLANG)' scripts/setup.sh
-ASAN  = -O1 -g -fno-omit-frame-pointer -fno-sanitize-recover=all -fsanitize=address,undefined
+ASAN  = -O1 -g1 -fno-omit-frame-pointer -fno-sanitize-recover=all -fsanitize=address,undefined
 
 demo:
 	$(SETUP) base

@@ -141,16 +141,39 @@ fi
 check_sources
 run python tests/python
 export OMP_NUM_THREADS=1 # torch's: on small batches more threads only wait for each other
-run oracles "$suite" --ignore="$suite/frameworks" --ignore="$suite/model_files" --ignore="$suite/tokenizers" --ignore="$suite/optimizer" \
-    --ignore="$suite/adapters" --ignore="$suite/engine" --ignore="$suite/trainer" --ignore="$suite/report"
 export REIN_PARITY_TEXTS="${REIN_PARITY_TEXTS:-10000}" # for each tokenizer; the tests' own number is 100,000
-for part in model_files tokenizers optimizer adapters engine trainer; do
-    if packages huggingface; then PYTHONPATH=$home/packages/huggingface run $part "$suite/$part"
-    else skip $part "the packages it needs cannot be installed: $(reason "$home/logs/huggingface.log")" "$suite/$part"; fi
-done
-if packages tensorboard; then PYTHONPATH=$home/packages/tensorboard:$home/packages/trl run report "$suite/report"
-else skip report "the packages it needs cannot be installed: $(reason "$home/logs/tensorboard.log")" "$suite/report"; fi
-for framework in $frameworks; do
-    run_framework "$framework"
+make build/librein.a >"$home/logs/library.log" 2>&1    # once: the parts below find it made
+
+with_huggingface() { # with_huggingface PART…
+    for part in "$@"; do
+        if packages huggingface; then PYTHONPATH=$home/packages/huggingface run "$part" "$suite/$part"
+        else skip "$part" "the packages it needs cannot be installed: $(reason "$home/logs/huggingface.log")" "$suite/$part"; fi
+    done
+}
+# Two lanes of about the same length, at the same time.
+first_lane() {
+    run oracles "$suite" --ignore="$suite/frameworks" --ignore="$suite/model_files" --ignore="$suite/tokenizers" \
+        --ignore="$suite/optimizer" --ignore="$suite/adapters" --ignore="$suite/engine" --ignore="$suite/trainer" --ignore="$suite/report"
+    with_huggingface engine optimizer
+    if packages tensorboard; then PYTHONPATH=$home/packages/tensorboard:$home/packages/trl run report "$suite/report"
+    else skip report "the packages it needs cannot be installed: $(reason "$home/logs/tensorboard.log")" "$suite/report"; fi
+}
+second_lane() {
+    with_huggingface tokenizers model_files adapters trainer
+    for framework in $frameworks; do run_framework "$framework"; done
+}
+lane() { # lane NAME: counts for itself, and leaves what it counted
+    passed=0 failed=0 skipped=0
+    rm -f "$home/logs/$1.counts"
+    "$1"
+    echo "$passed $failed $skipped" >"$home/logs/$1.counts"
+}
+(lane first_lane) &
+(lane second_lane) &
+wait
+for lane in first_lane second_lane; do
+    # shellcheck disable=SC2046
+    set -- $(cat "$home/logs/$lane.counts" 2>/dev/null || echo 0 1 0) # none: it broke
+    passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3))
 done
 finish
