@@ -157,10 +157,11 @@ first_lane() {
     with_huggingface engine optimizer
     if packages tensorboard; then PYTHONPATH=$home/packages/tensorboard:$home/packages/trl run report "$suite/report"
     else skip report "the packages it needs cannot be installed: $(reason "$home/logs/tensorboard.log")" "$suite/report"; fi
+    for framework in trl verl; do run_framework "$framework"; done
 }
 second_lane() {
     with_huggingface tokenizers model_files adapters trainer
-    for framework in $frameworks; do run_framework "$framework"; done
+    for framework in liger tinker art; do run_framework "$framework"; done
 }
 # Each counts on from here, and leaves what it counted.
 before="$passed $failed $skipped"
