@@ -1,6 +1,7 @@
-/* rollout.h - sampling from a policy: any number of requests at a time, entering and leaving as they please.
+/* rollout.h - sampling from a policy, and what is asked of it: the generator, prompts, tasks, rewards, evaluation.
  *
- * Boundary: token ids in, tokens with their log-probabilities out, one step at a time; text where a tokenizer is given.
+ * Boundary of section 1, the generator: token ids in, tokens with their log-probabilities out, one step at a time, any number of requests
+ * at a time, entering and leaving as they please; text where a tokenizer is given. The sections after it know examples and texts.
  *
  * The log-probability of a sampled token has the bits that rein_forward computes for it. Which token is sampled depends on the policy, the
  * prompt and the address (seed, step, prompt, sample, position) alone, never on what else is being sampled. */
@@ -13,6 +14,8 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* ---------------------------------------------------------------------------------------------------------------- 1. generator */
 
 /* How tokens are chosen and when a response ends. Zero is literal: rein_sampling_plain() is the policy itself. The temperature is the
  * policy's. With top_k, top_p or min_p the sampler is not the policy; they act in this order, each on what the one before has left. */
@@ -90,6 +93,123 @@ typedef struct rein_sampled {
 /* The next token of every sample that is at work; *n is 0 when there is none. Prompts that enter are computed with them. After a failure
  * the generator can only be closed. */
 REIN_API rein_status rein_generator_step(const rein_sampled **sampled, size_t *n, rein_generator *generator, rein_error *err);
+
+/* -------------------------------------------------------------------------------------------------------------------- 2. tasks */
+
+/* One thing that is asked of a policy, and what is known of the answer. {0} is none. Texts end with 0, are UTF-8, and belong to the
+ * example. */
+typedef struct rein_example {
+    const char *prompt;           /* a plain text; NULL: messages are given */
+    const rein_message *messages; /* [n_messages] a chat */
+    size_t n_messages;
+    const char *answer; /* what verifiers compare with; NULL: none */
+    int64_t budget;     /* tokens; -1: none of its own */
+    void *original;     /* the whole JSON object, as programs are given it */
+} rein_example;
+
+/* Makes it {0} again; harmless on {0}. */
+REIN_API void rein_example_free(rein_example *example);
+
+typedef enum rein_split { REIN_SPLIT_TRAIN = 0, REIN_SPLIT_HELD_OUT = 1 } rein_split;
+
+/* Where examples come from. One thread at a time. */
+typedef struct rein_task rein_task;
+
+typedef struct rein_task_options {
+    uint64_t seed;         /* of a built-in task: another seed, other examples */
+    double held_out_share; /* of a file: about this share of its examples is held out, by a hash of what is asked; 0: all train */
+    double timeout;        /* of a program: seconds it may take for an example; 0: 30 */
+} rein_task_options;
+
+/* What a source may be:
+ *     NAME         a built-in task (rein_task_at)
+ *     FILE.jsonl   JSON lines: {"prompt": text} or {"messages": [...]}, "answer" (a text or a number), "budget", and anything else
+ *     COMMAND      anything else with a blank or a slash in it: /bin/sh runs it; it reads {"split": "train"|"held_out", "index": N,
+ *                  "seed": N} and answers with an example as in a file, one line each; {"end": true} says that index and all after it
+ *                  are not there
+ * What is asked in training is never asked when held out, in built-in tasks and files. The caller closes *task; NULL on failure. */
+REIN_API rein_status rein_task_open(rein_task **task, const char *source, const rein_task_options *options, rein_error *err);
+
+/* NULL is fine. */
+REIN_API void rein_task_close(rein_task *task);
+
+/* Its source, as given. It belongs to the task. */
+REIN_API const char *rein_task_name(const rein_task *task);
+
+/* How many examples a split has; SIZE_MAX: endless, or not known. */
+REIN_API size_t rein_task_size(const rein_task *task, rein_split split);
+
+/* Example number `index` of a split, the same every time it is asked for; the caller frees it. REIN_ERANGE: there is none. On failure
+ * *example is {0}. */
+REIN_API rein_status rein_task_example(rein_example *example, rein_task *task, rein_split split, uint64_t index, rein_error *err);
+
+/* 1 if the task has a verifier of its own: the built-in ones. */
+REIN_API int rein_task_verifies(const rein_task *task);
+
+/* Whether a response is right: 1 or 0, by the task's own verifier (NaN if it has none). Pure and thread-safe. */
+REIN_API double rein_task_verify(const rein_task *task, const rein_example *example, const char *response, size_t length);
+
+/* A right (or believable) response of the kind that models are first taught, appended to *text; which one hangs on (seed, index) alone.
+ * Built-in tasks only, else REIN_EINVAL. */
+REIN_API rein_status rein_task_demonstrate(rein_text *text, const rein_task *task, const rein_example *example, uint64_t index,
+                                           rein_error *err);
+
+typedef struct rein_task_info {
+    const char *name, *help; /* help: one line */
+} rein_task_info;
+
+/* Built-in task number i, or NULL past the last. Static storage. */
+REIN_API const rein_task_info *rein_task_at(size_t i);
+
+/* ------------------------------------------------------------------------------------------------------------------ 3. rewards */
+
+/* A response to be rewarded. Everything is borrowed. */
+typedef struct rein_response {
+    const rein_example *example;
+    size_t group;     /* responses of one group have the same number, and stand one after another */
+    const char *text; /* [length], UTF-8 */
+    size_t length;
+    size_t tokens;   /* the end token counted */
+    int truncated;   /* cut off at a limit of length */
+    uint64_t step;   /* of the policy that wrote it */
+} rein_response;
+
+/* One or several judges of responses. One thread at a time. */
+typedef struct rein_reward rein_reward;
+
+typedef struct rein_reward_options {
+    const double *weights; /* [n]; NULL: all 1 */
+    double timeout;        /* seconds a program may take for an answer; 0: 30 */
+    size_t restarts;       /* how many times in a row a program that failed is started anew before that is an error; 0: none */
+} rein_reward_options;
+
+/* What a judge may be (docs/rewards.md):
+ *     task           the task's own verifier
+ *     exact          1 if the response, without blanks around it, is the answer
+ *     number         1 if the last number in the response is the answer's
+ *     regex:PATTERN  1 if it matches (PCRE2); with a group, 1 if what group 1 matches is the answer
+ *     length:N       1 up to N tokens, then falling to 0 at 2N
+ *     COMMAND        anything with a blank or a slash in it: a program that answers one JSON line for each response
+ *     group: COMMAND one JSON line for a group of responses, and one answer with all their rewards
+ * specs [n], at least one, are copied; `task` (may be NULL) must outlive the reward. Programs are started here, once. */
+REIN_API rein_status rein_reward_open(rein_reward **reward, const char *const *specs, size_t n, const rein_task *task,
+                                      const rein_reward_options *options, rein_error *err);
+
+/* NULL is fine. Programs see the end of their input, then have a second to end. */
+REIN_API void rein_reward_close(rein_reward *reward);
+
+/* rewards [n] are weighted sums; components [n·judges] (or NULL), what each judge said, before weighting, response by response. A judge
+ * that needs an answer and is given an example without one is an error, as is a reward that is not a finite number: the message names the
+ * judge, the response and what was said. On failure nothing is written. */
+REIN_API rein_status rein_reward_give(double *rewards, double *components, rein_reward *reward, const rein_response *responses,
+                                      size_t n, rein_error *err);
+
+/* A short name of judge i, for metrics: "exact", "judge.py"; unique among the judges. It belongs to the reward. */
+REIN_API const char *rein_reward_name(const rein_reward *reward, size_t i);
+REIN_API size_t rein_reward_count(const rein_reward *reward);
+
+/* What programs wrote to standard error, and that they were started anew, since the last call; "" if nothing. Good until the next call. */
+REIN_API const char *rein_reward_said(rein_reward *reward);
 
 #ifdef __cplusplus
 }
