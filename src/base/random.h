@@ -16,7 +16,8 @@ enum rein_random_stream {
     REIN_RANDOM_SAMPLING = 0, /* (step, prompt, sample, token) */
     REIN_RANDOM_ADAPTER = 1,  /* (module, matrix, 0, element / 4): the fills below */
     REIN_RANDOM_SHUFFLE = 2,  /* (epoch, position, 0, 0) */
-    REIN_RANDOM_SPARE = 3     /* whatever has no stream of its own yet, tests for one */
+    REIN_RANDOM_SPARE = 3,    /* whatever has no stream of its own yet, tests for one */
+    REIN_RANDOM_TASK = 4      /* (0: asking, 1: demonstrating; index; attempt, and the split when asking; number of the draw) */
 };
 
 /* The four outputs at (a, b, c, d). */

@@ -1,0 +1,158 @@
+/* task.c - the table of built-in tasks, and what every task has: a name, examples, perhaps a verifier.
+ *
+ * A built-in task is endless. Which side of the split a prompt is on is decided by its hash, and a prompt that falls on the other side is
+ * asked anew: so no seed and no index can ask the same thing in training and when held out. */
+#include "task.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/json_file.h"
+#include "base/random.h"
+#include "model/tokenizer_parts.h"
+
+enum { MAX_ATTEMPTS = 10000, HELD_OUT_PART = 8 };
+enum { ASKING = 0, DEMONSTRATING = 1 };
+
+static const rein_builtin_task *const BUILTIN[] = {&rein_task_sums};
+enum { N_BUILTIN = sizeof BUILTIN / sizeof *BUILTIN };
+
+struct rein_task {
+    char *name;
+    rein_task_options options;
+    const rein_builtin_task *builtin;
+};
+
+const rein_task_info *rein_task_at(size_t i) { return i < N_BUILTIN ? &BUILTIN[i]->info : NULL; }
+
+/* -------------------------------------------------------------------------------------------------------------- what tasks use */
+
+/* The numbers beyond the last multiple of n are drawn again. */
+uint64_t rein_draw(rein_draws *d, uint64_t n) {
+    const uint64_t beyond = (UINT64_MAX - n + 1) % n; /* 2^64 mod n */
+    for (;;) {
+        const uint64_t bits = rein_random_bits(d->seed, REIN_RANDOM_TASK, d->purpose, d->index, d->attempt, d->n++);
+        if (bits >= beyond) return bits % n;
+    }
+}
+
+rein_status rein_text_print(rein_text *text, rein_error *err, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    const int length = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    if (length < 0) return rein_fail(err, REIN_EINVAL, "a text cannot be formatted");
+    const rein_status status = rein_text_reserve(text, (size_t)length, err);
+    if (status) return status;
+    va_start(arguments, format);
+    vsnprintf(text->data + text->length, (size_t)length + 1, format, arguments);
+    va_end(arguments);
+    text->length += (size_t)length;
+    return REIN_OK;
+}
+
+/* The answer is a text of `original`, or, when that has a number, its own. */
+void rein_example_free(rein_example *example) {
+    const char *text = json_string_value(json_object_get(example->original, "answer"));
+    if (example->answer != text) free((void *)(uintptr_t)example->answer);
+    free((void *)(uintptr_t)example->messages);
+    json_decref(example->original);
+    *example = (rein_example){0};
+}
+
+/* ------------------------------------------------------------------------------------------------------------- open and close */
+
+static const rein_builtin_task *builtin_named(const char *name) {
+    for (size_t i = 0; i < N_BUILTIN; i++)
+        if (!strcmp(BUILTIN[i]->info.name, name)) return BUILTIN[i];
+    return NULL;
+}
+
+static rein_status unknown(const char *source, rein_error *err) {
+    const char *names[N_BUILTIN + 1] = {NULL};
+    char shown[REIN_TEXT_SHOWN];
+    for (size_t i = 0; i < N_BUILTIN; i++) names[i] = BUILTIN[i]->info.name;
+    const char *near = rein_nearest(source, names);
+    rein_json_quote(shown, source);
+    if (near) return rein_fail(err, REIN_EINVAL, "there is no task %s: did you mean %s?", shown, near);
+    return rein_fail(err, REIN_EINVAL, "there is no task %s", shown);
+}
+
+rein_status rein_task_open(rein_task **task, const char *source, const rein_task_options *options, rein_error *err) {
+    *task = NULL;
+    rein_task *t = calloc(1, sizeof *t);
+    if (!t) return rein_fail(err, REIN_ENOMEM, "out of memory");
+    if (options) t->options = *options;
+    rein_status status = rein_text_copy(&t->name, source, strlen(source), err);
+    t->builtin = builtin_named(source);
+    if (!status && !t->builtin) status = unknown(source, err);
+    if (status) rein_task_close(t);
+    else *task = t;
+    return status;
+}
+
+void rein_task_close(rein_task *task) {
+    if (!task) return;
+    free(task->name);
+    free(task);
+}
+
+const char *rein_task_name(const rein_task *task) { return task->name; }
+
+size_t rein_task_size(const rein_task *task, rein_split split) {
+    (void)task, (void)split;
+    return SIZE_MAX;
+}
+
+/* -------------------------------------------------------------------------------------------------------------- built-in tasks */
+
+static rein_split split_of(const char *prompt) {
+    return rein_hash(prompt, strlen(prompt)) % HELD_OUT_PART == 0 ? REIN_SPLIT_HELD_OUT : REIN_SPLIT_TRAIN;
+}
+
+static rein_status make_example(rein_example *example, const rein_asked *asked, rein_error *err) {
+    json_t *object = json_pack("{s:s, s:s}", "prompt", asked->prompt, "answer", asked->answer);
+    if (!object) return rein_fail(err, REIN_ENOMEM, "out of memory");
+    *example = (rein_example){.prompt = json_string_value(json_object_get(object, "prompt")),
+                              .answer = json_string_value(json_object_get(object, "answer")),
+                              .budget = -1,
+                              .original = object};
+    return REIN_OK;
+}
+
+static rein_status ask(rein_example *example, const rein_task *task, rein_split split, uint64_t index, rein_error *err) {
+    rein_asked asked;
+    for (uint64_t attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
+        rein_draws draws = {.seed = task->options.seed, .purpose = ASKING, .index = index, .attempt = 2 * attempt + split};
+        task->builtin->ask(&asked, &draws);
+        if (split_of(asked.prompt) == split) return make_example(example, &asked, err);
+    }
+    return rein_fail(err, REIN_ERANGE, "task %s has no example for this split in %d attempts", task->name, MAX_ATTEMPTS);
+}
+
+rein_status rein_task_example(rein_example *example, rein_task *task, rein_split split, uint64_t index, rein_error *err) {
+    *example = (rein_example){0};
+    return ask(example, task, split, index, err);
+}
+
+int rein_task_verifies(const rein_task *task) { return task->builtin != NULL; }
+
+double rein_task_verify(const rein_task *task, const rein_example *example, const char *response, size_t length) {
+    return task->builtin ? task->builtin->right(example, response, length) != 0 : NAN;
+}
+
+rein_status rein_task_demonstrate(rein_text *text, const rein_task *task, const rein_example *example, uint64_t index,
+                                  rein_error *err) {
+    const size_t before = text->length;
+    rein_draws draws = {.seed = task->options.seed, .purpose = DEMONSTRATING, .index = index};
+    if (!task->builtin)
+        return rein_fail(err, REIN_EINVAL, "task %s has no demonstrations: only built-in tasks have them", task->name);
+    const rein_status status = task->builtin->demonstrate(text, example, &draws, err);
+    if (status) rein_text_cut(text, before);
+    return status;
+}
