@@ -24,7 +24,8 @@ static void options(rein_out *out, const rein_command *command) {
     for (size_t i = 0; i < REIN_MAX_OPTIONS && command->options[i].name; i++)
         rein_out_format(out, "--%s ", command->options[i].name);
     const rein_cli_setting *setting;
-    for (size_t i = 0; command->settings && (setting = rein_cli_setting_at(i)); i++) rein_out_format(out, "--%s ", setting->option);
+    for (size_t i = 0; (setting = rein_cli_setting_at(i)); i++)
+        if (rein_takes_setting(command, setting)) rein_out_format(out, "--%s ", setting->option);
     rein_out_text(out, "--help");
 }
 
@@ -130,8 +131,8 @@ static void fish(rein_out *out) {
         const rein_cli_setting *s;
         for (size_t o = 0; o < REIN_MAX_OPTIONS && command->options[o].name; o++)
             fish_option(out, command->name, command->options[o].name, command->options[o].value, command->options[o].help);
-        for (size_t o = 0; command->settings && (s = rein_cli_setting_at(o)); o++)
-            fish_option(out, command->name, s->option, s->value, s->help);
+        for (size_t o = 0; (s = rein_cli_setting_at(o)); o++)
+            if (rein_takes_setting(command, s)) fish_option(out, command->name, s->option, s->value, s->help);
     }
 }
 

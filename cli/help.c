@@ -323,7 +323,7 @@ void rein_help_command(rein_out *out, const rein_command *command) {
     }
     rein_out_format(out, "  %-*sshow this help\n", (int)column - 2, "--help");
     if (command->operations) operations_help(out);
-    if (command->settings) rein_help_settings(out, WIDTH);
+    if (command->settings) rein_help_settings(out, command, WIDTH);
     rein_out_format(out, "\nExample:\n  %s\n", command->example);
 }
 

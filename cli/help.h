@@ -36,10 +36,10 @@ typedef struct rein_command {
     rein_cli_option options[REIN_MAX_OPTIONS];
     const char *repeats; /* the option that may be given several times, or NULL */
     size_t max_words;
-    const char *(*word)(size_t i);     /* what the first word may be, for completion, or NULL */
-    int operations;                    /* 1: the help lists the operations of rein objective */
-    int settings;                      /* 1: it takes the settings of a run and the options of the objective */
-    const char *example;               /* a shell command that works as it stands, where its model is */
+    const char *(*word)(size_t i); /* what the first word may be, for completion, or NULL */
+    int operations;                /* 1: the help lists the operations of rein objective */
+    int settings;        /* 1: it takes the settings of a run and the options of the objective; 2: those of the loop too */
+    const char *example; /* a shell command that works as it stands, where its model is */
     int (*run)(const rein_args *args); /* the exit status */
 } rein_command;
 

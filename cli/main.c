@@ -17,10 +17,12 @@ static const char *command_name(const void *list, size_t i) {
 static const char *option_name(const void *list, size_t i) {
     const rein_command *command = list;
     const rein_cli_setting *setting;
-    size_t own = 0;
-    while (own < REIN_MAX_OPTIONS && command->options[own].name) own++;
-    if (i < own) return command->options[i].name;
-    return command->settings && (setting = rein_cli_setting_at(i - own)) ? setting->option : NULL;
+    size_t n = 0;
+    for (; n < REIN_MAX_OPTIONS && command->options[n].name; n++)
+        if (n == i) return command->options[i].name;
+    for (size_t s = 0; (setting = rein_cli_setting_at(s)); s++)
+        if (rein_takes_setting(command, setting) && n++ == i) return setting->option;
+    return NULL;
 }
 
 /* The option that begins like this: --temp is --temperature. */
@@ -61,10 +63,11 @@ static int keep_value(rein_args *args, size_t option, const char *value) {
 static int take_setting(rein_args *args, int argc, char **argv, int i) {
     const char *name = argv[i] + 2, *equals = strchr(name, '='), *where = args->command->name;
     const rein_cli_setting *s = rein_cli_setting_named(name, equals ? (size_t)(equals - name) : strlen(name));
-    if (!args->command->settings || !s) return -1;
+    if (!s || !rein_takes_setting(args->command, s)) return -1;
     if (s->value && !equals && i + 1 >= argc)
         return rein_say(0, where, "--%s needs a value: --%s %s", s->option, s->option, s->value);
-    if (rein_args_has_setting(args, s->name)) return rein_say(0, where, "--%s is given twice", s->option);
+    if (rein_args_has_setting(args, s->name) && !rein_setting_is_list(s->name))
+        return rein_say(0, where, "--%s is given twice", s->option);
     if (args->n_settings == REIN_MAX_SETTINGS) return rein_say(0, where, "there are too many options");
     args->settings[args->n_settings].name = s->name;
     args->settings[args->n_settings++].value = equals ? equals + 1 : s->value ? argv[i + 1] : "";

@@ -11,7 +11,7 @@
 
 /* ----------------------------------------------------------------------------------------------------------------- the table */
 
-enum { MOST = 160 };
+enum { MOST = 224 };
 
 /* Filled once. The command line is read by one thread. */
 static rein_cli_setting table[MOST];
@@ -26,12 +26,14 @@ static void add(const char *name, const char *value, const char *help, const cha
     snprintf(row->option, sizeof row->option, "%s", name);
     for (char *c = row->option; *c; c++)
         if (*c == '_') *c = '-';
+    row->loop = !strcmp(title, "Task") || !strcmp(title, "Rollout") || !strcmp(title, "Evaluation");
     n_table++;
 }
 
 static const char *title_of(const char *stage) {
     static const char *const titles[][2] = {
-        {"policy", "Policy"}, {"optimizer", "Optimizer"}, {"reference", "Reference"}, {"engine", "Engine"}, {"run", "Run"}};
+        {"policy", "Policy"}, {"optimizer", "Optimizer"}, {"reference", "Reference"}, {"engine", "Engine"},
+        {"run", "Run"},       {"task", "Task"},           {"rollout", "Rollout"},     {"evaluation", "Evaluation"}};
     for (size_t i = 0; i < sizeof titles / sizeof *titles; i++)
         if (!strcmp(titles[i][0], stage)) return titles[i][1];
     return stage;
@@ -57,6 +59,10 @@ static void fill(void) {
 const rein_cli_setting *rein_cli_setting_at(size_t i) {
     if (!n_table) fill();
     return i < n_table ? &table[i] : NULL;
+}
+
+int rein_takes_setting(const rein_command *command, const rein_cli_setting *setting) {
+    return command->settings && (command->settings == 2 || !setting->loop);
 }
 
 const rein_cli_setting *rein_cli_setting_named(const char *option, size_t length) {
@@ -113,10 +119,11 @@ static void help_row(rein_out *out, const rein_cli_setting *s, size_t width) {
     rein_out_free(&help);
 }
 
-void rein_help_settings(rein_out *out, size_t width) {
+void rein_help_settings(rein_out *out, const rein_command *command, size_t width) {
     const rein_cli_setting *s;
     const char *title = "";
     for (size_t i = 0; (s = rein_cli_setting_at(i)); i++) {
+        if (!rein_takes_setting(command, s)) continue;
         if (s->title != title) rein_out_format(out, "\n%s:\n", s->title);
         title = s->title;
         help_row(out, s, width);
@@ -167,9 +174,24 @@ int rein_say_setting_error(const rein_args *args, const rein_error *err) {
     return rein_say_error(args->command->name, &said);
 }
 
+/* A list has all its values at once, however often its option was given. */
+static int set_list(rein_settings *settings, const rein_args *args, const char *name) {
+    rein_error err = {0};
+    rein_out all = {0};
+    for (size_t i = 0; i < args->n_settings; i++)
+        if (!strcmp(args->settings[i].name, name)) rein_out_format(&all, "%s%s", all.length ? "\n" : "", args->settings[i].value);
+    const int failed = all.failed || rein_settings_set(settings, name, all.data, &err);
+    const int status = all.failed ? rein_say(REIN_FAILED, args->command->name, "out of memory")
+                       : failed   ? rein_say_setting_error(args, &err)
+                                  : REIN_DONE;
+    rein_out_free(&all);
+    return status;
+}
+
 static int set(rein_settings *settings, const rein_args *args, size_t i) {
     rein_error err = {0};
     const char *name = args->settings[i].name;
+    if (rein_setting_is_list(name)) return set_list(settings, args, name);
     if (!strcmp(name, "preset") && settings->objective.given)
         return rein_say(REIN_WRONG, args->command->name,
                         "--preset would overwrite the options of the objective in %s: put it there",
@@ -185,6 +207,10 @@ int rein_args_settings(rein_settings *settings, const rein_args *args, int is_ne
     *settings = rein_settings_default();
     if (is_new && rein_settings_set(settings, "preset", "none", &err)) return rein_say_error(args->command->name, &err);
     if (config && rein_settings_read(settings, config, &err)) return rein_say_error(args->command->name, &err);
+    const rein_cli_setting *s;
+    for (size_t i = 0; (s = rein_cli_setting_at(i)); i++)
+        if (!rein_takes_setting(args->command, s) && rein_settings_given(settings, s->name))
+            return rein_say(REIN_WRONG, args->command->name, "%s: %s cannot act here: it is of rein run", config, s->name);
     for (int preset = 1; preset >= 0; preset--) {
         for (size_t i = 0; i < args->n_settings && !status; i++)
             if ((strcmp(args->settings[i].name, "preset") == 0) == preset) status = set(settings, args, i);

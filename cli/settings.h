@@ -1,6 +1,6 @@
 /* settings.h - the settings of a run and the options of the objective on the command line: all of them, from the library's tables.
  *
- * A command that has them says so in the table of commands (.settings = 1). lora_rank is written --lora-rank. */
+ * A command that has them says so in the table of commands (.settings). lora_rank is written --lora-rank. */
 #ifndef REIN_CLI_SETTINGS_H
 #define REIN_CLI_SETTINGS_H
 
@@ -14,10 +14,14 @@ typedef struct rein_cli_setting {
     const char *help;   /* one line */
     const char *choice; /* "none|budget|…", or NULL */
     const char *title;  /* of the part of the help that it stands in: "Policy" */
+    int loop;           /* it is of the loop that samples: only `rein run` takes it */
 } rein_cli_setting;
 
 /* Number i, in the order of the help, or NULL past the last. */
 const rein_cli_setting *rein_cli_setting_at(size_t i);
+
+/* 1 if the command takes it. */
+int rein_takes_setting(const rein_command *command, const rein_cli_setting *setting);
 
 /* The one that is written like this, without its dashes, up to `length`; or NULL. */
 const rein_cli_setting *rein_cli_setting_named(const char *option, size_t length);
@@ -26,7 +30,7 @@ const rein_cli_setting *rein_cli_setting_named(const char *option, size_t length
 void rein_cli_setting_help(rein_out *out, const rein_cli_setting *setting);
 
 /* All of them, in the help of a command. */
-void rein_help_settings(rein_out *out, size_t width);
+void rein_help_settings(rein_out *out, const rein_command *command, size_t width);
 
 /* Defaults, then the file of --config, then the command line, its preset first. Those of a new run begin with the preset none, in which no
  * constant is given; those of an existing one only change what it has. Returns an exit status, having said what is wrong. */

@@ -43,7 +43,7 @@ static rein_status check_given(const supervised *s, rein_error *err) {
     const rein_settings *given = &s->t.settings;
     for (size_t i = 0; rein_setting_at(i); i++) {
         const char *name = rein_setting_at(i)->name;
-        if (given->given >> i & 1 && idle_setting(name))
+        if (given->given[i] && idle_setting(name))
             return rein_fail(err, REIN_EINVAL, "%s cannot act here: %s", name, idle_setting(name));
     }
     if (rein_training_preset(&s->t)) return rein_fail(err, REIN_EINVAL, "preset %s cannot act here: %s", given->preset, only);

@@ -24,40 +24,6 @@ static void whole_path(char path[REIN_TEXT_SETTING]) {
     free(whole);
 }
 
-static int setting_given(const rein_settings *s, size_t i) { return (int)(s->given >> i & 1); }
-
-/* What made the policy cannot change: the session says so too, but a dry run opens none. */
-static int is_fixed(const rein_setting_info *s) {
-    if (!strcmp(s->stage, "policy")) return strcmp(s->name, "temperature") != 0;
-    return !strcmp(s->stage, "engine") && strcmp(s->name, "threads") != 0 && strcmp(s->name, "recompute") != 0;
-}
-
-static rein_status change_setting(rein_settings *s, const rein_settings *given, const rein_setting_info *info, rein_error *err) {
-    char value[REIN_TEXT_SETTING], before[REIN_TEXT_SETTING];
-    rein_status status = rein_settings_get(value, sizeof value, given, info->name, err);
-    if (!status) status = rein_settings_get(before, sizeof before, s, info->name, err);
-    if (status || !strcmp(value, before)) return status;
-    if (is_fixed(info))
-        return rein_fail(err, REIN_EINVAL, "%s is \"%.100s\", and the run was begun with \"%.100s\": a new run is needed for that",
-                         info->name, value, before);
-    return rein_settings_set(s, info->name, value, err);
-}
-
-/* What is given now changes what the run has; a preset replaces the whole objective. */
-static rein_status change(rein_settings *s, const rein_settings *given, rein_error *err) {
-    char value[REIN_TEXT_SETTING];
-    rein_status status = REIN_OK;
-    for (size_t i = 0; rein_setting_at(i) && !status; i++)
-        if (setting_given(given, i)) status = change_setting(s, given, rein_setting_at(i), err);
-    if (*given->preset) s->objective = given->objective;
-    for (size_t i = 0; rein_option_at(i) && !status && !*given->preset; i++) {
-        if (!(given->objective.given >> i & 1)) continue;
-        status = rein_options_get(value, sizeof value, &given->objective, rein_option_at(i)->name, err);
-        if (!status) status = rein_options_set(&s->objective, rein_option_at(i)->name, value, err);
-    }
-    return status;
-}
-
 static int resolve(rein_training *t) {
     rein_error err = {0};
     rein_out path = {0};
@@ -66,7 +32,7 @@ static int resolve(rein_training *t) {
     t->settings = t->is_new ? t->given : rein_settings_default();
     rein_status status = t->is_new ? REIN_OK : rein_settings_read(&t->settings, path.data, &err);
     rein_out_free(&path);
-    if (!status && !t->is_new) status = change(&t->settings, &t->given, &err);
+    if (!status && !t->is_new) status = rein_settings_change(&t->settings, &t->given, &err);
     if (!status && t->is_new && !*t->given.model)
         return rein_say(REIN_WRONG, where(t),
                         "%s is a new run: --model DIR is needed, a directory with config.json and safetensors", t->run);

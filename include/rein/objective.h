@@ -186,7 +186,8 @@ typedef struct rein_options {
     rein_mismatch mismatch;
     double tis_cap, mismatch_low, mismatch_high, off_policy_mask_delta;
     rein_surrogate surrogate;
-    double epsilon, epsilon_high, dual_clip, tau, dro_beta, sapo_tau_positive, sapo_tau_negative;
+    double epsilon, epsilon_high, dual_clip, max_negative_advantage_importance_sampling_weight;
+    double tau, dro_beta, sapo_tau_positive, sapo_tau_negative;
     double vespo_k_positive, vespo_lambda_positive, vespo_k_negative, vespo_lambda_negative;
     double topr_positive_low, topr_positive_high, topr_negative_low, topr_negative_high;
     rein_dppo_divergence dppo_divergence;

@@ -169,9 +169,9 @@ typedef struct rein_response {
     size_t group;     /* responses of one group have the same number, and stand one after another */
     const char *text; /* [length], UTF-8 */
     size_t length;
-    size_t tokens;   /* the end token counted */
-    int truncated;   /* cut off at a limit of length */
-    uint64_t step;   /* of the policy that wrote it */
+    size_t tokens; /* the end token counted */
+    int truncated; /* cut off at a limit of length */
+    uint64_t step; /* of the policy that wrote it */
 } rein_response;
 
 /* One or several judges of responses. One thread at a time. */

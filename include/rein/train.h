@@ -275,7 +275,7 @@ REIN_API rein_status rein_trainer_load(rein_trainer *trainer, const char *direct
 
 /* ----------------------------------------------------------------------------------------------------------------- 6. settings */
 
-enum { REIN_TEXT_SETTING = 512 };
+enum { REIN_TEXT_SETTING = 512, REIN_MOST_SETTINGS = 96 };
 
 /* Everything a run is made with. The names are those of the command line (--lora-rank), of YAML and of Python. A setting that cannot act, or
  * that contradicts another, is an error when a run begins. rein_settings_default() is what is used when nothing is said. */
@@ -308,9 +308,31 @@ typedef struct rein_settings {
     int64_t keep_last;                 /* checkpoints; 0: all */
     char keep_best[REIN_TEXT_SETTING]; /* the name of a metric, with a minus sign before it if less is better; "": none */
 
+    /* Of the loop that samples, rewards and trains (section 9); trained groups that come from elsewhere need none of these. */
+    char task[REIN_TEXT_SETTING], eval_task[REIN_TEXT_SETTING]; /* rein_task_open's sources; eval_task "": what `task` holds out */
+    double held_out;
+    char reward[REIN_TEXT_SETTING];         /* judges as rein_reward_open takes them, one a line; "": the task's own */
+    char reward_weights[REIN_TEXT_SETTING]; /* "1,0.5"; "": all 1 */
+    double reward_timeout;
+    int64_t reward_restarts;
+    int64_t steps, prompts, samples, max_tokens; /* of the run; of a step; of a prompt; of a response */
+    int64_t top_k;
+    double top_p, min_p;
+    char stop[REIN_TEXT_SETTING]; /* texts that end a response, one a line */
+    int chat;
+    char chat_format[32], system[REIN_TEXT_SETTING];
+    double temperature_final;          /* 0: not given */
+    double budget_target, budget_rate; /* of the controller; target 0: none */
+    char ptx_data[REIN_TEXT_SETTING];
+    double ptx_coef;
+    int64_t ptx_batch;
+    int64_t dynamic_sampling;        /* rounds at most; 0: none */
+    char stop_at[REIN_TEXT_SETTING]; /* "eval/accuracy>=0.95" */
+    int64_t eval_steps, eval_prompts, eval_samples;
+
     char preset[64]; /* "": none */
     rein_options objective;
-    uint64_t given; /* which of these rein_settings_set touched, by their index */
+    unsigned char given[REIN_MOST_SETTINGS]; /* 1: rein_settings_set touched this one, by its index */
 } rein_settings;
 
 REIN_API rein_settings rein_settings_default(void);
@@ -318,8 +340,10 @@ REIN_API rein_settings rein_settings_default(void);
 typedef struct rein_setting_info {
     const char *name;  /* "lora_rank" */
     const char *value; /* what it takes: "N", "X", "TEXT", "DIR", "yes|no", "constant|linear|cosine" */
-    const char *stage; /* "policy", "optimizer", "reference", "engine", "run"; the objective's are rein_option_at's */
-    const char *help;  /* one line */
+    const char *
+        stage; /* "policy", "optimizer", "reference", "engine", "run"; of the loop: "task", "rollout", "evaluation". The objective's
+                        * are rein_option_at's */
+    const char *help; /* one line */
 } rein_setting_info;
 
 /* Setting number i, or NULL past the last; the options of the objective are not among them. Static storage. */
@@ -337,6 +361,16 @@ REIN_API rein_status rein_settings_read(rein_settings *settings, const char *pat
 
 /* Writes the settings that differ from their defaults, and those that were given, so that reading gives the same. */
 REIN_API rein_status rein_settings_write(const rein_settings *settings, const char *path, rein_error *err);
+
+/* 1 if the setting has several values ("stop", "reward"): rein_settings_set takes them all at once, one a line. */
+REIN_API int rein_setting_is_list(const char *name);
+
+/* 1 if the setting or the option of the objective was set by that name. */
+REIN_API int rein_settings_given(const rein_settings *settings, const char *name);
+
+/* Sets what was given in `now`: what a run that is gone on with was told anew. A preset replaces the objective, and the options given with
+ * it change that. What made the policy (model, adapter, lora_*, full, seed, shards, share_limit, no_sharing) cannot change: REIN_EINVAL. */
+REIN_API rein_status rein_settings_change(rein_settings *settings, const rein_settings *now, rein_error *err);
 
 /* Ranges, contradictions, and settings that were given and cannot act. */
 REIN_API rein_status rein_settings_check(const rein_settings *settings, rein_error *err);

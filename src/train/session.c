@@ -14,44 +14,6 @@
 
 /* -------------------------------------------------------------------------------------------------------------------- settings */
 
-/* What made the policy, or is part of its bits. */
-static const char *const FIXED[] = {"model",        "adapter", "full",   "lora_rank",   "lora_alpha", "use_rslora",
-                                    "lora_modules", "seed",    "shards", "share_limit", "no_sharing"};
-
-static int is_fixed(const char *name) {
-    for (size_t i = 0; i < sizeof FIXED / sizeof *FIXED; i++)
-        if (!strcmp(FIXED[i], name)) return 1;
-    return 0;
-}
-
-/* The run's own settings, then those given now. */
-static rein_status go_on_with(rein_settings *saved, const rein_settings *now, rein_error *err) {
-    char value[REIN_TEXT_SETTING], before[REIN_TEXT_SETTING];
-    rein_status status = REIN_OK;
-    for (size_t i = 0; rein_setting_at(i) && !status; i++) {
-        const char *name = rein_setting_at(i)->name;
-        if (!rein_setting_given(now, name)) continue;
-        if ((status = rein_settings_get(value, sizeof value, now, name, err))) break;
-        if ((status = rein_settings_get(before, sizeof before, saved, name, err))) break;
-        if (is_fixed(name) && strcmp(value, before) != 0)
-            return rein_fail(err, REIN_EINVAL,
-                             "%s is \"%.100s\", and the run was begun with \"%.100s\": a new run is needed for that", name, value,
-                             before);
-        if (strcmp(value, before) != 0) status = rein_settings_set(saved, name, value, err);
-    }
-    if (*now->preset) {
-        saved->objective = now->objective;
-        memcpy(saved->preset, now->preset, sizeof saved->preset);
-        return status;
-    }
-    for (size_t i = 0; rein_option_at(i) && !status; i++) {
-        if (!(now->objective.given >> i & 1)) continue;
-        status = rein_options_get(value, sizeof value, &now->objective, rein_option_at(i)->name, err);
-        if (!status) status = rein_options_set(&saved->objective, rein_option_at(i)->name, value, err);
-    }
-    return status;
-}
-
 static rein_status resolve_settings(rein_session *s, const char *directory, const rein_settings *given, rein_error *err) {
     char *path = rein_path_join(directory, "config.yaml");
     rein_status status = REIN_OK;
@@ -60,7 +22,7 @@ static rein_status resolve_settings(rein_session *s, const char *directory, cons
     if (rein_file_exists(path)) {
         s->settings = rein_settings_default();
         status = rein_settings_read(&s->settings, path, err);
-        if (!status) status = go_on_with(&s->settings, given, err);
+        if (!status) status = rein_settings_change(&s->settings, given, err);
     }
     free(path);
     if (!status && !*s->settings.model)

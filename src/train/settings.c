@@ -7,7 +7,7 @@
 #include "model/unicode.h"
 #include "settings.h"
 
-typedef enum kind { TEXT, WHOLE, NUMBER, SWITCH } kind;
+typedef enum kind { TEXT, LIST, WHOLE, NUMBER, SWITCH } kind; /* a list has its values on lines of their own */
 
 typedef struct row {
     rein_setting_info info;
@@ -92,8 +92,82 @@ static const row ROWS[] = {
     {{"threads", "N", "engine", "0: all cores"}, WHOLE, AT(threads), 0, 256},
     {{"keep_last", "N", "run", "checkpoints to keep; 0: all"}, WHOLE, AT(keep_last), 0, 1e9},
     {{"keep_best", "METRIC", "run", "keep the checkpoint where it was greatest (\"-loss\": least)"}, TEXT, AT(keep_best), 0, 0},
+    {{"steps", "N", "rollout", "steps of the run"}, WHOLE, AT(steps), 1, 1e9},
+    {{"prompts", "N", "rollout", "prompts of a step"}, WHOLE, AT(prompts), 1, 1e6},
+    {{"samples", "N", "rollout", "responses to each prompt: a group"}, WHOLE, AT(samples), 1, 65536},
+    {{"max_tokens", "N", "rollout", "length at which a response is cut"}, WHOLE, AT(max_tokens), 1, 1e9},
+    {{"temperature_final", "X", "rollout", "the temperature falls (or rises) to this over the steps"},
+     NUMBER,
+     AT(temperature_final),
+     1e-3,
+     1e3},
+    {{"top_k", "N", "rollout", "sample among the N most probable tokens; needs a mismatch correction"}, WHOLE, AT(top_k), 0, 1e9},
+    {{"top_p", "X", "rollout", "sample among the most probable tokens whose sum reaches it; needs a mismatch correction"},
+     NUMBER,
+     AT(top_p),
+     1e-9,
+     1},
+    {{"min_p", "X", "rollout", "sample among tokens with this share of the greatest probability; needs a mismatch correction"},
+     NUMBER,
+     AT(min_p),
+     0,
+     0.999999},
+    {{"stop", "TEXT", "rollout", "a text that ends a response; may be repeated"}, LIST, AT(stop), 0, 0},
+    {{"dynamic_sampling", "N", "rollout", "sample anew, up to N times, for groups in which all rewards are the same (DAPO)"},
+     WHOLE,
+     AT(dynamic_sampling),
+     0,
+     1000},
+    {{"budget_target", "X", "rollout", "mean length that dual ascent on the budget penalty aims at"},
+     NUMBER,
+     AT(budget_target),
+     1e-9,
+     1e9},
+    {{"budget_rate", "X", "rollout", "its step size"}, NUMBER, AT(budget_rate), 0, 1e6},
+    {{"ptx_data", "FILE", "rollout", "supervised examples (rein sft's) mixed into every step"}, TEXT, AT(ptx_data), 0, 0},
+    {{"ptx_coef", "X", "rollout", "weight of their loss"}, NUMBER, AT(ptx_coef), 0, 1e6},
+    {{"ptx_batch", "N", "rollout", "examples of a step"}, WHOLE, AT(ptx_batch), 1, 1e6},
+    {{"stop_at", "TEXT", "rollout", "end the run when a metric is there: \"eval/accuracy>=0.95\", \"kl>0.2\""},
+     TEXT,
+     AT(stop_at),
+     0,
+     0},
+    {{"task", "TASK", "task", "what is asked: a built-in task (rein task), a file of JSON lines, or a program"},
+     TEXT,
+     AT(task),
+     0,
+     0},
+    {{"eval_task", "TASK", "task", "what is asked in evaluations; the held-out part of the task if not given"},
+     TEXT,
+     AT(eval_task),
+     0,
+     0},
+    {{"held_out", "X", "task", "share of a file that is held out for evaluations"}, NUMBER, AT(held_out), 0, 0.9},
+    {{"reward", "JUDGE", "task", "task, exact, number, regex:PATTERN, length:N or a program; may be repeated"},
+     LIST,
+     AT(reward),
+     0,
+     0},
+    {{"reward_weights", "LIST", "task", "weights of several rewards: 1,0.5"}, TEXT, AT(reward_weights), 0, 0},
+    {{"reward_timeout", "X", "task", "seconds that a program may take for an answer"}, NUMBER, AT(reward_timeout), 1e-3, 1e6},
+    {{"reward_restarts", "N", "task", "how many times in a row a program that failed is started anew"},
+     WHOLE,
+     AT(reward_restarts),
+     0,
+     1000},
+    {{"chat", "yes|no", "task", "a prompt is a user's message, put into the chat template"}, SWITCH, AT(chat), 0, 0},
+    {{"chat_format", "NAME", "task", "chat in this format, not the model's own: raw, chatml, qwen2.5, qwen3, llama3, llama3.1"},
+     TEXT,
+     AT(chat_format),
+     0,
+     0},
+    {{"system", "TEXT", "task", "system message before every prompt"}, TEXT, AT(system), 0, 0},
+    {{"eval_steps", "N", "evaluation", "evaluate every N steps; 0: at the beginning and the end"}, WHOLE, AT(eval_steps), 0, 1e9},
+    {{"eval_prompts", "N", "evaluation", "held-out prompts; 0: no evaluation"}, WHOLE, AT(eval_prompts), 0, 1e6},
+    {{"eval_samples", "N", "evaluation", "sampled responses to each"}, WHOLE, AT(eval_samples), 1, 1e4},
 };
 enum { N_ROWS = sizeof ROWS / sizeof *ROWS };
+_Static_assert((int)N_ROWS <= (int)REIN_MOST_SETTINGS, "rein_settings.given has a place for each");
 
 const rein_setting_info *rein_setting_at(size_t i) { return i < N_ROWS ? &ROWS[i].info : NULL; }
 
@@ -110,7 +184,20 @@ rein_settings rein_settings_default(void) {
                        .lr_scheduler_type = "constant",
                        .epochs = 1,
                        .minibatches = 1,
-                       .kl_penalty_reference_step = -1};
+                       .kl_penalty_reference_step = -1,
+                       .held_out = 0.1,
+                       .reward_timeout = 30,
+                       .steps = 100,
+                       .prompts = 32,
+                       .samples = 8,
+                       .max_tokens = 256,
+                       .top_p = 1,
+                       .budget_rate = 1e-4,
+                       .ptx_coef = 0.1,
+                       .ptx_batch = 8,
+                       .eval_steps = 10,
+                       .eval_prompts = 100,
+                       .eval_samples = 1};
     (void)rein_preset(&s.objective, "none", NULL); /* numbers are "not given", not 0 */
     return s;
 }
@@ -154,13 +241,16 @@ static rein_status set_number(void *to, const row *r, const char *value, rein_er
 }
 
 static size_t text_size(const row *r) {
-    return r->offset == AT(lr_scheduler_type) ? sizeof((rein_settings *)0)->lr_scheduler_type : REIN_TEXT_SETTING;
+    const rein_settings *s = NULL;
+    if (r->offset == AT(lr_scheduler_type)) return sizeof s->lr_scheduler_type;
+    return r->offset == AT(chat_format) ? sizeof s->chat_format : REIN_TEXT_SETTING;
 }
 
 static rein_status set_row(rein_settings *s, const row *r, const char *value, rein_error *err) {
     void *to = (char *)s + r->offset;
     switch (r->kind) {
-    case TEXT: return set_text(to, text_size(r), r, value, err);
+    case TEXT:
+    case LIST: return set_text(to, text_size(r), r, value, err);
     case SWITCH: return set_switch(to, r, value, err);
     case WHOLE:
     case NUMBER: break;
@@ -207,7 +297,7 @@ rein_status rein_settings_set(rein_settings *s, const char *name, const char *va
     if (!strcmp(name, "preset")) return set_preset(s, value, err);
     if (!r) return is_option(name) ? rein_options_set(&s->objective, name, value, err) : unknown(name, err);
     const rein_status status = set_row(s, r, value, err);
-    if (!status) s->given |= (uint64_t)1 << index;
+    if (!status) s->given[index] = 1;
     return status;
 }
 
@@ -221,9 +311,10 @@ rein_status rein_settings_get(char *value, size_t size, const rein_settings *s, 
     else if (!r) return is_option(name) ? rein_options_get(value, size, &s->objective, name, err) : unknown(name, err);
     else {
         const void *from = (const char *)s + r->offset;
-        if (r->kind == TEXT) n = snprintf(value, size, "%s", (const char *)from);
+        if (r->kind == TEXT || r->kind == LIST) n = snprintf(value, size, "%s", (const char *)from);
         else if (r->kind == SWITCH) n = snprintf(value, size, "%s", *(const int *)from ? "yes" : "no");
         else if (r->kind == WHOLE && r->low > (double)*(const int64_t *)from) n = snprintf(value, size, "%s", ""); /* not given */
+        else if (r->kind == NUMBER && r->low > *(const double *)from) n = snprintf(value, size, "%s", "");
         else if (r->kind == WHOLE) n = snprintf(value, size, "%lld", (long long)*(const int64_t *)from);
         else n = snprintf(value, size, "%.17g", *(const double *)from);
     }
@@ -231,9 +322,55 @@ rein_status rein_settings_get(char *value, size_t size, const rein_settings *s, 
     return REIN_OK;
 }
 
-int rein_setting_given(const rein_settings *s, const char *name) {
+int rein_settings_given(const rein_settings *s, const char *name) {
     size_t index;
-    return find(name, &index) && s->given >> index & 1;
+    if (find(name, &index)) return s->given[index];
+    for (size_t i = 0; rein_option_at(i); i++)
+        if (!strcmp(rein_option_at(i)->name, name)) return (int)(s->objective.given >> i & 1);
+    return 0;
+}
+
+int rein_setting_is_list(const char *name) {
+    size_t index;
+    const row *r = find(name, &index);
+    return r && r->kind == LIST;
+}
+
+/* --------------------------------------------------------------------------------------------------------------------- changes */
+
+/* What made the policy, or is part of its bits. */
+static int is_fixed(const rein_setting_info *s) {
+    if (!strcmp(s->stage, "policy")) return strcmp(s->name, "temperature") != 0;
+    return !strcmp(s->stage, "engine") && strcmp(s->name, "threads") != 0 && strcmp(s->name, "recompute") != 0;
+}
+
+static rein_status change_setting(rein_settings *s, const rein_settings *now, const rein_setting_info *info, rein_error *err) {
+    char value[REIN_TEXT_SETTING], before[REIN_TEXT_SETTING];
+    rein_status status = rein_settings_get(value, sizeof value, now, info->name, err);
+    if (!status) status = rein_settings_get(before, sizeof before, s, info->name, err);
+    if (status || !strcmp(value, before)) return status;
+    if (is_fixed(info))
+        return rein_fail(err, REIN_EINVAL, "%s is \"%.100s\", and the run was begun with \"%.100s\": a new run is needed for that",
+                         info->name, value, before);
+    return rein_settings_set(s, info->name, value, err);
+}
+
+rein_status rein_settings_change(rein_settings *s, const rein_settings *now, rein_error *err) {
+    char value[REIN_TEXT_SETTING];
+    rein_status status = REIN_OK;
+    for (size_t i = 0; i < N_ROWS && !status; i++)
+        if (now->given[i]) status = change_setting(s, now, &ROWS[i].info, err);
+    if (*now->preset && !status) {
+        s->objective = now->objective;
+        memcpy(s->preset, now->preset, sizeof s->preset);
+        return REIN_OK;
+    }
+    for (size_t i = 0; rein_option_at(i) && !status; i++) {
+        if (!(now->objective.given >> i & 1)) continue;
+        status = rein_options_get(value, sizeof value, &now->objective, rein_option_at(i)->name, err);
+        if (!status) status = rein_options_set(&s->objective, rein_option_at(i)->name, value, err);
+    }
+    return status;
 }
 
 /* ---------------------------------------------------------------------------------------------------------------------- checks */
@@ -241,9 +378,9 @@ int rein_setting_given(const rein_settings *s, const char *name) {
 static rein_status check_policy(const rein_settings *s, rein_error *err) {
     const char *const of_adapters[] = {"lora_rank", "lora_alpha", "use_rslora", "lora_modules"};
     for (size_t i = 0; i < sizeof of_adapters / sizeof *of_adapters; i++) {
-        if (s->full && rein_setting_given(s, of_adapters[i]))
+        if (s->full && rein_settings_given(s, of_adapters[i]))
             return rein_fail(err, REIN_EINVAL, "%s cannot act with full: there is no adapter", of_adapters[i]);
-        if (*s->adapter && rein_setting_given(s, of_adapters[i]))
+        if (*s->adapter && rein_settings_given(s, of_adapters[i]))
             return rein_fail(err, REIN_EINVAL, "%s cannot act with adapter: it has its own", of_adapters[i]);
     }
     if (s->full && *s->adapter) return rein_fail(err, REIN_EINVAL, "full and adapter contradict each other");
@@ -261,7 +398,7 @@ static rein_status check_schedule(const rein_settings *s, rein_error *err) {
                          (long long)s->total_steps);
     const char *const of_shapes[] = {"lr_final_share", "total_steps"};
     for (size_t i = 0; i < sizeof of_shapes / sizeof *of_shapes; i++)
-        if (constant && rein_setting_given(s, of_shapes[i]))
+        if (constant && rein_settings_given(s, of_shapes[i]))
             return rein_fail(err, REIN_EINVAL, "%s cannot act with a constant learning rate", of_shapes[i]);
     return REIN_OK;
 }

@@ -4,9 +4,6 @@
 
 #include "rein/train.h"
 
-/* 1 if the setting was set by name. */
-int rein_setting_given(const rein_settings *settings, const char *name);
-
 /* 1 if the objective has a KL to a reference. */
 int rein_settings_use_reference(const rein_settings *settings);
 

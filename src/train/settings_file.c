@@ -20,14 +20,14 @@ static const char *name_at(size_t i) {
 
 /* --------------------------------------------------------------------------------------------------------------------- reading */
 
-enum { MOST_NAMES = 192 };
+enum { MOST_NAMES = 256 };
 
 typedef struct reading {
     rein_settings *settings;
     char seen[MOST_NAMES]; /* by the index of name_at */
     const char *path;
     yaml_parser_t parser;
-    char key[64], value[REIN_TEXT_SETTING]; /* a list is joined by commas */
+    char key[64], value[REIN_TEXT_SETTING]; /* a list is joined by commas, or by ends of lines */
     int depth, has_key, in_list;
     rein_error *err;
 } reading;
@@ -68,9 +68,9 @@ static rein_status on_scalar(reading *r, const yaml_event_t *event) {
         r->value[0] = 0;
         return REIN_OK;
     }
-    const size_t have = strlen(r->value), comma = r->in_list && have > 0;
-    if (have + comma + strlen(text) >= sizeof r->value) return wrong(r, event, "the value is too long");
-    if (comma) strcat(r->value, ",");
+    const size_t have = strlen(r->value), joined = r->in_list && have > 0;
+    if (have + joined + strlen(text) >= sizeof r->value) return wrong(r, event, "the value is too long");
+    if (joined) strcat(r->value, rein_setting_is_list(r->key) ? "\n" : ",");
     strcat(r->value, text);
     return r->in_list ? REIN_OK : set(r, event);
 }
@@ -126,12 +126,6 @@ rein_status rein_settings_read(rein_settings *settings, const char *path, rein_e
 
 /* --------------------------------------------------------------------------------------------------------------------- writing */
 
-static int option_given(const rein_settings *s, const char *name) {
-    for (size_t i = 0; rein_option_at(i); i++)
-        if (!strcmp(rein_option_at(i)->name, name)) return (int)(s->objective.given >> i & 1);
-    return 0;
-}
-
 /* A number in the fewest digits that read back as the same. */
 static void shorten(char *value, size_t size) {
     char *end;
@@ -172,10 +166,9 @@ rein_status rein_settings_write(const rein_settings *s, const char *path, rein_e
     for (size_t i = 0; !status && (name = name_at(i)); i++) {
         if ((status = rein_settings_get(value, sizeof value, s, name, err))) break;
         if ((status = rein_settings_get(usual, sizeof usual, &standard, name, err))) break;
-        const int is_setting = i < 64 && rein_setting_at(i) != NULL, preset = !strcmp(name, "preset");
-        const int wanted = is_setting ? rein_setting_given(s, name) || strcmp(value, usual) != 0
-                           : preset   ? *value != 0
-                                      : option_given(s, name);
+        const int is_setting = rein_setting_at(i) != NULL, preset = !strcmp(name, "preset");
+        const int differs = is_setting && strcmp(value, usual) != 0;
+        const int wanted = preset ? *value != 0 : differs || rein_settings_given(s, name);
         if (!wanted || (!*value && !is_setting)) continue;
         shorten(value, sizeof value);
         if (!put_line(line, sizeof line, name, value)) status = rein_fail(err, REIN_EINVAL, "%s is too long to be written", name);
