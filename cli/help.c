@@ -241,6 +241,18 @@ static const rein_command COMMANDS[] = {
         .run = rein_run_sft,
     },
     {
+        .name = "init",
+        .usage = "DIR [--seed N]",
+        .summary = "random weights for a config.json, to train from the beginning",
+        .description =
+            "Writes DIR/model.safetensors for the config.json in DIR, with the weights that Hugging Face's models begin with: "
+            "the same for the same seed. Weights that are there are never overwritten. rein sft --full trains them.",
+        .options = {{"seed", "N", "of the weights (default 1)"}},
+        .max_words = 1,
+        .example = "rein init my-model --seed 1",
+        .run = rein_run_init,
+    },
+    {
         .name = "completion",
         .usage = "bash|zsh|fish",
         .summary = "completion of commands, options and names for your shell",

@@ -58,6 +58,7 @@ const char *rein_shell_at(size_t i);
 
 /* The commands. */
 int rein_run_demo(const rein_args *args);
+int rein_run_init(const rein_args *args);
 int rein_run_objective(const rein_args *args);
 int rein_run_explain(const rein_args *args);
 int rein_run_generate(const rein_args *args);

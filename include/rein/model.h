@@ -29,6 +29,11 @@ typedef struct rein_model_options {
  * caller closes *model; it is NULL on failure. Thread-safe. */
 REIN_API rein_status rein_model_open(rein_model **model, const char *directory, const rein_model_options *options, rein_error *err);
 
+/* Writes DIRECTORY/model.safetensors for the config.json that is there: f32, matrices normal with the deviation initializer_range, norms 1,
+ * biases 0; what Hugging Face's models begin with, and the same numbers for the same seed. Weights that are there are not overwritten
+ * (REIN_EINVAL). Thread-safe for different directories. */
+REIN_API rein_status rein_model_init(const char *directory, uint64_t seed, rein_error *err);
+
 /* NULL is fine. Nothing that was made from the model may be used afterwards. */
 REIN_API void rein_model_close(rein_model *model);
 

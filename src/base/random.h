@@ -17,7 +17,8 @@ enum rein_random_stream {
     REIN_RANDOM_ADAPTER = 1,  /* (module, matrix, 0, element / 4): the fills below */
     REIN_RANDOM_SHUFFLE = 2,  /* (epoch, position, 0, 0) */
     REIN_RANDOM_SPARE = 3,    /* whatever has no stream of its own yet, tests for one */
-    REIN_RANDOM_TASK = 4      /* (0: asking, 1: demonstrating; index; attempt, and the split when asking; number of the draw) */
+    REIN_RANDOM_TASK = 4,     /* (0: asking, 1: demonstrating; index; attempt, and the split when asking; number of the draw) */
+    REIN_RANDOM_INIT = 5      /* (tensor, 0, 0, element / 4) */
 };
 
 /* The four outputs at (a, b, c, d). */
