@@ -11,6 +11,7 @@
 #include "base/json_file.h"
 #include "checkpoint.h"
 #include "settings.h"
+#include "trainer.h"
 
 /* -------------------------------------------------------------------------------------------------------------------- settings */
 
@@ -62,8 +63,13 @@ static rein_status open_policy(rein_session *s, rein_error *err) {
 
 static rein_status write_state(rein_session *s, const char *directory, rein_error *err) {
     char *path = rein_path_join(directory, "state.json");
-    json_t *state = json_pack("{s:I, s:I, s:f, s:s}", "step", (json_int_t)s->step, "optimizer_steps",
-                              (json_int_t)rein_trainer_steps(s->trainer), "tokens", s->tokens, "rein", rein_version());
+    json_t *state =
+        json_pack("{s:I, s:I, s:f, s:f, s:s}", "step", (json_int_t)s->step, "optimizer_steps",
+                  (json_int_t)rein_trainer_steps(s->trainer), "tokens", s->tokens, "seconds", s->seconds, "rein", rein_version());
+    if (state && !isnan(s->multiplier) && json_object_set_new(state, "budget_multiplier", json_real(s->multiplier))) {
+        json_decref(state);
+        state = NULL;
+    }
     const rein_status status =
         path && state ? rein_json_file_write(path, state, err) : rein_fail(err, REIN_ENOMEM, "no memory for state.json");
     json_decref(state);
@@ -94,6 +100,8 @@ static rein_status load(rein_session *s, rein_error *err) {
     if ((status = rein_json_file_read(&state, path, err))) return status;
     rein_fields fields = {.object = state, .file = path, .path = "", .err = err};
     s->tokens = rein_fields_number_or(&fields, "tokens", -1, 0);
+    s->seconds = rein_fields_number_or(&fields, "seconds", -1, 0);
+    s->multiplier = rein_fields_number_or(&fields, "budget_multiplier", -1, NAN);
     json_decref(state);
     return fields.status;
 }
@@ -128,8 +136,10 @@ rein_status rein_session_open(rein_session **session, const char *directory, con
     rein_session *s = calloc(1, sizeof *s);
     if (!s) return rein_fail(err, REIN_ENOMEM, "no memory for a session");
     s->reference_step = -1;
+    s->multiplier = NAN;
     rein_status status = resolve_settings(s, directory, settings, err);
     if (!status) status = rein_exec_resolve(&s->exec, &(rein_exec){(int)s->settings.threads, REIN_ISA_BEST}, REIN_SERIAL, err);
+    s->temperature = s->settings.temperature;
     if (!status) status = open_policy(s, err);
     if (!status) status = begin_or_go_on(s, directory, err);
     if (status) {
@@ -157,4 +167,9 @@ const rein_settings *rein_session_settings(const rein_session *s) { return &s->s
 
 int64_t rein_session_step(const rein_session *s) { return s->step; }
 
-rein_policy rein_session_policy(const rein_session *s) { return (rein_policy){s->model, s->adapter, s->settings.temperature}; }
+rein_policy rein_session_policy(const rein_session *s) { return (rein_policy){s->model, s->adapter, s->temperature}; }
+
+void rein_session_set_temperature(rein_session *s, double temperature) {
+    s->temperature = temperature;
+    s->trainer->options.temperature = temperature;
+}

@@ -6,6 +6,8 @@
 #include "report/tensorboard.h"
 #include "run.h"
 
+enum { REIN_MORE_ROWS = 64, REIN_REPORT_ROWS = REIN_METRIC_ROWS + REIN_MORE_ROWS };
+
 struct rein_session {
     rein_settings settings;
     rein_exec exec;
@@ -15,21 +17,47 @@ struct rein_session {
     rein_trainer *trainer;
     rein_tensorboard *board;
     int64_t step;
-    double tokens; /* of the run so far */
+    double tokens;      /* of the run so far */
+    double seconds;     /* of its steps */
+    double multiplier;  /* of the budget penalty, where dual ascent sets it; else NaN */
+    double temperature; /* of the next step */
     int failed;
     /* The reference, kept while it stays the same; the policy's own model with adapter NULL is the base. */
     int64_t reference_step; /* the checkpoint it is; -1: none, or not a checkpoint */
     rein_model *reference_model;
     rein_adapter *reference_adapter;
     /* The last report. */
-    const char *names[REIN_METRIC_ROWS];
-    double values[REIN_METRIC_ROWS];
+    const char *names[REIN_REPORT_ROWS];
+    double values[REIN_REPORT_ROWS];
     char note[REIN_RUN_SAID];
 };
 
 /* The policy that step number `step` is held against. Borrowed from the session. */
 rein_status rein_session_reference(rein_policy *policy, rein_session *session, int64_t step, rein_error *err);
 void rein_session_drop_reference(rein_session *session);
+
+/* What the loop does within a step of the session. {0} is nothing. */
+typedef struct rein_session_hooks {
+    const rein_groups
+        *ptx;         /* supervised examples whose loss, times their rewards, joins that of every optimizer step; NULL: none */
+    size_t ptx_batch; /* examples of each */
+    /* The policy is that of the next step now (session->step is not counted up yet), and nothing is on the disk: what is to be said of the
+     * step besides, at most REIN_MORE_ROWS rows whose names live as long as the session. advantages [tokens of all histories]. */
+    rein_status (*trained)(rein_metric_row *rows, size_t *n, void *context, const float *advantages, rein_error *err);
+    void *context;
+} rein_session_hooks;
+
+/* rein_session_train with hooks. */
+rein_status rein_session_train_with(rein_session_report *report, rein_session *session, const rein_groups *groups,
+                                    double seconds_sample, const rein_session_hooks *hooks, rein_error *err);
+
+/* The policy at the beginning of the run: its checkpoint 0. The caller closes *adapter and *model, which may be NULL; what is not NULL is to
+ * be used instead of the session's. */
+rein_status rein_session_first_policy(rein_policy *policy, rein_model **model, rein_adapter **adapter, const rein_session *session,
+                                      rein_error *err);
+
+/* The temperature of the steps from now on, in sampling, training and reference. */
+void rein_session_set_temperature(rein_session *session, double temperature);
 
 /* Writes the session as checkpoint number session->step. */
 rein_status rein_session_save(rein_session *session, rein_error *err);

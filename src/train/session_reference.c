@@ -51,6 +51,18 @@ static rein_status load_step(rein_session *s, int64_t step, rein_error *err) {
     return status;
 }
 
+rein_status rein_session_first_policy(rein_policy *policy, rein_model **model, rein_adapter **adapter, const rein_session *s,
+                                      rein_error *err) {
+    char path[4096];
+    *model = NULL, *adapter = NULL;
+    if (rein_run_checkpoint_path(path, sizeof path, s->run, 0) >= sizeof path)
+        return rein_fail(err, REIN_EINVAL, "the path of checkpoint 0 is too long");
+    const rein_status status = s->adapter ? rein_adapter_open(adapter, s->model, path, err)
+                                          : rein_model_open(model, path, &(rein_model_options){.exec = s->exec}, err);
+    *policy = (rein_policy){*model ? *model : s->model, *adapter, s->temperature};
+    return status;
+}
+
 rein_status rein_session_reference(rein_policy *policy, rein_session *s, int64_t step, rein_error *err) {
     const rein_settings *o = &s->settings;
     rein_status status = REIN_OK;
@@ -61,6 +73,6 @@ rein_status rein_session_reference(rein_policy *policy, rein_session *s, int64_t
     if (from >= 0) status = load_step(s, from, err);
     else if (*o->kl_ref_adapter_path && !s->reference_adapter)
         status = rein_adapter_open(&s->reference_adapter, s->model, o->kl_ref_adapter_path, err);
-    *policy = (rein_policy){s->reference_model ? s->reference_model : s->model, s->reference_adapter, o->temperature};
+    *policy = (rein_policy){s->reference_model ? s->reference_model : s->model, s->reference_adapter, s->temperature};
     return status;
 }

@@ -39,7 +39,12 @@ static double truncated_share(const rein_groups *groups) {
 typedef struct working {
     rein_session *s;
     const rein_groups *groups;
+    const rein_session_hooks *hooks;
     float *reference, *old; /* [tokens] or NULL: not needed */
+    float *advantages;      /* [tokens] or NULL: nobody wants them */
+    rein_metric_row more[REIN_MORE_ROWS];
+    size_t n_more;
+    double ptx_loss; /* added up */
     rein_step_numbers numbers;
     size_t passes, optimizer_steps;
     double norms; /* added up */
@@ -139,6 +144,32 @@ static rein_status learning_rate(double *rate, const rein_settings *o, int64_t s
     return rein_learning_rate(rate, &schedule, step, err);
 }
 
+/* The supervised loss of K2's mixture: REINFORCE without an advantage, on rewards that are its weight. Optimizer step number i of the run
+ * takes batch i mod n of epoch i / n. */
+static rein_status ptx_pass(working *w, rein_error *err) {
+    const rein_groups *data = w->hooks->ptx;
+    const size_t batch = w->hooks->ptx_batch < data->n ? w->hooks->ptx_batch : data->n, a_epoch = data->n / batch;
+    const size_t number = (size_t)rein_trainer_steps(w->s->trainer), first = number % a_epoch * batch;
+    size_t *order = malloc(data->n * sizeof *order);
+    rein_group *part = malloc(batch * sizeof *part);
+    rein_pass pass;
+    rein_status status = order && part ? REIN_OK : rein_fail(err, REIN_ENOMEM, "no memory for %zu examples", data->n);
+    if (!status) {
+        rein_shuffle(order, data->n, (uint64_t)w->s->settings.seed, number / a_epoch);
+        for (size_t i = 0; i < batch; i++) part[i] = data->groups[order[first + i]];
+        const rein_pass_options options = {.policy_step = -1}; /* zero is literal */
+        status = rein_trainer_forward_backward(&pass, w->s->trainer, &(rein_groups){part, batch, 0}, &options, err);
+    }
+    if (!status) {
+        w->ptx_loss += pass.loss.loss;
+        w->numbers.seconds_forward += pass.seconds_forward;
+        w->numbers.seconds_backward += pass.seconds_backward;
+    }
+    free(part);
+    free(order);
+    return status;
+}
+
 static rein_status one_pass(working *w, int64_t epoch, size_t first, size_t last, rein_error *err) {
     rein_session *s = w->s;
     rein_pass pass;
@@ -148,11 +179,12 @@ static rein_status one_pass(working *w, int64_t epoch, size_t first, size_t last
                                        .reference_log_probs = w->reference ? w->reference + at : NULL,
                                        .old_log_probs = w->old ? w->old + at : NULL,
                                        .policy_step = w->passes == 0 ? s->step : -1,
-                                       .mask_truncated_completions = s->settings.mask_truncated_completions};
+                                       .mask_truncated_completions = s->settings.mask_truncated_completions,
+                                       .advantages = w->advantages && epoch == 0 ? w->advantages + at : NULL};
     rein_status status = rein_trainer_forward_backward(&pass, s->trainer, &part, &options, err);
-    if (status) return status;
-    add_pass(w, &pass, epoch == 0);
-    if (pass.nothing_to_train) return REIN_OK;
+    if (!status) add_pass(w, &pass, epoch == 0);
+    if (!status && w->hooks->ptx) status = ptx_pass(w, err);
+    if (status || (pass.nothing_to_train && !w->hooks->ptx)) return status;
     const double began = now();
     const rein_adamw adamw = adamw_of(&s->settings, w->numbers.learning_rate);
     double norm = 0;
@@ -184,20 +216,28 @@ static double peak_memory(void) {
     return getrusage(RUSAGE_SELF, &usage) ? NAN : (double)usage.ru_maxrss * 1024;
 }
 
+static int has_budgets(const working *w) {
+    if (w->s->settings.objective.token_budget >= 0) return 1;
+    for (size_t g = 0; g < w->groups->n; g++)
+        for (size_t t = 0; t < w->groups->groups[g].n; t++)
+            if (w->groups->groups[g].trajectories[t].budget >= 0) return 1;
+    return 0;
+}
+
 static void finish_numbers(working *w, double began, double seconds_sample) {
     rein_step_numbers *n = &w->numbers;
-    const rein_settings *o = &w->s->settings;
     const double tokens = (double)tokens_of(w->groups, 0, w->groups->n);
     divide_metrics(&n->loss.metrics, (double)w->passes);
     n->loss.loss /= (double)w->passes;
     n->loss.nothing_to_train = w->optimizer_steps == 0;
-    n->parts = REIN_STEP_REWARDS | (w->reference ? REIN_STEP_REFERENCE : 0) |
-               (o->objective.token_budget >= 0 ? REIN_STEP_BUDGETS : 0) | (n->loss.metrics.entropy > 0 ? REIN_STEP_ENTROPIES : 0);
+    n->parts = REIN_STEP_REWARDS | (w->reference ? REIN_STEP_REFERENCE : 0) | (has_budgets(w) ? REIN_STEP_BUDGETS : 0) |
+               (n->loss.metrics.entropy > 0 ? REIN_STEP_ENTROPIES : 0);
     n->gradient_norm = w->optimizer_steps ? w->norms / (double)w->optimizer_steps : 0;
     n->clipped_ratio = truncated_share(w->groups);
     n->num_tokens = w->s->tokens + tokens;
     n->seconds_sample = seconds_sample;
     n->seconds_step = now() - began + (isnan(seconds_sample) ? 0 : seconds_sample);
+    n->budget_multiplier = w->s->multiplier;
     n->tokens_per_second = n->seconds_step > 0 ? tokens / n->seconds_step : NAN;
     n->peak_memory = peak_memory();
 }
@@ -215,7 +255,7 @@ static rein_status write_trajectories(const rein_session *s, const rein_groups *
 }
 
 static rein_status write_history(rein_session *s, size_t n, int nothing_to_train, rein_error *err) {
-    rein_metric_row rows[REIN_METRIC_ROWS];
+    rein_metric_row rows[REIN_REPORT_ROWS];
     for (size_t i = 0; i < n; i++) rows[i] = (rein_metric_row){s->names[i], s->values[i]};
     json_t *line = rein_metric_object(s->step, rows, n);
     if (!line || (nothing_to_train && json_object_set_new(line, "nothing_to_train", json_true()))) {
@@ -253,11 +293,13 @@ static rein_status retain(rein_session *s, rein_error *err) {
 
 static rein_status keep(working *w, rein_error *err) {
     rein_session *s = w->s;
-    rein_metric_row rows[REIN_METRIC_ROWS];
-    const size_t n = rein_metric_rows(rows, REIN_METRIC_ROWS, &w->numbers);
-    for (size_t i = 0; i < REIN_METRIC_ROWS; i++)
+    rein_metric_row rows[REIN_REPORT_ROWS];
+    size_t n = rein_metric_rows(rows, REIN_METRIC_ROWS, &w->numbers);
+    for (size_t i = 0; i < w->n_more; i++) rows[n++] = w->more[i];
+    for (size_t i = 0; i < REIN_REPORT_ROWS; i++)
         s->names[i] = i < n ? rows[i].name : NULL, s->values[i] = i < n ? rows[i].value : 0;
     s->tokens = w->numbers.num_tokens;
+    s->seconds += w->numbers.seconds_step;
     s->step++;
     rein_status status = write_trajectories(s, w->groups, err);
     if (!status) status = write_history(s, n, w->optimizer_steps == 0, err);
@@ -267,25 +309,49 @@ static rein_status keep(working *w, rein_error *err) {
     return status;
 }
 
+static rein_status say_more(working *w, rein_error *err) {
+    if (w->hooks->ptx) w->more[w->n_more++] = (rein_metric_row){"ptx/loss", w->ptx_loss / (double)w->passes};
+    if (!w->hooks->trained) return REIN_OK;
+    size_t n = 0;
+    const rein_status status = w->hooks->trained(w->more + w->n_more, &n, w->hooks->context, w->advantages, err);
+    w->n_more += n;
+    return status;
+}
+
+static rein_status take_advantages(working *w, rein_error *err) {
+    const size_t n = tokens_of(w->groups, 0, w->groups->n);
+    if (!w->hooks->trained) return REIN_OK;
+    w->advantages = calloc(n ? n : 1, sizeof *w->advantages);
+    return w->advantages ? REIN_OK : rein_fail(err, REIN_ENOMEM, "no memory for the advantages of %zu tokens", n);
+}
+
 rein_status rein_session_train(rein_session_report *report, rein_session *s, const rein_groups *groups, double seconds_sample,
                                rein_error *err) {
+    return rein_session_train_with(report, s, groups, seconds_sample, &(rein_session_hooks){0}, err);
+}
+
+rein_status rein_session_train_with(rein_session_report *report, rein_session *s, const rein_groups *groups, double seconds_sample,
+                                    const rein_session_hooks *hooks, rein_error *err) {
     const double began = now();
-    working w = {.s = s, .groups = groups};
+    working w = {.s = s, .groups = groups, .hooks = hooks};
     if (s->failed) return rein_fail(err, REIN_EINVAL, "the session failed in an earlier step: it can only be closed");
     rein_step_numbers_clear(&w.numbers);
     w.numbers.loss = (rein_loss){0};
     w.numbers.seconds_forward = w.numbers.seconds_backward = w.numbers.seconds_optimizer = 0;
-    rein_status status = before_the_passes(&w, err);
+    rein_status status = take_advantages(&w, err);
+    if (!status) status = before_the_passes(&w, err);
     if (!status) status = all_passes(&w, err);
     if (!status) {
         finish_numbers(&w, began, seconds_sample);
-        status = keep(&w, err);
+        status = say_more(&w, err);
     }
+    if (!status) status = keep(&w, err);
+    free(w.advantages);
     free(w.reference);
     free(w.old);
     s->failed = status != REIN_OK;
     if (status) return status;
     *report = (rein_session_report){s->step, w.optimizer_steps == 0, 0, s->names, s->values};
-    while (report->n < REIN_METRIC_ROWS && s->names[report->n]) report->n++;
+    while (report->n < REIN_REPORT_ROWS && s->names[report->n]) report->n++;
     return REIN_OK;
 }

@@ -200,7 +200,7 @@ static rein_status begin_step(pass_work *w, rein_error *err) {
                             .old_log_probs = w->old,
                             .ref_log_probs = uses_reference(&w->objective) ? w->reference : NULL,
                             .sample_log_probs = uses_recorded(&w->objective) ? tape->recorded : NULL,
-                            .entropies = uses_entropies(&w->objective) ? w->entropies : NULL,
+                            .entropies = w->entropies, /* measured, if nothing else */
                             .values = w->objective.advantage == REIN_ADVANTAGE_GAE ? tape->values : NULL,
                             .rewards = tape->rewards,
                             .response_lengths = tape->lengths,
@@ -215,15 +215,15 @@ static rein_status begin_step(pass_work *w, rein_error *err) {
 static rein_status unit_backward(pass_work *w, const rein_unit *unit, rein_error *err) {
     rein_trainer *t = w->t;
     const rein_policy own = own_policy(t);
-    const int entropies = uses_entropies(&w->objective), bonus = has_bonus(&w->objective), wanted = wants_something(unit);
+    const int bonus = has_bonus(&w->objective), wanted = wants_something(unit);
     const rein_forward_options how = {1, bonus, t->options.recompute};
     rein_status status = REIN_OK;
     const double began = now();
-    if (wanted) status = unit_forward(w->current, entropies ? w->entropies : NULL, w, unit, &own, &how, err);
+    if (wanted) status = unit_forward(w->current, w->entropies, w, unit, &own, &how, err);
     if (!status) measure_gap(w, unit), take_old(w, unit);
     if (!status)
-        status = rein_step_loss(w->step, unit->first, unit->last, w->current, entropies ? w->entropies : NULL, w->dlog_probs,
-                                bonus ? w->dentropies : NULL, NULL, err);
+        status = rein_step_loss(w->step, unit->first, unit->last, w->current, w->entropies, w->dlog_probs,
+                                bonus ? w->dentropies : NULL, w->o->advantages, err);
     const double middle = now();
     w->pass->seconds_forward += middle - began;
     if (status || !wanted) return status;
