@@ -1,4 +1,4 @@
-/* task.c - the table of built-in tasks, and what every task has: a name, examples, perhaps a verifier.
+/* task.c - the table of built-in tasks, and what every task has, built in, a file or a program: a name, examples, perhaps a verifier.
  *
  * A built-in task is endless. Which side of the split a prompt is on is decided by its hash, and a prompt that falls on the other side is
  * asked anew: so no seed and no index can ask the same thing in training and when held out. */
@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/json_file.h"
 #include "base/random.h"
@@ -19,13 +20,15 @@
 enum { MAX_ATTEMPTS = 10000, HELD_OUT_PART = 8 };
 enum { ASKING = 0, DEMONSTRATING = 1 };
 
-static const rein_builtin_task *const BUILTIN[] = {&rein_task_sums};
+static const rein_builtin_task *const BUILTIN[] = {&rein_task_sums, &rein_task_sort, &rein_task_format};
 enum { N_BUILTIN = sizeof BUILTIN / sizeof *BUILTIN };
 
 struct rein_task {
     char *name;
     rein_task_options options;
-    const rein_builtin_task *builtin;
+    const rein_builtin_task *builtin; /* one of the three */
+    rein_task_file *file;
+    rein_task_program *program;
 };
 
 const rein_task_info *rein_task_at(size_t i) { return i < N_BUILTIN ? &BUILTIN[i]->info : NULL; }
@@ -56,6 +59,13 @@ rein_status rein_text_print(rein_text *text, rein_error *err, const char *format
     return REIN_OK;
 }
 
+static int is_blank(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+
+void rein_trim(const char **text, size_t *length) {
+    while (*length && is_blank((*text)[*length - 1])) --*length;
+    while (*length && is_blank(**text)) ++*text, --*length;
+}
+
 /* The answer is a text of `original`, or, when that has a number, its own. */
 void rein_example_free(rein_example *example) {
     const char *text = json_string_value(json_object_get(example->original, "answer"));
@@ -75,12 +85,50 @@ static const rein_builtin_task *builtin_named(const char *name) {
 
 static rein_status unknown(const char *source, rein_error *err) {
     const char *names[N_BUILTIN + 1] = {NULL};
-    char shown[REIN_TEXT_SHOWN];
-    for (size_t i = 0; i < N_BUILTIN; i++) names[i] = BUILTIN[i]->info.name;
+    char shown[REIN_TEXT_SHOWN], list[100] = "";
+    for (size_t i = 0, at = 0; i < N_BUILTIN; i++) {
+        names[i] = BUILTIN[i]->info.name;
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", names[i]);
+    }
     const char *near = rein_nearest(source, names);
     rein_json_quote(shown, source);
     if (near) return rein_fail(err, REIN_EINVAL, "there is no task %s: did you mean %s?", shown, near);
-    return rein_fail(err, REIN_EINVAL, "there is no task %s", shown);
+    if (rein_file_exists(source))
+        return rein_fail(
+            err, REIN_EINVAL,
+            "there is no task %s: a file of examples has a name that ends in .jsonl, a program that is run a slash (./%s)", shown,
+            source);
+    return rein_fail(err, REIN_EINVAL,
+                     "there is no task %s: there are %s, files (NAME.jsonl) and commands (with a blank or a slash in them)", shown,
+                     list);
+}
+
+/* A command may end with the name of a file: "python3 task.py data.jsonl". */
+static int is_file(const char *source) {
+    static const char end[] = ".jsonl";
+    const size_t length = strlen(source);
+    if (length < strlen(end) || strcmp(source + length - strlen(end), end) != 0) return 0;
+    return !strpbrk(source, " \t\n") || rein_file_exists(source);
+}
+
+/* What cannot act is not ignored. */
+static rein_status check_options(const rein_task *t, int file, int program, rein_error *err) {
+    if (t->options.held_out_share != 0 && !file)
+        return rein_fail(err, REIN_EINVAL, "held_out_share is %g: it cannot act, because only a file is divided by it",
+                         t->options.held_out_share);
+    if (t->options.timeout != 0 && !program)
+        return rein_fail(err, REIN_EINVAL, "timeout is %g: it cannot act, because the task is not a program", t->options.timeout);
+    return REIN_OK;
+}
+
+static rein_status open_source(rein_task *t, const char *source, rein_error *err) {
+    t->builtin = builtin_named(source);
+    const int file = !t->builtin && is_file(source), program = !t->builtin && !file && strpbrk(source, " \t\n/");
+    if (!t->builtin && !file && !program) return unknown(source, err);
+    const rein_status status = check_options(t, file, program, err);
+    if (status || t->builtin) return status;
+    if (file) return rein_task_file_open(&t->file, source, t->options.held_out_share, err);
+    return rein_task_program_open(&t->program, source, t->options.seed, t->options.timeout, err);
 }
 
 rein_status rein_task_open(rein_task **task, const char *source, const rein_task_options *options, rein_error *err) {
@@ -89,8 +137,7 @@ rein_status rein_task_open(rein_task **task, const char *source, const rein_task
     if (!t) return rein_fail(err, REIN_ENOMEM, "out of memory");
     if (options) t->options = *options;
     rein_status status = rein_text_copy(&t->name, source, strlen(source), err);
-    t->builtin = builtin_named(source);
-    if (!status && !t->builtin) status = unknown(source, err);
+    if (!status) status = open_source(t, source, err);
     if (status) rein_task_close(t);
     else *task = t;
     return status;
@@ -98,6 +145,8 @@ rein_status rein_task_open(rein_task **task, const char *source, const rein_task
 
 void rein_task_close(rein_task *task) {
     if (!task) return;
+    rein_task_file_close(task->file);
+    rein_task_program_close(task->program);
     free(task->name);
     free(task);
 }
@@ -105,8 +154,7 @@ void rein_task_close(rein_task *task) {
 const char *rein_task_name(const rein_task *task) { return task->name; }
 
 size_t rein_task_size(const rein_task *task, rein_split split) {
-    (void)task, (void)split;
-    return SIZE_MAX;
+    return task->file ? rein_task_file_size(task->file, split) : SIZE_MAX;
 }
 
 /* -------------------------------------------------------------------------------------------------------------- built-in tasks */
@@ -137,13 +185,23 @@ static rein_status ask(rein_example *example, const rein_task *task, rein_split 
 
 rein_status rein_task_example(rein_example *example, rein_task *task, rein_split split, uint64_t index, rein_error *err) {
     *example = (rein_example){0};
-    return ask(example, task, split, index, err);
+    if (split != REIN_SPLIT_TRAIN && split != REIN_SPLIT_HELD_OUT)
+        return rein_fail(err, REIN_EINVAL, "split is %d: there are two, 0 and 1", (int)split);
+    if (task->file) return rein_task_file_example(example, task->file, split, index, err);
+    return task->program ? rein_task_program_example(example, task->program, split, index, err)
+                         : ask(example, task, split, index, err);
+}
+
+/* What a built-in task asked: others have no business with its verifier. */
+static int is_asked(const rein_example *example) {
+    return example->prompt && example->answer && !strncmp(example->prompt, "Q:", 2);
 }
 
 int rein_task_verifies(const rein_task *task) { return task->builtin != NULL; }
 
 double rein_task_verify(const rein_task *task, const rein_example *example, const char *response, size_t length) {
-    return task->builtin ? task->builtin->right(example, response, length) != 0 : NAN;
+    if (!task->builtin) return NAN;
+    return is_asked(example) && task->builtin->right(example, response, length);
 }
 
 rein_status rein_task_demonstrate(rein_text *text, const rein_task *task, const rein_example *example, uint64_t index,
@@ -152,6 +210,7 @@ rein_status rein_task_demonstrate(rein_text *text, const rein_task *task, const 
     rein_draws draws = {.seed = task->options.seed, .purpose = DEMONSTRATING, .index = index};
     if (!task->builtin)
         return rein_fail(err, REIN_EINVAL, "task %s has no demonstrations: only built-in tasks have them", task->name);
+    if (!is_asked(example)) return rein_fail(err, REIN_EINVAL, "the example is not one of task %s", task->name);
     const rein_status status = task->builtin->demonstrate(text, example, &draws, err);
     if (status) rein_text_cut(text, before);
     return status;

@@ -2,6 +2,8 @@
 #ifndef REIN_ROLLOUT_TASK_H
 #define REIN_ROLLOUT_TASK_H
 
+#include <jansson.h>
+
 #include "rein/rollout.h"
 
 /* Random numbers one after another, all of one address. */
@@ -9,7 +11,7 @@ typedef struct rein_draws {
     uint64_t seed, purpose, index, attempt, n;
 } rein_draws;
 
-/* A whole number below n, n at least 1: each with the same probability, to 2^-53 of it. */
+/* A whole number below n, n at least 1: each with the same probability. */
 uint64_t rein_draw(rein_draws *draws, uint64_t n);
 
 enum { REIN_ASKED_TEXT = 512 };
@@ -26,7 +28,40 @@ typedef struct rein_builtin_task {
     rein_status (*demonstrate)(rein_text *text, const rein_example *example, rein_draws *draws, rein_error *err);
 } rein_builtin_task;
 
+/* The text without blanks and newlines around it. */
+void rein_trim(const char **text, size_t *length);
+
 extern const rein_builtin_task rein_task_sums, rein_task_sort, rein_task_format;
+
+/* ---- examples from outside (task_example.c) */
+
+/* One line as a JSON object, the caller's reference; NULL on failure. Messages begin with `where`: "FILE: line 3". */
+rein_status rein_example_parse(json_t **object, const char *where, const char *text, size_t length, rein_error *err);
+
+/* The example that an object is: {"prompt"} or {"messages"}, "answer", "budget", and whatever else. The example has its own reference.
+ * {0} on failure. */
+rein_status rein_example_read(rein_example *example, json_t *object, const char *where, rein_error *err);
+
+/* A hash of what is asked: the same for the same prompt or messages, whatever else the example has. */
+rein_status rein_example_hash(uint64_t *hash, const rein_example *example, rein_error *err);
+
+/* ---- a file (task_file.c). Read once. The caller closes *file; NULL on failure. */
+typedef struct rein_task_file rein_task_file;
+rein_status rein_task_file_open(rein_task_file **file, const char *path, double held_out_share, rein_error *err);
+rein_status rein_task_file_from_memory(rein_task_file **file, const char *text, size_t length, const char *name,
+                                       double held_out_share, rein_error *err);
+void rein_task_file_close(rein_task_file *file); /* NULL is fine */
+size_t rein_task_file_size(const rein_task_file *file, rein_split split);
+rein_status rein_task_file_example(rein_example *example, const rein_task_file *file, rein_split split, uint64_t index,
+                                   rein_error *err);
+
+/* ---- a program (task_program.c). The caller closes *program; NULL on failure. */
+typedef struct rein_task_program rein_task_program;
+rein_status rein_task_program_open(rein_task_program **program, const char *command, uint64_t seed, double timeout,
+                                   rein_error *err);
+void rein_task_program_close(rein_task_program *program); /* NULL is fine */
+rein_status rein_task_program_example(rein_example *example, rein_task_program *program, rein_split split, uint64_t index,
+                                      rein_error *err);
 
 /* Appends formatted text; the text is as it was on failure. */
 rein_status rein_text_print(rein_text *text, rein_error *err, const char *format, ...) __attribute__((format(printf, 3, 4)));

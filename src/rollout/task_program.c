@@ -1,0 +1,102 @@
+/* task_program.c - a task that is a program: an example for each line it is asked with. Nothing is kept: that an example is the same when it
+ * is asked for again is the program's promise.
+ *
+ * An answer that is no example leaves the conversation in step, and the next can be asked for. A program that ended, or that was too slow
+ * (its answer may still come, and would be taken for the next one), is given up. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json_file.h"
+#include "base/process.h"
+#include "task.h"
+
+enum { WHERE = REIN_TEXT_SHOWN + 60, TIMEOUT = 30 };
+
+struct rein_task_program {
+    rein_process *process; /* NULL: given up */
+    char shown[REIN_TEXT_SHOWN];
+    uint64_t seed;
+    double timeout;
+};
+
+rein_status rein_task_program_open(rein_task_program **program, const char *command, uint64_t seed, double timeout,
+                                   rein_error *err) {
+    *program = NULL;
+    if (!(timeout >= 0 && isfinite(timeout)))
+        return rein_fail(err, REIN_EINVAL, "timeout is %g: seconds above 0 are needed (0: %d)", timeout, TIMEOUT);
+    rein_task_program *p = calloc(1, sizeof *p);
+    if (!p) return rein_fail(err, REIN_ENOMEM, "out of memory");
+    p->seed = seed;
+    p->timeout = timeout > 0 ? timeout : TIMEOUT;
+    rein_json_quote(p->shown, command);
+    const rein_status status = rein_process_open(&p->process, command, err);
+    if (status) rein_task_program_close(p);
+    else *program = p;
+    return status;
+}
+
+void rein_task_program_close(rein_task_program *program) {
+    if (!program) return;
+    rein_process_close(program->process);
+    free(program);
+}
+
+/* ----------------------------------------------------------------------------------------------------------------- conversation */
+
+static rein_status exchange(const char **line, size_t *length, rein_task_program *p, rein_split split, uint64_t index,
+                            const char *where, rein_error *err) {
+    char request[120];
+    rein_error said = {0};
+    if (!p->process) return rein_fail(err, REIN_EIO, "%s: the program was given up after a failure", where);
+    const int n = snprintf(request, sizeof request, "{\"split\": \"%s\", \"index\": %" PRIu64 ", \"seed\": %" PRIu64 "}",
+                           split == REIN_SPLIT_HELD_OUT ? "held_out" : "train", index, p->seed);
+    rein_status status = rein_process_ask(p->process, request, (size_t)n, &said);
+    if (!status) status = rein_process_answer(line, length, p->process, p->timeout, &said);
+    if (!status) return REIN_OK;
+    rein_process_close(p->process);
+    p->process = NULL;
+    return rein_fail(err, status, "%s: %s", where, said.message);
+}
+
+/* What was written instead of JSON says more than what is wrong with it. */
+static rein_status parse(json_t **object, const char *where, const char *line, size_t length, rein_error *err) {
+    char text[REIN_TEXT_SHOWN], shown[REIN_TEXT_SHOWN];
+    rein_error said = {0};
+    const rein_status status = rein_example_parse(object, where, line, length, &said);
+    if (!status) return REIN_OK;
+    if (status != REIN_EINVAL) return rein_fail(err, status, "%s", said.message);
+    snprintf(text, sizeof text, "%.*s", (int)(length < sizeof text ? length : sizeof text), line);
+    return rein_fail(err, status, "%s; the program wrote %s", said.message, rein_json_quote(shown, text));
+}
+
+/* {"end": true}, and nothing else. */
+static rein_status check_end(const json_t *object, const char *where, rein_error *err) {
+    rein_fields in = {.object = object, .file = where, .path = "", .err = err};
+    const json_t *end = json_object_get(object, "end");
+    if (!end || json_is_null(end)) return REIN_OK;
+    if (!json_is_true(end)) return rein_fields_wrong(&in, "end", end, "true is needed, or an example without end");
+    if (json_object_size(object) > 1)
+        return rein_fields_wrong(&in, "end", end, "an example cannot stand beside it, {\"end\": true} alone is needed");
+    return rein_fail(err, REIN_ERANGE, "%s: the program says that its examples ended before this one", where);
+}
+
+rein_status rein_task_program_example(rein_example *example, rein_task_program *p, rein_split split, uint64_t index,
+                                      rein_error *err) {
+    char where[WHERE];
+    const char *line;
+    size_t length;
+    json_t *object;
+    *example = (rein_example){0};
+    snprintf(where, sizeof where, "task %s, %s example %" PRIu64, p->shown, split == REIN_SPLIT_HELD_OUT ? "held-out" : "train",
+             index);
+    rein_status status = exchange(&line, &length, p, split, index, where, err);
+    if (status) return status;
+    status = parse(&object, where, line, length, err);
+    if (!status) status = check_end(object, where, err);
+    if (!status) status = rein_example_read(example, object, where, err);
+    json_decref(object);
+    return status;
+}
