@@ -7,6 +7,7 @@
 #include "input.h"
 #include "json_in.h"
 #include "json_text.h"
+#include "rein/rollout.h"
 #include "terminal.h"
 #include "values.h"
 
@@ -137,59 +138,15 @@ static rein_status find_format(rein_chat *chat, const rein_prompt *p, const rein
                             "llama3.1); without --chat the prompt is plain text");
 }
 
-/* What a template puts behind an assistant's content is what the model ends its turn with; nothing, in a raw chat. A model without that
- * token was not trained on the format, and would never end. */
-static rein_status find_turn_end(int32_t *id, const rein_opened *opened, const rein_chat *chat, rein_error *err) {
-    const rein_message turns[] = {{"user", "a", 1}, {"assistant", "b", 1}};
-    rein_chat_span spans[2];
-    rein_text text = {0};
-    rein_status status = rein_chat_render(&text, spans, chat, turns, 2, NULL, err);
-    if (!status && spans[1].stop > spans[1].content.end) {
-        const char *end = text.data + spans[1].content.end;
-        const size_t length = spans[1].stop - spans[1].content.end;
-        *id = rein_tokenizer_id(opened->tokenizer, end, length);
-        if (*id < 0)
-            status = rein_fail(err, REIN_EINVAL, "the chat format %s ends turns with %.*s, and the tokenizer has no such token",
-                               rein_chat_name(chat), (int)length, end);
-    }
-    rein_text_free(&text);
-    return status;
-}
-
-/* Contents are literal. A raw chat is plain text, which has its begin token from the tokenizer, not from a template. */
-static rein_status encode_messages(rein_prompt *p, const rein_opened *opened, const rein_chat *chat,
-                                   const rein_chat_options *options, rein_error *err) {
-    rein_chat_span *spans = calloc(p->n_messages, sizeof *spans);
-    rein_span *contents = calloc(p->n_messages, sizeof *contents);
-    rein_text text = {0};
-    rein_status status = spans && contents ? REIN_OK : rein_fail(err, REIN_ENOMEM, "out of memory");
-    if (!status) status = rein_chat_render(&text, spans, chat, p->messages, p->n_messages, options, err);
-    for (size_t i = 0; i < p->n_messages && !status; i++) contents[i] = spans[i].content;
-    const rein_encoding how = {chat->kind == REIN_CHAT_RAW, 1, contents, p->n_messages};
-    if (!status) status = rein_tokenizer_encode(&p->ids, opened->tokenizer, text.data, text.length, &how, err);
-    rein_text_free(&text);
-    free(contents);
-    free(spans);
-    return status;
-}
-
 static rein_status encode_chat(rein_prompt *p, const rein_opened *opened, rein_error *err) {
     rein_chat chat;
-    rein_chat_options options = {.add_generation_prompt = 1, .no_thinking = p->no_thinking};
-    rein_out begin = {0};
-    size_t length;
     rein_status status = find_format(&chat, p, opened, err);
     if (status) return status;
     if (p->no_thinking && chat.kind != REIN_CHAT_QWEN3)
         return rein_fail(err, REIN_EINVAL, "--no-thinking is for the chat format qwen3, and this one is %s", rein_chat_name(&chat));
-    const char *token = rein_tokenizer_token(&length, opened->tokenizer, rein_tokenizer_named(opened->tokenizer).begin);
-    if (token) rein_out_bytes(&begin, token, length);
-    options.begin = begin.data;
-    status = begin.failed ? rein_fail(err, REIN_ENOMEM, "out of memory") : REIN_OK;
-    if (!status) status = find_turn_end(&p->turn_end, opened, &chat, err);
-    if (!status) status = encode_messages(p, opened, &chat, &options, err);
-    rein_out_free(&begin);
-    return status;
+    status = rein_turn_end(&p->turn_end, opened->tokenizer, &chat, err);
+    if (status) return status;
+    return rein_messages_encode(&p->ids, opened->tokenizer, &chat, p->messages, p->n_messages, p->no_thinking, err);
 }
 
 int rein_prompt_encode(rein_prompt *p, const rein_opened *opened) {

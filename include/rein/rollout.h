@@ -211,6 +211,102 @@ REIN_API size_t rein_reward_count(const rein_reward *reward);
 /* What programs wrote to standard error, and that they were started anew, since the last call; "" if nothing. Good until the next call. */
 REIN_API const char *rein_reward_said(rein_reward *reward);
 
+/* ------------------------------------------------------------------------------------------------------------------ 4. prompts */
+
+/* How examples become token ids. {0}: plain prompts are encoded as they stand, with the tokenizer's own special tokens. */
+typedef struct rein_prompting {
+    const rein_chat *chat; /* of messages, and of plain prompts if chat_prompts is 1; NULL: there is none */
+    int chat_prompts;      /* 1: a plain prompt is a user's message */
+    const char *system;    /* a system message before it; NULL: none */
+    int no_thinking;       /* qwen3 */
+} rein_prompting;
+
+/* Appends the ids of messages[n] in a chat format, with the begin of an assistant's turn behind them. Contents are text, never special tokens.
+ * Thread-safe. */
+REIN_API rein_status rein_messages_encode(rein_ids *ids, const rein_tokenizer *tokenizer, const rein_chat *chat,
+                                          const rein_message *messages, size_t n, int no_thinking, rein_error *err);
+
+/* The token that ends an assistant's turn in a chat format; -1: the format has none (raw). A tokenizer without that token was not made for
+ * the format: REIN_EINVAL. Thread-safe. */
+REIN_API rein_status rein_turn_end(int32_t *id, const rein_tokenizer *tokenizer, const rein_chat *chat, rein_error *err);
+
+/* Appends the ids of what an example asks; at least one. In a plain prompt special tokens may be spelled out. Thread-safe. */
+REIN_API rein_status rein_example_encode(rein_ids *ids, const rein_tokenizer *tokenizer, const rein_example *example,
+                                         const rein_prompting *how, rein_error *err);
+
+/* ----------------------------------------------------------------------------------------------------------------- 5. rollouts */
+
+/* A response as it was sampled. */
+typedef struct rein_written {
+    int32_t *ids; /* [n] the end token counted, as all of these */
+    float *log_probs, *sampler_log_probs;
+    size_t *ends; /* [n] bytes of text that were certain after each token; the last is text.length */
+    size_t n, capacity;
+    rein_text text; /* without stops and special tokens */
+    rein_finish finish;
+} rein_written;
+
+/* What was asked, and everything that was answered: response k of example i is written[i·samples + k]. {0} is none. */
+typedef struct rein_rollout {
+    rein_example *examples; /* [n] */
+    rein_ids *prompts;      /* [n] */
+    rein_written *written;  /* [n·samples] */
+    double *rewards;        /* [n·samples] */
+    double *components;     /* [n·samples·judges] */
+    size_t n, samples, judges;
+} rein_rollout;
+
+/* Makes it {0} again. */
+REIN_API void rein_rollout_free(rein_rollout *rollout);
+
+/* What is to be asked, and by whom. Everything is borrowed. */
+typedef struct rein_asking {
+    rein_task *task;
+    rein_split split;
+    const uint64_t *indices; /* [n] of the examples */
+    size_t n, samples;
+    rein_policy policy;
+    const rein_tokenizer *tokenizer;
+    rein_prompting prompting;
+    rein_sampling sampling;      /* its end_ids and the end of a turn end a response */
+    uint64_t step, first_prompt; /* the address of the randomness; prompt i has first_prompt + i */
+    rein_reward *reward;         /* NULL: no rewards */
+    rein_exec exec;
+    void (*said)(void *context, size_t finished, size_t all); /* NULL, or called as responses end */
+    void *context;
+} rein_asking;
+
+/* Asks, samples, and rewards. An example whose prompt leaves no room in the model is an error that names it. On failure *rollout is {0}. */
+REIN_API rein_status rein_rollout_make(rein_rollout *rollout, const rein_asking *asking, rein_error *err);
+
+/* --------------------------------------------------------------------------------------------------------------- 6. evaluation */
+
+typedef struct rein_evaluation {
+    size_t n, prompts, samples; /* n = prompts·samples responses */
+    double accuracy, accuracy_low,
+        accuracy_high; /* share of the responses to which the first judge gave 1 or more; 95 % interval */
+    double pass_at_k;  /* k = samples: share of the prompts with a right response */
+    double reward, mean_length, share_over_budget; /* over: of those with a budget; NaN if none has one */
+    double truncated;                              /* share cut off at a limit of length */
+} rein_evaluation;
+
+/* Figures of a rollout with rewards. budget: of examples without one of their own; -1: none. Thread-safe. */
+REIN_API rein_evaluation rein_evaluate(const rein_rollout *rollout, int64_t budget);
+
+/* Probability that k of n samples, of which `right` are right, have a right one among them (Chen et al. 2021, unbiased):
+ * 1 − C(n − right, k)/C(n, k). k <= n. Thread-safe. */
+REIN_API double rein_pass_at_k(size_t n, size_t right, size_t k);
+
+/* pass@k over the prompts of a rollout, k <= samples. Thread-safe. */
+REIN_API double rein_rollout_pass_at_k(const rein_rollout *rollout, size_t k);
+
+/* The share `right` of n with its 95 % interval by Wilson's score. n = 0: 0 to 1. Thread-safe. */
+REIN_API void rein_interval(double *low, double *high, double right, double n);
+
+/* Difference of the accuracy of two rollouts of the same prompts, second − first, with its 95 % interval over prompts (paired). Thread-safe;
+ * the shapes must agree. */
+REIN_API double rein_evaluate_difference(double *low, double *high, const rein_rollout *first, const rein_rollout *second);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,99 @@
+/* prompt.c - from what is asked to token ids. A chat's contents are the user's: what they spell is never a special token. A plain prompt is
+ * the business of who wrote it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "rein/rollout.h"
+
+/* What a template puts behind an assistant's content is what the model ends its turn with. */
+rein_status rein_turn_end(int32_t *id, const rein_tokenizer *tokenizer, const rein_chat *chat, rein_error *err) {
+    const rein_message turns[] = {{"user", "a", 1}, {"assistant", "b", 1}};
+    rein_chat_span spans[2];
+    rein_text text = {0};
+    rein_status status = rein_chat_render(&text, spans, chat, turns, 2, NULL, err);
+    *id = -1;
+    if (!status && spans[1].stop > spans[1].content.end) {
+        const char *end = text.data + spans[1].content.end;
+        const size_t length = spans[1].stop - spans[1].content.end;
+        *id = rein_tokenizer_id(tokenizer, end, length);
+        if (*id < 0)
+            status = rein_fail(err, REIN_EINVAL, "the chat format %s ends turns with %.*s, and the tokenizer has no such token",
+                               rein_chat_name(chat), (int)length, end);
+    }
+    rein_text_free(&text);
+    return status;
+}
+
+/* The begin token as a text that ends with 0; *text NULL: there is none. */
+static rein_status begin_token(char **text, const rein_tokenizer *tokenizer, rein_error *err) {
+    size_t length;
+    const char *token = rein_tokenizer_token(&length, tokenizer, rein_tokenizer_named(tokenizer).begin);
+    *text = NULL;
+    if (!token) return REIN_OK;
+    if (!(*text = malloc(length + 1))) return rein_fail(err, REIN_ENOMEM, "out of memory");
+    memcpy(*text, token, length);
+    (*text)[length] = 0;
+    return REIN_OK;
+}
+
+/* A raw chat is plain text, which has its begin token from the tokenizer, not from a template. */
+static rein_status encode(rein_ids *ids, const rein_tokenizer *tokenizer, const rein_chat *chat, const rein_message *messages,
+                          size_t n, const rein_chat_options *options, rein_error *err) {
+    rein_chat_span *spans = calloc(n, sizeof *spans);
+    rein_span *contents = calloc(n, sizeof *contents);
+    rein_text text = {0};
+    rein_status status = spans && contents ? REIN_OK : rein_fail(err, REIN_ENOMEM, "out of memory");
+    if (!status) status = rein_chat_render(&text, spans, chat, messages, n, options, err);
+    for (size_t i = 0; i < n && !status; i++) contents[i] = spans[i].content;
+    const rein_encoding how = {chat->kind == REIN_CHAT_RAW, 1, contents, n};
+    if (!status) status = rein_tokenizer_encode(ids, tokenizer, text.data, text.length, &how, err);
+    rein_text_free(&text);
+    free(contents);
+    free(spans);
+    return status;
+}
+
+rein_status rein_messages_encode(rein_ids *ids, const rein_tokenizer *tokenizer, const rein_chat *chat,
+                                 const rein_message *messages, size_t n, int no_thinking, rein_error *err) {
+    char *begin = NULL;
+    if (no_thinking && chat->kind != REIN_CHAT_QWEN3)
+        return rein_fail(err, REIN_EINVAL, "without thinking is for the chat format qwen3, and this one is %s",
+                         rein_chat_name(chat));
+    rein_status status = begin_token(&begin, tokenizer, err);
+    const rein_chat_options options = {.add_generation_prompt = 1, .no_thinking = no_thinking, .begin = begin};
+    if (!status) status = encode(ids, tokenizer, chat, messages, n, &options, err);
+    free(begin);
+    return status;
+}
+
+/* The example's messages, after the system's; or its prompt as a user's. */
+static rein_status encode_chat(rein_ids *ids, const rein_tokenizer *tokenizer, const rein_example *example,
+                               const rein_prompting *how, rein_error *err) {
+    const size_t system = how->system != NULL, n = example->prompt ? 1 : example->n_messages;
+    rein_message *messages = calloc(n + 1, sizeof *messages);
+    if (!messages) return rein_fail(err, REIN_ENOMEM, "out of memory");
+    if (system) messages[0] = (rein_message){"system", how->system, strlen(how->system)};
+    if (example->prompt) messages[system] = (rein_message){"user", example->prompt, strlen(example->prompt)};
+    else memcpy(messages + system, example->messages, n * sizeof *messages);
+    const rein_status status = rein_messages_encode(ids, tokenizer, how->chat, messages, n + system, how->no_thinking, err);
+    free(messages);
+    return status;
+}
+
+rein_status rein_example_encode(rein_ids *ids, const rein_tokenizer *tokenizer, const rein_example *example,
+                                const rein_prompting *how, rein_error *err) {
+    const size_t before = ids->count;
+    const int chat = !example->prompt || how->chat_prompts;
+    const rein_encoding plain = {.add_special = 1, .parse_special = 1};
+    if (chat && !how->chat)
+        return rein_fail(err, REIN_EINVAL, "the example has messages, and there is no chat format: chat_format names one");
+    if (how->system && (!chat || (!example->prompt && example->n_messages && !strcmp(example->messages[0].role, "system"))))
+        return rein_fail(err, REIN_EINVAL,
+                         chat ? "the example has a system message of its own, and system gives another"
+                              : "system cannot act: the prompt is plain text, not a chat");
+    const rein_status status = chat ? encode_chat(ids, tokenizer, example, how, err)
+                                    : rein_tokenizer_encode(ids, tokenizer, example->prompt, strlen(example->prompt), &plain, err);
+    if (!status && ids->count == before)
+        return rein_fail(err, REIN_EINVAL, "the prompt is empty, and the tokenizer adds no begin token");
+    return status;
+}
