@@ -83,7 +83,9 @@ static void write_options(rein_out *out, const explained *e) {
     for (size_t i = 0; i < MAX_OPTIONS && (info = rein_option_at(i)); i++) {
         if (e->states[i] == REIN_OPTION_IDLE || (e->states[i] == REIN_OPTION_OFF && !info->stage)) continue;
         if (strcmp(stage, info->stage) != 0) rein_out_format(out, "\n%s\n", stage = info->stage);
-        rein_out_format(out, "  %-22s%-20s", info->name,
+        const int apart = strlen(info->name) >= 22; /* a name that leaves no room has a line of its own */
+        if (apart) rein_out_format(out, "  %s\n", info->name);
+        rein_out_format(out, "  %-22s%-20s", apart ? "" : info->name,
                         e->states[i] == REIN_OPTION_REQUIRED ? "required"
                         : e->states[i] == REIN_OPTION_OFF    ? "not set"
                                                              : e->values[i]);

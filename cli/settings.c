@@ -148,7 +148,7 @@ static size_t word_length(const char *text) {
 /* The option that a word of a message is, if it was given on the command line. "model", "seed" and others may be plain words: they are
  * options at the beginning, and after "with". */
 static const rein_cli_setting *option_of(const rein_args *args, const char *message, const char *word, size_t length) {
-    char name[48];
+    char name[64];
     const int leads = word == message, led = word - message >= 5 && !strncmp(word - 5, "with ", 5);
     if (length >= sizeof name || (!leads && !led && !memchr(word, '_', length))) return NULL;
     memcpy(name, word, length);

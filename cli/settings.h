@@ -9,7 +9,7 @@
 
 typedef struct rein_cli_setting {
     const char *name;   /* "lora_rank", as the library has it */
-    char option[48];    /* "lora-rank" */
+    char option[64];    /* "lora-rank" */
     const char *value;  /* "N", "NAME", …; NULL: a switch, which --full=no turns off */
     const char *help;   /* one line */
     const char *choice; /* "none|budget|…", or NULL */

@@ -49,6 +49,7 @@ static int on_mismatch_mask(const O *o) {
     return o->mismatch == REIN_MISMATCH_TOKEN_MASK || o->mismatch == REIN_MISMATCH_SEQUENCE_MASK;
 }
 static int on_clip(const O *o) { return !isnan(surrogates[o->surrogate].epsilon); }
+static int on_clipped_ratio(const O *o) { return on_clip(o) && o->surrogate != REIN_SURROGATE_GMPO; }
 static int on_dual_clip(const O *o) { return o->surrogate == REIN_SURROGATE_DUAL_CLIP; }
 static int on_squared(const O *o) { return o->surrogate == REIN_SURROGATE_SQUARED; }
 static int on_dro(const O *o) { return o->surrogate == REIN_SURROGATE_DRO; }
@@ -122,6 +123,8 @@ static const struct option {
         "lower clip range: 1 - epsilon (gmpo: -epsilon, in logs)"),
     NUM(epsilon_high, "surrogate", NUMBER, 0, 1e300, on_clip, "a surrogate that clips", "upper clip range; epsilon when not given"),
     NUM(dual_clip, "surrogate", NUMBER, 1, 1e300, on_dual_clip, "surrogate dual-clip", "c: bound on the ratio where A < 0"),
+    NUM(max_negative_advantage_importance_sampling_weight, "surrogate", SWITCH, 0, 1e300, on_clipped_ratio,
+        "a surrogate that clips the ratio (clip, dual-clip, cispo, luspo)", "bound on the ratio where A < 0 (ART)"),
     NUM(tau, "surrogate", NUMBER, 0, 1e300, on_squared, "surrogate squared", "strength of the log-ratio in the squared loss"),
     NUM(dro_beta, "surrogate", NUMBER, 0, 1e300, on_dro, "surrogate dro", "strength of the squared log-ratio"),
     NUM(sapo_tau_positive, "surrogate", POSITIVE, 0, 1e300, on_sapo, "surrogate sapo", "temperature where A > 0"),
@@ -423,6 +426,22 @@ static rein_status check_missing(rein_options *o, rein_error *err) {
                      names);
 }
 
+/* The bound on the ratio where A < 0 lies above the clip's own lower bound, below which nothing with A < 0 would be left to train, and
+ * below the upper one that the surrogate has for A < 0, where it would do nothing. */
+static rein_status check_negative_bound(const rein_options *o, rein_error *err) {
+    const double bound = o->max_negative_advantage_importance_sampling_weight, low = 1 - o->epsilon;
+    const int cispo = o->surrogate == REIN_SURROGATE_CISPO;
+    const double high = cispo ? 1 + o->epsilon_high : on_dual_clip(o) ? o->dual_clip : (double)INFINITY;
+    if (!on_clipped_ratio(o) || isnan(bound) || (bound > low && bound < high)) return REIN_OK;
+    if (bound <= low)
+        return rein_fail(err, REIN_EINVAL,
+                         "max_negative_advantage_importance_sampling_weight is %.17g: it must be above 1 - epsilon, %.17g", bound,
+                         low);
+    return rein_fail(err, REIN_EINVAL,
+                     "max_negative_advantage_importance_sampling_weight is %.17g: it cannot act at or above %s, %.17g", bound,
+                     cispo ? "1 + epsilon_high" : "dual_clip", high);
+}
+
 /* Compositions that no single option can tell. */
 static rein_status check_together(const rein_options *o, rein_error *err) {
     if (o->surrogate == REIN_SURROGATE_GMPO && rein_advantage_per_token(o))
@@ -449,7 +468,7 @@ static rein_status check_together(const rein_options *o, rein_error *err) {
     if (on_overlong(o) && o->overlong_cushion > o->overlong_max)
         return rein_fail(err, REIN_EINVAL, "overlong_cushion is %.17g: it must not be above overlong_max, %.17g",
                          o->overlong_cushion, o->overlong_max);
-    return REIN_OK;
+    return check_negative_bound(o, err);
 }
 
 rein_status rein_options_resolve(rein_options *resolved, const rein_options *given, rein_error *err) {

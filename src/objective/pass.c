@@ -474,8 +474,9 @@ INLINE void walk(rein_tally *tally, range *seen, rein_top *top, const rein_pass 
 static int is_plain(const rein_pass *p) {
     const rein_options *o = p->options;
     return (o->kl_loss_coef == 0 || is_plain_kl(o)) && o->surrogate == REIN_SURROGATE_CLIP && o->ratio == REIN_RATIO_TOKEN &&
-           p->old_log_probs && o->mismatch == REIN_MISMATCH_NONE && isnan(o->off_policy_mask_delta) && o->kimi_k2_tau == 0 &&
-           !p->kl_source && !p->entropies && !p->token_advantages && !p->advantages && p->stop_log_probs == p->log_probs;
+           isnan(o->max_negative_advantage_importance_sampling_weight) && p->old_log_probs && o->mismatch == REIN_MISMATCH_NONE &&
+           isnan(o->off_policy_mask_delta) && o->kimi_k2_tau == 0 && !p->kl_source && !p->entropies && !p->token_advantages &&
+           !p->advantages && p->stop_log_probs == p->log_probs;
 }
 
 /* Tokens [from, to), before the first or after the last of their sequence that trains. */

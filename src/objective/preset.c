@@ -88,7 +88,8 @@ static const struct preset {
       "loss = -mean_i mean_t stop(clip(ρ,1-ε,1+ε_h)) A_t lp_t,  A_i = (r_i - mean)/std,  A_t = A_i + c(avg - d^ref_t)",
       "agents trained on trajectories, with KL-penalised advantages",
       "ART divides by the population std and then scales the mean |A| to 1; here the std is unbiased and A is not rescaled. c = 0 "
-      "by default."},
+      "by default. max_negative_advantage_importance_sampling_weight bounds ρ where A < 0 (in ART, where A > 0 too); off by "
+      "default."},
      "advantage=group-std surrogate=cispo epsilon=1 epsilon_high=4 aggregation=seq-mean-token-mean"},
 };
 

@@ -26,7 +26,8 @@ typedef struct contribution {
 
 /* The constants of the surrogates, as reals. */
 typedef struct constants {
-    real low, high; /* 1 − ε, 1 + ε_h; for gmpo −ε, ε_h in log space */
+    real low, high;     /* 1 − ε, 1 + ε_h; for gmpo −ε, ε_h in log space */
+    real negative_high; /* the most that R counts where A < 0; +inf without max_negative_advantage_importance_sampling_weight */
     real dual_clip, tau, dro_beta, sapo_tau_positive, sapo_tau_negative;
     real vespo_k_positive, vespo_lambda_positive, vespo_k_negative, vespo_lambda_negative;
     real topr_positive_low, topr_positive_high, topr_negative_low, topr_negative_high;
@@ -39,6 +40,9 @@ INLINE constants constants_of(const rein_options *o) {
     return (constants){
         .low = (real)(log_space ? -o->epsilon : 1 - o->epsilon),
         .high = (real)(log_space ? o->epsilon_high : 1 + o->epsilon_high),
+        .negative_high = isnan(o->max_negative_advantage_importance_sampling_weight)
+                             ? (real)INFINITY
+                             : (real)o->max_negative_advantage_importance_sampling_weight,
         .dual_clip = (real)o->dual_clip,
         .tau = (real)o->tau,
         .dro_beta = (real)o->dro_beta,
@@ -69,14 +73,21 @@ INLINE region trust_region(V advantage, V low, V high) {
     return (region){keep(negative, low), pick(negative, splat((real)INFINITY), high)};
 }
 
+/* A < 0: R is min(R, c), which does not move where R > c.         max_negative_advantage_importance_sampling_weight, OpenPipe ART,
+ * src/art/loss.py; its clamp cuts R whatever the sign of A, here it does what its name says. c > 1−ε, so that in clip it is the missing
+ * side of the trust region; what it holds is not counted as clipped. */
+INLINE V negative_bound(V high, const token *t, const constants *k) {
+    return pick(t->advantage < 0, least(high, splat(k->negative_high)), high);
+}
+
 /* J = min(R·A, clip(R, 1−ε, 1+ε_h)·A)                                   PPO/GRPO; ε_h > ε is DAPO's clip-higher (arXiv 2503.14476) */
 INLINE contribution surrogate_clip(const token *t, const constants *k) {
     const region trusted = trust_region(t->advantage, splat(k->low), splat(k->high));
-    const V limited = clamp(t->ratio, trusted.low, trusted.high);
+    const V limited = clamp(t->ratio, trusted.low, negative_bound(trusted.high, t, k));
     const M held = limited != t->ratio;
     contribution c = {.objective = limited * t->advantage};
     c.by_ratio = keep(~held, c.objective);
-    c.held_low = held & (t->advantage < 0);
+    c.held_low = t->ratio < trusted.low;
     c.held_high = held & (t->advantage > 0);
     return c;
 }
@@ -102,7 +113,7 @@ INLINE contribution surrogate_reinforce(const token *t) { return weighted_score(
 
 /* J = stop(clip(R, 1−ε, 1+ε_h))·A·lp                                     CISPO, MiniMax-M1, arXiv 2506.13585, eq. 4-5; ART's ε, ε_h */
 INLINE contribution surrogate_cispo(const token *t, const constants *k) {
-    contribution c = weighted_score(clamp(t->stop_ratio, splat(k->low), splat(k->high)), t);
+    contribution c = weighted_score(clamp(t->stop_ratio, splat(k->low), negative_bound(splat(k->high), t, k)), t);
     c.held_low = t->stop_ratio < k->low;
     c.held_high = t->stop_ratio > k->high;
     return c;

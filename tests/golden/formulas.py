@@ -345,7 +345,8 @@ def adjusted_advantages(b, o, a):
 @dataclass
 class Unit:
     """What a surrogate sees of one trained token."""
-    ratio: Dual
+    ratio: Dual       # the surrogate's, at most max_negative_advantage_importance_sampling_weight where A < 0
+    full_ratio: Dual  # without that bound
     log_ratio: Dual
     lp: Dual
     old: Decimal
@@ -368,6 +369,12 @@ def log_ratio(level, d, sequence_d, lp):
     if level == "average":
         return ((d.exp() + (total(sequence_d) / n).exp()) / 2).ln()
     return (d + total(sequence_d) / n) / 2  # geometric-average
+
+
+def bounded_ratio(ratio, advantage, o):
+    """min(R, c) where A < 0."""
+    bound = o.max_negative_advantage_importance_sampling_weight
+    return Dual(bound) if bound is not None and sign(advantage) < 0 and above(ratio.value, bound) else ratio
 
 
 def clip_loss(u, o):
@@ -455,11 +462,11 @@ def clipped_side(u, o):
         return dppo_dropped(u, o)
     if o.surrogate in ("cispo", "topr"):  # outside the interval, whatever A
         low, high = (1 - o.epsilon, 1 + o.epsilon_high) if o.surrogate == "cispo" else topr_range(u, o)
-        return 1 if above(u.ratio.value, high) else 0 if above(u.ratio.value, low) else -1
+        return 1 if above(u.full_ratio.value, high) else 0 if above(u.full_ratio.value, low) else -1
     if o.surrogate == "gmpo":
         x, low, high = u.d.value, -o.epsilon, o.epsilon_high
     elif o.surrogate in ("clip", "dual-clip", "luspo"):
-        x, low, high = u.ratio.value, 1 - o.epsilon, 1 + o.epsilon_high
+        x, low, high = u.full_ratio.value, 1 - o.epsilon, 1 + o.epsilon_high
     else:
         return 0
     side = sign(u.advantage)
@@ -542,7 +549,8 @@ def policy_loss(data):
         for t in s.tokens:
             level = "token" if o.surrogate in ("reinforce", "gmpo") else o.ratio
             log_r = log_ratio(level, d[t], sequence_d, lp[t])
-            units.append(Unit(log_r.exp(), log_r, lp[t], b.old_log_probs[t], a[t], len(s), d[t], sequence_d))
+            ratio = bounded_ratio(log_r.exp(), a[t], o)
+            units.append(Unit(ratio, log_r.exp(), log_r, lp[t], b.old_log_probs[t], a[t], len(s), d[t], sequence_d))
             term = SURROGATES[o.surrogate](units[-1], o) * omega[t]
             if o.kl_loss_coef:
                 term += o.kl_loss_coef * kl_term(o, lp[t], b.ref_log_probs[t], d[t])
@@ -570,7 +578,7 @@ def metrics(b, o, shaped, zero_groups, units, lp):
     m["length_mean"], m["length_max"] = mean(b.lengths), max(b.lengths)
     if "token_budget" in b.data:
         m["share_over_budget"] = mean([ONE if length > b.budget(i) else ZERO for i, length in enumerate(b.lengths)])
-    sides, ratios, ds = [clipped_side(u, o) for u in units], [u.ratio.value for u in units], [u.d.value for u in units]
+    sides, ratios, ds = [clipped_side(u, o) for u in units], [u.full_ratio.value for u in units], [u.d.value for u in units]
     m["clip_low"], m["clip_high"] = (Decimal(sides.count(side)) / n for side in (-1, 1))
     m["ratio_mean"], m["ratio_min"], m["ratio_max"] = mean(ratios), min(ratios), max(ratios)
     m["ess"] = sum(ratios) ** 2 / (n * sum(r * r for r in ratios))

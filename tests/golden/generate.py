@@ -215,6 +215,19 @@ def surrogate_cases():
             yield Spec(f"kimi_k2_tau.{surrogate}.{tau}", opts(surrogate, kimi_k2_tau=tau))
 
 
+def negative_bound_cases():
+    """ART's bound on the ratio where A < 0, above and below 1."""
+    for surrogate in ("clip", "dual-clip", "cispo", "luspo"):
+        for bound in (1.1, 0.9):
+            o = opts(surrogate, epsilon=0.2, epsilon_high=0.3, max_negative_advantage_importance_sampling_weight=bound)
+            yield Spec(f"negative_bound.{surrogate}.{bound}", o)
+    for ratio in RATIOS[1:]:
+        yield Spec(f"negative_bound.clip.{ratio}", opts(ratio=ratio, max_negative_advantage_importance_sampling_weight=1.05))
+    yield Spec("negative_bound.art", dict(max_negative_advantage_importance_sampling_weight=1.05, kl_penalty_coef=0.2),
+               preset="art")
+    yield Spec("negative_bound.gae", opts("clip", "gae", max_negative_advantage_importance_sampling_weight=1.05))
+
+
 def mismatch_cases():
     settings = {"token-tis": dict(tis_cap=1.1), "token-mask": dict(mismatch_low=0.85, mismatch_high=1.15),
                 "sequence-tis": dict(tis_cap=1.05), "sequence-mask": dict(mismatch_low=0.8, mismatch_high=1.3)}
@@ -311,7 +324,8 @@ def mixed_case(name):
 
 
 def policy_cases():
-    for family in (preset_cases, shape_cases, advantage_cases, surrogate_cases, mismatch_cases, kl_cases, other_cases):
+    for family in (preset_cases, shape_cases, advantage_cases, surrogate_cases, negative_bound_cases, mismatch_cases, kl_cases,
+                   other_cases):
         yield from family()
     yield from (mixed_case(f"mixed.{i}") for i in range(50))
 

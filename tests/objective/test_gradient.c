@@ -91,6 +91,8 @@ static double surrogate_clearance(const rein_options *o, double D, double d) {
     case REIN_SURROGATE_LUSPO: {
         double near = fabs(D - log1p(o->epsilon_high));
         if (o->epsilon < 1) near = nearer(near, D - log1p(-o->epsilon));
+        const double bound = o->max_negative_advantage_importance_sampling_weight;
+        if (!isnan(bound)) near = nearer(near, D - log(bound));
         return o->surrogate == REIN_SURROGATE_DUAL_CLIP ? nearer(near, D - log(o->dual_clip)) : near;
     }
     case REIN_SURROGATE_GMPO: return nearer(fabs(d - o->epsilon_high), d + o->epsilon);
@@ -448,6 +450,12 @@ static void corrections_and_adjustments(void **state) {
                                            "any top_entropy=0.47",
                                            "any top_entropy=0.47 entropy_coef=0.2 kl_loss_coef=0.1 kl_estimator=k3",
                                            "surrogate=dual-clip dual_clip=1.2",
+                                           "any max_negative_advantage_importance_sampling_weight=1.05",
+                                           "any max_negative_advantage_importance_sampling_weight=0.97 kimi_k2_tau=0.3",
+                                           "surrogate=clip max_negative_advantage_importance_sampling_weight=1.1 "
+                                           "kl_loss_coef=0.1 kl_estimator=is-k3",
+                                           "surrogate=cispo epsilon_high=1 ratio=average "
+                                           "max_negative_advantage_importance_sampling_weight=1.1",
                                            "surrogate=dppo dppo_divergence=tv",
                                            "surrogate=dppo dppo_divergence=kl",
                                            "surrogate=dppo dppo_divergence=kl dppo_ratio_cap=1.1",
@@ -537,6 +545,12 @@ static void at_the_other_kinks_too(void **state) {
     o.dual_clip = ratio;
     assert_true(gradient_of_one(-0.5, -1.5, -1, -1, &o, NULL) == ratio);
     o.dual_clip = nextafter(ratio, 0);
+    assert_true(gradient_of_one(-0.5, -1.5, -1, -1, &o, NULL) == 0);
+
+    o = options_of("surrogate=clip aggregation=token-sum");
+    o.max_negative_advantage_importance_sampling_weight = ratio;
+    assert_true(gradient_of_one(-0.5, -1.5, -1, -1, &o, NULL) == ratio);
+    o.max_negative_advantage_importance_sampling_weight = nextafter(ratio, 0);
     assert_true(gradient_of_one(-0.5, -1.5, -1, -1, &o, NULL) == 0);
 
     o = options_of("surrogate=gmpo aggregation=token-sum epsilon=0.25 epsilon_high=0.5");

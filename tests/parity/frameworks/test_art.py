@@ -3,6 +3,7 @@ serving stack."""
 
 import sys
 import types
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -122,6 +123,25 @@ def test_preset_art_by_weights(batch):
     assert_same(our, art(batch, weights=weights), EPS)
 
 
+def negatives(batch):
+    """The batch with every advantage below 0."""
+    return replace(batch, rewards=-0.1 - np.abs(batch.rewards))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("ppo", [False, True])
+@given(batch=padded_batches())
+def test_max_negative_weight(ppo, level, batch):
+    """Where every advantage is below 0, the two are the same."""
+    options = {"surrogate": "clip"} if ppo else CISPO
+    bound = {"max_negative_advantage_importance_sampling_weight": 1.1}
+    assert_same(
+        ours(negatives(batch), {**options, **bound, "ratio": LEVELS[level]}),
+        art(negatives(batch), ppo=ppo, importance_sampling_level=level, **bound),
+        EPS,
+    )
+
+
 # ---------------------------------------------------------------------------------------- the differences, row by row
 def test_token_count_plus_1e_6():
     """One trained token: ART's loss is smaller by 1e-6."""
@@ -182,10 +202,13 @@ def test_truncated_importance_sampling_without_original_log_probs():
 
 
 def test_max_negative_weight_also_cuts_positives():
-    """max_negative_advantage_importance_sampling_weight clamps the ratio for every sign of the advantage."""
+    """max_negative_advantage_importance_sampling_weight clamps the ratio for every sign of the advantage; here only
+    where it is below 0."""
     batch = example(drift=0.9)
     theirs = art(batch, ppo=True, epsilon=10.0, max_negative_advantage_importance_sampling_weight=1.2)
     t = Theirs(batch)
     ratio = (t.lp - t.old).exp().clamp(max=1.2)
     expected = t.gradient(-(ratio * t.advantage.unsqueeze(1) * t.mask).sum() / t.mask.sum())
     assert_same(expected, theirs, EPS)
+    options = {"surrogate": "clip", "epsilon": 10.0, "max_negative_advantage_importance_sampling_weight": 1.2}
+    assert_differs(ours(batch, options), theirs)
