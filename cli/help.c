@@ -253,6 +253,30 @@ static const rein_command COMMANDS[] = {
         .run = rein_run_init,
     },
     {
+        .name = "task",
+        .usage = "[NAME|FILE|COMMAND] [OPTION...]",
+        .summary = "what a task asks, and demonstrations of the answers",
+        .description =
+            "Shows examples of a task: a built-in one by its name, a file of JSON lines (NAME.jsonl), or a program that is asked "
+            "for them (a command with a blank or a slash in it). Without one it lists the built-in tasks.\n"
+            "Examples have numbers, from 0, and are the same every time. What is held out is never asked in training. An example "
+            "of a file is {\"prompt\": TEXT} or {\"messages\": [...]}, with \"answer\", \"budget\" and whatever else.",
+        .options = {{"count", "N", "how many examples (default 5)"},
+                    {"from", "N", "number of the first one (default 0)"},
+                    {"split", "NAME", "train (the default) or held-out"},
+                    {"seed", "N", "of a built-in task or a program (default 1): another seed, other examples"},
+                    {"held-out-share", "P", "of a file: about this share of its examples is held out (default: none)"},
+                    {"timeout", "S", "of a program: seconds it may take for an example (default 30)"},
+                    {"demonstrations", NULL, "of a built-in task: also a response as models are first taught it"},
+                    {"json", NULL,
+                     "print one JSON object a line, as a file has it; with --demonstrations prompt and completion, as rein sft "
+                     "reads them"}},
+        .max_words = 1,
+        .word = rein_task_word,
+        .example = "rein task sums --demonstrations",
+        .run = rein_run_task,
+    },
+    {
         .name = "completion",
         .usage = "bash|zsh|fish",
         .summary = "completion of commands, options and names for your shell",

@@ -66,8 +66,12 @@ int rein_run_score(const rein_args *args);
 int rein_run_inspect(const rein_args *args);
 int rein_run_train(const rein_args *args);
 int rein_run_sft(const rein_args *args);
+int rein_run_task(const rein_args *args);
 int rein_run_completion(const rein_args *args);
 int rein_run_help(const rein_args *args);
+
+/* The built-in tasks. */
+const char *rein_task_word(size_t i);
 
 /* What `rein explain` can explain: presets, then operations. */
 const char *rein_explained_at(size_t i);

@@ -104,7 +104,7 @@ typedef struct rein_example {
     size_t n_messages;
     const char *answer; /* what verifiers compare with; NULL: none */
     int64_t budget;     /* tokens; -1: none of its own */
-    void *original;     /* the whole JSON object, as programs are given it */
+    void *original;     /* the whole JSON object, as programs are given it: a json_t of jansson */
 } rein_example;
 
 /* Makes it {0} again; harmless on {0}. */

@@ -1,0 +1,165 @@
+/* task.c - `rein task`: what a task asks, for people to read, or as JSON lines for programs, for rein sft, or as a file task again.
+ *
+ * An example is printed as soon as it is there: a program that makes them may be slow. A text may hold anything: control characters are
+ * shown, not sent to the terminal. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rein/rollout.h"
+#include "terminal.h"
+#include "values.h"
+
+enum { COLUMN = 14 };
+
+static const char WHERE[] = "task";
+
+const char *rein_task_word(size_t i) {
+    const rein_task_info *info = rein_task_at(i);
+    return info ? info->name : NULL;
+}
+
+typedef struct showing {
+    rein_task *task;
+    rein_task_options options;
+    rein_split split;
+    uint64_t from, count;
+    int demonstrations, json;
+} showing;
+
+/* ------------------------------------------------------------------------------------------------------------------- the options */
+
+static int is_share(double x) { return x > 0 && x < 1; }
+static int is_above_0(double x) { return x > 0; }
+
+static int read_split(rein_split *split, const rein_args *args) {
+    const char *name = rein_option_value(args, "split");
+    if (!name) return REIN_DONE;
+    if (strcmp(name, "train") != 0 && strcmp(name, "held-out") != 0)
+        return rein_say(REIN_WRONG, WHERE, "--split is \"%s\": train or held-out is needed", name);
+    *split = *name == 't' ? REIN_SPLIT_TRAIN : REIN_SPLIT_HELD_OUT;
+    return REIN_DONE;
+}
+
+static int read_options(showing *s, const rein_args *args) {
+    int status = rein_value_whole(&s->count, args, "count", 1, UINT64_MAX);
+    if (!status) status = rein_value_whole(&s->from, args, "from", 0, UINT64_MAX - 1);
+    if (!status) status = rein_value_whole(&s->options.seed, args, "seed", 0, INT64_MAX);
+    if (!status) status = rein_value_number(&s->options.held_out_share, args, "held-out-share", is_share, "above 0, below 1");
+    if (!status) status = rein_value_number(&s->options.timeout, args, "timeout", is_above_0, "above 0");
+    return status ? status : read_split(&s->split, args);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------- text */
+
+/* Under a name in the margin; further lines stand below the first. */
+static void put_row(rein_out *out, const char *name, const char *text) {
+    rein_out_format(out, "  %-*s", COLUMN - 2, name);
+    for (; *text; text++) {
+        const unsigned char c = (unsigned char)*text;
+        const int control = (c < 32 && c != '\n') || c == 127, high = c == 0xC2 && (unsigned char)text[1] < 0xA0;
+        if (control || high) rein_out_text(out, "·");
+        else rein_out_bytes(out, text, 1);
+        text += high;
+        if (c == '\n') rein_out_repeat(out, " ", COLUMN);
+    }
+    rein_out_text(out, "\n");
+}
+
+static void put_text(rein_out *out, const showing *s, const rein_example *example, uint64_t index, const rein_text *shown) {
+    char budget[32];
+    if (index > s->from) rein_out_text(out, "\n");
+    rein_out_format(out, "%s %" PRIu64 "\n", s->split == REIN_SPLIT_TRAIN ? "train" : "held-out", index);
+    if (example->prompt) put_row(out, "prompt", example->prompt);
+    for (size_t i = 0; i < example->n_messages; i++) put_row(out, example->messages[i].role, example->messages[i].content);
+    if (example->answer) put_row(out, "answer", example->answer);
+    snprintf(budget, sizeof budget, "%" PRId64 " tokens", example->budget);
+    if (example->budget >= 0) put_row(out, "budget", budget);
+    if (!s->demonstrations) return;
+    put_row(out, "completion", shown->data ? shown->data : "");
+    put_row(out, "verified", rein_task_verify(s->task, example, shown->data, shown->length) > 0 ? "right" : "wrong");
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------- JSON */
+
+static void put_json(rein_out *out, const showing *s, const rein_example *example, const rein_text *shown) {
+    if (s->demonstrations) {
+        rein_out_text(out, "{");
+        rein_json_name(out, "prompt");
+        rein_json_string(out, example->prompt);
+        rein_json_name(out, "completion");
+        rein_json_bytes(out, shown->data, shown->length);
+        rein_out_text(out, "}\n");
+        return;
+    }
+    char *line = json_dumps(example->original, 0);
+    if (line) rein_out_format(out, "%s\n", line);
+    else out->failed = 1;
+    free(line);
+}
+
+/* --------------------------------------------------------------------------------------------------------------------- examples */
+
+/* *end: there is no example of this number, and there were some before it. */
+static int show_one(int *end, const showing *s, uint64_t index) {
+    rein_example example;
+    rein_text shown = {0};
+    rein_out out = {0};
+    rein_error err = {0};
+    rein_status status = rein_task_example(&example, s->task, s->split, index, &err);
+    *end = status == REIN_ERANGE && index > s->from && !rein_task_verifies(s->task);
+    if (*end) return REIN_DONE;
+    if (!status && s->demonstrations) status = rein_task_demonstrate(&shown, s->task, &example, index, &err);
+    if (!status && s->json) put_json(&out, s, &example, &shown);
+    else if (!status) put_text(&out, s, &example, index, &shown);
+    rein_text_free(&shown);
+    rein_example_free(&example);
+    if (status == REIN_ERANGE) return rein_say(REIN_WRONG, WHERE, "%s", err.message);
+    return status ? rein_say_error(WHERE, &err) : rein_print(&out);
+}
+
+static int show(showing *s, const char *source) {
+    rein_error err = {0};
+    int end = 0, status = REIN_DONE;
+    if (rein_task_open(&s->task, source, &s->options, &err)) return rein_say_error(WHERE, &err);
+    for (uint64_t i = 0; i < s->count && s->from + i >= s->from && !status && !end; i++) status = show_one(&end, s, s->from + i);
+    rein_task_close(s->task);
+    return status;
+}
+
+/* ----------------------------------------------------------------------------------------------------------------- built-in ones */
+
+static int list_tasks(const rein_args *args) {
+    const rein_task_info *info;
+    rein_out out = {0};
+    const int json = rein_option_value(args, "json") != NULL;
+    for (size_t o = 0; o < REIN_MAX_OPTIONS && args->command->options[o].name; o++) {
+        const char *name = args->command->options[o].name;
+        if (args->values[o] && strcmp(name, "json") != 0)
+            return rein_say(REIN_WRONG, WHERE, "--%s needs a task: rein task %s", name, args->command->usage);
+    }
+    for (size_t i = 0; (info = rein_task_at(i)); i++) {
+        if (!json) {
+            rein_out_format(&out, "%-*s%s\n", COLUMN, info->name, info->help);
+            continue;
+        }
+        rein_out_text(&out, "{");
+        rein_json_name(&out, "name");
+        rein_json_string(&out, info->name);
+        rein_json_name(&out, "help");
+        rein_json_string(&out, info->help);
+        rein_out_text(&out, "}\n");
+    }
+    return rein_print(&out);
+}
+
+int rein_run_task(const rein_args *args) {
+    showing s = {.count = 5, .options.seed = 1};
+    s.demonstrations = rein_option_value(args, "demonstrations") != NULL;
+    s.json = rein_option_value(args, "json") != NULL;
+    if (!args->n_words) return list_tasks(args);
+    const int status = read_options(&s, args);
+    return status ? status : show(&s, args->words[0]);
+}
