@@ -5,6 +5,7 @@
 #include "rein/base.h"
 #include "rein/model.h"
 #include "rein/objective.h"
+#include "rein/report.h"
 #include "rein/rollout.h"
 #include "rein/tokenizer.h"
 #include "rein/train.h"

@@ -237,22 +237,22 @@ REIN_API rein_status rein_example_encode(rein_ids *ids, const rein_tokenizer *to
 /* ----------------------------------------------------------------------------------------------------------------- 5. rollouts */
 
 /* A response as it was sampled. */
-typedef struct rein_written {
+typedef struct rein_completion {
     int32_t *ids; /* [n] the end token counted, as all of these */
     float *log_probs, *sampler_log_probs;
     size_t *ends; /* [n] bytes of text that were certain after each token; the last is text.length */
     size_t n, capacity;
     rein_text text; /* without stops and special tokens */
     rein_finish finish;
-} rein_written;
+} rein_completion;
 
 /* What was asked, and everything that was answered: response k of example i is written[i·samples + k]. {0} is none. */
 typedef struct rein_rollout {
-    rein_example *examples; /* [n] */
-    rein_ids *prompts;      /* [n] */
-    rein_written *written;  /* [n·samples] */
-    double *rewards;        /* [n·samples] */
-    double *components;     /* [n·samples·judges] */
+    rein_example *examples;   /* [n] */
+    rein_ids *prompts;        /* [n] */
+    rein_completion *written; /* [n·samples] */
+    double *rewards;          /* [n·samples] */
+    double *components;       /* [n·samples·judges] */
     size_t n, samples, judges;
 } rein_rollout;
 

@@ -6,6 +6,7 @@
 
 #include "rein/model.h"
 #include "rein/objective.h"
+#include "rein/rollout.h"
 #include "rein/tokenizer.h"
 
 #ifdef __cplusplus
@@ -431,6 +432,72 @@ REIN_API rein_status rein_sft_from_memory(rein_groups *groups, const char *text,
 /* order [n] becomes a permutation of 0 … n − 1 that hangs on seed and epoch alone: in which order an epoch goes through the data, also after
  * a resume. Thread-safe. */
 REIN_API void rein_shuffle(size_t *order, size_t n, uint64_t seed, uint64_t epoch);
+
+/* ------------------------------------------------------------------------------------------------------------------ 9. the loop */
+
+/* A run that teaches itself: sample, reward, train, and evaluate on what is held out, step after step. One thread at a time. */
+typedef struct rein_loop rein_loop;
+
+/* The values are part of the ABI: they are added to, never renumbered. */
+typedef enum rein_phase { REIN_PHASE_SAMPLING = 0, REIN_PHASE_TRAINING = 1, REIN_PHASE_EVALUATING = 2 } rein_phase;
+
+typedef struct rein_loop_options {
+    void (*said)(void *context, rein_phase phase, size_t done, size_t all); /* NULL, or called as the work goes on */
+    void *context;
+} rein_loop_options;
+
+/* Begins a run, or goes on with one, bit for bit as if it had not stopped. Everything is checked before anything is written: settings, model,
+ * task, rewards. options may be NULL. The caller closes *loop; it is NULL on failure. */
+REIN_API rein_status rein_loop_open(rein_loop **loop, const char *directory, const rein_settings *settings,
+                                    const rein_loop_options *options, rein_error *err);
+
+/* NULL is fine. Between two steps nothing is lost. */
+REIN_API void rein_loop_close(rein_loop *loop);
+
+/* The run being trained; it belongs to the loop. */
+REIN_API const rein_session *rein_loop_session(const rein_loop *loop);
+
+/* An evaluation of a step's policy on held-out prompts. */
+typedef struct rein_loop_evaluation {
+    int64_t step; /* -1: none yet */
+    rein_evaluation sampled, greedy;
+    double kl; /* to the policy of step 0, nats a token: mean of log-prob differences over the sampled responses */
+} rein_loop_evaluation;
+
+typedef struct rein_loop_report {
+    rein_session_report trained;
+    int evaluated;       /* this step ended with an evaluation */
+    int done;            /* there is no next step: all are made, or stop_at holds */
+    const char *stopped; /* stop_at, if it holds; else "" */
+    const char *said;    /* what the judges' programs said, or "" */
+} rein_loop_report;
+
+/* Evaluates the policy as it is, unless that has been done or eval_prompts is 0. A run begins with it: the first step does it otherwise. */
+REIN_API rein_status rein_loop_evaluate(rein_loop *loop, rein_error *err);
+
+/* The first evaluation of the run, and the last. They belong to the loop. */
+REIN_API const rein_loop_evaluation *rein_loop_first(const rein_loop *loop);
+REIN_API const rein_loop_evaluation *rein_loop_last(const rein_loop *loop);
+
+/* 1 if there is no next step. */
+REIN_API int rein_loop_done(const rein_loop *loop);
+
+/* The next step: trajectories, history, evaluation and checkpoint are on the disk when it returns. After a failure the loop can only be
+ * closed; the run is as it was after the step before. What the report points to lives until the next call. */
+REIN_API rein_status rein_loop_step(rein_loop_report *report, rein_loop *loop, rein_error *err);
+
+/* Writes RUN/summary.json, when there are evaluations: {"base", "final": {"accuracy", "accuracy_low", "accuracy_high", "mean_length",
+ * "share_over_budget"; final: "kl" too}, "budget", "steps", "seconds", "on_policy_max_gap"}. */
+REIN_API rein_status rein_loop_finish(rein_loop *loop, rein_error *err);
+
+/* A response to the same held-out prompt in the first evaluation and in the last: number i of them. 0: there is none. They belong to the
+ * loop. */
+typedef struct rein_before_after {
+    const char *prompt, *before, *after;
+    int right_before, right_after;
+    size_t tokens_before, tokens_after;
+} rein_before_after;
+REIN_API int rein_loop_sample(rein_before_after *sample, const rein_loop *loop, size_t i);
 
 #ifdef __cplusplus
 }

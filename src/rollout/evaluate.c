@@ -78,7 +78,7 @@ rein_evaluation rein_evaluate(const rein_rollout *r, int64_t budget) {
     size_t with_budget = 0, over = 0;
     if (!e.n) return e;
     for (size_t i = 0; i < e.n; i++) {
-        const rein_written *w = &r->written[i];
+        const rein_completion *w = &r->written[i];
         const int64_t own = r->examples[i / r->samples].budget, limit = own >= 0 ? own : budget;
         e.reward += r->rewards[i] / (double)e.n;
         e.mean_length += (double)w->n / (double)e.n;

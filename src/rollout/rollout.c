@@ -5,7 +5,7 @@
 
 #include "rein/rollout.h"
 
-static void free_written(rein_written *w) {
+static void free_written(rein_completion *w) {
     free(w->ids);
     free(w->log_probs);
     free(w->sampler_log_probs);
@@ -92,7 +92,7 @@ static rein_status ask(making *m, size_t i, rein_error *err) {
 
 /* ------------------------------------------------------------------------------------------------------------------- answering */
 
-static rein_status grow(rein_written *w, rein_error *err) {
+static rein_status grow(rein_completion *w, rein_error *err) {
     const size_t capacity = w->capacity ? 2 * w->capacity : 32;
     int32_t *ids = realloc(w->ids, capacity * sizeof *ids);
     if (ids) w->ids = ids;
@@ -119,7 +119,7 @@ static rein_status add_text(rein_text *text, const char *more, size_t length, re
 }
 
 static rein_status take(making *m, const rein_sampled *s, rein_error *err) {
-    rein_written *w = &m->to->written[s->request * m->to->samples + s->sample];
+    rein_completion *w = &m->to->written[s->request * m->to->samples + s->sample];
     rein_status status = w->n == w->capacity ? grow(w, err) : REIN_OK;
     if (!status) status = add_text(&w->text, s->text ? s->text : "", s->text ? s->length : 0, err);
     if (status) return status;
@@ -158,7 +158,7 @@ static rein_status reward(making *m, rein_error *err) {
     rein_response *responses = calloc(all, sizeof *responses);
     if (!responses) return rein_fail(err, REIN_ENOMEM, "no memory for %zu responses", all);
     for (size_t i = 0; i < all; i++) {
-        const rein_written *w = &r->written[i];
+        const rein_completion *w = &r->written[i];
         responses[i] = (rein_response){&r->examples[i / r->samples],
                                        i / r->samples,
                                        w->text.data,

@@ -114,7 +114,7 @@ static rein_status write_settings(const rein_session *s, rein_error *err) {
     return status;
 }
 
-static rein_status begin_or_go_on(rein_session *s, const char *directory, rein_error *err) {
+rein_status rein_session_begin(rein_session *s, const char *directory, rein_error *err) {
     rein_status status = rein_run_open(&s->run, directory, REIN_RUN_RESUME, err);
     if (!status) status = rein_run_resume(&s->step, s->note, s->run, err);
     if (!status) status = write_settings(s, err);
@@ -131,28 +131,31 @@ static rein_status begin_or_go_on(rein_session *s, const char *directory, rein_e
 
 /* ------------------------------------------------------------------------------------------------------------- open and close */
 
-rein_status rein_session_open(rein_session **session, const char *directory, const rein_settings *settings, rein_error *err) {
-    *session = NULL;
-    rein_session *s = calloc(1, sizeof *s);
+rein_status rein_session_prepare(rein_session **session, const char *directory, const rein_settings *settings, rein_error *err) {
+    rein_session *s = *session = calloc(1, sizeof *s);
     if (!s) return rein_fail(err, REIN_ENOMEM, "no memory for a session");
     s->reference_step = -1;
     s->multiplier = NAN;
     rein_status status = resolve_settings(s, directory, settings, err);
     if (!status) status = rein_exec_resolve(&s->exec, &(rein_exec){(int)s->settings.threads, REIN_ISA_BEST}, REIN_SERIAL, err);
     s->temperature = s->settings.temperature;
-    if (!status) status = open_policy(s, err);
-    if (!status) status = begin_or_go_on(s, directory, err);
+    return status ? status : open_policy(s, err);
+}
+
+rein_status rein_session_open(rein_session **session, const char *directory, const rein_settings *settings, rein_error *err) {
+    rein_status status = rein_session_prepare(session, directory, settings, err);
+    if (!status) status = rein_session_begin(*session, directory, err);
     if (status) {
-        rein_session_close(s);
-        return status;
+        rein_session_close(*session);
+        *session = NULL;
     }
-    *session = s;
-    return REIN_OK;
+    return status;
 }
 
 void rein_session_close(rein_session *s) {
     if (!s) return;
     rein_session_drop_reference(s);
+    rein_reference_cache_free(s->references);
     rein_tensorboard_close(s->board);
     rein_run_close(s->run);
     rein_trainer_close(s->trainer);

@@ -2,6 +2,7 @@
 #ifndef REIN_TRAIN_SESSION_H
 #define REIN_TRAIN_SESSION_H
 
+#include "reference_cache.h"
 #include "report/metrics.h"
 #include "report/tensorboard.h"
 #include "run.h"
@@ -26,6 +27,7 @@ struct rein_session {
     int64_t reference_step; /* the checkpoint it is; -1: none, or not a checkpoint */
     rein_model *reference_model;
     rein_adapter *reference_adapter;
+    rein_reference_cache *references; /* log-probs under it; NULL: none yet */
     /* The last report. */
     const char *names[REIN_REPORT_ROWS];
     double values[REIN_REPORT_ROWS];
@@ -34,6 +36,10 @@ struct rein_session {
 
 /* The policy that step number `step` is held against. Borrowed from the session. */
 rein_status rein_session_reference(rein_policy *policy, rein_session *session, int64_t step, rein_error *err);
+
+/* The log-probs of the groups under the reference of the step that comes, [tokens of all histories]; those of an earlier step are not computed
+ * again, as long as they fit into the session's memory of them. */
+rein_status rein_session_reference_log_probs(float *log_probs, rein_session *session, const rein_groups *groups, rein_error *err);
 void rein_session_drop_reference(rein_session *session);
 
 /* What the loop does within a step of the session. {0} is nothing. */
@@ -46,6 +52,10 @@ typedef struct rein_session_hooks {
     rein_status (*trained)(rein_metric_row *rows, size_t *n, void *context, const float *advantages, rein_error *err);
     void *context;
 } rein_session_hooks;
+
+/* rein_session_open in its two halves: settings and policy, nothing written; and the run. Close the session whatever comes out. */
+rein_status rein_session_prepare(rein_session **session, const char *directory, const rein_settings *settings, rein_error *err);
+rein_status rein_session_begin(rein_session *session, const char *directory, rein_error *err);
 
 /* rein_session_train with hooks. */
 rein_status rein_session_train_with(rein_session_report *report, rein_session *session, const rein_groups *groups,

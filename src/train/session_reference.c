@@ -2,8 +2,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "session.h"
 #include "settings.h"
+
+enum { MOST_REFERENCES = 64 << 20 }; /* bytes of log-probs: 16 million tokens */
 
 void rein_session_drop_reference(rein_session *s) {
     rein_adapter_close(s->reference_adapter);
@@ -75,4 +78,15 @@ rein_status rein_session_reference(rein_policy *policy, rein_session *s, int64_t
         status = rein_adapter_open(&s->reference_adapter, s->model, o->kl_ref_adapter_path, err);
     *policy = (rein_policy){s->reference_model ? s->reference_model : s->model, s->reference_adapter, s->temperature};
     return status;
+}
+
+/* The step of the checkpoint tells references apart: checkpoints are never replaced, and what is none (the base, an adapter from elsewhere) is
+ * one policy as long as the session lives. */
+rein_status rein_session_reference_log_probs(float *log_probs, rein_session *s, const rein_groups *groups, rein_error *err) {
+    rein_policy policy;
+    if (!s->references) s->references = rein_reference_cache_new(MOST_REFERENCES);
+    if (!s->references) return rein_fail(err, REIN_ENOMEM, "no memory for what is known of the reference");
+    const rein_status status = rein_session_reference(&policy, s, s->step, err);
+    if (status) return status;
+    return rein_reference_cache_log_probs(log_probs, s->references, s->trainer, &policy, s->reference_step, groups, err);
 }

@@ -57,11 +57,10 @@ static int some_not_recorded(const rein_groups *groups) {
     return summary.log_probs_missing > 0;
 }
 
-static rein_status compute(float **log_probs, working *w, const rein_policy *policy, rein_error *err) {
+static rein_status take_log_probs(float **log_probs, const working *w, rein_error *err) {
     const size_t n = tokens_of(w->groups, 0, w->groups->n);
-    *log_probs = malloc(n * sizeof **log_probs);
-    if (!*log_probs) return rein_fail(err, REIN_ENOMEM, "no memory for the log-probs of %zu tokens", n);
-    return rein_trainer_log_probs(*log_probs, NULL, w->s->trainer, policy, w->groups, err);
+    *log_probs = malloc((n + 1) * sizeof **log_probs);
+    return *log_probs ? REIN_OK : rein_fail(err, REIN_ENOMEM, "no memory for the log-probs of %zu tokens", n);
 }
 
 /* What was recorded stays the old log-prob; the others are those of the policy as it is. */
@@ -80,17 +79,17 @@ static void put_recorded(float *old, const rein_groups *groups) {
  * the old ones. */
 static rein_status before_the_passes(working *w, rein_error *err) {
     rein_session *s = w->s;
-    rein_policy reference;
     rein_status status = REIN_OK;
     const double began = now();
     if (rein_settings_use_reference(&s->settings)) {
-        status = rein_session_reference(&reference, s, s->step, err);
-        if (!status) status = compute(&w->reference, w, &reference, err);
+        status = take_log_probs(&w->reference, w, err);
+        if (!status) status = rein_session_reference_log_probs(w->reference, s, w->groups, err);
         w->numbers.seconds_reference = now() - began;
     }
     const int several = s->settings.epochs * s->settings.minibatches > 1;
     const int mismatch = s->settings.objective.mismatch != REIN_MISMATCH_NONE;
-    if (!status && several && (mismatch || some_not_recorded(w->groups))) status = compute(&w->old, w, NULL, err);
+    if (!status && several && (mismatch || some_not_recorded(w->groups))) status = take_log_probs(&w->old, w, err);
+    if (!status && w->old) status = rein_trainer_log_probs(w->old, NULL, s->trainer, NULL, w->groups, err);
     if (!status && w->old && !mismatch) put_recorded(w->old, w->groups);
     return status;
 }
@@ -139,7 +138,8 @@ static rein_status learning_rate(double *rate, const rein_settings *o, int64_t s
     const rein_schedule_shape shape = !strcmp(o->lr_scheduler_type, "linear")   ? REIN_SCHEDULE_LINEAR
                                       : !strcmp(o->lr_scheduler_type, "cosine") ? REIN_SCHEDULE_COSINE
                                                                                 : REIN_SCHEDULE_CONSTANT;
-    const rein_schedule schedule = {shape, o->learning_rate, o->warmup_steps, shape == REIN_SCHEDULE_CONSTANT ? 0 : o->total_steps,
+    const rein_schedule schedule = {shape, o->learning_rate, o->warmup_steps,
+                                    shape == REIN_SCHEDULE_CONSTANT ? 0 : rein_settings_total_steps(o),
                                     shape == REIN_SCHEDULE_CONSTANT ? 0 : o->lr_final_share};
     return rein_learning_rate(rate, &schedule, step, err);
 }
@@ -237,7 +237,7 @@ static void finish_numbers(working *w, double began, double seconds_sample) {
     n->num_tokens = w->s->tokens + tokens;
     n->seconds_sample = seconds_sample;
     n->seconds_step = now() - began + (isnan(seconds_sample) ? 0 : seconds_sample);
-    n->budget_multiplier = w->s->multiplier;
+    n->budget_multiplier = isnan(w->s->multiplier) ? NAN : w->s->settings.objective.budget_penalty_coef;
     n->tokens_per_second = n->seconds_step > 0 ? tokens / n->seconds_step : NAN;
     n->peak_memory = peak_memory();
 }

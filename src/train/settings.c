@@ -387,15 +387,18 @@ static rein_status check_policy(const rein_settings *s, rein_error *err) {
     return REIN_OK;
 }
 
+int64_t rein_settings_total_steps(const rein_settings *s) { return s->total_steps || !*s->task ? s->total_steps : s->steps; }
+
 static rein_status check_schedule(const rein_settings *s, rein_error *err) {
     const char *type = s->lr_scheduler_type;
     const int constant = !strcmp(type, "constant");
     if (!constant && strcmp(type, "linear") != 0 && strcmp(type, "cosine") != 0)
         return rein_fail(err, REIN_EINVAL, "lr_scheduler_type is \"%s\": constant, linear or cosine", type);
-    if (!constant && s->total_steps < 1) return rein_fail(err, REIN_EINVAL, "lr_scheduler_type %s needs total_steps", type);
-    if (!constant && s->warmup_steps >= s->total_steps)
-        return rein_fail(err, REIN_EINVAL, "warmup_steps is %lld: less than total_steps, %lld", (long long)s->warmup_steps,
-                         (long long)s->total_steps);
+    const int64_t total = rein_settings_total_steps(s);
+    if (!constant && total < 1) return rein_fail(err, REIN_EINVAL, "lr_scheduler_type %s needs total_steps", type);
+    if (!constant && s->warmup_steps >= total)
+        return rein_fail(err, REIN_EINVAL, "warmup_steps is %lld: less than %s, %lld", (long long)s->warmup_steps,
+                         s->total_steps ? "total_steps" : "steps", (long long)total);
     const char *const of_shapes[] = {"lr_final_share", "total_steps"};
     for (size_t i = 0; i < sizeof of_shapes / sizeof *of_shapes; i++)
         if (constant && rein_settings_given(s, of_shapes[i]))

@@ -4,6 +4,9 @@
 
 #include "rein/train.h"
 
+/* Steps of the learning rate's schedule: total_steps, or those of the loop. */
+int64_t rein_settings_total_steps(const rein_settings *settings);
+
 /* 1 if the objective has a KL to a reference. */
 int rein_settings_use_reference(const rein_settings *settings);
 

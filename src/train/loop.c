@@ -1,0 +1,465 @@
+/* loop.c - the loop: sample, reward, train, evaluate.
+ *
+ * Step s asks for the examples at places s·P … s·P + P − 1 of the task, P prompts a step, and each response has its own address (seed, step,
+ * prompt, sample): so a run that is gone on with asks and answers what it would have. A file is walked through in an order of its own in
+ * every epoch. With dynamic sampling a step has places for all the rounds it could need. */
+#include "loop.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/file.h"
+#include "base/json_file.h"
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static const rein_settings *settings_of(const rein_loop *l) { return &l->session->settings; }
+
+/* ------------------------------------------------------------------------------------------------------------------------- open */
+
+/* The lines of a text, cut apart where they end. */
+static size_t split_lines(const char **lines, size_t most, char *text) {
+    size_t n = 0;
+    for (char *rest = text, *line; n < most && (line = strtok_r(rest, "\n", &rest));) lines[n++] = line;
+    return n;
+}
+
+static rein_status read_weights(double *weights, size_t n, const char *text, rein_error *err) {
+    char *end;
+    size_t count = 0;
+    for (const char *at = text; *at; at = *end ? end + 1 : end, count++) {
+        const double x = strtod(at, &end);
+        if (end == at || (*end && *end != ',') || !isfinite(x))
+            return rein_fail(err, REIN_EINVAL, "reward_weights[%zu] is \"%.40s\": numbers with commas between them", count, at);
+        if (count < n) weights[count] = x;
+    }
+    if (count == n) return REIN_OK;
+    return rein_fail(err, REIN_EINVAL, "reward_weights has %zu numbers, and there are %zu rewards", count, n);
+}
+
+static rein_status open_reward(rein_loop *l, rein_error *err) {
+    enum { MOST = 32 };
+    const rein_settings *s = settings_of(l);
+    const char *specs[MOST] = {"task"};
+    double weights[MOST];
+    char text[REIN_TEXT_SETTING];
+    rein_reward_options how = {.timeout = s->reward_timeout, .restarts = (size_t)s->reward_restarts};
+    memcpy(text, s->reward, sizeof text);
+    size_t n = split_lines(specs, MOST, text);
+    if (!n && !rein_task_verifies(l->task))
+        return rein_fail(err, REIN_EINVAL,
+                         "reward is missing: the task %.100s has no verifier of its own; exact, number, regex:PATTERN, "
+                         "length:N, or a program",
+                         s->task);
+    if (!n) n = 1;
+    if (*s->reward_weights) {
+        const rein_status status = read_weights(weights, n, s->reward_weights, err);
+        if (status) return status;
+        how.weights = weights;
+    }
+    const rein_status status = rein_reward_open(&l->reward, specs, n, l->task, &how, err);
+    if (status) return status;
+    l->judge_names = calloc(n, sizeof *l->judge_names);
+    if (!l->judge_names) return rein_fail(err, REIN_ENOMEM, "no memory for the names of rewards");
+    for (size_t i = 0; i < n; i++)
+        snprintf(l->judge_names[i], sizeof *l->judge_names, "rewards/%.60s/mean", rein_reward_name(l->reward, i));
+    return REIN_OK;
+}
+
+/* A file that is given for evaluations is for evaluations as a whole; built-in tasks and programs know what they hold out. */
+static rein_status open_tasks(rein_loop *l, rein_error *err) {
+    const rein_settings *s = settings_of(l);
+    const int apart = *s->eval_task != 0, evaluates = s->eval_prompts > 0;
+    const rein_task_options how = {(uint64_t)s->seed, apart || !evaluates ? 0 : s->held_out, s->reward_timeout};
+    rein_status status = rein_task_open(&l->task, s->task, &how, err);
+    l->eval_task = l->task;
+    if (!status && apart) status = rein_task_open(&l->eval_task, s->eval_task, &(rein_task_options){how.seed, 0, how.timeout}, err);
+    if (status) return status;
+    l->eval_split = apart && !rein_task_size(l->eval_task, REIN_SPLIT_HELD_OUT) ? REIN_SPLIT_TRAIN : REIN_SPLIT_HELD_OUT;
+    if (rein_task_size(l->task, REIN_SPLIT_TRAIN) < (size_t)s->prompts)
+        return rein_fail(err, REIN_EINVAL, "prompts is %lld, and the task has %zu examples to train on", (long long)s->prompts,
+                         rein_task_size(l->task, REIN_SPLIT_TRAIN));
+    return REIN_OK;
+}
+
+static rein_status open_chat(rein_loop *l, rein_error *err) {
+    const rein_settings *s = settings_of(l);
+    size_t length;
+    const char *template = rein_tokenizer_chat_template(&length, l->tokenizer);
+    rein_error why = {0};
+    l->prompting = (rein_prompting){.chat_prompts = s->chat, .system = *s->system ? s->system : NULL};
+    const rein_status status =
+        *s->chat_format ? rein_chat_named(&l->chat, s->chat_format, &why) : rein_chat_recognise(&l->chat, template, length, &why);
+    if (!status) l->prompting.chat = &l->chat;
+    const int needed = s->chat || *s->chat_format;
+    return status && needed ? rein_fail(err, status, "%s", why.message) : REIN_OK;
+}
+
+/* The supervised examples carry the weight of their loss as their reward. */
+static rein_status open_ptx(rein_loop *l, rein_error *err) {
+    const rein_settings *s = settings_of(l);
+    const int32_t named = rein_tokenizer_named(l->tokenizer).end, end = l->info.n_end_ids ? l->info.end_ids[0] : -1;
+    if (!*s->ptx_data) return REIN_OK;
+    const rein_status status = rein_sft_read(&l->ptx, s->ptx_data, l->tokenizer, l->prompting.chat, named >= 0 ? named : end, err);
+    for (size_t i = 0; i < l->ptx.n && !status; i++) l->ptx.groups[i].trajectories[0].reward = s->ptx_coef;
+    return status;
+}
+
+/* What has nothing to do with the run's directory: it is opened first, so that a mistake leaves nothing behind. */
+static rein_status open_parts(rein_loop *l, rein_error *err) {
+    const rein_settings *s = settings_of(l);
+    rein_status status = rein_tokenizer_open(&l->tokenizer, s->model, err);
+    if (!status) status = open_tasks(l, err);
+    if (!status) status = open_reward(l, err);
+    if (!status) status = open_chat(l, err);
+    memcpy(l->stops, s->stop, sizeof l->stops);
+    l->n_stops = split_lines(l->stop_list, sizeof l->stop_list / sizeof *l->stop_list, l->stops);
+    return status;
+}
+
+static void start_controller(rein_loop *l) {
+    rein_session *s = l->session;
+    if (!(s->settings.budget_target > 0)) s->multiplier = NAN;
+    else if (isnan(s->multiplier))
+        s->multiplier = isnan(s->settings.objective.budget_penalty_coef) ? 0 : s->settings.objective.budget_penalty_coef;
+}
+
+/* The greatest gap of the steps that earlier sessions of the run made. */
+static rein_status recall_gap(rein_loop *l, rein_error *err) {
+    json_t *lines;
+    const rein_status status = rein_run_history_read(&lines, l->session->run, err);
+    l->max_gap = NAN;
+    for (size_t i = 0; i < json_array_size(lines) && !status; i++) {
+        const json_t *gap = json_object_get(json_array_get(lines, i), "on_policy/max_gap");
+        if (json_is_number(gap) && !(json_number_value(gap) <= l->max_gap)) l->max_gap = json_number_value(gap);
+    }
+    json_decref(lines);
+    return status;
+}
+
+rein_status rein_loop_open(rein_loop **loop, const char *directory, const rein_settings *settings, const rein_loop_options *options,
+                           rein_error *err) {
+    *loop = NULL;
+    rein_loop *l = calloc(1, sizeof *l);
+    if (!l) return rein_fail(err, REIN_ENOMEM, "no memory for a loop");
+    if (options) l->options = *options;
+    l->first.step = l->last.step = -1;
+    rein_status status = rein_session_prepare(&l->session, directory, settings, err);
+    if (!status) status = rein_loop_check(settings_of(l), err);
+    if (!status) l->info = rein_model_describe(l->session->model);
+    if (!status) status = open_parts(l, err);
+    if (!status) status = open_ptx(l, err);
+    if (!status) status = rein_session_begin(l->session, directory, err);
+    if (!status) status = rein_loop_recall(l, err);
+    if (!status) status = recall_gap(l, err);
+    if (status) {
+        rein_loop_close(l);
+        return status;
+    }
+    start_controller(l);
+    *loop = l;
+    return REIN_OK;
+}
+
+static void clear_step(rein_loop *l) {
+    for (size_t i = 0; i < l->n_rounds; i++) rein_rollout_free(&l->rounds[i]);
+    free(l->rounds);
+    l->rounds = NULL, l->n_rounds = 0;
+    rein_groups_free(&l->groups);
+}
+
+void rein_loop_close(rein_loop *l) {
+    if (!l) return;
+    clear_step(l);
+    rein_rollout_free(&l->before);
+    rein_rollout_free(&l->after);
+    json_decref(l->evaluations);
+    rein_groups_free(&l->ptx);
+    rein_reward_close(l->reward);
+    free(l->judge_names);
+    if (l->eval_task != l->task) rein_task_close(l->eval_task);
+    rein_task_close(l->task);
+    rein_session_close(l->session);
+    rein_tokenizer_close(l->tokenizer);
+    free(l);
+}
+
+const rein_session *rein_loop_session(const rein_loop *l) { return l->session; }
+const rein_loop_evaluation *rein_loop_first(const rein_loop *l) { return &l->first; }
+const rein_loop_evaluation *rein_loop_last(const rein_loop *l) { return &l->last; }
+int rein_loop_done(const rein_loop *l) { return l->stopped || l->session->step >= l->session->settings.steps; }
+
+/* -------------------------------------------------------------------------------------------------------------------- sampling */
+
+static int truncates(const rein_settings *s) { return s->top_k > 0 || s->top_p < 1 || s->min_p > 0; }
+
+rein_asking rein_loop_asking(rein_loop *l) {
+    const rein_settings *s = settings_of(l);
+    return (rein_asking){.task = l->task,
+                         .samples = (size_t)s->samples,
+                         .policy = rein_session_policy(l->session),
+                         .tokenizer = l->tokenizer,
+                         .prompting = l->prompting,
+                         .sampling = {.top_k = s->top_k,
+                                      .top_p = s->top_p,
+                                      .min_p = s->min_p,
+                                      .max_tokens = (size_t)s->max_tokens,
+                                      .end_ids = l->info.end_ids,
+                                      .n_end_ids = l->info.n_end_ids,
+                                      .stops = l->stop_list,
+                                      .n_stops = l->n_stops,
+                                      .seed = (uint64_t)s->seed},
+                         .reward = l->reward,
+                         .exec = l->session->exec};
+}
+
+/* Where the examples of a round stand: an endless task goes on and on, the others are walked through epoch by epoch. */
+static rein_status choose(uint64_t *indices, const rein_loop *l, size_t round, rein_error *err) {
+    const rein_settings *s = settings_of(l);
+    const size_t size = rein_task_size(l->task, REIN_SPLIT_TRAIN);
+    const uint64_t first = ((uint64_t)l->session->step * (uint64_t)(1 + s->dynamic_sampling) + round) * (uint64_t)s->prompts;
+    for (size_t i = 0; i < (size_t)s->prompts; i++) indices[i] = first + i;
+    if (size == SIZE_MAX) return REIN_OK;
+    size_t *order = malloc(size * sizeof *order);
+    if (!order) return rein_fail(err, REIN_ENOMEM, "no memory for the order of %zu examples", size);
+    uint64_t epoch = UINT64_MAX;
+    for (size_t i = 0; i < (size_t)s->prompts; i++) {
+        if (indices[i] / size != epoch) rein_shuffle(order, size, (uint64_t)s->seed, epoch = indices[i] / size);
+        indices[i] = order[indices[i] % size];
+    }
+    free(order);
+    return REIN_OK;
+}
+
+static void on_said(void *context, size_t done, size_t all) {
+    const rein_loop *l = context;
+    if (l->options.said) l->options.said(l->options.context, REIN_PHASE_SAMPLING, done, all);
+}
+
+static rein_status roll_out(rein_rollout *rollout, rein_loop *l, size_t round, rein_error *err) {
+    const rein_settings *s = settings_of(l);
+    uint64_t *indices = malloc((size_t)s->prompts * sizeof *indices);
+    if (!indices) return rein_fail(err, REIN_ENOMEM, "no memory for %lld prompts", (long long)s->prompts);
+    rein_asking a = rein_loop_asking(l);
+    a.indices = indices, a.n = (size_t)s->prompts;
+    a.step = (uint64_t)l->session->step, a.first_prompt = round * (uint64_t)s->prompts;
+    a.said = on_said, a.context = l;
+    rein_status status = choose(indices, l, round, err);
+    if (!status) status = rein_rollout_make(rollout, &a, err);
+    free(indices);
+    return status;
+}
+
+static int spreads(const rein_rollout *r, size_t prompt) {
+    const double *rewards = r->rewards + prompt * r->samples;
+    for (size_t k = 1; k < r->samples; k++)
+        if (rewards[k] < rewards[0] || rewards[k] > rewards[0]) return 1;
+    return 0;
+}
+
+/* DAPO's dynamic sampling (Yu et al. 2025, section 3.2): prompts whose responses are all equally good teach nothing; others take their place,
+ * as long as there are rounds. Where in the end none differ, the first round stays: the step says that there is nothing to train. */
+static rein_status take_round(rein_loop *l, size_t round, size_t *wanted, rein_error *err) {
+    const rein_settings *s = settings_of(l);
+    rein_rollout *r = &l->rounds[round];
+    unsigned char *only = calloc(r->n, 1);
+    if (!only) return rein_fail(err, REIN_ENOMEM, "no memory for %zu prompts", r->n);
+    for (size_t i = 0; i < r->n && *wanted; i++) {
+        only[i] = !s->dynamic_sampling || spreads(r, i);
+        *wanted -= only[i];
+    }
+    const rein_status status = rein_loop_groups(&l->groups, r, only, l->session->step, truncates(s), l->reward, err);
+    free(only);
+    return status;
+}
+
+static rein_status sample(rein_loop *l, rein_error *err) {
+    const rein_settings *s = settings_of(l);
+    const size_t rounds = 1 + (size_t)s->dynamic_sampling;
+    size_t wanted = (size_t)s->prompts;
+    rein_status status = REIN_OK;
+    clear_step(l);
+    l->rounds = calloc(rounds, sizeof *l->rounds);
+    if (!l->rounds) return rein_fail(err, REIN_ENOMEM, "no memory for %zu rounds", rounds);
+    for (size_t round = 0; round < rounds && wanted && !status; round++) {
+        status = roll_out(&l->rounds[round], l, round, err);
+        if (status) break;
+        l->n_rounds = round + 1;
+        status = take_round(l, round, &wanted, err);
+    }
+    l->sampled_prompts = l->n_rounds * (size_t)s->prompts;
+    if (!status && l->groups.n < (size_t)s->minibatches) { /* too few differ: nothing is trained, and the step says so */
+        rein_groups_free(&l->groups);
+        status = rein_loop_groups(&l->groups, &l->rounds[0], NULL, l->session->step, truncates(s), l->reward, err);
+    }
+    return status;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------------- a step */
+
+/* Means over everything that was sampled, whether it trains or not. */
+static size_t judge_rows(rein_metric_row *rows, const rein_loop *l) {
+    const size_t judges = rein_reward_count(l->reward);
+    double all = 0, right = 0, sums[64] = {0};
+    for (size_t round = 0; round < l->n_rounds; round++) {
+        const rein_rollout *r = &l->rounds[round];
+        for (size_t i = 0; i < r->n * r->samples; i++, all++) {
+            right += r->components[i * judges] >= 1;
+            for (size_t j = 0; j < judges && j < 32; j++) sums[j] += r->components[i * judges + j];
+        }
+    }
+    size_t n = 0;
+    rows[n++] = (rein_metric_row){"accuracy", right / all};
+    for (size_t j = 0; j < judges && j < 32; j++) rows[n++] = (rein_metric_row){l->judge_names[j], sums[j] / all};
+    return n;
+}
+
+static int is_due(const rein_loop *l, int64_t step) {
+    const rein_settings *s = settings_of(l);
+    if (!s->eval_prompts) return 0;
+    return step >= s->steps || (s->eval_steps && step % s->eval_steps == 0);
+}
+
+static rein_status trained(rein_metric_row *rows, size_t *n, void *context, const float *advantages, rein_error *err) {
+    rein_loop *l = context;
+    const rein_settings *s = settings_of(l);
+    const int64_t next = l->session->step + 1;
+    size_t more = 0;
+    *n = judge_rows(rows, l);
+    if (s->temperature_final > 0) rows[(*n)++] = (rein_metric_row){"temperature", l->session->temperature};
+    if (s->dynamic_sampling) rows[(*n)++] = (rein_metric_row){"dynamic_sampling/prompts", (double)l->sampled_prompts};
+    rein_status status = rein_loop_put_advantages(&l->groups, advantages, err);
+    if (!status && is_due(l, next)) status = rein_loop_evaluate_as(rows + *n, &more, l, next, err);
+    *n += more;
+    return status;
+}
+
+/* Linear from the first step to the last. */
+static double temperature_of(const rein_settings *s, int64_t step) {
+    if (!(s->temperature_final > 0) || s->steps < 2) return s->temperature;
+    const double progress = (double)step / (double)(s->steps - 1);
+    return s->temperature + (s->temperature_final - s->temperature) * (progress < 1 ? progress : 1);
+}
+
+/* Dual ascent on the penalty's coefficient, by the lengths of the responses that this step trained on. */
+static rein_status control(rein_loop *l, rein_error *err) {
+    rein_session *s = l->session;
+    if (isnan(s->multiplier)) return REIN_OK;
+    size_t n = 0;
+    for (size_t g = 0; g < l->groups.n; g++) n += l->groups.groups[g].n;
+    int64_t *lengths = malloc((n ? n : 1) * sizeof *lengths), *at = lengths;
+    if (!lengths) return rein_fail(err, REIN_ENOMEM, "no memory for %zu lengths", n);
+    for (size_t g = 0; g < l->groups.n; g++)
+        for (size_t t = 0; t < l->groups.groups[g].n; t++, at++) {
+            const rein_history *h = &l->groups.groups[g].trajectories[t].histories[0];
+            *at = 0;
+            for (size_t i = 0; i < h->n; i++) *at += h->mask[i];
+        }
+    const rein_status status =
+        rein_budget_control(&s->multiplier, lengths, n, s->settings.budget_target, s->settings.budget_rate, err);
+    free(lengths);
+    return status;
+}
+
+static rein_status train(rein_session_report *report, rein_loop *l, double seconds_sample, rein_error *err) {
+    rein_session *s = l->session;
+    const rein_session_hooks hooks = {l->ptx.n ? &l->ptx : NULL, (size_t)s->settings.ptx_batch, trained, l};
+    const double coefficient = s->settings.objective.budget_penalty_coef;
+    if (l->options.said) l->options.said(l->options.context, REIN_PHASE_TRAINING, 0, 1);
+    /* The session saves the multiplier of the next step with this one: it is moved before, and this step's penalty is set aside. */
+    if (!isnan(s->multiplier)) s->settings.objective.budget_penalty_coef = s->multiplier;
+    rein_status status = control(l, err);
+    if (!status) status = rein_session_train_with(report, s, &l->groups, seconds_sample, &hooks, err);
+    s->settings.objective.budget_penalty_coef = coefficient;
+    return status;
+}
+
+rein_status rein_loop_evaluate(rein_loop *l, rein_error *err) {
+    rein_metric_row rows[REIN_MORE_ROWS];
+    size_t n;
+    if (!settings_of(l)->eval_prompts || l->last.step == l->session->step) return REIN_OK;
+    rein_session_set_temperature(l->session, temperature_of(settings_of(l), l->session->step));
+    return rein_loop_evaluate_as(rows, &n, l, l->session->step, err);
+}
+
+rein_status rein_loop_step(rein_loop_report *report, rein_loop *l, rein_error *err) {
+    rein_session *s = l->session;
+    *report = (rein_loop_report){.stopped = "", .said = ""};
+    if (rein_loop_done(l)) return rein_fail(err, REIN_EINVAL, "the run has made its %lld steps", (long long)s->settings.steps);
+    rein_status status = s->step == 0 ? rein_loop_evaluate(l, err) : REIN_OK;
+    rein_session_set_temperature(s, temperature_of(&s->settings, s->step));
+    const double began = now();
+    if (!status) status = sample(l, err);
+    if (!status) status = train(&report->trained, l, now() - began, err);
+    if (status) return status;
+    report->evaluated = l->last.step == s->step;
+    report->said = rein_reward_said(l->reward);
+    for (size_t i = 0; i < report->trained.n; i++) {
+        const char *name = report->trained.names[i];
+        const double value = report->trained.values[i];
+        if (!strcmp(name, "on_policy/max_gap") && !(value <= l->max_gap)) l->max_gap = value;
+        l->stopped |= rein_stop_holds(s->settings.stop_at, name, value);
+    }
+    if (l->stopped) report->stopped = s->settings.stop_at;
+    report->done = rein_loop_done(l);
+    return REIN_OK;
+}
+
+/* --------------------------------------------------------------------------------------------------------------------- summary */
+
+static json_t *side_of(const rein_loop_evaluation *e, int with_kl) {
+    const rein_evaluation *s = &e->sampled;
+    json_t *side = json_pack("{s:f, s:f, s:f, s:f}", "accuracy", s->accuracy, "accuracy_low", s->accuracy_low, "accuracy_high",
+                             s->accuracy_high, "mean_length", s->mean_length);
+    json_t *over = isnan(s->share_over_budget) ? json_null() : json_real(s->share_over_budget);
+    if (!side || json_object_set_new(side, "share_over_budget", over) ||
+        json_object_set_new(side, "greedy_accuracy", json_real(e->greedy.accuracy)) ||
+        json_object_set_new(side, "n", json_integer((json_int_t)s->n)) ||
+        (with_kl && json_object_set_new(side, "kl", json_real(e->kl)))) {
+        json_decref(side);
+        return NULL;
+    }
+    return side;
+}
+
+rein_status rein_loop_finish(rein_loop *l, rein_error *err) {
+    const rein_session *s = l->session;
+    if (l->first.step < 0) return REIN_OK;
+    json_t *base = side_of(&l->first, 0), *final = side_of(&l->last, 1), *summary = json_object();
+    const double budget = s->settings.objective.token_budget;
+    const int failed = !base || !final || !summary || json_object_set(summary, "base", base) ||
+                       json_object_set(summary, "final", final) ||
+                       json_object_set_new(summary, "budget", isnan(budget) ? json_null() : json_real(budget)) ||
+                       json_object_set_new(summary, "steps", json_integer((json_int_t)s->step)) ||
+                       json_object_set_new(summary, "seconds", json_real(s->seconds)) ||
+                       json_object_set_new(summary, "on_policy_max_gap", isnan(l->max_gap) ? json_null() : json_real(l->max_gap));
+    char *path = rein_path_join(s->run->directory, "summary.json");
+    const rein_status status =
+        failed || !path ? rein_fail(err, REIN_ENOMEM, "no memory for summary.json") : rein_json_file_write(path, summary, err);
+    free(path);
+    json_decref(base);
+    json_decref(final);
+    json_decref(summary);
+    return status;
+}
+
+int rein_loop_sample(rein_before_after *sample, const rein_loop *l, size_t i) {
+    const rein_rollout *b = &l->before, *a = l->after.n ? &l->after : &l->before;
+    if (i >= b->n || i >= a->n || !b->examples[i].prompt) return 0;
+    const rein_completion *before = &b->written[i * b->samples], *after = &a->written[i * a->samples];
+    *sample = (rein_before_after){b->examples[i].prompt,
+                                  before->text.data,
+                                  after->text.data,
+                                  b->components[i * b->samples * b->judges] >= 1,
+                                  a->components[i * a->samples * a->judges] >= 1,
+                                  before->n,
+                                  after->n};
+    return 1;
+}

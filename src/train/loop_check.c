@@ -1,0 +1,105 @@
+/* loop_check.c - settings of the loop that contradict each other, or cannot act; and when a run has reached what it was to reach. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "loop.h"
+
+static int is_builtin(const char *task) {
+    for (size_t i = 0; rein_task_at(i); i++)
+        if (!strcmp(rein_task_at(i)->name, task)) return 1;
+    return 0;
+}
+
+/* A setting that was given needs another one. */
+static const struct need {
+    const char *name, *needs;
+} NEEDS[] = {
+    {"budget_rate", "budget_target"}, {"ptx_coef", "ptx_data"},      {"ptx_batch", "ptx_data"}, {"reward_weights", "reward"},
+    {"reward_timeout", "reward"},     {"reward_restarts", "reward"}, {"system", "chat"},        {"chat_format", "chat"}};
+
+static rein_status check_needs(const rein_settings *s, rein_error *err) {
+    char value[REIN_TEXT_SETTING];
+    for (size_t i = 0; i < sizeof NEEDS / sizeof *NEEDS; i++) {
+        const rein_status status = rein_settings_get(value, sizeof value, s, NEEDS[i].needs, err);
+        const int there = *value && strcmp(value, "no") != 0, chat = !strcmp(NEEDS[i].needs, "chat") && !is_builtin(s->task);
+        if (status) return status;
+        if (rein_settings_given(s, NEEDS[i].name) && !there && !chat) /* a file may have messages */
+            return rein_fail(err, REIN_EINVAL, "%s cannot act without %s", NEEDS[i].name, NEEDS[i].needs);
+    }
+    return REIN_OK;
+}
+
+/* The sampler must be the policy, or the objective must know that it is not. */
+static rein_status check_sampler(const rein_settings *s, rein_error *err) {
+    const char *what = s->top_k ? "top_k" : s->top_p < 1 ? "top_p" : s->min_p > 0 ? "min_p" : NULL;
+    if (!what || s->objective.mismatch != REIN_MISMATCH_NONE) return REIN_OK;
+    return rein_fail(
+        err, REIN_EINVAL,
+        "%s makes the sampler another policy than the one that trains: it needs a correction, mismatch token-tis for one", what);
+}
+
+static rein_status check_budget(const rein_settings *s, rein_error *err) {
+    if (s->budget_target > 0 && s->objective.shape != REIN_SHAPE_BUDGET)
+        return rein_fail(err, REIN_EINVAL, "budget_target cannot act: it moves the penalty of shape budget, and shape is another");
+    if (!isnan(s->objective.token_budget) && s->objective.token_budget >= (double)s->max_tokens)
+        return rein_fail(err, REIN_EINVAL, "token_budget is %g, and responses are cut at max_tokens, %lld: none can be over it",
+                         s->objective.token_budget, (long long)s->max_tokens);
+    return REIN_OK;
+}
+
+static rein_status check_evaluation(const rein_settings *s, rein_error *err) {
+    const char *const idle[] = {"eval_task", "eval_steps", "eval_samples"};
+    for (size_t i = 0; i < 3 && !s->eval_prompts; i++)
+        if (rein_settings_given(s, idle[i])) return rein_fail(err, REIN_EINVAL, "%s cannot act: eval_prompts is 0", idle[i]);
+    if (rein_settings_given(s, "held_out") && (*s->eval_task || is_builtin(s->task)))
+        return rein_fail(err, REIN_EINVAL, "held_out cannot act: %s",
+                         *s->eval_task ? "eval_task says what is asked in evaluations" : "a built-in task holds out on its own");
+    return REIN_OK;
+}
+
+/* "eval/accuracy>=0.95" in its parts; 0 if it is not like that. */
+static int read_stop(size_t *name, char *operator, int * or_equal, double *value, const char *text) {
+    char *end;
+    *name = strcspn(text, "<>");
+    if (!*name || !text[*name]) return 0;
+    *operator= text[*name];
+    *or_equal = text[*name + 1] == '=';
+    const char *number = text + *name + 1 + *or_equal;
+    *value = strtod(number, &end);
+    return *number && !*end && isfinite(*value);
+}
+
+int rein_stop_holds(const char *stop_at, const char *metric, double x) {
+    size_t name;
+    char operator;
+    int or_equal;
+    double value;
+    if (!read_stop(&name, &operator, & or_equal, &value, stop_at)) return 0;
+    if (strlen(metric) != name || strncmp(metric, stop_at, name) != 0) return 0;
+    return operator== '>' ? x > value || (or_equal && x >= value) : x<value ||(or_equal &&x <= value);
+}
+
+static rein_status check_stop(const rein_settings *s, rein_error *err) {
+    size_t name;
+    char operator;
+    int or_equal;
+    double value;
+    if (!*s->stop_at || read_stop(&name, &operator, & or_equal, &value, s->stop_at)) return REIN_OK;
+    return rein_fail(err, REIN_EINVAL, "stop_at is \"%.100s\": a metric, one of > >= < <=, and a number: eval/accuracy>=0.95",
+                     s->stop_at);
+}
+
+rein_status rein_loop_check(const rein_settings *s, rein_error *err) {
+    if (!*s->task)
+        return rein_fail(err, REIN_EINVAL, "task is missing: what is asked, a built-in task, a file of JSON lines, or a program");
+    rein_status status = check_needs(s, err);
+    if (!status) status = check_sampler(s, err);
+    if (!status) status = check_budget(s, err);
+    if (!status) status = check_evaluation(s, err);
+    if (!status) status = check_stop(s, err);
+    if (!status && s->minibatches > s->prompts)
+        status = rein_fail(err, REIN_EINVAL, "minibatches is %lld, and a step has %lld prompts", (long long)s->minibatches,
+                           (long long)s->prompts);
+    return status;
+}

@@ -1,0 +1,222 @@
+/* loop_evaluate.c - how good the policy is on what it never trained on: sampled and greedy, the same prompts and the same randomness every
+ * time, so that two evaluations differ by their policies alone. RUN/evaluations.jsonl has the figures, one line each, RUN/trajectories/eval/
+ * the responses. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json_file.h"
+#include "loop.h"
+
+static const uint64_t EVALUATION = UINT64_MAX; /* the step of its randomness: no training step has it */
+
+static void on_said(void *context, size_t done, size_t all) {
+    const rein_loop *l = context;
+    if (l->options.said) l->options.said(l->options.context, REIN_PHASE_EVALUATING, done, all);
+}
+
+static size_t prompts_of(const rein_loop *l) {
+    const size_t wanted = (size_t)l->session->settings.eval_prompts, there = rein_task_size(l->eval_task, l->eval_split);
+    return wanted < there ? wanted : there;
+}
+
+static rein_status roll_out(rein_rollout *rollout, rein_loop *l, int greedy, rein_error *err) {
+    const size_t n = prompts_of(l);
+    uint64_t *indices = malloc((n ? n : 1) * sizeof *indices);
+    if (!indices) return rein_fail(err, REIN_ENOMEM, "no memory for %zu prompts", n);
+    for (size_t i = 0; i < n; i++) indices[i] = i;
+    rein_asking a = rein_loop_asking(l);
+    a.task = l->eval_task, a.split = l->eval_split;
+    a.indices = indices, a.n = n;
+    a.samples = greedy ? 1 : (size_t)l->session->settings.eval_samples;
+    a.step = EVALUATION;
+    a.sampling.greedy = greedy;
+    a.sampling.top_k = 0, a.sampling.top_p = 1, a.sampling.min_p = 0; /* the policy itself */
+    a.said = on_said, a.context = l;
+    const rein_status status = rein_rollout_make(rollout, &a, err);
+    free(indices);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ the figures */
+
+/* KL to the policy of step 0 by k1, the mean of log-prob differences over the policy's own tokens: without bias, and exactly 0 at step 0. */
+static rein_status measure_kl(double *kl, rein_loop *l, const rein_groups *groups, rein_error *err) {
+    rein_policy first;
+    rein_model *model;
+    rein_adapter *adapter;
+    size_t tokens = 0, trained = 0;
+    double sum = 0;
+    for (size_t g = 0; g < groups->n; g++)
+        for (size_t t = 0; t < groups->groups[g].n; t++) tokens += groups->groups[g].trajectories[t].histories[0].n;
+    float *log_probs = malloc((tokens ? tokens : 1) * sizeof *log_probs);
+    if (!log_probs) return rein_fail(err, REIN_ENOMEM, "no memory for the log-probs of %zu tokens", tokens);
+    rein_status status = rein_session_first_policy(&first, &model, &adapter, l->session, err);
+    if (!status) status = rein_trainer_log_probs(log_probs, NULL, l->session->trainer, &first, groups, err);
+    const float *at = log_probs;
+    for (size_t g = 0; g < groups->n && !status; g++)
+        for (size_t t = 0; t < groups->groups[g].n; t++) {
+            const rein_history *h = &groups->groups[g].trajectories[t].histories[0];
+            for (size_t i = 0; i < h->n; i++)
+                if (h->mask[i]) sum += (double)h->log_probs[i] - (double)at[i], trained++;
+            at += h->n;
+        }
+    *kl = trained ? sum / (double)trained : 0;
+    rein_adapter_close(adapter);
+    rein_model_close(model);
+    free(log_probs);
+    return status;
+}
+
+static int64_t budget_of(const rein_loop *l) {
+    const double budget = l->session->settings.objective.token_budget;
+    return isnan(budget) ? -1 : (int64_t)budget;
+}
+
+static size_t rows_of(rein_metric_row *rows, const rein_loop_evaluation *e) {
+    const rein_metric_row all[] = {{"eval/accuracy", e->sampled.accuracy},
+                                   {"eval/accuracy_low", e->sampled.accuracy_low},
+                                   {"eval/accuracy_high", e->sampled.accuracy_high},
+                                   {"eval/reward", e->sampled.reward},
+                                   {"eval/mean_length", e->sampled.mean_length},
+                                   {"eval/share_over_budget", e->sampled.share_over_budget},
+                                   {"eval/clipped_ratio", e->sampled.truncated},
+                                   {"eval/pass_at_k", e->sampled.samples > 1 ? e->sampled.pass_at_k : NAN},
+                                   {"eval/kl", e->kl},
+                                   {"eval/greedy_accuracy", e->greedy.accuracy},
+                                   {"eval/greedy_mean_length", e->greedy.mean_length}};
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!isnan(all[i].value)) rows[n++] = all[i];
+    return n;
+}
+
+/* --------------------------------------------------------------------------------------------------------------------- on the disk */
+
+static rein_status write_lines(const rein_loop *l, rein_error *err) {
+    char *path = rein_path_join(l->session->run->directory, "evaluations.jsonl");
+    rein_writer writer = {0};
+    rein_status status = path ? rein_writer_open(&writer, path, err) : rein_fail(err, REIN_ENOMEM, "no memory for a path");
+    for (size_t i = 0; i < json_array_size(l->evaluations) && !status; i++) {
+        char *text = json_dumps(json_array_get(l->evaluations, i), JSON_COMPACT | JSON_REAL_PRECISION(17));
+        status = text ? rein_writer_put(&writer, text, strlen(text), err) : rein_fail(err, REIN_ENOMEM, "no memory for a line");
+        if (!status) status = rein_writer_put(&writer, "\n", 1, err);
+        free(text);
+    }
+    if (!status) status = rein_writer_commit(&writer, err);
+    rein_writer_abandon(&writer);
+    free(path);
+    return status;
+}
+
+static rein_status write_responses(const rein_loop *l, const rein_groups *groups, int64_t step, rein_error *err) {
+    char path[4096], name[REIN_STEP_NAME];
+    const int n = snprintf(path, sizeof path, "%s/trajectories/eval", l->session->run->directory);
+    if (n < 0 || (size_t)n + 40 > sizeof path) return rein_fail(err, REIN_EINVAL, "the path of the run is too long");
+    const rein_status status = rein_make_directories(path, err);
+    if (status) return status;
+    snprintf(path + n, sizeof path - (size_t)n, "/%s.jsonl", rein_step_name(name, step));
+    return rein_groups_write(path, groups, REIN_GROUPS_EXACT, err);
+}
+
+static rein_status keep(rein_loop *l, const rein_loop_evaluation *e, const rein_groups *groups, rein_error *err) {
+    rein_metric_row rows[16];
+    json_t *line = rein_metric_object(e->step, rows, rows_of(rows, e));
+    if (!line || json_object_set_new(line, "eval/prompts", json_integer((json_int_t)e->sampled.prompts)) ||
+        json_object_set_new(line, "eval/samples", json_integer((json_int_t)e->sampled.samples)) ||
+        json_array_append_new(l->evaluations, line))
+        return rein_fail(err, REIN_ENOMEM, "no memory for an evaluation");
+    const rein_status status = write_responses(l, groups, e->step, err);
+    return status ? status : write_lines(l, err);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ the evaluation */
+
+rein_status rein_loop_evaluate_as(rein_metric_row *rows, size_t *n, rein_loop *l, int64_t step, rein_error *err) {
+    rein_loop_evaluation e = {.step = step};
+    rein_rollout sampled, greedy;
+    rein_groups groups = {0};
+    rein_status status = roll_out(&sampled, l, 0, err);
+    if (status) return status;
+    if ((status = roll_out(&greedy, l, 1, err))) {
+        rein_rollout_free(&sampled);
+        return status;
+    }
+    e.sampled = rein_evaluate(&sampled, budget_of(l));
+    e.greedy = rein_evaluate(&greedy, budget_of(l));
+    rein_rollout_free(&greedy);
+    status = rein_loop_groups(&groups, &sampled, NULL, step, 0, l->reward, err);
+    if (!status) status = measure_kl(&e.kl, l, &groups, err);
+    if (!status) status = keep(l, &e, &groups, err);
+    rein_groups_free(&groups);
+    if (!status) {
+        if (l->first.step < 0) l->first = e;
+        l->last = e;
+        rein_rollout *place = l->before.n || step ? &l->after : &l->before;
+        rein_rollout_free(place);
+        *place = sampled, sampled = (rein_rollout){0};
+        *n = rows_of(rows, &e);
+    }
+    rein_rollout_free(&sampled);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ earlier ones */
+
+static double number_of(const json_t *line, const char *name) {
+    const json_t *value = json_object_get(line, name);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static rein_loop_evaluation evaluation_of(const json_t *line) {
+    rein_loop_evaluation e = {.step = (int64_t)number_of(line, "step"), .kl = number_of(line, "eval/kl")};
+    rein_evaluation *s = &e.sampled;
+    s->prompts = (size_t)number_of(line, "eval/prompts"), s->samples = (size_t)number_of(line, "eval/samples");
+    s->n = s->prompts * s->samples;
+    s->accuracy = number_of(line, "eval/accuracy");
+    s->accuracy_low = number_of(line, "eval/accuracy_low"), s->accuracy_high = number_of(line, "eval/accuracy_high");
+    s->reward = number_of(line, "eval/reward");
+    s->mean_length = number_of(line, "eval/mean_length");
+    s->share_over_budget = number_of(line, "eval/share_over_budget");
+    s->truncated = number_of(line, "eval/clipped_ratio");
+    s->pass_at_k = number_of(line, "eval/pass_at_k");
+    e.greedy.accuracy = number_of(line, "eval/greedy_accuracy");
+    e.greedy.mean_length = number_of(line, "eval/greedy_mean_length");
+    return e;
+}
+
+static rein_status read_line(rein_loop *l, const char *path, const char *text, size_t length, rein_error *err) {
+    json_t *line;
+    const rein_status status = rein_json_file_parse(&line, path, text, length, err);
+    if (status) return status;
+    const json_t *step = json_object_get(line, "step");
+    const int ours = json_is_integer(step) && json_integer_value(step) <= l->session->step && json_integer_value(step) >= 0;
+    if (ours && json_array_append(l->evaluations, line)) {
+        json_decref(line);
+        return rein_fail(err, REIN_ENOMEM, "no memory for an evaluation");
+    }
+    if (ours) {
+        l->last = evaluation_of(line);
+        if (l->first.step < 0) l->first = l->last;
+    }
+    json_decref(line);
+    return REIN_OK;
+}
+
+rein_status rein_loop_recall(rein_loop *l, rein_error *err) {
+    char *path = rein_path_join(l->session->run->directory, "evaluations.jsonl"), *text = NULL;
+    size_t size = 0;
+    rein_status status = path ? REIN_OK : rein_fail(err, REIN_ENOMEM, "no memory for a path");
+    l->evaluations = json_array();
+    if (!status && !l->evaluations) status = rein_fail(err, REIN_ENOMEM, "no memory for evaluations");
+    if (!status && rein_file_exists(path) && rein_file_read(&text, &size, path)) status = rein_file_error(err, path, "reading");
+    for (char *at = text, *end; at && *at && !status; at = end + 1) {
+        if (!(end = strchr(at, '\n'))) break;
+        status = read_line(l, path, at, (size_t)(end - at), err);
+    }
+    free(text);
+    free(path);
+    return status;
+}
