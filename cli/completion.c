@@ -136,7 +136,7 @@ static void fish(rein_out *out) {
     }
 }
 
-int rein_completion(rein_out *out, const char *shell) {
+int rein_completion_script(rein_out *out, const char *shell) {
     if (!strcmp(shell, "bash")) bash(out);
     else if (!strcmp(shell, "zsh")) zsh(out);
     else if (!strcmp(shell, "fish")) fish(out);
@@ -147,7 +147,7 @@ int rein_completion(rein_out *out, const char *shell) {
 int rein_run_completion(const rein_args *args) {
     rein_out out = {0};
     if (!args->n_words) return rein_say(REIN_WRONG, "completion", "a shell is needed: bash, zsh or fish");
-    if (!rein_completion(&out, args->words[0])) {
+    if (!rein_completion_script(&out, args->words[0])) {
         const char *nearest = rein_nearest(args->words[0], SHELLS);
         if (nearest)
             return rein_say(REIN_WRONG, "completion", "unknown shell \"%s\": did you mean \"%s\"?", args->words[0], nearest);

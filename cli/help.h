@@ -53,7 +53,7 @@ const char *rein_option_value(const rein_args *args, const char *name);
 void rein_help(rein_out *out);
 void rein_help_command(rein_out *out, const rein_command *command);
 void rein_man(rein_out *out);                          /* man.c: roff */
-int rein_completion(rein_out *out, const char *shell); /* completion.c: 0 when the shell is unknown */
+int rein_completion_script(rein_out *out, const char *shell); /* completion.c: 0 when the shell is unknown */
 const char *rein_shell_at(size_t i);
 
 /* The commands. */
