@@ -9,6 +9,7 @@
 
 #include "base/json_file.h"
 #include "rein/rollout.h"
+#include "train/session.h"
 #include "train/trainer.h"
 #include "train/trainer_fixture.h"
 
@@ -304,6 +305,39 @@ static void test_references(void **state) {
     assert_false(exists(in_folder("two"))); /* nothing was begun */
 }
 
+/* The same groups under the same reference: computed in the first step that needs them, and no more; the policy is that of a session which
+ * was closed and opened between the steps, and knew nothing. */
+static void check_known_references(const char *run, const char *settings, const int *computed, size_t n) {
+    char other[40];
+    rein_groups groups = groups_of_step(1);
+    rein_session *s = open_session(run, settings), *forgets;
+    snprintf(other, sizeof other, "%s-forgets", run);
+    for (size_t step = 1; step <= n; step++) {
+        const size_t before = s->references ? rein_reference_cache_count(s->references).computed : 0;
+        const rein_session_report report = train(s, &groups);
+        const size_t now = rein_reference_cache_count(s->references).computed - before;
+        assert_int_equal(now, computed[step - 1] ? tokens_of(&groups) : 0);
+        assert_true(metric(&report, "time/reference") >= 0);
+        if (step == 1) assert_true(metric(&report, "kl") == 0 && metric(&report, "kl/ref_k1") == 0);
+        else assert_true(metric(&report, "kl") > 0);
+        forgets = open_session(other, settings);
+        train(forgets, &groups);
+        rein_session_close(forgets);
+        const char *weights = s->adapter ? "adapter_model.safetensors" : "model.safetensors";
+        assert_true(same_file(checkpoint(run, step, weights), checkpoint(other, step, weights)));
+    }
+    rein_session_close(s), rein_groups_free(&groups);
+    assert_same_history(run, other);
+}
+
+static void test_known_references(void **state) {
+    (void)state;
+    check_known_references("known-base", "preset=grpo", (int[]){1, 0, 0}, 3);
+    check_known_references("known-step", "preset=grpo kl_penalty_reference_step=0", (int[]){1, 0, 0}, 3);
+    check_known_references("known-full", "preset=grpo full=yes", (int[]){1, 0}, 2);
+    check_known_references("known-lag", "preset=grpo kl_penalty_step_lag=1", (int[]){1, 0, 1, 1}, 4);
+}
+
 /* ---- epochs and minibatches: the old log-probs stay those of the beginning */
 static void check_epochs(const char *run, const char *settings, int missing) {
     rein_session *s = open_session(run, settings);
@@ -586,11 +620,17 @@ static int start(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layout),           cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_references),       cmocka_unit_test(test_epochs),
-        cmocka_unit_test(test_schedule),         cmocka_unit_test(test_retention),
-        cmocka_unit_test(test_long_lag),         cmocka_unit_test(test_fixed_settings),
-        cmocka_unit_test(test_nothing_to_train), cmocka_unit_test(test_budgets_and_reference),
+        cmocka_unit_test(test_layout),
+        cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_references),
+        cmocka_unit_test(test_known_references),
+        cmocka_unit_test(test_epochs),
+        cmocka_unit_test(test_schedule),
+        cmocka_unit_test(test_retention),
+        cmocka_unit_test(test_long_lag),
+        cmocka_unit_test(test_fixed_settings),
+        cmocka_unit_test(test_nothing_to_train),
+        cmocka_unit_test(test_budgets_and_reference),
         cmocka_unit_test(test_learning),
     };
     return cmocka_run_group_tests(tests, start, remove_all);
