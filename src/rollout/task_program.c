@@ -1,8 +1,8 @@
 /* task_program.c - a task that is a program: an example for each line it is asked with. Nothing is kept: that an example is the same when it
  * is asked for again is the program's promise.
  *
- * An answer that is no example leaves the conversation in step, and the next can be asked for. A program that ended, or that was too slow
- * (its answer may still come, and would be taken for the next one), is given up. */
+ * An object that is no example leaves the conversation in step, and the next one can be asked for. A program that ended, was too slow (its
+ * answer may still come), wrote something else than JSON or wrote unasked is given up: what it says next could be taken for another answer. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,9 +11,10 @@
 
 #include "base/json_file.h"
 #include "base/process.h"
+#include "base/show.h"
 #include "task.h"
 
-enum { WHERE = REIN_TEXT_SHOWN + 60, TIMEOUT = 30 };
+enum { WHERE = REIN_TEXT_SHOWN + 60, SHOWN = 80, TIMEOUT = 30 };
 
 struct rein_task_program {
     rein_process *process; /* NULL: given up */
@@ -46,30 +47,46 @@ void rein_task_program_close(rein_task_program *program) {
 
 /* ----------------------------------------------------------------------------------------------------------------- conversation */
 
-static rein_status exchange(const char **line, size_t *length, rein_task_program *p, rein_split split, uint64_t index,
-                            const char *where, rein_error *err) {
-    char request[120];
-    rein_error said = {0};
-    if (!p->process) return rein_fail(err, REIN_EIO, "%s: the program was given up after a failure", where);
-    const int n = snprintf(request, sizeof request, "{\"split\": \"%s\", \"index\": %" PRIu64 ", \"seed\": %" PRIu64 "}",
-                           split == REIN_SPLIT_HELD_OUT ? "held_out" : "train", index, p->seed);
-    rein_status status = rein_process_ask(p->process, request, (size_t)n, &said);
-    if (!status) status = rein_process_answer(line, length, p->process, p->timeout, &said);
-    if (!status) return REIN_OK;
+static void give_up(rein_task_program *p) {
     rein_process_close(p->process);
     p->process = NULL;
-    return rein_fail(err, status, "%s: %s", where, said.message);
 }
 
-/* What was written instead of JSON says more than what is wrong with it. */
+static rein_status exchange(const char **line, size_t *length, rein_task_program *p, rein_split split, uint64_t index,
+                            rein_error *err) {
+    char request[120], shown[SHOWN];
+    const int n = snprintf(request, sizeof request, "{\"split\": \"%s\", \"index\": %" PRIu64 ", \"seed\": %" PRIu64 "}",
+                           split == REIN_SPLIT_HELD_OUT ? "held_out" : "train", index, p->seed);
+    rein_process_unread(line, length, p->process);
+    if (*length)
+        return rein_fail(err, REIN_EIO, "the program wrote before it was asked: %s",
+                         rein_show_short(shown, sizeof shown, *line, *length));
+    const rein_status status = rein_process_ask(p->process, request, (size_t)n, err);
+    return status ? status : rein_process_answer(line, length, p->process, p->timeout, err);
+}
+
+/* What was written in place of JSON says more than what is wrong with it. */
 static rein_status parse(json_t **object, const char *where, const char *line, size_t length, rein_error *err) {
-    char text[REIN_TEXT_SHOWN], shown[REIN_TEXT_SHOWN];
+    char shown[SHOWN];
     rein_error said = {0};
     const rein_status status = rein_example_parse(object, where, line, length, &said);
-    if (!status) return REIN_OK;
-    if (status != REIN_EINVAL) return rein_fail(err, status, "%s", said.message);
-    snprintf(text, sizeof text, "%.*s", (int)(length < sizeof text ? length : sizeof text), line);
-    return rein_fail(err, status, "%s; the program wrote %s", said.message, rein_json_quote(shown, text));
+    if (status != REIN_EINVAL) return status ? rein_fail(err, status, "%s", said.message) : REIN_OK;
+    return rein_fail(err, status, "%s; the program wrote: %s", said.message, rein_show_short(shown, sizeof shown, line, length));
+}
+
+/* An object that the program answered with. */
+static rein_status ask(json_t **object, rein_task_program *p, rein_split split, uint64_t index, const char *where,
+                       rein_error *err) {
+    const char *line;
+    size_t length;
+    rein_error said = {0};
+    *object = NULL;
+    if (!p->process) return rein_fail(err, REIN_EIO, "%s: the program was given up after it failed", where);
+    rein_status status = exchange(&line, &length, p, split, index, &said);
+    if (status) rein_fail(err, status, "%s: %s", where, said.message);
+    else status = parse(object, where, line, length, err);
+    if (status) give_up(p);
+    return status;
 }
 
 /* {"end": true}, and nothing else. */
@@ -86,15 +103,11 @@ static rein_status check_end(const json_t *object, const char *where, rein_error
 rein_status rein_task_program_example(rein_example *example, rein_task_program *p, rein_split split, uint64_t index,
                                       rein_error *err) {
     char where[WHERE];
-    const char *line;
-    size_t length;
     json_t *object;
     *example = (rein_example){0};
     snprintf(where, sizeof where, "task %s, %s example %" PRIu64, p->shown, split == REIN_SPLIT_HELD_OUT ? "held-out" : "train",
              index);
-    rein_status status = exchange(&line, &length, p, split, index, where, err);
-    if (status) return status;
-    status = parse(&object, where, line, length, err);
+    rein_status status = ask(&object, p, split, index, where, err);
     if (!status) status = check_end(object, where, err);
     if (!status) status = rein_example_read(example, object, where, err);
     json_decref(object);
