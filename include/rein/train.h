@@ -435,6 +435,26 @@ REIN_API void rein_shuffle(size_t *order, size_t n, uint64_t seed, uint64_t epoc
 
 /* ------------------------------------------------------------------------------------------------------------------ 9. the loop */
 
+/* Everything that settings say of asking and rewarding, opened: tokenizer, tasks, judges, the chat format. One thread at a time. */
+typedef struct rein_asker rein_asker;
+
+/* The settings are copied: model (for its tokenizer), those of the task, of sampling and of evaluation. The caller closes *asker; it is NULL
+ * on failure. */
+REIN_API rein_status rein_asker_open(rein_asker **asker, const rein_settings *settings, const rein_model *model, rein_error *err);
+
+/* NULL is fine. */
+REIN_API void rein_asker_close(rein_asker *asker);
+
+/* Asks a policy eval_prompts held-out examples and rewards what it says: eval_samples responses each, or the greedy one. The same prompts and
+ * the same randomness every time: two policies that are asked differ by themselves alone. exec and said may be NULL. The caller frees
+ * *rollout (rein_evaluate has its figures); it is {0} on failure. */
+REIN_API rein_status rein_asker_evaluate(rein_rollout *rollout, rein_asker *asker, const rein_policy *policy, int greedy,
+                                         const rein_exec *exec, void (*said)(void *context, size_t done, size_t all), void *context,
+                                         rein_error *err);
+
+/* What the judges' programs said since the last call, or "". */
+REIN_API const char *rein_asker_said(rein_asker *asker);
+
 /* A run that teaches itself: sample, reward, train, and evaluate on what is held out, step after step. One thread at a time. */
 typedef struct rein_loop rein_loop;
 

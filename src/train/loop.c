@@ -24,103 +24,24 @@ static const rein_settings *settings_of(const rein_loop *l) { return &l->session
 
 /* ------------------------------------------------------------------------------------------------------------------------- open */
 
-/* The lines of a text, cut apart where they end. */
-static size_t split_lines(const char **lines, size_t most, char *text) {
-    size_t n = 0;
-    for (char *rest = text, *line; n < most && (line = strtok_r(rest, "\n", &rest));) lines[n++] = line;
-    return n;
-}
-
-static rein_status read_weights(double *weights, size_t n, const char *text, rein_error *err) {
-    char *end;
-    size_t count = 0;
-    for (const char *at = text; *at; at = *end ? end + 1 : end, count++) {
-        const double x = strtod(at, &end);
-        if (end == at || (*end && *end != ',') || !isfinite(x))
-            return rein_fail(err, REIN_EINVAL, "reward_weights[%zu] is \"%.40s\": numbers with commas between them", count, at);
-        if (count < n) weights[count] = x;
-    }
-    if (count == n) return REIN_OK;
-    return rein_fail(err, REIN_EINVAL, "reward_weights has %zu numbers, and there are %zu rewards", count, n);
-}
-
-static rein_status open_reward(rein_loop *l, rein_error *err) {
-    enum { MOST = 32 };
-    const rein_settings *s = settings_of(l);
-    const char *specs[MOST] = {"task"};
-    double weights[MOST];
-    char text[REIN_TEXT_SETTING];
-    rein_reward_options how = {.timeout = s->reward_timeout, .restarts = (size_t)s->reward_restarts};
-    memcpy(text, s->reward, sizeof text);
-    size_t n = split_lines(specs, MOST, text);
-    if (!n && !rein_task_verifies(l->task))
-        return rein_fail(err, REIN_EINVAL,
-                         "reward is missing: the task %.100s has no verifier of its own; exact, number, regex:PATTERN, "
-                         "length:N, or a program",
-                         s->task);
-    if (!n) n = 1;
-    if (*s->reward_weights) {
-        const rein_status status = read_weights(weights, n, s->reward_weights, err);
-        if (status) return status;
-        how.weights = weights;
-    }
-    const rein_status status = rein_reward_open(&l->reward, specs, n, l->task, &how, err);
-    if (status) return status;
+static rein_status name_judges(rein_loop *l, rein_error *err) {
+    const size_t n = rein_reward_count(l->asker->reward);
     l->judge_names = calloc(n, sizeof *l->judge_names);
     if (!l->judge_names) return rein_fail(err, REIN_ENOMEM, "no memory for the names of rewards");
     for (size_t i = 0; i < n; i++)
-        snprintf(l->judge_names[i], sizeof *l->judge_names, "rewards/%.60s/mean", rein_reward_name(l->reward, i));
+        snprintf(l->judge_names[i], sizeof *l->judge_names, "rewards/%.60s/mean", rein_reward_name(l->asker->reward, i));
     return REIN_OK;
-}
-
-/* A file that is given for evaluations is for evaluations as a whole; built-in tasks and programs know what they hold out. */
-static rein_status open_tasks(rein_loop *l, rein_error *err) {
-    const rein_settings *s = settings_of(l);
-    const int apart = *s->eval_task != 0, evaluates = s->eval_prompts > 0;
-    const rein_task_options how = {(uint64_t)s->seed, apart || !evaluates ? 0 : s->held_out, s->reward_timeout};
-    rein_status status = rein_task_open(&l->task, s->task, &how, err);
-    l->eval_task = l->task;
-    if (!status && apart) status = rein_task_open(&l->eval_task, s->eval_task, &(rein_task_options){how.seed, 0, how.timeout}, err);
-    if (status) return status;
-    l->eval_split = apart && !rein_task_size(l->eval_task, REIN_SPLIT_HELD_OUT) ? REIN_SPLIT_TRAIN : REIN_SPLIT_HELD_OUT;
-    if (rein_task_size(l->task, REIN_SPLIT_TRAIN) < (size_t)s->prompts)
-        return rein_fail(err, REIN_EINVAL, "prompts is %lld, and the task has %zu examples to train on", (long long)s->prompts,
-                         rein_task_size(l->task, REIN_SPLIT_TRAIN));
-    return REIN_OK;
-}
-
-static rein_status open_chat(rein_loop *l, rein_error *err) {
-    const rein_settings *s = settings_of(l);
-    size_t length;
-    const char *template = rein_tokenizer_chat_template(&length, l->tokenizer);
-    rein_error why = {0};
-    l->prompting = (rein_prompting){.chat_prompts = s->chat, .system = *s->system ? s->system : NULL};
-    const rein_status status =
-        *s->chat_format ? rein_chat_named(&l->chat, s->chat_format, &why) : rein_chat_recognise(&l->chat, template, length, &why);
-    if (!status) l->prompting.chat = &l->chat;
-    const int needed = s->chat || *s->chat_format;
-    return status && needed ? rein_fail(err, status, "%s", why.message) : REIN_OK;
 }
 
 /* The supervised examples carry the weight of their loss as their reward. */
 static rein_status open_ptx(rein_loop *l, rein_error *err) {
     const rein_settings *s = settings_of(l);
-    const int32_t named = rein_tokenizer_named(l->tokenizer).end, end = l->info.n_end_ids ? l->info.end_ids[0] : -1;
+    const int32_t named = rein_tokenizer_named(l->asker->tokenizer).end,
+                  end = l->asker->info.n_end_ids ? l->asker->info.end_ids[0] : -1;
     if (!*s->ptx_data) return REIN_OK;
-    const rein_status status = rein_sft_read(&l->ptx, s->ptx_data, l->tokenizer, l->prompting.chat, named >= 0 ? named : end, err);
+    const rein_status status =
+        rein_sft_read(&l->ptx, s->ptx_data, l->asker->tokenizer, l->asker->prompting.chat, named >= 0 ? named : end, err);
     for (size_t i = 0; i < l->ptx.n && !status; i++) l->ptx.groups[i].trajectories[0].reward = s->ptx_coef;
-    return status;
-}
-
-/* What has nothing to do with the run's directory: it is opened first, so that a mistake leaves nothing behind. */
-static rein_status open_parts(rein_loop *l, rein_error *err) {
-    const rein_settings *s = settings_of(l);
-    rein_status status = rein_tokenizer_open(&l->tokenizer, s->model, err);
-    if (!status) status = open_tasks(l, err);
-    if (!status) status = open_reward(l, err);
-    if (!status) status = open_chat(l, err);
-    memcpy(l->stops, s->stop, sizeof l->stops);
-    l->n_stops = split_lines(l->stop_list, sizeof l->stop_list / sizeof *l->stop_list, l->stops);
     return status;
 }
 
@@ -153,8 +74,8 @@ rein_status rein_loop_open(rein_loop **loop, const char *directory, const rein_s
     l->first.step = l->last.step = -1;
     rein_status status = rein_session_prepare(&l->session, directory, settings, err);
     if (!status) status = rein_loop_check(settings_of(l), err);
-    if (!status) l->info = rein_model_describe(l->session->model);
-    if (!status) status = open_parts(l, err);
+    if (!status) status = rein_asker_open(&l->asker, settings_of(l), l->session->model, err);
+    if (!status) status = name_judges(l, err);
     if (!status) status = open_ptx(l, err);
     if (!status) status = rein_session_begin(l->session, directory, err);
     if (!status) status = rein_loop_recall(l, err);
@@ -182,12 +103,9 @@ void rein_loop_close(rein_loop *l) {
     rein_rollout_free(&l->after);
     json_decref(l->evaluations);
     rein_groups_free(&l->ptx);
-    rein_reward_close(l->reward);
     free(l->judge_names);
-    if (l->eval_task != l->task) rein_task_close(l->eval_task);
-    rein_task_close(l->task);
+    rein_asker_close(l->asker);
     rein_session_close(l->session);
-    rein_tokenizer_close(l->tokenizer);
     free(l);
 }
 
@@ -200,30 +118,10 @@ int rein_loop_done(const rein_loop *l) { return l->stopped || l->session->step >
 
 static int truncates(const rein_settings *s) { return s->top_k > 0 || s->top_p < 1 || s->min_p > 0; }
 
-rein_asking rein_loop_asking(rein_loop *l) {
-    const rein_settings *s = settings_of(l);
-    return (rein_asking){.task = l->task,
-                         .samples = (size_t)s->samples,
-                         .policy = rein_session_policy(l->session),
-                         .tokenizer = l->tokenizer,
-                         .prompting = l->prompting,
-                         .sampling = {.top_k = s->top_k,
-                                      .top_p = s->top_p,
-                                      .min_p = s->min_p,
-                                      .max_tokens = (size_t)s->max_tokens,
-                                      .end_ids = l->info.end_ids,
-                                      .n_end_ids = l->info.n_end_ids,
-                                      .stops = l->stop_list,
-                                      .n_stops = l->n_stops,
-                                      .seed = (uint64_t)s->seed},
-                         .reward = l->reward,
-                         .exec = l->session->exec};
-}
-
 /* Where the examples of a round stand: an endless task goes on and on, the others are walked through epoch by epoch. */
 static rein_status choose(uint64_t *indices, const rein_loop *l, size_t round, rein_error *err) {
     const rein_settings *s = settings_of(l);
-    const size_t size = rein_task_size(l->task, REIN_SPLIT_TRAIN);
+    const size_t size = rein_task_size(l->asker->task, REIN_SPLIT_TRAIN);
     const uint64_t first = ((uint64_t)l->session->step * (uint64_t)(1 + s->dynamic_sampling) + round) * (uint64_t)s->prompts;
     for (size_t i = 0; i < (size_t)s->prompts; i++) indices[i] = first + i;
     if (size == SIZE_MAX) return REIN_OK;
@@ -247,8 +145,8 @@ static rein_status roll_out(rein_rollout *rollout, rein_loop *l, size_t round, r
     const rein_settings *s = settings_of(l);
     uint64_t *indices = malloc((size_t)s->prompts * sizeof *indices);
     if (!indices) return rein_fail(err, REIN_ENOMEM, "no memory for %lld prompts", (long long)s->prompts);
-    rein_asking a = rein_loop_asking(l);
-    a.indices = indices, a.n = (size_t)s->prompts;
+    rein_asking a = rein_asker_asking(l->asker, rein_session_policy(l->session), l->session->exec);
+    a.indices = indices, a.n = (size_t)s->prompts, a.samples = (size_t)s->samples;
     a.step = (uint64_t)l->session->step, a.first_prompt = round * (uint64_t)s->prompts;
     a.said = on_said, a.context = l;
     rein_status status = choose(indices, l, round, err);
@@ -275,7 +173,7 @@ static rein_status take_round(rein_loop *l, size_t round, size_t *wanted, rein_e
         only[i] = !s->dynamic_sampling || spreads(r, i);
         *wanted -= only[i];
     }
-    const rein_status status = rein_loop_groups(&l->groups, r, only, l->session->step, truncates(s), l->reward, err);
+    const rein_status status = rein_loop_groups(&l->groups, r, only, l->session->step, truncates(s), l->asker->reward, err);
     free(only);
     return status;
 }
@@ -297,7 +195,7 @@ static rein_status sample(rein_loop *l, rein_error *err) {
     l->sampled_prompts = l->n_rounds * (size_t)s->prompts;
     if (!status && l->groups.n < (size_t)s->minibatches) { /* too few differ: nothing is trained, and the step says so */
         rein_groups_free(&l->groups);
-        status = rein_loop_groups(&l->groups, &l->rounds[0], NULL, l->session->step, truncates(s), l->reward, err);
+        status = rein_loop_groups(&l->groups, &l->rounds[0], NULL, l->session->step, truncates(s), l->asker->reward, err);
     }
     return status;
 }
@@ -306,7 +204,7 @@ static rein_status sample(rein_loop *l, rein_error *err) {
 
 /* Means over everything that was sampled, whether it trains or not. */
 static size_t judge_rows(rein_metric_row *rows, const rein_loop *l) {
-    const size_t judges = rein_reward_count(l->reward);
+    const size_t judges = rein_reward_count(l->asker->reward);
     double all = 0, right = 0, sums[64] = {0};
     for (size_t round = 0; round < l->n_rounds; round++) {
         const rein_rollout *r = &l->rounds[round];
@@ -400,7 +298,7 @@ rein_status rein_loop_step(rein_loop_report *report, rein_loop *l, rein_error *e
     if (!status) status = train(&report->trained, l, now() - began, err);
     if (status) return status;
     report->evaluated = l->last.step == s->step;
-    report->said = rein_reward_said(l->reward);
+    report->said = rein_reward_said(l->asker->reward);
     for (size_t i = 0; i < report->trained.n; i++) {
         const char *name = report->trained.names[i];
         const double value = report->trained.values[i];

@@ -2,22 +2,12 @@
 #ifndef REIN_TRAIN_LOOP_H
 #define REIN_TRAIN_LOOP_H
 
+#include "asker.h"
 #include "session.h"
-
-enum { REIN_LOOP_SAMPLES = 32 }; /* responses that are kept for looking at */
 
 struct rein_loop {
     rein_session *session;
-    rein_tokenizer *tokenizer;
-    rein_task *task, *eval_task; /* eval_task may be `task` */
-    rein_split eval_split;
-    rein_reward *reward;
-    rein_chat chat;
-    rein_prompting prompting;
-    rein_model_info info;
-    char stops[REIN_TEXT_SETTING];
-    const char *stop_list[64];
-    size_t n_stops;
+    rein_asker *asker;
     rein_groups ptx;
     rein_loop_options options;
     /* The step at work. */
@@ -47,9 +37,6 @@ rein_status rein_loop_groups(rein_groups *groups, const rein_rollout *rollout, c
 
 /* "advantages" of every trajectory: [tokens of all histories]. */
 rein_status rein_loop_put_advantages(rein_groups *groups, const float *advantages, rein_error *err);
-
-/* How examples are sampled; the caller adds which. */
-rein_asking rein_loop_asking(rein_loop *loop);
 
 /* Evaluates the policy as that of step `step`; rows [n] are what there is to say of it. */
 rein_status rein_loop_evaluate_as(rein_metric_row *rows, size_t *n, rein_loop *loop, int64_t step, rein_error *err);

@@ -10,34 +10,14 @@
 #include "base/json_file.h"
 #include "loop.h"
 
-static const uint64_t EVALUATION = UINT64_MAX; /* the step of its randomness: no training step has it */
-
 static void on_said(void *context, size_t done, size_t all) {
     const rein_loop *l = context;
     if (l->options.said) l->options.said(l->options.context, REIN_PHASE_EVALUATING, done, all);
 }
 
-static size_t prompts_of(const rein_loop *l) {
-    const size_t wanted = (size_t)l->session->settings.eval_prompts, there = rein_task_size(l->eval_task, l->eval_split);
-    return wanted < there ? wanted : there;
-}
-
 static rein_status roll_out(rein_rollout *rollout, rein_loop *l, int greedy, rein_error *err) {
-    const size_t n = prompts_of(l);
-    uint64_t *indices = malloc((n ? n : 1) * sizeof *indices);
-    if (!indices) return rein_fail(err, REIN_ENOMEM, "no memory for %zu prompts", n);
-    for (size_t i = 0; i < n; i++) indices[i] = i;
-    rein_asking a = rein_loop_asking(l);
-    a.task = l->eval_task, a.split = l->eval_split;
-    a.indices = indices, a.n = n;
-    a.samples = greedy ? 1 : (size_t)l->session->settings.eval_samples;
-    a.step = EVALUATION;
-    a.sampling.greedy = greedy;
-    a.sampling.top_k = 0, a.sampling.top_p = 1, a.sampling.min_p = 0; /* the policy itself */
-    a.said = on_said, a.context = l;
-    const rein_status status = rein_rollout_make(rollout, &a, err);
-    free(indices);
-    return status;
+    const rein_policy policy = rein_session_policy(l->session);
+    return rein_asker_evaluate(rollout, l->asker, &policy, greedy, &l->session->exec, on_said, l, err);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ the figures */
@@ -147,7 +127,7 @@ rein_status rein_loop_evaluate_as(rein_metric_row *rows, size_t *n, rein_loop *l
     e.sampled = rein_evaluate(&sampled, budget_of(l));
     e.greedy = rein_evaluate(&greedy, budget_of(l));
     rein_rollout_free(&greedy);
-    status = rein_loop_groups(&groups, &sampled, NULL, step, 0, l->reward, err);
+    status = rein_loop_groups(&groups, &sampled, NULL, step, 0, l->asker->reward, err);
     if (!status) status = measure_kl(&e.kl, l, &groups, err);
     if (!status) status = keep(l, &e, &groups, err);
     rein_groups_free(&groups);

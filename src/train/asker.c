@@ -1,0 +1,148 @@
+/* asker.c - everything that settings say of asking and rewarding, opened: tokenizer, tasks, judges, the chat, what ends a response. */
+#include "asker.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The lines of a text, cut apart where they end. */
+static size_t split_lines(const char **lines, size_t most, char *text) {
+    size_t n = 0;
+    for (char *rest = text, *line; n < most && (line = strtok_r(rest, "\n", &rest));) lines[n++] = line;
+    return n;
+}
+
+static rein_status read_weights(double *weights, size_t n, const char *text, rein_error *err) {
+    char *end;
+    size_t count = 0;
+    for (const char *at = text; *at; at = *end ? end + 1 : end, count++) {
+        const double x = strtod(at, &end);
+        if (end == at || (*end && *end != ',') || !isfinite(x))
+            return rein_fail(err, REIN_EINVAL, "reward_weights[%zu] is \"%.40s\": numbers with commas between them", count, at);
+        if (count < n) weights[count] = x;
+    }
+    if (count == n) return REIN_OK;
+    return rein_fail(err, REIN_EINVAL, "reward_weights has %zu numbers, and there are %zu rewards", count, n);
+}
+
+static rein_status open_reward(rein_asker *a, rein_error *err) {
+    enum { MOST = 32 };
+    const rein_settings *s = &a->settings;
+    const char *specs[MOST] = {"task"};
+    double weights[MOST];
+    char text[REIN_TEXT_SETTING];
+    rein_reward_options how = {.timeout = s->reward_timeout, .restarts = (size_t)s->reward_restarts};
+    memcpy(text, s->reward, sizeof text);
+    size_t n = split_lines(specs, MOST, text);
+    if (!n && !rein_task_verifies(a->task))
+        return rein_fail(err, REIN_EINVAL,
+                         "reward is missing: the task %.100s has no verifier of its own; exact, number, regex:PATTERN, "
+                         "length:N, or a program",
+                         s->task);
+    if (!n) n = 1;
+    if (*s->reward_weights) {
+        const rein_status status = read_weights(weights, n, s->reward_weights, err);
+        if (status) return status;
+        how.weights = weights;
+    }
+    return rein_reward_open(&a->reward, specs, n, a->task, &how, err);
+}
+
+/* A file that is given for evaluations is for evaluations as a whole; built-in tasks and programs know what they hold out. */
+static rein_status open_tasks(rein_asker *a, rein_error *err) {
+    const rein_settings *s = &a->settings;
+    const int apart = *s->eval_task != 0, evaluates = s->eval_prompts > 0;
+    const rein_task_options how = {(uint64_t)s->seed, apart || !evaluates ? 0 : s->held_out, s->reward_timeout};
+    rein_status status = rein_task_open(&a->task, s->task, &how, err);
+    a->eval_task = a->task;
+    if (!status && apart) status = rein_task_open(&a->eval_task, s->eval_task, &(rein_task_options){how.seed, 0, how.timeout}, err);
+    if (status) return status;
+    a->eval_split = apart && !rein_task_size(a->eval_task, REIN_SPLIT_HELD_OUT) ? REIN_SPLIT_TRAIN : REIN_SPLIT_HELD_OUT;
+    if (rein_task_size(a->task, REIN_SPLIT_TRAIN) < (size_t)s->prompts)
+        return rein_fail(err, REIN_EINVAL, "prompts is %lld, and the task has %zu examples to train on", (long long)s->prompts,
+                         rein_task_size(a->task, REIN_SPLIT_TRAIN));
+    return REIN_OK;
+}
+
+static rein_status open_chat(rein_asker *a, rein_error *err) {
+    const rein_settings *s = &a->settings;
+    size_t length;
+    const char *template = rein_tokenizer_chat_template(&length, a->tokenizer);
+    rein_error why = {0};
+    a->prompting = (rein_prompting){.chat_prompts = s->chat, .system = *s->system ? s->system : NULL};
+    const rein_status status =
+        *s->chat_format ? rein_chat_named(&a->chat, s->chat_format, &why) : rein_chat_recognise(&a->chat, template, length, &why);
+    if (!status) a->prompting.chat = &a->chat;
+    const int needed = s->chat || *s->chat_format;
+    return status && needed ? rein_fail(err, status, "%s", why.message) : REIN_OK;
+}
+
+rein_status rein_asker_open(rein_asker **asker, const rein_settings *settings, const rein_model *model, rein_error *err) {
+    *asker = NULL;
+    rein_asker *a = calloc(1, sizeof *a);
+    if (!a) return rein_fail(err, REIN_ENOMEM, "no memory for a task");
+    a->settings = *settings;
+    a->info = rein_model_describe(model);
+    rein_status status = rein_tokenizer_open(&a->tokenizer, settings->model, err);
+    if (!status) status = open_tasks(a, err);
+    if (!status) status = open_reward(a, err);
+    if (!status) status = open_chat(a, err);
+    memcpy(a->stops, settings->stop, sizeof a->stops);
+    a->n_stops = split_lines(a->stop_list, sizeof a->stop_list / sizeof *a->stop_list, a->stops);
+    if (status) rein_asker_close(a);
+    else *asker = a;
+    return status;
+}
+
+void rein_asker_close(rein_asker *a) {
+    if (!a) return;
+    rein_reward_close(a->reward);
+    if (a->eval_task != a->task) rein_task_close(a->eval_task);
+    rein_task_close(a->task);
+    rein_tokenizer_close(a->tokenizer);
+    free(a);
+}
+
+rein_asking rein_asker_asking(rein_asker *a, rein_policy policy, rein_exec exec) {
+    const rein_settings *s = &a->settings;
+    return (rein_asking){.task = a->task,
+                         .policy = policy,
+                         .tokenizer = a->tokenizer,
+                         .prompting = a->prompting,
+                         .sampling = {.top_k = s->top_k,
+                                      .top_p = s->top_p,
+                                      .min_p = s->min_p,
+                                      .max_tokens = (size_t)s->max_tokens,
+                                      .end_ids = a->info.end_ids,
+                                      .n_end_ids = a->info.n_end_ids,
+                                      .stops = a->stop_list,
+                                      .n_stops = a->n_stops,
+                                      .seed = (uint64_t)s->seed},
+                         .reward = a->reward,
+                         .exec = exec};
+}
+
+/* No training step has this number: its randomness is its own, and the same in every evaluation. */
+static const uint64_t EVALUATION = UINT64_MAX;
+
+rein_status rein_asker_evaluate(rein_rollout *rollout, rein_asker *a, const rein_policy *policy, int greedy, const rein_exec *exec,
+                                void (*said)(void *context, size_t done, size_t all), void *context, rein_error *err) {
+    const size_t wanted = (size_t)a->settings.eval_prompts, there = rein_task_size(a->eval_task, a->eval_split);
+    const size_t n = wanted < there ? wanted : there;
+    uint64_t *indices = malloc((n ? n : 1) * sizeof *indices);
+    if (!indices) return rein_fail(err, REIN_ENOMEM, "no memory for %zu prompts", n);
+    for (size_t i = 0; i < n; i++) indices[i] = i;
+    rein_asking asking = rein_asker_asking(a, *policy, exec ? *exec : (rein_exec){0});
+    asking.task = a->eval_task, asking.split = a->eval_split;
+    asking.indices = indices, asking.n = n;
+    asking.samples = greedy ? 1 : (size_t)a->settings.eval_samples;
+    asking.step = EVALUATION;
+    asking.sampling.greedy = greedy;
+    if (greedy) asking.sampling.top_k = 0, asking.sampling.top_p = 1, asking.sampling.min_p = 0;
+    asking.said = said, asking.context = context;
+    const rein_status status = rein_rollout_make(rollout, &asking, err);
+    free(indices);
+    return status;
+}
+
+const char *rein_asker_said(rein_asker *a) { return rein_reward_said(a->reward); }
