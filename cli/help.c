@@ -179,6 +179,71 @@ static const rein_command COMMANDS[] = {
         .run = rein_run_inspect,
     },
     {
+        .name = "run",
+        .usage = "RUN [--model DIR --task TASK] [SETTING...]",
+        .summary = "reinforcement learning: sample, reward, train, evaluate",
+        .description =
+            "Teaches a model by its own attempts: in each step it is asked a number of prompts, writes several responses to each, "
+            "these "
+            "are rewarded, and the objective makes the better ones likelier. RUN is the directory of the run. A new one is begun "
+            "with "
+            "--model, --task and the settings below; an existing one goes on where it stopped, with all it was begun with: rein "
+            "run RUN "
+            "is enough, and the result is that of a run that never stopped.\n"
+            "--task is a built-in task (rein task lists them), a file of JSON lines ({\"prompt\": ..., \"answer\": ...}), or a "
+            "program. "
+            "--reward is a verifier (task, exact, number, regex:PATTERN, length:N) or a program; several are added, with "
+            "--reward-weights.\n"
+            "Before the first step, every --eval-steps steps and at the end the policy is evaluated on held-out prompts. Ctrl-C "
+            "ends the "
+            "work after the step that is being made; a second one ends it at once, and that step is lost.\n"
+            "At the end RUN has summary.json and report.html, and RUN/checkpoints the adapters, as PEFT has them.",
+        .options = {{"config", "FILE", "settings, as YAML; what the command line says counts more"},
+                    {"json", NULL, "print one JSON object at the end: step, checkpoint, base, final"}},
+        .max_words = 1,
+        .settings = REIN_SETTINGS_LOOP,
+        .example = "rein run my-run --model models/sums --task sums --preset k2 --token-budget 36 \\\n"
+                   "    --budget-penalty-coef 0.02 --tau 0.5 --learning-rate 2e-3 --max-tokens 96 --steps 60",
+        .run = rein_run_run,
+    },
+    {
+        .name = "eval",
+        .usage = "RUN[@STEP] | --model DIR --task TASK [SETTING...]",
+        .summary = "a policy on a task: accuracy, lengths, confidence",
+        .description =
+            "Asks a policy held-out prompts, by sampling or greedily, and counts. RUN is a run of rein run: the policy is its last "
+            "checkpoint, or that of STEP, and the task, the rewards and everything else is as the run has it. Without a run, "
+            "--model and "
+            "--task say what is evaluated.\n"
+            "--against names a second policy (RUN@STEP, or \"base\" for the model without its adapter), which is asked the same "
+            "prompts "
+            "with the same randomness; the difference has an interval of its own, over prompts.\n"
+            "Accuracy is the share of the responses to which the first reward gave 1 or more; pass@k is without bias.",
+        .options = {{"against", "RUN@STEP", "a second policy to compare with; \"base\": the model without an adapter"},
+                    {"greedy", NULL, "the most probable token each time, one response a prompt"},
+                    {"k", "K", "of pass@k (default: --eval-samples)"},
+                    {"config", "FILE", "settings, as YAML; what the command line says counts more"},
+                    {"json", NULL,
+                     "print one JSON object: accuracy, accuracy_low, accuracy_high, pass_at_k, mean_length, "
+                     "share_over_budget, n"}},
+        .max_words = 1,
+        .settings = REIN_SETTINGS_EVALUATION,
+        .example = "rein eval --model models/sums --task sums --eval-prompts 500 --max-tokens 96",
+        .run = rein_run_eval,
+    },
+    {
+        .name = "watch",
+        .usage = "RUN [--once]",
+        .summary = "a run as it goes, live in the terminal",
+        .description =
+            "Shows the run's progress, its figures and small curves, and follows it until its last step, or Ctrl-C. Looking "
+            "changes nothing: any number of people may watch while the run is being made.",
+        .options = {{"once", NULL, "show it as it is now, and end"}},
+        .max_words = 1,
+        .example = "rein watch my-run",
+        .run = rein_run_watch,
+    },
+    {
         .name = "train",
         .usage = "RUN --groups FILE [--model DIR] [SETTING...]",
         .summary = "one step of a run on recorded trajectory groups",
@@ -202,7 +267,7 @@ static const rein_command COMMANDS[] = {
              {"dry-run", NULL, "check everything, say what would be trained, write nothing"},
              {"json", NULL, "print one JSON object: step, nothing_to_train, checkpoint, metrics"}},
         .max_words = 1,
-        .settings = 1,
+        .settings = REIN_SETTINGS_TRAINING,
         .example = "rein train my-run --model stories260K --groups groups.jsonl --preset grpo",
         .run = rein_run_train,
     },
@@ -236,7 +301,7 @@ static const rein_command COMMANDS[] = {
              {"dry-run", NULL, "check everything, say what would be trained, write nothing"},
              {"json", NULL, "print one JSON object at the end: step, nothing_to_train, checkpoint, metrics of the last step"}},
         .max_words = 1,
-        .settings = 1,
+        .settings = REIN_SETTINGS_TRAINING,
         .example = "rein sft my-run --model stories260K --data examples.jsonl --learning-rate 1e-4",
         .run = rein_run_sft,
     },
@@ -251,6 +316,20 @@ static const rein_command COMMANDS[] = {
         .max_words = 1,
         .example = "rein init my-model --seed 1",
         .run = rein_run_init,
+    },
+    {
+        .name = "report",
+        .usage = "RUN... [--output FILE]",
+        .summary = "one HTML file about a run, or about several side by side",
+        .description =
+            "Writes a page that needs nothing but a browser: what became of the policy, its curves, what it wrote on the way with "
+            "each token coloured by its advantage, the same held-out prompts before and after, and the settings. Several runs are "
+            "laid over each other and compared. What a run does not have is not in the page; a run that is still being trained "
+            "can be reported on too. The path of the file is printed.",
+        .options = {{"output", "FILE", "where to write it (default: report.html in the first RUN)"}},
+        .max_words = REIN_MAX_WORDS,
+        .example = "rein report my-run",
+        .run = rein_run_report,
     },
     {
         .name = "task",

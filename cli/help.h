@@ -4,7 +4,10 @@
 
 #include "out.h"
 
-enum { REIN_MAX_OPTIONS = 24, REIN_MAX_WORDS = 2, REIN_MAX_REPEATS = 16, REIN_MAX_SETTINGS = 160 };
+enum { REIN_MAX_OPTIONS = 24, REIN_MAX_WORDS = 16, REIN_MAX_REPEATS = 16, REIN_MAX_SETTINGS = 160 };
+
+/* The settings of a run and the options of the objective; those of the loop too; those that an evaluation depends on. */
+enum { REIN_SETTINGS_TRAINING = 1, REIN_SETTINGS_LOOP = 2, REIN_SETTINGS_EVALUATION = 3 };
 
 typedef struct rein_cli_option {
     const char *name;  /* "threads": written --threads */
@@ -36,10 +39,10 @@ typedef struct rein_command {
     rein_cli_option options[REIN_MAX_OPTIONS];
     const char *repeats; /* the option that may be given several times, or NULL */
     size_t max_words;
-    const char *(*word)(size_t i); /* what the first word may be, for completion, or NULL */
-    int operations;                /* 1: the help lists the operations of rein objective */
-    int settings;        /* 1: it takes the settings of a run and the options of the objective; 2: those of the loop too */
-    const char *example; /* a shell command that works as it stands, where its model is */
+    const char *(*word)(size_t i);     /* what the first word may be, for completion, or NULL */
+    int operations;                    /* 1: the help lists the operations of rein objective */
+    int settings;                      /* REIN_SETTINGS_…: which settings it takes; 0: none */
+    const char *example;               /* a shell command that works as it stands, where its model is */
     int (*run)(const rein_args *args); /* the exit status */
 } rein_command;
 
@@ -52,13 +55,16 @@ const char *rein_option_value(const rein_args *args, const char *name);
 
 void rein_help(rein_out *out);
 void rein_help_command(rein_out *out, const rein_command *command);
-void rein_man(rein_out *out);                          /* man.c: roff */
+void rein_man(rein_out *out);                                 /* man.c: roff */
 int rein_completion_script(rein_out *out, const char *shell); /* completion.c: 0 when the shell is unknown */
 const char *rein_shell_at(size_t i);
 
 /* The commands. */
 int rein_run_demo(const rein_args *args);
 int rein_run_init(const rein_args *args);
+int rein_run_run(const rein_args *args);
+int rein_run_eval(const rein_args *args);
+int rein_run_watch(const rein_args *args);
 int rein_run_objective(const rein_args *args);
 int rein_run_explain(const rein_args *args);
 int rein_run_generate(const rein_args *args);
@@ -66,6 +72,7 @@ int rein_run_score(const rein_args *args);
 int rein_run_inspect(const rein_args *args);
 int rein_run_train(const rein_args *args);
 int rein_run_sft(const rein_args *args);
+int rein_run_report(const rein_args *args);
 int rein_run_task(const rein_args *args);
 int rein_run_completion(const rein_args *args);
 int rein_run_help(const rein_args *args);

@@ -27,13 +27,17 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-void rein_progress_begin(rein_progress *p, int64_t done, int64_t total) {
-    const char *term = getenv("TERM");
+void rein_catch_interrupts(void) {
     struct sigaction once = {.sa_handler = remember,
                              .sa_flags = (int)(SA_RESETHAND | SA_RESTART)}; /* the second one does what it always does */
     sigemptyset(&once.sa_mask);
     sigaction(SIGINT, &once, NULL);
     sigaction(SIGTERM, &once, NULL);
+}
+
+void rein_progress_begin(rein_progress *p, int64_t done, int64_t total) {
+    const char *term = getenv("TERM");
+    rein_catch_interrupts();
     *p = (rein_progress){.first = done, .total = total, .every = (total - done + 19) / 20, .began = now(), .last = -1};
     p->terminal = isatty(STDERR_FILENO) && !(term && !strcmp(term, "dumb"));
 }

@@ -12,7 +12,10 @@ typedef struct rein_progress {
     double began, last;   /* seconds; of the last bar */
 } rein_progress;
 
-/* `done` steps of `total` are made already. From here on Ctrl-C (and SIGTERM) is only remembered; a second one ends the process. */
+/* From here on Ctrl-C (and SIGTERM) is only remembered; a second one ends the process. */
+void rein_catch_interrupts(void);
+
+/* `done` steps of `total` are made already. Catches interrupts. */
 void rein_progress_begin(rein_progress *p, int64_t done, int64_t total);
 
 /* Step number `done` is made; `text` says what came out: "loss 1.234". */

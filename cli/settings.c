@@ -61,8 +61,21 @@ const rein_cli_setting *rein_cli_setting_at(size_t i) {
     return i < n_table ? &table[i] : NULL;
 }
 
+/* What an evaluation depends on. */
+static int of_evaluations(const char *name) {
+    static const char *const names[] = {"model",          "adapter",         "temperature", "seed",        "threads",
+                                        "task",           "eval_task",       "held_out",    "reward",      "reward_weights",
+                                        "reward_timeout", "reward_restarts", "chat",        "chat_format", "system",
+                                        "max_tokens",     "top_k",           "top_p",       "min_p",       "stop",
+                                        "eval_prompts",   "eval_samples",    "token_budget"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(names[i], name)) return 1;
+    return 0;
+}
+
 int rein_takes_setting(const rein_command *command, const rein_cli_setting *setting) {
-    return command->settings && (command->settings == 2 || !setting->loop);
+    if (command->settings == REIN_SETTINGS_EVALUATION) return of_evaluations(setting->name);
+    return command->settings && (command->settings == REIN_SETTINGS_LOOP || !setting->loop);
 }
 
 const rein_cli_setting *rein_cli_setting_named(const char *option, size_t length) {
@@ -210,7 +223,8 @@ int rein_args_settings(rein_settings *settings, const rein_args *args, int is_ne
     const rein_cli_setting *s;
     for (size_t i = 0; (s = rein_cli_setting_at(i)); i++)
         if (!rein_takes_setting(args->command, s) && rein_settings_given(settings, s->name))
-            return rein_say(REIN_WRONG, args->command->name, "%s: %s cannot act here: it is of rein run", config, s->name);
+            return rein_say(REIN_WRONG, args->command->name, "%s: %s cannot act here: it is for rein %s", config, s->name,
+                            s->loop ? "run" : "run and rein train");
     for (int preset = 1; preset >= 0; preset--) {
         for (size_t i = 0; i < args->n_settings && !status; i++)
             if ((strcmp(args->settings[i].name, "preset") == 0) == preset) status = set(settings, args, i);

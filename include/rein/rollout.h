@@ -112,6 +112,17 @@ REIN_API void rein_example_free(rein_example *example);
 
 typedef enum rein_split { REIN_SPLIT_TRAIN = 0, REIN_SPLIT_HELD_OUT = 1 } rein_split;
 
+/* What a source is. The values are part of the ABI: never renumbered. */
+typedef enum rein_task_kind {
+    REIN_TASK_UNKNOWN = 0,
+    REIN_TASK_BUILTIN = 1, /* NAME: a built-in task (rein_task_at) */
+    REIN_TASK_FILE = 2,    /* FILE.jsonl */
+    REIN_TASK_PROGRAM = 3  /* anything else with a blank or a slash in it: a command */
+} rein_task_kind;
+
+/* By the source alone; nothing is opened. Thread-safe. */
+REIN_API rein_task_kind rein_task_kind_of(const char *source);
+
 /* Where examples come from. One thread at a time. */
 typedef struct rein_task rein_task;
 

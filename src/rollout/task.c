@@ -111,23 +111,29 @@ static int is_file(const char *source) {
     return !strpbrk(source, " \t\n") || rein_file_exists(source);
 }
 
+rein_task_kind rein_task_kind_of(const char *source) {
+    if (builtin_named(source)) return REIN_TASK_BUILTIN;
+    if (is_file(source)) return REIN_TASK_FILE;
+    return strpbrk(source, " \t\n/") ? REIN_TASK_PROGRAM : REIN_TASK_UNKNOWN;
+}
+
 /* What cannot act is not ignored. */
-static rein_status check_options(const rein_task *t, int file, int program, rein_error *err) {
-    if (t->options.held_out_share != 0 && !file)
+static rein_status check_options(const rein_task *t, rein_task_kind kind, rein_error *err) {
+    if (t->options.held_out_share != 0 && kind != REIN_TASK_FILE)
         return rein_fail(err, REIN_EINVAL, "held_out_share is %g: it cannot act, because only a file is divided by it",
                          t->options.held_out_share);
-    if (t->options.timeout != 0 && !program)
+    if (t->options.timeout != 0 && kind != REIN_TASK_PROGRAM)
         return rein_fail(err, REIN_EINVAL, "timeout is %g: it cannot act, because the task is not a program", t->options.timeout);
     return REIN_OK;
 }
 
 static rein_status open_source(rein_task *t, const char *source, rein_error *err) {
+    const rein_task_kind kind = rein_task_kind_of(source);
+    if (kind == REIN_TASK_UNKNOWN) return unknown(source, err);
+    const rein_status status = check_options(t, kind, err);
     t->builtin = builtin_named(source);
-    const int file = !t->builtin && is_file(source), program = !t->builtin && !file && strpbrk(source, " \t\n/");
-    if (!t->builtin && !file && !program) return unknown(source, err);
-    const rein_status status = check_options(t, file, program, err);
     if (status || t->builtin) return status;
-    if (file) return rein_task_file_open(&t->file, source, t->options.held_out_share, err);
+    if (kind == REIN_TASK_FILE) return rein_task_file_open(&t->file, source, t->options.held_out_share, err);
     return rein_task_program_open(&t->program, source, t->options.seed, t->options.timeout, err);
 }
 

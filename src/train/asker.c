@@ -48,20 +48,25 @@ static rein_status open_reward(rein_asker *a, rein_error *err) {
     return rein_reward_open(&a->reward, specs, n, a->task, &how, err);
 }
 
+static rein_status open_task(rein_task **task, const rein_asker *a, const char *source, double held_out, rein_error *err) {
+    const rein_task_kind kind = rein_task_kind_of(source);
+    const rein_task_options how = {(uint64_t)a->settings.seed, kind == REIN_TASK_FILE ? held_out : 0,
+                                   kind == REIN_TASK_PROGRAM ? a->settings.reward_timeout : 0};
+    return rein_task_open(task, source, &how, err);
+}
+
 /* A file that is given for evaluations is for evaluations as a whole; built-in tasks and programs know what they hold out. */
 static rein_status open_tasks(rein_asker *a, rein_error *err) {
     const rein_settings *s = &a->settings;
-    const int apart = *s->eval_task != 0, evaluates = s->eval_prompts > 0;
-    const rein_task_options how = {(uint64_t)s->seed, apart || !evaluates ? 0 : s->held_out, s->reward_timeout};
-    rein_status status = rein_task_open(&a->task, s->task, &how, err);
+    const int apart = *s->eval_task != 0;
+    rein_status status = open_task(&a->task, a, s->task, apart || !s->eval_prompts ? 0 : s->held_out, err);
     a->eval_task = a->task;
-    if (!status && apart) status = rein_task_open(&a->eval_task, s->eval_task, &(rein_task_options){how.seed, 0, how.timeout}, err);
-    if (status) return status;
-    a->eval_split = apart && !rein_task_size(a->eval_task, REIN_SPLIT_HELD_OUT) ? REIN_SPLIT_TRAIN : REIN_SPLIT_HELD_OUT;
-    if (rein_task_size(a->task, REIN_SPLIT_TRAIN) < (size_t)s->prompts)
-        return rein_fail(err, REIN_EINVAL, "prompts is %lld, and the task has %zu examples to train on", (long long)s->prompts,
-                         rein_task_size(a->task, REIN_SPLIT_TRAIN));
-    return REIN_OK;
+    if (!status && apart) {
+        a->eval_task = NULL;
+        status = open_task(&a->eval_task, a, s->eval_task, 0, err);
+    }
+    a->eval_split = apart && rein_task_kind_of(s->eval_task) == REIN_TASK_FILE ? REIN_SPLIT_TRAIN : REIN_SPLIT_HELD_OUT;
+    return status;
 }
 
 static rein_status open_chat(rein_asker *a, rein_error *err) {

@@ -24,6 +24,13 @@ static const rein_settings *settings_of(const rein_loop *l) { return &l->session
 
 /* ------------------------------------------------------------------------------------------------------------------------- open */
 
+/* A file can be walked through any number of times, but a step asks nothing twice. */
+static rein_status check_size(const rein_loop *l, rein_error *err) {
+    const size_t there = rein_task_size(l->asker->task, REIN_SPLIT_TRAIN), wanted = (size_t)settings_of(l)->prompts;
+    if (wanted <= there) return REIN_OK;
+    return rein_fail(err, REIN_EINVAL, "prompts is %zu, and the task has %zu examples to train on", wanted, there);
+}
+
 static rein_status name_judges(rein_loop *l, rein_error *err) {
     const size_t n = rein_reward_count(l->asker->reward);
     l->judge_names = calloc(n, sizeof *l->judge_names);
@@ -75,6 +82,7 @@ rein_status rein_loop_open(rein_loop **loop, const char *directory, const rein_s
     rein_status status = rein_session_prepare(&l->session, directory, settings, err);
     if (!status) status = rein_loop_check(settings_of(l), err);
     if (!status) status = rein_asker_open(&l->asker, settings_of(l), l->session->model, err);
+    if (!status) status = check_size(l, err);
     if (!status) status = name_judges(l, err);
     if (!status) status = open_ptx(l, err);
     if (!status) status = rein_session_begin(l->session, directory, err);

@@ -5,12 +5,6 @@
 
 #include "loop.h"
 
-static int is_builtin(const char *task) {
-    for (size_t i = 0; rein_task_at(i); i++)
-        if (!strcmp(rein_task_at(i)->name, task)) return 1;
-    return 0;
-}
-
 /* A setting that was given needs another one. */
 static const struct need {
     const char *name, *needs;
@@ -19,10 +13,11 @@ static const struct need {
     {"reward_timeout", "reward"},     {"reward_restarts", "reward"}, {"system", "chat"},        {"chat_format", "chat"}};
 
 static rein_status check_needs(const rein_settings *s, rein_error *err) {
+    const int builtin = rein_task_kind_of(s->task) == REIN_TASK_BUILTIN;
     char value[REIN_TEXT_SETTING];
     for (size_t i = 0; i < sizeof NEEDS / sizeof *NEEDS; i++) {
         const rein_status status = rein_settings_get(value, sizeof value, s, NEEDS[i].needs, err);
-        const int there = *value && strcmp(value, "no") != 0, chat = !strcmp(NEEDS[i].needs, "chat") && !is_builtin(s->task);
+        const int there = *value && strcmp(value, "no") != 0, chat = !strcmp(NEEDS[i].needs, "chat") && !builtin;
         if (status) return status;
         if (rein_settings_given(s, NEEDS[i].name) && !there && !chat) /* a file may have messages */
             return rein_fail(err, REIN_EINVAL, "%s cannot act without %s", NEEDS[i].name, NEEDS[i].needs);
@@ -52,9 +47,9 @@ static rein_status check_evaluation(const rein_settings *s, rein_error *err) {
     const char *const idle[] = {"eval_task", "eval_steps", "eval_samples"};
     for (size_t i = 0; i < 3 && !s->eval_prompts; i++)
         if (rein_settings_given(s, idle[i])) return rein_fail(err, REIN_EINVAL, "%s cannot act: eval_prompts is 0", idle[i]);
-    if (rein_settings_given(s, "held_out") && (*s->eval_task || is_builtin(s->task)))
+    if (rein_settings_given(s, "held_out") && (*s->eval_task || rein_task_kind_of(s->task) != REIN_TASK_FILE))
         return rein_fail(err, REIN_EINVAL, "held_out cannot act: %s",
-                         *s->eval_task ? "eval_task says what is asked in evaluations" : "a built-in task holds out on its own");
+                         *s->eval_task ? "eval_task says what is asked in evaluations" : "only a file is divided by it");
     return REIN_OK;
 }
 

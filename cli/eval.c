@@ -1,0 +1,288 @@
+/* eval.c - `rein eval`: a policy on a task, alone or against another one. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy.h"
+#include "progress.h"
+#include "settings.h"
+#include "terminal.h"
+#include "values.h"
+#include "view.h"
+
+static const char WHERE[] = "eval";
+
+/* A policy, opened. */
+typedef struct player {
+    char name[600];
+    rein_model *model; /* its own, or borrowed */
+    int borrowed;
+    rein_adapter *adapter;
+    rein_rollout rollout;
+    rein_evaluation figures;
+} player;
+
+typedef struct contest {
+    const rein_args *args;
+    rein_settings given, settings;
+    char run[REIN_TEXT_SETTING]; /* "": none */
+    int64_t step;                /* of the run; -1: the last good one */
+    rein_asker *asker;
+    player first, second;
+    int both, greedy, json;
+    uint64_t k;
+    rein_view view;
+} contest;
+
+/* ------------------------------------------------------------------------------------------------------------- what was given */
+
+/* "RUN@7" or "RUN". */
+static int read_run(char *run, int64_t *step, const char *text) {
+    const char *at = strrchr(text, '@');
+    char *end;
+    *step = -1;
+    size_t length = strlen(text);
+    if (at && at[1]) {
+        const long long number = strtoll(at + 1, &end, 10);
+        if (!*end && number >= 0) *step = number, length = (size_t)(at - text);
+    }
+    if (length >= REIN_TEXT_SETTING) return rein_say(REIN_WRONG, WHERE, "the name of the run is too long");
+    memcpy(run, text, length);
+    run[length] = 0;
+    if (rein_directory_has(run, "config.yaml")) return REIN_DONE;
+    return rein_say(REIN_WRONG, WHERE, "%s is no run: it has no config.yaml", run);
+}
+
+/* What a run has, and what is given now; the policy of a run is its own. */
+static int read_settings(contest *c) {
+    rein_error err = {0};
+    rein_out path = {0};
+    int status = rein_args_settings(&c->given, c->args, 0);
+    if (status) return status;
+    c->settings = c->given;
+    if (!*c->run) return REIN_DONE;
+    if (*c->given.model || *c->given.adapter)
+        return rein_say(REIN_WRONG, WHERE, "--%s and a run are both given: the policy is the run's",
+                        *c->given.model ? "model" : "adapter");
+    rein_out_format(&path, "%s/config.yaml", c->run);
+    c->settings = rein_settings_default();
+    if (path.failed) status = rein_say(REIN_FAILED, WHERE, "out of memory");
+    else if (rein_settings_read(&c->settings, path.data, &err)) status = rein_say_error(WHERE, &err);
+    rein_out_free(&path);
+    for (size_t i = 0; !status && rein_setting_at(i); i++) { /* also those that a run could not change */
+        char value[REIN_TEXT_SETTING];
+        if (!c->given.given[i]) continue;
+        if (rein_settings_get(value, sizeof value, &c->given, rein_setting_at(i)->name, &err) ||
+            rein_settings_set(&c->settings, rein_setting_at(i)->name, value, &err))
+            status = rein_say_setting_error(c->args, &err);
+    }
+    if (!isnan(c->given.objective.token_budget)) c->settings.objective.token_budget = c->given.objective.token_budget;
+    return status;
+}
+
+static int check(contest *c) {
+    if (!*c->settings.model)
+        return rein_say(REIN_WRONG, WHERE, "a policy is needed: RUN, RUN@STEP, or --model DIR (with --adapter DIR)");
+    if (!*c->settings.task) return rein_say(REIN_WRONG, WHERE, "a task is needed: --task NAME, FILE.jsonl or a program");
+    if (!c->settings.eval_prompts) return rein_say(REIN_WRONG, WHERE, "--eval-prompts is 0: nothing is asked");
+    if (c->greedy && rein_args_has_setting(c->args, "eval_samples"))
+        return rein_say(REIN_WRONG, WHERE, "--greedy has one response a prompt: --eval-samples cannot act");
+    if (c->k > (uint64_t)(c->greedy ? 1 : c->settings.eval_samples))
+        return rein_say(REIN_WRONG, WHERE, "--k is %llu: at most --eval-samples, %lld", (unsigned long long)c->k,
+                        (long long)c->settings.eval_samples);
+    return REIN_DONE;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------- policies */
+
+static rein_exec exec_of(const contest *c) { return (rein_exec){.threads = (int)c->settings.threads}; }
+
+/* The checkpoint's directory; *step becomes that of the last good one where none was named. */
+static int checkpoint_path(char *path, size_t size, const char *directory, int64_t *step) {
+    rein_error err = {0};
+    char said[REIN_RUN_SAID];
+    rein_run *run = NULL;
+    if (rein_run_open(&run, directory, REIN_RUN_READ, &err)) return rein_say_error(WHERE, &err);
+    rein_status status = *step < 0 ? rein_run_last_good(step, said, run, &err) : rein_checkpoint_verify(run, *step, &err);
+    if (!status && *step < 0) status = rein_fail(&err, REIN_EINVAL, "%s has no checkpoint yet", directory);
+    if (!status && rein_run_checkpoint_path(path, size, run, *step) >= size)
+        status = rein_fail(&err, REIN_EINVAL, "the path of the checkpoint is too long");
+    rein_run_close(run);
+    return status ? rein_say_error(WHERE, &err) : REIN_DONE;
+}
+
+static int open_model(player *p, const contest *c, const char *directory) {
+    rein_error err = {0};
+    const rein_model_options how = {.exec = exec_of(c)};
+    if (rein_model_open(&p->model, directory, &how, &err)) return rein_say_error(WHERE, &err);
+    return REIN_DONE;
+}
+
+static int open_adapter(player *p, const char *directory) {
+    rein_error err = {0};
+    return rein_adapter_open(&p->adapter, p->model, directory, &err) ? rein_say_error(WHERE, &err) : REIN_DONE;
+}
+
+/* A checkpoint has an adapter of the model, or is a model. */
+static int open_checkpoint(player *p, contest *c, const char *run, int64_t step, rein_model *model) {
+    char path[4096];
+    int status = checkpoint_path(path, sizeof path, run, &step);
+    if (status) return status;
+    snprintf(p->name, sizeof p->name, "%s@%" PRId64, run, step);
+    if (!rein_directory_has(path, "adapter_config.json")) return open_model(p, c, path);
+    if (model) p->model = model, p->borrowed = 1;
+    else if ((status = open_model(p, c, c->settings.model))) return status;
+    return open_adapter(p, path);
+}
+
+static int open_first(contest *c) {
+    const rein_settings *s = &c->settings;
+    if (*c->run) return open_checkpoint(&c->first, c, c->run, c->step, NULL);
+    snprintf(c->first.name, sizeof c->first.name, "%s", *s->adapter ? s->adapter : s->model);
+    const int status = open_model(&c->first, c, s->model);
+    return status || !*s->adapter ? status : open_adapter(&c->first, s->adapter);
+}
+
+/* "base" is the model of the settings; a checkpoint of a run with another model would be another contest. */
+static int open_second(contest *c, const char *against) {
+    char run[REIN_TEXT_SETTING];
+    int64_t step;
+    c->both = 1;
+    if (!strcmp(against, "base")) {
+        snprintf(c->second.name, sizeof c->second.name, "base");
+        if (!c->first.adapter) return open_model(&c->second, c, c->settings.model);
+        c->second.model = c->first.model, c->second.borrowed = 1;
+        return REIN_DONE;
+    }
+    const int status = read_run(run, &step, against);
+    return status ? status : open_checkpoint(&c->second, c, run, step, c->first.adapter ? c->first.model : NULL);
+}
+
+static void close_player(player *p) {
+    rein_rollout_free(&p->rollout);
+    rein_adapter_close(p->adapter);
+    if (!p->borrowed) rein_model_close(p->model);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------ work */
+
+static void on_said(void *context, size_t done, size_t all) {
+    contest *c = context;
+    rein_view_phase(&c->view, "asking", done, all);
+}
+
+static int play(contest *c, player *p) {
+    rein_error err = {0};
+    const rein_policy policy = {p->model, p->adapter, c->settings.temperature};
+    const rein_exec exec = exec_of(c);
+    const rein_status status = rein_asker_evaluate(&p->rollout, c->asker, &policy, c->greedy, &exec, on_said, c, &err);
+    rein_view_clear(&c->view);
+    const char *said = rein_asker_said(c->asker);
+    if (*said) rein_say(0, WHERE, "reward: %s", said);
+    if (status) return rein_say_setting_error(c->args, &err);
+    const double budget = c->settings.objective.token_budget;
+    p->figures = rein_evaluate(&p->rollout, isnan(budget) ? -1 : (int64_t)budget);
+    return REIN_DONE;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------------- output */
+
+static void put_figures(rein_out *out, const contest *c, const player *p) {
+    const rein_evaluation *e = &p->figures;
+    rein_json_field(out, "accuracy", e->accuracy);
+    rein_json_field(out, "accuracy_low", e->accuracy_low);
+    rein_json_field(out, "accuracy_high", e->accuracy_high);
+    rein_json_field(out, "pass_at_k", rein_rollout_pass_at_k(&p->rollout, c->k));
+    rein_json_name(out, "k");
+    rein_out_format(out, "%llu", (unsigned long long)c->k);
+    rein_json_field(out, "reward", e->reward);
+    rein_json_field(out, "mean_length", e->mean_length);
+    rein_json_field(out, "share_over_budget", e->share_over_budget);
+    rein_json_field(out, "clipped_ratio", e->truncated);
+    rein_out_format(out, ", \"n\": %zu, \"prompts\": %zu", e->n, e->prompts);
+}
+
+static int print_json(const contest *c) {
+    rein_out out = {0};
+    double low, high;
+    rein_out_text(&out, "{");
+    put_figures(&out, c, &c->first);
+    if (c->both) {
+        rein_out_text(&out, ", \"against\": {");
+        put_figures(&out, c, &c->second);
+        rein_out_text(&out, "}");
+        rein_json_field(&out, "difference", rein_evaluate_difference(&low, &high, &c->second.rollout, &c->first.rollout));
+        rein_json_field(&out, "difference_low", low);
+        rein_json_field(&out, "difference_high", high);
+    }
+    rein_out_text(&out, "}\n");
+    return rein_print(&out);
+}
+
+static void table(rein_out *out, const contest *c, const player *p) {
+    const rein_evaluation *e = &p->figures;
+    rein_out_format(out, "%-12s %s\n", "policy", p->name);
+    rein_out_format(out, "%-12s %.1f %%, 95 %% between %.1f and %.1f\n", "accuracy", 100 * e->accuracy, 100 * e->accuracy_low,
+                    100 * e->accuracy_high);
+    if (e->samples > 1)
+        rein_out_format(out, "%-12s %.1f %%\n", c->k == 1 ? "pass@1" : "pass@k", 100 * rein_rollout_pass_at_k(&p->rollout, c->k));
+    rein_out_format(out, "%-12s %.4g\n", "reward", e->reward);
+    rein_out_format(out, "%-12s %.1f tokens\n", "length", e->mean_length);
+    if (!isnan(e->share_over_budget)) rein_out_format(out, "%-12s %.1f %%\n", "over budget", 100 * e->share_over_budget);
+    if (e->truncated > 0) rein_out_format(out, "%-12s %.1f %% at --max-tokens\n", "cut off", 100 * e->truncated);
+    rein_out_format(out, "%-12s %zu to %zu prompts\n", "responses", e->n, e->prompts);
+}
+
+static int print_table(const contest *c) {
+    rein_out out = {0};
+    double low, high;
+    table(&out, c, &c->first);
+    if (c->both) {
+        rein_out_text(&out, "\n");
+        table(&out, c, &c->second);
+        const double difference = rein_evaluate_difference(&low, &high, &c->second.rollout, &c->first.rollout);
+        rein_out_format(&out, "\n%-12s %+.1f points of accuracy, 95 %% between %+.1f and %+.1f\n", "difference", 100 * difference,
+                        100 * low, 100 * high);
+    }
+    return rein_print(&out);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ the command */
+
+static int open_asker(contest *c) {
+    rein_error err = {0};
+    return rein_asker_open(&c->asker, &c->settings, c->first.model, &err) ? rein_say_setting_error(c->args, &err) : REIN_DONE;
+}
+
+static int contend(contest *c) {
+    const char *against = rein_option_value(c->args, "against");
+    int status = c->args->n_words ? read_run(c->run, &c->step, c->args->words[0]) : REIN_DONE;
+    if (!status) status = read_settings(c);
+    if (!status) status = rein_value_whole(&c->k, c->args, "k", 1, 10000);
+    if (!status) status = check(c);
+    if (!status && !c->k) c->k = (uint64_t)(c->greedy ? 1 : c->settings.eval_samples);
+    if (!status) status = open_first(c);
+    if (!status && against) status = open_second(c, against);
+    if (!status) status = open_asker(c);
+    if (!status) status = play(c, &c->first);
+    if (!status && c->both) status = play(c, &c->second);
+    if (status) return status;
+    return c->json ? print_json(c) : print_table(c);
+}
+
+int rein_run_eval(const rein_args *args) {
+    contest *c = calloc(1, sizeof *c);
+    if (!c) return rein_say(REIN_FAILED, WHERE, "out of memory");
+    c->args = args;
+    c->greedy = rein_option_value(args, "greedy") != NULL, c->json = rein_option_value(args, "json") != NULL;
+    rein_view_open(&c->view, "", 0, 0, NAN);
+    const int status = contend(c);
+    rein_view_close(&c->view);
+    close_player(&c->second);
+    close_player(&c->first);
+    rein_asker_close(c->asker);
+    free(c);
+    return status;
+}

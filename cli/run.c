@@ -1,0 +1,194 @@
+/* run.c - `rein run`: reinforcement learning, the whole loop. */
+#include "run.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "progress.h"
+#include "rein/report.h"
+#include "terminal.h"
+#include "training.h"
+#include "view.h"
+
+static const char *where(const rein_training *t) { return t->args->command->name; }
+
+/* ------------------------------------------------------------------------------------------------------------------------ view */
+
+static void on_said(void *context, rein_phase phase, size_t done, size_t all) {
+    static const char *const names[] = {"sampling", "training", "evaluating"};
+    rein_view_phase(context, names[phase], done, all);
+}
+
+static void show_evaluation(rein_view *v, const rein_loop_evaluation *e) {
+    rein_view_step s = rein_view_step_none(e->step);
+    if (e->step < 0) return;
+    s.eval_accuracy = e->sampled.accuracy, s.eval_low = e->sampled.accuracy_low, s.eval_high = e->sampled.accuracy_high;
+    s.eval_length = e->sampled.mean_length, s.eval_over = e->sampled.share_over_budget;
+    rein_view_evaluated(v, &s);
+}
+
+static void show_step(rein_view *v, const rein_loop_report *report) {
+    rein_view_step s = rein_view_step_none(report->trained.step);
+    for (size_t i = 0; i < report->trained.n; i++) rein_view_step_set(&s, report->trained.names[i], report->trained.values[i]);
+    rein_view_add(v, &s);
+}
+
+/* What a program said comes line by line, between two pictures. */
+static void show_said(rein_view *v, const rein_training *t, const char *said) {
+    if (!*said) return;
+    rein_view_clear(v);
+    for (const char *end; *said; said = *end ? end + 1 : end) {
+        end = said + strcspn(said, "\n");
+        if (end > said) rein_say(0, where(t), "reward: %.*s", (int)(end - said), said);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------ work */
+
+static int work(rein_training *t, rein_loop *loop, rein_view *v) {
+    rein_error err = {0};
+    rein_catch_interrupts();
+    if (rein_loop_evaluate(loop, &err)) return rein_view_clear(v), rein_training_failed(t, &err);
+    show_evaluation(v, rein_loop_first(loop));
+    while (!rein_loop_done(loop) && !rein_progress_interrupted()) {
+        rein_loop_report report;
+        if (rein_loop_step(&report, loop, &err)) return rein_view_clear(v), rein_training_failed(t, &err);
+        show_said(v, t, report.said);
+        show_step(v, &report);
+        if (report.trained.nothing_to_train) {
+            rein_view_clear(v);
+            rein_say(0, where(t), "step %" PRId64 ": nothing to train: the responses to each prompt are all equally good",
+                     report.trained.step);
+        }
+        if (*report.stopped) {
+            rein_view_clear(v);
+            rein_say(0, where(t), "%s holds: the run ends after step %" PRId64, report.stopped, report.trained.step);
+        }
+    }
+    return REIN_DONE;
+}
+
+/* An interrupted run has no evaluation of its last step: its summary and its report are of the last one it has. */
+static int finish(rein_training *t, rein_loop *loop, rein_out *report_path) {
+    rein_error err = {0};
+    if (rein_loop_done(loop) && rein_loop_evaluate(loop, &err)) return rein_training_failed(t, &err);
+    if (rein_loop_finish(loop, &err)) return rein_training_failed(t, &err);
+    rein_out_format(report_path, "%s/report.html", t->run);
+    if (report_path->failed) return rein_say(REIN_FAILED, where(t), "out of memory");
+    if (rein_report_write(report_path->data, &t->run, 1, &err)) return rein_training_failed(t, &err);
+    return REIN_DONE;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------------- output */
+
+static void side_row(rein_out *out, const char *name, const rein_loop_evaluation *e) {
+    const rein_evaluation *s = &e->sampled;
+    rein_out_format(out, "%-7s %6" PRId64 "  %6.1f %%  (%.1f to %.1f)  %6.1f %%  %7.1f", name, e->step, 100 * s->accuracy,
+                    100 * s->accuracy_low, 100 * s->accuracy_high, 100 * e->greedy.accuracy, s->mean_length);
+    if (!isnan(s->share_over_budget)) rein_out_format(out, "  %9.1f %%", 100 * s->share_over_budget);
+    rein_out_format(out, "  %7.4f\n", e->kl);
+}
+
+void rein_run_table(rein_out *out, const rein_loop *loop) {
+    const rein_loop_evaluation *first = rein_loop_first(loop), *last = rein_loop_last(loop);
+    if (first->step < 0) return;
+    rein_out_format(out, "%-7s %6s  %8s  %-14s  %8s  %7s%s  %7s\n", "", "step", "accuracy", "  95 %", "greedy", "length",
+                    isnan(first->sampled.share_over_budget) ? "" : "  over budget", "kl");
+    side_row(out, "base", first);
+    side_row(out, "final", last);
+}
+
+static int print_summary(const rein_training *t, const rein_loop *loop, const char *report) {
+    const int64_t step = rein_session_step(rein_loop_session(loop));
+    rein_out out = {0};
+    rein_run_table(&out, loop);
+    rein_out_format(&out, "%-11s %" PRId64 "\n%-11s ", "steps", step, "checkpoint");
+    rein_training_checkpoint(&out, t, step);
+    rein_out_format(&out, "\n%-11s %s\n", "report", report);
+    return rein_print(&out);
+}
+
+/* The summary as it stands in the run. */
+static int print_json(const rein_training *t, const rein_loop *loop) {
+    const rein_session *session = rein_loop_session(loop);
+    const rein_loop_evaluation *sides[] = {rein_loop_first(loop), rein_loop_last(loop)};
+    static const char *const names[] = {"base", "final"};
+    rein_out out = {0}, path = {0};
+    rein_training_checkpoint(&path, t, rein_session_step(session));
+    rein_out_format(&out, "{\"step\": %" PRId64 ", \"checkpoint\": ", rein_session_step(session));
+    rein_json_string(&out, path.failed ? "" : path.data);
+    for (size_t i = 0; i < 2 && sides[0]->step >= 0; i++) {
+        const rein_evaluation *s = &sides[i]->sampled;
+        rein_out_format(&out, ", \"%s\": {", names[i]);
+        rein_json_field(&out, "accuracy", s->accuracy);
+        rein_json_field(&out, "accuracy_low", s->accuracy_low);
+        rein_json_field(&out, "accuracy_high", s->accuracy_high);
+        rein_json_field(&out, "mean_length", s->mean_length);
+        rein_json_field(&out, "share_over_budget", s->share_over_budget);
+        rein_json_field(&out, "greedy_accuracy", sides[i]->greedy.accuracy);
+        rein_json_field(&out, "kl", sides[i]->kl);
+        rein_out_text(&out, "}");
+    }
+    rein_out_text(&out, "}\n");
+    rein_out_free(&path);
+    return rein_print(&out);
+}
+
+static int say_how_to_go_on(const rein_training *t, const rein_loop *loop) {
+    const rein_session *session = rein_loop_session(loop);
+    if (rein_loop_done(loop)) return REIN_DONE;
+    return rein_say(REIN_FAILED, where(t), "stopped after step %" PRId64 " of %" PRId64 ", which is saved: rein run %s goes on",
+                    rein_session_step(session), rein_session_settings(session)->steps, t->run);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ the command */
+
+static void make_title(char *title, size_t size, const rein_training *t) {
+    const rein_settings *s = &t->settings;
+    snprintf(title, size, "%s: %.60s, %s, %lld prompts × %lld responses a step", t->run, s->task,
+             rein_training_preset(t) ? rein_training_preset(t) : "an objective by its stages", (long long)s->prompts,
+             (long long)s->samples);
+}
+
+int rein_run_work(rein_training *t, rein_run_end *end, void *context) {
+    rein_error err = {0};
+    rein_loop *loop = NULL;
+    rein_view v = {0};
+    char title[300];
+    rein_out report = {0};
+    make_title(title, sizeof title, t);
+    const rein_loop_options options = {on_said, &v};
+    if (rein_loop_open(&loop, t->run, &t->given, &options, &err)) return rein_say_setting_error(t->args, &err);
+    const rein_session *session = rein_loop_session(loop);
+    if (*rein_session_note(session)) rein_say(0, where(t), "note: %s", rein_session_note(session));
+    if (rein_session_step(session)) rein_say(0, where(t), "going on after step %" PRId64, rein_session_step(session));
+    rein_view_open(&v, title, rein_session_step(session), rein_session_settings(session)->steps,
+                   rein_session_settings(session)->objective.token_budget);
+    int status = work(t, loop, &v);
+    if (!status) status = finish(t, loop, &report);
+    rein_view_clear(&v);
+    if (!status) status = end(t, loop, report.data, context);
+    rein_view_close(&v);
+    rein_out_free(&report);
+    rein_loop_close(loop);
+    return status;
+}
+
+static int at_the_end(const rein_training *t, const rein_loop *loop, const char *report, void *context) {
+    const int *json = context;
+    const int status = *json ? print_json(t, loop) : print_summary(t, loop, report);
+    return status ? status : say_how_to_go_on(t, loop);
+}
+
+int rein_run_run(const rein_args *args) {
+    int json = rein_option_value(args, "json") != NULL;
+    rein_training t = {0};
+    int status = rein_training_read(&t, args);
+    if (!status) status = rein_training_look(&t);
+    if (!status) status = rein_run_work(&t, at_the_end, &json);
+    rein_training_close(&t);
+    return status;
+}

@@ -1,0 +1,227 @@
+/* view.c - the live view: what is drawn, and when. */
+#include "view.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ----------------------------------------------------------------------------------------------------------------------- steps */
+
+rein_view_step rein_view_step_none(int64_t step) {
+    return (rein_view_step){step, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN};
+}
+
+void rein_view_step_set(rein_view_step *s, const char *name, double value) {
+    const struct {
+        const char *name;
+        double *to;
+    } all[] = {{"reward", &s->reward},
+               {"accuracy", &s->accuracy},
+               {"completions/mean_length", &s->length},
+               {"budget/share_over", &s->over},
+               {"kl/ref_k1", &s->kl},
+               {"entropy", &s->entropy},
+               {"on_policy/max_gap", &s->gap},
+               {"step_time", &s->seconds},
+               {"eval/accuracy", &s->eval_accuracy},
+               {"eval/accuracy_low", &s->eval_low},
+               {"eval/accuracy_high", &s->eval_high},
+               {"eval/mean_length", &s->eval_length},
+               {"eval/share_over_budget", &s->eval_over}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!strcmp(all[i].name, name)) *all[i].to = value;
+}
+
+/* -------------------------------------------------------------------------------------------------------------------- drawing */
+
+void rein_sparkline(rein_out *out, const double *values, size_t n, size_t columns) {
+    static const char *const levels[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+    double low = INFINITY, high = -INFINITY;
+    const size_t cells = n < columns ? n : columns;
+    for (size_t i = 0; i < n; i++) {
+        if (values[i] < low) low = values[i];
+        if (values[i] > high) high = values[i];
+    }
+    for (size_t c = 0; c < cells; c++) {
+        const size_t from = c * n / cells, to = (c + 1) * n / cells;
+        double sum = 0, count = 0;
+        for (size_t i = from; i < to; i++)
+            if (!isnan(values[i])) sum += values[i], count++;
+        const double share = high > low ? (sum / count - low) / (high - low) : 0;
+        if (count > 0) rein_out_text(out, levels[(int)fmin(7, floor(share * 8))]);
+        else rein_out_text(out, " ");
+    }
+}
+
+/* "1:02:03" or "2:03" */
+static void put_clock(rein_out *out, double seconds) {
+    const long long s = (long long)fmin(ceil(fmax(seconds, 0)), 3.6e9);
+    if (s >= 3600) rein_out_format(out, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
+    else rein_out_format(out, "%lld:%02lld", s / 60, s % 60);
+}
+
+static const rein_view_step *last_of(const rein_view *v) { return v->n ? &v->steps[v->n - 1] : NULL; }
+
+static void put_bar(rein_out *out, const rein_view *v) {
+    enum { CELLS = 24 };
+    const int64_t done = last_of(v) ? last_of(v)->step : v->first;
+    const size_t filled = v->total > 0 ? (size_t)(done * CELLS / v->total) : 0;
+    rein_out_text(out, v->colour ? "\033[36m" : "");
+    rein_out_repeat(out, "█", filled < CELLS ? filled : CELLS);
+    rein_out_text(out, v->colour ? "\033[2m" : "");
+    rein_out_repeat(out, "░", filled < CELLS ? CELLS - filled : 0);
+    rein_out_text(out, v->colour ? "\033[0m" : "");
+    rein_out_format(out, " %lld/%lld", (long long)done, (long long)v->total);
+    if (done > v->first && v->began > 0) {
+        const double per_step = (v->last - v->began) / (double)(done - v->first);
+        rein_out_format(out, "  %.2g s/step  ", per_step);
+        put_clock(out, per_step * (double)(v->total - done));
+        rein_out_text(out, " left");
+    }
+    if (*v->phase) rein_out_format(out, "  %s", v->phase);
+}
+
+/* "  accuracy   0.71  ▁▂▃▄▅▆▇  held out 0.68": nothing, if no step has the figure. */
+static int put_curve(rein_out *out, const rein_view *v, const char *name, const char *format, size_t field, const char *after) {
+    enum { COLUMNS = 32 };
+    double *values = malloc((v->n + 1) * sizeof *values), newest = NAN;
+    for (size_t i = 0; values && i < v->n; i++) {
+        values[i] = *(const double *)((const char *)&v->steps[i] + field);
+        if (!isnan(values[i])) newest = values[i];
+    }
+    if (isnan(newest)) return free(values), 0;
+    char number[40];
+    snprintf(number, sizeof number, format, newest);
+    rein_out_format(out, "  %s%-9s%s %7s  %s", v->colour ? "\033[2m" : "", name, v->colour ? "\033[0m" : "", number,
+                    v->colour ? "\033[36m" : "");
+    rein_sparkline(out, values, v->n, COLUMNS);
+    rein_out_format(out, "%s", v->colour ? "\033[0m" : "");
+    rein_out_repeat(out, " ", v->n < COLUMNS ? COLUMNS - v->n : 0);
+    if (*after) rein_out_format(out, "  %s", after);
+    rein_out_text(out, "\033[K\n");
+    free(values);
+    return 1;
+}
+
+/* What stands behind the curves. */
+static void notes(char accuracy[100], char length[100], const rein_view *v) {
+    const rein_view_step *e = &v->evaluation;
+    accuracy[0] = length[0] = 0;
+    if (!isnan(e->eval_accuracy) && !isnan(v->base_accuracy) && e->step)
+        snprintf(accuracy, 100, "held out %.3f, was %.3f", e->eval_accuracy, v->base_accuracy);
+    else if (!isnan(e->eval_accuracy)) snprintf(accuracy, 100, "held out %.3f", e->eval_accuracy);
+    const rein_view_step *s = last_of(v);
+    if (!isnan(v->budget) && s && !isnan(s->over)) snprintf(length, 100, "budget %g, %.0f %% over", v->budget, 100 * s->over);
+}
+
+static void draw(rein_view *v) {
+    rein_out out = {0};
+    char accuracy[100], length[100];
+    if (v->drawn) rein_out_format(&out, "\033[%dA\r", v->drawn);
+    notes(accuracy, length, v);
+    put_bar(&out, v);
+    rein_out_text(&out, "\033[K\n");
+    int lines = 1;
+    lines += put_curve(&out, v, "accuracy", "%.3f", offsetof(rein_view_step, accuracy), accuracy);
+    lines += put_curve(&out, v, "reward", "%.3f", offsetof(rein_view_step, reward), "");
+    lines += put_curve(&out, v, "length", "%.1f", offsetof(rein_view_step, length), length);
+    lines += put_curve(&out, v, "kl", "%.4f", offsetof(rein_view_step, kl), "nats a token");
+    lines += put_curve(&out, v, "entropy", "%.4f", offsetof(rein_view_step, entropy), "");
+    const rein_view_step *s = last_of(v);
+    if (s && !isnan(s->gap)) {
+        rein_out_format(&out, "  %sgap%s       %7.3g  between what the sampler saw and the trainer computes\033[K\n",
+                        v->colour ? "\033[2m" : "", v->colour ? "\033[0m" : "", s->gap);
+        lines++;
+    }
+    if (!out.failed) fputs(out.data, stderr);
+    fflush(stderr);
+    rein_out_free(&out);
+    v->drawn = lines;
+}
+
+void rein_view_clear(rein_view *v) {
+    if (v->drawn) fprintf(stderr, "\033[%dA\r\033[J", v->drawn);
+    fflush(stderr);
+    v->drawn = 0;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ what comes */
+
+void rein_view_open(rein_view *v, const char *title, int64_t first, int64_t total, double budget) {
+    const char *term = getenv("TERM");
+    *v = (rein_view){.first = first, .total = total, .budget = budget, .every = 1, .base_accuracy = NAN};
+    v->evaluation = rein_view_step_none(-1);
+    v->terminal = isatty(STDERR_FILENO) && !(term && !strcmp(term, "dumb"));
+    v->colour = v->terminal && !getenv("NO_COLOR");
+    snprintf(v->title, sizeof v->title, "%s", title);
+    if (*title) fprintf(stderr, "%s%s%s\n", v->colour ? "\033[1m" : "", title, v->colour ? "\033[0m" : "");
+    v->began = v->last = now();
+}
+
+void rein_view_close(rein_view *v) {
+    free(v->steps);
+    v->steps = NULL;
+}
+
+/* Long runs keep every second point, then every fourth. */
+static void keep(rein_view *v, const rein_view_step *step) {
+    if (!v->steps && !(v->steps = malloc(REIN_VIEW_POINTS * sizeof *v->steps))) return;
+    if (v->n == REIN_VIEW_POINTS) {
+        for (size_t i = 0; i < v->n / 2; i++) v->steps[i] = v->steps[2 * i + 1];
+        v->n /= 2, v->every *= 2;
+    }
+    const size_t replaces = v->n && (size_t)step->step % v->every != 0;
+    v->steps[v->n - replaces] = *step;
+    v->n += !replaces;
+}
+
+static void plain_line(const rein_view *v, const rein_view_step *s) {
+    const struct {
+        const char *format;
+        double value;
+    } parts[] = {{"  reward %.3f", s->reward}, {"  accuracy %.3f", s->accuracy},
+                 {"  length %.1f", s->length}, {"  over %.3f", s->over},
+                 {"  kl %.4f", s->kl},         {"  gap %.3g", s->gap},
+                 {"  %.2f s", s->seconds},     {"  held out %.3f", s->eval_accuracy}};
+    fprintf(stderr, "step %lld/%lld", (long long)s->step, (long long)v->total);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!isnan(parts[i].value)) fprintf(stderr, parts[i].format, parts[i].value);
+    fputc('\n', stderr);
+}
+
+void rein_view_evaluated(rein_view *v, const rein_view_step *s) {
+    if (isnan(s->eval_accuracy)) return;
+    if (isnan(v->base_accuracy)) v->base_accuracy = s->eval_accuracy;
+    v->evaluation = *s;
+    if (!v->terminal && (!v->n || last_of(v)->step != s->step))
+        fprintf(stderr, "step %lld/%lld  held out: accuracy %.3f  length %.1f\n", (long long)s->step, (long long)v->total,
+                s->eval_accuracy, s->eval_length);
+}
+
+void rein_view_add(rein_view *v, const rein_view_step *s) {
+    v->last = now();
+    v->phase[0] = 0;
+    keep(v, s);
+    rein_view_evaluated(v, s);
+    if (v->terminal) draw(v);
+    else plain_line(v, s);
+}
+
+void rein_view_phase(rein_view *v, const char *what, size_t done, size_t all) {
+    static double drawn_at;
+    const double at = now();
+    if (!v->terminal || at - drawn_at < 0.1) return;
+    drawn_at = at;
+    if (all > 1) snprintf(v->phase, sizeof v->phase, "%s %zu of %zu", what, done, all);
+    else snprintf(v->phase, sizeof v->phase, "%s", what);
+    draw(v);
+}

@@ -1,0 +1,114 @@
+/* watch.c - `rein watch`: a run's history, followed as it grows. Nothing is locked, and nothing is changed. */
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "policy.h"
+#include "progress.h"
+#include "settings.h"
+#include "terminal.h"
+#include "view.h"
+
+static const char WHERE[] = "watch";
+
+typedef struct watching {
+    const char *run;
+    rein_settings settings;
+    rein_view view;
+    long at;      /* bytes of the history that were shown */
+    int64_t last; /* step */
+} watching;
+
+static FILE *open_file(const watching *w, const char *name) {
+    rein_out path = {0};
+    rein_out_format(&path, "%s/%s", w->run, name);
+    FILE *file = path.failed ? NULL : fopen(path.data, "r");
+    rein_out_free(&path);
+    return file;
+}
+
+static int read_settings(watching *w) {
+    rein_error err = {0};
+    rein_out path = {0};
+    rein_out_format(&path, "%s/config.yaml", w->run);
+    w->settings = rein_settings_default();
+    const int failed = path.failed || rein_settings_read(&w->settings, path.data, &err);
+    rein_out_free(&path);
+    if (failed) return rein_say(REIN_WRONG, WHERE, "%s is no run: it has no config.yaml that can be read", w->run);
+    return REIN_DONE;
+}
+
+static rein_view_step step_of(const json_t *line) {
+    rein_view_step s = rein_view_step_none((int64_t)json_integer_value(json_object_get(line, "step")));
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)line, name, value) {
+        if (json_is_number(value)) rein_view_step_set(&s, name, json_number_value(value));
+    }
+    return s;
+}
+
+/* The first evaluation is of no step that was made. */
+static void show_base(watching *w) {
+    FILE *file = open_file(w, "evaluations.jsonl");
+    char line[4096];
+    if (file && fgets(line, sizeof line, file)) {
+        json_t *root = json_loads(line, 0, NULL);
+        if (json_is_object(root)) {
+            const rein_view_step s = step_of(root);
+            rein_view_evaluated(&w->view, &s);
+        }
+        json_decref(root);
+    }
+    if (file) fclose(file);
+}
+
+/* Whole lines only: a line is written in one piece, but may be seen in two. */
+static void show_new(watching *w) {
+    FILE *file = open_file(w, "history.jsonl");
+    char *line = NULL;
+    size_t size = 0;
+    ssize_t length;
+    if (!file || fseek(file, w->at, SEEK_SET)) w->at = 0;
+    while (file && (length = getline(&line, &size, file)) > 0 && line[length - 1] == '\n') {
+        w->at = ftell(file);
+        json_t *root = json_loadb(line, (size_t)length, 0, NULL);
+        const rein_view_step s = json_is_object(root) ? step_of(root) : rein_view_step_none(-1);
+        json_decref(root);
+        if (s.step < 0) continue;
+        rein_view_add(&w->view, &s);
+        w->last = s.step;
+    }
+    free(line);
+    if (file) fclose(file);
+}
+
+static void pause_a_little(void) {
+    const struct timespec half = {0, 500000000};
+    nanosleep(&half, NULL);
+}
+
+int rein_run_watch(const rein_args *args) {
+    watching w = {.run = args->n_words ? args->words[0] : NULL};
+    char title[300];
+    if (!w.run) return rein_say(REIN_WRONG, WHERE, "a run is needed: rein watch RUN");
+    int status = read_settings(&w);
+    if (status) return status;
+    const int64_t steps = *w.settings.task ? w.settings.steps : w.settings.total_steps;
+    snprintf(title, sizeof title, "%s%s%.100s", w.run, *w.settings.task ? ": " : "", w.settings.task);
+    rein_view_open(&w.view, title, 0, steps, w.settings.objective.token_budget);
+    w.view.began = NAN; /* when the steps were made is not known: no rate */
+    show_base(&w);
+    show_new(&w);
+    rein_catch_interrupts();
+    while (!rein_option_value(args, "once") && !rein_progress_interrupted() && !(steps > 0 && w.last >= steps)) {
+        pause_a_little();
+        show_new(&w);
+    }
+    if (!w.last) status = rein_say(REIN_DONE, WHERE, "%s has made no step yet", w.run);
+    rein_view_close(&w.view);
+    return status;
+}
