@@ -93,6 +93,8 @@ $(eval $(call variant,.ref_f64,-DREAL_F64 -DREIN_SUFFIX=ref_f64))
 $(eval $(call variant,.avx2_f32,-DREAL_F32 -DREIN_SUFFIX=avx2_f32 -mavx2 -mfma))
 $(eval $(call variant,.avx2_f64,-DREAL_F64 -DREIN_SUFFIX=avx2_f64 -mavx2 -mfma))
 -include $(OBJECTS:.o=.d)
+# What it takes in by .incbin, of which the compiler knows nothing.
+$(BUILD)/obj/src/report/html_assets.o: $(wildcard src/report/assets/* third_party/uplot/*)
 
 $(BUILD)/librein.a: $(LIB_OBJS)
 	@echo '  ar   $@'

@@ -1,0 +1,238 @@
+/* page.js - the page from top to bottom. */
+
+const MAIN = document.getElementById("report");
+
+function section(id, title, under, ...rest) {
+  return element("section", { id }, element("h2", title), under && element("p.under", under), ...rest);
+}
+
+/* ---- figures */
+
+const tile = (title, value, about, wide) => element(wide ? "div.figure.wide" : "div.figure", element("dt", title), element("dd", element("div.value", value), about && element("div.about", about)));
+const change = (was, is) => (was === undefined ? element("span", is) : [element("span.was", was), element("span.to", "→"), element("span", is)]);
+
+function interval(run, part) {
+  const { accuracy_low: low, accuracy_high: high } = Object.fromEntries(["accuracy_low", "accuracy_high"].map((name) => [name, figure(run, name)[part]]));
+  return isNumber(low) && isNumber(high) ? `${number(100 * low, 3)}–${percent(high)}` : null;
+}
+
+function accuracyTile(run) {
+  const { base, final } = figure(run, "accuracy");
+  if (!isNumber(final)) return null;
+  const now = interval(run, "final");
+  const was = interval(run, "base");
+  const moved = isNumber(base) && base !== final;
+  const about = now && `95 % interval ${now}${was && moved ? `, before ${was}` : ""}`;
+  return tile("Accuracy on held-out prompts", change(isNumber(base) ? percent(base) : undefined, percent(final)), about, true);
+}
+
+/* The tile of a run that was never evaluated: its reward, or its loss. */
+function trainingTile(run) {
+  const name = metric(run, "reward") ? "reward" : "loss";
+  if (!metric(run, name) || isNumber(figure(run, "accuracy").final)) return null;
+  return tile(name === "reward" ? "Mean reward" : "Loss", change(number(first(run, name), 3), number(last(run, name), 3)), "first step and last", true);
+}
+
+function lengthTile(run) {
+  const { base, final } = figure(run, "mean_length");
+  const budget = budgetOf(run);
+  const [was, is] = isNumber(final) ? [base, final] : [first(run, "completions/mean_length"), last(run, "completions/mean_length")];
+  if (!isNumber(is)) return null;
+  const about = budget ? `tokens, with a budget of ${number(budget)}` : "tokens";
+  return tile("Mean response", change(isNumber(was) ? number(was, 3) : undefined, number(is, 3)), about, true);
+}
+
+function overTile(run) {
+  const { base, final } = figure(run, "share_over_budget");
+  const [was, is] = isNumber(final) ? [base, final] : [first(run, "budget/share_over"), last(run, "budget/share_over")];
+  return isNumber(is) ? tile("Over budget", change(isNumber(was) ? percent(was) : undefined, percent(is)), "of the responses") : null;
+}
+
+function gapTile(run) {
+  const gap = gapOf(run);
+  if (gap === undefined) return null;
+  return tile("On-policy gap", gap === 0 ? "exactly 0" : number(gap, 3), gap === 0 ? "sampler and trainer agree bit for bit" : "greatest difference of log-probabilities");
+}
+
+function figures(run) {
+  const kl = klOf(run);
+  const seconds = secondsOf(run);
+  const tokens = last(run, "num_tokens");
+  return element(
+    "dl.figures", accuracyTile(run) || trainingTile(run), lengthTile(run), overTile(run),
+    isNumber(kl) && tile(isNumber(run.summary?.final?.kl) ? "KL to the base" : "KL to the reference", number(kl, 3), "nats a token"),
+    gapTile(run),
+    isNumber(stepsOf(run)) && tile("Steps", whole(stepsOf(run)), [isNumber(seconds) && duration(seconds), isNumber(tokens) && `${number(tokens)} tokens`].filter(Boolean).join(", ")),
+  );
+}
+
+/* ---- one sentence */
+
+const strong = (text) => element("b", text);
+const verb = (was, is, sure) => (!sure || was === is ? "went from" : is > was ? "rose from" : "fell from");
+
+function story(run) {
+  const steps = stepsOf(run);
+  const seconds = secondsOf(run);
+  const [accuracy, length] = ["accuracy", "mean_length"].map((name) => figure(run, name));
+  const said = [];
+  if (isNumber(accuracy.base) && isNumber(accuracy.final)) {
+    const [low, high] = ["accuracy_low", "accuracy_high"].map((name) => figure(run, name));
+    const apart = low.final > high.base || high.final < low.base;
+    said.push("held-out accuracy ", verb(accuracy.base, accuracy.final, apart), " ", strong(percent(accuracy.base)), " to ", strong(percent(accuracy.final)));
+    if (!apart && isNumber(low.final)) said.push(" (the 95 % intervals overlap)");
+  } else if (metric(run, "reward")) said.push("the mean reward went from ", strong(number(first(run, "reward"), 3)), " to ", strong(number(last(run, "reward"), 3)));
+  else if (metric(run, "loss")) said.push("the loss went from ", strong(number(first(run, "loss"), 3)), " to ", strong(number(last(run, "loss"), 3)));
+  if (isNumber(length.base) && isNumber(length.final)) {
+    said.push(" and the mean response ", verb(length.base, length.final, true), " ", strong(number(length.base, 3)), " to ", strong(`${number(length.final, 3)} tokens`));
+    if (budgetOf(run)) said.push(`, with a budget of ${number(budgetOf(run))}`);
+  }
+  if (!said.length || !isNumber(steps)) return null;
+  return element("p.lede", `In ${many(steps, "step")}${isNumber(seconds) ? ` and ${duration(seconds)}` : ""}, `, said, ".");
+}
+
+/* ---- the parts of a run */
+
+function notes(run) {
+  if (!run.notes.length) return null;
+  return element("div.notes", element("b", "What could not be read"), element("ul", run.notes.map((n) => element("li", n)), run.more_notes && element("li", `and ${whole(run.more_notes)} more`)));
+}
+
+function command([title, text]) {
+  const code = element("code", text);
+  const copy = element("button", { type: "button", click: () => take(code, copy) }, "Copy");
+  return element("div.command", element("header", element("span", title), copy), element("pre", code));
+}
+
+/* A page from a file may not use the clipboard: then the text is selected, for the user to copy. */
+function take(code, button) {
+  getSelection().selectAllChildren(code);
+  const said = (text) => ((button.textContent = text), setTimeout(() => (button.textContent = "Copy"), 1500));
+  if (navigator.clipboard) navigator.clipboard.writeText(code.textContent).then(() => said("Copied"), () => said("Selected"));
+  else said("Selected");
+}
+
+function partsOf(run) {
+  const parts = [];
+  const bars = RUNS.length > 1 && histogram(run);
+  if (bars) parts.push(element("div.charts", bars));
+  if (run.compare) parts.push(section("compare", "Before and after", "The same held-out prompts, answered by the policy at the start and at the end.", beforeAndAfter(run)));
+  if (run.samples.length) {
+    const coloured = run.samples.some((s) => greatestOf(s.groups) > 0);
+    const under = coloured ? "What the policy wrote on the way. Blue tokens were made more likely, orange ones less likely; the stronger the colour, the greater the advantage." : "What the policy wrote on the way.";
+    parts.push(section("samples", "Samples", under, sampled(run)));
+  }
+  if (run.settings?.length) parts.push(section("settings", "Configuration", "The settings that were given; everything else is rein’s default.", element("dl.settings", run.settings.map(([name, value]) => element("div", element("dt", name), element("dd", value))))));
+  parts.push(section("commands", "Commands", null, run.commands.map(command)));
+  return parts;
+}
+
+/* ---- curves */
+
+function curves() {
+  if (!RUNS.some(hasHistory)) return section("curves", "Curves", RUNS.length > 1 ? "None of these runs has a history yet." : "This run has no history yet: history.jsonl has no step in it.");
+  const under = RUNS.length > 1 ? null : "Cursors are linked. Drag to zoom in, double-click to zoom out.";
+  const legend = RUNS.length > 1 && element("div.keys", RUNS.map((run, i) => element("span", element("i", { "--colour": `var(${colourOf(i)})` }), nameOf(run))));
+  const bars = RUNS.length === 1 && histogram(RUNS[0]);
+  const groups = CHARTS.map(({ group, charts }, i) => [group, [...charts.map(curve), i === 0 && bars].filter(Boolean)]).filter(([, made]) => made.length);
+  return section("curves", "Curves", under, legend, groups.map(([group, made]) => [element("h3.group", group), element("div.charts", made)]), others());
+}
+
+function others() {
+  const specs = otherCharts();
+  if (!specs.length) return null;
+  const place = element("div.charts");
+  const made = element("details", element("summary", `All other metrics (${specs.length})`), place);
+  made.addEventListener("toggle", () => made.open && !place.firstChild && place.append(...specs.map(curve).filter(Boolean)));
+  return made;
+}
+
+/* ---- several runs */
+
+const COLUMNS = [
+  ["Accuracy", (run) => arrow(figure(run, "accuracy"), percent)],
+  ["Mean tokens", (run) => arrow(figure(run, "mean_length"), (x) => number(x, 3))],
+  ["Over budget", (run) => arrow(figure(run, "share_over_budget"), percent)],
+  ["Reward", (run) => (metric(run, "reward") ? arrow({ base: first(run, "reward"), final: last(run, "reward") }, (x) => number(x, 3)) : null)],
+  ["Loss", (run) => (metric(run, "reward") || !metric(run, "loss") ? null : arrow({ base: first(run, "loss"), final: last(run, "loss") }, (x) => number(x, 3)))],
+  ["KL", (run) => (isNumber(klOf(run)) ? number(klOf(run), 3) : null)],
+  ["Gap", (run) => (gapOf(run) === undefined ? null : gapOf(run) === 0 ? "exactly 0" : number(gapOf(run), 3))],
+  ["Steps", (run) => (isNumber(stepsOf(run)) ? whole(stepsOf(run)) : null)],
+  ["Time", (run) => (isNumber(secondsOf(run)) ? duration(secondsOf(run)) : null)],
+];
+
+const arrow = ({ base, final }, format) => (isNumber(final) ? (isNumber(base) ? `${format(base)} → ${format(final)}` : format(final)) : null);
+
+function table(columns, rows) {
+  const body = rows.map((row) => element("tr", row.map((cell, i) => element("td", { "data-label": columns[i] }, cell ?? "–"))));
+  return element("table", element("thead", element("tr", columns.map((c) => element("th", c)))), element("tbody", body));
+}
+
+const runCell = (run, i) => element("span", element("i.dot", { "--colour": `var(${colourOf(i)})` }), nameOf(run));
+
+function comparison() {
+  const columns = COLUMNS.filter(([, value]) => RUNS.some((run) => value(run) !== null));
+  return table(["Run", ...columns.map(([title]) => title)], RUNS.map((run, i) => [runCell(run, i), ...columns.map(([, value]) => value(run))]));
+}
+
+function differences() {
+  const names = [...new Set(RUNS.flatMap((run) => (run.settings || []).map(([name]) => name)))];
+  const differ = names.filter((name) => new Set(RUNS.map((run) => setting(run, name))).size > 1);
+  if (!differ.length) return null;
+  const rows = differ.map((name) => [name, ...RUNS.map((run) => (setting(run, name) === undefined ? null : element("code", setting(run, name))))]);
+  return section("differences", "Where the settings differ", null, table(["Setting", ...RUNS.map(nameOf)], rows));
+}
+
+/* ---- all of it */
+
+function hero(title, ...rest) {
+  return element("div.hero", element("p.kicker", "Training report"), element("h1", title), ...rest);
+}
+
+function about(run) {
+  const said = [setting(run, "model") && `model ${setting(run, "model").replace(/\/+$/, "").split("/").at(-1)}`, setting(run, "task") && `task ${setting(run, "task")}`, setting(run, "preset") && `objective ${setting(run, "preset")}`];
+  return said.filter(Boolean).join(" · ");
+}
+
+function onePage(run) {
+  const short = about(run);
+  MAIN.append(hero(nameOf(run), short && element("p.under", short), story(run)), figures(run), notes(run) || "", curves(), ...partsOf(run));
+}
+
+function severalPage() {
+  const place = element("div");
+  const show = (i) => {
+    const run = RUNS[i];
+    place.replaceChildren(...[element("div.hero", element("h1", nameOf(run)), story(run)), figures(run), notes(run), ...partsOf(run)].filter(Boolean));
+  };
+  MAIN.append(hero(RUNS.length > 3 ? `${RUNS.length} runs` : RUNS.map(nameOf).join(", ")), comparison(), curves(), differences() || "");
+  MAIN.append(section("runs", "Each run", null, choices(RUNS.map(nameOf), show)), place);
+  show(0);
+}
+
+function contents() {
+  const links = [...MAIN.querySelectorAll("section[id]")].filter((s) => !["commands", "differences"].includes(s.id));
+  document.getElementById("contents").append(...links.map((s) => element("a", { href: `#${s.id}` }, s.querySelector("h2").textContent)));
+}
+
+/* Light or dark as the system has it, until the button is pressed. */
+function theme() {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  let chosen = null;
+  const apply = () => {
+    document.documentElement.dataset.theme = chosen ?? (dark.matches ? "dark" : "light");
+    for (const plot of PLOTS) plot.redraw(false);
+  };
+  dark.addEventListener("change", apply);
+  document.getElementById("theme").addEventListener("click", () => {
+    chosen = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+    apply();
+  });
+  apply();
+}
+
+theme();
+if (RUNS.length === 1) onePage(RUNS[0]);
+else severalPage();
+contents();
+document.getElementById("colophon").append(`Written by rein ${DATA.version}. Everything is inside this file; it loads nothing. Charts: uPlot (MIT licence).`);

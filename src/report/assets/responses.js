@@ -1,0 +1,134 @@
+/* responses.js - what the policy wrote: tokens coloured by their advantage, and the same prompts before and after. */
+
+const MOST_ALPHA = 0.62;
+
+/* ---- the word under the pointer */
+
+const TIP = element("div", { id: "tip", hidden: "" });
+document.body.append(TIP);
+
+function tipFor(span, said) {
+  const show = () => {
+    TIP.replaceChildren(...said.map((line) => element("div", line)));
+    TIP.hidden = false;
+    const at = span.getClientRects()[0];
+    TIP.style.left = `${Math.max(8, Math.min(at.left, innerWidth - TIP.offsetWidth - 8))}px`;
+    TIP.style.top = `${at.top > TIP.offsetHeight + 12 ? at.top - TIP.offsetHeight - 8 : at.bottom + 8}px`;
+  };
+  span.addEventListener("pointerenter", show);
+  span.addEventListener("pointerleave", () => (TIP.hidden = true));
+}
+addEventListener("scroll", () => (TIP.hidden = true), { passive: true });
+
+/* ---- one response */
+
+const advantageAt = (r, i) => (Array.isArray(r.advantages) ? r.advantages[i] : r.advantages);
+
+/* The greatest |advantage| of the responses, for the scale of colours. */
+function greatestOf(groups) {
+  let most = 0;
+  for (const r of groups.flatMap((g) => g.responses))
+    for (const a of [r.advantages].flat()) if (isNumber(a)) most = Math.max(most, Math.abs(a));
+  return most;
+}
+
+function token(r, i, most) {
+  const text = r.pieces ? r.pieces[i] : String(r.ids[i]);
+  const advantage = advantageAt(r, i);
+  const trains = !r.mask || r.mask[i];
+  const blank = r.pieces && text.trim() === "";
+  const span = element(r.pieces ? "span" : "span.id");
+  if (blank && (text === "" || text.includes("\n"))) span.append(element("span.mark-only", text === "" ? "∎" : "↵"));
+  span.append(text);
+  if (!trains) span.classList.add("given");
+  else if (isNumber(advantage) && most > 0) {
+    span.classList.add(advantage < 0 ? "down" : "up");
+    span.style.setProperty("--a", (MOST_ALPHA * Math.abs(advantage) / most).toFixed(3));
+  }
+  const said = [`token ${whole(i + 1)} of ${whole(r.tokens)}${r.pieces ? `: ${text === "" ? "the end" : JSON.stringify(text)}` : `: id ${text}`}`];
+  if (!trains) said.push("does not train");
+  else if (isNumber(advantage)) said.push(`advantage ${signed(advantage)}`);
+  tipFor(span, said);
+  return span;
+}
+
+function tokens(r, most) {
+  const shown = (r.pieces || r.ids || []).length;
+  const made = element("div.tokens.text", Array.from({ length: shown }, (_, i) => token(r, i, most)));
+  if (shown < r.tokens) made.append(element("span.given", ` … and ${many(r.tokens - shown, "more token")}`));
+  return made;
+}
+
+const verdict = (r) => (isNumber(r.accuracy) ? (r.accuracy >= 0.5 ? element("b.right", "✓ right") : element("b.wrong", "✗ wrong")) : null);
+
+function facts(r) {
+  const advantages = [r.advantages].flat().filter(isNumber);
+  return element(
+    "div.facts", verdict(r) || element("b", `reward ${number(r.reward, 3)}`),
+    verdict(r) && isNumber(r.reward) && element("div", `reward ${number(r.reward, 3)}`),
+    advantages.length > 0 && element("div", `${Array.isArray(r.advantages) ? "mean " : ""}advantage ${signed(mean(advantages))}`),
+    element("div", many(r.tokens, "token"), r.truncated ? ", cut off" : ""),
+  );
+}
+
+function asked(p) {
+  const prompt = typeof p.prompt === "string" ? element("div.text", p.prompt) : element("div.small.muted", `A prompt of ${many(p.prompt_tokens, "token")}, whose text was not recorded`);
+  return element("div.prompt", prompt, typeof p.answer === "string" && element("div.answer", "answer ", element("code", p.answer)));
+}
+
+/* ---- responses through training */
+
+function sampled(run) {
+  const place = element("div");
+  const show = (i) => {
+    const { groups } = run.samples[i];
+    const most = greatestOf(groups);
+    place.replaceChildren(
+      most > 0 ? element("div.scale", `−${number(most, 3)}`, element("i"), `+${number(most, 3)}`, element("span", "advantage")) : "",
+      ...groups.map((g) => element(
+        "div.asked", asked(g), g.responses.map((r) => element("div.response", facts(r), tokens(r, most))),
+        g.of > g.responses.length && element("p.under.small", `${g.responses.length} of ${g.of} responses, from the best reward to the worst`),
+      )),
+    );
+  };
+  show(0);
+  return [choices(run.samples.map((s) => `Step ${whole(s.step)}`), show), place];
+}
+
+/* ---- before and after */
+
+const KINDS = [
+  ["wrong_right", "wrong, now right", "--accent"],
+  ["right_right", "right, still right", "--second"],
+  ["right_wrong", "right, now wrong", "--warm"],
+  ["wrong_wrong", "wrong, still wrong", "--line"],
+];
+
+function shares(c) {
+  if (!KINDS.some(([key]) => c[key])) return null;
+  const parts = KINDS.filter(([key]) => c[key]);
+  return [
+    element("div.share", parts.map(([key, , colour]) => element("i", { style: `flex: ${c[key]}`, "--colour": `var(${colour})` }))),
+    element("div.keys", parts.map(([key, label, colour]) => element("span", element("i.box", { "--colour": `var(${colour})` }), element("b", whole(c[key])), label))),
+  ];
+}
+
+function side(title, r, budget, longest) {
+  const over = budget && r.tokens > budget;
+  const bar = element("div.bar", element(budget ? (over ? "i.over" : "i.within") : "i", { style: `width: ${(100 * r.tokens) / longest}%` }), budget && element("u", { style: `left: ${(100 * budget) / longest}%` }));
+  const head = element("div.verdict", title, " · ", verdict(r), verdict(r) && " · ", many(r.tokens, "token"), over ? ", over budget" : "", isNumber(r.of) ? ` · ${r.right} of ${r.of} right` : "");
+  const text = typeof r.text === "string" ? element("div.text", r.text.trim() === "" ? "∎" : r.text.trim()) : null;
+  return element("div.side", head, bar, text);
+}
+
+function beforeAndAfter(run) {
+  const c = run.compare;
+  const budget = budgetOf(run);
+  const longest = Math.max(budget || 0, ...c.prompts.flatMap((p) => [p.before.tokens, p.after.tokens]), 1);
+  const titles = [c.before_step === 0 ? "Base" : `Step ${whole(c.before_step)}`, `Step ${whole(c.after_step)}`];
+  return [
+    shares(c),
+    c.prompts.map((p) => element("div.pair", asked(p), element("div.sides", side(titles[0], p.before, budget, longest), side(titles[1], p.after, budget, longest)))),
+    c.of > c.prompts.length && element("p.under.small", `${c.prompts.length} of ${whole(c.of)} prompts: some of each kind, in their order`),
+  ];
+}

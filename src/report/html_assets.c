@@ -1,0 +1,44 @@
+/* html_assets.c - the assembler takes the files in as they are (.incbin), so there is no tool to build first and nothing to generate. Paths
+ * are from the top of the project, where make runs the compiler; the Makefile knows that this object hangs on them. */
+#include "html_assets.h"
+
+#include <stdint.h>
+
+/* The bytes, and how many they are. Hidden: librein.so shows its own functions only. */
+#define EMBED(name, file)                                                                                          \
+    extern const char name[] __attribute__((visibility("hidden")));                                                \
+    extern const uint64_t name##_size __attribute__((visibility("hidden")));                                       \
+    __asm__(".pushsection .rodata\n"                                                                               \
+            ".globl " #name "\n"                                                                                   \
+            ".globl " #name "_size\n"                                                                              \
+            ".balign 8\n" #name "_size: .8byte " #name "_end - " #name "\n" #name ": .incbin \"" file "\"\n" #name \
+            "_end: .byte 0\n"                                                                                      \
+            ".popsection\n")
+
+EMBED(rein_asset_page, "src/report/assets/page.html");
+EMBED(rein_asset_style, "src/report/assets/page.css");
+EMBED(rein_asset_base, "src/report/assets/base.js");
+EMBED(rein_asset_charts, "src/report/assets/charts.js");
+EMBED(rein_asset_responses, "src/report/assets/responses.js");
+EMBED(rein_asset_script, "src/report/assets/page.js");
+EMBED(rein_asset_uplot, "third_party/uplot/uPlot.iife.min.js");
+EMBED(rein_asset_uplot_style, "third_party/uplot/uPlot.min.css");
+EMBED(rein_asset_uplot_licence, "third_party/uplot/LICENSE");
+
+#define ASSET(name, data) \
+    (rein_asset) { name, data, (size_t)data##_size }
+
+rein_asset rein_asset_at(size_t i) {
+    switch (i) {
+    case 0: return ASSET("page.html", rein_asset_page);
+    case 1: return ASSET("page.css", rein_asset_style);
+    case 2: return ASSET("base.js", rein_asset_base);
+    case 3: return ASSET("charts.js", rein_asset_charts);
+    case 4: return ASSET("responses.js", rein_asset_responses);
+    case 5: return ASSET("page.js", rein_asset_script);
+    case 6: return ASSET("uplot.js", rein_asset_uplot);
+    case 7: return ASSET("uplot.css", rein_asset_uplot_style);
+    case 8: return ASSET("uplot.licence", rein_asset_uplot_licence);
+    default: return (rein_asset){0};
+    }
+}

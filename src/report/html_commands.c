@@ -1,0 +1,145 @@
+/* html_commands.c - the commands that go on with a run, score it and sample from it, ready to be copied. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "html_parts.h"
+
+/* The command so far. What does not fit makes it wrong, and then it is not shown. */
+typedef struct command {
+    char text[3 * REIN_SHOWN_TEXT];
+    size_t n;
+    int wrong;
+} command;
+
+static void put(command *c, const char *text) {
+    const size_t length = strlen(text);
+    if (length >= sizeof c->text - c->n) c->wrong = 1;
+    else memcpy(c->text + c->n, text, length + 1), c->n += length;
+}
+
+/* One word of a shell: in single quotes where that is needed. */
+static void put_word(command *c, const char *word) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+:,@%=";
+    put(c, " ");
+    if (*word && !word[strspn(word, plain)]) {
+        put(c, word);
+        return;
+    }
+    put(c, "'");
+    for (const char *quote; (quote = strchr(word, '\'')); word = quote + 1) {
+        char part[REIN_SHOWN_TEXT];
+        if (snprintf(part, sizeof part, "%.*s'\\''", (int)(quote - word), word) >= (int)sizeof part) c->wrong = 1;
+        put(c, part);
+    }
+    put(c, word);
+    put(c, "'");
+}
+
+static const char *setting(const rein_report_run *run, const char *name) {
+    size_t i;
+    json_t *both;
+    json_array_foreach(json_object_get(run->json, "settings"), i, both) {
+        const char *key = json_string_value(json_array_get(both, 0));
+        if (key && strcmp(key, name) == 0) return json_string_value(json_array_get(both, 1));
+    }
+    return NULL;
+}
+
+static int has_file(const rein_report_run *run, const char *name) {
+    char *path = rein_report_path(run, name);
+    const int has = path && rein_file_exists(path);
+    free(path);
+    return has;
+}
+
+static int add(json_t *commands, const char *title, const command *c) {
+    json_t *both = json_array();
+    if (c->wrong) return json_decref(both), 0;
+    int failed = json_array_append_new(both, json_string(title));
+    failed |= json_array_append_new(both, rein_report_text(c->text, c->n, sizeof c->text));
+    return json_array_append_new(commands, both) | failed;
+}
+
+/* " --model M --adapter RUN/checkpoints/0007", or the checkpoint itself where all weights were trained. */
+static void put_policy(command *c, const rein_report_run *run, const char *model, int64_t step) {
+    char name[80], path[REIN_SHOWN_TEXT];
+    const size_t length = strlen(run->directory);
+    const char *slash = length && run->directory[length - 1] == '/' ? "" : "/";
+    snprintf(name, sizeof name, "checkpoints/%04lld/adapter_config.json", (long long)step);
+    const int adapter = has_file(run, name);
+    if (snprintf(path, sizeof path, "%s%scheckpoints/%04lld", run->directory, slash, (long long)step) >= (int)sizeof path)
+        c->wrong = 1;
+    put(c, " --model");
+    put_word(c, adapter ? model : path);
+    if (adapter) put(c, " --adapter"), put_word(c, path);
+}
+
+/* A run that made all its steps needs more of them. */
+static void put_more_steps(command *c, const rein_report_run *run) {
+    const char *planned = setting(run, "steps");
+    const json_int_t steps = planned ? strtoll(planned, NULL, 10) : 0,
+                     made = json_integer_value(json_object_get(run->json, "steps"));
+    char more[60];
+    if (steps <= 0 || made < steps || steps > 1000000000) return;
+    snprintf(more, sizeof more, " --steps %lld", (long long)(2 * steps));
+    put(c, more);
+}
+
+static int go_on(json_t *commands, const rein_report_run *run) {
+    command c = {.n = 0};
+    if (setting(run, "task")) put(&c, "rein run"), put_word(&c, run->directory), put_more_steps(&c, run);
+    else if (has_file(run, "sft.json")) put(&c, "rein sft"), put_word(&c, run->directory);
+    else put(&c, "rein train"), put_word(&c, run->directory), put(&c, " --groups groups.jsonl");
+    return add(commands, "Go on", &c);
+}
+
+static int evaluate(json_t *commands, const rein_report_run *run, const char *model, const char *task, int64_t step) {
+    command c = {.n = 0};
+    put(&c, "rein eval");
+    put_policy(&c, run, model, step);
+    put(&c, " --task"), put_word(&c, task);
+    return add(commands, "Evaluate", &c);
+}
+
+static int sample(json_t *commands, const rein_report_run *run, const char *model, int64_t step) {
+    command c = {.n = 0};
+    static const char *const taken[][2] = {
+        {"temperature", " --temperature"}, {"chat_format", " --chat-format"}, {"system", " --system"}};
+    const char *chat = setting(run, "chat");
+    const json_t *compared = json_array_get(json_object_get(json_object_get(run->json, "compare"), "prompts"), 0);
+    const char *prompt = json_string_value(json_object_get(compared, "prompt"));
+    put(&c, "rein generate");
+    put_policy(&c, run, model, step);
+    put(&c, " --prompt"), put_word(&c, prompt && strlen(prompt) < 200 ? prompt : "...");
+    if (chat && strcmp(chat, "yes") == 0) put(&c, " --chat");
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
+        const char *value = setting(run, taken[i][0]);
+        if (value && *value) put(&c, taken[i][1]), put_word(&c, value);
+    }
+    return add(commands, "Sample", &c);
+}
+
+static int report(json_t *commands, const rein_report_run *run) {
+    command c = {.n = 0};
+    put(&c, "rein report"), put_word(&c, run->directory);
+    return add(commands, "Write this report again", &c);
+}
+
+rein_status rein_report_commands(rein_report_run *run) {
+    json_t *commands = json_array();
+    const char *model = setting(run, "model"), *task = setting(run, "eval_task");
+    int64_t *steps;
+    size_t n;
+    if (json_object_set_new(run->json, "commands", commands)) return rein_report_no_memory(run);
+    if (!task || !*task) task = setting(run, "task");
+    rein_status status = rein_report_steps(&steps, &n, run, "checkpoints", "");
+    if (status) return status;
+    int failed = go_on(commands, run);
+    if (n && model && task) failed |= evaluate(commands, run, model, task, steps[n - 1]);
+    if (n && model) failed |= sample(commands, run, model, steps[n - 1]);
+    failed |= report(commands, run);
+    free(steps);
+    return failed ? rein_report_no_memory(run) : REIN_OK;
+}

@@ -1,0 +1,192 @@
+/* html_parts.c - what the parts of a report share: notes, texts of any bytes, files of JSON lines, numbered files. */
+#include "html_parts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include "base/directory.h"
+#include "base/file.h"
+#include "base/json_file.h"
+#include "model/unicode.h"
+
+rein_status rein_report_no_memory(const rein_report_run *run) { return rein_fail(run->err, REIN_ENOMEM, "out of memory"); }
+
+char *rein_report_path(const rein_report_run *run, const char *name) { return rein_path_join(run->directory, name); }
+
+double rein_report_number(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+/* ----------------------------------------------------------------------------------------------------------------------- texts */
+
+/* Copies UTF-8 as it is; what is none becomes U+FFFD. Returns the end; three bytes are needed for each that there is. */
+static char *copy_repaired(char *to, const char *text, size_t length) {
+    for (size_t i = 0, n; i < length; i += n) {
+        uint32_t character;
+        size_t wrong;
+        bool cut;
+        n = rein_utf8_read(&character, &wrong, &cut, text + i, length - i);
+        if (n) memcpy(to, text + i, n), to += n;
+        else n = wrong, memcpy(to, "\xef\xbf\xbd", 3), to += 3;
+    }
+    return to;
+}
+
+json_t *rein_report_text(const char *text, size_t length, size_t most) {
+    static const char ellipsis[] = "…";
+    const int cut = length > most;
+    if (cut) length = most;
+    while (cut && length && ((unsigned char)text[length] & 0xC0) == 0x80) length--;
+    char *copy = malloc(3 * length + sizeof ellipsis), *end = copy;
+    if (!copy) return NULL;
+    end = copy_repaired(copy, text, length);
+    if (cut) memcpy(end, ellipsis, sizeof ellipsis - 1), end += sizeof ellipsis - 1;
+    json_t *string = json_stringn(copy, (size_t)(end - copy));
+    free(copy);
+    return string;
+}
+
+/* ----------------------------------------------------------------------------------------------------------------------- notes */
+
+static int count_note(rein_report_run *run) {
+    const json_int_t more = json_integer_value(json_object_get(run->json, "more_notes"));
+    return json_object_set_new(run->json, "more_notes", json_integer(more + 1));
+}
+
+rein_status rein_report_note(rein_report_run *run, const char *format, ...) {
+    char text[600];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    const int failed = json_array_size(run->notes) < REIN_SHOWN_NOTES
+                           ? json_array_append_new(run->notes, rein_report_text(text, strlen(text), sizeof text))
+                           : count_note(run);
+    return failed ? rein_report_no_memory(run) : REIN_OK;
+}
+
+rein_status rein_report_noted(rein_report_run *run, rein_status status, const rein_error *why) {
+    if (!status) return REIN_OK;
+    return status == REIN_ENOMEM ? rein_report_no_memory(run) : rein_report_note(run, "%s", why->message);
+}
+
+/* ----------------------------------------------------------------------------------------------------------------------- lines */
+
+typedef struct lines {
+    rein_report_run *run;
+    const char *name;
+    FILE *file;
+    char *text; /* the line, from getline */
+    size_t capacity, number;
+    int repaired; /* it was said that bytes are not UTF-8 */
+} lines;
+
+/* The line as an object, or NULL after a note. A last line that has no end was being written: nothing is said of it. */
+static rein_status parse_line(json_t **object, lines *l, const char *text, size_t length, int ended) {
+    char where[REIN_PATH_SHOWN + 40];
+    rein_error why = {0};
+    snprintf(where, sizeof where, "%.*s: line %zu", REIN_PATH_SHOWN, l->name, l->number);
+    const rein_status status = rein_json_file_parse(object, where, text, length, &why);
+    return status == REIN_EINVAL && !ended ? REIN_OK : rein_report_noted(l->run, status, &why);
+}
+
+static rein_status parse_repaired(json_t **object, lines *l, size_t length, int ended) {
+    char *copy = malloc(3 * length + 1);
+    if (!copy) return rein_report_no_memory(l->run);
+    const size_t n = (size_t)(copy_repaired(copy, l->text, length) - copy);
+    rein_status status = REIN_OK;
+    if (!l->repaired++)
+        status = rein_report_note(l->run, "%s: line %zu has bytes that are not UTF-8: they are shown as \xef\xbf\xbd", l->name,
+                                  l->number);
+    if (!status) status = parse_line(object, l, copy, n, ended);
+    free(copy);
+    return status;
+}
+
+static int is_blank(const char *text, size_t length) {
+    while (length && strchr(" \t\r", text[length - 1]) && text[length - 1]) length--;
+    return length == 0;
+}
+
+static rein_status each_line(lines *l, size_t most, rein_report_take take, void *context) {
+    rein_status status = REIN_OK;
+    size_t bytes = 0;
+    ssize_t got;
+    for (int enough = 0; !status && !enough && (got = getline(&l->text, &l->capacity, l->file)) > 0; bytes += (size_t)got) {
+        const int ended = l->text[got - 1] == '\n';
+        const size_t length = (size_t)got - (size_t)ended;
+        json_t *object = NULL;
+        l->number++;
+        if (bytes > most) return rein_report_note(l->run, "%s: only its first %zu MB were read", l->name, most >> 20);
+        if (is_blank(l->text, length)) continue;
+        status = rein_utf8_valid(l->text, length) == length ? parse_line(&object, l, l->text, length, ended)
+                                                            : parse_repaired(&object, l, length, ended);
+        if (object) status = take(context, object, &enough);
+        json_decref(object);
+    }
+    if (!status && ferror(l->file) && errno == ENOMEM) return rein_report_no_memory(l->run);
+    if (!status && ferror(l->file)) return rein_report_note(l->run, "%s cannot be read to its end", l->name);
+    return status;
+}
+
+rein_status rein_report_lines(rein_report_run *run, const char *name, size_t most, rein_report_take take, void *context) {
+    char *path = rein_report_path(run, name);
+    lines l = {.run = run, .name = name};
+    if (!path) return rein_report_no_memory(run);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe of that name must not make us wait */
+    const int code = errno;
+    free(path);
+    if (fd < 0 && (code == ENOENT || code == ENOTDIR)) return REIN_OK;
+    if (fd < 0) return rein_report_note(run, "%s cannot be opened", name);
+    l.file = fdopen(fd, "r");
+    if (!l.file) close(fd);
+    const rein_status status = l.file ? each_line(&l, most, take, context) : rein_report_no_memory(run);
+    free(l.text);
+    if (l.file) fclose(l.file);
+    return status;
+}
+
+/* -------------------------------------------------------------------------------------------------------------- numbered files */
+
+/* The number of "0007.jsonl", or -1: there is one way to write it. */
+static int64_t step_of(const char *name, const char *suffix) {
+    const size_t digits = strspn(name, "0123456789");
+    char again[64];
+    if (digits == 0 || digits > 18) return -1;
+    const int64_t step = strtoll(name, NULL, 10);
+    snprintf(again, sizeof again, "%04lld%s", (long long)step, suffix);
+    return strcmp(again, name) == 0 ? step : -1;
+}
+
+static int in_order(const void *a, const void *b) {
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+rein_status rein_report_steps(int64_t **steps, size_t *n, rein_report_run *run, const char *folder, const char *suffix) {
+    char *path = rein_report_path(run, folder);
+    rein_names names = {0};
+    rein_error why = {0};
+    rein_status status = path ? REIN_OK : rein_report_no_memory(run);
+    *steps = NULL;
+    *n = 0;
+    if (!status && rein_file_is_directory(path)) status = rein_report_noted(run, rein_directory_list(&names, path, &why), &why);
+    if (!status && names.n) *steps = malloc(names.n * sizeof **steps);
+    if (!status && names.n && !*steps) status = rein_report_no_memory(run);
+    for (size_t i = 0; !status && i < names.n; i++) {
+        const int64_t step = step_of(names.at[i], suffix);
+        if (step >= 0) (*steps)[(*n)++] = step;
+    }
+    if (*n) qsort(*steps, *n, sizeof **steps, in_order);
+    rein_names_free(&names);
+    free(path);
+    return status;
+}
