@@ -65,7 +65,7 @@ CMOCKA    = $(shell pkg-config --libs cmocka 2>/dev/null || echo -lcmocka)
 
 # --------------------------------------------------------------------------------------------------------------------- build
 
-.PHONY: all demo test check asan fuzz fuzz-smoke fuzzers lint format syntax coverage parity bench install uninstall clean help FORCE
+.PHONY: all demo test check asan fuzz fuzz-smoke fuzzers lint format syntax coverage parity base-model bench install uninstall clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -179,22 +179,30 @@ parity:
 	$(SETUP) test
 	@scripts/parity.sh
 
+# The shipped model, from nothing; CHECK=1 only compares.
+base-model:
+	$(SETUP) base
+	@$(MAKE) all
+	@scripts/base-model.sh $(BUILD)/rein $(if $(CHECK),--check)
+
 bench: $(BENCHES)
 	@$(BUILD)/bench/objective
 
 # ------------------------------------------------------------------------------------------------------------------- install
 
 INSTALLED = bin/rein lib/librein.a lib/librein.so lib/librein.so.0 lib/pkgconfig/rein.pc include/rein \
-            share/man/man1/rein.1 share/bash-completion/completions/rein
+            share/man/man1/rein.1 share/bash-completion/completions/rein share/rein
 TO        = $(DESTDIR)$(PREFIX)
 
 install: all
-	@install -d $(TO)/bin $(TO)/lib/pkgconfig $(TO)/include/rein $(TO)/share/man/man1 $(TO)/share/bash-completion/completions
+	@install -d $(TO)/bin $(TO)/lib/pkgconfig $(TO)/include/rein $(TO)/share/man/man1 $(TO)/share/bash-completion/completions \
+	    $(TO)/share/rein/models/sums
 	@install -m 755 $(BUILD)/rein $(TO)/bin/rein
 	@install -m 644 $(BUILD)/librein.a $(TO)/lib/librein.a
 	@install -m 755 $(BUILD)/librein.so $(TO)/lib/librein.so.0
 	@ln -sf librein.so.0 $(TO)/lib/librein.so
 	@install -m 644 include/rein/*.h $(TO)/include/rein
+	@install -m 644 models/sums/* $(TO)/share/rein/models/sums
 	@sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' rein.pc.in > $(TO)/lib/pkgconfig/rein.pc
 	@$(BUILD)/rein help --man > $(TO)/share/man/man1/rein.1
 	@$(BUILD)/rein completion bash > $(TO)/share/bash-completion/completions/rein
@@ -216,6 +224,7 @@ help:
 	@echo 'make format     clang-format over every C file'
 	@echo 'make coverage   branch coverage of src/objective; at least 90 %'
 	@echo 'make parity     against PyTorch, TRL, verl, Liger, Tinker cookbook and ART, in an environment it makes; tests of the Python package'
+	@echo 'make base-model the shipped model, models/sums, trained from nothing (CHECK=1: compared with the one that is there)'
 	@echo 'make bench      the performance table of this machine'
 	@echo 'make install    into PREFIX (/usr/local), below DESTDIR; make uninstall takes it away'
 	@echo 'make clean      away with everything made'
