@@ -211,7 +211,7 @@ REIN_API void rein_reward_close(rein_reward *reward);
 
 /* rewards [n] are weighted sums; components [n·judges] (or NULL), what each judge said, before weighting, response by response. A judge
  * that needs an answer and is given an example without one is an error, as is a reward that is not a finite number: the message names the
- * judge, the response and what was said. On failure nothing is written. */
+ * judge, the response and what was said. On failure nothing is written; where it was a program's, the reward can then only be closed. */
 REIN_API rein_status rein_reward_give(double *rewards, double *components, rein_reward *reward, const rein_response *responses,
                                       size_t n, rein_error *err);
 

@@ -1,7 +1,8 @@
 /* process.c - three pipes and a process group.
  *
  * Pipes, because a program may open its standard input a second time by its name in /dev, which a socket would refuse. So nothing but the
- * signal mask of the calling thread keeps SIGPIPE away from the host. posix_spawn, because other threads may exist: nothing of ours runs between fork and exec. */
+ * signal mask of the calling thread keeps SIGPIPE away from the host. posix_spawn, because other threads may exist: nothing of ours runs
+ * between fork and exec. */
 #define _GNU_SOURCE /* pipe2, environ */
 #include "process.h"
 
@@ -29,8 +30,9 @@ enum {
     LAST_WORDS = 200
 };
 
-static const double GRACE = 1;    /* seconds to end after its input ended, and to answer after it closed its input */
-static const double DYING = 0.25; /* seconds between the end of its output and its own, for its status to be told */
+/* Seconds to end after the end of its input; to answer after it closed its input; between the end of its output and its own, for its status
+ * to be told. */
+static const double GRACE = 1, CLOSED = 0.5, DYING = 0.25;
 
 typedef struct bytes {
     char *data;
@@ -347,7 +349,7 @@ rein_status rein_process_answer(const char **line, size_t *length, rein_process 
         if (too_long) return fail_long(p, err);
         if (newline) return take_line(line, length, p, newline), REIN_OK;
         if (p->output < 0) return fail_ended(p, err);
-        const double limit = p->input < 0 ? fmin(deadline, p->input_closed + GRACE) : deadline, left = limit - now();
+        const double limit = p->input < 0 ? fmin(deadline, p->input_closed + CLOSED) : deadline, left = limit - now();
         if (left <= 0 && looked) return fail_slow(p, timeout, err);
         const rein_status status = take_turns(p, left, err);
         if (status) return p->failed = 1, status;

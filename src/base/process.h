@@ -21,7 +21,7 @@ void rein_process_close(rein_process *process);
 rein_status rein_process_ask(rein_process *process, const char *line, size_t length, rein_error *err);
 
 /* The next line that the program wrote, without its newline, good until the next call. At most `timeout` seconds after the call.
- * REIN_EIO: it ended (with which status or signal), closed its input (then it has a second left to answer) or output, wrote a line longer
+ * REIN_EIO: it ended (with which status or signal), closed its input (then it has half a second left to answer) or output, wrote a line longer
  * than 16 MB, or was too slow; the message begins "the program" and ends with the last line it wrote to standard error, if any. What it
  * answered before is given first. After a failure it can only be closed. */
 rein_status rein_process_answer(const char **line, size_t *length, rein_process *process, double timeout, rein_error *err);

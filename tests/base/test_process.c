@@ -232,7 +232,7 @@ static void test_closes_output(void **state) {
     rein_process_close(p);
 }
 
-/* It has a second left to answer; what it answers in it counts. */
+/* It has half a second left to answer; what it answers in it counts. */
 static void test_closes_input(void **state) {
     (void)state;
     rein_process *p = start("read -r x; exec <&-; echo \"$x\"; exec sleep 100");

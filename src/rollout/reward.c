@@ -1,0 +1,277 @@
+/* reward.c - several judges, one reward: what a judge may be called, and the weighted sum of what they say.
+ *
+ * The judges that are built in go first: what they find missing is said before any program was asked, and leaves all as it was. Programs are
+ * all asked before the first answer is read, so that they work at the same time. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/show.h"
+#include "model/tokenizer_parts.h"
+#include "reward.h"
+
+enum { TIMEOUT = 30, MOST_NAMES = 16 };
+
+struct rein_reward {
+    rein_judge *judges; /* [n] */
+    size_t n;
+    int failed;
+    rein_text said;
+};
+
+static rein_status no_memory(rein_error *err) { return rein_fail(err, REIN_ENOMEM, "no memory for the rewards"); }
+
+const char *rein_reward_place(char to[REIN_REWARD_PLACE], const char *name, const char *what, size_t number, size_t of,
+                              const rein_example *example) {
+    char shown[60];
+    const rein_message *last = example->n_messages ? &example->messages[example->n_messages - 1] : NULL;
+    const char *prompt = example->prompt ? example->prompt : last ? last->content : "";
+    rein_show_short(shown, sizeof shown, prompt, example->prompt || !last ? strlen(prompt) : last->length);
+    snprintf(to, REIN_REWARD_PLACE, "%s: %s %zu of %zu (prompt \"%s\")", name, what, number + 1, of, shown);
+    return to;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------ names */
+
+static int is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+static int is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
+/* The next word of a command, without the folders before it; its length, 0 at the end or where the shell has work to do. */
+static size_t next_word(const char **word, const char **rest) {
+    const char *at = *rest;
+    while (is_blank(*at)) at++;
+    const size_t whole = strcspn(at, " \t\n\v\f\r'\"\\`$|&;<>()");
+    *rest = at + whole;
+    if (**rest && !is_blank(**rest)) return 0;
+    size_t begin = whole;
+    while (begin && at[begin - 1] != '/') begin--;
+    *word = at + begin;
+    return whole - begin;
+}
+
+static int is_file(const char *word, size_t length) {
+    size_t dot = length;
+    while (dot && word[dot - 1] != '.') dot--;
+    return dot > 1 && dot < length && is_letter(word[dot]) && *word != '-' && !memchr(word, '=', length);
+}
+
+/* "./judge --strict" is judge; "python3 -u rewards/judge.py" is judge.py: where the first word is looked up in PATH, it may only be what runs
+ * the file that follows. */
+static size_t find_name(const char **name, const char *command) {
+    const char *rest = command, *word = NULL;
+    while (is_blank(*rest)) rest++;
+    const char *first = rest;
+    size_t length = next_word(name, &rest);
+    if (!length || memchr(first, '/', (size_t)(rest - first))) return length;
+    for (size_t n; (n = next_word(&word, &rest)) > 0;)
+        if (is_file(word, n)) return *name = word, n;
+    return length;
+}
+
+static int is_taken(const rein_judge *judges, size_t n, const char *name) {
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(judges[i].name, name)) return 1;
+    return 0;
+}
+
+/* Names are parts of the names of metrics: letters, digits, point, - and _. A second one is NAME-2. */
+static void give_name(rein_judge *judges, size_t i, const char *name, size_t length) {
+    char *to = judges[i].name, plain[REIN_JUDGE_NAME - 8];
+    if (!length) name = "program", length = strlen(name);
+    if (length >= sizeof plain) length = sizeof plain - 1;
+    for (size_t c = 0; c < length; c++) plain[c] = is_letter(name[c]) || strchr("0123456789.-_", name[c]) ? name[c] : '_';
+    plain[length] = 0;
+    snprintf(to, REIN_JUDGE_NAME, "%s", plain);
+    for (unsigned n = 2; is_taken(judges, i, to); n++) snprintf(to, REIN_JUDGE_NAME, "%s-%u", plain, n);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------ specs */
+
+/* The built-in judge that a spec names, and what stands behind the colon (NULL: no colon). */
+static const rein_judge_kind *find_kind(const char **argument, const char *spec) {
+    const rein_judge_kind *kind;
+    for (size_t i = 0; (kind = rein_judge_kind_at(i)); i++) {
+        const size_t length = strlen(kind->name);
+        if (strncmp(spec, kind->name, length) != 0) continue;
+        const char *rest = spec + length;
+        *argument = *rest == ':' ? rest + 1 : NULL;
+        while (is_blank(*rest)) rest++;
+        if (*argument || !*rest) return kind;
+    }
+    return NULL;
+}
+
+/* One word that is nothing: a misspelling, or a program without a path. */
+static rein_status refuse_word(const char *spec, rein_error *err) {
+    char shown[60], word[60];
+    const char *names[MOST_NAMES] = {0}, *usage = "group: COMMAND";
+    const rein_judge_kind *kind;
+    size_t n = 0;
+    for (size_t i = 0; (kind = rein_judge_kind_at(i)); i++) names[n++] = kind->name;
+    names[n] = "group";
+    snprintf(word, sizeof word, "%.*s", (int)(strcspn(spec, ":") < 59 ? strcspn(spec, ":") : 59), spec);
+    rein_show_short(shown, sizeof shown, spec, strlen(spec));
+    const char *nearest = rein_nearest(word, names);
+    for (size_t i = 0; nearest && (kind = rein_judge_kind_at(i)); i++)
+        if (nearest == kind->name) usage = kind->usage;
+    if (nearest)
+        return rein_fail(err, REIN_EINVAL, "reward \"%s\" is unknown: did you mean %s? (A program of this folder is ./%s)", shown,
+                         usage, shown);
+    return rein_fail(
+        err, REIN_EINVAL,
+        "reward \"%s\" is unknown: task, exact, number, regex:PATTERN, length:N or a command, with a blank or a slash in it (./%s)",
+        shown, shown);
+}
+
+static rein_status open_kind(rein_judge *judge, const char *argument, const char *spec, rein_error *err) {
+    char shown[80];
+    rein_error said = {0};
+    const rein_judge_kind *kind = judge->kind;
+    rein_show_short(shown, sizeof shown, spec, strlen(spec));
+    if (kind->has_argument && (!argument || !*argument))
+        return rein_fail(err, REIN_EINVAL, "reward \"%s\" lacks what stands behind the colon: %s", shown, kind->usage);
+    if (!kind->has_argument && argument)
+        return rein_fail(err, REIN_EINVAL, "reward \"%s\" takes nothing behind a colon: %s", shown, kind->usage);
+    const rein_status status = kind->open ? kind->open(judge, argument, &said) : REIN_OK;
+    return status ? rein_fail(err, status, "reward \"%s\": %s", shown, said.message) : REIN_OK;
+}
+
+static rein_status open_program(rein_judge *judges, size_t i, const char *spec, const rein_reward_options *o, rein_error *err) {
+    static const char group[] = "group:";
+    const char *name = NULL;
+    const int whole_groups = strncmp(spec, group, strlen(group)) == 0;
+    if (whole_groups) spec += strlen(group);
+    while (is_blank(*spec)) spec++;
+    if (!*spec) return rein_fail(err, REIN_EINVAL, "reward \"group:\" lacks its command: group: COMMAND");
+    if (!whole_groups && !spec[strcspn(spec, " \t\n\v\f\r/")]) return refuse_word(spec, err);
+    const size_t length = find_name(&name, spec);
+    give_name(judges, i, name, length);
+    const rein_judge_program_options options = {.name = judges[i].name,
+                                                .command = spec,
+                                                .whole_groups = whole_groups,
+                                                .timeout = o->timeout > 0 ? o->timeout : TIMEOUT,
+                                                .restarts = o->restarts};
+    return rein_judge_program_open(&judges[i].program, &options, err);
+}
+
+static rein_status open_judge(rein_judge *judges, size_t i, const char *spec, const rein_reward_options *o, rein_error *err) {
+    const char *argument = NULL;
+    rein_judge *judge = &judges[i];
+    while (is_blank(*spec)) spec++;
+    if (!*spec) return rein_fail(err, REIN_EINVAL, "reward %zu is empty: the name of a judge or a command is needed", i + 1);
+    judge->weight = o->weights ? o->weights[i] : 1;
+    if (!isfinite(judge->weight))
+        return rein_fail(err, REIN_EINVAL, "weights[%zu] is %g: a finite number is needed", i, judge->weight);
+    judge->kind = find_kind(&argument, spec);
+    if (!judge->kind) return open_program(judges, i, spec, o, err);
+    give_name(judges, i, judge->kind->name, strlen(judge->kind->name));
+    return open_kind(judge, argument, spec, err);
+}
+
+/* -------------------------------------------------------------------------------------------------------------- open and close */
+
+rein_status rein_reward_open(rein_reward **reward, const char *const *specs, size_t n, const rein_task *task,
+                             const rein_reward_options *options, rein_error *err) {
+    const rein_reward_options o = options ? *options : (rein_reward_options){0};
+    *reward = NULL;
+    if (!n) return rein_fail(err, REIN_EINVAL, "there is no reward: one judge or more is needed");
+    if (!(o.timeout >= 0 && isfinite(o.timeout)))
+        return rein_fail(err, REIN_EINVAL, "timeout is %g: seconds above 0 are needed (0: %d)", o.timeout, TIMEOUT);
+    rein_reward *r = calloc(1, sizeof *r);
+    if (!r) return no_memory(err);
+    r->judges = calloc(n, sizeof *r->judges);
+    rein_status status = r->judges ? REIN_OK : no_memory(err);
+    for (; r->n < n && !status; r->n++) {
+        r->judges[r->n].task = task;
+        status = open_judge(r->judges, r->n, specs[r->n], &o, err);
+    }
+    if (status) rein_reward_close(r);
+    else *reward = r;
+    return status;
+}
+
+void rein_reward_close(rein_reward *r) {
+    if (!r) return;
+    for (size_t i = 0; i < r->n; i++) {
+        rein_judge_program_close(r->judges[i].program);
+        rein_pattern_free(r->judges[i].pattern);
+    }
+    free(r->judges);
+    rein_text_free(&r->said);
+    free(r);
+}
+
+const char *rein_reward_name(const rein_reward *r, size_t i) { return r->judges[i].name; }
+
+size_t rein_reward_count(const rein_reward *r) { return r->n; }
+
+const char *rein_reward_said(rein_reward *r) {
+    if (r->said.data) rein_text_cut(&r->said, 0);
+    for (size_t i = 0; i < r->n; i++)
+        if (r->judges[i].program) rein_judge_program_said(&r->said, r->judges[i].program);
+    return r->said.length ? r->said.data : "";
+}
+
+/* ----------------------------------------------------------------------------------------------------------------------- giving */
+
+/* What the judges say is kept judge by judge: given [judges][n]. */
+static rein_status give_built_in(double *given, const rein_judge *judge, const rein_response *responses, size_t n,
+                                 rein_error *err) {
+    for (size_t i = 0; i < n; i++) {
+        char place[REIN_REWARD_PLACE];
+        rein_error said = {0};
+        rein_response response = responses[i];
+        if (!response.text) response.text = ""; /* of length 0 */
+        rein_status status = judge->kind->give(&given[i], judge, &response, &said);
+        if (!status && !isfinite(given[i]))
+            status = rein_fail(&said, REIN_ERANGE, "the reward is %g: not a finite number", given[i]);
+        if (!status) continue;
+        rein_reward_place(place, judge->name, "response", i, n, response.example);
+        return rein_fail(err, status, "%s: %s", place, said.message);
+    }
+    return REIN_OK;
+}
+
+static rein_status give_all(double *given, rein_reward *r, const rein_response *responses, size_t n, rein_error *err) {
+    rein_status status = REIN_OK;
+    for (size_t j = 0; j < r->n && !status; j++)
+        if (r->judges[j].kind) status = give_built_in(given + j * n, &r->judges[j], responses, n, err);
+    if (status) return status;
+    for (size_t j = 0; j < r->n && !status; j++)
+        if (r->judges[j].program) status = rein_judge_program_ask(r->judges[j].program, responses, n, err);
+    for (size_t j = 0; j < r->n && !status; j++)
+        if (r->judges[j].program) status = rein_judge_program_collect(given + j * n, r->judges[j].program, err);
+    r->failed = status != REIN_OK;
+    return status;
+}
+
+/* rewards [n] = Σ weight·given, in the order of the judges. */
+static rein_status add_up(double *rewards, const double *given, const rein_reward *r, const rein_response *responses, size_t n,
+                          rein_error *err) {
+    for (size_t i = 0; i < n; i++) {
+        rewards[i] = 0;
+        for (size_t j = 0; j < r->n; j++) rewards[i] += r->judges[j].weight * given[j * n + i];
+        if (isfinite(rewards[i])) continue;
+        char place[REIN_REWARD_PLACE];
+        rein_reward_place(place, "reward", "response", i, n, responses[i].example);
+        return rein_fail(err, REIN_ERANGE, "%s: the weighted sum is %g: not a finite number", place, rewards[i]);
+    }
+    return REIN_OK;
+}
+
+rein_status rein_reward_give(double *rewards, double *components, rein_reward *r, const rein_response *responses, size_t n,
+                             rein_error *err) {
+    if (r->failed) return rein_fail(err, REIN_EIO, "a program failed before: the rewards can only be closed");
+    if (!n) return REIN_OK;
+    double *given = n < SIZE_MAX / sizeof *given / (r->n + 1) ? malloc((r->n + 1) * n * sizeof *given) : NULL;
+    if (!given) return no_memory(err);
+    double *sums = given + r->n * n;
+    rein_status status = give_all(given, r, responses, n, err);
+    if (!status) status = add_up(sums, given, r, responses, n, err);
+    if (!status) memcpy(rewards, sums, n * sizeof *rewards);
+    for (size_t i = 0; i < n && components && !status; i++)
+        for (size_t j = 0; j < r->n; j++) components[i * r->n + j] = given[j * n + i];
+    free(given);
+    return status;
+}

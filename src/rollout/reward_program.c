@@ -1,0 +1,258 @@
+/* reward_program.c - a program as a judge: everything is asked first, then everything is answered.
+ *
+ * A program that fails cannot be gone on with: where its answers belong is no longer certain. It may be started anew, and is asked again
+ * for what it has not answered; never is a reward made up. Which restarts are in a row is counted in batches: a batch that was answered
+ * whole ends the row, so that a batch takes a bounded time. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/process.h"
+#include "base/show.h"
+#include "model/tokenizer_parts.h"
+#include "reward.h"
+
+enum { LINE_SHOWN = 120, MOST_NOTES = 1 << 16 };
+
+typedef enum ids { IDS_UNKNOWN = 0, WITH_IDS, WITHOUT_IDS } ids;
+
+struct rein_judge_program {
+    rein_process *process;
+    const char *name;
+    char *command;
+    int whole_groups;
+    double timeout;
+    size_t restarts, restarted; /* how many may follow each other; how many did */
+    ids ids;
+    rein_text notes; /* what it said before it was started anew, and why it was */
+
+    /* The batch: item i is responses [begins[i], begins[i + 1]). */
+    const rein_response *responses;
+    size_t n, items, answered;
+    size_t *begins;   /* [items + 1] */
+    char *has_answer; /* [items] */
+    double *rewards;  /* [n] */
+};
+
+static rein_status no_memory(rein_error *err) { return rein_fail(err, REIN_ENOMEM, "no memory for a judge"); }
+
+/* -------------------------------------------------------------------------------------------------------------- open and close */
+
+rein_status rein_judge_program_open(rein_judge_program **program, const rein_judge_program_options *o, rein_error *err) {
+    rein_error said = {0};
+    *program = NULL;
+    rein_judge_program *p = calloc(1, sizeof *p);
+    if (!p) return no_memory(err);
+    p->name = o->name, p->whole_groups = o->whole_groups, p->timeout = o->timeout, p->restarts = o->restarts;
+    p->command = malloc(strlen(o->command) + 1);
+    rein_status status = p->command ? REIN_OK : no_memory(&said);
+    if (!status) strcpy(p->command, o->command);
+    if (!status) status = rein_process_open(&p->process, p->command, &said);
+    if (!status) return *program = p, REIN_OK;
+    rein_judge_program_close(p);
+    return rein_fail(err, status, "%s: %s", o->name, said.message);
+}
+
+static void forget_batch(rein_judge_program *p) {
+    free(p->begins);
+    free(p->has_answer);
+    free(p->rewards);
+    p->begins = NULL, p->has_answer = NULL, p->rewards = NULL;
+    p->n = p->items = p->answered = 0;
+}
+
+void rein_judge_program_close(rein_judge_program *p) {
+    if (!p) return;
+    rein_process_close(p->process);
+    forget_batch(p);
+    rein_text_free(&p->notes);
+    free(p->command);
+    free(p);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------ notes */
+
+/* Each line of text with the name before it. What there is no memory for is not said. */
+static void note(rein_text *to, const char *name, const char *text) {
+    while (*text) {
+        const size_t length = strcspn(text, "\n");
+        const size_t before = to->length;
+        if (length && (rein_text_append(to, name, strlen(name), NULL) || rein_text_append(to, ": ", 2, NULL) ||
+                       rein_text_append(to, text, length, NULL) || rein_text_append(to, "\n", 1, NULL)))
+            rein_text_cut(to, before);
+        text += length + (text[length] == '\n');
+    }
+}
+
+/* Where nobody asks, the last notes are kept. */
+static void shorten_notes(rein_text *notes) {
+    if (notes->length <= MOST_NOTES) return;
+    const char *from = memchr(notes->data + notes->length / 2, '\n', notes->length - notes->length / 2);
+    const size_t left = notes->length - (size_t)(from + 1 - notes->data);
+    memmove(notes->data, from + 1, left);
+    rein_text_cut(notes, left);
+}
+
+void rein_judge_program_said(rein_text *text, rein_judge_program *p) {
+    if (p->notes.length) rein_text_append(text, p->notes.data, p->notes.length, NULL);
+    if (p->notes.data) rein_text_cut(&p->notes, 0);
+    if (p->process) note(text, p->name, rein_process_said(p->process));
+}
+
+/* ----------------------------------------------------------------------------------------------------------------------- asking */
+
+static size_t count_items(const rein_response *responses, size_t n, int whole_groups) {
+    size_t items = 0;
+    for (size_t i = 0; i < n; i++) items += !whole_groups || !i || responses[i].group != responses[i - 1].group;
+    return items;
+}
+
+static rein_status begin_batch(rein_judge_program *p, const rein_response *responses, size_t n, rein_error *err) {
+    forget_batch(p);
+    const size_t items = count_items(responses, n, p->whole_groups);
+    p->begins = calloc(items + 1, sizeof *p->begins);
+    p->has_answer = calloc(items ? items : 1, 1);
+    p->rewards = calloc(n ? n : 1, sizeof *p->rewards);
+    if (!p->begins || !p->has_answer || !p->rewards) return no_memory(err);
+    p->responses = responses, p->n = n, p->items = items;
+    for (size_t i = 0, item = 0; i < n; i++)
+        if (!p->whole_groups || !i || responses[i].group != responses[i - 1].group) p->begins[item++] = i;
+    p->begins[items] = n;
+    return REIN_OK;
+}
+
+static size_t first_unanswered(const rein_judge_program *p) {
+    size_t item = 0;
+    while (item < p->items && p->has_answer[item]) item++;
+    return item;
+}
+
+/* What was said, with its place: the item, or the first without an answer. */
+static rein_status fail_at(const rein_judge_program *p, size_t item, rein_status status, const rein_error *said, rein_error *err) {
+    char place[REIN_REWARD_PLACE];
+    if (item >= p->items) return rein_fail(err, status, "%s: %s", p->name, said->message);
+    rein_reward_place(place, p->name, p->whole_groups ? "group" : "response", item, p->items,
+                      p->responses[p->begins[item]].example);
+    return rein_fail(err, status, "%s: %s", place, said->message);
+}
+
+/* Ids count from 1, as the messages do, and are the same whenever an item is asked again. */
+static rein_status ask_item(rein_judge_program *p, size_t item, rein_error *err) {
+    char *line;
+    rein_error said = {0};
+    const size_t begin = p->begins[item], n = p->begins[item + 1] - begin;
+    rein_status status = rein_request_line(&line, item + 1, p->responses + begin, n, p->whole_groups, &said);
+    if (!status) status = rein_process_ask(p->process, line, strlen(line), &said);
+    free(line);
+    return status ? fail_at(p, item, status, &said, err) : REIN_OK;
+}
+
+static rein_status ask_unanswered(rein_judge_program *p, rein_error *err) {
+    rein_status status = REIN_OK;
+    for (size_t item = 0; item < p->items && !status; item++)
+        if (!p->has_answer[item]) status = ask_item(p, item, err);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------- starting anew */
+
+/* After a fault: the program again, and what it has not answered; or the fault, if it was started often enough. */
+static rein_status recover(rein_judge_program *p, const rein_error *fault, rein_error *err) {
+    char why[sizeof fault->message + 80];
+    if (fault->code != REIN_EIO || !p->restarts) return rein_fail(err, fault->code, "%s", fault->message);
+    if (p->restarted == p->restarts)
+        return rein_fail(err, fault->code, "%s (after %zu restart%s)", fault->message, p->restarts, p->restarts > 1 ? "s" : "");
+    p->restarted++;
+    note(&p->notes, p->name, rein_process_said(p->process));
+    snprintf(why, sizeof why, "started anew (%zu of %zu): %s", p->restarted, p->restarts, fault->message);
+    note(&p->notes, p->name, why);
+    shorten_notes(&p->notes);
+    rein_process_close(p->process);
+    p->process = NULL;
+    p->ids = IDS_UNKNOWN;
+    rein_error said = {0};
+    const rein_status status = rein_process_open(&p->process, p->command, &said);
+    return status ? rein_fail(err, status, "%s: %s", p->name, said.message) : ask_unanswered(p, err);
+}
+
+/* A line that nobody asked for; REIN_OK if there is none. */
+static rein_status refuse_unread(rein_judge_program *p, const char *when, rein_error *err) {
+    const char *text;
+    size_t length;
+    char shown[LINE_SHOWN];
+    rein_process_unread(&text, &length, p->process);
+    if (!length) return REIN_OK;
+    return rein_fail(err, REIN_EIO,
+                     "%s: the program wrote \"%s\" %s: there are more answers than requests, so rewards may be those of others",
+                     p->name, rein_show_short(shown, sizeof shown, text, length), when);
+}
+
+rein_status rein_judge_program_ask(rein_judge_program *p, const rein_response *responses, size_t n, rein_error *err) {
+    rein_error fault = {0};
+    const rein_status status = begin_batch(p, responses, n, err);
+    if (status || !n) return status;
+    if (refuse_unread(p, "before it was asked", &fault)) return recover(p, &fault, err);
+    return ask_unanswered(p, err);
+}
+
+/* ---------------------------------------------------------------------------------------------------------------------- answers */
+
+/* Which item an answer is for; *item is also where to say that something is wrong. */
+static rein_status find_item(size_t *item, rein_judge_program *p, const rein_answer_line *answer, rein_error *err) {
+    char shown[LINE_SHOWN];
+    const ids now = answer->id < 0 ? WITHOUT_IDS : WITH_IDS;
+    rein_show_short(shown, sizeof shown, answer->line, answer->length);
+    if (p->ids == IDS_UNKNOWN) p->ids = now;
+    if (p->ids != now)
+        return rein_fail(err, REIN_EIO, "the answer %s has %s id, those before had %s: all need one, or none", shown,
+                         now == WITH_IDS ? "an" : "no", now == WITH_IDS ? "none" : "one");
+    if (now == WITHOUT_IDS) return REIN_OK; /* it is the first that has no answer yet */
+    if (answer->id < 1 || (uint64_t)answer->id > p->items)
+        return rein_fail(err, REIN_EIO, "the answer %s has an id that was not asked for: 1 to %zu were", shown, p->items);
+    *item = (size_t)answer->id - 1;
+    if (p->has_answer[*item]) return rein_fail(err, REIN_EIO, "the answer %s has an id that was answered before", shown);
+    return REIN_OK;
+}
+
+static rein_status take_answer(rein_judge_program *p, rein_error *err) {
+    const char *line;
+    size_t length, item = first_unanswered(p);
+    rein_answer_line answer = {0};
+    rein_error said = {0};
+    rein_status status = rein_process_answer(&line, &length, p->process, p->timeout, &said);
+    if (!status) status = rein_answer_read(&answer, line, length, &said);
+    if (!status) status = find_item(&item, p, &answer, &said);
+    if (!status)
+        status = rein_answer_rewards(p->rewards + p->begins[item], &answer, p->begins[item + 1] - p->begins[item], p->whole_groups,
+                                     &said);
+    rein_answer_free(&answer);
+    if (status) return fail_at(p, item, status, &said, err);
+    p->has_answer[item] = 1;
+    p->answered++;
+    return REIN_OK;
+}
+
+/* An answer too many: none of the batch is certain. */
+static rein_status look_behind(rein_judge_program *p, rein_error *err) {
+    const rein_status status = refuse_unread(p, "behind its last answer", err);
+    if (!status) return REIN_OK;
+    memset(p->has_answer, 0, p->items);
+    p->answered = 0;
+    return status;
+}
+
+static rein_status take_all(rein_judge_program *p, rein_error *err) {
+    rein_status status = REIN_OK;
+    while (p->answered < p->items && !status) status = take_answer(p, err);
+    return status ? status : look_behind(p, err);
+}
+
+rein_status rein_judge_program_collect(double *rewards, rein_judge_program *p, rein_error *err) {
+    rein_error fault = {0};
+    rein_status status = REIN_OK;
+    while (!status && take_all(p, &fault)) status = recover(p, &fault, err);
+    if (status) return status;
+    memcpy(rewards, p->rewards, p->n * sizeof *rewards);
+    p->restarted = 0;
+    return REIN_OK;
+}
