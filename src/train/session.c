@@ -63,9 +63,8 @@ static rein_status open_policy(rein_session *s, rein_error *err) {
 
 static rein_status write_state(rein_session *s, const char *directory, rein_error *err) {
     char *path = rein_path_join(directory, "state.json");
-    json_t *state =
-        json_pack("{s:I, s:I, s:f, s:f, s:s}", "step", (json_int_t)s->step, "optimizer_steps",
-                  (json_int_t)rein_trainer_steps(s->trainer), "tokens", s->tokens, "seconds", s->seconds, "rein", rein_version());
+    json_t *state = json_pack("{s:I, s:I, s:f, s:s}", "step", (json_int_t)s->step, "optimizer_steps",
+                              (json_int_t)rein_trainer_steps(s->trainer), "tokens", s->tokens, "rein", rein_version());
     if (state && !isnan(s->multiplier) && json_object_set_new(state, "budget_multiplier", json_real(s->multiplier))) {
         json_decref(state);
         state = NULL;
@@ -89,6 +88,17 @@ rein_status rein_session_save(rein_session *s, rein_error *err) {
     return status;
 }
 
+/* How long the steps took: the history knows. A checkpoint does not say it: those of a run that was stopped are those of one that was not. */
+static rein_status add_up_seconds(rein_session *s, rein_error *err) {
+    json_t *lines;
+    const json_t *line;
+    size_t i;
+    const rein_status status = rein_run_history_read(&lines, s->run, err);
+    json_array_foreach(lines, i, line) s->seconds += json_number_value(json_object_get(line, "step_time"));
+    json_decref(lines);
+    return status;
+}
+
 static rein_status load(rein_session *s, rein_error *err) {
     char path[4096];
     json_t *state;
@@ -100,10 +110,9 @@ static rein_status load(rein_session *s, rein_error *err) {
     if ((status = rein_json_file_read(&state, path, err))) return status;
     rein_fields fields = {.object = state, .file = path, .path = "", .err = err};
     s->tokens = rein_fields_number_or(&fields, "tokens", -1, 0);
-    s->seconds = rein_fields_number_or(&fields, "seconds", -1, 0);
     s->multiplier = rein_fields_number_or(&fields, "budget_multiplier", -1, NAN);
     json_decref(state);
-    return fields.status;
+    return fields.status ? fields.status : add_up_seconds(s, err);
 }
 
 static rein_status write_settings(const rein_session *s, rein_error *err) {
