@@ -118,7 +118,7 @@ static int train(supervised *s, rein_session_report *report) {
         rein_progress_step(&progress, report->step, text);
     }
     rein_progress_clear(&progress);
-    return REIN_DONE;
+    return rein_session_save(s->t.session, &err) ? rein_training_failed(&s->t, &err) : REIN_DONE;
 }
 
 /* ---------------------------------------------------------------------------------------------------------------------- output */

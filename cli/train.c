@@ -101,7 +101,8 @@ static int train(rein_training *t, const rein_groups *groups, const rein_groups_
     const int status = rein_training_open(t);
     if (status) return status;
     warn(t, summary);
-    if (rein_session_train(&report, t->session, groups, NAN, &err)) return rein_training_failed(t, &err);
+    if (rein_session_train(&report, t->session, groups, NAN, &err) || rein_session_save(t->session, &err))
+        return rein_training_failed(t, &err);
     if (report.nothing_to_train)
         rein_say(0, WHERE, "nothing to train: no token trains, or every gradient is 0; the policy is as it was");
     if (json) rein_report_json(&out, &report, t);
@@ -117,6 +118,8 @@ int rein_run_train(const rein_args *args) {
     rein_loss loss = {0};
     rein_training t = {0};
     int status = rein_training_read(&t, args);
+    if (!status && rein_settings_given(&t.given, "save_steps"))
+        status = rein_say(REIN_WRONG, WHERE, "--save-steps cannot act here: one step is made, and it is saved");
     if (!status && !path) status = rein_say(REIN_WRONG, WHERE, "trajectory groups are needed: --groups FILE, JSON lines");
     if (!status) status = rein_training_look(&t);
     if (!status) status = read_groups(&groups, &t, path);

@@ -307,6 +307,7 @@ typedef struct rein_settings {
     int no_sharing, recompute;
     int64_t threads; /* 0: all cores; never part of a result */
 
+    int64_t save_steps;                /* a checkpoint every so many steps */
     int64_t keep_last;                 /* checkpoints; 0: all */
     char keep_best[REIN_TEXT_SETTING]; /* the name of a metric, with a minus sign before it if less is better; "": none */
 
@@ -388,7 +389,8 @@ typedef struct rein_session rein_session;
 REIN_API rein_status rein_session_open(rein_session **session, const char *directory, const rein_settings *settings,
                                        rein_error *err);
 
-/* NULL is fine. Between two calls of rein_session_train nothing is lost. */
+/* NULL is fine. Steps after the last checkpoint are lost, and made again by who goes on: rein_session_save keeps them. With save_steps 1, the
+ * default, there are none. */
 REIN_API void rein_session_close(rein_session *session);
 
 /* What opening had to say (a checkpoint that was not good, for one), or "". Lives as long as the session, as do the next. */
@@ -407,11 +409,15 @@ typedef struct rein_session_report {
     const double *values;     /* [n] */
 } rein_session_report;
 
-/* One step on the groups: reference, epochs, minibatches, optimizer; trajectories, history and a checkpoint are on the disk when it returns.
- * seconds_sample: how long sampling took, for the history; NaN: nothing was sampled. After a failure the session can only be closed; the run
- * is as it was after the step before. */
+/* One step on the groups: reference, epochs, minibatches, optimizer; trajectories and history are on the disk when it returns, and every
+ * save_steps steps a checkpoint. seconds_sample: how long sampling took, for the history; NaN: nothing was sampled. After a failure the
+ * session can only be closed; who goes on with the run begins at its last checkpoint. */
 REIN_API rein_status rein_session_train(rein_session_report *report, rein_session *session, const rein_groups *groups,
                                         double seconds_sample, rein_error *err);
+
+/* Writes the checkpoint of the step just made, if there is none yet, and deletes those that keep_last and keep_best do not keep. For the end
+ * of the work, where save_steps is more than 1. After a failure (a full disk) the run is as it was, and it may be tried again. */
+REIN_API rein_status rein_session_save(rein_session *session, rein_error *err);
 
 /* ---------------------------------------------------------------------------------------------------------- 8. supervised data */
 
@@ -471,7 +477,7 @@ typedef struct rein_loop_options {
 REIN_API rein_status rein_loop_open(rein_loop **loop, const char *directory, const rein_settings *settings,
                                     const rein_loop_options *options, rein_error *err);
 
-/* NULL is fine. Between two steps nothing is lost. */
+/* NULL is fine. What is lost is what rein_session_close loses: nothing after rein_loop_finish, or with save_steps 1. */
 REIN_API void rein_loop_close(rein_loop *loop);
 
 /* The run being trained; it belongs to the loop. */
@@ -502,12 +508,14 @@ REIN_API const rein_loop_evaluation *rein_loop_last(const rein_loop *loop);
 /* 1 if there is no next step. */
 REIN_API int rein_loop_done(const rein_loop *loop);
 
-/* The next step: trajectories, history, evaluation and checkpoint are on the disk when it returns. After a failure the loop can only be
- * closed; the run is as it was after the step before. What the report points to lives until the next call. */
+/* The next step: trajectories, history, evaluation and, every save_steps steps, a checkpoint are on the disk when it returns. After a
+ * failure the loop can only be closed; who goes on with the run begins at its last checkpoint. What the report points to lives until the
+ * next call. */
 REIN_API rein_status rein_loop_step(rein_loop_report *report, rein_loop *loop, rein_error *err);
 
-/* Writes RUN/summary.json, when there are evaluations: {"base", "final": {"accuracy", "accuracy_low", "accuracy_high", "mean_length",
- * "share_over_budget"; final: "kl" too}, "budget", "steps", "seconds", "on_policy_max_gap"}. */
+/* For the end, whatever made it (Ctrl-C too): saves the last step (rein_session_save), and writes RUN/summary.json, when there are
+ * evaluations: {"base", "final": {"accuracy", "accuracy_low", "accuracy_high", "mean_length", "share_over_budget"; final: "kl" too},
+ * "budget", "steps", "seconds", "on_policy_max_gap"}. */
 REIN_API rein_status rein_loop_finish(rein_loop *loop, rein_error *err);
 
 /* A response to the same held-out prompt in the first evaluation and in the last: number i of them. 0: there is none. They belong to the

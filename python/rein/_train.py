@@ -43,6 +43,7 @@ _session_close = e.declare("rein_session_close", "p", None)
 _session_note = e.declare("rein_session_note", "p", ctypes.c_char_p)
 _session_settings = e.declare("rein_session_settings", "p", ctypes.c_void_p)
 _session_train = e.declare("rein_session_train", "pppdp")
+_session_save = e.declare("rein_session_save", "pp")
 _run_open = e.declare("rein_run_open", "psip")
 _run_close = e.declare("rein_run_close", "p", None)
 _run_checkpoint_path = e.declare("rein_run_checkpoint_path", "pnpl", ctypes.c_size_t)
@@ -75,6 +76,8 @@ def train(
     >>> report["step"], report["nothing_to_train"], report["reward"]
     (1, False, 0.5)
     """
+    if settings.get("save_steps") is not None:
+        raise ValueError("save_steps cannot act here: one step is made, and it is saved")
     directory, given = e.path_of(run, "run"), _settings_of(model, settings)
     with contextlib.closing(e.opened(_session_open, _session_close, directory, ctypes.byref(given))) as session:
         note = _session_note(session.address).decode(errors="replace")
@@ -84,6 +87,7 @@ def train(
         seconds = np.nan if seconds_sample is None else float(seconds_sample)
         with Groups(groups, _tokenizer_of(session)) as listed:
             e.call(_session_train, ctypes.byref(report), session.address, listed.reference, seconds)
+        e.call(_session_save, session.address)
         made: dict[str, Any] = {"step": report.step, "nothing_to_train": bool(report.nothing_to_train)}
         made["checkpoint"] = _checkpoint(directory, report.step)
         made.update((report.names[i].decode(), report.values[i]) for i in range(report.n))

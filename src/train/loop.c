@@ -337,7 +337,8 @@ static json_t *side_of(const rein_loop_evaluation *e, int with_kl) {
 
 rein_status rein_loop_finish(rein_loop *l, rein_error *err) {
     const rein_session *s = l->session;
-    if (l->first.step < 0) return REIN_OK;
+    rein_status status = rein_session_save(l->session, err);
+    if (status || l->first.step < 0) return status;
     json_t *base = side_of(&l->first, 0), *final = side_of(&l->last, 1), *summary = json_object();
     const double budget = s->settings.objective.token_budget;
     const int failed = !base || !final || !summary || json_object_set(summary, "base", base) ||
@@ -347,8 +348,7 @@ rein_status rein_loop_finish(rein_loop *l, rein_error *err) {
                        json_object_set_new(summary, "seconds", json_real(s->seconds)) ||
                        json_object_set_new(summary, "on_policy_max_gap", isnan(l->max_gap) ? json_null() : json_real(l->max_gap));
     char *path = rein_path_join(s->run->directory, "summary.json");
-    const rein_status status =
-        failed || !path ? rein_fail(err, REIN_ENOMEM, "no memory for summary.json") : rein_json_file_write(path, summary, err);
+    status = failed || !path ? rein_fail(err, REIN_ENOMEM, "no memory for summary.json") : rein_json_file_write(path, summary, err);
     free(path);
     json_decref(base);
     json_decref(final);

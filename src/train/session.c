@@ -76,7 +76,31 @@ static rein_status write_state(rein_session *s, const char *directory, rein_erro
     return status;
 }
 
-rein_status rein_session_save(rein_session *s, rein_error *err) {
+/* What the references of this step's successors need must stay: the next one's is `lag` checkpoints back. */
+static size_t needed_steps(int64_t *needed, const rein_session *s) {
+    const rein_settings *o = &s->settings;
+    const int64_t *steps;
+    const size_t n_steps = rein_run_checkpoints(&steps, s->run);
+    size_t n = 0;
+    if (o->kl_penalty_reference_step >= 0) needed[n++] = o->kl_penalty_reference_step;
+    for (size_t i = 0; i < n_steps && o->kl_penalty_step_lag > 0; i++)
+        if (steps[i] >= s->step - o->kl_penalty_step_lag) needed[n++] = steps[i];
+    return n;
+}
+
+static rein_status retain(rein_session *s, rein_error *err) {
+    const rein_settings *o = &s->settings;
+    if (!o->keep_last && !*o->keep_best) return REIN_OK;
+    int64_t *needed = malloc((rein_run_checkpoints(NULL, s->run) + 1) * sizeof *needed);
+    if (!needed) return rein_fail(err, REIN_ENOMEM, "no memory for a list of checkpoints");
+    const rein_retention rule = {o->keep_last ? o->keep_last : 1, *o->keep_best ? o->keep_best + (*o->keep_best == '-') : NULL,
+                                 *o->keep_best == '-', needed, needed_steps(needed, s)};
+    const rein_status status = rein_run_retain(NULL, NULL, s->run, &rule, err);
+    free(needed);
+    return status;
+}
+
+static rein_status write_checkpoint(rein_session *s, rein_error *err) {
     rein_checkpoint *checkpoint;
     rein_status status = rein_checkpoint_begin(&checkpoint, s->run, s->step, err);
     if (status) return status;
@@ -86,6 +110,15 @@ rein_status rein_session_save(rein_session *s, rein_error *err) {
     if (!status) return rein_checkpoint_commit(checkpoint, err);
     rein_checkpoint_abandon(checkpoint);
     return status;
+}
+
+rein_status rein_session_save(rein_session *s, rein_error *err) {
+    if (s->failed) return rein_fail(err, REIN_EINVAL, "the session failed in an earlier step: it can only be closed");
+    if (s->saved == s->step) return REIN_OK;
+    const rein_status status = write_checkpoint(s, err);
+    if (status) return status;
+    s->saved = s->step;
+    return s->step ? retain(s, err) : REIN_OK;
 }
 
 /* How long the steps took: the history knows. A checkpoint does not say it: those of a run that was stopped are those of one that was not. */
@@ -112,6 +145,7 @@ static rein_status load(rein_session *s, rein_error *err) {
     s->tokens = rein_fields_number_or(&fields, "tokens", -1, 0);
     s->multiplier = rein_fields_number_or(&fields, "budget_multiplier", -1, NAN);
     json_decref(state);
+    s->saved = s->step;
     return fields.status ? fields.status : add_up_seconds(s, err);
 }
 
@@ -143,7 +177,7 @@ rein_status rein_session_begin(rein_session *s, const char *directory, rein_erro
 rein_status rein_session_prepare(rein_session **session, const char *directory, const rein_settings *settings, rein_error *err) {
     rein_session *s = *session = calloc(1, sizeof *s);
     if (!s) return rein_fail(err, REIN_ENOMEM, "no memory for a session");
-    s->reference_step = -1;
+    s->reference_step = s->saved = -1;
     s->multiplier = NAN;
     rein_status status = resolve_settings(s, directory, settings, err);
     if (!status) status = rein_exec_resolve(&s->exec, &(rein_exec){(int)s->settings.threads, REIN_ISA_BEST}, REIN_SERIAL, err);

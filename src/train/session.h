@@ -18,6 +18,7 @@ struct rein_session {
     rein_trainer *trainer;
     rein_tensorboard *board;
     int64_t step;
+    int64_t saved;      /* the step of the last checkpoint; -1: none */
     double tokens;      /* of the run so far */
     double seconds;     /* of its steps */
     double multiplier;  /* of the budget penalty, where dual ascent sets it; else NaN */
@@ -68,8 +69,5 @@ rein_status rein_session_first_policy(rein_policy *policy, rein_model **model, r
 
 /* The temperature of the steps from now on, in sampling, training and reference. */
 void rein_session_set_temperature(rein_session *session, double temperature);
-
-/* Writes the session as checkpoint number session->step. */
-rein_status rein_session_save(rein_session *session, rein_error *err);
 
 #endif

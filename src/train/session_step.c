@@ -267,30 +267,6 @@ static rein_status write_history(rein_session *s, size_t n, int nothing_to_train
     return status;
 }
 
-/* What the references of this step's successors need must stay: the next one's is `lag` checkpoints back. */
-static size_t needed_steps(int64_t *needed, const rein_session *s) {
-    const rein_settings *o = &s->settings;
-    const int64_t *steps;
-    const size_t n_steps = rein_run_checkpoints(&steps, s->run);
-    size_t n = 0;
-    if (o->kl_penalty_reference_step >= 0) needed[n++] = o->kl_penalty_reference_step;
-    for (size_t i = 0; i < n_steps && o->kl_penalty_step_lag > 0; i++)
-        if (steps[i] >= s->step - o->kl_penalty_step_lag) needed[n++] = steps[i];
-    return n;
-}
-
-static rein_status retain(rein_session *s, rein_error *err) {
-    const rein_settings *o = &s->settings;
-    if (!o->keep_last && !*o->keep_best) return REIN_OK;
-    int64_t *needed = malloc((rein_run_checkpoints(NULL, s->run) + 1) * sizeof *needed);
-    if (!needed) return rein_fail(err, REIN_ENOMEM, "no memory for a list of checkpoints");
-    const rein_retention rule = {o->keep_last ? o->keep_last : 1, *o->keep_best ? o->keep_best + (*o->keep_best == '-') : NULL,
-                                 *o->keep_best == '-', needed, needed_steps(needed, s)};
-    const rein_status status = rein_run_retain(NULL, NULL, s->run, &rule, err);
-    free(needed);
-    return status;
-}
-
 static rein_status keep(working *w, rein_error *err) {
     rein_session *s = w->s;
     rein_metric_row rows[REIN_REPORT_ROWS];
@@ -303,9 +279,8 @@ static rein_status keep(working *w, rein_error *err) {
     s->step++;
     rein_status status = write_trajectories(s, w->groups, err);
     if (!status) status = write_history(s, n, w->optimizer_steps == 0, err);
-    if (!status) status = rein_session_save(s, err);
+    if (!status && s->step % s->settings.save_steps == 0) status = rein_session_save(s, err);
     if (!status) status = rein_tensorboard_add(s->board, s->step, seconds(CLOCK_REALTIME), s->names, s->values, n, err);
-    if (!status) status = retain(s, err);
     return status;
 }
 

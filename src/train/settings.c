@@ -90,6 +90,7 @@ static const row ROWS[] = {
      0,
      0},
     {{"threads", "N", "engine", "0: all cores"}, WHOLE, AT(threads), 0, 256},
+    {{"save_steps", "N", "run", "a checkpoint every N steps, and at the end"}, WHOLE, AT(save_steps), 1, 1e9},
     {{"keep_last", "N", "run", "checkpoints to keep; 0: all"}, WHOLE, AT(keep_last), 0, 1e9},
     {{"keep_best", "METRIC", "run", "keep the checkpoint where it was greatest (\"-loss\": least)"}, TEXT, AT(keep_best), 0, 0},
     {{"steps", "N", "rollout", "steps of the run"}, WHOLE, AT(steps), 1, 1e9},
@@ -185,6 +186,7 @@ rein_settings rein_settings_default(void) {
                        .epochs = 1,
                        .minibatches = 1,
                        .kl_penalty_reference_step = -1,
+                       .save_steps = 1,
                        .held_out = 0.1,
                        .reward_timeout = 30,
                        .steps = 100,
@@ -422,6 +424,10 @@ static rein_status check_reference(const rein_settings *s, rein_error *err) {
                          step  ? "kl_penalty_reference_step"
                          : lag ? "kl_penalty_step_lag"
                                : "kl_ref_adapter_path");
+    if (lag && s->save_steps > 1)
+        return rein_fail(err, REIN_EINVAL,
+                         "kl_penalty_step_lag needs a checkpoint of every step: save_steps is %lld, and must be 1",
+                         (long long)s->save_steps);
     if (adapter && s->full)
         return rein_fail(err, REIN_EINVAL, "kl_ref_adapter_path cannot act with full: the reference is a model, not an adapter");
     return REIN_OK;

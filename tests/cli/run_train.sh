@@ -144,6 +144,7 @@ wrong "two references" 'two references at once' "${new[@]}" --kl-penalty-coef 1 
 wrong "no such step" '--kl-penalty-reference-step is 3: the run has no checkpoint' "${new[@]}" --kl-penalty-coef 1 --kl-penalty-reference-step 3
 wrong "no such adapter" 'nowhere' "${new[@]}" --kl-penalty-coef 1 --kl-ref-adapter-path nowhere
 wrong "no such preset" '--preset "gropo" does not exist: did you mean grpo' "${new[@]}" --preset gropo
+wrong "save_steps" '--save-steps cannot act here: one step is made' "${new[@]}" --save-steps 2
 wrong "no such module" '.*zap' "${new[@]}" --lora-modules zap
 wrong "alias and original" '.*are the same option' "${new[@]}" --advantage group-mean --scale-rewards true
 wrong "required" '.*budget_penalty_coef.* required' "${new[@]}" --shape budget --token-budget 3
@@ -201,13 +202,23 @@ does "after kill -9" rein sft killed --num-train-epochs 6 --keep-last 0
 [ -d killed/checkpoints/0018 ] || does "after kill -9" rein sft killed --num-train-epochs 40
 equal "killed is uninterrupted" chats killed 0018
 
-rein sft stopped --data chats.jsonl "${sft[@]}" --batch-size 4 --num-train-epochs 400 --keep-last 0 >out 2>err &
+rein sft seldom --data chats.jsonl "${sft[@]}" --batch-size 4 --num-train-epochs 40 --keep-last 0 --save-steps 6 >/dev/null 2>&1 &
+wait_for seldom 0006
+kill -9 $!
+wait $! 2>/dev/null
+absent "a step between" seldom/checkpoints/0005
+does "after kill -9, saved seldom" rein sft seldom --num-train-epochs 6
+equal "killed between checkpoints is uninterrupted" chats seldom 0018
+
+rein sft stopped --data chats.jsonl "${sft[@]}" --batch-size 4 --num-train-epochs 400 --keep-last 0 --save-steps 2 >out 2>err &
 wait_for stopped 0002
 kill -INT $!
 status=0
 wait $! || status=$?
 if [ "$status" -eq 1 ]; then pass; else fail "Ctrl-C" "status $status"; fi
 has "Ctrl-C" err '^rein sft: stopped after step [0-9]+ of 1200, which is saved: rein sft stopped goes on$'
+last=$(sed -n 's/^rein sft: stopped after step \([0-9]*\) of.*/\1/p' err)
+if [ -d "stopped/checkpoints/$(printf %04d "$last")" ]; then pass; else fail "Ctrl-C" "step $last is not saved"; fi
 
 does "sft, dry run" rein sft none --data chats.jsonl "${sft[@]}" --batch-size 4 --dry-run
 has "sft, dry run" out '^steps        3, 3 an epoch$'

@@ -285,6 +285,9 @@ def test_steps_of_a_run(tmp_path):
     report = rein.train(run, equal, learning_rate=0.01, seconds_sample=1.5)
     assert report["step"] == 3 and report["nothing_to_train"] and report["time/sample"] == 1.5
     assert len((run / "history.jsonl").read_text().splitlines()) == 3
+    with (run / "config.yaml").open("a") as config:  # a run that a loop began: a step by itself is saved all the same
+        config.write("save_steps: 100\n")
+    assert rein.train(run, equal)["step"] == 4 and (run / "checkpoints" / "0004" / "MANIFEST").exists()
 
 
 def test_groups_of_a_run_from_a_file(tmp_path):
@@ -303,6 +306,7 @@ def test_what_is_wrong_with_a_step(tmp_path):
         ({}, ValueError, "model is missing"),
         ({"model": LLAMA, "lora_rnk": 2}, ValueError, "did you mean lora_rank"),
         ({"model": LLAMA, "lora_rank": 0}, ValueError, "lora_rank"),
+        ({"model": LLAMA, "save_steps": 2}, ValueError, "save_steps cannot act here"),
         ({"model": LLAMA, "lora_rank": {}}, TypeError, "lora_rank is {}: a number, a text or a list"),
         ({"model": tmp_path / "none"}, OSError, "none"),
     ):

@@ -448,6 +448,59 @@ static void test_retention(void **state) {
     assert_checkpoints("keep-best", "0 3 5");
 }
 
+/* A checkpoint every few steps, and when it is asked for; what lies behind the last one is made again, and comes out the same. */
+static void test_save_steps(void **state) {
+    (void)state;
+    const char *const weights = "adapter_model.safetensors";
+    rein_session *s = open_session("every", "preset=grpo");
+    train_steps(s, 1, 8);
+    rein_session_close(s);
+    s = open_session("rare", "preset=grpo save_steps=3");
+    train_steps(s, 1, 5);
+    assert_checkpoints("rare", "0 3");
+    assert_true(exists(in_folder("rare/trajectories/train/0005.jsonl")));
+    rein_session_close(s); /* as if it had been killed: nothing is written at the end */
+    s = go_on("rare");
+    assert_int_equal(rein_session_step(s), 3);
+    json_t *lines = history("rare");
+    assert_int_equal(json_array_size(lines), 3);
+    json_decref(lines);
+    train_steps(s, 4, 7);
+    assert_checkpoints("rare", "0 3 6");
+    OK(rein_session_save(s, &error_));
+    OK(rein_session_save(s, &error_)); /* it is there */
+    assert_checkpoints("rare", "0 3 6 7");
+    rein_session_close(s);
+    s = go_on("rare");
+    OK(rein_session_save(s, &error_));
+    train_steps(s, 8, 8);
+    OK(rein_session_save(s, &error_));
+    rein_session_close(s);
+    assert_checkpoints("rare", "0 3 6 7 8");
+    const size_t steps[] = {3, 6, 7, 8};
+    for (size_t i = 0; i < COUNT(steps); i++) {
+        assert_true(same_file(checkpoint("every", steps[i], weights), checkpoint("rare", steps[i], weights)));
+        assert_true(same_file(checkpoint("every", steps[i], "optimizer.safetensors"),
+                              checkpoint("rare", steps[i], "optimizer.safetensors")));
+    }
+    assert_same_history("every", "rare");
+}
+
+/* Retention counts checkpoints; one that is saved at the end counts too. */
+static void test_save_steps_and_retention(void **state) {
+    (void)state;
+    rein_session *s = open_session("rare-kept", "preset=art keep_last=2 save_steps=2");
+    train_steps(s, 1, 7);
+    assert_checkpoints("rare-kept", "0 4 6");
+    OK(rein_session_save(s, &error_));
+    assert_checkpoints("rare-kept", "0 6 7");
+    rein_groups none = {0};
+    rein_session_report report;
+    REFUSED(rein_session_train(&report, s, &none, (double)NAN, &error_), "");
+    REFUSED(rein_session_save(s, &error_), "can only be closed");
+    rein_session_close(s);
+}
+
 /* A lag that is longer than any list of steps: its reference stays all the same. */
 static void test_long_lag(void **state) {
     (void)state;
@@ -627,6 +680,8 @@ int main(void) {
         cmocka_unit_test(test_epochs),
         cmocka_unit_test(test_schedule),
         cmocka_unit_test(test_retention),
+        cmocka_unit_test(test_save_steps),
+        cmocka_unit_test(test_save_steps_and_retention),
         cmocka_unit_test(test_long_lag),
         cmocka_unit_test(test_fixed_settings),
         cmocka_unit_test(test_nothing_to_train),
