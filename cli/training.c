@@ -18,7 +18,7 @@ static const char *where(const rein_training *t) { return t->args->command->name
 /* -------------------------------------------------------------------------------------------------------------------- settings */
 
 /* A run can be gone on with from anywhere: paths are whole. One that cannot be resolved, or is too long, stays: opening it says more. */
-static void whole_path(char path[REIN_TEXT_SETTING]) {
+void rein_whole_path(char path[REIN_TEXT_SETTING]) {
     char *whole = *path ? realpath(path, NULL) : NULL;
     if (whole && strlen(whole) < REIN_TEXT_SETTING) memcpy(path, whole, strlen(whole) + 1);
     free(whole);
@@ -71,9 +71,12 @@ int rein_training_read(rein_training *t, const rein_args *args) {
     if (chat && rein_chat_named(&t->chat, chat, &err)) return rein_say_error(where(t), &err);
     t->total_open = t->knows_total && strcmp(t->given.lr_scheduler_type, "constant") != 0 && !t->given.total_steps;
     if (t->total_open && rein_settings_set(&t->given, "total_steps", "1000000000", &err)) return rein_say_error(where(t), &err);
-    whole_path(t->given.model);
-    whole_path(t->given.adapter);
-    whole_path(t->given.kl_ref_adapter_path);
+    rein_whole_path(t->given.model);
+    rein_whole_path(t->given.adapter);
+    rein_whole_path(t->given.kl_ref_adapter_path);
+    rein_whole_path(t->given.ptx_data);
+    if (rein_task_kind_of(t->given.task) == REIN_TASK_FILE) rein_whole_path(t->given.task);
+    if (rein_task_kind_of(t->given.eval_task) == REIN_TASK_FILE) rein_whole_path(t->given.eval_task);
     status = resolve(t);
     return status ? status : check_place(t);
 }

@@ -27,6 +27,9 @@ int rein_training_read(rein_training *t, const rein_args *args);
 /* Opens the model to see that it, the adapters and the reference are there and fit, and its tokenizer; the model is closed again. */
 int rein_training_look(rein_training *t);
 
+/* Makes a path that exists whole, in place. */
+void rein_whole_path(char path[REIN_TEXT_SETTING]);
+
 /* The preset that was chosen, or NULL: "none" is the absence of one. */
 const char *rein_training_preset(const rein_training *t);
 
