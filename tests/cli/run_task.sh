@@ -1,0 +1,151 @@
+#!/bin/bash
+# run_task.sh REIN: what `rein task` shows of built-in tasks, files and programs, and what it says of wrong ones.
+# Ends with 'N passed, N failed'.
+set -u
+# shellcheck source-path=SCRIPTDIR source=cases.sh
+. "$(dirname "$0")/cases.sh"
+
+# prints TITLE WANTED COMMAND…: status 0, nothing on stderr, stdout is WANTED
+prints() {
+    local title=$1 wanted=$2 status=0
+    shift 2
+    "$@" >"$work/out" 2>"$work/err" </dev/null || status=$?
+    if [ "$status" -eq 0 ] && [ ! -s "$work/err" ] && [ "$(cat "$work/out")" = "$wanted" ]; then pass; else
+        fail "$title" "status $status" "$(head -3 "$work/err")" "$(head -20 "$work/out")"
+    fi
+}
+lines() { # lines TITLE N: $work/out has N lines
+    if [ "$(wc -l <"$work/out")" -eq "$2" ]; then pass; else fail "$1: not $2 lines" "$(head -5 "$work/out")"; fi
+}
+python() { # python TITLE PROGRAM: it runs, with the path of $work/out as its argument
+    if python3 -c "$2" "$work/out" 2>"$work/err"; then pass; else fail "$1" "$(tail -3 "$work/err")" "$(head -3 "$work/out")"; fi
+}
+
+# --------------------------------------------------------------------------------------------------------------------- built-in
+
+says "the list" '^sums +add ' rein task
+narrow "the list"
+for name in sums sort format; do
+    if grep -q "^$name  *[a-z]" "$work/out"; then pass; else fail "the list has $name"; fi
+done
+says "the list as JSON" '^\{"name": "sums", "help": "add ' rein task --json
+python "the list as JSON" 'import json, sys
+assert [json.loads(line)["name"] for line in open(sys.argv[1])] == ["sums", "sort", "format"]'
+
+prints "an example" 'train 0
+  prompt      Q:sort csqotj
+              A:
+  answer      cjoqst' rein task sort --count 1
+prints "two examples" 'train 2
+  prompt      Q:sort 29,3,48
+              A:
+  answer      3,29,48
+
+train 3
+  prompt      Q:sort 45,66,63
+              A:
+  answer      45,63,66' rein task sort --from 2 --count 2
+rein task sort --count 1 >"$work/first"
+rein task sort >"$work/five"
+if cmp -s "$work/first" <(head -n 4 "$work/five") && [ "$(grep -c '^train' "$work/five")" -eq 5 ]; then pass; else fail "five by default"; fi
+if cmp -s "$work/five" <(rein task sort --seed 1) && ! cmp -s "$work/five" <(rein task sort --seed 2); then pass; else fail "seeds"; fi
+says "held out" '^held-out 4$' rein task format --split held-out
+says "the last number there is" '^train 18446744073709551614$' rein task sums --from 18446744073709551614 --count 3
+if [ "$(grep -c '^train' "$work/out")" -eq 2 ]; then pass; else fail "after the last number"; fi
+
+says "demonstrations" '^  completion  .*=cjoqst$' rein task sort --demonstrations --count 1
+says "they are verified" '^  verified    right$' rein task format --demonstrations --count 1
+says "a pupil's mistakes" '^  verified    wrong$' rein task sums --demonstrations --count 20
+
+says "JSON" '^\{"prompt": "Q:sort csqotj\\nA:", "answer": "cjoqst"\}$' rein task sort --json --count 1
+says "many of both splits" '^\{"prompt": "Q:' bash -c 'rein task sums --json --count 500 && rein task sums --json --count 500 --split held-out'
+lines "many of both splits" 1000
+python "nothing is asked on both sides" 'import json, sys
+all = [json.loads(line) for line in open(sys.argv[1])]
+assert not {e["prompt"] for e in all[:500]} & {e["prompt"] for e in all[500:]}
+assert all[0].keys() == {"prompt", "answer"}
+for e in all: assert sum(map(int, e["prompt"][2:-5].split("+"))) == int(e["answer"]), e'
+says "sorting is sorting" '^\{"prompt": "Q:sort' rein task sort --json --count 500
+python "sorting is sorting" 'import json, sys
+for e in map(json.loads, open(sys.argv[1])):
+    asked = e["prompt"][7:-3]
+    wanted = ",".join(map(str, sorted(map(int, asked.split(","))))) if asked[0].isdigit() else "".join(sorted(asked))
+    assert e["answer"] == wanted, e'
+says "demonstrations as JSON" '^\{"prompt": "Q:sort csqotj\\nA:", "completion": ".*=cjoqst"\}$' rein task sort --json --demonstrations --count 200
+lines "demonstrations as JSON" 200
+python "demonstrations as JSON" 'import json, sys
+for e in map(json.loads, open(sys.argv[1])): assert e.keys() == {"prompt", "completion"} and "=" in e["completion"]'
+
+# ------------------------------------------------------------------------------------------------------------------------ files
+
+cat >"$work/data.jsonl" <<'LINES'
+{"prompt": "What is 2+2?", "answer": 4, "budget": 30, "source": "school"}
+
+{"messages": [{"role": "system", "content": "Be brief.\nVery."}, {"role": "user", "content": "\u001b[31mHi\u009b\u0007"}]}
+{"prompt": "Grüße, so  weit"}
+LINES
+prints "a file" 'train 0
+  prompt      What is 2+2?
+  answer      4
+  budget      30 tokens
+
+train 1
+  system      Be brief.
+              Very.
+  user        ·[31mHi··
+
+train 2
+  prompt      Grüße, so  weit' rein task "$work/data.jsonl"
+says "a file as JSON" '^\{"prompt": "What is 2\+2\?", "answer": 4, "budget": 30, "source": "school"\}$' rein task "$work/data.jsonl" --json
+cp "$work/out" "$work/again.jsonl"
+rein task "$work/data.jsonl" >"$work/shown"
+if cmp -s "$work/shown" <(rein task "$work/again.jsonl"); then pass; else fail "what is printed is a file again"; fi
+for ((i = 0; i < 100; i++)); do echo "{\"prompt\": \"question $i\"}"; done >"$work/many.jsonl"
+says "shares" '^\{"prompt": "question' bash -c "rein task '$work/many.jsonl' --json --count 1000 --held-out-share 0.3 --split held-out"
+held_out=$(wc -l <"$work/out")
+says "shares" '^\{"prompt": "question' bash -c "rein task '$work/many.jsonl' --json --count 1000 --held-out-share 0.3"
+if [ $((held_out + $(wc -l <"$work/out"))) -eq 100 ] && [ "$held_out" -gt 15 ] && [ "$held_out" -lt 45 ]; then pass; else fail "$held_out of 100 held out"; fi
+
+# --------------------------------------------------------------------------------------------------------------------- programs
+
+cat >"$work/program" <<'PROGRAM'
+#!/bin/sh
+while read -r line; do
+    case $line in
+    *'"index": 2,'*) echo '{"end": true}' ;;
+    *) echo "{\"prompt\": \"a\", \"asked\": $line}" ;;
+    esac
+done
+PROGRAM
+chmod +x "$work/program"
+prints "a program" '{"prompt": "a", "asked": {"split": "held_out", "index": 0, "seed": 7}}
+{"prompt": "a", "asked": {"split": "held_out", "index": 1, "seed": 7}}' rein task "$work/program" --json --seed 7 --split held-out
+
+# ---------------------------------------------------------------------------------------------------------------- what is wrong
+
+refused "a name, nearly" '^rein task: there is no task "sum": did you mean sums\?$' rein task sum
+refused "a name" '^rein task: there is no task "zebra": there are sums, sort, format, files' rein task zebra
+refused "two names" '^rein task: unexpected argument "sort"' rein task sums sort
+refused "no task" '^rein task: --count needs a task: rein task \[NAME' rein task --count 3
+refused "count" '^rein task: --count is "0": a whole number from 1 ' rein task sums --count 0
+refused "split" '^rein task: --split is "test": train or held-out is needed$' rein task sums --split test
+refused "share" '^rein task: --held-out-share is "1": a number above 0, below 1 is needed$' rein task "$work/many.jsonl" --held-out-share 1
+refused "share of what has none" '^rein task: held_out_share is 0.5: it cannot act' rein task sums --held-out-share 0.5
+refused "timeout of what has none" '^rein task: timeout is 5: it cannot act' rein task "$work/many.jsonl" --timeout 5
+refused "nothing held out" "^rein task: $work/many.jsonl has no held-out examples: held_out_share is 0\$" rein task "$work/many.jsonl" --split held-out
+refused "a share that is too small" "^rein task: $work/many.jsonl: held_out_share 1e-06 holds out none of 100 examples: " rein task "$work/many.jsonl" --held-out-share 0.000001
+refused "beyond the end" "^rein task: $work/data.jsonl has 3 train examples: there is no number 3 " rein task "$work/data.jsonl" --from 3
+refused "no file" '^rein task: .*nowhere.jsonl.*No such file' rein task "$work/nowhere.jsonl"
+echo '{"question": "a"}' >"$work/bad.jsonl"
+refused "a wrong line" "^rein task: $work/bad.jsonl: line 1: prompt is missing: a text is needed, or messages in its place\$" rein task "$work/bad.jsonl"
+refused "demonstrations of a file" "^rein task: task $work/data.jsonl has no demonstrations: only built-in tasks have them\$" rein task "$work/data.jsonl" --demonstrations
+refused "a program that ends" '^rein task: task "exit 3; true", train example 0: the program ended with exit status 3$' rein task 'exit 3; true'
+refused "a program that hangs" '^rein task: task "sleep 100", train example 0: the program did not answer within 0.2 seconds$' rein task 'sleep 100' --timeout 0.2
+refused "a program that chats" '^rein task: task "echo hello; cat", train example 0 does not start with \{: .*; the program wrote: hello$' rein task 'echo hello; cat'
+
+says "help" '^Usage: rein task ' rein task --help
+narrow "help"
+completes sums rein task su
+completes --demonstrations rein task sums --dem
+
+finish
