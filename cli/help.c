@@ -352,7 +352,7 @@ static const rein_command COMMANDS[] = {
                     {"from", "N", "number of the first one (default 0)"},
                     {"split", "NAME", "train (the default) or held-out"},
                     {"seed", "N", "of a built-in task or a program (default 1): another seed, other examples"},
-                    {"held-out-share", "P", "of a file: about this share of its examples is held out (default: none)"},
+                    {"held-out", "P", "of a file: about this share of its examples is held out (default: none)"},
                     {"timeout", "S", "of a program: seconds it may take for an example (default 30)"},
                     {"demonstrations", NULL, "of a built-in task: also a response as models are first taught it"},
                     {"json", NULL,

@@ -47,7 +47,7 @@ static int read_options(showing *s, const rein_args *args) {
     int status = rein_value_whole(&s->count, args, "count", 1, UINT64_MAX);
     if (!status) status = rein_value_whole(&s->from, args, "from", 0, UINT64_MAX - 1);
     if (!status) status = rein_value_whole(&s->options.seed, args, "seed", 0, INT64_MAX);
-    if (!status) status = rein_value_number(&s->options.held_out_share, args, "held-out-share", is_share, "above 0, below 1");
+    if (!status) status = rein_value_number(&s->options.held_out_share, args, "held-out", is_share, "above 0, below 1");
     if (!status) status = rein_value_number(&s->options.timeout, args, "timeout", is_above_0, "above 0");
     return status ? status : read_split(&s->split, args);
 }

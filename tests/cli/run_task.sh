@@ -101,9 +101,9 @@ cp "$work/out" "$work/again.jsonl"
 rein task "$work/data.jsonl" >"$work/shown"
 if cmp -s "$work/shown" <(rein task "$work/again.jsonl"); then pass; else fail "what is printed is a file again"; fi
 for ((i = 0; i < 100; i++)); do echo "{\"prompt\": \"question $i\"}"; done >"$work/many.jsonl"
-says "shares" '^\{"prompt": "question' bash -c "rein task '$work/many.jsonl' --json --count 1000 --held-out-share 0.3 --split held-out"
+says "shares" '^\{"prompt": "question' bash -c "rein task '$work/many.jsonl' --json --count 1000 --held-out 0.3 --split held-out"
 held_out=$(wc -l <"$work/out")
-says "shares" '^\{"prompt": "question' bash -c "rein task '$work/many.jsonl' --json --count 1000 --held-out-share 0.3"
+says "shares" '^\{"prompt": "question' bash -c "rein task '$work/many.jsonl' --json --count 1000 --held-out 0.3"
 if [ $((held_out + $(wc -l <"$work/out"))) -eq 100 ] && [ "$held_out" -gt 15 ] && [ "$held_out" -lt 45 ]; then pass; else fail "$held_out of 100 held out"; fi
 
 # --------------------------------------------------------------------------------------------------------------------- programs
@@ -129,11 +129,11 @@ refused "two names" '^rein task: unexpected argument "sort"' rein task sums sort
 refused "no task" '^rein task: --count needs a task: rein task \[NAME' rein task --count 3
 refused "count" '^rein task: --count is "0": a whole number from 1 ' rein task sums --count 0
 refused "split" '^rein task: --split is "test": train or held-out is needed$' rein task sums --split test
-refused "share" '^rein task: --held-out-share is "1": a number above 0, below 1 is needed$' rein task "$work/many.jsonl" --held-out-share 1
-refused "share of what has none" '^rein task: held_out_share is 0.5: it cannot act' rein task sums --held-out-share 0.5
+refused "share" '^rein task: --held-out is "1": a number above 0, below 1 is needed$' rein task "$work/many.jsonl" --held-out 1
+refused "share of what has none" '^rein task: held_out_share is 0.5: it cannot act' rein task sums --held-out 0.5
 refused "timeout of what has none" '^rein task: timeout is 5: it cannot act' rein task "$work/many.jsonl" --timeout 5
 refused "nothing held out" "^rein task: $work/many.jsonl has no held-out examples: held_out_share is 0\$" rein task "$work/many.jsonl" --split held-out
-refused "a share that is too small" "^rein task: $work/many.jsonl: held_out_share 1e-06 holds out none of 100 examples: " rein task "$work/many.jsonl" --held-out-share 0.000001
+refused "a share that is too small" "^rein task: $work/many.jsonl: held_out_share 1e-06 holds out none of 100 examples: " rein task "$work/many.jsonl" --held-out 0.000001
 refused "beyond the end" "^rein task: $work/data.jsonl has 3 train examples: there is no number 3 " rein task "$work/data.jsonl" --from 3
 refused "no file" '^rein task: .*nowhere.jsonl.*No such file' rein task "$work/nowhere.jsonl"
 echo '{"question": "a"}' >"$work/bad.jsonl"
