@@ -15,24 +15,28 @@
 
 /* ------------------------------------------------------------------------------------------------------------------- one run */
 
-static int is_run(const char *directory) {
+/* Whether the directory has anything of a run. */
+static rein_status look_for_run(int *found, const char *directory, rein_error *err) {
     static const char *const signs[] = {"config.yaml",  "history.jsonl", "evaluations.jsonl",
                                         "summary.json", "checkpoints",   "trajectories"};
-    int found = 0;
-    for (size_t i = 0; i < sizeof signs / sizeof *signs && !found; i++) {
+    *found = 0;
+    for (size_t i = 0; i < sizeof signs / sizeof *signs && !*found; i++) {
         char *path = rein_path_join(directory, signs[i]);
-        found = !path || rein_file_exists(path); /* no memory: what follows will say so */
+        if (!path) return rein_fail(err, REIN_ENOMEM, "out of memory");
+        *found = rein_file_exists(path);
         free(path);
     }
-    return found;
+    return REIN_OK;
 }
 
 static rein_status check_run(const char *directory, rein_error *err) {
     char shown[REIN_PATH_SHOWN];
+    int found;
     if (access(directory, R_OK | X_OK) != 0) return rein_file_error(err, directory, "cannot be opened");
     if (!rein_file_is_directory(directory))
         return rein_fail(err, REIN_EINVAL, "%s is no directory: that of a run is needed", rein_path_show(shown, directory));
-    if (is_run(directory)) return REIN_OK;
+    const rein_status status = look_for_run(&found, directory, err);
+    if (status || found) return status;
     return rein_fail(err, REIN_EINVAL, "%s is no run: it has neither config.yaml nor history.jsonl, nor anything else of one",
                      rein_path_show(shown, directory));
 }

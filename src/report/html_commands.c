@@ -10,7 +10,7 @@
 typedef struct command {
     char text[3 * REIN_SHOWN_TEXT];
     size_t n;
-    int wrong;
+    int wrong, no_memory;
 } command;
 
 static void put(command *c, const char *text) {
@@ -47,16 +47,17 @@ static const char *setting(const rein_report_run *run, const char *name) {
     return NULL;
 }
 
-static int has_file(const rein_report_run *run, const char *name) {
+static int has_file(command *c, const rein_report_run *run, const char *name) {
     char *path = rein_report_path(run, name);
     const int has = path && rein_file_exists(path);
+    if (!path) c->no_memory = 1;
     free(path);
     return has;
 }
 
 static int add(json_t *commands, const char *title, const command *c) {
     json_t *both = json_array();
-    if (c->wrong) return json_decref(both), 0;
+    if (c->wrong || c->no_memory) return json_decref(both), c->no_memory;
     int failed = json_array_append_new(both, json_string(title));
     failed |= json_array_append_new(both, rein_report_text(c->text, c->n, sizeof c->text));
     return json_array_append_new(commands, both) | failed;
@@ -68,7 +69,7 @@ static void put_policy(command *c, const rein_report_run *run, const char *model
     const size_t length = strlen(run->directory);
     const char *slash = length && run->directory[length - 1] == '/' ? "" : "/";
     snprintf(name, sizeof name, "checkpoints/%04lld/adapter_config.json", (long long)step);
-    const int adapter = has_file(run, name);
+    const int adapter = has_file(c, run, name);
     if (snprintf(path, sizeof path, "%s%scheckpoints/%04lld", run->directory, slash, (long long)step) >= (int)sizeof path)
         c->wrong = 1;
     put(c, " --model");
@@ -90,17 +91,15 @@ static void put_more_steps(command *c, const rein_report_run *run) {
 static int go_on(json_t *commands, const rein_report_run *run) {
     command c = {.n = 0};
     if (setting(run, "task")) put(&c, "rein run"), put_word(&c, run->directory), put_more_steps(&c, run);
-    else if (has_file(run, "sft.json")) put(&c, "rein sft"), put_word(&c, run->directory);
+    else if (has_file(&c, run, "sft.json")) put(&c, "rein sft"), put_word(&c, run->directory);
     else put(&c, "rein train"), put_word(&c, run->directory), put(&c, " --groups groups.jsonl");
     return add(commands, "Go on", &c);
 }
 
-static int evaluate(json_t *commands, const rein_report_run *run, const char *model, const char *task, int64_t step) {
+static int evaluate(json_t *commands, const rein_report_run *run) {
     command c = {.n = 0};
-    put(&c, "rein eval");
-    put_policy(&c, run, model, step);
-    put(&c, " --task"), put_word(&c, task);
-    return add(commands, "Evaluate", &c);
+    put(&c, "rein eval"), put_word(&c, run->directory), put(&c, " --against base");
+    return add(commands, "Evaluate, beside the model it began from", &c);
 }
 
 static int sample(json_t *commands, const rein_report_run *run, const char *model, int64_t step) {
@@ -129,15 +128,14 @@ static int report(json_t *commands, const rein_report_run *run) {
 
 rein_status rein_report_commands(rein_report_run *run) {
     json_t *commands = json_array();
-    const char *model = setting(run, "model"), *task = setting(run, "eval_task");
+    const char *model = setting(run, "model");
     int64_t *steps;
     size_t n;
     if (json_object_set_new(run->json, "commands", commands)) return rein_report_no_memory(run);
-    if (!task || !*task) task = setting(run, "task");
     rein_status status = rein_report_steps(&steps, &n, run, "checkpoints", "");
     if (status) return status;
     int failed = go_on(commands, run);
-    if (n && model && task) failed |= evaluate(commands, run, model, task, steps[n - 1]);
+    if (n && setting(run, "task")) failed |= evaluate(commands, run);
     if (n && model) failed |= sample(commands, run, model, steps[n - 1]);
     failed |= report(commands, run);
     free(steps);

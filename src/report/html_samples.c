@@ -111,12 +111,29 @@ json_t *rein_report_response(const json_t *trajectory, int with_tokens) {
     return failed ? NULL : to;
 }
 
+/* A conversation as text: "user: …", a blank line, "assistant: …". */
+static json_t *text_of_messages(const json_t *messages) {
+    char text[REIN_SHOWN_TEXT + 1];
+    size_t n = 0, i;
+    json_t *message;
+    json_array_foreach((json_t *)(uintptr_t)messages, i, message) {
+        const char *role = json_string_value(json_object_get(message, "role"));
+        const char *content = json_string_value(json_object_get(message, "content"));
+        const size_t room = sizeof text - n;
+        const int length = snprintf(text + n, room, "%s%s: %s", i ? "\n\n" : "", role ? role : "", content ? content : "");
+        n += length < 0 ? 0 : (size_t)length < room ? (size_t)length : room - 1;
+    }
+    return rein_report_text(text, n, REIN_SHOWN_TEXT - 1);
+}
+
 int rein_report_prompt(json_t *to, const json_t *group) {
     const json_t *first = json_array_get(json_object_get(group, "trajectories"), 0), *metadata = json_object_get(first, "metadata");
     const json_t *prompt = json_object_get(metadata, "prompt"), *answer = json_object_get(metadata, "answer");
+    const json_t *messages = json_object_get(metadata, "messages");
     const size_t tokens = json_array_size(json_object_get(first, "prompt_ids"));
     int failed = json_object_set_new(to, "prompt_tokens", json_integer((json_int_t)tokens));
     if (json_is_string(prompt)) failed |= json_object_set_new(to, "prompt", text_of(prompt, REIN_SHOWN_TEXT));
+    else if (json_is_array(messages)) failed |= json_object_set_new(to, "prompt", text_of_messages(messages));
     if (json_is_string(answer)) failed |= json_object_set_new(to, "answer", text_of(answer, REIN_SHOWN_TEXT));
     return failed;
 }

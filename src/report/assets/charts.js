@@ -28,7 +28,7 @@ const CHARTS = [
   {
     group: "Does it stay close?",
     charts: [
-      { title: "KL to the reference", note: "How far the policy went, in nats a token", zero: true, series: [["kl", "kl"]] },
+      { title: "KL to the reference", note: "How far the policy went, in nats a token", zero: true, series: [["kl", "training"], ["eval/kl", "held-out"]] },
       { title: "Entropy", note: "Of the next token, in nats", zero: true, series: [["entropy", "entropy"]] },
       {
         title: "Clipped tokens", note: "Share of the tokens that the trust region silenced", zero: true, format: percent,
@@ -265,6 +265,7 @@ function mark(line) {
 /* Metrics that have no chart of their own. */
 function otherCharts() {
   const shown = new Set(CHARTS.flatMap((g) => g.charts.flatMap((c) => [...c.series.map(([name]) => name), ...(c.band || [])])));
+  shown.add("eval/prompts").add("eval/samples"); // how the evaluation was made: the same each time
   const names = new Set(RUNS.flatMap((run) => Object.keys(run.metrics)).filter((name) => !shown.has(name)));
   return [...names].map((name) => ({ title: name, series: [[name, name]] }));
 }

@@ -68,8 +68,14 @@ function figures(run) {
 
 /* ---- one sentence */
 
+const three = (x) => number(x, 3);
 const strong = (text) => element("b", text);
-const verb = (was, is, sure) => (!sure || was === is ? "went from" : is > was ? "rose from" : "fell from");
+
+/* "rose from 1 to 2": words of the direction only where it is sure. */
+function moved(was, is, format, unit = "", sure = true) {
+  if (format(was) === format(is)) return ["stayed at ", strong(format(is) + unit)];
+  return [!sure ? "went from " : is > was ? "rose from " : "fell from ", strong(format(was)), " to ", strong(format(is) + unit)];
+}
 
 function story(run) {
   const steps = stepsOf(run);
@@ -79,12 +85,12 @@ function story(run) {
   if (isNumber(accuracy.base) && isNumber(accuracy.final)) {
     const [low, high] = ["accuracy_low", "accuracy_high"].map((name) => figure(run, name));
     const apart = low.final > high.base || high.final < low.base;
-    said.push("held-out accuracy ", verb(accuracy.base, accuracy.final, apart), " ", strong(percent(accuracy.base)), " to ", strong(percent(accuracy.final)));
-    if (!apart && isNumber(low.final)) said.push(" (the 95 % intervals overlap)");
-  } else if (metric(run, "reward")) said.push("the mean reward went from ", strong(number(first(run, "reward"), 3)), " to ", strong(number(last(run, "reward"), 3)));
-  else if (metric(run, "loss")) said.push("the loss went from ", strong(number(first(run, "loss"), 3)), " to ", strong(number(last(run, "loss"), 3)));
+    said.push("held-out accuracy ", moved(accuracy.base, accuracy.final, percent, "", apart));
+    if (!apart && isNumber(low.final) && percent(accuracy.base) !== percent(accuracy.final)) said.push(" (the 95 % intervals overlap)");
+  } else if (metric(run, "reward")) said.push("the mean reward ", moved(first(run, "reward"), last(run, "reward"), three, "", false));
+  else if (metric(run, "loss")) said.push("the loss ", moved(first(run, "loss"), last(run, "loss"), three, "", false));
   if (isNumber(length.base) && isNumber(length.final)) {
-    said.push(" and the mean response ", verb(length.base, length.final, true), " ", strong(number(length.base, 3)), " to ", strong(`${number(length.final, 3)} tokens`));
+    said.push(said.length ? " and " : "", "the mean response ", moved(length.base, length.final, three, " tokens"));
     if (budgetOf(run)) said.push(`, with a budget of ${number(budgetOf(run))}`);
   }
   if (!said.length || !isNumber(steps)) return null;

@@ -38,14 +38,15 @@ function token(r, i, most) {
   const trains = !r.mask || r.mask[i];
   const blank = r.pieces && text.trim() === "";
   const span = element(r.pieces ? "span" : "span.id");
-  if (blank && (text === "" || text.includes("\n"))) span.append(element("span.mark-only", text === "" ? "∎" : "↵"));
+  const ends = text === "" && i === r.tokens - 1;
+  if (blank && (text === "" || text.includes("\n"))) span.append(element("span.mark-only", ends ? "∎" : text === "" ? "·" : "↵"));
   span.append(text);
   if (!trains) span.classList.add("given");
   else if (isNumber(advantage) && most > 0) {
     span.classList.add(advantage < 0 ? "down" : "up");
     span.style.setProperty("--a", (MOST_ALPHA * Math.abs(advantage) / most).toFixed(3));
   }
-  const said = [`token ${whole(i + 1)} of ${whole(r.tokens)}${r.pieces ? `: ${text === "" ? "the end" : JSON.stringify(text)}` : `: id ${text}`}`];
+  const said = [`token ${whole(i + 1)} of ${whole(r.tokens)}${r.pieces ? `: ${ends ? "the end" : JSON.stringify(text)}` : `: id ${text}`}`];
   if (!trains) said.push("does not train");
   else if (isNumber(advantage)) said.push(`advantage ${signed(advantage)}`);
   tipFor(span, said);
