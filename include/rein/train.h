@@ -240,7 +240,9 @@ typedef struct rein_pass_options {
     const float *old_log_probs;       /* the same, or NULL: recorded ones, or the policy as it is */
     int64_t policy_step; /* the step the policy is at: trajectories it sampled are measured against it; -1: not measured */
     int mask_truncated_completions; /* 1: what was cut off does not train, but counts in the baseline */
-    float *advantages; /* NULL, or [tokens of all histories, in order]: becomes what the loss took, 0 where nothing trains */
+    int recorded_are_current; /* 1: every recorded log-prob is that of the policy as it is, bit for bit, since it sampled them just
+                               * now: a pass before the pass can be left out. If the pass finds a gap, it fails */
+    float *advantages;        /* NULL, or [tokens of all histories, in order]: becomes what the loss took, 0 where nothing trains */
 } rein_pass_options;
 
 typedef struct rein_pass {

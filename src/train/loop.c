@@ -276,7 +276,11 @@ static rein_status control(rein_loop *l, rein_error *err) {
 
 static rein_status train(rein_session_report *report, rein_loop *l, double seconds_sample, rein_error *err) {
     rein_session *s = l->session;
-    const rein_session_hooks hooks = {l->ptx.n ? &l->ptx : NULL, (size_t)s->settings.ptx_batch, trained, l};
+    const rein_session_hooks hooks = {.ptx = l->ptx.n ? &l->ptx : NULL,
+                                      .ptx_batch = (size_t)s->settings.ptx_batch,
+                                      .own_samples = !truncates(&s->settings),
+                                      .trained = trained,
+                                      .context = l};
     const double coefficient = s->settings.objective.budget_penalty_coef;
     if (l->options.said) l->options.said(l->options.context, REIN_PHASE_TRAINING, 0, 1);
     /* The session saves the multiplier of the next step with this one: it is moved before, and this step's penalty is set aside. */

@@ -48,6 +48,7 @@ typedef struct rein_session_hooks {
     const rein_groups
         *ptx;         /* supervised examples whose loss, times their rewards, joins that of every optimizer step; NULL: none */
     size_t ptx_batch; /* examples of each */
+    int own_samples;  /* the policy as it is has just sampled the groups: what it recorded is what the first pass computes */
     /* The policy is that of the next step now (session->step is not counted up yet), and nothing is on the disk: what is to be said of the
      * step besides, at most REIN_MORE_ROWS rows whose names live as long as the session. advantages [tokens of all histories]. */
     rein_status (*trained)(rein_metric_row *rows, size_t *n, void *context, const float *advantages, rein_error *err);

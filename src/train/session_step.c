@@ -180,6 +180,7 @@ static rein_status one_pass(working *w, int64_t epoch, size_t first, size_t last
                                        .old_log_probs = w->old ? w->old + at : NULL,
                                        .policy_step = w->passes == 0 ? s->step : -1,
                                        .mask_truncated_completions = s->settings.mask_truncated_completions,
+                                       .recorded_are_current = w->passes == 0 && w->hooks->own_samples,
                                        .advantages = w->advantages && epoch == 0 ? w->advantages + at : NULL};
     rein_status status = rein_trainer_forward_backward(&pass, s->trainer, &part, &options, err);
     if (!status) add_pass(w, &pass, epoch == 0);

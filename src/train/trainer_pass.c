@@ -164,7 +164,9 @@ static rein_status before_the_step(pass_work *w, rein_error *err) {
     if (status) return status;
     w->pass->recomputed = not_recorded(&w->tape);
     const double began = now();
-    if (needs_current_first(&w->objective))
+    const int known = w->o->recorded_are_current && !w->pass->recomputed && !uses_entropies(&w->objective);
+    if (known) memcpy(w->current, w->tape.recorded, w->tape.n_tokens * sizeof *w->current);
+    else if (needs_current_first(&w->objective))
         status = all_forward(w->current, uses_entropies(&w->objective) ? w->entropies : NULL, w, &own, err);
     w->pass->seconds_forward = now() - began;
     return status;
@@ -248,6 +250,10 @@ static rein_status run_pass(pass_work *w, const rein_groups *groups, rein_error 
     if (!status) status = begin_step(w, err);
     for (size_t u = 0; u < w->tape.n_units && !status; u++) status = unit_backward(w, &w->tape.units[u], err);
     if (!status) status = rein_step_finish(&w->pass->loss, w->step, err);
+    if (!status && w->o->recorded_are_current && w->pass->max_gap > 0)
+        status = rein_fail(err, REIN_EINVAL,
+                           "the recorded log-probs are not those of the policy as it is, as was said: they differ by up to %g",
+                           w->pass->max_gap);
     return status;
 }
 
