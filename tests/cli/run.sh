@@ -1,5 +1,5 @@
 #!/bin/bash
-# run.sh REIN: the command line from outside. Worked values (SPEC.md), every class of wrong input, help, manual, completion, demo.
+# run.sh REIN: the command line from outside. Worked values (SPEC.md), every class of wrong input, help, manual, completion.
 # Ends with 'N passed, N failed'.
 set -u
 # shellcheck source-path=SCRIPTDIR source=cases.sh
@@ -341,22 +341,5 @@ for shell in zsh fish; do
         if "$shell" -n "$work/out" 2>"$work/err"; then pass; else fail "completion $shell parses" "$(cat "$work/err")"; fi
     fi
 done
-
-# ------------------------------------------------------------------------------------------------------------------ the demo
-
-says "demo" '^2\. Learning to keep it' rein demo
-narrow "demo"
-cp "$work/out" "$work/demo"
-says "demo again" 'Mean length' rein demo --seed 1
-if cmp -s "$work/out" "$work/demo"; then pass; else fail "the same seed, the same story"; fi
-if grep -q $'\033' "$work/demo"; then fail "no colours in a file"; else pass; fi
-for seed in 1 2 3 4 5; do # the story is true: the length ends below the budget, the accuracy holds
-    line=$(rein demo --seed "$seed" | grep 'Mean length')
-    if [[ $line =~ length\ ([0-9]+)\ →\ ([0-9]+)\ tokens,\ right\ ([0-9]+)\ %\ →\ ([0-9]+)\ % ]] &&
-        ((BASH_REMATCH[1] > 200 && BASH_REMATCH[2] < 200 && BASH_REMATCH[4] + 2 >= BASH_REMATCH[3])); then pass; else fail "demo, seed $seed" "$line"; fi
-done
-sed '1,/^What to try next/d' "$work/demo" >"$work/example"
-if [ "$(grep -c rein "$work/example")" -ge 3 ] && bash -eu "$work/example" >"$work/out" 2>"$work/err" && [ ! -s "$work/err" ]; then pass
-else fail "what to try next" "$(head -3 "$work/err")"; fi
 
 finish
