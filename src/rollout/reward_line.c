@@ -1,4 +1,5 @@
-/* reward_line.c - what programs are asked and what they may answer: one line of JSON each, or a plain number.
+/* reward_line.c - what programs are asked and what they may answer: one line of JSON each, or a plain number. Where a step is no step of
+ * training but an evaluation (its number is beyond all of them), null is said.
  *
  * An answer is taken apart in two steps, because its id says to which request it belongs, and so how many rewards it must have. What is
  * wrong with an answer is REIN_EIO, and the message shows the line. */
@@ -94,7 +95,7 @@ rein_status rein_request_line(char **line, size_t id, const rein_response *respo
     put_question(&r, example);
     if (whole_group) put_responses(&r, responses, n);
     else put_response(&r, responses);
-    put(&r, "step", json_integer((json_int_t)responses->step));
+    put(&r, "step", responses->step > INT64_MAX ? json_null() : json_integer((json_int_t)responses->step));
     put(&r, "group", json_integer((json_int_t)responses->group));
     put(&r, "example", example->original ? json_incref(example->original) : json_null());
     if (!r.status) {

@@ -138,12 +138,13 @@ static void test_request_of_a_chat(void **state) {
     rein_response *r = respond(0, "", NULL, "");
     json_decref(examples[0].original);
     examples[0] = (rein_example){.messages = chat, .n_messages = 2, .budget = -1};
-    r->text = NULL; /* of nothing */
+    r->text = NULL;       /* of nothing */
+    r->step = UINT64_MAX; /* an evaluation */
     give(reward, 1);
     same_json(
         asked(reward, "while: "),
         "{\"id\": 1, \"messages\": [{\"role\": \"system\", \"content\": \"Be brief.\"}, {\"role\": \"user\", \"content\": \"Hi "
-        "there\"}], \"answer\": null, \"response\": \"\", \"tokens\": 10, \"truncated\": false, \"step\": 7, \"group\": 0, "
+        "there\"}], \"answer\": null, \"response\": \"\", \"tokens\": 10, \"truncated\": false, \"step\": null, \"group\": 0, "
         "\"example\": null}");
     rein_reward_close(reward);
 }
