@@ -80,12 +80,14 @@ rein_evaluation rein_evaluate(const rein_rollout *r, int64_t budget) {
     for (size_t i = 0; i < e.n; i++) {
         const rein_completion *w = &r->written[i];
         const int64_t own = r->examples[i / r->samples].budget, limit = own >= 0 ? own : budget;
-        e.reward += r->rewards[i] / (double)e.n;
-        e.mean_length += (double)w->n / (double)e.n;
-        e.truncated += (w->finish == REIN_CUT || w->finish == REIN_FULL) / (double)e.n;
+        e.reward += r->rewards[i];
+        e.mean_length += (double)w->n;
+        e.truncated += w->finish == REIN_CUT || w->finish == REIN_FULL;
         with_budget += limit >= 0;
         over += limit >= 0 && (int64_t)w->n > limit;
     }
+    e.reward /= (double)e.n, e.mean_length /= (double)e.n,
+        e.truncated /= (double)e.n; /* once: the mean of equal numbers is theirs */
     if (with_budget) e.share_over_budget = (double)over / (double)with_budget;
     e.pass_at_k = rein_rollout_pass_at_k(r, r->samples);
     accuracy(&e, r);
