@@ -166,13 +166,16 @@ static const rein_command COMMANDS[] = {
     {
         .name = "inspect",
         .usage = "DIR|FILE [--model DIR] [--chat-format NAME] [--json]",
-        .summary = "what is in a model, an adapter or a file of trajectories",
+        .summary = "what is in a model, an adapter, a run or a file of trajectories",
         .description =
             "Opens a model (config.json, safetensors, and tokenizer.json if it is there) and says what it is, or reads the files "
             "of a "
             "LoRA adapter (adapter_config.json, adapter_model.safetensors). With --model the adapter is opened as that model's: if "
             "it "
             "does not fit, a message says why and the exit status is 2.\n"
+            "Of a run it shows the settings, the steps, the figures of the last one, and each checkpoint, verified; of a "
+            "checkpoint "
+            "(RUN/checkpoints/0007) what is in it, and what is wrong if it is not what was written: then the exit status is 1.\n"
             "Of trajectory groups (JSON lines, of rein or of ART; - is standard input) it shows counts, rewards and lengths, warns "
             "of what would teach nothing, and marks the tokens that train. Messages, and texts in place of token ids, need the "
             "tokenizer of --model.",
@@ -291,9 +294,8 @@ static const rein_command COMMANDS[] = {
             "RUN is the directory of the run. A new one is begun with --model and the settings below. An existing one goes on "
             "where "
             "it stopped, with all it was begun with: rein sft RUN is enough, and the result is that of a run that never stopped. "
-            "Ctrl-C ends the work after the step that is being made; a second one ends it at once. Every step is saved; the last "
-            "three "
-            "are kept, and the first one (--keep-last).\n"
+            "Ctrl-C ends the work after the step that is being made; a second one ends it at once. Every step is saved, "
+            "or every Nth (--save-steps N) and the last; three are kept, and the first one (--keep-last).\n"
             "The loss is the mean negative log-likelihood of the tokens that train. A mistake, in an option or in the data, is "
             "said "
             "before anything is written.",

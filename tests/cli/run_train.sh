@@ -246,6 +246,42 @@ refused "sft: a run of another kind" '^rein sft: preset grpo cannot act here' re
 
 # ---------------------------------------------------------------------------------------------------------------- help and more
 
+# ---------------------------------------------------------------------------------------------------------- a run, looked at
+
+steps=$(wc -l <one/history.jsonl)
+says "a run" "^steps             $steps\$" rein inspect one
+for line in 'run               one' 'trains            an adapter' "checkpoints       $((steps + 1))" '  0000  good' "last good         $steps" \
+    '  preset                    grpo' '  learning_rate             0.01' 'metrics           of the last step' '  reward                    0.5'; do
+    if grep -qxF -- "$line" out; then pass; else fail "inspect, a run: $line" "$(cat out)"; fi
+done
+narrow "a run"
+does "a run as JSON" rein inspect one --json
+true_of "a run as JSON" "(lambda r: r['steps'] == $steps and r['settings']['preset'] == 'grpo' and r['last_good'] == $steps and r['metrics']['reward'] == 0.5 and r['checkpoints'][1] == {'step': 1, 'good': True, 'problem': None} and len(r['checkpoints']) == $steps + 1)(__import__('json').load(open('out')))"
+says "a checkpoint" '^good              yes$' rein inspect one/checkpoints/0002
+for line in 'checkpoint        one/checkpoints/0002' 'step              2' 'files             5' 'optimizer steps   2' 'kind              LoRA' 'modules           lm_head'; do
+    if grep -qxF -- "$line" out; then pass; else fail "inspect, a checkpoint: $line" "$(cat out)"; fi
+done
+says "a checkpoint from inside" '^step              2$' bash -c 'cd one/checkpoints/0002 && rein inspect .'
+says "a checkpoint of all weights" '^family            llama$' rein inspect full/checkpoints/0001
+does "a checkpoint as JSON" rein inspect one/checkpoints/0002 --json
+true_of "a checkpoint as JSON" "(lambda r: r['step'] == 2 and r['good'] is True and r['problem'] is None and r['state']['optimizer_steps'] == 2 and r['files']['state.json'] > 10 and r['rank'] == 8)(__import__('json').load(open('out')))"
+says "as an adapter" '^fits ' rein inspect one/checkpoints/0002 --model "$parrot"
+cp -r one spoilt
+printf x >>spoilt/checkpoints/0002/optimizer.safetensors
+says "a run with a bad checkpoint" '^  0002  not good: spoilt/checkpoints/0002/optimizer.safetensors has [0-9]+ bytes, and [0-9]+ were written$' rein inspect spoilt
+says "a run with a bad checkpoint" "^last good         $steps\$" rein inspect spoilt
+status=0
+rein inspect spoilt/checkpoints/0002 >out 2>err || status=$?
+if [ "$status" -eq 1 ]; then pass; else fail "a bad checkpoint" "status $status"; fi
+has "a bad checkpoint" out '^good              no$'
+has "a bad checkpoint" out '^problem           .*optimizer.safetensors has '
+has "a bad checkpoint" err '^rein inspect: .*optimizer.safetensors has '
+rm spoilt/checkpoints/0001/MANIFEST
+true_of "a checkpoint without its MANIFEST" "$(rein inspect spoilt --json | python3 -c 'import json, sys; c = json.load(sys.stdin)["checkpoints"]; print([x["good"] for x in c][:3] == [True, False, False] and "MANIFEST" in c[1]["problem"])')"
+mkdir none
+refused "an empty directory" '^rein inspect: "none" is none of these: ' rein inspect none
+rmdir none
+
 for command in train sft; do
     says "help of $command" "^Usage: rein $command RUN" rein "$command" --help
     narrow "help of $command"

@@ -1,0 +1,295 @@
+/* inspect_run.c - what a run is, and what is in one of its checkpoints. Every checkpoint is verified: all of its bytes are read. */
+#define _XOPEN_SOURCE 700 /* realpath */
+#include <ctype.h>
+#include <dirent.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "inspect.h"
+#include "rein/train.h"
+#include "terminal.h"
+#include "values.h"
+
+static const char WHERE[] = "inspect";
+
+int rein_is_run(const char *path) {
+    return rein_directory_has(path, "checkpoints") &&
+           (rein_directory_has(path, ".lock") || rein_directory_has(path, "config.yaml"));
+}
+
+/* "RUN" and 7 of "RUN/checkpoints/0007"; the directory may be given in any way. NULL: it is none. */
+static char *split(int64_t *step, const char *path) {
+    char *whole = realpath(path, NULL), *name = whole ? strrchr(whole, '/') : NULL;
+    if (name) *name++ = 0;
+    char *parent = name && isdigit((unsigned char)*name) ? strrchr(whole, '/') : NULL;
+    char *end = NULL;
+    *step = parent ? strtoll(name, &end, 10) : -1;
+    if (parent && !*end && !strcmp(parent, "/checkpoints")) {
+        *parent = 0;
+        return whole;
+    }
+    free(whole);
+    return NULL;
+}
+
+int rein_is_checkpoint(const char *path) {
+    int64_t step;
+    char *run = split(&step, path);
+    const int is_one = run && rein_is_run(run);
+    free(run);
+    return is_one;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------- parts of it */
+
+/* A value that is JSON already. */
+static void put_json(rein_sheet *r, const char *name, const json_t *value) {
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+    rein_sheet_name(r, name);
+    rein_out_text(&r->out, text ? text : "null");
+    rein_sheet_end(r);
+    r->out.failed |= value && !text;
+    free(text);
+}
+
+/* "  name   value" below the row of a list; a field of the object that the list is in JSON. */
+static void put_entry(rein_sheet *r, rein_out *object, const char *name, const char *value) {
+    if (r->json) {
+        rein_json_name(object, name);
+        rein_json_string(object, value);
+        return;
+    }
+    rein_out_format(object, "  %s", name);
+    rein_out_repeat(object, " ", rein_columns(name) < 26 ? 26 - rein_columns(name) : 1);
+    if (strchr(value, '\n')) rein_json_string(object, value); /* a list, on one line */
+    else rein_out_text(object, value);
+    rein_out_text(object, "\n");
+}
+
+/* Everything that config.yaml says. */
+static void put_settings(rein_sheet *r, const rein_settings *s) {
+    char value[REIN_TEXT_SETTING];
+    rein_out entries = {0};
+    size_t n = 0;
+    if (r->json) rein_out_text(&entries, "{");
+    for (size_t i = 0; rein_setting_at(i); i++)
+        if (s->given[i] && !rein_settings_get(value, sizeof value, s, rein_setting_at(i)->name, NULL))
+            put_entry(r, &entries, rein_setting_at(i)->name, value), n++;
+    if (*s->preset) put_entry(r, &entries, "preset", s->preset), n++;
+    for (size_t i = 0; rein_option_at(i); i++)
+        if (s->objective.given >> i & 1 && !rein_settings_get(value, sizeof value, s, rein_option_at(i)->name, NULL))
+            put_entry(r, &entries, rein_option_at(i)->name, value), n++;
+    if (r->json) rein_out_text(&entries, "}");
+    rein_sheet_name(r, "settings");
+    if (r->json) rein_out_text(&r->out, entries.failed ? "" : entries.data);
+    else rein_out_format(&r->out, "%zu given\n%s", n, entries.data ? entries.data : "");
+    r->out.failed |= entries.failed;
+    rein_out_free(&entries);
+}
+
+/* One that was deleted since the run was opened is none. */
+static int is_there(const rein_run *run, int64_t step) {
+    char path[4096];
+    struct stat about;
+    return rein_run_checkpoint_path(path, sizeof path, run, step) < sizeof path && !stat(path, &about);
+}
+
+static void put_checkpoint(rein_sheet *r, int64_t step, rein_status status, const char *problem, int first) {
+    if (!r->json) {
+        rein_out_format(&r->out, "  %04lld  %s%s%s\n", (long long)step, status == REIN_OK ? "good" : "", status ? "not good: " : "",
+                        status ? problem : "");
+        return;
+    }
+    rein_out_format(&r->out, "%s{\"step\": %lld, \"good\": %s, \"problem\": ", first ? "" : ", ", (long long)step,
+                    status ? "false" : "true");
+    if (status) rein_json_string(&r->out, problem);
+    else rein_out_text(&r->out, "null");
+    rein_out_text(&r->out, "}");
+}
+
+/* *last_good is -1 if none is. */
+static void put_checkpoints(rein_sheet *r, int64_t *last_good, const rein_run *run) {
+    const int64_t *steps;
+    const size_t n = rein_run_checkpoints(&steps, run);
+    int first = 1;
+    *last_good = -1;
+    rein_sheet_name(r, "checkpoints");
+    if (r->json) rein_out_text(&r->out, "[");
+    else rein_out_format(&r->out, "%zu\n", n);
+    for (size_t i = 0; i < n; i++) {
+        rein_error err = {0};
+        const rein_status status = rein_checkpoint_verify(run, steps[i], &err);
+        if (status && !is_there(run, steps[i])) continue;
+        if (!status) *last_good = steps[i];
+        put_checkpoint(r, steps[i], status, err.message, first);
+        first = 0;
+    }
+    if (r->json) rein_out_text(&r->out, "]");
+}
+
+/* The last whole line of the history; NULL: there is none. */
+static json_t *last_line(const char *path) {
+    rein_out file = {0};
+    char *line = NULL;
+    size_t size = 0;
+    ssize_t length;
+    json_t *last = NULL;
+    rein_out_format(&file, "%s/history.jsonl", path);
+    FILE *history = file.failed ? NULL : fopen(file.data, "r");
+    while (history && (length = getline(&line, &size, history)) > 0 && line[length - 1] == '\n') {
+        json_t *object = json_loadb(line, (size_t)length, 0, NULL);
+        if (!json_is_object(object)) {
+            json_decref(object);
+            continue;
+        }
+        json_decref(last);
+        last = object;
+    }
+    if (history) fclose(history);
+    free(line);
+    rein_out_free(&file);
+    return last;
+}
+
+/* The figures that a glance is for; JSON has all of them. */
+static void put_metrics(rein_sheet *r, const json_t *line) {
+    static const char *const main_ones[] = {
+        "reward",    "reward_std",    "accuracy",      "completions/mean_length", "loss",      "budget/share_over", "kl", "entropy",
+        "grad_norm", "learning_rate", "eval/accuracy", "on_policy/max_gap",       "step_time", "num_tokens",        NULL};
+    if (r->json) {
+        put_json(r, "metrics", line);
+        return;
+    }
+    rein_sheet_name(r, "metrics");
+    rein_out_text(&r->out, line ? "of the last step\n" : "none\n");
+    for (size_t i = 0; main_ones[i]; i++) {
+        const json_t *value = json_object_get(line, main_ones[i]);
+        if (!json_is_number(value)) continue;
+        char text[40];
+        snprintf(text, sizeof text, "%.6g", json_number_value(value));
+        put_entry(r, &r->out, main_ones[i], text);
+    }
+    if (json_is_true(json_object_get(line, "nothing_to_train"))) rein_out_text(&r->out, "  nothing to train\n");
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------ a run */
+
+/* A run that was stopped before its first step may have no settings yet. */
+static int read_settings(rein_settings *settings, const char *path) {
+    rein_error err = {0};
+    rein_out file = {0};
+    int status = REIN_DONE;
+    *settings = rein_settings_default();
+    rein_out_format(&file, "%s/config.yaml", path);
+    if (file.failed) return rein_say(REIN_FAILED, WHERE, "out of memory");
+    if (rein_directory_has(path, "config.yaml") && rein_settings_read(settings, file.data, &err))
+        status = rein_say_error(WHERE, &err);
+    rein_out_free(&file);
+    return status;
+}
+
+int rein_inspect_run(const char *path, int json) {
+    rein_sheet r = {.json = json};
+    rein_error err = {0};
+    rein_settings settings;
+    rein_run *run;
+    int64_t last_good;
+    const int status = read_settings(&settings, path);
+    if (status) return status;
+    if (rein_run_open(&run, path, REIN_RUN_READ, &err)) return rein_say_error(WHERE, &err);
+    json_t *line = last_line(path);
+    rein_sheet_text(&r, "run", path);
+    rein_sheet_text(&r, "model", *settings.model ? settings.model : NULL);
+    rein_sheet_text(&r, "trains", settings.full ? "all weights" : "an adapter");
+    put_settings(&r, &settings);
+    rein_sheet_count(&r, "steps", line ? (int64_t)json_integer_value(json_object_get(line, "step")) : 0);
+    put_checkpoints(&r, &last_good, run);
+    if (last_good >= 0) rein_sheet_count(&r, "last_good", last_good);
+    else rein_sheet_text(&r, "last_good", NULL);
+    put_metrics(&r, line);
+    json_decref(line);
+    rein_run_close(run);
+    return rein_sheet_print(&r);
+}
+
+/* ----------------------------------------------------------------------------------------------------------------- a checkpoint */
+
+static int is_visible(const struct dirent *entry) { return entry->d_name[0] != '.'; }
+
+static void put_files(rein_sheet *r, const char *path) {
+    struct dirent **entries = NULL;
+    const int n = scandir(path, &entries, is_visible, alphasort);
+    rein_sheet_name(r, "files");
+    if (r->json) rein_out_text(&r->out, "{");
+    else rein_out_format(&r->out, "%d\n", n > 0 ? n : 0);
+    for (int i = 0; i < n; i++) {
+        rein_out file = {0};
+        struct stat about = {0};
+        rein_out_format(&file, "%s/%s", path, entries[i]->d_name);
+        if (!file.failed && stat(file.data, &about)) about.st_size = 0;
+        if (r->json) rein_json_name(&r->out, entries[i]->d_name), rein_out_format(&r->out, "%lld", (long long)about.st_size);
+        else rein_out_format(&r->out, "  %-26s%lld bytes\n", entries[i]->d_name, (long long)about.st_size);
+        rein_out_free(&file);
+        free(entries[i]);
+    }
+    free(entries);
+    if (r->json) rein_out_text(&r->out, "}");
+}
+
+static void put_state(rein_sheet *r, const char *path) {
+    rein_out file = {0};
+    const char *name;
+    json_t *value;
+    rein_out_format(&file, "%s/state.json", path);
+    json_t *state = file.failed ? NULL : json_load_file(file.data, JSON_REJECT_DUPLICATES, NULL);
+    rein_out_free(&file);
+    if (r->json) put_json(r, "state", state);
+    else if (json_is_object(state)) {
+        json_object_foreach(state, name, value) {
+            if (!strcmp(name, "step")) continue;
+            if (json_is_string(value)) rein_sheet_text(r, name, json_string_value(value));
+            else put_json(r, name, value);
+        }
+    }
+    json_decref(state);
+}
+
+static int put_policy(rein_sheet *r, const rein_args *args, const char *path) {
+    rein_opened opened = {.directory = path};
+    if (rein_directory_has(path, "adapter_config.json")) return rein_inspect_adapter_alone(r, path);
+    const int status = rein_opened_open(&opened, args);
+    if (!status) rein_inspect_model(r, &opened);
+    rein_opened_close(&opened);
+    return status;
+}
+
+int rein_inspect_checkpoint(const rein_args *args, const char *path, int json) {
+    rein_sheet r = {.json = json};
+    rein_error err = {0};
+    rein_run *run = NULL;
+    int64_t step;
+    char *directory = split(&step, path);
+    if (!directory) return rein_say(REIN_FAILED, WHERE, "out of memory");
+    if (rein_run_open(&run, directory, REIN_RUN_READ, &err)) {
+        free(directory);
+        return rein_say_error(WHERE, &err);
+    }
+    const rein_status good = rein_checkpoint_verify(run, step, &err);
+    rein_run_close(run);
+    rein_sheet_text(&r, "checkpoint", path);
+    rein_sheet_text(&r, "run", directory);
+    rein_sheet_count(&r, "step", step);
+    rein_sheet_yes(&r, "good", !good);
+    if (good || json) rein_sheet_text(&r, "problem", good ? err.message : NULL);
+    put_files(&r, path);
+    free(directory);
+    if (good) return rein_sheet_print(&r) ? REIN_FAILED : rein_say(REIN_FAILED, WHERE, "%s", err.message);
+    put_state(&r, path);
+    const int status = put_policy(&r, args, path);
+    if (!status) return rein_sheet_print(&r);
+    rein_out_free(&r.out);
+    return status;
+}
