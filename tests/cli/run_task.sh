@@ -141,7 +141,7 @@ refused "a wrong line" "^rein task: $work/bad.jsonl: line 1: prompt is missing: 
 refused "demonstrations of a file" "^rein task: task $work/data.jsonl has no demonstrations: only built-in tasks have them\$" rein task "$work/data.jsonl" --demonstrations
 refused "a program that ends" '^rein task: task "exit 3; true", train example 0: the program ended with exit status 3$' rein task 'exit 3; true'
 refused "a program that hangs" '^rein task: task "sleep 100", train example 0: the program did not answer within 0.2 seconds$' rein task 'sleep 100' --timeout 0.2
-refused "a program that chats" '^rein task: task "echo hello; cat", train example 0 does not start with \{: .*; the program wrote: hello$' rein task 'echo hello; cat'
+refused "a program that chats" '^rein task: task "read -r x; echo hello; cat", train example 0 does not start with \{: .*; the program wrote: hello$' rein task 'read -r x; echo hello; cat'
 
 says "help" '^Usage: rein task ' rein task --help
 narrow "help"
