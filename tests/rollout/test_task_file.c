@@ -246,6 +246,24 @@ static void test_held_out(void **state) {
     free(text);
 }
 
+/* Who says what, and where one message ends, is part of what is asked. */
+static void test_what_is_asked(void **state) {
+    static const char *const lines[] = {
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"ab\"}, {\"role\": \"user\", \"content\": \"c\"}], \"answer\": \"x\"}",
+        "{\"answer\": \"y\", \"messages\": [{\"content\": \"ab\", \"role\": \"user\"}, {\"content\": \"c\", \"role\": \"user\"}]}",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"user\", \"content\": \"bc\"}]}",
+        "{\"messages\": [{\"role\": \"system\", \"content\": \"ab\"}, {\"role\": \"user\", \"content\": \"c\"}]}",
+        "{\"prompt\": \"abc\"}"};
+    uint64_t hashes[5];
+    (void)state;
+    for (size_t i = 0; i < 5; i++) {
+        rein_example e = read_one(lines[i]);
+        assert_int_equal(rein_example_hash(&hashes[i], &e, NULL), REIN_OK);
+        rein_example_free(&e);
+        for (size_t k = 0; k < i; k++) assert_true((hashes[k] == hashes[i]) == (k == 0 && i == 1));
+    }
+}
+
 /* A line that goes, and a larger share, leave on the held-out side what was there. */
 static void test_held_out_stays(void **state) {
     char *all = many_lines(LINES), *fewer = many_lines(1);
@@ -345,8 +363,9 @@ int main(void) {
         cmocka_unit_test(test_lines),          cmocka_unit_test(test_no_example),
         cmocka_unit_test(test_no_json),        cmocka_unit_test(test_wrong_fields),
         cmocka_unit_test(test_wrong_messages), cmocka_unit_test(test_held_out),
-        cmocka_unit_test(test_held_out_stays), cmocka_unit_test(test_wrong_share),
-        cmocka_unit_test(test_from_disk),      cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_what_is_asked),  cmocka_unit_test(test_held_out_stays),
+        cmocka_unit_test(test_wrong_share),    cmocka_unit_test(test_from_disk),
+        cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
