@@ -111,8 +111,9 @@ def with_dependencies(library: Path) -> dict[str, Path]:
 
 
 def licences_of(libraries: dict[str, Path]) -> dict[str, str]:
-    """Ours, those of the libraries that are inside librein.so, and what the system says of those that go beside it."""
+    """Ours, those of what is inside librein.so, and what the system says of the libraries that go beside it."""
     licences = {"LICENSE": (ROOT / "LICENSE").read_text()}
+    licences["uplot.txt"] = (ROOT / "third_party" / "uplot" / "LICENSE").read_text()
     licences.update((path.name, path.read_text()) for path in (ROOT / "third_party" / "licences").glob("*.txt"))
     for name, path in libraries.items():
         licence = None if name == "librein.so" else licence_of(path)

@@ -6,7 +6,8 @@
 #   4. model files, adapters, tokenizers, learning rates and the engine with those of Hugging Face, the optimizer with PyTorch's,
 #      steps of RL with PEFT and autograd
 #   5. event files with TensorBoard's own reader
-#   6. the losses of TRL, verl, Liger, Tinker cookbook and ART, called as they are
+#   6. the HTML report in Chromium, pixel by pixel
+#   7. the losses of TRL, verl, Liger, Tinker cookbook and ART, called as they are
 # Environments live in build-parity/ and are made again when their requirements change. Without a registry all that needs one is
 # skipped, loudly. Ten minutes at most. Every package is pinned and installed without its dependencies, but for torch: a dependency
 # on torch would fetch another build of it.
@@ -143,6 +144,7 @@ run python tests/python
 export OMP_NUM_THREADS=1 # torch's: on small batches more threads only wait for each other
 export REIN_PARITY_TEXTS="${REIN_PARITY_TEXTS:-10000}" # for each tokenizer; the tests' own number is 100,000
 make build/librein.a >"$home/logs/library.log" 2>&1    # once: the parts below find it made
+timeout "$(left 500)" scripts/setup.sh browser </dev/null >"$home/logs/browser.log" 2>&1
 
 with_huggingface() { # with_huggingface PART…
     for part in "$@"; do
@@ -155,11 +157,15 @@ first_lane() {
     run oracles "$suite" --ignore="$suite/frameworks" --ignore="$suite/model_files" --ignore="$suite/tokenizers" \
         --ignore="$suite/optimizer" --ignore="$suite/adapters" --ignore="$suite/engine" --ignore="$suite/trainer" --ignore="$suite/report"
     with_huggingface engine optimizer
-    if packages tensorboard; then PYTHONPATH=$home/packages/tensorboard:$home/packages/trl run report "$suite/report"
-    else skip report "the packages it needs cannot be installed: $(reason "$home/logs/tensorboard.log")" "$suite/report"; fi
+    events=$suite/report/test_tensorboard.py
+    if packages tensorboard; then PYTHONPATH=$home/packages/tensorboard:$home/packages/trl run events "$events"
+    else skip events "the packages it needs cannot be installed: $(reason "$home/logs/tensorboard.log")" "$events"; fi
     for framework in trl verl; do run_framework "$framework"; done
 }
 second_lane() {
+    page=$suite/report/test_page.py
+    if command -v chromium >/dev/null; then run report "$page"
+    else skip report "no Chromium: $(tail -1 "$home/logs/browser.log")" "$page"; fi
     with_huggingface tokenizers model_files adapters trainer
     for framework in liger tinker art; do run_framework "$framework"; done
 }

@@ -94,8 +94,9 @@ def test_the_library_needs_glibc_alone(wheel, tmp_path):
 def test_the_licences_of_what_is_inside(wheel):
     with zipfile.ZipFile(wheel) as archive:
         texts = {Path(name).name: archive.read(name).decode() for name in archive.namelist() if "/licenses/" in name}
-    assert {"LICENSE", "jansson.txt", "pcre2.txt", "utf8proc.txt", "libyaml.txt"} <= set(texts)
+    assert {"LICENSE", "jansson.txt", "pcre2.txt", "utf8proc.txt", "libyaml.txt", "uplot.txt"} <= set(texts)
     assert "Petri Lehtinen" in texts["jansson.txt"] and "Permission is hereby granted" in texts["jansson.txt"]
+    assert "Leon Sorokin" in texts["uplot.txt"] and "Permission is hereby granted" in texts["uplot.txt"]
     assert "University of Cambridge" in texts["pcre2.txt"] and "Zoltan Herczeg" in texts["pcre2.txt"]
     assert "Steven G. Johnson" in texts["utf8proc.txt"] and "Unicode, Inc." in texts["utf8proc.txt"]
 

@@ -1,0 +1,44 @@
+#!/bin/bash
+# run_report.sh REIN: report from outside. Ends with 'N passed, N failed'.
+set -u
+# shellcheck source-path=SCRIPTDIR source=cases.sh
+. "$(dirname "$0")/cases.sh"
+cd "$work" || exit 1
+
+mkdir -p runs/first runs/second none
+printf '{"step": 1, "reward": 0.25}\n{"step": 2, "reward": 0.75}\n' | tee runs/first/history.jsonl >runs/second/history.jsonl
+printf 'model: m\n' >runs/first/config.yaml
+
+# holds TITLE FILE TEXT…
+holds() {
+    local title=$1 file=$2
+    shift 2
+    for text in "$@"; do if ! grep -qF -- "$text" "$file"; then fail "$title" "$text is not in $file" && return; fi; done
+    pass
+}
+
+says "report: the path is printed" '^runs/first/report.html$' rein report runs/first
+holds "report: the page" runs/first/report.html '<title>first · rein</title>' '"reward":{"steps":[1,2],"values":[0.25,0.75]}' '["model","m"]'
+says "report: a slash at the end" '^runs/second/report.html$' rein report runs/second/
+says "report: --output" '^both.html$' rein report runs/first runs/second --output both.html
+holds "report: two runs" both.html '<title>first, second · rein</title>' '"name":"second"'
+rm -r runs/first/report.html
+(cd runs/first && rein report . >"$work/out") && holds "report: where one stands" "$work/out" './report.html' &&
+    holds "report: the name of where one stands" runs/first/report.html '<title>first · rein</title>'
+
+refused "report: no run" 'the directory of a run is needed' rein report
+refused "report: nothing there" 'nothing: cannot be opened: No such file' rein report runs/nothing
+refused "report: no directory" 'is no directory|cannot be opened' rein report runs/first/config.yaml
+refused "report: not a run" 'none is no run' rein report none
+refused "report: one of two is no run" 'none is no run' rein report runs/first none
+refused "report: an empty name" 'is empty' rein report runs/first --output ''
+refused "report: nowhere to write" 'cannot be written' rein report runs/first --output nowhere/report.html
+# shellcheck disable=SC2046
+refused "report: too many" 'unexpected argument' rein report $(yes runs/first | head -17)
+refused "report: an option misspelt" 'did you mean --output' rein report runs/first --ouput x
+if [ -e none/report.html ]; then fail "report: a refusal writes nothing"; else pass; fi
+says "report: help" 'needs nothing but a browser' rein report --help
+narrow "report --help"
+completes report rein rep
+completes --output rein report --o
+finish
