@@ -200,7 +200,7 @@ static void test_golden(void **state) {
         rein_split split;
     } known[] = {{"sums", "Q:7+4+2+7+5=?\nA:", "25", 0, REIN_SPLIT_TRAIN},
                  {"sums", "Q:4+7+9+5+7=?\nA:", "32", 3, REIN_SPLIT_HELD_OUT},
-                 {"sort", "Q:sort 80,80,78,23,91,4\nA:", "4,23,78,80,80,91", 0, REIN_SPLIT_HELD_OUT},
+                 {"sort", "Q:sort 2,99,34,76,9\nA:", "2,9,34,76,99", 3, REIN_SPLIT_HELD_OUT},
                  {"sort", "Q:sort csqotj\nA:", "cjoqst", 0, REIN_SPLIT_TRAIN},
                  {"sort", "Q:sort 29,3,48\nA:", "3,29,48", 2, REIN_SPLIT_TRAIN},
                  {"format", "Q:Write JSON with the key \"place\" and the value 14.\nA:", "{\"place\": 14}", 0, REIN_SPLIT_TRAIN}};
