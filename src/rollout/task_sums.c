@@ -51,9 +51,11 @@ typedef struct working {
     int digits[MOST], sums[MOST], n; /* sums[i]: after digit i */
 } working;
 
+/* n stays 0 where the prompt is none of this task's. */
 static working work_out(const char *prompt, rein_draws *draws) {
     working w = {.n = 0};
-    for (const char *at = strchr(prompt, ':') + 1; *at && *at != '=' && w.n < MOST; at += at[1] == '+' ? 2 : 1) {
+    const char *at = prompt && !strncmp(prompt, "Q:", 2) ? prompt + 2 : "";
+    for (; *at >= '1' && *at <= '9' && w.n < MOST; at += at[1] == '+' ? 2 : 1) {
         w.digits[w.n] = *at - '0';
         w.sums[w.n] = w.n ? add(w.sums[w.n - 1], w.digits[w.n], draws) : w.digits[0];
         w.n++;
@@ -91,6 +93,7 @@ static rein_status demonstrate(rein_text *text, const rein_example *example, rei
     const uint64_t style = rein_draw(draws, 100);
     const working w = work_out(example->prompt, draws);
     rein_status status = REIN_OK;
+    if (!w.n) return rein_fail(err, REIN_EINVAL, "the prompt is none of the task sums: Q:7+1+5+9=?");
     if (style < 65) status = sentences(text, &w, draws, err);
     else if (style < 85) status = steps(text, &w, err);
     else if (style < 92) status = terse(text, &w, err);
