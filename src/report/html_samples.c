@@ -1,8 +1,8 @@
 /* html_samples.c - what the policy wrote on the way: of a few steps, spread over the run, two groups with some of their responses; and how
  * long the responses were in the first step and in the last.
  *
- * A group whose rewards are all equal teaches nothing and shows nothing, so the first groups whose rewards differ are taken, if there are
- * any. Of a large group the best, the worst and some between them stand for all. */
+ * A group whose responses are all worth the same teaches nothing and shows nothing, so the first groups in which they differ are taken, if
+ * there are any. Of a large group the best, the worst and some between them stand for all. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -161,22 +161,31 @@ int rein_report_lengths(rein_report_run *run, const char *name, int64_t step, js
 /* ------------------------------------------------------------------------------------------------------------------- one group */
 
 typedef struct ranked {
-    double reward;
+    double worth;
     size_t index;
 } ranked;
 
+/* What training made of a response: its mean advantage, which knows of budgets and other shaping; else its reward. */
+static double worth_of(const json_t *trajectory) {
+    const json_t *advantages = json_object_get(trajectory, "advantages");
+    const size_t n = json_array_size(advantages);
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += json_number_value(json_array_get(advantages, i));
+    return n ? sum / (double)n : rein_report_number(trajectory, "reward");
+}
+
 static int best_first(const void *a, const void *b) {
     const ranked *x = a, *y = b;
-    if (x->reward != y->reward) return x->reward < y->reward ? 1 : -1;
+    if (x->worth != y->worth) return x->worth < y->worth ? 1 : -1;
     return (x->index > y->index) - (x->index < y->index);
 }
 
-static int rewards_differ(const json_t *trajectories) {
-    const double first = rein_report_number(json_array_get(trajectories, 0), "reward");
+static int they_differ(const json_t *trajectories) {
+    const double first = worth_of(json_array_get(trajectories, 0));
     size_t i;
     json_t *trajectory;
     json_array_foreach((json_t *)(uintptr_t)trajectories, i,
-                       trajectory) if (rein_report_number(trajectory, "reward") != first && !isnan(first)) return 1;
+                       trajectory) if (worth_of(trajectory) != first && !isnan(first)) return 1;
     return 0;
 }
 
@@ -188,8 +197,8 @@ static int put_responses(json_t *to, const json_t *trajectories) {
     ranked *order = malloc((n + 1) * sizeof *order);
     if (!order) return -1;
     for (size_t i = 0; i < n; i++) {
-        const double reward = rein_report_number(json_array_get(trajectories, i), "reward");
-        order[i] = (ranked){isnan(reward) ? -INFINITY : reward, i};
+        const double worth = worth_of(json_array_get(trajectories, i));
+        order[i] = (ranked){isnan(worth) ? -INFINITY : worth, i};
     }
     qsort(order, n, sizeof *order, best_first);
     for (size_t i = 0; i < shown; i++) {
@@ -211,7 +220,7 @@ static json_t *shown_group(const json_t *group) {
 
 /* -------------------------------------------------------------------------------------------------------------------- one step */
 
-enum { LOOKED_AT = 64 }; /* groups, for some whose rewards differ */
+enum { LOOKED_AT = 64 }; /* groups, for some whose responses differ */
 
 typedef struct step_scan {
     rein_report_run *run;
@@ -225,7 +234,7 @@ static rein_status take_group(void *context, const json_t *group, int *enough) {
     step_scan *s = context;
     const json_t *trajectories = json_object_get(group, "trajectories");
     if (!json_is_object(json_array_get(trajectories, 0))) return REIN_OK;
-    json_t *to = rewards_differ(trajectories) ? s->groups : s->others;
+    json_t *to = they_differ(trajectories) ? s->groups : s->others;
     int failed = json_array_size(to) < REIN_SHOWN_GROUPS ? json_array_append_new(to, shown_group(group)) : 0;
     if (s->lengths) failed |= rein_report_count_lengths(s->lengths, group);
     s->seen++;

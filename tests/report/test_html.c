@@ -205,7 +205,7 @@ static void test_settings_and_commands(void **state) {
     json_decref(one);
 }
 
-/* A group whose rewards differ comes before one in which they do not; the best response first. */
+/* A group whose responses differ comes before one in which they do not; the best response first. */
 static void test_samples(void **state) {
     (void)state;
     put_run();
@@ -224,6 +224,17 @@ static void test_samples(void **state) {
     assert_string_equal(text_at(worst, "pieces.0"), "a");
     assert_string_equal(text_at(worst, "pieces.1"), "\n");
     assert_true(json_is_true(at(worst, "truncated")) && !at(worst, "accuracy"));
+    json_decref(one);
+}
+
+/* The reward is what the task said; what a response was worth, after budgets and all, its advantages say. */
+static void test_samples_are_in_the_order_of_their_worth(void **state) {
+    (void)state;
+    put("trajectories/train/0001.jsonl", "{\"trajectories\": [{\"response_ids\": [1, 1], \"reward\": 1, \"advantages\": [-1, 0]}, "
+                                         "{\"response_ids\": [1], \"reward\": 1, \"advantages\": [0.5]}]}\n");
+    json_t *one = report();
+    const json_t *responses = at(one, "samples.0.groups.0.responses");
+    assert_true(number_at(responses, "0.advantages") == 0.5 && number_at(responses, "1.advantages.0") == -1);
     json_decref(one);
 }
 
@@ -586,6 +597,7 @@ int main(void) {
         EACH(test_curves),
         EACH(test_settings_and_commands),
         EACH(test_samples),
+        EACH(test_samples_are_in_the_order_of_their_worth),
         EACH(test_before_and_after),
         EACH(test_prompts_are_chosen_from_every_kind),
         EACH(test_missing_parts),

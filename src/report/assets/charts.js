@@ -247,7 +247,12 @@ function noteOf(spec, lines) {
 
 /* Values at the cursor, or the last ones. */
 function tell({ now, keys, lines, raw, format, flat }, index) {
-  const at = (i) => (index === null ? finite(lines[i].metric).at(-1) : raw[i + 1][index]);
+  const at = (i) => {
+    if (index === null) return finite(lines[i].metric).at(-1);
+    let place = index; // where this line has no point, the one before it counts
+    while (place > 0 && raw[i + 1][place] === undefined) place--;
+    return raw[i + 1][place];
+  };
   const step = index === null ? lines[0].metric.steps.at(-1) : raw[0][index];
   const where = element("span", index === null && RUNS.length > 1 ? "last" : `step ${whole(step)}`);
   if (keys) {

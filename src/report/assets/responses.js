@@ -88,7 +88,7 @@ function sampled(run) {
       most > 0 ? element("div.scale", `−${number(most, 3)}`, element("i"), `+${number(most, 3)}`, element("span", "advantage")) : "",
       ...groups.map((g) => element(
         "div.asked", asked(g), g.responses.map((r) => element("div.response", facts(r), tokens(r, most))),
-        g.of > g.responses.length && element("p.under.small", `${g.responses.length} of ${g.of} responses, from the best reward to the worst`),
+        g.of > g.responses.length && element("p.under.small", `${g.responses.length} of ${g.of} responses, from the greatest ${most > 0 ? "advantage" : "reward"} to the least`),
       )),
     );
   };
