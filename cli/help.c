@@ -41,16 +41,16 @@ static const rein_command COMMANDS[] = {
         .name = "demo",
         .usage = "[RUN] [--seed N] [--steps N] [--threads N] [--model DIR]",
         .summary = "the shipped model learns, under a token budget, while you watch",
-        .description = "A small language model that adds digits, about half of the time right and too long-winded, learns from its "
-                       "own attempts "
-                       "with Kimi K2's budget-constrained loss and a KL penalty to where it began. It takes about a minute. RUN "
-                       "(rein-demo, or the "
-                       "next number where there is one) then has everything that rein run leaves: summary.json, report.html, the "
-                       "adapters. One "
-                       "that was stopped goes on.\n"
-                       "The figures are of prompts it never trained on. The same seed gives the same weights.",
+        .description =
+            "A small language model that adds digits, about half of the time right and too long-winded, learns from its own "
+            "attempts "
+            "with Kimi K2's budget-constrained loss and a KL penalty to where it began; then once more with a stronger penalty, to "
+            "show "
+            "what that costs. It takes about a minute. RUN (rein-demo, or the next number where there is one) and RUN-kl then have "
+            "everything that rein run leaves: summary.json, report.html, the adapters. One that was stopped goes on.\n"
+            "The figures are of prompts it never trained on. The same seed gives the same weights.",
         .options = {{"seed", "N", "of everything random (default 1)"},
-                    {"steps", "N", "of training (default 60)"},
+                    {"steps", "N", "of training (default 40)"},
                     {"threads", "N", "use at most N threads (default: every core); the result is the same"},
                     {"model", "DIR", "the shipped model, models/sums, if it is not beside the program"}},
         .max_words = 1,
