@@ -32,7 +32,7 @@ enum {
 
 /* Seconds to end after the end of its input; to answer after it closed its input; between the end of its output and its own, for its status
  * to be told. */
-static const double GRACE = 1, CLOSED = 0.5, DYING = 0.25;
+static const double GRACE = 1, CLOSED = 0.5, DYING = 0.5;
 
 typedef struct bytes {
     char *data;
@@ -78,7 +78,7 @@ static rein_status no_memory(rein_error *err) { return rein_fail(err, REIN_ENOME
 
 /* -------------------------------------------------------------------------------------------------------------------- starting */
 
-/* Above 2, where no end can stand in the way of another when they are moved to 0, 1 and 2. */
+/* Above 2: a host without standard files would else print into a pipe. */
 static int make_pipe(int ends[2]) {
     if (pipe2(ends, O_CLOEXEC) != 0) return -1;
     for (int i = 0; i < 2; i++) {
@@ -218,6 +218,12 @@ static int hear_some(rein_process *p) {
     memcpy(p->said + p->n_said, piece + (size_t)n - kept, kept);
     p->n_said += kept;
     return 1;
+}
+
+/* What is there now; a bounded part of it, because more may be written meanwhile. */
+static void hear_all(rein_process *p) {
+    for (int i = 0; i < 64 && p->words >= 0 && hear_some(p); i++) {
+    }
 }
 
 /* Whatever can be written and read now, or waits until something can, for `seconds` at most. */
@@ -365,7 +371,7 @@ void rein_process_unread(const char **text, size_t *length, rein_process *p) {
 }
 
 const char *rein_process_said(rein_process *p) {
-    if (!p->failed) take_turns(p, 0, NULL);
+    hear_all(p);
     const size_t kept = p->n_said < KEPT ? p->n_said : KEPT;
     const char *from = p->said + p->n_said - kept;
     size_t cut = 0; /* not in the middle of a character */

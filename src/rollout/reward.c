@@ -11,7 +11,7 @@
 #include "model/tokenizer_parts.h"
 #include "reward.h"
 
-enum { TIMEOUT = 30, MOST_NAMES = 16 };
+enum { TIMEOUT = 30, MOST_NAMES = 32, LISTED = 200 };
 
 struct rein_reward {
     rein_judge *judges; /* [n] */
@@ -102,26 +102,38 @@ static const rein_judge_kind *find_kind(const char **argument, const char *spec)
     return NULL;
 }
 
-/* One word that is nothing: a misspelling, or a program without a path. */
-static rein_status refuse_word(const char *spec, rein_error *err) {
-    char shown[60], word[60];
-    const char *names[MOST_NAMES] = {0}, *usage = "group: COMMAND";
+static void list_usages(char to[LISTED]) {
     const rein_judge_kind *kind;
     size_t n = 0;
-    for (size_t i = 0; (kind = rein_judge_kind_at(i)); i++) names[n++] = kind->name;
-    names[n] = "group";
-    snprintf(word, sizeof word, "%.*s", (int)(strcspn(spec, ":") < 59 ? strcspn(spec, ":") : 59), spec);
-    rein_show_short(shown, sizeof shown, spec, strlen(spec));
+    to[0] = 0;
+    for (size_t i = 0; (kind = rein_judge_kind_at(i)) && n < LISTED; i++)
+        n += (size_t)snprintf(to + n, LISTED - n, "%s%s", i ? ", " : "", kind->usage);
+}
+
+/* The usage of the judge that a word may have been meant for, or NULL. */
+static const char *nearest_usage(const char *word) {
+    const char *names[MOST_NAMES + 1] = {"group"};
+    const rein_judge_kind *kind;
+    for (size_t i = 0; i + 1 < MOST_NAMES && (kind = rein_judge_kind_at(i)); i++) names[i + 1] = kind->name;
     const char *nearest = rein_nearest(word, names);
     for (size_t i = 0; nearest && (kind = rein_judge_kind_at(i)); i++)
-        if (nearest == kind->name) usage = kind->usage;
-    if (nearest)
+        if (nearest == kind->name) return kind->usage;
+    return nearest ? "group: COMMAND" : NULL;
+}
+
+/* One word that is nothing: a misspelling, or a program without a path. */
+static rein_status refuse_word(const char *spec, rein_error *err) {
+    char shown[60], word[60], usages[LISTED];
+    const size_t length = strcspn(spec, ":");
+    snprintf(word, sizeof word, "%.*s", (int)(length < sizeof word ? length : sizeof word - 1), spec);
+    rein_show_short(shown, sizeof shown, spec, strlen(spec));
+    const char *usage = nearest_usage(word);
+    if (usage)
         return rein_fail(err, REIN_EINVAL, "reward \"%s\" is unknown: did you mean %s? (A program of this folder is ./%s)", shown,
                          usage, shown);
-    return rein_fail(
-        err, REIN_EINVAL,
-        "reward \"%s\" is unknown: task, exact, number, regex:PATTERN, length:N or a command, with a blank or a slash in it (./%s)",
-        shown, shown);
+    list_usages(usages);
+    return rein_fail(err, REIN_EINVAL, "reward \"%s\" is unknown: %s or a command, with a blank or a slash in it (./%s)", shown,
+                     usages, shown);
 }
 
 static rein_status open_kind(rein_judge *judge, const char *argument, const char *spec, rein_error *err) {

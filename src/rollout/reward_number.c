@@ -31,10 +31,10 @@ static size_t read_sign(int *negative, const char *text, size_t length) {
     return 1;
 }
 
-/* 1,234,567: one to three digits that do not begin with 0, then threes. Anything else, as 1,23 or 12,3456, is a list of numbers. */
+/* 1,234,567: one to three digits, then threes. Anything else, as 1,23 or 12,3456, is a list of numbers. */
 static size_t read_thousands(const char *text, size_t length, size_t first) {
     size_t n = first;
-    if (first < 1 || first > 3 || text[0] == '0') return first;
+    if (first < 1 || first > 3) return first;
     while (n < length && text[n] == ',' && run(text + n + 1, length - n - 1) == 3) n += 4;
     return n;
 }

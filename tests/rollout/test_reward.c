@@ -164,7 +164,8 @@ static void test_regex(void **state) {
     wrong("regex:Answer: *(\\d+)", "42", "Answer: 41");
     wrong("regex:Answer: *(\\d+)", "42", "42");
     right("regex:Answer:(.*)", "42", "Answer: 42 "); /* without blanks around it, as exact */
-    wrong("regex:a|(b)", "b", "a");                  /* the group did not take part */
+    wrong("regex:a|(b)", "", "a");                   /* the group did not take part */
+    right("regex:\\\\boxed\\{([^}]*)\\}", "42", "so \\boxed{42}.");
     right("regex:(?s)<a>(.*)</a>", "x\ny", "<a>x\ny</a>");
 }
 

@@ -1,5 +1,5 @@
 /* test_reward_program.c - programs as judges: those that answer, and every way not to. The programs are lines of shell. */
-#define _DEFAULT_SOURCE /* mkdtemp, setenv */
+#define _DEFAULT_SOURCE /* mkdtemp, usleep */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +7,6 @@
 
 #include <cmocka.h>
 #include <dirent.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "rollout/reward.h"
@@ -37,6 +36,24 @@ static int remove_folder(void **state) {
     }
     if (directory) closedir(directory);
     return rmdir(folder) + forget_responses(state);
+}
+
+/* ---- files by which programs and tests talk */
+static const char *in_folder(const char *name) {
+    static char path[300];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static void make_mark(const char *name) {
+    FILE *file = fopen(in_folder(name), "w");
+    assert_non_null(file);
+    fclose(file);
+}
+
+static void wait_for_mark(const char *name) {
+    for (int i = 0; i < 2000 && access(in_folder(name), F_OK) != 0; i++) usleep(10000);
+    assert_int_equal(access(in_folder(name), F_OK), 0);
 }
 
 static rein_reward *open_slow(const char *command, size_t restarts) {
@@ -270,6 +287,9 @@ static void test_ids(void **state) {
     faulty("read -r x; echo '{\"id\": 0, \"reward\": 1}'; cat > /dev/null", 20,
            "read: response 1 of 3 (prompt \"p0\"): the answer {\"id\": 0, \"reward\": 1} has an id that was not asked for: 1 to 3 "
            "were");
+    faulty("read -r x; echo '{\"id\": -1, \"reward\": 1}'; cat > /dev/null", 20,
+           "read: response 1 of 3 (prompt \"p0\"): the answer {\"id\": -1, \"reward\": 1} has an id that is none: that of the "
+           "request is needed");
     faulty("read -r x; echo '{\"id\": \"1\", \"reward\": 1}'; cat > /dev/null", 20,
            "read: response 1 of 3 (prompt \"p0\"): the answer {\"id\": \"1\", \"reward\": 1} has an id that is none: that of the "
            "request "
@@ -304,8 +324,8 @@ static void test_part_of_a_line(void **state) {
 
 static void test_line_too_long(void **state) {
     (void)state;
-    faulty("head -c 17000000 /dev/zero | tr '\\0' 1; cat > /dev/null", 20,
-           "head: response 1 of 3 (prompt \"p0\"): the program wrote a line longer than 16 MB: "
+    faulty("read -r x; head -c 17000000 /dev/zero | tr '\\0' 1; cat > /dev/null", 20,
+           "read: response 1 of 3 (prompt \"p0\"): the program wrote a line longer than 16 MB: "
            "11111111111111111111111111111111111111111111111111111111…");
 }
 
@@ -326,13 +346,15 @@ static void test_too_many_answers(void **state) {
     faulty("read -r x; read -r x; read -r x; printf '1\\n2\\n3\\n4\\n'; cat > /dev/null", 20,
            "read: the program wrote \"4\" behind its last answer: there are more answers than requests, so rewards may be those of "
            "others");
-    rein_reward *reward = open_slow("while read -r x; do echo 1; sleep 0.1; echo 2; done", 0);
+    rein_reward *reward =
+        open_slow("cd \"$REIN_TEST_FOLDER\"; read -r x; echo 1; while [ ! -e go ]; do sleep 0.01; done; echo 2; : > gone; cat", 0);
     respond_many(1);
     give(reward, 1);
-    nanosleep(&(struct timespec){0, 300000000}, NULL);
-    fails(reward, 1, REIN_EIO,
-          "while: the program wrote \"2\" before it was asked: there are more answers than requests, so rewards may be those of "
-          "others");
+    make_mark("go");
+    wait_for_mark("gone");
+    fails(
+        reward, 1, REIN_EIO,
+        "cd: the program wrote \"2\" before it was asked: there are more answers than requests, so rewards may be those of others");
     rein_reward_close(reward);
 }
 
@@ -368,17 +390,13 @@ static void test_flood_of_words(void **state) {
     "done"
 
 static void forget_marks(void) {
-    char path[300];
-    snprintf(path, sizeof path, "%s/starts", folder);
-    unlink(path);
-    snprintf(path, sizeof path, "%s/asked", folder);
-    unlink(path);
+    unlink(in_folder("starts"));
+    unlink(in_folder("asked"));
 }
 
 static void marks(const char *name, const char *wanted) {
-    char path[300], text[300] = "";
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "r");
+    char text[300];
+    FILE *file = fopen(in_folder(name), "r");
     assert_non_null(file);
     text[fread(text, 1, sizeof text - 1, file)] = 0;
     fclose(file);
@@ -423,21 +441,15 @@ static void test_restarts_end(void **state) {
     rein_reward_close(reward);
 }
 
-/* In a row: a batch that was answered ends the row. */
+/* In a row: a batch that was answered ends the row. This one answers once, so that its second life ends with the first batch; the next batch
+ * may begin a third, but not a fourth. */
 static void test_restarts_in_a_row(void **state) {
     (void)state;
     rein_reward *reward = open_slow("read -r x; " GRADE "echo \"$r\"", 1);
     respond_many(2);
-    for (int batch = 0; batch < 3; batch++) {
-        if (batch)
-            nanosleep(&(struct timespec){0, 20000000}, NULL); /* it has ended, and the restart is in the row of the next batch */
-        const rein_status status = rein_reward_give(rewards, NULL, reward, responses, 2, &err);
-        if (batch == 0) assert_int_equal(status, REIN_OK);
-        if (batch == 0) gives_indices(2);
-        if (batch == 1) assert_int_equal(status, REIN_EIO); /* gone from the start, and again behind its first answer */
-        if (status) break;
-    }
-    says("read: response 2 of 2 (prompt \"p0\"): the program ended with exit status 0 (after 1 restart)");
+    give(reward, 2);
+    gives_indices(2);
+    fails(reward, 2, REIN_EIO, "read: response 2 of 2 (prompt \"p0\"): the program ended with exit status 0 (after 1 restart)");
     rein_reward_close(reward);
 }
 
@@ -467,6 +479,20 @@ static void test_restarts_after_all(void **state) {
         if (!strstr(told, said[i])) fail_msg("\"%s\" does not say \"%s\"", told, said[i]);
         rein_reward_close(reward);
     }
+}
+
+/* Whether it gives ids is decided in each life. */
+static void test_restarts_with_other_habits(void **state) {
+    (void)state;
+    forget_marks();
+    rein_reward *reward =
+        open_slow("cd \"$REIN_TEST_FOLDER\"; [ -e starts ] || { : > starts; read -r x; echo '{\"id\": 1, \"reward\": 0}'; "
+                  "exit; }; " JUDGE,
+                  1);
+    respond_many(3);
+    give(reward, 3);
+    gives_indices(3);
+    rein_reward_close(reward);
 }
 
 /* ---- several */
@@ -582,6 +608,7 @@ int main(void) {
         cmocka_unit_test(test_restarts_end),
         cmocka_unit_test(test_restarts_in_a_row),
         cmocka_unit_test(test_restarts_after_all),
+        cmocka_unit_test(test_restarts_with_other_habits),
         cmocka_unit_test(test_several),
         cmocka_unit_test(test_at_the_same_time),
         cmocka_unit_test(test_built_in_first),
