@@ -8,12 +8,17 @@
 
 static rein_status no_memory(rein_error *err) { return rein_fail(err, REIN_ENOMEM, "no memory for a trajectory"); }
 
+/* A model may write a NUL byte, which the file could hold and its readers refuse. */
+static json_t *piece(const char *text, size_t length) {
+    return memchr(text, 0, length) ? json_string("\uFFFD") : json_stringn(text, length);
+}
+
 /* ["1", "+", …]: joined they are the response. A token without a text of its own, the end for one, is "". */
 static json_t *pieces_of(const rein_completion *w) {
     json_t *pieces = json_array();
     size_t at = 0;
     for (size_t i = 0; i < w->n && pieces; i++) {
-        if (json_array_append_new(pieces, json_stringn(w->text.data + at, w->ends[i] - at))) {
+        if (json_array_append_new(pieces, piece(w->text.data + at, w->ends[i] - at))) {
             json_decref(pieces);
             return NULL;
         }
