@@ -9,6 +9,7 @@
 #include "progress.h"
 #include "settings.h"
 #include "terminal.h"
+#include "training.h"
 #include "values.h"
 #include "view.h"
 
@@ -20,6 +21,7 @@ typedef struct player {
     rein_model *model; /* its own, or borrowed */
     int borrowed;
     rein_adapter *adapter;
+    int64_t step; /* of its run */
     rein_rollout rollout;
     rein_evaluation figures;
 } player;
@@ -55,10 +57,21 @@ static int read_run(char *run, int64_t *step, const char *text) {
     return rein_say(REIN_WRONG, WHERE, "%s is no run: it has no config.yaml", run);
 }
 
+static int read_config(rein_settings *settings, const char *run) {
+    rein_error err = {0};
+    rein_out path = {0};
+    int status = REIN_DONE;
+    rein_out_format(&path, "%s/config.yaml", run);
+    *settings = rein_settings_default();
+    if (path.failed) status = rein_say(REIN_FAILED, WHERE, "out of memory");
+    else if (rein_settings_read(settings, path.data, &err)) status = rein_say_error(WHERE, &err);
+    rein_out_free(&path);
+    return status;
+}
+
 /* What a run has, and what is given now; the policy of a run is its own. */
 static int read_settings(contest *c) {
     rein_error err = {0};
-    rein_out path = {0};
     int status = rein_args_settings(&c->given, c->args, 0);
     if (status) return status;
     c->settings = c->given;
@@ -66,11 +79,7 @@ static int read_settings(contest *c) {
     if (*c->given.model || *c->given.adapter)
         return rein_say(REIN_WRONG, WHERE, "--%s and a run are both given: the policy is the run's",
                         *c->given.model ? "model" : "adapter");
-    rein_out_format(&path, "%s/config.yaml", c->run);
-    c->settings = rein_settings_default();
-    if (path.failed) status = rein_say(REIN_FAILED, WHERE, "out of memory");
-    else if (rein_settings_read(&c->settings, path.data, &err)) status = rein_say_error(WHERE, &err);
-    rein_out_free(&path);
+    status = read_config(&c->settings, c->run);
     for (size_t i = 0; !status && rein_setting_at(i); i++) { /* also those that a run could not change */
         char value[REIN_TEXT_SETTING];
         if (!c->given.given[i]) continue;
@@ -102,7 +111,7 @@ static rein_exec exec_of(const contest *c) { return (rein_exec){.threads = (int)
 /* The checkpoint's directory; *step becomes that of the last good one where none was named. */
 static int checkpoint_path(char *path, size_t size, const char *directory, int64_t *step) {
     rein_error err = {0};
-    char said[REIN_RUN_SAID];
+    char said[REIN_RUN_SAID] = "";
     rein_run *run = NULL;
     if (rein_run_open(&run, directory, REIN_RUN_READ, &err)) return rein_say_error(WHERE, &err);
     rein_status status = *step < 0 ? rein_run_last_good(step, said, run, &err) : rein_checkpoint_verify(run, *step, &err);
@@ -110,6 +119,7 @@ static int checkpoint_path(char *path, size_t size, const char *directory, int64
     if (!status && rein_run_checkpoint_path(path, size, run, *step) >= size)
         status = rein_fail(&err, REIN_EINVAL, "the path of the checkpoint is too long");
     rein_run_close(run);
+    if (!status && *said) rein_say(0, WHERE, "note: %s", said);
     return status ? rein_say_error(WHERE, &err) : REIN_DONE;
 }
 
@@ -131,6 +141,7 @@ static int open_checkpoint(player *p, contest *c, const char *run, int64_t step,
     int status = checkpoint_path(path, sizeof path, run, &step);
     if (status) return status;
     snprintf(p->name, sizeof p->name, "%s@%" PRId64, run, step);
+    p->step = step;
     if (!rein_directory_has(path, "adapter_config.json")) return open_model(p, c, path);
     if (model) p->model = model, p->borrowed = 1;
     else if ((status = open_model(p, c, c->settings.model))) return status;
@@ -145,7 +156,22 @@ static int open_first(contest *c) {
     return status || !*s->adapter ? status : open_adapter(&c->first, s->adapter);
 }
 
-/* "base" is the model of the settings; a checkpoint of a run with another model would be another contest. */
+/* An adapter of another model would be no policy here, or none that anybody trained. */
+static int check_same_model(const contest *c, const char *run) {
+    rein_settings *other = malloc(sizeof *other);
+    char mine[REIN_TEXT_SETTING];
+    if (!other) return rein_say(REIN_FAILED, WHERE, "out of memory");
+    int status = read_config(other, run);
+    memcpy(mine, c->settings.model, sizeof mine);
+    rein_whole_path(mine);
+    rein_whole_path(other->model);
+    if (!status && strcmp(mine, other->model) != 0)
+        status = rein_say(REIN_WRONG, WHERE, "--against %s is a run of another model, %s, not of %s", run, other->model, mine);
+    free(other);
+    return status;
+}
+
+/* "base" is the model of the settings. */
 static int open_second(contest *c, const char *against) {
     char run[REIN_TEXT_SETTING];
     int64_t step;
@@ -156,7 +182,8 @@ static int open_second(contest *c, const char *against) {
         c->second.model = c->first.model, c->second.borrowed = 1;
         return REIN_DONE;
     }
-    const int status = read_run(run, &step, against);
+    int status = read_run(run, &step, against);
+    if (!status) status = check_same_model(c, run);
     return status ? status : open_checkpoint(&c->second, c, run, step, c->first.adapter ? c->first.model : NULL);
 }
 
@@ -173,9 +200,15 @@ static void on_said(void *context, size_t done, size_t all) {
     rein_view_phase(&c->view, "asking", done, all);
 }
 
+/* A run's policy has the temperature it had at its step, unless another one is given. */
+static double temperature_of(const contest *c, const player *p) {
+    if (rein_settings_given(&c->given, "temperature")) return c->settings.temperature;
+    return rein_settings_temperature(&c->settings, p->step);
+}
+
 static int play(contest *c, player *p) {
     rein_error err = {0};
-    const rein_policy policy = {p->model, p->adapter, c->settings.temperature};
+    const rein_policy policy = {p->model, p->adapter, temperature_of(c, p)};
     const rein_exec exec = exec_of(c);
     const rein_status status = rein_asker_evaluate(&p->rollout, c->asker, &policy, c->greedy, &exec, on_said, c, &err);
     rein_view_clear(&c->view);

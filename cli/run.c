@@ -51,7 +51,7 @@ static void show_said(rein_view *v, const rein_training *t, const char *said) {
 static int work(rein_training *t, rein_loop *loop, rein_view *v) {
     rein_error err = {0};
     rein_catch_interrupts();
-    if (rein_loop_evaluate(loop, &err)) return rein_view_clear(v), rein_training_failed(t, &err);
+    if (rein_loop_first(loop)->step < 0 && rein_loop_evaluate(loop, &err)) return rein_view_clear(v), rein_training_failed(t, &err);
     show_evaluation(v, rein_loop_first(loop));
     while (!rein_loop_done(loop) && !rein_progress_interrupted()) {
         rein_loop_report report;
@@ -84,7 +84,7 @@ static int finish(rein_training *t, rein_loop *loop, rein_out *report_path) {
 
 /* ---------------------------------------------------------------------------------------------------------------------- output */
 
-static void side_row(rein_out *out, const char *name, const rein_loop_evaluation *e) {
+void rein_run_row(rein_out *out, const char *name, const rein_loop_evaluation *e) {
     const rein_evaluation *s = &e->sampled;
     rein_out_format(out, "%-7s %6" PRId64 "  %6.1f %%  (%.1f to %.1f)  %6.1f %%  %7.1f", name, e->step, 100 * s->accuracy,
                     100 * s->accuracy_low, 100 * s->accuracy_high, 100 * e->greedy.accuracy, s->mean_length);
@@ -97,8 +97,8 @@ void rein_run_table(rein_out *out, const rein_loop *loop) {
     if (first->step < 0) return;
     rein_out_format(out, "%-7s %6s  %8s  %-14s  %8s  %7s%s  %7s\n", "", "step", "accuracy", "  95 %", "greedy", "length",
                     isnan(first->sampled.share_over_budget) ? "" : "  over budget", "kl");
-    side_row(out, "base", first);
-    side_row(out, "final", last);
+    rein_run_row(out, "base", first);
+    rein_run_row(out, "final", last);
 }
 
 static int print_summary(const rein_training *t, const rein_loop *loop, const char *report) {
@@ -146,6 +146,17 @@ static int say_how_to_go_on(const rein_training *t, const rein_loop *loop) {
 
 /* ------------------------------------------------------------------------------------------------------------------ the command */
 
+static void say_where_it_is(const rein_training *t, const rein_loop *loop) {
+    const int64_t step = rein_session_step(rein_loop_session(loop));
+    if (!step) return;
+    if (*rein_loop_stopped(loop))
+        rein_say(0, where(t), "nothing to do: %s ended after step %" PRId64 ", where %s held", t->run, step,
+                 rein_loop_stopped(loop));
+    else if (rein_loop_done(loop))
+        rein_say(0, where(t), "nothing to do: %s has made its %" PRId64 " steps (--steps N makes it longer)", t->run, step);
+    else rein_say(0, where(t), "going on after step %" PRId64, step);
+}
+
 static void make_title(char *title, size_t size, const rein_training *t) {
     const rein_settings *s = &t->settings;
     snprintf(title, size, "%s: %.60s, %s, %lld prompts × %lld responses a step", t->run, s->task,
@@ -164,7 +175,7 @@ int rein_run_work(rein_training *t, rein_run_end *end, void *context) {
     if (rein_loop_open(&loop, t->run, &t->given, &options, &err)) return rein_say_setting_error(t->args, &err);
     const rein_session *session = rein_loop_session(loop);
     if (*rein_session_note(session)) rein_say(0, where(t), "note: %s", rein_session_note(session));
-    if (rein_session_step(session)) rein_say(0, where(t), "going on after step %" PRId64, rein_session_step(session));
+    say_where_it_is(t, loop);
     rein_view_open(&v, title, rein_session_step(session), rein_session_settings(session)->steps,
                    rein_session_settings(session)->objective.token_budget);
     int status = work(t, loop, &v);

@@ -191,8 +191,13 @@ int rein_say_setting_error(const rein_args *args, const rein_error *err) {
 static int set_list(rein_settings *settings, const rein_args *args, const char *name) {
     rein_error err = {0};
     rein_out all = {0};
-    for (size_t i = 0; i < args->n_settings; i++)
-        if (!strcmp(args->settings[i].name, name)) rein_out_format(&all, "%s%s", all.length ? "\n" : "", args->settings[i].value);
+    for (size_t i = 0; i < args->n_settings; i++) {
+        if (strcmp(args->settings[i].name, name) != 0) continue;
+        if (strchr(args->settings[i].value, '\n'))
+            return rein_out_free(&all), rein_say(REIN_WRONG, args->command->name, "--%s has a newline in it%s", name,
+                                                 strcmp(name, "stop") ? "" : ": write \\n, which stands for one");
+        rein_out_format(&all, "%s%s", all.length ? "\n" : "", args->settings[i].value);
+    }
     const int failed = all.failed || rein_settings_set(settings, name, all.data, &err);
     const int status = all.failed ? rein_say(REIN_FAILED, args->command->name, "out of memory")
                        : failed   ? rein_say_setting_error(args, &err)

@@ -72,7 +72,9 @@ static void show_new(watching *w) {
     char *line = NULL;
     size_t size = 0;
     ssize_t length;
-    if (!file || fseek(file, w->at, SEEK_SET)) w->at = 0;
+    /* A run that was gone on with from an earlier step has a shorter history. */
+    if (!file || fseek(file, 0, SEEK_END) || ftell(file) < w->at) w->at = 0;
+    if (file) fseek(file, w->at, SEEK_SET);
     while (file && (length = getline(&line, &size, file)) > 0 && line[length - 1] == '\n') {
         w->at = ftell(file);
         json_t *root = json_loadb(line, (size_t)length, 0, NULL);

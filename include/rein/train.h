@@ -323,7 +323,7 @@ typedef struct rein_settings {
     int64_t steps, prompts, samples, max_tokens; /* of the run; of a step; of a prompt; of a response */
     int64_t top_k;
     double top_p, min_p;
-    char stop[REIN_TEXT_SETTING]; /* texts that end a response, one a line */
+    char stop[REIN_TEXT_SETTING]; /* texts that end a response, one a line; \n is a newline, \\ a backslash */
     int chat;
     char chat_format[32], system[REIN_TEXT_SETTING];
     double temperature_final;          /* 0: not given */
@@ -474,6 +474,10 @@ typedef struct rein_loop_options {
     void *context;
 } rein_loop_options;
 
+/* The temperature of the policy after `step` steps: `temperature`, or on the way from there to temperature_final, which the last step has.
+ * Thread-safe. */
+REIN_API double rein_settings_temperature(const rein_settings *settings, int64_t step);
+
 /* Begins a run, or goes on with one, bit for bit as if it had not stopped. Everything is checked before anything is written: settings, model,
  * task, rewards. options may be NULL. The caller closes *loop; it is NULL on failure. */
 REIN_API rein_status rein_loop_open(rein_loop **loop, const char *directory, const rein_settings *settings,
@@ -507,8 +511,11 @@ REIN_API rein_status rein_loop_evaluate(rein_loop *loop, rein_error *err);
 REIN_API const rein_loop_evaluation *rein_loop_first(const rein_loop *loop);
 REIN_API const rein_loop_evaluation *rein_loop_last(const rein_loop *loop);
 
-/* 1 if there is no next step. */
+/* 1 if there is no next step: all are made, or stop_at held after the last one. */
 REIN_API int rein_loop_done(const rein_loop *loop);
+
+/* stop_at, if it holds; else "". It belongs to the loop. */
+REIN_API const char *rein_loop_stopped(const rein_loop *loop);
 
 /* The next step: trajectories, history, evaluation and, every save_steps steps, a checkpoint are on the disk when it returns. After a
  * failure the loop can only be closed; who goes on with the run begins at its last checkpoint. What the report points to lives until the

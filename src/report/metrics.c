@@ -63,6 +63,12 @@ static const struct {
 };
 _Static_assert(sizeof table / sizeof *table == REIN_METRIC_ROWS, "the header says how many rows there are");
 
+int rein_metric_is_known(const char *name) {
+    for (size_t i = 0; i < REIN_METRIC_ROWS; i++)
+        if (!strcmp(table[i].name, name)) return 1;
+    return 0;
+}
+
 void rein_step_numbers_clear(rein_step_numbers *numbers) {
     const double nothing = NAN;
     memset(numbers, 0, sizeof *numbers);

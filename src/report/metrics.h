@@ -42,6 +42,9 @@ void rein_step_numbers_clear(rein_step_numbers *numbers);
 /* Writes the rows that apply, at most `capacity`, always in the same order; returns how many apply. Thread-safe. */
 size_t rein_metric_rows(rein_metric_row *rows, size_t capacity, const rein_step_numbers *numbers);
 
+/* 1 if some step may have a row of this name. Thread-safe. */
+int rein_metric_is_known(const char *name);
+
 /* {"step": step, name: value, …} in the order of the rows; null where a value is not finite, which JSON cannot say. The caller's
  * reference; NULL when there is no memory or a name is not UTF-8. Thread-safe. */
 json_t *rein_metric_object(int64_t step, const rein_metric_row *rows, size_t n);

@@ -6,10 +6,31 @@
 #include <string.h>
 
 /* The lines of a text, cut apart where they end. */
-static size_t split_lines(const char **lines, size_t most, char *text) {
-    size_t n = 0;
-    for (char *rest = text, *line; n < most && (line = strtok_r(rest, "\n", &rest));) lines[n++] = line;
-    return n;
+static rein_status split_lines(const char **lines, size_t *n, size_t most, char *text, const char *name, rein_error *err) {
+    *n = 0;
+    for (char *rest = text, *line; (line = strtok_r(rest, "\n", &rest));) {
+        if (*n == most) return rein_fail(err, REIN_EINVAL, "%s has more than %zu values", name, most);
+        lines[(*n)++] = line;
+    }
+    return REIN_OK;
+}
+
+/* \n and \\ in place, as a newline and a backslash: a stop may be what lines are cut apart by. */
+static void unescape(char *text) {
+    char *to = text;
+    for (; *text; text++) {
+        const char next = *text == '\\' ? text[1] : 0;
+        *to++ = next == 'n' ? '\n' : *text;
+        text += next == 'n' || next == '\\';
+    }
+    *to = 0;
+}
+
+static rein_status read_stops(rein_asker *a, rein_error *err) {
+    memcpy(a->stops, a->settings.stop, sizeof a->stops);
+    const rein_status status = split_lines(a->stop_list, &a->n_stops, REIN_ASKER_STOPS, a->stops, "stop", err);
+    for (size_t i = 0; i < a->n_stops && !status; i++) unescape(a->stops + (a->stop_list[i] - a->stops));
+    return status;
 }
 
 static rein_status read_weights(double *weights, size_t n, const char *text, rein_error *err) {
@@ -32,8 +53,9 @@ static rein_status open_reward(rein_asker *a, rein_error *err) {
     double weights[MOST];
     char text[REIN_TEXT_SETTING];
     rein_reward_options how = {.timeout = s->reward_timeout, .restarts = (size_t)s->reward_restarts};
+    size_t n;
     memcpy(text, s->reward, sizeof text);
-    size_t n = split_lines(specs, MOST, text);
+    if (split_lines(specs, &n, MOST, text, "reward", err)) return REIN_EINVAL;
     if (!n && !rein_task_verifies(a->task))
         return rein_fail(err, REIN_EINVAL,
                          "reward is missing: the task %.100s has no verifier of its own; exact, number, regex:PATTERN, "
@@ -92,8 +114,7 @@ rein_status rein_asker_open(rein_asker **asker, const rein_settings *settings, c
     if (!status) status = open_tasks(a, err);
     if (!status) status = open_reward(a, err);
     if (!status) status = open_chat(a, err);
-    memcpy(a->stops, settings->stop, sizeof a->stops);
-    a->n_stops = split_lines(a->stop_list, sizeof a->stop_list / sizeof *a->stop_list, a->stops);
+    if (!status) status = read_stops(a, err);
     if (status) rein_asker_close(a);
     else *asker = a;
     return status;
@@ -127,13 +148,30 @@ rein_asking rein_asker_asking(rein_asker *a, rein_policy policy, rein_exec exec)
                          .exec = exec};
 }
 
+/* How many of eval_prompts there are. Only asking tells where the examples of a program end. */
+static rein_status count_held_out(size_t *n, rein_asker *a, rein_error *err) {
+    const size_t wanted = (size_t)a->settings.eval_prompts, size = rein_task_size(a->eval_task, a->eval_split);
+    rein_error why = {0};
+    *n = wanted < size ? wanted : size;
+    if (rein_task_kind_of(rein_task_name(a->eval_task)) != REIN_TASK_PROGRAM || a->held_out == wanted) return REIN_OK;
+    for (rein_example example; !a->held_out_ends && a->held_out < wanted; a->held_out++, rein_example_free(&example)) {
+        const rein_status status = rein_task_example(&example, a->eval_task, a->eval_split, a->held_out, &why);
+        if (status && status != REIN_ERANGE) return rein_fail(err, status, "%s", why.message);
+        if ((a->held_out_ends = status != REIN_OK)) break;
+    }
+    *n = a->held_out;
+    return *n ? REIN_OK : rein_fail(err, REIN_EINVAL, "%s: nothing is held out for evaluations", why.message);
+}
+
 /* No training step has this number: its randomness is its own, and the same in every evaluation. */
 static const uint64_t EVALUATION = UINT64_MAX;
 
 rein_status rein_asker_evaluate(rein_rollout *rollout, rein_asker *a, const rein_policy *policy, int greedy, const rein_exec *exec,
                                 void (*said)(void *context, size_t done, size_t all), void *context, rein_error *err) {
-    const size_t wanted = (size_t)a->settings.eval_prompts, there = rein_task_size(a->eval_task, a->eval_split);
-    const size_t n = wanted < there ? wanted : there;
+    size_t n;
+    *rollout = (rein_rollout){0};
+    rein_status status = count_held_out(&n, a, err);
+    if (status) return status;
     uint64_t *indices = malloc((n ? n : 1) * sizeof *indices);
     if (!indices) return rein_fail(err, REIN_ENOMEM, "no memory for %zu prompts", n);
     for (size_t i = 0; i < n; i++) indices[i] = i;
@@ -145,9 +183,32 @@ rein_status rein_asker_evaluate(rein_rollout *rollout, rein_asker *a, const rein
     asking.sampling.greedy = greedy;
     if (greedy) asking.sampling.top_k = 0, asking.sampling.top_p = 1, asking.sampling.min_p = 0;
     asking.said = said, asking.context = context;
-    const rein_status status = rein_rollout_make(rollout, &asking, err);
+    status = rein_rollout_make(rollout, &asking, err);
     free(indices);
     return status;
+}
+
+/* Everything that can be wrong with the way from an example to a request, but for the example itself. */
+static rein_status check_example(rein_asker *a, rein_task *task, rein_split split, rein_error *err) {
+    rein_example example;
+    rein_ids ids = {0};
+    rein_error why = {0};
+    rein_status status = rein_task_example(&example, task, split, 0, err);
+    if (!status && (status = rein_example_encode(&ids, a->tokenizer, &example, &a->prompting, &why)))
+        rein_fail(err, status, "task %.60s, example 0%s: %s", rein_task_name(task),
+                  split == REIN_SPLIT_HELD_OUT ? " (held out)" : "", why.message);
+    rein_ids_free(&ids);
+    rein_example_free(&example);
+    return status;
+}
+
+rein_status rein_asker_check(rein_asker *a, rein_error *err) {
+    int32_t end;
+    size_t n;
+    rein_status status = a->prompting.chat ? rein_turn_end(&end, a->tokenizer, a->prompting.chat, err) : REIN_OK;
+    if (!status) status = check_example(a, a->task, REIN_SPLIT_TRAIN, err);
+    if (!status && a->settings.eval_prompts) status = count_held_out(&n, a, err);
+    return status || !a->settings.eval_prompts ? status : check_example(a, a->eval_task, a->eval_split, err);
 }
 
 const char *rein_asker_said(rein_asker *a) { return rein_reward_said(a->reward); }

@@ -4,6 +4,8 @@
 
 #include "rein/train.h"
 
+enum { REIN_ASKER_STOPS = 64 };
+
 struct rein_asker {
     rein_settings settings;
     rein_model_info info;
@@ -14,9 +16,14 @@ struct rein_asker {
     rein_chat chat;
     rein_prompting prompting;
     char stops[REIN_TEXT_SETTING]; /* cut apart at the ends of its lines */
-    const char *stop_list[64];
+    const char *stop_list[REIN_ASKER_STOPS];
     size_t n_stops;
+    size_t held_out; /* examples that a program is known to hold out */
+    int held_out_ends;
 };
+
+/* Whether the first example of each side can be asked: what is wrong with the chat format or the system message shows there. */
+rein_status rein_asker_check(rein_asker *asker, rein_error *err);
 
 /* How examples are sampled; the caller adds which. */
 rein_asking rein_asker_asking(rein_asker *asker, rein_policy policy, rein_exec exec);

@@ -40,6 +40,16 @@ static rein_status name_judges(rein_loop *l, rein_error *err) {
     return REIN_OK;
 }
 
+/* stop_at may name one of them. */
+static rein_status check_stop(const rein_loop *l, rein_error *err) {
+    const char *stop = settings_of(l)->stop_at;
+    const size_t length = strcspn(stop, "<>"), n = rein_reward_count(l->asker->reward);
+    if (strncmp(stop, "rewards/", 8) != 0) return REIN_OK;
+    for (size_t i = 0; i < n; i++)
+        if (strlen(l->judge_names[i]) == length && !strncmp(stop, l->judge_names[i], length)) return REIN_OK;
+    return rein_fail(err, REIN_EINVAL, "stop_at names \"%.*s\": the first reward is %s", (int)length, stop, l->judge_names[0]);
+}
+
 /* The supervised examples carry the weight of their loss as their reward. */
 static rein_status open_ptx(rein_loop *l, rein_error *err) {
     const rein_settings *s = settings_of(l);
@@ -59,15 +69,20 @@ static void start_controller(rein_loop *l) {
         s->multiplier = isnan(s->settings.objective.budget_penalty_coef) ? 0 : s->settings.objective.budget_penalty_coef;
 }
 
-/* The greatest gap of the steps that earlier sessions of the run made. */
-static rein_status recall_gap(rein_loop *l, rein_error *err) {
-    json_t *lines;
+static void note_metric(rein_loop *l, const char *name, double value, int last) {
+    if (!strcmp(name, "on_policy/max_gap") && !(value <= l->max_gap)) l->max_gap = value;
+    l->stopped |= last && rein_stop_holds(settings_of(l)->stop_at, name, value);
+}
+
+/* The steps that earlier sessions of the run made: their greatest gap, and whether the last one was the end. */
+static rein_status recall_steps(rein_loop *l, rein_error *err) {
+    json_t *lines, *value;
+    const char *name;
     const rein_status status = rein_run_history_read(&lines, l->session->run, err);
     l->max_gap = NAN;
-    for (size_t i = 0; i < json_array_size(lines) && !status; i++) {
-        const json_t *gap = json_object_get(json_array_get(lines, i), "on_policy/max_gap");
-        if (json_is_number(gap) && !(json_number_value(gap) <= l->max_gap)) l->max_gap = json_number_value(gap);
-    }
+    for (size_t i = 0; i < json_array_size(lines) && !status; i++) json_object_foreach(json_array_get(lines, i), name, value) {
+            if (json_is_number(value)) note_metric(l, name, json_number_value(value), i + 1 == json_array_size(lines));
+        }
     json_decref(lines);
     return status;
 }
@@ -82,12 +97,14 @@ rein_status rein_loop_open(rein_loop **loop, const char *directory, const rein_s
     rein_status status = rein_session_prepare(&l->session, directory, settings, err);
     if (!status) status = rein_loop_check(settings_of(l), err);
     if (!status) status = rein_asker_open(&l->asker, settings_of(l), l->session->model, err);
+    if (!status) status = rein_asker_check(l->asker, err);
     if (!status) status = check_size(l, err);
     if (!status) status = name_judges(l, err);
+    if (!status) status = check_stop(l, err);
     if (!status) status = open_ptx(l, err);
     if (!status) status = rein_session_begin(l->session, directory, err);
     if (!status) status = rein_loop_recall(l, err);
-    if (!status) status = recall_gap(l, err);
+    if (!status) status = recall_steps(l, err);
     if (status) {
         rein_loop_close(l);
         return status;
@@ -120,6 +137,7 @@ void rein_loop_close(rein_loop *l) {
 const rein_session *rein_loop_session(const rein_loop *l) { return l->session; }
 const rein_loop_evaluation *rein_loop_first(const rein_loop *l) { return &l->first; }
 const rein_loop_evaluation *rein_loop_last(const rein_loop *l) { return &l->last; }
+const char *rein_loop_stopped(const rein_loop *l) { return l->stopped ? l->session->settings.stop_at : ""; }
 int rein_loop_done(const rein_loop *l) { return l->stopped || l->session->step >= l->session->settings.steps; }
 
 /* -------------------------------------------------------------------------------------------------------------------- sampling */
@@ -248,7 +266,7 @@ static rein_status trained(rein_metric_row *rows, size_t *n, void *context, cons
 }
 
 /* Linear from the first step to the last. */
-static double temperature_of(const rein_settings *s, int64_t step) {
+double rein_settings_temperature(const rein_settings *s, int64_t step) {
     if (!(s->temperature_final > 0) || s->steps < 2) return s->temperature;
     const double progress = (double)step / (double)(s->steps - 1);
     return s->temperature + (s->temperature_final - s->temperature) * (progress < 1 ? progress : 1);
@@ -295,7 +313,6 @@ rein_status rein_loop_evaluate(rein_loop *l, rein_error *err) {
     rein_metric_row rows[REIN_MORE_ROWS];
     size_t n;
     if (!settings_of(l)->eval_prompts || l->last.step == l->session->step) return REIN_OK;
-    rein_session_set_temperature(l->session, temperature_of(settings_of(l), l->session->step));
     return rein_loop_evaluate_as(rows, &n, l, l->session->step, err);
 }
 
@@ -304,20 +321,15 @@ rein_status rein_loop_step(rein_loop_report *report, rein_loop *l, rein_error *e
     *report = (rein_loop_report){.stopped = "", .said = ""};
     if (rein_loop_done(l)) return rein_fail(err, REIN_EINVAL, "the run has made its %lld steps", (long long)s->settings.steps);
     rein_status status = s->step == 0 ? rein_loop_evaluate(l, err) : REIN_OK;
-    rein_session_set_temperature(s, temperature_of(&s->settings, s->step));
+    rein_session_set_temperature(s, rein_settings_temperature(&s->settings, s->step));
     const double began = now();
     if (!status) status = sample(l, err);
     if (!status) status = train(&report->trained, l, now() - began, err);
     if (status) return status;
     report->evaluated = l->last.step == s->step;
     report->said = rein_reward_said(l->asker->reward);
-    for (size_t i = 0; i < report->trained.n; i++) {
-        const char *name = report->trained.names[i];
-        const double value = report->trained.values[i];
-        if (!strcmp(name, "on_policy/max_gap") && !(value <= l->max_gap)) l->max_gap = value;
-        l->stopped |= rein_stop_holds(s->settings.stop_at, name, value);
-    }
-    if (l->stopped) report->stopped = s->settings.stop_at;
+    for (size_t i = 0; i < report->trained.n; i++) note_metric(l, report->trained.names[i], report->trained.values[i], 1);
+    report->stopped = rein_loop_stopped(l);
     report->done = rein_loop_done(l);
     return REIN_OK;
 }

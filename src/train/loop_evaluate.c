@@ -118,6 +118,7 @@ rein_status rein_loop_evaluate_as(rein_metric_row *rows, size_t *n, rein_loop *l
     rein_loop_evaluation e = {.step = step};
     rein_rollout sampled, greedy;
     rein_groups groups = {0};
+    rein_session_set_temperature(l->session, rein_settings_temperature(&l->session->settings, step));
     rein_status status = roll_out(&sampled, l, 0, err);
     if (status) return status;
     if ((status = roll_out(&greedy, l, 1, err))) {

@@ -207,12 +207,15 @@ static rein_status sweep(size_t *swept, const char *directory, const char *endin
 
 static rein_status clear_leftovers(rein_run *run, rein_error *err) {
     size_t swept = 0;
-    char *trajectories = rein_path_join(run->directory, "trajectories/train");
-    rein_status status = trajectories ? sweep(&swept, run->checkpoints, "", err) : no_memory(err);
+    char *trained = rein_path_join(run->directory, "trajectories/train");
+    char *evaluated = rein_path_join(run->directory, "trajectories/eval"); /* which few runs have */
+    rein_status status = trained && evaluated ? sweep(&swept, run->checkpoints, "", err) : no_memory(err);
     if (!status) status = sweep(&swept, run->directory, ".tmp", err);
-    if (!status) status = sweep(&swept, trajectories, ".tmp", err);
+    if (!status) status = sweep(&swept, trained, ".tmp", err);
+    if (!status && rein_file_is_directory(evaluated)) status = sweep(&swept, evaluated, ".tmp", err);
     if (swept) snprintf(run->note, sizeof run->note, "removed what a stopped writer left unfinished (%zu)", swept);
-    free(trajectories);
+    free(evaluated);
+    free(trained);
     return status;
 }
 

@@ -113,7 +113,7 @@ static const row ROWS[] = {
      AT(min_p),
      0,
      0.999999},
-    {{"stop", "TEXT", "rollout", "a text that ends a response; may be repeated"}, LIST, AT(stop), 0, 0},
+    {{"stop", "TEXT", "rollout", "a text that ends a response, \\n a newline; may be repeated"}, LIST, AT(stop), 0, 0},
     {{"dynamic_sampling", "N", "rollout", "sample anew, up to N times, for groups in which all rewards are the same (DAPO)"},
      WHOLE,
      AT(dynamic_sampling),
@@ -221,6 +221,21 @@ static rein_status set_text(char *to, size_t size, const row *r, const char *val
     return REIN_OK;
 }
 
+/* Values on lines of their own: one that is a newline would be none. */
+static rein_status check_list(const row *r, const char *value, rein_error *err) {
+    size_t n = 0;
+    for (const char *at = value; *value; at++, n++) {
+        const size_t length = strcspn(at, "\n");
+        if (!length)
+            return rein_fail(err, REIN_EINVAL, "%s[%zu] is empty%s", r->info.name, n,
+                             r->offset == AT(stop) ? ": a text is needed, in which \\n stands for a newline"
+                                                   : ": one value a line");
+        at += length;
+        if (!*at || !at[1]) break; /* YAML's blocks end with a newline */
+    }
+    return REIN_OK;
+}
+
 static rein_status set_switch(int *to, const row *r, const char *value, rein_error *err) {
     const char *const yes[] = {"yes", "true", "1", "on", ""}, *const no[] = {"no", "false", "0", "off"};
     for (size_t i = 0; i < sizeof yes / sizeof *yes; i++)
@@ -251,8 +266,10 @@ static size_t text_size(const row *r) {
 static rein_status set_row(rein_settings *s, const row *r, const char *value, rein_error *err) {
     void *to = (char *)s + r->offset;
     switch (r->kind) {
-    case TEXT:
-    case LIST: return set_text(to, text_size(r), r, value, err);
+    case LIST:
+        if (check_list(r, value, err)) return REIN_EINVAL;
+        return set_text(to, text_size(r), r, value, err);
+    case TEXT: return set_text(to, text_size(r), r, value, err);
     case SWITCH: return set_switch(to, r, value, err);
     case WHOLE:
     case NUMBER: break;

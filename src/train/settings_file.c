@@ -68,6 +68,8 @@ static rein_status on_scalar(reading *r, const yaml_event_t *event) {
         r->value[0] = 0;
         return REIN_OK;
     }
+    if (r->in_list && strchr(text, '\n'))
+        return wrong(r, event, "a newline within a value of a list, which has one value a line; in stop, \\n stands for one");
     const size_t have = strlen(r->value), joined = r->in_list && have > 0;
     if (have + joined + strlen(text) >= sizeof r->value) return wrong(r, event, "the value is too long");
     if (joined) strcat(r->value, rein_setting_is_list(r->key) ? "\n" : ",");

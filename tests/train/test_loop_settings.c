@@ -1,0 +1,451 @@
+/* test_loop_settings.c - what the settings of the loop do, each by what the run says of its steps; those that cannot act are refused before
+ * anything is written; and judges that fail. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <sys/stat.h>
+
+#include "train/loop_fixture.h"
+
+/* -------------------------------------------------------------------------------------------------------------------- refusals */
+
+static void test_refused(void **state) {
+    (void)state;
+    static const char *const said[][2] = {
+        {"task=", "task is missing: what is asked, a built-in task, a file of JSON lines, or a program"},
+        {"budget_rate=0.1", "budget_rate cannot act without budget_target"},
+        {"ptx_coef=0.1", "ptx_coef cannot act without ptx_data"},
+        {"ptx_batch=4", "ptx_batch cannot act without ptx_data"},
+        {"task=sums|eval_task=|reward=|reward_weights=1,1", "reward_weights cannot act without reward"},
+        {"task=sums|eval_task=|reward=|reward_timeout=3", "reward_timeout cannot act without reward"},
+        {"task=sums|eval_task=|reward=|reward_restarts=3", "reward_restarts cannot act without reward"},
+        {"task=sums|eval_task=|reward=|system=be", "system cannot act without chat"},
+        {"task=sums|eval_task=|reward=|chat_format=raw", "chat_format cannot act without chat"},
+        {"top_k=5",
+         "top_k makes the sampler another policy than the one that trains: it needs a correction, mismatch token-tis for one"},
+        {"top_p=0.9",
+         "top_p makes the sampler another policy than the one that trains: it needs a correction, mismatch token-tis for one"},
+        {"min_p=0.1",
+         "min_p makes the sampler another policy than the one that trains: it needs a correction, mismatch token-tis for one"},
+        {"preset=grpo|budget_target=5", "budget_target cannot act: it moves the penalty of shape budget, and shape is another"},
+        {"max_tokens=4", "token_budget is 4, and responses are cut at max_tokens, 4: none can be over it"},
+        {"eval_prompts=0", "eval_task cannot act: eval_prompts is 0"},
+        {"eval_task=|held_out=0.2|task=sums|reward=", "held_out cannot act: only a file is divided by it"},
+        {"held_out=0.2", "held_out cannot act: eval_task says what is asked in evaluations"},
+        {"minibatches=5", "minibatches is 5, and a step has 4 prompts"},
+        {"stop_at=eval/accuracy", "stop_at is \"eval/accuracy\": a metric, one of > >= < <=, and a number: eval/accuracy>=0.95"},
+        {"stop_at=>=3", "stop_at is \">=3\": a metric, one of > >= < <=, and a number: eval/accuracy>=0.95"},
+        {"stop_at=reward>x", "stop_at is \"reward>x\": a metric, one of > >= < <=, and a number: eval/accuracy>=0.95"},
+        {"stop_at=reward>", "stop_at is \"reward>\": a metric, one of > >= < <=, and a number: eval/accuracy>=0.95"},
+        {"stop_at=reward>inf", "stop_at is \"reward>inf\": a metric, one of > >= < <=, and a number: eval/accuracy>=0.95"},
+        {"stop_at=acuracy>1", "stop_at names \"acuracy\": no step has such a metric (docs/metrics.md)"},
+        {"stop_at=temperature<0.5", "stop_at cannot act: there is no temperature without temperature_final"},
+        {"stop_at=budget/multiplier>1", "stop_at cannot act: there is no budget/multiplier without budget_target"},
+        {"stop_at=kl>0.2", "stop_at cannot act: there is no kl without a KL in the objective; eval/kl is measured"},
+        {"stop_at=rewards/exact/mean>0.2", "stop_at names \"rewards/exact/mean\": the first reward is rewards/regex/mean"},
+        {"prompts=7", "prompts is 7, and the task has 6 examples to train on"},
+        {"reward=",
+         "reward is missing: the task @/six.jsonl has no verifier of its own; exact, number, regex:PATTERN, length:N, or a "
+         "program"},
+        {"reward_weights=1", "reward_weights has 1 numbers, and there are 2 rewards"},
+        {"reward_weights=1,2,3", "reward_weights has 3 numbers, and there are 2 rewards"},
+        {"reward_weights=1,x", "reward_weights[1] is \"x\": numbers with commas between them"},
+        {"reward_weights=1,", "reward_weights has 1 numbers, and there are 2 rewards"},
+        {"reward=exat", "reward \"exat\" is unknown: did you mean exact? (A program of this folder is ./exat)"},
+        {"chat=yes", "the tokenizer has no chat template: give one by name (chatml, llama3, raw …), or token ids"},
+        {"system=be", "task @/six.jsonl, example 0: system cannot act: the prompt is plain text, not a chat"},
+        {"model=", "model is missing: a new run needs the directory of a model"},
+        {"stop=a;b;c;d;e;f;g;h;i;j;k;l;m;n;o;p;q;r;s;t;u;v;w;x;y;z;A;B;C;D;E;F;G;H;I;J;K;L;M;N;O;P;Q;R;S;T;U;V;W;X;Y;Z;0;1;2;3;4;5;"
+         "6;7;8;9;"
+         "+;-;.",
+         "stop has more than 64 values"},
+    };
+    for (size_t i = 0; i < COUNT(said); i++) refuses(said[i][0], said[i][1]);
+}
+
+/* A list has no value that is empty. */
+static void test_lists(void **state) {
+    (void)state;
+    rein_settings s = rein_settings_default();
+    rein_error err = {0};
+    assert_int_equal(rein_settings_set(&s, "stop", "\n", &err), REIN_EINVAL);
+    assert_string_equal(err.message, "stop[0] is empty: a text is needed, in which \\n stands for a newline");
+    assert_int_equal(rein_settings_set(&s, "stop", "a\n\nb", &err), REIN_EINVAL);
+    assert_string_equal(err.message, "stop[1] is empty: a text is needed, in which \\n stands for a newline");
+    assert_int_equal(rein_settings_set(&s, "reward", "\nexact", &err), REIN_EINVAL);
+    assert_string_equal(err.message, "reward[0] is empty: one value a line");
+    OK(rein_settings_set(&s, "reward", "exact\nnumber\n", &error_)); /* as YAML's blocks end */
+    OK(rein_settings_set(&s, "stop", "", &error_));
+    put("list.yaml", "stop: [\"a\", \"b\\nc\"]\n");
+    assert_int_equal(rein_settings_read(&s, in_folder("list.yaml"), &err), REIN_EINVAL);
+    assert_non_null(
+        strstr(err.message, "line 1: a newline within a value of a list, which has one value a line; in stop, \\n stands for one"));
+}
+
+/* What the responses of a step end with, as texts. */
+static json_t *responses_of(const char *run, size_t step) {
+    char name[100];
+    json_t *texts = json_array();
+    snprintf(name, sizeof name, "trajectories/train/%04zu.jsonl", step);
+    json_t *lines = lines_of(run, name), *pieces, *piece;
+    for (size_t g = 0; g < json_array_size(lines); g++) {
+        const json_t *trajectories = json_object_get(json_array_get(lines, g), "trajectories");
+        for (size_t t = 0; t < json_array_size(trajectories); t++) {
+            char text[200] = "";
+            size_t i;
+            pieces = json_object_get(json_object_get(json_array_get(trajectories, t), "metadata"), "pieces");
+            json_array_foreach(pieces, i, piece) strcat(text, json_string_value(piece));
+            json_array_append_new(texts, json_string(text));
+        }
+    }
+    json_decref(lines);
+    return texts;
+}
+
+/* \n in a stop is a newline, \\ a backslash: a model of characters writes both now and then. */
+static void test_stops(void **state) {
+    (void)state;
+    size_t with[2] = {0};
+    for (size_t stopped = 0; stopped < 2; stopped++) {
+        const char *name = stopped ? "stopped" : "unstopped";
+        run_all(name, stopped ? "max_tokens=40|steps=1|eval_prompts=1|samples=16|stop=\\n;\\\\"
+                              : "max_tokens=40|steps=1|eval_prompts=1|samples=16|stop=~~~~");
+        json_t *texts = responses_of(name, 1);
+        for (size_t i = 0; i < json_array_size(texts); i++)
+            with[stopped] += strpbrk(json_string_value(json_array_get(texts, i)), "\n\\") != NULL;
+        json_decref(texts);
+    }
+    assert_true(with[0] > 5 && with[1] == 0);
+}
+
+/* ----------------------------------------------------------------------------------------------------------------- temperature */
+
+static void test_temperature(void **state) {
+    (void)state;
+    rein_settings s = settings_of("temperature=1|temperature_final=0.5|steps=3");
+    const double wanted[] = {1, 0.75, 0.5, 0.5};
+    for (int64_t step = 0; step < 4; step++) assert_true(rein_settings_temperature(&s, step) == wanted[step]);
+    rein_loop *loop = open_with("cooler", &s);
+    for (size_t i = 0; i < 3; i++) {
+        const rein_loop_report report = step_of(loop);
+        assert_true(metric(&report, "temperature") == wanted[i] && metric(&report, "on_policy/max_gap") == 0);
+    }
+    const rein_policy policy = rein_session_policy(rein_loop_session(loop)); /* evaluations have that of their step */
+    assert_true(policy.temperature == 0.5 && rein_loop_last(loop)->step == 3);
+    rein_asker *asker;
+    rein_rollout r;
+    OK(rein_asker_open(&asker, &s, policy.model, &error_));
+    OK(rein_asker_evaluate(&r, asker, &policy, 0, NULL, NULL, NULL, &error_));
+    assert_true(rein_evaluate(&r, -1).reward == rein_loop_last(loop)->sampled.reward);
+    rein_rollout_free(&r), rein_asker_close(asker), rein_loop_close(loop);
+    s = settings_of("steps=1|temperature_final=0.5"); /* one step is the first */
+    assert_true(rein_settings_temperature(&s, 0) == 1);
+    s = settings_of("temperature=0.7");
+    assert_true(rein_settings_temperature(&s, 2) == 0.7);
+    loop = open_with("constant", &s);
+    const rein_loop_report report = step_of(loop);
+    assert_true(isnan(metric(&report, "temperature"))); /* it does not move: the settings have it */
+    rein_loop_close(loop);
+}
+
+/* ---------------------------------------------------------------------------------------------------------------------- budgets */
+
+/* Dual ascent: the penalty of each step is that of the one before, moved by its mean length. */
+static void test_controller(void **state) {
+    (void)state;
+    rein_loop *loop = open_loop("controlled", "budget_target=3|budget_rate=0.01|steps=4");
+    double multiplier = 0.05;
+    for (size_t i = 0; i < 4; i++) {
+        if (i == 2) { /* also across sessions */
+            rein_loop_close(loop);
+            loop = go_on("controlled");
+        }
+        const rein_loop_report report = step_of(loop);
+        if (!(fabs(metric(&report, "budget/multiplier") - multiplier) < 1e-15))
+            fail_msg("step %zu: %g, not %g", i + 1, metric(&report, "budget/multiplier"), multiplier);
+        multiplier = fmax(0, multiplier + 0.01 * (metric(&report, "completions/mean_length") - 3));
+        assert_true(multiplier != 0.05);
+    }
+    rein_loop_close(loop);
+    char *config = text_of(in_run("controlled", "config.yaml")); /* the setting is where it began */
+    assert_non_null(strstr(config, "budget_penalty_coef: \"0.05\""));
+    free(config);
+}
+
+/* Budgets of the examples count, those of the settings where there are none. */
+static void test_own_budgets(void **state) {
+    (void)state;
+    rein_loop *loop = open_loop("own", "steps=1");
+    const rein_loop_report report = step_of(loop);
+    json_t *lines = lines_of("own", "trajectories/train/0001.jsonl");
+    double over = 0;
+    for (size_t g = 0; g < 4; g++)
+        for (size_t t = 0; t < 4; t++) {
+            const json_t *one = json_array_get(json_object_get(json_array_get(lines, g), "trajectories"), t);
+            over += (json_int_t)json_array_size(json_object_get(one, "response_ids")) >
+                    json_integer_value(json_object_get(one, "budget"));
+        }
+    assert_true(over > 0 && metric(&report, "budget/share_over") == over / 16);
+    json_decref(lines), rein_loop_close(loop);
+    lines = lines_of("own", "trajectories/eval/0001.jsonl"); /* what is held out has none of its own: 4 */
+    over = 0;
+    for (size_t g = 0; g < 3; g++) {
+        const json_t *one = json_array_get(json_object_get(json_array_get(lines, g), "trajectories"), 0);
+        assert_null(json_object_get(one, "budget"));
+        over += json_array_size(json_object_get(one, "response_ids")) > 4;
+    }
+    json_t *evaluations = lines_of("own", "evaluations.jsonl");
+    assert_true(value_of(evaluations, 1, "eval/share_over_budget") == over / 3);
+    json_decref(lines), json_decref(evaluations);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- dynamic sampling */
+
+/* Rewards that are all the same teach nothing, however often one asks: the step says so, and the policy stays. */
+static void test_nothing_to_train(void **state) {
+    (void)state;
+    rein_loop *loop = open_loop("nothing", "preset=grpo|kl_loss_coef=0|reward=length:1000|dynamic_sampling=2|steps=2");
+    for (size_t i = 1; i <= 2; i++) {
+        const rein_loop_report report = step_of(loop);
+        assert_true(report.trained.nothing_to_train && metric(&report, "dynamic_sampling/prompts") == 12);
+        assert_true(metric(&report, "accuracy") == 1 && metric(&report, "rewards/length/mean") == 1);
+        assert_true(same_file(checkpoint("nothing", 0, "adapter_model.safetensors"),
+                              checkpoint("nothing", i, "adapter_model.safetensors")));
+    }
+    rein_loop_close(loop);
+    json_t *lines = lines_of("nothing", "history.jsonl"), *groups = lines_of("nothing", "trajectories/train/0002.jsonl");
+    assert_true(json_is_true(json_object_get(json_array_get(lines, 1), "nothing_to_train")));
+    assert_int_equal(json_array_size(groups), 4);
+    json_decref(lines), json_decref(groups);
+}
+
+/* Groups whose rewards differ are what trains, as long as there are rounds. */
+static void test_dynamic_sampling(void **state) {
+    (void)state;
+    rein_loop *loop = open_loop("dynamic", "reward=regex:[0-4]|samples=2|dynamic_sampling=3|steps=3");
+    size_t more = 0;
+    for (size_t step = 1; step <= 3; step++) {
+        char name[100];
+        const rein_loop_report report = step_of(loop);
+        snprintf(name, sizeof name, "trajectories/train/%04zu.jsonl", step);
+        json_t *lines = lines_of("dynamic", name);
+        assert_true(json_array_size(lines) > 0 && json_array_size(lines) <= 4);
+        for (size_t g = 0; g < json_array_size(lines); g++) {
+            const json_t *two = json_object_get(json_array_get(lines, g), "trajectories");
+            assert_true(json_number_value(json_object_get(json_array_get(two, 0), "reward")) !=
+                        json_number_value(json_object_get(json_array_get(two, 1), "reward")));
+        }
+        const double prompts = metric(&report, "dynamic_sampling/prompts");
+        assert_true(prompts == 4 || prompts == 8 || prompts == 12 || prompts == 16);
+        assert_true(prompts == 16 || json_array_size(lines) == 4);
+        more += prompts > 4;
+        json_decref(lines);
+    }
+    assert_true(more > 0);
+    rein_loop_close(loop);
+}
+
+/* -------------------------------------------------------------------------------------------------------------------------- PTX */
+
+/* Where all rewards are equal only the supervised loss trains, and what it teaches is learned. */
+static void test_ptx(void **state) {
+    (void)state;
+    rein_loop *loop = open_loop("ptx", "preset=grpo|kl_loss_coef=0|reward=length:1000|ptx_data=@/"
+                                       "taught.jsonl|ptx_coef=0.5|ptx_batch=4|steps=12|eval_steps=0|learning_rate=0.05|full=yes");
+    double first = 0, last = 0;
+    for (size_t i = 0; i < 12; i++) {
+        const rein_loop_report report = step_of(loop);
+        assert_false(report.trained.nothing_to_train);
+        assert_true(metric(&report, "loss/surrogate") == 0);
+        last = metric(&report, "ptx/loss");
+        if (i == 0) first = last;
+    }
+    assert_true(first > 0.5 * 3 && first < 0.5 * 8); /* of the order of ln 97, times the coefficient */
+    if (!(last < 0.7 * first)) fail_msg("the loss went from %g to %g", first, last);
+    rein_loop_close(loop);
+}
+
+/* Its weight is ptx_coef: with half of it, half the loss of the same examples. */
+static void test_ptx_coefficient(void **state) {
+    (void)state;
+    double loss[2];
+    for (int i = 0; i < 2; i++) {
+        char text[200];
+        snprintf(text, sizeof text, "ptx_data=@/taught.jsonl|ptx_coef=%g|ptx_batch=100|steps=1", i ? 0.25 : 0.5);
+        rein_loop *loop = open_loop(i ? "quarter" : "half", text);
+        const rein_loop_report report = step_of(loop);
+        loss[i] = metric(&report, "ptx/loss");
+        rein_loop_close(loop);
+    }
+    assert_true(fabs(loss[0] - 2 * loss[1]) < 1e-6 && loss[1] > 0);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------- ends */
+
+static void test_stop_at(void **state) {
+    (void)state;
+    static const char *const ways[] = {"completions/mean_length>0", "eval/accuracy>=0", "rewards/length/mean<2", "reward<=1e9"};
+    for (size_t i = 0; i < COUNT(ways); i++) {
+        char name[20], text[200];
+        snprintf(name, sizeof name, "stop%zu", i);
+        snprintf(text, sizeof text, "steps=3|stop_at=%s", ways[i]);
+        rein_loop *loop = open_loop(name, text);
+        rein_loop_report report = step_of(loop);
+        if (i == 1) report = step_of(loop); /* the first step has no evaluation */
+        assert_true(report.done && rein_loop_done(loop));
+        assert_string_equal(report.stopped, ways[i]);
+        rein_loop_close(loop);
+        loop = go_on(name); /* that was the end, also for who goes on */
+        assert_true(rein_loop_done(loop));
+        assert_string_equal(rein_loop_stopped(loop), ways[i]);
+        assert_int_equal(rein_loop_step(&report, loop, NULL), REIN_EINVAL);
+        rein_loop_close(loop);
+    }
+    rein_settings s = rein_settings_default(); /* unless it is told otherwise */
+    OK(rein_settings_set(&s, "stop_at", "", &error_));
+    rein_loop *loop = open_with("stop0", &s);
+    assert_false(rein_loop_done(loop));
+    make_steps(loop, 2);
+    rein_loop_close(loop);
+    run_all("never", "steps=2|stop_at=reward>1e9");
+    json_t *lines = lines_of("never", "history.jsonl");
+    assert_int_equal(json_array_size(lines), 2);
+    json_decref(lines);
+}
+
+/* Every metric that a step has may be named, and is compared as it should be. */
+static void test_stop_at_any(void **state) {
+    (void)state;
+    run_all(
+        "all-metrics",
+        "budget_target=3|temperature_final=0.5|dynamic_sampling=1|ptx_data=@/taught.jsonl|steps=1|eval_samples=2|kl_loss_coef=0.1|"
+        "kl_estimator=k3");
+    json_t *lines = lines_of("all-metrics", "history.jsonl");
+    const char *name;
+    json_t *value;
+    size_t n = 0;
+    json_object_foreach(json_array_get(lines, 0), name, value) {
+        char text[300];
+        rein_settings s = rein_settings_default();
+        rein_loop *loop;
+        if (!strcmp(name, "step") || !json_is_number(value)) continue;
+        for (int holds = 0; holds < 2; holds++) {
+            snprintf(text, sizeof text, "%s%s%.17g", name, holds ? ">=" : ">", json_number_value(value));
+            OK(rein_settings_set(&s, "stop_at", text, &error_));
+            OK(rein_settings_set(&s, "steps", "2", &error_));
+            OK(rein_loop_open(&loop, in_folder("all-metrics"), &s, NULL, &error_));
+            if (rein_loop_done(loop) != holds) fail_msg("%s: %d", text, rein_loop_done(loop));
+            rein_loop_close(loop);
+        }
+        n++;
+    }
+    assert_true(n > 50);
+    json_decref(lines);
+}
+
+/* --------------------------------------------------------------------------------------------------------------- other samplers */
+
+static void test_top_p(void **state) {
+    (void)state;
+    rein_loop *loop = open_loop("top-p", "preset=grpo|top_p=0.9|mismatch=token-tis|tis_cap=2|steps=2");
+    for (size_t i = 0; i < 2; i++) {
+        const rein_loop_report report = step_of(loop);
+        assert_false(report.trained.nothing_to_train);
+        assert_true(metric(&report, "on_policy/max_gap") > 0); /* the sampler's log-probs are not the policy's, and that is said */
+    }
+    rein_loop_close(loop);
+    assert_false(
+        same_file(checkpoint("top-p", 0, "adapter_model.safetensors"), checkpoint("top-p", 2, "adapter_model.safetensors")));
+}
+
+/* -------------------------------------------------------------------------------------------------------------------- programs */
+
+static void put_program(const char *name, const char *text) {
+    put(name, text);
+    assert_int_equal(chmod(in_folder(name), 0755), 0);
+}
+
+/* A judge that dies in the second step: the run is as it was after the first, and goes on when the judge is well. */
+static void test_judge_fails(void **state) {
+    (void)state;
+    put_program("judge.sh", "#!/bin/sh\n"
+                            "while read -r line; do\n"
+                            "    case $line in\n"
+                            "    *'\"step\": 1,'*) [ -e \"$0.well\" ] || { echo 'no more' >&2; exit 3; } ;;\n"
+                            "    esac\n"
+                            "    case $line in *'\"tokens\": 8,'*) echo 0 ;; *) echo 1 ;; esac\n"
+                            "done\n");
+    rein_loop *loop = open_loop("judged", "reward=@/judge.sh|steps=2|eval_steps=1");
+    rein_loop_report report = step_of(loop);
+    rein_error err = {0};
+    assert_true(rein_loop_step(&report, loop, &err) != REIN_OK);
+    if (!strstr(err.message, "judge.sh: response 1 of 16") ||
+        !strstr(err.message, "ended with exit status 3; its last words: no more"))
+        fail_msg("%s", err.message);
+    rein_loop_close(loop);
+    rein_run *run;
+    int64_t step;
+    char said[REIN_RUN_SAID];
+    OK(rein_run_open(&run, in_folder("judged"), REIN_RUN_READ, &error_));
+    OK(rein_run_last_good(&step, said, run, &error_));
+    assert_true(step == 1 && !*said);
+    rein_run_close(run);
+    put("judge.sh.well", "");
+    loop = go_on("judged");
+    make_steps(loop, 1);
+    assert_true(rein_loop_done(loop));
+    rein_loop_close(loop);
+    run_all("well", "reward=@/judge.sh|steps=2|eval_steps=1"); /* as if nothing had been */
+    assert_same_policies("well", "judged", 2, 0);
+    assert_same_history("well", "judged");
+}
+
+/* A program that ends after so many examples is asked for those. */
+static void test_task_program_ends(void **state) {
+    (void)state;
+    put_program("task.sh", "#!/bin/sh\n"
+                           "while read -r line; do\n"
+                           "    case $line in\n"
+                           "    *held_out*index\\\":\\ [01],*) echo '{\"prompt\": \"H:\", \"answer\": \"1\"}' ;;\n"
+                           "    *held_out*) echo '{\"end\": true}' ;;\n"
+                           "    *) echo '{\"prompt\": \"Q:\", \"answer\": \"1\"}' ;;\n"
+                           "    esac\n"
+                           "done\n");
+    rein_loop *loop = open_loop("program", "task=@/task.sh|eval_task=|eval_prompts=50|steps=1");
+    make_steps(loop, 1);
+    assert_int_equal(rein_loop_last(loop)->sampled.prompts, 2);
+    rein_loop_close(loop);
+    put_program("none.sh", "#!/bin/sh\n"
+                           "while read -r line; do\n"
+                           "    case $line in *held_out*) echo '{\"end\": true}' ;; *) echo '{\"prompt\": \"Q:\"}' ;; esac\n"
+                           "done\n");
+    rein_error err = {0};
+    const rein_settings s = settings_of("task=@/none.sh|eval_task=|steps=1");
+    assert_int_equal(rein_loop_open(&loop, in_folder("refused"), &s, NULL, &err), REIN_EINVAL);
+    assert_non_null(strstr(err.message, "nothing is held out for evaluations"));
+    assert_int_equal(access(in_folder("refused"), F_OK), -1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_stops),
+        cmocka_unit_test(test_temperature),
+        cmocka_unit_test(test_controller),
+        cmocka_unit_test(test_own_budgets),
+        cmocka_unit_test(test_nothing_to_train),
+        cmocka_unit_test(test_dynamic_sampling),
+        cmocka_unit_test(test_ptx),
+        cmocka_unit_test(test_ptx_coefficient),
+        cmocka_unit_test(test_stop_at),
+        cmocka_unit_test(test_stop_at_any),
+        cmocka_unit_test(test_top_p),
+        cmocka_unit_test(test_judge_fails),
+        cmocka_unit_test(test_task_program_ends),
+    };
+    return cmocka_run_group_tests(tests, start, remove_all);
+}
