@@ -210,6 +210,7 @@ static const rein_command COMMANDS[] = {
             "work after the step that is being made; a second one ends it at once, and that step is lost.\n"
             "At the end RUN has summary.json and report.html, and RUN/checkpoints the adapters, as PEFT has them.",
         .options = {{"config", "FILE", "settings, as YAML; what the command line says counts more"},
+                    {"fork", "RUN@STEP", "begin RUN from a checkpoint of another run, with its settings and those given now"},
                     {"json", NULL, "print one JSON object at the end: step, checkpoint, base, final"}},
         .max_words = 1,
         .settings = REIN_SETTINGS_LOOP,
@@ -272,6 +273,7 @@ static const rein_command COMMANDS[] = {
         .options =
             {{"groups", "FILE", "the trajectory groups"},
              {"config", "FILE", "settings, as YAML; what the command line says counts more"},
+             {"fork", "RUN@STEP", "begin RUN from a checkpoint of another run, with its settings and those given now"},
              {"chat-format", "NAME",
               "messages are in this format: raw, chatml, qwen2.5, qwen3, llama3 or llama3.1 (default: the model's own, where "
               "its template is one of them)"},

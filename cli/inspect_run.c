@@ -175,6 +175,22 @@ static void put_metrics(rein_sheet *r, const json_t *line) {
     if (json_is_true(json_object_get(line, "nothing_to_train"))) rein_out_text(&r->out, "  nothing to train\n");
 }
 
+/* Where a run began, if that is another run: its first checkpoint says so. */
+static void put_origin(rein_sheet *r, const char *path) {
+    rein_out file = {0};
+    rein_out_format(&file, "%s/checkpoints/0000/state.json", path);
+    json_t *state = file.failed ? NULL : json_load_file(file.data, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *origin = json_object_get(state, "forked_from");
+    const char *run = json_string_value(json_object_get(origin, "run"));
+    rein_out_free(&file);
+    if (r->json) put_json(r, "forked_from", origin);
+    else if (origin) {
+        rein_sheet_name(r, "forked_from");
+        rein_out_format(&r->out, "%s@%lld\n", run ? run : "a run", (long long)json_integer_value(json_object_get(origin, "step")));
+    }
+    json_decref(state);
+}
+
 /* ------------------------------------------------------------------------------------------------------------------------ a run */
 
 /* A run that was stopped before its first step may have no settings yet. */
@@ -204,6 +220,7 @@ int rein_inspect_run(const char *path, int json) {
     rein_sheet_text(&r, "run", path);
     rein_sheet_text(&r, "model", *settings.model ? settings.model : NULL);
     rein_sheet_text(&r, "trains", settings.full ? "all weights" : "an adapter");
+    put_origin(&r, path);
     put_settings(&r, &settings);
     rein_sheet_count(&r, "steps", line ? (int64_t)json_integer_value(json_object_get(line, "step")) : 0);
     put_checkpoints(&r, &last_good, run);

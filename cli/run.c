@@ -171,7 +171,7 @@ int rein_run_work(rein_training *t, rein_run_end *end, void *context) {
     char title[300];
     rein_out report = {0};
     make_title(title, sizeof title, t);
-    const rein_loop_options options = {on_said, &v};
+    const rein_loop_options options = {on_said, &v, t->fork.run ? &t->fork : NULL};
     if (rein_loop_open(&loop, t->run, &t->given, &options, &err)) return rein_say_setting_error(t->args, &err);
     const rein_session *session = rein_loop_session(loop);
     if (*rein_session_note(session)) rein_say(0, where(t), "note: %s", rein_session_note(session));

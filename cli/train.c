@@ -79,7 +79,10 @@ static int dry_run(const rein_training *t, const rein_groups_summary *s, const r
         rein_out_text(&out, "}\n");
         return rein_print(&out);
     }
-    rein_out_format(&out, "%-12s %s, %s\n", "run", t->run, t->is_new ? "to be begun" : "to be gone on with");
+    rein_out_format(&out, "%-12s %s, %s\n", "run", t->run,
+                    t->fork.run ? "to be forked"
+                    : t->is_new ? "to be begun"
+                                : "to be gone on with");
     rein_out_format(&out, "%-12s %s\n", "model", t->settings.model);
     rein_out_format(&out, "%-12s %s\n", "trains", t->settings.full ? "all weights" : "an adapter");
     rein_out_format(&out, "%-12s %s\n", "objective", rein_training_preset(t) ? rein_training_preset(t) : "by its stages");

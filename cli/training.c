@@ -27,13 +27,16 @@ void rein_whole_path(char path[REIN_TEXT_SETTING]) {
 static int resolve(rein_training *t) {
     rein_error err = {0};
     rein_out path = {0};
-    rein_out_format(&path, "%s/config.yaml", t->run);
+    const int fresh = t->is_new && !t->fork.run;
+    rein_out_format(&path, "%s/config.yaml", t->fork.run ? t->fork.run : t->run);
     if (path.failed) return rein_say(REIN_FAILED, where(t), "out of memory");
-    t->settings = t->is_new ? t->given : rein_settings_default();
-    rein_status status = t->is_new ? REIN_OK : rein_settings_read(&t->settings, path.data, &err);
+    t->settings = fresh ? t->given : rein_settings_default();
+    rein_status status = fresh ? REIN_OK : rein_settings_read(&t->settings, path.data, &err);
     rein_out_free(&path);
-    if (!status && !t->is_new) status = rein_settings_change(&t->settings, &t->given, &err);
-    if (!status && t->is_new && !*t->given.model)
+    if (!status && !fresh)
+        status =
+            t->fork.run ? rein_settings_fork(&t->settings, &t->given, &err) : rein_settings_change(&t->settings, &t->given, &err);
+    if (!status && fresh && !*t->given.model)
         return rein_say(REIN_WRONG, where(t),
                         "%s is a new run: --model DIR is needed, a directory with config.json and safetensors", t->run);
     if (!status) status = rein_settings_check(&t->settings, &err);
@@ -58,6 +61,25 @@ static int check_place(const rein_training *t) {
     return rein_say(REIN_WRONG, where(t), "%s has files in it and is no run: a new directory is needed", t->run);
 }
 
+/* "RUN@7": which checkpoint of which run, and that it is there. What is given is kept as a whole path. */
+static int read_fork(rein_training *t) {
+    const char *text = rein_option_value(t->args, "fork"), *at = text ? strrchr(text, '@') : NULL;
+    char *end = NULL, given[sizeof t->fork_run];
+    if (!text) return REIN_DONE;
+    t->fork.step = at && at[1] >= '0' && at[1] <= '9' ? strtoll(at + 1, &end, 10) : -1;
+    if (!end || *end || at == text || (size_t)(at - text) >= sizeof given)
+        return rein_say(REIN_WRONG, where(t), "--fork is \"%s\": a run and one of its steps, RUN@7", text);
+    if (!t->is_new) return rein_say(REIN_WRONG, where(t), "%s is a run already: --fork begins a new one", t->run);
+    snprintf(given, sizeof given, "%.*s", (int)(at - text), text);
+    if (!rein_directory_has(given, "config.yaml"))
+        return rein_say(REIN_WRONG, where(t), "\"%s\" is no run: --fork needs one, and one of its steps, RUN@7", given);
+    char *whole = realpath(given, NULL);
+    snprintf(t->fork_run, sizeof t->fork_run, "%s", whole && strlen(whole) < sizeof t->fork_run ? whole : given);
+    t->fork.run = t->fork_run;
+    free(whole);
+    return REIN_DONE;
+}
+
 int rein_training_read(rein_training *t, const rein_args *args) {
     const char *chat = rein_option_value(args, "chat-format");
     rein_error err = {0};
@@ -66,7 +88,8 @@ int rein_training_read(rein_training *t, const rein_args *args) {
     if (!t->run || !*t->run)
         return rein_say(REIN_WRONG, where(t), "a run is needed: rein %s %s", args->command->name, args->command->usage);
     t->is_new = !rein_directory_has(t->run, "config.yaml");
-    int status = rein_args_settings(&t->given, args, t->is_new);
+    int status = read_fork(t);
+    if (!status) status = rein_args_settings(&t->given, args, t->is_new && !t->fork.run);
     if (status) return status;
     if (chat && rein_chat_named(&t->chat, chat, &err)) return rein_say_error(where(t), &err);
     t->total_open = t->knows_total && strcmp(t->given.lr_scheduler_type, "constant") != 0 && !t->given.total_steps;
@@ -124,6 +147,29 @@ static rein_status check_checkpoints(const rein_training *t, rein_error *err) {
                      (long long)wanted, last);
 }
 
+/* The step of --fork is among those that the run has. */
+static rein_status check_fork(const rein_training *t, rein_error *err) {
+    const int64_t *steps;
+    rein_run *run;
+    rein_out list = {0};
+    int found = 0;
+    if (!t->fork.run) return REIN_OK;
+    if (rein_run_open(&run, t->fork.run, REIN_RUN_READ, err)) return err->code;
+    const size_t n = rein_run_checkpoints(&steps, run);
+    for (size_t i = 0; i < n; i++) {
+        found |= steps[i] == t->fork.step;
+        rein_out_format(&list, "%s%lld", i ? ", " : "", (long long)steps[i]);
+    }
+    rein_status status = found ? rein_checkpoint_verify(run, t->fork.step, err) : REIN_OK;
+    if (!found)
+        status = rein_fail(err, REIN_EINVAL, "%.250s has no checkpoint of step %lld, but of %.150s%s", t->fork.run,
+                           (long long)t->fork.step, n && !list.failed ? list.data : "none",
+                           !list.failed && list.length > 150 ? " …" : "");
+    rein_out_free(&list);
+    rein_run_close(run);
+    return status;
+}
+
 static int open_tokenizer(rein_training *t) {
     rein_error err = {0};
     if (!rein_directory_has(t->settings.model, "tokenizer.json")) return REIN_DONE;
@@ -141,7 +187,8 @@ int rein_training_look(rein_training *t) {
                         "\"%s\" is no directory: a model is one on this machine, with config.json and safetensors (nothing is "
                         "downloaded)",
                         t->settings.model);
-    rein_status status = rein_model_open(&model, t->settings.model, &how, &err);
+    rein_status status = check_fork(t, &err);
+    if (!status) status = rein_model_open(&model, t->settings.model, &how, &err);
     if (!status) t->info = rein_model_describe(model);
     if (!status) status = check_adapters(t, model, &err);
     if (!status) status = check_checkpoints(t, &err);
@@ -153,7 +200,8 @@ int rein_training_look(rein_training *t) {
 
 int rein_training_open(rein_training *t) {
     rein_error err = {0};
-    if (rein_session_open(&t->session, t->run, &t->given, &err)) return rein_say_setting_error(t->args, &err);
+    if (rein_session_fork(&t->session, t->run, t->fork.run ? &t->fork : NULL, &t->given, &err))
+        return rein_say_setting_error(t->args, &err);
     if (*rein_session_note(t->session)) rein_say(0, where(t), "note: %s", rein_session_note(t->session));
     return REIN_DONE;
 }

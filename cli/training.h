@@ -8,8 +8,10 @@
 
 typedef struct rein_training {
     const rein_args *args;
-    const char *run;           /* its directory */
-    int is_new;                /* the run is to be begun */
+    const char *run; /* its directory */
+    int is_new;      /* the run is to be begun */
+    rein_fork fork;  /* … from here (--fork); .run NULL: from the model */
+    char fork_run[4096];
     rein_settings given;       /* by the file of --config and the command line */
     rein_settings settings;    /* with those that the run has */
     rein_model_info info;      /* its strings are gone */

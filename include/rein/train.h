@@ -377,6 +377,11 @@ REIN_API int rein_settings_given(const rein_settings *settings, const char *name
  * it change that. What made the policy (model, adapter, lora_*, full, seed, shards, share_limit, no_sharing) cannot change: REIN_EINVAL. */
 REIN_API rein_status rein_settings_change(rein_settings *settings, const rein_settings *now, rein_error *err);
 
+/* The same for a fork, a new run that begins with the policy of the one that the settings are of (rein_session_fork): seed and engine may
+ * change, the policy (model, adapter, lora_*, full) goes with it. kl_penalty_reference_step means a checkpoint of the run itself: where it is
+ * set, it must be given anew. */
+REIN_API rein_status rein_settings_fork(rein_settings *settings, const rein_settings *now, rein_error *err);
+
 /* Ranges, contradictions, and settings that were given and cannot act. */
 REIN_API rein_status rein_settings_check(const rein_settings *settings, rein_error *err);
 
@@ -390,6 +395,18 @@ typedef struct rein_session rein_session;
  * change. Everything is checked before anything is written. The caller closes *session; it is NULL on failure. */
 REIN_API rein_status rein_session_open(rein_session **session, const char *directory, const rein_settings *settings,
                                        rein_error *err);
+
+/* Where a fork begins: checkpoint number `step` of the run in a directory. */
+typedef struct rein_fork {
+    const char *run;
+    int64_t step;
+} rein_fork;
+
+/* Begins a run in a directory that is new or empty whose step 0 is a checkpoint of another run, policy and optimizer, with the settings of
+ * that run and those given now (rein_settings_fork). The checkpoint is verified and copied; its state.json has "forked_from". From then on it
+ * is a run like any other. Everything is checked before anything is written. The caller closes *session; it is NULL on failure. */
+REIN_API rein_status rein_session_fork(rein_session **session, const char *directory, const rein_fork *from,
+                                       const rein_settings *settings, rein_error *err);
 
 /* NULL is fine. Steps after the last checkpoint are lost, and made again by who goes on: rein_session_save keeps them. With save_steps 1, the
  * default, there are none. */
@@ -472,6 +489,7 @@ typedef enum rein_phase { REIN_PHASE_SAMPLING = 0, REIN_PHASE_TRAINING = 1, REIN
 typedef struct rein_loop_options {
     void (*said)(void *context, rein_phase phase, size_t done, size_t all); /* NULL, or called as the work goes on */
     void *context;
+    const rein_fork *fork; /* NULL, or where the run, which is new, begins (rein_session_fork); read by rein_loop_open alone */
 } rein_loop_options;
 
 /* The temperature of the policy after `step` steps: `temperature`, or on the way from there to temperature_final, which the last step has.

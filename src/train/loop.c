@@ -94,7 +94,8 @@ rein_status rein_loop_open(rein_loop **loop, const char *directory, const rein_s
     if (!l) return rein_fail(err, REIN_ENOMEM, "no memory for a loop");
     if (options) l->options = *options;
     l->first.step = l->last.step = -1;
-    rein_status status = rein_session_prepare(&l->session, directory, settings, err);
+    rein_status status = rein_session_prepare(&l->session, directory, l->options.fork, settings, err);
+    l->options.fork = NULL;
     if (!status) status = rein_loop_check(settings_of(l), err);
     if (!status) status = rein_asker_open(&l->asker, settings_of(l), l->session->model, err);
     if (!status) status = rein_asker_check(l->asker, err);

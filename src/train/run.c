@@ -338,3 +338,13 @@ rein_status rein_run_write_text(const rein_run *run, const char *name, const cha
     free(path);
     return status;
 }
+
+const char *rein_run_show_steps(char *to, size_t size, const rein_run *run) {
+    const int64_t *steps;
+    const size_t n = rein_run_checkpoints(&steps, run);
+    size_t at = 0;
+    to[0] = 0;
+    for (size_t i = n > 12 ? n - 12 : 0; i < n && at + 24 < size; i++)
+        at += (size_t)snprintf(to + at, size - at, "%s%lld", at ? ", " : n > 12 ? "…, " : "", (long long)steps[i]);
+    return to;
+}

@@ -61,7 +61,8 @@ rein_status rein_run_retain(size_t *deleted, int64_t *best, rein_run *run, const
 /* ---- forks */
 
 /* A new run whose checkpoint 0 is a verified copy of checkpoint `step` of the run `from`; its state.json has "forked_from" besides, {"run":
- * from, "step": step, "manifest": the hash of the MANIFEST}. *run is open for writing. After a failure there may be an empty run. */
+ * from, "step": step, "manifest": the hash of the MANIFEST}. *run is open for writing. After a failure there may be an empty run. One that was
+ * stopped after its checkpoint 0 can be made again. */
 rein_status rein_run_fork(rein_run **run, const char *directory, const char *from, int64_t step, rein_error *err);
 
 /* ---- for the parts of a run */
@@ -73,6 +74,9 @@ const char *rein_step_name(char to[REIN_STEP_NAME], int64_t step);
 /* RUN/checkpoints/NAME: its path, or hidden, ".NAME.SUFFIX". For the caller to free; NULL when there is no memory. */
 char *rein_run_step_path(const rein_run *run, int64_t step);
 char *rein_run_hidden_path(const rein_run *run, int64_t step, const char *suffix);
+
+/* "0, 3, 7": the steps that have a checkpoint, for a message; the last ones if they are many. Returns `to`. */
+const char *rein_run_show_steps(char *to, size_t size, const rein_run *run);
 
 /* Room for one more step; then adding one cannot fail. Adding one that is there changes nothing. */
 rein_status rein_run_reserve_step(rein_run *run, rein_error *err);

@@ -83,9 +83,12 @@ static rein_status copy_checkpoint(rein_run *run, const source *from, rein_error
 
 rein_status rein_run_fork(rein_run **run, const char *directory, const char *from_run, int64_t step, rein_error *err) {
     source from;
+    char shown[REIN_PATH_SHOWN];
     *run = NULL;
     rein_status status = look_at_source(&from, from_run, step, err);
-    if (!status) status = rein_run_open(run, directory, REIN_RUN_CREATE, err);
+    if (!status) status = rein_run_open(run, directory, REIN_RUN_RESUME, err);
+    if (!status && ((*run)->n_steps > 1 || ((*run)->n_steps == 1 && (*run)->steps[0] != 0)))
+        status = rein_fail(err, REIN_EINVAL, "%s is a run already", rein_path_show(shown, directory));
     if (!status) status = copy_checkpoint(*run, &from, err);
     release(&from);
     if (status) {

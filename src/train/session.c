@@ -16,6 +16,7 @@
 /* -------------------------------------------------------------------------------------------------------------------- settings */
 
 static rein_status resolve_settings(rein_session *s, const char *directory, const rein_settings *given, rein_error *err) {
+    if (s->fork.run) return rein_fork_settings(&s->settings, directory, &s->fork, given, err);
     char *path = rein_path_join(directory, "config.yaml");
     rein_status status = REIN_OK;
     if (!path) return rein_fail(err, REIN_ENOMEM, "no memory for a path");
@@ -157,8 +158,11 @@ static rein_status write_settings(const rein_session *s, rein_error *err) {
     return status;
 }
 
+/* The settings are written behind the checkpoint of a fork: a run that has settings and no checkpoint begins from the model. */
 rein_status rein_session_begin(rein_session *s, const char *directory, rein_error *err) {
-    rein_status status = rein_run_open(&s->run, directory, REIN_RUN_RESUME, err);
+    rein_status status = s->fork.run ? rein_run_fork(&s->run, directory, s->fork.run, s->fork.step, err)
+                                     : rein_run_open(&s->run, directory, REIN_RUN_RESUME, err);
+    s->fork = (rein_fork){0};
     if (!status) status = rein_run_resume(&s->step, s->note, s->run, err);
     if (!status) status = write_settings(s, err);
     if (!status && s->step < 0) {
@@ -174,10 +178,12 @@ rein_status rein_session_begin(rein_session *s, const char *directory, rein_erro
 
 /* ------------------------------------------------------------------------------------------------------------- open and close */
 
-rein_status rein_session_prepare(rein_session **session, const char *directory, const rein_settings *settings, rein_error *err) {
+rein_status rein_session_prepare(rein_session **session, const char *directory, const rein_fork *fork,
+                                 const rein_settings *settings, rein_error *err) {
     rein_session *s = *session = calloc(1, sizeof *s);
     if (!s) return rein_fail(err, REIN_ENOMEM, "no memory for a session");
     s->reference_step = s->saved = -1;
+    if (fork) s->fork = *fork;
     s->multiplier = NAN;
     rein_status status = resolve_settings(s, directory, settings, err);
     if (!status) status = rein_exec_resolve(&s->exec, &(rein_exec){(int)s->settings.threads, REIN_ISA_BEST}, REIN_SERIAL, err);
@@ -185,14 +191,19 @@ rein_status rein_session_prepare(rein_session **session, const char *directory, 
     return status ? status : open_policy(s, err);
 }
 
-rein_status rein_session_open(rein_session **session, const char *directory, const rein_settings *settings, rein_error *err) {
-    rein_status status = rein_session_prepare(session, directory, settings, err);
+rein_status rein_session_fork(rein_session **session, const char *directory, const rein_fork *from, const rein_settings *settings,
+                              rein_error *err) {
+    rein_status status = rein_session_prepare(session, directory, from, settings, err);
     if (!status) status = rein_session_begin(*session, directory, err);
     if (status) {
         rein_session_close(*session);
         *session = NULL;
     }
     return status;
+}
+
+rein_status rein_session_open(rein_session **session, const char *directory, const rein_settings *settings, rein_error *err) {
+    return rein_session_fork(session, directory, NULL, settings, err);
 }
 
 void rein_session_close(rein_session *s) {

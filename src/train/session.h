@@ -13,6 +13,7 @@ struct rein_session {
     rein_settings settings;
     rein_exec exec;
     rein_run *run;
+    rein_fork fork; /* until the run is begun; .run NULL: it is none */
     rein_model *model;
     rein_adapter *adapter; /* NULL: all weights train */
     rein_trainer *trainer;
@@ -55,9 +56,15 @@ typedef struct rein_session_hooks {
     void *context;
 } rein_session_hooks;
 
-/* rein_session_open in its two halves: settings and policy, nothing written; and the run. Close the session whatever comes out. */
-rein_status rein_session_prepare(rein_session **session, const char *directory, const rein_settings *settings, rein_error *err);
+/* rein_session_open, or rein_session_fork if `fork` is not NULL, in two halves: settings and policy, nothing written; and the run. Close the
+ * session whatever comes out. */
+rein_status rein_session_prepare(rein_session **session, const char *directory, const rein_fork *fork,
+                                 const rein_settings *settings, rein_error *err);
 rein_status rein_session_begin(rein_session *session, const char *directory, rein_error *err);
+
+/* The settings of a fork, which can be made: the run has the step, and the directory is no run. */
+rein_status rein_fork_settings(rein_settings *settings, const char *directory, const rein_fork *from, const rein_settings *given,
+                               rein_error *err);
 
 /* rein_session_train with hooks. */
 rein_status rein_session_train_with(rein_session_report *report, rein_session *session, const rein_groups *groups,

@@ -16,17 +16,6 @@ void rein_session_drop_reference(rein_session *s) {
     s->reference_step = -1;
 }
 
-/* "0, 3, 7": the steps that do exist, for a message; the last ones if they are many. */
-static const char *list_steps(char *to, size_t size, const rein_run *run) {
-    const int64_t *steps;
-    const size_t n = rein_run_checkpoints(&steps, run);
-    size_t at = 0;
-    to[0] = 0;
-    for (size_t i = n > 12 ? n - 12 : 0; i < n && at + 24 < size; i++)
-        at += (size_t)snprintf(to + at, size - at, "%s%lld", at ? ", " : n > 12 ? "…, " : "", (long long)steps[i]);
-    return to;
-}
-
 static rein_status check_step(const rein_session *s, int64_t step, rein_error *err) {
     char shown[300];
     const int64_t *steps;
@@ -36,7 +25,7 @@ static rein_status check_step(const rein_session *s, int64_t step, rein_error *e
     const int64_t lag = s->settings.kl_penalty_step_lag;
     return rein_fail(err, REIN_EINVAL, "%s is %lld: the run has no checkpoint of step %lld, but of %s",
                      lag ? "kl_penalty_step_lag" : "kl_penalty_reference_step", (long long)(lag ? lag : step), (long long)step,
-                     list_steps(shown, sizeof shown, s->run));
+                     rein_run_show_steps(shown, sizeof shown, s->run));
 }
 
 /* A checkpoint holds an adapter, or a whole model. */

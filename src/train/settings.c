@@ -363,22 +363,28 @@ static int is_fixed(const rein_setting_info *s) {
     return !strcmp(s->stage, "engine") && strcmp(s->name, "threads") != 0 && strcmp(s->name, "recompute") != 0;
 }
 
-static rein_status change_setting(rein_settings *s, const rein_settings *now, const rein_setting_info *info, rein_error *err) {
+/* Of these, what a fork takes over with the policy: the rest is the new run's own. */
+static int goes_with_policy(const rein_setting_info *s) {
+    return !strcmp(s->stage, "policy") && is_fixed(s) && strcmp(s->name, "seed") != 0;
+}
+
+static rein_status change_setting(rein_settings *s, const rein_settings *now, const rein_setting_info *info, int fork,
+                                  rein_error *err) {
     char value[REIN_TEXT_SETTING], before[REIN_TEXT_SETTING];
     rein_status status = rein_settings_get(value, sizeof value, now, info->name, err);
     if (!status) status = rein_settings_get(before, sizeof before, s, info->name, err);
     if (status || !strcmp(value, before)) return status;
-    if (is_fixed(info))
-        return rein_fail(err, REIN_EINVAL, "%s is \"%.100s\", and the run was begun with \"%.100s\": a new run is needed for that",
-                         info->name, value, before);
+    if (fork ? goes_with_policy(info) : is_fixed(info))
+        return rein_fail(err, REIN_EINVAL, "%s is \"%.100s\", and the run was begun with \"%.100s\": %s", info->name, value, before,
+                         fork ? "a fork has the policy of that run" : "a new run is needed for that");
     return rein_settings_set(s, info->name, value, err);
 }
 
-rein_status rein_settings_change(rein_settings *s, const rein_settings *now, rein_error *err) {
+static rein_status change(rein_settings *s, const rein_settings *now, int fork, rein_error *err) {
     char value[REIN_TEXT_SETTING];
     rein_status status = REIN_OK;
     for (size_t i = 0; i < N_ROWS && !status; i++)
-        if (now->given[i]) status = change_setting(s, now, &ROWS[i].info, err);
+        if (now->given[i]) status = change_setting(s, now, &ROWS[i].info, fork, err);
     if (*now->preset && !status) {
         s->objective = now->objective;
         memcpy(s->preset, now->preset, sizeof s->preset);
@@ -390,6 +396,18 @@ rein_status rein_settings_change(rein_settings *s, const rein_settings *now, rei
         if (!status) status = rein_options_set(&s->objective, rein_option_at(i)->name, value, err);
     }
     return status;
+}
+
+rein_status rein_settings_change(rein_settings *s, const rein_settings *now, rein_error *err) { return change(s, now, 0, err); }
+
+/* A step of the run that is forked is none of the fork. */
+rein_status rein_settings_fork(rein_settings *s, const rein_settings *now, rein_error *err) {
+    if (s->kl_penalty_reference_step >= 0 && !rein_settings_given(now, "kl_penalty_reference_step"))
+        return rein_fail(err, REIN_EINVAL,
+                         "kl_penalty_reference_step is %lld in the run that is forked, whose checkpoint that is: give that of the "
+                         "fork, which has 0",
+                         (long long)s->kl_penalty_reference_step);
+    return change(s, now, 1, err);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------------- checks */

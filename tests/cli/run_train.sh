@@ -246,6 +246,33 @@ refused "sft: a run of another kind" '^rein sft: preset grpo cannot act here' re
 
 # ---------------------------------------------------------------------------------------------------------------- help and more
 
+# ----------------------------------------------------------------------------------------------------------------------- forks
+
+does "a fork" rein train branch --fork two@0 --groups groups.jsonl --learning-rate 0.01 --json
+has "a fork counts from 0" out '^\{"step": 1, '
+has "a fork has the settings of its trunk" branch/config.yaml '^preset: "grpo"'
+has "a fork has settings of its own" branch/config.yaml '^learning_rate: "0.01'
+if cmp -s branch/checkpoints/0001/adapter_model.safetensors one/checkpoints/0001/adapter_model.safetensors; then pass; else fail "a fork goes on as its trunk did"; fi
+does "a fork goes on" rein train branch --groups groups.jsonl
+has "a fork goes on" out '^step         2$'
+says "a fork, looked at" '^forked from       /.*/two@0$' rein inspect branch
+does "a fork, dry" rein train none --fork one@1 --groups groups.jsonl --kl-penalty-reference-step 0 --dry-run
+has "a fork, dry" out '^run          none, to be forked$'
+absent "a fork, dry" none
+fork() { # fork TITLE PATTERN RUN ARGUMENT…: refused
+    local title=$1 pattern=$2 run=$3
+    shift 3
+    refused "a fork: $title" "^rein train: $pattern" rein train "$run" --groups groups.jsonl "$@"
+}
+fork "no step" '--fork is "one": a run and one of its steps, RUN@7' none --fork one
+fork "no number" '--fork is "one@x": ' none --fork one@x
+fork "no run" '"nowhere" is no run: --fork needs one' none --fork nowhere@1
+fork "no such step" '.*/two has no checkpoint of step 7, but of 0, 3' none --fork two@7
+fork "into a run" 'one is a run already: --fork begins a new one' one --fork two@0
+fork "another policy" '--lora-rank is "3", and the run was begun with "8": a fork has the policy' none --fork two@0 --lora-rank 3
+fork "a step of another run" 'kl_penalty_reference_step is 1 in the run that is forked' none --fork one@1
+absent "a fork" none
+
 # ---------------------------------------------------------------------------------------------------------- a run, looked at
 
 steps=$(wc -l <one/history.jsonl)

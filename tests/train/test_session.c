@@ -501,6 +501,80 @@ static void test_save_steps_and_retention(void **state) {
     rein_session_close(s);
 }
 
+/* ---- forks */
+
+/* A fork goes on as its trunk did: policy and optimizer are those of the step. */
+static void check_fork(const char *name, const char *settings, int full) {
+    char trunk[40], branch[40];
+    const char *const weights = full ? "model.safetensors" : "adapter_model.safetensors";
+    snprintf(trunk, sizeof trunk, "%s-trunk", name), snprintf(branch, sizeof branch, "%s-branch", name);
+    rein_session *s = open_session(trunk, settings);
+    train_steps(s, 1, 3);
+    rein_session_close(s);
+    rein_settings now = rein_settings_default();
+    OK(rein_settings_set(&now, "keep_last", "5", &error_));
+    OK(rein_settings_set(&now, "seed", "9", &error_)); /* of the new run, not of the policy */
+    OK(rein_session_fork(&s, in_folder(branch), &(rein_fork){in_folder(trunk), 2}, &now, &error_));
+    rein_session_close(s);
+    assert_checkpoints(branch, "0");
+    assert_true(same_file(checkpoint(trunk, 2, weights), checkpoint(branch, 0, weights)));
+    s = go_on(branch);
+    assert_int_equal(rein_session_step(s), 0);
+    const rein_settings *o = rein_session_settings(s);
+    assert_true(o->keep_last == 5 && o->seed == 9 && o->learning_rate == 0.02 && !strcmp(o->preset, "art"));
+    rein_groups groups = groups_of_step(3);
+    const rein_session_report report = train(s, &groups);
+    assert_int_equal(report.step, 1);
+    rein_session_close(s), rein_groups_free(&groups);
+    assert_true(same_file(checkpoint(trunk, 3, weights), checkpoint(branch, 1, weights)));
+    assert_true(same_file(checkpoint(trunk, 3, "optimizer.safetensors"), checkpoint(branch, 1, "optimizer.safetensors")));
+    json_t *lines = history(branch);
+    assert_int_equal(json_array_size(lines), 1);
+    json_decref(lines);
+}
+
+static void test_fork(void **state) {
+    (void)state;
+    check_fork("adapter", "preset=art", 0);
+    check_fork("full", "preset=art full=yes", 1);
+}
+
+static void test_fork_refuses(void **state) {
+    (void)state;
+    rein_session *s = open_session("stem", "preset=grpo kl_penalty_reference_step=0");
+    train_steps(s, 1, 2);
+    rein_session_close(s);
+    rein_settings now = rein_settings_default();
+    const char *const twig = in_folder("twig"), *const stem = in_folder("stem");
+    char to[1200], from[1200];
+    snprintf(to, sizeof to, "%s", twig), snprintf(from, sizeof from, "%s", stem);
+    REFUSED(rein_session_fork(&s, to, &(rein_fork){from, 7}, &now, &error_), "has no checkpoint of step 7, but of 0, 1, 2");
+    REFUSED(rein_session_fork(&s, to, &(rein_fork){to, 7}, &now, &error_), "is not a run");
+    REFUSED(rein_session_fork(&s, to, &(rein_fork){from, 2}, &now, &error_),
+            "kl_penalty_reference_step is 0 in the run that is forked");
+    OK(rein_settings_set(&now, "kl_penalty_reference_step", "0", &error_));
+    rein_settings wrong = now;
+    OK(rein_settings_set(&wrong, "lora_rank", "3", &error_));
+    REFUSED(rein_session_fork(&s, to, &(rein_fork){from, 2}, &wrong, &error_),
+            "lora_rank is \"3\", and the run was begun with \"8\": a fork has the policy");
+    wrong = now;
+    OK(rein_settings_set(&wrong, "dual_clip", "3", &error_));
+    REFUSED(rein_session_fork(&s, to, &(rein_fork){from, 2}, &wrong, &error_), "dual_clip");
+    REFUSED(rein_session_fork(&s, from, &(rein_fork){from, 2}, &now, &error_), "is a run already");
+    assert_false(exists(to));
+    OK(rein_session_fork(&s, to, &(rein_fork){from, 2}, &now, &error_));
+    rein_session_close(s);
+    REFUSED(rein_session_fork(&s, to, &(rein_fork){from, 2}, &now, &error_), "is a run already");
+    assert_int_equal(unlink(in_folder("twig/config.yaml")), 0); /* as one that was stopped before its end */
+    REFUSED(rein_session_fork(&s, to, &(rein_fork){from, 1}, &now, &error_), "other content");
+    OK(rein_session_fork(&s, to, &(rein_fork){from, 2}, &now, &error_));
+    rein_session_close(s);
+    assert_true(exists(in_folder("twig/config.yaml")));
+    assert_int_equal(truncate(checkpoint("stem", 1, "state.json"), 3), 0);
+    REFUSED(rein_session_fork(&s, in_folder("bud"), &(rein_fork){from, 1}, &now, &error_), "state.json has 3 bytes");
+    assert_false(exists(in_folder("bud")));
+}
+
 /* A lag that is longer than any list of steps: its reference stays all the same. */
 static void test_long_lag(void **state) {
     (void)state;
@@ -682,6 +756,8 @@ int main(void) {
         cmocka_unit_test(test_retention),
         cmocka_unit_test(test_save_steps),
         cmocka_unit_test(test_save_steps_and_retention),
+        cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_fork_refuses),
         cmocka_unit_test(test_long_lag),
         cmocka_unit_test(test_fixed_settings),
         cmocka_unit_test(test_nothing_to_train),
