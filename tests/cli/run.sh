@@ -342,4 +342,12 @@ for shell in zsh fish; do
     fi
 done
 
+# the page says what each metric of policy-loss is called in a run
+page=$(dirname "$0")/../../docs/json.md
+echo '{"preset": "grpo", "log_probs": [-1, -2], "old_log_probs": [-1, -2], "ref_log_probs": [-1, -2], "entropies": [1, 1],
+  "sequence_lengths": [1, 1], "rewards": [1, 0]}' | rein objective policy-loss >"$work/out"
+for name in $(grep -o '"metrics": {[^}]*}' "$work/out" | grep -oE '"[a-z_0-9/]+":' | tr -d '":' | grep -vx metrics); do
+    if sed -n '/^### The names of the metrics/,/^A preset/p' "$page" | grep -qF "\`$name\`"; then pass; else fail "docs/json.md has no \`$name\`"; fi
+done
+
 finish
