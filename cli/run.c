@@ -76,6 +76,7 @@ static int finish(rein_training *t, rein_loop *loop, rein_out *report_path) {
     rein_error err = {0};
     if (rein_loop_done(loop) && rein_loop_evaluate(loop, &err)) return rein_training_failed(t, &err);
     if (rein_loop_finish(loop, &err)) return rein_training_failed(t, &err);
+    rein_training_note(t, rein_loop_session(loop));
     rein_out_format(report_path, "%s/report.html", t->run);
     if (report_path->failed) return rein_say(REIN_FAILED, where(t), "out of memory");
     if (rein_report_write(report_path->data, &t->run, 1, &err)) return rein_training_failed(t, &err);
@@ -174,7 +175,7 @@ int rein_run_work(rein_training *t, rein_run_end *end, void *context) {
     const rein_loop_options options = {on_said, &v, t->fork.run ? &t->fork : NULL};
     if (rein_loop_open(&loop, t->run, &t->given, &options, &err)) return rein_say_setting_error(t->args, &err);
     const rein_session *session = rein_loop_session(loop);
-    if (*rein_session_note(session)) rein_say(0, where(t), "note: %s", rein_session_note(session));
+    rein_training_note(t, session);
     say_where_it_is(t, loop);
     rein_view_open(&v, title, rein_session_step(session), rein_session_settings(session)->steps,
                    rein_session_settings(session)->objective.token_budget);

@@ -118,7 +118,9 @@ static int train(supervised *s, rein_session_report *report) {
         rein_progress_step(&progress, report->step, text);
     }
     rein_progress_clear(&progress);
-    return rein_session_save(s->t.session, &err) ? rein_training_failed(&s->t, &err) : REIN_DONE;
+    if (rein_session_save(s->t.session, &err)) return rein_training_failed(&s->t, &err);
+    rein_training_note(&s->t, s->t.session);
+    return REIN_DONE;
 }
 
 /* ---------------------------------------------------------------------------------------------------------------------- output */

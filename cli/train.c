@@ -106,6 +106,7 @@ static int train(rein_training *t, const rein_groups *groups, const rein_groups_
     warn(t, summary);
     if (rein_session_train(&report, t->session, groups, NAN, &err) || rein_session_save(t->session, &err))
         return rein_training_failed(t, &err);
+    rein_training_note(t, t->session);
     if (report.nothing_to_train)
         rein_say(0, WHERE, "nothing to train: no token trains, or every gradient is 0; the policy is as it was");
     if (json) rein_report_json(&out, &report, t);

@@ -202,8 +202,14 @@ int rein_training_open(rein_training *t) {
     rein_error err = {0};
     if (rein_session_fork(&t->session, t->run, t->fork.run ? &t->fork : NULL, &t->given, &err))
         return rein_say_setting_error(t->args, &err);
-    if (*rein_session_note(t->session)) rein_say(0, where(t), "note: %s", rein_session_note(t->session));
+    rein_training_note(t, t->session);
     return REIN_DONE;
+}
+
+void rein_training_note(rein_training *t, const rein_session *session) {
+    const char *note = rein_session_note(session);
+    if (*note && strcmp(note, t->noted) != 0) rein_say(0, where(t), "note: %s", note);
+    snprintf(t->noted, sizeof t->noted, "%s", note);
 }
 
 void rein_training_close(rein_training *t) {

@@ -19,6 +19,7 @@ typedef struct rein_training {
     rein_chat chat;
     int has_chat; /* --chat-format */
     rein_session *session;
+    char noted[REIN_RUN_SAID]; /* of its notes, the last one said */
     int knows_total; /* set before reading: the command knows how many steps there will be, and total_steps need not be given */
     int total_open;  /* … and was not: the command sets it before opening */
 } rein_training;
@@ -42,6 +43,9 @@ int rein_training_check(rein_loss *loss, const rein_training *t, const rein_grou
 /* Begins the run, or goes on with it: from here on something is written. */
 int rein_training_open(rein_training *t);
 void rein_training_close(rein_training *t);
+
+/* Says the session's note, if it has one that was not said yet: after opening, and at the end. */
+void rein_training_note(rein_training *t, const rein_session *session);
 
 /* Says why a step failed: 2 for what was given, else 1. */
 int rein_training_failed(const rein_training *t, const rein_error *err);

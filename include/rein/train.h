@@ -412,7 +412,8 @@ REIN_API rein_status rein_session_fork(rein_session **session, const char *direc
  * default, there are none. */
 REIN_API void rein_session_close(rein_session *session);
 
-/* What opening had to say (a checkpoint that was not good, for one), or "". Lives as long as the session, as do the next. */
+/* What opening had to say (a checkpoint that was not good, for one), and after a step, whether keep_best still waits for its metric; or "".
+ * Lives as long as the session, as do the next. */
 REIN_API const char *rein_session_note(const rein_session *session);
 REIN_API const rein_settings *rein_session_settings(const rein_session *session);
 

@@ -80,18 +80,25 @@ def train(
         raise ValueError("save_steps cannot act here: one step is made, and it is saved")
     directory, given = e.path_of(run, "run"), _settings_of(model, settings)
     with contextlib.closing(e.opened(_session_open, _session_close, directory, ctypes.byref(given))) as session:
-        note = _session_note(session.address).decode(errors="replace")
-        if note:
-            warnings.warn(note, stacklevel=2)
+        note = _note(session, "")
         report = _Report()
         seconds = np.nan if seconds_sample is None else float(seconds_sample)
         with Groups(groups, _tokenizer_of(session)) as listed:
             e.call(_session_train, ctypes.byref(report), session.address, listed.reference, seconds)
         e.call(_session_save, session.address)
+        _note(session, note)
         made: dict[str, Any] = {"step": report.step, "nothing_to_train": bool(report.nothing_to_train)}
         made["checkpoint"] = _checkpoint(directory, report.step)
         made.update((report.names[i].decode(), report.values[i]) for i in range(report.n))
         return made
+
+
+def _note(session: e.Handle, before: str) -> str:
+    """What the session has to say, as a warning of the caller's line, unless it said that before."""
+    note = str(_session_note(session.address).decode(errors="replace"))
+    if note and note != before:
+        warnings.warn(note, stacklevel=3)
+    return note
 
 
 def _settings_of(model: e.PathLike | None, settings: dict[str, Any]) -> _Settings:

@@ -40,14 +40,21 @@ static rein_status name_judges(rein_loop *l, rein_error *err) {
     return REIN_OK;
 }
 
-/* stop_at may name one of them. */
-static rein_status check_stop(const rein_loop *l, rein_error *err) {
-    const char *stop = settings_of(l)->stop_at;
-    const size_t length = strcspn(stop, "<>"), n = rein_reward_count(l->asker->reward);
-    if (strncmp(stop, "rewards/", 8) != 0) return REIN_OK;
+static rein_status check_judge(const rein_loop *l, const char *setting, const char *metric, size_t length, rein_error *err) {
+    const size_t n = rein_reward_count(l->asker->reward);
+    if (strncmp(metric, "rewards/", 8) != 0) return REIN_OK;
     for (size_t i = 0; i < n; i++)
-        if (strlen(l->judge_names[i]) == length && !strncmp(stop, l->judge_names[i], length)) return REIN_OK;
-    return rein_fail(err, REIN_EINVAL, "stop_at names \"%.*s\": the first reward is %s", (int)length, stop, l->judge_names[0]);
+        if (strlen(l->judge_names[i]) == length && !strncmp(metric, l->judge_names[i], length)) return REIN_OK;
+    return rein_fail(err, REIN_EINVAL, "%s names \"%.*s\": the first reward is %s", setting, (int)length, metric,
+                     l->judge_names[0]);
+}
+
+/* stop_at and keep_best may name one of them. */
+static rein_status check_judges(const rein_loop *l, rein_error *err) {
+    const rein_settings *s = settings_of(l);
+    const char *best = s->keep_best + (*s->keep_best == '-');
+    const rein_status status = check_judge(l, "stop_at", s->stop_at, strcspn(s->stop_at, "<>"), err);
+    return status ? status : check_judge(l, "keep_best", best, strlen(best), err);
 }
 
 /* The supervised examples carry the weight of their loss as their reward. */
@@ -101,7 +108,7 @@ rein_status rein_loop_open(rein_loop **loop, const char *directory, const rein_s
     if (!status) status = rein_asker_check(l->asker, err);
     if (!status) status = check_size(l, err);
     if (!status) status = name_judges(l, err);
-    if (!status) status = check_stop(l, err);
+    if (!status) status = check_judges(l, err);
     if (!status) status = open_ptx(l, err);
     if (!status) status = rein_session_begin(l->session, directory, err);
     if (!status) status = rein_loop_recall(l, err);

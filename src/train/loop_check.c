@@ -77,42 +77,6 @@ int rein_stop_holds(const char *stop_at, const char *metric, double x) {
     return operator== '>' ? x > value || (or_equal && x >= value) : x<value ||(or_equal &&x <= value);
 }
 
-/* What the loop says of a step besides the session's metrics, and what each needs. */
-static const struct need METRICS[] = {{"accuracy", NULL},
-                                      {"temperature", "temperature_final"},
-                                      {"dynamic_sampling/prompts", "dynamic_sampling"},
-                                      {"ptx/loss", "ptx_data"},
-                                      {"budget/multiplier", "budget_target"},
-                                      {"eval/accuracy", "eval_prompts"},
-                                      {"eval/accuracy_low", "eval_prompts"},
-                                      {"eval/accuracy_high", "eval_prompts"},
-                                      {"eval/reward", "eval_prompts"},
-                                      {"eval/mean_length", "eval_prompts"},
-                                      {"eval/share_over_budget", "eval_prompts"},
-                                      {"eval/clipped_ratio", "eval_prompts"},
-                                      {"eval/pass_at_k", "eval_prompts"},
-                                      {"eval/kl", "eval_prompts"},
-                                      {"eval/greedy_accuracy", "eval_prompts"},
-                                      {"eval/greedy_mean_length", "eval_prompts"}};
-
-/* A metric that no step will have would stop nothing. Those of rewards are known when the rewards are. */
-static rein_status check_metric(const rein_settings *s, const char *metric, rein_error *err) {
-    int known = rein_metric_is_known(metric) || !strncmp(metric, "rewards/", 8);
-    for (size_t i = 0; i < sizeof METRICS / sizeof *METRICS; i++) {
-        char value[REIN_TEXT_SETTING] = "1";
-        if (strcmp(METRICS[i].name, metric) != 0) continue;
-        known = 1;
-        if (METRICS[i].needs && rein_settings_get(value, sizeof value, s, METRICS[i].needs, err)) return REIN_EINVAL;
-        if (!*value || !strcmp(value, "0"))
-            return rein_fail(err, REIN_EINVAL, "stop_at cannot act: there is no %s without %s", metric, METRICS[i].needs);
-    }
-    if ((!strcmp(metric, "kl") || !strncmp(metric, "kl/ref_", 7)) && !rein_settings_use_reference(s))
-        return rein_fail(err, REIN_EINVAL, "stop_at cannot act: there is no %s without a KL in the objective; eval/kl is measured",
-                         metric);
-    if (known) return REIN_OK;
-    return rein_fail(err, REIN_EINVAL, "stop_at names \"%.60s\": no step has such a metric (docs/metrics.md)", metric);
-}
-
 static rein_status check_stop(const rein_settings *s, rein_error *err) {
     size_t name;
     char operator, metric[REIN_TEXT_SETTING];
@@ -123,7 +87,7 @@ static rein_status check_stop(const rein_settings *s, rein_error *err) {
         return rein_fail(err, REIN_EINVAL, "stop_at is \"%.100s\": a metric, one of > >= < <=, and a number: eval/accuracy>=0.95",
                          s->stop_at);
     snprintf(metric, sizeof metric, "%.*s", (int)name, s->stop_at);
-    return check_metric(s, metric, err);
+    return rein_settings_check_metric(s, "stop_at", metric, err);
 }
 
 rein_status rein_loop_check(const rein_settings *s, rein_error *err) {

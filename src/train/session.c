@@ -96,9 +96,15 @@ static rein_status retain(rein_session *s, rein_error *err) {
     if (!needed) return rein_fail(err, REIN_ENOMEM, "no memory for a list of checkpoints");
     const rein_retention rule = {o->keep_last ? o->keep_last : 1, *o->keep_best ? o->keep_best + (*o->keep_best == '-') : NULL,
                                  *o->keep_best == '-', needed, needed_steps(needed, s)};
-    const rein_status status = rein_run_retain(NULL, NULL, s->run, &rule, err);
+    int64_t best;
+    const rein_status status = rein_run_retain(NULL, &best, s->run, &rule, err);
     free(needed);
-    return status;
+    if (status || !rule.keep_best) return status;
+    s->note[0] = 0;
+    if (best < 0)
+        snprintf(s->note, sizeof s->note,
+                 "keep_best is \"%s\": no step that was saved has that metric yet, so every checkpoint stays", rule.keep_best);
+    return REIN_OK;
 }
 
 static rein_status write_checkpoint(rein_session *s, rein_error *err) {

@@ -468,11 +468,17 @@ static rein_status check_reference(const rein_settings *s, rein_error *err) {
     return REIN_OK;
 }
 
+/* The name without the sign that says that less is better. */
+static rein_status check_best(const rein_settings *s, rein_error *err) {
+    return *s->keep_best ? rein_settings_check_metric(s, "keep_best", s->keep_best + (*s->keep_best == '-'), err) : REIN_OK;
+}
+
 rein_status rein_settings_check(const rein_settings *s, rein_error *err) {
     rein_options resolved;
     rein_status status = check_policy(s, err);
     if (!status) status = check_schedule(s, err);
     if (!status) status = check_reference(s, err);
+    if (!status) status = check_best(s, err);
     if (!status) status = rein_options_resolve(&resolved, &s->objective, err);
     return status;
 }

@@ -87,6 +87,8 @@ does "messages in a format" rein train raw --model "$parrot" --groups messages.j
 does "all weights" rein train full "${new[@]}" --preset grpo --full
 does "ART's names" rein train art "${new[@]}" --scale-rewards true --importance-sampling-level sequence --surrogate clip --epsilon 0.2 --epsilon-high=0.3 --advantage-balance 0.1
 has "ART's names" art/config.yaml '^ratio: "sequence"'
+does "keep_best waits" rein train best "${new[@]}" --preset grpo --keep-best budget/share_over
+has "keep_best waits" err '^rein train: note: keep_best is "budget/share_over": no step that was saved has that metric yet'
 does "a reference" rein train one --groups groups.jsonl --kl-penalty-coef 0.1 --kl-penalty-reference-step 1
 has "a reference" out '^kl  '
 does "nothing to learn" rein train equal --model "$parrot" --groups equal.jsonl --preset grpo
@@ -145,6 +147,8 @@ wrong "no such step" '--kl-penalty-reference-step is 3: the run has no checkpoin
 wrong "no such adapter" 'nowhere' "${new[@]}" --kl-penalty-coef 1 --kl-ref-adapter-path nowhere
 wrong "no such preset" '--preset "gropo" does not exist: did you mean grpo' "${new[@]}" --preset gropo
 wrong "save_steps" '--save-steps cannot act here: one step is made' "${new[@]}" --save-steps 2
+wrong "no such metric" '--keep-best names "rewrad": no step has such a metric' "${new[@]}" --keep-best rewrad
+wrong "no such metric here" '--keep-best cannot act: there is no kl without a KL' "${new[@]}" --keep-best=-kl
 wrong "no such module" '.*zap' "${new[@]}" --lora-modules zap
 wrong "alias and original" '.*are the same option' "${new[@]}" --advantage group-mean --scale-rewards true
 wrong "required" '.*budget_penalty_coef.* required' "${new[@]}" --shape budget --token-budget 3

@@ -307,6 +307,7 @@ def test_what_is_wrong_with_a_step(tmp_path):
         ({"model": LLAMA, "lora_rnk": 2}, ValueError, "did you mean lora_rank"),
         ({"model": LLAMA, "lora_rank": 0}, ValueError, "lora_rank"),
         ({"model": LLAMA, "save_steps": 2}, ValueError, "save_steps cannot act here"),
+        ({"model": LLAMA, "keep_best": "rewrad"}, ValueError, 'keep_best names "rewrad"'),
         ({"model": LLAMA, "lora_rank": {}}, TypeError, "lora_rank is {}: a number, a text or a list"),
         ({"model": tmp_path / "none"}, OSError, "none"),
     ):
@@ -319,4 +320,5 @@ def test_what_is_wrong_with_a_step(tmp_path):
             rein.train(tmp_path / "run", [[rein.Trajectory([1], [2, 3], [-1.0], 1.0)]])
     with pytest.raises(ValueError, match="a new run is needed"):
         rein.train(tmp_path / "run", good, lora_rank=3)
-    assert rein.train(tmp_path / "run", good)["step"] == 2
+    with pytest.warns(UserWarning, match="budget/share_over"):
+        assert rein.train(tmp_path / "run", good, keep_best="budget/share_over")["step"] == 2

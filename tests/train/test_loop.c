@@ -132,7 +132,7 @@ static void check_before_after(const rein_loop *loop) {
 static void test_shipped(void **state) {
     (void)state;
     told heard = {{0}};
-    const rein_loop_options options = {tell, &heard};
+    const rein_loop_options options = {tell, &heard, NULL};
     rein_loop *loop;
     rein_settings s = rein_settings_default();
     set_all(&s, "preset=k2|token_budget=20|budget_penalty_coef=0.02|tau=0.5|task=sums|prompts=4|samples=4|max_tokens=24|steps=3|"

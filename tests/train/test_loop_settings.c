@@ -45,6 +45,8 @@ static void test_refused(void **state) {
         {"stop_at=temperature<0.5", "stop_at cannot act: there is no temperature without temperature_final"},
         {"stop_at=budget/multiplier>1", "stop_at cannot act: there is no budget/multiplier without budget_target"},
         {"stop_at=kl>0.2", "stop_at cannot act: there is no kl without a KL in the objective; eval/kl is measured"},
+        {"keep_best=rewards/exact/mean", "keep_best names \"rewards/exact/mean\": the first reward is rewards/regex/mean"},
+        {"keep_best=-acuracy", "keep_best names \"acuracy\": no step has such a metric (docs/metrics.md)"},
         {"stop_at=rewards/exact/mean>0.2", "stop_at names \"rewards/exact/mean\": the first reward is rewards/regex/mean"},
         {"prompts=7", "prompts is 7, and the task has 6 examples to train on"},
         {"reward=",

@@ -575,6 +575,26 @@ static void test_fork_refuses(void **state) {
     assert_false(exists(in_folder("bud")));
 }
 
+/* A metric that is one, and that these steps do not have: nothing is deleted, and that is said. */
+static void test_best_of_nothing(void **state) {
+    (void)state;
+    rein_session *s = open_session("best-of-nothing", "preset=art keep_last=1 keep_best=budget/share_over");
+    assert_string_equal(rein_session_note(s), "");
+    rein_groups groups = groups_of_step(1);
+    for (size_t step = 1; step <= 2; step++) {
+        train(s, &groups);
+        assert_string_equal(rein_session_note(s), "keep_best is \"budget/share_over\": no step that was saved has that metric yet, "
+                                                  "so every checkpoint stays");
+    }
+    assert_checkpoints("best-of-nothing", "0 1 2");
+    for (size_t i = 0; i < groups.n; i++)
+        for (size_t t = 0; t < groups.groups[i].n; t++) groups.groups[i].trajectories[t].budget = 3;
+    train(s, &groups); /* now they have it */
+    assert_string_equal(rein_session_note(s), "");
+    assert_checkpoints("best-of-nothing", "0 3");
+    rein_session_close(s), rein_groups_free(&groups);
+}
+
 /* A lag that is longer than any list of steps: its reference stays all the same. */
 static void test_long_lag(void **state) {
     (void)state;
@@ -756,6 +776,7 @@ int main(void) {
         cmocka_unit_test(test_retention),
         cmocka_unit_test(test_save_steps),
         cmocka_unit_test(test_save_steps_and_retention),
+        cmocka_unit_test(test_best_of_nothing),
         cmocka_unit_test(test_fork),
         cmocka_unit_test(test_fork_refuses),
         cmocka_unit_test(test_long_lag),

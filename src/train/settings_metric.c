@@ -1,0 +1,46 @@
+/* settings_metric.c - settings that name a metric (keep_best, stop_at): whether some step will have it. */
+#include <string.h>
+
+#include "report/metrics.h"
+#include "settings.h"
+
+/* What the loop says of a step besides the session's metrics, and what each needs. */
+static const struct {
+    const char *name, *needs;
+} LOOP[] = {{"accuracy", "task"},
+            {"temperature", "temperature_final"},
+            {"dynamic_sampling/prompts", "dynamic_sampling"},
+            {"ptx/loss", "ptx_data"},
+            {"budget/multiplier", "budget_target"},
+            {"eval/accuracy", "eval_prompts"},
+            {"eval/accuracy_low", "eval_prompts"},
+            {"eval/accuracy_high", "eval_prompts"},
+            {"eval/reward", "eval_prompts"},
+            {"eval/mean_length", "eval_prompts"},
+            {"eval/share_over_budget", "eval_prompts"},
+            {"eval/clipped_ratio", "eval_prompts"},
+            {"eval/pass_at_k", "eval_prompts"},
+            {"eval/kl", "eval_prompts"},
+            {"eval/greedy_accuracy", "eval_prompts"},
+            {"eval/greedy_mean_length", "eval_prompts"}};
+
+/* The setting that is missing for a metric of the loop; NULL: none. */
+static const char *missing(const rein_settings *s, const char *needs) {
+    char value[REIN_TEXT_SETTING];
+    if (!*s->task) return "task";
+    return rein_settings_get(value, sizeof value, s, needs, NULL) || !*value || !strcmp(value, "0") ? needs : NULL;
+}
+
+rein_status rein_settings_check_metric(const rein_settings *s, const char *setting, const char *metric, rein_error *err) {
+    const int of_rewards = !strncmp(metric, "rewards/", 8);
+    int known = rein_metric_is_known(metric) || of_rewards;
+    const char *needs = of_rewards ? missing(s, "task") : NULL;
+    for (size_t i = 0; i < sizeof LOOP / sizeof *LOOP; i++)
+        if (!strcmp(LOOP[i].name, metric)) known = 1, needs = missing(s, LOOP[i].needs);
+    if (needs) return rein_fail(err, REIN_EINVAL, "%s cannot act: there is no %.100s without %s", setting, metric, needs);
+    if ((!strcmp(metric, "kl") || !strncmp(metric, "kl/ref_", 7)) && !rein_settings_use_reference(s))
+        return rein_fail(err, REIN_EINVAL, "%s cannot act: there is no %s without a KL in the objective%s", setting, metric,
+                         *s->task ? "; eval/kl is measured" : "");
+    if (known) return REIN_OK;
+    return rein_fail(err, REIN_EINVAL, "%s names \"%.60s\": no step has such a metric (docs/metrics.md)", setting, metric);
+}
