@@ -214,8 +214,9 @@ static const rein_command COMMANDS[] = {
                     {"json", NULL, "print one JSON object at the end: step, checkpoint, base, final"}},
         .max_words = 1,
         .settings = REIN_SETTINGS_LOOP,
-        .example = "rein run my-run --model models/sums --task sums --preset k2 --token-budget 36 \\\n"
-                   "    --budget-penalty-coef 0.02 --tau 0.5 --learning-rate 2e-3 --max-tokens 96 --steps 60",
+        .example = "rein run my-run --model models/sums --task sums --preset k2 --tau 0.5 \\\n"
+                   "    --token-budget 36 --budget-penalty-coef 0.02 --max-tokens 96 \\\n"
+                   "    --learning-rate 2e-3 --steps 60",
         .run = rein_run_run,
     },
     {
