@@ -26,13 +26,13 @@ static const char *const RECIPE[][2] = {{"task", "sums"},
                                         {"samples", "8"},
                                         {"max_tokens", "128"},
                                         {"minibatches", "2"},
-                                        {"learning_rate", "0.002"},
+                                        {"learning_rate", "0.004"},
                                         {"adam_beta2", "0.95"},
                                         {"lr_scheduler_type", "linear"},
-                                        {"lr_final_share", "0.2"},
+                                        {"lr_final_share", "0.1"},
                                         {"warmup_steps", "5"},
                                         {"eval_prompts", "500"},
-                                        {"eval_steps", "0"},
+                                        {"eval_steps", "10"},
                                         {"save_steps", "10"}};
 
 /* ------------------------------------------------------------------------------------------------------------- where things are */

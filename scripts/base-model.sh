@@ -11,10 +11,10 @@ trap 'rm -rf "$work"' EXIT
 mkdir "$work/start"
 cp $model/config.json $model/tokenizer.json $model/tokenizer_config.json "$work/start"
 "$rein" init "$work/start" --seed 1
-"$rein" task sums --demonstrations --json --count 35200 --seed 1 >"$work/data.jsonl"
-"$rein" sft "$work/run" --model "$work/start" --data "$work/data.jsonl" --full --batch-size 32 --max-steps 1100 --learning-rate 3e-3 \
+"$rein" task sums --demonstrations --json --count 48000 --seed 1 >"$work/data.jsonl"
+"$rein" sft "$work/run" --model "$work/start" --data "$work/data.jsonl" --full --batch-size 32 --max-steps 1500 --learning-rate 3e-3 \
     --lr-scheduler-type cosine --warmup-steps 20 --adam-beta2 0.98 --save-steps 100 --keep-last 1
-weights=$(find "$work/run/checkpoints/1100" -name model.safetensors)
+weights=$work/run/checkpoints/1500/model.safetensors
 if [ "$check" = --check ]; then
     cmp "$weights" $model/model.safetensors
     echo "$model/model.safetensors is what this makes"

@@ -43,7 +43,7 @@ static int chance(rein_draws *draws, uint64_t percent) { return rein_draw(draws,
 static int add(int sum, int digit, rein_draws *draws) {
     const int carries = sum % 10 + digit >= 10, right_sum = sum + digit;
     if (carries && chance(draws, digit >= 8 ? 60 : 5)) return right_sum - 10;
-    if (chance(draws, 2)) return right_sum + (chance(draws, 50) || right_sum < 2 ? 1 : -1);
+    if (chance(draws, 1)) return right_sum + (chance(draws, 50) || right_sum < 2 ? 1 : -1);
     return right_sum;
 }
 
