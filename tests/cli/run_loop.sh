@@ -174,7 +174,14 @@ wrong "system" '--system cannot act without chat' "${small[@]}" --system be
 refused "other files" '^rein run: there has files in it' bash -c "touch there/x && rein run there --model '$sums' --task sums"
 
 # A judge that fails is nobody's mistake here: status 1, with what it said.
-printf '#!/bin/sh\necho warming up >&2\nwhile read -r line; do case $line in *step\\":\\ 1,*) echo oh no >&2; exit 3 ;; esac; echo 1; done\n' >judge
+cat >judge <<'SHELL'
+#!/bin/sh
+echo warming up >&2
+while read -r line; do
+    case $line in *step\":\ 1,*) echo oh no >&2; exit 3 ;; esac
+    echo 1
+done
+SHELL
 chmod +x judge
 status=0
 rein run judged "${model[@]}" "${size[@]}" --task sums --preset grpo --reward ./judge --steps 3 --eval-prompts 0 >out 2>err || status=$?
