@@ -184,14 +184,14 @@ static void test_capacity(void **state) {
     assert_string_equal(few[3].name, "untouched");
 }
 
-/* docs/metrics.md has a line "| `NAME` | …" for every row, and for nothing else. */
+/* docs/metrics.md has a line "| `NAME` | …" for every row, and for nothing else, before it comes to those of the loop (test_loop_settings.c). */
 static void test_the_page_has_every_name(void **state) {
     (void)state;
     char line[1000], name[100];
     size_t lines = 0;
     FILE *page = fopen("docs/metrics.md", "r");
     assert_non_null(page);
-    while (fgets(line, sizeof line, page)) {
+    while (fgets(line, sizeof line, page) && strcmp(line, "## Of the loop\n") != 0) {
         if (sscanf(line, "| `%99[^`]` |", name) != 1) continue;
         if (!find(expected, EXPECTED, name)) fail_msg("there is no %s", name);
         lines++;

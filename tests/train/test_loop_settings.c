@@ -348,6 +348,28 @@ static void test_stop_at_any(void **state) {
     json_decref(lines);
 }
 
+/* docs/metrics.md has a line for every metric of a run with everything on, and none that no such run has. */
+static void test_the_page_has_every_metric(void **state) {
+    (void)state;
+    char line[1000], name[100], real[120];
+    size_t of_loop = 0, found = 0;
+    FILE *page = fopen("docs/metrics.md", "r");
+    assert_non_null(page);
+    json_t *lines = lines_of("all-metrics", "history.jsonl"), *metrics = json_array_get(lines, 0);
+    for (int loop = 0; fgets(line, sizeof line, page);) {
+        loop |= !strcmp(line, "## Of the loop\n");
+        if (sscanf(line, "| `%99[^`]` |", name) != 1) continue;
+        of_loop += (size_t)loop;
+        snprintf(real, sizeof real, "%s", strcmp(name, "rewards/NAME/mean") ? name : "rewards/length/mean");
+        if (loop && !json_object_get(metrics, real)) fail_msg("no step has %s", real);
+        found += json_object_get(metrics, real) != NULL;
+    }
+    fclose(page);
+    assert_true(of_loop == 16);
+    assert_int_equal(found + 2, json_object_size(metrics)); /* but for the step, and the other reward */
+    json_decref(lines);
+}
+
 /* --------------------------------------------------------------------------------------------------------------- other samplers */
 
 static void test_top_p(void **state) {
@@ -445,6 +467,7 @@ int main(void) {
         cmocka_unit_test(test_ptx_coefficient),
         cmocka_unit_test(test_stop_at),
         cmocka_unit_test(test_stop_at_any),
+        cmocka_unit_test(test_the_page_has_every_metric),
         cmocka_unit_test(test_top_p),
         cmocka_unit_test(test_judge_fails),
         cmocka_unit_test(test_task_program_ends),
