@@ -204,6 +204,32 @@ static void test_own_budgets(void **state) {
     json_decref(lines), json_decref(evaluations);
 }
 
+static double adjusted(const json_t *trajectory) {
+    const double length = (double)json_array_size(json_object_get(trajectory, "response_ids"));
+    const double over = length - (double)json_integer_value(json_object_get(trajectory, "budget"));
+    return json_number_value(json_object_get(trajectory, "reward")) - 0.05 * fmax(0, over);
+}
+
+/* The advantages that are written are those of k2: what a response is worth after its penalty, less the group's mean; each at its place, in
+ * whatever minibatch it was. */
+static void test_advantages(void **state) {
+    (void)state;
+    run_all("advantages", "steps=1|minibatches=2|epochs=2");
+    json_t *lines = lines_of("advantages", "trajectories/train/0001.jsonl");
+    for (size_t g = 0; g < 4; g++) {
+        const json_t *four = json_object_get(json_array_get(lines, g), "trajectories");
+        double mean = 0;
+        for (size_t t = 0; t < 4; t++) mean += adjusted(json_array_get(four, t)) / 4;
+        for (size_t t = 0; t < 4; t++) {
+            const json_t *one = json_array_get(four, t), *advantages = json_object_get(one, "advantages");
+            assert_int_equal(json_array_size(advantages), json_array_size(json_object_get(one, "response_ids")));
+            for (size_t i = 0; i < json_array_size(advantages); i++)
+                assert_true(fabs(json_number_value(json_array_get(advantages, i)) - (adjusted(one) - mean)) < 1e-6);
+        }
+    }
+    json_decref(lines);
+}
+
 /* ------------------------------------------------------------------------------------------------------------- dynamic sampling */
 
 /* Rewards that are all the same teach nothing, however often one asks: the step says so, and the policy stays. */
@@ -283,6 +309,25 @@ static void test_ptx_coefficient(void **state) {
         rein_loop_close(loop);
     }
     assert_true(fabs(loss[0] - 2 * loss[1]) < 1e-6 && loss[1] > 0);
+}
+
+/* An epoch goes through all examples: of a policy that stands still, three batches of two cost what six cost at once. */
+static void test_ptx_epochs(void **state) {
+    (void)state;
+    double sums[2] = {0}, six;
+    rein_loop *loop = open_loop("at-once", "ptx_data=@/taught.jsonl|ptx_coef=1|ptx_batch=6|steps=1|learning_rate=0");
+    const rein_loop_report all = step_of(loop);
+    six = metric(&all, "ptx/loss");
+    rein_loop_close(loop);
+    loop = open_loop("in-parts", "ptx_data=@/taught.jsonl|ptx_coef=1|ptx_batch=2|steps=6|learning_rate=0");
+    for (size_t i = 0; i < 6; i++) {
+        const rein_loop_report report = step_of(loop);
+        sums[i / 3] += metric(&report, "ptx/loss");
+        if (i % 3 == 0) assert_true(fabs(metric(&report, "ptx/loss") - six) > 1e-4); /* not all the same */
+    }
+    rein_loop_close(loop);
+    for (size_t epoch = 0; epoch < 2; epoch++)
+        if (!(fabs(sums[epoch] / 3 - six) < 1e-6)) fail_msg("epoch %zu: %g, not %g", epoch, sums[epoch] / 3, six);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------------- ends */
@@ -461,10 +506,12 @@ int main(void) {
         cmocka_unit_test(test_temperature),
         cmocka_unit_test(test_controller),
         cmocka_unit_test(test_own_budgets),
+        cmocka_unit_test(test_advantages),
         cmocka_unit_test(test_nothing_to_train),
         cmocka_unit_test(test_dynamic_sampling),
         cmocka_unit_test(test_ptx),
         cmocka_unit_test(test_ptx_coefficient),
+        cmocka_unit_test(test_ptx_epochs),
         cmocka_unit_test(test_stop_at),
         cmocka_unit_test(test_stop_at_any),
         cmocka_unit_test(test_the_page_has_every_metric),
