@@ -2,6 +2,7 @@
 # run_demo.sh REIN: what `rein demo` claims, asked of `rein eval` on prompts that the run never saw; and that what it says to try next works.
 # Left out under REIN_TEST_FAST: it takes about a minute.
 set -u
+# shellcheck source-path=SCRIPTDIR source=cases.sh
 . "$(dirname "$0")/cases.sh"
 
 if [ -n "${REIN_TEST_FAST:-}" ]; then
@@ -23,7 +24,7 @@ PY
     then pass; else fail "$1" "$2: $(tr -d '\n' <rein-demo/summary.json)"; fi
 }
 
-if rein demo >demo 2>err; then pass; else fail "the demo" "$(tail -3 err)"; fi
+if rein demo >told 2>err; then pass; else fail "the demo" "$(tail -3 err)"; fi
 if rein eval rein-demo --json >eval.json 2>err; then pass; else fail "its evaluation" "$(tail -3 err)"; fi
 holds "it began with a believable base" '0.40 <= base["accuracy"] <= 0.65 and base["mean_length"] > s["budget"]'
 holds "accuracy" 'final["accuracy"] >= 0.90 and final["accuracy_low"] > base["accuracy_high"]'
@@ -37,7 +38,7 @@ holds "rein eval says the same" 'e["accuracy"] == final["accuracy"] and e["mean_
 if [ -s rein-demo/report.html ]; then pass; else fail "there is a report"; fi
 
 # What to try next: as it is printed, but the third, another run, with few steps.
-sed -n '/^What to try next/,$p' demo | sed 1d | sed 's/--kl-penalty-coef 0.3/& --steps 6/' >next
+sed -n '/^What to try next/,$p' told | sed 1d | sed 's/--kl-penalty-coef 0.3/& --steps 6/' >next
 if [ "$(wc -l <next)" = 3 ] && bash -eu next >out 2>err; then pass; else fail "what to try next" "$(tail -3 err)"; fi
 if [ -s rein-demo-kl/summary.json ]; then pass; else fail "the run with more KL penalty"; fi
 
