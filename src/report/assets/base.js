@@ -83,7 +83,7 @@ function gapOf(run) {
 
 const stepsOf = (run) => (isNumber(run.summary?.steps) ? run.summary.steps : run.steps);
 const secondsOf = (run) => (isNumber(run.summary?.seconds) ? run.summary.seconds : run.seconds);
-const klOf = (run) => (isNumber(run.summary?.final?.kl) ? run.summary.final.kl : last(run, "kl"));
+const klOf = (run) => (isNumber(run.summary?.final?.kl) ? run.summary.final.kl : last(run, "kl/ref_k1"));
 
 /* A row of buttons of which one is pressed. */
 function choices(labels, choose) {

@@ -28,7 +28,7 @@ const CHARTS = [
   {
     group: "Does it stay close?",
     charts: [
-      { title: "KL to the reference", note: "How far the policy went, in nats a token", zero: true, series: [["kl", "training"], ["eval/kl", "held-out"]] },
+      { title: "KL to the reference", note: "How far the policy went, in nats a token", zero: true, series: [["kl/ref_k1", "training"], ["eval/kl", "held-out"]] },
       { title: "Entropy", note: "Of the next token, in nats", zero: true, series: [["entropy", "entropy"]] },
       {
         title: "Clipped tokens", note: "Share of the tokens that the trust region silenced", zero: true, format: percent,
