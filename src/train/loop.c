@@ -189,11 +189,39 @@ static rein_status roll_out(rein_rollout *rollout, rein_loop *l, size_t round, r
     return status;
 }
 
-static int spreads(const rein_rollout *r, size_t prompt) {
+/* The rewards of a prompt's responses as the objective compares them: with what their lengths cost. */
+static rein_status shaped_rewards(double *shaped, const rein_loop *l, const rein_rollout *r, size_t prompt, rein_error *err) {
+    const rein_options *o = &settings_of(l)->objective;
+    const rein_completion *written = r->written + prompt * r->samples;
     const double *rewards = r->rewards + prompt * r->samples;
-    for (size_t k = 1; k < r->samples; k++)
-        if (rewards[k] < rewards[0] || rewards[k] > rewards[0]) return 1;
-    return 0;
+    size_t *offsets = calloc(r->samples + 1, sizeof *offsets);
+    int64_t *numbers = malloc(2 * r->samples * sizeof *numbers), *lengths = numbers, *budgets = numbers + r->samples;
+    const int64_t own = r->examples[prompt].budget;
+    rein_status status = offsets && numbers ? REIN_OK : rein_fail(err, REIN_ENOMEM, "no memory for %zu rewards", r->samples);
+    for (size_t k = 0; k < r->samples && !status; k++) lengths[k] = (int64_t)written[k].n, budgets[k] = own;
+    memcpy(shaped, rewards, r->samples * sizeof *shaped);
+    if (!status && o->shape != REIN_SHAPE_NONE &&
+        o->shape != REIN_SHAPE_K15_LENGTH) { /* that one only ranks what is right by length */
+        const rein_batch batch = {.n_sequences = r->samples,
+                                  .sequence_offsets = offsets,
+                                  .rewards = rewards,
+                                  .response_lengths = lengths,
+                                  .token_budgets = own >= 0 ? budgets : NULL};
+        status = rein_shape_rewards(shaped, &batch, o, err);
+    }
+    free(numbers);
+    free(offsets);
+    return status;
+}
+
+static rein_status spreads(unsigned char *spread, const rein_loop *l, const rein_rollout *r, size_t prompt, rein_error *err) {
+    double *shaped = malloc(r->samples * sizeof *shaped);
+    *spread = 0;
+    if (!shaped) return rein_fail(err, REIN_ENOMEM, "no memory for %zu rewards", r->samples);
+    const rein_status status = shaped_rewards(shaped, l, r, prompt, err);
+    for (size_t k = 1; k < r->samples && !status; k++) *spread |= shaped[k] < shaped[0] || shaped[k] > shaped[0];
+    free(shaped);
+    return status;
 }
 
 /* DAPO's dynamic sampling (Yu et al. 2025, section 3.2): prompts whose responses are all equally good teach nothing; others take their place,
@@ -203,11 +231,13 @@ static rein_status take_round(rein_loop *l, size_t round, size_t *wanted, rein_e
     rein_rollout *r = &l->rounds[round];
     unsigned char *only = calloc(r->n, 1);
     if (!only) return rein_fail(err, REIN_ENOMEM, "no memory for %zu prompts", r->n);
-    for (size_t i = 0; i < r->n && *wanted; i++) {
-        only[i] = !s->dynamic_sampling || spreads(r, i);
+    rein_status status = REIN_OK;
+    for (size_t i = 0; i < r->n && *wanted && !status; i++) {
+        only[i] = 1;
+        if (s->dynamic_sampling) status = spreads(&only[i], l, r, i, err);
         *wanted -= only[i];
     }
-    const rein_status status = rein_loop_groups(&l->groups, r, only, l->session->step, truncates(s), l->asker->reward, err);
+    if (!status) status = rein_loop_groups(&l->groups, r, only, l->session->step, truncates(s), l->asker->reward, err);
     free(only);
     return status;
 }

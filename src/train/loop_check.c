@@ -10,9 +10,8 @@
 /* A setting that was given needs another one. */
 static const struct need {
     const char *name, *needs;
-} NEEDS[] = {
-    {"budget_rate", "budget_target"}, {"ptx_coef", "ptx_data"},      {"ptx_batch", "ptx_data"}, {"reward_weights", "reward"},
-    {"reward_timeout", "reward"},     {"reward_restarts", "reward"}, {"system", "chat"},        {"chat_format", "chat"}};
+} NEEDS[] = {{"budget_rate", "budget_target"}, {"ptx_coef", "ptx_data"}, {"ptx_batch", "ptx_data"},
+             {"reward_weights", "reward"},     {"system", "chat"},       {"chat_format", "chat"}};
 
 static rein_status check_needs(const rein_settings *s, rein_error *err) {
     const int builtin = rein_task_kind_of(s->task) == REIN_TASK_BUILTIN;
@@ -24,6 +23,22 @@ static rein_status check_needs(const rein_settings *s, rein_error *err) {
         if (rein_settings_given(s, NEEDS[i].name) && !there && !chat) /* a file may have messages */
             return rein_fail(err, REIN_EINVAL, "%s cannot act without %s", NEEDS[i].name, NEEDS[i].needs);
     }
+    return REIN_OK;
+}
+
+/* A judge with a blank or a slash in it is a program, unless it is a pattern. */
+static int has_program(const rein_settings *s) {
+    if (rein_task_kind_of(s->task) == REIN_TASK_PROGRAM || rein_task_kind_of(s->eval_task) == REIN_TASK_PROGRAM) return 1;
+    for (const char *line = s->reward; *line; line += strcspn(line, "\n"), line += *line == '\n')
+        if (strncmp(line, "regex:", 6) != 0 && strcspn(line, " /") < strcspn(line, "\n")) return 1;
+    return 0;
+}
+
+static rein_status check_programs(const rein_settings *s, rein_error *err) {
+    const char *const names[] = {"reward_timeout", "reward_restarts"};
+    for (size_t i = 0; i < 2; i++)
+        if (rein_settings_given(s, names[i]) && !has_program(s))
+            return rein_fail(err, REIN_EINVAL, "%s cannot act: no reward and no task is a program", names[i]);
     return REIN_OK;
 }
 
@@ -94,6 +109,7 @@ rein_status rein_loop_check(const rein_settings *s, rein_error *err) {
     if (!*s->task)
         return rein_fail(err, REIN_EINVAL, "task is missing: what is asked, a built-in task, a file of JSON lines, or a program");
     rein_status status = check_needs(s, err);
+    if (!status) status = check_programs(s, err);
     if (!status) status = check_sampler(s, err);
     if (!status) status = check_budget(s, err);
     if (!status) status = check_evaluation(s, err);

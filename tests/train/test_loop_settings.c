@@ -20,8 +20,8 @@ static void test_refused(void **state) {
         {"ptx_coef=0.1", "ptx_coef cannot act without ptx_data"},
         {"ptx_batch=4", "ptx_batch cannot act without ptx_data"},
         {"task=sums|eval_task=|reward=|reward_weights=1,1", "reward_weights cannot act without reward"},
-        {"task=sums|eval_task=|reward=|reward_timeout=3", "reward_timeout cannot act without reward"},
-        {"task=sums|eval_task=|reward=|reward_restarts=3", "reward_restarts cannot act without reward"},
+        {"task=sums|eval_task=|reward=|reward_timeout=3", "reward_timeout cannot act: no reward and no task is a program"},
+        {"task=sums|eval_task=|reward=|reward_restarts=3", "reward_restarts cannot act: no reward and no task is a program"},
         {"task=sums|eval_task=|reward=|system=be", "system cannot act without chat"},
         {"task=sums|eval_task=|reward=|chat_format=raw", "chat_format cannot act without chat"},
         {"top_k=5",
@@ -250,7 +250,7 @@ static void test_nothing_to_train(void **state) {
     json_decref(lines), json_decref(groups);
 }
 
-/* Groups whose rewards differ are what trains, as long as there are rounds. */
+/* Groups whose rewards differ, by what was judged or by what the length costs, are what trains, as long as there are rounds. */
 static void test_dynamic_sampling(void **state) {
     (void)state;
     rein_loop *loop = open_loop("dynamic", "reward=regex:[0-4]|samples=2|dynamic_sampling=3|steps=3");
@@ -263,8 +263,7 @@ static void test_dynamic_sampling(void **state) {
         assert_true(json_array_size(lines) > 0 && json_array_size(lines) <= 4);
         for (size_t g = 0; g < json_array_size(lines); g++) {
             const json_t *two = json_object_get(json_array_get(lines, g), "trajectories");
-            assert_true(json_number_value(json_object_get(json_array_get(two, 0), "reward")) !=
-                        json_number_value(json_object_get(json_array_get(two, 1), "reward")));
+            assert_true(adjusted(json_array_get(two, 0)) != adjusted(json_array_get(two, 1)));
         }
         const double prompts = metric(&report, "dynamic_sampling/prompts");
         assert_true(prompts == 4 || prompts == 8 || prompts == 12 || prompts == 16);
