@@ -176,6 +176,7 @@ static int run_second(story *s, const rein_training *first) {
     t.run = place;
     t.is_new = !rein_directory_has(place, "config.yaml");
     int status = set(&t.given, "kl_penalty_coef", "0.3");
+    if (!status) status = set(&t.given, "eval_steps", "0");
     t.settings = t.given;
     if (!status) status = rein_run_work(&t, after_the_second, s);
     if (status) return status;

@@ -197,9 +197,23 @@ rein_status rein_session_prepare(rein_session **session, const char *directory, 
     return status ? status : open_policy(s, err);
 }
 
+/* Those who train on groups of their own do not sample: what is said of sampling could not act. */
+static rein_status check_no_loop(const rein_settings *settings, rein_error *err) {
+    static const char *const stages[] = {"task", "rollout", "evaluation"};
+    const rein_setting_info *info;
+    for (size_t i = 0; (info = rein_setting_at(i)); i++)
+        for (size_t k = 0; k < 3 && settings->given[i]; k++)
+            if (!strcmp(info->stage, stages[k]))
+                return rein_fail(err, REIN_EINVAL, "%s cannot act: nothing is sampled where the groups are given", info->name);
+    return REIN_OK;
+}
+
 rein_status rein_session_fork(rein_session **session, const char *directory, const rein_fork *from, const rein_settings *settings,
                               rein_error *err) {
-    rein_status status = rein_session_prepare(session, directory, from, settings, err);
+    *session = NULL;
+    rein_status status = check_no_loop(settings, err);
+    if (status) return status;
+    status = rein_session_prepare(session, directory, from, settings, err);
     if (!status) status = rein_session_begin(*session, directory, err);
     if (status) {
         rein_session_close(*session);

@@ -302,6 +302,9 @@ static void test_references(void **state) {
     rein_groups_free(&groups);
     o = settings_of("preset=grpo kl_penalty_reference_step=0 kl_penalty_step_lag=1");
     REFUSED(rein_session_open(&s, in_folder("two"), &o, &error_), "two references at once");
+    rein_settings loop = rein_settings_default();
+    assert_int_equal(rein_settings_set(&loop, "samples", "4", NULL), REIN_OK);
+    REFUSED(rein_session_open(&s, in_folder("three"), &loop, &error_), "samples cannot act: nothing is sampled");
     assert_false(exists(in_folder("two"))); /* nothing was begun */
 }
 
