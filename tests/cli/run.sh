@@ -289,7 +289,7 @@ if [ -e /dev/full ]; then
 fi
 
 # Every example is run as it stands.
-for command in demo objective explain completion help; do
+for command in objective explain completion help; do
     says "help of $command" "^Usage: rein $command" rein "$command" --help
     narrow "help of $command"
     same "rein help $command" "$(rein "$command" --help)" "$(rein help "$command")"
