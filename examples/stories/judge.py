@@ -1,0 +1,28 @@
+"""A judge of stories, for `rein run --reward 'python3 judge.py BUDGET'`: 1 if the story ended by itself, within BUDGET
+tokens and with a full last sentence; 0 if not.
+
+rein writes one JSON object a line for each response and reads one line for each: docs/rewards.md has the protocol.
+"""
+
+import json
+import sys
+
+CLOSING = "\"'”’)"  # may stand behind the full stop
+FULL_STOPS = (".", "!", "?")
+
+
+def is_right(story, budget):
+    if story["truncated"] or story["tokens"] > budget:
+        return False
+    return story["response"].rstrip().rstrip(CLOSING).endswith(FULL_STOPS)
+
+
+def main():
+    budget = int(sys.argv[1])
+    for line in sys.stdin:
+        story = json.loads(line)
+        print(json.dumps({"id": story["id"], "reward": float(is_right(story, budget))}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
