@@ -143,9 +143,9 @@ test:
 	@$(MAKE) all
 	@$(MAKE) check
 
-# The tests of one build directory, without setup.
+# The tests of one build directory, without setup; scripts first, since some take long.
 check: $(BUILD)/rein $(TESTS)
-	@BUILD=$(BUILD) scripts/run-tests.sh $(TESTS) $(RUNNERS)
+	@BUILD=$(BUILD) scripts/run-tests.sh $(RUNNERS) $(TESTS)
 
 asan:
 	$(SETUP) test
