@@ -219,7 +219,7 @@ help:
 	@echo 'make            build/librein.a, build/librein.so and build/rein (CC=clang, CFLAGS=…, V=1 shows the commands)'
 	@echo 'make demo       a worked story on real numbers, in the terminal'
 	@echo 'make test       every test'
-	@echo 'make asan       the tests under address and undefined-behaviour sanitizers, and 20 s of every fuzzer'
+	@echo 'make asan       the tests under address and undefined-behaviour sanitizers, and 8 s of every fuzzer'
 	@echo 'make fuzz       fuzzing until 10 minutes bring no new coverage'
 	@echo 'make lint       format, warnings of gcc and clang, headers alone in C and C++, the rules of the house'
 	@echo 'make format     clang-format over every C file'

@@ -1,10 +1,10 @@
 #!/bin/bash
-# fuzz.sh fuzz-smoke|fuzz BUILD: runs every fuzzer in BUILD. Smoke: 20 seconds each. Fuzz: each until 600 seconds bring no new coverage.
+# fuzz.sh fuzz-smoke|fuzz BUILD: runs every fuzzer in BUILD. Smoke: 8 seconds each. Fuzz: each until 600 seconds bring no new coverage.
 # Seeds are tests/fuzz/corpus_NAME; what is found on the way is kept in BUILD/corpus_NAME, an input that breaks something in BUILD/.
 set -u
 mode=$1
 build=$2
-smoke_seconds=${FUZZ_SECONDS:-20}
+smoke_seconds=${FUZZ_SECONDS:-8}
 quiet_seconds=${FUZZ_QUIET_SECONDS:-600}
 
 shopt -s nullglob
