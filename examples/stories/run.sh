@@ -21,7 +21,7 @@ run=$1
 shift
 [ -e "$model/config.json" ] || "$here/get.sh" "$model"
 
-"$rein" run "$run" --config "$here/stories.yaml" --model "$model" --task "$here/prompts.jsonl" --reward "python3 '$here/judge.py' $budget" \
+judge=$(printf %s "$here/judge.py" | sed 's/[^[:alnum:]_./-]/\\&/g') # a shell will read it
+"$rein" run "$run" --config "$here/stories.yaml" --model "$model" --task "$here/prompts.jsonl" --reward "python3 $judge $budget" \
     --token-budget "$budget" --max-tokens $((budget * 9 / 8)) "$@"
-
 python3 "$here/drift.py" "$rein" "$run" "$model"
