@@ -150,7 +150,6 @@ check: $(BUILD)/rein $(TESTS)
 asan:
 	$(SETUP) test
 	@REIN_TEST_FAST=1 $(MAKE) check BUILD=build-asan CFLAGS='$(ASAN)' RUNNERS='$(filter-out %install/run.sh,$(RUNNERS))'
-	@$(MAKE) fuzz-smoke
 
 fuzz-smoke fuzz:
 	$(SETUP) fuzz
@@ -219,7 +218,8 @@ help:
 	@echo 'make            build/librein.a, build/librein.so and build/rein (CC=clang, CFLAGS=…, V=1 shows the commands)'
 	@echo 'make demo       a worked story on real numbers, in the terminal'
 	@echo 'make test       every test'
-	@echo 'make asan       the tests under address and undefined-behaviour sanitizers, and 8 s of every fuzzer'
+	@echo 'make asan       the tests under address and undefined-behaviour sanitizers'
+	@echo 'make fuzz-smoke 8 s of every fuzzer'
 	@echo 'make fuzz       fuzzing until 10 minutes bring no new coverage'
 	@echo 'make lint       format, warnings of gcc and clang, headers alone in C and C++, the rules of the house'
 	@echo 'make format     clang-format over every C file'
