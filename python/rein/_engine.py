@@ -300,6 +300,8 @@ class PassOptions(ctypes.Structure):
         ("old_log_probs", _address),
         ("policy_step", _int64),
         ("mask_truncated_completions", _int),
+        ("recorded_are_current", _int),
+        ("advantages", _address),
     ]
 
 
