@@ -21,14 +21,21 @@ class Refused(Exception):
 
 
 @functools.cache
+def made(target):
+    """The path of what `make` makes."""
+    alone = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+    subprocess.run(["make", target], cwd=ROOT, env=alone, capture_output=True, check=True)
+    return ROOT / target
+
+
+@functools.cache
 def program():
     to = Path(tempfile.mkdtemp(prefix="rein-engine-")) / "evaluate"
     compiler = shlex.split(os.environ.get("CC", "cc"))
-    alone = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
-    subprocess.run(["make", "build/librein.a"], cwd=ROOT, env=alone, check=True)
+    library = str(made("build/librein.a"))
     source = str(Path(__file__).parent / "evaluate.c")
     flags = ["-std=c11", "-O1", f"-I{ROOT}/include", "-o", str(to)]
-    subprocess.run([*compiler, *flags, source, str(ROOT / "build" / "librein.a"), *LIBRARIES], check=True)
+    subprocess.run([*compiler, *flags, source, library, *LIBRARIES], check=True)
     return str(to)
 
 

@@ -7,7 +7,6 @@ everything here is skipped, and says so."""
 import functools
 import hashlib
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -52,15 +51,8 @@ def fetch(dtype):
     return directory
 
 
-@functools.cache
-def build():
-    alone = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
-    subprocess.run(["make", "build/rein"], cwd=engine.ROOT, env=alone, capture_output=True, check=True)
-    return engine.ROOT / "build" / "rein"
-
-
 def rein(*arguments, **more):
-    done = subprocess.run([build(), *map(str, arguments)], capture_output=True, text=True, **more)
+    done = subprocess.run([engine.made("build/rein"), *map(str, arguments)], capture_output=True, text=True, **more)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
