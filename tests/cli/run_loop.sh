@@ -274,11 +274,11 @@ completes --once rein watch one --o
 
 # ------------------------------------------------------------------------------------------------------------------ it learns
 
-# A short piece of the demo, with three seeds: right more often than before, in far fewer tokens, on 200 prompts it never trained on.
+# A short piece of the demo, with three seeds that are not its own: right more often than before, in far fewer tokens, on 200 prompts it never trained on.
 if [ -n "${REIN_TEST_FAST:-}" ]; then
     echo 'skipped: that the loop learns takes half a minute'
 else
-    for seed in 1 2 3; do
+    for seed in 2 3 4; do
         does "it learns, seed $seed" rein run "learns$seed" --model "$sums" --task sums --seed "$seed" --steps 8 --prompts 16 --samples 8 --preset k2 \
             --token-budget 36 --budget-penalty-coef 0.02 --tau 0.5 --learning-rate 4e-3 --adam-beta2 0.95 --max-tokens 96 --minibatches 2 \
             --eval-prompts 200 --eval-steps 0 --keep-last 1
