@@ -17,9 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "file.h"
 #include "show.h"
 
@@ -49,12 +49,6 @@ struct rein_process {
     size_t n_said;
     int failed;
 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void shut(int *fd) {
     if (*fd >= 0) close(*fd);
@@ -181,7 +175,7 @@ static int try_again(void) { return errno == EAGAIN || errno == EWOULDBLOCK || e
 
 static void lose_input(rein_process *p) {
     shut(&p->input);
-    p->input_closed = now();
+    p->input_closed = rein_now();
     p->unsent.begin = p->unsent.end = 0;
 }
 
@@ -263,9 +257,9 @@ static int has_ended(const rein_process *p, siginfo_t *how) {
 static void nap(double seconds) { poll(NULL, 0, (int)ceil(1000 * seconds)); }
 
 static int ends_soon(const rein_process *p, siginfo_t *how) {
-    const double limit = now() + DYING;
+    const double limit = rein_now() + DYING;
     int ended;
-    while (!(ended = has_ended(p, how)) && now() < limit) nap(0.002);
+    while (!(ended = has_ended(p, how)) && rein_now() < limit) nap(0.002);
     return ended;
 }
 
@@ -347,7 +341,7 @@ static void take_line(const char **line, size_t *length, rein_process *p, char *
 }
 
 rein_status rein_process_answer(const char **line, size_t *length, rein_process *p, double timeout, rein_error *err) {
-    const double deadline = now() + timeout;
+    const double deadline = rein_now() + timeout;
     if (p->failed) return rein_fail(err, REIN_EIO, "the program failed before: it can only be closed");
     for (int looked = 0;; looked = 1) {
         int too_long;
@@ -355,7 +349,7 @@ rein_status rein_process_answer(const char **line, size_t *length, rein_process 
         if (too_long) return fail_long(p, err);
         if (newline) return take_line(line, length, p, newline), REIN_OK;
         if (p->output < 0) return fail_ended(p, err);
-        const double limit = p->input < 0 ? fmin(deadline, p->input_closed + CLOSED) : deadline, left = limit - now();
+        const double limit = p->input < 0 ? fmin(deadline, p->input_closed + CLOSED) : deadline, left = limit - rein_now();
         if (left <= 0 && looked) return fail_slow(p, timeout, err);
         const rein_status status = take_turns(p, left, err);
         if (status) return p->failed = 1, status;
@@ -395,9 +389,9 @@ static void end_group(const rein_process *p) {
 void rein_process_close(rein_process *p) {
     if (!p) return;
     siginfo_t how;
-    const double limit = now() + (p->failed ? 0 : GRACE);
+    const double limit = rein_now() + (p->failed ? 0 : GRACE);
     shut(&p->input);
-    while (!has_ended(p, &how) && now() < limit) { /* it may have words left that nobody wants: they must not hold it up */
+    while (!has_ended(p, &how) && rein_now() < limit) { /* it may have words left that nobody wants: they must not hold it up */
         if (p->output < 0 && p->words < 0) nap(0.002);
         else take_turns(p, 0.01, NULL);
         p->unread.begin = p->unread.end = p->searched = 0;

@@ -9,16 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/json_file.h"
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static const rein_settings *settings_of(const rein_loop *l) { return &l->session->settings; }
 
@@ -360,9 +354,9 @@ rein_status rein_loop_step(rein_loop_report *report, rein_loop *l, rein_error *e
     if (rein_loop_done(l)) return rein_fail(err, REIN_EINVAL, "the run has made its %lld steps", (long long)s->settings.steps);
     rein_status status = s->step == 0 ? rein_loop_evaluate(l, err) : REIN_OK;
     rein_session_set_temperature(s, rein_settings_temperature(&s->settings, s->step));
-    const double began = now();
+    const double began = rein_now();
     if (!status) status = sample(l, err);
-    if (!status) status = train(&report->trained, l, now() - began, err);
+    if (!status) status = train(&report->trained, l, rein_now() - began, err);
     if (status) return status;
     report->evaluated = l->last.step == s->step;
     report->said = rein_reward_said(l->asker->reward);

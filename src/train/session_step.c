@@ -5,19 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "session.h"
 #include "settings.h"
-
-static double seconds(clockid_t clock) {
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static double now(void) { return seconds(CLOCK_MONOTONIC); }
 
 static size_t tokens_of(const rein_groups *groups, size_t first, size_t last) {
     size_t n = 0;
@@ -80,11 +72,11 @@ static void put_recorded(float *old, const rein_groups *groups) {
 static rein_status before_the_passes(working *w, rein_error *err) {
     rein_session *s = w->s;
     rein_status status = REIN_OK;
-    const double began = now();
+    const double began = rein_now();
     if (rein_settings_use_reference(&s->settings)) {
         status = take_log_probs(&w->reference, w, err);
         if (!status) status = rein_session_reference_log_probs(w->reference, s, w->groups, err);
-        w->numbers.seconds_reference = now() - began;
+        w->numbers.seconds_reference = rein_now() - began;
     }
     const int several = s->settings.epochs * s->settings.minibatches > 1;
     const int mismatch = s->settings.objective.mismatch != REIN_MISMATCH_NONE;
@@ -186,13 +178,13 @@ static rein_status one_pass(working *w, int64_t epoch, size_t first, size_t last
     if (!status) add_pass(w, &pass, epoch == 0);
     if (!status && w->hooks->ptx) status = ptx_pass(w, err);
     if (status || (pass.nothing_to_train && !w->hooks->ptx)) return status;
-    const double began = now();
+    const double began = rein_now();
     const rein_adamw adamw = adamw_of(&s->settings, w->numbers.learning_rate);
     double norm = 0;
     status = rein_trainer_optim_step(&norm, s->trainer, &adamw, err);
     w->norms += norm;
     w->optimizer_steps++;
-    w->numbers.seconds_optimizer += now() - began;
+    w->numbers.seconds_optimizer += rein_now() - began;
     return status;
 }
 
@@ -237,7 +229,7 @@ static void finish_numbers(working *w, double began, double seconds_sample) {
     n->clipped_ratio = truncated_share(w->groups);
     n->num_tokens = w->s->tokens + tokens;
     n->seconds_sample = seconds_sample;
-    n->seconds_step = now() - began + (isnan(seconds_sample) ? 0 : seconds_sample);
+    n->seconds_step = rein_now() - began + (isnan(seconds_sample) ? 0 : seconds_sample);
     n->budget_multiplier = isnan(w->s->multiplier) ? NAN : w->s->settings.objective.budget_penalty_coef;
     n->tokens_per_second = n->seconds_step > 0 ? tokens / n->seconds_step : NAN;
     n->peak_memory = peak_memory();
@@ -281,7 +273,7 @@ static rein_status keep(working *w, rein_error *err) {
     rein_status status = write_trajectories(s, w->groups, err);
     if (!status) status = write_history(s, n, w->optimizer_steps == 0, err);
     if (!status && s->step % s->settings.save_steps == 0) status = rein_session_save(s, err);
-    if (!status) status = rein_tensorboard_add(s->board, s->step, seconds(CLOCK_REALTIME), s->names, s->values, n, err);
+    if (!status) status = rein_tensorboard_add(s->board, s->step, rein_seconds(CLOCK_REALTIME), s->names, s->values, n, err);
     return status;
 }
 
@@ -308,7 +300,7 @@ rein_status rein_session_train(rein_session_report *report, rein_session *s, con
 
 rein_status rein_session_train_with(rein_session_report *report, rein_session *s, const rein_groups *groups, double seconds_sample,
                                     const rein_session_hooks *hooks, rein_error *err) {
-    const double began = now();
+    const double began = rein_now();
     working w = {.s = s, .groups = groups, .hooks = hooks};
     if (s->failed) return rein_fail(err, REIN_EINVAL, "the session failed in an earlier step: it can only be closed");
     rein_step_numbers_clear(&w.numbers);

@@ -3,16 +3,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "tape.h"
 #include "trainer.h"
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* A pass at work. Arrays are of the whole step: [n_tokens]. */
 typedef struct pass_work {
@@ -140,7 +134,7 @@ static rein_status make_tape(pass_work *w, const rein_groups *groups, rein_error
 }
 
 static rein_status reference_pass(pass_work *w, rein_error *err) {
-    const double began = now();
+    const double began = rein_now();
     if (!uses_reference(&w->objective)) return REIN_OK;
     if (w->o->reference_log_probs) {
         memcpy(w->reference, w->o->reference_log_probs, w->tape.n_tokens * sizeof *w->reference);
@@ -152,7 +146,7 @@ static rein_status reference_pass(pass_work *w, rein_error *err) {
                          "there is no reference");
     const rein_status status = all_forward(w->reference, NULL, w, w->o->reference, err);
     for (size_t i = 0; i < w->tape.n_tokens; i++) w->pass->reference_tokens += w->tape.mask[i];
-    w->pass->seconds_reference = now() - began;
+    w->pass->seconds_reference = rein_now() - began;
     return status;
 }
 
@@ -163,12 +157,12 @@ static rein_status before_the_step(pass_work *w, rein_error *err) {
     if (!status) status = reference_pass(w, err);
     if (status) return status;
     w->pass->recomputed = not_recorded(&w->tape);
-    const double began = now();
+    const double began = rein_now();
     const int known = w->o->recorded_are_current && !w->pass->recomputed && !uses_entropies(&w->objective);
     if (known) memcpy(w->current, w->tape.recorded, w->tape.n_tokens * sizeof *w->current);
     else if (needs_current_first(&w->objective))
         status = all_forward(w->current, uses_entropies(&w->objective) ? w->entropies : NULL, w, &own, err);
-    w->pass->seconds_forward = now() - began;
+    w->pass->seconds_forward = rein_now() - began;
     return status;
 }
 
@@ -220,13 +214,13 @@ static rein_status unit_backward(pass_work *w, const rein_unit *unit, rein_error
     const int bonus = has_bonus(&w->objective), wanted = wants_something(unit);
     const rein_forward_options how = {1, bonus, t->options.recompute};
     rein_status status = REIN_OK;
-    const double began = now();
+    const double began = rein_now();
     if (wanted) status = unit_forward(w->current, w->entropies, w, unit, &own, &how, err);
     if (!status) measure_gap(w, unit), take_old(w, unit);
     if (!status)
         status = rein_step_loss(w->step, unit->first, unit->last, w->current, w->entropies, w->dlog_probs,
                                 bonus ? w->dentropies : NULL, w->o->advantages, err);
-    const double middle = now();
+    const double middle = rein_now();
     w->pass->seconds_forward += middle - began;
     if (status || !wanted) return status;
     gather(w->unit_dlog_probs, w->dlog_probs, unit);
@@ -239,7 +233,7 @@ static rein_status unit_backward(pass_work *w, const rein_unit *unit, rein_error
         w->pass->nothing_to_train = 0;
         status = rein_backward(shard, t->trace, w->unit_dlog_probs, bonus ? w->unit_dentropies : NULL, err);
     }
-    w->pass->seconds_backward += now() - middle;
+    w->pass->seconds_backward += rein_now() - middle;
     return status;
 }
 
