@@ -41,6 +41,28 @@ says() {
     elif ! grep -qE -- "$pattern" "$work/out"; then fail "$title" "wanted $pattern" "$(head -5 "$work/out")"
     else pass; fi
 }
+# does TITLE COMMAND…: status 0; its output in $work/out and $work/err
+does() {
+    local title=$1 status=0
+    shift
+    "$@" >"$work/out" 2>"$work/err" </dev/null || status=$?
+    if [ "$status" -eq 0 ]; then pass; else fail "$title" "status $status" "$(head -3 "$work/err")"; fi
+}
+# has TITLE FILE PATTERN
+has() { if grep -qE -- "$3" "$2"; then pass; else fail "$1" "wanted $3" "$(head -c 500 "$2")"; fi; }
+# absent TITLE PATH…
+absent() {
+    local title=$1
+    shift
+    for path in "$@"; do if [ -e "$path" ]; then fail "$title" "$path exists" && return; fi; done
+    pass
+}
+# equal TITLE RUN RUN STEP: the checkpoints of a step have the same bytes
+equal() {
+    if [ -d "$2/checkpoints/$4" ] && diff -r "$2/checkpoints/$4" "$3/checkpoints/$4" >"$work/different" 2>&1; then pass
+    else fail "$1" "$(head -3 "$work/different")"; fi
+}
+
 narrow() { # narrow TITLE: nothing in $work/out is wider than 80 columns
     if [ "$(wc -L <"$work/out")" -le 80 ]; then pass; else fail "$1: wider than 80 columns" "$(awk 'length($0) > 80' "$work/out" | head -3)"; fi
 }

@@ -9,22 +9,6 @@ here=$(realpath "$(dirname "$0")")
 sums=$here/../../models/sums
 cd "$work" || exit 1
 
-# does TITLE COMMAND…: status 0; its output in $work/out and $work/err
-does() {
-    local title=$1 status=0
-    shift
-    "$@" >"$work/out" 2>"$work/err" </dev/null || status=$?
-    if [ "$status" -eq 0 ]; then pass; else fail "$title" "status $status" "$(head -3 "$work/err")"; fi
-}
-# has TITLE FILE PATTERN
-has() { if grep -qE -- "$3" "$2"; then pass; else fail "$1" "wanted $3" "$(head -c 500 "$2")"; fi; }
-# absent TITLE PATH
-absent() { if [ -e "$2" ]; then fail "$1" "$2 exists"; else pass; fi; }
-# equal TITLE RUN RUN STEP: the checkpoints of a step have the same bytes
-equal() {
-    if [ -d "$2/checkpoints/$4" ] && diff -r "$2/checkpoints/$4" "$3/checkpoints/$4" >different 2>&1; then pass
-    else fail "$1" "$(head -3 different)"; fi
-}
 # holds TITLE EXPRESSION: of out, one JSON object (o), and of the files of the run `one`
 holds() {
     if python3 - "$2" <<'PYTHON'

@@ -10,27 +10,6 @@ parrot=$work/parrot
 python3 "$here/parrot.py" "$parrot" || fail "parrot.py"
 cd "$work" || exit 1
 
-# does TITLE COMMAND…: status 0; its output in $work/out and $work/err
-does() {
-    local title=$1 status=0
-    shift
-    "$@" >"$work/out" 2>"$work/err" </dev/null || status=$?
-    if [ "$status" -eq 0 ]; then pass; else fail "$title" "status $status" "$(head -3 "$work/err")"; fi
-}
-# has TITLE FILE PATTERN
-has() { if grep -qE -- "$3" "$2"; then pass; else fail "$1" "wanted $3" "$(head -c 500 "$2")"; fi; }
-# absent TITLE PATH…
-absent() {
-    local title=$1
-    shift
-    for path in "$@"; do if [ -e "$path" ]; then fail "$title" "$path exists" && return; fi; done
-    pass
-}
-# equal TITLE RUN RUN STEP: the checkpoints of a step have the same bytes
-equal() {
-    if [ -d "$2/checkpoints/$4" ] && diff -r "$2/checkpoints/$4" "$3/checkpoints/$4" >"$work/different" 2>&1; then pass
-    else fail "$1" "$(head -3 "$work/different")"; fi
-}
 # value RUN STEP NAME: a metric of history.jsonl
 value() { python3 -c 'import json, sys; print(next(r[sys.argv[3]] for r in map(json.loads, open(sys.argv[1] + "/history.jsonl")) if r["step"] == int(sys.argv[2])))' "$@"; }
 # true_of TITLE EXPRESSION: in Python
