@@ -162,7 +162,6 @@ void rein_view_open(rein_view *v, const char *title, int64_t first, int64_t tota
     v->evaluation = rein_view_step_none(-1);
     v->terminal = isatty(STDERR_FILENO) && !(term && !strcmp(term, "dumb"));
     v->colour = v->terminal && !getenv("NO_COLOR");
-    snprintf(v->title, sizeof v->title, "%s", title);
     if (*title) fprintf(stderr, "%s%s%s\n", v->colour ? "\033[1m" : "", title, v->colour ? "\033[0m" : "");
     v->began = v->last = now();
 }

@@ -24,7 +24,6 @@ void rein_view_step_set(rein_view_step *step, const char *name, double value);
 enum { REIN_VIEW_POINTS = 2048 };
 
 typedef struct rein_view {
-    char title[200];
     int64_t first, total;
     double budget;        /* NaN: none */
     int terminal, colour; /* how it is drawn */
