@@ -37,18 +37,8 @@ static const char *const RECIPE[][2] = {{"task", "sums"},
 
 /* ------------------------------------------------------------------------------------------------------------- where things are */
 
-/* The model stands beside the program: in the project, or where it was installed. */
 static int find_model(char *path, size_t size) {
-    static const char *const places[] = {"../models/sums", "../share/rein/models/sums"};
-    char program[4096];
-    const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-    program[n > 0 ? n : 0] = 0;
-    char *slash = strrchr(program, '/');
-    if (slash) *slash = 0;
-    for (size_t i = 0; i < sizeof places / sizeof *places && slash; i++) {
-        const int length = snprintf(path, size, "%s/%s", program, places[i]);
-        if (length > 0 && (size_t)length < size && rein_directory_has(path, "model.safetensors")) return REIN_DONE;
-    }
+    if (rein_shipped_model(path, size)) return REIN_DONE;
     return rein_say(REIN_WRONG, WHERE, "the shipped model is not beside the program: --model DIR says where models/sums is");
 }
 

@@ -369,6 +369,28 @@ static const rein_command COMMANDS[] = {
         .run = rein_run_task,
     },
     {
+        .name = "bench",
+        .usage = "[ROW...] [--rounds N] [--peer NAME=COMMAND]... [--json]",
+        .summary = "how fast it is here, beside the machine's limits and others",
+        .description =
+            "Measures the rows of the performance table, each in a process of its own, beside what the machine gives in the same "
+            "moment: the share is how much of that limit is reached, or of the value that is wanted. ROW is the name of a row or "
+            "its beginning (train, \"decode smollm\"); without one all are measured, which takes some minutes.\n"
+            "A peer is a program that can do the same work. It is run as COMMAND ROW, directly beside the row, and prints "
+            "{\"value\": NUMBER} in the row's unit, with \"memory\": MB where it knows that, or {} for a row that it does not do. "
+            "The figure behind its name says how many times as good rein is.\n"
+            "Models of random weights are written to a temporary directory ($TMPDIR, or /tmp), which needs about a gigabyte.",
+        .options = {{"list", NULL, "print the names of the rows, and what is measured"},
+                    {"rounds", "N", "the best of N rounds counts (default: some seconds of them)"},
+                    {"peer", "NAME=COMMAND", "another program that does the same; may be repeated"},
+                    {"json", NULL, "print a JSON array: name, value, unit, limit, share_of_limit and peers of each row"}},
+        .repeats = "peer",
+        .max_words = REIN_MAX_WORDS,
+        .word = rein_bench_word,
+        .example = "rein bench fma read triad start",
+        .run = rein_run_bench,
+    },
+    {
         .name = "completion",
         .usage = "bash|zsh|fish",
         .summary = "completion of commands, options and names for your shell",

@@ -74,11 +74,15 @@ int rein_run_train(const rein_args *args);
 int rein_run_sft(const rein_args *args);
 int rein_run_report(const rein_args *args);
 int rein_run_task(const rein_args *args);
+int rein_run_bench(const rein_args *args);
 int rein_run_completion(const rein_args *args);
 int rein_run_help(const rein_args *args);
 
 /* The built-in tasks. */
 const char *rein_task_word(size_t i);
+
+/* The beginnings of the names of rows of `rein bench`. */
+const char *rein_bench_word(size_t i);
 
 /* What `rein explain` can explain: presets, then operations. */
 const char *rein_explained_at(size_t i);

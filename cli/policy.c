@@ -1,6 +1,8 @@
 /* policy.c - opening a policy. A path that the user gave and that is wrong is a mistake in the input; so is a tokenizer of another model. */
 #include "policy.h"
 
+#include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +15,20 @@ int rein_directory_has(const char *directory, const char *file) {
     const int has = !path.failed && access(path.data, F_OK) == 0;
     rein_out_free(&path);
     return has;
+}
+
+int rein_shipped_model(char *path, size_t size) {
+    static const char *const places[] = {"../models/sums", "../share/rein/models/sums"};
+    char program[4096];
+    const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    program[n > 0 ? n : 0] = 0;
+    char *slash = strrchr(program, '/');
+    if (slash) *slash = 0;
+    for (size_t i = 0; i < sizeof places / sizeof *places && slash; i++) {
+        const int length = snprintf(path, size, "%s/%s", program, places[i]);
+        if (length > 0 && (size_t)length < size && rein_directory_has(path, "model.safetensors")) return 1;
+    }
+    return 0;
 }
 
 /* A tokenizer may be smaller than the vocabulary, which is often padded; ids beyond it would be nonsense. */

@@ -38,4 +38,7 @@ void rein_json_ids(rein_out *out, const char *name, const int32_t *ids, size_t n
 /* 1 if there is such a file. */
 int rein_directory_has(const char *directory, const char *file);
 
+/* Where models/sums is: beside the program, in the project or where it was installed. 0: it is not there. */
+int rein_shipped_model(char *path, size_t size);
+
 #endif

@@ -1,0 +1,159 @@
+/* bench_peer.c - running another program beside a row. It says one JSON object; what it has to say besides goes to a file, of which the last
+ * line tells what went wrong. */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "bench.h"
+#include "json_text.h"
+#include "terminal.h"
+
+extern char **environ;
+
+static const char WHERE[] = "bench";
+enum { MOST_SAID = 65536, MOST_ARGUMENTS = 64 };
+
+int rein_bench_peer_read(rein_bench_peer *peer, const char *given) {
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    const size_t length = strspn(given, letters);
+    const char *command = given + length + strspn(given + length, "=");
+    if (!length || length >= sizeof peer->name || given[length] != '=' || !command[strspn(command, " ")])
+        return rein_say(REIN_WRONG, WHERE, "--peer is \"%s\": NAME=COMMAND is needed, a name of letters, digits, . _ -", given);
+    memcpy(peer->name, given, length);
+    peer->name[length] = 0;
+    peer->command = given + length + 1;
+    return REIN_DONE;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ the program */
+
+/* Starts it with *output as its end of a pipe; returns 0 or what is wrong. */
+static int start(pid_t *pid, int *output, char *const *arguments, const char *errors) {
+    posix_spawn_file_actions_t actions;
+    int pipes[2];
+    if (pipe(pipes) != 0) return errno;
+    posix_spawn_file_actions_init(&actions);
+    int wrong = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    if (!wrong) wrong = posix_spawn_file_actions_addopen(&actions, 2, errors, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (!wrong) wrong = posix_spawn_file_actions_adddup2(&actions, pipes[1], 1);
+    if (!wrong) wrong = posix_spawn_file_actions_addclose(&actions, pipes[0]);
+    if (!wrong) wrong = posix_spawn_file_actions_addclose(&actions, pipes[1]);
+    if (!wrong) wrong = posix_spawnp(pid, arguments[0], &actions, NULL, arguments, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    close(pipes[1]);
+    *output = pipes[0];
+    if (wrong) close(pipes[0]);
+    return wrong;
+}
+
+/* Up to MOST_SAID bytes, and as much of what follows as it takes to know that there is more. */
+static void hear(rein_out *said, int from) {
+    char piece[4096];
+    ssize_t n;
+    while (said->length <= MOST_SAID && ((n = read(from, piece, sizeof piece)) > 0 || (n < 0 && errno == EINTR)))
+        if (n > 0) rein_out_bytes(said, piece, (size_t)n);
+    close(from); /* who goes on writing is ended by that */
+}
+
+/* Its words at the blanks, and the row; arguments [MOST_ARGUMENTS]. 0: they are too many. */
+static int split(char **arguments, char *command, char *row) {
+    size_t n = 0;
+    char *rest = NULL;
+    for (char *word = strtok_r(command, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+        if (n == MOST_ARGUMENTS - 2) return 0;
+        arguments[n++] = word;
+    }
+    arguments[n++] = row;
+    arguments[n] = NULL;
+    return 1;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------- its answer */
+
+/* The last line of a file that is not blank, from its last bytes. */
+static void last_line(char *line, size_t size, const char *path) {
+    char tail[1024] = "";
+    FILE *file = fopen(path, "rb");
+    *line = 0;
+    if (!file) return;
+    if (fseek(file, -(long)(sizeof tail - 1), SEEK_END) != 0) rewind(file);
+    tail[fread(tail, 1, sizeof tail - 1, file)] = 0;
+    fclose(file);
+    size_t end = strlen(tail);
+    while (end && strchr(" \t\r\n", tail[end - 1])) tail[--end] = 0;
+    const char *newline = strrchr(tail, '\n');
+    if (end) snprintf(line, size, ": %s", newline ? newline + 1 : tail);
+}
+
+static rein_bench_answer nothing(const rein_bench_peer *peer, const char *row, const char *what, const char *why) {
+    if (!rein_bench_interrupted()) rein_say(0, WHERE, "peer %s: row %s: %s%s", peer->name, row, what, why);
+    return (rein_bench_answer){NAN, NAN};
+}
+
+/* NaN if there is none; 0: it is not a number above 0. */
+static int number(double *value, const json_t *object, const char *name) {
+    const json_t *found = json_object_get(object, name);
+    *value = found ? json_number_value(found) : NAN;
+    return !found || (json_is_number(found) && *value > 0);
+}
+
+static rein_bench_answer understand(const rein_bench_peer *peer, const char *row, const rein_out *said) {
+    rein_bench_answer answer = {NAN, NAN};
+    rein_error err = {0};
+    json_t *object = NULL;
+    if (said->failed) return nothing(peer, row, "out of memory", "");
+    if (said->length > MOST_SAID) return nothing(peer, row, "it said more than 64 KiB", "");
+    if (!said->length) return nothing(peer, row, "it said nothing: {\"value\": NUMBER} or {} is needed", "");
+    if (rein_text_parse(&object, said->data, said->length, 0, &err))
+        return nothing(peer, row, "what it said is not JSON: ", err.message);
+    const int good = json_is_object(object) && number(&answer.value, object, "value") && number(&answer.memory, object, "memory");
+    json_decref(object);
+    return good ? answer : nothing(peer, row, "{\"value\": NUMBER, \"memory\": NUMBER}, both above 0, or {} is needed", "");
+}
+
+static rein_bench_answer run(const rein_bench_peer *peer, const char *row, char *const *arguments, const char *errors) {
+    char what[200], why[500];
+    rein_out said = {0};
+    pid_t pid;
+    int output = -1, how = 0;
+    const int wrong = start(&pid, &output, arguments, errors);
+    if (wrong) return nothing(peer, row, "it cannot be started: ", strerror(wrong));
+    rein_bench_waits_for((int)pid);
+    hear(&said, output);
+    while (waitpid(pid, &how, 0) < 0 && errno == EINTR) {
+    }
+    rein_bench_waits_for(0);
+    rein_bench_answer answer;
+    const int loud = said.length > MOST_SAID; /* then it was ended by us */
+    if (how == 0 || loud) answer = understand(peer, row, &said);
+    else {
+        last_line(why, sizeof why, errors);
+        if (WIFSIGNALED(how)) snprintf(what, sizeof what, "ended by signal %d", WTERMSIG(how));
+        else snprintf(what, sizeof what, "exit status %d", WEXITSTATUS(how));
+        answer = nothing(peer, row, what, why);
+    }
+    rein_out_free(&said);
+    return answer;
+}
+
+rein_bench_answer rein_bench_ask(const rein_bench_peer *peer, const char *row, const rein_bench_job *job) {
+    char *arguments[MOST_ARGUMENTS], *command = strdup(peer->command), *last = strdup(row);
+    rein_out errors = {0};
+    rein_bench_answer answer;
+    rein_out_format(&errors, "%s/errors", job->directory);
+    fflush(NULL);
+    if (!command || !last || errors.failed) answer = nothing(peer, row, "out of memory", "");
+    else if (!split(arguments, command, last)) answer = nothing(peer, row, "its command has too many words", "");
+    else answer = run(peer, row, arguments, errors.data);
+    rein_out_free(&errors);
+    free(command);
+    free(last);
+    return answer;
+}
