@@ -35,13 +35,11 @@ CLI_OBJS  := $(call objects_of,$(wildcard cli/*.c))
 # What tests link besides the library: the command line without its main().
 CLI_PARTS := $(filter-out $(BUILD)/obj/cli/main.o,$(CLI_OBJS))
 
-TEST_SOURCES  := $(wildcard tests/test_*.c tests/*/test_*.c)
-FUZZ_SOURCES  := $(wildcard tests/fuzz/fuzz_*.c)
-BENCH_SOURCES := $(wildcard bench/*.c)
+TEST_SOURCES := $(wildcard tests/test_*.c tests/*/test_*.c)
+FUZZ_SOURCES := $(wildcard tests/fuzz/fuzz_*.c)
 TESTS   := $(TEST_SOURCES:%.c=$(BUILD)/%)
 FUZZERS := $(FUZZ_SOURCES:%.c=$(BUILD)/%)
-BENCHES := $(BENCH_SOURCES:%.c=$(BUILD)/%)
-OTHER_OBJS := $(call objects_of,$(TEST_SOURCES) $(FUZZ_SOURCES) $(BENCH_SOURCES) $(wildcard examples/*/*.c python/*.c))
+OTHER_OBJS := $(call objects_of,$(TEST_SOURCES) $(FUZZ_SOURCES) $(wildcard examples/*/*.c python/*.c))
 OBJECTS    := $(LIB_OBJS) $(CLI_OBJS) $(OTHER_OBJS)
 # The scripts that `make check` runs beside the C tests.
 RUNNERS    ?= $(wildcard tests/cli/run*.sh tests/install/run.sh)
@@ -54,7 +52,7 @@ ALWAYS   := -std=c11 -ffp-contract=off -fno-math-errno -pthread -fPIC -fvisibili
             $(if $(X86),-DREIN_HAVE_AVX2)
 ERRORS   := $(if $(or $(WERROR),$(CI)),-Werror)
 # cli/ and examples/ see the public headers and nothing else.
-INCLUDES  = -Iinclude $(if $(filter src/% bench/%,$<),-Isrc) $(if $(filter tests/%,$<),-Isrc -Itests -I.)
+INCLUDES  = -Iinclude $(if $(filter src/%,$<),-Isrc) $(if $(filter tests/%,$<),-Isrc -Itests -I.)
 COMPILE   = $(CC) $(CFLAGS) $(CPPFLAGS) $(ALWAYS) $(WARNINGS) $(ERRORS) $(INCLUDES) -MMD -MP
 LINK      = $(CC) $(CFLAGS) -pthread $(LDFLAGS)
 LIBS     := $(shell pkg-config --libs jansson libpcre2-8 libutf8proc yaml-0.1 2>/dev/null || echo -ljansson -lpcre2-8 -lutf8proc -lyaml)
@@ -124,10 +122,6 @@ $(FUZZERS): $(BUILD)/%: $(BUILD)/obj/%.o $(CLI_PARTS) $(BUILD)/librein.a
 	@mkdir -p $(@D)
 	$(Q)$(LINK) -fsanitize=fuzzer -o $@ $< $(CLI_PARTS) $(BUILD)/librein.a $(LIBS) -lm
 
-$(BENCHES): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/librein.a
-	@mkdir -p $(@D)
-	$(Q)$(LINK) -o $@ $< $(BUILD)/librein.a $(LIBS) -lm
-
 # --------------------------------------------------------------------------------------------------------------------- tests
 
 SETUP = @CC='$(CC)' CLANG='$(CLANG)' scripts/setup.sh
@@ -185,8 +179,9 @@ base-model:
 	@$(MAKE) all
 	@scripts/base-model.sh $(BUILD)/rein $(if $(CHECK),--check)
 
-bench: $(BENCHES)
-	@$(BUILD)/bench/objective
+# The performance table, beside the peers that are installed; ARGS='train --rounds 3' for a part of it.
+bench: $(BUILD)/rein
+	@scripts/bench.sh $(BUILD)/rein $(ARGS)
 
 # ------------------------------------------------------------------------------------------------------------------- install
 
@@ -226,6 +221,6 @@ help:
 	@echo 'make coverage   branch coverage of src/objective; at least 90 %'
 	@echo 'make parity     against PyTorch, TRL, verl, Liger, Tinker cookbook and ART, in an environment it makes; tests of the Python package'
 	@echo 'make base-model the shipped model, models/sums, trained from nothing (CHECK=1: compared with the one that is there)'
-	@echo 'make bench      the performance table of this machine'
+	@echo 'make bench      the performance table of this machine (rein bench), beside the peers that are installed (ARGS=… for a part)'
 	@echo 'make install    into PREFIX (/usr/local), below DESTDIR; make uninstall takes it away'
 	@echo 'make clean      away with everything made'

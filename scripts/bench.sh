@@ -1,0 +1,27 @@
+#!/bin/bash
+# bench.sh REIN [ARGUMENT…]: `rein bench` beside every peer that is installed. `make bench-peers` installs them; torch and numpy may also
+# be those of `make parity`.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+rein=${1:?usage: bench.sh REIN [ARGUMENT...]}
+shift
+peers=()
+
+# peer NAME MODULE SCRIPT [OPTION]: with the first interpreter that has the module
+peer() {
+    local name=$1 module=$2 script=bench/python/$3 python
+    [ -f "$script" ] || return
+    for python in build-bench/venv/bin/python build-parity/venv/bin/python; do
+        if [ -x "$python" ] && "$python" -c "import $module" 2>/dev/null; then
+            peers+=(--peer "$name=$python $script${4:+ $4}")
+            return
+        fi
+    done
+    echo "bench: without $name: make bench-peers installs it" >&2
+}
+peer torch torch torch_peer.py
+peer compiled torch torch_peer.py --compile
+peer numpy numpy numpy_peer.py
+peer llama llama_cpp llama_peer.py
+
+exec "$rein" bench ${peers[@]+"${peers[@]}"} "$@"
