@@ -1,6 +1,8 @@
-"""numpy as a peer of `rein bench`: the formulas written plainly, vectorised, gradients from what is already computed.
+"""numpy as a peer of `rein bench`:
 
-python bench/python/numpy_peer.py ROW
+    python bench/python/numpy_peer.py ROW
+
+The formulas are written plainly, vectorised, with gradients from what is already computed.
 """
 
 from __future__ import annotations
