@@ -63,7 +63,7 @@ CMOCKA    = $(shell pkg-config --libs cmocka 2>/dev/null || echo -lcmocka)
 
 # --------------------------------------------------------------------------------------------------------------------- build
 
-.PHONY: all demo test check asan fuzz fuzz-smoke fuzzers lint format syntax coverage parity base-model bench install uninstall clean help FORCE
+.PHONY: all demo test check asan fuzz fuzz-smoke fuzzers lint format syntax coverage parity base-model bench bench-peers install uninstall clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -183,6 +183,11 @@ base-model:
 bench: $(BUILD)/rein
 	@scripts/bench.sh $(BUILD)/rein $(ARGS)
 
+# What bench compares with: PyTorch, numpy and llama.cpp, in an environment of their own.
+bench-peers:
+	$(SETUP) peers
+	@scripts/bench-peers.sh
+
 # ------------------------------------------------------------------------------------------------------------------- install
 
 INSTALLED = bin/rein lib/librein.a lib/librein.so lib/librein.so.0 lib/pkgconfig/rein.pc include/rein \
@@ -207,7 +212,7 @@ uninstall:
 	rm -rf $(INSTALLED:%=$(TO)/%)
 
 clean:
-	rm -rf build build-asan build-cov build-fuzz build-lint build-wheel build-parity python/rein/*.so*
+	rm -rf build build-asan build-cov build-fuzz build-lint build-wheel build-parity build-bench python/rein/*.so*
 
 help:
 	@echo 'make            build/librein.a, build/librein.so and build/rein (CC=clang, CFLAGS=…, V=1 shows the commands)'
@@ -222,5 +227,6 @@ help:
 	@echo 'make parity     against PyTorch, TRL, verl, Liger, Tinker cookbook and ART, in an environment it makes; tests of the Python package'
 	@echo 'make base-model the shipped model, models/sums, trained from nothing (CHECK=1: compared with the one that is there)'
 	@echo 'make bench      the performance table of this machine (rein bench), beside the peers that are installed (ARGS=… for a part)'
+	@echo 'make bench-peers those peers: PyTorch, numpy and llama.cpp, which is compiled (a quarter of an hour)'
 	@echo 'make install    into PREFIX (/usr/local), below DESTDIR; make uninstall takes it away'
 	@echo 'make clean      away with everything made'
