@@ -137,7 +137,7 @@ text { font: 12px system-ui, sans-serif; fill: #24292f; }
 
 
 def shown_count(value):
-    return f"{value / 1e3:g}k" if value >= 1e4 and value % 1000 == 0 else f"{value:,g}"
+    return f"{value:,.0f}"
 
 
 def shown_seconds(seconds):
@@ -202,7 +202,7 @@ class Panel:
     def draw(self, title, what):
         places = [(self.x(x), self.y(y)) for x, y in self.points]
         yield f'<text class="title" x="{self.left}" y="{self.top - 26}">{escape(title)}</text>'
-        slope = f"time against {what}; slope of the last decade {slope_at_the_end(self.points):.2f}"
+        slope = f"time against {what}; slope at the end {slope_at_the_end(self.points):.2f}"
         yield f'<text class="quiet" x="{self.left}" y="{self.top - 10}">{escape(slope)}</text>'
         yield from self.axes()
         yield self.slope_one()
@@ -215,7 +215,7 @@ class Panel:
 
 
 def picture(measured):
-    width, height = LEFT + 2 * WIDTH + GAP_X + 24, TOP + 2 * HEIGHT + GAP_Y + 60
+    width, height = LEFT + 2 * WIDTH + GAP_X + 40, TOP + 2 * HEIGHT + GAP_Y + 60
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">',
         "<title>How the time of rein's work grows</title>",

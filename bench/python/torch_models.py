@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+from pathlib import Path
+
 import torch
 from peer import SHAPES
 from torch import nn
 from torch.nn.functional import linear
+
+if importlib.util.find_spec("transformers") is None:  # `make parity` keeps it beside its environment
+    sys.path.append(str(Path(__file__).parents[2] / "build-parity/packages/huggingface"))
 from transformers import LlamaConfig, LlamaForCausalLM
 
 LINEAR = {"self_attn": ["q_proj", "k_proj", "v_proj", "o_proj"], "mlp": ["gate_proj", "up_proj", "down_proj"]}
