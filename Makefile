@@ -39,7 +39,7 @@ TEST_SOURCES := $(wildcard tests/test_*.c tests/*/test_*.c)
 FUZZ_SOURCES := $(wildcard tests/fuzz/fuzz_*.c)
 TESTS   := $(TEST_SOURCES:%.c=$(BUILD)/%)
 FUZZERS := $(FUZZ_SOURCES:%.c=$(BUILD)/%)
-OTHER_OBJS := $(call objects_of,$(TEST_SOURCES) $(FUZZ_SOURCES) $(wildcard examples/*/*.c python/*.c))
+OTHER_OBJS := $(call objects_of,$(TEST_SOURCES) $(FUZZ_SOURCES) $(wildcard tests/count/*.c examples/*/*.c python/*.c))
 OBJECTS    := $(LIB_OBJS) $(CLI_OBJS) $(OTHER_OBJS)
 # The scripts that `make check` runs beside the C tests.
 RUNNERS    ?= $(wildcard tests/cli/run*.sh tests/install/run.sh)
@@ -63,7 +63,7 @@ CMOCKA    = $(shell pkg-config --libs cmocka 2>/dev/null || echo -lcmocka)
 
 # --------------------------------------------------------------------------------------------------------------------- build
 
-.PHONY: all demo test check asan fuzz fuzz-smoke fuzzers lint format syntax coverage parity base-model bench bench-peers install uninstall clean help FORCE
+.PHONY: all demo test check asan fuzz fuzz-smoke fuzzers count lint format syntax coverage parity base-model bench bench-peers install uninstall clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -122,6 +122,10 @@ $(FUZZERS): $(BUILD)/%: $(BUILD)/obj/%.o $(CLI_PARTS) $(BUILD)/librein.a
 	@mkdir -p $(@D)
 	$(Q)$(LINK) -fsanitize=fuzzer -o $@ $< $(CLI_PARTS) $(BUILD)/librein.a $(LIBS) -lm
 
+$(BUILD)/tests/count/loops: $(BUILD)/obj/tests/count/loops.o $(BUILD)/librein.a
+	@mkdir -p $(@D)
+	$(Q)$(LINK) -o $@ $< $(BUILD)/librein.a $(LIBS) -lm
+
 # --------------------------------------------------------------------------------------------------------------------- tests
 
 SETUP = @CC='$(CC)' CLANG='$(CLANG)' scripts/setup.sh
@@ -151,6 +155,12 @@ fuzz-smoke fuzz:
 	@scripts/fuzz.sh $@ build-fuzz
 
 fuzzers: $(FUZZERS)
+
+# The instructions of the hot loops, against tests/count/expected.txt; ACCEPT=1 writes that.
+count:
+	$(SETUP) count
+	@$(MAKE) $(BUILD)/tests/count/loops
+	@CC='$(CC)' tests/count/run.sh $(BUILD)/tests/count/loops $(if $(ACCEPT),--accept)
 
 lint:
 	$(SETUP) lint
@@ -221,6 +231,7 @@ help:
 	@echo 'make asan       the tests under address and undefined-behaviour sanitizers'
 	@echo 'make fuzz-smoke 8 s of every fuzzer'
 	@echo 'make fuzz       fuzzing until 10 minutes bring no new coverage'
+	@echo 'make count      the instructions of the hot loops, within 3 % of what they were (ACCEPT=1: what they are now is right)'
 	@echo 'make lint       format, warnings of gcc and clang, headers alone in C and C++, the rules of the house'
 	@echo 'make format     clang-format over every C file'
 	@echo 'make coverage   branch coverage of src/objective; at least 90 %'

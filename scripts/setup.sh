@@ -1,5 +1,5 @@
 #!/bin/sh
-# setup.sh [base|test|lint|fuzz|peers|browser]: makes sure that what a target needs is there; says nothing when it is.
+# setup.sh [base|test|lint|fuzz|count|peers|browser]: makes sure that what a target needs is there; says nothing when it is.
 # What is missing is found by looking for the thing itself (a command, a header), and installed by its Debian name.
 set -u
 
@@ -41,8 +41,8 @@ install_missing() {
 }
 
 case $kind in
-base | test | lint | fuzz | peers | browser) ;;
-*) echo "usage: setup.sh [base|test|lint|fuzz|peers|browser]" >&2 && exit 2 ;;
+base | test | lint | fuzz | count | peers | browser) ;;
+*) echo "usage: setup.sh [base|test|lint|fuzz|count|peers|browser]" >&2 && exit 2 ;;
 esac
 
 need gcc have gcc
@@ -52,6 +52,7 @@ case $kind in
 test) need g++ have g++; need python3 have python3 ;;
 lint) need g++ have g++; need clang have "$clang"; need clang-format have clang-format ;;
 fuzz) need clang have "$clang" ;;
+count) need valgrind have valgrind ;;
 peers) need g++ have g++; need python3 have python3; need cmake have cmake; need ninja-build have ninja ;;
 browser) need chromium have chromium ;;
 esac
