@@ -125,22 +125,26 @@ enum { READ = 256 << 20, STREAM = 64 << 20 }; /* bytes; of each of the triad's t
 static char *read_from;
 static float *stream_a, *stream_b, *stream_c;
 
-/* Piece `thread` of n bytes, in lines of 256. */
+/* Piece `thread` of n bytes, in whole kilobytes. */
 static size_t piece_of(size_t *length, size_t bytes, int thread, int threads) {
-    const size_t lines = bytes / 256, from = lines * (size_t)thread / (size_t)threads,
+    const size_t lines = bytes / 1024, from = lines * (size_t)thread / (size_t)threads,
                  to = lines * (size_t)(thread + 1) / (size_t)threads;
-    *length = 256 * (to - from);
-    return 256 * from;
+    *length = 1024 * (to - from);
+    return 1024 * from;
 }
 
 #ifdef REIN_HAVE_AVX2
+/* At four places at a time: one core gets a quarter more from memory so than at one. */
 __attribute__((target("avx2"))) static void add_up_avx2(const char *from, size_t length) {
+    const size_t part = length / 4;
     __m256i sums[8];
     for (int i = 0; i < 8; i++) sums[i] = _mm256_setzero_si256();
-    for (size_t at = 0; at < length; at += 256)
+    for (size_t at = 0; at < part; at += 64)
 #pragma GCC unroll 8
-        for (size_t i = 0; i < 8; i++)
-            sums[i] = _mm256_xor_si256(sums[i], _mm256_load_si256((const __m256i *)(const void *)(from + at + 32 * i)));
+        for (size_t i = 0; i < 8; i++) {
+            const char *line = from + i / 2 * part + at + i % 2 * 32;
+            sums[i] = _mm256_xor_si256(sums[i], _mm256_load_si256((const __m256i *)(const void *)line));
+        }
     for (int i = 1; i < 8; i++) sums[0] = _mm256_xor_si256(sums[0], sums[i]);
     kept = (float)_mm256_extract_epi32(sums[0], 0);
 }
