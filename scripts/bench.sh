@@ -20,7 +20,7 @@ peer() {
     echo "bench: without $name: make bench-peers installs it" >&2
 }
 peer torch torch torch_peer.py
-peer compiled torch torch_peer.py --compile
+peer torch-compile torch torch_peer.py --compile
 peer numpy numpy numpy_peer.py
 peer llama llama_cpp llama_peer.py
 
