@@ -83,7 +83,7 @@ static double seconds_of(void (*work)(int thread, int threads)) {
 static volatile float kept; /* so that nothing is left out as unused */
 
 #ifdef REIN_HAVE_AVX2
-enum { CHAINS = 12, TIMES = 8000000, OPERATIONS = 2 * 8 * CHAINS }; /* of one time */
+enum { CHAINS = 12, TIMES = 3000000, OPERATIONS = 2 * 8 * CHAINS }; /* of one time */
 
 __attribute__((target("avx2,fma"))) static void multiply_avx2(int thread) {
     __m256 sums[CHAINS];
@@ -98,7 +98,7 @@ __attribute__((target("avx2,fma"))) static void multiply_avx2(int thread) {
     kept = lanes[0];
 }
 #else
-enum { CHAINS = 4, TIMES = 8000000, OPERATIONS = 2 * CHAINS };
+enum { CHAINS = 4, TIMES = 3000000, OPERATIONS = 2 * CHAINS };
 #endif
 
 static void multiply(int thread, int threads) {
