@@ -35,14 +35,17 @@ typedef struct share {
     void (*work)(int thread, int threads);
     int thread;
     pthread_t id;
+    double began, ended;
 } share;
 
 static pthread_barrier_t start_line;
 
 static void *do_share(void *argument) {
-    const share *s = argument;
+    share *s = argument;
     pthread_barrier_wait(&start_line);
+    s->began = rein_bench_now();
     s->work(s->thread, cores);
+    s->ended = rein_bench_now();
     return NULL;
 }
 
@@ -55,7 +58,7 @@ static void set_core(pthread_attr_t *attributes, int place) {
     if (CPU_COUNT(&one)) (void)pthread_attr_setaffinity_np(attributes, sizeof one, &one);
 }
 
-/* Seconds that all cores take for their shares. */
+/* Seconds that all cores take for their shares, from the first that begins: one that must wait for its core may begin when others end. */
 static double seconds_of(void (*work)(int thread, int threads)) {
     static share shares[MOST];
     const int n = rein_bench_cores();
@@ -69,13 +72,14 @@ static double seconds_of(void (*work)(int thread, int threads)) {
         if (pthread_create(&shares[i].id, &attributes, do_share, &shares[i])) rein_bench_give_up("a thread cannot be started");
         pthread_attr_destroy(&attributes);
     }
-    pthread_barrier_wait(&start_line);
-    const double start = rein_bench_now();
-    work(0, n);
-    for (int i = 1; i < n; i++) pthread_join(shares[i].id, NULL);
-    const double seconds = rein_bench_now() - start;
+    do_share(&shares[0]);
+    double began = shares[0].began, ended = shares[0].ended;
+    for (int i = 1; i < n; i++) {
+        pthread_join(shares[i].id, NULL);
+        began = fmin(began, shares[i].began), ended = fmax(ended, shares[i].ended);
+    }
     pthread_barrier_destroy(&start_line);
-    return seconds;
+    return ended - began;
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ arithmetic */
