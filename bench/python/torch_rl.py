@@ -58,7 +58,7 @@ def smollm_task():
         return sum(token % 2 == 0 for token in response) / len(response)
 
     return SimpleNamespace(
-        model=make_model("smollm"), prompts=prompts, reward=share_of_even, end=None, longest=16, rows=32
+        model=make_model("smollm"), prompts=prompts, reward=share_of_even, end=None, longest=16, rows=16
     )
 
 
