@@ -32,7 +32,8 @@ static void pack_halves(uint16_t *to, const rein_matrix *b, size_t first, size_t
     const uint16_t *from = (const uint16_t *)b->data + first * b->column;
     const size_t columns = n - first < GEMM_PANEL ? n - first : GEMM_PANEL;
     for (size_t i = 0; i < k; i++, to += GEMM_PANEL, from += b->row)
-        for (size_t j = 0; j < GEMM_PANEL; j++) to[j] = j < columns ? from[j * b->column] : 0;
+        for (size_t j = 0; j < GEMM_PANEL; j++)
+            to[b->storage == REIN_STORED_BF16 ? 2 * (j % 8) + j / 8 : j] = j < columns ? from[j * b->column] : 0;
 }
 
 static void do_panel(void *context, size_t piece, int thread) {

@@ -1,8 +1,8 @@
 /* gemm_block.c - one block of a product, in tiles of 6 rows and 16 columns whose sums stay in registers; compiled per instruction set.
  *
- * A tile needs six rows of a, of which one number at a time is spread over a vector, and a panel of b, 16 columns side by side. Rows of f32
- * are read where they are; everything else is made f32 in the scratch first, but for few rows: then b is read once and never again, and
- * it is converted on the way. */
+ * The order is Goto's (Goto and van de Geijn 2008): a stretch of k, some columns of b as panels, some rows of a packed so that a tile reads
+ * them one after the other; a panel stays in the first cache while the rows, in the second, go by. Panels of f32 and bf16 are read where
+ * they are. With few rows or few columns packing a would cost more than it saves: its rows are read in place. */
 #include "gemm_block.h"
 
 #include "stored.h"
@@ -19,17 +19,35 @@ INLINE void turn(float *to, size_t to_row, const void *from, size_t line, const 
     for (size_t l = 0; l < LANES; l++) store(to + l * to_row, rows[l], LANES);
 }
 
-static void pack_rows(float *to, const rein_matrix *a, size_t m, size_t from, size_t depth) { /* [m][depth] */
-    size_t whole_rows = 0, whole_depth = 0;
-    if (a->storage == REIN_STORED_F32 && a->row == 1) { /* transposed: lines along the rows */
-        whole_rows = m / LANES * LANES, whole_depth = depth / LANES * LANES;
-        for (size_t i = 0; i < whole_rows; i += LANES)
-            for (size_t k = 0; k < whole_depth; k += LANES)
-                turn(to + i * depth + k, depth, (const float *)a->data + i + (from + k) * a->column, a->column, REIN_STORED_F32);
-    }
-    for (size_t i = 0; i < m; i++)
-        for (size_t k = i < whole_rows ? whole_depth : 0; k < depth; k++) to[i * depth + k] = stored_at(a, i, from + k);
+/* Up to six lines that are contiguous along k; what each row of eight has too many, the next one overwrites. */
+INLINE void turn_six(float *to, const float *from, size_t line, size_t lines) {
+    V rows[LANES] = {{0}};
+#pragma GCC unroll 6
+    for (size_t r = 0; r < GEMM_TILE_ROWS; r++) rows[r] = r < lines ? load(from + r * line, LANES) : splat(0);
+    transpose(rows);
+#pragma GCC unroll 8
+    for (size_t l = 0; l < LANES; l++) store(to + l * GEMM_TILE_ROWS, rows[l], LANES);
 }
+
+/* to [⌈m/6⌉][depth][6] and GEMM_SPILL more: the rows [first, first + m) of the product's a, its columns from `from`. */
+static void pack_left(float *to, const rein_gemm_task *t, size_t first, size_t m, size_t from, size_t depth) {
+    const rein_matrix *a = &t->a;
+    for (size_t i = first; i < first + m; i += GEMM_TILE_ROWS) {
+        const size_t rows = first + m - i < GEMM_TILE_ROWS ? first + m - i : GEMM_TILE_ROWS;
+        const float *data = a->data;
+        size_t k = 0;
+        if (a->storage == REIN_STORED_F32 && a->column == 1)
+            for (; k + LANES <= depth; k += LANES, to += LANES * GEMM_TILE_ROWS)
+                turn_six(to, data + i * a->row + from + k, a->row, rows);
+        else if (a->storage == REIN_STORED_F32 && a->row == 1) /* transposed: lines along the rows */
+            for (; k < depth; k++, to += GEMM_TILE_ROWS) store(to, load(data + i + (from + k) * a->column, t->m - i), LANES);
+        for (; k < depth; k++, to += GEMM_TILE_ROWS)
+            for (size_t r = 0; r < rows; r++) to[r] = stored_at(a, i + r, from + k);
+    }
+}
+
+enum { AHEAD = 16 }; /* lines: they are far apart, and the processor does not guess them */
+INLINE void ahead(const void *p) { __builtin_prefetch(p); }
 
 INLINE void pack_panel_stored(float *to, const rein_matrix *b, size_t first, size_t columns, size_t from, size_t depth,
                               const rein_storage storage) { /* [depth][16] */
@@ -37,6 +55,7 @@ INLINE void pack_panel_stored(float *to, const rein_matrix *b, size_t first, siz
     if (columns == GEMM_PANEL && b->column == 1) {
         for (; k < depth; k++, to += GEMM_PANEL) {
             const size_t at = (from + k) * b->row + first;
+            ahead((const char *)b->data + (at + AHEAD * b->row) * rein_storage_size(storage));
             store(to, load_stored(b->data, at, storage), LANES);
             store(to + LANES, load_stored(b->data, at + LANES, storage), LANES);
         }
@@ -61,14 +80,24 @@ void KERNEL(rein_pack_panel)(float *to, const rein_matrix *b, size_t first, size
     pack_panel(to, b, first, n, 0, k);
 }
 
-static void convert_panel(float *to, const void *panel, rein_storage storage, size_t depth) {
-    for (size_t i = 0; i < depth * GEMM_PANEL; i += LANES) store(to + i, load_stored(panel, i, storage), LANES);
+/* ---- a tile */
+
+/* Row k of a panel. Of bf16 the columns i and 8 + i lie side by side: one load, and each half is in place after one instruction. */
+INLINE void panel_row(V *b0, V *b1, const void *panel, size_t k, const rein_storage storage) {
+    if (storage == REIN_STORED_BF16) {
+        U both;
+        memcpy(&both, (const uint16_t *)panel + k * GEMM_PANEL, sizeof both);
+        *b0 = (V)(both << 16), *b1 = (V)(both & 0xffff0000u);
+    } else {
+        *b0 = load_stored(panel, k * GEMM_PANEL, storage);
+        *b1 = load_stored(panel, k * GEMM_PANEL + LANES, storage);
+    }
 }
 
-/* ---- a tile */
+/* Element (r, k) is at data[r·row + k·step]. */
 typedef struct left_factor {
     const float *data;
-    size_t row;
+    size_t row, step;
 } left_factor;
 
 INLINE void tile(float *c, size_t stride, size_t columns, left_factor a, const void *b, const rein_storage storage, size_t depth,
@@ -80,11 +109,13 @@ INLINE void tile(float *c, size_t stride, size_t columns, left_factor a, const v
         sum[r][0] = from_c ? load(c + (size_t)r * stride, low) : splat(0);
         sum[r][1] = from_c && high ? load(c + (size_t)r * stride + LANES, high) : splat(0);
     }
+#pragma GCC unroll 4
     for (size_t k = 0; k < depth; k++) {
-        const V b0 = load_stored(b, k * GEMM_PANEL, storage), b1 = load_stored(b, k * GEMM_PANEL + LANES, storage);
+        V b0, b1;
+        panel_row(&b0, &b1, b, k, storage);
 #pragma GCC unroll 6
         for (int r = 0; r < rows; r++) {
-            const V x = splat(a.data[(size_t)r * a.row + k]);
+            const V x = splat(a.data[(size_t)r * a.row + k * a.step]);
             sum[r][0] = fmadd(x, b0, sum[r][0]);
             sum[r][1] = fmadd(x, b1, sum[r][1]);
         }
@@ -96,8 +127,11 @@ INLINE void tile(float *c, size_t stride, size_t columns, left_factor a, const v
     }
 }
 
+/* With the strides as constants, so that the compiler sees them. */
 INLINE void tile_of(size_t rows, float *c, size_t stride, size_t columns, left_factor a, const void *b, const rein_storage storage,
-                    size_t depth, int from_c) {
+                    size_t depth, int from_c, const int packed) {
+    if (packed) a.row = 1, a.step = GEMM_TILE_ROWS;
+    else a.step = 1;
     switch (rows) {
     case 1: tile(c, stride, columns, a, b, storage, depth, from_c, 1); break;
     case 2: tile(c, stride, columns, a, b, storage, depth, from_c, 2); break;
@@ -106,24 +140,6 @@ INLINE void tile_of(size_t rows, float *c, size_t stride, size_t columns, left_f
     case 5: tile(c, stride, columns, a, b, storage, depth, from_c, 5); break;
     default: tile(c, stride, columns, a, b, storage, depth, from_c, 6); break;
     }
-}
-
-/* ---- a block */
-static left_factor rows_of(const rein_gemm_task *t, size_t from, size_t depth, float *scratch) {
-    if (t->a.storage == REIN_STORED_F32 && t->a.column == 1) return (left_factor){(const float *)t->a.data + from, t->a.row};
-    pack_rows(scratch, &t->a, t->m, from, depth);
-    return (left_factor){scratch, depth};
-}
-
-static const float *panel_of(const rein_gemm_task *t, size_t first, size_t from, size_t depth, float *scratch) {
-    if (!t->panel) {
-        pack_panel(scratch, &t->b, first, t->n, from, depth);
-        return scratch;
-    }
-    const char *panel = (const char *)t->b.data + (first * t->panel + from * GEMM_PANEL) * rein_storage_size(t->b.storage);
-    if (t->b.storage == REIN_STORED_F32) return (const float *)(const void *)panel;
-    convert_panel(scratch, panel, t->b.storage, depth);
-    return scratch;
 }
 
 /* ---- few rows: b goes by once, from end to end. Several panels at a time: a panel has two sums a row, too few to keep the units busy. */
@@ -143,8 +159,8 @@ INLINE void stripe(float *c, size_t stride, left_factor a, const char *b, size_t
         for (int r = 0; r < rows; r++) x[r] = splat(a.data[(size_t)r * a.row + k]);
 #pragma GCC unroll 4
         for (int p = 0; p < panels; p++) {
-            const char *at = b + (size_t)p * panel_bytes;
-            const V b0 = load_stored(at, k * GEMM_PANEL, storage), b1 = load_stored(at, k * GEMM_PANEL + LANES, storage);
+            V b0, b1;
+            panel_row(&b0, &b1, b + (size_t)p * panel_bytes, k, storage);
 #pragma GCC unroll 2
             for (int r = 0; r < rows; r++) {
                 sum[r * panels + p][0] = fmadd(x[r], b0, sum[r * panels + p][0]);
@@ -159,47 +175,87 @@ INLINE void stripe(float *c, size_t stride, left_factor a, const char *b, size_t
             store(c + (size_t)(i / panels) * stride + (size_t)(i % panels) * GEMM_PANEL + (size_t)h * LANES, sum[i][h], LANES);
 }
 
-INLINE void few_rows_stored(const rein_gemm_task *t, const rein_storage storage) {
-    const size_t panel_bytes = t->panel * GEMM_PANEL * rein_storage_size(storage);
-    for (size_t from = 0; from == 0 || from < t->k; from += GEMM_DEPTH) {
-        const size_t depth = t->k - from < GEMM_DEPTH ? t->k - from : GEMM_DEPTH;
-        const left_factor a = rows_of(t, from, depth, t->scratch);
-        const char *b = (const char *)t->b.data + from * GEMM_PANEL * rein_storage_size(storage);
-        const int from_c = t->add || from > 0;
-        size_t j = 0;
-        for (; t->m == 1 && j + 4 * GEMM_PANEL <= t->n; j += 4 * GEMM_PANEL)
-            stripe(t->c + j, t->stride, a, b + j / GEMM_PANEL * panel_bytes, panel_bytes, storage, depth, from_c, 1, 4);
-        for (; t->m == 2 && j + 2 * GEMM_PANEL <= t->n; j += 2 * GEMM_PANEL)
-            stripe(t->c + j, t->stride, a, b + j / GEMM_PANEL * panel_bytes, panel_bytes, storage, depth, from_c, 2, 2);
-        for (; j < t->n; j += GEMM_PANEL)
-            tile_of(t->m, t->c + j, t->stride, t->n - j < GEMM_PANEL ? t->n - j : GEMM_PANEL, a, b + j / GEMM_PANEL * panel_bytes,
-                    storage, depth, from_c);
+/* ---- a block: some rows, some columns, a stretch of k */
+typedef struct block {
+    float *c;
+    size_t stride, m, n, depth;
+    left_factor a;
+    const char *b;
+    size_t panel_bytes;
+    rein_storage storage;
+    int from_c;
+} block;
+
+INLINE void multiply_stored(const block *t, const rein_storage storage, const int packed) {
+    const char *b = t->b;
+    size_t j = 0;
+    if (!packed && t->m <= 2) {
+        for (; t->m == 1 && j + 4 * GEMM_PANEL <= t->n; j += 4 * GEMM_PANEL, b += 4 * t->panel_bytes)
+            stripe(t->c + j, t->stride, t->a, b, t->panel_bytes, storage, t->depth, t->from_c, 1, 4);
+        for (; t->m == 2 && j + 2 * GEMM_PANEL <= t->n; j += 2 * GEMM_PANEL, b += 2 * t->panel_bytes)
+            stripe(t->c + j, t->stride, t->a, b, t->panel_bytes, storage, t->depth, t->from_c, 2, 2);
     }
+    for (; j < t->n; j += GEMM_PANEL, b += t->panel_bytes)
+        for (size_t i = 0; i < t->m; i += GEMM_TILE_ROWS) {
+            const left_factor rows = {t->a.data + i * (packed ? t->depth : t->a.row), t->a.row, 1};
+            tile_of(t->m - i, t->c + i * t->stride + j, t->stride, t->n - j < GEMM_PANEL ? t->n - j : GEMM_PANEL, rows, b, storage,
+                    t->depth, t->from_c, packed);
+        }
 }
 
-static void few_rows(const rein_gemm_task *t) {
-    if (t->b.storage == REIN_STORED_F32) few_rows_stored(t, REIN_STORED_F32);
-    else if (t->b.storage == REIN_STORED_BF16) few_rows_stored(t, REIN_STORED_BF16);
-    else few_rows_stored(t, REIN_STORED_F16);
+static void multiply(const block *t, int packed) {
+    if (packed && t->storage == REIN_STORED_F32) multiply_stored(t, REIN_STORED_F32, 1);
+    else if (packed) multiply_stored(t, REIN_STORED_BF16, 1);
+    else if (t->storage == REIN_STORED_F32) multiply_stored(t, REIN_STORED_F32, 0);
+    else if (t->storage == REIN_STORED_BF16) multiply_stored(t, REIN_STORED_BF16, 0);
+    else multiply_stored(t, REIN_STORED_F16, 0);
+}
+
+/* n in pieces of at most `most`, nearly equal, each a multiple of `unit`. */
+static size_t piece_of(size_t n, size_t most, size_t unit) {
+    const size_t pieces = n ? (n + most - 1) / most : 1;
+    return n ? ((n + pieces - 1) / pieces + unit - 1) / unit * unit : unit;
+}
+
+/* Panels of the columns from j, f32 unless they can be read where they are. */
+static void set_panels(block *to, const rein_gemm_task *t, size_t j, size_t from, float *scratch, int where_they_are) {
+    const size_t size = rein_storage_size(t->b.storage);
+    const char *panels = (const char *)t->b.data + (j * t->panel + from * GEMM_PANEL) * size;
+    if (where_they_are) {
+        to->b = panels, to->panel_bytes = t->panel * GEMM_PANEL * size, to->storage = t->b.storage;
+        return;
+    }
+    to->b = (const char *)scratch, to->panel_bytes = to->depth * GEMM_PANEL * sizeof *scratch, to->storage = REIN_STORED_F32;
+    for (size_t p = 0; p < to->n; p += GEMM_PANEL, scratch += to->depth * GEMM_PANEL) {
+        if (!t->panel) pack_panel(scratch, &t->b, j + p, t->n, from, to->depth);
+        else
+            for (size_t i = 0; i < to->depth * GEMM_PANEL; i += LANES)
+                store(scratch + i, load_stored(panels + p * t->panel * size, i, t->b.storage), LANES);
+    }
 }
 
 void KERNEL(rein_gemm_block)(const rein_gemm_task *t) {
-    float *const of_a = t->scratch, *const of_b = t->scratch + GEMM_ROWS * GEMM_DEPTH;
-    if (t->panel && t->m <= GEMM_TILE_ROWS) {
-        few_rows(t);
-        return;
-    }
-    for (size_t from = 0; from == 0 || from < t->k; from += GEMM_DEPTH) {
-        const size_t depth = t->k - from < GEMM_DEPTH ? t->k - from : GEMM_DEPTH;
-        const left_factor a = rows_of(t, from, depth, of_a);
-        for (size_t j = 0; j < t->n; j += GEMM_PANEL) {
-            const size_t columns = t->n - j < GEMM_PANEL ? t->n - j : GEMM_PANEL;
-            const float *panel = panel_of(t, j, from, depth, of_b);
-            for (size_t i = 0; i < t->m; i += GEMM_TILE_ROWS) {
-                const left_factor rows = {a.data + i * a.row, a.row};
-                tile_of(t->m - i < GEMM_TILE_ROWS ? t->m - i : GEMM_TILE_ROWS, t->c + i * t->stride + j, t->stride, columns, rows,
-                        panel, REIN_STORED_F32, depth, t->add || from > 0);
+    float *const of_a = t->scratch, *const of_b = t->scratch + GEMM_ROWS * GEMM_DEPTH + GEMM_SPILL;
+    const int few = t->m <= GEMM_TILE_ROWS || t->n <= GEMM_NARROW;
+    const int in_place = few && t->a.storage == REIN_STORED_F32 && t->a.column == 1;
+    const int ready = t->panel && (t->b.storage != REIN_STORED_F16 || (in_place && t->m <= GEMM_TILE_ROWS));
+    const size_t depth = piece_of(t->k, GEMM_DEPTH, LANES), rows = piece_of(t->m, GEMM_ROWS, GEMM_TILE_ROWS),
+                 columns = ready ? t->n : piece_of(t->n, GEMM_COLUMNS, GEMM_PANEL);
+    for (size_t from = 0; from == 0 || from < t->k; from += depth)
+        for (size_t j = 0; j < t->n; j += columns) {
+            block b = {.stride = t->stride, .from_c = t->add || from > 0};
+            b.depth = t->k - from < depth ? t->k - from : depth;
+            b.n = t->n - j < columns ? t->n - j : columns;
+            set_panels(&b, t, j, from, of_b, ready);
+            for (size_t i = 0; i < t->m; i += rows) {
+                b.m = t->m - i < rows ? t->m - i : rows;
+                b.c = t->c + i * t->stride + j;
+                b.a = (left_factor){(const float *)t->a.data + i * t->a.row + from, t->a.row, 1};
+                if (!in_place) {
+                    pack_left(of_a, t, i, b.m, from, b.depth);
+                    b.a.data = of_a;
+                }
+                multiply(&b, !in_place);
             }
         }
-    }
 }

@@ -4,14 +4,14 @@
 
 #include "gemm.h"
 
-/* A block of C is GEMM_ROWS×GEMM_COLUMNS, made of tiles of 6×16; it is walked in steps of GEMM_DEPTH along k. Its packed factors and
- * itself stay in the second cache, a panel of b and a tile's rows of a in the first. */
-enum { GEMM_TILE_ROWS = 6, GEMM_PANEL = 16, GEMM_ROWS = 192, GEMM_COLUMNS = 256, GEMM_DEPTH = 256 };
+/* Tiles of C are 6×16. GEMM_ROWS×GEMM_DEPTH of a, packed, stay in the second cache, a panel of b in the first; of a b that is not in panels
+ * yet GEMM_COLUMNS are packed at a time. With at most GEMM_NARROW columns packing a would cost more than it saves. */
+enum { GEMM_TILE_ROWS = 6, GEMM_PANEL = 16, GEMM_ROWS = 192, GEMM_DEPTH = 320, GEMM_COLUMNS = 512, GEMM_NARROW = 128 };
 
-/* Scratch of one thread: the factors of a block, as f32. */
-enum { GEMM_SCRATCH = (GEMM_ROWS + GEMM_COLUMNS) * GEMM_DEPTH };
+/* Scratch of one thread: the factors of a block, as f32; rows of six are written as eight. */
+enum { GEMM_SPILL = 16, GEMM_SCRATCH = (GEMM_ROWS + GEMM_COLUMNS) * GEMM_DEPTH + GEMM_SPILL };
 
-/* c [m][n] = or += a [m][k] · b; m at most a block's. b is either a view or panels of 16 columns, each `panel` rows deep. */
+/* c [m][n] = or += a [m][k] · b. b is either a view or panels of 16 columns, each `panel` rows deep. */
 typedef struct rein_gemm_task {
     float *c;
     size_t stride;
