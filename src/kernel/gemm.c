@@ -1,6 +1,7 @@
 /* gemm.c - a product cut into blocks that depend on its shape alone; threads take whole blocks. */
 #include "gemm.h"
 
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -57,28 +58,21 @@ rein_packed rein_pack_on(void *to, const rein_matrix *b, size_t k, size_t n, con
 
 size_t rein_gemm_scratch(const rein_exec *exec) { return (size_t)exec->threads * GEMM_SCRATCH * sizeof(float); }
 
-/* ---- products cut into blocks. Where the cuts are changes nothing but the time: blocks are of nearly equal size, since every thread takes
- * as many as the others. */
+/* ---- products cut into blocks, as many as there are threads. Where the cuts are changes nothing but the time. */
 typedef struct cut {
     rein_gemm_task whole;
     size_t rows, columns; /* of a block */
     size_t down, across;  /* blocks */
-    size_t first;         /* piece */
 } cut;
 
 typedef struct products {
     rein_gemm_fn *block;
     cut cuts[REIN_PRODUCTS];
-    size_t n;
+    size_t n, threads;
 } products;
 
-static void do_block(void *context, size_t piece, int thread) {
-    const products *all = context;
-    const cut *p = all->cuts;
-    while (p + 1 < all->cuts + all->n && p[1].first <= piece) p++;
-    piece -= p->first;
-    const size_t i = piece % p->down * p->rows,
-                 j = piece / p->down * p->columns; /* a thread goes down a column of blocks: b stays */
+static void do_block(const cut *p, size_t block, rein_gemm_fn *multiply, int thread) {
+    const size_t i = block % p->down * p->rows, j = block / p->down * p->columns;
     const size_t size = rein_storage_size(p->whole.b.storage);
     rein_gemm_task t = p->whole;
     t.m = p->whole.m - i < p->rows ? p->whole.m - i : p->rows;
@@ -87,50 +81,62 @@ static void do_block(void *context, size_t piece, int thread) {
     t.a.data = (const char *)t.a.data + i * t.a.row * rein_storage_size(t.a.storage);
     t.b.data = (const char *)t.b.data + (t.panel ? j * t.panel : j * t.b.column) * size;
     t.scratch += (size_t)thread * GEMM_SCRATCH;
-    all->block(&t);
+    multiply(&t);
+}
+
+/* A block of each product. */
+static void do_blocks(void *context, size_t piece, int thread) {
+    const products *all = context;
+    for (size_t i = 0; i < all->n; i++)
+        for (size_t block = piece; block < all->cuts[i].down * all->cuts[i].across; block += all->threads)
+            do_block(&all->cuts[i], block, all->block, thread);
 }
 
 /* n in `parts` pieces, each a multiple of `unit`. */
 static size_t share(size_t n, size_t parts, size_t unit) { return ((n + parts - 1) / parts + unit - 1) / unit * unit; }
 
-static void add_product(products *all, rein_gemm_task task, size_t threads) {
-    cut *p = &all->cuts[all->n];
-    size_t down = (task.m + GEMM_ROWS - 1) / GEMM_ROWS, across = (task.n + GEMM_COLUMNS - 1) / GEMM_COLUMNS;
-    if (task.m == 0 || task.n == 0) return;
-    while (down * across < 2 * threads && across * GEMM_PANEL < task.n) across *= 2; /* so that every thread has some */
-    *p = (cut){.whole = task, .rows = share(task.m, down, GEMM_TILE_ROWS), .columns = share(task.n, across, GEMM_PANEL)};
-    p->down = (task.m + p->rows - 1) / p->rows, p->across = (task.n + p->columns - 1) / p->columns;
-    p->first = all->n ? p[-1].first + p[-1].down * p[-1].across : 0;
-    all->n++;
+/* Rows and columns are packed once for each block, which costs about as much as 8 more columns or rows. */
+static void cut_for(cut *p, size_t threads) {
+    const size_t m = p->whole.m, n = p->whole.n;
+    double least = INFINITY;
+    for (size_t down = 1; down <= threads; down++) {
+        const size_t across = (threads + down - 1) / down, each = (down * across + threads - 1) / threads;
+        const size_t rows = share(m, down, GEMM_TILE_ROWS), columns = share(n, across, GEMM_PANEL);
+        const double cost = (double)each * ((double)rows * (double)columns + 8.0 * (double)(rows + columns));
+        if (cost < least) least = cost, p->rows = rows, p->columns = columns;
+    }
+    p->down = (m + p->rows - 1) / p->rows, p->across = (n + p->columns - 1) / p->columns;
 }
 
-static void run(const products *all, const rein_exec *exec) {
+static void add_product(products *all, rein_gemm_task task) {
+    if (task.m == 0 || task.n == 0) return;
+    all->cuts[all->n].whole = task;
+    cut_for(&all->cuts[all->n++], all->threads);
+}
+
+static void run(products *all) {
     double work = 0;
-    if (all->n == 0) return;
     for (size_t i = 0; i < all->n; i++)
         work += (double)all->cuts[i].whole.m * (double)all->cuts[i].whole.n * (double)all->cuts[i].whole.k;
-    const cut *last = &all->cuts[all->n - 1];
-    rein_parallel(work < 1e5 ? 1 : exec->threads, last->first + last->down * last->across, do_block, (void *)(uintptr_t)all);
+    if (all->n) rein_parallel(work < 1e5 ? 1 : (int)all->threads, all->threads, do_blocks, all);
 }
 
 void rein_gemm(float *c, size_t stride, const rein_matrix *a, const rein_matrix *b, size_t m, size_t n, size_t k, int add,
                void *scratch, const rein_exec *exec) {
-    products all = {.block = rein_kernels_of(exec->isa)->gemm};
-    add_product(&all, (rein_gemm_task){c, stride, *a, *b, m, n, k, 0, add, scratch}, (size_t)exec->threads);
-    run(&all, exec);
+    products all = {.block = rein_kernels_of(exec->isa)->gemm, .threads = (size_t)exec->threads};
+    add_product(&all, (rein_gemm_task){c, stride, *a, *b, m, n, k, 0, add, scratch});
+    run(&all);
 }
 
 void rein_gemm_each(const rein_product *list, size_t n, void *scratch, const rein_exec *exec) {
-    products all = {.block = rein_kernels_of(exec->isa)->gemm};
+    products all = {.block = rein_kernels_of(exec->isa)->gemm, .threads = (size_t)exec->threads};
     for (size_t i = 0; i < n; i++) {
         const rein_packed *b = list[i].b;
         const rein_matrix panels_of_b = {b->data, 0, 0, b->storage};
-        add_product(
-            &all,
-            (rein_gemm_task){list[i].c, list[i].stride, list[i].a, panels_of_b, list[i].m, b->n, b->k, b->k, list[i].add, scratch},
-            (size_t)exec->threads);
+        add_product(&all, (rein_gemm_task){list[i].c, list[i].stride, list[i].a, panels_of_b, list[i].m, b->n, b->k, b->k,
+                                           list[i].add, scratch});
     }
-    run(&all, exec);
+    run(&all);
 }
 
 void rein_gemm_packed(float *c, size_t stride, const rein_matrix *a, const rein_packed *b, size_t m, int add, void *scratch,

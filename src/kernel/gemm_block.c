@@ -100,14 +100,15 @@ typedef struct left_factor {
     size_t row, step;
 } left_factor;
 
-INLINE void tile(float *c, size_t stride, size_t columns, left_factor a, const void *b, const rein_storage storage, size_t depth,
-                 int from_c, const int rows) {
-    const size_t low = columns < LANES ? columns : LANES, high = columns - low;
+INLINE void tile(float *c, size_t stride, left_factor a, const void *b, const rein_storage storage, size_t depth, int from_c,
+                 const int rows) {
     V sum[GEMM_TILE_ROWS][2] = {{{0}}};
+    if (from_c) {
 #pragma GCC unroll 6
-    for (int r = 0; r < rows; r++) {
-        sum[r][0] = from_c ? load(c + (size_t)r * stride, low) : splat(0);
-        sum[r][1] = from_c && high ? load(c + (size_t)r * stride + LANES, high) : splat(0);
+        for (int r = 0; r < rows; r++) {
+            sum[r][0] = load(c + (size_t)r * stride, LANES);
+            sum[r][1] = load(c + (size_t)r * stride + LANES, LANES);
+        }
     }
 #pragma GCC unroll 4
     for (size_t k = 0; k < depth; k++) {
@@ -122,24 +123,30 @@ INLINE void tile(float *c, size_t stride, size_t columns, left_factor a, const v
     }
 #pragma GCC unroll 6
     for (int r = 0; r < rows; r++) {
-        store(c + (size_t)r * stride, sum[r][0], low);
-        if (high) store(c + (size_t)r * stride + LANES, sum[r][1], high);
+        store(c + (size_t)r * stride, sum[r][0], LANES);
+        store(c + (size_t)r * stride + LANES, sum[r][1], LANES);
     }
 }
 
 /* With the strides as constants, so that the compiler sees them. */
-INLINE void tile_of(size_t rows, float *c, size_t stride, size_t columns, left_factor a, const void *b, const rein_storage storage,
-                    size_t depth, int from_c, const int packed) {
+INLINE void tile_of(size_t rows, float *c, size_t stride, left_factor a, const void *b, const rein_storage storage, size_t depth,
+                    int from_c, const int packed) {
     if (packed) a.row = 1, a.step = GEMM_TILE_ROWS;
     else a.step = 1;
     switch (rows) {
-    case 1: tile(c, stride, columns, a, b, storage, depth, from_c, 1); break;
-    case 2: tile(c, stride, columns, a, b, storage, depth, from_c, 2); break;
-    case 3: tile(c, stride, columns, a, b, storage, depth, from_c, 3); break;
-    case 4: tile(c, stride, columns, a, b, storage, depth, from_c, 4); break;
-    case 5: tile(c, stride, columns, a, b, storage, depth, from_c, 5); break;
-    default: tile(c, stride, columns, a, b, storage, depth, from_c, 6); break;
+    case 1: tile(c, stride, a, b, storage, depth, from_c, 1); break;
+    case 2: tile(c, stride, a, b, storage, depth, from_c, 2); break;
+    case 3: tile(c, stride, a, b, storage, depth, from_c, 3); break;
+    case 4: tile(c, stride, a, b, storage, depth, from_c, 4); break;
+    case 5: tile(c, stride, a, b, storage, depth, from_c, 5); break;
+    default: tile(c, stride, a, b, storage, depth, from_c, 6); break;
     }
+}
+
+/* A copy of a tile that has fewer columns, and back. */
+static void copy_tile(float *to, size_t to_row, const float *from, size_t from_row, size_t rows, size_t columns) {
+    for (size_t r = 0; r < rows; r++)
+        for (size_t j = 0; j < columns; j++) to[r * to_row + j] = from[r * from_row + j];
 }
 
 /* ---- few rows: b goes by once, from end to end. Several panels at a time: a panel has two sums a row, too few to keep the units busy. */
@@ -198,8 +205,12 @@ INLINE void multiply_stored(const block *t, const rein_storage storage, const in
     for (; j < t->n; j += GEMM_PANEL, b += t->panel_bytes)
         for (size_t i = 0; i < t->m; i += GEMM_TILE_ROWS) {
             const left_factor rows = {t->a.data + i * (packed ? t->depth : t->a.row), t->a.row, 1};
-            tile_of(t->m - i, t->c + i * t->stride + j, t->stride, t->n - j < GEMM_PANEL ? t->n - j : GEMM_PANEL, rows, b, storage,
-                    t->depth, t->from_c, packed);
+            const size_t m = t->m - i < GEMM_TILE_ROWS ? t->m - i : GEMM_TILE_ROWS, columns = t->n - j;
+            float *c = t->c + i * t->stride + j, part[GEMM_TILE_ROWS * GEMM_PANEL];
+            if (columns < GEMM_PANEL) memset(part, 0, sizeof part), copy_tile(part, GEMM_PANEL, c, t->stride, m, columns);
+            tile_of(m, columns < GEMM_PANEL ? part : c, columns < GEMM_PANEL ? GEMM_PANEL : t->stride, rows, b, storage, t->depth,
+                    t->from_c, packed);
+            if (columns < GEMM_PANEL) copy_tile(c, t->stride, part, GEMM_PANEL, m, columns);
         }
 }
 
@@ -239,7 +250,8 @@ void KERNEL(rein_gemm_block)(const rein_gemm_task *t) {
     const int few = t->m <= GEMM_TILE_ROWS || t->n <= GEMM_NARROW;
     const int in_place = few && t->a.storage == REIN_STORED_F32 && t->a.column == 1;
     const int ready = t->panel && (t->b.storage != REIN_STORED_F16 || (in_place && t->m <= GEMM_TILE_ROWS));
-    const size_t depth = piece_of(t->k, GEMM_DEPTH, LANES), rows = piece_of(t->m, GEMM_ROWS, GEMM_TILE_ROWS),
+    const size_t deepest = in_place && t->m <= GEMM_TILE_ROWS ? t->k + 1 : 2 * t->m <= GEMM_ROWS && ready ? 2 * GEMM_DEPTH : GEMM_DEPTH;
+    const size_t depth = piece_of(t->k, deepest, LANES), rows = piece_of(t->m, GEMM_ROWS, GEMM_TILE_ROWS),
                  columns = ready ? t->n : piece_of(t->n, GEMM_COLUMNS, GEMM_PANEL);
     for (size_t from = 0; from == 0 || from < t->k; from += depth)
         for (size_t j = 0; j < t->n; j += columns) {
