@@ -1,4 +1,5 @@
 /* file.c - what can go wrong with a file becomes a sentence that names it; a file that is written appears whole or not at all. */
+#define _DEFAULT_SOURCE
 #include "file.h"
 
 #include <errno.h>
@@ -81,6 +82,10 @@ rein_status rein_file_map(rein_file *file, const char *path, rein_error *err) {
     const rein_status status = map_open_file(file, fd, path, err);
     close(fd);
     return status;
+}
+
+void rein_file_forget(const rein_file *file) {
+    if (file->mapped) (void)madvise((void *)(uintptr_t)file->data, file->size, MADV_DONTNEED);
 }
 
 void rein_file_unmap(rein_file *file) {

@@ -20,6 +20,9 @@ typedef struct rein_file {
 /* Maps a regular file read-only. The caller unmaps. Thread-safe. */
 rein_status rein_file_map(rein_file *file, const char *path, rein_error *err);
 
+/* The pages that were read leave this process's memory; what is read again comes back. */
+void rein_file_forget(const rein_file *file);
+
 /* Takes back what rein_file_map gave; harmless on {0}. */
 void rein_file_unmap(rein_file *file);
 

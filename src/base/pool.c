@@ -1,7 +1,7 @@
 /* pool.c - the library's own threads.
  *
  * Why not OpenMP: its threads hang in a child that forks after they ran (Python's multiprocessing does), a process may hold several
- * OpenMP libraries, and a wheel would have to carry one. What is needed is small: one job at a time, pieces shared out in order. */
+ * OpenMP libraries, and a wheel would have to carry one. What is needed is small: one job at a time, pieces taken in order. */
 #define _GNU_SOURCE /* cpu_set_t */
 #include "pool.h"
 
@@ -28,6 +28,7 @@ static struct pool {
     job job;
     atomic_uint number; /* of jobs posted */
     atomic_int running; /* threads still at the job */
+    atomic_size_t next; /* piece that nobody took yet */
     int started;        /* threads there are, besides the callers; [1 .. started] below are theirs */
     pthread_t threads[REIN_MAX_THREADS];
     int index[REIN_MAX_THREADS];
@@ -47,12 +48,13 @@ static inline void pause_a_little(void) {
 #endif
 }
 
+/* Whoever is free takes the next piece: one thread's core may be slower, or needed by somebody else. */
 static void do_share(const job *j, int thread) {
-    const size_t n = (size_t)j->threads, t = (size_t)thread;
-    const size_t first = j->pieces / n * t + (j->pieces % n < t ? j->pieces % n : t);
-    const size_t last = first + j->pieces / n + (t < j->pieces % n);
     inside = 1;
-    for (size_t piece = first; piece < last; piece++) j->work(j->context, piece, thread);
+    if (j->threads == 1)
+        for (size_t piece = 0; piece < j->pieces; piece++) j->work(j->context, piece, thread);
+    else
+        for (size_t piece; (piece = atomic_fetch_add(&pool.next, 1)) < j->pieces;) j->work(j->context, piece, thread);
     inside = 0;
 }
 
@@ -127,6 +129,7 @@ static void post(const job *j) {
     pthread_mutex_lock(&pool.lock);
     pool.job = *j;
     atomic_store(&pool.running, j->threads - 1);
+    atomic_store(&pool.next, 0);
     atomic_fetch_add(&pool.number, 1);
     pthread_cond_broadcast(&pool.posted);
     pthread_mutex_unlock(&pool.lock);

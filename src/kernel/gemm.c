@@ -58,7 +58,8 @@ rein_packed rein_pack_on(void *to, const rein_matrix *b, size_t k, size_t n, con
 
 size_t rein_gemm_scratch(const rein_exec *exec) { return (size_t)exec->threads * GEMM_SCRATCH * sizeof(float); }
 
-/* ---- products cut into blocks, as many as there are threads. Where the cuts are changes nothing but the time. */
+/* ---- products cut into blocks, one for each thread, or two of a large one: cores are not always equally fast. Where the cuts are changes
+ * nothing but the time. */
 typedef struct cut {
     rein_gemm_task whole;
     size_t rows, columns; /* of a block */
@@ -68,8 +69,10 @@ typedef struct cut {
 typedef struct products {
     rein_gemm_fn *block;
     cut cuts[REIN_PRODUCTS];
-    size_t n, threads;
+    size_t n, parts;
 } products;
+
+static const double SMALL = 1e5, LARGE = 1e8; /* multiplications: worth the threads; worth two blocks for each */
 
 static void do_block(const cut *p, size_t block, rein_gemm_fn *multiply, int thread) {
     const size_t i = block % p->down * p->rows, j = block / p->down * p->columns;
@@ -79,7 +82,7 @@ static void do_block(const cut *p, size_t block, rein_gemm_fn *multiply, int thr
     t.n = p->whole.n - j < p->columns ? p->whole.n - j : p->columns;
     t.c += i * t.stride + j;
     t.a.data = (const char *)t.a.data + i * t.a.row * rein_storage_size(t.a.storage);
-    t.b.data = (const char *)t.b.data + (t.panel ? j * t.panel : j * t.b.column) * size;
+    t.b.data = (const char *)t.b.data + j * (t.turned ? GEMM_PANEL : t.panel ? t.panel : t.b.column) * size;
     t.scratch += (size_t)thread * GEMM_SCRATCH;
     multiply(&t);
 }
@@ -88,7 +91,7 @@ static void do_block(const cut *p, size_t block, rein_gemm_fn *multiply, int thr
 static void do_blocks(void *context, size_t piece, int thread) {
     const products *all = context;
     for (size_t i = 0; i < all->n; i++)
-        for (size_t block = piece; block < all->cuts[i].down * all->cuts[i].across; block += all->threads)
+        for (size_t block = piece; block < all->cuts[i].down * all->cuts[i].across; block += all->parts)
             do_block(&all->cuts[i], block, all->block, thread);
 }
 
@@ -96,11 +99,11 @@ static void do_blocks(void *context, size_t piece, int thread) {
 static size_t share(size_t n, size_t parts, size_t unit) { return ((n + parts - 1) / parts + unit - 1) / unit * unit; }
 
 /* Rows and columns are packed once for each block, which costs about as much as 8 more columns or rows. */
-static void cut_for(cut *p, size_t threads) {
+static void cut_for(cut *p, size_t parts) {
     const size_t m = p->whole.m, n = p->whole.n;
     double least = INFINITY;
-    for (size_t down = 1; down <= threads; down++) {
-        const size_t across = (threads + down - 1) / down, each = (down * across + threads - 1) / threads;
+    for (size_t down = 1; down <= parts; down++) {
+        const size_t across = (parts + down - 1) / down, each = (down * across + parts - 1) / parts;
         const size_t rows = share(m, down, GEMM_TILE_ROWS), columns = share(n, across, GEMM_PANEL);
         const double cost = (double)each * ((double)rows * (double)columns + 8.0 * (double)(rows + columns));
         if (cost < least) least = cost, p->rows = rows, p->columns = columns;
@@ -109,38 +112,49 @@ static void cut_for(cut *p, size_t threads) {
 }
 
 static void add_product(products *all, rein_gemm_task task) {
-    if (task.m == 0 || task.n == 0) return;
-    all->cuts[all->n].whole = task;
-    cut_for(&all->cuts[all->n++], all->threads);
+    if (task.m && task.n) all->cuts[all->n++].whole = task;
 }
 
-static void run(products *all) {
+static void run(products *all, const rein_exec *exec) {
     double work = 0;
     for (size_t i = 0; i < all->n; i++)
         work += (double)all->cuts[i].whole.m * (double)all->cuts[i].whole.n * (double)all->cuts[i].whole.k;
-    if (all->n) rein_parallel(work < 1e5 ? 1 : (int)all->threads, all->threads, do_blocks, all);
+    if (!all->n) return;
+    all->parts = work < SMALL ? 1 : (size_t)exec->threads * (work / exec->threads > LARGE ? 2 : 1);
+    for (size_t i = 0; i < all->n; i++) cut_for(&all->cuts[i], all->parts);
+    rein_parallel(exec->threads, all->parts, do_blocks, all);
+}
+
+static rein_gemm_task task_of(const rein_product *p, void *scratch) {
+    rein_gemm_task t = {.c = p->c, .stride = p->stride, .a = p->a, .b = p->b.view, .m = p->m, .n = p->b.n, .k = p->b.k};
+    t.add = p->add, t.scratch = scratch;
+    if (!p->b.view.data) t.b = (rein_matrix){p->b.packed.data, 0, 0, p->b.packed.storage}, t.panel = p->b.packed.k;
+    return t;
+}
+
+void rein_gemm_each(const rein_product *list, size_t n, void *scratch, const rein_exec *exec) {
+    products all = {.block = rein_kernels_of(exec->isa)->gemm};
+    for (size_t i = 0; i < n; i++) add_product(&all, task_of(&list[i], scratch));
+    run(&all, exec);
 }
 
 void rein_gemm(float *c, size_t stride, const rein_matrix *a, const rein_matrix *b, size_t m, size_t n, size_t k, int add,
                void *scratch, const rein_exec *exec) {
-    products all = {.block = rein_kernels_of(exec->isa)->gemm, .threads = (size_t)exec->threads};
-    add_product(&all, (rein_gemm_task){c, stride, *a, *b, m, n, k, 0, add, scratch});
-    run(&all);
-}
-
-void rein_gemm_each(const rein_product *list, size_t n, void *scratch, const rein_exec *exec) {
-    products all = {.block = rein_kernels_of(exec->isa)->gemm, .threads = (size_t)exec->threads};
-    for (size_t i = 0; i < n; i++) {
-        const rein_packed *b = list[i].b;
-        const rein_matrix panels_of_b = {b->data, 0, 0, b->storage};
-        add_product(&all, (rein_gemm_task){list[i].c, list[i].stride, list[i].a, panels_of_b, list[i].m, b->n, b->k, b->k,
-                                           list[i].add, scratch});
-    }
-    run(&all);
+    const rein_product one = {c, stride, *a, {*b, {0}, k, n}, m, add};
+    rein_gemm_each(&one, 1, scratch, exec);
 }
 
 void rein_gemm_packed(float *c, size_t stride, const rein_matrix *a, const rein_packed *b, size_t m, int add, void *scratch,
                       const rein_exec *exec) {
-    const rein_product one = {c, stride, *a, b, m, add};
+    const rein_product one = {c, stride, *a, {{0}, *b, b->k, b->n}, m, add};
     rein_gemm_each(&one, 1, scratch, exec);
+}
+
+void rein_gemm_turned(float *c, size_t stride, const rein_matrix *a, const rein_packed *b, size_t m, int add, void *scratch,
+                      const rein_exec *exec) {
+    products all = {.block = rein_kernels_of(exec->isa)->gemm};
+    rein_gemm_task t = {.c = c, .stride = stride, .a = *a, .m = m, .n = b->k, .k = b->n, .turned = 1, .add = add};
+    t.b = (rein_matrix){b->data, 0, 0, b->storage}, t.panel = b->k, t.scratch = scratch;
+    add_product(&all, t);
+    run(&all, exec);
 }

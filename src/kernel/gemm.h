@@ -27,6 +27,13 @@ typedef struct rein_packed {
     rein_storage storage;
 } rein_packed;
 
+/* The right factor [k][n] of a product: a view, or packed. */
+typedef struct rein_right {
+    rein_matrix view; /* data NULL: packed */
+    rein_packed packed;
+    size_t k, n;
+} rein_right;
+
 /* Bytes of a packed k×n matrix. */
 size_t rein_packed_size(size_t k, size_t n, rein_storage storage);
 
@@ -46,13 +53,17 @@ void rein_gemm(float *c, size_t stride, const rein_matrix *a, const rein_matrix 
 void rein_gemm_packed(float *c, size_t stride, const rein_matrix *a, const rein_packed *b, size_t m, int add, void *scratch,
                       const rein_exec *exec);
 
+/* The same with the transpose of b: c [m][b->k] = a [m][b->n]·bᵀ. */
+void rein_gemm_turned(float *c, size_t stride, const rein_matrix *a, const rein_packed *b, size_t m, int add, void *scratch,
+                      const rein_exec *exec);
+
 /* Several of them at once, at most REIN_PRODUCTS, none of which reads what another writes: the threads meet once. */
 enum { REIN_PRODUCTS = 8 };
 typedef struct rein_product {
     float *c;
     size_t stride;
     rein_matrix a;
-    const rein_packed *b;
+    rein_right b;
     size_t m;
     int add;
 } rein_product;

@@ -80,8 +80,7 @@ void KERNEL(rein_pack_panel)(float *to, const rein_matrix *b, size_t first, size
     pack_panel(to, b, first, n, 0, k);
 }
 
-/* ---- a tile */
-
+/* ---- panels that are there already */
 /* Row k of a panel. Of bf16 the columns i and 8 + i lie side by side: one load, and each half is in place after one instruction. */
 INLINE void panel_row(V *b0, V *b1, const void *panel, size_t k, const rein_storage storage) {
     if (storage == REIN_STORED_BF16) {
@@ -93,6 +92,42 @@ INLINE void panel_row(V *b0, V *b1, const void *panel, size_t k, const rein_stor
         *b1 = load_stored(panel, k * GEMM_PANEL + LANES, storage);
     }
 }
+
+static float panel_at(const void *panel, size_t k, size_t j, rein_storage storage) {
+    const size_t at = k * GEMM_PANEL + (storage == REIN_STORED_BF16 ? 2 * (j % LANES) + j / LANES : j);
+    const rein_matrix numbers = {panel, 0, 1, storage};
+    return stored_at(&numbers, 0, at);
+}
+
+/* Sixteen by sixteen: to[k][j] of the rows j of a panel. */
+INLINE void turn_panel(float *to, const void *panel, const rein_storage storage) {
+    for (size_t j = 0; j < GEMM_PANEL; j += LANES) {
+        V low[LANES], high[LANES];
+#pragma GCC unroll 8
+        for (size_t r = 0; r < LANES; r++) panel_row(&low[r], &high[r], panel, j + r, storage);
+        transpose(low);
+        transpose(high);
+#pragma GCC unroll 8
+        for (size_t l = 0; l < LANES; l++) {
+            store(to + l * GEMM_PANEL + j, low[l], LANES);
+            store(to + (LANES + l) * GEMM_PANEL + j, high[l], LANES);
+        }
+    }
+}
+
+/* to [depth][16]: the columns [first, first + 16) of what the panels are the transpose of; `from` is a multiple of 16. */
+INLINE void pack_turned(float *to, const rein_gemm_task *t, size_t first, size_t from, size_t depth, const rein_storage storage) {
+    const size_t columns = t->n - first < GEMM_PANEL ? t->n - first : GEMM_PANEL, size = rein_storage_size(storage);
+    for (size_t k = 0; k < depth; k += GEMM_PANEL, to += GEMM_PANEL * GEMM_PANEL) {
+        const char *panel = (const char *)t->b.data + ((from + k) * t->panel + first * GEMM_PANEL) * size;
+        if (columns == GEMM_PANEL && k + GEMM_PANEL <= depth) turn_panel(to, panel, storage);
+        else
+            for (size_t l = 0; l < GEMM_PANEL && k + l < depth; l++)
+                for (size_t j = 0; j < GEMM_PANEL; j++) to[l * GEMM_PANEL + j] = j < columns ? panel_at(panel, j, l, storage) : 0;
+    }
+}
+
+/* ---- a tile */
 
 /* Element (r, k) is at data[r·row + k·step]. */
 typedef struct left_factor {
@@ -238,7 +273,10 @@ static void set_panels(block *to, const rein_gemm_task *t, size_t j, size_t from
     }
     to->b = (const char *)scratch, to->panel_bytes = to->depth * GEMM_PANEL * sizeof *scratch, to->storage = REIN_STORED_F32;
     for (size_t p = 0; p < to->n; p += GEMM_PANEL, scratch += to->depth * GEMM_PANEL) {
-        if (!t->panel) pack_panel(scratch, &t->b, j + p, t->n, from, to->depth);
+        if (t->turned && t->b.storage == REIN_STORED_F32) pack_turned(scratch, t, j + p, from, to->depth, REIN_STORED_F32);
+        else if (t->turned && t->b.storage == REIN_STORED_BF16) pack_turned(scratch, t, j + p, from, to->depth, REIN_STORED_BF16);
+        else if (t->turned) pack_turned(scratch, t, j + p, from, to->depth, REIN_STORED_F16);
+        else if (!t->panel) pack_panel(scratch, &t->b, j + p, t->n, from, to->depth);
         else
             for (size_t i = 0; i < to->depth * GEMM_PANEL; i += LANES)
                 store(scratch + i, load_stored(panels + p * t->panel * size, i, t->b.storage), LANES);
@@ -249,9 +287,11 @@ void KERNEL(rein_gemm_block)(const rein_gemm_task *t) {
     float *const of_a = t->scratch, *const of_b = t->scratch + GEMM_ROWS * GEMM_DEPTH + GEMM_SPILL;
     const int few = t->m <= GEMM_TILE_ROWS || t->n <= GEMM_NARROW;
     const int in_place = few && t->a.storage == REIN_STORED_F32 && t->a.column == 1;
-    const int ready = t->panel && (t->b.storage != REIN_STORED_F16 || (in_place && t->m <= GEMM_TILE_ROWS));
-    const size_t deepest = in_place && t->m <= GEMM_TILE_ROWS ? t->k + 1 : 2 * t->m <= GEMM_ROWS && ready ? 2 * GEMM_DEPTH : GEMM_DEPTH;
-    const size_t depth = piece_of(t->k, deepest, LANES), rows = piece_of(t->m, GEMM_ROWS, GEMM_TILE_ROWS),
+    const int ready = t->panel && !t->turned && (t->b.storage != REIN_STORED_F16 || (in_place && t->m <= GEMM_TILE_ROWS));
+    const size_t deepest = in_place && t->m <= GEMM_TILE_ROWS ? t->k + 1
+                           : 2 * t->m <= GEMM_ROWS && ready   ? 2 * GEMM_DEPTH
+                                                              : GEMM_DEPTH;
+    const size_t depth = piece_of(t->k, deepest, GEMM_PANEL), rows = piece_of(t->m, GEMM_ROWS, GEMM_TILE_ROWS),
                  columns = ready ? t->n : piece_of(t->n, GEMM_COLUMNS, GEMM_PANEL);
     for (size_t from = 0; from == 0 || from < t->k; from += depth)
         for (size_t j = 0; j < t->n; j += columns) {

@@ -11,13 +11,15 @@ enum { GEMM_TILE_ROWS = 6, GEMM_PANEL = 16, GEMM_ROWS = 192, GEMM_DEPTH = 320, G
 /* Scratch of one thread: the factors of a block, as f32; rows of six are written as eight. */
 enum { GEMM_SPILL = 16, GEMM_SCRATCH = (GEMM_ROWS + GEMM_COLUMNS) * GEMM_DEPTH + GEMM_SPILL };
 
-/* c [m][n] = or += a [m][k] · b. b is either a view or panels of 16 columns, each `panel` rows deep. */
+/* c [m][n] = or += a [m][k] · b. b is either a view or panels of 16 columns, each `panel` rows deep;
+ * or such panels of its transpose. */
 typedef struct rein_gemm_task {
     float *c;
     size_t stride;
     rein_matrix a, b;
     size_t m, n, k;
     size_t panel; /* 0: b is a view */
+    int turned;   /* the panels are those of the transpose */
     int add;
     float *scratch;
 } rein_gemm_task;

@@ -53,7 +53,7 @@ rein_status rein_parameters_changed(rein_model *model, rein_adapter *adapter, co
     const rein_status status = rein_exec_resolve(&resolved, exec, REIN_SERIAL, err);
     if (status) return status;
     if (adapter) rein_adapter_pack(adapter);
-    else if (model->values) rein_model_pack(model, &resolved);
+    else if (model->values) rein_model_unpack(model);
     else return rein_fail(err, REIN_EINVAL, "the model was not opened to train, and there is no adapter: nothing can have changed");
     return REIN_OK;
 }

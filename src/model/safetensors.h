@@ -87,6 +87,9 @@ rein_status rein_tensors_from_memory(rein_tensors **tensors, const rein_tensors_
 /* Harmless on NULL. */
 void rein_tensors_close(rein_tensors *tensors);
 
+/* What was read of the files leaves this process's memory, and comes back when it is read again. */
+void rein_tensors_forget(const rein_tensors *tensors);
+
 /* In the order of the files (by name), and of the bytes in each. */
 size_t rein_tensors_count(const rein_tensors *tensors);
 const rein_tensor *rein_tensors_at(const rein_tensors *tensors, size_t i);

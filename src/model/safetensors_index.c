@@ -24,6 +24,10 @@ static const char *base_name(const char *path) {
 
 /* ---------------------------------------------------------------------------------------------------------- a set and its parts */
 
+void rein_tensors_forget(const rein_tensors *tensors) {
+    for (size_t i = 0; i < tensors->n_shards; i++) rein_file_forget(&tensors->shards[i].file);
+}
+
 void rein_tensors_close(rein_tensors *tensors) {
     if (!tensors) return;
     for (size_t i = 0; i < tensors->n_shards; i++) {

@@ -7,7 +7,8 @@
 #include "decoder.h"
 #include "nn/norm.h"
 
-enum { DEEPEST = 256 }; /* segments on the way from a root; the backward pass goes down it by recursion */
+enum { DEEPEST = 256 };         /* segments on the way from a root; the backward pass goes down it by recursion */
+enum { LOGITS_KEPT = 1 << 30 }; /* bytes: up to here the logits of a head that trains are kept, beyond they are computed again */
 
 struct rein_trace {
     rein_exec exec;
@@ -218,7 +219,13 @@ static void take_head(rein_trace *trace, const rein_policy *policy, int with_ent
     const int directions = trace->options.keep && !trace->head_trains,
               entropy_gradient = trace->options.keep && trace->options.entropy_gradient;
     if (with_entropies || entropy_gradient) trace->out.entropies = rein_arena_floats(arena, n);
-    if (trace->options.keep && trace->head_trains) trace->out.log_sums = rein_arena_floats(arena, n);
+    if (trace->options.keep && trace->head_trains) {
+        trace->out.log_sums = rein_arena_floats(arena, n);
+        trace->out.x_row =
+            ((size_t)model->config.vocab_size + 15) / 16 * 16 + 16; /* rows a power of two apart would share cache lines */
+        if ((double)n * (double)trace->out.x_row * sizeof(float) <= LOGITS_KEPT)
+            trace->out.x = rein_arena_floats(arena, n * trace->out.x_row);
+    }
     if (directions) trace->out.u = rein_arena_floats(arena, n * hidden);
     if (directions && entropy_gradient) trace->out.v = rein_arena_floats(arena, n * hidden);
 }
@@ -366,7 +373,7 @@ static rein_status prepare_back(going_back *g, rein_trace *trace, rein_error *er
     g->dlog_probs = rein_arena_floats(arena, n);
     g->dentropies = rein_arena_floats(arena, n);
     g->dinner = trace->head.lora ? rein_arena_floats(arena, n * trace->head.lora->rank) : NULL;
-    g->dlogits = trace->head_trains ? rein_arena_floats(arena, n * REIN_BACKWARD_CHUNK) : NULL;
+    g->dlogits = trace->head_trains && !trace->out.x ? rein_arena_floats(arena, n * REIN_BACKWARD_CHUNK) : NULL;
     rein_backward_take(&g->scratch, &trace->batch, arena);
     if (arena->failed) return rein_fail(err, REIN_ENOMEM, "no memory for the gradients of %zu tokens", trace->batch.rows);
     return REIN_OK;

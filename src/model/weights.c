@@ -81,21 +81,43 @@ const rein_linear *rein_model_linear(const rein_model *model, size_t slot) {
                                                 : &model->head;
 }
 
-static rein_status take_packed(rein_model *model, rein_error *err) {
+static rein_linear *linear_at(const rein_model *model, size_t slot) {
+    return (rein_linear *)(uintptr_t)rein_model_linear(model, slot);
+}
+
+static void forget_packed(const rein_model *model) {
+    for (size_t slot = 0; slot < rein_adapter_slots(model); slot++) linear_at(model, slot)->packed = (rein_packed){0};
+    model->packing->done = 0;
+}
+
+static rein_status pack(const rein_model *model, const rein_exec *exec, rein_error *err) {
+    rein_packing *to = model->packing;
+    rein_arena_reset(&to->memory);
     for (size_t slot = 0; slot < rein_adapter_slots(model); slot++) {
-        rein_linear *linear = (rein_linear *)(uintptr_t)rein_model_linear(model, slot);
-        linear->packed.data = rein_arena_take(&model->memory, rein_packed_size(linear->in, linear->out, linear->weight.storage));
+        rein_linear *linear = linear_at(model, slot);
+        const rein_matrix transposed = {linear->weight.data, linear->weight.column, linear->weight.row, linear->weight.storage};
+        void *data = rein_arena_take(&to->memory, rein_packed_size(linear->in, linear->out, linear->weight.storage));
+        if (!data) {
+            forget_packed(model);
+            return rein_fail(err, REIN_ENOMEM, "no memory for the weights of %s", model->directory);
+        }
+        linear->packed = rein_pack_on(data, &transposed, linear->in, linear->out, exec);
     }
-    if (model->memory.failed) return rein_fail(err, REIN_ENOMEM, "no memory for the weights of %s", model->directory);
+    to->done = 1;
     return REIN_OK;
 }
 
-void rein_model_pack(rein_model *model, const rein_exec *exec) {
-    for (size_t slot = 0; slot < rein_adapter_slots(model); slot++) {
-        rein_linear *linear = (rein_linear *)(uintptr_t)rein_model_linear(model, slot);
-        const rein_matrix transposed = {linear->weight.data, linear->weight.column, linear->weight.row, linear->weight.storage};
-        linear->packed = rein_pack_on((void *)(uintptr_t)linear->packed.data, &transposed, linear->in, linear->out, exec);
-    }
+rein_status rein_model_pack(const rein_model *model, const rein_exec *exec, rein_error *err) {
+    pthread_mutex_lock(&model->packing->lock);
+    const rein_status status = model->packing->done ? REIN_OK : pack(model, exec, err);
+    pthread_mutex_unlock(&model->packing->lock);
+    return status;
+}
+
+void rein_model_unpack(rein_model *model) {
+    pthread_mutex_lock(&model->packing->lock);
+    forget_packed(model);
+    pthread_mutex_unlock(&model->packing->lock);
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- frequencies */
@@ -171,8 +193,8 @@ static rein_status build(rein_model *model, int train, const rein_exec *exec, re
     rein_status status = train ? take_values(model, err) : REIN_OK;
     if (!status) status = bind_all(model, rein_kernels_of(exec->isa), err);
     if (!status && c->tie_word_embeddings) model->head.weight = model->embedding;
-    if (!status) status = take_packed(model, err);
-    if (!status) rein_model_pack(model, exec);
+    if (!status && !train) status = rein_model_pack(model, exec, err);
+    if (!status) rein_tensors_forget(model->tensors);
     return status;
 }
 
@@ -182,12 +204,14 @@ rein_status rein_model_open(rein_model **model, const char *directory, const rei
     rein_status status = rein_exec_resolve(&exec, options ? &options->exec : NULL, REIN_SERIAL, err);
     if (status) return status;
     rein_model *m = calloc(1, sizeof *m);
-    if (m) m->directory = malloc(strlen(directory) + 1);
-    if (!m || !m->directory) {
+    if (m) m->directory = malloc(strlen(directory) + 1), m->packing = calloc(1, sizeof *m->packing);
+    if (!m || !m->directory || !m->packing) {
+        if (m) free(m->directory), free(m->packing);
         free(m);
         return rein_fail(err, REIN_ENOMEM, "no memory for a model");
     }
     strcpy(m->directory, directory);
+    pthread_mutex_init(&m->packing->lock, NULL);
     status = open_files(m, directory, err);
     if (!status) status = build(m, options && options->train, &exec, err);
     if (status) {
@@ -201,6 +225,9 @@ rein_status rein_model_open(rein_model **model, const char *directory, const rei
 void rein_model_close(rein_model *model) {
     if (!model) return;
     rein_arena_free(&model->memory);
+    rein_arena_free(&model->packing->memory);
+    pthread_mutex_destroy(&model->packing->lock);
+    free(model->packing);
     rein_tensors_close(model->tensors);
     free(model->directory);
     free(model);

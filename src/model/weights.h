@@ -2,6 +2,8 @@
 #ifndef REIN_MODEL_WEIGHTS_H
 #define REIN_MODEL_WEIGHTS_H
 
+#include <pthread.h>
+
 #include "base/arena.h"
 #include "config.h"
 #include "nn/attention.h"
@@ -42,8 +44,9 @@ struct rein_model {
     rein_matrix embedding; /* [vocabulary][hidden] */
     const float *norm;     /* the last one */
     rein_linear head;
-    float *frequencies; /* [head_dim / 2] of the rotary embedding */
-    rein_arena memory;  /* of everything above */
+    float *frequencies;           /* [head_dim / 2] of the rotary embedding */
+    rein_arena memory;            /* of everything above */
+    struct rein_packing *packing; /* of the matrices of the layers and the head */
     /* When all weights train: their f32 values, tensor after tensor in the order of rein_model_weight; offsets [weights + 1]. */
     float *values;
     size_t *offsets;
@@ -79,7 +82,14 @@ rein_status rein_adapter_allocate(rein_adapter **adapter, const rein_model *mode
 /* Makes the packed copies of all factors. */
 void rein_adapter_pack(rein_adapter *adapter);
 
-/* Makes the packed copies of all weights. exec is resolved. */
-void rein_model_pack(rein_model *model, const rein_exec *exec);
+/* The packed copies of all weights. A frozen model has them from the beginning; one that trains gets them when it decodes, and
+ * loses them when its weights change. exec is resolved. Thread-safe. */
+typedef struct rein_packing {
+    pthread_mutex_t lock;
+    rein_arena memory;
+    int done;
+} rein_packing;
+rein_status rein_model_pack(const rein_model *model, const rein_exec *exec, rein_error *err);
+void rein_model_unpack(rein_model *model);
 
 #endif

@@ -35,7 +35,8 @@ typedef struct at_work {
 
 static void multiply(const at_work *a, float *c, size_t stride, rein_matrix left, rein_matrix right, size_t m, size_t n, size_t k,
                      int add) {
-    const rein_gemm_task task = {c, stride, left, right, m, n, k, 0, add, a->gemm_scratch};
+    const rein_gemm_task task = {
+        .c = c, .stride = stride, .a = left, .b = right, .m = m, .n = n, .k = k, .add = add, .scratch = a->gemm_scratch};
     a->w->run->kernels->gemm(&task);
 }
 

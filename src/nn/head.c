@@ -6,7 +6,7 @@
 
 #include "kernel/kernel.h"
 
-enum { ROWS = 96 }; /* of a block, at most: its logits of a chunk stay in the second cache */
+enum { ROWS = 192 }; /* of a block, at most: its logits of a chunk stay in the second cache */
 
 /* Adds a chunk; returns by how much the sums so far were scaled, since the maximum may have grown. */
 static double add_mass(rein_total *t, const rein_mass *m, rein_isa isa) {
@@ -37,10 +37,11 @@ double rein_head_log_sum(const rein_total *t, rein_isa isa) { return t->maximum 
 /* z [m][.] of the columns [first, first + n) of the vocabulary. */
 static void chunk_logits(float *z, size_t stride, const float *h, const float *inner, size_t m, size_t first, size_t n,
                          const rein_head *head, float *gemm_scratch, const rein_site *run) {
-    const rein_packed *w = &head->linear->packed;
-    rein_gemm_task task = {.c = z, .stride = stride, .m = m, .n = n, .k = w->k, .panel = w->k, .scratch = gemm_scratch};
-    task.a = (rein_matrix){h, w->k, 1, REIN_STORED_F32};
-    task.b = (rein_matrix){(const char *)w->data + first * w->k * rein_storage_size(w->storage), 0, 0, w->storage};
+    const rein_linear *l = head->linear;
+    rein_gemm_task task = {.c = z, .stride = stride, .m = m, .n = n, .k = l->in, .scratch = gemm_scratch};
+    task.a = (rein_matrix){h, l->in, 1, REIN_STORED_F32};
+    task.b = rein_linear_columns(l, first);
+    task.panel = l->packed.data ? l->in : 0;
     run->kernels->gemm(&task);
     if (!head->lora || !head->lora->rank) return;
     const rein_packed *b = &head->lora->packed_b;
@@ -96,11 +97,11 @@ static void rescale(head_block *b, size_t r, double factor, double shift) {
 
 static void add_directions(head_block *b, size_t first, size_t n, float *gemm_scratch) {
     const head_work *w = b->w;
-    const rein_matrix *weight = &w->head->linear->weight;
     const size_t hidden = w->head->linear->in;
     rein_gemm_task task = {.stride = hidden, .m = b->rows, .n = hidden, .k = n, .add = 1, .scratch = gemm_scratch};
-    task.b = *weight;
-    task.b.data = (const char *)weight->data + first * weight->row * rein_storage_size(weight->storage);
+    task.b = rein_linear_columns(w->head->linear, first);
+    if (w->head->linear->packed.data) task.panel = hidden, task.turned = 1;
+    else task.b.row = task.b.column, task.b.column = 1;
     task.a = (rein_matrix){b->z, REIN_VOCABULARY_CHUNK, 1, REIN_STORED_F32};
     task.c = w->out->u + b->first * hidden;
     w->run->kernels->gemm(&task);
@@ -114,10 +115,12 @@ static void do_chunk(head_block *b, size_t first, size_t n, float *gemm_scratch)
     const head_work *w = b->w;
     const rein_head_out *out = w->out;
     const size_t hidden = w->head->linear->in, rank = w->head->lora ? w->head->lora->rank : 0;
-    chunk_logits(b->z, REIN_VOCABULARY_CHUNK, w->h + b->first * hidden, rank ? w->inner + b->first * rank : NULL, b->rows, first, n,
-                 w->head, gemm_scratch, w->run);
+    const size_t row = out->x ? out->x_row : REIN_VOCABULARY_CHUNK;
+    float *z = out->x ? out->x + b->first * row + first : b->z;
+    chunk_logits(z, row, w->h + b->first * hidden, rank ? w->inner + b->first * rank : NULL, b->rows, first, n, w->head,
+                 gemm_scratch, w->run);
     for (size_t r = 0; r < b->rows; r++) {
-        float *x = b->z + r * REIN_VOCABULARY_CHUNK, *y = out->v ? b->y + r * REIN_VOCABULARY_CHUNK : NULL;
+        float *x = z + r * row, *y = out->v ? b->y + r * REIN_VOCABULARY_CHUNK : NULL;
         const size_t target = (size_t)w->targets[b->first + r];
         const rein_mass m = w->run->kernels->mass(x, n, w->head->inverse_temperature, out->entropies || out->v);
         const double before = b->totals[r].maximum;

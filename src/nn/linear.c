@@ -6,6 +6,14 @@
 static rein_matrix rows_of(const float *x, size_t columns) { return (rein_matrix){x, columns, 1, REIN_STORED_F32}; }
 static rein_matrix columns_of(const float *x, size_t columns) { return (rein_matrix){x, 1, columns, REIN_STORED_F32}; }
 
+/* Weights that train are not packed; those that are need not be looked at where they are stored. */
+static rein_right right_of(const rein_linear *l) {
+    rein_right b = {.packed = l->packed, .k = l->in, .n = l->out};
+    if (!l->packed.data) b.view = (rein_matrix){l->weight.data, l->weight.column, l->weight.row, l->weight.storage};
+    return b;
+}
+static rein_right right_packed(const rein_packed *p) { return (rein_right){.packed = *p, .k = p->k, .n = p->n}; }
+
 static int has(const rein_lora *lora) { return lora && lora->rank; }
 
 void rein_lora_inner(float *inner, const float *x, size_t rows, size_t in, const rein_lora *lora, const rein_site *run) {
@@ -28,10 +36,11 @@ void rein_linears_forward(const rein_linear_call *calls, size_t n, const float *
         const rein_linear_call *c = &calls[i];
         const rein_matrix input = rows_of(x, c->linear->in);
         put_bias(c, rows, add, run);
-        first[n_first++] = (rein_product){c->y, c->linear->out, input, &c->linear->packed, rows, add || c->linear->bias};
+        first[n_first++] = (rein_product){c->y, c->linear->out, input, right_of(c->linear), rows, add || c->linear->bias};
         if (!has(c->lora)) continue;
-        first[n_first++] = (rein_product){c->inner, c->lora->rank, input, &c->lora->packed_a, rows, 0};
-        second[n_second++] = (rein_product){c->y, c->linear->out, rows_of(c->inner, c->lora->rank), &c->lora->packed_b, rows, 1};
+        first[n_first++] = (rein_product){c->inner, c->lora->rank, input, right_packed(&c->lora->packed_a), rows, 0};
+        second[n_second++] =
+            (rein_product){c->y, c->linear->out, rows_of(c->inner, c->lora->rank), right_packed(&c->lora->packed_b), rows, 1};
     }
     rein_gemm_each(first, n_first, run->gemm_scratch, &run->exec);
     for (size_t i = 0; i < n; i++)
@@ -65,7 +74,10 @@ static void lora_backward(float *dx, const rein_linear_gradient *gradient, float
 void rein_linear_backward(float *dx, int add, const rein_linear_gradient *gradient, float *dinner, const float *dy, const float *x,
                           const float *inner, size_t rows, const rein_linear *linear, const rein_lora *lora, const rein_site *run) {
     const rein_matrix output = rows_of(dy, linear->out);
-    if (dx) rein_gemm(dx, linear->in, &output, &linear->weight, rows, linear->in, linear->out, add, run->gemm_scratch, &run->exec);
+    if (dx && linear->packed.data)
+        rein_gemm_turned(dx, linear->in, &output, &linear->packed, rows, add, run->gemm_scratch, &run->exec);
+    else if (dx)
+        rein_gemm(dx, linear->in, &output, &linear->weight, rows, linear->in, linear->out, add, run->gemm_scratch, &run->exec);
     if (has(lora)) lora_backward(dx, gradient, dinner, dy, x, inner, rows, linear, lora, run);
     if (gradient->weight) add_outer(gradient->weight, dy, linear->out, x, linear->in, rows, run);
     if (gradient->bias) run->kernels->add_rows(gradient->bias, dy, rows, linear->out, linear->out);

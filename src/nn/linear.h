@@ -9,9 +9,18 @@
 typedef struct rein_linear {
     size_t in, out;
     rein_matrix weight; /* [out][in] as it is stored */
-    rein_packed packed; /* the same for the forward pass */
+    rein_packed packed; /* the same, packed; data is NULL while the weights train */
     const float *bias;  /* [out] or NULL */
 } rein_linear;
+
+/* The product's right factor from column `first` on, a multiple of 16: panels, or a view [in][out]. */
+static inline rein_matrix rein_linear_columns(const rein_linear *l, size_t first) {
+    const rein_matrix *w = &l->weight;
+    if (l->packed.data)
+        return (rein_matrix){(const char *)l->packed.data + first * l->in * rein_storage_size(l->packed.storage), 0, 0,
+                             l->packed.storage};
+    return (rein_matrix){(const char *)w->data + first * w->row * rein_storage_size(w->storage), w->column, w->row, w->storage};
+}
 
 typedef struct rein_lora {
     size_t rank; /* 0: there is none */

@@ -236,7 +236,8 @@ static rein_status run(rein_generator *g, rein_error *err) {
     step s = {.g = g};
     rein_status status = rein_generator_admit(g, err);
     if (status || g->n_samples == 0) return status;
-    if ((status = prepare(&s, err)) || (status = make_events(g, err))) return status;
+    if ((status = rein_model_pack(g->policy.model, &g->exec, err)) || (status = prepare(&s, err)) || (status = make_events(g, err)))
+        return status;
     fill(&s);
     through_layers(&s);
     status = choose_all(&s, err);
