@@ -29,11 +29,12 @@ INLINE void turn_six(float *to, const float *from, size_t line, size_t lines) {
     for (size_t l = 0; l < LANES; l++) store(to + l * GEMM_TILE_ROWS, rows[l], LANES);
 }
 
-/* to [⌈m/6⌉][depth][6] and GEMM_SPILL more: the rows [first, first + m) of the product's a, its columns from `from`. */
-static void pack_left(float *to, const rein_gemm_task *t, size_t first, size_t m, size_t from, size_t depth) {
+/* to [⌈m/tall⌉][depth][6] and GEMM_SPILL more: the rows [first, first + m) of the product's a, its columns from `from`; `tall` of them, at
+ * most six, go into a tile. */
+static void pack_left(float *to, const rein_gemm_task *t, size_t first, size_t m, size_t tall, size_t from, size_t depth) {
     const rein_matrix *a = &t->a;
-    for (size_t i = first; i < first + m; i += GEMM_TILE_ROWS) {
-        const size_t rows = first + m - i < GEMM_TILE_ROWS ? first + m - i : GEMM_TILE_ROWS;
+    for (size_t i = first; i < first + m; i += tall) {
+        const size_t rows = first + m - i < tall ? first + m - i : tall;
         const float *data = a->data;
         size_t k = 0;
         if (a->storage == REIN_STORED_F32 && a->column == 1)
@@ -81,15 +82,15 @@ void KERNEL(rein_pack_panel)(float *to, const rein_matrix *b, size_t first, size
 }
 
 /* ---- panels that are there already */
-/* Row k of a panel. Of bf16 the columns i and 8 + i lie side by side: one load, and each half is in place after one instruction. */
-INLINE void panel_row(V *b0, V *b1, const void *panel, size_t k, const rein_storage storage) {
+/* A row of a panel, which is at panel[at]. Of bf16 the columns i and 8 + i lie side by side: one load, and each half is in place after one instruction. */
+INLINE void panel_row(V *b0, V *b1, const void *panel, size_t at, const rein_storage storage) {
     if (storage == REIN_STORED_BF16) {
         U both;
-        memcpy(&both, (const uint16_t *)panel + k * GEMM_PANEL, sizeof both);
+        memcpy(&both, (const uint16_t *)panel + at, sizeof both);
         *b0 = (V)(both << 16), *b1 = (V)(both & 0xffff0000u);
     } else {
-        *b0 = load_stored(panel, k * GEMM_PANEL, storage);
-        *b1 = load_stored(panel, k * GEMM_PANEL + LANES, storage);
+        *b0 = load_stored(panel, at, storage);
+        *b1 = load_stored(panel, at + LANES, storage);
     }
 }
 
@@ -104,7 +105,7 @@ INLINE void turn_panel(float *to, const void *panel, const rein_storage storage)
     for (size_t j = 0; j < GEMM_PANEL; j += LANES) {
         V low[LANES], high[LANES];
 #pragma GCC unroll 8
-        for (size_t r = 0; r < LANES; r++) panel_row(&low[r], &high[r], panel, j + r, storage);
+        for (size_t r = 0; r < LANES; r++) panel_row(&low[r], &high[r], panel, (j + r) * GEMM_PANEL, storage);
         transpose(low);
         transpose(high);
 #pragma GCC unroll 8
@@ -135,53 +136,56 @@ typedef struct left_factor {
     size_t row, step;
 } left_factor;
 
-INLINE void tile(float *c, size_t stride, left_factor a, const void *b, const rein_storage storage, size_t depth, int from_c,
-                 const int rows) {
-    V sum[GEMM_TILE_ROWS][2] = {{{0}}};
+/* Rows of 16 columns, `step` numbers apart: 16 in a panel. */
+typedef struct right_factor {
+    const void *data;
+    size_t step;
+} right_factor;
+
+/* Up to 6 rows of 16 columns (halves 2), or 8 of 8. */
+INLINE void tile(float *c, size_t stride, left_factor a, right_factor b, const rein_storage storage, size_t depth, int from_c,
+                 const int rows, const int halves) {
+    V sum[8][2] = {{{0}}};
     if (from_c) {
-#pragma GCC unroll 6
-        for (int r = 0; r < rows; r++) {
-            sum[r][0] = load(c + (size_t)r * stride, LANES);
-            sum[r][1] = load(c + (size_t)r * stride + LANES, LANES);
-        }
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+            for (int h = 0; h < halves; h++) sum[r][h] = load(c + (size_t)r * stride + (size_t)h * LANES, LANES);
     }
 #pragma GCC unroll 4
     for (size_t k = 0; k < depth; k++) {
-        V b0, b1;
-        panel_row(&b0, &b1, b, k, storage);
-#pragma GCC unroll 6
+        V row[2];
+        panel_row(&row[0], &row[1], b.data, k * b.step, storage);
+#pragma GCC unroll 8
         for (int r = 0; r < rows; r++) {
             const V x = splat(a.data[(size_t)r * a.row + k * a.step]);
-            sum[r][0] = fmadd(x, b0, sum[r][0]);
-            sum[r][1] = fmadd(x, b1, sum[r][1]);
+#pragma GCC unroll 2
+            for (int h = 0; h < halves; h++) sum[r][h] = fmadd(x, row[h], sum[r][h]);
         }
     }
-#pragma GCC unroll 6
-    for (int r = 0; r < rows; r++) {
-        store(c + (size_t)r * stride, sum[r][0], LANES);
-        store(c + (size_t)r * stride + LANES, sum[r][1], LANES);
-    }
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+        for (int h = 0; h < halves; h++) store(c + (size_t)r * stride + (size_t)h * LANES, sum[r][h], LANES);
 }
 
-/* With the strides as constants, so that the compiler sees them. */
-INLINE void tile_of(size_t rows, float *c, size_t stride, left_factor a, const void *b, const rein_storage storage, size_t depth,
-                    int from_c, const int packed) {
-    if (packed) a.row = 1, a.step = GEMM_TILE_ROWS;
-    else a.step = 1;
+INLINE void tile_of(size_t rows, float *c, size_t stride, left_factor a, right_factor b, const rein_storage storage, size_t depth,
+                    int from_c) {
     switch (rows) {
-    case 1: tile(c, stride, a, b, storage, depth, from_c, 1); break;
-    case 2: tile(c, stride, a, b, storage, depth, from_c, 2); break;
-    case 3: tile(c, stride, a, b, storage, depth, from_c, 3); break;
-    case 4: tile(c, stride, a, b, storage, depth, from_c, 4); break;
-    case 5: tile(c, stride, a, b, storage, depth, from_c, 5); break;
-    default: tile(c, stride, a, b, storage, depth, from_c, 6); break;
+    case 1: tile(c, stride, a, b, storage, depth, from_c, 1, 2); break;
+    case 2: tile(c, stride, a, b, storage, depth, from_c, 2, 2); break;
+    case 3: tile(c, stride, a, b, storage, depth, from_c, 3, 2); break;
+    case 4: tile(c, stride, a, b, storage, depth, from_c, 4, 2); break;
+    case 5: tile(c, stride, a, b, storage, depth, from_c, 5, 2); break;
+    default: tile(c, stride, a, b, storage, depth, from_c, 6, 2); break;
     }
 }
 
-/* A copy of a tile that has fewer columns, and back. */
-static void copy_tile(float *to, size_t to_row, const float *from, size_t from_row, size_t rows, size_t columns) {
+/* to[r·to_row + j·to_column], for tiles that have fewer columns, or lie across. */
+static void copy_tile(float *to, size_t to_row, size_t to_column, const float *from, size_t from_row, size_t from_column,
+                      size_t rows, size_t columns) {
     for (size_t r = 0; r < rows; r++)
-        for (size_t j = 0; j < columns; j++) to[r * to_row + j] = from[r * from_row + j];
+        for (size_t j = 0; j < columns; j++) to[r * to_row + j * to_column] = from[r * from_row + j * from_column];
 }
 
 /* ---- few rows: b goes by once, from end to end. Several panels at a time: a panel has two sums a row, too few to keep the units busy. */
@@ -202,7 +206,7 @@ INLINE void stripe(float *c, size_t stride, left_factor a, const char *b, size_t
 #pragma GCC unroll 4
         for (int p = 0; p < panels; p++) {
             V b0, b1;
-            panel_row(&b0, &b1, b + (size_t)p * panel_bytes, k, storage);
+            panel_row(&b0, &b1, b + (size_t)p * panel_bytes, k * GEMM_PANEL, storage);
 #pragma GCC unroll 2
             for (int r = 0; r < rows; r++) {
                 sum[r * panels + p][0] = fmadd(x[r], b0, sum[r * panels + p][0]);
@@ -222,14 +226,16 @@ typedef struct block {
     float *c;
     size_t stride, m, n, depth;
     left_factor a;
-    const char *b;
+    size_t tall; /* rows of a tile */
+    right_factor b;
     size_t panel_bytes;
     rein_storage storage;
     int from_c;
 } block;
 
-INLINE void multiply_stored(const block *t, const rein_storage storage, const int packed) {
-    const char *b = t->b;
+/* The strides as constants, so that the compiler sees them: of a when it is packed, of b when it is panels. */
+INLINE void multiply_as(const block *t, const rein_storage storage, const int packed, const int panels) {
+    const char *b = t->b.data;
     size_t j = 0;
     if (!packed && t->m <= 2) {
         for (; t->m == 1 && j + 4 * GEMM_PANEL <= t->n; j += 4 * GEMM_PANEL, b += 4 * t->panel_bytes)
@@ -238,23 +244,57 @@ INLINE void multiply_stored(const block *t, const rein_storage storage, const in
             stripe(t->c + j, t->stride, t->a, b, t->panel_bytes, storage, t->depth, t->from_c, 2, 2);
     }
     for (; j < t->n; j += GEMM_PANEL, b += t->panel_bytes)
-        for (size_t i = 0; i < t->m; i += GEMM_TILE_ROWS) {
-            const left_factor rows = {t->a.data + i * (packed ? t->depth : t->a.row), t->a.row, 1};
-            const size_t m = t->m - i < GEMM_TILE_ROWS ? t->m - i : GEMM_TILE_ROWS, columns = t->n - j;
+        for (size_t i = 0, n = 0; i < t->m; i += t->tall, n++) {
+            const left_factor rows = {t->a.data + (packed ? n * GEMM_TILE_ROWS * t->depth : i * t->a.row), packed ? 1 : t->a.row,
+                                      packed ? GEMM_TILE_ROWS : 1};
+            const right_factor columns = {b, panels ? GEMM_PANEL : t->b.step};
+            const size_t m = t->m - i < t->tall ? t->m - i : t->tall, left = t->n - j;
             float *c = t->c + i * t->stride + j, part[GEMM_TILE_ROWS * GEMM_PANEL];
-            if (columns < GEMM_PANEL) memset(part, 0, sizeof part), copy_tile(part, GEMM_PANEL, c, t->stride, m, columns);
-            tile_of(m, columns < GEMM_PANEL ? part : c, columns < GEMM_PANEL ? GEMM_PANEL : t->stride, rows, b, storage, t->depth,
-                    t->from_c, packed);
-            if (columns < GEMM_PANEL) copy_tile(c, t->stride, part, GEMM_PANEL, m, columns);
+            if (left < GEMM_PANEL) memset(part, 0, sizeof part), copy_tile(part, GEMM_PANEL, 1, c, t->stride, 1, m, left);
+            tile_of(m, left < GEMM_PANEL ? part : c, left < GEMM_PANEL ? GEMM_PANEL : t->stride, rows, columns, storage, t->depth,
+                    t->from_c);
+            if (left < GEMM_PANEL) copy_tile(c, t->stride, 1, part, GEMM_PANEL, 1, m, left);
         }
 }
 
 static void multiply(const block *t, int packed) {
-    if (packed && t->storage == REIN_STORED_F32) multiply_stored(t, REIN_STORED_F32, 1);
-    else if (packed) multiply_stored(t, REIN_STORED_BF16, 1);
-    else if (t->storage == REIN_STORED_F32) multiply_stored(t, REIN_STORED_F32, 0);
-    else if (t->storage == REIN_STORED_BF16) multiply_stored(t, REIN_STORED_BF16, 0);
-    else multiply_stored(t, REIN_STORED_F16, 0);
+    if (t->b.step != GEMM_PANEL) multiply_as(t, REIN_STORED_F32, 1, 0);
+    else if (packed && t->storage == REIN_STORED_F32) multiply_as(t, REIN_STORED_F32, 1, 1);
+    else if (packed) multiply_as(t, REIN_STORED_BF16, 1, 1);
+    else if (t->storage == REIN_STORED_F32) multiply_as(t, REIN_STORED_F32, 0, 1);
+    else if (t->storage == REIN_STORED_BF16) multiply_as(t, REIN_STORED_BF16, 0, 1);
+    else multiply_as(t, REIN_STORED_F16, 0, 1);
+}
+
+/* At most 8 columns, rows in place: half a panel is nothing but padding. */
+static void multiply_narrow(const block *t) {
+    size_t i = 0;
+    for (; i + 8 <= t->m; i += 8) {
+        const left_factor rows = {t->a.data + i * t->a.row, t->a.row, 1};
+        const right_factor columns = {t->b.data, GEMM_PANEL};
+        float *c = t->c + i * t->stride, part[8 * LANES];
+        if (t->n < LANES) memset(part, 0, sizeof part), copy_tile(part, LANES, 1, c, t->stride, 1, 8, t->n);
+        tile(t->n < LANES ? part : c, t->n < LANES ? LANES : t->stride, rows, columns, REIN_STORED_F32, t->depth, t->from_c, 8, 1);
+        if (t->n < LANES) copy_tile(c, t->stride, 1, part, LANES, 1, 8, t->n);
+    }
+    block rest = *t;
+    rest.m -= i, rest.c += i * t->stride, rest.a.data += i * t->a.row;
+    if (rest.m) multiply(&rest, 0);
+}
+
+/* ---- few columns and a transposed: a tile lies across, its 16 columns are rows of c, and both factors are read where they are. */
+static void multiply_across(const rein_gemm_task *t) { /* m is a multiple of 16 */
+    const size_t wide = (t->n + GEMM_TILE_ROWS - 1) / GEMM_TILE_ROWS, tall = (t->n + wide - 1) / wide;
+    for (size_t i = 0; i < t->m; i += GEMM_PANEL)
+        for (size_t j = 0; j < t->n; j += tall) {
+            const size_t rows = t->n - j < tall ? t->n - j : tall;
+            const left_factor of_b = {(const float *)t->b.data + j, 1, t->b.row};
+            const right_factor of_a = {(const float *)t->a.data + i, t->a.column};
+            float *c = t->c + i * t->stride + j, part[GEMM_TILE_ROWS * GEMM_PANEL];
+            if (t->add) copy_tile(part, GEMM_PANEL, 1, c, 1, t->stride, rows, GEMM_PANEL);
+            tile_of(rows, part, GEMM_PANEL, of_b, of_a, REIN_STORED_F32, t->k, t->add);
+            copy_tile(c, 1, t->stride, part, GEMM_PANEL, 1, rows, GEMM_PANEL);
+        }
 }
 
 /* n in pieces of at most `most`, nearly equal, each a multiple of `unit`. */
@@ -263,15 +303,44 @@ static size_t piece_of(size_t n, size_t most, size_t unit) {
     return n ? ((n + pieces - 1) / pieces + unit - 1) / unit * unit : unit;
 }
 
+/* ---- how to go about it */
+typedef struct plan {
+    int in_place; /* rows of a */
+    int ready;    /* columns of b: panels, or a view that few rows read once */
+    size_t depth, rows, columns, tall;
+} plan;
+
+static int stored_along(const rein_matrix *x, size_t along) { return x->storage == REIN_STORED_F32 && along == 1; }
+
+static plan plan_of(const rein_gemm_task *t) {
+    const int few = t->m <= GEMM_TILE_ROWS;
+    plan p = {.in_place = (few || t->n <= GEMM_NARROW) && stored_along(&t->a, t->a.column)};
+    p.ready = t->panel && !t->turned && (t->b.storage != REIN_STORED_F16 || (few && p.in_place));
+    if (!t->panel && t->m <= 2 * GEMM_TILE_ROWS && t->n % GEMM_PANEL == 0 && stored_along(&t->b, t->b.column))
+        p.ready = 1, p.in_place = 0;
+    const size_t deepest = few && p.in_place && p.ready ? t->k + 1 : 2 * t->m <= GEMM_ROWS && p.ready ? 2 * GEMM_DEPTH : GEMM_DEPTH;
+    p.depth = piece_of(t->k, deepest, GEMM_PANEL);
+    p.rows = piece_of(t->m, GEMM_ROWS, GEMM_TILE_ROWS);
+    p.columns = p.ready ? t->n : piece_of(t->n, GEMM_COLUMNS, GEMM_PANEL);
+    p.tall = t->m < GEMM_ROWS ? piece_of(t->m, GEMM_TILE_ROWS, 1) : GEMM_TILE_ROWS;
+    return p;
+}
+
 /* Panels of the columns from j, f32 unless they can be read where they are. */
-static void set_panels(block *to, const rein_gemm_task *t, size_t j, size_t from, float *scratch, int where_they_are) {
+static void set_panels(block *to, const rein_gemm_task *t, size_t j, size_t from, float *scratch, int ready) {
     const size_t size = rein_storage_size(t->b.storage);
     const char *panels = (const char *)t->b.data + (j * t->panel + from * GEMM_PANEL) * size;
-    if (where_they_are) {
-        to->b = panels, to->panel_bytes = t->panel * GEMM_PANEL * size, to->storage = t->b.storage;
+    to->b = (right_factor){scratch, GEMM_PANEL}, to->panel_bytes = to->depth * GEMM_PANEL * sizeof *scratch;
+    to->storage = REIN_STORED_F32;
+    if (ready && t->panel) {
+        to->b.data = panels, to->panel_bytes = t->panel * GEMM_PANEL * size, to->storage = t->b.storage;
         return;
     }
-    to->b = (const char *)scratch, to->panel_bytes = to->depth * GEMM_PANEL * sizeof *scratch, to->storage = REIN_STORED_F32;
+    if (ready) {
+        to->b = (right_factor){(const float *)t->b.data + from * t->b.row + j, t->b.row};
+        to->panel_bytes = GEMM_PANEL * sizeof *scratch;
+        return;
+    }
     for (size_t p = 0; p < to->n; p += GEMM_PANEL, scratch += to->depth * GEMM_PANEL) {
         if (t->turned && t->b.storage == REIN_STORED_F32) pack_turned(scratch, t, j + p, from, to->depth, REIN_STORED_F32);
         else if (t->turned && t->b.storage == REIN_STORED_BF16) pack_turned(scratch, t, j + p, from, to->depth, REIN_STORED_BF16);
@@ -283,31 +352,38 @@ static void set_panels(block *to, const rein_gemm_task *t, size_t j, size_t from
     }
 }
 
-void KERNEL(rein_gemm_block)(const rein_gemm_task *t) {
-    float *const of_a = t->scratch, *const of_b = t->scratch + GEMM_ROWS * GEMM_DEPTH + GEMM_SPILL;
-    const int few = t->m <= GEMM_TILE_ROWS || t->n <= GEMM_NARROW;
-    const int in_place = few && t->a.storage == REIN_STORED_F32 && t->a.column == 1;
-    const int ready = t->panel && !t->turned && (t->b.storage != REIN_STORED_F16 || (in_place && t->m <= GEMM_TILE_ROWS));
-    const size_t deepest = in_place && t->m <= GEMM_TILE_ROWS ? t->k + 1
-                           : 2 * t->m <= GEMM_ROWS && ready   ? 2 * GEMM_DEPTH
-                                                              : GEMM_DEPTH;
-    const size_t depth = piece_of(t->k, deepest, GEMM_PANEL), rows = piece_of(t->m, GEMM_ROWS, GEMM_TILE_ROWS),
-                 columns = ready ? t->n : piece_of(t->n, GEMM_COLUMNS, GEMM_PANEL);
-    for (size_t from = 0; from == 0 || from < t->k; from += depth)
-        for (size_t j = 0; j < t->n; j += columns) {
-            block b = {.stride = t->stride, .from_c = t->add || from > 0};
-            b.depth = t->k - from < depth ? t->k - from : depth;
-            b.n = t->n - j < columns ? t->n - j : columns;
-            set_panels(&b, t, j, from, of_b, ready);
-            for (size_t i = 0; i < t->m; i += rows) {
-                b.m = t->m - i < rows ? t->m - i : rows;
-                b.c = t->c + i * t->stride + j;
-                b.a = (left_factor){(const float *)t->a.data + i * t->a.row + from, t->a.row, 1};
-                if (!in_place) {
-                    pack_left(of_a, t, i, b.m, from, b.depth);
-                    b.a.data = of_a;
-                }
-                multiply(&b, !in_place);
-            }
+static void multiply_rows(block *b, const rein_gemm_task *t, const plan *p, size_t from) {
+    for (size_t i = 0; i < t->m; i += p->rows) {
+        block some = *b;
+        some.m = t->m - i < p->rows ? t->m - i : p->rows;
+        some.c += i * t->stride;
+        some.a = (left_factor){(const float *)t->a.data + i * t->a.row + from, t->a.row, 1};
+        if (!p->in_place) {
+            pack_left(t->scratch, t, i, some.m, p->tall, from, b->depth);
+            some.a.data = t->scratch;
+        }
+        if (p->in_place && t->n <= LANES && some.storage == REIN_STORED_F32 && some.m >= 8) multiply_narrow(&some);
+        else multiply(&some, !p->in_place);
+    }
+}
+
+void KERNEL(rein_gemm_block)(const rein_gemm_task *task) {
+    rein_gemm_task rest = *task;
+    if (!task->panel && task->n <= 2 * GEMM_TILE_ROWS && stored_along(&task->a, task->a.row) && task->a.column != 1 &&
+        stored_along(&task->b, task->b.column) && task->k > 0) {
+        rest.m = task->m / GEMM_PANEL * GEMM_PANEL;
+        multiply_across(&rest);
+        rest.c += rest.m * task->stride, rest.a.data = (const float *)task->a.data + rest.m, rest.m = task->m - rest.m;
+        if (!rest.m) return;
+    }
+    const rein_gemm_task *t = &rest;
+    const plan p = plan_of(t);
+    for (size_t from = 0; from == 0 || from < t->k; from += p.depth)
+        for (size_t j = 0; j < t->n; j += p.columns) {
+            block b = {.c = t->c + j, .stride = t->stride, .tall = p.tall, .from_c = t->add || from > 0};
+            b.depth = t->k - from < p.depth ? t->k - from : p.depth;
+            b.n = t->n - j < p.columns ? t->n - j : p.columns;
+            set_panels(&b, t, j, from, t->scratch + GEMM_ROWS * GEMM_DEPTH + GEMM_SPILL, p.ready);
+            multiply_rows(&b, t, &p, from);
         }
 }
