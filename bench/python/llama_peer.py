@@ -77,27 +77,32 @@ def write_model(path, shape, dtype):
     writer.close()
 
 
-@contextlib.contextmanager
-def opened(shape, dtype, sequences):
-    """A context for so many sequences, of a model that is gone afterwards."""
+def load(shape, dtype):
+    """The file is gone as soon as it is mapped, whatever happens then."""
     with tempfile.TemporaryDirectory(prefix="rein-bench-") as directory:
         path = Path(directory) / "model.gguf"
         write_model(path, SHAPES[shape], dtype)
-        how = llama.llama_model_default_params()
-        model = llama.llama_model_load_from_file(str(path).encode(), how)
-        if not model:
-            raise RuntimeError("llama.cpp does not load the model")
-        params = llama.llama_context_default_params()
-        params.n_ctx = max(PREFILL, sequences * 256)
-        params.n_batch = params.n_ubatch = PREFILL
-        params.n_seq_max = sequences
-        params.n_threads = params.n_threads_batch = CORES
-        context = llama.llama_init_from_model(model, params)
-        if not context:
-            raise RuntimeError("llama.cpp makes no context")
-        yield context
-        llama.llama_free(context)
-        llama.llama_model_free(model)
+        model = llama.llama_model_load_from_file(str(path).encode(), llama.llama_model_default_params())
+    if not model:
+        raise RuntimeError("llama.cpp does not load the model")
+    return model
+
+
+@contextlib.contextmanager
+def opened(shape, dtype, sequences):
+    """A context for so many sequences."""
+    model = load(shape, dtype)
+    params = llama.llama_context_default_params()
+    params.n_ctx = max(PREFILL, sequences * 256)
+    params.n_batch = params.n_ubatch = PREFILL
+    params.n_seq_max = sequences
+    params.n_threads = params.n_threads_batch = CORES
+    context = llama.llama_init_from_model(model, params)
+    if not context:
+        raise RuntimeError("llama.cpp makes no context")
+    yield context
+    llama.llama_free(context)
+    llama.llama_model_free(model)
 
 
 class Batch:
