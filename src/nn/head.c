@@ -185,9 +185,10 @@ static void do_rows(void *context, size_t piece, int thread) {
 
 void rein_head_forward(const rein_head_out *out, float *inner, const float *h, const int32_t *targets, size_t n,
                        const rein_head *head, float *scratch, const rein_site *run) {
-    size_t rows = (n + (size_t)run->exec.threads - 1) / (size_t)run->exec.threads;
-    rows = rows < ROWS ? (rows + GEMM_TILE_ROWS - 1) / GEMM_TILE_ROWS * GEMM_TILE_ROWS : ROWS; /* every thread has some */
-    head_work w = {out, inner, h, targets, n, rows ? rows : 1, head, scratch, run};
+    const size_t threads = (size_t)run->exec.threads, turns = (n + ROWS * threads - 1) / (ROWS * threads); /* of every thread */
+    size_t rows = turns ? (n + turns * threads - 1) / (turns * threads) : 1;
+    rows = (rows + GEMM_TILE_ROWS - 1) / GEMM_TILE_ROWS * GEMM_TILE_ROWS;
+    head_work w = {out, inner, h, targets, n, rows, head, scratch, run};
     low_rank(inner, h, n, head, run);
     rein_parallel(run->exec.threads, (n + w.rows - 1) / w.rows, do_rows, &w);
 }
