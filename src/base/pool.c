@@ -12,7 +12,7 @@
 
 #include "base.h"
 
-enum { SPINS = 2000 }; /* a few microseconds: shorter than waking a thread */
+enum { SPINS = 20000 }; /* some hundred microseconds: to wake a thread takes as long, and longer in a virtual machine */
 
 typedef struct job {
     rein_work *work;

@@ -58,8 +58,7 @@ rein_packed rein_pack_on(void *to, const rein_matrix *b, size_t k, size_t n, con
 
 size_t rein_gemm_scratch(const rein_exec *exec) { return (size_t)exec->threads * GEMM_SCRATCH * sizeof(float); }
 
-/* ---- products cut into blocks, one for each thread, or two of a large one: cores are not always equally fast. Where the cuts are changes
- * nothing but the time. */
+/* ---- products cut into blocks, one for each thread. Where the cuts are changes nothing but the time. */
 typedef struct cut {
     rein_gemm_task whole;
     size_t rows, columns; /* of a block */
@@ -72,7 +71,7 @@ typedef struct products {
     size_t n, parts;
 } products;
 
-static const double SMALL = 1e5, LARGE = 1e8; /* multiplications: worth the threads; worth two blocks for each */
+static const double SMALL = 1e5; /* multiplications that are not worth the threads */
 
 static void do_block(const cut *p, size_t block, rein_gemm_fn *multiply, int thread) {
     const size_t i = block % p->down * p->rows, j = block / p->down * p->columns;
@@ -120,7 +119,7 @@ static void run(products *all, const rein_exec *exec) {
     for (size_t i = 0; i < all->n; i++)
         work += (double)all->cuts[i].whole.m * (double)all->cuts[i].whole.n * (double)all->cuts[i].whole.k;
     if (!all->n) return;
-    all->parts = work < SMALL ? 1 : (size_t)exec->threads * (work / exec->threads > LARGE ? 2 : 1);
+    all->parts = work < SMALL ? 1 : (size_t)exec->threads;
     for (size_t i = 0; i < all->n; i++) cut_for(&all->cuts[i], all->parts);
     rein_parallel(exec->threads, all->parts, do_blocks, all);
 }
