@@ -44,10 +44,10 @@ static float at(const rein_matrix *x, size_t i, size_t j) {
     return x->storage == REIN_STORED_BF16 ? plain_bf16(h) : plain_f16(h);
 }
 
-/* ---- matrices of any layout, with room around their rows */
-static rein_matrix make(size_t rows, size_t columns) {
+/* ---- matrices of any layout, with room around their rows; of any storage, or f32 */
+static rein_matrix make(size_t rows, size_t columns, int f32) {
     const size_t gap = below(3);
-    rein_matrix x = {NULL, 1, 1, (rein_storage)below(3)};
+    rein_matrix x = {NULL, 1, 1, f32 ? REIN_STORED_F32 : (rein_storage)below(3)};
     if (below(2)) x.row = columns + gap;
     else x.column = rows + gap;
     const size_t n = (rows + gap + 1) * (columns + gap + 1);
@@ -88,28 +88,31 @@ static void *scratch_for(const rein_exec *e) {
     return scratch;
 }
 
-/* One product on one machine, packed and not; nothing outside of it may change. */
+/* One product on one machine: not packed, packed, packed as its transpose; nothing outside of it may change. */
 static void check(const float *before, const float *wanted, const rein_matrix *a, const rein_matrix *b, size_t m, size_t n,
                   size_t k, int add, const rein_exec *e) {
     const size_t stride = n + 3;
     float *c = malloc((m + 1) * stride * sizeof *c);
-    void *scratch = scratch_for(e), *panels = malloc(rein_packed_size(k, n, b->storage) + 1);
-    assert_non_null(c), assert_non_null(panels);
-    const rein_packed packed = rein_pack(panels, b, k, n);
-    for (int way = 0; way < 2; way++) {
+    void *scratch = scratch_for(e), *panels = malloc(rein_packed_size(k, n, b->storage) + 1),
+         *turned_panels = malloc(rein_packed_size(n, k, b->storage) + 1);
+    assert_non_null(c), assert_non_null(panels), assert_non_null(turned_panels);
+    const rein_matrix transpose = {b->data, b->column, b->row, b->storage};
+    const rein_packed packed = rein_pack(panels, b, k, n), turned = rein_pack(turned_panels, &transpose, n, k);
+    for (int way = 0; way < 3; way++) {
         for (size_t i = 0; i < (m + 1) * stride; i++) c[i] = 77;
         for (size_t i = 0; i < m; i++) memcpy(c + i * stride, before + i * n, n * sizeof *c);
-        if (way) rein_gemm_packed(c, stride, a, &packed, m, add, scratch, e);
+        if (way == 2) rein_gemm_turned(c, stride, a, &turned, m, add, scratch, e);
+        else if (way) rein_gemm_packed(c, stride, a, &packed, m, add, scratch, e);
         else rein_gemm(c, stride, a, b, m, n, k, add, scratch, e);
         assert_bits(c, stride, wanted, m, n);
         for (size_t i = 0; i < m; i++) assert_true(c[i * stride + n] == 77 && c[i * stride + n + 2] == 77);
         assert_true(c[m * stride] == 77);
     }
-    free(c), free(scratch), free(panels);
+    free(c), free(scratch), free(panels), free(turned_panels);
 }
 
-static void check_everywhere(size_t m, size_t n, size_t k) {
-    const rein_matrix a = make(m, k), b = make(k, n);
+static void check_everywhere(size_t m, size_t n, size_t k, int f32) {
+    const rein_matrix a = make(m, k, f32), b = make(k, n, f32);
     const int add = (int)below(2);
     float *before = malloc((m * n + 1) * sizeof *before);
     assert_non_null(before);
@@ -130,18 +133,28 @@ static int quick(void) {
 static void test_chains(void **unused) {
     (void)unused;
     const size_t edges[] = {1, 2, 5, 6, 7, 8, 15, 16, 17, 31, 33};
-    for (int round = 0; round < (quick() ? 60 : 600); round++) check_everywhere(edges[below(11)], edges[below(11)], below(40));
-    for (int round = 0; round < (quick() ? 2 : 12); round++) check_everywhere(1 + below(250), 1 + below(300), 200 + below(400));
-    check_everywhere(3, 5, 0);
-    check_everywhere(1, 700, 513);
-    check_everywhere(193, 257, 257);
+    for (int round = 0; round < (quick() ? 60 : 600); round++)
+        check_everywhere(edges[below(11)], edges[below(11)], below(40), round % 2);
+    for (int round = 0; round < (quick() ? 2 : 12); round++) check_everywhere(1 + below(250), 1 + below(300), 200 + below(400), 0);
+    check_everywhere(3, 5, 0, 0);
+    check_everywhere(1, 700, 513, 0);
+    check_everywhere(193, 257, 257, 0);
+}
+
+/* Few rows or few columns, and much of the rest: the shapes of decoding and of LoRAs, in every layout of f32 by chance. */
+static void test_lean(void **unused) {
+    (void)unused;
+    const size_t shapes[][3] = {{100, 8, 70},  {100, 5, 40},   {8, 96, 700}, {12, 64, 650}, {5, 32, 2100},
+                                {2, 600, 700}, {100, 130, 33}, {67, 12, 90}, {1, 80, 1400}, {16, 144, 650}};
+    for (int round = 0; round < (quick() ? 1 : 12); round++)
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) check_everywhere(shapes[i][0], shapes[i][1], shapes[i][2], 1);
 }
 
 /* A row alone, and among others. */
 static void test_row_alone(void **unused) {
     (void)unused;
     const size_t m = 50, n = 70, k = 300;
-    rein_matrix a = make(m, k), b = make(k, n);
+    rein_matrix a = make(m, k, 0), b = make(k, n, 0);
     const rein_exec e = {2, REIN_ISA_BEST};
     const rein_exec resolved = {2, rein_isa_available(REIN_ISA_AVX2) ? REIN_ISA_AVX2 : REIN_ISA_REF};
     float *all = malloc(m * n * sizeof *all), one[70];
@@ -180,7 +193,7 @@ static void test_halves(void **unused) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_chains), cmocka_unit_test(test_row_alone),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_chains), cmocka_unit_test(test_lean), cmocka_unit_test(test_row_alone),
                                        cmocka_unit_test(test_halves)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
