@@ -9,7 +9,7 @@
 /* Rows of a block of queries, heads counted: enough to use a panel of keys well, few enough that scores stay in the cache. */
 static inline size_t rein_block_queries(const rein_heads *heads) {
     const size_t group = heads->n / heads->n_kv;
-    return group < 96 ? 96 / group : 1;
+    return group < 48 ? 48 / group : 1;
 }
 static inline size_t rein_block_rows(const rein_heads *heads) { return rein_block_queries(heads) * (heads->n / heads->n_kv); }
 
