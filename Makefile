@@ -226,7 +226,7 @@ clean:
 
 help:
 	@echo 'make            build/librein.a, build/librein.so and build/rein (CC=clang, CFLAGS=…, V=1 shows the commands)'
-	@echo 'make demo       a worked story on real numbers, in the terminal'
+	@echo 'make demo       a model learns to answer right within a token budget; the report of it'
 	@echo 'make test       every test'
 	@echo 'make asan       the tests under address and undefined-behaviour sanitizers'
 	@echo 'make fuzz-smoke 8 s of every fuzzer'

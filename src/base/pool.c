@@ -28,8 +28,10 @@ static struct pool {
     job job;
     atomic_uint number; /* of jobs posted */
     atomic_int running; /* threads still at the job */
-    atomic_size_t next; /* piece that nobody took yet */
-    int started;        /* threads there are, besides the callers; [1 .. started] below are theirs */
+    struct {
+        _Alignas(64) atomic_size_t next; /* piece of this thread's share that nobody took yet */
+    } shares[REIN_MAX_THREADS];
+    int started; /* threads there are, besides the callers; [1 .. started] below are theirs */
     pthread_t threads[REIN_MAX_THREADS];
     int index[REIN_MAX_THREADS];
     unsigned jobs_before[REIN_MAX_THREADS]; /* jobs posted before the thread was there */
@@ -48,13 +50,22 @@ static inline void pause_a_little(void) {
 #endif
 }
 
-/* Whoever is free takes the next piece: one thread's core may be slower, or needed by somebody else. */
+/* The first piece of a thread's share. */
+static size_t share_of(const job *j, size_t thread) {
+    const size_t n = (size_t)j->threads;
+    return j->pieces / n * thread + (j->pieces % n < thread ? j->pieces % n : thread);
+}
+
+/* Its own share first, in order, since neighbours in memory are read one after the other; then what others have not come to: their core
+ * may be slower, or needed by somebody else. */
 static void do_share(const job *j, int thread) {
+    const size_t n = (size_t)j->threads;
     inside = 1;
-    if (j->threads == 1)
-        for (size_t piece = 0; piece < j->pieces; piece++) j->work(j->context, piece, thread);
-    else
-        for (size_t piece; (piece = atomic_fetch_add(&pool.next, 1)) < j->pieces;) j->work(j->context, piece, thread);
+    for (size_t i = 0; i < n; i++) {
+        const size_t whose = ((size_t)thread + i) % n, end = share_of(j, whose + 1);
+        size_t own = 0, piece;
+        while ((piece = n > 1 ? atomic_fetch_add(&pool.shares[whose].next, 1) : own++) < end) j->work(j->context, piece, thread);
+    }
     inside = 0;
 }
 
@@ -129,7 +140,7 @@ static void post(const job *j) {
     pthread_mutex_lock(&pool.lock);
     pool.job = *j;
     atomic_store(&pool.running, j->threads - 1);
-    atomic_store(&pool.next, 0);
+    for (int t = 0; t < j->threads; t++) atomic_store(&pool.shares[t].next, share_of(j, (size_t)t));
     atomic_fetch_add(&pool.number, 1);
     pthread_cond_broadcast(&pool.posted);
     pthread_mutex_unlock(&pool.lock);

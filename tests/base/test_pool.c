@@ -109,9 +109,14 @@ static void test_after_fork(void **state) {
     assert_true(each_once(4, 300));
 }
 
+static atomic_int arrived;
+
+/* Every piece waits for all others to begin: so each has a thread of its own. */
 static void own_core(void *context, size_t piece, int thread) {
     cpu_set_t mine;
     (void)piece;
+    atomic_fetch_add(&arrived, 1);
+    while (atomic_load(&arrived) < rein_cores()) sched_yield();
     if (sched_getaffinity(0, sizeof mine, &mine) == 0) ((int *)context)[thread] = CPU_COUNT(&mine);
 }
 
