@@ -89,7 +89,7 @@ static void last_line(char *line, size_t size, const char *path) {
     size_t end = strlen(tail);
     while (end && strchr(" \t\r\n", tail[end - 1])) tail[--end] = 0;
     const char *newline = strrchr(tail, '\n');
-    if (end) snprintf(line, size, ": %s", newline ? newline + 1 : tail);
+    if (end) snprintf(line, size, ": %.*s", (int)(size - 3), newline ? newline + 1 : tail);
 }
 
 static rein_bench_answer nothing(const rein_bench_peer *peer, const char *row, const char *what, const char *why) {

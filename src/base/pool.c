@@ -12,7 +12,9 @@
 
 #include "base.h"
 
-enum { SPINS = 20000 }; /* some hundred microseconds: to wake a thread takes as long, and longer in a virtual machine */
+enum {
+    SPINS = 2000
+}; /* some tens of microseconds: waking a thread takes as long, and longer looks would rob other processes of their cores */
 
 typedef struct job {
     rein_work *work;
