@@ -48,7 +48,6 @@ static void pack_left(float *to, const rein_gemm_task *t, size_t first, size_t m
 }
 
 enum { AHEAD = 16 }; /* lines: they are far apart, and the processor does not guess them */
-INLINE void ahead(const void *p) { __builtin_prefetch(p); }
 
 INLINE void pack_panel_stored(float *to, const rein_matrix *b, size_t first, size_t columns, size_t from, size_t depth,
                               const rein_storage storage) { /* [depth][16] */
@@ -56,7 +55,7 @@ INLINE void pack_panel_stored(float *to, const rein_matrix *b, size_t first, siz
     if (columns == GEMM_PANEL && b->column == 1) {
         for (; k < depth; k++, to += GEMM_PANEL) {
             const size_t at = (from + k) * b->row + first;
-            ahead((const char *)b->data + (at + AHEAD * b->row) * rein_storage_size(storage));
+            __builtin_prefetch((const char *)b->data + (at + AHEAD * b->row) * rein_storage_size(storage));
             store(to, load_stored(b->data, at, storage), LANES);
             store(to + LANES, load_stored(b->data, at + LANES, storage), LANES);
         }
@@ -82,7 +81,9 @@ void KERNEL(rein_pack_panel)(float *to, const rein_matrix *b, size_t first, size
 }
 
 /* ---- panels that are there already */
-/* A row of a panel, which is at panel[at]. Of bf16 the columns i and 8 + i lie side by side: one load, and each half is in place after one instruction. */
+
+/* A row of a panel, which is at panel[at]. Of bf16 the columns i and 8 + i lie side by side: one load, and each half is in place after one
+ * instruction. */
 INLINE void panel_row(V *b0, V *b1, const void *panel, size_t at, const rein_storage storage) {
     if (storage == REIN_STORED_BF16) {
         U both;
@@ -282,9 +283,15 @@ static void multiply_narrow(const block *t) {
     if (rest.m) multiply(&rest, 0);
 }
 
+/* n in pieces of at most `most`, nearly equal, each a multiple of `unit`. */
+static size_t piece_of(size_t n, size_t most, size_t unit) {
+    const size_t pieces = n ? (n + most - 1) / most : 1;
+    return n ? ((n + pieces - 1) / pieces + unit - 1) / unit * unit : unit;
+}
+
 /* ---- few columns and a transposed: a tile lies across, its 16 columns are rows of c, and both factors are read where they are. */
 static void multiply_across(const rein_gemm_task *t) { /* m is a multiple of 16 */
-    const size_t wide = (t->n + GEMM_TILE_ROWS - 1) / GEMM_TILE_ROWS, tall = (t->n + wide - 1) / wide;
+    const size_t tall = piece_of(t->n, GEMM_TILE_ROWS, 1);
     for (size_t i = 0; i < t->m; i += GEMM_PANEL)
         for (size_t j = 0; j < t->n; j += tall) {
             const size_t rows = t->n - j < tall ? t->n - j : tall;
@@ -295,12 +302,6 @@ static void multiply_across(const rein_gemm_task *t) { /* m is a multiple of 16 
             tile_of(rows, part, GEMM_PANEL, of_b, of_a, REIN_STORED_F32, t->k, t->add);
             copy_tile(c, 1, t->stride, part, GEMM_PANEL, 1, rows, GEMM_PANEL);
         }
-}
-
-/* n in pieces of at most `most`, nearly equal, each a multiple of `unit`. */
-static size_t piece_of(size_t n, size_t most, size_t unit) {
-    const size_t pieces = n ? (n + most - 1) / most : 1;
-    return n ? ((n + pieces - 1) / pieces + unit - 1) / unit * unit : unit;
 }
 
 /* ---- how to go about it */
