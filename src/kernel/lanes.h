@@ -2,8 +2,8 @@
  *
  * A source that includes this is compiled once per type (REAL_F32 or REAL_F64) and once per instruction set (REIN_SUFFIX names the
  * pair). V holds LANES reals, M one integer a lane: a comparison gives all ones or all zeros. Every operation is one IEEE operation a
- * lane, fma included, and nothing is reassociated: so each build gives the same bits. The compilers turn V into registers; only fma
- * and streaming stores need to be spelled per instruction set. */
+ * lane, fma included, and nothing is reassociated: so each build gives the same bits. The compilers turn V into registers; only what
+ * they have no operator for, fma first of all, is spelled per instruction set. */
 #ifndef REIN_KERNEL_LANES_H
 #define REIN_KERNEL_LANES_H
 
@@ -62,15 +62,13 @@ INLINE V keep(M m, V a) { return (V)((M)a & m); }
 INLINE V fmadd(V a, V b, V c) { return (V)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
 INLINE V least(V a, V b) { return (V)_mm256_min_ps((__m256)a, (__m256)b); }
 INLINE V most(V a, V b) { return (V)_mm256_max_ps((__m256)a, (__m256)b); }
-INLINE void stream(real *to, V v) { _mm256_stream_ps(to, (__m256)v); }
-INLINE int all(M m) { return _mm256_movemask_ps((__m256)m) == 255; }
+INLINE int lanes_set(M m) { return _mm256_movemask_ps((__m256)m); }
 INLINE M widen(const uint8_t *p) { return (M)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)); }
 #elif defined(__AVX2__)
 INLINE V fmadd(V a, V b, V c) { return (V)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c); }
 INLINE V least(V a, V b) { return (V)_mm256_min_pd((__m256d)a, (__m256d)b); }
 INLINE V most(V a, V b) { return (V)_mm256_max_pd((__m256d)a, (__m256d)b); }
-INLINE void stream(real *to, V v) { _mm256_stream_pd(to, (__m256d)v); }
-INLINE int all(M m) { return _mm256_movemask_pd((__m256d)m) == 15; }
+INLINE int lanes_set(M m) { return _mm256_movemask_pd((__m256d)m); }
 INLINE M widen(const uint8_t *p) { return (M)_mm256_cvtepu8_epi64(_mm_loadu_si32(p)); }
 #else
 INLINE V fmadd(V a, V b, V c) {
@@ -84,11 +82,10 @@ INLINE V fmadd(V a, V b, V c) {
 }
 INLINE V least(V a, V b) { return pick(a < b, a, b); } /* b when either is NaN, as the instruction does */
 INLINE V most(V a, V b) { return pick(a > b, a, b); }
-INLINE void stream(real *to, V v) { memcpy(to, &v, sizeof v); }
-INLINE int all(M m) {
-    whole seen = -1;
-    for (int l = 0; l < LANES; l++) seen &= m[l];
-    return seen != 0;
+INLINE int lanes_set(M m) { /* a bit each, lane 0 the lowest */
+    int set = 0;
+    for (int l = 0; l < LANES; l++) set |= (m[l] != 0) << l;
+    return set;
 }
 INLINE M widen(const uint8_t *p) {
     M m;
@@ -135,10 +132,10 @@ INLINE V load_part(const real *p, size_t left) {
 INLINE size_t compress(real *to, M m, V v) {
 #ifdef REAL_F32
     static const uint64_t places[256] = {PLACES64(0), PLACES64(64), PLACES64(128), PLACES64(192)};
-    const unsigned set = (unsigned)_mm256_movemask_ps((__m256)m);
+    const unsigned set = (unsigned)lanes_set(m);
 #else
     static const uint64_t places[16] = {PLACES16(0)};
-    const unsigned set = (unsigned)_mm256_movemask_pd((__m256d)m);
+    const unsigned set = (unsigned)lanes_set(m);
 #endif
     const __m256i from = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)&places[set]));
     const __m256 packed = _mm256_permutevar8x32_ps((__m256)v, from);
@@ -187,6 +184,7 @@ INLINE void transpose(V rows[LANES]) {
 }
 #endif
 
+INLINE int all(M m) { return lanes_set(m) == (1 << LANES) - 1; }
 INLINE V clamp(V x, V low, V high) { return least(most(x, low), high); }
 INLINE V magnitude(V x) { return (V)((U)x & ~(U)splat((real)-0.0)); }
 

@@ -37,11 +37,10 @@ static double sum_of(const rein_step *s, enum rein_sum which) {
 /* The 99th percentile of the ratio, read from the top of the histogram: the middle of its bin, inside [min, max]. */
 static double p99(const rein_step *s, size_t n, double low, double high) {
     const size_t above = n - (size_t)ceil(0.99 * (double)n); /* how many may be larger */
-    size_t seen = 0, bin = TOP_BINS;
-    while (bin > 0 && seen <= above) {
-        bin--;
-        for (int t = 0; t < s->exec.threads; t++) seen += s->tops[t].count[bin];
-    }
+    size_t seen = 0;
+    int bin = (int)((high + TOP_RANGE) * TOP_STEPS) + 2; /* none is larger than high */
+    if (bin > TOP_BINS) bin = TOP_BINS;
+    while (bin > 0 && seen <= above) seen += rein_top_count(s->tops, s->exec.threads, --bin);
     const double log_ratio = (double)bin / TOP_STEPS - TOP_RANGE;
     return exp(fmin(fmax(log_ratio, low), high));
 }
@@ -170,8 +169,7 @@ rein_status rein_step_loss_apart(rein_step *s, size_t first, size_t last, const 
                             .grad_entropies = grad_entropies,
                             .advantages = advantages,
                             .entropy_coef = s->entropy_coef,
-                            .entropy_threshold = s->entropy_threshold,
-                            .streaming = rein_tokens(b) * rein_element_size(b) > (size_t)16 << 20};
+                            .entropy_threshold = s->entropy_threshold};
     const size_t from = block_of(s, first), to = block_of(s, last - 1) + 1;
     rein_parallel(s->exec.threads, to - from, pass_over_block, &(micro_batch){s, &pass, from, first, last});
     int finite = 1;

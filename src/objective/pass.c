@@ -8,7 +8,7 @@
 #include "ratio.h"
 #include "surrogate.h"
 
-enum { TILE = 64 * LANES }; /* as many vectors as a word has bits */
+enum { TILE = 128 * LANES, AHEAD = 32 * LANES, LINE = 64 / sizeof(real) }; /* a cache line's reals */
 
 /* The arrays of the pass as reals. */
 typedef struct arrays {
@@ -64,7 +64,7 @@ typedef struct lane_sums {
     M held; /* clipped, where all tokens share one advantage */
 } lane_sums;
 typedef struct other_sums {
-    V kl, entropy, shared, check;
+    V kl, shared, check;
     M held_low, held_high;
 } other_sums;
 
@@ -90,12 +90,7 @@ typedef struct tile_inputs {
     size_t n; /* whole vectors */
 } tile_inputs;
 
-/* Where a tile's results wait until they are written out. */
-typedef struct tile_outputs {
-    real *gradient, *log_ratio, *advantage, *ratio, *pull;
-} tile_outputs;
-
-static tile_inputs body_of(const arrays *a, const uint8_t *mask, size_t at, size_t n) {
+INLINE tile_inputs body_of(const arrays *a, const uint8_t *mask, size_t at, size_t n) {
 #define FROM(x) a->x ? a->x + at : NULL
     return (tile_inputs){FROM(lp),
                          FROM(stop),
@@ -129,141 +124,89 @@ static tile_inputs tail_of(tail_vector *pad, const arrays *a, const uint8_t *mas
     return (tile_inputs){to[0], to[1], to[2], to[3], to[4], to[5], to[6], to[7], pad->mask, LANES};
 }
 
-/* The first of two loops over a tile: e^d, e^x − 1, and the sums of d = lp − old, x = ref − lp and their excesses. Two, because the fewer
- * sums and constants a loop has, the more of them stay in registers. Lanes with d and x within EXP_NEAR, most of them, take few
- * operations; vectors with others are noted, without a branch to mispredict, and done afterwards. */
-typedef struct ratio_task {
-    const real *lp, *old, *ref;
-    const uint8_t *mask;
-    real *ratio, *log_ratio, *pull;
-} ratio_task;
-
-/* The next tile's line of an array: the hardware alone stops at every page. Each loop over a tile asks for one array, so that memory is
- * at work all the time and not only while the inputs are read. */
-INLINE void fetch_ahead(const real *array, size_t i) {
-    if (i % (2 * LANES) == 0) __builtin_prefetch(array + i + TILE);
-}
-
-INLINE M lanes_off(const uint8_t *mask, size_t i, const int masked) { return masked ? widen(mask + i) == 0 : (M)splat(0); }
-
-/* A NaN is not near, nor is a large number. */
-INLINE M is_near(V d, V x) { return most(magnitude(d), magnitude(x)) <= EXP_NEAR; }
-
-/* d and x of the near lanes, 0 elsewhere, to where the exponentials will stand; returns which vectors have lanes that are not near: a bit
- * each, the last vector's lowest. */
-INLINE uint64_t near_differences(const ratio_task *task, size_t n, const int masked) {
-    const ratio_task t = *task;
-    uint64_t far = 0;
-    for (size_t i = 0; i < n; i += LANES) {
-        fetch_ahead(t.lp, i);
-        const V lp = load(t.lp + i, LANES), d = lp - load(t.old + i, LANES), x = load(t.ref + i, LANES) - lp;
-        const M off = lanes_off(t.mask, i, masked), near = is_near(d, x);
-        store(t.log_ratio + i, (V)((M)d | off), LANES); /* untrained: a NaN */
-        store(t.ratio + i, keep(near & ~off, d), LANES);
-        store(t.pull + i, keep(near & ~off, x), LANES);
-        far = 2 * far + !all(near);
-    }
-    return far;
-}
-
-static void near_exponentials(lane_sums *sums, const ratio_task *task, size_t n) {
-    const ratio_task t = *task;
-    V log_ratio = sums->log_ratio, excess = sums->excess, ref = sums->ref, ref_excess = sums->ref_excess, own, others;
-    for (size_t i = 0; i < n; i += LANES) {
-        fetch_ahead(t.old, i);
-        const V d = load(t.ratio + i, LANES), x = load(t.pull + i, LANES);
-        store(t.ratio + i, exp_excess_near(d, &own), LANES);
-        (void)exp_excess_near(x, &others);
-        store(t.pull + i, x + others, LANES);
-        log_ratio += d;
-        excess += own;
-        ref += x;
-        ref_excess += others;
-    }
-    sums->log_ratio = log_ratio;
-    sums->excess = excess;
-    sums->ref = ref;
-    sums->ref_excess = ref_excess;
-}
-
-static void far_exponentials(lane_sums *sums, const ratio_task *t, size_t n, uint64_t far, int masked) {
-    V own, others;
-    for (far <<= 64 - n / LANES; far;) {
-        const size_t k = (size_t)__builtin_clzll(far), i = k * LANES;
-        far &= ~((uint64_t)1 << 63 >> k);
-        const V lp = load(t->lp + i, LANES), any_d = lp - load(t->old + i, LANES), any_x = load(t->ref + i, LANES) - lp;
-        const M on = ~lanes_off(t->mask, i, masked), left = on & ~is_near(any_d, any_x);
-        const V d = keep(on, any_d), x = keep(on, any_x);
-        if (all(most(magnitude(d), magnitude(x)) <= EXP_MIDDLE)) {
-            store(t->ratio + i, exp_excess_middle(d, &own), LANES);
-            (void)exp_excess_middle(x, &others);
-        } else {
-            store(t->ratio + i, exp_excess(d, &own), LANES);
-            (void)exp_excess(x, &others);
-        }
-        store(t->pull + i, x + others, LANES);
-        sums->log_ratio += keep(left, d);
-        sums->excess += keep(left, own);
-        sums->ref += keep(left, x);
-        sums->ref_excess += keep(left, others);
-    }
-}
-
-INLINE void tile_ratios(lane_sums *sums, const tile_outputs *out, const tile_inputs *in, const int masked) {
-    const ratio_task task = {.lp = in->lp,
-                             .old = in->old ? in->old : in->stop,
-                             .ref = in->ref ? in->ref : in->lp, /* no reference: x = 0 */
-                             .mask = in->mask,
-                             .ratio = out->ratio,
-                             .log_ratio = out->log_ratio,
-                             .pull = out->pull};
-    const uint64_t far = near_differences(&task, in->n, masked);
-    near_exponentials(sums, &task, in->n);
-    if (far) far_exponentials(sums, &task, in->n, far, masked);
-}
-
-/* Counts log-ratios x [n], with room for a vector after them. */
-static void count(rein_top *top, real *x, size_t n) {
-    const V edge = splat(TOP_RANGE), steps = splat(TOP_STEPS), zero = splat(ROUNDER + TOP_RANGE * TOP_STEPS);
-    store(x + n, splat((real)NAN), LANES); /* a NaN falls into the lowest bin */
-    for (size_t i = 0; i < n; i += LANES) {
-        M bin = (M)((U)fmadd(clamp(load(x + i, LANES), -edge, edge), steps, zero) - (U)splat(ROUNDER));
-        __asm__("" : "+m"(bin)); /* through memory: a load a lane is cheaper than an extraction a lane */
-        for (size_t l = 0; l < LANES; l++) top->count[(bits)bin[l]]++;
-    }
-    top->fresh += n;
-    rein_top_raise(top);
-}
-
-/* The range of the log-ratios seen; a NaN loses every comparison. */
+/* The log-ratios seen: their range, and those that may be the 99th percentile. A NaN is none. */
 typedef struct range {
     V low, high;
 } range;
+typedef struct high_end {
+    real *log_ratio;
+    size_t n;
+    V edge;
+} high_end;
 
-/* The second loop, for any composition. */
-INLINE void tile_any(lane_sums *sums, other_sums *others, tile_outputs out, const tile_inputs *in, const rein_pass *p,
-                     const constants *k, const sequence *s, const int masked) {
+/* Counts the largest log-ratios of a tile, with room for a vector after them. */
+static void count(rein_top *top, const high_end *highest) {
+    const V edge = splat(TOP_RANGE), steps = splat(TOP_STEPS), zero = splat(ROUNDER + TOP_RANGE * TOP_STEPS);
+    real *const x = highest->log_ratio;
+    store(x + highest->n, splat((real)NAN), LANES); /* a NaN falls into the lowest bin */
+    for (size_t i = 0; i < highest->n; i += LANES) {
+        M bin = (M)((U)fmadd(clamp(load(x + i, LANES), -edge, edge), steps, zero) - (U)splat(ROUNDER));
+        __asm__("" : "+m"(bin)); /* through memory: a load a lane is cheaper than an extraction a lane */
+        for (size_t l = 0; l < LANES; l++) rein_top_add(top, (bits)bin[l], l % TOP_WAYS);
+    }
+    top->fresh += highest->n;
+    rein_top_raise(top);
+}
+
+/* Lanes that do not train, all ones. */
+INLINE M lanes_off(const uint8_t *mask, size_t i, const int masked) { return masked ? widen(mask + i) == 0 : (M)splat(0); }
+
+/* Of d = lp − old and x = ref − lp: e^d, e^d − 1 − d, e^x − 1, e^x − 1 − x. Vectors whose lanes are all near, most of them, take few
+ * operations. */
+typedef struct exponentials {
+    V ratio, excess, pull, ref_excess;
+} exponentials;
+typedef struct near_constants {
+    V near, one;
+    near_terms terms;
+} near_constants;
+
+static near_constants near_constants_of(void) { return (near_constants){splat(EXP_NEAR), splat(1), near_terms_of()}; }
+
+INLINE exponentials exponentials_of(V d, V x, const near_constants *c) {
+    exponentials e;
+    if (__builtin_expect(all(most(magnitude(d), magnitude(x)) <= c->near), 1)) {
+        e.ratio = expm1_near(d, &e.excess, &c->terms) + c->one;
+        e.pull = expm1_near(x, &e.ref_excess, &c->terms);
+    } else {
+        e.ratio = exp_excess(d, &e.excess);
+        (void)exp_excess(x, &e.ref_excess);
+        e.pull = x + e.ref_excess;
+    }
+    return e;
+}
+
+/* A tile of any composition. */
+INLINE void tile_any(lane_sums *sums, other_sums *others, range *seen, high_end *highest, real *gradient, real *advantages,
+                     const tile_inputs *in, const rein_pass *p, const constants *k, const sequence *s, const int masked) {
     const rein_options *o = p->options;
     const rein_ratio level = o->ratio;
     const V gain = splat(-s->weight), kl_weight = splat((real)((double)s->weight * o->kl_loss_coef)); /* the loss is −objective */
     const V limit = splat((real)(isnan(o->kl_clamp) ? (double)INFINITY : o->kl_clamp));
     const int apart = in->stop != in->lp;
     const real *const ref_from = in->ref ? in->ref : in->lp; /* no reference: x = 0 */
+    const near_constants near = near_constants_of();
     lane_sums acc = *sums;
     other_sums more = *others;
 
     for (size_t i = 0; i < in->n; i += LANES) {
-        const M zero = (M)splat(0), marks = masked ? widen(in->mask + i) : zero + 1, on = marks > zero, off = marks == zero;
+        const M off = lanes_off(in->mask, i, masked), on = ~off;
         const V lp = keep(on, load(in->lp + i, LANES)), stop = apart ? keep(on, load(in->stop + i, LANES)) : lp;
         const V old = in->old ? keep(on, load(in->old + i, LANES)) : stop, ref = keep(on, load(ref_from + i, LANES));
-        const V d = lp - old, ratio = load(out.ratio + i, LANES);
+        const V d = lp - old, x = ref - lp;
+        const exponentials e = exponentials_of(d, x, &near);
+        const V ratio = e.ratio;
+        acc.log_ratio += d;
+        acc.excess += e.excess;
+        acc.ref += x;
+        acc.ref_excess += e.ref_excess;
         const V stop_d = apart ? stop - old : d, stop_ratio = apart ? exp_lanes(stop_d) : ratio;
 
         V advantage = splat(s->advantage), own = splat(1);
         if (in->token_advantage) advantage += load(in->token_advantage + i, LANES);
         if (o->kimi_k2_tau != 0) advantage -= (real)o->kimi_k2_tau * stop_d;
         if (in->src) advantage += (real)o->kl_penalty_coef * (s->kl_centre - (keep(on, load(in->src + i, LANES)) - ref));
-        store(out.advantage + i, pick(on, advantage, splat(s->advantage)), LANES);
+        store(advantages + i, pick(on, advantage, splat(s->advantage)), LANES);
         token t = {.ratio = ratio,
                    .log_ratio = d,
                    .log_prob = lp,
@@ -301,88 +244,93 @@ INLINE void tile_any(lane_sums *sums, other_sums *others, tile_outputs out, cons
             more.kl += q.value;
             g = fmadd(kl_weight, q.by_log_prob, g);
         }
-        if (in->entropy) more.entropy += keep(on, load(in->entropy + i, LANES));
         g = keep(on, g);
         more.check = fmadd(g, splat(0), more.check);
-        store(out.gradient + i, g, LANES);
-        store(out.log_ratio + i, (V)((M)t.log_ratio | off), LANES); /* untrained: a NaN */
+        store(gradient + i, g, LANES);
+        const V D = (V)((M)t.log_ratio | off); /* untrained: a NaN */
+        *seen = (range){least(D, seen->low), most(D, seen->high)};
+        highest->n += compress(highest->log_ratio + highest->n, D >= highest->edge, D);
 
-        const V seen = keep(on, t.ratio);
-        acc.ratio += seen;
-        acc.ratio_square = fmadd(seen, seen, acc.ratio_square);
+        const V trained = keep(on, t.ratio);
+        acc.ratio += trained;
+        acc.ratio_square = fmadd(trained, trained, acc.ratio_square);
     }
     *sums = acc;
     *others = more;
 }
 
-static size_t spread(range *seen, real *highest, V edge, const real *log_ratio, size_t n) {
-    size_t highs = 0;
-    for (size_t i = 0; i < n; i += LANES) {
-        const V x = load(log_ratio + i, LANES);
-        *seen = (range){least(x, seen->low), most(x, seen->high)};
-        highs += compress(highest + highs, x >= edge, x);
-    }
-    return highs;
+/* The common case: the clip surrogate on the token ratio, one advantage for all tokens, nothing adjusted per token, k3 or no KL
+ * (is_plain). Written for speed: one loop with all its sums in registers. It reads its constants from memory each time: a compiler that
+ * knew them would keep them in registers, and the sums not. */
+typedef struct clip_constants {
+    V edge, weight, pull_weight;
+    region trusted;
+    near_constants near;
+} clip_constants;
+
+static clip_constants clip_constants_of(const constants *k, const sequence *s, double kl_coef) {
+    clip_constants c;
+    c.edge = splat(0);
+    c.weight = splat(s->weight * -s->advantage);
+    c.pull_weight = splat((real)((double)-s->weight * kl_coef));
+    c.trusted = trust_region(splat(s->advantage), splat(k->low), splat(k->high));
+    c.near = near_constants_of();
+    return c;
 }
 
-/* The second loop in the common case: the clip surrogate on the token ratio, nothing adjusted per token, k3 or no KL (is_plain). The same
- * functions in the same order as above. */
-INLINE size_t tile_clip(lane_sums *sums, range *seen, real *highest, V edge, const tile_outputs *out, const real *ref, size_t n,
-                        const constants *k, const sequence *s, double kl_coef, const int masked) {
-    const V weight = splat(s->weight), pull_weight = splat((real)((double)-s->weight * kl_coef)), against = splat(-s->advantage);
-    const region trusted = trust_region(splat(s->advantage), splat(k->low), splat(k->high));
-    const tile_outputs o = *out;
-    V loss = -sums->objective, ratios = sums->ratio, squares = sums->ratio_square, low = seen->low, high = seen->high;
-    M held = sums->held;
-    size_t highs = 0;
-    for (size_t i = 0; i < n; i += LANES) {
-        fetch_ahead(ref, i);
-        const V ratio = load(o.ratio + i, LANES), log_ratio = load(o.log_ratio + i, LANES);
-        const M on = masked ? log_ratio == log_ratio : ~(M)splat(0);
-        const V limited = clamp(ratio, trusted.low, trusted.high), own = keep(on, limited * against);
-        const M live = limited == ratio;
-        store(o.gradient + i, fmadd(pull_weight, load(o.pull + i, LANES), weight * keep(live, own)), LANES);
-        loss += own;
-        held += on & ~live;
-        ratios += keep(on, ratio);
-        squares = fmadd(keep(on, ratio), ratio, squares);
-        low = least(log_ratio, low);
-        high = most(log_ratio, high);
-        highs += compress(highest + highs, log_ratio >= edge, log_ratio);
+/* A line of an array that is needed soon: the hardware alone stops at every page. */
+INLINE void fetch_ahead(const real *array, size_t i) {
+    if (i % LINE == 0) __builtin_prefetch(array + i + AHEAD);
+}
+
+/* Whole vectors of a tile. In sums `held` counts the live lanes, those that do not train among them, and `objective` adds up limited − 1. */
+INLINE void tile_clip(lane_sums *sums, range *seen, high_end *highest, real *gradient, const tile_inputs *in,
+                      const clip_constants *c, const int masked) {
+    const real *const lp_from = in->lp, *const old_from = in->old, *const ref_from = in->ref ? in->ref : in->lp; /* none: x = 0 */
+    lane_sums acc = *sums;
+    V low = seen->low, high = seen->high;
+    size_t highs = highest->n;
+    for (size_t i = 0; i < in->n; i += LANES) {
+        __asm__("" : "+r"(c));
+        fetch_ahead(lp_from, i);
+        fetch_ahead(old_from, i);
+        fetch_ahead(ref_from, i);
+        if (i % LINE == 0) __builtin_prefetch(gradient + i + AHEAD, 1);
+        const M off = lanes_off(in->mask, i, masked);
+        const V lp = load(lp_from + i, LANES), any_d = lp - load(old_from + i, LANES), any_x = load(ref_from + i, LANES) - lp;
+        const V d = masked ? keep(~off, any_d) : any_d, x = masked ? keep(~off, any_x) : any_x;
+        const exponentials e = exponentials_of(d, x, &c->near);
+        const V limited = clamp(e.ratio, c->trusted.low, c->trusted.high);
+        const M live = limited == e.ratio;
+        store(gradient + i, fmadd(limited, keep(masked ? live & ~off : live, c->weight), c->pull_weight * e.pull), LANES);
+        acc.objective += limited - c->near.one;
+        acc.held -= live;
+        acc.log_ratio += d;
+        acc.excess += e.excess;
+        const V counted = masked ? keep(~off, e.ratio) : e.ratio;
+        acc.ratio += counted;
+        acc.ratio_square = fmadd(counted, e.ratio, acc.ratio_square);
+        acc.ref += x;
+        acc.ref_excess += e.ref_excess;
+        const V trained = (V)((M)any_d | off); /* others: a NaN */
+        low = least(trained, low);
+        high = most(trained, high);
+        highs += compress(highest->log_ratio + highs, trained >= c->edge, trained);
     }
-    sums->objective = -loss;
-    sums->held = held;
-    sums->ratio = ratios;
-    sums->ratio_square = squares;
+    *sums = acc;
     *seen = (range){low, high};
-    return highs;
+    highest->n = highs;
 }
 
-/* NaN when a gradient of the tile is not finite, else 0. No e^x is larger than 1 + √(2s) + s <= 2 + 2s, s the sum of the excesses
+/* NaN when one of n gradients is not finite, else 0. No e^x is larger than 1 + √(2s) + s <= 2 + 2s, s the sum of the excesses
  * e^x − 1 − x, none of which is negative. Only when what that allows is too large is each gradient looked at. */
-static double check_tile(const lane_sums *sums, const real *gradient, size_t n, const sequence *s, double kl_coef) {
+static double check_gradient(const lane_sums *sums, const real *gradient, size_t n, const clip_constants *c) {
     const real most_of_all = sizeof(real) == sizeof(float) ? (real)1e36 : (real)1e306;
-    const real by_ratio = s->weight * (real)fabs((double)s->advantage), by_ref = s->weight * (real)kl_coef;
     V check = splat(0);
-    if (all((sums->excess + 1) * by_ratio + (sums->ref_excess + 1) * by_ref <= most_of_all)) return 0;
+    if (all((sums->excess + 1) * magnitude(c->weight) + (sums->ref_excess + 1) * magnitude(c->pull_weight) <= most_of_all))
+        return 0;
     for (size_t i = 0; i < n; i += LANES) check = fmadd(load(gradient + i, LANES), splat(0), check);
     return add_lanes(check);
-}
-
-/* Writes a tile; past the caches when the whole array would not fit in them anyway. Only whole cache lines go that way: a line that is
- * written half through the caches and half past them costs a trip to memory and back. */
-static void emit(real *to, const real *from, size_t n, int streaming) {
-    enum { LINE = 2 * LANES };
-    size_t i = 0;
-    if (streaming) {
-        const size_t head = (64 - (uintptr_t)to % 64) % 64 / sizeof *to;
-        for (; i < head && i < n; i++) to[i] = from[i];
-        for (; i + LINE <= n; i += LINE) {
-            stream(to + i, load(from + i, LANES));
-            stream(to + i + LANES, load(from + i + LANES, LANES));
-        }
-    }
-    memcpy(to + i, from + i, (n - i) * sizeof *to);
 }
 
 /* The part of the gradient that the trained tokens of a sequence share: through the sequence's ratio, or, for gmpo, through the mean
@@ -397,76 +345,103 @@ static void share(const rein_pass *p, const arrays *a, const constants *k, const
     }
 }
 
-/* Tokens of a tile: whole vectors, or the padded one after them. Returns how many of the largest log-ratios it put to `highest`. */
-INLINE size_t tokens(lane_sums *sums, other_sums *others, range *seen, real *highest, V edge, tile_outputs out,
-                     const tile_inputs *in, const rein_pass *p, const constants *k, const sequence *s, const int plain,
-                     const int masked) {
-    tile_ratios(sums, &out, in, masked);
-    if (plain)
-        return tile_clip(sums, seen, highest, edge, &out, in->ref ? in->ref : in->lp, in->n, k, s, p->options->kl_loss_coef,
-                         masked);
-    tile_any(sums, others, out, in, p, k, s, masked);
-    return spread(seen, highest, edge, out.log_ratio, in->n);
-}
-
 /* The KL loss is the sum of the reference's excess. */
 static int is_plain_kl(const rein_options *o) {
     return o->kl_estimator == REIN_K3 && o->kl_direction == REIN_REF_OVER_CURRENT && isnan(o->kl_clamp);
 }
 
-INLINE void walk(rein_tally *tally, range *seen, rein_top *top, const rein_pass *p, const arrays *a, const constants *k,
-                 const sequence *s, const int plain) {
+INLINE void add_sums(rein_tally *tally, const lane_sums *sums) {
+    add_to(tally->sum[SUM_LOG_RATIO], sums->log_ratio, 1);
+    add_to(tally->sum[SUM_EXCESS], sums->excess, 1);
+    add_to(tally->sum[SUM_RATIO], sums->ratio, 1);
+    add_to(tally->sum[SUM_RATIO_SQUARE], sums->ratio_square, 1);
+    add_to(tally->sum[SUM_REF], sums->ref, -1);
+    add_to(tally->sum[SUM_REF_EXCESS], sums->ref_excess, 1);
+}
+
+static void walk_clip(rein_tally *tally, range *seen, rein_top *top, const rein_pass *p, const arrays *a, const constants *k,
+                      const sequence *s) {
+    const double weight = (double)s->weight, gain = -weight * (double)s->advantage, kl_weight = weight * p->options->kl_loss_coef;
+    const uint8_t *mask = s->trained < (real)s->length ? p->mask : NULL;
+    _Alignas(32) real unread[TILE], end[LANES], highest[TILE + LANES];
+    clip_constants c = clip_constants_of(k, s, p->options->kl_loss_coef);
+    for (size_t from = 0; from < s->length; from += TILE) {
+        const size_t n = s->length - from < TILE ? s->length - from : TILE, body = n - n % LANES, at = s->start + from;
+        real *const to = a->grad ? a->grad + at : unread;
+        const tile_inputs in = body_of(a, mask, at, body);
+        high_end largest = {highest, 0, splat((real)rein_top_edge(top))};
+        const V zero = splat(0);
+        lane_sums acc = {zero, zero, zero, zero, zero, zero, zero, (M)zero};
+        c.edge = largest.edge;
+        if (mask) tile_clip(&acc, seen, &largest, to, &in, &c, 1);
+        else tile_clip(&acc, seen, &largest, to, &in, &c, 0);
+        double check = check_gradient(&acc, to, body, &c);
+        if (body < n) {
+            tail_vector pad;
+            const tile_inputs last = tail_of(&pad, a, mask, at + body, n - body);
+            tile_clip(&acc, seen, &largest, end, &last, &c, 1);
+            check += check_gradient(&acc, end, LANES, &c);
+            memcpy(to + body, end, (n - body) * sizeof *end);
+        }
+        count(top, &largest);
+        const size_t vectors = (n + LANES - 1) / LANES;
+        add_sums(tally, &acc);
+        add_to(tally->sum[SUM_KL_LOSS], acc.ref_excess, kl_weight);
+        add_to(tally->sum[SUM_SURROGATE], acc.objective, gain); /* without Σ A, which follows */
+        if (s->advantage != 0) add_count(tally->sum[s->advantage < 0 ? SUM_CLIP_LOW : SUM_CLIP_HIGH], acc.held - (whole)vectors);
+        tally->sum[SUM_CHECK][0] += check;
+    }
+    tally->sum[SUM_SURROGATE][0] += gain * (double)s->trained;
+}
+
+static void walk_any(rein_tally *tally, range *seen, rein_top *top, const rein_pass *p, const arrays *a, const constants *k,
+                     const sequence *s) {
     const rein_options *o = p->options;
     const double weight = (double)s->weight;
-    _Alignas(32) real gradient[TILE], log_ratio[TILE], advantage[TILE], ratio[TILE], pull[TILE], highest[TILE + LANES];
     const uint8_t *mask = s->trained < (real)s->length ? p->mask : NULL;
+    _Alignas(32) real gradient[TILE], advantage[TILE], highest[TILE + LANES];
     double shared = 0;
     for (size_t from = 0; from < s->length; from += TILE) {
         const size_t n = s->length - from < TILE ? s->length - from : TILE, body = n - n % LANES, at = s->start + from;
-        const V edge = splat((real)rein_top_edge(top));
+        const tile_inputs in = body_of(a, mask, at, body);
+        high_end largest = {highest, 0, splat((real)rein_top_edge(top))};
         lane_sums acc = {0};
-        other_sums more;
-        if (!plain) more = (other_sums){0};
-        size_t highs = 0;
-        if (body) {
-            const tile_inputs in = body_of(a, mask, at, body);
-            const tile_outputs out = {gradient, log_ratio, advantage, ratio, pull};
-            if (mask) highs = tokens(&acc, &more, seen, highest, edge, out, &in, p, k, s, plain, 1);
-            else highs = tokens(&acc, &more, seen, highest, edge, out, &in, p, k, s, plain, 0);
-        }
+        other_sums more = {0};
+        if (mask) tile_any(&acc, &more, seen, &largest, gradient, advantage, &in, p, k, s, 1);
+        else tile_any(&acc, &more, seen, &largest, gradient, advantage, &in, p, k, s, 0);
         if (body < n) {
             tail_vector pad;
-            const tile_inputs in = tail_of(&pad, a, mask, at + body, n - body);
-            const tile_outputs out = {gradient + body, log_ratio + body, advantage + body, ratio + body, pull + body};
-            highs += tokens(&acc, &more, seen, highest + highs, edge, out, &in, p, k, s, plain, 1);
+            const tile_inputs last = tail_of(&pad, a, mask, at + body, n - body);
+            tile_any(&acc, &more, seen, &largest, gradient + body, advantage + body, &last, p, k, s, 1);
         }
-        count(top, highest, highs);
+        count(top, &largest);
+        add_sums(tally, &acc);
+        add_to(tally->sum[SUM_KL_LOSS], is_plain_kl(o) ? acc.ref_excess : more.kl, weight * o->kl_loss_coef);
         add_to(tally->sum[SUM_SURROGATE], acc.objective, -weight);
-        add_to(tally->sum[SUM_KL_LOSS], plain || is_plain_kl(o) ? acc.ref_excess : more.kl, weight * o->kl_loss_coef);
-        add_to(tally->sum[SUM_LOG_RATIO], acc.log_ratio, 1);
-        add_to(tally->sum[SUM_EXCESS], acc.excess, 1);
-        add_to(tally->sum[SUM_RATIO], acc.ratio, 1);
-        add_to(tally->sum[SUM_RATIO_SQUARE], acc.ratio_square, 1);
-        add_to(tally->sum[SUM_REF], acc.ref, -1);
-        add_to(tally->sum[SUM_REF_EXCESS], acc.ref_excess, 1);
-        if (plain) {
-            tally->sum[SUM_CHECK][0] += check_tile(&acc, gradient, body < n ? body + LANES : body, s, o->kl_loss_coef);
-            if (s->advantage != 0) add_count(tally->sum[s->advantage < 0 ? SUM_CLIP_LOW : SUM_CLIP_HIGH], acc.held);
-        } else {
-            add_to(tally->sum[SUM_CHECK], more.check, 1);
-            add_count(tally->sum[SUM_CLIP_LOW], more.held_low);
-            add_count(tally->sum[SUM_CLIP_HIGH], more.held_high);
-            add_to(tally->sum[SUM_ENTROPY], more.entropy, 1);
-            add_to(tally->sum[SUM_ENTROPY_LOSS], more.entropy, -weight * p->entropy_coef);
-            shared += add_lanes(more.shared);
-            if (a->advantage) emit(a->advantage + at, advantage, n, 0);
-        }
-        if (a->grad) emit(a->grad + at, gradient, n, p->streaming && plain);
+        add_to(tally->sum[SUM_CHECK], more.check, 1);
+        add_count(tally->sum[SUM_CLIP_LOW], more.held_low);
+        add_count(tally->sum[SUM_CLIP_HIGH], more.held_high);
+        shared += add_lanes(more.shared);
+        if (a->grad) memcpy(a->grad + at, gradient, n * sizeof *gradient);
+        if (a->advantage) memcpy(a->advantage + at, advantage, n * sizeof *advantage);
     }
-    if (plain) return;
     const real amount = (real)(-weight * shared / (o->ratio == REIN_RATIO_SEQUENCE_SUM ? 1 : (double)s->trained));
     tally->sum[SUM_CHECK][0] += (double)amount * 0;
     if (a->grad && amount != 0) share(p, a, k, s, amount);
+}
+
+/* The entropy bonus: it touches nothing else. */
+static void walk_entropies(rein_tally *tally, const rein_pass *p, const arrays *a, const sequence *s) {
+    const double weight = (double)s->weight;
+    V sum = splat(0);
+    for (size_t i = 0; i < s->length; i += LANES) {
+        const size_t at = s->start + i, left = s->length - i;
+        sum += keep(load_mask(p->mask ? p->mask + at : NULL, left), load(a->entropy + at, left));
+        if ((i + LANES) % TILE && left > LANES) continue;
+        add_to(tally->sum[SUM_ENTROPY], sum, 1);
+        add_to(tally->sum[SUM_ENTROPY_LOSS], sum, -weight * p->entropy_coef);
+        sum = splat(0);
+    }
     for (size_t i = s->start; a->grad_entropy && i < s->start + s->length; i++)
         a->grad_entropy[i] = !p->mask || p->mask[i] ? (real)(-p->entropy_coef * weight) : 0;
 }
@@ -475,15 +450,19 @@ static int is_plain(const rein_pass *p) {
     const rein_options *o = p->options;
     return (o->kl_loss_coef == 0 || is_plain_kl(o)) && o->surrogate == REIN_SURROGATE_CLIP && o->ratio == REIN_RATIO_TOKEN &&
            isnan(o->max_negative_advantage_importance_sampling_weight) && p->old_log_probs && o->mismatch == REIN_MISMATCH_NONE &&
-           isnan(o->off_policy_mask_delta) && o->kimi_k2_tau == 0 && !p->kl_source && !p->entropies && !p->token_advantages &&
-           !p->advantages && p->stop_log_probs == p->log_probs;
+           isnan(o->off_policy_mask_delta) && o->kimi_k2_tau == 0 && !p->kl_source && !p->token_advantages &&
+           !(p->entropy_threshold > -HUGE_VAL) && p->stop_log_probs == p->log_probs;
+}
+
+static void fill_advantages(const arrays *a, real advantage, size_t from, size_t to) {
+    for (size_t i = from; a->advantage && i < to; i++) a->advantage[i] = advantage;
 }
 
 /* Tokens [from, to), before the first or after the last of their sequence that trains. */
 static void fill(const arrays *a, real advantage, size_t from, size_t to) {
     if (a->grad) memset(a->grad + from, 0, (to - from) * sizeof(real));
     if (a->grad_entropy) memset(a->grad_entropy + from, 0, (to - from) * sizeof(real));
-    for (size_t i = from; a->advantage && i < to; i++) a->advantage[i] = advantage;
+    fill_advantages(a, advantage, from, to);
 }
 
 void KERNEL(rein_pass)(rein_tally *tally, rein_top *top, const rein_pass *p, size_t first, size_t last) {
@@ -505,8 +484,13 @@ void KERNEL(rein_pass)(rein_tally *tally, rein_top *top, const rein_pass *p, siz
         fill(&a, s.advantage, s.start + s.length, p->offsets[r + 1]);
         if (row->trained == 0) continue;
         if (surveyed) survey(&s, p, &a, &k);
-        if (plain) walk(tally, &seen, top, p, &a, &k, &s, 1);
-        else walk(tally, &seen, top, p, &a, &k, &s, 0);
+        if (a.entropy) walk_entropies(tally, p, &a, &s);
+        if (plain) {
+            walk_clip(tally, &seen, top, p, &a, &k, &s);
+            fill_advantages(&a, s.advantage, s.start, s.start + s.length);
+        } else {
+            walk_any(tally, &seen, top, p, &a, &k, &s);
+        }
     }
     for (int l = 0; l < LANES; l++) {
         if ((double)seen.low[l] < tally->log_ratio_min) tally->log_ratio_min = (double)seen.low[l];

@@ -306,6 +306,8 @@ rein_status rein_step_begin(rein_step **step, void *buffer, size_t size, const r
     for (int t = 0; t < s->exec.threads; t++) {
         s->tops[t].wanted = rein_top_wanted(s->trained_tokens);
         s->tops[t].floor = -1;
+        s->tops[t].team = s->tops;
+        s->tops[t].n_team = s->exec.threads;
     }
     for (size_t k = 0; k < s->n_blocks; k++) reset_tally(&s->tallies[k]);
     *step = s;

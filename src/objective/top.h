@@ -1,18 +1,21 @@
 /* top.h - the largest ratios of a step: as much of a histogram as its 99th percentile needs. Private.
  *
- * Bins of log R, in steps of 1/64 from −20 to 20: half a step is 0.8 %. The percentile is the wanted-th largest ratio. Once so many of a
- * thread's own ratios lie in bins >= floor, it lies there too: bins up to the floor need no more counting, and soon most tokens are
- * passed over. What is read of the histogram is exact whatever the threads, the micro-batches and the order. */
+ * Bins of log R, in steps of 1/64 from −20 to 20: half a step is 0.8 %. The percentile is the wanted-th largest ratio. Once so many of
+ * the ratios seen lie in bins >= floor, it lies there too: bins up to the floor need no more counting, and soon most tokens are passed
+ * over. What is read of the histogram is exact whatever the threads, the micro-batches and the order. */
 #ifndef REIN_OBJECTIVE_TOP_H
 #define REIN_OBJECTIVE_TOP_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-enum { TOP_STEPS = 64, TOP_RANGE = 20, TOP_BINS = 2 * TOP_RANGE * TOP_STEPS + 1 };
+/* Neighbours count in different ways: most ratios fall into few bins, and one increment of a number waits for the last. */
+enum { TOP_STEPS = 64, TOP_RANGE = 20, TOP_BINS = 2 * TOP_RANGE * TOP_STEPS + 1, TOP_WAYS = 2 };
 
 typedef struct rein_top {
-    uint32_t count[TOP_BINS]; /* the lowest bin also takes lanes that hold nothing: read from the top */
+    uint32_t count[TOP_BINS][TOP_WAYS]; /* the lowest bin also takes lanes that hold nothing: read from the top */
+    const struct rein_top *team;        /* those of all threads; they are looked at while they count, and then never too large */
+    int n_team;
     size_t wanted;
     size_t fresh; /* counted since the floor was last looked at */
     int floor;    /* −1: every bin counts */
@@ -26,13 +29,27 @@ static inline double rein_top_edge(const rein_top *t) {
     return t->floor < 0 ? -HUGE_VAL : (double)t->floor / TOP_STEPS - TOP_RANGE + 0.5 / TOP_STEPS;
 }
 
+/* One more in a bin; the only writer is the thread whose top it is. */
+static inline void rein_top_add(rein_top *t, size_t bin, size_t way) {
+    uint32_t *const n = &t->count[bin][way];
+    __atomic_store_n(n, *n + 1, __ATOMIC_RELAXED);
+}
+
+/* How many of all threads' lie in a bin. */
+static inline size_t rein_top_count(const rein_top *team, int n_team, int bin) {
+    size_t n = 0;
+    for (int t = 0; t < n_team; t++)
+        for (int way = 0; way < TOP_WAYS; way++) n += __atomic_load_n(&team[t].count[bin][way], __ATOMIC_RELAXED);
+    return n;
+}
+
 /* Raises the floor as far as the counts allow; now and then, because it walks the bins. */
 static inline void rein_top_raise(rein_top *t) {
     size_t above = 0;
     int bin = TOP_BINS;
     if (t->fresh < t->wanted / 8 + 2048) return;
     t->fresh = 0;
-    while (bin > t->floor + 1 && above < t->wanted) above += t->count[--bin];
+    while (bin > t->floor + 1 && above < t->wanted) above += rein_top_count(t->team, t->n_team, --bin);
     if (above >= t->wanted) t->floor = bin;
 }
 
