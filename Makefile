@@ -152,7 +152,7 @@ asan:
 fuzz-smoke fuzz:
 	$(SETUP) fuzz
 	@$(MAKE) fuzzers BUILD=build-fuzz CC='$(CLANG)' CFLAGS='$(ASAN) -fsanitize=fuzzer-no-link'
-	@scripts/fuzz.sh $@ build-fuzz
+	@scripts/fuzz.sh $@ build-fuzz $(ONLY)
 
 fuzzers: $(FUZZERS)
 
@@ -230,7 +230,7 @@ help:
 	@echo 'make test       every test'
 	@echo 'make asan       the tests under address and undefined-behaviour sanitizers'
 	@echo 'make fuzz-smoke 8 s of every fuzzer'
-	@echo 'make fuzz       fuzzing until 10 minutes bring no new coverage'
+	@echo 'make fuzz       fuzzing until 10 minutes bring no new coverage; ONLY="config chat": those alone'
 	@echo 'make count      the instructions of the hot loops, within 3 % of what they were (ACCEPT=1: what they are now is right)'
 	@echo 'make lint       format, warnings of gcc and clang, headers alone in C and C++, the rules of the house'
 	@echo 'make format     clang-format over every C file'

@@ -113,7 +113,10 @@ static void keep_better(rein_bench_figures *best, const rein_bench_figures *agai
         *best = *again;
         return;
     }
-    if (better) best->value = again->value;
+    if (better) {
+        best->value = again->value;
+        memcpy(best->split, again->split, sizeof best->split);
+    }
     best->limit = fmax(best->limit, again->limit);
     best->memory = fmin(best->memory, again->memory);
 }
@@ -143,7 +146,8 @@ static size_t measuring_row(size_t i) {
 
 static rein_bench_line line_of(const bench *b, const rein_bench_row *row, const result *r) {
     const int memory = row->memory_of != NULL;
-    rein_bench_line line = {.row = row, .value = memory ? r->figures.memory : r->figures.value};
+    rein_bench_line line = {
+        .row = row, .value = memory ? r->figures.memory : r->figures.value, .split = memory ? "" : r->figures.split};
     line.limit = memory ? row->limit : r->figures.limit;
     for (size_t i = 0; i < b->n_peers; i++) line.peers[i] = memory ? r->peers[i].memory : r->peers[i].value;
     return line;

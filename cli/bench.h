@@ -22,6 +22,7 @@ extern const rein_bench_shape rein_bench_small, rein_bench_smollm, rein_bench_he
 typedef struct rein_bench_figures {
     double value, limit; /* in the row's unit; limit NaN: there is none */
     double memory;       /* MB at most, of its process */
+    char split[200];     /* where the time goes, for people; "": not said */
     char error[500];     /* not "": it failed, and this is why */
 } rein_bench_figures;
 
@@ -134,6 +135,7 @@ typedef struct rein_bench_line {
     const rein_bench_row *row;
     double value, limit; /* NaN: none */
     double peers[REIN_MAX_REPEATS];
+    const char *split; /* of the figures, or "" */
 } rein_bench_line;
 
 void rein_bench_put_head(rein_out *out);

@@ -11,12 +11,14 @@ static void set(rein_settings *settings, const char *name, const char *value) {
     rein_bench_must(rein_settings_set(settings, name, value, &err), &err);
 }
 
-/* What both kinds of steps are told: LoRA of rank 8, GRPO, KL to the model in the loss. */
-static rein_settings settings_for(const char *model) {
-    static const char *const given[][2] = {{"lora_rank", "8"}, {"preset", "grpo"}, {"kl_loss_coef", "0.04"}};
+/* What all steps are told: GRPO, KL to the model in the loss; LoRA of rank 8, or all weights. */
+static rein_settings settings_for(const char *model, int lora) {
     rein_settings settings = rein_settings_default();
     set(&settings, "model", model);
-    for (size_t i = 0; i < sizeof given / sizeof *given; i++) set(&settings, given[i][0], given[i][1]);
+    if (lora) set(&settings, "lora_rank", "8");
+    else set(&settings, "full", "yes");
+    set(&settings, "preset", "grpo");
+    set(&settings, "kl_loss_coef", "0.04");
     return settings;
 }
 
@@ -26,6 +28,21 @@ static void run_place(char *path, size_t size, const rein_bench_job *job) {
         snprintf(path, size, "%s/run-%d", job->directory, i);
         if (!rein_directory_has(path, ".")) return;
     }
+}
+
+static double metric(const rein_session_report *report, const char *name) {
+    for (size_t i = 0; i < report->n; i++)
+        if (!strcmp(report->names[i], name)) return report->values[i];
+    rein_bench_give_up("a step has no metric %s", name);
+}
+
+/* A step of so many seconds: the shortest counts. */
+static void take_step(rein_bench_figures *figures, double seconds, const rein_session_report *report) {
+    if (!(seconds < figures->value)) return;
+    figures->value = seconds;
+    snprintf(figures->split, sizeof figures->split, "sample %.2f, reference %.2f, forward %.2f, backward %.2f, optimizer %.2f s",
+             metric(report, "time/sample"), metric(report, "time/reference"), metric(report, "time/forward"),
+             metric(report, "time/backward"), metric(report, "time/optimizer"));
 }
 
 /* ------------------------------------------------------------------------------------------------------------- the shipped model */
@@ -39,7 +56,7 @@ void rein_bench_rl_sums(rein_bench_figures *figures, const rein_bench_row *row, 
     rein_error err = {0};
     (void)row;
     if (!rein_shipped_model(model, sizeof model)) rein_bench_give_up("the shipped model, models/sums, is not beside the program");
-    rein_settings settings = settings_for(model);
+    rein_settings settings = settings_for(model, 1);
     for (size_t i = 0; i < sizeof given / sizeof *given; i++) set(&settings, given[i][0], given[i][1]);
     snprintf(steps, sizeof steps, "%llu", (unsigned long long)job->rounds);
     set(&settings, "steps", steps);
@@ -49,7 +66,7 @@ void rein_bench_rl_sums(rein_bench_figures *figures, const rein_bench_row *row, 
     while (!rein_loop_done(loop)) {
         const double start = rein_bench_now();
         rein_bench_must(rein_loop_step(&report, loop, &err), &err);
-        figures->value = fmin(figures->value, rein_bench_now() - start);
+        take_step(figures, rein_bench_now() - start, &report.trained);
     }
     rein_loop_close(loop);
 }
@@ -139,7 +156,7 @@ void rein_bench_rl_smollm(rein_bench_figures *figures, const rein_bench_row *row
     rein_session_report report;
     rein_error err = {0};
     rein_bench_model(model, sizeof model, row->shape, 0, job);
-    rein_settings settings = settings_for(model);
+    rein_settings settings = settings_for(model, 1);
     set(&settings, "save_steps", "1000000");
     run_place(run, sizeof run, job);
     rein_bench_must(rein_session_open(&session, run, &settings, &err), &err);
@@ -151,7 +168,7 @@ void rein_bench_rl_smollm(rein_bench_figures *figures, const rein_bench_row *row
         sample(b, &policy, job, i, vocabulary);
         reward(b, rein_session_step(session));
         rein_bench_must(rein_session_train(&report, session, &b->groups, rein_bench_now() - start, &err), &err);
-        figures->value = fmin(figures->value, rein_bench_now() - start);
+        take_step(figures, rein_bench_now() - start, &report);
     }
     rein_session_close(session);
 }
@@ -160,19 +177,13 @@ void rein_bench_rl_smollm(rein_bench_figures *figures, const rein_bench_row *row
 
 enum { SHARED_GROUPS = 4, SHARED_PROMPT = 256, SHARED_RESPONSE = 64 };
 
-static double metric(const rein_session_report *report, const char *name) {
-    for (size_t i = 0; i < report->n; i++)
-        if (!strcmp(report->names[i], name)) return report->values[i];
-    rein_bench_give_up("a step has no metric %s", name);
-}
-
 void rein_bench_reference(rein_bench_figures *figures, const rein_bench_row *row, const rein_bench_job *job) {
     char model[4096], run[4096];
     rein_session *session;
     rein_session_report report;
     rein_error err = {0};
     rein_bench_model(model, sizeof model, row->shape, 0, job);
-    const rein_settings settings = settings_for(model);
+    const rein_settings settings = settings_for(model, row->lora);
     run_place(run, sizeof run, job);
     rein_bench_must(rein_session_open(&session, run, &settings, &err), &err);
     batch *b = make_batch(SHARED_GROUPS, SHARED_PROMPT, SHARED_RESPONSE, row->shape->vocabulary);

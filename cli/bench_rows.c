@@ -42,7 +42,9 @@ static const rein_bench_row ROWS[] = {
 
     {"rl step sums", "s", "32 prompts × 8 responses: sample, reward, train", rein_bench_rl_sums, .rounds = 5},
     {"rl step smollm", "s", "the same, prompts of 32, responses of 16 tokens", rein_bench_rl_smollm, .rounds = 1, SMOLLM},
-    {"share reference", "%", "of a step is not its passes; 25 wanted", rein_bench_reference, .rounds = 4, SMALL, .limit = 25},
+    {"share reference", "%", "of a step is not its passes; 25 wanted", rein_bench_reference, .rounds = 4, SMALL, .lora = 1,
+     .limit = 25},
+    {"share reference full", "%", "the same where all weights train", rein_bench_reference, .rounds = 4, SMALL, .limit = 25},
     {"share sharing", "×", "as fast: 8 responses that share a prompt", rein_bench_sharing, .rounds = 4, SMALL},
 };
 

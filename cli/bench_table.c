@@ -71,6 +71,7 @@ void rein_bench_put_line(rein_out *out, const rein_bench_line *line, const rein_
         put_cell(out, text, peer_width(&peers[i]), 0);
     }
     end_line(out);
+    if (line->split[0]) rein_out_format(out, "  %s\n", line->split);
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- for programs */

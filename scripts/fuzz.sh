@@ -1,16 +1,21 @@
 #!/bin/bash
-# fuzz.sh fuzz-smoke|fuzz BUILD: runs every fuzzer in BUILD. Smoke: 8 seconds each. Fuzz: each until 600 seconds bring no new coverage.
+# fuzz.sh fuzz-smoke|fuzz BUILD [NAME...]: runs every fuzzer in BUILD, or those named. Smoke: 8 seconds each. Fuzz: each until 600 seconds
+# bring no new coverage.
 # Seeds are tests/fuzz/corpus_NAME; what is found on the way is kept in BUILD/corpus_NAME, an input that breaks something in BUILD/.
 set -u
 mode=$1
 build=$2
+shift 2
 smoke_seconds=${FUZZ_SECONDS:-8}
 quiet_seconds=${FUZZ_QUIET_SECONDS:-600}
 
 shopt -s nullglob
 fuzzers=()
-for source in tests/fuzz/fuzz_*.c; do fuzzers+=("$build/${source%.c}"); done
-if ((${#fuzzers[@]} == 0)); then echo "fuzz: no fuzzer in tests/fuzz" && exit 0; fi
+for source in tests/fuzz/fuzz_*.c; do
+    name=${source#*/fuzz_}
+    if (($# == 0)) || [[ " $* " == *" ${name%.c} "* ]]; then fuzzers+=("$build/${source%.c}"); fi
+done
+if ((${#fuzzers[@]} == 0)); then echo "fuzz: no such fuzzer in tests/fuzz" && exit 2; fi
 
 # What the corpus covers before anything new is tried, and at the end.
 at_start() { sed -nE 's/.*INITED cov: ([0-9]+).*/\1/p' "$1"; }
