@@ -67,7 +67,7 @@ INLINE V exp_excess(V x, V *excess) {
     return e;
 }
 
-/* e^x − 1 and e^x − 1 − x with less work, for |x| <= EXP_NEAR. The coefficients are given, so that a loop can leave them in memory. f32:
+/* e^x − 1 and e^x − 1 − x with less work, for |x| <= EXP_NEAR, given x² too. The coefficients are given, so that a loop can leave them in memory. f32:
  * fitted (relative error 9e-8); f64: Taylor's. */
 #ifdef REAL_F32
 enum { NEAR_TERMS = 7 };
@@ -93,8 +93,8 @@ static inline near_terms near_terms_of(void) {
 
 INLINE V near_pair(V x, const near_terms *t, int i) { return fmadd(x, t->c[i + 1], t->c[i]); }
 
-INLINE V expm1_near(V x, V *excess, const near_terms *t) {
-    const V x2 = x * x, x4 = x2 * x2, low = fmadd(near_pair(x, t, 2), x2, near_pair(x, t, 0));
+INLINE V expm1_near(V x, V x2, V *excess, const near_terms *t) {
+    const V x4 = x2 * x2, low = fmadd(near_pair(x, t, 2), x2, near_pair(x, t, 0));
 #ifdef REAL_F32
     const V tail = fmadd(fmadd(t->c[6], x2, near_pair(x, t, 4)), x4, low);
 #else

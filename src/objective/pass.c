@@ -157,17 +157,18 @@ typedef struct exponentials {
     V ratio, excess, pull, ref_excess;
 } exponentials;
 typedef struct near_constants {
-    V near, one;
+    V near_square, one;
     near_terms terms;
 } near_constants;
 
-static near_constants near_constants_of(void) { return (near_constants){splat(EXP_NEAR), splat(1), near_terms_of()}; }
+static near_constants near_constants_of(void) { return (near_constants){splat(EXP_NEAR * EXP_NEAR), splat(1), near_terms_of()}; }
 
 INLINE exponentials exponentials_of(V d, V x, const near_constants *c) {
     exponentials e;
-    if (__builtin_expect(all(most(magnitude(d), magnitude(x)) <= c->near), 1)) {
-        e.ratio = expm1_near(d, &e.excess, &c->terms) + c->one;
-        e.pull = expm1_near(x, &e.ref_excess, &c->terms);
+    const V d2 = d * d, x2 = x * x;
+    if (__builtin_expect(all(most(d2, x2) <= c->near_square), 1)) {
+        e.ratio = expm1_near(d, d2, &e.excess, &c->terms) + c->one;
+        e.pull = expm1_near(x, x2, &e.ref_excess, &c->terms);
     } else {
         e.ratio = exp_excess(d, &e.excess);
         (void)exp_excess(x, &e.ref_excess);
