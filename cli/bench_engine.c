@@ -83,7 +83,7 @@ void rein_bench_train(rein_bench_figures *figures, const rein_bench_row *row, co
         const double start = rein_bench_now();
         forward_backward(&l);
         rein_bench_must(rein_adamw_step(NULL, first, second, &step, l.parameters, l.count, &adamw, &job->exec, &err), &err);
-        rein_bench_must(rein_parameters_changed(l.model, l.adapter, &job->exec, &err), &err);
+        rein_bench_must(rein_parameters_changed(l.model, l.adapter, &err), &err);
         figures->value = fmax(figures->value, TOKENS / (rein_bench_now() - start));
         figures->limit = fmax(figures->limit, rein_bench_fma() / work);
     }

@@ -147,6 +147,7 @@ static int read_settings(rein_settings *settings, const rein_args *args) {
     if (!status) status = set_number(settings, args, "steps", 40, 6, 100000);
     if (!status) status = set_number(settings, args, "seed", 1, 0, 1000000000000000);
     if (!status) status = set_number(settings, args, "threads", 0, 0, 256);
+    if (!status) status = rein_value_kernel(&settings->isa, WHERE);
     return status;
 }
 

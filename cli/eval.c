@@ -106,7 +106,7 @@ static int check(contest *c) {
 
 /* ------------------------------------------------------------------------------------------------------------------- policies */
 
-static rein_exec exec_of(const contest *c) { return (rein_exec){.threads = (int)c->settings.threads}; }
+static rein_exec exec_of(const contest *c) { return (rein_exec){(int)c->settings.threads, c->given.isa}; }
 
 /* The checkpoint's directory; *step becomes that of the last good one where none was named. */
 static int checkpoint_path(char *path, size_t size, const char *directory, int64_t *step) {

@@ -221,8 +221,9 @@ static int set(rein_settings *settings, const rein_args *args, size_t i) {
 int rein_args_settings(rein_settings *settings, const rein_args *args, int is_new) {
     const char *config = rein_option_value(args, "config");
     rein_error err = {0};
-    int status = REIN_DONE;
     *settings = rein_settings_default();
+    int status = rein_value_kernel(&settings->isa, args->command->name);
+    if (status) return status;
     if (is_new && rein_settings_set(settings, "preset", "none", &err)) return rein_say_error(args->command->name, &err);
     if (config && rein_settings_read(settings, config, &err)) return rein_say_error(args->command->name, &err);
     const rein_cli_setting *s;

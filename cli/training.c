@@ -31,6 +31,7 @@ static int resolve(rein_training *t) {
     rein_out_format(&path, "%s/config.yaml", t->fork.run ? t->fork.run : t->run);
     if (path.failed) return rein_say(REIN_FAILED, where(t), "out of memory");
     t->settings = fresh ? t->given : rein_settings_default();
+    t->settings.isa = t->given.isa;
     rein_status status = fresh ? REIN_OK : rein_settings_read(&t->settings, path.data, &err);
     rein_out_free(&path);
     if (!status && !fresh)
@@ -106,7 +107,7 @@ int rein_training_read(rein_training *t, const rein_args *args) {
 
 /* ----------------------------------------------------------------------------------------------------------- what is to be trained */
 
-static rein_exec exec_of(const rein_training *t) { return (rein_exec){.threads = (int)t->settings.threads}; }
+static rein_exec exec_of(const rein_training *t) { return (rein_exec){(int)t->settings.threads, t->settings.isa}; }
 
 static rein_status new_adapter(rein_adapter **adapter, const rein_training *t, const rein_model *model, rein_error *err) {
     const rein_settings *s = &t->settings;

@@ -91,7 +91,7 @@ int rein_value_ids(rein_ids *ids, const rein_args *args, const char *name) {
 
 /* ----------------------------------------------------------------------------------------------------------------- where it runs */
 
-static int read_kernel(rein_isa *isa, const char *where) {
+int rein_value_kernel(rein_isa *isa, const char *where) {
     const char *name = getenv("REIN_KERNEL");
     if (!name || !*name) return REIN_DONE;
     for (rein_isa known = REIN_ISA_REF; known <= REIN_ISA_AVX2; known++) {
@@ -109,5 +109,5 @@ int rein_value_exec(rein_exec *exec, const rein_args *args) {
     const int status = rein_value_whole(&threads, args, "threads", 1, 256);
     if (status) return status;
     exec->threads = (int)threads;
-    return read_kernel(&exec->isa, args->command->name);
+    return rein_value_kernel(&exec->isa, args->command->name);
 }

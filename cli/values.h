@@ -17,7 +17,10 @@ int rein_value_number(double *value, const rein_args *args, const char *name, in
 /* Token ids as 1,2,3, blanks and brackets allowed, appended to ids; at least one. */
 int rein_value_ids(rein_ids *ids, const rein_args *args, const char *name);
 
-/* The option --threads, and the variable REIN_KERNEL of the environment. */
+/* The variable REIN_KERNEL of the environment; *isa stays where it is not set. */
+int rein_value_kernel(rein_isa *isa, const char *where);
+
+/* The option --threads, and REIN_KERNEL. */
 int rein_value_exec(rein_exec *exec, const rein_args *args);
 
 /* Says err; the exit status is 1 for what is nobody's mistake (no memory, a result that is not finite), else 2. */

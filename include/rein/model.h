@@ -114,7 +114,7 @@ REIN_API size_t rein_parameter_floats(const rein_model *model, const rein_adapte
 /* Fills parameters [rein_parameter_count]; they point into the model or adapter, and at `gradient` [rein_parameter_floats], one after the
  * other. After their values changed, and before the next use of the policy, rein_parameters_changed must be called. */
 REIN_API void rein_parameters(rein_parameter *parameters, rein_model *model, rein_adapter *adapter, float *gradient);
-REIN_API rein_status rein_parameters_changed(rein_model *model, rein_adapter *adapter, const rein_exec *exec, rein_error *err);
+REIN_API rein_status rein_parameters_changed(rein_model *model, rein_adapter *adapter, rein_error *err);
 
 /* ----------------------------------------------------------------------------------------- 4. log-probabilities and gradients */
 

@@ -308,6 +308,7 @@ typedef struct rein_settings {
     int64_t shards, share_limit; /* 0: the trainer's own */
     int no_sharing, recompute;
     int64_t threads; /* 0: all cores; never part of a result */
+    rein_isa isa;    /* nor is this one, and it has no name: 0, the best there is, unless the caller sets it */
 
     int64_t save_steps;                /* a checkpoint every so many steps */
     int64_t keep_last;                 /* checkpoints; 0: all */

@@ -197,7 +197,7 @@ class Policy:
     def changed(self) -> None:
         """Says that values of parameters() were written, before the policy is used again."""
         with self._use() as (model, adapter):
-            e.call(e.parameters_changed, model.address, _place(adapter), ctypes.byref(self._exec))
+            e.call(e.parameters_changed, model.address, _place(adapter))
 
     def __repr__(self) -> str:
         if self._model is None:

@@ -48,10 +48,7 @@ void rein_parameters(rein_parameter *p, rein_model *model, rein_adapter *adapter
     }
 }
 
-rein_status rein_parameters_changed(rein_model *model, rein_adapter *adapter, const rein_exec *exec, rein_error *err) {
-    rein_exec resolved;
-    const rein_status status = rein_exec_resolve(&resolved, exec, REIN_SERIAL, err);
-    if (status) return status;
+rein_status rein_parameters_changed(rein_model *model, rein_adapter *adapter, rein_error *err) {
     if (adapter) rein_adapter_pack(adapter);
     else if (model->values) rein_model_unpack(model);
     else return rein_fail(err, REIN_EINVAL, "the model was not opened to train, and there is no adapter: nothing can have changed");

@@ -192,7 +192,7 @@ rein_status rein_session_prepare(rein_session **session, const char *directory, 
     if (fork) s->fork = *fork;
     s->multiplier = NAN;
     rein_status status = resolve_settings(s, directory, settings, err);
-    if (!status) status = rein_exec_resolve(&s->exec, &(rein_exec){(int)s->settings.threads, REIN_ISA_BEST}, REIN_SERIAL, err);
+    if (!status) status = rein_exec_resolve(&s->exec, &(rein_exec){(int)s->settings.threads, settings->isa}, REIN_SERIAL, err);
     s->temperature = s->settings.temperature;
     return status ? status : open_policy(s, err);
 }

@@ -92,7 +92,7 @@ rein_status rein_trainer_optim_step(double *gradient_norm, rein_trainer *t, cons
     rein_parallel(t->options.exec.threads, (t->floats + PIECE - 1) / PIECE, add_stretch, t);
     rein_status status = rein_adamw_step(gradient_norm, t->first, t->second, &t->steps, t->parameters, t->n_parameters, adamw,
                                          &t->options.exec, err);
-    if (!status) status = rein_parameters_changed(t->model, t->adapter, &t->options.exec, err);
+    if (!status) status = rein_parameters_changed(t->model, t->adapter, err);
     rein_trainer_clear(t); /* also after a failure: the sum of the shards is no shard */
     return status;
 }

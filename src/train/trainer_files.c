@@ -125,7 +125,7 @@ rein_status rein_trainer_load(rein_trainer *t, const char *directory, rein_error
     if (!status) status = t->adapter ? open_adapter(&l, t, directory, err) : open_model(&l, t, directory, err);
     if (!status) {
         take(t, &l);
-        status = rein_parameters_changed(t->model, t->adapter, &t->options.exec, err);
+        status = rein_parameters_changed(t->model, t->adapter, err);
     }
     rein_trainer_clear(t);
     free_moments(&l.m);

@@ -56,6 +56,9 @@ has "the settings stay" one/config.yaml '^preset: "grpo"'
 does "the same again" rein train two "${new[@]}" "${head[@]}" --preset grpo --threads 1
 does "the same again" rein train two --groups groups.jsonl --threads 2
 equal "train twice: one answer" one two 0002
+REIN_KERNEL=ref does "without vector instructions" rein train scalar "${new[@]}" "${head[@]}" --preset grpo
+REIN_KERNEL=ref does "without vector instructions" rein train scalar --groups groups.jsonl
+equal "without vector instructions: one answer" one scalar 0002
 if cmp -s one/checkpoints/0001/adapter_model.safetensors one/checkpoints/0002/adapter_model.safetensors; then fail "train: the policy is as it was"; else pass; fi
 does "other settings" rein train two --groups groups.jsonl --learning-rate 0.5 --keep-last 1
 has "other settings are kept" two/config.yaml '^learning_rate: "0.5"'
@@ -103,6 +106,7 @@ wrong() { # wrong TITLE PATTERN ARGUMENT…: of a new run
     refused "$title" "^rein train: $pattern" rein train none "$@"
     absent "$title" none
 }
+REIN_KERNEL=sse refused "kernel" '^rein train: the environment variable REIN_KERNEL is "sse"' rein train three "${new[@]}"
 refused "no run" '^rein train: a run is needed: rein train RUN' rein train
 wrong "no model" 'none is a new run: --model DIR is needed' --groups groups.jsonl
 wrong "no groups" 'trajectory groups are needed' --model "$parrot"

@@ -127,7 +127,7 @@ static inline rein_adapter *make_adapter(rein_model *model, adapters which) {
     rein_parameters(parameters, model, adapter, gradient);
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < parameters[i].size; j++) parameters[i].value[j] = (float)(0.3 * number());
-    OK(rein_parameters_changed(model, adapter, NULL, &error_));
+    OK(rein_parameters_changed(model, adapter, &error_));
     free(parameters), free(gradient);
     return adapter;
 }

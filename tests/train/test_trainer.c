@@ -45,7 +45,7 @@ static double loss_at(const probe *p, double h) {
     float *log_probs = floats(p->e->tokens), *entropies = floats(p->e->tokens);
     double sum = 0;
     for (size_t i = 0; i < p->parameter->size; i++) p->parameter->value[i] = (float)((double)p->before[i] + h * p->direction[i]);
-    OK(rein_parameters_changed(p->s->model, p->s->adapter, NULL, &error_));
+    OK(rein_parameters_changed(p->s->model, p->s->adapter, &error_));
     alone(log_probs, entropies, p->groups, &p->s->p);
     if (p->whole) {
         rein_loss loss;
@@ -89,7 +89,7 @@ static double worst_slope(subject *s, rein_trainer *t, const rein_groups *groups
         memcpy(parameter->value, p.before, parameter->size * sizeof(float));
         free(p.before), free(p.direction);
     }
-    OK(rein_parameters_changed(s->model, s->adapter, NULL, &error_));
+    OK(rein_parameters_changed(s->model, s->adapter, &error_));
     free(gradient);
     return worst;
 }

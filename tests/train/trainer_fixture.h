@@ -71,7 +71,7 @@ static inline void change(subject *s, double by) {
     rein_parameters(parameters, s->model, s->adapter, gradient);
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < parameters[i].size; j++) parameters[i].value[j] += (float)(by * number());
-    OK(rein_parameters_changed(s->model, s->adapter, NULL, &error_));
+    OK(rein_parameters_changed(s->model, s->adapter, &error_));
     free(parameters), free(gradient);
 }
 

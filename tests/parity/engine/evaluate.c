@@ -115,7 +115,7 @@ static void train(work *w, const json_t *optimizer, json_t *losses) {
         for (size_t t = 0; t < w->n_tokens; t++) loss += (double)w->dlog_probs[t] * (double)w->log_probs[t];
         json_array_append_new(losses, json_real(loss));
         check(rein_adamw_step(NULL, first, second, &step, w->parameters, w->n_parameters, &options, NULL, &error));
-        check(rein_parameters_changed(w->model, w->adapter, NULL, &error));
+        check(rein_parameters_changed(w->model, w->adapter, &error));
     }
     float *values = some(w->floats, sizeof *values);
     for (size_t p = 0; p < w->n_parameters; p++)
