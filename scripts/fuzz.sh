@@ -1,7 +1,8 @@
 #!/bin/bash
 # fuzz.sh fuzz-smoke|fuzz BUILD [NAME...]: runs every fuzzer in BUILD, or those named. Smoke: 8 seconds each. Fuzz: each until 600 seconds
 # bring no new coverage.
-# Seeds are tests/fuzz/corpus_NAME; what is found on the way is kept in BUILD/corpus_NAME, an input that breaks something in BUILD/.
+# Seeds are tests/fuzz/corpus_NAME; what is found on the way is kept in BUILD/corpus_NAME, an input that breaks something in BUILD/. The
+# words that a format is made of are those in quotes in the sources that its fuzzer names.
 set -u
 mode=$1
 build=$2
@@ -21,12 +22,22 @@ if ((${#fuzzers[@]} == 0)); then echo "fuzz: no such fuzzer in tests/fuzz" && ex
 at_start() { sed -nE 's/.*INITED cov: ([0-9]+).*/\1/p' "$1"; }
 at_end() { sed -nE 's/.*cov: ([0-9]+).*/\1/p' "$1" | tail -1; }
 
+words_of() { # words_of NAME: as libFuzzer's dictionary, bare and as JSON has them
+    local sources
+    sources=$(sed -nE 's|^/\* words: (.*) \*/$|\1|p' "tests/fuzz/fuzz_$1.c")
+    [ -n "$sources" ] || return 0
+    # shellcheck disable=SC2086 # patterns
+    grep -ohE '"[A-Za-z_|<][A-Za-z0-9_./|<>-]{1,39}"' $sources | grep -v '\.h"$' | sort -u | sed -E 's/^"(.*)"$/"\1"\n"\\"\1\\""/'
+}
+
 round() { # round FUZZER SECONDS LOG
     local name=${1##*/fuzz_} log=$3
     mkdir -p "$build/corpus_$name"
-    local seeds=(tests/fuzz/corpus_"$name")
+    local seeds=(tests/fuzz/corpus_"$name") words=()
+    words_of "$name" >"$build/$name.dict"
+    if [ -s "$build/$name.dict" ]; then words=(-dict="$build/$name.dict"); fi
     "$1" -max_total_time="$2" -timeout=10 -rss_limit_mb=4096 -print_final_stats=1 -artifact_prefix="$build/" \
-        "$build/corpus_$name" "${seeds[@]}" >"$log" 2>&1 && return
+        "${words[@]}" "$build/corpus_$name" "${seeds[@]}" >"$log" 2>&1 && return
     tail -60 "$log"
     echo "fuzz: $name failed; the input that did it is in $build/"
     exit 1

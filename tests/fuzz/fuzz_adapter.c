@@ -2,6 +2,7 @@
  *
  * Accepted: every factor is there, and the adapter saved and opened again is the same. Refused: REIN_EINVAL, one line says why, and there
  * is no adapter. Anything else is a bug. */
+/* words: src/model/adapter*.c */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>

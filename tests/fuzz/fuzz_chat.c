@@ -2,6 +2,7 @@
  * message is a byte for the role and a content that ends with 0xFF.
  *
  * A chat is refused with one line or rendered; then every content has a span of the text, in order, and an assistant's is marked. */
+/* words: src/model/chat.c */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,6 +2,7 @@
  *
  * Accepted: the numbers keep what config.h promises, and the tensors of the model have names and shapes. Refused: REIN_EINVAL, one
  * line says why, and nothing is written. Anything else is a bug. */
+/* words: src/model/config*.c */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,6 +2,7 @@
  *
  * A file is refused with one line that names it, or read; then every history holds what train.h says of it, and what is written in either
  * form reads back the same. */
+/* words: src/train/groups*.c */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -3,6 +3,7 @@
  *
  * Status 0: the output is one JSON object and one newline, all its numbers are finite. Status 2: one line says why, and nothing was
  * written. Anything else is a bug. */
+/* words: cli/json_in.c cli/objective*.c src/objective/options.c src/objective/preset.c */
 #include <jansson.h>
 #include <math.h>
 #include <stdint.h>

@@ -3,6 +3,7 @@
  *
  * Accepted: every tensor's bytes can be read, lie in order and are found by name, and the set written again and read again is the
  * same. Refused: REIN_EINVAL, one line says why. Anything else is a bug. */
+/* words: src/model/safetensors*.c */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,6 +2,7 @@
  *
  * A file is refused with one line that names it, or read; then every example holds what rollout.h says of it, is the same when it is asked
  * for again, what its object is written as reads back the same, and nothing is asked on both sides. */
+/* words: src/rollout/task*.c */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* fuzz_tokenizer_file.c - any bytes as tokenizer.json and, after the first byte 0xFF, tokenizer_config.json (libFuzzer).
  *
  * A file is refused with one line that names it, or it opens; then texts encode or are refused, and what decodes is UTF-8. */
+/* words: src/model/tokenizer*.c src/model/bpe*.c src/model/pretokenize*.c */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
