@@ -43,6 +43,24 @@ static void test_fail_truncates(void **state) {
     assert_memory_equal(box.guard, "########", 8);
 }
 
+/* However much of it fits: characters of two, three and four bytes, shifted by up to three. */
+static void test_fail_cuts_between_characters(void **state) {
+    static const char *const characters[] = {"é", "€", "😀"};
+    (void)state;
+    for (size_t c = 0; c < 3; c++)
+        for (size_t shift = 0; shift < 4; shift++) {
+            const size_t width = strlen(characters[c]);
+            char text[2000] = "aaa";
+            rein_error err;
+            text[shift] = 0;
+            while (strlen(text) + width < sizeof text) strcat(text, characters[c]);
+            rein_fail(&err, REIN_EINVAL, "%s", text);
+            const size_t length = strlen(err.message);
+            assert_true(length < sizeof err.message && length + width >= sizeof err.message);
+            assert_int_equal((length - shift) % width, 0);
+        }
+}
+
 /* The numbers are the ABI. */
 static void test_status_values(void **state) {
     (void)state;
@@ -168,6 +186,7 @@ int main(void) {
         cmocka_unit_test(test_fail_formats),
         cmocka_unit_test(test_fail_without_error),
         cmocka_unit_test(test_fail_truncates),
+        cmocka_unit_test(test_fail_cuts_between_characters),
         cmocka_unit_test(test_status_values),
         cmocka_unit_test(test_version),
         cmocka_unit_test(test_isa),
