@@ -2,7 +2,7 @@
 # fuzz.sh fuzz-smoke|fuzz BUILD [NAME...]: runs every fuzzer in BUILD, or those named. Smoke: 8 seconds each. Fuzz: each until 600 seconds
 # bring no new coverage.
 # Seeds are tests/fuzz/corpus_NAME; what is found on the way is kept in BUILD/corpus_NAME, an input that breaks something in BUILD/. The
-# words that a format is made of are those in quotes in the sources that its fuzzer names.
+# words that a format is made of are those in quotes in the sources that its fuzzer names; it may also say how long inputs get.
 set -u
 mode=$1
 build=$2
@@ -33,11 +33,13 @@ words_of() { # words_of NAME: as libFuzzer's dictionary, bare and as JSON has th
 round() { # round FUZZER SECONDS LOG
     local name=${1##*/fuzz_} log=$3
     mkdir -p "$build/corpus_$name"
-    local seeds=(tests/fuzz/corpus_"$name") words=()
+    local seeds=(tests/fuzz/corpus_"$name") more=() longest
     words_of "$name" >"$build/$name.dict"
-    if [ -s "$build/$name.dict" ]; then words=(-dict="$build/$name.dict"); fi
+    if [ -s "$build/$name.dict" ]; then more+=(-dict="$build/$name.dict"); fi
+    longest=$(sed -nE 's|^/\* longest: ([0-9]+) .*|\1|p' "tests/fuzz/fuzz_$name.c")
+    if [ -n "$longest" ]; then more+=(-max_len="$longest"); fi
     "$1" -max_total_time="$2" -timeout=10 -rss_limit_mb=4096 -print_final_stats=1 -artifact_prefix="$build/" \
-        "${words[@]}" "$build/corpus_$name" "${seeds[@]}" >"$log" 2>&1 && return
+        "${more[@]}" "$build/corpus_$name" "${seeds[@]}" >"$log" 2>&1 && return
     tail -60 "$log"
     echo "fuzz: $name failed; the input that did it is in $build/"
     exit 1
