@@ -45,6 +45,7 @@ if [ -z "${REIN_TEST_FAST:-}" ]; then
     if [ -d "$(dirname "$rein")/../models/sums" ]; then
         says "a step of reinforcement learning" '^\[\{"name": "rl step sums", ' rein bench 'rl step sums' --rounds 1 --json
         python "its seconds" 'assert rows[0]["unit"] == "s" and 0.01 < rows[0]["value"] < 600'
+        says "and where they go" '^  sample [0-9.]+, reference [0-9.]+, forward [0-9.]+, backward [0-9.]+, optimizer [0-9.]+ s$' rein bench 'rl step sums' --rounds 1
     fi
     says "training" '^\[\{"name": "train small lora", ' rein bench 'train small lora' --rounds 1 --json
     python "below what the machine can do" '

@@ -20,6 +20,7 @@
 #include "base/pool.h"
 #include "kernel/explog.h"
 #include "kernel/kernel.h"
+#include "near.h"
 
 #define BOUND 1.5 /* ulp */
 
@@ -372,40 +373,6 @@ static void test_excess(void **state) {
     assert_true(zero[0] == 0);
     (void)exp_excess(splat((real)NAN), &zero);
     assert_true(isnan(zero[0]));
-}
-
-/* The shortcut of the pass: as exact as what it stands for. */
-static void test_near(void **state) {
-    (void)state;
-    const near_terms terms = near_terms_of();
-    const double precise = sizeof(real) == sizeof(float) ? 0x1p-24 : 0x1p-53;
-    double worst = 0, worst_excess = 0;
-    for (int i = 0; i < (is_quick() ? 2000 : 200000); i++) {
-        V excess;
-        const V x = draw_lanes(1e-15, EXP_NEAR), e = expm1_near(x, x * x, &excess, &terms);
-        for (int l = 0; l < LANES; l++) {
-            const long double r = (long double)x[l], exact = expm1l(r);
-            const long double rest =
-                fabsl(r) > 0.1L
-                    ? exact - r
-                    : r * r *
-                          (0.5L +
-                           r / 6 *
-                               (1 +
-                                r / 4 *
-                                    (1 +
-                                     r / 5 *
-                                         (1 +
-                                          r / 6 *
-                                              (1 +
-                                               r / 7 * (1 + r / 8 * (1 + r / 9 * (1 + r / 10 * (1 + r / 11 * (1 + r / 12))))))))));
-            worst = fmax(worst, (double)(fabsl(((long double)e[l] - exact) / exact) / precise));
-            worst_excess = fmax(worst_excess, (double)(fabsl(((long double)excess[l] - rest) / rest) / precise));
-        }
-    }
-    printf("e^x - 1 near 0: %.2f, e^x - 1 - x: %.2f half ulp\n", worst, worst_excess);
-    assert_true(worst <= 3);
-    assert_true(worst_excess <= 6);
 }
 
 int main(void) {
