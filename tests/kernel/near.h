@@ -1,6 +1,6 @@
 /* near.h - the short exponential of the pass against its series in long double; of the type that the including test has chosen. */
-#ifndef TESTS_KERNEL_NEAR_H
-#define TESTS_KERNEL_NEAR_H
+#ifndef REIN_TESTS_NEAR_H
+#define REIN_TESTS_NEAR_H
 
 #include <math.h>
 #include <setjmp.h>
