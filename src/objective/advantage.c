@@ -17,6 +17,7 @@ static double std_of_extremes(const double *x, size_t n) {
 
 double rein_mean(const double *x, size_t n, double *std, int *equal) {
     double low = x[0], high = x[0], sum = 0, squares = 0;
+    if (n == 1) return *std = 0, *equal = 1, x[0];
     for (size_t i = 0; i < n; i++) {
         low = fmin(low, x[i]);
         high = fmax(high, x[i]);

@@ -12,6 +12,8 @@
 
 #define SATURATION 4.8516519540979028e8 /* e^20 */
 
+enum { VAST = 8 << 20 }; /* bytes of one of several arrays */
+
 static size_t block_of(const rein_step *s, size_t sequence) {
     size_t low = 0, high = s->n_blocks - 1;
     while (low < high) {
@@ -169,7 +171,8 @@ rein_status rein_step_loss_apart(rein_step *s, size_t first, size_t last, const 
                             .grad_entropies = grad_entropies,
                             .advantages = advantages,
                             .entropy_coef = s->entropy_coef,
-                            .entropy_threshold = s->entropy_threshold};
+                            .entropy_threshold = s->entropy_threshold,
+                            .vast = rein_tokens(b) * rein_element_size(b) >= VAST};
     const size_t from = block_of(s, first), to = block_of(s, last - 1) + 1;
     rein_parallel(s->exec.threads, to - from, pass_over_block, &(micro_batch){s, &pass, from, first, last});
     int finite = 1;

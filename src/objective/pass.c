@@ -8,7 +8,7 @@
 #include "ratio.h"
 #include "surrogate.h"
 
-enum { TILE = 128 * LANES, AHEAD = 32 * LANES, LINE = 64 / sizeof(real) }; /* a cache line's reals */
+enum { TILE = 128 * LANES, LINE = 64 / sizeof(real) }; /* a cache line's reals */
 
 /* The arrays of the pass as reals. */
 typedef struct arrays {
@@ -279,11 +279,6 @@ static clip_constants clip_constants_of(const constants *k, const sequence *s, d
     return c;
 }
 
-/* A line of an array that is needed soon: the hardware alone stops at every page. */
-INLINE void fetch_ahead(const real *array, size_t i) {
-    if (i % LINE == 0) __builtin_prefetch(array + i + AHEAD);
-}
-
 /* Whole vectors of a tile. In sums `held` counts the live lanes, those that do not train among them, and `objective` adds up limited − 1. */
 INLINE void tile_clip(lane_sums *sums, range *seen, high_end *highest, real *gradient, const tile_inputs *in,
                       const clip_constants *c, const int masked) {
@@ -293,10 +288,6 @@ INLINE void tile_clip(lane_sums *sums, range *seen, high_end *highest, real *gra
     size_t highs = highest->n;
     for (size_t i = 0; i < in->n; i += LANES) {
         __asm__("" : "+r"(c));
-        fetch_ahead(lp_from, i);
-        fetch_ahead(old_from, i);
-        fetch_ahead(ref_from, i);
-        if (i % LINE == 0) __builtin_prefetch(gradient + i + AHEAD, 1);
         const M off = lanes_off(in->mask, i, masked);
         const V lp = load(lp_from + i, LANES), any_d = lp - load(old_from + i, LANES), any_x = load(ref_from + i, LANES) - lp;
         const V d = masked ? keep(~off, any_d) : any_d, x = masked ? keep(~off, any_x) : any_x;
@@ -459,10 +450,37 @@ static void fill_advantages(const arrays *a, real advantage, size_t from, size_t
     for (size_t i = from; a->advantage && i < to; i++) a->advantage[i] = advantage;
 }
 
+/* n zeros. Past the caches when `vast`: nobody reads them soon, and what is overwritten need not be read. */
+static void put_zeros(real *x, size_t n, int vast) {
+#ifdef __AVX2__
+    const size_t head = (64 - (uintptr_t)x % 64) % 64 / sizeof(real), lines = vast && n > head ? (n - head) / LINE : 0;
+    __m256i *line = (__m256i *)(void *)(x + head);
+    if (lines > 0) {
+        memset(x, 0, head * sizeof(real));
+        for (size_t l = 0; l < lines; l++, line += 2) {
+            _mm256_stream_si256(line, _mm256_setzero_si256());
+            _mm256_stream_si256(line + 1, _mm256_setzero_si256());
+        }
+        x += head + lines * LINE;
+        n -= head + lines * LINE;
+    }
+#else
+    (void)vast;
+#endif
+    memset(x, 0, n * sizeof(real));
+}
+
+/* What was put past the caches is seen by all before what follows. */
+static void settle(void) {
+#ifdef __AVX2__
+    _mm_sfence();
+#endif
+}
+
 /* Tokens [from, to), before the first or after the last of their sequence that trains. */
-static void fill(const arrays *a, real advantage, size_t from, size_t to) {
-    if (a->grad) memset(a->grad + from, 0, (to - from) * sizeof(real));
-    if (a->grad_entropy) memset(a->grad_entropy + from, 0, (to - from) * sizeof(real));
+static void fill(const arrays *a, real advantage, size_t from, size_t to, int vast) {
+    if (a->grad) put_zeros(a->grad + from, to - from, vast);
+    if (a->grad_entropy) put_zeros(a->grad_entropy + from, to - from, vast);
     fill_advantages(a, advantage, from, to);
 }
 
@@ -481,8 +499,8 @@ void KERNEL(rein_pass)(rein_tally *tally, rein_top *top, const rein_pass *p, siz
                       .kl_centre = (real)row->kl_centre,
                       .trained = (real)row->trained,
                       .mismatch = 1};
-        fill(&a, s.advantage, p->offsets[r], s.start);
-        fill(&a, s.advantage, s.start + s.length, p->offsets[r + 1]);
+        fill(&a, s.advantage, p->offsets[r], s.start, p->vast);
+        fill(&a, s.advantage, s.start + s.length, p->offsets[r + 1], p->vast);
         if (row->trained == 0) continue;
         if (surveyed) survey(&s, p, &a, &k);
         if (a.entropy) walk_entropies(tally, p, &a, &s);
@@ -493,6 +511,7 @@ void KERNEL(rein_pass)(rein_tally *tally, rein_top *top, const rein_pass *p, siz
             walk_any(tally, &seen, top, p, &a, &k, &s);
         }
     }
+    if (p->vast) settle();
     for (int l = 0; l < LANES; l++) {
         if ((double)seen.low[l] < tally->log_ratio_min) tally->log_ratio_min = (double)seen.low[l];
         if ((double)seen.high[l] > tally->log_ratio_max) tally->log_ratio_max = (double)seen.high[l];
@@ -505,22 +524,32 @@ static int none_of_eight(const uint8_t *marks) {
     return word == 0;
 }
 
+/* The sum of a word's eight bytes. */
+static size_t add_bytes(uint64_t word) {
+    const uint64_t pairs = (word & 0x00FF00FF00FF00FF) + (word >> 8 & 0x00FF00FF00FF00FF);
+    return (size_t)(pairs * 0x0001000100010001 >> 48);
+}
+
+/* Forward first, as memory likes it; the ends are looked for in what is then at hand. */
 rein_trained KERNEL(rein_count)(const uint8_t *marks, size_t n) {
     typedef uint8_t B __attribute__((vector_size(32)));
     rein_trained t = {0, 0, n};
+    size_t i = 0;
+    while (i + sizeof(B) <= n) { /* up to 255 marks in a lane */
+        const size_t end = n - i < 255 * sizeof(B) ? n : i + 255 * sizeof(B);
+        B counts = {0}, some;
+        uint64_t words[sizeof(B) / 8];
+        for (; i + sizeof(B) <= end; i += sizeof(B)) {
+            memcpy(&some, marks + i, sizeof some);
+            counts -= (B)(some != 0);
+        }
+        memcpy(words, &counts, sizeof words);
+        for (size_t w = 0; w < sizeof(B) / 8; w++) t.count += add_bytes(words[w]);
+    }
+    for (; i < n; i++) t.count += marks[i] != 0;
     while (t.first + 8 <= t.end && none_of_eight(marks + t.first)) t.first += 8;
     while (t.first < t.end && !marks[t.first]) t.first++;
     while (t.end >= t.first + 8 && none_of_eight(marks + t.end - 8)) t.end -= 8;
     while (t.end > t.first && !marks[t.end - 1]) t.end--;
-    size_t i = t.first;
-    while (i + sizeof(B) <= t.end) { /* up to 255 marks in a lane */
-        B counts = {0}, some;
-        for (int k = 0; k < 255 && i + sizeof(B) <= t.end; k++, i += sizeof(B)) {
-            memcpy(&some, marks + i, sizeof some);
-            counts -= (B)(some != 0);
-        }
-        for (size_t l = 0; l < sizeof(B); l++) t.count += counts[l];
-    }
-    for (; i < t.end; i++) t.count += marks[i] != 0;
     return t;
 }

@@ -58,6 +58,7 @@ typedef struct rein_pass {
     void *grad_log_probs, *grad_entropies, *advantages; /* outputs, or NULL */
     double entropy_coef;                                /* 0 while the entropy is above its target */
     double entropy_threshold;                           /* of top_entropy; −inf: every token */
+    int vast;                                           /* an array of the step is larger than caches are */
 } rein_pass;
 
 typedef void rein_pass_fn(rein_tally *tally, rein_top *top, const rein_pass *pass, size_t first, size_t last);

@@ -73,11 +73,18 @@ static void choose_kernels(rein_step *s) {
 #endif
 }
 
+static void reset_tally(rein_tally *t) {
+    memset(t, 0, sizeof *t);
+    t->log_ratio_min = HUGE_VAL;
+    t->log_ratio_max = -HUGE_VAL;
+}
+
 /* ---- counts and sums over the tokens of each sequence */
 static void measure_block(void *context, size_t k, int thread) {
     rein_step *s = context;
     const rein_batch *b = &s->batch;
     (void)thread;
+    reset_tally(&s->tallies[k]);
     for (size_t i = s->blocks[k].first; i < s->blocks[k].last; i++) {
         const size_t start = b->sequence_offsets[i], length = b->sequence_offsets[i + 1] - start;
         s->spans[i] = b->mask ? s->count(b->mask + start, length) : (rein_trained){length, 0, length};
@@ -261,12 +268,6 @@ static rein_status check_rows(const rein_step *s, rein_error *err) {
     return REIN_OK;
 }
 
-static void reset_tally(rein_tally *t) {
-    memset(t, 0, sizeof *t);
-    t->log_ratio_min = HUGE_VAL;
-    t->log_ratio_max = -HUGE_VAL;
-}
-
 rein_status rein_step_begin(rein_step **step, void *buffer, size_t size, const rein_batch *batch, const rein_options *options,
                             const rein_exec *exec, rein_error *err) {
     rein_step now = {.batch = *batch};
@@ -309,7 +310,6 @@ rein_status rein_step_begin(rein_step **step, void *buffer, size_t size, const r
         s->tops[t].team = s->tops;
         s->tops[t].n_team = s->exec.threads;
     }
-    for (size_t k = 0; k < s->n_blocks; k++) reset_tally(&s->tallies[k]);
     *step = s;
     return REIN_OK;
 }

@@ -164,6 +164,44 @@ static void instruction_sets_change_no_bit(void **state) {
     for_all(vary_isa, 30);
 }
 
+/* A step that caches do not hold writes the zeros of what does not train in another way; sequences start anywhere in a line. */
+static void a_step_larger_than_the_caches(void **state) {
+    enum { SEQUENCES = 700, LENGTH = 3001, TOKENS = SEQUENCES * LENGTH };
+    static size_t offsets[SEQUENCES + 1];
+    static double rewards[SEQUENCES];
+    float *numbers = some(2 * (size_t)TOKENS, sizeof *numbers);
+    uint8_t *mask = some(TOKENS, 1);
+    rng g = rng_of(35, 0);
+    (void)state;
+    for (size_t i = 0; i < SEQUENCES; i++) {
+        const size_t first = rng_below(&g, 100) * rng_below(&g, 2), end = rng_below(&g, LENGTH + 1);
+        offsets[i + 1] = offsets[i] + LENGTH;
+        rewards[i] = rng_normal(&g);
+        for (size_t t = 0; t < LENGTH; t++) mask[offsets[i] + t] = t >= first && t < end;
+    }
+    for (size_t t = 0; t < 2 * (size_t)TOKENS; t++)
+        numbers[t] = mask[t % TOKENS] ? -(float)(rng_next(&g) >> 40) * 0x1p-24f : (float)rng_rubbish(&g);
+    const rein_batch b = {.n_sequences = SEQUENCES,
+                          .sequence_offsets = offsets,
+                          .dtype = REIN_F32,
+                          .mask = mask,
+                          .log_probs = numbers,
+                          .old_log_probs = numbers + TOKENS,
+                          .entropies = numbers + TOKENS,
+                          .rewards = rewards};
+    const rein_options o = options_of("preset=dapo advantage=none entropy_coef=0.01");
+    const rein_exec ref = {.threads = 2, .isa = REIN_ISA_REF}, best = {.threads = 2};
+    answer plain = answer_new(TOKENS), other = answer_new(TOKENS);
+    run(&plain, &b, &o, &ref, 0, &g, 1);
+    run(&other, &b, &o, &best, 0, &g, 1);
+    assert_same(&plain, &other, "dapo", "instruction sets");
+    for (size_t t = 0; t < TOKENS; t++)
+        if (!mask[t])
+            assert_true(((const float *)(void *)other.gradient)[t] == 0 && ((const float *)(void *)other.by_entropy)[t] == 0);
+    answer_free(&plain), answer_free(&other);
+    free(numbers), free(mask);
+}
+
 /* Far-out log-ratios take other branches of exp; they too must agree. */
 static void instruction_sets_agree_on_extremes(void **state) {
     static const double far[] = {0.34, 0.35, 5, 80, 86.5, 88, 104, 300, 706, 709, 1e-20, 1e-9};
@@ -577,6 +615,7 @@ int main(void) {
         cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(micro_batches_change_no_bit),
         cmocka_unit_test(instruction_sets_change_no_bit),
+        cmocka_unit_test(a_step_larger_than_the_caches),
         cmocka_unit_test(instruction_sets_agree_on_extremes),
         cmocka_unit_test(outputs_asked_for_change_no_number),
         cmocka_unit_test(named_operations_too),
