@@ -94,42 +94,38 @@ static void add_linear(float *y, const rein_kept *kept, const float *x, size_t l
     rein_linears_forward(&one, 1, x, b->rows, 1, &b->run);
 }
 
-static void heads_forward(const rein_kept *kept, size_t layer, const rein_batch_rows *b) {
-    const rein_layer *l = &b->model->layers[layer];
-    const rein_heads *h = &b->model->heads;
-    const float epsilon = (float)b->model->config.rms_norm_eps;
-    if (l->norm_q) {
-        rein_norm_forward(kept->q, kept->q_scale, kept->q_raw, l->norm_q, b->rows * h->n, h->dim, epsilon, &b->run);
-        rein_norm_forward(kept->k, kept->k_scale, kept->k_raw, l->norm_k, b->rows * h->n_kv, h->dim, epsilon, &b->run);
-    }
-    rein_rotate(kept->q, &b->angles, b->positions, b->rows, h->n, 1, &b->run);
-    rein_rotate(kept->k, &b->angles, b->positions, b->rows, h->n_kv, 1, &b->run);
+/* The heads of q or k: their norm, where there is one, and the rotation. */
+static void heads_forward(float *y, float *scales, const float *raw, const float *weight, size_t heads, const rein_batch_rows *b) {
+    if (weight)
+        rein_norm_forward(y, scales, raw, weight, b->rows * heads, b->model->heads.dim, (float)b->model->config.rms_norm_eps,
+                          &b->run);
+    rein_rotate(y, &b->angles, b->positions, b->rows, heads, 1, &b->run);
 }
 
-static void attention_forward(const rein_kept *kept, size_t layer, const rein_batch_rows *b) {
-    const rein_layer *l = &b->model->layers[layer];
+static void norm_forward(float *scales, const float *x, const float *weight, const rein_batch_rows *b) {
+    rein_norm_forward(b->normed, scales, x, weight, b->rows, (size_t)b->model->config.hidden_size,
+                      (float)b->model->config.rms_norm_eps, &b->run);
+}
+
+static void put_keys(const rein_kept *kept, size_t layer, const rein_batch_rows *b) {
     const rein_heads *h = &b->model->heads;
-    const size_t hidden = (size_t)b->model->config.hidden_size, offset = layer * b->layer_stride;
-    rein_norm_forward(b->normed, kept->scale, kept->x, l->norm_attention, b->rows, hidden, (float)b->model->config.rms_norm_eps,
-                      &b->run);
-    const rein_linear_call calls[] = {call(kept->q_raw, kept, layer, REIN_Q, b), call(kept->k_raw, kept, layer, REIN_K, b),
-                                      call(kept->v, kept, layer, REIN_V, b)};
-    rein_linears_forward(calls, 3, b->normed, b->rows, 0, &b->run);
-    heads_forward(kept, layer, b);
-    keys_work keys = {b, kept, offset};
+    keys_work keys = {b, kept, layer * b->layer_stride};
+    heads_forward(kept->k, kept->k_scale, kept->k_raw, b->model->layers[layer].norm_k, h->n_kv, b);
     rein_parallel(rein_row_threads(&b->run, b->rows, 2 * h->n_kv * h->dim), rein_row_pieces(b->rows), put_rows, &keys);
-    rein_attention_forward(kept->o, kept->softness, kept->q, b->queries, b->n_queries, offset, h, b->pieces, b->attention, b->keys,
-                           &b->run);
-    memcpy(kept->middle, kept->x, b->rows * hidden * sizeof(float));
+}
+
+/* From the queries on; kept->middle holds x. */
+static void attention_forward(const rein_kept *kept, size_t layer, const rein_batch_rows *b) {
+    const rein_heads *h = &b->model->heads;
+    heads_forward(kept->q, kept->q_scale, kept->q_raw, b->model->layers[layer].norm_q, h->n, b);
+    rein_attention_forward(kept->o, kept->softness, kept->q, b->queries, b->n_queries, layer * b->layer_stride, h, b->pieces,
+                           b->attention, b->keys, &b->run);
     add_linear(kept->middle, kept, kept->o, layer, REIN_O, b);
 }
 
-void rein_layer_forward(float *out, const rein_kept *kept, size_t layer, const rein_batch_rows *b) {
-    const rein_layer *l = &b->model->layers[layer];
+static void mlp_forward(float *out, const rein_kept *kept, size_t layer, const rein_batch_rows *b) {
     const size_t hidden = (size_t)b->model->config.hidden_size, middle = (size_t)b->model->config.intermediate_size;
-    attention_forward(kept, layer, b);
-    rein_norm_forward(b->normed, kept->middle_scale, kept->middle, l->norm_mlp, b->rows, hidden,
-                      (float)b->model->config.rms_norm_eps, &b->run);
+    norm_forward(kept->middle_scale, kept->middle, b->model->layers[layer].norm_mlp, b);
     const rein_linear_call calls[] = {call(kept->gate, kept, layer, REIN_GATE, b), call(kept->up, kept, layer, REIN_UP, b)};
     rein_linears_forward(calls, 2, b->normed, b->rows, 0, &b->run);
     const rein_lora *down = lora_of(b, layer, REIN_DOWN);
@@ -141,4 +137,66 @@ void rein_layer_forward(float *out, const rein_kept *kept, size_t layer, const r
     }
     memcpy(out, kept->middle, b->rows * hidden * sizeof(float));
     add_linear(out, kept, b->gated, layer, REIN_DOWN, b);
+}
+
+void rein_layer_forward(float *out, const rein_kept *kept, size_t layer, const rein_batch_rows *b) {
+    const rein_linear_call calls[] = {call(kept->q_raw, kept, layer, REIN_Q, b), call(kept->k_raw, kept, layer, REIN_K, b),
+                                      call(kept->v, kept, layer, REIN_V, b)};
+    norm_forward(kept->scale, kept->x, b->model->layers[layer].norm_attention, b);
+    rein_linears_forward(calls, 3, b->normed, b->rows, 0, &b->run);
+    put_keys(kept, layer, b);
+    memcpy(kept->middle, kept->x, b->rows * (size_t)b->model->config.hidden_size * sizeof(float));
+    attention_forward(kept, layer, b);
+    mlp_forward(out, kept, layer, b);
+}
+
+/* ------------------------------------------------------------------------------------------------- the last layer, for some rows */
+
+void rein_leaving_take(rein_leaving *leaving, const rein_batch_rows *b, const rein_query *parts, size_t n, rein_arena *arena) {
+    size_t rows = 0;
+    for (size_t i = 0; i < n; i++) rows += parts[i].count;
+    size_t *from = rein_arena_take(arena, rows * sizeof *from);
+    int32_t *positions = rein_arena_take(arena, rows * sizeof *positions);
+    rein_query *queries = rein_arena_take(arena, n * sizeof *queries);
+    if (arena->failed) return;
+    leaving->from = from;
+    leaving->few = *b;
+    leaving->few.rows = 0;
+    leaving->few.positions = positions;
+    leaving->few.queries = queries;
+    leaving->few.n_queries = n;
+    for (size_t i = 0; i < n; i++) {
+        queries[i] = parts[i];
+        queries[i].first = leaving->few.rows;
+        for (size_t r = 0; r < parts[i].count; r++, leaving->few.rows++) {
+            from[leaving->few.rows] = parts[i].first + r;
+            positions[leaving->few.rows] = (int32_t)(parts[i].before + r);
+        }
+    }
+}
+
+static void gather(float *to, const float *x, const rein_leaving *leaving) {
+    const size_t hidden = (size_t)leaving->few.model->config.hidden_size;
+    for (size_t i = 0; i < leaving->few.rows; i++) /* from ascends: to may be x */
+        if (to + i * hidden != x + leaving->from[i] * hidden)
+            memcpy(to + i * hidden, x + leaving->from[i] * hidden, hidden * sizeof *to);
+}
+
+void rein_last_layer_forward(float *out, const rein_kept *kept, const rein_leaving *leaving, const rein_batch_rows *b) {
+    const rein_batch_rows *few = &leaving->few;
+    const size_t layer = (size_t)b->model->config.n_layers - 1;
+    const rein_linear_call calls[] = {call(kept->k_raw, kept, layer, REIN_K, b), call(kept->v, kept, layer, REIN_V, b)};
+    const rein_linear_call q = call(kept->q_raw, kept, layer, REIN_Q, few);
+    if (few->rows == b->rows) { /* all of them */
+        rein_layer_forward(out, kept, layer, b);
+        return;
+    }
+    norm_forward(kept->scale, kept->x, b->model->layers[layer].norm_attention, b);
+    rein_linears_forward(calls, 2, b->normed, b->rows, 0, &b->run);
+    put_keys(kept, layer, b);
+    gather(b->normed, b->normed, leaving);
+    gather(kept->middle, kept->x, leaving);
+    rein_linears_forward(&q, 1, b->normed, few->rows, 0, &b->run);
+    attention_forward(kept, layer, few);
+    mlp_forward(out, kept, layer, few);
 }

@@ -58,6 +58,19 @@ void rein_embed(float *x, const rein_model *model, const int32_t *ids, size_t ro
 /* out [rows][hidden] from kept->x; the rest of kept is filled. out NULL: only what is kept. out may be kept->x. */
 void rein_layer_forward(float *out, const rein_kept *kept, size_t layer, const rein_batch_rows *batch);
 
+/* The rows of a batch that anybody wants after the last layer: the others are keys there and nothing else. For passes that are not gone
+ * back. */
+typedef struct rein_leaving {
+    rein_batch_rows few; /* these rows, without slots */
+    const size_t *from;  /* [few.rows]: where they are in the batch */
+} rein_leaving;
+
+/* parts [n]: of the batch's queries, at least a row each, rows ascending. */
+void rein_leaving_take(rein_leaving *leaving, const rein_batch_rows *batch, const rein_query *parts, size_t n, rein_arena *arena);
+
+/* out [leaving->few.rows][hidden] from kept->x [rows][hidden] of the batch. */
+void rein_last_layer_forward(float *out, const rein_kept *kept, const rein_leaving *leaving, const rein_batch_rows *batch);
+
 /* ---- backward */
 typedef struct rein_layer_gradient {
     rein_linear_gradient linear[REIN_LAYER_MODULES];

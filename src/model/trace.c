@@ -25,12 +25,13 @@ struct rein_trace {
 
     /* The tokens whose log-probability is wanted: [n] each. */
     size_t n, tokens;
-    size_t *token, *row; /* of the token, and of the row that predicts it */
+    size_t *token, *row; /* of the token, and of the row that predicts it: of the batch, or of those that leave the last layer */
     int32_t *targets;
 
-    float *x;        /* [layers + 1][rows][hidden] when kept, else [1] */
-    rein_kept *kept; /* [layers] or [1] */
-    float *last;     /* [n][hidden] rows before the last norm */
+    rein_leaving leaving; /* unless the pass is kept */
+    float *x;             /* [layers + 1][rows][hidden] when kept, else [1] */
+    rein_kept *kept;      /* [layers] or [1] */
+    float *last;          /* [n][hidden] rows before the last norm */
     float *last_scale;
     float *hidden; /* [n][hidden] what the head sees */
     float *inner;  /* of the head's LoRA */
@@ -190,6 +191,28 @@ static void take_positions(rein_trace *trace, const rein_tokens *t) {
     if (!trace->arena.failed) rein_angles_fill(&b->angles, b->model->frequencies, 0, b->keys);
 }
 
+/* Of each segment the rows from the first to the last that predict something wanted; trace->row is numbered anew. */
+static void take_leaving(rein_trace *trace) {
+    rein_arena *arena = &trace->arena;
+    const size_t rows = trace->batch.rows;
+    rein_query *parts = rein_arena_take(arena, trace->n_segments * sizeof *parts);
+    size_t *place = rein_arena_take(arena, rows * sizeof *place), n = 0,
+           left = 0; /* 1: wanted; then the row among those that leave */
+    if (arena->failed) return;
+    memset(place, 0, rows * sizeof *place);
+    for (size_t i = 0; i < trace->n; i++) place[trace->row[i]] = 1;
+    for (size_t s = 0; s < trace->n_segments; s++) {
+        const rein_query *all = &trace->batch.queries[s];
+        size_t first = all->first, end = all->first + all->count;
+        while (first < end && !place[first]) first++;
+        while (first < end && !place[end - 1]) end--;
+        if (first < end) parts[n++] = (rein_query){first, end - first, all->before + first - all->first, all->keys, all->n_keys};
+        for (size_t r = first; r < end; r++) place[r] = left++;
+    }
+    for (size_t i = 0; i < trace->n; i++) trace->row[i] = place[trace->row[i]];
+    rein_leaving_take(&trace->leaving, &trace->batch, parts, n, arena);
+}
+
 static void take_layers(rein_trace *trace) {
     const size_t layers = (size_t)trace->batch.model->config.n_layers, hidden = (size_t)trace->batch.model->config.hidden_size;
     const size_t full = trace->options.keep && !trace->options.recompute ? layers : 1;
@@ -258,6 +281,7 @@ static rein_status prepare(rein_trace *trace, const rein_policy *policy, const r
     take_positions(trace, t);
     take_keys(trace);
     if (!arena->failed) rein_batch_take(&trace->batch, arena);
+    if (!arena->failed && !trace->options.keep) take_leaving(trace);
     if (!arena->failed) take_layers(trace);
     if (!arena->failed) take_head(trace, policy, with_entropies);
     if (arena->failed) return rein_fail(err, REIN_ENOMEM, "no memory for the activations of %zu tokens", rows);
@@ -274,11 +298,13 @@ static void gather_rows(float *to, const float *from, const size_t *rows, size_t
 static void through_layers(rein_trace *trace) {
     const rein_batch_rows *b = &trace->batch;
     const size_t layers = (size_t)b->model->config.n_layers, hidden = (size_t)b->model->config.hidden_size;
+    const size_t step = trace->options.keep ? b->rows * hidden : 0;
+    const rein_kept *last = &trace->kept[layers - 1];
     rein_embed(trace->kept[0].x, b->model, trace->ids, b->rows, &b->run);
-    for (size_t l = 0; l < layers; l++)
-        rein_layer_forward(trace->kept[l].x + (trace->options.keep ? b->rows * hidden : 0), &trace->kept[l], l, b);
-    gather_rows(trace->last, trace->kept[layers - 1].x + (trace->options.keep ? b->rows * hidden : 0), trace->row, trace->n,
-                hidden);
+    for (size_t l = 0; l + 1 < layers; l++) rein_layer_forward(trace->kept[l].x + step, &trace->kept[l], l, b);
+    if (trace->options.keep) rein_layer_forward(last->x + step, last, layers - 1, b);
+    else if (trace->n) rein_last_layer_forward(last->x, last, &trace->leaving, b);
+    gather_rows(trace->last, last->x + step, trace->row, trace->n, hidden);
     rein_norm_forward(trace->hidden, trace->last_scale, trace->last, b->model->norm, trace->n, hidden,
                       (float)b->model->config.rms_norm_eps, &b->run);
 }

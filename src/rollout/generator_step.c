@@ -16,6 +16,7 @@ typedef struct step {
     rein_generator *g;
     rein_batch_rows batch;
     rein_kept kept;
+    rein_leaving leaving; /* the last row of each query */
     rein_query *queries;
     rein_slot *slots;
     int32_t *positions, *ids;
@@ -111,13 +112,22 @@ static void fill(step *s) {
     }
 }
 
+static rein_status find_leaving(step *s, rein_error *err) {
+    rein_query *last = rein_arena_take(&s->g->arena, s->batch.n_queries * sizeof *last);
+    for (size_t q = 0; last && q < s->batch.n_queries; q++) {
+        const rein_query *all = &s->queries[q];
+        last[q] = (rein_query){all->first + all->count - 1, 1, all->before + all->count - 1, all->keys, all->n_keys};
+    }
+    if (last) rein_leaving_take(&s->leaving, &s->batch, last, s->batch.n_queries, &s->g->arena);
+    return s->g->arena.failed ? rein_fail(err, REIN_ENOMEM, "no memory for the rows of %zu samples", s->g->n_samples) : REIN_OK;
+}
+
 static void through_layers(step *s) {
     const rein_batch_rows *b = &s->batch;
-    const size_t hidden = (size_t)b->model->config.hidden_size;
+    const size_t layers = (size_t)b->model->config.n_layers, hidden = (size_t)b->model->config.hidden_size;
     rein_embed(s->x, b->model, s->ids, b->rows, &b->run);
-    for (size_t l = 0; l < (size_t)b->model->config.n_layers; l++) rein_layer_forward(s->x, &s->kept, l, b);
-    for (size_t q = 0; q < b->n_queries; q++)
-        memcpy(s->hidden + q * hidden, s->x + (s->queries[q].first + s->queries[q].count - 1) * hidden, hidden * sizeof *s->hidden);
+    for (size_t l = 0; l + 1 < layers; l++) rein_layer_forward(s->x, &s->kept, l, b);
+    rein_last_layer_forward(s->hidden, &s->kept, &s->leaving, b);
     rein_norm_forward(s->hidden, NULL, s->hidden, b->model->norm, b->n_queries, hidden, (float)b->model->config.rms_norm_eps,
                       &b->run);
 }
@@ -239,6 +249,7 @@ static rein_status run(rein_generator *g, rein_error *err) {
     if ((status = rein_model_pack(g->policy.model, &g->exec, err)) || (status = prepare(&s, err)) || (status = make_events(g, err)))
         return status;
     fill(&s);
+    if ((status = find_leaving(&s, err))) return status;
     through_layers(&s);
     status = choose_all(&s, err);
     for (size_t i = 0; i < g->n_samples && !status; i++) status = advance(g, i, err);

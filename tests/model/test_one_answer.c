@@ -236,6 +236,28 @@ static void vary_options(const rein_policy *policy, const batch *b, pass *refere
     rein_trace_close(trace);
 }
 
+/* Responses alone, a token here and there, one, none: a pass that is not kept leaves rows that nobody wants out of its last layer. */
+static void vary_wanted(const rein_policy *policy, const batch *b, pass *reference, const char *where) {
+    rein_trace *trace = open_trace(2, REIN_ISA_BEST);
+    const rein_tokens all = tokens(b);
+    uint8_t *wanted = some(tokens_of(b), 1);
+    float *log_probs = some(tokens_of(b), sizeof *log_probs);
+    rein_tokens part = all;
+    part.wanted = wanted;
+    for (int kind = 0; kind < 4; kind++) {
+        for (size_t s = 0; s < all.n; s++)
+            for (size_t t = all.offsets[s]; t < all.offsets[s + 1]; t++) {
+                const int chosen[] = {s % IN_TREE != 0, between(0, 19) == 0, t + 1 == tokens_of(b), 0};
+                wanted[t] = b->wanted[t] && chosen[kind];
+            }
+        OK(rein_forward(log_probs, NULL, trace, policy, &part, NULL, &error_));
+        for (size_t t = 0; t < tokens_of(b); t++)
+            same(&log_probs[t], wanted[t] ? &reference->log_probs[t] : &(const float){0}, 1, "log_prob", where);
+    }
+    free(wanted), free(log_probs);
+    rein_trace_close(trace);
+}
+
 /* Alone, in trees alone, with a prompt of its own, among others in another order: the log-probs of a token. */
 static void vary_company(const rein_policy *policy, const batch *b, pass *reference, const char *where) {
     rein_trace *trace = open_trace(2, REIN_ISA_BEST);
@@ -294,6 +316,10 @@ static void test_options(void **state) {
     (void)state;
     for_all(vary_options);
 }
+static void test_wanted(void **state) {
+    (void)state;
+    for_all(vary_wanted);
+}
 static void test_company(void **state) {
     (void)state;
     for_all(vary_company);
@@ -306,7 +332,7 @@ static void test_split(void **state) {
 /* A model that others trained, where it is at hand: several blocks of keys, more than one piece of everything. */
 static void test_stories(void **state) {
     (void)state;
-    static with_policy *const checks[] = {vary_exec, vary_options, vary_company, vary_split};
+    static with_policy *const checks[] = {vary_exec, vary_options, vary_wanted, vary_company, vary_split};
     if (!have_stories()) skip();
     const size_t positions = getenv("REIN_TEST_FAST") ? 100 : 200;
     for (size_t c = 0; c < COUNT(checks); c++) check_model(checks[c], stories(), NULL, 3, positions, "stories260K");
@@ -314,8 +340,8 @@ static void test_stories(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exec),  cmocka_unit_test(test_options), cmocka_unit_test(test_company),
-        cmocka_unit_test(test_split), cmocka_unit_test(test_stories),
+        cmocka_unit_test(test_exec),    cmocka_unit_test(test_options), cmocka_unit_test(test_wanted),
+        cmocka_unit_test(test_company), cmocka_unit_test(test_split),   cmocka_unit_test(test_stories),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
