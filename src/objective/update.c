@@ -1,7 +1,7 @@
 /* update.c - the RLHF weight update: w' = w + lr·(1/n) Σ_i (R_i − β·(lp_i − ref_i))·G_i. Compiled per type.
  *
- * G is read once, in strips of columns whose sums stay in the caches; a row's share is added in row order, in double. What
- * `updated` held before is kept aside until the result is known to be finite. */
+ * G is read once, in strips of columns (update_pass.c). What `updated` held before is kept aside until the result is known to be
+ * finite. */
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -9,23 +9,10 @@
 
 #include "../base/base.h"
 #include "../base/pool.h"
+#include "../base/scratch.h"
 #include "rein/objective.h"
 #include "typed.h"
-
-enum { STRIP = 4096 };
-
-/* sum[j] += Σ over four rows of c·g: four at a time, because each visit of `sum` costs a load and a store. */
-static void add_rows(double *restrict sum, const real *g, size_t stride, const double *c, size_t rows, size_t columns) {
-    size_t i = 0;
-    for (; i + 4 <= rows; i += 4) {
-        const real *g0 = g + i * stride, *g1 = g0 + stride, *g2 = g1 + stride, *g3 = g2 + stride;
-        const double c0 = c[i], c1 = c[i + 1], c2 = c[i + 2], c3 = c[i + 3];
-        for (size_t j = 0; j < columns; j++)
-            sum[j] = sum[j] + c0 * (double)g0[j] + c1 * (double)g1[j] + c2 * (double)g2[j] + c3 * (double)g3[j];
-    }
-    for (; i < rows; i++)
-        for (size_t j = 0; j < columns; j++) sum[j] += c[i] * (double)g[i * stride + j];
-}
+#include "update.h"
 
 static rein_status coefficients(double *c, const real *rewards, const real *lp, const real *ref, size_t n, double beta, double lr,
                                 rein_error *err) {
@@ -49,30 +36,16 @@ static rein_status find_bad(const real *weights, const real *g, size_t n, size_t
 }
 
 typedef struct run {
-    real *updated, *before;
-    const real *weights, *grads;
-    const double *c;
-    size_t n, p;
+    const rein_update_task *task;
+    rein_update_fn *pass;
     atomic_int bad; /* a weight is not finite */
 } run;
 
 static void update_strip(void *context, size_t k, int thread) {
     run *r = context;
-    const size_t j = k * STRIP, columns = r->p - j < STRIP ? r->p - j : STRIP;
-    real *updated = r->updated + j;
-    const real *weights = r->weights + j;
-    double sum[STRIP];
-    int finite = 1;
+    const size_t first = k * REIN_UPDATE_STRIP, left = r->task->p - first;
     (void)thread;
-    memcpy(r->before + j, updated, columns * sizeof *updated);
-    memset(sum, 0, sizeof sum);
-    add_rows(sum, r->grads + j, r->p, r->c, r->n, columns);
-    for (size_t i = 0; i < columns; i++) {
-        const real w = (real)((double)weights[i] + sum[i]);
-        finite &= isfinite(w) != 0;
-        updated[i] = w;
-    }
-    if (!finite) atomic_store(&r->bad, 1);
+    if (!r->pass(r->task, first, first + (left < REIN_UPDATE_STRIP ? left : REIN_UPDATE_STRIP))) atomic_store(&r->bad, 1);
 }
 
 rein_status TYPED(rein_rlhf_update)(real *updated, const real *weights, const real *rewards, const real *policy_log_probs,
@@ -85,23 +58,21 @@ rein_status TYPED(rein_rlhf_update)(real *updated, const real *weights, const re
     if (p == 0) return rein_fail(err, REIN_EINVAL, "weights is empty: at least one weight is needed");
     if (!isfinite(beta) || beta < 0) return rein_fail(err, REIN_EINVAL, "beta is %g: it must be 0 or more", beta);
     if (!isfinite(lr) || lr < 0) return rein_fail(err, REIN_EINVAL, "lr is %g: it must be 0 or more", lr);
+    const int several = p > REIN_UPDATE_STRIP; /* a strip alone is written whole or not at all */
     double *c = malloc(n * sizeof *c);
-    real *before = malloc(p * sizeof *before);
-    if (!c || !before) {
-        free(c);
-        free(before);
-        return rein_fail(err, REIN_ENOMEM, "no memory for %zu coefficients and %zu weights", n, p);
-    }
-    status = coefficients(c, rewards, policy_log_probs, ref_log_probs, n, beta, lr, err);
+    real *before = several ? rein_scratch_take(p * sizeof *before) : NULL;
+    status = !c || (several && !before) ? rein_fail(err, REIN_ENOMEM, "no memory for %zu coefficients and %zu weights", n, p)
+                                        : coefficients(c, rewards, policy_log_probs, ref_log_probs, n, beta, lr, err);
     if (status == REIN_OK) {
-        run r = {updated, before, weights, log_prob_grads, c, n, p, 0};
-        rein_parallel(e.threads, (p + STRIP - 1) / STRIP, update_strip, &r);
+        const rein_update_task task = {updated, before, weights, log_prob_grads, c, n, p};
+        run r = {&task, KERNEL_OF(rein_update_pass, e.isa), 0};
+        rein_parallel(e.threads, (p + REIN_UPDATE_STRIP - 1) / REIN_UPDATE_STRIP, update_strip, &r);
         if (atomic_load(&r.bad)) {
-            memcpy(updated, before, p * sizeof *before);
+            if (before) memcpy(updated, before, p * sizeof *before);
             status = find_bad(weights, log_prob_grads, n, p, err);
         }
     }
+    rein_scratch_give(before);
     free(c);
-    free(before);
     return status;
 }

@@ -553,6 +553,32 @@ static void rlhf_fails(rlhf_case c, rein_status status, const char *text, const 
     assert_memory_equal(&c, &before, sizeof c); /* in place, too */
 }
 
+/* A bad number in any of several strips: those that were written before are as they were. */
+static void test_rlhf_errors_in_strips(void **state) {
+    enum { WEIGHTS = 3 * 4096 + 5 };
+    static double w[WEIGHTS], out[WEIGHTS], g[2 * WEIGHTS];
+    const double r[] = {1, 2}, lp[] = {0, 0};
+    const size_t places[] = {0, 5000, WEIGHTS - 1};
+    (void)state;
+    for (size_t i = 0; i < WEIGHTS; i++) w[i] = (double)i, g[i] = g[WEIGHTS + i] = 1;
+    for (int threads = 1; threads < 4; threads++)
+        for (int isa = 0; isa < 2; isa++)
+            for (size_t k = 0; k < COUNT(places); k++) {
+                const rein_exec exec = {.threads = threads, .isa = isa ? REIN_ISA_REF : REIN_ISA_BEST};
+                rein_error err;
+                char name[40];
+                snprintf(name, sizeof name, "log_prob_grads[1][%zu]", places[k]);
+                for (size_t i = 0; i < WEIGHTS; i++) out[i] = 77;
+                g[WEIGHTS + places[k]] = NOT_A_NUMBER;
+                is_error(rein_rlhf_update(out, w, r, lp, lp, g, 2, WEIGHTS, 0, 1, &exec, &err), REIN_EINVAL, &err, name, "finite");
+                is_error(rein_rlhf_update(w, w, r, lp, lp, g, 2, WEIGHTS, 0, 1, &exec, &err), REIN_EINVAL, &err, name, "finite");
+                for (size_t i = 0; i < WEIGHTS; i++) assert_true(out[i] == 77 && w[i] == (double)i);
+                g[WEIGHTS + places[k]] = 1;
+                assert_int_equal(rein_rlhf_update(out, w, r, lp, lp, g, 2, WEIGHTS, 0, 1, &exec, NULL), REIN_OK);
+                for (size_t i = 0; i < WEIGHTS; i++) assert_true(out[i] == (double)i + 1.5);
+            }
+}
+
 static void test_rlhf_errors(void **state) {
     (void)state;
     rlhf_case good, c;
@@ -874,6 +900,7 @@ int main(void) {
         cmocka_unit_test(test_rlhf_worked),
         cmocka_unit_test(test_rlhf_naive),
         cmocka_unit_test(test_rlhf_errors),
+        cmocka_unit_test(test_rlhf_errors_in_strips),
         cmocka_unit_test(test_kl_scopes),
         cmocka_unit_test(test_kl_sign),
         cmocka_unit_test(test_kl_zero_is_identity),
