@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "../base/pool.h"
+#include "../base/scratch.h"
 #include "options.h"
 #include "step.h"
 
@@ -218,11 +219,11 @@ rein_status rein_policy_loss(rein_loss *loss, void *grad_log_probs, void *grad_e
                              const rein_options *options, const rein_exec *exec, rein_error *err) {
     if (!batch->log_probs) return rein_fail(err, REIN_EINVAL, "log_probs is missing");
     const size_t size = rein_step_size(batch, options, exec);
-    void *buffer = size ? malloc(size) : NULL;
+    void *buffer = size ? rein_scratch_take(size) : NULL;
     if (size && !buffer) return rein_fail(err, REIN_ENOMEM, "no memory for a workspace of %zu bytes", size);
     const rein_status status =
         whole_step(loss, grad_log_probs, grad_entropies, advantages, buffer, size, batch, options, exec, err);
-    free(buffer);
+    rein_scratch_give(buffer);
     return status;
 }
 

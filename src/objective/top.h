@@ -13,8 +13,8 @@
 enum { TOP_STEPS = 64, TOP_RANGE = 20, TOP_BINS = 2 * TOP_RANGE * TOP_STEPS + 1, TOP_WAYS = 2 };
 
 typedef struct rein_top {
-    uint32_t count[TOP_BINS][TOP_WAYS]; /* the lowest bin also takes lanes that hold nothing: read from the top */
-    const struct rein_top *team;        /* those of all threads; they are looked at while they count, and then never too large */
+    _Alignas(64) uint32_t count[TOP_BINS][TOP_WAYS]; /* the lowest bin also takes lanes that hold nothing: read from the top */
+    const struct rein_top *team; /* those of all threads; they are looked at while they count, and then never too large */
     int n_team;
     size_t wanted;
     size_t fresh; /* counted since the floor was last looked at */
