@@ -58,6 +58,16 @@ static rein_status check_first_piece(const rein_tokenizer *t, const rein_place *
     return REIN_OK;
 }
 
+/* Normalizing an added token may take an expression of the normalizer too many steps. */
+static rein_status make_added_sets(rein_tokenizer *t, const rein_place *place, rein_error *err) {
+    const rein_place at = rein_place_at(place, "added_tokens");
+    rein_error why = {0};
+    rein_status status = rein_added_set_make(&t->plain_set, t->added, t->added_count, false, &t->vocabulary, &t->normalizers, &why);
+    if (!status)
+        status = rein_added_set_make(&t->normalized_set, t->added, t->added_count, true, &t->vocabulary, &t->normalizers, &why);
+    return status == REIN_EINVAL ? rein_place_fail(&at, err, "%s", why.message) : status ? rein_no_memory(err) : REIN_OK;
+}
+
 static rein_status read_parts(rein_tokenizer *t, const json_t *root, const rein_place *place, rein_error *err) {
     const json_t *model = json_object_get(root, "model");
     const char *type = json_string_value(json_object_get(model, "type"));
@@ -71,10 +81,7 @@ static rein_status read_parts(rein_tokenizer *t, const json_t *root, const rein_
     if (!status) status = rein_bpe_read(&t->bpe, model, t->pres.byte_level, &t->vocabulary, place, err);
     if (!status) status = rein_affixes_read(&t->affixes, json_object_get(root, "post_processor"), &t->vocabulary, place, err);
     if (!status) status = rein_decoders_read(&t->decoders, json_object_get(root, "decoder"), place, err);
-    if (!status) status = rein_added_set_make(&t->plain_set, t->added, t->added_count, false, &t->vocabulary, &t->normalizers, err);
-    if (!status)
-        status = rein_added_set_make(&t->normalized_set, t->added, t->added_count, true, &t->vocabulary, &t->normalizers, err);
-    return status;
+    return status ? status : make_added_sets(t, place, err);
 }
 
 static rein_status read_tokenizer(rein_tokenizer *t, const rein_tokenizer_files *files, rein_error *err) {

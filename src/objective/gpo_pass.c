@@ -29,7 +29,8 @@ rein_gpo_sums KERNEL(rein_gpo_pass)(const rein_gpo_task *g, size_t first, size_t
         const V by_pi = -scale * beta * ratio * sign * k3.by_log_prob / pi;
         sums.surrogate += add_lanes(keep(on, objective));
         sums.kl += add_lanes(keep(on, ratio * k3.value));
-        steepest = most(most(magnitude(by_ratio), magnitude(by_pi)), steepest);
+        const M numbers = (by_ratio == by_ratio) & (by_pi == by_pi); /* a NaN would be lost in a maximum */
+        steepest = pick(numbers, most(most(magnitude(by_ratio), magnitude(by_pi)), steepest), splat((real)HUGE_VAL));
         if (write && by_ratios) store(by_ratios + i, by_ratio, left);
         if (write && by_current) store(by_current + i, by_pi, left);
     }

@@ -208,6 +208,8 @@ INLINE void tile_any(lane_sums *sums, other_sums *others, range *seen, high_end 
         if (o->kimi_k2_tau != 0) advantage -= (real)o->kimi_k2_tau * stop_d;
         if (in->src) advantage += (real)o->kl_penalty_coef * (s->kl_centre - (keep(on, load(in->src + i, LANES)) - ref));
         store(advantages + i, pick(on, advantage, splat(s->advantage)), LANES);
+        if (in->token_advantage || in->src || o->kimi_k2_tau != 0) /* also where the token is dropped below */
+            more.check = fmadd(keep(on, advantage), splat(0), more.check);
         token t = {.ratio = ratio,
                    .log_ratio = d,
                    .log_prob = lp,

@@ -156,7 +156,7 @@ static int all_zero(const rein_step *s, size_t first, size_t last) {
     return 1;
 }
 
-static void reward_metrics(rein_step *s) {
+static rein_status reward_metrics(rein_step *s, rein_error *err) {
     const rein_batch *b = &s->batch;
     const size_t n = b->n_sequences, groups = rein_group_count(b);
     rein_metrics *m = &s->metrics;
@@ -177,6 +177,8 @@ static void reward_metrics(rein_step *s) {
         (void)rein_mean(s->reward + first, last - first, &std, &equal);
         m->reward_std += std / (double)groups;
     }
+    if (isfinite(m->reward) && isfinite(m->reward_std)) return REIN_OK;
+    return rein_fail(err, REIN_ERANGE, "the mean of the rewards is not finite: the rewards, or their weights, are too large");
 }
 
 static rein_status advantages(rein_step *s, rein_error *err) {
@@ -297,8 +299,8 @@ rein_status rein_step_begin(rein_step **step, void *buffer, size_t size, const r
     if (detached) rein_parallel(s->exec.threads, s->n_blocks, measure_drift, s);
     rein_rewards_of(s->reward, batch);
     rein_shape_into(s->reward, s->length, batch, o);
-    reward_metrics(s);
-    status = advantages(s, err);
+    status = reward_metrics(s, err);
+    if (status == REIN_OK) status = advantages(s, err);
     if (status != REIN_OK) return status;
     entropy(s);
     status = check_rows(s, err);

@@ -70,11 +70,11 @@ json_t *rein_group_list(rein_fields *in, const char *key) {
     return NULL;
 }
 
-/* Above 0 by what rounding can do, it is let through. */
+/* Above 0 by what rounding can do, it is let through. Compared as it is kept: what is written must be let through again. */
 float rein_group_log_prob(rein_fields *in, const char *key, const json_t *value) {
-    const double x = json_number_value(value);
+    const float x = (float)json_number_value(value);
     if (!value || json_is_null(value)) return NAN;
-    if (json_is_number(value) && x <= 1e-3 && x >= -(double)FLT_MAX) return (float)x;
+    if (json_is_number(value) && x <= 1e-3f && x >= -FLT_MAX) return x;
     rein_fields_wrong(in, key, value, "a log-probability (0 or below) is needed, or null where it is not known");
     return NAN;
 }

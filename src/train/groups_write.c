@@ -115,11 +115,21 @@ static rein_status put_more_histories(rein_text *text, const rein_trajectory *t,
 /* ----------------------------------------------------------------------------------------------------------------- trajectories */
 
 static rein_status put_exact(rein_text *text, const rein_trajectory *t, rein_error *err) {
-    static const char *const ours[] = {"prompt_ids", "response_ids", "logprobs",  "mask",   "values",
-                                       "reward",     "policy_step",  "truncated", "budget", "additional_histories",
+    enum { MESSAGES = 3 }; /* they are not needed where the tokens were made of them */
+    static const char *const done[] = {"messages_and_choices",
+                                       "messages",
+                                       "tools",
+                                       "prompt_ids",
+                                       "response_ids",
+                                       "logprobs",
+                                       "mask",
+                                       "values",
+                                       "reward",
+                                       "policy_step",
+                                       "truncated",
+                                       "budget",
+                                       "additional_histories",
                                        NULL};
-    static const char *const messages[] = {
-        "reward", "policy_step", "truncated", "budget", "additional_histories", "messages_and_choices", "messages", "tools", NULL};
     rein_status status = put_history(text, &t->histories[0], err);
     if (!status && t->policy_step >= 0) status = put_integer(text, "policy_step", t->policy_step, err);
     if (!status) status = put_key(text, "reward", err);
@@ -127,7 +137,7 @@ static rein_status put_exact(rein_text *text, const rein_trajectory *t, rein_err
     if (!status && t->truncated) status = put_key(text, "truncated", err);
     if (!status && t->truncated) status = put(text, "true", err);
     if (!status && t->budget >= 0) status = put_integer(text, "budget", t->budget, err);
-    if (!status) status = put_rest(text, t->original, rein_art_was(t) ? messages : ours, err);
+    if (!status) status = put_rest(text, t->original, rein_art_was(t) ? done : done + MESSAGES, err);
     return status ? status : put_more_histories(text, t, err);
 }
 

@@ -272,11 +272,26 @@ static void test_endless_expression(void **state) {
     rein_tokenizer_close(t);
 }
 
+/* So is one that an added token is normalized with: then the file is wrong, and named. */
+static void test_endless_normalizer(void **state) {
+    (void)state;
+    static const char file[] =
+        "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1}, \"merges\": []}, \"normalizer\": {\"type\": \"Replace\", "
+        "\"pattern\": {\"Regex\": \"(?:a+)+(?:a+)+[qr]\"}, \"content\": \"x\"}, \"added_tokens\": [{\"id\": 2, \"content\": "
+        "\"baaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}]}";
+    rein_error err = {0};
+    assert_int_equal(read_text(file, NULL, &err), REIN_EINVAL);
+    if (strncmp(err.message, "dir/tokenizer.json: added_tokens: ", 34) != 0 || !strstr(err.message, "too many steps"))
+        fail_msg("%s", err.message);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_files),       cmocka_unit_test(test_bad_configs), cmocka_unit_test(test_good_config),
-        cmocka_unit_test(test_missing),         cmocka_unit_test(test_unreadable),  cmocka_unit_test(test_long_name),
-        cmocka_unit_test(test_message_is_utf8), cmocka_unit_test(test_cut_files),   cmocka_unit_test(test_endless_expression),
+        cmocka_unit_test(test_bad_files),          cmocka_unit_test(test_bad_configs),
+        cmocka_unit_test(test_good_config),        cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_unreadable),         cmocka_unit_test(test_long_name),
+        cmocka_unit_test(test_message_is_utf8),    cmocka_unit_test(test_cut_files),
+        cmocka_unit_test(test_endless_expression), cmocka_unit_test(test_endless_normalizer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

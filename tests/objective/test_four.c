@@ -477,6 +477,12 @@ static void test_gpo_errors(void **state) {
     c = good, c.direction = (rein_kl_direction)3, gpo_fails(c, REIN_EINVAL, "kl_direction is 3", NULL);
     c = good, c.current[1] = 1e300, c.ref[1] = 1e-300, gpo_fails(c, REIN_ERANGE, "the objective is not finite", "too large");
     c = good, c.ratios[1] = 1e300, c.advantages[1] = -1e300, gpo_fails(c, REIN_ERANGE, "the objective is not finite", "too large");
+    rein_gpo value;
+    rein_error err;
+    double grad[2][3] = {{77, 77, 77}, {77, 77, 77}}; /* β·ρ is infinite, and 0 of it no number: a gradient is */
+    c = good, c.ratios[1] = c.beta = 1e308, c.current[0] = .25;
+    is_error(gpo(&c, &value, grad[0], grad[1], &err), REIN_ERANGE, &err, "not finite", "too large");
+    for (int i = 0; i < 6; i++) assert_true(grad[i / 3][i % 3] == 77);
 }
 
 /* The objective is finite, its gradient β·ρ·q/π is not. */

@@ -845,6 +845,44 @@ static void a_float_gradient_that_overflows_is_refused(void **state) {
     assert_int_equal(bad, 0);
 }
 
+/* What is reported is finite, too: rewards that overflow when they are added up, where nothing trains; the advantage of a token that the
+ * mismatch mask drops. */
+static void a_report_that_overflows_is_refused(void **state) {
+    enum { N = 10 };
+    const size_t offsets[] = {0, 1, 2}, all[] = {0, N};
+    const double large[] = {1.7e308, 1.7e308, 1, 1}, some[] = {1e200, 1, 1, 1}, weights[] = {1e200, 1}, reward = 1;
+    const uint8_t none[] = {0, 0};
+    const rein_options plain = options_of("advantage=group-mean"),
+                       dropping = options_of("kl_penalty_coef=2 mismatch=token-mask mismatch_low=0.5 mismatch_high=2");
+    double lp[N], near[N], sample[N], gradient[N], advantages[N];
+    rein_loss loss;
+    rein_error err;
+    (void)state;
+    for (size_t t = 0; t < N; t++) lp[t] = near[t] = sample[t] = -1;
+    lp[N - 1] = -1e308, sample[N - 1] = 0;
+    rein_batch b = {.n_sequences = 2,
+                    .sequence_offsets = offsets,
+                    .log_probs = near,
+                    .old_log_probs = near,
+                    .mask = none,
+                    .reward_components = large,
+                    .n_components = 2};
+    assert_int_equal(rein_policy_loss(&loss, gradient, NULL, NULL, &b, &plain, &one_thread, &err), REIN_ERANGE);
+    assert_non_null(strstr(err.message, "rewards"));
+    b.reward_components = some, b.reward_weights = weights;
+    assert_int_equal(rein_policy_loss(&loss, gradient, NULL, NULL, &b, &plain, &one_thread, &err), REIN_ERANGE);
+    rein_batch dropped = {.n_sequences = 1,
+                          .sequence_offsets = all,
+                          .log_probs = near,
+                          .old_log_probs = near,
+                          .ref_log_probs = near,
+                          .sample_log_probs = sample,
+                          .rewards = &reward};
+    assert_int_equal(rein_policy_loss(&loss, gradient, NULL, advantages, &dropped, &dropping, &one_thread, &err), REIN_OK);
+    dropped.log_probs = lp; /* 2·(1e308 − 1e307) is too much */
+    assert_int_equal(rein_policy_loss(&loss, gradient, NULL, advantages, &dropped, &dropping, &one_thread, &err), REIN_ERANGE);
+}
+
 /* The effective sample size is at least 1/n, also when one ratio's square overflows. */
 static void the_effective_sample_size_is_a_share(void **state) {
     const size_t offsets[] = {0, 3};
@@ -1125,6 +1163,7 @@ int main(void) {
         cmocka_unit_test(trap_12_the_samplers_distribution_is_not_the_policys),
         cmocka_unit_test(results_are_finite_or_refused),
         cmocka_unit_test(a_float_gradient_that_overflows_is_refused),
+        cmocka_unit_test(a_report_that_overflows_is_refused),
         cmocka_unit_test(the_effective_sample_size_is_a_share),
         cmocka_unit_test(a_failed_budget_loss_writes_nothing),
         cmocka_unit_test(a_failed_gpo_writes_nothing),
