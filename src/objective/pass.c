@@ -159,9 +159,12 @@ typedef struct exponentials {
 typedef struct near_constants {
     V near_square, one;
     near_terms terms;
+    M pulls; /* whether e^x − 1 is needed: 0 times an infinite one would be a NaN */
 } near_constants;
 
-static near_constants near_constants_of(void) { return (near_constants){splat(EXP_NEAR * EXP_NEAR), splat(1), near_terms_of()}; }
+static near_constants near_constants_of(double kl_coef) {
+    return (near_constants){splat(EXP_NEAR * EXP_NEAR), splat(1), near_terms_of(), splat(kl_coef != 0) != 0};
+}
 
 INLINE exponentials exponentials_of(V d, V x, const near_constants *c) {
     exponentials e;
@@ -172,7 +175,7 @@ INLINE exponentials exponentials_of(V d, V x, const near_constants *c) {
     } else {
         e.ratio = exp_excess(d, &e.excess);
         (void)exp_excess(x, &e.ref_excess);
-        e.pull = x + e.ref_excess;
+        e.pull = keep(c->pulls, x + e.ref_excess);
     }
     return e;
 }
@@ -186,7 +189,7 @@ INLINE void tile_any(lane_sums *sums, other_sums *others, range *seen, high_end 
     const V limit = splat((real)(isnan(o->kl_clamp) ? (double)INFINITY : o->kl_clamp));
     const int apart = in->stop != in->lp;
     const real *const ref_from = in->ref ? in->ref : in->lp; /* no reference: x = 0 */
-    const near_constants near = near_constants_of();
+    const near_constants near = near_constants_of(o->kl_loss_coef);
     lane_sums acc = *sums;
     other_sums more = *others;
 
@@ -277,7 +280,7 @@ static clip_constants clip_constants_of(const constants *k, const sequence *s, d
     c.weight = splat(s->weight * -s->advantage);
     c.pull_weight = splat((real)((double)-s->weight * kl_coef));
     c.trusted = trust_region(splat(s->advantage), splat(k->low), splat(k->high));
-    c.near = near_constants_of();
+    c.near = near_constants_of(kl_coef);
     return c;
 }
 
@@ -380,7 +383,7 @@ static void walk_clip(rein_tally *tally, range *seen, rein_top *top, const rein_
         count(top, &largest);
         const size_t vectors = (n + LANES - 1) / LANES;
         add_sums(tally, &acc);
-        add_to(tally->sum[SUM_KL_LOSS], acc.ref_excess, kl_weight);
+        if (kl_weight != 0) add_to(tally->sum[SUM_KL_LOSS], acc.ref_excess, kl_weight);
         add_to(tally->sum[SUM_SURROGATE], acc.objective, gain); /* without Σ A, which follows */
         if (s->advantage != 0) add_count(tally->sum[s->advantage < 0 ? SUM_CLIP_LOW : SUM_CLIP_HIGH], acc.held - (whole)vectors);
         tally->sum[SUM_CHECK][0] += check;
@@ -410,7 +413,8 @@ static void walk_any(rein_tally *tally, range *seen, rein_top *top, const rein_p
         }
         count(top, &largest);
         add_sums(tally, &acc);
-        add_to(tally->sum[SUM_KL_LOSS], is_plain_kl(o) ? acc.ref_excess : more.kl, weight * o->kl_loss_coef);
+        if (o->kl_loss_coef != 0)
+            add_to(tally->sum[SUM_KL_LOSS], is_plain_kl(o) ? acc.ref_excess : more.kl, weight * o->kl_loss_coef);
         add_to(tally->sum[SUM_SURROGATE], acc.objective, -weight);
         add_to(tally->sum[SUM_CHECK], more.check, 1);
         add_count(tally->sum[SUM_CLIP_LOW], more.held_low);

@@ -845,6 +845,38 @@ static void a_float_gradient_that_overflows_is_refused(void **state) {
     assert_int_equal(bad, 0);
 }
 
+/* A reference that is only reported, e^(ref − lp) too large for a number: loss and gradient are as without it. */
+static void a_reference_without_weight_cannot_refuse(void **state) {
+    enum { N = 21 };
+    static const char *const settings[] = {"surrogate=clip advantage=none", "surrogate=cispo advantage=none"};
+    const size_t offsets[] = {0, N};
+    const double reward = 1;
+    (void)state;
+    for (int k = 0; k < 4; k++)
+        for (int at = 5; at < N; at += 15) { /* in a whole vector, and in the last one */
+            const rein_options o = options_of(settings[k / 2]);
+            const int f32 = k % 2;
+            double wide[3][N], by[2][N];
+            float narrow[3][N], by_f32[2][N];
+            rein_loss with, without;
+            rein_error err = {0};
+            for (int t = 0; t < N; t++) {
+                wide[0][t] = wide[1][t] = wide[2][t] = -1;
+                if (t == at) wide[0][t] = wide[1][t] = -1000;
+                for (int a = 0; a < 3; a++) narrow[a][t] = (float)wide[a][t];
+            }
+            rein_batch b = {.n_sequences = 1, .sequence_offsets = offsets, .dtype = f32 ? REIN_F32 : REIN_F64, .rewards = &reward};
+            b.log_probs = f32 ? (void *)narrow[0] : wide[0], b.old_log_probs = f32 ? (void *)narrow[1] : wide[1];
+            assert_int_equal(rein_policy_loss(&without, f32 ? (void *)by_f32[0] : by[0], NULL, NULL, &b, &o, &one_thread, &err), 0);
+            b.ref_log_probs = f32 ? (void *)narrow[2] : wide[2];
+            if (rein_policy_loss(&with, f32 ? (void *)by_f32[1] : by[1], NULL, NULL, &b, &o, &one_thread, &err))
+                fail_msg("%s: %s", settings[k / 2], err.message);
+            assert_true(with.loss == without.loss && isfinite(with.metrics.kl_ref_k3));
+            if (f32) assert_memory_equal(by_f32[0], by_f32[1], sizeof by_f32[0]);
+            else assert_memory_equal(by[0], by[1], sizeof by[0]);
+        }
+}
+
 /* What is reported is finite, too: rewards that overflow when they are added up, where nothing trains; the advantage of a token that the
  * mismatch mask drops. */
 static void a_report_that_overflows_is_refused(void **state) {
@@ -1163,6 +1195,7 @@ int main(void) {
         cmocka_unit_test(trap_12_the_samplers_distribution_is_not_the_policys),
         cmocka_unit_test(results_are_finite_or_refused),
         cmocka_unit_test(a_float_gradient_that_overflows_is_refused),
+        cmocka_unit_test(a_reference_without_weight_cannot_refuse),
         cmocka_unit_test(a_report_that_overflows_is_refused),
         cmocka_unit_test(the_effective_sample_size_is_a_share),
         cmocka_unit_test(a_failed_budget_loss_writes_nothing),
