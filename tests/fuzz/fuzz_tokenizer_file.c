@@ -1,4 +1,5 @@
-/* fuzz_tokenizer_file.c - any bytes as tokenizer.json and, after the first byte 0xFF, tokenizer_config.json (libFuzzer).
+/* fuzz_tokenizer_file.c - any bytes as tokenizer.json and, after the first byte 0xFF, tokenizer_config.json, and after the second a text
+ * (libFuzzer).
  *
  * A file is refused with one line that names it, or it opens; then texts encode or are refused, and what decodes is UTF-8. */
 /* words: src/model/tokenizer*.c src/model/bpe*.c src/model/pretokenize*.c */
@@ -23,38 +24,45 @@ static void check_message(rein_status status, const rein_error *err) {
     require(!strpbrk(err->message, "\r\n"), "the message is more than one line", err->message);
 }
 
-static void use(const rein_tokenizer *tokenizer, const char *text, int special) {
+static void use_as(const rein_tokenizer *tokenizer, const char *text, size_t length, int special) {
     const rein_encoding how = {.add_special = special, .parse_special = special};
     rein_ids ids = {0};
     rein_text decoded = {0};
     rein_error err = {0};
-    const rein_status status = rein_tokenizer_encode(&ids, tokenizer, text, strlen(text), &how, &err);
+    const rein_status status = rein_tokenizer_encode(&ids, tokenizer, text, length, &how, &err);
     check_message(status, &err);
     for (size_t i = 0; i < ids.count; i++)
-        require(ids.data[i] >= 0 && (size_t)ids.data[i] < rein_tokenizer_size(tokenizer), "an id that is none", text);
+        require(ids.data[i] >= 0 && (size_t)ids.data[i] < rein_tokenizer_size(tokenizer), "an id that is none", "");
     require(rein_tokenizer_decode(&decoded, tokenizer, ids.data, ids.count, 0, &err) == REIN_OK, "decoding failed", err.message);
-    require(rein_utf8_valid(decoded.data, decoded.length) == decoded.length, "the text is not UTF-8", text);
+    require(rein_utf8_valid(decoded.data, decoded.length) == decoded.length, "the text is not UTF-8", "");
     rein_ids_free(&ids);
     rein_text_free(&decoded);
+}
+
+static void use(const rein_tokenizer *tokenizer, const char *text, size_t length) {
+    use_as(tokenizer, text, length, 0);
+    use_as(tokenizer, text, length, 1);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const char *const texts[] = {"", "a", "ab abc  the\n12 don't", "<s> \xE2\x96\x81x\xCC\x81\xF0\x9F\x98\x80</s>"};
     const char *text = (const char *)data, *border = size ? memchr(text, 0xFF, size) : NULL;
-    const size_t length = border ? (size_t)(border - text) : size;
+    const size_t length = border ? (size_t)(border - text) : size, rest = border ? size - length - 1 : 0;
+    const char *second = rest ? memchr(border + 1, 0xFF, rest) : NULL;
     const rein_tokenizer_files files = {.name = "fuzz",
                                         .tokenizer = size ? text : "",
                                         .tokenizer_length = length,
                                         .config = border ? border + 1 : NULL,
-                                        .config_length = border ? size - length - 1 : 0};
+                                        .config_length = second ? (size_t)(second - border) - 1 : rest};
     rein_tokenizer *tokenizer;
     rein_error err = {0};
     const rein_status status = rein_tokenizer_read(&tokenizer, &files, &err);
     check_message(status, &err);
     require(!status == !!tokenizer, "a tokenizer and a failure", err.message);
     if (status) require(strncmp(err.message, "fuzz/tokenizer", 14) == 0, "the message names no file", err.message);
-    for (size_t i = 0; tokenizer && i < 2 * sizeof texts / sizeof *texts; i++) use(tokenizer, texts[i / 2], (int)(i % 2));
+    for (size_t i = 0; tokenizer && i < sizeof texts / sizeof *texts; i++) use(tokenizer, texts[i], strlen(texts[i]));
+    if (tokenizer && second) use(tokenizer, second + 1, size - (size_t)(second + 1 - text));
     rein_tokenizer_close(tokenizer);
     return 0;
 }
