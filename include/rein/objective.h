@@ -65,7 +65,8 @@ REIN_API rein_status rein_gpo_objective_f32(rein_gpo *value, float *grad_ratios,
                                             rein_error *err);
 
 /* RLHF weight update: updated = weights + lr·(1/n) Σ_i (R_i − beta·(lp_i − ref_i))·G_i. weights, updated [p] (they may be the same
- * array); rewards and log-probs [n], n >= 1; log_prob_grads [n][p] row-major, read once. */
+ * array); rewards and log-probs [n], n >= 1; log_prob_grads [n][p] row-major, read once. Of what it
+ * allocates up to 64 MB stay with the calling thread. */
 REIN_API rein_status rein_rlhf_update(double *updated, const double *weights, const double *rewards, const double *policy_log_probs,
                                       const double *ref_log_probs, const double *log_prob_grads, size_t n, size_t p, double beta,
                                       double lr, const rein_exec *exec, rein_error *err);
@@ -316,8 +317,8 @@ typedef struct rein_loss {
 } rein_loss;
 
 /* The policy loss of a whole step with its gradient: grad_log_probs, grad_entropies [n_tokens] (d loss / d each; 0 at masked tokens)
- * and advantages [n_tokens] (after adjustment), each of type batch->dtype or NULL. Allocates its workspace; computes twice so that
- * outputs stay untouched on failure: a rein_step does it once. */
+ * and advantages [n_tokens] (after adjustment), each of type batch->dtype or NULL. Allocates its workspace, of which up to 64 MB
+ * stay with the calling thread; computes twice so that outputs stay untouched on failure: a rein_step does it once. */
 REIN_API rein_status rein_policy_loss(rein_loss *loss, void *grad_log_probs, void *grad_entropies, void *advantages,
                                       const rein_batch *batch, const rein_options *options, const rein_exec *exec, rein_error *err);
 

@@ -196,8 +196,8 @@ static void take_leaving(rein_trace *trace) {
     rein_arena *arena = &trace->arena;
     const size_t rows = trace->batch.rows;
     rein_query *parts = rein_arena_take(arena, trace->n_segments * sizeof *parts);
-    size_t *place = rein_arena_take(arena, rows * sizeof *place), n = 0,
-           left = 0; /* 1: wanted; then the row among those that leave */
+    size_t *place = rein_arena_take(arena, rows * sizeof *place); /* 1: wanted; then which of those that leave */
+    size_t n = 0, left = 0;
     if (arena->failed) return;
     memset(place, 0, rows * sizeof *place);
     for (size_t i = 0; i < trace->n; i++) place[trace->row[i]] = 1;
