@@ -27,11 +27,8 @@ static float *take_block(rein_generator *g) {
         if (!list) return NULL;
         g->free_blocks = list, g->free_capacity = capacity;
     }
-    const size_t bytes = (block_floats(g) * sizeof(float) + 63) / 64 * 64;
-    float *block = aligned_alloc(64, bytes);
-    if (!block) return NULL;
-    memset(block, 0, bytes);
-    g->blocks++;
+    float *block = rein_arena_floats(&g->keys, block_floats(g)); /* fresh pages: zeros, so that no slot holds a NaN */
+    if (block) g->blocks++;
     return block;
 }
 
@@ -92,7 +89,6 @@ void rein_generator_close(rein_generator *g) {
         give_blocks(g, r->keys, r->n_keys);
         free_request(r);
     }
-    for (size_t i = 0; i < g->n_free; i++) free(g->free_blocks[i]);
     free(g->free_blocks);
     free(g->samples);
     free(g->events);
@@ -100,6 +96,7 @@ void rein_generator_close(rein_generator *g) {
     free(g->angles.cosine);
     free(g->angles.sine);
     rein_arena_free(&g->arena);
+    rein_arena_free(&g->keys);
     free(g);
 }
 

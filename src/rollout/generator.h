@@ -33,7 +33,8 @@ struct rein_generator {
     const rein_tokenizer *tokenizer;
     size_t max_active, n_requests;
     rein_exec exec;
-    rein_arena arena;
+    rein_arena arena; /* of a step */
+    rein_arena keys;  /* the blocks; never reset */
     rein_angles angles;
     size_t n_angles;
     float **free_blocks;
