@@ -25,6 +25,7 @@ typedef float real;
 typedef int32_t whole;
 typedef uint32_t bits;
 #define LANES 8
+#define NEXT_BELOW(x) nextafterf(x, -INFINITY)
 #define MANTISSA 23
 #define EXPONENT_BIAS 127
 #else
@@ -32,6 +33,7 @@ typedef double real;
 typedef int64_t whole;
 typedef uint64_t bits;
 #define LANES 4
+#define NEXT_BELOW(x) nextafter(x, (double)-INFINITY)
 #define MANTISSA 52
 #define EXPONENT_BIAS 1023
 #endif

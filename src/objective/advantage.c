@@ -19,8 +19,8 @@ double rein_mean(const double *x, size_t n, double *std, int *equal) {
     double low = x[0], high = x[0], sum = 0, squares = 0;
     if (n == 1) return *std = 0, *equal = 1, x[0];
     for (size_t i = 0; i < n; i++) {
-        low = fmin(low, x[i]);
-        high = fmax(high, x[i]);
+        low = x[i] < low ? x[i] : low;
+        high = x[i] > high ? x[i] : high;
         sum += x[i] - x[0]; /* shifted: exact when all are equal */
     }
     *equal = high - low <= 1e-12 * fmax(fabs(low), fabs(high));

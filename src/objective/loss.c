@@ -55,9 +55,9 @@ rein_status rein_step_finish(rein_loss *loss, const rein_step *s, rein_error *er
     size_t added = 0;
     double low = HUGE_VAL, high = -HUGE_VAL;
     for (size_t i = 0; i < s->next; i++) added += s->trained[i];
-    for (size_t k = 0; k < s->n_blocks; k++) {
-        low = fmin(low, s->tallies[k].log_ratio_min);
-        high = fmax(high, s->tallies[k].log_ratio_max);
+    for (int t = 0; t < s->exec.threads; t++) {
+        low = fmin(low, s->tops[t].low);
+        high = fmax(high, s->tops[t].high);
     }
     low = fmin(fmax(low, -TOP_RANGE), TOP_RANGE);
     high = fmin(fmax(high, -TOP_RANGE), TOP_RANGE);

@@ -60,11 +60,11 @@ static int needs_survey(const rein_options *o) {
 
 /* Lane sums of a tile: those of every composition, and those that only some have. */
 typedef struct lane_sums {
-    V objective, log_ratio, excess, ratio, ratio_square, ref, ref_excess;
+    V objective, log_ratio, excess, ratio_square, ref, ref_excess;
     M held; /* clipped, where all tokens share one advantage */
 } lane_sums;
 typedef struct other_sums {
-    V kl, shared, check;
+    V ratio, kl, shared, check;
     M held_low, held_high;
 } other_sums;
 
@@ -124,28 +124,36 @@ static tile_inputs tail_of(tail_vector *pad, const arrays *a, const uint8_t *mas
     return (tile_inputs){to[0], to[1], to[2], to[3], to[4], to[5], to[6], to[7], pad->mask, LANES};
 }
 
-/* The log-ratios seen: their range, and those that may be the 99th percentile. A NaN is none. */
-typedef struct range {
-    V low, high;
-} range;
-typedef struct high_end {
-    real *log_ratio;
+/* The log-ratios seen by a thread: the smallest, and those that may be the 99th percentile or the largest. These wait until they are
+ * many: counting a few costs nearly as much. A NaN is none. */
+enum { MANY = TILE / 4 };
+typedef struct extremes {
+    V low, edge; /* what is not above the edge is neither */
     size_t n;
-    V edge;
-} high_end;
+    real waiting[MANY + TILE + LANES];
+} extremes;
 
-/* Counts the largest log-ratios of a tile, with room for a vector after them. */
-static void count(rein_top *top, const high_end *highest) {
+static void look_above(extremes *seen, const rein_top *top) {
+    const real edge = NEXT_BELOW((real)rein_top_edge(top)), high = (real)top->high;
+    seen->edge = splat(edge < high ? edge : high);
+    seen->n = 0;
+}
+
+static void count(extremes *seen, rein_top *top) {
     const V edge = splat(TOP_RANGE), steps = splat(TOP_STEPS), zero = splat(ROUNDER + TOP_RANGE * TOP_STEPS);
-    real *const x = highest->log_ratio;
-    store(x + highest->n, splat((real)NAN), LANES); /* a NaN falls into the lowest bin */
-    for (size_t i = 0; i < highest->n; i += LANES) {
-        M bin = (M)((U)fmadd(clamp(load(x + i, LANES), -edge, edge), steps, zero) - (U)splat(ROUNDER));
+    V high = splat((real)-INFINITY);
+    store(seen->waiting + seen->n, splat((real)NAN), LANES); /* a NaN falls into the lowest bin */
+    for (size_t i = 0; i < seen->n; i += LANES) {
+        const V x = load(seen->waiting + i, LANES);
+        M bin = (M)((U)fmadd(clamp(x, -edge, edge), steps, zero) - (U)splat(ROUNDER));
         __asm__("" : "+m"(bin)); /* through memory: a load a lane is cheaper than an extraction a lane */
+        high = most(x, high);
         for (size_t l = 0; l < LANES; l++) rein_top_add(top, (bits)bin[l], l % TOP_WAYS);
     }
-    top->fresh += highest->n;
+    for (int l = 0; l < LANES; l++) top->high = (double)high[l] > top->high ? (double)high[l] : top->high;
+    top->fresh += seen->n;
     rein_top_raise(top);
+    look_above(seen, top);
 }
 
 /* Lanes that do not train, all ones. */
@@ -166,23 +174,25 @@ static near_constants near_constants_of(double kl_coef) {
     return (near_constants){splat(EXP_NEAR * EXP_NEAR), splat(1), near_terms_of(), splat(kl_coef != 0) != 0};
 }
 
-INLINE exponentials exponentials_of(V d, V x, const near_constants *c) {
+INLINE int are_near(V d2, V x2, const near_constants *c) { return all(most(d2, x2) <= c->near_square); }
+
+INLINE exponentials near_exponentials(V d, V x, V d2, V x2, const near_constants *c) {
     exponentials e;
-    const V d2 = d * d, x2 = x * x;
-    if (__builtin_expect(all(most(d2, x2) <= c->near_square), 1)) {
-        e.ratio = expm1_near(d, d2, &e.excess, &c->terms) + c->one;
-        e.pull = expm1_near(x, x2, &e.ref_excess, &c->terms);
-    } else {
-        e.ratio = exp_excess(d, &e.excess);
-        (void)exp_excess(x, &e.ref_excess);
-        e.pull = keep(c->pulls, x + e.ref_excess);
-    }
+    e.ratio = expm1_near(d, d2, &e.excess, &c->terms) + c->one;
+    e.pull = expm1_near(x, x2, &e.ref_excess, &c->terms);
+    return e;
+}
+
+INLINE exponentials far_exponentials(V d, V x, const near_constants *c) {
+    exponentials e;
+    e.ratio = exp_excess(d, &e.excess);
+    (void)exp_excess(x, &e.ref_excess);
+    e.pull = keep(c->pulls, x + e.ref_excess);
     return e;
 }
 
 /* A tile of any composition. */
-INLINE void tile_any(lane_sums *sums, other_sums *others, range *seen, high_end *highest, real *gradient, real *advantages,
-                     const tile_inputs *in, const rein_pass *p, const constants *k, const sequence *s, const int masked) {
+INLINE void tile_any(lane_sums *sums, other_sums *others, extremes *seen, real *gradient, real *advantages, const tile_inputs *in, const rein_pass *p, const constants *k, const sequence *s, const int masked) {
     const rein_options *o = p->options;
     const rein_ratio level = o->ratio;
     const V gain = splat(-s->weight), kl_weight = splat((real)((double)s->weight * o->kl_loss_coef)); /* the loss is −objective */
@@ -198,7 +208,9 @@ INLINE void tile_any(lane_sums *sums, other_sums *others, range *seen, high_end 
         const V lp = keep(on, load(in->lp + i, LANES)), stop = apart ? keep(on, load(in->stop + i, LANES)) : lp;
         const V old = in->old ? keep(on, load(in->old + i, LANES)) : stop, ref = keep(on, load(ref_from + i, LANES));
         const V d = lp - old, x = ref - lp;
-        const exponentials e = exponentials_of(d, x, &near);
+        const V d2 = d * d, x2 = x * x;
+        const exponentials e =
+            __builtin_expect(are_near(d2, x2, &near), 1) ? near_exponentials(d, x, d2, x2, &near) : far_exponentials(d, x, &near);
         const V ratio = e.ratio;
         acc.log_ratio += d;
         acc.excess += e.excess;
@@ -254,11 +266,11 @@ INLINE void tile_any(lane_sums *sums, other_sums *others, range *seen, high_end 
         more.check = fmadd(g, splat(0), more.check);
         store(gradient + i, g, LANES);
         const V D = (V)((M)t.log_ratio | off); /* untrained: a NaN */
-        *seen = (range){least(D, seen->low), most(D, seen->high)};
-        highest->n += compress(highest->log_ratio + highest->n, D >= highest->edge, D);
+        seen->low = least(D, seen->low);
+        seen->n += compress(seen->waiting + seen->n, D > seen->edge, D);
 
         const V trained = keep(on, t.ratio);
-        acc.ratio += trained;
+        more.ratio += trained;
         acc.ratio_square = fmadd(trained, trained, acc.ratio_square);
     }
     *sums = acc;
@@ -284,19 +296,41 @@ static clip_constants clip_constants_of(const constants *k, const sequence *s, d
     return c;
 }
 
+/* Of vectors that are not near, which are few: their ratios must be added as they are, while near ones are 1 + d + their excess. */
+typedef struct far_sums {
+    V log_ratio, excess, ratio;
+    M lanes; /* how many of them train */
+} far_sums;
+
+INLINE void keep_apart(far_sums *far, V d, const exponentials *e, M off) {
+    far->log_ratio += d;
+    far->excess += e->excess;
+    far->ratio += keep(~off, e->ratio);
+    far->lanes -= ~off;
+}
+
 /* Whole vectors of a tile. In sums `held` counts the live lanes, those that do not train among them, and `objective` adds up limited − 1. */
-INLINE void tile_clip(lane_sums *sums, range *seen, high_end *highest, real *gradient, const tile_inputs *in,
+INLINE void tile_clip(lane_sums *sums, far_sums *far, extremes *seen, real *gradient, const tile_inputs *in,
                       const clip_constants *c, const int masked) {
     const real *const lp_from = in->lp, *const old_from = in->old, *const ref_from = in->ref ? in->ref : in->lp; /* none: x = 0 */
     lane_sums acc = *sums;
-    V low = seen->low, high = seen->high;
-    size_t highs = highest->n;
+    V low = seen->low;
+    size_t waiting = seen->n;
     for (size_t i = 0; i < in->n; i += LANES) {
-        __asm__("" : "+r"(c));
+        __asm__("" : "+r"(c), "+r"(far));
         const M off = lanes_off(in->mask, i, masked);
         const V lp = load(lp_from + i, LANES), any_d = lp - load(old_from + i, LANES), any_x = load(ref_from + i, LANES) - lp;
-        const V d = masked ? keep(~off, any_d) : any_d, x = masked ? keep(~off, any_x) : any_x;
-        const exponentials e = exponentials_of(d, x, &c->near);
+        const V trained = (V)((M)any_d | off); /* others: a NaN */
+        low = least(trained, low);
+        waiting += compress(seen->waiting + waiting, trained > c->edge, trained);
+        const V d = masked ? keep(~off, any_d) : any_d, x = masked ? keep(~off, any_x) : any_x, d2 = d * d, x2 = x * x;
+        exponentials e;
+        if (__builtin_expect(are_near(d2, x2, &c->near), 1)) {
+            e = near_exponentials(d, x, d2, x2, &c->near);
+        } else {
+            e = far_exponentials(d, x, &c->near);
+            keep_apart(far, d, &e, off);
+        }
         const V limited = clamp(e.ratio, c->trusted.low, c->trusted.high);
         const M live = limited == e.ratio;
         store(gradient + i, fmadd(limited, keep(masked ? live & ~off : live, c->weight), c->pull_weight * e.pull), LANES);
@@ -304,19 +338,13 @@ INLINE void tile_clip(lane_sums *sums, range *seen, high_end *highest, real *gra
         acc.held -= live;
         acc.log_ratio += d;
         acc.excess += e.excess;
-        const V counted = masked ? keep(~off, e.ratio) : e.ratio;
-        acc.ratio += counted;
-        acc.ratio_square = fmadd(counted, e.ratio, acc.ratio_square);
+        acc.ratio_square = fmadd(masked ? keep(~off, e.ratio) : e.ratio, e.ratio, acc.ratio_square);
         acc.ref += x;
         acc.ref_excess += e.ref_excess;
-        const V trained = (V)((M)any_d | off); /* others: a NaN */
-        low = least(trained, low);
-        high = most(trained, high);
-        highs += compress(highest->log_ratio + highs, trained >= c->edge, trained);
     }
     *sums = acc;
-    *seen = (range){low, high};
-    highest->n = highs;
+    seen->low = low;
+    seen->n = waiting;
 }
 
 /* NaN when one of n gradients is not finite, else 0. No e^x is larger than 1 + √(2s) + s <= 2 + 2s, s the sum of the excesses
@@ -326,7 +354,7 @@ static double check_gradient(const lane_sums *sums, const real *gradient, size_t
     V check = splat(0);
     if (all((sums->excess + 1) * magnitude(c->weight) + (sums->ref_excess + 1) * magnitude(c->pull_weight) <= most_of_all))
         return 0;
-    for (size_t i = 0; i < n; i += LANES) check = fmadd(load(gradient + i, LANES), splat(0), check);
+    for (size_t i = 0; i < n; i += LANES) check = fmadd(load(gradient + i, n - i), splat(0), check);
     return add_lanes(check);
 }
 
@@ -350,69 +378,69 @@ static int is_plain_kl(const rein_options *o) {
 INLINE void add_sums(rein_tally *tally, const lane_sums *sums) {
     add_to(tally->sum[SUM_LOG_RATIO], sums->log_ratio, 1);
     add_to(tally->sum[SUM_EXCESS], sums->excess, 1);
-    add_to(tally->sum[SUM_RATIO], sums->ratio, 1);
     add_to(tally->sum[SUM_RATIO_SQUARE], sums->ratio_square, 1);
     add_to(tally->sum[SUM_REF], sums->ref, -1);
     add_to(tally->sum[SUM_REF_EXCESS], sums->ref_excess, 1);
 }
 
-static void walk_clip(rein_tally *tally, range *seen, rein_top *top, const rein_pass *p, const arrays *a, const constants *k,
+static void walk_clip(rein_tally *tally, extremes *seen, rein_top *top, const rein_pass *p, const arrays *a, const constants *k,
                       const sequence *s) {
     const double weight = (double)s->weight, gain = -weight * (double)s->advantage, kl_weight = weight * p->options->kl_loss_coef;
     const uint8_t *mask = s->trained < (real)s->length ? p->mask : NULL;
-    _Alignas(32) real unread[TILE], end[LANES], highest[TILE + LANES];
+    _Alignas(32) real unread[TILE], end[LANES];
     clip_constants c = clip_constants_of(k, s, p->options->kl_loss_coef);
     for (size_t from = 0; from < s->length; from += TILE) {
         const size_t n = s->length - from < TILE ? s->length - from : TILE, body = n - n % LANES, at = s->start + from;
         real *const to = a->grad ? a->grad + at : unread;
         const tile_inputs in = body_of(a, mask, at, body);
-        high_end largest = {highest, 0, splat((real)rein_top_edge(top))};
-        const V zero = splat(0);
-        lane_sums acc = {zero, zero, zero, zero, zero, zero, zero, (M)zero};
-        c.edge = largest.edge;
-        if (mask) tile_clip(&acc, seen, &largest, to, &in, &c, 1);
-        else tile_clip(&acc, seen, &largest, to, &in, &c, 0);
-        double check = check_gradient(&acc, to, body, &c);
+        lane_sums acc = {0};
+        far_sums far = {0};
+        c.edge = seen->edge;
+        if (mask) tile_clip(&acc, &far, seen, to, &in, &c, 1);
+        else tile_clip(&acc, &far, seen, to, &in, &c, 0);
         if (body < n) {
             tail_vector pad;
             const tile_inputs last = tail_of(&pad, a, mask, at + body, n - body);
-            tile_clip(&acc, seen, &largest, end, &last, &c, 1);
-            check += check_gradient(&acc, end, LANES, &c);
+            tile_clip(&acc, &far, seen, end, &last, &c, 1);
             memcpy(to + body, end, (n - body) * sizeof *end);
         }
-        count(top, &largest);
-        const size_t vectors = (n + LANES - 1) / LANES;
+        if (seen->n >= MANY) count(seen, top);
+        add_to(tally->sum[SUM_RATIO], (acc.log_ratio - far.log_ratio) + (acc.excess - far.excess), 1); /* and 1 each, which follows */
+        add_to(tally->sum[SUM_RATIO], far.ratio, 1);
+        add_count(tally->sum[SUM_RATIO], far.lanes);
         add_sums(tally, &acc);
         if (kl_weight != 0) add_to(tally->sum[SUM_KL_LOSS], acc.ref_excess, kl_weight);
         add_to(tally->sum[SUM_SURROGATE], acc.objective, gain); /* without Σ A, which follows */
+        const size_t vectors = (n + LANES - 1) / LANES;
         if (s->advantage != 0) add_count(tally->sum[s->advantage < 0 ? SUM_CLIP_LOW : SUM_CLIP_HIGH], acc.held - (whole)vectors);
-        tally->sum[SUM_CHECK][0] += check;
+        tally->sum[SUM_CHECK][0] += check_gradient(&acc, to, n, &c);
     }
     tally->sum[SUM_SURROGATE][0] += gain * (double)s->trained;
+    tally->sum[SUM_RATIO][0] += (double)s->trained;
 }
 
-static void walk_any(rein_tally *tally, range *seen, rein_top *top, const rein_pass *p, const arrays *a, const constants *k,
+static void walk_any(rein_tally *tally, extremes *seen, rein_top *top, const rein_pass *p, const arrays *a, const constants *k,
                      const sequence *s) {
     const rein_options *o = p->options;
     const double weight = (double)s->weight;
     const uint8_t *mask = s->trained < (real)s->length ? p->mask : NULL;
-    _Alignas(32) real gradient[TILE], advantage[TILE], highest[TILE + LANES];
+    _Alignas(32) real gradient[TILE], advantage[TILE];
     double shared = 0;
     for (size_t from = 0; from < s->length; from += TILE) {
         const size_t n = s->length - from < TILE ? s->length - from : TILE, body = n - n % LANES, at = s->start + from;
         const tile_inputs in = body_of(a, mask, at, body);
-        high_end largest = {highest, 0, splat((real)rein_top_edge(top))};
         lane_sums acc = {0};
         other_sums more = {0};
-        if (mask) tile_any(&acc, &more, seen, &largest, gradient, advantage, &in, p, k, s, 1);
-        else tile_any(&acc, &more, seen, &largest, gradient, advantage, &in, p, k, s, 0);
+        if (mask) tile_any(&acc, &more, seen, gradient, advantage, &in, p, k, s, 1);
+        else tile_any(&acc, &more, seen, gradient, advantage, &in, p, k, s, 0);
         if (body < n) {
             tail_vector pad;
             const tile_inputs last = tail_of(&pad, a, mask, at + body, n - body);
-            tile_any(&acc, &more, seen, &largest, gradient + body, advantage + body, &last, p, k, s, 1);
+            tile_any(&acc, &more, seen, gradient + body, advantage + body, &last, p, k, s, 1);
         }
-        count(top, &largest);
+        if (seen->n >= MANY) count(seen, top);
         add_sums(tally, &acc);
+        add_to(tally->sum[SUM_RATIO], more.ratio, 1);
         if (o->kl_loss_coef != 0)
             add_to(tally->sum[SUM_KL_LOSS], is_plain_kl(o) ? acc.ref_excess : more.kl, weight * o->kl_loss_coef);
         add_to(tally->sum[SUM_SURROGATE], acc.objective, -weight);
@@ -485,6 +513,7 @@ static void settle(void) {
 
 /* Tokens [from, to), before the first or after the last of their sequence that trains. */
 static void fill(const arrays *a, real advantage, size_t from, size_t to, int vast) {
+    if (from == to) return;
     if (a->grad) put_zeros(a->grad + from, to - from, vast);
     if (a->grad_entropy) put_zeros(a->grad_entropy + from, to - from, vast);
     fill_advantages(a, advantage, from, to);
@@ -495,7 +524,8 @@ void KERNEL(rein_pass)(rein_tally *tally, rein_top *top, const rein_pass *p, siz
     const constants k = constants_of(p->options);
     const int surveyed = needs_survey(p->options);
     const int plain = is_plain(p);
-    range seen = {splat((real)INFINITY), splat((real)-INFINITY)};
+    extremes seen = {.low = splat((real)INFINITY)};
+    look_above(&seen, top);
     for (size_t r = first; r < last; r++) {
         const rein_row *row = &p->rows[r];
         sequence s = {.start = p->offsets[r] + row->first,
@@ -518,10 +548,8 @@ void KERNEL(rein_pass)(rein_tally *tally, rein_top *top, const rein_pass *p, siz
         }
     }
     if (p->vast) settle();
-    for (int l = 0; l < LANES; l++) {
-        if ((double)seen.low[l] < tally->log_ratio_min) tally->log_ratio_min = (double)seen.low[l];
-        if ((double)seen.high[l] > tally->log_ratio_max) tally->log_ratio_max = (double)seen.high[l];
-    }
+    count(&seen, top);
+    for (int l = 0; l < LANES; l++) top->low = (double)seen.low[l] < top->low ? (double)seen.low[l] : top->low;
 }
 
 static int none_of_eight(const uint8_t *marks) {

@@ -38,7 +38,6 @@ enum rein_sum {
 enum { TALLY_LANES = 8 };
 typedef struct rein_tally {
     double sum[SUM_COUNT][TALLY_LANES];
-    double log_ratio_min, log_ratio_max;
 } rein_tally;
 
 /* The pass over sequences; arrays are those of the whole step and of the pass's real type. */

@@ -9,7 +9,7 @@
 #include "aggregate.h"
 #include "options.h"
 
-enum { BLOCK_TOKENS = 8192, ALIGNMENT = 64 };
+enum { BLOCK_TOKENS = 8192, MANY_BLOCKS = 512, ALIGNMENT = 64 };
 
 /* ---- the workspace: one walk lays it out, with base = NULL it only measures */
 static void *carve(char *base, size_t *used, size_t count, size_t size) {
@@ -18,11 +18,13 @@ static void *carve(char *base, size_t *used, size_t count, size_t size) {
     return p;
 }
 
+/* Of BLOCK_TOKENS tokens and a bit, or more when that would make more than MANY_BLOCKS. */
 static size_t cut_blocks(rein_block *blocks, const rein_batch *b) {
+    const size_t share = rein_tokens(b) / MANY_BLOCKS, tokens = share > BLOCK_TOKENS ? share : BLOCK_TOKENS;
     size_t n = 0;
     for (size_t first = 0; first < b->n_sequences; n++) {
         size_t last = first + 1;
-        while (last < b->n_sequences && b->sequence_offsets[last] - b->sequence_offsets[first] < BLOCK_TOKENS) last++;
+        while (last < b->n_sequences && b->sequence_offsets[last] - b->sequence_offsets[first] < tokens) last++;
         if (blocks) blocks[n] = (rein_block){first, last};
         first = last;
     }
@@ -73,18 +75,12 @@ static void choose_kernels(rein_step *s) {
 #endif
 }
 
-static void reset_tally(rein_tally *t) {
-    memset(t, 0, sizeof *t);
-    t->log_ratio_min = HUGE_VAL;
-    t->log_ratio_max = -HUGE_VAL;
-}
-
 /* ---- counts and sums over the tokens of each sequence */
 static void measure_block(void *context, size_t k, int thread) {
     rein_step *s = context;
     const rein_batch *b = &s->batch;
     (void)thread;
-    reset_tally(&s->tallies[k]);
+    memset(&s->tallies[k], 0, sizeof s->tallies[k]);
     for (size_t i = s->blocks[k].first; i < s->blocks[k].last; i++) {
         const size_t start = b->sequence_offsets[i], length = b->sequence_offsets[i + 1] - start;
         s->spans[i] = b->mask ? s->count(b->mask + start, length) : (rein_trained){length, 0, length};
@@ -160,23 +156,27 @@ static rein_status reward_metrics(rein_step *s, rein_error *err) {
     const rein_batch *b = &s->batch;
     const size_t n = b->n_sequences, groups = rein_group_count(b);
     rein_metrics *m = &s->metrics;
-    double over = 0, lengths = 0;
+    double over = 0, lengths = 0, longest = 0, rewards = 0, stds = 0;
     for (size_t i = 0; i < n; i++) {
         const double length = (double)s->length[i], budget = rein_budget_of(b, &s->options, i);
-        m->reward += s->reward[i] / (double)n;
+        rewards += s->reward[i];
         lengths += length;
-        m->length_max = fmax(m->length_max, length);
+        longest = length > longest ? length : longest;
         over += length > budget;
     }
+    m->reward = rewards / (double)n;
+    for (size_t i = 0; i < n && !isfinite(rewards); i++) m->reward = (i > 0 ? m->reward : 0) + s->reward[i] / (double)n;
     m->length_mean = lengths / (double)n; /* lengths are whole: so is the mean of equal ones */
+    m->length_max = longest;
     m->share_over_budget = over / (double)n;
     for (size_t g = 0; g < groups; g++) {
         const size_t first = rein_group_start(b, g), last = rein_group_start(b, g + 1);
         double std;
         int equal;
         (void)rein_mean(s->reward + first, last - first, &std, &equal);
-        m->reward_std += std / (double)groups;
+        stds += std / (double)groups;
     }
+    m->reward_std = stds;
     if (isfinite(m->reward) && isfinite(m->reward_std)) return REIN_OK;
     return rein_fail(err, REIN_ERANGE, "the mean of the rewards is not finite: the rewards, or their weights, are too large");
 }
@@ -309,6 +309,8 @@ rein_status rein_step_begin(rein_step **step, void *buffer, size_t size, const r
     for (int t = 0; t < s->exec.threads; t++) {
         s->tops[t].wanted = rein_top_wanted(s->trained_tokens);
         s->tops[t].floor = -1;
+        s->tops[t].low = HUGE_VAL;
+        s->tops[t].high = -HUGE_VAL;
         s->tops[t].team = s->tops;
         s->tops[t].n_team = s->exec.threads;
     }

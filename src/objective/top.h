@@ -16,6 +16,7 @@ typedef struct rein_top {
     _Alignas(64) uint32_t count[TOP_BINS][TOP_WAYS]; /* the lowest bin also takes lanes that hold nothing: read from the top */
     const struct rein_top *team; /* those of all threads; they are looked at while they count, and then never too large */
     int n_team;
+    double low, high; /* the smallest and the largest log-ratio that the thread has seen */
     size_t wanted;
     size_t fresh; /* counted since the floor was last looked at */
     int floor;    /* −1: every bin counts */
