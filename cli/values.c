@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -94,14 +95,15 @@ int rein_value_ids(rein_ids *ids, const rein_args *args, const char *name) {
 int rein_value_kernel(rein_isa *isa, const char *where) {
     const char *name = getenv("REIN_KERNEL");
     if (!name || !*name) return REIN_DONE;
-    for (rein_isa known = REIN_ISA_REF; known <= REIN_ISA_AVX2; known++) {
-        if (!rein_isa_available(known) || strcmp(name, rein_isa_name(known)) != 0) continue;
+    char all[40] = "";
+    for (rein_isa known = REIN_ISA_REF; known <= REIN_ISA_AVX512; known++) {
+        if (!rein_isa_available(known)) continue;
+        snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", *all ? ", " : "", rein_isa_name(known));
+        if (strcmp(name, rein_isa_name(known)) != 0) continue;
         *isa = known;
         return REIN_DONE;
     }
-    const int two = rein_isa_available(REIN_ISA_AVX2);
-    return rein_say(REIN_WRONG, where, "the environment variable REIN_KERNEL is \"%s\": on this machine it can be ref%s", name,
-                    two ? " or avx2" : "");
+    return rein_say(REIN_WRONG, where, "the environment variable REIN_KERNEL is \"%s\": on this machine it can be one of %s", name, all);
 }
 
 int rein_value_exec(rein_exec *exec, const rein_args *args) {

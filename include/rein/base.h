@@ -36,7 +36,7 @@ typedef struct rein_error {
 } rein_error;
 
 /* The instruction sets a kernel exists for. Every set gives the same bits; only the time differs. */
-typedef enum rein_isa { REIN_ISA_BEST = 0, REIN_ISA_REF = 1, REIN_ISA_AVX2 = 2 } rein_isa;
+typedef enum rein_isa { REIN_ISA_BEST = 0, REIN_ISA_REF = 1, REIN_ISA_AVX2 = 2, REIN_ISA_AVX512 = 3 } rein_isa;
 
 /* Where work runs. A NULL `const rein_exec *` is {0}: every core, the best instruction set. Results do not depend on it. */
 typedef struct rein_exec {

@@ -10,7 +10,7 @@ rein_status rein_exec_resolve(rein_exec *resolved, const rein_exec *exec, size_t
     if (e.threads == 0) e.threads = rein_cores();
     if (e.threads > REIN_MAX_THREADS) e.threads = REIN_MAX_THREADS;
     if (!rein_isa_available(e.isa)) return rein_fail(err, REIN_EINVAL, "isa %d is not available on this machine", (int)e.isa);
-    if (e.isa == REIN_ISA_BEST) e.isa = rein_isa_available(REIN_ISA_AVX2) ? REIN_ISA_AVX2 : REIN_ISA_REF;
+    if (e.isa == REIN_ISA_BEST) e.isa = rein_isa_best();
     *resolved = e;
     return REIN_OK;
 }

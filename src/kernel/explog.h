@@ -94,15 +94,15 @@ static inline near_terms near_terms_of(void) {
 INLINE V near_pair(V x, const near_terms *t, int i) { return fmadd(x, t->c[i + 1], t->c[i]); }
 
 INLINE V expm1_near(V x, V x2, V *excess, const near_terms *t) {
-    const V x4 = x2 * x2, low = fmadd(near_pair(x, t, 2), x2, near_pair(x, t, 0));
 #ifdef REAL_F32
-    const V tail = fmadd(fmadd(t->c[6], x2, near_pair(x, t, 4)), x4, low);
+    const V tail = fmadd(fmadd(fmadd(t->c[6], x2, near_pair(x, t, 4)), x2, near_pair(x, t, 2)), x2, near_pair(x, t, 0));
 #else
+    const V x4 = x2 * x2, low = fmadd(near_pair(x, t, 2), x2, near_pair(x, t, 0));
     const V middle = fmadd(near_pair(x, t, 6), x2, near_pair(x, t, 4)), high = fmadd(near_pair(x, t, 10), x2, near_pair(x, t, 8));
     const V tail = fmadd(fmadd(high, x4, middle), x4, low);
 #endif
     *excess = x2 * tail;
-    return fmadd(x2, tail, x);
+    return x + *excess;
 }
 
 INLINE V exp_lanes(V x) {

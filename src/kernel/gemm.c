@@ -5,11 +5,13 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "../base/base.h"
 #include "../base/pool.h"
 #include "rows.h"
 
 const rein_kernels *rein_kernels_of(rein_isa isa) {
 #ifdef REIN_HAVE_AVX2
+    if (isa == REIN_ISA_AVX512) return &rein_kernels_avx512_f32;
     if (isa == REIN_ISA_AVX2) return &rein_kernels_avx2_f32;
 #endif
     (void)isa;
@@ -46,7 +48,7 @@ static void do_panel(void *context, size_t piece, int thread) {
 }
 
 rein_packed rein_pack(void *to, const rein_matrix *b, size_t k, size_t n) {
-    const rein_exec here = {1, rein_isa_available(REIN_ISA_AVX2) ? REIN_ISA_AVX2 : REIN_ISA_REF};
+    const rein_exec here = {1, rein_isa_best()};
     return rein_pack_on(to, b, k, n, &here);
 }
 

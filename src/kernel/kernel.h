@@ -17,14 +17,14 @@ REIN_KERNELS(avx2)
 /* Of one number: the C library's would differ from machine to machine. */
 static inline double rein_exp_of(double x, rein_isa isa) {
 #ifdef REIN_HAVE_AVX2
-    if (isa == REIN_ISA_AVX2) return rein_exp_avx2_f64(&x, &x, 1), x;
+    if (isa >= REIN_ISA_AVX2) return rein_exp_avx2_f64(&x, &x, 1), x;
 #endif
     (void)isa;
     return rein_exp_ref_f64(&x, &x, 1), x;
 }
 static inline double rein_log_of(double x, rein_isa isa) {
 #ifdef REIN_HAVE_AVX2
-    if (isa == REIN_ISA_AVX2) return rein_log_avx2_f64(&x, &x, 1), x;
+    if (isa >= REIN_ISA_AVX2) return rein_log_avx2_f64(&x, &x, 1), x;
 #endif
     (void)isa;
     return rein_log_ref_f64(&x, &x, 1), x;

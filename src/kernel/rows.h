@@ -56,6 +56,6 @@ typedef struct rein_kernels {
 /* The table of an instruction set that was resolved. */
 const rein_kernels *rein_kernels_of(rein_isa isa);
 
-extern const rein_kernels rein_kernels_ref_f32, rein_kernels_avx2_f32;
+extern const rein_kernels rein_kernels_ref_f32, rein_kernels_avx2_f32, rein_kernels_avx512_f32;
 
 #endif

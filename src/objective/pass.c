@@ -58,6 +58,58 @@ static int needs_survey(const rein_options *o) {
            !isnan(o->off_policy_mask_delta);
 }
 
+/* A gradient that goes past the caches, for steps that are larger than they are: nobody reads it soon, and what is overwritten need not be
+ * read. Memory takes whole lines: the last one waits for what follows it. */
+typedef struct outlet {
+    real *to; /* where the line that waits belongs; it starts there */
+    size_t n; /* how much of it there is */
+    _Alignas(64) real line[LINE];
+} outlet;
+
+/* What waits, and all that went before, is seen by others before what follows. */
+static void settle(outlet *o) {
+    if (o->n > 0) memcpy(o->to, o->line, o->n * sizeof *o->line);
+    o->n = 0;
+#ifdef __AVX2__
+    _mm_sfence();
+#endif
+}
+
+static void put_lines(real *to, const real *from, size_t n) {
+#ifdef __AVX2__
+    for (size_t i = 0; i < n; i += LANES) _mm256_stream_si256((__m256i *)(void *)(to + i), (__m256i)load(from + i, LANES));
+#else
+    memcpy(to, from, n * sizeof *to);
+#endif
+}
+
+static void put(outlet *o, real *to, const real *from, size_t n) {
+    const size_t into = (uintptr_t)to % 64 / sizeof *to, room = LINE - into, first = n < room ? n : room;
+    if (o->n > 0 && o->to + o->n != to) settle(o);
+    if (o->n == into) { /* the line is all ours */
+        if (into == 0) o->to = to;
+        memcpy(o->line + into, from, first * sizeof *to);
+        o->n = into + first;
+        if (o->n == LINE) put_lines(o->to, o->line, LINE), o->n = 0;
+    } else {
+        memcpy(to, from, first * sizeof *to);
+    }
+    if (first == n) return;
+    const size_t whole_lines = (n - first) / LINE * LINE;
+    put_lines(to + first, from + first, whole_lines);
+    o->to = to + first + whole_lines;
+    o->n = n - first - whole_lines;
+    memcpy(o->line, from + first + whole_lines, o->n * sizeof *to);
+}
+
+static void put_zeros(outlet *o, real *to, size_t n) {
+    static const real zeros[256 / sizeof(real)];
+    for (size_t i = 0, step; i < n; i += step) {
+        step = n - i < sizeof zeros / sizeof *zeros ? n - i : sizeof zeros / sizeof *zeros;
+        put(o, to + i, zeros, step);
+    }
+}
+
 /* Lane sums of a tile: those of every composition, and those that only some have. */
 typedef struct lane_sums {
     V objective, log_ratio, excess, ratio_square, ref, ref_excess;
@@ -79,8 +131,8 @@ INLINE void add_to(double *sum, V lanes, double factor) {
     }
 }
 
-INLINE void add_count(double *sum, M lanes) { /* a set lane is −1 */
-    for (int l = 0; l < LANES; l++) sum[l] -= (double)lanes[l];
+INLINE void add_count(double *sum, M lanes, double factor) {
+    for (int l = 0; l < LANES; l++) sum[l] += factor * (double)lanes[l];
 }
 
 /* A tile's inputs, from its first token on. */
@@ -159,10 +211,10 @@ static void count(extremes *seen, rein_top *top) {
 /* Lanes that do not train, all ones. */
 INLINE M lanes_off(const uint8_t *mask, size_t i, const int masked) { return masked ? widen(mask + i) == 0 : (M)splat(0); }
 
-/* Of d = lp − old and x = ref − lp: e^d, e^d − 1 − d, e^x − 1, e^x − 1 − x. Vectors whose lanes are all near, most of them, take few
- * operations. */
+/* Of d = lp − old and x = ref − lp: e^d, e^d − 1, e^d − 1 − d, e^x − 1, e^x − 1 − x. Vectors whose lanes are all near, most of them, take
+ * few operations. */
 typedef struct exponentials {
-    V ratio, excess, pull, ref_excess;
+    V ratio, change, excess, pull, ref_excess;
 } exponentials;
 typedef struct near_constants {
     V near_square, one;
@@ -174,11 +226,12 @@ static near_constants near_constants_of(double kl_coef) {
     return (near_constants){splat(EXP_NEAR * EXP_NEAR), splat(1), near_terms_of(), splat(kl_coef != 0) != 0};
 }
 
-INLINE int are_near(V d2, V x2, const near_constants *c) { return all(most(d2, x2) <= c->near_square); }
+INLINE int are_near(V d2, V x2, const near_constants *c) { return all(d2 + x2 <= c->near_square); }
 
 INLINE exponentials near_exponentials(V d, V x, V d2, V x2, const near_constants *c) {
     exponentials e;
-    e.ratio = expm1_near(d, d2, &e.excess, &c->terms) + c->one;
+    e.change = expm1_near(d, d2, &e.excess, &c->terms);
+    e.ratio = e.change + c->one;
     e.pull = expm1_near(x, x2, &e.ref_excess, &c->terms);
     return e;
 }
@@ -186,6 +239,7 @@ INLINE exponentials near_exponentials(V d, V x, V d2, V x2, const near_constants
 INLINE exponentials far_exponentials(V d, V x, const near_constants *c) {
     exponentials e;
     e.ratio = exp_excess(d, &e.excess);
+    e.change = d + e.excess;
     (void)exp_excess(x, &e.ref_excess);
     e.pull = keep(c->pulls, x + e.ref_excess);
     return e;
@@ -309,7 +363,8 @@ INLINE void keep_apart(far_sums *far, V d, const exponentials *e, M off) {
     far->lanes -= ~off;
 }
 
-/* Whole vectors of a tile. In sums `held` counts the live lanes, those that do not train among them, and `objective` adds up limited − 1. */
+/* Whole vectors of a tile. In sums `held` counts the live lanes, those that do not train among them, and `objective` adds up their
+ * ratio − 1: what the others give is known. */
 INLINE void tile_clip(lane_sums *sums, far_sums *far, extremes *seen, real *gradient, const tile_inputs *in,
                       const clip_constants *c, const int masked) {
     const real *const lp_from = in->lp, *const old_from = in->old, *const ref_from = in->ref ? in->ref : in->lp; /* none: x = 0 */
@@ -331,10 +386,9 @@ INLINE void tile_clip(lane_sums *sums, far_sums *far, extremes *seen, real *grad
             e = far_exponentials(d, x, &c->near);
             keep_apart(far, d, &e, off);
         }
-        const V limited = clamp(e.ratio, c->trusted.low, c->trusted.high);
-        const M live = limited == e.ratio;
-        store(gradient + i, fmadd(limited, keep(masked ? live & ~off : live, c->weight), c->pull_weight * e.pull), LANES);
-        acc.objective += limited - c->near.one;
+        const M live = (e.ratio >= c->trusted.low) & (e.ratio <= c->trusted.high);
+        store(gradient + i, fmadd(c->pull_weight, e.pull, keep(masked ? live & ~off : live, e.ratio * c->weight)), LANES);
+        acc.objective += keep(live, e.change);
         acc.held -= live;
         acc.log_ratio += d;
         acc.excess += e.excess;
@@ -383,15 +437,16 @@ INLINE void add_sums(rein_tally *tally, const lane_sums *sums) {
     add_to(tally->sum[SUM_REF_EXCESS], sums->ref_excess, 1);
 }
 
-static void walk_clip(rein_tally *tally, extremes *seen, rein_top *top, const rein_pass *p, const arrays *a, const constants *k,
+static void walk_clip(rein_tally *tally, extremes *seen, rein_top *top, outlet *past, const rein_pass *p, const arrays *a, const constants *k,
                       const sequence *s) {
     const double weight = (double)s->weight, gain = -weight * (double)s->advantage, kl_weight = weight * p->options->kl_loss_coef;
+    const double beyond = gain * ((double)(s->advantage < 0 ? k->low : k->high) - 1); /* where the ratio is held */
     const uint8_t *mask = s->trained < (real)s->length ? p->mask : NULL;
-    _Alignas(32) real unread[TILE], end[LANES];
+    _Alignas(64) real tile[TILE], end[LANES];
     clip_constants c = clip_constants_of(k, s, p->options->kl_loss_coef);
     for (size_t from = 0; from < s->length; from += TILE) {
         const size_t n = s->length - from < TILE ? s->length - from : TILE, body = n - n % LANES, at = s->start + from;
-        real *const to = a->grad ? a->grad + at : unread;
+        real *const to = a->grad && !p->vast ? a->grad + at : tile;
         const tile_inputs in = body_of(a, mask, at, body);
         lane_sums acc = {0};
         far_sums far = {0};
@@ -404,15 +459,19 @@ static void walk_clip(rein_tally *tally, extremes *seen, rein_top *top, const re
             tile_clip(&acc, &far, seen, end, &last, &c, 1);
             memcpy(to + body, end, (n - body) * sizeof *end);
         }
+        if (a->grad && p->vast) put(past, a->grad + at, tile, n);
         if (seen->n >= MANY) count(seen, top);
         add_to(tally->sum[SUM_RATIO], (acc.log_ratio - far.log_ratio) + (acc.excess - far.excess), 1); /* and 1 each, which follows */
         add_to(tally->sum[SUM_RATIO], far.ratio, 1);
-        add_count(tally->sum[SUM_RATIO], far.lanes);
+        add_count(tally->sum[SUM_RATIO], far.lanes, -1);
         add_sums(tally, &acc);
         if (kl_weight != 0) add_to(tally->sum[SUM_KL_LOSS], acc.ref_excess, kl_weight);
         add_to(tally->sum[SUM_SURROGATE], acc.objective, gain); /* without Σ A, which follows */
-        const size_t vectors = (n + LANES - 1) / LANES;
-        if (s->advantage != 0) add_count(tally->sum[s->advantage < 0 ? SUM_CLIP_LOW : SUM_CLIP_HIGH], acc.held - (whole)vectors);
+        const M held = (whole)((n + LANES - 1) / LANES) - acc.held;
+        if (s->advantage != 0) {
+            add_count(tally->sum[s->advantage < 0 ? SUM_CLIP_LOW : SUM_CLIP_HIGH], held, 1);
+            add_count(tally->sum[SUM_SURROGATE], held, beyond);
+        }
         tally->sum[SUM_CHECK][0] += check_gradient(&acc, to, n, &c);
     }
     tally->sum[SUM_SURROGATE][0] += gain * (double)s->trained;
@@ -445,8 +504,8 @@ static void walk_any(rein_tally *tally, extremes *seen, rein_top *top, const rei
             add_to(tally->sum[SUM_KL_LOSS], is_plain_kl(o) ? acc.ref_excess : more.kl, weight * o->kl_loss_coef);
         add_to(tally->sum[SUM_SURROGATE], acc.objective, -weight);
         add_to(tally->sum[SUM_CHECK], more.check, 1);
-        add_count(tally->sum[SUM_CLIP_LOW], more.held_low);
-        add_count(tally->sum[SUM_CLIP_HIGH], more.held_high);
+        add_count(tally->sum[SUM_CLIP_LOW], more.held_low, -1); /* a set lane is −1 */
+        add_count(tally->sum[SUM_CLIP_HIGH], more.held_high, -1);
         shared += add_lanes(more.shared);
         if (a->grad) memcpy(a->grad + at, gradient, n * sizeof *gradient);
         if (a->advantage) memcpy(a->advantage + at, advantage, n * sizeof *advantage);
@@ -484,38 +543,12 @@ static void fill_advantages(const arrays *a, real advantage, size_t from, size_t
     for (size_t i = from; a->advantage && i < to; i++) a->advantage[i] = advantage;
 }
 
-/* n zeros. Past the caches when `vast`: nobody reads them soon, and what is overwritten need not be read. */
-static void put_zeros(real *x, size_t n, int vast) {
-#ifdef __AVX2__
-    const size_t head = (64 - (uintptr_t)x % 64) % 64 / sizeof(real), lines = vast && n > head ? (n - head) / LINE : 0;
-    __m256i *line = (__m256i *)(void *)(x + head);
-    if (lines > 0) {
-        memset(x, 0, head * sizeof(real));
-        for (size_t l = 0; l < lines; l++, line += 2) {
-            _mm256_stream_si256(line, _mm256_setzero_si256());
-            _mm256_stream_si256(line + 1, _mm256_setzero_si256());
-        }
-        x += head + lines * LINE;
-        n -= head + lines * LINE;
-    }
-#else
-    (void)vast;
-#endif
-    memset(x, 0, n * sizeof(real));
-}
-
-/* What was put past the caches is seen by all before what follows. */
-static void settle(void) {
-#ifdef __AVX2__
-    _mm_sfence();
-#endif
-}
-
 /* Tokens [from, to), before the first or after the last of their sequence that trains. */
-static void fill(const arrays *a, real advantage, size_t from, size_t to, int vast) {
+static void fill(outlet *past, const arrays *a, real advantage, size_t from, size_t to, int vast) {
     if (from == to) return;
-    if (a->grad) put_zeros(a->grad + from, to - from, vast);
-    if (a->grad_entropy) put_zeros(a->grad_entropy + from, to - from, vast);
+    if (a->grad && vast) put_zeros(past, a->grad + from, to - from);
+    else if (a->grad) memset(a->grad + from, 0, (to - from) * sizeof *a->grad);
+    if (a->grad_entropy) memset(a->grad_entropy + from, 0, (to - from) * sizeof *a->grad_entropy);
     fill_advantages(a, advantage, from, to);
 }
 
@@ -524,7 +557,9 @@ void KERNEL(rein_pass)(rein_tally *tally, rein_top *top, const rein_pass *p, siz
     const constants k = constants_of(p->options);
     const int surveyed = needs_survey(p->options);
     const int plain = is_plain(p);
-    extremes seen = {.low = splat((real)INFINITY)};
+    outlet past = {.n = 0};
+    extremes seen;
+    seen.low = splat((real)INFINITY);
     look_above(&seen, top);
     for (size_t r = first; r < last; r++) {
         const rein_row *row = &p->rows[r];
@@ -535,19 +570,19 @@ void KERNEL(rein_pass)(rein_tally *tally, rein_top *top, const rein_pass *p, siz
                       .kl_centre = (real)row->kl_centre,
                       .trained = (real)row->trained,
                       .mismatch = 1};
-        fill(&a, s.advantage, p->offsets[r], s.start, p->vast);
-        fill(&a, s.advantage, s.start + s.length, p->offsets[r + 1], p->vast);
+        fill(&past, &a, s.advantage, p->offsets[r], s.start, p->vast);
         if (row->trained == 0) continue;
         if (surveyed) survey(&s, p, &a, &k);
         if (a.entropy) walk_entropies(tally, p, &a, &s);
         if (plain) {
-            walk_clip(tally, &seen, top, p, &a, &k, &s);
+            walk_clip(tally, &seen, top, &past, p, &a, &k, &s);
             fill_advantages(&a, s.advantage, s.start, s.start + s.length);
         } else {
             walk_any(tally, &seen, top, p, &a, &k, &s);
         }
+        fill(&past, &a, s.advantage, s.start + s.length, p->offsets[r + 1], p->vast);
     }
-    if (p->vast) settle();
+    if (p->vast) settle(&past);
     count(&seen, top);
     for (int l = 0; l < LANES; l++) top->low = (double)seen.low[l] < top->low ? (double)seen.low[l] : top->low;
 }

@@ -69,7 +69,7 @@ static void choose_kernels(rein_step *s) {
     s->pass = f32 ? rein_pass_ref_f32 : rein_pass_ref_f64;
     s->count = rein_count_ref_f32;
 #ifdef REIN_HAVE_AVX2
-    if (s->exec.isa != REIN_ISA_AVX2) return;
+    if (s->exec.isa < REIN_ISA_AVX2) return;
     s->pass = f32 ? rein_pass_avx2_f32 : rein_pass_avx2_f64;
     s->count = rein_count_avx2_f32;
 #endif

@@ -14,7 +14,7 @@ typedef double real;
 
 /* The kernel `name` of this type for an instruction set. */
 #ifdef REIN_HAVE_AVX2
-#define KERNEL_OF(name, isa) ((isa) == REIN_ISA_AVX2 ? TYPED_KERNEL(name, avx2) : TYPED_KERNEL(name, ref))
+#define KERNEL_OF(name, isa) ((isa) >= REIN_ISA_AVX2 ? TYPED_KERNEL(name, avx2) : TYPED_KERNEL(name, ref))
 #else
 #define KERNEL_OF(name, isa) ((void)(isa), TYPED_KERNEL(name, ref))
 #endif

@@ -175,7 +175,7 @@ static run start(const rein_parameter *parameters, float *first, float *second, 
     r.chunk = total / CHUNKS + 1 > LEAST ? total / CHUNKS + 1 : LEAST;
     r.squares = rein_adamw_squares_ref_f32, r.update = rein_adamw_update_ref_f32;
 #ifdef REIN_HAVE_AVX2
-    if (isa == REIN_ISA_AVX2) r.squares = rein_adamw_squares_avx2_f32, r.update = rein_adamw_update_avx2_f32;
+    if (isa >= REIN_ISA_AVX2) r.squares = rein_adamw_squares_avx2_f32, r.update = rein_adamw_update_avx2_f32;
 #endif
     (void)isa;
     return r;

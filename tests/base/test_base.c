@@ -85,7 +85,10 @@ static void test_isa(void **state) {
     assert_false(rein_isa_available((rein_isa)77));
     assert_string_equal(rein_isa_name(REIN_ISA_REF), "ref");
     assert_string_equal(rein_isa_name(REIN_ISA_AVX2), "avx2");
-    assert_string_equal(rein_isa_name(REIN_ISA_BEST), rein_isa_available(REIN_ISA_AVX2) ? "avx2" : "ref");
+    assert_string_equal(rein_isa_name(REIN_ISA_AVX512), "avx512");
+    assert_string_equal(rein_isa_name(REIN_ISA_BEST), rein_isa_name(rein_isa_best()));
+    assert_true(rein_isa_available(rein_isa_best()) && rein_isa_best() >= REIN_ISA_REF);
+    assert_true(rein_isa_best() == REIN_ISA_AVX512 || !rein_isa_available((rein_isa)(rein_isa_best() + 1)));
 }
 
 static void test_exec_defaults(void **state) {
@@ -95,7 +98,7 @@ static void test_exec_defaults(void **state) {
     const rein_exec zero = {0, REIN_ISA_BEST};
     assert_int_equal(rein_exec_resolve(&e, NULL, REIN_SERIAL, &err), REIN_OK);
     assert_true(e.threads >= 1 && e.threads <= REIN_MAX_THREADS);
-    assert_int_equal(e.isa, rein_isa_available(REIN_ISA_AVX2) ? REIN_ISA_AVX2 : REIN_ISA_REF);
+    assert_int_equal(e.isa, rein_isa_best());
     rein_exec same;
     assert_int_equal(rein_exec_resolve(&same, &zero, REIN_SERIAL, &err), REIN_OK);
     assert_int_equal(same.threads, e.threads);

@@ -27,7 +27,7 @@ says "a whole name" '^decode smollm 1 ' rein bench --list 'decode smollm 1'
 if [ "$(wc -l <"$work/out")" -eq 1 ]; then pass; else fail "a whole name is one row" "$(cat "$work/out")"; fi
 
 says "a table" '^fma +[0-9.]+ GFLOP/s +– +–$' rein bench fma start --rounds 1
-has "the machine comes first" <(head -1 "$work/out") '^[0-9]+ threads?, (ref|avx2)$'
+has "the machine comes first" <(head -1 "$work/out") '^[0-9]+ threads?, (ref|avx2|avx512)$'
 has "the start has a limit" "$work/out" '^start +[0-9.]+ ms +5\.00 +[0-9]+ %$'
 narrow "a table"
 if [ "$(wc -l <"$work/out")" -eq 4 ]; then pass; else fail "a machine, a head and two rows" "$(cat "$work/out")"; fi

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "kernel/gemm.h"
 
 static uint64_t state = 1;
@@ -119,8 +120,8 @@ static void check_everywhere(size_t m, size_t n, size_t k, int f32) {
     for (size_t i = 0; i < m * n; i++) before[i] = some_number();
     float *wanted = chain(before, &a, &b, m, n, k, add);
     for (int threads = 1; threads <= 3; threads++)
-        for (int isa = REIN_ISA_REF; isa <= REIN_ISA_AVX2; isa++)
-            if (rein_isa_available((rein_isa)isa) && (isa == REIN_ISA_AVX2 || threads == 2))
+        for (int isa = REIN_ISA_REF; isa <= REIN_ISA_AVX512; isa++)
+            if (rein_isa_available((rein_isa)isa) && (isa >= REIN_ISA_AVX2 || threads == 2))
                 check(before, wanted, &a, &b, m, n, k, add, &(rein_exec){threads, (rein_isa)isa});
     free((void *)(uintptr_t)a.data), free((void *)(uintptr_t)b.data), free(before), free(wanted);
 }
@@ -156,7 +157,7 @@ static void test_row_alone(void **unused) {
     const size_t m = 50, n = 70, k = 300;
     rein_matrix a = make(m, k, 0), b = make(k, n, 0);
     const rein_exec e = {2, REIN_ISA_BEST};
-    const rein_exec resolved = {2, rein_isa_available(REIN_ISA_AVX2) ? REIN_ISA_AVX2 : REIN_ISA_REF};
+    const rein_exec resolved = {2, rein_isa_best()};
     float *all = malloc(m * n * sizeof *all), one[70];
     void *scratch = scratch_for(&e);
     assert_non_null(all);
@@ -180,7 +181,7 @@ static void test_halves(void **unused) {
     void *scratch = scratch_for(&e);
     assert_non_null(all), assert_non_null(c);
     for (size_t i = 0; i < 65536; i++) all[i] = (uint16_t)i;
-    for (int isa = REIN_ISA_REF; isa <= REIN_ISA_AVX2; isa++)
+    for (int isa = REIN_ISA_REF; isa <= REIN_ISA_AVX512; isa++)
         for (int storage = REIN_STORED_BF16; storage <= REIN_STORED_F16 && rein_isa_available((rein_isa)isa); storage++) {
             const rein_matrix a = {&one, 1, 1, REIN_STORED_F32}, b = {all, 65536, 1, (rein_storage)storage};
             rein_gemm(c, 65536, &a, &b, 1, 65536, 1, 0, scratch, &(rein_exec){1, (rein_isa)isa});

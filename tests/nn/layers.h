@@ -71,7 +71,7 @@ static size_t n_machines;
 
 static inline int open_machines(void **state) {
     (void)state;
-    for (int isa = REIN_ISA_REF; isa <= REIN_ISA_AVX2; isa++)
+    for (int isa = REIN_ISA_REF; isa <= REIN_ISA_AVX512; isa++)
         for (int threads = 1; threads <= 3 && rein_isa_available((rein_isa)isa); threads++) {
             rein_site *run = &machines[n_machines++];
             run->exec = (rein_exec){threads, (rein_isa)isa};
