@@ -66,7 +66,7 @@ static inline double *as_doubles(const float *x, size_t n) {
 }
 
 /* ---- machines: every instruction set that is there, with 1, 2 and 3 threads; the first is the plainest */
-static rein_site machines[6];
+static rein_site machines[9];
 static size_t n_machines;
 
 static inline int open_machines(void **state) {
