@@ -18,10 +18,11 @@ endif
 
 # Compiled once per type; once per type and instruction set; once per instruction set, in f32; once.
 TYPED := $(wildcard src/objective/budget.c src/objective/gpo.c src/objective/kl_advantage.c src/objective/update.c)
-LANED := $(wildcard src/kernel/explog.c src/objective/*pass.c)
+LANED := $(wildcard src/kernel/explog.c src/objective/*pass.c) src/objective/clip.c
 LANED_F32 := $(wildcard src/kernel/gemm_block.c src/kernel/rows.c src/train/adamw_pass.c)
-# And those that have something to win from vectors twice as long.
-WIDE_F32  := $(wildcard src/kernel/gemm_block.c src/kernel/rows.c)
+# Those that have something to win from AVX-512.
+WIDE      := src/objective/pass.c src/objective/clip.c
+WIDE_F32  := src/kernel/gemm_block.c src/kernel/rows.c
 PLAIN := $(filter-out $(TYPED) $(LANED) $(LANED_F32),$(wildcard src/*/*.c))
 
 X86   := $(filter x86_64%,$(shell $(CC) -dumpmachine 2>/dev/null || uname -m))
@@ -33,7 +34,7 @@ LIB_OBJS  := $(call objects_of,$(PLAIN)) \
              $(foreach type,$(TYPES),$(call objects_of,$(TYPED),.$(type))) \
              $(foreach lane,$(LANES),$(call objects_of,$(LANED),.$(lane))) \
              $(foreach lane,$(filter %_f32,$(LANES)),$(call objects_of,$(LANED_F32),.$(lane))) \
-             $(if $(X86),$(call objects_of,$(WIDE_F32),.avx512_f32))
+             $(if $(X86),$(call objects_of,$(WIDE) $(WIDE_F32),.avx512_f32) $(call objects_of,$(WIDE),.avx512_f64))
 CLI_OBJS  := $(call objects_of,$(wildcard cli/*.c))
 # What tests link besides the library: the command line without its main().
 CLI_PARTS := $(filter-out $(BUILD)/obj/cli/main.o,$(CLI_OBJS))
@@ -95,6 +96,7 @@ $(eval $(call variant,.avx2_f32,-DREAL_F32 -DREIN_SUFFIX=avx2_f32 -mavx2 -mfma))
 $(eval $(call variant,.avx2_f64,-DREAL_F64 -DREIN_SUFFIX=avx2_f64 -mavx2 -mfma))
 AVX512 := -mavx2 -mfma -mavx512f -mavx512vl -mavx512dq -mavx512bw
 $(eval $(call variant,.avx512_f32,-DREAL_F32 -DREIN_SUFFIX=avx512_f32 $(AVX512)))
+$(eval $(call variant,.avx512_f64,-DREAL_F64 -DREIN_SUFFIX=avx512_f64 $(AVX512)))
 -include $(OBJECTS:.o=.d)
 # What it takes in by .incbin, of which the compiler knows nothing.
 $(BUILD)/obj/src/report/html_assets.o: $(wildcard src/report/assets/* third_party/uplot/*)

@@ -103,7 +103,8 @@ int rein_value_kernel(rein_isa *isa, const char *where) {
         *isa = known;
         return REIN_DONE;
     }
-    return rein_say(REIN_WRONG, where, "the environment variable REIN_KERNEL is \"%s\": on this machine it can be one of %s", name, all);
+    return rein_say(REIN_WRONG, where, "the environment variable REIN_KERNEL is \"%s\": on this machine it can be one of %s", name,
+                    all);
 }
 
 int rein_value_exec(rein_exec *exec, const rein_args *args) {

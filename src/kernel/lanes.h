@@ -3,7 +3,9 @@
  * A source that includes this is compiled once per type (REAL_F32 or REAL_F64) and once per instruction set (REIN_SUFFIX names the
  * pair). V holds LANES reals, M one integer a lane: a comparison gives all ones or all zeros. Every operation is one IEEE operation a
  * lane, fma included, and nothing is reassociated: so each build gives the same bits. The compilers turn V into registers; only what
- * they have no operator for, fma first of all, is spelled per instruction set. */
+ * they have no operator for, fma first of all, is spelled per instruction set.
+ *
+ * A vector is 32 bytes. A source that defines REIN_WIDE, and gives the same bits with any length, gets 64 where AVX-512 has them. */
 #ifndef REIN_KERNEL_LANES_H
 #define REIN_KERNEL_LANES_H
 
@@ -20,11 +22,19 @@
 #define REIN_PASTE(a, b) REIN_PASTE_(a, b)
 #define KERNEL(name) REIN_PASTE(name, REIN_SUFFIX)
 
+#if defined(REIN_WIDE) && defined(__AVX512F__)
+#define WIDE 1
+#define VECTOR_BYTES 64
+#else
+#define WIDE 0
+#define VECTOR_BYTES 32
+#endif
+
 #if defined(REAL_F32)
 typedef float real;
 typedef int32_t whole;
 typedef uint32_t bits;
-#define LANES 8
+#define LANES (VECTOR_BYTES / 4)
 #define NEXT_BELOW(x) nextafterf(x, -INFINITY)
 #define MANTISSA 23
 #define EXPONENT_BIAS 127
@@ -32,15 +42,15 @@ typedef uint32_t bits;
 typedef double real;
 typedef int64_t whole;
 typedef uint64_t bits;
-#define LANES 4
+#define LANES (VECTOR_BYTES / 8)
 #define NEXT_BELOW(x) nextafter(x, (double)-INFINITY)
 #define MANTISSA 52
 #define EXPONENT_BIAS 1023
 #endif
 
-typedef real V __attribute__((vector_size(32)));
-typedef whole M __attribute__((vector_size(32)));
-typedef bits U __attribute__((vector_size(32)));
+typedef real V __attribute__((vector_size(VECTOR_BYTES)));
+typedef whole M __attribute__((vector_size(VECTOR_BYTES)));
+typedef bits U __attribute__((vector_size(VECTOR_BYTES)));
 
 /* The tuned builds inline everything; elsewhere that would only make the compiler slow. */
 #if defined(__AVX2__) && defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__)
@@ -50,7 +60,9 @@ typedef bits U __attribute__((vector_size(32)));
 #endif
 
 /* As a list: from a loop gcc 12 makes one insertion a lane, and makes them anew each time. */
-#ifdef REAL_F32
+#if LANES == 16
+INLINE V splat(real x) { return (V){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
+#elif LANES == 8
 INLINE V splat(real x) { return (V){x, x, x, x, x, x, x, x}; }
 #else
 INLINE V splat(real x) { return (V){x, x, x, x}; }
@@ -60,7 +72,15 @@ INLINE V splat(real x) { return (V){x, x, x, x}; }
 INLINE V pick(M m, V a, V b) { return (V)(((M)a & m) | ((M)b & ~m)); }
 INLINE V keep(M m, V a) { return (V)((M)a & m); }
 
-#if defined(__AVX2__) && defined(REAL_F32)
+#if WIDE && defined(REAL_F32)
+INLINE V fmadd(V a, V b, V c) { return (V)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
+INLINE V least(V a, V b) { return (V)_mm512_min_ps((__m512)a, (__m512)b); }
+INLINE V most(V a, V b) { return (V)_mm512_max_ps((__m512)a, (__m512)b); }
+#elif WIDE
+INLINE V fmadd(V a, V b, V c) { return (V)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c); }
+INLINE V least(V a, V b) { return (V)_mm512_min_pd((__m512d)a, (__m512d)b); }
+INLINE V most(V a, V b) { return (V)_mm512_max_pd((__m512d)a, (__m512d)b); }
+#elif defined(__AVX2__) && defined(REAL_F32)
 INLINE V fmadd(V a, V b, V c) { return (V)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
 INLINE V least(V a, V b) { return (V)_mm256_min_ps((__m256)a, (__m256)b); }
 INLINE V most(V a, V b) { return (V)_mm256_max_ps((__m256)a, (__m256)b); }
@@ -96,27 +116,42 @@ INLINE M widen(const uint8_t *p) {
 }
 #endif
 
-/* The first `left` lanes from memory, 0 in the others; nothing past them is touched. */
-#if defined(__AVX2__) && defined(REAL_F32)
-INLINE V load_part(const real *p, size_t left) {
-    const M lane = {0, 1, 2, 3, 4, 5, 6, 7};
-    return (V)_mm256_maskload_ps(p, (__m256i)(lane < (whole)left));
-}
+/* The first `left` lanes, fewer than all, from memory, 0 in the others; or to it. Nothing past them is touched. */
+#if WIDE && defined(REAL_F32)
+INLINE V load_part(const real *p, size_t left) { return (V)_mm512_maskz_loadu_ps((__mmask16)((1 << left) - 1), p); }
+INLINE void store_part(real *p, V v, size_t left) { _mm512_mask_storeu_ps(p, (__mmask16)((1 << left) - 1), (__m512)v); }
+#elif WIDE
+INLINE V load_part(const real *p, size_t left) { return (V)_mm512_maskz_loadu_pd((__mmask8)((1 << left) - 1), p); }
+INLINE void store_part(real *p, V v, size_t left) { _mm512_mask_storeu_pd(p, (__mmask8)((1 << left) - 1), (__m512d)v); }
+#elif defined(__AVX2__) && defined(REAL_F32)
+INLINE M first_lanes(size_t left) { return (M){0, 1, 2, 3, 4, 5, 6, 7} < (whole)left; }
+INLINE V load_part(const real *p, size_t left) { return (V)_mm256_maskload_ps(p, (__m256i)first_lanes(left)); }
+INLINE void store_part(real *p, V v, size_t left) { _mm256_maskstore_ps(p, (__m256i)first_lanes(left), (__m256)v); }
 #elif defined(__AVX2__)
-INLINE V load_part(const real *p, size_t left) {
-    const M lane = {0, 1, 2, 3};
-    return (V)_mm256_maskload_pd(p, (__m256i)(lane < (whole)left));
-}
+INLINE M first_lanes(size_t left) { return (M){0, 1, 2, 3} < (whole)left; }
+INLINE V load_part(const real *p, size_t left) { return (V)_mm256_maskload_pd(p, (__m256i)first_lanes(left)); }
+INLINE void store_part(real *p, V v, size_t left) { _mm256_maskstore_pd(p, (__m256i)first_lanes(left), (__m256d)v); }
 #else
 INLINE V load_part(const real *p, size_t left) {
     V v = {0};
     memcpy(&v, p, left * sizeof *p);
     return v;
 }
+INLINE void store_part(real *p, V v, size_t left) { memcpy(p, &v, left * sizeof *p); }
 #endif
 
 /* The lanes that are set, in order, to the front of to [LANES]; returns how many. What follows them there is anything. */
-#ifdef __AVX2__
+#if WIDE && defined(REAL_F32)
+INLINE size_t compress(real *to, __mmask16 m, V v) {
+    _mm512_storeu_ps(to, _mm512_maskz_compress_ps(m, (__m512)v));
+    return (size_t)__builtin_popcount(m);
+}
+#elif WIDE
+INLINE size_t compress(real *to, __mmask8 m, V v) {
+    _mm512_storeu_pd(to, _mm512_maskz_compress_pd(m, (__m512d)v));
+    return (size_t)__builtin_popcount(m);
+}
+#elif defined(__AVX2__)
 #define PLACE_(m, l) ((m) >> (l)&1 ? (uint64_t)PLACE_OF(l) << PLACE_SHIFT * __builtin_popcount((m) & ((1 << (l)) - 1)) : 0)
 #ifdef REAL_F32
 #define PLACE_OF(l) (l)
@@ -154,7 +189,7 @@ INLINE size_t compress(real *to, M m, V v) {
 #endif
 
 /* Lane l of row r becomes lane r of row l. */
-#if defined(__AVX2__) && defined(REAL_F32)
+#if defined(__AVX2__) && defined(REAL_F32) && !WIDE
 INLINE void transpose(V rows[LANES]) {
     __m256 a[8], b[8];
 #pragma GCC unroll 4
@@ -186,7 +221,9 @@ INLINE void transpose(V rows[LANES]) {
 }
 #endif
 
+#if !WIDE
 INLINE int all(M m) { return lanes_set(m) == (1 << LANES) - 1; }
+#endif
 INLINE V clamp(V x, V low, V high) { return least(most(x, low), high); }
 INLINE V magnitude(V x) { return (V)((U)x & ~(U)splat((real)-0.0)); }
 
@@ -198,15 +235,72 @@ INLINE V load(const real *p, size_t left) {
     return v;
 }
 
-INLINE void store(real *p, V v, size_t left) { memcpy(p, &v, left >= LANES ? sizeof v : left * sizeof *p); }
+INLINE void store(real *p, V v, size_t left) {
+    if (left >= LANES) memcpy(p, &v, sizeof v);
+    else store_part(p, v, left);
+}
+
+/* ---- lanes that are chosen, P, in the form that comparisons of an instruction set give: bits where they are AVX-512's, else lanes */
+#if WIDE && defined(REAL_F32)
+typedef __mmask16 P;
+INLINE P at_most(V a, V b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_LE_OQ); }
+INLINE P more_than(V a, V b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_GT_OQ); }
+INLINE V only(P p, V v) { return (V)_mm512_maskz_mov_ps(p, (__m512)v); }
+INLINE V choose(P p, V a, V b) { return (V)_mm512_mask_mov_ps((__m512)b, p, (__m512)a); }
+#elif WIDE
+typedef __mmask8 P;
+INLINE P at_most(V a, V b) { return _mm512_cmp_pd_mask((__m512d)a, (__m512d)b, _CMP_LE_OQ); }
+INLINE P more_than(V a, V b) { return _mm512_cmp_pd_mask((__m512d)a, (__m512d)b, _CMP_GT_OQ); }
+INLINE V only(P p, V v) { return (V)_mm512_maskz_mov_pd(p, (__m512d)v); }
+INLINE V choose(P p, V a, V b) { return (V)_mm512_mask_mov_pd((__m512d)b, p, (__m512d)a); }
+#else
+typedef M P;
+INLINE P at_most(V a, V b) { return a <= b; }
+INLINE P more_than(V a, V b) { return a > b; }
+INLINE V only(P p, V v) { return keep(p, v); } /* 0 elsewhere */
+INLINE V choose(P p, V a, V b) { return pick(p, a, b); }
+INLINE unsigned lanes_of(P p) { return (unsigned)lanes_set(p); } /* a bit each */
+INLINE P all_lanes(void) { return (M)splat(0) == (M)splat(0); }
+#endif
+
+/* A NaN elsewhere. One more in the lanes that are chosen; how many that makes. */
+#if WIDE
+INLINE V blank(P p, V v) { return choose(p, v, splat((real)NAN)); }
+INLINE unsigned lanes_of(P p) { return p; }
+INLINE P all_lanes(void) { return (P)-1; }
+#ifdef REAL_F32
+INLINE M count_in(M n, P p) { return (M)_mm512_mask_add_epi32((__m512i)n, p, (__m512i)n, _mm512_set1_epi32(1)); }
+INLINE size_t add_counts(M n) { return (size_t)_mm512_reduce_add_epi32((__m512i)n); }
+#else
+INLINE size_t add_counts(M n) { return (size_t)_mm512_reduce_add_epi64((__m512i)n); }
+INLINE M count_in(M n, P p) { return (M)_mm512_mask_add_epi64((__m512i)n, p, (__m512i)n, _mm512_set1_epi64(1)); }
+#endif
+#else
+INLINE V blank(P p, V v) { return (V)((M)v | ~p); }
+INLINE M count_in(M n, P p) { return n - p; }
+INLINE size_t add_counts(M n) {
+    size_t sum = 0;
+    for (int l = 0; l < LANES; l++) sum += (size_t)n[l];
+    return sum;
+}
+#endif
 
 /* Lane l is set when mask[l] is not 0 and l < left; without a mask every lane below `left` is. */
+#if WIDE
+INLINE P marked(const uint8_t *mask, size_t left) {
+    const P within = (P)(left >= LANES ? -1 : (1 << left) - 1);
+    const __m128i marks = mask ? _mm_maskz_loadu_epi8(within, mask) : _mm_set1_epi8(1);
+    return (P)(within & _mm_test_epi8_mask(marks, marks));
+}
+#else
 INLINE M load_mask(const uint8_t *mask, size_t left) {
     if (left >= LANES) return mask ? widen(mask) > 0 : (M)splat(0) == (M)splat(0);
     uint8_t padded[LANES] = {0};
     for (size_t l = 0; l < left; l++) padded[l] = mask ? mask[l] != 0 : 1;
     return widen(padded) > 0;
 }
+INLINE P marked(const uint8_t *mask, size_t left) { return load_mask(mask, left); }
+#endif
 
 /* Four reals as doubles and back. */
 typedef real F __attribute__((vector_size(4 * sizeof(real))));

@@ -4,6 +4,8 @@
  * order: what a sequence gives depends on nothing but the sequence. Masked lanes are cut out of the bits (keep), never multiplied by 0. */
 #include "pass.h"
 
+#include "clip.h"
+#include "exponentials.h"
 #include "kl.h"
 #include "ratio.h"
 #include "surrogate.h"
@@ -113,7 +115,6 @@ static void put_zeros(outlet *o, real *to, size_t n) {
 /* Lane sums of a tile: those of every composition, and those that only some have. */
 typedef struct lane_sums {
     V objective, log_ratio, excess, ratio_square, ref, ref_excess;
-    M held; /* clipped, where all tokens share one advantage */
 } lane_sums;
 typedef struct other_sums {
     V ratio, kl, shared, check;
@@ -131,8 +132,8 @@ INLINE void add_to(double *sum, V lanes, double factor) {
     }
 }
 
-INLINE void add_count(double *sum, M lanes, double factor) {
-    for (int l = 0; l < LANES; l++) sum[l] += factor * (double)lanes[l];
+INLINE void add_count(double *sum, M lanes) { /* a set lane is −1 */
+    for (int l = 0; l < LANES; l++) sum[l] -= (double)lanes[l];
 }
 
 /* A tile's inputs, from its first token on. */
@@ -182,7 +183,7 @@ enum { MANY = TILE / 4 };
 typedef struct extremes {
     V low, edge; /* what is not above the edge is neither */
     size_t n;
-    real waiting[MANY + TILE + LANES];
+    real waiting[MANY + TILE + CLIP_UNIT];
 } extremes;
 
 static void look_above(extremes *seen, const rein_top *top) {
@@ -211,42 +212,9 @@ static void count(extremes *seen, rein_top *top) {
 /* Lanes that do not train, all ones. */
 INLINE M lanes_off(const uint8_t *mask, size_t i, const int masked) { return masked ? widen(mask + i) == 0 : (M)splat(0); }
 
-/* Of d = lp − old and x = ref − lp: e^d, e^d − 1, e^d − 1 − d, e^x − 1, e^x − 1 − x. Vectors whose lanes are all near, most of them, take
- * few operations. */
-typedef struct exponentials {
-    V ratio, change, excess, pull, ref_excess;
-} exponentials;
-typedef struct near_constants {
-    V near_square, one;
-    near_terms terms;
-    M pulls; /* whether e^x − 1 is needed: 0 times an infinite one would be a NaN */
-} near_constants;
-
-static near_constants near_constants_of(double kl_coef) {
-    return (near_constants){splat(EXP_NEAR * EXP_NEAR), splat(1), near_terms_of(), splat(kl_coef != 0) != 0};
-}
-
-INLINE int are_near(V d2, V x2, const near_constants *c) { return all(d2 + x2 <= c->near_square); }
-
-INLINE exponentials near_exponentials(V d, V x, V d2, V x2, const near_constants *c) {
-    exponentials e;
-    e.change = expm1_near(d, d2, &e.excess, &c->terms);
-    e.ratio = e.change + c->one;
-    e.pull = expm1_near(x, x2, &e.ref_excess, &c->terms);
-    return e;
-}
-
-INLINE exponentials far_exponentials(V d, V x, const near_constants *c) {
-    exponentials e;
-    e.ratio = exp_excess(d, &e.excess);
-    e.change = d + e.excess;
-    (void)exp_excess(x, &e.ref_excess);
-    e.pull = keep(c->pulls, x + e.ref_excess);
-    return e;
-}
-
 /* A tile of any composition. */
-INLINE void tile_any(lane_sums *sums, other_sums *others, extremes *seen, real *gradient, real *advantages, const tile_inputs *in, const rein_pass *p, const constants *k, const sequence *s, const int masked) {
+INLINE void tile_any(lane_sums *sums, other_sums *others, extremes *seen, real *gradient, real *advantages, const tile_inputs *in,
+                     const rein_pass *p, const constants *k, const sequence *s, const int masked) {
     const rein_options *o = p->options;
     const rein_ratio level = o->ratio;
     const V gain = splat(-s->weight), kl_weight = splat((real)((double)s->weight * o->kl_loss_coef)); /* the loss is −objective */
@@ -263,8 +231,8 @@ INLINE void tile_any(lane_sums *sums, other_sums *others, extremes *seen, real *
         const V old = in->old ? keep(on, load(in->old + i, LANES)) : stop, ref = keep(on, load(ref_from + i, LANES));
         const V d = lp - old, x = ref - lp;
         const V d2 = d * d, x2 = x * x;
-        const exponentials e =
-            __builtin_expect(are_near(d2, x2, &near), 1) ? near_exponentials(d, x, d2, x2, &near) : far_exponentials(d, x, &near);
+        const exponentials e = __builtin_expect(all(are_near(d2, x2, &near)), 1) ? near_exponentials(d, x, d2, x2, &near)
+                                                                                 : far_exponentials(d, x, &near);
         const V ratio = e.ratio;
         acc.log_ratio += d;
         acc.excess += e.excess;
@@ -331,87 +299,6 @@ INLINE void tile_any(lane_sums *sums, other_sums *others, extremes *seen, real *
     *others = more;
 }
 
-/* The common case: the clip surrogate on the token ratio, one advantage for all tokens, nothing adjusted per token, k3 or no KL
- * (is_plain). Written for speed: one loop with all its sums in registers. It reads its constants from memory each time: a compiler that
- * knew them would keep them in registers, and the sums not. */
-typedef struct clip_constants {
-    V edge, weight, pull_weight;
-    region trusted;
-    near_constants near;
-} clip_constants;
-
-static clip_constants clip_constants_of(const constants *k, const sequence *s, double kl_coef) {
-    clip_constants c;
-    c.edge = splat(0);
-    c.weight = splat(s->weight * -s->advantage);
-    c.pull_weight = splat((real)((double)-s->weight * kl_coef));
-    c.trusted = trust_region(splat(s->advantage), splat(k->low), splat(k->high));
-    c.near = near_constants_of(kl_coef);
-    return c;
-}
-
-/* Of vectors that are not near, which are few: their ratios must be added as they are, while near ones are 1 + d + their excess. */
-typedef struct far_sums {
-    V log_ratio, excess, ratio;
-    M lanes; /* how many of them train */
-} far_sums;
-
-INLINE void keep_apart(far_sums *far, V d, const exponentials *e, M off) {
-    far->log_ratio += d;
-    far->excess += e->excess;
-    far->ratio += keep(~off, e->ratio);
-    far->lanes -= ~off;
-}
-
-/* Whole vectors of a tile. In sums `held` counts the live lanes, those that do not train among them, and `objective` adds up their
- * ratio − 1: what the others give is known. */
-INLINE void tile_clip(lane_sums *sums, far_sums *far, extremes *seen, real *gradient, const tile_inputs *in,
-                      const clip_constants *c, const int masked) {
-    const real *const lp_from = in->lp, *const old_from = in->old, *const ref_from = in->ref ? in->ref : in->lp; /* none: x = 0 */
-    lane_sums acc = *sums;
-    V low = seen->low;
-    size_t waiting = seen->n;
-    for (size_t i = 0; i < in->n; i += LANES) {
-        __asm__("" : "+r"(c), "+r"(far));
-        const M off = lanes_off(in->mask, i, masked);
-        const V lp = load(lp_from + i, LANES), any_d = lp - load(old_from + i, LANES), any_x = load(ref_from + i, LANES) - lp;
-        const V trained = (V)((M)any_d | off); /* others: a NaN */
-        low = least(trained, low);
-        waiting += compress(seen->waiting + waiting, trained > c->edge, trained);
-        const V d = masked ? keep(~off, any_d) : any_d, x = masked ? keep(~off, any_x) : any_x, d2 = d * d, x2 = x * x;
-        exponentials e;
-        if (__builtin_expect(are_near(d2, x2, &c->near), 1)) {
-            e = near_exponentials(d, x, d2, x2, &c->near);
-        } else {
-            e = far_exponentials(d, x, &c->near);
-            keep_apart(far, d, &e, off);
-        }
-        const M live = (e.ratio >= c->trusted.low) & (e.ratio <= c->trusted.high);
-        store(gradient + i, fmadd(c->pull_weight, e.pull, keep(masked ? live & ~off : live, e.ratio * c->weight)), LANES);
-        acc.objective += keep(live, e.change);
-        acc.held -= live;
-        acc.log_ratio += d;
-        acc.excess += e.excess;
-        acc.ratio_square = fmadd(masked ? keep(~off, e.ratio) : e.ratio, e.ratio, acc.ratio_square);
-        acc.ref += x;
-        acc.ref_excess += e.ref_excess;
-    }
-    *sums = acc;
-    seen->low = low;
-    seen->n = waiting;
-}
-
-/* NaN when one of n gradients is not finite, else 0. No e^x is larger than 1 + √(2s) + s <= 2 + 2s, s the sum of the excesses
- * e^x − 1 − x, none of which is negative. Only when what that allows is too large is each gradient looked at. */
-static double check_gradient(const lane_sums *sums, const real *gradient, size_t n, const clip_constants *c) {
-    const real most_of_all = sizeof(real) == sizeof(float) ? (real)1e36 : (real)1e306;
-    V check = splat(0);
-    if (all((sums->excess + 1) * magnitude(c->weight) + (sums->ref_excess + 1) * magnitude(c->pull_weight) <= most_of_all))
-        return 0;
-    for (size_t i = 0; i < n; i += LANES) check = fmadd(load(gradient + i, n - i), splat(0), check);
-    return add_lanes(check);
-}
-
 /* The part of the gradient that the trained tokens of a sequence share: through the sequence's ratio, or, for gmpo, through the mean
  * of those log-ratios that are not clipped. */
 static void share(const rein_pass *p, const arrays *a, const constants *k, const sequence *s, real amount) {
@@ -437,47 +324,77 @@ INLINE void add_sums(rein_tally *tally, const lane_sums *sums) {
     add_to(tally->sum[SUM_REF_EXCESS], sums->ref_excess, 1);
 }
 
-static void walk_clip(rein_tally *tally, extremes *seen, rein_top *top, outlet *past, const rein_pass *p, const arrays *a, const constants *k,
-                      const sequence *s) {
+/* ---- the common case (clip.h) */
+
+/* NaN when one of n gradients is not finite, else 0. No e^x is larger than 1 + √(2s) + s <= 2 + 2s, s the sum of the excesses
+ * e^x − 1 − x, none of which is negative. Only when what that allows is too large is each gradient looked at. */
+static double check_gradient(const rein_clip_sums *sums, const real *gradient, size_t n, const rein_clip *c) {
+    const real most_of_all = sizeof(real) == sizeof(float) ? (real)1e36 : (real)1e306;
+    V check = splat(0), size = splat(0);
+    for (size_t l = 0; l < CLIP_UNIT; l += LANES)
+        size += (load(sums->excess + l, LANES) + 1) * magnitude(splat(c->weight)) +
+                (load(sums->ref_excess + l, LANES) + 1) * magnitude(splat(c->pull_weight));
+    if (all(size <= most_of_all)) return 0;
+    for (size_t i = 0; i < n; i += LANES) check = fmadd(load(gradient + i, n - i), splat(0), check);
+    return add_lanes(check);
+}
+
+INLINE void add_unit(double *sum, const real *lanes, double factor) {
+    for (size_t l = 0; l < CLIP_UNIT; l += LANES) add_to(sum, load(lanes + l, LANES), factor);
+}
+
+static void add_clip_sums(rein_tally *tally, const rein_clip_sums *sums) {
+    real near_change[CLIP_UNIT]; /* R is 1 more */
+    for (size_t l = 0; l < CLIP_UNIT; l++)
+        near_change[l] = (sums->log_ratio[l] - sums->far_log_ratio[l]) + (sums->excess[l] - sums->far_excess[l]);
+    add_unit(tally->sum[SUM_RATIO], near_change, 1);
+    add_unit(tally->sum[SUM_RATIO], sums->far_ratio, 1);
+    add_unit(tally->sum[SUM_LOG_RATIO], sums->log_ratio, 1);
+    add_unit(tally->sum[SUM_EXCESS], sums->excess, 1);
+    add_unit(tally->sum[SUM_RATIO_SQUARE], sums->ratio_square, 1);
+    add_unit(tally->sum[SUM_REF], sums->ref, -1);
+    add_unit(tally->sum[SUM_REF_EXCESS], sums->ref_excess, 1);
+    tally->sum[SUM_RATIO][0] -= (double)sums->far;
+}
+
+static rein_clip clip_of(const constants *k, const sequence *s, double kl_coef) {
+    return (rein_clip){.weight = s->weight * -s->advantage,
+                       .pull_weight = (real)((double)-s->weight * kl_coef),
+                       .bound = s->advantage < 0 ? -k->low : k->high,
+                       .sign = s->advantage < 0 ? -1 : 1,
+                       .kl_coef = kl_coef};
+}
+
+static void walk_clip(rein_tally *tally, extremes *seen, rein_top *top, outlet *past, const rein_pass *p, const arrays *a,
+                      const constants *k, const sequence *s) {
     const double weight = (double)s->weight, gain = -weight * (double)s->advantage, kl_weight = weight * p->options->kl_loss_coef;
     const double beyond = gain * ((double)(s->advantage < 0 ? k->low : k->high) - 1); /* where the ratio is held */
     const uint8_t *mask = s->trained < (real)s->length ? p->mask : NULL;
-    _Alignas(64) real tile[TILE], end[LANES];
-    clip_constants c = clip_constants_of(k, s, p->options->kl_loss_coef);
+    const rein_clip clip = clip_of(k, s, p->options->kl_loss_coef);
+    _Alignas(64) real tile[TILE];
     for (size_t from = 0; from < s->length; from += TILE) {
-        const size_t n = s->length - from < TILE ? s->length - from : TILE, body = n - n % LANES, at = s->start + from;
+        const size_t n = s->length - from < TILE ? s->length - from : TILE, at = s->start + from;
+        const rein_clip_tokens tokens = {a->lp + at, a->old + at, a->ref ? a->ref + at : NULL, mask ? mask + at : NULL, n, p->vast};
         real *const to = a->grad && !p->vast ? a->grad + at : tile;
-        const tile_inputs in = body_of(a, mask, at, body);
-        lane_sums acc = {0};
-        far_sums far = {0};
-        c.edge = seen->edge;
-        if (mask) tile_clip(&acc, &far, seen, to, &in, &c, 1);
-        else tile_clip(&acc, &far, seen, to, &in, &c, 0);
-        if (body < n) {
-            tail_vector pad;
-            const tile_inputs last = tail_of(&pad, a, mask, at + body, n - body);
-            tile_clip(&acc, &far, seen, end, &last, &c, 1);
-            memcpy(to + body, end, (n - body) * sizeof *end);
-        }
+        rein_clip_sums sums;
+        seen->n += KERNEL(rein_clip_walk)(&sums, to, seen->waiting + seen->n, seen->edge[0], &tokens, &clip);
+        for (size_t l = 0; l < CLIP_UNIT; l += LANES) seen->low = least(load(sums.low + l, LANES), seen->low);
         if (a->grad && p->vast) put(past, a->grad + at, tile, n);
         if (seen->n >= MANY) count(seen, top);
-        add_to(tally->sum[SUM_RATIO], (acc.log_ratio - far.log_ratio) + (acc.excess - far.excess), 1); /* and 1 each, which follows */
-        add_to(tally->sum[SUM_RATIO], far.ratio, 1);
-        add_count(tally->sum[SUM_RATIO], far.lanes, -1);
-        add_sums(tally, &acc);
-        if (kl_weight != 0) add_to(tally->sum[SUM_KL_LOSS], acc.ref_excess, kl_weight);
-        add_to(tally->sum[SUM_SURROGATE], acc.objective, gain); /* without Σ A, which follows */
-        const M held = (whole)((n + LANES - 1) / LANES) - acc.held;
+        add_clip_sums(tally, &sums);
+        if (kl_weight != 0) add_unit(tally->sum[SUM_KL_LOSS], sums.ref_excess, kl_weight);
+        add_unit(tally->sum[SUM_SURROGATE], sums.change, gain); /* without Σ A, which follows */
         if (s->advantage != 0) {
-            add_count(tally->sum[s->advantage < 0 ? SUM_CLIP_LOW : SUM_CLIP_HIGH], held, 1);
-            add_count(tally->sum[SUM_SURROGATE], held, beyond);
+            tally->sum[SUM_SURROGATE][0] += beyond * (double)sums.held;
+            tally->sum[s->advantage < 0 ? SUM_CLIP_LOW : SUM_CLIP_HIGH][0] += (double)sums.held;
         }
-        tally->sum[SUM_CHECK][0] += check_gradient(&acc, to, n, &c);
+        tally->sum[SUM_CHECK][0] += check_gradient(&sums, to, n, &clip);
     }
     tally->sum[SUM_SURROGATE][0] += gain * (double)s->trained;
     tally->sum[SUM_RATIO][0] += (double)s->trained;
 }
 
+/* ---- any composition */
 static void walk_any(rein_tally *tally, extremes *seen, rein_top *top, const rein_pass *p, const arrays *a, const constants *k,
                      const sequence *s) {
     const rein_options *o = p->options;
@@ -504,8 +421,8 @@ static void walk_any(rein_tally *tally, extremes *seen, rein_top *top, const rei
             add_to(tally->sum[SUM_KL_LOSS], is_plain_kl(o) ? acc.ref_excess : more.kl, weight * o->kl_loss_coef);
         add_to(tally->sum[SUM_SURROGATE], acc.objective, -weight);
         add_to(tally->sum[SUM_CHECK], more.check, 1);
-        add_count(tally->sum[SUM_CLIP_LOW], more.held_low, -1); /* a set lane is −1 */
-        add_count(tally->sum[SUM_CLIP_HIGH], more.held_high, -1);
+        add_count(tally->sum[SUM_CLIP_LOW], more.held_low);
+        add_count(tally->sum[SUM_CLIP_HIGH], more.held_high);
         shared += add_lanes(more.shared);
         if (a->grad) memcpy(a->grad + at, gradient, n * sizeof *gradient);
         if (a->advantage) memcpy(a->advantage + at, advantage, n * sizeof *advantage);

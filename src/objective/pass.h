@@ -70,7 +70,9 @@ typedef struct rein_trained {
 /* Of n marks. The same for every type; it is compiled with the pass for its instruction set. */
 typedef rein_trained rein_count_fn(const uint8_t *marks, size_t n);
 
-rein_count_fn rein_count_ref_f32, rein_count_ref_f64, rein_count_avx2_f32, rein_count_avx2_f64;
-rein_pass_fn rein_pass_ref_f32, rein_pass_ref_f64, rein_pass_avx2_f32, rein_pass_avx2_f64;
+rein_count_fn rein_count_ref_f32, rein_count_ref_f64, rein_count_avx2_f32, rein_count_avx2_f64, rein_count_avx512_f32,
+    rein_count_avx512_f64;
+rein_pass_fn rein_pass_ref_f32, rein_pass_ref_f64, rein_pass_avx2_f32, rein_pass_avx2_f64, rein_pass_avx512_f32,
+    rein_pass_avx512_f64;
 
 #endif

@@ -131,6 +131,33 @@ static void trap_1_a_masked_token_in_kl_advantage(void **state) {
 
 /* ---- 2 */
 
+/* However far the reference lies below, e^x − 1 is −1, not what is left of x and e^x − 1 − x, which cancel. */
+static void trap_2_a_reference_far_below(void **state) {
+    static const double reaches[] = {0.2, 0.3, 1.5, 30, 1e4, 1e8, 1e30};
+    static const size_t offsets[] = {0, 1};
+    const rein_options o = options_of("surrogate=clip advantage=none aggregation=token-sum kl_loss_coef=0.5 kl_estimator=k3");
+    (void)state;
+    for (size_t k = 0; k < sizeof reaches / sizeof *reaches; k++)
+        for (int f32 = 0; f32 < 2; f32++) {
+            const double lp = 0, ref = -reaches[k], reward = 0;
+            const float lp_f32 = 0, ref_f32 = (float)ref;
+            const rein_batch b = {.n_sequences = 1,
+                                  .sequence_offsets = offsets,
+                                  .dtype = f32 ? REIN_F32 : REIN_F64,
+                                  .log_probs = f32 ? (const void *)&lp_f32 : &lp,
+                                  .old_log_probs = f32 ? (const void *)&lp_f32 : &lp,
+                                  .ref_log_probs = f32 ? (const void *)&ref_f32 : &ref,
+                                  .rewards = &reward};
+            double gradient = 77;
+            float gradient_f32 = 77;
+            rein_loss loss;
+            rein_error err;
+            assert_ok(rein_policy_loss(&loss, f32 ? (void *)&gradient_f32 : &gradient, NULL, NULL, &b, &o, NULL, &err), err);
+            const double expected = -0.5 * expm1(ref), got = f32 ? (double)gradient_f32 : gradient;
+            assert_true(fabs(got - expected) <= (f32 ? 3e-7 : 1e-15) * expected);
+        }
+}
+
 static void trap_2_k3_overflows(void **state) {
     const size_t offsets[] = {0, 2, 4};
     const double lp[] = {-1, -1, -900, -1}, ref[] = {-1, -1, -1, -1}, rewards[] = {1, 0};
@@ -1176,6 +1203,7 @@ int main(void) {
         cmocka_unit_test(trap_1_a_masked_token_overflows),
         cmocka_unit_test(trap_1_a_masked_token_in_kl_advantage),
         cmocka_unit_test(trap_2_k3_overflows),
+        cmocka_unit_test(trap_2_a_reference_far_below),
         cmocka_unit_test(trap_3_mean_of_micro_batch_means),
         cmocka_unit_test(trap_4_nothing_to_train),
         cmocka_unit_test(trap_5_equal_rewards_that_differ_in_their_last_bit),

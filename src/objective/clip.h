@@ -1,0 +1,42 @@
+/* clip.h - the common case of the pass: the clip surrogate on the token ratio, one advantage for all tokens of a sequence, nothing adjusted
+ * per token, k3 or no KL. Private; for sources compiled per type and instruction set, after lanes.h. */
+#ifndef REIN_OBJECTIVE_CLIP_H
+#define REIN_OBJECTIVE_CLIP_H
+
+#include "../kernel/lanes.h"
+
+/* Tokens are taken so many at a time: a cache line of them, whatever the vectors of the instruction set hold. */
+enum { CLIP_UNIT = 64 / sizeof(real) };
+
+/* What a sequence's tokens have in common. */
+typedef struct rein_clip {
+    real weight;      /* of the ratio in the gradient: −weight·A */
+    real pull_weight; /* of e^x − 1 in it: −weight·β */
+    real bound, sign; /* the ratio is live where sign·ratio <= bound; sign is 1 or −1 */
+    double kl_coef;
+} rein_clip;
+
+/* A stretch of n tokens. */
+typedef struct rein_clip_tokens {
+    const real *lp, *old, *ref; /* ref NULL: x = 0 */
+    const uint8_t *mask;        /* NULL: all train */
+    size_t n;
+    int vast; /* they come from memory, more of them after these: ask for them early */
+} rein_clip_tokens;
+
+/* Sums over trained tokens, lane by lane. Of units that are not near, which are few, some are kept apart: their ratios must be added as
+ * they are, while a near one is 1 + d + its excess. */
+typedef struct rein_clip_sums {
+    _Alignas(64) real change[CLIP_UNIT]; /* ratio − 1 where it is live */
+    real log_ratio[CLIP_UNIT], excess[CLIP_UNIT], ratio_square[CLIP_UNIT], ref[CLIP_UNIT], ref_excess[CLIP_UNIT];
+    real low[CLIP_UNIT]; /* the smallest log-ratio */
+    real far_log_ratio[CLIP_UNIT], far_excess[CLIP_UNIT], far_ratio[CLIP_UNIT];
+    size_t far, held; /* how many train in far units; how many are not live */
+} rein_clip_sums;
+
+/* gradient [n] is set, sums are set. Log-ratios above `edge` go to `above`, which has room for n and a vector; returns how many. */
+typedef size_t rein_clip_fn(rein_clip_sums *sums, real *gradient, real *above, real edge, const rein_clip_tokens *tokens,
+                            const rein_clip *clip);
+rein_clip_fn KERNEL(rein_clip_walk);
+
+#endif
