@@ -101,6 +101,18 @@ __attribute__((target("avx2,fma"))) static void multiply_avx2(int thread) {
     _mm256_storeu_ps(lanes, sums[0]);
     kept = lanes[0];
 }
+
+/* As much work in half the times. */
+__attribute__((target("avx512f"))) static void multiply_avx512(int thread) {
+    __m512 sums[CHAINS];
+    const __m512 x = _mm512_set1_ps(0.9f + 0.0001f * (float)thread), y = _mm512_set1_ps(1e-3f);
+    for (int i = 0; i < CHAINS; i++) sums[i] = _mm512_set1_ps((float)i);
+    for (int n = 0; n < TIMES / 2; n++)
+#pragma GCC unroll 12
+        for (int i = 0; i < CHAINS; i++) sums[i] = _mm512_fmadd_ps(sums[i], x, y);
+    for (int i = 1; i < CHAINS; i++) sums[0] = _mm512_add_ps(sums[0], sums[i]);
+    kept = _mm512_cvtss_f32(sums[0]);
+}
 #else
 enum { CHAINS = 4, TIMES = 3000000, OPERATIONS = 2 * CHAINS };
 #endif
@@ -108,6 +120,10 @@ enum { CHAINS = 4, TIMES = 3000000, OPERATIONS = 2 * CHAINS };
 static void multiply(int thread, int threads) {
     (void)threads;
 #ifdef REIN_HAVE_AVX2
+    if (rein_isa_available(REIN_ISA_AVX512)) {
+        multiply_avx512(thread);
+        return;
+    }
     if (rein_isa_available(REIN_ISA_AVX2)) {
         multiply_avx2(thread);
         return;

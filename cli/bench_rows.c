@@ -8,7 +8,7 @@
 #define HEAD .shape = &rein_bench_head
 
 static const rein_bench_row ROWS[] = {
-    {"fma", "GFLOP/s", "fused multiply-adds, 12 chains of 8 on each core", rein_bench_machine, .rounds = 20,
+    {"fma", "GFLOP/s", "fused multiply-adds, 12 chains of vectors on each core", rein_bench_machine, .rounds = 20,
      .machine = rein_bench_fma},
     {"read", "GB/s", "reading 256 MB", rein_bench_machine, .rounds = 10, .machine = rein_bench_read},
     {"triad", "GB/s", "a = b + s·c, stores past the caches", rein_bench_machine, .rounds = 10, .machine = rein_bench_triad},
