@@ -53,7 +53,14 @@ typedef whole M __attribute__((vector_size(VECTOR_BYTES)));
 typedef bits U __attribute__((vector_size(VECTOR_BYTES)));
 
 /* The tuned builds inline everything; elsewhere that would only make the compiler slow. */
-#if defined(__AVX2__) && defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__)
+#ifdef __has_feature /* clang's way to say it */
+#if __has_feature(address_sanitizer)
+#define SANITIZED
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define SANITIZED
+#endif
+#if defined(__AVX2__) && defined(__OPTIMIZE__) && !defined(SANITIZED)
 #define INLINE static inline __attribute__((always_inline, unused))
 #else
 #define INLINE static inline __attribute__((unused))
