@@ -1,11 +1,13 @@
-/* gemm_block.c - one block of a product, in tiles of 6 rows and 16 columns whose sums stay in registers; compiled per instruction set.
+/* gemm_block.c - one block of a product, in tiles whose sums stay in registers: 6 rows and 16 columns, with AVX-512 8 and 48; compiled per
+ * instruction set.
  *
  * The order is Goto's (Goto and van de Geijn 2008): a stretch of k, some columns of b as panels, some rows of a packed so that a tile reads
- * them one after the other; a panel stays in the first cache while the rows, in the second, go by. Panels of f32 and bf16 are read where
- * they are. With few rows or few columns packing a would cost more than it saves: its rows are read in place. */
+ * them one after the other; the panels of a tile stay in the first cache, or come from the second, while the rows, in the second, go by.
+ * Panels of f32 and bf16, with AVX-512 of f16 too, are read where they are. With few rows or few columns packing a would cost more than it
+ * saves: its rows are read in place. */
 #include "gemm_block.h"
 
-#include "stored.h"
+#include "gemm_wide.h"
 
 /* ---- packing: f32 in the order in which it will be read */
 
@@ -19,18 +21,18 @@ INLINE void turn(float *to, size_t to_row, const void *from, size_t line, const 
     for (size_t l = 0; l < LANES; l++) store(to + l * to_row, rows[l], LANES);
 }
 
-/* Up to six lines that are contiguous along k; what each row of eight has too many, the next one overwrites. */
-INLINE void turn_six(float *to, const float *from, size_t line, size_t lines) {
+/* The lines of a tile, contiguous along k; what each row of eight has too many, the next one overwrites. */
+INLINE void turn_lines(float *to, const float *from, size_t line, size_t lines) {
     V rows[LANES] = {{0}};
-#pragma GCC unroll 6
-    for (size_t r = 0; r < GEMM_TILE_ROWS; r++) rows[r] = r < lines ? load(from + r * line, LANES) : splat(0);
+#pragma GCC unroll 8
+    for (size_t r = 0; r < TILE_ROWS; r++) rows[r] = r < lines ? load(from + r * line, LANES) : splat(0);
     transpose(rows);
 #pragma GCC unroll 8
-    for (size_t l = 0; l < LANES; l++) store(to + l * GEMM_TILE_ROWS, rows[l], LANES);
+    for (size_t l = 0; l < LANES; l++) store(to + l * TILE_ROWS, rows[l], LANES);
 }
 
-/* to [⌈m/tall⌉][depth][6] and GEMM_SPILL more: the rows [first, first + m) of the product's a, its columns from `from`; `tall` of them, at
- * most six, go into a tile. */
+/* to [⌈m/tall⌉][depth][TILE_ROWS] and GEMM_SPILL more: the rows [first, first + m) of the product's a, its columns from `from`; `tall` of
+ * them go into a tile. */
 static void pack_left(float *to, const rein_gemm_task *t, size_t first, size_t m, size_t tall, size_t from, size_t depth) {
     const rein_matrix *a = &t->a;
     for (size_t i = first; i < first + m; i += tall) {
@@ -38,13 +40,22 @@ static void pack_left(float *to, const rein_gemm_task *t, size_t first, size_t m
         const float *data = a->data;
         size_t k = 0;
         if (a->storage == REIN_STORED_F32 && a->column == 1)
-            for (; k + LANES <= depth; k += LANES, to += LANES * GEMM_TILE_ROWS)
-                turn_six(to, data + i * a->row + from + k, a->row, rows);
-        else if (a->storage == REIN_STORED_F32 && a->row == 1) /* transposed: lines along the rows */
-            for (; k < depth; k++, to += GEMM_TILE_ROWS) store(to, load(data + i + (from + k) * a->column, t->m - i), LANES);
-        for (; k < depth; k++, to += GEMM_TILE_ROWS)
+            for (; k + LANES <= depth; k += LANES, to += LANES * TILE_ROWS)
+                turn_lines(to, data + i * a->row + from + k, a->row, rows);
+        for (; k < depth; k++, to += TILE_ROWS)
             for (size_t r = 0; r < rows; r++) to[r] = stored_at(a, i + r, from + k);
     }
+}
+
+/* The same of f32 that is transposed, whose lines lie along the rows: some lines at a time go through all tiles, lest the caches lose them
+ * between two tiles; where a row is written as eight but has six, tile by tile. */
+static void pack_lines(float *to, const rein_gemm_task *t, size_t first, size_t m, size_t tall, size_t from, size_t depth) {
+    const float *data = (const float *)t->a.data + from * t->a.column;
+    const size_t some = TILE_ROWS == LANES ? 16 : depth;
+    for (size_t k = 0; k < depth; k += some)
+        for (size_t i = first, n = 0; i < first + m; i += tall, n++)
+            for (size_t l = k; l < depth && l < k + some; l++)
+                store(to + (n * depth + l) * TILE_ROWS, load(data + i + l * t->a.column, t->m - i), LANES);
 }
 
 enum { AHEAD = 16 }; /* lines: they are far apart, and the processor does not guess them */
@@ -82,19 +93,6 @@ void KERNEL(rein_pack_panel)(float *to, const rein_matrix *b, size_t first, size
 
 /* ---- panels that are there already */
 
-/* A row of a panel, which is at panel[at]. Of bf16 the columns i and 8 + i lie side by side: one load, and each half is in place after one
- * instruction. */
-INLINE void panel_row(V *b0, V *b1, const void *panel, size_t at, const rein_storage storage) {
-    if (storage == REIN_STORED_BF16) {
-        U both;
-        memcpy(&both, (const uint16_t *)panel + at, sizeof both);
-        *b0 = (V)(both << 16), *b1 = (V)(both & 0xffff0000u);
-    } else {
-        *b0 = load_stored(panel, at, storage);
-        *b1 = load_stored(panel, at + LANES, storage);
-    }
-}
-
 static float panel_at(const void *panel, size_t k, size_t j, rein_storage storage) {
     const size_t at = k * GEMM_PANEL + (storage == REIN_STORED_BF16 ? 2 * (j % LANES) + j / LANES : j);
     const rein_matrix numbers = {panel, 0, 1, storage};
@@ -106,7 +104,7 @@ INLINE void turn_panel(float *to, const void *panel, const rein_storage storage)
     for (size_t j = 0; j < GEMM_PANEL; j += LANES) {
         V low[LANES], high[LANES];
 #pragma GCC unroll 8
-        for (size_t r = 0; r < LANES; r++) panel_row(&low[r], &high[r], panel, (j + r) * GEMM_PANEL, storage);
+        for (size_t r = 0; r < LANES; r++) halves_of_row(&low[r], &high[r], panel, (j + r) * GEMM_PANEL, storage);
         transpose(low);
         transpose(high);
 #pragma GCC unroll 8
@@ -137,54 +135,69 @@ typedef struct left_factor {
     size_t row, step;
 } left_factor;
 
-/* Rows of 16 columns, `step` numbers apart: 16 in a panel. */
+/* Panels, `bytes` apart, whose rows of 16 columns are `step` numbers apart: 16, or more where they are columns of a view. */
 typedef struct right_factor {
     const void *data;
-    size_t step;
+    size_t step, bytes;
 } right_factor;
 
-/* Up to 6 rows of 16 columns (halves 2), or 8 of 8. */
-INLINE void tile(float *c, size_t stride, left_factor a, right_factor b, const rein_storage storage, size_t depth, int from_c,
-                 const int rows, const int halves) {
-    V sum[8][2] = {{{0}}};
-    if (from_c) {
-#pragma GCC unroll 8
-        for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
-            for (int h = 0; h < halves; h++) sum[r][h] = load(c + (size_t)r * stride + (size_t)h * LANES, LANES);
+/* Some rows of some panels; of the last panel `last` columns. */
+INLINE void tile(float *c, size_t stride, left_factor a, right_factor b, const rein_storage storage, size_t depth, size_t last,
+                 int from_c, const size_t rows, const size_t panels) {
+    wide sum[TILE_ROWS * TILE_PANELS] = {wide_zero()};
+#pragma GCC unroll 24
+    for (size_t i = 0; i < rows * panels; i++) {
+        const size_t p = i % panels;
+        sum[i] = from_c ? wide_load(c + i / panels * stride + p * GEMM_PANEL, p + 1 == panels ? last : GEMM_PANEL) : wide_zero();
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 2
     for (size_t k = 0; k < depth; k++) {
-        V row[2];
-        panel_row(&row[0], &row[1], b.data, k * b.step, storage);
-#pragma GCC unroll 8
-        for (int r = 0; r < rows; r++) {
-            const V x = splat(a.data[(size_t)r * a.row + k * a.step]);
-#pragma GCC unroll 2
-            for (int h = 0; h < halves; h++) sum[r][h] = fmadd(x, row[h], sum[r][h]);
-        }
+        wide row[TILE_PANELS] = {wide_zero()};
+#pragma GCC unroll 3
+        for (size_t p = 0; p < panels; p++) row[p] = wide_row((const char *)b.data + p * b.bytes, k * b.step, storage);
+#pragma GCC unroll 24
+        for (size_t i = 0; i < rows * panels; i++)
+            sum[i] = wide_fmadd(a.data[i / panels * a.row + k * a.step], row[i % panels], sum[i]);
     }
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
-        for (int h = 0; h < halves; h++) store(c + (size_t)r * stride + (size_t)h * LANES, sum[r][h], LANES);
+#pragma GCC unroll 24
+    for (size_t i = 0; i < rows * panels; i++) {
+        const size_t p = i % panels;
+        wide_store(c + i / panels * stride + p * GEMM_PANEL, sum[i], p + 1 == panels ? last : GEMM_PANEL);
+    }
 }
 
-INLINE void tile_of(size_t rows, float *c, size_t stride, left_factor a, right_factor b, const rein_storage storage, size_t depth,
-                    int from_c) {
+INLINE void tile_rows(size_t rows, float *c, size_t stride, left_factor a, right_factor b, const rein_storage storage, size_t depth,
+                      size_t last, int from_c, const size_t panels) {
     switch (rows) {
-    case 1: tile(c, stride, a, b, storage, depth, from_c, 1, 2); break;
-    case 2: tile(c, stride, a, b, storage, depth, from_c, 2, 2); break;
-    case 3: tile(c, stride, a, b, storage, depth, from_c, 3, 2); break;
-    case 4: tile(c, stride, a, b, storage, depth, from_c, 4, 2); break;
-    case 5: tile(c, stride, a, b, storage, depth, from_c, 5, 2); break;
-    default: tile(c, stride, a, b, storage, depth, from_c, 6, 2); break;
+    case 1: tile(c, stride, a, b, storage, depth, last, from_c, 1, panels); break;
+    case 2: tile(c, stride, a, b, storage, depth, last, from_c, 2, panels); break;
+    case 3: tile(c, stride, a, b, storage, depth, last, from_c, 3, panels); break;
+    case 4: tile(c, stride, a, b, storage, depth, last, from_c, 4, panels); break;
+    case 5: tile(c, stride, a, b, storage, depth, last, from_c, 5, panels); break;
+#ifdef __AVX512F__
+    case 6: tile(c, stride, a, b, storage, depth, last, from_c, 6, panels); break;
+    case 7: tile(c, stride, a, b, storage, depth, last, from_c, 7, panels); break;
+#endif
+    default: tile(c, stride, a, b, storage, depth, last, from_c, TILE_ROWS, panels); break;
     }
 }
 
-/* to[r·to_row + j·to_column], for tiles that have fewer columns, or lie across. */
-static void copy_tile(float *to, size_t to_row, size_t to_column, const float *from, size_t from_row, size_t from_column,
-                      size_t rows, size_t columns) {
+/* How many of the next columns a tile takes: those of TILE_PANELS, or of one. */
+INLINE size_t tile_columns(size_t left) {
+    const size_t most = left > (TILE_PANELS - 1) * GEMM_PANEL ? TILE_PANELS * GEMM_PANEL : GEMM_PANEL;
+    return left < most ? left : most;
+}
+
+INLINE void tile_of(size_t rows, size_t columns, float *c, size_t stride, left_factor a, right_factor b, const rein_storage storage,
+                    size_t depth, int from_c) {
+    if (TILE_PANELS == 1 || columns <= GEMM_PANEL) tile_rows(rows, c, stride, a, b, storage, depth, columns, from_c, 1);
+    else tile_rows(rows, c, stride, a, b, storage, depth, columns - (TILE_PANELS - 1) * GEMM_PANEL, from_c, TILE_PANELS);
+}
+
+/* to[r·to_row + j·to_column], for tiles that have fewer columns, or lie across. Not inlined: where gcc sees how few they are, it does
+ * worse. */
+static __attribute__((noinline)) void copy_tile(float *to, size_t to_row, size_t to_column, const float *from, size_t from_row,
+                                                size_t from_column, size_t rows, size_t columns) {
     for (size_t r = 0; r < rows; r++)
         for (size_t j = 0; j < columns; j++) to[r * to_row + j * to_column] = from[r * from_row + j * from_column];
 }
@@ -207,7 +220,7 @@ INLINE void stripe(float *c, size_t stride, left_factor a, const char *b, size_t
 #pragma GCC unroll 4
         for (int p = 0; p < panels; p++) {
             V b0, b1;
-            panel_row(&b0, &b1, b + (size_t)p * panel_bytes, k * GEMM_PANEL, storage);
+            halves_of_row(&b0, &b1, b + (size_t)p * panel_bytes, k * GEMM_PANEL, storage);
 #pragma GCC unroll 2
             for (int r = 0; r < rows; r++) {
                 sum[r * panels + p][0] = fmadd(x[r], b0, sum[r * panels + p][0]);
@@ -229,54 +242,79 @@ typedef struct block {
     left_factor a;
     size_t tall; /* rows of a tile */
     right_factor b;
-    size_t panel_bytes;
     rein_storage storage;
     int from_c;
 } block;
+
+/* What the next tile will begin with: far apart as its rows are, the processor does not guess them. */
+INLINE void prefetch_tile(const float *c, size_t stride, size_t rows, size_t columns) {
+    for (size_t r = 0; r < rows; r++)
+        for (size_t j = 0; j < columns; j += GEMM_PANEL) __builtin_prefetch(c + r * stride + j, 1);
+}
 
 /* The strides as constants, so that the compiler sees them: of a when it is packed, of b when it is panels. */
 INLINE void multiply_as(const block *t, const rein_storage storage, const int packed, const int panels) {
     const char *b = t->b.data;
     size_t j = 0;
     if (!packed && t->m <= 2) {
-        for (; t->m == 1 && j + 4 * GEMM_PANEL <= t->n; j += 4 * GEMM_PANEL, b += 4 * t->panel_bytes)
-            stripe(t->c + j, t->stride, t->a, b, t->panel_bytes, storage, t->depth, t->from_c, 1, 4);
-        for (; t->m == 2 && j + 2 * GEMM_PANEL <= t->n; j += 2 * GEMM_PANEL, b += 2 * t->panel_bytes)
-            stripe(t->c + j, t->stride, t->a, b, t->panel_bytes, storage, t->depth, t->from_c, 2, 2);
+        for (; t->m == 1 && j + 4 * GEMM_PANEL <= t->n; j += 4 * GEMM_PANEL, b += 4 * t->b.bytes)
+            stripe(t->c + j, t->stride, t->a, b, t->b.bytes, storage, t->depth, t->from_c, 1, 4);
+        for (; t->m == 2 && j + 2 * GEMM_PANEL <= t->n; j += 2 * GEMM_PANEL, b += 2 * t->b.bytes)
+            stripe(t->c + j, t->stride, t->a, b, t->b.bytes, storage, t->depth, t->from_c, 2, 2);
     }
-    for (; j < t->n; j += GEMM_PANEL, b += t->panel_bytes)
+    for (size_t columns; j < t->n; j += columns, b += (columns + GEMM_PANEL - 1) / GEMM_PANEL * t->b.bytes) {
+        const right_factor right = {b, panels ? GEMM_PANEL : t->b.step, t->b.bytes};
+        columns = tile_columns(t->n - j);
         for (size_t i = 0, n = 0; i < t->m; i += t->tall, n++) {
-            const left_factor rows = {t->a.data + (packed ? n * GEMM_TILE_ROWS * t->depth : i * t->a.row), packed ? 1 : t->a.row,
-                                      packed ? GEMM_TILE_ROWS : 1};
-            const right_factor columns = {b, panels ? GEMM_PANEL : t->b.step};
-            const size_t m = t->m - i < t->tall ? t->m - i : t->tall, left = t->n - j;
-            float *c = t->c + i * t->stride + j, part[GEMM_TILE_ROWS * GEMM_PANEL];
-            if (left < GEMM_PANEL) memset(part, 0, sizeof part), copy_tile(part, GEMM_PANEL, 1, c, t->stride, 1, m, left);
-            tile_of(m, left < GEMM_PANEL ? part : c, left < GEMM_PANEL ? GEMM_PANEL : t->stride, rows, columns, storage, t->depth,
-                    t->from_c);
-            if (left < GEMM_PANEL) copy_tile(c, t->stride, 1, part, GEMM_PANEL, 1, m, left);
+            const left_factor rows = {t->a.data + (packed ? n * TILE_ROWS * t->depth : i * t->a.row), packed ? 1 : t->a.row,
+                                      packed ? TILE_ROWS : 1};
+            const size_t m = t->m - i < t->tall ? t->m - i : t->tall;
+            float *c = t->c + i * t->stride + j, part[TILE_ROWS * GEMM_PANEL];
+            const int apart = !WIDE_PARTS && columns < GEMM_PANEL; /* the tile, from c and back into it */
+            if (packed && t->depth >= PREFETCH_DEPTH && i + t->tall < t->m)
+                prefetch_tile(c + t->tall * t->stride, t->stride, t->tall, columns);
+            if (apart) memset(part, 0, sizeof part), copy_tile(part, GEMM_PANEL, 1, c, t->stride, 1, m, columns);
+            tile_of(m, columns, apart ? part : c, apart ? GEMM_PANEL : t->stride, rows, right, storage, t->depth, t->from_c);
+            if (apart) copy_tile(c, t->stride, 1, part, GEMM_PANEL, 1, m, columns);
         }
+    }
 }
 
 static void multiply(const block *t, int packed) {
     if (t->b.step != GEMM_PANEL) multiply_as(t, REIN_STORED_F32, 1, 0);
     else if (packed && t->storage == REIN_STORED_F32) multiply_as(t, REIN_STORED_F32, 1, 1);
+    else if (packed && WIDE_F16 && t->storage == REIN_STORED_F16) multiply_as(t, REIN_STORED_F16, 1, 1);
     else if (packed) multiply_as(t, REIN_STORED_BF16, 1, 1);
     else if (t->storage == REIN_STORED_F32) multiply_as(t, REIN_STORED_F32, 0, 1);
     else if (t->storage == REIN_STORED_BF16) multiply_as(t, REIN_STORED_BF16, 0, 1);
     else multiply_as(t, REIN_STORED_F16, 0, 1);
 }
 
-/* At most 8 columns, rows in place: half a panel is nothing but padding. */
+/* ---- at most 8 columns, rows in place: half a panel is nothing but padding. Sixteen rows at a time were slower. */
+enum { NARROW_ROWS = 8 };
+
+INLINE void narrow_tile(float *c, size_t stride, left_factor a, const float *b, size_t depth, int from_c) {
+    V sum[NARROW_ROWS];
+#pragma GCC unroll 8
+    for (size_t r = 0; r < NARROW_ROWS; r++) sum[r] = from_c ? load(c + r * stride, LANES) : splat(0);
+#pragma GCC unroll 4
+    for (size_t k = 0; k < depth; k++) {
+        const V row = load(b + k * GEMM_PANEL, LANES);
+#pragma GCC unroll 8
+        for (size_t r = 0; r < NARROW_ROWS; r++) sum[r] = fmadd(splat(a.data[r * a.row + k]), row, sum[r]);
+    }
+#pragma GCC unroll 8
+    for (size_t r = 0; r < NARROW_ROWS; r++) store(c + r * stride, sum[r], LANES);
+}
+
 static void multiply_narrow(const block *t) {
     size_t i = 0;
-    for (; i + 8 <= t->m; i += 8) {
+    for (; i + NARROW_ROWS <= t->m; i += NARROW_ROWS) {
         const left_factor rows = {t->a.data + i * t->a.row, t->a.row, 1};
-        const right_factor columns = {t->b.data, GEMM_PANEL};
-        float *c = t->c + i * t->stride, part[8 * LANES];
-        if (t->n < LANES) memset(part, 0, sizeof part), copy_tile(part, LANES, 1, c, t->stride, 1, 8, t->n);
-        tile(t->n < LANES ? part : c, t->n < LANES ? LANES : t->stride, rows, columns, REIN_STORED_F32, t->depth, t->from_c, 8, 1);
-        if (t->n < LANES) copy_tile(c, t->stride, 1, part, LANES, 1, 8, t->n);
+        float *c = t->c + i * t->stride, part[NARROW_ROWS * LANES];
+        if (t->n < LANES) memset(part, 0, sizeof part), copy_tile(part, LANES, 1, c, t->stride, 1, NARROW_ROWS, t->n);
+        narrow_tile(t->n < LANES ? part : c, t->n < LANES ? LANES : t->stride, rows, t->b.data, t->depth, t->from_c);
+        if (t->n < LANES) copy_tile(c, t->stride, 1, part, LANES, 1, NARROW_ROWS, t->n);
     }
     block rest = *t;
     rest.m -= i, rest.c += i * t->stride, rest.a.data += i * t->a.row;
@@ -291,20 +329,25 @@ static size_t piece_of(size_t n, size_t most, size_t unit) {
 
 /* ---- few columns and a transposed: a tile lies across, its 16 columns are rows of c, and both factors are read where they are. */
 static void multiply_across(const rein_gemm_task *t) { /* m is a multiple of 16 */
-    const size_t tall = piece_of(t->n, GEMM_TILE_ROWS, 1);
-    for (size_t i = 0; i < t->m; i += GEMM_PANEL)
+    const size_t tall = piece_of(t->n, TILE_ROWS, 1);
+    for (size_t i = 0, columns; i < t->m; i += columns) {
+        columns = tile_columns(t->m - i);
         for (size_t j = 0; j < t->n; j += tall) {
             const size_t rows = t->n - j < tall ? t->n - j : tall;
             const left_factor of_b = {(const float *)t->b.data + j, 1, t->b.row};
-            const right_factor of_a = {(const float *)t->a.data + i, t->a.column};
-            float *c = t->c + i * t->stride + j, part[GEMM_TILE_ROWS * GEMM_PANEL];
-            if (t->add) copy_tile(part, GEMM_PANEL, 1, c, 1, t->stride, rows, GEMM_PANEL);
-            tile_of(rows, part, GEMM_PANEL, of_b, of_a, REIN_STORED_F32, t->k, t->add);
-            copy_tile(c, 1, t->stride, part, GEMM_PANEL, 1, rows, GEMM_PANEL);
+            const right_factor of_a = {(const float *)t->a.data + i, t->a.column, GEMM_PANEL * sizeof(float)};
+            float *c = t->c + i * t->stride + j, part[TILE_ROWS * TILE_PANELS * GEMM_PANEL];
+            if (t->add) copy_tile(part, columns, 1, c, 1, t->stride, rows, columns);
+            tile_of(rows, columns, part, columns, of_b, of_a, REIN_STORED_F32, t->k, t->add);
+            copy_tile(c, 1, t->stride, part, columns, 1, rows, columns);
         }
+    }
 }
 
 /* ---- how to go about it */
+_Static_assert(0 <= GEMM_ROWS * GEMM_DEPTH - BLOCK_ROWS * BLOCK_DEPTH, "room for the rows of a block");
+_Static_assert(0 <= GEMM_COLUMNS * GEMM_DEPTH - BLOCK_COLUMNS * BLOCK_DEPTH, "room for its columns");
+
 typedef struct plan {
     int in_place; /* rows of a */
     int ready;    /* columns of b: panels, or a view that few rows read once */
@@ -314,16 +357,18 @@ typedef struct plan {
 static int stored_along(const rein_matrix *x, size_t along) { return x->storage == REIN_STORED_F32 && along == 1; }
 
 static plan plan_of(const rein_gemm_task *t) {
-    const int few = t->m <= GEMM_TILE_ROWS;
+    const int few = t->m <= FEW_ROWS;
     plan p = {.in_place = (few || t->n <= GEMM_NARROW) && stored_along(&t->a, t->a.column)};
-    p.ready = t->panel && !t->turned && (t->b.storage != REIN_STORED_F16 || (few && p.in_place));
-    if (!t->panel && t->m <= 2 * GEMM_TILE_ROWS && t->n % GEMM_PANEL == 0 && stored_along(&t->b, t->b.column))
+    p.ready = t->panel && !t->turned && (t->b.storage != REIN_STORED_F16 || WIDE_F16 || (few && p.in_place));
+    if (!t->panel && t->m <= 2 * TILE_ROWS && t->n % GEMM_PANEL == 0 && stored_along(&t->b, t->b.column))
         p.ready = 1, p.in_place = 0;
-    const size_t deepest = few && p.in_place && p.ready ? t->k + 1 : 2 * t->m <= GEMM_ROWS && p.ready ? 2 * GEMM_DEPTH : GEMM_DEPTH;
+    const size_t deepest = few && p.in_place && p.ready        ? t->k + 1
+                           : 2 * t->m <= BLOCK_ROWS && p.ready ? 2 * BLOCK_DEPTH
+                                                               : BLOCK_DEPTH;
     p.depth = piece_of(t->k, deepest, GEMM_PANEL);
-    p.rows = piece_of(t->m, GEMM_ROWS, GEMM_TILE_ROWS);
-    p.columns = p.ready ? t->n : piece_of(t->n, GEMM_COLUMNS, GEMM_PANEL);
-    p.tall = t->m < GEMM_ROWS ? piece_of(t->m, GEMM_TILE_ROWS, 1) : GEMM_TILE_ROWS;
+    p.rows = piece_of(t->m, BLOCK_ROWS, TILE_ROWS);
+    p.columns = p.ready ? t->n : piece_of(t->n, BLOCK_COLUMNS, TILE_PANELS * GEMM_PANEL);
+    p.tall = t->m < BLOCK_ROWS ? piece_of(t->m, TILE_ROWS, 1) : TILE_ROWS;
     return p;
 }
 
@@ -331,15 +376,14 @@ static plan plan_of(const rein_gemm_task *t) {
 static void set_panels(block *to, const rein_gemm_task *t, size_t j, size_t from, float *scratch, int ready) {
     const size_t size = rein_storage_size(t->b.storage);
     const char *panels = (const char *)t->b.data + (j * t->panel + from * GEMM_PANEL) * size;
-    to->b = (right_factor){scratch, GEMM_PANEL}, to->panel_bytes = to->depth * GEMM_PANEL * sizeof *scratch;
+    to->b = (right_factor){scratch, GEMM_PANEL, to->depth * GEMM_PANEL * sizeof *scratch};
     to->storage = REIN_STORED_F32;
     if (ready && t->panel) {
-        to->b.data = panels, to->panel_bytes = t->panel * GEMM_PANEL * size, to->storage = t->b.storage;
+        to->b.data = panels, to->b.bytes = t->panel * GEMM_PANEL * size, to->storage = t->b.storage;
         return;
     }
     if (ready) {
-        to->b = (right_factor){(const float *)t->b.data + from * t->b.row + j, t->b.row};
-        to->panel_bytes = GEMM_PANEL * sizeof *scratch;
+        to->b = (right_factor){(const float *)t->b.data + from * t->b.row + j, t->b.row, GEMM_PANEL * sizeof *scratch};
         return;
     }
     for (size_t p = 0; p < to->n; p += GEMM_PANEL, scratch += to->depth * GEMM_PANEL) {
@@ -348,8 +392,8 @@ static void set_panels(block *to, const rein_gemm_task *t, size_t j, size_t from
         else if (t->turned) pack_turned(scratch, t, j + p, from, to->depth, REIN_STORED_F16);
         else if (!t->panel) pack_panel(scratch, &t->b, j + p, t->n, from, to->depth);
         else
-            for (size_t i = 0; i < to->depth * GEMM_PANEL; i += LANES)
-                store(scratch + i, load_stored(panels + p * t->panel * size, i, t->b.storage), LANES);
+            for (size_t i = 0; i < to->depth * GEMM_PANEL; i += GEMM_PANEL)
+                wide_store(scratch + i, wide_row(panels + p * t->panel * size, i, REIN_STORED_F16), GEMM_PANEL);
     }
 }
 
@@ -360,17 +404,18 @@ static void multiply_rows(block *b, const rein_gemm_task *t, const plan *p, size
         some.c += i * t->stride;
         some.a = (left_factor){(const float *)t->a.data + i * t->a.row + from, t->a.row, 1};
         if (!p->in_place) {
-            pack_left(t->scratch, t, i, some.m, p->tall, from, b->depth);
+            const int along_rows = stored_along(&t->a, t->a.row) && t->a.column != 1;
+            (along_rows ? pack_lines : pack_left)(t->scratch, t, i, some.m, p->tall, from, b->depth);
             some.a.data = t->scratch;
         }
-        if (p->in_place && t->n <= LANES && some.storage == REIN_STORED_F32 && some.m >= 8) multiply_narrow(&some);
+        if (p->in_place && t->n <= LANES && some.storage == REIN_STORED_F32 && some.m >= NARROW_ROWS) multiply_narrow(&some);
         else multiply(&some, !p->in_place);
     }
 }
 
 void KERNEL(rein_gemm_block)(const rein_gemm_task *task) {
     rein_gemm_task rest = *task;
-    if (!task->panel && task->n <= 2 * GEMM_TILE_ROWS && stored_along(&task->a, task->a.row) && task->a.column != 1 &&
+    if (!task->panel && task->n <= 2 * TILE_ROWS && stored_along(&task->a, task->a.row) && task->a.column != 1 &&
         stored_along(&task->b, task->b.column) && task->k > 0) {
         rest.m = task->m / GEMM_PANEL * GEMM_PANEL;
         multiply_across(&rest);

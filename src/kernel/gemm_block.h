@@ -5,7 +5,8 @@
 #include "gemm.h"
 
 /* Tiles of C are 6×16. GEMM_ROWS×GEMM_DEPTH of a, packed, stay in the second cache, a panel of b in the first; of a b that is not in panels
- * yet GEMM_COLUMNS are packed at a time. With at most GEMM_NARROW columns packing a would cost more than it saves. */
+ * yet GEMM_COLUMNS are packed at a time. With at most GEMM_NARROW columns packing a would cost more than it saves. An instruction set may
+ * have other tiles and cuts within the same scratch: gemm_wide.h. */
 enum { GEMM_TILE_ROWS = 6, GEMM_PANEL = 16, GEMM_ROWS = 192, GEMM_DEPTH = 320, GEMM_COLUMNS = 512, GEMM_NARROW = 128 };
 
 /* Scratch of one thread: the factors of a block, as f32; rows of six are written as eight. */

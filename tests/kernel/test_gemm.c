@@ -45,10 +45,11 @@ static float at(const rein_matrix *x, size_t i, size_t j) {
     return x->storage == REIN_STORED_BF16 ? plain_bf16(h) : plain_f16(h);
 }
 
-/* ---- matrices of any layout, with room around their rows; of any storage, or f32 */
-static rein_matrix make(size_t rows, size_t columns, int f32) {
+/* ---- matrices of any layout, with room around their rows; of one storage, or any */
+enum { ANY = -1 };
+static rein_matrix make(size_t rows, size_t columns, int storage) {
     const size_t gap = below(3);
-    rein_matrix x = {NULL, 1, 1, f32 ? REIN_STORED_F32 : (rein_storage)below(3)};
+    rein_matrix x = {NULL, 1, 1, (rein_storage)(storage == ANY ? (int)below(3) : storage)};
     if (below(2)) x.row = columns + gap;
     else x.column = rows + gap;
     const size_t n = (rows + gap + 1) * (columns + gap + 1);
@@ -112,8 +113,8 @@ static void check(const float *before, const float *wanted, const rein_matrix *a
     free(c), free(scratch), free(panels), free(turned_panels);
 }
 
-static void check_everywhere(size_t m, size_t n, size_t k, int f32) {
-    const rein_matrix a = make(m, k, f32), b = make(k, n, f32);
+static void check_stored(size_t m, size_t n, size_t k, int storage_a, int storage_b) {
+    const rein_matrix a = make(m, k, storage_a), b = make(k, n, storage_b);
     const int add = (int)below(2);
     float *before = malloc((m * n + 1) * sizeof *before);
     assert_non_null(before);
@@ -124,6 +125,10 @@ static void check_everywhere(size_t m, size_t n, size_t k, int f32) {
             if (rein_isa_available((rein_isa)isa) && (isa >= REIN_ISA_AVX2 || threads == 2))
                 check(before, wanted, &a, &b, m, n, k, add, &(rein_exec){threads, (rein_isa)isa});
     free((void *)(uintptr_t)a.data), free((void *)(uintptr_t)b.data), free(before), free(wanted);
+}
+
+static void check_everywhere(size_t m, size_t n, size_t k, int f32) {
+    check_stored(m, n, k, f32 ? REIN_STORED_F32 : ANY, f32 ? REIN_STORED_F32 : ANY);
 }
 
 static int quick(void) {
@@ -142,6 +147,20 @@ static void test_chains(void **unused) {
     check_everywhere(193, 257, 257, 0);
 }
 
+/* Tiles of every number of rows, with one panel or several, whole and not; deeper and taller than what is packed at a time. */
+static void test_tiles(void **unused) {
+    (void)unused;
+    const size_t widths[] = {8, 16, 17, 31, 32, 33, 47, 48, 49, 64, 95, 96, 97, 130};
+    for (int storage = REIN_STORED_F32; storage <= REIN_STORED_F16; storage++) {
+        for (size_t m = 1; m <= 17; m++)
+            for (size_t i = 0; i < sizeof widths / sizeof *widths; i += quick() ? 3 : 1)
+                check_stored(m, widths[i], 13 + below(20), REIN_STORED_F32, storage);
+        const size_t large[][3] = {{9, 160, 800}, {16, 52, 1550}, {41, 145, 790}, {81, 50, 400}, {163, 400, 60}, {170, 150, 390}};
+        for (size_t i = 0; i < sizeof large / sizeof *large; i += quick() ? 2 : 1)
+            check_stored(large[i][0], large[i][1], large[i][2], REIN_STORED_F32, storage);
+    }
+}
+
 /* Few rows or few columns, and much of the rest: the shapes of decoding and of LoRAs, in every layout of f32 by chance. */
 static void test_lean(void **unused) {
     (void)unused;
@@ -155,7 +174,7 @@ static void test_lean(void **unused) {
 static void test_row_alone(void **unused) {
     (void)unused;
     const size_t m = 50, n = 70, k = 300;
-    rein_matrix a = make(m, k, 0), b = make(k, n, 0);
+    rein_matrix a = make(m, k, ANY), b = make(k, n, ANY);
     const rein_exec e = {2, REIN_ISA_BEST};
     const rein_exec resolved = {2, rein_isa_best()};
     float *all = malloc(m * n * sizeof *all), one[70];
@@ -194,7 +213,7 @@ static void test_halves(void **unused) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_chains), cmocka_unit_test(test_lean), cmocka_unit_test(test_row_alone),
-                                       cmocka_unit_test(test_halves)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_chains), cmocka_unit_test(test_tiles), cmocka_unit_test(test_lean),
+                                       cmocka_unit_test(test_row_alone), cmocka_unit_test(test_halves)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
