@@ -71,20 +71,23 @@ INLINE size_t walk(lane_sums *sums, far_sums *far, real *gradient, real *above, 
         const V d = masked ? only(on, any_d) : any_d, x = masked ? only(on, any_x) : any_x, d2 = d * d, x2 = x * x;
         const P near = are_near(d2, x2, &c->near);
         exponentials e;
+        V near_d = d, near_excess;
         if (__builtin_expect(lanes_of(near) == lanes_of(all_lanes()), 1)) {
             e = near_exponentials(d, x, d2, x2, &c->near);
+            near_excess = e.excess;
         } else {
             const P near_lanes = in_near_halves(near);
             e = exponentials_of(d, x, near_lanes, &c->near);
             keep_apart(far, d, &e, (P)~near_lanes, on);
+            near_d = only(near_lanes, d), near_excess = only(near_lanes, e.excess);
         }
         const P live = at_most((V)((U)e.ratio ^ c->sign), c->bound);
         const V moved = only(masked ? live & on : live, e.ratio * c->weight);
         store(gradient + i, fmadd(c->pull_weight, e.pull, moved), left);
         acc.change += only(live, e.change);
         acc.live = count_in(acc.live, live);
-        acc.log_ratio += d;
-        acc.excess += e.excess;
+        acc.log_ratio += near_d;
+        acc.excess += near_excess;
         acc.ratio_square = fmadd(masked ? only(on, e.ratio) : e.ratio, e.ratio, acc.ratio_square);
         acc.ref += x;
         acc.ref_excess += e.ref_excess;

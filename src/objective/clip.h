@@ -24,14 +24,14 @@ typedef struct rein_clip_tokens {
     int vast; /* they come from memory, more of them after these: ask for them early */
 } rein_clip_tokens;
 
-/* Sums over trained tokens, lane by lane. Of units that are not near, which are few, some are kept apart: their ratios must be added as
- * they are, while a near one is 1 + d + its excess. */
+/* Sums over trained tokens, lane by lane. A ratio that is near is 1 + d + its excess, and need not be added up; of what is far, which is
+ * little, all three are, apart from the others. */
 typedef struct rein_clip_sums {
     _Alignas(64) real change[CLIP_UNIT]; /* ratio − 1 where it is live */
     real log_ratio[CLIP_UNIT], excess[CLIP_UNIT], ratio_square[CLIP_UNIT], ref[CLIP_UNIT], ref_excess[CLIP_UNIT];
     real low[CLIP_UNIT]; /* the smallest log-ratio */
     real far_log_ratio[CLIP_UNIT], far_excess[CLIP_UNIT], far_ratio[CLIP_UNIT];
-    size_t far, held; /* how many train in far units; how many are not live */
+    size_t far, held; /* how many train and are far; how many are not live */
 } rein_clip_sums;
 
 /* gradient [n] is set, sums are set. Log-ratios above `edge` go to `above`, which has room for n and a vector; returns how many. */

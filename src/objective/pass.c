@@ -281,7 +281,7 @@ static double check_gradient(const rein_clip_sums *sums, const real *gradient, s
     const real most_of_all = sizeof(real) == sizeof(float) ? (real)1e36 : (real)1e306;
     V check = splat(0), size = splat(0);
     for (size_t l = 0; l < CLIP_UNIT; l += LANES)
-        size += (load(sums->excess + l, LANES) + 1) * magnitude(splat(c->weight)) +
+        size += (load(sums->excess + l, LANES) + load(sums->far_excess + l, LANES) + 1) * magnitude(splat(c->weight)) +
                 (load(sums->ref_excess + l, LANES) + 1) * magnitude(splat(c->pull_weight));
     if (all(size <= most_of_all)) return 0;
     for (size_t i = 0; i < n; i += LANES) check = fmadd(load(gradient + i, n - i), splat(0), check);
@@ -293,13 +293,15 @@ INLINE void add_unit(double *sum, const real *lanes, double factor) {
 }
 
 static void add_clip_sums(rein_tally *tally, const rein_clip_sums *sums) {
-    real near_change[CLIP_UNIT]; /* R is 1 more */
-    for (size_t l = 0; l < CLIP_UNIT; l++)
-        near_change[l] = (sums->log_ratio[l] - sums->far_log_ratio[l]) + (sums->excess[l] - sums->far_excess[l]);
-    add_unit(tally->sum[SUM_RATIO], near_change, 1);
-    add_unit(tally->sum[SUM_RATIO], sums->far_ratio, 1);
+    add_unit(tally->sum[SUM_RATIO], sums->log_ratio, 1); /* and 1 each, which follows */
+    add_unit(tally->sum[SUM_RATIO], sums->excess, 1);
     add_unit(tally->sum[SUM_LOG_RATIO], sums->log_ratio, 1);
     add_unit(tally->sum[SUM_EXCESS], sums->excess, 1);
+    if (sums->far > 0) {
+        add_unit(tally->sum[SUM_RATIO], sums->far_ratio, 1);
+        add_unit(tally->sum[SUM_LOG_RATIO], sums->far_log_ratio, 1);
+        add_unit(tally->sum[SUM_EXCESS], sums->far_excess, 1);
+    }
     add_unit(tally->sum[SUM_RATIO_SQUARE], sums->ratio_square, 1);
     add_unit(tally->sum[SUM_REF], sums->ref, -1);
     add_unit(tally->sum[SUM_REF_EXCESS], sums->ref_excess, 1);

@@ -412,6 +412,22 @@ static void test_saturation(void **state) {
         }
 }
 
+/* A token far below takes nothing from its neighbours, whose sums it would swallow if it were added to them. */
+static void test_far_among_near(void **state) {
+    (void)state;
+    const rein_options o = options_of("surrogate=clip advantage=none epsilon=0.5");
+    for (int dtype = 0; dtype < 2; dtype++) {
+        line *l = line_new(400);
+        doing = dtype ? "one log-ratio of -1e9 among 0.2, f32" : "one log-ratio of -1e20 among 0.2, f64";
+        for (size_t i = 0; i < l->n; i++) line_put(l, i, i == 200 ? (dtype ? -1e9 : -1e20) : 0.2);
+        line_type(l, dtype ? REIN_F32 : REIN_F64);
+        const rein_loss loss = loss_of(&l->batch, &o);
+        near_to("ratio_mean", loss.metrics.ratio_mean, 399 * exp(0.2) / 400, 1e-6);
+        near_to("the loss", loss.loss, -399 * exp(0.2) / 400, 1e-6);
+        line_free(l);
+    }
+}
+
 /* ---- a batch with nothing to train: all 0, and said so */
 static void test_nothing_to_train(void **state) {
     (void)state;
@@ -481,7 +497,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_loops), cmocka_unit_test(test_against_loops_f32), cmocka_unit_test(test_parts_of_the_loss),
         cmocka_unit_test(test_p99),           cmocka_unit_test(test_equal_ratios),      cmocka_unit_test(test_small_ratios),
-        cmocka_unit_test(test_saturation),    cmocka_unit_test(test_nothing_to_train),  cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_saturation),    cmocka_unit_test(test_far_among_near),    cmocka_unit_test(test_nothing_to_train),
+        cmocka_unit_test(test_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
