@@ -16,9 +16,10 @@ void rein_keys_put(float *block, size_t slot, const float *k, const float *v, co
     for (size_t h = 0; h < heads->n_kv; h++) {
         float *keys = block + h * head_floats(heads) + slot / GEMM_PANEL * heads->dim * GEMM_PANEL + slot % GEMM_PANEL;
         float *values = block + h * head_floats(heads) + REIN_KEY_BLOCK * heads->dim + slot * GEMM_PANEL;
-        for (size_t d = 0; d < heads->dim; d++) {
-            keys[d * GEMM_PANEL] = k[h * heads->dim + d];
-            values[d / GEMM_PANEL * REIN_KEY_BLOCK * GEMM_PANEL + d % GEMM_PANEL] = v[h * heads->dim + d];
+        for (size_t d = 0; d < heads->dim; d++) keys[d * GEMM_PANEL] = k[h * heads->dim + d];
+        for (size_t d = 0; d < heads->dim; d += GEMM_PANEL) {
+            const size_t n = heads->dim - d < GEMM_PANEL ? heads->dim - d : GEMM_PANEL;
+            memcpy(values + d * REIN_KEY_BLOCK, v + h * heads->dim + d, n * sizeof *v);
         }
     }
 }
