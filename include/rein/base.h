@@ -68,7 +68,7 @@ REIN_API rein_status rein_fail(rein_error *err, rein_status code, const char *fo
  * two threads that share a core halve its speed. Thread-safe; lasts until the process ends. */
 REIN_API void rein_bind_threads(void);
 
-/* The name of an instruction set ("ref", "avx2"), of the one that `isa` resolves to here. Static storage; thread-safe. */
+/* The name of an instruction set ("ref", "avx2", "avx512"), of the one that `isa` resolves to here. Static storage; thread-safe. */
 REIN_API const char *rein_isa_name(rein_isa isa);
 
 /* 1 if this machine can run `isa`. Thread-safe. */

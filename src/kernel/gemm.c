@@ -68,7 +68,7 @@ typedef struct cut {
 } cut;
 
 typedef struct products {
-    rein_gemm_fn *block;
+    const rein_kernels *kernels;
     cut cuts[REIN_PRODUCTS];
     size_t n, parts;
 } products;
@@ -93,19 +93,19 @@ static void do_blocks(void *context, size_t piece, int thread) {
     const products *all = context;
     for (size_t i = 0; i < all->n; i++)
         for (size_t block = piece; block < all->cuts[i].down * all->cuts[i].across; block += all->parts)
-            do_block(&all->cuts[i], block, all->block, thread);
+            do_block(&all->cuts[i], block, all->kernels->gemm, thread);
 }
 
 /* n in `parts` pieces, each a multiple of `unit`. */
 static size_t share(size_t n, size_t parts, size_t unit) { return ((n + parts - 1) / parts + unit - 1) / unit * unit; }
 
 /* Rows and columns are packed once for each block, which costs about as much as 8 more columns or rows. */
-static void cut_for(cut *p, size_t parts) {
+static void cut_for(cut *p, size_t parts, size_t tile_rows) {
     const size_t m = p->whole.m, n = p->whole.n;
     double least = INFINITY;
     for (size_t down = 1; down <= parts; down++) {
         const size_t across = (parts + down - 1) / down, each = (down * across + parts - 1) / parts;
-        const size_t rows = share(m, down, GEMM_TILE_ROWS), columns = share(n, across, GEMM_PANEL);
+        const size_t rows = share(m, down, tile_rows), columns = share(n, across, GEMM_PANEL);
         const double cost = (double)each * ((double)rows * (double)columns + 8.0 * (double)(rows + columns));
         if (cost < least) least = cost, p->rows = rows, p->columns = columns;
     }
@@ -122,7 +122,7 @@ static void run(products *all, const rein_exec *exec) {
         work += (double)all->cuts[i].whole.m * (double)all->cuts[i].whole.n * (double)all->cuts[i].whole.k;
     if (!all->n) return;
     all->parts = work < SMALL ? 1 : (size_t)exec->threads;
-    for (size_t i = 0; i < all->n; i++) cut_for(&all->cuts[i], all->parts);
+    for (size_t i = 0; i < all->n; i++) cut_for(&all->cuts[i], all->parts, all->kernels->tile_rows);
     rein_parallel(exec->threads, all->parts, do_blocks, all);
 }
 
@@ -134,7 +134,7 @@ static rein_gemm_task task_of(const rein_product *p, void *scratch) {
 }
 
 void rein_gemm_each(const rein_product *list, size_t n, void *scratch, const rein_exec *exec) {
-    products all = {.block = rein_kernels_of(exec->isa)->gemm};
+    products all = {.kernels = rein_kernels_of(exec->isa)};
     for (size_t i = 0; i < n; i++) add_product(&all, task_of(&list[i], scratch));
     run(&all, exec);
 }
@@ -153,7 +153,7 @@ void rein_gemm_packed(float *c, size_t stride, const rein_matrix *a, const rein_
 
 void rein_gemm_turned(float *c, size_t stride, const rein_matrix *a, const rein_packed *b, size_t m, int add, void *scratch,
                       const rein_exec *exec) {
-    products all = {.block = rein_kernels_of(exec->isa)->gemm};
+    products all = {.kernels = rein_kernels_of(exec->isa)};
     rein_gemm_task t = {.c = c, .stride = stride, .a = *a, .m = m, .n = b->k, .k = b->n, .turned = 1, .add = add};
     t.b = (rein_matrix){b->data, 0, 0, b->storage}, t.panel = b->k, t.scratch = scratch;
     add_product(&all, t);

@@ -2,7 +2,7 @@
 #include "rows.h"
 
 #include "explog.h"
-#include "stored.h"
+#include "gemm_wide.h"
 
 #define EACH(i, n) for (size_t i = 0; i < (n); i += LANES)
 
@@ -168,6 +168,7 @@ static void widen_row(float *to, const void *from, rein_storage storage, size_t 
 const rein_kernels KERNEL(rein_kernels) = {
     .gemm = KERNEL(rein_gemm_block),
     .pack = KERNEL(rein_pack_panel),
+    .tile_rows = TILE_ROWS,
     .norm = norm,
     .norm_backward = norm_backward,
     .norm_weight_backward = norm_weight_backward,

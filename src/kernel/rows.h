@@ -14,6 +14,7 @@ typedef struct rein_mass {
 typedef struct rein_kernels {
     rein_gemm_fn *gemm; /* one block of a product */
     rein_pack_fn *pack; /* one panel */
+    size_t tile_rows;   /* rows that a block is best a multiple of */
 
     /* y = x·s·weight with s = 1/√(mean x² + epsilon); returns s. y may be x. */
     float (*norm)(float *y, const float *x, const float *weight, size_t n, float epsilon);

@@ -10,7 +10,7 @@
 enum { HALF = CLIP_UNIT / 2, AHEAD = 64 << 10 }; /* bytes: three times as much is still little for a second cache */
 
 /* So far ahead, and only into the second cache: nearer, or into the first, it did nothing or harm. */
-INLINE void ask_for(const real *from) { __builtin_prefetch((const char *)from + AHEAD, 0, 2); }
+INLINE void ask_for(const real *from) { __builtin_prefetch((const void *)((uintptr_t)from + AHEAD), 0, 2); }
 
 typedef struct constants {
     V edge, weight, pull_weight, bound;

@@ -173,7 +173,8 @@ rein_status rein_step_loss_apart(rein_step *s, size_t first, size_t last, const 
                             .advantages = advantages,
                             .entropy_coef = s->entropy_coef,
                             .entropy_threshold = s->entropy_threshold,
-                            .vast = rein_tokens(b) * rein_element_size(b) >= VAST};
+                            .vast = rein_tokens(b) * rein_element_size(b) >= VAST &&
+                                    (uintptr_t)grad_log_probs % rein_element_size(b) == 0};
     const size_t from = block_of(s, first), to = block_of(s, last - 1) + 1;
     rein_parallel(s->exec.threads, to - from, pass_over_block, &(micro_batch){s, &pass, from, first, last});
     int finite = 1;

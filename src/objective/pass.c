@@ -170,7 +170,7 @@ INLINE void tile_any(lane_sums *sums, other_sums *others, extremes *seen, real *
     const V limit = splat((real)(isnan(o->kl_clamp) ? (double)INFINITY : o->kl_clamp));
     const int apart = in->stop != in->lp;
     const real *const ref_from = in->ref ? in->ref : in->lp; /* no reference: x = 0 */
-    const near_constants near = near_constants_of(o->kl_loss_coef);
+    const near_constants near = near_constants_of(0);        /* nobody is pulled here: kl_estimate does that */
     lane_sums acc = *sums;
     other_sums more = *others;
 
@@ -206,7 +206,7 @@ INLINE void tile_any(lane_sums *sums, other_sums *others, extremes *seen, real *
                    .old_log_prob = old,
                    .token_log_ratio = d,
                    .geometric_mean = splat(s->geometric_mean),
-                   .length = s->trained};
+                   .length = (real)s->trained};
         if (level != REIN_RATIO_TOKEN) ratio_level(&t, &own, level, d, stop_d, s);
         if (o->surrogate == REIN_SURROGATE_GMPO) own = splat(0);
         contribution c = surrogate_of(o->surrogate, &t, k);
@@ -320,7 +320,7 @@ static void walk_clip(rein_tally *tally, extremes *seen, rein_top *top, outlet *
                       const constants *k, const sequence *s) {
     const double weight = (double)s->weight, gain = -weight * (double)s->advantage, kl_weight = weight * p->options->kl_loss_coef;
     const double beyond = gain * ((double)(s->advantage < 0 ? k->low : k->high) - 1); /* where the ratio is held */
-    const uint8_t *mask = s->trained < (real)s->length ? p->mask : NULL;
+    const uint8_t *mask = s->trained < s->length ? p->mask : NULL;
     const rein_clip clip = clip_of(k, s, p->options->kl_loss_coef);
     _Alignas(64) real tile[TILE];
     for (size_t from = 0; from < s->length; from += TILE) {
@@ -335,7 +335,7 @@ static void walk_clip(rein_tally *tally, extremes *seen, rein_top *top, outlet *
         add_clip_sums(tally, &sums);
         if (kl_weight != 0) add_unit(tally->sum[SUM_KL_LOSS], sums.ref_excess, kl_weight);
         add_unit(tally->sum[SUM_SURROGATE], sums.change, gain); /* without Σ A, which follows */
-        if (s->advantage != 0) {
+        if (s->advantage != 0 && sums.held > 0) {               /* a bound may be infinite, when nothing is held */
             tally->sum[SUM_SURROGATE][0] += beyond * (double)sums.held;
             tally->sum[s->advantage < 0 ? SUM_CLIP_LOW : SUM_CLIP_HIGH][0] += (double)sums.held;
         }
@@ -350,7 +350,7 @@ static void walk_any(rein_tally *tally, extremes *seen, rein_top *top, const rei
                      const sequence *s) {
     const rein_options *o = p->options;
     const double weight = (double)s->weight;
-    const uint8_t *mask = s->trained < (real)s->length ? p->mask : NULL;
+    const uint8_t *mask = s->trained < s->length ? p->mask : NULL;
     _Alignas(32) real gradient[TILE], advantage[TILE];
     double shared = 0;
     for (size_t from = 0; from < s->length; from += TILE) {
@@ -436,7 +436,7 @@ void KERNEL(rein_pass)(rein_tally *tally, rein_top *top, const rein_pass *p, siz
                       .advantage = (real)row->advantage,
                       .weight = (real)row->weight,
                       .kl_centre = (real)row->kl_centre,
-                      .trained = (real)row->trained,
+                      .trained = row->trained,
                       .mismatch = 1};
         fill(&past, &a, s.advantage, p->offsets[r], s.start, p->vast);
         if (row->trained == 0) continue;

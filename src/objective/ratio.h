@@ -8,8 +8,8 @@
 
 /* What a sequence needs to know of itself before its first token. */
 typedef struct sequence {
-    size_t start, length;
-    real advantage, weight, kl_centre, trained;
+    size_t start, length, trained;
+    real advantage, weight, kl_centre;
     real mean_log_ratio, sum_log_ratio;           /* of d */
     real stop_mean_log_ratio, stop_sum_log_ratio; /* of stop(d) */
     real geometric_mean;                          /* gmpo */

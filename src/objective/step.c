@@ -72,7 +72,9 @@ static void choose_kernels(rein_step *s) {
     if (s->exec.isa < REIN_ISA_AVX2) return;
     s->pass = f32 ? rein_pass_avx2_f32 : rein_pass_avx2_f64;
     s->count = rein_count_avx2_f32;
-    if (s->exec.isa == REIN_ISA_AVX512) s->pass = f32 ? rein_pass_avx512_f32 : rein_pass_avx512_f64;
+    if (s->exec.isa < REIN_ISA_AVX512) return;
+    s->pass = f32 ? rein_pass_avx512_f32 : rein_pass_avx512_f64;
+    s->count = rein_count_avx512_f32;
 #endif
 }
 

@@ -131,6 +131,54 @@ static void trap_1_a_masked_token_in_kl_advantage(void **state) {
 
 /* ---- 2 */
 
+/* A clip range that no f32 reaches holds nothing, and 0 of an infinite bound is 0. */
+static void a_clip_range_beyond_f32(void **state) {
+    static const size_t offsets[] = {0, 3};
+    const float lp[] = {-1, -1.5f, -1}, old[] = {-1.1f, -1, -3};
+    const rein_options o = options_of("surrogate=clip advantage=none aggregation=token-sum epsilon=1e300");
+    (void)state;
+    for (double reward = -1; reward <= 1; reward += 2) {
+        const rein_batch b = {.n_sequences = 1,
+                              .sequence_offsets = offsets,
+                              .dtype = REIN_F32,
+                              .log_probs = lp,
+                              .old_log_probs = old,
+                              .rewards = &reward};
+        rein_loss loss;
+        rein_error err;
+        assert_ok(rein_policy_loss(&loss, NULL, NULL, NULL, &b, &o, NULL, &err), err);
+        const double ratios = exp(0.1) + exp(-0.5) + exp(2);
+        assert_true(fabs(loss.loss + reward * ratios) < 1e-5);
+        assert_true(loss.metrics.clip_low == 0 && loss.metrics.clip_high == 0);
+    }
+}
+
+/* One masked token in a sequence so long that a float cannot tell it from a whole one. */
+static void a_mask_in_a_long_sequence(void **state) {
+    enum { LENGTH = (1 << 24) + 1, MASKED = 12345 };
+    static const size_t offsets[] = {0, LENGTH};
+    float *numbers = some(LENGTH, sizeof *numbers);
+    uint8_t *mask = some(LENGTH, 1);
+    const double reward = 1;
+    const rein_options o = options_of("surrogate=clip advantage=none");
+    const rein_batch b = {.n_sequences = 1,
+                          .sequence_offsets = offsets,
+                          .dtype = REIN_F32,
+                          .mask = mask,
+                          .log_probs = numbers,
+                          .old_log_probs = numbers,
+                          .rewards = &reward};
+    rein_loss loss;
+    rein_error err;
+    (void)state;
+    memset(mask, 1, LENGTH);
+    for (size_t i = 0; i < LENGTH; i++) numbers[i] = -1;
+    mask[MASKED] = 0, numbers[MASKED] = (float)NAN;
+    assert_ok(rein_policy_loss(&loss, NULL, NULL, NULL, &b, &o, NULL, &err), err);
+    assert_true(loss.metrics.trained_tokens == LENGTH - 1 && loss.metrics.ratio_mean == 1 && near(loss.loss, -1));
+    free(numbers), free(mask);
+}
+
 /* However far the reference lies below, e^x − 1 is −1, not what is left of x and e^x − 1 − x, which cancel. */
 static void trap_2_a_reference_far_below(void **state) {
     static const double reaches[] = {0.2, 0.3, 1.5, 30, 1e4, 1e8, 1e30};
@@ -1204,6 +1252,8 @@ int main(void) {
         cmocka_unit_test(trap_1_a_masked_token_in_kl_advantage),
         cmocka_unit_test(trap_2_k3_overflows),
         cmocka_unit_test(trap_2_a_reference_far_below),
+        cmocka_unit_test(a_clip_range_beyond_f32),
+        cmocka_unit_test(a_mask_in_a_long_sequence),
         cmocka_unit_test(trap_3_mean_of_micro_batch_means),
         cmocka_unit_test(trap_4_nothing_to_train),
         cmocka_unit_test(trap_5_equal_rewards_that_differ_in_their_last_bit),
