@@ -291,7 +291,7 @@ for p in x nan inf -0.1 1.5 ''; do
     refused "min-p $p" "^rein generate: --min-p is \"$p\": a number from 0 and below 1" parrot --prompt a --min-p "$p"
     refused "temperature $p" "^rein generate: --temperature is \"${p/1.5/1e9}\": a number from 0.001 to 1000" parrot --prompt a --temperature "${p/1.5/1e9}"
 done
-REIN_KERNEL=sse refused "kernel" '^rein generate: the environment variable REIN_KERNEL is "sse": on this machine it can be ref' parrot --prompt a
+REIN_KERNEL=sse refused "kernel" '^rein generate: the environment variable REIN_KERNEL is "sse": on this machine it can be one of ref' parrot --prompt a
 
 messages() { # messages TITLE PATTERN JSON
     printf '%s' "$3" >"$work/messages"
