@@ -50,7 +50,7 @@ static void keep_apart(far_sums *far, V d, const exponentials *e, P far_lanes, P
     far->n += (size_t)__builtin_popcount(lanes_of(far_lanes & on));
 }
 
-/* Vectors from token `from` to `to`, a unit apart; when not `whole`, one that ends early. Where there are few registers the constants are
+/* Vectors from token `from` to `to`, a unit apart; when not `whole_vectors`, one that ends early. Where there are few registers the constants are
  * read from memory each time: a compiler that knew them would keep them in registers, and the sums not. */
 INLINE size_t walk(lane_sums *sums, far_sums *far, real *gradient, real *above, const rein_clip_tokens *t, const constants *c,
                    size_t from, size_t to, const int masked, const int whole_vectors) {
