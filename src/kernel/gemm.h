@@ -27,10 +27,11 @@ typedef struct rein_packed {
     rein_storage storage;
 } rein_packed;
 
-/* The right factor [k][n] of a product: a view, or packed. */
+/* The right factor [k][n] of a product: a view, or packed, or the transpose of what is packed. */
 typedef struct rein_right {
     rein_matrix view; /* data NULL: packed */
     rein_packed packed;
+    int turned;
     size_t k, n;
 } rein_right;
 

@@ -87,16 +87,14 @@ static void pack_panel(float *to, const rein_matrix *b, size_t first, size_t n, 
     else pack_panel_stored(to, b, first, columns, from, depth, REIN_STORED_F16);
 }
 
-void KERNEL(rein_pack_panel)(float *to, const rein_matrix *b, size_t first, size_t n, size_t k) {
-    pack_panel(to, b, first, n, 0, k);
-}
-
 /* ---- panels that are there already */
 
+/* Of row k of bf16 the column j. */
+static size_t place_in_row(size_t k, size_t j) { return k * GEMM_PANEL + 2 * (j % LANES) + j / LANES; }
+
 static float panel_at(const void *panel, size_t k, size_t j, rein_storage storage) {
-    const size_t at = k * GEMM_PANEL + (storage == REIN_STORED_BF16 ? 2 * (j % LANES) + j / LANES : j);
     const rein_matrix numbers = {panel, 0, 1, storage};
-    return stored_at(&numbers, 0, at);
+    return stored_at(&numbers, 0, storage == REIN_STORED_BF16 ? place_in_row(k, j) : k * GEMM_PANEL + j);
 }
 
 /* Sixteen by sixteen: to[k][j] of the rows j of a panel. */
@@ -115,16 +113,85 @@ INLINE void turn_panel(float *to, const void *panel, const rein_storage storage)
     }
 }
 
-/* to [depth][16]: the columns [first, first + 16) of what the panels are the transpose of; `from` is a multiple of 16. */
-INLINE void pack_turned(float *to, const rein_gemm_task *t, size_t first, size_t from, size_t depth, const rein_storage storage) {
-    const size_t columns = t->n - first < GEMM_PANEL ? t->n - first : GEMM_PANEL, size = rein_storage_size(storage);
-    for (size_t k = 0; k < depth; k += GEMM_PANEL, to += GEMM_PANEL * GEMM_PANEL) {
-        const char *panel = (const char *)t->b.data + ((from + k) * t->panel + first * GEMM_PANEL) * size;
-        if (columns == GEMM_PANEL && k + GEMM_PANEL <= depth) turn_panel(to, panel, storage);
-        else
-            for (size_t l = 0; l < GEMM_PANEL && k + l < depth; l++)
-                for (size_t j = 0; j < GEMM_PANEL; j++) to[l * GEMM_PANEL + j] = j < columns ? panel_at(panel, j, l, storage) : 0;
+/* The same of bf16 that stays bf16. */
+#ifdef __AVX512F__
+typedef uint16_t H __attribute__((vector_size(64))); /* two rows */
+
+/* Registers that differ in one bit of their number swap it with bit `bit` of the places in them. */
+INLINE void swap_bit(H x[8], const size_t apart, const unsigned bit, const int last) {
+    uint16_t low[32], high[32];
+#pragma GCC unroll 32
+    for (unsigned i = 0; i < 32; i++) {
+        /* Where they are read to be stored: of row r the column j at 2·(j % 8) + j / 8. By then bits 1 to 3 of a place are those of j above its
+         * lowest, which is bit 4; bit 0 is the highest of the row's number. */
+        const unsigned j = i % 16 / 2 + i % 2 * 8, row = i / 16, at = last ? row | (j >> 1) << 1 | (j & 1) << 4 : i;
+        const unsigned from = at & ~(1u << bit), other = at >> bit & 1 ? 32 : 0;
+        low[i] = (uint16_t)(from + other), high[i] = (uint16_t)((from | 1u << bit) + other);
     }
+    H take_low, take_high;
+    memcpy(&take_low, low, sizeof low), memcpy(&take_high, high, sizeof high);
+#pragma GCC unroll 8
+    for (size_t i = 0; i < 8; i++) {
+        if (i & apart) continue;
+        const __m512i a = (__m512i)x[i], b = (__m512i)x[i + apart];
+        x[i] = (H)_mm512_permutex2var_epi16(a, (__m512i)take_low, b);
+        x[i + apart] = (H)_mm512_permutex2var_epi16(a, (__m512i)take_high, b);
+    }
+}
+
+INLINE void turn_halves(uint16_t *to, const uint16_t *panel) {
+    H x[8];
+    memcpy(x, panel, sizeof x);
+    swap_bit(x, 1, 1, 0);
+    swap_bit(x, 2, 2, 0);
+    swap_bit(x, 4, 3, 1);
+#pragma GCC unroll 8
+    for (size_t i = 0; i < 8; i++) {
+        memcpy(to + i * GEMM_PANEL, &x[i], sizeof x[i] / 2);
+        memcpy(to + (i + 8) * GEMM_PANEL, (const char *)&x[i] + sizeof x[i] / 2, sizeof x[i] / 2);
+    }
+}
+#else
+static void turn_halves(uint16_t *to, const uint16_t *panel) { (void)to, (void)panel; }
+#endif
+
+/* to [depth][16]: the columns [first, first + 16) of what the panels are the transpose of; `from` is a multiple of 16. */
+INLINE void pack_turned(void *to, const rein_gemm_task *t, size_t first, size_t from, size_t depth, const rein_storage storage,
+                        const int halves) {
+    const size_t columns = t->n - first < GEMM_PANEL ? t->n - first : GEMM_PANEL, size = rein_storage_size(storage);
+    for (size_t k = 0; k < depth; k += GEMM_PANEL) {
+        const char *panel = (const char *)t->b.data + ((from + k) * t->panel + first * GEMM_PANEL) * size;
+        float *numbers = (float *)to + k * GEMM_PANEL;
+        uint16_t *raw = (uint16_t *)to + k * GEMM_PANEL;
+        if (columns == GEMM_PANEL && k + GEMM_PANEL <= depth) {
+            if (halves) turn_halves(raw, (const uint16_t *)(const void *)panel);
+            else turn_panel(numbers, panel, storage);
+            continue;
+        }
+        for (size_t l = 0; l < GEMM_PANEL && k + l < depth; l++)
+            for (size_t j = 0; j < GEMM_PANEL; j++) {
+                if (halves) raw[place_in_row(l, j)] = j < columns ? ((const uint16_t *)(const void *)panel)[place_in_row(j, l)] : 0;
+                else numbers[l * GEMM_PANEL + j] = j < columns ? panel_at(panel, j, l, storage) : 0;
+            }
+    }
+}
+
+/* What columns are packed as. */
+static rein_storage packed_storage(const rein_gemm_task *t) {
+    return WIDE_TURN && t->turned && t->b.storage == REIN_STORED_BF16 ? REIN_STORED_BF16 : REIN_STORED_F32;
+}
+
+rein_storage KERNEL(rein_pack_columns)(void *to, const rein_gemm_task *t, size_t first, size_t from, size_t depth) {
+    const rein_storage storage = t->b.storage;
+    if (!t->panel) pack_panel(to, &t->b, first, t->n, from, depth);
+    else if (t->turned && storage == REIN_STORED_F32) pack_turned(to, t, first, from, depth, REIN_STORED_F32, 0);
+    else if (t->turned && storage == REIN_STORED_BF16) pack_turned(to, t, first, from, depth, REIN_STORED_BF16, WIDE_TURN);
+    else if (t->turned) pack_turned(to, t, first, from, depth, REIN_STORED_F16, 0);
+    else /* other panels are read where they are */
+        for (size_t k = 0; k < depth; k++)
+            wide_store((float *)to + k * GEMM_PANEL,
+                       wide_row(t->b.data, first * t->panel + (from + k) * GEMM_PANEL, REIN_STORED_F16), GEMM_PANEL);
+    return packed_storage(t);
 }
 
 /* ---- a tile */
@@ -374,27 +441,20 @@ static plan plan_of(const rein_gemm_task *t) {
 
 /* Panels of the columns from j, f32 unless they can be read where they are. */
 static void set_panels(block *to, const rein_gemm_task *t, size_t j, size_t from, float *scratch, int ready) {
-    const size_t size = rein_storage_size(t->b.storage);
-    const char *panels = (const char *)t->b.data + (j * t->panel + from * GEMM_PANEL) * size;
-    to->b = (right_factor){scratch, GEMM_PANEL, to->depth * GEMM_PANEL * sizeof *scratch};
-    to->storage = REIN_STORED_F32;
+    to->storage = packed_storage(t);
+    to->b = (right_factor){scratch, GEMM_PANEL, to->depth * GEMM_PANEL * rein_storage_size(to->storage)};
     if (ready && t->panel) {
-        to->b.data = panels, to->b.bytes = t->panel * GEMM_PANEL * size, to->storage = t->b.storage;
+        const size_t size = rein_storage_size(t->b.storage);
+        to->b.data = (const char *)t->b.data + (j * t->panel + from * GEMM_PANEL) * size;
+        to->b.bytes = t->panel * GEMM_PANEL * size, to->storage = t->b.storage;
         return;
     }
     if (ready) {
         to->b = (right_factor){(const float *)t->b.data + from * t->b.row + j, t->b.row, GEMM_PANEL * sizeof *scratch};
         return;
     }
-    for (size_t p = 0; p < to->n; p += GEMM_PANEL, scratch += to->depth * GEMM_PANEL) {
-        if (t->turned && t->b.storage == REIN_STORED_F32) pack_turned(scratch, t, j + p, from, to->depth, REIN_STORED_F32);
-        else if (t->turned && t->b.storage == REIN_STORED_BF16) pack_turned(scratch, t, j + p, from, to->depth, REIN_STORED_BF16);
-        else if (t->turned) pack_turned(scratch, t, j + p, from, to->depth, REIN_STORED_F16);
-        else if (!t->panel) pack_panel(scratch, &t->b, j + p, t->n, from, to->depth);
-        else
-            for (size_t i = 0; i < to->depth * GEMM_PANEL; i += GEMM_PANEL)
-                wide_store(scratch + i, wide_row(panels + p * t->panel * size, i, REIN_STORED_F16), GEMM_PANEL);
-    }
+    for (size_t p = 0; p < to->n; p += GEMM_PANEL)
+        (void)KERNEL(rein_pack_columns)((char *)scratch + p / GEMM_PANEL * to->b.bytes, t, j + p, from, to->depth);
 }
 
 static void multiply_rows(block *b, const rein_gemm_task *t, const plan *p, size_t from) {

@@ -28,11 +28,11 @@ INLINE void halves_of_row(V *low, V *high, const void *panel, size_t at, const r
 }
 
 /* Rows and panels of a tile; rows so few that they are read in place. WIDE_PARTS: wide_load and wide_store heed n. WIDE_F16: f16 costs no
- * more to read than bf16. Then what is packed at a time, and how deep a tile must be for the next one's part of c to be called in
+ * more to read than bf16. WIDE_TURN: bf16 is turned as it is. Then what is packed at a time, and how deep a tile must be for the next one's part of c to be called in
  * meanwhile. */
 #ifdef __AVX512F__
 
-enum { TILE_ROWS = 8, TILE_PANELS = 3, FEW_ROWS = 2, WIDE_PARTS = 1, WIDE_F16 = 1 };
+enum { TILE_ROWS = 8, TILE_PANELS = 3, FEW_ROWS = 2, WIDE_PARTS = 1, WIDE_F16 = 1, WIDE_TURN = 1 };
 enum { BLOCK_ROWS = 160, BLOCK_DEPTH = 384, BLOCK_COLUMNS = 384, PREFETCH_DEPTH = 32 };
 
 typedef struct wide {
@@ -60,7 +60,7 @@ INLINE wide wide_row(const void *panel, size_t at, const rein_storage storage) {
 
 #else
 
-enum { TILE_ROWS = GEMM_TILE_ROWS, TILE_PANELS = 1, FEW_ROWS = GEMM_TILE_ROWS, WIDE_PARTS = 0, WIDE_F16 = 0 };
+enum { TILE_ROWS = GEMM_TILE_ROWS, TILE_PANELS = 1, FEW_ROWS = GEMM_TILE_ROWS, WIDE_PARTS = 0, WIDE_F16 = 0, WIDE_TURN = 0 };
 enum { BLOCK_ROWS = GEMM_ROWS, BLOCK_DEPTH = GEMM_DEPTH, BLOCK_COLUMNS = GEMM_COLUMNS, PREFETCH_DEPTH = 1 << 30 };
 
 typedef struct wide {

@@ -167,7 +167,7 @@ static void widen_row(float *to, const void *from, rein_storage storage, size_t 
 
 const rein_kernels KERNEL(rein_kernels) = {
     .gemm = KERNEL(rein_gemm_block),
-    .pack = KERNEL(rein_pack_panel),
+    .pack = KERNEL(rein_pack_columns),
     .tile_rows = TILE_ROWS,
     .norm = norm,
     .norm_backward = norm_backward,

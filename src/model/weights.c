@@ -8,6 +8,7 @@
 
 #include "base/base.h"
 #include "base/file.h"
+#include "key_store.h"
 
 static const char *const PATHS[] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
                                     "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj",    "lm_head"};
@@ -205,8 +206,9 @@ rein_status rein_model_open(rein_model **model, const char *directory, const rei
     if (status) return status;
     rein_model *m = calloc(1, sizeof *m);
     if (m) m->directory = malloc(strlen(directory) + 1), m->packing = calloc(1, sizeof *m->packing);
-    if (!m || !m->directory || !m->packing) {
-        if (m) free(m->directory), free(m->packing);
+    if (m) m->spare = calloc(1, sizeof *m->spare);
+    if (!m || !m->directory || !m->packing || !m->spare) {
+        if (m) free(m->directory), free(m->packing), free(m->spare);
         free(m);
         return rein_fail(err, REIN_ENOMEM, "no memory for a model");
     }
@@ -224,6 +226,8 @@ rein_status rein_model_open(rein_model **model, const char *directory, const rei
 
 void rein_model_close(rein_model *model) {
     if (!model) return;
+    rein_key_store_close(atomic_load(&model->spare->keys), model, 0);
+    free(model->spare);
     rein_arena_free(&model->memory);
     rein_arena_free(&model->packing->memory);
     pthread_mutex_destroy(&model->packing->lock);

@@ -3,6 +3,7 @@
 #define REIN_MODEL_WEIGHTS_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "base/arena.h"
 #include "config.h"
@@ -35,6 +36,11 @@ typedef struct rein_layer {
     const float *norm_q, *norm_k;           /* [head_dim] or NULL */
 } rein_layer;
 
+/* What users of a model leave for the next ones: key_store.h. */
+typedef struct rein_spare {
+    _Atomic(struct rein_key_store *) keys;
+} rein_spare;
+
 struct rein_model {
     rein_model_config config;
     char *directory;
@@ -47,6 +53,7 @@ struct rein_model {
     float *frequencies;           /* [head_dim / 2] of the rotary embedding */
     rein_arena memory;            /* of everything above */
     struct rein_packing *packing; /* of the matrices of the layers and the head */
+    rein_spare *spare;
     /* When all weights train: their f32 values, tensor after tensor in the order of rein_model_weight; offsets [weights + 1]. */
     float *values;
     size_t *offsets;

@@ -54,33 +54,39 @@ void rein_linear_forward(float *y, float *inner, const float *x, size_t rows, co
     rein_linears_forward(&one, 1, x, rows, add, run);
 }
 
+/* The weight as the right factor of dx = dy·W. */
+static rein_right right_back(const rein_linear *l) {
+    rein_right b = {.packed = l->packed, .turned = 1, .k = l->out, .n = l->in};
+    if (!l->packed.data) b.view = l->weight;
+    return b;
+}
+static rein_right right_rows(const float *x, size_t rows, size_t columns) {
+    return (rein_right){.view = rows_of(x, columns), .k = rows, .n = columns};
+}
+
 /* c [m][n] += aᵀ·b over the rows both have, in their order. */
-static void add_outer(float *c, const float *a, size_t m, const float *b, size_t n, size_t rows, const rein_site *run) {
-    const rein_matrix left = columns_of(a, m), right = rows_of(b, n);
-    rein_gemm(c, n, &left, &right, m, n, rows, 1, run->gemm_scratch, &run->exec);
+static rein_product outer(float *c, const float *a, size_t m, const float *b, size_t n, size_t rows) {
+    return (rein_product){c, n, columns_of(a, m), right_rows(b, rows, n), m, 1};
 }
 
-static void lora_backward(float *dx, const rein_linear_gradient *gradient, float *dinner, const float *dy, const float *x,
-                          const float *inner, size_t rows, const rein_linear *linear, const rein_lora *lora, const rein_site *run) {
-    const rein_matrix output = rows_of(dy, linear->out), b = rows_of(lora->b, lora->rank), a = rows_of(lora->a, linear->in);
-    const rein_matrix low = rows_of(dinner, lora->rank);
-    rein_gemm(dinner, lora->rank, &output, &b, rows, lora->rank, linear->out, 0, run->gemm_scratch, &run->exec);
-    run->kernels->scale(dinner, rows * lora->rank, lora->scale);
-    if (dx) rein_gemm(dx, linear->in, &low, &a, rows, linear->in, lora->rank, 1, run->gemm_scratch, &run->exec);
-    if (gradient->a) add_outer(gradient->a, dinner, lora->rank, x, linear->in, rows, run);
-    if (gradient->b) add_outer(gradient->b, dy, linear->out, inner, lora->rank, rows, run);
-}
-
+/* What needs dy alone, then what needs what came of it: the threads meet twice, or once without a LoRA. */
 void rein_linear_backward(float *dx, int add, const rein_linear_gradient *gradient, float *dinner, const float *dy, const float *x,
                           const float *inner, size_t rows, const rein_linear *linear, const rein_lora *lora, const rein_site *run) {
-    const rein_matrix output = rows_of(dy, linear->out);
-    if (dx && linear->packed.data)
-        rein_gemm_turned(dx, linear->in, &output, &linear->packed, rows, add, run->gemm_scratch, &run->exec);
-    else if (dx)
-        rein_gemm(dx, linear->in, &output, &linear->weight, rows, linear->in, linear->out, add, run->gemm_scratch, &run->exec);
-    if (has(lora)) lora_backward(dx, gradient, dinner, dy, x, inner, rows, linear, lora, run);
-    if (gradient->weight) add_outer(gradient->weight, dy, linear->out, x, linear->in, rows, run);
-    if (gradient->bias) run->kernels->add_rows(gradient->bias, dy, rows, linear->out, linear->out);
+    const size_t in = linear->in, out = linear->out, rank = has(lora) ? lora->rank : 0;
+    rein_product first[3] = {{0}}, second[3] = {{0}};
+    size_t n_first = 0, n_second = 0;
+    if (dx) first[n_first++] = (rein_product){dx, in, rows_of(dy, out), right_back(linear), rows, add};
+    if (gradient->weight) first[n_first++] = outer(gradient->weight, dy, out, x, in, rows);
+    if (rank) {
+        first[n_first++] = (rein_product){dinner, rank, rows_of(dy, out), right_rows(lora->b, out, rank), rows, 0};
+        if (dx) second[n_second++] = (rein_product){dx, in, rows_of(dinner, rank), right_rows(lora->a, rank, in), rows, 1};
+        if (gradient->a) second[n_second++] = outer(gradient->a, dinner, rank, x, in, rows);
+        if (gradient->b) second[n_second++] = outer(gradient->b, dy, out, inner, rank, rows);
+    }
+    rein_gemm_each(first, n_first, run->gemm_scratch, &run->exec);
+    if (rank) run->kernels->scale(dinner, rows * rank, lora->scale);
+    rein_gemm_each(second, n_second, run->gemm_scratch, &run->exec);
+    if (gradient->bias) run->kernels->add_rows(gradient->bias, dy, rows, out, out);
 }
 
 size_t rein_lora_packed_size(const rein_lora *lora, size_t in, size_t out) {

@@ -12,28 +12,8 @@ enum { MAX_ACTIVE = 256, MAX_ENTERING_ROWS = 4096, MAX_SAMPLES = 1 << 20 };
 
 rein_sampling rein_sampling_plain(void) { return (rein_sampling){.top_p = 1, .max_tokens = 256}; }
 
-/* ---------------------------------------------------------------------------------------------------------------------- blocks */
-
-static size_t block_floats(const rein_generator *g) {
-    return (size_t)g->policy.model->config.n_layers * rein_key_block_floats(&g->policy.model->heads);
-}
-
-/* Room for every block that exists is kept in the list of free ones: giving back cannot fail. */
-static float *take_block(rein_generator *g) {
-    if (g->n_free) return g->free_blocks[--g->n_free];
-    if (g->blocks == g->free_capacity) {
-        const size_t capacity = g->free_capacity ? 2 * g->free_capacity : 64;
-        float **list = realloc(g->free_blocks, capacity * sizeof *list);
-        if (!list) return NULL;
-        g->free_blocks = list, g->free_capacity = capacity;
-    }
-    float *block = rein_arena_floats(&g->keys, block_floats(g)); /* fresh pages: zeros, so that no slot holds a NaN */
-    if (block) g->blocks++;
-    return block;
-}
-
 static void give_blocks(rein_generator *g, const rein_keys *keys, size_t n) {
-    for (size_t i = 0; i < n; i++) g->free_blocks[g->n_free++] = keys[i].data;
+    for (size_t i = 0; i < n; i++) rein_key_store_give(g->store, keys[i].data);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- open and close */
@@ -51,7 +31,11 @@ rein_status rein_generator_open(rein_generator **generator, const rein_policy *p
     const rein_status status = rein_exec_resolve(&exec, options ? &options->exec : NULL, REIN_SERIAL, err);
     if (status) return status;
     rein_generator *g = calloc(1, sizeof *g);
-    if (!g) return rein_fail(err, REIN_ENOMEM, "no memory for a generator");
+    if (g) g->store = rein_key_store_open(policy->model);
+    if (!g || !g->store) {
+        free(g);
+        return rein_fail(err, REIN_ENOMEM, "no memory for a generator");
+    }
     g->policy = *policy, g->tokenizer = tokenizer, g->exec = exec;
     g->max_active = options && options->max_active ? options->max_active : MAX_ACTIVE;
     g->waiting_end = &g->waiting;
@@ -89,14 +73,13 @@ void rein_generator_close(rein_generator *g) {
         give_blocks(g, r->keys, r->n_keys);
         free_request(r);
     }
-    free(g->free_blocks);
     free(g->samples);
     free(g->events);
     free(g->tops);
     free(g->angles.cosine);
     free(g->angles.sine);
     rein_arena_free(&g->arena);
-    rein_arena_free(&g->keys);
+    rein_key_store_close(g->store, g->policy.model, !g->failed);
     free(g);
 }
 
@@ -188,7 +171,7 @@ static int take_prompt_keys(rein_generator *g, rein_waiting *r) {
     r->keys = calloc(blocks, sizeof *r->keys);
     while (r->keys && r->n_keys < blocks) {
         const size_t left = r->r.n_prompt - r->n_keys * REIN_KEY_BLOCK;
-        float *block = take_block(g);
+        float *block = rein_key_store_take(g->store);
         if (!block) return 0;
         r->keys[r->n_keys++] = (rein_keys){block, left < REIN_KEY_BLOCK ? left : REIN_KEY_BLOCK};
     }
@@ -244,7 +227,7 @@ int rein_sample_key(rein_generator *g, rein_sample *s) {
         if (!keys) return 0;
         s->keys = keys, s->capacity = capacity;
     }
-    float *block = take_block(g);
+    float *block = rein_key_store_take(g->store);
     if (!block) return 0;
     s->keys[s->n_keys++] = (rein_keys){block, 0};
     return 1;

@@ -3,6 +3,7 @@
 #define REIN_ROLLOUT_GENERATOR_H
 
 #include "model/decoder.h"
+#include "model/key_store.h"
 #include "rein/rollout.h"
 #include "text.h"
 
@@ -33,12 +34,10 @@ struct rein_generator {
     const rein_tokenizer *tokenizer;
     size_t max_active, n_requests;
     rein_exec exec;
-    rein_arena arena; /* of a step */
-    rein_arena keys;  /* the blocks; never reset */
+    rein_arena arena;      /* of a step */
+    rein_key_store *store; /* of blocks */
     rein_angles angles;
     size_t n_angles;
-    float **free_blocks;
-    size_t n_free, free_capacity, blocks; /* blocks: that exist */
     rein_waiting *waiting, **waiting_end;
     rein_sample *samples; /* at work, in the order in which they came */
     size_t n_samples, samples_capacity;

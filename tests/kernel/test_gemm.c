@@ -170,6 +170,40 @@ static void test_lean(void **unused) {
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) check_everywhere(shapes[i][0], shapes[i][1], shapes[i][2], 1);
 }
 
+/* Several at once, whose right factors the threads pack together as far as there is room: the last one has none. */
+static void test_together(void **unused) {
+    (void)unused;
+    enum { N = 4 };
+    const size_t m = 66, n[N] = {1000, 130, 1000, 1200}, k[N] = {900, 500, 840, 400};
+    rein_matrix a[N], b[N];
+    float *wanted[N], *c[N];
+    void *turned[N];
+    for (size_t i = 0; i < N; i++) {
+        a[i] = make(m, k[i], REIN_STORED_F32), b[i] = make(k[i], n[i], i % 2 ? REIN_STORED_BF16 : REIN_STORED_F32);
+        c[i] = malloc(m * n[i] * sizeof *c[i]), turned[i] = malloc(rein_packed_size(n[i], k[i], b[i].storage));
+        assert_non_null(c[i]), assert_non_null(turned[i]);
+        wanted[i] = chain(NULL, &a[i], &b[i], m, n[i], k[i], 0);
+    }
+    for (int isa = REIN_ISA_REF; isa <= REIN_ISA_AVX512; isa++) {
+        const rein_exec e = {2, (rein_isa)isa};
+        rein_product products[N];
+        if (!rein_isa_available(e.isa)) continue;
+        for (size_t i = 0; i < N; i++) {
+            const rein_matrix transpose = {b[i].data, b[i].column, b[i].row, b[i].storage};
+            rein_right right = {.view = b[i], .k = k[i], .n = n[i]};
+            if (i % 2)
+                right = (rein_right){.packed = rein_pack(turned[i], &transpose, n[i], k[i]), .turned = 1, .k = k[i], .n = n[i]};
+            products[i] = (rein_product){c[i], n[i], a[i], right, m, 0};
+        }
+        void *scratch = scratch_for(&e);
+        rein_gemm_each(products, N, scratch, &e);
+        for (size_t i = 0; i < N; i++) assert_bits(c[i], n[i], wanted[i], m, n[i]);
+        free(scratch);
+    }
+    for (size_t i = 0; i < N; i++)
+        free((void *)(uintptr_t)a[i].data), free((void *)(uintptr_t)b[i].data), free(wanted[i]), free(c[i]), free(turned[i]);
+}
+
 /* A row alone, and among others. */
 static void test_row_alone(void **unused) {
     (void)unused;
@@ -213,7 +247,8 @@ static void test_halves(void **unused) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_chains), cmocka_unit_test(test_tiles), cmocka_unit_test(test_lean),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_chains),    cmocka_unit_test(test_tiles),
+                                       cmocka_unit_test(test_lean),      cmocka_unit_test(test_together),
                                        cmocka_unit_test(test_row_alone), cmocka_unit_test(test_halves)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

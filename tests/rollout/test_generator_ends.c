@@ -301,6 +301,9 @@ static void test_idle(void **state) {
     const rein_sampled *sampled = (const rein_sampled *)&g;
     size_t count = 5, number_of;
     OK(rein_generator_open(&g, &p.p, tokenizer, NULL, &error_));
+    g->failed = 1; /* takes what others left away */
+    rein_generator_close(g);
+    OK(rein_generator_open(&g, &p.p, tokenizer, NULL, &error_));
     OK(rein_generator_step(&sampled, &count, g, &error_));
     assert_true(count == 0);
     job *j = new_job(70, 3, 10, 0);
@@ -313,11 +316,22 @@ static void test_idle(void **state) {
         }
         OK(rein_generator_step(&sampled, &count, g, &error_));
         assert_true(count == 0);
-        assert_true(g->n_free == g->blocks && g->blocks == 2 + 3); /* blocks of keys come back: two of the prompt, three own */
+        assert_true(g->store->n_free == g->store->blocks &&
+                    g->store->blocks == 2 + 3); /* blocks of keys come back: two of the prompt, three own */
     }
     OK(rein_generator_add(&number_of, g, &j->r, &error_)); /* closed while at work, and while waiting */
     OK(rein_generator_step(&sampled, &count, g, &error_));
     OK(rein_generator_add(&number_of, g, &j->r, &error_));
+    rein_generator_close(g);
+    rein_generator *beside;
+    OK(rein_generator_open(&g, &p.p, tokenizer, NULL, &error_)); /* what one leaves, the next one finds, and nobody else */
+    OK(rein_generator_open(&beside, &p.p, tokenizer, NULL, &error_));
+    assert_true(g->store->blocks == 2 + 3 && g->store->n_free == g->store->blocks && beside->store->blocks == 0);
+    g->failed = 1; /* there may be a NaN in its keys */
+    rein_generator_close(g);
+    rein_generator_close(beside);
+    OK(rein_generator_open(&g, &p.p, tokenizer, NULL, &error_));
+    assert_true(g->store->blocks == 0);
     rein_generator_close(g);
     free_job(j);
 }
