@@ -41,7 +41,7 @@ static const rein_bench_row ROWS[] = {
     {"prefill smollm", "tok/s", "a prompt of 512 tokens, bf16; limit: fma", rein_bench_prefill, .rounds = 3, SMOLLM},
 
     {"rl step sums", "s", "32 prompts × 8 responses: sample, reward, train", rein_bench_rl_sums, .rounds = 5},
-    {"rl step smollm", "s", "the same, prompts of 32, responses of 16 tokens", rein_bench_rl_smollm, .rounds = 1, SMOLLM},
+    {"rl step smollm", "s", "the same, prompts of 32, responses of 16 tokens", rein_bench_rl_smollm, .rounds = 2, SMOLLM},
     {"share reference", "%", "of a step is not its passes; 25 wanted", rein_bench_reference, .rounds = 4, SMALL, .lora = 1,
      .limit = 25},
     {"share reference full", "%", "the same where all weights train", rein_bench_reference, .rounds = 4, SMALL, .limit = 25},

@@ -152,7 +152,7 @@ static void count(extremes *seen, rein_top *top) {
         high = most(x, high);
         for (size_t l = 0; l < LANES; l++) rein_top_add(top, (bits)bin[l], l % TOP_WAYS);
     }
-    for (int l = 0; l < LANES; l++) top->high = (double)high[l] > top->high ? (double)high[l] : top->high;
+    for (int l = 0; l < LANES; l++) rein_top_reach(top, (double)high[l]);
     top->fresh += seen->n;
     rein_top_raise(top);
     look_above(seen, top);

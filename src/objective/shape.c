@@ -2,15 +2,13 @@
 #include "reward.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "budget_rule.h"
 
 void rein_rewards_of(double *reward, const rein_batch *b) {
-    for (size_t i = 0; i < b->n_sequences; i++) {
-        if (b->rewards) {
-            reward[i] = b->rewards[i];
-            continue;
-        }
+    if (b->rewards) memcpy(reward, b->rewards, b->n_sequences * sizeof *reward);
+    for (size_t i = 0; !b->rewards && i < b->n_sequences; i++) {
         reward[i] = 0;
         for (size_t k = 0; b->reward_components && k < b->n_components; k++)
             reward[i] += (b->reward_weights ? b->reward_weights[k] : 1) * b->reward_components[i * b->n_components + k];
@@ -50,6 +48,7 @@ static void shape_k15(double *reward, const int64_t *length, const rein_batch *b
 }
 
 void rein_shape_into(double *reward, const int64_t *length, const rein_batch *b, const rein_options *o) {
+    if (o->shape == REIN_SHAPE_NONE && isnan(o->reward_clip)) return;
     if (o->shape == REIN_SHAPE_K15_LENGTH) shape_k15(reward, length, b, o);
     for (size_t i = 0; i < b->n_sequences; i++) {
         const double L = (double)length[i];

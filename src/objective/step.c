@@ -18,21 +18,30 @@ static void *carve(char *base, size_t *used, size_t count, size_t size) {
     return p;
 }
 
-/* Of BLOCK_TOKENS tokens and a bit, or more when that would make more than MANY_BLOCKS. */
+/* Of so many tokens and a bit: BLOCK_TOKENS, or more when that would make more than MANY_BLOCKS. */
+static size_t block_tokens(const rein_batch *b) {
+    const size_t share = rein_tokens(b) / MANY_BLOCKS;
+    return share > BLOCK_TOKENS ? share : BLOCK_TOKENS;
+}
+
+/* How many there are at most: all but the last have their tokens. */
+static size_t most_blocks(const rein_batch *b) {
+    const size_t most = rein_tokens(b) / block_tokens(b) + 1;
+    return most < b->n_sequences ? most : b->n_sequences;
+}
+
 static size_t cut_blocks(rein_block *blocks, const rein_batch *b) {
-    const size_t share = rein_tokens(b) / MANY_BLOCKS, tokens = share > BLOCK_TOKENS ? share : BLOCK_TOKENS;
+    const size_t tokens = block_tokens(b);
     size_t n = 0;
-    for (size_t first = 0; first < b->n_sequences; n++) {
-        size_t last = first + 1;
+    for (size_t first = 0, last = 1; first < b->n_sequences; first = last++) {
         while (last < b->n_sequences && b->sequence_offsets[last] - b->sequence_offsets[first] < tokens) last++;
-        if (blocks) blocks[n] = (rein_block){first, last};
-        first = last;
+        blocks[n++] = (rein_block){first, last};
     }
     return n;
 }
 
 static size_t layout(rein_step *s, char *base, const rein_batch *b, const rein_options *o, const rein_exec *e) {
-    const size_t n = b->n_sequences, tokens = rein_tokens(b), blocks = cut_blocks(NULL, b);
+    const size_t n = b->n_sequences, tokens = rein_tokens(b), blocks = most_blocks(b);
     const int per_token = !isnan(o->top_entropy) || (o->advantage == REIN_ADVANTAGE_REINFORCE_PP && rein_advantage_per_token(o));
     const size_t scratch = per_token && tokens > 2 * n ? tokens : 2 * n;
     size_t used = 0;
@@ -51,7 +60,6 @@ static size_t layout(rein_step *s, char *base, const rein_batch *b, const rein_o
     s->blocks = carve(base, &used, blocks, sizeof *s->blocks);
     s->tallies = carve(base, &used, blocks, sizeof *s->tallies);
     s->tops = carve(base, &used, (size_t)e->threads, sizeof *s->tops);
-    s->n_blocks = blocks;
     return used + ALIGNMENT; /* the caller's buffer may start anywhere */
 }
 
@@ -82,6 +90,7 @@ static void choose_kernels(rein_step *s) {
 static void measure_block(void *context, size_t k, int thread) {
     rein_step *s = context;
     const rein_batch *b = &s->batch;
+    size_t tokens = 0, sequences = 0;
     (void)thread;
     memset(&s->tallies[k], 0, sizeof s->tallies[k]);
     for (size_t i = s->blocks[k].first; i < s->blocks[k].last; i++) {
@@ -89,17 +98,11 @@ static void measure_block(void *context, size_t k, int thread) {
         s->spans[i] = b->mask ? s->count(b->mask + start, length) : (rein_trained){length, 0, length};
         s->trained[i] = s->spans[i].count;
         s->length[i] = b->response_lengths ? b->response_lengths[i] : (int64_t)s->trained[i];
+        tokens += s->trained[i];
+        sequences += s->trained[i] > 0;
     }
-}
-
-static void measure(rein_step *s) {
-    const rein_batch *b = &s->batch;
-    rein_parallel(s->exec.threads, s->n_blocks, measure_block, s);
-    s->trained_tokens = s->trained_sequences = 0;
-    for (size_t i = 0; i < b->n_sequences; i++) {
-        s->trained_tokens += s->trained[i];
-        s->trained_sequences += s->trained[i] > 0;
-    }
+    __atomic_fetch_add(&s->trained_tokens, tokens, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&s->trained_sequences, sequences, __ATOMIC_RELAXED);
 }
 
 static const void *kl_source_of(const rein_step *s) {
@@ -155,40 +158,61 @@ static int all_zero(const rein_step *s, size_t first, size_t last) {
     return 1;
 }
 
+enum { SOME_GROUPS = 256 }; /* that a thread takes at a time */
+
+/* Of each group the std of its rewards, into scratch. */
+static void group_stds(void *context, size_t piece, int thread) {
+    const rein_step *s = context;
+    const size_t groups = rein_group_count(&s->batch), end = (piece + 1) * SOME_GROUPS;
+    (void)thread;
+    for (size_t g = piece * SOME_GROUPS; g < groups && g < end; g++) {
+        const size_t first = rein_group_start(&s->batch, g);
+        int equal;
+        (void)rein_mean(s->reward + first, rein_group_start(&s->batch, g + 1) - first, &s->scratch[g], &equal);
+    }
+}
+
 static rein_status reward_metrics(rein_step *s, rein_error *err) {
     const rein_batch *b = &s->batch;
     const size_t n = b->n_sequences, groups = rein_group_count(b);
+    const int limited = b->token_budgets || !isnan(s->options.token_budget);
     rein_metrics *m = &s->metrics;
     double over = 0, lengths = 0, longest = 0, rewards = 0, stds = 0;
     for (size_t i = 0; i < n; i++) {
-        const double length = (double)s->length[i], budget = rein_budget_of(b, &s->options, i);
+        const double length = (double)s->length[i];
         rewards += s->reward[i];
         lengths += length;
         longest = length > longest ? length : longest;
-        over += length > budget;
+        if (limited) over += length > rein_budget_of(b, &s->options, i);
     }
     m->reward = rewards / (double)n;
     for (size_t i = 0; i < n && !isfinite(rewards); i++) m->reward = (i > 0 ? m->reward : 0) + s->reward[i] / (double)n;
     m->length_mean = lengths / (double)n; /* lengths are whole: so is the mean of equal ones */
     m->length_max = longest;
     m->share_over_budget = over / (double)n;
-    for (size_t g = 0; g < groups; g++) {
-        const size_t first = rein_group_start(b, g), last = rein_group_start(b, g + 1);
-        double std;
-        int equal;
-        (void)rein_mean(s->reward + first, last - first, &std, &equal);
-        stds += std / (double)groups;
-    }
+    rein_parallel(s->exec.threads, (groups + SOME_GROUPS - 1) / SOME_GROUPS, group_stds, s);
+    for (size_t g = 0; g < groups; g++) stds += s->scratch[g] / (double)groups;
     m->reward_std = stds;
     if (isfinite(m->reward) && isfinite(m->reward_std)) return REIN_OK;
     return rein_fail(err, REIN_ERANGE, "the mean of the rewards is not finite: the rewards, or their weights, are too large");
+}
+
+static void make_rows(void *context, size_t k, int thread) {
+    rein_step *s = context;
+    const double tokens = (double)s->trained_tokens, sequences = (double)s->trained_sequences;
+    (void)thread;
+    for (size_t i = s->blocks[k].first; i < s->blocks[k].last; i++)
+        s->rows[i] = (rein_row){.advantage = rein_balance(s->estimate[i], &s->options),
+                                .weight = rein_token_weight(&s->options, (double)s->trained[i], tokens, sequences),
+                                .trained = s->trained[i],
+                                .first = s->spans[i].first,
+                                .end = s->spans[i].end};
 }
 
 static rein_status advantages(rein_step *s, rein_error *err) {
     const rein_batch *b = &s->batch;
     const rein_options *o = &s->options;
     const size_t groups = rein_group_count(b);
-    const double tokens = (double)s->trained_tokens, sequences = (double)s->trained_sequences;
     if (s->token_advantages) {
         if (o->advantage != REIN_ADVANTAGE_GIVEN)
             rein_estimate_tokens(s->made_advantages, s->scratch, s->reward, kl_source_of(s), b, o);
@@ -201,12 +225,7 @@ static rein_status advantages(rein_step *s, rein_error *err) {
         const rein_status status = rein_estimate(s->estimate, s->reward, s->length, s->trained, s->scratch, b, o, err);
         if (status != REIN_OK) return status;
     }
-    for (size_t i = 0; i < b->n_sequences; i++)
-        s->rows[i] = (rein_row){.advantage = rein_balance(s->estimate[i], o),
-                                .weight = rein_token_weight(o, (double)s->trained[i], tokens, sequences),
-                                .trained = s->trained[i],
-                                .first = s->spans[i].first,
-                                .end = s->spans[i].end};
+    rein_parallel(s->exec.threads, s->n_blocks, make_rows, s);
     for (size_t g = 0; g < groups; g++)
         s->metrics.frac_reward_zero_std += all_zero(s, rein_group_start(b, g), rein_group_start(b, g + 1)) / (double)groups;
     if (o->kl_penalty_coef != 0) penalise(s);
@@ -293,8 +312,8 @@ rein_status rein_step_begin(rein_step **step, void *buffer, size_t size, const r
     const rein_options *o = &s->options;
     const int detached = o->kl_reward_coef != 0 || o->kl_penalty_coef != 0;
     choose_kernels(s);
-    (void)cut_blocks(s->blocks, batch);
-    measure(s);
+    s->n_blocks = cut_blocks(s->blocks, batch);
+    rein_parallel(s->exec.threads, s->n_blocks, measure_block, s);
     if (detached || o->advantage == REIN_ADVANTAGE_GAE || !isnan(o->top_entropy) || !isnan(o->entropy_target)) {
         status = rein_batch_find_bad(batch, detached ? batch->log_probs : NULL, batch->entropies, 0, batch->n_sequences, err);
         if (status != REIN_OK) return status;

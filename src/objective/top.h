@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 /* Neighbours count in different ways: most ratios fall into few bins, and one increment of a number waits for the last. */
-enum { TOP_STEPS = 64, TOP_RANGE = 20, TOP_BINS = 2 * TOP_RANGE * TOP_STEPS + 1, TOP_WAYS = 2 };
+enum { TOP_STEPS = 64, TOP_RANGE = 20, TOP_BINS = 2 * TOP_RANGE * TOP_STEPS + 1, TOP_WAYS = 8 };
 
 typedef struct rein_top {
     _Alignas(64) uint32_t count[TOP_BINS][TOP_WAYS]; /* the lowest bin also takes lanes that hold nothing: read from the top */
@@ -20,6 +20,7 @@ typedef struct rein_top {
     size_t wanted;
     size_t fresh; /* counted since the floor was last looked at */
     int floor;    /* −1: every bin counts */
+    int end;      /* none of the thread's lies in this bin or above */
 } rein_top;
 
 /* The wanted-th largest of n is their 99th percentile: 1 % of them are larger. */
@@ -36,6 +37,14 @@ static inline void rein_top_add(rein_top *t, size_t bin, size_t way) {
     __atomic_store_n(n, *n + 1, __ATOMIC_RELAXED);
 }
 
+/* The thread has seen a log-ratio as large as that. */
+static inline void rein_top_reach(rein_top *t, double high) {
+    if (!(high > t->high)) return;
+    t->high = high;
+    const double bin = (high + TOP_RANGE) * TOP_STEPS + 2;
+    __atomic_store_n(&t->end, bin < TOP_BINS ? (bin > 0 ? (int)bin : 0) : TOP_BINS, __ATOMIC_RELAXED);
+}
+
 /* How many of all threads' lie in a bin. */
 static inline size_t rein_top_count(const rein_top *team, int n_team, int bin) {
     size_t n = 0;
@@ -47,9 +56,13 @@ static inline size_t rein_top_count(const rein_top *team, int n_team, int bin) {
 /* Raises the floor as far as the counts allow; now and then, because it walks the bins. */
 static inline void rein_top_raise(rein_top *t) {
     size_t above = 0;
-    int bin = TOP_BINS;
+    int bin = 0;
     if (t->fresh < t->wanted / 8 + 2048) return;
     t->fresh = 0;
+    for (int i = 0; i < t->n_team; i++) {
+        const int end = __atomic_load_n(&t->team[i].end, __ATOMIC_RELAXED);
+        bin = end > bin ? end : bin;
+    }
     while (bin > t->floor + 1 && above < t->wanted) above += rein_top_count(t->team, t->n_team, --bin);
     if (above >= t->wanted) t->floor = bin;
 }
