@@ -150,7 +150,7 @@ static void count(extremes *seen, rein_top *top) {
         M bin = (M)((U)fmadd(clamp(x, -edge, edge), steps, zero) - (U)splat(ROUNDER));
         __asm__("" : "+m"(bin)); /* through memory: a load a lane is cheaper than an extraction a lane */
         high = most(x, high);
-        for (size_t l = 0; l < LANES; l++) rein_top_add(top, (bits)bin[l], l % TOP_WAYS);
+        for (size_t l = 0; l < LANES; l++) rein_top_add(top, (bits)bin[l], l);
     }
     for (int l = 0; l < LANES; l++) rein_top_reach(top, (double)high[l]);
     top->fresh += seen->n;

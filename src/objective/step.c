@@ -327,15 +327,7 @@ rein_status rein_step_begin(rein_step **step, void *buffer, size_t size, const r
     entropy(s);
     status = check_rows(s, err);
     if (status != REIN_OK) return status;
-    memset(s->tops, 0, (size_t)s->exec.threads * sizeof *s->tops);
-    for (int t = 0; t < s->exec.threads; t++) {
-        s->tops[t].wanted = rein_top_wanted(s->trained_tokens);
-        s->tops[t].floor = -1;
-        s->tops[t].low = HUGE_VAL;
-        s->tops[t].high = -HUGE_VAL;
-        s->tops[t].team = s->tops;
-        s->tops[t].n_team = s->exec.threads;
-    }
+    for (int t = 0; t < s->exec.threads; t++) rein_top_begin(&s->tops[t], s->trained_tokens, s->tops, s->exec.threads);
     *step = s;
     return REIN_OK;
 }
