@@ -20,10 +20,10 @@ typedef struct rein_top {
     int n_team;
     double low, high; /* the smallest and the largest log-ratio that the thread has seen */
     size_t wanted;
-    size_t fresh; /* counted since the floor was last looked at */
-    int floor;    /* −1: every bin counts */
-    int end;      /* none of the thread's lies in this bin or above */
-    unsigned way; /* the ways that there are, less 1 */
+    size_t fresh;                                     /* counted since the floor was last looked at */
+    int floor;                                        /* −1: every bin counts */
+    int end;                                          /* none of the thread's lies in this bin or above */
+    unsigned way;                                     /* the ways that there are, less 1 */
     _Alignas(64) uint32_t count[TOP_BINS * TOP_WAYS]; /* [bin][way]; the lowest bin also takes lanes that hold nothing */
 } rein_top;
 
