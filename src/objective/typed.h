@@ -12,11 +12,13 @@ typedef double real;
 #define TYPED_KERNEL(name, isa) name##_##isa##_f64
 #endif
 
-/* The kernel `name` of this type for an instruction set. */
+/* The kernel `name` of this type for an instruction set; the second where there is one of AVX-512. */
 #ifdef REIN_HAVE_AVX2
 #define KERNEL_OF(name, isa) ((isa) >= REIN_ISA_AVX2 ? TYPED_KERNEL(name, avx2) : TYPED_KERNEL(name, ref))
+#define WIDE_KERNEL_OF(name, isa) ((isa) >= REIN_ISA_AVX512 ? TYPED_KERNEL(name, avx512) : KERNEL_OF(name, isa))
 #else
 #define KERNEL_OF(name, isa) ((void)(isa), TYPED_KERNEL(name, ref))
+#define WIDE_KERNEL_OF(name, isa) KERNEL_OF(name, isa)
 #endif
 
 /* Long arrays are cut into this many pieces whatever the number of threads; the pieces' sums are added in order. */
