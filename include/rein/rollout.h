@@ -57,7 +57,7 @@ typedef struct rein_generator_options {
 REIN_API rein_status rein_generator_open(rein_generator **generator, const rein_policy *policy, const rein_tokenizer *tokenizer,
                                          const rein_generator_options *options, rein_error *err);
 
-/* NULL is fine. What was not finished is lost. */
+/* NULL is fine. What was not finished is lost. Its memory for keys, up to 1 GiB, stays with the model: the next generator finds it. */
 REIN_API void rein_generator_close(rein_generator *generator);
 
 /* Adds a request; everything is copied. *number counts requests from 0. */

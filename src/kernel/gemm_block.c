@@ -122,8 +122,8 @@ INLINE void swap_bit(H x[8], const size_t apart, const unsigned bit, const int l
     uint16_t low[32], high[32];
 #pragma GCC unroll 32
     for (unsigned i = 0; i < 32; i++) {
-        /* Where they are read to be stored: of row r the column j at 2·(j % 8) + j / 8. By then bits 1 to 3 of a place are those of j above its
-         * lowest, which is bit 4; bit 0 is the highest of the row's number. */
+        /* The last time they are put in order: column j of a row goes to 2·(j % 8) + j / 8. By then bits 1 to 3 of a place are those of j
+         * above its lowest, which is bit 4; bit 0 is the highest of the row's number. */
         const unsigned j = i % 16 / 2 + i % 2 * 8, row = i / 16, at = last ? row | (j >> 1) << 1 | (j & 1) << 4 : i;
         const unsigned from = at & ~(1u << bit), other = at >> bit & 1 ? 32 : 0;
         low[i] = (uint16_t)(from + other), high[i] = (uint16_t)((from | 1u << bit) + other);
@@ -439,7 +439,7 @@ static plan plan_of(const rein_gemm_task *t) {
     return p;
 }
 
-/* Panels of the columns from j, f32 unless they can be read where they are. */
+/* Panels of the columns from j, packed unless they can be read where they are. */
 static void set_panels(block *to, const rein_gemm_task *t, size_t j, size_t from, float *scratch, int ready) {
     to->storage = packed_storage(t);
     to->b = (right_factor){scratch, GEMM_PANEL, to->depth * GEMM_PANEL * rein_storage_size(to->storage)};

@@ -28,8 +28,8 @@ typedef struct rein_gemm_task {
 typedef void rein_gemm_fn(const rein_gemm_task *task);
 rein_gemm_fn rein_gemm_block_ref_f32, rein_gemm_block_avx2_f32, rein_gemm_block_avx512_f32;
 
-/* to [depth][16]: the columns [first, first + 16) of the task's b, its rows from `from`, a multiple of 16, on, 0 past the last column. As f32;
- * what is turned may stay bf16. With depth 0 it only says which. */
+/* to [depth][16]: the columns [first, first + 16) of the task's b, its rows from `from`, a multiple of 16, on, 0 past the last column. As
+ * f32; what is turned may stay bf16. Returns which; with depth 0 it does nothing else. */
 typedef rein_storage rein_pack_fn(void *to, const rein_gemm_task *task, size_t first, size_t from, size_t depth);
 rein_pack_fn rein_pack_columns_ref_f32, rein_pack_columns_avx2_f32, rein_pack_columns_avx512_f32;
 

@@ -28,8 +28,8 @@ INLINE void halves_of_row(V *low, V *high, const void *panel, size_t at, const r
 }
 
 /* Rows and panels of a tile; rows so few that they are read in place. WIDE_PARTS: wide_load and wide_store heed n. WIDE_F16: f16 costs no
- * more to read than bf16. WIDE_TURN: bf16 is turned as it is. Then what is packed at a time, and how deep a tile must be for the next one's part of c to be called in
- * meanwhile. */
+ * more to read than bf16. WIDE_TURN: bf16 is turned as it is. Then what is packed at a time, and how deep a tile must be for the next
+ * one's part of c to be called in meanwhile. */
 #ifdef __AVX512F__
 
 enum { TILE_ROWS = 8, TILE_PANELS = 3, FEW_ROWS = 2, WIDE_PARTS = 1, WIDE_F16 = 1, WIDE_TURN = 1 };

@@ -21,8 +21,8 @@ float *rein_key_store_take(rein_key_store *store);
 /* Cannot fail. */
 void rein_key_store_give(rein_key_store *store, float *block);
 
-/* All blocks have been given back. With `keep` the store is left with the model, if that has none and it is not too large, else freed; a store
- * in which there may be a NaN is not to be kept. Thread-safe; NULL is fine. */
+/* All blocks have been given back. With `keep` the store is left with the model, in place of another that was left, unless it is too large;
+ * else it is freed. A store in which there may be a NaN is not to be kept. Thread-safe; NULL is fine. */
 void rein_key_store_close(rein_key_store *store, const rein_model *model, int keep);
 
 #endif
