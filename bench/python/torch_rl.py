@@ -161,7 +161,7 @@ class Loop:
 
 
 def seconds(name):
-    """Of a whole step, after one with a few prompts: the best of several for the small model, of two for the large one."""
+    """Of a whole step, after one with a few prompts: the best of six for the small model, of two for the large one."""
     torch.manual_seed(0)
     loop = Loop(sums_task() if name == "sums" else smollm_task())
     loop.step(4)
