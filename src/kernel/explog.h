@@ -91,17 +91,14 @@ static inline near_terms near_terms_of(void) {
     return t;
 }
 
-INLINE V near_pair(V x, const near_terms *t, int i) { return fmadd(x, t->c[i + 1], t->c[i]); }
-
+/* Even and odd terms apart, each by Horner: constants are then only ever added, and can come from memory as they are. */
 INLINE V expm1_near(V x, V x2, V *excess, const near_terms *t) {
-#ifdef REAL_F32
-    const V tail = fmadd(fmadd(fmadd(t->c[6], x2, near_pair(x, t, 4)), x2, near_pair(x, t, 2)), x2, near_pair(x, t, 0));
-#else
-    const V x4 = x2 * x2, low = fmadd(near_pair(x, t, 2), x2, near_pair(x, t, 0));
-    const V middle = fmadd(near_pair(x, t, 6), x2, near_pair(x, t, 4)), high = fmadd(near_pair(x, t, 10), x2, near_pair(x, t, 8));
-    const V tail = fmadd(fmadd(high, x4, middle), x4, low);
-#endif
-    *excess = x2 * tail;
+    V even = t->c[(NEAR_TERMS - 1) / 2 * 2], odd = t->c[NEAR_TERMS / 2 * 2 - 1];
+#pragma GCC unroll 8
+    for (int i = (NEAR_TERMS - 1) / 2 * 2 - 2; i >= 0; i -= 2) even = fmadd(even, x2, t->c[i]);
+#pragma GCC unroll 8
+    for (int i = NEAR_TERMS / 2 * 2 - 3; i > 0; i -= 2) odd = fmadd(odd, x2, t->c[i]);
+    *excess = x2 * fmadd(odd, x, even);
     return x + *excess;
 }
 

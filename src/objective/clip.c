@@ -9,7 +9,7 @@
 
 enum { HALF = CLIP_UNIT / 2, AHEAD = 64 << 10 }; /* bytes: three times as much is still little for a second cache */
 
-/* So far ahead, and only into the second cache: nearer, or into the first, it did nothing or harm. */
+/* So far ahead, and only into the second cache: nearer, or into the first, it did nothing or harm. With AVX2 it did nothing at all. */
 INLINE void ask_for(const real *from) { __builtin_prefetch((const void *)((uintptr_t)from + AHEAD), 0, 2); }
 
 typedef struct constants {
@@ -51,17 +51,18 @@ static void keep_apart(far_sums *far, V d, const exponentials *e, P far_lanes, P
 }
 
 /* Vectors from token `from` to `to`, a unit apart; when not `whole_vectors`, one that ends early. Where there are few registers the constants are
- * read from memory each time: a compiler that knew them would keep them in registers, and the sums not. */
+ * read from memory each time, which may have changed as far as the compiler knows: it would keep them in registers, and the sums not. */
 INLINE size_t walk(lane_sums *sums, far_sums *far, real *gradient, real *above, const rein_clip_tokens *t, const constants *c,
                    size_t from, size_t to, const int masked, const int whole_vectors) {
-    const int vast = t->vast && from == 0; /* a unit is a cache line */
+    const int early = WIDE && t->vast; /* a unit is a cache line */
     const real *const lp_from = t->lp, *const old_from = t->old, *const ref_from = t->ref ? t->ref : t->lp;
     const uint8_t *const mask = t->mask;
     lane_sums acc = *sums;
     size_t n_above = 0;
+    if (!WIDE) __asm__("" : "+r"(c), "+r"(far));
     for (size_t i = from; i < to; i += CLIP_UNIT) {
-        if (!WIDE) __asm__("" : "+r"(c), "+r"(far));
-        if (vast) ask_for(lp_from + i), ask_for(old_from + i), ask_for(ref_from + i);
+        if (!WIDE) __asm__ volatile("" ::: "memory");
+        if (early) ask_for(lp_from + i), ask_for(old_from + i), ask_for(ref_from + i);
         const size_t left = whole_vectors ? LANES : to - i;
         const P on = !masked ? all_lanes() : marked(whole_vectors || mask ? mask + i : NULL, left);
         const V lp = load(lp_from + i, left), any_d = lp - load(old_from + i, left), any_x = load(ref_from + i, left) - lp;
