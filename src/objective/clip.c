@@ -7,9 +7,9 @@
 
 #include "exponentials.h"
 
-enum { HALF = CLIP_UNIT / 2, AHEAD = 64 << 10 }; /* bytes: three times as much is still little for a second cache */
+enum { HALF = CLIP_UNIT / 2, AHEAD = (WIDE ? 64 : 8) << 10 }; /* bytes: three times as much is still little for a second cache */
 
-/* So far ahead, and only into the second cache: nearer, or into the first, it did nothing or harm. With AVX2 it did nothing at all. */
+/* So far ahead, and only into the second cache: nearer, or into the first, it did nothing or harm. It pays most where rows are padded. */
 INLINE void ask_for(const real *from) { __builtin_prefetch((const void *)((uintptr_t)from + AHEAD), 0, 2); }
 
 typedef struct constants {
@@ -53,8 +53,7 @@ static void keep_apart(far_sums *far, V d, const exponentials *e, P far_lanes, P
 /* Vectors from token `from` to `to`, a unit apart; when not `whole_vectors`, one that ends early. Where there are few registers the constants are
  * read from memory each time, which may have changed as far as the compiler knows: it would keep them in registers, and the sums not. */
 INLINE size_t walk(lane_sums *sums, far_sums *far, real *gradient, real *above, const rein_clip_tokens *t, const constants *c,
-                   size_t from, size_t to, const int masked, const int whole_vectors) {
-    const int early = WIDE && t->vast; /* a unit is a cache line */
+                   size_t from, size_t to, const int masked, const int whole_vectors, const int early) {
     const real *const lp_from = t->lp, *const old_from = t->old, *const ref_from = t->ref ? t->ref : t->lp;
     const uint8_t *const mask = t->mask;
     lane_sums acc = *sums;
@@ -114,9 +113,12 @@ static size_t walk_lanes(rein_clip_sums *sums, real *gradient, real *above, cons
     lane_sums acc = {0};
     far_sums far = {0};
     acc.low = splat((real)INFINITY);
-    size_t n = t->mask ? walk(&acc, &far, gradient, above, t, c, first, end, 1, 1)
-                       : walk(&acc, &far, gradient, above, t, c, first, end, 0, 1);
-    if (end < last) n += walk(&acc, &far, gradient, above + n, t, c, end, t->n, 1, 0);
+    const int early = t->vast && first == 0; /* a unit is a cache line */
+    size_t n = t->mask && early ? walk(&acc, &far, gradient, above, t, c, first, end, 1, 1, 1)
+               : t->mask        ? walk(&acc, &far, gradient, above, t, c, first, end, 1, 1, 0)
+               : early          ? walk(&acc, &far, gradient, above, t, c, first, end, 0, 1, 1)
+                                : walk(&acc, &far, gradient, above, t, c, first, end, 0, 1, 0);
+    if (end < last) n += walk(&acc, &far, gradient, above + n, t, c, end, t->n, 1, 0, 0);
     store(sums->change + first, acc.change, LANES);
     store(sums->log_ratio + first, acc.log_ratio, LANES);
     store(sums->excess + first, acc.excess, LANES);
