@@ -50,8 +50,9 @@ static void keep_apart(far_sums *far, V d, const exponentials *e, P far_lanes, P
     far->n += (size_t)__builtin_popcount(lanes_of(far_lanes & on));
 }
 
-/* Vectors from token `from` to `to`, a unit apart; when not `whole_vectors`, one that ends early. Where there are few registers the constants are
- * read from memory each time, which may have changed as far as the compiler knows: it would keep them in registers, and the sums not. */
+/* Vectors from token `from` to `to`, a unit apart; when not `whole_vectors`, one whose tokens end before its lanes do. `early`: later
+ * tokens are asked for. Where there are few registers the constants are read from memory each time, which may have changed as far as the
+ * compiler knows: else it would keep them in registers, and the sums not. */
 INLINE size_t walk(lane_sums *sums, far_sums *far, real *gradient, real *above, const rein_clip_tokens *t, const constants *c,
                    size_t from, size_t to, const int masked, const int whole_vectors, const int early) {
     const real *const lp_from = t->lp, *const old_from = t->old, *const ref_from = t->ref ? t->ref : t->lp;
