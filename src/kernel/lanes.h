@@ -9,6 +9,7 @@
 #ifndef REIN_KERNEL_LANES_H
 #define REIN_KERNEL_LANES_H
 
+#include <float.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -37,6 +38,7 @@ typedef uint32_t bits;
 #define LANES (VECTOR_BYTES / 4)
 #define NEXT_BELOW(x) nextafterf(x, -INFINITY)
 #define MANTISSA 23
+#define EPSILON FLT_EPSILON
 #define EXPONENT_BIAS 127
 #else
 typedef double real;
@@ -45,6 +47,7 @@ typedef uint64_t bits;
 #define LANES (VECTOR_BYTES / 8)
 #define NEXT_BELOW(x) nextafter(x, (double)-INFINITY)
 #define MANTISSA 52
+#define EPSILON DBL_EPSILON
 #define EXPONENT_BIAS 1023
 #endif
 
@@ -293,13 +296,7 @@ INLINE size_t add_counts(M n) {
 #endif
 
 /* Lane l is set when mask[l] is not 0 and l < left; without a mask every lane below `left` is. */
-#if WIDE
-INLINE P marked(const uint8_t *mask, size_t left) {
-    const P within = (P)(left >= LANES ? -1 : (1 << left) - 1);
-    const __m128i marks = mask ? _mm_maskz_loadu_epi8(within, mask) : _mm_set1_epi8(1);
-    return (P)(within & _mm_test_epi8_mask(marks, marks));
-}
-#else
+#if !WIDE
 INLINE M load_mask(const uint8_t *mask, size_t left) {
     if (left >= LANES) return mask ? widen(mask) > 0 : (M)splat(0) == (M)splat(0);
     uint8_t padded[LANES] = {0};
@@ -307,6 +304,52 @@ INLINE M load_mask(const uint8_t *mask, size_t left) {
     return widen(padded) > 0;
 }
 INLINE P marked(const uint8_t *mask, size_t left) { return load_mask(mask, left); }
+#endif
+
+#if WIDE
+/* The same with n_a lanes of the first half from a, n_b of the second from b. */
+enum { HALF_LANES = LANES / 2 };
+INLINE unsigned lanes_within(size_t n_a, size_t n_b) { return ((1u << n_a) - 1) | ((1u << n_b) - 1) << HALF_LANES; }
+#ifdef REAL_F32
+INLINE __m256 load_half(const real *p, size_t n) {
+    return n == HALF_LANES ? _mm256_loadu_ps(p) : _mm256_maskz_loadu_ps((__mmask8)((1 << n) - 1), p);
+}
+INLINE void store_half(real *p, __m256 v, size_t n) {
+    if (n == HALF_LANES) _mm256_storeu_ps(p, v);
+    else _mm256_mask_storeu_ps(p, (__mmask8)((1 << n) - 1), v);
+}
+INLINE V load_two(const real *a, size_t n_a, const real *b, size_t n_b) {
+    return (V)_mm512_insertf32x8(_mm512_castps256_ps512(load_half(a, n_a)), load_half(b, n_b), 1);
+}
+INLINE void store_two(real *a, size_t n_a, real *b, size_t n_b, V v) {
+    store_half(a, _mm512_castps512_ps256((__m512)v), n_a);
+    store_half(b, _mm512_extractf32x8_ps((__m512)v, 1), n_b);
+}
+INLINE __m128i two_marks(__m128i a, __m128i b) { return _mm_unpacklo_epi64(a, b); }
+#else
+INLINE __m256d load_half(const real *p, size_t n) {
+    return n == HALF_LANES ? _mm256_loadu_pd(p) : _mm256_maskz_loadu_pd((__mmask8)((1 << n) - 1), p);
+}
+INLINE void store_half(real *p, __m256d v, size_t n) {
+    if (n == HALF_LANES) _mm256_storeu_pd(p, v);
+    else _mm256_mask_storeu_pd(p, (__mmask8)((1 << n) - 1), v);
+}
+INLINE V load_two(const real *a, size_t n_a, const real *b, size_t n_b) {
+    return (V)_mm512_insertf64x4(_mm512_castpd256_pd512(load_half(a, n_a)), load_half(b, n_b), 1);
+}
+INLINE void store_two(real *a, size_t n_a, real *b, size_t n_b, V v) {
+    store_half(a, _mm512_castpd512_pd256((__m512d)v), n_a);
+    store_half(b, _mm512_extractf64x4_pd((__m512d)v, 1), n_b);
+}
+INLINE __m128i two_marks(__m128i a, __m128i b) { return _mm_unpacklo_epi32(a, b); }
+#endif
+INLINE P marked_two(const uint8_t *a, size_t n_a, const uint8_t *b, size_t n_b) {
+    const P within = (P)lanes_within(n_a, n_b);
+    if (!a) return within;
+    const __m128i marks =
+        two_marks(_mm_maskz_loadu_epi8((__mmask16)((1 << n_a) - 1), a), _mm_maskz_loadu_epi8((__mmask16)((1 << n_b) - 1), b));
+    return (P)(within & _mm_test_epi8_mask(marks, marks));
+}
 #endif
 
 /* Four reals as doubles and back. */

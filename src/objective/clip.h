@@ -5,14 +5,15 @@
 
 #include "../kernel/lanes.h"
 
-/* Tokens are taken so many at a time: a cache line of them, whatever the vectors of the instruction set hold. */
+/* So many lanes add up, half of them each half of a stretch: a cache line of them, whatever the vectors of the instruction set hold. */
 enum { CLIP_UNIT = 64 / sizeof(real) };
 
 /* What a sequence's tokens have in common. */
 typedef struct rein_clip {
-    real weight;      /* of the ratio in the gradient: −weight·A */
-    real pull_weight; /* of e^x − 1 in it: −weight·β */
-    real bound, sign; /* the ratio is live where sign·ratio <= bound; sign is 1 or −1 */
+    real weight;       /* of the ratio in the gradient: −weight·A */
+    real pull_weight;  /* of e^x − 1 in it: −weight·β */
+    real bound, sign;  /* the ratio is live where sign·ratio <= bound; sign is 1 or −1 */
+    real change_bound; /* which is where sign·change <= change_bound, for a ratio that is 1 + change */
     double kl_coef;
 } rein_clip;
 
@@ -24,13 +25,13 @@ typedef struct rein_clip_tokens {
     int vast; /* they come from memory, more of them after these: ask for them early */
 } rein_clip_tokens;
 
-/* Sums over trained tokens, lane by lane. A ratio that is near is 1 + d + its excess, and need not be added up; of what is far, which is
- * little, all three are, apart from the others. */
+/* Sums over trained tokens, lane by lane. A ratio that is near is 1 + d + its excess, and need not be added up, nor its square; of what is
+ * far, which is little, all are, apart from the others. */
 typedef struct rein_clip_sums {
     _Alignas(64) real change[CLIP_UNIT]; /* ratio − 1 where it is live */
-    real log_ratio[CLIP_UNIT], excess[CLIP_UNIT], ratio_square[CLIP_UNIT], ref[CLIP_UNIT], ref_excess[CLIP_UNIT];
+    real log_ratio[CLIP_UNIT], excess[CLIP_UNIT], change_square[CLIP_UNIT], ref[CLIP_UNIT], ref_excess[CLIP_UNIT];
     real low[CLIP_UNIT]; /* the smallest log-ratio */
-    real far_log_ratio[CLIP_UNIT], far_excess[CLIP_UNIT], far_ratio[CLIP_UNIT];
+    real far_log_ratio[CLIP_UNIT], far_excess[CLIP_UNIT], far_ratio[CLIP_UNIT], far_ratio_square[CLIP_UNIT];
     size_t far, held; /* how many train and are far; how many are not live */
 } rein_clip_sums;
 

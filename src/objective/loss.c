@@ -61,7 +61,11 @@ rein_status rein_step_finish(rein_loss *loss, const rein_step *s, rein_error *er
     }
     low = fmin(fmax(low, -TOP_RANGE), TOP_RANGE);
     high = fmin(fmax(high, -TOP_RANGE), TOP_RANGE);
-    const double n = (double)added, ratios = sum_of(s, SUM_RATIO), squares = sum_of(s, SUM_RATIO_SQUARE);
+    const double n = (double)added, near = sum_of(s, SUM_NEAR);
+    const double near_log_ratios = sum_of(s, SUM_NEAR_LOG_RATIO), near_excesses = sum_of(s, SUM_NEAR_EXCESS);
+    const double near_changes = near_log_ratios + near_excesses; /* R = 1 + c, R² = 1 + 2c + c² */
+    const double ratios = near + near_changes + sum_of(s, SUM_RATIO);
+    const double squares = near + 2 * near_changes + sum_of(s, SUM_NEAR_SQUARE) + sum_of(s, SUM_RATIO_SQUARE);
     rein_loss out = {.metrics = s->metrics, .nothing_to_train = s->trained_tokens == 0};
     rein_metrics *m = &out.metrics;
     m->surrogate_loss = sum_of(s, SUM_SURROGATE);
@@ -76,8 +80,8 @@ rein_status rein_step_finish(rein_loss *loss, const rein_step *s, rein_error *er
     m->ratio_p99 = added ? p99(s, added, low, high) : 0;
     const int finite = isfinite(ratios * ratios) && isfinite(squares) && squares > 0; /* else one ratio is all there is */
     m->ess = n > 0 ? (finite ? ratios * ratios / (n * squares) : 1 / n) : 0;
-    m->kl_old_k1 = n > 0 ? (0 - sum_of(s, SUM_LOG_RATIO)) / n : 0; /* never -0 */
-    m->kl_old_k3 = mean_of(sum_of(s, SUM_EXCESS), n);
+    m->kl_old_k1 = n > 0 ? (0 - near_log_ratios - sum_of(s, SUM_LOG_RATIO)) / n : 0; /* never -0 */
+    m->kl_old_k3 = mean_of(near_excesses + sum_of(s, SUM_EXCESS), n);
     m->kl_ref_k1 = n > 0 ? sum_of(s, SUM_REF) / n : 0;
     m->kl_ref_k3 = mean_of(sum_of(s, SUM_REF_EXCESS), n);
     m->entropy = n > 0 ? sum_of(s, SUM_ENTROPY) / n : 0;
@@ -180,7 +184,7 @@ rein_status rein_step_loss_apart(rein_step *s, size_t first, size_t last, const 
     int finite = 1;
     for (size_t k = from; k < to; k++)
         for (int i = SUM_SURROGATE; i < SUM_COUNT; i++)
-            if (i <= SUM_LOG_RATIO || i == SUM_REF || i == SUM_ENTROPY || i == SUM_CHECK)
+            if (i <= SUM_LOG_RATIO || i == SUM_NEAR_LOG_RATIO || i == SUM_REF || i == SUM_ENTROPY || i == SUM_CHECK)
                 finite &= isfinite(lanes(&s->tallies[k], (enum rein_sum)i)) != 0;
     if (!finite) {
         clear(b, grad_log_probs, first, last);

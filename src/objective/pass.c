@@ -289,39 +289,72 @@ static double check_gradient(const rein_clip_sums *sums, const real *gradient, s
 }
 
 INLINE void add_unit(double *sum, const real *lanes, double factor) {
-    for (size_t l = 0; l < CLIP_UNIT; l += LANES) add_to(sum, load(lanes + l, LANES), factor);
+    add_to(sum, load(lanes, LANES) + load(lanes + LANES, LANES), factor);
 }
 
 static void add_clip_sums(rein_tally *tally, const rein_clip_sums *sums) {
-    add_unit(tally->sum[SUM_RATIO], sums->log_ratio, 1); /* and 1 each, which follows */
-    add_unit(tally->sum[SUM_RATIO], sums->excess, 1);
-    add_unit(tally->sum[SUM_LOG_RATIO], sums->log_ratio, 1);
-    add_unit(tally->sum[SUM_EXCESS], sums->excess, 1);
-    if (sums->far > 0) {
-        add_unit(tally->sum[SUM_RATIO], sums->far_ratio, 1);
-        add_unit(tally->sum[SUM_LOG_RATIO], sums->far_log_ratio, 1);
-        add_unit(tally->sum[SUM_EXCESS], sums->far_excess, 1);
-    }
-    add_unit(tally->sum[SUM_RATIO_SQUARE], sums->ratio_square, 1);
+    add_unit(tally->sum[SUM_NEAR_LOG_RATIO], sums->log_ratio, 1);
+    add_unit(tally->sum[SUM_NEAR_EXCESS], sums->excess, 1);
+    add_unit(tally->sum[SUM_NEAR_SQUARE], sums->change_square, 1);
     add_unit(tally->sum[SUM_REF], sums->ref, -1);
     add_unit(tally->sum[SUM_REF_EXCESS], sums->ref_excess, 1);
-    tally->sum[SUM_RATIO][0] -= (double)sums->far;
+    if (sums->far == 0) return;
+    add_unit(tally->sum[SUM_LOG_RATIO], sums->far_log_ratio, 1);
+    add_unit(tally->sum[SUM_EXCESS], sums->far_excess, 1);
+    add_unit(tally->sum[SUM_RATIO], sums->far_ratio, 1);
+    add_unit(tally->sum[SUM_RATIO_SQUARE], sums->far_ratio_square, 1);
+    tally->sum[SUM_NEAR][0] -= (double)sums->far;
 }
 
-static rein_clip clip_of(const constants *k, const sequence *s, double kl_coef) {
+/* Reals in their order, by number: −0 is −1, 0 is 0. */
+static real real_of(whole rank) {
+    const bits sign = (bits)1 << (sizeof(bits) * 8 - 1), b = rank < 0 ? sign | ~(bits)rank : (bits)rank;
+    real x;
+    memcpy(&x, &b, sizeof x);
+    return x;
+}
+static whole rank_of(real x) {
+    whole b;
+    memcpy(&b, &x, sizeof b);
+    return b < 0 ? (whole) ~((bits)b << 1 >> 1) : b;
+}
+
+/* The largest change that leaves 1 + change, as it is rounded, at or below the bound. */
+static real last_change(real bound) {
+    const real step = 2 * (bound - NEXT_BELOW(bound)) + 2 * (real)EPSILON;
+    if (isinf(bound)) return bound;
+    whole low = rank_of(bound - 1 - step), high = rank_of(bound - 1 + step);
+    while (high - low > 1) {
+        const whole middle = low + (high - low) / 2;
+        if (1 + real_of(middle) <= bound) low = middle;
+        else high = middle;
+    }
+    return real_of(low);
+}
+
+/* The clip's bounds as changes of the ratio: R >= low where R − 1 >= changes.low, R <= high where R − 1 <= changes.high. */
+typedef struct changes {
+    real low, high;
+} changes;
+static changes changes_of(const constants *k) {
+    return (changes){real_of(rank_of(last_change(NEXT_BELOW(k->low))) + 1), last_change(k->high)};
+}
+
+static rein_clip clip_of(const constants *k, const changes *bounds, const sequence *s, double kl_coef) {
     return (rein_clip){.weight = s->weight * -s->advantage,
                        .pull_weight = (real)((double)-s->weight * kl_coef),
                        .bound = s->advantage < 0 ? -k->low : k->high,
                        .sign = s->advantage < 0 ? -1 : 1,
+                       .change_bound = s->advantage < 0 ? -bounds->low : bounds->high,
                        .kl_coef = kl_coef};
 }
 
 static void walk_clip(rein_tally *tally, extremes *seen, rein_top *top, outlet *past, const rein_pass *p, const arrays *a,
-                      const constants *k, const sequence *s) {
+                      const constants *k, const changes *bounds, const sequence *s) {
     const double weight = (double)s->weight, gain = -weight * (double)s->advantage, kl_weight = weight * p->options->kl_loss_coef;
     const double beyond = gain * ((double)(s->advantage < 0 ? k->low : k->high) - 1); /* where the ratio is held */
     const uint8_t *mask = s->trained < s->length ? p->mask : NULL;
-    const rein_clip clip = clip_of(k, s, p->options->kl_loss_coef);
+    const rein_clip clip = clip_of(k, bounds, s, p->options->kl_loss_coef);
     _Alignas(64) real tile[TILE];
     for (size_t from = 0; from < s->length; from += TILE) {
         const size_t n = s->length - from < TILE ? s->length - from : TILE, at = s->start + from;
@@ -342,7 +375,7 @@ static void walk_clip(rein_tally *tally, extremes *seen, rein_top *top, outlet *
         tally->sum[SUM_CHECK][0] += check_gradient(&sums, to, n, &clip);
     }
     tally->sum[SUM_SURROGATE][0] += gain * (double)s->trained;
-    tally->sum[SUM_RATIO][0] += (double)s->trained;
+    tally->sum[SUM_NEAR][0] += (double)s->trained;
 }
 
 /* ---- any composition */
@@ -425,6 +458,7 @@ void KERNEL(rein_pass)(rein_tally *tally, rein_top *top, const rein_pass *p, siz
     const constants k = constants_of(p->options);
     const int surveyed = needs_survey(p->options);
     const int plain = is_plain(p);
+    const changes bounds = changes_of(&k);
     outlet past = {.n = 0};
     extremes seen;
     seen.low = splat((real)INFINITY);
@@ -443,7 +477,7 @@ void KERNEL(rein_pass)(rein_tally *tally, rein_top *top, const rein_pass *p, siz
         if (surveyed) survey(&s, p, &a, &k);
         if (a.entropy) walk_entropies(tally, p, &a, &s);
         if (plain) {
-            walk_clip(tally, &seen, top, &past, p, &a, &k, &s);
+            walk_clip(tally, &seen, top, &past, p, &a, &k, &bounds, &s);
             fill_advantages(&a, s.advantage, s.start, s.start + s.length);
         } else {
             walk_any(tally, &seen, top, p, &a, &k, &s);

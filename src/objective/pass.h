@@ -25,6 +25,10 @@ enum rein_sum {
     SUM_EXCESS,
     SUM_RATIO, /* the ratio R that enters the surrogate, at its level */
     SUM_RATIO_SQUARE,
+    SUM_NEAR, /* how many tokens are near (clip.h): their d, excess and (R − 1)² are here, and not in the four above */
+    SUM_NEAR_LOG_RATIO,
+    SUM_NEAR_EXCESS,
+    SUM_NEAR_SQUARE,
     SUM_REF, /* lp − ref, and the excess of ref − lp */
     SUM_REF_EXCESS,
     SUM_ENTROPY,
