@@ -126,6 +126,12 @@ INLINE M widen(const uint8_t *p) {
 }
 #endif
 
+#if !WIDE && defined(REAL_F32)
+INLINE M first_lanes(size_t left) { return (M){0, 1, 2, 3, 4, 5, 6, 7} < (whole)(left < LANES ? left : LANES); }
+#elif !WIDE
+INLINE M first_lanes(size_t left) { return (M){0, 1, 2, 3} < (whole)(left < LANES ? left : LANES); }
+#endif
+
 /* The first `left` lanes, fewer than all, from memory, 0 in the others; or to it. Nothing past them is touched. */
 #if WIDE && defined(REAL_F32)
 INLINE V load_part(const real *p, size_t left) { return (V)_mm512_maskz_loadu_ps((__mmask16)((1 << left) - 1), p); }
@@ -134,11 +140,9 @@ INLINE void store_part(real *p, V v, size_t left) { _mm512_mask_storeu_ps(p, (__
 INLINE V load_part(const real *p, size_t left) { return (V)_mm512_maskz_loadu_pd((__mmask8)((1 << left) - 1), p); }
 INLINE void store_part(real *p, V v, size_t left) { _mm512_mask_storeu_pd(p, (__mmask8)((1 << left) - 1), (__m512d)v); }
 #elif defined(__AVX2__) && defined(REAL_F32)
-INLINE M first_lanes(size_t left) { return (M){0, 1, 2, 3, 4, 5, 6, 7} < (whole)left; }
 INLINE V load_part(const real *p, size_t left) { return (V)_mm256_maskload_ps(p, (__m256i)first_lanes(left)); }
 INLINE void store_part(real *p, V v, size_t left) { _mm256_maskstore_ps(p, (__m256i)first_lanes(left), (__m256)v); }
 #elif defined(__AVX2__)
-INLINE M first_lanes(size_t left) { return (M){0, 1, 2, 3} < (whole)left; }
 INLINE V load_part(const real *p, size_t left) { return (V)_mm256_maskload_pd(p, (__m256i)first_lanes(left)); }
 INLINE void store_part(real *p, V v, size_t left) { _mm256_maskstore_pd(p, (__m256i)first_lanes(left), (__m256d)v); }
 #else
@@ -298,9 +302,10 @@ INLINE size_t add_counts(M n) {
 /* Lane l is set when mask[l] is not 0 and l < left; without a mask every lane below `left` is. */
 #if !WIDE
 INLINE M load_mask(const uint8_t *mask, size_t left) {
-    if (left >= LANES) return mask ? widen(mask) > 0 : (M)splat(0) == (M)splat(0);
+    if (!mask) return first_lanes(left);
+    if (left >= LANES) return widen(mask) > 0;
     uint8_t padded[LANES] = {0};
-    for (size_t l = 0; l < left; l++) padded[l] = mask ? mask[l] != 0 : 1;
+    for (size_t l = 0; l < left; l++) padded[l] = mask[l];
     return widen(padded) > 0;
 }
 INLINE P marked(const uint8_t *mask, size_t left) { return load_mask(mask, left); }
