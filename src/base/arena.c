@@ -13,15 +13,24 @@ struct rein_chunk {
 
 enum { ALIGNMENT = 64, FIRST_CHUNK = 1 << 20, HUGE_PAGE = 1 << 21 };
 
+void *rein_pages_take(size_t bytes) {
+    void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED) return NULL;
+    if (bytes >= HUGE_PAGE) (void)madvise(pages, bytes, MADV_HUGEPAGE); /* where there are none, small ones do */
+    return pages;
+}
+
+void rein_pages_free(void *pages, size_t bytes) {
+    if (pages) munmap(pages, bytes);
+}
+
 static rein_chunk *new_chunk(size_t size) {
     rein_chunk *chunk = malloc(sizeof *chunk);
-    if (!chunk) return NULL;
-    void *data = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) {
+    void *data = chunk ? rein_pages_take(size) : NULL;
+    if (!data) {
         free(chunk);
         return NULL;
     }
-    if (size >= HUGE_PAGE) (void)madvise(data, size, MADV_HUGEPAGE); /* where there are none, small ones do */
     *chunk = (rein_chunk){data, size};
     return chunk;
 }
@@ -72,7 +81,7 @@ void rein_arena_release(rein_arena *a, rein_mark mark) { a->current = mark.curre
 
 void rein_arena_free(rein_arena *a) {
     for (size_t i = 0; i < a->n_chunks; i++) {
-        munmap(a->chunks[i]->data, a->chunks[i]->size);
+        rein_pages_free(a->chunks[i]->data, a->chunks[i]->size);
         free(a->chunks[i]);
     }
     free(a->chunks);

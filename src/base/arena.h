@@ -36,6 +36,11 @@ void rein_arena_release(rein_arena *arena, rein_mark mark);
 /* The pages go back to the system; harmless on {0}. */
 void rein_arena_free(rein_arena *arena);
 
+/* Zeros of one's own, at the start of a page: huge pages where the system has them, each there once it is touched. NULL when there are
+ * none. To be given back with the same size; NULL is harmless. */
+void *rein_pages_take(size_t bytes);
+void rein_pages_free(void *pages, size_t bytes);
+
 /* Bytes of pages it holds. */
 size_t rein_arena_bytes(const rein_arena *arena);
 

@@ -25,9 +25,9 @@ static rein_status allocate(rein_trainer *t, rein_error *err) {
     t->floats = rein_parameter_floats(t->model, t->adapter);
     t->n_parameters = rein_parameter_count(t->model, t->adapter);
     t->parameters = calloc(t->n_parameters, sizeof *t->parameters);
-    t->shards = calloc(t->options.shards * t->floats, sizeof *t->shards);
-    t->first = calloc(t->floats, sizeof *t->first);
-    t->second = calloc(t->floats, sizeof *t->second);
+    t->shards = rein_pages_take(t->options.shards * t->floats * sizeof *t->shards);
+    t->first = rein_pages_take(t->floats * sizeof *t->first);
+    t->second = rein_pages_take(t->floats * sizeof *t->second);
     if (!t->parameters || !t->shards || !t->first || !t->second)
         return rein_fail(err, REIN_ENOMEM, "no memory to train %zu numbers in %zu shards", t->floats, t->options.shards);
     rein_parameters(t->parameters, t->model, t->adapter, t->shards);
@@ -56,9 +56,9 @@ void rein_trainer_close(rein_trainer *t) {
     rein_trace_close(t->trace);
     rein_arena_free(&t->arena);
     free(t->parameters);
-    free(t->shards);
-    free(t->first);
-    free(t->second);
+    rein_pages_free(t->shards, t->options.shards * t->floats * sizeof *t->shards);
+    rein_pages_free(t->first, t->floats * sizeof *t->first);
+    rein_pages_free(t->second, t->floats * sizeof *t->second);
     free(t);
 }
 
