@@ -168,6 +168,7 @@ static void widen_row(float *to, const void *from, rein_storage storage, size_t 
 const rein_kernels KERNEL(rein_kernels) = {
     .gemm = KERNEL(rein_gemm_block),
     .pack = KERNEL(rein_pack_columns),
+    .left = TILE_PANELS == 1 ? KERNEL(rein_pack_unit) : NULL, /* with AVX-512 not measured yet */
     .tile_rows = TILE_ROWS,
     .norm = norm,
     .norm_backward = norm_backward,

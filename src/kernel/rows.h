@@ -14,6 +14,7 @@ typedef struct rein_mass {
 typedef struct rein_kernels {
     rein_gemm_fn *gemm; /* one block of a product */
     rein_pack_fn *pack; /* one panel */
+    rein_left_fn *left; /* one unit of rows; NULL: every thread packs the rows it needs */
     size_t tile_rows;   /* rows that a block is best a multiple of */
 
     /* y = x·s·weight with s = 1/√(mean x² + epsilon); returns s. y may be x. */

@@ -128,8 +128,8 @@ static constants constants_of(real edge, const rein_clip *c) {
 }
 
 /* Whole vectors from token `from` to `to`, then one that may not be; their sums are those of the lanes from `lane` on. */
-static size_t walk_lanes(rein_clip_sums *sums, real *gradient, real *above, const rein_clip_tokens *t, const constants *c, size_t lane,
-                         size_t from, size_t to, extent part) {
+static size_t walk_lanes(rein_clip_sums *sums, real *gradient, real *above, const rein_clip_tokens *t, const constants *c,
+                         size_t lane, size_t from, size_t to, extent part) {
     const extent whole = {HALF, part.apart, HALF};
     const int more = part.n + part.n_apart > 0;
     lane_sums acc = {0};
@@ -152,14 +152,16 @@ static size_t walk_lanes(rein_clip_sums *sums, real *gradient, real *above, cons
     store(sums->far_ratio + lane, far.ratio, LANES);
     store(sums->far_ratio_square + lane, far.ratio_square, LANES);
     sums->far += far.n;
-    sums->held += ((to - from) / HALF + (size_t)more) * LANES - add_counts(acc.live); /* lanes that do not train are live: no change */
+    const size_t vectors = (to - from) / HALF + (size_t)more;
+    sums->held += vectors * LANES - add_counts(acc.live); /* lanes that do not train are live: they do not change */
     return n;
 }
 
 size_t KERNEL(rein_clip_walk)(rein_clip_sums *sums, real *gradient, real *above, real edge, const rein_clip_tokens *t,
                               const rein_clip *clip) {
     const constants c = constants_of(edge, clip);
-    const size_t half = (t->n + HALF - 1) / HALF / 2 * HALF, rest = t->n - half, whole = rest / HALF * HALF; /* the first half is whole */
+    const size_t half = (t->n + HALF - 1) / HALF / 2 * HALF; /* whole vectors; the second half may be longer, and end in a part */
+    const size_t rest = t->n - half, whole = rest / HALF * HALF;
     sums->far = sums->held = 0;
 #if WIDE
     const size_t both = whole < half ? whole : half;

@@ -217,9 +217,25 @@ static void test_lists(void **state) {
     assert_int_equal(fail_each_allocation(take_many, NULL), 11); /* 9 chunks, their list twice */
 }
 
+/* Zeros, few and many of them; nothing to give back is harmless; too much is refused. */
+static void test_pages(void **unused) {
+    (void)unused;
+    const size_t sizes[] = {1, 4096, 5 << 20};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        char *pages = rein_pages_take(sizes[i]);
+        assert_non_null(pages);
+        assert_true((uintptr_t)pages % 4096 == 0);
+        for (size_t j = 0; j < sizes[i]; j += 511) assert_true(pages[j] == 0);
+        memset(pages, 1, sizes[i]);
+        rein_pages_free(pages, sizes[i]);
+    }
+    rein_pages_free(NULL, 0);
+    assert_null(rein_pages_take(SIZE_MAX / 2));
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pieces), cmocka_unit_test(test_floats), cmocka_unit_test(test_reuse),
-                                       cmocka_unit_test(test_marks),  cmocka_unit_test(test_huge),   cmocka_unit_test(test_limit),
-                                       cmocka_unit_test(test_lists)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pages), cmocka_unit_test(test_pieces), cmocka_unit_test(test_floats),
+                                       cmocka_unit_test(test_reuse), cmocka_unit_test(test_marks),  cmocka_unit_test(test_huge),
+                                       cmocka_unit_test(test_limit), cmocka_unit_test(test_lists)};
     return cmocka_run_group_tests_name("arena", tests, NULL, NULL);
 }

@@ -64,6 +64,14 @@ static rein_matrix make(size_t rows, size_t columns, int storage) {
     return x;
 }
 
+/* f32, each row in one piece. */
+static rein_matrix make_lines(size_t m, size_t n) {
+    float *data = malloc(m * n * sizeof *data);
+    assert_non_null(data);
+    for (size_t i = 0; i < m * n; i++) data[i] = some_number();
+    return (rein_matrix){data, n, 1, REIN_STORED_F32};
+}
+
 static float *chain(const float *c, const rein_matrix *a, const rein_matrix *b, size_t m, size_t n, size_t k, int add) {
     float *out = malloc((m * n + 1) * sizeof *out);
     assert_non_null(out);
@@ -204,6 +212,45 @@ static void test_together(void **unused) {
         free((void *)(uintptr_t)a[i].data), free((void *)(uintptr_t)b[i].data), free(wanted[i]), free(c[i]), free(turned[i]);
 }
 
+/* Several that read the same rows, which the threads pack together, and one that is added to what is there: blocks cut again into pieces
+ * that any thread may take, the last rows and columns not whole. */
+static void test_same_rows(void **unused) {
+    (void)unused;
+    enum { N = 3 };
+    const size_t sizes[] = {26, 160, 421}, n[N] = {577, 190, 402}, k = 650;
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s += quick() ? 2 : 1) {
+        const size_t m = sizes[s];
+        const rein_matrix a = make_lines(m, k);
+        rein_matrix b[N];
+        float *before[N], *wanted[N], *c[N];
+        void *panels[N];
+        for (size_t i = 0; i < N; i++) {
+            b[i] = make(k, n[i], i ? REIN_STORED_BF16 : REIN_STORED_F32);
+            before[i] = malloc(m * n[i] * sizeof *before[i]), c[i] = malloc(m * n[i] * sizeof *c[i]);
+            panels[i] = malloc(rein_packed_size(k, n[i], b[i].storage));
+            assert_non_null(before[i]), assert_non_null(c[i]), assert_non_null(panels[i]);
+            for (size_t j = 0; j < m * n[i]; j++) before[i][j] = some_number();
+            wanted[i] = chain(before[i], &a, &b[i], m, n[i], k, i == 1);
+        }
+        for (int threads = 2; threads <= 5; threads++) {
+            const rein_exec e = {threads, rein_isa_best()};
+            rein_product products[N];
+            void *scratch = scratch_for(&e);
+            for (size_t i = 0; i < N; i++) {
+                const rein_packed packed = rein_pack(panels[i], &b[i], k, n[i]);
+                memcpy(c[i], before[i], m * n[i] * sizeof *c[i]);
+                products[i] = (rein_product){c[i], n[i], a, {.packed = packed, .k = k, .n = n[i]}, m, i == 1};
+            }
+            rein_gemm_each(products, N, scratch, &e);
+            for (size_t i = 0; i < N; i++) assert_bits(c[i], n[i], wanted[i], m, n[i]);
+            free(scratch);
+        }
+        for (size_t i = 0; i < N; i++)
+            free((void *)(uintptr_t)b[i].data), free(before[i]), free(wanted[i]), free(c[i]), free(panels[i]);
+        free((void *)(uintptr_t)a.data);
+    }
+}
+
 /* A row alone, and among others. */
 static void test_row_alone(void **unused) {
     (void)unused;
@@ -249,6 +296,7 @@ static void test_halves(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_chains),    cmocka_unit_test(test_tiles),
                                        cmocka_unit_test(test_lean),      cmocka_unit_test(test_together),
-                                       cmocka_unit_test(test_row_alone), cmocka_unit_test(test_halves)};
+                                       cmocka_unit_test(test_same_rows), cmocka_unit_test(test_row_alone),
+                                       cmocka_unit_test(test_halves)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
