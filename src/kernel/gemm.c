@@ -210,7 +210,6 @@ static rein_left left_of(const rein_gemm_task *t, size_t tile_rows) {
     const size_t size = share(UNIT_TILES * tile_rows * t->k + GEMM_SPILL, 1, LINE / sizeof(float));
     return (rein_left){NULL, UNIT_TILES * tall, size, share(t->k, stretches, GEMM_PANEL), tall};
 }
-static size_t units_of(const rein_gemm_task *t) { return (t->m + t->left.rows - 1) / t->left.rows; }
 
 static int same_rows(const rein_gemm_task *a, const rein_gemm_task *b) {
     return a->a.data == b->a.data && a->a.row == b->a.row && a->a.column == b->a.column && a->a.storage == b->a.storage &&
@@ -235,10 +234,10 @@ static void *share_factors(products *all, const rein_exec *exec) {
         if (shares_right[i]) right += right_size(t);
         if (!(shares_right[i] || (t->panel && !t->turned)) || !can_share_left(t, all->kernels)) continue;
         t->left = left_of(t, all->kernels->tile_rows);
-        const size_t size = units_of(t) * t->left.size * sizeof(float);
+        const size_t size = rein_left_units(t) * t->left.size * sizeof(float);
         if (!shared_before(&s, t)) {
             if (left + size > SHARED) continue;
-            s.left_pieces[s.n_left] = units_of(t), pieces += units_of(t), s.left[s.n_left++] = *t, left += size;
+            s.left_pieces[s.n_left] = rein_left_units(t), pieces += rein_left_units(t), s.left[s.n_left++] = *t, left += size;
         }
         shares_left[i] = 1;
     }
@@ -246,7 +245,7 @@ static void *share_factors(products *all, const rein_exec *exec) {
     if (!memory) return NULL;
     char *to = (char *)memory + (LINE - (uintptr_t)memory % LINE);
     for (size_t i = 0; i < s.n_left; i++)
-        s.left[i].left.data = (float *)(void *)to, to += units_of(&s.left[i]) * s.left[i].left.size * sizeof(float);
+        s.left[i].left.data = (float *)(void *)to, to += rein_left_units(&s.left[i]) * s.left[i].left.size * sizeof(float);
     for (size_t i = 0; i < all->n; i++) {
         rein_gemm_task *t = &all->cuts[i].whole;
         if (shares_left[i]) t->left = shared_before(&s, t)->left;

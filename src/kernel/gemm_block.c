@@ -514,7 +514,7 @@ static void multiply_some_units(const rein_gemm_task *t, size_t first, size_t en
 }
 
 static void multiply_units(const rein_gemm_task *t) {
-    const size_t units = (t->m + t->left.rows - 1) / t->left.rows, some = BLOCK_ROWS / t->left.rows + 1;
+    const size_t units = rein_left_units(t), some = BLOCK_ROWS / t->left.rows; /* a unit is smaller */
     for (size_t from = 0; from < t->k; from += t->left.depth)
         for (size_t unit = 0; unit < units; unit += some)
             multiply_some_units(t, unit, unit + some < units ? unit + some : units, from);

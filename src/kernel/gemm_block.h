@@ -33,6 +33,9 @@ typedef struct rein_gemm_task {
     float *scratch;
 } rein_gemm_task;
 
+/* Units of a task whose rows are packed. */
+static inline size_t rein_left_units(const rein_gemm_task *t) { return (t->m + t->left.rows - 1) / t->left.rows; }
+
 typedef void rein_gemm_fn(const rein_gemm_task *task);
 rein_gemm_fn rein_gemm_block_ref_f32, rein_gemm_block_avx2_f32, rein_gemm_block_avx512_f32;
 

@@ -308,51 +308,40 @@ INLINE M load_mask(const uint8_t *mask, size_t left) {
     for (size_t l = 0; l < left; l++) padded[l] = mask[l];
     return widen(padded) > 0;
 }
-INLINE P marked(const uint8_t *mask, size_t left) { return load_mask(mask, left); }
 #endif
 
 #if WIDE
-/* The same with n_a lanes of the first half from a, n_b of the second from b. */
+/* Lanes of which the first half comes from one place and the second from another, n_a and n_b of them: as numbers, and as marks. */
 enum { HALF_LANES = LANES / 2 };
-INLINE unsigned lanes_within(size_t n_a, size_t n_b) { return ((1u << n_a) - 1) | ((1u << n_b) - 1) << HALF_LANES; }
 #ifdef REAL_F32
-INLINE __m256 load_half(const real *p, size_t n) {
-    return n == HALF_LANES ? _mm256_loadu_ps(p) : _mm256_maskz_loadu_ps((__mmask8)((1 << n) - 1), p);
-}
-INLINE void store_half(real *p, __m256 v, size_t n) {
-    if (n == HALF_LANES) _mm256_storeu_ps(p, v);
-    else _mm256_mask_storeu_ps(p, (__mmask8)((1 << n) - 1), v);
-}
-INLINE V load_two(const real *a, size_t n_a, const real *b, size_t n_b) {
-    return (V)_mm512_insertf32x8(_mm512_castps256_ps512(load_half(a, n_a)), load_half(b, n_b), 1);
-}
-INLINE void store_two(real *a, size_t n_a, real *b, size_t n_b, V v) {
-    store_half(a, _mm512_castps512_ps256((__m512)v), n_a);
-    store_half(b, _mm512_extractf32x8_ps((__m512)v, 1), n_b);
-}
-INLINE __m128i two_marks(__m128i a, __m128i b) { return _mm_unpacklo_epi64(a, b); }
+#define LOAD_SOME _mm256_maskz_loadu_epi32
+#define STORE_SOME _mm256_mask_storeu_epi32
+#define TWO_MARKS _mm_unpacklo_epi64
 #else
-INLINE __m256d load_half(const real *p, size_t n) {
-    return n == HALF_LANES ? _mm256_loadu_pd(p) : _mm256_maskz_loadu_pd((__mmask8)((1 << n) - 1), p);
+#define LOAD_SOME _mm256_maskz_loadu_epi64
+#define STORE_SOME _mm256_mask_storeu_epi64
+#define TWO_MARKS _mm_unpacklo_epi32
+#endif
+INLINE unsigned first_bits(size_t n) { return (1u << n) - 1; }
+INLINE __m256i load_half(const real *p, size_t n) {
+    return n == HALF_LANES ? _mm256_loadu_si256((const __m256i *)(const void *)p) : LOAD_SOME((__mmask8)first_bits(n), p);
 }
-INLINE void store_half(real *p, __m256d v, size_t n) {
-    if (n == HALF_LANES) _mm256_storeu_pd(p, v);
-    else _mm256_mask_storeu_pd(p, (__mmask8)((1 << n) - 1), v);
+INLINE void store_half(real *p, __m256i v, size_t n) {
+    if (n == HALF_LANES) _mm256_storeu_si256((__m256i *)(void *)p, v);
+    else STORE_SOME(p, (__mmask8)first_bits(n), v);
 }
 INLINE V load_two(const real *a, size_t n_a, const real *b, size_t n_b) {
-    return (V)_mm512_insertf64x4(_mm512_castpd256_pd512(load_half(a, n_a)), load_half(b, n_b), 1);
+    return (V)_mm512_inserti64x4(_mm512_castsi256_si512(load_half(a, n_a)), load_half(b, n_b), 1);
 }
 INLINE void store_two(real *a, size_t n_a, real *b, size_t n_b, V v) {
-    store_half(a, _mm512_castpd512_pd256((__m512d)v), n_a);
-    store_half(b, _mm512_extractf64x4_pd((__m512d)v, 1), n_b);
+    store_half(a, _mm512_castsi512_si256((__m512i)v), n_a);
+    store_half(b, _mm512_extracti64x4_epi64((__m512i)v, 1), n_b);
 }
-INLINE __m128i two_marks(__m128i a, __m128i b) { return _mm_unpacklo_epi32(a, b); }
-#endif
-INLINE P marked_two(const uint8_t *a, size_t n_a, const uint8_t *b, size_t n_b) {
-    const P within = (P)lanes_within(n_a, n_b);
+INLINE P marked_two(const uint8_t *a, size_t n_a, const uint8_t *b, size_t n_b) { /* a NULL: all train */
+    const P within = (P)(first_bits(n_a) | first_bits(n_b) << HALF_LANES);
     if (!a) return within;
     const __m128i marks =
-        two_marks(_mm_maskz_loadu_epi8((__mmask16)((1 << n_a) - 1), a), _mm_maskz_loadu_epi8((__mmask16)((1 << n_b) - 1), b));
+        TWO_MARKS(_mm_maskz_loadu_epi8((__mmask16)first_bits(n_a), a), _mm_maskz_loadu_epi8((__mmask16)first_bits(n_b), b));
     return (P)(within & _mm_test_epi8_mask(marks, marks));
 }
 #endif

@@ -41,7 +41,7 @@ INLINE P trained(const uint8_t *mask, size_t i, const extent *e) {
 #else
 INLINE V take(const real *from, const extent *e) { return load(from, e->n); }
 INLINE void give(real *to, V v, const extent *e) { store(to, v, e->n); }
-INLINE P trained(const uint8_t *mask, size_t i, const extent *e) { return marked(mask ? mask + i : NULL, e->n); }
+INLINE P trained(const uint8_t *mask, size_t i, const extent *e) { return load_mask(mask ? mask + i : NULL, e->n); }
 #endif
 
 /* Halves of a vector whose tokens are all near are near, the others far; without AVX-512 it has one. */
