@@ -134,6 +134,52 @@ static rein_status find_wanted(rein_trace *trace, const rein_tokens *t, rein_err
     return REIN_OK;
 }
 
+/* How many rows of each segment are needed. After the last of them nothing wanted is predicted, and nobody sees the keys: a response's last
+ * token, which is only ever a target, has no row. */
+static void count_rows(size_t *needed, const rein_trace *trace) {
+    const size_t n = trace->n_segments;
+    memset(needed, 0, n * sizeof *needed);
+    for (size_t s = 0, i = 0; i < trace->n; i++) { /* tokens ascend */
+        while (trace->token[i] >= trace->segments[s].first + trace->segments[s].count) s++;
+        const rein_segment *segment = &trace->segments[s];
+        needed[s] = trace->token[i] - segment->first;
+        if (!needed[s]) needed[segment->parent] = trace->segments[segment->parent].count;
+    }
+    for (size_t s = n; s-- > 0;)
+        if (needed[s] && trace->segments[s].parent != REIN_NO_PARENT)
+            needed[trace->segments[s].parent] = trace->segments[trace->segments[s].parent].count;
+}
+
+/* Tokens become rows, without those that nobody needs; a segment or a tree that has none is gone. */
+static rein_status make_rows(rein_trace *trace, const rein_tokens *t, rein_error *err) {
+    rein_arena *arena = &trace->arena;
+    size_t *needed = rein_arena_take(arena, t->n * sizeof *needed), *place = rein_arena_take(arena, trace->tokens * sizeof *place);
+    int64_t *number = rein_arena_take(arena, t->n * sizeof *number); /* of a segment, among those that stay */
+    int32_t *ids = rein_arena_take(arena, trace->tokens * sizeof *ids);
+    size_t rows = 0, segments = 0, trees = 0;
+    if (arena->failed) return rein_fail(err, REIN_ENOMEM, "no memory for %zu tokens", trace->tokens);
+    count_rows(needed, trace);
+    for (size_t s = 0; s < t->n; s++) {
+        const rein_segment old = trace->segments[s];
+        if (!needed[s]) continue;
+        for (size_t i = 0; i < needed[s]; i++) {
+            ids[rows + i] = t->ids[old.first + i];
+            place[old.first + i] = rows + i;
+        }
+        if (old.parent == REIN_NO_PARENT) trace->trees[trees++] = segments;
+        number[s] = (int64_t)segments;
+        trace->segments[segments++] =
+            (rein_segment){rows, needed[s], old.before, old.parent == REIN_NO_PARENT ? REIN_NO_PARENT : number[old.parent]};
+        rows += needed[s];
+    }
+    trace->trees[trees] = segments;
+    trace->n_segments = segments, trace->n_trees = trees;
+    trace->batch.rows = rows;
+    trace->ids = ids;
+    for (size_t i = 0; i < trace->n; i++) trace->row[i] = place[trace->row[i]];
+    return REIN_OK;
+}
+
 /* --------------------------------------------------------------------------------------------------------------------- memory */
 
 static size_t blocks_of(size_t positions) { return (positions + REIN_KEY_BLOCK - 1) / REIN_KEY_BLOCK; }
@@ -171,10 +217,9 @@ static void take_keys(rein_trace *trace) {
     trace->batch.slots = slots;
 }
 
-static void take_positions(rein_trace *trace, const rein_tokens *t) {
+static void take_positions(rein_trace *trace) {
     rein_batch_rows *b = &trace->batch;
     int32_t *positions = rein_arena_take(&trace->arena, b->rows * sizeof *positions);
-    int32_t *ids = rein_arena_take(&trace->arena, b->rows * sizeof *ids);
     if (trace->arena.failed) return;
     b->keys = 0;
     for (size_t s = 0; s < trace->n_segments; s++) {
@@ -182,9 +227,7 @@ static void take_positions(rein_trace *trace, const rein_tokens *t) {
         for (size_t i = 0; i < segment->count; i++) positions[segment->first + i] = (int32_t)(segment->before + i);
         if (segment->before + segment->count > b->keys) b->keys = segment->before + segment->count;
     }
-    memcpy(ids, t->ids, b->rows * sizeof *ids);
     b->positions = positions;
-    trace->ids = ids;
     b->angles.half = b->model->heads.dim / 2;
     b->angles.cosine = rein_arena_floats(&trace->arena, b->keys * b->angles.half);
     b->angles.sine = rein_arena_floats(&trace->arena, b->keys * b->angles.half);
@@ -268,23 +311,22 @@ static rein_status prepare(rein_trace *trace, const rein_policy *policy, const r
     trace->trees = rein_arena_take(arena, (t->n + 1) * sizeof *trace->trees);
     if (arena->failed) return rein_fail(err, REIN_ENOMEM, "no memory for %zu segments", t->n);
     if ((status = lay_out_segments(trace, t, err)) || (status = check_ids(t, policy->model->config.vocab_size, err))) return status;
-    const size_t rows = trace->tokens = t->offsets[t->n];
-    trace->token = rein_arena_take(arena, rows * sizeof *trace->token);
-    trace->row = rein_arena_take(arena, rows * sizeof *trace->row);
-    trace->targets = rein_arena_take(arena, rows * sizeof *trace->targets);
-    if (arena->failed) return rein_fail(err, REIN_ENOMEM, "no memory for %zu tokens", rows);
-    if ((status = find_wanted(trace, t, err))) return status;
+    const size_t tokens = trace->tokens = t->offsets[t->n];
+    trace->token = rein_arena_take(arena, tokens * sizeof *trace->token);
+    trace->row = rein_arena_take(arena, tokens * sizeof *trace->row);
+    trace->targets = rein_arena_take(arena, tokens * sizeof *trace->targets);
+    if (arena->failed) return rein_fail(err, REIN_ENOMEM, "no memory for %zu tokens", tokens);
     trace->batch = (rein_batch_rows){.model = policy->model,
                                      .adapter = policy->adapter,
-                                     .rows = rows,
                                      .run = {rein_kernels_of(trace->exec.isa), trace->exec, NULL}};
-    take_positions(trace, t);
+    if ((status = find_wanted(trace, t, err)) || (status = make_rows(trace, t, err))) return status;
+    take_positions(trace);
     take_keys(trace);
     if (!arena->failed) rein_batch_take(&trace->batch, arena);
     if (!arena->failed && !trace->options.keep) take_leaving(trace);
     if (!arena->failed) take_layers(trace);
     if (!arena->failed) take_head(trace, policy, with_entropies);
-    if (arena->failed) return rein_fail(err, REIN_ENOMEM, "no memory for the activations of %zu tokens", rows);
+    if (arena->failed) return rein_fail(err, REIN_ENOMEM, "no memory for the activations of %zu tokens", tokens);
     return REIN_OK;
 }
 
@@ -300,10 +342,11 @@ static void through_layers(rein_trace *trace) {
     const size_t layers = (size_t)b->model->config.n_layers, hidden = (size_t)b->model->config.hidden_size;
     const size_t step = trace->options.keep ? b->rows * hidden : 0;
     const rein_kept *last = &trace->kept[layers - 1];
+    if (!trace->n) return;
     rein_embed(trace->kept[0].x, b->model, trace->ids, b->rows, &b->run);
     for (size_t l = 0; l + 1 < layers; l++) rein_layer_forward(trace->kept[l].x + step, &trace->kept[l], l, b);
     if (trace->options.keep) rein_layer_forward(last->x + step, last, layers - 1, b);
-    else if (trace->n) rein_last_layer_forward(last->x, last, &trace->leaving, b);
+    else rein_last_layer_forward(last->x, last, &trace->leaving, b);
     gather_rows(trace->last, last->x + step, trace->row, trace->n, hidden);
     rein_norm_forward(trace->hidden, trace->last_scale, trace->last, b->model->norm, trace->n, hidden,
                       (float)b->model->config.rms_norm_eps, &b->run);
@@ -464,6 +507,7 @@ rein_status rein_backward(float *gradient, rein_trace *trace, const float *dlog_
     if (!status) status = take_in(&g, trace, dlog_probs, dentropies, err);
     if (status) return status;
     trace->held = 0;
+    if (!trace->n) return REIN_OK;
     float *embedding = gradient_of(trace, gradient, model->embedding.data);
     head_backward(&g, gradient, trace);
     for (size_t l = (size_t)model->config.n_layers; l-- > 0;) {
