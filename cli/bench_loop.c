@@ -109,8 +109,9 @@ static batch *make_batch(size_t groups, size_t prompt, size_t response, int voca
 enum { PROMPT = 32, NEW = 16 };
 
 /* Prompts that no round had before, so that no log-prob is known from an earlier one. */
-static void sample(batch *b, const rein_policy *policy, const rein_bench_job *job, uint64_t round, int vocabulary) {
-    const rein_generator_options options = {.exec = job->exec};
+static void sample(batch *b, const rein_policy *policy, rein_recall *recall, const rein_bench_job *job, uint64_t round,
+                   int vocabulary) {
+    const rein_generator_options options = {.exec = job->exec, .recall = recall};
     rein_generator *generator;
     const rein_sampled *sampled;
     rein_error err = {0};
@@ -165,7 +166,7 @@ void rein_bench_rl_smollm(rein_bench_figures *figures, const rein_bench_row *row
     for (uint64_t i = 0; i < job->rounds; i++) {
         const double start = rein_bench_now();
         const rein_policy policy = rein_session_policy(session);
-        sample(b, &policy, job, i, vocabulary);
+        sample(b, &policy, rein_session_recall(session), job, i, vocabulary);
         reward(b, rein_session_step(session));
         rein_bench_must(rein_session_train(&report, session, &b->groups, rein_bench_now() - start, &err), &err);
         take_step(figures, rein_bench_now() - start, &report);

@@ -145,11 +145,28 @@ REIN_API void rein_trace_close(rein_trace *trace);
 /* Bytes it holds. */
 REIN_API size_t rein_trace_bytes(const rein_trace *trace);
 
+/* Memory for what a generator computed of its policy's tokens. A forward pass with keep, of the same policy over the same tokens, takes it from
+ * there instead of computing it again: the same bits, in less time. What was computed before the policy's parameters changed is not
+ * taken. One thread at a time. */
+typedef struct rein_recall rein_recall;
+
+/* Of at most so many bytes, and a quarter of the machine's memory; requests whose longest responses would not fit are not kept. With recompute it serves passes with recompute
+ * alone, in about a tenth of the memory. The caller closes *recall, after the generators and traces that have it; it is NULL on failure. */
+REIN_API rein_status rein_recall_open(rein_recall **recall, size_t most_bytes, int recompute, rein_error *err);
+REIN_API void rein_recall_close(rein_recall *recall);
+
+/* Tokens it holds. */
+REIN_API size_t rein_recall_tokens(const rein_recall *recall);
+
 typedef struct rein_forward_options {
     int keep;             /* for rein_backward */
     int entropy_gradient; /* the backward pass will be given dentropies */
     int recompute; /* with keep: only what goes into each layer is kept, the rest is computed again; the same bits, less memory */
+    const rein_recall *recall; /* with keep: what the policy's generator was given; NULL: everything is computed */
 } rein_forward_options;
+
+/* Tokens of the last forward pass that a recall knew; those that are only targets are not counted. */
+REIN_API size_t rein_trace_recalled(const rein_trace *trace);
 
 /* log_probs [tokens]: of each wanted token given those before it, 0 elsewhere; entropies [tokens], of the distribution that the token was
  * drawn from, or NULL. options may be NULL: {0}. What is not a finite number is REIN_ERANGE, with the token. */

@@ -50,6 +50,7 @@ typedef struct rein_generator rein_generator;
 typedef struct rein_generator_options {
     size_t max_active; /* samples at work at a time; 0: 256. The others wait */
     rein_exec exec;
+    rein_recall *recall; /* keeps what training will want of the samples (rein_forward_options); NULL: nothing does */
 } rein_generator_options;
 
 /* The policy's model and adapter, and the tokenizer (NULL: no texts), must outlive the generator. options may be NULL: {0}. The caller
@@ -283,6 +284,7 @@ typedef struct rein_asking {
     uint64_t step, first_prompt; /* the address of the randomness; prompt i has first_prompt + i */
     rein_reward *reward;         /* NULL: no rewards */
     rein_exec exec;
+    rein_recall *recall;                                      /* as the generator's */
     void (*said)(void *context, size_t finished, size_t all); /* NULL, or called as responses end */
     void *context;
 } rein_asking;

@@ -226,6 +226,7 @@ typedef struct rein_trainer_options {
     int no_sharing;     /* 1: every history has its prompt computed for itself */
     int recompute;      /* 1: activations are computed again when they are needed, for less memory */
     rein_exec exec;
+    const rein_recall *recall; /* that of the generator, opened with the same recompute, or NULL; it must outlive the trainer */
 } rein_trainer_options;
 
 /* model and adapter (NULL: all weights train) must outlive the trainer. The caller closes *trainer; it is NULL on failure. */
@@ -251,6 +252,7 @@ typedef struct rein_pass {
     double max_gap;       /* greatest |log-prob computed now − recorded| of this policy's own tokens; NaN: nothing to compare */
     size_t recomputed;    /* trained tokens whose log-probs were not recorded, and were taken from the policy as it is */
     size_t reference_tokens; /* that went through the reference: 0 when nothing needs it */
+    size_t recalled;         /* tokens that sampling had computed: a prompt's once for all that share it */
     double seconds_reference, seconds_forward, seconds_backward;
 } rein_pass;
 
@@ -322,6 +324,8 @@ typedef struct rein_settings {
     double reward_timeout;
     int64_t reward_restarts;
     int64_t steps, prompts, samples, max_tokens; /* of the run; of a step; of a prompt; of a response */
+    int64_t
+        recall; /* MB for what sampling computed and training wants again, at most a quarter of the machine's; never part of a result */
     int64_t top_k;
     double top_p, min_p;
     char stop[REIN_TEXT_SETTING]; /* texts that end a response, one a line; \n is a newline, \\ a backslash */
@@ -421,6 +425,10 @@ REIN_API const rein_settings *rein_session_settings(const rein_session *session)
 /* Steps made; the policy as it is. */
 REIN_API int64_t rein_session_step(const rein_session *session);
 REIN_API rein_policy rein_session_policy(const rein_session *session);
+
+/* For the generator that samples what the session will train on: what that computes, the session does not compute again. NULL when the
+ * settings want none. It belongs to the session. */
+REIN_API rein_recall *rein_session_recall(const rein_session *session);
 
 typedef struct rein_session_report {
     int64_t step;             /* the one just made */

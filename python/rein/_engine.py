@@ -124,7 +124,7 @@ class Tokens(ctypes.Structure):
 class ForwardOptions(ctypes.Structure):
     """rein_forward_options."""
 
-    _fields_ = [("keep", _int), ("entropy_gradient", _int), ("recompute", _int)]
+    _fields_ = [("keep", _int), ("entropy_gradient", _int), ("recompute", _int), ("recall", _address)]
 
 
 class Ids(ctypes.Structure):
@@ -214,7 +214,7 @@ class Request(ctypes.Structure):
 class GeneratorOptions(ctypes.Structure):
     """rein_generator_options."""
 
-    _fields_ = [("max_active", _size), ("exec", c.Exec)]
+    _fields_ = [("max_active", _size), ("exec", c.Exec), ("recall", _address)]
 
 
 class Sampled(ctypes.Structure):
@@ -281,6 +281,7 @@ class TrainerOptions(ctypes.Structure):
         ("no_sharing", _int),
         ("recompute", _int),
         ("exec", c.Exec),
+        ("recall", _address),
     ]
 
 
@@ -314,6 +315,7 @@ class PassStruct(ctypes.Structure):
         ("max_gap", _double),
         ("recomputed", _size),
         ("reference_tokens", _size),
+        ("recalled", _size),
         ("seconds_reference", _double),
         ("seconds_forward", _double),
         ("seconds_backward", _double),
@@ -377,6 +379,8 @@ text_free = declare("rein_text_free", "p", None)
 chat_recognise = declare("rein_chat_recognise", "ppnp")
 chat_render = declare("rein_chat_render", "ppppnpp")
 
+recall_open = declare("rein_recall_open", "pnip")
+recall_close = declare("rein_recall_close", "p", None)
 generator_open = declare("rein_generator_open", "ppppp")
 generator_close = declare("rein_generator_close", "p", None)
 generator_add = declare("rein_generator_add", "pppp")

@@ -37,6 +37,7 @@ class Pass:
                       there are none. Rein's own samples have 0
     recomputed        trained tokens whose log-probs were not recorded
     reference_tokens  that went through the reference
+    recalled          tokens that sample had computed, so that they were not computed again
     times             seconds, of "reference", "forward" and "backward"
     """
 
@@ -46,6 +47,7 @@ class Pass:
     max_gap: float
     recomputed: int
     reference_tokens: int
+    recalled: int
     times: dict[str, float]
 
 
@@ -57,7 +59,8 @@ class Policy:
     it; or False: the model as it is, which samples but does not train. `full=True` trains all weights instead.
     `temperature` is part of the policy, softmax(z/temperature), in sampling and in training alike. `seed` is that of
     the new adapter and of sampling. `threads` 0: all cores; no result depends on it. `recompute`: less memory for
-    training, more time, the same bits.
+    training, more time, the same bits. `recall`: megabytes, at most a quarter of the machine's memory, for what sample
+    computed: forward_backward takes it from there as long as the policy has not changed, the same bits in less time.
 
     One call at a time runs on a policy: others wait. It is closed by close(), at the end of a `with`, or when nothing
     refers to it any more.
@@ -89,6 +92,7 @@ class Policy:
         seed: int = 1,
         threads: int = 0,
         recompute: bool = False,
+        recall: int = 4096,
     ) -> None:
         lora = _Lora(lora_rank, lora_alpha, lora_modules, use_rslora)
         if full and adapter is not None and adapter is not False:
@@ -109,6 +113,9 @@ class Policy:
         tokenizer = Tokenizer(model) if os.path.exists(os.path.join(path, b"tokenizer.json")) else None
         self._begin(os.fsdecode(path), loaded, made, tokenizer, float(temperature))
         self._recompute, self._trains = bool(recompute), full or made is not None
+        megabytes = e.count_of(recall, "recall", limit=2**31)
+        if megabytes and self._trains:
+            self._recall = e.opened(e.recall_open, e.recall_close, megabytes * 10**6, self._recompute)
         self._generator().close()  # it knows which temperatures and numbers of threads there are
 
     def _begin(
@@ -120,6 +127,7 @@ class Policy:
         self._info = e.model_describe(model.address)
         self._trainer: e.Handle | None = None
         self._trace: e.Handle | None = None
+        self._recall: e.Handle | None = None
 
     def copy(self) -> Policy:
         """A frozen copy on the same model, for a reference: training this policy does not change it.
@@ -282,7 +290,7 @@ class Policy:
         return e.ids_of(prompt, name, self.vocab_size)
 
     def _generator(self) -> e.Handle:
-        options = e.GeneratorOptions(0, self._exec)
+        options = e.GeneratorOptions(0, self._exec, _place(self._recall))
         tokenizer = self._tokenizer._handle.address if self._tokenizer else None
         arguments = (ctypes.byref(self._policy()), tokenizer, ctypes.byref(options))
         return e.opened(e.generator_open, e.generator_close, *arguments)
@@ -372,6 +380,7 @@ class Policy:
             max_gap=done.max_gap,
             recomputed=done.recomputed,
             reference_tokens=done.reference_tokens,
+            recalled=done.recalled,
             times={name: getattr(done, f"seconds_{name}") for name in ("reference", "forward", "backward")},
         )
 
@@ -398,9 +407,9 @@ class Policy:
         if not self._trains:
             raise ValueError("the policy does not train: it has no adapter, or is a frozen copy")
         if self._trainer is None:
-            options = e.TrainerOptions(self._temperature, 0, 0, 0, self._recompute, self._exec)
+            options = e.TrainerOptions(self._temperature, 0, 0, 0, self._recompute, self._exec, _place(self._recall))
             arguments = (self._model.address, _place(self._adapter), ctypes.byref(options))
-            needs = (self._model, self._adapter)
+            needs = (self._model, self._adapter, self._recall)
             self._trainer = e.opened(e.trainer_open, e.trainer_close, *arguments, needs=needs)
         return self._trainer
 
@@ -436,7 +445,7 @@ class Policy:
     def close(self) -> None:
         """Gives the memory back, but for what copies and parameters() still hold. Closing twice is fine."""
         with self._lock:
-            self._trainer = self._trace = self._adapter = self._model = None
+            self._trainer = self._trace = self._recall = self._adapter = self._model = None
 
     def __enter__(self) -> Policy:
         return self

@@ -78,6 +78,7 @@ void rein_adapter_pack(rein_adapter *a) {
         rein_lora_pack(&a->loras[slot], to, linear->in, linear->out);
         to += rein_lora_packed_size(&a->loras[slot], linear->in, linear->out);
     }
+    a->version = rein_new_version();
 }
 
 void rein_adapter_close(rein_adapter *a) {

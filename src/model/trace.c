@@ -6,6 +6,7 @@
 #include "base/base.h"
 #include "decoder.h"
 #include "nn/norm.h"
+#include "recall.h"
 
 enum { DEEPEST = 256 };         /* segments on the way from a root; the backward pass goes down it by recursion */
 enum { LOGITS_KEPT = 1 << 30 }; /* bytes: up to here the logits of a head that trains are kept, beyond they are computed again */
@@ -28,6 +29,7 @@ struct rein_trace {
     size_t *token, *row; /* of the token, and of the row that predicts it: of the batch, or of those that leave the last layer */
     int32_t *targets;
 
+    int64_t *recalled;    /* [rows] of options.recall, or NULL: they are computed */
     rein_leaving leaving; /* unless the pass is kept */
     float *x;             /* [layers + 1][rows][hidden] when kept, else [1] */
     rein_kept *kept;      /* [layers] or [1] */
@@ -57,6 +59,8 @@ void rein_trace_close(rein_trace *trace) {
     rein_arena_free(&trace->arena);
     free(trace);
 }
+
+size_t rein_trace_recalled(const rein_trace *trace) { return trace->recalled ? trace->batch.rows : 0; }
 
 size_t rein_trace_bytes(const rein_trace *trace) { return rein_arena_bytes(&trace->arena); }
 
@@ -178,6 +182,24 @@ static rein_status make_rows(rein_trace *trace, const rein_tokens *t, rein_error
     trace->ids = ids;
     for (size_t i = 0; i < trace->n; i++) trace->row[i] = place[trace->row[i]];
     return REIN_OK;
+}
+
+/* The rows as sampling computed them, if it did: all of them or none. */
+static void find_recalled(rein_trace *trace) {
+    const rein_recall *recall = trace->options.recall;
+    const size_t rows = trace->batch.rows;
+    trace->recalled = NULL;
+    if (!trace->options.keep || !rows || !rein_recall_serves(recall, &trace->policy, trace->options.recompute)) return;
+    int64_t *found = rein_arena_take(&trace->arena, rows * sizeof *found);
+    for (size_t s = 0; found && s < trace->n_segments; s++) {
+        const rein_segment *segment = &trace->segments[s], *parent = trace->segments + segment->parent;
+        int64_t row = segment->parent == REIN_NO_PARENT ? REIN_BEFORE_ALL : found[parent->first + parent->count - 1];
+        for (size_t i = segment->first; i < segment->first + segment->count; i++) {
+            if ((row = rein_recall_find(recall, row, trace->ids[i])) == REIN_NO_ROW) return;
+            found[i] = row;
+        }
+    }
+    trace->recalled = found;
 }
 
 /* --------------------------------------------------------------------------------------------------------------------- memory */
@@ -316,10 +338,10 @@ static rein_status prepare(rein_trace *trace, const rein_policy *policy, const r
     trace->row = rein_arena_take(arena, tokens * sizeof *trace->row);
     trace->targets = rein_arena_take(arena, tokens * sizeof *trace->targets);
     if (arena->failed) return rein_fail(err, REIN_ENOMEM, "no memory for %zu tokens", tokens);
-    trace->batch = (rein_batch_rows){.model = policy->model,
-                                     .adapter = policy->adapter,
-                                     .run = {rein_kernels_of(trace->exec.isa), trace->exec, NULL}};
+    trace->batch = (rein_batch_rows){
+        .model = policy->model, .adapter = policy->adapter, .run = {rein_kernels_of(trace->exec.isa), trace->exec, NULL}};
     if ((status = find_wanted(trace, t, err)) || (status = make_rows(trace, t, err))) return status;
+    find_recalled(trace);
     take_positions(trace);
     take_keys(trace);
     if (!arena->failed) rein_batch_take(&trace->batch, arena);
@@ -336,6 +358,22 @@ static void gather_rows(float *to, const float *from, const size_t *rows, size_t
     for (size_t i = 0; i < n; i++) memcpy(to + i * width, from + rows[i] * width, width * sizeof *to);
 }
 
+static void compute_layers(rein_trace *trace, size_t layers, size_t step) {
+    const rein_batch_rows *b = &trace->batch;
+    const rein_kept *last = &trace->kept[layers - 1];
+    rein_embed(trace->kept[0].x, b->model, trace->ids, b->rows, &b->run);
+    for (size_t l = 0; l + 1 < layers; l++) rein_layer_forward(trace->kept[l].x + step, &trace->kept[l], l, b);
+    if (trace->options.keep) rein_layer_forward(last->x + step, last, layers - 1, b);
+    else rein_last_layer_forward(last->x, last, &trace->leaving, b);
+}
+
+static void recall_layers(rein_trace *trace, size_t layers, size_t step) {
+    const rein_recall *recall = trace->options.recall;
+    for (size_t l = 0; l < layers; l++)
+        rein_recall_get(&trace->kept[l], trace->options.recompute, recall, trace->recalled, l, &trace->batch);
+    rein_recall_get_last(trace->kept[layers - 1].x + step, recall, trace->recalled, &trace->batch);
+}
+
 /* From ids to what the head sees of the rows that predict something. */
 static void through_layers(rein_trace *trace) {
     const rein_batch_rows *b = &trace->batch;
@@ -343,10 +381,8 @@ static void through_layers(rein_trace *trace) {
     const size_t step = trace->options.keep ? b->rows * hidden : 0;
     const rein_kept *last = &trace->kept[layers - 1];
     if (!trace->n) return;
-    rein_embed(trace->kept[0].x, b->model, trace->ids, b->rows, &b->run);
-    for (size_t l = 0; l + 1 < layers; l++) rein_layer_forward(trace->kept[l].x + step, &trace->kept[l], l, b);
-    if (trace->options.keep) rein_layer_forward(last->x + step, last, layers - 1, b);
-    else rein_last_layer_forward(last->x, last, &trace->leaving, b);
+    if (trace->recalled) recall_layers(trace, layers, step);
+    else compute_layers(trace, layers, step);
     gather_rows(trace->last, last->x + step, trace->row, trace->n, hidden);
     rein_norm_forward(trace->hidden, trace->last_scale, trace->last, b->model->norm, trace->n, hidden,
                       (float)b->model->config.rms_norm_eps, &b->run);

@@ -115,9 +115,15 @@ rein_status rein_model_pack(const rein_model *model, const rein_exec *exec, rein
     return status;
 }
 
+uint64_t rein_new_version(void) {
+    static atomic_uint_fast64_t last;
+    return (uint64_t)atomic_fetch_add(&last, 1) + 1;
+}
+
 void rein_model_unpack(rein_model *model) {
     pthread_mutex_lock(&model->packing->lock);
     forget_packed(model);
+    model->version = rein_new_version();
     pthread_mutex_unlock(&model->packing->lock);
 }
 
@@ -213,6 +219,7 @@ rein_status rein_model_open(rein_model **model, const char *directory, const rei
         return rein_fail(err, REIN_ENOMEM, "no memory for a model");
     }
     strcpy(m->directory, directory);
+    m->version = rein_new_version();
     pthread_mutex_init(&m->packing->lock, NULL);
     status = open_files(m, directory, err);
     if (!status) status = build(m, options && options->train, &exec, err);

@@ -54,6 +54,7 @@ struct rein_model {
     rein_arena memory;            /* of everything above */
     struct rein_packing *packing; /* of the matrices of the layers and the head */
     rein_spare *spare;
+    uint64_t version; /* rein_new_version, whenever the values are others */
     /* When all weights train: their f32 values, tensor after tensor in the order of rein_model_weight; offsets [weights + 1]. */
     float *values;
     size_t *offsets;
@@ -72,6 +73,7 @@ struct rein_adapter {
     float *packed;
     size_t floats, packed_floats;
     size_t n;           /* LoRAs */
+    uint64_t version;   /* as a model's */
     char (*names)[120]; /* [2·n]: "model.layers.0.self_attn.q_proj.lora_A", …, "lm_head.lora_B" */
 };
 
@@ -86,7 +88,10 @@ const rein_linear *rein_model_linear(const rein_model *model, size_t slot);
 rein_status rein_adapter_allocate(rein_adapter **adapter, const rein_model *model, int64_t rank, double alpha, int rank_stabilized,
                                   unsigned modules, rein_error *err);
 
-/* Makes the packed copies of all factors. */
+/* Another number for every call, above 0. Thread-safe. */
+uint64_t rein_new_version(void);
+
+/* Makes the packed copies of all factors, whose values are new. */
 void rein_adapter_pack(rein_adapter *adapter);
 
 /* The packed copies of all weights. A frozen model has them from the beginning; one that trains gets them when it decodes, and

@@ -4,6 +4,7 @@
 
 #include "model/decoder.h"
 #include "model/key_store.h"
+#include "model/recall.h"
 #include "rein/rollout.h"
 #include "text.h"
 
@@ -16,6 +17,8 @@ typedef struct rein_waiting {
     char **stops;
     rein_keys *keys; /* of the prompt */
     size_t n_keys;
+    rein_promise promise; /* of the generator's recall */
+    int64_t row;          /* the prompt's last one there, or REIN_NO_ROW */
 } rein_waiting;
 
 typedef struct rein_sample {
@@ -25,6 +28,7 @@ typedef struct rein_sample {
     rein_growing text;
     rein_keys *keys; /* the prompt's, then its own */
     size_t n_keys, capacity;
+    int64_t row;       /* as the prompt's, of the token that was fed last */
     size_t query, top; /* of this step: the row it is chosen from, its place among the top choices */
     int finished;
 } rein_sample;
@@ -36,6 +40,7 @@ struct rein_generator {
     rein_exec exec;
     rein_arena arena;      /* of a step */
     rein_key_store *store; /* of blocks */
+    rein_recall *recall;   /* or NULL */
     rein_angles angles;
     size_t n_angles;
     rein_waiting *waiting, **waiting_end;

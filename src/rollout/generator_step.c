@@ -22,6 +22,9 @@ typedef struct step {
     int32_t *positions, *ids;
     float *x, *hidden, *inner;
     rein_head head;
+    int recalls;   /* rows of this step go to the generator's recall */
+    float **rooms; /* [rows] there */
+    float *y;      /* as x */
 } step;
 
 static int brings_prompt(const rein_sample *s) { return s->n == 0 && s->index == 0; }
@@ -32,6 +35,7 @@ static void measure(step *s) {
         rein_sample *one = &s->g->samples[i];
         const size_t length = one->of->r.n_prompt + one->n;
         if (one->n || brings_prompt(one)) {
+            s->recalls |= one->of->promise.age != 0;
             s->batch.n_queries++;
             s->batch.rows += one->n ? 1 : one->of->r.n_prompt;
         }
@@ -67,7 +71,9 @@ static void take(step *s, rein_arena *arena) {
         (rein_head){&model->head, rein_adapter_lora(g->policy.adapter, 0, REIN_HEAD_MODULE), (float)(1 / g->policy.temperature)};
     s->inner = s->head.lora ? rein_arena_floats(arena, queries * s->head.lora->rank) : NULL;
     rein_batch_take(&s->batch, arena);
-    rein_kept_take(&s->kept, &s->batch, 0, arena);
+    rein_kept_take(&s->kept, &s->batch, s->recalls, arena);
+    s->rooms = s->recalls ? rein_arena_take(arena, rows * sizeof *s->rooms) : NULL;
+    s->y = s->recalls ? rein_arena_floats(arena, rows * hidden) : NULL;
     s->kept.x = s->x;
 }
 
@@ -87,7 +93,10 @@ static rein_status prepare(step *s, rein_error *err) {
     return rein_fail(err, REIN_ENOMEM, "no memory for the keys and activations of %zu samples", g->n_samples);
 }
 
-static size_t add_row(step *s, size_t row, int32_t id, size_t position, const rein_keys *keys, size_t slot) {
+/* recalled: the row before it in the recall, then its own. */
+static size_t add_row(step *s, size_t row, int32_t id, size_t position, const rein_keys *keys, size_t slot, rein_promise *promise,
+                      int64_t *recalled) {
+    if (s->recalls) *recalled = rein_recall_add(&s->rooms[row], s->g->recall, promise, *recalled, id);
     s->ids[row] = id;
     s->positions[row] = (int32_t)position;
     s->slots[row] = (rein_slot){keys->data, slot};
@@ -98,16 +107,17 @@ static void fill(step *s) {
     size_t row = 0;
     for (size_t i = 0; i < s->g->n_samples; i++) {
         rein_sample *one = &s->g->samples[i];
-        const rein_waiting *r = one->of;
+        rein_waiting *r = one->of;
         if (brings_prompt(one)) {
             s->queries[one->query] = (rein_query){row, r->r.n_prompt, 0, r->keys, r->n_keys};
             for (size_t t = 0; t < r->r.n_prompt; t++)
-                row = add_row(s, row, r->prompt[t], t, &r->keys[t / REIN_KEY_BLOCK], t % REIN_KEY_BLOCK);
+                row = add_row(s, row, r->prompt[t], t, &r->keys[t / REIN_KEY_BLOCK], t % REIN_KEY_BLOCK, &r->promise, &r->row);
         } else if (one->n) {
+            if (one->n == 1) one->row = r->row;
             const size_t position = r->r.n_prompt + one->n - 1;
             rein_keys *keys = &one->keys[one->n_keys - 1];
             s->queries[one->query] = (rein_query){row, 1, position, one->keys, one->n_keys};
-            row = add_row(s, row, one->last, position, keys, keys->count++);
+            row = add_row(s, row, one->last, position, keys, keys->count++, &r->promise, &one->row);
         }
     }
 }
@@ -122,12 +132,30 @@ static rein_status find_leaving(step *s, rein_error *err) {
     return s->g->arena.failed ? rein_fail(err, REIN_ENOMEM, "no memory for the rows of %zu samples", s->g->n_samples) : REIN_OK;
 }
 
+/* All rows through all layers, as training wants them; what they leave is kept. */
+static void through_all(step *s, size_t layers, size_t hidden) {
+    const rein_recall *recall = s->g->recall;
+    float *out = s->y;
+    for (size_t l = 0; l < layers; l++) {
+        float *in = s->kept.x;
+        rein_layer_forward(out, &s->kept, l, &s->batch);
+        rein_recall_put(recall, s->rooms, l, &s->kept, &s->batch);
+        s->kept.x = out, out = in;
+    }
+    rein_recall_put_last(recall, s->rooms, s->kept.x, &s->batch);
+    for (size_t q = 0; q < s->batch.n_queries; q++)
+        memcpy(s->hidden + q * hidden, s->kept.x + s->leaving.from[q] * hidden, hidden * sizeof(float));
+}
+
 static void through_layers(step *s) {
     const rein_batch_rows *b = &s->batch;
     const size_t layers = (size_t)b->model->config.n_layers, hidden = (size_t)b->model->config.hidden_size;
     rein_embed(s->x, b->model, s->ids, b->rows, &b->run);
-    for (size_t l = 0; l + 1 < layers; l++) rein_layer_forward(s->x, &s->kept, l, b);
-    rein_last_layer_forward(s->hidden, &s->kept, &s->leaving, b);
+    if (s->recalls) through_all(s, layers, hidden);
+    else {
+        for (size_t l = 0; l + 1 < layers; l++) rein_layer_forward(s->x, &s->kept, l, b);
+        rein_last_layer_forward(s->hidden, &s->kept, &s->leaving, b);
+    }
     rein_norm_forward(s->hidden, NULL, s->hidden, b->model->norm, b->n_queries, hidden, (float)b->model->config.rms_norm_eps,
                       &b->run);
 }
@@ -262,6 +290,7 @@ rein_status rein_generator_step(const rein_sampled **sampled, size_t *n, rein_ge
     rein_generator_leave(g); /* not earlier: their texts were on loan */
     const rein_status status = run(g, err);
     g->failed = status != REIN_OK;
+    if (status) rein_recall_forget(g->recall);
     if (!status) *sampled = g->events, *n = g->n_samples;
     return status;
 }

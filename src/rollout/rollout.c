@@ -134,7 +134,7 @@ static rein_status take(making *m, const rein_sampled *s, rein_error *err) {
 
 static rein_status answer(making *m, rein_error *err) {
     const rein_asking *a = m->a;
-    const rein_generator_options options = {.exec = a->exec};
+    const rein_generator_options options = {.exec = a->exec, .recall = a->recall};
     const rein_sampled *sampled;
     size_t n = 1;
     rein_status status = rein_generator_open(&m->generator, &a->policy, a->tokenizer, &options, err);

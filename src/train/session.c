@@ -52,10 +52,12 @@ static rein_status new_adapter(rein_session *s, rein_error *err) {
 static rein_status open_policy(rein_session *s, rein_error *err) {
     const rein_settings *o = &s->settings;
     const rein_model_options how = {.train = o->full, .exec = s->exec};
-    const rein_trainer_options trainer = {o->temperature, (size_t)o->shards, (size_t)o->share_limit,
-                                          o->no_sharing,  o->recompute,      s->exec};
+    rein_trainer_options trainer = {
+        o->temperature, (size_t)o->shards, (size_t)o->share_limit, o->no_sharing, o->recompute, s->exec, NULL};
     rein_status status = rein_model_open(&s->model, o->model, &how, err);
     if (!status && !o->full) status = *o->adapter ? rein_adapter_open(&s->adapter, s->model, o->adapter, err) : new_adapter(s, err);
+    if (!status && o->recall) status = rein_recall_open(&s->recall, (size_t)o->recall * 1000000, o->recompute, err);
+    trainer.recall = s->recall;
     if (!status) status = rein_trainer_open(&s->trainer, s->model, s->adapter, &trainer, err);
     return status;
 }
@@ -233,6 +235,7 @@ void rein_session_close(rein_session *s) {
     rein_tensorboard_close(s->board);
     rein_run_close(s->run);
     rein_trainer_close(s->trainer);
+    rein_recall_close(s->recall);
     rein_adapter_close(s->adapter);
     rein_model_close(s->model);
     free(s);
@@ -243,6 +246,8 @@ const char *rein_session_note(const rein_session *s) { return *s->note ? s->note
 const rein_settings *rein_session_settings(const rein_session *s) { return &s->settings; }
 
 int64_t rein_session_step(const rein_session *s) { return s->step; }
+
+rein_recall *rein_session_recall(const rein_session *s) { return s->recall; }
 
 rein_policy rein_session_policy(const rein_session *s) { return (rein_policy){s->model, s->adapter, s->temperature}; }
 

@@ -212,10 +212,11 @@ static rein_status unit_backward(pass_work *w, const rein_unit *unit, rein_error
     rein_trainer *t = w->t;
     const rein_policy own = own_policy(t);
     const int bonus = has_bonus(&w->objective), wanted = wants_something(unit);
-    const rein_forward_options how = {1, bonus, t->options.recompute};
+    const rein_forward_options how = {1, bonus, t->options.recompute, t->options.recall};
     rein_status status = REIN_OK;
     const double began = rein_now();
     if (wanted) status = unit_forward(w->current, w->entropies, w, unit, &own, &how, err);
+    if (wanted && !status) w->pass->recalled += rein_trace_recalled(t->trace);
     if (!status) measure_gap(w, unit), take_old(w, unit);
     if (!status)
         status = rein_step_loss(w->step, unit->first, unit->last, w->current, w->entropies, w->dlog_probs,

@@ -95,6 +95,22 @@ def test_passes_add_up_and_threads_do_not_matter():
     assert same(*found)
 
 
+def test_what_sampling_computed_is_recalled():
+    """The same bits, recalled or not; never what an earlier policy computed, and never more than was allowed."""
+    policies = [rein.Policy(LLAMA, recall=recall) for recall in (100, 0)]
+    for step in range(3):
+        done = [policy.forward_backward(groups_of(policy, step), "reinforce") for policy in policies]
+        assert done[0].recalled > 0 and done[1].recalled == 0 and done[0].loss == done[1].loss and done[0].max_gap == 0
+        groups = groups_of(policies[0], step)
+        for policy in policies:
+            policy.optim_step(0.05)
+        assert same(*map(values_of, policies))
+        assert policies[0].forward_backward(groups, PLAIN).recalled == 0  # sampled before the step
+        policies[0].optim_step(0), policies[1].forward_backward(groups, PLAIN), policies[1].optim_step(0)
+    with pytest.raises(ValueError, match="recall is -1"):
+        rein.Policy(LLAMA, recall=-1)
+
+
 def test_nothing_to_train():
     policy = rein.Policy(LLAMA)
     before = values_of(policy)

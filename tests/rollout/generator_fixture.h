@@ -53,9 +53,22 @@ typedef struct kind {
     adapters adapter;
     int broken;             /* a weight is NaN */
     int vocabulary, hidden; /* 0: VOCABULARY, 40 */
+    int trains;             /* all weights */
 } kind;
 
-static const kind PLAIN = {"llama", "LlamaForCausalLM", 10, 0, NO_ADAPTER, 0, 0, 0};
+/* Every family, in f32 and bf16, as it is, with an adapter, and with one that has the head too. */
+enum { KINDS = 18 };
+static inline kind kind_of(size_t i) {
+    static const char *const families[][2] = {
+        {"llama", "LlamaForCausalLM"}, {"qwen2", "Qwen2ForCausalLM"}, {"qwen3", "Qwen3ForCausalLM"}};
+    return (kind){.family = families[i % 3][0],
+                  .architecture = families[i % 3][1],
+                  .head_dim = i % 3 == 2 ? 14 : 10,
+                  .bf16 = (int)(i / 3 % 2),
+                  .adapter = (adapters)(i / 6)};
+}
+
+static const kind PLAIN = {.family = "llama", .architecture = "LlamaForCausalLM", .head_dim = 10};
 
 typedef struct policy {
     rein_model *model;
@@ -140,13 +153,18 @@ static inline policy open_policy(const kind *k, double temperature) {
     snprintf(directory, sizeof directory, "%s/rein-generator-XXXXXX", temporary ? temporary : "/tmp");
     assert_non_null(mkdtemp(directory));
     write_model(k, directory);
-    OK(rein_model_open(&p.model, directory, NULL, &error_));
+    OK(rein_model_open(&p.model, directory, &(rein_model_options){.train = k->trains}, &error_));
     snprintf(path, sizeof path, "%s/config.json", directory), remove(path);
     snprintf(path, sizeof path, "%s/model.safetensors", directory), remove(path);
     assert_int_equal(rmdir(directory), 0);
     if (k->adapter != NO_ADAPTER) p.adapter = make_adapter(p.model, k->adapter);
     p.p = (rein_policy){p.model, p.adapter, temperature};
     return p;
+}
+
+static inline policy policy_of(size_t i, double temperature) {
+    const kind k = kind_of(i);
+    return open_policy(&k, temperature);
 }
 
 static inline void close_policy(policy *p) {

@@ -10,19 +10,6 @@
 
 #include "rollout/generator_fixture.h"
 
-/* Every family, in f32 and bf16, as it is, with an adapter, and with one that has the head too. */
-enum { KINDS = 18 };
-static kind kind_of(size_t i) {
-    static const char *const families[][2] = {
-        {"llama", "LlamaForCausalLM"}, {"qwen2", "Qwen2ForCausalLM"}, {"qwen3", "Qwen3ForCausalLM"}};
-    return (kind){families[i % 3][0], families[i % 3][1], i % 3 == 2 ? 14 : 10, (int)(i / 3 % 2), (adapters)(i / 6), 0, 0, 0};
-}
-
-static policy policy_of(size_t i, double temperature) {
-    const kind k = kind_of(i);
-    return open_policy(&k, temperature);
-}
-
 /* ---- the same by rein_forward */
 static void assert_bits(const float *got, const float *wanted, size_t n, const char *what) {
     for (size_t i = 0; i < n; i++)
@@ -249,7 +236,7 @@ static void test_many_rows(void **state) {
 static void test_many_logits(void **state) {
     (void)state;
     enum { MANY = 9 };
-    policy p = open_policy(&(kind){"llama", "LlamaForCausalLM", 2, 1, NO_ADAPTER, 0, 1 << 20, 4}, 1);
+    policy p = open_policy(&(kind){"llama", "LlamaForCausalLM", 2, 1, NO_ADAPTER, 0, 1 << 20, 4, 0}, 1);
     job *jobs[MANY], *alone = new_job(2, 2, 2, 8);
     for (size_t i = 0; i < MANY; i++) jobs[i] = new_job(2, 2, 2, i);
     memcpy(alone->prompt, jobs[8]->prompt, sizeof alone->prompt);

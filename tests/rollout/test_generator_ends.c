@@ -33,7 +33,7 @@ static rein_tokenizer *tokenizer;
 
 static int open_all(void **state) {
     (void)state;
-    p = open_policy(&(kind){"qwen2", "Qwen2ForCausalLM", 10, 0, ADAPTER_OF_HEAD, 0, 0, 0}, 1);
+    p = open_policy(&(kind){"qwen2", "Qwen2ForCausalLM", 10, 0, ADAPTER_OF_HEAD, 0, 0, 0, 0}, 1);
     return rein_tokenizer_open(&tokenizer, FIXTURES "gpt2", NULL) != REIN_OK;
 }
 
@@ -366,7 +366,7 @@ static void test_copied(void **state) {
 /* ---- weights that are no numbers */
 static void test_not_finite(void **state) {
     (void)state;
-    policy broken = open_policy(&(kind){"llama", "LlamaForCausalLM", 10, 0, NO_ADAPTER, 1, 0, 0}, 1);
+    policy broken = open_policy(&(kind){"llama", "LlamaForCausalLM", 10, 0, NO_ADAPTER, 1, 0, 0, 0}, 1);
     for (int way = 0; way < 5; way++) {
         rein_generator *g;
         const rein_sampled *sampled;

@@ -1,0 +1,229 @@
+/* recall.c - a tree of rows, each behind the one before it; a table finds the next. */
+#include "recall.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/base.h"
+
+enum { FEWEST = 1024, MOST_FIELDS = 15 + REIN_LAYER_MODULES };
+
+typedef struct node {
+    int64_t before;
+    int32_t id;
+    float *row;
+} node;
+
+struct rein_recall {
+    size_t most; /* bytes */
+    int recompute;
+    uint64_t model, adapter;              /* versions of the policy that computed the rows */
+    uint64_t age;                         /* how often it began anew */
+    size_t layers, hidden, layer, floats; /* floats: of what a layer leaves, and of a row */
+    rein_arena arena;                     /* the rows */
+    node *nodes;
+    size_t n, capacity, promised;
+    int64_t *table; /* [2·capacity]: places in nodes, or REIN_NO_ROW */
+};
+
+static size_t at_most_a_quarter(size_t bytes) {
+    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    if (pages <= 0 || page <= 0 || (size_t)pages / 4 >= bytes / (size_t)page) return bytes;
+    return (size_t)pages / 4 * (size_t)page;
+}
+
+rein_status rein_recall_open(rein_recall **recall, size_t most_bytes, int recompute, rein_error *err) {
+    *recall = calloc(1, sizeof **recall);
+    if (!*recall) return rein_fail(err, REIN_ENOMEM, "no memory for a recall");
+    (*recall)->most = at_most_a_quarter(most_bytes), (*recall)->recompute = recompute;
+    return REIN_OK;
+}
+
+void rein_recall_close(rein_recall *r) {
+    if (!r) return;
+    rein_arena_free(&r->arena);
+    free(r->nodes);
+    free(r->table);
+    free(r);
+}
+
+size_t rein_recall_tokens(const rein_recall *r) { return r->model ? r->n : 0; }
+
+/* ---------------------------------------------------------------------------------------------------------------------- fields */
+
+typedef struct field {
+    float *data; /* [rows][width] */
+    size_t width;
+} field;
+
+/* What a layer leaves, what goes in first. Arrays of kept may be NULL when only widths are wanted. */
+static size_t fields_of(field fields[MOST_FIELDS], const rein_kept *kept, const rein_model *model, const rein_adapter *adapter) {
+    const rein_heads *h = &model->heads;
+    const size_t hidden = (size_t)model->config.hidden_size, middle = (size_t)model->config.intermediate_size;
+    const size_t queries = h->n * h->dim, keys = h->n_kv * h->dim, normed = model->config.qk_norm != 0;
+    const field own[] = {{kept->x, hidden},
+                         {kept->middle, hidden},
+                         {kept->q, queries},
+                         {kept->k, keys},
+                         {kept->v, keys},
+                         {kept->o, queries},
+                         {kept->gate, middle},
+                         {kept->up, middle},
+                         {kept->q_raw, normed * queries},
+                         {kept->k_raw, normed * keys},
+                         {kept->q_scale, normed * h->n},
+                         {kept->k_scale, normed * h->n_kv},
+                         {kept->softness, 2 * h->n},
+                         {kept->scale, 1},
+                         {kept->middle_scale, 1}};
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (own[i].width) fields[n++] = own[i];
+    for (int m = 0; m < REIN_LAYER_MODULES; m++) {
+        const rein_lora *lora = rein_adapter_lora(adapter, 0, (rein_module)m);
+        if (lora) fields[n++] = (field){kept->inner[m], lora->rank};
+    }
+    return n;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------ rows */
+
+static uint64_t version_of(const rein_adapter *adapter) { return adapter ? adapter->version : 0; }
+
+static int is_of(const rein_recall *r, const rein_policy *policy) {
+    return r->age && r->model == policy->model->version && r->adapter == version_of(policy->adapter);
+}
+
+static void begin(rein_recall *r, const rein_policy *policy) {
+    field fields[MOST_FIELDS];
+    const size_t all = fields_of(fields, &(rein_kept){0}, policy->model, policy->adapter), n = r->recompute ? 1 : all;
+    r->model = policy->model->version, r->adapter = version_of(policy->adapter);
+    r->age++;
+    r->layers = (size_t)policy->model->config.n_layers, r->hidden = (size_t)policy->model->config.hidden_size;
+    r->layer = 0;
+    for (size_t i = 0; i < n; i++) r->layer += fields[i].width;
+    r->floats = r->layers * r->layer + r->hidden;
+    r->n = r->promised = 0;
+    rein_arena_reset(&r->arena);
+    for (size_t i = 0; i < 2 * r->capacity; i++) r->table[i] = REIN_NO_ROW;
+}
+
+rein_promise rein_recall_promise(rein_recall *r, const rein_policy *policy, size_t rows) {
+    if (!r) return (rein_promise){0};
+    if (!is_of(r, policy)) begin(r, policy);
+    const size_t most = r->most / (r->floats * sizeof(float)), taken = r->n + r->promised;
+    if (taken > most || rows > most - taken) return (rein_promise){0};
+    r->promised += rows;
+    return (rein_promise){r->age, rows};
+}
+
+void rein_recall_withdraw(rein_recall *r, const rein_promise *promise) {
+    if (promise->age && promise->age == r->age) r->promised -= promise->rows;
+}
+
+void rein_recall_forget(rein_recall *r) {
+    if (r) r->model = 0; /* no version */
+}
+
+/* Where in the table a row is, or would be. The table is at most half full. */
+static size_t place_of(const rein_recall *r, int64_t before, int32_t id) {
+    uint64_t h = ((uint64_t)before + 2) * 0x9e3779b97f4a7c15u ^ ((uint64_t)(uint32_t)id + 1) * 0xc2b2ae3d27d4eb4fu;
+    h ^= h >> 32;
+    for (size_t at = h * 0x9e3779b97f4a7c15u >> 20;; at++) {
+        const size_t place = at & (2 * r->capacity - 1);
+        const int64_t number = r->table[place];
+        if (number == REIN_NO_ROW || (r->nodes[number].before == before && r->nodes[number].id == id)) return place;
+    }
+}
+
+static int grow(rein_recall *r) {
+    const size_t capacity = r->capacity ? 2 * r->capacity : FEWEST;
+    node *nodes = realloc(r->nodes, capacity * sizeof *nodes);
+    if (nodes) r->nodes = nodes;
+    int64_t *table = nodes ? malloc(2 * capacity * sizeof *table) : NULL;
+    if (!table) return 0;
+    free(r->table);
+    r->table = table, r->capacity = capacity;
+    for (size_t i = 0; i < 2 * capacity; i++) table[i] = REIN_NO_ROW;
+    for (size_t i = 0; i < r->n; i++) table[place_of(r, nodes[i].before, nodes[i].id)] = (int64_t)i;
+    return 1;
+}
+
+int64_t rein_recall_add(float **room, rein_recall *r, rein_promise *promise, int64_t before, int32_t id) {
+    *room = NULL;
+    if (before == REIN_NO_ROW || !promise->rows || promise->age != r->age) return REIN_NO_ROW;
+    if (r->n == r->capacity && !grow(r)) return REIN_NO_ROW;
+    const size_t place = place_of(r, before, id);
+    if (r->table[place] != REIN_NO_ROW) return r->table[place];
+    *room = rein_arena_floats(&r->arena, r->floats);
+    if (!*room) return REIN_NO_ROW;
+    promise->rows--, r->promised--;
+    r->nodes[r->n] = (node){before, id, *room};
+    return r->table[place] = (int64_t)r->n++;
+}
+
+int rein_recall_serves(const rein_recall *r, const rein_policy *policy, int recompute) {
+    return r && is_of(r, policy) && r->n && (recompute || !r->recompute);
+}
+
+int64_t rein_recall_find(const rein_recall *r, int64_t before, int32_t id) { return r->table[place_of(r, before, id)]; }
+
+/* --------------------------------------------------------------------------------------------------------------- to and from it */
+
+typedef struct moving {
+    field fields[MOST_FIELDS];
+    size_t n, rows, offset; /* offset: of the first field in a row */
+    float *const *rooms;
+    const node *nodes; /* of `numbers`, when they are got */
+    const int64_t *numbers;
+} moving;
+
+static void put_rows(void *context, size_t piece, int thread) {
+    const moving *m = context;
+    (void)thread;
+    for (size_t r = piece * REIN_ROWS; r < m->rows && r < (piece + 1) * REIN_ROWS; r++) {
+        float *to = m->rooms[r];
+        if (!to) continue;
+        to += m->offset;
+        for (size_t i = 0; i < m->n; to += m->fields[i++].width)
+            memcpy(to, m->fields[i].data + r * m->fields[i].width, m->fields[i].width * sizeof *to);
+    }
+}
+
+static void get_rows(void *context, size_t piece, int thread) {
+    const moving *m = context;
+    (void)thread;
+    for (size_t r = piece * REIN_ROWS; r < m->rows && r < (piece + 1) * REIN_ROWS; r++) {
+        const float *from = m->nodes[m->numbers[r]].row + m->offset;
+        for (size_t i = 0; i < m->n; from += m->fields[i++].width)
+            memcpy(m->fields[i].data + r * m->fields[i].width, from, m->fields[i].width * sizeof *from);
+    }
+}
+
+void rein_recall_put(const rein_recall *r, float *const *rooms, size_t layer, const rein_kept *kept, const rein_batch_rows *b) {
+    moving m = {.rows = b->rows, .offset = layer * r->layer, .rooms = rooms};
+    m.n = fields_of(m.fields, kept, b->model, b->adapter);
+    if (r->recompute) m.n = 1;
+    rein_parallel(rein_row_threads(&b->run, b->rows, r->layer), rein_row_pieces(b->rows), put_rows, &m);
+}
+
+void rein_recall_put_last(const rein_recall *r, float *const *rooms, const float *x, const rein_batch_rows *b) {
+    moving m = {
+        .fields = {{(float *)(uintptr_t)x, r->hidden}}, .n = 1, .rows = b->rows, .offset = r->layers * r->layer, .rooms = rooms};
+    rein_parallel(rein_row_threads(&b->run, b->rows, r->hidden), rein_row_pieces(b->rows), put_rows, &m);
+}
+
+void rein_recall_get(const rein_kept *kept, int inputs_only, const rein_recall *r, const int64_t *rows, size_t layer,
+                     const rein_batch_rows *b) {
+    moving m = {.rows = b->rows, .offset = layer * r->layer, .nodes = r->nodes, .numbers = rows};
+    m.n = fields_of(m.fields, kept, b->model, b->adapter);
+    if (inputs_only) m.n = 1;
+    rein_parallel(rein_row_threads(&b->run, b->rows, r->layer), rein_row_pieces(b->rows), get_rows, &m);
+}
+
+void rein_recall_get_last(float *x, const rein_recall *r, const int64_t *rows, const rein_batch_rows *b) {
+    moving m = {
+        .fields = {{x, r->hidden}}, .n = 1, .rows = b->rows, .offset = r->layers * r->layer, .nodes = r->nodes, .numbers = rows};
+    rein_parallel(rein_row_threads(&b->run, b->rows, r->hidden), rein_row_pieces(b->rows), get_rows, &m);
+}
