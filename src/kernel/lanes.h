@@ -302,11 +302,14 @@ INLINE size_t add_counts(M n) {
 /* Lane l is set when mask[l] is not 0 and l < left; without a mask every lane below `left` is. */
 #if !WIDE
 INLINE M load_mask(const uint8_t *mask, size_t left) {
-    if (!mask) return first_lanes(left);
-    if (left >= LANES) return widen(mask) > 0;
     uint8_t padded[LANES] = {0};
-    for (size_t l = 0; l < left; l++) padded[l] = mask[l];
-    return widen(padded) > 0;
+    if (!mask) return first_lanes(left);
+    for (size_t l = 0; l < left && left < LANES; l++) padded[l] = mask[l];
+    M off = widen(left < LANES ? padded : mask) == 0;
+#ifdef __AVX2__
+    __asm__("" : "+x"(off)); /* a compiler that knew it for a comparison would blend where a logical operation does */
+#endif
+    return ~off;
 }
 #endif
 

@@ -75,20 +75,25 @@ static V far_vector(lane_sums *acc, far_sums *far, V d, V x, P any_near, P on, c
     return fmadd(c->pull_weight, choose(near, a.pull, b.pull), only(live & on, moved));
 }
 
+/* Which lanes train: all of them; those that a mask says; or also those that are none, of a part, with a mask or without. */
+typedef enum masking { ALL, BY_MASK, PARTLY } masking;
+
 /* Vectors from token `from` to `to`, HALF apart, whole ones or one that is not: `part` says. `early`: later tokens are asked for. Where
  * there are few registers the constants are read from memory each time, which may have changed as far as the compiler knows: else it would
  * keep them in registers, and the sums not. */
 INLINE size_t walk(lane_sums *sums, far_sums *far, real *gradient, real *above, const rein_clip_tokens *t, const constants *c,
-                   size_t from, size_t to, const extent part, const int masked, const int early) {
+                   size_t from, size_t to, const extent part, const masking masked, const int early) {
     const real *const lp_from = t->lp, *const old_from = t->old, *const ref_from = t->ref ? t->ref : t->lp;
+    const uint8_t *const mask = t->mask;
     lane_sums acc = *sums;
     size_t n_above = 0;
+    if (masked == BY_MASK && !mask) __builtin_unreachable(); /* so that nobody asks again for every vector */
     if (!WIDE) __asm__("" : "+r"(c), "+r"(far));
     for (size_t i = from; i < to; i += HALF) {
         if (!WIDE) __asm__ volatile("" ::: "memory");
         const size_t line = WIDE ? 2 * i : i;
         if (early) ask_for(lp_from + line), ask_for(old_from + line), ask_for(ref_from + line);
-        const P on = masked ? trained(t->mask, i, &part) : all_lanes();
+        const P on = masked ? trained(mask, i, &part) : all_lanes();
         const V lp = take(lp_from + i, &part), any_d = lp - take(old_from + i, &part), any_x = take(ref_from + i, &part) - lp;
         const V counted = masked ? blank(on, any_d) : any_d;
         acc.low = least(counted, acc.low);
@@ -135,11 +140,11 @@ static size_t walk_lanes(rein_clip_sums *sums, real *gradient, real *above, cons
     lane_sums acc = {0};
     far_sums far = {0};
     acc.low = splat((real)INFINITY);
-    size_t n = t->mask && t->vast ? walk(&acc, &far, gradient, above, t, c, from, to, whole, 1, 1)
-               : t->mask          ? walk(&acc, &far, gradient, above, t, c, from, to, whole, 1, 0)
-               : t->vast          ? walk(&acc, &far, gradient, above, t, c, from, to, whole, 0, 1)
-                                  : walk(&acc, &far, gradient, above, t, c, from, to, whole, 0, 0);
-    if (more) n += walk(&acc, &far, gradient, above + n, t, c, to, to + HALF, part, 1, 0);
+    size_t n = t->mask && t->vast ? walk(&acc, &far, gradient, above, t, c, from, to, whole, BY_MASK, 1)
+               : t->mask          ? walk(&acc, &far, gradient, above, t, c, from, to, whole, BY_MASK, 0)
+               : t->vast          ? walk(&acc, &far, gradient, above, t, c, from, to, whole, ALL, 1)
+                                  : walk(&acc, &far, gradient, above, t, c, from, to, whole, ALL, 0);
+    if (more) n += walk(&acc, &far, gradient, above + n, t, c, to, to + HALF, part, PARTLY, 0);
     store(sums->change + lane, acc.change, LANES);
     store(sums->log_ratio + lane, acc.log_ratio, LANES);
     store(sums->excess + lane, acc.excess, LANES);
