@@ -145,13 +145,14 @@ REIN_API void rein_trace_close(rein_trace *trace);
 /* Bytes it holds. */
 REIN_API size_t rein_trace_bytes(const rein_trace *trace);
 
-/* Memory for what a generator computed of its policy's tokens. A forward pass with keep, of the same policy over the same tokens, takes it from
- * there instead of computing it again: the same bits, in less time. What was computed before the policy's parameters changed is not
- * taken. One thread at a time. */
+/* Memory for what a generator computed of its policy's tokens. A forward pass with keep, of the same policy over the same tokens, takes it
+ * from there instead of computing it again: the same bits, in less time. What was computed before the policy's parameters changed is
+ * not taken. One thread at a time. */
 typedef struct rein_recall rein_recall;
 
-/* Of at most so many bytes, and a quarter of the machine's memory; requests whose longest responses would not fit are not kept. With recompute it serves passes with recompute
- * alone, in about a tenth of the memory. The caller closes *recall, after the generators and traces that have it; it is NULL on failure. */
+/* Of at most so many bytes, and a quarter of the memory that there is; requests whose longest responses would not fit are not kept. With
+ * recompute it serves passes with recompute alone, in about a tenth of the memory. The caller closes *recall, after the generators and
+ * trainers that have it; it is NULL on failure. */
 REIN_API rein_status rein_recall_open(rein_recall **recall, size_t most_bytes, int recompute, rein_error *err);
 REIN_API void rein_recall_close(rein_recall *recall);
 

@@ -226,7 +226,9 @@ typedef struct rein_trainer_options {
     int no_sharing;     /* 1: every history has its prompt computed for itself */
     int recompute;      /* 1: activations are computed again when they are needed, for less memory */
     rein_exec exec;
-    const rein_recall *recall; /* that of the generator, opened with the same recompute, or NULL; it must outlive the trainer */
+    const rein_recall
+        *recall; /* that of the generator, opened with the same recompute, or NULL; it must outlive the trainer. The first
+                                * unit of a pass is computed anew in any case: max_gap is a measurement */
 } rein_trainer_options;
 
 /* model and adapter (NULL: all weights train) must outlive the trainer. The caller closes *trainer; it is NULL on failure. */
@@ -324,8 +326,7 @@ typedef struct rein_settings {
     double reward_timeout;
     int64_t reward_restarts;
     int64_t steps, prompts, samples, max_tokens; /* of the run; of a step; of a prompt; of a response */
-    int64_t
-        recall; /* MB for what sampling computed and training wants again, at most a quarter of the machine's; never part of a result */
+    int64_t recall; /* MB for what sampling computed and training wants again; never part of a result */
     int64_t top_k;
     double top_p, min_p;
     char stop[REIN_TEXT_SETTING]; /* texts that end a response, one a line; \n is a newline, \\ a backslash */

@@ -1,6 +1,8 @@
 /* recall.c - a tree of rows, each behind the one before it; a table finds the next. */
 #include "recall.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -27,16 +29,27 @@ struct rein_recall {
     int64_t *table; /* [2·capacity]: places in nodes, or REIN_NO_ROW */
 };
 
-static size_t at_most_a_quarter(size_t bytes) {
+/* Bytes that this process may use, as far as the system says: the machine's, or those of the container it is in. */
+static double memory_at_hand(void) {
+    static const char *const limits[] = {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
     const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    if (pages <= 0 || page <= 0 || (size_t)pages / 4 >= bytes / (size_t)page) return bytes;
-    return (size_t)pages / 4 * (size_t)page;
+    double least = pages > 0 && page > 0 ? (double)pages * (double)page : INFINITY;
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        FILE *file = fopen(limits[i], "r");
+        double limit;
+        if (!file) continue;
+        if (fscanf(file, "%lf", &limit) == 1 && limit < least) least = limit; /* "max" is no number */
+        fclose(file);
+    }
+    return least;
 }
 
 rein_status rein_recall_open(rein_recall **recall, size_t most_bytes, int recompute, rein_error *err) {
     *recall = calloc(1, sizeof **recall);
     if (!*recall) return rein_fail(err, REIN_ENOMEM, "no memory for a recall");
-    (*recall)->most = at_most_a_quarter(most_bytes), (*recall)->recompute = recompute;
+    const double quarter = memory_at_hand() / 4;
+    (*recall)->most = (double)most_bytes < quarter ? most_bytes : (size_t)quarter;
+    (*recall)->recompute = recompute;
     return REIN_OK;
 }
 

@@ -188,12 +188,15 @@ static rein_status make_rows(rein_trace *trace, const rein_tokens *t, rein_error
 static void find_recalled(rein_trace *trace) {
     const rein_recall *recall = trace->options.recall;
     const size_t rows = trace->batch.rows;
-    trace->recalled = NULL;
     if (!trace->options.keep || !rows || !rein_recall_serves(recall, &trace->policy, trace->options.recompute)) return;
     int64_t *found = rein_arena_take(&trace->arena, rows * sizeof *found);
     for (size_t s = 0; found && s < trace->n_segments; s++) {
-        const rein_segment *segment = &trace->segments[s], *parent = trace->segments + segment->parent;
-        int64_t row = segment->parent == REIN_NO_PARENT ? REIN_BEFORE_ALL : found[parent->first + parent->count - 1];
+        const rein_segment *segment = &trace->segments[s];
+        int64_t row = REIN_BEFORE_ALL;
+        if (segment->parent != REIN_NO_PARENT) {
+            const rein_segment *parent = &trace->segments[segment->parent];
+            row = found[parent->first + parent->count - 1];
+        }
         for (size_t i = segment->first; i < segment->first + segment->count; i++) {
             if ((row = rein_recall_find(recall, row, trace->ids[i])) == REIN_NO_ROW) return;
             found[i] = row;
@@ -328,6 +331,7 @@ static rein_status prepare(rein_trace *trace, const rein_policy *policy, const r
     if (status) return status;
     rein_arena_reset(arena);
     trace->policy = *policy;
+    trace->recalled = NULL;
     trace->n_segments = t->n;
     trace->segments = rein_arena_take(arena, t->n * sizeof *trace->segments);
     trace->trees = rein_arena_take(arena, (t->n + 1) * sizeof *trace->trees);

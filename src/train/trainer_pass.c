@@ -212,7 +212,8 @@ static rein_status unit_backward(pass_work *w, const rein_unit *unit, rein_error
     rein_trainer *t = w->t;
     const rein_policy own = own_policy(t);
     const int bonus = has_bonus(&w->objective), wanted = wants_something(unit);
-    const rein_forward_options how = {1, bonus, t->options.recompute, t->options.recall};
+    const int measured = unit == w->tape.units; /* computed anew in any case, so that what was recorded is held against something */
+    const rein_forward_options how = {1, bonus, t->options.recompute, measured ? NULL : t->options.recall};
     rein_status status = REIN_OK;
     const double began = rein_now();
     if (wanted) status = unit_forward(w->current, w->entropies, w, unit, &own, &how, err);

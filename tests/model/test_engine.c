@@ -332,6 +332,37 @@ static void test_refusals(void **state) {
     rein_model_close(model), rein_model_close(other);
 }
 
+/* Nothing is wanted: nothing is computed, and there is no gradient; of a tree whose last segments nobody needs the first stays. */
+static void test_nothing_wanted(void **state) {
+    (void)state;
+    rein_model *model = open_model(fixture("llama", ""), 0);
+    rein_adapter *adapter = open_adapter(model, "llama");
+    rein_trace *trace = open_trace(1, REIN_ISA_BEST);
+    const rein_policy policy = {model, adapter, 1};
+    const size_t offsets[] = {0, 3, 5, 6, 8}, alone[] = {0, 4};
+    const int64_t parents[] = {-1, 0, 1, -1};
+    const int32_t ids[] = {1, 2, 3, 4, 5, 6, 7, 8}, chain[] = {1, 2, 3, 4};
+    const uint8_t none[8] = {0}, one[8] = {0, 0, 0, 1};
+    const rein_forward_options keep = {.keep = 1};
+    const size_t n = rein_parameter_floats(model, adapter);
+    float lp[8], wanted[4], d[8] = {1, 1, 1, 1, 1, 1, 1, 1}, *gradient = floats(n), *same = floats(n);
+    OK(rein_forward(lp, NULL, trace, &policy, &(rein_tokens){4, offsets, parents, ids, none}, &keep, &error_));
+    OK(rein_backward(gradient, trace, d, NULL, &error_));
+    for (size_t i = 0; i < 8; i++) assert_true(lp[i] == 0);
+    for (size_t i = 0; i < n; i++) assert_true(gradient[i] == 0);
+    OK(rein_forward(lp, NULL, trace, &policy, &(rein_tokens){4, offsets, parents, ids, one}, &keep, &error_));
+    OK(rein_backward(gradient, trace, d, NULL, &error_));
+    OK(rein_forward(wanted, NULL, trace, &policy, &(rein_tokens){1, alone, NULL, chain, one}, &keep, &error_));
+    OK(rein_backward(same, trace, d, NULL, &error_));
+    for (size_t i = 0; i < 8; i++) assert_true(lp[i] == (i == 3 ? wanted[3] : 0));
+    assert_true(lp[3] < 0);
+    assert_memory_equal(gradient, same, n * sizeof *same); /* the same three rows */
+    free(gradient), free(same);
+    rein_trace_close(trace);
+    rein_adapter_close(adapter);
+    rein_model_close(model);
+}
+
 static void test_backward_refusals(void **state) {
     (void)state;
     rein_model *model = open_model(fixture("llama", ""), 0);
@@ -363,7 +394,7 @@ int main(void) {
         cmocka_unit_test(test_goldens),  cmocka_unit_test(test_shared_prompt),
         cmocka_unit_test(test_wanted),   cmocka_unit_test(test_parts_add_up),
         cmocka_unit_test(test_logits),   cmocka_unit_test(test_stories),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_backward_refusals),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_nothing_wanted), cmocka_unit_test(test_backward_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
