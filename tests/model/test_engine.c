@@ -391,10 +391,9 @@ static void test_backward_refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_goldens),  cmocka_unit_test(test_shared_prompt),
-        cmocka_unit_test(test_wanted),   cmocka_unit_test(test_parts_add_up),
-        cmocka_unit_test(test_logits),   cmocka_unit_test(test_stories),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_nothing_wanted), cmocka_unit_test(test_backward_refusals),
+        cmocka_unit_test(test_goldens),      cmocka_unit_test(test_shared_prompt),  cmocka_unit_test(test_wanted),
+        cmocka_unit_test(test_parts_add_up), cmocka_unit_test(test_logits),         cmocka_unit_test(test_stories),
+        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_nothing_wanted), cmocka_unit_test(test_backward_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
