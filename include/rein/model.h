@@ -150,13 +150,13 @@ REIN_API size_t rein_trace_bytes(const rein_trace *trace);
  * not taken. One thread at a time. */
 typedef struct rein_recall rein_recall;
 
-/* Of at most so many bytes, and a quarter of the memory that there is; requests whose longest responses would not fit are not kept. With
+/* Of at most so many bytes, and at most a quarter of the memory that is available now; when it is full, the oldest requests are lost. With
  * recompute it serves passes with recompute alone, in about a tenth of the memory. The caller closes *recall, after the generators and
  * trainers that have it; it is NULL on failure. */
 REIN_API rein_status rein_recall_open(rein_recall **recall, size_t most_bytes, int recompute, rein_error *err);
 REIN_API void rein_recall_close(rein_recall *recall);
 
-/* Tokens it holds. */
+/* Tokens it holds, of the policy that sampled last. recall may be NULL. */
 REIN_API size_t rein_recall_tokens(const rein_recall *recall);
 
 typedef struct rein_forward_options {

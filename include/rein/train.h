@@ -226,9 +226,7 @@ typedef struct rein_trainer_options {
     int no_sharing;     /* 1: every history has its prompt computed for itself */
     int recompute;      /* 1: activations are computed again when they are needed, for less memory */
     rein_exec exec;
-    const rein_recall
-        *recall; /* that of the generator, opened with the same recompute, or NULL; it must outlive the trainer. The first
-                                * unit of a pass is computed anew in any case: max_gap is a measurement */
+    const rein_recall *recall; /* that of the generator, opened with the same recompute, or NULL; it must outlive the trainer */
 } rein_trainer_options;
 
 /* model and adapter (NULL: all weights train) must outlive the trainer. The caller closes *trainer; it is NULL on failure. */
@@ -251,8 +249,9 @@ typedef struct rein_pass_options {
 typedef struct rein_pass {
     rein_loss loss;
     int nothing_to_train; /* no token trains, or every gradient is exactly 0: the optimizer must not be called */
-    double max_gap;       /* greatest |log-prob computed now − recorded| of this policy's own tokens; NaN: nothing to compare */
-    size_t recomputed;    /* trained tokens whose log-probs were not recorded, and were taken from the policy as it is */
+    double max_gap; /* greatest |log-prob computed now − recorded| of this policy's own tokens; NaN: nothing to compare. Of what is
+                     * recalled only the head is computed now; the first unit that the policy sampled never is */
+    size_t recomputed;       /* trained tokens whose log-probs were not recorded, and were taken from the policy as it is */
     size_t reference_tokens; /* that went through the reference: 0 when nothing needs it */
     size_t recalled;         /* tokens that sampling had computed: a prompt's once for all that share it */
     double seconds_reference, seconds_forward, seconds_backward;

@@ -59,8 +59,9 @@ class Policy:
     it; or False: the model as it is, which samples but does not train. `full=True` trains all weights instead.
     `temperature` is part of the policy, softmax(z/temperature), in sampling and in training alike. `seed` is that of
     the new adapter and of sampling. `threads` 0: all cores; no result depends on it. `recompute`: less memory for
-    training, more time, the same bits. `recall`: megabytes, at most a quarter of the machine's memory, for what sample
-    computed: forward_backward takes it from there as long as the policy has not changed, the same bits in less time.
+    training, more time, the same bits. `recall`: megabytes, at most a quarter of the memory there is, for what sample
+    computed: forward_backward takes it from there as long as the policy has not changed, the same bits in less time. It
+    is used from the first forward_backward on; the newest samples are in it.
 
     One call at a time runs on a policy: others wait. It is closed by close(), at the end of a `with`, or when nothing
     refers to it any more.
@@ -290,7 +291,8 @@ class Policy:
         return e.ids_of(prompt, name, self.vocab_size)
 
     def _generator(self) -> e.Handle:
-        options = e.GeneratorOptions(0, self._exec, _place(self._recall))
+        recall = _place(self._recall) if self._trainer else None  # who never trains needs no memory for it
+        options = e.GeneratorOptions(0, self._exec, recall)
         tokenizer = self._tokenizer._handle.address if self._tokenizer else None
         arguments = (ctypes.byref(self._policy()), tokenizer, ctypes.byref(options))
         return e.opened(e.generator_open, e.generator_close, *arguments)

@@ -5,16 +5,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/base.h"
 
-enum { FEWEST = 1024, MOST_FIELDS = 15 + REIN_LAYER_MODULES };
+enum { FEWEST = 1024, MOST_LOST = 1 << 16, MOST_FIELDS = 15 + REIN_LAYER_MODULES };
 
 typedef struct node {
     int64_t before;
     int32_t id;
-    float *row;
+    uint64_t owner;
+    float *row; /* NULL: lost; who comes with the same tokens gets another node */
 } node;
 
 struct rein_recall {
@@ -24,24 +24,32 @@ struct rein_recall {
     uint64_t age;                         /* how often it began anew */
     size_t layers, hidden, layer, floats; /* floats: of what a layer leaves, and of a row */
     rein_arena arena;                     /* the rows */
+    uint64_t owners;
     node *nodes;
-    size_t n, capacity, promised;
+    size_t n, capacity, live; /* live: not lost */
+    float **free;             /* [capacity] rows that were lost */
+    size_t n_free;
     int64_t *table; /* [2·capacity]: places in nodes, or REIN_NO_ROW */
 };
 
-/* Bytes that this process may use, as far as the system says: the machine's, or those of the container it is in. */
+/* The first number of a file, behind a text; INFINITY when there is none, as in "max". */
+static double number_in(const char *path, const char *behind) {
+    char text[4096];
+    double number = INFINITY;
+    FILE *file = fopen(path, "r");
+    if (!file) return number;
+    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    fclose(file);
+    const char *at = strstr(text, behind);
+    if (at && sscanf(at + strlen(behind), "%lf", &number) != 1) number = INFINITY;
+    return number;
+}
+
+/* Bytes that this process may use, as far as the system says: what is available, and what a container allows. */
 static double memory_at_hand(void) {
-    static const char *const limits[] = {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
-    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    double least = pages > 0 && page > 0 ? (double)pages * (double)page : INFINITY;
-    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
-        FILE *file = fopen(limits[i], "r");
-        double limit;
-        if (!file) continue;
-        if (fscanf(file, "%lf", &limit) == 1 && limit < least) least = limit; /* "max" is no number */
-        fclose(file);
-    }
-    return least;
+    const double kilobytes = number_in("/proc/meminfo", "MemAvailable:"), limit = number_in("/sys/fs/cgroup/memory.max", ""),
+                 old_limit = number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes", "");
+    return fmin(1024 * kilobytes, fmin(limit, old_limit));
 }
 
 rein_status rein_recall_open(rein_recall **recall, size_t most_bytes, int recompute, rein_error *err) {
@@ -57,11 +65,12 @@ void rein_recall_close(rein_recall *r) {
     if (!r) return;
     rein_arena_free(&r->arena);
     free(r->nodes);
+    free(r->free);
     free(r->table);
     free(r);
 }
 
-size_t rein_recall_tokens(const rein_recall *r) { return r->model ? r->n : 0; }
+size_t rein_recall_tokens(const rein_recall *r) { return r && r->model ? r->live : 0; }
 
 /* ---------------------------------------------------------------------------------------------------------------------- fields */
 
@@ -117,22 +126,15 @@ static void begin(rein_recall *r, const rein_policy *policy) {
     r->layer = 0;
     for (size_t i = 0; i < n; i++) r->layer += fields[i].width;
     r->floats = r->layers * r->layer + r->hidden;
-    r->n = r->promised = 0;
+    r->n = r->live = r->n_free = 0;
     rein_arena_reset(&r->arena);
     for (size_t i = 0; i < 2 * r->capacity; i++) r->table[i] = REIN_NO_ROW;
 }
 
-rein_promise rein_recall_promise(rein_recall *r, const rein_policy *policy, size_t rows) {
-    if (!r) return (rein_promise){0};
-    if (!is_of(r, policy)) begin(r, policy);
-    const size_t most = r->most / (r->floats * sizeof(float)), taken = r->n + r->promised;
-    if (taken > most || rows > most - taken) return (rein_promise){0};
-    r->promised += rows;
-    return (rein_promise){r->age, rows};
-}
-
-void rein_recall_withdraw(rein_recall *r, const rein_promise *promise) {
-    if (promise->age && promise->age == r->age) r->promised -= promise->rows;
+rein_owner rein_recall_enter(rein_recall *r, const rein_policy *policy) {
+    if (!r) return (rein_owner){0};
+    if (!is_of(r, policy) || r->n > 8 * r->live + MOST_LOST) begin(r, policy); /* or far more were lost than are there */
+    return (rein_owner){r->age, r->owners++};
 }
 
 void rein_recall_forget(rein_recall *r) {
@@ -154,7 +156,9 @@ static int grow(rein_recall *r) {
     const size_t capacity = r->capacity ? 2 * r->capacity : FEWEST;
     node *nodes = realloc(r->nodes, capacity * sizeof *nodes);
     if (nodes) r->nodes = nodes;
-    int64_t *table = nodes ? malloc(2 * capacity * sizeof *table) : NULL;
+    float **list = realloc(r->free, capacity * sizeof *list);
+    if (list) r->free = list;
+    int64_t *table = nodes && list ? malloc(2 * capacity * sizeof *table) : NULL;
     if (!table) return 0;
     free(r->table);
     r->table = table, r->capacity = capacity;
@@ -163,40 +167,70 @@ static int grow(rein_recall *r) {
     return 1;
 }
 
-int64_t rein_recall_add(float **room, rein_recall *r, rein_promise *promise, int64_t before, int32_t id) {
-    *room = NULL;
-    if (before == REIN_NO_ROW || !promise->rows || promise->age != r->age) return REIN_NO_ROW;
+/* All rows of the oldest owner that has some. */
+static void lose_oldest(rein_recall *r) {
+    uint64_t oldest = UINT64_MAX;
+    for (size_t i = 0; i < r->n; i++)
+        if (r->nodes[i].row && r->nodes[i].owner < oldest) oldest = r->nodes[i].owner;
+    for (size_t i = 0; i < r->n; i++) {
+        if (!r->nodes[i].row || r->nodes[i].owner != oldest) continue;
+        r->free[r->n_free++] = r->nodes[i].row;
+        r->nodes[i].row = NULL;
+        r->live--;
+    }
+}
+
+/* NULL: there is none, also for want of the row before it, which may have been lost just now. */
+static float *room_behind(rein_recall *r, int64_t before) {
+    if (!r->n_free && (r->n + 1) * r->floats * sizeof(float) > r->most && r->live) lose_oldest(r);
+    if (before >= 0 && !r->nodes[before].row) return NULL;
+    if (r->n_free) return r->free[--r->n_free];
+    return (r->n + 1) * r->floats * sizeof(float) > r->most ? NULL : rein_arena_floats(&r->arena, r->floats);
+}
+
+int64_t rein_recall_add(int64_t *fresh, rein_recall *r, const rein_owner *owner, int64_t before, int32_t id) {
+    *fresh = REIN_NO_ROW;
+    if (before == REIN_NO_ROW || owner->age != r->age) return REIN_NO_ROW;
+    if (before >= 0 && !r->nodes[before].row) return REIN_NO_ROW;
     if (r->n == r->capacity && !grow(r)) return REIN_NO_ROW;
     const size_t place = place_of(r, before, id);
-    if (r->table[place] != REIN_NO_ROW) return r->table[place];
-    *room = rein_arena_floats(&r->arena, r->floats);
-    if (!*room) return REIN_NO_ROW;
-    promise->rows--, r->promised--;
-    r->nodes[r->n] = (node){before, id, *room};
-    return r->table[place] = (int64_t)r->n++;
+    const int64_t known = rein_recall_find(r, before, id);
+    if (known != REIN_NO_ROW) { /* from now on it is the younger one's */
+        if (r->nodes[known].owner < owner->number) r->nodes[known].owner = owner->number;
+        return known;
+    }
+    float *row = room_behind(r, before);
+    if (!row) return REIN_NO_ROW;
+    r->nodes[r->n] = (node){before, id, owner->number, row};
+    r->live++;
+    return *fresh = r->table[place] = (int64_t)r->n++;
 }
+
+int rein_recall_of_inputs(const rein_recall *r) { return r->recompute; }
 
 int rein_recall_serves(const rein_recall *r, const rein_policy *policy, int recompute) {
-    return r && is_of(r, policy) && r->n && (recompute || !r->recompute);
+    return r && is_of(r, policy) && r->live && (recompute || !r->recompute);
 }
 
-int64_t rein_recall_find(const rein_recall *r, int64_t before, int32_t id) { return r->table[place_of(r, before, id)]; }
+int64_t rein_recall_find(const rein_recall *r, int64_t before, int32_t id) {
+    const int64_t number = r->table[place_of(r, before, id)];
+    return number == REIN_NO_ROW || !r->nodes[number].row ? REIN_NO_ROW : number;
+}
 
 /* --------------------------------------------------------------------------------------------------------------- to and from it */
 
 typedef struct moving {
     field fields[MOST_FIELDS];
     size_t n, rows, offset; /* offset: of the first field in a row */
-    float *const *rooms;
-    const node *nodes; /* of `numbers`, when they are got */
-    const int64_t *numbers;
+    const node *nodes;
+    const int64_t *numbers; /* [rows] */
 } moving;
 
 static void put_rows(void *context, size_t piece, int thread) {
     const moving *m = context;
     (void)thread;
     for (size_t r = piece * REIN_ROWS; r < m->rows && r < (piece + 1) * REIN_ROWS; r++) {
-        float *to = m->rooms[r];
+        float *to = m->numbers[r] == REIN_NO_ROW ? NULL : m->nodes[m->numbers[r]].row;
         if (!to) continue;
         to += m->offset;
         for (size_t i = 0; i < m->n; to += m->fields[i++].width)
@@ -214,29 +248,34 @@ static void get_rows(void *context, size_t piece, int thread) {
     }
 }
 
-void rein_recall_put(const rein_recall *r, float *const *rooms, size_t layer, const rein_kept *kept, const rein_batch_rows *b) {
-    moving m = {.rows = b->rows, .offset = layer * r->layer, .rooms = rooms};
+/* A layer's arrays, or with inputs_only what goes into it. */
+static void move_layer(rein_work *work, const rein_recall *r, const int64_t *rows, size_t layer, const rein_kept *kept,
+                       int inputs_only, const rein_batch_rows *b) {
+    moving m = {.rows = b->rows, .offset = layer * r->layer, .nodes = r->nodes, .numbers = rows};
     m.n = fields_of(m.fields, kept, b->model, b->adapter);
-    if (r->recompute) m.n = 1;
-    rein_parallel(rein_row_threads(&b->run, b->rows, r->layer), rein_row_pieces(b->rows), put_rows, &m);
+    if (inputs_only) m.n = 1;
+    rein_parallel(rein_row_threads(&b->run, b->rows, r->layer), rein_row_pieces(b->rows), work, &m);
 }
 
-void rein_recall_put_last(const rein_recall *r, float *const *rooms, const float *x, const rein_batch_rows *b) {
+static void move_last(rein_work *work, const rein_recall *r, const int64_t *rows, float *x, const rein_batch_rows *b) {
     moving m = {
-        .fields = {{(float *)(uintptr_t)x, r->hidden}}, .n = 1, .rows = b->rows, .offset = r->layers * r->layer, .rooms = rooms};
-    rein_parallel(rein_row_threads(&b->run, b->rows, r->hidden), rein_row_pieces(b->rows), put_rows, &m);
+        .fields = {{x, r->hidden}}, .n = 1, .rows = b->rows, .offset = r->layers * r->layer, .nodes = r->nodes, .numbers = rows};
+    rein_parallel(rein_row_threads(&b->run, b->rows, r->hidden), rein_row_pieces(b->rows), work, &m);
+}
+
+void rein_recall_put(const rein_recall *r, const int64_t *rows, size_t layer, const rein_kept *kept, const rein_batch_rows *b) {
+    move_layer(put_rows, r, rows, layer, kept, r->recompute, b);
+}
+
+void rein_recall_put_last(const rein_recall *r, const int64_t *rows, const float *x, const rein_batch_rows *b) {
+    move_last(put_rows, r, rows, (float *)(uintptr_t)x, b);
 }
 
 void rein_recall_get(const rein_kept *kept, int inputs_only, const rein_recall *r, const int64_t *rows, size_t layer,
                      const rein_batch_rows *b) {
-    moving m = {.rows = b->rows, .offset = layer * r->layer, .nodes = r->nodes, .numbers = rows};
-    m.n = fields_of(m.fields, kept, b->model, b->adapter);
-    if (inputs_only) m.n = 1;
-    rein_parallel(rein_row_threads(&b->run, b->rows, r->layer), rein_row_pieces(b->rows), get_rows, &m);
+    move_layer(get_rows, r, rows, layer, kept, inputs_only, b);
 }
 
 void rein_recall_get_last(float *x, const rein_recall *r, const int64_t *rows, const rein_batch_rows *b) {
-    moving m = {
-        .fields = {{x, r->hidden}}, .n = 1, .rows = b->rows, .offset = r->layers * r->layer, .nodes = r->nodes, .numbers = rows};
-    rein_parallel(rein_row_threads(&b->run, b->rows, r->hidden), rein_row_pieces(b->rows), get_rows, &m);
+    move_last(get_rows, r, rows, x, b);
 }

@@ -75,7 +75,7 @@ static V far_vector(lane_sums *acc, far_sums *far, V d, V x, P any_near, P on, c
     return fmadd(c->pull_weight, choose(near, a.pull, b.pull), only(live & on, moved));
 }
 
-/* Which lanes train: all of them; those that a mask says; or also those that are none, of a part, with a mask or without. */
+/* Which lanes train: all; those that a mask marks; or, of a vector that is not whole, those that are tokens, with a mask or without. */
 typedef enum masking { ALL, BY_MASK, PARTLY } masking;
 
 /* Vectors from token `from` to `to`, HALF apart, whole ones or one that is not: `part` says. `early`: later tokens are asked for. Where

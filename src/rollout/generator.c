@@ -55,20 +55,15 @@ static void free_request(rein_waiting *r) {
     free(r);
 }
 
-/* Nobody needs it any more: the blocks of its prompt go back, and room that was meant for its samples. */
-static void end_request(rein_generator *g, rein_waiting *r) {
-    give_blocks(g, r->keys, r->n_keys);
-    if (r->promise.age) rein_recall_withdraw(g->recall, &r->promise);
-    free_request(r);
-}
-
-/* A sample is over: its blocks go back, and with the last one the request ends. */
+/* A sample is over: its blocks go back, and with the last one those of the prompt. */
 static void close_sample(rein_generator *g, rein_sample *s) {
     rein_waiting *r = s->of;
     if (s->n_keys > r->n_keys) give_blocks(g, s->keys + r->n_keys, s->n_keys - r->n_keys);
     free(s->keys);
     rein_growing_close(&s->text);
-    if (!--r->left) end_request(g, r);
+    if (--r->left) return;
+    give_blocks(g, r->keys, r->n_keys);
+    free_request(r);
 }
 
 void rein_generator_close(rein_generator *g) {
@@ -76,7 +71,8 @@ void rein_generator_close(rein_generator *g) {
     for (size_t i = 0; i < g->n_samples; i++) close_sample(g, &g->samples[i]);
     for (rein_waiting *r = g->waiting, *next; r; r = next) {
         next = r->next;
-        end_request(g, r);
+        give_blocks(g, r->keys, r->n_keys);
+        free_request(r);
     }
     free(g->samples);
     free(g->events);
@@ -196,16 +192,9 @@ static int begin_sample(rein_generator *g, rein_waiting *r, size_t index, rein_e
     return 1;
 }
 
-/* What recalling the request takes at most: its prompt, and all tokens of its samples but their last ones. */
-static size_t rows_to_recall(const rein_generator *g, const rein_request *r) {
-    const size_t positions = (size_t)g->policy.model->config.max_positions - r->n_prompt;
-    const size_t longest = r->sampling.max_tokens < positions ? r->sampling.max_tokens : positions;
-    return r->n_prompt + r->samples * (longest - 1);
-}
-
 /* All samples of a request begin together, behind those at work. */
 static int enter(rein_generator *g, rein_waiting *r, rein_error *err) {
-    r->promise = rein_recall_promise(g->recall, &g->policy, rows_to_recall(g, &r->r));
+    r->owner = rein_recall_enter(g->recall, &g->policy);
     if (g->n_samples + r->r.samples > g->samples_capacity) {
         rein_sample *samples = realloc(g->samples, (g->n_samples + r->r.samples) * sizeof *samples);
         if (!samples) return 0;

@@ -17,8 +17,8 @@ typedef struct rein_waiting {
     char **stops;
     rein_keys *keys; /* of the prompt */
     size_t n_keys;
-    rein_promise promise; /* of the generator's recall */
-    int64_t row;          /* the prompt's last one there, or REIN_NO_ROW */
+    rein_owner owner; /* in the generator's recall */
+    int64_t row;      /* the prompt's last one there, or REIN_NO_ROW */
 } rein_waiting;
 
 typedef struct rein_sample {

@@ -23,7 +23,7 @@ typedef struct step {
     float *x, *hidden, *inner;
     rein_head head;
     int recalls;   /* rows of this step go to the generator's recall */
-    float **rooms; /* [rows] there */
+    int64_t *rows; /* [rows] there, or REIN_NO_ROW */
     float *y;      /* as x */
 } step;
 
@@ -35,7 +35,7 @@ static void measure(step *s) {
         rein_sample *one = &s->g->samples[i];
         const size_t length = one->of->r.n_prompt + one->n;
         if (one->n || brings_prompt(one)) {
-            s->recalls |= one->of->promise.age != 0;
+            s->recalls |= one->of->owner.age && (one->n > 1 ? one->row : one->of->row) != REIN_NO_ROW;
             s->batch.n_queries++;
             s->batch.rows += one->n ? 1 : one->of->r.n_prompt;
         }
@@ -72,7 +72,7 @@ static void take(step *s, rein_arena *arena) {
     s->inner = s->head.lora ? rein_arena_floats(arena, queries * s->head.lora->rank) : NULL;
     rein_batch_take(&s->batch, arena);
     rein_kept_take(&s->kept, &s->batch, s->recalls, arena);
-    s->rooms = s->recalls ? rein_arena_take(arena, rows * sizeof *s->rooms) : NULL;
+    s->rows = s->recalls ? rein_arena_take(arena, rows * sizeof *s->rows) : NULL;
     s->y = s->recalls ? rein_arena_floats(arena, rows * hidden) : NULL;
     s->kept.x = s->x;
 }
@@ -94,9 +94,9 @@ static rein_status prepare(step *s, rein_error *err) {
 }
 
 /* recalled: the row before it in the recall, then its own. */
-static size_t add_row(step *s, size_t row, int32_t id, size_t position, const rein_keys *keys, size_t slot, rein_promise *promise,
+static size_t add_row(step *s, size_t row, int32_t id, size_t position, const rein_keys *keys, size_t slot, const rein_owner *owner,
                       int64_t *recalled) {
-    if (s->recalls) *recalled = rein_recall_add(&s->rooms[row], s->g->recall, promise, *recalled, id);
+    if (s->recalls) *recalled = rein_recall_add(&s->rows[row], s->g->recall, owner, *recalled, id);
     s->ids[row] = id;
     s->positions[row] = (int32_t)position;
     s->slots[row] = (rein_slot){keys->data, slot};
@@ -111,13 +111,13 @@ static void fill(step *s) {
         if (brings_prompt(one)) {
             s->queries[one->query] = (rein_query){row, r->r.n_prompt, 0, r->keys, r->n_keys};
             for (size_t t = 0; t < r->r.n_prompt; t++)
-                row = add_row(s, row, r->prompt[t], t, &r->keys[t / REIN_KEY_BLOCK], t % REIN_KEY_BLOCK, &r->promise, &r->row);
+                row = add_row(s, row, r->prompt[t], t, &r->keys[t / REIN_KEY_BLOCK], t % REIN_KEY_BLOCK, &r->owner, &r->row);
         } else if (one->n) {
-            if (one->n == 1) one->row = r->row;
+            if (one->n == 1) one->row = r->row; /* the prompt's */
             const size_t position = r->r.n_prompt + one->n - 1;
             rein_keys *keys = &one->keys[one->n_keys - 1];
             s->queries[one->query] = (rein_query){row, 1, position, one->keys, one->n_keys};
-            row = add_row(s, row, one->last, position, keys, keys->count++, &r->promise, &one->row);
+            row = add_row(s, row, one->last, position, keys, keys->count++, &r->owner, &one->row);
         }
     }
 }
@@ -139,10 +139,10 @@ static void through_all(step *s, size_t layers, size_t hidden) {
     for (size_t l = 0; l < layers; l++) {
         float *in = s->kept.x;
         rein_layer_forward(out, &s->kept, l, &s->batch);
-        rein_recall_put(recall, s->rooms, l, &s->kept, &s->batch);
+        rein_recall_put(recall, s->rows, l, &s->kept, &s->batch);
         s->kept.x = out, out = in;
     }
-    rein_recall_put_last(recall, s->rooms, s->kept.x, &s->batch);
+    rein_recall_put_last(recall, s->rows, s->kept.x, &s->batch);
     for (size_t q = 0; q < s->batch.n_queries; q++)
         memcpy(s->hidden + q * hidden, s->kept.x + s->leaving.from[q] * hidden, hidden * sizeof(float));
 }

@@ -7,6 +7,7 @@
 
 #include "base/base.h"
 #include "base/pool.h"
+#include "model/recall.h"
 
 enum { ADAPTER_SHARDS = 16, SHARE_LIMIT = 16, LARGEST_SHARDS = 4096 };
 
@@ -16,6 +17,8 @@ static rein_status check(rein_trainer_options *o, const rein_model *model, const
     if (!(o->temperature >= 1e-3 && o->temperature <= 1e3))
         return rein_fail(err, REIN_EINVAL, "temperature is %g: 0.001 to 1000", o->temperature);
     if (o->shards > LARGEST_SHARDS) return rein_fail(err, REIN_EINVAL, "shards is %zu: at most %d", o->shards, LARGEST_SHARDS);
+    if (o->recall && rein_recall_of_inputs(o->recall) && !o->recompute)
+        return rein_fail(err, REIN_EINVAL, "the recall was opened for passes with recompute, and the trainer's are without");
     if (!o->shards) o->shards = adapter ? ADAPTER_SHARDS : 1;
     if (!o->share_limit) o->share_limit = SHARE_LIMIT;
     return rein_exec_resolve(&o->exec, &o->exec, REIN_SERIAL, err);

@@ -15,6 +15,7 @@ typedef struct pass_work {
     rein_options objective; /* resolved */
     rein_tape tape;
     rein_pass *pass;
+    const rein_unit *measured;  /* or NULL */
     float *current, *entropies; /* of the policy at the beginning, where something needs them; then as they come */
     float *old, *reference, *dlog_probs, *dentropies;
     float *unit_log_probs, *unit_entropies, *unit_dlog_probs, *unit_dentropies; /* [tokens of the largest unit] */
@@ -89,6 +90,19 @@ static rein_status all_forward(float *log_probs, float *entropies, pass_work *w,
         if (wants_something(&w->tape.units[u]))
             status = unit_forward(log_probs, entropies, w, &w->tape.units[u], policy, NULL, err);
     return status;
+}
+
+static int is_measured(const rein_tape *tape, const rein_unit *unit) {
+    for (size_t s = unit->first; s < unit->last; s++)
+        for (size_t i = tape->sequence_offsets[s]; i < tape->sequence_offsets[s + 1] && tape->sampled_now[s]; i++)
+            if (tape->mask[i] && !isnan(tape->recorded[i])) return 1;
+    return 0;
+}
+
+/* The first unit that the policy sampled is computed in any case: what it recorded is held against something. */
+static void find_measured(pass_work *w) {
+    for (size_t u = 0; u < w->tape.n_units && !w->measured; u++)
+        if (is_measured(&w->tape, &w->tape.units[u])) w->measured = &w->tape.units[u];
 }
 
 /* The policy as it is, held against what it recorded when it sampled. */
@@ -212,8 +226,7 @@ static rein_status unit_backward(pass_work *w, const rein_unit *unit, rein_error
     rein_trainer *t = w->t;
     const rein_policy own = own_policy(t);
     const int bonus = has_bonus(&w->objective), wanted = wants_something(unit);
-    const int measured = unit == w->tape.units; /* computed anew in any case, so that what was recorded is held against something */
-    const rein_forward_options how = {1, bonus, t->options.recompute, measured ? NULL : t->options.recall};
+    const rein_forward_options how = {1, bonus, t->options.recompute, unit == w->measured ? NULL : t->options.recall};
     rein_status status = REIN_OK;
     const double began = rein_now();
     if (wanted) status = unit_forward(w->current, w->entropies, w, unit, &own, &how, err);
@@ -244,6 +257,7 @@ static rein_status run_pass(pass_work *w, const rein_groups *groups, rein_error 
     if (!status) status = make_tape(w, groups, err);
     if (!status) status = before_the_step(w, err);
     if (!status) status = begin_step(w, err);
+    if (!status) find_measured(w);
     for (size_t u = 0; u < w->tape.n_units && !status; u++) status = unit_backward(w, &w->tape.units[u], err);
     if (!status) status = rein_step_finish(&w->pass->loss, w->step, err);
     if (!status && w->o->recorded_are_current && w->pass->max_gap > 0)

@@ -482,6 +482,11 @@ static void test_wrong_options(void **state) {
     for (size_t i = 0; i < COUNT(temperatures); i++)
         REFUSED(rein_trainer_open(&t, s.model, s.adapter, &(rein_trainer_options){.temperature = temperatures[i]}, &error_),
                 "temperature is");
+    rein_recall *inputs;
+    OK(rein_recall_open(&inputs, 1, 1, &error_));
+    REFUSED(rein_trainer_open(&t, s.model, s.adapter, &(rein_trainer_options){.temperature = 1, .recall = inputs}, &error_),
+            "the recall was opened for passes with recompute");
+    rein_recall_close(inputs);
     REFUSED(rein_trainer_open(&t, s.model, s.adapter, &(rein_trainer_options){.temperature = 1, .shards = 4097}, &error_),
             "shards is 4097");
     assert_null(t);
