@@ -78,6 +78,7 @@ class Policy:
 
     _adapter: e.Handle | None
     _model: e.Handle | None
+    _recall: e.Handle | None
 
     def __init__(
         self,
@@ -128,7 +129,7 @@ class Policy:
         self._info = e.model_describe(model.address)
         self._trainer: e.Handle | None = None
         self._trace: e.Handle | None = None
-        self._recall: e.Handle | None = None
+        self._recall = None
 
     def copy(self) -> Policy:
         """A frozen copy on the same model, for a reference: training this policy does not change it.
