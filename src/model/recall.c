@@ -20,7 +20,7 @@ typedef struct node {
 struct rein_recall {
     size_t most; /* bytes */
     int recompute;
-    uint64_t model, adapter;              /* versions of the policy that computed the rows */
+    uint64_t model, adapter;              /* versions of the policy that computed the rows; model 0: nobody did */
     uint64_t age;                         /* how often it began anew */
     size_t layers, hidden, layer, floats; /* floats: of what a layer leaves, and of a row */
     rein_arena arena;                     /* the rows */
@@ -114,7 +114,7 @@ static size_t fields_of(field fields[MOST_FIELDS], const rein_kept *kept, const 
 static uint64_t version_of(const rein_adapter *adapter) { return adapter ? adapter->version : 0; }
 
 static int is_of(const rein_recall *r, const rein_policy *policy) {
-    return r->age && r->model == policy->model->version && r->adapter == version_of(policy->adapter);
+    return r->model == policy->model->version && r->adapter == version_of(policy->adapter);
 }
 
 static void begin(rein_recall *r, const rein_policy *policy) {
@@ -138,7 +138,7 @@ rein_owner rein_recall_enter(rein_recall *r, const rein_policy *policy) {
 }
 
 void rein_recall_forget(rein_recall *r) {
-    if (r) r->model = 0; /* no version */
+    if (r) r->model = 0;
 }
 
 /* Where in the table a row is, or would be. The table is at most half full. */

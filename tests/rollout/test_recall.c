@@ -85,8 +85,8 @@ static rein_recall *open_recall(size_t bytes, int recompute) {
     return recall;
 }
 
-static void sample(job *const *jobs, size_t n, const policy *p, rein_recall *recall, size_t max_active) {
-    const rein_generator_options options = {.max_active = max_active, .exec = {.threads = 2}, .recall = recall};
+static void sample(job *const *jobs, size_t n, const policy *p, rein_recall *recall) {
+    const rein_generator_options options = {.exec = {.threads = 2}, .recall = recall};
     run_jobs(jobs, n, p, NULL, &options);
 }
 
@@ -101,10 +101,10 @@ static void check_kind(const kind *k, size_t number_of) {
     job *jobs[] = {new_job(1, 2, quick() ? 10 : 70, 0), new_job(65, 1, 9, 1), new_job(9, 4, 12, 2)};
     response plain[4];
     jobs[1]->enters = 4;
-    sample(jobs, 3, &p, NULL, 0);
+    sample(jobs, 3, &p, NULL);
     memcpy(plain, jobs[2]->responses, sizeof plain);
-    sample(jobs, 3, &p, inputs, 0);
-    sample(jobs, 3, &p, all, 0);
+    sample(jobs, 3, &p, inputs);
+    sample(jobs, 3, &p, all);
     for (size_t s = 0; s < 4; s++) same_response("with and without a recall", &jobs[2]->responses[s], &plain[s]);
     for (size_t i = 0; i < 3; i++) {
         check(jobs[i], &p, all, 0, 1, k->family);
@@ -145,7 +145,7 @@ static void test_whose(void **state) {
         policy p = open_policy(&k, 1), copy = p;
         rein_recall *recall = open_recall(ROOMY, 0);
         job *j = new_job(9, 3, 12, 0);
-        sample(&j, 1, &p, recall, 0);
+        sample(&j, 1, &p, recall);
         check(j, &p, recall, 0, 1, "the policy");
         if (!full) {
             OK(rein_adapter_copy(&copy.adapter, p.adapter, &error_));
@@ -155,15 +155,15 @@ static void test_whose(void **state) {
             OK(rein_adapter_copy(&copy.adapter, p.adapter, &error_)); /* perhaps where the first one was */
             copy.p.adapter = copy.adapter;
             check(j, &copy, recall, 0, 0, "another copy");
-            sample(&j, 1, &copy, recall, 0);
+            sample(&j, 1, &copy, recall);
             check(j, &copy, recall, 0, 1, "the copy that sampled");
             check(j, &p, recall, 0, 0, "the policy that did so before");
             rein_adapter_close(copy.adapter);
-            sample(&j, 1, &p, recall, 0);
+            sample(&j, 1, &p, recall);
         }
         change(&p);
         check(j, &p, recall, 0, 0, "changed");
-        sample(&j, 1, &p, recall, 0);
+        sample(&j, 1, &p, recall);
         check(j, &p, recall, 0, 1, "changed and sampled");
         free_job(j);
         rein_recall_close(recall);
@@ -185,7 +185,7 @@ static void test_left_over(void **state) {
     OK(rein_generator_add(&number_of, g, &old->r, &error_));
     for (int i = 0; i < 4; i++) OK(rein_generator_step(&sampled, &count, g, &error_));
     change(&p);
-    sample(&j, 1, &p, recall, 0);
+    sample(&j, 1, &p, recall);
     const size_t tokens = rein_recall_tokens(recall);
     while (count) OK(rein_generator_step(&sampled, &count, g, &error_));
     rein_generator_close(g);
@@ -203,7 +203,7 @@ static void test_which_tokens(void **state) {
     rein_recall *recall = open_recall(ROOMY, 0);
     job *j = new_job(9, 3, 12, 0);
     int32_t *ids = j->responses[0].ids;
-    sample(&j, 1, &p, recall, 0);
+    sample(&j, 1, &p, recall);
     assert_true(rein_recall_tokens(recall) == 9 + 3 * 11);
     assert_true(recalled_of(j, &p, recall, 12) == 9 + 3 * 11);
     assert_true(recalled_of(j, &p, recall, 8) == 9 + 3 * 7);
@@ -229,7 +229,7 @@ static void test_shared(void **state) {
     job *jobs[] = {new_job(9, 3, 12, 0), new_job(12, 2, 5, 1)};
     memcpy(jobs[1]->prompt, jobs[0]->prompt, 9 * sizeof *jobs[0]->prompt);
     jobs[0]->r.sampling.greedy = jobs[1]->r.sampling.greedy = 1;
-    sample(jobs, 2, &p, recall, 0);
+    sample(jobs, 2, &p, recall);
     assert_true(rein_recall_tokens(recall) == 9 + 11 + 3 + 4);
     for (size_t i = 0; i < 2; i++) check(jobs[i], &p, recall, 0, 1, "shared");
     free_jobs(jobs, 2);
@@ -245,7 +245,7 @@ static void draw_apart(job *j, const policy *p, size_t rows) {
     while (tokens != rows) {
         rein_recall *recall = open_recall(ROOMY, 0);
         j->r.step++;
-        sample(&j, 1, p, recall, 0);
+        sample(&j, 1, p, recall);
         tokens = rein_recall_tokens(recall);
         rein_recall_close(recall);
     }
@@ -261,7 +261,7 @@ static void test_room(void **state) {
     draw_apart(jobs[0], &p, each);
     for (size_t bytes = 1000; !row && bytes < 20000; bytes += 4) {
         rein_recall *tried = open_recall(bytes * each, 0);
-        sample(jobs, 1, &p, tried, 0);
+        sample(jobs, 1, &p, tried);
         if (rein_recall_tokens(tried) == each) row = bytes;
         rein_recall_close(tried);
     }
@@ -274,13 +274,13 @@ static void test_room(void **state) {
         rein_recall *recall = open_recall(cases[c].bytes, 0);
         for (int again = 0; again < 2; again++) { /* what is there of the policy gives way to what comes */
             for (int i = 0; i < 3; i++) draw_apart(jobs[i], &p, each);
-            sample(jobs, 3, &p, recall, 0);
+            sample(jobs, 3, &p, recall);
             assert_true(rein_recall_tokens(recall) * row <= cases[c].bytes);
             for (int i = 0; i < 3; i++) check(jobs[i], &p, recall, 0, i >= 3 - cases[c].recalled, "as much as there is room for");
         }
         change(&p);
         draw_apart(jobs[0], &p, each);
-        sample(jobs, 1, &p, recall, 0);
+        sample(jobs, 1, &p, recall);
         check(jobs[0], &p, recall, 0, cases[c].recalled > 0, "after a change");
         rein_recall_close(recall);
     }
@@ -296,7 +296,7 @@ static void test_churn(void **state) {
     job *j = new_job(9, 3, 40, 0);
     for (uint64_t step = 0; step < (quick() ? 40 : 700); step++) {
         j->r.step = step;
-        sample(&j, 1, &p, recall, 0);
+        sample(&j, 1, &p, recall);
         if (step % 97 == 3 || step > 690) check(j, &p, recall, 0, 1, "the last one");
     }
     free_job(j);
