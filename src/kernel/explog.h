@@ -67,8 +67,8 @@ INLINE V exp_excess(V x, V *excess) {
     return e;
 }
 
-/* e^x − 1 and e^x − 1 − x with less work, for |x| <= EXP_NEAR, given x² too. The coefficients are given, so that a loop can leave them in memory. f32:
- * fitted (relative error 9e-8); f64: Taylor's. */
+/* (e^x − 1 − x) / x², the curve, for |x| <= EXP_NEAR, given x² too: all that e^x − 1 needs. The coefficients are given, so that a loop can leave
+ * them in memory. f32: fitted (relative error 9e-8); f64: Taylor's. */
 #ifdef REAL_F32
 enum { NEAR_TERMS = 7 };
 #define EXP_NEAR 1.0f
@@ -92,14 +92,24 @@ static inline near_terms near_terms_of(void) {
 }
 
 /* Even and odd terms apart, each by Horner: constants are then only ever added, and can come from memory as they are. */
-INLINE V expm1_near(V x, V x2, V *excess, const near_terms *t) {
-    V even = t->c[(NEAR_TERMS - 1) / 2 * 2], odd = t->c[NEAR_TERMS / 2 * 2 - 1];
+typedef struct near_parts {
+    V even, odd;
+} near_parts;
+INLINE near_parts near_parts_of(V x2, const near_terms *t) {
+    near_parts p = {t->c[(NEAR_TERMS - 1) / 2 * 2], t->c[NEAR_TERMS / 2 * 2 - 1]};
 #pragma GCC unroll 8
-    for (int i = (NEAR_TERMS - 1) / 2 * 2 - 2; i >= 0; i -= 2) even = fmadd(even, x2, t->c[i]);
+    for (int i = (NEAR_TERMS - 1) / 2 * 2 - 2; i >= 0; i -= 2) p.even = fmadd(p.even, x2, t->c[i]);
 #pragma GCC unroll 8
-    for (int i = NEAR_TERMS / 2 * 2 - 3; i > 0; i -= 2) odd = fmadd(odd, x2, t->c[i]);
-    *excess = x2 * fmadd(odd, x, even);
-    return x + *excess;
+    for (int i = NEAR_TERMS / 2 * 2 - 3; i > 0; i -= 2) p.odd = fmadd(p.odd, x2, t->c[i]);
+    return p;
+}
+INLINE V near_curve(V x, V x2, const near_terms *t) {
+    const near_parts p = near_parts_of(x2, t);
+    return fmadd(p.odd, x, p.even);
+}
+INLINE V near_curve_of_minus(V x, V x2, const near_terms *t) {
+    const near_parts p = near_parts_of(x2, t);
+    return fnmadd(p.odd, x, p.even);
 }
 
 INLINE V exp_lanes(V x) {

@@ -84,20 +84,24 @@ INLINE V keep(M m, V a) { return (V)((M)a & m); }
 
 #if WIDE && defined(REAL_F32)
 INLINE V fmadd(V a, V b, V c) { return (V)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
+INLINE V fnmadd(V a, V b, V c) { return (V)_mm512_fnmadd_ps((__m512)a, (__m512)b, (__m512)c); }
 INLINE V least(V a, V b) { return (V)_mm512_min_ps((__m512)a, (__m512)b); }
 INLINE V most(V a, V b) { return (V)_mm512_max_ps((__m512)a, (__m512)b); }
 #elif WIDE
 INLINE V fmadd(V a, V b, V c) { return (V)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c); }
+INLINE V fnmadd(V a, V b, V c) { return (V)_mm512_fnmadd_pd((__m512d)a, (__m512d)b, (__m512d)c); }
 INLINE V least(V a, V b) { return (V)_mm512_min_pd((__m512d)a, (__m512d)b); }
 INLINE V most(V a, V b) { return (V)_mm512_max_pd((__m512d)a, (__m512d)b); }
 #elif defined(__AVX2__) && defined(REAL_F32)
 INLINE V fmadd(V a, V b, V c) { return (V)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
+INLINE V fnmadd(V a, V b, V c) { return (V)_mm256_fnmadd_ps((__m256)a, (__m256)b, (__m256)c); }
 INLINE V least(V a, V b) { return (V)_mm256_min_ps((__m256)a, (__m256)b); }
 INLINE V most(V a, V b) { return (V)_mm256_max_ps((__m256)a, (__m256)b); }
 INLINE int lanes_set(M m) { return _mm256_movemask_ps((__m256)m); }
 INLINE M widen(const uint8_t *p) { return (M)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)); }
 #elif defined(__AVX2__)
 INLINE V fmadd(V a, V b, V c) { return (V)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c); }
+INLINE V fnmadd(V a, V b, V c) { return (V)_mm256_fnmadd_pd((__m256d)a, (__m256d)b, (__m256d)c); }
 INLINE V least(V a, V b) { return (V)_mm256_min_pd((__m256d)a, (__m256d)b); }
 INLINE V most(V a, V b) { return (V)_mm256_max_pd((__m256d)a, (__m256d)b); }
 INLINE int lanes_set(M m) { return _mm256_movemask_pd((__m256d)m); }
@@ -112,7 +116,8 @@ INLINE V fmadd(V a, V b, V c) {
 #endif
     return y;
 }
-INLINE V least(V a, V b) { return pick(a < b, a, b); } /* b when either is NaN, as the instruction does */
+INLINE V fnmadd(V a, V b, V c) { return fmadd(-a, b, c); } /* c − a·b */
+INLINE V least(V a, V b) { return pick(a < b, a, b); }     /* b when either is NaN, as the instruction does */
 INLINE V most(V a, V b) { return pick(a > b, a, b); }
 INLINE int lanes_set(M m) { /* a bit each, lane 0 the lowest */
     int set = 0;
@@ -127,9 +132,12 @@ INLINE M widen(const uint8_t *p) {
 #endif
 
 #if !WIDE && defined(REAL_F32)
-INLINE M first_lanes(size_t left) { return (M){0, 1, 2, 3, 4, 5, 6, 7} < (whole)(left < LANES ? left : LANES); }
+INLINE M lane_numbers(void) { return (M){0, 1, 2, 3, 4, 5, 6, 7}; }
 #elif !WIDE
-INLINE M first_lanes(size_t left) { return (M){0, 1, 2, 3} < (whole)(left < LANES ? left : LANES); }
+INLINE M lane_numbers(void) { return (M){0, 1, 2, 3}; }
+#endif
+#if !WIDE
+INLINE M first_lanes(size_t left) { return lane_numbers() < (whole)(left < LANES ? left : LANES); }
 #endif
 
 /* The first `left` lanes, fewer than all, from memory, 0 in the others; or to it. Nothing past them is touched. */
@@ -270,7 +278,13 @@ INLINE V choose(P p, V a, V b) { return (V)_mm512_mask_mov_pd((__m512d)b, p, (__
 #else
 typedef M P;
 INLINE P at_most(V a, V b) { return a <= b; }
+#if defined(__AVX2__) && defined(REAL_F32) /* of a > b a compiler makes b < a, and b can no longer come from memory */
+INLINE P more_than(V a, V b) { return (P)_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_GT_OQ); }
+#elif defined(__AVX2__)
+INLINE P more_than(V a, V b) { return (P)_mm256_cmp_pd((__m256d)a, (__m256d)b, _CMP_GT_OQ); }
+#else
 INLINE P more_than(V a, V b) { return a > b; }
+#endif
 INLINE V only(P p, V v) { return keep(p, v); } /* 0 elsewhere */
 INLINE V choose(P p, V a, V b) { return pick(p, a, b); }
 INLINE unsigned lanes_of(P p) { return (unsigned)lanes_set(p); } /* a bit each */

@@ -177,6 +177,7 @@ rein_status rein_step_loss_apart(rein_step *s, size_t first, size_t last, const 
                             .advantages = advantages,
                             .entropy_coef = s->entropy_coef,
                             .entropy_threshold = s->entropy_threshold,
+                            .log_bounds = {s->log_bounds[0], s->log_bounds[1]},
                             .vast = rein_tokens(b) * rein_element_size(b) >= VAST &&
                                     (uintptr_t)grad_log_probs % rein_element_size(b) == 0};
     const size_t from = block_of(s, first), to = block_of(s, last - 1) + 1;

@@ -130,7 +130,8 @@ static tile_inputs tail_of(tail_vector *pad, const arrays *a, const uint8_t *mas
  * many: counting a few costs nearly as much. A NaN is none. */
 enum { MANY = TILE / 4 };
 typedef struct extremes {
-    V low, edge; /* what is not above the edge is neither */
+    V low, edge;       /* what is not above the edge is neither */
+    real lowest, calm; /* of the lanes of low; of what is lower the square, as it is rounded, is more than calm */
     size_t n;
     real waiting[MANY + TILE + CLIP_UNIT];
 } extremes;
@@ -141,16 +142,25 @@ static void look_above(extremes *seen, const rein_top *top) {
     seen->n = 0;
 }
 
+static void see_low(extremes *seen, V low) {
+    if (all(low >= seen->lowest)) return;
+    seen->low = least(low, seen->low);
+    for (int l = 0; l < LANES; l++) seen->lowest = low[l] < seen->lowest ? low[l] : seen->lowest;
+    seen->calm = seen->lowest < 0 ? NEXT_BELOW(seen->lowest * seen->lowest) : -1;
+}
+
 static void count(extremes *seen, rein_top *top) {
     const V edge = splat(TOP_RANGE), steps = splat(TOP_STEPS), zero = splat(ROUNDER + TOP_RANGE * TOP_STEPS);
+    const U ways = (U)(lane_numbers() & (whole)((1 << top->shift) - 1));
     V high = splat((real)-INFINITY);
     store(seen->waiting + seen->n, splat((real)NAN), LANES); /* a NaN falls into the lowest bin */
     for (size_t i = 0; i < seen->n; i += LANES) {
         const V x = load(seen->waiting + i, LANES);
-        M bin = (M)((U)fmadd(clamp(x, -edge, edge), steps, zero) - (U)splat(ROUNDER));
-        __asm__("" : "+m"(bin)); /* through memory: a load a lane is cheaper than an extraction a lane */
+        U place = (((U)fmadd(clamp(x, -edge, edge), steps, zero) - (U)splat(ROUNDER)) << top->shift) + ways;
+        __asm__("" : "+m"(place)); /* through memory: a load a lane is cheaper than an extraction a lane */
         high = most(x, high);
-        for (size_t l = 0; l < LANES; l++) rein_top_add(top, (bits)bin[l], l);
+#pragma GCC unroll 8
+        for (size_t l = 0; l < LANES; l++) rein_top_add(top, place[l]);
     }
     for (int l = 0; l < LANES; l++) rein_top_reach(top, (double)high[l]);
     top->fresh += seen->n;
@@ -169,7 +179,7 @@ INLINE void tile_any(lane_sums *sums, other_sums *others, extremes *seen, real *
     const V gain = splat(-s->weight), kl_weight = splat((real)((double)s->weight * o->kl_loss_coef)); /* the loss is −objective */
     const V limit = splat((real)(isnan(o->kl_clamp) ? (double)INFINITY : o->kl_clamp));
     const int apart = in->stop != in->lp;
-    const real *const ref_from = in->ref ? in->ref : in->lp; /* no reference: x = 0 */
+    const real *const ref_from = in->ref ? in->ref : in->lp; /* no reference: y = 0 */
     const near_constants near = near_constants_of(0);        /* nobody is pulled here: kl_estimate does that */
     lane_sums acc = *sums;
     other_sums more = *others;
@@ -178,14 +188,12 @@ INLINE void tile_any(lane_sums *sums, other_sums *others, extremes *seen, real *
         const M off = lanes_off(in->mask, i, masked), on = ~off;
         const V lp = keep(on, load(in->lp + i, LANES)), stop = apart ? keep(on, load(in->stop + i, LANES)) : lp;
         const V old = in->old ? keep(on, load(in->old + i, LANES)) : stop, ref = keep(on, load(ref_from + i, LANES));
-        const V d = lp - old, x = ref - lp;
-        const V d2 = d * d, x2 = x * x;
-        const exponentials e = __builtin_expect(all(are_near(d2, x2, &near)), 1) ? near_exponentials(d, x, d2, x2, &near)
-                                                                                 : far_exponentials(d, x, &near);
+        const V d = lp - old, y = lp - ref;
+        const exponentials e = exponentials_of(d, y, &near);
         const V ratio = e.ratio;
         acc.log_ratio += d;
         acc.excess += e.excess;
-        acc.ref += x;
+        acc.ref += y;
         acc.ref_excess += e.ref_excess;
         const V stop_d = apart ? stop - old : d, stop_ratio = apart ? exp_lanes(stop_d) : ratio;
 
@@ -269,7 +277,7 @@ INLINE void add_sums(rein_tally *tally, const lane_sums *sums) {
     add_to(tally->sum[SUM_LOG_RATIO], sums->log_ratio, 1);
     add_to(tally->sum[SUM_EXCESS], sums->excess, 1);
     add_to(tally->sum[SUM_RATIO_SQUARE], sums->ratio_square, 1);
-    add_to(tally->sum[SUM_REF], sums->ref, -1);
+    add_to(tally->sum[SUM_REF], sums->ref, 1);
     add_to(tally->sum[SUM_REF_EXCESS], sums->ref_excess, 1);
 }
 
@@ -296,7 +304,7 @@ static void add_clip_sums(rein_tally *tally, const rein_clip_sums *sums) {
     add_unit(tally->sum[SUM_NEAR_LOG_RATIO], sums->log_ratio, 1);
     add_unit(tally->sum[SUM_NEAR_EXCESS], sums->excess, 1);
     add_unit(tally->sum[SUM_NEAR_SQUARE], sums->change_square, 1);
-    add_unit(tally->sum[SUM_REF], sums->ref, -1);
+    add_unit(tally->sum[SUM_REF], sums->ref, 1);
     add_unit(tally->sum[SUM_REF_EXCESS], sums->ref_excess, 1);
     if (sums->far == 0) return;
     add_unit(tally->sum[SUM_LOG_RATIO], sums->far_log_ratio, 1);
@@ -319,60 +327,74 @@ static whole rank_of(real x) {
     return b < 0 ? (whole) ~((bits)b << 1 >> 1) : b;
 }
 
-/* The largest change that leaves 1 + change, as it is rounded, at or below the bound. */
-static real last_change(real bound) {
-    const real step = 2 * (bound - NEXT_BELOW(bound)) + 2 * (real)EPSILON;
-    if (isinf(bound)) return bound;
-    whole low = rank_of(bound - 1 - step), high = rank_of(bound - 1 + step);
+/* Whether sign·ratio <= bound where sign·log-ratio is x. */
+static int is_live(real x, real sign, real bound, const near_terms *t) {
+    const V d = splat(sign * x), d2 = d * d, ratio = fmadd(d2, near_curve(d, d2, t), d) + 1;
+    return sign * ratio[0] <= bound;
+}
+
+/* The largest x of a near token that is live: the ratio, as it is rounded, decides. Where it passes the bound it may do so a few times. */
+static real log_bound_of(real sign, real bound) {
+    const near_terms t = near_terms_of();
+    const double middle = (double)sign * log((double)(sign * bound)), around = 8 * EPSILON;
+    if (is_live(EXP_NEAR, sign, bound, &t)) return (real)INFINITY;
+    if (!is_live(-EXP_NEAR, sign, bound, &t)) return (real)-INFINITY;
+    whole low = rank_of((real)fmax(middle - around, (double)-EXP_NEAR)),
+          high = rank_of((real)fmin(middle + around, (double)EXP_NEAR));
     while (high - low > 1) {
-        const whole middle = low + (high - low) / 2;
-        if (1 + real_of(middle) <= bound) low = middle;
-        else high = middle;
+        const whole x = low + (high - low) / 2;
+        if (is_live(real_of(x), sign, bound, &t)) low = x;
+        else high = x;
     }
-    return real_of(low);
+    for (whole x = low + 1; x < low + 16; x++)
+        if (is_live(real_of(x), sign, bound, &t)) high = x + 1;
+    return real_of(high - 1);
 }
 
-/* The clip's bounds as changes of the ratio: R >= low where R − 1 >= changes.low, R <= high where R − 1 <= changes.high. */
-typedef struct changes {
-    real low, high;
-} changes;
-static changes changes_of(const constants *k) {
-    return (changes){real_of(rank_of(last_change(NEXT_BELOW(k->low))) + 1), last_change(k->high)};
+void KERNEL(rein_log_bounds)(double log_bounds[2], const rein_options *o) {
+    const constants k = constants_of(o);
+    log_bounds[0] = (double)log_bound_of(1, k.high);
+    log_bounds[1] = (double)log_bound_of(-1, -k.low);
 }
 
-static rein_clip clip_of(const constants *k, const changes *bounds, const sequence *s, double kl_coef) {
+static rein_clip clip_of(const rein_pass *p, const constants *k, const sequence *s) {
+    const double kl_coef = p->options->kl_loss_coef;
     return (rein_clip){.weight = s->weight * -s->advantage,
                        .pull_weight = (real)((double)-s->weight * kl_coef),
                        .bound = s->advantage < 0 ? -k->low : k->high,
                        .sign = s->advantage < 0 ? -1 : 1,
-                       .change_bound = s->advantage < 0 ? -bounds->low : bounds->high,
+                       .log_bound = (real)p->log_bounds[s->advantage < 0],
                        .kl_coef = kl_coef};
 }
 
 static void walk_clip(rein_tally *tally, extremes *seen, rein_top *top, outlet *past, const rein_pass *p, const arrays *a,
-                      const constants *k, const changes *bounds, const sequence *s) {
+                      const constants *k, const sequence *s) {
     const double weight = (double)s->weight, gain = -weight * (double)s->advantage, kl_weight = weight * p->options->kl_loss_coef;
     const double beyond = gain * ((double)(s->advantage < 0 ? k->low : k->high) - 1); /* where the ratio is held */
     const uint8_t *mask = s->trained < s->length ? p->mask : NULL;
-    const rein_clip clip = clip_of(k, bounds, s, p->options->kl_loss_coef);
+    const rein_clip clip = clip_of(p, k, s);
+    size_t live = 0;
     _Alignas(64) real tile[TILE];
     for (size_t from = 0; from < s->length; from += TILE) {
         const size_t n = s->length - from < TILE ? s->length - from : TILE, at = s->start + from;
         const rein_clip_tokens tokens = {a->lp + at, a->old + at, a->ref ? a->ref + at : NULL, mask ? mask + at : NULL, n, p->vast};
         real *const to = a->grad && !p->vast ? a->grad + at : tile;
         rein_clip_sums sums;
-        seen->n += KERNEL(rein_clip_walk)(&sums, to, seen->waiting + seen->n, seen->edge[0], &tokens, &clip);
-        for (size_t l = 0; l < CLIP_UNIT; l += LANES) seen->low = least(load(sums.low + l, LANES), seen->low);
+        seen->n += KERNEL(rein_clip_walk)(&sums, to, seen->waiting + seen->n,
+                                          (rein_clip_known){seen->edge[0], seen->lowest, seen->calm}, &tokens, &clip);
+        see_low(seen, least(load(sums.low, LANES), load(sums.low + LANES, LANES)));
         if (a->grad && p->vast) put(past, a->grad + at, tile, n);
         if (seen->n >= MANY) count(seen, top);
         add_clip_sums(tally, &sums);
         if (kl_weight != 0) add_unit(tally->sum[SUM_KL_LOSS], sums.ref_excess, kl_weight);
-        add_unit(tally->sum[SUM_SURROGATE], sums.change, gain); /* without Σ A, which follows */
-        if (s->advantage != 0 && sums.held > 0) {               /* a bound may be infinite, when nothing is held */
-            tally->sum[SUM_SURROGATE][0] += beyond * (double)sums.held;
-            tally->sum[s->advantage < 0 ? SUM_CLIP_LOW : SUM_CLIP_HIGH][0] += (double)sums.held;
-        }
+        add_unit(tally->sum[SUM_SURROGATE], sums.surrogate, 1); /* without Σ A, which follows */
+        live += sums.live;
         tally->sum[SUM_CHECK][0] += check_gradient(&sums, to, n, &clip);
+    }
+    if (s->advantage != 0 && live < s->trained) { /* a bound may be infinite, when nothing is held */
+        const double held = (double)(s->trained - live);
+        tally->sum[SUM_SURROGATE][0] += beyond * held;
+        tally->sum[s->advantage < 0 ? SUM_CLIP_LOW : SUM_CLIP_HIGH][0] += held;
     }
     tally->sum[SUM_SURROGATE][0] += gain * (double)s->trained;
     tally->sum[SUM_NEAR][0] += (double)s->trained;
@@ -458,10 +480,11 @@ void KERNEL(rein_pass)(rein_tally *tally, rein_top *top, const rein_pass *p, siz
     const constants k = constants_of(p->options);
     const int surveyed = needs_survey(p->options);
     const int plain = is_plain(p);
-    const changes bounds = changes_of(&k);
     outlet past = {.n = 0};
     extremes seen;
     seen.low = splat((real)INFINITY);
+    seen.lowest = (real)INFINITY, seen.calm = -1;
+    see_low(&seen, splat((real)top->low));
     look_above(&seen, top);
     for (size_t r = first; r < last; r++) {
         const rein_row *row = &p->rows[r];
@@ -477,7 +500,7 @@ void KERNEL(rein_pass)(rein_tally *tally, rein_top *top, const rein_pass *p, siz
         if (surveyed) survey(&s, p, &a, &k);
         if (a.entropy) walk_entropies(tally, p, &a, &s);
         if (plain) {
-            walk_clip(tally, &seen, top, &past, p, &a, &k, &bounds, &s);
+            walk_clip(tally, &seen, top, &past, p, &a, &k, &s);
             fill_advantages(&a, s.advantage, s.start, s.start + s.length);
         } else {
             walk_any(tally, &seen, top, p, &a, &k, &s);

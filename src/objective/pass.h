@@ -61,10 +61,14 @@ typedef struct rein_pass {
     void *grad_log_probs, *grad_entropies, *advantages; /* outputs, or NULL */
     double entropy_coef;                                /* 0 while the entropy is above its target */
     double entropy_threshold;                           /* of top_entropy; −inf: every token */
-    int vast;                                           /* an array of the step is larger than caches are */
+    double log_bounds[2]; /* of the clip (clip.h), where the advantage is not negative and where it is */
+    int vast;             /* an array of the step is larger than caches are */
 } rein_pass;
 
 typedef void rein_pass_fn(rein_tally *tally, rein_top *top, const rein_pass *pass, size_t first, size_t last);
+
+/* The log_bounds of a pass; for the surrogate clip. */
+typedef void rein_log_bounds_fn(double log_bounds[2], const rein_options *options);
 
 /* Which of a sequence's tokens train: how many, and from where to where. */
 typedef struct rein_trained {
@@ -76,6 +80,8 @@ typedef rein_trained rein_count_fn(const uint8_t *marks, size_t n);
 
 rein_count_fn rein_count_ref_f32, rein_count_ref_f64, rein_count_avx2_f32, rein_count_avx2_f64, rein_count_avx512_f32,
     rein_count_avx512_f64;
+rein_log_bounds_fn rein_log_bounds_ref_f32, rein_log_bounds_ref_f64, rein_log_bounds_avx2_f32, rein_log_bounds_avx2_f64,
+    rein_log_bounds_avx512_f32, rein_log_bounds_avx512_f64;
 rein_pass_fn rein_pass_ref_f32, rein_pass_ref_f64, rein_pass_avx2_f32, rein_pass_avx2_f64, rein_pass_avx512_f32,
     rein_pass_avx512_f64;
 

@@ -76,13 +76,16 @@ static void choose_kernels(rein_step *s) {
     const int f32 = s->batch.dtype == REIN_F32;
     s->pass = f32 ? rein_pass_ref_f32 : rein_pass_ref_f64;
     s->count = rein_count_ref_f32;
+    s->find_log_bounds = f32 ? rein_log_bounds_ref_f32 : rein_log_bounds_ref_f64;
 #ifdef REIN_HAVE_AVX2
     if (s->exec.isa < REIN_ISA_AVX2) return;
     s->pass = f32 ? rein_pass_avx2_f32 : rein_pass_avx2_f64;
     s->count = rein_count_avx2_f32;
+    s->find_log_bounds = f32 ? rein_log_bounds_avx2_f32 : rein_log_bounds_avx2_f64;
     if (s->exec.isa < REIN_ISA_AVX512) return;
     s->pass = f32 ? rein_pass_avx512_f32 : rein_pass_avx512_f64;
     s->count = rein_count_avx512_f32;
+    s->find_log_bounds = f32 ? rein_log_bounds_avx512_f32 : rein_log_bounds_avx512_f64;
 #endif
 }
 
@@ -312,6 +315,7 @@ rein_status rein_step_begin(rein_step **step, void *buffer, size_t size, const r
     const rein_options *o = &s->options;
     const int detached = o->kl_reward_coef != 0 || o->kl_penalty_coef != 0;
     choose_kernels(s);
+    if (o->surrogate == REIN_SURROGATE_CLIP) s->find_log_bounds(s->log_bounds, o);
     s->n_blocks = cut_blocks(s->blocks, batch);
     rein_parallel(s->exec.threads, s->n_blocks, measure_block, s);
     if (detached || o->advantage == REIN_ADVANTAGE_GAE || !isnan(o->top_entropy) || !isnan(o->entropy_target)) {

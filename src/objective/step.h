@@ -16,6 +16,7 @@ struct rein_step {
     rein_exec exec;       /* resolved */
     rein_pass_fn *pass;
     rein_count_fn *count;
+    rein_log_bounds_fn *find_log_bounds;
     rein_row *rows;               /* [n_sequences] */
     double *reward;               /* [n_sequences] shaped; KL in it once the advantages are made */
     double *estimate;             /* [n_sequences] advantages before the KL penalty */
@@ -31,6 +32,7 @@ struct rein_step {
     rein_tally *tallies; /* [n_blocks] */
     rein_top *tops;      /* [threads] */
     double entropy_coef, entropy_threshold;
+    double log_bounds[2]; /* of the pass */
     rein_metrics metrics; /* those that rewards and lengths alone decide */
     size_t trained_tokens, trained_sequences;
     size_t next; /* the first sequence not yet added */

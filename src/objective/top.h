@@ -13,18 +13,18 @@
 
 /* Neighbours count in different ways: most ratios fall into few bins, and one increment of a number waits for the last. Few tokens have few
  * ways: clearing the others would take longer than the tokens do. */
-enum { TOP_STEPS = 64, TOP_RANGE = 20, TOP_BINS = 2 * TOP_RANGE * TOP_STEPS + 1, TOP_WAYS = 8 };
+enum { TOP_STEPS = 64, TOP_RANGE = 20, TOP_BINS = 2 * TOP_RANGE * TOP_STEPS + 1, TOP_SHIFT = 3 };
 
 typedef struct rein_top {
     const struct rein_top *team; /* those of all threads; they are looked at while they count, and then never too large */
     int n_team;
     double low, high; /* the smallest and the largest log-ratio that the thread has seen */
     size_t wanted;
-    size_t fresh;                                     /* counted since the floor was last looked at */
-    int floor;                                        /* −1: every bin counts */
-    int end;                                          /* none of the thread's lies in this bin or above */
-    unsigned way;                                     /* the ways that there are, less 1 */
-    _Alignas(64) uint32_t count[TOP_BINS * TOP_WAYS]; /* [bin][way]; the lowest bin also takes lanes that hold nothing */
+    size_t fresh;                                       /* counted since the floor was last looked at */
+    int floor;                                          /* −1: every bin counts */
+    int end;                                            /* none of the thread's lies in this bin or above */
+    unsigned shift;                                     /* there are 1 << shift ways */
+    _Alignas(64) uint32_t count[TOP_BINS << TOP_SHIFT]; /* [bin][way]; the lowest bin also takes lanes that hold nothing */
 } rein_top;
 
 /* The wanted-th largest of n is their 99th percentile: 1 % of them are larger. */
@@ -32,10 +32,10 @@ static inline size_t rein_top_wanted(size_t n) { return n - (size_t)(0.99 * (dou
 
 /* Nothing seen yet, of a step with so many tokens that train. */
 static inline void rein_top_begin(rein_top *t, size_t tokens, const rein_top *team, int n_team) {
-    const unsigned ways = tokens < 1 << 17 ? 2 : TOP_WAYS;
-    memset(t, 0, offsetof(rein_top, count) + TOP_BINS * ways * sizeof *t->count);
+    const unsigned shift = tokens < 1 << 17 ? 1 : TOP_SHIFT;
+    memset(t, 0, offsetof(rein_top, count) + ((size_t)TOP_BINS << shift) * sizeof *t->count);
     t->wanted = rein_top_wanted(tokens);
-    t->way = ways - 1;
+    t->shift = shift;
     t->floor = -1;
     t->low = HUGE_VAL, t->high = -HUGE_VAL;
     t->team = team, t->n_team = n_team;
@@ -46,10 +46,9 @@ static inline double rein_top_edge(const rein_top *t) {
     return t->floor < 0 ? -HUGE_VAL : (double)t->floor / TOP_STEPS - TOP_RANGE + 0.5 / TOP_STEPS;
 }
 
-/* One more in a bin; the only writer is the thread whose top it is. */
-static inline void rein_top_add(rein_top *t, size_t bin, size_t way) {
-    uint32_t *const n = &t->count[bin * (t->way + 1) + (way & t->way)];
-    __atomic_store_n(n, *n + 1, __ATOMIC_RELAXED);
+/* One more at a place, the bin << shift and a way; the only writer is the thread whose top it is. */
+static inline void rein_top_add(rein_top *t, size_t place) {
+    __atomic_store_n(&t->count[place], t->count[place] + 1, __ATOMIC_RELAXED);
 }
 
 /* The thread has seen a log-ratio as large as that. */
@@ -64,8 +63,8 @@ static inline void rein_top_reach(rein_top *t, double high) {
 static inline size_t rein_top_count(const rein_top *team, int n_team, int bin) {
     size_t n = 0;
     for (int t = 0; t < n_team; t++)
-        for (size_t way = 0; way <= team[t].way; way++)
-            n += __atomic_load_n(&team[t].count[(size_t)bin * (team[t].way + 1) + way], __ATOMIC_RELAXED);
+        for (size_t way = 0; way >> team[t].shift == 0; way++)
+            n += __atomic_load_n(&team[t].count[((size_t)bin << team[t].shift) + way], __ATOMIC_RELAXED);
     return n;
 }
 
