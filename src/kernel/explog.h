@@ -91,25 +91,23 @@ static inline near_terms near_terms_of(void) {
     return t;
 }
 
-/* Even and odd terms apart, each by Horner: constants are then only ever added, and can come from memory as they are. */
+/* Even and odd terms apart, each by Horner from its last coefficient on: constants are then only ever added, and can come from memory as they
+ * are. */
+enum { LAST_EVEN = (NEAR_TERMS - 1) / 2 * 2, LAST_ODD = NEAR_TERMS / 2 * 2 - 1 };
 typedef struct near_parts {
     V even, odd;
 } near_parts;
-INLINE near_parts near_parts_of(V x2, const near_terms *t) {
-    near_parts p = {t->c[(NEAR_TERMS - 1) / 2 * 2], t->c[NEAR_TERMS / 2 * 2 - 1]};
+INLINE near_parts near_parts_of(V x2, V last_even, V last_odd, const near_terms *t) {
+    near_parts p = {last_even, last_odd};
 #pragma GCC unroll 8
-    for (int i = (NEAR_TERMS - 1) / 2 * 2 - 2; i >= 0; i -= 2) p.even = fmadd(p.even, x2, t->c[i]);
+    for (int i = LAST_EVEN - 2; i >= 0; i -= 2) p.even = fmadd(p.even, x2, t->c[i]);
 #pragma GCC unroll 8
-    for (int i = NEAR_TERMS / 2 * 2 - 3; i > 0; i -= 2) p.odd = fmadd(p.odd, x2, t->c[i]);
+    for (int i = LAST_ODD - 2; i > 0; i -= 2) p.odd = fmadd(p.odd, x2, t->c[i]);
     return p;
 }
 INLINE V near_curve(V x, V x2, const near_terms *t) {
-    const near_parts p = near_parts_of(x2, t);
+    const near_parts p = near_parts_of(x2, t->c[LAST_EVEN], t->c[LAST_ODD], t);
     return fmadd(p.odd, x, p.even);
-}
-INLINE V near_curve_of_minus(V x, V x2, const near_terms *t) {
-    const near_parts p = near_parts_of(x2, t);
-    return fnmadd(p.odd, x, p.even);
 }
 
 INLINE V exp_lanes(V x) {

@@ -78,6 +78,14 @@ INLINE V splat(real x) { return (V){x, x, x, x, x, x, x, x}; }
 INLINE V splat(real x) { return (V){x, x, x, x}; }
 #endif
 
+/* A value that stays in a register, as far as there are any: a compiler would rather read it again each time. */
+INLINE V in_register(V v) {
+#if defined(__AVX2__) && !WIDE
+    __asm__("" : "+x"(v));
+#endif
+    return v;
+}
+
 /* m ? a : b, lane by lane, on the bits: what is not chosen cannot leak, not even as 0·NaN. */
 INLINE V pick(M m, V a, V b) { return (V)(((M)a & m) | ((M)b & ~m)); }
 INLINE V keep(M m, V a) { return (V)((M)a & m); }
@@ -85,16 +93,19 @@ INLINE V keep(M m, V a) { return (V)((M)a & m); }
 #if WIDE && defined(REAL_F32)
 INLINE V fmadd(V a, V b, V c) { return (V)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
 INLINE V fnmadd(V a, V b, V c) { return (V)_mm512_fnmadd_ps((__m512)a, (__m512)b, (__m512)c); }
+INLINE V fmsub(V a, V b, V c) { return (V)_mm512_fmsub_ps((__m512)a, (__m512)b, (__m512)c); }
 INLINE V least(V a, V b) { return (V)_mm512_min_ps((__m512)a, (__m512)b); }
 INLINE V most(V a, V b) { return (V)_mm512_max_ps((__m512)a, (__m512)b); }
 #elif WIDE
 INLINE V fmadd(V a, V b, V c) { return (V)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c); }
 INLINE V fnmadd(V a, V b, V c) { return (V)_mm512_fnmadd_pd((__m512d)a, (__m512d)b, (__m512d)c); }
+INLINE V fmsub(V a, V b, V c) { return (V)_mm512_fmsub_pd((__m512d)a, (__m512d)b, (__m512d)c); }
 INLINE V least(V a, V b) { return (V)_mm512_min_pd((__m512d)a, (__m512d)b); }
 INLINE V most(V a, V b) { return (V)_mm512_max_pd((__m512d)a, (__m512d)b); }
 #elif defined(__AVX2__) && defined(REAL_F32)
 INLINE V fmadd(V a, V b, V c) { return (V)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
 INLINE V fnmadd(V a, V b, V c) { return (V)_mm256_fnmadd_ps((__m256)a, (__m256)b, (__m256)c); }
+INLINE V fmsub(V a, V b, V c) { return (V)_mm256_fmsub_ps((__m256)a, (__m256)b, (__m256)c); }
 INLINE V least(V a, V b) { return (V)_mm256_min_ps((__m256)a, (__m256)b); }
 INLINE V most(V a, V b) { return (V)_mm256_max_ps((__m256)a, (__m256)b); }
 INLINE int lanes_set(M m) { return _mm256_movemask_ps((__m256)m); }
@@ -102,6 +113,7 @@ INLINE M widen(const uint8_t *p) { return (M)_mm256_cvtepu8_epi32(_mm_loadl_epi6
 #elif defined(__AVX2__)
 INLINE V fmadd(V a, V b, V c) { return (V)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c); }
 INLINE V fnmadd(V a, V b, V c) { return (V)_mm256_fnmadd_pd((__m256d)a, (__m256d)b, (__m256d)c); }
+INLINE V fmsub(V a, V b, V c) { return (V)_mm256_fmsub_pd((__m256d)a, (__m256d)b, (__m256d)c); }
 INLINE V least(V a, V b) { return (V)_mm256_min_pd((__m256d)a, (__m256d)b); }
 INLINE V most(V a, V b) { return (V)_mm256_max_pd((__m256d)a, (__m256d)b); }
 INLINE int lanes_set(M m) { return _mm256_movemask_pd((__m256d)m); }
@@ -117,7 +129,8 @@ INLINE V fmadd(V a, V b, V c) {
     return y;
 }
 INLINE V fnmadd(V a, V b, V c) { return fmadd(-a, b, c); } /* c − a·b */
-INLINE V least(V a, V b) { return pick(a < b, a, b); }     /* b when either is NaN, as the instruction does */
+INLINE V fmsub(V a, V b, V c) { return fmadd(a, b, -c); }
+INLINE V least(V a, V b) { return pick(a < b, a, b); } /* b when either is NaN, as the instruction does */
 INLINE V most(V a, V b) { return pick(a > b, a, b); }
 INLINE int lanes_set(M m) { /* a bit each, lane 0 the lowest */
     int set = 0;
@@ -291,27 +304,15 @@ INLINE unsigned lanes_of(P p) { return (unsigned)lanes_set(p); } /* a bit each *
 INLINE P all_lanes(void) { return (M)splat(0) == (M)splat(0); }
 #endif
 
-/* A NaN elsewhere. One more in the lanes that are chosen; how many that makes. */
+/* A NaN elsewhere. */
 #if WIDE
 INLINE V blank(P p, V v) { return choose(p, v, splat((real)NAN)); }
 INLINE unsigned lanes_of(P p) { return p; }
 INLINE P all_lanes(void) { return (P)-1; }
-#ifdef REAL_F32
-INLINE M count_in(M n, P p) { return (M)_mm512_mask_add_epi32((__m512i)n, p, (__m512i)n, _mm512_set1_epi32(1)); }
-INLINE size_t add_counts(M n) { return (size_t)_mm512_reduce_add_epi32((__m512i)n); }
-#else
-INLINE size_t add_counts(M n) { return (size_t)_mm512_reduce_add_epi64((__m512i)n); }
-INLINE M count_in(M n, P p) { return (M)_mm512_mask_add_epi64((__m512i)n, p, (__m512i)n, _mm512_set1_epi64(1)); }
-#endif
 #else
 INLINE V blank(P p, V v) { return (V)((M)v | ~p); }
-INLINE M count_in(M n, P p) { return n - p; }
-INLINE size_t add_counts(M n) {
-    size_t sum = 0;
-    for (int l = 0; l < LANES; l++) sum += (size_t)n[l];
-    return sum;
-}
 #endif
+INLINE size_t how_many(P p) { return (size_t)__builtin_popcount(lanes_of(p)); }
 
 /* Lane l is set when mask[l] is not 0 and l < left; without a mask every lane below `left` is. */
 #if !WIDE

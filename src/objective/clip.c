@@ -21,12 +21,11 @@ typedef struct constants {
 
 typedef struct lane_sums {
     V surrogate, log_ratio, excess, change_square, ref, ref_excess;
-    M live; /* how often */
 } lane_sums;
 typedef struct rare_sums {
     V low;
     V log_ratio, excess, ratio, ratio_square; /* of what is far */
-    size_t far;
+    size_t far, live;
 } rare_sums;
 
 /* The tokens of a vector: n from where it starts, and with AVX-512 n_apart that start `apart` later. */
@@ -56,7 +55,7 @@ INLINE P in_near_halves(P near) {
 #endif
 }
 
-INLINE P live_of(V counted, const constants *c) { return at_most((V)((U)counted ^ c->sign), c->log_bound); }
+INLINE P within(V x, V bound, const constants *c) { return at_most((V)((U)x ^ c->sign), bound); }
 
 /* The gradient of a vector with far tokens. Their ratio may be too small to be left in 1 + its change. */
 static V far_vector(lane_sums *acc, rare_sums *rare, V counted, V d, V y, P any_near, P on, const constants *c) {
@@ -64,19 +63,19 @@ static V far_vector(lane_sums *acc, rare_sums *rare, V counted, V d, V y, P any_
     const V d2 = d * d, y2 = y * y;
     const near_exponentials a = near_exponentials_of(d, y, d2, y2, &c->near);
     const exponentials b = far_exponentials_of(d, y, &c->near);
-    const P live = (near & live_of(counted, c)) | (far & at_most((V)((U)b.ratio ^ c->sign), c->bound));
+    const P live = (near & within(counted, c->log_bound, c)) | (far & within(b.ratio, c->bound, c));
     rare->log_ratio += only(off, d);
     rare->excess += only(off, b.excess);
     rare->ratio += only(far, b.ratio);
     rare->ratio_square = fmadd(only(far, b.ratio), b.ratio, rare->ratio_square);
-    rare->far += (size_t)__builtin_popcount(lanes_of(far));
+    rare->far += how_many(far);
+    rare->live += how_many(live);
+    acc->surrogate = fmadd(only(live, choose(near, a.change, b.change)), c->weight, acc->surrogate);
     acc->log_ratio += only(near, d);
     acc->excess = choose(near, fmadd(d2, a.curve, acc->excess), acc->excess);
     acc->change_square = fmadd(only(near, a.change), a.change, acc->change_square);
-    acc->surrogate = fmadd(only(live, choose(near, a.change, b.change)), c->weight, acc->surrogate);
-    acc->live = count_in(acc->live, live);
     acc->ref += y;
-    acc->ref_excess += choose(near, a.ref_excess, b.ref_excess);
+    acc->ref_excess = choose(near, fmadd(y2, a.ref_curve, acc->ref_excess), acc->ref_excess + b.ref_excess);
     const V moved = choose(near, fmadd(a.change, c->weight, c->weight), b.ratio * c->weight);
     return fmadd(c->pull_weight, choose(near, a.pull, b.pull), only(live, moved));
 }
@@ -92,7 +91,7 @@ INLINE size_t walk(lane_sums *sums, rare_sums *rare, real *gradient, real *above
     const real *const lp_from = t->lp, *const old_from = t->old, *const ref_from = t->ref ? t->ref : t->lp;
     const uint8_t *const mask = t->mask;
     lane_sums acc = *sums;
-    size_t n_above = 0;
+    size_t n_above = 0, live_ones = 0;
     if (masked == BY_MASK && !mask) __builtin_unreachable(); /* so that nobody asks again for every vector */
     if (!WIDE) __asm__("" : "+r"(c), "+r"(rare));
     for (size_t i = from; i < to; i += HALF) {
@@ -114,9 +113,9 @@ INLINE size_t walk(lane_sums *sums, rare_sums *rare, real *gradient, real *above
                 continue;
             }
         }
-        const P live = live_of(counted, c);
+        const P live = within(counted, c->log_bound, c);
         const V weight = only(live, c->weight);
-        acc.live = count_in(acc.live, live);
+        live_ones += how_many(live);
         const near_exponentials e = near_exponentials_of(d, y, d2, y2, &c->near);
         acc.surrogate = fmadd(e.change, weight, acc.surrogate);
         give(gradient + i, fmadd(c->pull_weight, e.pull, fmadd(e.change, weight, weight)), &part);
@@ -124,9 +123,10 @@ INLINE size_t walk(lane_sums *sums, rare_sums *rare, real *gradient, real *above
         acc.excess = fmadd(d2, e.curve, acc.excess);
         acc.change_square = fmadd(e.change, e.change, acc.change_square);
         acc.ref += y;
-        acc.ref_excess += e.ref_excess;
+        acc.ref_excess = fmadd(y2, e.ref_curve, acc.ref_excess);
     }
     *sums = acc;
+    rare->live += live_ones;
     return n_above;
 }
 
@@ -145,8 +145,9 @@ static constants constants_of(rein_clip_known known, const rein_clip *c) {
 static size_t walk_lanes(rein_clip_sums *sums, real *gradient, real *above, real low, const rein_clip_tokens *t, const constants *c,
                          size_t lane, size_t from, size_t to, extent part) {
     const extent whole = {HALF, part.apart, HALF};
-    lane_sums acc = {0};
-    rare_sums rare = {.low = splat(low)};
+    const V none = splat(0);
+    lane_sums acc = {none, none, none, none, none, none};
+    rare_sums rare = {splat(low), none, none, none, none, 0, 0};
     size_t n = t->mask && t->vast ? walk(&acc, &rare, gradient, above, t, c, from, to, whole, BY_MASK, 1)
                : t->mask          ? walk(&acc, &rare, gradient, above, t, c, from, to, whole, BY_MASK, 0)
                : t->vast          ? walk(&acc, &rare, gradient, above, t, c, from, to, whole, ALL, 1)
@@ -164,7 +165,7 @@ static size_t walk_lanes(rein_clip_sums *sums, real *gradient, real *above, real
     store(sums->far_ratio + lane, rare.ratio, LANES);
     store(sums->far_ratio_square + lane, rare.ratio_square, LANES);
     sums->far += rare.far;
-    sums->live += add_counts(acc.live);
+    sums->live += rare.live;
     return n;
 }
 

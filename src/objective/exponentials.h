@@ -6,12 +6,12 @@
 #include "../kernel/explog.h"
 
 /* Of d = lp − old and y = lp − ref: e^d, e^d − 1, e^d − 1 − d, e^−y − 1, e^−y − 1 + y. Tokens that are near, most of them, take few
- * operations, and fewer where e^d − 1 − d may stay a curve times d². */
+ * operations, and fewer where what is left may stay a curve times d² or y². */
 typedef struct exponentials {
     V ratio, change, excess, pull, ref_excess;
 } exponentials;
 typedef struct near_exponentials {
-    V curve, change, pull, ref_excess;
+    V curve, change, ref_curve, pull;
 } near_exponentials;
 typedef struct near_constants {
     V near_square, one;
@@ -26,11 +26,13 @@ static inline near_constants near_constants_of(double kl_coef) {
 INLINE P are_near(V d2, V y2, const near_constants *c) { return at_most(d2 + y2, c->near_square); }
 
 INLINE near_exponentials near_exponentials_of(V d, V y, V d2, V y2, const near_constants *c) {
+    const V even = in_register(c->terms.c[LAST_EVEN]), odd = in_register(c->terms.c[LAST_ODD]); /* read once for both */
+    const near_parts p = near_parts_of(d2, even, odd, &c->terms), q = near_parts_of(y2, even, odd, &c->terms);
     near_exponentials e;
-    e.curve = near_curve(d, d2, &c->terms);
+    e.curve = fmadd(p.odd, d, p.even);
+    e.ref_curve = fnmadd(q.odd, y, q.even);
     e.change = fmadd(d2, e.curve, d);
-    e.ref_excess = y2 * near_curve_of_minus(y, y2, &c->terms);
-    e.pull = e.ref_excess - y;
+    e.pull = fmsub(y2, e.ref_curve, y);
     return e;
 }
 
@@ -51,7 +53,7 @@ INLINE exponentials exponentials_of(V d, V y, const near_constants *c) {
     const V d2 = d * d, y2 = y * y;
     if (__builtin_expect(lanes_of(are_near(d2, y2, c)) != lanes_of(all_lanes()), 0)) return far_exponentials_of(d, y, c);
     const near_exponentials e = near_exponentials_of(d, y, d2, y2, c);
-    return (exponentials){e.change + c->one, e.change, d2 * e.curve, e.pull, e.ref_excess};
+    return (exponentials){e.change + c->one, e.change, d2 * e.curve, e.pull, y2 * e.ref_curve};
 }
 
 #endif
