@@ -130,13 +130,15 @@ INLINE size_t walk(lane_sums *sums, rare_sums *rare, real *gradient, real *above
     return n_above;
 }
 
+/* What is lower than a low below 0 has a larger square, as both are rounded. */
 static constants constants_of(rein_clip_known known, const rein_clip *c) {
+    const real square = known.low < 0 ? known.low * known.low : -1, near_square = EXP_NEAR * EXP_NEAR;
     return (constants){splat(known.edge),
                        splat(c->weight),
                        splat(c->pull_weight),
                        splat(c->bound),
                        splat(c->log_bound),
-                       splat(known.calm < EXP_NEAR * EXP_NEAR ? known.calm : EXP_NEAR * EXP_NEAR),
+                       splat(square < near_square ? square : near_square),
                        (U)splat(c->sign) ^ (U)splat(1),
                        near_constants_of(c->kl_coef)};
 }

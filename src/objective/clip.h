@@ -25,9 +25,9 @@ typedef struct rein_clip_tokens {
     int vast; /* they come from memory, more of them after these: ask for them early */
 } rein_clip_tokens;
 
-/* What the thread knows already: log-ratios up to `edge` and from `low` on are no news; a square of up to `calm` is that of no lower one. */
+/* What the thread knows already: log-ratios up to `edge` and from `low` on are no news. */
 typedef struct rein_clip_known {
-    real edge, low, calm;
+    real edge, low;
 } rein_clip_known;
 
 /* Sums over trained tokens, lane by lane. A ratio that is near is 1 + d + its excess, and need not be added up, nor its square; of what is

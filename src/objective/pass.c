@@ -130,8 +130,8 @@ static tile_inputs tail_of(tail_vector *pad, const arrays *a, const uint8_t *mas
  * many: counting a few costs nearly as much. A NaN is none. */
 enum { MANY = TILE / 4 };
 typedef struct extremes {
-    V low, edge;       /* what is not above the edge is neither */
-    real lowest, calm; /* of the lanes of low; of what is lower the square, as it is rounded, is more than calm */
+    V low, edge; /* what is not above the edge is neither */
+    real lowest; /* of the lanes of low */
     size_t n;
     real waiting[MANY + TILE + CLIP_UNIT];
 } extremes;
@@ -142,11 +142,11 @@ static void look_above(extremes *seen, const rein_top *top) {
     seen->n = 0;
 }
 
+/* A tile's smallest, most often no smaller than what was seen. */
 static void see_low(extremes *seen, V low) {
     if (all(low >= seen->lowest)) return;
     seen->low = least(low, seen->low);
     for (int l = 0; l < LANES; l++) seen->lowest = low[l] < seen->lowest ? low[l] : seen->lowest;
-    seen->calm = seen->lowest < 0 ? NEXT_BELOW(seen->lowest * seen->lowest) : -1;
 }
 
 static void count(extremes *seen, rein_top *top) {
@@ -380,8 +380,8 @@ static void walk_clip(rein_tally *tally, extremes *seen, rein_top *top, outlet *
         const rein_clip_tokens tokens = {a->lp + at, a->old + at, a->ref ? a->ref + at : NULL, mask ? mask + at : NULL, n, p->vast};
         real *const to = a->grad && !p->vast ? a->grad + at : tile;
         rein_clip_sums sums;
-        seen->n += KERNEL(rein_clip_walk)(&sums, to, seen->waiting + seen->n,
-                                          (rein_clip_known){seen->edge[0], seen->lowest, seen->calm}, &tokens, &clip);
+        seen->n += KERNEL(rein_clip_walk)(&sums, to, seen->waiting + seen->n, (rein_clip_known){seen->edge[0], seen->lowest},
+                                          &tokens, &clip);
         see_low(seen, least(load(sums.low, LANES), load(sums.low + LANES, LANES)));
         if (a->grad && p->vast) put(past, a->grad + at, tile, n);
         if (seen->n >= MANY) count(seen, top);
@@ -482,12 +482,12 @@ void KERNEL(rein_pass)(rein_tally *tally, rein_top *top, const rein_pass *p, siz
     const int plain = is_plain(p);
     outlet past = {.n = 0};
     extremes seen;
-    seen.low = splat((real)INFINITY);
-    seen.lowest = (real)INFINITY, seen.calm = -1;
-    see_low(&seen, splat((real)top->low));
+    seen.lowest = (real)top->low;
+    seen.low = splat(seen.lowest);
     look_above(&seen, top);
     for (size_t r = first; r < last; r++) {
         const rein_row *row = &p->rows[r];
+        __builtin_prefetch(row + 3);
         sequence s = {.start = p->offsets[r] + row->first,
                       .length = row->end - row->first,
                       .advantage = (real)row->advantage,

@@ -3,6 +3,7 @@
  * A step is prepared once at the base point, so whatever the whole step decides (advantages, KL averages, entropy quantile) is frozen;
  * rein_step_loss_apart freezes every other stop(·) at the base log-probs while one log-prob moves. Inputs are kept 1e-4 from every kink
  * and jump: a case that is not is drawn again, and the tests fail when that happens too often. The error is ‖g − difference‖/‖g‖. */
+#include <float.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -531,6 +532,39 @@ static void at_the_bounds_of_the_clip_the_ratio_still_moves(void **state) {
         }
 }
 
+/* Near tokens are decided by their log-ratio: live where the ratio is the bound, to the last bit; held where it is four units past it, more
+ * than it may be off. */
+static float gradient_of_one_f32(float log_ratio, double reward, double epsilon, double epsilon_high) {
+    const size_t offsets[] = {0, 1};
+    const float old = 0;
+    const rein_batch b = {.n_sequences = 1,
+                          .sequence_offsets = offsets,
+                          .dtype = REIN_F32,
+                          .log_probs = &log_ratio,
+                          .old_log_probs = &old,
+                          .rewards = &reward};
+    rein_options o = options_of("surrogate=clip aggregation=token-sum ratio=token");
+    float gradient;
+    rein_loss loss;
+    o.epsilon = epsilon, o.epsilon_high = epsilon_high;
+    assert_int_equal(rein_policy_loss(&loss, &gradient, NULL, NULL, &b, &o, NULL, NULL), REIN_OK);
+    return gradient;
+}
+
+static void at_the_bounds_in_f32(void **state) {
+    (void)state;
+    for (uint64_t i = 0; i < property_cases(3000); i++) {
+        rng g = rng_of(6100, i);
+        const float d = (float)exp(-rng_between(&g, 0.05, 14));
+        const float high = -gradient_of_one_f32(d, 1, 0, 900), low = gradient_of_one_f32(-d, -1, 1, 0);
+        const float under = high * (1 - 4 * FLT_EPSILON), over = low * (1 + 4 * FLT_EPSILON);
+        assert_true(gradient_of_one_f32(d, 1, 0, (double)high - 1) == -high);
+        assert_true(under < 1 || gradient_of_one_f32(d, 1, 0, (double)under - 1) == 0);
+        assert_true(gradient_of_one_f32(-d, -1, 1 - (double)low, 0) == low);
+        assert_true(over > 1 || gradient_of_one_f32(-d, -1, 1 - (double)over, 0) == 0);
+    }
+}
+
 static void with_epsilon_0_the_first_step_is_not_lost(void **state) {
     rein_options o = options_of("surrogate=clip aggregation=token-sum epsilon=0 epsilon_high=0");
     (void)state;
@@ -738,6 +772,7 @@ int main(void) {
         cmocka_unit_test(corrections_and_adjustments),
         cmocka_unit_test(long_sequences),
         cmocka_unit_test(at_the_bounds_of_the_clip_the_ratio_still_moves),
+        cmocka_unit_test(at_the_bounds_in_f32),
         cmocka_unit_test(with_epsilon_0_the_first_step_is_not_lost),
         cmocka_unit_test(at_the_other_kinks_too),
         cmocka_unit_test(gradient_of_the_budget_loss),

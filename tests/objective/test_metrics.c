@@ -377,6 +377,30 @@ static void test_small_ratios(void **state) {
         }
 }
 
+/* The smallest of many tiles, to the last bit, where each is lower than the one before by as little as can be. */
+static void test_smallest(void **state) {
+    (void)state;
+    static const float sizes[] = {2, 0.99f, 0.71f, 0.3f, 1e-4f};
+    const rein_options o = options_of("surrogate=clip advantage=none");
+    for (size_t k = 0; k < COUNT(sizes); k++)
+        for (int variant = 0; variant < 4; variant++) {
+            const rein_exec exec = {1, variant & 1 ? REIN_ISA_REF : REIN_ISA_BEST};
+            rng g = rng_of(77, k);
+            line *l = line_new(20000);
+            float low = -sizes[k];
+            rein_loss loss;
+            for (size_t t = 0; t < l->n; t++) line_put(l, t, rng_between(&g, -0.9, 0.9) * (double)sizes[k]);
+            for (size_t t = 100; t < l->n; t += 500, low = nextafterf(low, -INFINITY))
+                line_put(l, t + rng_below(&g, 400), (double)low);
+            low = nextafterf(low, INFINITY);
+            line_type(l, variant & 2 ? REIN_F32 : REIN_F64);
+            assert_int_equal(rein_policy_loss(&loss, NULL, NULL, NULL, &l->batch, &o, &exec, NULL), REIN_OK);
+            if (loss.metrics.ratio_min != exp((double)low))
+                fail_msg("%g: ratio_min %a, not %a", (double)low, loss.metrics.ratio_min, exp((double)low));
+            line_free(l);
+        }
+}
+
 /* ---- ratios that do not fit */
 static void all_finite(const rein_metrics *m) {
     const double *x = (const double *)m;
@@ -495,9 +519,16 @@ static void test_bits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_loops), cmocka_unit_test(test_against_loops_f32), cmocka_unit_test(test_parts_of_the_loss),
-        cmocka_unit_test(test_p99),           cmocka_unit_test(test_equal_ratios),      cmocka_unit_test(test_small_ratios),
-        cmocka_unit_test(test_saturation),    cmocka_unit_test(test_far_among_near),    cmocka_unit_test(test_nothing_to_train),
+        cmocka_unit_test(test_against_loops),
+        cmocka_unit_test(test_against_loops_f32),
+        cmocka_unit_test(test_parts_of_the_loss),
+        cmocka_unit_test(test_p99),
+        cmocka_unit_test(test_equal_ratios),
+        cmocka_unit_test(test_small_ratios),
+        cmocka_unit_test(test_smallest),
+        cmocka_unit_test(test_saturation),
+        cmocka_unit_test(test_far_among_near),
+        cmocka_unit_test(test_nothing_to_train),
         cmocka_unit_test(test_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
