@@ -10,7 +10,7 @@ enum { LINE = 64 / sizeof(real) }; /* a cache line's reals */
 typedef struct outlet {
     real *to; /* where the line that waits belongs; it starts there */
     size_t n; /* how much of it there is */
-    _Alignas(64) real line[LINE];
+    _Alignas(64) real line[2 * LINE]; /* the second half is for what is copied in vain */
 } outlet;
 
 /* What waits, and all that went before, is seen by others before what follows. */
@@ -30,12 +30,13 @@ static void put_lines(real *to, const real *from, size_t n) {
 #endif
 }
 
+/* Of n reals, with a line of anything behind them: a copy whose length is known needs no guess. */
 static void put(outlet *o, real *to, const real *from, size_t n) {
     const size_t into = (uintptr_t)to % 64 / sizeof *to, room = LINE - into, first = n < room ? n : room;
     if (o->n > 0 && o->to + o->n != to) settle(o);
     if (o->n == into) { /* the line is all ours */
         if (into == 0) o->to = to;
-        memcpy(o->line + into, from, first * sizeof *to);
+        memcpy(o->line + into, from, LINE * sizeof *to);
         o->n = into + first;
         if (o->n == LINE) put_lines(o->to, o->line, LINE), o->n = 0;
     } else {
@@ -46,13 +47,14 @@ static void put(outlet *o, real *to, const real *from, size_t n) {
     put_lines(to + first, from + first, whole_lines);
     o->to = to + first + whole_lines;
     o->n = n - first - whole_lines;
-    memcpy(o->line, from + first + whole_lines, o->n * sizeof *to);
+    memcpy(o->line, from + first + whole_lines, LINE * sizeof *to);
 }
 
 static void put_zeros(outlet *o, real *to, size_t n) {
-    static const real zeros[256 / sizeof(real)];
+    enum { ZEROS = 4 * LINE };
+    static const real zeros[ZEROS + LINE];
     for (size_t i = 0, step; i < n; i += step) {
-        step = n - i < sizeof zeros / sizeof *zeros ? n - i : sizeof zeros / sizeof *zeros;
+        step = n - i < ZEROS ? n - i : ZEROS;
         put(o, to + i, zeros, step);
     }
 }

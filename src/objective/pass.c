@@ -374,7 +374,7 @@ static void walk_clip(rein_tally *tally, extremes *seen, rein_top *top, outlet *
     const uint8_t *mask = s->trained < s->length ? p->mask : NULL;
     const rein_clip clip = clip_of(p, k, s);
     size_t live = 0;
-    _Alignas(64) real tile[TILE];
+    _Alignas(64) real tile[TILE + LINE];
     for (size_t from = 0; from < s->length; from += TILE) {
         const size_t n = s->length - from < TILE ? s->length - from : TILE, at = s->start + from;
         const rein_clip_tokens tokens = {a->lp + at, a->old + at, a->ref ? a->ref + at : NULL, mask ? mask + at : NULL, n, p->vast};
