@@ -68,17 +68,18 @@ INLINE V exp_excess(V x, V *excess) {
 }
 
 /* (e^x − 1 − x) / x², the curve, for |x| <= EXP_NEAR, given x² too: all that e^x − 1 needs. The coefficients are given, so that a loop can leave
- * them in memory. f32: fitted (relative error 9e-8); f64: Taylor's. */
+ * them in memory. Fitted: relative error 9e-8 in f32, 7e-17 in f64. */
 #ifdef REAL_F32
 enum { NEAR_TERMS = 7 };
 #define EXP_NEAR 1.0f
 #define NEAR_COEFFICIENTS 0.5f, 0x1.55557ap-3f, 0x1.555524p-5f, 0x1.10fd92p-7f, 0x1.6c214cp-10f, 0x1.aa21c2p-13f, 0x1.a366d8p-16f
 #else
 enum { NEAR_TERMS = 12 };
-#define EXP_NEAR 0.34 /* below ln 2 / 2 */
-#define NEAR_COEFFICIENTS                                                                                                   \
-    1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040, 1.0 / 40320, 1.0 / 362880, 1.0 / 3628800, 1.0 / 39916800, \
-        1.0 / 479001600, 1.0 / 6227020800
+#define EXP_NEAR 0.6
+#define NEAR_COEFFICIENTS                                                                                                  \
+    0x1.0000000000000p-1, 0x1.5555555555555p-3, 0x1.55555555556b6p-5, 0x1.111111111116fp-7, 0x1.6c16c16bbd64fp-10,         \
+        0x1.a01a019fea5f2p-13, 0x1.a01a02a8d1113p-16, 0x1.71de3ae289400p-19, 0x1.27e39916b9af2p-22, 0x1.ae62dca8d4910p-26, \
+        0x1.20a2aa394624cp-29, 0x1.62f678e4e1d8fp-33
 #endif
 typedef struct near_terms {
     V c[NEAR_TERMS];

@@ -8,8 +8,8 @@
 enum { LINE = 64 / sizeof(real) }; /* a cache line's reals */
 
 typedef struct outlet {
-    real *to; /* where the line that waits belongs; it starts there */
-    size_t n; /* how much of it there is */
+    real *to;                         /* where the line that waits belongs; it starts there */
+    size_t n;                         /* how much of it there is */
     _Alignas(64) real line[2 * LINE]; /* the second half is for what is copied in vain */
 } outlet;
 
