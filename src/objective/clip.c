@@ -20,7 +20,7 @@ typedef struct constants {
 } constants;
 
 typedef struct lane_sums {
-    V surrogate, log_ratio, excess, change_square, ref, ref_excess;
+    V change, log_ratio, excess, change_square, ref, ref_excess;
 } lane_sums;
 typedef struct rare_sums {
     V low;
@@ -70,7 +70,7 @@ static V far_vector(lane_sums *acc, rare_sums *rare, V counted, V d, V y, P any_
     rare->ratio_square = fmadd(only(far, b.ratio), b.ratio, rare->ratio_square);
     rare->far += how_many(far);
     rare->live += how_many(live);
-    acc->surrogate = fmadd(only(live, choose(near, a.change, b.change)), c->weight, acc->surrogate);
+    acc->change += only(live, choose(near, a.change, b.change));
     acc->log_ratio += only(near, d);
     acc->excess = choose(near, fmadd(d2, a.curve, acc->excess), acc->excess);
     acc->change_square = fmadd(only(near, a.change), a.change, acc->change_square);
@@ -117,7 +117,7 @@ INLINE size_t walk(lane_sums *sums, rare_sums *rare, real *gradient, real *above
         const V weight = only(live, c->weight);
         live_ones += how_many(live);
         const near_exponentials e = near_exponentials_of(d, y, d2, y2, &c->near);
-        acc.surrogate = fmadd(e.change, weight, acc.surrogate);
+        acc.change += only(live, e.change);
         give(gradient + i, fmadd(c->pull_weight, e.pull, fmadd(e.change, weight, weight)), &part);
         acc.log_ratio += d;
         acc.excess = fmadd(d2, e.curve, acc.excess);
@@ -130,7 +130,7 @@ INLINE size_t walk(lane_sums *sums, rare_sums *rare, real *gradient, real *above
     return n_above;
 }
 
-/* What is lower than a low below 0 has a larger square, as both are rounded. */
+/* What is lower than a low below 0 has a larger square, as both are rounded, or is so small that its ratio is 1. */
 static constants constants_of(rein_clip_known known, const rein_clip *c) {
     const real square = known.low < 0 ? known.low * known.low : -1, near_square = EXP_NEAR * EXP_NEAR;
     return (constants){splat(known.edge),
@@ -155,7 +155,7 @@ static size_t walk_lanes(rein_clip_sums *sums, real *gradient, real *above, real
                : t->vast          ? walk(&acc, &rare, gradient, above, t, c, from, to, whole, ALL, 1)
                                   : walk(&acc, &rare, gradient, above, t, c, from, to, whole, ALL, 0);
     if (part.n + part.n_apart > 0) n += walk(&acc, &rare, gradient, above + n, t, c, to, to + HALF, part, PARTLY, 0);
-    store(sums->surrogate + lane, acc.surrogate, LANES);
+    store(sums->change + lane, acc.change, LANES);
     store(sums->log_ratio + lane, acc.log_ratio, LANES);
     store(sums->excess + lane, acc.excess, LANES);
     store(sums->change_square + lane, acc.change_square, LANES);

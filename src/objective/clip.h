@@ -33,7 +33,7 @@ typedef struct rein_clip_known {
 /* Sums over trained tokens, lane by lane. A ratio that is near is 1 + d + its excess, and need not be added up, nor its square; of what is
  * far, which is little, all are, apart from the others. */
 typedef struct rein_clip_sums {
-    _Alignas(64) real surrogate[CLIP_UNIT]; /* weight·(ratio − 1) where it is live */
+    _Alignas(64) real change[CLIP_UNIT]; /* ratio − 1 where it is live */
     real log_ratio[CLIP_UNIT], excess[CLIP_UNIT], change_square[CLIP_UNIT], ref[CLIP_UNIT], ref_excess[CLIP_UNIT];
     real low[CLIP_UNIT]; /* the smallest log-ratio, or what was known */
     real far_log_ratio[CLIP_UNIT], far_excess[CLIP_UNIT], far_ratio[CLIP_UNIT], far_ratio_square[CLIP_UNIT];

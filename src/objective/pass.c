@@ -336,9 +336,9 @@ static int is_live(real x, real sign, real bound, const near_terms *t) {
 /* The largest x of a near token that is live: the ratio, as it is rounded, decides. Where it passes the bound it may do so a few times. */
 static real log_bound_of(real sign, real bound) {
     const near_terms t = near_terms_of();
-    const double middle = (double)sign * log((double)(sign * bound)), around = 8 * EPSILON;
     if (is_live(EXP_NEAR, sign, bound, &t)) return (real)INFINITY;
     if (!is_live(-EXP_NEAR, sign, bound, &t)) return (real)-INFINITY;
+    const double middle = (double)sign * log((double)(sign * bound)), around = 8 * EPSILON;
     whole low = rank_of((real)fmax(middle - around, (double)-EXP_NEAR)),
           high = rank_of((real)fmin(middle + around, (double)EXP_NEAR));
     while (high - low > 1) {
@@ -387,7 +387,7 @@ static void walk_clip(rein_tally *tally, extremes *seen, rein_top *top, outlet *
         if (seen->n >= MANY) count(seen, top);
         add_clip_sums(tally, &sums);
         if (kl_weight != 0) add_unit(tally->sum[SUM_KL_LOSS], sums.ref_excess, kl_weight);
-        add_unit(tally->sum[SUM_SURROGATE], sums.surrogate, 1); /* without Σ A, which follows */
+        add_unit(tally->sum[SUM_SURROGATE], sums.change, gain); /* without Σ A, which follows */
         live += sums.live;
         tally->sum[SUM_CHECK][0] += check_gradient(&sums, to, n, &clip);
     }
@@ -487,7 +487,7 @@ void KERNEL(rein_pass)(rein_tally *tally, rein_top *top, const rein_pass *p, siz
     look_above(&seen, top);
     for (size_t r = first; r < last; r++) {
         const rein_row *row = &p->rows[r];
-        __builtin_prefetch(row + 3);
+        __builtin_prefetch(&p->rows[r + 3 < last ? r + 3 : r]);
         sequence s = {.start = p->offsets[r] + row->first,
                       .length = row->end - row->first,
                       .advantage = (real)row->advantage,
