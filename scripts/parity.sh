@@ -104,8 +104,10 @@ check_sources() { # types and style of the Python sources
     done
 }
 
+too_late() { [ "$(left 560)" -le 1 ]; } # on a slow machine; what has begun and does not end is a failure
+
 run_framework() {
-    if [ "$(left 560)" -le 1 ]; then # on a slow machine; what has begun and does not end is a failure
+    if too_late; then
         skip "$1" "the ten minutes are over" "$suite/frameworks/test_$1.py"
     elif ! packages huggingface; then
         skip "$1" "the packages it needs cannot be installed: $(reason "$home/logs/huggingface.log")" "$suite/frameworks/test_$1.py"
@@ -141,19 +143,20 @@ if ! pip_install "$home/logs/package.log" --no-deps --force-reinstall .; then
     skip "everything else" "there is no package" tests/python $suite
     finish
 fi
-check_sources
 export OMP_NUM_THREADS=1 # torch's: on small batches more threads only wait for each other
 export REIN_PARITY_TEXTS="${REIN_PARITY_TEXTS:-10000}" # for each tokenizer; the tests' own number is 100,000
 make build/librein.a >"$home/logs/library.log" 2>&1    # once: the parts below find it made
 
 with_huggingface() { # with_huggingface PART…
     for part in "$@"; do
-        if packages huggingface; then PYTHONPATH=$home/packages/huggingface run "$part" "$suite/$part"
+        if too_late; then skip "$part" "the ten minutes are over" "$suite/$part"
+        elif packages huggingface; then PYTHONPATH=$home/packages/huggingface run "$part" "$suite/$part"
         else skip "$part" "the packages it needs cannot be installed: $(reason "$home/logs/huggingface.log")" "$suite/$part"; fi
     done
 }
 # Two lanes of about the same length, at the same time.
 first_lane() {
+    check_sources
     unset OMP_NUM_THREADS # the package meets torch as users have it
     run python tests/python
     export OMP_NUM_THREADS=1
