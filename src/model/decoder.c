@@ -152,7 +152,8 @@ void rein_layer_forward(float *out, const rein_kept *kept, size_t layer, const r
 
 /* ------------------------------------------------------------------------------------------------- the last layer, for some rows */
 
-void rein_leaving_take(rein_leaving *leaving, const rein_batch_rows *b, const rein_query *parts, size_t n, rein_arena *arena) {
+void rein_selected_rows_take(rein_selected_rows *leaving, const rein_batch_rows *b, const rein_query *parts, size_t n,
+                             rein_arena *arena) {
     size_t rows = 0;
     for (size_t i = 0; i < n; i++) rows += parts[i].count;
     size_t *from = rein_arena_take(arena, rows * sizeof *from);
@@ -175,14 +176,14 @@ void rein_leaving_take(rein_leaving *leaving, const rein_batch_rows *b, const re
     }
 }
 
-static void gather(float *to, const float *x, const rein_leaving *leaving) {
+static void gather(float *to, const float *x, const rein_selected_rows *leaving) {
     const size_t hidden = (size_t)leaving->few.model->config.hidden_size;
     for (size_t i = 0; i < leaving->few.rows; i++) /* from ascends: to may be x */
         if (to + i * hidden != x + leaving->from[i] * hidden)
             memcpy(to + i * hidden, x + leaving->from[i] * hidden, hidden * sizeof *to);
 }
 
-void rein_last_layer_forward(float *out, const rein_kept *kept, const rein_leaving *leaving, const rein_batch_rows *b) {
+void rein_last_layer_forward(float *out, const rein_kept *kept, const rein_selected_rows *leaving, const rein_batch_rows *b) {
     const rein_batch_rows *few = &leaving->few;
     const size_t layer = (size_t)b->model->config.n_layers - 1;
     const rein_linear_call calls[] = {call(kept->k_raw, kept, layer, REIN_K, b), call(kept->v, kept, layer, REIN_V, b)};

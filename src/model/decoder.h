@@ -60,16 +60,17 @@ void rein_layer_forward(float *out, const rein_kept *kept, size_t layer, const r
 
 /* The rows of a batch that anybody wants after the last layer: the others are keys there and nothing else. For passes that are not gone
  * back. */
-typedef struct rein_leaving {
+typedef struct rein_selected_rows {
     rein_batch_rows few; /* these rows, without slots */
     const size_t *from;  /* [few.rows]: where they are in the batch */
-} rein_leaving;
+} rein_selected_rows;
 
 /* parts [n]: of the batch's queries, at least a row each, rows ascending. */
-void rein_leaving_take(rein_leaving *leaving, const rein_batch_rows *batch, const rein_query *parts, size_t n, rein_arena *arena);
+void rein_selected_rows_take(rein_selected_rows *leaving, const rein_batch_rows *batch, const rein_query *parts, size_t n,
+                             rein_arena *arena);
 
 /* out [leaving->few.rows][hidden] from kept->x [rows][hidden] of the batch. */
-void rein_last_layer_forward(float *out, const rein_kept *kept, const rein_leaving *leaving, const rein_batch_rows *batch);
+void rein_last_layer_forward(float *out, const rein_kept *kept, const rein_selected_rows *leaving, const rein_batch_rows *batch);
 
 /* ---- backward */
 typedef struct rein_layer_gradient {

@@ -29,11 +29,11 @@ struct rein_trace {
     size_t *token, *row; /* of the token, and of the row that predicts it: of the batch, or of those that leave the last layer */
     int32_t *targets;
 
-    int64_t *recalled;    /* [rows] of options.recall, or NULL: they are computed */
-    rein_leaving leaving; /* unless the pass is kept */
-    float *x;             /* [layers + 1][rows][hidden] when kept, else [1] */
-    rein_kept *kept;      /* [layers] or [1] */
-    float *last;          /* [n][hidden] rows before the last norm */
+    int64_t *recalled;          /* [rows] of options.recall, or NULL: they are computed */
+    rein_selected_rows leaving; /* unless the pass is kept */
+    float *x;                   /* [layers + 1][rows][hidden] when kept, else [1] */
+    rein_kept *kept;            /* [layers] or [1] */
+    float *last;                /* [n][hidden] rows before the last norm */
     float *last_scale;
     float *hidden; /* [n][hidden] what the head sees */
     float *inner;  /* of the head's LoRA */
@@ -278,7 +278,7 @@ static void take_leaving(rein_trace *trace) {
         for (size_t r = first; r < end; r++) place[r] = left++;
     }
     for (size_t i = 0; i < trace->n; i++) trace->row[i] = place[trace->row[i]];
-    rein_leaving_take(&trace->leaving, &trace->batch, parts, n, arena);
+    rein_selected_rows_take(&trace->leaving, &trace->batch, parts, n, arena);
 }
 
 static void take_layers(rein_trace *trace) {

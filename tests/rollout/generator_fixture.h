@@ -211,7 +211,7 @@ static inline void free_job(job *j) {
 static inline void write_down(job *j, const rein_sampled *s) {
     assert_true(s->sample < j->r.samples);
     response *r = &j->responses[s->sample];
-    assert_true(s->position == r->n && r->finish == REIN_GOES_ON && r->n < MOST_TOKENS && s->n_top <= MOST_TOP);
+    assert_true(s->position == r->n && r->finish == REIN_FINISH_NONE && r->n < MOST_TOKENS && s->n_top <= MOST_TOP);
     r->ids[r->n] = s->id, r->log_probs[r->n] = s->log_prob, r->sampler_log_probs[r->n] = s->sampler_log_prob;
     assert_true(s->n_top == j->r.sampling.top_log_probs);
     if (s->n_top) memcpy(r->top[r->n], s->top, s->n_top * sizeof *s->top);
@@ -250,7 +250,7 @@ static inline void run_jobs(job *const *jobs, size_t n, const policy *p, const r
         if (count == 0 && added == n) break;
     }
     for (size_t i = 0; i < n; i++)
-        for (size_t s = 0; s < jobs[i]->r.samples; s++) assert_true(jobs[i]->responses[s].finish != REIN_GOES_ON);
+        for (size_t s = 0; s < jobs[i]->r.samples; s++) assert_true(jobs[i]->responses[s].finish != REIN_FINISH_NONE);
     rein_generator_close(g);
     free(by_number);
 }

@@ -85,7 +85,7 @@ static void test_answers(void **state) {
         assert_memory_equal(components, rewards, 12 * sizeof *rewards);
     }
     assert_string_equal(rein_reward_name(reward, 0), "while");
-    assert_string_equal(rein_reward_said(reward), "");
+    assert_string_equal(rein_reward_log(reward), "");
     rein_reward_close(reward);
 }
 
@@ -119,7 +119,7 @@ static void test_any_order(void **state) {
 
 /* ---- what is asked */
 static json_t *asked(rein_reward *reward, const char *name) {
-    const char *said = rein_reward_said(reward);
+    const char *said = rein_reward_log(reward);
     assert_int_equal(strncmp(said, name, strlen(name)), 0);
     json_t *request = json_loadb(said + strlen(name), strcspn(said, "\n") - strlen(name), JSON_REJECT_DUPLICATES, NULL);
     if (!request) fail_msg("not JSON: %s", said);
@@ -374,10 +374,10 @@ static void test_flood_of_words(void **state) {
     respond_many(3);
     give(reward, 3);
     gives_indices(3);
-    const char *said = rein_reward_said(reward);
+    const char *said = rein_reward_log(reward);
     assert_int_equal(strncmp(said, "while: wwwwwwww", 15), 0);
     assert_int_equal(strlen(said), strlen("while: ") + 4000);
-    assert_string_equal(rein_reward_said(reward), "");
+    assert_string_equal(rein_reward_log(reward), "");
     rein_reward_close(reward);
 }
 
@@ -414,7 +414,7 @@ static void test_restarts(void **state) {
     gives_indices(8);
     marks("asked", "0 1 2 2 3 4 4 5 6 6 7 "); /* nothing that was answered is asked again */
     assert_string_equal(
-        rein_reward_said(reward),
+        rein_reward_log(reward),
         "cd: death 1\n"
         "cd: started anew (1 of 3): cd: response 3 of 8 (prompt \"p1\"): the program ended with exit status 9; its last "
         "words: death 1\n"
@@ -424,7 +424,7 @@ static void test_restarts(void **state) {
         "cd: death 3\n"
         "cd: started anew (3 of 3): cd: response 7 of 8 (prompt \"p3\"): the program ended with exit status 9; its last "
         "words: death 3\n");
-    assert_string_equal(rein_reward_said(reward), "");
+    assert_string_equal(rein_reward_log(reward), "");
     give(reward, 8);
     gives_indices(8);
     rein_reward_close(reward);
@@ -475,7 +475,7 @@ static void test_restarts_after_all(void **state) {
         respond_many(2);
         give(reward, 2);
         gives_indices(2);
-        const char *told = rein_reward_said(reward);
+        const char *told = rein_reward_log(reward);
         if (!strstr(told, said[i])) fail_msg("\"%s\" does not say \"%s\"", told, said[i]);
         rein_reward_close(reward);
     }

@@ -284,7 +284,7 @@ static void test_finds_a_minimum(void **state) {
 
 /* An error whose message holds both texts, is one line and has no full stop; and nothing has changed. */
 static void refused(model *m, const rein_adamw *o, const rein_exec *e, rein_status status, const char *text, const char *more) {
-    rein_error err = {REIN_OK, ""};
+    rein_error err = {0};
     model before = *m;
     before.value = some(m->total), before.gradient = some(m->total);
     before.first = some(m->total), before.second = some(m->total);

@@ -28,9 +28,9 @@ static rein_status make_step(rein_run *run, int64_t step, rein_error *err) {
 static rein_status go_on(const char *directory, int64_t last, rein_error *err) {
     rein_run *run;
     int64_t step = -1;
-    char said[REIN_RUN_SAID];
+    char note[REIN_NOTE_SIZE];
     rein_status status = rein_run_open(&run, directory, REIN_RUN_RESUME, err);
-    if (!status) status = rein_run_resume(&step, said, run, err);
+    if (!status) status = rein_run_resume(&step, note, run, err);
     while (!status && step < last) status = make_step(run, ++step, err);
     rein_run_close(run);
     return status;
@@ -65,11 +65,11 @@ static int64_t look_at(const char *directory, int64_t before) {
     rein_run *run;
     rein_error err;
     int64_t step;
-    char said[REIN_RUN_SAID], *lines, *found;
+    char note[REIN_NOTE_SIZE], *lines, *found;
     size_t size;
     if (rein_run_open(&run, directory, REIN_RUN_RESUME, &err) != REIN_OK) fail_msg("%s", err.message);
-    if (rein_run_resume(&step, said, run, &err) != REIN_OK) fail_msg("%s", err.message);
-    assert_string_equal(said, "");
+    if (rein_run_resume(&step, note, run, &err) != REIN_OK) fail_msg("%s", err.message);
+    assert_string_equal(note, "");
     assert_true(step >= before);
     for (size_t i = 0; i < run->n_steps; i++) assert_null(checkpoint_problem(run, run->steps[i], run->steps[i]));
     lines = lines_text(0, step);

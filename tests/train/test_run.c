@@ -29,12 +29,12 @@ static rein_run *open_run(const char *name, rein_run_access access) {
     return run;
 }
 
-static void refuses(const char *name, rein_run_access access, rein_status status, const char *said) {
+static void refuses(const char *name, rein_run_access access, rein_status status, const char *note) {
     rein_run *run;
     rein_error err;
     assert_int_equal(rein_run_open(&run, in_folder("%s", name), access, &err), status);
     assert_null(run);
-    says(&err, said);
+    says(&err, note);
 }
 
 static void put_text(const char *path, const char *text) {
@@ -126,14 +126,14 @@ static void test_readers_do_not_write(void **state) {
     rein_error err;
     rein_checkpoint *checkpoint;
     int64_t step;
-    char said[REIN_RUN_SAID];
+    char note[REIN_NOTE_SIZE];
     const rein_retention rule = {.keep_last = 0};
     fine(make_run(in_folder("read"), 2, &err), &err);
     rein_run *run = open_run("read", REIN_RUN_READ);
     assert_int_equal(append_line(run, 9, &err), REIN_EINVAL);
     says(&err, "read is open for reading only");
     assert_int_equal(rein_checkpoint_begin(&checkpoint, run, 9, &err), REIN_EINVAL);
-    assert_int_equal(rein_run_resume(&step, said, run, &err), REIN_EINVAL);
+    assert_int_equal(rein_run_resume(&step, note, run, &err), REIN_EINVAL);
     assert_int_equal(rein_run_retain(NULL, NULL, run, &rule, &err), REIN_EINVAL);
     assert_int_equal(rein_run_write_text(run, "config.yaml", "", 0, &err), REIN_EINVAL);
     rein_run_close(run);
@@ -163,19 +163,19 @@ static pid_t start_writer(const char *name) {
 
 static void test_lock(void **state) {
     (void)state;
-    char said[100];
+    char note[100];
     rein_error err;
     fine(make_run(in_folder("locked"), 1, &err), &err);
     const pid_t child = start_writer("locked");
-    snprintf(said, sizeof said, "locked is being written by process %ld", (long)child);
-    refuses("locked", REIN_RUN_RESUME, REIN_EIO, said);
-    refuses("locked", REIN_RUN_CREATE, REIN_EIO, said);
+    snprintf(note, sizeof note, "locked is being written by process %ld", (long)child);
+    refuses("locked", REIN_RUN_RESUME, REIN_EIO, note);
+    refuses("locked", REIN_RUN_CREATE, REIN_EIO, note);
     rein_run_close(open_run("locked", REIN_RUN_READ)); /* readers may */
     assert_int_equal(kill(child, SIGKILL), 0);
     assert_int_equal(waitpid(child, NULL, 0), child);
     rein_run *run = open_run("locked", REIN_RUN_RESUME); /* gone with the process */
     snprintf(said, sizeof said, "is being written by process %ld", (long)getpid());
-    refuses("locked", REIN_RUN_RESUME, REIN_EIO, said); /* in one process too */
+    refuses("locked", REIN_RUN_RESUME, REIN_EIO, note); /* in one process too */
     assert_int_equal(truncate(in_folder("locked/.lock"), 0), 0);
     refuses("locked", REIN_RUN_RESUME, REIN_EIO, "locked is being written by another process");
     rein_run_close(run);
@@ -208,7 +208,7 @@ static void test_leftovers(void **state) {
 static void test_resume(void **state) {
     (void)state;
     int64_t step;
-    char said[REIN_RUN_SAID], *lines = lines_text(0, 1);
+    char note[REIN_NOTE_SIZE], *lines = lines_text(0, 1);
     rein_error err;
     fine(make_run(in_folder("resume"), 4, &err), &err);
     put_text(in_folder("resume/checkpoints/0004/state.json"), "{}");
@@ -216,9 +216,9 @@ static void test_resume(void **state) {
     put_text(in_folder("resume/checkpoints/0002/MANIFEST"), "");
     fine(rein_make_directories(in_folder("resume/checkpoints/0003.bad"), &err), &err);
     rein_run *run = open_run("resume", REIN_RUN_RESUME);
-    fine(rein_run_resume(&step, said, run, &err), &err);
+    fine(rein_run_resume(&step, note, run, &err), &err);
     assert_int_equal(step, 1);
-    assert_non_null(strstr(said, "(and 2 more); the last good checkpoint is of step 1; newer ones are kept as NAME.bad"));
+    assert_non_null(strstr(note, "(and 2 more); the last good checkpoint is of step 1; newer ones are kept as NAME.bad"));
     holds(in_folder("resume/history.jsonl"), lines);
     holds(in_folder("resume/checkpoints/0004.bad/state.json"), "{}");
     assert_true(rein_file_exists(in_folder("resume/checkpoints/0003.bad/MANIFEST")));
@@ -238,17 +238,17 @@ static void test_resume(void **state) {
 static void test_resume_nothing(void **state) {
     (void)state;
     int64_t step = 3;
-    char said[REIN_RUN_SAID];
+    char note[REIN_NOTE_SIZE];
     rein_error err;
     rein_run *run = open_run("nothing", REIN_RUN_RESUME);
     fine(append_line(run, 0, &err), &err); /* and then a crash, before there was a checkpoint */
-    fine(rein_run_resume(&step, said, run, &err), &err);
+    fine(rein_run_resume(&step, note, run, &err), &err);
     assert_int_equal(step, -1);
     holds(in_folder("nothing/history.jsonl"), "");
     fine(append_line(run, 0, &err), &err);
     fine(write_checkpoint(run, 0, 0, &err), &err);
     put_text(in_folder("nothing/checkpoints/0000/MANIFEST"), "?");
-    assert_int_equal(rein_run_resume(&step, said, run, &err), REIN_EINVAL); /* starting again would hide that something is lost */
+    assert_int_equal(rein_run_resume(&step, note, run, &err), REIN_EINVAL); /* starting again would hide that something is lost */
     says(&err, "has no good checkpoint among 1");
     has_steps(run, (int64_t[]){0}, 1);
     rein_run_close(run);
@@ -278,7 +278,7 @@ static void test_read_only(void **state) {
     if (child == 0) {
         rein_run *run;
         int64_t step;
-        char said[REIN_RUN_SAID];
+        char note[REIN_NOTE_SIZE];
         if (getuid() == 0 && (setgroups(0, NULL) != 0 || setgid(65534) != 0 || setuid(65534) != 0)) _exit(3);
         if (access(in_folder("closed"), W_OK) == 0) _exit(4);
         if (rein_run_open(&run, in_folder("closed"), REIN_RUN_RESUME, &err) != REIN_EIO) _exit(1);
@@ -286,7 +286,7 @@ static void test_read_only(void **state) {
         if (rein_run_open(&run, in_folder("closed/deeper"), REIN_RUN_CREATE, &err) != REIN_EIO) _exit(5);
         if (!strstr(err.message, "closed/deeper: the directory cannot be made: Permission denied")) _exit(6);
         if (rein_run_open(&run, in_folder("closed"), REIN_RUN_READ, &err) != REIN_OK) _exit(7);
-        if (rein_run_last_good(&step, said, run, &err) != REIN_OK || step != 2) _exit(8);
+        if (rein_run_last_good(&step, note, run, &err) != REIN_OK || step != 2) _exit(8);
         _exit(0);
     }
     int result;

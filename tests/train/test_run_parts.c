@@ -316,7 +316,7 @@ static rein_status act_read(void *context, rein_error *err) {
     rein_run *run;
     json_t *lines = NULL, *object = NULL;
     int64_t step;
-    char said[REIN_RUN_SAID];
+    char said[REIN_NOTE_SIZE];
     (void)context;
     rein_status status = rein_run_open(&run, in_folder("memory"), REIN_RUN_READ, err);
     if (!status) status = rein_run_last_good(&step, said, run, err);
@@ -332,7 +332,7 @@ static rein_status act_read(void *context, rein_error *err) {
 static rein_status act_resume(void *context, rein_error *err) {
     rein_run *run;
     int64_t step;
-    char said[REIN_RUN_SAID];
+    char said[REIN_NOTE_SIZE];
     (void)context;
     rein_status status = rein_run_open(&run, in_folder("memory"), REIN_RUN_RESUME, err);
     if (!status) status = rein_run_resume(&step, said, run, err);
