@@ -215,7 +215,7 @@ static const char *problem_of(const scenario *s, const char *directory, int done
     static char note[700];
     if (rein_run_open(&run, directory, REIN_RUN_RESUME, &err) != REIN_OK) {
         snprintf(note, sizeof note, "it cannot be opened: %s", err.message);
-        return said;
+        return note;
     }
     const char *problem = steps_problem(s, run, done);
     if (!problem && history_problem(directory, s->lines_after) && (done || history_problem(directory, s->lines_before)))

@@ -174,7 +174,7 @@ static void test_lock(void **state) {
     assert_int_equal(kill(child, SIGKILL), 0);
     assert_int_equal(waitpid(child, NULL, 0), child);
     rein_run *run = open_run("locked", REIN_RUN_RESUME); /* gone with the process */
-    snprintf(said, sizeof said, "is being written by process %ld", (long)getpid());
+    snprintf(note, sizeof note, "is being written by process %ld", (long)getpid());
     refuses("locked", REIN_RUN_RESUME, REIN_EIO, note); /* in one process too */
     assert_int_equal(truncate(in_folder("locked/.lock"), 0), 0);
     refuses("locked", REIN_RUN_RESUME, REIN_EIO, "locked is being written by another process");
