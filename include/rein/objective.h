@@ -245,6 +245,9 @@ typedef enum rein_option_state {
 /* The state of option number i (rein_option_at) in `options`, which need not be resolved. Thread-safe. */
 REIN_API rein_option_state rein_options_state(const rein_options *options, size_t i);
 
+/* 1 if the composition has a KL to a reference policy: then a batch needs ref_log_probs. Thread-safe. */
+REIN_API int rein_options_use_reference(const rein_options *options);
+
 /* Everything `rein explain NAME` says of a preset: the struct holds static strings. */
 typedef struct rein_preset_info {
     const char *name, *title, *source, *formula, *purpose, *note;

@@ -325,6 +325,10 @@ int rein_advantage_per_token(const rein_options *o) {
            (o->advantage == REIN_ADVANTAGE_REINFORCE_PP && o->kl_reward_coef != 0);
 }
 
+int rein_options_use_reference(const rein_options *o) {
+    return o->kl_reward_coef > 0 || o->kl_penalty_coef > 0 || o->kl_loss_coef > 0;
+}
+
 static void default_to(double *field, double published) {
     if (isnan(*field)) *field = published;
 }

@@ -73,7 +73,7 @@ static rein_status before_the_passes(working *w, rein_error *err) {
     rein_session *s = w->s;
     rein_status status = REIN_OK;
     const double began = rein_now();
-    if (rein_settings_use_reference(&s->settings)) {
+    if (rein_options_use_reference(&s->settings.objective)) {
         status = take_log_probs(&w->reference, w, err);
         if (!status) status = rein_session_reference_log_probs(w->reference, s, w->groups, err);
         w->numbers.seconds_reference = rein_now() - began;
