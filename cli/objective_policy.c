@@ -22,35 +22,38 @@ static const rein_option_info *option_named(const char *name) {
 }
 
 static void set_option(rein_in *in, rein_options *options, const char *name, const json_t *value) {
-    char number[40], shown[REIN_SHOWN];
-    const char *text = number;
+    char shown[REIN_SHOWN];
+    const char *text = NULL;
     const rein_option_info *info = option_named(name);
     if (info && (info->choices ? !json_is_string(value) : !json_is_number(value))) {
         rein_in_fail(in, REIN_EINVAL, "options.%.40s is %s: %s is needed", name, rein_in_show(shown, value),
                      info->choices ? info->choices : "a number");
         return;
     }
-    if (json_is_number(value)) snprintf(number, sizeof number, "%.17g", json_number_value(value));
-    else if (json_is_boolean(value)) text = json_is_true(value) ? "true" : "false";
+    if (json_is_boolean(value)) text = json_is_true(value) ? "true" : "false";
     else if (json_is_string(value)) text = json_string_value(value);
-    else {
+    else if (!json_is_number(value)) {
         rein_in_fail(in, REIN_EINVAL, "options.%.40s is %s: a number, a text, true or false is needed", name,
                      rein_in_show(shown, value));
         return;
     }
-    if (!in->status) in->status = rein_options_set(options, name, text, in->err);
+    if (in->status) return;
+    in->status = text ? rein_options_set(options, name, text, in->err)
+                      : rein_options_set_number(options, name, json_number_value(value), in->err);
 }
 
-static void read_options(rein_in *in, rein_options *options) {
+static void read_options(rein_in *in, rein_options **made) {
     char shown[REIN_SHOWN];
     const char *name, *preset = rein_in_has(in, "preset") ? rein_in_string(in, "preset") : "none";
     const json_t *budget = rein_in_has(in, "token_budget") ? json_object_get(in->root, "token_budget") : NULL;
     json_t *value, *given = rein_in_has(in, "options") ? json_object_get(in->root, "options") : NULL;
-    if (!in->status) in->status = rein_preset(options, preset, in->err);
+    if (!in->status) in->status = rein_options_new(made, preset, in->err);
+    rein_options *options = *made;
     if (given && !json_is_object(given))
         rein_in_fail(in, REIN_EINVAL, "options is %s: an object of options is needed", rein_in_show(shown, given));
     if (budget && json_is_object(given) && json_object_get(given, "token_budget"))
         rein_in_fail(in, REIN_EINVAL, "token_budget is given twice, also in options: one of them is needed");
+    if (in->status) return;
     if (budget && !json_is_array(budget)) {
         rein_in_number(in, "token_budget"); /* a number, or the error that says so */
         if (!in->status) set_option(in, options, "token_budget", budget);
@@ -175,7 +178,7 @@ static void write_metrics(rein_out *out, const rein_metrics *m, const rein_batch
 static rein_status run_policy_loss(rein_in *in, int grad, const rein_exec *exec, rein_out *out) {
     shape s = {0};
     rein_batch batch = {0};
-    rein_options options;
+    rein_options *options = NULL;
     rein_loss loss;
     read_options(in, &options);
     read_tokens(in, &s, &batch);
@@ -185,8 +188,9 @@ static rein_status run_policy_loss(rein_in *in, int grad, const rein_exec *exec,
     double *advantages = rein_in_alloc(in, n, sizeof *advantages);
     double *grad_log_probs = grad ? rein_in_alloc(in, n, sizeof *grad_log_probs) : NULL;
     double *grad_entropies = grad && batch.entropies ? rein_in_alloc(in, n, sizeof *grad_entropies) : NULL;
-    if (rein_in_status(in)) return rein_in_status(in);
-    rein_status status = rein_policy_loss(&loss, grad_log_probs, grad_entropies, advantages, &batch, &options, exec, in->err);
+    rein_status status = rein_in_status(in);
+    if (!status) status = rein_policy_loss(&loss, grad_log_probs, grad_entropies, advantages, &batch, options, exec, in->err);
+    rein_options_free(options);
     if (status) return status;
     rein_json_field(out, "loss", loss.loss);
     rein_json_array(out, "advantages", advantages, n);

@@ -2,7 +2,7 @@
 #ifndef REIN_OBJECTIVE_AGGREGATE_H
 #define REIN_OBJECTIVE_AGGREGATE_H
 
-#include "rein/objective.h"
+#include "options.h"
 
 /* The weight of each trained token of a sequence that has `own` of them, in a step with `tokens` in `sequences` that have any. */
 static inline double rein_token_weight(const rein_options *o, double own, double tokens, double sequences) {

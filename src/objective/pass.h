@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "rein/objective.h"
+#include "options.h"
 #include "top.h"
 
 /* What the step fixed about a sequence before the pass. loss = Σ over its trained tokens of weight·(…). */

@@ -22,7 +22,7 @@ static const rein_settings *settings_of(const rein_loop *l) { return &l->session
 static rein_status check_size(const rein_loop *l, rein_error *err) {
     const size_t there = rein_task_size(l->runner->task, REIN_SPLIT_TRAIN), wanted = (size_t)settings_of(l)->prompts;
     if (wanted <= there) return REIN_OK;
-    return rein_fail(err, REIN_EINVAL, "prompts is %zu, and the task has %zu examples to train on", wanted, there);
+    return rein_fail_at(err, REIN_EINVAL, "prompts", -1, "is %zu: the task has only %zu examples to train on", wanted, there);
 }
 
 static rein_status name_judges(rein_loop *l, rein_error *err) {
@@ -39,8 +39,8 @@ static rein_status check_judge(const rein_loop *l, const char *setting, const ch
     if (strncmp(metric, "rewards/", 8) != 0) return REIN_OK;
     for (size_t i = 0; i < n; i++)
         if (strlen(l->judge_names[i]) == length && !strncmp(metric, l->judge_names[i], length)) return REIN_OK;
-    return rein_fail(err, REIN_EINVAL, "%s names \"%.*s\": the first reward is %s", setting, (int)length, metric,
-                     l->judge_names[0]);
+    return rein_fail_at(err, REIN_EINVAL, setting, -1, "names \"%.*s\": the first reward is %s", (int)length, metric,
+                        l->judge_names[0]);
 }
 
 /* stop_at and keep_best may name one of them. */

@@ -9,7 +9,7 @@
 static rein_status split_lines(const char **lines, size_t *n, size_t most, char *text, const char *name, rein_error *err) {
     *n = 0;
     for (char *rest = text, *line; (line = strtok_r(rest, "\n", &rest));) {
-        if (*n == most) return rein_fail(err, REIN_EINVAL, "%s has more than %zu values", name, most);
+        if (*n == most) return rein_fail_at(err, REIN_EINVAL, name, -1, "has more than %zu values", most);
         lines[(*n)++] = line;
     }
     return REIN_OK;
@@ -27,7 +27,8 @@ static void unescape(char *text) {
 }
 
 static rein_status read_stops(rein_task_runner *a, rein_error *err) {
-    memcpy(a->stops, a->settings.stop, sizeof a->stops);
+    a->stops = strdup(a->settings.stop);
+    if (!a->stops) return rein_fail(err, REIN_ENOMEM, "no memory for stops");
     const rein_status status = split_lines(a->stop_list, &a->n_stops, REIN_ASKER_STOPS, a->stops, "stop", err);
     for (size_t i = 0; i < a->n_stops && !status; i++) unescape(a->stops + (a->stop_list[i] - a->stops));
     return status;
@@ -39,28 +40,28 @@ static rein_status read_weights(double *weights, size_t n, const char *text, rei
     for (const char *at = text; *at; at = *end ? end + 1 : end, count++) {
         const double x = strtod(at, &end);
         if (end == at || (*end && *end != ',') || !isfinite(x))
-            return rein_fail(err, REIN_EINVAL, "reward_weights[%zu] is \"%.40s\": numbers with commas between them", count, at);
+            return rein_fail_at(err, REIN_EINVAL, "reward_weights", (int64_t)count,
+                                "is \"%.40s\": numbers with commas between them", at);
         if (count < n) weights[count] = x;
     }
     if (count == n) return REIN_OK;
-    return rein_fail(err, REIN_EINVAL, "reward_weights has %zu numbers, and there are %zu rewards", count, n);
+    return rein_fail_at(err, REIN_EINVAL, "reward_weights", -1, "has %zu numbers, and there are %zu rewards", count, n);
 }
 
-static rein_status open_reward(rein_task_runner *a, rein_error *err) {
+/* `judges` is cut apart. */
+static rein_status open_judges(rein_task_runner *a, char *judges, rein_error *err) {
     enum { MOST = 32 };
     const rein_settings *s = &a->settings;
     const char *specs[MOST] = {"task"};
     double weights[MOST];
-    char text[REIN_TEXT_SETTING];
     rein_reward_options how = {.timeout = s->reward_timeout, .restarts = (size_t)s->reward_restarts};
     size_t n;
-    memcpy(text, s->reward, sizeof text);
-    if (split_lines(specs, &n, MOST, text, "reward", err)) return REIN_EINVAL;
+    if (split_lines(specs, &n, MOST, judges, "reward", err)) return REIN_EINVAL;
     if (!n && !rein_task_verifies(a->task))
-        return rein_fail(err, REIN_EINVAL,
-                         "reward is missing: the task %.100s has no verifier of its own; exact, number, regex:PATTERN, "
-                         "length:N, or a program",
-                         s->task);
+        return rein_fail_at(err, REIN_EINVAL, "reward", -1,
+                            "is missing: the task %.100s has no verifier of its own; exact, number, regex:PATTERN, "
+                            "length:N, or a program",
+                            s->task);
     if (!n) n = 1;
     if (*s->reward_weights) {
         const rein_status status = read_weights(weights, n, s->reward_weights, err);
@@ -68,6 +69,13 @@ static rein_status open_reward(rein_task_runner *a, rein_error *err) {
         how.weights = weights;
     }
     return rein_reward_open(&a->reward, specs, n, a->task, &how, err);
+}
+
+static rein_status open_reward(rein_task_runner *a, rein_error *err) {
+    char *judges = strdup(a->settings.reward);
+    const rein_status status = judges ? open_judges(a, judges, err) : rein_fail(err, REIN_ENOMEM, "no memory for rewards");
+    free(judges);
+    return status;
 }
 
 static rein_status open_task(rein_task **task, const rein_task_runner *a, const char *source, double held_out, rein_error *err) {
@@ -109,9 +117,10 @@ rein_status rein_task_runner_open(rein_task_runner **runner, const rein_settings
     *runner = NULL;
     rein_task_runner *a = calloc(1, sizeof *a);
     if (!a) return rein_fail(err, REIN_ENOMEM, "no memory for a task");
-    a->settings = *settings;
+    rein_settings_init(&a->settings);
     a->info = rein_model_describe(model);
-    rein_status status = rein_tokenizer_open(&a->tokenizer, settings->model, err);
+    rein_status status = rein_settings_assign(&a->settings, settings, err);
+    if (!status) status = rein_tokenizer_open(&a->tokenizer, settings->model, err);
     if (!status) status = open_tasks(a, err);
     if (!status) status = open_reward(a, err);
     if (!status) status = open_chat(a, err);
@@ -127,6 +136,8 @@ void rein_task_runner_close(rein_task_runner *a) {
     if (a->eval_task != a->task) rein_task_close(a->eval_task);
     rein_task_close(a->task);
     rein_tokenizer_close(a->tokenizer);
+    rein_settings_clear(&a->settings);
+    free(a->stops);
     free(a);
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "objective/options.h"
 #include "tape.h"
 #include "trainer.h"
 
@@ -27,7 +28,6 @@ static rein_policy own_policy(const rein_trainer *t) { return (rein_policy){t->m
 
 /* ---------------------------------------------------------------------------------------------------------------- what is needed */
 
-static int uses_reference(const rein_options *o) { return o->kl_reward_coef > 0 || o->kl_penalty_coef > 0 || o->kl_loss_coef > 0; }
 static int has_bonus(const rein_options *o) { return o->entropy_coef > 0 || o->entropy_coef < 0; }
 static int uses_entropies(const rein_options *o) { return has_bonus(o) || o->top_entropy > 0; }
 
@@ -149,7 +149,7 @@ static rein_status make_tape(pass_work *w, const rein_groups *groups, rein_error
 
 static rein_status reference_pass(pass_work *w, rein_error *err) {
     const double began = rein_now();
-    if (!uses_reference(&w->objective)) return REIN_OK;
+    if (!rein_options_use_reference(&w->objective)) return REIN_OK;
     if (w->o->reference_log_probs) {
         memcpy(w->reference, w->o->reference_log_probs, w->tape.n_tokens * sizeof *w->reference);
         return REIN_OK;
@@ -208,7 +208,7 @@ static rein_status begin_step(pass_work *w, rein_error *err) {
                             .mask = tape->mask,
                             .log_probs = w->current,
                             .old_log_probs = w->old,
-                            .ref_log_probs = uses_reference(&w->objective) ? w->reference : NULL,
+                            .ref_log_probs = rein_options_use_reference(&w->objective) ? w->reference : NULL,
                             .sample_log_probs = uses_recorded(&w->objective) ? tape->recorded : NULL,
                             .entropies = w->entropies, /* measured, if nothing else */
                             .values = w->objective.advantage == REIN_ADVANTAGE_GAE ? tape->values : NULL,
@@ -253,7 +253,7 @@ static rein_status unit_backward(pass_work *w, const rein_unit *unit, rein_error
 }
 
 static rein_status run_pass(pass_work *w, const rein_groups *groups, rein_error *err) {
-    rein_status status = rein_options_resolve(&w->objective, &w->o->objective, err);
+    rein_status status = rein_options_resolve(&w->objective, w->o->objective, err);
     if (!status) status = make_tape(w, groups, err);
     if (!status) status = before_the_step(w, err);
     if (!status) status = begin_step(w, err);
