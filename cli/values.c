@@ -12,8 +12,8 @@
 #include "terminal.h"
 
 int rein_say_error(const char *where, const rein_error *err) {
-    const int nobodys = err->code == REIN_ENOMEM || err->code == REIN_ERANGE;
-    return rein_say(nobodys ? REIN_FAILED : REIN_WRONG, where, "%s", err->message);
+    const int not_an_argument = err->code == REIN_ENOMEM || err->code == REIN_ERANGE;
+    return rein_say(not_an_argument ? REIN_FAILED : REIN_WRONG, where, "%s", err->message);
 }
 
 /* strtoull would take a sign and blanks. */
@@ -66,7 +66,7 @@ static int append(rein_ids *ids, int32_t id) {
 
 static const char *skip_blanks(const char *text) { return text + strspn(text, " \t\r\n"); }
 
-/* As people type them, and as JSON has them. */
+/* As people type them, and as in JSON. */
 int rein_value_ids(rein_ids *ids, const rein_args *args, const char *name) {
     const char *given = rein_option_value(args, name), *where = args->command->name;
     if (!given) return REIN_DONE;

@@ -1,7 +1,7 @@
 /* values.h - the values of options as numbers, and where work runs.
  *
- * Each reader leaves its result alone when the option was not given, and returns an exit status: when that is not REIN_DONE, it has said
- * what is wrong and what would be right. */
+ * Each reader leaves its result unchanged when the option was not given, and returns an exit status: when that is not REIN_DONE, it has
+ * printed what is wrong and what would be right. */
 #ifndef REIN_CLI_VALUES_H
 #define REIN_CLI_VALUES_H
 
@@ -17,13 +17,13 @@ int rein_value_number(double *value, const rein_args *args, const char *name, in
 /* Token ids as 1,2,3, blanks and brackets allowed, appended to ids; at least one. */
 int rein_value_ids(rein_ids *ids, const rein_args *args, const char *name);
 
-/* The variable REIN_KERNEL of the environment; *isa stays where it is not set. */
+/* The instruction set of the environment variable REIN_KERNEL; *isa stays as it is where that is not set. */
 int rein_value_kernel(rein_isa *isa, const char *where);
 
 /* The option --threads, and REIN_KERNEL. */
 int rein_value_exec(rein_exec *exec, const rein_args *args);
 
-/* Says err; the exit status is 1 for what is nobody's mistake (no memory, a result that is not finite), else 2. */
+/* Prints err. The exit status is 1 where no argument is wrong (no memory, a result that is not finite), else 2. */
 int rein_say_error(const char *where, const rein_error *err);
 
 #endif

@@ -9,6 +9,8 @@
 #include "train/settings.h"
 #include "train/trainer_fixture.h"
 
+#include "model/allocation.h" /* after the headers of cmocka and the library */
+
 /* The value as text; it lives until the process ends. */
 static const char *get(const rein_settings *s, const char *name) {
     rein_text value = {0};
@@ -538,13 +540,39 @@ static void test_checks(void **state) {
     }
 }
 
+/* ---- every allocation */
+static rein_status use_everything(void *context, rein_error *err) {
+    const char *path = context;
+    rein_settings *s = NULL, *copy = NULL, *read = NULL;
+    rein_status status = rein_settings_new(&s, err);
+    if (!status) status = rein_settings_set(s, "preset", "grpo", err);
+    if (!status) status = rein_settings_set(s, "system", "a system message", err);
+    if (!status) status = rein_settings_set(s, "epsilon", "0.3", err);
+    if (!status) status = rein_settings_copy(&copy, s, err);
+    if (!status) status = rein_settings_write(copy, path, err);
+    if (!status) status = rein_settings_new(&read, err);
+    if (!status) status = rein_settings_read(read, path, err);
+    if (!status) status = rein_settings_change(read, s, err);
+    if (!status) status = rein_settings_check(read, err);
+    rein_settings_free(s), rein_settings_free(copy), rein_settings_free(read);
+    return status;
+}
+
+static void test_memory(void **state) {
+    (void)state;
+    char path[1200];
+    if (!can_fail()) skip();
+    snprintf(path, sizeof path, "%s", in_folder("memory.yaml"));
+    assert_true(fail_each_allocation(use_everything, path) > 20);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_setting), cmocka_unit_test(test_switches),     cmocka_unit_test(test_texts),
         cmocka_unit_test(test_values),        cmocka_unit_test(test_every_option), cmocka_unit_test(test_unknown_names),
         cmocka_unit_test(test_presets),       cmocka_unit_test(test_aliases),      cmocka_unit_test(test_yaml),
         cmocka_unit_test(test_wrong_yaml),    cmocka_unit_test(test_round_trips),  cmocka_unit_test(test_changed_by_field),
-        cmocka_unit_test(test_checks),
+        cmocka_unit_test(test_checks),        cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_all);
 }
