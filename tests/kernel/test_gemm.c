@@ -12,15 +12,9 @@
 
 #include "base/base.h"
 #include "kernel/gemm.h"
+#include "support/check.h"
+#include "support/random.h"
 
-static uint64_t state = 1;
-static uint64_t random_bits(void) { /* splitmix64 */
-    uint64_t z = state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-static size_t below(size_t n) { return (size_t)(random_bits() % n); }
 static float some_number(void) { return (float)((double)(random_bits() >> 11) * 0x1p-52 - 1); }
 
 /* ---- 16-bit numbers, the slow and plain way */
@@ -137,11 +131,6 @@ static void check_stored(size_t m, size_t n, size_t k, int storage_a, int storag
 
 static void check_everywhere(size_t m, size_t n, size_t k, int f32) {
     check_stored(m, n, k, f32 ? REIN_STORED_F32 : ANY, f32 ? REIN_STORED_F32 : ANY);
-}
-
-static int quick(void) {
-    const char *fast = getenv("REIN_TEST_FAST");
-    return fast && *fast && *fast != '0';
 }
 
 static void test_chains(void **unused) {

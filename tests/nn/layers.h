@@ -10,23 +10,10 @@
 #include <string.h>
 
 #include "nn/site.h"
-
-#define COUNT(array) (sizeof(array) / sizeof *(array))
-
-static inline int quick(void) {
-    const char *fast = getenv("REIN_TEST_FAST");
-    return fast && *fast && *fast != '0';
-}
+#include "support/check.h"
+#include "support/random.h"
 
 /* ---- numbers: splitmix64 */
-static uint64_t stream = 1;
-static inline uint64_t random_bits(void) {
-    uint64_t z = stream += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-static inline size_t below(size_t n) { return (size_t)(random_bits() % n); }
 static inline float number(void) { return (float)((double)(random_bits() >> 11) * 0x1p-52 - 1); } /* ±1 */
 
 /* ---- memory that is freed when the test ends: each piece by itself, so that a sanitizer sees its borders */
