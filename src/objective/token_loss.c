@@ -1,0 +1,450 @@
+/* token_loss.c - one loop over the tokens: loss = Σ weight·(ω·ℓ + β·k − c·H), its gradient, and the metrics.
+ *
+ * `walk` computes every composition of surrogate, ratio, KL term and corrections. It is always inlined and takes the composition as a
+ * struct: with constants the compiler keeps only what that composition needs. COMMON_COMPOSITIONS lists those that published methods
+ * use, one line each; every other composition takes the same code with run-time values, and gets the same bits.
+ *
+ * Compiled per type and instruction set. A sequence is cut into tiles of a fixed size from its first trained token on, and lanes are added
+ * in a fixed order: what a sequence contributes depends on the sequence alone. Masked lanes are removed by their bits (`keep`), never
+ * multiplied by 0. */
+#include "token_loss.h"
+
+#include "kl.h"
+#include "ratio.h"
+#include "surrogate.h"
+
+enum { TILE = 128 * LANES };
+_Static_assert(LANES <= SUM_LANES && LANES <= RATIO_COUNTERS, "a sum and a counter for each lane");
+
+/* ------------------------------------------------------------------------------------------------------------- the composition */
+
+/* What the loop decides per composition. Bytes without padding, so that two can be compared as memory. */
+typedef struct composition {
+    uint8_t surrogate, ratio;    /* rein_surrogate, rein_ratio */
+    kl_form kl;                  /* the KL term of the loss */
+    uint8_t per_token_advantage; /* token advantages, the KL penalty or kimi_k2_tau make A differ from token to token */
+    uint8_t weighted;            /* a mismatch weight or mask, the off-policy mask or the top-entropy mask applies */
+    uint8_t stop_apart;          /* stop(·) reads another array: gradient checks */
+} composition;
+
+#define COMMON_COMPOSITIONS(COMPOSITION)                                           \
+    /*          name           surrogate  ratio         KL     A per token */      \
+    COMPOSITION(clip_k3, CLIP, TOKEN, REIN_K3, 0)        /* grpo */                \
+    COMPOSITION(clip, CLIP, TOKEN, NO_KL, 0)             /* dapo, dr-grpo, bnpo */ \
+    COMPOSITION(clip_tokens, CLIP, TOKEN, NO_KL, 1)      /* ppo, reinforce++ */    \
+    COMPOSITION(clip_is_k3, CLIP, TOKEN, REIN_IS_K3, 0)  /* deepseek-v3.2 */       \
+    COMPOSITION(clip_sequence, CLIP, SEQUENCE, NO_KL, 0) /* gspo */                \
+    COMPOSITION(gmpo, GMPO, TOKEN, NO_KL, 0)                                       \
+    COMPOSITION(cispo, CISPO, TOKEN, NO_KL, 0)         /* cispo, art */            \
+    COMPOSITION(reinforce, REINFORCE, TOKEN, NO_KL, 0) /* reinforce, rloo */       \
+    COMPOSITION(sapo, SAPO, TOKEN, NO_KL, 0)                                       \
+    COMPOSITION(squared, SQUARED, SEQUENCE_SUM, NO_KL, 0) /* k1.5, k2 */
+
+static composition composition_of(const rein_loss_inputs *in) {
+    const rein_options *o = in->options;
+    const int k3 = o->kl_estimator == REIN_K3 || o->kl_estimator == REIN_IS_K3;
+    composition c = {.surrogate = (uint8_t)o->surrogate, .ratio = (uint8_t)o->ratio, .kl = {.estimator = NO_KL}};
+    if (o->kl_loss_coef != 0)
+        c.kl = (kl_form){(uint8_t)o->kl_estimator, (uint8_t)(k3 && o->kl_direction == REIN_CURRENT_OVER_REF),
+                         (uint8_t)!isnan(o->kl_clamp)};
+    c.per_token_advantage = in->token_advantages || in->kl_source || o->kimi_k2_tau != 0;
+    c.weighted = o->mismatch != REIN_MISMATCH_NONE || !isnan(o->off_policy_mask_delta) || in->entropy_threshold > -HUGE_VAL;
+    c.stop_apart = in->stop_log_probs != in->log_probs;
+    return c;
+}
+
+/* 1 if tokens share a part of the gradient, through the sequence's ratio or the geometric mean of gmpo. */
+INLINE int shares_gradient(const composition c) { return c.ratio != REIN_RATIO_TOKEN || c.surrogate == REIN_SURROGATE_GMPO; }
+
+/* 1 if the KL loss is the sum of the excesses of ref − lp, which is a metric anyway. */
+INLINE int kl_is_ref_excess(const composition c) { return c.kl.estimator == REIN_K3 && !c.kl.reversed && !c.kl.clamped; }
+
+/* ------------------------------------------------------------------------------------------------------------------- one tile */
+
+/* The input arrays of the loop, as reals. */
+enum input { LOG_PROB, STOP, OLD, REF, SAMPLE, KL_SOURCE, ENTROPY, ADVANTAGE, INPUTS };
+
+typedef struct arrays {
+    const real *in[INPUTS]; /* NULL where there is none */
+    const uint8_t *mask;
+    real *gradient, *entropy_gradient, *advantage;
+} arrays;
+
+static arrays arrays_of(const rein_loss_inputs *in) {
+    return (arrays){.in = {[LOG_PROB] = in->log_probs,
+                           [STOP] = in->stop_log_probs,
+                           [OLD] = in->old_log_probs,
+                           [REF] = in->ref_log_probs,
+                           [SAMPLE] = in->sample_log_probs,
+                           [KL_SOURCE] = in->kl_source,
+                           [ENTROPY] = in->entropies,
+                           [ADVANTAGE] = in->token_advantages},
+                    .mask = in->mask,
+                    .gradient = in->grad_log_probs,
+                    .entropy_gradient = in->grad_entropies,
+                    .advantage = in->advantages};
+}
+
+/* Whole vectors of a sequence, n tokens. */
+typedef struct tile {
+    const real *in[INPUTS];
+    const uint8_t *mask; /* NULL: every token trains */
+    real *gradient, *advantage;
+    bits *bin; /* output: each token's bin in the histogram */
+    size_t n;
+} tile;
+
+/* Sums over a tile, lane by lane. */
+typedef struct tile_sums {
+    V objective, kl, log_ratio, excess, ratio, ratio_square, ref, ref_excess;
+    V shared;                    /* by_ratio as far as it does not go to the token itself */
+    V check;                     /* NaN when something is not finite */
+    V lowest, highest;           /* log-ratios of the thread so far */
+    M clipped_low, clipped_high; /* minus the number of tokens */
+} tile_sums;
+
+/* What all tiles of a call have in common. */
+typedef struct context {
+    const rein_loss_inputs *inputs;
+    constants constants;
+    composition composition;
+} context;
+
+/* The mismatch weight ω of a token, or 0 where a mask drops it; it touches the surrogate alone. */
+INLINE V surrogate_weight(const tile *t, size_t i, M on, V old, V advantage, const rein_loss_inputs *in, const sequence *s) {
+    const rein_options *o = in->options;
+    V omega = splat(s->mismatch);
+    if (o->mismatch == REIN_MISMATCH_TOKEN_TIS || o->mismatch == REIN_MISMATCH_TOKEN_MASK)
+        omega = mismatch_weight(exp_lanes(old - keep(on, load(t->in[SAMPLE] + i, LANES))), o);
+    if (s->off_policy) omega = keep(advantage >= 0, omega);
+    if (in->entropy_threshold > -HUGE_VAL) omega = keep(load(t->in[ENTROPY] + i, LANES) >= (real)in->entropy_threshold, omega);
+    return omega;
+}
+
+/* A token's advantage: the sequence's, token advantages, kimi_k2_tau, and the KL penalty c·(centre − (source − ref)). */
+INLINE V token_advantage(const tile *t, size_t i, M on, V stop_log_ratio, V ref, const rein_options *o, const sequence *s) {
+    V advantage = splat(s->advantage);
+    if (t->in[ADVANTAGE]) advantage += load(t->in[ADVANTAGE] + i, LANES);
+    if (o->kimi_k2_tau != 0) advantage -= (real)o->kimi_k2_tau * stop_log_ratio;
+    if (t->in[KL_SOURCE])
+        advantage += (real)o->kl_penalty_coef * (s->kl_centre - (keep(on, load(t->in[KL_SOURCE] + i, LANES)) - ref));
+    return advantage;
+}
+
+/* The bin of log R; NaN, which is no token that trains, falls into the lowest. */
+INLINE U ratio_bin(V log_ratio) {
+    const V range = splat(RATIO_RANGE), scale = splat(RATIO_BINS_PER_UNIT),
+            zero = splat(ROUNDER + RATIO_RANGE * RATIO_BINS_PER_UNIT);
+    return (U)fmadd(clamp(log_ratio, -range, range), scale, zero) - (U)splat(ROUNDER);
+}
+
+INLINE void walk(tile_sums *sums, const tile *tile_inputs, const sequence *of_sequence, const context *x, const composition c,
+                 const int masked) {
+    const rein_options *o = x->inputs->options;
+    const constants k = x->constants; /* copies: stores to the gradient cannot change them */
+    const sequence s = *of_sequence;
+    const tile t = *tile_inputs;
+    const V gain = splat(-s.weight), kl_weight = splat((real)((double)s.weight * o->kl_loss_coef)); /* the loss is −objective */
+    const V limit = splat((real)(c.kl.clamped ? o->kl_clamp : (double)INFINITY));
+    tile_sums acc = *sums;
+
+    for (size_t i = 0; i < t.n; i += LANES) {
+        const M off = masked ? widen(t.mask + i) == 0 : (M)splat(0), on = ~off;
+        const V lp = keep(on, load(t.in[LOG_PROB] + i, LANES));
+        const V stop = c.stop_apart ? keep(on, load(t.in[STOP] + i, LANES)) : lp;
+        const V old = t.in[OLD] ? keep(on, load(t.in[OLD] + i, LANES)) : stop, d = lp - old;
+        const exponential e = exponential_of(d);
+        V ref = lp;
+        exponential ref_over_current = {splat(1), splat(0), splat(0)};
+        if (c.kl.estimator != NO_KL || t.in[REF]) {
+            ref = keep(on, load(t.in[REF] + i, LANES));
+            ref_over_current = exponential_of(ref - lp);
+            acc.ref += lp - ref;
+            acc.ref_excess += ref_over_current.excess;
+        }
+        acc.log_ratio += d;
+        acc.excess += e.excess;
+
+        const V stop_d = c.stop_apart ? stop - old : d, stop_ratio = c.stop_apart ? exponential_of(stop_d).value : e.value;
+        const V advantage = c.per_token_advantage ? token_advantage(&t, i, on, stop_d, ref, o, &s) : splat(s.advantage);
+        if (c.per_token_advantage) acc.check = fmadd(keep(on, advantage), splat(0), acc.check); /* also where ω is 0 */
+        if (t.advantage) store(t.advantage + i, pick(on, advantage, splat(s.advantage)), LANES);
+
+        token here = {.ratio = e.value,
+                      .log_ratio = d,
+                      .log_prob = lp,
+                      .advantage = advantage,
+                      .stop_ratio = stop_ratio,
+                      .stop_log_ratio = stop_d,
+                      .stop_log_prob = stop,
+                      .old_log_prob = old,
+                      .token_log_ratio = d,
+                      .geometric_mean = splat(s.geometric_mean),
+                      .length = (real)s.trained};
+        V own = splat(1); /* the part of by_ratio that goes to the token itself */
+        if (c.ratio != REIN_RATIO_TOKEN) ratio_level(&here, &own, (rein_ratio)c.ratio, d, stop_d, &s);
+        if (c.surrogate == REIN_SURROGATE_GMPO) own = splat(0);
+        contribution j = surrogate_of((rein_surrogate)c.surrogate, &here, &k);
+        if (c.weighted) {
+            const V omega = surrogate_weight(&t, i, on, old, advantage, x->inputs, &s);
+            const M counts = omega != 0;
+            j.objective = keep(counts, omega * j.objective);
+            j.by_ratio = keep(counts, omega * j.by_ratio);
+            j.by_log_prob = keep(counts, omega * j.by_log_prob);
+            if (t.in[SAMPLE]) acc.check = fmadd(keep(on, load(t.in[SAMPLE] + i, LANES)), splat(0), acc.check);
+        }
+        acc.objective += keep(on, j.objective);
+        acc.clipped_low += on & j.clipped_low;
+        acc.clipped_high += on & j.clipped_high;
+        if (shares_gradient(c)) acc.shared += keep(on, (1 - own) * j.by_ratio);
+
+        V g = gain * (own * j.by_ratio + j.by_log_prob);
+        if (c.kl.estimator != NO_KL) {
+            const divergence q = kl_estimate(c.kl, ref - lp, ref_over_current, e.value, limit);
+            if (!kl_is_ref_excess(c)) acc.kl += q.value;
+            g = fmadd(kl_weight, q.by_log_prob, g);
+        }
+        g = keep(on, g);
+        acc.check = fmadd(g, splat(0), acc.check);
+        if (t.gradient) store(t.gradient + i, g, LANES);
+
+        const V trained = keep(on, here.ratio), log_ratio = (V)((M)here.log_ratio | off); /* a NaN where nothing trains */
+        const U bin = ratio_bin(log_ratio);
+        acc.ratio += trained;
+        acc.ratio_square = fmadd(trained, trained, acc.ratio_square);
+        acc.lowest = least(log_ratio, acc.lowest);
+        acc.highest = most(log_ratio, acc.highest);
+        memcpy(t.bin + i, &bin, sizeof bin);
+    }
+    *sums = acc;
+}
+
+/* ---- the instances: one for each common composition, and one for all others */
+typedef void walk_fn(tile_sums *sums, const tile *t, const sequence *s, const context *x);
+
+static void walk_any(tile_sums *sums, const tile *t, const sequence *s, const context *x) {
+    if (t->mask) walk(sums, t, s, x, x->composition, 1);
+    else walk(sums, t, s, x, x->composition, 0);
+}
+
+#define CONSTANT(surrogate, ratio, kl, per_token) \
+    { REIN_SURROGATE_##surrogate, REIN_RATIO_##ratio, {kl, 0, 0}, per_token, 0, 0 }
+
+#define INSTANCE(name, ...)                                                                        \
+    static void walk_##name(tile_sums *sums, const tile *t, const sequence *s, const context *x) { \
+        if (t->mask) walk(sums, t, s, x, (composition)CONSTANT(__VA_ARGS__), 1);                   \
+        else walk(sums, t, s, x, (composition)CONSTANT(__VA_ARGS__), 0);                           \
+    }
+COMMON_COMPOSITIONS(INSTANCE)
+
+#define CASE(name, ...) {CONSTANT(__VA_ARGS__), walk_##name},
+static walk_fn *walk_for(const composition *c) {
+    static const struct {
+        composition composition;
+        walk_fn *walk;
+    } common[] = {COMMON_COMPOSITIONS(CASE)};
+    for (size_t i = 0; i < sizeof common / sizeof *common; i++)
+        if (memcmp(&common[i].composition, c, sizeof *c) == 0) return common[i].walk;
+    return walk_any;
+}
+
+/* --------------------------------------------------------------------------------------------------------------- one sequence */
+
+/* 1 if tokens need sums over their whole sequence: `sequence_sums` then walks it first. */
+static int needs_sequence_sums(const rein_options *o) {
+    return o->ratio != REIN_RATIO_TOKEN || o->surrogate == REIN_SURROGATE_GMPO || o->mismatch >= REIN_MISMATCH_SEQUENCE_TIS ||
+           !isnan(o->off_policy_mask_delta);
+}
+
+static void sequence_sums(sequence *s, const arrays *a, const context *x) {
+    const rein_options *o = x->inputs->options;
+    const int gmpo = o->surrogate == REIN_SURROGATE_GMPO;
+    double d_sum = 0, stop_sum = 0, clipped_sum = 0, mismatch_sum = 0, drift_sum = 0;
+    for (size_t i = 0; i < s->length; i += LANES) {
+        const size_t at = s->start + i, left = s->length - i;
+        const M on = load_mask(a->mask ? a->mask + at : NULL, left);
+        const V stop = load(a->in[STOP] + at, left), old = a->in[OLD] ? load(a->in[OLD] + at, left) : stop;
+        const V d = load(a->in[LOG_PROB] + at, left) - old;
+        d_sum += add_lanes(keep(on, d));
+        stop_sum += add_lanes(keep(on, stop - old));
+        if (gmpo) {
+            M live;
+            clipped_sum += add_lanes(keep(on, gmpo_clip(d, splat(s->advantage), &x->constants, &live)));
+        }
+        if (a->in[SAMPLE]) {
+            const V sample = load(a->in[SAMPLE] + at, left);
+            mismatch_sum += add_lanes(keep(on, old - sample));
+            drift_sum += add_lanes(keep(on, sample - stop));
+        }
+    }
+    const double n = (double)s->trained;
+    s->sum_log_ratio = (real)d_sum;
+    s->mean_log_ratio = (real)(d_sum / n);
+    s->stop_sum_log_ratio = (real)stop_sum;
+    s->stop_mean_log_ratio = (real)(stop_sum / n);
+    s->geometric_mean = exp_lanes(splat((real)(clipped_sum / n)))[0];
+    if (o->mismatch == REIN_MISMATCH_SEQUENCE_TIS || o->mismatch == REIN_MISMATCH_SEQUENCE_MASK)
+        s->mismatch = mismatch_weight(exp_lanes(splat((real)mismatch_sum)), o)[0];
+    s->off_policy = drift_sum / n > o->off_policy_mask_delta;
+}
+
+/* n tokens from `at` on; n is a multiple of LANES. */
+static tile tile_at(const arrays *a, const uint8_t *mask, size_t at, size_t n, bits *bin) {
+    tile t = {.mask = mask ? mask + at : NULL,
+              .gradient = a->gradient ? a->gradient + at : NULL,
+              .advantage = a->advantage ? a->advantage + at : NULL,
+              .bin = bin,
+              .n = n};
+    for (int i = 0; i < INPUTS; i++) t.in[i] = a->in[i] ? a->in[i] + at : NULL;
+    return t;
+}
+
+/* The last n < LANES tokens of a sequence, copied into whole vectors: past the end nothing trains. */
+typedef struct last_vector {
+    V in[INPUTS], gradient, advantage;
+    uint8_t mask[LANES];
+} last_vector;
+
+static tile last_tile(last_vector *v, const arrays *a, const uint8_t *mask, size_t at, size_t n, bits *bin) {
+    tile t = {.mask = v->mask, .gradient = (real *)&v->gradient, .advantage = (real *)&v->advantage, .bin = bin, .n = LANES};
+    for (int i = 0; i < INPUTS; i++) {
+        if (a->in[i]) v->in[i] = load(a->in[i] + at, n);
+        t.in[i] = a->in[i] ? (const real *)&v->in[i] : NULL;
+    }
+    for (size_t l = 0; l < LANES; l++) v->mask[l] = l < n && (!mask || mask[at + l]);
+    return t;
+}
+
+INLINE void add_to(double *sum, V lanes, double factor) {
+    for (int l = 0; l < LANES; l += 4) {
+        F four;
+        D to;
+        memcpy(&four, (const char *)&lanes + (size_t)l * sizeof(real), sizeof four);
+        memcpy(&to, sum + l, sizeof to);
+        to += factor * to_doubles(four);
+        memcpy(sum + l, &to, sizeof to);
+    }
+}
+
+INLINE void add_count(double *sum, M lanes) { /* a set lane is −1 */
+    for (int l = 0; l < LANES; l++) sum[l] -= (double)lanes[l];
+}
+
+static void add_tile(rein_loss_sums *sums, const tile_sums *t, double weight, const context *x) {
+    add_to(sums->sum[SUM_SURROGATE], t->objective, -weight);
+    if (x->composition.kl.estimator != NO_KL)
+        add_to(sums->sum[SUM_KL_LOSS], kl_is_ref_excess(x->composition) ? t->ref_excess : t->kl,
+               weight * x->inputs->options->kl_loss_coef);
+    add_to(sums->sum[SUM_LOG_RATIO], t->log_ratio, 1);
+    add_to(sums->sum[SUM_EXCESS], t->excess, 1);
+    add_to(sums->sum[SUM_RATIO], t->ratio, 1);
+    add_to(sums->sum[SUM_RATIO_SQUARE], t->ratio_square, 1);
+    add_to(sums->sum[SUM_REF], t->ref, 1);
+    add_to(sums->sum[SUM_REF_EXCESS], t->ref_excess, 1);
+    add_to(sums->sum[SUM_CHECK], t->check, 1);
+    add_count(sums->sum[SUM_CLIPPED_LOW], t->clipped_low);
+    add_count(sums->sum[SUM_CLIPPED_HIGH], t->clipped_high);
+}
+
+static void count_bins(rein_ratio_histogram *histogram, const bits *bin, size_t n) {
+    for (size_t i = 0; i < n; i += LANES)
+        for (size_t l = 0; l < LANES; l++) histogram->count[bin[i + l]][l]++;
+}
+
+static void see_extremes(rein_ratio_histogram *histogram, V lowest, V highest) {
+    for (int l = 0; l < LANES; l++) {
+        histogram->low = fmin(histogram->low, (double)lowest[l]);
+        histogram->high = fmax(histogram->high, (double)highest[l]);
+    }
+}
+
+/* The part of the gradient that the trained tokens of a sequence share: through the sequence's ratio, or, for gmpo, through the mean
+ * of those log-ratios that are not clipped. */
+static void add_shared_gradient(const arrays *a, const context *x, const sequence *s, real amount) {
+    const int gmpo = x->composition.surrogate == REIN_SURROGATE_GMPO;
+    for (size_t i = s->start; i < s->start + s->length; i++) {
+        if (a->mask && !a->mask[i]) continue;
+        M live = (M)splat(0) == (M)splat(0);
+        if (gmpo) (void)gmpo_clip(splat(a->in[LOG_PROB][i] - a->in[OLD][i]), splat(s->advantage), &x->constants, &live);
+        if (live[0]) a->gradient[i] += amount;
+    }
+}
+
+static void walk_sequence(rein_loss_sums *sums, rein_ratio_histogram *histogram, const arrays *a, const sequence *s,
+                          const context *x, walk_fn *walk_tile) {
+    const double weight = (double)s->weight;
+    const uint8_t *mask = s->trained < s->length ? a->mask : NULL;
+    V lowest = splat((real)INFINITY), highest = splat((real)-INFINITY);
+    double shared = 0;
+    bits bin[TILE];
+    for (size_t from = 0; from < s->length; from += TILE) {
+        const size_t n = s->length - from < TILE ? s->length - from : TILE, body = n - n % LANES, at = s->start + from;
+        tile_sums acc = {.lowest = lowest, .highest = highest};
+        tile t = tile_at(a, mask, at, body, bin);
+        walk_tile(&acc, &t, s, x);
+        if (body < n) {
+            last_vector last;
+            t = last_tile(&last, a, mask, at + body, n - body, bin + body);
+            walk_tile(&acc, &t, s, x);
+            if (a->gradient) memcpy(a->gradient + at + body, &last.gradient, (n - body) * sizeof(real));
+            if (a->advantage) memcpy(a->advantage + at + body, &last.advantage, (n - body) * sizeof(real));
+        }
+        count_bins(histogram, bin, n);
+        add_tile(sums, &acc, weight, x);
+        shared += add_lanes(acc.shared);
+        lowest = acc.lowest, highest = acc.highest;
+    }
+    see_extremes(histogram, lowest, highest);
+    const real amount = (real)(-weight * shared / (x->composition.ratio == REIN_RATIO_SEQUENCE_SUM ? 1 : (double)s->trained));
+    sums->sum[SUM_CHECK][0] += (double)amount * 0;
+    if (a->gradient && amount != 0) add_shared_gradient(a, x, s, amount);
+}
+
+/* The entropy bonus: it touches nothing else. */
+static void walk_entropies(rein_loss_sums *sums, const arrays *a, const sequence *s, double entropy_coef) {
+    const double weight = (double)s->weight;
+    V sum = splat(0);
+    for (size_t i = 0; i < s->length; i += LANES) {
+        const size_t at = s->start + i, left = s->length - i;
+        sum += keep(load_mask(a->mask ? a->mask + at : NULL, left), load(a->in[ENTROPY] + at, left));
+        if ((i + LANES) % TILE && left > LANES) continue;
+        add_to(sums->sum[SUM_ENTROPY], sum, 1);
+        add_to(sums->sum[SUM_ENTROPY_LOSS], sum, -weight * entropy_coef);
+        sum = splat(0);
+    }
+    for (size_t i = s->start; a->entropy_gradient && i < s->start + s->length; i++)
+        a->entropy_gradient[i] = !a->mask || a->mask[i] ? (real)(-entropy_coef * weight) : 0;
+}
+
+/* The outputs of tokens [from, to), before the first or after the last of their sequence that trains. */
+static void fill(const arrays *a, real advantage, size_t from, size_t to) {
+    if (a->gradient) memset(a->gradient + from, 0, (to - from) * sizeof *a->gradient);
+    if (a->entropy_gradient) memset(a->entropy_gradient + from, 0, (to - from) * sizeof *a->entropy_gradient);
+    for (size_t i = from; a->advantage && i < to; i++) a->advantage[i] = advantage;
+}
+
+void KERNEL(rein_token_loss)(rein_loss_sums *sums, rein_ratio_histogram *histogram, const rein_loss_inputs *in, size_t first,
+                             size_t last) {
+    const arrays a = arrays_of(in);
+    const context x = {in, constants_of(in->options), composition_of(in)};
+    const int sums_first = needs_sequence_sums(in->options);
+    walk_fn *walk_tile = walk_for(&x.composition);
+    for (size_t r = first; r < last; r++) {
+        const rein_loss_sequence *given = &in->sequences[r];
+        const size_t start = in->offsets[r] + given->first, end = in->offsets[r] + given->end;
+        sequence s = {.start = start,
+                      .length = end - start,
+                      .advantage = (real)given->advantage,
+                      .weight = (real)given->weight,
+                      .kl_centre = (real)given->kl_centre,
+                      .trained = given->trained,
+                      .mismatch = 1};
+        fill(&a, s.advantage, in->offsets[r], start);
+        if (s.trained > 0) {
+            if (sums_first) sequence_sums(&s, &a, &x);
+            if (a.in[ENTROPY]) walk_entropies(sums, &a, &s, in->entropy_coef);
+            walk_sequence(sums, histogram, &a, &s, &x, walk_tile);
+        }
+        fill(&a, s.advantage, end, in->offsets[r + 1]);
+    }
+}
