@@ -376,7 +376,7 @@ static void walk_sequence(rein_loss_sums *sums, rein_ratio_histogram *histogram,
     const uint8_t *mask = s->trained < s->length ? a->mask : NULL;
     V lowest = splat((real)INFINITY), highest = splat((real)-INFINITY);
     double shared = 0;
-    bits bin[TILE];
+    _Alignas(64) bits bin[TILE];
     for (size_t from = 0; from < s->length; from += TILE) {
         const size_t n = s->length - from < TILE ? s->length - from : TILE, body = n - n % LANES, at = s->start + from;
         tile_sums acc = {.lowest = lowest, .highest = highest};

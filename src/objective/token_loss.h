@@ -42,8 +42,8 @@ typedef struct rein_loss_sums {
  * would wait for the one before. The lowest bin also takes tokens that do not train and is never read. */
 enum { RATIO_BINS_PER_UNIT = 64, RATIO_RANGE = 20, RATIO_BINS = 2 * RATIO_RANGE * RATIO_BINS_PER_UNIT + 1, RATIO_COUNTERS = 8 };
 typedef struct rein_ratio_histogram {
+    _Alignas(64) uint32_t count[RATIO_BINS][RATIO_COUNTERS];
     double low, high;
-    uint32_t count[RATIO_BINS][RATIO_COUNTERS];
 } rein_ratio_histogram;
 
 /* Arrays are those of the whole step and of the loop's real type. */
