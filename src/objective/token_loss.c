@@ -22,23 +22,24 @@ _Static_assert(LANES <= SUM_LANES && LANES <= RATIO_COUNTERS, "a sum and a count
 typedef struct composition {
     uint8_t surrogate, ratio;    /* rein_surrogate, rein_ratio */
     kl_form kl;                  /* the KL term of the loss */
-    uint8_t per_token_advantage; /* token advantages, the KL penalty or kimi_k2_tau make A differ from token to token */
+    uint8_t per_token_advantage; /* token advantages, the KL penalty or kimi_k2_tau: A differs from token to token */
     uint8_t weighted;            /* a mismatch weight or mask, the off-policy mask or the top-entropy mask applies */
     uint8_t stop_apart;          /* stop(·) reads another array: gradient checks */
 } composition;
+_Static_assert(sizeof(composition) == 8, "no padding");
 
-#define COMMON_COMPOSITIONS(COMPOSITION)                                           \
-    /*          name           surrogate  ratio         KL     A per token */      \
-    COMPOSITION(clip_k3, CLIP, TOKEN, REIN_K3, 0)        /* grpo */                \
-    COMPOSITION(clip, CLIP, TOKEN, NO_KL, 0)             /* dapo, dr-grpo, bnpo */ \
-    COMPOSITION(clip_tokens, CLIP, TOKEN, NO_KL, 1)      /* ppo, reinforce++ */    \
-    COMPOSITION(clip_is_k3, CLIP, TOKEN, REIN_IS_K3, 0)  /* deepseek-v3.2 */       \
-    COMPOSITION(clip_sequence, CLIP, SEQUENCE, NO_KL, 0) /* gspo */                \
-    COMPOSITION(gmpo, GMPO, TOKEN, NO_KL, 0)                                       \
-    COMPOSITION(cispo, CISPO, TOKEN, NO_KL, 0)         /* cispo, art */            \
-    COMPOSITION(reinforce, REINFORCE, TOKEN, NO_KL, 0) /* reinforce, rloo */       \
-    COMPOSITION(sapo, SAPO, TOKEN, NO_KL, 0)                                       \
-    COMPOSITION(squared, SQUARED, SEQUENCE_SUM, NO_KL, 0) /* k1.5, k2 */
+#define COMMON_COMPOSITIONS(X)                                            \
+    /* name, surrogate, ratio, KL term, per-token advantages */           \
+    X(clip_k3, CLIP, TOKEN, REIN_K3, 0)         /* grpo */                \
+    X(clip, CLIP, TOKEN, NO_KL, 0)              /* dapo, dr-grpo, bnpo */ \
+    X(clip_tokens, CLIP, TOKEN, NO_KL, 1)       /* ppo, reinforce++ */    \
+    X(clip_is_k3, CLIP, TOKEN, REIN_IS_K3, 0)   /* deepseek-v3.2 */       \
+    X(clip_sequence, CLIP, SEQUENCE, NO_KL, 0)  /* gspo */                \
+    X(gmpo, GMPO, TOKEN, NO_KL, 0)              /* gmpo */                \
+    X(cispo, CISPO, TOKEN, NO_KL, 0)            /* cispo, art */          \
+    X(reinforce, REINFORCE, TOKEN, NO_KL, 0)    /* reinforce, rloo */     \
+    X(sapo, SAPO, TOKEN, NO_KL, 0)              /* sapo */                \
+    X(squared, SQUARED, SEQUENCE_SUM, NO_KL, 0) /* k1.5, k2 */
 
 static composition composition_of(const rein_loss_inputs *in) {
     const rein_options *o = in->options;
@@ -106,115 +107,135 @@ typedef struct tile_sums {
 /* What all tiles of a call have in common. */
 typedef struct context {
     const rein_loss_inputs *inputs;
-    constants constants;
+    constants constants; /* of the surrogate */
     composition composition;
 } context;
 
-/* The mismatch weight ω of a token, or 0 where a mask drops it; it touches the surrogate alone. */
-INLINE V surrogate_weight(const tile *t, size_t i, M on, V old, V advantage, const rein_loss_inputs *in, const sequence *s) {
-    const rein_options *o = in->options;
-    V omega = splat(s->mismatch);
-    if (o->mismatch == REIN_MISMATCH_TOKEN_TIS || o->mismatch == REIN_MISMATCH_TOKEN_MASK)
-        omega = mismatch_weight(exp_lanes(old - keep(on, load(t->in[SAMPLE] + i, LANES))), o);
-    if (s->off_policy) omega = keep(advantage >= 0, omega);
-    if (in->entropy_threshold > -HUGE_VAL) omega = keep(load(t->in[ENTROPY] + i, LANES) >= (real)in->entropy_threshold, omega);
-    return omega;
+/* A vector of tokens while its loss is computed. Lanes that do not train hold 0. */
+typedef struct vector {
+    M on;                         /* lanes that train */
+    token token;                  /* what the surrogate sees */
+    exponential ratio;            /* of d = lp − old */
+    V ref, ref_gap;               /* ref, and x = ref − lp; lp and 0 without a reference */
+    exponential ref_over_current; /* of x */
+    V own;                        /* how much of by_ratio goes to the token itself; the rest is shared by the sequence */
+} vector;
+
+INLINE V take(const tile *t, enum input which, size_t i, M on) { return keep(on, load(t->in[which] + i, LANES)); }
+
+INLINE vector read_vector(const tile *t, size_t i, const sequence *s, const composition c, const int masked) {
+    const M none = (M)splat(0), on = masked ? ~(widen(t->mask + i) == 0) : ~none;
+    const V lp = take(t, LOG_PROB, i, on), stop = c.stop_apart ? take(t, STOP, i, on) : lp;
+    const V old = t->in[OLD] ? take(t, OLD, i, on) : stop, d = lp - old, stop_d = stop - old;
+    vector v = {.on = on, .ratio = exponential_of(d), .ref = lp, .own = splat(1)};
+    v.token = (token){.ratio = v.ratio.value,
+                      .log_ratio = d,
+                      .log_prob = lp,
+                      .advantage = splat(s->advantage),
+                      .stop_ratio = c.stop_apart ? exponential_of(stop_d).value : v.ratio.value,
+                      .stop_log_ratio = stop_d,
+                      .stop_log_prob = stop,
+                      .old_log_prob = old,
+                      .token_log_ratio = d,
+                      .geometric_mean = splat(s->geometric_mean),
+                      .length = (real)s->trained};
+    if (c.kl.estimator != NO_KL || t->in[REF]) {
+        v.ref = take(t, REF, i, on);
+        v.ref_gap = v.ref - lp;
+        v.ref_over_current = exponential_of(v.ref_gap);
+    }
+    return v;
 }
 
-/* A token's advantage: the sequence's, token advantages, kimi_k2_tau, and the KL penalty c·(centre − (source − ref)). */
-INLINE V token_advantage(const tile *t, size_t i, M on, V stop_log_ratio, V ref, const rein_options *o, const sequence *s) {
+/* A token's own advantage: that of the sequence, token advantages, −τ·stop(d) (kimi_k2_tau), and the KL penalty
+ * c·(centre − (source − ref)). */
+INLINE V token_advantage(const vector *v, const tile *t, size_t i, const rein_options *o, const sequence *s) {
     V advantage = splat(s->advantage);
     if (t->in[ADVANTAGE]) advantage += load(t->in[ADVANTAGE] + i, LANES);
-    if (o->kimi_k2_tau != 0) advantage -= (real)o->kimi_k2_tau * stop_log_ratio;
-    if (t->in[KL_SOURCE])
-        advantage += (real)o->kl_penalty_coef * (s->kl_centre - (keep(on, load(t->in[KL_SOURCE] + i, LANES)) - ref));
+    if (o->kimi_k2_tau != 0) advantage -= (real)o->kimi_k2_tau * v->token.stop_log_ratio;
+    if (t->in[KL_SOURCE]) advantage += (real)o->kl_penalty_coef * (s->kl_centre - (take(t, KL_SOURCE, i, v->on) - v->ref));
     return advantage;
 }
 
-/* The bin of log R; NaN, which is no token that trains, falls into the lowest. */
+/* The surrogate times ω, the mismatch weight, which is 0 where a mask drops the token. ω touches nothing else of the loss. */
+INLINE contribution weigh(contribution j, const vector *v, const tile *t, size_t i, const rein_loss_inputs *in, const sequence *s) {
+    const rein_options *o = in->options;
+    V omega = splat(s->mismatch);
+    if (o->mismatch == REIN_MISMATCH_TOKEN_TIS || o->mismatch == REIN_MISMATCH_TOKEN_MASK)
+        omega = mismatch_weight(exp_lanes(v->token.old_log_prob - take(t, SAMPLE, i, v->on)), o);
+    if (s->off_policy) omega = keep(v->token.advantage >= 0, omega);
+    M counts = omega != 0;
+    if (in->entropy_threshold > -HUGE_VAL) counts &= load(t->in[ENTROPY] + i, LANES) >= (real)in->entropy_threshold;
+    j.objective = keep(counts, omega * j.objective);
+    j.by_ratio = keep(counts, omega * j.by_ratio);
+    j.by_log_prob = keep(counts, omega * j.by_log_prob);
+    return j;
+}
+
+/* The bin of log R. A NaN, which marks a token that does not train, falls into the lowest. */
 INLINE U ratio_bin(V log_ratio) {
     const V range = splat(RATIO_RANGE), scale = splat(RATIO_BINS_PER_UNIT),
             zero = splat(ROUNDER + RATIO_RANGE * RATIO_BINS_PER_UNIT);
     return (U)fmadd(clamp(log_ratio, -range, range), scale, zero) - (U)splat(ROUNDER);
 }
 
-INLINE void walk(tile_sums *sums, const tile *tile_inputs, const sequence *of_sequence, const context *x, const composition c,
+INLINE void add_metrics(tile_sums *sums, const vector *v, const contribution *j, bits *to) {
+    const V ratio = keep(v->on, v->token.ratio), log_ratio = (V)((M)v->token.log_ratio | ~v->on); /* NaN where nothing trains */
+    const U bin = ratio_bin(log_ratio);
+    sums->log_ratio += v->token.token_log_ratio;
+    sums->excess += v->ratio.excess;
+    sums->ref -= v->ref_gap;
+    sums->ref_excess += v->ref_over_current.excess;
+    sums->ratio += ratio;
+    sums->ratio_square = fmadd(ratio, ratio, sums->ratio_square);
+    sums->lowest = least(log_ratio, sums->lowest);
+    sums->highest = most(log_ratio, sums->highest);
+    sums->clipped_low += v->on & j->clipped_low;
+    sums->clipped_high += v->on & j->clipped_high;
+    memcpy(to, &bin, sizeof bin);
+}
+
+/* NaN in a lane of *check once x is not finite there. */
+INLINE void check_finite(V *check, V x) { *check = fmadd(x, splat(0), *check); }
+
+/* The loop. The inputs are copied so that the compiler knows that stores to the outputs cannot change them. */
+INLINE void walk(tile_sums *sums, const tile *of_tile, const sequence *of_sequence, const context *x, const composition c,
                  const int masked) {
     const rein_options *o = x->inputs->options;
-    const constants k = x->constants; /* copies: stores to the gradient cannot change them */
+    const constants k = x->constants;
     const sequence s = *of_sequence;
-    const tile t = *tile_inputs;
+    const tile t = *of_tile;
     const V gain = splat(-s.weight), kl_weight = splat((real)((double)s.weight * o->kl_loss_coef)); /* the loss is −objective */
     const V limit = splat((real)(c.kl.clamped ? o->kl_clamp : (double)INFINITY));
     tile_sums acc = *sums;
-
     for (size_t i = 0; i < t.n; i += LANES) {
-        const M off = masked ? widen(t.mask + i) == 0 : (M)splat(0), on = ~off;
-        const V lp = keep(on, load(t.in[LOG_PROB] + i, LANES));
-        const V stop = c.stop_apart ? keep(on, load(t.in[STOP] + i, LANES)) : lp;
-        const V old = t.in[OLD] ? keep(on, load(t.in[OLD] + i, LANES)) : stop, d = lp - old;
-        const exponential e = exponential_of(d);
-        V ref = lp;
-        exponential ref_over_current = {splat(1), splat(0), splat(0)};
-        if (c.kl.estimator != NO_KL || t.in[REF]) {
-            ref = keep(on, load(t.in[REF] + i, LANES));
-            ref_over_current = exponential_of(ref - lp);
-            acc.ref += lp - ref;
-            acc.ref_excess += ref_over_current.excess;
+        vector v = read_vector(&t, i, &s, c, masked);
+        if (c.per_token_advantage) {
+            v.token.advantage = token_advantage(&v, &t, i, o, &s);
+            check_finite(&acc.check, keep(v.on, v.token.advantage));
         }
-        acc.log_ratio += d;
-        acc.excess += e.excess;
+        if (t.advantage) store(t.advantage + i, pick(v.on, v.token.advantage, splat(s.advantage)), LANES);
+        if (c.ratio != REIN_RATIO_TOKEN) ratio_level(&v.token, &v.own, (rein_ratio)c.ratio, &s);
+        if (c.surrogate == REIN_SURROGATE_GMPO) v.own = splat(0);
 
-        const V stop_d = c.stop_apart ? stop - old : d, stop_ratio = c.stop_apart ? exponential_of(stop_d).value : e.value;
-        const V advantage = c.per_token_advantage ? token_advantage(&t, i, on, stop_d, ref, o, &s) : splat(s.advantage);
-        if (c.per_token_advantage) acc.check = fmadd(keep(on, advantage), splat(0), acc.check); /* also where ω is 0 */
-        if (t.advantage) store(t.advantage + i, pick(on, advantage, splat(s.advantage)), LANES);
-
-        token here = {.ratio = e.value,
-                      .log_ratio = d,
-                      .log_prob = lp,
-                      .advantage = advantage,
-                      .stop_ratio = stop_ratio,
-                      .stop_log_ratio = stop_d,
-                      .stop_log_prob = stop,
-                      .old_log_prob = old,
-                      .token_log_ratio = d,
-                      .geometric_mean = splat(s.geometric_mean),
-                      .length = (real)s.trained};
-        V own = splat(1); /* the part of by_ratio that goes to the token itself */
-        if (c.ratio != REIN_RATIO_TOKEN) ratio_level(&here, &own, (rein_ratio)c.ratio, d, stop_d, &s);
-        if (c.surrogate == REIN_SURROGATE_GMPO) own = splat(0);
-        contribution j = surrogate_of((rein_surrogate)c.surrogate, &here, &k);
+        contribution j = surrogate_of((rein_surrogate)c.surrogate, &v.token, &k);
         if (c.weighted) {
-            const V omega = surrogate_weight(&t, i, on, old, advantage, x->inputs, &s);
-            const M counts = omega != 0;
-            j.objective = keep(counts, omega * j.objective);
-            j.by_ratio = keep(counts, omega * j.by_ratio);
-            j.by_log_prob = keep(counts, omega * j.by_log_prob);
-            if (t.in[SAMPLE]) acc.check = fmadd(keep(on, load(t.in[SAMPLE] + i, LANES)), splat(0), acc.check);
+            j = weigh(j, &v, &t, i, x->inputs, &s);
+            if (t.in[SAMPLE]) check_finite(&acc.check, take(&t, SAMPLE, i, v.on));
         }
-        acc.objective += keep(on, j.objective);
-        acc.clipped_low += on & j.clipped_low;
-        acc.clipped_high += on & j.clipped_high;
-        if (shares_gradient(c)) acc.shared += keep(on, (1 - own) * j.by_ratio);
+        acc.objective += keep(v.on, j.objective);
+        if (shares_gradient(c)) acc.shared += keep(v.on, (1 - v.own) * j.by_ratio);
 
-        V g = gain * (own * j.by_ratio + j.by_log_prob);
+        V gradient = gain * (v.own * j.by_ratio + j.by_log_prob);
         if (c.kl.estimator != NO_KL) {
-            const divergence q = kl_estimate(c.kl, ref - lp, ref_over_current, e.value, limit);
+            const divergence q = kl_estimate(c.kl, v.ref_gap, v.ref_over_current, v.ratio.value, limit);
             if (!kl_is_ref_excess(c)) acc.kl += q.value;
-            g = fmadd(kl_weight, q.by_log_prob, g);
+            gradient = fmadd(kl_weight, q.by_log_prob, gradient);
         }
-        g = keep(on, g);
-        acc.check = fmadd(g, splat(0), acc.check);
-        if (t.gradient) store(t.gradient + i, g, LANES);
-
-        const V trained = keep(on, here.ratio), log_ratio = (V)((M)here.log_ratio | off); /* a NaN where nothing trains */
-        const U bin = ratio_bin(log_ratio);
-        acc.ratio += trained;
-        acc.ratio_square = fmadd(trained, trained, acc.ratio_square);
-        acc.lowest = least(log_ratio, acc.lowest);
-        acc.highest = most(log_ratio, acc.highest);
-        memcpy(t.bin + i, &bin, sizeof bin);
+        gradient = keep(v.on, gradient);
+        check_finite(&acc.check, gradient);
+        if (t.gradient) store(t.gradient + i, gradient, LANES);
+        add_metrics(&acc, &v, &j, t.bin + i);
     }
     *sums = acc;
 }
