@@ -91,7 +91,6 @@ typedef struct tile {
     const real *in[INPUTS];
     const uint8_t *mask; /* NULL: every token trains */
     real *gradient, *advantage;
-    bits *bin; /* output: each token's bin in the histogram */
     size_t n;
 } tile;
 
@@ -104,9 +103,12 @@ typedef struct tile_sums {
     M clipped_low, clipped_high; /* minus the number of tokens */
 } tile_sums;
 
-/* What all tiles of a call have in common. */
+/* What all sequences of a call have in common. */
 typedef struct context {
     const rein_loss_inputs *inputs;
+    rein_loss_sums *sums;
+    rein_ratio_histogram *histogram;
+    arrays arrays;
     constants constants; /* of the surrogate */
     composition composition;
 } context;
@@ -179,7 +181,7 @@ INLINE U ratio_bin(V log_ratio) {
     return (U)fmadd(clamp(log_ratio, -range, range), scale, zero) - (U)splat(ROUNDER);
 }
 
-INLINE void add_metrics(tile_sums *sums, const vector *v, const contribution *j, bits *to) {
+INLINE void add_metrics(tile_sums *sums, const vector *v, const contribution *j, rein_ratio_histogram *histogram) {
     const V ratio = keep(v->on, v->token.ratio), log_ratio = (V)((M)v->token.log_ratio | ~v->on); /* NaN where nothing trains */
     const U bin = ratio_bin(log_ratio);
     sums->log_ratio += v->token.token_log_ratio;
@@ -192,7 +194,7 @@ INLINE void add_metrics(tile_sums *sums, const vector *v, const contribution *j,
     sums->highest = most(log_ratio, sums->highest);
     sums->clipped_low += v->on & j->clipped_low;
     sums->clipped_high += v->on & j->clipped_high;
-    memcpy(to, &bin, sizeof bin);
+    for (int l = 0; l < LANES; l++) histogram->count[bin[l]][l]++;
 }
 
 /* NaN in a lane of *check once x is not finite there. */
@@ -235,7 +237,7 @@ INLINE void walk(tile_sums *sums, const tile *of_tile, const sequence *of_sequen
         gradient = keep(v.on, gradient);
         check_finite(&acc.check, gradient);
         if (t.gradient) store(t.gradient + i, gradient, LANES);
-        add_metrics(&acc, &v, &j, t.bin + i);
+        add_metrics(&acc, &v, &j, x->histogram);
     }
     *sums = acc;
 }
@@ -277,9 +279,9 @@ static int needs_sequence_sums(const rein_options *o) {
            !isnan(o->off_policy_mask_delta);
 }
 
-static void sequence_sums(sequence *s, const arrays *a, const context *x) {
+static void sequence_sums(sequence *s, const context *x) {
+    const arrays *a = &x->arrays;
     const rein_options *o = x->inputs->options;
-    const int gmpo = o->surrogate == REIN_SURROGATE_GMPO;
     double d_sum = 0, stop_sum = 0, clipped_sum = 0, mismatch_sum = 0, drift_sum = 0;
     for (size_t i = 0; i < s->length; i += LANES) {
         const size_t at = s->start + i, left = s->length - i;
@@ -288,9 +290,9 @@ static void sequence_sums(sequence *s, const arrays *a, const context *x) {
         const V d = load(a->in[LOG_PROB] + at, left) - old;
         d_sum += add_lanes(keep(on, d));
         stop_sum += add_lanes(keep(on, stop - old));
-        if (gmpo) {
-            M live;
-            clipped_sum += add_lanes(keep(on, gmpo_clip(d, splat(s->advantage), &x->constants, &live)));
+        if (o->surrogate == REIN_SURROGATE_GMPO) {
+            M unclipped;
+            clipped_sum += add_lanes(keep(on, gmpo_clip(d, splat(s->advantage), &x->constants, &unclipped)));
         }
         if (a->in[SAMPLE]) {
             const V sample = load(a->in[SAMPLE] + at, left);
@@ -310,30 +312,30 @@ static void sequence_sums(sequence *s, const arrays *a, const context *x) {
 }
 
 /* n tokens from `at` on; n is a multiple of LANES. */
-static tile tile_at(const arrays *a, const uint8_t *mask, size_t at, size_t n, bits *bin) {
+static tile tile_at(const arrays *a, const uint8_t *mask, size_t at, size_t n) {
     tile t = {.mask = mask ? mask + at : NULL,
               .gradient = a->gradient ? a->gradient + at : NULL,
               .advantage = a->advantage ? a->advantage + at : NULL,
-              .bin = bin,
               .n = n};
     for (int i = 0; i < INPUTS; i++) t.in[i] = a->in[i] ? a->in[i] + at : NULL;
     return t;
 }
 
-/* The last n < LANES tokens of a sequence, copied into whole vectors: past the end nothing trains. */
-typedef struct last_vector {
+/* The last n < LANES tokens of a sequence from `at` on, through whole vectors: past the end nothing trains. */
+static void walk_rest(tile_sums *sums, const uint8_t *mask, size_t at, size_t n, const sequence *s, const context *x,
+                      walk_fn *walk_tile) {
+    const arrays *a = &x->arrays;
     V in[INPUTS], gradient, advantage;
-    uint8_t mask[LANES];
-} last_vector;
-
-static tile last_tile(last_vector *v, const arrays *a, const uint8_t *mask, size_t at, size_t n, bits *bin) {
-    tile t = {.mask = v->mask, .gradient = (real *)&v->gradient, .advantage = (real *)&v->advantage, .bin = bin, .n = LANES};
+    uint8_t marks[LANES];
+    tile t = {.mask = marks, .gradient = (real *)&gradient, .advantage = (real *)&advantage, .n = LANES};
     for (int i = 0; i < INPUTS; i++) {
-        if (a->in[i]) v->in[i] = load(a->in[i] + at, n);
-        t.in[i] = a->in[i] ? (const real *)&v->in[i] : NULL;
+        if (a->in[i]) in[i] = load(a->in[i] + at, n);
+        t.in[i] = a->in[i] ? (const real *)&in[i] : NULL;
     }
-    for (size_t l = 0; l < LANES; l++) v->mask[l] = l < n && (!mask || mask[at + l]);
-    return t;
+    for (size_t l = 0; l < LANES; l++) marks[l] = l < n && (!mask || mask[at + l]);
+    walk_tile(sums, &t, s, x);
+    if (a->gradient) store(a->gradient + at, gradient, n);
+    if (a->advantage) store(a->advantage + at, advantage, n);
 }
 
 INLINE void add_to(double *sum, V lanes, double factor) {
@@ -351,93 +353,78 @@ INLINE void add_count(double *sum, M lanes) { /* a set lane is −1 */
     for (int l = 0; l < LANES; l++) sum[l] -= (double)lanes[l];
 }
 
-static void add_tile(rein_loss_sums *sums, const tile_sums *t, double weight, const context *x) {
-    add_to(sums->sum[SUM_SURROGATE], t->objective, -weight);
-    if (x->composition.kl.estimator != NO_KL)
-        add_to(sums->sum[SUM_KL_LOSS], kl_is_ref_excess(x->composition) ? t->ref_excess : t->kl,
-               weight * x->inputs->options->kl_loss_coef);
-    add_to(sums->sum[SUM_LOG_RATIO], t->log_ratio, 1);
-    add_to(sums->sum[SUM_EXCESS], t->excess, 1);
-    add_to(sums->sum[SUM_RATIO], t->ratio, 1);
-    add_to(sums->sum[SUM_RATIO_SQUARE], t->ratio_square, 1);
-    add_to(sums->sum[SUM_REF], t->ref, 1);
-    add_to(sums->sum[SUM_REF_EXCESS], t->ref_excess, 1);
-    add_to(sums->sum[SUM_CHECK], t->check, 1);
-    add_count(sums->sum[SUM_CLIPPED_LOW], t->clipped_low);
-    add_count(sums->sum[SUM_CLIPPED_HIGH], t->clipped_high);
-}
-
-static void count_bins(rein_ratio_histogram *histogram, const bits *bin, size_t n) {
-    for (size_t i = 0; i < n; i += LANES)
-        for (size_t l = 0; l < LANES; l++) histogram->count[bin[i + l]][l]++;
-}
-
-static void see_extremes(rein_ratio_histogram *histogram, V lowest, V highest) {
-    for (int l = 0; l < LANES; l++) {
-        histogram->low = fmin(histogram->low, (double)lowest[l]);
-        histogram->high = fmax(histogram->high, (double)highest[l]);
-    }
+static void add_tile(const context *x, const tile_sums *t, double weight) {
+    double(*sum)[SUM_LANES] = x->sums->sum;
+    const composition c = x->composition;
+    add_to(sum[SUM_SURROGATE], t->objective, -weight);
+    if (c.kl.estimator != NO_KL)
+        add_to(sum[SUM_KL_LOSS], kl_is_ref_excess(c) ? t->ref_excess : t->kl, weight * x->inputs->options->kl_loss_coef);
+    add_to(sum[SUM_LOG_RATIO], t->log_ratio, 1);
+    add_to(sum[SUM_EXCESS], t->excess, 1);
+    add_to(sum[SUM_RATIO], t->ratio, 1);
+    add_to(sum[SUM_RATIO_SQUARE], t->ratio_square, 1);
+    add_to(sum[SUM_REF], t->ref, 1);
+    add_to(sum[SUM_REF_EXCESS], t->ref_excess, 1);
+    add_to(sum[SUM_CHECK], t->check, 1);
+    add_count(sum[SUM_CLIPPED_LOW], t->clipped_low);
+    add_count(sum[SUM_CLIPPED_HIGH], t->clipped_high);
 }
 
 /* The part of the gradient that the trained tokens of a sequence share: through the sequence's ratio, or, for gmpo, through the mean
  * of those log-ratios that are not clipped. */
-static void add_shared_gradient(const arrays *a, const context *x, const sequence *s, real amount) {
+static void add_shared_gradient(const context *x, const sequence *s, real amount) {
+    const arrays *a = &x->arrays;
     const int gmpo = x->composition.surrogate == REIN_SURROGATE_GMPO;
     for (size_t i = s->start; i < s->start + s->length; i++) {
         if (a->mask && !a->mask[i]) continue;
-        M live = (M)splat(0) == (M)splat(0);
-        if (gmpo) (void)gmpo_clip(splat(a->in[LOG_PROB][i] - a->in[OLD][i]), splat(s->advantage), &x->constants, &live);
-        if (live[0]) a->gradient[i] += amount;
+        M unclipped = ~(M)splat(0);
+        if (gmpo) (void)gmpo_clip(splat(a->in[LOG_PROB][i] - a->in[OLD][i]), splat(s->advantage), &x->constants, &unclipped);
+        if (unclipped[0]) a->gradient[i] += amount;
     }
 }
 
-static void walk_sequence(rein_loss_sums *sums, rein_ratio_histogram *histogram, const arrays *a, const sequence *s,
-                          const context *x, walk_fn *walk_tile) {
+static void walk_sequence(const context *x, const sequence *s, walk_fn *walk_tile) {
     const double weight = (double)s->weight;
-    const uint8_t *mask = s->trained < s->length ? a->mask : NULL;
+    const uint8_t *mask = s->trained < s->length ? x->arrays.mask : NULL;
     V lowest = splat((real)INFINITY), highest = splat((real)-INFINITY);
     double shared = 0;
-    _Alignas(64) bits bin[TILE];
     for (size_t from = 0; from < s->length; from += TILE) {
-        const size_t n = s->length - from < TILE ? s->length - from : TILE, body = n - n % LANES, at = s->start + from;
+        const size_t n = s->length - from < TILE ? s->length - from : TILE, rest = n % LANES, at = s->start + from;
+        const tile t = tile_at(&x->arrays, mask, at, n - rest);
         tile_sums acc = {.lowest = lowest, .highest = highest};
-        tile t = tile_at(a, mask, at, body, bin);
         walk_tile(&acc, &t, s, x);
-        if (body < n) {
-            last_vector last;
-            t = last_tile(&last, a, mask, at + body, n - body, bin + body);
-            walk_tile(&acc, &t, s, x);
-            if (a->gradient) memcpy(a->gradient + at + body, &last.gradient, (n - body) * sizeof(real));
-            if (a->advantage) memcpy(a->advantage + at + body, &last.advantage, (n - body) * sizeof(real));
-        }
-        count_bins(histogram, bin, n);
-        add_tile(sums, &acc, weight, x);
+        if (rest > 0) walk_rest(&acc, mask, at + n - rest, rest, s, x, walk_tile);
+        add_tile(x, &acc, weight);
         shared += add_lanes(acc.shared);
         lowest = acc.lowest, highest = acc.highest;
     }
-    see_extremes(histogram, lowest, highest);
+    for (int l = 0; l < LANES; l++) {
+        x->histogram->low = fmin(x->histogram->low, (double)lowest[l]);
+        x->histogram->high = fmax(x->histogram->high, (double)highest[l]);
+    }
     const real amount = (real)(-weight * shared / (x->composition.ratio == REIN_RATIO_SEQUENCE_SUM ? 1 : (double)s->trained));
-    sums->sum[SUM_CHECK][0] += (double)amount * 0;
-    if (a->gradient && amount != 0) add_shared_gradient(a, x, s, amount);
+    x->sums->sum[SUM_CHECK][0] += (double)amount * 0;
+    if (x->arrays.gradient && amount != 0) add_shared_gradient(x, s, amount);
 }
 
-/* The entropy bonus: it touches nothing else. */
-static void walk_entropies(rein_loss_sums *sums, const arrays *a, const sequence *s, double entropy_coef) {
-    const double weight = (double)s->weight;
+/* The entropy bonus. It does not depend on the rest of the loss. */
+static void walk_entropies(const context *x, const sequence *s) {
+    const arrays *a = &x->arrays;
+    const double weight = (double)s->weight, coef = x->inputs->entropy_coef;
     V sum = splat(0);
     for (size_t i = 0; i < s->length; i += LANES) {
         const size_t at = s->start + i, left = s->length - i;
         sum += keep(load_mask(a->mask ? a->mask + at : NULL, left), load(a->in[ENTROPY] + at, left));
         if ((i + LANES) % TILE && left > LANES) continue;
-        add_to(sums->sum[SUM_ENTROPY], sum, 1);
-        add_to(sums->sum[SUM_ENTROPY_LOSS], sum, -weight * entropy_coef);
+        add_to(x->sums->sum[SUM_ENTROPY], sum, 1);
+        add_to(x->sums->sum[SUM_ENTROPY_LOSS], sum, -weight * coef);
         sum = splat(0);
     }
     for (size_t i = s->start; a->entropy_gradient && i < s->start + s->length; i++)
-        a->entropy_gradient[i] = !a->mask || a->mask[i] ? (real)(-entropy_coef * weight) : 0;
+        a->entropy_gradient[i] = !a->mask || a->mask[i] ? (real)(-coef * weight) : 0;
 }
 
-/* The outputs of tokens [from, to), before the first or after the last of their sequence that trains. */
+/* The outputs of tokens [from, to), which lie before the first or after the last trained token of their sequence. */
 static void fill(const arrays *a, real advantage, size_t from, size_t to) {
     if (a->gradient) memset(a->gradient + from, 0, (to - from) * sizeof *a->gradient);
     if (a->entropy_gradient) memset(a->entropy_gradient + from, 0, (to - from) * sizeof *a->entropy_gradient);
@@ -446,8 +433,7 @@ static void fill(const arrays *a, real advantage, size_t from, size_t to) {
 
 void KERNEL(rein_token_loss)(rein_loss_sums *sums, rein_ratio_histogram *histogram, const rein_loss_inputs *in, size_t first,
                              size_t last) {
-    const arrays a = arrays_of(in);
-    const context x = {in, constants_of(in->options), composition_of(in)};
+    const context x = {in, sums, histogram, arrays_of(in), constants_of(in->options), composition_of(in)};
     const int sums_first = needs_sequence_sums(in->options);
     walk_fn *walk_tile = walk_for(&x.composition);
     for (size_t r = first; r < last; r++) {
@@ -460,12 +446,12 @@ void KERNEL(rein_token_loss)(rein_loss_sums *sums, rein_ratio_histogram *histogr
                       .kl_centre = (real)given->kl_centre,
                       .trained = given->trained,
                       .mismatch = 1};
-        fill(&a, s.advantage, in->offsets[r], start);
+        fill(&x.arrays, s.advantage, in->offsets[r], start);
         if (s.trained > 0) {
-            if (sums_first) sequence_sums(&s, &a, &x);
-            if (a.in[ENTROPY]) walk_entropies(sums, &a, &s, in->entropy_coef);
-            walk_sequence(sums, histogram, &a, &s, &x, walk_tile);
+            if (sums_first) sequence_sums(&s, &x);
+            if (x.arrays.in[ENTROPY]) walk_entropies(&x, &s);
+            walk_sequence(&x, &s, walk_tile);
         }
-        fill(&a, s.advantage, end, in->offsets[r + 1]);
+        fill(&x.arrays, s.advantage, end, in->offsets[r + 1]);
     }
 }
