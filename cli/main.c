@@ -95,7 +95,7 @@ static int take_option(rein_args *args, int argc, char **argv, int i) {
 
 static int run_command(const char *program, const rein_command *command, int argc, char **argv) {
     rein_args args = {.command = command, .program = program};
-    rein_out out = {0};
+    rein_text out = {0};
     int only_words = 0;
     for (int i = 0; i < argc; i++) {
         if (!only_words && !strcmp(argv[i], "--")) only_words = 1;
@@ -119,7 +119,7 @@ static int run_command(const char *program, const rein_command *command, int arg
 }
 
 int main(int argc, char **argv) {
-    rein_out out = {0};
+    rein_text out = {0};
     const char *name = argc > 1 ? argv[1] : "", *nearest;
     const rein_command *command = rein_command_named(name);
     if (command) return run_command(argv[0], command, argc - 2, argv + 2);
@@ -128,7 +128,7 @@ int main(int argc, char **argv) {
     if (!strcmp(name, "--help") || !strcmp(name, "--version")) {
         if (argc > 2) return rein_say(REIN_WRONG, "", "%s stands alone: leave out \"%s\"", name, argv[2]);
         if (!strcmp(name, "--help")) rein_help(&out);
-        else rein_out_format(&out, "rein %s\n", rein_version());
+        else rein_text_format(&out, "rein %s\n", rein_version());
         return rein_print(&out);
     }
     if (*name == '-') {

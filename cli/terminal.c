@@ -37,13 +37,13 @@ int rein_say(int status, const char *where, const char *format, ...) {
     return status;
 }
 
-int rein_print(rein_out *out) {
+int rein_print(rein_text *out) {
     int status = REIN_DONE;
     errno = 0;
     if (out->failed) status = rein_say(REIN_FAILED, "", "out of memory");
     else if (fwrite(out->data ? out->data : "", 1, out->length, stdout) != out->length || fflush(stdout))
         status = rein_say(REIN_FAILED, "", "cannot write to stdout: %s", strerror(errno));
-    rein_out_free(out);
+    rein_text_free(out);
     return status;
 }
 

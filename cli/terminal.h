@@ -2,7 +2,7 @@
 #ifndef REIN_CLI_TERMINAL_H
 #define REIN_CLI_TERMINAL_H
 
-#include "out.h"
+#include "rein/text.h"
 
 /* Exit statuses, as DESIGN has them. */
 enum { REIN_DONE = 0, REIN_FAILED = 1, REIN_WRONG = 2 };
@@ -15,7 +15,7 @@ int rein_say(int status, const char *where, const char *format, ...)
     ;
 
 /* Writes the text to stdout, frees it and returns the exit status: 1 with a message when it could not all be written. */
-int rein_print(rein_out *out);
+int rein_print(rein_text *out);
 
 /* 1 when stdout is a terminal that wants colours (NO_COLOR unset). */
 int rein_colours(void);

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/json_file.h"
+#include "base/json.h"
 
 static char folder[256];
 
@@ -265,16 +265,17 @@ static void test_json_mistakes(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         rein_error err;
         json_t *root;
-        assert_int_equal(rein_json_file_parse(&root, "c.json", cases[i].text, strlen(cases[i].text), &err), REIN_EINVAL);
+        assert_int_equal(rein_json_parse(&root, cases[i].text, strlen(cases[i].text), "c.json", REIN_JSON_NEEDS_OBJECT, &err),
+                         REIN_EINVAL);
         assert_null(root);
         says(&err, cases[i].said);
     }
     json_t *root;
     rein_error err;
     char deep[10000] = "{\"a\":";
-    assert_int_equal(rein_json_file_parse(&root, "c.json", "{\"a\": \"\0\"}", 10, NULL), REIN_EINVAL);
+    assert_int_equal(rein_json_parse(&root, "{\"a\": \"\0\"}", 10, "c.json", REIN_JSON_NEEDS_OBJECT, NULL), REIN_EINVAL);
     memset(deep + 5, '[', sizeof deep - 5);
-    assert_int_equal(rein_json_file_parse(&root, "c.json", deep, sizeof deep, &err), REIN_EINVAL);
+    assert_int_equal(rein_json_parse(&root, deep, sizeof deep, "c.json", REIN_JSON_NEEDS_OBJECT, &err), REIN_EINVAL);
     says(&err, "nested too deep");
 }
 
@@ -283,7 +284,7 @@ static void test_json_fields(void **state) {
     static const char text[] = "{\"n\": 3, \"x\": 0.5, \"s\": \"t\", \"b\": true, \"null\": null, \"a\": [], \"o\": {}}";
     rein_error err = {0};
     json_t *root;
-    assert_int_equal(rein_json_file_parse(&root, "c.json", text, strlen(text), &err), REIN_OK);
+    assert_int_equal(rein_json_parse(&root, text, strlen(text), "c.json", REIN_JSON_NEEDS_OBJECT, &err), REIN_OK);
     rein_fields in = {.object = root, .file = "c.json", .path = "", .err = &err};
     assert_int_equal(rein_fields_integer(&in, "n", 0, 3), 3);
     assert_int_equal(rein_fields_integer_or(&in, "null", 0, 3, 7), 7);
@@ -311,7 +312,7 @@ static void test_json_wrong_types(void **state) {
     static const char text[] = "{\"v\": \"t\", \"x\": 1.5, \"yes\": true, \"no\": false}";
     rein_error err;
     json_t *root;
-    assert_int_equal(rein_json_file_parse(&root, "c.json", text, strlen(text), &err), REIN_OK);
+    assert_int_equal(rein_json_parse(&root, text, strlen(text), "c.json", REIN_JSON_NEEDS_OBJECT, &err), REIN_OK);
     const rein_fields fresh = {.object = root, .file = "c.json", .path = "", .err = &err};
     rein_fields in = fresh;
     rein_fields_integer(&in, "x", 0, 9);
@@ -342,11 +343,11 @@ static void test_json_round_trip(void **state) {
     rein_error err;
     json_t *root;
     put(in_folder("one.json"), text);
-    assert_int_equal(rein_json_file_read(&root, in_folder("one.json"), &err), REIN_OK);
+    assert_int_equal(rein_json_read(&root, in_folder("one.json"), REIN_JSON_NEEDS_OBJECT, &err), REIN_OK);
     assert_int_equal(rein_json_file_write(in_folder("two.json"), root, &err), REIN_OK);
     holds(in_folder("two.json"), text);
     json_decref(root);
-    assert_int_equal(rein_json_file_read(&root, in_folder("none.json"), &err), REIN_EIO);
+    assert_int_equal(rein_json_read(&root, in_folder("none.json"), REIN_JSON_NEEDS_OBJECT, &err), REIN_EIO);
     assert_null(root);
 }
 

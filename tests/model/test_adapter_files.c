@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <math.h>
 
-#include "base/json_file.h"
+#include "base/json.h"
 #include "model/adapter_files.h"
 #include "model/allocation.h"
 #include "model/tiny_model.h"

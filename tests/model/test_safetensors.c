@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "base/json_file.h"
+#include "base/json.h"
 #include "model/allocation.h"
 #include "model/safetensors.h"
 #include "model/tensor_files.h"
@@ -311,7 +311,8 @@ static void test_index_rules(void **state) {
         rein_error err;
         rein_tensors *tensors;
         json_t *index;
-        assert_int_equal(rein_json_file_parse(&index, "index", cases[i].index, strlen(cases[i].index), &err), REIN_OK);
+        assert_int_equal(rein_json_parse(&index, cases[i].index, strlen(cases[i].index), "index", REIN_JSON_NEEDS_OBJECT, &err),
+                         REIN_OK);
         const rein_status status = rein_tensors_from_memory(&tensors, files, 2, index, &err);
         if (status && !cases[i].said) fail_msg("%s: %s", cases[i].index, err.message);
         if (cases[i].said) {

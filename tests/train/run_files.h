@@ -11,7 +11,7 @@
 
 #include "base/directory.h"
 #include "base/file.h"
-#include "base/json_file.h"
+#include "base/json.h"
 #include "train/checkpoint.h"
 #include "train/run.h"
 
