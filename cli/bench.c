@@ -198,7 +198,7 @@ static int with_directory(bench *b) {
     rein_text path = {0};
     int status;
     rein_text_format(&path, "%s/rein-bench-XXXXXX", place && *place ? place : "/tmp");
-    if (path.failed) return rein_say(REIN_FAILED, WHERE, "out of memory");
+    if (path.failed) return rein_say_no_memory(WHERE);
     rein_bench_catch_interrupts();
     if (mkdtemp(path.data)) {
         b->job.directory = path.data;

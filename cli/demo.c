@@ -96,7 +96,7 @@ static int after_the_second(const rein_training *t, const rein_loop *loop, const
 
 static int tell(story *s, const rein_training *t) {
     rein_text out = {0};
-    if (s->table.failed || s->adapter.failed) return rein_say(REIN_FAILED, WHERE, "out of memory");
+    if (s->table.failed || s->adapter.failed) return rein_say_no_memory(WHERE);
     rein_text_format(&out, "%s", s->table.data);
     if (s->done)
         rein_text_put(
@@ -174,7 +174,7 @@ static int run_second(story *s, const rein_training *first) {
     rein_text report = {0};
     rein_text_format(&report, "%s/report.html", first->run);
     const char *runs[] = {first->run, place};
-    if (report.failed) status = rein_say(REIN_FAILED, WHERE, "out of memory");
+    if (report.failed) status = rein_say_no_memory(WHERE);
     else if (rein_report_write(report.data, runs, 2, &err)) status = rein_say_error(WHERE, &err);
     rein_text_free(&report);
     return status;

@@ -63,7 +63,7 @@ static int read_config(rein_settings *settings, const char *run) {
     int status = REIN_DONE;
     rein_text_format(&path, "%s/config.yaml", run);
     *settings = rein_settings_default();
-    if (path.failed) status = rein_say(REIN_FAILED, WHERE, "out of memory");
+    if (path.failed) status = rein_say_no_memory(WHERE);
     else if (rein_settings_read(settings, path.data, &err)) status = rein_say_error(WHERE, &err);
     rein_text_free(&path);
     return status;
@@ -160,7 +160,7 @@ static int open_first(contest *c) {
 static int check_same_model(const contest *c, const char *run) {
     rein_settings *other = malloc(sizeof *other);
     char mine[REIN_TEXT_SETTING];
-    if (!other) return rein_say(REIN_FAILED, WHERE, "out of memory");
+    if (!other) return rein_say_no_memory(WHERE);
     int status = read_config(other, run);
     memcpy(mine, c->settings.model, sizeof mine);
     rein_whole_path(mine);
@@ -308,7 +308,7 @@ static int contend(contest *c) {
 
 int rein_run_eval(const rein_args *args) {
     contest *c = calloc(1, sizeof *c);
-    if (!c) return rein_say(REIN_FAILED, WHERE, "out of memory");
+    if (!c) return rein_say_no_memory(WHERE);
     c->args = args;
     c->greedy = rein_option_value(args, "greedy") != NULL, c->json = rein_option_value(args, "json") != NULL;
     rein_view_open(&c->view, "", 0, 0, NAN);

@@ -263,7 +263,7 @@ static int generate(generation *g, const rein_args *args) {
     g->request.prompt = g->prompt->ids.data;
     g->request.n_prompt = g->prompt->ids.count;
     g->responses = calloc(g->request.samples, sizeof *g->responses);
-    if (!g->responses) return rein_say(REIN_FAILED, WHERE, "out of memory");
+    if (!g->responses) return rein_say_no_memory(WHERE);
     if (rein_generator_open(&generator, &policy, g->opened->tokenizer, &options, &err)) return rein_say_error(WHERE, &err);
     status = run(g, generator);
     rein_generator_close(generator);

@@ -68,6 +68,7 @@ static const rein_command COMMANDS[] = {
             "Every argument is checked before anything is printed: a mistake is one line on standard error that names the field, "
             "its position and what would be right, and the exit status is 2.",
         .options = {{"grad", NULL, "also print the exact gradient"},
+                    {"json", NULL, "print an error as JSON too, on standard error"},
                     {"threads", "N", "use at most N threads (default: every core); the result is the same"}},
         .max_words = 2,
         .word = operation_word,
@@ -159,6 +160,7 @@ static const rein_command COMMANDS[] = {
                     {"ids", "IDS", "score these token ids: 1,2,3"},
                     {"temperature", "T", "of the policy (default 1)"},
                     {"entropy", NULL, "also print entropies, of the distribution that each token was drawn from"},
+                    {"json", NULL, "print an error as JSON too, on standard error"},
                     {"threads", "N", "use at most N threads (default: every core); the result is the same"}},
         .max_words = 1,
         .example = "echo '{\"prompt\": \"Once upon\", \"response\": \"a time\"}' |\n    rein score --model stories260K",

@@ -16,7 +16,7 @@ static int read_stream(rein_text *text, FILE *file, const char *where, const cha
     while ((n = fread(piece, 1, sizeof piece, file)) > 0 && text->length <= LIMIT) rein_text_put_bytes(text, piece, n);
     if (ferror(file)) return rein_say(REIN_WRONG, where, "cannot read %s: %s", name, strerror(errno));
     if (text->length > LIMIT) return rein_say(REIN_WRONG, where, "%s is longer than 1 GiB: that is too much for one call", name);
-    if (text->failed) return rein_say(REIN_FAILED, where, "out of memory");
+    if (text->failed) return rein_say_no_memory(where);
     return REIN_DONE;
 }
 

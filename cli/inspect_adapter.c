@@ -65,7 +65,7 @@ static int read_header(rein_text *header, const char *path) {
     }
     fclose(file);
     if (!whole) return rein_say(REIN_WRONG, WHERE, "%s is no whole safetensors file", path);
-    return header->failed ? rein_say(REIN_FAILED, WHERE, "out of memory") : REIN_DONE;
+    return header->failed ? rein_say_no_memory(WHERE) : REIN_DONE;
 }
 
 static int parse_file(rein_json **json, const rein_text *text, const char *path) {
@@ -89,7 +89,7 @@ static int count_parameters(int64_t *parameters, const char *directory) {
     const char *name;
     double sum = 0;
     rein_text_format(&path, "%s/adapter_model.safetensors", directory);
-    int status = path.failed ? rein_say(REIN_FAILED, WHERE, "out of memory") : read_header(&header, path.data);
+    int status = path.failed ? rein_say_no_memory(WHERE) : read_header(&header, path.data);
     if (!status) status = parse_file(&json, &header, path.data);
     for (void *at = NULL; (at = rein_json_next(&name, &tensor, json, at));)
         if (strcmp(name, "__metadata__") != 0) sum += elements_of(rein_json_get(tensor, "shape"));
@@ -114,7 +114,7 @@ static int read_modules(adapter_view *view, const rein_json *modules) {
     const int listed = rein_json_kind_of(modules) == REIN_JSON_ARRAY;
     const size_t n = listed ? rein_json_size(modules) : 1;
     const char **names = calloc(n ? n : 1, sizeof *names);
-    if (!names) return rein_say(REIN_FAILED, WHERE, "out of memory");
+    if (!names) return rein_say_no_memory(WHERE);
     for (size_t i = 0; i < n; i++) {
         const char *name = rein_json_string(listed ? rein_json_at(modules, i) : modules);
         names[i] = name ? name : "";
@@ -128,7 +128,7 @@ int rein_inspect_adapter_alone(rein_sheet *r, const char *directory) {
     rein_json *json = NULL;
     adapter_view view = {0};
     rein_text_format(&path, "%s/adapter_config.json", directory);
-    int status = path.failed ? rein_say(REIN_FAILED, WHERE, "out of memory") : rein_read_input(&text, path.data, "", WHERE);
+    int status = path.failed ? rein_say_no_memory(WHERE) : rein_read_input(&text, path.data, "", WHERE);
     if (!status) status = parse_file(&json, &text, path.data);
     if (!status) status = check_config(json, path.data);
     if (!status) status = count_parameters(&view.parameters, directory);

@@ -202,7 +202,7 @@ static int read_settings(rein_settings *settings, const char *path) {
     int status = REIN_DONE;
     *settings = rein_settings_default();
     rein_text_format(&file, "%s/config.yaml", path);
-    if (file.failed) return rein_say(REIN_FAILED, WHERE, "out of memory");
+    if (file.failed) return rein_say_no_memory(WHERE);
     if (rein_directory_has(path, "config.yaml") && rein_settings_read(settings, file.data, &err))
         status = rein_say_error(WHERE, &err);
     rein_text_free(&file);
@@ -286,7 +286,7 @@ int rein_inspect_checkpoint(const rein_args *args, const char *path, int json) {
     rein_run *run = NULL;
     int64_t step;
     char *directory = split(&step, path);
-    if (!directory) return rein_say(REIN_FAILED, WHERE, "out of memory");
+    if (!directory) return rein_say_no_memory(WHERE);
     if (rein_run_open(&run, directory, REIN_RUN_READ, &err)) {
         free(directory);
         return rein_say_error(WHERE, &err);

@@ -43,7 +43,7 @@ static int find_chat(rein_prompt *p, const rein_args *args) {
     return REIN_DONE;
 }
 
-static int no_memory(const rein_prompt *p) { return rein_say(REIN_FAILED, p->where, "out of memory"); }
+static int no_memory(const rein_prompt *p) { return rein_say_no_memory(p->where); }
 
 static const char *text_of(const rein_json *message, const char *key) { return rein_json_string(rein_json_get(message, key)); }
 

@@ -21,7 +21,7 @@ int rein_run_report(const rein_args *args) {
     if (!args->n_words) return rein_say(REIN_WRONG, WHERE, "the directory of a run is needed: rein report RUN");
     if (output) rein_text_put(&path, output);
     else default_path(&path, args->words[0]);
-    if (path.failed) return rein_text_free(&path), rein_say(REIN_FAILED, WHERE, "out of memory");
+    if (path.failed) return rein_text_free(&path), rein_say_no_memory(WHERE);
     if (rein_report_write(path.data ? path.data : "", args->words, args->n_words, &err)) {
         rein_text_free(&path);
         return rein_say_error(WHERE, &err);

@@ -78,7 +78,7 @@ static int finish(rein_training *t, rein_loop *loop, rein_text *report_path) {
     if (rein_loop_finish(loop, &err)) return rein_training_failed(t, &err);
     rein_training_note(t, rein_loop_session(loop));
     rein_text_format(report_path, "%s/report.html", t->run);
-    if (report_path->failed) return rein_say(REIN_FAILED, where(t), "out of memory");
+    if (report_path->failed) return rein_say_no_memory(where(t));
     if (rein_report_write(report_path->data, &t->run, 1, &err)) return rein_training_failed(t, &err);
     return REIN_DONE;
 }

@@ -24,7 +24,8 @@ int rein_run_objective(const rein_args *args) {
         status = rein_read_input(&text, args->n_words > 1 ? args->words[1] : NULL, "a JSON object", where);
     if (!status) {
         status = rein_cli_objective(args->words[0], text.data ? text.data : "", text.length, grad, &exec, &out, &err);
-        if (err.message[0]) rein_say(status, where, "%s", err.message);
+        if (status) rein_say_failure(status, where, &err);
+        else if (err.message[0]) rein_say(REIN_DONE, where, "%s", err.message);
     }
     rein_text_free(&text);
     if (!status) return rein_print(&out);

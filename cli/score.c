@@ -279,7 +279,7 @@ static int read_source(rein_ids *ids, rein_text *text, const rein_args *args) {
     if (!status && file) status = rein_read_input(text, file, "a text", WHERE);
     if (!status && file && text->length && text->data[text->length - 1] == '\n') text->length--;
     rein_text_put(text, ""); /* so that data is there */
-    return !status && text->failed ? rein_say(REIN_FAILED, WHERE, "out of memory") : status;
+    return !status && text->failed ? rein_say_no_memory(WHERE) : status;
 }
 
 int rein_run_score(const rein_args *args) {

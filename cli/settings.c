@@ -200,7 +200,7 @@ static int set_list(rein_settings *settings, const rein_args *args, const char *
         rein_text_format(&all, "%s%s", all.length ? "\n" : "", args->settings[i].value);
     }
     const int failed = all.failed || rein_settings_set(settings, name, all.data, &err);
-    const int status = all.failed ? rein_say(REIN_FAILED, args->command->name, "out of memory")
+    const int status = all.failed ? rein_say_no_memory(args->command->name)
                        : failed   ? rein_say_setting_error(args, &err)
                                   : REIN_DONE;
     rein_text_free(&all);

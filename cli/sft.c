@@ -87,7 +87,7 @@ static int allocate(supervised *s) {
     s->order = calloc(s->data.n, sizeof *s->order);
     s->batch = calloc((size_t)s->plan.batch_size, sizeof *s->batch);
     s->epoch = -1;
-    return s->order && s->batch ? REIN_DONE : rein_say(REIN_FAILED, WHERE, "out of memory");
+    return s->order && s->batch ? REIN_DONE : rein_say_no_memory(WHERE);
 }
 
 static rein_groups batch_of(supervised *s, int64_t step) {

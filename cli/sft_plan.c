@@ -24,7 +24,7 @@ static int read_saved(rein_sft_plan *plan, const char *run) {
     rein_error err = {0};
     rein_json *root = NULL;
     path_of(&path, run, "");
-    if (path.failed) return rein_say(REIN_FAILED, WHERE, "out of memory");
+    if (path.failed) return rein_say_no_memory(WHERE);
     rein_fields in = {.file = path.data, .path = "", .err = &err};
     in.status = rein_json_read(&root, path.data, REIN_JSON_NEEDS_OBJECT, &err);
     in.object = root;
@@ -115,7 +115,7 @@ int rein_sft_plan_write(const rein_sft_plan *plan, const char *run) {
     path_of(&path, run, "");
     path_of(&temporary, run, ".new");
     put_plan(&text, plan);
-    if (text.failed || path.failed || temporary.failed) status = rein_say(REIN_FAILED, WHERE, "out of memory");
+    if (text.failed || path.failed || temporary.failed) status = rein_say_no_memory(WHERE);
     else if (!write_file(temporary.data, &text) || rename(temporary.data, path.data))
         status = rein_say(REIN_FAILED, WHERE, "%s cannot be written: %s", path.data, strerror(errno));
     rein_text_free(&text);

@@ -29,7 +29,7 @@ static int resolve(rein_training *t) {
     rein_text path = {0};
     const int fresh = t->is_new && !t->fork.run;
     rein_text_format(&path, "%s/config.yaml", t->fork.run ? t->fork.run : t->run);
-    if (path.failed) return rein_say(REIN_FAILED, where(t), "out of memory");
+    if (path.failed) return rein_say_no_memory(where(t));
     t->settings = fresh ? t->given : rein_settings_default();
     t->settings.isa = t->given.isa;
     rein_status status = fresh ? REIN_OK : rein_settings_read(&t->settings, path.data, &err);

@@ -122,10 +122,11 @@ static rein_status unknown(rein_fields *in, const char *key, const char *const *
     char shown[REIN_TEXT_SHOWN], list[400] = "";
     const char *nearest = rein_nearest(key, keys);
     rein_json_quote(shown, key);
+    shown[strlen(shown) - 1] = 0;
     for (size_t i = 0, n = 0; keys[i] && n < sizeof list; i++)
         n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", keys[i]);
-    if (nearest) return rein_fields_fail(in, REIN_EINVAL, shown, -1, "is unknown here: did you mean \"%s\"?", nearest);
-    return rein_fields_fail(in, REIN_EINVAL, shown, -1, "is unknown here: it is one of %s", list);
+    if (nearest) return rein_fields_fail(in, REIN_EINVAL, shown + 1, -1, "is unknown here: did you mean \"%s\"?", nearest);
+    return rein_fields_fail(in, REIN_EINVAL, shown + 1, -1, "is unknown here: it is one of %s", list);
 }
 
 rein_status rein_fields_only(rein_fields *in, const char *const *keys) {

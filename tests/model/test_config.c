@@ -153,7 +153,7 @@ static void test_refused(void **state) {
         {"{\"quantization_config\": {}}", "quantized weights are not supported"},
         {"{\"num_local_experts\": 8}", "num_local_experts is 8: mixtures of experts are not supported"},
         {"{\"vocab_size\": -1}", "config.json: vocab_size is -1: a whole number from 1 to"},
-        {"{\"vocab_size\": null}", "vocab_size is missing"},
+        {"{\"vocab_size\": null}", "vocab_size is null"},
         {"{\"vocab_size\": 1e6}", "vocab_size is 1000000: a whole number"},
         {"{\"hidden_size\": 0}", "hidden_size is 0"},
         {"{\"hidden_size\": 9223372036854775807}", "hidden_size is 9223372036854775807"},
