@@ -51,7 +51,7 @@ need pkg-config have pkg-config
 case $kind in
 test) need g++ have g++; need python3 have python3 ;;
 lint) need g++ have g++; need clang have "$clang"; need clang-format have clang-format ;;
-fuzz) need clang have "$clang" ;;
+fuzz) need clang have "$clang"; need python3 have python3 ;;
 count) need valgrind have valgrind ;;
 peers) need g++ have g++; need python3 have python3; need cmake have cmake; need ninja-build have ninja ;;
 browser) need chromium have chromium ;;
