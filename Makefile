@@ -35,7 +35,7 @@ LIB_OBJS  := $(call objects_of,$(PLAIN)) \
              $(foreach lane,$(LANES),$(call objects_of,$(LANED),.$(lane))) \
              $(foreach lane,$(filter %_f32,$(LANES)),$(call objects_of,$(LANED_F32),.$(lane))) \
              $(if $(X86),$(call objects_of,$(WIDE) $(WIDE_F32),.avx512_f32) $(call objects_of,$(WIDE),.avx512_f64))
-CLI_OBJS  := $(call objects_of,$(wildcard cli/*.c))
+CLI_OBJS  := $(call objects_of,$(wildcard cli/*.c bench/*.c))
 # What tests link besides the library: the command line without its main().
 CLI_PARTS := $(filter-out $(BUILD)/obj/cli/main.o,$(CLI_OBJS))
 
@@ -55,8 +55,8 @@ WARNINGS := -Wall -Wextra -Wpedantic -Wconversion -Wno-psabi
 ALWAYS   := -std=c11 -ffp-contract=off -fno-math-errno -pthread -fPIC -fvisibility=hidden -D_POSIX_C_SOURCE=200809L \
             $(if $(X86),-DREIN_HAVE_AVX2)
 ERRORS   := $(if $(or $(WERROR),$(CI)),-Werror)
-# cli/ and examples/ see the public headers and nothing else.
-INCLUDES  = -Iinclude $(if $(filter src/%,$<),-Isrc) $(if $(filter tests/%,$<),-Isrc -Itests -I.)
+# cli/ and examples/ see the public headers only; bench/ also sees the headers of cli/, and tests/ sees everything.
+INCLUDES  = -Iinclude $(if $(filter src/%,$<),-Isrc) $(if $(filter bench/%,$<),-I.) $(if $(filter tests/%,$<),-Isrc -Itests -I.)
 COMPILE   = $(CC) $(CFLAGS) $(CPPFLAGS) $(ALWAYS) $(WARNINGS) $(ERRORS) $(INCLUDES) -MMD -MP
 LINK      = $(CC) $(CFLAGS) -pthread $(LDFLAGS)
 LIBS     := $(shell pkg-config --libs jansson libpcre2-8 libutf8proc yaml-0.1 2>/dev/null || echo -ljansson -lpcre2-8 -lutf8proc -lyaml)

@@ -1,9 +1,9 @@
-/* bench_table.c - a row for people, and for programs. */
+/* table.c - a row for people, and for programs. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "bench.h"
+#include "bench/bench.h"
 
 enum { NAME = 26, VALUE = 8, UNIT = 9, LIMIT = 9, SHARE = 8 };
 

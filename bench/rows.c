@@ -1,7 +1,7 @@
-/* bench_rows.c - the rows of `rein bench`. Their names are what peers are asked for. */
+/* rows.c - the rows of `rein bench`. Their names are what peers are asked for. */
 #include <string.h>
 
-#include "bench.h"
+#include "bench/bench.h"
 
 #define SMALL .shape = &rein_bench_small
 #define SMOLLM .shape = &rein_bench_smollm

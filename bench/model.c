@@ -1,12 +1,12 @@
-/* bench_model.c - models of random weights, written as Hugging Face writes them. config.json comes last: a model that has one is whole. */
+/* model.c - models of random weights, written as Hugging Face writes them. config.json comes last: a model that has one is whole. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "bench.h"
-#include "policy.h"
+#include "bench/bench.h"
+#include "cli/policy.h"
 
 const rein_bench_shape rein_bench_small = {"small", 384, 1024, 6, 6, 6, 4096};
 const rein_bench_shape rein_bench_smollm = {"smollm", 576, 1536, 30, 9, 3, 49152};

@@ -8,10 +8,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bench.h"
-#include "nearest.h"
-#include "terminal.h"
-#include "values.h"
+#include "bench/bench.h"
+#include "cli/nearest.h"
+#include "cli/terminal.h"
+#include "cli/values.h"
 
 static const char WHERE[] = "bench";
 

@@ -1,10 +1,10 @@
-/* bench_loop.c - whole steps: reinforcement learning from prompts to a changed policy, and what of a training step is not its passes. */
+/* loop.c - whole steps: reinforcement learning from prompts to a changed policy, and what of a training step is not its passes. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "bench.h"
-#include "policy.h"
+#include "bench/bench.h"
+#include "cli/policy.h"
 
 static void set(rein_settings *settings, const char *name, const char *value) {
     rein_error err = {0};

@@ -1,4 +1,4 @@
-/* bench_limits.c - what this machine gives: fused multiply-adds, reading, and a triad, on all cores, with threads of our own: the library's
+/* limits.c - what this machine gives: fused multiply-adds, reading, and a triad, on all cores, with threads of our own: the library's
  * are what is measured. */
 #define _GNU_SOURCE /* cpu_set_t */
 #include <math.h>
@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "bench.h"
+#include "bench/bench.h"
 #ifdef REIN_HAVE_AVX2
 #include <immintrin.h>
 #endif

@@ -1,4 +1,4 @@
-/* bench_measure.c - the process of a row, and interrupts, which end it and not the command: that has files to take away. */
+/* measure.c - the process of a row, and interrupts, which end it and not the command: that has files to take away. */
 #define _GNU_SOURCE /* madvise */
 #include <errno.h>
 #include <math.h>
@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "bench.h"
+#include "bench/bench.h"
 
 double rein_bench_now(void) {
     struct timespec t;

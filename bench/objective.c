@@ -1,4 +1,4 @@
-/* bench_objective.c - the objectives, as shares of what the memory gives in the same moment: each round of the work is followed by one of
+/* objective.c - the objectives, as shares of what the memory gives in the same moment: each round of the work is followed by one of
  * its limit, so that a noisy machine slows both. Bytes are those that must move: every input once, every output once. */
 #include <math.h>
 #include <stdint.h>
@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "bench.h"
+#include "bench/bench.h"
 
 static double uniform(uint64_t i) { /* splitmix64 of the index: the same numbers whoever fills them in */
     uint64_t z = (i + 1) * 0x9e3779b97f4a7c15u;

@@ -2,10 +2,10 @@
  *
  * A row is measured in a process of its own, forked while there is one thread: its peak memory is its own, and what goes wrong in it ends
  * that process alone. So the code that measures says what is wrong with rein_bench_must and does not come back. */
-#ifndef REIN_CLI_BENCH_H
-#define REIN_CLI_BENCH_H
+#ifndef REIN_BENCH_H
+#define REIN_BENCH_H
 
-#include "help.h"
+#include "cli/help.h"
 #include "rein/rein.h"
 
 enum { REIN_BENCH_ROWS = 64 };

@@ -1,4 +1,4 @@
-/* bench_peer.c - running another program beside a row. It says one JSON object; what it has to say besides goes to a file, of which the last
+/* peer.c - running another program beside a row. It says one JSON object; what it has to say besides goes to a file, of which the last
  * line tells what went wrong. */
 #include <errno.h>
 #include <fcntl.h>
@@ -11,9 +11,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "bench.h"
-#include "json_text.h"
-#include "terminal.h"
+#include "bench/bench.h"
+#include "cli/json_text.h"
+#include "cli/terminal.h"
 
 extern char **environ;
 

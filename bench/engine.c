@@ -1,4 +1,4 @@
-/* bench_engine.c - models at work: training steps, the head alone, prompts and decoding.
+/* engine.c - models at work: training steps, the head alone, prompts and decoding.
  *
  * Work is counted as it must be done: 2 operations for each weight of a linear module, token and pass; passes are the forward one, the one
  * back to inputs and, where weights train, the one to weights. Attention is not counted. */
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench.h"
+#include "bench/bench.h"
 
 static void tokens_for(int32_t *ids, size_t n, int vocabulary) {
     for (size_t i = 0; i < n; i++) ids[i] = (int32_t)((i * 7919) % (size_t)vocabulary);
