@@ -1,5 +1,5 @@
-/* limits.c - what this machine gives: fused multiply-adds, reading, and a triad, on all cores, with threads of our own: the library's
- * are what is measured. */
+/* limits.c - what this machine can do at most: fused multiply-adds, reading memory, and a triad, on all cores. The threads are not the
+ * library's, because the library is what is measured. */
 #define _GNU_SOURCE /* cpu_set_t */
 #include <math.h>
 #include <pthread.h>
@@ -8,13 +8,13 @@
 #include <string.h>
 
 #include "bench/bench.h"
-#ifdef REIN_HAVE_AVX2
+#ifdef __x86_64__
 #include <immintrin.h>
 #endif
 
 enum { MOST = 256 };
 
-static cpu_set_t allowed; /* before anything was bound */
+static cpu_set_t allowed; /* before any thread was bound to a core */
 static int cores;
 
 int rein_bench_cores(void) {
@@ -49,7 +49,7 @@ static void *do_share(void *argument) {
     return NULL;
 }
 
-/* The place-th of the cores: a thread that is made inherits the one core of its maker otherwise. */
+/* Binds a new thread to the place-th core: by default it would share the core of the thread that creates it. */
 static void set_core(pthread_attr_t *attributes, int place) {
     cpu_set_t one;
     CPU_ZERO(&one);
@@ -58,7 +58,7 @@ static void set_core(pthread_attr_t *attributes, int place) {
     if (CPU_COUNT(&one)) (void)pthread_attr_setaffinity_np(attributes, sizeof one, &one);
 }
 
-/* Seconds that all cores take for their shares, from the first that begins: one that must wait for its core may begin when others end. */
+/* Seconds from the first thread that begins to the last one that ends: a thread that waits for its core may begin late. */
 static double seconds_of(void (*work)(int thread, int threads)) {
     static share shares[MOST];
     const int n = rein_bench_cores();
@@ -66,7 +66,7 @@ static double seconds_of(void (*work)(int thread, int threads)) {
     for (int i = 0; i < n; i++) {
         pthread_attr_t attributes;
         shares[i] = (share){.work = work, .thread = i};
-        if (i == 0) continue; /* ours */
+        if (i == 0) continue; /* this thread */
         pthread_attr_init(&attributes);
         set_core(&attributes, i);
         if (pthread_create(&shares[i].id, &attributes, do_share, &shares[i])) rein_bench_give_up("a thread cannot be started");
@@ -82,81 +82,67 @@ static double seconds_of(void (*work)(int thread, int threads)) {
     return ended - began;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------ arithmetic */
+/* ------------------------------------------------------------------------------------------------- loops of each instruction set */
 
-static volatile float kept; /* so that nothing is left out as unused */
+/* One instruction set's loops. multiply does TIMES rounds of so many operations; read takes whole kilobytes; triad computes
+ * a = b + c / 2 for a multiple of 4 numbers. */
+typedef struct loops {
+    rein_isa isa;
+    double operations;
+    void (*multiply)(float x);
+    void (*read)(const char *from, size_t bytes);
+    void (*triad)(float *a, const float *b, const float *c, size_t n);
+} loops;
 
-#ifdef REIN_HAVE_AVX2
-enum { CHAINS = 12, TIMES = 3000000, OPERATIONS = 2 * 8 * CHAINS }; /* of one time */
+enum { TIMES = 1500000, CHAINS = 12 }; /* chains of dependent operations, enough to keep every unit busy */
 
-__attribute__((target("avx2,fma"))) static void multiply_avx2(int thread) {
-    __m256 sums[CHAINS];
-    const __m256 x = _mm256_set1_ps(0.9f + 0.0001f * (float)thread), y = _mm256_set1_ps(1e-3f);
-    float lanes[8];
-    for (int i = 0; i < CHAINS; i++) sums[i] = _mm256_set1_ps((float)i);
-    for (int n = 0; n < TIMES; n++)
-#pragma GCC unroll 12
-        for (int i = 0; i < CHAINS; i++) sums[i] = _mm256_fmadd_ps(sums[i], x, y);
-    for (int i = 1; i < CHAINS; i++) sums[0] = _mm256_add_ps(sums[0], sums[i]);
-    _mm256_storeu_ps(lanes, sums[0]);
-    kept = lanes[0];
-}
+static volatile float kept; /* results go here, so that the compiler cannot remove the loops */
 
-/* As much work in half the times. */
-__attribute__((target("avx512f"))) static void multiply_avx512(int thread) {
-    __m512 sums[CHAINS];
-    const __m512 x = _mm512_set1_ps(0.9f + 0.0001f * (float)thread), y = _mm512_set1_ps(1e-3f);
-    for (int i = 0; i < CHAINS; i++) sums[i] = _mm512_set1_ps((float)i);
-    for (int n = 0; n < TIMES / 2; n++)
-#pragma GCC unroll 12
-        for (int i = 0; i < CHAINS; i++) sums[i] = _mm512_fmadd_ps(sums[i], x, y);
-    for (int i = 1; i < CHAINS; i++) sums[0] = _mm512_add_ps(sums[0], sums[i]);
-    kept = _mm512_cvtss_f32(sums[0]);
-}
-#else
-enum { CHAINS = 4, TIMES = 3000000, OPERATIONS = 2 * CHAINS };
-#endif
-
-static void multiply(int thread, int threads) {
-    (void)threads;
-#ifdef REIN_HAVE_AVX2
-    if (rein_isa_available(REIN_ISA_AVX512)) {
-        multiply_avx512(thread);
-        return;
-    }
-    if (rein_isa_available(REIN_ISA_AVX2)) {
-        multiply_avx2(thread);
-        return;
-    }
-#endif
+static void multiply_ref(float x) {
     float sums[4] = {1, 2, 3, 4};
-    const float x = 0.9f + 0.0001f * (float)thread;
-    for (int n = 0; n < TIMES * (OPERATIONS / 8); n++)
+    for (int n = 0; n < TIMES; n++)
         for (int i = 0; i < 4; i++) sums[i] = fmaf(sums[i], x, 1e-3f);
     kept = sums[0] + sums[1] + sums[2] + sums[3];
 }
 
-double rein_bench_fma(void) { return (double)rein_bench_cores() * OPERATIONS * (double)TIMES / seconds_of(multiply); }
-
-/* ---------------------------------------------------------------------------------------------------------------------- memory */
-
-enum { READ = 256 << 20, STREAM = 64 << 20 }; /* bytes; of each of the triad's three */
-
-static char *read_from;
-static float *stream_a, *stream_b, *stream_c;
-
-/* Piece `thread` of n bytes, in whole kilobytes. */
-static size_t piece_of(size_t *length, size_t bytes, int thread, int threads) {
-    const size_t lines = bytes / 1024, from = lines * (size_t)thread / (size_t)threads,
-                 to = lines * (size_t)(thread + 1) / (size_t)threads;
-    *length = 1024 * (to - from);
-    return 1024 * from;
+static void read_ref(const char *from, size_t bytes) {
+    uint64_t sums[32] = {0}, line[32];
+    for (size_t at = 0; at < bytes; at += sizeof line) {
+        memcpy(line, from + at, sizeof line);
+        for (int i = 0; i < 32; i++) sums[i] ^= line[i];
+    }
+    for (int i = 1; i < 32; i++) sums[0] ^= sums[i];
+    kept = (float)sums[0];
 }
 
-#ifdef REIN_HAVE_AVX2
-/* At four places at a time: one core gets a quarter more from memory so than at one. */
-__attribute__((target("avx2"))) static void add_up_avx2(const char *from, size_t length) {
-    const size_t part = length / 4;
+static void triad_ref(float *a, const float *b, const float *c, size_t n) {
+    for (size_t i = 0; i < n; i++) a[i] = b[i] + 0.5f * c[i];
+}
+
+#ifdef __x86_64__
+__attribute__((target("avx2,fma"))) static void multiply_avx2(float x) {
+    const __m256 factor = _mm256_set1_ps(x), term = _mm256_set1_ps(1e-3f);
+    __m256 sums[CHAINS];
+    for (int i = 0; i < CHAINS; i++) sums[i] = _mm256_set1_ps((float)i);
+    for (int n = 0; n < TIMES; n++)
+#pragma GCC unroll 12
+        for (int i = 0; i < CHAINS; i++) sums[i] = _mm256_fmadd_ps(sums[i], factor, term);
+    for (int i = 0; i < CHAINS; i++) kept = sums[i][0];
+}
+
+__attribute__((target("avx512f"))) static void multiply_avx512(float x) {
+    const __m512 factor = _mm512_set1_ps(x), term = _mm512_set1_ps(1e-3f);
+    __m512 sums[CHAINS];
+    for (int i = 0; i < CHAINS; i++) sums[i] = _mm512_set1_ps((float)i);
+    for (int n = 0; n < TIMES; n++)
+#pragma GCC unroll 12
+        for (int i = 0; i < CHAINS; i++) sums[i] = _mm512_fmadd_ps(sums[i], factor, term);
+    for (int i = 0; i < CHAINS; i++) kept = sums[i][0];
+}
+
+/* Reads at four places at a time: one core then gets a quarter more from memory than at one place. */
+__attribute__((target("avx2"))) static void read_avx2(const char *from, size_t bytes) {
+    const size_t part = bytes / 4;
     __m256i sums[8];
     for (int i = 0; i < 8; i++) sums[i] = _mm256_setzero_si256();
     for (size_t at = 0; at < part; at += 64)
@@ -165,27 +151,62 @@ __attribute__((target("avx2"))) static void add_up_avx2(const char *from, size_t
             const char *line = from + i / 2 * part + at + i % 2 * 32;
             sums[i] = _mm256_xor_si256(sums[i], _mm256_load_si256((const __m256i *)(const void *)line));
         }
-    for (int i = 1; i < 8; i++) sums[0] = _mm256_xor_si256(sums[0], sums[i]);
-    kept = (float)_mm256_extract_epi32(sums[0], 0);
+    for (int i = 0; i < 8; i++) kept = (float)sums[i][0];
+}
+
+/* The stores go past the caches. */
+static void triad_stream(float *a, const float *b, const float *c, size_t n) {
+    const __m128 half = _mm_set1_ps(0.5f);
+    for (size_t i = 0; i < n; i += 4) _mm_stream_ps(a + i, _mm_add_ps(_mm_load_ps(b + i), _mm_mul_ps(half, _mm_load_ps(c + i))));
 }
 #endif
 
-static void add_up(int thread, int threads) {
-    size_t length;
-    const char *from = read_from + piece_of(&length, READ, thread, threads);
-#ifdef REIN_HAVE_AVX2
-    if (rein_isa_available(REIN_ISA_AVX2)) {
-        add_up_avx2(from, length);
-        return;
-    }
+static const loops LOOPS[] = {
+#ifdef __x86_64__
+    {REIN_ISA_AVX512, 2 * 16 * CHAINS, multiply_avx512, read_avx2, triad_stream},
+    {REIN_ISA_AVX2, 2 * 8 * CHAINS, multiply_avx2, read_avx2, triad_stream},
 #endif
-    uint64_t sums[32] = {0}, line[32];
-    for (size_t at = 0; at < length; at += 256) {
-        memcpy(line, from + at, sizeof line);
-        for (int i = 0; i < 32; i++) sums[i] ^= line[i];
-    }
-    for (int i = 1; i < 32; i++) sums[0] ^= sums[i];
-    kept = (float)sums[0];
+    {REIN_ISA_REF, 2 * 4, multiply_ref, read_ref, triad_ref},
+};
+
+/* Those of the best instruction set of this machine. */
+static const loops *best_loops(void) {
+    const loops *found = LOOPS;
+    while (!rein_isa_available(found->isa)) found++;
+    return found;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ arithmetic */
+
+static void multiply(int thread, int threads) {
+    (void)threads;
+    best_loops()->multiply(0.9f + 0.0001f * (float)thread);
+}
+
+double rein_bench_fma(void) {
+    const double operations = best_loops()->operations * TIMES;
+    return (double)rein_bench_cores() * operations / seconds_of(multiply);
+}
+
+/* ---------------------------------------------------------------------------------------------------------------------- memory */
+
+enum { READ = 256 << 20, STREAM = 64 << 20 }; /* bytes; STREAM of each of the triad's three arrays */
+
+static char *read_from;
+static float *stream_a, *stream_b, *stream_c;
+
+/* The thread's share of some bytes, in whole kilobytes: where it begins, and its length. */
+static size_t piece_of(size_t *length, size_t bytes, int thread, int threads) {
+    const size_t lines = bytes / 1024, from = lines * (size_t)thread / (size_t)threads,
+                 to = lines * (size_t)(thread + 1) / (size_t)threads;
+    *length = 1024 * (to - from);
+    return 1024 * from;
+}
+
+static void read_piece(int thread, int threads) {
+    size_t length;
+    const size_t from = piece_of(&length, READ, thread, threads);
+    best_loops()->read(read_from + from, length);
 }
 
 double rein_bench_read(void) {
@@ -193,20 +214,13 @@ double rein_bench_read(void) {
         read_from = rein_bench_get(READ);
         memset(read_from, 1, READ);
     }
-    return READ / seconds_of(add_up);
+    return READ / seconds_of(read_piece);
 }
 
-static void triad(int thread, int threads) { /* a = b + s·c past the caches */
+static void triad_piece(int thread, int threads) {
     size_t length;
-    const size_t first = piece_of(&length, STREAM, thread, threads) / 4, last = first + length / 4;
-    for (size_t i = first; i < last; i += 4) {
-#ifdef REIN_HAVE_AVX2
-        _mm_stream_ps(stream_a + i,
-                      _mm_add_ps(_mm_load_ps(stream_b + i), _mm_mul_ps(_mm_set1_ps(0.5f), _mm_load_ps(stream_c + i))));
-#else
-        for (size_t l = 0; l < 4; l++) stream_a[i + l] = stream_b[i + l] + 0.5f * stream_c[i + l];
-#endif
-    }
+    const size_t from = piece_of(&length, STREAM, thread, threads) / sizeof *stream_a;
+    best_loops()->triad(stream_a + from, stream_b + from, stream_c + from, length / sizeof *stream_a);
 }
 
 double rein_bench_triad(void) {
@@ -214,7 +228,7 @@ double rein_bench_triad(void) {
         stream_a = rein_bench_get(STREAM), stream_b = rein_bench_get(STREAM), stream_c = rein_bench_get(STREAM);
         for (size_t i = 0; i < STREAM / sizeof *stream_a; i++) stream_a[i] = 0, stream_b[i] = 1, stream_c[i] = 2;
     }
-    return 3.0 * STREAM / seconds_of(triad);
+    return 3.0 * STREAM / seconds_of(triad_piece);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------------ rows */
