@@ -1,4 +1,4 @@
-/* bench.c - `rein bench`: the performance table of this machine, beside what the machine could give and what other programs do. */
+/* bench.c - `rein bench`: the performance table of this machine, with the limits of the machine and the results of other programs. */
 #define _GNU_SOURCE /* nftw */
 #include <errno.h>
 #include <ftw.h>
@@ -15,7 +15,7 @@
 
 static const char WHERE[] = "bench";
 
-/* What a row came to, rein's best and the peers'. */
+/* The result of a row: rein's best round, and the peers'. */
 typedef struct result {
     int measured;
     rein_bench_figures figures;
@@ -29,7 +29,7 @@ typedef struct bench {
     int wanted[REIN_BENCH_ROWS];
     result results[REIN_BENCH_ROWS];
     int json;
-    rein_out out; /* with --json everything, else what is not printed yet */
+    rein_out out; /* with --json all output, else what is not printed yet */
 } bench;
 
 /* ------------------------------------------------------------------------------------------------------------------- which rows */
@@ -40,7 +40,7 @@ static const char *row_name(const void *list, size_t i) {
     return row ? row->name : NULL;
 }
 
-/* The first words of the names: the beginnings that the Tab key knows. */
+/* The first words of the names, for completion in the shell. */
 const char *rein_bench_word(size_t i) {
     static char words[REIN_BENCH_ROWS][32];
     const rein_bench_row *row;
@@ -59,7 +59,7 @@ static const char *word_name(const void *list, size_t i) {
     return rein_bench_word(i);
 }
 
-/* A whole name means that row alone; else it is the beginning of some. */
+/* A whole name selects one row; otherwise it selects all rows that begin with it. */
 static int want(bench *b, const char *given) {
     const rein_bench_row *row;
     size_t found = 0;
@@ -121,7 +121,7 @@ static void keep_better(rein_bench_figures *best, const rein_bench_figures *agai
     best->memory = fmin(best->memory, again->memory);
 }
 
-/* rein, the peers, and rein again: what the machine does to one it does to the other. */
+/* Measures rein, the peers, and rein again, so that a change in the machine's speed affects all of them. */
 static void measure(bench *b, result *r, const rein_bench_row *row) {
     rein_bench_job job = b->job;
     rein_bench_figures again;
@@ -136,7 +136,7 @@ static void measure(bench *b, result *r, const rein_bench_row *row) {
     keep_better(&r->figures, &again, row);
 }
 
-/* The row that measures what this one says. */
+/* The row whose process measures row i. */
 static size_t measuring_row(size_t i) {
     const rein_bench_row *row = rein_bench_row_at(i), *other;
     for (size_t k = 0; row->memory_of && (other = rein_bench_row_at(k)); k++)
@@ -186,9 +186,9 @@ static int show_rows(bench *b) {
     return printed ? printed : status;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- the place for models */
+/* ---------------------------------------------------------------------------------------------------------- temporary files */
 
-static int take_away(const char *path, const struct stat *info, int kind, struct FTW *where) {
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *where) {
     (void)info, (void)kind, (void)where;
     return remove(path) != 0 && errno != ENOENT;
 }
@@ -203,15 +203,15 @@ static int with_directory(bench *b) {
     if (mkdtemp(path.data)) {
         b->job.directory = path.data;
         status = show_rows(b);
-        if (nftw(path.data, take_away, 16, FTW_DEPTH | FTW_PHYS) != 0)
-            status = rein_say(REIN_FAILED, WHERE, "cannot take %s away: %s", path.data, strerror(errno));
+        if (nftw(path.data, remove_one, 16, FTW_DEPTH | FTW_PHYS) != 0)
+            status = rein_say(REIN_FAILED, WHERE, "cannot remove %s: %s", path.data, strerror(errno));
     } else status = rein_say(REIN_FAILED, WHERE, "cannot make %s: %s", path.data, strerror(errno));
     rein_out_free(&path);
     return status;
 }
 
 int rein_run_bench(const rein_args *args) {
-    static bench b; /* too much for a stack, and there is one */
+    static bench b; /* too large for the stack */
     b.json = rein_option_value(args, "json") != NULL;
     for (size_t r = 0; r < REIN_BENCH_ROWS; r++)
         for (size_t i = 0; i < REIN_MAX_REPEATS; i++) b.results[r].peers[i] = (rein_bench_answer){NAN, NAN};

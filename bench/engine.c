@@ -1,7 +1,7 @@
-/* engine.c - models at work: training steps, the head alone, prompts and decoding.
+/* engine.c - rows of the engine: training steps, the head alone, prefill and decoding.
  *
- * Work is counted as it must be done: 2 operations for each weight of a linear module, token and pass; passes are the forward one, the one
- * back to inputs and, where weights train, the one to weights. Attention is not counted. */
+ * The limit counts 2 operations per weight of a linear module, per token and per pass: the forward pass, the backward pass to the inputs
+ * and, where weights train, the backward pass to the weights. Attention is not counted. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static float *zeros(size_t n) {
 
 /* -------------------------------------------------------------------------------------------------------------------- training */
 
-/* A policy, what trains of it, and the tokens of a step. */
+/* A policy, its trainable parameters, and the tokens of a step. */
 typedef struct learner {
     rein_model *model;
     rein_adapter *adapter; /* NULL: all weights train */
@@ -66,7 +66,7 @@ static void forward_backward(learner *l) {
     rein_bench_must(rein_backward(l->gradient, l->trace, l->dlog_probs, NULL, &err), &err);
 }
 
-/* 4 sequences of 256 tokens; what is trained is every token but the first of each. */
+/* 4 sequences of 256 tokens; every token trains except the first of each sequence. */
 void rein_bench_train(rein_bench_figures *figures, const rein_bench_row *row, const rein_bench_job *job) {
     enum { SEQUENCES = 4, LENGTH = 256, TOKENS = SEQUENCES * LENGTH };
     const rein_lora_options lora = {.rank = 8, .alpha = 16};
@@ -89,8 +89,8 @@ void rein_bench_train(rein_bench_figures *figures, const rein_bench_row *row, co
     }
 }
 
-/* 1024 rows through the head of a model whose one layer is next to nothing: with an adapter on that layer's last module it must give back
- * the gradient to what went in, and with all weights training that of its own weights too. */
+/* 1024 rows through the head of a model with one tiny layer. With an adapter on that layer's last module the head must return the gradient
+ * of its input; when all weights train, also that of its own weights. */
 void rein_bench_head_row(rein_bench_figures *figures, const rein_bench_row *row, const rein_bench_job *job) {
     enum { SEQUENCES = 4, LENGTH = 257, ROWS = SEQUENCES * (LENGTH - 1) };
     const char *const last[] = {"down_proj"};
@@ -110,9 +110,9 @@ void rein_bench_head_row(rein_bench_figures *figures, const rein_bench_row *row,
 
 /* -------------------------------------------------------------------------------------------------------------------- sampling */
 
-/* A generator with `batch` requests of one sample each, which go on for max_tokens. */
-static rein_generator *ask(rein_model *model, size_t batch, size_t prompt, size_t max_tokens, int vocabulary,
-                           const rein_exec *exec) {
+/* A generator with `batch` requests of one sample of max_tokens each. */
+static rein_generator *open_generator(rein_model *model, size_t batch, size_t prompt, size_t max_tokens, int vocabulary,
+                                      const rein_exec *exec) {
     const rein_policy policy = {model, NULL, 1};
     const rein_generator_options options = {.exec = *exec};
     rein_generator *generator;
@@ -149,12 +149,13 @@ static rein_model *open_model(const rein_bench_row *row, const rein_bench_job *j
     return model;
 }
 
-/* A round is 8 steps, after the prompts and two steps more. */
+/* A round is 8 steps. The prompts and two steps come before the first round. */
 void rein_bench_decode(rein_bench_figures *figures, const rein_bench_row *row, const rein_bench_job *job) {
     enum { STEPS = 8, PROMPT = 16 };
     const double weights = rein_bench_layer_weights(row->shape) + rein_bench_head_weights(row->shape), batch = (double)row->batch;
     rein_model *model = open_model(row, job);
-    rein_generator *generator = ask(model, row->batch, PROMPT, 3 + STEPS * job->rounds, row->shape->vocabulary, &job->exec);
+    rein_generator *generator =
+        open_generator(model, row->batch, PROMPT, 3 + STEPS * job->rounds, row->shape->vocabulary, &job->exec);
     double operations = 0, bytes = 0;
     for (int i = 0; i < 3; i++) step_seconds(generator, row->batch);
     for (uint64_t i = 0; i < job->rounds; i++) {
@@ -169,13 +170,13 @@ void rein_bench_decode(rein_bench_figures *figures, const rein_bench_row *row, c
     rein_model_close(model);
 }
 
-/* Until the first token after it is there. */
+/* The time until the first token after the prompt is sampled. */
 void rein_bench_prefill(rein_bench_figures *figures, const rein_bench_row *row, const rein_bench_job *job) {
     enum { PROMPT = 512 };
     rein_model *model = open_model(row, job);
     figures->limit = 0;
     for (uint64_t i = 0; i < job->rounds; i++) {
-        rein_generator *generator = ask(model, 1, PROMPT, 1, row->shape->vocabulary, &job->exec);
+        rein_generator *generator = open_generator(model, 1, PROMPT, 1, row->shape->vocabulary, &job->exec);
         figures->value = fmax(figures->value, PROMPT / step_seconds(generator, 1));
         figures->limit = fmax(figures->limit, rein_bench_fma() / (2 * rein_bench_layer_weights(row->shape)));
         rein_generator_close(generator);

@@ -1,4 +1,4 @@
-/* measure.c - the process of a row, and interrupts, which end it and not the command: that has files to take away. */
+/* measure.c - the process of a row. An interrupt ends this process and not the command, which has files to remove. */
 #define _GNU_SOURCE /* madvise */
 #include <errno.h>
 #include <math.h>
@@ -45,7 +45,7 @@ void rein_bench_waits_for(int pid) { waited_for = pid; }
 static int answer_to = -1;
 
 _Noreturn static void answer(const rein_bench_figures *figures) {
-    const ssize_t wrote = write(answer_to, figures, sizeof *figures); /* less than a pipe holds: in one piece */
+    const ssize_t wrote = write(answer_to, figures, sizeof *figures); /* fits into the pipe at once */
     _exit(wrote == (ssize_t)sizeof *figures ? 0 : 1);
 }
 
@@ -65,7 +65,7 @@ void rein_bench_must(rein_status status, const rein_error *err) {
 void *rein_bench_get(size_t bytes) {
     const size_t huge = (size_t)2 << 20, size = (bytes + huge - 1) / huge * huge;
     void *p = bytes < huge ? malloc(bytes ? bytes : 1) : aligned_alloc(huge, size);
-    if (!p) rein_bench_give_up("no memory for %zu bytes", bytes);
+    if (!p) rein_bench_give_up("out of memory: %zu bytes", bytes);
     if (bytes >= huge) (void)madvise(p, size, MADV_HUGEPAGE);
     return p;
 }

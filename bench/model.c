@@ -1,4 +1,4 @@
-/* model.c - models of random weights, written as Hugging Face writes them. config.json comes last: a model that has one is whole. */
+/* model.c - models of random weights in the format of Hugging Face. config.json is written last, so a model that has it is complete. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -55,7 +55,7 @@ static tensor tensor_at(const rein_bench_shape *s, int i) {
 
 static size_t numbers(const tensor *t) { return (size_t)t->rows * (size_t)(t->columns ? t->columns : 1); }
 
-/* Even, between -0.02 and 0.02; norms are 1. */
+/* Uniform between -0.02 and 0.02; the weights of norms are 1. */
 static float weight(const tensor *t, int number, size_t k) {
     const uint64_t bits = (k + 1 + (uint64_t)number * 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u;
     return t->columns ? 0.04f * ((float)(bits >> 40) * 0x1p-24f - 0.5f) : 1;

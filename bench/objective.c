@@ -1,5 +1,5 @@
-/* objective.c - the objectives, as shares of what the memory gives in the same moment: each round of the work is followed by one of
- * its limit, so that a noisy machine slows both. Bytes are those that must move: every input once, every output once. */
+/* objective.c - rows of the objectives, compared with the bandwidth of memory. Each round of the work is followed by a round of its limit,
+ * so that a noisy machine slows both. The bytes are those that must move: every input once, every output once. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 #include "bench/bench.h"
 
-static double uniform(uint64_t i) { /* splitmix64 of the index: the same numbers whoever fills them in */
+static double uniform(uint64_t i) { /* splitmix64 of the index */
     uint64_t z = (i + 1) * 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
@@ -18,7 +18,7 @@ static double uniform(uint64_t i) { /* splitmix64 of the index: the same numbers
 }
 static double normal(uint64_t i) { return sqrt(-2 * log(uniform(2 * i) + 1e-300)) * cos(6.283185307179586 * uniform(2 * i + 1)); }
 
-/* An array of either type. */
+/* Sets an element of an array of double or float. */
 static void put(void *array, int f64, size_t i, double value) {
     if (f64) ((double *)array)[i] = value;
     else ((float *)array)[i] = (float)value;
@@ -55,7 +55,7 @@ static void run_policy(void *task) {
     rein_bench_must(rein_step_finish(&loss, step, &err), &err);
 }
 
-/* Log-ratios of a policy a few updates old, a reference further away, one token in 50 far off. */
+/* Log-probs of a policy, of the same policy a few updates ago, and of a more distant reference; one token in 50 is far off. */
 static void fill_tokens(void *const arrays[4], uint8_t *mask, size_t tokens, int f64) {
     for (size_t i = 0; i < tokens; i++) {
         const double far = uniform(7 * i) < 0.02 ? 10 : 1, l = 2 * log(uniform(3 * i) + 1e-9) * 0.3;
@@ -186,7 +186,7 @@ static const char QUESTION[] =
     "{\"rewards\":[[1,0.5],[0.8,1.2]],\"log_probs\":[[-1,-1.2],[-0.8,-0.9]],\"old_log_probs\":[[-1.1,-1.1],[-0.7,-1]],"
     "\"response_lengths\":[[120,80],[90,110]],\"token_budget\":100,\"kl_coef\":0.05,\"budget_penalty_coef\":0.02}";
 
-/* A whole process, from fork to exit. */
+/* The seconds of a whole process, from fork to exit. */
 static double start_once(void) {
     int in[2], how = 0;
     const double start = rein_bench_now();
@@ -212,7 +212,7 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The median of 21 processes is a round. */
+/* A round is the median of 21 processes. */
 void rein_bench_start(rein_bench_figures *figures, const rein_bench_row *row, const rein_bench_job *job) {
     double seconds[21];
     (void)row;

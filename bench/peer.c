@@ -1,5 +1,5 @@
-/* peer.c - running another program beside a row. It says one JSON object; what it has to say besides goes to a file, of which the last
- * line tells what went wrong. */
+/* peer.c - runs another program for a row. The program prints one JSON object. Its stderr goes to a file, whose last line becomes the
+ * reason when the program fails. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -18,7 +18,7 @@
 extern char **environ;
 
 static const char WHERE[] = "bench";
-enum { MOST_SAID = 65536, MOST_ARGUMENTS = 64 };
+enum { MOST_OUTPUT = 65536, MOST_ARGUMENTS = 64 };
 
 int rein_bench_peer_read(rein_bench_peer *peer, const char *given) {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
@@ -34,7 +34,7 @@ int rein_bench_peer_read(rein_bench_peer *peer, const char *given) {
 
 /* ------------------------------------------------------------------------------------------------------------------ the program */
 
-/* Starts it with *output as its end of a pipe; returns 0 or what is wrong. */
+/* Starts the program; *output reads its stdout. Returns 0 or an errno. */
 static int start(pid_t *pid, int *output, char *const *arguments, const char *errors) {
     posix_spawn_file_actions_t actions;
     int pipes[2];
@@ -53,16 +53,16 @@ static int start(pid_t *pid, int *output, char *const *arguments, const char *er
     return wrong;
 }
 
-/* Up to MOST_SAID bytes, and as much of what follows as it takes to know that there is more. */
-static void hear(rein_out *said, int from) {
+/* Reads the output, and stops soon after MOST_OUTPUT bytes. */
+static void read_output(rein_out *printed, int from) {
     char piece[4096];
     ssize_t n;
-    while (said->length <= MOST_SAID && ((n = read(from, piece, sizeof piece)) > 0 || (n < 0 && errno == EINTR)))
-        if (n > 0) rein_out_bytes(said, piece, (size_t)n);
-    close(from); /* who goes on writing is ended by that */
+    while (printed->length <= MOST_OUTPUT && ((n = read(from, piece, sizeof piece)) > 0 || (n < 0 && errno == EINTR)))
+        if (n > 0) rein_out_bytes(printed, piece, (size_t)n);
+    close(from); /* a program that keeps writing is ended by SIGPIPE */
 }
 
-/* Its words at the blanks, and the row; arguments [MOST_ARGUMENTS]. 0: they are too many. */
+/* The words of the command, and the row as the last argument; arguments [MOST_ARGUMENTS]. 0: too many words. */
 static int split(char **arguments, char *command, char *row) {
     size_t n = 0;
     char *rest = NULL;
@@ -77,7 +77,7 @@ static int split(char **arguments, char *command, char *row) {
 
 /* ------------------------------------------------------------------------------------------------------------------- its answer */
 
-/* The last line of a file that is not blank, from its last bytes. */
+/* The last line of a file that is not blank, taken from its last bytes. */
 static void last_line(char *line, size_t size, const char *path) {
     char tail[1024] = "";
     FILE *file = fopen(path, "rb");
@@ -97,22 +97,23 @@ static rein_bench_answer nothing(const rein_bench_peer *peer, const char *row, c
     return (rein_bench_answer){NAN, NAN};
 }
 
-/* NaN if there is none; 0: it is not a number above 0. */
+/* NaN if there is no such field; returns 0 if it is not a number above 0. */
 static int number(double *value, const json_t *object, const char *name) {
     const json_t *found = json_object_get(object, name);
     *value = found ? json_number_value(found) : NAN;
     return !found || (json_is_number(found) && *value > 0);
 }
 
-static rein_bench_answer understand(const rein_bench_peer *peer, const char *row, const rein_out *said) {
+static rein_bench_answer parse_answer(const rein_bench_peer *peer, const char *row, const rein_out *printed) {
     rein_bench_answer answer = {NAN, NAN};
     rein_error err = {0};
     json_t *object = NULL;
-    if (said->failed) return nothing(peer, row, "out of memory", "");
-    if (said->length > MOST_SAID) return nothing(peer, row, "it said more than 64 KiB", "");
-    if (!said->length) return nothing(peer, row, "it said nothing: {\"value\": NUMBER} or {} is needed", "");
-    if (rein_text_parse(&object, said->data, said->length, 0, &err))
-        return nothing(peer, row, "what it said is not JSON: ", err.message);
+    if (printed->failed) return nothing(peer, row, "out of memory", "");
+    if (printed->length > MOST_OUTPUT)
+        return nothing(peer, row, "its output has more than 64 KiB: {\"value\": NUMBER} or {} is needed", "");
+    if (!printed->length) return nothing(peer, row, "it printed nothing: {\"value\": NUMBER} or {} is needed", "");
+    if (rein_text_parse(&object, printed->data, printed->length, 0, &err))
+        return nothing(peer, row, "its output is not JSON: ", err.message);
     const int good = json_is_object(object) && number(&answer.value, object, "value") && number(&answer.memory, object, "memory");
     json_decref(object);
     return good ? answer : nothing(peer, row, "{\"value\": NUMBER, \"memory\": NUMBER}, both above 0, or {} is needed", "");
@@ -120,26 +121,26 @@ static rein_bench_answer understand(const rein_bench_peer *peer, const char *row
 
 static rein_bench_answer run(const rein_bench_peer *peer, const char *row, char *const *arguments, const char *errors) {
     char what[200], why[500];
-    rein_out said = {0};
+    rein_out printed = {0};
     pid_t pid;
     int output = -1, how = 0;
     const int wrong = start(&pid, &output, arguments, errors);
     if (wrong) return nothing(peer, row, "it cannot be started: ", strerror(wrong));
     rein_bench_waits_for((int)pid);
-    hear(&said, output);
+    read_output(&printed, output);
     while (waitpid(pid, &how, 0) < 0 && errno == EINTR) {
     }
     rein_bench_waits_for(0);
     rein_bench_answer answer;
-    const int loud = said.length > MOST_SAID; /* then it was ended by us */
-    if (how == 0 || loud) answer = understand(peer, row, &said);
+    const int too_long = printed.length > MOST_OUTPUT; /* then we ended it */
+    if (how == 0 || too_long) answer = parse_answer(peer, row, &printed);
     else {
         last_line(why, sizeof why, errors);
         if (WIFSIGNALED(how)) snprintf(what, sizeof what, "ended by signal %d", WTERMSIG(how));
         else snprintf(what, sizeof what, "exit status %d", WEXITSTATUS(how));
         answer = nothing(peer, row, what, why);
     }
-    rein_out_free(&said);
+    rein_out_free(&printed);
     return answer;
 }
 
@@ -150,7 +151,7 @@ rein_bench_answer rein_bench_ask(const rein_bench_peer *peer, const char *row, c
     rein_out_format(&errors, "%s/errors", job->directory);
     fflush(NULL);
     if (!command || !last || errors.failed) answer = nothing(peer, row, "out of memory", "");
-    else if (!split(arguments, command, last)) answer = nothing(peer, row, "its command has too many words", "");
+    else if (!split(arguments, command, last)) answer = nothing(peer, row, "its command has too many words: at most 62", "");
     else answer = run(peer, row, arguments, errors.data);
     rein_out_free(&errors);
     free(command);

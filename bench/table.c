@@ -1,4 +1,4 @@
-/* table.c - a row for people, and for programs. */
+/* table.c - prints a row as text and as JSON. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,19 +7,19 @@
 
 enum { NAME = 26, VALUE = 8, UNIT = 9, LIMIT = 9, SHARE = 8 };
 
-/* How much of the limit is reached; above 1 it is better than that. */
+/* The share of the limit that is reached; above 1: better than the limit. */
 static double share(const rein_bench_line *line) {
     return rein_bench_less_is_better(line->row) ? line->limit / line->value : line->value / line->limit;
 }
 
-/* How many times as good as the peer. */
+/* How many times better than the peer. */
 static double ratio(const rein_bench_line *line, size_t peer) {
     return rein_bench_less_is_better(line->row) ? line->peers[peer] / line->value : line->value / line->peers[peer];
 }
 
-/* ------------------------------------------------------------------------------------------------------------------- for people */
+/* ------------------------------------------------------------------------------------------------------------------- text */
 
-/* Columns, not bytes: there are × and – among them. */
+/* Widths are columns, not bytes: × and – have several bytes. */
 static void put_cell(rein_out *out, const char *text, size_t width, int right) {
     const size_t columns = rein_columns(text);
     if (right && columns < width) rein_out_repeat(out, " ", width - columns);
@@ -74,7 +74,7 @@ void rein_bench_put_line(rein_out *out, const rein_bench_line *line, const rein_
     if (line->split[0]) rein_out_format(out, "  %s\n", line->split);
 }
 
-/* ----------------------------------------------------------------------------------------------------------------- for programs */
+/* ----------------------------------------------------------------------------------------------------------------- JSON */
 
 void rein_bench_put_json(rein_out *out, const rein_bench_line *line, const rein_bench_peer *peers, size_t n_peers) {
     rein_out_text(out, "{");
