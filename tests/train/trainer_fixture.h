@@ -250,7 +250,7 @@ static inline void put_sequences(expected *e, const rein_groups *groups, int mas
     }
 }
 
-/* By the formulas of SPEC: old log-probs are the recorded ones; where there are none, or with a correction of mismatch, the policy's. */
+/* By the published formulas: old log-probs are the recorded ones; where there are none, or with a correction of mismatch, the policy's. */
 static inline expected expect(const rein_groups *groups, const rein_policy *policy, const rein_policy *reference,
                               const rein_options *o, int mask_truncated) {
     expected e = {.tokens = tokens_of(groups), .gae = o->advantage == REIN_ADVANTAGE_GAE};
