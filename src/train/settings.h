@@ -49,7 +49,7 @@ struct rein_settings {
     double reward_timeout;
     int64_t reward_restarts;
     int64_t steps, prompts, samples, max_tokens; /* of the run; of a step; of a prompt; of a response */
-    int64_t recall; /* MB for what sampling computed and training wants again; never part of a result */
+    int64_t activation_cache; /* MB for activations that sampling computed and training reuses; never part of a result */
     int64_t top_k;
     double top_p, min_p;
     char *stop; /* texts that end a response, one per line; \n is a newline, \\ a backslash */
@@ -80,6 +80,9 @@ rein_status rein_settings_assign(rein_settings *settings, const rein_settings *f
 
 /* 1 if the setting has a value other than "", 0 and no. */
 int rein_settings_is_on(const rein_settings *settings, const char *name);
+
+/* The name of a setting today: config.yaml of older runs has earlier names, which are still accepted. */
+const char *rein_setting_name(const char *name);
 
 /* Steps of the learning rate's schedule: total_steps, or those of the loop. */
 int64_t rein_settings_total_steps(const rein_settings *settings);

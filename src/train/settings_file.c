@@ -53,8 +53,9 @@ static int seen_before(reading *r) {
 }
 
 static rein_status on_key(reading *r, const yaml_event_t *event, const char *text) {
-    if (strlen(text) >= sizeof r->key) return wrong(r, event, "no setting has a name that long");
-    strcpy(r->key, text);
+    const char *name = rein_setting_name(text);
+    if (strlen(name) >= sizeof r->key) return wrong(r, event, "no setting has a name that long");
+    strcpy(r->key, name);
     if (seen_before(r)) return at_line(r, event->start_mark.line, rein_fail_at(r->err, REIN_EINVAL, r->key, -1, "is set twice"));
     r->has_key = 1;
     rein_text_free(&r->value);

@@ -13,8 +13,7 @@
 
 #include "objective/options.h"
 #include "rein/rein.h"
-
-#define COUNT(array) (sizeof(array) / sizeof *(array))
+#include "support/check.h"
 
 /* "a=1 b=x": the next pair, or 0 at the end. */
 static int next_pair(const char **list, char name[64], char value[64]) {
@@ -625,7 +624,7 @@ static void test_idle_options_are_all(void **state) {
     }
 }
 
-/* Also when the value happens to be 0 or the first choice. */
+/* Also when the value happens to be 0 or the first choice: trap 10 of docs/testing.md. */
 static void test_idle_zero_and_first_choice(void **state) {
     (void)state;
     const char *const settings[][3] = {{"rloo", "epsilon=0", "epsilon"},
