@@ -19,13 +19,15 @@ endif
 # Compiled once per type; once per type and instruction set; once per instruction set, in f32; once.
 TYPED := $(wildcard src/objective/budget.c src/objective/gpo.c src/objective/kl_advantage.c src/objective/update.c)
 LANED := src/kernel/explog.c src/objective/token_loss.c src/objective/budget_pass.c src/objective/gpo_pass.c src/objective/update_pass.c
-LANED_F32 := $(wildcard src/kernel/gemm_block.c src/kernel/rows.c src/train/adamw_pass.c)
-# Those that have something to win from AVX-512.
+LANED_F32 := src/kernel/decode.c src/kernel/gemm_block.c src/kernel/rows.c src/train/adamw_pass.c
+# Sources that gain from AVX-512.
 WIDE      := src/objective/token_loss.c
-WIDE_F32  := src/kernel/gemm_block.c src/kernel/rows.c
-PLAIN := $(filter-out $(TYPED) $(LANED) $(LANED_F32),$(wildcard src/*/*.c))
-
+WIDE_F32  := src/kernel/decode.c src/kernel/gemm_block.c
 X86   := $(filter x86_64%,$(shell $(CC) -dumpmachine 2>/dev/null || uname -m))
+# The tables of instruction sets of other architectures.
+ABSENT := $(if $(X86),,src/isa/avx2.c src/isa/avx512.c)
+PLAIN := $(filter-out $(TYPED) $(LANED) $(LANED_F32) $(ABSENT),$(wildcard src/*/*.c))
+
 TYPES := f32 f64
 LANES := ref_f32 ref_f64 $(if $(X86),avx2_f32 avx2_f64)
 

@@ -205,7 +205,7 @@ static double pass_seconds(rein_model *model, rein_adapter *adapter, const batch
     const rein_trainer_options how = {.temperature = 1, .no_sharing = no_sharing, .exec = job->exec};
     rein_pass_options options = {.policy_step = -1};
     rein_trainer *trainer;
-    rein_pass pass;
+    rein_pass_result pass;
     rein_error err = {0};
     double best = INFINITY;
     rein_bench_must(rein_trainer_open(&trainer, model, adapter, &how, &err), &err);

@@ -31,7 +31,7 @@ typedef struct contest {
     rein_settings given, settings;
     char run[REIN_TEXT_SETTING]; /* "": none */
     int64_t step;                /* of the run; -1: the last good one */
-    rein_asker *asker;
+    rein_task_runner *runner;
     player first, second;
     int both, greedy, json;
     uint64_t k;
@@ -111,15 +111,15 @@ static rein_exec exec_of(const contest *c) { return (rein_exec){(int)c->settings
 /* The checkpoint's directory; *step becomes that of the last good one where none was named. */
 static int checkpoint_path(char *path, size_t size, const char *directory, int64_t *step) {
     rein_error err = {0};
-    char said[REIN_RUN_SAID] = "";
+    char note[REIN_NOTE_SIZE] = "";
     rein_run *run = NULL;
     if (rein_run_open(&run, directory, REIN_RUN_READ, &err)) return rein_say_error(WHERE, &err);
-    rein_status status = *step < 0 ? rein_run_last_good(step, said, run, &err) : rein_checkpoint_verify(run, *step, &err);
+    rein_status status = *step < 0 ? rein_run_last_good(step, note, run, &err) : rein_checkpoint_verify(run, *step, &err);
     if (!status && *step < 0) status = rein_fail(&err, REIN_EINVAL, "%s has no checkpoint yet", directory);
     if (!status && rein_run_checkpoint_path(path, size, run, *step) >= size)
         status = rein_fail(&err, REIN_EINVAL, "the path of the checkpoint is too long");
     rein_run_close(run);
-    if (!status && *said) rein_say(0, WHERE, "note: %s", said);
+    if (!status && *note) rein_say(0, WHERE, "note: %s", note);
     return status ? rein_say_error(WHERE, &err) : REIN_DONE;
 }
 
@@ -210,9 +210,9 @@ static int play(contest *c, player *p) {
     rein_error err = {0};
     const rein_policy policy = {p->model, p->adapter, temperature_of(c, p)};
     const rein_exec exec = exec_of(c);
-    const rein_status status = rein_asker_evaluate(&p->rollout, c->asker, &policy, c->greedy, &exec, on_said, c, &err);
+    const rein_status status = rein_task_runner_evaluate(&p->rollout, c->runner, &policy, c->greedy, &exec, on_said, c, &err);
     rein_view_clear(&c->view);
-    const char *said = rein_asker_said(c->asker);
+    const char *said = rein_task_runner_log(c->runner);
     if (*said) rein_say(0, WHERE, "reward: %s", said);
     if (status) return rein_say_setting_error(c->args, &err);
     const double budget = c->settings.objective.token_budget;
@@ -286,7 +286,8 @@ static int print_table(const contest *c) {
 
 static int open_asker(contest *c) {
     rein_error err = {0};
-    return rein_asker_open(&c->asker, &c->settings, c->first.model, &err) ? rein_say_setting_error(c->args, &err) : REIN_DONE;
+    return rein_task_runner_open(&c->runner, &c->settings, c->first.model, &err) ? rein_say_setting_error(c->args, &err)
+                                                                                 : REIN_DONE;
 }
 
 static int contend(contest *c) {
@@ -315,7 +316,7 @@ int rein_run_eval(const rein_args *args) {
     rein_view_close(&c->view);
     close_player(&c->second);
     close_player(&c->first);
-    rein_asker_close(c->asker);
+    rein_task_runner_close(c->runner);
     free(c);
     return status;
 }

@@ -36,13 +36,13 @@ static void show_step(rein_view *v, const rein_loop_report *report) {
     rein_view_add(v, &s);
 }
 
-/* What a program said comes line by line, between two pictures. */
-static void show_said(rein_view *v, const rein_training *t, const char *said) {
-    if (!*said) return;
+/* What a program log comes line by line, between two pictures. */
+static void show_log(rein_view *v, const rein_training *t, const char *log) {
+    if (!*log) return;
     rein_view_clear(v);
-    for (const char *end; *said; said = *end ? end + 1 : end) {
-        end = said + strcspn(said, "\n");
-        if (end > said) rein_say(0, where(t), "reward: %.*s", (int)(end - said), said);
+    for (const char *end; *log; log = *end ? end + 1 : end) {
+        end = log + strcspn(log, "\n");
+        if (end > log) rein_say(0, where(t), "reward: %.*s", (int)(end - log), log);
     }
 }
 
@@ -56,7 +56,7 @@ static int work(rein_training *t, rein_loop *loop, rein_view *v) {
     while (!rein_loop_done(loop) && !rein_progress_interrupted()) {
         rein_loop_report report;
         if (rein_loop_step(&report, loop, &err)) return rein_view_clear(v), rein_training_failed(t, &err);
-        show_said(v, t, report.said);
+        show_log(v, t, report.judge_log);
         show_step(v, &report);
         if (report.trained.nothing_to_train) {
             rein_view_clear(v);

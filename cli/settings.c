@@ -173,7 +173,7 @@ static const rein_cli_setting *option_of(const rein_args *args, const char *mess
 }
 
 int rein_say_setting_error(const rein_args *args, const rein_error *err) {
-    rein_error said = {.code = err->code};
+    rein_error cause = {.code = err->code};
     rein_out text = {0};
     for (const char *at = err->message; *at;) {
         const size_t word = word_length(at), n = word ? word : 1;
@@ -182,9 +182,9 @@ int rein_say_setting_error(const rein_args *args, const rein_error *err) {
         else rein_out_bytes(&text, at, n);
         at += n;
     }
-    snprintf(said.message, sizeof said.message, "%s", text.failed || !text.data ? err->message : text.data);
+    snprintf(cause.message, sizeof cause.message, "%s", text.failed || !text.data ? err->message : text.data);
     rein_out_free(&text);
-    return rein_say_error(args->command->name, &said);
+    return rein_say_error(args->command->name, &cause);
 }
 
 /* A list has all its values at once, however often its option was given. */

@@ -19,7 +19,7 @@ typedef struct rein_training {
     rein_chat chat;
     int has_chat; /* --chat-format */
     rein_session *session;
-    char noted[REIN_RUN_SAID]; /* of its notes, the last one said */
+    char noted[REIN_NOTE_SIZE]; /* of its notes, the last one said */
     int knows_total; /* set before reading: the command knows how many steps there will be, and total_steps need not be given */
     int total_open;  /* … and was not: the command sets it before opening */
 } rein_training;

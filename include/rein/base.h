@@ -29,9 +29,13 @@ typedef enum rein_status {
     REIN_EIO = 4     /* a file cannot be opened, read or written */
 } rein_status;
 
-/* Filled when a call fails; every `rein_error *` may be NULL. The message is one line without a full stop. */
+/* What went wrong. A call that fails fills it; every `rein_error *` may be NULL. Programs read code, field and index; people read the
+ * message, one line without a full stop: "response_lengths[3] is -1: a length is 0 or more". The layout is part of the ABI. */
 typedef struct rein_error {
     rein_status code;
+    int64_t index;   /* the position in `field`, from 0; -1: the error is not about one position */
+    size_t reason;   /* message + reason is the message without the field and position it begins with; 0 without a field */
+    char field[128]; /* the argument, option, setting or JSON path that is wrong, as C, YAML, JSON and Python spell it; "": none */
     char message[500];
 } rein_error;
 
@@ -57,12 +61,22 @@ typedef struct rein_parameter {
 /* "0.1.0". Static storage; thread-safe. */
 REIN_API const char *rein_version(void);
 
-/* Sets err (if any) to code and the formatted message; returns code. Thread-safe. */
-REIN_API rein_status rein_fail(rein_error *err, rein_status code, const char *format, ...)
 #if defined(__GNUC__)
-    __attribute__((format(printf, 3, 4)))
+#define REIN_PRINTF(at, first) __attribute__((format(printf, at, first)))
+#else
+#define REIN_PRINTF(at, first)
 #endif
-    ;
+
+/* Fills err (if any) with code and the formatted message, without a field; returns code. Thread-safe, as are the next two. */
+REIN_API rein_status rein_fail(rein_error *err, rein_status code, const char *format, ...) REIN_PRINTF(3, 4);
+
+/* The same for one argument: the message is "FIELD[INDEX] REASON", or "FIELD REASON" with index -1. A reason that begins with a colon
+ * follows without a blank. `field` is copied; field and reason may not overlap err. */
+REIN_API rein_status rein_fail_at(rein_error *err, rein_status code, const char *field, int64_t index, const char *format, ...)
+    REIN_PRINTF(5, 6);
+
+/* Puts a place before the message of an error that was filled: "PLACE: MESSAGE". Field and index stay. Returns code. */
+REIN_API rein_status rein_fail_in(rein_error *err, rein_status code, const char *format, ...) REIN_PRINTF(3, 4);
 
 /* Gives each of the library's threads, the calling one included, a core of its own: for a program that has the machine to itself, where
  * two threads that share a core halve its speed. Thread-safe; lasts until the process ends. */

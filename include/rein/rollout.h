@@ -65,11 +65,11 @@ REIN_API void rein_generator_close(rein_generator *generator);
 REIN_API rein_status rein_generator_add(size_t *number, rein_generator *generator, const rein_request *request, rein_error *err);
 
 typedef enum rein_finish {
-    REIN_GOES_ON = 0,
-    REIN_ENDED = 1,   /* by one of end_ids */
-    REIN_STOPPED = 2, /* by one of stops */
-    REIN_CUT = 3,     /* at max_tokens */
-    REIN_FULL = 4     /* at the model's last position */
+    REIN_FINISH_NONE = 0,
+    REIN_FINISH_END_TOKEN = 1,  /* by one of end_ids */
+    REIN_FINISH_STOP_TEXT = 2,  /* by one of stops */
+    REIN_FINISH_MAX_TOKENS = 3, /* at max_tokens */
+    REIN_FINISH_CONTEXT = 4     /* at the model's last position */
 } rein_finish;
 
 typedef struct rein_choice {
@@ -221,7 +221,7 @@ REIN_API const char *rein_reward_name(const rein_reward *reward, size_t i);
 REIN_API size_t rein_reward_count(const rein_reward *reward);
 
 /* What programs wrote to standard error, and that they were started anew, since the last call; "" if nothing. Good until the next call. */
-REIN_API const char *rein_reward_said(rein_reward *reward);
+REIN_API const char *rein_reward_log(rein_reward *reward);
 
 /* ------------------------------------------------------------------------------------------------------------------ 4. prompts */
 
@@ -272,7 +272,7 @@ typedef struct rein_rollout {
 REIN_API void rein_rollout_free(rein_rollout *rollout);
 
 /* What is to be asked, and by whom. Everything is borrowed. */
-typedef struct rein_asking {
+typedef struct rein_rollout_options {
     rein_task *task;
     rein_split split;
     const uint64_t *indices; /* [n] of the examples */
@@ -284,13 +284,13 @@ typedef struct rein_asking {
     uint64_t step, first_prompt; /* the address of the randomness; prompt i has first_prompt + i */
     rein_reward *reward;         /* NULL: no rewards */
     rein_exec exec;
-    rein_recall *recall;                                      /* as the generator's */
-    void (*said)(void *context, size_t finished, size_t all); /* NULL, or called as responses end */
+    rein_recall *recall;                                          /* as the generator's */
+    void (*progress)(void *context, size_t finished, size_t all); /* NULL, or called as responses end */
     void *context;
-} rein_asking;
+} rein_rollout_options;
 
 /* Asks, samples, and rewards. An example whose prompt leaves no room in the model is an error that names it. On failure *rollout is {0}. */
-REIN_API rein_status rein_rollout_make(rein_rollout *rollout, const rein_asking *asking, rein_error *err);
+REIN_API rein_status rein_rollout_make(rein_rollout *rollout, const rein_rollout_options *asking, rein_error *err);
 
 /* --------------------------------------------------------------------------------------------------------------- 6. evaluation */
 

@@ -208,8 +208,8 @@ REIN_API rein_status rein_checkpoint_verify(const rein_run *run, int64_t step, r
 
 /* The newest checkpoint that verifies; -1 if the run has none at all. `said` tells what was wrong with the newer ones, or is "". If there
  * are checkpoints and none of them is good, that is an error, REIN_EINVAL. */
-enum { REIN_RUN_SAID = 500 };
-REIN_API rein_status rein_run_last_good(int64_t *step, char said[REIN_RUN_SAID], const rein_run *run, rein_error *err);
+enum { REIN_NOTE_SIZE = 500 };
+REIN_API rein_status rein_run_last_good(int64_t *step, char note[REIN_NOTE_SIZE], const rein_run *run, rein_error *err);
 
 /* ----------------------------------------------------------------------------------------------------------------- 5. training */
 
@@ -246,7 +246,7 @@ typedef struct rein_pass_options {
     float *advantages;        /* NULL, or [tokens of all histories, in order]: becomes what the loss took, 0 where nothing trains */
 } rein_pass_options;
 
-typedef struct rein_pass {
+typedef struct rein_pass_result {
     rein_loss loss;
     int nothing_to_train; /* no token trains, or every gradient is exactly 0: the optimizer must not be called */
     double max_gap; /* greatest |log-prob computed now − recorded| of this policy's own tokens; NaN: nothing to compare. Of what is
@@ -255,12 +255,12 @@ typedef struct rein_pass {
     size_t reference_tokens; /* that went through the reference: 0 when nothing needs it */
     size_t recalled;         /* tokens that sampling had computed: a prompt's once for all that share it */
     double seconds_reference, seconds_forward, seconds_backward;
-} rein_pass;
+} rein_pass_result;
 
 /* Adds the gradient of the groups' loss to what the trainer holds. The whole of `groups` is one optimizer step: normalisers and averages are
  * over all of it. Old log-probs are the recorded ones; with a `mismatch` correction, or where none were recorded, those of the policy at the
  * beginning of the call. On failure the trainer holds no gradient. */
-REIN_API rein_status rein_trainer_forward_backward(rein_pass *pass, rein_trainer *trainer, const rein_groups *groups,
+REIN_API rein_status rein_trainer_forward_backward(rein_pass_result *pass, rein_trainer *trainer, const rein_groups *groups,
                                                    const rein_pass_options *options, rein_error *err);
 
 /* Log-probs of every trained token under the policy, or under `policy` if not NULL: log_probs [tokens of all histories, in order], 0 where
@@ -471,24 +471,26 @@ REIN_API void rein_shuffle(size_t *order, size_t n, uint64_t seed, uint64_t epoc
 /* ------------------------------------------------------------------------------------------------------------------ 9. the loop */
 
 /* Everything that settings say of asking and rewarding, opened: tokenizer, tasks, judges, the chat format. One thread at a time. */
-typedef struct rein_asker rein_asker;
+typedef struct rein_task_runner rein_task_runner;
 
-/* The settings are copied: model (for its tokenizer), those of the task, of sampling and of evaluation. The caller closes *asker; it is NULL
+/* The settings are copied: model (for its tokenizer), those of the task, of sampling and of evaluation. The caller closes *runner; it is NULL
  * on failure. */
-REIN_API rein_status rein_asker_open(rein_asker **asker, const rein_settings *settings, const rein_model *model, rein_error *err);
+REIN_API rein_status rein_task_runner_open(rein_task_runner **runner, const rein_settings *settings, const rein_model *model,
+                                           rein_error *err);
 
 /* NULL is fine. */
-REIN_API void rein_asker_close(rein_asker *asker);
+REIN_API void rein_task_runner_close(rein_task_runner *runner);
 
 /* Asks a policy eval_prompts held-out examples and rewards what it says: eval_samples responses each, or the greedy one. The same prompts and
- * the same randomness every time: two policies that are asked differ by themselves alone. exec and said may be NULL. The caller frees
+ * the same randomness every time: two policies that are asked differ by themselves alone. exec and progress may be NULL. The caller frees
  * *rollout (rein_evaluate has its figures); it is {0} on failure. */
-REIN_API rein_status rein_asker_evaluate(rein_rollout *rollout, rein_asker *asker, const rein_policy *policy, int greedy,
-                                         const rein_exec *exec, void (*said)(void *context, size_t done, size_t all), void *context,
-                                         rein_error *err);
+REIN_API rein_status rein_task_runner_evaluate(rein_rollout *rollout, rein_task_runner *runner, const rein_policy *policy,
+                                               int greedy, const rein_exec *exec,
+                                               void (*progress)(void *context, size_t done, size_t all), void *context,
+                                               rein_error *err);
 
 /* What the judges' programs said since the last call, or "". */
-REIN_API const char *rein_asker_said(rein_asker *asker);
+REIN_API const char *rein_task_runner_log(rein_task_runner *runner);
 
 /* A run that teaches itself: sample, reward, train, and evaluate on what is held out, step after step. One thread at a time. */
 typedef struct rein_loop rein_loop;
@@ -497,7 +499,7 @@ typedef struct rein_loop rein_loop;
 typedef enum rein_phase { REIN_PHASE_SAMPLING = 0, REIN_PHASE_TRAINING = 1, REIN_PHASE_EVALUATING = 2 } rein_phase;
 
 typedef struct rein_loop_options {
-    void (*said)(void *context, rein_phase phase, size_t done, size_t all); /* NULL, or called as the work goes on */
+    void (*progress)(void *context, rein_phase phase, size_t done, size_t all); /* NULL, or called as the work goes on */
     void *context;
     const rein_fork *fork; /* NULL, or where the run, which is new, begins (rein_session_fork); read by rein_loop_open alone */
 } rein_loop_options;
@@ -526,10 +528,10 @@ typedef struct rein_loop_evaluation {
 
 typedef struct rein_loop_report {
     rein_session_report trained;
-    int evaluated;       /* this step ended with an evaluation */
-    int done;            /* there is no next step: all are made, or stop_at holds */
-    const char *stopped; /* stop_at, if it holds; else "" */
-    const char *said;    /* what the judges' programs said, or "" */
+    int evaluated;         /* this step ended with an evaluation */
+    int done;              /* there is no next step: all are made, or stop_at holds */
+    const char *stopped;   /* stop_at, if it holds; else "" */
+    const char *judge_log; /* what the judges' programs wrote to standard error, or "" */
 } rein_loop_report;
 
 /* Evaluates the policy as it is, unless that has been done or eval_prompts is 0. A run begins with it: the first step does it otherwise. */

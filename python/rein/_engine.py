@@ -307,7 +307,7 @@ class PassOptions(ctypes.Structure):
 
 
 class PassStruct(ctypes.Structure):
-    """rein_pass."""
+    """rein_pass_result."""
 
     _fields_ = [
         ("loss", c.Loss),

@@ -24,7 +24,13 @@ OPTION_IDLE, OPTION_OFF, OPTION_SET, OPTION_REQUIRED = range(4)
 class Error(ctypes.Structure):
     """rein_error: filled by a call that fails."""
 
-    _fields_ = [("code", ctypes.c_int), ("message", ctypes.c_char * 500)]
+    _fields_ = [
+        ("code", ctypes.c_int),
+        ("index", ctypes.c_int64),
+        ("reason", ctypes.c_size_t),
+        ("field", ctypes.c_char * 128),
+        ("message", ctypes.c_char * 500),
+    ]
 
 
 class Exec(ctypes.Structure):

@@ -1,67 +1,73 @@
-/* base.c - errors, the version, and which instruction set this machine has. */
+/* base.c - errors and the version. */
 #include "base.h"
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 
 const char *rein_version(void) { return TEXT(REIN_VERSION_MAJOR) "." TEXT(REIN_VERSION_MINOR) "." TEXT(REIN_VERSION_PATCH); }
 
-/* A text that did not fit was cut anywhere: not inside a character (UTF-8). */
-static void cut_whole(char *text, size_t length) {
+/* A text that did not fit was cut at any byte: the rest of a UTF-8 character at its end goes too. */
+static void drop_partial_character(char *text) {
+    const size_t length = strlen(text);
     size_t first = length;
-    while (first && ((unsigned char)text[first - 1] & 0xc0) == 0x80) first--; /* the bytes that continue one */
+    while (first && ((unsigned char)text[first - 1] & 0xc0) == 0x80) first--; /* continuation bytes */
     if (!first || !((unsigned char)text[first - 1] & 0x80)) return;
     const unsigned char lead = (unsigned char)text[--first];
     const size_t whole = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
     if (length - first < whole) text[first] = 0;
 }
 
+/* Formats into text[size]. The result is one line: control characters, which quoted input may hold, become ?. */
+static void put_line(char *text, size_t size, const char *format, va_list args) {
+    if (vsnprintf(text, size, format, args) >= (int)size) drop_partial_character(text);
+    for (char *c = text; *c; c++)
+        if ((unsigned char)*c < 32 || *c == 127) *c = '?';
+}
+
 rein_status rein_fail(rein_error *err, rein_status code, const char *format, ...) {
-    if (err) {
-        va_list args;
-        va_start(args, format);
-        err->code = code;
-        const int length = vsnprintf(err->message, sizeof err->message, format, args);
-        if (length >= (int)sizeof err->message) cut_whole(err->message, sizeof err->message - 1);
-        for (char *c = err->message; *c; c++) /* what a message quotes may hold anything; the message is one line */
-            if ((unsigned char)*c < 32 || *c == 127) *c = '?';
-        va_end(args);
-    }
+    if (!err) return code;
+    va_list args;
+    va_start(args, format);
+    err->code = code;
+    err->index = -1;
+    err->reason = 0;
+    err->field[0] = 0;
+    put_line(err->message, sizeof err->message, format, args);
+    va_end(args);
     return code;
 }
 
-int rein_isa_available(rein_isa isa) {
-    switch (isa) {
-    case REIN_ISA_BEST:
-    case REIN_ISA_REF: return 1;
-    case REIN_ISA_AVX2:
-#ifdef REIN_HAVE_AVX2
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-#else
-        return 0;
-#endif
-    case REIN_ISA_AVX512:
-#ifdef REIN_HAVE_AVX2
-        return rein_isa_available(REIN_ISA_AVX2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
-#else
-        return 0;
-#endif
-    }
-    return 0;
+rein_status rein_fail_at(rein_error *err, rein_status code, const char *field, int64_t index, const char *format, ...) {
+    if (!err) return code;
+    va_list args;
+    va_start(args, format);
+    const char *separator = *format == ':' ? "" : " ";
+    if (index < 0) rein_fail(err, code, "%s%s", field, separator);
+    else rein_fail(err, code, "%s[%lld]%s", field, (long long)index, separator);
+    if (snprintf(err->field, sizeof err->field, "%s", field) >= (int)sizeof err->field) drop_partial_character(err->field);
+    err->index = index < 0 ? -1 : index;
+    err->reason = strlen(err->message);
+    put_line(err->message + err->reason, sizeof err->message - err->reason, format, args);
+    va_end(args);
+    return code;
 }
 
-rein_isa rein_isa_best(void) {
-    rein_isa best = REIN_ISA_REF;
-    for (rein_isa isa = REIN_ISA_REF; isa <= REIN_ISA_AVX512; isa++)
-        if (rein_isa_available(isa)) best = isa;
-    return best;
-}
-
-const char *rein_isa_name(rein_isa isa) {
-    if (isa == REIN_ISA_BEST) isa = rein_isa_best();
-    return isa == REIN_ISA_AVX512 ? "avx512" : isa == REIN_ISA_AVX2 ? "avx2" : "ref";
+rein_status rein_fail_in(rein_error *err, rein_status code, const char *format, ...) {
+    if (!err) return code;
+    const rein_error before = *err;
+    va_list args;
+    va_start(args, format);
+    put_line(err->message, sizeof err->message - 2, format, args);
+    va_end(args);
+    strcat(err->message, ": ");
+    const size_t shift = strlen(err->message);
+    if (snprintf(err->message + shift, sizeof err->message - shift, "%s", before.message) >= (int)(sizeof err->message - shift))
+        drop_partial_character(err->message);
+    err->code = code;
+    if (before.reason) err->reason = before.reason + shift < sizeof err->message ? before.reason + shift : strlen(err->message);
+    return code;
 }

@@ -45,8 +45,8 @@ struct rein_process {
     double input_closed;      /* when it was seen that it had closed its input */
     bytes unsent, unread;
     size_t searched; /* so far there is no newline in unread */
-    char said[2 * KEPT], shown[KEPT + 1];
-    size_t n_said;
+    char log[2 * KEPT], shown[KEPT + 1];
+    size_t n_log;
     int failed;
 };
 
@@ -205,12 +205,12 @@ static int hear_some(rein_process *p) {
     if (n == 0 || (n < 0 && !try_again())) shut(&p->words);
     if (n <= 0) return 0;
     const size_t kept = n < KEPT ? (size_t)n : KEPT;
-    if (p->n_said + kept > sizeof p->said) {
-        memmove(p->said, p->said + p->n_said - KEPT, KEPT);
-        p->n_said = KEPT;
+    if (p->n_log + kept > sizeof p->log) {
+        memmove(p->log, p->log + p->n_log - KEPT, KEPT);
+        p->n_log = KEPT;
     }
-    memcpy(p->said + p->n_said, piece + (size_t)n - kept, kept);
-    p->n_said += kept;
+    memcpy(p->log + p->n_log, piece + (size_t)n - kept, kept);
+    p->n_log += kept;
     return 1;
 }
 
@@ -272,11 +272,11 @@ static const char *tell_end(char *to, size_t size, int ended, const siginfo_t *h
 
 /* The last line that it said which is not empty; NULL if there is none. */
 static const char *last_words(char to[LAST_WORDS], const rein_process *p) {
-    size_t end = p->n_said, begin;
-    while (end && strchr(" \r\n\t", p->said[end - 1]) && p->said[end - 1]) end--;
-    for (begin = end; begin && p->said[begin - 1] != '\n'; begin--) {
+    size_t end = p->n_log, begin;
+    while (end && strchr(" \r\n\t", p->log[end - 1]) && p->log[end - 1]) end--;
+    for (begin = end; begin && p->log[begin - 1] != '\n'; begin--) {
     }
-    return begin < end ? rein_show_short(to, LAST_WORDS, p->said + begin, end - begin) : NULL;
+    return begin < end ? rein_show_short(to, LAST_WORDS, p->log + begin, end - begin) : NULL;
 }
 
 static rein_status give_up(rein_process *p, rein_error *err, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -366,12 +366,12 @@ void rein_process_unread(const char **text, size_t *length, rein_process *p) {
 
 const char *rein_process_said(rein_process *p) {
     hear_all(p);
-    const size_t kept = p->n_said < KEPT ? p->n_said : KEPT;
-    const char *from = p->said + p->n_said - kept;
+    const size_t kept = p->n_log < KEPT ? p->n_log : KEPT;
+    const char *from = p->log + p->n_log - kept;
     size_t cut = 0; /* not in the middle of a character */
-    while (kept < p->n_said && cut < kept && ((unsigned char)from[cut] & 0xC0) == 0x80) cut++;
+    while (kept < p->n_log && cut < kept && ((unsigned char)from[cut] & 0xC0) == 0x80) cut++;
     p->shown[rein_show(p->shown, from + cut, kept - cut, 1)] = 0;
-    p->n_said = 0;
+    p->n_log = 0;
     return p->shown;
 }
 

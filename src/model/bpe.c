@@ -35,8 +35,8 @@ static const rein_merge *find(const rein_word *word, const rein_bpe *bpe, const 
 }
 
 /* ---- the heap: lowest order on top */
-static void sift_down(rein_candidate *heap, size_t n, size_t at) {
-    const rein_candidate moved = heap[at];
+static void sift_down(rein_merge_candidate *heap, size_t n, size_t at) {
+    const rein_merge_candidate moved = heap[at];
     for (size_t child; (child = 2 * at + 1) < n; at = child) {
         if (child + 1 < n && heap[child + 1].order < heap[child].order) child++;
         if (moved.order <= heap[child].order) break;
@@ -45,14 +45,14 @@ static void sift_down(rein_candidate *heap, size_t n, size_t at) {
     heap[at] = moved;
 }
 
-static void sift_up(rein_candidate *heap, size_t at) {
-    const rein_candidate moved = heap[at];
+static void sift_up(rein_merge_candidate *heap, size_t at) {
+    const rein_merge_candidate moved = heap[at];
     for (size_t parent; at > 0 && heap[parent = (at - 1) / 2].order > moved.order; at = parent) heap[at] = heap[parent];
     heap[at] = moved;
 }
 
-static rein_candidate pop(rein_word *word) {
-    const rein_candidate top = word->heap[0];
+static rein_merge_candidate pop(rein_word *word) {
+    const rein_merge_candidate top = word->heap[0];
     word->heap[0] = word->heap[--word->waiting];
     if (word->waiting) sift_down(word->heap, word->waiting, 0);
     return top;
@@ -68,7 +68,7 @@ static rein_status reserve(rein_word *word, size_t n, rein_error *err) {
     }
     if (2 * n > word->heap_capacity) {
         const size_t capacity = rein_grown(word->heap_capacity, 2 * n, sizeof *word->heap);
-        rein_candidate *heap = capacity ? realloc(word->heap, capacity * sizeof *heap) : NULL;
+        rein_merge_candidate *heap = capacity ? realloc(word->heap, capacity * sizeof *heap) : NULL;
         if (!heap) return rein_no_memory(err);
         word->heap = heap, word->heap_capacity = capacity;
     }
@@ -131,7 +131,7 @@ static void add_symbols(rein_word *word, const rein_bpe *bpe, const rein_vocabul
 static void offer(rein_word *word, const rein_bpe *bpe, const rein_vocabulary *v, int32_t left, int32_t right) {
     const rein_merge *merge = find(word, bpe, v, word->symbols[left].id, word->symbols[right].id);
     if (!merge) return;
-    word->heap[word->waiting] = (rein_candidate){(uint64_t)merge->rank << 32 | (uint32_t)left, merge->id};
+    word->heap[word->waiting] = (rein_merge_candidate){(uint64_t)merge->rank << 32 | (uint32_t)left, merge->id};
     sift_up(word->heap, word->waiting++);
 }
 
@@ -148,11 +148,11 @@ static void merge_all(rein_word *word, const rein_bpe *bpe, const rein_vocabular
     word->waiting = 0;
     for (size_t i = 0; i + 1 < word->count; i++) {
         const rein_merge *merge = find(word, bpe, v, word->symbols[i].id, word->symbols[i + 1].id);
-        if (merge) word->heap[word->waiting++] = (rein_candidate){(uint64_t)merge->rank << 32 | i, merge->id};
+        if (merge) word->heap[word->waiting++] = (rein_merge_candidate){(uint64_t)merge->rank << 32 | i, merge->id};
     }
     for (size_t i = word->waiting / 2; i-- > 0;) sift_down(word->heap, word->waiting, i);
     while (word->waiting) {
-        const rein_candidate top = pop(word);
+        const rein_merge_candidate top = pop(word);
         const int32_t at = (int32_t)(top.order & 0xFFFFFFFFu);
         const rein_symbol *left = &word->symbols[at];
         if (left->id < 0 || (size_t)left->next >= word->count) continue;

@@ -26,7 +26,7 @@ typedef struct rein_batch_rows {
     size_t n_queries, keys; /* the most keys that a query has */
     size_t layer_stride;    /* floats from a block's keys of one layer to those of the next; 0: layers overwrite each other */
     rein_angles angles;
-    rein_site run;
+    rein_nn_context run;
     /* Scratch: */
     float *normed;    /* [rows][hidden] */
     float *gated;     /* [rows][intermediate] */
@@ -41,7 +41,7 @@ typedef struct rein_kept {
     float *q_raw, *k_raw;             /* before their norm; the same as q and k when there is none */
     float *q_scale, *k_scale;         /* [rows][heads] of their norms, or NULL */
     float *q, *k, *v, *o;             /* [rows][heads][dim] */
-    float *softness;                  /* [rows][heads][2], or NULL */
+    float *softmax_stats;             /* [rows][heads][2], or NULL */
     float *gate, *up;                 /* [rows][intermediate] */
     float *inner[REIN_LAYER_MODULES]; /* [rows][rank], or NULL */
 } rein_kept;
@@ -53,23 +53,24 @@ void rein_batch_take(rein_batch_rows *batch, rein_arena *arena);
 void rein_kept_take(rein_kept *kept, const rein_batch_rows *batch, int for_backward, rein_arena *arena);
 
 /* Rows of the embedding. */
-void rein_embed(float *x, const rein_model *model, const int32_t *ids, size_t rows, const rein_site *run);
+void rein_embed(float *x, const rein_model *model, const int32_t *ids, size_t rows, const rein_nn_context *run);
 
 /* out [rows][hidden] from kept->x; the rest of kept is filled. out NULL: only what is kept. out may be kept->x. */
 void rein_layer_forward(float *out, const rein_kept *kept, size_t layer, const rein_batch_rows *batch);
 
 /* The rows of a batch that anybody wants after the last layer: the others are keys there and nothing else. For passes that are not gone
  * back. */
-typedef struct rein_leaving {
+typedef struct rein_selected_rows {
     rein_batch_rows few; /* these rows, without slots */
     const size_t *from;  /* [few.rows]: where they are in the batch */
-} rein_leaving;
+} rein_selected_rows;
 
 /* parts [n]: of the batch's queries, at least a row each, rows ascending. */
-void rein_leaving_take(rein_leaving *leaving, const rein_batch_rows *batch, const rein_query *parts, size_t n, rein_arena *arena);
+void rein_selected_rows_take(rein_selected_rows *leaving, const rein_batch_rows *batch, const rein_query *parts, size_t n,
+                             rein_arena *arena);
 
 /* out [leaving->few.rows][hidden] from kept->x [rows][hidden] of the batch. */
-void rein_last_layer_forward(float *out, const rein_kept *kept, const rein_leaving *leaving, const rein_batch_rows *batch);
+void rein_last_layer_forward(float *out, const rein_kept *kept, const rein_selected_rows *leaving, const rein_batch_rows *batch);
 
 /* ---- backward */
 typedef struct rein_layer_gradient {

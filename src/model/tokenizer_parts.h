@@ -209,13 +209,13 @@ size_t rein_bpe_slot(const rein_bpe *bpe, uint64_t pair);
 typedef struct rein_symbol {
     int32_t id, previous, next;
 } rein_symbol;
-typedef struct rein_candidate {
+typedef struct rein_merge_candidate {
     uint64_t order; /* rank << 32 | position */
     int32_t id;
-} rein_candidate;
+} rein_merge_candidate;
 typedef struct rein_word {
     rein_symbol *symbols;
-    rein_candidate *heap;
+    rein_merge_candidate *heap;
     size_t count, capacity, waiting, heap_capacity;
     rein_text mapped;
     bool guarded; /* a special token may not come of plain text */

@@ -82,7 +82,7 @@ rein_evaluation rein_evaluate(const rein_rollout *r, int64_t budget) {
         const int64_t own = r->examples[i / r->samples].budget, limit = own >= 0 ? own : budget;
         e.reward += r->rewards[i];
         e.mean_length += (double)w->n;
-        e.truncated += w->finish == REIN_CUT || w->finish == REIN_FULL;
+        e.truncated += w->finish == REIN_FINISH_MAX_TOKENS || w->finish == REIN_FINISH_CONTEXT;
         with_budget += limit >= 0;
         over += limit >= 0 && (int64_t)w->n > limit;
     }

@@ -16,7 +16,7 @@ typedef struct step {
     rein_generator *g;
     rein_batch_rows batch;
     rein_kept kept;
-    rein_leaving leaving; /* the last row of each query */
+    rein_selected_rows leaving; /* the last row of each query */
     rein_query *queries;
     rein_slot *slots;
     int32_t *positions, *ids;
@@ -128,7 +128,7 @@ static rein_status find_leaving(step *s, rein_error *err) {
         const rein_query *all = &s->queries[q];
         last[q] = (rein_query){all->first + all->count - 1, 1, all->before + all->count - 1, all->keys, all->n_keys};
     }
-    if (last) rein_leaving_take(&s->leaving, &s->batch, last, s->batch.n_queries, &s->g->arena);
+    if (last) rein_selected_rows_take(&s->leaving, &s->batch, last, s->batch.n_queries, &s->g->arena);
     return s->g->arena.failed ? rein_fail(err, REIN_ENOMEM, "no memory for the rows of %zu samples", s->g->n_samples) : REIN_OK;
 }
 
@@ -165,8 +165,8 @@ static void through_layers(step *s) {
 typedef struct choosing {
     rein_generator *g;
     size_t first_sample, first_query;
-    const float *x;          /* [queries][vocabulary] */
-    const rein_mass *masses; /* [queries][chunks] */
+    const float *x;                   /* [queries][vocabulary] */
+    const rein_softmax_stats *masses; /* [queries][chunks] */
     size_t vocabulary, chunks;
     rein_candidate *candidates; /* [threads][vocabulary], or NULL */
 } choosing;
@@ -221,7 +221,7 @@ static rein_status choose_all(step *s, rein_error *err) {
     int truncates = 0;
     for (size_t i = 0; i < g->n_samples; i++) truncates |= rein_truncates(&g->samples[i].of->r.sampling);
     float *x = rein_arena_floats(&g->arena, at_once * vocabulary);
-    rein_mass *masses = rein_arena_take(&g->arena, at_once * c.chunks * sizeof *masses);
+    rein_softmax_stats *masses = rein_arena_take(&g->arena, at_once * c.chunks * sizeof *masses);
     if (truncates) c.candidates = rein_arena_take(&g->arena, (size_t)g->exec.threads * vocabulary * sizeof *c.candidates);
     if (g->arena.failed) return rein_fail(err, REIN_ENOMEM, "no memory for the logits of %zu samples", g->n_samples);
     c.x = x, c.masses = masses;
@@ -239,10 +239,10 @@ static rein_status choose_all(step *s, rein_error *err) {
 static rein_finish finish_of(const rein_generator *g, const rein_sample *s, int stopped) {
     const rein_sampling *sampling = &s->of->r.sampling;
     for (size_t i = 0; i < sampling->n_end_ids; i++)
-        if (s->of->end_ids[i] == s->last) return REIN_ENDED;
-    if (stopped) return REIN_STOPPED;
-    if (s->n >= sampling->max_tokens) return REIN_CUT;
-    return s->of->r.n_prompt + s->n >= (size_t)g->policy.model->config.max_positions ? REIN_FULL : REIN_GOES_ON;
+        if (s->of->end_ids[i] == s->last) return REIN_FINISH_END_TOKEN;
+    if (stopped) return REIN_FINISH_STOP_TEXT;
+    if (s->n >= sampling->max_tokens) return REIN_FINISH_MAX_TOKENS;
+    return s->of->r.n_prompt + s->n >= (size_t)g->policy.model->config.max_positions ? REIN_FINISH_CONTEXT : REIN_FINISH_NONE;
 }
 
 static rein_status advance(rein_generator *g, size_t i, rein_error *err) {
@@ -262,8 +262,8 @@ static rein_status advance(rein_generator *g, size_t i, rein_error *err) {
     if (status) return status;
     event->finish = finish_of(g, s, stopped);
     if (event->finish && !stopped && (status = rein_growing_finish(&stopped, &s->text, stops, n_stops, err))) return status;
-    if (stopped && event->finish > REIN_STOPPED) event->finish = REIN_STOPPED;
-    s->finished = event->finish != REIN_GOES_ON;
+    if (stopped && event->finish > REIN_FINISH_STOP_TEXT) event->finish = REIN_FINISH_STOP_TEXT;
+    s->finished = event->finish != REIN_FINISH_NONE;
     event->text = s->text.text.data ? s->text.text.data + s->text.reported : "";
     event->length = s->text.certain - s->text.reported;
     s->text.reported = s->text.certain;

@@ -17,7 +17,7 @@ struct rein_reward {
     rein_judge *judges; /* [n] */
     size_t n;
     int failed;
-    rein_text said;
+    rein_text log;
 };
 
 static rein_status no_memory(rein_error *err) { return rein_fail(err, REIN_ENOMEM, "no memory for the rewards"); }
@@ -138,15 +138,15 @@ static rein_status refuse_word(const char *spec, rein_error *err) {
 
 static rein_status open_kind(rein_judge *judge, const char *argument, const char *spec, rein_error *err) {
     char shown[80];
-    rein_error said = {0};
+    rein_error cause = {0};
     const rein_judge_kind *kind = judge->kind;
     rein_show_short(shown, sizeof shown, spec, strlen(spec));
     if (kind->has_argument && (!argument || !*argument))
         return rein_fail(err, REIN_EINVAL, "reward \"%s\" lacks what stands behind the colon: %s", shown, kind->usage);
     if (!kind->has_argument && argument)
         return rein_fail(err, REIN_EINVAL, "reward \"%s\" takes nothing behind a colon: %s", shown, kind->usage);
-    const rein_status status = kind->open ? kind->open(judge, argument, &said) : REIN_OK;
-    return status ? rein_fail(err, status, "reward \"%s\": %s", shown, said.message) : REIN_OK;
+    const rein_status status = kind->open ? kind->open(judge, argument, &cause) : REIN_OK;
+    return status ? rein_fail(err, status, "reward \"%s\": %s", shown, cause.message) : REIN_OK;
 }
 
 static rein_status open_program(rein_judge *judges, size_t i, const char *spec, const rein_reward_options *o, rein_error *err) {
@@ -210,7 +210,7 @@ void rein_reward_close(rein_reward *r) {
         rein_pattern_free(r->judges[i].pattern);
     }
     free(r->judges);
-    rein_text_free(&r->said);
+    rein_text_free(&r->log);
     free(r);
 }
 
@@ -218,11 +218,11 @@ const char *rein_reward_name(const rein_reward *r, size_t i) { return r->judges[
 
 size_t rein_reward_count(const rein_reward *r) { return r->n; }
 
-const char *rein_reward_said(rein_reward *r) {
-    if (r->said.data) rein_text_cut(&r->said, 0);
+const char *rein_reward_log(rein_reward *r) {
+    if (r->log.data) rein_text_cut(&r->log, 0);
     for (size_t i = 0; i < r->n; i++)
-        if (r->judges[i].program) rein_judge_program_said(&r->said, r->judges[i].program);
-    return r->said.length ? r->said.data : "";
+        if (r->judges[i].program) rein_judge_program_log(&r->log, r->judges[i].program);
+    return r->log.length ? r->log.data : "";
 }
 
 /* ----------------------------------------------------------------------------------------------------------------------- giving */
@@ -232,15 +232,15 @@ static rein_status give_built_in(double *given, const rein_judge *judge, const r
                                  rein_error *err) {
     for (size_t i = 0; i < n; i++) {
         char place[REIN_REWARD_PLACE];
-        rein_error said = {0};
+        rein_error cause = {0};
         rein_response response = responses[i];
         if (!response.text) response.text = ""; /* of length 0 */
-        rein_status status = judge->kind->give(&given[i], judge, &response, &said);
+        rein_status status = judge->kind->give(&given[i], judge, &response, &cause);
         if (!status && !isfinite(given[i]))
-            status = rein_fail(&said, REIN_ERANGE, "the reward is %g: not a finite number", given[i]);
+            status = rein_fail(&cause, REIN_ERANGE, "the reward is %g: not a finite number", given[i]);
         if (!status) continue;
         rein_reward_place(place, judge->name, "response", i, n, response.example);
-        return rein_fail(err, status, "%s: %s", place, said.message);
+        return rein_fail(err, status, "%s: %s", place, cause.message);
     }
     return REIN_OK;
 }

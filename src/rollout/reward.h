@@ -115,6 +115,6 @@ rein_status rein_judge_program_ask(rein_judge_program *program, const rein_respo
 rein_status rein_judge_program_collect(double *rewards, rein_judge_program *program, rein_error *err);
 
 /* Appends what it said since the last call, each line with its name before it; as much as there is memory for. */
-void rein_judge_program_said(rein_text *text, rein_judge_program *program);
+void rein_judge_program_log(rein_text *text, rein_judge_program *program);
 
 #endif

@@ -117,11 +117,11 @@ static int is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 static rein_status read_object(rein_answer_line *answer, rein_error *err) {
     static const char place[] = ": line 1, ";
     char shown[LINE_SHOWN];
-    rein_error said = {0};
-    const rein_status status = rein_json_file_parse(&answer->object, "", answer->line, answer->length, &said);
+    rein_error cause = {0};
+    const rein_status status = rein_json_file_parse(&answer->object, "", answer->line, answer->length, &cause);
     if (!status) return REIN_OK;
-    if (status == REIN_ENOMEM) return rein_fail(err, status, "%s", said.message);
-    const char *what = said.message + (strncmp(said.message, place, strlen(place)) == 0 ? strlen(place) : 0);
+    if (status == REIN_ENOMEM) return rein_fail(err, status, "%s", cause.message);
+    const char *what = cause.message + (strncmp(cause.message, place, strlen(place)) == 0 ? strlen(place) : 0);
     if (strstr(what, "the file ends here")) what = "the line ends inside of the object";
     while (*what == ':' || *what == ' ') what++;
     return rein_fail(err, REIN_EIO, "the answer %s is not JSON: %s", show(shown, answer), what);

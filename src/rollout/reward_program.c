@@ -39,18 +39,18 @@ static rein_status no_memory(rein_error *err) { return rein_fail(err, REIN_ENOME
 /* -------------------------------------------------------------------------------------------------------------- open and close */
 
 rein_status rein_judge_program_open(rein_judge_program **program, const rein_judge_program_options *o, rein_error *err) {
-    rein_error said = {0};
+    rein_error cause = {0};
     *program = NULL;
     rein_judge_program *p = calloc(1, sizeof *p);
     if (!p) return no_memory(err);
     p->name = o->name, p->whole_groups = o->whole_groups, p->timeout = o->timeout, p->restarts = o->restarts;
     p->command = malloc(strlen(o->command) + 1);
-    rein_status status = p->command ? REIN_OK : no_memory(&said);
+    rein_status status = p->command ? REIN_OK : no_memory(&cause);
     if (!status) strcpy(p->command, o->command);
-    if (!status) status = rein_process_open(&p->process, p->command, &said);
+    if (!status) status = rein_process_open(&p->process, p->command, &cause);
     if (!status) return *program = p, REIN_OK;
     rein_judge_program_close(p);
-    return rein_fail(err, status, "%s: %s", o->name, said.message);
+    return rein_fail(err, status, "%s: %s", o->name, cause.message);
 }
 
 static void forget_batch(rein_judge_program *p) {
@@ -93,7 +93,7 @@ static void shorten_notes(rein_text *notes) {
     rein_text_cut(notes, left);
 }
 
-void rein_judge_program_said(rein_text *text, rein_judge_program *p) {
+void rein_judge_program_log(rein_text *text, rein_judge_program *p) {
     if (p->notes.length) rein_text_append(text, p->notes.data, p->notes.length, NULL);
     if (p->notes.data) rein_text_cut(&p->notes, 0);
     if (p->process) note(text, p->name, rein_process_said(p->process));
@@ -139,12 +139,12 @@ static rein_status fail_at(const rein_judge_program *p, size_t item, rein_status
 /* Ids count from 1, as the messages do, and are the same whenever an item is asked again. */
 static rein_status ask_item(rein_judge_program *p, size_t item, rein_error *err) {
     char *line;
-    rein_error said = {0};
+    rein_error cause = {0};
     const size_t begin = p->begins[item], n = p->begins[item + 1] - begin;
-    rein_status status = rein_request_line(&line, item + 1, p->responses + begin, n, p->whole_groups, &said);
-    if (!status) status = rein_process_ask(p->process, line, strlen(line), &said);
+    rein_status status = rein_request_line(&line, item + 1, p->responses + begin, n, p->whole_groups, &cause);
+    if (!status) status = rein_process_ask(p->process, line, strlen(line), &cause);
     free(line);
-    return status ? fail_at(p, item, status, &said, err) : REIN_OK;
+    return status ? fail_at(p, item, status, &cause, err) : REIN_OK;
 }
 
 static rein_status ask_unanswered(rein_judge_program *p, rein_error *err) {
@@ -170,9 +170,9 @@ static rein_status recover(rein_judge_program *p, const rein_error *fault, rein_
     rein_process_close(p->process);
     p->process = NULL;
     p->ids = IDS_UNKNOWN;
-    rein_error said = {0};
-    const rein_status status = rein_process_open(&p->process, p->command, &said);
-    return status ? rein_fail(err, status, "%s: %s", p->name, said.message) : ask_unanswered(p, err);
+    rein_error cause = {0};
+    const rein_status status = rein_process_open(&p->process, p->command, &cause);
+    return status ? rein_fail(err, status, "%s: %s", p->name, cause.message) : ask_unanswered(p, err);
 }
 
 /* A line that nobody asked for; REIN_OK if there is none. */
@@ -218,15 +218,15 @@ static rein_status take_answer(rein_judge_program *p, rein_error *err) {
     const char *line;
     size_t length, item = first_unanswered(p);
     rein_answer_line answer = {0};
-    rein_error said = {0};
-    rein_status status = rein_process_answer(&line, &length, p->process, p->timeout, &said);
-    if (!status) status = rein_answer_read(&answer, line, length, &said);
-    if (!status) status = find_item(&item, p, &answer, &said);
+    rein_error cause = {0};
+    rein_status status = rein_process_answer(&line, &length, p->process, p->timeout, &cause);
+    if (!status) status = rein_answer_read(&answer, line, length, &cause);
+    if (!status) status = find_item(&item, p, &answer, &cause);
     if (!status)
         status = rein_answer_rewards(p->rewards + p->begins[item], &answer, p->begins[item + 1] - p->begins[item], p->whole_groups,
-                                     &said);
+                                     &cause);
     rein_answer_free(&answer);
-    if (status) return fail_at(p, item, status, &said, err);
+    if (status) return fail_at(p, item, status, &cause, err);
     p->has_answer[item] = 1;
     p->answered++;
     return REIN_OK;

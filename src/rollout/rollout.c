@@ -28,7 +28,7 @@ void rein_rollout_free(rein_rollout *r) {
 /* A batch at work. */
 typedef struct making {
     rein_rollout *to;
-    const rein_asking *a;
+    const rein_rollout_options *a;
     rein_generator *generator;
     int32_t end_ids[REIN_MAX_END_IDS + 1];
     rein_sampling sampling;
@@ -52,7 +52,7 @@ static rein_status allocate(making *m, rein_error *err) {
 
 /* What ends a response: what the caller says, and the end of a turn where the prompts are chats. */
 static rein_status find_ends(making *m, rein_error *err) {
-    const rein_asking *a = m->a;
+    const rein_rollout_options *a = m->a;
     int32_t turn = -1;
     m->sampling = a->sampling;
     m->sampling.end_ids = m->end_ids;
@@ -73,7 +73,7 @@ static rein_status in_example(const making *m, size_t i, const rein_error *why, 
 }
 
 static rein_status ask(making *m, size_t i, rein_error *err) {
-    const rein_asking *a = m->a;
+    const rein_rollout_options *a = m->a;
     rein_error why = {0};
     size_t number;
     rein_status status = rein_task_example(&m->to->examples[i], a->task, a->split, a->indices[i], err);
@@ -128,12 +128,12 @@ static rein_status take(making *m, const rein_sampled *s, rein_error *err) {
     w->sampler_log_probs[w->n] = s->sampler_log_prob;
     w->ends[w->n++] = w->text.length;
     w->finish = s->finish;
-    m->finished += s->finish != REIN_GOES_ON;
+    m->finished += s->finish != REIN_FINISH_NONE;
     return REIN_OK;
 }
 
 static rein_status answer(making *m, rein_error *err) {
-    const rein_asking *a = m->a;
+    const rein_rollout_options *a = m->a;
     const rein_generator_options options = {.exec = a->exec, .recall = a->recall};
     const rein_sampled *sampled;
     size_t n = 1;
@@ -143,7 +143,7 @@ static rein_status answer(making *m, rein_error *err) {
         const size_t before = m->finished;
         status = rein_generator_step(&sampled, &n, m->generator, err);
         for (size_t i = 0; i < n && !status; i++) status = take(m, &sampled[i], err);
-        if (a->said && m->finished > before && !status) a->said(a->context, m->finished, a->n * a->samples);
+        if (a->progress && m->finished > before && !status) a->progress(a->context, m->finished, a->n * a->samples);
     }
     rein_generator_close(m->generator);
     return status;
@@ -164,7 +164,7 @@ static rein_status reward(making *m, rein_error *err) {
                                        w->text.data,
                                        w->text.length,
                                        w->n,
-                                       w->finish == REIN_CUT || w->finish == REIN_FULL,
+                                       w->finish == REIN_FINISH_MAX_TOKENS || w->finish == REIN_FINISH_CONTEXT,
                                        m->a->step};
     }
     const rein_status status = rein_reward_give(r->rewards, r->components, m->a->reward, responses, all, err);
@@ -172,7 +172,7 @@ static rein_status reward(making *m, rein_error *err) {
     return status;
 }
 
-rein_status rein_rollout_make(rein_rollout *rollout, const rein_asking *asking, rein_error *err) {
+rein_status rein_rollout_make(rein_rollout *rollout, const rein_rollout_options *asking, rein_error *err) {
     making m = {.to = rollout, .a = asking};
     *rollout = (rein_rollout){0};
     if (!asking->n || !asking->samples) return rein_fail(err, REIN_EINVAL, "nothing is asked: a rollout has one prompt or more");

@@ -21,12 +21,12 @@ enum { MAX_FIELD = 64, MAX_NUMBER = 40 };
 rein_status rein_example_parse(json_t **object, const char *where, const char *text, size_t length, rein_error *err) {
     static const char first[] = ": line 1", end[] = "the file ends here";
     char shown[REIN_PATH_SHOWN];
-    rein_error said = {0};
-    const rein_status status = rein_json_file_parse(object, "", text, length, &said);
+    rein_error cause = {0};
+    const rein_status status = rein_json_file_parse(object, "", text, length, &cause);
     if (!status) return REIN_OK;
-    if (status == REIN_ENOMEM) return rein_fail(err, status, "%s", said.message);
+    if (status == REIN_ENOMEM) return rein_fail(err, status, "%s", cause.message);
     rein_path_show(shown, where);
-    const char *rest = !strncmp(said.message, first, strlen(first)) ? said.message + strlen(first) : said.message;
+    const char *rest = !strncmp(cause.message, first, strlen(first)) ? cause.message + strlen(first) : cause.message;
     const char *ends = strstr(rest, end);
     if (!ends) return rein_fail(err, status, "%s%s", shown, rest);
     return rein_fail(err, status, "%s%.*sthe line ends here%s: an example is one line", shown, (int)(ends - rest), rest,

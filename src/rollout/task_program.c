@@ -68,10 +68,10 @@ static rein_status exchange(const char **line, size_t *length, rein_task_program
 /* What was written in place of JSON says more than what is wrong with it. */
 static rein_status parse(json_t **object, const char *where, const char *line, size_t length, rein_error *err) {
     char shown[SHOWN];
-    rein_error said = {0};
-    const rein_status status = rein_example_parse(object, where, line, length, &said);
-    if (status != REIN_EINVAL) return status ? rein_fail(err, status, "%s", said.message) : REIN_OK;
-    return rein_fail(err, status, "%s; the program wrote: %s", said.message, rein_show_short(shown, sizeof shown, line, length));
+    rein_error cause = {0};
+    const rein_status status = rein_example_parse(object, where, line, length, &cause);
+    if (status != REIN_EINVAL) return status ? rein_fail(err, status, "%s", cause.message) : REIN_OK;
+    return rein_fail(err, status, "%s; the program wrote: %s", cause.message, rein_show_short(shown, sizeof shown, line, length));
 }
 
 /* An object that the program answered with. */
@@ -79,11 +79,11 @@ static rein_status ask(json_t **object, rein_task_program *p, rein_split split, 
                        rein_error *err) {
     const char *line;
     size_t length;
-    rein_error said = {0};
+    rein_error cause = {0};
     *object = NULL;
     if (!p->process) return rein_fail(err, REIN_EIO, "%s: the program was given up after it failed", where);
-    rein_status status = exchange(&line, &length, p, split, index, &said);
-    if (status) rein_fail(err, status, "%s: %s", where, said.message);
+    rein_status status = exchange(&line, &length, p, split, index, &cause);
+    if (status) rein_fail(err, status, "%s: %s", where, cause.message);
     else status = parse(object, where, line, length, err);
     if (status) give_up(p);
     return status;

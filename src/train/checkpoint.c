@@ -169,24 +169,24 @@ rein_status rein_checkpoint_read_json(json_t **object, const rein_run *run, int6
     return status;
 }
 
-static void say_passed_over(char said[REIN_RUN_SAID], const char *reason, size_t passed, int64_t step) {
+static void say_passed_over(char note[REIN_NOTE_SIZE], const char *reason, size_t passed, int64_t step) {
     char more[40] = "";
     if (passed > 1) snprintf(more, sizeof more, " (and %zu more)", passed - 1);
-    snprintf(said, REIN_RUN_SAID, "%.400s%s; the last good checkpoint is of step %lld", reason, more, (long long)step);
+    snprintf(note, REIN_NOTE_SIZE, "%.400s%s; the last good checkpoint is of step %lld", reason, more, (long long)step);
 }
 
-rein_status rein_run_last_good(int64_t *step, char said[REIN_RUN_SAID], const rein_run *run, rein_error *err) {
+rein_status rein_run_last_good(int64_t *step, char note[REIN_NOTE_SIZE], const rein_run *run, rein_error *err) {
     rein_error first = {0}, problem;
     char shown[REIN_PATH_SHOWN];
     *step = -1;
-    said[0] = 0;
+    note[0] = 0;
     for (size_t i = run->n_steps; i-- > 0;) {
         const rein_status status = rein_checkpoint_verify(run, run->steps[i], &problem);
         if (status && status != REIN_EINVAL) return rein_fail(err, status, "%s", problem.message);
         if (status && !first.code) first = problem;
         if (status) continue;
         *step = run->steps[i];
-        if (first.code) say_passed_over(said, first.message, run->n_steps - 1 - i, *step);
+        if (first.code) say_passed_over(note, first.message, run->n_steps - 1 - i, *step);
         return REIN_OK;
     }
     if (run->n_steps == 0) return REIN_OK;

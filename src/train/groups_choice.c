@@ -92,18 +92,19 @@ static int holds(const rein_text *text, const char *plain, size_t length) {
 static rein_status take_ids(rein_written *s, const rein_group_reader *reader, const recorded *r, const char *path,
                             const char *plain) {
     char shown[2][REIN_TEXT_SHOWN];
-    rein_text said = {0};
+    rein_text decoded = {0};
     rein_status status = REIN_OK;
     for (size_t i = 0; i < json_array_size(r->list) && !status; i++)
         status = rein_ids_append(&s->ids, id_named(token_at(r, i)), reader->err);
     if (!status) status = rein_tokenizer_decode(&s->text, reader->tokenizer, s->ids.data, s->ids.count, 0, reader->err);
-    if (!status) status = rein_tokenizer_decode(&said, reader->tokenizer, s->ids.data, s->ids.count, 1, reader->err);
-    if (!status && !holds(&said, plain, certain_length(plain))) {
+    if (!status) status = rein_tokenizer_decode(&decoded, reader->tokenizer, s->ids.data, s->ids.count, 1, reader->err);
+    if (!status && !holds(&decoded, plain, certain_length(plain))) {
         rein_fields in = rein_group_fields(reader, NULL, path);
-        status = rein_group_wrong(&in, "logprobs.%s: the token ids say %s, the content is %s: they are of another tokenizer",
-                                  r->name, rein_json_quote(shown[0], said.data ? said.data : ""), rein_json_quote(shown[1], plain));
+        status =
+            rein_group_wrong(&in, "logprobs.%s: the token ids say %s, the content is %s: they are of another tokenizer", r->name,
+                             rein_json_quote(shown[0], decoded.data ? decoded.data : ""), rein_json_quote(shown[1], plain));
     }
-    rein_text_free(&said);
+    rein_text_free(&decoded);
     return status;
 }
 
@@ -169,10 +170,10 @@ static rein_status find_id(int32_t *id, rein_text *spelled, const rein_group_rea
 }
 
 /* 1 if what the ids say is the text, with or without the end of the turn. */
-static int is_text(const rein_text *said, const rein_text *text, const rein_text *end) {
+static int is_text(const rein_text *decoded, const rein_text *text, const rein_text *end) {
     const size_t n = text->length;
-    if (said->length < n || (n && memcmp(said->data, text->data, n) != 0)) return 0;
-    return said->length == n || (said->length == n + end->length && memcmp(said->data + n, end->data, end->length) == 0);
+    if (decoded->length < n || (n && memcmp(decoded->data, text->data, n) != 0)) return 0;
+    return decoded->length == n || (decoded->length == n + end->length && memcmp(decoded->data + n, end->data, end->length) == 0);
 }
 
 /* *found if there is a token for each entry, and together they say the text. */

@@ -173,11 +173,11 @@ static rein_status read_group(rein_group *group, rein_group_reader *reader, json
 /* The parser takes the line for a file. */
 static rein_status parse_line(json_t **root, const rein_group_reader *reader, const char *text, size_t length) {
     static const char first[] = ": line 1";
-    rein_error said = {0};
-    const rein_status status = rein_json_file_parse(root, "", text, length, &said);
-    const char *rest = strncmp(said.message, first, strlen(first)) == 0 ? said.message + strlen(first) : said.message;
+    rein_error cause = {0};
+    const rein_status status = rein_json_file_parse(root, "", text, length, &cause);
+    const char *rest = strncmp(cause.message, first, strlen(first)) == 0 ? cause.message + strlen(first) : cause.message;
     if (!status) return REIN_OK;
-    if (status == REIN_ENOMEM) return rein_fail(reader->err, status, "%s", said.message);
+    if (status == REIN_ENOMEM) return rein_fail(reader->err, status, "%s", cause.message);
     const char *ends = strstr(rest, "the file ends here");
     if (!ends) return rein_fail(reader->err, status, "%s%s", reader->where, rest);
     return rein_fail(reader->err, status, "%s%.*sthe line ends here, inside the JSON object: a group is one line", reader->where,
@@ -215,8 +215,8 @@ static rein_status read_lines(rein_groups *groups, rein_group_reader *reader, co
         if (!is_blank(text + at, stop - at)) status = read_line(groups, reader, text + at, stop - at);
     }
     if (status == REIN_EINVAL && !strstr(reader->err->message, where + strlen(shown))) { /* the tokenizer knows no lines */
-        const rein_error said = *reader->err;
-        rein_fail(reader->err, status, "%s: %s", where, said.message);
+        const rein_error cause = *reader->err;
+        rein_fail(reader->err, status, "%s: %s", where, cause.message);
     }
     return status;
 }

@@ -20,22 +20,22 @@ static const rein_settings *settings_of(const rein_loop *l) { return &l->session
 
 /* A file can be walked through any number of times, but a step asks nothing twice. */
 static rein_status check_size(const rein_loop *l, rein_error *err) {
-    const size_t there = rein_task_size(l->asker->task, REIN_SPLIT_TRAIN), wanted = (size_t)settings_of(l)->prompts;
+    const size_t there = rein_task_size(l->runner->task, REIN_SPLIT_TRAIN), wanted = (size_t)settings_of(l)->prompts;
     if (wanted <= there) return REIN_OK;
     return rein_fail(err, REIN_EINVAL, "prompts is %zu, and the task has %zu examples to train on", wanted, there);
 }
 
 static rein_status name_judges(rein_loop *l, rein_error *err) {
-    const size_t n = rein_reward_count(l->asker->reward);
+    const size_t n = rein_reward_count(l->runner->reward);
     l->judge_names = calloc(n, sizeof *l->judge_names);
     if (!l->judge_names) return rein_fail(err, REIN_ENOMEM, "no memory for the names of rewards");
     for (size_t i = 0; i < n; i++)
-        snprintf(l->judge_names[i], sizeof *l->judge_names, "rewards/%.60s/mean", rein_reward_name(l->asker->reward, i));
+        snprintf(l->judge_names[i], sizeof *l->judge_names, "rewards/%.60s/mean", rein_reward_name(l->runner->reward, i));
     return REIN_OK;
 }
 
 static rein_status check_judge(const rein_loop *l, const char *setting, const char *metric, size_t length, rein_error *err) {
-    const size_t n = rein_reward_count(l->asker->reward);
+    const size_t n = rein_reward_count(l->runner->reward);
     if (strncmp(metric, "rewards/", 8) != 0) return REIN_OK;
     for (size_t i = 0; i < n; i++)
         if (strlen(l->judge_names[i]) == length && !strncmp(metric, l->judge_names[i], length)) return REIN_OK;
@@ -54,11 +54,11 @@ static rein_status check_judges(const rein_loop *l, rein_error *err) {
 /* The supervised examples carry the weight of their loss as their reward. */
 static rein_status open_ptx(rein_loop *l, rein_error *err) {
     const rein_settings *s = settings_of(l);
-    const int32_t named = rein_tokenizer_named(l->asker->tokenizer).end,
-                  end = l->asker->info.n_end_ids ? l->asker->info.end_ids[0] : -1;
+    const int32_t named = rein_tokenizer_named(l->runner->tokenizer).end,
+                  end = l->runner->info.n_end_ids ? l->runner->info.end_ids[0] : -1;
     if (!*s->ptx_data) return REIN_OK;
     const rein_status status =
-        rein_sft_read(&l->ptx, s->ptx_data, l->asker->tokenizer, l->asker->prompting.chat, named >= 0 ? named : end, err);
+        rein_sft_read(&l->ptx, s->ptx_data, l->runner->tokenizer, l->runner->prompting.chat, named >= 0 ? named : end, err);
     for (size_t i = 0; i < l->ptx.n && !status; i++) l->ptx.groups[i].trajectories[0].reward = s->ptx_coef;
     return status;
 }
@@ -98,8 +98,8 @@ rein_status rein_loop_open(rein_loop **loop, const char *directory, const rein_s
     rein_status status = rein_session_prepare(&l->session, directory, l->options.fork, settings, err);
     l->options.fork = NULL;
     if (!status) status = rein_loop_check(settings_of(l), err);
-    if (!status) status = rein_asker_open(&l->asker, settings_of(l), l->session->model, err);
-    if (!status) status = rein_asker_check(l->asker, err);
+    if (!status) status = rein_task_runner_open(&l->runner, settings_of(l), l->session->model, err);
+    if (!status) status = rein_task_runner_check(l->runner, err);
     if (!status) status = check_size(l, err);
     if (!status) status = name_judges(l, err);
     if (!status) status = check_judges(l, err);
@@ -131,7 +131,7 @@ void rein_loop_close(rein_loop *l) {
     json_decref(l->evaluations);
     rein_groups_free(&l->ptx);
     free(l->judge_names);
-    rein_asker_close(l->asker);
+    rein_task_runner_close(l->runner);
     rein_session_close(l->session);
     free(l);
 }
@@ -149,7 +149,7 @@ static int truncates(const rein_settings *s) { return s->top_k > 0 || s->top_p <
 /* Where the examples of a round stand: an endless task goes on and on, the others are walked through epoch by epoch. */
 static rein_status choose(uint64_t *indices, const rein_loop *l, size_t round, rein_error *err) {
     const rein_settings *s = settings_of(l);
-    const size_t size = rein_task_size(l->asker->task, REIN_SPLIT_TRAIN);
+    const size_t size = rein_task_size(l->runner->task, REIN_SPLIT_TRAIN);
     const uint64_t first = ((uint64_t)l->session->step * (uint64_t)(1 + s->dynamic_sampling) + round) * (uint64_t)s->prompts;
     for (size_t i = 0; i < (size_t)s->prompts; i++) indices[i] = first + i;
     if (size == SIZE_MAX) return REIN_OK;
@@ -164,20 +164,20 @@ static rein_status choose(uint64_t *indices, const rein_loop *l, size_t round, r
     return REIN_OK;
 }
 
-static void on_said(void *context, size_t done, size_t all) {
+static void on_progress(void *context, size_t done, size_t all) {
     const rein_loop *l = context;
-    if (l->options.said) l->options.said(l->options.context, REIN_PHASE_SAMPLING, done, all);
+    if (l->options.progress) l->options.progress(l->options.context, REIN_PHASE_SAMPLING, done, all);
 }
 
 static rein_status roll_out(rein_rollout *rollout, rein_loop *l, size_t round, rein_error *err) {
     const rein_settings *s = settings_of(l);
     uint64_t *indices = malloc((size_t)s->prompts * sizeof *indices);
     if (!indices) return rein_fail(err, REIN_ENOMEM, "no memory for %lld prompts", (long long)s->prompts);
-    rein_asking a = rein_asker_asking(l->asker, rein_session_policy(l->session), l->session->exec);
+    rein_rollout_options a = rein_task_runner_options(l->runner, rein_session_policy(l->session), l->session->exec);
     a.indices = indices, a.n = (size_t)s->prompts, a.samples = (size_t)s->samples;
     a.step = (uint64_t)l->session->step, a.first_prompt = round * (uint64_t)s->prompts;
     a.recall = rein_session_recall(l->session);
-    a.said = on_said, a.context = l;
+    a.progress = on_progress, a.context = l;
     rein_status status = choose(indices, l, round, err);
     if (!status) status = rein_rollout_make(rollout, &a, err);
     free(indices);
@@ -232,7 +232,7 @@ static rein_status take_round(rein_loop *l, size_t round, size_t *wanted, rein_e
         if (s->dynamic_sampling) status = spreads(&only[i], l, r, i, err);
         *wanted -= only[i];
     }
-    if (!status) status = rein_loop_groups(&l->groups, r, only, l->session->step, truncates(s), l->asker->reward, err);
+    if (!status) status = rein_loop_groups(&l->groups, r, only, l->session->step, truncates(s), l->runner->reward, err);
     free(only);
     return status;
 }
@@ -254,7 +254,7 @@ static rein_status sample(rein_loop *l, rein_error *err) {
     l->sampled_prompts = l->n_rounds * (size_t)s->prompts;
     if (!status && l->groups.n < (size_t)s->minibatches) { /* too few differ: nothing is trained, and the step says so */
         rein_groups_free(&l->groups);
-        status = rein_loop_groups(&l->groups, &l->rounds[0], NULL, l->session->step, truncates(s), l->asker->reward, err);
+        status = rein_loop_groups(&l->groups, &l->rounds[0], NULL, l->session->step, truncates(s), l->runner->reward, err);
     }
     return status;
 }
@@ -263,7 +263,7 @@ static rein_status sample(rein_loop *l, rein_error *err) {
 
 /* Means over everything that was sampled, whether it trains or not. */
 static size_t judge_rows(rein_metric_row *rows, const rein_loop *l) {
-    const size_t judges = rein_reward_count(l->asker->reward);
+    const size_t judges = rein_reward_count(l->runner->reward);
     double all = 0, right = 0, sums[64] = {0};
     for (size_t round = 0; round < l->n_rounds; round++) {
         const rein_rollout *r = &l->rounds[round];
@@ -333,7 +333,7 @@ static rein_status train(rein_session_report *report, rein_loop *l, double secon
                                       .trained = trained,
                                       .context = l};
     const double coefficient = s->settings.objective.budget_penalty_coef;
-    if (l->options.said) l->options.said(l->options.context, REIN_PHASE_TRAINING, 0, 1);
+    if (l->options.progress) l->options.progress(l->options.context, REIN_PHASE_TRAINING, 0, 1);
     /* The session saves the multiplier of the next step with this one: it is moved before, and this step's penalty is set aside. */
     if (!isnan(s->multiplier)) s->settings.objective.budget_penalty_coef = s->multiplier;
     rein_status status = control(l, err);
@@ -351,7 +351,7 @@ rein_status rein_loop_evaluate(rein_loop *l, rein_error *err) {
 
 rein_status rein_loop_step(rein_loop_report *report, rein_loop *l, rein_error *err) {
     rein_session *s = l->session;
-    *report = (rein_loop_report){.stopped = "", .said = ""};
+    *report = (rein_loop_report){.stopped = "", .judge_log = ""};
     if (rein_loop_done(l)) return rein_fail(err, REIN_EINVAL, "the run has made its %lld steps", (long long)s->settings.steps);
     rein_status status = s->step == 0 ? rein_loop_evaluate(l, err) : REIN_OK;
     rein_session_set_temperature(s, rein_settings_temperature(&s->settings, s->step));
@@ -360,7 +360,7 @@ rein_status rein_loop_step(rein_loop_report *report, rein_loop *l, rein_error *e
     if (!status) status = train(&report->trained, l, rein_now() - began, err);
     if (status) return status;
     report->evaluated = l->last.step == s->step;
-    report->said = rein_reward_said(l->asker->reward);
+    report->judge_log = rein_reward_log(l->runner->reward);
     for (size_t i = 0; i < report->trained.n; i++) note_metric(l, report->trained.names[i], report->trained.values[i], 1);
     report->stopped = rein_loop_stopped(l);
     report->done = rein_loop_done(l);

@@ -2,12 +2,12 @@
 #ifndef REIN_TRAIN_LOOP_H
 #define REIN_TRAIN_LOOP_H
 
-#include "asker.h"
 #include "session.h"
+#include "task_runner.h"
 
 struct rein_loop {
     rein_session *session;
-    rein_asker *asker;
+    rein_task_runner *runner;
     rein_groups ptx;
     rein_loop_options options;
     /* The step at work. */

@@ -10,14 +10,14 @@
 #include "base/json_file.h"
 #include "loop.h"
 
-static void on_said(void *context, size_t done, size_t all) {
+static void on_progress(void *context, size_t done, size_t all) {
     const rein_loop *l = context;
-    if (l->options.said) l->options.said(l->options.context, REIN_PHASE_EVALUATING, done, all);
+    if (l->options.progress) l->options.progress(l->options.context, REIN_PHASE_EVALUATING, done, all);
 }
 
 static rein_status roll_out(rein_rollout *rollout, rein_loop *l, int greedy, rein_error *err) {
     const rein_policy policy = rein_session_policy(l->session);
-    return rein_asker_evaluate(rollout, l->asker, &policy, greedy, &l->session->exec, on_said, l, err);
+    return rein_task_runner_evaluate(rollout, l->runner, &policy, greedy, &l->session->exec, on_progress, l, err);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ the figures */
@@ -128,7 +128,7 @@ rein_status rein_loop_evaluate_as(rein_metric_row *rows, size_t *n, rein_loop *l
     e.sampled = rein_evaluate(&sampled, budget_of(l));
     e.greedy = rein_evaluate(&greedy, budget_of(l));
     rein_rollout_free(&greedy);
-    status = rein_loop_groups(&groups, &sampled, NULL, step, 0, l->asker->reward, err);
+    status = rein_loop_groups(&groups, &sampled, NULL, step, 0, l->runner->reward, err);
     if (!status) status = measure_kl(&e.kl, l, &groups, err);
     if (!status) status = keep(l, &e, &groups, err);
     rein_groups_free(&groups);

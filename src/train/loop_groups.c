@@ -79,7 +79,7 @@ static rein_status fill_trajectory(rein_trajectory *t, const rein_rollout *r, si
     const size_t prompt = response / r->samples;
     t->reward = r->rewards[response];
     t->policy_step = step;
-    t->truncated = w->finish == REIN_CUT || w->finish == REIN_FULL;
+    t->truncated = w->finish == REIN_FINISH_MAX_TOKENS || w->finish == REIN_FINISH_CONTEXT;
     t->budget = r->examples[prompt].budget;
     t->histories = calloc(1, sizeof *t->histories);
     if (!t->histories) return no_memory(err);

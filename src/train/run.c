@@ -318,12 +318,12 @@ static rein_status set_aside(rein_run *run, int64_t step, rein_error *err) {
     return status;
 }
 
-rein_status rein_run_resume(int64_t *step, char said[REIN_RUN_SAID], rein_run *run, rein_error *err) {
+rein_status rein_run_resume(int64_t *step, char note[REIN_NOTE_SIZE], rein_run *run, rein_error *err) {
     rein_status status = rein_run_writable(run, err);
-    if (!status) status = rein_run_last_good(step, said, run, err);
+    if (!status) status = rein_run_last_good(step, note, run, err);
     while (!status && run->n_steps > 0 && run->steps[run->n_steps - 1] > *step)
         status = set_aside(run, run->steps[run->n_steps - 1], err);
-    if (!status && said[0]) snprintf(said + strlen(said), REIN_RUN_SAID - strlen(said), "; newer ones are kept as NAME.bad");
+    if (!status && note[0]) snprintf(note + strlen(note), REIN_NOTE_SIZE - strlen(note), "; newer ones are kept as NAME.bad");
     if (!status && rein_directory_sync(run->checkpoints) != 0)
         status = rein_file_error(err, run->checkpoints, "the directory cannot be synchronised");
     if (!status) status = rein_run_history_drop(run, *step, err);

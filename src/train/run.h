@@ -16,16 +16,16 @@ struct rein_run {
     int64_t history_size; /* bytes of whole lines */
     int64_t history_step; /* of the last line; -1: none */
     int writing;          /* a checkpoint is on its way */
-    char note[REIN_RUN_SAID];
+    char note[REIN_NOTE_SIZE];
 };
 
 /* REIN_EINVAL if the run is open for reading only. */
 rein_status rein_run_writable(const rein_run *run, rein_error *err);
 
-/* Where a run that was opened to resume goes on: *step and `said` as rein_run_last_good has them. The steps after it will be made again. So
+/* Where a run that was opened to resume goes on: *step and `note` as rein_run_last_good has them. The steps after it will be made again. So
  * newer checkpoints, which are not good, are set aside as NAME.bad for the user to look at, and the lines of the history that are of later
  * steps are dropped: in the end the file is what it would have been without the stop. */
-rein_status rein_run_resume(int64_t *step, char said[REIN_RUN_SAID], rein_run *run, rein_error *err);
+rein_status rein_run_resume(int64_t *step, char note[REIN_NOTE_SIZE], rein_run *run, rein_error *err);
 
 /* RUN/NAME ("config.yaml", "summary.json"), whole or not at all. */
 rein_status rein_run_write_text(const rein_run *run, const char *name, const char *text, size_t size, rein_error *err);

@@ -80,13 +80,13 @@ static rein_status delete_steps(size_t *deleted, rein_run *run, const int64_t *l
 
 rein_status rein_run_retain(size_t *deleted, int64_t *best, rein_run *run, const rein_retention *rule, rein_error *err) {
     int64_t good, found = -1;
-    char said[REIN_RUN_SAID];
+    char note[REIN_NOTE_SIZE];
     if (deleted) *deleted = 0;
     if (best) *best = -1;
     rein_status status = rein_run_writable(run, err);
     if (!status && rule->keep_last < 0)
         status = rein_fail(err, REIN_EINVAL, "keep_last is %lld: 0 or more is needed", (long long)rule->keep_last);
-    if (!status) status = rein_run_last_good(&good, said, run, err);
+    if (!status) status = rein_run_last_good(&good, note, run, err);
     if (!status && rule->keep_best) status = find_best(&found, run, rule, err);
     if (status || run->n_steps == 0 || (rule->keep_best && found < 0)) return status;
     if (best) *best = found;

@@ -34,7 +34,7 @@ struct rein_session {
     /* The last report. */
     const char *names[REIN_REPORT_ROWS];
     double values[REIN_REPORT_ROWS];
-    char note[REIN_RUN_SAID];
+    char note[REIN_NOTE_SIZE];
 };
 
 /* The policy that step number `step` is held against. Borrowed from the session. */

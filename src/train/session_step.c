@@ -112,7 +112,7 @@ static void divide_metrics(rein_metrics *sum, double passes) {
     sum->trained_sequences = before.trained_sequences, sum->groups = before.groups;
 }
 
-static void add_pass(working *w, const rein_pass *pass, int first_epoch) {
+static void add_pass(working *w, const rein_pass_result *pass, int first_epoch) {
     rein_step_numbers *n = &w->numbers;
     add_metrics(&n->loss.metrics, &pass->loss.metrics, first_epoch, w->passes == 0);
     n->loss.loss += pass->loss.loss;
@@ -144,7 +144,7 @@ static rein_status ptx_pass(working *w, rein_error *err) {
     const size_t number = (size_t)rein_trainer_steps(w->s->trainer), first = number % a_epoch * batch;
     size_t *order = malloc(data->n * sizeof *order);
     rein_group *part = malloc(batch * sizeof *part);
-    rein_pass pass;
+    rein_pass_result pass;
     rein_status status = order && part ? REIN_OK : rein_fail(err, REIN_ENOMEM, "no memory for %zu examples", data->n);
     if (!status) {
         rein_shuffle(order, data->n, (uint64_t)w->s->settings.seed, number / a_epoch);
@@ -164,7 +164,7 @@ static rein_status ptx_pass(working *w, rein_error *err) {
 
 static rein_status one_pass(working *w, int64_t epoch, size_t first, size_t last, rein_error *err) {
     rein_session *s = w->s;
-    rein_pass pass;
+    rein_pass_result pass;
     const size_t at = tokens_of(w->groups, 0, first);
     const rein_groups part = {w->groups->groups + first, last - first, 0};
     const rein_pass_options options = {.objective = s->settings.objective,

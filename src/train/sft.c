@@ -133,10 +133,10 @@ static rein_status read_example(rein_groups *groups, sft_reader *reader, const j
 /* The parser takes the line for a file. */
 static rein_status read_line(rein_groups *groups, sft_reader *reader, const char *text, size_t length) {
     static const char first[] = ": line 1";
-    rein_error said = {0};
+    rein_error cause = {0};
     json_t *root = NULL;
-    rein_status status = rein_json_file_parse(&root, "", text, length, &said);
-    const char *rest = strncmp(said.message, first, strlen(first)) == 0 ? said.message + strlen(first) : said.message;
+    rein_status status = rein_json_file_parse(&root, "", text, length, &cause);
+    const char *rest = strncmp(cause.message, first, strlen(first)) == 0 ? cause.message + strlen(first) : cause.message;
     if (status) return rein_fail(reader->group.err, status, "%s%s", reader->group.where, rest);
     status = read_example(groups, reader, root);
     json_decref(root);
@@ -157,8 +157,8 @@ static rein_status read_lines(rein_groups *groups, sft_reader *reader, const cha
         if (blank < stop) status = read_line(groups, reader, text + at, stop - at);
     }
     if (status == REIN_EINVAL && !strstr(reader->group.err->message, where + strlen(shown))) { /* the tokenizer knows no lines */
-        const rein_error said = *reader->group.err;
-        rein_fail(reader->group.err, status, "%s: %s", where, said.message);
+        const rein_error cause = *reader->group.err;
+        rein_fail(reader->group.err, status, "%s: %s", where, cause.message);
     }
     return status;
 }

@@ -14,7 +14,7 @@ typedef struct pass_work {
     const rein_pass_options *o;
     rein_options objective; /* resolved */
     rein_tape tape;
-    rein_pass *pass;
+    rein_pass_result *pass;
     const rein_unit *measured;  /* or NULL */
     float *current, *entropies; /* of the policy at the beginning, where something needs them; then as they come */
     float *old, *reference, *dlog_probs, *dentropies;
@@ -267,9 +267,9 @@ static rein_status run_pass(pass_work *w, const rein_groups *groups, rein_error 
     return status;
 }
 
-rein_status rein_trainer_forward_backward(rein_pass *pass, rein_trainer *t, const rein_groups *groups,
+rein_status rein_trainer_forward_backward(rein_pass_result *pass, rein_trainer *t, const rein_groups *groups,
                                           const rein_pass_options *options, rein_error *err) {
-    rein_pass result = {.nothing_to_train = 1, .max_gap = NAN};
+    rein_pass_result result = {.nothing_to_train = 1, .max_gap = NAN};
     pass_work w = {.t = t, .o = options, .pass = &result};
     const rein_status status = run_pass(&w, groups, err);
     if (status) {

@@ -13,13 +13,67 @@
 /* ---- errors */
 static void test_fail_formats(void **state) {
     (void)state;
-    rein_error err = {REIN_OK, "before"};
+    rein_error err = {.index = 7, .field = "before", .message = "before"};
     assert_int_equal(rein_fail(&err, REIN_EINVAL, "x[%d] is %s", 3, "wrong"), REIN_EINVAL);
     assert_int_equal(err.code, REIN_EINVAL);
     assert_string_equal(err.message, "x[3] is wrong");
     assert_int_equal(rein_fail(&err, REIN_ERANGE, "again"), REIN_ERANGE);
     assert_int_equal(err.code, REIN_ERANGE);
     assert_string_equal(err.message, "again");
+    assert_string_equal(err.field, "");
+    assert_int_equal(err.index, -1);
+    assert_int_equal(err.reason, 0);
+}
+
+static void test_fail_at_names_the_field(void **state) {
+    (void)state;
+    rein_error err;
+    assert_int_equal(rein_fail_at(&err, REIN_EINVAL, "lengths", 3, "is %d: a length is 0 or more", -1), REIN_EINVAL);
+    assert_string_equal(err.message, "lengths[3] is -1: a length is 0 or more");
+    assert_string_equal(err.field, "lengths");
+    assert_int_equal(err.index, 3);
+    assert_string_equal(err.message + err.reason, "is -1: a length is 0 or more");
+    rein_fail_at(&err, REIN_EINVAL, "groups[1]", -1, ": there is no trajectory");
+    assert_string_equal(err.message, "groups[1]: there is no trajectory");
+    assert_int_equal(err.index, -1);
+    assert_string_equal(err.message + err.reason, ": there is no trajectory");
+    assert_int_equal(rein_fail_at(NULL, REIN_ERANGE, "x", 0, "is wrong"), REIN_ERANGE);
+}
+
+static void test_fail_in_adds_the_place(void **state) {
+    (void)state;
+    rein_error err;
+    rein_fail_at(&err, REIN_EINVAL, "reward", 2, "is missing");
+    assert_int_equal(rein_fail_in(&err, REIN_EINVAL, "%s: line %d", "x.jsonl", 4), REIN_EINVAL);
+    assert_string_equal(err.message, "x.jsonl: line 4: reward[2] is missing");
+    assert_string_equal(err.message + err.reason, "is missing");
+    assert_string_equal(err.field, "reward");
+    assert_int_equal(err.index, 2);
+    rein_fail(&err, REIN_EIO, "no field");
+    rein_fail_in(&err, REIN_EIO, "here");
+    assert_string_equal(err.message, "here: no field");
+    assert_int_equal(err.reason, 0);
+    assert_int_equal(rein_fail_in(NULL, REIN_EIO, "here"), REIN_EIO);
+}
+
+/* Fields, reasons and places of any length stay inside the error, and every offset points into the message. */
+static void test_fail_at_truncates(void **state) {
+    char text[2000];
+    (void)state;
+    memset(text, 'a', sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    for (size_t length = 0; length < sizeof text; length += 7) {
+        struct {
+            rein_error err;
+            char guard[8];
+        } box;
+        memset(&box, '#', sizeof box);
+        rein_fail_at(&box.err, REIN_EINVAL, text + length, 5, "is %s", text + length);
+        assert_true(box.err.reason <= strlen(box.err.message) && strlen(box.err.field) < sizeof box.err.field);
+        rein_fail_in(&box.err, REIN_EINVAL, "%s", text + length);
+        assert_true(box.err.reason <= strlen(box.err.message) && strlen(box.err.message) < sizeof box.err.message);
+        assert_memory_equal(box.guard, "########", 8);
+    }
 }
 
 static void test_fail_without_error(void **state) {
@@ -187,6 +241,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fail_is_one_line),
         cmocka_unit_test(test_fail_formats),
+        cmocka_unit_test(test_fail_at_names_the_field),
+        cmocka_unit_test(test_fail_in_adds_the_place),
+        cmocka_unit_test(test_fail_at_truncates),
         cmocka_unit_test(test_fail_without_error),
         cmocka_unit_test(test_fail_truncates),
         cmocka_unit_test(test_fail_cuts_between_characters),

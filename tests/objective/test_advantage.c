@@ -12,23 +12,14 @@
 #include <string.h>
 
 #include "rein/rein.h"
-
-#define COUNT(array) (sizeof(array) / sizeof *(array))
+#include "support/check.h"
+#include "support/random.h"
 
 static int rounds(int n) { return getenv("REIN_TEST_FAST") ? n / 10 + 1 : n; }
 
 static void near_to(double got, double expected, double tolerance) {
     if (!(fabs(got - expected) <= tolerance)) fail_msg("%.17g is not %.17g (off by %.3g)", got, expected, fabs(got - expected));
 }
-
-static uint64_t seed = 0x853c49e6748fea9bu;
-static double uniform(double low, double high) {
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return low + (high - low) * ((double)(seed >> 11) * 0x1p-53);
-}
-static size_t below(size_t n) { return (size_t)uniform(0, (double)n); }
 
 /* Options from "a=1 b=x" on nothing. */
 static rein_options options(const char *list) {
@@ -68,13 +59,13 @@ static void make_step(step *s, size_t n_groups, const size_t *sizes, const doubl
 
 static void advantages_of(double *a, const step *s, const char *settings) {
     const rein_options o = options(settings);
-    rein_error err = {REIN_OK, ""};
+    rein_error err = {0};
     if (rein_advantages(a, &s->batch, &o, &err) != REIN_OK) fail_msg("%s: %s", settings, err.message);
 }
 
 static void advantages_fail(const step *s, const char *settings, const char *text, const char *more) {
     const rein_options o = options(settings);
-    rein_error err = {REIN_OK, ""};
+    rein_error err = {0};
     double a[MOST];
     for (size_t i = 0; i < MOST; i++) a[i] = 77;
     const rein_status status = rein_advantages(a, &s->batch, &o, &err);
@@ -488,7 +479,7 @@ static void test_random_groups(void **state) {
 static void shaped_is(const step *s, const char *settings, const double *expected) {
     const rein_options o = options(settings);
     double shaped[MOST];
-    rein_error err = {REIN_OK, ""};
+    rein_error err = {0};
     if (rein_shape_rewards(shaped, &s->batch, &o, &err) != REIN_OK) fail_msg("%s: %s", settings, err.message);
     for (size_t i = 0; i < s->batch.n_sequences; i++)
         if (!(fabs(shaped[i] - expected[i]) <= 1e-15 * (1 + fabs(expected[i]))))
@@ -633,7 +624,7 @@ static void test_overflow(void **state) {
                                     "advantage=leave-one-out"};
     for (size_t k = 0; k < COUNT(settings); k++) {
         step s;
-        rein_error err = {REIN_OK, ""};
+        rein_error err = {0};
         double a[3] = {77, 77, 77};
         make_step(&s, 1, (const size_t[]){3}, (const double[]){1.7e308, -1.7e308, 1});
         const rein_options o = options(settings[k]);
@@ -649,7 +640,7 @@ static void test_rest_of_the_options_is_not_asked(void **state) {
     rein_options o;
     step s;
     double a[3];
-    rein_error err = {REIN_OK, ""};
+    rein_error err = {0};
     make_step(&s, 1, (const size_t[]){3}, (const double[]){1, 2, 6});
     for (size_t i = 0; rein_preset_name(i); i++) {
         assert_int_equal(rein_preset(&o, rein_preset_name(i), NULL), REIN_OK);

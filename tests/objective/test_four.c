@@ -12,8 +12,9 @@
 #include <string.h>
 
 #include "rein/rein.h"
+#include "support/check.h"
+#include "support/random.h"
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
 #define NOT_A_NUMBER ((double)NAN)
 #define INFINITE ((double)INFINITY)
 
@@ -31,21 +32,11 @@ static void is_error(rein_status got, rein_status expected, const rein_error *er
     assert_int_not_equal(err->message[strlen(err->message) - 1], '.');
 }
 
-static uint64_t seed = 88172645463325252u;
-static double uniform(double low, double high) {
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return low + (high - low) * ((double)(seed >> 11) * 0x1p-53);
-}
-
 /* x as a float and what the double twin is given in its place. A call on purpose: inlined, gcc 12.2's -O3 forgets to round some of them. */
 __attribute__((noinline)) static double narrow(float *to, double x) {
     *to = (float)x;
     return (double)*to;
 }
-static size_t below(size_t n) { return (size_t)uniform(0, (double)n); }
-
 /* ---------------------------------------------------------------------------------------------------------------- budget loss */
 
 typedef struct budget_case {
@@ -251,7 +242,7 @@ static const budget_case GOOD_BUDGET = {2,
 
 static void budget_fails(budget_case c, rein_status status, const char *text, const char *more) {
     double loss = 77, out[24], baselines[8] = {77};
-    rein_error err = {REIN_OK, ""};
+    rein_error err = {0};
     for (size_t i = 0; i < COUNT(out); i++) out[i] = 77;
     is_error(budget_loss(&c, &loss, out, out, baselines, out, &err), status, &err, text, more);
     assert_true(loss == 77 && baselines[0] == 77);
@@ -296,7 +287,7 @@ static void test_budget_overflow_of_the_gradient(void **state) {
     (void)state;
     budget_case c = GOOD_BUDGET;
     double loss = 77, grad[3] = {77, 77, 77};
-    rein_error err = {REIN_OK, ""};
+    rein_error err = {0};
     c.rewards[0] = 1e20, c.budget.kl_coef = 1e300;
     is_error(budget_loss(&c, &loss, NULL, NULL, NULL, grad, &err), REIN_ERANGE, &err, "not finite", NULL);
     assert_true(loss == 77 && grad[0] == 77 && grad[1] == 77 && grad[2] == 77);
@@ -447,7 +438,7 @@ static void test_gpo_f32(void **state) {
 static void gpo_fails(gpo_case c, rein_status status, const char *text, const char *more) {
     rein_gpo value = {77, 77, 77};
     double out[40];
-    rein_error err = {REIN_OK, ""};
+    rein_error err = {0};
     for (size_t i = 0; i < COUNT(out); i++) out[i] = 77;
     is_error(gpo(&c, &value, out, out, &err), status, &err, text, more);
     assert_true(value.objective == 77 && value.surrogate == 77 && value.kl == 77);
@@ -491,7 +482,7 @@ static void test_gpo_overflow_of_the_gradient(void **state) {
     const gpo_case c = {2, {1, 1}, {1, 1}, {.5, 1e-200}, {.5, .5}, .2, .1, REIN_REF_OVER_CURRENT};
     rein_gpo value = {77, 77, 77};
     double grad_ratios[2] = {77, 77}, grad_current[2] = {77, 77};
-    rein_error err = {REIN_OK, ""};
+    rein_error err = {0};
     is_error(gpo(&c, &value, grad_ratios, grad_current, &err), REIN_ERANGE, &err, "not finite", NULL);
     assert_true(value.objective == 77 && grad_ratios[0] == 77 && grad_ratios[1] == 77 && grad_current[0] == 77 &&
                 grad_current[1] == 77);
@@ -552,7 +543,7 @@ typedef struct rlhf_case {
 static void rlhf_fails(rlhf_case c, rein_status status, const char *text, const char *more) {
     const rlhf_case before = c;
     double out[3] = {77, 77, 77};
-    rein_error err = {REIN_OK, ""};
+    rein_error err = {0};
     is_error(rein_rlhf_update(out, c.w, c.rewards, c.lp, c.ref, c.g, c.n, c.p, c.beta, c.lr, NULL, &err), status, &err, text, more);
     assert_true(out[0] == 77 && out[1] == 77 && out[2] == 77);
     assert_int_equal(rein_rlhf_update(c.w, c.w, c.rewards, c.lp, c.ref, c.g, c.n, c.p, c.beta, c.lr, NULL, NULL), status);
@@ -751,7 +742,7 @@ static void test_kl_f32(void **state) {
 
 static void kl_fails(kl_case c, rein_status status, const char *text, const char *more) {
     double adjusted[TOKENS], kl = 77;
-    rein_error err = {REIN_OK, ""};
+    rein_error err = {0};
     for (size_t t = 0; t < TOKENS; t++) adjusted[t] = 77;
     is_error(kl_advantage(&c, adjusted, &kl, &err), status, &err, text, more);
     assert_true(kl == 77);
@@ -833,7 +824,7 @@ static void test_budget_control_converges(void **state) {
 static void control_fails(double multiplier, int64_t length, size_t n, double target, double step, rein_status status,
                           const char *text, const char *more) {
     double m = multiplier;
-    rein_error err = {REIN_OK, ""};
+    rein_error err = {0};
     const int64_t lengths[] = {10, length};
     is_error(rein_budget_control(&m, lengths, n, target, step, &err), status, &err, text, more);
     assert_memory_equal(&m, &multiplier, sizeof m);
@@ -867,7 +858,7 @@ static void test_entropy_control(void **state) {
 
 static void entropy_fails(double coef, double entropy, double target, double step, const char *text) {
     double c = coef;
-    rein_error err = {REIN_OK, ""};
+    rein_error err = {0};
     is_error(rein_entropy_control(&c, entropy, target, step, &err), REIN_EINVAL, &err, text, NULL);
     assert_memory_equal(&c, &coef, sizeof c);
 }

@@ -12,8 +12,7 @@
 #include <string.h>
 
 #include "rein/rein.h"
-
-#define COUNT(array) (sizeof(array) / sizeof *(array))
+#include "support/check.h"
 
 /* "a=1 b=x": the next pair, or 0 at the end. */
 static int next_pair(const char **list, char name[64], char value[64]) {
@@ -50,7 +49,7 @@ static void has(const rein_options *o, const char *list, const char *who) {
 
 static void resolves(const rein_options *o, const char *expected, const char *who) {
     rein_options r;
-    rein_error err = {REIN_OK, ""};
+    rein_error err = {0};
     if (rein_options_resolve(&r, o, &err) != REIN_OK) fail_msg("%s: %s", who, err.message);
     has(&r, expected, who);
 }
@@ -59,7 +58,7 @@ static void rejected(const rein_options *o, const char *text, const char *more) 
     rein_options r;
     memset(&r, 0x5a, sizeof r);
     const rein_options before = r;
-    rein_error err = {REIN_OK, ""};
+    rein_error err = {0};
     const rein_status status = rein_options_resolve(&r, o, &err);
     if (status != REIN_EINVAL) fail_msg("status %d where \"%s\" \"%s\" was expected", (int)status, text, more ? more : "");
     if (!strstr(err.message, text) || (more && !strstr(err.message, more)))
@@ -284,7 +283,7 @@ static void test_get_errors(void **state) {
 static void set_fails(const char *name, const char *value, const char *text, const char *more) {
     rein_options o = preset("grpo");
     const rein_options before = o;
-    rein_error err = {REIN_OK, ""};
+    rein_error err = {0};
     const rein_status status = rein_options_set(&o, name, value, &err);
     if (status != REIN_EINVAL) fail_msg("%s=%s is accepted", name, value);
     if (!strstr(err.message, text) || !strstr(err.message, more))
@@ -363,7 +362,7 @@ static void test_alias_beside_original(void **state) {
     for (size_t i = 0; i < COUNT(pairs); i++)
         for (int order = 0; order < 2; order++) {
             rein_options o = preset("cispo");
-            rein_error err = {REIN_OK, ""};
+            rein_error err = {0};
             const char *const names[] = {pairs[i].alias, pairs[i].option}, *const values[] = {pairs[i].alias_value, pairs[i].value};
             assert_int_equal(rein_options_set(&o, names[order], values[order], NULL), REIN_OK);
             const rein_options before = o;
@@ -646,7 +645,7 @@ static void test_resolve_again(void **state) {
     for (size_t i = 0; i < COUNT(PRESETS); i++) {
         rein_options o = preset(PRESETS[i].name), once, twice;
         char a[64], b[64];
-        rein_error err = {REIN_OK, ""};
+        rein_error err = {0};
         set(&o, PRESETS[i].required);
         assert_int_equal(rein_options_resolve(&once, &o, NULL), REIN_OK);
         twice = once;

@@ -94,7 +94,7 @@ static double rewards[MOST], components[2 * MOST];
 static rein_rollout hand_made(size_t n, size_t samples, size_t judges) {
     assert_true(n * samples <= MOST && judges <= 2);
     for (size_t i = 0; i < n; i++) examples[i] = (rein_example){.prompt = "?", .budget = -1};
-    for (size_t i = 0; i < n * samples; i++) written[i] = (rein_completion){.n = 10, .finish = REIN_ENDED};
+    for (size_t i = 0; i < n * samples; i++) written[i] = (rein_completion){.n = 10, .finish = REIN_FINISH_END_TOKEN};
     memset(rewards, 0, sizeof rewards);
     memset(components, 0, sizeof components);
     return (rein_rollout){.examples = examples,
@@ -116,7 +116,7 @@ static void test_figures(void **state) {
         rewards[i] = first[i] - 0.5 * second[i];
         written[i].n = lengths[i];
     }
-    written[1].finish = REIN_CUT, written[2].finish = REIN_FULL, written[3].finish = REIN_STOPPED;
+    written[1].finish = REIN_FINISH_MAX_TOKENS, written[2].finish = REIN_FINISH_CONTEXT, written[3].finish = REIN_FINISH_STOP_TEXT;
     const rein_evaluation e = rein_evaluate(&r, -1);
     assert_true(e.n == 6 && e.prompts == 3 && e.samples == 2);
     near(e.accuracy, 0.5, 1e-15); /* by the first judge: 1 or more, whatever the sum is */
@@ -157,7 +157,8 @@ static void test_budgets(void **state) {
 static void test_means_are_exact(void **state) {
     (void)state;
     const rein_rollout r = hand_made(100, 1, 1);
-    for (size_t i = 0; i < 100; i++) written[i] = (rein_completion){.n = 23, .finish = REIN_CUT}, components[i] = 1, rewards[i] = 3;
+    for (size_t i = 0; i < 100; i++)
+        written[i] = (rein_completion){.n = 23, .finish = REIN_FINISH_MAX_TOKENS}, components[i] = 1, rewards[i] = 3;
     const rein_evaluation e = rein_evaluate(&r, 22);
     assert_true(e.accuracy == 1 && e.accuracy_high == 1 && e.pass_at_k == 1);
     assert_true(e.mean_length == 23 && e.truncated == 1 && e.share_over_budget == 1 && e.reward == 3);

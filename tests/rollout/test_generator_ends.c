@@ -16,7 +16,7 @@
 #include "rollout/generator.h"
 #include "rollout/generator_fixture.h"
 
-#include "model/allocation.h"
+#include "support/allocation.h"
 
 void *aligned_alloc(size_t alignment, size_t size) {
     void *memory;
@@ -44,7 +44,7 @@ static int close_all(void **state) {
     return 0;
 }
 
-static void says(const rein_error *err, rein_status status, const char *part) {
+static void reports(const rein_error *err, rein_status status, const char *part) {
     if (err->code != status || !strstr(err->message, part))
         fail_msg("%d, \"%s\": not %d, \"…%s…\"", (int)err->code, err->message, (int)status, part);
 }
@@ -58,7 +58,7 @@ static void test_lengths(void **state) {
         run_job(j, &p, NULL, NULL);
         for (size_t s = 0; s < 2; s++) {
             assert_int_equal(j->responses[s].n, max_tokens[i]);
-            assert_int_equal(j->responses[s].finish, REIN_CUT);
+            assert_int_equal(j->responses[s].finish, REIN_FINISH_MAX_TOKENS);
             assert_int_equal(j->responses[s].length, 0); /* no tokenizer, no text */
         }
         free_job(j);
@@ -73,10 +73,10 @@ static void test_full(void **state) {
         job *j = new_job(prompts[i], 1, SIZE_MAX, i);
         run_job(j, &p, NULL, NULL);
         assert_int_equal(j->responses[0].n, POSITIONS - prompts[i]);
-        assert_int_equal(j->responses[0].finish, REIN_FULL);
+        assert_int_equal(j->responses[0].finish, REIN_FINISH_CONTEXT);
         j->r.sampling.max_tokens = POSITIONS - prompts[i]; /* both at once: it is what was asked for */
         run_job(j, &p, NULL, NULL);
-        assert_int_equal(j->responses[0].finish, REIN_CUT);
+        assert_int_equal(j->responses[0].finish, REIN_FINISH_MAX_TOKENS);
         free_job(j);
     }
 }
@@ -96,7 +96,7 @@ static void test_end_ids(void **state) {
         if (n < 40) n++;
         assert_int_equal(j->responses[s].n, n);
         same_tokens("until the end", &j->responses[s], &before[s], n);
-        assert_int_equal(j->responses[s].finish, REIN_ENDED); /* also where the last token is one: not cut */
+        assert_int_equal(j->responses[s].finish, REIN_FINISH_END_TOKEN); /* also where the last token is one: not cut */
     }
     assert_int_equal(j->responses[0].n, 1);
     free_job(j);
@@ -154,7 +154,7 @@ static void test_stops(void **state) {
         const char *stops[] = {"never there", stop};
         j->r.sampling.stops = stops, j->r.sampling.n_stops = 2;
         run_job(j, &p, tokenizer, NULL);
-        assert_int_equal(j->responses[0].finish, REIN_STOPPED);
+        assert_int_equal(j->responses[0].finish, REIN_FINISH_STOP_TEXT);
         assert_int_equal(j->responses[0].n, n);
         same_tokens("until the stop", &j->responses[0], &whole, n);
         assert_int_equal(j->responses[0].length, at);
@@ -163,10 +163,10 @@ static void test_stops(void **state) {
         /* The token that completes the stop is also the last one, or an end. */
         j->r.sampling.max_tokens = n;
         run_job(j, &p, tokenizer, NULL);
-        assert_int_equal(j->responses[0].finish, REIN_STOPPED);
+        assert_int_equal(j->responses[0].finish, REIN_FINISH_STOP_TEXT);
         j->r.sampling.end_ids = &whole.ids[n - 1], j->r.sampling.n_end_ids = 1;
         run_job(j, &p, tokenizer, NULL);
-        assert_int_equal(j->responses[0].finish, REIN_ENDED);
+        assert_int_equal(j->responses[0].finish, REIN_FINISH_END_TOKEN);
         if (j->responses[0].n == n) assert_int_equal(j->responses[0].length, at);
         j->r.sampling.max_tokens = 40, j->r.sampling.n_end_ids = 0;
     }
@@ -202,7 +202,7 @@ static void test_stop_at_the_end(void **state) {
         run_job(j, &p, tokenizer, NULL);
         const char *found = strstr(whole.text, stops[0]);
         if (found) {
-            assert_int_equal(j->responses[0].finish, REIN_STOPPED);
+            assert_int_equal(j->responses[0].finish, REIN_FINISH_STOP_TEXT);
             assert_int_equal(j->responses[0].length, found - whole.text);
             tried++;
         } else same_response("without the stop", &j->responses[0], &whole);
@@ -216,7 +216,7 @@ static void refused(const rein_request *r, rein_generator *g, const char *part) 
     rein_error err = {0};
     size_t number_of = 77;
     assert_int_equal(rein_generator_add(&number_of, g, r, &err), REIN_EINVAL);
-    says(&err, REIN_EINVAL, part);
+    reports(&err, REIN_EINVAL, part);
     assert_int_equal(rein_generator_add(&number_of, g, r, NULL), REIN_EINVAL);
     assert_true(number_of == 77);
 }
@@ -276,7 +276,7 @@ static void refused_policy(rein_policy policy_of, const rein_generator_options *
     rein_generator *g = (rein_generator *)&err;
     assert_int_equal(rein_generator_open(&g, &policy_of, NULL, options, &err), REIN_EINVAL);
     assert_null(g);
-    says(&err, REIN_EINVAL, part);
+    reports(&err, REIN_EINVAL, part);
     assert_int_equal(rein_generator_open(&g, &policy_of, NULL, options, NULL), REIN_EINVAL);
 }
 
@@ -382,12 +382,12 @@ static void test_not_finite(void **state) {
         OK(rein_generator_open(&g, &broken.p, tokenizer, NULL, &error_));
         OK(rein_generator_add(&number_of, g, &j->r, &error_));
         assert_int_equal(rein_generator_step(&sampled, &count, g, &err), REIN_ERANGE);
-        says(&err, REIN_ERANGE, "the log-probability of token 0 of request 0 is not a finite number");
+        reports(&err, REIN_ERANGE, "the log-probability of token 0 of request 0 is not a finite number");
         assert_true(count == 0 && sampled == NULL);
         assert_int_equal(rein_generator_step(&sampled, &count, g, &err), REIN_EINVAL);
-        says(&err, REIN_EINVAL, "it can only be closed");
+        reports(&err, REIN_EINVAL, "it can only be closed");
         assert_int_equal(rein_generator_add(&number_of, g, &j->r, &err), REIN_EINVAL);
-        says(&err, REIN_EINVAL, "it can only be closed");
+        reports(&err, REIN_EINVAL, "it can only be closed");
         rein_generator_close(g);
         free_job(j);
     }

@@ -8,8 +8,8 @@
 
 #include "rollout/reward.h"
 
-#include "model/allocation.h"
 #include "rollout/reward_fixture.h"
+#include "support/allocation.h"
 
 /* One response against one judge. */
 static double judge(const char *spec, const char *answer, const char *text) {
@@ -380,7 +380,7 @@ static void test_sum(void **state) {
     assert_int_equal(rein_reward_give(rewards, NULL, reward, responses, 3, &err), REIN_OK); /* components may be NULL */
     assert_memory_equal(rewards, sums, sizeof sums);
     assert_int_equal(rein_reward_give(NULL, NULL, reward, NULL, 0, &err), REIN_OK);
-    assert_string_equal(rein_reward_said(reward), "");
+    assert_string_equal(rein_reward_log(reward), "");
     rein_reward_close(reward);
 }
 

@@ -28,7 +28,7 @@ static void gives(const char *spec, const double *wanted, size_t n) {
         for (size_t i = 0; i < n; i++)
             if (fabs(rewards[i] - wanted[i]) > 1e-12) fail_msg("%s: response %zu has the reward %g", spec, i, rewards[i]);
     }
-    assert_string_equal(rein_reward_said(reward), "");
+    assert_string_equal(rein_reward_log(reward), "");
     rein_reward_close(reward);
 }
 

@@ -10,41 +10,19 @@
 #include <unistd.h>
 
 #include "rollout/reward.h"
+#include "support/folder.h"
 
-#include "model/allocation.h"
 #include "rollout/reward_fixture.h"
+#include "support/allocation.h"
 
 /* The reward of response "r5" is 5: whoever gets another's shows it. */
 #define GRADE "r=${x#*'\"response\": \"r'}; r=${r%%'\"'*}; "
 #define JUDGE "while read -r x; do " GRADE "echo \"$r\"; done"
 
-static char folder[256];
-
-static int make_folder(void **state) {
-    (void)state;
-    const char *temporary = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/rein-reward-XXXXXX", temporary ? temporary : "/tmp");
-    return mkdtemp(folder) == NULL || setenv("REIN_TEST_FOLDER", folder, 1) != 0;
-}
-
-static int remove_folder(void **state) {
-    DIR *directory = opendir(folder);
-    for (struct dirent *entry; directory && (entry = readdir(directory));) {
-        char path[600];
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        unlink(path);
-    }
-    if (directory) closedir(directory);
-    return rmdir(folder) + forget_responses(state);
-}
+static int set_up(void **state) { return make_folder(state) || setenv("REIN_TEST_FOLDER", folder, 1) != 0; }
+static int tear_down(void **state) { return remove_folder(state) + forget_responses(state); }
 
 /* ---- files by which programs and tests talk */
-static const char *in_folder(const char *name) {
-    static char path[300];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
 static void make_mark(const char *name) {
     FILE *file = fopen(in_folder(name), "w");
     assert_non_null(file);
@@ -85,7 +63,7 @@ static void test_answers(void **state) {
         assert_memory_equal(components, rewards, 12 * sizeof *rewards);
     }
     assert_string_equal(rein_reward_name(reward, 0), "while");
-    assert_string_equal(rein_reward_said(reward), "");
+    assert_string_equal(rein_reward_log(reward), "");
     rein_reward_close(reward);
 }
 
@@ -119,7 +97,7 @@ static void test_any_order(void **state) {
 
 /* ---- what is asked */
 static json_t *asked(rein_reward *reward, const char *name) {
-    const char *said = rein_reward_said(reward);
+    const char *said = rein_reward_log(reward);
     assert_int_equal(strncmp(said, name, strlen(name)), 0);
     json_t *request = json_loadb(said + strlen(name), strcspn(said, "\n") - strlen(name), JSON_REJECT_DUPLICATES, NULL);
     if (!request) fail_msg("not JSON: %s", said);
@@ -374,10 +352,10 @@ static void test_flood_of_words(void **state) {
     respond_many(3);
     give(reward, 3);
     gives_indices(3);
-    const char *said = rein_reward_said(reward);
+    const char *said = rein_reward_log(reward);
     assert_int_equal(strncmp(said, "while: wwwwwwww", 15), 0);
     assert_int_equal(strlen(said), strlen("while: ") + 4000);
-    assert_string_equal(rein_reward_said(reward), "");
+    assert_string_equal(rein_reward_log(reward), "");
     rein_reward_close(reward);
 }
 
@@ -414,7 +392,7 @@ static void test_restarts(void **state) {
     gives_indices(8);
     marks("asked", "0 1 2 2 3 4 4 5 6 6 7 "); /* nothing that was answered is asked again */
     assert_string_equal(
-        rein_reward_said(reward),
+        rein_reward_log(reward),
         "cd: death 1\n"
         "cd: started anew (1 of 3): cd: response 3 of 8 (prompt \"p1\"): the program ended with exit status 9; its last "
         "words: death 1\n"
@@ -424,7 +402,7 @@ static void test_restarts(void **state) {
         "cd: death 3\n"
         "cd: started anew (3 of 3): cd: response 7 of 8 (prompt \"p3\"): the program ended with exit status 9; its last "
         "words: death 3\n");
-    assert_string_equal(rein_reward_said(reward), "");
+    assert_string_equal(rein_reward_log(reward), "");
     give(reward, 8);
     gives_indices(8);
     rein_reward_close(reward);
@@ -475,7 +453,7 @@ static void test_restarts_after_all(void **state) {
         respond_many(2);
         give(reward, 2);
         gives_indices(2);
-        const char *told = rein_reward_said(reward);
+        const char *told = rein_reward_log(reward);
         if (!strstr(told, said[i])) fail_msg("\"%s\" does not say \"%s\"", told, said[i]);
         rein_reward_close(reward);
     }
@@ -614,5 +592,5 @@ int main(void) {
         cmocka_unit_test(test_built_in_first),
         cmocka_unit_test(test_memory),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, set_up, tear_down);
 }

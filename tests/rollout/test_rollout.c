@@ -8,23 +8,21 @@
 #include <cmocka.h>
 
 #include "rollout/generator_fixture.h"
+#include "support/folder.h"
 
-#include "model/allocation.h"
+#include "support/allocation.h"
 
 static const char CHATS[] = "tests/train/fixtures/groups/tokenizer"; /* the special tokens of every format; no begin token */
 static const char SUMS[] = "models/sums";
 
-static char folder[300];
 static policy sums, noise; /* the shipped model, and a random one whose texts are anything */
 static rein_tokenizer *sums_tokenizer, *chats;
 static rein_task *task;
 static rein_reward *reward;
 
 static int open_all(void **state) {
-    (void)state;
-    const char *spec = "task", *temporary = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/rein-rollout-XXXXXX", temporary ? temporary : "/tmp");
-    if (!mkdtemp(folder)) return 1;
+    const char *spec = "task";
+    if (make_folder(state)) return 1;
     OK(rein_model_open(&sums.model, SUMS, NULL, &error_));
     sums.p = (rein_policy){sums.model, NULL, 1};
     noise = open_policy(&PLAIN, 1);
@@ -36,13 +34,12 @@ static int open_all(void **state) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     rein_reward_close(reward);
     rein_task_close(task);
     rein_tokenizer_close(sums_tokenizer);
     rein_tokenizer_close(chats);
     close_policy(&sums), close_policy(&noise);
-    return rmdir(folder);
+    return remove_folder(state);
 }
 
 /* A file of lines as a task; the file is gone when it returns. */
@@ -59,37 +56,37 @@ static rein_task *task_of(const char *lines, double held_out) {
 static const uint64_t INDICES[] = {3, 7, 1, 12};
 
 /* The shipped model on its task. */
-static rein_asking asking_of(size_t n, size_t samples) {
-    rein_asking a = {.task = task,
-                     .indices = INDICES,
-                     .n = n,
-                     .samples = samples,
-                     .policy = sums.p,
-                     .tokenizer = sums_tokenizer,
-                     .sampling = rein_sampling_plain(),
-                     .step = 5,
-                     .first_prompt = 20,
-                     .reward = reward};
+static rein_rollout_options asking_of(size_t n, size_t samples) {
+    rein_rollout_options a = {.task = task,
+                              .indices = INDICES,
+                              .n = n,
+                              .samples = samples,
+                              .policy = sums.p,
+                              .tokenizer = sums_tokenizer,
+                              .sampling = rein_sampling_plain(),
+                              .step = 5,
+                              .first_prompt = 20,
+                              .reward = reward};
     a.sampling.max_tokens = 24, a.sampling.seed = 7;
     return a;
 }
 
 /* The random one on a task of chats or texts. */
-static rein_asking noise_of(rein_task *of, size_t n, size_t samples) {
-    rein_asking a = asking_of(n, samples);
+static rein_rollout_options noise_of(rein_task *of, size_t n, size_t samples) {
+    rein_rollout_options a = asking_of(n, samples);
     a.task = of, a.policy = noise.p, a.tokenizer = chats, a.reward = NULL;
     static const uint64_t first[] = {0, 1, 2, 3};
     a.indices = first;
     return a;
 }
 
-static rein_rollout make(const rein_asking *a) {
+static rein_rollout make(const rein_rollout_options *a) {
     rein_rollout r;
     OK(rein_rollout_make(&r, a, &error_));
     return r;
 }
 
-static void refused(const rein_asking *a, rein_status status, const char *wanted) {
+static void refused(const rein_rollout_options *a, rein_status status, const char *wanted) {
     rein_rollout r;
     rein_error err = {0};
     memset(&r, 1, sizeof r);
@@ -114,11 +111,11 @@ static void same_completion(const rein_completion *a, const rein_completion *b) 
 /* A prompt alone, among others, with fewer samples, by any number of threads: the same bits. */
 static void test_one_answer(void **state) {
     (void)state;
-    rein_asking a = asking_of(4, 4);
+    rein_rollout_options a = asking_of(4, 4);
     a.exec.threads = 2;
     rein_rollout together = make(&a);
     for (size_t i = 0; i < 4; i++) {
-        rein_asking one = asking_of(1, i % 2 ? 4 : 2);
+        rein_rollout_options one = asking_of(1, i % 2 ? 4 : 2);
         one.exec.threads = 1;
         one.indices = &INDICES[i], one.first_prompt += i;
         rein_rollout alone = make(&one);
@@ -137,10 +134,10 @@ static void test_one_answer(void **state) {
 /* Another seed, step or place: other responses. */
 static void test_addresses(void **state) {
     (void)state;
-    rein_asking a = asking_of(1, 4);
+    rein_rollout_options a = asking_of(1, 4);
     rein_rollout first = make(&a);
     for (size_t what = 0; what < 3; what++) {
-        rein_asking other = a;
+        rein_rollout_options other = a;
         if (what == 0) other.sampling.seed++;
         if (what == 1) other.step++;
         if (what == 2) other.first_prompt++;
@@ -158,7 +155,7 @@ static void test_addresses(void **state) {
 /* The recorded log-probs are those that training computes. */
 static void test_log_probs(void **state) {
     (void)state;
-    const rein_asking a = asking_of(2, 2);
+    const rein_rollout_options a = asking_of(2, 2);
     rein_rollout r = make(&a);
     rein_trace *trace;
     OK(rein_trace_open(&trace, NULL, &error_));
@@ -200,7 +197,7 @@ static void check_text(const rein_completion *w, const rein_tokenizer *tokenizer
 static void test_texts(void **state) {
     (void)state;
     rein_task *lines = task_of("{\"prompt\": \"a\"}\n{\"prompt\": \"one <|im_end|> two\"}\n", 0);
-    rein_asking asked[] = {asking_of(2, 2), noise_of(lines, 2, 4)};
+    rein_rollout_options asked[] = {asking_of(2, 2), noise_of(lines, 2, 4)};
     asked[0].sampling.max_tokens = 96;
     for (size_t i = 0; i < 2; i++) {
         rein_rollout r = make(&asked[i]);
@@ -214,7 +211,7 @@ static void test_texts(void **state) {
 static void test_stops(void **state) {
     (void)state;
     rein_task *lines = task_of("{\"prompt\": \"a\"}\n", 0);
-    rein_asking a = noise_of(lines, 1, 1);
+    rein_rollout_options a = noise_of(lines, 1, 1);
     rein_rollout whole = make(&a);
     const rein_completion *w = &whole.written[0];
     size_t crossing = 0;
@@ -229,7 +226,7 @@ static void test_stops(void **state) {
         for (size_t i = 0; i < w->n; i++) crossing += w->ends[i] > at && w->ends[i] < at + 3;
         a.sampling.stops = stops, a.sampling.n_stops = 2;
         rein_rollout r = make(&a);
-        assert_int_equal(r.written[0].finish, REIN_STOPPED);
+        assert_int_equal(r.written[0].finish, REIN_FINISH_STOP_TEXT);
         assert_int_equal(r.written[0].text.length, at);
         assert_memory_equal(r.written[0].text.data, w->text.data, at);
         assert_int_equal(r.written[0].n, n + 1);
@@ -246,7 +243,7 @@ static void test_stops(void **state) {
 
 static void test_ends(void **state) {
     (void)state;
-    rein_asking a = asking_of(2, 4);
+    rein_rollout_options a = asking_of(2, 4);
     a.sampling.max_tokens = 96;
     const rein_model_info info = rein_model_describe(sums.model);
     a.sampling.end_ids = info.end_ids, a.sampling.n_end_ids = info.n_end_ids;
@@ -255,9 +252,9 @@ static void test_ends(void **state) {
     for (size_t i = 0; i < 8; i++) {
         const rein_completion *w = &r.written[i];
         for (size_t k = 0; k + 1 < w->n; k++) assert_int_not_equal(w->ids[k], info.end_ids[0]);
-        ended += w->finish == REIN_ENDED;
-        if (w->finish == REIN_ENDED) assert_int_equal(w->ids[w->n - 1], info.end_ids[0]);
-        else assert_true(w->finish == REIN_CUT && w->n == 96);
+        ended += w->finish == REIN_FINISH_END_TOKEN;
+        if (w->finish == REIN_FINISH_END_TOKEN) assert_int_equal(w->ids[w->n - 1], info.end_ids[0]);
+        else assert_true(w->finish == REIN_FINISH_MAX_TOKENS && w->n == 96);
     }
     assert_true(ended > 4);
     rein_ids one = {0};
@@ -268,7 +265,7 @@ static void test_ends(void **state) {
     rein_rollout words = make(&a);
     for (size_t i = 0; i < 8; i++) {
         const rein_completion *w = &words.written[i];
-        if (w->finish == REIN_ENDED) assert_int_equal(w->ids[w->n - 1], blank);
+        if (w->finish == REIN_FINISH_END_TOKEN) assert_int_equal(w->ids[w->n - 1], blank);
         assert_memory_equal(w->ids, r.written[i].ids, (w->n < r.written[i].n ? w->n : r.written[i].n) * sizeof *w->ids);
     }
     rein_rollout_free(&words), rein_rollout_free(&r);
@@ -278,7 +275,7 @@ static void test_ends(void **state) {
 static void test_end_of_turn(void **state) {
     (void)state;
     rein_task *lines = task_of("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n", 0);
-    rein_asking a = noise_of(lines, 1, 4);
+    rein_rollout_options a = noise_of(lines, 1, 4);
     rein_chat chat;
     int32_t end;
     OK(rein_chat_named(&chat, "chatml", &error_));
@@ -292,8 +289,8 @@ static void test_end_of_turn(void **state) {
         for (size_t k = 0; k < 4; k++) {
             const rein_completion *w = &r.written[k];
             for (size_t i = 0; i + 1 < w->n; i++) assert_int_not_equal(w->ids[i], end);
-            ended += w->finish == REIN_ENDED;
-            assert_int_equal(w->finish == REIN_ENDED, w->ids[w->n - 1] == end);
+            ended += w->finish == REIN_FINISH_END_TOKEN;
+            assert_int_equal(w->finish == REIN_FINISH_END_TOKEN, w->ids[w->n - 1] == end);
         }
         rein_rollout_free(&r);
     }
@@ -313,7 +310,7 @@ static void test_refused(void **state) {
     for (size_t i = 0; i < 299; i++) *at++ = 'x', *at++ = ' ';
     strcpy(at, "\"}\n{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n{\"prompt\": \"\"}\n");
     rein_task *long_one = task_of(lines, 0);
-    rein_asking a = noise_of(long_one, 1, 2);
+    rein_rollout_options a = noise_of(long_one, 1, 2);
     a.n = 0;
     refused(&a, REIN_EINVAL, "nothing is asked: a rollout has one prompt or more");
     a.n = 1, a.samples = 0;
@@ -354,7 +351,7 @@ static void test_refused_held_out(void **state) {
     rein_task *lines = task_of("{\"prompt\": \"\"}\n{\"prompt\": \"a\"}\n", 0.5);
     size_t found = 0;
     for (int split = 0; split < 2; split++) { /* the empty one is on one of the sides */
-        rein_asking a = noise_of(lines, 1, 1);
+        rein_rollout_options a = noise_of(lines, 1, 1);
         rein_rollout r;
         rein_error err = {0};
         a.split = split ? REIN_SPLIT_HELD_OUT : REIN_SPLIT_TRAIN;
@@ -376,7 +373,7 @@ static void test_broken(void **state) {
     rein_task *lines = task_of("{\"prompt\": \"a\"}\n", 0);
     const kind broken = {"llama", "LlamaForCausalLM", 10, 0, NO_ADAPTER, 1, 0, 0, 0};
     policy p = open_policy(&broken, 1);
-    rein_asking a = noise_of(lines, 1, 1);
+    rein_rollout_options a = noise_of(lines, 1, 1);
     rein_rollout r;
     a.policy = p.p;
     assert_int_equal(rein_rollout_make(&r, &a, NULL), REIN_ERANGE);
@@ -400,10 +397,10 @@ static void test_rewards(void **state) {
     const double weights[] = {1, -0.5};
     rein_reward *both;
     OK(rein_reward_open(&both, specs, 2, task, &(rein_reward_options){.weights = weights}, &error_));
-    rein_asking a = asking_of(4, 2);
+    rein_rollout_options a = asking_of(4, 2);
     const rein_model_info info = rein_model_describe(sums.model);
     a.sampling.end_ids = info.end_ids, a.sampling.n_end_ids = info.n_end_ids;
-    a.sampling.max_tokens = 96, a.reward = both, a.said = tell, a.context = &told;
+    a.sampling.max_tokens = 96, a.reward = both, a.progress = tell, a.context = &told;
     rein_rollout r = make(&a);
     double right = 0;
     assert_int_equal(r.judges, 2);
@@ -417,7 +414,7 @@ static void test_rewards(void **state) {
     }
     assert_true(right > 0 && right < 8 && told > 1 && last_told == 8);
     rein_rollout_free(&r);
-    a.reward = NULL, a.said = NULL;
+    a.reward = NULL, a.progress = NULL;
     r = make(&a);
     assert_true(r.judges == 0 && r.rewards[0] == 0);
     rein_rollout_free(&r);
@@ -543,7 +540,7 @@ static void test_memory(void **state) {
     rein_chat chat;
     OK(rein_reward_open(&exact, &spec, 1, NULL, NULL, &error_));
     OK(rein_chat_named(&chat, "chatml", &error_));
-    rein_asking a = noise_of(lines, 1, 2);
+    rein_rollout_options a = noise_of(lines, 1, 2);
     const char *const stops[] = {"zzz"};
     a.prompting = (rein_prompting){.chat = &chat, .system = "be"};
     a.sampling.stops = stops, a.sampling.n_stops = 1, a.sampling.max_tokens = 2;

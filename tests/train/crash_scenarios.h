@@ -103,8 +103,8 @@ static rein_status work_retain(rein_run **run, rein_error *err) {
 static int64_t resumed_from;
 
 static rein_status work_resume(rein_run **run, rein_error *err) {
-    char said[REIN_RUN_SAID];
-    return rein_run_resume(&resumed_from, said, *run, err);
+    char note[REIN_NOTE_SIZE];
+    return rein_run_resume(&resumed_from, note, *run, err);
 }
 
 static rein_status work_fork(rein_run **run, rein_error *err) {
@@ -196,11 +196,11 @@ static const char *leftover_problem(const rein_run *run) {
 /* One more step: resume, line, checkpoint. */
 static const char *going_on_problem(const scenario *s, rein_run *run, int done) {
     int64_t step;
-    char said[REIN_RUN_SAID];
+    char note[REIN_NOTE_SIZE];
     const int has_bad = lists(run, s->bad_before);
-    if (rein_run_resume(&step, said, run, NULL) != REIN_OK) return "it cannot be resumed";
+    if (rein_run_resume(&step, note, run, NULL) != REIN_OK) return "it cannot be resumed";
     if (step != s->after && (done || step != s->before)) return "the last good checkpoint is another";
-    if (!!said[0] != has_bad) return "falling back is not said, or said without need";
+    if (!!note[0] != has_bad) return "falling back is not note, or note without need";
     if (s->lines_after && history_problem(run->directory, step + 1 < s->lines_after ? step + 1 : s->lines_after))
         return "resuming leaves another history";
     if (run->history_step <= step && append_line(run, step + 1, NULL) != REIN_OK) return "no line can be added";
@@ -212,10 +212,10 @@ static const char *going_on_problem(const scenario *s, rein_run *run, int done) 
 static const char *problem_of(const scenario *s, const char *directory, int done) {
     rein_run *run;
     rein_error err;
-    static char said[700];
+    static char note[700];
     if (rein_run_open(&run, directory, REIN_RUN_RESUME, &err) != REIN_OK) {
-        snprintf(said, sizeof said, "it cannot be opened: %s", err.message);
-        return said;
+        snprintf(note, sizeof note, "it cannot be opened: %s", err.message);
+        return note;
     }
     const char *problem = steps_problem(s, run, done);
     if (!problem && history_problem(directory, s->lines_after) && (done || history_problem(directory, s->lines_before)))

@@ -14,16 +14,8 @@
 static rein_run *open_new(const char *name) {
     rein_run *run;
     rein_error err;
-    if (rein_run_open(&run, in_folder("%s", name), REIN_RUN_CREATE, &err) != REIN_OK) fail_msg("%s", err.message);
+    if (rein_run_open(&run, in_folder(name), REIN_RUN_CREATE, &err) != REIN_OK) fail_msg("%s", err.message);
     return run;
-}
-
-static void fine(rein_status status, const rein_error *err) {
-    if (status != REIN_OK) fail_msg("%s", err->message);
-}
-
-static void says(const rein_error *err, const char *part) {
-    if (!strstr(err->message, part)) fail_msg("\"%s\" does not say \"%s\"", err->message, part);
 }
 
 static const char *of_step(const rein_run *run, int64_t step, const char *name) {
@@ -31,10 +23,6 @@ static const char *of_step(const rein_run *run, int64_t step, const char *name) 
     const size_t n = rein_run_checkpoint_path(path, sizeof path - 200, run, step);
     snprintf(path + n, sizeof path - n, "/%s", name);
     return path;
-}
-
-static void put_text(const char *path, const char *text) {
-    assert_int_equal(rein_file_write(path, text, strlen(text), NULL), REIN_OK);
 }
 
 /* ---- MANIFEST */
@@ -131,7 +119,7 @@ static void test_damage_is_noticed(void **state) {
     (void)state;
     static const struct {
         void (*damage)(const char *path);
-        const char *said;
+        const char *note;
     } cases[] = {{damage_cut, "has 699 bytes, and 700 were written"},
                  {damage_longer, "has 701 bytes, and 700 were written"},
                  {damage_bit, "is not what was written: its hash differs"},
@@ -147,7 +135,7 @@ static void test_damage_is_noticed(void **state) {
         cases[i].damage(of_step(run, i, "optimizer.safetensors"));
         assert_int_equal(rein_checkpoint_verify(run, i, &err), REIN_EINVAL);
         says(&err, "optimizer.safetensors");
-        says(&err, cases[i].said);
+        says(&err, cases[i].note);
     }
     assert_int_equal(rein_checkpoint_verify(run, 99, &err), REIN_EINVAL);
     says(&err, "checkpoints/0099/MANIFEST: cannot be read");
@@ -168,28 +156,28 @@ static void test_more_files_are_fine(void **state) {
 
 static void test_falling_back(void **state) {
     (void)state;
-    char said[REIN_RUN_SAID];
+    char note[REIN_NOTE_SIZE];
     int64_t step = 5;
     rein_error err;
     rein_run *run = open_new("back");
-    fine(rein_run_last_good(&step, said, run, &err), &err);
+    fine(rein_run_last_good(&step, note, run, &err), &err);
     assert_int_equal(step, -1);
     for (int64_t i = 0; i < 4; i++) fine(write_checkpoint(run, i, 1, &err), &err);
-    fine(rein_run_last_good(&step, said, run, &err), &err);
+    fine(rein_run_last_good(&step, note, run, &err), &err);
     assert_int_equal(step, 3);
-    assert_string_equal(said, "");
+    assert_string_equal(note, "");
     damage_bit(of_step(run, 3, "adapter_model.safetensors"));
-    fine(rein_run_last_good(&step, said, run, &err), &err);
+    fine(rein_run_last_good(&step, note, run, &err), &err);
     assert_int_equal(step, 2);
-    assert_non_null(strstr(said, "checkpoints/0003/adapter_model.safetensors is not what was written: its hash differs; "
+    assert_non_null(strstr(note, "checkpoints/0003/adapter_model.safetensors is not what was written: its hash differs; "
                                  "the last good checkpoint is of step 2"));
     damage_remove(of_step(run, 2, "MANIFEST"));
-    fine(rein_run_last_good(&step, said, run, &err), &err);
+    fine(rein_run_last_good(&step, note, run, &err), &err);
     assert_int_equal(step, 1);
-    assert_non_null(strstr(said, "its hash differs (and 1 more); the last good checkpoint is of step 1"));
+    assert_non_null(strstr(note, "its hash differs (and 1 more); the last good checkpoint is of step 1"));
     damage_cut(of_step(run, 0, "optimizer.safetensors"));
     damage_cut(of_step(run, 1, "optimizer.safetensors"));
-    assert_int_equal(rein_run_last_good(&step, said, run, &err), REIN_EINVAL);
+    assert_int_equal(rein_run_last_good(&step, note, run, &err), REIN_EINVAL);
     says(&err, "has no good checkpoint among 4; the newest: ");
     rein_run_close(run);
 }
@@ -197,7 +185,7 @@ static void test_falling_back(void **state) {
 /* No descriptors left says nothing about the checkpoint: no reason to fall back. */
 static void test_not_telling_is_not_bad(void **state) {
     (void)state;
-    char said[REIN_RUN_SAID];
+    char note[REIN_NOTE_SIZE];
     int64_t step;
     rein_error err;
     struct rlimit before, few;
@@ -206,7 +194,7 @@ static void test_not_telling_is_not_bad(void **state) {
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     few = (struct rlimit){3, before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
-    const rein_status status = rein_run_last_good(&step, said, run, &err);
+    const rein_status status = rein_run_last_good(&step, note, run, &err);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     assert_int_equal(status, REIN_EIO);
     says(&err, "cannot be read: Too many open files");

@@ -178,13 +178,13 @@ static void test_every_fsync_is_needed(void **state) {
  * was killed made and did not make durable. */
 static void after_kill(void) {
     int64_t step;
-    char said[REIN_RUN_SAID];
+    char note[REIN_NOTE_SIZE];
     rein_run *run = NULL;
     rein_error err = {0};
     disk_kill_process();
     disk.plan = PLAN_NONE;
     rein_status status = rein_run_open(&run, live(), REIN_RUN_RESUME, &err);
-    if (!status) status = rein_run_resume(&step, said, run, &err);
+    if (!status) status = rein_run_resume(&step, note, run, &err);
     if (status) give_up("%s: killed at call %ld: %s", current->title, disk.at, err.message);
     scenario told = *current;
     told.before = told.after = step;
@@ -237,9 +237,9 @@ static const char *reader_problem(const scenario *s) {
 static int has_arrived(const scenario *s) {
     rein_run *run;
     int64_t step = -1;
-    char said[REIN_RUN_SAID];
+    char note[REIN_NOTE_SIZE];
     if (rein_run_open(&run, live(), REIN_RUN_READ, NULL) != REIN_OK) return 0;
-    rein_run_last_good(&step, said, run, NULL);
+    rein_run_last_good(&step, note, run, NULL);
     rein_run_close(run);
     return step == s->after;
 }

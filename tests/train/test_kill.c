@@ -28,9 +28,9 @@ static rein_status make_step(rein_run *run, int64_t step, rein_error *err) {
 static rein_status go_on(const char *directory, int64_t last, rein_error *err) {
     rein_run *run;
     int64_t step = -1;
-    char said[REIN_RUN_SAID];
+    char note[REIN_NOTE_SIZE];
     rein_status status = rein_run_open(&run, directory, REIN_RUN_RESUME, err);
-    if (!status) status = rein_run_resume(&step, said, run, err);
+    if (!status) status = rein_run_resume(&step, note, run, err);
     while (!status && step < last) status = make_step(run, ++step, err);
     rein_run_close(run);
     return status;
@@ -65,11 +65,11 @@ static int64_t look_at(const char *directory, int64_t before) {
     rein_run *run;
     rein_error err;
     int64_t step;
-    char said[REIN_RUN_SAID], *lines, *found;
+    char note[REIN_NOTE_SIZE], *lines, *found;
     size_t size;
     if (rein_run_open(&run, directory, REIN_RUN_RESUME, &err) != REIN_OK) fail_msg("%s", err.message);
-    if (rein_run_resume(&step, said, run, &err) != REIN_OK) fail_msg("%s", err.message);
-    assert_string_equal(said, "");
+    if (rein_run_resume(&step, note, run, &err) != REIN_OK) fail_msg("%s", err.message);
+    assert_string_equal(note, "");
     assert_true(step >= before);
     for (size_t i = 0; i < run->n_steps; i++) assert_null(checkpoint_problem(run, run->steps[i], run->steps[i]));
     lines = lines_text(0, step);
@@ -81,15 +81,8 @@ static int64_t look_at(const char *directory, int64_t before) {
     return step;
 }
 
-static void same_file(const char *name) {
-    char *one, *other;
-    size_t size, other_size;
-    assert_int_equal(rein_file_read(&one, &size, in_folder("killed/%s", name)), 0);
-    assert_int_equal(rein_file_read(&other, &other_size, in_folder("whole/%s", name)), 0);
-    assert_int_equal(size, other_size);
-    assert_memory_equal(one, other, size);
-    free(one);
-    free(other);
+static void same_in_both(const char *name) {
+    if (!same_file(in_folder_format("killed/%s", name), in_folder_format("whole/%s", name))) fail_msg("%s differs", name);
 }
 
 /* History and checkpoints, to the byte: equal MANIFESTs that verify are equal checkpoints. */
@@ -103,9 +96,9 @@ static void same_runs(void) {
         assert_int_equal(killed->steps[i], whole->steps[i]);
         assert_int_equal(rein_checkpoint_verify(killed, killed->steps[i], NULL), REIN_OK);
         snprintf(name, sizeof name, "checkpoints/%04lld/MANIFEST", (long long)killed->steps[i]);
-        same_file(name);
+        same_in_both(name);
     }
-    same_file("history.jsonl");
+    same_in_both("history.jsonl");
     rein_run_close(killed);
     rein_run_close(whole);
 }

@@ -147,7 +147,7 @@ static void test_shipped(void **state) {
         if (!report.trained.nothing_to_train) assert_true(metric(&report, "ratio/min") == 1 && metric(&report, "ratio/max") == 1);
         assert_true(metric(&report, "accuracy") == metric(&report, "rewards/task/mean"));
         assert_true(report.trained.step == i && report.evaluated == (i > 1) && report.done == (i == 3));
-        assert_true(!*report.stopped && !*report.said);
+        assert_true(!*report.stopped && !*report.judge_log);
     }
     assert_true(trained > 0);
     assert_true(rein_loop_first(loop)->step == 0 && rein_loop_last(loop)->step == 3 && rein_loop_done(loop));
@@ -197,15 +197,15 @@ static void test_evaluations_repeat(void **state) {
     make_steps(loop, 1);
     const rein_policy policy = rein_session_policy(rein_loop_session(loop));
     rein_evaluation figures[3];
-    rein_asker *asker;
+    rein_task_runner *runner;
     for (size_t i = 0; i < 3; i++) {
         rein_rollout r;
-        if (i != 1) OK(rein_asker_open(&asker, &s, policy.model, &error_)); /* the second time, of the same one */
-        OK(rein_asker_evaluate(&r, asker, &policy, 0, NULL, NULL, NULL, &error_));
+        if (i != 1) OK(rein_task_runner_open(&runner, &s, policy.model, &error_)); /* the second time, of the same one */
+        OK(rein_task_runner_evaluate(&r, runner, &policy, 0, NULL, NULL, NULL, &error_));
         figures[i] = rein_evaluate(&r, 4);
         for (size_t k = 0; k < 3; k++) assert_int_equal(r.examples[k].prompt[1], '0' + k);
         rein_rollout_free(&r);
-        if (i != 0) rein_asker_close(asker);
+        if (i != 0) rein_task_runner_close(runner);
         assert_memory_equal(&figures[i], &figures[0], sizeof figures[0]);
     }
     assert_true(figures[0].n == 9 && figures[0].samples == 3);
@@ -398,5 +398,5 @@ int main(void) {
         cmocka_unit_test(test_recall),
         cmocka_unit_test(test_epochs),
     };
-    return cmocka_run_group_tests(tests, start, remove_all);
+    return cmocka_run_group_tests(tests, start, remove_folder);
 }

@@ -14,7 +14,7 @@
 
 static void test_refused(void **state) {
     (void)state;
-    static const char *const said[][2] = {
+    static const char *const note[][2] = {
         {"task=", "task is missing: what is asked, a built-in task, a file of JSON lines, or a program"},
         {"budget_rate=0.1", "budget_rate cannot act without budget_target"},
         {"ptx_coef=0.1", "ptx_coef cannot act without ptx_data"},
@@ -65,7 +65,7 @@ static void test_refused(void **state) {
          "+;-;.",
          "stop has more than 64 values"},
     };
-    for (size_t i = 0; i < COUNT(said); i++) refuses(said[i][0], said[i][1]);
+    for (size_t i = 0; i < COUNT(note); i++) refuses(note[i][0], note[i][1]);
 }
 
 /* A list has no value that is empty. */
@@ -137,12 +137,12 @@ static void test_temperature(void **state) {
     }
     const rein_policy policy = rein_session_policy(rein_loop_session(loop)); /* evaluations have that of their step */
     assert_true(policy.temperature == 0.5 && rein_loop_last(loop)->step == 3);
-    rein_asker *asker;
+    rein_task_runner *runner;
     rein_rollout r;
-    OK(rein_asker_open(&asker, &s, policy.model, &error_));
-    OK(rein_asker_evaluate(&r, asker, &policy, 0, NULL, NULL, NULL, &error_));
+    OK(rein_task_runner_open(&runner, &s, policy.model, &error_));
+    OK(rein_task_runner_evaluate(&r, runner, &policy, 0, NULL, NULL, NULL, &error_));
     assert_true(rein_evaluate(&r, -1).reward == rein_loop_last(loop)->sampled.reward);
-    rein_rollout_free(&r), rein_asker_close(asker), rein_loop_close(loop);
+    rein_rollout_free(&r), rein_task_runner_close(runner), rein_loop_close(loop);
     s = settings_of("steps=1|temperature_final=0.5"); /* one step is the first */
     assert_true(rein_settings_temperature(&s, 0) == 1);
     s = settings_of("temperature=0.7");
@@ -422,7 +422,7 @@ static void test_top_p(void **state) {
     for (size_t i = 0; i < 2; i++) {
         const rein_loop_report report = step_of(loop);
         assert_false(report.trained.nothing_to_train);
-        assert_true(metric(&report, "on_policy/max_gap") > 0); /* the sampler's log-probs are not the policy's, and that is said */
+        assert_true(metric(&report, "on_policy/max_gap") > 0); /* the sampler's log-probs are not the policy's, and that is note */
     }
     rein_loop_close(loop);
     assert_false(
@@ -456,10 +456,10 @@ static void test_judge_fails(void **state) {
     rein_loop_close(loop);
     rein_run *run;
     int64_t step;
-    char said[REIN_RUN_SAID];
+    char note[REIN_NOTE_SIZE];
     OK(rein_run_open(&run, in_folder("judged"), REIN_RUN_READ, &error_));
-    OK(rein_run_last_good(&step, said, run, &error_));
-    assert_true(step == 1 && !*said);
+    OK(rein_run_last_good(&step, note, run, &error_));
+    assert_true(step == 1 && !*note);
     rein_run_close(run);
     put("judge.sh.well", "");
     loop = go_on("judged");
@@ -518,5 +518,5 @@ int main(void) {
         cmocka_unit_test(test_judge_fails),
         cmocka_unit_test(test_task_program_ends),
     };
-    return cmocka_run_group_tests(tests, start, remove_all);
+    return cmocka_run_group_tests(tests, start, remove_folder);
 }

@@ -14,45 +14,12 @@
 
 #include "train/run_files.h"
 
-static void fine(rein_status status, const rein_error *err) {
-    if (status != REIN_OK) fail_msg("%s", err->message);
-}
-
-static void says(const rein_error *err, const char *part) {
-    if (!strstr(err->message, part)) fail_msg("\"%s\" does not say \"%s\"", err->message, part);
-}
-
-static rein_run *open_run(const char *name, rein_run_access access) {
+static void refuses(const char *name, rein_run_access access, rein_status status, const char *note) {
     rein_run *run;
     rein_error err;
-    fine(rein_run_open(&run, in_folder("%s", name), access, &err), &err);
-    return run;
-}
-
-static void refuses(const char *name, rein_run_access access, rein_status status, const char *said) {
-    rein_run *run;
-    rein_error err;
-    assert_int_equal(rein_run_open(&run, in_folder("%s", name), access, &err), status);
+    assert_int_equal(rein_run_open(&run, in_folder(name), access, &err), status);
     assert_null(run);
-    says(&err, said);
-}
-
-static void put_text(const char *path, const char *text) {
-    assert_int_equal(rein_file_write(path, text, strlen(text), NULL), REIN_OK);
-}
-
-static void holds(const char *path, const char *text) {
-    char *found;
-    size_t size;
-    assert_int_equal(rein_file_read(&found, &size, path), 0);
-    assert_string_equal(found, text);
-    free(found);
-}
-
-static void has_steps(const rein_run *run, const int64_t *expected, size_t n) {
-    const int64_t *steps;
-    assert_int_equal(rein_run_checkpoints(&steps, run), n);
-    for (size_t i = 0; i < n; i++) assert_int_equal(steps[i], expected[i]);
+    says(&err, note);
 }
 
 /* ---- opening */
@@ -109,7 +76,7 @@ static void test_steps(void **state) {
     has_steps(run, steps, 5);
     rein_run_close(run);
     static const char *const others[] = {"7", "00007", "0008.bad", "notes", "9999999999999999999", "0x07"};
-    for (size_t i = 0; i < 6; i++) assert_int_equal(mkdir(in_folder("steps/checkpoints/%s", others[i]), 0777), 0);
+    for (size_t i = 0; i < 6; i++) assert_int_equal(mkdir(in_folder_format("steps/checkpoints/%s", others[i]), 0777), 0);
     run = open_run("steps", REIN_RUN_READ);
     has_steps(run, steps, 5);
     const size_t length = rein_run_checkpoint_path(path, sizeof path, run, 123456);
@@ -126,14 +93,14 @@ static void test_readers_do_not_write(void **state) {
     rein_error err;
     rein_checkpoint *checkpoint;
     int64_t step;
-    char said[REIN_RUN_SAID];
+    char note[REIN_NOTE_SIZE];
     const rein_retention rule = {.keep_last = 0};
     fine(make_run(in_folder("read"), 2, &err), &err);
     rein_run *run = open_run("read", REIN_RUN_READ);
     assert_int_equal(append_line(run, 9, &err), REIN_EINVAL);
     says(&err, "read is open for reading only");
     assert_int_equal(rein_checkpoint_begin(&checkpoint, run, 9, &err), REIN_EINVAL);
-    assert_int_equal(rein_run_resume(&step, said, run, &err), REIN_EINVAL);
+    assert_int_equal(rein_run_resume(&step, note, run, &err), REIN_EINVAL);
     assert_int_equal(rein_run_retain(NULL, NULL, run, &rule, &err), REIN_EINVAL);
     assert_int_equal(rein_run_write_text(run, "config.yaml", "", 0, &err), REIN_EINVAL);
     rein_run_close(run);
@@ -150,7 +117,7 @@ static pid_t start_writer(const char *name) {
     assert_true(child >= 0);
     if (child == 0) {
         rein_run *run;
-        if (rein_run_open(&run, in_folder("%s", name), REIN_RUN_RESUME, NULL) != REIN_OK) _exit(1);
+        if (rein_run_open(&run, in_folder(name), REIN_RUN_RESUME, NULL) != REIN_OK) _exit(1);
         if (write(ends[1], "x", 1) != 1) _exit(1);
         pause();
         _exit(0);
@@ -163,19 +130,19 @@ static pid_t start_writer(const char *name) {
 
 static void test_lock(void **state) {
     (void)state;
-    char said[100];
+    char note[100];
     rein_error err;
     fine(make_run(in_folder("locked"), 1, &err), &err);
     const pid_t child = start_writer("locked");
-    snprintf(said, sizeof said, "locked is being written by process %ld", (long)child);
-    refuses("locked", REIN_RUN_RESUME, REIN_EIO, said);
-    refuses("locked", REIN_RUN_CREATE, REIN_EIO, said);
+    snprintf(note, sizeof note, "locked is being written by process %ld", (long)child);
+    refuses("locked", REIN_RUN_RESUME, REIN_EIO, note);
+    refuses("locked", REIN_RUN_CREATE, REIN_EIO, note);
     rein_run_close(open_run("locked", REIN_RUN_READ)); /* readers may */
     assert_int_equal(kill(child, SIGKILL), 0);
     assert_int_equal(waitpid(child, NULL, 0), child);
     rein_run *run = open_run("locked", REIN_RUN_RESUME); /* gone with the process */
-    snprintf(said, sizeof said, "is being written by process %ld", (long)getpid());
-    refuses("locked", REIN_RUN_RESUME, REIN_EIO, said); /* in one process too */
+    snprintf(note, sizeof note, "is being written by process %ld", (long)getpid());
+    refuses("locked", REIN_RUN_RESUME, REIN_EIO, note); /* in one process too */
     assert_int_equal(truncate(in_folder("locked/.lock"), 0), 0);
     refuses("locked", REIN_RUN_RESUME, REIN_EIO, "locked is being written by another process");
     rein_run_close(run);
@@ -208,7 +175,7 @@ static void test_leftovers(void **state) {
 static void test_resume(void **state) {
     (void)state;
     int64_t step;
-    char said[REIN_RUN_SAID], *lines = lines_text(0, 1);
+    char note[REIN_NOTE_SIZE], *lines = lines_text(0, 1);
     rein_error err;
     fine(make_run(in_folder("resume"), 4, &err), &err);
     put_text(in_folder("resume/checkpoints/0004/state.json"), "{}");
@@ -216,9 +183,9 @@ static void test_resume(void **state) {
     put_text(in_folder("resume/checkpoints/0002/MANIFEST"), "");
     fine(rein_make_directories(in_folder("resume/checkpoints/0003.bad"), &err), &err);
     rein_run *run = open_run("resume", REIN_RUN_RESUME);
-    fine(rein_run_resume(&step, said, run, &err), &err);
+    fine(rein_run_resume(&step, note, run, &err), &err);
     assert_int_equal(step, 1);
-    assert_non_null(strstr(said, "(and 2 more); the last good checkpoint is of step 1; newer ones are kept as NAME.bad"));
+    assert_non_null(strstr(note, "(and 2 more); the last good checkpoint is of step 1; newer ones are kept as NAME.bad"));
     holds(in_folder("resume/history.jsonl"), lines);
     holds(in_folder("resume/checkpoints/0004.bad/state.json"), "{}");
     assert_true(rein_file_exists(in_folder("resume/checkpoints/0003.bad/MANIFEST")));
@@ -238,17 +205,17 @@ static void test_resume(void **state) {
 static void test_resume_nothing(void **state) {
     (void)state;
     int64_t step = 3;
-    char said[REIN_RUN_SAID];
+    char note[REIN_NOTE_SIZE];
     rein_error err;
     rein_run *run = open_run("nothing", REIN_RUN_RESUME);
     fine(append_line(run, 0, &err), &err); /* and then a crash, before there was a checkpoint */
-    fine(rein_run_resume(&step, said, run, &err), &err);
+    fine(rein_run_resume(&step, note, run, &err), &err);
     assert_int_equal(step, -1);
     holds(in_folder("nothing/history.jsonl"), "");
     fine(append_line(run, 0, &err), &err);
     fine(write_checkpoint(run, 0, 0, &err), &err);
     put_text(in_folder("nothing/checkpoints/0000/MANIFEST"), "?");
-    assert_int_equal(rein_run_resume(&step, said, run, &err), REIN_EINVAL); /* starting again would hide that something is lost */
+    assert_int_equal(rein_run_resume(&step, note, run, &err), REIN_EINVAL); /* starting again would hide that something is lost */
     says(&err, "has no good checkpoint among 1");
     has_steps(run, (int64_t[]){0}, 1);
     rein_run_close(run);
@@ -278,7 +245,7 @@ static void test_read_only(void **state) {
     if (child == 0) {
         rein_run *run;
         int64_t step;
-        char said[REIN_RUN_SAID];
+        char note[REIN_NOTE_SIZE];
         if (getuid() == 0 && (setgroups(0, NULL) != 0 || setgid(65534) != 0 || setuid(65534) != 0)) _exit(3);
         if (access(in_folder("closed"), W_OK) == 0) _exit(4);
         if (rein_run_open(&run, in_folder("closed"), REIN_RUN_RESUME, &err) != REIN_EIO) _exit(1);
@@ -286,7 +253,7 @@ static void test_read_only(void **state) {
         if (rein_run_open(&run, in_folder("closed/deeper"), REIN_RUN_CREATE, &err) != REIN_EIO) _exit(5);
         if (!strstr(err.message, "closed/deeper: the directory cannot be made: Permission denied")) _exit(6);
         if (rein_run_open(&run, in_folder("closed"), REIN_RUN_READ, &err) != REIN_OK) _exit(7);
-        if (rein_run_last_good(&step, said, run, &err) != REIN_OK || step != 2) _exit(8);
+        if (rein_run_last_good(&step, note, run, &err) != REIN_OK || step != 2) _exit(8);
         _exit(0);
     }
     int result;

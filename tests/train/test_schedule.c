@@ -9,10 +9,9 @@
 #include <string.h>
 
 #include "rein/train.h"
+#include "support/check.h"
 
 #include "train/fixtures/schedule_golden.h"
-
-#define COUNT(array) (sizeof(array) / sizeof *(array))
 
 static double rate_at(const rein_schedule *s, int64_t step) {
     double rate;
@@ -50,7 +49,7 @@ static void test_corners(void **state) {
 
 static void refused(rein_schedule s, int64_t step, const char *text, const char *more) {
     double rate = 77;
-    rein_error err = {REIN_OK, ""};
+    rein_error err = {0};
     assert_int_equal(rein_learning_rate(&rate, &s, step, &err), REIN_EINVAL);
     assert_int_equal(err.code, REIN_EINVAL);
     if (!strstr(err.message, text) || !strstr(err.message, more))

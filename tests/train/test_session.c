@@ -9,6 +9,7 @@
 
 #include "base/json_file.h"
 #include "rein/rollout.h"
+#include "support/files.h"
 #include "train/session.h"
 #include "train/trainer.h"
 #include "train/trainer_fixture.h"
@@ -87,15 +88,6 @@ static const char *checkpoint(const char *run, size_t step, const char *file) {
 }
 
 static int exists(const char *path) { return access(path, F_OK) == 0; }
-
-static int same_file(const char *a, const char *b) {
-    rein_file one, other;
-    OK(rein_file_map(&one, a, &error_));
-    OK(rein_file_map(&other, b, &error_));
-    const int same = one.size == other.size && !memcmp(one.data, other.data, one.size);
-    rein_file_unmap(&one), rein_file_unmap(&other);
-    return same;
-}
 
 static void assert_same_checkpoints(const char *run, const char *other, size_t step, int full) {
     const char *const files[] = {"MANIFEST", "optimizer.safetensors", "state.json",
@@ -253,7 +245,7 @@ static void check_references(const char *run, const char *settings, const int64_
         const rein_policy policy = {reference.model, reference.adapter, o->temperature};
         const rein_pass_options options = {.objective = o->objective, .reference = &policy, .policy_step = -1};
         expected e = expect(&groups, &w.s.p, &policy, &o->objective, 0);
-        rein_pass pass;
+        rein_pass_result pass;
         OK(rein_trainer_forward_backward(&pass, w.t, &groups, &options, &error_));
         assert_false(pass.nothing_to_train);
         twin_step(&w, o);
@@ -361,7 +353,7 @@ static void check_epochs(const char *run, const char *settings, int missing) {
                 const size_t skipped = tokens_of(&(rein_groups){groups.groups, first, 0});
                 const rein_groups part = {groups.groups + first, last - first, 0};
                 const rein_pass_options options = {.objective = o->objective, .old_log_probs = old + skipped, .policy_step = -1};
-                rein_pass pass;
+                rein_pass_result pass;
                 OK(rein_trainer_forward_backward(&pass, w.t, &part, &options, &error_));
                 assert_false(pass.nothing_to_train);
                 twin_step(&w, o);
@@ -711,9 +703,9 @@ static double sample_step(rein_groups *groups, const rein_session *s, const int3
             rein_trajectory *t = &groups->groups[sampled[i].request].trajectories[sampled[i].sample];
             rein_history *h = t->histories;
             h->ids[1 + sampled[i].position] = sampled[i].id, h->log_probs[1 + sampled[i].position] = sampled[i].log_prob;
-            if (sampled[i].finish == REIN_GOES_ON) continue;
+            if (sampled[i].finish == REIN_FINISH_NONE) continue;
             h->n = 2 + sampled[i].position;
-            t->truncated = sampled[i].finish == REIN_CUT, t->reward = sampled[i].finish == REIN_ENDED;
+            t->truncated = sampled[i].finish == REIN_FINISH_MAX_TOKENS, t->reward = sampled[i].finish == REIN_FINISH_END_TOKEN;
             ended += t->reward;
         }
     }
@@ -788,5 +780,5 @@ int main(void) {
         cmocka_unit_test(test_budgets_and_reference),
         cmocka_unit_test(test_learning),
     };
-    return cmocka_run_group_tests(tests, start, remove_all);
+    return cmocka_run_group_tests(tests, start, remove_folder);
 }

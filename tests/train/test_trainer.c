@@ -9,12 +9,12 @@
 #include "train/trainer.h"
 #include "train/trainer_fixture.h"
 
-#include "model/allocation.h"
+#include "support/allocation.h"
 
 static const rein_adamw ADAMW = {0.05, 0.9, 0.99, 1e-8, 0.01, 1};
 
-static rein_pass pass_over(rein_trainer *t, const rein_groups *groups, const rein_pass_options *options) {
-    rein_pass pass;
+static rein_pass_result pass_over(rein_trainer *t, const rein_groups *groups, const rein_pass_options *options) {
+    rein_pass_result pass;
     OK(rein_trainer_forward_backward(&pass, t, groups, options, &error_));
     return pass;
 }
@@ -137,7 +137,7 @@ static void test_gradients(void **state) {
                                          .reference = &other.p,
                                          .policy_step = -1,
                                          .mask_truncated_completions = c->mask_truncated};
-            const rein_pass pass = pass_over(t, &groups, &o);
+            const rein_pass_result pass = pass_over(t, &groups, &o);
             expected e = expect(&groups, &s.p, &other.p, &o.objective, c->mask_truncated);
             if (!(fabs(pass.loss.loss - e.loss.loss) <= 1e-6 * (1 + fabs(e.loss.loss))))
                 fail_msg("%s: the loss is %.9g, not %.9g", c->settings, pass.loss.loss, e.loss.loss);
@@ -353,7 +353,7 @@ static rein_status one_pass(void *context, rein_error *err) {
     const rein_pass_options o = {.objective = options_of(EVERYTHING), .reference = &w->other->p, .policy_step = -1};
     const rein_trainer_options options = {.temperature = 1, .exec = {.threads = 1}};
     rein_trainer *t;
-    rein_pass pass;
+    rein_pass_result pass;
     rein_status status = rein_trainer_open(&t, w->s->model, w->s->adapter, &options, err);
     if (status) return assert_null(t), status;
     status = rein_trainer_forward_backward(&pass, t, w->groups, &o, err);
@@ -403,5 +403,5 @@ int main(void) {
         cmocka_unit_test(test_shards),
         cmocka_unit_test(test_memory),
     };
-    return cmocka_run_group_tests(tests, start, remove_all);
+    return cmocka_run_group_tests(tests, start, remove_folder);
 }

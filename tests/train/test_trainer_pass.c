@@ -12,8 +12,8 @@
 
 static const rein_adamw ADAMW = {0.05, 0.9, 0.99, 1e-8, 0.01, 1};
 
-static rein_pass pass_over(rein_trainer *t, const rein_groups *groups, const rein_pass_options *options) {
-    rein_pass pass;
+static rein_pass_result pass_over(rein_trainer *t, const rein_groups *groups, const rein_pass_options *options) {
+    rein_pass_result pass;
     OK(rein_trainer_forward_backward(&pass, t, groups, options, &error_));
     return pass;
 }
@@ -33,7 +33,7 @@ static float *copy_of(const float *from, size_t n) {
 }
 
 /* The gradient a pass leaves behind; then there is none. */
-static float *take_gradient(rein_trainer *t, const rein_groups *groups, const rein_pass_options *o, rein_pass *pass) {
+static float *take_gradient(rein_trainer *t, const rein_groups *groups, const rein_pass_options *o, rein_pass_result *pass) {
     *pass = pass_over(t, groups, o);
     float *gradient = copy_of(t->shards, t->options.shards * t->floats);
     rein_trainer_clear(t);
@@ -48,7 +48,7 @@ static void test_old_log_probs(void **state) {
     rein_groups groups = make_groups(3, 5);
     const size_t n = tokens_of(&groups), size = t->options.shards * t->floats * sizeof(float), trained = trained_tokens(&groups);
     float *current = floats(n), *recorded = floats(n), *at = recorded;
-    rein_pass pass;
+    rein_pass_result pass;
     rein_pass_options o = {.objective = options_of("preset=grpo kl_loss_coef=0"), .policy_step = -1};
     OK(rein_trainer_log_probs(current, NULL, t, NULL, &groups, &error_));
     float *missing = take_gradient(t, &groups, &o, &pass);
@@ -81,7 +81,7 @@ static void test_mismatch(void **state) {
     subject s = open_subject("a", 0);
     rein_trainer *t = open_trainer(&s, NULL);
     rein_groups groups = make_groups(2, 5);
-    rein_pass pass;
+    rein_pass_result pass;
     const char *const needs[] = {"preset=art mismatch=token-tis tis_cap=2", "preset=art off_policy_mask_delta=0.1",
                                  "preset=art kl_penalty_coef=0.1 kl_penalty_source=sample"};
     record(&groups, &s.p, 0.3);
@@ -104,7 +104,7 @@ static void test_masked_log_probs(void **state) {
     subject s = open_subject("a", 0);
     rein_trainer *t = open_trainer(&s, NULL);
     rein_groups groups = make_groups(3, 5);
-    rein_pass pass, plain;
+    rein_pass_result pass, plain;
     const rein_pass_options o = {.objective =
                                      options_of("preset=dapo overlong_max=8 overlong_cushion=4 entropy_coef=0.1 kl_loss_coef=0.2 "
                                                 "kl_estimator=k3 mismatch=token-tis tis_cap=2"),
@@ -134,7 +134,7 @@ static void test_wrong_log_probs(void **state) {
     subject s = open_subject("a", 0);
     rein_trainer *t = open_trainer(&s, NULL);
     rein_groups groups = make_groups(3, 5);
-    rein_pass pass;
+    rein_pass_result pass;
     char place[100];
     const rein_pass_options o = {.objective = options_of("preset=art"), .policy_step = -1};
     record(&groups, &s.p, 0.1);
@@ -163,7 +163,7 @@ static void test_reference(void **state) {
         rein_trainer *t = open_trainer(&s, NULL);
         rein_groups groups = make_groups(3, 5);
         const size_t size = t->options.shards * t->floats * sizeof(float);
-        rein_pass pass;
+        rein_pass_result pass;
         record(&groups, &s.p, 0.1);
         rein_pass_options o = {.objective = options_of("preset=grpo kl_loss_coef=0.5"), .reference = &s.p, .policy_step = -1};
         rein_pass_options none = {.objective = options_of("preset=grpo kl_loss_coef=0"), .policy_step = -1};
@@ -207,7 +207,7 @@ static void test_penalty_adds_up(void **state) {
         const rein_pass_options o = {.objective = options_of(settings[scope]), .reference = &other.p, .policy_step = -1};
         expected e = expect(&groups, &s.p, &other.p, &o.objective, 0);
         rein_trainer *t = open_trainer(&s, NULL);
-        const rein_pass pass = pass_over(t, &groups, &o);
+        const rein_pass_result pass = pass_over(t, &groups, &o);
         assert_true(fabs(pass.loss.metrics.kl_ref_k1 - e.loss.metrics.kl_ref_k1) < 1e-6);
         assert_true(fabs(pass.loss.loss - e.loss.loss) < 1e-6);
         double sum = 0, moved = 0;
@@ -243,7 +243,7 @@ static void test_nothing_to_train(void **state) {
     const rein_pass_options art = {.objective = options_of("preset=art"), .policy_step = -1};
     for (size_t k = 0; k < COUNT(presets); k++) {
         const rein_pass_options o = {.objective = options_of(presets[k]), .policy_step = -1};
-        const rein_pass pass = pass_over(t, &groups, &o);
+        const rein_pass_result pass = pass_over(t, &groups, &o);
         assert_true(pass.nothing_to_train && pass.loss.loss == 0 && pass.loss.metrics.frac_reward_zero_std == 1);
         REFUSED(rein_trainer_optim_step(NULL, t, &ADAMW, &error_), "there is no gradient");
         assert_int_equal(rein_trainer_steps(t), 0);
@@ -252,7 +252,7 @@ static void test_nothing_to_train(void **state) {
     assert_memory_equal(t->shards, fresh->shards, t->options.shards * t->floats * sizeof(float));
     rein_trainer_clear(t);
     EACH_HISTORY(h, &next) memset(h->mask, 0, h->n);
-    const rein_pass pass = pass_over(t, &next, &art);
+    const rein_pass_result pass = pass_over(t, &next, &art);
     assert_true(pass.nothing_to_train && pass.loss.nothing_to_train && pass.loss.loss == 0 && isnan(pass.max_gap));
     REFUSED(rein_trainer_optim_step(NULL, t, &ADAMW, &error_), "there is no gradient");
     rein_groups_free(&groups), rein_groups_free(&next), rein_trainer_close(t), rein_trainer_close(fresh), close_subject(&s);
@@ -301,7 +301,7 @@ static void test_gap(void **state) {
         for (size_t k = 0; k < COUNT(settings); k++) {
             const rein_pass_options o = {.objective = options_of(settings[k]), .policy_step = 7},
                                     another = {.objective = o.objective, .policy_step = 6};
-            const rein_pass pass = pass_over(t, &groups, &o);
+            const rein_pass_result pass = pass_over(t, &groups, &o);
             assert_true(pass.max_gap == 0 && pass.loss.metrics.ratio_max == 1 && pass.loss.metrics.ratio_min == 1);
             assert_true(pass.loss.metrics.kl_old_k1 == 0 && pass.loss.metrics.kl_old_k3 == 0);
             assert_true(isnan(pass_over(t, &groups, &another).max_gap)); /* not by this policy: nothing to measure */
@@ -322,7 +322,7 @@ static void test_budgets(void **state) {
     rein_trainer *t = open_trainer(&s, NULL);
     rein_groups groups = make_groups(2, 5);
     float *log_probs = floats(tokens_of(&groups));
-    rein_pass pass;
+    rein_pass_result pass;
     record(&groups, &s.p, 0.1);
     rein_pass_options o = {.objective = options_of("preset=k2 tau=0.3 token_budget=3 budget_penalty_coef=0.1"), .policy_step = -1};
     float *common = take_gradient(t, &groups, &o, &pass);
@@ -499,7 +499,7 @@ static void test_wrong_options(void **state) {
 static void refuse_groups(rein_trainer *t, const rein_groups *groups, const char *said) {
     const rein_pass_options o = {.objective = options_of("preset=art"), .policy_step = -1};
     float log_probs[2000];
-    rein_pass pass;
+    rein_pass_result pass;
     REFUSED(rein_trainer_forward_backward(&pass, t, groups, &o, &error_), said);
     REFUSED(rein_trainer_log_probs(log_probs, NULL, t, NULL, groups, &error_), said);
     assert_false(t->holds);
@@ -532,7 +532,7 @@ static void test_wrong_objectives(void **state) {
     subject s = open_subject("a", 0);
     rein_trainer *t = open_trainer(&s, NULL);
     rein_groups groups = make_groups(2, 5);
-    rein_pass pass;
+    rein_pass_result pass;
     const char *const cases[][2] = {
         {"preset=k2", "tau"}, {"preset=ppo", "values"}, {"preset=grpo tau=1", "tau"}, {"advantage=remax", "baseline_rewards"}};
     for (size_t i = 0; i < COUNT(cases); i++) {
@@ -573,5 +573,5 @@ int main(void) {
         cmocka_unit_test(test_wrong_files),      cmocka_unit_test(test_wrong_options),
         cmocka_unit_test(test_wrong_groups),     cmocka_unit_test(test_wrong_objectives),
     };
-    return cmocka_run_group_tests(tests, start, remove_all);
+    return cmocka_run_group_tests(tests, start, remove_folder);
 }

@@ -44,7 +44,7 @@ static rein_status step(work *w, const char *path) {
     const rein_policy reference = {w->model, w->first, o->temperature};
     const rein_pass_options options = {.objective = o->objective, .reference = &reference, .policy_step = -1};
     rein_groups groups = {0};
-    rein_pass pass;
+    rein_pass_result pass;
     double norm;
     rein_status status = rein_groups_read(&groups, path, NULL, NULL, &w->err);
     if (!status) status = rein_trainer_forward_backward(&pass, w->trainer, &groups, &options, &w->err);

@@ -1,5 +1,5 @@
-/* asker.c - everything that settings say of asking and rewarding, opened: tokenizer, tasks, judges, the chat, what ends a response. */
-#include "asker.h"
+/* task_runner.c - everything that settings say of asking and rewarding, opened: tokenizer, tasks, judges, the chat, what ends a response. */
+#include "task_runner.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static void unescape(char *text) {
     *to = 0;
 }
 
-static rein_status read_stops(rein_asker *a, rein_error *err) {
+static rein_status read_stops(rein_task_runner *a, rein_error *err) {
     memcpy(a->stops, a->settings.stop, sizeof a->stops);
     const rein_status status = split_lines(a->stop_list, &a->n_stops, REIN_ASKER_STOPS, a->stops, "stop", err);
     for (size_t i = 0; i < a->n_stops && !status; i++) unescape(a->stops + (a->stop_list[i] - a->stops));
@@ -46,7 +46,7 @@ static rein_status read_weights(double *weights, size_t n, const char *text, rei
     return rein_fail(err, REIN_EINVAL, "reward_weights has %zu numbers, and there are %zu rewards", count, n);
 }
 
-static rein_status open_reward(rein_asker *a, rein_error *err) {
+static rein_status open_reward(rein_task_runner *a, rein_error *err) {
     enum { MOST = 32 };
     const rein_settings *s = &a->settings;
     const char *specs[MOST] = {"task"};
@@ -70,7 +70,7 @@ static rein_status open_reward(rein_asker *a, rein_error *err) {
     return rein_reward_open(&a->reward, specs, n, a->task, &how, err);
 }
 
-static rein_status open_task(rein_task **task, const rein_asker *a, const char *source, double held_out, rein_error *err) {
+static rein_status open_task(rein_task **task, const rein_task_runner *a, const char *source, double held_out, rein_error *err) {
     const rein_task_kind kind = rein_task_kind_of(source);
     const rein_task_options how = {(uint64_t)a->settings.seed, kind == REIN_TASK_FILE ? held_out : 0,
                                    kind == REIN_TASK_PROGRAM ? a->settings.reward_timeout : 0};
@@ -78,7 +78,7 @@ static rein_status open_task(rein_task **task, const rein_asker *a, const char *
 }
 
 /* A file that is given for evaluations is for evaluations as a whole; built-in tasks and programs know what they hold out. */
-static rein_status open_tasks(rein_asker *a, rein_error *err) {
+static rein_status open_tasks(rein_task_runner *a, rein_error *err) {
     const rein_settings *s = &a->settings;
     const int apart = *s->eval_task != 0;
     rein_status status = open_task(&a->task, a, s->task, apart || !s->eval_prompts ? 0 : s->held_out, err);
@@ -91,7 +91,7 @@ static rein_status open_tasks(rein_asker *a, rein_error *err) {
     return status;
 }
 
-static rein_status open_chat(rein_asker *a, rein_error *err) {
+static rein_status open_chat(rein_task_runner *a, rein_error *err) {
     const rein_settings *s = &a->settings;
     size_t length;
     const char *template = rein_tokenizer_chat_template(&length, a->tokenizer);
@@ -104,9 +104,10 @@ static rein_status open_chat(rein_asker *a, rein_error *err) {
     return status && needed ? rein_fail(err, status, "%s", why.message) : REIN_OK;
 }
 
-rein_status rein_asker_open(rein_asker **asker, const rein_settings *settings, const rein_model *model, rein_error *err) {
-    *asker = NULL;
-    rein_asker *a = calloc(1, sizeof *a);
+rein_status rein_task_runner_open(rein_task_runner **runner, const rein_settings *settings, const rein_model *model,
+                                  rein_error *err) {
+    *runner = NULL;
+    rein_task_runner *a = calloc(1, sizeof *a);
     if (!a) return rein_fail(err, REIN_ENOMEM, "no memory for a task");
     a->settings = *settings;
     a->info = rein_model_describe(model);
@@ -115,12 +116,12 @@ rein_status rein_asker_open(rein_asker **asker, const rein_settings *settings, c
     if (!status) status = open_reward(a, err);
     if (!status) status = open_chat(a, err);
     if (!status) status = read_stops(a, err);
-    if (status) rein_asker_close(a);
-    else *asker = a;
+    if (status) rein_task_runner_close(a);
+    else *runner = a;
     return status;
 }
 
-void rein_asker_close(rein_asker *a) {
+void rein_task_runner_close(rein_task_runner *a) {
     if (!a) return;
     rein_reward_close(a->reward);
     if (a->eval_task != a->task) rein_task_close(a->eval_task);
@@ -129,27 +130,27 @@ void rein_asker_close(rein_asker *a) {
     free(a);
 }
 
-rein_asking rein_asker_asking(rein_asker *a, rein_policy policy, rein_exec exec) {
+rein_rollout_options rein_task_runner_options(rein_task_runner *a, rein_policy policy, rein_exec exec) {
     const rein_settings *s = &a->settings;
-    return (rein_asking){.task = a->task,
-                         .policy = policy,
-                         .tokenizer = a->tokenizer,
-                         .prompting = a->prompting,
-                         .sampling = {.top_k = s->top_k,
-                                      .top_p = s->top_p,
-                                      .min_p = s->min_p,
-                                      .max_tokens = (size_t)s->max_tokens,
-                                      .end_ids = a->info.end_ids,
-                                      .n_end_ids = a->info.n_end_ids,
-                                      .stops = a->stop_list,
-                                      .n_stops = a->n_stops,
-                                      .seed = (uint64_t)s->seed},
-                         .reward = a->reward,
-                         .exec = exec};
+    return (rein_rollout_options){.task = a->task,
+                                  .policy = policy,
+                                  .tokenizer = a->tokenizer,
+                                  .prompting = a->prompting,
+                                  .sampling = {.top_k = s->top_k,
+                                               .top_p = s->top_p,
+                                               .min_p = s->min_p,
+                                               .max_tokens = (size_t)s->max_tokens,
+                                               .end_ids = a->info.end_ids,
+                                               .n_end_ids = a->info.n_end_ids,
+                                               .stops = a->stop_list,
+                                               .n_stops = a->n_stops,
+                                               .seed = (uint64_t)s->seed},
+                                  .reward = a->reward,
+                                  .exec = exec};
 }
 
 /* How many of eval_prompts there are. Only asking tells where the examples of a program end. */
-static rein_status count_held_out(size_t *n, rein_asker *a, rein_error *err) {
+static rein_status count_held_out(size_t *n, rein_task_runner *a, rein_error *err) {
     const size_t wanted = (size_t)a->settings.eval_prompts, size = rein_task_size(a->eval_task, a->eval_split);
     rein_error why = {0};
     *n = wanted < size ? wanted : size;
@@ -166,8 +167,9 @@ static rein_status count_held_out(size_t *n, rein_asker *a, rein_error *err) {
 /* No training step has this number: its randomness is its own, and the same in every evaluation. */
 static const uint64_t EVALUATION = UINT64_MAX;
 
-rein_status rein_asker_evaluate(rein_rollout *rollout, rein_asker *a, const rein_policy *policy, int greedy, const rein_exec *exec,
-                                void (*said)(void *context, size_t done, size_t all), void *context, rein_error *err) {
+rein_status rein_task_runner_evaluate(rein_rollout *rollout, rein_task_runner *a, const rein_policy *policy, int greedy,
+                                      const rein_exec *exec, void (*progress)(void *context, size_t done, size_t all),
+                                      void *context, rein_error *err) {
     size_t n;
     *rollout = (rein_rollout){0};
     rein_status status = count_held_out(&n, a, err);
@@ -175,21 +177,21 @@ rein_status rein_asker_evaluate(rein_rollout *rollout, rein_asker *a, const rein
     uint64_t *indices = malloc((n ? n : 1) * sizeof *indices);
     if (!indices) return rein_fail(err, REIN_ENOMEM, "no memory for %zu prompts", n);
     for (size_t i = 0; i < n; i++) indices[i] = i;
-    rein_asking asking = rein_asker_asking(a, *policy, exec ? *exec : (rein_exec){0});
+    rein_rollout_options asking = rein_task_runner_options(a, *policy, exec ? *exec : (rein_exec){0});
     asking.task = a->eval_task, asking.split = a->eval_split;
     asking.indices = indices, asking.n = n;
     asking.samples = greedy ? 1 : (size_t)a->settings.eval_samples;
     asking.step = EVALUATION;
     asking.sampling.greedy = greedy;
     if (greedy) asking.sampling.top_k = 0, asking.sampling.top_p = 1, asking.sampling.min_p = 0;
-    asking.said = said, asking.context = context;
+    asking.progress = progress, asking.context = context;
     status = rein_rollout_make(rollout, &asking, err);
     free(indices);
     return status;
 }
 
 /* Everything that can be wrong with the way from an example to a request, but for the example itself. */
-static rein_status check_example(rein_asker *a, rein_task *task, rein_split split, rein_error *err) {
+static rein_status check_example(rein_task_runner *a, rein_task *task, rein_split split, rein_error *err) {
     rein_example example;
     rein_ids ids = {0};
     rein_error why = {0};
@@ -202,7 +204,7 @@ static rein_status check_example(rein_asker *a, rein_task *task, rein_split spli
     return status;
 }
 
-rein_status rein_asker_check(rein_asker *a, rein_error *err) {
+rein_status rein_task_runner_check(rein_task_runner *a, rein_error *err) {
     int32_t end;
     size_t n;
     rein_status status = a->prompting.chat ? rein_turn_end(&end, a->tokenizer, a->prompting.chat, err) : REIN_OK;
@@ -211,4 +213,4 @@ rein_status rein_asker_check(rein_asker *a, rein_error *err) {
     return status || !a->settings.eval_prompts ? status : check_example(a, a->eval_task, a->eval_split, err);
 }
 
-const char *rein_asker_said(rein_asker *a) { return rein_reward_said(a->reward); }
+const char *rein_task_runner_log(rein_task_runner *a) { return rein_reward_log(a->reward); }

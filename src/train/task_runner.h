@@ -1,12 +1,12 @@
-/* asker.h - inside of an asker, for the loop. Private. */
-#ifndef REIN_TRAIN_ASKER_H
-#define REIN_TRAIN_ASKER_H
+/* task_runner.h - inside of an runner, for the loop. Private. */
+#ifndef REIN_TRAIN_TASK_RUNNER_H
+#define REIN_TRAIN_TASK_RUNNER_H
 
 #include "rein/train.h"
 
 enum { REIN_ASKER_STOPS = 64 };
 
-struct rein_asker {
+struct rein_task_runner {
     rein_settings settings;
     rein_model_info info;
     rein_tokenizer *tokenizer;
@@ -23,9 +23,9 @@ struct rein_asker {
 };
 
 /* Whether the first example of each side can be asked: what is wrong with the chat format or the system message shows there. */
-rein_status rein_asker_check(rein_asker *asker, rein_error *err);
+rein_status rein_task_runner_check(rein_task_runner *runner, rein_error *err);
 
 /* How examples are sampled; the caller adds which. */
-rein_asking rein_asker_asking(rein_asker *asker, rein_policy policy, rein_exec exec);
+rein_rollout_options rein_task_runner_options(rein_task_runner *runner, rein_policy policy, rein_exec exec);
 
 #endif
