@@ -1,10 +1,10 @@
 /* surrogate.h - the surrogates: the objective of one trained token, and its derivatives by log-ratio and log-probability.
  *
  * A surrogate sees the ratio R of its token (at the level of the `ratio` option), D = log R, the token's log-probability and its
- * advantage A. It returns the objective J (the loss is −J) and two derivatives: `by_ratio` = ∂J/∂D, which is passed on to everything that
- * D depends on, and `by_log_prob` = ∂J/∂lp where lp itself is part of the formula. stop(·) reads `stop_ratio`, which has the same value and no
- * derivative. Exactly at a kink the derivative is that of the unclipped branch. To add one: a function here, a line in surrogate_of, a
- * row in the table of options.c. */
+ * advantage A. It returns the objective J (the loss is −J) and two derivatives: `by_ratio` = ∂J/∂D, which is passed on to everything
+ * that D depends on, and `by_log_prob` = ∂J/∂lp where lp itself is part of the formula. stop(·) reads `stop_ratio`, which has the same
+ * value and no derivative. Exactly at a kink the derivative is that of the unclipped branch. To add one: a function here, a line in
+ * surrogate_of, a row in the table of options.c. */
 #ifndef REIN_OBJECTIVE_SURROGATE_H
 #define REIN_OBJECTIVE_SURROGATE_H
 
