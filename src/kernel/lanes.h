@@ -1,11 +1,11 @@
-/* lanes.h - a vector of reals with the same arithmetic on every instruction set.
+/* lanes.h - vectors of reals with the same arithmetic on every instruction set. Private.
  *
- * A source that includes this is compiled once per type (REAL_F32 or REAL_F64) and once per instruction set (REIN_SUFFIX names the
- * pair). V holds LANES reals, M one integer a lane: a comparison gives all ones or all zeros. Every operation is one IEEE operation a
- * lane, fma included, and nothing is reassociated: so each build gives the same bits. The compilers turn V into registers; only what
- * they have no operator for, fma first of all, is spelled per instruction set.
+ * A source that includes this is compiled once per type (REAL_F32 or REAL_F64) and instruction set; REIN_SUFFIX names the pair. V holds
+ * LANES reals. M holds one integer a lane; a comparison sets a lane to all ones or all zeros. Every operation is one IEEE operation per
+ * lane, including fma, and nothing is reassociated, so each build gives the same bits. The compiler puts V into registers. Only operations
+ * that C has no operator for, such as fma, are written per instruction set.
  *
- * A vector is 32 bytes. A source that defines REIN_WIDE, and gives the same bits with any length, gets 64 where AVX-512 has them. */
+ * A vector has 32 bytes. A source whose bits do not depend on the length may define REIN_WIDE; with AVX-512 its vectors have 64 bytes. */
 #ifndef REIN_KERNEL_LANES_H
 #define REIN_KERNEL_LANES_H
 
@@ -55,8 +55,8 @@ typedef real V __attribute__((vector_size(VECTOR_BYTES)));
 typedef whole M __attribute__((vector_size(VECTOR_BYTES)));
 typedef bits U __attribute__((vector_size(VECTOR_BYTES)));
 
-/* The tuned builds inline everything; elsewhere that would only make the compiler slow. */
-#ifdef __has_feature /* clang's way to say it */
+/* Everything is inlined in optimised builds. In other builds that would only slow down the compiler. */
+#ifdef __has_feature /* clang */
 #if __has_feature(address_sanitizer)
 #define SANITIZED
 #endif
@@ -69,7 +69,7 @@ typedef bits U __attribute__((vector_size(VECTOR_BYTES)));
 #define INLINE static inline __attribute__((unused))
 #endif
 
-/* As a list: from a loop gcc 12 makes one insertion a lane, and makes them anew each time. */
+/* Written as a list: for a loop gcc 12 inserts lane by lane, at each use. */
 #if LANES == 16
 INLINE V splat(real x) { return (V){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
 #elif LANES == 8
@@ -78,7 +78,7 @@ INLINE V splat(real x) { return (V){x, x, x, x, x, x, x, x}; }
 INLINE V splat(real x) { return (V){x, x, x, x}; }
 #endif
 
-/* A value that stays in a register, as far as there are any: a compiler would rather read it again each time. */
+/* Keeps a value in a register, where the compiler would reload it from memory at each use. */
 INLINE V in_register(V v) {
 #if defined(__AVX2__) && !WIDE
     __asm__("" : "+x"(v));
@@ -86,7 +86,7 @@ INLINE V in_register(V v) {
     return v;
 }
 
-/* m ? a : b, lane by lane, on the bits: what is not chosen cannot leak, not even as 0·NaN. */
+/* m ? a : b, lane by lane. It selects bits, so a NaN in a lane that is not chosen has no effect. */
 INLINE V pick(M m, V a, V b) { return (V)(((M)a & m) | ((M)b & ~m)); }
 INLINE V keep(M m, V a) { return (V)((M)a & m); }
 
@@ -130,9 +130,9 @@ INLINE V fmadd(V a, V b, V c) {
 }
 INLINE V fnmadd(V a, V b, V c) { return fmadd(-a, b, c); } /* c − a·b */
 INLINE V fmsub(V a, V b, V c) { return fmadd(a, b, -c); }
-INLINE V least(V a, V b) { return pick(a < b, a, b); } /* b when either is NaN, as the instruction does */
+INLINE V least(V a, V b) { return pick(a < b, a, b); } /* b if either is NaN, like the instruction */
 INLINE V most(V a, V b) { return pick(a > b, a, b); }
-INLINE int lanes_set(M m) { /* a bit each, lane 0 the lowest */
+INLINE int lanes_set(M m) { /* one bit per lane; lane 0 is the lowest bit */
     int set = 0;
     for (int l = 0; l < LANES; l++) set |= (m[l] != 0) << l;
     return set;
@@ -153,7 +153,7 @@ INLINE M lane_numbers(void) { return (M){0, 1, 2, 3}; }
 INLINE M first_lanes(size_t left) { return lane_numbers() < (whole)(left < LANES ? left : LANES); }
 #endif
 
-/* The first `left` lanes, fewer than all, from memory, 0 in the others; or to it. Nothing past them is touched. */
+/* Loads or stores only the first `left` lanes, fewer than LANES. Memory past them is not touched; loaded lanes past them are 0. */
 #if WIDE && defined(REAL_F32)
 INLINE V load_part(const real *p, size_t left) { return (V)_mm512_maskz_loadu_ps((__mmask16)((1 << left) - 1), p); }
 INLINE void store_part(real *p, V v, size_t left) { _mm512_mask_storeu_ps(p, (__mmask16)((1 << left) - 1), (__m512)v); }
@@ -175,7 +175,7 @@ INLINE V load_part(const real *p, size_t left) {
 INLINE void store_part(real *p, V v, size_t left) { memcpy(p, &v, left * sizeof *p); }
 #endif
 
-/* The lanes that are set, in order, to the front of to [LANES]; returns how many. What follows them there is anything. */
+/* Writes the lanes that are set, in order, to the front of to [LANES] and returns their number. The rest of `to` is unspecified. */
 #if WIDE && defined(REAL_F32)
 INLINE size_t compress(real *to, __mmask16 m, V v) {
     _mm512_storeu_ps(to, _mm512_maskz_compress_ps(m, (__m512)v));
@@ -193,7 +193,7 @@ INLINE size_t compress(real *to, __mmask8 m, V v) {
 #define PLACE_SHIFT 8
 #define PLACES1(m) \
     PLACE_(m, 0) | PLACE_(m, 1) | PLACE_(m, 2) | PLACE_(m, 3) | PLACE_(m, 4) | PLACE_(m, 5) | PLACE_(m, 6) | PLACE_(m, 7)
-#else /* as pairs of halves */
+#else /* as pairs of 32-bit halves */
 #define PLACE_OF(l) ((2 * (l)) | (2 * (l) + 1) << 8)
 #define PLACE_SHIFT 16
 #define PLACES1(m) PLACE_(m, 0) | PLACE_(m, 1) | PLACE_(m, 2) | PLACE_(m, 3)
@@ -262,7 +262,7 @@ INLINE int all(M m) { return lanes_set(m) == (1 << LANES) - 1; }
 INLINE V clamp(V x, V low, V high) { return least(most(x, low), high); }
 INLINE V magnitude(V x) { return (V)((U)x & ~(U)splat((real)-0.0)); }
 
-/* Full vectors are loaded as they stand; past the end the lanes are 0. */
+/* Loads a vector of which `left` elements exist; lanes past them are 0. */
 INLINE V load(const real *p, size_t left) {
     V v = {0};
     if (left >= LANES) memcpy(&v, p, sizeof v);
@@ -275,7 +275,7 @@ INLINE void store(real *p, V v, size_t left) {
     else store_part(p, v, left);
 }
 
-/* ---- lanes that are chosen, P, in the form that comparisons of an instruction set give: bits where they are AVX-512's, else lanes */
+/* ---- P, a set of lanes in the form that comparisons give: one bit per lane with wide vectors, else one lane each */
 #if WIDE && defined(REAL_F32)
 typedef __mmask16 P;
 INLINE P at_most(V a, V b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_LE_OQ); }
@@ -291,7 +291,7 @@ INLINE V choose(P p, V a, V b) { return (V)_mm512_mask_mov_pd((__m512d)b, p, (__
 #else
 typedef M P;
 INLINE P at_most(V a, V b) { return a <= b; }
-#if defined(__AVX2__) && defined(REAL_F32) /* of a > b a compiler makes b < a, and b can no longer come from memory */
+#if defined(__AVX2__) && defined(REAL_F32) /* the compiler would turn a > b into b < a, and b could not be a memory operand */
 INLINE P more_than(V a, V b) { return (P)_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_GT_OQ); }
 #elif defined(__AVX2__)
 INLINE P more_than(V a, V b) { return (P)_mm256_cmp_pd((__m256d)a, (__m256d)b, _CMP_GT_OQ); }
@@ -300,11 +300,11 @@ INLINE P more_than(V a, V b) { return a > b; }
 #endif
 INLINE V only(P p, V v) { return keep(p, v); } /* 0 elsewhere */
 INLINE V choose(P p, V a, V b) { return pick(p, a, b); }
-INLINE unsigned lanes_of(P p) { return (unsigned)lanes_set(p); } /* a bit each */
+INLINE unsigned lanes_of(P p) { return (unsigned)lanes_set(p); } /* one bit per lane */
 INLINE P all_lanes(void) { return (M)splat(0) == (M)splat(0); }
 #endif
 
-/* A NaN elsewhere. */
+/* v in the lanes of p, NaN in the others. */
 #if WIDE
 INLINE V blank(P p, V v) { return choose(p, v, splat((real)NAN)); }
 INLINE unsigned lanes_of(P p) { return p; }
@@ -314,7 +314,7 @@ INLINE V blank(P p, V v) { return (V)((M)v | ~p); }
 #endif
 INLINE size_t how_many(P p) { return (size_t)__builtin_popcount(lanes_of(p)); }
 
-/* Lane l is set when mask[l] is not 0 and l < left; without a mask every lane below `left` is. */
+/* Lane l is set if l < left and mask[l] is not 0. Without a mask every lane below `left` is set. */
 #if !WIDE
 INLINE M load_mask(const uint8_t *mask, size_t left) {
     uint8_t padded[LANES] = {0};
@@ -322,14 +322,14 @@ INLINE M load_mask(const uint8_t *mask, size_t left) {
     for (size_t l = 0; l < left && left < LANES; l++) padded[l] = mask[l];
     M off = widen(left < LANES ? padded : mask) == 0;
 #ifdef __AVX2__
-    __asm__("" : "+x"(off)); /* a compiler that knew it for a comparison would blend where a logical operation does */
+    __asm__("" : "+x"(off)); /* hides the comparison: the compiler would blend where a logical operation is enough */
 #endif
     return ~off;
 }
 #endif
 
 #if WIDE
-/* Lanes of which the first half comes from one place and the second from another, n_a and n_b of them: as numbers, and as marks. */
+/* Vectors whose first half is at a (n_a elements) and whose second half is at b (n_b elements): numbers, and marks of a mask. */
 enum { HALF_LANES = LANES / 2 };
 #ifdef REAL_F32
 #define LOAD_SOME _mm256_maskz_loadu_epi32
@@ -355,7 +355,7 @@ INLINE void store_two(real *a, size_t n_a, real *b, size_t n_b, V v) {
     store_half(a, _mm512_castsi512_si256((__m512i)v), n_a);
     store_half(b, _mm512_extracti64x4_epi64((__m512i)v, 1), n_b);
 }
-INLINE P marked_two(const uint8_t *a, size_t n_a, const uint8_t *b, size_t n_b) { /* a NULL: all train */
+INLINE P marked_two(const uint8_t *a, size_t n_a, const uint8_t *b, size_t n_b) { /* a NULL: every element is set */
     const P within = (P)(first_bits(n_a) | first_bits(n_b) << HALF_LANES);
     if (!a) return within;
     const __m128i marks =
@@ -367,7 +367,7 @@ INLINE P marked_two(const uint8_t *a, size_t n_a, const uint8_t *b, size_t n_b) 
 /* Four reals as doubles and back. */
 typedef real F __attribute__((vector_size(4 * sizeof(real))));
 typedef double D __attribute__((vector_size(32)));
-#if defined(__AVX2__) && defined(REAL_F32) /* gcc 12 makes five instructions of the one */
+#if defined(__AVX2__) && defined(REAL_F32) /* for the general form gcc 12 emits five instructions */
 INLINE D to_doubles(F x) { return (D)_mm256_cvtps_pd((__m128)x); }
 INLINE F from_doubles(D x) { return (F)_mm256_cvtpd_ps((__m256d)x); }
 #else
@@ -375,7 +375,7 @@ INLINE D to_doubles(F x) { return __builtin_convertvector(x, D); }
 INLINE F from_doubles(D x) { return __builtin_convertvector(x, F); }
 #endif
 
-/* Lanes are added in order, in double. */
+/* Adds the lanes in order, in double. */
 INLINE double add_lanes(V v) {
     double s = 0;
     for (int l = 0; l < LANES; l++) s += (double)v[l];
