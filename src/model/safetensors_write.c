@@ -1,5 +1,5 @@
-/* safetensors_write.c - the reference writer's bytes: the same tensors give the same file, whoever writes it and in whatever order
- * they come. */
+/* safetensors_write.c - writes exactly the bytes of the reference writer: the same tensors give the same file, in whatever order
+ * they are given. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +11,12 @@
 
 enum { ALIGNMENT = 8 };
 
-/* --------------------------------------------------------------------------------------------------------------- a growing text */
+/* --------------------------------------------------------------------------------------------------------------- text buffer */
 
 typedef struct text {
     char *bytes;
     size_t length, capacity;
-    int failed; /* no memory: what is added afterwards is dropped */
+    int failed; /* no memory: further text is dropped */
 } text;
 
 static void add(text *to, const char *bytes, size_t n) {
@@ -33,7 +33,7 @@ static void add(text *to, const char *bytes, size_t n) {
 
 static void add_text(text *to, const char *bytes) { add(to, bytes, strlen(bytes)); }
 
-/* In quotes; the escapes are those the reference writer chooses. */
+/* Adds a JSON string with the escapes of the reference writer. */
 static void add_quoted(text *to, const char *from) {
     static const char special[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
     add(to, "\"", 1);
@@ -48,7 +48,7 @@ static void add_quoted(text *to, const char *from) {
     add(to, "\"", 1);
 }
 
-/* -------------------------------------------------------------------------------------------------------------- what is refused */
+/* -------------------------------------------------------------------------------------------------------------- checks */
 
 static int is_utf8(const char *s) { return rein_utf8_valid(s, strlen(s)) == strlen(s); }
 
@@ -57,19 +57,19 @@ static rein_status check_tensor(const rein_tensor *tensor, const char *path, rei
     size_t bytes;
     rein_path_show(shown, path);
     if (!tensor->name || !is_utf8(tensor->name) || !strcmp(tensor->name, "__metadata__"))
-        return rein_fail(err, REIN_EINVAL, "%s: a tensor's name is missing, not UTF-8, or __metadata__", shown);
+        return rein_fail(err, REIN_EINVAL, "%s: the name of a tensor is missing, is not UTF-8, or is __metadata__", shown);
     rein_json_quote(quoted, tensor->name);
     if ((unsigned)tensor->dtype >= REIN_TENSOR_TYPES || tensor->n_dims < 0 || tensor->n_dims > REIN_MAX_DIMENSIONS)
         return rein_fail(err, REIN_EINVAL, "%s: tensor %s has dtype %d and %d dimensions: a known type and 0 to %d are needed",
                          shown, quoted, (int)tensor->dtype, tensor->n_dims, REIN_MAX_DIMENSIONS);
     rein_shape_show(shape, tensor->shape, tensor->n_dims);
     if (!rein_tensor_bytes(&bytes, tensor->dtype, tensor->shape, tensor->n_dims) || bytes != tensor->bytes)
-        return rein_fail(err, REIN_EINVAL, "%s: tensor %s has %zu bytes, which is not what %s of %s has", shown, quoted,
+        return rein_fail(err, REIN_EINVAL, "%s: tensor %s has %zu bytes, which is not the size of %s of %s", shown, quoted,
                          tensor->bytes, shape, rein_tensor_type_name(tensor->dtype));
     return REIN_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------- the header */
+/* ------------------------------------------------------------------------------------------------------------------- header */
 
 static int by_type_and_name(const void *a, const void *b) {
     const rein_tensor *x = *(const rein_tensor *const *)a, *y = *(const rein_tensor *const *)b;
@@ -83,7 +83,7 @@ static int by_name(const void *a, const void *b) {
 
 static int by_key(const void *a, const void *b) { return strcmp(((const rein_metadata *)a)->key, ((const rein_metadata *)b)->key); }
 
-/* The tensors in the order of the file, for the caller to free. */
+/* Sorts the tensors in the order of the file. The caller frees *sorted. */
 static rein_status sort_tensors(const rein_tensor ***sorted, const char *path, const rein_tensor *tensors, size_t n,
                                 rein_error *err) {
     char shown[REIN_PATH_SHOWN], quoted[REIN_TEXT_SHOWN];
@@ -139,7 +139,7 @@ static rein_status add_metadata(text *to, const char *path, const rein_metadata 
     return status;
 }
 
-/* The 8 bytes of length included: its place is kept until it is known. */
+/* Writes the header with the 8 bytes of its length, which are filled in last. */
 static rein_status write_header(text *to, const char *path, const rein_tensor **tensors, size_t n, const rein_metadata *metadata,
                                 size_t n_metadata, rein_error *err) {
     static const rein_metadata pytorch = {"format", "pt"};
@@ -156,15 +156,15 @@ static rein_status write_header(text *to, const char *path, const rein_tensor **
     while (to->length % ALIGNMENT && !to->failed) add(to, " ", 1);
     if (to->failed) return rein_fail(err, REIN_ENOMEM, "out of memory");
     const uint64_t length = to->length - ALIGNMENT;
-    if (length > REIN_LARGEST_HEADER)
-        return rein_fail(err, REIN_EINVAL, "%s: the header would have %llu bytes, and no reader takes more than %d",
-                         rein_path_show(shown, path), (unsigned long long)length, REIN_LARGEST_HEADER);
+    if (length > REIN_MAX_HEADER)
+        return rein_fail(err, REIN_EINVAL, "%s: the header would have %llu bytes; readers accept at most %d",
+                         rein_path_show(shown, path), (unsigned long long)length, REIN_MAX_HEADER);
     for (int i = 0; i < ALIGNMENT; i++) to->bytes[i] = (char)(unsigned char)(length >> 8 * i);
     return REIN_OK;
 }
 
-rein_status rein_tensors_write_made(const char *path, const rein_tensor *tensors, size_t n, const rein_metadata *metadata,
-                                    size_t n_metadata, rein_tensor_put *put, void *context, rein_error *err) {
+rein_status rein_tensors_write_generated(const char *path, const rein_tensor *tensors, size_t n, const rein_metadata *metadata,
+                                         size_t n_metadata, rein_tensor_put *put, void *context, rein_error *err) {
     const rein_tensor **sorted = NULL;
     text header = {0};
     rein_writer writer = {0};
@@ -192,5 +192,5 @@ rein_status rein_tensors_write(const char *path, const rein_tensor *tensors, siz
         if (!tensors[i].data && tensors[i].bytes)
             return rein_fail(err, REIN_EINVAL, "%s: tensor %s has no data", rein_path_show(shown, path),
                              rein_json_quote(quoted, tensors[i].name ? tensors[i].name : ""));
-    return rein_tensors_write_made(path, tensors, n, metadata, n_metadata, put_data, (void *)(uintptr_t)tensors, err);
+    return rein_tensors_write_generated(path, tensors, n, metadata, n_metadata, put_data, (void *)(uintptr_t)tensors, err);
 }

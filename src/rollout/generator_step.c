@@ -16,7 +16,7 @@ typedef struct step {
     rein_generator *g;
     rein_batch_rows batch;
     rein_kept kept;
-    rein_selected_rows leaving; /* the last row of each query */
+    rein_selected_rows selected; /* the last row of each query */
     rein_query *queries;
     rein_slot *slots;
     int32_t *positions, *ids;
@@ -128,13 +128,13 @@ static void fill(step *s) {
         s->rows[i] = rein_activation_cache_row(s->g->cache, s->keys[i], (size_t)s->positions[i]);
 }
 
-static rein_status find_leaving(step *s, rein_error *err) {
+static rein_status select_last_rows(step *s, rein_error *err) {
     rein_query *last = rein_arena_take(&s->g->arena, s->batch.n_queries * sizeof *last);
     for (size_t q = 0; last && q < s->batch.n_queries; q++) {
         const rein_query *all = &s->queries[q];
         last[q] = (rein_query){all->first + all->count - 1, 1, all->before + all->count - 1, all->keys, all->n_keys};
     }
-    if (last) rein_selected_rows_take(&s->leaving, &s->batch, last, s->batch.n_queries, &s->g->arena);
+    if (last) rein_selected_rows_take(&s->selected, &s->batch, last, s->batch.n_queries, &s->g->arena);
     return s->g->arena.failed ? rein_fail(err, REIN_ENOMEM, "no memory for the rows of %zu samples", s->g->n_samples) : REIN_OK;
 }
 
@@ -149,7 +149,7 @@ static void through_all(step *s, size_t layers, size_t hidden) {
     }
     rein_activation_cache_put_last(s->g->cache, s->rows, s->kept.x, &s->batch);
     for (size_t q = 0; q < s->batch.n_queries; q++)
-        memcpy(s->hidden + q * hidden, s->kept.x + s->leaving.from[q] * hidden, hidden * sizeof(float));
+        memcpy(s->hidden + q * hidden, s->kept.x + s->selected.from[q] * hidden, hidden * sizeof(float));
 }
 
 static void through_layers(step *s) {
@@ -159,7 +159,7 @@ static void through_layers(step *s) {
     if (s->caches) through_all(s, layers, hidden);
     else {
         for (size_t l = 0; l + 1 < layers; l++) rein_layer_forward(s->x, &s->kept, l, b);
-        rein_last_layer_forward(s->hidden, &s->kept, &s->leaving, b);
+        rein_last_layer_forward(s->hidden, &s->kept, &s->selected, b);
     }
     rein_norm_forward(s->hidden, NULL, s->hidden, b->model->norm, b->n_queries, hidden, (float)b->model->config.rms_norm_eps,
                       &b->run);
@@ -283,7 +283,7 @@ static rein_status run(rein_generator *g, rein_error *err) {
     if ((status = rein_model_pack(g->policy.model, &g->exec, err)) || (status = prepare(&s, err)) || (status = make_events(g, err)))
         return status;
     fill(&s);
-    if ((status = find_leaving(&s, err))) return status;
+    if ((status = select_last_rows(&s, err))) return status;
     through_layers(&s);
     status = choose_all(&s, err);
     for (size_t i = 0; i < g->n_samples && !status; i++) status = advance(g, i, err);
