@@ -1,4 +1,4 @@
-/* tokenizer_text.c - the growing arrays of the tokenizer. They grow by half, so that appending is linear in all. */
+/* tokenizer_text.c - growing arrays. They grow by half, so that appending takes linear time in total. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 
 rein_status rein_no_memory(rein_error *err) { return rein_fail(err, REIN_ENOMEM, "no memory for the tokenizer"); }
 
-size_t rein_grown(size_t capacity, size_t need, size_t element) {
+size_t rein_grown_capacity(size_t capacity, size_t need, size_t element) {
     const size_t most = (SIZE_MAX / 2) / element;
     size_t grown = capacity + capacity / 2 + 16;
     if (need > most) return 0;
@@ -26,7 +26,7 @@ void rein_text_free(rein_text *text) {
 
 rein_status rein_ids_append(rein_ids *ids, int32_t id, rein_error *err) {
     if (ids->count == ids->capacity) {
-        const size_t capacity = rein_grown(ids->capacity, ids->count + 1, sizeof *ids->data);
+        const size_t capacity = rein_grown_capacity(ids->capacity, ids->count + 1, sizeof *ids->data);
         int32_t *data = capacity ? realloc(ids->data, capacity * sizeof *data) : NULL;
         if (!data) return rein_no_memory(err);
         ids->data = data, ids->capacity = capacity;
@@ -38,7 +38,7 @@ rein_status rein_ids_append(rein_ids *ids, int32_t id, rein_error *err) {
 rein_status rein_text_reserve(rein_text *text, size_t more, rein_error *err) {
     if (more < text->capacity - text->length) return REIN_OK;
     if (more > SIZE_MAX / 4) return rein_no_memory(err);
-    const size_t capacity = rein_grown(text->capacity, text->length + more + 1, 1);
+    const size_t capacity = rein_grown_capacity(text->capacity, text->length + more + 1, 1);
     char *data = capacity ? realloc(text->data, capacity) : NULL;
     if (!data) return rein_no_memory(err);
     text->data = data, text->capacity = capacity;
