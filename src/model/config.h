@@ -48,8 +48,8 @@ typedef struct rein_model_config {
 /* The name of a family: "llama", "mistral", "qwen2", "qwen3". Static storage; thread-safe. */
 const char *rein_family_name(rein_family family);
 
-/* Reads DIRECTORY/config.json, and DIRECTORY/generation_config.json if it exists, whose bos and eos take precedence. Thread-
- * safe. */
+/* Reads DIRECTORY/config.json, and DIRECTORY/generation_config.json if it exists, whose bos and eos take precedence.
+ * Thread-safe. */
 rein_status rein_model_config_read(rein_model_config *config, const char *directory, rein_error *err);
 
 /* Does the same from parsed objects; `generation` may be NULL. The file names are for messages. Thread-safe. */
