@@ -104,7 +104,7 @@ static size_t fields_of(field fields[MAX_FIELDS], const rein_kept *kept, const r
                          {kept->k_raw, normed * keys},
                          {kept->q_scale, normed * h->n},
                          {kept->k_scale, normed * h->n_kv},
-                         {kept->softness, 2 * h->n},
+                         {kept->softmax_stats, 2 * h->n},
                          {kept->scale, 1},
                          {kept->middle_scale, 1}};
     size_t n = 0;
@@ -272,7 +272,7 @@ typedef struct copying {
 static void put_rows(void *context, size_t piece, int thread) {
     const copying *m = context;
     (void)thread;
-    for (size_t r = piece * REIN_ROWS; r < m->n_rows && r < (piece + 1) * REIN_ROWS; r++) {
+    for (size_t r = piece * REIN_ROWS_PER_PIECE; r < m->n_rows && r < (piece + 1) * REIN_ROWS_PER_PIECE; r++) {
         if (!m->rows[r]) continue;
         float *to = m->rows[r] + m->offset;
         for (size_t i = 0; i < m->n; to += m->fields[i++].width)
@@ -283,7 +283,7 @@ static void put_rows(void *context, size_t piece, int thread) {
 static void get_rows(void *context, size_t piece, int thread) {
     const copying *m = context;
     (void)thread;
-    for (size_t r = piece * REIN_ROWS; r < m->n_rows && r < (piece + 1) * REIN_ROWS; r++) {
+    for (size_t r = piece * REIN_ROWS_PER_PIECE; r < m->n_rows && r < (piece + 1) * REIN_ROWS_PER_PIECE; r++) {
         const float *from = m->rows[r] + m->offset;
         for (size_t i = 0; i < m->n; from += m->fields[i++].width)
             memcpy(m->fields[i].data + r * m->fields[i].width, from, m->fields[i].width * sizeof *from);

@@ -9,7 +9,7 @@
 
 #include "base/base.h"
 #include "float16.h"
-#include "kernel/rows.h"
+#include "kernel/kernels.h"
 
 static const char PREFIX[] = "base_model.model.", LAYERS[] = "model.layers.";
 enum { MAX_NAME = 160 };
@@ -106,7 +106,7 @@ static rein_status read_factor(float *to, const source *s, size_t slot, int fact
     factor_name(name, &s->model->config, slot, factor);
     factor_shape(shape, s, slot, factor);
     const rein_status status = find(&tensor, s, name, shape);
-    if (!status && to) kernels->widen(to, tensor->data, rein_storage_of(tensor->dtype), shape[0] * shape[1]);
+    if (!status && to) kernels->decode(to, tensor->data, rein_storage_of(tensor->dtype), shape[0] * shape[1]);
     return status;
 }
 
@@ -145,7 +145,7 @@ static int row_is_the_same(const float *row, size_t n, const rein_tensor *tensor
 
 static rein_status check_base(const source *s, const rein_matrix *matrix, const char *name, const rein_kernels *kernels) {
     const size_t rows = s->model->head.out, columns = s->model->head.in, shape[2] = {rows, columns};
-    const size_t width = columns * rein_storage_size(matrix->storage);
+    const size_t width = rein_storage_bytes(matrix->storage, columns);
     char shown[REIN_PATH_SHOWN];
     const rein_tensor *tensor;
     rein_status status = find(&tensor, s, name, shape);
@@ -153,7 +153,7 @@ static rein_status check_base(const source *s, const rein_matrix *matrix, const 
     float *row = malloc(columns * sizeof *row);
     if (!row) return rein_fail(s->err, REIN_ENOMEM, "out of memory");
     for (size_t r = 0; r < rows && !status; r++) {
-        kernels->widen(row, (const char *)matrix->data + r * width, matrix->storage, columns);
+        kernels->decode(row, (const char *)matrix->data + r * width, matrix->storage, columns);
         if (!row_is_the_same(row, columns, tensor, r * columns))
             status =
                 rein_fail(s->err, REIN_EINVAL, "%s: row %zu of %s differs from the model's: the adapter belongs to another model",
@@ -229,7 +229,8 @@ rein_status rein_adapter_open(rein_adapter **adapter, const rein_model *model, c
     json_t *json = NULL;
     rein_tensors *tensors = NULL;
     *adapter = NULL;
-    rein_status status = file ? rein_json_file_read(&json, file, err) : rein_fail(err, REIN_ENOMEM, "out of memory");
+    rein_status status =
+        file ? rein_json_read(&json, file, REIN_JSON_NEEDS_OBJECT, err) : rein_fail(err, REIN_ENOMEM, "out of memory");
     if (!status) status = rein_tensors_open_adapter(&tensors, directory, err);
     if (!status) status = rein_adapter_from_files(adapter, model, file, json, tensors, err);
     rein_tensors_close(tensors);

@@ -75,7 +75,7 @@ static rein_status gather_gradients(gradients *g, const rein_activations *a, con
 /* d loss/d hidden of a frozen head: the forward pass computed d log_prob/d hidden (u) and d entropy/d hidden (v) of each row. */
 static void frozen_head_backward(gradients *g, const rein_activations *a) {
     const size_t hidden = (size_t)a->batch.model->config.hidden_size;
-    const rein_kernels *k = a->batch.run.kernels;
+    const rein_row_kernels *k = a->batch.run.kernels->rows;
     memset(g->dhidden, 0, a->n_wanted * hidden * sizeof(float));
     for (size_t i = 0; i < a->n_wanted; i++) {
         k->add_scaled(g->dhidden + i * hidden, a->out.u + i * hidden, hidden, g->dlog_probs[i]);
@@ -96,13 +96,13 @@ static void head_backward(gradients *g, float *gradient, const rein_activations 
                        a->n_wanted, hidden, &b->run);
     memset(g->dx, 0, b->rows * hidden * sizeof(float));
     for (size_t i = 0; i < a->n_wanted; i++)
-        b->run.kernels->add_scaled(g->dx + a->row[i] * hidden, g->dlast + i * hidden, hidden, 1);
+        b->run.kernels->rows->add_scaled(g->dx + a->row[i] * hidden, g->dlast + i * hidden, hidden, 1);
 }
 
 static void embedding_backward(float *dembedding, const float *dx, const rein_activations *a) {
     const size_t hidden = (size_t)a->batch.model->config.hidden_size;
     for (size_t r = 0; r < a->batch.rows; r++)
-        a->batch.run.kernels->add_scaled(dembedding + (size_t)a->ids[r] * hidden, dx + r * hidden, hidden, 1);
+        a->batch.run.kernels->rows->add_scaled(dembedding + (size_t)a->ids[r] * hidden, dx + r * hidden, hidden, 1);
 }
 
 rein_status rein_backward(float *gradient, rein_activations *a, const float *dlog_probs, const float *dentropies, rein_error *err) {

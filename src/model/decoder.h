@@ -27,7 +27,7 @@ typedef struct rein_batch_rows {
     size_t
         layer_stride; /* floats between the keys of a layer and those of the next in a block; 0: each layer overwrites the one before */
     rein_angles angles;
-    rein_site run;
+    rein_nn_context run;
     /* Scratch: */
     float *normed;    /* [rows][hidden] */
     float *gated;     /* [rows][intermediate] */
@@ -42,7 +42,7 @@ typedef struct rein_kept {
     float *q_raw, *k_raw;             /* before their norm; q and k themselves if there is none */
     float *q_scale, *k_scale;         /* [rows][heads] scales of their norms, or NULL */
     float *q, *k, *v, *o;             /* [rows][heads][dim] */
-    float *softness;                  /* [rows][heads][2], or NULL */
+    float *softmax_stats;             /* [rows][heads][2], or NULL */
     float *gate, *up;                 /* [rows][intermediate] */
     float *inner[REIN_LAYER_MODULES]; /* [rows][rank], or NULL */
 } rein_kept;
@@ -55,7 +55,7 @@ void rein_batch_take(rein_batch_rows *batch, rein_arena *arena);
 void rein_kept_take(rein_kept *kept, const rein_batch_rows *batch, int for_backward, rein_arena *arena);
 
 /* Looks up the embeddings: x [rows][hidden] from ids [rows]. */
-void rein_embed(float *x, const rein_model *model, const int32_t *ids, size_t rows, const rein_site *run);
+void rein_embed(float *x, const rein_model *model, const int32_t *ids, size_t rows, const rein_nn_context *run);
 
 /* Computes a layer: out [rows][hidden] from kept->x, and the rest of kept. out NULL: only kept is filled. out may be kept->x. */
 void rein_layer_forward(float *out, const rein_kept *kept, size_t layer, const rein_batch_rows *batch);

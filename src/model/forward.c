@@ -78,7 +78,7 @@ rein_status rein_logits(float *logits, rein_activations *a, const rein_policy *p
     const rein_status status = rein_activations_prepare(a, policy, tokens, 0, err);
     if (status) return status;
     const size_t chunks = rein_head_chunks(&a->head);
-    rein_mass *masses = rein_arena_take(&a->arena, a->n_wanted * chunks * sizeof *masses);
+    rein_softmax_stats *masses = rein_arena_take(&a->arena, a->n_wanted * chunks * sizeof *masses);
     if (!masses && a->n_wanted) return rein_fail(err, REIN_ENOMEM, "no memory for the logits of %zu tokens", a->n_wanted);
     layers_forward(a);
     rein_head_logits(logits, masses, a->inner, a->hidden, a->n_wanted, &a->head, &a->batch.run);

@@ -12,9 +12,9 @@
 #include "base/base.h"
 #include "base/directory.h"
 #include "base/file.h"
-#include "base/json_file.h"
+#include "base/json.h"
 #include "float16.h"
-#include "kernel/rows.h"
+#include "kernel/kernels.h"
 
 static const size_t MAX_SHARD_BYTES = 5000000000; /* as in transformers 4 */
 enum { BLOCK = 1 << 18, SHARD_NAME = 64 };
@@ -130,7 +130,7 @@ static rein_status merge_row(void *to, const saving *s, size_t i, size_t r) {
         const float *a = lora->a + k * n;
         for (size_t j = 0; j < n; j++) s->sum[j] += b * (double)a[j];
     }
-    s->kernels->widen(s->row, (const char *)t->data + r * n * size, rein_storage_of(t->dtype), n);
+    s->kernels->decode(s->row, (const char *)t->data + r * n * size, rein_storage_of(t->dtype), n);
     for (size_t j = 0; j < n; j++) s->sum[j] = (double)s->row[j] + scale * s->sum[j];
     for (size_t j = 0; j < n; j++) fits &= s->sum[j] > -limit && s->sum[j] < limit;
     if (!fits) return overflow(s, i, r);

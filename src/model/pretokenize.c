@@ -9,7 +9,7 @@
 
 static rein_status push(rein_parts *parts, size_t begin, size_t end, bool match, rein_error *err) {
     if (parts->count == parts->capacity) {
-        const size_t capacity = rein_grown_capacity(parts->capacity, parts->count + 1, sizeof *parts->data);
+        const size_t capacity = rein_grown(parts->capacity, parts->count + 1, sizeof *parts->data);
         rein_part *data = capacity ? realloc(parts->data, capacity * sizeof *data) : NULL;
         if (!data) return rein_no_memory(err);
         parts->data = data, parts->capacity = capacity;

@@ -37,20 +37,6 @@ rein_status rein_place_fail(const rein_place *place, rein_error *err, const char
     return REIN_EINVAL;
 }
 
-rein_status rein_json_parse(json_t **root, const char *file, const char *text, size_t length, size_t flags, rein_error *err) {
-    const rein_place place = {file, ""};
-    json_error_t wrong = {0};
-    *root = json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | flags, &wrong);
-    if (!*root) {
-        if (json_error_code(&wrong) == json_error_out_of_memory || !*wrong.text) return rein_no_memory(err);
-        return rein_place_fail(&place, err, "line %d, column %d: %s", wrong.line, wrong.column, wrong.text);
-    }
-    if (json_is_object(*root)) return REIN_OK;
-    json_decref(*root);
-    *root = NULL;
-    return rein_place_fail(&place, err, "the file is not a JSON object");
-}
-
 rein_status rein_json_type(const char **type, const json_t *object, const rein_place *place, rein_error *err) {
     *type = json_string_value(json_object_get(object, "type"));
     if (*type) return REIN_OK;

@@ -24,7 +24,7 @@ const char *rein_module_name(rein_module module) {
 /* ------------------------------------------------------------------------------------------------------------------- binding */
 
 static void widen(float *to, const rein_tensor *from, size_t n, const rein_kernels *kernels) {
-    kernels->widen(to, from->data, rein_storage_of(from->dtype), n);
+    kernels->decode(to, from->data, rein_storage_of(from->dtype), n);
 }
 
 /* Binds the tensor `name` of a layer, given without "model.layers.N.". */

@@ -8,10 +8,10 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "base/json_file.h"
-#include "model/allocation.h"
+#include "base/json.h"
 #include "model/safetensors.h"
 #include "model/tensor_files.h"
+#include "support/allocation.h"
 
 /* ---- files of others */
 
@@ -211,12 +211,12 @@ static void test_rules(void **state) {
         {"", 0, "the header does not start with {"},
         {" {}", 0, "the header does not start with {"},
         {"[]", 0, "the header does not start with {"},
-        {"{} x", 0, "text follows the JSON object"},
+        {"{} x", 0, "text follows the JSON"},
         {"{\"a\":", 0, "the file ends here"},
         {"{\"\xff\":1}", 0, "this is not UTF-8"},
         {"{\"__metadata__\":{\"a\":1}}", 0, "__metadata__.\"a\" is not a string"},
         {"{\"__metadata__\":[]}", 0, "__metadata__ is not an object"},
-        {"{\"a\":" T("F32", "[]", 0, 4) ",\"a\":" T("F32", "[]", 0, 4) "}", 4, "a key is given twice"},
+        {"{\"a\":" T("F32", "[]", 0, 4) ",\"a\":" T("F32", "[]", 0, 4) "}", 4, "is given twice"},
         {"{\"a\":1}", 0, "\"a\" is not an object: dtype"},
         {"{\"a\":{\"shape\":[],\"data_offsets\":[0,4]}}", 4, "\"a\".dtype is missing"},
         {"{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "\"a\".shape is missing"},
@@ -311,7 +311,8 @@ static void test_index_rules(void **state) {
         rein_error err;
         rein_tensors *tensors;
         json_t *index;
-        assert_int_equal(rein_json_file_parse(&index, "index", cases[i].index, strlen(cases[i].index), &err), REIN_OK);
+        assert_int_equal(rein_json_parse(&index, cases[i].index, strlen(cases[i].index), "index", REIN_JSON_NEEDS_OBJECT, &err),
+                         REIN_OK);
         const rein_status status = rein_tensors_from_memory(&tensors, files, 2, index, &err);
         if (status && !cases[i].said) fail_msg("%s: %s", cases[i].index, err.message);
         if (cases[i].said) {
@@ -346,7 +347,7 @@ static rein_status open_and_close(void *context, rein_error *err) {
 
 static void test_no_memory(void **state) {
     (void)state;
-    if (!can_fail()) skip(); /* not linked for it: tests/model/allocation.h */
+    if (!can_fail()) skip(); /* not linked for it: tests/support/allocation.h */
     static const char *const names[] = {"sharded", "types.safetensors", "unaligned.safetensors"};
     char path[4096];
     for (size_t i = 0; i < COUNT(names); i++) {

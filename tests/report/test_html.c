@@ -9,8 +9,8 @@
 #include <math.h>
 
 #include "html_fixture.h"
-#include "model/allocation.h"
 #include "report/html_parts.h"
+#include "support/allocation.h"
 
 /* ------------------------------------------------------------------------------------------------------------- what there is */
 
@@ -224,7 +224,7 @@ static void test_damage_is_said(void **state) {
     assert_int_equal(mkdir(path, 0777), 0);
     json_t *one = report();
     assert_true(noted(one, "config.yaml: line 2"));
-    assert_true(noted(one, "summary.json: line 1"));
+    assert_true(noted(one, "summary.json: base (line 1"));
     assert_true(noted(one, "history.jsonl: line 2 does not start with {"));
     assert_true(noted(one, "a line without a step"));
     assert_true(noted(one, "history.jsonl: line 5 has bytes that are not UTF-8"));
@@ -475,7 +475,7 @@ static void test_memory_that_runs_out(void **state) {
 }
 
 int main(void) {
-#define EACH(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+#define EACH(test) cmocka_unit_test_setup_teardown(test, make_run, remove_folder)
     const struct CMUnitTest tests[] = {
         EACH(test_curves),
         EACH(test_settings_and_commands),

@@ -10,41 +10,19 @@
 #include <unistd.h>
 
 #include "rollout/reward.h"
+#include "support/folder.h"
 
-#include "model/allocation.h"
 #include "rollout/reward_fixture.h"
+#include "support/allocation.h"
 
 /* The reward of response "r5" is 5: whoever gets another's shows it. */
 #define GRADE "r=${x#*'\"response\": \"r'}; r=${r%%'\"'*}; "
 #define JUDGE "while read -r x; do " GRADE "echo \"$r\"; done"
 
-static char folder[256];
-
-static int make_folder(void **state) {
-    (void)state;
-    const char *temporary = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/rein-reward-XXXXXX", temporary ? temporary : "/tmp");
-    return mkdtemp(folder) == NULL || setenv("REIN_TEST_FOLDER", folder, 1) != 0;
-}
-
-static int remove_folder(void **state) {
-    DIR *directory = opendir(folder);
-    for (struct dirent *entry; directory && (entry = readdir(directory));) {
-        char path[600];
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        unlink(path);
-    }
-    if (directory) closedir(directory);
-    return rmdir(folder) + forget_responses(state);
-}
+static int set_up(void **state) { return make_folder(state) || setenv("REIN_TEST_FOLDER", folder, 1) != 0; }
+static int tear_down(void **state) { return remove_folder(state) + forget_responses(state); }
 
 /* ---- files by which programs and tests talk */
-static const char *in_folder(const char *name) {
-    static char path[300];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
 static void make_mark(const char *name) {
     FILE *file = fopen(in_folder(name), "w");
     assert_non_null(file);
@@ -244,16 +222,16 @@ static void test_garbage(void **state) {
         {"nan", "the answer \"nan\" is neither a finite number nor a JSON object"},
         {"-Infinity", "the answer \"-Infinity\" is neither a finite number nor a JSON object"},
         {"1e400", "the answer 1e400 is beyond the range of numbers"},
-        {"{\"reward\": NaN}", "the answer {\"reward\": NaN} is not JSON: column 14: NaN and Infinity are not JSON"},
-        {"{\"reward\": -Infinity}", "the answer {\"reward\": -Infinity} is not JSON: column 12: invalid token near '-'"},
+        {"{\"reward\": NaN}", "the answer {\"reward\": NaN} is not JSON: reward (column 14): NaN is not a finite number: JSON has neither NaN nor Infinity"},
+        {"{\"reward\": -Infinity}", "the answer {\"reward\": -Infinity} is not JSON: reward (column 12): this is not a finite number: JSON has neither NaN nor Infinity"},
         {"{\"reward\": 1e999}",
-         "the answer {\"reward\": 1e999} is not JSON: column 16: a number is beyond the range of numbers here "
-         "(64 bits; 1.8e308)"},
-        {"{\"reward\": 1", "the answer {\"reward\": 1 is not JSON: the line ends inside of the object"},
+         "the answer {\"reward\": 1e999} is not JSON: reward (column 16): 1e999 is beyond the range of "
+         "numbers (whole numbers have 64 bits, others end at 1.8e308)"},
+        {"{\"reward\": 1", "the answer {\"reward\": 1 is not JSON: reward (column 12): the line ends here, inside the JSON: a line holds a whole value"},
         {"{\"reward\": 1, \"reward\": 0}",
-         "the answer {\"reward\": 1, \"reward\": 0} is not JSON: column 22: a key is given twice in the "
-         "same object"},
-        {"{\"reward\": 1} 2", "the answer {\"reward\": 1} 2 is not JSON: column 15: text follows the JSON object"},
+         "the answer {\"reward\": 1, \"reward\": 0} is not JSON: reward is given twice, again at "
+         "column 22"},
+        {"{\"reward\": 1} 2", "the answer {\"reward\": 1} 2 is not JSON: column 15: text follows the JSON: nothing may stand after it"},
         {"{}", "the answer {} has no \"reward\""},
         {"{\"score\": 1}", "the answer {\"score\": 1} has no \"reward\""},
         {"{\"reward\": null}", "the answer {\"reward\": null} has a \"reward\" that is not a number"},
@@ -614,5 +592,5 @@ int main(void) {
         cmocka_unit_test(test_built_in_first),
         cmocka_unit_test(test_memory),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, set_up, tear_down);
 }

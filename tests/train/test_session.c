@@ -7,8 +7,9 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "base/json_file.h"
+#include "base/json.h"
 #include "rein/rollout.h"
+#include "support/files.h"
 #include "train/session.h"
 #include "train/trainer.h"
 #include "train/trainer_fixture.h"
@@ -88,15 +89,6 @@ static const char *checkpoint(const char *run, size_t step, const char *file) {
 
 static int exists(const char *path) { return access(path, F_OK) == 0; }
 
-static int same_file(const char *a, const char *b) {
-    rein_file one, other;
-    OK(rein_file_map(&one, a, &error_));
-    OK(rein_file_map(&other, b, &error_));
-    const int same = one.size == other.size && !memcmp(one.data, other.data, one.size);
-    rein_file_unmap(&one), rein_file_unmap(&other);
-    return same;
-}
-
 static void assert_same_checkpoints(const char *run, const char *other, size_t step, int full) {
     const char *const files[] = {"MANIFEST", "optimizer.safetensors", "state.json",
                                  full ? "model.safetensors" : "adapter_model.safetensors",
@@ -160,7 +152,7 @@ static void test_layout(void **state) {
         assert_true(json_is_number(json_object_get(line, "reward")) && json_is_number(json_object_get(line, "kl")));
         assert_true(json_is_true(json_object_get(line, "nothing_to_train")) == 0); /* grpo's KL trains, whatever the rewards are */
     }
-    OK(rein_json_file_read(&said, checkpoint("layout", 2, "state.json"), &error_));
+    OK(rein_json_read(&said, checkpoint("layout", 2, "state.json"), REIN_JSON_NEEDS_OBJECT, &error_));
     assert_int_equal(json_integer_value(json_object_get(said, "step")), 2);
     assert_int_equal(json_integer_value(json_object_get(said, "optimizer_steps")), 2);
     rein_groups groups = groups_of_step(1), back = {0};
@@ -788,5 +780,5 @@ int main(void) {
         cmocka_unit_test(test_budgets_and_reference),
         cmocka_unit_test(test_learning),
     };
-    return cmocka_run_group_tests(tests, start, remove_all);
+    return cmocka_run_group_tests(tests, start, remove_folder);
 }

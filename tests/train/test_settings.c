@@ -518,5 +518,5 @@ int main(void) {
         cmocka_unit_test(test_wrong_yaml),    cmocka_unit_test(test_round_trips),   cmocka_unit_test(test_changed_by_field),
         cmocka_unit_test(test_checks),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_all);
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

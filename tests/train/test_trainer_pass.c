@@ -609,5 +609,5 @@ int main(void) {
         cmocka_unit_test(test_budgets),          cmocka_unit_test(test_save_and_load), cmocka_unit_test(test_wrong_files),
         cmocka_unit_test(test_wrong_options),    cmocka_unit_test(test_wrong_groups),  cmocka_unit_test(test_wrong_objectives),
     };
-    return cmocka_run_group_tests(tests, start, remove_all);
+    return cmocka_run_group_tests(tests, start, remove_folder);
 }
