@@ -484,7 +484,7 @@ static void test_no_memory(void **state) {
             if (status == REIN_OK) { /* nothing failed, or there was another way */
                 for (size_t s = 0; s < 3; s++) same_response("with less memory", &jobs[0]->responses[s], &wanted[s]);
                 same_response("with less memory", &jobs[1]->responses[0], &wanted[3]);
-            } else if (status != REIN_ENOMEM || !failures || !strstr(err.message, "no memory"))
+            } else if (status != REIN_ENOMEM || !failures || !strstr(err.message, "memory"))
                 fail_msg("allocation %ld fails: status %d, %s", n, (int)status, err.message);
         }
         print_message("%ld allocations\n", n - 1);
