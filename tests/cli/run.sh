@@ -156,7 +156,7 @@ wrong "unknown key, near" "${p}reward is unknown here: did you mean \"rewards\"\
 wrong "unknown key, hyphen" "did you mean \"kl_coef\"" budget-loss '{"kl-coef":1}'
 wrong "unknown key, far" "${p}zebra is unknown here: it is one of rewards" budget-loss '{"zebra":1}'
 wrong "unknown key, nasty" "${p}a.u000ab is unknown" budget-loss '{"a\nb":1}'
-wrong "duplicate key" "${p}rewards is given twice, again at line 1, column 27" budget-loss '{"rewards":[[1]],"rewards":[[1]]}'
+wrong "duplicate key" "${p}rewards is given twice, again at line 1, column 26" budget-loss '{"rewards":[[1]],"rewards":[[1]]}'
 wrong "duplicate long key" "${p}budget_penalty_coef is given twice" budget-loss "${b1/\}/,\"budget_penalty_coef\":1\}}"
 wrong "text after" "${p}line 1, column [0-9]+: text follows" budget-loss "$b1 x"
 wrong "second object" "${p}line 1, column [0-9]+: text follows" budget-loss "$b1$b1"

@@ -1106,7 +1106,7 @@ static void a_failed_update_writes_nothing(void **state) {
     assert_int_equal(rein_rlhf_update(out, bad, r, lp, lp, grads, 2, 2, 0.1, 0.1, NULL, &err), REIN_EINVAL);
     assert_says(err, "weights[1]");
     assert_int_equal(rein_rlhf_update(out, w, r, lp, lp, bad_grads, 2, 2, 0.1, 0.1, NULL, &err), REIN_EINVAL);
-    assert_says(err, "log_prob_grads[1][1]");
+    assert_says(err, "log_prob_grads[3]");
     assert_int_equal(rein_rlhf_update(out, w, r, lp, lp, huge, 2, 2, 0.1, 1e9, NULL, &err), REIN_ERANGE);
     assert_int_equal(rein_rlhf_update(out, w, r, lp, lp, grads, 2, 2, -0.1, 0.1, NULL, &err), REIN_EINVAL);
     assert_says(err, "beta");

@@ -132,7 +132,8 @@ static void test_mistakes(void **state) {
     (void)state;
     static const mistake mistakes[] = {
         {"[1]", " does not start with {: a JSON object is needed"},
-        {"{\"trajectories\": [\n", ": trajectories[0] (column 18): the line ends here, inside the JSON: a line holds a whole value"},
+        {"{\"trajectories\": [\n",
+         ": trajectories[0] (column 18): the line ends here, inside the JSON: a line holds a whole value"},
         {"{\"a\": NaN}", ": a (column 9): NaN is not a finite number: JSON has neither NaN nor Infinity"},
         {"{\"a\": 1, \"a\": 2}", ": a is given twice, again at column 12"},
         {"{\"a\": 1} x", ", column 10: text follows the JSON: nothing may stand after it"},
