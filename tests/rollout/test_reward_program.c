@@ -221,7 +221,7 @@ static void test_groups_that_fail(void **state) {
 static void test_exits(void **state) {
     (void)state;
     faulty("read -r x; echo 1; read -r x; echo 'out of luck' >&2; exit 3", 20,
-           "read: response 2 of 3 (prompt \"p0\"): the program ended with exit status 3; its last words: out of luck");
+           "read: response 2 of 3 (prompt \"p0\"): the program ended with exit status 3; the last line of its log: out of luck");
     faulty("exit 0", 20, "exit: response 1 of 3 (prompt \"p0\"): the program ended with exit status 0");
     faulty("kill -9 $$", 20, "kill: response 1 of 3 (prompt \"p0\"): the program was ended by signal 9 (Killed)");
 }
@@ -338,7 +338,7 @@ static void test_unknown_command(void **state) {
     assert_int_equal(rein_reward_give(rewards, NULL, reward, responses, 1, &err), REIN_EIO);
     assert_non_null(strstr(err.message,
                            "rein-no-such-judge: response 1 of 1 (prompt \"p0\"): the program ended with exit status 127; "
-                           "its last words: "));
+                           "the last line of its log: "));
     rein_reward_close(reward);
 }
 
@@ -438,7 +438,8 @@ static void test_restarts_end(void **state) {
     rein_reward *reward = open_slow(MORTAL, 2);
     respond_many(8);
     fails(reward, 8, REIN_EIO,
-          "cd: response 7 of 8 (prompt \"p3\"): the program ended with exit status 9; its last words: death 3 (after 2 restarts)");
+          "cd: response 7 of 8 (prompt \"p3\"): the program ended with exit status 9; the last line of its log: death 3 (after 2 "
+          "restarts)");
     marks("starts", "   ");
     rein_reward_close(reward);
 }
