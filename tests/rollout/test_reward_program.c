@@ -418,14 +418,14 @@ static void test_restarts(void **state) {
     assert_string_equal(
         rein_reward_log(reward),
         "cd: death 1\n"
-        "cd: started anew (1 of 3): cd: response 3 of 8 (prompt \"p1\"): the program ended with exit status 9; its last "
-        "words: death 1\n"
+        "cd: started anew (1 of 3): cd: response 3 of 8 (prompt \"p1\"): the program ended with exit status 9; the last "
+        "line of its log: death 1\n"
         "cd: death 2\n"
-        "cd: started anew (2 of 3): cd: response 5 of 8 (prompt \"p2\"): the program ended with exit status 9; its last "
-        "words: death 2\n"
+        "cd: started anew (2 of 3): cd: response 5 of 8 (prompt \"p2\"): the program ended with exit status 9; the last "
+        "line of its log: death 2\n"
         "cd: death 3\n"
-        "cd: started anew (3 of 3): cd: response 7 of 8 (prompt \"p3\"): the program ended with exit status 9; its last "
-        "words: death 3\n");
+        "cd: started anew (3 of 3): cd: response 7 of 8 (prompt \"p3\"): the program ended with exit status 9; the last "
+        "line of its log: death 3\n");
     assert_string_equal(rein_reward_log(reward), "");
     give(reward, 8);
     gives_indices(8);
