@@ -1,5 +1,5 @@
 #!/bin/bash
-# run.sh REIN: the command line from outside. Worked values (SPEC.md), every class of wrong input, help, manual, completion.
+# run.sh REIN: the command line from outside. Worked values, every class of wrong input, help, manual, completion.
 # Ends with 'N passed, N failed'.
 set -u
 # shellcheck source-path=SCRIPTDIR source=cases.sh
@@ -93,7 +93,7 @@ gives "no penalty, no reference" kl-advantage '{"advantages":[1,2],"log_probs":[
 gives "budget-control" budget-control '{"multiplier":0.01,"response_lengths":[150,80,220],"target_length":100,"step_size":0.0001}' multiplier 0.015
 gives "budget-control, never below 0" budget-control '{"multiplier":0.01,"response_lengths":[10],"target_length":100,"step_size":1}' multiplier 0
 
-# The same loss by its name and as a composition (SPEC 1.1 at token level).
+# The same loss by its name and as a composition.
 k2='{"preset":"k2","log_probs":[-1,-1.5],"old_log_probs":[-1.2,-1.3],"sequence_lengths":[1,1],"rewards":[1,0.5],"response_lengths":[150,80],"token_budget":100,"options":{"tau":0.1,"budget_penalty_coef":0.01}}'
 gives "policy-loss k2 is budget-loss" policy-loss "$k2" loss 0.0004
 gives "policy-loss k2 is budget-loss" policy-loss "$k2" grad_log_probs '0.002 -0.002' --grad

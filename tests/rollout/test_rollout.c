@@ -8,23 +8,21 @@
 #include <cmocka.h>
 
 #include "rollout/generator_fixture.h"
+#include "support/folder.h"
 
-#include "model/allocation.h"
+#include "support/allocation.h"
 
 static const char CHATS[] = "tests/train/fixtures/groups/tokenizer"; /* the special tokens of every format; no begin token */
 static const char SUMS[] = "models/sums";
 
-static char folder[300];
 static policy sums, noise; /* the shipped model, and a random one whose texts are anything */
 static rein_tokenizer *sums_tokenizer, *chats;
 static rein_task *task;
 static rein_reward *reward;
 
 static int open_all(void **state) {
-    (void)state;
-    const char *spec = "task", *temporary = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/rein-rollout-XXXXXX", temporary ? temporary : "/tmp");
-    if (!mkdtemp(folder)) return 1;
+    const char *spec = "task";
+    if (make_folder(state)) return 1;
     OK(rein_model_open(&sums.model, SUMS, NULL, &error_));
     sums.p = (rein_policy){sums.model, NULL, 1};
     noise = open_policy(&PLAIN, 1);
@@ -36,13 +34,12 @@ static int open_all(void **state) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     rein_reward_close(reward);
     rein_task_close(task);
     rein_tokenizer_close(sums_tokenizer);
     rein_tokenizer_close(chats);
     close_policy(&sums), close_policy(&noise);
-    return rmdir(folder);
+    return remove_folder(state);
 }
 
 /* A file of lines as a task; the file is gone when it returns. */
@@ -160,8 +157,8 @@ static void test_log_probs(void **state) {
     (void)state;
     const rein_rollout_options a = asking_of(2, 2);
     rein_rollout r = make(&a);
-    rein_trace *trace;
-    OK(rein_trace_open(&trace, NULL, &error_));
+    rein_activations *activations;
+    OK(rein_activations_open(&activations, NULL, &error_));
     for (size_t i = 0; i < 4; i++) {
         const rein_ids *prompt = &r.prompts[i / 2];
         const rein_completion *w = &r.written[i];
@@ -174,11 +171,11 @@ static void test_log_probs(void **state) {
         uint8_t wanted[64] = {0};
         memset(wanted + prompt->count, 1, w->n);
         const rein_tokens all = {.n = 1, .offsets = offsets, .ids = ids, .wanted = wanted};
-        OK(rein_forward(log_probs, NULL, trace, &sums.p, &all, NULL, &error_));
+        OK(rein_forward(log_probs, NULL, activations, &sums.p, &all, NULL, &error_));
         assert_memory_equal(log_probs + prompt->count, w->log_probs, w->n * sizeof *log_probs);
         assert_memory_equal(w->sampler_log_probs, w->log_probs, w->n * sizeof *log_probs);
     }
-    rein_trace_close(trace);
+    rein_activations_close(activations);
     rein_rollout_free(&r);
 }
 

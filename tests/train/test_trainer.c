@@ -9,7 +9,7 @@
 #include "train/trainer.h"
 #include "train/trainer_fixture.h"
 
-#include "model/allocation.h"
+#include "support/allocation.h"
 
 static const rein_adamw ADAMW = {0.05, 0.9, 0.99, 1e-8, 0.01, 1};
 
@@ -286,10 +286,10 @@ static void test_memory_of_recomputing(void **state) {
     for (int recompute = 0; recompute < 2; recompute++) {
         rein_trainer *t = open_trainer(&s, &(rein_trainer_options){.recompute = recompute});
         pass_over(t, &groups, &o);
-        bytes[recompute] = rein_trace_bytes(t->trace);
+        bytes[recompute] = rein_activations_bytes(t->activations);
         rein_trainer_close(t);
     }
-    print_message("a trace of 2000 tokens: %zu bytes, with recomputing %zu\n", bytes[0], bytes[1]);
+    print_message("activations of 2000 tokens: %zu bytes, with recomputing %zu\n", bytes[0], bytes[1]);
     assert_true(2 * bytes[1] < bytes[0]);
     rein_groups_free(&groups), close_subject(&s);
 }
@@ -403,5 +403,5 @@ int main(void) {
         cmocka_unit_test(test_shards),
         cmocka_unit_test(test_memory),
     };
-    return cmocka_run_group_tests(tests, start, remove_all);
+    return cmocka_run_group_tests(tests, start, remove_folder);
 }

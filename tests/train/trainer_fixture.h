@@ -10,15 +10,11 @@
 
 #include "model/tiny_model.h"
 #include "rein/train.h"
+#include "support/check.h"
+#include "support/memory.h"
+#include "support/random.h"
 
-#define OK(call)                                                                         \
-    do {                                                                                 \
-        rein_error error_ = {0};                                                         \
-        const rein_status status_ = (call);                                              \
-        if (status_ != REIN_OK) fail_msg("status %d: %s", (int)status_, error_.message); \
-    } while (0)
-
-/* The call is refused, and says so. */
+/* Checks that a call fails and that its message contains a text. */
 #define REFUSED(call, wanted)                                                                          \
     do {                                                                                               \
         rein_error error_ = {0};                                                                       \
@@ -27,27 +23,7 @@
             fail_msg("status %d: \"%s\" does not say \"%s\"", (int)status_, error_.message, (wanted)); \
     } while (0)
 
-static inline int quick(void) {
-    const char *fast = getenv("REIN_TEST_FAST");
-    return fast && *fast && *fast != '0';
-}
-
-static uint64_t stream = 1;
-static inline uint64_t random_bits(void) { /* splitmix64 */
-    uint64_t z = stream += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-static inline size_t below(size_t n) { return (size_t)(random_bits() % n); }
 static inline double number(void) { return (double)(random_bits() >> 11) * 0x1p-52 - 1; } /* ±1 */
-
-static inline void *some(size_t n, size_t size) {
-    void *memory = calloc(n + 1, size);
-    assert_non_null(memory);
-    return memory;
-}
-static inline float *floats(size_t n) { return some(n, sizeof(float)); }
 
 /* ---- policies */
 enum { TINY_VOCABULARY = 10 };
@@ -118,7 +94,7 @@ static inline void add_history(rein_trajectory *t, const int32_t *prompt, size_t
     t->histories = realloc(t->histories, (t->n_histories + 1) * sizeof *t->histories);
     assert_non_null(t->histories);
     rein_history *h = &t->histories[t->n_histories++];
-    *h = (rein_history){n_prompt + n, some(n_prompt + n, sizeof *h->ids), some(n_prompt + n, 1), floats(n_prompt + n), NULL};
+    *h = (rein_history){n_prompt + n, some(n_prompt + n, sizeof *h->ids), some(n_prompt + n, 1), floats(n_prompt + n), NULL, 0};
     for (size_t i = 0; i < h->n; i++) {
         h->ids[i] = i < n_prompt ? prompt[i] : (int32_t)below(TINY_VOCABULARY);
         h->mask[i] = i >= n_prompt;
@@ -182,20 +158,20 @@ static inline size_t tokens_of(const rein_groups *groups) {
 
 /* Log-probs and entropies (or NULL) of all tokens, each history alone; 0 where nothing trains. */
 static inline void alone(float *log_probs, float *entropies, const rein_groups *groups, const rein_policy *policy) {
-    rein_trace *trace;
-    OK(rein_trace_open(&trace, &(rein_exec){.threads = 1}, &error_));
+    rein_activations *activations;
+    OK(rein_activations_open(&activations, &(rein_exec){.threads = 1}, &error_));
     EACH_HISTORY(h, groups) {
         const size_t offsets[2] = {0, h->n};
-        const rein_tokens tokens = {1, offsets, NULL, h->ids, h->mask};
+        const rein_tokens tokens = {.n = 1, .offsets = offsets, .ids = h->ids, .wanted = h->mask};
         int any = 0;
         for (size_t i = 0; i < h->n; i++) any |= h->mask[i];
         memset(log_probs, 0, h->n * sizeof *log_probs);
         if (entropies) memset(entropies, 0, h->n * sizeof *entropies);
-        if (any) OK(rein_forward(log_probs, entropies, trace, policy, &tokens, NULL, &error_));
+        if (any) OK(rein_forward(log_probs, entropies, activations, policy, &tokens, NULL, &error_));
         log_probs += h->n;
         if (entropies) entropies += h->n;
     }
-    rein_trace_close(trace);
+    rein_activations_close(activations);
 }
 
 /* Writes down log-probs as a sampler would that is `drift` away from the policy. */
@@ -274,7 +250,7 @@ static inline void put_sequences(expected *e, const rein_groups *groups, int mas
     }
 }
 
-/* By the formulas of SPEC: old log-probs are the recorded ones; where there are none, or with a correction of mismatch, the policy's. */
+/* By the published formulas: old log-probs are the recorded ones; where there are none, or with a correction of mismatch, the policy's. */
 static inline expected expect(const rein_groups *groups, const rein_policy *policy, const rein_policy *reference,
                               const rein_options *o, int mask_truncated) {
     expected e = {.tokens = tokens_of(groups), .gae = o->advantage == REIN_ADVANTAGE_GAE};
