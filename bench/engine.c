@@ -24,7 +24,7 @@ static float *zeros(size_t n) {
 typedef struct learner {
     rein_model *model;
     rein_adapter *adapter; /* NULL: all weights train */
-    rein_trace *trace;
+    rein_activations *activations;
     rein_policy policy;
     rein_parameter *parameters;
     size_t floats, count, n_tokens;
@@ -38,7 +38,7 @@ static void open_policy(learner *l, const rein_bench_row *row, const rein_lora_o
     rein_bench_model(path, sizeof path, row->shape, 0, job);
     rein_bench_must(rein_model_open(&l->model, path, &(rein_model_options){.train = !lora, .exec = job->exec}, &err), &err);
     if (lora) rein_bench_must(rein_adapter_new(&l->adapter, l->model, lora, &err), &err);
-    rein_bench_must(rein_trace_open(&l->trace, &job->exec, &err), &err);
+    rein_bench_must(rein_activations_open(&l->activations, &job->exec, &err), &err);
     l->policy = (rein_policy){l->model, l->adapter, 1};
     l->floats = rein_parameter_floats(l->model, l->adapter);
     l->count = rein_parameter_count(l->model, l->adapter);
@@ -55,15 +55,15 @@ static void take_tokens(learner *l, size_t sequences, size_t length, int vocabul
     tokens_for(ids, n, vocabulary);
     l->log_probs = zeros(n), l->dlog_probs = zeros(n);
     for (size_t i = 0; i < n; i++) l->dlog_probs[i] = -1.0f / (float)n;
-    l->tokens = (rein_tokens){sequences, offsets, NULL, ids, NULL};
+    l->tokens = (rein_tokens){.n = sequences, .offsets = offsets, .ids = ids};
 }
 
 static void forward_backward(learner *l) {
     rein_error err = {0};
     const rein_forward_options options = {.keep = 1};
-    rein_bench_must(rein_forward(l->log_probs, NULL, l->trace, &l->policy, &l->tokens, &options, &err), &err);
+    rein_bench_must(rein_forward(l->log_probs, NULL, l->activations, &l->policy, &l->tokens, &options, &err), &err);
     memset(l->gradient, 0, l->floats * sizeof *l->gradient);
-    rein_bench_must(rein_backward(l->gradient, l->trace, l->dlog_probs, NULL, &err), &err);
+    rein_bench_must(rein_backward(l->gradient, l->activations, l->dlog_probs, NULL, &err), &err);
 }
 
 /* 4 sequences of 256 tokens; every token trains except the first of each sequence. */

@@ -95,7 +95,8 @@ static batch *make_batch(size_t groups, size_t prompt, size_t response, int voca
             b->mask[i][k] = k >= prompt;
             b->log_probs[i][k] = NAN; /* not recorded */
         }
-        b->histories[i] = (rein_history){prompt + response, b->ids[i], b->mask[i], b->log_probs[i], NULL};
+        b->histories[i] =
+            (rein_history){.n = prompt + response, .ids = b->ids[i], .mask = b->mask[i], .log_probs = b->log_probs[i]};
         b->trajectories[i] = (rein_trajectory){
             .histories = &b->histories[i], .n_histories = 1, .reward = (double)(i % 3), .policy_step = -1, .budget = -1};
     }
@@ -109,9 +110,9 @@ static batch *make_batch(size_t groups, size_t prompt, size_t response, int voca
 enum { PROMPT = 32, NEW = 16 };
 
 /* Prompts that no round had before, so that no log-prob is known from an earlier one. */
-static void sample(batch *b, const rein_policy *policy, rein_recall *recall, const rein_bench_job *job, uint64_t round,
+static void sample(batch *b, const rein_policy *policy, rein_activation_cache *cache, const rein_bench_job *job, uint64_t round,
                    int vocabulary) {
-    const rein_generator_options options = {.exec = job->exec, .recall = recall};
+    const rein_generator_options options = {.exec = job->exec, .activation_cache = cache};
     rein_generator *generator;
     const rein_sampled *sampled;
     rein_error err = {0};
@@ -136,6 +137,7 @@ static void sample(batch *b, const rein_policy *policy, rein_recall *recall, con
             const size_t which = sampled[i].request * RESPONSES + sampled[i].sample, at = PROMPT + sampled[i].position;
             b->ids[which][at] = sampled[i].id;
             b->log_probs[which][at] = sampled[i].log_prob;
+            b->histories[which].activation_key = sampled[i].activation_key;
         }
     } while (n);
     rein_generator_close(generator);
@@ -166,7 +168,7 @@ void rein_bench_rl_smollm(rein_bench_figures *figures, const rein_bench_row *row
     for (uint64_t i = 0; i < job->rounds; i++) {
         const double start = rein_bench_now();
         const rein_policy policy = rein_session_policy(session);
-        sample(b, &policy, rein_session_recall(session), job, i, vocabulary);
+        sample(b, &policy, rein_session_activation_cache(session), job, i, vocabulary);
         reward(b, rein_session_step(session));
         rein_bench_must(rein_session_train(&report, session, &b->groups, rein_bench_now() - start, &err), &err);
         take_step(figures, rein_bench_now() - start, &report);

@@ -19,7 +19,7 @@ static const char WHERE[] = "score";
 typedef struct scoring {
     rein_opened opened;
     rein_policy policy;
-    rein_trace *trace;
+    rein_activations *activations;
     int entropy;
 } scoring;
 
@@ -58,7 +58,7 @@ static rein_status score(sequence *s, const scoring *c, rein_error *err) {
     for (size_t i = s->first ? s->first : 1; i < n; i++) s->wanted[i] = 1, wanted++;
     const rein_tokens tokens = {.n = 1, .offsets = offsets, .ids = s->ids.data, .wanted = s->wanted};
     if (!wanted) return REIN_OK;
-    return rein_forward(s->log_probs, c->entropy ? s->entropies : NULL, c->trace, &c->policy, &tokens, NULL, err);
+    return rein_forward(s->log_probs, c->entropy ? s->entropies : NULL, c->activations, &c->policy, &tokens, NULL, err);
 }
 
 /* null for a token that has no log-probability. */
@@ -284,9 +284,9 @@ int rein_run_score(const rein_args *args) {
     if (!status) status = rein_opened_open(&c.opened, args);
     c.policy.model = c.opened.model;
     c.policy.adapter = c.opened.adapter;
-    if (!status && rein_trace_open(&c.trace, &c.opened.exec, &err)) status = rein_say_error(WHERE, &err);
+    if (!status && rein_activations_open(&c.activations, &c.opened.exec, &err)) status = rein_say_error(WHERE, &err);
     if (!status) status = lines ? score_file(&c, args->n_words ? args->words[0] : NULL) : score_one(&c, args, &ids, &text);
-    rein_trace_close(c.trace);
+    rein_activations_close(c.activations);
     rein_ids_free(&ids);
     rein_out_free(&text);
     rein_opened_close(&c.opened);

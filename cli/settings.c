@@ -78,8 +78,10 @@ int rein_takes_setting(const rein_command *command, const rein_cli_setting *sett
     return command->settings && (command->settings == REIN_SETTINGS_LOOP || !setting->loop);
 }
 
+/* An earlier name of an option is accepted, and not shown. */
 const rein_cli_setting *rein_cli_setting_named(const char *option, size_t length) {
     const rein_cli_setting *s;
+    if (length == strlen("recall") && !strncmp(option, "recall", length)) option = "activation-cache", length = strlen(option);
     for (size_t i = 0; (s = rein_cli_setting_at(i)); i++)
         if (strlen(s->option) == length && !strncmp(s->option, option, length)) return s;
     return NULL;

@@ -75,10 +75,11 @@ REIN_API rein_status rein_learning_rate(double *rate, const rein_schedule *sched
 /* One history of a trajectory: what the model saw and wrote, as token ids. */
 typedef struct rein_history {
     size_t n;
-    int32_t *ids;     /* [n] */
-    uint8_t *mask;    /* [n] 1 where the token was sampled by the policy and trains; never the first token */
-    float *log_probs; /* [n] as sampled, where mask is 1; NaN where that is not known, and elsewhere */
-    float *values;    /* [n] a critic's, or NULL */
+    int32_t *ids;            /* [n] */
+    uint8_t *mask;           /* [n] 1 where the token was sampled by the policy and trains; never the first token */
+    float *log_probs;        /* [n] as sampled, where mask is 1; NaN where that is not known, and elsewhere */
+    float *values;           /* [n] a critic's, or NULL */
+    uint64_t activation_key; /* of its rows in the activation cache (rein_sampled); 0: none. Never written to disk */
 } rein_history;
 
 typedef struct rein_trajectory {
@@ -226,7 +227,8 @@ typedef struct rein_trainer_options {
     int no_sharing;     /* 1: every history has its prompt computed for itself */
     int recompute;      /* 1: activations are computed again when they are needed, for less memory */
     rein_exec exec;
-    const rein_recall *recall; /* that of the generator, opened with the same recompute, or NULL; it must outlive the trainer */
+    const rein_activation_cache
+        *activation_cache; /* the generator's, opened with the same recompute, or NULL; it must outlive the trainer */
 } rein_trainer_options;
 
 /* model and adapter (NULL: all weights train) must outlive the trainer. The caller closes *trainer; it is NULL on failure. */
@@ -249,11 +251,12 @@ typedef struct rein_pass_options {
 typedef struct rein_pass_result {
     rein_loss loss;
     int nothing_to_train; /* no token trains, or every gradient is exactly 0: the optimizer must not be called */
-    double max_gap; /* greatest |log-prob computed now − recorded| of this policy's own tokens; NaN: nothing to compare. Of what is
-                     * recalled only the head is computed now; the first unit that the policy sampled never is */
+    double max_gap; /* greatest |log-prob computed now − recorded| of this policy's own tokens; NaN: nothing to compare. For tokens
+                     * from the activation cache only the head is computed now; the first unit that the policy sampled is never
+                     * taken from there */
     size_t recomputed;       /* trained tokens whose log-probs were not recorded, and were taken from the policy as it is */
     size_t reference_tokens; /* that went through the reference: 0 when nothing needs it */
-    size_t recalled;         /* tokens that sampling had computed: a prompt's once for all that share it */
+    size_t cached_tokens;    /* taken from the activation cache; a prompt counts once for all that share it */
     double seconds_reference, seconds_forward, seconds_backward;
 } rein_pass_result;
 
@@ -325,7 +328,7 @@ typedef struct rein_settings {
     double reward_timeout;
     int64_t reward_restarts;
     int64_t steps, prompts, samples, max_tokens; /* of the run; of a step; of a prompt; of a response */
-    int64_t recall; /* MB for what sampling computed and training wants again; never part of a result */
+    int64_t activation_cache; /* MB for activations that sampling computed and training reuses; never part of a result */
     int64_t top_k;
     double top_p, min_p;
     char stop[REIN_TEXT_SETTING]; /* texts that end a response, one a line; \n is a newline, \\ a backslash */
@@ -426,9 +429,9 @@ REIN_API const rein_settings *rein_session_settings(const rein_session *session)
 REIN_API int64_t rein_session_step(const rein_session *session);
 REIN_API rein_policy rein_session_policy(const rein_session *session);
 
-/* For the generator that samples what the session will train on: what that computes, the session does not compute again. NULL when the
- * settings want none. It belongs to the session. */
-REIN_API rein_recall *rein_session_recall(const rein_session *session);
+/* The activation cache for the generator that samples what the session will train on. NULL if the setting activation_cache is 0. It belongs
+ * to the session. */
+REIN_API rein_activation_cache *rein_session_activation_cache(const rein_session *session);
 
 typedef struct rein_session_report {
     int64_t step;             /* the one just made */

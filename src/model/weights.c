@@ -9,6 +9,7 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "key_store.h"
+#include "narrow.h"
 
 static const char *const PATHS[] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
                                     "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj",    "lm_head"};
@@ -22,12 +23,8 @@ const char *rein_module_name(rein_module module) {
 
 /* ------------------------------------------------------------------------------------------------------------------- binding */
 
-static rein_storage storage_of(rein_tensor_type type) {
-    return type == REIN_TENSOR_BF16 ? REIN_STORED_BF16 : type == REIN_TENSOR_F16 ? REIN_STORED_F16 : REIN_STORED_F32;
-}
-
 static void widen(float *to, const rein_tensor *from, size_t n, const rein_kernels *kernels) {
-    kernels->widen(to, from->data, storage_of(from->dtype), n);
+    kernels->decode(to, from->data, rein_storage_of(from->dtype), n);
 }
 
 /* Where the tensor `name` of a layer goes, without "model.layers.N.". */
@@ -70,7 +67,7 @@ static rein_status bind_all(rein_model *model, const rein_kernels *kernels, rein
         if (values) widen(values, tensor, n, kernels);
         if (weight.n_dims == 1) bind(model, &weight, (rein_matrix){0}, values);
         else if (values) bind(model, &weight, (rein_matrix){values, weight.shape[1], 1, REIN_STORED_F32}, NULL);
-        else bind(model, &weight, (rein_matrix){tensor->data, weight.shape[1], 1, storage_of(tensor->dtype)}, NULL);
+        else bind(model, &weight, (rein_matrix){tensor->data, weight.shape[1], 1, rein_storage_of(tensor->dtype)}, NULL);
     }
     return REIN_OK;
 }
@@ -283,4 +280,14 @@ rein_model_info rein_model_describe(const rein_model *model) {
     for (size_t i = 0; i < rein_tensors_count(model->tensors); i++)
         info.ignored += rein_model_weight_use(c, rein_tensors_at(model->tensors, i)->name) == REIN_WEIGHT_IGNORED;
     return info;
+}
+
+rein_status rein_policy_check(const rein_policy *policy, rein_error *err) {
+    if (!policy->model) return rein_fail(err, REIN_EINVAL, "the policy has no model");
+    if (policy->adapter && policy->adapter->model != policy->model)
+        return rein_fail(err, REIN_EINVAL, "the policy's adapter was made for another model");
+    if (!(policy->temperature >= 1e-3 && policy->temperature <= 1e3))
+        return rein_fail_at(err, REIN_EINVAL, "temperature", -1,
+                            "is %g: 0.001 to 1000; sampling.greedy always takes the most probable token", policy->temperature);
+    return REIN_OK;
 }

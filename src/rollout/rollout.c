@@ -128,13 +128,14 @@ static rein_status take(making *m, const rein_sampled *s, rein_error *err) {
     w->sampler_log_probs[w->n] = s->sampler_log_prob;
     w->ends[w->n++] = w->text.length;
     w->finish = s->finish;
+    w->activation_key = s->activation_key;
     m->finished += s->finish != REIN_FINISH_NONE;
     return REIN_OK;
 }
 
 static rein_status answer(making *m, rein_error *err) {
     const rein_rollout_options *a = m->a;
-    const rein_generator_options options = {.exec = a->exec, .recall = a->recall};
+    const rein_generator_options options = {.exec = a->exec, .activation_cache = a->activation_cache};
     const rein_sampled *sampled;
     size_t n = 1;
     rein_status status = rein_generator_open(&m->generator, &a->policy, a->tokenizer, &options, err);

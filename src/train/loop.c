@@ -176,7 +176,7 @@ static rein_status roll_out(rein_rollout *rollout, rein_loop *l, size_t round, r
     rein_rollout_options a = rein_task_runner_options(l->runner, rein_session_policy(l->session), l->session->exec);
     a.indices = indices, a.n = (size_t)s->prompts, a.samples = (size_t)s->samples;
     a.step = (uint64_t)l->session->step, a.first_prompt = round * (uint64_t)s->prompts;
-    a.recall = rein_session_recall(l->session);
+    a.activation_cache = rein_session_activation_cache(l->session);
     a.progress = on_progress, a.context = l;
     rein_status status = choose(indices, l, round, err);
     if (!status) status = rein_rollout_make(rollout, &a, err);

@@ -61,6 +61,7 @@ static json_t *original_of(const rein_rollout *r, size_t response, const rein_re
 static rein_status fill_history(rein_history *h, const rein_ids *prompt, const rein_completion *w, int truncating,
                                 rein_error *err) {
     h->n = prompt->count + w->n;
+    h->activation_key = w->activation_key;
     h->ids = malloc(h->n * sizeof *h->ids);
     h->mask = calloc(h->n, sizeof *h->mask);
     h->log_probs = malloc(h->n * sizeof *h->log_probs);

@@ -56,8 +56,8 @@ static rein_status open_policy(rein_session *s, rein_error *err) {
         o->temperature, (size_t)o->shards, (size_t)o->share_limit, o->no_sharing, o->recompute, s->exec, NULL};
     rein_status status = rein_model_open(&s->model, o->model, &how, err);
     if (!status && !o->full) status = *o->adapter ? rein_adapter_open(&s->adapter, s->model, o->adapter, err) : new_adapter(s, err);
-    if (!status && o->recall) status = rein_recall_open(&s->recall, (size_t)o->recall * 1000000, o->recompute, err);
-    trainer.recall = s->recall;
+    if (!status && o->activation_cache) status = rein_activation_cache_open(&s->activation_cache, (size_t)o->activation_cache * 1000000, o->recompute, err);
+    trainer.activation_cache = s->activation_cache;
     if (!status) status = rein_trainer_open(&s->trainer, s->model, s->adapter, &trainer, err);
     return status;
 }
@@ -235,7 +235,7 @@ void rein_session_close(rein_session *s) {
     rein_tensorboard_close(s->board);
     rein_run_close(s->run);
     rein_trainer_close(s->trainer);
-    rein_recall_close(s->recall);
+    rein_activation_cache_close(s->activation_cache);
     rein_adapter_close(s->adapter);
     rein_model_close(s->model);
     free(s);
@@ -247,7 +247,7 @@ const rein_settings *rein_session_settings(const rein_session *s) { return &s->s
 
 int64_t rein_session_step(const rein_session *s) { return s->step; }
 
-rein_recall *rein_session_recall(const rein_session *s) { return s->recall; }
+rein_activation_cache *rein_session_activation_cache(const rein_session *s) { return s->activation_cache; }
 
 rein_policy rein_session_policy(const rein_session *s) { return (rein_policy){s->model, s->adapter, s->temperature}; }
 

@@ -75,7 +75,7 @@ static int wants_something(const rein_unit *unit) {
 static rein_status unit_forward(float *log_probs, float *entropies, pass_work *w, const rein_unit *unit, const rein_policy *policy,
                                 const rein_forward_options *how, rein_error *err) {
     const rein_status status =
-        rein_forward(w->unit_log_probs, entropies ? w->unit_entropies : NULL, w->t->trace, policy, &unit->tokens, how, err);
+        rein_forward(w->unit_log_probs, entropies ? w->unit_entropies : NULL, w->t->activations, policy, &unit->tokens, how, err);
     if (status) return status;
     scatter(log_probs, w->unit_log_probs, unit);
     if (entropies) scatter(entropies, w->unit_entropies, unit);
@@ -226,11 +226,11 @@ static rein_status unit_backward(pass_work *w, const rein_unit *unit, rein_error
     rein_trainer *t = w->t;
     const rein_policy own = own_policy(t);
     const int bonus = has_bonus(&w->objective), wanted = wants_something(unit);
-    const rein_forward_options how = {1, bonus, t->options.recompute, unit == w->measured ? NULL : t->options.recall};
+    const rein_forward_options how = {1, bonus, t->options.recompute, unit == w->measured ? NULL : t->options.activation_cache};
     rein_status status = REIN_OK;
     const double began = rein_now();
     if (wanted) status = unit_forward(w->current, w->entropies, w, unit, &own, &how, err);
-    if (wanted && !status) w->pass->recalled += rein_trace_recalled(t->trace);
+    if (wanted && !status) w->pass->cached_tokens += rein_activations_cached_tokens(t->activations);
     if (!status) measure_gap(w, unit), take_old(w, unit);
     if (!status)
         status = rein_step_loss(w->step, unit->first, unit->last, w->current, w->entropies, w->dlog_probs,
@@ -246,7 +246,7 @@ static rein_status unit_backward(pass_work *w, const rein_unit *unit, rein_error
     if (any) {
         float *shard = t->shards + (t->groups + unit->group) % t->options.shards * t->floats;
         w->pass->nothing_to_train = 0;
-        status = rein_backward(shard, t->trace, w->unit_dlog_probs, bonus ? w->unit_dentropies : NULL, err);
+        status = rein_backward(shard, t->activations, w->unit_dlog_probs, bonus ? w->unit_dentropies : NULL, err);
     }
     w->pass->seconds_backward += rein_now() - middle;
     return status;

@@ -12,7 +12,7 @@
 #include <sys/resource.h>
 
 #include "base/json_file.h"
-#include "kernel/rows.h"
+#include "kernel/kernels.h"
 #include "model/model_files.h"
 #include "model/tiny_model.h"
 #include "support/allocation.h"
@@ -41,8 +41,8 @@ static void test_every_half_comes_back(void **state) {
     for (unsigned bits = 0; bits < 1u << 16; bits++) {
         const uint16_t half = (uint16_t)bits;
         float wide[2];
-        rein_kernels_ref_f32.widen(&wide[0], &half, REIN_STORED_BF16, 1);
-        rein_kernels_ref_f32.widen(&wide[1], &half, REIN_STORED_F16, 1);
+        rein_decode_ref_f32(&wide[0], &half, REIN_STORED_BF16, 1);
+        rein_decode_ref_f32(&wide[1], &half, REIN_STORED_F16, 1);
         assert_int_equal(rein_to_bf16(wide[0]), half);
         assert_int_equal(rein_to_f16(wide[1]), half);
     }

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nn/site.h"
+#include "nn/context.h"
 #include "support/check.h"
 #include "support/random.h"
 
@@ -53,14 +53,14 @@ static inline double *as_doubles(const float *x, size_t n) {
 }
 
 /* ---- machines: every instruction set that is there, with 1, 2 and 3 threads; the first is the plainest */
-static rein_site machines[9];
+static rein_nn_context machines[9];
 static size_t n_machines;
 
 static inline int open_machines(void **state) {
     (void)state;
     for (int isa = REIN_ISA_REF; isa <= REIN_ISA_AVX512; isa++)
         for (int threads = 1; threads <= 3 && rein_isa_available((rein_isa)isa); threads++) {
-            rein_site *run = &machines[n_machines++];
+            rein_nn_context *run = &machines[n_machines++];
             run->exec = (rein_exec){threads, (rein_isa)isa};
             run->kernels = rein_kernels_of((rein_isa)isa);
             run->gemm_scratch = aligned_alloc(64, rein_gemm_scratch(&run->exec));
@@ -70,7 +70,7 @@ static inline int open_machines(void **state) {
 }
 
 /* The fastest, with two threads. */
-static inline const rein_site *best(void) { return &machines[n_machines - 2]; }
+static inline const rein_nn_context *best(void) { return &machines[n_machines - 2]; }
 
 /* ---- what was measured */
 typedef struct measured {

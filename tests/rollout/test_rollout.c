@@ -157,8 +157,8 @@ static void test_log_probs(void **state) {
     (void)state;
     const rein_rollout_options a = asking_of(2, 2);
     rein_rollout r = make(&a);
-    rein_trace *trace;
-    OK(rein_trace_open(&trace, NULL, &error_));
+    rein_activations *activations;
+    OK(rein_activations_open(&activations, NULL, &error_));
     for (size_t i = 0; i < 4; i++) {
         const rein_ids *prompt = &r.prompts[i / 2];
         const rein_completion *w = &r.written[i];
@@ -171,11 +171,11 @@ static void test_log_probs(void **state) {
         uint8_t wanted[64] = {0};
         memset(wanted + prompt->count, 1, w->n);
         const rein_tokens all = {.n = 1, .offsets = offsets, .ids = ids, .wanted = wanted};
-        OK(rein_forward(log_probs, NULL, trace, &sums.p, &all, NULL, &error_));
+        OK(rein_forward(log_probs, NULL, activations, &sums.p, &all, NULL, &error_));
         assert_memory_equal(log_probs + prompt->count, w->log_probs, w->n * sizeof *log_probs);
         assert_memory_equal(w->sampler_log_probs, w->log_probs, w->n * sizeof *log_probs);
     }
-    rein_trace_close(trace);
+    rein_activations_close(activations);
     rein_rollout_free(&r);
 }
 

@@ -193,13 +193,14 @@ static void test_not_written(void **state) {
         double reward;
         size_t histories;
         const char *said;
-    } cases[] = {{{2, ids, mask, fine, NULL}, NAN, 1, "groups[0].trajectories[0].reward is nan: a finite number"},
-                 {{2, ids, mask, fine, NULL}, 1, 0, "groups[0].trajectories[0] has no history"},
-                 {{0, ids, mask, fine, NULL}, 1, 1, "groups[0].trajectories[0].histories[0] has no token"},
-                 {{2, ids, first, fine, NULL}, 1, 1, "groups[0].trajectories[0].histories[0]: the first token cannot train"},
-                 {{2, negative, mask, fine, NULL}, 1, 1, "groups[0].trajectories[0].histories[0].ids[1] is -2"},
-                 {{2, ids, mask, log_prob, NULL}, 1, 1, "groups[0].trajectories[0].histories[0]: the log-probability of token 1"},
-                 {{2, ids, mask, fine, value}, 1, 1, "groups[0].trajectories[0].histories[0]: the value of token 1"}};
+    } cases[] = {
+        {{2, ids, mask, fine, NULL, 0}, NAN, 1, "groups[0].trajectories[0].reward is nan: a finite number"},
+        {{2, ids, mask, fine, NULL, 0}, 1, 0, "groups[0].trajectories[0] has no history"},
+        {{0, ids, mask, fine, NULL, 0}, 1, 1, "groups[0].trajectories[0].histories[0] has no token"},
+        {{2, ids, first, fine, NULL, 0}, 1, 1, "groups[0].trajectories[0].histories[0]: the first token cannot train"},
+        {{2, negative, mask, fine, NULL, 0}, 1, 1, "groups[0].trajectories[0].histories[0].ids[1] is -2"},
+        {{2, ids, mask, log_prob, NULL, 0}, 1, 1, "groups[0].trajectories[0].histories[0]: the log-probability of token 1"},
+        {{2, ids, mask, fine, value, 0}, 1, 1, "groups[0].trajectories[0].histories[0]: the value of token 1"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         rein_trajectory t = {.histories = &cases[i].history, .n_histories = cases[i].histories, .reward = cases[i].reward};
         rein_group group = {.trajectories = &t, .n = 1};
@@ -208,7 +209,7 @@ static void test_not_written(void **state) {
         assert_int_equal(rein_groups_write("/tmp/groups-none.jsonl", &groups, REIN_GROUPS_EXACT, &err), REIN_EINVAL);
         if (strncmp(err.message, cases[i].said, strlen(cases[i].said)) != 0) fail_msg("%s", err.message);
     }
-    rein_trajectory t = {.histories = &(rein_history){2, ids, mask, fine, NULL}, .n_histories = 1};
+    rein_trajectory t = {.histories = &(rein_history){2, ids, mask, fine, NULL, 0}, .n_histories = 1};
     rein_group one[] = {{.trajectories = &t, .n = 1}, {0}};
     rein_error err = {0};
     assert_int_equal(rein_groups_write("/tmp/groups-none.jsonl", &(rein_groups){one, 1, 0}, REIN_GROUPS_ART, &err), REIN_EINVAL);
