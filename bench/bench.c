@@ -29,7 +29,7 @@ typedef struct bench {
     int wanted[REIN_BENCH_ROWS];
     result results[REIN_BENCH_ROWS];
     int json;
-    rein_out out; /* with --json all output, else what is not printed yet */
+    rein_text out; /* with --json all output, else what is not printed yet */
 } bench;
 
 /* ------------------------------------------------------------------------------------------------------------------- which rows */
@@ -94,14 +94,14 @@ static int read_peers(bench *b, const rein_args *args) {
 
 static int list_rows(const bench *b, const rein_args *args) {
     const rein_bench_row *row;
-    rein_out out = {0};
+    rein_text out = {0};
     for (size_t o = 0; o < REIN_MAX_OPTIONS && args->command->options[o].name; o++) {
         const char *name = args->command->options[o].name;
         if (args->values[o] && strcmp(name, "list") != 0)
             return rein_say(REIN_WRONG, WHERE, "--list measures nothing: leave out --%s", name);
     }
     for (size_t i = 0; (row = rein_bench_row_at(i)); i++)
-        if (b->wanted[i]) rein_out_format(&out, "%-26s%s\n", row->name, row->help);
+        if (b->wanted[i]) rein_text_format(&out, "%-26s%s\n", row->name, row->help);
     return rein_print(&out);
 }
 
@@ -162,7 +162,7 @@ static int show_row(bench *b, size_t i) {
     if (r->figures.error[0]) return rein_say(REIN_FAILED, WHERE, "row %s: %s", row->name, r->figures.error);
     const rein_bench_line line = line_of(b, row, r);
     if (b->json) {
-        rein_out_text(&b->out, b->out.length ? ",\n " : "[");
+        rein_text_put(&b->out, b->out.length ? ",\n " : "[");
         rein_bench_put_json(&b->out, &line, b->peers, b->n_peers);
         return REIN_DONE;
     }
@@ -174,14 +174,14 @@ static int show_rows(bench *b) {
     int status = REIN_DONE;
     if (!b->json) {
         const int cores = rein_bench_cores();
-        rein_out_format(&b->out, "%d thread%s, %s\n", cores, cores > 1 ? "s" : "", rein_isa_name(b->job.exec.isa));
+        rein_text_format(&b->out, "%d thread%s, %s\n", cores, cores > 1 ? "s" : "", rein_isa_name(b->job.exec.isa));
         rein_bench_put_head(&b->out);
         status = rein_print(&b->out);
     }
     for (size_t i = 0; rein_bench_row_at(i) && !rein_bench_interrupted(); i++)
         if (b->wanted[i] && show_row(b, i)) status = REIN_FAILED;
     if (!b->json) return status;
-    rein_out_text(&b->out, b->out.length ? "]\n" : "[]\n");
+    rein_text_put(&b->out, b->out.length ? "]\n" : "[]\n");
     const int printed = rein_print(&b->out);
     return printed ? printed : status;
 }
@@ -195,10 +195,10 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
 
 static int with_directory(bench *b) {
     const char *place = getenv("TMPDIR");
-    rein_out path = {0};
+    rein_text path = {0};
     int status;
-    rein_out_format(&path, "%s/rein-bench-XXXXXX", place && *place ? place : "/tmp");
-    if (path.failed) return rein_say(REIN_FAILED, WHERE, "out of memory");
+    rein_text_format(&path, "%s/rein-bench-XXXXXX", place && *place ? place : "/tmp");
+    if (path.failed) return rein_say_no_memory(WHERE);
     rein_bench_catch_interrupts();
     if (mkdtemp(path.data)) {
         b->job.directory = path.data;
@@ -206,7 +206,7 @@ static int with_directory(bench *b) {
         if (nftw(path.data, remove_one, 16, FTW_DEPTH | FTW_PHYS) != 0)
             status = rein_say(REIN_FAILED, WHERE, "cannot remove %s: %s", path.data, strerror(errno));
     } else status = rein_say(REIN_FAILED, WHERE, "cannot make %s: %s", path.data, strerror(errno));
-    rein_out_free(&path);
+    rein_text_free(&path);
     return status;
 }
 

@@ -138,8 +138,8 @@ typedef struct rein_bench_line {
     const char *split; /* from the figures, or "" */
 } rein_bench_line;
 
-void rein_bench_put_head(rein_out *out);
-void rein_bench_put_line(rein_out *out, const rein_bench_line *line, const rein_bench_peer *peers, size_t n_peers);
-void rein_bench_put_json(rein_out *out, const rein_bench_line *line, const rein_bench_peer *peers, size_t n_peers);
+void rein_bench_put_head(rein_text *out);
+void rein_bench_put_line(rein_text *out, const rein_bench_line *line, const rein_bench_peer *peers, size_t n_peers);
+void rein_bench_put_json(rein_text *out, const rein_bench_line *line, const rein_bench_peer *peers, size_t n_peers);
 
 #endif

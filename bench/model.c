@@ -64,23 +64,23 @@ static float weight(const tensor *t, int number, size_t k) {
 /* --------------------------------------------------------------------------------------------------------------------- the files */
 
 static void write_header(FILE *file, const rein_bench_shape *s, int f32) {
-    rein_out header = {0};
+    rein_text header = {0};
     size_t at = 0;
     for (int i = 0; i < tensor_count(s); i++) {
         const tensor t = tensor_at(s, i);
         const size_t bytes = numbers(&t) * (f32 ? 4 : 2);
-        rein_out_format(&header, "%s\"%s\": {\"dtype\": \"%s\", \"shape\": [%d", i ? ", " : "{", t.name, f32 ? "F32" : "BF16",
-                        t.rows);
-        if (t.columns) rein_out_format(&header, ", %d", t.columns);
-        rein_out_format(&header, "], \"data_offsets\": [%zu, %zu]}", at, at + bytes);
+        rein_text_format(&header, "%s\"%s\": {\"dtype\": \"%s\", \"shape\": [%d", i ? ", " : "{", t.name, f32 ? "F32" : "BF16",
+                         t.rows);
+        if (t.columns) rein_text_format(&header, ", %d", t.columns);
+        rein_text_format(&header, "], \"data_offsets\": [%zu, %zu]}", at, at + bytes);
         at += bytes;
     }
-    rein_out_text(&header, "}");
-    rein_out_repeat(&header, " ", (8 - header.length % 8) % 8);
+    rein_text_put(&header, "}");
+    rein_text_repeat(&header, " ", (8 - header.length % 8) % 8);
     if (header.failed) rein_bench_give_up("no memory for the names of tensors");
     for (int i = 0; i < 8; i++) fputc((int)((uint64_t)header.length >> (8 * i) & 255), file);
     fwrite(header.data, 1, header.length, file);
-    rein_out_free(&header);
+    rein_text_free(&header);
 }
 
 static void write_tensor(FILE *file, const tensor *t, int number, int f32) {

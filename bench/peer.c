@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "bench/bench.h"
-#include "cli/json_text.h"
 #include "cli/terminal.h"
 
 extern char **environ;
@@ -54,11 +53,11 @@ static int start(pid_t *pid, int *output, char *const *arguments, const char *er
 }
 
 /* Reads the output, and stops soon after MOST_OUTPUT bytes. */
-static void read_output(rein_out *printed, int from) {
+static void read_output(rein_text *printed, int from) {
     char piece[4096];
     ssize_t n;
     while (printed->length <= MOST_OUTPUT && ((n = read(from, piece, sizeof piece)) > 0 || (n < 0 && errno == EINTR)))
-        if (n > 0) rein_out_bytes(printed, piece, (size_t)n);
+        if (n > 0) rein_text_put_bytes(printed, piece, (size_t)n);
     close(from); /* a program that keeps writing is ended by SIGPIPE */
 }
 
@@ -98,30 +97,30 @@ static rein_bench_answer nothing(const rein_bench_peer *peer, const char *row, c
 }
 
 /* NaN if there is no such field; returns 0 if it is not a number above 0. */
-static int number(double *value, const json_t *object, const char *name) {
-    const json_t *found = json_object_get(object, name);
-    *value = found ? json_number_value(found) : NAN;
-    return !found || (json_is_number(found) && *value > 0);
+static int number(double *value, const rein_json *object, const char *name) {
+    const rein_json *found = rein_json_get(object, name);
+    *value = found ? rein_json_number(found) : NAN;
+    return !found || *value > 0;
 }
 
-static rein_bench_answer parse_answer(const rein_bench_peer *peer, const char *row, const rein_out *printed) {
+static rein_bench_answer parse_answer(const rein_bench_peer *peer, const char *row, const rein_text *printed) {
     rein_bench_answer answer = {NAN, NAN};
     rein_error err = {0};
-    json_t *object = NULL;
+    rein_json *object = NULL;
     if (printed->failed) return nothing(peer, row, "out of memory", "");
     if (printed->length > MOST_OUTPUT)
         return nothing(peer, row, "its output has more than 64 KiB: {\"value\": NUMBER} or {} is needed", "");
     if (!printed->length) return nothing(peer, row, "it printed nothing: {\"value\": NUMBER} or {} is needed", "");
-    if (rein_text_parse(&object, printed->data, printed->length, 0, &err))
+    if (rein_json_parse(&object, printed->data, printed->length, NULL, REIN_JSON_NEEDS_OBJECT, &err))
         return nothing(peer, row, "its output is not JSON: ", err.message);
-    const int good = json_is_object(object) && number(&answer.value, object, "value") && number(&answer.memory, object, "memory");
-    json_decref(object);
+    const int good = number(&answer.value, object, "value") && number(&answer.memory, object, "memory");
+    rein_json_free(object);
     return good ? answer : nothing(peer, row, "{\"value\": NUMBER, \"memory\": NUMBER}, both above 0, or {} is needed", "");
 }
 
 static rein_bench_answer run(const rein_bench_peer *peer, const char *row, char *const *arguments, const char *errors) {
     char what[200], why[500];
-    rein_out printed = {0};
+    rein_text printed = {0};
     pid_t pid;
     int output = -1, how = 0;
     const int wrong = start(&pid, &output, arguments, errors);
@@ -140,20 +139,20 @@ static rein_bench_answer run(const rein_bench_peer *peer, const char *row, char 
         else snprintf(what, sizeof what, "exit status %d", WEXITSTATUS(how));
         answer = nothing(peer, row, what, why);
     }
-    rein_out_free(&printed);
+    rein_text_free(&printed);
     return answer;
 }
 
 rein_bench_answer rein_bench_ask(const rein_bench_peer *peer, const char *row, const rein_bench_job *job) {
     char *arguments[MOST_ARGUMENTS], *command = strdup(peer->command), *last = strdup(row);
-    rein_out errors = {0};
+    rein_text errors = {0};
     rein_bench_answer answer;
-    rein_out_format(&errors, "%s/errors", job->directory);
+    rein_text_format(&errors, "%s/errors", job->directory);
     fflush(NULL);
     if (!command || !last || errors.failed) answer = nothing(peer, row, "out of memory", "");
     else if (!split(arguments, command, last)) answer = nothing(peer, row, "its command has too many words: at most 62", "");
     else answer = run(peer, row, arguments, errors.data);
-    rein_out_free(&errors);
+    rein_text_free(&errors);
     free(command);
     free(last);
     return answer;

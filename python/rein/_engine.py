@@ -137,7 +137,7 @@ class Ids(ctypes.Structure):
 class Text(ctypes.Structure):
     """rein_text: bytes that the library appends."""
 
-    _fields_ = [("data", _address), ("length", _size), ("capacity", _size)]
+    _fields_ = [("data", _address), ("length", _size), ("capacity", _size), ("failed", ctypes.c_int)]
 
 
 class Span(ctypes.Structure):

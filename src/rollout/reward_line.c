@@ -7,8 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json_file.h"
+#include "base/json.h"
 #include "base/show.h"
+#include "base/text.h"
 #include "model/unicode.h"
 #include "reward.h"
 
@@ -112,19 +113,14 @@ static const char *show(char to[LINE_SHOWN], const rein_answer_line *answer) {
     return rein_show_short(to, LINE_SHOWN, answer->line, answer->length);
 }
 
-static int is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
-
 static rein_status read_object(rein_answer_line *answer, rein_error *err) {
-    static const char place[] = ": line 1, ";
     char shown[LINE_SHOWN];
     rein_error cause = {0};
-    const rein_status status = rein_json_file_parse(&answer->object, "", answer->line, answer->length, &cause);
+    const rein_status status =
+        rein_json_parse(&answer->object, answer->line, answer->length, NULL, REIN_JSON_NEEDS_OBJECT | REIN_JSON_ONE_LINE, &cause);
     if (!status) return REIN_OK;
     if (status == REIN_ENOMEM) return rein_fail(err, status, "%s", cause.message);
-    const char *what = cause.message + (strncmp(cause.message, place, strlen(place)) == 0 ? strlen(place) : 0);
-    if (strstr(what, "the file ends here")) what = "the line ends inside of the object";
-    while (*what == ':' || *what == ' ') what++;
-    return rein_fail(err, REIN_EIO, "the answer %s is not JSON: %s", show(shown, answer), what);
+    return rein_fail(err, REIN_EIO, "the answer %s is not JSON: %s", show(shown, answer), cause.message);
 }
 
 static rein_status read_id(rein_answer_line *answer, rein_error *err) {
@@ -148,8 +144,7 @@ static rein_status read_plain(rein_answer_line *answer, rein_error *err) {
 }
 
 rein_status rein_answer_read(rein_answer_line *answer, const char *line, size_t length, rein_error *err) {
-    while (length && is_blank(line[length - 1])) length--;
-    while (length && is_blank(*line)) line++, length--;
+    rein_trim(&line, &length);
     *answer = (rein_answer_line){.line = line, .length = length, .id = -1};
     if (!length || *line != '{') return read_plain(answer, err);
     rein_status status = read_object(answer, err);

@@ -108,20 +108,10 @@ static rein_status grow(rein_completion *w, rein_error *err) {
     return REIN_OK;
 }
 
-static rein_status add_text(rein_text *text, const char *more, size_t length, rein_error *err) {
-    char *data = realloc(text->data, text->length + length + 1);
-    if (!data) return rein_fail(err, REIN_ENOMEM, "no memory for a text of %zu bytes", text->length + length);
-    memcpy(data + text->length, more, length);
-    text->data = data;
-    text->length += length;
-    text->data[text->length] = 0;
-    return REIN_OK;
-}
-
 static rein_status take(making *m, const rein_sampled *s, rein_error *err) {
     rein_completion *w = &m->to->written[s->request * m->to->samples + s->sample];
     rein_status status = w->n == w->capacity ? grow(w, err) : REIN_OK;
-    if (!status) status = add_text(&w->text, s->text ? s->text : "", s->text ? s->length : 0, err);
+    if (!status) status = rein_text_append(&w->text, s->text ? s->text : "", s->text ? s->length : 0, err);
     if (status) return status;
     w->ids[w->n] = s->id;
     w->log_probs[w->n] = s->log_prob;

@@ -8,7 +8,7 @@
 
 #include <jansson.h>
 
-#include "base/json_file.h"
+#include "base/json.h"
 #include "rein/train.h"
 
 enum { REIN_GROUP_PATH = 160 }; /* bytes of a JSON path in a message */
@@ -27,9 +27,8 @@ void rein_group_free(rein_group *group);
 
 /* ---- groups_read.c */
 
-/* With what a file is read, and where that is. */
+/* With what a file is read. Messages name the JSON path; the file and line are added once, where the lines are read. */
 typedef struct rein_group_reader {
-    const char *where; /* "FILE: line 3" */
     const rein_tokenizer *tokenizer;
     rein_chat chat;
     int given;     /* the caller said which chat */
@@ -95,11 +94,6 @@ rein_status rein_tools_put(rein_text *text, const json_t *tools, rein_error *err
 /* Appends an assistant's calls; `follows` if they follow a content. */
 rein_status rein_tool_calls_put(rein_text *text, int follows, const rein_group_reader *reader, const json_t *calls,
                                 const char *path);
-
-/* ---- groups_json.c: JSON as Python's json.dumps(ensure_ascii=False) has it */
-rein_status rein_json_put(rein_text *text, const json_t *value, rein_error *err);
-rein_status rein_json_put_string(rein_text *text, const char *string, size_t length, rein_error *err);
-rein_status rein_json_put_real(rein_text *text, double value, rein_error *err);
 
 /* ---- groups_write.c: appends a group as a line, its newline included; g is its index, for messages */
 rein_status rein_group_put(rein_text *text, const rein_group *group, size_t g, rein_groups_form form, rein_error *err);

@@ -16,7 +16,7 @@ static rein_status put(rein_text *text, const char *what, rein_error *err) {
 /* ,"KEY": unless it is the first of an object */
 static rein_status put_key(rein_text *text, const char *key, rein_error *err) {
     rein_status status = text->data[text->length - 1] == '{' ? REIN_OK : put(text, ", ", err);
-    if (!status) status = rein_json_put_string(text, key, strlen(key), err);
+    if (!status) rein_json_put_string(text, key), status = rein_text_status(text, err);
     return status ? status : put(text, ": ", err);
 }
 
@@ -40,7 +40,7 @@ static rein_status put_rest(rein_text *text, const json_t *object, const char *c
     json_object_foreach((json_t *)(uintptr_t)object, key, value) { /* the macro only reads */
         if (status || among(key, not )) continue;
         status = put_key(text, key, err);
-        if (!status) status = rein_json_put(text, value, err);
+        if (!status) rein_json_put_value(text, value), status = rein_text_status(text, err);
     }
     return status;
 }
@@ -133,7 +133,7 @@ static rein_status put_exact(rein_text *text, const rein_trajectory *t, rein_err
     rein_status status = put_history(text, &t->histories[0], err);
     if (!status && t->policy_step >= 0) status = put_integer(text, "policy_step", t->policy_step, err);
     if (!status) status = put_key(text, "reward", err);
-    if (!status) status = rein_json_put_real(text, t->reward, err);
+    if (!status) rein_json_put_shortest(text, t->reward), status = rein_text_status(text, err);
     if (!status && t->truncated) status = put_key(text, "truncated", err);
     if (!status && t->truncated) status = put(text, "true", err);
     if (!status && t->budget >= 0) status = put_integer(text, "budget", t->budget, err);
@@ -147,8 +147,9 @@ static rein_status put_art(rein_text *text, const rein_trajectory *t, rein_error
     const json_t *reward = json_object_get(t->original, "reward"),
                  *version = json_object_get(t->original, "initial_policy_version");
     rein_status status = put_key(text, "reward", err);
-    if (!status && json_is_number(reward) && json_number_value(reward) == t->reward) status = rein_json_put(text, reward, err);
-    else if (!status) status = rein_json_put_real(text, t->reward, err);
+    if (json_is_number(reward) && json_number_value(reward) == t->reward) rein_json_put_value(text, reward);
+    else rein_json_put_shortest(text, t->reward);
+    if (!status) status = rein_text_status(text, err);
     if (!status) status = put_rest(text, t->original, changing, err);
     if (!status && t->policy_step >= 0 && !(json_is_integer(version) && json_integer_value(version) == t->policy_step))
         status = put_integer(text, "policy_step", t->policy_step, err);

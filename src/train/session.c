@@ -8,7 +8,7 @@
 
 #include "base/base.h"
 #include "base/file.h"
-#include "base/json_file.h"
+#include "base/json.h"
 #include "checkpoint.h"
 #include "settings.h"
 #include "trainer.h"
@@ -149,7 +149,7 @@ static rein_status load(rein_session *s, rein_error *err) {
     rein_status status = rein_trainer_load(s->trainer, path, err);
     if (status) return status;
     strcat(path, "/state.json");
-    if ((status = rein_json_file_read(&state, path, err))) return status;
+    if ((status = rein_json_read(&state, path, REIN_JSON_NEEDS_OBJECT, err))) return status;
     rein_fields fields = {.object = state, .file = path, .path = "", .err = err};
     s->tokens = rein_fields_number_or(&fields, "tokens", -1, 0);
     s->multiplier = rein_fields_number_or(&fields, "budget_multiplier", -1, NAN);

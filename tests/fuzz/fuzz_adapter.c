@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json_file.h"
+#include "base/json.h"
 #include "fuzz/require.h"
 #include "model/adapter_files.h"
 #include "model/tiny_model.h"
@@ -63,7 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     rein_tensors *tensors = NULL;
     rein_adapter *adapter = NULL;
     rein_error err = {0};
-    rein_status status = rein_json_file_parse(&json, "adapter_config.json", (const char *)data, first, &err);
+    rein_status status = rein_json_parse(&json, (const char *)data, first, "adapter_config.json", REIN_JSON_NEEDS_OBJECT, &err);
     if (!status) status = rein_tensors_from_memory(&tensors, &file, 1, NULL, &err);
     if (!status) status = rein_adapter_from_files(&adapter, model, "adapter_config.json", json, tensors, &err);
     if (status) check_refusal(status, &err, adapter);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json_file.h"
+#include "base/json.h"
 #include "fuzz/require.h"
 #include "model/config.h"
 
@@ -50,9 +50,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     rein_error err = {0};
     memset(&c, 0x55, sizeof c);
     memcpy(&untouched, &c, sizeof c);
-    rein_status status = rein_json_file_parse(&json, "config.json", (const char *)data, first, &err);
+    rein_status status = rein_json_parse(&json, (const char *)data, first, "config.json", REIN_JSON_NEEDS_OBJECT, &err);
     if (!status && nul)
-        status = rein_json_file_parse(&generation, "generation_config.json", (const char *)nul + 1, size - first - 1, &err);
+        status = rein_json_parse(&generation, (const char *)nul + 1, size - first - 1, "generation_config.json",
+                                 REIN_JSON_NEEDS_OBJECT, &err);
     if (!status) status = rein_model_config_parse(&c, "config.json", json, "generation_config.json", generation, &err);
     if (status == REIN_OK) {
         check_sizes(&c);

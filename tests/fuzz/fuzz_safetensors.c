@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/json_file.h"
+#include "base/json.h"
 #include "fuzz/require.h"
 #include "model/safetensors.h"
 
@@ -86,7 +86,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (first > left) first = left;
     json_t *index;
     rein_error err;
-    if (rein_json_file_parse(&index, "index", (const char *)rest, index_size, &err) != REIN_OK) return 0;
+    if (rein_json_parse(&index, (const char *)rest, index_size, "index", REIN_JSON_NEEDS_OBJECT, &err) != REIN_OK) return 0;
     const rein_tensors_memory files[2] = {{"1", rest + index_size, first}, {"2", rest + index_size + first, left - first}};
     try_files(files, 2, index, again);
     json_decref(index);

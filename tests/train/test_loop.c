@@ -90,7 +90,7 @@ static void check_summary(const rein_loop *loop) {
         "accuracy", "accuracy_low", "accuracy_high", "mean_length", "share_over_budget", "greedy_accuracy", "n", "kl"};
     const rein_loop_evaluation *sides[] = {rein_loop_first(loop), rein_loop_last(loop)};
     json_t *summary;
-    OK(rein_json_file_read(&summary, in_run("shipped", "summary.json"), &error_));
+    OK(rein_json_read(&summary, in_run("shipped", "summary.json"), REIN_JSON_NEEDS_OBJECT, &error_));
     has_keys(summary, all, COUNT(all));
     has_keys(json_object_get(summary, "base"), side, COUNT(side) - 1);
     has_keys(json_object_get(summary, "final"), side, COUNT(side));
