@@ -91,7 +91,7 @@ static int read_settings(contest *c) {
     const char *fixed = *rein_settings_text(c->given, "model")     ? "model"
                         : *rein_settings_text(c->given, "adapter") ? "adapter"
                                                                    : NULL;
-    if (fixed) return rein_say(REIN_WRONG, WHERE, "--%s and a run are both given: the policy is the run's", fixed);
+    if (fixed) return rein_say_option(WHERE, fixed, "and a run are both given: the policy is the run's");
     status = read_config(&c->settings, c->run);
     for (size_t i = 0; !status && rein_setting_at(i); i++) status = take_given(c, rein_setting_at(i)->name);
     if (!status) status = take_given(c, "token_budget");
@@ -106,11 +106,11 @@ static int check(contest *c) {
     if (!*rein_settings_text(c->settings, "task"))
         return rein_say(REIN_WRONG, WHERE, "a task is needed: --task NAME, FILE.jsonl or a program");
     if (!(rein_settings_number(c->settings, "eval_prompts") > 0))
-        return rein_say(REIN_WRONG, WHERE, "--eval-prompts is 0: nothing is asked");
+        return rein_say_option(WHERE, "eval-prompts", "is 0: nothing is asked");
     if (c->greedy && rein_args_has_setting(c->args, "eval_samples"))
-        return rein_say(REIN_WRONG, WHERE, "--eval-samples has no effect with --greedy, which has one response per prompt");
+        return rein_say_option(WHERE, "eval-samples", "has no effect with --greedy, which has one response per prompt");
     if ((double)c->k > (c->greedy ? 1 : samples))
-        return rein_say(REIN_WRONG, WHERE, "--k is %llu: at most --eval-samples, %g", (unsigned long long)c->k, samples);
+        return rein_say_option(WHERE, "k", "is %llu: at most --eval-samples, %g", (unsigned long long)c->k, samples);
     return REIN_DONE;
 }
 
@@ -173,7 +173,7 @@ static int check_same_model(contest *c, const char *run) {
         rein_whole_path(other, "model");
         const char *mine = rein_settings_text(c->settings, "model"), *theirs = rein_settings_text(other, "model");
         if (strcmp(mine, theirs) != 0)
-            status = rein_say(REIN_WRONG, WHERE, "--against %s is a run of another model, %s, not of %s", run, theirs, mine);
+            status = rein_say_option(WHERE, "against", "%s is a run of another model, %s, not of %s", run, theirs, mine);
     }
     rein_settings_free(other);
     return status;

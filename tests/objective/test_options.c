@@ -624,7 +624,7 @@ static void test_idle_options_are_all(void **state) {
     }
 }
 
-/* Also when the value happens to be 0 or the first choice: trap 10 of test_traps.c. */
+/* Also when the value happens to be 0 or the first choice: trap 10 of docs/testing.md. */
 static void test_idle_zero_and_first_choice(void **state) {
     (void)state;
     const char *const settings[][3] = {{"rloo", "epsilon=0", "epsilon"},

@@ -178,7 +178,7 @@ static void test_mistakes(void **state) {
         {EXACT(", \"additional_histories\": [{\"prompt_ids\": [1]}]"),
          ": trajectories[0].additional_histories[0].response_ids is missing: an array"},
         {EXACT(", \"additional_histories\": [{}]"), ": trajectories[0].additional_histories[0] has no tokens"},
-        {ART(USER), ": trajectories[0].messages_and_choices: a tokenizer is needed to read messages"},
+        {ART(USER), ": tokenizer is missing: trajectories[0].messages_and_choices cannot be read without one"},
     };
     check_mistakes(mistakes, sizeof mistakes / sizeof *mistakes, NULL, NULL);
 }
