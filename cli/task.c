@@ -3,7 +3,6 @@
  * An example is printed as soon as it is there: a program that makes them may be slow. A text may hold anything: control characters are
  * shown, not sent to the terminal. */
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,10 +93,8 @@ static void put_json(rein_out *out, const showing *s, const rein_example *exampl
         rein_out_text(out, "}\n");
         return;
     }
-    char *line = json_dumps(example->original, 0);
-    if (line) rein_out_format(out, "%s\n", line);
-    else out->failed = 1;
-    free(line);
+    rein_out_text(out, example->json);
+    rein_out_text(out, "\n");
 }
 
 /* --------------------------------------------------------------------------------------------------------------------- examples */

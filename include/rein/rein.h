@@ -9,5 +9,6 @@
 #include "rein/rollout.h"
 #include "rein/tokenizer.h"
 #include "rein/train.h"
+#include "rein/trajectory.h"
 
 #endif

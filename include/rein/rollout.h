@@ -10,6 +10,7 @@
 
 #include "rein/model.h"
 #include "rein/tokenizer.h"
+#include "rein/trajectory.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -64,14 +65,6 @@ REIN_API void rein_generator_close(rein_generator *generator);
 /* Adds a request; everything is copied. *number counts requests from 0. */
 REIN_API rein_status rein_generator_add(size_t *number, rein_generator *generator, const rein_request *request, rein_error *err);
 
-typedef enum rein_finish {
-    REIN_FINISH_NONE = 0,
-    REIN_FINISH_END_TOKEN = 1,  /* by one of end_ids */
-    REIN_FINISH_STOP_TEXT = 2,  /* by one of stops */
-    REIN_FINISH_MAX_TOKENS = 3, /* at max_tokens */
-    REIN_FINISH_CONTEXT = 4     /* at the model's last position */
-} rein_finish;
-
 typedef struct rein_choice {
     int32_t id;
     float log_prob;
@@ -96,20 +89,6 @@ typedef struct rein_sampled {
 REIN_API rein_status rein_generator_step(const rein_sampled **sampled, size_t *n, rein_generator *generator, rein_error *err);
 
 /* -------------------------------------------------------------------------------------------------------------------- 2. tasks */
-
-/* One thing that is asked of a policy, and what is known of the answer. {0} is none. Texts end with 0, are UTF-8, and belong to the
- * example. */
-typedef struct rein_example {
-    const char *prompt;           /* a plain text; NULL: messages are given */
-    const rein_message *messages; /* [n_messages] a chat */
-    size_t n_messages;
-    const char *answer; /* what verifiers compare with; NULL: none */
-    int64_t budget;     /* tokens; -1: none of its own */
-    void *original;     /* the whole JSON object, as programs are given it: a json_t of jansson */
-} rein_example;
-
-/* Makes it {0} again; harmless on {0}. */
-REIN_API void rein_example_free(rein_example *example);
 
 typedef enum rein_split { REIN_SPLIT_TRAIN = 0, REIN_SPLIT_HELD_OUT = 1 } rein_split;
 
@@ -210,11 +189,16 @@ REIN_API rein_status rein_reward_open(rein_reward **reward, const char *const *s
 /* NULL is fine. Programs see the end of their input, then have a second to end. */
 REIN_API void rein_reward_close(rein_reward *reward);
 
-/* rewards [n] are weighted sums; components [n·judges] (or NULL), what each judge said, before weighting, response by response. A judge
- * that needs an answer and is given an example without one is an error, as is a reward that is not a finite number: the message names the
- * judge, the response and what was said. On failure nothing is written; where it was a program's, the reward can then only be closed. */
+/* Rewards [n] responses: rewards [n] are weighted sums, components [n·judges] (or NULL) what each judge gave, before weighting, response by
+ * response. A judge that needs an answer and gets an example without one is an error, as is a reward that is not a finite number: the
+ * message names the judge, the response and what the judge gave. On failure nothing is written; where a program failed, the reward can then
+ * only be closed. */
 REIN_API rein_status rein_reward_give(double *rewards, double *components, rein_reward *reward, const rein_response *responses,
                                       size_t n, rein_error *err);
+
+/* Rewards every trajectory of groups that were sampled: its reward, and its scores, one a judge. Judges see the example of the group and the
+ * text of the first history. Errors as above; on failure nothing is changed. */
+REIN_API rein_status rein_reward_groups(rein_groups *groups, rein_reward *reward, rein_error *err);
 
 /* A short name of judge i, for metrics: "exact", "judge.py"; unique among the judges. It belongs to the reward. */
 REIN_API const char *rein_reward_name(const rein_reward *reward, size_t i);
@@ -248,77 +232,57 @@ REIN_API rein_status rein_example_encode(rein_ids *ids, const rein_tokenizer *to
 
 /* ----------------------------------------------------------------------------------------------------------------- 5. rollouts */
 
-/* A response as it was sampled. */
-typedef struct rein_completion {
-    int32_t *ids; /* [n] the end token counted, as all of these */
-    float *log_probs, *sampler_log_probs;
-    size_t *ends; /* [n] bytes of text that were certain after each token; the last is text.length */
-    size_t n, capacity;
-    rein_text text; /* without stops and special tokens */
-    rein_finish finish;
-} rein_completion;
-
-/* What was asked, and everything that was answered: response k of example i is written[i·samples + k]. {0} is none. */
-typedef struct rein_rollout {
-    rein_example *examples;   /* [n] */
-    rein_ids *prompts;        /* [n] */
-    rein_completion *written; /* [n·samples] */
-    double *rewards;          /* [n·samples] */
-    double *components;       /* [n·samples·judges] */
-    size_t n, samples, judges;
-} rein_rollout;
-
-/* Makes it {0} again. */
-REIN_API void rein_rollout_free(rein_rollout *rollout);
-
-/* What is to be asked, and by whom. Everything is borrowed. */
+/* What is sampled, and how. Everything is borrowed. */
 typedef struct rein_rollout_options {
     rein_task *task;
     rein_split split;
     const uint64_t *indices; /* [n] of the examples */
-    size_t n, samples;
+    size_t n, samples;       /* prompts, and completions of each */
     rein_policy policy;
     const rein_tokenizer *tokenizer;
     rein_prompting prompting;
-    rein_sampling sampling;      /* its end_ids and the end of a turn end a response */
+    rein_sampling sampling;      /* its end_ids and the end of a turn end a completion */
     uint64_t step, first_prompt; /* the address of the randomness; prompt i has first_prompt + i */
-    rein_reward *reward;         /* NULL: no rewards */
+    int sampler_log_probs;       /* 1: the log-probs of the sampler are recorded too */
     rein_exec exec;
     rein_recall *recall;                                          /* as the generator's */
-    void (*progress)(void *context, size_t finished, size_t all); /* NULL, or called as responses end */
+    void (*progress)(void *context, size_t finished, size_t all); /* NULL, or called as completions end */
     void *context;
 } rein_rollout_options;
 
-/* Asks, samples, and rewards. An example whose prompt leaves no room in the model is an error that names it. On failure *rollout is {0}. */
-REIN_API rein_status rein_rollout_make(rein_rollout *rollout, const rein_rollout_options *asking, rein_error *err);
+/* Samples completions, and appends one group for each example: its trajectories have one history each, the prompt and the completion. Their
+ * policy_step is `step` (-1 if that is no step of training, above INT64_MAX), their rewards are 0 until rein_reward_groups. An example
+ * whose prompt leaves no room in the model is an error that names it. On failure the groups are as they were. */
+REIN_API rein_status rein_rollout_sample(rein_groups *groups, const rein_rollout_options *options, rein_error *err);
 
 /* --------------------------------------------------------------------------------------------------------------- 6. evaluation */
 
 typedef struct rein_evaluation {
-    size_t n, prompts, samples; /* n = prompts·samples responses */
+    size_t n, prompts, samples; /* trajectories; groups; the fewest trajectories that a group has */
     double accuracy, accuracy_low,
-        accuracy_high; /* share of the responses to which the first judge gave 1 or more; 95 % interval */
+        accuracy_high; /* share of trajectories that are right, the mean over prompts; its 95 % interval */
     double pass_at_k;  /* k = samples: share of the prompts with a right response */
     double reward, mean_length, share_over_budget; /* over: of those with a budget; NaN if none has one */
     double truncated;                              /* share cut off at a limit of length */
 } rein_evaluation;
 
-/* Figures of a rollout with rewards. budget: of examples without one of their own; -1: none. Thread-safe. */
-REIN_API rein_evaluation rein_evaluate(const rein_rollout *rollout, int64_t budget);
+/* The figures of groups with rewards (rein_trajectory_is_right says what is right). budget: of trajectories without one of their own; -1:
+ * none. Thread-safe. */
+REIN_API rein_evaluation rein_evaluate(const rein_groups *groups, int64_t budget);
 
 /* Probability that k of n samples, of which `right` are right, have a right one among them (Chen et al. 2021, unbiased):
  * 1 − C(n − right, k)/C(n, k). k <= n. Thread-safe. */
 REIN_API double rein_pass_at_k(size_t n, size_t right, size_t k);
 
-/* pass@k over the prompts of a rollout, k <= samples. Thread-safe. */
-REIN_API double rein_rollout_pass_at_k(const rein_rollout *rollout, size_t k);
+/* pass@k, the mean over groups, each of k trajectories or more. Thread-safe. */
+REIN_API double rein_groups_pass_at_k(const rein_groups *groups, size_t k);
 
 /* The share `right` of n with its 95 % interval by Wilson's score. n = 0: 0 to 1. Thread-safe. */
 REIN_API void rein_interval(double *low, double *high, double right, double n);
 
-/* Difference of the accuracy of two rollouts of the same prompts, second − first, with its 95 % interval over prompts (paired). Thread-safe;
- * the shapes must agree. */
-REIN_API double rein_evaluate_difference(double *low, double *high, const rein_rollout *first, const rein_rollout *second);
+/* The difference of two accuracies on the same prompts, second − first, with its 95 % interval over prompts (paired). Both must have as
+ * many groups, of as many trajectories. Thread-safe. */
+REIN_API double rein_evaluate_difference(double *low, double *high, const rein_groups *first, const rein_groups *second);
 
 #ifdef __cplusplus
 }

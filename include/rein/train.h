@@ -8,6 +8,7 @@
 #include "rein/objective.h"
 #include "rein/rollout.h"
 #include "rein/tokenizer.h"
+#include "rein/trajectory.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -70,44 +71,7 @@ typedef struct rein_schedule {
  * Face's get_constant, get_linear and get_cosine_schedule_with_warmup (but there the cosine rises again after total_steps). */
 REIN_API rein_status rein_learning_rate(double *rate, const rein_schedule *schedule, int64_t step, rein_error *err);
 
-/* -------------------------------------------------------------------------------------------------------- 3. trajectory groups */
-
-/* One history of a trajectory: what the model saw and wrote, as token ids. */
-typedef struct rein_history {
-    size_t n;
-    int32_t *ids;     /* [n] */
-    uint8_t *mask;    /* [n] 1 where the token was sampled by the policy and trains; never the first token */
-    float *log_probs; /* [n] as sampled, where mask is 1; NaN where that is not known, and elsewhere */
-    float *values;    /* [n] a critic's, or NULL */
-} rein_history;
-
-typedef struct rein_trajectory {
-    rein_history *histories; /* [n_histories], at least one; they share the reward */
-    size_t n_histories;
-    double reward;
-    int64_t policy_step; /* the step of the policy that sampled it; -1: not known */
-    int truncated;       /* cut off at a limit of length, not ended by the model */
-    int64_t budget;      /* tokens; -1: none of its own */
-    void *original;      /* the JSON it was read from, for writing it back; NULL: none */
-} rein_trajectory;
-
-typedef struct rein_group {
-    rein_trajectory *trajectories; /* of one prompt; [n], at least one */
-    size_t n;
-    void *original; /* the JSON around its trajectories; NULL: none */
-} rein_group;
-
-/* {0} is empty. Everything belongs to it, in memory from malloc. Any number of threads may read one at the same time. */
-typedef struct rein_groups {
-    rein_group *groups;
-    size_t n, capacity;
-} rein_groups;
-
-/* Makes it {0} again; harmless on {0}. */
-REIN_API void rein_groups_free(rein_groups *groups);
-
-/* Takes *group over, as the last of the groups, and makes it {0}; on failure (REIN_ENOMEM) it stays the caller's. */
-REIN_API rein_status rein_groups_append(rein_groups *groups, rein_group *group, rein_error *err);
+/* ---------------------------------------------------------------------------------------------------- 3. files of trajectory groups */
 
 /* Appends the groups of a file: JSON lines, one group each, in rein's exact form or in that of ART's JSONL (docs/trajectories.md). Messages
  * are turned into ids by the tokenizer (NULL: only the exact form can be read) in the given chat format (NULL: that of the tokenizer's own
@@ -131,9 +95,6 @@ typedef enum rein_groups_form {
 /* Writes one line a group; the file appears whole or not at all. Keys that are not known here (metrics, metadata, logs and others) stand in
  * the file again. Thread-safe for different paths. */
 REIN_API rein_status rein_groups_write(const char *path, const rein_groups *groups, rein_groups_form form, rein_error *err);
-
-/* Sets metrics[name] of a trajectory, as both forms write it; the name is copied. On failure everything is as it was. */
-REIN_API rein_status rein_trajectory_set_metric(rein_trajectory *trajectory, const char *name, double value, rein_error *err);
 
 /* What is in groups. A length is the number of trained tokens of a trajectory. */
 typedef struct rein_groups_summary {
@@ -431,18 +392,35 @@ REIN_API rein_policy rein_session_policy(const rein_session *session);
 REIN_API rein_recall *rein_session_recall(const rein_session *session);
 
 typedef struct rein_session_report {
-    int64_t step;             /* the one just made */
+    int64_t step;             /* the one that was made */
     int nothing_to_train;     /* the policy did not change */
     size_t n;                 /* metrics (docs/metrics.md) */
     const char *const *names; /* [n] both live until the next step */
     const double *values;     /* [n] */
 } rein_session_report;
 
-/* One step on the groups: reference, epochs, minibatches, optimizer; trajectories and history are on the disk when it returns, and every
- * save_steps steps a checkpoint. seconds_sample: how long sampling took, for the history; NaN: nothing was sampled. After a failure the
- * session can only be closed; who goes on with the run begins at its last checkpoint. */
+/* What a step is trained with besides the groups. Everything is borrowed. */
+typedef struct rein_train_options {
+    double seconds_sample; /* how long sampling took, for the history; NaN: nothing was sampled */
+    int own_samples; /* 1: the policy as it is has just sampled the groups: its recorded log-probs are those that the first pass
+                             * would compute */
+    const rein_groups
+        *ptx;         /* supervised examples whose loss, times their rewards, joins that of every optimizer step; NULL: none */
+    size_t ptx_batch; /* examples of each optimizer step */
+    const double *budget_penalty_coef; /* of this step; NULL: that of the objective */
+} rein_train_options;
+
+/* Trains the policy on groups, in memory only: reference, epochs, minibatches, optimizer. The report has the metrics of the training, and
+ * the histories that have room for advantages get them. rein_session_commit must follow. options may be NULL: nothing was sampled. After a
+ * failure the session can only be closed; the run resumes from its last checkpoint. */
 REIN_API rein_status rein_session_train(rein_session_report *report, rein_session *session, const rein_groups *groups,
-                                        double seconds_sample, rein_error *err);
+                                        const rein_train_options *options, rein_error *err);
+
+/* Commits the step that rein_session_train has made: counts it, and writes its trajectories, its line of the history with `more` [n_more]
+ * metrics, every save_steps steps a checkpoint, and TensorBoard's events. report: that of rein_session_train, which becomes that of the
+ * whole step. The names in `more` must live as long as the report. After a failure the session can only be closed. */
+REIN_API rein_status rein_session_commit(rein_session_report *report, rein_session *session, const rein_groups *groups,
+                                         const rein_named_number *more, size_t n_more, rein_error *err);
 
 /* Writes the checkpoint of the step just made, if there is none yet, and deletes those that keep_last and keep_best do not keep. For the end
  * of the work, where save_steps is more than 1. After a failure (a full disk) the run is as it was, and it may be tried again. */
@@ -481,13 +459,12 @@ REIN_API rein_status rein_task_runner_open(rein_task_runner **runner, const rein
 /* NULL is fine. */
 REIN_API void rein_task_runner_close(rein_task_runner *runner);
 
-/* Asks a policy eval_prompts held-out examples and rewards what it says: eval_samples responses each, or the greedy one. The same prompts and
- * the same randomness every time: two policies that are asked differ by themselves alone. exec and progress may be NULL. The caller frees
- * *rollout (rein_evaluate has its figures); it is {0} on failure. */
-REIN_API rein_status rein_task_runner_evaluate(rein_rollout *rollout, rein_task_runner *runner, const rein_policy *policy,
-                                               int greedy, const rein_exec *exec,
-                                               void (*progress)(void *context, size_t done, size_t all), void *context,
-                                               rein_error *err);
+/* Samples completions of eval_prompts held-out examples, eval_samples each, or the greedy one, and rewards them. The prompts and the
+ * randomness are the same every time: two evaluations differ only by their policies. exec and progress may be NULL. The caller frees *groups
+ * (rein_evaluate has their figures); they are {0} on failure. */
+REIN_API rein_status rein_task_runner_evaluate(rein_groups *groups, rein_task_runner *runner, const rein_policy *policy, int greedy,
+                                               const rein_exec *exec, void (*progress)(void *context, size_t done, size_t all),
+                                               void *context, rein_error *err);
 
 /* What the judges' programs said since the last call, or "". */
 REIN_API const char *rein_task_runner_log(rein_task_runner *runner);

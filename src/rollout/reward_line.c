@@ -87,6 +87,21 @@ static void put_responses(request *r, const rein_response *responses, size_t n) 
     put(r, "responses", list);
 }
 
+/* The object as a line, whose last field is the example: that is JSON already. Newlines in texts are escaped: it is one line. */
+static rein_status put_line(char **line, const request *r, const char *example, rein_error *err) {
+    static const char key[] = ", \"example\": ";
+    char *object = json_dumps(r->object, 0);
+    const size_t length = object ? strlen(object) - 1 : 0; /* without its } */
+    *line = object ? malloc(length + strlen(key) + strlen(example) + 2) : NULL;
+    if (*line) {
+        memcpy(*line, object, length);
+        strcpy(*line + length, key);
+        strcat(strcat(*line + length, example), "}");
+    }
+    free(object);
+    return *line ? REIN_OK : no_memory(err);
+}
+
 rein_status rein_request_line(char **line, size_t id, const rein_response *responses, size_t n, int whole_group, rein_error *err) {
     const rein_example *example = responses->example;
     request r = begin(err);
@@ -97,11 +112,7 @@ rein_status rein_request_line(char **line, size_t id, const rein_response *respo
     else put_response(&r, responses);
     put(&r, "step", responses->step > INT64_MAX ? json_null() : json_integer((json_int_t)responses->step));
     put(&r, "group", json_integer((json_int_t)responses->group));
-    put(&r, "example", example->original ? json_incref(example->original) : json_null());
-    if (!r.status) {
-        *line = json_dumps(r.object, 0); /* newlines in texts are escaped: it is one line */
-        if (!*line) r.status = no_memory(err);
-    }
+    if (!r.status) r.status = put_line(line, &r, example->json ? example->json : "null", err);
     json_decref(r.object);
     return r.status;
 }

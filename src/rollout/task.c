@@ -66,15 +66,6 @@ void rein_trim(const char **text, size_t *length) {
     while (*length && is_blank(**text)) ++*text, --*length;
 }
 
-/* The answer is a text of `original`, or, when that has a number, its own. */
-void rein_example_free(rein_example *example) {
-    const char *text = json_string_value(json_object_get(example->original, "answer"));
-    if (example->answer != text) free((void *)(uintptr_t)example->answer);
-    free((void *)(uintptr_t)example->messages);
-    json_decref(example->original);
-    *example = (rein_example){0};
-}
-
 /* ------------------------------------------------------------------------------------------------------------- open and close */
 
 static const rein_builtin_task *builtin_named(const char *name) {
@@ -172,11 +163,9 @@ static rein_split split_of(const char *prompt) {
 static rein_status make_example(rein_example *example, const rein_asked *asked, rein_error *err) {
     json_t *object = json_pack("{s:s, s:s}", "prompt", asked->prompt, "answer", asked->answer);
     if (!object) return rein_fail(err, REIN_ENOMEM, "out of memory");
-    *example = (rein_example){.prompt = json_string_value(json_object_get(object, "prompt")),
-                              .answer = json_string_value(json_object_get(object, "answer")),
-                              .budget = -1,
-                              .original = object};
-    return REIN_OK;
+    const rein_status status = rein_example_read(example, object, "", err);
+    json_decref(object);
+    return status;
 }
 
 static rein_status ask(rein_example *example, const rein_task *task, rein_split split, uint64_t index, rein_error *err) {

@@ -38,8 +38,7 @@ extern const rein_builtin_task rein_task_sums, rein_task_sort, rein_task_format;
 /* One line as a JSON object, the caller's reference; NULL on failure. Messages begin with `where`: "FILE: line 3". */
 rein_status rein_example_parse(json_t **object, const char *where, const char *text, size_t length, rein_error *err);
 
-/* The example that an object is: {"prompt"} or {"messages"}, "answer", "budget", and whatever else. The example has its own reference.
- * {0} on failure. */
+/* The example that an object is: {"prompt"} or {"messages"}, "answer", "budget", and whatever else. Everything is copied. {0} on failure. */
 rein_status rein_example_read(rein_example *example, json_t *object, const char *where, rein_error *err);
 
 /* A hash of what is asked: the same for the same prompt or messages, whatever else the example has. */

@@ -10,20 +10,9 @@
 
 #include "base/json_file.h"
 #include "rein/train.h"
+#include "rollout/trajectory.h"
 
 enum { REIN_GROUP_PATH = 160 }; /* bytes of a JSON path in a message */
-
-/* ---- groups.c */
-
-/* Appends n tokens. log_probs are those of tokens that train; NULL: nothing trains, or (trained) they are not known. On failure the
- * history is as it was. */
-rein_status rein_history_extend(rein_history *history, const int32_t *ids, const float *log_probs, size_t n, int trained,
-                                rein_error *err);
-void rein_history_free(rein_history *history);
-
-/* Takes *history over and makes it {0}; on failure it stays the caller's. */
-rein_status rein_trajectory_append(rein_trajectory *trajectory, rein_history *history, rein_error *err);
-void rein_group_free(rein_group *group);
 
 /* ---- groups_read.c */
 
@@ -61,9 +50,8 @@ float rein_group_log_prob(rein_fields *in, const char *key, const json_t *value)
 int rein_exact_has(const json_t *object);
 rein_status rein_exact_read(rein_trajectory *trajectory, const rein_group_reader *reader, const json_t *object, const char *path);
 
-/* ---- groups_art.c: 1 if an object has messages; if a trajectory was read from them; appends one history or more */
+/* ---- groups_art.c: 1 if an object has messages; appends one history or more */
 int rein_art_has(const json_t *object);
-int rein_art_was(const rein_trajectory *trajectory);
 rein_status rein_art_read(rein_trajectory *trajectory, rein_group_reader *reader, const json_t *object, const char *path);
 
 /* What rein_art_read keeps in the reader for the next one. */
@@ -100,6 +88,21 @@ rein_status rein_tool_calls_put(rein_text *text, int follows, const rein_group_r
 rein_status rein_json_put(rein_text *text, const json_t *value, rein_error *err);
 rein_status rein_json_put_string(rein_text *text, const char *string, size_t length, rein_error *err);
 rein_status rein_json_put_real(rein_text *text, double value, rein_error *err);
+
+/* "KEY": of an object that is being written, behind a comma unless it is the first. */
+rein_status rein_json_put_key(rein_text *text, const char *key, rein_error *err);
+
+/* ---- groups_more.c: what a trajectory is written with besides its tokens */
+
+/* The object that a group or a trajectory was read with; NULL if `json` is. The caller's reference. */
+rein_status rein_kept_parse(json_t **kept, const char *json, rein_error *err);
+
+/* Its fields, but for those named in `except`, which ends with NULL. */
+rein_status rein_kept_put(rein_text *text, const json_t *kept, const char *const *except, rein_error *err);
+
+/* The same with the metrics of now; and metadata, where the example is known, and advantages, where there are any. */
+rein_status rein_more_put(rein_text *text, const rein_trajectory *trajectory, const json_t *kept, const char *const *except,
+                          const rein_example *example, rein_error *err);
 
 /* ---- groups_write.c: appends a group as a line, its newline included; g is its index, for messages */
 rein_status rein_group_put(rein_text *text, const rein_group *group, size_t g, rein_groups_form form, rein_error *err);

@@ -29,10 +29,6 @@ static const char *messages_key(const json_t *object) {
 
 int rein_art_has(const json_t *object) { return json_object_get(object, messages_key(object)) != NULL; }
 
-int rein_art_was(const rein_trajectory *trajectory) {
-    return rein_art_has(trajectory->original) && !rein_exact_has(trajectory->original);
-}
-
 /* ------------------------------------------------------------------------------------------------------------------ the format */
 
 void rein_group_reader_free(rein_group_reader *reader) {

@@ -43,6 +43,12 @@ rein_status rein_json_put_string(rein_text *text, const char *string, size_t len
     return status ? status : put(text, "\"", err);
 }
 
+rein_status rein_json_put_key(rein_text *text, const char *key, rein_error *err) {
+    rein_status status = text->data[text->length - 1] == '{' ? REIN_OK : put(text, ", ", err);
+    if (!status) status = rein_json_put_string(text, key, strlen(key), err);
+    return status ? status : put(text, ": ", err);
+}
+
 /* The fewest digits that read back, without the point (which a locale may spell otherwise), and the exponent of the first. */
 static int shortest(char digits[20], int *exponent, double value) {
     char room[40];

@@ -121,10 +121,19 @@ static rein_status write_checkpoint(rein_session *s, rein_error *err) {
     return status;
 }
 
+rein_status rein_session_expect(const rein_session *s, rein_session_state state, rein_error *err) {
+    if (s->state == state) return REIN_OK;
+    if (s->state == REIN_SESSION_FAILED)
+        return rein_fail(err, REIN_EINVAL, "the session failed in an earlier step: it can only be closed");
+    return rein_fail(err, REIN_EINVAL,
+                     s->state == REIN_SESSION_TRAINED ? "the step that was trained is not committed: rein_session_commit is needed"
+                                                      : "there is no step to commit: rein_session_train makes one");
+}
+
 rein_status rein_session_save(rein_session *s, rein_error *err) {
-    if (s->failed) return rein_fail(err, REIN_EINVAL, "the session failed in an earlier step: it can only be closed");
-    if (s->saved == s->step) return REIN_OK;
-    const rein_status status = write_checkpoint(s, err);
+    rein_status status = rein_session_expect(s, REIN_SESSION_READY, err);
+    if (status || s->saved == s->step) return status;
+    status = write_checkpoint(s, err);
     if (status) return status;
     s->saved = s->step;
     return s->step ? retain(s, err) : REIN_OK;

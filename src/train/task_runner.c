@@ -28,7 +28,7 @@ static void unescape(char *text) {
 
 static rein_status read_stops(rein_task_runner *a, rein_error *err) {
     memcpy(a->stops, a->settings.stop, sizeof a->stops);
-    const rein_status status = split_lines(a->stop_list, &a->n_stops, REIN_ASKER_STOPS, a->stops, "stop", err);
+    const rein_status status = split_lines(a->stop_list, &a->n_stops, REIN_TASK_RUNNER_STOPS, a->stops, "stop", err);
     for (size_t i = 0; i < a->n_stops && !status; i++) unescape(a->stops + (a->stop_list[i] - a->stops));
     return status;
 }
@@ -145,7 +145,6 @@ rein_rollout_options rein_task_runner_options(rein_task_runner *a, rein_policy p
                                                .stops = a->stop_list,
                                                .n_stops = a->n_stops,
                                                .seed = (uint64_t)s->seed},
-                                  .reward = a->reward,
                                   .exec = exec};
 }
 
@@ -167,25 +166,27 @@ static rein_status count_held_out(size_t *n, rein_task_runner *a, rein_error *er
 /* No training step has this number: its randomness is its own, and the same in every evaluation. */
 static const uint64_t EVALUATION = UINT64_MAX;
 
-rein_status rein_task_runner_evaluate(rein_rollout *rollout, rein_task_runner *a, const rein_policy *policy, int greedy,
+rein_status rein_task_runner_evaluate(rein_groups *groups, rein_task_runner *a, const rein_policy *policy, int greedy,
                                       const rein_exec *exec, void (*progress)(void *context, size_t done, size_t all),
                                       void *context, rein_error *err) {
     size_t n;
-    *rollout = (rein_rollout){0};
+    *groups = (rein_groups){0};
     rein_status status = count_held_out(&n, a, err);
     if (status) return status;
     uint64_t *indices = malloc((n ? n : 1) * sizeof *indices);
     if (!indices) return rein_fail(err, REIN_ENOMEM, "no memory for %zu prompts", n);
     for (size_t i = 0; i < n; i++) indices[i] = i;
-    rein_rollout_options asking = rein_task_runner_options(a, *policy, exec ? *exec : (rein_exec){0});
-    asking.task = a->eval_task, asking.split = a->eval_split;
-    asking.indices = indices, asking.n = n;
-    asking.samples = greedy ? 1 : (size_t)a->settings.eval_samples;
-    asking.step = EVALUATION;
-    asking.sampling.greedy = greedy;
-    if (greedy) asking.sampling.top_k = 0, asking.sampling.top_p = 1, asking.sampling.min_p = 0;
-    asking.progress = progress, asking.context = context;
-    status = rein_rollout_make(rollout, &asking, err);
+    rein_rollout_options o = rein_task_runner_options(a, *policy, exec ? *exec : (rein_exec){0});
+    o.task = a->eval_task, o.split = a->eval_split;
+    o.indices = indices, o.n = n;
+    o.samples = greedy ? 1 : (size_t)a->settings.eval_samples;
+    o.step = EVALUATION;
+    o.sampling.greedy = greedy;
+    if (greedy) o.sampling.top_k = 0, o.sampling.top_p = 1, o.sampling.min_p = 0;
+    o.progress = progress, o.context = context;
+    status = rein_rollout_sample(groups, &o, err);
+    if (!status) status = rein_reward_groups(groups, a->reward, err);
+    if (status) rein_groups_free(groups);
     free(indices);
     return status;
 }

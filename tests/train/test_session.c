@@ -46,7 +46,8 @@ static rein_session *go_on(const char *run) {
 
 static rein_session_report train(rein_session *s, const rein_groups *groups) {
     rein_session_report report;
-    OK(rein_session_train(&report, s, groups, (double)NAN, &error_));
+    OK(rein_session_train(&report, s, groups, NULL, &error_));
+    OK(rein_session_commit(&report, s, groups, NULL, 0, &error_));
     return report;
 }
 
@@ -295,9 +296,9 @@ static void test_references(void **state) {
     rein_session_close(s);
     OK(rein_settings_set(&o, "kl_penalty_reference_step", "7", &error_)); /* and one that is not */
     OK(rein_session_open(&s, in_folder("by-step"), &o, &error_));
-    REFUSED(rein_session_train(&report, s, &groups, (double)NAN, &error_),
+    REFUSED(rein_session_train(&report, s, &groups, NULL, &error_),
             "kl_penalty_reference_step is 7: the run has no checkpoint of step 7, but of 0, 1, 2, 3, 4");
-    REFUSED(rein_session_train(&report, s, &groups, (double)NAN, &error_), "can only be closed");
+    REFUSED(rein_session_train(&report, s, &groups, NULL, &error_), "can only be closed");
     rein_session_close(s);
     rein_groups_free(&groups);
     o = settings_of("preset=grpo kl_penalty_reference_step=0 kl_penalty_step_lag=1");
@@ -384,8 +385,8 @@ static void test_epochs(void **state) {
     rein_session *s = open_session("too-many", "preset=art minibatches=9");
     rein_session_report report;
     rein_groups groups = groups_of_step(1);
-    REFUSED(rein_session_train(&report, s, &groups, (double)NAN, &error_), "minibatches is 9, and there are 4 groups");
-    REFUSED(rein_session_train(&report, s, &groups, (double)NAN, &error_), "can only be closed");
+    REFUSED(rein_session_train(&report, s, &groups, NULL, &error_), "minibatches is 9, and there are 4 groups");
+    REFUSED(rein_session_train(&report, s, &groups, NULL, &error_), "can only be closed");
     rein_session_close(s);
     s = go_on("too-many");
     assert_int_equal(rein_session_step(s), 0);
@@ -499,7 +500,7 @@ static void test_save_steps_and_retention(void **state) {
     assert_checkpoints("rare-kept", "0 6 7");
     rein_groups none = {0};
     rein_session_report report;
-    REFUSED(rein_session_train(&report, s, &none, (double)NAN, &error_), "");
+    REFUSED(rein_session_train(&report, s, &none, NULL, &error_), "");
     REFUSED(rein_session_save(s, &error_), "can only be closed");
     rein_session_close(s);
 }
