@@ -18,14 +18,16 @@ endif
 
 # Compiled once per type; once per type and instruction set; once per instruction set, in f32; once.
 TYPED := $(wildcard src/objective/budget.c src/objective/gpo.c src/objective/kl_advantage.c src/objective/update.c)
-LANED := $(wildcard src/kernel/explog.c src/objective/*pass.c) src/objective/clip.c
-LANED_F32 := $(wildcard src/kernel/gemm_block.c src/kernel/rows.c src/train/adamw_pass.c)
-# Those that have something to win from AVX-512.
-WIDE      := src/objective/pass.c src/objective/clip.c src/objective/update_pass.c
-WIDE_F32  := src/kernel/gemm_block.c src/kernel/rows.c
-PLAIN := $(filter-out $(TYPED) $(LANED) $(LANED_F32),$(wildcard src/*/*.c))
-
+LANED := src/kernel/explog.c src/objective/token_loss.c src/objective/budget_pass.c src/objective/gpo_pass.c src/objective/update_pass.c
+LANED_F32 := src/kernel/decode.c src/kernel/gemm_block.c src/kernel/rows.c src/train/adamw_pass.c
+# Sources that gain from AVX-512.
+WIDE      := src/objective/token_loss.c
+WIDE_F32  := src/kernel/decode.c src/kernel/gemm_block.c
 X86   := $(filter x86_64%,$(shell $(CC) -dumpmachine 2>/dev/null || uname -m))
+# The tables of instruction sets of other architectures.
+ABSENT := $(if $(X86),,src/isa/avx2.c src/isa/avx512.c)
+PLAIN := $(filter-out $(TYPED) $(LANED) $(LANED_F32) $(ABSENT),$(wildcard src/*/*.c))
+
 TYPES := f32 f64
 LANES := ref_f32 ref_f64 $(if $(X86),avx2_f32 avx2_f64)
 
@@ -94,12 +96,9 @@ $(eval $(call variant,.ref_f32,-DREAL_F32 -DREIN_SUFFIX=ref_f32))
 $(eval $(call variant,.ref_f64,-DREAL_F64 -DREIN_SUFFIX=ref_f64))
 $(eval $(call variant,.avx2_f32,-DREAL_F32 -DREIN_SUFFIX=avx2_f32 -mavx2 -mfma))
 $(eval $(call variant,.avx2_f64,-DREAL_F64 -DREIN_SUFFIX=avx2_f64 -mavx2 -mfma))
-AVX512 := -mavx2 -mfma -mavx512f -mavx512vl -mavx512dq -mavx512bw $$(AVX512_LENGTH)
+AVX512 := -mavx2 -mfma -mavx512f -mavx512vl -mavx512dq -mavx512bw
 $(eval $(call variant,.avx512_f32,-DREAL_F32 -DREIN_SUFFIX=avx512_f32 $(AVX512)))
 $(eval $(call variant,.avx512_f64,-DREAL_F64 -DREIN_SUFFIX=avx512_f64 $(AVX512)))
-# Here the compiler makes the vectors, and would make them half as long.
-$(call objects_of,src/objective/update_pass.c,.avx512_f32) $(call objects_of,src/objective/update_pass.c,.avx512_f64): \
-    private AVX512_LENGTH = -mprefer-vector-width=512
 -include $(OBJECTS:.o=.d)
 # What it takes in by .incbin, of which the compiler knows nothing.
 $(BUILD)/obj/src/report/html_assets.o: $(wildcard src/report/assets/* third_party/uplot/*)

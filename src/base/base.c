@@ -1,4 +1,4 @@
-/* base.c - errors, the version, and which instruction set this machine has. */
+/* base.c - errors and the version. */
 #include "base.h"
 
 #include <stdarg.h>
@@ -70,37 +70,4 @@ rein_status rein_fail_in(rein_error *err, rein_status code, const char *format, 
     err->code = code;
     if (before.reason) err->reason = before.reason + shift < sizeof err->message ? before.reason + shift : strlen(err->message);
     return code;
-}
-
-int rein_isa_available(rein_isa isa) {
-    switch (isa) {
-    case REIN_ISA_BEST:
-    case REIN_ISA_REF: return 1;
-    case REIN_ISA_AVX2:
-#ifdef REIN_HAVE_AVX2
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-#else
-        return 0;
-#endif
-    case REIN_ISA_AVX512:
-#ifdef REIN_HAVE_AVX2
-        return rein_isa_available(REIN_ISA_AVX2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
-#else
-        return 0;
-#endif
-    }
-    return 0;
-}
-
-rein_isa rein_isa_best(void) {
-    rein_isa best = REIN_ISA_REF;
-    for (rein_isa isa = REIN_ISA_REF; isa <= REIN_ISA_AVX512; isa++)
-        if (rein_isa_available(isa)) best = isa;
-    return best;
-}
-
-const char *rein_isa_name(rein_isa isa) {
-    if (isa == REIN_ISA_BEST) isa = rein_isa_best();
-    return isa == REIN_ISA_AVX512 ? "avx512" : isa == REIN_ISA_AVX2 ? "avx2" : "ref";
 }

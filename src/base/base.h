@@ -9,7 +9,7 @@
 enum { REIN_MAX_THREADS = 256, REIN_SERIAL = 16384 };
 rein_status rein_exec_resolve(rein_exec *resolved, const rein_exec *exec, size_t work, rein_error *err);
 
-/* The best instruction set of this machine. Each has what those before it have: where one has no kernel of its own, theirs serves. */
+/* The best instruction set that this program has kernels for and this machine can run (src/isa/isa.c). */
 rein_isa rein_isa_best(void);
 
 #endif

@@ -1,8 +1,7 @@
-/* rows.c - the kernels on rows; compiled per instruction set. */
+/* rows.c - the kernels of rows.h; compiled per instruction set. */
 #include "rows.h"
 
 #include "explog.h"
-#include "gemm_wide.h"
 
 #define EACH(i, n) for (size_t i = 0; i < (n); i += LANES)
 
@@ -50,7 +49,7 @@ static void add_rows(float *dbias, const float *dy, size_t rows, size_t stride, 
     }
 }
 
-/* ---- rotation and gate */
+/* ---- RoPE and SwiGLU */
 static void rotate(float *x, const float *cosine, const float *sine, size_t half, float direction) {
     EACH(i, half) {
         const size_t left = half - i;
@@ -63,14 +62,14 @@ static void rotate(float *x, const float *cosine, const float *sine, size_t half
 
 INLINE V sigmoid(V g) { return 1 / (1 + exp_lanes(-g)); }
 
-static void gate(float *h, const float *g, const float *u, size_t n) {
+static void swiglu(float *h, const float *g, const float *u, size_t n) {
     EACH(i, n) {
         const V x = load(g + i, n - i);
         store(h + i, x * sigmoid(x) * load(u + i, n - i), n - i);
     }
 }
 
-static void gate_backward(float *dg, float *du, const float *dh, const float *g, const float *u, size_t n) {
+static void swiglu_backward(float *dg, float *du, const float *dh, const float *g, const float *u, size_t n) {
     EACH(i, n) {
         const V x = load(g + i, n - i), up = load(u + i, n - i), d = load(dh + i, n - i), s = sigmoid(x);
         store(dg + i, d * up * (s * fmadd(x, 1 - s, splat(1))), n - i);
@@ -79,15 +78,15 @@ static void gate_backward(float *dg, float *du, const float *dh, const float *g,
 }
 
 /* ---- softmax */
-static float greatest(V v) {
+static float maximum_lane(V v) {
     float m = v[0];
     for (int l = 1; l < LANES; l++) m = v[l] > m ? v[l] : m;
     return m;
 }
 
-/* x ← scale·x, in place; the greatest. Lanes past the end repeat the first number. A NaN comes through as -inf or NaN: either way the
- * sums are NaN, which the border reports. */
-static float scaled(float *x, size_t n, float scale) {
+/* x ← scale·x, in place; returns the maximum. With a NaN in x the maximum is unspecified; the sums become NaN, and the caller of the
+ * model reports that. */
+static float scale_and_max(float *x, size_t n, float scale) {
     V m = splat(x[0] * scale);
     EACH(i, n) {
         const V y = load(x + i, n - i) * scale;
@@ -96,17 +95,14 @@ static float scaled(float *x, size_t n, float scale) {
         else
             for (size_t l = 0; l < n - i; l++) m[0] = y[l] > m[0] ? y[l] : m[0];
     }
-    return greatest(m);
+    return maximum_lane(m);
 }
 
-static const M LANE = {0, 1, 2, 3, 4, 5, 6, 7};
-INLINE M within(size_t left) { return LANE < (whole)(left < LANES ? left : LANES); }
-
-static float soften(float *sum, float *x, size_t n, float scale) {
-    const float m = scaled(x, n, scale);
+static float softmax_exp(float *sum, float *x, size_t n, float scale) {
+    const float m = scale_and_max(x, n, scale);
     V total = {0};
     EACH(i, n) {
-        const V e = keep(within(n - i), exp_lanes(load(x + i, n - i) - m));
+        const V e = keep(first_lanes(n - i), exp_lanes(load(x + i, n - i) - m));
         store(x + i, e, n - i);
         total = total + e;
     }
@@ -114,28 +110,28 @@ static float soften(float *sum, float *x, size_t n, float scale) {
     return m;
 }
 
-static void soften_again(float *x, size_t n, float scale, float m, float factor) {
+static void softmax_from_stats(float *x, size_t n, float scale, float m, float factor) {
     EACH(i, n) store(x + i, exp_lanes(load(x + i, n - i) * scale - m) * factor, n - i);
 }
 
-static void soften_backward(float *ds, const float *p, const float *dp, size_t n, float scale) {
+static void softmax_backward(float *ds, const float *p, const float *dp, size_t n, float scale) {
     const float mean = (float)dot(p, dp, n);
     EACH(i, n) store(ds + i, load(p + i, n - i) * (load(dp + i, n - i) - mean) * scale, n - i);
 }
 
-static rein_mass mass(float *x, size_t n, float scale, int weighted) {
-    const float m = scaled(x, n, scale);
+static rein_softmax_stats softmax_stats(float *x, size_t n, float scale, int weighted) {
+    const float m = scale_and_max(x, n, scale);
     V sum = {0}, product = {0};
     EACH(i, n) {
-        const M inside = within(n - i);
+        const M inside = first_lanes(n - i);
         const V shifted = load(x + i, n - i) - m, e = keep(inside, exp_lanes(shifted));
         sum = sum + e;
         if (weighted) product = product + keep(inside & (e > splat(0)), e * shifted); /* 0·(−∞) is 0 here */
     }
-    return (rein_mass){m, (float)add_lanes(sum), (float)add_lanes(product)};
+    return (rein_softmax_stats){m, (float)add_lanes(sum), (float)add_lanes(product)};
 }
 
-static void powers(float *e, float *y, const float *x, size_t n, float m) {
+static void exp_shifted(float *e, float *y, const float *x, size_t n, float m) {
     EACH(i, n) {
         const V shifted = load(x + i, n - i) - m, power = exp_lanes(shifted);
         if (y) store(y + i, keep(power > splat(0), power * shifted), n - i);
@@ -151,39 +147,27 @@ static void logits_backward(float *dz, const float *x, size_t n, float log_sum, 
     }
 }
 
-/* ---- plain */
+/* ---- sums */
 static void scale_row(float *x, size_t n, float factor) { EACH(i, n) store(x + i, load(x + i, n - i) * factor, n - i); }
 
 static void add_scaled(float *y, const float *x, size_t n, float factor) {
     EACH(i, n) store(y + i, fmadd(load(x + i, n - i), splat(factor), load(y + i, n - i)), n - i);
 }
 
-static void widen_row(float *to, const void *from, rein_storage storage, size_t n) {
-    const rein_matrix row = {from, 0, 1, storage};
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES) store(to + i, load_stored(from, i, storage), LANES);
-    for (; i < n; i++) to[i] = stored_at(&row, 0, i);
-}
-
-const rein_kernels KERNEL(rein_kernels) = {
-    .gemm = KERNEL(rein_gemm_block),
-    .pack = KERNEL(rein_pack_columns),
-    .left = TILE_PANELS == 1 ? KERNEL(rein_pack_unit) : NULL, /* with AVX-512 not measured yet */
-    .tile_rows = TILE_ROWS,
+const rein_row_kernels KERNEL(rein_row_kernels) = {
     .norm = norm,
     .norm_backward = norm_backward,
     .norm_weight_backward = norm_weight_backward,
     .add_rows = add_rows,
     .rotate = rotate,
-    .gate = gate,
-    .gate_backward = gate_backward,
-    .soften = soften,
-    .soften_again = soften_again,
-    .soften_backward = soften_backward,
-    .mass = mass,
-    .powers = powers,
+    .swiglu = swiglu,
+    .swiglu_backward = swiglu_backward,
+    .softmax_exp = softmax_exp,
+    .softmax_from_stats = softmax_from_stats,
+    .softmax_backward = softmax_backward,
+    .softmax_stats = softmax_stats,
+    .exp_shifted = exp_shifted,
     .logits_backward = logits_backward,
     .scale = scale_row,
     .add_scaled = add_scaled,
-    .widen = widen_row,
 };

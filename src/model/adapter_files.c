@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "kernel/rows.h"
+#include "kernel/kernels.h"
 #include "narrow.h"
 
 static const char PREFIX[] = "base_model.model.", LAYERS[] = "model.layers.";
@@ -106,7 +106,7 @@ static rein_status take_factor(float *to, const source *s, size_t slot, int fact
     factor_name(name, &s->model->config, slot, factor);
     factor_shape(shape, s, slot, factor);
     const rein_status status = find(&tensor, s, name, shape);
-    if (!status && to) kernels->widen(to, tensor->data, rein_storage_of(tensor->dtype), shape[0] * shape[1]);
+    if (!status && to) kernels->decode(to, tensor->data, rein_storage_of(tensor->dtype), shape[0] * shape[1]);
     return status;
 }
 
@@ -144,7 +144,7 @@ static int row_is_the_same(const float *row, size_t n, const rein_tensor *tensor
 
 static rein_status check_base(const source *s, const rein_matrix *matrix, const char *name, const rein_kernels *kernels) {
     const size_t rows = s->model->head.out, columns = s->model->head.in, shape[2] = {rows, columns};
-    const size_t width = columns * rein_storage_size(matrix->storage);
+    const size_t width = rein_storage_bytes(matrix->storage, columns);
     char shown[REIN_PATH_SHOWN];
     const rein_tensor *tensor;
     rein_status status = find(&tensor, s, name, shape);
@@ -152,7 +152,7 @@ static rein_status check_base(const source *s, const rein_matrix *matrix, const 
     float *row = malloc(columns * sizeof *row);
     if (!row) return rein_fail(s->err, REIN_ENOMEM, "out of memory");
     for (size_t r = 0; r < rows && !status; r++) {
-        kernels->widen(row, (const char *)matrix->data + r * width, matrix->storage, columns);
+        kernels->decode(row, (const char *)matrix->data + r * width, matrix->storage, columns);
         if (!row_is_the_same(row, columns, tensor, r * columns))
             status = rein_fail(s->err, REIN_EINVAL, "%s: row %zu of %s is not the model's: the adapter belongs to another one",
                                rein_path_show(shown, tensor->file), r, name);

@@ -33,7 +33,7 @@ void rein_kept_take(rein_kept *kept, const rein_batch_rows *b, int for_backward,
     kept->k_raw = normed && for_backward ? rein_arena_floats(arena, b->rows * h->n_kv * h->dim) : kept->k;
     kept->q_scale = normed ? rein_arena_floats(arena, b->rows * h->n) : NULL;
     kept->k_scale = normed ? rein_arena_floats(arena, b->rows * h->n_kv) : NULL;
-    kept->softness = for_backward ? rein_arena_floats(arena, 2 * b->rows * h->n) : NULL;
+    kept->softmax_stats = for_backward ? rein_arena_floats(arena, 2 * b->rows * h->n) : NULL;
     kept->gate = rein_arena_floats(arena, b->rows * middle);
     kept->up = rein_arena_floats(arena, b->rows * middle);
     for (int m = 0; m < REIN_LAYER_MODULES; m++) {
@@ -57,12 +57,12 @@ static void embed_rows(void *context, size_t piece, int thread) {
     const rein_matrix *e = &w->model->embedding;
     const size_t hidden = (size_t)w->model->config.hidden_size;
     (void)thread;
-    for (size_t r = piece * REIN_ROWS; r < w->rows && r < (piece + 1) * REIN_ROWS; r++)
-        w->kernels->widen(w->x + r * hidden, (const char *)e->data + (size_t)w->ids[r] * e->row * rein_storage_size(e->storage),
-                          e->storage, hidden);
+    for (size_t r = piece * REIN_ROWS_PER_PIECE; r < w->rows && r < (piece + 1) * REIN_ROWS_PER_PIECE; r++)
+        w->kernels->decode(w->x + r * hidden, (const char *)e->data + rein_storage_bytes(e->storage, (size_t)w->ids[r] * e->row),
+                           e->storage, hidden);
 }
 
-void rein_embed(float *x, const rein_model *model, const int32_t *ids, size_t rows, const rein_site *run) {
+void rein_embed(float *x, const rein_model *model, const int32_t *ids, size_t rows, const rein_nn_context *run) {
     embed_work w = {x, model, ids, rows, run->kernels};
     rein_parallel(rein_row_threads(run, rows, (size_t)model->config.hidden_size), rein_row_pieces(rows), embed_rows, &w);
 }
@@ -80,7 +80,7 @@ static void put_rows(void *context, size_t piece, int thread) {
     const rein_heads *h = &w->batch->model->heads;
     const size_t width = h->n_kv * h->dim;
     (void)thread;
-    for (size_t r = piece * REIN_ROWS; r < w->batch->rows && r < (piece + 1) * REIN_ROWS; r++)
+    for (size_t r = piece * REIN_ROWS_PER_PIECE; r < w->batch->rows && r < (piece + 1) * REIN_ROWS_PER_PIECE; r++)
         rein_keys_put(w->batch->slots[r].block + w->offset, w->batch->slots[r].slot, w->kept->k + r * width, w->kept->v + r * width,
                       h);
 }
@@ -118,7 +118,7 @@ static void put_keys(const rein_kept *kept, size_t layer, const rein_batch_rows 
 static void attention_forward(const rein_kept *kept, size_t layer, const rein_batch_rows *b) {
     const rein_heads *h = &b->model->heads;
     heads_forward(kept->q, kept->q_scale, kept->q_raw, b->model->layers[layer].norm_q, h->n, b);
-    rein_attention_forward(kept->o, kept->softness, kept->q, b->queries, b->n_queries, layer * b->layer_stride, h, b->pieces,
+    rein_attention_forward(kept->o, kept->softmax_stats, kept->q, b->queries, b->n_queries, layer * b->layer_stride, h, b->pieces,
                            b->attention, b->keys, &b->run);
     add_linear(kept->middle, kept, kept->o, layer, REIN_O, b);
 }
@@ -130,7 +130,7 @@ static void mlp_forward(float *out, const rein_kept *kept, size_t layer, const r
     rein_linears_forward(calls, 2, b->normed, b->rows, 0, &b->run);
     const rein_lora *down = lora_of(b, layer, REIN_DOWN);
     if (!out && !down) return;
-    rein_gate_forward(b->gated, kept->gate, kept->up, b->rows, middle, &b->run);
+    rein_swiglu_forward(b->gated, kept->gate, kept->up, b->rows, middle, &b->run);
     if (!out) {
         rein_lora_inner(kept->inner[REIN_DOWN], b->gated, b->rows, middle, down, &b->run);
         return;

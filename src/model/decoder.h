@@ -26,7 +26,7 @@ typedef struct rein_batch_rows {
     size_t n_queries, keys; /* the most keys that a query has */
     size_t layer_stride;    /* floats from a block's keys of one layer to those of the next; 0: layers overwrite each other */
     rein_angles angles;
-    rein_site run;
+    rein_nn_context run;
     /* Scratch: */
     float *normed;    /* [rows][hidden] */
     float *gated;     /* [rows][intermediate] */
@@ -41,7 +41,7 @@ typedef struct rein_kept {
     float *q_raw, *k_raw;             /* before their norm; the same as q and k when there is none */
     float *q_scale, *k_scale;         /* [rows][heads] of their norms, or NULL */
     float *q, *k, *v, *o;             /* [rows][heads][dim] */
-    float *softness;                  /* [rows][heads][2], or NULL */
+    float *softmax_stats;             /* [rows][heads][2], or NULL */
     float *gate, *up;                 /* [rows][intermediate] */
     float *inner[REIN_LAYER_MODULES]; /* [rows][rank], or NULL */
 } rein_kept;
@@ -53,7 +53,7 @@ void rein_batch_take(rein_batch_rows *batch, rein_arena *arena);
 void rein_kept_take(rein_kept *kept, const rein_batch_rows *batch, int for_backward, rein_arena *arena);
 
 /* Rows of the embedding. */
-void rein_embed(float *x, const rein_model *model, const int32_t *ids, size_t rows, const rein_site *run);
+void rein_embed(float *x, const rein_model *model, const int32_t *ids, size_t rows, const rein_nn_context *run);
 
 /* out [rows][hidden] from kept->x; the rest of kept is filled. out NULL: only what is kept. out may be kept->x. */
 void rein_layer_forward(float *out, const rein_kept *kept, size_t layer, const rein_batch_rows *batch);

@@ -40,9 +40,9 @@ static void mlp_backward(float *dx, const layer_work *w) {
     const rein_batch_rows *b = w->b;
     const rein_backward_scratch *s = w->s;
     const size_t hidden = (size_t)b->model->config.hidden_size, middle = (size_t)b->model->config.intermediate_size;
-    rein_gate_forward(s->gated, w->kept->gate, w->kept->up, b->rows, middle, &b->run);
+    rein_swiglu_forward(s->gated, w->kept->gate, w->kept->up, b->rows, middle, &b->run);
     linear(s->dgated, 0, REIN_DOWN, dx, s->gated, w);
-    rein_gate_backward(w->kept->gate, w->kept->up, s->dgated, b->rows, middle, &b->run);
+    rein_swiglu_backward(w->kept->gate, w->kept->up, s->dgated, b->rows, middle, &b->run);
     rein_norm_forward(s->normed, NULL, w->kept->middle, w->layer->norm_mlp, b->rows, hidden, (float)b->model->config.rms_norm_eps,
                       &b->run);
     linear(s->dnormed, 0, REIN_GATE, w->kept->gate, s->normed, w);
@@ -86,8 +86,8 @@ void rein_layer_backward(float *dx, int input_wanted, const rein_layer_gradient 
     const layer_work w = {l, gradient, kept, layer, b, s};
     mlp_backward(dx, &w);
     linear(s->d_o, 0, REIN_O, dx, kept->o, &w);
-    rein_attention_backward(s->dq, s->dk, s->dv, s->d_o, kept->q, kept->k, kept->v, kept->softness, segments, trees, n_trees, h,
-                            b->rows, s->attention, b->keys, &b->run);
+    rein_attention_backward(s->dq, s->dk, s->dv, s->d_o, kept->q, kept->k, kept->v, kept->softmax_stats, segments, trees, n_trees,
+                            h, b->rows, s->attention, b->keys, &b->run);
     heads_backward(s->dq, gradient->norm_q, kept->q_raw, l->norm_q, kept->q_scale, h->n, &w);
     heads_backward(s->dk, gradient->norm_k, kept->k_raw, l->norm_k, kept->k_scale, h->n_kv, &w);
     inputs_backward(dx, input_wanted, &w);

@@ -13,7 +13,7 @@
 #include "base/directory.h"
 #include "base/file.h"
 #include "base/json_file.h"
-#include "kernel/rows.h"
+#include "kernel/kernels.h"
 #include "narrow.h"
 
 static const size_t LARGEST_SHARD = 5000000000; /* bytes: what transformers 4 wrote, and hubs are used to */
@@ -129,7 +129,7 @@ static rein_status merge_row(void *to, const saving *s, size_t i, size_t r) {
         const float *a = lora->a + k * n;
         for (size_t j = 0; j < n; j++) s->sum[j] += b * (double)a[j];
     }
-    s->kernels->widen(s->row, (const char *)t->data + r * n * size, rein_storage_of(t->dtype), n);
+    s->kernels->decode(s->row, (const char *)t->data + r * n * size, rein_storage_of(t->dtype), n);
     for (size_t j = 0; j < n; j++) s->sum[j] = (double)s->row[j] + scale * s->sum[j];
     for (size_t j = 0; j < n; j++) fits &= s->sum[j] > -limit && s->sum[j] < limit;
     if (!fits) return beyond(s, i, r);

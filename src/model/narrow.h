@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "kernel/gemm.h"
+#include "kernel/storage.h"
 #include "safetensors.h"
 
 static inline uint32_t rein_float_bits(float x) {

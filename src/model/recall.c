@@ -96,7 +96,7 @@ static size_t fields_of(field fields[MOST_FIELDS], const rein_kept *kept, const 
                          {kept->k_raw, normed * keys},
                          {kept->q_scale, normed * h->n},
                          {kept->k_scale, normed * h->n_kv},
-                         {kept->softness, 2 * h->n},
+                         {kept->softmax_stats, 2 * h->n},
                          {kept->scale, 1},
                          {kept->middle_scale, 1}};
     size_t n = 0;
@@ -229,7 +229,7 @@ typedef struct moving {
 static void put_rows(void *context, size_t piece, int thread) {
     const moving *m = context;
     (void)thread;
-    for (size_t r = piece * REIN_ROWS; r < m->rows && r < (piece + 1) * REIN_ROWS; r++) {
+    for (size_t r = piece * REIN_ROWS_PER_PIECE; r < m->rows && r < (piece + 1) * REIN_ROWS_PER_PIECE; r++) {
         float *to = m->numbers[r] == REIN_NO_ROW ? NULL : m->nodes[m->numbers[r]].row;
         if (!to) continue;
         to += m->offset;
@@ -241,7 +241,7 @@ static void put_rows(void *context, size_t piece, int thread) {
 static void get_rows(void *context, size_t piece, int thread) {
     const moving *m = context;
     (void)thread;
-    for (size_t r = piece * REIN_ROWS; r < m->rows && r < (piece + 1) * REIN_ROWS; r++) {
+    for (size_t r = piece * REIN_ROWS_PER_PIECE; r < m->rows && r < (piece + 1) * REIN_ROWS_PER_PIECE; r++) {
         const float *from = m->nodes[m->numbers[r]].row + m->offset;
         for (size_t i = 0; i < m->n; from += m->fields[i++].width)
             memcpy(m->fields[i].data + r * m->fields[i].width, from, m->fields[i].width * sizeof *from);

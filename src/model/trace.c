@@ -428,7 +428,7 @@ rein_status rein_logits(float *logits, rein_trace *trace, const rein_policy *pol
     const rein_status status = prepare(trace, policy, tokens, 0, err);
     if (status) return status;
     const size_t chunks = rein_head_chunks(&trace->head);
-    rein_mass *masses = rein_arena_take(&trace->arena, trace->n * chunks * sizeof *masses);
+    rein_softmax_stats *masses = rein_arena_take(&trace->arena, trace->n * chunks * sizeof *masses);
     if (!masses && trace->n) return rein_fail(err, REIN_ENOMEM, "no memory for the logits of %zu tokens", trace->n);
     through_layers(trace);
     rein_head_logits(logits, masses, trace->inner, trace->hidden, trace->n, &trace->head, &trace->batch.run);
@@ -504,7 +504,7 @@ static rein_status take_in(going_back *g, const rein_trace *trace, const float *
 /* d loss/d hidden of a frozen head: each row's directions, weighted. */
 static void along_directions(going_back *g, const rein_trace *trace) {
     const size_t hidden = (size_t)trace->batch.model->config.hidden_size;
-    const rein_kernels *k = trace->batch.run.kernels;
+    const rein_row_kernels *k = trace->batch.run.kernels->rows;
     memset(g->dhidden, 0, trace->n * hidden * sizeof(float));
     for (size_t i = 0; i < trace->n; i++) {
         k->add_scaled(g->dhidden + i * hidden, trace->out.u + i * hidden, hidden, g->dlog_probs[i]);
@@ -525,13 +525,13 @@ static void head_backward(going_back *g, float *gradient, const rein_trace *trac
                        trace->last_scale, trace->n, hidden, &b->run);
     memset(g->dx, 0, b->rows * hidden * sizeof(float));
     for (size_t i = 0; i < trace->n; i++)
-        b->run.kernels->add_scaled(g->dx + trace->row[i] * hidden, g->dlast + i * hidden, hidden, 1);
+        b->run.kernels->rows->add_scaled(g->dx + trace->row[i] * hidden, g->dlast + i * hidden, hidden, 1);
 }
 
 static void embedding_backward(float *dembedding, const float *dx, const rein_trace *trace) {
     const size_t hidden = (size_t)trace->batch.model->config.hidden_size;
     for (size_t r = 0; r < trace->batch.rows; r++)
-        trace->batch.run.kernels->add_scaled(dembedding + (size_t)trace->ids[r] * hidden, dx + r * hidden, hidden, 1);
+        trace->batch.run.kernels->rows->add_scaled(dembedding + (size_t)trace->ids[r] * hidden, dx + r * hidden, hidden, 1);
 }
 
 rein_status rein_backward(float *gradient, rein_trace *trace, const float *dlog_probs, const float *dentropies, rein_error *err) {

@@ -9,6 +9,7 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "key_store.h"
+#include "narrow.h"
 
 static const char *const PATHS[] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
                                     "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj",    "lm_head"};
@@ -22,12 +23,8 @@ const char *rein_module_name(rein_module module) {
 
 /* ------------------------------------------------------------------------------------------------------------------- binding */
 
-static rein_storage storage_of(rein_tensor_type type) {
-    return type == REIN_TENSOR_BF16 ? REIN_STORED_BF16 : type == REIN_TENSOR_F16 ? REIN_STORED_F16 : REIN_STORED_F32;
-}
-
 static void widen(float *to, const rein_tensor *from, size_t n, const rein_kernels *kernels) {
-    kernels->widen(to, from->data, storage_of(from->dtype), n);
+    kernels->decode(to, from->data, rein_storage_of(from->dtype), n);
 }
 
 /* Where the tensor `name` of a layer goes, without "model.layers.N.". */
@@ -70,7 +67,7 @@ static rein_status bind_all(rein_model *model, const rein_kernels *kernels, rein
         if (values) widen(values, tensor, n, kernels);
         if (weight.n_dims == 1) bind(model, &weight, (rein_matrix){0}, values);
         else if (values) bind(model, &weight, (rein_matrix){values, weight.shape[1], 1, REIN_STORED_F32}, NULL);
-        else bind(model, &weight, (rein_matrix){tensor->data, weight.shape[1], 1, storage_of(tensor->dtype)}, NULL);
+        else bind(model, &weight, (rein_matrix){tensor->data, weight.shape[1], 1, rein_storage_of(tensor->dtype)}, NULL);
     }
     return REIN_OK;
 }

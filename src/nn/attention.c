@@ -24,12 +24,12 @@ void rein_keys_put(float *block, size_t slot, const float *k, const float *v, co
     }
 }
 
-size_t rein_attention_scratch(const rein_heads *heads, size_t keys, const rein_site *run) {
+size_t rein_attention_scratch(const rein_heads *heads, size_t keys, const rein_nn_context *run) {
     return (size_t)run->exec.threads * rein_block_rows(heads) * (round_up(keys, GEMM_PANEL) + 2 * heads->dim);
 }
 
 typedef struct attention_work {
-    float *o, *softness;
+    float *o, *softmax_stats;
     const float *q;
     const rein_query *queries;
     size_t n_queries, offset;
@@ -37,7 +37,7 @@ typedef struct attention_work {
     const rein_heads *heads;
     float *scratch;
     size_t scratch_of_thread, row; /* floats of a thread, and of a row of scores */
-    const rein_site *run;
+    const rein_nn_context *run;
 } attention_work;
 
 /* Which query a piece belongs to: pieces[i] is the first of query i. */
@@ -66,7 +66,7 @@ static void attend(void *context, size_t piece, int thread) {
     float *scores = w->scratch + (size_t)thread * w->scratch_of_thread, *q = scores + rein_block_rows(heads) * w->row,
           *o = q + rein_block_rows(heads) * heads->dim;
     const size_t keys_at = w->offset + head * head_floats(heads), values_at = keys_at + REIN_KEY_BLOCK * heads->dim;
-    rein_gemm_task task = {.a = {q, heads->dim, 1, REIN_STORED_F32}, .m = m, .scratch = rein_site_scratch(w->run, thread)};
+    rein_gemm_task task = {.a = {q, heads->dim, 1, REIN_STORED_F32}, .m = m, .scratch = rein_nn_gemm_scratch(w->run, thread)};
 
     rein_block_gather(q, w->q, &block);
     task.stride = w->row, task.k = task.panel = heads->dim;
@@ -74,17 +74,17 @@ static void attend(void *context, size_t piece, int thread) {
         task.c = scores + at;
         task.b = (rein_matrix){query->keys[b].data + keys_at, 0, 0, REIN_STORED_F32};
         task.n = query->keys[b].count < seen - at ? query->keys[b].count : seen - at;
-        w->run->kernels->gemm(&task);
+        w->run->kernels->gemm->multiply(&task);
     }
     float *factors = q; /* the queries are not needed any more */
     for (size_t r = 0; r < m; r++) {
         float *row = scores + r * w->row, sum;
         const size_t n = query->before + from + r / group + 1;
-        const float maximum = w->run->kernels->soften(&sum, row, n, 1 / sqrtf((float)heads->dim));
+        const float maximum = w->run->kernels->rows->softmax_exp(&sum, row, n, 1 / sqrtf((float)heads->dim));
         factors[r] = 1 / sum;
         memset(row + n, 0, (seen - n) * sizeof *row);
-        if (w->softness) {
-            float *kept = w->softness + 2 * ((block.first + r / group) * heads->n + head * group + r % group);
+        if (w->softmax_stats) {
+            float *kept = w->softmax_stats + 2 * ((block.first + r / group) * heads->n + head * group + r % group);
             kept[0] = maximum, kept[1] = factors[r];
         }
     }
@@ -95,14 +95,15 @@ static void attend(void *context, size_t piece, int thread) {
         task.b = (rein_matrix){query->keys[b].data + values_at, 0, 0, REIN_STORED_F32};
         task.k = query->keys[b].count < seen - at ? query->keys[b].count : seen - at;
         task.add = at > 0;
-        w->run->kernels->gemm(&task);
+        w->run->kernels->gemm->multiply(&task);
     }
-    for (size_t r = 0; r < m; r++) w->run->kernels->scale(o + r * heads->dim, heads->dim, factors[r]);
+    for (size_t r = 0; r < m; r++) w->run->kernels->rows->scale(o + r * heads->dim, heads->dim, factors[r]);
     rein_block_scatter(w->o, o, &block);
 }
 
-void rein_attention_forward(float *o, float *softness, const float *q, const rein_query *queries, size_t n_queries, size_t offset,
-                            const rein_heads *heads, size_t *pieces, float *scratch, size_t keys, const rein_site *run) {
+void rein_attention_forward(float *o, float *softmax_stats, const float *q, const rein_query *queries, size_t n_queries,
+                            size_t offset, const rein_heads *heads, size_t *pieces, float *scratch, size_t keys,
+                            const rein_nn_context *run) {
     const size_t row = round_up(keys, GEMM_PANEL);
     double work = 0;
     pieces[0] = 0;
@@ -112,7 +113,7 @@ void rein_attention_forward(float *o, float *softness, const float *q, const rei
         work += (double)queries[i].count * (double)(queries[i].before + queries[i].count) * (double)(heads->n * heads->dim);
     }
     attention_work w = {.o = o,
-                        .softness = softness,
+                        .softmax_stats = softmax_stats,
                         .q = q,
                         .queries = queries,
                         .n_queries = n_queries,

@@ -7,7 +7,7 @@
 #ifndef REIN_NN_ATTENTION_H
 #define REIN_NN_ATTENTION_H
 
-#include "site.h"
+#include "context.h"
 
 typedef struct rein_heads {
     size_t n, n_kv, dim; /* n_kv divides n */
@@ -35,13 +35,14 @@ typedef struct rein_query {
 void rein_keys_put(float *block, size_t slot, const float *k, const float *v, const rein_heads *heads);
 
 /* Scratch in floats: for `keys`, the most keys that a query has. */
-size_t rein_attention_scratch(const rein_heads *heads, size_t keys, const rein_site *run);
-size_t rein_attention_backward_scratch(const rein_heads *heads, size_t keys, const rein_site *run);
+size_t rein_attention_scratch(const rein_heads *heads, size_t keys, const rein_nn_context *run);
+size_t rein_attention_backward_scratch(const rein_heads *heads, size_t keys, const rein_nn_context *run);
 
-/* o [rows][n][dim] of q [rows][n][dim]. `offset` floats into each block lie the keys of this layer. softness [rows][n][2], each head's
+/* o [rows][n][dim] of q [rows][n][dim]. `offset` floats into each block lie the keys of this layer. softmax_stats [rows][n][2], each head's
  * maximum and 1/sum, is kept for the backward pass (NULL: not wanted). pieces [n_queries + 1] is scratch. */
-void rein_attention_forward(float *o, float *softness, const float *q, const rein_query *queries, size_t n_queries, size_t offset,
-                            const rein_heads *heads, size_t *pieces, float *scratch, size_t keys, const rein_site *run);
+void rein_attention_forward(float *o, float *softmax_stats, const float *q, const rein_query *queries, size_t n_queries,
+                            size_t offset, const rein_heads *heads, size_t *pieces, float *scratch, size_t keys,
+                            const rein_nn_context *run);
 
 /* A stretch of rows that continues another one (or none: NO_PARENT). */
 enum { REIN_NO_PARENT = -1 };
@@ -54,7 +55,7 @@ typedef struct rein_segment {
 /* dq, dk, dv from d_o, with q [rows][n][dim], k and v [rows][n_kv][dim] of the forward pass. trees [n_trees + 1]: where the segments of
  * each tree begin in `segments`; the segments of a tree follow each other, its root first. dk and dv are overwritten too. */
 void rein_attention_backward(float *dq, float *dk, float *dv, const float *d_o, const float *q, const float *k, const float *v,
-                             const float *softness, const rein_segment *segments, const size_t *trees, size_t n_trees,
-                             const rein_heads *heads, size_t rows, float *scratch, size_t keys, const rein_site *run);
+                             const float *softmax_stats, const rein_segment *segments, const size_t *trees, size_t n_trees,
+                             const rein_heads *heads, size_t rows, float *scratch, size_t keys, const rein_nn_context *run);
 
 #endif

@@ -9,19 +9,19 @@ enum { KEYS_AT_ONCE = 128 }; /* rows of a product in which keys are the rows */
 
 static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
-size_t rein_attention_backward_scratch(const rein_heads *heads, size_t keys, const rein_site *run) {
+size_t rein_attention_backward_scratch(const rein_heads *heads, size_t keys, const rein_nn_context *run) {
     return (size_t)run->exec.threads * rein_block_rows(heads) * (2 * round_up(keys, GEMM_PANEL) + 3 * heads->dim);
 }
 
 typedef struct backward_work {
     float *dq, *dk, *dv;
-    const float *d_o, *q, *k, *v, *softness;
+    const float *d_o, *q, *k, *v, *softmax_stats;
     const rein_segment *segments;
     const size_t *trees;
     const rein_heads *heads;
     float *scratch;
     size_t row;
-    const rein_site *run;
+    const rein_nn_context *run;
 } backward_work;
 
 /* One block of queries at work. */
@@ -37,7 +37,7 @@ static void multiply(const at_work *a, float *c, size_t stride, rein_matrix left
                      int add) {
     const rein_gemm_task task = {
         .c = c, .stride = stride, .a = left, .b = right, .m = m, .n = n, .k = k, .add = add, .scratch = a->gemm_scratch};
-    a->w->run->kernels->gemm(&task);
+    a->w->run->kernels->gemm->multiply(&task);
 }
 
 static rein_matrix view(const float *x, size_t row, size_t column) { return (rein_matrix){x, row, column, REIN_STORED_F32}; }
@@ -68,9 +68,9 @@ static void through_softmax(const at_work *a) {
         float *p = a->p + r * a->w->row, *ds = a->ds + r * a->w->row;
         const size_t n = a->before + r / group + 1;
         const float *kept =
-            a->w->softness + 2 * ((a->block.first + r / group) * a->w->heads->n + a->block.head * group + r % group);
-        a->w->run->kernels->soften_again(p, n, scale, kept[0], kept[1]);
-        a->w->run->kernels->soften_backward(ds, p, ds, n, scale);
+            a->w->softmax_stats + 2 * ((a->block.first + r / group) * a->w->heads->n + a->block.head * group + r % group);
+        a->w->run->kernels->rows->softmax_from_stats(p, n, scale, kept[0], kept[1]);
+        a->w->run->kernels->rows->softmax_backward(ds, p, ds, n, scale);
         memset(p + n, 0, (a->seen - n) * sizeof *p);
         memset(ds + n, 0, (a->seen - n) * sizeof *ds);
     }
@@ -97,7 +97,7 @@ static void backward_tree(void *context, size_t piece, int thread) {
     const rein_heads *heads = w->heads;
     const size_t tree = piece / heads->n_kv, rows = rein_block_rows(heads), queries = rein_block_queries(heads);
     float *scratch = w->scratch + (size_t)thread * rows * (2 * w->row + 3 * heads->dim);
-    at_work a = {.w = w, .p = scratch, .ds = scratch + rows * w->row, .gemm_scratch = rein_site_scratch(w->run, thread)};
+    at_work a = {.w = w, .p = scratch, .ds = scratch + rows * w->row, .gemm_scratch = rein_nn_gemm_scratch(w->run, thread)};
     a.q = a.ds + rows * w->row, a.d_o = a.q + rows * heads->dim, a.dq = a.d_o + rows * heads->dim;
     for (size_t i = w->trees[tree]; i < w->trees[tree + 1]; i++) {
         const rein_segment *s = &w->segments[i];
@@ -112,9 +112,9 @@ static void backward_tree(void *context, size_t piece, int thread) {
 }
 
 void rein_attention_backward(float *dq, float *dk, float *dv, const float *d_o, const float *q, const float *k, const float *v,
-                             const float *softness, const rein_segment *segments, const size_t *trees, size_t n_trees,
-                             const rein_heads *heads, size_t rows, float *scratch, size_t keys, const rein_site *run) {
-    backward_work w = {dq, dk, dv, d_o, q, k, v, softness, segments, trees, heads, scratch, round_up(keys, GEMM_PANEL), run};
+                             const float *softmax_stats, const rein_segment *segments, const size_t *trees, size_t n_trees,
+                             const rein_heads *heads, size_t rows, float *scratch, size_t keys, const rein_nn_context *run) {
+    backward_work w = {dq, dk, dv, d_o, q, k, v, softmax_stats, segments, trees, heads, scratch, round_up(keys, GEMM_PANEL), run};
     memset(dk, 0, rows * heads->n_kv * heads->dim * sizeof *dk);
     memset(dv, 0, rows * heads->n_kv * heads->dim * sizeof *dv);
     rein_parallel(run->exec.threads, n_trees * heads->n_kv, backward_tree, &w);

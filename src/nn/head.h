@@ -21,9 +21,9 @@ typedef struct rein_head {
 } rein_head;
 
 /* The mass of a whole row: Σ e^(x−maximum), Σ e^(x−maximum)·(x−maximum). */
-typedef struct rein_total {
+typedef struct rein_softmax_total {
     double maximum, sum, weighted;
-} rein_total;
+} rein_softmax_total;
 
 /* Results for n rows; each may be NULL when it is not wanted. */
 typedef struct rein_head_out {
@@ -35,31 +35,31 @@ typedef struct rein_head_out {
 } rein_head_out;
 
 /* Scratch in floats. */
-size_t rein_head_scratch(const rein_head *head, const rein_site *run);
+size_t rein_head_scratch(const rein_head *head, const rein_nn_context *run);
 
 /* h [n][hidden], targets [n]; inner [n][rank] as in linear.h. v needs u; u and v are not for a head with a LoRA, nor together
  * with x. */
 void rein_head_forward(const rein_head_out *out, float *inner, const float *h, const int32_t *targets, size_t n,
-                       const rein_head *head, float *scratch, const rein_site *run);
+                       const rein_head *head, float *scratch, const rein_nn_context *run);
 
 /* The whole way, for a head that trains: dh [n][hidden] = …, and the gradients of W, A and B +=. dentropies may be NULL. dinner [n][rank]
  * is scratch, as is scratch [n][REIN_BACKWARD_CHUNK], NULL with out->x, which is used up. */
 enum { REIN_BACKWARD_CHUNK = 2048 };
 void rein_head_backward(float *dh, const rein_linear_gradient *gradient, float *dinner, const float *dlog_probs,
                         const float *dentropies, const rein_head_out *out, const float *inner, const float *h,
-                        const int32_t *targets, size_t n, const rein_head *head, float *scratch, const rein_site *run);
+                        const int32_t *targets, size_t n, const rein_head *head, float *scratch, const rein_nn_context *run);
 
 /* For sampling: x [n][vocabulary] = z/T and masses [n][chunks]. */
 static inline size_t rein_head_chunks(const rein_head *head) {
     return (head->linear->out + REIN_VOCABULARY_CHUNK - 1) / REIN_VOCABULARY_CHUNK;
 }
-void rein_head_logits(float *x, rein_mass *masses, float *inner, const float *h, size_t n, const rein_head *head,
-                      const rein_site *run);
+void rein_head_logits(float *x, rein_softmax_stats *masses, float *inner, const float *h, size_t n, const rein_head *head,
+                      const rein_nn_context *run);
 
 /* The chunks of a row added up, in their order. */
-rein_total rein_head_total(const rein_mass *masses, size_t chunks, rein_isa isa);
+rein_softmax_total rein_head_total(const rein_softmax_stats *masses, size_t chunks, rein_isa isa);
 
 /* log(total.sum) + total.maximum */
-double rein_head_log_sum(const rein_total *total, rein_isa isa);
+double rein_head_log_sum(const rein_softmax_total *total, rein_isa isa);
 
 #endif

@@ -12,7 +12,7 @@ typedef struct stretch {
     const int32_t *targets;
     size_t n;
     const rein_head *head;
-    const rein_site *run;
+    const rein_nn_context *run;
 } stretch;
 
 /* z·1/T; what the forward pass kept is that already. */
@@ -34,12 +34,12 @@ static void through_softmax(void *context, size_t piece, int thread) {
     const stretch *s = context;
     const float inverse = s->head->inverse_temperature;
     (void)thread;
-    for (size_t r = piece * REIN_ROWS; r < s->n && r < (piece + 1) * REIN_ROWS; r++) {
+    for (size_t r = piece * REIN_ROWS_PER_PIECE; r < s->n && r < (piece + 1) * REIN_ROWS_PER_PIECE; r++) {
         float *z = s->z + r * s->row;
         const size_t target = (size_t)s->targets[r];
-        if (!s->out->x) s->run->kernels->scale(z, s->columns, inverse);
-        s->run->kernels->logits_backward(z, z, s->columns, s->out->log_sums[r], s->out->entropies ? s->out->entropies[r] : 0,
-                                         s->dlog_probs[r], s->dentropies ? s->dentropies[r] : 0, inverse);
+        if (!s->out->x) s->run->kernels->rows->scale(z, s->columns, inverse);
+        s->run->kernels->rows->logits_backward(z, z, s->columns, s->out->log_sums[r], s->out->entropies ? s->out->entropies[r] : 0,
+                                               s->dlog_probs[r], s->dentropies ? s->dentropies[r] : 0, inverse);
         if (target >= s->first && target < s->first + s->columns) z[target - s->first] += s->dlog_probs[r] * inverse;
     }
 }
@@ -51,7 +51,7 @@ static void toward_weights(float *dh, const rein_linear_gradient *gradient, cons
                       rows = {h, in, 1, REIN_STORED_F32};
     const rein_matrix columns = rein_linear_columns(linear, s->first), weight = {columns.data, columns.column, 1, columns.storage};
     const rein_packed part = {columns.data, in, s->columns, columns.storage};
-    if (linear->packed.data) rein_gemm_turned(dh, in, &dz, &part, s->n, 1, s->run->gemm_scratch, &s->run->exec);
+    if (linear->packed.data) rein_gemm_packed_transposed(dh, in, &dz, &part, s->n, 1, s->run->gemm_scratch, &s->run->exec);
     else rein_gemm(dh, in, &dz, &weight, s->n, in, s->columns, 1, s->run->gemm_scratch, &s->run->exec);
     if (gradient->weight)
         rein_gemm(gradient->weight + s->first * in, in, &turned, &rows, s->columns, in, s->n, 1, s->run->gemm_scratch,
@@ -70,19 +70,19 @@ static void toward_lora(float *dinner, const rein_linear_gradient *gradient, con
 }
 
 static void through_lora(float *dh, const rein_linear_gradient *gradient, float *dinner, const float *h, size_t n,
-                         const rein_head *head, const rein_site *run) {
+                         const rein_head *head, const rein_nn_context *run) {
     const rein_lora *lora = head->lora;
     const size_t in = head->linear->in;
     const rein_matrix low = {dinner, lora->rank, 1, REIN_STORED_F32}, a = {lora->a, in, 1, REIN_STORED_F32},
                       turned = {dinner, 1, lora->rank, REIN_STORED_F32}, rows = {h, in, 1, REIN_STORED_F32};
-    run->kernels->scale(dinner, n * lora->rank, lora->scale);
+    run->kernels->rows->scale(dinner, n * lora->rank, lora->scale);
     rein_gemm(dh, in, &low, &a, n, in, lora->rank, 1, run->gemm_scratch, &run->exec);
     if (gradient->a) rein_gemm(gradient->a, in, &turned, &rows, lora->rank, in, n, 1, run->gemm_scratch, &run->exec);
 }
 
 void rein_head_backward(float *dh, const rein_linear_gradient *gradient, float *dinner, const float *dlog_probs,
                         const float *dentropies, const rein_head_out *out, const float *inner, const float *h,
-                        const int32_t *targets, size_t n, const rein_head *head, float *scratch, const rein_site *run) {
+                        const int32_t *targets, size_t n, const rein_head *head, float *scratch, const rein_nn_context *run) {
     const size_t vocabulary = head->linear->out;
     const int lora = head->lora && head->lora->rank;
     memset(dh, 0, n * head->linear->in * sizeof *dh);

@@ -7,30 +7,31 @@ static rein_matrix rows_of(const float *x, size_t columns) { return (rein_matrix
 static rein_matrix columns_of(const float *x, size_t columns) { return (rein_matrix){x, 1, columns, REIN_STORED_F32}; }
 
 /* Weights that train are not packed; those that are need not be looked at where they are stored. */
-static rein_right right_of(const rein_linear *l) {
-    rein_right b = {.packed = l->packed, .k = l->in, .n = l->out};
+static rein_right_factor right_of(const rein_linear *l) {
+    rein_right_factor b = {.packed = l->packed, .k = l->in, .n = l->out};
     if (!l->packed.data) b.view = (rein_matrix){l->weight.data, l->weight.column, l->weight.row, l->weight.storage};
     return b;
 }
-static rein_right right_packed(const rein_packed *p) { return (rein_right){.packed = *p, .k = p->k, .n = p->n}; }
+static rein_right_factor right_packed(const rein_packed *p) { return (rein_right_factor){.packed = *p, .k = p->k, .n = p->n}; }
 
 static int has(const rein_lora *lora) { return lora && lora->rank; }
 
-void rein_lora_inner(float *inner, const float *x, size_t rows, size_t in, const rein_lora *lora, const rein_site *run) {
+void rein_lora_inner(float *inner, const float *x, size_t rows, size_t in, const rein_lora *lora, const rein_nn_context *run) {
     const rein_matrix input = rows_of(x, in);
     rein_gemm_packed(inner, lora->rank, &input, &lora->packed_a, rows, 0, run->gemm_scratch, &run->exec);
-    run->kernels->scale(inner, rows * lora->rank, lora->scale);
+    run->kernels->rows->scale(inner, rows * lora->rank, lora->scale);
 }
 
-static void put_bias(const rein_linear_call *c, size_t rows, int add, const rein_site *run) {
+static void put_bias(const rein_linear_call *c, size_t rows, int add, const rein_nn_context *run) {
     for (size_t r = 0; c->linear->bias && r < rows; r++)
-        if (add) run->kernels->add_scaled(c->y + r * c->linear->out, c->linear->bias, c->linear->out, 1);
+        if (add) run->kernels->rows->add_scaled(c->y + r * c->linear->out, c->linear->bias, c->linear->out, 1);
         else memcpy(c->y + r * c->linear->out, c->linear->bias, c->linear->out * sizeof *c->y);
 }
 
 /* The products with W and A need x alone, those with B what came of A: the threads meet twice, or once without a LoRA. */
-void rein_linears_forward(const rein_linear_call *calls, size_t n, const float *x, size_t rows, int add, const rein_site *run) {
-    rein_product first[REIN_PRODUCTS] = {{0}}, second[REIN_PRODUCTS] = {{0}};
+void rein_linears_forward(const rein_linear_call *calls, size_t n, const float *x, size_t rows, int add,
+                          const rein_nn_context *run) {
+    rein_product first[REIN_MAX_PRODUCTS] = {{0}}, second[REIN_MAX_PRODUCTS] = {{0}};
     size_t n_first = 0, n_second = 0;
     for (size_t i = 0; i < n; i++) {
         const rein_linear_call *c = &calls[i];
@@ -42,26 +43,26 @@ void rein_linears_forward(const rein_linear_call *calls, size_t n, const float *
         second[n_second++] =
             (rein_product){c->y, c->linear->out, rows_of(c->inner, c->lora->rank), right_packed(&c->lora->packed_b), rows, 1};
     }
-    rein_gemm_each(first, n_first, run->gemm_scratch, &run->exec);
+    rein_gemm_batch(first, n_first, run->gemm_scratch, &run->exec);
     for (size_t i = 0; i < n; i++)
-        if (has(calls[i].lora)) run->kernels->scale(calls[i].inner, rows * calls[i].lora->rank, calls[i].lora->scale);
-    rein_gemm_each(second, n_second, run->gemm_scratch, &run->exec);
+        if (has(calls[i].lora)) run->kernels->rows->scale(calls[i].inner, rows * calls[i].lora->rank, calls[i].lora->scale);
+    rein_gemm_batch(second, n_second, run->gemm_scratch, &run->exec);
 }
 
 void rein_linear_forward(float *y, float *inner, const float *x, size_t rows, const rein_linear *linear, const rein_lora *lora,
-                         int add, const rein_site *run) {
+                         int add, const rein_nn_context *run) {
     const rein_linear_call one = {y, inner, linear, lora};
     rein_linears_forward(&one, 1, x, rows, add, run);
 }
 
 /* The weight as the right factor of dx = dy·W. */
-static rein_right right_back(const rein_linear *l) {
-    rein_right b = {.packed = l->packed, .turned = 1, .k = l->out, .n = l->in};
+static rein_right_factor right_back(const rein_linear *l) {
+    rein_right_factor b = {.packed = l->packed, .transposed = 1, .k = l->out, .n = l->in};
     if (!l->packed.data) b.view = l->weight;
     return b;
 }
-static rein_right right_rows(const float *x, size_t rows, size_t columns) {
-    return (rein_right){.view = rows_of(x, columns), .k = rows, .n = columns};
+static rein_right_factor right_rows(const float *x, size_t rows, size_t columns) {
+    return (rein_right_factor){.view = rows_of(x, columns), .k = rows, .n = columns};
 }
 
 /* c [m][n] += aᵀ·b over the rows both have, in their order. */
@@ -71,7 +72,8 @@ static rein_product outer(float *c, const float *a, size_t m, const float *b, si
 
 /* What needs dy alone, then what needs what came of it: the threads meet twice, or once without a LoRA. */
 void rein_linear_backward(float *dx, int add, const rein_linear_gradient *gradient, float *dinner, const float *dy, const float *x,
-                          const float *inner, size_t rows, const rein_linear *linear, const rein_lora *lora, const rein_site *run) {
+                          const float *inner, size_t rows, const rein_linear *linear, const rein_lora *lora,
+                          const rein_nn_context *run) {
     const size_t in = linear->in, out = linear->out, rank = has(lora) ? lora->rank : 0;
     rein_product first[3] = {{0}}, second[3] = {{0}};
     size_t n_first = 0, n_second = 0;
@@ -83,10 +85,10 @@ void rein_linear_backward(float *dx, int add, const rein_linear_gradient *gradie
         if (gradient->a) second[n_second++] = outer(gradient->a, dinner, rank, x, in, rows);
         if (gradient->b) second[n_second++] = outer(gradient->b, dy, out, inner, rank, rows);
     }
-    rein_gemm_each(first, n_first, run->gemm_scratch, &run->exec);
-    if (rank) run->kernels->scale(dinner, rows * rank, lora->scale);
-    rein_gemm_each(second, n_second, run->gemm_scratch, &run->exec);
-    if (gradient->bias) run->kernels->add_rows(gradient->bias, dy, rows, out, out);
+    rein_gemm_batch(first, n_first, run->gemm_scratch, &run->exec);
+    if (rank) run->kernels->rows->scale(dinner, rows * rank, lora->scale);
+    rein_gemm_batch(second, n_second, run->gemm_scratch, &run->exec);
+    if (gradient->bias) run->kernels->rows->add_rows(gradient->bias, dy, rows, out, out);
 }
 
 size_t rein_lora_packed_size(const rein_lora *lora, size_t in, size_t out) {

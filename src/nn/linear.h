@@ -4,7 +4,7 @@
 #ifndef REIN_NN_LINEAR_H
 #define REIN_NN_LINEAR_H
 
-#include "site.h"
+#include "context.h"
 
 typedef struct rein_linear {
     size_t in, out;
@@ -17,9 +17,9 @@ typedef struct rein_linear {
 static inline rein_matrix rein_linear_columns(const rein_linear *l, size_t first) {
     const rein_matrix *w = &l->weight;
     if (l->packed.data)
-        return (rein_matrix){(const char *)l->packed.data + first * l->in * rein_storage_size(l->packed.storage), 0, 0,
+        return (rein_matrix){(const char *)l->packed.data + rein_storage_bytes(l->packed.storage, first * l->in), 0, 0,
                              l->packed.storage};
-    return (rein_matrix){(const char *)w->data + first * w->row * rein_storage_size(w->storage), w->column, w->row, w->storage};
+    return (rein_matrix){(const char *)w->data + rein_storage_bytes(w->storage, first * w->row), w->column, w->row, w->storage};
 }
 
 typedef struct rein_lora {
@@ -36,11 +36,11 @@ typedef struct rein_linear_gradient {
 } rein_linear_gradient;
 
 /* inner [rows][rank] = s·x·Aᵀ */
-void rein_lora_inner(float *inner, const float *x, size_t rows, size_t in, const rein_lora *lora, const rein_site *run);
+void rein_lora_inner(float *inner, const float *x, size_t rows, size_t in, const rein_lora *lora, const rein_nn_context *run);
 
 /* y [rows][out] = or += …; inner [rows][rank] as above, kept for the backward pass; unused without a LoRA. `lora` may be NULL. */
 void rein_linear_forward(float *y, float *inner, const float *x, size_t rows, const rein_linear *linear, const rein_lora *lora,
-                         int add, const rein_site *run);
+                         int add, const rein_nn_context *run);
 
 /* The same for several layers that see the same x, at most 4. */
 typedef struct rein_linear_call {
@@ -48,11 +48,13 @@ typedef struct rein_linear_call {
     const rein_linear *linear;
     const rein_lora *lora;
 } rein_linear_call;
-void rein_linears_forward(const rein_linear_call *calls, size_t n, const float *x, size_t rows, int add, const rein_site *run);
+void rein_linears_forward(const rein_linear_call *calls, size_t n, const float *x, size_t rows, int add,
+                          const rein_nn_context *run);
 
 /* dx [rows][in] = or += (NULL: not wanted); dinner [rows][rank] is scratch. x and inner are those of the forward pass. */
 void rein_linear_backward(float *dx, int add, const rein_linear_gradient *gradient, float *dinner, const float *dy, const float *x,
-                          const float *inner, size_t rows, const rein_linear *linear, const rein_lora *lora, const rein_site *run);
+                          const float *inner, size_t rows, const rein_linear *linear, const rein_lora *lora,
+                          const rein_nn_context *run);
 
 /* The packed copies of a LoRA's factors, made anew after these changed: at `to`, rein_lora_packed_size floats. */
 size_t rein_lora_packed_size(const rein_lora *lora, size_t in, size_t out);

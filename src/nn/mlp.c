@@ -10,19 +10,20 @@ typedef struct gate_work {
 
 static void gate_rows(void *context, size_t piece, int thread) {
     const gate_work *w = context;
-    const size_t first = piece * REIN_ROWS, rows = w->rows - first < REIN_ROWS ? w->rows - first : REIN_ROWS;
+    const size_t first = piece * REIN_ROWS_PER_PIECE,
+                 rows = w->rows - first < REIN_ROWS_PER_PIECE ? w->rows - first : REIN_ROWS_PER_PIECE;
     const size_t at = first * w->n, count = rows * w->n;
     (void)thread;
-    if (w->dh) w->kernels->gate_backward(w->dg + at, w->du + at, w->dh + at, w->g + at, w->u + at, count);
-    else w->kernels->gate(w->h + at, w->g + at, w->u + at, count);
+    if (w->dh) w->kernels->rows->swiglu_backward(w->dg + at, w->du + at, w->dh + at, w->g + at, w->u + at, count);
+    else w->kernels->rows->swiglu(w->h + at, w->g + at, w->u + at, count);
 }
 
-void rein_gate_forward(float *h, const float *g, const float *u, size_t rows, size_t n, const rein_site *run) {
+void rein_swiglu_forward(float *h, const float *g, const float *u, size_t rows, size_t n, const rein_nn_context *run) {
     gate_work w = {.h = h, .g = g, .u = u, .rows = rows, .n = n, .kernels = run->kernels};
     rein_parallel(rein_row_threads(run, rows, 4 * n), rein_row_pieces(rows), gate_rows, &w);
 }
 
-void rein_gate_backward(float *g, float *u, const float *dh, size_t rows, size_t n, const rein_site *run) {
+void rein_swiglu_backward(float *g, float *u, const float *dh, size_t rows, size_t n, const rein_nn_context *run) {
     gate_work w = {.dg = g, .du = u, .dh = dh, .g = g, .u = u, .rows = rows, .n = n, .kernels = run->kernels};
     rein_parallel(rein_row_threads(run, rows, 4 * n), rein_row_pieces(rows), gate_rows, &w);
 }

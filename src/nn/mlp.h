@@ -2,12 +2,12 @@
 #ifndef REIN_NN_MLP_H
 #define REIN_NN_MLP_H
 
-#include "site.h"
+#include "context.h"
 
 /* All are [rows][n]. */
-void rein_gate_forward(float *h, const float *g, const float *u, size_t rows, size_t n, const rein_site *run);
+void rein_swiglu_forward(float *h, const float *g, const float *u, size_t rows, size_t n, const rein_nn_context *run);
 
 /* g and u become their gradients. */
-void rein_gate_backward(float *g, float *u, const float *dh, size_t rows, size_t n, const rein_site *run);
+void rein_swiglu_backward(float *g, float *u, const float *dh, size_t rows, size_t n, const rein_nn_context *run);
 
 #endif

@@ -12,14 +12,14 @@ typedef struct rows_work {
 static void forward_rows(void *context, size_t piece, int thread) {
     const rows_work *w = context;
     (void)thread;
-    for (size_t r = piece * REIN_ROWS; r < w->rows && r < (piece + 1) * REIN_ROWS; r++) {
-        const float s = w->kernels->norm(w->y + r * w->n, w->x + r * w->n, w->weight, w->n, w->epsilon);
+    for (size_t r = piece * REIN_ROWS_PER_PIECE; r < w->rows && r < (piece + 1) * REIN_ROWS_PER_PIECE; r++) {
+        const float s = w->kernels->rows->norm(w->y + r * w->n, w->x + r * w->n, w->weight, w->n, w->epsilon);
         if (w->s) w->s[r] = s;
     }
 }
 
 void rein_norm_forward(float *y, float *s, const float *x, const float *weight, size_t rows, size_t n, float epsilon,
-                       const rein_site *run) {
+                       const rein_nn_context *run) {
     rows_work w = {.kernels = run->kernels, .y = y, .s = s, .x = x, .weight = weight, .rows = rows, .n = n, .epsilon = epsilon};
     rein_parallel(rein_row_threads(run, rows, n), rein_row_pieces(rows), forward_rows, &w);
 }
@@ -27,8 +27,8 @@ void rein_norm_forward(float *y, float *s, const float *x, const float *weight, 
 static void backward_rows(void *context, size_t piece, int thread) {
     const rows_work *w = context;
     (void)thread;
-    for (size_t r = piece * REIN_ROWS; r < w->rows && r < (piece + 1) * REIN_ROWS; r++)
-        w->kernels->norm_backward(w->dx + r * w->n, w->dy + r * w->n, w->x + r * w->n, w->weight, w->n, w->scales[r]);
+    for (size_t r = piece * REIN_ROWS_PER_PIECE; r < w->rows && r < (piece + 1) * REIN_ROWS_PER_PIECE; r++)
+        w->kernels->rows->norm_backward(w->dx + r * w->n, w->dy + r * w->n, w->x + r * w->n, w->weight, w->n, w->scales[r]);
 }
 
 enum { COLUMNS = 64 }; /* of a piece of dweight: all rows of a column are added in order */
@@ -37,11 +37,11 @@ static void backward_columns(void *context, size_t piece, int thread) {
     const rows_work *w = context;
     const size_t first = piece * COLUMNS, count = w->n - first < COLUMNS ? w->n - first : COLUMNS;
     (void)thread;
-    w->kernels->norm_weight_backward(w->dweight + first, w->dy + first, w->x + first, w->scales, w->rows, w->n, count);
+    w->kernels->rows->norm_weight_backward(w->dweight + first, w->dy + first, w->x + first, w->scales, w->rows, w->n, count);
 }
 
 void rein_norm_backward(float *dx, float *dweight, const float *dy, const float *x, const float *weight, const float *s,
-                        size_t rows, size_t n, const rein_site *run) {
+                        size_t rows, size_t n, const rein_nn_context *run) {
     rows_work w = {.kernels = run->kernels,
                    .dx = dx,
                    .dweight = dweight,

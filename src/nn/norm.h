@@ -2,14 +2,14 @@
 #ifndef REIN_NN_NORM_H
 #define REIN_NN_NORM_H
 
-#include "site.h"
+#include "context.h"
 
 /* y [rows][n], s [rows] (NULL: not wanted). y may be x. */
 void rein_norm_forward(float *y, float *s, const float *x, const float *weight, size_t rows, size_t n, float epsilon,
-                       const rein_site *run);
+                       const rein_nn_context *run);
 
 /* dx [rows][n] +=; dweight [n] += (NULL: not wanted). x is what went in. */
 void rein_norm_backward(float *dx, float *dweight, const float *dy, const float *x, const float *weight, const float *s,
-                        size_t rows, size_t n, const rein_site *run);
+                        size_t rows, size_t n, const rein_nn_context *run);
 
 #endif

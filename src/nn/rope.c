@@ -25,16 +25,16 @@ static void rotate_rows(void *context, size_t piece, int thread) {
     const rope_work *w = context;
     const size_t half = w->angles->half;
     (void)thread;
-    for (size_t r = piece * REIN_ROWS; r < w->rows && r < (piece + 1) * REIN_ROWS; r++) {
+    for (size_t r = piece * REIN_ROWS_PER_PIECE; r < w->rows && r < (piece + 1) * REIN_ROWS_PER_PIECE; r++) {
         const size_t at = (size_t)w->positions[r] * half;
         for (size_t h = 0; h < w->heads; h++)
-            w->kernels->rotate(w->x + (r * w->heads + h) * 2 * half, w->angles->cosine + at, w->angles->sine + at, half,
-                               w->direction);
+            w->kernels->rows->rotate(w->x + (r * w->heads + h) * 2 * half, w->angles->cosine + at, w->angles->sine + at, half,
+                                     w->direction);
     }
 }
 
 void rein_rotate(float *x, const rein_angles *angles, const int32_t *positions, size_t rows, size_t heads, float direction,
-                 const rein_site *run) {
+                 const rein_nn_context *run) {
     rope_work w = {x, angles, positions, rows, heads, direction, run->kernels};
     rein_parallel(rein_row_threads(run, rows, 2 * heads * angles->half), rein_row_pieces(rows), rotate_rows, &w);
 }

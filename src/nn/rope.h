@@ -2,7 +2,7 @@
 #ifndef REIN_NN_ROPE_H
 #define REIN_NN_ROPE_H
 
-#include "site.h"
+#include "context.h"
 
 /* cos and sin of every position's angles: [positions][half] each. */
 typedef struct rein_angles {
@@ -15,6 +15,6 @@ void rein_angles_fill(const rein_angles *angles, const float *frequencies, size_
 
 /* Rotates x [rows][heads][2·half] in place, row r by positions[r]; direction 1 is forward, −1 is backward: the rotation's transpose. */
 void rein_rotate(float *x, const rein_angles *angles, const int32_t *positions, size_t rows, size_t heads, float direction,
-                 const rein_site *run);
+                 const rein_nn_context *run);
 
 #endif

@@ -213,7 +213,7 @@ static void backwards(void *out, double *returns, double reward, const void *kl_
 /* From double: rounded to f32 first, returns that differ little would lose that little. */
 static void whiten(void *a, const double *returns, const rein_batch *b, double eps) {
     whitening w = {0, 0, 0, 0, 0, 0};
-    const size_t n = rein_tokens(b);
+    const size_t n = rein_batch_tokens(b);
     for (size_t t = 0; t < n; t++)
         if (rein_trains(b, t)) whiten_see(&w, returns[t], 1);
     if (w.count == 0) return;

@@ -14,7 +14,7 @@ static inline void rein_put(const rein_batch *b, void *array, size_t i, double x
 }
 
 static inline int rein_trains(const rein_batch *b, size_t t) { return !b->mask || b->mask[t]; }
-static inline size_t rein_tokens(const rein_batch *b) { return b->sequence_offsets[b->n_sequences]; }
+static inline size_t rein_batch_tokens(const rein_batch *b) { return b->sequence_offsets[b->n_sequences]; }
 static inline size_t rein_group_count(const rein_batch *b) { return b->group_offsets ? b->n_groups : 1; }
 static inline size_t rein_group_start(const rein_batch *b, size_t g) {
     return b->group_offsets ? b->group_offsets[g] : g ? b->n_sequences : 0;

@@ -2,42 +2,52 @@
  *
  *     k1 = −x        k2 = x²/2        k3 = e^x − 1 − x        abs = |x|        is-k1 = ρ·k1        is-k3 = ρ·k3, through ρ
  *
- * Which of their gradients is the gradient of the KL is another matter: docs/kl.md, and rein explain. */
+ * docs/kl.md and `rein explain` say which of their gradients is the gradient of the KL. */
 #ifndef REIN_OBJECTIVE_KL_H
 #define REIN_OBJECTIVE_KL_H
 
-#include "../kernel/explog.h"
+#include "exponential.h"
 #include "rein/objective.h"
 
 typedef struct divergence {
     V value, by_log_prob; /* k and dk/dlp */
 } divergence;
 
-/* k3 and its derivative in x: e^x − 1 − x and e^x − 1 = x + k3, neither of which cancels near 0. */
+/* e^x − 1 − x and its derivative in x, e^x − 1 = x + (e^x − 1 − x). Neither cancels near 0. */
 INLINE divergence k3_of(V x) {
     V excess;
     (void)exp_excess(x, &excess);
     return (divergence){excess, x + excess};
 }
 
-INLINE divergence kl_estimate(rein_kl_estimator which, rein_kl_direction direction, V log_prob, V ref, V ratio, V limit) {
-    V x = clamp(ref - log_prob, -limit, limit);
-    M inside = magnitude(ref - log_prob) <= limit;
+/* Which term the loss has. Bytes: a composition is compared as one piece of memory. */
+enum { NO_KL = 0xff };
+typedef struct kl_form {
+    uint8_t estimator; /* a rein_kl_estimator, or NO_KL */
+    uint8_t reversed;  /* k3 of −x: kl_direction current_over_ref */
+    uint8_t clamped;   /* x stays within ±kl_clamp; the estimate is constant outside */
+} kl_form;
+
+/* `of_x` is the exponential of x, which the caller needs for a metric too. */
+INLINE divergence kl_estimate(const kl_form form, V x, exponential of_x, V ratio, V limit) {
+    const int estimator = form.estimator;
+    const M inside = magnitude(x) <= limit;
     divergence k;
-    if (which == REIN_K1 || which == REIN_IS_K1) {
+    if (form.clamped) x = clamp(x, -limit, limit), of_x = exponential_of(x);
+    if (estimator == REIN_K1 || estimator == REIN_IS_K1) {
         k = (divergence){-x, splat(1)};
-    } else if (which == REIN_K2) {
+    } else if (estimator == REIN_K2) {
         k = (divergence){x * x * (real)0.5, -x};
-    } else if (which == REIN_KL_ABS) {
+    } else if (estimator == REIN_KL_ABS) {
         k = (divergence){magnitude(x), pick(x > 0, splat(-1), pick(x < 0, splat(1), splat(0)))};
-    } else if (direction == REIN_CURRENT_OVER_REF) { /* e^{−x} − 1 + x */
-        k = k3_of(-x);
+    } else if (form.reversed) {
+        const exponential e = exponential_of(-x);
+        k = (divergence){e.excess, e.change};
     } else {
-        k = k3_of(x);
-        k.by_log_prob = -k.by_log_prob;
+        k = (divergence){of_x.excess, -of_x.change};
     }
-    k.by_log_prob = keep(inside, k.by_log_prob); /* kl_clamp: constant outside */
-    if (which == REIN_IS_K1 || which == REIN_IS_K3) k = (divergence){ratio * k.value, ratio * (k.value + k.by_log_prob)};
+    if (form.clamped) k.by_log_prob = keep(inside, k.by_log_prob);
+    if (estimator == REIN_IS_K1 || estimator == REIN_IS_K3) k = (divergence){ratio * k.value, ratio * (k.value + k.by_log_prob)};
     return k;
 }
 

@@ -13,8 +13,6 @@
 
 #define SATURATION 4.8516519540979028e8 /* e^20 */
 
-enum { VAST = 8 << 20 }; /* bytes of one of several arrays */
-
 static size_t block_of(const rein_step *s, size_t sequence) {
     size_t low = 0, high = s->n_blocks - 1;
     while (low < high) {
@@ -25,26 +23,32 @@ static size_t block_of(const rein_step *s, size_t sequence) {
     return low;
 }
 
-static double lanes(const rein_tally *t, enum rein_sum which) {
+static double add_lanes(const rein_loss_sums *s, enum rein_loss_sum which) {
     double sum = 0;
-    for (int l = 0; l < TALLY_LANES; l++) sum += t->sum[which][l];
+    for (int l = 0; l < SUM_LANES; l++) sum += s->sum[which][l];
     return sum;
 }
 
-static double sum_of(const rein_step *s, enum rein_sum which) {
+static double sum_of(const rein_step *s, enum rein_loss_sum which) {
     double sum = 0;
-    for (size_t k = 0; k < s->n_blocks; k++) sum += lanes(&s->tallies[k], which);
+    for (size_t k = 0; k < s->n_blocks; k++) sum += add_lanes(&s->sums[k], which);
     return sum;
 }
 
-/* The 99th percentile of the ratio, read from the top of the histogram: the middle of its bin, inside [min, max]. */
+static size_t count_in_bin(const rein_step *s, int bin) {
+    size_t n = 0;
+    for (int t = 0; t < s->exec.threads; t++)
+        for (int k = 0; k < RATIO_COUNTERS; k++) n += s->histograms[t].count[bin][k];
+    return n;
+}
+
+/* The 99th percentile of the ratio of n tokens: the middle of its bin, inside [low, high]. */
 static double p99(const rein_step *s, size_t n, double low, double high) {
     const size_t above = n - (size_t)ceil(0.99 * (double)n); /* how many may be larger */
     size_t seen = 0;
-    int bin = (int)((high + TOP_RANGE) * TOP_STEPS) + 2; /* none is larger than high */
-    if (bin > TOP_BINS) bin = TOP_BINS;
-    while (bin > 0 && seen <= above) seen += rein_top_count(s->tops, s->exec.threads, --bin);
-    const double log_ratio = (double)bin / TOP_STEPS - TOP_RANGE;
+    int bin = RATIO_BINS;
+    while (bin > 0 && seen <= above) seen += count_in_bin(s, --bin);
+    const double log_ratio = (double)bin / RATIO_BINS_PER_UNIT - RATIO_RANGE;
     return exp(fmin(fmax(log_ratio, low), high));
 }
 
@@ -56,36 +60,32 @@ rein_status rein_step_finish(rein_loss *loss, const rein_step *s, rein_error *er
     double low = HUGE_VAL, high = -HUGE_VAL;
     for (size_t i = 0; i < s->next; i++) added += s->trained[i];
     for (int t = 0; t < s->exec.threads; t++) {
-        low = fmin(low, s->tops[t].low);
-        high = fmax(high, s->tops[t].high);
+        low = fmin(low, s->histograms[t].low);
+        high = fmax(high, s->histograms[t].high);
     }
-    low = fmin(fmax(low, -TOP_RANGE), TOP_RANGE);
-    high = fmin(fmax(high, -TOP_RANGE), TOP_RANGE);
-    const double n = (double)added, near = sum_of(s, SUM_NEAR);
-    const double near_log_ratios = sum_of(s, SUM_NEAR_LOG_RATIO), near_excesses = sum_of(s, SUM_NEAR_EXCESS);
-    const double near_changes = near_log_ratios + near_excesses; /* R = 1 + c, R² = 1 + 2c + c² */
-    const double ratios = near + near_changes + sum_of(s, SUM_RATIO);
-    const double squares = near + 2 * near_changes + sum_of(s, SUM_NEAR_SQUARE) + sum_of(s, SUM_RATIO_SQUARE);
+    low = fmin(fmax(low, -RATIO_RANGE), RATIO_RANGE);
+    high = fmin(fmax(high, -RATIO_RANGE), RATIO_RANGE);
+    const double n = (double)added, ratios = sum_of(s, SUM_RATIO), squares = sum_of(s, SUM_RATIO_SQUARE);
     rein_loss out = {.metrics = s->metrics, .nothing_to_train = s->trained_tokens == 0};
     rein_metrics *m = &out.metrics;
     m->surrogate_loss = sum_of(s, SUM_SURROGATE);
     m->kl_loss = sum_of(s, SUM_KL_LOSS);
     m->entropy_loss = sum_of(s, SUM_ENTROPY_LOSS);
     out.loss = m->surrogate_loss + m->kl_loss + m->entropy_loss;
-    m->clip_low = mean_of(sum_of(s, SUM_CLIP_LOW), n);
-    m->clip_high = mean_of(sum_of(s, SUM_CLIP_HIGH), n);
+    m->clip_low = mean_of(sum_of(s, SUM_CLIPPED_LOW), n);
+    m->clip_high = mean_of(sum_of(s, SUM_CLIPPED_HIGH), n);
     m->ratio_mean = mean_of(ratios, n);
     m->ratio_min = added ? exp(low) : 0;
     m->ratio_max = added ? exp(high) : 0;
     m->ratio_p99 = added ? p99(s, added, low, high) : 0;
     const int finite = isfinite(ratios * ratios) && isfinite(squares) && squares > 0; /* else one ratio is all there is */
     m->ess = n > 0 ? (finite ? ratios * ratios / (n * squares) : 1 / n) : 0;
-    m->kl_old_k1 = n > 0 ? (0 - near_log_ratios - sum_of(s, SUM_LOG_RATIO)) / n : 0; /* never -0 */
-    m->kl_old_k3 = mean_of(near_excesses + sum_of(s, SUM_EXCESS), n);
+    m->kl_old_k1 = n > 0 ? (0 - sum_of(s, SUM_LOG_RATIO)) / n : 0; /* never -0 */
+    m->kl_old_k3 = mean_of(sum_of(s, SUM_EXCESS), n);
     m->kl_ref_k1 = n > 0 ? sum_of(s, SUM_REF) / n : 0;
     m->kl_ref_k3 = mean_of(sum_of(s, SUM_REF_EXCESS), n);
     m->entropy = n > 0 ? sum_of(s, SUM_ENTROPY) / n : 0;
-    m->tokens = (double)rein_tokens(&s->batch);
+    m->tokens = (double)rein_batch_tokens(&s->batch);
     m->trained_tokens = n;
     m->sequences = (double)s->batch.n_sequences;
     m->trained_sequences = (double)s->trained_sequences;
@@ -130,16 +130,16 @@ static rein_status explain_failure(const rein_step *s, const void *log_probs, co
 /* Sequences [first, last), whose first block is `from`. */
 typedef struct micro_batch {
     rein_step *step;
-    const rein_pass *pass;
+    const rein_loss_inputs *inputs;
     size_t from, first, last;
 } micro_batch;
 
-static void pass_over_block(void *context, size_t piece, int thread) {
+static void add_block(void *context, size_t piece, int thread) {
     const micro_batch *m = context;
     const size_t k = m->from + piece;
-    const rein_block block = m->step->blocks[k];
+    const rein_loss_block block = m->step->blocks[k];
     const size_t first = block.first > m->first ? block.first : m->first, last = block.last < m->last ? block.last : m->last;
-    m->step->pass(&m->step->tallies[k], &m->step->tops[thread], m->pass, first, last);
+    m->step->token_loss(&m->step->sums[k], &m->step->histograms[thread], m->inputs, first, last);
 }
 
 rein_status rein_step_loss_apart(rein_step *s, size_t first, size_t last, const void *log_probs, const void *stop_log_probs,
@@ -160,33 +160,30 @@ rein_status rein_step_loss_apart(rein_step *s, size_t first, size_t last, const 
     const rein_options *o = &s->options;
     const void *source = o->kl_penalty_source == REIN_KL_SOURCE_SAMPLE ? b->sample_log_probs : b->log_probs;
     const int per_token_penalty = o->kl_penalty_coef != 0 && !rein_sequence_unit(o);
-    const rein_pass pass = {.options = o,
-                            .rows = s->rows,
-                            .offsets = b->sequence_offsets,
-                            .mask = b->mask,
-                            .log_probs = log_probs,
-                            .stop_log_probs = stop_log_probs ? stop_log_probs : log_probs,
-                            .old_log_probs = b->old_log_probs,
-                            .ref_log_probs = b->ref_log_probs,
-                            .sample_log_probs = b->sample_log_probs,
-                            .kl_source = per_token_penalty ? source : NULL,
-                            .entropies = entropies,
-                            .token_advantages = s->token_advantages,
-                            .grad_log_probs = grad_log_probs,
-                            .grad_entropies = grad_entropies,
-                            .advantages = advantages,
-                            .entropy_coef = s->entropy_coef,
-                            .entropy_threshold = s->entropy_threshold,
-                            .log_bounds = {s->log_bounds[0], s->log_bounds[1]},
-                            .vast = rein_tokens(b) * rein_element_size(b) >= VAST &&
-                                    (uintptr_t)grad_log_probs % rein_element_size(b) == 0};
+    const rein_loss_inputs inputs = {.options = o,
+                                     .sequences = s->sequences,
+                                     .offsets = b->sequence_offsets,
+                                     .mask = b->mask,
+                                     .log_probs = log_probs,
+                                     .stop_log_probs = stop_log_probs ? stop_log_probs : log_probs,
+                                     .old_log_probs = b->old_log_probs,
+                                     .ref_log_probs = b->ref_log_probs,
+                                     .sample_log_probs = b->sample_log_probs,
+                                     .kl_source = per_token_penalty ? source : NULL,
+                                     .entropies = entropies,
+                                     .token_advantages = s->token_advantages,
+                                     .grad_log_probs = grad_log_probs,
+                                     .grad_entropies = grad_entropies,
+                                     .advantages = advantages,
+                                     .entropy_coef = s->entropy_coef,
+                                     .entropy_threshold = s->entropy_threshold};
     const size_t from = block_of(s, first), to = block_of(s, last - 1) + 1;
-    rein_parallel(s->exec.threads, to - from, pass_over_block, &(micro_batch){s, &pass, from, first, last});
+    rein_parallel(s->exec.threads, to - from, add_block, &(micro_batch){s, &inputs, from, first, last});
     int finite = 1;
     for (size_t k = from; k < to; k++)
         for (int i = SUM_SURROGATE; i < SUM_COUNT; i++)
-            if (i <= SUM_LOG_RATIO || i == SUM_NEAR_LOG_RATIO || i == SUM_REF || i == SUM_ENTROPY || i == SUM_CHECK)
-                finite &= isfinite(lanes(&s->tallies[k], (enum rein_sum)i)) != 0;
+            if (i <= SUM_LOG_RATIO || i == SUM_REF || i == SUM_ENTROPY || i == SUM_CHECK)
+                finite &= isfinite(add_lanes(&s->sums[k], (enum rein_loss_sum)i)) != 0;
     if (!finite) {
         clear(b, grad_log_probs, first, last);
         clear(b, grad_entropies, first, last);
@@ -273,7 +270,7 @@ rein_status rein_advantages(double *advantages, const rein_batch *batch, const r
     const rein_status status = rein_step_begin(&s, buffer, size, batch, &o, NULL, err);
     for (size_t i = 0; status == REIN_OK && i < batch->n_sequences; i++)
         for (size_t t = batch->sequence_offsets[i]; t < batch->sequence_offsets[i + 1]; t++) {
-            const double own = s->token_advantages ? rein_at(batch, s->token_advantages, t) : s->rows[i].advantage;
+            const double own = s->token_advantages ? rein_at(batch, s->token_advantages, t) : s->sequences[i].advantage;
             advantages[t] = rein_trains(batch, t) ? own : 0;
         }
     free(buffer);

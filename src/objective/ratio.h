@@ -28,7 +28,8 @@ INLINE V average_ratio(V d, V m, V *log_ratio) {
 }
 
 /* How a token's D is made of its own d and the sequence's mean: D's derivative by its own lp is `own`, the rest goes to all. */
-INLINE void ratio_level(token *t, V *own, rein_ratio level, V d, V stop_d, const sequence *s) {
+INLINE void ratio_level(token *t, V *own, rein_ratio level, const sequence *s) {
+    const V d = t->token_log_ratio, stop_d = t->stop_log_ratio;
     switch (level) {
     case REIN_RATIO_SEQUENCE:
     case REIN_RATIO_SEQUENCE_SUM: { /* GSPO, arXiv 2507.18071, eq. 7; the sum is the ratio of whole sequences */

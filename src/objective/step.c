@@ -20,46 +20,45 @@ static void *carve(char *base, size_t *used, size_t count, size_t size) {
 
 /* Of so many tokens and a bit: BLOCK_TOKENS, or more when that would make more than MANY_BLOCKS. */
 static size_t block_tokens(const rein_batch *b) {
-    const size_t share = rein_tokens(b) / MANY_BLOCKS;
+    const size_t share = rein_batch_tokens(b) / MANY_BLOCKS;
     return share > BLOCK_TOKENS ? share : BLOCK_TOKENS;
 }
 
 /* How many there are at most: all but the last have their tokens. */
 static size_t most_blocks(const rein_batch *b) {
-    const size_t most = rein_tokens(b) / block_tokens(b) + 1;
+    const size_t most = rein_batch_tokens(b) / block_tokens(b) + 1;
     return most < b->n_sequences ? most : b->n_sequences;
 }
 
-static size_t cut_blocks(rein_block *blocks, const rein_batch *b) {
+static size_t cut_blocks(rein_loss_block *blocks, const rein_batch *b) {
     const size_t tokens = block_tokens(b);
     size_t n = 0;
     for (size_t first = 0, last = 1; first < b->n_sequences; first = last++) {
         while (last < b->n_sequences && b->sequence_offsets[last] - b->sequence_offsets[first] < tokens) last++;
-        blocks[n++] = (rein_block){first, last};
+        blocks[n++] = (rein_loss_block){first, last};
     }
     return n;
 }
 
 static size_t layout(rein_step *s, char *base, const rein_batch *b, const rein_options *o, const rein_exec *e) {
-    const size_t n = b->n_sequences, tokens = rein_tokens(b), blocks = most_blocks(b);
+    const size_t n = b->n_sequences, tokens = rein_batch_tokens(b), blocks = most_blocks(b);
     const int per_token = !isnan(o->top_entropy) || (o->advantage == REIN_ADVANTAGE_REINFORCE_PP && rein_advantage_per_token(o));
     const size_t scratch = per_token && tokens > 2 * n ? tokens : 2 * n;
     size_t used = 0;
     (void)carve(base, &used, 1, sizeof *s);
-    s->rows = carve(base, &used, n, sizeof *s->rows);
+    s->sequences = carve(base, &used, n, sizeof *s->sequences);
     s->reward = carve(base, &used, n, sizeof *s->reward);
     s->estimate = carve(base, &used, n, sizeof *s->estimate);
     s->scratch = carve(base, &used, scratch, sizeof *s->scratch);
     s->drift = carve(base, &used, n, sizeof *s->drift);
     s->length = carve(base, &used, n, sizeof *s->length);
-    s->spans = carve(base, &used, n, sizeof *s->spans);
     s->trained = carve(base, &used, n, sizeof *s->trained);
     const int borrowed = o->advantage == REIN_ADVANTAGE_GIVEN && o->advantage_balance == 0;
-    s->made_advantages = rein_advantage_per_token(o) && !borrowed ? carve(base, &used, tokens, rein_element_size(b)) : NULL;
-    s->token_advantages = borrowed ? b->advantages : s->made_advantages;
+    s->own_token_advantages = rein_advantage_per_token(o) && !borrowed ? carve(base, &used, tokens, rein_element_size(b)) : NULL;
+    s->token_advantages = borrowed ? b->advantages : s->own_token_advantages;
     s->blocks = carve(base, &used, blocks, sizeof *s->blocks);
-    s->tallies = carve(base, &used, blocks, sizeof *s->tallies);
-    s->tops = carve(base, &used, (size_t)e->threads, sizeof *s->tops);
+    s->sums = carve(base, &used, blocks, sizeof *s->sums);
+    s->histograms = carve(base, &used, (size_t)e->threads, sizeof *s->histograms);
     return used + ALIGNMENT; /* the caller's buffer may start anywhere */
 }
 
@@ -68,38 +67,50 @@ size_t rein_step_size(const rein_batch *batch, const rein_options *options, cons
     rein_exec e;
     rein_step unused;
     if (rein_options_resolve(&o, options, NULL) || rein_batch_check_shape(batch, NULL)) return 0;
-    if (rein_exec_resolve(&e, exec, rein_tokens(batch), NULL)) return 0;
+    if (rein_exec_resolve(&e, exec, rein_batch_tokens(batch), NULL)) return 0;
     return layout(&unused, NULL, batch, &o, &e);
 }
 
-static void choose_kernels(rein_step *s) {
-    const int f32 = s->batch.dtype == REIN_F32;
-    s->pass = f32 ? rein_pass_ref_f32 : rein_pass_ref_f64;
-    s->count = rein_count_ref_f32;
-    s->find_log_bounds = f32 ? rein_log_bounds_ref_f32 : rein_log_bounds_ref_f64;
+static rein_token_loss_fn *choose_kernel(const rein_exec *e, int f32) {
 #ifdef REIN_HAVE_AVX2
-    if (s->exec.isa < REIN_ISA_AVX2) return;
-    s->pass = f32 ? rein_pass_avx2_f32 : rein_pass_avx2_f64;
-    s->count = rein_count_avx2_f32;
-    s->find_log_bounds = f32 ? rein_log_bounds_avx2_f32 : rein_log_bounds_avx2_f64;
-    if (s->exec.isa < REIN_ISA_AVX512) return;
-    s->pass = f32 ? rein_pass_avx512_f32 : rein_pass_avx512_f64;
-    s->count = rein_count_avx512_f32;
-    s->find_log_bounds = f32 ? rein_log_bounds_avx512_f32 : rein_log_bounds_avx512_f64;
+    if (e->isa >= REIN_ISA_AVX512) return f32 ? rein_token_loss_avx512_f32 : rein_token_loss_avx512_f64;
+    if (e->isa >= REIN_ISA_AVX2) return f32 ? rein_token_loss_avx2_f32 : rein_token_loss_avx2_f64;
 #endif
+    (void)e;
+    return f32 ? rein_token_loss_ref_f32 : rein_token_loss_ref_f64;
 }
 
 /* ---- counts and sums over the tokens of each sequence */
+/* How many of n mask bytes are set, and where the first and the last of them are. */
+static void find_trained(rein_loss_sequence *to, const uint8_t *mask, size_t n) {
+    enum { CHUNK = 128 }; /* its count fits into a byte, so that the compiler counts 16 bytes at a time */
+    size_t first = n, end = 0;
+    to->trained = 0;
+    for (size_t i = 0; i < n; i += CHUNK) {
+        const size_t size = n - i < CHUNK ? n - i : CHUNK;
+        uint8_t count = 0;
+        for (size_t j = 0; j < size; j++) count = (uint8_t)(count + (mask[i + j] != 0));
+        if (count == 0) continue;
+        if (to->trained == 0) first = i;
+        end = i + size;
+        to->trained += count;
+    }
+    while (first < end && !mask[first]) first++;
+    while (end > first && !mask[end - 1]) end--;
+    to->first = to->trained ? first : n, to->end = to->trained ? end : n;
+}
+
 static void measure_block(void *context, size_t k, int thread) {
     rein_step *s = context;
     const rein_batch *b = &s->batch;
     size_t tokens = 0, sequences = 0;
     (void)thread;
-    memset(&s->tallies[k], 0, sizeof s->tallies[k]);
+    memset(&s->sums[k], 0, sizeof s->sums[k]);
     for (size_t i = s->blocks[k].first; i < s->blocks[k].last; i++) {
         const size_t start = b->sequence_offsets[i], length = b->sequence_offsets[i + 1] - start;
-        s->spans[i] = b->mask ? s->count(b->mask + start, length) : (rein_trained){length, 0, length};
-        s->trained[i] = s->spans[i].count;
+        s->sequences[i] = (rein_loss_sequence){.trained = length, .end = length};
+        if (b->mask) find_trained(&s->sequences[i], b->mask + start, length);
+        s->trained[i] = s->sequences[i].trained;
         s->length[i] = b->response_lengths ? b->response_lengths[i] : (int64_t)s->trained[i];
         tokens += s->trained[i];
         sequences += s->trained[i] > 0;
@@ -136,8 +147,8 @@ static void centre_kl(rein_step *s, size_t first, size_t last) {
     }
     const double mean = count > 0 ? sum / count : 0;
     for (size_t i = first; i < last; i++) {
-        if (unit && s->trained[i]) s->rows[i].advantage += s->options.kl_penalty_coef * (mean - s->drift[i]);
-        else s->rows[i].kl_centre = mean;
+        if (unit && s->trained[i]) s->sequences[i].advantage += s->options.kl_penalty_coef * (mean - s->drift[i]);
+        else s->sequences[i].kl_centre = mean;
     }
 }
 
@@ -154,7 +165,7 @@ static void penalise(rein_step *s) {
 static int all_zero(const rein_step *s, size_t first, size_t last) {
     const rein_batch *b = &s->batch;
     for (size_t i = first; i < last; i++) {
-        if (s->rows[i].advantage != 0) return 0;
+        if (s->sequences[i].advantage != 0) return 0;
         for (size_t t = b->sequence_offsets[i]; s->token_advantages && t < b->sequence_offsets[i + 1]; t++)
             if (rein_trains(b, t) && rein_at(b, s->token_advantages, t) != 0) return 0;
     }
@@ -200,16 +211,14 @@ static rein_status reward_metrics(rein_step *s, rein_error *err) {
     return rein_fail(err, REIN_ERANGE, "the mean of the rewards is not finite: the rewards, or their weights, are too large");
 }
 
-static void make_rows(void *context, size_t k, int thread) {
+static void weigh_block(void *context, size_t k, int thread) {
     rein_step *s = context;
     const double tokens = (double)s->trained_tokens, sequences = (double)s->trained_sequences;
     (void)thread;
-    for (size_t i = s->blocks[k].first; i < s->blocks[k].last; i++)
-        s->rows[i] = (rein_row){.advantage = rein_balance(s->estimate[i], &s->options),
-                                .weight = rein_token_weight(&s->options, (double)s->trained[i], tokens, sequences),
-                                .trained = s->trained[i],
-                                .first = s->spans[i].first,
-                                .end = s->spans[i].end};
+    for (size_t i = s->blocks[k].first; i < s->blocks[k].last; i++) {
+        s->sequences[i].advantage = rein_balance(s->estimate[i], &s->options);
+        s->sequences[i].weight = rein_token_weight(&s->options, (double)s->trained[i], tokens, sequences);
+    }
 }
 
 static rein_status advantages(rein_step *s, rein_error *err) {
@@ -218,17 +227,17 @@ static rein_status advantages(rein_step *s, rein_error *err) {
     const size_t groups = rein_group_count(b);
     if (s->token_advantages) {
         if (o->advantage != REIN_ADVANTAGE_GIVEN)
-            rein_estimate_tokens(s->made_advantages, s->scratch, s->reward, kl_source_of(s), b, o);
-        const void *from = o->advantage == REIN_ADVANTAGE_GIVEN ? b->advantages : s->made_advantages;
-        for (size_t t = 0; o->advantage_balance != 0 && t < rein_tokens(b); t++)
-            rein_put(b, s->made_advantages, t, rein_balance(rein_at(b, from, t), o));
+            rein_estimate_tokens(s->own_token_advantages, s->scratch, s->reward, kl_source_of(s), b, o);
+        const void *from = o->advantage == REIN_ADVANTAGE_GIVEN ? b->advantages : s->own_token_advantages;
+        for (size_t t = 0; o->advantage_balance != 0 && t < rein_batch_tokens(b); t++)
+            rein_put(b, s->own_token_advantages, t, rein_balance(rein_at(b, from, t), o));
         memset(s->estimate, 0, b->n_sequences * sizeof *s->estimate);
     } else {
         for (size_t i = 0; o->kl_reward_coef != 0 && i < b->n_sequences; i++) s->reward[i] -= o->kl_reward_coef * s->drift[i];
         const rein_status status = rein_estimate(s->estimate, s->reward, s->length, s->trained, s->scratch, b, o, err);
         if (status != REIN_OK) return status;
     }
-    rein_parallel(s->exec.threads, s->n_blocks, make_rows, s);
+    rein_parallel(s->exec.threads, s->n_blocks, weigh_block, s);
     for (size_t g = 0; g < groups; g++)
         s->metrics.frac_reward_zero_std += all_zero(s, rein_group_start(b, g), rein_group_start(b, g + 1)) / (double)groups;
     if (o->kl_penalty_coef != 0) penalise(s);
@@ -259,7 +268,7 @@ static double *select_kth(double *x, size_t n, size_t k) { /* Hoare's: x[k] is w
 static double entropy_quantile(rein_step *s, double f) {
     const rein_batch *b = &s->batch;
     size_t n = 0;
-    for (size_t t = 0; t < rein_tokens(b); t++)
+    for (size_t t = 0; t < rein_batch_tokens(b); t++)
         if (rein_trains(b, t)) s->scratch[n++] = rein_at(b, b->entropies, t);
     if (n == 0) return -HUGE_VAL;
     const double place = (1 - f) * (double)(n - 1), below = floor(place);
@@ -277,16 +286,16 @@ static void entropy(rein_step *s) {
     s->entropy_threshold = isnan(o->top_entropy) ? -HUGE_VAL : entropy_quantile(s, o->top_entropy);
     if (o->entropy_coef == 0 || isnan(o->entropy_target)) return;
     double sum = 0;
-    for (size_t t = 0; t < rein_tokens(b); t++)
+    for (size_t t = 0; t < rein_batch_tokens(b); t++)
         if (rein_trains(b, t)) sum += rein_at(b, b->entropies, t);
     if (sum > o->entropy_target * (double)s->trained_tokens) s->entropy_coef = 0;
 }
 
 /* What the pass takes from a row must be finite in its type. */
-static rein_status check_rows(const rein_step *s, rein_error *err) {
+static rein_status check_sequences(const rein_step *s, rein_error *err) {
     const int f32 = s->batch.dtype == REIN_F32;
     for (size_t i = 0; i < s->batch.n_sequences; i++) {
-        const double advantage = s->rows[i].advantage, entropy_gradient = s->rows[i].weight * s->entropy_coef;
+        const double advantage = s->sequences[i].advantage, entropy_gradient = s->sequences[i].weight * s->entropy_coef;
         if (!(f32 ? isfinite((float)advantage) : isfinite(advantage)))
             return rein_fail(err, REIN_ERANGE, "the advantage of sequence %zu is not finite: the rewards are too large", i);
         if (!(f32 ? isfinite((float)entropy_gradient) : isfinite(entropy_gradient)))
@@ -300,7 +309,7 @@ rein_status rein_step_begin(rein_step **step, void *buffer, size_t size, const r
     rein_step now = {.batch = *batch};
     rein_status status = rein_options_resolve(&now.options, options, err);
     if (status == REIN_OK) status = rein_batch_check_shape(batch, err);
-    if (status == REIN_OK) status = rein_exec_resolve(&now.exec, exec, rein_tokens(batch), err);
+    if (status == REIN_OK) status = rein_exec_resolve(&now.exec, exec, rein_batch_tokens(batch), err);
     if (status == REIN_OK) status = rein_batch_check_rewards(batch, &now.options, err);
     if (status == REIN_OK) status = rein_batch_check_arrays(batch, &now.options, err);
     if (status != REIN_OK) return status;
@@ -314,8 +323,7 @@ rein_status rein_step_begin(rein_step **step, void *buffer, size_t size, const r
 
     const rein_options *o = &s->options;
     const int detached = o->kl_reward_coef != 0 || o->kl_penalty_coef != 0;
-    choose_kernels(s);
-    if (o->surrogate == REIN_SURROGATE_CLIP) s->find_log_bounds(s->log_bounds, o);
+    s->token_loss = choose_kernel(&s->exec, batch->dtype == REIN_F32);
     s->n_blocks = cut_blocks(s->blocks, batch);
     rein_parallel(s->exec.threads, s->n_blocks, measure_block, s);
     if (detached || o->advantage == REIN_ADVANTAGE_GAE || !isnan(o->top_entropy) || !isnan(o->entropy_target)) {
@@ -329,9 +337,10 @@ rein_status rein_step_begin(rein_step **step, void *buffer, size_t size, const r
     if (status == REIN_OK) status = advantages(s, err);
     if (status != REIN_OK) return status;
     entropy(s);
-    status = check_rows(s, err);
+    status = check_sequences(s, err);
     if (status != REIN_OK) return status;
-    for (int t = 0; t < s->exec.threads; t++) rein_top_begin(&s->tops[t], s->trained_tokens, s->tops, s->exec.threads);
+    memset(s->histograms, 0, (size_t)s->exec.threads * sizeof *s->histograms);
+    for (int t = 0; t < s->exec.threads; t++) s->histograms[t].low = HUGE_VAL, s->histograms[t].high = -HUGE_VAL;
     *step = s;
     return REIN_OK;
 }

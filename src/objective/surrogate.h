@@ -21,7 +21,7 @@ typedef struct token {
 
 typedef struct contribution {
     V objective, by_ratio, by_log_prob;
-    M held_low, held_high; /* for the metrics: clipped from below, from above */
+    M clipped_low, clipped_high; /* for the metrics: clipped from below, from above */
 } contribution;
 
 /* The constants of the surrogates, as reals. */
@@ -84,11 +84,11 @@ INLINE V negative_bound(V high, const token *t, const constants *k) {
 INLINE contribution surrogate_clip(const token *t, const constants *k) {
     const region trusted = trust_region(t->advantage, splat(k->low), splat(k->high));
     const V limited = clamp(t->ratio, trusted.low, negative_bound(trusted.high, t, k));
-    const M held = limited != t->ratio;
+    const M clipped = limited != t->ratio;
     contribution c = {.objective = limited * t->advantage};
-    c.by_ratio = keep(~held, c.objective);
-    c.held_low = t->ratio < trusted.low;
-    c.held_high = held & (t->advantage > 0);
+    c.by_ratio = keep(~clipped, c.objective);
+    c.clipped_low = t->ratio < trusted.low;
+    c.clipped_high = clipped & (t->advantage > 0);
     return c;
 }
 
@@ -114,8 +114,8 @@ INLINE contribution surrogate_reinforce(const token *t) { return weighted_score(
 /* J = stop(clip(R, 1−ε, 1+ε_h))·A·lp                                     CISPO, MiniMax-M1, arXiv 2506.13585, eq. 4-5; ART's ε, ε_h */
 INLINE contribution surrogate_cispo(const token *t, const constants *k) {
     contribution c = weighted_score(clamp(t->stop_ratio, splat(k->low), negative_bound(splat(k->high), t, k)), t);
-    c.held_low = t->stop_ratio < k->low;
-    c.held_high = t->stop_ratio > k->high;
+    c.clipped_low = t->stop_ratio < k->low;
+    c.clipped_high = t->stop_ratio > k->high;
     return c;
 }
 
@@ -146,8 +146,8 @@ INLINE contribution surrogate_gmpo(const token *t, const constants *k) {
     (void)gmpo_clip(t->token_log_ratio, t->advantage, k, &live);
     return (contribution){.objective = objective,
                           .by_ratio = objective,
-                          .held_low = ~live & (t->advantage < 0),
-                          .held_high = ~live & (t->advantage > 0)};
+                          .clipped_low = ~live & (t->advantage < 0),
+                          .clipped_high = ~live & (t->advantage > 0)};
 }
 
 /* J = (4/τ)·σ(τ(R−1))·A, τ by the sign of A                                      SAPO, arXiv 2511.20347: 1 (A > 0) and 1.05 */
@@ -175,8 +175,8 @@ INLINE contribution surrogate_topr(const token *t, const constants *k) {
     V low = pick(up, splat(k->topr_positive_low), splat(k->topr_negative_low));
     V high = pick(up, splat(k->topr_positive_high), splat(k->topr_negative_high));
     contribution c = weighted_score(clamp(t->stop_ratio, low, high), t);
-    c.held_low = t->stop_ratio < low;
-    c.held_high = t->stop_ratio > high;
+    c.clipped_low = t->stop_ratio < low;
+    c.clipped_high = t->stop_ratio > high;
     return c;
 }
 
@@ -197,8 +197,8 @@ INLINE contribution surrogate_dppo(const token *t, const constants *k) {
     M high = far & (t->advantage > 0) & (t->stop_ratio > 1), low = far & (t->advantage < 0) & (t->stop_ratio < 1);
     V weight = keep(~(high | low) & (t->advantage != 0), least(t->stop_ratio, splat(k->dppo_ratio_cap)));
     contribution c = weighted_score(weight, t);
-    c.held_low = low;
-    c.held_high = high;
+    c.clipped_low = low;
+    c.clipped_high = high;
     return c;
 }
 

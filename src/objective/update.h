@@ -15,7 +15,6 @@ typedef struct rein_update_task {
 /* Weights [first, last), at most REIN_UPDATE_STRIP of them, if all are finite. Returns whether they are. */
 enum { REIN_UPDATE_STRIP = 4096 };
 typedef int rein_update_fn(const rein_update_task *task, size_t first, size_t last);
-rein_update_fn rein_update_pass_ref_f32, rein_update_pass_ref_f64, rein_update_pass_avx2_f32, rein_update_pass_avx2_f64,
-    rein_update_pass_avx512_f32, rein_update_pass_avx512_f64;
+rein_update_fn rein_update_pass_ref_f32, rein_update_pass_ref_f64, rein_update_pass_avx2_f32, rein_update_pass_avx2_f64;
 
 #endif

@@ -5,10 +5,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "kernel/kernel.h"
+#include "kernel/kernels.h"
 #include "kernel/rows.h"
 
-static double log_prob_of(const rein_row *row, const rein_total *total, int32_t id) {
+static double log_prob_of(const rein_row *row, const rein_softmax_total *total, int32_t id) {
     return (double)row->x[id] - rein_head_log_sum(total, row->isa);
 }
 
@@ -25,7 +25,7 @@ static int32_t in_chunk(const rein_row *row, size_t chunk, double rest, double s
     const size_t first = chunk * REIN_VOCABULARY_CHUNK;
     const size_t n = row->vocabulary - first < REIN_VOCABULARY_CHUNK ? row->vocabulary - first : REIN_VOCABULARY_CHUNK;
     size_t last = 0;
-    rein_kernels_of(row->isa)->powers(powers, NULL, row->x + first, n, row->masses[chunk].maximum);
+    rein_kernels_of(row->isa)->rows->exp_shifted(powers, NULL, row->x + first, n, row->masses[chunk].maximum);
     for (size_t i = 0; i < n; i++) {
         if (!(powers[i] > 0)) continue; /* what has no probability is never chosen, not even by rounding */
         last = i;
@@ -35,7 +35,7 @@ static int32_t in_chunk(const rein_row *row, size_t chunk, double rest, double s
     return (int32_t)(first + last);
 }
 
-static int32_t from_policy(const rein_row *row, const rein_total *total, double u) {
+static int32_t from_policy(const rein_row *row, const rein_softmax_total *total, double u) {
     double rest = u * total->sum, scale = 0;
     size_t chosen = 0;
     for (size_t c = 0; c < row->chunks; c++) {
@@ -72,7 +72,8 @@ static double mass_of(const rein_candidate *candidates, size_t n, double greates
 }
 
 /* Enough of the most probable tokens for what follows: the k first, or top_p of the mass. */
-static size_t collect_enough(rein_candidate *candidates, const rein_row *row, const rein_total *total, const rein_sampling *s) {
+static size_t collect_enough(rein_candidate *candidates, const rein_row *row, const rein_softmax_total *total,
+                             const rein_sampling *s) {
     const rein_isa isa = row->isa;
     const double depths[] = {6, 12, 24, INFINITY};
     size_t n = 0;
@@ -87,8 +88,8 @@ static size_t collect_enough(rein_candidate *candidates, const rein_row *row, co
 }
 
 /* How many of the n candidates top_p and min_p leave: at least one. */
-static size_t truncate_candidates(const rein_candidate *candidates, size_t n, const rein_total *total, const rein_sampling *s,
-                                  rein_isa isa) {
+static size_t truncate_candidates(const rein_candidate *candidates, size_t n, const rein_softmax_total *total,
+                                  const rein_sampling *s, rein_isa isa) {
     if (s->top_p < 1) {
         const double whole = s->top_k > 0 ? mass_of(candidates, n, total->maximum, isa) : total->sum;
         double sum = 0;
@@ -103,8 +104,8 @@ static size_t truncate_candidates(const rein_candidate *candidates, size_t n, co
     return n;
 }
 
-static int32_t from_candidates(float *sampler_log_prob, const rein_row *row, const rein_total *total, const rein_sampling *s,
-                               double u, rein_candidate *candidates) {
+static int32_t from_candidates(float *sampler_log_prob, const rein_row *row, const rein_softmax_total *total,
+                               const rein_sampling *s, double u, rein_candidate *candidates) {
     const rein_isa isa = row->isa;
     const size_t n = truncate_candidates(candidates, collect_enough(candidates, row, total, s), total, s, isa);
     const double mass = mass_of(candidates, n, total->maximum, isa);
@@ -119,7 +120,7 @@ static int32_t from_candidates(float *sampler_log_prob, const rein_row *row, con
 }
 
 rein_chosen rein_choose(const rein_row *row, const rein_sampling *s, double u, rein_candidate *candidates) {
-    const rein_total total = rein_head_total(row->masses, row->chunks, row->isa);
+    const rein_softmax_total total = rein_head_total(row->masses, row->chunks, row->isa);
     rein_chosen chosen = {0, NAN, NAN};
     if (!(total.sum > 0)) return chosen; /* some logits are no numbers */
     chosen.sampler_log_prob = 0;
@@ -132,7 +133,7 @@ rein_chosen rein_choose(const rein_row *row, const rein_sampling *s, double u, r
 }
 
 void rein_choose_top(rein_choice *top, size_t n, const rein_row *row) {
-    const rein_total total = rein_head_total(row->masses, row->chunks, row->isa);
+    const rein_softmax_total total = rein_head_total(row->masses, row->chunks, row->isa);
     size_t have = 0;
     for (size_t v = 0; v < row->vocabulary && n > 0; v++) {
         if (have == n && !(row->x[v] > top[n - 1].log_prob)) continue; /* logits, until the end */

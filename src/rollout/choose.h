@@ -8,7 +8,7 @@
 /* A row: x = z/T [vocabulary] and the masses of its chunks. */
 typedef struct rein_row {
     const float *x;
-    const rein_mass *masses;
+    const rein_softmax_stats *masses;
     size_t vocabulary, chunks;
     rein_isa isa;
 } rein_row;

@@ -165,8 +165,8 @@ static void through_layers(step *s) {
 typedef struct choosing {
     rein_generator *g;
     size_t first_sample, first_query;
-    const float *x;          /* [queries][vocabulary] */
-    const rein_mass *masses; /* [queries][chunks] */
+    const float *x;                   /* [queries][vocabulary] */
+    const rein_softmax_stats *masses; /* [queries][chunks] */
     size_t vocabulary, chunks;
     rein_candidate *candidates; /* [threads][vocabulary], or NULL */
 } choosing;
@@ -221,7 +221,7 @@ static rein_status choose_all(step *s, rein_error *err) {
     int truncates = 0;
     for (size_t i = 0; i < g->n_samples; i++) truncates |= rein_truncates(&g->samples[i].of->r.sampling);
     float *x = rein_arena_floats(&g->arena, at_once * vocabulary);
-    rein_mass *masses = rein_arena_take(&g->arena, at_once * c.chunks * sizeof *masses);
+    rein_softmax_stats *masses = rein_arena_take(&g->arena, at_once * c.chunks * sizeof *masses);
     if (truncates) c.candidates = rein_arena_take(&g->arena, (size_t)g->exec.threads * vocabulary * sizeof *c.candidates);
     if (g->arena.failed) return rein_fail(err, REIN_ENOMEM, "no memory for the logits of %zu samples", g->n_samples);
     c.x = x, c.masses = masses;

@@ -1,30 +1,30 @@
-/* adamw.c - a step of AdamW over all parameters, checked before anything is changed.
+/* adamw.c - a step of AdamW over all parameters. Nothing is changed before everything is checked.
  *
- * Two passes: the first reads the gradients for their norm, which also finds any that is not finite; the second updates. The parameters
- * are one long array, cut into chunks that depend on its length alone; a chunk may hold the end of one parameter and the beginning of the
- * next. There are at most CHUNKS of them, so that their sums need no allocation. */
+ * There are two passes. The first computes the norm of the gradients, which also finds any gradient that is not finite. The second updates.
+ * The parameters are treated as one long array, cut into chunks that depend only on its length; a chunk may hold the end of one parameter
+ * and the beginning of the next. At most CHUNKS chunks exist, so their sums need no allocation. */
 #include <float.h>
 #include <math.h>
 
 #include "../base/base.h"
 #include "../base/pool.h"
+#include "../kernel/kernels.h"
 #include "adamw_pass.h"
 #include "rein/train.h"
 
-enum { CHUNKS = 512, LEAST = 16384 }; /* elements of a chunk, unless there are fewer */
+enum { CHUNKS = 512, SMALLEST_CHUNK = 16384 }; /* elements; the last chunk may have fewer */
 
-typedef struct run run;
+typedef struct update_run update_run;
 
-/* What to do with `n` elements of a parameter, from number `from`; `moment` is their place in the moments. */
-typedef void visit(run *r, size_t chunk, const rein_parameter *p, size_t from, size_t moment, size_t n);
+/* Handles the elements [from, from + n) of a parameter; `moment` is their index in the moments. */
+typedef void visit(update_run *r, size_t chunk, const rein_parameter *p, size_t from, size_t moment, size_t n);
 
-struct run {
+struct update_run {
     const rein_parameter *parameters;
     float *first, *second;
     size_t total, chunk; /* elements */
-    rein_adamw_squares_fn *squares;
-    rein_adamw_update_fn *update;
-    rein_adamw_factors factors[2]; /* without decay, with it */
+    const rein_adamw_kernels *kernels;
+    rein_adamw_factors factors[2]; /* without and with weight decay */
     visit *visit;
     double sums[CHUNKS];
 };
@@ -32,10 +32,10 @@ struct run {
 /* -------------------------------------------------------------------------------------------------------------------- chunks */
 
 static void visit_chunk(void *context, size_t chunk, int thread) {
-    run *r = context;
+    update_run *r = context;
     const size_t last = r->total - chunk * r->chunk < r->chunk ? r->total : (chunk + 1) * r->chunk;
     const rein_parameter *p = r->parameters;
-    size_t at = chunk * r->chunk, begin = 0; /* of p */
+    size_t at = chunk * r->chunk, begin = 0; /* begin: the first element of p */
     (void)thread;
     while (at - begin >= p->size) begin += p++->size;
     for (; at < last; begin += p++->size) {
@@ -45,24 +45,24 @@ static void visit_chunk(void *context, size_t chunk, int thread) {
     }
 }
 
-static void add_squares(run *r, size_t chunk, const rein_parameter *p, size_t from, size_t moment, size_t n) {
+static void add_squares(update_run *r, size_t chunk, const rein_parameter *p, size_t from, size_t moment, size_t n) {
     (void)moment;
-    r->sums[chunk] += r->squares(p->gradient + from, n);
+    r->sums[chunk] += r->kernels->sum_of_squares(p->gradient + from, n);
 }
 
-static void update(run *r, size_t chunk, const rein_parameter *p, size_t from, size_t moment, size_t n) {
+static void update(update_run *r, size_t chunk, const rein_parameter *p, size_t from, size_t moment, size_t n) {
     (void)chunk;
-    r->update(p->value + from, r->first + moment, r->second + moment, p->gradient + from, n, &r->factors[p->decay != 0]);
+    r->kernels->update(p->value + from, r->first + moment, r->second + moment, p->gradient + from, n, &r->factors[p->decay != 0]);
 }
 
-static size_t chunks_of(const run *r) { return r->total / r->chunk + (r->total % r->chunk != 0); }
+static size_t chunks_of(const update_run *r) { return r->total / r->chunk + (r->total % r->chunk != 0); }
 
-static void visit_all(run *r, visit *visit, int threads) {
+static void visit_all(update_run *r, visit *visit, int threads) {
     r->visit = visit;
     rein_parallel(threads, chunks_of(r), visit_chunk, r);
 }
 
-static double norm_of_gradients(run *r, int threads) {
+static double norm_of_gradients(update_run *r, int threads) {
     double sum = 0;
     for (size_t i = 0; i < chunks_of(r); i++) r->sums[i] = 0;
     visit_all(r, add_squares, threads);
@@ -128,8 +128,8 @@ static rein_status check_state(const float *first, const float *second, const in
     return REIN_OK;
 }
 
-/* The first gradient that is not finite: there is one. */
-static rein_status name_bad_gradient(const rein_parameter *p, rein_error *err) {
+/* Reports the first gradient that is not finite; at least one is not. */
+static rein_status report_bad_gradient(const rein_parameter *p, rein_error *err) {
     size_t i = 0;
     while (isfinite(p->gradient[i]))
         if (++i == p->size) i = 0, p++;
@@ -139,9 +139,9 @@ static rein_status name_bad_gradient(const rein_parameter *p, rein_error *err) {
                      i / p->columns, i % p->columns);
 }
 
-/* Squares below FLT_MAX keep the second moment, an average of them, below it as well. */
-static rein_status check_norm(double norm, double scale, const run *r, rein_error *err) {
-    if (!isfinite(norm)) return name_bad_gradient(r->parameters, err);
+/* The second moment is an average of squares: if their sum is at most FLT_MAX, so is the moment. */
+static rein_status check_norm(double norm, double scale, const update_run *r, rein_error *err) {
+    if (!isfinite(norm)) return report_bad_gradient(r->parameters, err);
     if (norm * scale * (norm * scale) > (double)FLT_MAX)
         return rein_fail(err, REIN_ERANGE,
                          "the norm of the gradient is %g: its square does not fit a float; clip it (max_gradient_norm)",
@@ -159,25 +159,21 @@ static double clip(double norm, double most) {
 
 static rein_adamw_factors factors_of(const rein_adamw *o, double t, double scale, int decay) {
     return (rein_adamw_factors){
-        .scale = (float)scale,
-        .keep = (float)(decay ? 1 - o->learning_rate * o->weight_decay : 1),
+        .gradient_scale = (float)scale,
+        .value_scale = (float)(decay ? 1 - o->learning_rate * o->weight_decay : 1),
         .first_weight = (float)(1 - o->beta1),
         .beta2 = (float)o->beta2,
         .second_weight = (float)(1 - o->beta2),
-        .root = (float)sqrt(1 - pow(o->beta2, t)),
+        .root_of_correction = (float)sqrt(1 - pow(o->beta2, t)),
         .epsilon = (float)o->epsilon,
-        .pace = (float)-(o->learning_rate / (1 - pow(o->beta1, t))),
+        .step_size = (float)-(o->learning_rate / (1 - pow(o->beta1, t))),
     };
 }
 
-static run start(const rein_parameter *parameters, float *first, float *second, size_t total, rein_isa isa) {
-    run r = {.parameters = parameters, .first = first, .second = second, .total = total};
-    r.chunk = total / CHUNKS + 1 > LEAST ? total / CHUNKS + 1 : LEAST;
-    r.squares = rein_adamw_squares_ref_f32, r.update = rein_adamw_update_ref_f32;
-#ifdef REIN_HAVE_AVX2
-    if (isa >= REIN_ISA_AVX2) r.squares = rein_adamw_squares_avx2_f32, r.update = rein_adamw_update_avx2_f32;
-#endif
-    (void)isa;
+static update_run start(const rein_parameter *parameters, float *first, float *second, size_t total, rein_isa isa) {
+    update_run r = {.parameters = parameters, .first = first, .second = second, .total = total};
+    r.chunk = total / CHUNKS + 1 > SMALLEST_CHUNK ? total / CHUNKS + 1 : SMALLEST_CHUNK;
+    r.kernels = rein_kernels_of(isa)->adamw;
     return r;
 }
 
@@ -190,7 +186,7 @@ rein_status rein_adamw_step(double *gradient_norm, float *first, float *second, 
     if (status == REIN_OK) status = check_state(first, second, step, err);
     if (status == REIN_OK) status = rein_exec_resolve(&e, exec, total, err);
     if (status != REIN_OK) return status;
-    run r = start(parameters, first, second, total, e.isa);
+    update_run r = start(parameters, first, second, total, e.isa);
     const double norm = norm_of_gradients(&r, e.threads), scale = clip(norm, options->max_gradient_norm);
     status = check_norm(norm, scale, &r, err);
     if (status != REIN_OK) return status;

@@ -1,8 +1,8 @@
-/* adamw_pass.c - the passes of AdamW over memory. Compiled per instruction set.
+/* adamw_pass.c - the passes of AdamW over memory; compiled per instruction set.
  *
- * Where torch.optim.AdamW makes five passes (mul_, lerp_, addcmul_, sqrt and its kin, addcdiv_), this makes one: four loads, three stores.
- * The arithmetic of each element is torch's, rounding by rounding, fma where its kernels have one. √ is IEEE's: torch takes MKL's, which
- * is sometimes off by the last bit, and that is the only difference. */
+ * torch.optim.AdamW makes five passes (mul_, lerp_, addcmul_, sqrt and division, addcdiv_). This makes one, with four loads and three
+ * stores. Each element is rounded exactly as torch rounds it, with fma where torch's kernels have one. The only difference is √: here it
+ * is IEEE's, while torch uses MKL's, whose last bit is sometimes wrong. */
 #include "adamw_pass.h"
 
 #include "../kernel/lanes.h"
@@ -16,23 +16,23 @@ INLINE V root(V x) {
 }
 #endif
 
-/* a + w·(b − a), measured from the nearer end: torch's lerp. At w = 1 it is exactly b. */
-INLINE V between(V a, V b, float w) { return w < 0.5f ? fmadd(splat(w), b - a, a) : fmadd(splat(w - 1), b - a, b); }
+/* torch's lerp: a + w·(b − a), computed from the nearer end. At w = 1 it is exactly b. */
+INLINE V lerp(V a, V b, float w) { return w < 0.5f ? fmadd(splat(w), b - a, a) : fmadd(splat(w - 1), b - a, b); }
 
 INLINE void update(float *value, float *first, float *second, const float *gradient, size_t left, const rein_adamw_factors *f) {
-    const V g = load(gradient, left) * splat(f->scale);
-    const V m = between(load(first, left), g, f->first_weight);
+    const V g = load(gradient, left) * splat(f->gradient_scale);
+    const V m = lerp(load(first, left), g, f->first_weight);
     const V v = fmadd(splat(f->second_weight) * g, g, load(second, left) * splat(f->beta2));
-    const V below = root(v) / splat(f->root) + splat(f->epsilon);
-    const V x = load(value, left) * splat(f->keep) + splat(f->pace) * m / below;
+    const V denominator = root(v) / splat(f->root_of_correction) + splat(f->epsilon);
+    const V x = load(value, left) * splat(f->value_scale) + splat(f->step_size) * m / denominator;
     store(value, x, left);
     store(first, m, left);
     store(second, v, left);
 }
 
-void KERNEL(rein_adamw_update)(float *restrict value, float *restrict first, float *restrict second, const float *restrict gradient,
-                               size_t n, const rein_adamw_factors *factors) {
-    const rein_adamw_factors f = *factors; /* a copy: stores to the arrays cannot change it */
+static void update_all(float *restrict value, float *restrict first, float *restrict second, const float *restrict gradient,
+                       size_t n, const rein_adamw_factors *factors) {
+    const rein_adamw_factors f = *factors; /* a local copy, which stores to the arrays cannot change */
     size_t i = 0;
     for (; i + LANES <= n; i += LANES) update(value + i, first + i, second + i, gradient + i, LANES, &f);
     if (i < n) update(value + i, first + i, second + i, gradient + i, n - i, &f);
@@ -45,8 +45,8 @@ INLINE D square(const float *x) {
     return wide * wide; /* exact */
 }
 
-/* Sixteen sums, so that no addition waits for the one before it; element i goes to sum i % 16. */
-double KERNEL(rein_adamw_squares)(const float *gradient, size_t n) {
+/* Sixteen independent sums hide the latency of the additions. Element i goes to sum i % 16. */
+static double sum_of_squares(const float *gradient, size_t n) {
     D sums[4] = {{0}};
     double total = 0;
     size_t i = 0;
@@ -59,3 +59,5 @@ double KERNEL(rein_adamw_squares)(const float *gradient, size_t n) {
         for (size_t l = 0; l < 4; l++) total += sums[k][l];
     return total;
 }
+
+const rein_adamw_kernels KERNEL(rein_adamw_kernels) = {.update = update_all, .sum_of_squares = sum_of_squares};

@@ -12,16 +12,9 @@
 
 #include "base/arena.h"
 #include "rein/base.h"
+#include "support/random.h"
 
-#include "model/allocation.h"
-
-static uint64_t stream = 1;
-static size_t below(size_t n) { /* splitmix64 */
-    uint64_t z = stream += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (size_t)((z ^ (z >> 31)) % n);
-}
+#include "support/allocation.h"
 
 enum { MEGABYTE = 1 << 20, PIECES = 300 };
 

@@ -18,23 +18,9 @@
 
 #include "base/file.h"
 #include "base/json_file.h"
-
-static char folder[256];
-
-static const char *in_folder(const char *name) {
-    static char path[4][1024];
-    static int next;
-    char *to = path[next++ % 4];
-    snprintf(to, sizeof path[0], "%s/%s", folder, name);
-    return to;
-}
-
-static int make_folder(void **state) {
-    (void)state;
-    const char *temporary = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/rein-file-XXXXXX", temporary ? temporary : "/tmp");
-    return mkdtemp(folder) == NULL;
-}
+#include "support/check.h"
+#include "support/files.h"
+#include "support/folder.h"
 
 static size_t count_entries(const char *path) {
     size_t n = 0;
@@ -46,42 +32,9 @@ static size_t count_entries(const char *path) {
     return n;
 }
 
-static void empty_folder(const char *path) {
-    DIR *directory = opendir(path);
-    assert_non_null(directory);
-    for (struct dirent *entry; (entry = readdir(directory));) {
-        char name[1024];
-        struct stat about;
-        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
-        snprintf(name, sizeof name, "%s/%s", path, entry->d_name);
-        if (lstat(name, &about) == 0 && S_ISDIR(about.st_mode)) empty_folder(name);
-        remove(name);
-    }
-    closedir(directory);
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    empty_folder(folder);
-    return rmdir(folder);
-}
-
 static void put(const char *path, const char *text) {
     rein_error err;
     if (rein_file_write(path, text, strlen(text), &err) != REIN_OK) fail_msg("%s", err.message);
-}
-
-static void holds(const char *path, const char *text) {
-    rein_file file;
-    rein_error err;
-    if (rein_file_map(&file, path, &err) != REIN_OK) fail_msg("%s", err.message);
-    assert_int_equal(file.size, strlen(text));
-    assert_memory_equal(file.data, text, file.size);
-    rein_file_unmap(&file);
-}
-
-static void says(const rein_error *err, const char *part) {
-    if (!strstr(err->message, part)) fail_msg("\"%s\" does not say \"%s\"", err->message, part);
 }
 
 /* ---- mapping */

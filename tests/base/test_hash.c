@@ -13,9 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/directory.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "support/folder.h"
 
 /* python-xxhash 4.1.0 (xxHash 0.8.4): xxhash.xxh3_64_intdigest(bytes((i * 7 + i // 251) % 256 for i in range(n))). The lengths are on
  * both sides of the borders between XXH3's ways, and of the block that files are read in. */
@@ -30,28 +30,11 @@ static const struct {
     {32769, 0x21f79ae529286e6f}, {100000, 0x4e16d63e05fac6ed},
 };
 
-static char folder[256];
 static unsigned char bytes[100000];
 
-static const char *in_folder(const char *name) {
-    static char path[4][1024];
-    static int next;
-    char *to = path[next++ % 4];
-    snprintf(to, sizeof path[0], "%s/%s", folder, name);
-    return to;
-}
-
-static int make_folder(void **state) {
-    (void)state;
-    const char *temporary = getenv("TMPDIR");
+static int set_up(void **state) {
     for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (unsigned char)(i * 7 + i / 251);
-    snprintf(folder, sizeof folder, "%s/rein-hash-XXXXXX", temporary ? temporary : "/tmp");
-    return mkdtemp(folder) == NULL;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    return rein_remove_all(folder, NULL) != REIN_OK;
+    return make_folder(state);
 }
 
 static void test_hash(void **state) {
@@ -135,5 +118,5 @@ int main(void) {
         cmocka_unit_test(test_hash), cmocka_unit_test(test_hash_file), cmocka_unit_test(test_hash_of_what_cannot_be_read),
         cmocka_unit_test(test_list), cmocka_unit_test(test_sync),      cmocka_unit_test(test_remove_all),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, set_up, remove_folder);
 }

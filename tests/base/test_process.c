@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "base/process.h"
-#include "model/allocation.h"
+#include "support/allocation.h"
 
 enum { PATIENCE = 20 }; /* seconds for what must come */
 

@@ -11,8 +11,7 @@
 #include <string.h>
 
 #include "base/random.h"
-
-#define COUNT(array) (sizeof(array) / sizeof *(array))
+#include "support/check.h"
 
 typedef struct known {
     uint64_t at[6]; /* seed, stream, a, b, c, d */

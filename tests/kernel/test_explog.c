@@ -19,18 +19,15 @@
 #include "base/base.h"
 #include "base/pool.h"
 #include "kernel/explog.h"
-#include "kernel/kernel.h"
+#include "kernel/kernels.h"
 #include "near.h"
 
 #define BOUND 1.5 /* ulp */
 
-typedef void f32_kernel(float *y, const float *x, size_t n);
-typedef void f64_kernel(double *y, const double *x, size_t n);
-
 typedef struct function {
     const char *name;
-    f32_kernel *plain, *fast; /* fast = plain without avx2 */
-    f64_kernel *plain_f64, *fast_f64;
+    rein_map_f32_fn *plain, *fast; /* fast = plain without avx2 */
+    rein_map_f64_fn *plain_f64, *fast_f64;
     double (*reference)(double x);
     long double (*reference_f64)(long double x);
 } function;
@@ -51,25 +48,20 @@ static void references(double *reference, const function *f, const float *x, siz
         for (size_t i = 0; i < n; i++) reference[i] = f->reference((double)x[i]);
 }
 
-static function both(const char *name, f32_kernel *plain, f32_kernel *fast, f64_kernel *plain_f64, f64_kernel *fast_f64,
-                     double (*reference)(double), long double (*reference_f64)(long double)) {
-    if (rein_isa_available(REIN_ISA_AVX2)) return (function){name, plain, fast, plain_f64, fast_f64, reference, reference_f64};
-    print_message("NO AVX2 HERE: only the plain %s is tested\n", name);
-    return (function){name, plain, plain, plain_f64, plain_f64, reference, reference_f64};
+/* The functions of the plain table and of AVX2's, or of the plain one alone. */
+static const rein_kernels *fast_kernels(void) {
+    if (rein_isa_available(REIN_ISA_AVX2)) return rein_kernels_of(REIN_ISA_AVX2);
+    print_message("NO AVX2 HERE: only the plain kernels are tested\n");
+    return rein_kernels_of(REIN_ISA_REF);
 }
-
-#ifndef REIN_HAVE_AVX2
-#define rein_exp_avx2_f32 rein_exp_ref_f32
-#define rein_exp_avx2_f64 rein_exp_ref_f64
-#define rein_log_avx2_f32 rein_log_ref_f32
-#define rein_log_avx2_f64 rein_log_ref_f64
-#endif
 
 static function exp_function(void) {
-    return both("exp", rein_exp_ref_f32, rein_exp_avx2_f32, rein_exp_ref_f64, rein_exp_avx2_f64, reference_exp, expl);
+    const rein_kernels *plain = rein_kernels_of(REIN_ISA_REF), *fast = fast_kernels();
+    return (function){"exp", plain->exp_f32, fast->exp_f32, plain->exp_f64, fast->exp_f64, reference_exp, expl};
 }
 static function log_function(void) {
-    return both("log", rein_log_ref_f32, rein_log_avx2_f32, rein_log_ref_f64, rein_log_avx2_f64, reference_log, logl);
+    const rein_kernels *plain = rein_kernels_of(REIN_ISA_REF), *fast = fast_kernels();
+    return (function){"log", plain->log_f32, fast->log_f32, plain->log_f64, fast->log_f64, reference_log, logl};
 }
 
 /* ---- distance in units of the last place of the float (double) at the reference; overflow counts as 2^128 (2^1024) */
@@ -278,8 +270,8 @@ static void test_log_f64(void **state) {
 
 /* ---- the corners, by name */
 static void check_corner(const function *f, double x, double expected) {
-    f32_kernel *const narrow[] = {f->plain, f->fast};
-    f64_kernel *const wide[] = {f->plain_f64, f->fast_f64};
+    rein_map_f32_fn *const narrow[] = {f->plain, f->fast};
+    rein_map_f64_fn *const wide[] = {f->plain_f64, f->fast_f64};
     for (int k = 0; k < 2; k++) {
         const float xf = (float)x;
         float yf;

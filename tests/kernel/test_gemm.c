@@ -12,15 +12,9 @@
 
 #include "base/base.h"
 #include "kernel/gemm.h"
+#include "support/check.h"
+#include "support/random.h"
 
-static uint64_t state = 1;
-static uint64_t random_bits(void) { /* splitmix64 */
-    uint64_t z = state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-static size_t below(size_t n) { return (size_t)(random_bits() % n); }
 static float some_number(void) { return (float)((double)(random_bits() >> 11) * 0x1p-52 - 1); }
 
 /* ---- 16-bit numbers, the slow and plain way */
@@ -104,21 +98,21 @@ static void check(const float *before, const float *wanted, const rein_matrix *a
     const size_t stride = n + 3;
     float *c = malloc((m + 1) * stride * sizeof *c);
     void *scratch = scratch_for(e), *panels = malloc(rein_packed_size(k, n, b->storage) + 1),
-         *turned_panels = malloc(rein_packed_size(n, k, b->storage) + 1);
-    assert_non_null(c), assert_non_null(panels), assert_non_null(turned_panels);
+         *transposed_panels = malloc(rein_packed_size(n, k, b->storage) + 1);
+    assert_non_null(c), assert_non_null(panels), assert_non_null(transposed_panels);
     const rein_matrix transpose = {b->data, b->column, b->row, b->storage};
-    const rein_packed packed = rein_pack(panels, b, k, n), turned = rein_pack(turned_panels, &transpose, n, k);
+    const rein_packed packed = rein_pack(panels, b, k, n), transposed = rein_pack(transposed_panels, &transpose, n, k);
     for (int way = 0; way < 3; way++) {
         for (size_t i = 0; i < (m + 1) * stride; i++) c[i] = 77;
         for (size_t i = 0; i < m; i++) memcpy(c + i * stride, before + i * n, n * sizeof *c);
-        if (way == 2) rein_gemm_turned(c, stride, a, &turned, m, add, scratch, e);
+        if (way == 2) rein_gemm_packed_transposed(c, stride, a, &transposed, m, add, scratch, e);
         else if (way) rein_gemm_packed(c, stride, a, &packed, m, add, scratch, e);
         else rein_gemm(c, stride, a, b, m, n, k, add, scratch, e);
         assert_bits(c, stride, wanted, m, n);
         for (size_t i = 0; i < m; i++) assert_true(c[i * stride + n] == 77 && c[i * stride + n + 2] == 77);
         assert_true(c[m * stride] == 77);
     }
-    free(c), free(scratch), free(panels), free(turned_panels);
+    free(c), free(scratch), free(panels), free(transposed_panels);
 }
 
 static void check_stored(size_t m, size_t n, size_t k, int storage_a, int storage_b) {
@@ -137,11 +131,6 @@ static void check_stored(size_t m, size_t n, size_t k, int storage_a, int storag
 
 static void check_everywhere(size_t m, size_t n, size_t k, int f32) {
     check_stored(m, n, k, f32 ? REIN_STORED_F32 : ANY, f32 ? REIN_STORED_F32 : ANY);
-}
-
-static int quick(void) {
-    const char *fast = getenv("REIN_TEST_FAST");
-    return fast && *fast && *fast != '0';
 }
 
 static void test_chains(void **unused) {
@@ -185,11 +174,11 @@ static void test_together(void **unused) {
     const size_t m = 66, n[N] = {1000, 130, 1000, 1200}, k[N] = {900, 500, 840, 400};
     rein_matrix a[N], b[N];
     float *wanted[N], *c[N];
-    void *turned[N];
+    void *transposed[N];
     for (size_t i = 0; i < N; i++) {
         a[i] = make(m, k[i], REIN_STORED_F32), b[i] = make(k[i], n[i], i % 2 ? REIN_STORED_BF16 : REIN_STORED_F32);
-        c[i] = malloc(m * n[i] * sizeof *c[i]), turned[i] = malloc(rein_packed_size(n[i], k[i], b[i].storage));
-        assert_non_null(c[i]), assert_non_null(turned[i]);
+        c[i] = malloc(m * n[i] * sizeof *c[i]), transposed[i] = malloc(rein_packed_size(n[i], k[i], b[i].storage));
+        assert_non_null(c[i]), assert_non_null(transposed[i]);
         wanted[i] = chain(NULL, &a[i], &b[i], m, n[i], k[i], 0);
     }
     for (int isa = REIN_ISA_REF; isa <= REIN_ISA_AVX512; isa++) {
@@ -198,18 +187,19 @@ static void test_together(void **unused) {
         if (!rein_isa_available(e.isa)) continue;
         for (size_t i = 0; i < N; i++) {
             const rein_matrix transpose = {b[i].data, b[i].column, b[i].row, b[i].storage};
-            rein_right right = {.view = b[i], .k = k[i], .n = n[i]};
+            rein_right_factor right = {.view = b[i], .k = k[i], .n = n[i]};
             if (i % 2)
-                right = (rein_right){.packed = rein_pack(turned[i], &transpose, n[i], k[i]), .turned = 1, .k = k[i], .n = n[i]};
+                right = (rein_right_factor){
+                    .packed = rein_pack(transposed[i], &transpose, n[i], k[i]), .transposed = 1, .k = k[i], .n = n[i]};
             products[i] = (rein_product){c[i], n[i], a[i], right, m, 0};
         }
         void *scratch = scratch_for(&e);
-        rein_gemm_each(products, N, scratch, &e);
+        rein_gemm_batch(products, N, scratch, &e);
         for (size_t i = 0; i < N; i++) assert_bits(c[i], n[i], wanted[i], m, n[i]);
         free(scratch);
     }
     for (size_t i = 0; i < N; i++)
-        free((void *)(uintptr_t)a[i].data), free((void *)(uintptr_t)b[i].data), free(wanted[i]), free(c[i]), free(turned[i]);
+        free((void *)(uintptr_t)a[i].data), free((void *)(uintptr_t)b[i].data), free(wanted[i]), free(c[i]), free(transposed[i]);
 }
 
 /* Several that read the same rows, which the threads pack together, and one that is added to what is there: blocks cut again into pieces
@@ -242,7 +232,7 @@ static void test_same_rows(void **unused) {
                 memcpy(c[i], before[i], m * n[i] * sizeof *c[i]);
                 products[i] = (rein_product){c[i], n[i], a, {.packed = packed, .k = k, .n = n[i]}, m, i == 1};
             }
-            rein_gemm_each(products, N, scratch, &e);
+            rein_gemm_batch(products, N, scratch, &e);
             for (size_t i = 0; i < N; i++) assert_bits(c[i], n[i], wanted[i], m, n[i]);
             free(scratch);
         }
@@ -265,7 +255,7 @@ static void test_row_alone(void **unused) {
     rein_gemm(all, n, &a, &b, m, n, k, 0, scratch, &resolved);
     for (size_t i = 0; i < m; i++) {
         rein_matrix row = a;
-        row.data = (const char *)a.data + i * a.row * rein_storage_size(a.storage);
+        row.data = (const char *)a.data + rein_storage_bytes(a.storage, i * a.row);
         rein_gemm(one, n, &row, &b, 1, n, k, 0, scratch, &resolved);
         assert_memory_equal(one, all + i * n, n * sizeof *one);
     }

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "rein/model.h"
-
-#define COUNT(array) (sizeof(array) / sizeof *(array))
+#include "support/check.h"
+#include "support/memory.h"
 
 static const char *const fixture_names[] = {"llama", "llama3_rope", "linear_rope", "mistral",     "qwen2",
                                             "qwen3", "head_dim_10", "head_dim_20", "head_dim_48", "biases"};
@@ -39,22 +39,6 @@ static inline int have_stories(void) {
     else print_message("!!!!! %s IS ABSENT: the test on a real model is SKIPPED !!!!!\n", stories());
     return file != NULL;
 }
-
-#define OK(call)                                                                         \
-    do {                                                                                 \
-        rein_error error_ = {0};                                                         \
-        const rein_status status_ = (call);                                              \
-        if (status_ != REIN_OK) fail_msg("status %d: %s", (int)status_, error_.message); \
-    } while (0)
-
-/* Never NULL; zeros. */
-static inline void *some(size_t n, size_t size) {
-    void *memory = calloc(n + 1, size);
-    assert_non_null(memory);
-    return memory;
-}
-
-static inline float *floats(size_t n) { return some(n, sizeof(float)); }
 
 /* ---- models */
 static inline rein_model *open_model(const char *directory, int train) {

@@ -11,8 +11,9 @@
 
 #include "base/json_file.h"
 #include "model/adapter_files.h"
-#include "model/allocation.h"
 #include "model/tiny_model.h"
+#include "support/allocation.h"
+#include "support/check.h"
 
 enum {
     RANK = 3,
@@ -27,10 +28,6 @@ enum { LINEAR = (1 << REIN_LAYER_MODULES) - 1, ATTENTION = Q | K | V | O };
 
 static rein_model *model; /* TINY_LLAMA */
 
-static void says(const rein_error *err, const char *part) {
-    if (!strstr(err->message, part)) fail_msg("\"%s\" does not say \"%s\"", err->message, part);
-}
-
 static int open_model(void **state) {
     if (make_folder(state)) return -1;
     tiny_model(&TINY_LLAMA, sub_folder("model"));
@@ -39,7 +36,7 @@ static int open_model(void **state) {
 
 static int close_model(void **state) {
     rein_model_close(model);
-    return remove_all(state);
+    return remove_folder(state);
 }
 
 static rein_adapter *new_adapter(const char *const *modules, size_t n, int rank_stabilized) {
@@ -548,7 +545,7 @@ static rein_status save_once(void *context, rein_error *err) {
 
 static void test_no_memory(void **state) {
     (void)state;
-    if (!can_fail()) skip(); /* not linked for it: tests/model/allocation.h */
+    if (!can_fail()) skip(); /* not linked for it: tests/support/allocation.h */
     files f;
     char path[1024];
     begin_files(&f, in_folder("tensors"));

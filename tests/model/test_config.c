@@ -13,10 +13,9 @@
 
 #include "base/file.h"
 #include "base/json_file.h"
-#include "model/allocation.h"
 #include "model/config.h"
-
-#define COUNT(array) (sizeof(array) / sizeof *(array))
+#include "support/allocation.h"
+#include "support/check.h"
 
 static const char *fixture(const char *name) {
     static char path[4096];
@@ -30,10 +29,6 @@ static rein_model_config read_fixture(const char *name) {
     rein_error err;
     if (rein_model_config_read(&c, fixture(name), &err) != REIN_OK) fail_msg("%s", err.message);
     return c;
-}
-
-static void says(const rein_error *err, const char *part) {
-    if (!strstr(err->message, part)) fail_msg("\"%s\" does not say \"%s\"", err->message, part);
 }
 
 static void sizes(const rein_model_config *c, int64_t vocab, int64_t hidden, int64_t middle, int64_t layers, int64_t heads,
@@ -459,7 +454,7 @@ static rein_status write_config(void *context, rein_error *err) {
 
 static void test_no_memory(void **state) {
     (void)state;
-    if (!can_fail()) skip(); /* not linked for it: tests/model/allocation.h */
+    if (!can_fail()) skip(); /* not linked for it: tests/support/allocation.h */
     char path[4096], folder[] = "/tmp/rein-config-XXXXXX";
     snprintf(path, sizeof path, "%s", fixture("tiny_llama"));
     assert_true(fail_each_allocation(read_config, path) > 20);

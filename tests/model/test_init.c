@@ -9,15 +9,9 @@
 
 #include "model/tiny_model.h"
 #include "rein/model.h"
+#include "support/check.h"
 
-#include "model/allocation.h"
-
-#define OK(call)                                                                         \
-    do {                                                                                 \
-        rein_error error_ = {0};                                                         \
-        const rein_status status_ = (call);                                              \
-        if (status_ != REIN_OK) fail_msg("status %d: %s", (int)status_, error_.message); \
-    } while (0)
+#include "support/allocation.h"
 
 /* A directory with a config.json; `range` is what stands for initializer_range, "" nothing. */
 static const char *config_in(const char *name, const char *family, const char *architecture, int tied, const char *range) {
@@ -206,5 +200,5 @@ int main(void) {
         cmocka_unit_test(test_distributions), cmocka_unit_test(test_tensors_differ), cmocka_unit_test(test_seeds),
         cmocka_unit_test(test_refused),       cmocka_unit_test(test_memory),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_all);
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -12,14 +12,11 @@
 #include <sys/resource.h>
 
 #include "base/json_file.h"
-#include "kernel/rows.h"
-#include "model/allocation.h"
+#include "kernel/kernels.h"
 #include "model/model_files.h"
 #include "model/tiny_model.h"
-
-static void says(const rein_error *err, const char *part) {
-    if (!strstr(err->message, part)) fail_msg("\"%s\" does not say \"%s\"", err->message, part);
-}
+#include "support/allocation.h"
+#include "support/check.h"
 
 static rein_model *model_at(const char *directory, int train) {
     const rein_model_options options = {.train = train};
@@ -44,8 +41,8 @@ static void test_every_half_comes_back(void **state) {
     for (unsigned bits = 0; bits < 1u << 16; bits++) {
         const uint16_t half = (uint16_t)bits;
         float wide[2];
-        rein_kernels_ref_f32.widen(&wide[0], &half, REIN_STORED_BF16, 1);
-        rein_kernels_ref_f32.widen(&wide[1], &half, REIN_STORED_F16, 1);
+        rein_decode_ref_f32(&wide[0], &half, REIN_STORED_BF16, 1);
+        rein_decode_ref_f32(&wide[1], &half, REIN_STORED_F16, 1);
         assert_int_equal(rein_to_bf16(wide[0]), half);
         assert_int_equal(rein_to_f16(wide[1]), half);
     }
@@ -116,7 +113,7 @@ static const char *make(size_t i, char path[1024]) {
     char name[20];
     snprintf(name, sizeof name, "m%zu", i);
     snprintf(path, 1024, "%s", in_folder(name));
-    remove_tree(in_folder("to"));
+    assert_int_equal(rein_remove_all(in_folder("to"), NULL), REIN_OK);
     if (!rein_file_exists(path)) tiny_model(&MODELS[i].tiny, sub_folder(name));
     return path;
 }
@@ -402,7 +399,7 @@ static void test_directories(void **state) {
     rein_error err;
     rein_model *model = model_at(make(0, path), 0);
     for (size_t i = 0; i < COUNT(taken); i++) {
-        remove_tree(in_folder("to"));
+        assert_int_equal(rein_remove_all(in_folder("to"), NULL), REIN_OK);
         sub_folder("to");
         snprintf(name, sizeof name, "to/%s", taken[i]);
         assert_int_equal(rein_file_write(in_folder(name), "x", 1, NULL), REIN_OK);
@@ -414,7 +411,7 @@ static void test_directories(void **state) {
     }
     assert_int_equal(rein_model_save(model, NULL, path, &err), REIN_EINVAL); /* its own */
     says(&err, "holds a model already");
-    remove_tree(in_folder("to"));
+    assert_int_equal(rein_remove_all(in_folder("to"), NULL), REIN_OK);
     sub_folder("to");
     assert_int_equal(rein_file_write(in_folder("to/notes.txt"), "x", 1, NULL), REIN_OK);
     save(model, NULL); /* and one with other things in it */
@@ -495,14 +492,14 @@ static rein_status save_once(void *context, rein_error *err) {
     const attempt *a = context;
     const long allowed = left;
     left = -1;
-    remove_tree(in_folder("to"));
+    assert_int_equal(rein_remove_all(in_folder("to"), NULL), REIN_OK);
     left = allowed;
     return rein_model_save_shards(a->model, a->adapter, in_folder("to"), 1000, err);
 }
 
 static void test_no_memory(void **state) {
     (void)state;
-    if (!can_fail()) skip(); /* not linked for it: tests/model/allocation.h */
+    if (!can_fail()) skip(); /* not linked for it: tests/support/allocation.h */
     static const char *const head[] = {"lm_head", "q_proj"};
     char path[1024];
     rein_model *model = model_at(make(3, path), 0);
@@ -535,5 +532,5 @@ int main(void) {
         cmocka_unit_test(test_nothing_is_left),
         cmocka_unit_test(test_no_memory),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_all);
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -11,33 +11,18 @@
 
 #include "model/engine_fixture.h"
 #include "model/safetensors.h"
+#include "support/folder.h"
+#include "support/random.h"
 
 /* ---- models: each fixture as it is stored, and those in f32 also in bf16 */
-static char folder[] = "/tmp/rein-one-answer-XXXXXX";
-
-static int make_folder(void **state) {
-    (void)state;
-    return mkdtemp(folder) == NULL;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    return rmdir(folder) != 0;
-}
-
-static void in_folder(char path[300], const char *file) { snprintf(path, 300, "%s/%s", folder, file); }
-
 static void copy_config(const char *name) {
-    char path[300];
     json_t *config = read_json(fixture(name, "config.json"));
-    in_folder(path, "config.json");
-    assert_int_equal(json_dump_file(config, path, 0), 0);
+    assert_int_equal(json_dump_file(config, in_folder("config.json"), 0), 0);
     json_decref(config);
 }
 
 /* Writes the fixture with the upper halves of its floats: bf16. */
 static void write_bf16(const char *name) {
-    char path[300];
     rein_tensors *tensors;
     OK(rein_tensors_open(&tensors, fixture(name, ""), &error_));
     const size_t n = rein_tensors_count(tensors);
@@ -50,28 +35,17 @@ static void write_bf16(const char *name) {
         for (size_t k = 0; k < count; k++) memcpy(&to[k], (const char *)&from[k] + 2, 2);
         list[i].data = to, list[i].bytes = count * sizeof *to, list[i].dtype = REIN_TENSOR_BF16;
     }
-    in_folder(path, "model.safetensors");
-    OK(rein_tensors_write(path, list, n, NULL, 0, &error_));
+    OK(rein_tensors_write(in_folder("model.safetensors"), list, n, NULL, 0, &error_));
     for (size_t i = 0; i < n; i++) free((void *)(uintptr_t)list[i].data);
     free(list);
     rein_tensors_close(tensors);
     copy_config(name);
 }
 
-static void remove_bf16(void) {
-    char path[300];
-    in_folder(path, "model.safetensors"), remove(path);
-    in_folder(path, "config.json"), remove(path);
-}
+static void remove_bf16(void) { remove(in_folder("model.safetensors")), remove(in_folder("config.json")); }
 
 /* ---- batches: trees of a prompt, three responses, and what continues the last of them */
-static uint64_t stream;
-static size_t between(size_t low, size_t high) { /* splitmix64 */
-    uint64_t z = stream += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return low + (size_t)((z ^ (z >> 31)) % (high - low + 1));
-}
+static size_t between(size_t low, size_t high) { return low + below(high - low + 1); }
 
 static void random_segment(batch *b, int64_t parent, size_t length, size_t vocabulary) {
     add_segment(b, parent);

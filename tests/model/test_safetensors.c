@@ -9,9 +9,9 @@
 
 #include "base/file.h"
 #include "base/json_file.h"
-#include "model/allocation.h"
 #include "model/safetensors.h"
 #include "model/tensor_files.h"
+#include "support/allocation.h"
 
 /* ---- files of others */
 
@@ -346,7 +346,7 @@ static rein_status open_and_close(void *context, rein_error *err) {
 
 static void test_no_memory(void **state) {
     (void)state;
-    if (!can_fail()) skip(); /* not linked for it: tests/model/allocation.h */
+    if (!can_fail()) skip(); /* not linked for it: tests/support/allocation.h */
     static const char *const names[] = {"sharded", "types.safetensors", "unaligned.safetensors"};
     char path[4096];
     for (size_t i = 0; i < COUNT(names); i++) {

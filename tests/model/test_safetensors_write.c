@@ -10,9 +10,9 @@
 #include <sys/resource.h>
 
 #include "base/file.h"
-#include "model/allocation.h"
 #include "model/safetensors.h"
 #include "model/tensor_files.h"
+#include "support/allocation.h"
 
 /* ---- which file */
 static void test_directories(void **state) {
@@ -168,7 +168,7 @@ static rein_status write_two(void *context, rein_error *err) {
 
 static void test_no_memory(void **state) {
     (void)state;
-    if (!can_fail()) skip(); /* not linked for it: tests/model/allocation.h */
+    if (!can_fail()) skip(); /* not linked for it: tests/support/allocation.h */
     char path[4096];
     snprintf(path, sizeof path, "%s", in_folder("memory"));
     assert_true(fail_each_allocation(write_two, path) > 4);

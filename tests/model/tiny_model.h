@@ -2,16 +2,15 @@
 #ifndef REIN_TESTS_TINY_MODEL_H
 #define REIN_TESTS_TINY_MODEL_H
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "model/config.h"
 #include "model/narrow.h"
+#include "support/folder.h"
 
 typedef struct tiny {
     const char *family, *architecture;
@@ -21,52 +20,6 @@ typedef struct tiny {
 } tiny;
 
 static const tiny TINY_LLAMA = {"llama", "LlamaForCausalLM", 2, 0, REIN_TENSOR_F32, 0};
-
-#define COUNT(array) (sizeof(array) / sizeof *(array))
-
-static char folder[256];
-
-static inline int make_folder(void **state) {
-    (void)state;
-    const char *temporary = getenv("TMPDIR"), *memory = "/dev/shm"; /* where to sync a file takes no time */
-    if (!temporary) temporary = access(memory, W_OK) == 0 ? memory : "/tmp";
-    snprintf(folder, sizeof folder, "%s/rein-model-XXXXXX", temporary);
-    return mkdtemp(folder) == NULL;
-}
-
-/* Four paths live at a time. */
-static inline const char *in_folder(const char *name) {
-    static char path[4][1024];
-    static int next;
-    char *to = path[next++ % 4];
-    snprintf(to, sizeof path[0], "%s/%s", folder, name);
-    return to;
-}
-
-/* A directory in it, made anew. */
-static inline const char *sub_folder(const char *name) {
-    const char *path = in_folder(name);
-    if (mkdir(path, 0777) != 0) abort();
-    return path;
-}
-
-static inline void remove_tree(const char *path) {
-    DIR *directory = opendir(path);
-    for (struct dirent *entry; directory && (entry = readdir(directory));) {
-        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
-        char *inside = rein_path_join(path, entry->d_name);
-        remove_tree(inside);
-        free(inside);
-    }
-    if (directory) closedir(directory);
-    remove(path);
-}
-
-static inline int remove_all(void **state) {
-    (void)state;
-    remove_tree(folder);
-    return 0;
-}
 
 static uint64_t tiny_state = 1;
 /* Numbers of 24 bits in ±1; any stream does. */

@@ -9,24 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nn/site.h"
-
-#define COUNT(array) (sizeof(array) / sizeof *(array))
-
-static inline int quick(void) {
-    const char *fast = getenv("REIN_TEST_FAST");
-    return fast && *fast && *fast != '0';
-}
+#include "nn/context.h"
+#include "support/check.h"
+#include "support/random.h"
 
 /* ---- numbers: splitmix64 */
-static uint64_t stream = 1;
-static inline uint64_t random_bits(void) {
-    uint64_t z = stream += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-static inline size_t below(size_t n) { return (size_t)(random_bits() % n); }
 static inline float number(void) { return (float)((double)(random_bits() >> 11) * 0x1p-52 - 1); } /* ±1 */
 
 /* ---- memory that is freed when the test ends: each piece by itself, so that a sanitizer sees its borders */
@@ -66,14 +53,14 @@ static inline double *as_doubles(const float *x, size_t n) {
 }
 
 /* ---- machines: every instruction set that is there, with 1, 2 and 3 threads; the first is the plainest */
-static rein_site machines[9];
+static rein_nn_context machines[9];
 static size_t n_machines;
 
 static inline int open_machines(void **state) {
     (void)state;
     for (int isa = REIN_ISA_REF; isa <= REIN_ISA_AVX512; isa++)
         for (int threads = 1; threads <= 3 && rein_isa_available((rein_isa)isa); threads++) {
-            rein_site *run = &machines[n_machines++];
+            rein_nn_context *run = &machines[n_machines++];
             run->exec = (rein_exec){threads, (rein_isa)isa};
             run->kernels = rein_kernels_of((rein_isa)isa);
             run->gemm_scratch = aligned_alloc(64, rein_gemm_scratch(&run->exec));
@@ -83,7 +70,7 @@ static inline int open_machines(void **state) {
 }
 
 /* The fastest, with two threads. */
-static inline const rein_site *best(void) { return &machines[n_machines - 2]; }
+static inline const rein_nn_context *best(void) { return &machines[n_machines - 2]; }
 
 /* ---- what was measured */
 typedef struct measured {

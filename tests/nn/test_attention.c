@@ -91,23 +91,23 @@ static blocks make_blocks(const layer *l, int anyhow) {
 }
 
 typedef struct results {
-    float *o, *softness, *dq, *dk, *dv;
+    float *o, *softmax_stats, *dq, *dk, *dv;
 } results;
 
-static void forward(results *r, const layer *l, const blocks *b, const rein_site *run) {
-    r->o = floats(l->f.rows * l->width), r->softness = floats(2 * l->f.rows * l->heads.n);
-    rein_attention_forward(r->o, r->softness, l->q, b->queries, l->f.n, b->offset, &l->heads, room(l->f.n + 1, sizeof(size_t)),
+static void forward(results *r, const layer *l, const blocks *b, const rein_nn_context *run) {
+    r->o = floats(l->f.rows * l->width), r->softmax_stats = floats(2 * l->f.rows * l->heads.n);
+    rein_attention_forward(r->o, r->softmax_stats, l->q, b->queries, l->f.n, b->offset, &l->heads, room(l->f.n + 1, sizeof(size_t)),
                            floats(rein_attention_scratch(&l->heads, l->f.keys, run)), l->f.keys, run);
 }
 
-static void backward(results *r, const layer *l, const rein_site *run) {
+static void backward(results *r, const layer *l, const rein_nn_context *run) {
     r->dq = floats(l->f.rows * l->width), r->dk = floats(l->f.rows * l->kv_width), r->dv = floats(l->f.rows * l->kv_width);
-    rein_attention_backward(r->dq, r->dk, r->dv, l->d_o, l->q, l->k, l->v, r->softness, l->f.segments, l->f.trees, l->f.n_trees,
-                            &l->heads, l->f.rows, floats(rein_attention_backward_scratch(&l->heads, l->f.keys, run)), l->f.keys,
-                            run);
+    rein_attention_backward(r->dq, r->dk, r->dv, l->d_o, l->q, l->k, l->v, r->softmax_stats, l->f.segments, l->f.trees,
+                            l->f.n_trees, &l->heads, l->f.rows, floats(rein_attention_backward_scratch(&l->heads, l->f.keys, run)),
+                            l->f.keys, run);
 }
 
-static results run_layer(const layer *l, int anyhow, const rein_site *run) {
+static results run_layer(const layer *l, int anyhow, const rein_nn_context *run) {
     results r = {0};
     const blocks b = make_blocks(l, anyhow);
     forward(&r, l, &b, run);
@@ -139,7 +139,7 @@ static reference in_double(const layer *l) {
 }
 
 /* o [dim] of one query; the maximum and the sum. */
-static void attend(double *o, double softness[2], const reference *f, size_t row, size_t head) {
+static void attend(double *o, double softmax_stats[2], const reference *f, size_t row, size_t head) {
     const rein_heads *h = &f->l->heads;
     const size_t s = f->segment_of[row], dim = h->dim, kv = head / (h->n / h->n_kv);
     const size_t n = f->l->f.segments[s].before + (row - f->l->f.segments[s].first) + 1;
@@ -157,13 +157,13 @@ static void attend(double *o, double softness[2], const reference *f, size_t row
         const double p = exp(f->scores[j] - most) / sum, *v = f->v + f->way[s][j] * f->l->kv_width + kv * dim;
         for (size_t d = 0; d < dim; d++) o[d] += p * v[d];
     }
-    softness[0] = most, softness[1] = 1 / sum;
+    softmax_stats[0] = most, softmax_stats[1] = 1 / sum;
 }
 
 static double query_loss(const reference *f, size_t row, size_t head) {
     const size_t dim = f->l->heads.dim;
-    double o[256], softness[2], sum = 0;
-    attend(o, softness, f, row, head);
+    double o[256], softmax_stats[2], sum = 0;
+    attend(o, softmax_stats, f, row, head);
     for (size_t d = 0; d < dim; d++) sum += (double)f->l->d_o[row * f->l->width + head * dim + d] * o[d];
     return sum;
 }
@@ -192,10 +192,10 @@ static void check_layer(const layer *l, size_t tries) {
     reference f = in_double(l);
     const results r = run_layer(l, (int)below(2), best());
     const size_t heads = l->heads.n, dim = l->heads.dim;
-    double *o = doubles(l->f.rows * l->width), *softness = doubles(2 * l->f.rows * heads);
-    for (size_t i = 0; i < l->f.rows * heads; i++) attend(o + i * dim, softness + 2 * i, &f, i / heads, i % heads);
+    double *o = doubles(l->f.rows * l->width), *softmax_stats = doubles(2 * l->f.rows * heads);
+    for (size_t i = 0; i < l->f.rows * heads; i++) attend(o + i * dim, softmax_stats + 2 * i, &f, i / heads, i % heads);
     check("attention", apart(r.o, o, l->f.rows * l->width), FORWARD);
-    check("attention, softness", apart(r.softness, softness, 2 * l->f.rows * heads), FORWARD);
+    check("attention, softmax_stats", apart(r.softmax_stats, softmax_stats, 2 * l->f.rows * heads), FORWARD);
     check("attention, dq", gradient_error(r.dq, f.q, l->f.rows * l->width, 4 * tries, loss_by_q, &f, 1e-3), BACKWARD);
     check("attention, dk", gradient_error(r.dk, f.k, l->f.rows * l->kv_width, tries, loss_by_key, &f, 1e-3), BACKWARD);
     check("attention, dv", gradient_error(r.dv, f.v, l->f.rows * l->kv_width, tries, loss_by_key, &f, 1e-3), BACKWARD);
@@ -249,8 +249,8 @@ static void test_extreme_scores(void **state) {
         const layer l = make((rein_heads){4, 2, 20}, random_forest(3, 40), sizes[i]);
         const reference f = in_double(&l);
         const results r = run_layer(&l, 0, best());
-        double *o = doubles(l.f.rows * l.width), softness[2];
-        for (size_t k = 0; k < l.f.rows * 4; k++) attend(o + k * 20, softness, &f, k / 4, k % 4);
+        double *o = doubles(l.f.rows * l.width), softmax_stats[2];
+        for (size_t k = 0; k < l.f.rows * 4; k++) attend(o + k * 20, softmax_stats, &f, k / 4, k % 4);
         /* A score of 1000 is rounded by 3e-5, and so is e^score. Beyond that, which key wins is the rounding's to say. */
         if (sizes[i] < 1e10f) check("attention, extreme scores", apart(r.o, o, l.f.rows * l.width), 1e-4);
         for (size_t k = 0; k < l.f.rows * l.width; k++) assert_true(isfinite(r.o[k]) && isfinite(r.dq[k]));
@@ -262,7 +262,7 @@ static void test_extreme_scores(void **state) {
 /* ---- bit for bit */
 static void same_results(const results *r, const results *wanted, const layer *l) {
     same_bits("o", r->o, wanted->o, l->f.rows * l->width);
-    same_bits("softness", r->softness, wanted->softness, 2 * l->f.rows * l->heads.n);
+    same_bits("softmax_stats", r->softmax_stats, wanted->softmax_stats, 2 * l->f.rows * l->heads.n);
     same_bits("dq", r->dq, wanted->dq, l->f.rows * l->width);
     same_bits("dk", r->dk, wanted->dk, l->f.rows * l->kv_width);
     same_bits("dv", r->dv, wanted->dv, l->f.rows * l->kv_width);
@@ -285,7 +285,7 @@ static void test_one_answer(void **state) {
     }
 }
 
-/* Rows asked one at a time with the same keys, as a decoder does; and without softness. */
+/* Rows asked one at a time with the same keys, as a decoder does; and without softmax_stats. */
 static void test_step_by_step(void **state) {
     (void)state;
     for (int round = 0; round < (quick() ? 5 : 20); round++) {
@@ -348,7 +348,7 @@ static void test_tree_alone(void **state) {
             add_segment(&one.f, l.f.segments[s].parent < 0 ? -1 : l.f.segments[s].parent - (int64_t)first, l.f.segments[s].count);
         one.q += row * l.width, one.d_o += row * l.width, one.k += row * l.kv_width, one.v += row * l.kv_width;
         const results r = run_layer(&one, 0, best());
-        const results wanted = {all.o + row * l.width, all.softness + 2 * row * l.heads.n, all.dq + row * l.width,
+        const results wanted = {all.o + row * l.width, all.softmax_stats + 2 * row * l.heads.n, all.dq + row * l.width,
                                 all.dk + row * l.kv_width, all.dv + row * l.kv_width};
         same_results(&r, &wanted, &one);
     }

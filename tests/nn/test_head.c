@@ -55,7 +55,7 @@ typedef struct results {
 
 enum { ENTROPIES = 1, LOG_SUMS = 2, U = 4, V = 8, TRAINS = ENTROPIES | LOG_SUMS, FROZEN = ENTROPIES | U | V };
 
-static results forward(layer *l, size_t first, size_t n, int wanted, const rein_site *run) {
+static results forward(layer *l, size_t first, size_t n, int wanted, const rein_nn_context *run) {
     results r = {.inner = floats(n * l->lora.rank)};
     r.out.log_probs = floats(n);
     if (wanted & ENTROPIES) r.out.entropies = floats(n);
@@ -77,7 +77,7 @@ static gradients no_gradients(const layer *l) {
 }
 
 /* Rows [first, first + n), of which `f` is the forward pass; W and the LoRA train. */
-static void backward(gradients *g, layer *l, const results *f, size_t first, size_t n, int entropies, const rein_site *run) {
+static void backward(gradients *g, layer *l, const results *f, size_t first, size_t n, int entropies, const rein_nn_context *run) {
     const rein_linear_gradient to = {.weight = g->weight, .a = l->lora.rank ? g->a : NULL, .b = l->lora.rank ? g->b : NULL};
     rein_head_backward(g->dh + first * l->hidden, &to, floats(n * l->lora.rank), l->dlog_probs + first,
                        entropies ? l->dentropies + first : NULL, &f->out, f->inner, l->h + first * l->hidden, l->targets + first, n,
@@ -363,12 +363,12 @@ static void test_logits(void **state) {
         assert_int_equal(chunks, (l.vocabulary + 511) / 512);
         for (size_t m = 0; m < n_machines; m++) {
             float *x = floats(n);
-            rein_mass *masses = room(l.rows * chunks, sizeof *masses);
+            rein_softmax_stats *masses = room(l.rows * chunks, sizeof *masses);
             rein_head_logits(x, masses, floats(l.rows * l.lora.rank), l.h, l.rows, head, &machines[m]);
             if (m) same_bits("logits", x, plainest, n);
             else plainest = x;
             for (size_t r = 0; r < l.rows; r++) {
-                const rein_total total = rein_head_total(masses + r * chunks, chunks, machines[m].exec.isa);
+                const rein_softmax_total total = rein_head_total(masses + r * chunks, chunks, machines[m].exec.isa);
                 const double log_sum = rein_head_log_sum(&total, machines[m].exec.isa);
                 const float log_prob_of_target = (float)((double)x[r * l.vocabulary + (size_t)l.targets[r]] - log_sum),
                             sum = (float)log_sum;

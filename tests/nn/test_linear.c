@@ -49,7 +49,7 @@ static layer make(size_t rows, size_t in, size_t out, size_t rank) {
 /* Without a LoRA: NULL, or one of rank 0. */
 static const rein_lora *lora_of(const layer *l) { return l->lora.rank || l->add ? &l->lora : NULL; }
 
-static float *forward(const layer *l, float *inner, const rein_site *run) {
+static float *forward(const layer *l, float *inner, const rein_nn_context *run) {
     float *y = l->add ? copy_of(l->before, l->rows * l->linear.out) : floats(l->rows * l->linear.out);
     rein_linear_forward(y, inner, l->x, l->rows, &l->linear, lora_of(l), l->add, run);
     return y;
@@ -186,7 +186,7 @@ static gradients no_gradients(const layer *l) {
 }
 
 /* The gradients of rows [first, first + rows), added to g. inner is that of all rows. */
-static void backward(gradients *g, const layer *l, const float *inner, size_t first, size_t rows, const rein_site *run) {
+static void backward(gradients *g, const layer *l, const float *inner, size_t first, size_t rows, const rein_nn_context *run) {
     const size_t in = l->linear.in, out = l->linear.out, rank = l->lora.rank;
     const rein_linear_gradient to = {g->weight, l->linear.bias ? g->bias : NULL, rank ? g->a : NULL, rank ? g->b : NULL};
     rein_linear_backward(g->dx + first * in, 0, &to, floats(rows * rank), l->dy + first * out, l->x + first * in,

@@ -38,8 +38,8 @@ static void check_shape(size_t rows, size_t n, float size) {
         wanted_dg[i] = difference(&p.g, 0, loss, &p);
         wanted_du[i] = difference(&p.u, 0, loss, &p);
     }
-    rein_gate_forward(h, g, u, rows, n, best());
-    rein_gate_backward(dg, du, dh, rows, n, best());
+    rein_swiglu_forward(h, g, u, rows, n, best());
+    rein_swiglu_backward(dg, du, dh, rows, n, best());
     check("gate", apart(h, wanted, all), FORWARD);
     check("gate, dg", apart(dg, wanted_dg, all), BACKWARD);
     check("gate, du", apart(du, wanted_du, all), BACKWARD);
@@ -59,8 +59,8 @@ static void test_range(void **state) {
     for (double x = -120; x <= 120; x += quick() ? 1.0 / 16 : 1.0 / 256) {
         const float g = (float)x, one = 1;
         float h, dg = g, du = one;
-        rein_gate_forward(&h, &g, &one, 1, 1, best());
-        rein_gate_backward(&dg, &du, &one, 1, 1, best());
+        rein_swiglu_forward(&h, &g, &one, 1, 1, best());
+        rein_swiglu_backward(&dg, &du, &one, 1, 1, best());
         const double wanted = gate(x, 1), s = 1 / (1 + exp(-x)), slope = s * (1 + x * (1 - s));
         check("gate of one number", fabs((double)h - wanted) / fmax(fabs(wanted), 1e-30), FORWARD);
         check("gate, du of one number", fabs((double)du - wanted) / fmax(fabs(wanted), 1e-30), FORWARD);
@@ -71,8 +71,8 @@ static void test_range(void **state) {
     for (size_t i = 0; i < COUNT(far); i++) {
         const float one = 1;
         float h, dg = far[i], du = 1;
-        rein_gate_forward(&h, &far[i], &one, 1, 1, best());
-        rein_gate_backward(&dg, &du, &one, 1, 1, best());
+        rein_swiglu_forward(&h, &far[i], &one, 1, 1, best());
+        rein_swiglu_backward(&dg, &du, &one, 1, 1, best());
         assert_true(h == (far[i] > 0 ? far[i] : 0) && du == h);
         assert_true(dg == (far[i] > 0 ? 1 : far[i] == 0 ? 0.5f : 0));
     }
@@ -85,20 +85,20 @@ static void test_one_answer(void **state) {
         const size_t rows = shapes[i][0], n = shapes[i][1], all = rows * n;
         const float *g = numbers(all, 5), *u = numbers(all, 1), *dh = numbers(all, 1);
         float *plainest = floats(all), *plainest_dg = copy_of(g, all), *plainest_du = copy_of(u, all);
-        rein_gate_forward(plainest, g, u, rows, n, &machines[0]);
-        rein_gate_backward(plainest_dg, plainest_du, dh, rows, n, &machines[0]);
+        rein_swiglu_forward(plainest, g, u, rows, n, &machines[0]);
+        rein_swiglu_backward(plainest_dg, plainest_du, dh, rows, n, &machines[0]);
         for (size_t m = 1; m < n_machines; m++) {
             float *h = floats(all), *dg = copy_of(g, all), *du = copy_of(u, all);
-            rein_gate_forward(h, g, u, rows, n, &machines[m]);
-            rein_gate_backward(dg, du, dh, rows, n, &machines[m]);
+            rein_swiglu_forward(h, g, u, rows, n, &machines[m]);
+            rein_swiglu_backward(dg, du, dh, rows, n, &machines[m]);
             same_bits("gate", h, plainest, all);
             same_bits("dg", dg, plainest_dg, all);
             same_bits("du", du, plainest_du, all);
         }
         for (size_t r = 0; r < rows; r += 7) { /* a row alone, which begins elsewhere in the lanes */
             float *h = floats(n), *dg = copy_of(g + r * n, n), *du = copy_of(u + r * n, n);
-            rein_gate_forward(h, g + r * n, u + r * n, 1, n, best());
-            rein_gate_backward(dg, du, dh + r * n, 1, n, best());
+            rein_swiglu_forward(h, g + r * n, u + r * n, 1, n, best());
+            rein_swiglu_backward(dg, du, dh + r * n, 1, n, best());
             same_bits("gate of a row alone", h, plainest + r * n, n);
             same_bits("dg of a row alone", dg, plainest_dg + r * n, n);
             same_bits("du of a row alone", du, plainest_du + r * n, n);

@@ -137,7 +137,7 @@ typedef struct results {
     float *y, *s, *dx, *dweight;
 } results;
 
-static results run(const layer *l, size_t first, size_t rows, const rein_site *machine) {
+static results run(const layer *l, size_t first, size_t rows, const rein_nn_context *machine) {
     const results r = {floats(rows * l->n), floats(rows), zeros(rows * l->n), zeros(l->n)};
     const size_t at = first * l->n;
     rein_norm_forward(r.y, r.s, l->x + at, l->weight, rows, l->n, l->epsilon, machine);

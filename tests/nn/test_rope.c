@@ -90,7 +90,7 @@ static double loss(void *context, size_t place) {
     return sum;
 }
 
-static void rotate(float *x, const layer *l, float direction, const rein_site *run) {
+static void rotate(float *x, const layer *l, float direction, const rein_nn_context *run) {
     rein_rotate(x, &l->angles, l->positions, l->rows, l->heads, direction, run);
 }
 

@@ -13,18 +13,15 @@
 #include <string.h>
 
 #include "rein/objective.h"
+#include "support/check.h"
+#include "support/random.h"
 
 /* ---- randomness: splitmix64 (Steele, Lea, Flood 2014) */
 typedef struct rng {
     uint64_t state;
 } rng;
 
-static inline uint64_t rng_next(rng *r) {
-    uint64_t z = r->state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
+static inline uint64_t rng_next(rng *r) { return next_random(&r->state); }
 
 /* The generator of one case: what it draws depends on nothing but the two numbers. */
 static inline rng rng_of(uint64_t property, uint64_t number) {
@@ -50,10 +47,7 @@ static inline double rng_rubbish(rng *r) {
 }
 
 /* Cases of a property loop; under the sanitizers 50 must do. */
-static inline size_t property_cases(size_t all) {
-    const char *fast = getenv("REIN_TEST_FAST");
-    return fast && *fast && *fast != '0' && all > 50 ? 50 : all;
-}
+static inline size_t property_cases(size_t all) { return quick() && all > 50 ? 50 : all; }
 
 /* ---- options */
 

@@ -12,23 +12,14 @@
 #include <string.h>
 
 #include "rein/rein.h"
-
-#define COUNT(array) (sizeof(array) / sizeof *(array))
+#include "support/check.h"
+#include "support/random.h"
 
 static int rounds(int n) { return getenv("REIN_TEST_FAST") ? n / 10 + 1 : n; }
 
 static void near_to(double got, double expected, double tolerance) {
     if (!(fabs(got - expected) <= tolerance)) fail_msg("%.17g is not %.17g (off by %.3g)", got, expected, fabs(got - expected));
 }
-
-static uint64_t seed = 0x853c49e6748fea9bu;
-static double uniform(double low, double high) {
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return low + (high - low) * ((double)(seed >> 11) * 0x1p-53);
-}
-static size_t below(size_t n) { return (size_t)uniform(0, (double)n); }
 
 /* Options from "a=1 b=x" on nothing. */
 static rein_options options(const char *list) {

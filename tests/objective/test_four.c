@@ -12,8 +12,9 @@
 #include <string.h>
 
 #include "rein/rein.h"
+#include "support/check.h"
+#include "support/random.h"
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
 #define NOT_A_NUMBER ((double)NAN)
 #define INFINITE ((double)INFINITY)
 
@@ -31,21 +32,11 @@ static void is_error(rein_status got, rein_status expected, const rein_error *er
     assert_int_not_equal(err->message[strlen(err->message) - 1], '.');
 }
 
-static uint64_t seed = 88172645463325252u;
-static double uniform(double low, double high) {
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return low + (high - low) * ((double)(seed >> 11) * 0x1p-53);
-}
-
 /* x as a float and what the double twin is given in its place. A call on purpose: inlined, gcc 12.2's -O3 forgets to round some of them. */
 __attribute__((noinline)) static double narrow(float *to, double x) {
     *to = (float)x;
     return (double)*to;
 }
-static size_t below(size_t n) { return (size_t)uniform(0, (double)n); }
-
 /* ---------------------------------------------------------------------------------------------------------------- budget loss */
 
 typedef struct budget_case {

@@ -190,13 +190,13 @@ typedef struct parts {
 static parts loss_at(rein_step *s, const double *lp, const double *entropies) {
     parts loss = {.whole = (double)NAN};
     s->next = 0;
-    for (size_t k = 0; k < s->n_blocks; k++) memset(&s->tallies[k], 0, sizeof s->tallies[k]);
+    for (size_t k = 0; k < s->n_blocks; k++) memset(&s->sums[k], 0, sizeof s->sums[k]);
     if (rein_step_loss_apart(s, 0, s->batch.n_sequences, lp, s->batch.log_probs, entropies, NULL, NULL, NULL, NULL) != REIN_OK)
         return loss;
     loss.whole = 0;
     for (int i = SUM_SURROGATE; i <= SUM_ENTROPY_LOSS; i++) {
         for (size_t k = 0; k < s->n_blocks; k++)
-            for (int l = 0; l < TALLY_LANES; l++) loss.part[i] += s->tallies[k].sum[i][l];
+            for (int l = 0; l < SUM_LANES; l++) loss.part[i] += s->sums[k].sum[i][l];
         loss.whole += loss.part[i];
     }
     return loss;
@@ -215,7 +215,7 @@ static double norm_of(const worker *w, const rein_step *s, const double *gradien
         for (size_t t = w->data->sequence_offsets[i]; t < w->data->sequence_offsets[i + 1]; t++) {
             if (!w->data->mask[t]) continue;
             norm += pow(gradient[t], 2);
-            terms += pow(s->rows[i].weight * w->advantages[t], 2);
+            terms += pow(s->sequences[i].weight * w->advantages[t], 2);
         }
     return fmax(sqrt(norm), share * sqrt(terms));
 }

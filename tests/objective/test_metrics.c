@@ -9,8 +9,8 @@
 
 #include "objective/batches.h"
 #include "rein/rein.h"
+#include "support/check.h"
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
 #define SATURATION 4.8516519540979028e8 /* e^20 */
 
 static const char *doing; /* what a failure is about */

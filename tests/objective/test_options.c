@@ -12,8 +12,7 @@
 #include <string.h>
 
 #include "rein/rein.h"
-
-#define COUNT(array) (sizeof(array) / sizeof *(array))
+#include "support/check.h"
 
 /* "a=1 b=x": the next pair, or 0 at the end. */
 static int next_pair(const char **list, char name[64], char value[64]) {

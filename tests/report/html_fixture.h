@@ -9,25 +9,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/directory.h"
 #include "base/file.h"
 #include "rein/report.h"
+#include "support/folder.h"
 
-static char folder[256], run[300], page_path[300];
+static char run[300], page_path[300];
 
-static int make_folder(void **state) {
-    const char *temporary = getenv("TMPDIR");
-    (void)state;
-    snprintf(folder, sizeof folder, "%s/rein-html-XXXXXX", temporary ? temporary : "/tmp");
-    if (!mkdtemp(folder)) return -1;
+static int make_run(void **state) {
+    if (make_folder(state)) return -1;
     snprintf(run, sizeof run, "%s/run", folder);
     snprintf(page_path, sizeof page_path, "%s/page.html", folder);
     return mkdir(run, 0777);
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    return rein_remove_all(folder, NULL) != REIN_OK;
 }
 
 /* RUN/NAME has this text; the directories above it are made. */

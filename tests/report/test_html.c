@@ -9,8 +9,8 @@
 #include <math.h>
 
 #include "html_fixture.h"
-#include "model/allocation.h"
 #include "report/html_parts.h"
+#include "support/allocation.h"
 
 /* ------------------------------------------------------------------------------------------------------------- what there is */
 
@@ -475,7 +475,7 @@ static void test_memory_that_runs_out(void **state) {
 }
 
 int main(void) {
-#define EACH(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+#define EACH(test) cmocka_unit_test_setup_teardown(test, make_run, remove_folder)
     const struct CMUnitTest tests[] = {
         EACH(test_curves),
         EACH(test_settings_and_commands),

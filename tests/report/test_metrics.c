@@ -16,8 +16,10 @@
 
 #include "base/file.h"
 #include "base/json_file.h"
-#include "model/allocation.h"
 #include "report/metrics.h"
+#include "support/allocation.h"
+#include "support/files.h"
+#include "support/folder.h"
 
 enum { ALL = REIN_STEP_REWARDS | REIN_STEP_BUDGETS | REIN_STEP_REFERENCE | REIN_STEP_ENTROPIES };
 
@@ -201,29 +203,12 @@ static void test_the_page_has_every_name(void **state) {
 }
 
 /* ---- JSON */
-static char folder[256], history[300];
+static char history[300];
 
-static int make_folder(void **state) {
-    (void)state;
-    const char *temporary = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/rein-metrics-XXXXXX", temporary ? temporary : "/tmp");
-    if (!mkdtemp(folder)) return 1;
+static int make_history(void **state) {
+    if (make_folder(state)) return -1;
     snprintf(history, sizeof history, "%s/history.jsonl", folder);
     return 0;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    remove(history);
-    return rmdir(folder);
-}
-
-static void holds(const char *text) {
-    rein_file file;
-    rein_error err;
-    if (rein_file_map(&file, history, &err) != REIN_OK) fail_msg("%s", err.message);
-    if (file.size != strlen(text) || memcmp(file.data, text, file.size) != 0) fail_msg("%.*s", (int)file.size, file.data);
-    rein_file_unmap(&file);
 }
 
 static rein_status append_row(int64_t step, const char *name, double value, rein_error *err) {
@@ -241,7 +226,8 @@ static void test_lines(void **state) {
     assert_int_equal(append_row(0, "z", 0.1, &err), REIN_OK);
     assert_int_equal(append_row(1, "a/b", INFINITY, &err), REIN_OK);
     assert_int_equal(append_row(INT64_MAX, "a", NAN, &err), REIN_OK);
-    holds("{\"step\":0,\"z\":0.10000000000000001}\n{\"step\":1,\"a/b\":null}\n{\"step\":9223372036854775807,\"a\":null}\n");
+    holds(history,
+          "{\"step\":0,\"z\":0.10000000000000001}\n{\"step\":1,\"a/b\":null}\n{\"step\":9223372036854775807,\"a\":null}\n");
 }
 
 static void test_object(void **state) {
@@ -275,7 +261,7 @@ static void test_torn_line(void **state) {
     assert_int_equal(rein_file_write(history, "{\"step\":1}\n{\"st", 15, &err), REIN_OK);
     assert_int_equal(append_row(2, "a", 1, &err), REIN_OK);
     assert_int_equal(append_row(3, "a", 1, &err), REIN_OK);
-    holds("{\"step\":1}\n{\"st\n{\"step\":2,\"a\":1.0}\n{\"step\":3,\"a\":1.0}\n");
+    holds(history, "{\"step\":1}\n{\"st\n{\"step\":2,\"a\":1.0}\n{\"step\":3,\"a\":1.0}\n");
 }
 
 static void test_full_disk(void **state) {
@@ -292,7 +278,7 @@ static void test_full_disk(void **state) {
     signal(SIGXFSZ, SIG_DFL);
     assert_int_equal(status, REIN_EIO);
     if (!strstr(err.message, "history.jsonl: cannot be written: ")) fail_msg("%s", err.message);
-    holds("{\"step\":1,\"a\":1.0}\n");
+    holds(history, "{\"step\":1,\"a\":1.0}\n");
     snprintf(history, sizeof history, "%s", folder);
     assert_int_equal(append_row(2, "a", 1, &err), REIN_EIO); /* a directory */
     snprintf(history, sizeof history, "%s/history.jsonl", folder);
@@ -307,11 +293,11 @@ static void test_no_memory(void **state) {
     (void)state;
     if (!can_fail()) skip();
     fail_each_allocation(append_one, NULL);
-    holds("{\"step\":1,\"a\":1.0}\n{\"step\":1,\"a\":1.0}\n");
+    holds(history, "{\"step\":1,\"a\":1.0}\n{\"step\":1,\"a\":1.0}\n");
 }
 
 int main(void) {
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_history, remove_folder)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_row),
         cmocka_unit_test(test_cleared_numbers_have_no_rows),

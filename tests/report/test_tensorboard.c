@@ -17,12 +17,13 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "model/allocation.h"
 #include "report/tensorboard.h"
+#include "support/allocation.h"
+#include "support/check.h"
+#include "support/folder.h"
 
 enum { MOST_FILES = 16 };
 static const double NOW = 1700000000.25;
-static char folder[256];
 static char names_found[MOST_FILES][256]; /* of the last list_files, in their order */
 
 static int by_name(const void *a, const void *b) { return strcmp(a, b); }
@@ -39,25 +40,6 @@ static size_t list_files(void) {
     closedir(directory);
     qsort(names_found, n, sizeof names_found[0], by_name);
     return n;
-}
-
-static const char *in_folder(const char *name) {
-    static char path[600];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
-static int make_folder(void **state) {
-    (void)state;
-    const char *temporary = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/rein-tensorboard-XXXXXX", temporary ? temporary : "/tmp");
-    return mkdtemp(folder) == NULL;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    for (size_t n = list_files(), i = 0; i < n; i++) remove(in_folder(names_found[i]));
-    return rmdir(folder);
 }
 
 static rein_tensorboard *open_here(int64_t purge_step) {
@@ -100,10 +82,6 @@ static size_t count_records(const char *name) {
     }
     rein_file_unmap(&file);
     return n;
-}
-
-static void says(const rein_error *err, const char *part) {
-    if (!strstr(err->message, part)) fail_msg("\"%s\" does not say \"%s\"", err->message, part);
 }
 
 /* RFC 3720, B.4, and the check value of the catalogue of CRCs. */

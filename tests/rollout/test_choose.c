@@ -16,13 +16,14 @@
 static const float NOTHING = -1e30f; /* a logit without probability */
 
 /* ---- rows */
-static rein_row make_row(const float *x, size_t n, const rein_site *run) {
+static rein_row make_row(const float *x, size_t n, const rein_nn_context *run) {
     const size_t chunks = (n + REIN_VOCABULARY_CHUNK - 1) / REIN_VOCABULARY_CHUNK;
-    rein_mass *masses = room(chunks, sizeof *masses);
+    rein_softmax_stats *masses = room(chunks, sizeof *masses);
     float *scaled = copy_of(x, n);
     for (size_t c = 0; c < chunks; c++) {
         const size_t first = c * REIN_VOCABULARY_CHUNK, left = n - first;
-        masses[c] = run->kernels->mass(scaled + first, left < REIN_VOCABULARY_CHUNK ? left : REIN_VOCABULARY_CHUNK, 1, 0);
+        masses[c] =
+            run->kernels->rows->softmax_stats(scaled + first, left < REIN_VOCABULARY_CHUNK ? left : REIN_VOCABULARY_CHUNK, 1, 0);
     }
     return (rein_row){scaled, masses, n, chunks, run->exec.isa};
 }

@@ -16,7 +16,7 @@
 #include "rollout/generator.h"
 #include "rollout/generator_fixture.h"
 
-#include "model/allocation.h"
+#include "support/allocation.h"
 
 void *aligned_alloc(size_t alignment, size_t size) {
     void *memory;
@@ -44,7 +44,7 @@ static int close_all(void **state) {
     return 0;
 }
 
-static void says(const rein_error *err, rein_status status, const char *part) {
+static void reports(const rein_error *err, rein_status status, const char *part) {
     if (err->code != status || !strstr(err->message, part))
         fail_msg("%d, \"%s\": not %d, \"…%s…\"", (int)err->code, err->message, (int)status, part);
 }
@@ -216,7 +216,7 @@ static void refused(const rein_request *r, rein_generator *g, const char *part) 
     rein_error err = {0};
     size_t number_of = 77;
     assert_int_equal(rein_generator_add(&number_of, g, r, &err), REIN_EINVAL);
-    says(&err, REIN_EINVAL, part);
+    reports(&err, REIN_EINVAL, part);
     assert_int_equal(rein_generator_add(&number_of, g, r, NULL), REIN_EINVAL);
     assert_true(number_of == 77);
 }
@@ -276,7 +276,7 @@ static void refused_policy(rein_policy policy_of, const rein_generator_options *
     rein_generator *g = (rein_generator *)&err;
     assert_int_equal(rein_generator_open(&g, &policy_of, NULL, options, &err), REIN_EINVAL);
     assert_null(g);
-    says(&err, REIN_EINVAL, part);
+    reports(&err, REIN_EINVAL, part);
     assert_int_equal(rein_generator_open(&g, &policy_of, NULL, options, NULL), REIN_EINVAL);
 }
 
@@ -382,12 +382,12 @@ static void test_not_finite(void **state) {
         OK(rein_generator_open(&g, &broken.p, tokenizer, NULL, &error_));
         OK(rein_generator_add(&number_of, g, &j->r, &error_));
         assert_int_equal(rein_generator_step(&sampled, &count, g, &err), REIN_ERANGE);
-        says(&err, REIN_ERANGE, "the log-probability of token 0 of request 0 is not a finite number");
+        reports(&err, REIN_ERANGE, "the log-probability of token 0 of request 0 is not a finite number");
         assert_true(count == 0 && sampled == NULL);
         assert_int_equal(rein_generator_step(&sampled, &count, g, &err), REIN_EINVAL);
-        says(&err, REIN_EINVAL, "it can only be closed");
+        reports(&err, REIN_EINVAL, "it can only be closed");
         assert_int_equal(rein_generator_add(&number_of, g, &j->r, &err), REIN_EINVAL);
-        says(&err, REIN_EINVAL, "it can only be closed");
+        reports(&err, REIN_EINVAL, "it can only be closed");
         rein_generator_close(g);
         free_job(j);
     }

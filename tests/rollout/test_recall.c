@@ -9,7 +9,7 @@
 
 #include "rollout/generator_fixture.h"
 
-#include "model/allocation.h"
+#include "support/allocation.h"
 
 enum { ROOMY = 1 << 26 };
 

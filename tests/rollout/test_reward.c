@@ -8,8 +8,8 @@
 
 #include "rollout/reward.h"
 
-#include "model/allocation.h"
 #include "rollout/reward_fixture.h"
+#include "support/allocation.h"
 
 /* One response against one judge. */
 static double judge(const char *spec, const char *answer, const char *text) {

@@ -10,41 +10,19 @@
 #include <unistd.h>
 
 #include "rollout/reward.h"
+#include "support/folder.h"
 
-#include "model/allocation.h"
 #include "rollout/reward_fixture.h"
+#include "support/allocation.h"
 
 /* The reward of response "r5" is 5: whoever gets another's shows it. */
 #define GRADE "r=${x#*'\"response\": \"r'}; r=${r%%'\"'*}; "
 #define JUDGE "while read -r x; do " GRADE "echo \"$r\"; done"
 
-static char folder[256];
-
-static int make_folder(void **state) {
-    (void)state;
-    const char *temporary = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/rein-reward-XXXXXX", temporary ? temporary : "/tmp");
-    return mkdtemp(folder) == NULL || setenv("REIN_TEST_FOLDER", folder, 1) != 0;
-}
-
-static int remove_folder(void **state) {
-    DIR *directory = opendir(folder);
-    for (struct dirent *entry; directory && (entry = readdir(directory));) {
-        char path[600];
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        unlink(path);
-    }
-    if (directory) closedir(directory);
-    return rmdir(folder) + forget_responses(state);
-}
+static int set_up(void **state) { return make_folder(state) || setenv("REIN_TEST_FOLDER", folder, 1) != 0; }
+static int tear_down(void **state) { return remove_folder(state) + forget_responses(state); }
 
 /* ---- files by which programs and tests talk */
-static const char *in_folder(const char *name) {
-    static char path[300];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
 static void make_mark(const char *name) {
     FILE *file = fopen(in_folder(name), "w");
     assert_non_null(file);
@@ -614,5 +592,5 @@ int main(void) {
         cmocka_unit_test(test_built_in_first),
         cmocka_unit_test(test_memory),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, set_up, tear_down);
 }

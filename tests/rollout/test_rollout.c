@@ -8,23 +8,21 @@
 #include <cmocka.h>
 
 #include "rollout/generator_fixture.h"
+#include "support/folder.h"
 
-#include "model/allocation.h"
+#include "support/allocation.h"
 
 static const char CHATS[] = "tests/train/fixtures/groups/tokenizer"; /* the special tokens of every format; no begin token */
 static const char SUMS[] = "models/sums";
 
-static char folder[300];
 static policy sums, noise; /* the shipped model, and a random one whose texts are anything */
 static rein_tokenizer *sums_tokenizer, *chats;
 static rein_task *task;
 static rein_reward *reward;
 
 static int open_all(void **state) {
-    (void)state;
-    const char *spec = "task", *temporary = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/rein-rollout-XXXXXX", temporary ? temporary : "/tmp");
-    if (!mkdtemp(folder)) return 1;
+    const char *spec = "task";
+    if (make_folder(state)) return 1;
     OK(rein_model_open(&sums.model, SUMS, NULL, &error_));
     sums.p = (rein_policy){sums.model, NULL, 1};
     noise = open_policy(&PLAIN, 1);
@@ -36,13 +34,12 @@ static int open_all(void **state) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     rein_reward_close(reward);
     rein_task_close(task);
     rein_tokenizer_close(sums_tokenizer);
     rein_tokenizer_close(chats);
     close_policy(&sums), close_policy(&noise);
-    return rmdir(folder);
+    return remove_folder(state);
 }
 
 /* A file of lines as a task; the file is gone when it returns. */

@@ -15,7 +15,7 @@
 #include "base/hash.h"
 #include "rollout/task.h"
 
-#include "model/allocation.h"
+#include "support/allocation.h"
 
 enum { A_SIDE = 10000, DEMONSTRATIONS = 1000 };
 

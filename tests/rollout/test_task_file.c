@@ -14,7 +14,7 @@
 
 #include "rollout/task.h"
 
-#include "model/allocation.h"
+#include "support/allocation.h"
 
 enum { LINES = 2000 };
 

@@ -15,7 +15,7 @@
 
 #include "rollout/task.h"
 
-#include "model/allocation.h"
+#include "support/allocation.h"
 
 /* Answers with what it was asked, as the prompt. */
 static const char echo[] = "while read -r line; do echo \"{\\\"prompt\\\": \\\"$(echo \"$line\" | sed 's/\"/\\\\\\\\\"/g')\\\", "

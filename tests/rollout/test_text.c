@@ -11,6 +11,7 @@
 
 #include "model/tokenizer_fixture.h"
 #include "rollout/text.h"
+#include "support/random.h"
 
 static rein_tokenizer *gpt2, *llama2;
 
@@ -277,14 +278,6 @@ static void test_other_decoder(void **state) {
 }
 
 /* ---- any text, any stops, any cut: against looking at the whole text each time */
-static uint64_t stream = 1;
-static size_t below(size_t n) { /* splitmix64 */
-    uint64_t z = stream += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (size_t)((z ^ (z >> 31)) % n);
-}
-
 static void random_text(char *to, size_t characters) {
     static const char *const alphabet[] = {"a", "b", "a", "b", "\xC3\xA9", "\xC3\xA8", "\xF0\x9F\x98\x80"};
     *to = 0;

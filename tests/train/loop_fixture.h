@@ -12,18 +12,8 @@
 #include "base/json_file.h"
 #include "model/tiny_model.h"
 #include "rein/train.h"
-
-#define OK(call)                                                                         \
-    do {                                                                                 \
-        rein_error error_ = {0};                                                         \
-        const rein_status status_ = (call);                                              \
-        if (status_ != REIN_OK) fail_msg("status %d: %s", (int)status_, error_.message); \
-    } while (0)
-
-static inline int quick(void) {
-    const char *fast = getenv("REIN_TEST_FAST");
-    return fast && *fast && *fast != '0';
-}
+#include "support/check.h"
+#include "support/files.h"
 
 /* ---- files */
 static inline void put(const char *name, const char *text) { OK(rein_file_write(in_folder(name), text, strlen(text), &error_)); }
@@ -37,15 +27,6 @@ static inline char *text_of(const char *path) { /* the caller frees */
     text[file.size] = 0;
     rein_file_unmap(&file);
     return text;
-}
-
-static inline int same_file(const char *a, const char *b) {
-    rein_file one, other;
-    OK(rein_file_map(&one, a, &error_));
-    OK(rein_file_map(&other, b, &error_));
-    const int same = one.size == other.size && !memcmp(one.data, other.data, one.size);
-    rein_file_unmap(&one), rein_file_unmap(&other);
-    return same;
 }
 
 static inline const char *in_run(const char *run, const char *file) {

@@ -9,39 +9,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/directory.h"
 #include "base/file.h"
 #include "base/json_file.h"
+#include "support/check.h"
+#include "support/files.h"
+#include "support/folder.h"
 #include "train/checkpoint.h"
 #include "train/run.h"
-
-static char folder[256];
-
-static inline int make_folder(void **state) {
-    (void)state;
-    const char *temporary = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/rein-run-XXXXXX", temporary ? temporary : "/tmp");
-    return mkdtemp(folder) == NULL;
-}
-
-static inline int remove_folder(void **state) {
-    (void)state;
-    return rein_remove_all(folder, NULL) != REIN_OK;
-}
-
-/* A path below the folder; good for eight calls. */
-static inline const char *in_folder(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static inline const char *in_folder(const char *format, ...) {
-    static char path[8][1024];
-    static int next;
-    char *to = path[next++ % 8];
-    const int n = snprintf(to, sizeof path[0], "%s/", folder);
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(to + n, sizeof path[0] - (size_t)n, format, arguments);
-    va_end(arguments);
-    return to;
-}
 
 /* ---- what belongs to a step */
 enum { WEIGHTS_SIZE = 700 };
@@ -160,6 +134,20 @@ static inline const char *checkpoint_problem(const rein_run *run, int64_t step, 
     if (json_real_value(json_object_get(state, "multiplier")) != multiplier_of(content)) problem = "state.json is another";
     json_decref(state);
     return problem;
+}
+
+/* ---- opening one */
+static inline rein_run *open_run(const char *name, rein_run_access access) {
+    rein_run *run;
+    rein_error err;
+    fine(rein_run_open(&run, in_folder(name), access, &err), &err);
+    return run;
+}
+
+static inline void has_steps(const rein_run *run, const int64_t *expected, size_t n) {
+    const int64_t *steps;
+    assert_int_equal(rein_run_checkpoints(&steps, run), n);
+    for (size_t i = 0; i < n; i++) assert_int_equal(steps[i], expected[i]);
 }
 
 #endif

@@ -11,22 +11,15 @@
 #include <string.h>
 
 #include "rein/train.h"
+#include "support/check.h"
+#include "support/random.h"
 
 #include "train/fixtures/adamw_golden.h"
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
 #define NOT_A_NUMBER ((double)NAN)
 #define INFINITE ((double)INFINITY)
 
 static const rein_adamw usual = {1e-3, 0.9, 0.999, 1e-8, 1e-2, 0};
-
-static uint64_t seed = 1;
-static double uniform(double low, double high) { /* splitmix64 */
-    uint64_t z = seed += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return low + (high - low) * ((double)((z ^ (z >> 31)) >> 11) * 0x1p-53);
-}
 
 static void same(const float *got, const float *wanted, size_t n, const char *what) {
     for (size_t i = 0; i < n; i++)
@@ -131,7 +124,7 @@ static void test_torch(void **state) {
 
 static model trained(const size_t *columns, const rein_adamw *o, const rein_exec *e) {
     model m = model_new(columns);
-    seed = 7;
+    stream = 7;
     random_values(&m);
     for (int t = 0; t < 3; t++) {
         random_gradients(&m);
@@ -178,7 +171,7 @@ static void test_elements_are_independent(void **state) {
         model whole = trained((const size_t[]){n, 0}, &usual, NULL);
         for (size_t i = 0; i < n; i++) {
             model alone = model_new((const size_t[]){1, 0});
-            seed = 7;
+            stream = 7;
             for (size_t j = 0; j < n; j++) { /* the same numbers, all but one dropped */
                 const float x = (float)uniform(-1, 1);
                 if (j == i) alone.value[0] = x;
@@ -229,7 +222,7 @@ static void test_clipping(void **state) {
     const size_t columns[] = {33, 20, 0};
     rein_adamw o = usual;
     model clipped = model_new(columns), scaled = model_new(columns);
-    seed = 3, random_gradients(&clipped);
+    stream = 3, random_gradients(&clipped);
     const double norm = norm_of(&clipped);
     o.max_gradient_norm = norm / 3;
     advance_well(&clipped, &o, NULL);
@@ -250,7 +243,7 @@ static void test_decay(void **state) {
     (void)state;
     rein_adamw o = {.1, 0.9, 0.999, 1e-8, .5, 0};
     model m = model_new((const size_t[]){3, 4, 9, 0}), before = model_new((const size_t[]){3, 4, 9, 0});
-    seed = 5, random_values(&m);
+    stream = 5, random_values(&m);
     memcpy(before.value, m.value, m.total * sizeof *m.value);
     advance_well(&m, &o, NULL);
     for (size_t i = 0; i < m.n; i++)
@@ -270,7 +263,7 @@ static void test_finds_a_minimum(void **state) {
     (void)state;
     rein_adamw o = {0, 0.9, 0.999, 1e-8, 0, 1};
     model m = model_new((const size_t[]){100, 0});
-    seed = 9, random_values(&m);
+    stream = 9, random_values(&m);
     for (int t = 0; t < 2000; t++) {
         o.learning_rate = .05 * (1 - t / 2000.);
         for (size_t i = 0; i < m.total; i++) m.gradient[i] = 2 * (m.value[i] - (float)i / 50);

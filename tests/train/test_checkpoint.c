@@ -14,16 +14,8 @@
 static rein_run *open_new(const char *name) {
     rein_run *run;
     rein_error err;
-    if (rein_run_open(&run, in_folder("%s", name), REIN_RUN_CREATE, &err) != REIN_OK) fail_msg("%s", err.message);
+    if (rein_run_open(&run, in_folder(name), REIN_RUN_CREATE, &err) != REIN_OK) fail_msg("%s", err.message);
     return run;
-}
-
-static void fine(rein_status status, const rein_error *err) {
-    if (status != REIN_OK) fail_msg("%s", err->message);
-}
-
-static void says(const rein_error *err, const char *part) {
-    if (!strstr(err->message, part)) fail_msg("\"%s\" does not say \"%s\"", err->message, part);
 }
 
 static const char *of_step(const rein_run *run, int64_t step, const char *name) {
@@ -31,10 +23,6 @@ static const char *of_step(const rein_run *run, int64_t step, const char *name) 
     const size_t n = rein_run_checkpoint_path(path, sizeof path - 200, run, step);
     snprintf(path + n, sizeof path - n, "/%s", name);
     return path;
-}
-
-static void put_text(const char *path, const char *text) {
-    assert_int_equal(rein_file_write(path, text, strlen(text), NULL), REIN_OK);
 }
 
 /* ---- MANIFEST */

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "groups_fixture.h"
-#include "model/allocation.h"
+#include "support/allocation.h"
 
 #define TRAJECTORY(prompt, response, rest) "{\"prompt_ids\": " prompt ", \"response_ids\": " response rest "}"
 #define GROUP(list) "{\"trajectories\": [" list "]}\n"

@@ -398,5 +398,5 @@ int main(void) {
         cmocka_unit_test(test_recall),
         cmocka_unit_test(test_epochs),
     };
-    return cmocka_run_group_tests(tests, start, remove_all);
+    return cmocka_run_group_tests(tests, start, remove_folder);
 }

@@ -518,5 +518,5 @@ int main(void) {
         cmocka_unit_test(test_judge_fails),
         cmocka_unit_test(test_task_program_ends),
     };
-    return cmocka_run_group_tests(tests, start, remove_all);
+    return cmocka_run_group_tests(tests, start, remove_folder);
 }

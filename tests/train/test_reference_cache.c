@@ -11,7 +11,7 @@
 #include "train/reference_cache.h"
 #include "train/trainer_fixture.h"
 
-#include "model/allocation.h"
+#include "support/allocation.h"
 
 enum { PLENTY = 1 << 20 };
 
@@ -184,7 +184,7 @@ static int start(void **state) {
 static int end(void **state) {
     rein_trainer_close(trainer);
     close_subject(&policy_a);
-    return remove_all(state);
+    return remove_folder(state);
 }
 
 int main(void) {

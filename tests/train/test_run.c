@@ -14,45 +14,12 @@
 
 #include "train/run_files.h"
 
-static void fine(rein_status status, const rein_error *err) {
-    if (status != REIN_OK) fail_msg("%s", err->message);
-}
-
-static void says(const rein_error *err, const char *part) {
-    if (!strstr(err->message, part)) fail_msg("\"%s\" does not say \"%s\"", err->message, part);
-}
-
-static rein_run *open_run(const char *name, rein_run_access access) {
-    rein_run *run;
-    rein_error err;
-    fine(rein_run_open(&run, in_folder("%s", name), access, &err), &err);
-    return run;
-}
-
 static void refuses(const char *name, rein_run_access access, rein_status status, const char *note) {
     rein_run *run;
     rein_error err;
-    assert_int_equal(rein_run_open(&run, in_folder("%s", name), access, &err), status);
+    assert_int_equal(rein_run_open(&run, in_folder(name), access, &err), status);
     assert_null(run);
     says(&err, note);
-}
-
-static void put_text(const char *path, const char *text) {
-    assert_int_equal(rein_file_write(path, text, strlen(text), NULL), REIN_OK);
-}
-
-static void holds(const char *path, const char *text) {
-    char *found;
-    size_t size;
-    assert_int_equal(rein_file_read(&found, &size, path), 0);
-    assert_string_equal(found, text);
-    free(found);
-}
-
-static void has_steps(const rein_run *run, const int64_t *expected, size_t n) {
-    const int64_t *steps;
-    assert_int_equal(rein_run_checkpoints(&steps, run), n);
-    for (size_t i = 0; i < n; i++) assert_int_equal(steps[i], expected[i]);
 }
 
 /* ---- opening */
@@ -109,7 +76,7 @@ static void test_steps(void **state) {
     has_steps(run, steps, 5);
     rein_run_close(run);
     static const char *const others[] = {"7", "00007", "0008.bad", "notes", "9999999999999999999", "0x07"};
-    for (size_t i = 0; i < 6; i++) assert_int_equal(mkdir(in_folder("steps/checkpoints/%s", others[i]), 0777), 0);
+    for (size_t i = 0; i < 6; i++) assert_int_equal(mkdir(in_folder_format("steps/checkpoints/%s", others[i]), 0777), 0);
     run = open_run("steps", REIN_RUN_READ);
     has_steps(run, steps, 5);
     const size_t length = rein_run_checkpoint_path(path, sizeof path, run, 123456);
@@ -150,7 +117,7 @@ static pid_t start_writer(const char *name) {
     assert_true(child >= 0);
     if (child == 0) {
         rein_run *run;
-        if (rein_run_open(&run, in_folder("%s", name), REIN_RUN_RESUME, NULL) != REIN_OK) _exit(1);
+        if (rein_run_open(&run, in_folder(name), REIN_RUN_RESUME, NULL) != REIN_OK) _exit(1);
         if (write(ends[1], "x", 1) != 1) _exit(1);
         pause();
         _exit(0);

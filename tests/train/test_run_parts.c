@@ -9,45 +9,16 @@
 
 #include "train/run_files.h"
 
-#include "model/allocation.h"
-
-static void fine(rein_status status, const rein_error *err) {
-    if (status != REIN_OK) fail_msg("%s", err->message);
-}
-
-static void says(const rein_error *err, const char *part) {
-    if (!strstr(err->message, part)) fail_msg("\"%s\" does not say \"%s\"", err->message, part);
-}
-
-static rein_run *open_run(const char *name, rein_run_access access) {
-    rein_run *run;
-    rein_error err;
-    fine(rein_run_open(&run, in_folder("%s", name), access, &err), &err);
-    return run;
-}
+#include "support/allocation.h"
 
 static rein_run *open_made(const char *name, int64_t last) {
     rein_error err;
-    fine(make_run(in_folder("%s", name), last, &err), &err);
+    fine(make_run(in_folder(name), last, &err), &err);
     return open_run(name, REIN_RUN_RESUME);
 }
 
 static void put_bytes_to(const char *path, const void *data, size_t size) {
     assert_int_equal(rein_file_write(path, data, size, NULL), REIN_OK);
-}
-
-static void holds(const char *path, const char *text) {
-    char *found;
-    size_t size;
-    assert_int_equal(rein_file_read(&found, &size, path), 0);
-    assert_string_equal(found, text);
-    free(found);
-}
-
-static void has_steps(const rein_run *run, const int64_t *expected, size_t n) {
-    const int64_t *steps;
-    assert_int_equal(rein_run_checkpoints(&steps, run), n);
-    for (size_t i = 0; i < n; i++) assert_int_equal(steps[i], expected[i]);
 }
 
 static size_t count_lines(const rein_run *run) {
@@ -298,7 +269,7 @@ static char attempt_name[40];
 static const char *next_attempt(void) {
     static int n;
     snprintf(attempt_name, sizeof attempt_name, "attempt%d", n++);
-    return in_folder("%s", attempt_name);
+    return in_folder(attempt_name);
 }
 
 static rein_status act_write(void *context, rein_error *err) {

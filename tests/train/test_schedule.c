@@ -9,10 +9,9 @@
 #include <string.h>
 
 #include "rein/train.h"
+#include "support/check.h"
 
 #include "train/fixtures/schedule_golden.h"
-
-#define COUNT(array) (sizeof(array) / sizeof *(array))
 
 static double rate_at(const rein_schedule *s, int64_t step) {
     double rate;

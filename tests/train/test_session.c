@@ -9,6 +9,7 @@
 
 #include "base/json_file.h"
 #include "rein/rollout.h"
+#include "support/files.h"
 #include "train/session.h"
 #include "train/trainer.h"
 #include "train/trainer_fixture.h"
@@ -88,15 +89,6 @@ static const char *checkpoint(const char *run, size_t step, const char *file) {
 }
 
 static int exists(const char *path) { return access(path, F_OK) == 0; }
-
-static int same_file(const char *a, const char *b) {
-    rein_file one, other;
-    OK(rein_file_map(&one, a, &error_));
-    OK(rein_file_map(&other, b, &error_));
-    const int same = one.size == other.size && !memcmp(one.data, other.data, one.size);
-    rein_file_unmap(&one), rein_file_unmap(&other);
-    return same;
-}
 
 static void assert_same_checkpoints(const char *run, const char *other, size_t step, int full) {
     const char *const files[] = {"MANIFEST", "optimizer.safetensors", "state.json",
@@ -789,5 +781,5 @@ int main(void) {
         cmocka_unit_test(test_budgets_and_reference),
         cmocka_unit_test(test_learning),
     };
-    return cmocka_run_group_tests(tests, start, remove_all);
+    return cmocka_run_group_tests(tests, start, remove_folder);
 }

@@ -510,5 +510,5 @@ int main(void) {
         cmocka_unit_test(test_changed_by_field),
         cmocka_unit_test(test_checks),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_all);
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

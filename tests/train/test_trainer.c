@@ -9,7 +9,7 @@
 #include "train/trainer.h"
 #include "train/trainer_fixture.h"
 
-#include "model/allocation.h"
+#include "support/allocation.h"
 
 static const rein_adamw ADAMW = {0.05, 0.9, 0.99, 1e-8, 0.01, 1};
 
@@ -403,5 +403,5 @@ int main(void) {
         cmocka_unit_test(test_shards),
         cmocka_unit_test(test_memory),
     };
-    return cmocka_run_group_tests(tests, start, remove_all);
+    return cmocka_run_group_tests(tests, start, remove_folder);
 }

@@ -573,5 +573,5 @@ int main(void) {
         cmocka_unit_test(test_wrong_files),      cmocka_unit_test(test_wrong_options),
         cmocka_unit_test(test_wrong_groups),     cmocka_unit_test(test_wrong_objectives),
     };
-    return cmocka_run_group_tests(tests, start, remove_all);
+    return cmocka_run_group_tests(tests, start, remove_folder);
 }

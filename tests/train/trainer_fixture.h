@@ -10,15 +10,11 @@
 
 #include "model/tiny_model.h"
 #include "rein/train.h"
+#include "support/check.h"
+#include "support/memory.h"
+#include "support/random.h"
 
-#define OK(call)                                                                         \
-    do {                                                                                 \
-        rein_error error_ = {0};                                                         \
-        const rein_status status_ = (call);                                              \
-        if (status_ != REIN_OK) fail_msg("status %d: %s", (int)status_, error_.message); \
-    } while (0)
-
-/* The call is refused, and says so. */
+/* Checks that a call fails and that its message contains a text. */
 #define REFUSED(call, wanted)                                                                          \
     do {                                                                                               \
         rein_error error_ = {0};                                                                       \
@@ -27,27 +23,7 @@
             fail_msg("status %d: \"%s\" does not say \"%s\"", (int)status_, error_.message, (wanted)); \
     } while (0)
 
-static inline int quick(void) {
-    const char *fast = getenv("REIN_TEST_FAST");
-    return fast && *fast && *fast != '0';
-}
-
-static uint64_t stream = 1;
-static inline uint64_t random_bits(void) { /* splitmix64 */
-    uint64_t z = stream += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-static inline size_t below(size_t n) { return (size_t)(random_bits() % n); }
 static inline double number(void) { return (double)(random_bits() >> 11) * 0x1p-52 - 1; } /* ±1 */
-
-static inline void *some(size_t n, size_t size) {
-    void *memory = calloc(n + 1, size);
-    assert_non_null(memory);
-    return memory;
-}
-static inline float *floats(size_t n) { return some(n, sizeof(float)); }
 
 /* ---- policies */
 enum { TINY_VOCABULARY = 10 };

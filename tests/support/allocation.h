@@ -1,11 +1,13 @@
-/* allocation.h - memory that runs out when a test says so. For programs linked with -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc;
- * linked without, can_fail() is 0 and the test skips itself. jansson's memory comes from the same place. Leaks are LeakSanitizer's
- * to find. */
-#ifndef REIN_TESTS_ALLOCATION_H
-#define REIN_TESTS_ALLOCATION_H
+/* allocation.h - memory allocations that fail when a test asks for it. The Makefile links every test that includes this file with
+ * -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc; without those flags can_fail() is 0 and the test skips itself. jansson can use the same
+ * functions. LeakSanitizer finds the leaks. Include cmocka.h first. */
+#ifndef REIN_TESTS_SUPPORT_ALLOCATION_H
+#define REIN_TESTS_SUPPORT_ALLOCATION_H
 
 #include <jansson.h>
 #include <stdlib.h>
+
+#include "rein/base.h"
 
 extern void *__real_malloc(size_t size) __attribute__((weak));
 extern void *__real_calloc(size_t n, size_t size) __attribute__((weak));
@@ -14,8 +16,8 @@ void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *memory, size_t size);
 
-static long left = -1; /* allocations that still succeed; below 0: all of them */
-static int once;       /* only the one after those fails, else all */
+static long left = -1; /* how many more allocations succeed; below 0: all of them */
+static int once;       /* 1: only the next allocation fails; 0: all that follow fail */
 static int failures;
 
 static int fails_now(void) {
@@ -45,9 +47,10 @@ static long fail_each(rein_status (*act)(void *context, rein_error *err), void *
     }
 }
 
-/* Calls act(context) with the first, the second, … allocation failing, until none does: alone (ours only, because jansson can read
- * beyond a string when its memory comes back at once), and together with all after it (jansson's too). Each failure must be
- * REIN_ENOMEM and the last call REIN_OK. Returns how many allocations there are. */
+/* Calls act(context) with the first, the second, … allocation failing, until the call succeeds. The first round fails one allocation at a
+ * time, and only rein's: jansson can read past the end of a string when an allocation fails and the next one succeeds. The second round
+ * also fails all later allocations, jansson's included. Each failing call must return REIN_ENOMEM with a message. Returns the number of
+ * allocations. */
 static long fail_each_allocation(rein_status (*act)(void *context, rein_error *err), void *context) {
     once = 1;
     const long alone = fail_each(act, context);
@@ -55,7 +58,7 @@ static long fail_each_allocation(rein_status (*act)(void *context, rein_error *e
     json_set_alloc_funcs(__wrap_malloc, give_back);
     const long all = fail_each(act, context);
     json_set_alloc_funcs(__real_malloc, give_back);
-    if (all < alone) fail_msg("%ld allocations, of which %ld are ours", all, alone);
+    if (all < alone) fail_msg("%ld allocations, of which %ld are rein's", all, alone);
     return all;
 }
 

@@ -1,0 +1,16 @@
+/* avx512.c - the kernels of AVX-512 F, VL, DQ and BW. Kernels that gain nothing from wider registers are those of AVX2. */
+#include "isa.h"
+#include "kernel/gemm_block.h"
+#include "kernel/rows.h"
+#include "train/adamw_pass.h"
+
+const rein_kernels rein_kernels_avx512 = {
+    .gemm = &rein_gemm_kernels_avx512_f32,
+    .rows = &rein_row_kernels_avx2_f32,
+    .decode = rein_decode_avx512_f32,
+    .exp_f32 = rein_exp_avx2_f32,
+    .log_f32 = rein_log_avx2_f32,
+    .exp_f64 = rein_exp_avx2_f64,
+    .log_f64 = rein_log_avx2_f64,
+    .adamw = &rein_adamw_kernels_avx2_f32,
+};

@@ -1,0 +1,156 @@
+/* gemm_pack.h - both factors of a product as f32, in the order in which tiles read them. Private; for sources compiled per instruction
+ * set. */
+#ifndef REIN_KERNEL_GEMM_PACK_H
+#define REIN_KERNEL_GEMM_PACK_H
+
+#include "gemm_tile.h"
+
+/* Element (i, j) of a view in any storage type. */
+static float element(const rein_matrix *x, size_t i, size_t j) {
+    const size_t index = i * x->row + j * x->column, elements = rein_storage_elements(x->storage);
+    float block[REIN_STORAGE_BLOCK];
+    if (x->storage == REIN_STORED_F32) return ((const float *)x->data)[index];
+    KERNEL(rein_decode)
+    (block, (const char *)x->data + rein_storage_bytes(x->storage, index - index % elements), x->storage, elements);
+    return block[index % elements];
+}
+
+/* Eight by eight: to[l][r] = from[r][l]. */
+INLINE void transpose_8x8(float *to, size_t to_row, const float *from, size_t from_row) {
+    V rows[LANES];
+#pragma GCC unroll 8
+    for (size_t r = 0; r < LANES; r++) rows[r] = load(from + r * from_row, LANES);
+    transpose(rows);
+#pragma GCC unroll 8
+    for (size_t l = 0; l < LANES; l++) store(to + l * to_row, rows[l], LANES);
+}
+
+/* ---- the left factor: to [⌈m/tall⌉][depth][TILE_ROWS] and GEMM_SPILL more = the rows [first, first + m) of the task's a, its columns from
+ * `from` on. Each tile takes `tall` rows. */
+
+/* Eight columns of a tile, whose rows are contiguous along k. Each column is written as eight numbers; the next one overwrites the surplus. */
+INLINE void transpose_tile(float *to, const float *from, size_t row, size_t rows) {
+    V lines[LANES] = {{0}};
+#pragma GCC unroll 8
+    for (size_t r = 0; r < TILE_ROWS; r++) lines[r] = r < rows ? load(from + r * row, LANES) : splat(0);
+    transpose(lines);
+#pragma GCC unroll 8
+    for (size_t l = 0; l < LANES; l++) store(to + l * TILE_ROWS, lines[l], LANES);
+}
+
+static void pack_any_rows(float *to, const rein_gemm_task *t, size_t first, size_t m, size_t tall, size_t from, size_t depth) {
+    const rein_matrix *a = &t->a;
+    for (size_t i = first; i < first + m; i += tall) {
+        const size_t rows = first + m - i < tall ? first + m - i : tall;
+        const float *data = a->data;
+        size_t k = 0;
+        if (a->storage == REIN_STORED_F32 && a->column == 1)
+            for (; k + LANES <= depth; k += LANES, to += LANES * TILE_ROWS)
+                transpose_tile(to, data + i * a->row + from + k, a->row, rows);
+        for (; k < depth; k++, to += TILE_ROWS)
+            for (size_t r = 0; r < rows; r++) to[r] = element(a, i + r, from + k);
+    }
+}
+
+/* The same for an f32 matrix that is transposed, so that its columns are contiguous. Where a tile has eight rows, 16 columns go through all
+ * tiles before the next 16, so that they stay in the cache. With six rows the surplus of a column needs the next one: tile by tile. */
+static void pack_transposed_rows(float *to, const rein_gemm_task *t, size_t first, size_t m, size_t tall, size_t from,
+                                 size_t depth) {
+    const float *data = (const float *)t->a.data + from * t->a.column;
+    const size_t some = TILE_ROWS == LANES ? 16 : depth;
+    for (size_t k = 0; k < depth; k += some)
+        for (size_t i = first, n = 0; i < first + m; i += tall, n++)
+            for (size_t l = k; l < depth && l < k + some; l++)
+                store(to + (n * depth + l) * TILE_ROWS, load(data + i + l * t->a.column, t->m - i), LANES);
+}
+
+static int is_contiguous_f32(const rein_matrix *x, size_t stride) { return x->storage == REIN_STORED_F32 && stride == 1; }
+
+static void pack_rows(float *to, const rein_gemm_task *t, size_t first, size_t m, size_t tall, size_t from, size_t depth) {
+    const int transposed = is_contiguous_f32(&t->a, t->a.row) && t->a.column != 1;
+    (transposed ? pack_transposed_rows : pack_any_rows)(to, t, first, m, tall, from, depth);
+}
+
+/* ---- the right factor: a panel to [depth][16] of the columns [first, first + 16) and the rows [from, from + depth) */
+
+enum { PREFETCH_ROWS = 16 }; /* rows of a view are too far apart for the processor to predict */
+
+static void pack_view(float *to, const rein_matrix *b, size_t first, size_t columns, size_t from, size_t depth) {
+    const float *data = b->data;
+    size_t k = 0;
+    if (columns == GEMM_PANEL && is_contiguous_f32(b, b->column)) {
+        for (; k < depth; k++, to += GEMM_PANEL) {
+            const float *row = data + (from + k) * b->row + first;
+            __builtin_prefetch(row + PREFETCH_ROWS * b->row);
+            row_store(to, row_load(row, GEMM_PANEL), GEMM_PANEL);
+        }
+    } else if (columns == GEMM_PANEL && is_contiguous_f32(b, b->row)) {
+        for (; k + LANES <= depth; k += LANES, to += LANES * GEMM_PANEL)
+            for (size_t j = 0; j < GEMM_PANEL; j += LANES)
+                transpose_8x8(to + j, GEMM_PANEL, data + (first + j) * b->column + from + k, b->column);
+    }
+    for (; k < depth; k++, to += GEMM_PANEL)
+        for (size_t j = 0; j < GEMM_PANEL; j++) to[j] = j < columns ? element(b, from + k, first + j) : 0;
+}
+
+/* Tiles read f32 and bf16 panels as they are. Those of other storage types are decoded. */
+static int is_read_in_place(rein_storage storage) { return storage == REIN_STORED_F32 || storage == REIN_STORED_BF16; }
+
+/* The blocks of the 16 columns lie side by side; `from` and depth are whole blocks. */
+static void decode_panel(float *to, const void *panel, rein_storage storage, size_t from, size_t depth) {
+    const size_t elements = rein_storage_elements(storage);
+    const char *blocks = (const char *)panel + rein_storage_bytes(storage, from * GEMM_PANEL);
+    float columns[GEMM_PANEL * REIN_STORAGE_BLOCK];
+    if (elements == 1) {
+        KERNEL(rein_decode)(to, blocks, storage, depth * GEMM_PANEL);
+        return;
+    }
+    for (size_t k = 0; k < depth; k += elements) {
+        KERNEL(rein_decode)(columns, blocks + rein_storage_bytes(storage, k * GEMM_PANEL), storage, elements * GEMM_PANEL);
+        for (size_t l = 0; l < elements; l += LANES)
+            for (size_t j = 0; j < GEMM_PANEL; j += LANES)
+                transpose_8x8(to + (k + l) * GEMM_PANEL + j, GEMM_PANEL, columns + j * elements + l, elements);
+    }
+}
+
+/* square [16][16] = the transpose of the rows [first, first + rows) of a panel; columns past `rows` are 0. */
+static void transpose_rows(float *square, const void *panel, rein_storage storage, size_t first, size_t rows) {
+    const size_t elements = rein_storage_elements(storage), in_block = first % elements;
+    float numbers[GEMM_PANEL * REIN_STORAGE_BLOCK];
+    if (elements > 1) { /* a decoded block is a row of the transpose already */
+        KERNEL(rein_decode)
+        (numbers, (const char *)panel + rein_storage_bytes(storage, (first - in_block) * GEMM_PANEL), storage,
+         elements * GEMM_PANEL);
+        for (size_t l = 0; l < GEMM_PANEL; l++)
+            memcpy(square + l * GEMM_PANEL, numbers + l * elements + in_block, GEMM_PANEL * sizeof *square);
+        return;
+    }
+    memset(numbers, 0, GEMM_PANEL * GEMM_PANEL * sizeof *numbers);
+    if (storage == REIN_STORED_F32) memcpy(numbers, (const float *)panel + first * GEMM_PANEL, rows * GEMM_PANEL * sizeof *numbers);
+    else if (storage == REIN_STORED_BF16)
+        for (size_t r = 0; r < rows; r++)
+            row_store(numbers + r * GEMM_PANEL, row_of_panel(panel, (first + r) * GEMM_PANEL, REIN_STORED_BF16), GEMM_PANEL);
+    else decode_panel(numbers, panel, storage, first, rows);
+    for (size_t i = 0; i < GEMM_PANEL; i += LANES)
+        for (size_t j = 0; j < GEMM_PANEL; j += LANES)
+            transpose_8x8(square + i * GEMM_PANEL + j, GEMM_PANEL, numbers + j * GEMM_PANEL + i, GEMM_PANEL);
+}
+
+static void pack_transposed_panel(float *to, const rein_gemm_task *t, size_t first, size_t columns, size_t from, size_t depth) {
+    for (size_t k = 0; k < depth; k += GEMM_PANEL) {
+        const char *panel = (const char *)t->b.data + rein_storage_bytes(t->b.storage, (from + k) * t->panel);
+        float square[GEMM_PANEL * GEMM_PANEL];
+        const size_t rows = depth - k < GEMM_PANEL ? depth - k : GEMM_PANEL;
+        transpose_rows(square, panel, t->b.storage, t->first_column + first, columns);
+        memcpy(to + k * GEMM_PANEL, square, rows * GEMM_PANEL * sizeof *to);
+    }
+}
+
+static void pack_panel(float *to, const rein_gemm_task *t, size_t first, size_t from, size_t depth) {
+    const size_t columns = t->n - first < GEMM_PANEL ? t->n - first : GEMM_PANEL;
+    if (!t->panel) pack_view(to, &t->b, first, columns, from, depth);
+    else if (t->transposed) pack_transposed_panel(to, t, first, columns, from, depth);
+    else decode_panel(to, (const char *)t->b.data + rein_storage_bytes(t->b.storage, first * t->panel), t->b.storage, from, depth);
+}
+
+#endif
