@@ -204,7 +204,7 @@ typedef struct rein_pass_options {
     int mask_truncated_completions; /* 1: what was cut off does not train, but counts in the baseline */
     int recorded_are_current; /* 1: every recorded log-prob is that of the policy as it is, bit for bit, since it sampled them just
                                * now: a pass before the pass can be left out. If the pass finds a gap, it fails */
-    float *advantages;        /* NULL, or [tokens of all histories, in order]: becomes what the loss took, 0 where nothing trains */
+    float *advantages; /* NULL, or [tokens of all histories, in order]: becomes what the loss took of the tokens that train */
 } rein_pass_options;
 
 typedef struct rein_pass_result {

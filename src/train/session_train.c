@@ -225,7 +225,7 @@ static void put_advantages(const rein_groups *groups, const float *advantages) {
         for (size_t t = 0; t < groups->groups[g].n; t++)
             for (size_t i = 0; i < groups->groups[g].trajectories[t].n_histories; i++) {
                 const rein_history *h = &groups->groups[g].trajectories[t].histories[i];
-                if (h->advantages) memcpy(h->advantages, advantages, h->n * sizeof *advantages);
+                for (size_t k = 0; k < h->n && h->advantages; k++) h->advantages[k] = h->mask[k] ? advantages[k] : 0;
                 advantages += h->n;
             }
 }

@@ -181,6 +181,44 @@ static void test_metrics(void **state) {
     rein_groups_free(&groups);
 }
 
+/* What was sampled, rewarded and trained is written from the fields, also over what the file of the trajectory says. */
+static void test_sampled_is_written(void **state) {
+    (void)state;
+    int32_t ids[] = {5, 6, 7, 8, 9};
+    uint8_t mask[] = {0, 0, 1, 1, 1};
+    float log_probs[] = {NAN, NAN, -1, -2, -3}, sampler[] = {NAN, NAN, -0.5f, -0.25f, 0}, advantages[] = {0, 0, 0.5f, -1, 2};
+    size_t ends[] = {0, 0, 1, 3, 3};
+    const rein_message chat[] = {{"system", "be", 2}, {"user", "a \"b\"", 5}};
+    rein_named_number scores[] = {{"exact", 1.5}, {"length", 0}}, metrics[] = {{"kl", 0.125}, {"exact", 7}};
+    rein_history history = {.n = 5,
+                            .ids = ids,
+                            .mask = mask,
+                            .log_probs = log_probs,
+                            .sampler_log_probs = sampler,
+                            .advantages = advantages,
+                            .text = {.data = (char[]){'4', 'x', 0, 0}, .length = 3},
+                            .text_ends = ends};
+    rein_trajectory t = {
+        .histories = &history, .n_histories = 1, .reward = 1, .policy_step = 3, .budget = -1, .scores = scores, .n_scores = 2};
+    rein_group group = {.trajectories = &t, .n = 1, .example = {.messages = chat, .n_messages = 2, .budget = -1}};
+    const rein_groups groups = {&group, 1, 0};
+    rein_text text = lines_of(&groups, REIN_GROUPS_EXACT);
+    assert_string_equal(
+        text.data,
+        "{\"trajectories\": [{\"prompt_ids\": [5, 6], \"response_ids\": [7, 8, 9], \"logprobs\": [-0.5, -0.25, 0.0], \"mask\": [1, "
+        "1, 1], \"policy_step\": 3, \"reward\": 1.0, \"metrics\": {\"exact\": 1.5, \"length\": 0.0, \"accuracy\": 1.0}, "
+        "\"metadata\": {\"messages\": [{\"role\": \"system\", \"content\": \"be\"}, {\"role\": \"user\", \"content\": \"a "
+        "\\\"b\\\"\"}], \"answer\": null, \"pieces\": [\"4\", \"\uFFFD\", \"\"]}, \"advantages\": [0.5, -1.0, 2.0]}]}\n");
+    rein_text_free(&text);
+    t.json = (char[]){"{\"x\": 1, \"advantages\": [9], \"metrics\": {\"kl\": 1, \"exact\": true}, \"metadata\": {\"prompt\": 2}}"};
+    t.metrics = metrics, t.n_metrics = 2;
+    group.example = (rein_example){.prompt = "?", .answer = "4"};
+    text = lines_of(&groups, REIN_GROUPS_EXACT);
+    assert_non_null(strstr(text.data, "\"reward\": 1.0, \"x\": 1, \"metrics\": {\"kl\": 0.125, \"exact\": 7.0, \"length\": 0.0, "
+                                      "\"accuracy\": 1.0}, \"metadata\": {\"prompt\": 2}, \"advantages\": [0.5, -1.0, 2.0]}]}"));
+    rein_text_free(&text);
+}
+
 /* What a program made wrong is said before a file is there. */
 static void test_not_written(void **state) {
     (void)state;
@@ -340,11 +378,17 @@ static void test_out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_summary),       cmocka_unit_test(test_no_groups),
-        cmocka_unit_test(test_warnings),      cmocka_unit_test(test_written_is_readable),
-        cmocka_unit_test(test_metrics),       cmocka_unit_test(test_changes_are_written),
-        cmocka_unit_test(test_not_written),   cmocka_unit_test(test_both_forms_at_once),
-        cmocka_unit_test(test_append),        cmocka_unit_test(test_through_a_file),
+        cmocka_unit_test(test_summary),
+        cmocka_unit_test(test_no_groups),
+        cmocka_unit_test(test_warnings),
+        cmocka_unit_test(test_written_is_readable),
+        cmocka_unit_test(test_metrics),
+        cmocka_unit_test(test_changes_are_written),
+        cmocka_unit_test(test_not_written),
+        cmocka_unit_test(test_both_forms_at_once),
+        cmocka_unit_test(test_sampled_is_written),
+        cmocka_unit_test(test_append),
+        cmocka_unit_test(test_through_a_file),
         cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
