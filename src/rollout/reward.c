@@ -1,7 +1,7 @@
-/* reward.c - several judges, one reward: what a judge may be called, and the weighted sum of what they say.
+/* reward.c - several judges, one reward: how a judge is named in settings and metrics, and the weighted sum of the scores.
  *
- * The judges that are built in go first: what they find missing is said before any program was asked, and leaves all as it was. Programs are
- * all asked before the first answer is read, so that they work at the same time. */
+ * Built-in judges go first: if one of them fails, no program has been asked yet, and everything is as it was. All programs are asked before
+ * the first answer is read, so that they work at the same time. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -122,7 +122,7 @@ static const char *nearest_usage(const char *word) {
     return nearest ? "group: COMMAND" : NULL;
 }
 
-/* One word that is nothing: a misspelling, or a program without a path. */
+/* One word that is no judge: a misspelling, or a program without a path. */
 static rein_status refuse_word(const char *spec, rein_error *err) {
     char shown[60], word[60], usages[LISTED];
     const size_t length = strcspn(spec, ":");
@@ -175,7 +175,7 @@ static rein_status open_judge(rein_judge *judges, size_t i, const char *spec, co
     if (!*spec) return rein_fail(err, REIN_EINVAL, "reward %zu is empty: the name of a judge or a command is needed", i + 1);
     judge->weight = o->weights ? o->weights[i] : 1;
     if (!isfinite(judge->weight))
-        return rein_fail(err, REIN_EINVAL, "weights[%zu] is %g: a finite number is needed", i, judge->weight);
+        return rein_fail_at(err, REIN_EINVAL, "weights", (int64_t)i, "is %g: a finite number is needed", judge->weight);
     judge->kind = find_kind(&argument, spec);
     if (!judge->kind) return open_program(judges, i, spec, o, err);
     give_name(judges, i, judge->kind->name, strlen(judge->kind->name));
@@ -190,7 +190,7 @@ rein_status rein_reward_open(rein_reward **reward, const char *const *specs, siz
     *reward = NULL;
     if (!n) return rein_fail(err, REIN_EINVAL, "there is no reward: one judge or more is needed");
     if (!(o.timeout >= 0 && isfinite(o.timeout)))
-        return rein_fail(err, REIN_EINVAL, "timeout is %g: seconds above 0 are needed (0: %d)", o.timeout, TIMEOUT);
+        return rein_fail_at(err, REIN_EINVAL, "timeout", -1, "is %g: seconds above 0 are needed (0: %d)", o.timeout, TIMEOUT);
     rein_reward *r = calloc(1, sizeof *r);
     if (!r) return no_memory(err);
     r->judges = calloc(n, sizeof *r->judges);
@@ -228,7 +228,7 @@ const char *rein_reward_log(rein_reward *r) {
 
 /* ----------------------------------------------------------------------------------------------------------------------- giving */
 
-/* What the judges say is kept judge by judge: given [judges][n]. */
+/* Scores are kept judge by judge: given [judges][n]. */
 static rein_status give_built_in(double *given, const rein_judge *judge, const rein_response *responses, size_t n,
                                  rein_error *err) {
     for (size_t i = 0; i < n; i++) {

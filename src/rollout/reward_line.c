@@ -1,8 +1,8 @@
-/* reward_line.c - what programs are asked and what they may answer: one line of JSON each, or a plain number. Where a step is no step of
- * training but an evaluation (its number is beyond all of them), null is said.
+/* reward_line.c - the protocol of judges that are programs: a request is one line of JSON, an answer too, or a plain number. The step of an
+ * evaluation, which is no step of training, is null.
  *
- * An answer is taken apart in two steps, because its id says to which request it belongs, and so how many rewards it must have. What is
- * wrong with an answer is REIN_EIO, and the message shows the line. */
+ * An answer is read in two steps, because its id tells which request it belongs to, and so how many rewards it must have. A wrong answer is
+ * REIN_EIO, and the message shows the line. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static rein_status no_memory(rein_error *err) { return rein_fail(err, REIN_ENOME
 
 /* --------------------------------------------------------------------------------------------------------------------- requests */
 
-/* An object that is being put together; the first failure stays. */
+/* An object that is being built; the first failure stays. */
 typedef struct request {
     json_t *object;
     rein_status status;
@@ -43,7 +43,7 @@ static request begin(rein_error *err) {
     return r;
 }
 
-/* Moves an object into a list; it is gone afterwards, also when it had failed. */
+/* Moves an object into a list, and frees it if it had failed. */
 static void append(request *to, json_t *list, request *r) {
     if (!to->status) to->status = r->status;
     if (!to->status && json_array_append(list, r->object) != 0) to->status = no_memory(to->err);
@@ -87,7 +87,7 @@ static void put_responses(request *r, const rein_response *responses, size_t n) 
     put(r, "responses", list);
 }
 
-/* The object as a line, whose last field is the example: that is JSON already. Newlines in texts are escaped: it is one line. */
+/* The object as a line. Its last field is the example, which is JSON text already. Newlines in texts are escaped: it is one line. */
 static rein_status put_line(char **line, const request *r, const char *example, rein_error *err) {
     static const char key[] = ", \"example\": ";
     char *object = json_dumps(r->object, 0);

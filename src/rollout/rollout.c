@@ -117,10 +117,10 @@ static rein_status put_token(batch *b, const rein_sampled *s, rein_error *err) {
 /* --------------------------------------------------------------------------------------------------------------------- sampling */
 
 /* Errors of an example say which one it is. */
-static rein_status in_example(const batch *b, size_t i, const rein_error *why, rein_error *err) {
+static rein_status in_example(const batch *b, size_t i, rein_status status, rein_error *err) {
     const rein_rollout_options *o = b->options;
-    return rein_fail(err, why->code, "task %.60s, example %llu%s: %s", rein_task_name(o->task), (unsigned long long)o->indices[i],
-                     o->split == REIN_SPLIT_HELD_OUT ? " (held out)" : "", why->message);
+    return rein_fail_in(err, status, "task %.60s, example %llu%s", rein_task_name(o->task), (unsigned long long)o->indices[i],
+                        o->split == REIN_SPLIT_HELD_OUT ? " (held out)" : "");
 }
 
 static rein_status add_request(batch *b, size_t i, const rein_ids *prompt, rein_error *err) {
@@ -131,21 +131,20 @@ static rein_status add_request(batch *b, size_t i, const rein_ids *prompt, rein_
                                   .step = o->step,
                                   .prompt_index = o->first_prompt + i,
                                   .sampling = b->sampling};
-    rein_error why = {0};
     size_t number;
-    return rein_generator_add(&number, b->generator, &request, &why) ? in_example(b, i, &why, err) : REIN_OK;
+    return rein_generator_add(&number, b->generator, &request, err);
 }
 
 static rein_status add_example(batch *b, size_t i, rein_error *err) {
     const rein_rollout_options *o = b->options;
     rein_group *group = &b->groups[b->n++];
     rein_ids prompt = {0};
-    rein_error why = {0};
     rein_status status = rein_task_example(&group->example, o->task, o->split, o->indices[i], err);
     if (status) return status; /* it names the example itself */
-    if (rein_example_encode(&prompt, o->tokenizer, &group->example, &o->prompting, &why)) status = in_example(b, i, &why, err);
+    status = rein_example_encode(&prompt, o->tokenizer, &group->example, &o->prompting, err);
     if (!status) status = add_request(b, i, &prompt, err);
-    if (!status) status = begin_trajectories(group, b->capacities + i * o->samples, o, &prompt, err);
+    if (status) in_example(b, i, status, err);
+    else status = begin_trajectories(group, b->capacities + i * o->samples, o, &prompt, err);
     rein_ids_free(&prompt);
     return status;
 }

@@ -1,4 +1,4 @@
-/* task_example.c - a JSON object as an example, whoever wrote it. Messages name the place and the field.
+/* task_example.c - a JSON object of a file or a program as an example. Errors name the place and the field.
  *
  * The texts are borrowed from the object while it is read, and copied into the memory of the example in the end, with the object as text:
  * programs are given it whole. */

@@ -1,4 +1,4 @@
-/* groups.c - what is in trajectory groups, counted, and what should be said of it before it trains. */
+/* groups.c - what is in trajectory groups, counted, and what a user should know of it before it trains. */
 #include <math.h>
 #include <stdio.h>
 
@@ -46,7 +46,7 @@ static void count_trajectory(rein_groups_summary *s, const rein_trajectory *traj
     count_policy(s, trajectory->policy_step);
 }
 
-/* Mean and deviation in a second look: nothing cancels. */
+/* Mean and deviation in two passes: nothing cancels. */
 static void count_rewards(rein_groups_summary *s, const rein_groups *groups) {
     const double n = s->trajectories ? (double)s->trajectories : 1;
     double sum = 0, squares = 0;

@@ -1,7 +1,7 @@
 /* groups.h - what the readers and writers of trajectory groups share. Private.
  *
- * A line is parsed (groups_read.c); a trajectory in exact form is copied (groups_exact.c), one of messages is rendered, cut at the borders of
- * what was sampled, and encoded (groups_art.c), where a Choice says which tokens those are (groups_choice.c) and tools become text
+ * A line is parsed (groups_read.c); a trajectory in exact form is copied (groups_exact.c); one of messages is rendered, cut at the borders of
+ * what was sampled, and encoded (groups_art.c), where a Choice has the sampled tokens (groups_choice.c) and tools become text
  * (groups_tools.c). */
 #ifndef REIN_TRAIN_GROUPS_H
 #define REIN_TRAIN_GROUPS_H
@@ -16,12 +16,12 @@ enum { REIN_GROUP_PATH = 160 }; /* bytes of a JSON path in a message */
 
 /* ---- groups_read.c */
 
-/* With what a file is read, and where that is. */
+/* What reading a file needs, and the place in it. */
 typedef struct rein_group_reader {
     const char *where; /* "FILE: line 3" */
     const rein_tokenizer *tokenizer;
     rein_chat chat;
-    int given;     /* the caller said which chat */
+    int given;     /* 1: the caller chose the chat format */
     int ready;     /* chat and all below are known */
     char *begin;   /* the begin token as text, or NULL */
     rein_text end; /* what ends an assistant's turn, and its ids */
@@ -35,7 +35,7 @@ void rein_group_path(char to[REIN_GROUP_PATH], const char *format, ...) __attrib
 /* An object of the file; `path` ends with a dot, or is empty. */
 rein_fields rein_group_fields(const rein_group_reader *reader, const json_t *object, const char *path);
 
-/* "FILE: line 3: PATH" and the message, which goes on with a field or begins with a blank; nothing if something failed before. Returns the
+/* "FILE: line 3: PATH" and the message, which continues the path or begins with a blank; nothing if something failed before. Returns the
  * status. */
 rein_status rein_group_wrong(rein_fields *in, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
@@ -61,7 +61,7 @@ void rein_group_reader_free(rein_group_reader *reader);
 typedef struct rein_written {
     rein_ids ids;
     float *log_probs; /* [ids.count], or NULL: not known */
-    rein_text text;   /* what the ids say */
+    rein_text text;   /* of the ids */
     int truncated;
 } rein_written;
 void rein_written_free(rein_written *sampled);
@@ -71,7 +71,7 @@ void rein_written_free(rein_written *sampled);
 rein_status rein_choice_read(rein_written *sampled, const rein_group_reader *reader, const json_t *choice, const char *path,
                              const rein_text *text, const char *plain);
 
-/* 1 if the Choice says token ids. */
+/* 1 if the Choice has token ids. */
 int rein_choice_has_ids(const json_t *choice);
 
 /* ---- groups_tools.c: tools as the templates of qwen2.5 and qwen3 write them */

@@ -78,7 +78,7 @@ static rein_status put_piece(rein_text *text, const char *piece, size_t length, 
     return memchr(piece, 0, length) ? put_string(text, "\uFFFD", err) : rein_json_put_string(text, piece, length, err);
 }
 
-/* ["1", "+", …]: joined they are the completion. A token without a text of its own, the end for one, is "". */
+/* ["1", "+", …]: joined they are the completion. A token without a text, as the end token, is "". */
 static rein_status put_pieces(rein_text *text, const rein_history *h, rein_error *err) {
     size_t at = 0, n = 0;
     rein_status status = put(text, "[", err);

@@ -23,15 +23,18 @@ static rein_status put_integer(rein_text *text, const char *key, int64_t value, 
 /* -------------------------------------------------------------------------------------------------------------------- histories */
 
 static rein_status check_history(const rein_history *h, const char *where, size_t i, rein_error *err) {
-    if (!h->n) return rein_fail(err, REIN_EINVAL, "%s.histories[%zu] has no token", where, i);
-    if (h->mask[0]) return rein_fail(err, REIN_EINVAL, "%s.histories[%zu]: the first token cannot train", where, i);
+    char path[120];
+    snprintf(path, sizeof path, "%s.histories[%zu]", where, i);
+    if (!h->n) return rein_fail_at(err, REIN_EINVAL, path, -1, "has no token");
+    if (h->mask[0]) return rein_fail_at(err, REIN_EINVAL, path, -1, ": the first token cannot train");
     for (size_t k = 0; k < h->n; k++) {
-        if (h->ids[k] < 0)
-            return rein_fail(err, REIN_EINVAL, "%s.histories[%zu].ids[%zu] is %ld: 0 or more is needed", where, i, k,
-                             (long)h->ids[k]);
-        if ((h->mask[k] && isinf(rein_history_recorded(h)[k])) || (h->values && isinf(h->values[k])))
-            return rein_fail(err, REIN_EINVAL, "%s.histories[%zu]: the %s of token %zu is not finite", where, i,
-                             h->values && isinf(h->values[k]) ? "value" : "log-probability", k);
+        const int value = h->values && isinf(h->values[k]);
+        if (value || (h->mask[k] && isinf(rein_history_recorded(h)[k])))
+            return rein_fail_at(err, REIN_EINVAL, path, -1, ": the %s of token %zu is not finite",
+                                value ? "value" : "log-probability", k);
+        if (h->ids[k] >= 0) continue;
+        strcat(path, ".ids");
+        return rein_fail_at(err, REIN_EINVAL, path, (int64_t)k, "is %ld: 0 or more is needed", (long)h->ids[k]);
     }
     return REIN_OK;
 }
@@ -117,7 +120,7 @@ static rein_status put_exact(rein_text *text, const rein_trajectory *t, const js
     return status ? status : put_more_histories(text, t, err);
 }
 
-/* What was read, with what may have changed since. */
+/* What was read, with the current values of what may have changed. */
 static rein_status put_art(rein_text *text, const rein_trajectory *t, const json_t *kept, const rein_example *example,
                            rein_error *err) {
     static const char *const changing[] = {"reward", "policy_step", "truncated", "budget", NULL};
@@ -138,10 +141,12 @@ static rein_status put_art(rein_text *text, const rein_trajectory *t, const json
 
 static rein_status check_trajectory(const rein_trajectory *t, const char *where, rein_groups_form form, rein_error *err) {
     rein_status status = REIN_OK;
-    if (!isfinite(t->reward)) return rein_fail(err, REIN_EINVAL, "%s.reward is %g: a finite number is needed", where, t->reward);
-    if (!t->n_histories) return rein_fail(err, REIN_EINVAL, "%s has no history", where);
+    char path[100];
+    snprintf(path, sizeof path, "%s.reward", where);
+    if (!isfinite(t->reward)) return rein_fail_at(err, REIN_EINVAL, path, -1, "is %g: a finite number is needed", t->reward);
+    if (!t->n_histories) return rein_fail_at(err, REIN_EINVAL, where, -1, "has no history");
     if (form == REIN_GROUPS_ART && !t->from_messages)
-        return rein_fail(err, REIN_EINVAL, "%s was not read from messages: only the exact form can be written", where);
+        return rein_fail_at(err, REIN_EINVAL, where, -1, "was not read from messages: only the exact form can be written");
     for (size_t i = 0; i < t->n_histories && !status; i++) status = check_history(&t->histories[i], where, i, err);
     return status;
 }
@@ -163,7 +168,7 @@ rein_status rein_group_put(rein_text *text, const rein_group *group, size_t g, r
     static const char *const fields[] = {"trajectories", NULL};
     json_t *kept = NULL;
     rein_status status = put(text, "{\"trajectories\": [", err);
-    if (!group->n) return rein_fail(err, REIN_EINVAL, "groups[%zu] has no trajectory", g);
+    if (!group->n) return rein_fail_at(err, REIN_EINVAL, "groups", (int64_t)g, "has no trajectory");
     for (size_t t = 0; t < group->n && !status; t++) {
         char where[80];
         snprintf(where, sizeof where, "groups[%zu].trajectories[%zu]", g, t);
@@ -180,7 +185,8 @@ rein_status rein_group_put(rein_text *text, const rein_group *group, size_t g, r
 rein_status rein_groups_write(const char *path, const rein_groups *groups, rein_groups_form form, rein_error *err) {
     rein_writer writer = {0};
     rein_text text = {0};
-    if (form != REIN_GROUPS_EXACT && form != REIN_GROUPS_ART) return rein_fail(err, REIN_EINVAL, "form is %d: no form", (int)form);
+    if (form != REIN_GROUPS_EXACT && form != REIN_GROUPS_ART)
+        return rein_fail_at(err, REIN_EINVAL, "form", -1, "is %d: no form", (int)form);
     rein_status status = rein_writer_open(&writer, path, err);
     for (size_t g = 0; g < groups->n && !status; g++) {
         rein_text_cut(&text, 0);

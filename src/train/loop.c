@@ -14,11 +14,11 @@ static const rein_settings *settings_of(const rein_loop *l) { return &l->session
 
 /* ------------------------------------------------------------------------------------------------------------------------- open */
 
-/* A file can be walked through any number of times, but a step asks nothing twice. */
+/* A file can be gone through any number of times, but a step has no example twice. */
 static rein_status check_size(const rein_loop *l, rein_error *err) {
     const size_t there = rein_task_size(l->runner->task, REIN_SPLIT_TRAIN), wanted = (size_t)settings_of(l)->prompts;
     if (wanted <= there) return REIN_OK;
-    return rein_fail(err, REIN_EINVAL, "prompts is %zu, and the task has %zu examples to train on", wanted, there);
+    return rein_fail_at(err, REIN_EINVAL, "prompts", -1, "is %zu, and the task has %zu examples to train on", wanted, there);
 }
 
 static rein_status name_judges(rein_loop *l, rein_error *err) {
@@ -35,8 +35,8 @@ static rein_status check_judge(const rein_loop *l, const char *setting, const ch
     if (strncmp(metric, "rewards/", 8) != 0) return REIN_OK;
     for (size_t i = 0; i < n; i++)
         if (strlen(l->judge_names[i]) == length && !strncmp(metric, l->judge_names[i], length)) return REIN_OK;
-    return rein_fail(err, REIN_EINVAL, "%s names \"%.*s\": the first reward is %s", setting, (int)length, metric,
-                     l->judge_names[0]);
+    return rein_fail_at(err, REIN_EINVAL, setting, -1, "names \"%.*s\": the first reward is %s", (int)length, metric,
+                        l->judge_names[0]);
 }
 
 /* stop_at and keep_best may name one of them. */
@@ -47,7 +47,7 @@ static rein_status check_judges(const rein_loop *l, rein_error *err) {
     return status ? status : check_judge(l, "keep_best", best, strlen(best), err);
 }
 
-/* The supervised examples carry the weight of their loss as their reward. */
+/* The reward of a supervised example is the weight of its loss. */
 static rein_status open_ptx(rein_loop *l, rein_error *err) {
     const rein_settings *s = settings_of(l);
     const int32_t named = rein_tokenizer_named(l->runner->tokenizer).end,
@@ -71,7 +71,7 @@ static void note_metric(rein_loop *l, const char *name, double value, int last) 
     l->stopped |= last && rein_stop_holds(settings_of(l)->stop_at, name, value);
 }
 
-/* The steps that earlier sessions of the run made: their greatest gap, and whether the last one was the end. */
+/* The steps of earlier sessions of the run: their greatest gap, and whether stop_at held after the last one. */
 static rein_status read_steps(rein_loop *l, rein_error *err) {
     json_t *lines, *value;
     const char *name;

@@ -23,7 +23,7 @@ static rein_status sample(rein_groups *groups, rein_loop *l, int greedy, rein_er
 
 /* ------------------------------------------------------------------------------------------------------------------ the figures */
 
-/* KL to the policy of step 0 by k1, the mean of log-prob differences over the policy's own tokens: without bias, and exactly 0 at step 0. */
+/* The KL to the policy of step 0 by k1, the mean of log-prob differences over the policy's own tokens: unbiased, and exactly 0 at step 0. */
 static rein_status measure_kl(double *kl, rein_loop *l, const rein_groups *groups, rein_error *err) {
     rein_policy first;
     rein_model *model;

@@ -1,8 +1,8 @@
 /* loop_sample.c - what a step of the loop trains on.
  *
  * Step s takes the examples at places s·P … s·P + P − 1 of the task, P prompts a step, and each completion has its own address (seed, step,
- * prompt, sample): so a resumed run asks and samples what it would have. An epoch goes through a file in an order of its own. With dynamic
- * sampling a step has places for all the rounds it could need. */
+ * prompt, sample): so a resumed run samples what it would have. Every epoch goes through a file in another order. With dynamic sampling a
+ * step has places for all the rounds it could need. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,26 +2,27 @@
 #include "packing.h"
 
 #include <math.h>
-#include <string.h>
+#include <stdio.h>
 
 /* ---------------------------------------------------------------------------------------------------------------------- checks */
 
-static rein_status check_history(const rein_history *h, size_t g, size_t t, size_t i, rein_error *err) {
-    if (h->n == 0) return rein_fail(err, REIN_EINVAL, "groups[%zu].trajectories[%zu].histories[%zu] has no tokens", g, t, i);
-    if (h->mask[0])
-        return rein_fail(err, REIN_EINVAL,
-                         "groups[%zu].trajectories[%zu].histories[%zu]: the first token is trained; nothing stands before it that "
-                         "could predict it",
-                         g, t, i);
-    return REIN_OK;
+static rein_status check_history(const rein_history *h, const char *path, size_t i, rein_error *err) {
+    if (h->n == 0) return rein_fail_at(err, REIN_EINVAL, path, (int64_t)i, "has no tokens");
+    if (!h->mask[0]) return REIN_OK;
+    return rein_fail_at(err, REIN_EINVAL, path, (int64_t)i,
+                        ": the first token is trained; nothing stands before it that could predict it");
 }
 
 static rein_status check_trajectory(const rein_trajectory *trajectory, size_t g, size_t t, rein_error *err) {
-    if (!isfinite(trajectory->reward))
-        return rein_fail(err, REIN_EINVAL, "groups[%zu].trajectories[%zu].reward is %g: a finite number", g, t, trajectory->reward);
-    if (trajectory->n_histories == 0) return rein_fail(err, REIN_EINVAL, "groups[%zu].trajectories[%zu] has no history", g, t);
+    char path[100];
     rein_status status = REIN_OK;
-    for (size_t i = 0; i < trajectory->n_histories && !status; i++) status = check_history(&trajectory->histories[i], g, t, i, err);
+    snprintf(path, sizeof path, "groups[%zu].trajectories[%zu].reward", g, t);
+    if (!isfinite(trajectory->reward))
+        return rein_fail_at(err, REIN_EINVAL, path, -1, "is %g: a finite number", trajectory->reward);
+    snprintf(path, sizeof path, "groups[%zu].trajectories", g);
+    if (trajectory->n_histories == 0) return rein_fail_at(err, REIN_EINVAL, path, (int64_t)t, "has no history");
+    snprintf(path, sizeof path, "groups[%zu].trajectories[%zu].histories", g, t);
+    for (size_t i = 0; i < trajectory->n_histories && !status; i++) status = check_history(&trajectory->histories[i], path, i, err);
     return status;
 }
 
@@ -30,7 +31,7 @@ static rein_status count(rein_packing *packing, const rein_groups *groups, rein_
     *packing = (rein_packing){.n_groups = groups->n};
     if (groups->n == 0) return rein_fail(err, REIN_EINVAL, "there are no groups");
     for (size_t g = 0; g < groups->n; g++) {
-        if (groups->groups[g].n == 0) return rein_fail(err, REIN_EINVAL, "groups[%zu] has no trajectories", g);
+        if (groups->groups[g].n == 0) return rein_fail_at(err, REIN_EINVAL, "groups", (int64_t)g, "has no trajectories");
         for (size_t t = 0; t < groups->groups[g].n && !status; t++) {
             const rein_trajectory *trajectory = &groups->groups[g].trajectories[t];
             if ((status = check_trajectory(trajectory, g, t, err))) return status;
@@ -41,7 +42,7 @@ static rein_status count(rein_packing *packing, const rein_groups *groups, rein_
     return status;
 }
 
-/* --------------------------------------------------------------------------------------------------- as the objective sees it */
+/* --------------------------------------------------------------------------------------------------------- for the objective */
 
 static int all_have_values(const rein_groups *groups) {
     for (size_t g = 0; g < groups->n; g++)
@@ -51,7 +52,7 @@ static int all_have_values(const rein_groups *groups) {
     return 1;
 }
 
-/* One has its own; and, where nothing needs them, none would be without. */
+/* 1 if a trajectory has a budget of its own; and, where nothing needs budgets, all have one. */
 static int have_budgets(const rein_groups *groups, const rein_packing_options *o) {
     size_t n = 0, own = 0;
     for (size_t g = 0; g < groups->n; g++)
@@ -102,9 +103,9 @@ static rein_status put_budget(rein_packing *packing, size_t sequence, const rein
     return REIN_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------- as the model sees it */
+/* ------------------------------------------------------------------------------------------------------------- for the model */
 
-/* How many tokens all histories begin with, and none of them trains; of each at least one remains. */
+/* The number of untrained tokens that all histories begin with; at least one of each history remains. */
 static size_t shared_length(const rein_history **histories, size_t n) {
     size_t length = histories[0]->n - 1;
     for (size_t i = 0; i < n; i++) {
@@ -131,7 +132,7 @@ static void put_tokens(packed_room *room, size_t *at, const rein_history *h, siz
     }
 }
 
-/* A root that all share (when it is worth it), then what each history has of its own. */
+/* A root that all histories share, if there is one, then the rest of each history. */
 static rein_status make_micro_batch(rein_micro_batch *micro_batch, const rein_history **histories, size_t n, size_t first_token,
                                     const rein_packing *packing, int no_sharing, rein_arena *arena, rein_error *err) {
     const size_t shared = n > 1 && !no_sharing ? shared_length(histories, n) : 0;
@@ -158,7 +159,7 @@ static rein_status make_micro_batch(rein_micro_batch *micro_batch, const rein_hi
     return REIN_OK;
 }
 
-/* Whole trajectories, as many as the limit allows, at least one. */
+/* A micro-batch has whole trajectories, as many as the limit allows, at least one. */
 static rein_status make_micro_batches(rein_packing *packing, const rein_group *group, size_t g, const rein_packing_options *o,
                                       rein_arena *arena, rein_error *err) {
     const size_t base = packing->group_offsets[g];

@@ -20,10 +20,10 @@ struct rein_session {
     rein_settings settings;
     rein_exec exec;
     rein_run *run;
-    rein_fork fork; /* until the run is begun; .run NULL: it is none */
+    rein_fork fork; /* until the run is begun; .run NULL: no fork */
     rein_model *model;
     rein_adapter *adapter; /* NULL: all weights train */
-    rein_recall *recall;   /* NULL: none is wanted */
+    rein_recall *recall;   /* NULL: not wanted */
     rein_trainer *trainer;
     rein_tensorboard *board;
     int64_t step;
@@ -47,7 +47,7 @@ struct rein_session {
 /* REIN_EINVAL if the session is not in this state. */
 rein_status rein_session_expect(const rein_session *session, rein_session_state state, rein_error *err);
 
-/* The policy that step number `step` is held against. Borrowed from the session. */
+/* The reference policy of step number `step`. Borrowed from the session. */
 rein_status rein_session_reference(rein_policy *policy, rein_session *session, int64_t step, rein_error *err);
 
 /* The log-probs of the groups under the reference of the next step, [tokens of all histories]; those of an earlier step are not computed
@@ -56,17 +56,17 @@ rein_status rein_session_reference_log_probs(float *log_probs, rein_session *ses
 void rein_session_drop_reference(rein_session *session);
 
 /* rein_session_open, or rein_session_fork if `fork` is not NULL, in two halves: settings and policy, nothing written; and the run. Close the
- * session whatever comes out. */
+ * session also after a failure. */
 rein_status rein_session_prepare(rein_session **session, const char *directory, const rein_fork *fork,
                                  const rein_settings *settings, rein_error *err);
 rein_status rein_session_begin(rein_session *session, const char *directory, rein_error *err);
 
-/* The settings of a fork, which can be made: the run has the step, and the directory is no run. */
+/* The settings of a fork. REIN_EINVAL if it cannot be made: the run must have the step, and the directory must not be a run. */
 rein_status rein_fork_settings(rein_settings *settings, const char *directory, const rein_fork *from, const rein_settings *given,
                                rein_error *err);
 
-/* The policy at the beginning of the run: its checkpoint 0. The caller closes *adapter and *model, which may be NULL; what is not NULL is to
- * be used instead of the session's. */
+/* The policy at the beginning of the run: its checkpoint 0. The caller closes *adapter and *model, which may be NULL: the policy then has
+ * those of the session. */
 rein_status rein_session_first_policy(rein_policy *policy, rein_model **model, rein_adapter **adapter, const rein_session *session,
                                       rein_error *err);
 

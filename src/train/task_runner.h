@@ -22,10 +22,10 @@ struct rein_task_runner {
     int held_out_ends;
 };
 
-/* Whether the first example of each side can be asked: what is wrong with the chat format or the system message shows there. */
+/* Encodes the first example of each split: that finds a wrong chat format or system message. */
 rein_status rein_task_runner_check(rein_task_runner *runner, rein_error *err);
 
-/* How examples are sampled; the caller adds which. */
+/* How examples are sampled; the caller adds which ones. */
 rein_rollout_options rein_task_runner_options(rein_task_runner *runner, rein_policy policy, rein_exec exec);
 
 #endif

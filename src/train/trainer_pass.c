@@ -1,5 +1,5 @@
-/* trainer_pass.c - the gradient of a step: groups to log-probs, these to a loss and its gradient, and that back through the model, micro-batch by
- * micro-batch. */
+/* trainer_pass.c - the gradient of a step, micro-batch by micro-batch: forward to log-probs, the loss and its gradient, backward through the
+ * model. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,8 @@ typedef struct pass_work {
     rein_packing packing;
     rein_pass_result *pass;
     const rein_micro_batch *measured; /* or NULL */
-    float *current, *entropies;       /* of the policy at the beginning, where something needs them; then as they come */
+    float *current,
+        *entropies; /* of the current policy: all at the beginning, if something needs them; else as they are computed */
     float *old, *reference, *dlog_probs, *dentropies;
     float *batch_log_probs, *batch_entropies, *batch_dlog_probs, *batch_dentropies; /* [tokens of the largest micro-batch] */
     rein_batch batch;
@@ -30,7 +31,7 @@ static rein_policy own_policy(const rein_trainer *t) { return (rein_policy){t->m
 static int has_bonus(const rein_options *o) { return o->entropy_coef > 0 || o->entropy_coef < 0; }
 static int uses_entropies(const rein_options *o) { return has_bonus(o) || o->top_entropy > 0; }
 
-/* Whether the whole step's log-probs must be there before the first gradient. */
+/* 1 if the log-probs of the whole step are needed before the first gradient. */
 static int needs_current_first(const rein_options *o) {
     const int penalty = o->kl_penalty_coef > 0 && o->kl_penalty_source == REIN_KL_SOURCE_CURRENT_LEARNER;
     return penalty || o->kl_reward_coef > 0 || uses_entropies(o);
@@ -42,8 +43,7 @@ static size_t not_recorded(const rein_packing *packing) {
     return n;
 }
 
-/* A recorded log-prob is a number; a sampler may have had none (NaN), or one of its own making (-inf, -9999): only on trained tokens does it
- * matter. */
+/* Where a token trains, its recorded log-prob must be a number or missing (NaN): some samplers write -inf or -9999. */
 static rein_status check_recorded(const rein_packing *packing, rein_error *err) {
     for (size_t s = 0; s < packing->n_sequences; s++)
         for (size_t i = packing->sequence_offsets[s]; i < packing->sequence_offsets[s + 1]; i++)
@@ -99,13 +99,13 @@ static int is_measured(const rein_packing *packing, const rein_micro_batch *micr
     return 0;
 }
 
-/* The first micro-batch that the policy sampled is computed in any case: what it recorded is held against something. */
+/* The first micro-batch that the policy sampled is computed without the activation cache: so the recorded log-probs are checked. */
 static void find_measured(pass_work *w) {
     for (size_t u = 0; u < w->packing.n_micro_batches && !w->measured; u++)
         if (is_measured(&w->packing, &w->packing.micro_batches[u])) w->measured = &w->packing.micro_batches[u];
 }
 
-/* The policy as it is, held against what it recorded when it sampled. */
+/* Compares the log-probs of the current policy with those it recorded when it sampled. */
 static void measure_gap(pass_work *w, const rein_micro_batch *micro_batch) {
     for (size_t s = micro_batch->first; s < micro_batch->last; s++) {
         if (!w->packing.sampled_now[s]) continue;
@@ -165,7 +165,7 @@ static rein_status reference_pass(pass_work *w, rein_error *err) {
     return status;
 }
 
-/* Log-probs that whole-step quantities are made of, before the first gradient. */
+/* The log-probs that quantities of the whole step need, before the first gradient. */
 static rein_status before_the_step(pass_work *w, rein_error *err) {
     const rein_policy own = own_policy(w->t);
     rein_status status = check_recorded(&w->packing, err);
@@ -181,7 +181,7 @@ static rein_status before_the_step(pass_work *w, rein_error *err) {
     return status;
 }
 
-/* The old log-probs of a micro-batch: recorded ones, or those that were just computed; no step of the optimizer lies between. */
+/* The old log-probs of a micro-batch: the recorded ones, or those that were just computed, since the policy has not changed. */
 static void take_old(pass_work *w, const rein_micro_batch *micro_batch) {
     const int recorded = w->objective.mismatch == REIN_MISMATCH_NONE;
     for (size_t i = w->packing.sequence_offsets[micro_batch->first]; i < w->packing.sequence_offsets[micro_batch->last]; i++)
@@ -212,7 +212,7 @@ static rein_status begin_step(pass_work *w, rein_error *err) {
                             .old_log_probs = w->old,
                             .ref_log_probs = rein_options_use_reference(&w->objective) ? w->reference : NULL,
                             .sample_log_probs = uses_recorded(&w->objective) ? packing->recorded : NULL,
-                            .entropies = w->entropies, /* measured, if nothing else */
+                            .entropies = w->entropies, /* at least to be measured */
                             .values = w->objective.advantage == REIN_ADVANTAGE_GAE ? packing->values : NULL,
                             .rewards = packing->rewards,
                             .response_lengths = packing->lengths,
@@ -264,9 +264,10 @@ static rein_status run_pass(pass_work *w, const rein_groups *groups, rein_error 
         status = forward_and_backward(w, &w->packing.micro_batches[u], err);
     if (!status) status = rein_step_finish(&w->pass->loss, w->step, err);
     if (!status && w->o->recorded_are_current && w->pass->max_gap > 0)
-        status = rein_fail(err, REIN_EINVAL,
-                           "the recorded log-probs are not those of the policy as it is, as was said: they differ by up to %g",
-                           w->pass->max_gap);
+        status = rein_fail(
+            err, REIN_EINVAL,
+            "recorded_are_current is set, and the recorded log-probs are not those of the current policy: they differ by up to %g",
+            w->pass->max_gap);
     return status;
 }
 
@@ -280,7 +281,7 @@ rein_status rein_trainer_forward_backward(rein_pass_result *pass, rein_trainer *
         return status;
     }
     t->holds |= !result.nothing_to_train;
-    t->groups = t->holds ? t->groups + groups->n : 0; /* without a gradient there is no trace: resuming knows of none */
+    t->groups = t->holds ? t->groups + groups->n : 0; /* a step without a gradient leaves no trace, as after resuming */
     *pass = result;
     return REIN_OK;
 }
