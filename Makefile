@@ -1,4 +1,4 @@
-# rein: `make help` lists the targets. Everything that is made goes to $(BUILD).
+# The build of rein. `make help` lists the targets. All output goes to $(BUILD).
 
 BUILD  ?= build
 CFLAGS ?= -O3 -g
@@ -9,7 +9,7 @@ VERSION = $(shell awk '/define REIN_VERSION_M|define REIN_VERSION_P/ { printf "%
 Q      := $(if $(V),,@)
 
 MAKEFLAGS += --no-print-directory
-# A process for each core, unless told otherwise.
+# One process per core by default; make -j1 changes that.
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 endif
@@ -37,52 +37,55 @@ LIB_OBJS  := $(call objects_of,$(PLAIN)) \
              $(foreach lane,$(LANES),$(call objects_of,$(LANED),.$(lane))) \
              $(foreach lane,$(filter %_f32,$(LANES)),$(call objects_of,$(LANED_F32),.$(lane))) \
              $(if $(X86),$(call objects_of,$(WIDE) $(WIDE_F32),.avx512_f32) $(call objects_of,$(WIDE),.avx512_f64))
-CLI_OBJS  := $(call objects_of,$(wildcard cli/*.c))
-# What tests link besides the library: the command line without its main().
+# The program rein: the command line, and `rein bench`.
+CLI_OBJS  := $(call objects_of,$(wildcard cli/*.c bench/*.c))
+# Tests link the program's objects too, except main().
 CLI_PARTS := $(filter-out $(BUILD)/obj/cli/main.o,$(CLI_OBJS))
 
-TEST_SOURCES := $(wildcard tests/test_*.c tests/*/test_*.c)
+# One test program per tests/FOLDER/test_NAME.c, one fuzz target per tests/fuzz/fuzz_NAME.c.
+TEST_SOURCES := $(wildcard tests/*/test_*.c)
 FUZZ_SOURCES := $(wildcard tests/fuzz/fuzz_*.c)
 TESTS   := $(TEST_SOURCES:%.c=$(BUILD)/%)
 FUZZERS := $(FUZZ_SOURCES:%.c=$(BUILD)/%)
 OTHER_OBJS := $(call objects_of,$(TEST_SOURCES) $(FUZZ_SOURCES) $(wildcard tests/count/*.c examples/*/*.c python/*.c))
 OBJECTS    := $(LIB_OBJS) $(CLI_OBJS) $(OTHER_OBJS)
-# The scripts that `make check` runs beside the C tests.
+# Test scripts, which `make check` runs along with the test programs.
 RUNNERS    ?= $(wildcard tests/cli/run*.sh tests/install/run.sh)
 
 # --------------------------------------------------------------------------------------------------------------------- flags
 
-# Bits must not depend on the compiler: no contraction into fma but where the source says fma.
+# Results must not depend on the compiler: it may use fma only where the source calls fma.
 WARNINGS := -Wall -Wextra -Wpedantic -Wconversion -Wno-psabi
 ALWAYS   := -std=c11 -ffp-contract=off -fno-math-errno -pthread -fPIC -fvisibility=hidden -D_POSIX_C_SOURCE=200809L \
             $(if $(X86),-DREIN_HAVE_AVX2)
 ERRORS   := $(if $(or $(WERROR),$(CI)),-Werror)
-# cli/ and examples/ see the public headers and nothing else.
-INCLUDES  = -Iinclude $(if $(filter src/%,$<),-Isrc) $(if $(filter tests/%,$<),-Isrc -Itests -I.)
+# cli/ and examples/ see the public headers only; bench/ also sees the headers of cli/, and tests/ sees everything.
+INCLUDES  = -Iinclude $(if $(filter src/%,$<),-Isrc) $(if $(filter bench/%,$<),-I.) $(if $(filter tests/%,$<),-Isrc -Itests -I.)
 COMPILE   = $(CC) $(CFLAGS) $(CPPFLAGS) $(ALWAYS) $(WARNINGS) $(ERRORS) $(INCLUDES) -MMD -MP
 LINK      = $(CC) $(CFLAGS) -pthread $(LDFLAGS)
 LIBS     := $(shell pkg-config --libs jansson libpcre2-8 libutf8proc yaml-0.1 2>/dev/null || echo -ljansson -lpcre2-8 -lutf8proc -lyaml)
-# STATIC=1: librein.so takes the other libraries in instead of asking for them, and shows nobody their names. For the wheel.
-TAKEN_IN := $(BUILD)/obj/python/stdin.o -Wl,--wrap=stdin -Wl,--exclude-libs,ALL -Wl,-Bstatic $(LIBS) -Wl,-Bdynamic
-SO_LIBS  := $(if $(STATIC),$(TAKEN_IN),$(LIBS)) -lm
+# STATIC=1, for the Python wheel: librein.so contains the libraries it needs, and their symbols are hidden.
+BUNDLED  := $(BUILD)/obj/python/stdin.o -Wl,--wrap=stdin -Wl,--exclude-libs,ALL -Wl,-Bstatic $(LIBS) -Wl,-Bdynamic
+SO_LIBS  := $(if $(STATIC),$(BUNDLED),$(LIBS)) -lm
 CMOCKA    = $(shell pkg-config --libs cmocka 2>/dev/null || echo -lcmocka)
 
 # --------------------------------------------------------------------------------------------------------------------- build
 
-.PHONY: all demo test check asan fuzz fuzz-smoke fuzzers count lint format syntax coverage parity base-model bench bench-peers install uninstall clean help FORCE
+.PHONY: all demo test check asan fuzz fuzz-smoke fuzzers soak count lint format syntax coverage parity parity-all base-model bench \
+        bench-peers install uninstall clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 
 all: $(BUILD)/librein.a $(BUILD)/librein.so $(BUILD)/rein
 
-# Rewritten only when what they say changes: then everything is compiled again, or librein.so linked.
-$(BUILD)/flags: private SAYS = $(CC) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(ALWAYS)
-$(BUILD)/libs: private SAYS = $(SO_LIBS)
+# These two files change only when the flags do. A change of flags compiles everything again; a change of libs links librein.so again.
+$(BUILD)/flags: private TEXT = $(CC) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(ALWAYS)
+$(BUILD)/libs: private TEXT = $(SO_LIBS)
 $(BUILD)/flags $(BUILD)/libs: FORCE
 	@mkdir -p $(@D)
-	@echo '$(SAYS)' | cmp -s - $@ || echo '$(SAYS)' > $@
+	@echo '$(TEXT)' | cmp -s - $@ || echo '$(TEXT)' > $@
 
-# $(1) is what stands between the name and .o, $(2) the flags that make this variant.
+# $(1): what stands between the name and .o. $(2): the flags of this variant.
 define variant
 $$(BUILD)/obj/%$(1).o: %.c $$(BUILD)/flags
 	@mkdir -p $$(@D)
@@ -100,7 +103,7 @@ AVX512 := -mavx2 -mfma -mavx512f -mavx512vl -mavx512dq -mavx512bw
 $(eval $(call variant,.avx512_f32,-DREAL_F32 -DREIN_SUFFIX=avx512_f32 $(AVX512)))
 $(eval $(call variant,.avx512_f64,-DREAL_F64 -DREIN_SUFFIX=avx512_f64 $(AVX512)))
 -include $(OBJECTS:.o=.d)
-# What it takes in by .incbin, of which the compiler knows nothing.
+# Files included by .incbin, which the compiler does not report as dependencies.
 $(BUILD)/obj/src/report/html_assets.o: $(wildcard src/report/assets/* third_party/uplot/*)
 
 $(BUILD)/librein.a: $(LIB_OBJS)
@@ -115,10 +118,10 @@ $(BUILD)/rein: $(CLI_OBJS) $(BUILD)/librein.a
 	@echo '  ld   $@'
 	$(Q)$(LINK) -o $@ $(CLI_OBJS) $(BUILD)/librein.a $(LIBS) -lm
 
-# Tests that make memory run out: allocations go through their wrappers.
+# Tests in which allocations fail: those that define wrappers or include tests/support/allocation.h.
 STARVED := $(shell grep -lE '__wrap_malloc|allocation\.h' $(TEST_SOURCES))
 $(STARVED:%.c=$(BUILD)/%): private WRAP = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
-# Tests that make the disk fail: what changes it goes through their wrappers too.
+# Tests in which the disk fails: those that include tests/train/crash.h. Calls that change files go through its wrappers.
 CRASHED := $(shell grep -lE 'include .*crash(_scenarios)?\.h' $(TEST_SOURCES))
 DISK_CALLS := open write fsync rename mkdir rmdir unlink ftruncate close openat creat fopen pwrite writev fdatasync truncate link linkat \
               renameat mkdirat unlinkat remove
@@ -150,7 +153,7 @@ test:
 	@$(MAKE) all
 	@$(MAKE) check
 
-# The tests of one build directory, without setup; scripts first, since some take long.
+# The tests of one build directory, without setup. Scripts come first, because some take long.
 check: $(BUILD)/rein $(TESTS)
 	@BUILD=$(BUILD) scripts/run-tests.sh $(RUNNERS) $(TESTS)
 
@@ -165,7 +168,16 @@ fuzz-smoke fuzz:
 
 fuzzers: $(FUZZERS)
 
-# The instructions of the hot loops, against tests/count/expected.txt; ACCEPT=1 writes that.
+# ROUNDS repeats of the tests that kill a process and cut the power, then the sanitizers, then `make fuzz`. Takes hours.
+ROUNDS ?= 100
+soak:
+	$(SETUP) test
+	@$(MAKE) $(BUILD)/tests/train/test_kill $(BUILD)/tests/train/test_crash
+	@scripts/soak.sh $(ROUNDS) $(BUILD)/tests/train/test_kill $(BUILD)/tests/train/test_crash
+	@$(MAKE) asan
+	@$(MAKE) fuzz
+
+# Counts the instructions of the hot loops and compares with tests/count/expected.txt; ACCEPT=1 writes that file.
 count:
 	$(SETUP) count
 	@$(MAKE) $(BUILD)/tests/count/loops
@@ -178,7 +190,7 @@ lint:
 format:
 	@git ls-files --cached --others --exclude-standard '*.c' '*.h' ':!third_party' | xargs clang-format -i
 
-# Every variant of every source, for its warnings only.
+# Compiles every variant of every source; `make lint` uses it for the warnings.
 syntax: $(OBJECTS)
 
 coverage:
@@ -187,22 +199,22 @@ coverage:
 	@REIN_TEST_FAST=1 $(MAKE) check BUILD=build-cov CC=gcc CFLAGS='-O0 -g --coverage' RUNNERS=
 	@python3 scripts/coverage.py build-cov src/objective 90
 
-parity:
+parity parity-all:
 	$(SETUP) test
-	$(SETUP) browser || true # what needs it is skipped, and says so
-	@scripts/parity.sh
+	$(SETUP) browser || true # without Chromium its tests are skipped, with a message
+	@scripts/parity.sh $(if $(filter parity-all,$@),--all)
 
-# The shipped model, from nothing; CHECK=1 only compares.
+# Trains the shipped model from random weights; CHECK=1 only compares.
 base-model:
 	$(SETUP) base
 	@$(MAKE) all
 	@scripts/base-model.sh $(BUILD)/rein $(if $(CHECK),--check)
 
-# The performance table, beside the peers that are installed; ARGS='train --rounds 3' for a part of it.
+# The performance table, with the peers that are installed. ARGS='train --rounds 3' measures a part of it.
 bench: $(BUILD)/rein
 	@scripts/bench.sh $(BUILD)/rein $(ARGS)
 
-# What bench compares with: PyTorch, numpy and llama.cpp, in an environment of their own.
+# The programs that bench compares with: PyTorch, numpy and llama.cpp, in their own environment.
 bench-peers:
 	$(SETUP) peers
 	@scripts/bench-peers.sh
@@ -234,19 +246,21 @@ clean:
 	rm -rf build build-asan build-cov build-fuzz build-lint build-wheel build-parity build-bench python/rein/*.so*
 
 help:
-	@echo 'make            build/librein.a, build/librein.so and build/rein (CC=clang, CFLAGS=…, V=1 shows the commands)'
-	@echo 'make demo       a model learns to answer right within a token budget; the report of it'
-	@echo 'make test       every test'
-	@echo 'make asan       the tests under address and undefined-behaviour sanitizers'
-	@echo 'make fuzz-smoke 8 s of every fuzzer'
-	@echo 'make fuzz       fuzzing until 10 minutes bring no new coverage; ONLY="config chat": those alone'
-	@echo 'make count      the instructions of the hot loops, within 3 % of what they were (ACCEPT=1: what they are now is right)'
-	@echo 'make lint       format, warnings of gcc and clang, headers alone in C and C++, the rules of the house'
-	@echo 'make format     clang-format over every C file'
-	@echo 'make coverage   branch coverage of src/objective; at least 90 %'
-	@echo 'make parity     against PyTorch, TRL, verl, Liger, Tinker cookbook and ART, in an environment it makes; tests of the Python package'
-	@echo 'make base-model the shipped model, models/sums, trained from nothing (CHECK=1: compared with the one that is there)'
-	@echo 'make bench      the performance table of this machine (rein bench), beside the peers that are installed (ARGS=… for a part)'
-	@echo 'make bench-peers those peers: PyTorch, numpy and llama.cpp, which is compiled (a quarter of an hour)'
-	@echo 'make install    into PREFIX (/usr/local), below DESTDIR; make uninstall takes it away'
-	@echo 'make clean      away with everything made'
+	@echo 'make             builds librein.a, librein.so and rein in build/ (CC=clang, CFLAGS=…; V=1 shows commands)'
+	@echo 'make demo        trains a small model to answer correctly within a token budget; writes a report'
+	@echo 'make test        runs every test'
+	@echo 'make asan        runs the tests with the address and undefined-behaviour sanitizers'
+	@echo 'make fuzz-smoke  runs every fuzz target for 8 s'
+	@echo 'make fuzz        fuzzes until 10 minutes bring no new coverage; ONLY="config chat" picks targets'
+	@echo 'make soak        kills and power cuts many times (ROUNDS=100), then asan and fuzz; takes hours'
+	@echo 'make count       compares instruction counts of the hot loops, within 3 % (ACCEPT=1 accepts new ones)'
+	@echo 'make lint        format, warnings of gcc and clang, public headers as C and C++, folder order'
+	@echo 'make format      runs clang-format over every C file'
+	@echo 'make coverage    branch coverage of src/objective, at least 90 %'
+	@echo 'make parity      compares with PyTorch, Hugging Face, TRL, verl, Liger, Tinker and ART in 10 minutes'
+	@echo 'make parity-all  the same without a time limit, with ten times as many tokenizer texts'
+	@echo 'make base-model  trains the shipped model, models/sums, again (CHECK=1 compares with the existing one)'
+	@echo 'make bench       the performance table of this machine (ARGS=… selects rows), with installed peers'
+	@echo 'make bench-peers installs those peers: PyTorch, numpy and llama.cpp (15 minutes)'
+	@echo 'make install     installs into PREFIX (/usr/local) below DESTDIR; make uninstall removes it'
+	@echo 'make clean       removes everything that was built'

@@ -10,46 +10,46 @@ static const char *const SHELLS[] = {"bash", "zsh", "fish", NULL};
 
 const char *rein_shell_at(size_t i) { return i < sizeof SHELLS / sizeof *SHELLS ? SHELLS[i] : NULL; }
 
-static void commands(rein_out *out) {
+static void commands(rein_text *out) {
     const rein_command *command;
-    for (size_t i = 0; (command = rein_command_at(i)); i++) rein_out_format(out, "%s%s", i ? " " : "", command->name);
+    for (size_t i = 0; (command = rein_command_at(i)); i++) rein_text_format(out, "%s%s", i ? " " : "", command->name);
 }
 
-static void words(rein_out *out, const rein_command *command) {
+static void words(rein_text *out, const rein_command *command) {
     const char *word;
-    for (size_t i = 0; command->word && (word = command->word(i)); i++) rein_out_format(out, "%s%s", i ? " " : "", word);
+    for (size_t i = 0; command->word && (word = command->word(i)); i++) rein_text_format(out, "%s%s", i ? " " : "", word);
 }
 
-static void options(rein_out *out, const rein_command *command) {
+static void options(rein_text *out, const rein_command *command) {
     for (size_t i = 0; i < REIN_MAX_OPTIONS && command->options[i].name; i++)
-        rein_out_format(out, "--%s ", command->options[i].name);
+        rein_text_format(out, "--%s ", command->options[i].name);
     const rein_cli_setting *setting;
     for (size_t i = 0; (setting = rein_cli_setting_at(i)); i++)
-        if (rein_takes_setting(command, setting)) rein_out_format(out, "--%s ", setting->option);
-    rein_out_text(out, "--help");
+        if (rein_takes_setting(command, setting)) rein_text_format(out, "--%s ", setting->option);
+    rein_text_put(out, "--help");
 }
 
-static void bash(rein_out *out) {
+static void bash(rein_text *out) {
     const rein_command *command;
-    rein_out_text(out, "# bash completion of rein: source <(rein completion bash)\n"
+    rein_text_put(out, "# bash completion of rein: source <(rein completion bash)\n"
                        "_rein() {\n"
                        "    local word=${COMP_WORDS[COMP_CWORD]} names= options=\n"
                        "    COMPREPLY=()\n"
                        "    if ((COMP_CWORD == 1)); then\n"
                        "        COMPREPLY=($(compgen -W '");
     commands(out);
-    rein_out_text(out, " --help --version' -- \"$word\"))\n"
+    rein_text_put(out, " --help --version' -- \"$word\"))\n"
                        "        return\n"
                        "    fi\n"
                        "    case ${COMP_WORDS[1]} in\n");
     for (size_t i = 0; (command = rein_command_at(i)); i++) {
-        rein_out_format(out, "    %s) options='", command->name);
+        rein_text_format(out, "    %s) options='", command->name);
         options(out, command);
-        rein_out_text(out, "' names='");
+        rein_text_put(out, "' names='");
         words(out, command);
-        rein_out_text(out, "' ;;\n");
+        rein_text_put(out, "' ;;\n");
     }
-    rein_out_text(out, "    esac\n"
+    rein_text_put(out, "    esac\n"
                        "    if [[ $word == -* ]]; then\n"
                        "        COMPREPLY=($(compgen -W \"$options\" -- \"$word\"))\n"
                        "    elif ((COMP_CWORD == 2)) && [[ $names ]]; then\n"
@@ -61,26 +61,26 @@ static void bash(rein_out *out) {
                        "complete -o filenames -F _rein rein\n");
 }
 
-static void zsh(rein_out *out) {
+static void zsh(rein_text *out) {
     const rein_command *command;
-    rein_out_text(out, "#compdef rein\n# zsh completion of rein: source <(rein completion zsh)\n"
+    rein_text_put(out, "#compdef rein\n# zsh completion of rein: source <(rein completion zsh)\n"
                        "_rein() {\n"
                        "    if ((CURRENT == 2)); then\n"
                        "        compadd -- ");
     commands(out);
-    rein_out_text(out, " --help --version\n"
+    rein_text_put(out, " --help --version\n"
                        "        return\n"
                        "    fi\n"
                        "    local -a options names\n"
                        "    case $words[2] in\n");
     for (size_t i = 0; (command = rein_command_at(i)); i++) {
-        rein_out_format(out, "    %s) options=(", command->name);
+        rein_text_format(out, "    %s) options=(", command->name);
         options(out, command);
-        rein_out_text(out, ") names=(");
+        rein_text_put(out, ") names=(");
         words(out, command);
-        rein_out_text(out, ") ;;\n");
+        rein_text_put(out, ") ;;\n");
     }
-    rein_out_text(out, "    esac\n"
+    rein_text_put(out, "    esac\n"
                        "    if [[ $PREFIX == -* ]]; then\n"
                        "        compadd -- $options\n"
                        "    elif ((CURRENT == 3 && $#names)); then\n"
@@ -92,13 +92,13 @@ static void zsh(rein_out *out) {
                        "if [[ $funcstack[1] == _rein ]]; then _rein \"$@\"; else compdef _rein rein; fi\n");
 }
 
-static void fish_text(rein_out *out, const char *text) {
-    rein_out_text(out, "'");
+static void fish_text(rein_text *out, const char *text) {
+    rein_text_put(out, "'");
     for (; *text; text++) {
-        if (*text == '\'' || *text == '\\') rein_out_text(out, "\\");
-        rein_out_bytes(out, text, 1);
+        if (*text == '\'' || *text == '\\') rein_text_put(out, "\\");
+        rein_text_put_bytes(out, text, 1);
     }
-    rein_out_text(out, "'");
+    rein_text_put(out, "'");
 }
 
 /* An option with a value: a path, or something that no file completes. */
@@ -107,26 +107,26 @@ static const char *fish_value(const char *value) {
     return !strcmp(value, "DIR") || !strcmp(value, "FILE") ? "-r " : "-x ";
 }
 
-static void fish_option(rein_out *out, const char *command, const char *option, const char *value, const char *help) {
-    rein_out_format(out, "complete -c rein -n '__fish_seen_subcommand_from %s' -l %s %s-d ", command, option, fish_value(value));
+static void fish_option(rein_text *out, const char *command, const char *option, const char *value, const char *help) {
+    rein_text_format(out, "complete -c rein -n '__fish_seen_subcommand_from %s' -l %s %s-d ", command, option, fish_value(value));
     fish_text(out, help);
-    rein_out_text(out, "\n");
+    rein_text_put(out, "\n");
 }
 
-static void fish(rein_out *out) {
+static void fish(rein_text *out) {
     const rein_command *command;
-    rein_out_text(out, "# fish completion of rein: rein completion fish | source\n"
+    rein_text_put(out, "# fish completion of rein: rein completion fish | source\n"
                        "complete -c rein -n __fish_use_subcommand -l version -d 'print the version'\n"
                        "complete -c rein -l help -d 'show the help'\n");
     for (size_t i = 0; (command = rein_command_at(i)); i++) {
-        rein_out_format(out, "complete -c rein -f -n __fish_use_subcommand -a %s -d ", command->name);
+        rein_text_format(out, "complete -c rein -f -n __fish_use_subcommand -a %s -d ", command->name);
         fish_text(out, command->summary);
-        rein_out_text(out, "\n");
+        rein_text_put(out, "\n");
         if (command->word) {
-            rein_out_format(out, "complete -c rein %s-n '__fish_seen_subcommand_from %s' -a '", command->max_words > 1 ? "" : "-f ",
-                            command->name);
+            rein_text_format(out, "complete -c rein %s-n '__fish_seen_subcommand_from %s' -a '",
+                             command->max_words > 1 ? "" : "-f ", command->name);
             words(out, command);
-            rein_out_text(out, "'\n");
+            rein_text_put(out, "'\n");
         }
         const rein_cli_setting *s;
         for (size_t o = 0; o < REIN_MAX_OPTIONS && command->options[o].name; o++)
@@ -136,7 +136,7 @@ static void fish(rein_out *out) {
     }
 }
 
-int rein_completion_script(rein_out *out, const char *shell) {
+int rein_completion_script(rein_text *out, const char *shell) {
     if (!strcmp(shell, "bash")) bash(out);
     else if (!strcmp(shell, "zsh")) zsh(out);
     else if (!strcmp(shell, "fish")) fish(out);
@@ -145,7 +145,7 @@ int rein_completion_script(rein_out *out, const char *shell) {
 }
 
 int rein_run_completion(const rein_args *args) {
-    rein_out out = {0};
+    rein_text out = {0};
     if (!args->n_words) return rein_say(REIN_WRONG, "completion", "a shell is needed: bash, zsh or fish");
     if (!rein_completion_script(&out, args->words[0])) {
         const char *nearest = rein_nearest(args->words[0], SHELLS);

@@ -53,7 +53,7 @@ static int find_place(char *run, size_t size) {
 
 /* ---------------------------------------------------------------------------------------------------------------------- output */
 
-static void put_sample(rein_out *out, const rein_loop *loop) {
+static void put_sample(rein_text *out, const rein_loop *loop) {
     rein_before_after s;
     size_t best = 0, gain = 0;
     int found = 0;
@@ -63,16 +63,16 @@ static void put_sample(rein_out *out, const rein_loop *loop) {
         best = i, gain = shorter, found = 1;
     }
     if (!found || !rein_loop_sample(&s, loop, best)) return;
-    rein_out_text(out, "\nThe same question, which it never trained on:\n  ");
-    for (const char *c = s.prompt; *c; c++) rein_out_text(out, *c == '\n' ? "  " : (const char[]){*c, 0});
-    rein_out_format(out, "\n  before: %s   (wrong, %zu tokens)\n  after:  %s   (right, %zu tokens)\n", s.before, s.tokens_before,
-                    s.after, s.tokens_after);
+    rein_text_put(out, "\nThe same question, which it never trained on:\n  ");
+    for (const char *c = s.prompt; *c; c++) rein_text_put(out, *c == '\n' ? "  " : (const char[]){*c, 0});
+    rein_text_format(out, "\n  before: %s   (wrong, %zu tokens)\n  after:  %s   (right, %zu tokens)\n", s.before, s.tokens_before,
+                     s.after, s.tokens_after);
 }
 
 /* What is said in the end, gathered run by run. */
 typedef struct story {
     const char *program;
-    rein_out table, sample, adapter;
+    rein_text table, sample, adapter;
     int done; /* the run was not interrupted */
 } story;
 
@@ -95,20 +95,20 @@ static int after_the_second(const rein_training *t, const rein_loop *loop, const
 }
 
 static int tell(story *s, const rein_training *t) {
-    rein_out out = {0};
-    if (s->table.failed || s->adapter.failed) return rein_say(REIN_FAILED, WHERE, "out of memory");
-    rein_out_format(&out, "%s", s->table.data);
+    rein_text out = {0};
+    if (s->table.failed || s->adapter.failed) return rein_say_no_memory(WHERE);
+    rein_text_format(&out, "%s", s->table.data);
     if (s->done)
-        rein_out_text(
+        rein_text_put(
             &out, "\nheld: the same with three times the KL penalty. It stays nearer to where it began, and pays with length.\n");
-    if (s->sample.data) rein_out_text(&out, s->sample.data);
-    rein_out_format(&out, "\nreport   %s/report.html\nadapter  %s\n", t->run, s->adapter.data);
-    rein_out_format(&out, "\nWhat to try next:\n  %s eval %s --against %s@0 --eval-samples 4\n", s->program, t->run, t->run);
-    rein_out_format(&out, "  %s generate --model %s --adapter %s --prompt $'Q:7+8+9+6=?\\nA:' --samples 4\n", s->program,
-                    t->given.model, s->adapter.data);
-    rein_out_format(&out,
-                    "  %s run %s-grpo --model %s --task sums --preset grpo --learning-rate 2e-3 --max-tokens 128 --steps 20\n",
-                    s->program, t->run, t->given.model);
+    if (s->sample.data) rein_text_put(&out, s->sample.data);
+    rein_text_format(&out, "\nreport   %s/report.html\nadapter  %s\n", t->run, s->adapter.data);
+    rein_text_format(&out, "\nWhat to try next:\n  %s eval %s --against %s@0 --eval-samples 4\n", s->program, t->run, t->run);
+    rein_text_format(&out, "  %s generate --model %s --adapter %s --prompt $'Q:7+8+9+6=?\\nA:' --samples 4\n", s->program,
+                     t->given.model, s->adapter.data);
+    rein_text_format(&out,
+                     "  %s run %s-grpo --model %s --task sums --preset grpo --learning-rate 2e-3 --max-tokens 128 --steps 20\n",
+                     s->program, t->run, t->given.model);
     return rein_print(&out);
 }
 
@@ -171,12 +171,12 @@ static int run_second(story *s, const rein_training *first) {
     t.settings = t.given;
     if (!status) status = rein_run_work(&t, after_the_second, s);
     if (status) return status;
-    rein_out report = {0};
-    rein_out_format(&report, "%s/report.html", first->run);
+    rein_text report = {0};
+    rein_text_format(&report, "%s/report.html", first->run);
     const char *runs[] = {first->run, place};
-    if (report.failed) status = rein_say(REIN_FAILED, WHERE, "out of memory");
+    if (report.failed) status = rein_say_no_memory(WHERE);
     else if (rein_report_write(report.data, runs, 2, &err)) status = rein_say_error(WHERE, &err);
-    rein_out_free(&report);
+    rein_text_free(&report);
     return status;
 }
 
@@ -194,8 +194,8 @@ int rein_run_demo(const rein_args *args) {
     status = run_first(&s, &t);
     if (!status) status = run_second(&s, &t);
     if (!status) status = tell(&s, &t);
-    rein_out_free(&s.table);
-    rein_out_free(&s.sample);
-    rein_out_free(&s.adapter);
+    rein_text_free(&s.table);
+    rein_text_free(&s.sample);
+    rein_text_free(&s.adapter);
     return status;
 }

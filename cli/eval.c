@@ -59,13 +59,13 @@ static int read_run(char *run, int64_t *step, const char *text) {
 
 static int read_config(rein_settings *settings, const char *run) {
     rein_error err = {0};
-    rein_out path = {0};
+    rein_text path = {0};
     int status = REIN_DONE;
-    rein_out_format(&path, "%s/config.yaml", run);
+    rein_text_format(&path, "%s/config.yaml", run);
     *settings = rein_settings_default();
-    if (path.failed) status = rein_say(REIN_FAILED, WHERE, "out of memory");
+    if (path.failed) status = rein_say_no_memory(WHERE);
     else if (rein_settings_read(settings, path.data, &err)) status = rein_say_error(WHERE, &err);
-    rein_out_free(&path);
+    rein_text_free(&path);
     return status;
 }
 
@@ -160,7 +160,7 @@ static int open_first(contest *c) {
 static int check_same_model(const contest *c, const char *run) {
     rein_settings *other = malloc(sizeof *other);
     char mine[REIN_TEXT_SETTING];
-    if (!other) return rein_say(REIN_FAILED, WHERE, "out of memory");
+    if (!other) return rein_say_no_memory(WHERE);
     int status = read_config(other, run);
     memcpy(mine, c->settings.model, sizeof mine);
     rein_whole_path(mine);
@@ -222,62 +222,62 @@ static int play(contest *c, player *p) {
 
 /* ---------------------------------------------------------------------------------------------------------------------- output */
 
-static void put_figures(rein_out *out, const contest *c, const player *p) {
+static void put_figures(rein_text *out, const contest *c, const player *p) {
     const rein_evaluation *e = &p->figures;
-    rein_json_field(out, "accuracy", e->accuracy);
-    rein_json_field(out, "accuracy_low", e->accuracy_low);
-    rein_json_field(out, "accuracy_high", e->accuracy_high);
-    rein_json_field(out, "pass_at_k", rein_groups_pass_at_k(&p->groups, c->k));
-    rein_json_name(out, "k");
-    rein_out_format(out, "%llu", (unsigned long long)c->k);
-    rein_json_field(out, "reward", e->reward);
-    rein_json_field(out, "mean_length", e->mean_length);
-    rein_json_field(out, "share_over_budget", e->share_over_budget);
-    rein_json_field(out, "clipped_ratio", e->truncated);
-    rein_out_format(out, ", \"n\": %zu, \"prompts\": %zu", e->n, e->prompts);
+    rein_json_put_field(out, "accuracy", e->accuracy);
+    rein_json_put_field(out, "accuracy_low", e->accuracy_low);
+    rein_json_put_field(out, "accuracy_high", e->accuracy_high);
+    rein_json_put_field(out, "pass_at_k", rein_groups_pass_at_k(&p->groups, c->k));
+    rein_json_put_name(out, "k");
+    rein_text_format(out, "%llu", (unsigned long long)c->k);
+    rein_json_put_field(out, "reward", e->reward);
+    rein_json_put_field(out, "mean_length", e->mean_length);
+    rein_json_put_field(out, "share_over_budget", e->share_over_budget);
+    rein_json_put_field(out, "clipped_ratio", e->truncated);
+    rein_text_format(out, ", \"n\": %zu, \"prompts\": %zu", e->n, e->prompts);
 }
 
 static int print_json(const contest *c) {
-    rein_out out = {0};
+    rein_text out = {0};
     double low, high;
-    rein_out_text(&out, "{");
+    rein_text_put(&out, "{");
     put_figures(&out, c, &c->first);
     if (c->both) {
-        rein_out_text(&out, ", \"against\": {");
+        rein_text_put(&out, ", \"against\": {");
         put_figures(&out, c, &c->second);
-        rein_out_text(&out, "}");
-        rein_json_field(&out, "difference", rein_evaluate_difference(&low, &high, &c->second.groups, &c->first.groups));
-        rein_json_field(&out, "difference_low", low);
-        rein_json_field(&out, "difference_high", high);
+        rein_text_put(&out, "}");
+        rein_json_put_field(&out, "difference", rein_evaluate_difference(&low, &high, &c->second.groups, &c->first.groups));
+        rein_json_put_field(&out, "difference_low", low);
+        rein_json_put_field(&out, "difference_high", high);
     }
-    rein_out_text(&out, "}\n");
+    rein_text_put(&out, "}\n");
     return rein_print(&out);
 }
 
-static void table(rein_out *out, const contest *c, const player *p) {
+static void table(rein_text *out, const contest *c, const player *p) {
     const rein_evaluation *e = &p->figures;
-    rein_out_format(out, "%-12s %s\n", "policy", p->name);
-    rein_out_format(out, "%-12s %.1f %%, 95 %% between %.1f and %.1f\n", "accuracy", 100 * e->accuracy, 100 * e->accuracy_low,
-                    100 * e->accuracy_high);
+    rein_text_format(out, "%-12s %s\n", "policy", p->name);
+    rein_text_format(out, "%-12s %.1f %%, 95 %% between %.1f and %.1f\n", "accuracy", 100 * e->accuracy, 100 * e->accuracy_low,
+                     100 * e->accuracy_high);
     if (e->samples > 1)
-        rein_out_format(out, "%-12s %.1f %%\n", c->k == 1 ? "pass@1" : "pass@k", 100 * rein_groups_pass_at_k(&p->groups, c->k));
-    rein_out_format(out, "%-12s %.4g\n", "reward", e->reward);
-    rein_out_format(out, "%-12s %.1f tokens\n", "length", e->mean_length);
-    if (!isnan(e->share_over_budget)) rein_out_format(out, "%-12s %.1f %%\n", "over budget", 100 * e->share_over_budget);
-    if (e->truncated > 0) rein_out_format(out, "%-12s %.1f %% at --max-tokens\n", "cut off", 100 * e->truncated);
-    rein_out_format(out, "%-12s %zu to %zu prompts\n", "responses", e->n, e->prompts);
+        rein_text_format(out, "%-12s %.1f %%\n", c->k == 1 ? "pass@1" : "pass@k", 100 * rein_groups_pass_at_k(&p->groups, c->k));
+    rein_text_format(out, "%-12s %.4g\n", "reward", e->reward);
+    rein_text_format(out, "%-12s %.1f tokens\n", "length", e->mean_length);
+    if (!isnan(e->share_over_budget)) rein_text_format(out, "%-12s %.1f %%\n", "over budget", 100 * e->share_over_budget);
+    if (e->truncated > 0) rein_text_format(out, "%-12s %.1f %% at --max-tokens\n", "cut off", 100 * e->truncated);
+    rein_text_format(out, "%-12s %zu to %zu prompts\n", "responses", e->n, e->prompts);
 }
 
 static int print_table(const contest *c) {
-    rein_out out = {0};
+    rein_text out = {0};
     double low, high;
     table(&out, c, &c->first);
     if (c->both) {
-        rein_out_text(&out, "\n");
+        rein_text_put(&out, "\n");
         table(&out, c, &c->second);
         const double difference = rein_evaluate_difference(&low, &high, &c->second.groups, &c->first.groups);
-        rein_out_format(&out, "\n%-12s %+.1f points of accuracy, 95 %% between %+.1f and %+.1f\n", "difference", 100 * difference,
-                        100 * low, 100 * high);
+        rein_text_format(&out, "\n%-12s %+.1f points of accuracy, 95 %% between %+.1f and %+.1f\n", "difference", 100 * difference,
+                         100 * low, 100 * high);
     }
     return rein_print(&out);
 }
@@ -308,7 +308,7 @@ static int contend(contest *c) {
 
 int rein_run_eval(const rein_args *args) {
     contest *c = calloc(1, sizeof *c);
-    if (!c) return rein_say(REIN_FAILED, WHERE, "out of memory");
+    if (!c) return rein_say_no_memory(WHERE);
     c->args = args;
     c->greedy = rein_option_value(args, "greedy") != NULL, c->json = rein_option_value(args, "json") != NULL;
     rein_view_open(&c->view, "", 0, 0, NAN);

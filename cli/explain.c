@@ -8,6 +8,7 @@
 #include "objective.h"
 #include "rein/rein.h"
 #include "terminal.h"
+#include "wrap.h"
 
 enum { WIDTH = 80, MAX_OPTIONS = 64 };
 
@@ -56,99 +57,99 @@ static const char *value_of(const explained *e, const char *name) {
 
 /* ------------------------------------------------------------------------------------------------------------------- as text */
 
-static void labelled(rein_out *out, const char *label, const char *text) {
+static void labelled(rein_text *out, const char *label, const char *text) {
     if (!text || !*text) return;
-    rein_out_format(out, "  %-9s", label);
-    rein_out_wrap(out, 11, WIDTH, text);
+    rein_text_format(out, "  %-9s", label);
+    rein_wrap(out, 11, WIDTH, text);
 }
 
 /* ",  " divides the parts of a formula: a line each. */
-static void formula(rein_out *out, const char *text) {
+static void formula(rein_text *out, const char *text) {
     const char *label = "formula";
     while (*text) {
         const char *end = strstr(text, ",  ");
         size_t n = end ? (size_t)(end - text) : strlen(text);
-        rein_out part = {0};
-        rein_out_bytes(&part, text, n);
+        rein_text part = {0};
+        rein_text_put_bytes(&part, text, n);
         if (part.data) labelled(out, label, part.data);
-        rein_out_free(&part);
+        rein_text_free(&part);
         label = "";
         text += n + (end ? 3 : 0);
     }
 }
 
-static void write_options(rein_out *out, const explained *e) {
+static void write_options(rein_text *out, const explained *e) {
     const rein_option_info *info;
     const char *stage = "";
     for (size_t i = 0; i < MAX_OPTIONS && (info = rein_option_at(i)); i++) {
         if (e->states[i] == REIN_OPTION_IDLE || (e->states[i] == REIN_OPTION_OFF && !info->stage)) continue;
-        if (strcmp(stage, info->stage) != 0) rein_out_format(out, "\n%s\n", stage = info->stage);
+        if (strcmp(stage, info->stage) != 0) rein_text_format(out, "\n%s\n", stage = info->stage);
         const int apart = strlen(info->name) >= 22; /* a name that leaves no room has a line of its own */
-        if (apart) rein_out_format(out, "  %s\n", info->name);
-        rein_out_format(out, "  %-22s%-20s", apart ? "" : info->name,
-                        e->states[i] == REIN_OPTION_REQUIRED ? "required"
-                        : e->states[i] == REIN_OPTION_OFF    ? "not set"
-                                                             : e->values[i]);
-        rein_out_wrap(out, 44, WIDTH, info->help);
+        if (apart) rein_text_format(out, "  %s\n", info->name);
+        rein_text_format(out, "  %-22s%-20s", apart ? "" : info->name,
+                         e->states[i] == REIN_OPTION_REQUIRED ? "required"
+                         : e->states[i] == REIN_OPTION_OFF    ? "not set"
+                                                              : e->values[i]);
+        rein_wrap(out, 44, WIDTH, info->help);
     }
 }
 
-static void write_kl(rein_out *out, const rein_options *options) {
+static void write_kl(rein_text *out, const rein_options *options) {
     const rein_kl_bias *bias;
-    rein_out_text(out, "\nKL: what its gradient is in expectation, against that of KL(policy‖reference)\n");
-    if (!rein_kl_bias_of(options, 0)) rein_out_text(out, "  No KL term: every KL coefficient is 0.\n");
+    rein_text_put(out, "\nKL: what its gradient is in expectation, against that of KL(policy‖reference)\n");
+    if (!rein_kl_bias_of(options, 0)) rein_text_put(out, "  No KL term: every KL coefficient is 0.\n");
     for (size_t i = 0; (bias = rein_kl_bias_of(options, i)); i++) {
-        rein_out_format(out, "  %s\n    on-policy   ", bias->form);
-        rein_out_wrap(out, 16, WIDTH, bias->on_policy);
-        rein_out_text(out, "    off-policy  ");
-        rein_out_wrap(out, 16, WIDTH, bias->off_policy);
-        rein_out_text(out, "    ");
-        rein_out_wrap(out, 4, WIDTH, bias->meaning);
+        rein_text_format(out, "  %s\n    on-policy   ", bias->form);
+        rein_wrap(out, 16, WIDTH, bias->on_policy);
+        rein_text_put(out, "    off-policy  ");
+        rein_wrap(out, 16, WIDTH, bias->off_policy);
+        rein_text_put(out, "    ");
+        rein_wrap(out, 4, WIDTH, bias->meaning);
     }
 }
 
-static void write_preset(rein_out *out, const rein_preset_info *info, const explained *e) {
-    rein_out_format(out, "%s: %s\n", info->name, info->title);
+static void write_preset(rein_text *out, const rein_preset_info *info, const explained *e) {
+    rein_text_format(out, "%s: %s\n", info->name, info->title);
     formula(out, info->formula);
     labelled(out, "for", info->purpose);
     labelled(out, "source", info->source);
     labelled(out, "note", info->note);
     write_options(out, e);
     write_kl(out, &e->options);
-    rein_out_format(out, "\nUse it: {\"preset\": \"%s\", ...} with rein objective policy-loss.\n", info->name);
+    rein_text_format(out, "\nUse it: {\"preset\": \"%s\", ...} with rein objective policy-loss.\n", info->name);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------- as JSON */
 
-static void json_text(rein_out *out, const char *name, const char *text) {
-    rein_json_name(out, name);
-    rein_json_string(out, text ? text : "");
+static void json_text(rein_text *out, const char *name, const char *text) {
+    rein_json_put_name(out, name);
+    rein_json_put_string(out, text ? text : "");
 }
 
-static void json_options(rein_out *out, const explained *e) {
+static void json_options(rein_text *out, const explained *e) {
     const rein_option_info *info;
     size_t required = 0;
-    rein_json_name(out, "options");
-    rein_out_text(out, "{");
+    rein_json_put_name(out, "options");
+    rein_text_put(out, "{");
     for (size_t i = 0; i < MAX_OPTIONS && (info = rein_option_at(i)); i++) {
         if (e->states[i] == REIN_OPTION_IDLE) continue;
-        rein_json_name(out, info->name);
-        if (e->states[i] != REIN_OPTION_SET) rein_out_text(out, "null");
-        else if (info->choices) rein_json_string(out, e->values[i]);
-        else rein_json_double(out, strtod(e->values[i], NULL));
+        rein_json_put_name(out, info->name);
+        if (e->states[i] != REIN_OPTION_SET) rein_text_put(out, "null");
+        else if (info->choices) rein_json_put_string(out, e->values[i]);
+        else rein_json_put_double(out, strtod(e->values[i], NULL));
     }
-    rein_out_text(out, "}");
-    rein_json_name(out, "required");
-    rein_out_text(out, "[");
+    rein_text_put(out, "}");
+    rein_json_put_name(out, "required");
+    rein_text_put(out, "[");
     for (size_t i = 0; i < MAX_OPTIONS && (info = rein_option_at(i)); i++) {
-        if (e->states[i] == REIN_OPTION_REQUIRED) rein_out_format(out, "%s\"%s\"", required++ ? ", " : "", info->name);
+        if (e->states[i] == REIN_OPTION_REQUIRED) rein_text_format(out, "%s\"%s\"", required++ ? ", " : "", info->name);
     }
-    rein_out_text(out, "]");
+    rein_text_put(out, "]");
 }
 
-static void json_preset(rein_out *out, const rein_preset_info *info, const explained *e) {
+static void json_preset(rein_text *out, const rein_preset_info *info, const explained *e) {
     const rein_kl_bias *bias;
-    rein_out_text(out, "{");
+    rein_text_put(out, "{");
     json_text(out, "preset", info->name);
     json_text(out, "title", info->title);
     json_text(out, "formula", info->formula);
@@ -156,17 +157,17 @@ static void json_preset(rein_out *out, const rein_preset_info *info, const expla
     json_text(out, "source", info->source);
     json_text(out, "note", info->note);
     json_options(out, e);
-    rein_json_name(out, "kl_bias");
-    rein_out_text(out, "[");
+    rein_json_put_name(out, "kl_bias");
+    rein_text_put(out, "[");
     for (size_t i = 0; (bias = rein_kl_bias_of(&e->options, i)); i++) {
-        rein_out_text(out, i ? ", {" : "{");
+        rein_text_put(out, i ? ", {" : "{");
         json_text(out, "form", bias->form);
         json_text(out, "on_policy", bias->on_policy);
         json_text(out, "off_policy", bias->off_policy);
         json_text(out, "meaning", bias->meaning);
-        rein_out_text(out, "}");
+        rein_text_put(out, "}");
     }
-    rein_out_text(out, "]}");
+    rein_text_put(out, "]}");
 }
 
 /* ------------------------------------------------------------------------------------------------------------- all the presets */
@@ -203,7 +204,7 @@ static rein_status row_of(char row[COLUMNS][CELL], const char *preset, rein_erro
     return REIN_OK;
 }
 
-static rein_status write_table(rein_out *out, rein_error *err) {
+static rein_status write_table(rein_text *out, rein_error *err) {
     char rows[40][COLUMNS][CELL] = {{"preset", "surrogate", "advantage", "ratio", "KL", "aggregation", "source"}};
     size_t widths[COLUMNS] = {0}, n = 1;
     const char *preset;
@@ -217,26 +218,26 @@ static rein_status write_table(rein_out *out, rein_error *err) {
     }
     for (size_t r = 0; r < n; r++) {
         for (size_t c = 0; c < COLUMNS; c++) {
-            rein_out_text(out, rows[r][c]);
-            rein_out_repeat(out, " ", c + 1 < COLUMNS ? widths[c] + 2 - rein_columns(rows[r][c]) : 0);
+            rein_text_put(out, rows[r][c]);
+            rein_text_repeat(out, " ", c + 1 < COLUMNS ? widths[c] + 2 - rein_columns(rows[r][c]) : 0);
         }
-        rein_out_text(out, "\n");
+        rein_text_put(out, "\n");
     }
     return REIN_OK;
 }
 
-static rein_status write_all(rein_out *out, int json, rein_error *err) {
+static rein_status write_all(rein_text *out, int json, rein_error *err) {
     const char *preset;
     if (!json) return write_table(out, err);
-    rein_out_text(out, "[");
+    rein_text_put(out, "[");
     for (size_t i = 0; (preset = rein_preset_name(i)); i++) {
         explained e;
         rein_status status = explore(&e, preset, err);
         if (status) return status;
-        if (i) rein_out_text(out, ",\n ");
+        if (i) rein_text_put(out, ",\n ");
         json_preset(out, rein_preset_describe(preset), &e);
     }
-    rein_out_text(out, "]\n");
+    rein_text_put(out, "]\n");
     return REIN_OK;
 }
 
@@ -284,11 +285,11 @@ static const struct about *about_of(const char *name) {
     return NULL;
 }
 
-static void write_operation(rein_out *out, const struct about *about, int json) {
+static void write_operation(rein_text *out, const struct about *about, int json) {
     const rein_operation *operation = rein_operation_named(about->name);
     const char *gradients = operation->gradients ? operation->gradients : "none";
     if (json) {
-        rein_out_text(out, "{");
+        rein_text_put(out, "{");
         json_text(out, "operation", about->name);
         json_text(out, "title", operation->summary);
         json_text(out, "formula", about->formula);
@@ -297,20 +298,20 @@ static void write_operation(rein_out *out, const struct about *about, int json) 
         json_text(out, "takes", operation->arguments);
         json_text(out, "gives", operation->results);
         json_text(out, "gradients", gradients);
-        rein_out_text(out, "}\n");
+        rein_text_put(out, "}\n");
         return;
     }
-    rein_out_format(out, "%s: %s\n", about->name, operation->summary);
+    rein_text_format(out, "%s: %s\n", about->name, operation->summary);
     labelled(out, "formula", about->formula);
     labelled(out, "source", about->source);
     labelled(out, "note", about->note);
     labelled(out, "takes", operation->arguments);
     labelled(out, "gives", operation->results);
     labelled(out, "--grad", gradients);
-    rein_out_text(out, "\nTry it:\n  echo '");
-    rein_out_wrap(out, 8, WIDTH - 4, operation->example);
+    rein_text_put(out, "\nTry it:\n  echo '");
+    rein_wrap(out, 8, WIDTH - 4, operation->example);
     if (!out->failed) out->length--; /* the newline: the quote closes on the same line */
-    rein_out_format(out, "' |\n    rein objective %s\n", about->name);
+    rein_text_format(out, "' |\n    rein objective %s\n", about->name);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- the command */
@@ -334,7 +335,7 @@ static int unknown_name(const char *name) {
 }
 
 int rein_run_explain(const rein_args *args) {
-    rein_out out = {0};
+    rein_text out = {0};
     rein_error err = {0};
     explained e;
     rein_status status = REIN_OK;
@@ -348,10 +349,10 @@ int rein_run_explain(const rein_args *args) {
     else if (about) write_operation(&out, about, json);
     else if (!info) return unknown_name(name);
     else if (!(status = explore(&e, name, &err))) {
-        if (json) json_preset(&out, info, &e), rein_out_text(&out, "\n");
+        if (json) json_preset(&out, info, &e), rein_text_put(&out, "\n");
         else write_preset(&out, info, &e);
     }
     if (!status) return rein_print(&out);
-    rein_out_free(&out);
+    rein_text_free(&out);
     return rein_say(REIN_FAILED, "explain", "%s", err.message);
 }

@@ -19,7 +19,7 @@ static const char WHERE[] = "generate";
 
 /* A response that grows; all but the text are entries of JSON arrays. */
 typedef struct response {
-    rein_out ids, log_probs, sampler_log_probs, top, text;
+    rein_text ids, log_probs, sampler_log_probs, top, text;
     size_t tokens;
     rein_finish finish;
 } response;
@@ -117,26 +117,26 @@ static int fit_to_model(generation *g) {
 static int cannot_write(void) { return rein_say(REIN_FAILED, WHERE, "cannot write to stdout: %s", strerror(errno)); }
 
 static void take_top(response *r, const rein_sampled *event, const rein_tokenizer *tokenizer) {
-    rein_out_text(&r->top, r->tokens ? ", [" : "[");
+    rein_text_put(&r->top, r->tokens ? ", [" : "[");
     for (size_t i = 0; i < event->n_top; i++) {
-        rein_out_format(&r->top, "%s{\"id\": %ld, \"logprob\": ", i ? ", " : "", (long)event->top[i].id);
-        rein_json_float(&r->top, event->top[i].log_prob);
-        if (tokenizer) rein_json_name(&r->top, "token"), rein_json_token(&r->top, tokenizer, event->top[i].id);
-        rein_out_text(&r->top, "}");
+        rein_text_format(&r->top, "%s{\"id\": %ld, \"logprob\": ", i ? ", " : "", (long)event->top[i].id);
+        rein_json_put_float(&r->top, event->top[i].log_prob);
+        if (tokenizer) rein_json_put_name(&r->top, "token"), rein_json_token(&r->top, tokenizer, event->top[i].id);
+        rein_text_put(&r->top, "}");
     }
-    rein_out_text(&r->top, "]");
+    rein_text_put(&r->top, "]");
 }
 
 static void take_event(generation *g, const rein_sampled *event) {
     response *r = &g->responses[event->sample];
     const char *between = !r->tokens ? "" : g->json ? ", " : ","; /* without blanks, to be pasted after --prompt-ids */
-    rein_out_format(&r->ids, "%s%ld", between, (long)event->id);
-    rein_out_bytes(&r->text, event->text, event->length);
+    rein_text_format(&r->ids, "%s%ld", between, (long)event->id);
+    rein_text_put_bytes(&r->text, event->text, event->length);
     if (g->json) {
-        rein_out_text(&r->log_probs, between);
-        rein_json_float(&r->log_probs, event->log_prob);
-        rein_out_text(&r->sampler_log_probs, between);
-        rein_json_float(&r->sampler_log_probs, event->sampler_log_prob);
+        rein_text_put(&r->log_probs, between);
+        rein_json_put_float(&r->log_probs, event->log_prob);
+        rein_text_put(&r->sampler_log_probs, between);
+        rein_json_put_float(&r->sampler_log_probs, event->sampler_log_prob);
         if (event->n_top) take_top(r, event, g->opened->tokenizer);
     }
     r->tokens++;
@@ -148,42 +148,43 @@ static const char *finish_name(rein_finish finish) {
     return names[finish];
 }
 
-static void json_entries(rein_out *out, const char *name, const rein_out *entries) {
-    rein_json_name(out, name);
-    rein_out_format(out, "[%s]", entries->data ? entries->data : "");
+static void json_entries(rein_text *out, const char *name, const rein_text *entries) {
+    rein_json_put_name(out, name);
+    rein_text_format(out, "[%s]", entries->data ? entries->data : "");
 }
 
-static void write_json(rein_out *out, const generation *g, size_t i) {
+static void write_json(rein_text *out, const generation *g, size_t i) {
     const response *r = &g->responses[i];
-    rein_out_format(out, "{\"sample\": %zu", i);
+    rein_text_format(out, "{\"sample\": %zu", i);
     rein_json_ids(out, "prompt_ids", g->prompt->ids.data, g->prompt->ids.count);
     json_entries(out, "response_ids", &r->ids);
     json_entries(out, "logprobs", &r->log_probs);
     if (g->truncates) json_entries(out, "sampler_logprobs", &r->sampler_log_probs);
     if (g->request.sampling.top_log_probs) json_entries(out, "top_logprobs", &r->top);
-    if (g->opened->tokenizer) rein_json_name(out, "text"), rein_json_bytes(out, r->text.data ? r->text.data : "", r->text.length);
-    rein_json_name(out, "finish");
-    rein_json_string(out, finish_name(r->finish));
-    rein_out_text(out, "}\n");
+    if (g->opened->tokenizer)
+        rein_json_put_name(out, "text"), rein_json_put_bytes(out, r->text.data ? r->text.data : "", r->text.length);
+    rein_json_put_name(out, "finish");
+    rein_json_put_string(out, finish_name(r->finish));
+    rein_text_put(out, "}\n");
 }
 
 static void free_response(response *r) {
-    rein_out_free(&r->ids);
-    rein_out_free(&r->log_probs);
-    rein_out_free(&r->sampler_log_probs);
-    rein_out_free(&r->top);
-    rein_out_free(&r->text);
+    rein_text_free(&r->ids);
+    rein_text_free(&r->log_probs);
+    rein_text_free(&r->sampler_log_probs);
+    rein_text_free(&r->top);
+    rein_text_free(&r->text);
 }
 
 static int print_response(generation *g, size_t i) {
     response *r = &g->responses[i];
-    const rein_out *body = g->opened->tokenizer ? &r->text : &r->ids;
-    rein_out out = {0};
+    const rein_text *body = g->opened->tokenizer ? &r->text : &r->ids;
+    rein_text out = {0};
     if (g->json) write_json(&out, g, i);
     else {
         rein_say(0, WHERE, "sample %zu: %zu tokens, %s", i, r->tokens, finish_name(r->finish));
-        rein_out_bytes(&out, body->data, body->length);
-        rein_out_text(&out, "\n");
+        rein_text_put_bytes(&out, body->data, body->length);
+        rein_text_put(&out, "\n");
     }
     out.failed |= r->ids.failed | r->log_probs.failed | r->sampler_log_probs.failed | r->top.failed | r->text.failed;
     free_response(r);
@@ -262,7 +263,7 @@ static int generate(generation *g, const rein_args *args) {
     g->request.prompt = g->prompt->ids.data;
     g->request.n_prompt = g->prompt->ids.count;
     g->responses = calloc(g->request.samples, sizeof *g->responses);
-    if (!g->responses) return rein_say(REIN_FAILED, WHERE, "out of memory");
+    if (!g->responses) return rein_say_no_memory(WHERE);
     if (rein_generator_open(&generator, &policy, g->opened->tokenizer, &options, &err)) return rein_say_error(WHERE, &err);
     status = run(g, generator);
     rein_generator_close(generator);

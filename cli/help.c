@@ -8,6 +8,7 @@
 #include "rein/rein.h"
 #include "settings.h"
 #include "terminal.h"
+#include "wrap.h"
 
 enum { WIDTH = 80 };
 
@@ -22,16 +23,16 @@ static const char *command_word(size_t i) {
 }
 
 /* The operations of `rein objective`, with what each takes and gives. */
-static void operations_help(rein_out *out) {
+static void operations_help(rein_text *out) {
     const rein_operation *o;
-    rein_out_text(out, "\nOperations:\n");
+    rein_text_put(out, "\nOperations:\n");
     for (size_t i = 0; (o = rein_operation_at(i)); i++) {
         const char *rows[][2] = {{"takes", o->arguments}, {"gives", o->results}, {"--grad", o->gradients}};
-        rein_out_format(out, "  %-15s%s\n", o->name, o->summary);
+        rein_text_format(out, "  %-15s%s\n", o->name, o->summary);
         for (size_t r = 0; r < 3; r++) {
             if (!rows[r][1]) continue;
-            rein_out_format(out, "    %-8s", rows[r][0]);
-            rein_out_wrap(out, 12, WIDTH, rows[r][1]);
+            rein_text_format(out, "    %-8s", rows[r][0]);
+            rein_wrap(out, 12, WIDTH, rows[r][1]);
         }
     }
 }
@@ -67,6 +68,7 @@ static const rein_command COMMANDS[] = {
             "Every argument is checked before anything is printed: a mistake is one line on standard error that names the field, "
             "its position and what would be right, and the exit status is 2.",
         .options = {{"grad", NULL, "also print the exact gradient"},
+                    {"json", NULL, "print an error as JSON too, on standard error"},
                     {"threads", "N", "use at most N threads (default: every core); the result is the same"}},
         .max_words = 2,
         .word = operation_word,
@@ -158,6 +160,7 @@ static const rein_command COMMANDS[] = {
                     {"ids", "IDS", "score these token ids: 1,2,3"},
                     {"temperature", "T", "of the policy (default 1)"},
                     {"entropy", NULL, "also print entropies, of the distribution that each token was drawn from"},
+                    {"json", NULL, "print an error as JSON too, on standard error"},
                     {"threads", "N", "use at most N threads (default: every core); the result is the same"}},
         .max_words = 1,
         .example = "echo '{\"prompt\": \"Once upon\", \"response\": \"a time\"}' |\n    rein score --model stories260K",
@@ -429,15 +432,15 @@ const char *rein_option_value(const rein_args *args, const char *name) {
     return NULL;
 }
 
-void rein_help(rein_out *out) {
+void rein_help(rein_text *out) {
     const rein_command *command;
-    rein_out_format(out,
-                    "rein %s: reinforcement learning that keeps the policy in hand:\n"
-                    "token budgets, trust regions and KL to a reference.\n\n",
-                    rein_version());
-    rein_out_text(out, "Usage: rein COMMAND [OPTION...] [ARGUMENT...]\n\nCommands:\n");
-    for (size_t i = 0; (command = rein_command_at(i)); i++) rein_out_format(out, "  %-12s%s\n", command->name, command->summary);
-    rein_out_text(out, "\nOptions:\n  --help      show this help; after a command, the command's\n"
+    rein_text_format(out,
+                     "rein %s: reinforcement learning that keeps the policy in hand:\n"
+                     "token budgets, trust regions and KL to a reference.\n\n",
+                     rein_version());
+    rein_text_put(out, "Usage: rein COMMAND [OPTION...] [ARGUMENT...]\n\nCommands:\n");
+    for (size_t i = 0; (command = rein_command_at(i)); i++) rein_text_format(out, "  %-12s%s\n", command->name, command->summary);
+    rein_text_put(out, "\nOptions:\n  --help      show this help; after a command, the command's\n"
                        "  --version   print the version\n\n"
                        "Environment:\n"
                        "  REIN_KERNEL=ref   compute without vector instructions: the same result, slower\n"
@@ -460,25 +463,25 @@ static size_t help_column(const rein_command *command) {
     return column;
 }
 
-void rein_help_command(rein_out *out, const rein_command *command) {
+void rein_help_command(rein_text *out, const rein_command *command) {
     const size_t column = help_column(command);
-    rein_out_format(out, "Usage: rein %s %s\n\n", command->name, command->usage);
-    rein_out_wrap(out, 0, WIDTH, command->description);
-    rein_out_text(out, "\nOptions:\n");
+    rein_text_format(out, "Usage: rein %s %s\n\n", command->name, command->usage);
+    rein_wrap(out, 0, WIDTH, command->description);
+    rein_text_put(out, "\nOptions:\n");
     for (size_t i = 0; i < REIN_MAX_OPTIONS && command->options[i].name; i++) {
         const rein_cli_option *option = &command->options[i];
-        rein_out_format(out, "  --%s%s%s", option->name, option->value ? " " : "", option->value ? option->value : "");
-        rein_out_repeat(out, " ", column - option_columns(option));
-        rein_out_wrap(out, column, WIDTH, option->help);
+        rein_text_format(out, "  --%s%s%s", option->name, option->value ? " " : "", option->value ? option->value : "");
+        rein_text_repeat(out, " ", column - option_columns(option));
+        rein_wrap(out, column, WIDTH, option->help);
     }
-    rein_out_format(out, "  %-*sshow this help\n", (int)column - 2, "--help");
+    rein_text_format(out, "  %-*sshow this help\n", (int)column - 2, "--help");
     if (command->operations) operations_help(out);
     if (command->settings) rein_help_settings(out, command, WIDTH);
-    rein_out_format(out, "\nExample:\n  %s\n", command->example);
+    rein_text_format(out, "\nExample:\n  %s\n", command->example);
 }
 
 int rein_run_help(const rein_args *args) {
-    rein_out out = {0};
+    rein_text out = {0};
     int man = rein_option_value(args, "man") != NULL;
     const rein_command *command = args->n_words ? rein_command_named(args->words[0]) : NULL;
     if (args->n_words && man)

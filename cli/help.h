@@ -2,7 +2,7 @@
 #ifndef REIN_CLI_HELP_H
 #define REIN_CLI_HELP_H
 
-#include "out.h"
+#include "rein/json.h"
 
 enum { REIN_MAX_OPTIONS = 24, REIN_MAX_WORDS = 16, REIN_MAX_REPEATS = 16, REIN_MAX_SETTINGS = 160 };
 
@@ -53,10 +53,10 @@ const rein_command *rein_command_named(const char *name);
 /* The value of an option ("" for a switch), or NULL when it was not given. */
 const char *rein_option_value(const rein_args *args, const char *name);
 
-void rein_help(rein_out *out);
-void rein_help_command(rein_out *out, const rein_command *command);
-void rein_man(rein_out *out);                                 /* man.c: roff */
-int rein_completion_script(rein_out *out, const char *shell); /* completion.c: 0 when the shell is unknown */
+void rein_help(rein_text *out);
+void rein_help_command(rein_text *out, const rein_command *command);
+void rein_man(rein_text *out);                                 /* man.c: roff */
+int rein_completion_script(rein_text *out, const char *shell); /* completion.c: 0 when the shell is unknown */
 const char *rein_shell_at(size_t i);
 
 /* The commands. */

@@ -11,10 +11,10 @@ static const char WHERE[] = "init";
 static int said(const char *directory) {
     rein_error err = {0};
     rein_model *model;
-    rein_out out = {0};
+    rein_text out = {0};
     if (rein_model_open(&model, directory, NULL, &err)) return rein_say_error(WHERE, &err);
     const rein_model_info info = rein_model_describe(model);
-    rein_out_format(&out, "%s/model.safetensors: %s, %" PRId64 " parameters\n", directory, info.family, info.parameters);
+    rein_text_format(&out, "%s/model.safetensors: %s, %" PRId64 " parameters\n", directory, info.family, info.parameters);
     rein_model_close(model);
     return rein_print(&out);
 }

@@ -10,17 +10,17 @@
 
 static const size_t LIMIT = (size_t)1 << 30; /* bytes */
 
-static int read_stream(rein_out *text, FILE *file, const char *where, const char *name) {
+static int read_stream(rein_text *text, FILE *file, const char *where, const char *name) {
     char piece[65536];
     size_t n;
-    while ((n = fread(piece, 1, sizeof piece, file)) > 0 && text->length <= LIMIT) rein_out_bytes(text, piece, n);
+    while ((n = fread(piece, 1, sizeof piece, file)) > 0 && text->length <= LIMIT) rein_text_put_bytes(text, piece, n);
     if (ferror(file)) return rein_say(REIN_WRONG, where, "cannot read %s: %s", name, strerror(errno));
     if (text->length > LIMIT) return rein_say(REIN_WRONG, where, "%s is longer than 1 GiB: that is too much for one call", name);
-    if (text->failed) return rein_say(REIN_FAILED, where, "out of memory");
+    if (text->failed) return rein_say_no_memory(where);
     return REIN_DONE;
 }
 
-int rein_read_input(rein_out *text, const char *path, const char *what, const char *where) {
+int rein_read_input(rein_text *text, const char *path, const char *what, const char *where) {
     if (!path || !strcmp(path, "-")) {
         if (isatty(STDIN_FILENO)) rein_say(0, where, "reading %s from the terminal; Ctrl-D ends it", what);
         return read_stream(text, stdin, where, "standard input");

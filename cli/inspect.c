@@ -23,10 +23,10 @@ static void put_ids(rein_sheet *r, const char *name, const int32_t *ids, size_t 
         return;
     }
     rein_sheet_name(r, name);
-    if (!n) rein_out_text(&r->out, "none");
+    if (!n) rein_text_put(&r->out, "none");
     for (size_t i = 0; i < n; i++) {
-        rein_out_format(&r->out, "%s%ld", i ? ", " : "", (long)ids[i]);
-        if (tokenizer) rein_out_text(&r->out, " "), rein_json_token(&r->out, tokenizer, ids[i]);
+        rein_text_format(&r->out, "%s%ld", i ? ", " : "", (long)ids[i]);
+        if (tokenizer) rein_text_put(&r->out, " "), rein_json_token(&r->out, tokenizer, ids[i]);
     }
     rein_sheet_end(r);
 }
@@ -116,6 +116,6 @@ int rein_run_inspect(const rein_args *args) {
     }
     rein_opened_close(&opened);
     if (!status) return rein_sheet_print(&r);
-    rein_out_free(&r.out);
+    rein_text_free(&r.out);
     return status;
 }

@@ -2,12 +2,12 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "input.h"
 #include "inspect.h"
-#include "json_in.h"
-#include "json_text.h"
+#include "rein/json.h"
 #include "terminal.h"
 #include "values.h"
 
@@ -17,21 +17,20 @@ typedef struct adapter_view {
     int64_t rank, parameters;
     double alpha;
     int rank_stabilized;
-    json_t *modules; /* an array of names, or the text that the file has instead */
+    const char *const *modules; /* [n_modules] */
+    size_t n_modules;
     const char *base;
 } adapter_view;
 
-static void put_modules(rein_sheet *r, const json_t *modules) {
-    const size_t n = json_array_size(modules);
+static void put_modules(rein_sheet *r, const adapter_view *view) {
     rein_sheet_name(r, "modules");
-    if (r->json) rein_out_text(&r->out, "[");
-    for (size_t i = 0; i < (n ? n : 1); i++) {
-        const char *name = json_string_value(n ? json_array_get(modules, i) : modules);
-        if (i) rein_out_text(&r->out, r->json ? ", " : " ");
-        if (r->json) rein_json_string(&r->out, name ? name : "");
-        else rein_out_text(&r->out, name ? name : "");
+    if (r->json) rein_text_put(&r->out, "[");
+    for (size_t i = 0; i < view->n_modules; i++) {
+        if (i) rein_text_put(&r->out, r->json ? ", " : " ");
+        if (r->json) rein_json_put_string(&r->out, view->modules[i]);
+        else rein_text_put(&r->out, view->modules[i]);
     }
-    if (r->json) rein_out_text(&r->out, "]");
+    if (r->json) rein_text_put(&r->out, "]");
     rein_sheet_end(r);
 }
 
@@ -43,13 +42,13 @@ static void put_adapter(rein_sheet *r, const char *path, const adapter_view *vie
     rein_sheet_number(r, "alpha", view->alpha);
     rein_sheet_yes(r, "rank_stabilized", view->rank_stabilized);
     rein_sheet_number(r, "scale", view->alpha / (view->rank_stabilized ? sqrt(rank) : rank));
-    put_modules(r, view->modules);
+    put_modules(r, view);
     rein_sheet_thousands(r, "parameters", view->parameters);
     rein_sheet_text(r, "base", *view->base ? view->base : NULL);
 }
 
 /* The header of a safetensors file: eight bytes of its length, then JSON. */
-static int read_header(rein_out *header, const char *path) {
+static int read_header(rein_text *header, const char *path) {
     unsigned char bytes[8];
     char piece[4096];
     uint64_t left = 0;
@@ -60,74 +59,92 @@ static int read_header(rein_out *header, const char *path) {
     whole = whole && left <= 100000000; /* as the format's own library has it */
     while (whole && left) {
         const size_t n = fread(piece, 1, left < sizeof piece ? (size_t)left : sizeof piece, file);
-        rein_out_bytes(header, piece, n);
+        rein_text_put_bytes(header, piece, n);
         left -= n;
         whole = n > 0;
     }
     fclose(file);
     if (!whole) return rein_say(REIN_WRONG, WHERE, "%s is no whole safetensors file", path);
-    return header->failed ? rein_say(REIN_FAILED, WHERE, "out of memory") : REIN_DONE;
+    return header->failed ? rein_say_no_memory(WHERE) : REIN_DONE;
 }
 
-static int parse_file(json_t **json, const rein_out *text, const char *path) {
+static int parse_file(rein_json **json, const rein_text *text, const char *path) {
+    const unsigned flags = REIN_JSON_NEEDS_OBJECT | REIN_JSON_WIDE_INTEGERS;
     rein_error err = {0};
-    if (rein_text_parse(json, text->data ? text->data : "", text->length, 0, &err))
-        return rein_say(err.code == REIN_ENOMEM ? REIN_FAILED : REIN_WRONG, WHERE, "%s: %s", path, err.message);
-    return json_is_object(*json) ? REIN_DONE : rein_say(REIN_WRONG, WHERE, "%s: an object is needed", path);
+    if (!rein_json_parse(json, text->data ? text->data : "", text->length, path, flags, &err)) return REIN_DONE;
+    return rein_say_error(WHERE, &err);
+}
+
+/* The numbers of a shape, multiplied. */
+static double elements_of(const rein_json *shape) {
+    double elements = 1;
+    for (size_t i = 0; i < rein_json_size(shape); i++) elements *= rein_json_number(rein_json_at(shape, i));
+    return elements;
 }
 
 static int count_parameters(int64_t *parameters, const char *directory) {
-    rein_out path = {0}, header = {0};
-    json_t *json = NULL, *tensor, *size;
+    rein_text path = {0}, header = {0};
+    rein_json *json = NULL;
+    const rein_json *tensor;
     const char *name;
-    size_t i;
     double sum = 0;
-    rein_out_format(&path, "%s/adapter_model.safetensors", directory);
-    int status = path.failed ? rein_say(REIN_FAILED, WHERE, "out of memory") : read_header(&header, path.data);
+    rein_text_format(&path, "%s/adapter_model.safetensors", directory);
+    int status = path.failed ? rein_say_no_memory(WHERE) : read_header(&header, path.data);
     if (!status) status = parse_file(&json, &header, path.data);
-    json_object_foreach(json, name, tensor) {
-        double elements = 1;
-        if (!strcmp(name, "__metadata__")) continue;
-        json_array_foreach(json_object_get(tensor, "shape"), i, size) elements *= json_number_value(size);
-        sum += elements;
-    }
+    for (void *at = NULL; (at = rein_json_next(&name, &tensor, json, at));)
+        if (strcmp(name, "__metadata__") != 0) sum += elements_of(rein_json_get(tensor, "shape"));
     *parameters = sum < 1e18 ? (int64_t)sum : 0;
-    json_decref(json);
-    rein_out_free(&header);
-    rein_out_free(&path);
+    rein_json_free(json);
+    rein_text_free(&header);
+    rein_text_free(&path);
     return status;
 }
 
-static int check_config(const json_t *json, const char *path) {
-    const char *type = json_string_value(json_object_get(json, "peft_type"));
-    const double rank = json_number_value(json_object_get(json, "r"));
+static int check_config(const rein_json *json, const char *path) {
+    const char *type = rein_json_string(rein_json_get(json, "peft_type"));
+    const double rank = rein_json_number(rein_json_get(json, "r"));
     if (!type || strcmp(type, "LORA") != 0)
         return rein_say(REIN_WRONG, WHERE, "%s: peft_type is \"%s\": LORA is what is known here", path, type ? type : "");
     if (!(rank >= 1 && rank <= 1e9)) return rein_say(REIN_WRONG, WHERE, "%s: r is no rank: a whole number from 1 is needed", path);
     return REIN_DONE;
 }
 
+/* An array of names, or a text in its place; the caller frees the list. */
+static int read_modules(adapter_view *view, const rein_json *modules) {
+    const int listed = rein_json_kind_of(modules) == REIN_JSON_ARRAY;
+    const size_t n = listed ? rein_json_size(modules) : 1;
+    const char **names = calloc(n ? n : 1, sizeof *names);
+    if (!names) return rein_say_no_memory(WHERE);
+    for (size_t i = 0; i < n; i++) {
+        const char *name = rein_json_string(listed ? rein_json_at(modules, i) : modules);
+        names[i] = name ? name : "";
+    }
+    view->modules = names, view->n_modules = n;
+    return REIN_DONE;
+}
+
 int rein_inspect_adapter_alone(rein_sheet *r, const char *directory) {
-    rein_out path = {0}, text = {0};
-    json_t *json = NULL;
+    rein_text path = {0}, text = {0};
+    rein_json *json = NULL;
     adapter_view view = {0};
-    rein_out_format(&path, "%s/adapter_config.json", directory);
-    int status = path.failed ? rein_say(REIN_FAILED, WHERE, "out of memory") : rein_read_input(&text, path.data, "", WHERE);
+    rein_text_format(&path, "%s/adapter_config.json", directory);
+    int status = path.failed ? rein_say_no_memory(WHERE) : rein_read_input(&text, path.data, "", WHERE);
     if (!status) status = parse_file(&json, &text, path.data);
     if (!status) status = check_config(json, path.data);
     if (!status) status = count_parameters(&view.parameters, directory);
     if (!status) {
-        const char *base = json_string_value(json_object_get(json, "base_model_name_or_path"));
-        view.rank = (int64_t)json_number_value(json_object_get(json, "r"));
-        view.alpha = json_number_value(json_object_get(json, "lora_alpha"));
-        view.rank_stabilized = json_is_true(json_object_get(json, "use_rslora"));
-        view.modules = json_object_get(json, "target_modules");
+        const char *base = rein_json_string(rein_json_get(json, "base_model_name_or_path"));
+        view.rank = (int64_t)rein_json_number(rein_json_get(json, "r"));
+        view.alpha = rein_json_number(rein_json_get(json, "lora_alpha"));
+        view.rank_stabilized = rein_json_true(rein_json_get(json, "use_rslora"));
         view.base = base ? base : "";
-        put_adapter(r, directory, &view);
+        status = read_modules(&view, rein_json_get(json, "target_modules"));
+        if (!status) put_adapter(r, directory, &view);
+        free((void *)(uintptr_t)view.modules);
     }
-    json_decref(json);
-    rein_out_free(&text);
-    rein_out_free(&path);
+    rein_json_free(json);
+    rein_text_free(&text);
+    rein_text_free(&path);
     return status;
 }
 
@@ -140,12 +157,11 @@ int rein_inspect_adapter(rein_sheet *r, const char *directory, const rein_opened
                          .parameters = info.parameters,
                          .alpha = info.alpha,
                          .rank_stabilized = info.rank_stabilized,
-                         .modules = json_array(),
+                         .modules = info.modules,
+                         .n_modules = info.n_modules,
                          .base = info.base};
-    for (size_t i = 0; i < info.n_modules; i++) json_array_append_new(view.modules, json_string(info.modules[i]));
     put_adapter(r, directory, &view);
     rein_sheet_text(r, "fits", opened->directory);
-    json_decref(view.modules);
     rein_adapter_close(adapter);
     return REIN_DONE;
 }

@@ -2,7 +2,6 @@
 #define _XOPEN_SOURCE 700 /* realpath */
 #include <ctype.h>
 #include <dirent.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include "rein/train.h"
 #include "terminal.h"
 #include "values.h"
+#include "wrap.h"
 
 static const char WHERE[] = "inspect";
 
@@ -46,35 +46,33 @@ int rein_is_checkpoint(const char *path) {
 /* ------------------------------------------------------------------------------------------------------------------- parts of it */
 
 /* A value that is JSON already. */
-static void put_json(rein_sheet *r, const char *name, const json_t *value) {
-    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+static void put_json(rein_sheet *r, const char *name, const rein_json *value) {
     rein_sheet_name(r, name);
-    rein_out_text(&r->out, text ? text : "null");
+    if (value) rein_json_put_value(&r->out, value);
+    else rein_text_put(&r->out, "null");
     rein_sheet_end(r);
-    r->out.failed |= value && !text;
-    free(text);
 }
 
 /* "  name   value" below the row of a list; a field of the object that the list is in JSON. */
-static void put_entry(rein_sheet *r, rein_out *object, const char *name, const char *value) {
+static void put_entry(rein_sheet *r, rein_text *object, const char *name, const char *value) {
     if (r->json) {
-        rein_json_name(object, name);
-        rein_json_string(object, value);
+        rein_json_put_name(object, name);
+        rein_json_put_string(object, value);
         return;
     }
-    rein_out_format(object, "  %s", name);
-    rein_out_repeat(object, " ", rein_columns(name) < 26 ? 26 - rein_columns(name) : 1);
-    if (strchr(value, '\n')) rein_json_string(object, value); /* a list, on one line */
-    else rein_out_text(object, value);
-    rein_out_text(object, "\n");
+    rein_text_format(object, "  %s", name);
+    rein_text_repeat(object, " ", rein_columns(name) < 26 ? 26 - rein_columns(name) : 1);
+    if (strchr(value, '\n')) rein_json_put_string(object, value); /* a list, on one line */
+    else rein_text_put(object, value);
+    rein_text_put(object, "\n");
 }
 
 /* Everything that config.yaml says. */
 static void put_settings(rein_sheet *r, const rein_settings *s) {
     char value[REIN_TEXT_SETTING];
-    rein_out entries = {0};
+    rein_text entries = {0};
     size_t n = 0;
-    if (r->json) rein_out_text(&entries, "{");
+    if (r->json) rein_text_put(&entries, "{");
     for (size_t i = 0; rein_setting_at(i); i++)
         if (s->given[i] && !rein_settings_get(value, sizeof value, s, rein_setting_at(i)->name, NULL))
             put_entry(r, &entries, rein_setting_at(i)->name, value), n++;
@@ -82,12 +80,12 @@ static void put_settings(rein_sheet *r, const rein_settings *s) {
     for (size_t i = 0; rein_option_at(i); i++)
         if (s->objective.given >> i & 1 && !rein_settings_get(value, sizeof value, s, rein_option_at(i)->name, NULL))
             put_entry(r, &entries, rein_option_at(i)->name, value), n++;
-    if (r->json) rein_out_text(&entries, "}");
+    if (r->json) rein_text_put(&entries, "}");
     rein_sheet_name(r, "settings");
-    if (r->json) rein_out_text(&r->out, entries.failed ? "" : entries.data);
-    else rein_out_format(&r->out, "%zu given\n%s", n, entries.data ? entries.data : "");
+    if (r->json) rein_text_put(&r->out, entries.failed ? "" : entries.data);
+    else rein_text_format(&r->out, "%zu given\n%s", n, entries.data ? entries.data : "");
     r->out.failed |= entries.failed;
-    rein_out_free(&entries);
+    rein_text_free(&entries);
 }
 
 /* One that was deleted since the run was opened is none. */
@@ -99,15 +97,15 @@ static int is_there(const rein_run *run, int64_t step) {
 
 static void put_checkpoint(rein_sheet *r, int64_t step, rein_status status, const char *problem, int first) {
     if (!r->json) {
-        rein_out_format(&r->out, "  %04lld  %s%s%s\n", (long long)step, status == REIN_OK ? "good" : "", status ? "not good: " : "",
-                        status ? problem : "");
+        rein_text_format(&r->out, "  %04lld  %s%s%s\n", (long long)step, status == REIN_OK ? "good" : "",
+                         status ? "not good: " : "", status ? problem : "");
         return;
     }
-    rein_out_format(&r->out, "%s{\"step\": %lld, \"good\": %s, \"problem\": ", first ? "" : ", ", (long long)step,
-                    status ? "false" : "true");
-    if (status) rein_json_string(&r->out, problem);
-    else rein_out_text(&r->out, "null");
-    rein_out_text(&r->out, "}");
+    rein_text_format(&r->out, "%s{\"step\": %lld, \"good\": %s, \"problem\": ", first ? "" : ", ", (long long)step,
+                     status ? "false" : "true");
+    if (status) rein_json_put_string(&r->out, problem);
+    else rein_text_put(&r->out, "null");
+    rein_text_put(&r->out, "}");
 }
 
 /* *last_good is -1 if none is. */
@@ -117,8 +115,8 @@ static void put_checkpoints(rein_sheet *r, int64_t *last_good, const rein_run *r
     int first = 1;
     *last_good = -1;
     rein_sheet_name(r, "checkpoints");
-    if (r->json) rein_out_text(&r->out, "[");
-    else rein_out_format(&r->out, "%zu\n", n);
+    if (r->json) rein_text_put(&r->out, "[");
+    else rein_text_format(&r->out, "%zu\n", n);
     for (size_t i = 0; i < n; i++) {
         rein_error err = {0};
         const rein_status status = rein_checkpoint_verify(run, steps[i], &err);
@@ -127,35 +125,32 @@ static void put_checkpoints(rein_sheet *r, int64_t *last_good, const rein_run *r
         put_checkpoint(r, steps[i], status, err.message, first);
         first = 0;
     }
-    if (r->json) rein_out_text(&r->out, "]");
+    if (r->json) rein_text_put(&r->out, "]");
 }
 
 /* The last whole line of the history; NULL: there is none. */
-static json_t *last_line(const char *path) {
-    rein_out file = {0};
+static rein_json *last_line(const char *path) {
+    rein_text file = {0};
     char *line = NULL;
     size_t size = 0;
     ssize_t length;
-    json_t *last = NULL;
-    rein_out_format(&file, "%s/history.jsonl", path);
+    rein_json *last = NULL;
+    rein_text_format(&file, "%s/history.jsonl", path);
     FILE *history = file.failed ? NULL : fopen(file.data, "r");
     while (history && (length = getline(&line, &size, history)) > 0 && line[length - 1] == '\n') {
-        json_t *object = json_loadb(line, (size_t)length, 0, NULL);
-        if (!json_is_object(object)) {
-            json_decref(object);
-            continue;
-        }
-        json_decref(last);
+        rein_json *object;
+        if (rein_json_parse(&object, line, (size_t)length, NULL, REIN_JSON_NEEDS_OBJECT, NULL)) continue;
+        rein_json_free(last);
         last = object;
     }
     if (history) fclose(history);
     free(line);
-    rein_out_free(&file);
+    rein_text_free(&file);
     return last;
 }
 
 /* The figures that a glance is for; JSON has all of them. */
-static void put_metrics(rein_sheet *r, const json_t *line) {
+static void put_metrics(rein_sheet *r, const rein_json *line) {
     static const char *const main_ones[] = {
         "reward",    "reward_std",    "accuracy",      "completions/mean_length", "loss",      "budget/share_over", "kl", "entropy",
         "grad_norm", "learning_rate", "eval/accuracy", "on_policy/max_gap",       "step_time", "num_tokens",        NULL};
@@ -164,31 +159,38 @@ static void put_metrics(rein_sheet *r, const json_t *line) {
         return;
     }
     rein_sheet_name(r, "metrics");
-    rein_out_text(&r->out, line ? "of the last step\n" : "none\n");
+    rein_text_put(&r->out, line ? "of the last step\n" : "none\n");
     for (size_t i = 0; main_ones[i]; i++) {
-        const json_t *value = json_object_get(line, main_ones[i]);
-        if (!json_is_number(value)) continue;
+        const rein_json *value = rein_json_get(line, main_ones[i]);
+        if (rein_json_kind_of(value) != REIN_JSON_NUMBER) continue;
         char text[40];
-        snprintf(text, sizeof text, "%.6g", json_number_value(value));
+        snprintf(text, sizeof text, "%.6g", rein_json_number(value));
         put_entry(r, &r->out, main_ones[i], text);
     }
-    if (json_is_true(json_object_get(line, "nothing_to_train"))) rein_out_text(&r->out, "  nothing to train\n");
+    if (rein_json_true(rein_json_get(line, "nothing_to_train"))) rein_text_put(&r->out, "  nothing to train\n");
+}
+
+/* The state.json of a checkpoint; NULL if it cannot be read. */
+static rein_json *read_state(const char *path, const char *checkpoint) {
+    rein_text file = {0};
+    rein_json *state = NULL;
+    rein_text_format(&file, "%s/%sstate.json", path, checkpoint);
+    if (!file.failed) rein_json_read(&state, file.data, REIN_JSON_NEEDS_OBJECT, NULL);
+    rein_text_free(&file);
+    return state;
 }
 
 /* Where a run began, if that is another run: its first checkpoint says so. */
 static void put_origin(rein_sheet *r, const char *path) {
-    rein_out file = {0};
-    rein_out_format(&file, "%s/checkpoints/0000/state.json", path);
-    json_t *state = file.failed ? NULL : json_load_file(file.data, JSON_REJECT_DUPLICATES, NULL);
-    const json_t *origin = json_object_get(state, "forked_from");
-    const char *run = json_string_value(json_object_get(origin, "run"));
-    rein_out_free(&file);
+    rein_json *state = read_state(path, "checkpoints/0000/");
+    const rein_json *origin = rein_json_get(state, "forked_from");
+    const char *run = rein_json_string(rein_json_get(origin, "run"));
     if (r->json) put_json(r, "forked_from", origin);
     else if (origin) {
         rein_sheet_name(r, "forked_from");
-        rein_out_format(&r->out, "%s@%lld\n", run ? run : "a run", (long long)json_integer_value(json_object_get(origin, "step")));
+        rein_text_format(&r->out, "%s@%lld\n", run ? run : "a run", (long long)rein_json_number(rein_json_get(origin, "step")));
     }
-    json_decref(state);
+    rein_json_free(state);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------------ a run */
@@ -196,14 +198,14 @@ static void put_origin(rein_sheet *r, const char *path) {
 /* A run that was stopped before its first step may have no settings yet. */
 static int read_settings(rein_settings *settings, const char *path) {
     rein_error err = {0};
-    rein_out file = {0};
+    rein_text file = {0};
     int status = REIN_DONE;
     *settings = rein_settings_default();
-    rein_out_format(&file, "%s/config.yaml", path);
-    if (file.failed) return rein_say(REIN_FAILED, WHERE, "out of memory");
+    rein_text_format(&file, "%s/config.yaml", path);
+    if (file.failed) return rein_say_no_memory(WHERE);
     if (rein_directory_has(path, "config.yaml") && rein_settings_read(settings, file.data, &err))
         status = rein_say_error(WHERE, &err);
-    rein_out_free(&file);
+    rein_text_free(&file);
     return status;
 }
 
@@ -216,18 +218,18 @@ int rein_inspect_run(const char *path, int json) {
     const int status = read_settings(&settings, path);
     if (status) return status;
     if (rein_run_open(&run, path, REIN_RUN_READ, &err)) return rein_say_error(WHERE, &err);
-    json_t *line = last_line(path);
+    rein_json *line = last_line(path);
     rein_sheet_text(&r, "run", path);
     rein_sheet_text(&r, "model", *settings.model ? settings.model : NULL);
     rein_sheet_text(&r, "trains", settings.full ? "all weights" : "an adapter");
     put_origin(&r, path);
     put_settings(&r, &settings);
-    rein_sheet_count(&r, "steps", line ? (int64_t)json_integer_value(json_object_get(line, "step")) : 0);
+    rein_sheet_count(&r, "steps", line ? (int64_t)rein_json_number(rein_json_get(line, "step")) : 0);
     put_checkpoints(&r, &last_good, run);
     if (last_good >= 0) rein_sheet_count(&r, "last_good", last_good);
     else rein_sheet_text(&r, "last_good", NULL);
     put_metrics(&r, line);
-    json_decref(line);
+    rein_json_free(line);
     rein_run_close(run);
     return rein_sheet_print(&r);
 }
@@ -240,38 +242,33 @@ static void put_files(rein_sheet *r, const char *path) {
     struct dirent **entries = NULL;
     const int n = scandir(path, &entries, is_visible, alphasort);
     rein_sheet_name(r, "files");
-    if (r->json) rein_out_text(&r->out, "{");
-    else rein_out_format(&r->out, "%d\n", n > 0 ? n : 0);
+    if (r->json) rein_text_put(&r->out, "{");
+    else rein_text_format(&r->out, "%d\n", n > 0 ? n : 0);
     for (int i = 0; i < n; i++) {
-        rein_out file = {0};
+        rein_text file = {0};
         struct stat about = {0};
-        rein_out_format(&file, "%s/%s", path, entries[i]->d_name);
+        rein_text_format(&file, "%s/%s", path, entries[i]->d_name);
         if (!file.failed && stat(file.data, &about)) about.st_size = 0;
-        if (r->json) rein_json_name(&r->out, entries[i]->d_name), rein_out_format(&r->out, "%lld", (long long)about.st_size);
-        else rein_out_format(&r->out, "  %-26s%lld bytes\n", entries[i]->d_name, (long long)about.st_size);
-        rein_out_free(&file);
+        if (r->json) rein_json_put_name(&r->out, entries[i]->d_name), rein_text_format(&r->out, "%lld", (long long)about.st_size);
+        else rein_text_format(&r->out, "  %-26s%lld bytes\n", entries[i]->d_name, (long long)about.st_size);
+        rein_text_free(&file);
         free(entries[i]);
     }
     free(entries);
-    if (r->json) rein_out_text(&r->out, "}");
+    if (r->json) rein_text_put(&r->out, "}");
 }
 
 static void put_state(rein_sheet *r, const char *path) {
-    rein_out file = {0};
     const char *name;
-    json_t *value;
-    rein_out_format(&file, "%s/state.json", path);
-    json_t *state = file.failed ? NULL : json_load_file(file.data, JSON_REJECT_DUPLICATES, NULL);
-    rein_out_free(&file);
+    const rein_json *value;
+    rein_json *state = read_state(path, "");
     if (r->json) put_json(r, "state", state);
-    else if (json_is_object(state)) {
-        json_object_foreach(state, name, value) {
-            if (!strcmp(name, "step")) continue;
-            if (json_is_string(value)) rein_sheet_text(r, name, json_string_value(value));
-            else put_json(r, name, value);
-        }
+    for (void *at = NULL; !r->json && (at = rein_json_next(&name, &value, state, at));) {
+        if (!strcmp(name, "step")) continue;
+        if (rein_json_string(value)) rein_sheet_text(r, name, rein_json_string(value));
+        else put_json(r, name, value);
     }
-    json_decref(state);
+    rein_json_free(state);
 }
 
 static int put_policy(rein_sheet *r, const rein_args *args, const char *path) {
@@ -289,7 +286,7 @@ int rein_inspect_checkpoint(const rein_args *args, const char *path, int json) {
     rein_run *run = NULL;
     int64_t step;
     char *directory = split(&step, path);
-    if (!directory) return rein_say(REIN_FAILED, WHERE, "out of memory");
+    if (!directory) return rein_say_no_memory(WHERE);
     if (rein_run_open(&run, directory, REIN_RUN_READ, &err)) {
         free(directory);
         return rein_say_error(WHERE, &err);
@@ -307,6 +304,6 @@ int rein_inspect_checkpoint(const rein_args *args, const char *path, int json) {
     put_state(&r, path);
     const int status = put_policy(&r, args, path);
     if (!status) return rein_sheet_print(&r);
-    rein_out_free(&r.out);
+    rein_text_free(&r.out);
     return status;
 }

@@ -1,33 +1,17 @@
-/* json_in.c - typed readers over a parsed object. json_text.c turns text into that object. */
+/* json_in.c - numeric arrays of one JSON object: shared lengths, matrices, ragged rows. */
 #include "json_in.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "json_text.h"
-
-static const size_t NO_INDEX = SIZE_MAX;
 static const char NUMBER[] = "a number is needed";
 static const char LENGTH[] = "a whole number, 0 or more and below 2^51, is needed";
 
 /* ------------------------------------------------------------------------------------------------------- the object as a whole */
 
-rein_status rein_in_status(const rein_in *in) { return in->status; }
-
-rein_status rein_in_fail(rein_in *in, rein_status code, const char *format, ...) {
-    char message[sizeof in->err->message];
-    va_list arguments;
-    if (in->status) return in->status;
-    va_start(arguments, format);
-    vsnprintf(message, sizeof message, format, arguments);
-    va_end(arguments);
-    if (in->line) in->status = rein_fail(in->err, code, "line %zu: %s", in->line, message);
-    else in->status = rein_fail(in->err, code, "%s", message);
-    return in->status;
-}
+rein_status rein_in_status(const rein_in *in) { return in->fields.status; }
 
 typedef struct block {
     struct block *next;
@@ -35,10 +19,10 @@ typedef struct block {
 } block;
 
 void *rein_in_alloc(rein_in *in, size_t n, size_t size) {
-    if (in->status) return NULL;
+    if (in->fields.status) return NULL;
     block *b = n > (SIZE_MAX - sizeof *b - 1) / size ? NULL : calloc(1, sizeof *b + n * size + 1);
     if (!b) {
-        rein_in_fail(in, REIN_ENOMEM, "out of memory");
+        in->fields.status = rein_fail(in->fields.err, REIN_ENOMEM, "out of memory");
         return NULL;
     }
     b->next = in->blocks;
@@ -51,167 +35,101 @@ void rein_in_close(rein_in *in) {
         next = b->next;
         free(b);
     }
-    json_decref(in->root);
-    in->blocks = NULL;
-    in->root = NULL;
+    rein_json_free(in->root);
+    *in = (rein_in){0};
 }
 
-static void unknown_key(rein_in *in, const char *key, const char *const *keys) {
-    char shown[REIN_SHOWN], list[400] = "";
-    const char *nearest = rein_nearest(key, keys);
-    rein_text_quote(shown, sizeof shown, key);
-    for (size_t i = 0, n = 0; keys[i] && n < sizeof list; i++) {
-        n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", keys[i]);
-    }
-    if (nearest) rein_in_fail(in, REIN_EINVAL, "unknown argument %s: did you mean \"%s\"?", shown, nearest);
-    else rein_in_fail(in, REIN_EINVAL, "unknown argument %s: the arguments are %s", shown, list);
-}
-
-rein_status rein_in_open(rein_in *in, const char *text, size_t length, size_t line, const char *const *keys, rein_error *err) {
-    char shown[REIN_SHOWN];
-    const char *key;
-    json_t *value;
-    *in = (rein_in){.err = err, .line = line};
-    in->status = rein_text_parse(&in->root, text, length, line, err);
-    if (in->status) return in->status;
-    if (!json_is_object(in->root))
-        return rein_in_fail(in, REIN_EINVAL, "%s is %s: an object of arguments is needed", line ? "this" : "the input",
-                            rein_in_show(shown, in->root));
-    json_object_foreach(in->root, key, value) {
-        size_t i = 0;
-        while (keys[i] && strcmp(key, keys[i]) != 0) i++;
-        if (!keys[i]) {
-            unknown_key(in, key, keys);
-            break;
-        }
-    }
-    return in->status;
-}
-
-const char *rein_in_show(char shown[REIN_SHOWN], const json_t *value) {
-    switch (json_typeof(value)) {
-    case JSON_STRING: return rein_text_quote(shown, REIN_SHOWN, json_string_value(value));
-    case JSON_REAL:
-    case JSON_INTEGER:
-        snprintf(shown, REIN_SHOWN, "%.15g", json_number_value(value)); /* 0.1 is shown as 0.1 */
-        if (strtod(shown, NULL) != json_number_value(value)) snprintf(shown, REIN_SHOWN, "%.17g", json_number_value(value));
-        return shown;
-    case JSON_TRUE: return "true";
-    case JSON_FALSE: return "false";
-    case JSON_NULL: return "null";
-    case JSON_ARRAY: return "an array";
-    case JSON_OBJECT: break;
-    }
-    return "an object";
-}
-
-/* NAME[i][j] is VALUE: NEED. */
-static void wrong(rein_in *in, const char *name, size_t i, size_t j, const json_t *value, const char *need) {
-    char at[64] = "", shown[REIN_SHOWN];
-    if (i != NO_INDEX && j != NO_INDEX) snprintf(at, sizeof at, "[%zu][%zu]", i, j);
-    else if (i != NO_INDEX) snprintf(at, sizeof at, "[%zu]", i);
-    rein_in_fail(in, REIN_EINVAL, "%s%s is %s: %s", name, at, rein_in_show(shown, value), need);
+rein_status rein_in_open(rein_in *in, const char *text, size_t length, const char *line, const char *const *keys, rein_error *err) {
+    const unsigned one_line = REIN_JSON_ONE_LINE | REIN_JSON_ALLOWS_NUL; /* a model may have written \u0000 */
+    const unsigned flags = REIN_JSON_NEEDS_OBJECT | REIN_JSON_WIDE_INTEGERS | (line ? one_line : 0u);
+    *in = (rein_in){.fields = {.file = line, .path = "", .err = err}};
+    in->fields.status = rein_json_parse(&in->root, text, length, line, flags, err);
+    in->fields.object = in->root;
+    return in->fields.status ? in->fields.status : rein_fields_only(&in->fields, keys);
 }
 
 /* -------------------------------------------------------------------------------------------------------------------- scalars */
 
-static const json_t *field(rein_in *in, const char *name, const char *need) {
-    const json_t *value = in->status ? NULL : json_object_get(in->root, name);
-    if (!value) rein_in_fail(in, REIN_EINVAL, "%s is missing: %s", name, need);
-    return value;
-}
+/* A field that is null is there, and wrong. */
+int rein_in_has(const rein_in *in, const char *name) { return !in->fields.status && rein_json_get(in->root, name) != NULL; }
 
-int rein_in_has(const rein_in *in, const char *name) { return !in->status && json_object_get(in->root, name) != NULL; }
-
-double rein_in_number(rein_in *in, const char *name) {
-    const json_t *value = field(in, name, NUMBER);
-    if (value && !json_is_number(value)) wrong(in, name, NO_INDEX, NO_INDEX, value, NUMBER);
-    return value && !in->status ? json_number_value(value) : 0;
-}
-
-const char *rein_in_string(rein_in *in, const char *name) {
-    const json_t *value = field(in, name, "a text is needed");
-    if (value && !json_is_string(value)) wrong(in, name, NO_INDEX, NO_INDEX, value, "a text is needed");
-    if (value && !in->status && strlen(json_string_value(value)) < json_string_length(value))
-        rein_in_fail(in, REIN_EINVAL, "%s has \\u0000 in it: texts have no such character", name);
-    return value && !in->status ? json_string_value(value) : "";
-}
-
-int rein_in_choice(rein_in *in, const char *name, const char *const *choices, int fallback) {
-    char need[200] = "it is one of";
-    if (!rein_in_has(in, name)) return fallback;
-    const json_t *value = json_object_get(in->root, name);
-    for (int i = 0; choices[i]; i++) {
-        if (json_is_string(value) && !strcmp(json_string_value(value), choices[i])) return i;
-        size_t n = strlen(need);
-        snprintf(need + n, sizeof need - n, "%s %s", i ? "," : "", choices[i]);
-    }
-    wrong(in, name, NO_INDEX, NO_INDEX, value, need);
-    return fallback;
-}
+double rein_in_number(rein_in *in, const char *name) { return rein_fields_number(&in->fields, name, -INFINITY); }
 
 /* --------------------------------------------------------------------------------------------------------------------- arrays */
 
-static const json_t *array_field(rein_in *in, const char *name, const char *need) {
-    const json_t *value = field(in, name, need);
-    if (value && !json_is_array(value)) wrong(in, name, NO_INDEX, NO_INDEX, value, need);
-    return in->status ? NULL : value;
+/* The entry i of the array `name`: in a row of a matrix, "name[row]". */
+typedef struct place {
+    const char *name;
+    size_t i;
+} place;
+
+static void wrong_entry(rein_in *in, place at, const rein_json *value, const char *need) {
+    char shown[REIN_TEXT_SHOWN];
+    rein_fields_fail(&in->fields, REIN_EINVAL, at.name, (int64_t)at.i, "is %s: %s", rein_json_show(shown, value), need);
 }
 
-static int agree(rein_in *in, const char *name, size_t n, rein_axis *axis) {
-    if (!axis->name) *axis = (rein_axis){name, n};
+static const rein_json *array_field(rein_in *in, const char *name, const char *need) {
+    const rein_json *value = in->fields.status ? NULL : rein_json_get(in->root, name);
+    if (rein_json_kind_of(value) == REIN_JSON_ARRAY) return value;
+    rein_fields_wrong(&in->fields, name, value, "%s", need);
+    return NULL;
+}
+
+static int agree(rein_in *in, const char *name, int64_t row, size_t n, rein_axis *axis) {
+    if (!axis->name) *axis = (rein_axis){row < 0 ? name : "its first row", n};
     if (axis->n == n) return 1;
-    rein_in_fail(in, REIN_EINVAL, "%s has %zu entries, %s has %zu: they must agree", name, n, axis->name, axis->n);
+    rein_fields_fail(&in->fields, REIN_EINVAL, name, row, "has %zu entries, %s has %zu: they must agree", n, axis->name, axis->n);
     return 0;
 }
 
-static const json_t *array_of(rein_in *in, const char *name, rein_axis *axis, const char *need) {
-    const json_t *array = array_field(in, name, need);
-    return array && agree(in, name, json_array_size(array), axis) ? array : NULL;
+static const rein_json *array_of(rein_in *in, const char *name, rein_axis *axis, const char *need) {
+    const rein_json *array = array_field(in, name, need);
+    return array && agree(in, name, -1, rein_json_size(array), axis) ? array : NULL;
 }
 
-static void read_number(rein_in *in, double *to, const char *name, size_t i, size_t j, const json_t *value) {
-    if (!json_is_number(value)) wrong(in, name, i, j, value, NUMBER);
-    else *to = json_number_value(value);
+static void read_number(rein_in *in, double *to, place at, const rein_json *value) {
+    if (rein_json_kind_of(value) != REIN_JSON_NUMBER) wrong_entry(in, at, value, NUMBER);
+    else *to = rein_json_number(value);
 }
 
-static void read_length(rein_in *in, int64_t *to, const char *name, size_t i, size_t j, const json_t *value) {
-    double x = json_is_number(value) ? json_number_value(value) : -1;
-    if (!(x >= 0 && x <= 9007199254740992.0 && x == floor(x))) wrong(in, name, i, j, value, LENGTH);
+static void read_length(rein_in *in, int64_t *to, place at, const rein_json *value) {
+    const double x = rein_json_kind_of(value) == REIN_JSON_NUMBER ? rein_json_number(value) : -1;
+    if (!(x >= 0 && x <= 9007199254740992.0 && x == floor(x))) wrong_entry(in, at, value, LENGTH);
     else *to = (int64_t)x;
 }
 
 double *rein_in_numbers(rein_in *in, const char *name, rein_axis *axis, const uint8_t *mask) {
-    const json_t *array = array_of(in, name, axis, "an array of numbers is needed");
+    const rein_json *array = array_of(in, name, axis, "an array of numbers is needed");
     double *numbers = array ? rein_in_alloc(in, axis->n, sizeof *numbers) : NULL;
-    for (size_t i = 0; numbers && i < axis->n && !in->status; i++) {
-        const json_t *value = json_array_get(array, i);
-        if (json_is_null(value) && mask && !mask[i]) numbers[i] = NAN;
-        else if (json_is_null(value) && mask) wrong(in, name, i, NO_INDEX, value, "a number is needed where mask is 1");
-        else read_number(in, &numbers[i], name, i, NO_INDEX, value);
+    for (size_t i = 0; numbers && i < axis->n && !in->fields.status; i++) {
+        const rein_json *value = rein_json_at(array, i);
+        const int null = mask && rein_json_kind_of(value) == REIN_JSON_NULL;
+        if (null && !mask[i]) numbers[i] = NAN;
+        else if (null) wrong_entry(in, (place){name, i}, value, "a number is needed where mask is 1");
+        else read_number(in, &numbers[i], (place){name, i}, value);
     }
-    return in->status ? NULL : numbers;
+    return in->fields.status ? NULL : numbers;
 }
 
 int64_t *rein_in_lengths(rein_in *in, const char *name, rein_axis *axis) {
-    const json_t *array = array_of(in, name, axis, "an array of whole numbers is needed");
+    const rein_json *array = array_of(in, name, axis, "an array of whole numbers is needed");
     int64_t *lengths = array ? rein_in_alloc(in, axis->n, sizeof *lengths) : NULL;
-    for (size_t i = 0; lengths && i < axis->n && !in->status; i++) {
-        read_length(in, &lengths[i], name, i, NO_INDEX, json_array_get(array, i));
-    }
-    return in->status ? NULL : lengths;
+    for (size_t i = 0; lengths && i < axis->n && !in->fields.status; i++)
+        read_length(in, &lengths[i], (place){name, i}, rein_json_at(array, i));
+    return in->fields.status ? NULL : lengths;
 }
 
 uint8_t *rein_in_bits(rein_in *in, const char *name, rein_axis *axis) {
-    const json_t *array = array_of(in, name, axis, "an array of 0 and 1 is needed");
+    const rein_json *array = array_of(in, name, axis, "an array of 0 and 1 is needed");
     uint8_t *bits = array ? rein_in_alloc(in, axis->n, sizeof *bits) : NULL;
-    for (size_t i = 0; bits && i < axis->n && !in->status; i++) {
-        const json_t *value = json_array_get(array, i);
-        double x = json_is_number(value) ? json_number_value(value) : -1;
-        if (json_is_true(value) || x == 1) bits[i] = 1;
-        else if (!json_is_false(value) && x != 0) wrong(in, name, i, NO_INDEX, value, "0, 1, false or true is needed");
+    for (size_t i = 0; bits && i < axis->n && !in->fields.status; i++) {
+        const rein_json *value = rein_json_at(array, i);
+        const rein_json_kind kind = rein_json_kind_of(value);
+        const double x = kind == REIN_JSON_NUMBER ? rein_json_number(value) : -1;
+        if (rein_json_true(value) || x == 1) bits[i] = 1;
+        else if (kind != REIN_JSON_BOOLEAN && x != 0) wrong_entry(in, (place){name, i}, value, "0, 1, false or true is needed");
     }
-    return in->status ? NULL : bits;
+    return in->fields.status ? NULL : bits;
 }
 
 size_t *rein_in_offsets(rein_in *in, const char *name, rein_axis *axis, const rein_axis *total) {
@@ -223,88 +141,97 @@ size_t *rein_in_offsets(rein_in *in, const char *name, rein_axis *axis, const re
         offsets[i + 1] = sum <= (double)total->n ? (size_t)sum : total->n;
     }
     if (offsets && sum != (double)total->n)
-        rein_in_fail(in, REIN_EINVAL, "%s add up to %.17g, %s has %zu entries: they must agree", name, sum, total->name, total->n);
-    return in->status ? NULL : offsets;
+        rein_fields_fail(&in->fields, REIN_EINVAL, name, -1, "add up to %.17g, %s has %zu entries: they must agree", sum,
+                         total->name, total->n);
+    return in->fields.status ? NULL : offsets;
 }
 
 /* ------------------------------------------------------------------------------------------------------------- two dimensions */
 
+enum { ROW_NAME = 80 };
+
+static const char *row_name(char to[ROW_NAME], const char *name, size_t r) {
+    snprintf(to, ROW_NAME, "%s[%zu]", name, r);
+    return to;
+}
+
+/* Row r of a matrix into numbers[columns->n]. */
+static void read_row(rein_in *in, double *numbers, const char *name, size_t r, const rein_json *row, size_t columns) {
+    char room[ROW_NAME];
+    row_name(room, name, r);
+    for (size_t c = 0; c < columns && !in->fields.status; c++) read_number(in, &numbers[c], (place){room, c}, rein_json_at(row, c));
+}
+
 double *rein_in_matrix(rein_in *in, const char *name, rein_axis *rows, rein_axis *columns) {
-    static const char need[] = "an array of rows of numbers is needed";
-    const json_t *array = array_of(in, name, rows, need);
+    const rein_json *array = array_of(in, name, rows, "an array of rows of numbers is needed");
     double *numbers = NULL;
-    for (size_t r = 0; array && r < rows->n && !in->status; r++) {
-        const json_t *row = json_array_get(array, r);
-        char row_name[80];
-        snprintf(row_name, sizeof row_name, "%s[%zu]", name, r);
-        if (!json_is_array(row)) {
-            wrong(in, name, r, NO_INDEX, row, "a row of numbers is needed");
-            break;
-        }
-        if (!columns->name) *columns = (rein_axis){"its first row", json_array_size(row)};
-        if (!agree(in, row_name, json_array_size(row), columns)) break;
-        if (columns->n && rows->n > SIZE_MAX / sizeof(double) / columns->n) rein_in_fail(in, REIN_ENOMEM, "out of memory");
-        if (!numbers) numbers = rein_in_alloc(in, rows->n * columns->n, sizeof *numbers);
-        for (size_t c = 0; numbers && c < columns->n && !in->status; c++) {
-            read_number(in, &numbers[r * columns->n + c], name, r, c, json_array_get(row, c));
-        }
+    for (size_t r = 0; array && r < rows->n && !in->fields.status; r++) {
+        const rein_json *row = rein_json_at(array, r);
+        if (rein_json_kind_of(row) != REIN_JSON_ARRAY) wrong_entry(in, (place){name, r}, row, "a row of numbers is needed");
+        else agree(in, name, (int64_t)r, rein_json_size(row), columns);
+        const size_t room = columns->n && rows->n > SIZE_MAX / columns->n ? SIZE_MAX : rows->n * columns->n;
+        if (!numbers) numbers = rein_in_alloc(in, room, sizeof *numbers);
+        if (!in->fields.status) read_row(in, numbers + r * columns->n, name, r, row, columns->n);
     }
     if (array && !numbers) numbers = rein_in_alloc(in, 0, sizeof *numbers);
-    return in->status ? NULL : numbers;
+    return in->fields.status ? NULL : numbers;
+}
+
+static int is_row(rein_in *in, const char *name, size_t r, const rein_json *row) {
+    if (rein_json_kind_of(row) == REIN_JSON_ARRAY) return 1;
+    wrong_entry(in, (place){name, r}, row, "a row is needed, one entry a response");
+    return 0;
 }
 
 /* The first field read with `rows` gives the shape. */
-static void shape_rows(rein_in *in, const char *name, const json_t *array, rein_rows *rows) {
-    size_t n = json_array_size(array);
+static void shape_rows(rein_in *in, const char *name, const rein_json *array, rein_rows *rows) {
+    const size_t n = rein_json_size(array);
     size_t *offsets = n ? rein_in_alloc(in, n + 1, sizeof *offsets) : NULL;
-    if (!n) rein_in_fail(in, REIN_EINVAL, "%s is empty: one row or more is needed, one a prompt", name);
-    for (size_t r = 0; offsets && r < n && !in->status; r++) {
-        const json_t *row = json_array_get(array, r);
-        if (!json_is_array(row)) wrong(in, name, r, NO_INDEX, row, "a row is needed, one entry a response");
-        else if (!json_array_size(row)) rein_in_fail(in, REIN_EINVAL, "%s[%zu] is empty: a row has one entry or more", name, r);
-        else offsets[r + 1] = offsets[r] + json_array_size(row);
+    if (!n) rein_fields_fail(&in->fields, REIN_EINVAL, name, -1, "is empty: one row or more is needed, one a prompt");
+    for (size_t r = 0; offsets && r < n && !in->fields.status; r++) {
+        const rein_json *row = rein_json_at(array, r);
+        if (!is_row(in, name, r, row)) break;
+        offsets[r + 1] = offsets[r] + rein_json_size(row);
+        if (!rein_json_size(row))
+            rein_fields_fail(&in->fields, REIN_EINVAL, name, (int64_t)r, "is empty: a row has one entry or more");
     }
-    if (!in->status) *rows = (rein_rows){name, n, offsets};
+    if (!in->fields.status) *rows = (rein_rows){name, n, offsets};
 }
 
-static const json_t *rows_of(rein_in *in, const char *name, rein_rows *rows) {
-    const json_t *array = array_field(in, name, "an array of rows is needed, one a prompt");
+static const rein_json *rows_of(rein_in *in, const char *name, rein_rows *rows) {
+    const rein_json *array = array_field(in, name, "an array of rows is needed, one a prompt");
     if (!array) return NULL;
     if (!rows->name) shape_rows(in, name, array, rows);
-    if (!in->status && json_array_size(array) != rows->n)
-        rein_in_fail(in, REIN_EINVAL, "%s has %zu rows, %s has %zu: they must agree", name, json_array_size(array), rows->name,
-                     rows->n);
-    for (size_t r = 0; r < rows->n && !in->status; r++) {
-        const json_t *row = json_array_get(array, r);
-        size_t n = rows->offsets[r + 1] - rows->offsets[r];
-        if (!json_is_array(row)) wrong(in, name, r, NO_INDEX, row, "a row is needed, one entry a response");
-        else if (json_array_size(row) != n)
-            rein_in_fail(in, REIN_EINVAL, "%s[%zu] has %zu entries, %s[%zu] has %zu: they must agree", name, r,
-                         json_array_size(row), rows->name, r, n);
+    if (!in->fields.status && rein_json_size(array) != rows->n)
+        rein_fields_fail(&in->fields, REIN_EINVAL, name, -1, "has %zu rows, %s has %zu: they must agree", rein_json_size(array),
+                         rows->name, rows->n);
+    for (size_t r = 0; r < rows->n && !in->fields.status; r++) {
+        const rein_json *row = rein_json_at(array, r);
+        const size_t n = rows->offsets[r + 1] - rows->offsets[r];
+        if (is_row(in, name, r, row) && rein_json_size(row) != n)
+            rein_fields_fail(&in->fields, REIN_EINVAL, name, (int64_t)r, "has %zu entries, %s[%zu] has %zu: they must agree",
+                             rein_json_size(row), rows->name, r, n);
     }
-    return in->status ? NULL : array;
+    return in->fields.status ? NULL : array;
 }
 
 double *rein_in_number_rows(rein_in *in, const char *name, rein_rows *rows) {
-    const json_t *array = rows_of(in, name, rows);
+    const rein_json *array = rows_of(in, name, rows);
     double *numbers = array ? rein_in_alloc(in, rows->offsets[rows->n], sizeof *numbers) : NULL;
-    for (size_t r = 0; numbers && r < rows->n; r++) {
-        for (size_t i = rows->offsets[r]; i < rows->offsets[r + 1] && !in->status; i++) {
-            size_t c = i - rows->offsets[r];
-            read_number(in, &numbers[i], name, r, c, json_array_get(json_array_get(array, r), c));
-        }
-    }
-    return in->status ? NULL : numbers;
+    for (size_t r = 0; numbers && r < rows->n && !in->fields.status; r++)
+        read_row(in, numbers + rows->offsets[r], name, r, rein_json_at(array, r), rows->offsets[r + 1] - rows->offsets[r]);
+    return in->fields.status ? NULL : numbers;
 }
 
 int64_t *rein_in_length_rows(rein_in *in, const char *name, rein_rows *rows) {
-    const json_t *array = rows_of(in, name, rows);
+    const rein_json *array = rows_of(in, name, rows);
     int64_t *lengths = array ? rein_in_alloc(in, rows->offsets[rows->n], sizeof *lengths) : NULL;
+    char room[ROW_NAME];
     for (size_t r = 0; lengths && r < rows->n; r++) {
-        for (size_t i = rows->offsets[r]; i < rows->offsets[r + 1] && !in->status; i++) {
-            size_t c = i - rows->offsets[r];
-            read_length(in, &lengths[i], name, r, c, json_array_get(json_array_get(array, r), c));
-        }
+        row_name(room, name, r);
+        for (size_t i = rows->offsets[r]; i < rows->offsets[r + 1] && !in->fields.status; i++)
+            read_length(in, &lengths[i], (place){room, i - rows->offsets[r]},
+                        rein_json_at(rein_json_at(array, r), i - rows->offsets[r]));
     }
-    return in->status ? NULL : lengths;
+    return in->fields.status ? NULL : lengths;
 }

@@ -51,9 +51,9 @@ static int keep_value(rein_args *args, size_t option, const char *value) {
     const rein_command *command = args->command;
     const char *name = command->options[option].name;
     const int repeats = command->repeats && !strcmp(command->repeats, name);
-    if (args->values[option] && !repeats) return rein_say(0, command->name, "--%s is given twice", name);
+    if (args->values[option] && !repeats) return rein_say_option(command->name, name, "is given twice"), 0;
     if (repeats && args->n_repeated == REIN_MAX_REPEATS)
-        return rein_say(0, command->name, "--%s is given more than %d times", name, REIN_MAX_REPEATS);
+        return rein_say_option(command->name, name, "is given more than %d times", REIN_MAX_REPEATS), 0;
     if (repeats) args->repeated[args->n_repeated++] = value;
     args->values[option] = value;
     return 1;
@@ -65,10 +65,10 @@ static int take_setting(rein_args *args, int argc, char **argv, int i) {
     const rein_cli_setting *s = rein_cli_setting_named(name, equals ? (size_t)(equals - name) : strlen(name));
     if (!s || !rein_takes_setting(args->command, s)) return -1;
     if (s->value && !equals && i + 1 >= argc)
-        return rein_say(0, where, "--%s needs a value: --%s %s", s->option, s->option, s->value);
+        return rein_say_option(where, s->option, "needs a value: --%s %s", s->option, s->value), 0;
     if (rein_args_has_setting(args, s->name) && !rein_setting_is_list(s->name))
-        return rein_say(0, where, "--%s is given twice", s->option);
-    if (args->n_settings == REIN_MAX_SETTINGS) return rein_say(0, where, "there are too many options");
+        return rein_say_option(where, s->option, "is given twice"), 0;
+    if (args->n_settings == REIN_MAX_SETTINGS) return rein_say(REIN_WRONG, where, "there are too many options"), 0;
     args->settings[args->n_settings].name = s->name;
     args->settings[args->n_settings++].value = equals ? equals + 1 : s->value ? argv[i + 1] : "";
     return s->value && !equals ? 2 : 1;
@@ -82,9 +82,9 @@ static int take_option(rein_args *args, int argc, char **argv, int i) {
     for (size_t o = 0; o < REIN_MAX_OPTIONS && command->options[o].name; o++) {
         const rein_cli_option *option = &command->options[o];
         if (strlen(option->name) != length || strncmp(option->name, name, length) != 0) continue;
-        if (!option->value && equals) return rein_say(0, command->name, "--%s takes no value", option->name);
+        if (!option->value && equals) return rein_say_option(command->name, option->name, "takes no value"), 0;
         if (option->value && !equals && i + 1 >= argc)
-            return rein_say(0, command->name, "--%s needs a value: --%s %s", option->name, option->name, option->value);
+            return rein_say_option(command->name, option->name, "needs a value: --%s %s", option->name, option->value), 0;
         if (!keep_value(args, o, !option->value ? "" : equals ? equals + 1 : argv[i + 1])) return 0;
         return option->value && !equals ? 2 : 1;
     }
@@ -93,10 +93,21 @@ static int take_option(rein_args *args, int argc, char **argv, int i) {
     return taken < 0 ? 0 : taken;
 }
 
+/* --json is looked for first, so that a mistake in any other option is JSON too. */
+static int wants_json(const rein_command *command, int argc, char **argv) {
+    size_t o = 0;
+    while (o < REIN_MAX_OPTIONS && command->options[o].name && strcmp(command->options[o].name, "json") != 0) o++;
+    if (o == REIN_MAX_OPTIONS || !command->options[o].name) return 0;
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (!strcmp(argv[i], "--json")) return 1;
+    return 0;
+}
+
 static int run_command(const char *program, const rein_command *command, int argc, char **argv) {
     rein_args args = {.command = command, .program = program};
-    rein_out out = {0};
+    rein_text out = {0};
     int only_words = 0;
+    if (wants_json(command, argc, argv)) rein_errors_as_json();
     for (int i = 0; i < argc; i++) {
         if (!only_words && !strcmp(argv[i], "--")) only_words = 1;
         else if (!only_words && !strcmp(argv[i], "--help")) {
@@ -119,7 +130,7 @@ static int run_command(const char *program, const rein_command *command, int arg
 }
 
 int main(int argc, char **argv) {
-    rein_out out = {0};
+    rein_text out = {0};
     const char *name = argc > 1 ? argv[1] : "", *nearest;
     const rein_command *command = rein_command_named(name);
     if (command) return run_command(argv[0], command, argc - 2, argv + 2);
@@ -128,7 +139,7 @@ int main(int argc, char **argv) {
     if (!strcmp(name, "--help") || !strcmp(name, "--version")) {
         if (argc > 2) return rein_say(REIN_WRONG, "", "%s stands alone: leave out \"%s\"", name, argv[2]);
         if (!strcmp(name, "--help")) rein_help(&out);
-        else rein_out_format(&out, "rein %s\n", rein_version());
+        else rein_text_format(&out, "rein %s\n", rein_version());
         return rein_print(&out);
     }
     if (*name == '-') {

@@ -7,107 +7,107 @@
 #include "settings.h"
 
 /* Text for roff: a hyphen that may be copied, no accidental request at the start of a line, an ASCII apostrophe. */
-static void escaped(rein_out *out, const char *text) {
+static void escaped(rein_text *out, const char *text) {
     int start = 1;
     for (; *text; text++) {
-        if (start && (*text == '.' || *text == '\'')) rein_out_text(out, "\\&");
+        if (start && (*text == '.' || *text == '\'')) rein_text_put(out, "\\&");
         start = *text == '\n';
-        if (*text == '-') rein_out_text(out, "\\-");
-        else if (*text == '\\') rein_out_text(out, "\\e");
-        else if (*text == '\'') rein_out_text(out, "\\(aq");
-        else rein_out_bytes(out, text, 1);
+        if (*text == '-') rein_text_put(out, "\\-");
+        else if (*text == '\\') rein_text_put(out, "\\e");
+        else if (*text == '\'') rein_text_put(out, "\\(aq");
+        else rein_text_put_bytes(out, text, 1);
     }
 }
 
 /* Paragraphs: a newline in a description divides them. */
-static void paragraphs(rein_out *out, const char *text) {
+static void paragraphs(rein_text *out, const char *text) {
     while (*text) {
         size_t n = strcspn(text, "\n");
-        rein_out piece = {0};
-        rein_out_bytes(&piece, text, n);
-        rein_out_text(out, ".PP\n");
+        rein_text piece = {0};
+        rein_text_put_bytes(&piece, text, n);
+        rein_text_put(out, ".PP\n");
         if (piece.data) escaped(out, piece.data);
-        rein_out_text(out, "\n");
-        rein_out_free(&piece);
+        rein_text_put(out, "\n");
+        rein_text_free(&piece);
         text += n + (text[n] == '\n');
     }
 }
 
-static void example(rein_out *out, const char *text) {
-    rein_out_text(out, ".PP\n.EX\n");
+static void example(rein_text *out, const char *text) {
+    rein_text_put(out, ".PP\n.EX\n");
     escaped(out, text);
-    rein_out_text(out, "\n.EE\n");
+    rein_text_put(out, "\n.EE\n");
 }
 
-static void operations(rein_out *out) {
+static void operations(rein_text *out) {
     const rein_operation *o;
-    rein_out_text(out, ".SS Operations\n");
+    rein_text_put(out, ".SS Operations\n");
     for (size_t i = 0; (o = rein_operation_at(i)); i++) {
         const char *rows[][2] = {{"takes: ", o->arguments}, {"gives: ", o->results}, {"with --grad: ", o->gradients}};
-        rein_out_text(out, ".TP\n.B ");
+        rein_text_put(out, ".TP\n.B ");
         escaped(out, o->name);
-        rein_out_text(out, "\n");
+        rein_text_put(out, "\n");
         escaped(out, o->summary);
         for (size_t r = 0; r < 3; r++) {
             if (!rows[r][1]) continue;
-            rein_out_text(out, "\n.br\n");
+            rein_text_put(out, "\n.br\n");
             escaped(out, rows[r][0]);
             escaped(out, rows[r][1]);
         }
-        rein_out_text(out, "\n");
+        rein_text_put(out, "\n");
     }
 }
 
-static void settings(rein_out *out) {
+static void settings(rein_text *out) {
     const rein_cli_setting *s;
     const char *title = "";
     for (size_t i = 0; (s = rein_cli_setting_at(i)); i++) {
-        if (s->title != title) rein_out_format(out, ".SS %s\n", s->title);
+        if (s->title != title) rein_text_format(out, ".SS %s\n", s->title);
         title = s->title;
-        rein_out_text(out, ".TP\n\\fB\\-\\-");
+        rein_text_put(out, ".TP\n\\fB\\-\\-");
         escaped(out, s->option);
-        rein_out_format(out, "\\fR%s%s%s\n", s->value ? " \\fI" : "", s->value ? s->value : "", s->value ? "\\fR" : "");
-        rein_out help = {0};
+        rein_text_format(out, "\\fR%s%s%s\n", s->value ? " \\fI" : "", s->value ? s->value : "", s->value ? "\\fR" : "");
+        rein_text help = {0};
         rein_cli_setting_help(&help, s);
         escaped(out, help.failed ? s->help : help.data);
-        rein_out_free(&help);
-        rein_out_text(out, "\n");
+        rein_text_free(&help);
+        rein_text_put(out, "\n");
     }
 }
 
 /* Several commands take them: they stand once. */
-static void settings_page(rein_out *out) {
-    rein_out_text(out, ".SH SETTINGS\nThe settings of a run, for the commands that train:");
+static void settings_page(rein_text *out) {
+    rein_text_put(out, ".SH SETTINGS\nThe settings of a run, for the commands that train:");
     const rein_command *command;
     for (size_t i = 0, n = 0; (command = rein_command_at(i)); i++)
-        if (command->settings) rein_out_format(out, "%s %s", n++ ? "," : "", command->name);
-    rein_out_text(out, ".\nIn a file for \\fB\\-\\-config\\fR the names have _ for the dashes inside.\n");
+        if (command->settings) rein_text_format(out, "%s %s", n++ ? "," : "", command->name);
+    rein_text_put(out, ".\nIn a file for \\fB\\-\\-config\\fR the names have _ for the dashes inside.\n");
     settings(out);
 }
 
-static void command_page(rein_out *out, const rein_command *command) {
-    rein_out_format(out, ".SH REIN %s\n.B rein %s\n", command->name, command->name);
+static void command_page(rein_text *out, const rein_command *command) {
+    rein_text_format(out, ".SH REIN %s\n.B rein %s\n", command->name, command->name);
     escaped(out, command->usage);
-    rein_out_text(out, "\n");
+    rein_text_put(out, "\n");
     paragraphs(out, command->description);
     for (size_t i = 0; i < REIN_MAX_OPTIONS && command->options[i].name; i++) {
         const rein_cli_option *option = &command->options[i];
-        rein_out_format(out, ".TP\n\\fB\\-\\-%s\\fR", option->name);
-        if (option->value) rein_out_format(out, " \\fI%s\\fR", option->value);
-        rein_out_text(out, "\n");
+        rein_text_format(out, ".TP\n\\fB\\-\\-%s\\fR", option->name);
+        if (option->value) rein_text_format(out, " \\fI%s\\fR", option->value);
+        rein_text_put(out, "\n");
         escaped(out, option->help);
-        rein_out_text(out, "\n");
+        rein_text_put(out, "\n");
     }
     if (command->operations) operations(out);
-    if (command->settings) rein_out_text(out, ".PP\nIt takes the options of SETTINGS, below.\n");
-    rein_out_text(out, ".SS Example\n");
+    if (command->settings) rein_text_put(out, ".PP\nIt takes the options of SETTINGS, below.\n");
+    rein_text_put(out, ".SS Example\n");
     example(out, command->example);
 }
 
-void rein_man(rein_out *out) {
+void rein_man(rein_text *out) {
     const rein_command *command;
-    rein_out_format(out, ".TH REIN 1 \"\" \"rein %s\" \"User Commands\"\n", rein_version());
-    rein_out_text(out,
+    rein_text_format(out, ".TH REIN 1 \"\" \"rein %s\" \"User Commands\"\n", rein_version());
+    rein_text_put(out,
                   ".SH NAME\nrein \\- reinforcement learning of language models under token budgets\n"
                   ".SH SYNOPSIS\n.B rein\n.I COMMAND\n[\\fIOPTION\\fR...] [\\fIARGUMENT\\fR...]\n"
                   ".SH DESCRIPTION\n"
@@ -117,15 +117,15 @@ void rein_man(rein_out *out) {
                   "Data goes to standard output, everything else to standard error.\n"
                   ".SH COMMANDS\n");
     for (size_t i = 0; (command = rein_command_at(i)); i++) {
-        rein_out_format(out, ".TP\n.B %s\n", command->name);
+        rein_text_format(out, ".TP\n.B %s\n", command->name);
         escaped(out, command->summary);
-        rein_out_text(out, "\n");
+        rein_text_put(out, "\n");
     }
-    rein_out_text(out, ".SH OPTIONS\n.TP\n.B \\-\\-help\nshow the help; after a command, the command\\(aqs\n"
+    rein_text_put(out, ".SH OPTIONS\n.TP\n.B \\-\\-help\nshow the help; after a command, the command\\(aqs\n"
                        ".TP\n.B \\-\\-version\nprint the version\n");
     for (size_t i = 0; (command = rein_command_at(i)); i++) command_page(out, command);
     settings_page(out);
-    rein_out_text(out, ".SH EXIT STATUS\n.TP\n.B 0\ndone\n.TP\n.B 1\nfailed: no memory, a result that is not finite, or an output "
+    rein_text_put(out, ".SH EXIT STATUS\n.TP\n.B 0\ndone\n.TP\n.B 1\nfailed: no memory, a result that is not finite, or an output "
                        "that could not be written\n"
                        ".TP\n.B 2\nwrong usage or input; one line on standard error says what and where\n"
                        ".SH ENVIRONMENT\n.TP\n.B REIN_KERNEL\nset to \\fBref\\fR, to compute without vector instructions: the same "

@@ -30,20 +30,20 @@ static const char *operation_name(const void *list, size_t i) {
 }
 
 static rein_status compute(const rein_operation *operation, const char *text, size_t length, int grad, const rein_exec *exec,
-                           rein_out *out, rein_error *err) {
+                           rein_text *out, rein_error *err) {
     rein_in in;
-    rein_out_text(out, "{");
-    rein_status status = rein_in_open(&in, text, length, 0, operation->keys, err);
+    rein_text_put(out, "{");
+    rein_status status = rein_in_open(&in, text, length, NULL, operation->keys, err);
     if (!status) status = operation->run(&in, grad, exec, out);
     rein_in_close(&in);
-    rein_out_text(out, "}\n");
+    rein_text_put(out, "}\n");
     return !status && out->failed ? rein_fail(err, REIN_ENOMEM, "out of memory") : status;
 }
 
-int rein_cli_objective(const char *name, const char *text, size_t length, int grad, const rein_exec *exec, struct rein_out *out,
+int rein_cli_objective(const char *name, const char *text, size_t length, int grad, const rein_exec *exec, rein_text *out,
                        rein_error *err) {
     rein_error own;
-    rein_out result = {0};
+    rein_text result = {0};
     rein_status status;
     if (!err) err = &own;
     *err = (rein_error){0};
@@ -58,8 +58,8 @@ int rein_cli_objective(const char *name, const char *text, size_t length, int gr
             name);
     else if (grad && !operation->gradients) status = rein_fail(err, REIN_EINVAL, "--grad: this operation has no gradient to give");
     else status = compute(operation, text, length, grad, exec, &result, err);
-    if (!status) rein_out_bytes(out, result.data, result.length);
-    rein_out_free(&result);
+    if (!status) rein_text_put_bytes(out, result.data, result.length);
+    rein_text_free(&result);
     if (!status && out->failed) status = rein_fail(err, REIN_ENOMEM, "out of memory");
     return !status ? 0 : status == REIN_ENOMEM ? 1 : 2;
 }

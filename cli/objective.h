@@ -3,7 +3,7 @@
 #define REIN_CLI_OBJECTIVE_H
 
 #include "json_in.h"
-#include "out.h"
+#include "rein/json.h"
 
 /* One operation, as the help, the man page and the completion show it and as rein_cli_objective runs it. */
 typedef struct rein_operation {
@@ -11,8 +11,8 @@ typedef struct rein_operation {
     const char *arguments, *results, *gradients; /* lines of help; gradients NULL: there is none, --grad is an error */
     const char *example;                         /* a JSON object that works */
     const char *const *keys;                     /* every argument, NULL-ended */
-    /* Reads the arguments, computes, writes the result's fields. A note may be left in in->err->message on success. */
-    rein_status (*run)(rein_in *in, int grad, const rein_exec *exec, rein_out *out);
+    /* Reads the arguments, computes, writes the result's fields. A note may be left in in->fields.err->message on success. */
+    rein_status (*run)(rein_in *in, int grad, const rein_exec *exec, rein_text *out);
 } rein_operation;
 
 /* Operation number i, or NULL past the last. */
@@ -22,7 +22,7 @@ const rein_operation *rein_operation_named(const char *name);
 /* Computes operation `name` on the JSON text and appends one JSON object and a newline to *out. Returns the exit status: 0; 1 when memory
  * ran out; 2 when the input is wrong. On failure *out is as it was and err->message says why, in one line; on success err->message is
  * empty or a note for the user. Prints nothing; thread-safe. */
-int rein_cli_objective(const char *name, const char *text, size_t length, int grad, const rein_exec *exec, struct rein_out *out,
+int rein_cli_objective(const char *name, const char *text, size_t length, int grad, const rein_exec *exec, rein_text *out,
                        rein_error *err);
 
 extern const rein_operation rein_operation_budget_loss, rein_operation_gpo, rein_operation_rlhf_update, rein_operation_kl_advantage,

@@ -12,37 +12,36 @@
 static const char *const BUDGET_LOSS_KEYS[] = {"rewards", "log_probs",   "old_log_probs",       "response_lengths", "token_budget",
                                                "kl_coef", "budget_rule", "budget_penalty_coef", "budget_penalty",   NULL};
 
-/* The library counts responses of the whole batch; the user counts prompts and their responses: rewards[3] is rewards[1][0]. */
-static rein_status unflatten(rein_in *in, const rein_rows *rows, rein_status status) {
-    char name[32], rest[sizeof in->err->message];
-    unsigned long long i;
+/* The library counts the responses of the whole batch; the user counts prompts and their responses: rewards[3] is rewards[1][0]. */
+static rein_status in_rows(const rein_in *in, const rein_rows *rows, rein_status status) {
+    rein_error *err = in->fields.err;
+    char field[sizeof err->field], reason[sizeof err->message];
+    if (!status || err->index < 0 || (size_t)err->index >= rows->offsets[rows->n]) return status;
+    const size_t i = (size_t)err->index;
     size_t r = 0;
-    int taken = 0;
-    if (status && sscanf(in->err->message, "%31[a-z_][%llu]%n", name, &i, &taken) == 2 && taken && i < rows->offsets[rows->n]) {
-        while (rows->offsets[r + 1] <= i) r++;
-        if (!strcmp(name, "token_budgets")) name[strlen(name) - 1] = 0;
-        snprintf(rest, sizeof rest, "%s", in->err->message + taken);
-        rein_fail(in->err, status, "%s[%zu][%zu]%s", name, r, (size_t)i - rows->offsets[r], rest);
-    }
-    return status;
+    while (rows->offsets[r + 1] <= i) r++;
+    snprintf(field, sizeof field, "%.100s[%zu]", err->field, r);
+    snprintf(reason, sizeof reason, "%s", err->message + err->reason);
+    return rein_fail_at(err, status, field, (int64_t)(i - rows->offsets[r]), "%s", reason);
 }
 
 static void read_budget(rein_in *in, rein_rows *rows, rein_budget *budget) {
     static const char *const rules[] = {"linear", "truncate", NULL};
-    budget->rule = rein_in_choice(in, "budget_rule", rules, 0) ? REIN_BUDGET_TRUNCATE : REIN_BUDGET_LINEAR;
+    budget->rule = rein_fields_choice_or(&in->fields, "budget_rule", rules, 0) ? REIN_BUDGET_TRUNCATE : REIN_BUDGET_LINEAR;
     int truncate = budget->rule == REIN_BUDGET_TRUNCATE;
     const char *needed = truncate ? "budget_penalty" : "budget_penalty_coef";
     const char *other = truncate ? "budget_penalty_coef" : "budget_penalty";
     if (rein_in_has(in, other))
-        rein_in_fail(in, REIN_EINVAL, "%s has no effect with budget_rule \"%s\": give %s instead", other, rules[truncate], needed);
+        rein_fields_fail(&in->fields, REIN_EINVAL, other, -1, "has no effect with budget_rule \"%s\": give %s instead",
+                         rules[truncate], needed);
     *(truncate ? &budget->budget_penalty : &budget->budget_penalty_coef) = rein_in_number(in, needed);
     budget->kl_coef = rein_in_number(in, "kl_coef");
-    if (rein_in_has(in, "token_budget") && json_is_array(json_object_get(in->root, "token_budget")))
+    if (rein_json_kind_of(rein_json_get(in->root, "token_budget")) == REIN_JSON_ARRAY)
         budget->token_budgets = rein_in_length_rows(in, "token_budget", rows);
     else budget->token_budget = rein_in_number(in, "token_budget");
 }
 
-static rein_status run_budget_loss(rein_in *in, int grad, const rein_exec *exec, rein_out *out) {
+static rein_status run_budget_loss(rein_in *in, int grad, const rein_exec *exec, rein_text *out) {
     rein_rows rows = {0};
     rein_budget budget = {0};
     const double *rewards = rein_in_number_rows(in, "rewards", &rows);
@@ -56,13 +55,13 @@ static rein_status run_budget_loss(rein_in *in, int grad, const rein_exec *exec,
     double *grad_log_probs = grad ? rein_in_alloc(in, n, sizeof *grad_log_probs) : NULL;
     if (rein_in_status(in)) return rein_in_status(in);
     rein_status status = rein_budget_loss(&loss, adjusted, advantages, baselines, grad_log_probs, rewards, log_probs, old_log_probs,
-                                          response_lengths, rows.offsets, rows.n, &budget, exec, in->err);
-    if (status) return unflatten(in, &rows, status);
-    rein_json_field(out, "loss", loss);
-    rein_json_rows(out, "adjusted_rewards", adjusted, rows.offsets, rows.n);
-    rein_json_rows(out, "advantages", advantages, rows.offsets, rows.n);
-    rein_json_array(out, "baselines", baselines, rows.n);
-    if (grad) rein_json_rows(out, "grad_log_probs", grad_log_probs, rows.offsets, rows.n);
+                                          response_lengths, rows.offsets, rows.n, &budget, exec, in->fields.err);
+    if (status) return in_rows(in, &rows, status);
+    rein_json_put_field(out, "loss", loss);
+    rein_json_put_rows(out, "adjusted_rewards", adjusted, rows.offsets, rows.n);
+    rein_json_put_rows(out, "advantages", advantages, rows.offsets, rows.n);
+    rein_json_put_array(out, "baselines", baselines, rows.n);
+    if (grad) rein_json_put_rows(out, "grad_log_probs", grad_log_probs, rows.offsets, rows.n);
     return REIN_OK;
 }
 
@@ -84,7 +83,7 @@ const rein_operation rein_operation_budget_loss = {
 
 static const char *const GPO_KEYS[] = {"ratios", "advantages", "pi_current", "pi_ref", "epsilon", "beta", "kl_direction", NULL};
 
-static rein_status run_gpo(rein_in *in, int grad, const rein_exec *exec, rein_out *out) {
+static rein_status run_gpo(rein_in *in, int grad, const rein_exec *exec, rein_text *out) {
     static const char *const directions[] = {"current_over_ref", "ref_over_current", NULL};
     rein_axis axis = {0};
     rein_gpo value;
@@ -93,20 +92,21 @@ static rein_status run_gpo(rein_in *in, int grad, const rein_exec *exec, rein_ou
     const double *pi_current = rein_in_numbers(in, "pi_current", &axis, NULL);
     const double *pi_ref = rein_in_numbers(in, "pi_ref", &axis, NULL);
     double epsilon = rein_in_number(in, "epsilon"), beta = rein_in_number(in, "beta");
-    int ref_over_current = rein_in_choice(in, "kl_direction", directions, 0);
+    int ref_over_current = rein_fields_choice_or(&in->fields, "kl_direction", directions, 0);
     double *grad_ratios = grad ? rein_in_alloc(in, axis.n, sizeof *grad_ratios) : NULL;
     double *grad_pi_current = grad ? rein_in_alloc(in, axis.n, sizeof *grad_pi_current) : NULL;
-    if (!rein_in_status(in) && !axis.n) rein_in_fail(in, REIN_EINVAL, "ratios is empty: one entry or more is needed");
+    if (!rein_in_status(in) && !axis.n)
+        rein_fields_fail(&in->fields, REIN_EINVAL, "ratios", -1, "is empty: one entry or more is needed");
     if (rein_in_status(in)) return rein_in_status(in);
     rein_status status =
         rein_gpo_objective(&value, grad_ratios, grad_pi_current, ratios, advantages, pi_current, pi_ref, axis.n, epsilon, beta,
-                           ref_over_current ? REIN_REF_OVER_CURRENT : REIN_CURRENT_OVER_REF, exec, in->err);
+                           ref_over_current ? REIN_REF_OVER_CURRENT : REIN_CURRENT_OVER_REF, exec, in->fields.err);
     if (status) return status;
-    rein_json_field(out, "objective", value.objective);
-    rein_json_field(out, "surrogate", value.surrogate);
-    rein_json_field(out, "kl", value.kl);
-    if (grad) rein_json_array(out, "grad_ratios", grad_ratios, axis.n);
-    if (grad) rein_json_array(out, "grad_pi_current", grad_pi_current, axis.n);
+    rein_json_put_field(out, "objective", value.objective);
+    rein_json_put_field(out, "surrogate", value.surrogate);
+    rein_json_put_field(out, "kl", value.kl);
+    if (grad) rein_json_put_array(out, "grad_ratios", grad_ratios, axis.n);
+    if (grad) rein_json_put_array(out, "grad_pi_current", grad_pi_current, axis.n);
     return REIN_OK;
 }
 
@@ -128,7 +128,7 @@ const rein_operation rein_operation_gpo = {
 static const char *const RLHF_UPDATE_KEYS[] = {"weights", "rewards", "policy_log_probs", "ref_log_probs", "log_prob_grads", "beta",
                                                "lr",      NULL};
 
-static rein_status run_rlhf_update(rein_in *in, int grad, const rein_exec *exec, rein_out *out) {
+static rein_status run_rlhf_update(rein_in *in, int grad, const rein_exec *exec, rein_text *out) {
     rein_axis n = {0}, p = {0};
     double *weights = rein_in_numbers(in, "weights", &p, NULL);
     const double *rewards = rein_in_numbers(in, "rewards", &n, NULL);
@@ -137,11 +137,12 @@ static rein_status run_rlhf_update(rein_in *in, int grad, const rein_exec *exec,
     const double *log_prob_grads = rein_in_matrix(in, "log_prob_grads", &n, &p);
     double beta = rein_in_number(in, "beta"), lr = rein_in_number(in, "lr");
     (void)grad;
-    if (!rein_in_status(in) && !n.n) rein_in_fail(in, REIN_EINVAL, "rewards is empty: one entry or more is needed");
+    if (!rein_in_status(in) && !n.n)
+        rein_fields_fail(&in->fields, REIN_EINVAL, "rewards", -1, "is empty: one entry or more is needed");
     if (rein_in_status(in)) return rein_in_status(in);
     rein_status status = rein_rlhf_update(weights, weights, rewards, policy_log_probs, ref_log_probs, log_prob_grads, n.n, p.n,
-                                          beta, lr, exec, in->err);
-    if (!status) rein_json_array(out, "weights", weights, p.n);
+                                          beta, lr, exec, in->fields.err);
+    if (!status) rein_json_put_array(out, "weights", weights, p.n);
     return status;
 }
 
@@ -167,20 +168,22 @@ static void read_scope(rein_in *in, rein_kl_scope scope, const rein_axis *tokens
                        const size_t **sequence_offsets, const size_t **group_offsets) {
     static const char *const names[] = {"batch", "group", "sequence"};
     if (scope == REIN_KL_SCOPE_BATCH && rein_in_has(in, "sequence_lengths"))
-        rein_in_fail(in, REIN_EINVAL, "sequence_lengths has no effect with kl_scope \"%s\": scopes sequence and group use it",
-                     names[scope]);
+        rein_fields_fail(&in->fields, REIN_EINVAL, "sequence_lengths", -1,
+                         "has no effect with kl_scope \"%s\": scopes sequence and group use it", names[scope]);
     if (scope != REIN_KL_SCOPE_GROUP && rein_in_has(in, "group_sizes"))
-        rein_in_fail(in, REIN_EINVAL, "group_sizes has no effect with kl_scope \"%s\": scope group uses it", names[scope]);
+        rein_fields_fail(&in->fields, REIN_EINVAL, "group_sizes", -1, "has no effect with kl_scope \"%s\": scope group uses it",
+                         names[scope]);
     if (scope != REIN_KL_SCOPE_BATCH && !rein_in_has(in, "sequence_lengths"))
-        rein_in_fail(in, REIN_EINVAL, "sequence_lengths is missing: kl_scope \"%s\" needs the tokens of each sequence",
-                     names[scope]);
+        rein_fields_fail(&in->fields, REIN_EINVAL, "sequence_lengths", -1,
+                         "is missing: kl_scope \"%s\" needs the tokens of each sequence", names[scope]);
     if (scope == REIN_KL_SCOPE_GROUP && !rein_in_has(in, "group_sizes"))
-        rein_in_fail(in, REIN_EINVAL, "group_sizes is missing: kl_scope \"group\" needs the sequences of each group");
+        rein_fields_fail(&in->fields, REIN_EINVAL, "group_sizes", -1,
+                         "is missing: kl_scope \"group\" needs the sequences of each group");
     if (scope != REIN_KL_SCOPE_BATCH) *sequence_offsets = rein_in_offsets(in, "sequence_lengths", sequences, tokens);
     if (scope == REIN_KL_SCOPE_GROUP) *group_offsets = rein_in_offsets(in, "group_sizes", groups, sequences);
 }
 
-static rein_status run_kl_advantage(rein_in *in, int grad, const rein_exec *exec, rein_out *out) {
+static rein_status run_kl_advantage(rein_in *in, int grad, const rein_exec *exec, rein_text *out) {
     static const char *const scopes[] = {"batch", "group", "sequence", NULL};
     rein_axis tokens = {0}, sequences = {0}, groups = {0};
     const size_t *sequence_offsets = NULL, *group_offsets = NULL;
@@ -190,16 +193,17 @@ static rein_status run_kl_advantage(rein_in *in, int grad, const rein_exec *exec
     const double *log_probs = rein_in_numbers(in, "log_probs", &tokens, mask);
     const double *ref_log_probs =
         kl_penalty_coef == 0 && !rein_in_has(in, "ref_log_probs") ? NULL : rein_in_numbers(in, "ref_log_probs", &tokens, mask);
-    rein_kl_scope scope = (rein_kl_scope)rein_in_choice(in, "kl_scope", scopes, REIN_KL_SCOPE_BATCH);
+    rein_kl_scope scope = (rein_kl_scope)rein_fields_choice_or(&in->fields, "kl_scope", scopes, REIN_KL_SCOPE_BATCH);
     read_scope(in, scope, &tokens, &sequences, &groups, &sequence_offsets, &group_offsets);
     double *adjusted = rein_in_alloc(in, tokens.n, sizeof *adjusted);
     (void)grad, (void)exec;
     if (rein_in_status(in)) return rein_in_status(in);
-    rein_status status = rein_kl_advantage(adjusted, &kl_policy_ref, advantages, log_probs, ref_log_probs, mask, tokens.n,
-                                           kl_penalty_coef, scope, sequence_offsets, sequences.n, group_offsets, groups.n, in->err);
+    rein_status status =
+        rein_kl_advantage(adjusted, &kl_policy_ref, advantages, log_probs, ref_log_probs, mask, tokens.n, kl_penalty_coef, scope,
+                          sequence_offsets, sequences.n, group_offsets, groups.n, in->fields.err);
     if (status) return status;
-    rein_json_array(out, "advantages", adjusted, tokens.n);
-    rein_json_field(out, "kl_policy_ref", kl_policy_ref);
+    rein_json_put_array(out, "advantages", adjusted, tokens.n);
+    rein_json_put_field(out, "kl_policy_ref", kl_policy_ref);
     return REIN_OK;
 }
 
@@ -223,16 +227,17 @@ const rein_operation rein_operation_kl_advantage = {
 
 static const char *const BUDGET_CONTROL_KEYS[] = {"multiplier", "response_lengths", "target_length", "step_size", NULL};
 
-static rein_status run_budget_control(rein_in *in, int grad, const rein_exec *exec, rein_out *out) {
+static rein_status run_budget_control(rein_in *in, int grad, const rein_exec *exec, rein_text *out) {
     rein_axis axis = {0};
     double multiplier = rein_in_number(in, "multiplier");
     const int64_t *lengths = rein_in_lengths(in, "response_lengths", &axis);
     double target_length = rein_in_number(in, "target_length"), step_size = rein_in_number(in, "step_size");
     (void)grad, (void)exec;
-    if (!rein_in_status(in) && !axis.n) rein_in_fail(in, REIN_EINVAL, "response_lengths is empty: one entry or more is needed");
+    if (!rein_in_status(in) && !axis.n)
+        rein_fields_fail(&in->fields, REIN_EINVAL, "response_lengths", -1, "is empty: one entry or more is needed");
     if (rein_in_status(in)) return rein_in_status(in);
-    rein_status status = rein_budget_control(&multiplier, lengths, axis.n, target_length, step_size, in->err);
-    if (!status) rein_json_field(out, "multiplier", multiplier);
+    rein_status status = rein_budget_control(&multiplier, lengths, axis.n, target_length, step_size, in->fields.err);
+    if (!status) rein_json_put_field(out, "multiplier", multiplier);
     return status;
 }
 

@@ -21,46 +21,36 @@ static const rein_option_info *option_named(const char *name) {
     return NULL;
 }
 
-static void set_option(rein_in *in, rein_options *options, const char *name, const json_t *value) {
-    char number[40], shown[REIN_SHOWN];
+static void set_option(rein_fields *in, rein_options *options, const char *name, const rein_json *value) {
+    char number[40], field[60];
     const char *text = number;
     const rein_option_info *info = option_named(name);
-    if (info && (info->choices ? !json_is_string(value) : !json_is_number(value))) {
-        rein_in_fail(in, REIN_EINVAL, "options.%.40s is %s: %s is needed", name, rein_in_show(shown, value),
-                     info->choices ? info->choices : "a number");
-        return;
-    }
-    if (json_is_number(value)) snprintf(number, sizeof number, "%.17g", json_number_value(value));
-    else if (json_is_boolean(value)) text = json_is_true(value) ? "true" : "false";
-    else if (json_is_string(value)) text = json_string_value(value);
-    else {
-        rein_in_fail(in, REIN_EINVAL, "options.%.40s is %s: a number, a text, true or false is needed", name,
-                     rein_in_show(shown, value));
-        return;
-    }
+    const rein_json_kind kind = rein_json_kind_of(value);
+    snprintf(field, sizeof field, "options.%.40s", name);
+    if (info && kind != (info->choices ? REIN_JSON_STRING : REIN_JSON_NUMBER))
+        rein_fields_wrong(in, field, value, "%s is needed", info->choices ? info->choices : "a number");
+    else if (kind == REIN_JSON_NUMBER) snprintf(number, sizeof number, "%.17g", rein_json_number(value));
+    else if (kind == REIN_JSON_BOOLEAN) text = rein_json_true(value) ? "true" : "false";
+    else if (kind == REIN_JSON_STRING) text = rein_json_string(value);
+    else rein_fields_wrong(in, field, value, "a number, a text, true or false is needed");
     if (!in->status) in->status = rein_options_set(options, name, text, in->err);
 }
 
 static void read_options(rein_in *in, rein_options *options) {
-    char shown[REIN_SHOWN];
-    const char *name, *preset = rein_in_has(in, "preset") ? rein_in_string(in, "preset") : "none";
-    const json_t *budget = rein_in_has(in, "token_budget") ? json_object_get(in->root, "token_budget") : NULL;
-    json_t *value, *given = rein_in_has(in, "options") ? json_object_get(in->root, "options") : NULL;
-    if (!in->status) in->status = rein_preset(options, preset, in->err);
-    if (given && !json_is_object(given))
-        rein_in_fail(in, REIN_EINVAL, "options is %s: an object of options is needed", rein_in_show(shown, given));
-    if (budget && json_is_object(given) && json_object_get(given, "token_budget"))
-        rein_in_fail(in, REIN_EINVAL, "token_budget is given twice, also in options: one of them is needed");
-    if (budget && !json_is_array(budget)) {
+    rein_fields *fields = &in->fields;
+    const char *name, *preset = rein_in_has(in, "preset") ? rein_fields_string(fields, "preset") : "none";
+    const rein_json *value, *budget = rein_json_get(in->root, "token_budget"), *given = rein_fields_object(fields, "options");
+    if (!fields->status) fields->status = rein_preset(options, preset, fields->err);
+    if (budget && rein_json_get(given, "token_budget"))
+        rein_fields_fail(fields, REIN_EINVAL, "token_budget", -1, "is given twice, also in options: one of them is needed");
+    if (budget && rein_json_kind_of(budget) != REIN_JSON_ARRAY) {
         rein_in_number(in, "token_budget"); /* a number, or the error that says so */
-        if (!in->status) set_option(in, options, "token_budget", budget);
+        if (!fields->status) set_option(fields, options, "token_budget", budget);
     }
-    if (rein_in_has(in, "advantages") && !(json_is_object(given) && json_object_get(given, "advantage")) && !in->status)
-        in->status = rein_options_set(options, "advantage", "given", in->err);
-    json_object_foreach(given, name, value) {
-        if (in->status) break;
-        set_option(in, options, name, value);
-    }
+    if (rein_in_has(in, "advantages") && !rein_json_get(given, "advantage") && !fields->status)
+        fields->status = rein_options_set(options, "advantage", "given", fields->err);
+    for (void *at = NULL; !fields->status && (at = rein_json_next(&name, &value, given, at));)
+        set_option(fields, options, name, value);
 }
 
 /* -------------------------------------------------------------------------------------------------------------------- the batch */
@@ -107,8 +97,9 @@ static const double *read_baselines(rein_in *in, shape *s, const size_t *group_o
     const double *given = optional(in, "baseline_rewards", &axis, NULL);
     if (!given || axis.n == s->sequences.n) return given;
     if (axis.n != s->groups.n) {
-        rein_in_fail(in, REIN_EINVAL, "baseline_rewards has %zu entries: one a group (%zu) or one a sequence (%zu) is needed",
-                     axis.n, s->groups.n, s->sequences.n);
+        rein_fields_fail(&in->fields, REIN_EINVAL, "baseline_rewards", -1,
+                         "has %zu entries: one a group (%zu) or one a sequence (%zu) is needed", axis.n, s->groups.n,
+                         s->sequences.n);
         return NULL;
     }
     double *baselines = rein_in_alloc(in, s->sequences.n, sizeof *baselines);
@@ -122,9 +113,9 @@ static const double *read_baselines(rein_in *in, shape *s, const size_t *group_o
 static void read_rewards(rein_in *in, shape *s, rein_batch *batch) {
     int components = rein_in_has(in, "reward_components");
     if (components && rein_in_has(in, "rewards"))
-        rein_in_fail(in, REIN_EINVAL, "rewards and reward_components are both given: one of them is needed");
+        rein_fields_fail(&in->fields, REIN_EINVAL, "rewards", -1, "and reward_components are both given: one of them is needed");
     if (!components && rein_in_has(in, "reward_weights"))
-        rein_in_fail(in, REIN_EINVAL, "reward_weights has no effect without reward_components");
+        rein_fields_fail(&in->fields, REIN_EINVAL, "reward_weights", -1, "has no effect without reward_components");
     if (components) batch->reward_components = rein_in_matrix(in, "reward_components", &s->sequences, &s->components);
     else if (rein_in_has(in, "rewards") || !batch->advantages) batch->rewards = rein_in_numbers(in, "rewards", &s->sequences, NULL);
     if (s->components.name) s->components.name = "a row of reward_components";
@@ -133,46 +124,46 @@ static void read_rewards(rein_in *in, shape *s, rein_batch *batch) {
     batch->baseline_rewards = read_baselines(in, s, batch->group_offsets);
     if (rein_in_has(in, "response_lengths")) batch->response_lengths = rein_in_lengths(in, "response_lengths", &s->sequences);
     if (rein_in_has(in, "correct")) batch->correct = rein_in_bits(in, "correct", &s->sequences);
-    if (rein_in_has(in, "token_budget") && json_is_array(json_object_get(in->root, "token_budget")))
+    if (rein_json_kind_of(rein_json_get(in->root, "token_budget")) == REIN_JSON_ARRAY)
         batch->token_budgets = rein_in_lengths(in, "token_budget", &s->sequences);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------- the result */
 
-static void write_metrics(rein_out *out, const rein_metrics *m, const rein_batch *batch) {
-    rein_json_name(out, "metrics");
-    rein_out_text(out, "{");
+static void write_metrics(rein_text *out, const rein_metrics *m, const rein_batch *batch) {
+    rein_json_put_name(out, "metrics");
+    rein_text_put(out, "{");
     const int rewarded = batch->rewards || batch->reward_components;
-    if (rewarded) rein_json_field(out, "reward", m->reward);
-    if (rewarded) rein_json_field(out, "reward_std", m->reward_std);
-    rein_json_field(out, "frac_reward_zero_std", m->frac_reward_zero_std);
-    rein_json_field(out, "completions/mean_length", m->length_mean);
-    rein_json_field(out, "completions/max_length", m->length_max);
-    rein_json_field(out, "budget/share_over", m->share_over_budget);
-    rein_json_field(out, "clip_ratio/low_mean", m->clip_low);
-    rein_json_field(out, "clip_ratio/high_mean", m->clip_high);
-    rein_json_field(out, "ratio/mean", m->ratio_mean);
-    rein_json_field(out, "ratio/min", m->ratio_min);
-    rein_json_field(out, "ratio/max", m->ratio_max);
-    rein_json_field(out, "ratio/p99", m->ratio_p99);
-    rein_json_field(out, "ratio/ess", m->ess);
-    rein_json_field(out, "kl_old/k1", m->kl_old_k1);
-    rein_json_field(out, "kl_old/k3", m->kl_old_k3);
-    if (batch->ref_log_probs) rein_json_field(out, "kl_policy_ref", m->kl_ref_k1);
-    if (batch->ref_log_probs) rein_json_field(out, "kl", m->kl_ref_k3);
-    if (batch->entropies) rein_json_field(out, "entropy", m->entropy);
-    rein_json_field(out, "loss/surrogate", m->surrogate_loss);
-    rein_json_field(out, "loss/kl", m->kl_loss);
-    rein_json_field(out, "loss/entropy", m->entropy_loss);
-    rein_json_field(out, "num_tokens", m->tokens);
-    rein_json_field(out, "trained_tokens", m->trained_tokens);
-    rein_json_field(out, "sequences", m->sequences);
-    rein_json_field(out, "trained_sequences", m->trained_sequences);
-    rein_json_field(out, "groups", m->groups);
-    rein_out_text(out, "}");
+    if (rewarded) rein_json_put_field(out, "reward", m->reward);
+    if (rewarded) rein_json_put_field(out, "reward_std", m->reward_std);
+    rein_json_put_field(out, "frac_reward_zero_std", m->frac_reward_zero_std);
+    rein_json_put_field(out, "completions/mean_length", m->length_mean);
+    rein_json_put_field(out, "completions/max_length", m->length_max);
+    rein_json_put_field(out, "budget/share_over", m->share_over_budget);
+    rein_json_put_field(out, "clip_ratio/low_mean", m->clip_low);
+    rein_json_put_field(out, "clip_ratio/high_mean", m->clip_high);
+    rein_json_put_field(out, "ratio/mean", m->ratio_mean);
+    rein_json_put_field(out, "ratio/min", m->ratio_min);
+    rein_json_put_field(out, "ratio/max", m->ratio_max);
+    rein_json_put_field(out, "ratio/p99", m->ratio_p99);
+    rein_json_put_field(out, "ratio/ess", m->ess);
+    rein_json_put_field(out, "kl_old/k1", m->kl_old_k1);
+    rein_json_put_field(out, "kl_old/k3", m->kl_old_k3);
+    if (batch->ref_log_probs) rein_json_put_field(out, "kl_policy_ref", m->kl_ref_k1);
+    if (batch->ref_log_probs) rein_json_put_field(out, "kl", m->kl_ref_k3);
+    if (batch->entropies) rein_json_put_field(out, "entropy", m->entropy);
+    rein_json_put_field(out, "loss/surrogate", m->surrogate_loss);
+    rein_json_put_field(out, "loss/kl", m->kl_loss);
+    rein_json_put_field(out, "loss/entropy", m->entropy_loss);
+    rein_json_put_field(out, "num_tokens", m->tokens);
+    rein_json_put_field(out, "trained_tokens", m->trained_tokens);
+    rein_json_put_field(out, "sequences", m->sequences);
+    rein_json_put_field(out, "trained_sequences", m->trained_sequences);
+    rein_json_put_field(out, "groups", m->groups);
+    rein_text_put(out, "}");
 }
 
-static rein_status run_policy_loss(rein_in *in, int grad, const rein_exec *exec, rein_out *out) {
+static rein_status run_policy_loss(rein_in *in, int grad, const rein_exec *exec, rein_text *out) {
     shape s = {0};
     rein_batch batch = {0};
     rein_options options;
@@ -186,17 +177,18 @@ static rein_status run_policy_loss(rein_in *in, int grad, const rein_exec *exec,
     double *grad_log_probs = grad ? rein_in_alloc(in, n, sizeof *grad_log_probs) : NULL;
     double *grad_entropies = grad && batch.entropies ? rein_in_alloc(in, n, sizeof *grad_entropies) : NULL;
     if (rein_in_status(in)) return rein_in_status(in);
-    rein_status status = rein_policy_loss(&loss, grad_log_probs, grad_entropies, advantages, &batch, &options, exec, in->err);
+    rein_status status =
+        rein_policy_loss(&loss, grad_log_probs, grad_entropies, advantages, &batch, &options, exec, in->fields.err);
     if (status) return status;
-    rein_json_field(out, "loss", loss.loss);
-    rein_json_array(out, "advantages", advantages, n);
+    rein_json_put_field(out, "loss", loss.loss);
+    rein_json_put_array(out, "advantages", advantages, n);
     write_metrics(out, &loss.metrics, &batch);
-    if (grad_log_probs) rein_json_array(out, "grad_log_probs", grad_log_probs, n);
-    if (grad_entropies) rein_json_array(out, "grad_entropies", grad_entropies, n);
+    if (grad_log_probs) rein_json_put_array(out, "grad_log_probs", grad_log_probs, n);
+    if (grad_entropies) rein_json_put_array(out, "grad_entropies", grad_entropies, n);
     if (loss.nothing_to_train) {
-        rein_json_name(out, "nothing_to_train");
-        rein_out_text(out, "true");
-        rein_fail(in->err, REIN_OK, "note: no token trains, so the loss and every gradient are 0");
+        rein_json_put_name(out, "nothing_to_train");
+        rein_text_put(out, "true");
+        rein_fail(in->fields.err, REIN_OK, "note: no token trains, so the loss and every gradient are 0");
     }
     return REIN_OK;
 }

@@ -10,10 +10,10 @@
 #include "values.h"
 
 int rein_directory_has(const char *directory, const char *file) {
-    rein_out path = {0};
-    rein_out_format(&path, "%s/%s", directory, file);
+    rein_text path = {0};
+    rein_text_format(&path, "%s/%s", directory, file);
     const int has = !path.failed && access(path.data, F_OK) == 0;
-    rein_out_free(&path);
+    rein_text_free(&path);
     return has;
 }
 
@@ -89,16 +89,16 @@ rein_status rein_opened_encode(rein_ids *ids, const rein_opened *opened, const c
     return rein_tokenizer_encode(ids, opened->tokenizer, text, length, &how, err);
 }
 
-void rein_json_token(rein_out *out, const rein_tokenizer *tokenizer, int32_t id) {
+void rein_json_token(rein_text *out, const rein_tokenizer *tokenizer, int32_t id) {
     size_t length = 0;
     const char *token = rein_tokenizer_token(&length, tokenizer, id);
-    if (token) rein_json_bytes(out, token, length);
-    else rein_out_text(out, "null");
+    if (token) rein_json_put_bytes(out, token, length);
+    else rein_text_put(out, "null");
 }
 
-void rein_json_ids(rein_out *out, const char *name, const int32_t *ids, size_t n) {
-    rein_json_name(out, name);
-    rein_out_text(out, "[");
-    for (size_t i = 0; i < n; i++) rein_out_format(out, "%s%ld", i ? ", " : "", (long)ids[i]);
-    rein_out_text(out, "]");
+void rein_json_ids(rein_text *out, const char *name, const int32_t *ids, size_t n) {
+    rein_json_put_name(out, name);
+    rein_text_put(out, "[");
+    for (size_t i = 0; i < n; i++) rein_text_format(out, "%s%ld", i ? ", " : "", (long)ids[i]);
+    rein_text_put(out, "]");
 }

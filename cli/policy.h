@@ -30,10 +30,10 @@ rein_status rein_opened_encode(rein_ids *ids, const rein_opened *opened, const c
                                rein_error *err);
 
 /* A token as tokenizer.json spells it, for JSON; null where the id has none. */
-void rein_json_token(rein_out *out, const rein_tokenizer *tokenizer, int32_t id);
+void rein_json_token(rein_text *out, const rein_tokenizer *tokenizer, int32_t id);
 
 /* ids as the entries of a JSON array. */
-void rein_json_ids(rein_out *out, const char *name, const int32_t *ids, size_t n);
+void rein_json_ids(rein_text *out, const char *name, const int32_t *ids, size_t n);
 
 /* 1 if there is such a file. */
 int rein_directory_has(const char *directory, const char *file);

@@ -5,8 +5,6 @@
 #include <string.h>
 
 #include "input.h"
-#include "json_in.h"
-#include "json_text.h"
 #include "rein/rollout.h"
 #include "terminal.h"
 #include "values.h"
@@ -45,25 +43,23 @@ static int find_chat(rein_prompt *p, const rein_args *args) {
     return REIN_DONE;
 }
 
-static int no_memory(const rein_prompt *p) { return rein_say(REIN_FAILED, p->where, "out of memory"); }
+static int no_memory(const rein_prompt *p) { return rein_say_no_memory(p->where); }
 
-static const char *text_of(const json_t *message, const char *key) { return json_string_value(json_object_get(message, key)); }
+static const char *text_of(const rein_json *message, const char *key) { return rein_json_string(rein_json_get(message, key)); }
 
 static int take_messages(rein_prompt *p, const char *path) {
-    size_t i;
-    json_t *message;
-    if (!json_is_array(p->json) || !json_array_size(p->json))
+    if (rein_json_kind_of(p->json) != REIN_JSON_ARRAY || !rein_json_size(p->json))
         return rein_say(REIN_WRONG, p->where, "%s: an array of messages is needed: [{\"role\": \"user\", \"content\": \"...\"}]",
                         path);
-    p->n_messages = json_array_size(p->json);
+    p->n_messages = rein_json_size(p->json);
     p->messages = calloc(p->n_messages, sizeof *p->messages);
     if (!p->messages) return no_memory(p);
-    json_array_foreach(p->json, i, message) {
+    for (size_t i = 0; i < p->n_messages; i++) {
+        const rein_json *value, *message = rein_json_at(p->json, i);
         const char *role = text_of(message, "role"), *content = text_of(message, "content"), *key;
-        json_t *value;
         if (!role || !content)
             return rein_say(REIN_WRONG, p->where, "%s: messages[%zu].%s is missing or no text", path, i, role ? "content" : "role");
-        json_object_foreach(message, key, value) {
+        for (void *at = NULL; (at = rein_json_next(&key, &value, message, at));) {
             if (strcmp(key, "role") != 0 && strcmp(key, "content") != 0)
                 return rein_say(REIN_WRONG, p->where, "%s: messages[%zu] has \"%.40s\": only role and content are known", path, i,
                                 key);
@@ -78,8 +74,8 @@ static int read_messages(rein_prompt *p, const char *path) {
     const int status = rein_read_input(&p->text, path, "a JSON array of messages", p->where);
     if (status) return status;
     if (!strcmp(path, "-")) path = "standard input";
-    if (rein_text_parse(&p->json, p->text.data ? p->text.data : "", p->text.length, 0, &err))
-        return rein_say(err.code == REIN_ENOMEM ? REIN_FAILED : REIN_WRONG, p->where, "%s: %s", path, err.message);
+    if (rein_json_parse(&p->json, p->text.data ? p->text.data : "", p->text.length, path, REIN_JSON_WIDE_INTEGERS, &err))
+        return rein_say_error(p->where, &err);
     return take_messages(p, path);
 }
 
@@ -108,17 +104,17 @@ int rein_prompt_read(rein_prompt *p, const rein_args *args) {
     if (!strcmp(p->source, "prompt-ids")) return rein_value_ids(&p->ids, args, "prompt-ids");
     if (!strcmp(p->source, "messages")) return read_messages(p, value);
     if (!strcmp(p->source, "prompt-file")) status = read_prompt_file(p, value);
-    else rein_out_text(&p->text, value);
+    else rein_text_put(&p->text, value);
     if (status) return status;
-    rein_out_text(&p->text, ""); /* so that data is there */
+    rein_text_put(&p->text, ""); /* so that data is there */
     if (p->text.failed) return no_memory(p);
     return p->chat ? make_messages(p) : REIN_DONE;
 }
 
 void rein_prompt_free(rein_prompt *p) {
-    rein_out_free(&p->text);
+    rein_text_free(&p->text);
     rein_ids_free(&p->ids);
-    json_decref(p->json);
+    rein_json_free(p->json);
     free(p->messages);
     *p = (rein_prompt){0};
 }

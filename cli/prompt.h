@@ -4,18 +4,17 @@
 #ifndef REIN_CLI_PROMPT_H
 #define REIN_CLI_PROMPT_H
 
-#include <jansson.h>
-
 #include "policy.h"
+#include "rein/json.h"
 
 typedef struct rein_prompt {
     const char *where, *source; /* the option that it comes from */
-    rein_out text;
+    rein_text text;
     rein_ids ids;
     int chat;
     const char *system, *format; /* NULL: none, the tokenizer's */
     int no_thinking;
-    json_t *json; /* of --messages */
+    rein_json *json; /* of --messages */
     rein_message *messages;
     size_t n_messages;
     int32_t turn_end; /* the token that ends a turn of the chat, or -1 */

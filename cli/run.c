@@ -72,43 +72,43 @@ static int work(rein_training *t, rein_loop *loop, rein_view *v) {
 }
 
 /* An interrupted run has no evaluation of its last step: its summary and its report are of the last one it has. */
-static int finish(rein_training *t, rein_loop *loop, rein_out *report_path) {
+static int finish(rein_training *t, rein_loop *loop, rein_text *report_path) {
     rein_error err = {0};
     if (rein_loop_done(loop) && rein_loop_evaluate(loop, &err)) return rein_training_failed(t, &err);
     if (rein_loop_finish(loop, &err)) return rein_training_failed(t, &err);
     rein_training_note(t, rein_loop_session(loop));
-    rein_out_format(report_path, "%s/report.html", t->run);
-    if (report_path->failed) return rein_say(REIN_FAILED, where(t), "out of memory");
+    rein_text_format(report_path, "%s/report.html", t->run);
+    if (report_path->failed) return rein_say_no_memory(where(t));
     if (rein_report_write(report_path->data, &t->run, 1, &err)) return rein_training_failed(t, &err);
     return REIN_DONE;
 }
 
 /* ---------------------------------------------------------------------------------------------------------------------- output */
 
-void rein_run_row(rein_out *out, const char *name, const rein_loop_evaluation *e) {
+void rein_run_row(rein_text *out, const char *name, const rein_loop_evaluation *e) {
     const rein_evaluation *s = &e->sampled;
-    rein_out_format(out, "%-7s %6" PRId64 "  %6.1f %%  (%.1f to %.1f)  %6.1f %%  %7.1f", name, e->step, 100 * s->accuracy,
-                    100 * s->accuracy_low, 100 * s->accuracy_high, 100 * e->greedy.accuracy, s->mean_length);
-    if (!isnan(s->share_over_budget)) rein_out_format(out, "  %9.1f %%", 100 * s->share_over_budget);
-    rein_out_format(out, "  %7.4f\n", e->kl);
+    rein_text_format(out, "%-7s %6" PRId64 "  %6.1f %%  (%.1f to %.1f)  %6.1f %%  %7.1f", name, e->step, 100 * s->accuracy,
+                     100 * s->accuracy_low, 100 * s->accuracy_high, 100 * e->greedy.accuracy, s->mean_length);
+    if (!isnan(s->share_over_budget)) rein_text_format(out, "  %9.1f %%", 100 * s->share_over_budget);
+    rein_text_format(out, "  %7.4f\n", e->kl);
 }
 
-void rein_run_table(rein_out *out, const rein_loop *loop) {
+void rein_run_table(rein_text *out, const rein_loop *loop) {
     const rein_loop_evaluation *first = rein_loop_first(loop), *last = rein_loop_last(loop);
     if (first->step < 0) return;
-    rein_out_format(out, "%-7s %6s  %8s  %-14s  %8s  %7s%s  %7s\n", "", "step", "accuracy", "  95 %", "greedy", "length",
-                    isnan(first->sampled.share_over_budget) ? "" : "  over budget", "kl");
+    rein_text_format(out, "%-7s %6s  %8s  %-14s  %8s  %7s%s  %7s\n", "", "step", "accuracy", "  95 %", "greedy", "length",
+                     isnan(first->sampled.share_over_budget) ? "" : "  over budget", "kl");
     rein_run_row(out, "base", first);
     rein_run_row(out, "final", last);
 }
 
 static int print_summary(const rein_training *t, const rein_loop *loop, const char *report) {
     const int64_t step = rein_session_step(rein_loop_session(loop));
-    rein_out out = {0};
+    rein_text out = {0};
     rein_run_table(&out, loop);
-    rein_out_format(&out, "%-11s %" PRId64 "\n%-11s ", "steps", step, "checkpoint");
+    rein_text_format(&out, "%-11s %" PRId64 "\n%-11s ", "steps", step, "checkpoint");
     rein_training_checkpoint(&out, t, step);
-    rein_out_format(&out, "\n%-11s %s\n", "report", report);
+    rein_text_format(&out, "\n%-11s %s\n", "report", report);
     return rein_print(&out);
 }
 
@@ -117,24 +117,24 @@ static int print_json(const rein_training *t, const rein_loop *loop) {
     const rein_session *session = rein_loop_session(loop);
     const rein_loop_evaluation *sides[] = {rein_loop_first(loop), rein_loop_last(loop)};
     static const char *const names[] = {"base", "final"};
-    rein_out out = {0}, path = {0};
+    rein_text out = {0}, path = {0};
     rein_training_checkpoint(&path, t, rein_session_step(session));
-    rein_out_format(&out, "{\"step\": %" PRId64 ", \"checkpoint\": ", rein_session_step(session));
-    rein_json_string(&out, path.failed ? "" : path.data);
+    rein_text_format(&out, "{\"step\": %" PRId64 ", \"checkpoint\": ", rein_session_step(session));
+    rein_json_put_string(&out, path.failed ? "" : path.data);
     for (size_t i = 0; i < 2 && sides[0]->step >= 0; i++) {
         const rein_evaluation *s = &sides[i]->sampled;
-        rein_out_format(&out, ", \"%s\": {", names[i]);
-        rein_json_field(&out, "accuracy", s->accuracy);
-        rein_json_field(&out, "accuracy_low", s->accuracy_low);
-        rein_json_field(&out, "accuracy_high", s->accuracy_high);
-        rein_json_field(&out, "mean_length", s->mean_length);
-        rein_json_field(&out, "share_over_budget", s->share_over_budget);
-        rein_json_field(&out, "greedy_accuracy", sides[i]->greedy.accuracy);
-        rein_json_field(&out, "kl", sides[i]->kl);
-        rein_out_text(&out, "}");
+        rein_text_format(&out, ", \"%s\": {", names[i]);
+        rein_json_put_field(&out, "accuracy", s->accuracy);
+        rein_json_put_field(&out, "accuracy_low", s->accuracy_low);
+        rein_json_put_field(&out, "accuracy_high", s->accuracy_high);
+        rein_json_put_field(&out, "mean_length", s->mean_length);
+        rein_json_put_field(&out, "share_over_budget", s->share_over_budget);
+        rein_json_put_field(&out, "greedy_accuracy", sides[i]->greedy.accuracy);
+        rein_json_put_field(&out, "kl", sides[i]->kl);
+        rein_text_put(&out, "}");
     }
-    rein_out_text(&out, "}\n");
-    rein_out_free(&path);
+    rein_text_put(&out, "}\n");
+    rein_text_free(&path);
     return rein_print(&out);
 }
 
@@ -170,7 +170,7 @@ int rein_run_work(rein_training *t, rein_run_end *end, void *context) {
     rein_loop *loop = NULL;
     rein_view v = {0};
     char title[300];
-    rein_out report = {0};
+    rein_text report = {0};
     make_title(title, sizeof title, t);
     const rein_loop_options options = {on_said, &v, t->fork.run ? &t->fork : NULL};
     if (rein_loop_open(&loop, t->run, &t->given, &options, &err)) return rein_say_setting_error(t->args, &err);
@@ -184,7 +184,7 @@ int rein_run_work(rein_training *t, rein_run_end *end, void *context) {
     rein_view_clear(&v);
     if (!status) status = end(t, loop, report.data, context);
     rein_view_close(&v);
-    rein_out_free(&report);
+    rein_text_free(&report);
     rein_loop_close(loop);
     return status;
 }

@@ -11,7 +11,7 @@ typedef int rein_run_end(const rein_training *t, const rein_loop *loop, const ch
 int rein_run_work(rein_training *t, rein_run_end *end, void *context);
 
 /* Base and final, one line each, with a head, appended; and one line more. */
-void rein_run_table(rein_out *out, const rein_loop *loop);
-void rein_run_row(rein_out *out, const char *name, const rein_loop_evaluation *evaluation);
+void rein_run_table(rein_text *out, const rein_loop *loop);
+void rein_run_row(rein_text *out, const char *name, const rein_loop_evaluation *evaluation);
 
 #endif

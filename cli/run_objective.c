@@ -10,7 +10,7 @@
 int rein_run_objective(const rein_args *args) {
     rein_exec exec = {0};
     rein_error err = {0};
-    rein_out text = {0}, out = {0};
+    rein_text text = {0}, out = {0};
     char where[64];
     int grad = rein_option_value(args, "grad") != NULL;
     int status = rein_value_exec(&exec, args);
@@ -24,10 +24,11 @@ int rein_run_objective(const rein_args *args) {
         status = rein_read_input(&text, args->n_words > 1 ? args->words[1] : NULL, "a JSON object", where);
     if (!status) {
         status = rein_cli_objective(args->words[0], text.data ? text.data : "", text.length, grad, &exec, &out, &err);
-        if (err.message[0]) rein_say(status, where, "%s", err.message);
+        if (status) rein_say_failure(status, where, &err);
+        else if (err.message[0]) rein_say(REIN_DONE, where, "%s", err.message);
     }
-    rein_out_free(&text);
+    rein_text_free(&text);
     if (!status) return rein_print(&out);
-    rein_out_free(&out);
+    rein_text_free(&out);
     return status;
 }

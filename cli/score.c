@@ -19,7 +19,7 @@ static const char WHERE[] = "score";
 typedef struct scoring {
     rein_opened opened;
     rein_policy policy;
-    rein_trace *trace;
+    rein_activations *activations;
     int entropy;
 } scoring;
 
@@ -58,51 +58,51 @@ static rein_status score(sequence *s, const scoring *c, rein_error *err) {
     for (size_t i = s->first ? s->first : 1; i < n; i++) s->wanted[i] = 1, wanted++;
     const rein_tokens tokens = {.n = 1, .offsets = offsets, .ids = s->ids.data, .wanted = s->wanted};
     if (!wanted) return REIN_OK;
-    return rein_forward(s->log_probs, c->entropy ? s->entropies : NULL, c->trace, &c->policy, &tokens, NULL, err);
+    return rein_forward(s->log_probs, c->entropy ? s->entropies : NULL, c->activations, &c->policy, &tokens, NULL, err);
 }
 
 /* null for a token that has no log-probability. */
-static void json_scored(rein_out *out, const char *name, const float *values, const sequence *s) {
-    rein_json_name(out, name);
-    rein_out_text(out, "[");
+static void json_scored(rein_text *out, const char *name, const float *values, const sequence *s) {
+    rein_json_put_name(out, name);
+    rein_text_put(out, "[");
     for (size_t i = 0; i < s->ids.count; i++) {
-        if (i) rein_out_text(out, ", ");
-        if (s->wanted[i]) rein_json_float(out, values[i]);
-        else rein_out_text(out, "null");
+        if (i) rein_text_put(out, ", ");
+        if (s->wanted[i]) rein_json_put_float(out, values[i]);
+        else rein_text_put(out, "null");
     }
-    rein_out_text(out, "]");
+    rein_text_put(out, "]");
 }
 
-static void json_tokens(rein_out *out, const rein_tokenizer *tokenizer, const rein_ids *ids) {
-    rein_json_name(out, "tokens");
-    rein_out_text(out, "[");
+static void json_tokens(rein_text *out, const rein_tokenizer *tokenizer, const rein_ids *ids) {
+    rein_json_put_name(out, "tokens");
+    rein_text_put(out, "[");
     for (size_t i = 0; i < ids->count; i++) {
-        if (i) rein_out_text(out, ", ");
+        if (i) rein_text_put(out, ", ");
         rein_json_token(out, tokenizer, ids->data[i]);
     }
-    rein_out_text(out, "]");
+    rein_text_put(out, "]");
 }
 
 /* The mean of nothing is null. */
-static void write_result(rein_out *out, const scoring *c, const sequence *s) {
+static void write_result(rein_text *out, const scoring *c, const sequence *s) {
     double sum = 0;
     size_t scored = 0;
     for (size_t i = 0; i < s->ids.count; i++) {
         if (s->wanted[i]) sum += (double)s->log_probs[i], scored++;
     }
     const double mean = scored ? sum / (double)scored : NAN;
-    rein_out_text(out, "{");
+    rein_text_put(out, "{");
     rein_json_ids(out, "ids", s->ids.data, s->ids.count);
     if (c->opened.tokenizer) json_tokens(out, c->opened.tokenizer, &s->ids);
     json_scored(out, "logprobs", s->log_probs, s);
     if (c->entropy) json_scored(out, "entropies", s->entropies, s);
-    rein_json_field(out, "sum", sum);
-    rein_json_field(out, "mean", mean);
-    rein_json_field(out, "perplexity", exp(-mean));
-    rein_out_text(out, "}\n");
+    rein_json_put_field(out, "sum", sum);
+    rein_json_put_field(out, "mean", mean);
+    rein_json_put_field(out, "perplexity", exp(-mean));
+    rein_text_put(out, "}\n");
 }
 
-static rein_status score_and_write(rein_out *out, sequence *s, const scoring *c, rein_error *err) {
+static rein_status score_and_write(rein_text *out, sequence *s, const scoring *c, rein_error *err) {
     const rein_status status = score(s, c, err);
     if (!status) write_result(out, c, s);
     return status;
@@ -112,16 +112,16 @@ static rein_status score_and_write(rein_out *out, sequence *s, const scoring *c,
 
 static int has_tokenizer(rein_in *in, const scoring *c, const char *name) {
     if (!c->opened.tokenizer)
-        rein_in_fail(in, REIN_EINVAL, "%s is a text, and the model has no tokenizer.json: give token ids", name);
-    return !in->status;
+        rein_fields_fail(&in->fields, REIN_EINVAL, name, -1, "is a text, and the model has no tokenizer.json: give token ids");
+    return !rein_in_status(in);
 }
 
 static void add_text(sequence *s, rein_in *in, const scoring *c, const char *name, int part) {
     rein_error err = {0};
-    const char *text = rein_in_string(in, name);
-    if (in->status || !has_tokenizer(in, c, name)) return;
+    const char *text = rein_fields_string(&in->fields, name);
+    if (!text || !has_tokenizer(in, c, name)) return;
     if (rein_opened_encode(&s->ids, &c->opened, text, strlen(text), part, &err))
-        rein_in_fail(in, err.code, "%s: %s", name, err.message);
+        rein_fields_fail(&in->fields, err.code, name, -1, ": %s", err.message);
 }
 
 static void add_ids(sequence *s, rein_in *in, const scoring *c, const char *name) {
@@ -130,21 +130,27 @@ static void add_ids(sequence *s, rein_in *in, const scoring *c, const char *name
     if (!ids) return;
     int32_t *data = realloc(s->ids.data, (s->ids.count + axis.n + 1) * sizeof *data);
     if (!data) {
-        rein_in_fail(in, REIN_ENOMEM, "out of memory");
+        in->fields.status = rein_fail(in->fields.err, REIN_ENOMEM, "out of memory");
         return;
     }
     s->ids.data = data;
     s->ids.capacity = s->ids.count + axis.n + 1;
     for (size_t i = 0; i < axis.n; i++) {
         if (ids[i] >= c->opened.info.vocabulary)
-            rein_in_fail(in, REIN_EINVAL, "%s[%zu] is %lld: the model's tokens are 0 to %lld", name, i, (long long)ids[i],
-                         (long long)c->opened.info.vocabulary - 1);
+            rein_fields_fail(&in->fields, REIN_EINVAL, name, (int64_t)i, "is %lld: the model's tokens are 0 to %lld",
+                             (long long)ids[i], (long long)c->opened.info.vocabulary - 1);
         else data[s->ids.count++] = (int32_t)ids[i];
     }
 }
 
 static void need_first(const sequence *s, rein_in *in, const char *name) {
-    if (!in->status && !s->ids.count) rein_in_fail(in, REIN_EINVAL, "%s has no token: one or more is needed", name);
+    if (!s->ids.count) rein_fields_fail(&in->fields, REIN_EINVAL, name, -1, "has no token: one or more is needed");
+}
+
+/* A mistake of the whole line. */
+static rein_status fail_line(const rein_in *in, rein_status code, const char *message) {
+    rein_fail(in->fields.err, code, "%s", message);
+    return rein_fail_in(in->fields.err, code, "%s", in->fields.file);
 }
 
 /* A line is a whole, or a prompt and its response, each as text or as ids. */
@@ -152,9 +158,11 @@ static void read_sequence(sequence *s, rein_in *in, const scoring *c) {
     const int ids = rein_in_has(in, "prompt_ids") || rein_in_has(in, "response_ids");
     const int texts = rein_in_has(in, "prompt") || rein_in_has(in, "response");
     const int whole = rein_in_has(in, "ids"), text = !ids && rein_in_has(in, "text"); /* text may stand beside response_ids */
-    if (!in->status && ids + texts + whole + text != 1)
-        rein_in_fail(in, REIN_EINVAL, "%s is needed: text, ids, prompt with response, or prompt_ids with response_ids",
-                     ids + texts + whole + text ? "only one" : "one");
+    if (!rein_in_status(in) && ids + texts + whole + text != 1)
+        in->fields.status = fail_line(in, REIN_EINVAL,
+                                      ids + texts + whole + text
+                                          ? "only one is needed: text, ids, prompt with response, or prompt_ids with response_ids"
+                                          : "one is needed: text, ids, prompt with response, or prompt_ids with response_ids");
     else if (whole) add_ids(s, in, c, "ids"), need_first(s, in, "ids");
     else if (text) add_text(s, in, c, "text", 0), need_first(s, in, "text");
     else if (ids) {
@@ -173,20 +181,22 @@ static const char *const KEYS[] = {"text",   "ids",      "prompt", "response",  
                                    "sample", "logprobs", "finish", "sampler_logprobs", "top_logprobs", NULL};
 
 static int score_line(const scoring *c, const char *line, size_t length, size_t number) {
-    rein_out out = {0};
-    rein_error err = {0}, why = {0};
+    rein_text out = {0};
+    rein_error err = {0};
     sequence s = {0};
     rein_in in;
+    char place[40];
+    snprintf(place, sizeof place, "line %zu", number);
     if (line[strspn(line, " \t")] != '{')
         return rein_say(REIN_WRONG, WHERE, "line %zu is no JSON object, such as {\"text\": \"...\"}: --file FILE scores plain text",
                         number);
-    if (!rein_in_open(&in, line, length, number, KEYS, &err)) read_sequence(&s, &in, c);
-    if (!in.status && score_and_write(&out, &s, c, &why)) rein_in_fail(&in, why.code, "%s", why.message);
-    const int bad = in.status != REIN_OK;
+    rein_status bad = rein_in_open(&in, line, length, place, KEYS, &err);
+    if (!bad) read_sequence(&s, &in, c), bad = rein_in_status(&in);
+    if (!bad && (bad = score_and_write(&out, &s, c, &err))) rein_fail_in(&err, bad, "%s", place);
     rein_in_close(&in);
     sequence_free(&s);
     if (!bad) return rein_print(&out);
-    rein_out_free(&out);
+    rein_text_free(&out);
     return rein_say_error(WHERE, &err);
 }
 
@@ -229,8 +239,8 @@ static int encode_text(sequence *s, const scoring *c, const char *text, size_t l
     return rein_say(REIN_WRONG, WHERE, "the text is empty, and the tokenizer adds no begin token: there is nothing to score");
 }
 
-static int score_one(const scoring *c, const rein_args *args, rein_ids *ids, const rein_out *text) {
-    rein_out out = {0};
+static int score_one(const scoring *c, const rein_args *args, rein_ids *ids, const rein_text *text) {
+    rein_text out = {0};
     rein_error err = {0};
     sequence s = {.ids = *ids};
     *ids = (rein_ids){0};
@@ -239,7 +249,7 @@ static int score_one(const scoring *c, const rein_args *args, rein_ids *ids, con
     if (!status && score_and_write(&out, &s, c, &err)) status = rein_say_error(WHERE, &err);
     sequence_free(&s);
     if (!status) return rein_print(&out);
-    rein_out_free(&out);
+    rein_text_free(&out);
     return status;
 }
 
@@ -261,21 +271,21 @@ static int check_sources(const rein_args *args) {
 }
 
 /* What the command line holds, before the model is opened; an editor ends a file with a newline that nobody means. */
-static int read_source(rein_ids *ids, rein_out *text, const rein_args *args) {
+static int read_source(rein_ids *ids, rein_text *text, const rein_args *args) {
     const char *file = rein_option_value(args, "file"), *given = rein_option_value(args, "text");
     int status = check_sources(args);
     if (!status) status = rein_value_ids(ids, args, "ids");
-    if (!status && given) rein_out_text(text, given);
+    if (!status && given) rein_text_put(text, given);
     if (!status && file) status = rein_read_input(text, file, "a text", WHERE);
     if (!status && file && text->length && text->data[text->length - 1] == '\n') text->length--;
-    rein_out_text(text, ""); /* so that data is there */
-    return !status && text->failed ? rein_say(REIN_FAILED, WHERE, "out of memory") : status;
+    rein_text_put(text, ""); /* so that data is there */
+    return !status && text->failed ? rein_say_no_memory(WHERE) : status;
 }
 
 int rein_run_score(const rein_args *args) {
     scoring c = {.policy.temperature = 1, .entropy = rein_option_value(args, "entropy") != NULL};
     rein_ids ids = {0};
-    rein_out text = {0};
+    rein_text text = {0};
     rein_error err = {0};
     const int lines = !rein_option_value(args, "text") && !rein_option_value(args, "file") && !rein_option_value(args, "ids");
     int status = rein_opened_read(&c.opened, args);
@@ -284,11 +294,11 @@ int rein_run_score(const rein_args *args) {
     if (!status) status = rein_opened_open(&c.opened, args);
     c.policy.model = c.opened.model;
     c.policy.adapter = c.opened.adapter;
-    if (!status && rein_trace_open(&c.trace, &c.opened.exec, &err)) status = rein_say_error(WHERE, &err);
+    if (!status && rein_activations_open(&c.activations, &c.opened.exec, &err)) status = rein_say_error(WHERE, &err);
     if (!status) status = lines ? score_file(&c, args->n_words ? args->words[0] : NULL) : score_one(&c, args, &ids, &text);
-    rein_trace_close(c.trace);
+    rein_activations_close(c.activations);
     rein_ids_free(&ids);
-    rein_out_free(&text);
+    rein_text_free(&text);
     rein_opened_close(&c.opened);
     return status;
 }

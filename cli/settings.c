@@ -8,6 +8,7 @@
 
 #include "terminal.h"
 #include "values.h"
+#include "wrap.h"
 
 /* ----------------------------------------------------------------------------------------------------------------- the table */
 
@@ -78,8 +79,10 @@ int rein_takes_setting(const rein_command *command, const rein_cli_setting *sett
     return command->settings && (command->settings == REIN_SETTINGS_LOOP || !setting->loop);
 }
 
+/* An earlier name of an option is accepted, and not shown. */
 const rein_cli_setting *rein_cli_setting_named(const char *option, size_t length) {
     const rein_cli_setting *s;
+    if (length == strlen("recall") && !strncmp(option, "recall", length)) option = "activation-cache", length = strlen(option);
     for (size_t i = 0; (s = rein_cli_setting_at(i)); i++)
         if (strlen(s->option) == length && !strncmp(s->option, option, length)) return s;
     return NULL;
@@ -95,49 +98,49 @@ int rein_is_objective(const char *name) {
 /* ---------------------------------------------------------------------------------------------------------------------- help */
 
 /* "none, budget, truncate" */
-static void put_choices(rein_out *out, const char *choices) {
-    rein_out_text(out, ": ");
+static void put_choices(rein_text *out, const char *choices) {
+    rein_text_put(out, ": ");
     for (; *choices; choices++) {
-        if (*choices == '|') rein_out_text(out, ", ");
-        else rein_out_bytes(out, choices, 1);
+        if (*choices == '|') rein_text_put(out, ", ");
+        else rein_text_put_bytes(out, choices, 1);
     }
 }
 
 /* " (default 8)"; what is off or not there has none. */
-static void put_default(rein_out *out, const rein_cli_setting *s) {
+static void put_default(rein_text *out, const rein_cli_setting *s) {
     const rein_settings standard = rein_settings_default();
     char value[REIN_TEXT_SETTING], *end;
     if (!s->value || s->title == OBJECTIVE || rein_settings_get(value, sizeof value, &standard, s->name, NULL) || !*value) return;
     const double number = strtod(value, &end);
-    if (*end) rein_out_format(out, " (default %s)", value);
-    else if (number > 0) rein_out_format(out, " (default %g)", number);
+    if (*end) rein_text_format(out, " (default %s)", value);
+    else if (number > 0) rein_text_format(out, " (default %g)", number);
 }
 
-void rein_cli_setting_help(rein_out *out, const rein_cli_setting *s) {
-    rein_out_text(out, s->help);
+void rein_cli_setting_help(rein_text *out, const rein_cli_setting *s) {
+    rein_text_put(out, s->help);
     if (s->choice) put_choices(out, s->choice);
     put_default(out, s);
 }
 
 /* A name that is too long for the column has its help on the next line. */
-static void help_row(rein_out *out, const rein_cli_setting *s, size_t width) {
+static void help_row(rein_text *out, const rein_cli_setting *s, size_t width) {
     enum { COLUMN = 32 };
-    rein_out help = {0};
+    rein_text help = {0};
     rein_cli_setting_help(&help, s);
     const size_t columns = 4 + strlen(s->option) + (s->value ? 1 + strlen(s->value) : 0);
-    rein_out_format(out, "  --%s%s%s", s->option, s->value ? " " : "", s->value ? s->value : "");
-    if (columns + 2 > COLUMN) rein_out_text(out, "\n");
-    rein_out_repeat(out, " ", columns + 2 > COLUMN ? COLUMN : COLUMN - columns);
-    rein_out_wrap(out, COLUMN, width, help.failed ? s->help : help.data);
-    rein_out_free(&help);
+    rein_text_format(out, "  --%s%s%s", s->option, s->value ? " " : "", s->value ? s->value : "");
+    if (columns + 2 > COLUMN) rein_text_put(out, "\n");
+    rein_text_repeat(out, " ", columns + 2 > COLUMN ? COLUMN : COLUMN - columns);
+    rein_wrap(out, COLUMN, width, help.failed ? s->help : help.data);
+    rein_text_free(&help);
 }
 
-void rein_help_settings(rein_out *out, const rein_command *command, size_t width) {
+void rein_help_settings(rein_text *out, const rein_command *command, size_t width) {
     const rein_cli_setting *s;
     const char *title = "";
     for (size_t i = 0; (s = rein_cli_setting_at(i)); i++) {
         if (!rein_takes_setting(command, s)) continue;
-        if (s->title != title) rein_out_format(out, "\n%s:\n", s->title);
+        if (s->title != title) rein_text_format(out, "\n%s:\n", s->title);
         title = s->title;
         help_row(out, s, width);
     }
@@ -174,35 +177,35 @@ static const rein_cli_setting *option_of(const rein_args *args, const char *mess
 
 int rein_say_setting_error(const rein_args *args, const rein_error *err) {
     rein_error cause = {.code = err->code};
-    rein_out text = {0};
+    rein_text text = {0};
     for (const char *at = err->message; *at;) {
         const size_t word = word_length(at), n = word ? word : 1;
         const rein_cli_setting *s = word ? option_of(args, err->message, at, word) : NULL;
-        if (s) rein_out_format(&text, "--%s", s->option);
-        else rein_out_bytes(&text, at, n);
+        if (s) rein_text_format(&text, "--%s", s->option);
+        else rein_text_put_bytes(&text, at, n);
         at += n;
     }
     snprintf(cause.message, sizeof cause.message, "%s", text.failed || !text.data ? err->message : text.data);
-    rein_out_free(&text);
+    rein_text_free(&text);
     return rein_say_error(args->command->name, &cause);
 }
 
 /* A list has all its values at once, however often its option was given. */
 static int set_list(rein_settings *settings, const rein_args *args, const char *name) {
     rein_error err = {0};
-    rein_out all = {0};
+    rein_text all = {0};
     for (size_t i = 0; i < args->n_settings; i++) {
         if (strcmp(args->settings[i].name, name) != 0) continue;
         if (strchr(args->settings[i].value, '\n'))
-            return rein_out_free(&all), rein_say(REIN_WRONG, args->command->name, "--%s has a newline in it%s", name,
-                                                 strcmp(name, "stop") ? "" : ": write \\n, which stands for one");
-        rein_out_format(&all, "%s%s", all.length ? "\n" : "", args->settings[i].value);
+            return rein_text_free(&all), rein_say(REIN_WRONG, args->command->name, "--%s has a newline in it%s", name,
+                                                  strcmp(name, "stop") ? "" : ": write \\n, which stands for one");
+        rein_text_format(&all, "%s%s", all.length ? "\n" : "", args->settings[i].value);
     }
     const int failed = all.failed || rein_settings_set(settings, name, all.data, &err);
-    const int status = all.failed ? rein_say(REIN_FAILED, args->command->name, "out of memory")
+    const int status = all.failed ? rein_say_no_memory(args->command->name)
                        : failed   ? rein_say_setting_error(args, &err)
                                   : REIN_DONE;
-    rein_out_free(&all);
+    rein_text_free(&all);
     return status;
 }
 

@@ -27,10 +27,10 @@ int rein_takes_setting(const rein_command *command, const rein_cli_setting *sett
 const rein_cli_setting *rein_cli_setting_named(const char *option, size_t length);
 
 /* Its help, with the choices there are and the default, appended. */
-void rein_cli_setting_help(rein_out *out, const rein_cli_setting *setting);
+void rein_cli_setting_help(rein_text *out, const rein_cli_setting *setting);
 
 /* All of them, in the help of a command. */
-void rein_help_settings(rein_out *out, const rein_command *command, size_t width);
+void rein_help_settings(rein_text *out, const rein_command *command, size_t width);
 
 /* Defaults, then the file of --config, then the command line, its preset first. Those of a new run begin with the preset none, in which no
  * constant is given; those of an existing one only change what it has. Returns an exit status, having said what is wrong. */

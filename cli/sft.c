@@ -87,7 +87,7 @@ static int allocate(supervised *s) {
     s->order = calloc(s->data.n, sizeof *s->order);
     s->batch = calloc((size_t)s->plan.batch_size, sizeof *s->batch);
     s->epoch = -1;
-    return s->order && s->batch ? REIN_DONE : rein_say(REIN_FAILED, WHERE, "out of memory");
+    return s->order && s->batch ? REIN_DONE : rein_say_no_memory(WHERE);
 }
 
 static rein_groups batch_of(supervised *s, int64_t step) {
@@ -126,17 +126,17 @@ static int train(supervised *s, rein_session_report *report) {
 
 /* ---------------------------------------------------------------------------------------------------------------------- output */
 
-static void table(rein_out *out, const supervised *s, const rein_session_report *r) {
-    rein_out_format(out, "%-12s %" PRId64 " of %" PRId64 "\n", "steps", r->step, s->plan.total);
-    rein_out_format(out, "%-12s %.4f, from %.4f\n", "loss", rein_report_value(r, "loss"), s->first_loss);
-    rein_out_format(out, "%-12s %.0f\n", "tokens", rein_report_value(r, "num_tokens"));
-    rein_out_format(out, "%-12s ", "checkpoint");
+static void table(rein_text *out, const supervised *s, const rein_session_report *r) {
+    rein_text_format(out, "%-12s %" PRId64 " of %" PRId64 "\n", "steps", r->step, s->plan.total);
+    rein_text_format(out, "%-12s %.4f, from %.4f\n", "loss", rein_report_value(r, "loss"), s->first_loss);
+    rein_text_format(out, "%-12s %.0f\n", "tokens", rein_report_value(r, "num_tokens"));
+    rein_text_format(out, "%-12s ", "checkpoint");
     rein_training_checkpoint(out, &s->t, r->step);
-    rein_out_text(out, "\n");
+    rein_text_put(out, "\n");
 }
 
 static int finish(const supervised *s, const rein_session_report *r) {
-    rein_out out = {0};
+    rein_text out = {0};
     if (s->json) rein_report_json(&out, r, &s->t);
     else if (r->n) table(&out, s, r);
     const int status = rein_print(&out);
@@ -147,21 +147,21 @@ static int finish(const supervised *s, const rein_session_report *r) {
 
 static int dry_run(const supervised *s) {
     const rein_groups_summary sum = rein_groups_summarise(&s->data);
-    rein_out out = {0};
+    rein_text out = {0};
     if (s->json) {
-        rein_out_format(&out,
-                        "{\"dry_run\": true, \"new_run\": %s, \"examples\": %zu, \"tokens\": %zu, \"trained_tokens\": %zu, "
-                        "\"steps\": %" PRId64 "}\n",
-                        s->t.is_new ? "true" : "false", sum.groups, sum.tokens, sum.trained_tokens, s->plan.total);
+        rein_text_format(&out,
+                         "{\"dry_run\": true, \"new_run\": %s, \"examples\": %zu, \"tokens\": %zu, \"trained_tokens\": %zu, "
+                         "\"steps\": %" PRId64 "}\n",
+                         s->t.is_new ? "true" : "false", sum.groups, sum.tokens, sum.trained_tokens, s->plan.total);
         return rein_print(&out);
     }
-    rein_out_format(&out, "%-12s %s, %s\n", "run", s->t.run, s->t.is_new ? "to be begun" : "to be gone on with");
-    rein_out_format(&out, "%-12s %s\n", "model", s->t.settings.model);
-    rein_out_format(&out, "%-12s %s\n", "trains", s->t.settings.full ? "all weights" : "an adapter");
-    rein_out_format(&out, "%-12s %zu, the longest trains %zu tokens\n", "examples", sum.groups, sum.length_max);
-    rein_out_format(&out, "%-12s %zu, of which %zu train\n", "tokens", sum.tokens, sum.trained_tokens);
-    rein_out_format(&out, "%-12s %" PRId64 ", %" PRId64 " an epoch\n", "steps", s->plan.total, s->plan.steps_per_epoch);
-    rein_out_text(&out, "Nothing was written.\n");
+    rein_text_format(&out, "%-12s %s, %s\n", "run", s->t.run, s->t.is_new ? "to be begun" : "to be gone on with");
+    rein_text_format(&out, "%-12s %s\n", "model", s->t.settings.model);
+    rein_text_format(&out, "%-12s %s\n", "trains", s->t.settings.full ? "all weights" : "an adapter");
+    rein_text_format(&out, "%-12s %zu, the longest trains %zu tokens\n", "examples", sum.groups, sum.length_max);
+    rein_text_format(&out, "%-12s %zu, of which %zu train\n", "tokens", sum.tokens, sum.trained_tokens);
+    rein_text_format(&out, "%-12s %" PRId64 ", %" PRId64 " an epoch\n", "steps", s->plan.total, s->plan.steps_per_epoch);
+    rein_text_put(&out, "Nothing was written.\n");
     return rein_print(&out);
 }
 

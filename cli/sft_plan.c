@@ -1,48 +1,48 @@
-/* sft_plan.c - the plan of supervised training. The order of the examples hangs on their number and the size of a batch: neither changes
- * within a run. */
+/* sft_plan.c - the plan of supervised training. The order of the examples depends on their number and the size of a batch: neither
+ * changes within a run. */
 #define _XOPEN_SOURCE 700 /* realpath */
 #include "sft_plan.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "policy.h"
+#include "rein/json.h"
 #include "terminal.h"
 #include "values.h"
 
 static const char WHERE[] = "sft", FILE_NAME[] = "sft.json";
 
-static void path_of(rein_out *path, const char *run, const char *more) { rein_out_format(path, "%s/%s%s", run, FILE_NAME, more); }
+static void path_of(rein_text *path, const char *run, const char *more) { rein_text_format(path, "%s/%s%s", run, FILE_NAME, more); }
 
 static int read_saved(rein_sft_plan *plan, const char *run) {
-    rein_out path = {0};
-    const char *data = NULL, *chat = NULL;
-    json_error_t why;
+    rein_text path = {0};
+    rein_error err = {0};
+    rein_json *root = NULL;
     path_of(&path, run, "");
-    if (path.failed) return rein_say(REIN_FAILED, WHERE, "out of memory");
-    json_t *root = json_load_file(path.data, JSON_REJECT_DUPLICATES, &why);
-    json_int_t batch = 0, epochs = 0, steps = 0, examples = 0;
-    const int bad = !root || json_unpack(root, "{s:s, s:s, s:I, s:I, s:I, s:I}", "data", &data, "chat_format", &chat, "batch_size",
-                                         &batch, "num_train_epochs", &epochs, "max_steps", &steps, "examples", &examples);
-    const int status = bad || batch < 1 || epochs < 1
-                           ? rein_say(REIN_WRONG, WHERE, "%s cannot be read: it is not as it was written", path.data)
-                           : REIN_DONE;
-    if (!status) {
-        *plan = (rein_sft_plan){.batch_size = batch, .epochs = epochs, .max_steps = steps, .examples = examples};
+    if (path.failed) return rein_say_no_memory(WHERE);
+    rein_fields in = {.file = path.data, .path = "", .err = &err};
+    in.status = rein_json_read(&root, path.data, REIN_JSON_NEEDS_OBJECT, &err);
+    in.object = root;
+    const char *data = rein_fields_string(&in, "data"), *chat = rein_fields_string(&in, "chat_format");
+    *plan = (rein_sft_plan){.batch_size = rein_fields_integer(&in, "batch_size", 1, INT64_MAX),
+                            .epochs = rein_fields_integer(&in, "num_train_epochs", 1, INT64_MAX),
+                            .max_steps = rein_fields_integer(&in, "max_steps", 0, INT64_MAX),
+                            .examples = rein_fields_integer(&in, "examples", 0, INT64_MAX)};
+    if (!in.status) {
         snprintf(plan->data, sizeof plan->data, "%s", data);
         snprintf(plan->chat_format, sizeof plan->chat_format, "%s", chat);
     }
-    json_decref(root);
-    rein_out_free(&path);
-    return status;
+    rein_json_free(root);
+    rein_text_free(&path);
+    return in.status ? rein_say_error(WHERE, &err) : REIN_DONE;
 }
 
-/* A run can be gone on with from anywhere. */
+/* A run can be resumed from any directory. */
 static int read_path(rein_sft_plan *plan, const char *given) {
     char *whole = given ? realpath(given, NULL) : NULL;
     const char *path = whole ? whole : given;
@@ -87,19 +87,39 @@ int rein_sft_plan_finish(rein_sft_plan *plan, size_t examples) {
     return REIN_DONE;
 }
 
+static void put_number(rein_text *text, const char *name, int64_t value) {
+    rein_text_format(text, ",\n  \"%s\": %" PRId64, name, value);
+}
+
+static void put_plan(rein_text *text, const rein_sft_plan *plan) {
+    rein_text_put(text, "{\n  \"data\": ");
+    rein_json_put_string(text, plan->data);
+    rein_text_put(text, ",\n  \"chat_format\": ");
+    rein_json_put_string(text, plan->chat_format);
+    put_number(text, "batch_size", plan->batch_size);
+    put_number(text, "num_train_epochs", plan->epochs);
+    put_number(text, "max_steps", plan->max_steps);
+    put_number(text, "examples", plan->examples);
+    rein_text_put(text, "\n}");
+}
+
+static int write_file(const char *path, const rein_text *text) {
+    FILE *file = fopen(path, "w");
+    const int whole = file && fwrite(text->data, 1, text->length, file) == text->length;
+    return file && !fclose(file) && whole;
+}
+
 int rein_sft_plan_write(const rein_sft_plan *plan, const char *run) {
-    rein_out path = {0}, temporary = {0};
+    rein_text path = {0}, temporary = {0}, text = {0};
     int status = REIN_DONE;
     path_of(&path, run, "");
     path_of(&temporary, run, ".new");
-    json_t *root = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "data", plan->data, "chat_format", plan->chat_format, "batch_size",
-                             (json_int_t)plan->batch_size, "num_train_epochs", (json_int_t)plan->epochs, "max_steps",
-                             (json_int_t)plan->max_steps, "examples", (json_int_t)plan->examples);
-    if (!root || path.failed || temporary.failed) status = rein_say(REIN_FAILED, WHERE, "out of memory");
-    else if (json_dump_file(root, temporary.data, JSON_INDENT(2)) || rename(temporary.data, path.data))
+    put_plan(&text, plan);
+    if (text.failed || path.failed || temporary.failed) status = rein_say_no_memory(WHERE);
+    else if (!write_file(temporary.data, &text) || rename(temporary.data, path.data))
         status = rein_say(REIN_FAILED, WHERE, "%s cannot be written: %s", path.data, strerror(errno));
-    json_decref(root);
-    rein_out_free(&path);
-    rein_out_free(&temporary);
+    rein_text_free(&text);
+    rein_text_free(&path);
+    rein_text_free(&temporary);
     return status;
 }

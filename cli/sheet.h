@@ -4,11 +4,11 @@
 
 #include <stdint.h>
 
-#include "out.h"
+#include "rein/json.h"
 
 /* {0} is an empty text, {.json = 1} an empty object. Printing frees it; else free `out`. */
 typedef struct rein_sheet {
-    rein_out out;
+    rein_text out;
     int json;
 } rein_sheet;
 

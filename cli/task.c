@@ -54,23 +54,23 @@ static int read_options(showing *s, const rein_args *args) {
 /* ------------------------------------------------------------------------------------------------------------------------- text */
 
 /* Under a name in the margin; further lines stand below the first. */
-static void put_row(rein_out *out, const char *name, const char *text) {
-    rein_out_format(out, "  %-*s", COLUMN - 2, name);
+static void put_row(rein_text *out, const char *name, const char *text) {
+    rein_text_format(out, "  %-*s", COLUMN - 2, name);
     for (; *text; text++) {
         const unsigned char c = (unsigned char)*text;
         const int control = (c < 32 && c != '\n') || c == 127, high = c == 0xC2 && (unsigned char)text[1] < 0xA0;
-        if (control || high) rein_out_text(out, "·");
-        else rein_out_bytes(out, text, 1);
+        if (control || high) rein_text_put(out, "·");
+        else rein_text_put_bytes(out, text, 1);
         text += high;
-        if (c == '\n') rein_out_repeat(out, " ", COLUMN);
+        if (c == '\n') rein_text_repeat(out, " ", COLUMN);
     }
-    rein_out_text(out, "\n");
+    rein_text_put(out, "\n");
 }
 
-static void put_text(rein_out *out, const showing *s, const rein_example *example, uint64_t index, const rein_text *shown) {
+static void put_text(rein_text *out, const showing *s, const rein_example *example, uint64_t index, const rein_text *shown) {
     char budget[32];
-    if (index > s->from) rein_out_text(out, "\n");
-    rein_out_format(out, "%s %" PRIu64 "\n", s->split == REIN_SPLIT_TRAIN ? "train" : "held-out", index);
+    if (index > s->from) rein_text_put(out, "\n");
+    rein_text_format(out, "%s %" PRIu64 "\n", s->split == REIN_SPLIT_TRAIN ? "train" : "held-out", index);
     if (example->prompt) put_row(out, "prompt", example->prompt);
     for (size_t i = 0; i < example->n_messages; i++) put_row(out, example->messages[i].role, example->messages[i].content);
     if (example->answer) put_row(out, "answer", example->answer);
@@ -83,18 +83,18 @@ static void put_text(rein_out *out, const showing *s, const rein_example *exampl
 
 /* ------------------------------------------------------------------------------------------------------------------------- JSON */
 
-static void put_json(rein_out *out, const showing *s, const rein_example *example, const rein_text *shown) {
+static void put_json(rein_text *out, const showing *s, const rein_example *example, const rein_text *shown) {
     if (s->demonstrations) {
-        rein_out_text(out, "{");
-        rein_json_name(out, "prompt");
-        rein_json_string(out, example->prompt);
-        rein_json_name(out, "completion");
-        rein_json_bytes(out, shown->data, shown->length);
-        rein_out_text(out, "}\n");
+        rein_text_put(out, "{");
+        rein_json_put_name(out, "prompt");
+        rein_json_put_string(out, example->prompt);
+        rein_json_put_name(out, "completion");
+        rein_json_put_bytes(out, shown->data, shown->length);
+        rein_text_put(out, "}\n");
         return;
     }
-    rein_out_text(out, example->json);
-    rein_out_text(out, "\n");
+    rein_text_put(out, example->json);
+    rein_text_put(out, "\n");
 }
 
 /* --------------------------------------------------------------------------------------------------------------------- examples */
@@ -103,7 +103,7 @@ static void put_json(rein_out *out, const showing *s, const rein_example *exampl
 static int show_one(int *end, const showing *s, uint64_t index) {
     rein_example example;
     rein_text shown = {0};
-    rein_out out = {0};
+    rein_text out = {0};
     rein_error err = {0};
     rein_status status = rein_task_example(&example, s->task, s->split, index, &err);
     *end = status == REIN_ERANGE && index > s->from && !rein_task_verifies(s->task);
@@ -130,7 +130,7 @@ static int show(showing *s, const char *source) {
 
 static int list_tasks(const rein_args *args) {
     const rein_task_info *info;
-    rein_out out = {0};
+    rein_text out = {0};
     const int json = rein_option_value(args, "json") != NULL;
     for (size_t o = 0; o < REIN_MAX_OPTIONS && args->command->options[o].name; o++) {
         const char *name = args->command->options[o].name;
@@ -139,15 +139,15 @@ static int list_tasks(const rein_args *args) {
     }
     for (size_t i = 0; (info = rein_task_at(i)); i++) {
         if (!json) {
-            rein_out_format(&out, "%-*s%s\n", COLUMN, info->name, info->help);
+            rein_text_format(&out, "%-*s%s\n", COLUMN, info->name, info->help);
             continue;
         }
-        rein_out_text(&out, "{");
-        rein_json_name(&out, "name");
-        rein_json_string(&out, info->name);
-        rein_json_name(&out, "help");
-        rein_json_string(&out, info->help);
-        rein_out_text(&out, "}\n");
+        rein_text_put(&out, "{");
+        rein_json_put_name(&out, "name");
+        rein_json_put_string(&out, info->name);
+        rein_json_put_name(&out, "help");
+        rein_json_put_string(&out, info->help);
+        rein_text_put(&out, "}\n");
     }
     return rein_print(&out);
 }

@@ -1,4 +1,4 @@
-/* terminal.c - stdout and stderr. A message is one line whatever the input that it quotes contains. */
+/* terminal.c - stdout and stderr. A message is one line, whatever the input that it quotes contains. */
 #include "terminal.h"
 
 #include <errno.h>
@@ -7,6 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "rein/json.h"
+
+enum { LINE = 1024 };
+
+static int json_errors; /* set once, before the command runs */
 
 /* Bytes of the valid UTF-8 character at s that is fit to print, or 0. */
 static size_t printable(const unsigned char *s) {
@@ -18,32 +24,91 @@ static size_t printable(const unsigned char *s) {
     return n;
 }
 
-int rein_say(int status, const char *where, const char *format, ...) {
-    char text[1024], line[1024];
+/* The text with one ? for each byte that is not fit to print. */
+static const char *clean(char line[LINE], const char *text) {
     size_t n = 0;
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    for (const unsigned char *s = (const unsigned char *)text; *s;) {
-        size_t bytes = printable(s);
+    for (const unsigned char *s = (const unsigned char *)text; *s && n + 5 < LINE;) {
+        const size_t bytes = printable(s);
         if (bytes) memcpy(line + n, s, bytes);
         else line[n] = '?';
         n += bytes ? bytes : 1;
         s += bytes ? bytes : 1;
     }
+    line[n] = 0;
+    return line;
+}
+
+static void print_json(const rein_error *err) {
+    rein_error shown = *err;
+    rein_text out = {0};
+    char line[LINE];
+    snprintf(shown.message, sizeof shown.message, "%s", clean(line, err->message));
+    snprintf(shown.field, sizeof shown.field, "%s", clean(line, err->field));
+    rein_text_put(&out, "{\"error\": ");
+    rein_json_put_error(&out, &shown);
+    rein_text_put(&out, "}\n");
+    if (!out.failed) fwrite(out.data, 1, out.length, stderr);
+    rein_text_free(&out);
+}
+
+static int print_line(int status, const char *where, const char *text) {
+    char line[LINE];
     fflush(stdout);
-    fprintf(stderr, "rein%s%s: %.*s\n", *where ? " " : "", where, (int)n, line);
+    fprintf(stderr, "rein%s%s: %s\n", *where ? " " : "", where, clean(line, text));
     return status;
 }
 
-int rein_print(rein_out *out) {
+void rein_errors_as_json(void) { json_errors = 1; }
+
+int rein_say(int status, const char *where, const char *format, ...) {
+    char text[LINE];
+    rein_error err;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (status == REIN_DONE || !json_errors) return print_line(status, where, text);
+    rein_fail(&err, status == REIN_WRONG ? REIN_EINVAL : REIN_EIO, "%s", text);
+    return rein_say_failure(status, where, &err);
+}
+
+int rein_say_failure(int status, const char *where, const rein_error *err) {
+    if (!json_errors) return print_line(status, where, err->message);
+    fflush(stdout);
+    print_json(err);
+    return status;
+}
+
+int rein_say_error(const char *where, const rein_error *err) {
+    const int failed = err->code == REIN_ENOMEM || err->code == REIN_ERANGE;
+    return rein_say_failure(failed ? REIN_FAILED : REIN_WRONG, where, err);
+}
+
+int rein_say_option(const char *where, const char *name, const char *format, ...) {
+    char reason[LINE], option[80];
+    rein_error err;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(reason, sizeof reason, format, arguments);
+    va_end(arguments);
+    snprintf(option, sizeof option, "--%s", name);
+    rein_fail_at(&err, REIN_EINVAL, option, -1, "%s", reason);
+    return rein_say_error(where, &err);
+}
+
+int rein_say_no_memory(const char *where) {
+    rein_error err;
+    rein_fail(&err, REIN_ENOMEM, "out of memory");
+    return rein_say_error(where, &err);
+}
+
+int rein_print(rein_text *out) {
     int status = REIN_DONE;
     errno = 0;
-    if (out->failed) status = rein_say(REIN_FAILED, "", "out of memory");
+    if (out->failed) status = rein_say_no_memory("");
     else if (fwrite(out->data ? out->data : "", 1, out->length, stdout) != out->length || fflush(stdout))
         status = rein_say(REIN_FAILED, "", "cannot write to stdout: %s", strerror(errno));
-    rein_out_free(out);
+    rein_text_free(out);
     return status;
 }
 

@@ -2,20 +2,31 @@
 #ifndef REIN_CLI_TERMINAL_H
 #define REIN_CLI_TERMINAL_H
 
-#include "out.h"
+#include "rein/text.h"
 
-/* Exit statuses, as DESIGN has them. */
+/* Exit statuses: success; a failure that is not the user's; a mistake in the input or on the command line. */
 enum { REIN_DONE = 0, REIN_FAILED = 1, REIN_WRONG = 2 };
 
-/* One line on stderr, "rein WHERE: …"; control bytes and broken UTF-8 in it are shown as ?. Returns status. */
-int rein_say(int status, const char *where, const char *format, ...)
-#if defined(__GNUC__)
-    __attribute__((format(printf, 3, 4)))
-#endif
-    ;
+/* From now on an error is one line of JSON on stderr, {"error": {"code", "field", "index", "message"}} (--json). Notes stay text. */
+void rein_errors_as_json(void);
+
+/* One line on stderr, "rein WHERE: …"; control bytes and broken UTF-8 in it are shown as ?. With REIN_DONE it is a note, with any other
+ * status an error. Returns status. */
+int rein_say(int status, const char *where, const char *format, ...) REIN_PRINTF(3, 4);
+
+/* The same for an error of the library, with its field and index. */
+int rein_say_failure(int status, const char *where, const rein_error *err);
+
+/* The same with the usual exit status: 1 if memory ran out or the result is not finite, else 2. */
+int rein_say_error(const char *where, const rein_error *err);
+
+/* "--NAME REASON", a mistake in an option of the command line. */
+int rein_say_option(const char *where, const char *name, const char *format, ...) REIN_PRINTF(3, 4);
+
+int rein_say_no_memory(const char *where);
 
 /* Writes the text to stdout, frees it and returns the exit status: 1 with a message when it could not all be written. */
-int rein_print(rein_out *out);
+int rein_print(rein_text *out);
 
 /* 1 when stdout is a terminal that wants colours (NO_COLOR unset). */
 int rein_colours(void);

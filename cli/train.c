@@ -37,18 +37,18 @@ static void warn(const rein_training *t, const rein_groups_summary *summary) {
 
 /* ---------------------------------------------------------------------------------------------------------------------- output */
 
-static void row(rein_out *out, const char *name, const char *format, double value, const char *after) {
+static void row(rein_text *out, const char *name, const char *format, double value, const char *after) {
     char text[60];
     if (isnan(value)) return;
     snprintf(text, sizeof text, format, value);
-    rein_out_format(out, "%-12s %s%s\n", name, text, after);
+    rein_text_format(out, "%-12s %s%s\n", name, text, after);
 }
 
-static void table(rein_out *out, const rein_session_report *r, const rein_training *t) {
+static void table(rein_text *out, const rein_session_report *r, const rein_training *t) {
     char longest[60] = "", deviation[60] = "";
     snprintf(longest, sizeof longest, " tokens, at most %g", rein_report_value(r, "completions/max_length"));
     snprintf(deviation, sizeof deviation, " ± %.4g within a group", rein_report_value(r, "reward_std"));
-    rein_out_format(out, "%-12s %lld%s\n", "step", (long long)r->step, r->nothing_to_train ? ", nothing to train" : "");
+    rein_text_format(out, "%-12s %lld%s\n", "step", (long long)r->step, r->nothing_to_train ? ", nothing to train" : "");
     row(out, "reward", "%.6g", rein_report_value(r, "reward"), deviation);
     row(out, "length", "%.6g", rein_report_value(r, "completions/mean_length"), longest);
     row(out, "over budget", "%.3g", 100 * rein_report_value(r, "budget/share_over"), " % of the responses");
@@ -59,39 +59,39 @@ static void table(rein_out *out, const rein_session_report *r, const rein_traini
     row(out, "clipped", "%.3g", 100 * rein_report_value(r, "clip_ratio/region_mean"), " % of the tokens");
     row(out, "gap", "%.3g", rein_report_value(r, "on_policy/max_gap"), " between sampler and trainer");
     row(out, "speed", "%.0f", rein_report_value(r, "tokens_per_second"), " tokens/s");
-    rein_out_format(out, "%-12s ", "checkpoint");
+    rein_text_format(out, "%-12s ", "checkpoint");
     rein_training_checkpoint(out, t, r->step);
-    rein_out_text(out, "\n");
+    rein_text_put(out, "\n");
 }
 
 static int dry_run(const rein_training *t, const rein_groups_summary *s, const rein_loss *loss, int json) {
-    rein_out out = {0};
+    rein_text out = {0};
     const int nothing = loss->nothing_to_train || !s->trained_tokens;
     warn(t, s);
     if (json) {
-        rein_out_format(&out,
-                        "{\"dry_run\": true, \"new_run\": %s, \"groups\": %zu, \"trajectories\": %zu, \"tokens\": %zu, "
-                        "\"trained_tokens\": %zu, \"nothing_to_train\": %s",
-                        t->is_new ? "true" : "false", s->groups, s->trajectories, s->tokens, s->trained_tokens,
-                        nothing ? "true" : "false");
-        rein_json_field(&out, "reward", loss->metrics.reward);
-        rein_json_field(&out, "frac_reward_zero_std", loss->metrics.frac_reward_zero_std);
-        rein_out_text(&out, "}\n");
+        rein_text_format(&out,
+                         "{\"dry_run\": true, \"new_run\": %s, \"groups\": %zu, \"trajectories\": %zu, \"tokens\": %zu, "
+                         "\"trained_tokens\": %zu, \"nothing_to_train\": %s",
+                         t->is_new ? "true" : "false", s->groups, s->trajectories, s->tokens, s->trained_tokens,
+                         nothing ? "true" : "false");
+        rein_json_put_field(&out, "reward", loss->metrics.reward);
+        rein_json_put_field(&out, "frac_reward_zero_std", loss->metrics.frac_reward_zero_std);
+        rein_text_put(&out, "}\n");
         return rein_print(&out);
     }
-    rein_out_format(&out, "%-12s %s, %s\n", "run", t->run,
-                    t->fork.run ? "to be forked"
-                    : t->is_new ? "to be begun"
-                                : "to be gone on with");
-    rein_out_format(&out, "%-12s %s\n", "model", t->settings.model);
-    rein_out_format(&out, "%-12s %s\n", "trains", t->settings.full ? "all weights" : "an adapter");
-    rein_out_format(&out, "%-12s %s\n", "objective", rein_training_preset(t) ? rein_training_preset(t) : "by its stages");
-    rein_out_format(&out, "%-12s %zu with %zu trajectories\n", "groups", s->groups, s->trajectories);
-    rein_out_format(&out, "%-12s %zu, of which %zu train%s\n", "tokens", s->tokens, s->trained_tokens,
-                    nothing ? ": nothing to train" : "");
-    rein_out_format(&out, "%-12s %.6g, after shaping; %.3g %% of the groups teach nothing\n", "reward", loss->metrics.reward,
-                    100 * loss->metrics.frac_reward_zero_std);
-    rein_out_text(&out, "Nothing was written.\n");
+    rein_text_format(&out, "%-12s %s, %s\n", "run", t->run,
+                     t->fork.run ? "to be forked"
+                     : t->is_new ? "to be begun"
+                                 : "to be gone on with");
+    rein_text_format(&out, "%-12s %s\n", "model", t->settings.model);
+    rein_text_format(&out, "%-12s %s\n", "trains", t->settings.full ? "all weights" : "an adapter");
+    rein_text_format(&out, "%-12s %s\n", "objective", rein_training_preset(t) ? rein_training_preset(t) : "by its stages");
+    rein_text_format(&out, "%-12s %zu with %zu trajectories\n", "groups", s->groups, s->trajectories);
+    rein_text_format(&out, "%-12s %zu, of which %zu train%s\n", "tokens", s->tokens, s->trained_tokens,
+                     nothing ? ": nothing to train" : "");
+    rein_text_format(&out, "%-12s %.6g, after shaping; %.3g %% of the groups teach nothing\n", "reward", loss->metrics.reward,
+                     100 * loss->metrics.frac_reward_zero_std);
+    rein_text_put(&out, "Nothing was written.\n");
     return rein_print(&out);
 }
 
@@ -100,7 +100,7 @@ static int dry_run(const rein_training *t, const rein_groups_summary *s, const r
 static int train(rein_training *t, const rein_groups *groups, const rein_groups_summary *summary, int json) {
     rein_session_report report;
     rein_error err = {0};
-    rein_out out = {0};
+    rein_text out = {0};
     const int status = rein_training_open(t);
     if (status) return status;
     warn(t, summary);

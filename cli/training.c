@@ -26,14 +26,14 @@ void rein_whole_path(char path[REIN_TEXT_SETTING]) {
 
 static int resolve(rein_training *t) {
     rein_error err = {0};
-    rein_out path = {0};
+    rein_text path = {0};
     const int fresh = t->is_new && !t->fork.run;
-    rein_out_format(&path, "%s/config.yaml", t->fork.run ? t->fork.run : t->run);
-    if (path.failed) return rein_say(REIN_FAILED, where(t), "out of memory");
+    rein_text_format(&path, "%s/config.yaml", t->fork.run ? t->fork.run : t->run);
+    if (path.failed) return rein_say_no_memory(where(t));
     t->settings = fresh ? t->given : rein_settings_default();
     t->settings.isa = t->given.isa;
     rein_status status = fresh ? REIN_OK : rein_settings_read(&t->settings, path.data, &err);
-    rein_out_free(&path);
+    rein_text_free(&path);
     if (!status && !fresh)
         status =
             t->fork.run ? rein_settings_fork(&t->settings, &t->given, &err) : rein_settings_change(&t->settings, &t->given, &err);
@@ -152,21 +152,21 @@ static rein_status check_checkpoints(const rein_training *t, rein_error *err) {
 static rein_status check_fork(const rein_training *t, rein_error *err) {
     const int64_t *steps;
     rein_run *run;
-    rein_out list = {0};
+    rein_text list = {0};
     int found = 0;
     if (!t->fork.run) return REIN_OK;
     if (rein_run_open(&run, t->fork.run, REIN_RUN_READ, err)) return err->code;
     const size_t n = rein_run_checkpoints(&steps, run);
     for (size_t i = 0; i < n; i++) {
         found |= steps[i] == t->fork.step;
-        rein_out_format(&list, "%s%lld", i ? ", " : "", (long long)steps[i]);
+        rein_text_format(&list, "%s%lld", i ? ", " : "", (long long)steps[i]);
     }
     rein_status status = found ? rein_checkpoint_verify(run, t->fork.step, err) : REIN_OK;
     if (!found)
         status = rein_fail(err, REIN_EINVAL, "%.250s has no checkpoint of step %lld, but of %.150s%s", t->fork.run,
                            (long long)t->fork.step, n && !list.failed ? list.data : "none",
                            !list.failed && list.length > 150 ? " …" : "");
-    rein_out_free(&list);
+    rein_text_free(&list);
     rein_run_close(run);
     return status;
 }
@@ -225,13 +225,13 @@ int rein_training_failed(const rein_training *t, const rein_error *err) {
     return err->code == REIN_EINVAL ? status : REIN_FAILED;
 }
 
-void rein_training_checkpoint(rein_out *out, const rein_training *t, int64_t step) {
+void rein_training_checkpoint(rein_text *out, const rein_training *t, int64_t step) {
     char path[4096];
     rein_run *run = NULL;
     if (rein_run_open(&run, t->run, REIN_RUN_READ, NULL) || rein_run_checkpoint_path(path, sizeof path, run, step) >= sizeof path)
         snprintf(path, sizeof path, "%s", t->run);
     rein_run_close(run);
-    rein_out_text(out, path);
+    rein_text_put(out, path);
 }
 
 double rein_report_value(const rein_session_report *report, const char *name) {
@@ -240,15 +240,15 @@ double rein_report_value(const rein_session_report *report, const char *name) {
     return NAN;
 }
 
-void rein_report_json(rein_out *out, const rein_session_report *report, const rein_training *t) {
-    rein_out path = {0};
+void rein_report_json(rein_text *out, const rein_session_report *report, const rein_training *t) {
+    rein_text path = {0};
     rein_training_checkpoint(&path, t, report->step);
-    rein_out_format(out, "{\"step\": %lld, \"nothing_to_train\": %s, \"checkpoint\": ", (long long)report->step,
-                    report->nothing_to_train ? "true" : "false");
-    rein_json_string(out, path.failed ? "" : path.data);
-    rein_out_text(out, ", \"metrics\": {");
-    for (size_t i = 0; i < report->n; i++) rein_json_field(out, report->names[i], report->values[i]);
-    rein_out_text(out, "}}\n");
+    rein_text_format(out, "{\"step\": %lld, \"nothing_to_train\": %s, \"checkpoint\": ", (long long)report->step,
+                     report->nothing_to_train ? "true" : "false");
+    rein_json_put_string(out, path.failed ? "" : path.data);
+    rein_text_put(out, ", \"metrics\": {");
+    for (size_t i = 0; i < report->n; i++) rein_json_put_field(out, report->names[i], report->values[i]);
+    rein_text_put(out, "}}\n");
     out->failed |= path.failed;
-    rein_out_free(&path);
+    rein_text_free(&path);
 }

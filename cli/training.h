@@ -51,12 +51,12 @@ void rein_training_note(rein_training *t, const rein_session *session);
 int rein_training_failed(const rein_training *t, const rein_error *err);
 
 /* "RUN/checkpoints/0007", appended. */
-void rein_training_checkpoint(rein_out *out, const rein_training *t, int64_t step);
+void rein_training_checkpoint(rein_text *out, const rein_training *t, int64_t step);
 
 /* A metric of the report by its name; NaN if it is not there. */
 double rein_report_value(const rein_session_report *report, const char *name);
 
 /* {"step", "nothing_to_train", "checkpoint", "metrics"} and a newline. */
-void rein_report_json(rein_out *out, const rein_session_report *report, const rein_training *t);
+void rein_report_json(rein_text *out, const rein_session_report *report, const rein_training *t);
 
 #endif

@@ -11,11 +11,6 @@
 
 #include "terminal.h"
 
-int rein_say_error(const char *where, const rein_error *err) {
-    const int nobodys = err->code == REIN_ENOMEM || err->code == REIN_ERANGE;
-    return rein_say(nobodys ? REIN_FAILED : REIN_WRONG, where, "%s", err->message);
-}
-
 /* strtoull would take a sign and blanks. */
 static int read_whole(uint64_t *value, const char **text) {
     char *end;
@@ -32,8 +27,8 @@ int rein_value_whole(uint64_t *value, const rein_args *args, const char *name, u
     uint64_t n;
     if (!text) return REIN_DONE;
     if (!read_whole(&n, &end) || *end || n < least || n > most)
-        return rein_say(REIN_WRONG, args->command->name, "--%s is \"%s\": a whole number from %" PRIu64 " to %" PRIu64 " is needed",
-                        name, text, least, most);
+        return rein_say_option(args->command->name, name, "is \"%s\": a whole number from %" PRIu64 " to %" PRIu64 " is needed",
+                               text, least, most);
     *value = n;
     return REIN_DONE;
 }
@@ -45,7 +40,7 @@ int rein_value_number(double *value, const rein_args *args, const char *name, in
     const double number = strtod(text, &end);
     const int bare = *text && strspn(text, "+-.0123456789eE") == strlen(text); /* not " 1", "0x1", "inf" */
     if (!bare || *end || !isfinite(number) || !fits(number))
-        return rein_say(REIN_WRONG, args->command->name, "--%s is \"%s\": a number %s is needed", name, text, need);
+        return rein_say_option(args->command->name, name, "is \"%s\": a number %s is needed", text, need);
     *value = number;
     return REIN_DONE;
 }
@@ -80,7 +75,7 @@ int rein_value_ids(rein_ids *ids, const rein_args *args, const char *name) {
         if (!read_whole(&id, &text) || id > INT32_MAX || !strchr(" \t\r\n,]", *text))
             return rein_say(REIN_WRONG, where, "--%s: entry %zu is \"%.*s\": token ids such as 1,2,3 are needed", name, i,
                             (int)strcspn(entry, ",] \t\r\n"), entry);
-        if (!append(ids, (int32_t)id)) return rein_say(REIN_FAILED, where, "out of memory");
+        if (!append(ids, (int32_t)id)) return rein_say_no_memory(where);
         text = skip_blanks(text);
         if (*text != ',') break;
     }

@@ -23,7 +23,4 @@ int rein_value_kernel(rein_isa *isa, const char *where);
 /* The option --threads, and REIN_KERNEL. */
 int rein_value_exec(rein_exec *exec, const rein_args *args);
 
-/* Says err; the exit status is 1 for what is nobody's mistake (no memory, a result that is not finite), else 2. */
-int rein_say_error(const char *where, const rein_error *err);
-
 #endif

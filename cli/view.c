@@ -43,7 +43,7 @@ void rein_view_step_set(rein_view_step *s, const char *name, double value) {
 
 /* -------------------------------------------------------------------------------------------------------------------- drawing */
 
-void rein_sparkline(rein_out *out, const double *values, size_t n, size_t columns) {
+void rein_sparkline(rein_text *out, const double *values, size_t n, size_t columns) {
     static const char *const levels[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     double low = INFINITY, high = -INFINITY;
     const size_t cells = n < columns ? n : columns;
@@ -57,41 +57,41 @@ void rein_sparkline(rein_out *out, const double *values, size_t n, size_t column
         for (size_t i = from; i < to; i++)
             if (!isnan(values[i])) sum += values[i], count++;
         const double share = high > low ? (sum / count - low) / (high - low) : 0;
-        if (count > 0) rein_out_text(out, levels[(int)fmin(7, floor(share * 8))]);
-        else rein_out_text(out, " ");
+        if (count > 0) rein_text_put(out, levels[(int)fmin(7, floor(share * 8))]);
+        else rein_text_put(out, " ");
     }
 }
 
 /* "1:02:03" or "2:03" */
-static void put_clock(rein_out *out, double seconds) {
+static void put_clock(rein_text *out, double seconds) {
     const long long s = (long long)fmin(ceil(fmax(seconds, 0)), 3.6e9);
-    if (s >= 3600) rein_out_format(out, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
-    else rein_out_format(out, "%lld:%02lld", s / 60, s % 60);
+    if (s >= 3600) rein_text_format(out, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
+    else rein_text_format(out, "%lld:%02lld", s / 60, s % 60);
 }
 
 static const rein_view_step *last_of(const rein_view *v) { return v->n ? &v->steps[v->n - 1] : NULL; }
 
-static void put_bar(rein_out *out, const rein_view *v) {
+static void put_bar(rein_text *out, const rein_view *v) {
     enum { CELLS = 24 };
     const int64_t done = last_of(v) ? last_of(v)->step : v->first;
     const size_t filled = v->total > 0 ? (size_t)(done * CELLS / v->total) : 0;
-    rein_out_text(out, v->colour ? "\033[36m" : "");
-    rein_out_repeat(out, "█", filled < CELLS ? filled : CELLS);
-    rein_out_text(out, v->colour ? "\033[2m" : "");
-    rein_out_repeat(out, "░", filled < CELLS ? CELLS - filled : 0);
-    rein_out_text(out, v->colour ? "\033[0m" : "");
-    rein_out_format(out, " %lld/%lld", (long long)done, (long long)v->total);
+    rein_text_put(out, v->colour ? "\033[36m" : "");
+    rein_text_repeat(out, "█", filled < CELLS ? filled : CELLS);
+    rein_text_put(out, v->colour ? "\033[2m" : "");
+    rein_text_repeat(out, "░", filled < CELLS ? CELLS - filled : 0);
+    rein_text_put(out, v->colour ? "\033[0m" : "");
+    rein_text_format(out, " %lld/%lld", (long long)done, (long long)v->total);
     if (done > v->first && v->began > 0) {
         const double per_step = (v->last - v->began) / (double)(done - v->first);
-        rein_out_format(out, "  %.2g s/step  ", per_step);
+        rein_text_format(out, "  %.2g s/step  ", per_step);
         put_clock(out, per_step * (double)(v->total - done));
-        rein_out_text(out, " left");
+        rein_text_put(out, " left");
     }
-    if (*v->phase) rein_out_format(out, "  %s", v->phase);
+    if (*v->phase) rein_text_format(out, "  %s", v->phase);
 }
 
 /* "  accuracy   0.71  ▁▂▃▄▅▆▇  held out 0.68": nothing, if no step has the figure. */
-static int put_curve(rein_out *out, const rein_view *v, const char *name, const char *format, size_t field, const char *after) {
+static int put_curve(rein_text *out, const rein_view *v, const char *name, const char *format, size_t field, const char *after) {
     enum { COLUMNS = 32 };
     double *values = malloc((v->n + 1) * sizeof *values), newest = NAN;
     for (size_t i = 0; values && i < v->n; i++) {
@@ -101,13 +101,13 @@ static int put_curve(rein_out *out, const rein_view *v, const char *name, const 
     if (isnan(newest)) return free(values), 0;
     char number[40];
     snprintf(number, sizeof number, format, newest);
-    rein_out_format(out, "  %s%-9s%s %7s  %s", v->colour ? "\033[2m" : "", name, v->colour ? "\033[0m" : "", number,
-                    v->colour ? "\033[36m" : "");
+    rein_text_format(out, "  %s%-9s%s %7s  %s", v->colour ? "\033[2m" : "", name, v->colour ? "\033[0m" : "", number,
+                     v->colour ? "\033[36m" : "");
     rein_sparkline(out, values, v->n, COLUMNS);
-    rein_out_format(out, "%s", v->colour ? "\033[0m" : "");
-    rein_out_repeat(out, " ", v->n < COLUMNS ? COLUMNS - v->n : 0);
-    if (*after) rein_out_format(out, "  %s", after);
-    rein_out_text(out, "\033[K\n");
+    rein_text_format(out, "%s", v->colour ? "\033[0m" : "");
+    rein_text_repeat(out, " ", v->n < COLUMNS ? COLUMNS - v->n : 0);
+    if (*after) rein_text_format(out, "  %s", after);
+    rein_text_put(out, "\033[K\n");
     free(values);
     return 1;
 }
@@ -124,12 +124,12 @@ static void notes(char accuracy[100], char length[100], const rein_view *v) {
 }
 
 static void draw(rein_view *v) {
-    rein_out out = {0};
+    rein_text out = {0};
     char accuracy[100], length[100];
-    if (v->drawn) rein_out_format(&out, "\033[%dA\r", v->drawn);
+    if (v->drawn) rein_text_format(&out, "\033[%dA\r", v->drawn);
     notes(accuracy, length, v);
     put_bar(&out, v);
-    rein_out_text(&out, "\033[K\n");
+    rein_text_put(&out, "\033[K\n");
     int lines = 1;
     lines += put_curve(&out, v, "accuracy", "%.3f", offsetof(rein_view_step, accuracy), accuracy);
     lines += put_curve(&out, v, "reward", "%.3f", offsetof(rein_view_step, reward), "");
@@ -138,13 +138,13 @@ static void draw(rein_view *v) {
     lines += put_curve(&out, v, "entropy", "%.4f", offsetof(rein_view_step, entropy), "");
     const rein_view_step *s = last_of(v);
     if (s && !isnan(s->gap)) {
-        rein_out_format(&out, "  %sgap%s       %7.3g  between what the sampler saw and the trainer computes\033[K\n",
-                        v->colour ? "\033[2m" : "", v->colour ? "\033[0m" : "", s->gap);
+        rein_text_format(&out, "  %sgap%s       %7.3g  between what the sampler saw and the trainer computes\033[K\n",
+                         v->colour ? "\033[2m" : "", v->colour ? "\033[0m" : "", s->gap);
         lines++;
     }
     if (!out.failed) fputs(out.data, stderr);
     fflush(stderr);
-    rein_out_free(&out);
+    rein_text_free(&out);
     v->drawn = lines;
 }
 

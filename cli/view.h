@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "out.h"
+#include "rein/json.h"
 #include "rein/train.h"
 
 /* The figures of a step. NaN: the step has none. */
@@ -51,6 +51,6 @@ void rein_view_phase(rein_view *view, const char *what, size_t done, size_t all)
 void rein_view_clear(rein_view *view);
 
 /* values [n] as a curve of at most `columns` cells: ▁▂▃▄▅▆▇█; the last value is always the last cell. Appended. */
-void rein_sparkline(rein_out *out, const double *values, size_t n, size_t columns);
+void rein_sparkline(rein_text *out, const double *values, size_t n, size_t columns);
 
 #endif

@@ -1,5 +1,4 @@
 /* watch.c - `rein watch`: a run's history, followed as it grows. Nothing is locked, and nothing is changed. */
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,31 +22,30 @@ typedef struct watching {
 } watching;
 
 static FILE *open_file(const watching *w, const char *name) {
-    rein_out path = {0};
-    rein_out_format(&path, "%s/%s", w->run, name);
+    rein_text path = {0};
+    rein_text_format(&path, "%s/%s", w->run, name);
     FILE *file = path.failed ? NULL : fopen(path.data, "r");
-    rein_out_free(&path);
+    rein_text_free(&path);
     return file;
 }
 
 static int read_settings(watching *w) {
     rein_error err = {0};
-    rein_out path = {0};
-    rein_out_format(&path, "%s/config.yaml", w->run);
+    rein_text path = {0};
+    rein_text_format(&path, "%s/config.yaml", w->run);
     w->settings = rein_settings_default();
     const int failed = path.failed || rein_settings_read(&w->settings, path.data, &err);
-    rein_out_free(&path);
+    rein_text_free(&path);
     if (failed) return rein_say(REIN_WRONG, WHERE, "%s is no run: it has no config.yaml that can be read", w->run);
     return REIN_DONE;
 }
 
-static rein_view_step step_of(const json_t *line) {
-    rein_view_step s = rein_view_step_none((int64_t)json_integer_value(json_object_get(line, "step")));
+static rein_view_step step_of(const rein_json *line) {
+    rein_view_step s = rein_view_step_none((int64_t)rein_json_number(rein_json_get(line, "step")));
     const char *name;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)line, name, value) {
-        if (json_is_number(value)) rein_view_step_set(&s, name, json_number_value(value));
-    }
+    const rein_json *value;
+    for (void *at = NULL; (at = rein_json_next(&name, &value, line, at));)
+        if (rein_json_kind_of(value) == REIN_JSON_NUMBER) rein_view_step_set(&s, name, rein_json_number(value));
     return s;
 }
 
@@ -56,12 +54,12 @@ static void show_base(watching *w) {
     FILE *file = open_file(w, "evaluations.jsonl");
     char line[4096];
     if (file && fgets(line, sizeof line, file)) {
-        json_t *root = json_loads(line, 0, NULL);
-        if (json_is_object(root)) {
+        rein_json *root;
+        if (!rein_json_parse(&root, line, strlen(line), NULL, REIN_JSON_NEEDS_OBJECT, NULL)) {
             const rein_view_step s = step_of(root);
             rein_view_evaluated(&w->view, &s);
         }
-        json_decref(root);
+        rein_json_free(root);
     }
     if (file) fclose(file);
 }
@@ -77,9 +75,10 @@ static void show_new(watching *w) {
     if (file) fseek(file, w->at, SEEK_SET);
     while (file && (length = getline(&line, &size, file)) > 0 && line[length - 1] == '\n') {
         w->at = ftell(file);
-        json_t *root = json_loadb(line, (size_t)length, 0, NULL);
-        const rein_view_step s = json_is_object(root) ? step_of(root) : rein_view_step_none(-1);
-        json_decref(root);
+        rein_json *root;
+        rein_json_parse(&root, line, (size_t)length, NULL, REIN_JSON_NEEDS_OBJECT, NULL);
+        const rein_view_step s = root ? step_of(root) : rein_view_step_none(-1);
+        rein_json_free(root);
         if (s.step < 0) continue;
         rein_view_add(&w->view, &s);
         w->last = s.step;

@@ -1,6 +1,6 @@
 #!/bin/bash
-# base-model.sh REIN [--check]: trains the shipped model, models/sums, from nothing: random weights, then supervised training on what the
-# pupil of the task "sums" writes. The same bits every time. --check compares with the weights that are there, and changes nothing.
+# base-model.sh REIN [--check]: trains the shipped model, models/sums, from random weights: supervised training on the demonstrations of
+# the task "sums". The result is the same bit for bit every time. --check compares it with the existing weights and changes nothing.
 set -euo pipefail
 rein=$1
 check=${2:-}
@@ -17,7 +17,7 @@ cp $model/config.json $model/tokenizer.json $model/tokenizer_config.json "$work/
 weights=$work/run/checkpoints/1500/model.safetensors
 if [ "$check" = --check ]; then
     cmp "$weights" $model/model.safetensors
-    echo "$model/model.safetensors is what this makes"
+    echo "$model/model.safetensors is reproduced bit for bit"
 else
     cp "$weights" $model/model.safetensors
     sha256sum $model/model.safetensors

@@ -1,8 +1,8 @@
 #!/bin/sh
-# bench-peers.sh: the programs that `rein bench` compares rein with, in build-bench/venv: PyTorch with transformers, numpy and
-# llama.cpp. Made again only when bench/python/requirements.txt, this script or the interpreter change. A peer that cannot be
-# installed is left out, loudly; the exit status is 0 as long as one is there. llama.cpp is compiled here, for this machine's
-# instruction set, which takes a quarter of an hour: a build for every machine would be a weaker peer.
+# bench-peers.sh: installs the programs that `rein bench` compares rein with into build-bench/venv: PyTorch with transformers, numpy and
+# llama.cpp. They are installed again only when bench/python/requirements.txt, this script or the interpreter changes. A peer that cannot
+# be installed is left out with a message; the exit status is 0 if at least one is there. llama.cpp is compiled for this machine's
+# instruction set, which takes 15 minutes: a portable build would be slower.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
@@ -19,7 +19,7 @@ pip_install() { # pip_install LOG ARGUMENTS…
     "$home/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --retries 1 "$@" >"$log" 2>&1
 }
 stamp() { { cat "$list" scripts/bench-peers.sh && python3 -c 'import sys; print(sys.version)'; } | sha256sum | cut -d' ' -f1; }
-peer() { # peer NAME LOG COMMAND…: runs it, and says what became of the peer
+peer() { # peer NAME LOG COMMAND…: installs a peer with the command; reports a failure
     name=$1 log=$home/logs/$2.log
     shift 2
     if "$@"; then
@@ -30,7 +30,7 @@ peer() { # peer NAME LOG COMMAND…: runs it, and says what became of the peer
     fi
 }
 
-install_torch() { # first, and by exactly this name: nothing after it may bring another build
+install_torch() { # first, with this exact version, so that no later package brings another build
     pip_install torch torch==2.13.0 && pip_install transformers -c $shared/constraints.txt -c $shared/huggingface.txt "$(of transformers)"
 }
 install_numpy() { pip_install numpy "$(of numpy)"; }
@@ -46,7 +46,7 @@ if [ "$(stamp)" = "$(cat "$home/stamp" 2>/dev/null)" ]; then
 fi
 rm -rf "$home/venv" "$home/stamp"
 if ! python3 -m venv "$home/venv" >"$home/logs/venv.log" 2>&1; then
-    echo "bench-peers: there is no virtual environment to be had: $(reason "$home/logs/venv.log")" >&2
+    echo "bench-peers: cannot make a virtual environment: $(reason "$home/logs/venv.log")" >&2
     exit 1
 fi
 peers='' left_out=''
@@ -55,5 +55,5 @@ peer numpy numpy install_numpy
 peer llama.cpp llama install_llama
 echo "bench-peers:${peers:- none} in $home/venv"
 echo "${peers# }" >"$home/peers"
-[ -n "$left_out" ] || stamp >"$home/stamp" # what is left out is tried again the next time
+[ -n "$left_out" ] || stamp >"$home/stamp" # the next run tries the missing ones again
 [ -n "$peers" ]

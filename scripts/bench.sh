@@ -1,13 +1,13 @@
 #!/bin/bash
-# bench.sh REIN [ARGUMENT…]: `rein bench` beside every peer that is installed. `make bench-peers` installs them; torch and numpy may also
-# be those of `make parity`.
+# bench.sh REIN [ARGUMENT…]: runs `rein bench` with every peer that is installed. `make bench-peers` installs the peers; torch and numpy
+# can also be those of `make parity`.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 rein=${1:?usage: bench.sh REIN [ARGUMENT...]}
 shift
 peers=()
 
-# peer NAME MODULE SCRIPT [OPTION]: with the first interpreter that has the module
+# peer NAME MODULE SCRIPT [OPTION]: adds a peer, with the first interpreter that has the module
 peer() {
     local name=$1 module=$2 script=bench/python/$3 python
     [ -f "$script" ] || return

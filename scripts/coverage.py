@@ -1,7 +1,7 @@
-"""coverage.py BUILD FOLDER PERCENT: branch coverage of FOLDER, from what the tests left in BUILD; fails below PERCENT.
+"""coverage.py BUILD FOLDER PERCENT: branch coverage of FOLDER, measured by the tests in BUILD; fails below PERCENT.
 
 A source is compiled in several variants (per type, per instruction set) and a header into several objects. A branch counts as taken
-when any of them took it: what is measured is whether the tests reach each line's decisions, not how often the build repeats them.
+when any of them took it.
 """
 import json
 import os
@@ -12,10 +12,10 @@ from pathlib import Path
 
 
 def records(build):
-    """What gcov says of every object that ran: one dict a source file."""
+    """The reports of gcov on every object that ran: one dict per source file."""
     for data in sorted(Path(build).rglob("*.gcda")):
-        said = subprocess.run(["gcov", "--json-format", "--branch-probabilities", "--stdout", data], check=True, capture_output=True)
-        for document in said.stdout.splitlines():
+        output = subprocess.run(["gcov", "--json-format", "--branch-probabilities", "--stdout", data], check=True, capture_output=True)
+        for document in output.stdout.splitlines():
             yield from json.loads(document)["files"]
 
 
@@ -49,7 +49,7 @@ def main():
         print(f"{name:<40} {run:>6} / {len(runs):<5} {hit:>7} / {len(taken):<6}   {where}")
         reached, total = reached + hit, total + len(taken)
     percent = 100 * reached / total if total else 0
-    print(f"branch coverage of {folder[:-1]}: {percent:.1f} % ({reached} of {total}); at least {least:g} % is asked for")
+    print(f"branch coverage of {folder[:-1]}: {percent:.1f} % ({reached} of {total}); at least {least:g} % is required")
     sys.exit(percent < least)
 
 

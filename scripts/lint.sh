@@ -1,29 +1,29 @@
 #!/bin/bash
-# lint.sh: everything that can be said of the sources without running them. Says what passed; ends with 'N passed, N failed'.
+# lint.sh: checks the sources without running them. Prints what passed; ends with 'N passed, N failed'.
 set -u
 clang=${CLANG:-clang}
 make=${MAKE:-make}
 passed=0
 failed=0
 
-check() { # check TITLE COMMAND…: quiet if it succeeds
-    local title=$1 said
+check() { # check TITLE COMMAND…: shows the output of the command only if it fails
+    local title=$1 output
     shift
-    if said=$("$@" 2>&1); then
+    if output=$("$@" 2>&1); then
         passed=$((passed + 1))
         echo "ok    $title"
     else
         failed=$((failed + 1))
-        printf '%s\nFAIL  %s\n' "$said" "$title"
+        printf '%s\nFAIL  %s\n' "$output" "$title"
     fi
 }
 
-# Files of the project: tracked, or not yet but not ignored.
+# Files of the project: tracked, or new and not ignored.
 sources() { git ls-files --cached --others --exclude-standard -- "$@" | while IFS= read -r file; do [ ! -e "$file" ] || echo "$file"; done; }
 
 format() { sources '*.c' '*.h' ':!third_party' | xargs -r clang-format --dry-run --Werror; }
 
-# Through make: a variant is compiled with its own flags, but nothing is written.
+# Compiles with make, because each variant has its own flags; writes no objects.
 warnings() { # warnings COMPILER
     "$make" -k syntax BUILD="build-lint/$1" CC="$1" CFLAGS=-fsyntax-only WERROR=1 | grep -v '^  cc '
     return "${PIPESTATUS[0]}"
@@ -41,7 +41,7 @@ headers() { # headers LANGUAGE COMPILER…
 # The library never prints, exits or reads the environment, nor a terminal (python/stdin.c relies on it).
 library_is_silent() { ! grep -nE '\bstd(in|out|err)\b|\b(v?f?printf|puts|fputs|putchar|perror|v?dprintf|_?exit|_Exit|quick_exit|abort|(secure_)?getenv)\(' -r src --include='*.[ch]'; }
 
-# Folders in their order: each may include from those before it, never from those after it.
+# The folders of src/ in order: each may include headers of earlier folders only.
 folder_order() {
     local order=(base kernel objective nn model rollout report train isa) bad=0 i later
     for i in "${!order[@]}"; do

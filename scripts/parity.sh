@@ -1,18 +1,25 @@
 #!/bin/sh
-# parity.sh: does rein agree with mathematics that nobody here wrote?
-#   1. the goldens with their generator (plain Python, shares nothing with the C code)
-#   2. the Python package, built and installed by pip, with its own tests, its types and its style
+# parity.sh [--all]: compares rein with code that shares nothing with it.
+#   1. the goldens with their generator (plain Python)
+#   2. the Python package, built and installed by pip: its own tests, types and style
 #   3. every preset and every stage with PyTorch autograd on the published formulas
 #   4. model files, adapters, tokenizers, learning rates and the engine with those of Hugging Face, the optimizer with PyTorch's,
 #      steps of RL with PEFT and autograd
 #   5. event files with TensorBoard's own reader
 #   6. the HTML report in Chromium, pixel by pixel
-#   7. the losses of TRL, verl, Liger, Tinker cookbook and ART, called as they are
-# Environments live in build-parity/ and are made again when their requirements change. Without a registry all that needs one is
-# skipped, loudly. Ten minutes at most. Every package is pinned and installed without its dependencies, but for torch: a dependency
+#   7. the losses of TRL, verl, Liger, Tinker cookbook and ART, called without changes
+# The whole takes at most ten minutes: parts for which no time is left are skipped and counted. --all has no time limit, and compares
+# 100,000 texts per tokenizer instead of 10,000.
+# Environments live in build-parity/ and are made again when their requirements change. Without a package registry the parts that need
+# one are skipped, with a message. Every package is pinned and installed without its dependencies, except torch: a package that depends
 # on torch would fetch another build of it.
 set -u
 cd "$(dirname "$0")/.." || exit 1
+case "$*" in
+'') all=0 ;;
+--all) all=1 ;;
+*) echo "usage: parity.sh [--all]" >&2 && exit 2 ;;
+esac
 
 home=build-parity
 suite=tests/parity
@@ -20,14 +27,15 @@ frameworks="trl verl liger tinker art"
 start=$(date +%s)
 passed=0 failed=0 skipped=0
 
-left() { # left SECONDS: what remains of them since the start, at least 1
+left() { # left SECONDS: how many of them remain since the start, at least 1; --all: a day
+    [ "$all" = 0 ] || { echo 86400 && return; }
     remains=$((start + $1 - $(date +%s)))
     echo $((remains > 1 ? remains : 1))
 }
 stamp() { cat "$@" | cat - "$home/interpreter" | sha256sum | cut -d' ' -f1; }
 tests_of() { grep -rhc '^def test_' "$@" | awk '{ n += $1 } END { print n + 0 }'; }
 reason() { grep -v '^ *$' "$1" | grep -i 'error' | tail -1 | cut -c1-160; }
-skip() { # skip NAME WHY FILE…: counts the test functions of the files
+skip() { # skip NAME WHY FILE…: counts the test functions in the files as skipped
     name=$1 why=$2
     shift 2
     n=$(tests_of "$@")
@@ -41,7 +49,7 @@ check_goldens() {
     if ! said=$(python3 tests/golden/generate.py --check 2>&1); then
         echo "$said"
         out=$(echo "$said" | sed -n 's/^out of date: //p' | tr ',' '\n' | grep -c .)
-        [ "$out" -gt 0 ] || out=$files # it broke before it could say
+        [ "$out" -gt 0 ] || out=$files # it failed before it compared
     fi
     passed=$((passed + files - out)) failed=$((failed + out))
     echo "goldens: $((files - out)) passed, $out failed"
@@ -64,7 +72,7 @@ make_environment() {
         stamp $suite/requirements/base.txt >"$home/venv.stamp"
 }
 
-packages() { # packages NAME: the pinned packages of a framework, in a directory of their own
+packages() { # packages NAME: installs the pinned packages of a framework into their own directory
     directory=$home/packages/$1 list=$suite/requirements/$1.txt
     [ "$(stamp "$list")" = "$(cat "$directory.stamp" 2>/dev/null)" ] && return 0
     rm -rf "$directory" "$directory.stamp"
@@ -72,7 +80,7 @@ packages() { # packages NAME: the pinned packages of a framework, in a directory
         stamp "$list" >"$directory.stamp"
 }
 
-run() { # run NAME FILE…: one pytest; counts what it says
+run() { # run NAME FILE…: runs pytest and adds up its counts
     name=$1 began=$(date +%s)
     shift
     report=$home/logs/$name.xml log=$home/logs/$name.log
@@ -83,7 +91,7 @@ run() { # run NAME FILE…: one pytest; counts what it says
     counts=$(sed -n 's/.*<testsuite [^>]*errors="\([0-9]*\)" failures="\([0-9]*\)" skipped="\([0-9]*\)" tests="\([0-9]*\)".*/\1 \2 \3 \4/p' \
         "$report" 2>/dev/null)
     # shellcheck disable=SC2086
-    set -- ${counts:-1 0 0 1} # no report: it broke, or ran out of time
+    set -- ${counts:-1 0 0 1} # no report: pytest failed, or ran out of time
     [ "$status" -eq 0 ] || [ $(($1 + $2)) -gt 0 ] || set -- 1 0 0 1
     passed=$((passed + $4 - $1 - $2 - $3)) failed=$((failed + $1 + $2)) skipped=$((skipped + $3))
     echo "$name: $(($4 - $1 - $2 - $3)) passed, $(($1 + $2)) failed, $3 skipped ($(($(date +%s) - began)) s)"
@@ -104,7 +112,7 @@ check_sources() { # types and style of the Python sources
     done
 }
 
-too_late() { [ "$(left 560)" -le 1 ]; } # on a slow machine; what has begun and does not end is a failure
+too_late() { [ "$(left 560)" -le 1 ]; } # on a slow machine. A part that has begun and does not end in time is a failure
 
 run_framework() {
     if too_late; then
@@ -135,7 +143,7 @@ if ! make_environment; then
     finish
 fi
 unset PYTHONPATH
-for list in huggingface tensorboard $frameworks; do packages "$list"; done # all of them first: installing has its own limit of time
+for list in huggingface tensorboard $frameworks; do packages "$list"; done # all of them first: installing has its own time limit
 if ! pip_install "$home/logs/package.log" --no-deps --force-reinstall .; then
     echo "package: pip install . failed"
     tail -30 "$home/logs/package.log"
@@ -143,9 +151,9 @@ if ! pip_install "$home/logs/package.log" --no-deps --force-reinstall .; then
     skip "everything else" "there is no package" tests/python $suite
     finish
 fi
-export OMP_NUM_THREADS=1 # torch's: on small batches more threads only wait for each other
-export REIN_PARITY_TEXTS="${REIN_PARITY_TEXTS:-10000}" # for each tokenizer; the tests' own number is 100,000
-make build/librein.a >"$home/logs/library.log" 2>&1    # once: the parts below find it made
+export OMP_NUM_THREADS=1 # for torch: on small batches more threads only wait for each other
+[ "$all" = 1 ] || export REIN_PARITY_TEXTS="${REIN_PARITY_TEXTS:-10000}" # per tokenizer; the default of the tests is 100,000
+make build/librein.a >"$home/logs/library.log" 2>&1 # once, for all parts below
 
 with_huggingface() { # with_huggingface PART…
     for part in "$@"; do
@@ -154,10 +162,10 @@ with_huggingface() { # with_huggingface PART…
         else skip "$part" "the packages it needs cannot be installed: $(reason "$home/logs/huggingface.log")" "$suite/$part"; fi
     done
 }
-# Two lanes of about the same length, at the same time.
+# Two lanes of about the same length run at the same time.
 first_lane() {
     check_sources
-    unset OMP_NUM_THREADS # the package meets torch as users have it
+    unset OMP_NUM_THREADS # test the package with torch's default settings
     run python tests/python
     export OMP_NUM_THREADS=1
     with_huggingface engine optimizer
@@ -175,14 +183,14 @@ second_lane() {
     with_huggingface tokenizers model_files adapters trainer
     for framework in liger tinker art; do run_framework "$framework"; done
 }
-# Each counts on from here, and leaves what it counted.
+# Each lane writes its own counts to a file.
 before="$passed $failed $skipped"
 passed=0 failed=0 skipped=0
 rm -f "$home"/logs/*.counts
 { first_lane; echo "$passed $failed $skipped" >"$home/logs/first.counts"; } &
 { second_lane; echo "$passed $failed $skipped" >"$home/logs/second.counts"; } &
 wait
-for lane in first second; do [ -f "$home/logs/$lane.counts" ] || echo 0 1 0 >"$home/logs/$lane.counts"; done # it broke
+for lane in first second; do [ -f "$home/logs/$lane.counts" ] || echo 0 1 0 >"$home/logs/$lane.counts"; done # the lane failed
 totals=$(echo "$before" | cat - "$home/logs/first.counts" "$home/logs/second.counts" | awk '{ p += $1; f += $2; s += $3 } END { print p, f, s }')
 # shellcheck disable=SC2086
 set -- $totals

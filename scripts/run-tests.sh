@@ -1,11 +1,11 @@
 #!/bin/bash
-# run-tests.sh RUNNER…: runs cmocka programs and scripts, as many at a time as there are cores. One line for each that passes, the whole
-# output of each that does not; the last line adds up. A script is given the path of the program and ends with 'N passed, N failed'.
+# run-tests.sh RUNNER…: runs cmocka programs and scripts, one per core at a time. Prints one line for each that passes, the whole output
+# of each that fails, and the sums in the last line. A script gets the path of the program and ends with 'N passed, N failed'.
 set -u
-unset MAKEFLAGS MFLAGS MAKELEVEL # a script may call make, but not as a part of the one that runs us
+unset MAKEFLAGS MFLAGS MAKELEVEL # a script may call make, but not as a part of the make that runs this
 export BUILD=${BUILD:-build}
 
-# cmocka says '[  PASSED  ] 3 test(s).' and '[  FAILED  ] 1 test(s), listed below:' once for each group of tests.
+# cmocka prints '[  PASSED  ] 3 test(s).' and '[  FAILED  ] 1 test(s), listed below:' once for each group of tests.
 counts() {
     awk '/^\[  PASSED  \] .*[0-9]+ test\(s\)/   { passed += number($0) }
          /^\[  FAILED  \] .*[0-9]+ test\(s\),/  { failed += number($0) }
@@ -25,7 +25,7 @@ run_one() {
     seconds=$(awk -v a="$start" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }')
     read -r passed failed skipped < <(counts "$log")
     if ((status == 0 && passed + skipped == 0)); then echo "$runner: ran no test" >>"$log"; fi
-    # A crash, or a runner that ran nothing, is a failure of its own.
+    # A crash counts as a failure, and so does a runner that ran no test.
     if ((failed == 0 && (status != 0 || passed + skipped == 0))); then failed=1; fi
     echo "$passed $failed $skipped" >>"$RESULTS/counts"
     {
@@ -34,8 +34,8 @@ run_one() {
         if ((skipped > 0)); then printf ', %d skipped' "$skipped"; fi
         if ((failed > 0 && status > 0)); then printf ' (exit status %d)' "$status"; fi
         printf '  %6s s\n' "$seconds"
-    } >"$log.said"
-    cat "$log.said" # in one piece
+    } >"$log.line"
+    cat "$log.line" # at once, so that lines of parallel runs do not mix
 }
 
 RESULTS=$(mktemp -d)

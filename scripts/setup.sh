@@ -1,6 +1,6 @@
 #!/bin/sh
-# setup.sh [base|test|lint|fuzz|count|peers|browser]: makes sure that what a target needs is there; says nothing when it is.
-# What is missing is found by looking for the thing itself (a command, a header), and installed by its Debian name.
+# setup.sh [base|test|lint|fuzz|count|peers|browser]: installs the Debian packages that a target needs; prints nothing when all are there.
+# It looks for the command or header itself, not for the package.
 set -u
 
 kind=${1:-base}
@@ -18,13 +18,13 @@ header() { printf '#include <%s>\n' "$1" | $cc -E -x c -; }
 fuzzer_runtime() { ls "$($clang -print-resource-dir)"/lib/*/libclang_rt.fuzzer*.a; }
 
 by_hand() {
-    echo "setup: $1; please install by hand (Debian names):$missing" >&2
+    echo "setup: $1; please install these Debian packages by hand:$missing" >&2
     exit 1
 }
 
 install_missing() {
     [ -n "$missing" ] || return 0
-    have apt-get >/dev/null || by_hand "no apt-get here"
+    have apt-get >/dev/null || by_hand "there is no apt-get"
     root=
     if [ "$(id -u)" -ne 0 ]; then
         { have sudo >/dev/null && { sudo -n true 2>/dev/null || sudo -v; }; } || by_hand "neither root nor sudo"
@@ -32,7 +32,7 @@ install_missing() {
     fi
     echo "setup: installing$missing" >&2
     apt="$root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y"
-    # The package lists may be absent or old: they are fetched only if installing fails without.
+    # The package lists are fetched only if the installation fails with those that are there.
     # shellcheck disable=SC2086
     $apt install --no-install-recommends $missing >/dev/null 2>&1 ||
         { $apt update && $apt install --no-install-recommends $missing; } >/dev/null ||
@@ -51,12 +51,12 @@ need pkg-config have pkg-config
 case $kind in
 test) need g++ have g++; need python3 have python3 ;;
 lint) need g++ have g++; need clang have "$clang"; need clang-format have clang-format ;;
-fuzz) need clang have "$clang" ;;
+fuzz) need clang have "$clang"; need python3 have python3 ;;
 count) need valgrind have valgrind ;;
 peers) need g++ have g++; need python3 have python3; need cmake have cmake; need ninja-build have ninja ;;
 browser) need chromium have chromium ;;
 esac
-install_missing # headers are looked for with a compiler
+install_missing # the search for headers below needs a compiler
 
 need libc6-dev header stdio.h
 need libjansson-dev header jansson.h

@@ -125,63 +125,75 @@ typedef struct rein_policy {
     double temperature;          /* above 0 */
 } rein_policy;
 
-/* Tokens in segments, ragged. A segment may continue an earlier one (the prompt that several responses share), and that one another. The
+/* Tokens in segments, ragged. A segment may continue an earlier one (the prompt that several completions share), and that one another. The
  * segments of a tree follow each other, its root first. */
 typedef struct rein_tokens {
     size_t n;               /* segments */
     const size_t *offsets;  /* [n + 1]: segment s is tokens [offsets[s], offsets[s+1]), at least one */
-    const int64_t *parents; /* [n]: the segment it continues, -1 for none; NULL: none does */
+    const int64_t *parents; /* [n]: the segment it continues, -1 for none; NULL: all are roots */
     const int32_t *ids;     /* [offsets[n]] */
     const uint8_t
-        *wanted; /* [offsets[n]]: 1 where the log-probability is asked for; NULL: wherever there is one. The first token of a
-                             * root has none */
+        *wanted; /* [offsets[n]]: 1 where the log-probability is wanted; NULL: everywhere but at the first token of a root,
+                             * which has none */
+    const uint64_t *activation_keys; /* [n]: of a completion that the tokens from the root to the end of the segment belong to
+                                      * (rein_sampled), 0: none; NULL: none has one */
 } rein_tokens;
 
-/* The memory of a forward pass, kept for the backward pass and used again by the next. One thread at a time. */
-typedef struct rein_trace rein_trace;
-REIN_API rein_status rein_trace_open(rein_trace **trace, const rein_exec *exec, rein_error *err);
-REIN_API void rein_trace_close(rein_trace *trace);
+/* The activations of a forward pass: kept for the backward pass, their memory reused by the next forward pass. One thread at a time. */
+typedef struct rein_activations rein_activations;
 
-/* Bytes it holds. */
-REIN_API size_t rein_trace_bytes(const rein_trace *trace);
+/* Makes an empty one. The caller closes *activations; it is NULL on failure. */
+REIN_API rein_status rein_activations_open(rein_activations **activations, const rein_exec *exec, rein_error *err);
 
-/* Memory for what a generator computed of its policy's tokens. A forward pass with keep, of the same policy over the same tokens, takes it
- * from there instead of computing it again: the same bits, in less time. What was computed before the policy's parameters changed is
- * not taken. One thread at a time. */
-typedef struct rein_recall rein_recall;
+/* Frees it. NULL is fine. */
+REIN_API void rein_activations_close(rein_activations *activations);
 
-/* Of at most so many bytes, and at most a quarter of the memory that is available now; when it is full, the oldest requests are lost. With
- * recompute it serves passes with recompute alone, in about a tenth of the memory. The caller closes *recall, after the generators and
- * trainers that have it; it is NULL on failure. */
-REIN_API rein_status rein_recall_open(rein_recall **recall, size_t most_bytes, int recompute, rein_error *err);
-REIN_API void rein_recall_close(rein_recall *recall);
+/* The memory it holds, in bytes. */
+REIN_API size_t rein_activations_bytes(const rein_activations *activations);
 
-/* Tokens it holds, of the policy that sampled last. recall may be NULL. */
-REIN_API size_t rein_recall_tokens(const rein_recall *recall);
+/* A cache for the activations that a generator computes. A forward pass with keep, of the same policy over the same tokens, copies them
+ * instead of computing them again: the same bits, in less time. Tokens are found by the key that the generator reports with each of
+ * them; the cache checks the tokens, and that the policy's parameters have not changed since. One thread at a time. */
+typedef struct rein_activation_cache rein_activation_cache;
+
+/* Opens a cache of at most max_bytes, and at most a quarter of the memory that is available now; when it is full, the oldest requests are
+ * dropped. With recompute it serves only passes with recompute, and needs about a tenth of the memory. The caller closes *cache, after the
+ * generators and trainers that use it; it is NULL on failure. */
+REIN_API rein_status rein_activation_cache_open(rein_activation_cache **cache, size_t max_bytes, int recompute, rein_error *err);
+
+/* Frees it. NULL is fine. */
+REIN_API void rein_activation_cache_close(rein_activation_cache *cache);
+
+/* The number of tokens it holds. cache may be NULL. */
+REIN_API size_t rein_activation_cache_tokens(const rein_activation_cache *cache);
 
 typedef struct rein_forward_options {
     int keep;             /* for rein_backward */
-    int entropy_gradient; /* the backward pass will be given dentropies */
-    int recompute; /* with keep: only what goes into each layer is kept, the rest is computed again; the same bits, less memory */
-    const rein_recall *recall; /* with keep: what the policy's generator was given; NULL: everything is computed */
+    int entropy_gradient; /* with keep: rein_backward will be given dentropies */
+    int recompute; /* with keep: only the inputs of the layers are kept, and rein_backward computes the rest again; the same bits, less
+                    * memory */
+    const rein_activation_cache *activation_cache; /* with keep: that of the policy's generator; NULL: everything is computed */
 } rein_forward_options;
 
-/* Tokens of the last forward pass that a recall knew; those that are only targets are not counted. */
-REIN_API size_t rein_trace_recalled(const rein_trace *trace);
+/* The number of tokens that the last forward pass took from its activation cache, without those that are only targets. */
+REIN_API size_t rein_activations_cached_tokens(const rein_activations *activations);
 
-/* log_probs [tokens]: of each wanted token given those before it, 0 elsewhere; entropies [tokens], of the distribution that the token was
- * drawn from, or NULL. options may be NULL: {0}. What is not a finite number is REIN_ERANGE, with the token. */
-REIN_API rein_status rein_forward(float *log_probs, float *entropies, rein_trace *trace, const rein_policy *policy,
+/* Computes log_probs [tokens]: of each wanted token given those before it, 0 elsewhere; and entropies [tokens], of the distribution that the
+ * token was drawn from (entropies may be NULL). options may be NULL: {0}. A result that is not finite is REIN_ERANGE; the message
+ * names the token. */
+REIN_API rein_status rein_forward(float *log_probs, float *entropies, rein_activations *activations, const rein_policy *policy,
                                   const rein_tokens *tokens, const rein_forward_options *options, rein_error *err);
 
-/* gradient [rein_parameter_floats] += d loss/d parameters of what the policy trains (rein_parameters), for a loss with
- * dlog_probs [tokens] = d loss/d log_probs and dentropies (NULL without entropy_gradient). Entries of tokens that are not wanted are not
- * read. The trace must hold a forward pass with keep, of a policy that has not changed since; it is used up. */
-REIN_API rein_status rein_backward(float *gradient, rein_trace *trace, const float *dlog_probs, const float *dentropies,
+/* Adds the gradient of a loss: gradient [rein_parameter_floats] += d loss/d parameters (rein_parameters), given
+ * dlog_probs [tokens] = d loss/d log_probs and dentropies [tokens] (NULL without entropy_gradient). Entries of tokens that are not wanted
+ * are not read. The activations must hold a forward pass with keep, of a policy that has not changed since; each forward pass serves one
+ * backward pass. */
+REIN_API rein_status rein_backward(float *gradient, rein_activations *activations, const float *dlog_probs, const float *dentropies,
                                    rein_error *err);
 
-/* logits [wanted][vocabulary], z/T, of the positions that predict the wanted tokens, in their order; for looking at, not for training. */
-REIN_API rein_status rein_logits(float *logits, rein_trace *trace, const rein_policy *policy, const rein_tokens *tokens,
+/* Computes logits [wanted][vocabulary], z/T, at the positions that predict the wanted tokens, in their order. For inspection, not for
+ * training. */
+REIN_API rein_status rein_logits(float *logits, rein_activations *activations, const rein_policy *policy, const rein_tokens *tokens,
                                  rein_error *err);
 
 #ifdef __cplusplus

@@ -51,7 +51,7 @@ typedef struct rein_generator rein_generator;
 typedef struct rein_generator_options {
     size_t max_active; /* samples at work at a time; 0: 256. The others wait */
     rein_exec exec;
-    rein_recall *recall; /* keeps what training will want of the samples (rein_forward_options); NULL: nothing does */
+    rein_activation_cache *activation_cache; /* keeps the activations of the samples for training; NULL: they are not kept */
 } rein_generator_options;
 
 /* The policy's model and adapter, and the tokenizer (NULL: no texts), must outlive the generator. options may be NULL: {0}. The caller
@@ -82,6 +82,7 @@ typedef struct rein_sampled {
     const char *text; /* what is certain of the response's text now and was not before; a stop is not part of it */
     size_t length;
     rein_finish finish;
+    uint64_t activation_key; /* names the sample in the generator's activation cache; 0: nothing is cached */
 } rein_sampled;
 
 /* The next token of every sample that is at work; *n is 0 when there is none. Prompts that enter are computed with them. After a failure
@@ -246,7 +247,7 @@ typedef struct rein_rollout_options {
     uint64_t step, first_prompt; /* the address of the randomness; prompt i has first_prompt + i */
     int sampler_log_probs;       /* 1: the log-probs of the sampler are recorded too */
     rein_exec exec;
-    rein_recall *recall;                                          /* as the generator's */
+    rein_activation_cache *activation_cache;                      /* as the generator's */
     void (*progress)(void *context, size_t finished, size_t all); /* NULL, or called as completions end */
     void *context;
 } rein_rollout_options;

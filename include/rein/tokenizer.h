@@ -7,7 +7,7 @@
 #ifndef REIN_TOKENIZER_H
 #define REIN_TOKENIZER_H
 
-#include "rein/base.h"
+#include "rein/text.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -15,17 +15,12 @@ extern "C" {
 
 /* ------------------------------------------------------------------------------------------------------------ 1. text and ids */
 
-/* Growing arrays that the caller owns and frees: {0} is empty, calls append, and on failure leave the contents as they were. The memory
- * comes from malloc. One thread at a time uses one. */
+/* A growing array that the caller owns and frees: {0} is empty; calls append, and on failure leave it as it was. The memory comes from
+ * malloc. One thread at a time uses one. Texts grow in the same way (text.h). */
 typedef struct rein_ids {
     int32_t *data;
     size_t count, capacity;
 } rein_ids;
-
-typedef struct rein_text {
-    char *data; /* followed by a NUL that `length` does not count, once anything was appended */
-    size_t length, capacity;
-} rein_text;
 
 /* Bytes [begin, end) of a text. */
 typedef struct rein_span {
@@ -34,7 +29,6 @@ typedef struct rein_span {
 
 /* Makes it {0} again; harmless on {0}. */
 REIN_API void rein_ids_free(rein_ids *ids);
-REIN_API void rein_text_free(rein_text *text);
 
 /* --------------------------------------------------------------------------------------------------------------- 2. tokenizer */
 

@@ -187,7 +187,8 @@ typedef struct rein_trainer_options {
     int no_sharing;     /* 1: the prompt is computed for every history */
     int recompute;      /* 1: activations are computed again when they are needed, for less memory */
     rein_exec exec;
-    const rein_recall *recall; /* that of the generator, opened with the same recompute, or NULL; it must outlive the trainer */
+    /* That of the generator, opened with the same recompute, or NULL. It must outlive the trainer. */
+    const rein_activation_cache *activation_cache;
 } rein_trainer_options;
 
 /* Opens a trainer. model and adapter (NULL: all weights train) must outlive it. The caller closes *trainer; it is NULL on failure. */
@@ -216,7 +217,7 @@ typedef struct rein_pass_result {
     double max_gap;
     size_t recomputed;       /* trained tokens without a recorded log-prob: that of the current policy was taken */
     size_t reference_tokens; /* that went through the reference: 0 when nothing needs it */
-    size_t recalled;         /* tokens that sampling had computed: a prompt's once for all that share it */
+    size_t cached_tokens;    /* taken from the activation cache; a prompt counts once for all that share it */
     double seconds_reference, seconds_forward, seconds_backward;
 } rein_pass_result;
 
@@ -288,7 +289,7 @@ typedef struct rein_settings {
     double reward_timeout;
     int64_t reward_restarts;
     int64_t steps, prompts, samples, max_tokens; /* of the run; of a step; of a prompt; of a response */
-    int64_t recall; /* MB for what sampling computed and training wants again; never part of a result */
+    int64_t activation_cache; /* MB for activations that sampling computed and training reuses; never part of a result */
     int64_t top_k;
     double top_p, min_p;
     char stop[REIN_TEXT_SETTING]; /* texts that end a response, one a line; \n is a newline, \\ a backslash */
@@ -389,9 +390,9 @@ REIN_API const rein_settings *rein_session_settings(const rein_session *session)
 REIN_API int64_t rein_session_step(const rein_session *session);
 REIN_API rein_policy rein_session_policy(const rein_session *session);
 
-/* For the generator that samples what the session will train on: what that computes, the session does not compute again. NULL when the
- * settings want none. It belongs to the session. */
-REIN_API rein_recall *rein_session_recall(const rein_session *session);
+/* The activation cache for the generator that samples what the session will train on. NULL if the setting activation_cache is 0. It belongs
+ * to the session. */
+REIN_API rein_activation_cache *rein_session_activation_cache(const rein_session *session);
 
 typedef struct rein_session_report {
     int64_t step;             /* the one that was made */

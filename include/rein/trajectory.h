@@ -47,7 +47,7 @@ typedef struct rein_history {
     float *advantages;        /* [n] NULL, or room that rein_session_train fills: what the loss took, 0 where nothing trains */
     rein_text text;           /* what the sampled tokens say, without stops and special tokens */
     size_t *text_ends;        /* [n] bytes of `text` that were certain after each token; NULL: there is no text */
-    uint64_t activation_key;  /* of its rows in the activation cache; 0: none */
+    uint64_t activation_key;  /* of its rows in the activation cache (rein_sampled); 0: none. It is not written */
 } rein_history;
 
 /* The log-probs under which the tokens were drawn: the sampler's, where they differ from the policy's. */

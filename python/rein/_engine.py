@@ -118,13 +118,14 @@ class Tokens(ctypes.Structure):
         ("parents", _address),
         ("ids", _address),
         ("wanted", _address),
+        ("activation_keys", _address),
     ]
 
 
 class ForwardOptions(ctypes.Structure):
     """rein_forward_options."""
 
-    _fields_ = [("keep", _int), ("entropy_gradient", _int), ("recompute", _int), ("recall", _address)]
+    _fields_ = [("keep", _int), ("entropy_gradient", _int), ("recompute", _int), ("activation_cache", _address)]
 
 
 class Ids(ctypes.Structure):
@@ -136,7 +137,7 @@ class Ids(ctypes.Structure):
 class Text(ctypes.Structure):
     """rein_text: bytes that the library appends."""
 
-    _fields_ = [("data", _address), ("length", _size), ("capacity", _size)]
+    _fields_ = [("data", _address), ("length", _size), ("capacity", _size), ("failed", ctypes.c_int)]
 
 
 class Span(ctypes.Structure):
@@ -214,7 +215,7 @@ class Request(ctypes.Structure):
 class GeneratorOptions(ctypes.Structure):
     """rein_generator_options."""
 
-    _fields_ = [("max_active", _size), ("exec", c.Exec), ("recall", _address)]
+    _fields_ = [("max_active", _size), ("exec", c.Exec), ("activation_cache", _address)]
 
 
 class Sampled(ctypes.Structure):
@@ -232,6 +233,7 @@ class Sampled(ctypes.Structure):
         ("text", _size),
         ("length", _size),
         ("finish", _int),
+        ("activation_key", _uint64),
     ]
 
 
@@ -312,7 +314,7 @@ class TrainerOptions(ctypes.Structure):
         ("no_sharing", _int),
         ("recompute", _int),
         ("exec", c.Exec),
-        ("recall", _address),
+        ("activation_cache", _address),
     ]
 
 
@@ -346,7 +348,7 @@ class PassStruct(ctypes.Structure):
         ("max_gap", _double),
         ("recomputed", _size),
         ("reference_tokens", _size),
-        ("recalled", _size),
+        ("cached_tokens", _size),
         ("seconds_reference", _double),
         ("seconds_forward", _double),
         ("seconds_backward", _double),
@@ -393,8 +395,8 @@ parameter_count = declare("rein_parameter_count", "pp", ctypes.c_size_t)
 parameter_floats = declare("rein_parameter_floats", "pp", ctypes.c_size_t)
 parameters = declare("rein_parameters", "pppp", None)
 parameters_changed = declare("rein_parameters_changed", "ppp")
-trace_open = declare("rein_trace_open", "ppp")
-trace_close = declare("rein_trace_close", "p", None)
+activations_open = declare("rein_activations_open", "ppp")
+activations_close = declare("rein_activations_close", "p", None)
 forward = declare("rein_forward", "ppppppp")
 backward = declare("rein_backward", "ppppp")
 
@@ -410,8 +412,8 @@ text_free = declare("rein_text_free", "p", None)
 chat_recognise = declare("rein_chat_recognise", "ppnp")
 chat_render = declare("rein_chat_render", "ppppnpp")
 
-recall_open = declare("rein_recall_open", "pnip")
-recall_close = declare("rein_recall_close", "p", None)
+activation_cache_open = declare("rein_activation_cache_open", "pnip")
+activation_cache_close = declare("rein_activation_cache_close", "p", None)
 generator_open = declare("rein_generator_open", "ppppp")
 generator_close = declare("rein_generator_close", "p", None)
 generator_add = declare("rein_generator_add", "pppp")

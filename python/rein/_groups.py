@@ -31,6 +31,7 @@ class Trajectory:
     truncated     cut off at a limit of length, not ended by the policy
     budget        tokens it should not exceed, for objectives with a budget; None: none of its own
     values        [R] a critic's, for objectives with one
+    activation_key  of its activations in the policy's activation cache (Sample has it); 0: they are computed
 
     >>> Trajectory([1, 5], [7, 8, 2], [-0.1, -2.0, -0.5], reward=1.0).reward
     1.0
@@ -45,6 +46,7 @@ class Trajectory:
     truncated: bool = False
     budget: int | None = None
     values: ArrayLike | None = None
+    activation_key: int = 0
 
     @classmethod
     def from_ids(
@@ -117,6 +119,8 @@ class Groups:
         histories, trajectories = (e.History * len(rows))(), (e.TrajectoryStruct * len(rows))()
         for i, row in enumerate(rows):
             histories[i] = flat.history(i)
+            key = row.trajectory.activation_key
+            histories[i].activation_key = e.count_of(key, f"{row.name}.activation_key", limit=2**64)
             _fill(trajectories[i], row.trajectory, row.name)
             trajectories[i].histories = ctypes.addressof(histories) + i * ctypes.sizeof(e.History)
         structs, first = (e.Group * len(groups))(), 0

@@ -37,7 +37,7 @@ class Pass:
                       there are none. Rein's own samples have 0
     recomputed        trained tokens whose log-probs were not recorded
     reference_tokens  that went through the reference
-    recalled          tokens that sample had computed, so that they were not computed again
+    cached_tokens     tokens whose activations came from the activation cache
     times             seconds, of "reference", "forward" and "backward"
     """
 
@@ -47,7 +47,7 @@ class Pass:
     max_gap: float
     recomputed: int
     reference_tokens: int
-    recalled: int
+    cached_tokens: int
     times: dict[str, float]
 
 
@@ -59,9 +59,10 @@ class Policy:
     it; or False: the model as it is, which samples but does not train. `full=True` trains all weights instead.
     `temperature` is part of the policy, softmax(z/temperature), in sampling and in training alike. `seed` is that of
     the new adapter and of sampling. `threads` 0: all cores; no result depends on it. `recompute`: less memory for
-    training, more time, the same bits. `recall`: megabytes, at most a quarter of the memory there is, for what sample
-    computed: forward_backward takes it from there as long as the policy has not changed, the same bits in less time. It
-    is used from the first forward_backward on; the newest samples are in it.
+    training, more time, the same bits. `activation_cache`: megabytes, at most a quarter of the available
+    memory, for the activations that sample computes: forward_backward reuses them as long as the policy has not
+    changed, the same bits in less time. It is filled from the first forward_backward on, and holds the newest samples.
+    Sample.trajectory finds them by Sample.activation_key.
 
     One call at a time runs on a policy: others wait. It is closed by close(), at the end of a `with`, or when nothing
     refers to it any more.
@@ -78,7 +79,7 @@ class Policy:
 
     _adapter: e.Handle | None
     _model: e.Handle | None
-    _recall: e.Handle | None
+    _activation_cache: e.Handle | None
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class Policy:
         seed: int = 1,
         threads: int = 0,
         recompute: bool = False,
-        recall: int = 4096,
+        activation_cache: int = 4096,
     ) -> None:
         lora = _Lora(lora_rank, lora_alpha, lora_modules, use_rslora)
         if full and adapter is not None and adapter is not False:
@@ -115,9 +116,10 @@ class Policy:
         tokenizer = Tokenizer(model) if os.path.exists(os.path.join(path, b"tokenizer.json")) else None
         self._begin(os.fsdecode(path), loaded, made, tokenizer, float(temperature))
         self._recompute, self._trains = bool(recompute), full or made is not None
-        megabytes = e.count_of(recall, "recall", limit=2**31)
+        megabytes = e.count_of(activation_cache, "activation_cache", limit=2**31)
         if megabytes and self._trains:
-            self._recall = e.opened(e.recall_open, e.recall_close, megabytes * 10**6, self._recompute)
+            opening = (e.activation_cache_open, e.activation_cache_close)
+            self._activation_cache = e.opened(*opening, megabytes * 10**6, self._recompute)
         self._generator().close()  # it knows which temperatures and numbers of threads there are
 
     def _begin(
@@ -128,8 +130,8 @@ class Policy:
         self._temperature = temperature
         self._info = e.model_describe(model.address)
         self._trainer: e.Handle | None = None
-        self._trace: e.Handle | None = None
-        self._recall = None
+        self._activations: e.Handle | None = None
+        self._activation_cache = None
 
     def copy(self) -> Policy:
         """A frozen copy on the same model, for a reference: training this policy does not change it.
@@ -292,8 +294,8 @@ class Policy:
         return e.ids_of(prompt, name, self.vocab_size)
 
     def _generator(self) -> e.Handle:
-        recall = _place(self._recall) if self._trainer else None  # who never trains needs no memory for it
-        options = e.GeneratorOptions(0, self._exec, recall)
+        cache = _place(self._activation_cache) if self._trainer else None  # a policy that never trains needs none
+        options = e.GeneratorOptions(0, self._exec, cache)
         tokenizer = self._tokenizer._handle.address if self._tokenizer else None
         arguments = (ctypes.byref(self._policy()), tokenizer, ctypes.byref(options))
         return e.opened(e.generator_open, e.generator_close, *arguments)
@@ -326,18 +328,18 @@ class Policy:
         return (found, [row[1] for row in rows]) if entropies else found
 
     def _forward(self, sequences: list[Array], with_entropies: bool) -> list[tuple[Array, Array]]:
-        if self._trace is None:
-            self._trace = e.opened(e.trace_open, e.trace_close, ctypes.byref(self._exec))
+        if self._activations is None:
+            self._activations = e.opened(e.activations_open, e.activations_close, ctypes.byref(self._exec))
         offsets = np.zeros(len(sequences) + 1, SIZE)
         np.cumsum([ids.size for ids in sequences], out=offsets[1:])
         flat = np.concatenate(sequences)
         found = np.empty((2, flat.size), FLOAT32)
-        tokens = e.Tokens(len(sequences), address(offsets), None, address(flat), None)
+        tokens = e.Tokens(len(sequences), address(offsets), None, address(flat), None, None)
         e.call(
             e.forward,
             address(found),
             address(found) + 4 * flat.size if with_entropies else None,
-            self._trace.address,
+            self._activations.address,
             ctypes.byref(self._policy()),
             ctypes.byref(tokens),
             None,
@@ -383,7 +385,7 @@ class Policy:
             max_gap=done.max_gap,
             recomputed=done.recomputed,
             reference_tokens=done.reference_tokens,
-            recalled=done.recalled,
+            cached_tokens=done.cached_tokens,
             times={name: getattr(done, f"seconds_{name}") for name in ("reference", "forward", "backward")},
         )
 
@@ -410,9 +412,10 @@ class Policy:
         if not self._trains:
             raise ValueError("the policy does not train: it has no adapter, or is a frozen copy")
         if self._trainer is None:
-            options = e.TrainerOptions(self._temperature, 0, 0, 0, self._recompute, self._exec, _place(self._recall))
+            cache = _place(self._activation_cache)
+            options = e.TrainerOptions(self._temperature, 0, 0, 0, self._recompute, self._exec, cache)
             arguments = (self._model.address, _place(self._adapter), ctypes.byref(options))
-            needs = (self._model, self._adapter, self._recall)
+            needs = (self._model, self._adapter, self._activation_cache)
             self._trainer = e.opened(e.trainer_open, e.trainer_close, *arguments, needs=needs)
         return self._trainer
 
@@ -448,7 +451,7 @@ class Policy:
     def close(self) -> None:
         """Gives the memory back, but for what copies and parameters() still hold. Closing twice is fine."""
         with self._lock:
-            self._trainer = self._trace = self._recall = self._adapter = self._model = None
+            self._trainer = self._activations = self._activation_cache = self._adapter = self._model = None
 
     def __enter__(self) -> Policy:
         return self

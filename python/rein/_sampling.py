@@ -28,6 +28,7 @@ class Sample:
     sampler_log_probs  float32 [R]: the same but for top_k, top_p and min_p; 0 when greedy
     top                with top_log_probs: for each token the most probable ones, [(id, log-prob), …]; else None
     policy_step        the policy's `steps` when it sampled; None for a policy that does not train
+    activation_key     names its activations in the policy's activation cache; 0: they are not there
     """
 
     prompt_ids: Array
@@ -38,6 +39,7 @@ class Sample:
     sampler_log_probs: Array
     top: list[list[tuple[int, float]]] | None = None
     policy_step: int | None = None
+    activation_key: int = 0
 
     @property
     def truncated(self) -> bool:
@@ -47,6 +49,7 @@ class Sample:
     def trajectory(self, reward: float, **more: Any) -> Trajectory:
         """With its reward, for forward_backward; keywords are those of Trajectory."""
         own: dict[str, Any] = {"policy_step": self.policy_step, "truncated": self.truncated}
+        own["activation_key"] = self.activation_key
         return Trajectory(self.prompt_ids, self.response_ids, self.log_probs, reward, **{**own, **more})
 
 
@@ -91,4 +94,5 @@ class Drawn:
             sampler_log_probs=np.ascontiguousarray(events["sampler_log_prob"]),
             top=self._tops[slot] if self._tops else None,
             policy_step=policy_step,
+            activation_key=int(events["activation_key"][-1]),
         )

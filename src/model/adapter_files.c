@@ -226,7 +226,8 @@ rein_status rein_adapter_open(rein_adapter **adapter, const rein_model *model, c
     json_t *json = NULL;
     rein_tensors *tensors = NULL;
     *adapter = NULL;
-    rein_status status = file ? rein_json_file_read(&json, file, err) : rein_fail(err, REIN_ENOMEM, "out of memory");
+    rein_status status =
+        file ? rein_json_read(&json, file, REIN_JSON_NEEDS_OBJECT, err) : rein_fail(err, REIN_ENOMEM, "out of memory");
     if (!status) status = rein_tensors_open_adapter(&tensors, directory, err);
     if (!status) status = rein_adapter_from_files(adapter, model, file, json, tensors, err);
     rein_tensors_close(tensors);

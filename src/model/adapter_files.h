@@ -2,7 +2,7 @@
 #ifndef REIN_MODEL_ADAPTER_FILES_H
 #define REIN_MODEL_ADAPTER_FILES_H
 
-#include "base/json_file.h"
+#include "base/json.h"
 #include "weights.h"
 
 /* What adapter_config.json says, as far as numbers depend on it. */

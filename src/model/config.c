@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/json_file.h"
+#include "base/json.h"
 
 /* A family is a row. The numbers are defaults of its configuration class; 0 key-value heads: as many as heads. */
 static const struct family {
@@ -305,7 +305,7 @@ static rein_status read_json(json_t **json, char **path, const char *directory, 
     *json = NULL;
     *path = rein_path_join(directory, name);
     if (!*path) return rein_fail(err, REIN_ENOMEM, "out of memory");
-    return optional && !rein_file_exists(*path) ? REIN_OK : rein_json_file_read(json, *path, err);
+    return optional && !rein_file_exists(*path) ? REIN_OK : rein_json_read(json, *path, REIN_JSON_NEEDS_OBJECT, err);
 }
 
 rein_status rein_model_config_read(rein_model_config *config, const char *directory, rein_error *err) {

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/json_file.h"
+#include "base/json.h"
 #include "config.h"
 
 static const char EMBEDDING[] = "model.embed_tokens.weight", NORM[] = "model.norm.weight", HEAD[] = "lm_head.weight",

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/json_file.h"
+#include "base/json.h"
 #include "base/random.h"
 #include "config.h"
 #include "rein/model.h"
@@ -13,7 +13,8 @@
 static rein_status deviation_of(double *deviation, const char *directory, rein_error *err) {
     char *path = rein_path_join(directory, "config.json");
     json_t *root = NULL;
-    rein_status status = path ? rein_json_file_read(&root, path, err) : rein_fail(err, REIN_ENOMEM, "no memory for a path");
+    rein_status status =
+        path ? rein_json_read(&root, path, REIN_JSON_NEEDS_OBJECT, err) : rein_fail(err, REIN_ENOMEM, "no memory for a path");
     if (!status) {
         rein_fields fields = {.object = root, .file = path, .path = "", .err = err};
         *deviation = rein_fields_number_or(&fields, "initializer_range", 0, 0.02);

@@ -12,7 +12,7 @@
 #include "base/base.h"
 #include "base/directory.h"
 #include "base/file.h"
-#include "base/json_file.h"
+#include "base/json.h"
 #include "kernel/kernels.h"
 #include "narrow.h"
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/json_file.h"
+#include "base/json.h"
 #include "safetensors_index.h"
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -154,7 +154,8 @@ static rein_status read_header(rein_shard *shard, size_t *data_at, rein_error *e
                          (unsigned long long)length, size);
     if (length == 0 || bytes[PREFIX] != '{') return rein_fail(err, REIN_EINVAL, "%s: the header does not start with {", shown);
     *data_at = PREFIX + (size_t)length;
-    const rein_status status = rein_json_file_parse(&shard->header, shard->path, (const char *)bytes + PREFIX, (size_t)length, err);
+    const rein_status status =
+        rein_json_parse(&shard->header, (const char *)bytes + PREFIX, (size_t)length, shard->path, REIN_JSON_NEEDS_OBJECT, err);
     return status ? status : check_metadata(shard, json_object_get(shard->header, "__metadata__"), err);
 }
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json_file.h"
+#include "base/json.h"
 
 static const char SINGLE[] = "model.safetensors", INDEX[] = "model.safetensors.index.json", ADAPTER[] = "adapter_model.safetensors";
 
@@ -185,7 +185,7 @@ static rein_status open_index(rein_tensors **to, const char *directory, const ch
     json_t *index;
     const char **files = NULL;
     size_t n_files = 0;
-    rein_status status = rein_json_file_read(&index, path, err);
+    rein_status status = rein_json_read(&index, path, REIN_JSON_NEEDS_OBJECT, err);
     if (!status) status = files_of_index(&files, &n_files, path, index, err);
     if (!status) status = open_files(to, path, directory, files, n_files, index, err);
     free(files);

@@ -5,48 +5,11 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/json_file.h"
+#include "base/json.h"
 #include "safetensors.h"
 #include "unicode.h"
 
 enum { ALIGNMENT = 8 };
-
-/* --------------------------------------------------------------------------------------------------------------- a growing text */
-
-typedef struct text {
-    char *bytes;
-    size_t length, capacity;
-    int failed; /* no memory: what is added afterwards is dropped */
-} text;
-
-static void add(text *to, const char *bytes, size_t n) {
-    if (to->length + n > to->capacity && !to->failed) {
-        const size_t capacity = (to->length + n) * 2 + 256;
-        char *grown = realloc(to->bytes, capacity);
-        if (grown) to->bytes = grown, to->capacity = capacity;
-        else to->failed = 1;
-    }
-    if (to->failed) return;
-    memcpy(to->bytes + to->length, bytes, n);
-    to->length += n;
-}
-
-static void add_text(text *to, const char *bytes) { add(to, bytes, strlen(bytes)); }
-
-/* In quotes; the escapes are those the reference writer chooses. */
-static void add_quoted(text *to, const char *from) {
-    static const char special[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
-    add(to, "\"", 1);
-    for (; *from; from++) {
-        char escape[8];
-        const char *at = strchr(special, *from);
-        if (at) snprintf(escape, sizeof escape, "\\%c", letters[at - special]);
-        else if ((unsigned char)*from < 32) snprintf(escape, sizeof escape, "\\u%04x", (unsigned)*from);
-        if (at || (unsigned char)*from < 32) add_text(to, escape);
-        else add(to, from, 1);
-    }
-    add(to, "\"", 1);
-}
 
 /* -------------------------------------------------------------------------------------------------------------- what is refused */
 
@@ -104,78 +67,73 @@ static rein_status sort_tensors(const rein_tensor ***sorted, const char *path, c
     return REIN_OK;
 }
 
-static void add_tensor(text *to, const rein_tensor *tensor, size_t begin) {
-    char number[64];
-    add_quoted(to, tensor->name);
-    add_text(to, ":{\"dtype\":\"");
-    add_text(to, rein_tensor_type_name(tensor->dtype));
-    add_text(to, "\",\"shape\":[");
-    for (int i = 0; i < tensor->n_dims; i++) {
-        snprintf(number, sizeof number, "%s%zu", i ? "," : "", tensor->shape[i]);
-        add_text(to, number);
-    }
-    snprintf(number, sizeof number, "],\"data_offsets\":[%zu,%zu]}", begin, begin + tensor->bytes);
-    add_text(to, number);
+static void add_tensor(rein_text *to, const rein_tensor *tensor, size_t begin) {
+    rein_json_put_string(to, tensor->name);
+    rein_text_put(to, ":{\"dtype\":\"");
+    rein_text_put(to, rein_tensor_type_name(tensor->dtype));
+    rein_text_put(to, "\",\"shape\":[");
+    for (int i = 0; i < tensor->n_dims; i++) rein_text_format(to, "%s%zu", i ? "," : "", tensor->shape[i]);
+    rein_text_format(to, "],\"data_offsets\":[%zu,%zu]}", begin, begin + tensor->bytes);
 }
 
-static rein_status add_metadata(text *to, const char *path, const rein_metadata *metadata, size_t n, rein_error *err) {
+static rein_status add_metadata(rein_text *to, const char *path, const rein_metadata *metadata, size_t n, rein_error *err) {
     char shown[REIN_PATH_SHOWN];
     rein_metadata *sorted = malloc(n * sizeof *sorted);
     rein_status status = REIN_OK;
     if (!sorted) return rein_fail(err, REIN_ENOMEM, "out of memory");
     memcpy(sorted, metadata, n * sizeof *sorted);
     qsort(sorted, n, sizeof *sorted, by_key);
-    add_text(to, "\"__metadata__\":{");
+    rein_text_put(to, "\"__metadata__\":{");
     for (size_t i = 0; i < n && !status; i++) {
         if (!is_utf8(sorted[i].key) || !is_utf8(sorted[i].value) || (i && !by_key(&sorted[i - 1], &sorted[i])))
             status = rein_fail(err, REIN_EINVAL, "%s: metadata is not UTF-8, or has a key twice", rein_path_show(shown, path));
-        if (i) add_text(to, ",");
-        add_quoted(to, sorted[i].key);
-        add_text(to, ":");
-        add_quoted(to, sorted[i].value);
+        if (i) rein_text_put(to, ",");
+        rein_json_put_string(to, sorted[i].key);
+        rein_text_put(to, ":");
+        rein_json_put_string(to, sorted[i].value);
     }
-    add_text(to, "}");
+    rein_text_put(to, "}");
     free(sorted);
     return status;
 }
 
 /* The 8 bytes of length included: its place is kept until it is known. */
-static rein_status write_header(text *to, const char *path, const rein_tensor **tensors, size_t n, const rein_metadata *metadata,
-                                size_t n_metadata, rein_error *err) {
+static rein_status write_header(rein_text *to, const char *path, const rein_tensor **tensors, size_t n,
+                                const rein_metadata *metadata, size_t n_metadata, rein_error *err) {
     static const rein_metadata pytorch = {"format", "pt"};
     char shown[REIN_PATH_SHOWN];
     size_t begin = 0;
-    add(to, "\0\0\0\0\0\0\0\0{", 9);
+    rein_text_put_bytes(to, "\0\0\0\0\0\0\0\0{", 9);
     const rein_status status = add_metadata(to, path, n_metadata ? metadata : &pytorch, n_metadata ? n_metadata : 1, err);
     if (status) return status;
     for (size_t i = 0; i < n; begin += tensors[i]->bytes, i++) {
-        add_text(to, ",");
+        rein_text_put(to, ",");
         add_tensor(to, tensors[i], begin);
     }
-    add_text(to, "}");
-    while (to->length % ALIGNMENT && !to->failed) add(to, " ", 1);
-    if (to->failed) return rein_fail(err, REIN_ENOMEM, "out of memory");
+    rein_text_put(to, "}");
+    while (to->length % ALIGNMENT && !to->failed) rein_text_put_bytes(to, " ", 1);
+    if (to->failed) return rein_text_status(to, err);
     const uint64_t length = to->length - ALIGNMENT;
     if (length > REIN_LARGEST_HEADER)
         return rein_fail(err, REIN_EINVAL, "%s: the header would have %llu bytes, and no reader takes more than %d",
                          rein_path_show(shown, path), (unsigned long long)length, REIN_LARGEST_HEADER);
-    for (int i = 0; i < ALIGNMENT; i++) to->bytes[i] = (char)(unsigned char)(length >> 8 * i);
+    for (int i = 0; i < ALIGNMENT; i++) to->data[i] = (char)(unsigned char)(length >> 8 * i);
     return REIN_OK;
 }
 
 rein_status rein_tensors_write_made(const char *path, const rein_tensor *tensors, size_t n, const rein_metadata *metadata,
                                     size_t n_metadata, rein_tensor_put *put, void *context, rein_error *err) {
     const rein_tensor **sorted = NULL;
-    text header = {0};
+    rein_text header = {0};
     rein_writer writer = {0};
     rein_status status = sort_tensors(&sorted, path, tensors, n, err);
     if (!status) status = write_header(&header, path, sorted, n, metadata, n_metadata, err);
     if (!status) status = rein_writer_open(&writer, path, err);
-    if (!status) status = rein_writer_put(&writer, header.bytes, header.length, err);
+    if (!status) status = rein_writer_put(&writer, header.data, header.length, err);
     for (size_t i = 0; i < n && !status; i++) status = put(&writer, (size_t)(sorted[i] - tensors), context, err);
     if (!status) status = rein_writer_commit(&writer, err);
     rein_writer_abandon(&writer);
-    free(header.bytes);
+    rein_text_free(&header);
     free(sorted);
     return status;
 }

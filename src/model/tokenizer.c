@@ -89,7 +89,8 @@ static rein_status read_tokenizer(rein_tokenizer *t, const rein_tokenizer_files 
     const rein_place place = {path, ""};
     json_t *root = NULL;
     if (!path) return rein_no_memory(err);
-    rein_status status = rein_json_parse(&root, path, files->tokenizer, files->tokenizer_length, 0, err);
+    rein_status status =
+        rein_json_parse(&root, files->tokenizer, files->tokenizer_length, path, REIN_JSON_NEEDS_OBJECT | REIN_JSON_ALLOWS_NUL, err);
     if (!status) status = read_parts(t, root, &place, err);
     json_decref(root);
     free(path);

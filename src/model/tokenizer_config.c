@@ -77,8 +77,9 @@ static rein_status read_config(rein_tokenizer_settings *settings, rein_affixes *
     const rein_place place = {path, ""};
     json_t *root = NULL;
     if (!path) return rein_no_memory(err);
-    /* No integer is asked for, and "model_max_length" is often one of 31 digits, which jansson takes as a real number only. */
-    rein_status status = rein_json_parse(&root, path, files->config, files->config_length, JSON_DECODE_INT_AS_REAL, err);
+    /* "model_max_length" often has 31 digits. No integer is read here. */
+    const unsigned flags = REIN_JSON_NEEDS_OBJECT | REIN_JSON_ALLOWS_NUL | REIN_JSON_WIDE_INTEGERS;
+    rein_status status = rein_json_parse(&root, files->config, files->config_length, path, flags, err);
     if (!status) status = read_names(&settings->named, root, v, &place, err);
     if (!status) status = read_llama(affixes, &settings->named, root, &place, err);
     if (!status) status = read_template(settings, root, &place, err);

@@ -25,28 +25,16 @@ static void mend(char *message) {
 }
 
 rein_status rein_place_fail(const rein_place *place, rein_error *err, const char *format, ...) {
-    char said[sizeof err->message], shown[REIN_PATH_SHOWN];
+    char reason[sizeof err->message], shown[REIN_PATH_SHOWN];
     va_list args;
     va_start(args, format);
-    vsnprintf(said, sizeof said, format, args);
+    vsnprintf(reason, sizeof reason, format, args);
     va_end(args);
-    rein_fail(err, REIN_EINVAL, "%s: %s%s%s", rein_path_show(shown, place->file), place->path, *place->path ? ": " : "", said);
+    if (*place->path) rein_fail_at(err, REIN_EINVAL, place->path, -1, ": %s", reason);
+    else rein_fail(err, REIN_EINVAL, "%s", reason);
+    rein_fail_in(err, REIN_EINVAL, "%s", rein_path_show(shown, place->file));
     if (err) mend(err->message);
     return REIN_EINVAL;
-}
-
-rein_status rein_json_parse(json_t **root, const char *file, const char *text, size_t length, size_t flags, rein_error *err) {
-    const rein_place place = {file, ""};
-    json_error_t wrong = {0};
-    *root = json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | flags, &wrong);
-    if (!*root) {
-        if (json_error_code(&wrong) == json_error_out_of_memory || !*wrong.text) return rein_no_memory(err);
-        return rein_place_fail(&place, err, "line %d, column %d: %s", wrong.line, wrong.column, wrong.text);
-    }
-    if (json_is_object(*root)) return REIN_OK;
-    json_decref(*root);
-    *root = NULL;
-    return rein_place_fail(&place, err, "the file is not a JSON object");
 }
 
 rein_status rein_json_type(const char **type, const json_t *object, const rein_place *place, rein_error *err) {

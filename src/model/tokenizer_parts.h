@@ -8,6 +8,8 @@
 #include <jansson.h>
 #include <stdbool.h>
 
+#include "base/json.h"
+#include "base/text.h"
 #include "model/tokenizer_regex.h"
 #include "model/unicode.h"
 #include "rein/tokenizer.h"
@@ -43,8 +45,6 @@ rein_status rein_place_fail(const rein_place *place, rein_error *err, const char
     __attribute__((format(printf, 3, 4)))
 #endif
     ;
-/* flags: of jansson, besides those that are always set. */
-rein_status rein_json_parse(json_t **root, const char *file, const char *text, size_t length, size_t flags, rein_error *err);
 rein_status rein_json_type(const char **type, const json_t *object, const rein_place *place, rein_error *err);
 rein_status rein_json_flag(bool *value, const json_t *object, const char *key, bool absent, const rein_place *place,
                            rein_error *err);
@@ -58,19 +58,12 @@ typedef rein_status rein_json_visit(void *context, const char *type, const json_
 rein_status rein_json_sequence(const json_t *object, const char *key, rein_json_visit *one, void *context, const rein_place *place,
                                rein_error *err);
 
-/* ---- tokenizer_text.c: growing arrays */
+/* ---- tokenizer_text.c */
 rein_status rein_ids_append(rein_ids *ids, int32_t id, rein_error *err);
-rein_status rein_text_reserve(rein_text *text, size_t more, rein_error *err);
-rein_status rein_text_append(rein_text *text, const char *bytes, size_t length, rein_error *err);
-/* Back to `length`, as it was before a call that failed. */
-void rein_text_cut(rein_text *text, size_t length);
-rein_status rein_text_copy(char **copy, const char *bytes, size_t length, rein_error *err);
 /* Appends `text` with every `from` replaced by `to`. */
 rein_status rein_text_replace(rein_text *out, const char *text, size_t length, const char *from, size_t from_length, const char *to,
                               size_t to_length, rein_error *err);
 rein_status rein_no_memory(rein_error *err);
-/* capacity for `need` elements, at least half as much again as there is; 0 when that overflows */
-size_t rein_grown(size_t capacity, size_t need, size_t element);
 
 /* ---- tokenizer_vocabulary.c: ids and their texts */
 typedef struct rein_vocabulary {

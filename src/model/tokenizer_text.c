@@ -1,4 +1,4 @@
-/* tokenizer_text.c - the growing arrays of the tokenizer. They grow by half, so that appending is linear in all. */
+/* tokenizer_text.c - the growing array of ids, and replacing in a text. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,22 +6,9 @@
 
 rein_status rein_no_memory(rein_error *err) { return rein_fail(err, REIN_ENOMEM, "no memory for the tokenizer"); }
 
-size_t rein_grown(size_t capacity, size_t need, size_t element) {
-    const size_t most = (SIZE_MAX / 2) / element;
-    size_t grown = capacity + capacity / 2 + 16;
-    if (need > most) return 0;
-    if (grown < need) grown = need;
-    return grown < most ? grown : most;
-}
-
 void rein_ids_free(rein_ids *ids) {
     free(ids->data);
     *ids = (rein_ids){0};
-}
-
-void rein_text_free(rein_text *text) {
-    free(text->data);
-    *text = (rein_text){0};
 }
 
 rein_status rein_ids_append(rein_ids *ids, int32_t id, rein_error *err) {
@@ -32,38 +19,6 @@ rein_status rein_ids_append(rein_ids *ids, int32_t id, rein_error *err) {
         ids->data = data, ids->capacity = capacity;
     }
     ids->data[ids->count++] = id;
-    return REIN_OK;
-}
-
-rein_status rein_text_reserve(rein_text *text, size_t more, rein_error *err) {
-    if (more < text->capacity - text->length) return REIN_OK;
-    if (more > SIZE_MAX / 4) return rein_no_memory(err);
-    const size_t capacity = rein_grown(text->capacity, text->length + more + 1, 1);
-    char *data = capacity ? realloc(text->data, capacity) : NULL;
-    if (!data) return rein_no_memory(err);
-    text->data = data, text->capacity = capacity;
-    return REIN_OK;
-}
-
-rein_status rein_text_append(rein_text *text, const char *bytes, size_t length, rein_error *err) {
-    const rein_status status = rein_text_reserve(text, length, err);
-    if (status) return status;
-    if (length) memcpy(text->data + text->length, bytes, length);
-    text->length += length;
-    text->data[text->length] = 0;
-    return REIN_OK;
-}
-
-void rein_text_cut(rein_text *text, size_t length) {
-    text->length = length;
-    if (text->data) text->data[length] = 0;
-}
-
-rein_status rein_text_copy(char **copy, const char *bytes, size_t length, rein_error *err) {
-    *copy = malloc(length + 1);
-    if (!*copy) return rein_no_memory(err);
-    memcpy(*copy, bytes, length);
-    (*copy)[length] = 0;
     return REIN_OK;
 }
 

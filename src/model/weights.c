@@ -281,3 +281,13 @@ rein_model_info rein_model_describe(const rein_model *model) {
         info.ignored += rein_model_weight_use(c, rein_tensors_at(model->tensors, i)->name) == REIN_WEIGHT_IGNORED;
     return info;
 }
+
+rein_status rein_policy_check(const rein_policy *policy, rein_error *err) {
+    if (!policy->model) return rein_fail(err, REIN_EINVAL, "the policy has no model");
+    if (policy->adapter && policy->adapter->model != policy->model)
+        return rein_fail(err, REIN_EINVAL, "the policy's adapter was made for another model");
+    if (!(policy->temperature >= 1e-3 && policy->temperature <= 1e3))
+        return rein_fail_at(err, REIN_EINVAL, "temperature", -1,
+                            "is %g: 0.001 to 1000; sampling.greedy always takes the most probable token", policy->temperature);
+    return REIN_OK;
+}

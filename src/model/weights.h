@@ -88,7 +88,10 @@ const rein_linear *rein_model_linear(const rein_model *model, size_t slot);
 rein_status rein_adapter_allocate(rein_adapter **adapter, const rein_model *model, int64_t rank, double alpha, int rank_stabilized,
                                   unsigned modules, rein_error *err);
 
-/* Another number for every call, above 0. Thread-safe. */
+/* Checks that the policy has a model, an adapter of that model or none, and a temperature in range. Thread-safe. */
+rein_status rein_policy_check(const rein_policy *policy, rein_error *err);
+
+/* A new number for every call, above 0. Thread-safe. */
 uint64_t rein_new_version(void);
 
 /* Makes the packed copies of all factors, whose values are new. */

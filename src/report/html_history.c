@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/json_file.h"
+#include "base/json.h"
 #include "html_parts.h"
 
 enum { MOST_SUMMARY = 100000 }; /* bytes */
@@ -186,7 +186,7 @@ rein_status rein_report_summary(rein_report_run *run) {
     if (!status && rein_file_exists(path)) {
         if (rein_file_read(&text, &size, path) != 0) status = rein_file_error(&why, "summary.json", "cannot be read");
         else if (size > MOST_SUMMARY) status = rein_fail(&why, REIN_EINVAL, "summary.json is too large to be shown");
-        else status = rein_json_file_parse(&summary, "summary.json", text, size, &why);
+        else status = rein_json_parse(&summary, text, size, "summary.json", REIN_JSON_NEEDS_OBJECT, &why);
         status = rein_report_noted(run, status, &why);
     }
     if (summary && json_object_set_new(run->json, "summary", summary)) status = rein_report_no_memory(run);

@@ -13,7 +13,8 @@
 
 #include "base/directory.h"
 #include "base/file.h"
-#include "base/json_file.h"
+#include "base/json.h"
+#include "base/text.h"
 #include "model/unicode.h"
 
 rein_status rein_report_no_memory(const rein_report_run *run) { return rein_fail(run->err, REIN_ENOMEM, "out of memory"); }
@@ -94,7 +95,7 @@ static rein_status parse_line(json_t **object, lines *l, const char *text, size_
     char where[REIN_PATH_SHOWN + 40];
     rein_error why = {0};
     snprintf(where, sizeof where, "%.*s: line %zu", REIN_PATH_SHOWN, l->name, l->number);
-    const rein_status status = rein_json_file_parse(object, where, text, length, &why);
+    const rein_status status = rein_json_parse(object, text, length, where, REIN_JSON_NEEDS_OBJECT | REIN_JSON_ONE_LINE, &why);
     return status == REIN_EINVAL && !ended ? REIN_OK : rein_report_noted(l->run, status, &why);
 }
 
@@ -111,11 +112,6 @@ static rein_status parse_repaired(json_t **object, lines *l, size_t length, int 
     return status;
 }
 
-static int is_blank(const char *text, size_t length) {
-    while (length && strchr(" \t\r", text[length - 1]) && text[length - 1]) length--;
-    return length == 0;
-}
-
 static rein_status each_line(lines *l, size_t most, rein_report_take take, void *context) {
     rein_status status = REIN_OK;
     size_t bytes = 0;
@@ -126,7 +122,7 @@ static rein_status each_line(lines *l, size_t most, rein_report_take take, void 
         json_t *object = NULL;
         l->number++;
         if (bytes > most) return rein_report_note(l->run, "%s: only its first %zu MB were read", l->name, most >> 20);
-        if (is_blank(l->text, length)) continue;
+        if (rein_all_blank(l->text, length)) continue;
         status = rein_utf8_valid(l->text, length) == length ? parse_line(&object, l, l->text, length, ended)
                                                             : parse_repaired(&object, l, length, ended);
         if (object) status = take(context, object, &enough);

@@ -22,13 +22,8 @@ rein_status rein_generator_open(rein_generator **generator, const rein_policy *p
                                 const rein_generator_options *options, rein_error *err) {
     rein_exec exec;
     *generator = NULL;
-    if (!policy->model) return rein_fail(err, REIN_EINVAL, "the policy has no model");
-    if (policy->adapter && policy->adapter->model != policy->model)
-        return rein_fail(err, REIN_EINVAL, "the policy's adapter was made for another model");
-    if (!(policy->temperature >= 1e-3 && policy->temperature <= 1e3))
-        return rein_fail(err, REIN_EINVAL, "temperature is %g: 0.001 to 1000; sampling.greedy always takes the most probable token",
-                         policy->temperature);
-    const rein_status status = rein_exec_resolve(&exec, options ? &options->exec : NULL, REIN_SERIAL, err);
+    rein_status status = rein_policy_check(policy, err);
+    if (!status) status = rein_exec_resolve(&exec, options ? &options->exec : NULL, REIN_SERIAL, err);
     if (status) return status;
     rein_generator *g = calloc(1, sizeof *g);
     if (g) g->store = rein_key_store_open(policy->model);
@@ -37,7 +32,7 @@ rein_status rein_generator_open(rein_generator **generator, const rein_policy *p
         return rein_fail(err, REIN_ENOMEM, "no memory for a generator");
     }
     g->policy = *policy, g->tokenizer = tokenizer, g->exec = exec;
-    g->recall = options ? options->recall : NULL;
+    g->cache = options ? options->activation_cache : NULL;
     g->max_active = options && options->max_active ? options->max_active : MAX_ACTIVE;
     g->waiting_end = &g->waiting;
     g->angles.half = policy->model->heads.dim / 2;
@@ -194,14 +189,13 @@ static int begin_sample(rein_generator *g, rein_waiting *r, size_t index, rein_e
 
 /* All samples of a request begin together, behind those at work. */
 static int enter(rein_generator *g, rein_waiting *r, rein_error *err) {
-    r->owner = rein_recall_enter(g->recall, &g->policy);
+    r->activation_key = rein_activation_cache_begin(g->cache, &g->policy, r->r.n_prompt, r->r.samples);
     if (g->n_samples + r->r.samples > g->samples_capacity) {
         rein_sample *samples = realloc(g->samples, (g->n_samples + r->r.samples) * sizeof *samples);
         if (!samples) return 0;
         g->samples = samples, g->samples_capacity = g->n_samples + r->r.samples;
     }
     if (!take_prompt_keys(g, r)) return 0;
-    r->row = REIN_BEFORE_ALL;
     for (size_t k = 0; k < r->r.samples; k++)
         if (!begin_sample(g, r, k, err)) {
             r->left = k; /* those that began will be closed one by one */

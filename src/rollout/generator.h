@@ -2,9 +2,9 @@
 #ifndef REIN_ROLLOUT_GENERATOR_H
 #define REIN_ROLLOUT_GENERATOR_H
 
+#include "model/activation_cache.h"
 #include "model/decoder.h"
 #include "model/key_store.h"
-#include "model/recall.h"
 #include "rein/rollout.h"
 #include "text.h"
 
@@ -17,8 +17,7 @@ typedef struct rein_waiting {
     char **stops;
     rein_keys *keys; /* of the prompt */
     size_t n_keys;
-    rein_owner owner; /* in the generator's recall */
-    int64_t row;      /* the prompt's last one there, or REIN_NO_ROW */
+    uint64_t activation_key; /* of its first sample in the activation cache; 0: nothing is cached */
 } rein_waiting;
 
 typedef struct rein_sample {
@@ -28,7 +27,6 @@ typedef struct rein_sample {
     rein_growing text;
     rein_keys *keys; /* the prompt's, then its own */
     size_t n_keys, capacity;
-    int64_t row;       /* as the prompt's, of the token that was fed last */
     size_t query, top; /* of this step: the row it is chosen from, its place among the top choices */
     int finished;
 } rein_sample;
@@ -38,9 +36,9 @@ struct rein_generator {
     const rein_tokenizer *tokenizer;
     size_t max_active, n_requests;
     rein_exec exec;
-    rein_arena arena;      /* of a step */
-    rein_key_store *store; /* of blocks */
-    rein_recall *recall;   /* or NULL */
+    rein_arena arena;             /* of a step */
+    rein_key_store *store;        /* of blocks */
+    rein_activation_cache *cache; /* or NULL */
     rein_angles angles;
     size_t n_angles;
     rein_waiting *waiting, **waiting_end;

@@ -22,12 +22,15 @@ typedef struct step {
     int32_t *positions, *ids;
     float *x, *hidden, *inner;
     rein_head head;
-    int recalls;   /* rows of this step go to the generator's recall */
-    int64_t *rows; /* [rows] there, or REIN_NO_ROW */
-    float *y;      /* as x */
+    int caches;     /* rows of this step go to the activation cache */
+    uint64_t *keys; /* [rows] of the sample, 0: not cached */
+    float **rows;   /* [rows] of the cache, or NULL */
+    float *y;       /* as x */
 } step;
 
 static int brings_prompt(const rein_sample *s) { return s->n == 0 && s->index == 0; }
+
+static uint64_t key_of(const rein_sample *s) { return s->of->activation_key ? s->of->activation_key + s->index : 0; }
 
 /* How many rows and queries there will be, and the most keys. */
 static void measure(step *s) {
@@ -35,7 +38,7 @@ static void measure(step *s) {
         rein_sample *one = &s->g->samples[i];
         const size_t length = one->of->r.n_prompt + one->n;
         if (one->n || brings_prompt(one)) {
-            s->recalls |= one->of->owner.age && (one->n > 1 ? one->row : one->of->row) != REIN_NO_ROW;
+            s->caches |= rein_activation_cache_has(s->g->cache, key_of(one));
             s->batch.n_queries++;
             s->batch.rows += one->n ? 1 : one->of->r.n_prompt;
         }
@@ -71,9 +74,10 @@ static void take(step *s, rein_arena *arena) {
         (rein_head){&model->head, rein_adapter_lora(g->policy.adapter, 0, REIN_HEAD_MODULE), (float)(1 / g->policy.temperature)};
     s->inner = s->head.lora ? rein_arena_floats(arena, queries * s->head.lora->rank) : NULL;
     rein_batch_take(&s->batch, arena);
-    rein_kept_take(&s->kept, &s->batch, s->recalls, arena);
-    s->rows = s->recalls ? rein_arena_take(arena, rows * sizeof *s->rows) : NULL;
-    s->y = s->recalls ? rein_arena_floats(arena, rows * hidden) : NULL;
+    rein_kept_take(&s->kept, &s->batch, s->caches, arena);
+    s->keys = s->caches ? rein_arena_take(arena, rows * sizeof *s->keys) : NULL;
+    s->rows = s->caches ? rein_arena_take(arena, rows * sizeof *s->rows) : NULL;
+    s->y = s->caches ? rein_arena_floats(arena, rows * hidden) : NULL;
     s->kept.x = s->x;
 }
 
@@ -93,10 +97,11 @@ static rein_status prepare(step *s, rein_error *err) {
     return rein_fail(err, REIN_ENOMEM, "no memory for the keys and activations of %zu samples", g->n_samples);
 }
 
-/* recalled: the row before it in the recall, then its own. */
-static size_t add_row(step *s, size_t row, int32_t id, size_t position, const rein_keys *keys, size_t slot, const rein_owner *owner,
-                      int64_t *recalled) {
-    if (s->recalls) *recalled = rein_recall_add(&s->rows[row], s->g->recall, owner, *recalled, id);
+static size_t add_row(step *s, size_t row, int32_t id, size_t position, const rein_keys *keys, size_t slot, uint64_t key) {
+    if (s->caches) {
+        s->keys[row] = key;
+        rein_activation_cache_add(s->g->cache, key, position, id);
+    }
     s->ids[row] = id;
     s->positions[row] = (int32_t)position;
     s->slots[row] = (rein_slot){keys->data, slot};
@@ -111,15 +116,16 @@ static void fill(step *s) {
         if (brings_prompt(one)) {
             s->queries[one->query] = (rein_query){row, r->r.n_prompt, 0, r->keys, r->n_keys};
             for (size_t t = 0; t < r->r.n_prompt; t++)
-                row = add_row(s, row, r->prompt[t], t, &r->keys[t / REIN_KEY_BLOCK], t % REIN_KEY_BLOCK, &r->owner, &r->row);
+                row = add_row(s, row, r->prompt[t], t, &r->keys[t / REIN_KEY_BLOCK], t % REIN_KEY_BLOCK, key_of(one));
         } else if (one->n) {
-            if (one->n == 1) one->row = r->row; /* the prompt's */
             const size_t position = r->r.n_prompt + one->n - 1;
             rein_keys *keys = &one->keys[one->n_keys - 1];
             s->queries[one->query] = (rein_query){row, 1, position, one->keys, one->n_keys};
-            row = add_row(s, row, one->last, position, keys, keys->count++, &r->owner, &one->row);
+            row = add_row(s, row, one->last, position, keys, keys->count++, key_of(one));
         }
     }
+    for (size_t i = 0; s->caches && i < row; i++) /* only now: a later row may have taken the place of an earlier one */
+        s->rows[i] = rein_activation_cache_row(s->g->cache, s->keys[i], (size_t)s->positions[i]);
 }
 
 static rein_status find_leaving(step *s, rein_error *err) {
@@ -134,15 +140,14 @@ static rein_status find_leaving(step *s, rein_error *err) {
 
 /* All rows through all layers, as training wants them; what they leave is kept. */
 static void through_all(step *s, size_t layers, size_t hidden) {
-    const rein_recall *recall = s->g->recall;
     float *out = s->y;
     for (size_t l = 0; l < layers; l++) {
         float *in = s->kept.x;
         rein_layer_forward(out, &s->kept, l, &s->batch);
-        rein_recall_put(recall, s->rows, l, &s->kept, &s->batch);
+        rein_activation_cache_put(s->g->cache, s->rows, l, &s->kept, &s->batch);
         s->kept.x = out, out = in;
     }
-    rein_recall_put_last(recall, s->rows, s->kept.x, &s->batch);
+    rein_activation_cache_put_last(s->g->cache, s->rows, s->kept.x, &s->batch);
     for (size_t q = 0; q < s->batch.n_queries; q++)
         memcpy(s->hidden + q * hidden, s->kept.x + s->leaving.from[q] * hidden, hidden * sizeof(float));
 }
@@ -151,7 +156,7 @@ static void through_layers(step *s) {
     const rein_batch_rows *b = &s->batch;
     const size_t layers = (size_t)b->model->config.n_layers, hidden = (size_t)b->model->config.hidden_size;
     rein_embed(s->x, b->model, s->ids, b->rows, &b->run);
-    if (s->recalls) through_all(s, layers, hidden);
+    if (s->caches) through_all(s, layers, hidden);
     else {
         for (size_t l = 0; l + 1 < layers; l++) rein_layer_forward(s->x, &s->kept, l, b);
         rein_last_layer_forward(s->hidden, &s->kept, &s->leaving, b);
@@ -189,7 +194,8 @@ static void choose_one(void *context, size_t piece, int thread) {
                                                            .log_prob = chosen.log_prob,
                                                            .sampler_log_prob = chosen.sampler_log_prob,
                                                            .top = top,
-                                                           .n_top = r->sampling.top_log_probs};
+                                                           .n_top = r->sampling.top_log_probs,
+                                                           .activation_key = key_of(s)};
 }
 
 static rein_status make_events(rein_generator *g, rein_error *err) {
@@ -290,7 +296,7 @@ rein_status rein_generator_step(const rein_sampled **sampled, size_t *n, rein_ge
     rein_generator_leave(g); /* not earlier: their texts were on loan */
     const rein_status status = run(g, err);
     g->failed = status != REIN_OK;
-    if (status) rein_recall_forget(g->recall);
+    if (status) rein_activation_cache_clear(g->cache);
     if (!status) *sampled = g->events, *n = g->n_samples;
     return status;
 }

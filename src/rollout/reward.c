@@ -35,16 +35,15 @@ const char *rein_reward_place(char to[REIN_REWARD_PLACE], const char *name, cons
 
 /* ------------------------------------------------------------------------------------------------------------------------ names */
 
-static int is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 static int is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
 /* The next word of a command, without the folders before it; its length, 0 at the end or where the shell has work to do. */
 static size_t next_word(const char **word, const char **rest) {
     const char *at = *rest;
-    while (is_blank(*at)) at++;
+    while (rein_is_blank(*at)) at++;
     const size_t whole = strcspn(at, " \t\n\v\f\r'\"\\`$|&;<>()");
     *rest = at + whole;
-    if (**rest && !is_blank(**rest)) return 0;
+    if (**rest && !rein_is_blank(**rest)) return 0;
     size_t begin = whole;
     while (begin && at[begin - 1] != '/') begin--;
     *word = at + begin;
@@ -61,7 +60,7 @@ static int is_file(const char *word, size_t length) {
  * the file that follows. */
 static size_t find_name(const char **name, const char *command) {
     const char *rest = command, *word = NULL;
-    while (is_blank(*rest)) rest++;
+    while (rein_is_blank(*rest)) rest++;
     const char *first = rest;
     size_t length = next_word(name, &rest);
     if (!length || memchr(first, '/', (size_t)(rest - first))) return length;
@@ -97,7 +96,7 @@ static const rein_judge_kind *find_kind(const char **argument, const char *spec)
         if (strncmp(spec, kind->name, length) != 0) continue;
         const char *rest = spec + length;
         *argument = *rest == ':' ? rest + 1 : NULL;
-        while (is_blank(*rest)) rest++;
+        while (rein_is_blank(*rest)) rest++;
         if (*argument || !*rest) return kind;
     }
     return NULL;
@@ -155,7 +154,7 @@ static rein_status open_program(rein_judge *judges, size_t i, const char *spec, 
     const char *name = NULL;
     const int whole_groups = strncmp(spec, group, strlen(group)) == 0;
     if (whole_groups) spec += strlen(group);
-    while (is_blank(*spec)) spec++;
+    while (rein_is_blank(*spec)) spec++;
     if (!*spec) return rein_fail(err, REIN_EINVAL, "reward \"group:\" lacks its command: group: COMMAND");
     if (!whole_groups && !spec[strcspn(spec, " \t\n\v\f\r/")]) return refuse_word(spec, err);
     const size_t length = find_name(&name, spec);
@@ -171,7 +170,7 @@ static rein_status open_program(rein_judge *judges, size_t i, const char *spec, 
 static rein_status open_judge(rein_judge *judges, size_t i, const char *spec, const rein_reward_options *o, rein_error *err) {
     const char *argument = NULL;
     rein_judge *judge = &judges[i];
-    while (is_blank(*spec)) spec++;
+    while (rein_is_blank(*spec)) spec++;
     if (!*spec) return rein_fail(err, REIN_EINVAL, "reward %zu is empty: the name of a judge or a command is needed", i + 1);
     judge->weight = o->weights ? o->weights[i] : 1;
     if (!isfinite(judge->weight))

@@ -3,20 +3,14 @@
 #include <string.h>
 
 #include "base/show.h"
+#include "base/text.h"
 #include "reward.h"
 
 enum { MOST_TOKENS = 1000000000 };
 
-static int is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
-
-static void trim(const char **text, size_t *length) {
-    while (*length && is_blank((*text)[*length - 1])) --*length;
-    while (*length && is_blank(**text)) ++*text, --*length;
-}
-
 int rein_same_text(const char *a, size_t a_length, const char *b, size_t b_length) {
-    trim(&a, &a_length);
-    trim(&b, &b_length);
+    rein_trim(&a, &a_length);
+    rein_trim(&b, &b_length);
     return a_length == b_length && !memcmp(a, b, a_length);
 }
 

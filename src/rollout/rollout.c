@@ -108,6 +108,7 @@ static rein_status put_token(batch *b, const rein_sampled *s, rein_error *err) {
     h->log_probs[h->n] = s->log_prob;
     if (h->sampler_log_probs) h->sampler_log_probs[h->n] = s->sampler_log_prob;
     h->text_ends[h->n++] = h->text.length;
+    h->activation_key = s->activation_key;
     t->finish = s->finish;
     t->truncated = s->finish == REIN_FINISH_MAX_TOKENS || s->finish == REIN_FINISH_CONTEXT;
     b->finished += s->finish != REIN_FINISH_NONE;
@@ -151,7 +152,7 @@ static rein_status add_example(batch *b, size_t i, rein_error *err) {
 
 static rein_status generate(batch *b, rein_error *err) {
     const rein_rollout_options *o = b->options;
-    const rein_generator_options options = {.exec = o->exec, .recall = o->recall};
+    const rein_generator_options options = {.exec = o->exec, .activation_cache = o->activation_cache};
     const rein_sampled *sampled;
     size_t n = 1;
     rein_status status = rein_generator_open(&b->generator, &o->policy, o->tokenizer, &options, err);

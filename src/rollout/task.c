@@ -6,14 +6,13 @@
 
 #include <jansson.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/hash.h"
-#include "base/json_file.h"
+#include "base/json.h"
 #include "base/random.h"
 #include "model/tokenizer_parts.h"
 
@@ -42,28 +41,6 @@ uint64_t rein_draw(rein_draws *d, uint64_t n) {
         const uint64_t bits = rein_random_bits(d->seed, REIN_RANDOM_TASK, d->purpose, d->index, d->attempt, d->n++);
         if (bits >= beyond) return bits % n;
     }
-}
-
-rein_status rein_text_print(rein_text *text, rein_error *err, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    const int length = vsnprintf(NULL, 0, format, arguments);
-    va_end(arguments);
-    if (length < 0) return rein_fail(err, REIN_EINVAL, "a text cannot be formatted");
-    const rein_status status = rein_text_reserve(text, (size_t)length, err);
-    if (status) return status;
-    va_start(arguments, format);
-    vsnprintf(text->data + text->length, (size_t)length + 1, format, arguments);
-    va_end(arguments);
-    text->length += (size_t)length;
-    return REIN_OK;
-}
-
-static int is_blank(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
-
-void rein_trim(const char **text, size_t *length) {
-    while (*length && is_blank((*text)[*length - 1])) --*length;
-    while (*length && is_blank(**text)) ++*text, --*length;
 }
 
 /* ------------------------------------------------------------------------------------------------------------- open and close */

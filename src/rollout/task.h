@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 
+#include "base/text.h"
 #include "rein/rollout.h"
 
 /* Random numbers one after another, all of one address. */
@@ -27,9 +28,6 @@ typedef struct rein_builtin_task {
     int (*right)(const rein_example *example, const char *response, size_t length);
     rein_status (*demonstrate)(rein_text *text, const rein_example *example, rein_draws *draws, rein_error *err);
 } rein_builtin_task;
-
-/* The text without blanks and newlines around it. */
-void rein_trim(const char **text, size_t *length);
 
 extern const rein_builtin_task rein_task_sums, rein_task_sort, rein_task_format;
 
@@ -61,8 +59,5 @@ rein_status rein_task_program_open(rein_task_program **program, const char *comm
 void rein_task_program_close(rein_task_program *program); /* NULL is fine */
 rein_status rein_task_program_example(rein_example *example, rein_task_program *program, rein_split split, uint64_t index,
                                       rein_error *err);
-
-/* Appends formatted text; the text is as it was on failure. */
-rein_status rein_text_print(rein_text *text, rein_error *err, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

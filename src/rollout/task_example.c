@@ -9,7 +9,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
-#include "base/json_file.h"
+#include "base/json.h"
 #include "model/tokenizer_parts.h"
 #include "task.h"
 
@@ -17,20 +17,8 @@ enum { MAX_FIELD = 64, MAX_NUMBER = 40 };
 
 /* ------------------------------------------------------------------------------------------------------------------------ lines */
 
-/* The parser takes the line for a file. */
 rein_status rein_example_parse(json_t **object, const char *where, const char *text, size_t length, rein_error *err) {
-    static const char first[] = ": line 1", end[] = "the file ends here";
-    char shown[REIN_PATH_SHOWN];
-    rein_error cause = {0};
-    const rein_status status = rein_json_file_parse(object, "", text, length, &cause);
-    if (!status) return REIN_OK;
-    if (status == REIN_ENOMEM) return rein_fail(err, status, "%s", cause.message);
-    rein_path_show(shown, where);
-    const char *rest = !strncmp(cause.message, first, strlen(first)) ? cause.message + strlen(first) : cause.message;
-    const char *ends = strstr(rest, end);
-    if (!ends) return rein_fail(err, status, "%s%s", shown, rest);
-    return rein_fail(err, status, "%s%.*sthe line ends here%s: an example is one line", shown, (int)(ends - rest), rest,
-                     ends + strlen(end));
+    return rein_json_parse(object, text, length, where, REIN_JSON_NEEDS_OBJECT | REIN_JSON_ONE_LINE, err);
 }
 
 /* --------------------------------------------------------------------------------------------------------------------- messages */
@@ -160,11 +148,12 @@ rein_status rein_example_read(rein_example *example, json_t *object, const char 
     read.messages = messages;
     read.answer = read_answer(number, &in);
     read.budget = rein_fields_integer_or(&in, "budget", 1, INT64_MAX, -1);
-    char *json = in.status ? NULL : json_dumps(object, 0);
-    if (!in.status && !json) in.status = rein_fail(err, REIN_ENOMEM, "out of memory");
-    read.json = json;
+    rein_text json = {0};
+    rein_json_put_value(&json, object);
+    if (!in.status) in.status = rein_text_status(&json, err);
+    read.json = json.data;
     if (!in.status) in.status = copy_example(example, &read, err);
-    free(json);
+    rein_text_free(&json);
     free(messages);
     return in.status;
 }

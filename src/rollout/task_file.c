@@ -52,12 +52,6 @@ static rein_status read_line(rein_task_file *file, const char *where, const char
     return status;
 }
 
-static int is_blank(const char *text, size_t length) {
-    size_t i = 0;
-    while (i < length && (text[i] == ' ' || text[i] == '\t' || text[i] == '\r')) i++;
-    return i == length;
-}
-
 static rein_status read_lines(rein_task_file *file, const char *text, size_t length, const char *shown, rein_error *err) {
     char where[REIN_PATH_SHOWN + 32];
     rein_status status = REIN_OK;
@@ -66,7 +60,7 @@ static rein_status read_lines(rein_task_file *file, const char *text, size_t len
         const char *newline = memchr(text + at, '\n', length - at);
         stop = newline ? (size_t)(newline - text) : length;
         snprintf(where, sizeof where, "%s: line %zu", shown, line);
-        if (!is_blank(text + at, stop - at)) status = read_line(file, where, text + at, stop - at, err);
+        if (!rein_all_blank(text + at, stop - at)) status = read_line(file, where, text + at, stop - at, err);
     }
     return status;
 }

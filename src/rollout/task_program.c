@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json_file.h"
+#include "base/json.h"
 #include "base/process.h"
 #include "base/show.h"
 #include "task.h"

@@ -23,14 +23,12 @@ static void ask(rein_question *question, rein_draws *draws) {
     snprintf(question->answer, sizeof question->answer, "%d", sum);
 }
 
-static int is_blank(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
-
 static int right(const rein_example *example, const char *response, size_t length) {
     size_t begin = length;
-    while (length && is_blank(response[length - 1])) length--;
+    while (length && rein_is_blank(response[length - 1])) length--;
     while (begin && response[begin - 1] != '=') begin--;
     if (!begin) return 0;
-    while (begin < length && is_blank(response[begin])) begin++;
+    while (begin < length && rein_is_blank(response[begin])) begin++;
     return begin < length && length - begin == strlen(example->answer) &&
            !memcmp(response + begin, example->answer, length - begin);
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json_file.h"
+#include "base/json.h"
 
 static rein_status no_memory(rein_error *err) { return rein_fail(err, REIN_ENOMEM, "out of memory"); }
 
@@ -99,7 +99,8 @@ void rein_named_numbers_free(rein_named_number *list, size_t n) {
 /* A file may have something under "metrics" that is no object. */
 static rein_status check_metrics(const rein_trajectory *t, const char *name, rein_error *err) {
     json_t *object = NULL;
-    const rein_status status = t->json ? rein_json_file_parse(&object, "json", t->json, strlen(t->json), err) : REIN_OK;
+    const rein_status status =
+        t->json ? rein_json_parse(&object, t->json, strlen(t->json), "json", REIN_JSON_NEEDS_OBJECT, err) : REIN_OK;
     const json_t *metrics = json_object_get(object, "metrics");
     const int fits = !metrics || json_is_object(metrics) || json_is_null(metrics);
     json_decref(object);

@@ -14,7 +14,7 @@
 
 #include "base/directory.h"
 #include "base/file.h"
-#include "base/json_file.h"
+#include "base/json.h"
 #include "manifest.h"
 
 enum { LARGEST_WRITE = 1 << 30 };
@@ -163,7 +163,7 @@ rein_status rein_checkpoint_verify(const rein_run *run, int64_t step, rein_error
 rein_status rein_checkpoint_read_json(json_t **object, const rein_run *run, int64_t step, const char *name, rein_error *err) {
     *object = NULL;
     char *directory = rein_run_step_path(run, step), *path = directory ? rein_path_join(directory, name) : NULL;
-    const rein_status status = path ? rein_json_file_read(object, path, err) : no_memory(err);
+    const rein_status status = path ? rein_json_read(object, path, REIN_JSON_NEEDS_OBJECT, err) : no_memory(err);
     free(directory);
     free(path);
     return status;

@@ -8,7 +8,7 @@
 
 #include <jansson.h>
 
-#include "base/json_file.h"
+#include "base/json.h"
 #include "rein/train.h"
 #include "rollout/trajectory.h"
 
@@ -16,9 +16,8 @@ enum { REIN_GROUP_PATH = 160 }; /* bytes of a JSON path in a message */
 
 /* ---- groups_read.c */
 
-/* What reading a file needs, and the place in it. */
+/* What reading a file needs. Messages name the JSON path; the file and line are added once, where the lines are read. */
 typedef struct rein_group_reader {
-    const char *where; /* "FILE: line 3" */
     const rein_tokenizer *tokenizer;
     rein_chat chat;
     int given;     /* 1: the caller chose the chat format */
@@ -35,8 +34,7 @@ void rein_group_path(char to[REIN_GROUP_PATH], const char *format, ...) __attrib
 /* An object of the file; `path` ends with a dot, or is empty. */
 rein_fields rein_group_fields(const rein_group_reader *reader, const json_t *object, const char *path);
 
-/* "FILE: line 3: PATH" and the message, which continues the path or begins with a blank; nothing if something failed before. Returns the
- * status. */
+/* The path and the message, which continues it or begins with a blank; nothing if something failed before. Returns the status. */
 rein_status rein_group_wrong(rein_fields *in, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The list under `key`, also where it is JSON inside of a text, as in rows of ART's Parquet files; a reference of the caller's. NULL when it
@@ -84,23 +82,15 @@ rein_status rein_tools_put(rein_text *text, const json_t *tools, rein_error *err
 rein_status rein_tool_calls_put(rein_text *text, int follows, const rein_group_reader *reader, const json_t *calls,
                                 const char *path);
 
-/* ---- groups_json.c: JSON as Python's json.dumps(ensure_ascii=False) has it */
-rein_status rein_json_put(rein_text *text, const json_t *value, rein_error *err);
-rein_status rein_json_put_string(rein_text *text, const char *string, size_t length, rein_error *err);
-rein_status rein_json_put_real(rein_text *text, double value, rein_error *err);
-
-/* "KEY": of an object that is being written, behind a comma unless it is the first. */
-rein_status rein_json_put_key(rein_text *text, const char *key, rein_error *err);
-
 /* ---- groups_more.c: what a trajectory is written with besides its tokens */
 
 /* The object that a group or a trajectory was read with; NULL if `json` is. The caller's reference. */
 rein_status rein_kept_parse(json_t **kept, const char *json, rein_error *err);
 
-/* Its fields, but for those named in `except`, which ends with NULL. */
-rein_status rein_kept_put(rein_text *text, const json_t *kept, const char *const *except, rein_error *err);
+/* Appends its fields, but for those named in `except`, which ends with NULL. */
+void rein_kept_put(rein_text *text, const json_t *kept, const char *const *except);
 
-/* The same with the metrics of now; and metadata, where the example is known, and advantages, where there are any. */
+/* The same with the current metrics; then metadata, where the example is known, and advantages, where there are any. */
 rein_status rein_more_put(rein_text *text, const rein_trajectory *trajectory, const json_t *kept, const char *const *except,
                           const rein_example *example, rein_error *err);
 

@@ -2,20 +2,13 @@
  * written, advantages. */
 #include <string.h>
 
-#include "model/tokenizer_parts.h"
 #include "train/groups.h"
-
-static rein_status put(rein_text *text, const char *what, rein_error *err) {
-    return rein_text_append(text, what, strlen(what), err);
-}
-
-static rein_status no_memory(rein_error *err) { return rein_fail(err, REIN_ENOMEM, "out of memory"); }
 
 /* ------------------------------------------------------------------------------------------------------------------------- keys */
 
 rein_status rein_kept_parse(json_t **kept, const char *json, rein_error *err) {
     *kept = NULL;
-    return json ? rein_json_file_parse(kept, "json", json, strlen(json), err) : REIN_OK;
+    return json ? rein_json_parse(kept, json, strlen(json), "json", REIN_JSON_NEEDS_OBJECT, err) : REIN_OK;
 }
 
 static int among(const char *key, const char *const *keys) {
@@ -23,16 +16,14 @@ static int among(const char *key, const char *const *keys) {
     return *keys != NULL;
 }
 
-rein_status rein_kept_put(rein_text *text, const json_t *kept, const char *const *except, rein_error *err) {
+void rein_kept_put(rein_text *text, const json_t *kept, const char *const *except) {
     const char *key;
     json_t *value;
-    rein_status status = REIN_OK;
     json_object_foreach((json_t *)(uintptr_t)kept, key, value) { /* the macro only reads */
-        if (status || among(key, except)) continue;
-        status = rein_json_put_key(text, key, err);
-        if (!status) status = rein_json_put(text, value, err);
+        if (among(key, except)) continue;
+        rein_json_put_name(text, key);
+        rein_json_put_value(text, value);
     }
-    return status;
 }
 
 /* ---------------------------------------------------------------------------------------------------------------------- metrics */
@@ -57,66 +48,65 @@ static json_t *metrics_of(const rein_trajectory *t, const json_t *of_file) {
 
 /* --------------------------------------------------------------------------------------------------------------------- metadata */
 
-static rein_status put_string(rein_text *text, const char *string, rein_error *err) {
-    return rein_json_put_string(text, string, strlen(string), err);
-}
-
-static rein_status put_messages(rein_text *text, const rein_example *e, rein_error *err) {
-    rein_status status = put(text, "[", err);
-    for (size_t i = 0; i < e->n_messages && !status; i++) {
-        status = put(text, i ? ", {\"role\": " : "{\"role\": ", err);
-        if (!status) status = put_string(text, e->messages[i].role, err);
-        if (!status) status = put(text, ", \"content\": ", err);
-        if (!status) status = rein_json_put_string(text, e->messages[i].content, e->messages[i].length, err);
-        if (!status) status = put(text, "}", err);
+static void put_messages(rein_text *text, const rein_example *e) {
+    rein_text_put(text, "[");
+    for (size_t i = 0; i < e->n_messages; i++) {
+        rein_text_put(text, i ? ", {" : "{");
+        rein_json_put_name(text, "role");
+        rein_json_put_string(text, e->messages[i].role);
+        rein_json_put_name(text, "content");
+        rein_json_put_bytes(text, e->messages[i].content, e->messages[i].length);
+        rein_text_put(text, "}");
     }
-    return status ? status : put(text, "]", err);
+    rein_text_put(text, "]");
 }
 
-/* A model may write a NUL byte, which JSON could hold and its readers refuse. */
-static rein_status put_piece(rein_text *text, const char *piece, size_t length, rein_error *err) {
-    return memchr(piece, 0, length) ? put_string(text, "\uFFFD", err) : rein_json_put_string(text, piece, length, err);
-}
-
-/* ["1", "+", …]: joined they are the completion. A token without a text, as the end token, is "". */
-static rein_status put_pieces(rein_text *text, const rein_history *h, rein_error *err) {
+/* ["1", "+", …]: joined they are the completion. A token without a text, as the end token, is "". A model may write a NUL byte, which JSON
+ * could hold and its readers refuse. */
+static void put_pieces(rein_text *text, const rein_history *h) {
     size_t at = 0, n = 0;
-    rein_status status = put(text, "[", err);
-    for (size_t i = 0; i < h->n && h->text_ends && !status; i++) {
+    rein_text_put(text, "[");
+    for (size_t i = 0; i < h->n && h->text_ends; i++) {
         if (!h->mask[i]) continue;
-        if (n++) status = put(text, ", ", err);
-        if (!status) status = put_piece(text, h->text.data + at, h->text_ends[i] - at, err);
+        const char *piece = h->text.data + at;
+        const size_t length = h->text_ends[i] - at;
+        if (n++) rein_text_put(text, ", ");
+        if (memchr(piece, 0, length)) rein_json_put_string(text, "\uFFFD");
+        else rein_json_put_bytes(text, piece, length);
         at = h->text_ends[i];
     }
-    return status ? status : put(text, "]", err);
+    rein_text_put(text, "]");
 }
 
-static rein_status put_metadata(rein_text *text, const rein_example *e, const rein_history *h, rein_error *err) {
-    rein_status status = rein_json_put_key(text, "metadata", err);
-    if (!status) status = put(text, e->prompt ? "{\"prompt\": " : "{\"messages\": ", err);
-    if (!status) status = e->prompt ? put_string(text, e->prompt, err) : put_messages(text, e, err);
-    if (!status) status = rein_json_put_key(text, "answer", err);
-    if (!status) status = e->answer ? put_string(text, e->answer, err) : put(text, "null", err);
-    if (!status) status = rein_json_put_key(text, "pieces", err);
-    if (!status) status = put_pieces(text, h, err);
-    return status ? status : put(text, "}", err);
+static void put_metadata(rein_text *text, const rein_example *e, const rein_history *h) {
+    rein_json_put_name(text, "metadata");
+    rein_text_put(text, "{");
+    rein_json_put_name(text, e->prompt ? "prompt" : "messages");
+    if (e->prompt) rein_json_put_string(text, e->prompt);
+    else put_messages(text, e);
+    rein_json_put_name(text, "answer");
+    if (e->answer) rein_json_put_string(text, e->answer);
+    else rein_text_put(text, "null");
+    rein_json_put_name(text, "pieces");
+    put_pieces(text, h);
+    rein_text_put(text, "}");
 }
 
-static rein_status put_advantages(rein_text *text, const rein_history *h, rein_error *err) {
+static void put_advantages(rein_text *text, const rein_history *h) {
     size_t n = 0;
-    rein_status status = rein_json_put_key(text, "advantages", err);
-    if (!status) status = put(text, "[", err);
-    for (size_t i = 0; i < h->n && !status; i++) {
+    rein_json_put_name(text, "advantages");
+    rein_text_put(text, "[");
+    for (size_t i = 0; i < h->n; i++) {
         if (!h->mask[i]) continue;
-        if (n++) status = put(text, ", ", err);
-        if (!status) status = rein_json_put_real(text, (double)h->advantages[i], err);
+        if (n++) rein_text_put(text, ", ");
+        rein_json_put_shortest(text, (double)h->advantages[i]);
     }
-    return status ? status : put(text, "]", err);
+    rein_text_put(text, "]");
 }
 
 /* ------------------------------------------------------------------------------------------------------------------------- more */
 
-/* Puts into a copy of `kept` what is known better now. The caller's reference; NULL: no memory. */
+/* A copy of `kept` with what is known better now. The caller's reference; NULL: no memory. */
 static json_t *update(const rein_trajectory *t, const json_t *kept) {
     json_t *updated = kept ? json_copy((json_t *)(uintptr_t)kept) : json_object();
     const int measured = t->n_scores || t->n_metrics;
@@ -132,10 +122,10 @@ rein_status rein_more_put(rein_text *text, const rein_trajectory *t, const json_
                           const rein_example *example, rein_error *err) {
     const int asked = example->prompt || example->n_messages;
     json_t *updated = update(t, kept);
-    if (!updated) return no_memory(err);
-    rein_status status = rein_kept_put(text, updated, except, err);
-    if (!status && asked && !json_object_get(updated, "metadata")) status = put_metadata(text, example, t->histories, err);
-    if (!status && t->histories[0].advantages) status = put_advantages(text, t->histories, err);
+    if (!updated) return rein_fail(err, REIN_ENOMEM, "out of memory");
+    rein_kept_put(text, updated, except);
+    if (asked && !json_object_get(updated, "metadata")) put_metadata(text, example, t->histories);
+    if (t->histories[0].advantages) put_advantages(text, t->histories);
     json_decref(updated);
-    return status;
+    return rein_text_status(text, err);
 }

@@ -28,20 +28,20 @@ void rein_group_path(char to[REIN_GROUP_PATH], const char *format, ...) {
 }
 
 rein_fields rein_group_fields(const rein_group_reader *reader, const json_t *object, const char *path) {
-    return (rein_fields){.object = object, .file = reader->where, .path = path, .err = reader->err};
+    return (rein_fields){.object = object, .path = path, .err = reader->err};
 }
 
 rein_status rein_group_wrong(rein_fields *in, const char *format, ...) {
-    char message[sizeof in->err->message], shown[REIN_PATH_SHOWN];
+    char message[sizeof in->err->message], field[REIN_GROUP_PATH];
     va_list arguments;
     if (in->status) return in->status;
     va_start(arguments, format);
     vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
-    size_t length = strlen(in->path);
-    if (*message == ' ' && length) length--; /* the dot */
-    in->status = rein_fail(in->err, REIN_EINVAL, "%s: %.*s%s", rein_path_show(shown, in->file), (int)length, in->path,
-                           message + (*message == ' ' && !length));
+    const size_t length = strlen(in->path);
+    rein_group_path(field, "%.*s", length ? (int)length - 1 : 0, in->path); /* without the dot */
+    if (*message == ' ' && length) in->status = rein_fail_at(in->err, REIN_EINVAL, field, -1, "%s", message + 1);
+    else in->status = rein_fail(in->err, REIN_EINVAL, "%s%s", in->path, message + (*message == ' '));
     return in->status;
 }
 
@@ -53,7 +53,7 @@ static json_t *parse_text(rein_fields *in, const json_t *value) {
     rein_status status = rein_text_append(&text, "{\"\":", 4, &why);
     if (!status) status = rein_text_append(&text, json_string_value(value), json_string_length(value), &why);
     if (!status) status = rein_text_append(&text, "}", 1, &why);
-    if (!status) status = rein_json_file_parse(&root, "", text.data, text.length, &why);
+    if (!status) status = rein_json_parse(&root, text.data, text.length, NULL, REIN_JSON_NEEDS_OBJECT, &why);
     if (status == REIN_ENOMEM) in->status = rein_fail(in->err, status, "out of memory");
     list = json_incref(json_object_get(root, ""));
     json_decref(root);
@@ -119,7 +119,8 @@ static rein_status read_histories(rein_trajectory *t, rein_group_reader *reader,
 static rein_status keep_json(char **json, const json_t *object, rein_error *err) {
     rein_text text = {0};
     if (!json_object_size(object)) return REIN_OK;
-    const rein_status status = rein_json_put(&text, object, err);
+    rein_json_put_value(&text, object);
+    const rein_status status = rein_text_status(&text, err);
     if (status) rein_text_free(&text);
     *json = text.data;
     return status;
@@ -177,26 +178,14 @@ static rein_status read_group(rein_group *group, rein_group_reader *reader, json
     return keep_json(&group->json, root, reader->err);
 }
 
-/* The parser takes the line for a file. */
-static rein_status parse_line(json_t **root, const rein_group_reader *reader, const char *text, size_t length) {
-    static const char first[] = ": line 1";
-    rein_error cause = {0};
-    const rein_status status = rein_json_file_parse(root, "", text, length, &cause);
-    const char *rest = strncmp(cause.message, first, strlen(first)) == 0 ? cause.message + strlen(first) : cause.message;
-    if (!status) return REIN_OK;
-    if (status == REIN_ENOMEM) return rein_fail(reader->err, status, "%s", cause.message);
-    const char *ends = strstr(rest, "the file ends here");
-    if (!ends) return rein_fail(reader->err, status, "%s%s", reader->where, rest);
-    return rein_fail(reader->err, status, "%s%.*sthe line ends here, inside the JSON object: a group is one line", reader->where,
-                     (int)(ends - rest), rest);
-}
-
-static rein_status read_line(rein_groups *groups, rein_group_reader *reader, const char *text, size_t length) {
+static rein_status read_line(rein_groups *groups, rein_group_reader *reader, const char *where, const char *text, size_t length) {
     rein_group group = {0};
     json_t *root;
-    rein_status status = parse_line(&root, reader, text, length);
-    if (!status) status = read_group(&group, reader, root);
+    rein_status status = rein_json_parse(&root, text, length, where, REIN_JSON_NEEDS_OBJECT | REIN_JSON_ONE_LINE, reader->err);
+    if (status) return status;
+    status = read_group(&group, reader, root);
     if (!status) status = rein_groups_append(groups, &group, reader->err);
+    else if (status == REIN_EINVAL) rein_fail_in(reader->err, status, "%s", where);
     rein_group_free(&group);
     json_decref(root);
     return status;
@@ -204,26 +193,15 @@ static rein_status read_line(rein_groups *groups, rein_group_reader *reader, con
 
 /* ------------------------------------------------------------------------------------------------------------------------ files */
 
-static int is_blank(const char *text, size_t length) {
-    size_t i = 0;
-    while (i < length && (text[i] == ' ' || text[i] == '\t' || text[i] == '\r')) i++;
-    return i == length;
-}
-
 static rein_status read_lines(rein_groups *groups, rein_group_reader *reader, const char *text, size_t length, const char *shown) {
     char where[REIN_PATH_SHOWN + 32];
     rein_status status = REIN_OK;
     size_t line = 1;
-    reader->where = where;
     for (size_t at = 0, stop; at < length && !status; at = stop + 1, line++) {
         const char *newline = memchr(text + at, '\n', length - at);
         stop = newline ? (size_t)(newline - text) : length;
         snprintf(where, sizeof where, "%s: line %zu", shown, line);
-        if (!is_blank(text + at, stop - at)) status = read_line(groups, reader, text + at, stop - at);
-    }
-    if (status == REIN_EINVAL && !strstr(reader->err->message, where + strlen(shown))) { /* the tokenizer knows no lines */
-        const rein_error cause = *reader->err;
-        rein_fail(reader->err, status, "%s: %s", where, cause.message);
+        if (!rein_all_blank(text + at, stop - at)) status = read_line(groups, reader, where, text + at, stop - at);
     }
     return status;
 }

@@ -26,7 +26,7 @@ static rein_status put(rein_text *text, const char *what, rein_error *err) {
 static rein_status put_tool(rein_text *text, const json_t *tool, rein_error *err) {
     const int whole = json_object_get(tool, "type") != NULL;
     rein_status status = put(text, whole ? "\n" : "\n{\"type\": \"function\", \"function\": ", err);
-    if (!status) status = rein_json_put(text, tool, err);
+    if (!status) rein_json_put_value(text, tool), status = rein_text_status(text, err);
     return status || whole ? status : put(text, "}", err);
 }
 
@@ -43,13 +43,13 @@ static rein_status put_arguments(rein_text *text, rein_fields *in) {
     rein_error why = {0};
     json_t *parsed;
     if (!value || json_is_null(value) || (given && !*given)) return put(text, "{}", in->err);
-    if (!given) return rein_json_put(text, value, in->err);
-    if (rein_json_file_parse(&parsed, "", given, json_string_length(value), &why) == REIN_ENOMEM)
+    if (!given) return rein_json_put_value(text, value), rein_text_status(text, in->err);
+    if (rein_json_parse(&parsed, given, json_string_length(value), NULL, REIN_JSON_NEEDS_OBJECT, &why) == REIN_ENOMEM)
         return rein_fail(in->err, REIN_ENOMEM, "out of memory");
     if (!parsed) return rein_fields_wrong(in, "arguments", value, "a JSON object in a text is needed");
-    const rein_status status = rein_json_put(text, parsed, in->err);
+    rein_json_put_value(text, parsed);
     json_decref(parsed);
-    return status;
+    return rein_text_status(text, in->err);
 }
 
 static rein_status put_call(rein_text *text, int follows, const rein_group_reader *reader, const json_t *call, const char *path) {

@@ -7,17 +7,16 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "model/tokenizer_parts.h"
+#include "base/text.h"
 
-static rein_status put(rein_text *text, const char *what, rein_error *err) {
-    return rein_text_append(text, what, strlen(what), err);
+static void put_integer(rein_text *text, const char *key, int64_t value) {
+    rein_json_put_name(text, key);
+    rein_text_format(text, "%lld", (long long)value);
 }
 
-static rein_status put_integer(rein_text *text, const char *key, int64_t value, rein_error *err) {
-    char room[32];
-    snprintf(room, sizeof room, "%lld", (long long)value);
-    const rein_status status = rein_json_put_key(text, key, err);
-    return status ? status : put(text, room, err);
+static void put_bool(rein_text *text, const char *key, int value) {
+    rein_json_put_name(text, key);
+    rein_text_put(text, value ? "true" : "false");
 }
 
 /* -------------------------------------------------------------------------------------------------------------------- histories */
@@ -55,39 +54,39 @@ static void show_float(char room[32], float x) {
         if (*c == ',') *c = '.';
 }
 
-static rein_status put_column(rein_text *text, const char *key, const rein_history *h, column which, size_t begin, size_t end,
-                              rein_error *err) {
-    rein_status status = rein_json_put_key(text, key, err);
-    if (!status) status = put(text, "[", err);
-    for (size_t k = begin; k < end && !status; k++) {
+static void put_column(rein_text *text, const char *key, const rein_history *h, column which, size_t begin, size_t end) {
+    const float *recorded = rein_history_recorded(h);
+    rein_json_put_name(text, key);
+    rein_text_put(text, "[");
+    for (size_t k = begin; k < end; k++) {
         char room[32];
         if (which == IDS) snprintf(room, sizeof room, "%ld", (long)h->ids[k]);
         else if (which == MASK) snprintf(room, sizeof room, "%d", h->mask[k] != 0);
-        else show_float(room, which == VALUES ? h->values[k] : h->mask[k] ? rein_history_recorded(h)[k] : NAN);
-        if (k > begin) status = put(text, ", ", err);
-        if (!status) status = put(text, room, err);
+        else show_float(room, which == VALUES ? h->values[k] : h->mask[k] ? recorded[k] : NAN);
+        if (k > begin) rein_text_put(text, ", ");
+        rein_text_put(text, room);
     }
-    return status ? status : put(text, "]", err);
+    rein_text_put(text, "]");
 }
 
-static rein_status put_history(rein_text *text, const rein_history *h, rein_error *err) {
+static void put_history(rein_text *text, const rein_history *h) {
     const size_t prompt = prompt_length(h);
-    rein_status status = put_column(text, "prompt_ids", h, IDS, 0, prompt, err);
-    if (!status) status = put_column(text, "response_ids", h, IDS, prompt, h->n, err);
-    if (!status) status = put_column(text, "logprobs", h, LOG_PROBS, prompt, h->n, err);
-    if (!status) status = put_column(text, "mask", h, MASK, prompt, h->n, err);
-    if (!status && h->values) status = put_column(text, "values", h, VALUES, prompt, h->n, err);
-    return status;
+    put_column(text, "prompt_ids", h, IDS, 0, prompt);
+    put_column(text, "response_ids", h, IDS, prompt, h->n);
+    put_column(text, "logprobs", h, LOG_PROBS, prompt, h->n);
+    put_column(text, "mask", h, MASK, prompt, h->n);
+    if (h->values) put_column(text, "values", h, VALUES, prompt, h->n);
 }
 
-static rein_status put_more_histories(rein_text *text, const rein_trajectory *t, rein_error *err) {
-    rein_status status = t->n_histories > 1 ? rein_json_put_key(text, "additional_histories", err) : REIN_OK;
-    for (size_t i = 1; i < t->n_histories && !status; i++) {
-        status = put(text, i == 1 ? "[{" : ", {", err);
-        if (!status) status = put_history(text, &t->histories[i], err);
-        if (!status) status = put(text, "}", err);
+static void put_more_histories(rein_text *text, const rein_trajectory *t) {
+    if (t->n_histories < 2) return;
+    rein_json_put_name(text, "additional_histories");
+    for (size_t i = 1; i < t->n_histories; i++) {
+        rein_text_put(text, i == 1 ? "[{" : ", {");
+        put_history(text, &t->histories[i]);
+        rein_text_put(text, "}");
     }
-    return status || t->n_histories < 2 ? status : put(text, "]", err);
+    rein_text_put(text, "]");
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- trajectories */
@@ -109,15 +108,15 @@ static rein_status put_exact(rein_text *text, const rein_trajectory *t, const js
                                          "budget",
                                          "additional_histories",
                                          NULL};
-    rein_status status = put_history(text, &t->histories[0], err);
-    if (!status && t->policy_step >= 0) status = put_integer(text, "policy_step", t->policy_step, err);
-    if (!status) status = rein_json_put_key(text, "reward", err);
-    if (!status) status = rein_json_put_real(text, t->reward, err);
-    if (!status && t->truncated) status = rein_json_put_key(text, "truncated", err);
-    if (!status && t->truncated) status = put(text, "true", err);
-    if (!status && t->budget >= 0) status = put_integer(text, "budget", t->budget, err);
-    if (!status) status = rein_more_put(text, t, kept, t->from_messages ? fields : fields + MESSAGES, example, err);
-    return status ? status : put_more_histories(text, t, err);
+    put_history(text, &t->histories[0]);
+    if (t->policy_step >= 0) put_integer(text, "policy_step", t->policy_step);
+    rein_json_put_name(text, "reward");
+    rein_json_put_shortest(text, t->reward);
+    if (t->truncated) put_bool(text, "truncated", 1);
+    if (t->budget >= 0) put_integer(text, "budget", t->budget);
+    const rein_status status = rein_more_put(text, t, kept, t->from_messages ? fields : fields + MESSAGES, example, err);
+    put_more_histories(text, t);
+    return status;
 }
 
 /* What was read, with the current values of what may have changed. */
@@ -125,17 +124,14 @@ static rein_status put_art(rein_text *text, const rein_trajectory *t, const json
                            rein_error *err) {
     static const char *const changing[] = {"reward", "policy_step", "truncated", "budget", NULL};
     const json_t *reward = json_object_get(kept, "reward"), *version = json_object_get(kept, "initial_policy_version");
-    rein_status status = rein_json_put_key(text, "reward", err);
-    if (!status && json_is_number(reward) && json_number_value(reward) == t->reward) status = rein_json_put(text, reward, err);
-    else if (!status) status = rein_json_put_real(text, t->reward, err);
-    if (!status) status = rein_more_put(text, t, kept, changing, example, err);
-    if (!status && t->policy_step >= 0 && !(json_is_integer(version) && json_integer_value(version) == t->policy_step))
-        status = put_integer(text, "policy_step", t->policy_step, err);
-    if (!status && t->budget >= 0) status = put_integer(text, "budget", t->budget, err);
-    if (!status && json_object_get(kept, "truncated")) {
-        status = rein_json_put_key(text, "truncated", err);
-        if (!status) status = put(text, t->truncated ? "true" : "false", err);
-    }
+    rein_json_put_name(text, "reward");
+    if (json_is_number(reward) && json_number_value(reward) == t->reward) rein_json_put_value(text, reward);
+    else rein_json_put_shortest(text, t->reward);
+    const rein_status status = rein_more_put(text, t, kept, changing, example, err);
+    if (t->policy_step >= 0 && !(json_is_integer(version) && json_integer_value(version) == t->policy_step))
+        put_integer(text, "policy_step", t->policy_step);
+    if (t->budget >= 0) put_integer(text, "budget", t->budget);
+    if (json_object_get(kept, "truncated")) put_bool(text, "truncated", t->truncated);
     return status;
 }
 
@@ -156,10 +152,12 @@ static rein_status put_trajectory(rein_text *text, const rein_trajectory *t, con
     json_t *kept = NULL;
     rein_status status = check_trajectory(t, where, form, err);
     if (!status) status = rein_kept_parse(&kept, t->json, err);
-    if (!status) status = put(text, "{", err);
-    if (!status) status = form == REIN_GROUPS_ART ? put_art(text, t, kept, example, err) : put_exact(text, t, kept, example, err);
+    if (status) return status;
+    rein_text_put(text, "{");
+    status = form == REIN_GROUPS_ART ? put_art(text, t, kept, example, err) : put_exact(text, t, kept, example, err);
+    rein_text_put(text, "}");
     json_decref(kept);
-    return status ? status : put(text, "}", err);
+    return status;
 }
 
 /* ----------------------------------------------------------------------------------------------------------------------- groups */
@@ -167,19 +165,22 @@ static rein_status put_trajectory(rein_text *text, const rein_trajectory *t, con
 rein_status rein_group_put(rein_text *text, const rein_group *group, size_t g, rein_groups_form form, rein_error *err) {
     static const char *const fields[] = {"trajectories", NULL};
     json_t *kept = NULL;
-    rein_status status = put(text, "{\"trajectories\": [", err);
+    rein_status status = REIN_OK;
     if (!group->n) return rein_fail_at(err, REIN_EINVAL, "groups", (int64_t)g, "has no trajectory");
+    rein_text_put(text, "{\"trajectories\": [");
     for (size_t t = 0; t < group->n && !status; t++) {
         char where[80];
         snprintf(where, sizeof where, "groups[%zu].trajectories[%zu]", g, t);
-        if (t) status = put(text, ", ", err);
-        if (!status) status = put_trajectory(text, &group->trajectories[t], &group->example, where, form, err);
+        if (t) rein_text_put(text, ", ");
+        status = put_trajectory(text, &group->trajectories[t], &group->example, where, form, err);
     }
-    if (!status) status = put(text, "]", err);
     if (!status) status = rein_kept_parse(&kept, group->json, err);
-    if (!status) status = rein_kept_put(text, kept, fields, err);
+    if (status) return status;
+    rein_text_put(text, "]");
+    rein_kept_put(text, kept, fields);
+    rein_text_put(text, "}\n");
     json_decref(kept);
-    return status ? status : put(text, "}\n", err);
+    return rein_text_status(text, err);
 }
 
 rein_status rein_groups_write(const char *path, const rein_groups *groups, rein_groups_form form, rein_error *err) {

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/json_file.h"
+#include "base/json.h"
 
 static const rein_settings *settings_of(const rein_loop *l) { return &l->session->settings; }
 

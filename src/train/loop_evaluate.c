@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/json_file.h"
+#include "base/json.h"
 #include "loop.h"
 #include "rollout/trajectory.h"
 
@@ -174,7 +174,7 @@ static rein_loop_evaluation evaluation_of(const json_t *line) {
 
 static rein_status read_line(rein_loop *l, const char *path, const char *text, size_t length, rein_error *err) {
     json_t *line;
-    const rein_status status = rein_json_file_parse(&line, path, text, length, err);
+    const rein_status status = rein_json_parse(&line, text, length, path, REIN_JSON_NEEDS_OBJECT, err);
     if (status) return status;
     const json_t *step = json_object_get(line, "step");
     const int ours = json_is_integer(step) && json_integer_value(step) <= l->session->step && json_integer_value(step) >= 0;

@@ -56,7 +56,7 @@ rein_status rein_loop_sample_round(rein_groups *round, rein_step_batch *batch, r
     o.indices = indices, o.n = prompts, o.samples = (size_t)s->samples;
     o.step = (uint64_t)l->session->step, o.first_prompt = batch->rounds * prompts;
     o.sampler_log_probs = rein_settings_truncate(s);
-    o.recall = rein_session_recall(l->session);
+    o.activation_cache = rein_session_activation_cache(l->session);
     o.progress = on_progress, o.context = l;
     rein_status status = place_examples(indices, l, batch->rounds, err);
     if (!status) status = rein_rollout_sample(&batch->sampled, &o, err);

@@ -13,7 +13,7 @@
 #include "base/directory.h"
 #include "base/file.h"
 #include "base/hash.h"
-#include "base/json_file.h"
+#include "base/json.h"
 
 enum { HASH_DIGITS = 16, MOST_SIZE_DIGITS = 18, LINE_EXTRA = MOST_SIZE_DIGITS + HASH_DIGITS + 3 };
 

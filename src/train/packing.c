@@ -121,6 +121,7 @@ typedef struct packed_room {
     int64_t *parents;
     int32_t *ids;
     uint8_t *wanted;
+    uint64_t *keys; /* [segments] of the activation cache */
 } packed_room;
 
 static void put_tokens(packed_room *room, size_t *at, const rein_history *h, size_t from, size_t to, size_t place,
@@ -138,23 +139,28 @@ static rein_status make_micro_batch(rein_micro_batch *micro_batch, const rein_hi
     const size_t shared = n > 1 && !no_sharing ? shared_length(histories, n) : 0;
     size_t tokens = shared, at = 0, segment = 0, place = first_token;
     for (size_t i = 0; i < n; i++) tokens += histories[i]->n - shared;
-    packed_room room = {rein_arena_take(arena, (n + 2) * sizeof(size_t)), rein_arena_take(arena, tokens * sizeof(size_t)),
-                        rein_arena_take(arena, (n + 1) * sizeof(int64_t)), rein_arena_take(arena, tokens * sizeof(int32_t)),
-                        rein_arena_take(arena, tokens)};
+    packed_room room = {rein_arena_take(arena, (n + 2) * sizeof(size_t)),
+                        rein_arena_take(arena, tokens * sizeof(size_t)),
+                        rein_arena_take(arena, (n + 1) * sizeof(int64_t)),
+                        rein_arena_take(arena, tokens * sizeof(int32_t)),
+                        rein_arena_take(arena, tokens),
+                        rein_arena_take(arena, (n + 1) * sizeof(uint64_t))};
     if (arena->failed) return rein_fail(err, REIN_ENOMEM, "no memory for a group of %zu tokens", tokens);
     room.offsets[0] = 0;
     if (shared) {
         put_tokens(&room, &at, histories[0], 0, shared, place, packing);
+        room.keys[segment] = histories[0]->activation_key;
         room.parents[segment++] = -1;
         room.offsets[segment] = at;
     }
     for (size_t i = 0; i < n; i++) {
         put_tokens(&room, &at, histories[i], shared, histories[i]->n, place, packing);
+        room.keys[segment] = histories[i]->activation_key;
         room.parents[segment++] = shared ? 0 : -1;
         room.offsets[segment] = at;
         place += histories[i]->n;
     }
-    micro_batch->tokens = (rein_tokens){segment, room.offsets, room.parents, room.ids, room.wanted};
+    micro_batch->tokens = (rein_tokens){segment, room.offsets, room.parents, room.ids, room.wanted, room.keys};
     micro_batch->index = room.index;
     return REIN_OK;
 }

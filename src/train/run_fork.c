@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/json_file.h"
+#include "base/json.h"
 #include "checkpoint.h"
 #include "manifest.h"
 

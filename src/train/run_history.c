@@ -13,7 +13,7 @@
 
 #include "base/directory.h"
 #include "base/file.h"
-#include "base/json_file.h"
+#include "base/json.h"
 #include "run.h"
 
 static const int64_t LAST_STEP = INT64_MAX - 1; /* one more is still a number */
@@ -49,7 +49,8 @@ static rein_status load(history *h, const rein_run *run, rein_error *err) {
 static rein_status parse_line(json_t **object, int64_t *step, const history *h, size_t number, size_t length, rein_error *err) {
     char name[REIN_PATH_SHOWN + 40], shown[REIN_PATH_SHOWN];
     snprintf(name, sizeof name, "%s: line %zu", rein_path_show(shown, h->path), number);
-    const rein_status status = rein_json_file_parse(object, name, h->text + h->whole, length, err);
+    const rein_status status =
+        rein_json_parse(object, h->text + h->whole, length, name, REIN_JSON_NEEDS_OBJECT | REIN_JSON_ONE_LINE, err);
     if (status) return status;
     rein_fields in = {.object = *object, .file = name, .path = "", .err = err};
     *step = rein_fields_integer(&in, "step", h->step + 1, LAST_STEP);

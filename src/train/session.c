@@ -8,7 +8,7 @@
 
 #include "base/base.h"
 #include "base/file.h"
-#include "base/json_file.h"
+#include "base/json.h"
 #include "checkpoint.h"
 #include "settings.h"
 #include "trainer.h"
@@ -57,8 +57,9 @@ static rein_status open_policy(rein_session *s, rein_error *err) {
         o->temperature, (size_t)o->shards, (size_t)o->share_limit, o->no_sharing, o->recompute, s->exec, NULL};
     rein_status status = rein_model_open(&s->model, o->model, &how, err);
     if (!status && !o->full) status = *o->adapter ? rein_adapter_open(&s->adapter, s->model, o->adapter, err) : new_adapter(s, err);
-    if (!status && o->recall) status = rein_recall_open(&s->recall, (size_t)o->recall * 1000000, o->recompute, err);
-    trainer.recall = s->recall;
+    if (!status && o->activation_cache)
+        status = rein_activation_cache_open(&s->activation_cache, (size_t)o->activation_cache * 1000000, o->recompute, err);
+    trainer.activation_cache = s->activation_cache;
     if (!status) status = rein_trainer_open(&s->trainer, s->model, s->adapter, &trainer, err);
     return status;
 }
@@ -159,7 +160,7 @@ static rein_status load(rein_session *s, rein_error *err) {
     rein_status status = rein_trainer_load(s->trainer, path, err);
     if (status) return status;
     strcat(path, "/state.json");
-    if ((status = rein_json_file_read(&state, path, err))) return status;
+    if ((status = rein_json_read(&state, path, REIN_JSON_NEEDS_OBJECT, err))) return status;
     rein_fields fields = {.object = state, .file = path, .path = "", .err = err};
     s->tokens = rein_fields_number_or(&fields, "tokens", -1, 0);
     s->multiplier = rein_fields_number_or(&fields, "budget_multiplier", -1, NAN);
@@ -245,7 +246,7 @@ void rein_session_close(rein_session *s) {
     rein_tensorboard_close(s->board);
     rein_run_close(s->run);
     rein_trainer_close(s->trainer);
-    rein_recall_close(s->recall);
+    rein_activation_cache_close(s->activation_cache);
     rein_adapter_close(s->adapter);
     rein_model_close(s->model);
     free(s);
@@ -257,7 +258,7 @@ const rein_settings *rein_session_settings(const rein_session *s) { return &s->s
 
 int64_t rein_session_step(const rein_session *s) { return s->step; }
 
-rein_recall *rein_session_recall(const rein_session *s) { return s->recall; }
+rein_activation_cache *rein_session_activation_cache(const rein_session *s) { return s->activation_cache; }
 
 rein_policy rein_session_policy(const rein_session *s) { return (rein_policy){s->model, s->adapter, s->temperature}; }
 

@@ -22,8 +22,8 @@ struct rein_session {
     rein_run *run;
     rein_fork fork; /* until the run is begun; .run NULL: no fork */
     rein_model *model;
-    rein_adapter *adapter; /* NULL: all weights train */
-    rein_recall *recall;   /* NULL: not wanted */
+    rein_adapter *adapter;                   /* NULL: all weights train */
+    rein_activation_cache *activation_cache; /* NULL: not wanted */
     rein_trainer *trainer;
     rein_tensorboard *board;
     int64_t step;

@@ -97,7 +97,11 @@ static const row ROWS[] = {
     {{"prompts", "N", "rollout", "prompts of a step"}, WHOLE, AT(prompts), 1, 1e6},
     {{"samples", "N", "rollout", "responses to each prompt: a group"}, WHOLE, AT(samples), 1, 65536},
     {{"max_tokens", "N", "rollout", "length at which a response is cut"}, WHOLE, AT(max_tokens), 1, 1e9},
-    {{"recall", "MB", "rollout", "memory for what sampling computed and training wants again; 0: none"}, WHOLE, AT(recall), 0, 1e9},
+    {{"activation_cache", "MB", "rollout", "memory for activations that sampling computes and training reuses; 0: none"},
+     WHOLE,
+     AT(activation_cache),
+     0,
+     1e9},
     {{"temperature_final", "X", "rollout", "the temperature falls (or rises) to this over the steps"},
      NUMBER,
      AT(temperature_final),
@@ -194,7 +198,7 @@ rein_settings rein_settings_default(void) {
                        .prompts = 32,
                        .samples = 8,
                        .max_tokens = 256,
-                       .recall = 4096,
+                       .activation_cache = 4096,
                        .top_p = 1,
                        .budget_rate = 1e-4,
                        .ptx_coef = 0.1,
@@ -206,7 +210,10 @@ rein_settings rein_settings_default(void) {
     return s;
 }
 
+const char *rein_setting_name(const char *name) { return strcmp(name, "recall") ? name : "activation_cache"; }
+
 static const row *find(const char *name, size_t *index) {
+    name = rein_setting_name(name);
     for (size_t i = 0; i < N_ROWS; i++)
         if (!strcmp(ROWS[i].info.name, name)) return *index = i, &ROWS[i];
     return NULL;

@@ -4,6 +4,9 @@
 
 #include "rein/train.h"
 
+/* The name of a setting today: config.yaml of older runs has earlier names, which are still accepted. */
+const char *rein_setting_name(const char *name);
+
 /* Steps of the learning rate's schedule: total_steps, or those of the loop. */
 int64_t rein_settings_total_steps(const rein_settings *settings);
 

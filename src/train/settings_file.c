@@ -57,8 +57,8 @@ static rein_status on_scalar(reading *r, const yaml_event_t *event) {
     if (strlen(text) != event->data.scalar.length) return wrong(r, event, "a NUL byte");
     if (r->depth != 1) return wrong(r, event, "a mapping of names to values is needed");
     if (!r->has_key) {
-        if (strlen(text) >= sizeof r->key) return wrong(r, event, "no setting has a name that long");
-        strcpy(r->key, text);
+        if (strlen(rein_setting_name(text)) >= sizeof r->key) return wrong(r, event, "no setting has a name that long");
+        strcpy(r->key, rein_setting_name(text));
         if (seen_before(r)) {
             char what[100];
             snprintf(what, sizeof what, "%s is set twice", r->key);

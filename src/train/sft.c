@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/random.h"
+#include "base/text.h"
 #include "train/groups.h"
 
 typedef struct sft_reader {
@@ -130,15 +131,13 @@ static rein_status read_example(rein_groups *groups, sft_reader *reader, const j
     return status;
 }
 
-/* The parser takes the line for a file. */
-static rein_status read_line(rein_groups *groups, sft_reader *reader, const char *text, size_t length) {
-    static const char first[] = ": line 1";
-    rein_error cause = {0};
-    json_t *root = NULL;
-    rein_status status = rein_json_file_parse(&root, "", text, length, &cause);
-    const char *rest = strncmp(cause.message, first, strlen(first)) == 0 ? cause.message + strlen(first) : cause.message;
-    if (status) return rein_fail(reader->group.err, status, "%s%s", reader->group.where, rest);
+static rein_status read_line(rein_groups *groups, sft_reader *reader, const char *where, const char *text, size_t length) {
+    json_t *root;
+    rein_error *err = reader->group.err;
+    rein_status status = rein_json_parse(&root, text, length, where, REIN_JSON_NEEDS_OBJECT | REIN_JSON_ONE_LINE, err);
+    if (status) return status;
     status = read_example(groups, reader, root);
+    if (status == REIN_EINVAL) rein_fail_in(err, status, "%s", where);
     json_decref(root);
     return status;
 }
@@ -147,18 +146,11 @@ static rein_status read_lines(rein_groups *groups, sft_reader *reader, const cha
     char where[REIN_PATH_SHOWN + 32];
     rein_status status = REIN_OK;
     size_t line = 1;
-    reader->group.where = where;
     for (size_t at = 0, stop; at < length && !status; at = stop + 1, line++) {
         const char *newline = memchr(text + at, '\n', length - at);
         stop = newline ? (size_t)(newline - text) : length;
         snprintf(where, sizeof where, "%s: line %zu", shown, line);
-        size_t blank = at;
-        while (blank < stop && (text[blank] == ' ' || text[blank] == '\t' || text[blank] == '\r')) blank++;
-        if (blank < stop) status = read_line(groups, reader, text + at, stop - at);
-    }
-    if (status == REIN_EINVAL && !strstr(reader->group.err->message, where + strlen(shown))) { /* the tokenizer knows no lines */
-        const rein_error cause = *reader->group.err;
-        rein_fail(reader->group.err, status, "%s: %s", where, cause.message);
+        if (!rein_all_blank(text + at, stop - at)) status = read_line(groups, reader, where, text + at, stop - at);
     }
     return status;
 }

@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 #include "base/pool.h"
-#include "model/recall.h"
+#include "model/activation_cache.h"
 
 enum { ADAPTER_SHARDS = 16, SHARE_LIMIT = 16, LARGEST_SHARDS = 4096 };
 
@@ -18,8 +18,8 @@ static rein_status check(rein_trainer_options *o, const rein_model *model, const
         return rein_fail_at(err, REIN_EINVAL, "temperature", -1, "is %g: 0.001 to 1000", o->temperature);
     if (o->shards > LARGEST_SHARDS)
         return rein_fail_at(err, REIN_EINVAL, "shards", -1, "is %zu: at most %d", o->shards, LARGEST_SHARDS);
-    if (o->recall && rein_recall_of_inputs(o->recall) && !o->recompute)
-        return rein_fail(err, REIN_EINVAL, "the recall was opened for passes with recompute, and the trainer's are without");
+    if (o->activation_cache && rein_activation_cache_inputs_only(o->activation_cache) && !o->recompute)
+        return rein_fail(err, REIN_EINVAL, "the activation cache was opened with recompute, the trainer without: open both alike");
     if (!o->shards) o->shards = adapter ? ADAPTER_SHARDS : 1;
     if (!o->share_limit) o->share_limit = SHARE_LIMIT;
     return rein_exec_resolve(&o->exec, &o->exec, REIN_SERIAL, err);
@@ -35,7 +35,7 @@ static rein_status allocate(rein_trainer *t, rein_error *err) {
     if (!t->parameters || !t->shards || !t->first || !t->second)
         return rein_fail(err, REIN_ENOMEM, "no memory to train %zu numbers in %zu shards", t->floats, t->options.shards);
     rein_parameters(t->parameters, t->model, t->adapter, t->shards);
-    return rein_trace_open(&t->trace, &t->options.exec, err);
+    return rein_activations_open(&t->activations, &t->options.exec, err);
 }
 
 rein_status rein_trainer_open(rein_trainer **trainer, rein_model *model, rein_adapter *adapter, const rein_trainer_options *options,
@@ -57,7 +57,7 @@ rein_status rein_trainer_open(rein_trainer **trainer, rein_model *model, rein_ad
 
 void rein_trainer_close(rein_trainer *t) {
     if (!t) return;
-    rein_trace_close(t->trace);
+    rein_activations_close(t->activations);
     rein_arena_free(&t->arena);
     free(t->parameters);
     rein_pages_free(t->shards, t->options.shards * t->floats * sizeof *t->shards);

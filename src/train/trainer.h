@@ -9,7 +9,7 @@ struct rein_trainer {
     rein_model *model;
     rein_adapter *adapter;
     rein_trainer_options options; /* with the defaults put in */
-    rein_trace *trace;
+    rein_activations *activations;
     rein_arena arena; /* of a pass */
     size_t floats, n_parameters;
     rein_parameter *parameters;

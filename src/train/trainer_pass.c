@@ -74,7 +74,7 @@ static int wants_something(const rein_micro_batch *micro_batch) {
 
 static rein_status forward(float *log_probs, float *entropies, pass_work *w, const rein_micro_batch *micro_batch,
                            const rein_policy *policy, const rein_forward_options *how, rein_error *err) {
-    const rein_status status = rein_forward(w->batch_log_probs, entropies ? w->batch_entropies : NULL, w->t->trace, policy,
+    const rein_status status = rein_forward(w->batch_log_probs, entropies ? w->batch_entropies : NULL, w->t->activations, policy,
                                             &micro_batch->tokens, how, err);
     if (status) return status;
     scatter(log_probs, w->batch_log_probs, micro_batch);
@@ -228,11 +228,12 @@ static rein_status forward_and_backward(pass_work *w, const rein_micro_batch *mi
     rein_trainer *t = w->t;
     const rein_policy own = own_policy(t);
     const int bonus = has_bonus(&w->objective), wanted = wants_something(micro_batch);
-    const rein_forward_options how = {1, bonus, t->options.recompute, micro_batch == w->measured ? NULL : t->options.recall};
+    const rein_forward_options how = {1, bonus, t->options.recompute,
+                                      micro_batch == w->measured ? NULL : t->options.activation_cache};
     rein_status status = REIN_OK;
     const double began = rein_now();
     if (wanted) status = forward(w->current, w->entropies, w, micro_batch, &own, &how, err);
-    if (wanted && !status) w->pass->recalled += rein_trace_recalled(t->trace);
+    if (wanted && !status) w->pass->cached_tokens += rein_activations_cached_tokens(t->activations);
     if (!status) measure_gap(w, micro_batch), take_old(w, micro_batch);
     if (!status)
         status = rein_step_loss(w->step, micro_batch->first, micro_batch->last, w->current, w->entropies, w->dlog_probs,
@@ -248,7 +249,7 @@ static rein_status forward_and_backward(pass_work *w, const rein_micro_batch *mi
     if (any) {
         float *shard = t->shards + (t->groups + micro_batch->group) % t->options.shards * t->floats;
         w->pass->nothing_to_train = 0;
-        status = rein_backward(shard, t->trace, w->batch_dlog_probs, bonus ? w->batch_dentropies : NULL, err);
+        status = rein_backward(shard, t->activations, w->batch_dlog_probs, bonus ? w->batch_dentropies : NULL, err);
     }
     w->pass->seconds_backward += rein_now() - middle;
     return status;

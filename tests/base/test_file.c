@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/json_file.h"
+#include "base/json.h"
 #include "support/check.h"
 #include "support/files.h"
 #include "support/folder.h"
@@ -202,32 +202,33 @@ static void test_json_mistakes(void **state) {
         {" \n\t", "c.json is empty"},
         {"[1]", "c.json does not start with {"},
         {"\xef\xbb\xbf{}", "byte order mark"},
-        {"{\"a\": 1,\n \"b\": 2,\n \"a\": 3}", "c.json: line 3, column 4: a key is given twice"},
-        {"{\"a\": {\"b\": 1, \"b\": 1}}", "a key is given twice"},
-        {"{\"a\": 1", "c.json: line 1, column 7: the file ends here"},
-        {"{} x", "text follows the JSON object"},
-        {"{\"a\": NaN}", "c.json: line 1, column 9: NaN and Infinity are not JSON"},
-        {"{\"a\": -Infinity}", "c.json: line 1"},
-        {"{\"a\": \"\xff\"}", "c.json: line 1, column 7: this is not UTF-8"},
+        {"{\"a\": 1,\n \"b\": 2,\n \"a\": 3}", "c.json: a is given twice, again at line 3, column 4"},
+        {"{\"a\": {\"b\": 1, \"b\": 1}}", "c.json: a.b is given twice, again at line 1, column 18"},
+        {"{\"a\": 1", "c.json: a (line 1, column 7): the file ends here"},
+        {"{} x", "text follows the JSON"},
+        {"{\"a\": NaN}", "c.json: a (line 1, column 9): NaN is not a finite number"},
+        {"{\"a\": -Infinity}", "c.json: a (line 1, column 7): this is not a finite number"},
+        {"{\"a\": \"\xff\"}", "c.json: a (line 1, column 7): this is not UTF-8"},
         {"{\"a\": 99999999999999999999}", "beyond the range"},
         {"{\"a\": 1e999}", "beyond the range"},
         {"{\"a\\u0000\": 1}", "\\u0000 is not allowed"},
         {"{\"a\": \"\\u0000\"}", "\\u0000 is not allowed"},
-        {"{\"a\": tru}", "c.json: line 1, column 9"},
+        {"{\"a\": tru}", "c.json: a (line 1, column 9): "},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         rein_error err;
         json_t *root;
-        assert_int_equal(rein_json_file_parse(&root, "c.json", cases[i].text, strlen(cases[i].text), &err), REIN_EINVAL);
+        assert_int_equal(rein_json_parse(&root, cases[i].text, strlen(cases[i].text), "c.json", REIN_JSON_NEEDS_OBJECT, &err),
+                         REIN_EINVAL);
         assert_null(root);
         says(&err, cases[i].said);
     }
     json_t *root;
     rein_error err;
     char deep[10000] = "{\"a\":";
-    assert_int_equal(rein_json_file_parse(&root, "c.json", "{\"a\": \"\0\"}", 10, NULL), REIN_EINVAL);
+    assert_int_equal(rein_json_parse(&root, "{\"a\": \"\0\"}", 10, "c.json", REIN_JSON_NEEDS_OBJECT, NULL), REIN_EINVAL);
     memset(deep + 5, '[', sizeof deep - 5);
-    assert_int_equal(rein_json_file_parse(&root, "c.json", deep, sizeof deep, &err), REIN_EINVAL);
+    assert_int_equal(rein_json_parse(&root, deep, sizeof deep, "c.json", REIN_JSON_NEEDS_OBJECT, &err), REIN_EINVAL);
     says(&err, "nested too deep");
 }
 
@@ -236,7 +237,7 @@ static void test_json_fields(void **state) {
     static const char text[] = "{\"n\": 3, \"x\": 0.5, \"s\": \"t\", \"b\": true, \"null\": null, \"a\": [], \"o\": {}}";
     rein_error err = {0};
     json_t *root;
-    assert_int_equal(rein_json_file_parse(&root, "c.json", text, strlen(text), &err), REIN_OK);
+    assert_int_equal(rein_json_parse(&root, text, strlen(text), "c.json", REIN_JSON_NEEDS_OBJECT, &err), REIN_OK);
     rein_fields in = {.object = root, .file = "c.json", .path = "", .err = &err};
     assert_int_equal(rein_fields_integer(&in, "n", 0, 3), 3);
     assert_int_equal(rein_fields_integer_or(&in, "null", 0, 3, 7), 7);
@@ -264,7 +265,7 @@ static void test_json_wrong_types(void **state) {
     static const char text[] = "{\"v\": \"t\", \"x\": 1.5, \"yes\": true, \"no\": false}";
     rein_error err;
     json_t *root;
-    assert_int_equal(rein_json_file_parse(&root, "c.json", text, strlen(text), &err), REIN_OK);
+    assert_int_equal(rein_json_parse(&root, text, strlen(text), "c.json", REIN_JSON_NEEDS_OBJECT, &err), REIN_OK);
     const rein_fields fresh = {.object = root, .file = "c.json", .path = "", .err = &err};
     rein_fields in = fresh;
     rein_fields_integer(&in, "x", 0, 9);
@@ -295,18 +296,18 @@ static void test_json_round_trip(void **state) {
     rein_error err;
     json_t *root;
     put(in_folder("one.json"), text);
-    assert_int_equal(rein_json_file_read(&root, in_folder("one.json"), &err), REIN_OK);
+    assert_int_equal(rein_json_read(&root, in_folder("one.json"), REIN_JSON_NEEDS_OBJECT, &err), REIN_OK);
     assert_int_equal(rein_json_file_write(in_folder("two.json"), root, &err), REIN_OK);
     holds(in_folder("two.json"), text);
     json_decref(root);
-    assert_int_equal(rein_json_file_read(&root, in_folder("none.json"), &err), REIN_EIO);
+    assert_int_equal(rein_json_read(&root, in_folder("none.json"), REIN_JSON_NEEDS_OBJECT, &err), REIN_EIO);
     assert_null(root);
 }
 
 static void test_quote(void **state) {
     (void)state;
     char to[REIN_TEXT_SHOWN], text[300];
-    assert_string_equal(rein_json_quote(to, "a\nb"), "\"a?b\"");
+    assert_string_equal(rein_json_quote(to, "a\nb"), "\"a\\u000ab\"");
     for (size_t i = 0; i < 98; i++) memcpy(text + 3 * i, "…", 4);
     rein_json_quote(to, text);
     assert_true(strlen(to) < REIN_TEXT_SHOWN);

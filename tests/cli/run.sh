@@ -1,5 +1,5 @@
 #!/bin/bash
-# run.sh REIN: the command line from outside. Worked values (SPEC.md), every class of wrong input, help, manual, completion.
+# run.sh REIN: the command line from outside. Worked values, every class of wrong input, help, manual, completion.
 # Ends with 'N passed, N failed'.
 set -u
 # shellcheck source-path=SCRIPTDIR source=cases.sh
@@ -93,7 +93,7 @@ gives "no penalty, no reference" kl-advantage '{"advantages":[1,2],"log_probs":[
 gives "budget-control" budget-control '{"multiplier":0.01,"response_lengths":[150,80,220],"target_length":100,"step_size":0.0001}' multiplier 0.015
 gives "budget-control, never below 0" budget-control '{"multiplier":0.01,"response_lengths":[10],"target_length":100,"step_size":1}' multiplier 0
 
-# The same loss by its name and as a composition (SPEC 1.1 at token level).
+# The same loss by its name and as a composition.
 k2='{"preset":"k2","log_probs":[-1,-1.5],"old_log_probs":[-1.2,-1.3],"sequence_lengths":[1,1],"rewards":[1,0.5],"response_lengths":[150,80],"token_budget":100,"options":{"tau":0.1,"budget_penalty_coef":0.01}}'
 gives "policy-loss k2 is budget-loss" policy-loss "$k2" loss 0.0004
 gives "policy-loss k2 is budget-loss" policy-loss "$k2" grad_log_probs '0.002 -0.002' --grad
@@ -127,8 +127,8 @@ same "numbers read back exactly" "$(rein objective budget-control <<<'{"multipli
 p='^rein objective budget-loss: '
 wrong "empty" "${p}the input is empty" budget-loss ''
 wrong "blank" "${p}the input is empty" budget-loss $' \n\t '
-wrong "no object" "${p}the input is an array: an object" budget-loss '[1]'
-wrong "a bare number" "${p}the input is 5: an object" budget-loss '5'
+wrong "no object" "${p}the input does not start with \{: a JSON object is needed" budget-loss '[1]'
+wrong "a bare number" "${p}the input does not start with \{" budget-loss '5'
 wrong "no argument" "${p}rewards is missing" budget-loss '{}'
 wrong "missing scalar" "${p}kl_coef is missing" budget-loss "${b1/\"kl_coef\":0.1,/}"
 wrong "a text for a number" "${p}rewards\[0\]\[1\] is \"x\": a number is needed\$" budget-loss "${b1/\[\[1,0.5\]\]/[[1,\"x\"]]}"
@@ -152,20 +152,20 @@ wrong "negative lambda" "${p}budget_penalty_coef is -0.01" budget-loss "${b1/\"b
 wrong "idle penalty" "${p}budget_penalty has no effect" budget-loss "${b1/\}/,\"budget_penalty\":1\}}"
 wrong "idle coefficient" "${p}budget_penalty_coef has no effect" budget-loss "${b1/\}/,\"budget_rule\":\"truncate\",\"budget_penalty\":1\}}"
 wrong "unknown rule" "${p}budget_rule is \"square\": it is one of linear, truncate" budget-loss "${b1/\}/,\"budget_rule\":\"square\"\}}"
-wrong "unknown key, near" "${p}unknown argument \"reward\": did you mean \"rewards\"\?" budget-loss '{"reward":[[1]]}'
+wrong "unknown key, near" "${p}reward is unknown here: did you mean \"rewards\"\?" budget-loss '{"reward":[[1]]}'
 wrong "unknown key, hyphen" "did you mean \"kl_coef\"" budget-loss '{"kl-coef":1}'
-wrong "unknown key, far" "${p}unknown argument \"zebra\": the arguments are rewards" budget-loss '{"zebra":1}'
-wrong "unknown key, nasty" "${p}unknown argument \"a.u000ab" budget-loss '{"a\nb":1}'
-wrong "duplicate key" "${p}\"rewards\" is given twice" budget-loss '{"rewards":[[1]],"rewards":[[1]]}'
-wrong "duplicate long key" "${p}\"budget_penalty_coef\" is given twice" budget-loss "${b1/\}/,\"budget_penalty_coef\":1\}}"
+wrong "unknown key, far" "${p}zebra is unknown here: it is one of rewards" budget-loss '{"zebra":1}'
+wrong "unknown key, nasty" "${p}a.u000ab is unknown" budget-loss '{"a\nb":1}'
+wrong "duplicate key" "${p}rewards is given twice, again at line 1, column 27" budget-loss '{"rewards":[[1]],"rewards":[[1]]}'
+wrong "duplicate long key" "${p}budget_penalty_coef is given twice" budget-loss "${b1/\}/,\"budget_penalty_coef\":1\}}"
 wrong "text after" "${p}line 1, column [0-9]+: text follows" budget-loss "$b1 x"
 wrong "second object" "${p}line 1, column [0-9]+: text follows" budget-loss "$b1$b1"
 wrong "cut short" "${p}rewards\[0\]\[1\] \(line 1, column [0-9]+\): the input ends" budget-loss '{"rewards":[[1,'
 wrong "line and column" "${p}kl_coef \(line 3, column [0-9]+\): " budget-loss $'{"rewards":[[1]],\n\n"kl_coef":?}'
 wrong "huge" "${p}rewards\[0\]\[1\] \(line 1, column [0-9]+\): 1e999 is beyond" budget-loss '{"rewards":[[1,1e999]]}'
 wrong "hugely negative" "${p}rewards\[0\]\[0\] .*beyond" budget-loss '{"rewards":[[-1e999]]}'
-wrong "NaN" "${p}rewards\[0\]\[1\] \(line 1, column [0-9]+\): NaN is no finite number" budget-loss '{"rewards":[[1,NaN]]}'
-wrong "Infinity" "${p}kl_coef \(line 1, column [0-9]+\): Infinity is no finite number" budget-loss '{"kl_coef":Infinity}'
+wrong "NaN" "${p}rewards\[0\]\[1\] \(line 1, column [0-9]+\): NaN is not a finite number" budget-loss '{"rewards":[[1,NaN]]}'
+wrong "Infinity" "${p}kl_coef \(line 1, column [0-9]+\): Infinity is not a finite number" budget-loss '{"kl_coef":Infinity}'
 wrong "-Infinity" "${p}kl_coef \(line 1, column [0-9]+\): " budget-loss '{"kl_coef":-Infinity}'
 wrong "unquoted key" "${p}line 1, column" budget-loss '{rewards:1}'
 wrong "comma too many" "${p}rewards.*line 1, column" budget-loss '{"rewards":[[1,]]}'
@@ -174,7 +174,7 @@ wrong "deep objects" "nested too deep" budget-loss "$(printf '{"a":%.0s' {1..500
 wrong "u0000" "${p}.*u0000" budget-loss '{"budget_rule":"a\u0000b"}'
 wrong "overflow of the result" "${p}.+" budget-loss "$(budget '[[1e300,-1e300]]' '[[-1,-1]]' '[[-1,-1]]' '[[1,1]]' 100 0.1 0.01)"
 printf '{"rewards":[[1]]\0}' >"$work/in"
-refused "NUL byte" "${p}byte 16 of the input is 0" rein objective budget-loss <"$work/in"
+refused "NUL byte" "${p}the input: byte 16 is 0" rein objective budget-loss <"$work/in"
 printf '{"rew\377ards":[[1]]}' >"$work/in"
 refused "invalid UTF-8" "${p}line 1, column" rein objective budget-loss <"$work/in"
 head -c 100000 /dev/urandom >"$work/in"
@@ -229,7 +229,7 @@ wrong "a number as text" "${p}options.epsilon is \"0.2\": a number is needed" po
 wrong "a choice as a number" "${p}options.surrogate is 1" policy-loss "{$plain,\"options\":{\"surrogate\":1}}"
 wrong "option of no choice" "${p}surrogate is \"clap\"" policy-loss "{$plain,\"options\":{\"surrogate\":\"clap\"}}"
 wrong "options is no object" "${p}options is 1: an object" policy-loss "{$plain,\"options\":1}"
-wrong "option twice" "${p}\"epsilon\" is given twice" policy-loss "{$plain,\"options\":{\"epsilon\":1,\"epsilon\":2}}"
+wrong "option twice" "${p}options.epsilon is given twice" policy-loss "{$plain,\"options\":{\"epsilon\":1,\"epsilon\":2}}"
 wrong "idle option" "${p}epsilon cannot act" policy-loss "{$plain,\"options\":{\"epsilon\":0.1}}"
 wrong "alias and original" "${p}.*advantage" policy-loss "{$plain,\"options\":{\"advantage\":\"group-mean\",\"scale_rewards\":true}}"
 wrong "negative epsilon" "${p}epsilon is -0.1" policy-loss "{$plain,\"options\":{\"surrogate\":\"clip\",\"epsilon\":-0.1}}"

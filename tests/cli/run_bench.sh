@@ -1,6 +1,6 @@
 #!/bin/bash
-# run_bench.sh REIN: what `rein bench` measures, prints and says, on rows that cost next to nothing; that peers are asked and compared, and
-# that nothing is left behind. Ends with 'N passed, N failed'.
+# run_bench.sh REIN: tests `rein bench` on rows that take little time: its output, its messages, peers, and that no file is left behind.
+# Ends with 'N passed, N failed'.
 set -u
 # shellcheck source-path=SCRIPTDIR source=cases.sh
 . "$(dirname "$0")/cases.sh"
@@ -88,10 +88,10 @@ complains() {
 complains "a peer that fails" 'exit status 3: no such thing' "$work/failing"
 complains "a peer that is killed" 'ended by signal 9' "$(script killed <<<$'#!/bin/sh\nkill -9 $$')$work/killed"
 complains "a peer that is not there" 'it cannot be started: No such file or directory' "$work/nowhere"
-complains "a peer that says nothing" 'it said nothing: .*' "$(type -P true)"
-complains "a peer that chats" 'what it said is not JSON: .*' "$(type -P echo)"
+complains "a peer that says nothing" 'it printed nothing: .*' "$(type -P true)"
+complains "a peer that chats" 'its output is not JSON: .*' "$(type -P echo)"
 complains "a peer without a number" '\{"value": NUMBER, .*' "$(script text <<<$'#!/bin/sh\necho \'{"value": "fast"}\'')$work/text"
-complains "a peer that does not end" 'it said more than 64 KiB' "$(type -P yes)"
+complains "a peer that does not end" 'its output has more than 64 KiB: .*' "$(type -P yes)"
 
 # ---------------------------------------------------------------------------------------------------------------- what is wrong
 

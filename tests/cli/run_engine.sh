@@ -225,15 +225,15 @@ line "nothing in it" 'line 2: one is needed: text, ids, prompt with response' '{
 line "two in it" 'line 2: only one is needed' '{"text": "a", "ids": [1]}'
 line "no response" 'line 2: response is missing' '{"prompt": "a"}'
 line "no prompt_ids" 'line 2: prompt_ids is missing' '{"response_ids": [1]}'
-line "unknown key" 'line 2: unknown argument "txt": did you mean "text"' '{"txt": "a"}'
+line "unknown key" 'line 2: txt is unknown here: did you mean "text"' '{"txt": "a"}'
 line "an id too large" 'line 2: ids\[1\] is 260: the model.s tokens are 0 to 259' '{"ids": [1, 260]}'
 line "a negative id" 'line 2: ids\[0\] is -1: a whole number' '{"ids": [-1]}'
 line "half an id" 'line 2: response_ids\[1\] is 0.5' '{"prompt_ids": [1], "response_ids": [1, 0.5]}'
 line "no ids" 'line 2: ids has no token' '{"ids": []}'
 line "no prompt" 'line 2: prompt_ids has no token' '{"prompt_ids": [], "response_ids": [1]}'
 line "too long" 'line 2: there are 81 tokens: the model has 64 positions' "{\"text\": \"$(printf 'x%.0s' {1..80})\"}"
-line "cut short" 'ids\[1\] \(line 2, column [0-9]+\): ' '{"ids": [1, '
-line "given twice" '"text" is given twice, again at line 2' '{"text": "a", "text": "b"}'
+line "cut short" 'line 2: ids\[1\] \(column [0-9]+\): ' '{"ids": [1, '
+line "given twice" 'line 2: text is given twice, again at column' '{"text": "a", "text": "b"}'
 line "a NUL in a text" 'line 2: text has .u0000 in it: texts have no such character' '{"text": "a\u0000"}'
 printf '{"text": "a\0"}\n' >"$work/lines"
 refused "a NUL" 'rein score: byte 11 of line 1 is 0' score "$work/lines"

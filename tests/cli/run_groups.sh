@@ -88,7 +88,7 @@ refused "nothing there" '^rein inspect: cannot open "/nowhere\.jsonl"' rein insp
 : >"$work/empty.jsonl"
 refused "an empty file" '^rein inspect: .*empty\.jsonl has no group' rein inspect "$work/empty.jsonl"
 printf '{\n  "trajectories": []\n}\n' >"$work/pretty.jsonl"
-refused "JSON of several lines" 'line 1, column .*: the line ends here, inside the JSON object: a group is one line$' rein inspect "$work/pretty.jsonl"
+refused "JSON of several lines" 'line 1.*column .*: the line ends here, inside the JSON: a line holds a whole value$' rein inspect "$work/pretty.jsonl"
 printf 'PAR1\0\0PAR1' >"$work/art.parquet"
 refused "Parquet" '^rein inspect: .*art\.parquet is Parquet: JSON lines are needed, which python3 -c "' rein inspect "$work/art.parquet"
 

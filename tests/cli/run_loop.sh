@@ -143,6 +143,8 @@ wrong "no model" 'none is a new run: --model DIR is needed' --task sums
 wrong "no task" 'task is missing: what is asked' --model "$sums"
 wrong "no such task" '.*did you mean sums' --model "$sums" --task summs
 wrong "no such file" 'nowhere.jsonl' --model "$sums" --task nowhere.jsonl --reward exact
+wrong "earlier name" '--activation-cache is -1: ' --model "$sums" --task sums --recall -1
+wrong "both names" '--activation-cache is given twice' --model "$sums" --task sums --recall 1 --activation-cache 1
 wrong "a file too small" '--prompts is 2, and the task has 1 examples' "${model[@]}" "${size[@]}" --task line.jsonl --reward exact --eval-prompts 0
 wrong "no reward" 'reward is missing: the task ' "${model[@]}" "${size[@]}" --task line.jsonl --eval-prompts 0
 wrong "no such reward" '--reward "exat" is unknown: did you mean exact' "${model[@]}" --task sums --reward exat

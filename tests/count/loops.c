@@ -117,21 +117,21 @@ static void pass(const char *directory, size_t length, int vocabulary, int lora)
     const size_t offsets[2] = {0, length};
     const char *const modules[] = {"down_proj"};
     rein_adapter *adapter = NULL;
-    rein_trace *trace;
+    rein_activations *activations;
     rein_error err = {0};
     rein_model *model = small_model(directory, vocabulary, !lora);
     const rein_lora_options options = {.rank = 8, .alpha = 16, .modules = modules, .n_modules = 1};
     if (lora) must(rein_adapter_new(&adapter, model, &options, &err), &err);
     for (size_t i = 0; i < length; i++) ids[i] = (int32_t)(i * 37) % vocabulary, dlog_probs[i] = -1;
     const rein_policy policy = {model, adapter, 1};
-    const rein_tokens tokens = {1, offsets, NULL, ids, NULL};
+    const rein_tokens tokens = {.n = 1, .offsets = offsets, .ids = ids};
     float *gradient = calloc(rein_parameter_floats(model, adapter), sizeof *gradient);
     if (!gradient) exit(1);
-    must(rein_trace_open(&trace, &EXEC, &err), &err);
-    must(rein_forward(log_probs, NULL, trace, &policy, &tokens, &(rein_forward_options){.keep = 1}, &err), &err);
-    must(rein_backward(gradient, trace, dlog_probs, NULL, &err), &err);
+    must(rein_activations_open(&activations, &EXEC, &err), &err);
+    must(rein_forward(log_probs, NULL, activations, &policy, &tokens, &(rein_forward_options){.keep = 1}, &err), &err);
+    must(rein_backward(gradient, activations, dlog_probs, NULL, &err), &err);
     free(gradient);
-    rein_trace_close(trace);
+    rein_activations_close(activations);
     rein_adapter_close(adapter);
     rein_model_close(model);
 }

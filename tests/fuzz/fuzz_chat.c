@@ -8,16 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz/require.h"
 #include "model/unicode.h"
 #include "rein/tokenizer.h"
 
 enum { MOST = 12 };
-
-static void require(int condition, const char *what, const char *shown) {
-    if (condition) return;
-    fprintf(stderr, "fuzz: %s: %s\n", what, shown);
-    abort();
-}
 
 static size_t split(rein_message *messages, const char *text, size_t size) {
     static const char *const roles[] = {"system", "user", "assistant", "tool", "nobody"};

@@ -9,13 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz/require.h"
 #include "train/groups.h"
-
-static void require(int condition, const char *what, const char *shown) {
-    if (condition) return;
-    fprintf(stderr, "fuzz: %s: %s\n", what, shown);
-    abort();
-}
 
 /* Where the tests run, and where the fuzzer was built. */
 static rein_tokenizer *open_tokenizer(void) {

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "cli/objective.h"
-#include "cli/out.h"
+#include "cli/wrap.h"
 
 static void require(int condition, const char *what, const char *operation, const char *shown) {
     if (condition) return;
@@ -32,7 +32,7 @@ static int is_finite(const json_t *value) {
     return 1;
 }
 
-static void check_output(const char *operation, const rein_out *out) {
+static void check_output(const char *operation, const rein_text *out) {
     json_error_t err;
     require(out->length > 1 && out->data[out->length - 1] == '\n', "the output does not end with a newline", operation, out->data);
     require(memchr(out->data, '\n', out->length) == out->data + out->length - 1, "the output is more than one line", operation,
@@ -51,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const rein_operation *operation = rein_operation_at(data[0] % operations);
     const int grad = data[1] & 1 && operation->gradients;
     const rein_exec exec = {1 + (data[1] >> 1) % 2, (data[1] >> 2) % 2 ? REIN_ISA_REF : REIN_ISA_BEST};
-    rein_out out = {0};
+    rein_text out = {0};
     rein_error err;
     const int status = rein_cli_objective(operation->name, (const char *)data + 2, size - 2, grad, &exec, &out, &err);
     require(status >= 0 && status <= 2, "the status is not 0, 1 or 2", operation->name, err.message);
@@ -59,6 +59,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (status == 2) require(*err.message != 0, "there is no message", operation->name, "");
     require(!strpbrk(err.message, "\r\n"), "the message is more than one line", operation->name, err.message);
     if (status != 0) require(out.length == 0, "something was written on failure", operation->name, out.data);
-    rein_out_free(&out);
+    rein_text_free(&out);
     return 0;
 }

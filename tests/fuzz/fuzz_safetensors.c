@@ -10,19 +10,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/json_file.h"
+#include "base/json.h"
+#include "fuzz/require.h"
 #include "model/safetensors.h"
 
-static void require(int condition, const char *what) {
-    if (condition) return;
-    fprintf(stderr, "fuzz: %s\n", what);
-    abort();
-}
-
 static void check_refusal(rein_status status, const rein_error *err, const rein_tensors *tensors) {
-    require(status == REIN_EINVAL, "the status is not EINVAL");
-    require(*err->message && !strpbrk(err->message, "\r\n"), "the message is not one line");
-    require(!tensors, "there is a handle after a failure");
+    require(status == REIN_EINVAL, "the status is not EINVAL", "");
+    require(*err->message && !strpbrk(err->message, "\r\n"), "the message is not one line", "");
+    require(!tensors, "there is a handle after a failure", "");
 }
 
 static unsigned sum; /* so that reading is not optimised away */
@@ -31,10 +26,10 @@ static void check_tensor(const rein_tensors *tensors, const rein_tensor *t) {
     const unsigned char *bytes = t->data;
     size_t size = 0;
     for (size_t i = 0; i < t->bytes; i++) sum += bytes[i];
-    require(rein_tensor_bytes(&size, t->dtype, t->shape, t->n_dims) && size == t->bytes, "the size is not the shape's");
-    require(rein_tensors_find(tensors, t->name) == t, "a tensor is not found by its name");
+    require(rein_tensor_bytes(&size, t->dtype, t->shape, t->n_dims) && size == t->bytes, "the size is not the shape's", "");
+    require(rein_tensors_find(tensors, t->name) == t, "a tensor is not found by its name", "");
     if (rein_tensor_type_is_weight(t->dtype))
-        require((uintptr_t)t->data % (rein_tensor_type_bits(t->dtype) / 8) == 0, "weights are not aligned");
+        require((uintptr_t)t->data % (rein_tensor_type_bits(t->dtype) / 8) == 0, "weights are not aligned", "");
 }
 
 /* Written and read again: the same tensors. */
@@ -45,15 +40,15 @@ static void check_round_trip(const rein_tensors *tensors) {
     rein_tensors *again;
     rein_error err;
     snprintf(path, sizeof path, "/tmp/fuzz_safetensors_%ld", (long)getpid());
-    require(list != NULL, "no memory");
+    require(list != NULL, "no memory", "");
     for (size_t i = 0; i < n; i++) list[i] = *rein_tensors_at(tensors, i);
-    require(rein_tensors_write(path, list, n, NULL, 0, &err) == REIN_OK, "it cannot be written");
-    require(rein_tensors_open(&again, path, &err) == REIN_OK, "it cannot be read again");
-    require(rein_tensors_count(again) == n, "the number of tensors is another");
+    require(rein_tensors_write(path, list, n, NULL, 0, &err) == REIN_OK, "it cannot be written", "");
+    require(rein_tensors_open(&again, path, &err) == REIN_OK, "it cannot be read again", "");
+    require(rein_tensors_count(again) == n, "the number of tensors is another", "");
     for (size_t i = 0; i < n; i++) {
         const rein_tensor *b = rein_tensors_find(again, list[i].name);
-        require(b && b->dtype == list[i].dtype && b->bytes == list[i].bytes, "a tensor is another");
-        require(b->bytes == 0 || !memcmp(b->data, list[i].data, b->bytes), "the numbers are others");
+        require(b && b->dtype == list[i].dtype && b->bytes == list[i].bytes, "a tensor is another", "");
+        require(b->bytes == 0 || !memcmp(b->data, list[i].data, b->bytes), "the numbers are others", "");
     }
     rein_tensors_close(again);
     remove(path);
@@ -91,7 +86,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (first > left) first = left;
     json_t *index;
     rein_error err;
-    if (rein_json_file_parse(&index, "index", (const char *)rest, index_size, &err) != REIN_OK) return 0;
+    if (rein_json_parse(&index, (const char *)rest, index_size, "index", REIN_JSON_NEEDS_OBJECT, &err) != REIN_OK) return 0;
     const rein_tensors_memory files[2] = {{"1", rest + index_size, first}, {"2", rest + index_size + first, left - first}};
     try_files(files, 2, index, again);
     json_decref(index);

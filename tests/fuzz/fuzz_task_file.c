@@ -8,15 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz/require.h"
 #include "rollout/task.h"
 
 enum { COMPARED = 40 };
-
-static void require(int condition, const char *what, const char *shown) {
-    if (condition) return;
-    fprintf(stderr, "fuzz: %s: %s\n", what, shown);
-    abort();
-}
 
 static int same_text(const char *a, const char *b) { return a && b ? !strcmp(a, b) : a == b; }
 

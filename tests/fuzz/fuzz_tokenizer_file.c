@@ -8,14 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz/require.h"
 #include "model/unicode.h"
 #include "rein/tokenizer.h"
-
-static void require(int condition, const char *what, const char *shown) {
-    if (condition) return;
-    fprintf(stderr, "fuzz: %s: %s\n", what, shown);
-    abort();
-}
 
 static void check_message(rein_status status, const rein_error *err) {
     require(status == REIN_OK || status == REIN_EINVAL, "a status that is neither 0 nor 1", err->message);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz/require.h"
 #include "model/unicode.h"
 #include "rein/tokenizer.h"
 
@@ -16,12 +17,6 @@ enum { N_PLAIN = 3 }; /* the first ones lose nothing */
 static const char *const names[] = {"gpt2",   "llama3",    "smollm",          "prefix_space", "qwen",
                                     "llama2", "metaspace", "metaspace_whole", "added",        "splits"};
 enum { N = sizeof names / sizeof *names };
-
-static void require(int condition, const char *what, const char *name) {
-    if (condition) return;
-    fprintf(stderr, "fuzz: %s: %s\n", name, what);
-    abort();
-}
 
 static const rein_tokenizer *tokenizer_at(size_t i) {
     static rein_tokenizer *opened[N];

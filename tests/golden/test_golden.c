@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "cli/objective.h"
-#include "cli/out.h"
+#include "cli/wrap.h"
 
 /* How the generator and `rein objective policy-loss` call the same metric. */
 static const struct {
@@ -140,7 +140,7 @@ static void check_metric(verdict *v, char *text) {
 /* ---- one case: its JSON through the operation; then line after line of what is expected */
 static void compute(verdict *v, const char *operation, const char *text) {
     const rein_operation *known = rein_operation_named(operation);
-    rein_out out = {0};
+    rein_text out = {0};
     rein_error err;
     json_error_t where;
     assert_non_null(known);
@@ -148,7 +148,7 @@ static void compute(verdict *v, const char *operation, const char *text) {
     v->output = status == 0 ? json_loadb(out.data, out.length, JSON_REJECT_DUPLICATES, &where) : NULL;
     if (status != 0) disagree(v, "status %d, %s", status, err.message);
     else if (!v->output) disagree(v, "the output is not JSON: %s", where.text);
-    rein_out_free(&out);
+    rein_text_free(&out);
 }
 
 /* "case NAME OPERATION JSON", the words cut apart. */

@@ -54,11 +54,11 @@ static inline rein_adapter *open_adapter(const rein_model *model, const char *na
     return adapter;
 }
 
-static inline rein_trace *open_trace(int threads, rein_isa isa) {
-    rein_trace *trace;
+static inline rein_activations *open_activations(int threads, rein_isa isa) {
+    rein_activations *activations;
     const rein_exec exec = {threads, isa};
-    OK(rein_trace_open(&trace, &exec, &error_));
-    return trace;
+    OK(rein_activations_open(&activations, &exec, &error_));
+    return activations;
 }
 
 /* ---- batches: segments one after the other, with coefficients of a loss Σ c·log_prob + Σ e·entropy */
@@ -74,7 +74,7 @@ typedef struct batch {
 
 static inline size_t tokens_of(const batch *b) { return b->offsets[b->n]; }
 
-static inline rein_tokens tokens(const batch *b) { return (rein_tokens){b->n, b->offsets, b->parents, b->ids, b->wanted}; }
+static inline rein_tokens tokens(const batch *b) { return (rein_tokens){b->n, b->offsets, b->parents, b->ids, b->wanted, NULL}; }
 
 /* An empty batch that the caller frees. */
 static inline batch *batch_new(void) { return some(1, sizeof(batch)); }
@@ -164,16 +164,16 @@ typedef struct pass {
 static inline void pass_free(pass *p) { free(p->log_probs), free(p->entropies), free(p->gradient); }
 
 /* Forward, and backward too if something trains and `keep` is asked for. Adds to p->gradient if that is there. */
-static inline void run_pass(pass *p, rein_trace *trace, const rein_policy *policy, const batch *b,
+static inline void run_pass(pass *p, rein_activations *activations, const rein_policy *policy, const batch *b,
                             const rein_forward_options *options) {
     const rein_tokens t = tokens(b);
     p->tokens = tokens_of(b), p->floats = rein_parameter_floats(policy->model, policy->adapter);
     free(p->log_probs), free(p->entropies);
     p->log_probs = floats(p->tokens), p->entropies = floats(p->tokens);
-    OK(rein_forward(p->log_probs, p->entropies, trace, policy, &t, options, &error_));
+    OK(rein_forward(p->log_probs, p->entropies, activations, policy, &t, options, &error_));
     if (!options || !options->keep) return;
     if (!p->gradient) p->gradient = floats(p->floats);
-    OK(rein_backward(p->gradient, trace, b->c, options->entropy_gradient ? b->e : NULL, &error_));
+    OK(rein_backward(p->gradient, activations, b->c, options->entropy_gradient ? b->e : NULL, &error_));
 }
 
 #endif

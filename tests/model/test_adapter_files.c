@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <math.h>
 
-#include "base/json_file.h"
+#include "base/json.h"
 #include "model/adapter_files.h"
 #include "model/tiny_model.h"
 #include "support/allocation.h"

@@ -78,15 +78,15 @@ static void check_result(const char *name, const batch *b, const json_t *result,
              options->recompute ? ", recomputed" : "");
     rein_model *model = open_model(fixture(name, ""), gradient && !with_adapter);
     rein_adapter *adapter = with_adapter ? open_adapter(model, name) : NULL;
-    rein_trace *trace = open_trace(0, REIN_ISA_BEST);
+    rein_activations *activations = open_activations(0, REIN_ISA_BEST);
     const rein_policy policy = {model, adapter, temperature};
     pass p = {0};
-    run_pass(&p, trace, &policy, b, gradient ? options : NULL);
+    run_pass(&p, activations, &policy, b, gradient ? options : NULL);
     near_all(p.log_probs, json_object_get(result, "log_probs"), LOG_PROB, &worst_log_prob, "log_prob", where);
     near_all(p.entropies, json_object_get(result, "entropies"), ENTROPY, &worst_entropy, "entropy", where);
     if (gradient) near_gradient(&policy, p.gradient, gradient, where);
     pass_free(&p);
-    rein_trace_close(trace);
+    rein_activations_close(activations);
     rein_adapter_close(adapter);
     rein_model_close(model);
 }
@@ -110,7 +110,7 @@ static void test_goldens(void **state) {
 }
 
 /* ---- for each fixture, its batch, and a policy that trains its weights or its adapter */
-typedef void with_policy(const rein_policy *policy, const batch *b, rein_trace *trace, const char *where);
+typedef void with_policy(const rein_policy *policy, const batch *b, rein_activations *activations, const char *where);
 
 static void for_all(with_policy *check) {
     for (size_t f = 0; f < COUNT(fixture_names); f++)
@@ -119,10 +119,10 @@ static void for_all(with_policy *check) {
             batch *b = golden_batch(golden);
             rein_model *model = open_model(fixture(fixture_names[f], ""), !with_adapter);
             rein_adapter *adapter = with_adapter ? open_adapter(model, fixture_names[f]) : NULL;
-            rein_trace *trace = open_trace(0, REIN_ISA_BEST);
+            rein_activations *activations = open_activations(0, REIN_ISA_BEST);
             const rein_policy policy = {model, adapter, 0.7};
-            check(&policy, b, trace, fixture_names[f]);
-            rein_trace_close(trace);
+            check(&policy, b, activations, fixture_names[f]);
+            rein_activations_close(activations);
             rein_adapter_close(adapter);
             rein_model_close(model);
             free(b);
@@ -147,12 +147,12 @@ static void near_gradients(const rein_policy *policy, float *a, float *b, const 
 }
 
 /* A prompt that responses share, and each response with a prompt of its own: the same bits, the same gradient but for rounding. */
-static void check_apart(const rein_policy *policy, const batch *b, rein_trace *trace, const char *where) {
+static void check_apart(const rein_policy *policy, const batch *b, rein_activations *activations, const char *where) {
     const rein_forward_options options = {.keep = 1, .entropy_gradient = 1};
     batch *apart = batch_apart(b);
     pass p = {0}, q = {0};
-    run_pass(&p, trace, policy, b, &options);
-    run_pass(&q, trace, policy, apart, &options);
+    run_pass(&p, activations, policy, b, &options);
+    run_pass(&q, activations, policy, apart, &options);
     size_t compared = 0;
     for (size_t t = 0; t < q.tokens; t++) {
         if (!apart->wanted[t]) continue;
@@ -173,7 +173,7 @@ static void test_shared_prompt(void **state) {
 }
 
 /* Where nothing is wanted the result is 0 and no coefficient is read; what is wanted has the same bits. NULL is all. */
-static void check_wanted(const rein_policy *policy, const batch *all, rein_trace *trace, const char *where) {
+static void check_wanted(const rein_policy *policy, const batch *all, rein_activations *activations, const char *where) {
     const rein_forward_options options = {.keep = 1, .entropy_gradient = 1};
     batch *some_of = some(1, sizeof *some_of), *zeros = some(1, sizeof *zeros);
     *some_of = *zeros = *all;
@@ -183,8 +183,8 @@ static void check_wanted(const rein_policy *policy, const batch *all, rein_trace
             zeros->c[t] = zeros->e[t] = 0;
         }
     pass p = {0}, q = {0};
-    run_pass(&p, trace, policy, zeros, &options);
-    run_pass(&q, trace, policy, some_of, &options);
+    run_pass(&p, activations, policy, zeros, &options);
+    run_pass(&q, activations, policy, some_of, &options);
     for (size_t t = 0; t < p.tokens; t++) {
         const float wanted[2] = {some_of->wanted[t] ? p.log_probs[t] : 0, some_of->wanted[t] ? p.entropies[t] : 0};
         if (memcmp(&q.log_probs[t], &wanted[0], sizeof(float)) || memcmp(&q.entropies[t], &wanted[1], sizeof(float)))
@@ -193,7 +193,7 @@ static void check_wanted(const rein_policy *policy, const batch *all, rein_trace
     near_gradients(policy, q.gradient, p.gradient, where);
     rein_tokens null = tokens(zeros);
     null.wanted = NULL;
-    OK(rein_forward(q.log_probs, NULL, trace, policy, &null, NULL, &error_));
+    OK(rein_forward(q.log_probs, NULL, activations, policy, &null, NULL, &error_));
     assert_memory_equal(q.log_probs, p.log_probs, p.tokens * sizeof(float));
     pass_free(&p), pass_free(&q);
     free(some_of), free(zeros);
@@ -205,15 +205,15 @@ static void test_wanted(void **state) {
 }
 
 /* Σ c·log_prob + Σ e·entropy has the gradient of its parts; without entropies the pass is another one (head.h). */
-static void check_parts(const rein_policy *policy, const batch *b, rein_trace *trace, const char *where) {
+static void check_parts(const rein_policy *policy, const batch *b, rein_activations *activations, const char *where) {
     const rein_forward_options both = {.keep = 1, .entropy_gradient = 1}, one = {.keep = 1};
     batch *entropy = some(1, sizeof *entropy);
     *entropy = *b;
     memset(entropy->c, 0, sizeof entropy->c);
     pass whole = {0}, parts = {0};
-    run_pass(&whole, trace, policy, b, &both);
-    run_pass(&parts, trace, policy, b, &one);
-    run_pass(&parts, trace, policy, entropy, &both); /* adds */
+    run_pass(&whole, activations, policy, b, &both);
+    run_pass(&parts, activations, policy, b, &one);
+    run_pass(&parts, activations, policy, entropy, &both); /* adds */
     near_gradients(policy, parts.gradient, whole.gradient, where);
     pass_free(&whole), pass_free(&parts);
     free(entropy);
@@ -232,14 +232,14 @@ static double log_sum(const float *x, size_t n) {
     return most + log(sum);
 }
 
-static void check_logits(const rein_policy *policy, const batch *b, rein_trace *trace, const char *where) {
+static void check_logits(const rein_policy *policy, const batch *b, rein_activations *activations, const char *where) {
     const size_t vocabulary = (size_t)rein_model_describe(policy->model).vocabulary;
     const rein_tokens t = tokens(b);
     float *x = floats(tokens_of(b) * vocabulary), *row = x;
     double worst = 0;
     pass p = {0};
-    run_pass(&p, trace, policy, b, NULL);
-    OK(rein_logits(x, trace, policy, &t, &error_));
+    run_pass(&p, activations, policy, b, NULL);
+    OK(rein_logits(x, activations, policy, &t, &error_));
     for (size_t i = 0; i < p.tokens; i++) {
         if (!b->wanted[i]) continue;
         near((double)p.log_probs[i], (double)row[b->ids[i]] - log_sum(row, vocabulary), 1e-5, &worst, "log_prob", where, i);
@@ -268,17 +268,17 @@ static void test_stories(void **state) {
     for (size_t i = 0; i < json_array_size(ids); i++)
         add_token(b, (int32_t)json_integer_value(json_array_get(ids, i)), 1, 0, 0, -1);
     rein_model *model = open_model(stories(), 0);
-    rein_trace *trace = open_trace(0, REIN_ISA_BEST);
+    rein_activations *activations = open_activations(0, REIN_ISA_BEST);
     const rein_policy policy = {model, NULL, 1};
     const rein_tokens t = tokens(b);
     const size_t vocabulary = (size_t)rein_model_describe(model).vocabulary, n = tokens_of(b);
     pass p = {0};
-    run_pass(&p, trace, &policy, b, NULL);
+    run_pass(&p, activations, &policy, b, NULL);
     assert_true(json_array_size(wanted) == n - 1);
     for (size_t i = 0; i + 1 < n; i++)
         near((double)p.log_probs[i + 1], json_real_value(json_array_get(wanted, i)), 5e-5, &worst, "log_prob", "stories260K", i);
     float *x = floats(n * vocabulary);
-    OK(rein_logits(x, trace, &policy, &t, &error_));
+    OK(rein_logits(x, activations, &policy, &t, &error_));
     for (size_t i = 0; i + 1 < n; i++) {
         size_t best = 0;
         for (size_t v = 1; v < vocabulary; v++)
@@ -288,16 +288,16 @@ static void test_stories(void **state) {
     print_message("largest error: %.1e\n", worst);
     free(x), free(b);
     pass_free(&p);
-    rein_trace_close(trace);
+    rein_activations_close(activations);
     rein_model_close(model);
     json_decref(golden);
 }
 
 /* ---- refusals */
-static void refused(rein_trace *trace, const rein_policy *policy, const rein_tokens *t, const char *wanted) {
+static void refused(rein_activations *activations, const rein_policy *policy, const rein_tokens *t, const char *wanted) {
     float log_probs[64] = {3};
     rein_error err = {0};
-    assert_int_equal(rein_forward(log_probs, NULL, trace, policy, t, NULL, &err), REIN_EINVAL);
+    assert_int_equal(rein_forward(log_probs, NULL, activations, policy, t, NULL, &err), REIN_EINVAL);
     if (!strstr(err.message, wanted)) fail_msg("\"%s\" does not say \"%s\"", err.message, wanted);
     assert_true(log_probs[0] == 3); /* untouched */
 }
@@ -306,28 +306,29 @@ static void test_refusals(void **state) {
     (void)state;
     rein_model *model = open_model(fixture("llama", ""), 0), *other = open_model(fixture("qwen2", ""), 0);
     rein_adapter *foreign = open_adapter(other, "qwen2");
-    rein_trace *trace = open_trace(1, REIN_ISA_BEST);
+    rein_activations *activations = open_activations(1, REIN_ISA_BEST);
     rein_policy policy = {model, NULL, 1};
     const size_t offsets[] = {0, 2, 4}, empty[] = {0, 2, 2};
     const int64_t none[] = {-1, -1}, forward[] = {1, -1}, itself[] = {-1, 1};
     const int32_t ids[] = {1, 2, 3, 39}, outside[] = {1, 2, 3, 40}, negative[] = {1, -1, 3, 4};
     const uint8_t first[] = {1, 0, 0, 0};
-    refused(trace, &policy, &(rein_tokens){2, empty, none, ids, NULL}, "at least one token");
-    refused(trace, &policy, &(rein_tokens){2, offsets, forward, ids, NULL}, "parents[0] is 1");
-    refused(trace, &policy, &(rein_tokens){2, offsets, itself, ids, NULL}, "parents[1] is 1");
-    refused(trace, &policy, &(rein_tokens){2, offsets, none, outside, NULL}, "ids[3] is 40: the model's vocabulary is 0 to 39");
-    refused(trace, &policy, &(rein_tokens){2, offsets, none, negative, NULL}, "ids[1] is -1");
-    refused(trace, &policy, &(rein_tokens){2, offsets, none, ids, first}, "wanted[0] is 1");
+    refused(activations, &policy, &(rein_tokens){2, empty, none, ids, NULL, NULL}, "at least one token");
+    refused(activations, &policy, &(rein_tokens){2, offsets, forward, ids, NULL, NULL}, "parents[0] is 1");
+    refused(activations, &policy, &(rein_tokens){2, offsets, itself, ids, NULL, NULL}, "parents[1] is 1");
+    refused(activations, &policy, &(rein_tokens){2, offsets, none, outside, NULL, NULL},
+            "ids[3] is 40: the model's vocabulary is 0 to 39");
+    refused(activations, &policy, &(rein_tokens){2, offsets, none, negative, NULL, NULL}, "ids[1] is -1");
+    refused(activations, &policy, &(rein_tokens){2, offsets, none, ids, first, NULL}, "wanted[0] is 1");
     policy.adapter = foreign;
-    refused(trace, &policy, &(rein_tokens){2, offsets, none, ids, NULL}, "another model");
+    refused(activations, &policy, &(rein_tokens){2, offsets, none, ids, NULL, NULL}, "another model");
     policy = (rein_policy){model, NULL, 0};
-    refused(trace, &policy, &(rein_tokens){2, offsets, none, ids, NULL}, "temperature is 0");
+    refused(activations, &policy, &(rein_tokens){2, offsets, none, ids, NULL, NULL}, "temperature is 0");
     policy.temperature = (double)NAN;
-    refused(trace, &policy, &(rein_tokens){2, offsets, none, ids, NULL}, "temperature is");
+    refused(activations, &policy, &(rein_tokens){2, offsets, none, ids, NULL, NULL}, "temperature is");
     policy.temperature = 1;
     int32_t many[65] = {0};
-    refused(trace, &policy, &(rein_tokens){1, (const size_t[]){0, 65}, NULL, many, NULL}, "the model has 64 positions");
-    rein_trace_close(trace);
+    refused(activations, &policy, &(rein_tokens){1, (const size_t[]){0, 65}, NULL, many, NULL, NULL}, "the model has 64 positions");
+    rein_activations_close(activations);
     rein_adapter_close(foreign);
     rein_model_close(model), rein_model_close(other);
 }
@@ -337,7 +338,7 @@ static void test_nothing_wanted(void **state) {
     (void)state;
     rein_model *model = open_model(fixture("llama", ""), 0);
     rein_adapter *adapter = open_adapter(model, "llama");
-    rein_trace *trace = open_trace(1, REIN_ISA_BEST);
+    rein_activations *activations = open_activations(1, REIN_ISA_BEST);
     const rein_policy policy = {model, adapter, 1};
     const size_t offsets[] = {0, 3, 5, 6, 8}, alone[] = {0, 4};
     const int64_t parents[] = {-1, 0, 1, -1};
@@ -346,19 +347,19 @@ static void test_nothing_wanted(void **state) {
     const rein_forward_options keep = {.keep = 1};
     const size_t n = rein_parameter_floats(model, adapter);
     float lp[8], wanted[4], d[8] = {1, 1, 1, 1, 1, 1, 1, 1}, *gradient = floats(n), *same = floats(n);
-    OK(rein_forward(lp, NULL, trace, &policy, &(rein_tokens){4, offsets, parents, ids, none}, &keep, &error_));
-    OK(rein_backward(gradient, trace, d, NULL, &error_));
+    OK(rein_forward(lp, NULL, activations, &policy, &(rein_tokens){4, offsets, parents, ids, none, NULL}, &keep, &error_));
+    OK(rein_backward(gradient, activations, d, NULL, &error_));
     for (size_t i = 0; i < 8; i++) assert_true(lp[i] == 0);
     for (size_t i = 0; i < n; i++) assert_true(gradient[i] == 0);
-    OK(rein_forward(lp, NULL, trace, &policy, &(rein_tokens){4, offsets, parents, ids, one}, &keep, &error_));
-    OK(rein_backward(gradient, trace, d, NULL, &error_));
-    OK(rein_forward(wanted, NULL, trace, &policy, &(rein_tokens){1, alone, NULL, chain, one}, &keep, &error_));
-    OK(rein_backward(same, trace, d, NULL, &error_));
+    OK(rein_forward(lp, NULL, activations, &policy, &(rein_tokens){4, offsets, parents, ids, one, NULL}, &keep, &error_));
+    OK(rein_backward(gradient, activations, d, NULL, &error_));
+    OK(rein_forward(wanted, NULL, activations, &policy, &(rein_tokens){1, alone, NULL, chain, one, NULL}, &keep, &error_));
+    OK(rein_backward(same, activations, d, NULL, &error_));
     for (size_t i = 0; i < 8; i++) assert_true(lp[i] == (i == 3 ? wanted[3] : 0));
     assert_true(lp[3] < 0);
     assert_memory_equal(gradient, same, n * sizeof *same); /* the same three rows */
     free(gradient), free(same);
-    rein_trace_close(trace);
+    rein_activations_close(activations);
     rein_adapter_close(adapter);
     rein_model_close(model);
 }
@@ -367,24 +368,24 @@ static void test_backward_refusals(void **state) {
     (void)state;
     rein_model *model = open_model(fixture("llama", ""), 0);
     rein_adapter *adapter = open_adapter(model, "llama");
-    rein_trace *trace = open_trace(1, REIN_ISA_BEST);
+    rein_activations *activations = open_activations(1, REIN_ISA_BEST);
     const rein_policy frozen = {model, NULL, 1}, policy = {model, adapter, 1};
-    const rein_tokens t = {1, (const size_t[]){0, 3}, NULL, (const int32_t[]){1, 2, 3}, NULL};
+    const rein_tokens t = {1, (const size_t[]){0, 3}, NULL, (const int32_t[]){1, 2, 3}, NULL, NULL};
     const rein_forward_options keep = {.keep = 1};
     float lp[3], d[3] = {NAN, 1, 1}, bad[3] = {0, NAN, 0}, *gradient = floats(rein_parameter_floats(model, adapter));
-    assert_int_equal(rein_backward(gradient, trace, d, NULL, NULL), REIN_EINVAL); /* no forward pass */
-    OK(rein_forward(lp, NULL, trace, &policy, &t, NULL, &error_));
-    assert_int_equal(rein_backward(gradient, trace, d, NULL, NULL), REIN_EINVAL); /* not kept */
-    OK(rein_forward(lp, NULL, trace, &frozen, &t, &keep, &error_));
-    assert_int_equal(rein_backward(gradient, trace, d, NULL, NULL), REIN_EINVAL); /* nothing trains */
-    OK(rein_forward(lp, NULL, trace, &policy, &t, &keep, &error_));
-    assert_int_equal(rein_backward(gradient, trace, d, d, NULL), REIN_EINVAL);      /* without entropy_gradient */
-    assert_int_equal(rein_backward(gradient, trace, bad, NULL, NULL), REIN_EINVAL); /* NaN */
+    assert_int_equal(rein_backward(gradient, activations, d, NULL, NULL), REIN_EINVAL); /* no forward pass */
+    OK(rein_forward(lp, NULL, activations, &policy, &t, NULL, &error_));
+    assert_int_equal(rein_backward(gradient, activations, d, NULL, NULL), REIN_EINVAL); /* not kept */
+    OK(rein_forward(lp, NULL, activations, &frozen, &t, &keep, &error_));
+    assert_int_equal(rein_backward(gradient, activations, d, NULL, NULL), REIN_EINVAL); /* nothing trains */
+    OK(rein_forward(lp, NULL, activations, &policy, &t, &keep, &error_));
+    assert_int_equal(rein_backward(gradient, activations, d, d, NULL), REIN_EINVAL);      /* without entropy_gradient */
+    assert_int_equal(rein_backward(gradient, activations, bad, NULL, NULL), REIN_EINVAL); /* NaN */
     for (size_t i = 0; i < rein_parameter_floats(model, adapter); i++) assert_true(gradient[i] == 0);
-    OK(rein_backward(gradient, trace, d, NULL, &error_)); /* the first token has none: its NaN is not read */
-    assert_int_equal(rein_backward(gradient, trace, d, NULL, NULL), REIN_EINVAL); /* used up */
+    OK(rein_backward(gradient, activations, d, NULL, &error_)); /* the first token has none: its NaN is not read */
+    assert_int_equal(rein_backward(gradient, activations, d, NULL, NULL), REIN_EINVAL); /* used up */
     free(gradient);
-    rein_trace_close(trace);
+    rein_activations_close(activations);
     rein_adapter_close(adapter);
     rein_model_close(model);
 }

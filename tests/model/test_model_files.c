@@ -11,7 +11,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-#include "base/json_file.h"
+#include "base/json.h"
 #include "kernel/kernels.h"
 #include "model/model_files.h"
 #include "model/tiny_model.h"
@@ -374,7 +374,7 @@ static void test_index(void **state) {
     rein_model *model = model_at(make(0, path), 0);
     json_t *index;
     assert_int_equal(rein_model_save_shards(model, NULL, in_folder("to"), 1200, NULL), REIN_OK);
-    assert_int_equal(rein_json_file_read(&index, in_folder("to/model.safetensors.index.json"), NULL), REIN_OK);
+    assert_int_equal(rein_json_read(&index, in_folder("to/model.safetensors.index.json"), REIN_JSON_NEEDS_OBJECT, NULL), REIN_OK);
     const json_t *metadata = json_object_get(index, "metadata"), *map = json_object_get(index, "weight_map");
     const rein_model_info info = rein_model_describe(model);
     assert_int_equal(json_integer_value(json_object_get(metadata, "total_parameters")), info.parameters);

@@ -121,10 +121,10 @@ typedef void with_policy(const rein_policy *policy, const batch *b, pass *refere
 /* The reference: one thread. */
 static void check_with(with_policy *check, const rein_policy *policy, size_t trees, size_t positions, const char *where) {
     batch *b = random_trees(trees, positions, (size_t)rein_model_describe(policy->model).vocabulary);
-    rein_trace *trace = open_trace(1, REIN_ISA_BEST);
+    rein_activations *activations = open_activations(1, REIN_ISA_BEST);
     pass reference = {0};
-    run_pass(&reference, trace, policy, b, &KEEP);
-    rein_trace_close(trace);
+    run_pass(&reference, activations, policy, b, &KEEP);
+    rein_activations_close(activations);
     check(policy, b, &reference, where);
     pass_free(&reference);
     free(b);
@@ -170,20 +170,20 @@ static void for_all(with_policy *check) {
 static void vary_exec(const rein_policy *policy, const batch *b, pass *reference, const char *where) {
     static const rein_exec execs[] = {{2, REIN_ISA_BEST}, {3, REIN_ISA_BEST}, {1, REIN_ISA_REF}, {3, REIN_ISA_REF}};
     batch *small = batch_part(b, 0, IN_TREE); /* plain C is slow */
-    rein_trace *trace = open_trace(1, REIN_ISA_BEST);
+    rein_activations *activations = open_activations(1, REIN_ISA_BEST);
     pass of_small = {0};
     char name[300];
-    run_pass(&of_small, trace, policy, small, &KEEP);
-    rein_trace_close(trace);
+    run_pass(&of_small, activations, policy, small, &KEEP);
+    rein_activations_close(activations);
     for (size_t e = 0; e < COUNT(execs); e++) {
         const int plain = execs[e].isa == REIN_ISA_REF;
         pass p = {0};
         snprintf(name, sizeof name, "%s, %d threads, %s", where, execs[e].threads, rein_isa_name(execs[e].isa));
-        trace = open_trace(execs[e].threads, execs[e].isa);
-        run_pass(&p, trace, policy, plain ? small : b, &KEEP);
+        activations = open_activations(execs[e].threads, execs[e].isa);
+        run_pass(&p, activations, policy, plain ? small : b, &KEEP);
         same_pass(policy, &p, plain ? &of_small : reference, name);
         pass_free(&p);
-        rein_trace_close(trace);
+        rein_activations_close(activations);
     }
     pass_free(&of_small);
     free(small);
@@ -193,26 +193,26 @@ static void vary_exec(const rein_policy *policy, const batch *b, pass *reference
 static void vary_options(const rein_policy *policy, const batch *b, pass *reference, const char *where) {
     const rein_forward_options again = {.keep = 1, .entropy_gradient = 1, .recompute = 1}, no_entropy = {.keep = 1};
     const rein_tokens t = tokens(b);
-    rein_trace *trace = open_trace(2, REIN_ISA_BEST);
+    rein_activations *activations = open_activations(2, REIN_ISA_BEST);
     pass recomputed = {0}, not_kept = {0}, kept = {0}, other = {0};
-    run_pass(&recomputed, trace, policy, b, &again);
+    run_pass(&recomputed, activations, policy, b, &again);
     same_pass(policy, &recomputed, reference, where);
-    run_pass(&not_kept, trace, policy, b, NULL);
+    run_pass(&not_kept, activations, policy, b, NULL);
     same_pass(policy, &not_kept, reference, where);
-    OK(rein_forward(not_kept.log_probs, NULL, trace, policy, &t, &no_entropy, &error_));
+    OK(rein_forward(not_kept.log_probs, NULL, activations, policy, &t, &no_entropy, &error_));
     same(not_kept.log_probs, reference->log_probs, reference->tokens, "log_probs without entropies", where);
     batch *small = batch_part(b, IN_TREE, 2 * IN_TREE);
-    run_pass(&other, trace, policy, small, &KEEP);
-    run_pass(&kept, trace, policy, b, &KEEP);
+    run_pass(&other, activations, policy, small, &KEEP);
+    run_pass(&kept, activations, policy, b, &KEEP);
     same_pass(policy, &kept, reference, where);
     free(small);
     pass_free(&recomputed), pass_free(&not_kept), pass_free(&kept), pass_free(&other);
-    rein_trace_close(trace);
+    rein_activations_close(activations);
 }
 
 /* Responses alone, a token here and there, one, none: a pass that is not kept leaves rows that nobody wants out of its last layer. */
 static void vary_wanted(const rein_policy *policy, const batch *b, pass *reference, const char *where) {
-    rein_trace *trace = open_trace(2, REIN_ISA_BEST);
+    rein_activations *activations = open_activations(2, REIN_ISA_BEST);
     const rein_tokens all = tokens(b);
     uint8_t *wanted = some(tokens_of(b), 1);
     float *log_probs = some(tokens_of(b), sizeof *log_probs);
@@ -224,25 +224,25 @@ static void vary_wanted(const rein_policy *policy, const batch *b, pass *referen
                 const int chosen[] = {s % IN_TREE != 0, between(0, 19) == 0, t + 1 == tokens_of(b), 0};
                 wanted[t] = b->wanted[t] && chosen[kind];
             }
-        OK(rein_forward(log_probs, NULL, trace, policy, &part, NULL, &error_));
+        OK(rein_forward(log_probs, NULL, activations, policy, &part, NULL, &error_));
         for (size_t t = 0; t < tokens_of(b); t++)
             same(&log_probs[t], wanted[t] ? &reference->log_probs[t] : &(const float){0}, 1, "log_prob", where);
     }
     free(wanted), free(log_probs);
-    rein_trace_close(trace);
+    rein_activations_close(activations);
 }
 
 /* Alone, in trees alone, with a prompt of its own, among others in another order: the log-probs of a token. */
 static void vary_company(const rein_policy *policy, const batch *b, pass *reference, const char *where) {
-    rein_trace *trace = open_trace(2, REIN_ISA_BEST);
+    rein_activations *activations = open_activations(2, REIN_ISA_BEST);
     batch *apart = batch_apart(b);
     pass p = {0};
-    run_pass(&p, trace, policy, apart, NULL);
+    run_pass(&p, activations, policy, apart, NULL);
     same_tokens(reference, &p, apart, where);
     for (size_t s = 0; s < apart->n; s++) {
         batch *alone = batch_part(apart, s, s + 1);
         for (size_t t = 0; t < tokens_of(alone); t++) alone->source[t] = apart->source[alone->source[t]];
-        run_pass(&p, trace, policy, alone, NULL);
+        run_pass(&p, activations, policy, alone, NULL);
         same_tokens(reference, &p, alone, where);
         free(alone);
     }
@@ -252,11 +252,11 @@ static void vary_company(const rein_policy *policy, const batch *b, pass *refere
             add_segment(reversed, b->parents[s] < 0 ? -1 : (int64_t)(b->n - first) + b->parents[s] - (int64_t)(first - IN_TREE));
             copy_segment(reversed, b, s, 1);
         }
-    run_pass(&p, trace, policy, reversed, NULL);
+    run_pass(&p, activations, policy, reversed, NULL);
     same_tokens(reference, &p, reversed, where);
     pass_free(&p);
     free(reversed), free(apart);
-    rein_trace_close(trace);
+    rein_activations_close(activations);
 }
 
 /* Calls over some trees each, adding to the same gradient in the order of the trees. */
@@ -264,13 +264,13 @@ static void vary_split(const rein_policy *policy, const batch *b, pass *referenc
     static const size_t trees[][4] = {{1, 1, 1, 1}, {1, 2, 1, 3}, {5, 1, 2, 1}};
     char name[300];
     for (size_t k = 0; k < COUNT(trees); k++) {
-        rein_trace *trace = open_trace((int)k + 1, REIN_ISA_BEST);
+        rein_activations *activations = open_activations((int)k + 1, REIN_ISA_BEST);
         pass p = {0};
         size_t calls = 0;
         for (size_t first = 0; first < b->n; calls++) {
             const size_t last = first + IN_TREE * trees[k][calls % 4];
             batch *part = batch_part(b, first, last < b->n ? last : b->n);
-            run_pass(&p, trace, policy, part, &KEEP);
+            run_pass(&p, activations, policy, part, &KEEP);
             same_tokens(reference, &p, part, where);
             free(part);
             first = last;
@@ -278,7 +278,7 @@ static void vary_split(const rein_policy *policy, const batch *b, pass *referenc
         snprintf(name, sizeof name, "%s, in %zu calls", where, calls);
         same_gradient(policy, &p, reference, 1, name);
         pass_free(&p);
-        rein_trace_close(trace);
+        rein_activations_close(activations);
     }
 }
 

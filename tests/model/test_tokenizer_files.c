@@ -40,10 +40,10 @@ static rein_status read_text(const char *text, const char *config, rein_error *e
 static const struct {
     const char *file, *said;
 } bad[] = {
-    {"", "dir/tokenizer.json: line 1"},
-    {"[]", "not a JSON object"},
+    {"", "dir/tokenizer.json is empty"},
+    {"[]", "does not start with {: a JSON object is needed"},
     {"{", "line 1"},
-    {"{\"a\": 1, \"a\": 2}", "duplicate"},
+    {"{\"a\": 1, \"a\": 2}", "dir/tokenizer.json: a is given twice, again at line 1, column 12"},
     {"{}", "model.vocab: is not an object"},
     {"{\"model\": {\"type\": \"Unigram\", \"vocab\": []}}", "model Unigram is not supported: BPE is"},
     {"{\"model\": {\"type\": \"WordPiece\", \"vocab\": {}}}", "model WordPiece is not supported"},
@@ -138,8 +138,8 @@ static void test_bad_files(void **state) {
 static void test_bad_configs(void **state) {
     (void)state;
     static const char *const configs[][2] = {
-        {"7", "line 1"},
-        {"[]", "not a JSON object"},
+        {"7", "does not start with {"},
+        {"[]", "does not start with {: a JSON object is needed"},
         {"{\"bos_token\": 7}", "bos_token: is neither"},
         {"{\"chat_template\": 7}", "chat_template: is neither"},
         {"{\"chat_template\": [{\"name\": \"rag\", \"template\": \"\"}]}", "chat_template: is neither"},

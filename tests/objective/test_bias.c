@@ -1,4 +1,4 @@
-/* test_bias.c - the gradient-bias table of KL estimators (SPEC 2.5, docs/kl.md), by exact enumeration of a small softmax.
+/* test_bias.c - the gradient-bias table of KL estimators (docs/kl.md), by exact enumeration of a small softmax.
  *
  * Every outcome a of five is a sequence of one token. The library says g_a = d loss/d lp_a; the expected gradient over the logits is
  * Σ_a p(a)·g_a·∇log π(a) with p the policy that sampled, and ∂log π(a)/∂θ_j = [a = j] − π_j. No sampling, no tolerance for noise. */

@@ -1,4 +1,4 @@
-/* test_traps.c - bugs that public frameworks had (SPEC 3), each a test with its number; and what a failure leaves behind. */
+/* test_traps.c - bugs that public frameworks had (docs/testing.md), each a test with its number; and what a failure leaves behind. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -30,14 +30,14 @@ def gradient_of(policy, sequences, weights):
     with policy._use() as (model, adapter):
         place = adapter.address if adapter else None
         gradient = np.zeros(_engine.parameter_floats(model.address, place), np.float32)
-        trace = _engine.opened(_engine.trace_open, _engine.trace_close, None)
+        activations = _engine.opened(_engine.activations_open, _engine.activations_close, None)
         for ids, weight in zip(sequences, weights):
             offsets, found = np.array([0, len(ids)], np.uintp), np.empty(len(ids), np.float32)
             tokens = _engine.Tokens(1, offsets.ctypes.data, None, ids.ctypes.data, None)
             how, own = _engine.ForwardOptions(1, 0, 0), policy._policy()
-            arguments = (trace.address, ctypes.byref(own), ctypes.byref(tokens), ctypes.byref(how))
+            arguments = (activations.address, ctypes.byref(own), ctypes.byref(tokens), ctypes.byref(how))
             _engine.call(_engine.forward, found.ctypes.data, None, *arguments)
-            _engine.call(_engine.backward, gradient.ctypes.data, trace.address, weight.ctypes.data, None)
+            _engine.call(_engine.backward, gradient.ctypes.data, activations.address, weight.ctypes.data, None)
         return gradient
 
 
@@ -96,23 +96,23 @@ def test_passes_add_up_and_threads_do_not_matter():
     assert same(*found)
 
 
-def test_what_sampling_computed_is_recalled():
-    """The same bits, recalled or not; never what an earlier policy computed, and never more than was allowed."""
-    policies = [rein.Policy(LLAMA, recall=recall) for recall in (100, 0)]
+def test_activation_cache():
+    """The same bits with and without it; never what an earlier policy computed, and never more than was allowed."""
+    policies = [rein.Policy(LLAMA, activation_cache=megabytes) for megabytes in (100, 0)]
     for step in range(3):
         done = [policy.forward_backward(groups_of(policy, step), "reinforce") for policy in policies]
         drawn = policies[1].sample(PROMPTS, samples=6, max_tokens=8, step=step)[1:]  # the first group is measured
         rows = sum(len(group[0].prompt_ids) + sum(len(sample.response_ids) - 1 for sample in group) for group in drawn)
-        assert done[0].recalled == (rows if step else 0) and done[1].recalled == 0
+        assert done[0].cached_tokens == (rows if step else 0) and done[1].cached_tokens == 0
         assert done[0].loss == done[1].loss and done[0].max_gap == 0
         groups = groups_of(policies[0], step)
         for policy in policies:
             policy.optim_step(0.05)
         assert same(*map(values_of, policies))
-        assert policies[0].forward_backward(groups, PLAIN).recalled == 0  # sampled before the step
+        assert policies[0].forward_backward(groups, PLAIN).cached_tokens == 0  # sampled before the step
         policies[0].optim_step(0), policies[1].forward_backward(groups, PLAIN), policies[1].optim_step(0)
-    with pytest.raises(ValueError, match="recall is -1"):
-        rein.Policy(LLAMA, recall=-1)
+    with pytest.raises(ValueError, match="activation_cache is -1"):
+        rein.Policy(LLAMA, activation_cache=-1)
 
 
 def test_nothing_to_train():

@@ -224,7 +224,7 @@ static void test_damage_is_said(void **state) {
     assert_int_equal(mkdir(path, 0777), 0);
     json_t *one = report();
     assert_true(noted(one, "config.yaml: line 2"));
-    assert_true(noted(one, "summary.json: line 1"));
+    assert_true(noted(one, "summary.json: base (line 1"));
     assert_true(noted(one, "history.jsonl: line 2 does not start with {"));
     assert_true(noted(one, "a line without a step"));
     assert_true(noted(one, "history.jsonl: line 5 has bytes that are not UTF-8"));

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/json_file.h"
+#include "base/json.h"
 #include "report/metrics.h"
 #include "support/allocation.h"
 #include "support/files.h"
@@ -244,7 +244,7 @@ static void test_object(void **state) {
         assert_int_equal(json_object_size(object), n + 1);
         remove(history);
         assert_int_equal(rein_metric_append(history, object, &err), REIN_OK);
-        if (rein_json_file_read(&again, history, &err) != REIN_OK) fail_msg("%s", err.message);
+        if (rein_json_read(&again, history, REIN_JSON_NEEDS_OBJECT, &err) != REIN_OK) fail_msg("%s", err.message);
         const double value = json_real_value(json_object_get(again, "grad_norm"));
         assert_memory_equal(&value, &hard[i], sizeof value);
         assert_true(json_equal(object, again));

@@ -158,6 +158,7 @@ typedef struct response {
     rein_finish finish;
     char text[MOST_TEXT];
     size_t length;
+    uint64_t activation_key;
 } response;
 
 typedef struct job {
@@ -190,7 +191,8 @@ static inline void write_down(job *j, const rein_sampled *s) {
     r->ids[r->n] = s->id, r->log_probs[r->n] = s->log_prob, r->sampler_log_probs[r->n] = s->sampler_log_prob;
     assert_true(s->n_top == j->r.sampling.top_log_probs);
     if (s->n_top) memcpy(r->top[r->n], s->top, s->n_top * sizeof *s->top);
-    r->n++, r->n_top = s->n_top, r->finish = s->finish;
+    assert_true(r->n == 0 || s->activation_key == r->activation_key);
+    r->n++, r->n_top = s->n_top, r->finish = s->finish, r->activation_key = s->activation_key;
     assert_true(r->length + s->length < MOST_TEXT);
     memcpy(r->text + r->length, s->text, s->length);
     r->length += s->length;

@@ -18,7 +18,7 @@ static void assert_bits(const float *got, const float *wanted, size_t n, const c
 }
 
 /* Each sample as a sequence of its own. */
-static void check_flat(const job *j, const policy *p, rein_trace *trace) {
+static void check_flat(const job *j, const policy *p, rein_activations *activations) {
     for (size_t s = 0; s < j->r.samples; s++) {
         const response *r = &j->responses[s];
         const size_t n = j->r.n_prompt + r->n, offsets[2] = {0, n};
@@ -26,15 +26,15 @@ static void check_flat(const job *j, const policy *p, rein_trace *trace) {
         float *log_probs = some(n, sizeof *log_probs);
         memcpy(ids, j->prompt, j->r.n_prompt * sizeof *ids);
         memcpy(ids + j->r.n_prompt, r->ids, r->n * sizeof *ids);
-        const rein_tokens tokens = {1, offsets, NULL, ids, NULL};
-        OK(rein_forward(log_probs, NULL, trace, &p->p, &tokens, NULL, &error_));
+        const rein_tokens tokens = {.n = 1, .offsets = offsets, .ids = ids};
+        OK(rein_forward(log_probs, NULL, activations, &p->p, &tokens, NULL, &error_));
         assert_bits(r->log_probs, log_probs + j->r.n_prompt, r->n, "a sequence of its own");
         free(ids), free(log_probs);
     }
 }
 
 /* All samples behind the prompt they share, kept for the backward pass, as a trainer does. */
-static void check_tree(const job *j, const policy *p, rein_trace *trace) {
+static void check_tree(const job *j, const policy *p, rein_activations *activations) {
     size_t offsets[MOST_SAMPLES + 2] = {0, j->r.n_prompt}, n = j->r.n_prompt;
     int64_t parents[MOST_SAMPLES + 1] = {-1};
     int32_t *ids = some(n + MOST_SAMPLES * MOST_TOKENS, sizeof *ids);
@@ -45,21 +45,21 @@ static void check_tree(const job *j, const policy *p, rein_trace *trace) {
         memcpy(ids + n, j->responses[s].ids, j->responses[s].n * sizeof *ids);
         n += j->responses[s].n, offsets[s + 2] = n, parents[s + 1] = 0;
     }
-    const rein_tokens tokens = {j->r.samples + 1, offsets, parents, ids, NULL};
-    OK(rein_forward(log_probs, NULL, trace, &p->p, &tokens, &keep, &error_));
+    const rein_tokens tokens = {.n = j->r.samples + 1, .offsets = offsets, .parents = parents, .ids = ids};
+    OK(rein_forward(log_probs, NULL, activations, &p->p, &tokens, &keep, &error_));
     for (size_t s = 0; s < j->r.samples; s++)
         assert_bits(j->responses[s].log_probs, log_probs + offsets[s + 1], j->responses[s].n, "behind a shared prompt");
     free(ids), free(log_probs);
 }
 
 static void check_forward(job *const *jobs, size_t n, const policy *p, const rein_exec *exec) {
-    rein_trace *trace;
-    OK(rein_trace_open(&trace, exec, &error_));
+    rein_activations *activations;
+    OK(rein_activations_open(&activations, exec, &error_));
     for (size_t i = 0; i < n; i++) {
-        check_flat(jobs[i], p, trace);
-        check_tree(jobs[i], p, trace);
+        check_flat(jobs[i], p, activations);
+        check_tree(jobs[i], p, activations);
     }
-    rein_trace_close(trace);
+    rein_activations_close(activations);
 }
 
 static void free_jobs(job **jobs, size_t n) {
@@ -275,16 +275,16 @@ static void test_top_log_probs(void **state) {
     const size_t offsets[2] = {0, 30};
     memcpy(ids, j->prompt, 10 * sizeof *ids), memcpy(ids + 10, j->responses[0].ids, 20 * sizeof *ids);
     memset(wanted + 10, 1, 20);
-    const rein_tokens tokens = {1, offsets, NULL, ids, wanted};
+    const rein_tokens tokens = {.n = 1, .offsets = offsets, .ids = ids, .wanted = wanted};
     float *logits = some((size_t)20 * VOCABULARY, sizeof *logits);
-    rein_trace *trace;
-    OK(rein_trace_open(&trace, NULL, &error_));
-    OK(rein_logits(logits, trace, &p.p, &tokens, &error_));
+    rein_activations *activations;
+    OK(rein_activations_open(&activations, NULL, &error_));
+    OK(rein_logits(logits, activations, &p.p, &tokens, &error_));
     for (size_t i = 0; i < 20; i++) {
         check_top(&j->responses[0], i, logits + i * VOCABULARY);
         assert_memory_equal(&j->responses[0].log_probs[i], &j->responses[0].sampler_log_probs[i], sizeof(float));
     }
-    rein_trace_close(trace);
+    rein_activations_close(activations);
     j->r.sampling.greedy = 1; /* then the token is the first of them, and its sampler certain */
     run_job(j, &p, NULL, NULL);
     for (size_t i = 0; i < 20; i++) {

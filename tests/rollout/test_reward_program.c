@@ -222,16 +222,16 @@ static void test_garbage(void **state) {
         {"nan", "the answer \"nan\" is neither a finite number nor a JSON object"},
         {"-Infinity", "the answer \"-Infinity\" is neither a finite number nor a JSON object"},
         {"1e400", "the answer 1e400 is beyond the range of numbers"},
-        {"{\"reward\": NaN}", "the answer {\"reward\": NaN} is not JSON: column 14: NaN and Infinity are not JSON"},
-        {"{\"reward\": -Infinity}", "the answer {\"reward\": -Infinity} is not JSON: column 12: invalid token near '-'"},
+        {"{\"reward\": NaN}", "the answer {\"reward\": NaN} is not JSON: reward (column 14): NaN is not a finite number: JSON has neither NaN nor Infinity"},
+        {"{\"reward\": -Infinity}", "the answer {\"reward\": -Infinity} is not JSON: reward (column 12): this is not a finite number: JSON has neither NaN nor Infinity"},
         {"{\"reward\": 1e999}",
-         "the answer {\"reward\": 1e999} is not JSON: column 16: a number is beyond the range of numbers here "
-         "(64 bits; 1.8e308)"},
-        {"{\"reward\": 1", "the answer {\"reward\": 1 is not JSON: the line ends inside of the object"},
+         "the answer {\"reward\": 1e999} is not JSON: reward (column 16): 1e999 is beyond the range of "
+         "numbers (whole numbers have 64 bits, others end at 1.8e308)"},
+        {"{\"reward\": 1", "the answer {\"reward\": 1 is not JSON: reward (column 12): the line ends here, inside the JSON: a line holds a whole value"},
         {"{\"reward\": 1, \"reward\": 0}",
-         "the answer {\"reward\": 1, \"reward\": 0} is not JSON: column 22: a key is given twice in the "
-         "same object"},
-        {"{\"reward\": 1} 2", "the answer {\"reward\": 1} 2 is not JSON: column 15: text follows the JSON object"},
+         "the answer {\"reward\": 1, \"reward\": 0} is not JSON: reward is given twice, again at "
+         "column 22"},
+        {"{\"reward\": 1} 2", "the answer {\"reward\": 1} 2 is not JSON: column 15: text follows the JSON: nothing may stand after it"},
         {"{}", "the answer {} has no \"reward\""},
         {"{\"score\": 1}", "the answer {\"score\": 1} has no \"reward\""},
         {"{\"reward\": null}", "the answer {\"reward\": null} has a \"reward\" that is not a number"},
@@ -553,7 +553,7 @@ static void test_memory(void **state) {
     (void)state;
     if (!can_fail()) skip();
     respond_many(1);
-    assert_true(fail_each_allocation(try_lines, examples[0].memory) >= 40);
+    assert_true(fail_each_allocation(try_lines, examples[0].memory) >= 20);
     once = 1; /* those of the library alone */
     assert_true(fail_each(try_program, NULL) >= 10);
 }

@@ -188,8 +188,8 @@ static void test_log_probs(void **state) {
     (void)state;
     const rein_rollout_options a = asking_of(2, 2);
     rein_groups r = make(&a);
-    rein_trace *trace;
-    OK(rein_trace_open(&trace, NULL, &error_));
+    rein_activations *activations;
+    OK(rein_activations_open(&activations, NULL, &error_));
     for (size_t i = 0; i < 4; i++) {
         const rein_history *h = r.groups[i / 2].trajectories[i % 2].histories;
         const completion c = completion_of(&r, i);
@@ -197,11 +197,11 @@ static void test_log_probs(void **state) {
         assert_true(h->n <= 64);
         const size_t offsets[] = {0, h->n};
         const rein_tokens all = {.n = 1, .offsets = offsets, .ids = h->ids, .wanted = h->mask};
-        OK(rein_forward(log_probs, NULL, trace, &sums.p, &all, NULL, &error_));
+        OK(rein_forward(log_probs, NULL, activations, &sums.p, &all, NULL, &error_));
         assert_memory_equal(log_probs + c.n_prompt, c.log_probs, c.n * sizeof *log_probs);
         assert_memory_equal(c.sampler_log_probs, c.log_probs, c.n * sizeof *log_probs);
     }
-    rein_trace_close(trace);
+    rein_activations_close(activations);
     rein_groups_free(&r);
 }
 

@@ -128,7 +128,7 @@ static void test_no_json(void **state) {
     rein_task_close(task);
     fails_alone(
         "read -r x; echo '{\"prompt\": \"a'; read -r x", 0, REIN_EINVAL,
-        ", column 13: the line ends here, inside the JSON object: an example is one line; the program wrote: {\"prompt\": \"a");
+        ": prompt (column 13): the line ends here, inside the JSON: a line holds a whole value; the program wrote: {\"prompt\": \"a");
     fails_alone("read -r x; echo; read -r x", 0, REIN_EINVAL, " is empty: a JSON object is needed; the program wrote: ");
     fails_alone("read -r x; printf '{\"\\033[2J\\n'; read -r x", 0, REIN_EINVAL,
                 ", column 2: control character 0x1b near '\"'; the program wrote: {\"?[2J");

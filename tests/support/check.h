@@ -33,4 +33,10 @@ static inline int quick(void) {
     return fast && *fast && *fast != '0';
 }
 
+/* REIN_TEST_SEED=N makes tests that draw at random draw differently; `make soak` sets it. */
+static inline unsigned long test_seed(void) {
+    const char *seed = getenv("REIN_TEST_SEED");
+    return seed ? strtoul(seed, NULL, 10) : 0;
+}
+
 #endif

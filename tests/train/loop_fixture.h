@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json_file.h"
+#include "base/json.h"
 #include "model/tiny_model.h"
 #include "rein/train.h"
 #include "support/check.h"

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/json_file.h"
+#include "base/json.h"
 #include "support/check.h"
 #include "support/files.h"
 #include "support/folder.h"

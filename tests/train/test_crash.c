@@ -49,7 +49,7 @@ static void cut_power(const scenario *s, int done, int lots) {
     disk.on = 0;
     for (int i = 0; i < outcomes; i++, shared->outcomes++) {
         const outcome how = i < BY_LOT ? (outcome)i : BY_LOT;
-        const unsigned long seed = (unsigned long)(1000 * disk.at + i);
+        const unsigned long seed = (unsigned long)(1000 * disk.at + i) + 1000000 * test_seed();
         uint64_t *good = find_good(disk_after(in_folder("after"), how, seed, 0) ^ asked);
         if (*good) continue;
         const uint64_t print = disk_after(in_folder("after"), how, seed, 1) ^ asked;

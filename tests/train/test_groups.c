@@ -132,10 +132,10 @@ static void test_mistakes(void **state) {
     (void)state;
     static const mistake mistakes[] = {
         {"[1]", " does not start with {: a JSON object is needed"},
-        {"{\"trajectories\": [\n", ", column 18: the line ends here, inside the JSON object: a group is one line"},
-        {"{\"a\": NaN}", ", column 9: NaN and Infinity are not JSON"},
-        {"{\"a\": 1, \"a\": 2}", ", column 12: a key is given twice"},
-        {"{\"a\": 1} x", ", column 10: text follows the JSON object"},
+        {"{\"trajectories\": [\n", ": trajectories[0] (column 18): the line ends here, inside the JSON: a line holds a whole value"},
+        {"{\"a\": NaN}", ": a (column 9): NaN is not a finite number: JSON has neither NaN nor Infinity"},
+        {"{\"a\": 1, \"a\": 2}", ": a is given twice, again at column 12"},
+        {"{\"a\": 1} x", ", column 10: text follows the JSON: nothing may stand after it"},
         {"{}", ": trajectories is missing: an array of trajectories is needed"},
         {"{\"trajectories\": 5}", ": trajectories is 5: an array"},
         {"{\"trajectories\": []}", ": trajectories is empty: a group has one trajectory or more"},

@@ -90,7 +90,7 @@ static void check_summary(const rein_loop *loop) {
         "accuracy", "accuracy_low", "accuracy_high", "mean_length", "share_over_budget", "greedy_accuracy", "n", "kl"};
     const rein_loop_evaluation *sides[] = {rein_loop_first(loop), rein_loop_last(loop)};
     json_t *summary;
-    OK(rein_json_file_read(&summary, in_run("shipped", "summary.json"), &error_));
+    OK(rein_json_read(&summary, in_run("shipped", "summary.json"), REIN_JSON_NEEDS_OBJECT, &error_));
     has_keys(summary, all, COUNT(all));
     has_keys(json_object_get(summary, "base"), side, COUNT(side) - 1);
     has_keys(json_object_get(summary, "final"), side, COUNT(side));
@@ -326,32 +326,32 @@ static void test_seeds_and_threads(void **state) {
     (void)state;
     run_all("seed1", "threads=1|steps=2");
     run_all("seed1-again", "threads=2|steps=2");
-    run_all("seed1-forgets", "recall=0|steps=2");
+    run_all("seed1-computes", "activation_cache=0|steps=2");
     run_all("seed2", "seed=2|steps=2");
     assert_same_policies("seed1", "seed1-again", 2, 0);
     assert_same_history("seed1", "seed1-again");
-    assert_same_policies("seed1", "seed1-forgets", 2, 0);
-    assert_same_history("seed1", "seed1-forgets");
+    assert_same_policies("seed1", "seed1-computes", 2, 0);
+    assert_same_history("seed1", "seed1-computes");
     assert_false(same_file(in_run("seed1", "trajectories/train/0001.jsonl"), in_run("seed2", "trajectories/train/0001.jsonl")));
     assert_false(same_file(in_run("seed1", "trajectories/eval/0000.jsonl"), in_run("seed2", "trajectories/eval/0000.jsonl")));
     assert_false(
         same_file(checkpoint("seed1", 2, "adapter_model.safetensors"), checkpoint("seed2", 2, "adapter_model.safetensors")));
 }
 
-/* What a loop samples it recalls when it trains, and evaluations take no room of that. */
-static void test_recall(void **state) {
+/* Training takes what the loop sampled from the cache; evaluations put nothing there. */
+static void test_activation_cache(void **state) {
     (void)state;
-    rein_loop *loop = open_loop("recalls", "steps=2|eval_steps=1"), *forgets = open_loop("forgets", "steps=2|recall=0");
-    const rein_recall *recall = rein_session_recall(rein_loop_session(loop));
-    assert_true(recall && rein_recall_tokens(recall) == 0);
+    rein_loop *loop = open_loop("caches", "steps=2|eval_steps=1"), *computes = open_loop("computes", "steps=2|activation_cache=0");
+    const rein_activation_cache *cache = rein_session_activation_cache(rein_loop_session(loop));
+    assert_true(cache && rein_activation_cache_tokens(cache) == 0);
     for (int i = 0; i < 2; i++) {
         const rein_loop_report report = step_of(loop);
         const double tokens = metric(&report, "num_tokens") / (i + 1);
-        assert_true(rein_recall_tokens(recall) > 0 && (double)rein_recall_tokens(recall) < tokens);
+        assert_true(rein_activation_cache_tokens(cache) > 0 && (double)rein_activation_cache_tokens(cache) < tokens);
     }
-    make_steps(forgets, 1);
-    assert_null(rein_session_recall(rein_loop_session(forgets)));
-    rein_loop_close(loop), rein_loop_close(forgets);
+    make_steps(computes, 1);
+    assert_null(rein_session_activation_cache(rein_loop_session(computes)));
+    rein_loop_close(loop), rein_loop_close(computes);
 }
 
 /* ----------------------------------------------------------------------------------------------------------------------- epochs */
@@ -395,7 +395,7 @@ int main(void) {
         cmocka_unit_test(test_resume_between_checkpoints),
         cmocka_unit_test(test_resume_after_an_evaluation),
         cmocka_unit_test(test_seeds_and_threads),
-        cmocka_unit_test(test_recall),
+        cmocka_unit_test(test_activation_cache),
         cmocka_unit_test(test_epochs),
     };
     return cmocka_run_group_tests(tests, start, remove_folder);

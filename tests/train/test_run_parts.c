@@ -94,7 +94,7 @@ static void test_damaged_line(void **state) {
     static const struct {
         const char *text, *said;
     } cases[] = {{"{\"step\":0}\n?\n{\"step\":2}\n", "history.jsonl: line 2 does not start with {"},
-                 {"{\"step\":0}\n{\"step\":1,}\n{\"step\":2}\n", "history.jsonl: line 2: line 1, column "},
+                 {"{\"step\":0}\n{\"step\":1,}\n{\"step\":2}\n", "history.jsonl: line 2, column "},
                  {"{\"step\":0}\n{\"x\":1}\n{\"step\":2}\n", "history.jsonl: line 2: step is missing"},
                  {"{\"step\":3}\n{\"step\":1}\n{\"step\":4}\n", "history.jsonl: line 2: step is 1: a whole number from 4"}};
     rein_run *run;

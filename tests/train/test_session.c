@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "base/json_file.h"
+#include "base/json.h"
 #include "rein/rollout.h"
 #include "support/files.h"
 #include "train/session.h"
@@ -153,7 +153,7 @@ static void test_layout(void **state) {
         assert_true(json_is_number(json_object_get(line, "reward")) && json_is_number(json_object_get(line, "kl")));
         assert_true(json_is_true(json_object_get(line, "nothing_to_train")) == 0); /* grpo's KL trains, whatever the rewards are */
     }
-    OK(rein_json_file_read(&said, checkpoint("layout", 2, "state.json"), &error_));
+    OK(rein_json_read(&said, checkpoint("layout", 2, "state.json"), REIN_JSON_NEEDS_OBJECT, &error_));
     assert_int_equal(json_integer_value(json_object_get(said, "step")), 2);
     assert_int_equal(json_integer_value(json_object_get(said, "optimizer_steps")), 2);
     rein_groups groups = groups_of_step(1), back = {0};

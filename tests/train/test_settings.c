@@ -69,7 +69,7 @@ static const struct setting {
     {"prompts", "32", {"1", "64"}, {"0", "2e6"}},
     {"samples", "8", {"1", "16"}, {"0", "65537"}},
     {"max_tokens", "256", {"1", "96"}, {"0", "-1"}},
-    {"recall", "4096", {"0", "100"}, {"-1", "0.5"}},
+    {"activation_cache", "4096", {"0", "100"}, {"-1", "0.5"}},
     {"temperature_final", "", {"0.5", "1"}, {"0", "nan"}},
     {"top_k", "0", {"1", "50"}, {"-1", "0.5"}},
     {"top_p", "1", {"0.5", "0.90000000000000002"}, {"0", "1.1"}},
@@ -237,6 +237,19 @@ static void test_aliases(void **state) {
 /* ---- YAML */
 static void write_text(const char *text) { OK(rein_file_write(in_folder("s.yaml"), text, strlen(text), &error_)); }
 
+/* The name that older runs have in their config.yaml. */
+static void test_earlier_name(void **state) {
+    (void)state;
+    rein_settings s = rein_settings_default();
+    write_text("recall: 17\n");
+    OK(rein_settings_read(&s, in_folder("s.yaml"), &error_));
+    assert_string_equal(get(&s, "activation_cache"), "17");
+    assert_true(rein_settings_given(&s, "activation_cache"));
+    OK(rein_settings_set(&s, "recall", "18", &error_));
+    assert_string_equal(get(&s, "activation_cache"), "18");
+    REFUSED(rein_settings_set(&s, "recall", "-1", &error_), "activation_cache is -1");
+}
+
 static void test_yaml(void **state) {
     (void)state;
     rein_settings s = rein_settings_default();
@@ -290,6 +303,8 @@ static void test_wrong_yaml(void **state) {
         {"a_name_that_is_far_longer_than_any_setting_could_ever_be_in_this_program: 1\n",
          "line 1: no setting has a name that long"},
         {"seed: 1\nlora_rank: 2\nseed: 3\n", "line 3: seed is set twice"},
+        {"recall: 1\nactivation_cache: 1\n", "line 2: activation_cache is set twice"},
+        {"activation_cache: 1\nrecall: 1\n", "line 2: activation_cache is set twice"},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         rein_settings s = rein_settings_default(), before;
@@ -497,17 +512,10 @@ static void test_checks(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_setting),
-        cmocka_unit_test(test_switches),
-        cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_every_option),
-        cmocka_unit_test(test_unknown_names),
-        cmocka_unit_test(test_presets),
-        cmocka_unit_test(test_aliases),
-        cmocka_unit_test(test_yaml),
-        cmocka_unit_test(test_wrong_yaml),
-        cmocka_unit_test(test_round_trips),
-        cmocka_unit_test(test_changed_by_field),
+        cmocka_unit_test(test_every_setting), cmocka_unit_test(test_switches),      cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_every_option),  cmocka_unit_test(test_unknown_names), cmocka_unit_test(test_presets),
+        cmocka_unit_test(test_aliases),       cmocka_unit_test(test_yaml),          cmocka_unit_test(test_earlier_name),
+        cmocka_unit_test(test_wrong_yaml),    cmocka_unit_test(test_round_trips),   cmocka_unit_test(test_changed_by_field),
         cmocka_unit_test(test_checks),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -286,10 +286,10 @@ static void test_memory_of_recomputing(void **state) {
     for (int recompute = 0; recompute < 2; recompute++) {
         rein_trainer *t = open_trainer(&s, &(rein_trainer_options){.recompute = recompute});
         pass_over(t, &groups, &o);
-        bytes[recompute] = rein_trace_bytes(t->trace);
+        bytes[recompute] = rein_activations_bytes(t->activations);
         rein_trainer_close(t);
     }
-    print_message("a trace of 2000 tokens: %zu bytes, with recomputing %zu\n", bytes[0], bytes[1]);
+    print_message("activations of 2000 tokens: %zu bytes, with recomputing %zu\n", bytes[0], bytes[1]);
     assert_true(2 * bytes[1] < bytes[0]);
     rein_groups_free(&groups), close_subject(&s);
 }

@@ -259,12 +259,12 @@ static void test_nothing_to_train(void **state) {
 }
 
 /* ---- the gap: what rein_generator recorded is what the trainer computes */
-static rein_groups sample(const rein_policy *policy, int64_t at_step) {
+static rein_groups sample(const rein_policy *policy, int64_t at_step, rein_activation_cache *cache) {
     rein_groups groups = {0};
     rein_generator *generator;
     rein_sampling sampling = rein_sampling_plain();
     sampling.max_tokens = 9;
-    OK(rein_generator_open(&generator, policy, NULL, NULL, &error_));
+    OK(rein_generator_open(&generator, policy, NULL, &(rein_generator_options){.activation_cache = cache}, &error_));
     for (size_t p = 0; p < 3; p++) {
         int32_t prompt[4] = {(int32_t)p, 3, 5, 7};
         const rein_request request = {prompt, 1 + p, 4, (uint64_t)at_step, p, sampling};
@@ -283,6 +283,7 @@ static rein_groups sample(const rein_policy *policy, int64_t at_step) {
             rein_history *h = groups.groups[sampled[i].request].trajectories[sampled[i].sample].histories;
             const size_t at = 1 + sampled[i].request + sampled[i].position;
             h->ids[at] = sampled[i].id, h->log_probs[at] = sampled[i].log_prob;
+            h->activation_key = sampled[i].activation_key;
         }
     }
     rein_generator_close(generator);
@@ -297,7 +298,7 @@ static void test_gap(void **state) {
         subject s = open_subject("a", full);
         s.p.temperature = 0.8;
         rein_trainer *t = open_trainer(&s, NULL);
-        rein_groups groups = sample(&s.p, 7);
+        rein_groups groups = sample(&s.p, 7, NULL);
         for (size_t k = 0; k < COUNT(settings); k++) {
             const rein_pass_options o = {.objective = options_of(settings[k]), .policy_step = 7},
                                     another = {.objective = o.objective, .policy_step = 6};
@@ -312,6 +313,42 @@ static void test_gap(void **state) {
         const double gap = pass_over(t, &groups, &o).max_gap;
         assert_true(gap > 0 && gap < 0.5);
         rein_groups_free(&groups), rein_trainer_close(t), close_subject(&s);
+    }
+}
+
+/* ---- the activation cache: the same bits; every unit but the first is taken from it */
+static void test_activation_cache(void **state) {
+    (void)state;
+    static const struct {
+        size_t share_limit;
+        int no_sharing, recompute;
+        size_t rows; /* not computed: samples have 8 rows of their own, the prompts 1 to 3 */
+    } cases[] = {{0, 0, 0, 2 * 4 * 8 + 2 + 3},
+                 {0, 0, 1, 2 * 4 * 8 + 2 + 3},
+                 {2, 0, 0, 5 * 2 * 8 + 1 + 2 * (2 + 3)},
+                 {0, 1, 0, 2 * 4 * 8 + 4 * (2 + 3)}};
+    for (size_t c = 0; c < COUNT(cases); c++) {
+        subject s = open_subject("a", 0);
+        rein_activation_cache *cache;
+        OK(rein_activation_cache_open(&cache, 1 << 24, cases[c].recompute, &error_));
+        rein_trainer_options options = {
+            .share_limit = cases[c].share_limit, .no_sharing = cases[c].no_sharing, .recompute = cases[c].recompute};
+        rein_trainer *computes = open_trainer(&s, &options);
+        options.activation_cache = cache;
+        rein_trainer *t = open_trainer(&s, &options);
+        rein_groups groups = sample(&s.p, 7, cache);
+        const rein_pass_options o = {.objective = options_of("preset=reinforce"), .policy_step = 7};
+        rein_pass_result with, without;
+        float *got = take_gradient(t, &groups, &o, &with), *wanted = take_gradient(computes, &groups, &o, &without);
+        assert_true(with.cached_tokens == cases[c].rows && without.cached_tokens == 0);
+        assert_true(with.max_gap == 0 && with.loss.loss == without.loss.loss);
+        assert_memory_equal(got, wanted, rein_parameter_floats(s.model, s.adapter) * sizeof *got);
+        groups.groups[2].trajectories[3].histories[0].activation_key = 0;
+        free(got), got = take_gradient(t, &groups, &o, &with);
+        assert_true(with.cached_tokens < cases[c].rows && with.cached_tokens > 0);
+        assert_memory_equal(got, wanted, rein_parameter_floats(s.model, s.adapter) * sizeof *got);
+        free(got), free(wanted), rein_groups_free(&groups);
+        rein_trainer_close(t), rein_trainer_close(computes), rein_activation_cache_close(cache), close_subject(&s);
     }
 }
 
@@ -482,11 +519,12 @@ static void test_wrong_options(void **state) {
     for (size_t i = 0; i < COUNT(temperatures); i++)
         REFUSED(rein_trainer_open(&t, s.model, s.adapter, &(rein_trainer_options){.temperature = temperatures[i]}, &error_),
                 "temperature is");
-    rein_recall *inputs;
-    OK(rein_recall_open(&inputs, 1, 1, &error_));
-    REFUSED(rein_trainer_open(&t, s.model, s.adapter, &(rein_trainer_options){.temperature = 1, .recall = inputs}, &error_),
-            "the recall was opened for passes with recompute");
-    rein_recall_close(inputs);
+    rein_activation_cache *inputs;
+    OK(rein_activation_cache_open(&inputs, 1, 1, &error_));
+    REFUSED(
+        rein_trainer_open(&t, s.model, s.adapter, &(rein_trainer_options){.temperature = 1, .activation_cache = inputs}, &error_),
+        "the activation cache was opened with recompute");
+    rein_activation_cache_close(inputs);
     REFUSED(rein_trainer_open(&t, s.model, s.adapter, &(rein_trainer_options){.temperature = 1, .shards = 4097}, &error_),
             "shards is 4097");
     assert_null(t);
@@ -565,13 +603,11 @@ static int start(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_old_log_probs),    cmocka_unit_test(test_mismatch),
-        cmocka_unit_test(test_masked_log_probs), cmocka_unit_test(test_wrong_log_probs),
-        cmocka_unit_test(test_reference),        cmocka_unit_test(test_penalty_adds_up),
-        cmocka_unit_test(test_nothing_to_train), cmocka_unit_test(test_gap),
-        cmocka_unit_test(test_budgets),          cmocka_unit_test(test_save_and_load),
-        cmocka_unit_test(test_wrong_files),      cmocka_unit_test(test_wrong_options),
-        cmocka_unit_test(test_wrong_groups),     cmocka_unit_test(test_wrong_objectives),
+        cmocka_unit_test(test_old_log_probs),    cmocka_unit_test(test_mismatch),      cmocka_unit_test(test_masked_log_probs),
+        cmocka_unit_test(test_wrong_log_probs),  cmocka_unit_test(test_reference),     cmocka_unit_test(test_penalty_adds_up),
+        cmocka_unit_test(test_nothing_to_train), cmocka_unit_test(test_gap),           cmocka_unit_test(test_activation_cache),
+        cmocka_unit_test(test_budgets),          cmocka_unit_test(test_save_and_load), cmocka_unit_test(test_wrong_files),
+        cmocka_unit_test(test_wrong_options),    cmocka_unit_test(test_wrong_groups),  cmocka_unit_test(test_wrong_objectives),
     };
     return cmocka_run_group_tests(tests, start, remove_folder);
 }

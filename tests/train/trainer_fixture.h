@@ -161,20 +161,20 @@ static inline size_t tokens_of(const rein_groups *groups) {
 
 /* Log-probs and entropies (or NULL) of all tokens, each history alone; 0 where nothing trains. */
 static inline void alone(float *log_probs, float *entropies, const rein_groups *groups, const rein_policy *policy) {
-    rein_trace *trace;
-    OK(rein_trace_open(&trace, &(rein_exec){.threads = 1}, &error_));
+    rein_activations *activations;
+    OK(rein_activations_open(&activations, &(rein_exec){.threads = 1}, &error_));
     EACH_HISTORY(h, groups) {
         const size_t offsets[2] = {0, h->n};
-        const rein_tokens tokens = {1, offsets, NULL, h->ids, h->mask};
+        const rein_tokens tokens = {.n = 1, .offsets = offsets, .ids = h->ids, .wanted = h->mask};
         int any = 0;
         for (size_t i = 0; i < h->n; i++) any |= h->mask[i];
         memset(log_probs, 0, h->n * sizeof *log_probs);
         if (entropies) memset(entropies, 0, h->n * sizeof *entropies);
-        if (any) OK(rein_forward(log_probs, entropies, trace, policy, &tokens, NULL, &error_));
+        if (any) OK(rein_forward(log_probs, entropies, activations, policy, &tokens, NULL, &error_));
         log_probs += h->n;
         if (entropies) entropies += h->n;
     }
-    rein_trace_close(trace);
+    rein_activations_close(activations);
 }
 
 /* Writes down log-probs as a sampler would that is `drift` away from the policy. */
@@ -253,7 +253,7 @@ static inline void put_sequences(expected *e, const rein_groups *groups, int mas
     }
 }
 
-/* By the formulas of SPEC: old log-probs are the recorded ones; where there are none, or with a correction of mismatch, the policy's. */
+/* By the published formulas: old log-probs are the recorded ones; where there are none, or with a correction of mismatch, the policy's. */
 static inline expected expect(const rein_groups *groups, const rein_policy *policy, const rein_policy *reference,
                               const rein_options *o, int mask_truncated) {
     expected e = {.tokens = tokens_of(groups), .gae = o->advantage == REIN_ADVANTAGE_GAE};

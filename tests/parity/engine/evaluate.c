@@ -66,7 +66,7 @@ static rein_tokens read_tokens(const json_t *request) {
         for (size_t i = 0; i < json_array_size(segment); i++)
             ids[offsets[s] + i] = (int32_t)json_integer_value(json_array_get(segment, i));
     }
-    return (rein_tokens){n, offsets, up, ids, NULL};
+    return (rein_tokens){.n = n, .offsets = offsets, .parents = up, .ids = ids};
 }
 
 /* ---- one pass, or some steps */
@@ -75,7 +75,7 @@ typedef struct work {
     rein_model *model;
     rein_adapter *adapter;
     rein_policy policy;
-    rein_trace *trace;
+    rein_activations *activations;
     rein_tokens tokens;
     float *dlog_probs, *dentropies, *log_probs, *entropies, *gradient;
     rein_parameter *parameters;
@@ -86,8 +86,8 @@ static void one_pass(work *w) {
     const rein_forward_options options = {.keep = w->dlog_probs != NULL,
                                           .entropy_gradient = w->dentropies != NULL,
                                           .recompute = json_is_true(json_object_get(w->request, "recompute"))};
-    check(rein_forward(w->log_probs, w->entropies, w->trace, &w->policy, &w->tokens, &options, &error));
-    if (w->dlog_probs) check(rein_backward(w->gradient, w->trace, w->dlog_probs, w->dentropies, &error));
+    check(rein_forward(w->log_probs, w->entropies, w->activations, &w->policy, &w->tokens, &options, &error));
+    if (w->dlog_probs) check(rein_backward(w->gradient, w->activations, w->dlog_probs, w->dentropies, &error));
 }
 
 static void logits(const work *w) {
@@ -95,7 +95,7 @@ static void logits(const work *w) {
     for (size_t s = 0; s < w->tokens.n; s++) wanted -= w->tokens.parents[s] < 0;
     const size_t n = wanted * (size_t)rein_model_describe(w->model).vocabulary;
     float *x = some(n, sizeof *x);
-    check(rein_logits(x, w->trace, &w->policy, &w->tokens, &error));
+    check(rein_logits(x, w->activations, &w->policy, &w->tokens, &error));
     write_floats(w->request, "logits", x, n);
     free(x);
 }
@@ -129,7 +129,7 @@ static void open_work(work *w) {
     const rein_model_options options = {.train = json_is_true(json_object_get(request, "train"))};
     check(rein_model_open(&w->model, json_string_value(json_object_get(request, "model")), &options, &error));
     if (adapter) check(rein_adapter_open(&w->adapter, w->model, json_string_value(adapter), &error));
-    check(rein_trace_open(&w->trace, NULL, &error));
+    check(rein_activations_open(&w->activations, NULL, &error));
     w->policy = (rein_policy){w->model, w->adapter, json_number_value(json_object_get(request, "temperature"))};
     w->tokens = read_tokens(request);
     w->n_tokens = w->tokens.offsets[w->tokens.n];

@@ -1,0 +1,134 @@
+/* backward.c - the gradient of a kept forward pass: head, last norm, layers from the top, embedding. */
+#include <math.h>
+#include <string.h>
+
+#include "activations.h"
+#include "base/base.h"
+#include "nn/norm.h"
+
+/* The place in `gradient` of an array that trains, at the same offset as the array has among the model's values; NULL if it does not train. */
+static float *gradient_of(const rein_activations *a, float *gradient, const void *values) {
+    const float *base = a->policy.adapter ? NULL : a->policy.model->values;
+    return base && values ? gradient + ((const float *)values - base) : NULL;
+}
+
+static rein_linear_gradient linear_gradient(const rein_activations *a, float *gradient, const rein_linear *linear,
+                                            const rein_lora *lora) {
+    rein_linear_gradient g = {.weight = gradient_of(a, gradient, linear->weight.data),
+                              .bias = gradient_of(a, gradient, linear->bias)};
+    if (lora) {
+        g.a = gradient + (lora->a - a->policy.adapter->values);
+        g.b = gradient + (lora->b - a->policy.adapter->values);
+    }
+    return g;
+}
+
+static rein_layer_gradient layer_gradient(const rein_activations *a, float *gradient, size_t l) {
+    const rein_layer *layer = &a->policy.model->layers[l];
+    rein_layer_gradient g = {.norm_attention = gradient_of(a, gradient, layer->norm_attention),
+                             .norm_mlp = gradient_of(a, gradient, layer->norm_mlp),
+                             .norm_q = gradient_of(a, gradient, layer->norm_q),
+                             .norm_k = gradient_of(a, gradient, layer->norm_k)};
+    for (int m = 0; m < REIN_LAYER_MODULES; m++)
+        g.linear[m] = linear_gradient(a, gradient, &layer->linear[m], rein_adapter_lora(a->policy.adapter, l, (rein_module)m));
+    return g;
+}
+
+typedef struct gradients {
+    float *dx, *dhidden, *dlast;    /* [rows], [n], [n] × hidden */
+    float *dlog_probs, *dentropies; /* [n] */
+    float *dinner, *dlogits;        /* of a head that trains */
+    rein_backward_scratch scratch;
+} gradients;
+
+static rein_status take_memory(gradients *g, rein_activations *a, rein_error *err) {
+    rein_arena *arena = &a->arena;
+    const size_t hidden = (size_t)a->batch.model->config.hidden_size, n = a->n_wanted;
+    g->dx = rein_arena_floats(arena, a->batch.rows * hidden);
+    g->dhidden = rein_arena_floats(arena, n * hidden);
+    g->dlast = rein_arena_floats(arena, n * hidden);
+    g->dlog_probs = rein_arena_floats(arena, n);
+    g->dentropies = rein_arena_floats(arena, n);
+    g->dinner = a->head.lora ? rein_arena_floats(arena, n * a->head.lora->rank) : NULL;
+    g->dlogits = a->head_trains && !a->out.x ? rein_arena_floats(arena, n * REIN_BACKWARD_CHUNK) : NULL;
+    rein_backward_take(&g->scratch, &a->batch, arena);
+    if (arena->failed) return rein_fail(err, REIN_ENOMEM, "no memory for the gradients of %zu tokens", a->batch.rows);
+    return REIN_OK;
+}
+
+/* The gradients of the wanted tokens, checked. */
+static rein_status gather_gradients(gradients *g, const rein_activations *a, const float *dlog_probs, const float *dentropies,
+                                    rein_error *err) {
+    for (size_t i = 0; i < a->n_wanted; i++) {
+        g->dlog_probs[i] = dlog_probs[a->wanted[i]];
+        g->dentropies[i] = dentropies ? dentropies[a->wanted[i]] : 0;
+        if (!isfinite(g->dlog_probs[i]))
+            return rein_fail_at(err, REIN_EINVAL, "dlog_probs", (int64_t)a->wanted[i], "is %g: a finite number is needed",
+                                (double)g->dlog_probs[i]);
+        if (!isfinite(g->dentropies[i]))
+            return rein_fail_at(err, REIN_EINVAL, "dentropies", (int64_t)a->wanted[i], "is %g: a finite number is needed",
+                                (double)g->dentropies[i]);
+    }
+    return REIN_OK;
+}
+
+/* d loss/d hidden of a frozen head: the forward pass computed d log_prob/d hidden (u) and d entropy/d hidden (v) of each row. */
+static void frozen_head_backward(gradients *g, const rein_activations *a) {
+    const size_t hidden = (size_t)a->batch.model->config.hidden_size;
+    const rein_row_kernels *k = a->batch.run.kernels->rows;
+    memset(g->dhidden, 0, a->n_wanted * hidden * sizeof(float));
+    for (size_t i = 0; i < a->n_wanted; i++) {
+        k->add_scaled(g->dhidden + i * hidden, a->out.u + i * hidden, hidden, g->dlog_probs[i]);
+        if (a->out.v) k->add_scaled(g->dhidden + i * hidden, a->out.v + i * hidden, hidden, g->dentropies[i]);
+    }
+}
+
+static void head_backward(gradients *g, float *gradient, const rein_activations *a) {
+    const rein_batch_rows *b = &a->batch;
+    const size_t hidden = (size_t)b->model->config.hidden_size;
+    if (a->head_trains) {
+        const rein_linear_gradient of_head = linear_gradient(a, gradient, a->head.linear, a->head.lora);
+        rein_head_backward(g->dhidden, &of_head, g->dinner, g->dlog_probs, a->out.entropies ? g->dentropies : NULL, &a->out,
+                           a->inner, a->hidden, a->targets, a->n_wanted, &a->head, g->dlogits, &b->run);
+    } else frozen_head_backward(g, a);
+    memset(g->dlast, 0, a->n_wanted * hidden * sizeof(float));
+    rein_norm_backward(g->dlast, gradient_of(a, gradient, b->model->norm), g->dhidden, a->last, b->model->norm, a->last_scale,
+                       a->n_wanted, hidden, &b->run);
+    memset(g->dx, 0, b->rows * hidden * sizeof(float));
+    for (size_t i = 0; i < a->n_wanted; i++)
+        b->run.kernels->rows->add_scaled(g->dx + a->row[i] * hidden, g->dlast + i * hidden, hidden, 1);
+}
+
+static void embedding_backward(float *dembedding, const float *dx, const rein_activations *a) {
+    const size_t hidden = (size_t)a->batch.model->config.hidden_size;
+    for (size_t r = 0; r < a->batch.rows; r++)
+        a->batch.run.kernels->rows->add_scaled(dembedding + (size_t)a->ids[r] * hidden, dx + r * hidden, hidden, 1);
+}
+
+rein_status rein_backward(float *gradient, rein_activations *a, const float *dlog_probs, const float *dentropies, rein_error *err) {
+    gradients g;
+    if (!a->has_forward)
+        return rein_fail(err, REIN_EINVAL,
+                         "the activations hold no forward pass: call rein_forward with keep before each rein_backward");
+    if (dentropies && !a->options.entropy_gradient)
+        return rein_fail_at(err, REIN_EINVAL, "dentropies", -1,
+                            "are given, but the forward pass ran without entropy_gradient: set it");
+    const rein_model *model = a->policy.model;
+    if (!rein_parameter_floats(model, a->policy.adapter))
+        return rein_fail(err, REIN_EINVAL, "nothing trains: the policy has no adapter, and the model was not opened with train");
+    rein_status status = take_memory(&g, a, err);
+    if (!status) status = gather_gradients(&g, a, dlog_probs, dentropies, err);
+    if (status) return status;
+    a->has_forward = 0;
+    if (!a->n_wanted) return REIN_OK;
+    float *embedding = gradient_of(a, gradient, model->embedding.data);
+    head_backward(&g, gradient, a);
+    for (size_t l = (size_t)model->config.n_layers; l-- > 0;) {
+        const rein_layer_gradient of_layer = layer_gradient(a, gradient, l);
+        if (a->options.recompute) rein_layer_forward(NULL, &a->kept[l], l, &a->batch);
+        rein_layer_backward(g.dx, l > 0 || embedding, &of_layer, &a->kept[l], l, &a->batch, a->segments, a->trees, a->n_trees,
+                            &g.scratch);
+    }
+    if (embedding) embedding_backward(embedding, g.dx, a);
+    return REIN_OK;
+}

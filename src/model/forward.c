@@ -1,0 +1,86 @@
+/* forward.c - log-probabilities and logits: rows through the layers, or from the activation cache, then the head. */
+#include <math.h>
+#include <string.h>
+
+#include "activation_cache.h"
+#include "activations.h"
+#include "base/base.h"
+#include "nn/norm.h"
+
+static void gather_rows(float *to, const float *from, const size_t *rows, size_t n, size_t width) {
+    for (size_t i = 0; i < n; i++) memcpy(to + i * width, from + rows[i] * width, width * sizeof *to);
+}
+
+static void compute_layers(rein_activations *a, size_t layers, size_t step) {
+    const rein_batch_rows *b = &a->batch;
+    const rein_kept *last = &a->kept[layers - 1];
+    rein_embed(a->kept[0].x, b->model, a->ids, b->rows, &b->run);
+    for (size_t l = 0; l + 1 < layers; l++) rein_layer_forward(a->kept[l].x + step, &a->kept[l], l, b);
+    if (a->options.keep) rein_layer_forward(last->x + step, last, layers - 1, b);
+    else rein_last_layer_forward(last->x, last, &a->selected, b);
+}
+
+static void read_cached_layers(rein_activations *a, size_t layers, size_t step) {
+    const rein_activation_cache *cache = a->options.activation_cache;
+    for (size_t l = 0; l < layers; l++)
+        rein_activation_cache_get(&a->kept[l], a->options.recompute, cache, a->cached, l, &a->batch);
+    rein_activation_cache_get_last(a->kept[layers - 1].x + step, cache, a->cached, &a->batch);
+}
+
+/* From token ids to the input of the head, for the rows that predict a wanted token. */
+static void layers_forward(rein_activations *a) {
+    const rein_batch_rows *b = &a->batch;
+    const size_t layers = (size_t)b->model->config.n_layers, hidden = (size_t)b->model->config.hidden_size;
+    const size_t step = a->options.keep ? b->rows * hidden : 0;
+    const rein_kept *last = &a->kept[layers - 1];
+    if (!a->n_wanted) return;
+    if (a->cached) read_cached_layers(a, layers, step);
+    else compute_layers(a, layers, step);
+    gather_rows(a->last, last->x + step, a->row, a->n_wanted, hidden);
+    rein_norm_forward(a->hidden, a->last_scale, a->last, b->model->norm, a->n_wanted, hidden, (float)b->model->config.rms_norm_eps,
+                      &b->run);
+}
+
+/* Copies the results of the head to the places of their tokens. */
+static rein_status write_results(float *log_probs, float *entropies, const rein_activations *a, rein_error *err) {
+    for (size_t i = 0; i < a->n_wanted; i++)
+        if (!isfinite(a->out.log_probs[i]) || (a->out.entropies && !isfinite(a->out.entropies[i])))
+            return rein_fail(
+                err, REIN_ERANGE,
+                "the log-probability of token %zu is not a finite number: weights of the model or adapter are too large or "
+                "not finite",
+                a->wanted[i]);
+    memset(log_probs, 0, a->n_tokens * sizeof *log_probs);
+    if (entropies) memset(entropies, 0, a->n_tokens * sizeof *entropies);
+    for (size_t i = 0; i < a->n_wanted; i++) {
+        log_probs[a->wanted[i]] = a->out.log_probs[i];
+        if (entropies) entropies[a->wanted[i]] = a->out.entropies[i];
+    }
+    return REIN_OK;
+}
+
+rein_status rein_forward(float *log_probs, float *entropies, rein_activations *a, const rein_policy *policy,
+                         const rein_tokens *tokens, const rein_forward_options *options, rein_error *err) {
+    a->has_forward = 0;
+    a->options = options ? *options : (rein_forward_options){0};
+    rein_status status = rein_activations_prepare(a, policy, tokens, entropies != NULL, err);
+    if (status) return status;
+    layers_forward(a);
+    rein_head_forward(&a->out, a->inner, a->hidden, a->targets, a->n_wanted, &a->head, a->head_scratch, &a->batch.run);
+    status = write_results(log_probs, entropies, a, err);
+    a->has_forward = !status && a->options.keep;
+    return status;
+}
+
+rein_status rein_logits(float *logits, rein_activations *a, const rein_policy *policy, const rein_tokens *tokens, rein_error *err) {
+    a->has_forward = 0;
+    a->options = (rein_forward_options){0};
+    const rein_status status = rein_activations_prepare(a, policy, tokens, 0, err);
+    if (status) return status;
+    const size_t chunks = rein_head_chunks(&a->head);
+    rein_softmax_stats *masses = rein_arena_take(&a->arena, a->n_wanted * chunks * sizeof *masses);
+    if (!masses && a->n_wanted) return rein_fail(err, REIN_ENOMEM, "no memory for the logits of %zu tokens", a->n_wanted);
+    layers_forward(a);
+    rein_head_logits(logits, masses, a->inner, a->hidden, a->n_wanted, &a->head, &a->batch.run);
+    return REIN_OK;
+}
