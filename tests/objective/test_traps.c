@@ -1,4 +1,8 @@
+<<<<<<< HEAD
 /* test_traps.c - bugs that public frameworks had (docs/testing.md), each a test with its number; and what a failure leaves behind. */
+=======
+/* test_traps.c - bugs that public frameworks had, each a test with its number; and what a failure leaves behind. */
+>>>>>>> 4aa3910
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
