@@ -122,15 +122,15 @@ INLINE void tile_with_rows(size_t rows, float *c, size_t stride, left_factor a, 
     }
 }
 
-/* How many of the next columns a tile takes: TILE_PANELS panels if they are there, else one. */
-INLINE size_t tile_columns(size_t left) {
-    const size_t most = left > (TILE_PANELS - 1) * GEMM_PANEL ? TILE_PANELS * GEMM_PANEL : GEMM_PANEL;
-    return left < most ? left : most;
-}
+/* How many of the next columns a tile takes. */
+INLINE size_t tile_columns(size_t left) { return left < TILE_PANELS * GEMM_PANEL ? left : TILE_PANELS * GEMM_PANEL; }
 
+/* Makes the number of panels a constant too. */
 INLINE void tile_of(size_t rows, size_t columns, float *c, size_t stride, left_factor a, right_factor b, const rein_storage storage,
                     size_t depth, int from_c) {
     if (TILE_PANELS == 1 || columns <= GEMM_PANEL) tile_with_rows(rows, c, stride, a, b, storage, depth, columns, from_c, 1);
+    else if (columns <= 2 * GEMM_PANEL)
+        tile_with_rows(rows, c, stride, a, b, storage, depth, columns - GEMM_PANEL, from_c, TILE_PANELS < 2 ? 1 : 2);
     else tile_with_rows(rows, c, stride, a, b, storage, depth, columns - (TILE_PANELS - 1) * GEMM_PANEL, from_c, TILE_PANELS);
 }
 
