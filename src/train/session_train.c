@@ -99,9 +99,7 @@ static rein_adamw adamw_of(const rein_settings *o, double rate) {
 }
 
 static rein_status learning_rate(double *rate, const rein_settings *o, int64_t step, rein_error *err) {
-    const rein_schedule_shape shape = !strcmp(o->lr_scheduler_type, "linear")   ? REIN_SCHEDULE_LINEAR
-                                      : !strcmp(o->lr_scheduler_type, "cosine") ? REIN_SCHEDULE_COSINE
-                                                                                : REIN_SCHEDULE_CONSTANT;
+    const rein_schedule_shape shape = o->lr_scheduler_type;
     const rein_schedule schedule = {shape, o->learning_rate, o->warmup_steps,
                                     shape == REIN_SCHEDULE_CONSTANT ? 0 : rein_settings_total_steps(o),
                                     shape == REIN_SCHEDULE_CONSTANT ? 0 : o->lr_final_share};
@@ -139,7 +137,7 @@ static rein_status one_pass(working *w, int64_t epoch, size_t first, size_t last
     rein_pass_result pass;
     const size_t at = tokens_before(w->groups, first);
     const rein_groups part = {w->groups->groups + first, last - first, 0};
-    const rein_pass_options options = {.objective = w->objective,
+    const rein_pass_options options = {.objective = &w->objective,
                                        .reference_log_probs = w->reference ? w->reference + at : NULL,
                                        .old_log_probs = w->old ? w->old + at : NULL,
                                        .policy_step = w->passes == 0 ? s->step : -1,
