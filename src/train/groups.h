@@ -45,9 +45,11 @@ void rein_group_path(char to[REIN_GROUP_PATH], const char *format, ...) __attrib
 /* An object of the file; `path` ends with a dot, or is empty. */
 rein_fields rein_group_fields(const rein_group_reader *reader, const json_t *object, const char *path);
 
-/* "FILE: line 3: PATH" and the message, which goes on with a field or begins with a blank; nothing if something failed before. Returns the
- * status. */
+/* PATH and the message, which continues with a field or begins with a blank; nothing if something failed before. Returns the status. */
 rein_status rein_group_wrong(rein_fields *in, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The texts of `key` cannot be read because there is no tokenizer: that is the field of the error. Returns the status. */
+rein_status rein_group_no_tokenizer(rein_fields *in, const char *key);
 
 /* The list under `key`, also where it is JSON inside of a text, as in rows of ART's Parquet files; a reference of the caller's. NULL when it
  * is absent, or wrong (in->status). */
