@@ -173,7 +173,7 @@ status=0
 rein run judged "${model[@]}" "${size[@]}" --task sums --preset grpo --reward ./judge --steps 3 --eval-prompts 0 >out 2>err || status=$?
 if [ "$status" -eq 1 ]; then pass; else fail "a judge that fails" "status $status"; fi
 has "a judge that fails" err '^rein run: reward: judge: warming up$'
-has "a judge that fails" err '^rein run: judge: response 1 of 8 .*exit status 3; its last words: oh no$'
+has "a judge that fails" err '^rein run: judge: response 1 of 8 .*exit status 3; the last line of its log: oh no$'
 if [ -d judged/checkpoints/0001 ] && [ ! -e judged/checkpoints/0002 ]; then pass; else fail "a judge that fails: step 1 stays"; fi
 
 # ------------------------------------------------------------------------------------------------------------------------ eval

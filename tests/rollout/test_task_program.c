@@ -37,7 +37,7 @@ static void fails(rein_task *task, rein_status wanted, const char *message) {
     const char *place = strstr(err.message, ", train example 0"), *rest = place ? place + 17 : err.message;
     if (strncmp(err.message, "task \"", 6) != 0 || strcmp(rest, message) != 0)
         fail_msg("\"%s\" is said, not \"...%s\"", err.message, message);
-    assert_true(!e.prompt && !e.original);
+    assert_true(!e.prompt && !e.json && !e.memory);
 }
 
 static void fails_alone(const char *command, double timeout, rein_status wanted, const char *message) {
@@ -74,7 +74,9 @@ static void test_answers(void **state) {
         assert_string_equal(e.prompt, wanted);
         assert_string_equal(e.answer, "4");
         assert_int_equal(e.budget, -1);
-        assert_int_equal(json_integer_value(json_object_get(json_object_get(e.original, "line"), "index")), i / 4);
+        json_t *object = json_loads(e.json, 0, NULL);
+        assert_int_equal(json_integer_value(json_object_get(json_object_get(object, "line"), "index")), i / 4);
+        json_decref(object);
         assert_true(isnan(rein_task_verify(task, &e, "4", 1)));
         rein_example_free(&e);
     }
@@ -124,9 +126,9 @@ static void test_no_json(void **state) {
     fails(task, REIN_EINVAL, " does not start with {: a JSON object is needed; the program wrote: Loading");
     fails(task, REIN_EIO, ": the program was given up after it failed");
     rein_task_close(task);
-    fails_alone(
-        "read -r x; echo '{\"prompt\": \"a'; read -r x", 0, REIN_EINVAL,
-        ": prompt (column 13): the line ends here, inside the JSON: a line holds a whole value; the program wrote: {\"prompt\": \"a");
+    fails_alone("read -r x; echo '{\"prompt\": \"a'; read -r x", 0, REIN_EINVAL,
+                ": prompt (column 13): the line ends here, inside the JSON: a line holds a whole value; the program wrote: "
+                "{\"prompt\": \"a");
     fails_alone("read -r x; echo; read -r x", 0, REIN_EINVAL, " is empty: a JSON object is needed; the program wrote: ");
     fails_alone("read -r x; printf '{\"\\033[2J\\n'; read -r x", 0, REIN_EINVAL,
                 ", column 2: control character 0x1b near '\"'; the program wrote: {\"?[2J");
@@ -152,7 +154,7 @@ static void test_ended(void **state) {
     (void)state;
     fails_alone("read -r x; exit 3", 0, REIN_EIO, ": the program ended with exit status 3");
     fails_alone("read -r x; echo 'no data' >&2; exit 1", 0, REIN_EIO,
-                ": the program ended with exit status 1; its last words: no data");
+                ": the program ended with exit status 1; the last line of its log: no data");
     rein_task *task = open_task("exit 0; true", 1, 0);
     fails(task, REIN_EIO, ": the program ended with exit status 0");
     fails(task, REIN_EIO, ": the program was given up after it failed");
@@ -161,8 +163,8 @@ static void test_ended(void **state) {
     rein_error err = {0};
     rein_example e;
     assert_int_equal(rein_task_example(&e, task, REIN_SPLIT_HELD_OUT, 5, &err), REIN_EIO);
-    if (!strstr(err.message,
-                "task \"/nonexistent/program\", held-out example 5: the program ended with exit status 127; its last words: "))
+    if (!strstr(err.message, "task \"/nonexistent/program\", held-out example 5: the program ended with exit status 127; the last "
+                             "line of its log: "))
         fail_msg("%s", err.message);
     rein_task_close(task);
 }
