@@ -15,8 +15,8 @@ struct rein_session {
     rein_run *run;
     rein_fork fork; /* until the run is begun; .run NULL: it is none */
     rein_model *model;
-    rein_adapter *adapter; /* NULL: all weights train */
-    rein_activation_cache *activation_cache;   /* NULL: none is wanted */
+    rein_adapter *adapter;                   /* NULL: all weights train */
+    rein_activation_cache *activation_cache; /* NULL: none is wanted */
     rein_trainer *trainer;
     rein_tensorboard *board;
     int64_t step;
