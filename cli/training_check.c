@@ -118,7 +118,7 @@ static rein_status check_objective(rein_loss *loss, const rein_groups *groups, c
     rein_status status = rein_options_resolve(&o, &settings->objective, err);
     if (!status) status = step_allocate(&s, groups, err);
     if (!status) step_fill(&s, groups, settings);
-    const int reference = o.kl_reward_coef > 0 || o.kl_penalty_coef > 0 || o.kl_loss_coef > 0;
+    const int reference = rein_options_use_reference(&o);
     const int sampled = o.mismatch != REIN_MISMATCH_NONE || !isnan(o.off_policy_mask_delta) ||
                         (reference && o.kl_penalty_source == REIN_KL_SOURCE_SAMPLE);
     const rein_batch batch = {.n_groups = groups->n,

@@ -234,6 +234,9 @@ REIN_API rein_status rein_options_get(char *value, size_t size, const rein_optio
  * cannot act. *resolved may be `options`. The policy loss does this itself. */
 REIN_API rein_status rein_options_resolve(rein_options *resolved, const rein_options *options, rein_error *err);
 
+/* 1 if the objective needs log-probs under a reference policy: it has a KL in the reward, the advantage or the loss. Thread-safe. */
+REIN_API int rein_options_use_reference(const rein_options *options);
+
 /* What an option is to a composition. */
 typedef enum rein_option_state {
     REIN_OPTION_IDLE = 0, /* it cannot act */

@@ -11,5 +11,6 @@
 #include "rein/text.h"
 #include "rein/tokenizer.h"
 #include "rein/train.h"
+#include "rein/trajectory.h"
 
 #endif

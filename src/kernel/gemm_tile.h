@@ -24,6 +24,8 @@ INLINE __mmask16 row_mask(size_t n) { return (__mmask16)((1u << n) - 1); }
 INLINE row16 row_load(const float *p, size_t n) { return (row16){_mm512_maskz_loadu_ps(row_mask(n), p)}; }
 INLINE void row_store(float *p, row16 x, size_t n) { _mm512_mask_storeu_ps(p, row_mask(n), x.all); }
 INLINE row16 row_fmadd(float x, row16 row, row16 sum) { return (row16){_mm512_fmadd_ps(_mm512_set1_ps(x), row.all, sum.all)}; }
+INLINE V row_low(row16 x) { return (V)_mm512_castps512_ps256(x.all); }
+INLINE V row_high(row16 x) { return (V)_mm512_extractf32x8_ps(x.all, 1); }
 
 /* One permutation puts each bf16 into the upper half of its column. */
 INLINE row16 row_of_panel(const void *panel, size_t at, const rein_storage storage) {
@@ -51,6 +53,8 @@ INLINE row16 row_fmadd(float x, row16 row, row16 sum) {
     const V each = splat(x);
     return (row16){fmadd(each, row.low, sum.low), fmadd(each, row.high, sum.high)};
 }
+INLINE V row_low(row16 x) { return x.low; }
+INLINE V row_high(row16 x) { return x.high; }
 
 /* A bf16 is the upper half of an f32. The columns j and j + 8 lie side by side, so a shift gives one half of the row and a mask the other. */
 INLINE row16 row_of_panel(const void *panel, size_t at, const rein_storage storage) {

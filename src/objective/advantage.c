@@ -1,5 +1,6 @@
-/* advantage.c - the estimators. r is one reward a response, K the responses of a group. Baselines are constants: nothing here is
- * differentiated. Equal rewards give exactly 0, also when they differ by a rounding error: a residue is never divided by a tiny std. */
+/* advantage.c - the advantage estimators. r is the reward of a response, K the number of responses of a group. Baselines are constants:
+ * nothing here is differentiated. Equal rewards give exactly 0, even if rounding makes them differ: a rounding error is never divided by
+ * a tiny std. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -61,7 +62,7 @@ static void optimal_baseline(double *a, const double *r, const int64_t *length, 
         weighted += (double)length[i] * (r[i] - r[0]);
         total += (double)length[i];
     }
-    if (total == 0) return; /* nobody has a length: the plain mean */
+    if (total == 0) return; /* no response has a length: keep the plain mean */
     for (size_t i = 0; i < n; i++) a[i] = r[i] - (r[0] + weighted / total);
 }
 
@@ -72,14 +73,15 @@ static void max_rl(double *a, const double *r, size_t n) {
     for (size_t i = 0; i < n; i++) a[i] = mean == 0 ? 0 : a[i] / mean;
 }
 
-/* What response i adds to the best of k: the mean of max(r_i, max T) − max T over the (k−1)-subsets T of the others. For k = K only the
- * best response has it, best − second best (arXiv 2503.19595). The largest of T is the j-th best of the K−1 others with probability
- * C(K−1−j, k−2)/C(K−1, k−1): a product, stepped down the order. */
+/* What response i adds to the best of k: the mean of max(r_i, max T) − max T over the (k−1)-subsets T of the others. For k = K it is
+ * best − second best for the best response and 0 for the rest (arXiv 2503.19595). The largest of T is the j-th best of the K−1 others
+ * with probability C(K−1−j, k−2)/C(K−1, k−1), which is updated from one j to the next. */
 static double marginal_best(const double *r, size_t n, size_t k, size_t i) {
-    double sum = 0, last = INFINITY, chance = (double)(k - 1) / (double)(n - 1); /* that T's largest is the best of the others */
+    double sum = 0, last = INFINITY,
+           chance = (double)(k - 1) / (double)(n - 1); /* that the largest of T is the best of the others */
     size_t last_index = n;
-    for (size_t left = n - 1; left >= k - 1; left--) { /* `left` others are not yet passed */
-        size_t next = n;                               /* the best of those, the first of equals */
+    for (size_t left = n - 1; left >= k - 1; left--) { /* `left` others remain */
+        size_t next = n;                               /* the best of these, the first among equals */
         for (size_t m = 0; m < n; m++) {
             const int passed = r[m] > last || (r[m] == last && m <= last_index);
             if (m != i && !passed && (next == n || r[m] > r[next])) next = m;
@@ -120,7 +122,7 @@ static void gdpo(double *a, double *scratch, const rein_batch *b, double eps) {
 
 /* x ← (x − mean)/√(var + eps) over trained tokens, 0 when all are equal                     REINFORCE++, arXiv 2501.03262 */
 typedef struct whitening {
-    double origin, low, high, sum, squares, count; /* sum: of differences to the first one */
+    double origin, low, high, sum, squares, count; /* sum of the differences to the first one */
 } whitening;
 
 static void whiten_see(whitening *w, double x, double tokens) {
@@ -135,7 +137,7 @@ static double whiten_mean(const whitening *w) { return w->origin + w->sum / w->c
 
 static double whitened(const whitening *w, double x, double eps) {
     const int equal = w->high - w->low <= 1e-12 * fmax(fabs(w->low), fabs(w->high));
-    if (!isfinite(w->squares)) return (double)NAN; /* too large to whiten: whoever checks the advantages says so */
+    if (!isfinite(w->squares)) return (double)NAN; /* too large to whiten: the check of the advantages reports it */
     return equal ? 0 : (x - whiten_mean(w)) / sqrt(w->squares / (w->count - 1) + eps);
 }
 
@@ -183,9 +185,9 @@ rein_status rein_estimate(double *a, const double *r, const int64_t *length, con
     return REIN_OK;
 }
 
-/* Walks the trained tokens of a sequence from its last to its first; masked tokens carry the state over. The reward sits on the last
- * one, each token pays β·(src − ref) of KL. To `returns` in double, or, without it, to `out`. values: δ_t = r_t + γV_{t+1} − V_t, A_t = δ_t + γλA_{t+1} (GAE, arXiv 1506.02438);
- * without: the return to go. */
+/* Walks the trained tokens of a sequence from the last to the first and skips masked ones. The last trained token has the reward, and
+ * each token pays β·(source − ref) of KL. With values the result is δ_t = r_t + γV_{t+1} − V_t, A_t = δ_t + γλA_{t+1} (GAE, arXiv
+ * 1506.02438), without them the return to go. It is written to `returns` in double or, if that is NULL, to `out`. */
 static void backwards(void *out, double *returns, double reward, const void *kl_source, const rein_batch *b, const rein_options *o,
                       size_t start, size_t end) {
     const int gae = o->advantage == REIN_ADVANTAGE_GAE;
@@ -211,7 +213,7 @@ static void backwards(void *out, double *returns, double reward, const void *kl_
     }
 }
 
-/* From double: rounded to f32 first, returns that differ little would lose that little. */
+/* The returns are doubles: small differences between them would be lost in f32. */
 static void whiten(void *a, const double *returns, const rein_batch *b, double eps) {
     whitening w = {0, 0, 0, 0, 0, 0};
     const size_t n = rein_batch_tokens(b);

@@ -1,4 +1,4 @@
-/* batch.c - what a batch must be: every error names the field, the position and what would be right. */
+/* batch.c - the checks of a batch: every error names the field, the position and what would be right. */
 #include "batch.h"
 
 #include <math.h>

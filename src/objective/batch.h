@@ -21,16 +21,16 @@ static inline size_t rein_group_start(const rein_batch *b, size_t g) {
 }
 static inline size_t rein_element_size(const rein_batch *b) { return b->dtype == REIN_F32 ? sizeof(float) : sizeof(double); }
 
-/* The shape alone: offsets that start at 0, never fall, and cover everything. */
+/* Checks the shape alone: offsets start at 0, never fall, and cover everything. */
 rein_status rein_batch_check_shape(const rein_batch *b, rein_error *err);
 
-/* Everything that rewards, lengths and advantages read; o is resolved. */
+/* Checks everything that the advantages depend on: rewards, lengths, budgets. o is resolved. */
 rein_status rein_batch_check_rewards(const rein_batch *b, const rein_options *o, rein_error *err);
 
-/* That the token arrays the composition reads are there. `begin`: those that the whole step needs before its first loss. */
+/* Checks that the token arrays which the composition reads are present. */
 rein_status rein_batch_check_arrays(const rein_batch *b, const rein_options *o, rein_error *err);
 
-/* Names the first trained token in sequences [first, last) with a number that is not finite, among the arrays given; REIN_OK if none. */
+/* An error that names the first trained token of sequences [first, last) with a number that is not finite; REIN_OK if there is none. */
 rein_status rein_batch_find_bad(const rein_batch *b, const void *log_probs, const void *entropies, size_t first, size_t last,
                                 rein_error *err);
 

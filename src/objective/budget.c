@@ -1,5 +1,5 @@
 /* budget.c - the budget-constrained loss of Kimi K2 (arXiv 2507.20534, sec. 3.2.3) over sequence log-probabilities. Compiled per type:
- * checks, then the kernel (budget_pass.c), whose arithmetic is double.
+ * it checks the inputs and calls the kernel of budget_pass.c, which computes in double.
  *
  *     adjusted_i = r_i − λ·max(0, L_i − B)
  *     A_i        = adjusted_i − mean over the prompt's responses of adjusted
@@ -32,7 +32,7 @@ static rein_status check_budget(const rein_budget *b, size_t n, rein_error *err)
     return REIN_OK;
 }
 
-/* The first number that should not be there; all are fine one by one: then it is the sum that overflows. */
+/* Names the first bad number. If every number is valid, the sum overflows. */
 static rein_status find_bad(const rein_budget_task *t, size_t n, rein_error *err) {
     const struct {
         const real *array;
@@ -63,7 +63,8 @@ static void sum_piece(void *context, size_t k, int thread) {
     r->sums[k] = r->pass(r->task, piece_start(r->n_prompts, k), piece_start(r->n_prompts, k + 1), 0);
 }
 
-static void write_piece(void *context, size_t k, int thread) { /* backwards: the end of the arrays is still in the caches */
+static void write_piece(void *context, size_t k,
+                        int thread) { /* from the last piece to the first: the end of the arrays is still cached */
     run *r = context;
     const size_t piece = PIECES - 1 - k;
     (void)thread;
@@ -104,7 +105,7 @@ rein_status TYPED(rein_budget_loss)(double *loss, real *adjusted, real *advantag
         total.marks |= r.sums[k].marks;
     }
     const int lengths_fine = total.marks >= 0 && total.marks < REIN_LENGTH_LIMIT;
-    const double steepest = t.scale * sqrt(total.loss); /* no gap is larger than the root of the sum */
+    const double steepest = t.scale * sqrt(total.loss); /* no single gap exceeds the root of the sum of squares */
     if (!lengths_fine || !isfinite(total.loss) || !isfinite((real)steepest) || !isfinite((real)total.reach))
         return find_bad(&t, n, err);
     *loss = total.loss / (double)n;

@@ -1,5 +1,5 @@
 /* budget_pass.c - the budget-constrained loss over prompts, four responses at a time in double; compiled per type and instruction set.
- * A prompt's sums are made in a fixed lane order: the same bits from every build. */
+ * A prompt's sums are added in a fixed lane order, so every build gives the same bits. */
 #include "budget_pass.h"
 
 #include "../kernel/lanes.h"
@@ -14,7 +14,7 @@ INLINE W w_least(W a, W b) { return w_pick(a < b, a, b); } /* b when either is N
 INLINE W w_most(W a, W b) { return w_pick(a > b, a, b); }
 #endif
 
-/* One lane of each of four vectors: lane l of what becomes part k is lane k of x[l]. */
+/* The transpose of four vectors: lane l of part k is lane k of x[l]. */
 typedef struct parts {
     W part[4];
 } parts;
@@ -25,7 +25,7 @@ INLINE parts w_transpose(const W *x) {
                     __builtin_shufflevector(a, c, 2, 3, 6, 7), __builtin_shufflevector(b, d, 2, 3, 6, 7)}};
 }
 
-/* Across the lanes of each of four vectors. */
+/* Horizontal sum, minimum and maximum of each of four vectors. */
 INLINE W w_sums(const W *x) {
     const parts p = w_transpose(x);
     return (p.part[0] + p.part[2]) + (p.part[1] + p.part[3]);
@@ -39,7 +39,7 @@ INLINE W w_highest(const W *x) {
     return w_most(w_most(p.part[0], p.part[2]), w_most(p.part[1], p.part[3]));
 }
 
-/* Four of them, or, past the last whole four, `left` and zeros. */
+/* Four numbers; if fewer than four are left, zeros follow them. */
 INLINE W load_reals(const real *p, size_t left) {
     F r = {0};
     if (left >= 4) memcpy(&r, p, sizeof r);
@@ -63,12 +63,12 @@ INLINE WM load_lengths(const int64_t *p, size_t left) {
     return n;
 }
 
-/* Whole numbers in [0, 2^52) as doubles: their bits below those of 2^52. There is no instruction for it before AVX-512. */
+/* Converts integers in [0, 2^52) to doubles by placing their bits below those of 2^52. AVX2 has no instruction for it. */
 INLINE W w_from_whole(WM n) { return (W)(n | (WM)w_splat(0x1p52)) - 0x1p52; }
 
 INLINE WM lanes_below(size_t left) { return (WM){0, 1, 2, 3} < (int64_t)(left < 4 ? left : 4); }
 
-/* The task as the loops take it: `simple` is the linear rule with one budget for all. */
+/* The task in the form that the loops use. Below, `simple` means the linear rule with one budget for all responses. */
 typedef struct run {
     const real *rewards, *log_probs, *old_log_probs;
     const int64_t *lengths, *budgets;
@@ -101,30 +101,30 @@ INLINE W adjusted_rewards(const run *r, size_t i, size_t left, WM *marks, const 
     const W budget = !simple && r->budgets ? w_from_whole(load_lengths(r->budgets + i, left)) : r->budget;
     *marks |= lengths;
     if (simple || r->linear) return budget_linear(reward, length, budget, r->coef);
-    *marks |= ~(reward * 0 == 0); /* the rule may not look at the reward, but it must be a number */
+    *marks |= ~(reward * 0 == 0); /* the rule may ignore the reward, but it must be finite */
     return budget_truncate(reward, length, budget, r->penalty);
 }
 
-/* A few prompts at a time, in three short loops: one long chain of operations per prompt would leave the core waiting for its end. */
+/* Several prompts are processed at a time in three short loops: one long chain of dependent operations per prompt would stall the core. */
 enum { PROMPTS = 32, KEPT = 256 };
 
-/* Lane by lane over a prompt's adjusted rewards; the sum is of differences to the first, its origin: exact when all are equal. */
+/* Over a prompt's adjusted rewards, lane by lane. The sum is of differences to the first one, the origin: exact when all are equal. */
 typedef struct spread {
     W low, high, sum;
 } spread;
 INLINE spread widen_by(spread s, W x, W origin) { return (spread){w_least(s.low, x), w_most(s.high, x), s.sum + (x - origin)}; }
 
 typedef struct batch {
-    W kept[KEPT]; /* adjusted rewards, each prompt from a vector of its own on */
+    W kept[KEPT]; /* adjusted rewards; each prompt starts a new vector */
     W low[PROMPTS], high[PROMPTS], sum[PROMPTS];
-    double origin[PROMPTS], count[PROMPTS]; /* a prompt's first adjusted reward, how many there are */
+    double origin[PROMPTS], count[PROMPTS]; /* a prompt's first adjusted reward, and how many it has */
     double baseline[PROMPTS];
-    int64_t uneven[PROMPTS]; /* −1; 0 when a prompt's adjusted rewards are all equal, or equal but for rounding */
+    int64_t uneven[PROMPTS]; /* 0 when a prompt's adjusted rewards are equal up to rounding, else −1 */
 } batch;
 
 INLINE size_t vectors_of(size_t responses) { return (responses + 3) / 4; }
 
-/* Reads prompt k's responses [first, last). Without room for them they are only summed, and made again later. */
+/* Reads prompt k's responses [first, last). If `kept` is NULL they are only summed, and computed again later. */
 INLINE void read_prompt(batch *b, size_t k, W *kept, const run *r, size_t first, size_t last, WM *marks, const int simple) {
     W x = adjusted_rewards(r, first, last - first, marks, simple);
     const W origin = w_splat(x[0]);
@@ -149,13 +149,13 @@ INLINE void read_prompt(batch *b, size_t k, W *kept, const run *r, size_t first,
     b->count[k] = (double)(last - first);
 }
 
-/* The mean of each prompt's adjusted rewards: exact when all are equal. Returns the largest of their sizes. */
+/* The mean of each prompt's adjusted rewards: exact when all are equal. Returns the largest magnitude. */
 INLINE W find_baselines(batch *b, size_t prompts, W reach) {
     for (size_t k = prompts; k % 4; k++) b->low[k] = b->high[k] = b->sum[k] = w_splat(0), b->origin[k] = 0, b->count[k] = 1;
     for (size_t k = 0; k < prompts; k += 4) {
         const W lowest = w_lowest(b->low + k), highest = w_highest(b->high + k), total = w_sums(b->sum + k),
                 size = w_most(highest, -lowest);
-        /* a NaN loses every comparison, but not in the sum */
+        /* comparisons ignore a NaN, but the sum keeps it */
         const WM uneven = ~((highest - lowest <= 1e-12 * size) & (total == total));
         W origin, count;
         memcpy(&origin, b->origin + k, sizeof origin);
@@ -204,7 +204,7 @@ INLINE rein_budget_sums pass(const run r, const size_t *offsets, size_t first, s
         for (next = p; next < last && k < PROMPTS; next++, k++) {
             const size_t start = offsets[next], end = offsets[next + 1], vectors = vectors_of(end - start);
             const int fits = used + vectors <= KEPT;
-            if (!fits && k > 0) break; /* it comes first in the next batch; alone, one that never fits */
+            if (!fits && k > 0) break; /* it starts the next batch; a prompt that never fits has a batch of its own */
             read_prompt(&b, k, fits ? b.kept + used : NULL, &r, start, end, &marks, simple);
             used += vectors;
         }
@@ -228,7 +228,7 @@ INLINE rein_budget_sums pass(const run r, const size_t *offsets, size_t first, s
 
 rein_budget_sums KERNEL(rein_budget_pass)(const rein_budget_task *t, size_t first, size_t last, int write) {
     const run r = run_of(t, write);
-    if (!r.linear || r.budgets) return pass(r, t->offsets, first, last, 0, 1); /* what is not to be written is NULL */
+    if (!r.linear || r.budgets) return pass(r, t->offsets, first, last, 0, 1); /* outputs that are not wanted are NULL */
     if (write) return pass(r, t->offsets, first, last, 1, 1);
     return pass(r, t->offsets, first, last, 1, 0);
 }

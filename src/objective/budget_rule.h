@@ -1,4 +1,4 @@
-/* budget_rule.h - what a token budget does to a reward, on four doubles at a time: one formula for one response and for millions. */
+/* budget_rule.h - the effect of a token budget on rewards, four doubles at a time. */
 #ifndef REIN_OBJECTIVE_BUDGET_RULE_H
 #define REIN_OBJECTIVE_BUDGET_RULE_H
 
@@ -16,7 +16,7 @@ static inline W budget_linear(W reward, W length, W budget, W coef) {
     return reward - coef * w_keep(over > 0, over);
 }
 
-/* L > B: −penalty                                                        K2's own rule: truncated, and assigned a penalty */
+/* L > B: −penalty                                                        K2's own rule: truncate and assign a penalty */
 static inline W budget_truncate(W reward, W length, W budget, W penalty) { return w_pick(length > budget, -penalty, reward); }
 
 #endif

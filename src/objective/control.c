@@ -1,4 +1,4 @@
-/* control.c - what turns a coefficient into a constraint: dual ascent on the mean length, and the adaptive entropy coefficient. */
+/* control.c - controllers that adapt a coefficient: dual ascent on the mean length, and the adaptive entropy coefficient. */
 #include <math.h>
 
 #include "rein/objective.h"

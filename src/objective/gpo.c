@@ -1,4 +1,6 @@
-/* gpo.c - the group policy objective: a clipped surrogate minus an importance-weighted KL. Compiled per type: checks, then the kernel. */
+/* gpo.c - the group policy objective: a clipped surrogate minus an importance-weighted KL. Compiled per type.
+ *
+ * It checks the inputs and calls the kernel of gpo_pass.c. */
 #include "gpo.h"
 
 #include <math.h>

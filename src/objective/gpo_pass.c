@@ -2,7 +2,7 @@
  *
  *     J = mean min(ρA, clip(ρ, 1−ε, 1+ε)A) − β·mean ρ(q − log q − 1),   q = π/π_ref or π_ref/π
  *
- * With x = log q the KL's bracket is e^x − 1 − x: the policy loss's k3, and its derivative in x is e^x − 1. */
+ * With x = log q the bracket of the KL term is e^x − 1 − x, the k3 of the policy loss; its derivative in x is e^x − 1. */
 #include "gpo.h"
 
 #include "kl.h"
@@ -29,7 +29,7 @@ rein_gpo_sums KERNEL(rein_gpo_pass)(const rein_gpo_task *g, size_t first, size_t
         const V by_pi = -scale * beta * ratio * sign * k3.by_log_prob / pi;
         sums.surrogate += add_lanes(keep(on, objective));
         sums.kl += add_lanes(keep(on, ratio * k3.value));
-        const M numbers = (by_ratio == by_ratio) & (by_pi == by_pi); /* a NaN would be lost in a maximum */
+        const M numbers = (by_ratio == by_ratio) & (by_pi == by_pi); /* a maximum would ignore a NaN */
         steepest = pick(numbers, most(most(magnitude(by_ratio), magnitude(by_pi)), steepest), splat((real)HUGE_VAL));
         if (write && by_ratios) store(by_ratios + i, by_ratio, left);
         if (write && by_current) store(by_current + i, by_pi, left);

@@ -23,7 +23,7 @@ static double sum_of(const task *t, size_t first, size_t last, size_t *count) {
     return sum;
 }
 
-/* Adjusts one scope; 0 if a number of it is not finite. */
+/* Adjusts one scope; returns 0 if a result is not finite. */
 static int adjust(const task *t, size_t first, size_t last, int write) {
     size_t count = 0;
     const double sum = sum_of(t, first, last, &count), mean = count ? sum / (double)count : 0;
@@ -88,7 +88,7 @@ rein_status TYPED(rein_kl_advantage)(real *adjusted, double *kl_policy_ref, cons
         return REIN_OK;
     }
     const size_t n_scopes = scope == REIN_KL_SCOPE_BATCH ? 1 : scope == REIN_KL_SCOPE_GROUP ? n_groups : n_sequences;
-    for (int write = 0; write < 2; write++) { /* once to see that it can be done */
+    for (int write = 0; write < 2; write++) { /* the first time only to check that all results are finite */
         for (size_t k = 0; k < n_scopes; k++) {
             const size_t first = scope == REIN_KL_SCOPE_GROUP ? group_offsets[k] : k,
                          last = scope == REIN_KL_SCOPE_GROUP ? group_offsets[k + 1] : k + 1;

@@ -1,7 +1,8 @@
-/* loss.c - the loss of a prepared step, micro-batch by micro-batch, and what is reported of it.
+/* loss.c - the loss of a prepared step, micro-batch by micro-batch, and its metrics.
  *
- * Blocks of sequences are the unit of work: each has its own tally, filled in sequence order whoever fills it and in however many
- * micro-batches, and the tallies are added in block order. So neither threads nor the cut of a step can change a bit. */
+ * A block of sequences is the unit of work. Each block has its own sums, which are filled in sequence order by any thread and in any
+ * number of micro-batches; the sums of the blocks are added in block order. So neither the number of threads nor the split into
+ * micro-batches changes a bit. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +45,7 @@ static size_t count_in_bin(const rein_step *s, int bin) {
 
 /* The 99th percentile of the ratio of n tokens: the middle of its bin, inside [low, high]. */
 static double p99(const rein_step *s, size_t n, double low, double high) {
-    const size_t above = n - (size_t)ceil(0.99 * (double)n); /* how many may be larger */
+    const size_t above = n - (size_t)ceil(0.99 * (double)n); /* how many tokens may have a larger ratio */
     size_t seen = 0;
     int bin = RATIO_BINS;
     while (bin > 0 && seen <= above) seen += count_in_bin(s, --bin);
@@ -78,7 +79,7 @@ rein_status rein_step_finish(rein_loss *loss, const rein_step *s, rein_error *er
     m->ratio_min = added ? exp(low) : 0;
     m->ratio_max = added ? exp(high) : 0;
     m->ratio_p99 = added ? p99(s, added, low, high) : 0;
-    const int finite = isfinite(ratios * ratios) && isfinite(squares) && squares > 0; /* else one ratio is all there is */
+    const int finite = isfinite(ratios * ratios) && isfinite(squares) && squares > 0; /* otherwise one ratio dominates all others */
     m->ess = n > 0 ? (finite ? ratios * ratios / (n * squares) : 1 / n) : 0;
     m->kl_old_k1 = n > 0 ? (0 - sum_of(s, SUM_LOG_RATIO)) / n : 0; /* never -0 */
     m->kl_old_k3 = mean_of(sum_of(s, SUM_EXCESS), n);
@@ -99,7 +100,7 @@ static void clear(const rein_batch *b, void *array, size_t first, size_t last) {
     if (array) memset((char *)array + from * size, 0, (b->sequence_offsets[last] - from) * size);
 }
 
-/* Why the sums are not finite: a bad input by name, or an overflow with the token where it is largest. */
+/* The error when the sums are not finite: a bad input by name, or an overflow with the token whose exponent is largest. */
 static rein_status explain_failure(const rein_step *s, const void *log_probs, const void *entropies, size_t first, size_t last,
                                    rein_error *err) {
     const rein_batch *b = &s->batch;
@@ -127,7 +128,7 @@ static rein_status explain_failure(const rein_step *s, const void *log_probs, co
                         what, reach);
 }
 
-/* Sequences [first, last), whose first block is `from`. */
+/* Sequences [first, last); the first of them lies in block `from`. */
 typedef struct micro_batch {
     rein_step *step;
     const rein_loss_inputs *inputs;
@@ -146,7 +147,7 @@ rein_status rein_step_loss_apart(rein_step *s, size_t first, size_t last, const 
                                  const void *entropies, void *grad_log_probs, void *grad_entropies, void *advantages,
                                  rein_error *err) {
     const rein_batch *b = &s->batch;
-    if (s->failed) return rein_fail(err, REIN_EINVAL, "the step failed before: begin it anew");
+    if (s->failed) return rein_fail(err, REIN_EINVAL, "the step failed before: begin a new one");
     if (first != s->next || last < first || last > b->n_sequences)
         return rein_fail(err, REIN_EINVAL, "sequences %zu to %zu: the next micro-batch starts at %zu and ends at %zu or before",
                          first, last, s->next, b->n_sequences);
@@ -200,7 +201,7 @@ rein_status rein_step_loss(rein_step *s, size_t first, size_t last, const void *
     return rein_step_loss_apart(s, first, last, log_probs, NULL, entropies, grad_log_probs, grad_entropies, advantages, err);
 }
 
-/* Twice: once to see that it can be done, once to write. */
+/* Computes twice: once to check that the loss is finite, once to write the outputs. */
 static rein_status whole_step(rein_loss *loss, void *gl, void *ge, void *adv, void *buffer, size_t size, const rein_batch *b,
                               const rein_options *o, const rein_exec *e, rein_error *err) {
     rein_loss out;
@@ -230,7 +231,7 @@ rein_status rein_policy_loss(rein_loss *loss, void *grad_log_probs, void *grad_e
     return status;
 }
 
-/* The options without what comes after the advantages, which then asks for nothing. */
+/* The options up to the advantages: everything after them is off and needs no input. */
 static rein_options rewards_only(const rein_options *options) {
     rein_options o = *options;
     o.surrogate = REIN_SURROGATE_REINFORCE;

@@ -488,3 +488,7 @@ rein_status rein_options_resolve(rein_options *resolved, const rein_options *giv
     *resolved = o;
     return REIN_OK;
 }
+
+int rein_options_use_reference(const rein_options *o) {
+    return o->kl_reward_coef > 0 || o->kl_penalty_coef > 0 || o->kl_loss_coef > 0;
+}

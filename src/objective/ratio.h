@@ -6,15 +6,15 @@
 
 #include "surrogate.h"
 
-/* What a sequence needs to know of itself before its first token. */
+/* What the tokens of a sequence have in common. */
 typedef struct sequence {
     size_t start, length, trained;
     real advantage, weight, kl_centre;
     real mean_log_ratio, sum_log_ratio;           /* of d */
     real stop_mean_log_ratio, stop_sum_log_ratio; /* of stop(d) */
     real geometric_mean;                          /* gmpo */
-    real mismatch;                                /* exp Σ(old − samp), corrected; 1 without */
-    int off_policy;                               /* mean(samp − lp) > δ */
+    real mismatch;  /* weight made of exp Σ(old − sample); 1 without a sequence-level mismatch correction */
+    int off_policy; /* mean(sample − lp) > δ */
 } sequence;
 
 /* R = (e^d + e^m)/2 and D = log R, through R − 1: near 1 the logarithm of a rounded R would lose its digits. */
@@ -27,7 +27,8 @@ INLINE V average_ratio(V d, V m, V *log_ratio) {
     return 1 + above_one;
 }
 
-/* How a token's D is made of its own d and the sequence's mean: D's derivative by its own lp is `own`, the rest goes to all. */
+/* Sets D and R from the token's d and the sequence's mean. `own` is the derivative of D by the token's own lp; the rest of the derivative
+ * is shared by all trained tokens of the sequence. */
 INLINE void ratio_level(token *t, V *own, rein_ratio level, const sequence *s) {
     const V d = t->token_log_ratio, stop_d = t->stop_log_ratio;
     switch (level) {
@@ -60,7 +61,7 @@ INLINE void ratio_level(token *t, V *own, rein_ratio level, const sequence *s) {
         t->stop_ratio = exp_lanes(t->stop_log_ratio);
         *own = splat((real)0.5);
         return;
-    default: return; /* token: the caller's own */
+    default: return; /* token: already set */
     }
 }
 

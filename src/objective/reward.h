@@ -4,21 +4,22 @@
 
 #include "batch.h"
 
-/* One reward a sequence: as given, or the weighted sum of its components. */
+/* The reward of each sequence: as given, or the weighted sum of its components. */
 void rein_rewards_of(double *reward, const rein_batch *b);
 
-/* reward <- shaped and clipped, in place. length: of each response. */
+/* Shapes and clips the rewards in place. length: of each response. */
 void rein_shape_into(double *reward, const int64_t *length, const rein_batch *b, const rein_options *o);
 
 /* The budget of response i; NaN when there is none. */
 double rein_budget_of(const rein_batch *b, const rein_options *o, size_t i);
 
-/* advantage [n_sequences] from reward; trained: tokens that train of each; scratch [2·n_sequences]. Not for estimators per token. */
+/* advantage [n_sequences] from reward. trained: how many tokens of each sequence train; scratch [2·n_sequences]. Not for estimators that
+ * give one advantage a token. */
 rein_status rein_estimate(double *advantage, const double *reward, const int64_t *length, const size_t *trained, double *scratch,
                           const rein_batch *b, const rein_options *o, rein_error *err);
 
-/* Estimators that give one a token (rein_advantage_per_token): `advantage` [n_tokens] of the batch's type, 0 where nothing trains;
- * scratch [n_tokens] for reinforce++; kl_source: log-probs of the detached KL in the reward. */
+/* Estimators that give one advantage a token (rein_advantage_per_token): advantage [n_tokens] of the batch's type, 0 at masked tokens;
+ * scratch [n_tokens] for reinforce++; kl_source: the log-probs of the detached KL in the reward. */
 void rein_estimate_tokens(void *advantage, double *scratch, const double *reward, const void *kl_source, const rein_batch *b,
                           const rein_options *o);
 
@@ -30,7 +31,7 @@ static inline double rein_balance(double advantage, const rein_options *o) {
     return advantage;
 }
 
-/* Mean and unbiased std of n numbers; *equal when they agree to 1e-12: then the mean is their first and the std 0. */
+/* Mean and unbiased std of n numbers. *equal is 1 when they agree to 1e-12; then the mean is the first number and the std is 0. */
 double rein_mean(const double *x, size_t n, double *std, int *equal);
 
 #endif

@@ -1,4 +1,4 @@
-/* step.c - begin: everything about an optimizer step that must be known as a whole before its first token's loss. */
+/* step.c - rein_step_begin: everything about an optimizer step that must be known before the loss of its first token. */
 #include "step.h"
 
 #include <math.h>
@@ -11,20 +11,20 @@
 
 enum { BLOCK_TOKENS = 8192, MANY_BLOCKS = 512, ALIGNMENT = 64 };
 
-/* ---- the workspace: one walk lays it out, with base = NULL it only measures */
+/* ---- the workspace: one function lays it out; with base = NULL it only measures the size */
 static void *carve(char *base, size_t *used, size_t count, size_t size) {
     void *p = base ? base + *used : NULL;
     *used += (count * size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     return p;
 }
 
-/* Of so many tokens and a bit: BLOCK_TOKENS, or more when that would make more than MANY_BLOCKS. */
+/* The fewest tokens of a block: BLOCK_TOKENS, or more when that would give more than MANY_BLOCKS blocks. */
 static size_t block_tokens(const rein_batch *b) {
     const size_t share = rein_batch_tokens(b) / MANY_BLOCKS;
     return share > BLOCK_TOKENS ? share : BLOCK_TOKENS;
 }
 
-/* How many there are at most: all but the last have their tokens. */
+/* An upper bound on the number of blocks: all but the last have at least block_tokens. */
 static size_t most_blocks(const rein_batch *b) {
     const size_t most = rein_batch_tokens(b) / block_tokens(b) + 1;
     return most < b->n_sequences ? most : b->n_sequences;
@@ -123,7 +123,7 @@ static const void *kl_source_of(const rein_step *s) {
     return s->options.kl_penalty_source == REIN_KL_SOURCE_SAMPLE ? s->batch.sample_log_probs : s->batch.log_probs;
 }
 
-/* drift_i = Σ_t m_t (src_t − ref_t): the sequence's k1, detached. */
+/* drift_i = Σ_t m_t (source_t − ref_t): the k1 estimate of the sequence, detached. */
 static void measure_drift(void *context, size_t k, int thread) {
     rein_step *s = context;
     const rein_batch *b = &s->batch;
@@ -137,7 +137,7 @@ static void measure_drift(void *context, size_t k, int thread) {
     }
 }
 
-/* ---- the KL penalty of the advantage (SPEC 1.4), centred over its scope: per token, or per sequence where that is the unit */
+/* ---- the KL penalty in the advantage, centred over its scope: per token, or per sequence if that is the unit of the surrogate */
 static void centre_kl(rein_step *s, size_t first, size_t last) {
     const int unit = rein_sequence_unit(&s->options);
     double sum = 0, count = 0;
@@ -172,9 +172,9 @@ static int all_zero(const rein_step *s, size_t first, size_t last) {
     return 1;
 }
 
-enum { SOME_GROUPS = 256 }; /* that a thread takes at a time */
+enum { SOME_GROUPS = 256 }; /* how many a thread takes at a time */
 
-/* Of each group the std of its rewards, into scratch. */
+/* scratch[g] = the std of the rewards of group g. */
 static void group_stds(void *context, size_t piece, int thread) {
     const rein_step *s = context;
     const size_t groups = rein_group_count(&s->batch), end = (piece + 1) * SOME_GROUPS;
@@ -201,7 +201,7 @@ static rein_status reward_metrics(rein_step *s, rein_error *err) {
     }
     m->reward = rewards / (double)n;
     for (size_t i = 0; i < n && !isfinite(rewards); i++) m->reward = (i > 0 ? m->reward : 0) + s->reward[i] / (double)n;
-    m->length_mean = lengths / (double)n; /* lengths are whole: so is the mean of equal ones */
+    m->length_mean = lengths / (double)n; /* the sum of integers is exact, so equal lengths have exactly that mean */
     m->length_max = longest;
     m->share_over_budget = over / (double)n;
     rein_parallel(s->exec.threads, (groups + SOME_GROUPS - 1) / SOME_GROUPS, group_stds, s);
@@ -244,8 +244,8 @@ static rein_status advantages(rein_step *s, rein_error *err) {
     return REIN_OK;
 }
 
-/* ---- entropy: the target's switch and the quantile of the top-entropy mask */
-static double *select_kth(double *x, size_t n, size_t k) { /* Hoare's: x[k] is what sorting would put there */
+/* ---- entropy: whether the target is reached, and the quantile of the top-entropy mask */
+static double *select_kth(double *x, size_t n, size_t k) { /* Hoare's selection: x[k] is what sorting would put there */
     for (size_t low = 0, high = n - 1; low < high;) {
         const double pivot = x[low + (high - low) / 2];
         size_t i = low, j = high;
@@ -291,7 +291,7 @@ static void entropy(rein_step *s) {
     if (sum > o->entropy_target * (double)s->trained_tokens) s->entropy_coef = 0;
 }
 
-/* What the pass takes from a row must be finite in its type. */
+/* The advantages and the entropy gradient must be finite in the type of the batch. */
 static rein_status check_sequences(const rein_step *s, rein_error *err) {
     const int f32 = s->batch.dtype == REIN_F32;
     for (size_t i = 0; i < s->batch.n_sequences; i++) {

@@ -1,10 +1,10 @@
-/* surrogate.h - the surrogates: what one trained token contributes, and how that moves with its log-ratio and its log-probability.
+/* surrogate.h - the surrogates: the objective of one trained token, and its derivatives by log-ratio and log-probability.
  *
  * A surrogate sees the ratio R of its token (at the level of the `ratio` option), D = log R, the token's log-probability and its
- * advantage A. It returns the objective J (the loss is −J) and two derivatives: `by_ratio` = ∂J/∂D, which flows through whatever D is
- * made of, and `by_log_prob` = ∂J/∂lp where the formula holds lp itself. stop(·) reads `stop_ratio`, which has the same value and no
- * derivative. Exactly at a kink the unclipped branch's derivative counts. To add one: a function here, a line in surrogate_of, a row
- * in the table of options.c. */
+ * advantage A. It returns the objective J (the loss is −J) and two derivatives: `by_ratio` = ∂J/∂D, which is passed on to everything
+ * that D depends on, and `by_log_prob` = ∂J/∂lp where lp itself is part of the formula. stop(·) reads `stop_ratio`, which has the same
+ * value and no derivative. Exactly at a kink the derivative is that of the unclipped branch. To add one: a function here, a line in
+ * surrogate_of, a row in the table of options.c. */
 #ifndef REIN_OBJECTIVE_SURROGATE_H
 #define REIN_OBJECTIVE_SURROGATE_H
 
@@ -27,7 +27,7 @@ typedef struct contribution {
 /* The constants of the surrogates, as reals. */
 typedef struct constants {
     real low, high;     /* 1 − ε, 1 + ε_h; for gmpo −ε, ε_h in log space */
-    real negative_high; /* the most that R counts where A < 0; +inf without max_negative_advantage_importance_sampling_weight */
+    real negative_high; /* the bound of R where A < 0; +inf without max_negative_advantage_importance_sampling_weight */
     real dual_clip, tau, dro_beta, sapo_tau_positive, sapo_tau_negative;
     real vespo_k_positive, vespo_lambda_positive, vespo_k_negative, vespo_lambda_negative;
     real topr_positive_low, topr_positive_high, topr_negative_low, topr_negative_high;
@@ -63,8 +63,8 @@ INLINE constants constants_of(const rein_options *o) {
 }
 
 /* The trust region of PPO (arXiv 1707.06347, eq. 7): min(R·A, clip(R, 1−ε, 1+ε_h)·A) = limited·A, where R is limited only on the side
- * that would raise it: from above where A >= 0, from below where A < 0. Where limited = R, R moves it, and the derivative in log R is
- * the objective itself. R may be +inf: with A >= 0 the result is finite all the same. */
+ * that would raise the objective: from above where A >= 0, from below where A < 0. Where limited = R, the derivative by log R is the
+ * objective itself, elsewhere 0. R may be +inf: where A >= 0 the result is still finite. */
 typedef struct region {
     V low, high;
 } region;
@@ -73,9 +73,9 @@ INLINE region trust_region(V advantage, V low, V high) {
     return (region){keep(negative, low), pick(negative, splat((real)INFINITY), high)};
 }
 
-/* A < 0: R is min(R, c), which does not move where R > c.         max_negative_advantage_importance_sampling_weight, OpenPipe ART,
- * src/art/loss.py; its clamp cuts R whatever the sign of A, here it does what its name says. c > 1−ε, so that in clip it is the missing
- * side of the trust region; what it holds is not counted as clipped. */
+/* A < 0: R is min(R, c), constant where R > c.     max_negative_advantage_importance_sampling_weight, OpenPipe ART, src/art/loss.py,
+ * which bounds R for both signs of A; here only where A < 0, as the name says. c > 1−ε, so in clip it is the missing side of the trust
+ * region. Tokens that it bounds are not counted as clipped. */
 INLINE V negative_bound(V high, const token *t, const constants *k) {
     return pick(t->advantage < 0, least(high, splat(k->negative_high)), high);
 }
@@ -102,7 +102,7 @@ INLINE contribution surrogate_dual_clip(const token *t, const constants *k) {
     return c;
 }
 
-/* A weight that is not differentiated, on the score: J = stop(weight)·A·lp. */
+/* The score with a weight that is not differentiated: J = stop(weight)·A·lp. */
 INLINE contribution weighted_score(V weight, const token *t) {
     V by_log_prob = weight * t->advantage;
     return (contribution){.objective = by_log_prob * t->log_prob, .by_log_prob = by_log_prob};
@@ -132,22 +132,22 @@ INLINE contribution surrogate_dro(const token *t, const constants *k) {
         .objective = t->advantage * t->log_prob - (real)0.5 * pull * t->log_ratio, .by_ratio = -pull, .by_log_prob = t->advantage};
 }
 
-/* d clipped on the side its advantage pushes to: A > 0: min(d, ε_h), A <= 0: max(d, −ε); *live where it is not clipped. */
-INLINE V gmpo_clip(V d, V advantage, const constants *k, M *live) {
+/* d clipped on the side to which its advantage pushes it: A > 0: min(d, ε_h), A <= 0: max(d, −ε). *unclipped: where it is not. */
+INLINE V gmpo_clip(V d, V advantage, const constants *k, M *unclipped) {
     M up = advantage > 0;
-    *live = (up & (d <= k->high)) | (~up & (d >= k->low));
-    return pick(*live, d, pick(up, splat(k->high), splat(k->low)));
+    *unclipped = (up & (d <= k->high)) | (~up & (d >= k->low));
+    return pick(*unclipped, d, pick(up, splat(k->high), splat(k->low)));
 }
 
-/* J = A·exp(mean over the sequence of the clipped d), whose derivative goes to the live tokens     GMPO, arXiv 2507.20673 */
+/* J = A·exp(mean over the sequence of the clipped d), differentiated by the unclipped tokens       GMPO, arXiv 2507.20673 */
 INLINE contribution surrogate_gmpo(const token *t, const constants *k) {
     V objective = t->advantage * t->geometric_mean;
-    M live;
-    (void)gmpo_clip(t->token_log_ratio, t->advantage, k, &live);
+    M unclipped;
+    (void)gmpo_clip(t->token_log_ratio, t->advantage, k, &unclipped);
     return (contribution){.objective = objective,
                           .by_ratio = objective,
-                          .clipped_low = ~live & (t->advantage < 0),
-                          .clipped_high = ~live & (t->advantage > 0)};
+                          .clipped_low = ~unclipped & (t->advantage < 0),
+                          .clipped_high = ~unclipped & (t->advantage > 0)};
 }
 
 /* J = (4/τ)·σ(τ(R−1))·A, τ by the sign of A                                      SAPO, arXiv 2511.20347: 1 (A > 0) and 1.05 */
@@ -155,7 +155,7 @@ INLINE contribution surrogate_sapo(const token *t, const constants *k) {
     V tau = pick(t->advantage > 0, splat(k->sapo_tau_positive), splat(k->sapo_tau_negative));
     V tail = exp_lanes(tau * (1 - t->ratio));
     V sigmoid = 1 / (1 + tail);
-    V slope = sigmoid * sigmoid * tail; /* σ(1−σ); 0 where R overflows: 0·inf must not count */
+    V slope = sigmoid * sigmoid * tail; /* σ(1−σ); it is 0 where R overflows, and 0·inf must be skipped */
     return (contribution){.objective = 4 / tau * sigmoid * t->advantage,
                           .by_ratio = 4 * keep(slope > 0, slope * t->ratio) * t->advantage};
 }
@@ -180,18 +180,18 @@ INLINE contribution surrogate_topr(const token *t, const constants *k) {
     return c;
 }
 
-/* KL(q‖p) of two coins that come up with probability p = e^a and q = e^b; 1 − e^a = −expm1(a) does not cancel near a = 0. */
-INLINE V coin_divergence(V a, V b) {
+/* KL(q‖p) of two Bernoulli variables with p = e^a and q = e^b; 1 − e^a = −expm1(a) does not cancel near a = 0. */
+INLINE V bernoulli_divergence(V a, V b) {
     V excess_a, excess_b, q = exp_excess(b, &excess_b);
     (void)exp_excess(a, &excess_a);
     V not_p = -(a + excess_a), not_q = -(b + excess_b);
     return q * (b - a) + keep(not_q > 0, not_q * (log_lanes(not_q) - log_lanes(not_p)));
 }
 
-/* J = stop(M·min(R, C))·A·lp; M = 0 where R moves further from 1 in A's direction and the divergence of the token's coin exceeds δ:
- * |p − q| or KL(q‖p), p = π(token), q = π_old(token)                                              DPPO, arXiv 2602.04879, eq. 12-14, 23 */
+/* J = stop(M·min(R, C))·A·lp; M = 0 where R moves away from 1 in the direction of A and the divergence between p = π(token) and
+ * q = π_old(token), |p − q| or KL(q‖p), exceeds δ                                                 DPPO, arXiv 2602.04879, eq. 12-14, 23 */
 INLINE contribution surrogate_dppo(const token *t, const constants *k) {
-    V gap = k->dppo_kl ? coin_divergence(t->stop_log_prob, t->old_log_prob)
+    V gap = k->dppo_kl ? bernoulli_divergence(t->stop_log_prob, t->old_log_prob)
                        : magnitude(exp_lanes(t->stop_log_prob) - exp_lanes(t->old_log_prob));
     M far = gap > k->dppo_delta;
     M high = far & (t->advantage > 0) & (t->stop_ratio > 1), low = far & (t->advantage < 0) & (t->stop_ratio < 1);

@@ -273,9 +273,13 @@ static walk_fn *walk_for(const composition *c) {
 
 /* --------------------------------------------------------------------------------------------------------------- one sequence */
 
+static int has_sequence_mismatch(const rein_options *o) {
+    return o->mismatch == REIN_MISMATCH_SEQUENCE_TIS || o->mismatch == REIN_MISMATCH_SEQUENCE_MASK;
+}
+
 /* 1 if tokens need sums over their whole sequence: `sequence_sums` then walks it first. */
 static int needs_sequence_sums(const rein_options *o) {
-    return o->ratio != REIN_RATIO_TOKEN || o->surrogate == REIN_SURROGATE_GMPO || o->mismatch >= REIN_MISMATCH_SEQUENCE_TIS ||
+    return o->ratio != REIN_RATIO_TOKEN || o->surrogate == REIN_SURROGATE_GMPO || has_sequence_mismatch(o) ||
            !isnan(o->off_policy_mask_delta);
 }
 
@@ -306,8 +310,7 @@ static void sequence_sums(sequence *s, const context *x) {
     s->stop_sum_log_ratio = (real)stop_sum;
     s->stop_mean_log_ratio = (real)(stop_sum / n);
     s->geometric_mean = exp_lanes(splat((real)(clipped_sum / n)))[0];
-    if (o->mismatch == REIN_MISMATCH_SEQUENCE_TIS || o->mismatch == REIN_MISMATCH_SEQUENCE_MASK)
-        s->mismatch = mismatch_weight(exp_lanes(splat((real)mismatch_sum)), o)[0];
+    if (has_sequence_mismatch(o)) s->mismatch = mismatch_weight(exp_lanes(splat((real)mismatch_sum)), o)[0];
     s->off_policy = drift_sum / n > o->off_policy_mask_delta;
 }
 

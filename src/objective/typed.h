@@ -12,7 +12,7 @@ typedef double real;
 #define TYPED_KERNEL(name, isa) name##_##isa##_f64
 #endif
 
-/* The kernel `name` of this type for an instruction set; the second where there is one of AVX-512. */
+/* The kernel `name` of this type for an instruction set; WIDE_KERNEL_OF if it is also compiled for AVX-512. */
 #ifdef REIN_HAVE_AVX2
 #define KERNEL_OF(name, isa) ((isa) >= REIN_ISA_AVX2 ? TYPED_KERNEL(name, avx2) : TYPED_KERNEL(name, ref))
 #define WIDE_KERNEL_OF(name, isa) ((isa) >= REIN_ISA_AVX512 ? TYPED_KERNEL(name, avx512) : KERNEL_OF(name, isa))
@@ -21,7 +21,7 @@ typedef double real;
 #define WIDE_KERNEL_OF(name, isa) KERNEL_OF(name, isa)
 #endif
 
-/* Long arrays are cut into this many pieces whatever the number of threads; the pieces' sums are added in order. */
+/* Long arrays are cut into this many pieces for any number of threads; the sums of the pieces are added in order. */
 enum { PIECES = 256 };
 static inline size_t piece_start(size_t n, size_t piece) { return n / PIECES * piece + (n % PIECES < piece ? n % PIECES : piece); }
 

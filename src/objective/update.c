@@ -1,6 +1,6 @@
 /* update.c - the RLHF weight update: w' = w + lr·(1/n) Σ_i (R_i − β·(lp_i − ref_i))·G_i. Compiled per type.
  *
- * G is read once, in strips of columns (update_pass.c). What `updated` held before is kept aside until the result is known to be
+ * G is read once, in strips of columns (update_pass.c). The previous content of `updated` is saved until the result is known to be
  * finite. */
 #include <math.h>
 #include <stdatomic.h>
@@ -58,7 +58,7 @@ rein_status TYPED(rein_rlhf_update)(real *updated, const real *weights, const re
     if (p == 0) return rein_fail_at(err, REIN_EINVAL, "weights", -1, "is empty: at least one weight is needed");
     if (!isfinite(beta) || beta < 0) return rein_fail_at(err, REIN_EINVAL, "beta", -1, "is %g: it must be 0 or more", beta);
     if (!isfinite(lr) || lr < 0) return rein_fail_at(err, REIN_EINVAL, "lr", -1, "is %g: it must be 0 or more", lr);
-    const int several = p > REIN_UPDATE_STRIP; /* a strip alone is written whole or not at all */
+    const int several = p > REIN_UPDATE_STRIP; /* a single strip is written completely or not at all */
     double *c = malloc(n * sizeof *c);
     real *before = several ? rein_scratch_take(p * sizeof *before) : NULL;
     status = !c || (several && !before) ? rein_fail(err, REIN_ENOMEM, "no memory for %zu coefficients and %zu weights", n, p)

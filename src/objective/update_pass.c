@@ -1,12 +1,12 @@
 /* update_pass.c - a strip of weights w + Σ_i c_i·G_i; compiled per type and instruction set.
  *
- * A row's share is added in row order, in double; the sums of a strip stay in the caches. The compiler makes the vectors: the columns are
- * independent. */
+ * Rows are added in order, in double; the sums of a strip stay in the caches. The columns are independent, so the compiler vectorises
+ * them. */
 #include "update.h"
 
 #include "../kernel/lanes.h"
 
-/* sum[j] += Σ over four rows of c·g: four at a time, because each visit of `sum` costs a load and a store. */
+/* sum[j] += Σ c·g, four rows at a time, because each access to `sum` costs a load and a store. */
 static void add_rows(double *restrict sum, const real *g, size_t stride, const double *c, size_t rows, size_t columns) {
     size_t i = 0;
     for (; i + 4 <= rows; i += 4) {

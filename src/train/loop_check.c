@@ -1,4 +1,4 @@
-/* loop_check.c - settings of the loop that contradict each other, or cannot act; and when a run has reached what it was to reach. */
+/* loop_check.c - settings of the loop that contradict each other or have no effect; and the condition that ends a run. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,12 +21,12 @@ static rein_status check_needs(const rein_settings *s, rein_error *err) {
         const int there = *value && strcmp(value, "no") != 0, chat = !strcmp(NEEDS[i].needs, "chat") && !builtin;
         if (status) return status;
         if (rein_settings_given(s, NEEDS[i].name) && !there && !chat) /* a file may have messages */
-            return rein_fail(err, REIN_EINVAL, "%s cannot act without %s", NEEDS[i].name, NEEDS[i].needs);
+            return rein_fail_at(err, REIN_EINVAL, NEEDS[i].name, -1, "cannot act without %s", NEEDS[i].needs);
     }
     return REIN_OK;
 }
 
-/* A judge with a blank or a slash in it is a program, unless it is a pattern. */
+/* A judge with a blank or a slash in its name is a program, unless it is a pattern. */
 static int has_program(const rein_settings *s) {
     if (rein_task_kind_of(s->task) == REIN_TASK_PROGRAM || rein_task_kind_of(s->eval_task) == REIN_TASK_PROGRAM) return 1;
     for (const char *line = s->reward; *line; line += strcspn(line, "\n"), line += *line == '\n')
@@ -38,76 +38,81 @@ static rein_status check_programs(const rein_settings *s, rein_error *err) {
     const char *const names[] = {"reward_timeout", "reward_restarts"};
     for (size_t i = 0; i < 2; i++)
         if (rein_settings_given(s, names[i]) && !has_program(s))
-            return rein_fail(err, REIN_EINVAL, "%s cannot act: no reward and no task is a program", names[i]);
+            return rein_fail_at(err, REIN_EINVAL, names[i], -1, "cannot act: no reward and no task is a program");
     return REIN_OK;
 }
 
-/* The sampler must be the policy, or the objective must know that it is not. */
+/* The sampler must be the policy, or the objective must correct for the difference. */
 static rein_status check_sampler(const rein_settings *s, rein_error *err) {
     const char *what = s->top_k ? "top_k" : s->top_p < 1 ? "top_p" : s->min_p > 0 ? "min_p" : NULL;
     if (!what || s->objective.mismatch != REIN_MISMATCH_NONE) return REIN_OK;
-    return rein_fail(
-        err, REIN_EINVAL,
-        "%s makes the sampler another policy than the one that trains: it needs a correction, mismatch token-tis for one", what);
+    return rein_fail_at(err, REIN_EINVAL, what, -1,
+                        "changes the sampling distribution, so it needs a correction: mismatch token-tis, for example");
 }
 
 static rein_status check_budget(const rein_settings *s, rein_error *err) {
     if (s->budget_target > 0 && s->objective.shape != REIN_SHAPE_BUDGET)
-        return rein_fail(err, REIN_EINVAL, "budget_target cannot act: it moves the penalty of shape budget, and shape is another");
+        return rein_fail_at(err, REIN_EINVAL, "budget_target", -1,
+                            "cannot act: it moves the penalty of shape budget, and shape is another");
     if (!isnan(s->objective.token_budget) && s->objective.token_budget >= (double)s->max_tokens)
-        return rein_fail(err, REIN_EINVAL, "token_budget is %g, and responses are cut at max_tokens, %lld: none can be over it",
-                         s->objective.token_budget, (long long)s->max_tokens);
+        return rein_fail_at(err, REIN_EINVAL, "token_budget", -1,
+                            "is %g, and responses are cut at max_tokens, %lld: none can be over it", s->objective.token_budget,
+                            (long long)s->max_tokens);
     return REIN_OK;
 }
 
 static rein_status check_evaluation(const rein_settings *s, rein_error *err) {
     const char *const idle[] = {"eval_task", "eval_steps", "eval_samples"};
     for (size_t i = 0; i < 3 && !s->eval_prompts; i++)
-        if (rein_settings_given(s, idle[i])) return rein_fail(err, REIN_EINVAL, "%s cannot act: eval_prompts is 0", idle[i]);
+        if (rein_settings_given(s, idle[i])) return rein_fail_at(err, REIN_EINVAL, idle[i], -1, "cannot act: eval_prompts is 0");
     if (rein_settings_given(s, "held_out") && (*s->eval_task || rein_task_kind_of(s->task) != REIN_TASK_FILE))
-        return rein_fail(err, REIN_EINVAL, "held_out cannot act: %s",
-                         *s->eval_task ? "eval_task says what is asked in evaluations" : "only a file is divided by it");
+        return rein_fail_at(err, REIN_EINVAL, "held_out", -1, "cannot act: %s",
+                            *s->eval_task ? "eval_task says what is asked in evaluations" : "only a file is divided by it");
     return REIN_OK;
 }
 
-/* "eval/accuracy>=0.95" in its parts; 0 if it is not like that. */
-static int read_stop(size_t *name, char *operator, int * or_equal, double *value, const char *text) {
+/* "eval/accuracy>=0.95" in its parts. */
+typedef struct condition {
+    size_t name; /* bytes of the name */
+    int greater; /* > or >=, not < or <= */
+    int or_equal;
+    double value;
+} condition;
+
+/* 0 if the text is no condition. */
+static int read_condition(condition *c, const char *text) {
     char *end;
-    *name = strcspn(text, "<>");
-    if (!*name || !text[*name]) return 0;
-    *operator= text[*name];
-    *or_equal = text[*name + 1] == '=';
-    const char *number = text + *name + 1 + *or_equal;
-    *value = strtod(number, &end);
-    return *number && !*end && isfinite(*value);
+    c->name = strcspn(text, "<>");
+    if (!c->name || !text[c->name]) return 0;
+    c->greater = text[c->name] == '>';
+    c->or_equal = text[c->name + 1] == '=';
+    const char *number = text + c->name + 1 + c->or_equal;
+    c->value = strtod(number, &end);
+    return *number && !*end && isfinite(c->value);
 }
 
 int rein_stop_holds(const char *stop_at, const char *metric, double x) {
-    size_t name;
-    char operator;
-    int or_equal;
-    double value;
-    if (!read_stop(&name, &operator, & or_equal, &value, stop_at)) return 0;
-    if (strlen(metric) != name || strncmp(metric, stop_at, name) != 0) return 0;
-    return operator== '>' ? x > value || (or_equal && x >= value) : x<value ||(or_equal &&x <= value);
+    condition c;
+    if (!read_condition(&c, stop_at) || strlen(metric) != c.name || strncmp(metric, stop_at, c.name) != 0) return 0;
+    if (c.or_equal) return c.greater ? x >= c.value : x <= c.value;
+    return c.greater ? x > c.value : x < c.value;
 }
 
 static rein_status check_stop(const rein_settings *s, rein_error *err) {
-    size_t name;
-    char operator, metric[REIN_TEXT_SETTING];
-    int or_equal;
-    double value;
+    char metric[REIN_TEXT_SETTING];
+    condition c;
     if (!*s->stop_at) return REIN_OK;
-    if (!read_stop(&name, &operator, & or_equal, &value, s->stop_at))
-        return rein_fail(err, REIN_EINVAL, "stop_at is \"%.100s\": a metric, one of > >= < <=, and a number: eval/accuracy>=0.95",
-                         s->stop_at);
-    snprintf(metric, sizeof metric, "%.*s", (int)name, s->stop_at);
+    if (!read_condition(&c, s->stop_at))
+        return rein_fail_at(err, REIN_EINVAL, "stop_at", -1,
+                            "is \"%.100s\": a metric, one of > >= < <=, and a number: eval/accuracy>=0.95", s->stop_at);
+    snprintf(metric, sizeof metric, "%.*s", (int)c.name, s->stop_at);
     return rein_settings_check_metric(s, "stop_at", metric, err);
 }
 
 rein_status rein_loop_check(const rein_settings *s, rein_error *err) {
     if (!*s->task)
-        return rein_fail(err, REIN_EINVAL, "task is missing: what is asked, a built-in task, a file of JSON lines, or a program");
+        return rein_fail_at(err, REIN_EINVAL, "task", -1,
+                            "is missing: what is asked, a built-in task, a file of JSON lines, or a program");
     rein_status status = check_needs(s, err);
     if (!status) status = check_programs(s, err);
     if (!status) status = check_sampler(s, err);
@@ -115,7 +120,7 @@ rein_status rein_loop_check(const rein_settings *s, rein_error *err) {
     if (!status) status = check_evaluation(s, err);
     if (!status) status = check_stop(s, err);
     if (!status && s->minibatches > s->prompts)
-        status = rein_fail(err, REIN_EINVAL, "minibatches is %lld, and a step has %lld prompts", (long long)s->minibatches,
-                           (long long)s->prompts);
+        status = rein_fail_at(err, REIN_EINVAL, "minibatches", -1, "is %lld, and a step has %lld prompts",
+                              (long long)s->minibatches, (long long)s->prompts);
     return status;
 }

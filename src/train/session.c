@@ -1,4 +1,4 @@
-/* session.c - a run is begun or gone on with: settings, policy, trainer, and the checkpoint they come from. */
+/* session.c - how a session opens: settings, policy, trainer, and the checkpoint they come from; and how it saves. */
 #include "session.h"
 
 #include <math.h>
@@ -28,7 +28,7 @@ static rein_status resolve_settings(rein_session *s, const char *directory, cons
     }
     free(path);
     if (!status && !*s->settings.model)
-        status = rein_fail(err, REIN_EINVAL, "model is missing: a new run needs the directory of a model");
+        status = rein_fail_at(err, REIN_EINVAL, "model", -1, "is missing: a new run needs the directory of a model");
     return status ? status : rein_settings_check(&s->settings, err);
 }
 
@@ -43,7 +43,8 @@ static rein_status new_adapter(rein_session *s, rein_error *err) {
                            (uint64_t)s->settings.seed};
     memcpy(text, s->settings.lora_modules, sizeof text);
     for (char *rest = text, *name; (name = strtok_r(rest, ", ", &rest));) {
-        if (o.n_modules == MODULES) return rein_fail(err, REIN_EINVAL, "lora_modules names more than %d modules", MODULES);
+        if (o.n_modules == MODULES)
+            return rein_fail_at(err, REIN_EINVAL, "lora_modules", -1, "names more than %d modules", MODULES);
         modules[o.n_modules++] = name;
     }
     return rein_adapter_new(&s->adapter, s->model, &o, err);
@@ -80,7 +81,7 @@ static rein_status write_state(rein_session *s, const char *directory, rein_erro
     return status;
 }
 
-/* What the references of this step's successors need must stay: the next one's is `lag` checkpoints back. */
+/* Checkpoints that later steps need as their reference: that of the next step is `lag` checkpoints back. */
 static size_t needed_steps(int64_t *needed, const rein_session *s) {
     const rein_settings *o = &s->settings;
     const int64_t *steps;
@@ -122,16 +123,25 @@ static rein_status write_checkpoint(rein_session *s, rein_error *err) {
     return status;
 }
 
+rein_status rein_session_expect(const rein_session *s, rein_session_state state, rein_error *err) {
+    if (s->state == state) return REIN_OK;
+    if (s->state == REIN_SESSION_FAILED)
+        return rein_fail(err, REIN_EINVAL, "the session failed in an earlier step: it can only be closed");
+    return rein_fail(err, REIN_EINVAL,
+                     s->state == REIN_SESSION_TRAINED ? "the step that was trained is not committed: rein_session_commit is needed"
+                                                      : "there is no step to commit: rein_session_train makes one");
+}
+
 rein_status rein_session_save(rein_session *s, rein_error *err) {
-    if (s->failed) return rein_fail(err, REIN_EINVAL, "the session failed in an earlier step: it can only be closed");
-    if (s->saved == s->step) return REIN_OK;
-    const rein_status status = write_checkpoint(s, err);
+    rein_status status = rein_session_expect(s, REIN_SESSION_READY, err);
+    if (status || s->saved == s->step) return status;
+    status = write_checkpoint(s, err);
     if (status) return status;
     s->saved = s->step;
     return s->step ? retain(s, err) : REIN_OK;
 }
 
-/* How long the steps took: the history knows. A checkpoint does not say it: those of a run that was stopped are those of one that was not. */
+/* The history has the seconds of the steps. Checkpoints do not, so that those of a resumed run are the same. */
 static rein_status add_up_seconds(rein_session *s, rein_error *err) {
     json_t *lines;
     const json_t *line;
@@ -167,7 +177,7 @@ static rein_status write_settings(const rein_session *s, rein_error *err) {
     return status;
 }
 
-/* The settings are written behind the checkpoint of a fork: a run that has settings and no checkpoint begins from the model. */
+/* The settings of a fork are written after its checkpoint: a run that has settings and no checkpoint begins from the model. */
 rein_status rein_session_begin(rein_session *s, const char *directory, rein_error *err) {
     rein_status status = s->fork.run ? rein_run_fork(&s->run, directory, s->fork.run, s->fork.step, err)
                                      : rein_run_open(&s->run, directory, REIN_RUN_RESUME, err);
@@ -200,14 +210,14 @@ rein_status rein_session_prepare(rein_session **session, const char *directory, 
     return status ? status : open_policy(s, err);
 }
 
-/* Those who train on groups of their own do not sample: what is said of sampling could not act. */
+/* Settings of sampling have no effect where the groups are given. */
 static rein_status check_no_loop(const rein_settings *settings, rein_error *err) {
     static const char *const stages[] = {"task", "rollout", "evaluation"};
     const rein_setting_info *info;
     for (size_t i = 0; (info = rein_setting_at(i)); i++)
         for (size_t k = 0; k < 3 && settings->given[i]; k++)
             if (!strcmp(info->stage, stages[k]))
-                return rein_fail(err, REIN_EINVAL, "%s cannot act: nothing is sampled where the groups are given", info->name);
+                return rein_fail_at(err, REIN_EINVAL, info->name, -1, "cannot act: nothing is sampled where the groups are given");
     return REIN_OK;
 }
 

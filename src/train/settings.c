@@ -452,18 +452,13 @@ static rein_status check_schedule(const rein_settings *s, rein_error *err) {
     return REIN_OK;
 }
 
-int rein_settings_use_reference(const rein_settings *s) {
-    const rein_options *o = &s->objective;
-    return o->kl_reward_coef > 0 || o->kl_penalty_coef > 0 || o->kl_loss_coef > 0;
-}
-
 static rein_status check_reference(const rein_settings *s, rein_error *err) {
     const int step = s->kl_penalty_reference_step >= 0, lag = s->kl_penalty_step_lag > 0, adapter = *s->kl_ref_adapter_path != 0;
     if (step + lag + adapter > 1)
         return rein_fail(err, REIN_EINVAL,
                          "two references at once: only one of kl_penalty_reference_step, kl_penalty_step_lag and "
                          "kl_ref_adapter_path");
-    if (step + lag + adapter && !rein_settings_use_reference(s))
+    if (step + lag + adapter && !rein_options_use_reference(&s->objective))
         return rein_fail(err, REIN_EINVAL, "%s cannot act: kl_penalty_coef, kl_reward_coef and kl_loss_coef are 0",
                          step  ? "kl_penalty_reference_step"
                          : lag ? "kl_penalty_step_lag"

@@ -10,9 +10,6 @@ const char *rein_setting_name(const char *name);
 /* Steps of the learning rate's schedule: total_steps, or those of the loop. */
 int64_t rein_settings_total_steps(const rein_settings *settings);
 
-/* 1 if the objective has a KL to a reference. */
-int rein_settings_use_reference(const rein_settings *settings);
-
 /* Whether some step of a run with these settings may have the metric; if not, that is the mistake of `setting`, which names it. Those of
  * rewards are known when the rewards are. */
 rein_status rein_settings_check_metric(const rein_settings *settings, const char *setting, const char *metric, rein_error *err);

@@ -38,7 +38,7 @@ rein_status rein_settings_check_metric(const rein_settings *s, const char *setti
     for (size_t i = 0; i < sizeof LOOP / sizeof *LOOP; i++)
         if (!strcmp(LOOP[i].name, metric)) known = 1, needs = missing(s, LOOP[i].needs);
     if (needs) return rein_fail(err, REIN_EINVAL, "%s cannot act: there is no %.100s without %s", setting, metric, needs);
-    if ((!strcmp(metric, "kl") || !strncmp(metric, "kl/ref_", 7)) && !rein_settings_use_reference(s))
+    if ((!strcmp(metric, "kl") || !strncmp(metric, "kl/ref_", 7)) && !rein_options_use_reference(&s->objective))
         return rein_fail(err, REIN_EINVAL, "%s cannot act: there is no %s without a KL in the objective%s", setting, metric,
                          *s->task ? "; eval/kl is measured" : "");
     if (known) return REIN_OK;

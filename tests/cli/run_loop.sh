@@ -39,7 +39,7 @@ rm again/model.safetensors
 says "init, the same seed" '^again/model.safetensors: ' rein init again --seed 1
 if cmp -s fresh/model.safetensors again/model.safetensors; then pass; else fail "init: the same seed"; fi
 mkdir there
-refused "init does not overwrite" '^rein init: fresh has weights already: they are not overwritten' rein init fresh
+refused "init does not overwrite" '^rein init: fresh already has weights: they are not overwritten' rein init fresh
 refused "init: nothing" '^rein init: a directory with a config.json is needed' rein init
 refused "init: no config" '^rein init: there/config.json: ' rein init there
 refused "init: seed" '^rein init: --seed is "x"' rein init again --seed x

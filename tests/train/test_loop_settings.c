@@ -25,11 +25,11 @@ static void test_refused(void **state) {
         {"task=sums|eval_task=|reward=|system=be", "system cannot act without chat"},
         {"task=sums|eval_task=|reward=|chat_format=raw", "chat_format cannot act without chat"},
         {"top_k=5",
-         "top_k makes the sampler another policy than the one that trains: it needs a correction, mismatch token-tis for one"},
+         "top_k changes the sampling distribution, so it needs a correction: mismatch token-tis, for example"},
         {"top_p=0.9",
-         "top_p makes the sampler another policy than the one that trains: it needs a correction, mismatch token-tis for one"},
+         "top_p changes the sampling distribution, so it needs a correction: mismatch token-tis, for example"},
         {"min_p=0.1",
-         "min_p makes the sampler another policy than the one that trains: it needs a correction, mismatch token-tis for one"},
+         "min_p changes the sampling distribution, so it needs a correction: mismatch token-tis, for example"},
         {"preset=grpo|budget_target=5", "budget_target cannot act: it moves the penalty of shape budget, and shape is another"},
         {"max_tokens=4", "token_budget is 4, and responses are cut at max_tokens, 4: none can be over it"},
         {"eval_prompts=0", "eval_task cannot act: eval_prompts is 0"},
@@ -138,11 +138,11 @@ static void test_temperature(void **state) {
     const rein_policy policy = rein_session_policy(rein_loop_session(loop)); /* evaluations have that of their step */
     assert_true(policy.temperature == 0.5 && rein_loop_last(loop)->step == 3);
     rein_task_runner *runner;
-    rein_rollout r;
+    rein_groups r;
     OK(rein_task_runner_open(&runner, &s, policy.model, &error_));
     OK(rein_task_runner_evaluate(&r, runner, &policy, 0, NULL, NULL, NULL, &error_));
     assert_true(rein_evaluate(&r, -1).reward == rein_loop_last(loop)->sampled.reward);
-    rein_rollout_free(&r), rein_task_runner_close(runner), rein_loop_close(loop);
+    rein_groups_free(&r), rein_task_runner_close(runner), rein_loop_close(loop);
     s = settings_of("steps=1|temperature_final=0.5"); /* one step is the first */
     assert_true(rein_settings_temperature(&s, 0) == 1);
     s = settings_of("temperature=0.7");
