@@ -77,8 +77,7 @@ static int read_settings(contest *c) {
     c->settings = c->given;
     if (!*c->run) return REIN_DONE;
     if (*c->given.model || *c->given.adapter)
-        return rein_say(REIN_WRONG, WHERE, "--%s and a run are both given: the policy is the run's",
-                        *c->given.model ? "model" : "adapter");
+        return rein_say_option(WHERE, *c->given.model ? "model" : "adapter", "and a run are both given: the policy is the run's");
     status = read_config(&c->settings, c->run);
     for (size_t i = 0; !status && rein_setting_at(i); i++) { /* also those that a run could not change */
         char value[REIN_TEXT_SETTING];
@@ -95,12 +94,12 @@ static int check(contest *c) {
     if (!*c->settings.model)
         return rein_say(REIN_WRONG, WHERE, "a policy is needed: RUN, RUN@STEP, or --model DIR (with --adapter DIR)");
     if (!*c->settings.task) return rein_say(REIN_WRONG, WHERE, "a task is needed: --task NAME, FILE.jsonl or a program");
-    if (!c->settings.eval_prompts) return rein_say(REIN_WRONG, WHERE, "--eval-prompts is 0: nothing is asked");
+    if (!c->settings.eval_prompts) return rein_say_option(WHERE, "eval-prompts", "is 0: nothing is asked");
     if (c->greedy && rein_args_has_setting(c->args, "eval_samples"))
-        return rein_say(REIN_WRONG, WHERE, "--greedy has one response a prompt: --eval-samples cannot act");
+        return rein_say_option(WHERE, "greedy", "has one response a prompt: --eval-samples cannot act");
     if (c->k > (uint64_t)(c->greedy ? 1 : c->settings.eval_samples))
-        return rein_say(REIN_WRONG, WHERE, "--k is %llu: at most --eval-samples, %lld", (unsigned long long)c->k,
-                        (long long)c->settings.eval_samples);
+        return rein_say_option(WHERE, "k", "is %llu: at most --eval-samples, %lld", (unsigned long long)c->k,
+                               (long long)c->settings.eval_samples);
     return REIN_DONE;
 }
 
@@ -166,7 +165,7 @@ static int check_same_model(const contest *c, const char *run) {
     rein_whole_path(mine);
     rein_whole_path(other->model);
     if (!status && strcmp(mine, other->model) != 0)
-        status = rein_say(REIN_WRONG, WHERE, "--against %s is a run of another model, %s, not of %s", run, other->model, mine);
+        status = rein_say_option(WHERE, "against", "%s is a run of another model, %s, not of %s", run, other->model, mine);
     free(other);
     return status;
 }

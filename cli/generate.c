@@ -90,10 +90,9 @@ static int read_options(generation *g, const rein_args *args) {
     s->stops = args->repeated;
     s->n_stops = args->n_repeated;
     for (size_t i = 0; i < s->n_stops; i++) {
-        if (!*s->stops[i])
-            return rein_say(REIN_WRONG, WHERE, "--stop is \"\": a text is needed, it ends the response where it begins");
+        if (!*s->stops[i]) return rein_say_option(WHERE, "stop", "is \"\": a text is needed, it ends the response where it begins");
     }
-    if (top && !g->json) return rein_say(REIN_WRONG, WHERE, "--top-log-probs needs --json: plain output has no place for them");
+    if (top && !g->json) return rein_say_option(WHERE, "top-log-probs", "needs --json: plain output has no place for them");
     return REIN_DONE;
 }
 
@@ -105,8 +104,8 @@ static int fit_to_model(generation *g) {
         return rein_say(REIN_WRONG, WHERE, "%s has no tokenizer.json, and --stop is a text: --max-tokens can end a response",
                         g->opened->directory);
     if (s->top_log_probs > (size_t)info->vocabulary)
-        return rein_say(REIN_WRONG, WHERE, "--top-log-probs is %zu: the model has %lld tokens", s->top_log_probs,
-                        (long long)info->vocabulary);
+        return rein_say_option(WHERE, "top-log-probs", "is %zu: the model has %lld tokens", s->top_log_probs,
+                               (long long)info->vocabulary);
     if (g->prompt->ids.count < (size_t)info->max_positions) return REIN_DONE;
     return rein_say(REIN_WRONG, WHERE, "the prompt has %zu tokens: the model has %lld positions, and a response needs one or more",
                     g->prompt->ids.count, (long long)info->max_positions);

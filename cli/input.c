@@ -1,4 +1,4 @@
-/* input.c - reading whole files, up to a size that no one call is for. */
+/* input.c - reads whole files, up to 1 GiB. */
 #include "input.h"
 
 #include <errno.h>

@@ -99,7 +99,7 @@ int rein_run_inspect(const rein_args *args) {
                         "a path is needed: the directory of a model, of an adapter, of a run or of a checkpoint, or a file of "
                         "trajectories");
     if (rein_is_groups(path)) return rein_inspect_groups(args, path);
-    if (rein_option_value(args, "chat-format")) return rein_say(REIN_WRONG, WHERE, "--chat-format is for a file of trajectories");
+    if (rein_option_value(args, "chat-format")) return rein_say_option(WHERE, "chat-format", "is for a file of trajectories");
     if (!model && rein_is_run(path)) return rein_inspect_run(path, r.json);
     if (!model && rein_is_checkpoint(path)) return rein_inspect_checkpoint(args, path, r.json);
     const int is_model = rein_directory_has(path, "config.json"), is_adapter = rein_directory_has(path, "adapter_config.json");

@@ -54,7 +54,7 @@ static void close_all(opened *o) {
 
 /* Where messages need a tokenizer, that is --model here. */
 static int say_unreadable(const rein_error *err, const opened *o) {
-    if (o->tokenizer || !strstr(err->message, "a tokenizer is needed")) return rein_say_error(WHERE, err);
+    if (o->tokenizer || strcmp(err->field, "tokenizer") != 0) return rein_say_error(WHERE, err);
     return rein_say(REIN_WRONG, WHERE, "%s: give --model DIR", err->message);
 }
 

@@ -1,4 +1,4 @@
-/* objective.c - the JSON border of the operations: find the operation, read, compute, and only then write. */
+/* objective.c - operations on JSON: find the operation, read its arguments, compute, and only then write. */
 #include "objective.h"
 
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "json_in.h"
 #include "rein/json.h"
 
-/* One operation, as the help, the man page and the completion show it and as rein_cli_objective runs it. */
+/* One operation, for the help, the man page, the completion, and rein_cli_objective. */
 typedef struct rein_operation {
     const char *name, *summary;
     const char *arguments, *results, *gradients; /* lines of help; gradients NULL: there is none, --grad is an error */
@@ -20,8 +20,8 @@ const rein_operation *rein_operation_at(size_t i);
 const rein_operation *rein_operation_named(const char *name);
 
 /* Computes operation `name` on the JSON text and appends one JSON object and a newline to *out. Returns the exit status: 0; 1 when memory
- * ran out; 2 when the input is wrong. On failure *out is as it was and err->message says why, in one line; on success err->message is
- * empty or a note for the user. Prints nothing; thread-safe. */
+ * ran out; 2 when the input is wrong. On failure *out is unchanged and *err describes the error; on success err->message is empty or a
+ * note for the user. Prints nothing; thread-safe. */
 int rein_cli_objective(const char *name, const char *text, size_t length, int grad, const rein_exec *exec, rein_text *out,
                        rein_error *err);
 

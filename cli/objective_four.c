@@ -163,7 +163,7 @@ const rein_operation rein_operation_rlhf_update = {
 static const char *const KL_ADVANTAGE_KEYS[] = {"advantages", "log_probs",        "ref_log_probs", "mask", "kl_penalty_coef",
                                                 "kl_scope",   "sequence_lengths", "group_sizes",   NULL};
 
-/* The offsets a scope needs, and no others: a shape that would be ignored is a mistake. */
+/* The offsets that a scope needs, and no others: a shape that would have no effect is an error. */
 static void read_scope(rein_in *in, rein_kl_scope scope, const rein_axis *tokens, rein_axis *sequences, rein_axis *groups,
                        const size_t **sequence_offsets, const size_t **group_offsets) {
     static const char *const names[] = {"batch", "group", "sequence"};

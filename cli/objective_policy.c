@@ -1,5 +1,5 @@
-/* objective_policy.c - `rein objective policy-loss`: a whole step of sampled responses with any composition of the catalogue. Options go to
- * the library as text, so its table is the only one that knows their names and ranges. */
+/* objective_policy.c - `rein objective policy-loss`: a whole step of sampled responses with any composition of the catalogue. Options are
+ * passed to the library as text, so that their names and ranges are in one table only. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -44,7 +44,7 @@ static void read_options(rein_in *in, rein_options *options) {
     if (budget && rein_json_get(given, "token_budget"))
         rein_fields_fail(fields, REIN_EINVAL, "token_budget", -1, "is given twice, also in options: one of them is needed");
     if (budget && rein_json_kind_of(budget) != REIN_JSON_ARRAY) {
-        rein_in_number(in, "token_budget"); /* a number, or the error that says so */
+        rein_in_number(in, "token_budget"); /* a number, or an error */
         if (!fields->status) set_option(fields, options, "token_budget", budget);
     }
     if (rein_in_has(in, "advantages") && !rein_json_get(given, "advantage") && !fields->status)
@@ -91,7 +91,7 @@ static void read_shape(rein_in *in, shape *s, rein_batch *batch) {
     batch->n_groups = s->groups.n;
 }
 
-/* One baseline a sequence, or one a group, which all its sequences share. */
+/* One baseline for each sequence, or one for each group, shared by its sequences. */
 static const double *read_baselines(rein_in *in, shape *s, const size_t *group_offsets) {
     rein_axis axis = {0};
     const double *given = optional(in, "baseline_rewards", &axis, NULL);

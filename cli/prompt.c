@@ -1,6 +1,7 @@
 /* prompt.c - a chat's contents are the user's: what they spell is never a special token. A plain prompt is the user's own business. */
 #include "prompt.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,8 +16,7 @@ static int find_source(rein_prompt *p, const rein_args *args) {
     static const char *const sources[] = {"prompt", "prompt-file", "prompt-ids", "messages"};
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
         if (!rein_option_value(args, sources[i])) continue;
-        if (p->source)
-            return rein_say(REIN_WRONG, p->where, "--%s and --%s are both given: one prompt is needed", p->source, sources[i]);
+        if (p->source) return rein_say_option(p->where, p->source, "and --%s are both given: one prompt is needed", sources[i]);
         p->source = sources[i];
     }
     if (p->source) return REIN_DONE;
@@ -37,15 +37,25 @@ static int find_chat(rein_prompt *p, const rein_args *args) {
     p->format = rein_option_value(args, "chat-format");
     p->no_thinking = rein_option_value(args, "no-thinking") != NULL;
     if (given && !strcmp(p->source, "prompt-ids"))
-        return rein_say(REIN_WRONG, p->where, "--prompt-ids are taken as they are: --%s needs a text", given);
+        return rein_say_option(p->where, "prompt-ids", "are taken as they are: --%s needs a text", given);
     if (p->system && !strcmp(p->source, "messages"))
-        return rein_say(REIN_WRONG, p->where, "--system and --messages are both given: the first message can be the system's");
+        return rein_say_option(p->where, "system", "and --messages are both given: the first message can be the system's");
     return REIN_DONE;
 }
 
 static int no_memory(const rein_prompt *p) { return rein_say_no_memory(p->where); }
 
-static const char *text_of(const rein_json *message, const char *key) { return rein_json_string(rein_json_get(message, key)); }
+static int take_message(rein_message *to, const rein_json *message, size_t i, const rein_prompt *p, const char *path) {
+    static const char *const keys[] = {"role", "content", NULL};
+    char at[40];
+    rein_error err = {0};
+    snprintf(at, sizeof at, "messages[%zu].", i);
+    rein_fields in = {.object = message, .file = path, .path = at, .err = &err};
+    const char *role = rein_fields_string(&in, "role"), *content = rein_fields_string(&in, "content");
+    if (rein_fields_only(&in, keys)) return rein_say_error(p->where, &err);
+    *to = (rein_message){role, content, strlen(content)};
+    return REIN_DONE;
+}
 
 static int take_messages(rein_prompt *p, const char *path) {
     if (rein_json_kind_of(p->json) != REIN_JSON_ARRAY || !rein_json_size(p->json))
@@ -54,19 +64,10 @@ static int take_messages(rein_prompt *p, const char *path) {
     p->n_messages = rein_json_size(p->json);
     p->messages = calloc(p->n_messages, sizeof *p->messages);
     if (!p->messages) return no_memory(p);
-    for (size_t i = 0; i < p->n_messages; i++) {
-        const rein_json *value, *message = rein_json_at(p->json, i);
-        const char *role = text_of(message, "role"), *content = text_of(message, "content"), *key;
-        if (!role || !content)
-            return rein_say(REIN_WRONG, p->where, "%s: messages[%zu].%s is missing or no text", path, i, role ? "content" : "role");
-        for (void *at = NULL; (at = rein_json_next(&key, &value, message, at));) {
-            if (strcmp(key, "role") != 0 && strcmp(key, "content") != 0)
-                return rein_say(REIN_WRONG, p->where, "%s: messages[%zu] has \"%.40s\": only role and content are known", path, i,
-                                key);
-        }
-        p->messages[i] = (rein_message){role, content, strlen(content)};
-    }
-    return REIN_DONE;
+    int status = REIN_DONE;
+    for (size_t i = 0; i < p->n_messages && !status; i++)
+        status = take_message(&p->messages[i], rein_json_at(p->json, i), i, p, path);
+    return status;
 }
 
 static int read_messages(rein_prompt *p, const char *path) {

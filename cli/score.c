@@ -263,8 +263,7 @@ static int check_sources(const rein_args *args) {
     for (size_t i = 0; i < 3; i++) {
         if (!rein_option_value(args, names[i])) continue;
         if (given)
-            return rein_say(REIN_WRONG, WHERE, "--%s and %s%s are both given: one is needed", names[i], *given == 'a' ? "" : "--",
-                            given);
+            return rein_say_option(WHERE, names[i], "and %s%s are both given: one is needed", *given == 'a' ? "" : "--", given);
         given = names[i];
     }
     return REIN_DONE;

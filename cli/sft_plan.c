@@ -49,7 +49,7 @@ static int read_path(rein_sft_plan *plan, const char *given) {
     const int fits = !path || strlen(path) < sizeof plan->data;
     if (path && fits) strcpy(plan->data, path);
     free(whole);
-    if (!fits) return rein_say(REIN_WRONG, WHERE, "--data is too long for a path");
+    if (!fits) return rein_say_option(WHERE, "data", "is too long for a path");
     return *plan->data ? REIN_DONE : rein_say(REIN_WRONG, WHERE, "data is needed: --data FILE, JSON lines");
 }
 
@@ -64,9 +64,9 @@ int rein_sft_plan_read(rein_sft_plan *plan, const rein_args *args, const char *r
     if (!status) status = rein_value_whole(&steps, args, "max-steps", 1, 1000000000);
     if (status) return status;
     if (saved && batch != (uint64_t)plan->batch_size)
-        return rein_say(REIN_WRONG, WHERE,
-                        "--batch-size is %" PRIu64 ", and the run was begun with %" PRId64 ": a new run is needed for that", batch,
-                        plan->batch_size);
+        return rein_say_option(WHERE, "batch-size",
+                               "is %" PRIu64 ", and the run was begun with %" PRId64 ": a new run is needed for that", batch,
+                               plan->batch_size);
     const char *chat = rein_option_value(args, "chat-format");
     if (chat) snprintf(plan->chat_format, sizeof plan->chat_format, "%s", chat);
     plan->batch_size = (int64_t)batch;

@@ -37,7 +37,7 @@ static int read_split(rein_split *split, const rein_args *args) {
     const char *name = rein_option_value(args, "split");
     if (!name) return REIN_DONE;
     if (strcmp(name, "train") != 0 && strcmp(name, "held-out") != 0)
-        return rein_say(REIN_WRONG, WHERE, "--split is \"%s\": train or held-out is needed", name);
+        return rein_say_option(WHERE, "split", "is \"%s\": train or held-out is needed", name);
     *split = *name == 't' ? REIN_SPLIT_TRAIN : REIN_SPLIT_HELD_OUT;
     return REIN_DONE;
 }
@@ -135,7 +135,7 @@ static int list_tasks(const rein_args *args) {
     for (size_t o = 0; o < REIN_MAX_OPTIONS && args->command->options[o].name; o++) {
         const char *name = args->command->options[o].name;
         if (args->values[o] && strcmp(name, "json") != 0)
-            return rein_say(REIN_WRONG, WHERE, "--%s needs a task: rein task %s", name, args->command->usage);
+            return rein_say_option(WHERE, name, "needs a task: rein task %s", args->command->usage);
     }
     for (size_t i = 0; (info = rein_task_at(i)); i++) {
         if (!json) {

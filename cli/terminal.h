@@ -1,4 +1,4 @@
-/* terminal.h - the only way to stdout and stderr: data whole, messages as one line. */
+/* terminal.h - stdout and stderr: data is printed whole, a message is one line. */
 #ifndef REIN_CLI_TERMINAL_H
 #define REIN_CLI_TERMINAL_H
 
@@ -28,7 +28,7 @@ int rein_say_no_memory(const char *where);
 /* Writes the text to stdout, frees it and returns the exit status: 1 with a message when it could not all be written. */
 int rein_print(rein_text *out);
 
-/* 1 when stdout is a terminal that wants colours (NO_COLOR unset). */
+/* 1 if stdout is a terminal with colours and NO_COLOR is not set. */
 int rein_colours(void);
 
 #endif

@@ -73,15 +73,15 @@ int rein_value_ids(rein_ids *ids, const rein_args *args, const char *name) {
         text = skip_blanks(text);
         const char *entry = text;
         if (!read_whole(&id, &text) || id > INT32_MAX || !strchr(" \t\r\n,]", *text))
-            return rein_say(REIN_WRONG, where, "--%s: entry %zu is \"%.*s\": token ids such as 1,2,3 are needed", name, i,
-                            (int)strcspn(entry, ",] \t\r\n"), entry);
+            return rein_say_option(where, name, ": entry %zu is \"%.*s\": token ids such as 1,2,3 are needed", i,
+                                   (int)strcspn(entry, ",] \t\r\n"), entry);
         if (!append(ids, (int32_t)id)) return rein_say_no_memory(where);
         text = skip_blanks(text);
         if (*text != ',') break;
     }
     if (bracket && *text == ']') text = skip_blanks(text + 1);
-    else if (bracket) return rein_say(REIN_WRONG, where, "--%s begins with [ but does not end with ]", name);
-    if (*text) return rein_say(REIN_WRONG, where, "--%s: \"%.20s\" follows the ids: a comma divides them", name, text);
+    else if (bracket) return rein_say_option(where, name, "begins with [ but does not end with ]");
+    if (*text) return rein_say_option(where, name, ": \"%.20s\" follows the ids: a comma divides them", text);
     return REIN_DONE;
 }
 

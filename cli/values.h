@@ -1,7 +1,7 @@
 /* values.h - the values of options as numbers, and where work runs.
  *
- * Each reader leaves its result alone when the option was not given, and returns an exit status: when that is not REIN_DONE, it has said
- * what is wrong and what would be right. */
+ * Each reader leaves its result unchanged when the option was not given. It returns an exit status; unless that is REIN_DONE, the error has
+ * been printed. */
 #ifndef REIN_CLI_VALUES_H
 #define REIN_CLI_VALUES_H
 

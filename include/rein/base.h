@@ -1,4 +1,4 @@
-/* base.h - what every part of rein shares: status codes, errors, where work runs.
+/* base.h - what all parts of rein share: status codes, errors, where work runs.
  * Nothing here prints, exits or reads the environment. */
 #ifndef REIN_BASE_H
 #define REIN_BASE_H
@@ -20,12 +20,12 @@ extern "C" {
 #define REIN_VERSION_MINOR 1
 #define REIN_VERSION_PATCH 0
 
-/* The values are part of the ABI: they are added to, never renumbered. */
+/* The values are part of the ABI: new ones may be added, none is renumbered. */
 typedef enum rein_status {
     REIN_OK = 0,
     REIN_EINVAL = 1, /* an argument is wrong: the message names it, its position and what would be right */
     REIN_ENOMEM = 2, /* no memory, or a workspace that is too small */
-    REIN_ERANGE = 3, /* the arguments are right one by one, but the result is not a finite number */
+    REIN_ERANGE = 3, /* each argument is valid, but the result is not a finite number */
     REIN_EIO = 4     /* a file cannot be opened, read or written */
 } rein_status;
 
@@ -39,7 +39,7 @@ typedef struct rein_error {
     char message[500];
 } rein_error;
 
-/* The instruction sets a kernel exists for. Every set gives the same bits; only the time differs. */
+/* The instruction sets that kernels are compiled for. All give the same bits; only the time differs. */
 typedef enum rein_isa { REIN_ISA_BEST = 0, REIN_ISA_REF = 1, REIN_ISA_AVX2 = 2, REIN_ISA_AVX512 = 3 } rein_isa;
 
 /* Where work runs. A NULL `const rein_exec *` is {0}: every core, the best instruction set. Results do not depend on it. */
@@ -78,17 +78,17 @@ REIN_API rein_status rein_fail_at(rein_error *err, rein_status code, const char 
 /* Puts a place before the message of an error that was filled: "PLACE: MESSAGE". Field and index stay. Returns code. */
 REIN_API rein_status rein_fail_in(rein_error *err, rein_status code, const char *format, ...) REIN_PRINTF(3, 4);
 
-/* Gives each of the library's threads, the calling one included, a core of its own: for a program that has the machine to itself, where
- * two threads that share a core halve its speed. Thread-safe; lasts until the process ends. */
+/* Binds the calling thread and each of the library's threads to a core of its own. For a program that has the machine to itself: two
+ * threads on one core would halve its speed. Thread-safe; lasts until the process ends. */
 REIN_API void rein_bind_threads(void);
 
-/* The name of an instruction set ("ref", "avx2", "avx512"), of the one that `isa` resolves to here. Static storage; thread-safe. */
+/* The name of an instruction set: "ref", "avx2" or "avx512"; for REIN_ISA_BEST the one that is used here. Static storage; thread-safe. */
 REIN_API const char *rein_isa_name(rein_isa isa);
 
 /* 1 if this machine can run `isa`. Thread-safe. */
 REIN_API int rein_isa_available(rein_isa isa);
 
-/* The name in `names` (ended by NULL) nearest to `word`, or NULL when none is near: "did you mean". Thread-safe. */
+/* For "did you mean": the name in `names` (ended by NULL) that is closest to `word`, or NULL if none is close. Thread-safe. */
 REIN_API const char *rein_nearest(const char *word, const char *const *names);
 
 #ifdef __cplusplus

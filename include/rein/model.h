@@ -1,11 +1,12 @@
 /* model.h - language models as Hugging Face writes them, on the CPU: log-probabilities, their exact gradients, LoRA.
  *
- * Boundary: token ids in, numbers out. Text is tokenizer.h, sampling rollout.h, the optimizer train.h.
+ * Boundary: token ids in, numbers out. Text is in tokenizer.h, sampling in rollout.h, the optimizer in train.h.
  *
- * One answer: the log-probability of a token has the same bits for any number of threads, whatever else is in the batch, decoded step by
- * step or computed with its whole sequence, with a prompt of its own or a shared one. Gradients have the same bits for any number of
- * threads; and for any way of cutting trees of segments into calls that add to the same gradient in the same order, but for a tied
- * embedding that trains: its bits are those of one tree a call, which is what the trainer does. */
+ * Reproducible bits: the log-probability of a token has the same bits for any number of threads, whatever else is in the batch,
+ * decoded step by step or computed with its whole sequence, with its own prompt or a shared one. Gradients have the same bits for
+ * any number of threads. They also have the same bits however trees of segments are divided into calls that add to the same
+ * gradient in the same order, except for a tied embedding that trains: there the bits are those of one tree per call, as the
+ * trainer does it. */
 #ifndef REIN_MODEL_H
 #define REIN_MODEL_H
 
@@ -17,24 +18,24 @@ extern "C" {
 
 /* ------------------------------------------------------------------------------------------------------------------- 1. models */
 
-/* Does not change but through rein_parameters: any number of threads may use one that nobody trains. */
+/* A model. It changes only through rein_parameters: while it is not being trained, any number of threads may use it. */
 typedef struct rein_model rein_model;
 
 typedef struct rein_model_options {
-    int train;      /* 1: all weights can be trained. They become f32; else they stay in the type they are stored in */
-    rein_exec exec; /* for the work of opening */
+    int train;      /* 1: all weights can be trained, and become f32; 0: they keep the type they are stored in */
+    rein_exec exec; /* for opening */
 } rein_model_options;
 
-/* Opens the directory of a model: config.json, generation_config.json if it is there, and its safetensors. options may be NULL: {0}. The
- * caller closes *model; it is NULL on failure. Thread-safe. */
+/* Opens the directory of a model: config.json, generation_config.json if it exists, and the safetensors files. options may be
+ * NULL: {0}. The caller closes *model; it is NULL on failure. Thread-safe. */
 REIN_API rein_status rein_model_open(rein_model **model, const char *directory, const rein_model_options *options, rein_error *err);
 
-/* Writes DIRECTORY/model.safetensors for the config.json that is there: f32, matrices normal with the deviation initializer_range, norms 1,
- * biases 0; what Hugging Face's models begin with, and the same numbers for the same seed. Weights that are there are not overwritten
- * (REIN_EINVAL). Thread-safe for different directories. */
+/* Writes new random weights, DIRECTORY/model.safetensors, for the config.json of the directory. They are f32: matrices normal with
+ * standard deviation initializer_range, norms 1, biases 0, as Hugging Face initialises models. The same seed gives the same
+ * numbers. Existing weights are not overwritten (REIN_EINVAL). Thread-safe for different directories. */
 REIN_API rein_status rein_model_init(const char *directory, uint64_t seed, rein_error *err);
 
-/* NULL is fine. Nothing that was made from the model may be used afterwards. */
+/* Closes a model. NULL is fine. Adapters, generators and others made from the model must be closed before. */
 REIN_API void rein_model_close(rein_model *model);
 
 enum { REIN_MAX_END_IDS = 16 };
@@ -42,20 +43,20 @@ typedef struct rein_model_info {
     const char *family; /* "llama", "mistral", "qwen2", "qwen3" */
     const char *type;   /* of the stored weights: "F32", "BF16", "F16"; "mixed" */
     int64_t vocabulary, hidden, intermediate, layers, heads, kv_heads, head_dim, max_positions;
-    int64_t parameters;                /* numbers, a tied head counted once */
-    int64_t ignored;                   /* tensors of the files that the model has no use for */
+    int64_t parameters;                /* number of weights; a tied head counts once */
+    int64_t ignored;                   /* number of tensors in the files that the model does not use */
     int tied;                          /* the head is the embedding */
     int32_t begin_id;                  /* -1: none */
-    int32_t end_ids[REIN_MAX_END_IDS]; /* what ends a response; any of them */
+    int32_t end_ids[REIN_MAX_END_IDS]; /* each of them ends a completion */
     size_t n_end_ids;
 } rein_model_info;
 
-/* Strings live as long as the model. Thread-safe. */
+/* Describes a model. Strings live as long as the model. Thread-safe. */
 REIN_API rein_model_info rein_model_describe(const rein_model *model);
 
-/* Writes a directory that transformers loads: the weights as they are now, with the adapter's product added where there is one (adapter may
- * be NULL), config.json, and the tokenizer's files as they were. Weights that were stored in 16 bits are rounded to that type again unless
- * the model was opened to train; then they are f32. The directory may exist if it holds no model. Thread-safe for different
+/* Writes a model directory that transformers loads: the current weights, with the adapter merged into them (adapter may be NULL),
+ * config.json, and unchanged copies of the tokenizer files. Weights that were stored in 16 bits are rounded to that type again;
+ * those of a model opened with train are f32. The directory may exist if it holds no model. Thread-safe for different
  * directories. */
 struct rein_adapter;
 REIN_API rein_status rein_model_save(const rein_model *model, const struct rein_adapter *adapter, const char *directory,
@@ -63,7 +64,8 @@ REIN_API rein_status rein_model_save(const rein_model *model, const struct rein_
 
 /* ----------------------------------------------------------------------------------------------------------------- 2. adapters */
 
-/* LoRA on some linear modules of one model: W + s·B·A, s = alpha/rank, or alpha/√rank. Several may share a model. Same threads rule. */
+/* An adapter: LoRA on some linear modules of one model, W + s·B·A with s = alpha/rank or alpha/√rank. Several adapters may share a
+ * model. While it is not being trained, any number of threads may use it. */
 typedef struct rein_adapter rein_adapter;
 
 typedef struct rein_lora_options {
@@ -71,25 +73,25 @@ typedef struct rein_lora_options {
     double alpha;               /* above 0 */
     int rank_stabilized;        /* s = alpha/√rank (rsLoRA, Kalajdzievski 2023, arXiv 2312.03732) */
     const char *const *modules; /* q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head */
-    size_t n_modules;           /* 0: all of them but lm_head */
-    uint64_t seed;              /* of A; B is 0, so that a new adapter changes nothing */
+    size_t n_modules;           /* 0: all except lm_head */
+    uint64_t seed;              /* of A; B is 0, so a new adapter changes nothing */
 } rein_lora_options;
 
-/* A new one. The caller closes *adapter before the model; it is NULL on failure. */
+/* Makes a new adapter. The caller closes *adapter before the model; it is NULL on failure. */
 REIN_API rein_status rein_adapter_new(rein_adapter **adapter, const rein_model *model, const rein_lora_options *options,
                                       rein_error *err);
 
-/* Opens a directory as PEFT writes it: adapter_config.json and adapter_model.safetensors. What would change the numbers and is not
- * supported (DoRA, rank patterns, other kinds of adapters) is refused by its name. */
+/* Opens the directory of an adapter as PEFT writes it: adapter_config.json and adapter_model.safetensors. Settings that are not
+ * supported and would change the numbers (DoRA, rank patterns, other kinds of adapters) are errors that name the setting. */
 REIN_API rein_status rein_adapter_open(rein_adapter **adapter, const rein_model *model, const char *directory, rein_error *err);
 
-/* A copy of its own, to be trained or kept as a reference. */
+/* Makes an independent copy, to train or to keep as a reference. */
 REIN_API rein_status rein_adapter_copy(rein_adapter **copy, const rein_adapter *adapter, rein_error *err);
 
-/* Writes a directory that PEFT loads; both files appear whole or not at all, one after the other. */
+/* Writes a directory that PEFT loads. Each of its two files appears completely or not at all. */
 REIN_API rein_status rein_adapter_save(const rein_adapter *adapter, const char *directory, rein_error *err);
 
-/* NULL is fine. */
+/* Closes an adapter. NULL is fine. */
 REIN_API void rein_adapter_close(rein_adapter *adapter);
 
 enum { REIN_MODULES = 8 };
@@ -102,23 +104,29 @@ typedef struct rein_adapter_info {
     int64_t parameters;
     char base[300]; /* base_model_name_or_path of adapter_config.json, or the directory of the model; may be "" */
 } rein_adapter_info;
+
+/* Describes an adapter. Thread-safe. */
 REIN_API rein_adapter_info rein_adapter_describe(const rein_adapter *adapter);
 
-/* -------------------------------------------------------------------------------------------------------------- 3. what trains */
+/* -------------------------------------------------------------------------------------------------------------- 3. parameters */
 
-/* The parameters of an adapter (its A and B, in the order of layers and modules), or, with adapter NULL, of a model that was opened to
- * train: how many arrays, and how many numbers in all. 0 when nothing can be trained. Thread-safe. */
+/* Counts what can be trained: the parameters of an adapter (A and B, in the order of layers and modules) or, with adapter NULL, of
+ * a model that was opened with train. count is the number of arrays, floats the number of values in all of them; 0 if nothing can
+ * be trained. Thread-safe. */
 REIN_API size_t rein_parameter_count(const rein_model *model, const rein_adapter *adapter);
 REIN_API size_t rein_parameter_floats(const rein_model *model, const rein_adapter *adapter);
 
-/* Fills parameters [rein_parameter_count]; they point into the model or adapter, and at `gradient` [rein_parameter_floats], one after the
- * other. After their values changed, and before the next use of the policy, rein_parameters_changed must be called. */
+/* Fills parameters [rein_parameter_count]. Their values point into the model or adapter, their gradients into `gradient`
+ * [rein_parameter_floats], one array after the other. After changing values, call rein_parameters_changed before the policy is
+ * used again. */
 REIN_API void rein_parameters(rein_parameter *parameters, rein_model *model, rein_adapter *adapter, float *gradient);
+
+/* Must be called after the values of parameters changed: it updates what was derived from them. */
 REIN_API rein_status rein_parameters_changed(rein_model *model, rein_adapter *adapter, rein_error *err);
 
 /* ----------------------------------------------------------------------------------------- 4. log-probabilities and gradients */
 
-/* A policy: π(y|x) = softmax(z/temperature). The temperature is part of it, in sampling and in training alike. */
+/* A policy: π(y|x) = softmax(z/temperature). The same temperature is used in sampling and in training. */
 typedef struct rein_policy {
     const rein_model *model;
     const rein_adapter *adapter; /* NULL: the model itself */

@@ -6,6 +6,7 @@ Arrays in, arrays out, computed by librein, a C library inside this package. `re
 
 from ._groups import Trajectory
 from ._library import VERSION as __version__
+from ._library import ArgumentError, FileError, OutOfMemoryError, ReportedError, ResultError
 from ._model import Pass, Policy
 from ._operations import (
     budget_control,
@@ -22,12 +23,17 @@ from ._tokenizer import Tokenizer
 from ._train import train
 
 __all__ = [
+    "ArgumentError",
     "Explanation",
+    "FileError",
     "KlBias",
     "Options",
+    "OutOfMemoryError",
     "Pass",
     "Policy",
     "PolicyLoss",
+    "ReportedError",
+    "ResultError",
     "Sample",
     "Step",
     "Tokenizer",

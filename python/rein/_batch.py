@@ -174,8 +174,8 @@ class Inputs:
 
     def fail(self, status: int, error: c.Error) -> None:
         if self.source == PER_SEQUENCE:
-            error.message = error.message.replace(b"rewards[", b"advantages[")
-            c.raise_error(status, error, {**self.layouts(), "advantages": ("shape", (self.n_sequences,))})
+            layouts = {**self.layouts(), "advantages": ("shape", (self.n_sequences,))}
+            c.raise_error(status, error, layouts, {"rewards": "advantages"})
         c.raise_error(status, error, self.layouts())
 
 

@@ -436,11 +436,10 @@ trainer_load = declare("rein_trainer_load", "psp")
 def fail(status: int, error: c.Error) -> NoReturn:
     """Raises what the library reported: OSError for files, ArithmeticError for results that are not finite numbers,
     MemoryError, and ValueError for what the caller could have known."""
-    message = error.message.decode(errors="replace")
     if status == EIO:
-        raise OSError(message)
+        raise c.reported(c.FileError, error)
     if status == c.ERANGE:
-        raise ArithmeticError(message)
+        raise c.reported(c.ResultError, error)
     c.raise_error(status, error)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Union
@@ -234,40 +233,89 @@ step_finish = _function("rein_step_finish", "ppp")
 shape_rewards = _function("rein_shape_rewards", "pppp")
 advantages = _function("rein_advantages", "pppp")
 
-# What the flat index of a message means to the user: the shape of an array, or the offsets of ragged rows.
+# What a flat index means to the user: the shape of an array, or the offsets of ragged rows.
 Layout = Union[tuple[int, ...], Sequence[int]]
 Layouts = Mapping[str, tuple[str, Layout]]
+Index = Union[int, tuple[int, ...]]
 
 
-def raise_error(status: int, error: Error, layouts: Layouts | None = None) -> NoReturn:
-    """Raises what the library reported: MemoryError for lack of memory, ValueError for everything else."""
-    message = error.message.decode(errors="replace")
-    if status == ENOMEM:
-        raise MemoryError(message)
-    raise ValueError(translate(message, layouts) if layouts else message)
+class ReportedError(Exception):
+    """What the library reports, as data: the argument, option or JSON path that is wrong, and the position in it.
+
+    `field` is None if the error is not about one, `index` if it is not about one position. The index of an array with
+    several axes, or of ragged rows, is a tuple: rewards[1][0] has the field "rewards" and the index (1, 0).
+    """
+
+    field: str | None = None
+    index: Index | None = None
 
 
-def translate(message: str, layouts: Layouts) -> str:
-    """The message with flat positions said as the user counts them: rewards[3] is rewards[1][0] in rows of 3."""
-
-    def place(match: re.Match[str]) -> str:
-        layout = layouts.get(match[1])
-        return f"{match[1]}{position(int(match[2]), *layout)}" if layout else match[0]
-
-    message = re.sub(r"^(\w+)\[(\d+)\](?!\[)", place, message)
-    tokens = layouts.get("log_probs")
-    if tokens and len(tokens[1]) > 1:
-        message = re.sub(r"at token (\d+)", lambda m: f"at token {position(int(m[1]), *tokens)}", message)
-    return message
+class ArgumentError(ReportedError, ValueError):
+    """A wrong argument, or one that makes the result no finite number."""
 
 
-def position(index: int, kind: str, layout: Layout) -> str:
-    """[row][column] of a flat index: kind is "shape" (of an array) or "offsets" (of ragged rows)."""
+class FileError(ReportedError, OSError):
+    """A file that cannot be opened, read or written."""
+
+
+class ResultError(ReportedError, ArithmeticError):
+    """A result that is not a finite number."""
+
+
+class OutOfMemoryError(ReportedError, MemoryError):
+    """No memory."""
+
+
+def raise_error(
+    status: int, error: Error, layouts: Layouts | None = None, names: Mapping[str, str] | None = None
+) -> NoReturn:
+    """Raises what the library reported: OutOfMemoryError for lack of memory, ArgumentError for everything else.
+
+    Positions are those of the user's arrays (`layouts`), arguments are called as the user calls them (`names`).
+    """
+    raise reported(OutOfMemoryError if status == ENOMEM else ArgumentError, error, layouts, names)
+
+
+def reported(
+    kind: type[ReportedError], error: Error, layouts: Layouts | None = None, names: Mapping[str, str] | None = None
+) -> ReportedError:
+    """The exception of an error."""
+    field = error.field.decode(errors="replace")
+    if not field:
+        return kind(error.message.decode(errors="replace"))
+    name = (names or {}).get(field, field)
+    layout = (layouts or {}).get(name)
+    index: Index | None = error.index if error.index >= 0 else None
+    if isinstance(index, int) and layout:
+        index = position(index, *layout)
+    problem = kind(_message(error, field, name, index))
+    problem.field, problem.index = name, index
+    return problem
+
+
+def _message(error: Error, field: str, name: str, index: Index | None) -> str:
+    """The message with the argument's name and position as the user has them: PLACE: NAME[1][0] REASON."""
+    message: bytes = error.message
+    reason = message[error.reason :].decode(errors="replace")
+    blank = "" if reason.startswith(":") else " "
+    flat = f"[{error.index}]" if error.index >= 0 else ""
+    place = message[: error.reason - len(f"{field}{flat}{blank}".encode())].decode(errors="replace")
+    return f"{place}{name}{brackets(index)}{blank}{reason}"
+
+
+def brackets(index: Index | None) -> str:
+    """An index as messages show it: [1][0]."""
+    places = () if index is None else index if isinstance(index, tuple) else (index,)
+    return "".join(f"[{place}]" for place in places)
+
+
+def position(index: int, kind: str, layout: Layout) -> Index:
+    """The user's index of a flat one: kind is "shape" (of an array) or "offsets" (of ragged rows)."""
     if kind == "offsets":
         row = next(r for r in range(len(layout) - 1) if index < layout[r + 1])
-        return f"[{row}][{index - layout[row]}]"
-    places = []
+        return row, int(index - layout[row])
+    places: list[int] = []
     for size in reversed(layout):
         index, place = divmod(index, size)
-        places.append(f"[{place}]")
-    return "".join(reversed(places))
+        places.append(int(place))
+    return places[0] if len(places) == 1 else tuple(reversed(places))

@@ -339,7 +339,7 @@ def rlhf_weight_update(
     scalars = (number(beta, "beta"), number(lr, "lr"))
     status = c.rlhf_update[index](*map(address, arrays), r.size, w.size, *scalars, None, ctypes.byref(error))
     if status:
-        c.raise_error(status, error)
+        c.raise_error(status, error, {"log_prob_grads": ("shape", grads.shape)})
     return updated
 
 
@@ -449,8 +449,7 @@ def budget_control(multiplier: float, lengths: ArrayLike, target_length: float, 
     steps = (number(target_length, "target_length"), number(step_size, "step_size"))
     status = c.budget_control(ctypes.byref(value), address(counts), counts.size, *steps, ctypes.byref(error))
     if status:
-        error.message = error.message.replace(b"response_lengths", b"lengths")
-        c.raise_error(status, error, {"lengths": ("shape", counts.shape)})
+        c.raise_error(status, error, {"lengths": ("shape", counts.shape)}, {"response_lengths": "lengths"})
     return value.value
 
 

@@ -16,7 +16,7 @@ enum { ALIGNMENT = 64, FIRST_CHUNK = 1 << 20, HUGE_PAGE = 1 << 21 };
 void *rein_pages_take(size_t bytes) {
     void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED) return NULL;
-    if (bytes >= HUGE_PAGE) (void)madvise(pages, bytes, MADV_HUGEPAGE); /* where there are none, small ones do */
+    if (bytes >= HUGE_PAGE) (void)madvise(pages, bytes, MADV_HUGEPAGE); /* without them small pages serve */
     return pages;
 }
 

@@ -21,11 +21,16 @@ static void drop_partial_character(char *text) {
     if (length - first < whole) text[first] = 0;
 }
 
-/* Formats into text[size]. The result is one line: control characters, which quoted input may hold, become ?. */
-static void put_line(char *text, size_t size, const char *format, va_list args) {
-    if (vsnprintf(text, size, format, args) >= (int)size) drop_partial_character(text);
+/* Control characters, which quoted input may contain, become ?. */
+static void make_one_line(char *text) {
     for (char *c = text; *c; c++)
         if ((unsigned char)*c < 32 || *c == 127) *c = '?';
+}
+
+/* Formats into text[size]; the result is one line. */
+static void put_line(char *text, size_t size, const char *format, va_list args) {
+    if (vsnprintf(text, size, format, args) >= (int)size) drop_partial_character(text);
+    make_one_line(text);
 }
 
 rein_status rein_fail(rein_error *err, rein_status code, const char *format, ...) {
@@ -43,16 +48,21 @@ rein_status rein_fail(rein_error *err, rein_status code, const char *format, ...
 
 rein_status rein_fail_at(rein_error *err, rein_status code, const char *field, int64_t index, const char *format, ...) {
     if (!err) return code;
+    char reason[sizeof err->message];
     va_list args;
     va_start(args, format);
-    const char *separator = *format == ':' ? "" : " ";
+    put_line(reason, sizeof reason, format, args);
+    va_end(args);
+    const char *separator = *reason == ':' ? "" : " ";
     if (index < 0) rein_fail(err, code, "%s%s", field, separator);
     else rein_fail(err, code, "%s[%lld]%s", field, (long long)index, separator);
     if (snprintf(err->field, sizeof err->field, "%s", field) >= (int)sizeof err->field) drop_partial_character(err->field);
+    make_one_line(err->field);
     err->index = index < 0 ? -1 : index;
     err->reason = strlen(err->message);
-    put_line(err->message + err->reason, sizeof err->message - err->reason, format, args);
-    va_end(args);
+    if (snprintf(err->message + err->reason, sizeof err->message - err->reason, "%s", reason) >=
+        (int)(sizeof err->message - err->reason))
+        drop_partial_character(err->message);
     return code;
 }
 

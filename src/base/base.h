@@ -1,4 +1,4 @@
-/* base.h - small things the library's own sources share. Private. */
+/* base.h - small things that the library's sources share. Private. */
 #ifndef REIN_SRC_BASE_H
 #define REIN_SRC_BASE_H
 

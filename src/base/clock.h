@@ -10,7 +10,7 @@ static inline double rein_seconds(clockid_t clock) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Seconds since some moment that stays the same. */
+/* Seconds since a fixed moment; never decreases. */
 static inline double rein_now(void) { return rein_seconds(CLOCK_MONOTONIC); }
 
 #endif

@@ -1,4 +1,4 @@
-/* directory.c - what a directory holds. Lists are sorted: the order in which a file system gives names must not show anywhere. */
+/* directory.c - directories: listed, made durable, removed. Lists are sorted, so that no result depends on the order of a file system. */
 #include "directory.h"
 
 #include <dirent.h>

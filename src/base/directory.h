@@ -10,18 +10,18 @@ typedef struct rein_names {
     size_t n, capacity;
 } rein_names;
 
-/* What a directory holds, hidden names too, but neither . nor .. The caller frees *names, whatever comes out. Thread-safe. */
+/* The names in a directory, hidden ones too, without . and .. The caller frees *names, also after a failure. Thread-safe. */
 rein_status rein_directory_list(rein_names *names, const char *path, rein_error *err);
 
 /* Harmless on {0}. */
 void rein_names_free(rein_names *names);
 
-/* Makes the names in a directory durable: those made, changed and removed. 0, or -1 with errno. A file system that cannot, and says so,
- * need not. Thread-safe. */
+/* Makes the names in a directory durable: those made, changed and removed. 0, or -1 with errno. A file system that does not support this
+ * is no error. Thread-safe. */
 int rein_directory_sync(const char *path);
 
-/* Removes a file, or a directory with all that is in it; a link itself, not what it leads to. Fine if there is nothing of that name.
- * After a failure some of it may be gone. */
+/* Removes a file, or a directory with everything in it; of a link the link itself, not its target. Fine if nothing has that name. After a
+ * failure a part may be gone. */
 rein_status rein_remove_all(const char *path, rein_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* file.c - what can go wrong with a file becomes a sentence that names it; a file that is written appears whole or not at all. */
+/* file.c - files. Errors name the file; a file that is written appears whole or not at all. */
 #define _DEFAULT_SOURCE
 #include "file.h"
 
@@ -24,7 +24,7 @@ const char *rein_path_show(char to[REIN_PATH_SHOWN], const char *path) {
     const size_t length = strlen(path);
     if (length < REIN_PATH_SHOWN) return memcpy(to, path, length + 1);
     const char *tail = path + length - (REIN_PATH_SHOWN - sizeof ellipsis);
-    while (((unsigned char)*tail & 0xC0) == 0x80) tail++; /* not in the middle of a character */
+    while (((unsigned char)*tail & 0xC0) == 0x80) tail++; /* cut between characters */
     snprintf(to, REIN_PATH_SHOWN, "%s%s", ellipsis, tail);
     return to;
 }
@@ -77,7 +77,7 @@ static rein_status map_open_file(rein_file *file, int fd, const char *path, rein
 
 rein_status rein_file_map(rein_file *file, const char *path, rein_error *err) {
     *file = (rein_file){0};
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe of that name must not make us wait */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* so that a pipe of that name does not block */
     if (fd < 0) return rein_file_error(err, path, "cannot be opened");
     const rein_status status = map_open_file(file, fd, path, err);
     close(fd);
@@ -93,7 +93,7 @@ void rein_file_unmap(rein_file *file) {
     *file = (rein_file){0};
 }
 
-/* data[size], which fewer bytes may fill; 0, or -1 with errno. */
+/* Reads at most `size` bytes into data; 0, or -1 with errno. */
 static int read_bytes(char *data, size_t *size, int fd) {
     for (size_t at = 0; at < *size;) {
         const ssize_t n = read(fd, data + at, *size - at);
@@ -141,7 +141,7 @@ static char *directory_of(const char *path) {
     return directory;
 }
 
-/* Opens DIRECTORY/.NAME-PROCESS-TRY.tmp. Not mkstemp: the file shall have the permissions that the user's umask gives. */
+/* Opens DIRECTORY/.NAME-PROCESS-TRY.tmp. Not mkstemp: the file gets the permissions of the user's umask. */
 static rein_status open_temporary(rein_writer *writer, size_t size, rein_error *err) {
     const char *slash = strrchr(writer->path, '/');
     const char *name = slash ? slash + 1 : writer->path;
@@ -152,7 +152,7 @@ static rein_status open_temporary(rein_writer *writer, size_t size, rein_error *
         if (errno != EEXIST) break;
     }
     const rein_status status = rein_file_error(err, writer->path, "cannot be written");
-    free(writer->temporary); /* never ours: abandoning must not remove it */
+    free(writer->temporary); /* not ours: it must not be removed */
     writer->temporary = NULL;
     return status;
 }

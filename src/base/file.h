@@ -1,7 +1,7 @@
 /* file.h - files: mapped for reading, replaced whole for writing. Private.
  *
  * A file that another process cuts short while it is mapped raises SIGBUS at the next access to the lost part; no reader of mapped
- * files can prevent that, and this one does not try. Replacing a file by renaming, as the writer below does, is safe. */
+ * files can prevent that. Replacing a file by renaming, as the writer below does, is safe. */
 #ifndef REIN_BASE_FILE_H
 #define REIN_BASE_FILE_H
 
@@ -14,23 +14,23 @@ rein_status rein_file_error(rein_error *err, const char *path, const char *what)
 typedef struct rein_file {
     const unsigned char *data; /* page aligned; not NULL, also when the file is empty */
     size_t size;
-    int mapped; /* to be unmapped: else the bytes belong to somebody else */
+    int mapped; /* the bytes are mapped, not borrowed */
 } rein_file;
 
 /* Maps a regular file read-only. The caller unmaps. Thread-safe. */
 rein_status rein_file_map(rein_file *file, const char *path, rein_error *err);
 
-/* The pages that were read leave this process's memory; what is read again comes back. */
+/* Drops the pages that were read from this process's memory; they are read again when they are needed. */
 void rein_file_forget(const rein_file *file);
 
-/* Takes back what rein_file_map gave; harmless on {0}. */
+/* Unmaps it; harmless on {0}. */
 void rein_file_unmap(rein_file *file);
 
-/* A regular file into memory that the caller frees, size + 1 bytes and a 0 at the end. Unlike a mapped file it may be cut short by others,
- * and a disk that cannot read it is an error, not a signal. 0, or -1 with errno and *data NULL. Thread-safe. */
+/* Reads a regular file into memory that the caller frees: size bytes and a 0. Unlike with a mapped file, a file that another process cuts
+ * short, or a disk that cannot read it, is an error and not a signal. 0, or -1 with errno and *data NULL. Thread-safe. */
 int rein_file_read(char **data, size_t *size, const char *path);
 
-/* 1 if there is something of that name, whatever it is. Thread-safe. */
+/* 1 if anything has that name. Thread-safe. */
 int rein_file_exists(const char *path);
 
 /* 1 if it is a directory. Thread-safe. */
@@ -43,7 +43,7 @@ char *rein_path_join(const char *directory, const char *name);
 enum { REIN_PATH_SHOWN = 160 };
 const char *rein_path_show(char to[REIN_PATH_SHOWN], const char *path);
 
-/* A file on its way: nothing stands under its name until it is whole. The bytes go to a temporary name in the same directory;
+/* A file being written: nothing has its name until it is whole. The bytes go to a temporary name in the same directory;
  * commit makes them durable (fsync), renames, and makes the name durable (fsync of the directory). A link of that name is replaced,
  * not followed. {0} is none. One thread at a time. */
 typedef struct rein_writer {
@@ -57,13 +57,13 @@ rein_status rein_writer_open(rein_writer *writer, const char *path, rein_error *
 rein_status rein_writer_put(rein_writer *writer, const void *data, size_t size, rein_error *err);
 rein_status rein_writer_commit(rein_writer *writer, rein_error *err);
 
-/* Gives up what was not committed; harmless on {0}, after a failure and after commit. */
+/* Discards what was not committed; harmless on {0}, after a failure and after commit. */
 void rein_writer_abandon(rein_writer *writer);
 
 /* The three steps in one. Thread-safe for different paths. */
 rein_status rein_file_write(const char *path, const void *data, size_t size, rein_error *err);
 
-/* Makes the directory and those above it; fine if they are there. Their names are not durable yet (directory.h). Thread-safe. */
+/* Makes the directory and its parents; fine if they exist. Their names are not durable yet (directory.h). Thread-safe. */
 rein_status rein_make_directories(const char *path, rein_error *err);
 
 #endif

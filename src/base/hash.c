@@ -1,4 +1,4 @@
-/* hash.c - Debian's xxhash.h, all of it inline: the library asks for no shared library because of it, and exports no name of it. */
+/* hash.c - Debian's xxhash.h, all of it inline: it adds no shared library and exports no name. */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

@@ -1,4 +1,4 @@
-/* hash.h - the fingerprint of bytes: XXH3 with 64 bits and seed 0. It finds accidents; it does not stop somebody who means to deceive.
+/* hash.h - the fingerprint of bytes: XXH3 with 64 bits and seed 0. It detects accidents, not forgery.
  * Private, thread-safe. */
 #ifndef REIN_BASE_HASH_H
 #define REIN_BASE_HASH_H
@@ -8,8 +8,8 @@
 
 uint64_t rein_hash(const void *data, size_t size);
 
-/* Of what stands in an open file from where it is to its end, and how many bytes that are. Read, not mapped: a sector that the disk
- * cannot give back shall be an error, not a signal. Returns 0, or -1 with errno. */
+/* The same for an open file from its position to its end, and the number of those bytes. It is read, not mapped, so that a sector that the
+ * disk cannot read is an error and not a signal. Returns 0, or -1 with errno. */
 int rein_hash_descriptor(uint64_t *hash, uint64_t *size, int descriptor);
 
 #endif

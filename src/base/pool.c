@@ -14,7 +14,7 @@
 
 enum {
     SPINS = 2000
-}; /* some tens of microseconds: waking a thread takes as long, and longer looks would rob other processes of their cores */
+}; /* tens of microseconds: waking a thread takes as long, and spinning longer would take cores from other processes */
 
 typedef struct job {
     rein_work *work;
@@ -29,22 +29,22 @@ static struct pool {
     pthread_cond_t posted, finished;
     job job;
     atomic_uint number; /* of jobs posted */
-    atomic_int running; /* threads still at the job */
+    atomic_int running; /* threads that still work on the job */
     struct {
-        _Alignas(64) atomic_size_t next; /* piece of this thread's share that nobody took yet */
+        _Alignas(64) atomic_size_t next; /* the first piece of this thread's share that is not taken yet */
     } shares[REIN_MAX_THREADS];
-    int started; /* threads there are, besides the callers; [1 .. started] below are theirs */
+    int started; /* threads besides the callers'; [1 .. started] below are theirs */
     pthread_t threads[REIN_MAX_THREADS];
     int index[REIN_MAX_THREADS];
-    unsigned jobs_before[REIN_MAX_THREADS]; /* jobs posted before the thread was there */
-    atomic_int bound;                       /* each thread keeps to its own core */
-    cpu_set_t allowed;                      /* what the process could use before it was bound */
+    unsigned jobs_before[REIN_MAX_THREADS]; /* jobs posted before the thread started */
+    atomic_int bound;                       /* each thread runs on its own core only */
+    cpu_set_t allowed;                      /* the cores of the process before it was bound */
 } pool = {.busy = PTHREAD_MUTEX_INITIALIZER,
           .lock = PTHREAD_MUTEX_INITIALIZER,
           .posted = PTHREAD_COND_INITIALIZER,
           .finished = PTHREAD_COND_INITIALIZER};
 
-static _Thread_local int inside; /* a piece runs on this thread */
+static _Thread_local int inside; /* this thread is running a piece */
 
 static inline void pause_a_little(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -58,8 +58,8 @@ static size_t share_of(const job *j, size_t thread) {
     return j->pieces / n * thread + (j->pieces % n < thread ? j->pieces % n : thread);
 }
 
-/* Its own share first, in order, since neighbours in memory are read one after the other; then what others have not come to: their core
- * may be slower, or needed by somebody else. */
+/* Its own share first, in order, so that memory is read sequentially; then pieces that other threads have not taken yet, whose cores may
+ * be slower or busy. */
 static void do_share(const job *j, int thread) {
     const size_t n = (size_t)j->threads;
     inside = 1;
@@ -97,7 +97,7 @@ static void *serve(void *argument) {
 }
 
 /* ---- starting */
-static void forget_threads(void) { /* in the child of a fork: only its own thread came along */
+static void forget_threads(void) { /* in the child of a fork, which has one thread only */
     pthread_mutex_init(&pool.busy, NULL);
     pthread_mutex_init(&pool.lock, NULL);
     pthread_cond_init(&pool.posted, NULL);
@@ -117,7 +117,7 @@ static void bind(pthread_t thread, int place) { /* to the place-th of the cores 
     if (CPU_COUNT(&one)) (void)pthread_setaffinity_np(thread, sizeof one, &one);
 }
 
-/* Threads for `threads` in all, or as many as there can be; returns that number. Called with `busy` held. */
+/* Starts threads until there are `threads` in all, or as many as the system allows; returns that number. Called with `busy` held. */
 static int start(int threads) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     sigset_t all, before;

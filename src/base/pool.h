@@ -8,7 +8,7 @@
 typedef void rein_work(void *context, size_t piece, int thread);
 
 /* Runs work(context, piece, thread) for every piece in [0, pieces) and returns when all are done. Each thread takes a share of
- * neighbouring pieces, then those that others have not come to; so results may depend on `piece`, never on `thread`. Thread-safe: while
+ * neighbouring pieces, then pieces that others have not taken; so results may depend on `piece`, never on `thread`. Thread-safe: while
  * the threads are busy with another caller's work, and inside a piece, everything runs on the calling thread. The threads stay for the
  * next call and do not survive fork: a child starts its own. */
 void rein_parallel(int threads, size_t pieces, rein_work *work, void *context);

@@ -1,8 +1,8 @@
 /* process.c - three pipes and a process group.
  *
- * Pipes, because a program may open its standard input a second time by its name in /dev, which a socket would refuse. So nothing but the
- * signal mask of the calling thread keeps SIGPIPE away from the host. posix_spawn, because other threads may exist: nothing of ours runs
- * between fork and exec. */
+ * Pipes, because a program may open its standard input a second time by its name in /dev, which a socket would refuse. SIGPIPE is kept
+ * from the host by the signal mask of the calling thread. posix_spawn, because other threads may exist: no code of ours runs between fork
+ * and exec. */
 #define _GNU_SOURCE /* pipe2, environ */
 #include "process.h"
 
@@ -26,25 +26,25 @@
 enum {
     LONGEST_LINE = 16 << 20,
     PIECE = 1 << 14, /* read at a time */
-    KEPT = 4000,     /* of what it said */
-    LAST_WORDS = 200
+    KEPT = 4000,     /* of its log */
+    LAST_LINE = 200
 };
 
-/* Seconds to end after the end of its input; to answer after it closed its input; between the end of its output and its own, for its status
- * to be told. */
+/* Seconds that it has to end after the end of its input; to answer after it closed its input; to end after it closed its output, so that
+ * its exit status can be reported. */
 static const double GRACE = 1, CLOSED = 0.5, DYING = 0.5;
 
 typedef struct bytes {
     char *data;
-    size_t begin, end, capacity; /* what is in it is [begin, end) */
+    size_t begin, end, capacity; /* its contents are [begin, end) */
 } bytes;
 
 struct rein_process {
     pid_t pid;
-    int input, output, words; /* our ends of its three pipes; -1: closed */
-    double input_closed;      /* when it was seen that it had closed its input */
+    int input, output, errors; /* our ends of its three pipes; -1: closed */
+    double input_closed;       /* when we noticed that it had closed its input */
     bytes unsent, unread;
-    size_t searched; /* so far there is no newline in unread */
+    size_t searched; /* there is no newline in unread before this */
     char log[2 * KEPT], shown[KEPT + 1];
     size_t n_log;
     int failed;
@@ -72,7 +72,7 @@ static rein_status no_memory(rein_error *err) { return rein_fail(err, REIN_ENOME
 
 /* -------------------------------------------------------------------------------------------------------------------- starting */
 
-/* Above 2: a host without standard files would else print into a pipe. */
+/* Descriptors above 2: otherwise a host without standard files would print into a pipe. */
 static int make_pipe(int ends[2]) {
     if (pipe2(ends, O_CLOEXEC) != 0) return -1;
     for (int i = 0; i < 2; i++) {
@@ -84,7 +84,7 @@ static int make_pipe(int ends[2]) {
     return ends[0] < 0 || ends[1] < 0 ? -1 : 0;
 }
 
-/* The signals of the child are as a program expects them, whatever the host has made of its own. */
+/* The child gets the default signal handlers and mask, whatever the host has set for itself. */
 static int set_signals(posix_spawnattr_t *attributes) {
     sigset_t all, none;
     sigfillset(&all);
@@ -116,22 +116,22 @@ static int spawn(pid_t *pid, const char *command, const int theirs[3]) {
     return code;
 }
 
-/* Only our ends: whether the program's own may block is its business. */
+/* Only our ends: the program decides about its own. */
 static int do_not_block(const rein_process *p) {
-    const int ours[3] = {p->input, p->output, p->words};
+    const int ours[3] = {p->input, p->output, p->errors};
     for (int i = 0; i < 3; i++)
         if (fcntl(ours[i], F_SETFL, O_NONBLOCK) < 0) return errno;
     return 0;
 }
 
 static int start(rein_process *p, const char *command) {
-    int in[2] = {-1, -1}, out[2] = {-1, -1}, words[2] = {-1, -1};
-    int code = make_pipe(in) || make_pipe(out) || make_pipe(words) ? errno : 0;
-    p->input = in[1], p->output = out[0], p->words = words[0];
+    int in[2] = {-1, -1}, out[2] = {-1, -1}, errors[2] = {-1, -1};
+    int code = make_pipe(in) || make_pipe(out) || make_pipe(errors) ? errno : 0;
+    p->input = in[1], p->output = out[0], p->errors = errors[0];
     if (!code) code = do_not_block(p);
-    if (!code) code = spawn(&p->pid, command, (const int[3]){in[0], out[1], words[1]});
-    shut(&in[0]), shut(&out[1]), shut(&words[1]);
-    if (code) shut(&p->input), shut(&p->output), shut(&p->words);
+    if (!code) code = spawn(&p->pid, command, (const int[3]){in[0], out[1], errors[1]});
+    shut(&in[0]), shut(&out[1]), shut(&errors[1]);
+    if (code) shut(&p->input), shut(&p->output), shut(&p->errors);
     return code;
 }
 
@@ -151,8 +151,8 @@ rein_status rein_process_open(rein_process **process, const char *command, rein_
 
 /* ---------------------------------------------------------------------------------------------------------- writing and reading */
 
-/* Writing to a pipe that nobody reads raises SIGPIPE, which would end the host. It is held back in this thread alone, and taken away again,
- * unless the host had one waiting anyway. */
+/* Writing to a pipe that nobody reads raises SIGPIPE, which would end the host. It is blocked in this thread only, and consumed,
+ * unless one was pending for the host before. */
 static ssize_t write_quietly(int fd, const char *data, size_t size) {
     sigset_t broken_pipe, before, waiting;
     const struct timespec at_once = {0, 0};
@@ -199,10 +199,10 @@ static rein_status read_some(rein_process *p, rein_error *err) {
 }
 
 /* 1 if there may be more. */
-static int hear_some(rein_process *p) {
+static int read_log(rein_process *p) {
     char piece[PIECE];
-    const ssize_t n = read(p->words, piece, sizeof piece);
-    if (n == 0 || (n < 0 && !try_again())) shut(&p->words);
+    const ssize_t n = read(p->errors, piece, sizeof piece);
+    if (n == 0 || (n < 0 && !try_again())) shut(&p->errors);
     if (n <= 0) return 0;
     const size_t kept = n < KEPT ? (size_t)n : KEPT;
     if (p->n_log + kept > sizeof p->log) {
@@ -214,28 +214,28 @@ static int hear_some(rein_process *p) {
     return 1;
 }
 
-/* What is there now; a bounded part of it, because more may be written meanwhile. */
-static void hear_all(rein_process *p) {
-    for (int i = 0; i < 64 && p->words >= 0 && hear_some(p); i++) {
+/* What is there now; a bounded amount, because the program may write more meanwhile. */
+static void read_whole_log(rein_process *p) {
+    for (int i = 0; i < 64 && p->errors >= 0 && read_log(p); i++) {
     }
 }
 
-/* Whatever can be written and read now, or waits until something can, for `seconds` at most. */
+/* Writes and reads what is possible now; if nothing is, waits for at most `seconds`. */
 static rein_status take_turns(rein_process *p, double seconds, rein_error *err) {
     const int sending = p->unsent.begin < p->unsent.end;
-    struct pollfd fds[3] = {{p->input, sending ? POLLOUT : 0, 0}, {p->output, POLLIN, 0}, {p->words, POLLIN, 0}};
+    struct pollfd fds[3] = {{p->input, sending ? POLLOUT : 0, 0}, {p->output, POLLIN, 0}, {p->errors, POLLIN, 0}};
     const double wait = ceil(fmin(fmax(seconds, 0) * 1000, 1e6));
-    if (poll(fds, 3, (int)wait) <= 0) return REIN_OK; /* or a signal of the host: whoever called looks at the clock */
+    if (poll(fds, 3, (int)wait) <= 0) return REIN_OK; /* or a signal of the host: the caller checks the time */
     if (fds[0].revents & (POLLERR | POLLNVAL)) lose_input(p);
     else if (fds[0].revents) send_some(p);
-    if (fds[2].revents) hear_some(p);
+    if (fds[2].revents) read_log(p);
     return fds[1].revents ? read_some(p, err) : REIN_OK;
 }
 
 rein_status rein_process_ask(rein_process *p, const char *line, size_t length, rein_error *err) {
     if (p->failed) return rein_fail(err, REIN_EIO, "the program failed before: it can only be closed");
     if (memchr(line, '\n', length)) return rein_fail(err, REIN_EINVAL, "a request is one line: this has a newline in it");
-    if (p->input < 0) return REIN_OK; /* the answer will say so, after those that are on their way */
+    if (p->input < 0) return REIN_OK; /* rein_process_answer reports it, after the answers that are on their way */
     if (!make_room(&p->unsent, length + 1)) return no_memory(err);
     memcpy(p->unsent.data + p->unsent.end, line, length);
     p->unsent.data[p->unsent.end + length] = '\n';
@@ -246,7 +246,7 @@ rein_status rein_process_ask(rein_process *p, const char *line, size_t length, r
 
 /* --------------------------------------------------------------------------------------------------------------------- failures */
 
-/* Whether it has ended: 1, and how; -1 if somebody else has asked for its status. It stays a zombie, and its number its own. */
+/* 1 if it has ended, and how; -1 if other code has taken its status. It stays a zombie, so its process number is not used again. */
 static int has_ended(const rein_process *p, siginfo_t *how) {
     *how = (siginfo_t){0};
     while (waitid(P_PID, (id_t)p->pid, how, WEXITED | WNOHANG | WNOWAIT) != 0)
@@ -270,26 +270,25 @@ static const char *tell_end(char *to, size_t size, int ended, const siginfo_t *h
     return to;
 }
 
-/* The last line that it said which is not empty; NULL if there is none. */
-static const char *last_words(char to[LAST_WORDS], const rein_process *p) {
+/* The last line of its log that is not empty; NULL if there is none. */
+static const char *last_line(char to[LAST_LINE], const rein_process *p) {
     size_t end = p->n_log, begin;
     while (end && strchr(" \r\n\t", p->log[end - 1]) && p->log[end - 1]) end--;
     for (begin = end; begin && p->log[begin - 1] != '\n'; begin--) {
     }
-    return begin < end ? rein_show_short(to, LAST_WORDS, p->log + begin, end - begin) : NULL;
+    return begin < end ? rein_show_short(to, LAST_LINE, p->log + begin, end - begin) : NULL;
 }
 
 static rein_status give_up(rein_process *p, rein_error *err, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static rein_status give_up(rein_process *p, rein_error *err, const char *format, ...) {
-    char what[240], words[LAST_WORDS];
+    char what[240], line[LAST_LINE];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
-    for (int i = 0; i < 64 && p->words >= 0 && hear_some(p); i++) {
-    }
+    read_whole_log(p);
     p->failed = 1;
-    if (last_words(words, p)) return rein_fail(err, REIN_EIO, "the program %s; its last words: %s", what, words);
+    if (last_line(line, p)) return rein_fail(err, REIN_EIO, "the program %s; the last line of its log: %s", what, line);
     return rein_fail(err, REIN_EIO, "the program %s", what);
 }
 
@@ -364,8 +363,8 @@ void rein_process_unread(const char **text, size_t *length, rein_process *p) {
     *length = newline ? (size_t)(newline - *text) : p->unread.end - p->unread.begin;
 }
 
-const char *rein_process_said(rein_process *p) {
-    hear_all(p);
+const char *rein_process_log(rein_process *p) {
+    read_whole_log(p);
     const size_t kept = p->n_log < KEPT ? p->n_log : KEPT;
     const char *from = p->log + p->n_log - kept;
     size_t cut = 0; /* not in the middle of a character */
@@ -377,7 +376,7 @@ const char *rein_process_said(rein_process *p) {
 
 /* ---------------------------------------------------------------------------------------------------------------------- closing */
 
-/* As long as its first process is a zombie, nobody else can have the number of its group. */
+/* While its first process is a zombie, the number of its group is not used again. */
 static void end_group(const rein_process *p) {
     siginfo_t how;
     if (has_ended(p, &how) < 0) return;
@@ -391,13 +390,13 @@ void rein_process_close(rein_process *p) {
     siginfo_t how;
     const double limit = rein_now() + (p->failed ? 0 : GRACE);
     shut(&p->input);
-    while (!has_ended(p, &how) && rein_now() < limit) { /* it may have words left that nobody wants: they must not hold it up */
-        if (p->output < 0 && p->words < 0) nap(0.002);
+    while (!has_ended(p, &how) && rein_now() < limit) { /* unread output must not block it */
+        if (p->output < 0 && p->errors < 0) nap(0.002);
         else take_turns(p, 0.01, NULL);
         p->unread.begin = p->unread.end = p->searched = 0;
     }
     end_group(p);
-    shut(&p->output), shut(&p->words);
+    shut(&p->output), shut(&p->errors);
     free(p->unsent.data);
     free(p->unread.data);
     free(p);

@@ -10,13 +10,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What the numbers are for, and what their address (a, b, c, d) means. A seed's results hang on these values: they are added to, never
+/* What the numbers are for, and what their address (a, b, c, d) means. A seed's results depend on these values: new ones are added, none is
  * renumbered. */
 enum rein_random_stream {
     REIN_RANDOM_SAMPLING = 0, /* (step, prompt, sample, token) */
     REIN_RANDOM_ADAPTER = 1,  /* (module, matrix, 0, element / 4): the fills below */
     REIN_RANDOM_SHUFFLE = 2,  /* (epoch, position, 0, 0) */
-    REIN_RANDOM_SPARE = 3,    /* whatever has no stream of its own yet, tests for one */
+    REIN_RANDOM_SPARE = 3,    /* uses without their own stream: tests */
     REIN_RANDOM_TASK = 4,     /* (0: asking, 1: demonstrating; index; attempt, and the split when asking; number of the draw) */
     REIN_RANDOM_INIT = 5      /* (tensor, 0, 0, element / 4) */
 };

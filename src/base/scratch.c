@@ -1,4 +1,4 @@
-/* scratch.c - one piece of memory a thread, freed when the thread ends. */
+/* scratch.c - one buffer for each thread, freed when the thread ends. */
 #include "scratch.h"
 
 #include <pthread.h>
@@ -21,7 +21,7 @@ static void forget(void *mine) {
 
 static void make_key(void) { has_key = pthread_key_create(&key, forget) == 0; }
 
-/* The calling thread's, or NULL. */
+/* The calling thread's buffer, or NULL. */
 static kept *mine(int make) {
     (void)pthread_once(&once, make_key);
     kept *m = has_key ? pthread_getspecific(key) : NULL;

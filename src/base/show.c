@@ -1,4 +1,4 @@
-/* show.c - utf8proc knows what a character is; this file decides which may be shown. */
+/* show.c - utf8proc decodes characters; this file decides which may be shown. */
 #include "show.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@ static size_t fit(const char *text, size_t length, int lines) {
     return c >= 127 && c < 160 ? 0 : (size_t)n;
 }
 
-/* How many bytes become one ?: those of a control, or one that is none of a character. */
+/* How many bytes become one ?: a control character or one invalid byte. */
 static size_t unfit(const char *text, size_t length) {
     utf8proc_int32_t c;
     const utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)length, &c);
@@ -34,7 +34,7 @@ size_t rein_show(char *to, const char *text, size_t length, int lines) {
 
 const char *rein_show_short(char *to, size_t size, const char *text, size_t length) {
     static const char ellipsis[] = "…";
-    const size_t room = size - sizeof ellipsis; /* of what is shown when not all is */
+    const size_t room = size - sizeof ellipsis; /* for the text before the ellipsis */
     size_t n = 0, at = 0, whole = 0;
     while (at < length) {
         const size_t take = fit(text + at, length - at, 0);

@@ -1,8 +1,8 @@
-/* explog.h - e^x, e^x − 1 − x and log x on lanes.
+/* explog.h - e^x, e^x − 1 − x and log x of vectors. Private; for sources compiled per instruction set.
  *
- * exp: x = n·ln 2 + r with |r| <= ln 2 / 2, then e^r = 1 + (r + t), t = r²·(1/2! + r/3! + …), scaled by 2^n in two steps so that
- * subnormal results round once. For n = 0 the tail t is e^x − 1 − x itself, free of cancellation: that is why one function gives both.
- * Error, over every f32: exp <= 1.05 ulp, log <= 0.84 ulp (tests/kernel/test_explog.c measures all 2^32 of them). */
+ * exp: x = n·ln 2 + r with |r| <= ln 2 / 2, then e^r = 1 + (r + t) with t = r²·(1/2! + r/3! + …), scaled by 2^n in two steps so that
+ * subnormal results are rounded once. For n = 0 the tail t is e^x − 1 − x without cancellation, so one function computes both.
+ * Errors over all f32: exp <= 1.05 ulp, log <= 0.84 ulp (tests/kernel/test_explog.c measures all 2^32 of them). */
 #ifndef REIN_KERNEL_EXPLOG_H
 #define REIN_KERNEL_EXPLOG_H
 
@@ -30,8 +30,8 @@
 
 INLINE V power_of_two(M n) { return (V)(((U)n + EXPONENT_BIAS) << MANTISSA); }
 
-/* (e^r − 1 − r) / r² = 1/2! + r/3! + r²/4! + …, in pairs and pairs of pairs (Estrin): a third of the latency of Horner's chain. For
- * |r| <= ln 2 / 2; f32: the last four coefficients are fitted (relative error 1.3e-7), which saves two of Taylor's. */
+/* (e^r − 1 − r) / r² = 1/2! + r/3! + r²/4! + … for |r| <= ln 2 / 2, by Estrin's scheme, which has a third of the latency of Horner's. In f32
+ * the last four coefficients are fitted (relative error 1.3e-7), which saves two terms. */
 INLINE V exp_tail(V r) {
     const V r2 = r * r;
 #ifdef REAL_F32
@@ -50,7 +50,7 @@ INLINE V exp_tail(V r) {
 /* x = n·ln 2 + r, |r| <= ln 2 / 2; returns e^r − 1 − r. */
 INLINE V exp_reduce(V x, M *n, V *r) {
     V shifted = fmadd(x, splat((real)1.4426950408889634), splat(ROUNDER)), whole_part = shifted - ROUNDER;
-    *n = (M)((U)shifted - (U)splat(ROUNDER)); /* unsigned: a NaN's bits may wrap */
+    *n = (M)((U)shifted - (U)splat(ROUNDER)); /* unsigned, because the bits of a NaN may overflow */
     *r = fmadd(whole_part, splat(-LN2_LOW), fmadd(whole_part, splat(-LN2_HIGH), x));
     return (*r * *r) * exp_tail(*r);
 }
@@ -58,17 +58,17 @@ INLINE V exp_reduce(V x, M *n, V *r) {
 /* Returns e^x; *excess = e^x − 1 − x, never negative, exact to rounding near 0. */
 INLINE V exp_excess(V x, V *excess) {
     M n;
-    V r,
-        tail = exp_reduce(most(splat(EXP_MIN), least(splat(EXP_MAX), x)), &n, &r); /* a NaN is the second operand: it passes both */
-    U biased = ((U)n + 2 * (EXPONENT_BIAS + 1)) >> 1; /* a shift that no lane makes negative: AVX2 has none for signed 64 bit */
+    V r, tail = exp_reduce(most(splat(EXP_MIN), least(splat(EXP_MAX), x)), &n,
+                           &r);                       /* as the second operand a NaN passes through both */
+    U biased = ((U)n + 2 * (EXPONENT_BIAS + 1)) >> 1; /* kept positive: AVX2 has no signed shift of 64 bits */
     M half = (M)(biased - (EXPONENT_BIAS + 1));
     V e = ((tail + r) + 1) * power_of_two(half) * power_of_two((M)((U)n - (U)half));
     *excess = pick(n == 0, tail, (e - 1) - x);
     return e;
 }
 
-/* (e^x − 1 − x) / x², the curve, for |x| <= EXP_NEAR, given x² too: all that e^x − 1 needs. The coefficients are given, so that a loop can leave
- * them in memory. Fitted: relative error 9e-8 in f32, 7e-17 in f64. */
+/* near_curve: (e^x − 1 − x) / x² for |x| <= EXP_NEAR, a fitted polynomial with relative error 9e-8 in f32 and 7e-17 in f64. The caller holds
+ * the coefficients, so that a loop can leave them in memory. */
 #ifdef REAL_F32
 enum { NEAR_TERMS = 7 };
 #define EXP_NEAR 1.0f
@@ -92,8 +92,7 @@ static inline near_terms near_terms_of(void) {
     return t;
 }
 
-/* Even and odd terms apart, each by Horner from its last coefficient on: constants are then only ever added, and can come from memory as they
- * are. */
+/* Even and odd terms are summed separately by Horner's scheme. Then constants are only added, and can be memory operands. */
 enum { LAST_EVEN = (NEAR_TERMS - 1) / 2 * 2, LAST_ODD = NEAR_TERMS / 2 * 2 - 1 };
 typedef struct near_parts {
     V even, odd;
@@ -123,7 +122,7 @@ INLINE V log_lanes(V x) {
     V y = pick(tiny, x * SUBNORMAL_SCALE, x);
     const U root_half = (U)splat((real)0.70710678118654752);
     U offset = (U)y - root_half;
-    U exponent_bits = (offset >> MANTISSA) << MANTISSA; /* of y/√½: both parts fall out of one subtraction */
+    U exponent_bits = (offset >> MANTISSA) << MANTISSA; /* of y/√½: one subtraction separates exponent and mantissa */
     V f = (V)((U)y - exponent_bits) - 1;
     const bits top = (bits)1 << (sizeof(real) * 8 - 1 - MANTISSA); /* the sign of the exponent */
     M e = (M)(((exponent_bits >> MANTISSA) ^ top) - top);
@@ -140,7 +139,7 @@ INLINE V log_lanes(V x) {
     return pick((x < splat(0)) | (x != x), splat((real)NAN), result);
 }
 
-/* log(1 + u), exact to rounding also near 0: log of the rounded sum, and what the rounding lost. */
+/* log(1 + u), accurate near 0 too: the log of the rounded sum plus a correction for the rounding. */
 INLINE V log1p_lanes(V u) {
     V w = 1 + u;
     return pick(w == splat((real)INFINITY), w, log_lanes(w) + (u - (w - 1)) / w);

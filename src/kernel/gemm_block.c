@@ -18,18 +18,26 @@ typedef struct part {
     int from_c;
 } part;
 
+/* Prefetches a tile of C: its rows are too far apart for the processor to predict. */
+INLINE void prefetch_tile(const float *c, size_t stride, size_t rows, size_t columns) {
+    for (size_t r = 0; r < rows; r++)
+        for (size_t j = 0; j < columns; j += GEMM_PANEL) __builtin_prefetch(c + r * stride + j, 1);
+}
+
 /* The constants let the compiler see the strides: of a when it is packed, of b when it is in panels. */
 INLINE void multiply_as(const part *t, const rein_storage storage, const int packed, const int panels) {
     const char *b = t->b.data;
     for (size_t j = 0, columns; j < t->n; j += columns, b += (columns + GEMM_PANEL - 1) / GEMM_PANEL * t->b.bytes) {
         const right_factor right = {b, panels ? GEMM_PANEL : t->b.step, t->b.bytes};
-        columns = tile_columns(t->n - j);
+        columns = tile_columns(t->n - j, t->m);
         for (size_t i = 0, n = 0; i < t->m; i += t->tall, n++) {
             const left_factor rows = {t->a.data + (packed ? n * TILE_ROWS * t->depth : i * t->a.row), packed ? 1 : t->a.row,
                                       packed ? TILE_ROWS : 1};
             const size_t m = t->m - i < t->tall ? t->m - i : t->tall;
             float *c = t->c + i * t->stride + j, copy[TILE_ROWS * GEMM_PANEL];
             const int copied = !PARTIAL_ROWS && columns < GEMM_PANEL;
+            if (packed && t->depth >= PREFETCH_DEPTH && i + t->tall < t->m)
+                prefetch_tile(c + t->tall * t->stride, t->stride, t->tall, columns);
             if (copied) memset(copy, 0, sizeof copy), copy_tile(copy, GEMM_PANEL, 1, c, t->stride, 1, m, columns);
             tile_of(m, columns, copied ? copy : c, copied ? GEMM_PANEL : t->stride, rows, right, storage, t->depth, t->from_c);
             if (copied) copy_tile(c, t->stride, 1, copy, GEMM_PANEL, 1, m, columns);
@@ -44,6 +52,38 @@ static __attribute__((aligned(64))) void multiply_part(const part *t, int packed
     else if (packed) multiply_as(t, REIN_STORED_BF16, 1, 1);
     else if (t->storage == REIN_STORED_F32) multiply_as(t, REIN_STORED_F32, 0, 1);
     else multiply_as(t, REIN_STORED_BF16, 0, 1);
+}
+
+/* ---- at most 8 columns, such as those of a LoRA of rank 8, with rows in place: tiles of 8 columns, half a panel */
+enum { NARROW_ROWS = 8 };
+
+INLINE void narrow_tile(float *c, size_t stride, left_factor a, const float *b, size_t depth, int from_c) {
+    V sum[NARROW_ROWS];
+#pragma GCC unroll 8
+    for (size_t r = 0; r < NARROW_ROWS; r++) sum[r] = from_c ? load(c + r * stride, LANES) : splat(0);
+#pragma GCC unroll 4
+    for (size_t k = 0; k < depth; k++) {
+        const V row = load(b + k * GEMM_PANEL, LANES);
+#pragma GCC unroll 8
+        for (size_t r = 0; r < NARROW_ROWS; r++) sum[r] = fmadd(splat(a.data[r * a.row + k]), row, sum[r]);
+    }
+#pragma GCC unroll 8
+    for (size_t r = 0; r < NARROW_ROWS; r++) store(c + r * stride, sum[r], LANES);
+}
+
+static void multiply_narrow(const part *t) {
+    size_t i = 0;
+    for (; i + NARROW_ROWS <= t->m; i += NARROW_ROWS) {
+        const left_factor rows = {t->a.data + i * t->a.row, t->a.row, 1};
+        float *c = t->c + i * t->stride, copy[NARROW_ROWS * LANES];
+        const int copied = t->n < LANES;
+        if (copied) memset(copy, 0, sizeof copy), copy_tile(copy, LANES, 1, c, t->stride, 1, NARROW_ROWS, t->n);
+        narrow_tile(copied ? copy : c, copied ? LANES : t->stride, rows, t->b.data, t->depth, t->from_c);
+        if (copied) copy_tile(c, t->stride, 1, copy, LANES, 1, NARROW_ROWS, t->n);
+    }
+    part rest = *t;
+    rest.m -= i, rest.c += i * t->stride, rest.a.data += i * t->a.row;
+    if (rest.m) multiply_part(&rest, 0);
 }
 
 /* ---- cutting a block into parts */
@@ -110,7 +150,8 @@ static void multiply_rows(const part *columns, const rein_gemm_task *t, const pl
             pack_rows(t->scratch, t, i, some.m, p->tall, from, some.depth);
             some.a.data = t->scratch;
         }
-        multiply_part(&some, !p->rows_in_place);
+        if (p->rows_in_place && t->n <= LANES && some.storage == REIN_STORED_F32) multiply_narrow(&some);
+        else multiply_part(&some, !p->rows_in_place);
     }
 }
 
@@ -119,7 +160,7 @@ static void multiply_rows(const part *columns, const rein_gemm_task *t, const pl
 static void multiply_few_columns(const rein_gemm_task *t) {
     const size_t tall = part_size(t->n, TILE_ROWS, 1);
     for (size_t i = 0, columns; i < t->m; i += columns) {
-        columns = tile_columns(t->m - i);
+        columns = tile_columns(t->m - i, t->n);
         for (size_t j = 0; j < t->n; j += tall) {
             const size_t rows = t->n - j < tall ? t->n - j : tall;
             const left_factor of_b = {(const float *)t->b.data + j, 1, t->b.row};

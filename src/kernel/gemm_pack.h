@@ -113,36 +113,57 @@ static void decode_panel(float *to, const void *panel, rein_storage storage, siz
     }
 }
 
-/* square [16][16] = the transpose of the rows [first, first + rows) of a panel; columns past `rows` are 0. */
-static void transpose_rows(float *square, const void *panel, rein_storage storage, size_t first, size_t rows) {
+/* to [16][16] = the transpose of 16 rows of a panel of f32 or bf16. */
+INLINE void transpose_square(float *to, const void *panel, size_t first, const rein_storage storage) {
+    for (size_t j = 0; j < GEMM_PANEL; j += LANES) {
+        V low[LANES], high[LANES];
+#pragma GCC unroll 8
+        for (size_t r = 0; r < LANES; r++) {
+            const row16 row = row_of_panel(panel, (first + j + r) * GEMM_PANEL, storage);
+            low[r] = row_low(row), high[r] = row_high(row);
+        }
+        transpose(low);
+        transpose(high);
+#pragma GCC unroll 8
+        for (size_t l = 0; l < LANES; l++) {
+            store(to + l * GEMM_PANEL + j, low[l], LANES);
+            store(to + (LANES + l) * GEMM_PANEL + j, high[l], LANES);
+        }
+    }
+}
+
+/* The same for any storage type and for fewer rows; the columns of `to` past them are 0. */
+static void transpose_rows(float *to, const void *panel, rein_storage storage, size_t first, size_t rows) {
     const size_t elements = rein_storage_elements(storage), in_block = first % elements;
+    const char *blocks = (const char *)panel + rein_storage_bytes(storage, (first - in_block) * GEMM_PANEL);
     float numbers[GEMM_PANEL * REIN_STORAGE_BLOCK];
-    if (elements > 1) { /* a decoded block is a row of the transpose already */
-        KERNEL(rein_decode)
-        (numbers, (const char *)panel + rein_storage_bytes(storage, (first - in_block) * GEMM_PANEL), storage,
-         elements * GEMM_PANEL);
+    if (elements > 1) { /* a decoded block is a row of the transpose */
+        KERNEL(rein_decode)(numbers, blocks, storage, elements * GEMM_PANEL);
         for (size_t l = 0; l < GEMM_PANEL; l++)
-            memcpy(square + l * GEMM_PANEL, numbers + l * elements + in_block, GEMM_PANEL * sizeof *square);
+            memcpy(to + l * GEMM_PANEL, numbers + l * elements + in_block, GEMM_PANEL * sizeof *to);
         return;
     }
-    memset(numbers, 0, GEMM_PANEL * GEMM_PANEL * sizeof *numbers);
-    if (storage == REIN_STORED_F32) memcpy(numbers, (const float *)panel + first * GEMM_PANEL, rows * GEMM_PANEL * sizeof *numbers);
-    else if (storage == REIN_STORED_BF16)
-        for (size_t r = 0; r < rows; r++)
-            row_store(numbers + r * GEMM_PANEL, row_of_panel(panel, (first + r) * GEMM_PANEL, REIN_STORED_BF16), GEMM_PANEL);
-    else decode_panel(numbers, panel, storage, first, rows);
-    for (size_t i = 0; i < GEMM_PANEL; i += LANES)
-        for (size_t j = 0; j < GEMM_PANEL; j += LANES)
-            transpose_8x8(square + i * GEMM_PANEL + j, GEMM_PANEL, numbers + j * GEMM_PANEL + i, GEMM_PANEL);
+    KERNEL(rein_decode)(numbers, blocks, storage, rows * GEMM_PANEL);
+    for (size_t l = 0; l < GEMM_PANEL; l++)
+        for (size_t r = 0; r < GEMM_PANEL; r++) {
+            const size_t place = storage == REIN_STORED_BF16 ? rein_bf16_place(l) : l;
+            to[l * GEMM_PANEL + r] = r < rows ? numbers[r * GEMM_PANEL + place] : 0;
+        }
 }
 
 static void pack_transposed_panel(float *to, const rein_gemm_task *t, size_t first, size_t columns, size_t from, size_t depth) {
-    for (size_t k = 0; k < depth; k += GEMM_PANEL) {
-        const char *panel = (const char *)t->b.data + rein_storage_bytes(t->b.storage, (from + k) * t->panel);
+    const rein_storage storage = t->b.storage;
+    const size_t row = t->first_column + first;
+    for (size_t k = 0; k < depth; k += GEMM_PANEL, to += GEMM_PANEL * GEMM_PANEL) {
+        const void *panel = (const char *)t->b.data + rein_storage_bytes(storage, (from + k) * t->panel);
+        const int whole = columns == GEMM_PANEL && k + GEMM_PANEL <= depth;
         float square[GEMM_PANEL * GEMM_PANEL];
-        const size_t rows = depth - k < GEMM_PANEL ? depth - k : GEMM_PANEL;
-        transpose_rows(square, panel, t->b.storage, t->first_column + first, columns);
-        memcpy(to + k * GEMM_PANEL, square, rows * GEMM_PANEL * sizeof *to);
+        if (whole && storage == REIN_STORED_F32) transpose_square(to, panel, row, REIN_STORED_F32);
+        else if (whole && storage == REIN_STORED_BF16) transpose_square(to, panel, row, REIN_STORED_BF16);
+        else {
+            transpose_rows(square, panel, storage, row, columns);
+            memcpy(to, square, (depth - k < GEMM_PANEL ? depth - k : GEMM_PANEL) * GEMM_PANEL * sizeof *to);
+        }
     }
 }
 

@@ -1,9 +1,9 @@
-/* lanes.h - a vector of reals with the same arithmetic on every instruction set.
+/* lanes.h - vectors of reals with the same arithmetic on every instruction set. Private.
  *
- * A source that includes this is compiled once per type (REAL_F32 or REAL_F64) and once per instruction set (REIN_SUFFIX names the
- * pair). V holds LANES reals, M one integer a lane: a comparison gives all ones or all zeros. Every operation is one IEEE operation a
- * lane, fma included, and nothing is reassociated: so each build gives the same bits. The compilers turn V into registers; only what
- * they have no operator for, fma first of all, is spelled per instruction set. A vector is 32 bytes. */
+ * A source that includes this is compiled once per type (REAL_F32 or REAL_F64) and instruction set; REIN_SUFFIX names the pair. V holds
+ * LANES reals, 32 bytes. M holds one integer a lane; a comparison sets a lane to all ones or all zeros. Every operation is one IEEE
+ * operation per lane, including fma, and nothing is reassociated, so each build gives the same bits. The compiler puts V into registers.
+ * Only operations that C has no operator for, such as fma, are written per instruction set. */
 #ifndef REIN_KERNEL_LANES_H
 #define REIN_KERNEL_LANES_H
 
@@ -42,8 +42,8 @@ typedef real V __attribute__((vector_size(VECTOR_BYTES)));
 typedef whole M __attribute__((vector_size(VECTOR_BYTES)));
 typedef bits U __attribute__((vector_size(VECTOR_BYTES)));
 
-/* The tuned builds inline everything; elsewhere that would only make the compiler slow. */
-#ifdef __has_feature /* clang's way to say it */
+/* Everything is inlined in optimised builds. In other builds that would only slow down the compiler. */
+#ifdef __has_feature /* clang */
 #if __has_feature(address_sanitizer)
 #define SANITIZED
 #endif
@@ -56,14 +56,14 @@ typedef bits U __attribute__((vector_size(VECTOR_BYTES)));
 #define INLINE static inline __attribute__((unused))
 #endif
 
-/* As a list: from a loop gcc 12 makes one insertion a lane, and makes them anew each time. */
+/* Written as a list: for a loop gcc 12 inserts lane by lane, at each use. */
 #if LANES == 8
 INLINE V splat(real x) { return (V){x, x, x, x, x, x, x, x}; }
 #else
 INLINE V splat(real x) { return (V){x, x, x, x}; }
 #endif
 
-/* m ? a : b, lane by lane, on the bits: what is not chosen cannot leak, not even as 0·NaN. */
+/* m ? a : b, lane by lane. It selects bits, so a NaN in a lane that is not chosen has no effect. */
 INLINE V pick(M m, V a, V b) { return (V)(((M)a & m) | ((M)b & ~m)); }
 INLINE V keep(M m, V a) { return (V)((M)a & m); }
 
@@ -89,9 +89,9 @@ INLINE V fmadd(V a, V b, V c) {
 #endif
     return y;
 }
-INLINE V least(V a, V b) { return pick(a < b, a, b); } /* b when either is NaN, as the instruction does */
+INLINE V least(V a, V b) { return pick(a < b, a, b); } /* b if either is NaN, like the instruction */
 INLINE V most(V a, V b) { return pick(a > b, a, b); }
-INLINE int lanes_set(M m) { /* a bit each, lane 0 the lowest */
+INLINE int lanes_set(M m) { /* one bit per lane; lane 0 is the lowest bit */
     int set = 0;
     for (int l = 0; l < LANES; l++) set |= (m[l] != 0) << l;
     return set;
@@ -109,7 +109,7 @@ INLINE M first_lanes(size_t left) { return (M){0, 1, 2, 3, 4, 5, 6, 7} < (whole)
 INLINE M first_lanes(size_t left) { return (M){0, 1, 2, 3} < (whole)(left < LANES ? left : LANES); }
 #endif
 
-/* The first `left` lanes, fewer than all, from memory, 0 in the others; or to it. Nothing past them is touched. */
+/* Loads or stores only the first `left` lanes, fewer than LANES. Memory past them is not touched; loaded lanes past them are 0. */
 #if defined(__AVX2__) && defined(REAL_F32)
 INLINE V load_part(const real *p, size_t left) { return (V)_mm256_maskload_ps(p, (__m256i)first_lanes(left)); }
 INLINE void store_part(real *p, V v, size_t left) { _mm256_maskstore_ps(p, (__m256i)first_lanes(left), (__m256)v); }
@@ -162,7 +162,7 @@ INLINE int all(M m) { return lanes_set(m) == (1 << LANES) - 1; }
 INLINE V clamp(V x, V low, V high) { return least(most(x, low), high); }
 INLINE V magnitude(V x) { return (V)((U)x & ~(U)splat((real)-0.0)); }
 
-/* Full vectors are loaded as they stand; past the end the lanes are 0. */
+/* Loads a vector of which `left` elements exist; lanes past them are 0. */
 INLINE V load(const real *p, size_t left) {
     V v = {0};
     if (left >= LANES) memcpy(&v, p, sizeof v);
@@ -186,7 +186,7 @@ INLINE M load_mask(const uint8_t *mask, size_t left) {
 /* Four reals as doubles and back. */
 typedef real F __attribute__((vector_size(4 * sizeof(real))));
 typedef double D __attribute__((vector_size(32)));
-#if defined(__AVX2__) && defined(REAL_F32) /* gcc 12 makes five instructions of the one */
+#if defined(__AVX2__) && defined(REAL_F32) /* for the general form gcc 12 emits five instructions */
 INLINE D to_doubles(F x) { return (D)_mm256_cvtps_pd((__m128)x); }
 INLINE F from_doubles(D x) { return (F)_mm256_cvtpd_ps((__m256d)x); }
 #else
@@ -194,7 +194,7 @@ INLINE D to_doubles(F x) { return __builtin_convertvector(x, D); }
 INLINE F from_doubles(D x) { return __builtin_convertvector(x, F); }
 #endif
 
-/* Lanes are added in order, in double. */
+/* Adds the lanes in order, in double. */
 INLINE double add_lanes(V v) {
     double s = 0;
     for (int l = 0; l < LANES; l++) s += (double)v[l];

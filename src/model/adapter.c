@@ -1,4 +1,4 @@
-/* adapter.c - LoRA factors of the modules of a model, in memory: all values in one array, in the order of layers and modules. */
+/* adapter.c - the LoRA factors of a model in memory: all values in one array, in the order of layers and modules. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static void name_factors(rein_adapter *a, size_t slot, char (*names)[120]) {
                      rein_module_path(module), "AB"[factor]);
 }
 
-/* Shapes and sizes of every slot; with `values` there, also where its factors are. */
+/* Computes rank, scale and total sizes of all slots; if a->values is allocated, also the places and names of the factors. */
 static void lay_out(rein_adapter *a) {
     const double scale = a->alpha / (a->rank_stabilized ? sqrt((double)a->rank) : (double)a->rank);
     a->floats = a->packed_floats = a->n = 0;
@@ -92,7 +92,7 @@ void rein_adapter_close(rein_adapter *a) {
 
 /* ----------------------------------------------------------------------------------------------------------------------- new */
 
-enum { ALL_LINEAR = (1 << REIN_LAYER_MODULES) - 1, LARGEST_RANK = 65536 };
+enum { ALL_LINEAR = (1 << REIN_LAYER_MODULES) - 1 };
 
 static rein_status modules_of(unsigned *modules, const rein_lora_options *o, rein_error *err) {
     const char *names[REIN_MODULES + 1] = {0};
@@ -104,18 +104,19 @@ static rein_status modules_of(unsigned *modules, const rein_lora_options *o, rei
             if (!strcmp(o->modules[i], names[m])) found = m;
         if (found < 0) {
             const char *nearest = rein_nearest(o->modules[i], names);
-            return rein_fail(err, REIN_EINVAL, "modules[%zu] is \"%.60s\": %s%s%s", i, o->modules[i],
-                             nearest ? "did you mean "
-                                     : "one of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head",
-                             nearest ? nearest : "", nearest ? "?" : "");
+            return rein_fail_at(err, REIN_EINVAL, "modules", (int64_t)i, "is \"%.60s\": %s%s%s", o->modules[i],
+                                nearest ? "did you mean "
+                                        : "one of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head",
+                                nearest ? nearest : "", nearest ? "?" : "");
         }
-        if (*modules >> found & 1) return rein_fail(err, REIN_EINVAL, "modules[%zu]: %s is named twice", i, names[found]);
+        if (*modules >> found & 1)
+            return rein_fail_at(err, REIN_EINVAL, "modules", (int64_t)i, ": %s is given twice", names[found]);
         *modules |= 1u << found;
     }
     return REIN_OK;
 }
 
-/* A as PEFT begins it, uniform in ±1/√in (He's rule with a = √5), B = 0. */
+/* Initialises A as PEFT does, uniform in ±1/√in (He initialisation with a = √5), and B to 0. */
 static void initialise(rein_adapter *a, uint64_t seed) {
     for (size_t slot = 0; slot < rein_adapter_slots(a->model); slot++) {
         const size_t in = rein_model_linear(a->model, slot)->in;
@@ -129,9 +130,10 @@ static void initialise(rein_adapter *a, uint64_t seed) {
 rein_status rein_adapter_new(rein_adapter **adapter, const rein_model *model, const rein_lora_options *o, rein_error *err) {
     unsigned modules;
     *adapter = NULL;
-    if (o->rank < 1 || o->rank > LARGEST_RANK)
-        return rein_fail(err, REIN_EINVAL, "rank is %lld: 1 to %d", (long long)o->rank, LARGEST_RANK);
-    if (!(o->alpha > 0) || !isfinite(o->alpha)) return rein_fail(err, REIN_EINVAL, "alpha is %g: a number above 0", o->alpha);
+    if (o->rank < 1 || o->rank > REIN_MAX_RANK)
+        return rein_fail_at(err, REIN_EINVAL, "rank", -1, "is %lld: 1 to %d", (long long)o->rank, REIN_MAX_RANK);
+    if (!(o->alpha > 0) || !isfinite(o->alpha))
+        return rein_fail_at(err, REIN_EINVAL, "alpha", -1, "is %g: a number above 0 is needed", o->alpha);
     rein_status status = modules_of(&modules, o, err);
     if (!status) status = rein_adapter_allocate(adapter, model, o->rank, o->alpha, o->rank_stabilized != 0, modules, err);
     if (status) return status;

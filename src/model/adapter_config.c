@@ -1,5 +1,5 @@
-/* adapter_config.c - adapter_config.json of PEFT, both ways. A field that can change numbers and is not supported is refused by its name
- * when it says anything; one that is not known may say nothing (null, false, an empty list or object). */
+/* adapter_config.c - reads and writes adapter_config.json of PEFT. A field that is not supported and can change numbers is an
+ * error that names it, unless it is unset (null, false, an empty list or object). So is an unknown field. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,30 +7,29 @@
 #include "adapter_files.h"
 #include "unicode.h"
 
-enum { LARGEST_RANK = 65536 };
-
-/* Read below, or without effect on what the factors mean: where they came from, how they were begun, what only another field uses. */
-static const char *const LET_THROUGH[] = {"peft_type",         "task_type",         "r",
-                                          "lora_alpha",        "target_modules",    "exclude_modules",
-                                          "use_rslora",        "lora_dropout",      "bias",
-                                          "peft_version",      "inference_mode",    "base_model_name_or_path",
-                                          "revision",          "auto_mapping",      "megatron_core",
-                                          "loftq_config",      "eva_config",        "corda_config",
-                                          "lora_ga_config",    "runtime_config",    "layers_pattern",
-                                          "qalora_group_size", "init_lora_weights", NULL};
+/* Fields that are read below, or that do not change what the factors mean: their origin, how they were initialised, details of
+ * another field. */
+static const char *const ALLOWED[] = {"peft_type",         "task_type",         "r",
+                                      "lora_alpha",        "target_modules",    "exclude_modules",
+                                      "use_rslora",        "lora_dropout",      "bias",
+                                      "peft_version",      "inference_mode",    "base_model_name_or_path",
+                                      "revision",          "auto_mapping",      "megatron_core",
+                                      "loftq_config",      "eva_config",        "corda_config",
+                                      "lora_ga_config",    "runtime_config",    "layers_pattern",
+                                      "qalora_group_size", "init_lora_weights", NULL};
 
 static const struct refused {
     const char *key, *why;
 } REFUSED[] = {
     {"use_dora", "DoRA is not supported; false is"},
-    {"rank_pattern", "ranks of single modules are not supported; {} is"},
-    {"alpha_pattern", "alphas of single modules are not supported; {} is"},
+    {"rank_pattern", "separate ranks for modules are not supported; {} is"},
+    {"alpha_pattern", "separate alphas for modules are not supported; {} is"},
     {"layers_to_transform", "a LoRA on some layers only is not supported; null is"},
     {"layer_replication", "repeated layers are not supported; null is"},
-    {"modules_to_save", "modules that were trained beside the LoRA are not supported; null is"},
+    {"modules_to_save", "modules trained in addition to the LoRA are not supported; null is"},
     {"fan_in_fan_out", "transposed weights are not supported; false is"},
     {"lora_bias", "a bias in the LoRA is not supported; false is"},
-    {"trainable_token_indices", "trained tokens of the embedding are not supported; null is"},
+    {"trainable_token_indices", "trained embeddings of single tokens are not supported; null is"},
     {"target_parameters", "a LoRA on parameters is not supported; null is"},
     {"alora_invocation_tokens", "Activated LoRA is not supported; null is"},
     {"use_qalora", "QALoRA is not supported; false is"},
@@ -40,19 +39,20 @@ static const struct refused {
 
 /* --------------------------------------------------------------------------------------------------------------------- reading */
 
-static int says_nothing(const json_t *value) {
+static int is_unset(const json_t *value) {
     return json_is_null(value) || json_is_false(value) || (json_is_array(value) && json_array_size(value) == 0) ||
            (json_is_object(value) && json_object_size(value) == 0);
 }
 
 static void refuse_field(rein_fields *in, const char *key, const json_t *value) {
     char shown[REIN_TEXT_SHOWN];
-    for (size_t i = 0; LET_THROUGH[i]; i++)
-        if (!strcmp(key, LET_THROUGH[i])) return;
-    if (says_nothing(value)) return;
+    for (size_t i = 0; ALLOWED[i]; i++)
+        if (!strcmp(key, ALLOWED[i])) return;
+    if (is_unset(value)) return;
     for (size_t i = 0; i < sizeof REFUSED / sizeof *REFUSED; i++)
         if (!strcmp(key, REFUSED[i].key)) rein_fields_wrong(in, key, value, "%s", REFUSED[i].why);
-    rein_fields_wrong(in, rein_json_quote(shown, key), value, "not known here, and might change the numbers; null would be right");
+    rein_fields_wrong(in, rein_json_quote(shown, key), value,
+                      "not a known field, and it might change the numbers; null would be right");
 }
 
 static void require_text(rein_fields *in, const char *key, const char *right, const char *fallback) {
@@ -61,8 +61,8 @@ static void require_text(rein_fields *in, const char *key, const char *right, co
         rein_fields_wrong(in, key, text ? json_object_get(in->object, key) : NULL, "not supported; \"%s\" is", right);
 }
 
-/* PiSSA, OLoRA, CorDA, LoftQ and LoRA-GA also change the weights of the base, which the files do not tell. */
-static void check_start(rein_fields *in) {
+/* PiSSA, OLoRA, CorDA, LoftQ and LoRA-GA also change the base weights, and the files do not contain the changed ones. */
+static void check_initialisation(rein_fields *in) {
     static const char *const right[] = {"gaussian", "eva", "orthogonal", NULL};
     const json_t *value = json_object_get(in->object, "init_lora_weights");
     const char *text = json_string_value(value);
@@ -70,7 +70,7 @@ static void check_start(rein_fields *in) {
     for (int i = 0; text && right[i]; i++)
         if (!strcmp(text, right[i])) return;
     rein_fields_wrong(in, "init_lora_weights", value,
-                      "a start that may change the weights of the base is not supported; a LoRA made from it is "
+                      "an initialisation that may change the base weights is not supported; convert the adapter to a plain LoRA "
                       "(PEFT's path_initial_model_for_weight_conversion)");
 }
 
@@ -82,13 +82,14 @@ static void check_dropout(rein_fields *in) {
 }
 
 static void read_scale(rein_adapter_config *to, rein_fields *in) {
-    to->rank = rein_fields_integer(in, "r", 1, LARGEST_RANK);
+    to->rank = rein_fields_integer(in, "r", 1, REIN_MAX_RANK);
     to->alpha = rein_fields_number(in, "lora_alpha", 0);
     to->rank_stabilized = rein_fields_bool_or(in, "use_rslora", 0);
     if (in->status) return;
     const float scale = (float)(to->alpha / (to->rank_stabilized ? sqrt((double)to->rank) : (double)to->rank));
     if (!isfinite(scale) || scale == 0)
-        rein_fields_wrong(in, "lora_alpha", json_object_get(in->object, "lora_alpha"), "divided by r it must be a number of f32");
+        rein_fields_wrong(in, "lora_alpha", json_object_get(in->object, "lora_alpha"),
+                          "divided by r (or √r) it must be a nonzero number that f32 can hold");
 }
 
 static void read_base(rein_adapter_config *to, rein_fields *in) {
@@ -96,7 +97,7 @@ static void read_base(rein_adapter_config *to, rein_fields *in) {
     if (in->status) return;
     if (strlen(base) >= sizeof to->base)
         rein_fields_wrong(in, "base_model_name_or_path", json_object_get(in->object, "base_model_name_or_path"),
-                          "it has %zu bytes, and at most %zu are supported", strlen(base), sizeof to->base - 1);
+                          "it has %zu bytes; at most %zu are supported", strlen(base), sizeof to->base - 1);
     else strcpy(to->base, base);
 }
 
@@ -110,7 +111,7 @@ rein_status rein_adapter_config_parse(rein_adapter_config *config, const rein_mo
     require_text(&in, "task_type", "CAUSAL_LM", "CAUSAL_LM");
     require_text(&in, "bias", "none", "none");
     json_object_foreach((json_t *)(uintptr_t)json, key, value) refuse_field(&in, key, value);
-    check_start(&in);
+    check_initialisation(&in);
     check_dropout(&in);
     read_scale(&c, &in);
     read_base(&c, &in);
@@ -121,7 +122,7 @@ rein_status rein_adapter_config_parse(rein_adapter_config *config, const rein_mo
 
 /* --------------------------------------------------------------------------------------------------------------------- writing */
 
-/* Sorted, as PEFT's readers do not ask for, but the same adapter gives the same file. */
+/* Sorted, so that the same adapter always gives the same file. PEFT accepts any order. */
 static json_t *module_list(unsigned modules) {
     static const rein_module by_name[] = {REIN_DOWN, REIN_GATE, REIN_K, REIN_HEAD_MODULE, REIN_O, REIN_Q, REIN_UP, REIN_V};
     json_t *list = json_array();
@@ -133,10 +134,10 @@ static json_t *module_list(unsigned modules) {
     return list;
 }
 
-/* A whole number as one, as PEFT has it. */
+/* A whole number is written as an integer, as PEFT does. */
 static json_t *number(double x) { return x == floor(x) && x < 0x1p53 ? json_integer((json_int_t)x) : json_real(x); }
 
-/* A directory's name may be no text. */
+/* The name of a directory need not be UTF-8. */
 static json_t *base_or_null(const char *base) {
     const size_t length = strlen(base);
     return length && rein_utf8_valid(base, length) == length ? json_string(base) : json_null();

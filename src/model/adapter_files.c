@@ -1,5 +1,6 @@
-/* adapter_files.c - adapters as PEFT keeps them: adapter_config.json says which modules have factors, adapter_model.safetensors has exactly
- * those, in the shapes that the model's modules call for. Whatever is missing, too much or of another shape is an error. */
+/* adapter_files.c - reads and writes adapters as PEFT does: adapter_config.json tells which modules have factors,
+ * adapter_model.safetensors holds exactly these factors, in the shapes of the model's modules. A tensor that is missing,
+ * unexpected or of another shape is an error. */
 #include "adapter_files.h"
 
 #include <stdio.h>
@@ -7,11 +8,11 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "float16.h"
 #include "kernel/kernels.h"
-#include "narrow.h"
 
 static const char PREFIX[] = "base_model.model.", LAYERS[] = "model.layers.";
-enum { LONGEST_NAME = 160 };
+enum { MAX_NAME = 160 };
 
 /* ----------------------------------------------------------------------------------------------------------------------- names */
 
@@ -21,20 +22,19 @@ static rein_module module_of(const rein_model_config *model, size_t slot) {
     return slot + 1 < slots_of(model) ? (rein_module)(slot % REIN_LAYER_MODULES) : REIN_HEAD_MODULE;
 }
 
-static void slot_name(char name[LONGEST_NAME], const rein_model_config *model, size_t slot, const char *prefix,
-                      const char *suffix) {
+static void slot_name(char name[MAX_NAME], const rein_model_config *model, size_t slot, const char *prefix, const char *suffix) {
     const rein_module module = module_of(model, slot);
-    if (module == REIN_HEAD_MODULE) snprintf(name, LONGEST_NAME, "%s%s%s", prefix, rein_module_path(module), suffix);
-    else snprintf(name, LONGEST_NAME, "%s%s%zu.%s%s", prefix, LAYERS, slot / REIN_LAYER_MODULES, rein_module_path(module), suffix);
+    if (module == REIN_HEAD_MODULE) snprintf(name, MAX_NAME, "%s%s%s", prefix, rein_module_path(module), suffix);
+    else snprintf(name, MAX_NAME, "%s%s%zu.%s%s", prefix, LAYERS, slot / REIN_LAYER_MODULES, rein_module_path(module), suffix);
 }
 
-static void factor_name(char name[LONGEST_NAME], const rein_model_config *model, size_t slot, int factor) {
+static void factor_name(char name[MAX_NAME], const rein_model_config *model, size_t slot, int factor) {
     slot_name(name, model, slot, PREFIX, factor ? ".lora_B.weight" : ".lora_A.weight");
 }
 
-/* Only the digits are read from the name; the rest is compared with what the slot is called. */
+/* Reads the layer from the digits of the name, and compares the rest with the names of the slots. */
 int rein_module_slot(size_t *slot, const char **rest, const rein_model_config *model, const char *name) {
-    char whole[LONGEST_NAME];
+    char whole[MAX_NAME];
     const char *digits = name + strlen(LAYERS);
     const int layered = !strncmp(name, LAYERS, strlen(LAYERS)) && *digits >= '0' && *digits <= '9';
     const unsigned long long layer = layered ? strtoull(digits, NULL, 10) : 0;
@@ -73,7 +73,7 @@ static void factor_shape(size_t shape[2], const source *s, size_t slot, int fact
 }
 
 static rein_status missing(const source *s, const char *name, const size_t shape[2]) {
-    char shown[REIN_PATH_SHOWN], needed[REIN_SHAPE_SHOWN], other[LONGEST_NAME];
+    char shown[REIN_PATH_SHOWN], needed[REIN_SHAPE_SHOWN], other[MAX_NAME];
     size_t absent = 0;
     for (size_t slot = 0; slot < slots_of(&s->model->config); slot++)
         for (int factor = 0; factor < 2 && s->config->modules >> module_of(&s->model->config, slot) & 1; factor++) {
@@ -81,26 +81,26 @@ static rein_status missing(const source *s, const char *name, const size_t shape
             absent += !rein_tensors_find(s->tensors, other);
         }
     return rein_fail(s->err, REIN_EINVAL,
-                     "%s: %s %s is missing, as are %zu more of the %zu tensors that adapter_config.json calls for (%lld layers)",
+                     "%s: %s %s is missing, as are %zu more of the %zu tensors that adapter_config.json requires (%lld layers)",
                      rein_path_show(shown, rein_tensors_name(s->tensors)), name, rein_shape_show(needed, shape, 2), absent - 1,
                      expected_count(s), (long long)s->model->config.n_layers);
 }
 
-/* The tensor of that name, in that shape, and in a type that weights can have. */
+/* Finds the tensor of a name, and checks its shape and that its type can hold weights. */
 static rein_status find(const rein_tensor **tensor, const source *s, const char *name, const size_t shape[2]) {
     char shown[REIN_PATH_SHOWN], found[REIN_SHAPE_SHOWN], needed[REIN_SHAPE_SHOWN];
     const rein_tensor *t = *tensor = rein_tensors_find(s->tensors, name);
     if (!t) return missing(s, name, shape);
     if (t->n_dims == 2 && t->shape[0] == shape[0] && t->shape[1] == shape[1])
         return rein_tensors_weight(tensor, s->tensors, name, s->err);
-    return rein_fail(s->err, REIN_EINVAL, "%s: %s is %s, and the model and adapter_config.json (r %lld) call for %s",
+    return rein_fail(s->err, REIN_EINVAL, "%s: %s is %s: the model and adapter_config.json (r %lld) require %s",
                      rein_path_show(shown, t->file), name, rein_shape_show(found, t->shape, t->n_dims), (long long)s->config->rank,
                      rein_shape_show(needed, shape, 2));
 }
 
-/* One factor of one slot: looked at, and with `to` read. */
-static rein_status take_factor(float *to, const source *s, size_t slot, int factor, const rein_kernels *kernels) {
-    char name[LONGEST_NAME];
+/* Checks one factor of one slot and, unless `to` is NULL, reads it. */
+static rein_status read_factor(float *to, const source *s, size_t slot, int factor, const rein_kernels *kernels) {
+    char name[MAX_NAME];
     size_t shape[2];
     const rein_tensor *tensor;
     factor_name(name, &s->model->config, slot, factor);
@@ -110,22 +110,23 @@ static rein_status take_factor(float *to, const source *s, size_t slot, int fact
     return status;
 }
 
-/* All factors: without an adapter they are looked at, so that a wrong rank is found before memory for it is taken. */
-static rein_status take_factors(rein_adapter *adapter, const source *s, const rein_kernels *kernels) {
+/* Checks all factors and, unless adapter is NULL, reads them. They are checked first, so that a wrong rank is found before memory
+ * is allocated. */
+static rein_status read_factors(rein_adapter *adapter, const source *s, const rein_kernels *kernels) {
     rein_status status = REIN_OK;
     for (size_t slot = 0; slot < slots_of(&s->model->config) && !status; slot++) {
         rein_lora *lora = adapter ? &adapter->loras[slot] : NULL;
         if (!(s->config->modules >> module_of(&s->model->config, slot) & 1)) continue;
-        status = take_factor(lora ? lora->a : NULL, s, slot, 0, kernels);
-        if (!status) status = take_factor(lora ? lora->b : NULL, s, slot, 1, kernels);
+        status = read_factor(lora ? lora->a : NULL, s, slot, 0, kernels);
+        if (!status) status = read_factor(lora ? lora->b : NULL, s, slot, 1, kernels);
     }
     return status;
 }
 
 /* ------------------------------------------------------------------------------------------------------- tensors of the base */
 
-/* PEFT also writes the head or the embedding of the base when one of them has a LoRA or was resized. They are let through when they are
- * the model's own, in the type of the file. */
+/* The model's matrix of a base tensor, or NULL. PEFT also writes the head or the embedding of the base if one of them has a LoRA
+ * or was resized. They are accepted if they equal the model's, in the type of the file. */
 static const rein_matrix *base_matrix(const source *s, const char *name) {
     if (strncmp(name, PREFIX, strlen(PREFIX)) != 0) return NULL;
     name += strlen(PREFIX);
@@ -154,14 +155,15 @@ static rein_status check_base(const source *s, const rein_matrix *matrix, const 
     for (size_t r = 0; r < rows && !status; r++) {
         kernels->decode(row, (const char *)matrix->data + r * width, matrix->storage, columns);
         if (!row_is_the_same(row, columns, tensor, r * columns))
-            status = rein_fail(s->err, REIN_EINVAL, "%s: row %zu of %s is not the model's: the adapter belongs to another one",
-                               rein_path_show(shown, tensor->file), r, name);
+            status =
+                rein_fail(s->err, REIN_EINVAL, "%s: row %zu of %s differs from the model's: the adapter belongs to another model",
+                          rein_path_show(shown, tensor->file), r, name);
     }
     free(row);
     return status;
 }
 
-/* "q_proj, v_proj" for a message. */
+/* Lists the modules for a message: "q_proj, v_proj". */
 static const char *list_modules(char to[120], unsigned modules) {
     size_t n = 0;
     to[0] = 0;
@@ -179,7 +181,8 @@ static int is_expected(const source *s, const char *name) {
            s->config->modules >> module_of(&s->model->config, slot) & 1;
 }
 
-/* Names are unique and all expected ones are there, so a count says whether there are others. */
+/* Checks the tensors that are not factors. Names are unique and all factors are there, so their count tells whether there are
+ * others. */
 static rein_status check_others(const source *s, const rein_kernels *kernels) {
     char shown[REIN_PATH_SHOWN], quoted[REIN_TEXT_SHOWN], modules[120];
     const size_t n = rein_tensors_count(s->tensors);
@@ -191,7 +194,7 @@ static rein_status check_others(const source *s, const rein_kernels *kernels) {
         if (matrix) status = check_base(s, matrix, name, kernels);
         else if (!is_expected(s, name))
             status = rein_fail(s->err, REIN_EINVAL,
-                               "%s: %s is not expected: adapter_config.json and the model call for LoRA on %s, in %lld layers",
+                               "%s: %s is not expected: adapter_config.json and the model require LoRA on %s, in %lld layers",
                                rein_path_show(shown, rein_tensors_name(s->tensors)), rein_json_quote(quoted, name),
                                list_modules(modules, s->config->modules), (long long)s->model->config.n_layers);
     }
@@ -210,12 +213,12 @@ rein_status rein_adapter_from_files(rein_adapter **adapter, const rein_model *mo
     if (!status) status = rein_adapter_config_parse(&config, &model->config, config_file, json, err);
     if (status) return status;
     const rein_kernels *kernels = rein_kernels_of(exec.isa);
-    status = take_factors(NULL, &s, kernels);
+    status = read_factors(NULL, &s, kernels);
     if (!status) status = check_others(&s, kernels);
     if (!status)
         status = rein_adapter_allocate(adapter, model, config.rank, config.alpha, config.rank_stabilized, config.modules, err);
     if (status) return status;
-    take_factors(*adapter, &s, kernels); /* looked at already */
+    read_factors(*adapter, &s, kernels); /* they were checked above */
     if (*config.base) memcpy((*adapter)->base, config.base, sizeof config.base);
     rein_adapter_pack(*adapter);
     return REIN_OK;
@@ -238,7 +241,7 @@ rein_status rein_adapter_open(rein_adapter **adapter, const rein_model *model, c
 
 /* ------------------------------------------------------------------------------------------------------------------------ save */
 
-static rein_tensor factor_tensor(const rein_adapter *a, size_t slot, int factor, char name[LONGEST_NAME]) {
+static rein_tensor factor_tensor(const rein_adapter *a, size_t slot, int factor, char name[MAX_NAME]) {
     const rein_linear *linear = rein_model_linear(a->model, slot);
     const size_t rank = (size_t)a->rank;
     rein_tensor tensor = {.name = name, .dtype = REIN_TENSOR_F32, .n_dims = 2};
@@ -252,7 +255,7 @@ static rein_tensor factor_tensor(const rein_adapter *a, size_t slot, int factor,
 
 static rein_status write_factors(const rein_adapter *a, const char *path, rein_error *err) {
     rein_tensor *tensors = calloc(2 * a->n, sizeof *tensors);
-    char(*names)[LONGEST_NAME] = calloc(2 * a->n, sizeof *names);
+    char(*names)[MAX_NAME] = calloc(2 * a->n, sizeof *names);
     size_t n = 0;
     rein_status status = tensors && names ? REIN_OK : rein_fail(err, REIN_ENOMEM, "out of memory");
     for (size_t slot = 0; slot < slots_of(&a->model->config) && !status; slot++)
@@ -264,7 +267,7 @@ static rein_status write_factors(const rein_adapter *a, const char *path, rein_e
     return status;
 }
 
-/* The config is last: where it is new, so are the factors. */
+/* The config is written last: if it is new, the factors are too. */
 rein_status rein_adapter_save(const rein_adapter *a, const char *directory, rein_error *err) {
     char *config = rein_path_join(directory, "adapter_config.json"),
          *factors = rein_path_join(directory, "adapter_model.safetensors");

@@ -1,9 +1,10 @@
-/* adapter_modules.c - which modules target_modules means, by PEFT's rules (tuners_utils.check_target_module_exists): an entry of a list is
- * a module's name or the end of it after a point; a text is "all-linear", or a regular expression that must match the whole name.
+/* adapter_modules.c - finds the modules that target_modules names, by PEFT's rules (tuners_utils.check_target_module_exists): an
+ * entry of a list is a module's name, or its end after a dot; a string is "all-linear", or a regular expression that must match
+ * the whole name.
  *
- * Expressions are Python's there and PCRE2's here. In the part of the syntax that is let through, both accept the same ASCII texts:
- * literals, classes, groups, alternatives, repetitions, lookahead, \b. The rest is refused, because a module that is missed shows
- * nowhere. */
+ * The expressions are written for Python and run by PCRE2. Only syntax on which both agree for ASCII text is accepted: literals,
+ * classes, groups, alternatives, repetitions, lookahead, \b. Everything else is an error, because nobody would notice a module
+ * that is missed. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,23 +15,23 @@
 #include <pcre2.h>
 
 enum {
-    STEPS = 100000,   /* of one match: an expression that needs more is refused */
-    DEEPEST = 32,     /* groups inside of each other */
-    LONGEST_KEY = 80, /* "model.layers.16383.self_attn.q_proj" is one */
+    MAX_STEPS = 100000, /* of one match; an expression that needs more is an error */
+    MAX_DEPTH = 32,     /* nested groups */
+    MAX_KEY = 80,       /* such as "model.layers.16383.self_attn.q_proj" */
     LAYER_MODULES = REIN_LAYER_MODULES
 };
 
-/* ------------------------------------------------------------------------------------------------------- what is let through */
+/* ------------------------------------------------------------------------------------------------------- accepted syntax */
 
 typedef struct scan {
     const char *at;
-    int depth, lookahead[DEEPEST];
-    int repeatable; /* what stands before can be repeated */
+    int depth, lookahead[MAX_DEPTH];
+    int repeatable; /* the item before can be repeated */
 } scan;
 
 static int is_plain(char c) { return isalnum((unsigned char)c) || (c && strchr("_-/ ,:;=@%&~!#<>'\"", c)); }
 
-/* After [ and ^: letters, digits, ranges of them, _ and ., \d \w \. \-. A hyphen of its own is the first or the last. */
+/* A class: letters, digits, ranges of them, _ and ., \d \w \. \-. A literal hyphen must be first or last. */
 static int scan_class(scan *s) {
     s->at += s->at[1] == '^' ? 2 : 1;
     const char *first = s->at;
@@ -45,7 +46,7 @@ static int scan_class(scan *s) {
 }
 
 static int scan_group(scan *s) {
-    if (s->depth == DEEPEST) return 0;
+    if (s->depth == MAX_DEPTH) return 0;
     s->lookahead[s->depth] = 0;
     s->at++;
     if (*s->at == '?') {
@@ -58,7 +59,7 @@ static int scan_group(scan *s) {
     return 1;
 }
 
-/* * + ? {n} {n,} {n,m}, and a ? for the shortest; not twice, not possessive. */
+/* A repetition: * + ? {n} {n,} {n,m}, optionally lazy (?); neither repeated nor possessive. */
 static int scan_repetition(scan *s) {
     if (!s->repeatable) return 0;
     if (*s->at == '{') {
@@ -132,8 +133,7 @@ static void compile(pattern *p, rein_fields *in, const json_t *value) {
     PCRE2_SIZE at = 0;
     while (fine && *s.at) fine = scan_one(&s);
     if (!fine) {
-        rein_fields_wrong(in, p->key, value,
-                          "this part of a regular expression is not supported, at byte %zu; a list of modules is",
+        rein_fields_wrong(in, p->key, value, "regular expression syntax that is not supported, at byte %zu; use a list of modules",
                           (size_t)(s.at - text));
         return;
     }
@@ -142,11 +142,11 @@ static void compile(pattern *p, rein_fields *in, const json_t *value) {
         p->match = pcre2_match_data_create_from_pattern(p->code, NULL);
         p->limits = pcre2_match_context_create(NULL);
     } else if (code != PCRE2_ERROR_HEAP_FAILED) {
-        rein_fields_wrong(in, p->key, value, "no regular expression, at byte %zu; a list of modules would be right", (size_t)at);
+        rein_fields_wrong(in, p->key, value, "not a valid regular expression, at byte %zu; use a list of modules", (size_t)at);
         return;
     }
     if (!p->code || !p->match || !p->limits) in->status = rein_fail(in->err, REIN_ENOMEM, "out of memory");
-    else pcre2_set_match_limit(p->limits, STEPS);
+    else pcre2_set_match_limit(p->limits, MAX_STEPS);
 }
 
 static int is_all_linear(const char *text) {
@@ -198,7 +198,7 @@ static int matches(const pattern *p, rein_fields *in, const char *name, int line
     const int found = pcre2_match(p->code, (PCRE2_SPTR)name, strlen(name), 0, 0, p->match, p->limits);
     if (found < 0 && found != PCRE2_ERROR_NOMATCH)
         rein_fields_wrong(in, p->key, json_object_get(in->object, p->key),
-                          "this regular expression needs too many steps on %s; a list of modules would be right", name);
+                          "the regular expression takes too many steps on %s; use a list of modules", name);
     return found >= 0;
 }
 
@@ -208,10 +208,10 @@ static int is_target(const pattern *target, const pattern *exclude, rein_fields 
     return matches(target, in, name, linear) && !matches(exclude, in, name, 0);
 }
 
-/* A module has its LoRA in every layer or in none: that is what an adapter can be here. */
+/* An adapter has a module's LoRA in every layer or in none. */
 static int read_module(const pattern *target, const pattern *exclude, int64_t layers, int module, rein_fields *in) {
     const char *path = rein_module_path((rein_module)module);
-    char name[LONGEST_KEY];
+    char name[MAX_KEY];
     int first = 0;
     for (int64_t layer = 0; layer < layers && !in->status; layer++) {
         snprintf(name, sizeof name, "model.layers.%lld.%s", (long long)layer, path);

@@ -1,13 +1,14 @@
-/* bpe.c - byte-pair encoding of one piece: the pair with the lowest rank is merged, of equal ones the leftmost, until none is left.
+/* bpe.c - byte-pair encoding of one piece: the pair with the lowest rank is merged, the leftmost of equal ones, until no pair can
+ * be merged.
  *
- * Candidates wait in a heap and are checked when their turn comes, so a piece of n symbols takes O(n log n). A candidate is out of date
- * when the pair that now stands at its place makes another token; the rule is Hugging Face's, and so are the ids. */
+ * Candidates wait in a heap and are checked when they are taken from it, so a piece of n symbols takes O(n log n). A candidate is
+ * outdated if the pair now at its position makes another token. This rule is Hugging Face's, and so are the resulting ids. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "model/tokenizer_parts.h"
 
-/* Bytes that print stand for themselves; the others, 0 to 0x20, 0x7F to 0xA0 and 0xAD, follow from U+0100 on. */
+/* Printable bytes stand for themselves; the others, 0 to 0x20, 0x7F to 0xA0 and 0xAD, are mapped to characters from U+0100 on. */
 uint32_t rein_byte_character(unsigned char byte) {
     if (byte <= 0x20) return 0x100u + byte;
     if (byte >= 0x7F && byte <= 0xA0) return 0x121u + byte - 0x7F;
@@ -58,7 +59,7 @@ static rein_merge_candidate pop(rein_word *word) {
     return top;
 }
 
-/* Room for the candidates of n symbols: one a pair at first, and every merge takes one away and brings two. */
+/* Reserves room for the candidates of n symbols: one per pair at first, and each merge removes one and adds two. */
 static rein_status reserve(rein_word *word, size_t n, rein_error *err) {
     if (n > word->capacity) {
         const size_t capacity = rein_grown(word->capacity, n, sizeof *word->symbols);
@@ -82,13 +83,13 @@ void rein_word_free(rein_word *word) {
     *word = (rein_word){0};
 }
 
-/* ---- symbols: what the piece is before anything is merged */
+/* ---- symbols: the tokens of a piece before any merge */
 static void add(rein_word *word, int32_t id) {
     const int32_t n = (int32_t)word->count;
     word->symbols[word->count++] = (rein_symbol){id, n - 1, n + 1};
 }
 
-/* Adds the bytes of a character as tokens, if all of them are. */
+/* Adds the bytes of a character as tokens, if each of them has a token. */
 static bool add_bytes(rein_word *word, const rein_bpe *bpe, const char *character, size_t length) {
     for (size_t i = 0; i < length; i++)
         if (bpe->fallback[(unsigned char)character[i]] < 0) return false;
@@ -96,8 +97,9 @@ static bool add_bytes(rein_word *word, const rein_bpe *bpe, const char *characte
     return true;
 }
 
-/* A character without a token: its bytes, or the unknown token. Without either nothing is added, as Hugging Face does it. *pending
- * counts unknown tokens that wait: they come before the next known token but, oddly, after bytes that stand behind them. */
+/* Adds a character without a token: its bytes, or the unknown token; if there is neither, nothing, as Hugging Face does. *pending
+ * counts unknown tokens that are still to be added: they come before the next known token, but after bytes that follow them in the
+ * text. This oddity is Hugging Face's. */
 static void add_missing(rein_word *word, bool *pending, const rein_bpe *bpe, const char *character, size_t length) {
     if (bpe->byte_fallback && add_bytes(word, bpe, character, length)) return;
     if (bpe->unknown < 0) return;
@@ -161,7 +163,7 @@ static void merge_all(rein_word *word, const rein_bpe *bpe, const rein_vocabular
     }
 }
 
-/* ---- a piece that is a token as it stands (ignore_merges) */
+/* ---- a piece that is itself a token (ignore_merges) */
 static rein_status find_whole(int32_t *id, rein_word *word, const rein_bpe *bpe, const rein_vocabulary *v, const char *piece,
                               size_t length, rein_error *err) {
     char mapped[4];

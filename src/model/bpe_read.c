@@ -1,4 +1,5 @@
-/* bpe_read.c - the model of a file: a byte-pair encoding without dropout, prefixes or suffixes, whose merges all make tokens. */
+/* bpe_read.c - reads the model of a file: byte-pair encoding without dropout, prefixes or suffixes, in which every merge makes a
+ * token. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,7 @@ static rein_status require_bpe(const json_t *model, const rein_place *place, rei
     const json_t *type = json_object_get(model, "type"), *dropout = json_object_get(model, "dropout");
     static const char *const empty[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     if (!json_is_object(model)) return rein_place_fail(place, err, "is not an object");
-    /* Old files have no type: then merges tell. */
+    /* Old files have no type; then merges identify the model. */
     if (type ? !json_is_string(type) || strcmp(json_string_value(type), "BPE") != 0 : !json_object_get(model, "merges"))
         return rein_place_fail(place, err, "model %.60s is not supported: BPE is",
                                json_is_string(type) ? json_string_value(type) : "type");
@@ -47,7 +48,7 @@ static void index_bytes(rein_bpe *bpe, const rein_vocabulary *v) {
         if (v->lengths[i] > (int32_t)bpe->longest) bpe->longest = (size_t)v->lengths[i];
 }
 
-/* "left right", or ["left", "right"]. */
+/* Splits a merge, "left right" or ["left", "right"]. */
 static bool halves(const char *half[2], size_t length[2], const json_t *merge) {
     if (json_is_string(merge)) {
         const char *text = json_string_value(merge);
@@ -123,7 +124,8 @@ rein_status rein_bpe_read(rein_bpe *bpe, const json_t *model, bool byte_level, c
     if (status) return status;
     if (!json_is_array(merges)) return rein_place_fail(&merges_at, err, "is not an array");
     if (json_array_size(merges) > REIN_TOKENIZER_MERGES)
-        return rein_place_fail(&merges_at, err, "has more than %d", REIN_TOKENIZER_MERGES);
+        return rein_place_fail(&merges_at, err, "has %zu merges: at most %d are supported", json_array_size(merges),
+                               REIN_TOKENIZER_MERGES);
     bpe->byte_level = byte_level;
     index_bytes(bpe, v);
     status = make_table(bpe, json_array_size(merges), err);

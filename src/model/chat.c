@@ -1,7 +1,8 @@
-/* chat.c - which template is which, and what each makes of messages.
+/* chat.c - recognises chat templates and renders messages.
  *
- * A template is recognised by length and hash, after two things that do not change its output are put aside: "\n" spelled as an escape or
- * as itself, and blanks at the end. The default system message, which fine-tunes change, is cut out first and kept. */
+ * A template is recognised by its length and hash, after two differences that do not change its output are removed: "\n" written
+ * as an escape or as itself, and blanks at the end. The default system message, which fine-tuned models change, is cut out first
+ * and kept. */
 #include "rein/tokenizer.h"
 
 #include <string.h>
@@ -10,7 +11,7 @@
 
 typedef struct known {
     rein_chat_kind kind;
-    const char *before, *after; /* what stands around the default system message; NULL: there is none */
+    const char *before, *after; /* the text around the default system message; NULL: there is none */
     uint64_t hash;
     size_t length;
     int always_generation;
@@ -63,7 +64,7 @@ static uint64_t hash_of(const char *text, size_t length) {
     return hash;
 }
 
-/* Jinja's \\ and \' as they are meant. */
+/* Resolves the escapes \\ and \' of Jinja. */
 static void unescape(char *text) {
     char *to = text;
     for (; *text; text++) {
@@ -73,11 +74,12 @@ static void unescape(char *text) {
     *to = 0;
 }
 
-/* The default system message between the marks of a row into `system`; 0 when it is not there or too long. */
+/* Copies the default system message between the marks of a row into `system`. Returns 0 if it is not there or too long. */
 static int find_system(char *system, size_t size, const known *row, const char *text) {
     const char *begin = row->before ? strstr(text, row->before) : NULL;
     if (!row->before) return *system = 0, 1;
-    while (begin && begin[strlen(row->before)] == '\'') begin = strstr(begin + 1, row->before); /* '…' + something: no message */
+    while (begin && begin[strlen(row->before)] == '\'')
+        begin = strstr(begin + 1, row->before); /* '…' + something is not a message */
     if (!begin) return 0;
     begin += strlen(row->before);
     const char *end = strstr(begin, row->after);
@@ -115,8 +117,8 @@ rein_status rein_chat_recognise(rein_chat *chat, const char *template_text, size
     if (status) return status;
     if (!is)
         return rein_fail(err, REIN_EINVAL,
-                         "the chat template is none of those known word for word: if it renders as raw, chatml, qwen2.5, qwen3, "
-                         "llama3 or llama3.1 does, give that name; token ids can always be given");
+                         "the chat template is not one of the known ones: if it renders as raw, chatml, qwen2.5, qwen3, llama3 or "
+                         "llama3.1 does, give that name; token ids can always be given");
     unescape(found.system);
     *chat = found;
     return REIN_OK;
@@ -142,7 +144,8 @@ static rein_status put(rendering *r, const char *text) { return rein_text_append
 
 static int is_role(const rendering *r, size_t i, const char *role) { return i < r->n && strcmp(r->messages[i].role, role) == 0; }
 
-/* A content: its span begins where `begin` says (an assistant's thinking belongs to it), and ends with `end`, which is of the turn. */
+/* Adds the content of a message. Its span begins at `begin` (the thinking of an assistant belongs to it); the turn ends with
+ * `end`. */
 static rein_status put_content(rendering *r, size_t i, size_t begin, slice content, const char *end) {
     rein_status status = rein_text_append(r->text, content.text, content.length, r->err);
     const size_t stop = r->text->length;
@@ -167,7 +170,7 @@ static rein_status put_default_system(rendering *r) {
     return status ? status : put(r, "<|im_end|>\n");
 }
 
-/* Answers of tools that follow each other are one user's turn. */
+/* Consecutive tool messages form one user turn. */
 static rein_status put_tool(rendering *r, size_t i) {
     rein_status status = i && is_role(r, i - 1, "tool") ? REIN_OK : put(r, "<|im_start|>user");
     if (!status) status = put(r, "\n<tool_response>\n");
@@ -175,14 +178,14 @@ static rein_status put_tool(rendering *r, size_t i) {
     return status || is_role(r, i + 1, "tool") ? status : put(r, "<|im_end|>\n");
 }
 
-/* ---- qwen3's thinking */
+/* ---- thinking of qwen3 */
 static slice trim(slice s, const char *what, int left, int right) {
     while (left && s.length && *s.text && strchr(what, *s.text)) s.text++, s.length--;
     while (right && s.length && s.text[s.length - 1] && strchr(what, s.text[s.length - 1])) s.length--;
     return s;
 }
 
-/* Where `word` stands first or last, or NULL. */
+/* The first or last occurrence of `word`, or NULL. */
 static const char *find(slice s, const char *word, int last) {
     const size_t n = strlen(word);
     const char *hit = NULL;
@@ -203,7 +206,7 @@ static void split_thinking(slice *thought, slice *content) {
     *thought = trim(after(before, find(before, "<think>", 1), strlen("<think>")), "\n", 1, 1);
 }
 
-/* The last message of a user that is not a tool's answer: thinking after it is shown. */
+/* The index of the last user message that is not a tool's answer: thinking after it is shown. */
 static size_t last_query(const rendering *r) {
     static const char open[] = "<tool_response>", close[] = "</tool_response>";
     for (size_t i = r->n; i-- > 0;) {
@@ -248,7 +251,7 @@ static rein_status render_chatml(rendering *r) {
     return status;
 }
 
-/* Python's strip(): White_Space and four separators of ASCII. */
+/* Python's strip(): White_Space and four ASCII separators. */
 static slice strip(slice s) {
     uint32_t c;
     while (s.length) {
@@ -287,7 +290,8 @@ static rein_status render_llama3(rendering *r) {
     if (!status && dated) status = put_dates(r);
     for (size_t i = 0; !status && i < r->n; i++) {
         const int headed = dated && i == 0 && is_role(r, 0, "system");
-        if (is_role(r, i, "tool")) return rein_fail(r->err, REIN_EINVAL, "messages[%zu].role is tool: llama3 has none here", i);
+        if (is_role(r, i, "tool"))
+            return rein_fail(r->err, REIN_EINVAL, "messages[%zu].role is tool: llama3 templates have no tool messages here", i);
         if (!headed) status = put_header(r, r->messages[i].role);
         if (!status) status = put_content(r, i, r->text->length, strip(content_of(r, i)), "<|eot_id|>");
     }
@@ -297,15 +301,17 @@ static rein_status render_llama3(rendering *r) {
 
 static rein_status check(const rendering *r) {
     static const char *const roles[] = {"system", "user", "assistant", "tool"};
-    if (!rein_chat_name(r->chat)) return rein_fail(r->err, REIN_EINVAL, "chat.kind is %d: no format", (int)r->chat->kind);
-    if (!r->n) return rein_fail(r->err, REIN_EINVAL, "there are no messages");
+    if (!rein_chat_name(r->chat))
+        return rein_fail_at(r->err, REIN_EINVAL, "chat.kind", -1, "is %d: not a chat format", (int)r->chat->kind);
+    if (!r->n) return rein_fail_at(r->err, REIN_EINVAL, "messages", -1, "is empty: at least one message is needed");
     if (r->options->no_thinking && (r->chat->kind != REIN_CHAT_QWEN3 || !r->options->add_generation_prompt))
-        return rein_fail(r->err, REIN_EINVAL, "no_thinking acts on the generation prompt of qwen3 only");
+        return rein_fail_at(r->err, REIN_EINVAL, "no_thinking", -1, "has an effect only on the generation prompt of qwen3");
     for (size_t i = 0; i < r->n; i++) {
         const rein_message *m = &r->messages[i];
         int is = 0;
         for (size_t k = 0; m->role && k < sizeof roles / sizeof *roles; k++) is |= strcmp(m->role, roles[k]) == 0;
-        if (!is) return rein_fail(r->err, REIN_EINVAL, "messages[%zu].role is not system, user, assistant or tool", i);
+        if (!is)
+            return rein_fail(r->err, REIN_EINVAL, "messages[%zu].role is unknown: system, user, assistant or tool is needed", i);
         const size_t wrong = rein_utf8_valid(m->content, m->length);
         if (wrong < m->length) return rein_fail(r->err, REIN_EINVAL, "messages[%zu].content: byte %zu is not UTF-8", i, wrong);
     }

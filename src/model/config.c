@@ -1,5 +1,5 @@
-/* config.c - config.json, as transformers 4 and 5 write it, becomes a rein_model_config. What is not supported is refused by name;
- * what is absent has the value that transformers' configuration class of that family gives it (looked up in 5.22). */
+/* config.c - reads config.json, as transformers 4 and 5 write it, into a rein_model_config. Unsupported settings are errors that
+ * name them; absent ones have the default of the family's configuration class in transformers (as of 5.22). */
 #include "config.h"
 
 #include <stdio.h>
@@ -9,16 +9,16 @@
 #include "base/file.h"
 #include "base/json.h"
 
-/* A family is a row. The numbers are defaults of its configuration class; 0 key-value heads: as many as heads. */
+/* A family is a row. The numbers are the defaults of its configuration class; kv_heads 0: as many as heads. */
 static const struct family {
     const char *model_type, *architecture;
     int64_t kv_heads, head_dim, max_positions;
     int64_t bos, eos;       /* -1: none */
-    int bias_by_config;     /* attention_bias is read, and is for q, k, v and o */
-    int qkv_bias, mlp_bias; /* always on q, k and v; mlp_bias is read */
+    int bias_by_config;     /* attention_bias of config.json turns on biases of q, k, v and o */
+    int qkv_bias, mlp_bias; /* qkv_bias: q, k and v always have one; mlp_bias: config.json may turn it on */
     int qk_norm;
-    int64_t sliding_window; /* in use when absent; 0: the family has none */
-    int window_by_flag;     /* but only if use_sliding_window says so */
+    int64_t sliding_window; /* the default if absent; 0: the family has none */
+    int window_by_flag;     /* the window is used only if use_sliding_window is true */
 } families[REIN_FAMILIES] = {
     [REIN_LLAMA] = {"llama", "LlamaForCausalLM", .max_positions = 2048, .bos = 1, .eos = 2, .bias_by_config = 1, .mlp_bias = 1},
     [REIN_MISTRAL] = {"mistral", "MistralForCausalLM", .kv_heads = 8, .max_positions = 131072, .bos = 1, .eos = 2,
@@ -29,13 +29,13 @@ static const struct family {
                     .bias_by_config = 1, .qk_norm = 1, .sliding_window = 4096, .window_by_flag = 1},
 };
 
-/* Limits, far above any model: products of two of these, times 8 bytes, stay below 2^63. */
-enum { MOST_TOKENS = 1 << 26, WIDEST = 1 << 24, MOST_LAYERS = 1 << 14, MOST_HEADS = 1 << 14, WIDEST_HEAD = 1 << 14 };
-static const int64_t MOST_POSITIONS = (int64_t)1 << 40;
+/* Limits, far above any model: the product of two of these, times 8 bytes, stays below 2^63. */
+enum { MAX_TOKENS = 1 << 26, MAX_WIDTH = 1 << 24, MAX_LAYERS = 1 << 14, MAX_HEADS = 1 << 14, MAX_HEAD_DIM = 1 << 14 };
+static const int64_t MAX_POSITIONS = (int64_t)1 << 40;
 
 const char *rein_family_name(rein_family family) { return families[family].model_type; }
 
-/* ----------------------------------------------------------------------------------------------------------------- which family */
+/* ----------------------------------------------------------------------------------------------------------------- family */
 
 static int family_of(rein_family *family, const char *model_type, const char *architecture) {
     for (int i = 0; i < REIN_FAMILIES; i++) {
@@ -63,7 +63,7 @@ static void read_family(rein_model_config *to, rein_fields *in) {
                           families[to->family].model_type);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- what is refused */
+/* ------------------------------------------------------------------------------------------------------------- unsupported settings */
 
 static void refuse_quantization(rein_fields *in) {
     const json_t *quantization = rein_fields_object(in, "quantization_config");
@@ -86,11 +86,11 @@ static void refuse_experts(rein_fields *in) {
 
 static void refuse_activation(rein_fields *in) {
     const char *activation = rein_fields_string_or(in, "hidden_act", "silu");
-    if (activation && strcmp(activation, "silu") != 0 && strcmp(activation, "swish") != 0) /* two names of one function */
+    if (activation && strcmp(activation, "silu") != 0 && strcmp(activation, "swish") != 0) /* two names of the same function */
         rein_fields_wrong(in, "hidden_act", json_object_get(in->object, "hidden_act"), "not supported; \"silu\" is");
 }
 
-/* Layers that attend to a window only. A window as long as the context changes nothing. */
+/* Sliding windows are not supported. A window as long as the context has no effect. */
 static void refuse_window(const rein_model_config *c, rein_fields *in) {
     const struct family *family = &families[c->family];
     const json_t *types = rein_fields_array(in, "layer_types"), *window = json_object_get(in->object, "sliding_window");
@@ -124,7 +124,7 @@ static void read_rope_type(rein_rope *rope, rein_fields *in) {
     const char *key = type ? "rope_type" : "type";
     if (in->status) return;
     if (type && old && strcmp(type, old) != 0)
-        rein_fields_wrong(in, "type", json_object_get(in->object, "type"), "rope_type is \"%.40s\", and they must agree", type);
+        rein_fields_wrong(in, "type", json_object_get(in->object, "type"), "rope_type is \"%.40s\": they must agree", type);
     if (!type) type = old ? old : "default";
     int i = 0;
     while (i < 3 && strcmp(type, names[i]) != 0) i++;
@@ -132,7 +132,7 @@ static void read_rope_type(rein_rope *rope, rein_fields *in) {
     else rein_fields_wrong(in, key, json_object_get(in->object, key), "not supported; \"default\", \"linear\" and \"llama3\" are");
 }
 
-/* What stands in rope_scaling or rope_parameters. */
+/* Reads the object of rope_scaling or rope_parameters. */
 static void read_scaling(rein_rope *rope, rein_fields *in, int64_t max_positions) {
     read_rope_type(rope, in);
     if (rein_fields_number_or(in, "partial_rotary_factor", 0, 1) != 1)
@@ -142,19 +142,20 @@ static void read_scaling(rein_rope *rope, rein_fields *in, int64_t max_positions
     if (rope->type != REIN_ROPE_LLAMA3) return;
     rope->low_freq_factor = rein_fields_number(in, "low_freq_factor", 0);
     rope->high_freq_factor = rein_fields_number(in, "high_freq_factor", 0);
-    rope->original_max_positions = rein_fields_integer_or(in, "original_max_position_embeddings", 1, MOST_POSITIONS, max_positions);
+    rope->original_max_positions = rein_fields_integer_or(in, "original_max_position_embeddings", 1, MAX_POSITIONS, max_positions);
     if (!in->status && rope->high_freq_factor <= rope->low_freq_factor)
         rein_fields_wrong(in, "high_freq_factor", json_object_get(in->object, "high_freq_factor"),
                           "it must be above low_freq_factor, %g", rope->low_freq_factor);
 }
 
-/* transformers 4: rope_theta beside rope_scaling (null if there is none). 5: all in rope_parameters. Either may hold either. */
+/* transformers 4 writes rope_theta, and rope_scaling (null if there is none); transformers 5 writes all of it in rope_parameters.
+ * Either object may hold either set of fields. */
 static void read_rope(rein_model_config *to, rein_fields *in) {
     const json_t *scaling = rein_fields_object(in, "rope_scaling"), *parameters = rein_fields_object(in, "rope_parameters");
     const double theta = rein_fields_number_or(in, "rope_theta", 0, 0);
     rein_rope rope = {.type = REIN_ROPE_DEFAULT, .theta = 10000, .factor = 1};
     if (scaling && parameters && !json_equal((json_t *)(uintptr_t)scaling, (json_t *)(uintptr_t)parameters))
-        rein_fields_wrong(in, "rope_scaling", scaling, "rope_parameters is given too, and says something else");
+        rein_fields_wrong(in, "rope_scaling", scaling, "rope_parameters is given too, and differs");
     if (rein_fields_number_or(in, "partial_rotary_factor", 0, 1) != 1)
         rein_fields_wrong(in, "partial_rotary_factor", json_object_get(in->object, "partial_rotary_factor"), "not supported; 1 is");
     if (theta > 0) rope.theta = theta;
@@ -166,21 +167,21 @@ static void read_rope(rein_model_config *to, rein_fields *in) {
         rope.theta = rein_fields_number_or(&inside, "rope_theta", 0, rope.theta);
         if (theta > 0 && rope.theta != theta)
             rein_fields_wrong(&inside, "rope_theta", json_object_get(inside.object, "rope_theta"),
-                              "outside it is %g, and they must agree", theta);
+                              "the rope_theta outside is %g: they must agree", theta);
         read_scaling(&rope, &inside, to->max_positions);
         in->status = inside.status;
     }
     to->rope = rope;
 }
 
-/* -------------------------------------------------------------------------------------------------------------------- the sizes */
+/* -------------------------------------------------------------------------------------------------------------------- sizes */
 
 static void read_heads(rein_model_config *to, rein_fields *in) {
     const struct family *family = &families[to->family];
     const json_t *given = json_object_get(in->object, "num_key_value_heads");
-    to->n_heads = rein_fields_integer(in, "num_attention_heads", 1, MOST_HEADS);
-    const int64_t kv_heads = given || !family->kv_heads ? to->n_heads : family->kv_heads; /* null is not the same as absent */
-    to->n_kv_heads = rein_fields_integer_or(in, "num_key_value_heads", 1, MOST_HEADS, kv_heads);
+    to->n_heads = rein_fields_integer(in, "num_attention_heads", 1, MAX_HEADS);
+    const int64_t kv_heads = given || !family->kv_heads ? to->n_heads : family->kv_heads; /* null and absent differ */
+    to->n_kv_heads = rein_fields_integer_or(in, "num_key_value_heads", 1, MAX_HEADS, kv_heads);
     if (in->status) return;
     if (to->n_heads % to->n_kv_heads != 0)
         rein_fields_wrong(in, "num_attention_heads", json_object_get(in->object, "num_attention_heads"),
@@ -189,22 +190,20 @@ static void read_heads(rein_model_config *to, rein_fields *in) {
     if (!stated && to->hidden_size % to->n_heads != 0)
         rein_fields_wrong(in, "hidden_size", json_object_get(in->object, "hidden_size"),
                           "without head_dim, a multiple of num_attention_heads, %lld, is needed", (long long)to->n_heads);
-    to->head_dim =
-        rein_fields_integer_or(in, "head_dim", 2, WIDEST_HEAD, family->head_dim ? family->head_dim : to->hidden_size / to->n_heads);
-    if (!in->status && (to->head_dim % 2 != 0 || to->head_dim > WIDEST_HEAD))
+    to->head_dim = rein_fields_integer_or(in, "head_dim", 2, MAX_HEAD_DIM,
+                                          family->head_dim ? family->head_dim : to->hidden_size / to->n_heads);
+    if (!in->status && (to->head_dim % 2 != 0 || to->head_dim > MAX_HEAD_DIM))
         rein_fields_wrong(in, stated ? "head_dim" : "hidden_size", json_object_get(in->object, stated ? "head_dim" : "hidden_size"),
-                          "the width of a head is %lld, and an even number up to %d is needed", (long long)to->head_dim,
-                          WIDEST_HEAD);
+                          "the width of a head is %lld; an even number up to %d is needed", (long long)to->head_dim, MAX_HEAD_DIM);
 }
 
 static void read_sizes(rein_model_config *to, rein_fields *in) {
-    to->vocab_size = rein_fields_integer(in, "vocab_size", 1, MOST_TOKENS);
-    to->hidden_size = rein_fields_integer(in, "hidden_size", 1, WIDEST);
-    to->intermediate_size = rein_fields_integer(in, "intermediate_size", 1, WIDEST);
-    to->n_layers = rein_fields_integer(in, "num_hidden_layers", 1, MOST_LAYERS);
+    to->vocab_size = rein_fields_integer(in, "vocab_size", 1, MAX_TOKENS);
+    to->hidden_size = rein_fields_integer(in, "hidden_size", 1, MAX_WIDTH);
+    to->intermediate_size = rein_fields_integer(in, "intermediate_size", 1, MAX_WIDTH);
+    to->n_layers = rein_fields_integer(in, "num_hidden_layers", 1, MAX_LAYERS);
     if (!in->status) read_heads(to, in);
-    to->max_positions =
-        rein_fields_integer_or(in, "max_position_embeddings", 1, MOST_POSITIONS, families[to->family].max_positions);
+    to->max_positions = rein_fields_integer_or(in, "max_position_embeddings", 1, MAX_POSITIONS, families[to->family].max_positions);
     to->rms_norm_eps = rein_fields_number_or(in, "rms_norm_eps", 0, 1e-6);
 }
 
@@ -223,7 +222,7 @@ static void read_switches(rein_model_config *to, rein_fields *in) {
 static int64_t token(rein_fields *in, const char *key, const json_t *value, int64_t vocab_size) {
     const int64_t id = json_integer_value(value);
     if (json_is_integer(value) && id >= 0 && id < vocab_size) return id;
-    rein_fields_wrong(in, key, value, "a token from 0 to %lld is needed, which is vocab_size - 1", (long long)vocab_size - 1);
+    rein_fields_wrong(in, key, value, "a token id from 0 to %lld (vocab_size - 1) is needed", (long long)vocab_size - 1);
     return -1;
 }
 
@@ -238,7 +237,7 @@ static void read_eos(rein_model_config *to, rein_fields *in, const json_t *value
     }
 }
 
-/* Absent leaves what is there; so does null in generation_config.json, but in config.json it means none. */
+/* An absent field changes nothing; neither does null in generation_config.json. null in config.json means none. */
 static void read_tokens(rein_model_config *to, rein_fields *in, int null_is_none) {
     const json_t *bos = json_object_get(in->object, "bos_token_id"), *eos = json_object_get(in->object, "eos_token_id");
     if (in->status) return;
@@ -266,7 +265,7 @@ static void read_dtype(rein_model_config *to, rein_fields *in) {
     const char *key = now ? "dtype" : "torch_dtype", *name = now ? now : old;
     if (in->status || !name) return;
     if (now && old && strcmp(now, old) != 0)
-        rein_fields_wrong(in, "torch_dtype", json_object_get(in->object, "torch_dtype"), "dtype is \"%.40s\", and they must agree",
+        rein_fields_wrong(in, "torch_dtype", json_object_get(in->object, "torch_dtype"), "dtype is \"%.40s\": they must agree",
                           now);
     if (!strncmp(name, "torch.", 6)) name += 6;
     for (int i = 0; i < WEIGHT_TYPES && !to->has_dtype; i++)
@@ -275,7 +274,7 @@ static void read_dtype(rein_model_config *to, rein_fields *in) {
         rein_fields_wrong(in, key, json_object_get(in->object, key), "not supported; float32, bfloat16 and float16 are");
 }
 
-/* -------------------------------------------------------------------------------------------------------------- the whole thing */
+/* -------------------------------------------------------------------------------------------------------------- files */
 
 rein_status rein_model_config_parse(rein_model_config *config, const char *file, const json_t *json, const char *generation_file,
                                     const json_t *generation, rein_error *err) {
@@ -300,7 +299,7 @@ rein_status rein_model_config_parse(rein_model_config *config, const char *file,
     return in.status;
 }
 
-/* DIRECTORY/NAME as JSON; NULL and no error if it is optional and not there. */
+/* Reads DIRECTORY/NAME. If it is optional and does not exist, *json is NULL. */
 static rein_status read_json(json_t **json, char **path, const char *directory, const char *name, int optional, rein_error *err) {
     *json = NULL;
     *path = rein_path_join(directory, name);
@@ -321,7 +320,8 @@ rein_status rein_model_config_read(rein_model_config *config, const char *direct
     return status;
 }
 
-/* Changes the spelling that is there, or both; adds the older one, which every version reads, if there is none. */
+/* Sets the type under the name that the file has, dtype or torch_dtype, or under both; if it has neither, as torch_dtype, which
+ * every version reads. */
 static int set_dtype(json_t *json, const rein_model_config *before, rein_tensor_type dtype) {
     const char *name = NULL;
     for (int i = 0; i < WEIGHT_TYPES; i++)

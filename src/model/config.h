@@ -1,8 +1,7 @@
-/* config.h - what kind of model a directory holds: config.json and generation_config.json, and the tensors that follow from them.
- * Private.
+/* config.h - the configuration of a model: config.json and generation_config.json, and the tensors that follow from them. Private.
  *
- * Supported: Llama (with its relatives: SmolLM2, TinyLlama), Mistral without a sliding window, Qwen2 and Qwen2.5, Qwen3. Whatever
- * else a config.json asks for is refused by its name. Both spellings, of transformers 4 and 5, are read: docs/model-files.md. */
+ * Supported: Llama (also SmolLM2, TinyLlama), Mistral without a sliding window, Qwen2 and Qwen2.5, Qwen3. Any other setting of
+ * config.json is an error that names it. The spellings of transformers 4 and 5 are read: docs/model-files.md. */
 #ifndef REIN_MODEL_CONFIG_H
 #define REIN_MODEL_CONFIG_H
 
@@ -15,7 +14,8 @@ typedef enum rein_family { REIN_LLAMA, REIN_MISTRAL, REIN_QWEN2, REIN_QWEN3, REI
 
 typedef enum rein_rope_type { REIN_ROPE_DEFAULT, REIN_ROPE_LINEAR, REIN_ROPE_LLAMA3 } rein_rope_type;
 
-/* Rotary embedding. Frequencies are theta^(-2i/head_dim), then divided by `factor` (linear), or the long waves only (llama3). */
+/* Rotary embedding. The frequencies are theta^(-2i/head_dim); linear divides all of them by `factor`, llama3 only those of long
+ * waves. */
 typedef struct rein_rope {
     rein_rope_type type;
     double theta;
@@ -26,7 +26,7 @@ typedef struct rein_rope {
 
 enum { REIN_MAX_EOS = 16 };
 
-/* Sizes are bounded so that no product of those of one tensor overflows 63 bits. A plain value: copy it freely. */
+/* Sizes are bounded, so that the number of elements of a tensor fits 63 bits. A plain value that may be copied. */
 typedef struct rein_model_config {
     rein_family family;
     int64_t vocab_size, hidden_size, intermediate_size;
@@ -39,24 +39,25 @@ typedef struct rein_model_config {
     int mlp_bias;              /* of gate, up and down */
     int qk_norm;               /* RMSNorm of each head's q and k, before the rotary embedding */
     int64_t bos;               /* -1: none */
-    int64_t eos[REIN_MAX_EOS]; /* what ends a response; any of them */
+    int64_t eos[REIN_MAX_EOS]; /* each of them ends a completion */
     int n_eos;
     int has_dtype;
-    rein_tensor_type dtype; /* what the file says the weights are, if it says; the tensors know better */
+    rein_tensor_type dtype; /* the type of the weights according to the file; the tensors may differ */
 } rein_model_config;
 
-/* "llama", "mistral", "qwen2", "qwen3". Static storage; thread-safe. */
+/* The name of a family: "llama", "mistral", "qwen2", "qwen3". Static storage; thread-safe. */
 const char *rein_family_name(rein_family family);
 
-/* Reads DIRECTORY/config.json, and DIRECTORY/generation_config.json if it is there: its bos and eos come first. Thread-safe. */
+/* Reads DIRECTORY/config.json, and DIRECTORY/generation_config.json if it exists, whose bos and eos take precedence.
+ * Thread-safe. */
 rein_status rein_model_config_read(rein_model_config *config, const char *directory, rein_error *err);
 
-/* The same from parsed objects; `generation` may be NULL. The file names are for messages. Thread-safe. */
+/* Does the same from parsed objects; `generation` may be NULL. The file names are for messages. Thread-safe. */
 rein_status rein_model_config_parse(rein_model_config *config, const char *file, const json_t *json, const char *generation_file,
                                     const json_t *generation, rein_error *err);
 
-/* Writes the config.json of a model made from the one in `from_directory`: the same JSON, but for the type of the weights (dtype,
- * or torch_dtype, as the original spells it) and tie_word_embeddings, where they differ. */
+/* Writes the config.json of a model that was made from the one in `from_directory`: the same JSON with another type of the weights
+ * (dtype or torch_dtype, as the original spells it) and another tie_word_embeddings, where they differ. */
 rein_status rein_model_config_write(const char *to_directory, const char *from_directory, rein_tensor_type dtype,
                                     int tie_word_embeddings, rein_error *err);
 
@@ -67,22 +68,22 @@ typedef struct rein_weight {
     size_t shape[2];
 } rein_weight;
 
-/* How many tensors the model has, and the i-th: the embedding, the layers in order, the last norm, the head (if it is not tied).
- * Thread-safe. */
+/* The number of tensors of the model, and the i-th of them: the embedding, the layers in order, the last norm, the head (unless it
+ * is tied). Thread-safe. */
 size_t rein_model_weights(const rein_model_config *config);
 void rein_model_weight(rein_weight *weight, const rein_model_config *config, size_t i);
 
-/* What a tensor of a file is to the model. Thread-safe. */
+/* How the model uses a tensor of a file. Thread-safe. */
 typedef enum rein_weight_use {
     REIN_WEIGHT_USED,
-    REIN_WEIGHT_BUFFER, /* computed, not learned: rotary frequencies that old files hold. Not worth a word */
-    REIN_WEIGHT_TIED,   /* the head, when it is the embedding: what the file has is not read */
-    REIN_WEIGHT_IGNORED /* nothing of this model: worth a warning */
+    REIN_WEIGHT_BUFFER, /* computed, not learned: rotary frequencies in old files. Needs no warning */
+    REIN_WEIGHT_TIED,   /* the head of a model whose head is the embedding: not read */
+    REIN_WEIGHT_IGNORED /* not part of this model: needs a warning */
 } rein_weight_use;
 rein_weight_use rein_model_weight_use(const rein_model_config *config, const char *name);
 
-/* Whether the set has every tensor of the model, in the right shape and in a type that weights can have. Tensors that are too many
- * are no error: ask rein_model_weight_use about each. Thread-safe. */
+/* Checks that the set has every tensor of the model, in the right shape and in a type that can hold weights. Additional tensors
+ * are no error: see rein_model_weight_use. Thread-safe. */
 rein_status rein_model_check(const rein_model_config *config, const rein_tensors *tensors, rein_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* config_weights.c - the tensors a model must have: names and shapes follow from its config, one row for each kind of tensor. */
+/* config_weights.c - the tensors of a model: names and shapes follow from its config, one row for each kind of tensor. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 static const char EMBEDDING[] = "model.embed_tokens.weight", NORM[] = "model.norm.weight", HEAD[] = "lm_head.weight",
                   LAYERS[] = "model.layers.";
 
-/* A size of the config, by its place in a shape. */
+/* A size that the config gives. */
 typedef enum size_of { NONE, HIDDEN, MIDDLE, QUERIES, KEYS, HEAD_WIDTH } size_of;
 
 typedef enum needs { ALWAYS, QKV_BIAS, O_BIAS, MLP_BIAS, QK_NORM } needs;
@@ -86,14 +86,14 @@ void rein_model_weight(rein_weight *weight, const rein_model_config *c, size_t i
     else *weight = i == layered + 1 ? matrix(NORM, hidden, 0) : matrix(HEAD, vocabulary, hidden);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what a file has */
+/* ------------------------------------------------------------------------------------------------------------ tensors of files */
 
 static int ends_with(const char *text, const char *end) {
     const size_t n = strlen(text), m = strlen(end);
     return n >= m && !strcmp(text + n - m, end);
 }
 
-/* "12.rest": 1 if 12 is a layer of the model, written as Hugging Face does; *rest is what follows the point. */
+/* Splits "12.rest". Returns 1 if 12 is a layer of the model, without leading zeros; *rest is what follows the dot. */
 static int layer_of(const rein_model_config *c, const char *name, const char **rest) {
     int64_t layer = 0;
     const char *digit = name;
@@ -125,11 +125,12 @@ static rein_status missing(const rein_model_config *c, const rein_weight *weight
     rein_path_show(shown, rein_tensors_name(tensors));
     rein_shape_show(shape, weight->shape, weight->n_dims);
     if (!strcmp(weight->name, HEAD))
-        return rein_fail(err, REIN_EINVAL,
-                         "%s: %s %s is missing: config.json says the head is not the embedding (tie_word_embeddings)", shown,
-                         weight->name, shape);
+        return rein_fail(
+            err, REIN_EINVAL,
+            "%s: %s %s is missing: according to config.json the head is not tied to the embedding (tie_word_embeddings)", shown,
+            weight->name, shape);
     return rein_fail(err, REIN_EINVAL,
-                     "%s: %s %s is missing, as are %zu more of the %zu tensors that config.json calls for (%s, %lld layers)", shown,
+                     "%s: %s %s is missing, as are %zu more of the %zu tensors that config.json requires (%s, %lld layers)", shown,
                      weight->name, shape, absent - 1, n, rein_family_name(c->family), (long long)c->n_layers);
 }
 
@@ -140,8 +141,8 @@ static rein_status wrong_shape(const rein_model_config *c, const rein_weight *we
     rein_shape_show(shape, found->shape, found->n_dims);
     rein_shape_show(needed, weight->shape, weight->n_dims);
     if (head && found->n_dims == 2 && found->shape[0] != weight->shape[0])
-        snprintf(why, sizeof why, ": the vocabulary disagrees, vocab_size is %lld", (long long)c->vocab_size);
-    return rein_fail(err, REIN_EINVAL, "%s: %s is %s, and config.json calls for %s%s", shown, weight->name, shape, needed, why);
+        snprintf(why, sizeof why, " (vocab_size is %lld)", (long long)c->vocab_size);
+    return rein_fail(err, REIN_EINVAL, "%s: %s is %s: config.json requires %s%s", shown, weight->name, shape, needed, why);
 }
 
 static rein_status check_weight(const rein_model_config *c, const rein_weight *weight, const rein_tensors *tensors,

@@ -1,4 +1,4 @@
-/* decoder.c - a layer forward: x + attention(norm(x)), then + mlp(norm(·)). */
+/* decoder.c - the forward pass of a layer: x + attention(norm(x)), then + mlp(norm(·)). */
 #include "decoder.h"
 
 #include <string.h>
@@ -94,7 +94,7 @@ static void add_linear(float *y, const rein_kept *kept, const float *x, size_t l
     rein_linears_forward(&one, 1, x, b->rows, 1, &b->run);
 }
 
-/* The heads of q or k: their norm, where there is one, and the rotation. */
+/* The norm of the heads of q or k, if there is one, and the rotary embedding. */
 static void heads_forward(float *y, float *scales, const float *raw, const float *weight, size_t heads, const rein_batch_rows *b) {
     if (weight)
         rein_norm_forward(y, scales, raw, weight, b->rows * heads, b->model->heads.dim, (float)b->model->config.rms_norm_eps,
@@ -114,7 +114,7 @@ static void put_keys(const rein_kept *kept, size_t layer, const rein_batch_rows 
     rein_parallel(rein_row_threads(&b->run, b->rows, 2 * h->n_kv * h->dim), rein_row_pieces(b->rows), put_rows, &keys);
 }
 
-/* From the queries on; kept->middle holds x. */
+/* Everything from the queries to the output of attention, which is added to kept->middle (it holds x). */
 static void attention_forward(const rein_kept *kept, size_t layer, const rein_batch_rows *b) {
     const rein_heads *h = &b->model->heads;
     heads_forward(kept->q, kept->q_scale, kept->q_raw, b->model->layers[layer].norm_q, h->n, b);
@@ -152,7 +152,7 @@ void rein_layer_forward(float *out, const rein_kept *kept, size_t layer, const r
 
 /* ------------------------------------------------------------------------------------------------- the last layer, for some rows */
 
-void rein_selected_rows_take(rein_selected_rows *leaving, const rein_batch_rows *b, const rein_query *parts, size_t n,
+void rein_selected_rows_take(rein_selected_rows *selected, const rein_batch_rows *b, const rein_query *parts, size_t n,
                              rein_arena *arena) {
     size_t rows = 0;
     for (size_t i = 0; i < n; i++) rows += parts[i].count;
@@ -160,44 +160,44 @@ void rein_selected_rows_take(rein_selected_rows *leaving, const rein_batch_rows 
     int32_t *positions = rein_arena_take(arena, rows * sizeof *positions);
     rein_query *queries = rein_arena_take(arena, n * sizeof *queries);
     if (arena->failed) return;
-    leaving->from = from;
-    leaving->few = *b;
-    leaving->few.rows = 0;
-    leaving->few.positions = positions;
-    leaving->few.queries = queries;
-    leaving->few.n_queries = n;
+    selected->from = from;
+    selected->batch = *b;
+    selected->batch.rows = 0;
+    selected->batch.positions = positions;
+    selected->batch.queries = queries;
+    selected->batch.n_queries = n;
     for (size_t i = 0; i < n; i++) {
         queries[i] = parts[i];
-        queries[i].first = leaving->few.rows;
-        for (size_t r = 0; r < parts[i].count; r++, leaving->few.rows++) {
-            from[leaving->few.rows] = parts[i].first + r;
-            positions[leaving->few.rows] = (int32_t)(parts[i].before + r);
+        queries[i].first = selected->batch.rows;
+        for (size_t r = 0; r < parts[i].count; r++, selected->batch.rows++) {
+            from[selected->batch.rows] = parts[i].first + r;
+            positions[selected->batch.rows] = (int32_t)(parts[i].before + r);
         }
     }
 }
 
-static void gather(float *to, const float *x, const rein_selected_rows *leaving) {
-    const size_t hidden = (size_t)leaving->few.model->config.hidden_size;
-    for (size_t i = 0; i < leaving->few.rows; i++) /* from ascends: to may be x */
-        if (to + i * hidden != x + leaving->from[i] * hidden)
-            memcpy(to + i * hidden, x + leaving->from[i] * hidden, hidden * sizeof *to);
+static void gather(float *to, const float *x, const rein_selected_rows *selected) {
+    const size_t hidden = (size_t)selected->batch.model->config.hidden_size;
+    for (size_t i = 0; i < selected->batch.rows; i++) /* ascending, so that `to` may be x */
+        if (to + i * hidden != x + selected->from[i] * hidden)
+            memcpy(to + i * hidden, x + selected->from[i] * hidden, hidden * sizeof *to);
 }
 
-void rein_last_layer_forward(float *out, const rein_kept *kept, const rein_selected_rows *leaving, const rein_batch_rows *b) {
-    const rein_batch_rows *few = &leaving->few;
+void rein_last_layer_forward(float *out, const rein_kept *kept, const rein_selected_rows *selected, const rein_batch_rows *b) {
+    const rein_batch_rows *some = &selected->batch;
     const size_t layer = (size_t)b->model->config.n_layers - 1;
     const rein_linear_call calls[] = {call(kept->k_raw, kept, layer, REIN_K, b), call(kept->v, kept, layer, REIN_V, b)};
-    const rein_linear_call q = call(kept->q_raw, kept, layer, REIN_Q, few);
-    if (few->rows == b->rows) { /* all of them */
+    const rein_linear_call q = call(kept->q_raw, kept, layer, REIN_Q, some);
+    if (some->rows == b->rows) { /* all rows are selected */
         rein_layer_forward(out, kept, layer, b);
         return;
     }
     norm_forward(kept->scale, kept->x, b->model->layers[layer].norm_attention, b);
     rein_linears_forward(calls, 2, b->normed, b->rows, 0, &b->run);
     put_keys(kept, layer, b);
-    gather(b->normed, b->normed, leaving);
-    gather(kept->middle, kept->x, leaving);
-    rein_linears_forward(&q, 1, b->normed, few->rows, 0, &b->run);
-    attention_forward(kept, layer, few);
-    mlp_forward(out, kept, layer, few);
+    gather(b->normed, b->normed, selected);
+    gather(kept->middle, kept->x, selected);
+    rein_linears_forward(&q, 1, b->normed, some->rows, 0, &b->run);
+    attention_forward(kept, layer, some);
+    mlp_forward(out, kept, layer, some);
 }

@@ -1,7 +1,7 @@
 /* decoder.h - the layers of a model over a batch of rows, forward and backward. Private.
  *
- * Rows are tokens of any number of sequences. Where the keys of a row go and which keys its query sees is the caller's: a training batch
- * keeps them for one layer, a generator for as long as the sequence lives. */
+ * A row is a token of any of the sequences in the batch. The caller decides where the keys of a row are stored and which keys its
+ * query sees: a training batch keeps them for one layer, a generator for as long as the sequence is being sampled. */
 #ifndef REIN_MODEL_DECODER_H
 #define REIN_MODEL_DECODER_H
 
@@ -9,13 +9,13 @@
 #include "nn/rope.h"
 #include "weights.h"
 
-/* Where the keys of a row are put. */
+/* Where the keys and values of a row are stored: slot `slot` of a block. */
 typedef struct rein_slot {
-    float *block; /* of the first layer */
+    float *block; /* of the first layer; layer_stride leads to the others */
     size_t slot;
 } rein_slot;
 
-/* A batch of rows on its way through the layers. */
+/* A batch of rows that goes through the layers. */
 typedef struct rein_batch_rows {
     const rein_model *model;
     const rein_adapter *adapter; /* or NULL */
@@ -23,8 +23,9 @@ typedef struct rein_batch_rows {
     const int32_t *positions; /* [rows] */
     const rein_slot *slots;   /* [rows] */
     const rein_query *queries;
-    size_t n_queries, keys; /* the most keys that a query has */
-    size_t layer_stride;    /* floats from a block's keys of one layer to those of the next; 0: layers overwrite each other */
+    size_t n_queries, keys; /* keys: the largest number that a query sees */
+    size_t
+        layer_stride; /* floats between the keys of a layer and those of the next in a block; 0: each layer overwrites the one before */
     rein_angles angles;
     rein_nn_context run;
     /* Scratch: */
@@ -34,48 +35,50 @@ typedef struct rein_batch_rows {
     size_t *pieces;   /* [n_queries + 1] */
 } rein_batch_rows;
 
-/* What a layer leaves for its backward pass; without one, the layers use the same. */
+/* What a layer keeps for its backward pass. Without a backward pass all layers use the same memory. */
 typedef struct rein_kept {
-    float *x, *middle;                /* [rows][hidden]: what goes in, and after attention */
-    float *scale, *middle_scale;      /* [rows] of the norms */
-    float *q_raw, *k_raw;             /* before their norm; the same as q and k when there is none */
-    float *q_scale, *k_scale;         /* [rows][heads] of their norms, or NULL */
+    float *x, *middle;                /* [rows][hidden]: the input, and the sum after attention */
+    float *scale, *middle_scale;      /* [rows] scales of the norms */
+    float *q_raw, *k_raw;             /* before their norm; q and k themselves if there is none */
+    float *q_scale, *k_scale;         /* [rows][heads] scales of their norms, or NULL */
     float *q, *k, *v, *o;             /* [rows][heads][dim] */
     float *softmax_stats;             /* [rows][heads][2], or NULL */
     float *gate, *up;                 /* [rows][intermediate] */
     float *inner[REIN_LAYER_MODULES]; /* [rows][rank], or NULL */
 } rein_kept;
 
-/* Scratch of a batch whose rows, queries, keys and run are set; check arena->failed afterwards. */
+/* Takes the scratch memory of a batch whose rows, queries, keys and run are set. Check arena->failed afterwards, as with the next
+ * one. */
 void rein_batch_take(rein_batch_rows *batch, rein_arena *arena);
 
-/* The arrays of a layer, but for x. */
+/* Takes the arrays of a layer, except x. */
 void rein_kept_take(rein_kept *kept, const rein_batch_rows *batch, int for_backward, rein_arena *arena);
 
-/* Rows of the embedding. */
+/* Looks up the embeddings: x [rows][hidden] from ids [rows]. */
 void rein_embed(float *x, const rein_model *model, const int32_t *ids, size_t rows, const rein_nn_context *run);
 
-/* out [rows][hidden] from kept->x; the rest of kept is filled. out NULL: only what is kept. out may be kept->x. */
+/* Computes a layer: out [rows][hidden] from kept->x, and the rest of kept. out NULL: only kept is filled. out may be kept->x. */
 void rein_layer_forward(float *out, const rein_kept *kept, size_t layer, const rein_batch_rows *batch);
 
-/* The rows of a batch that anybody wants after the last layer: the others are keys there and nothing else. For passes that are not gone
- * back. */
+/* The rows whose output of the last layer is needed. The other rows only contribute keys and values there. For passes without
+ * backward. */
 typedef struct rein_selected_rows {
-    rein_batch_rows few; /* these rows, without slots */
-    const size_t *from;  /* [few.rows]: where they are in the batch */
+    rein_batch_rows batch; /* the selected rows, without slots */
+    const size_t *from;    /* [batch.rows]: their index in the whole batch */
 } rein_selected_rows;
 
-/* parts [n]: of the batch's queries, at least a row each, rows ascending. */
-void rein_selected_rows_take(rein_selected_rows *leaving, const rein_batch_rows *batch, const rein_query *parts, size_t n,
+/* Selects rows. parts [n]: parts of the batch's queries, at least one row each, in ascending order. */
+void rein_selected_rows_take(rein_selected_rows *selected, const rein_batch_rows *batch, const rein_query *parts, size_t n,
                              rein_arena *arena);
 
-/* out [leaving->few.rows][hidden] from kept->x [rows][hidden] of the batch. */
-void rein_last_layer_forward(float *out, const rein_kept *kept, const rein_selected_rows *leaving, const rein_batch_rows *batch);
+/* Computes the last layer for the selected rows: out [selected->batch.rows][hidden] from kept->x [rows][hidden] of the whole
+ * batch. */
+void rein_last_layer_forward(float *out, const rein_kept *kept, const rein_selected_rows *selected, const rein_batch_rows *batch);
 
 /* ---- backward */
 typedef struct rein_layer_gradient {
     rein_linear_gradient linear[REIN_LAYER_MODULES];
-    float *norm_attention, *norm_mlp, *norm_q, *norm_k; /* NULL where nothing trains */
+    float *norm_attention, *norm_mlp, *norm_q, *norm_k; /* NULL: does not train */
 } rein_layer_gradient;
 
 typedef struct rein_backward_scratch {
@@ -86,9 +89,11 @@ typedef struct rein_backward_scratch {
     float *attention;                 /* rein_attention_backward_scratch */
 } rein_backward_scratch;
 
+/* Takes the scratch memory of the backward pass of a batch. Check arena->failed afterwards. */
 void rein_backward_take(rein_backward_scratch *scratch, const rein_batch_rows *batch, rein_arena *arena);
 
-/* dx [rows][hidden]: from what comes out of the layer to what goes in (not wanted at the lowest one unless the embedding trains). */
+/* Computes the backward pass of a layer: dx [rows][hidden] is the gradient of the output, and becomes that of the input (only with
+ * input_wanted: the lowest layer needs it only if the embedding trains). Adds to the gradients of the weights. */
 void rein_layer_backward(float *dx, int input_wanted, const rein_layer_gradient *gradient, const rein_kept *kept, size_t layer,
                          const rein_batch_rows *batch, const rein_segment *segments, const size_t *trees, size_t n_trees,
                          const rein_backward_scratch *scratch);

@@ -1,5 +1,5 @@
-/* decoder_backward.c - a layer backward: what decoder.c does, from the end to the beginning. Norms and the gate are computed again: that
- * is cheaper than to keep them. */
+/* decoder_backward.c - the backward pass of a layer: the steps of decoder.c in reverse order. Norms and the gate are computed
+ * again, which is cheaper than keeping them. */
 #include <string.h>
 
 #include "decoder.h"
@@ -10,7 +10,7 @@ void rein_backward_take(rein_backward_scratch *s, const rein_batch_rows *b, rein
     const rein_heads *h = &b->model->heads;
     const size_t hidden = (size_t)b->model->config.hidden_size, middle = (size_t)b->model->config.intermediate_size;
     const size_t queries = b->rows * h->n * h->dim, keys = b->rows * h->n_kv * h->dim;
-    s->normed = b->normed, s->gated = b->gated; /* the forward pass is over */
+    s->normed = b->normed, s->gated = b->gated; /* the forward pass no longer needs them */
     s->dnormed = rein_arena_floats(arena, b->rows * hidden);
     s->dgated = rein_arena_floats(arena, b->rows * middle);
     s->dq = rein_arena_floats(arena, queries);
@@ -51,7 +51,7 @@ static void mlp_backward(float *dx, const layer_work *w) {
                        hidden, &b->run);
 }
 
-/* Back through rotation and norm of the heads, in place. */
+/* The backward pass of rotary embedding and norm of the heads, in place. */
 static void heads_backward(float *d, float *dweight, const float *raw, const float *weight, const float *scales, size_t heads,
                            const layer_work *w) {
     const rein_batch_rows *b = w->b;

@@ -1,6 +1,6 @@
-/* init.c - a model that knows nothing yet: the weights that Hugging Face's models begin with, from a seed.
+/* init.c - writes the initial weights of a new model, as Hugging Face initialises them, from a seed.
  *
- * Matrices are normal with the deviation initializer_range of config.json (0.02 if it does not say), norms are 1, biases 0. */
+ * Matrices are normal with standard deviation initializer_range of config.json (0.02 if it is absent), norms are 1, biases 0. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,7 +66,7 @@ rein_status rein_model_init(const char *directory, uint64_t seed, rein_error *er
     rein_status status = path && index ? REIN_OK : rein_fail(err, REIN_ENOMEM, "no memory for a path");
     if (!status) status = rein_model_config_read(&config, directory, err);
     if (!status && (rein_file_exists(path) || rein_file_exists(index)))
-        status = rein_fail(err, REIN_EINVAL, "%.300s has weights already: they are not overwritten", directory);
+        status = rein_fail(err, REIN_EINVAL, "%.300s already has weights: they are not overwritten", directory);
     if (!status) status = deviation_of(&deviation, directory, err);
     if (!status) status = write_weights(path, &config, deviation, seed, err);
     free(index);

@@ -1,9 +1,9 @@
-/* key_store.c - blocks of keys. */
+/* key_store.c - takes blocks from an arena and keeps a list of free ones. */
 #include "key_store.h"
 
 #include <stdlib.h>
 
-enum { MOST_KEPT = 1 << 30 }; /* bytes that stay with a model while nobody samples from it */
+enum { MAX_KEPT = 1 << 30 }; /* bytes that stay with a model that has no generator */
 
 static void destroy(rein_key_store *store) {
     if (!store) return;
@@ -20,7 +20,7 @@ rein_key_store *rein_key_store_open(const rein_model *model) {
     return store;
 }
 
-/* Room for every block that exists is kept in the list of free ones: giving back cannot fail. */
+/* The list of free blocks has room for all blocks, so giving one back cannot fail. */
 float *rein_key_store_take(rein_key_store *s) {
     if (s->n_free) return s->free[--s->n_free];
     if (s->blocks == s->capacity) {
@@ -37,7 +37,7 @@ float *rein_key_store_take(rein_key_store *s) {
 void rein_key_store_give(rein_key_store *s, float *block) { s->free[s->n_free++] = block; }
 
 void rein_key_store_close(rein_key_store *store, const rein_model *model, int keep) {
-    const int small = store && store->blocks * store->floats <= MOST_KEPT / sizeof(float);
+    const int small = store && store->blocks * store->floats <= MAX_KEPT / sizeof(float);
     if (small && keep) store = atomic_exchange(&model->spare->keys, store);
     destroy(store);
 }

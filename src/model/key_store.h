@@ -1,28 +1,28 @@
-/* key_store.h - blocks of keys that are taken and given back. What a generator leaves stays with the model, and the next one finds it: fresh
- * pages are expensive, on a virtual machine most of all. Private. */
+/* key_store.h - the memory of the key-value cache, in blocks. The store of a closed generator stays with the model for the next
+ * generator, because fresh pages are expensive, especially on virtual machines. Private. */
 #ifndef REIN_MODEL_KEY_STORE_H
 #define REIN_MODEL_KEY_STORE_H
 
 #include "weights.h"
 
 typedef struct rein_key_store {
-    rein_arena arena; /* the blocks; never reset */
-    size_t floats;    /* of a block: every layer's keys of up to REIN_KEY_BLOCK positions */
+    rein_arena arena; /* holds the blocks; never reset */
+    size_t floats;    /* of a block: keys and values of all layers for up to REIN_KEY_BLOCK positions */
     float **free;
-    size_t n_free, capacity, blocks; /* blocks: that exist */
+    size_t n_free, capacity, blocks; /* blocks: their total number */
 } rein_key_store;
 
-/* The one that was left with the model, or an empty one; NULL when there is no memory. Thread-safe. */
+/* Opens the store that is kept with the model, or an empty one; NULL if there is no memory. Thread-safe. */
 rein_key_store *rein_key_store_open(const rein_model *model);
 
-/* A block; it may hold finite numbers of an earlier use. NULL when there is no memory. */
+/* Takes a block, which may hold finite numbers of an earlier use. NULL if there is no memory. */
 float *rein_key_store_take(rein_key_store *store);
 
-/* Cannot fail. */
+/* Gives a block back. Cannot fail. */
 void rein_key_store_give(rein_key_store *store, float *block);
 
-/* All blocks have been given back. With `keep` the store is left with the model, in place of another that was left, unless it is too large;
- * else it is freed. A store in which there may be a NaN is not to be kept. Thread-safe; NULL is fine. */
+/* Closes a store to which all blocks have been given back. With `keep` it stays with the model, in place of another one, unless it
+ * is too large; else it is freed. A store that may hold a NaN must not be kept. Thread-safe; NULL is fine. */
 void rein_key_store_close(rein_key_store *store, const rein_model *model, int keep);
 
 #endif

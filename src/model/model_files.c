@@ -1,6 +1,6 @@
-/* model_files.c - a model as transformers would save it. A LoRA becomes part of its module: W + s·B·A, summed in f64 and rounded once, to the
- * type the weight is stored in. Merged weights are made a few rows at a time, on their way to the file. config.json is last: a directory
- * without it is no model. */
+/* model_files.c - writes a model as transformers saves it. An adapter is merged into its modules: W + s·B·A, summed in f64 and
+ * rounded once, to the type the weight is stored in. Merged weights are computed a few rows at a time, as they are written.
+ * config.json is written last: a directory without it is not a model. */
 #include "model_files.h"
 
 #include <stdio.h>
@@ -13,10 +13,10 @@
 #include "base/directory.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "float16.h"
 #include "kernel/kernels.h"
-#include "narrow.h"
 
-static const size_t LARGEST_SHARD = 5000000000; /* bytes: what transformers 4 wrote, and hubs are used to */
+static const size_t MAX_SHARD_BYTES = 5000000000; /* as in transformers 4 */
 enum { BLOCK = 1 << 18, SHARD_NAME = 64 };
 
 typedef struct saving {
@@ -25,22 +25,23 @@ typedef struct saving {
     const rein_kernels *kernels;
     size_t n;
     rein_weight *weights;    /* [n] */
-    rein_tensor *tensors;    /* [n]: as they will be written; data is the weight before the LoRA */
+    rein_tensor *tensors;    /* [n]: as they are written; data is the weight without the LoRA */
     const rein_lora **loras; /* [n] or NULL each */
-    size_t *shards;          /* [n]: which file, from 0 */
+    size_t *shards;          /* [n]: index of the file */
     size_t n_shards;
-    size_t first;    /* of the shard being written: its tensors stand one after the other */
-    double *sum;     /* [widest] */
-    float *row;      /* [widest] */
-    uint32_t *block; /* of merged rows: of either type, so aligned for the wider */
+    size_t first;    /* index of the first tensor of the current shard; its tensors are consecutive */
+    double *sum;     /* [max_width] */
+    float *row;      /* [max_width] */
+    uint32_t *block; /* merged rows, in either type: aligned for the wider one */
     rein_error *err;
 } saving;
 
-/* -------------------------------------------------------------------------------------------------------------------- the plan */
+/* -------------------------------------------------------------------------------------------------------------------- planning */
 
 static size_t elements(const rein_weight *w) { return w->n_dims == 2 ? w->shape[0] * w->shape[1] : w->shape[0]; }
 
-/* Where the numbers of weight i are now. The head of a tied model, which is written when it has a LoRA, is the embedding, the first. */
+/* Plans where weight i comes from. The head of a tied model, which is written separately if it has a LoRA, comes from the
+ * embedding, the first weight. */
 static rein_status plan_weight(saving *s, size_t i, const rein_model_config *config, const rein_adapter *adapter) {
     const rein_model *model = s->model;
     rein_weight *w = &s->weights[i];
@@ -61,32 +62,32 @@ static rein_status plan_weight(saving *s, size_t i, const rein_model_config *con
     return REIN_OK;
 }
 
-/* In order, each file until the next tensor would be too much. */
-static void plan_shards(saving *s, size_t largest) {
+/* Assigns the tensors to files in order; a new file begins when the next tensor would not fit. */
+static void plan_shards(saving *s, size_t max_bytes) {
     size_t used = 0;
     for (size_t i = 0; i < s->n; i++) {
         const size_t bytes = s->tensors[i].bytes;
-        if (i == 0 || bytes > largest || used > largest - bytes) s->n_shards++, used = 0;
+        if (i == 0 || bytes > max_bytes || used > max_bytes - bytes) s->n_shards++, used = 0;
         s->shards[i] = s->n_shards - 1;
         used += bytes;
     }
 }
 
 static int take_memory(saving *s) {
-    size_t widest = 0;
+    size_t max_width = 0;
     for (size_t slot = 0; slot < rein_adapter_slots(s->model); slot++)
-        if (rein_model_linear(s->model, slot)->in > widest) widest = rein_model_linear(s->model, slot)->in;
+        if (rein_model_linear(s->model, slot)->in > max_width) max_width = rein_model_linear(s->model, slot)->in;
     s->weights = calloc(s->n, sizeof *s->weights);
     s->tensors = calloc(s->n, sizeof *s->tensors);
     s->loras = calloc(s->n, sizeof *s->loras);
     s->shards = calloc(s->n, sizeof *s->shards);
-    s->sum = malloc(widest * sizeof *s->sum);
-    s->row = malloc(widest * sizeof *s->row);
-    s->block = malloc((widest > BLOCK ? widest : BLOCK) * sizeof *s->block);
+    s->sum = malloc(max_width * sizeof *s->sum);
+    s->row = malloc(max_width * sizeof *s->row);
+    s->block = malloc((max_width > BLOCK ? max_width : BLOCK) * sizeof *s->block);
     return s->weights && s->tensors && s->loras && s->shards && s->sum && s->row && s->block;
 }
 
-static void give_back(saving *s) {
+static void free_memory(saving *s) {
     free(s->weights);
     free(s->tensors);
     free(s->loras);
@@ -96,27 +97,27 @@ static void give_back(saving *s) {
     free(s->block);
 }
 
-static rein_status plan(saving *s, const rein_model_config *config, const rein_adapter *adapter, size_t largest) {
+static rein_status plan(saving *s, const rein_model_config *config, const rein_adapter *adapter, size_t max_bytes) {
     rein_status status = REIN_OK;
     s->n = rein_model_weights(config);
     if (!take_memory(s)) return rein_fail(s->err, REIN_ENOMEM, "no memory to save a model");
     for (size_t i = 0; i < s->n && !status; i++) status = plan_weight(s, i, config, adapter);
-    if (!status) plan_shards(s, largest);
+    if (!status) plan_shards(s, max_bytes);
     return status;
 }
 
 /* --------------------------------------------------------------------------------------------------------------------- merging */
 
-static rein_status beyond(const saving *s, size_t i, size_t r) {
+static rein_status overflow(const saving *s, size_t i, size_t r) {
     const rein_tensor *t = &s->tensors[i];
     const double limit = rein_type_limit(t->dtype);
     size_t j = 0;
     while (s->sum[j] > -limit && s->sum[j] < limit) j++;
-    return rein_fail(s->err, REIN_ERANGE, "%s[%zu][%zu] with its LoRA is %g, and %s has no such number", t->name, r, j, s->sum[j],
-                     rein_tensor_type_name(t->dtype));
+    return rein_fail(s->err, REIN_ERANGE, "%s[%zu][%zu] merged with its LoRA is %g, which %s cannot represent", t->name, r, j,
+                     s->sum[j], rein_tensor_type_name(t->dtype));
 }
 
-/* Row r of the module with its LoRA, in f64: products of f32 are exact there. `to` is in the type of the tensor. */
+/* Row r of the module merged with its LoRA, in f64, where products of f32 are exact. `to` has the type of the tensor. */
 static rein_status merge_row(void *to, const saving *s, size_t i, size_t r) {
     const rein_tensor *t = &s->tensors[i];
     const rein_lora *lora = s->loras[i];
@@ -132,8 +133,8 @@ static rein_status merge_row(void *to, const saving *s, size_t i, size_t r) {
     s->kernels->decode(s->row, (const char *)t->data + r * n * size, rein_storage_of(t->dtype), n);
     for (size_t j = 0; j < n; j++) s->sum[j] = (double)s->row[j] + scale * s->sum[j];
     for (size_t j = 0; j < n; j++) fits &= s->sum[j] > -limit && s->sum[j] < limit;
-    if (!fits) return beyond(s, i, r);
-    rein_narrow(to, t->dtype, s->sum, n);
+    if (!fits) return overflow(s, i, r);
+    rein_round_to_type(to, t->dtype, s->sum, n);
     return REIN_OK;
 }
 
@@ -155,7 +156,7 @@ static rein_status put_weight(rein_writer *writer, size_t place, void *context, 
     return s->loras[i] ? put_merged(writer, s, i) : rein_writer_put(writer, s->tensors[i].data, s->tensors[i].bytes, err);
 }
 
-/* ------------------------------------------------------------------------------------------------------------------- the files */
+/* ------------------------------------------------------------------------------------------------------------------- files */
 
 static const char *shard_name(char to[SHARD_NAME], size_t shard, size_t n) {
     if (n == 1) snprintf(to, SHARD_NAME, "model.safetensors");
@@ -170,12 +171,12 @@ static rein_status write_shard(saving *s, size_t shard) {
     while (s->first + count < s->n && s->shards[s->first + count] == shard) count++;
     char *path = rein_path_join(s->directory, shard_name(name, shard, s->n_shards));
     if (!path) return rein_fail(s->err, REIN_ENOMEM, "out of memory");
-    const rein_status status = rein_tensors_write_made(path, s->tensors + s->first, count, NULL, 0, put_weight, s, s->err);
+    const rein_status status = rein_tensors_write_generated(path, s->tensors + s->first, count, NULL, 0, put_weight, s, s->err);
     free(path);
     return status;
 }
 
-/* As transformers' index: sizes, and the file of each tensor. */
+/* The index as transformers writes it: total sizes, and the file of each tensor. */
 static json_t *make_index(const saving *s) {
     json_t *map = json_object();
     json_int_t size = 0, parameters = 0;
@@ -203,7 +204,7 @@ static rein_status write_index(const saving *s) {
     return status;
 }
 
-/* Byte for byte, if the model has it. */
+/* Copies a file unchanged, if the model has it. */
 static rein_status copy_file(const saving *s, const char *name) {
     char *from = rein_path_join(s->model->directory, name), *to = rein_path_join(s->directory, name);
     rein_file file = {0};
@@ -227,7 +228,7 @@ static rein_status copy_files(const saving *s) {
     return status;
 }
 
-/* What config.json calls the weights: their type if it is one, else what it said before, or the type of the embedding. */
+/* The type for config.json: that of all weights or, if they differ, the type it had before, else that of the embedding. */
 static rein_tensor_type type_of(const saving *s) {
     for (size_t i = 1; i < s->n; i++)
         if (s->tensors[i].dtype != s->tensors[0].dtype && s->model->config.has_dtype) return s->model->config.dtype;
@@ -242,7 +243,7 @@ static int is_of_a_model(const char *name) {
     return !strcmp(name, "config.json") || !strcmp(name, "model.safetensors.index.json") || (n > m && !strcmp(name + n - m, end));
 }
 
-/* Makes the directory; one that holds a model is left alone. */
+/* Makes the directory. A directory that holds a model is an error. */
 static rein_status prepare_directory(const char *path, rein_error *err) {
     char shown[REIN_PATH_SHOWN], found[REIN_TEXT_SHOWN];
     rein_names names = {0};
@@ -250,7 +251,7 @@ static rein_status prepare_directory(const char *path, rein_error *err) {
     if (!status) status = rein_directory_list(&names, path, err);
     for (size_t i = 0; i < names.n && !status; i++)
         if (is_of_a_model(names.at[i]))
-            status = rein_fail(err, REIN_EINVAL, "%s holds a model already: %s; a directory without one is needed",
+            status = rein_fail(err, REIN_EINVAL, "%s already holds a model (%s): a directory without one is needed",
                                rein_path_show(shown, path), rein_json_quote(found, names.at[i]));
     rein_names_free(&names);
     return status;
@@ -262,7 +263,7 @@ static void remove_file(const saving *s, const char *name) {
     free(path);
 }
 
-/* After a failure nothing of a model stays, because nothing was there before: the directory can be used again. */
+/* After a failure removes what was written, so that the directory can be used again; it held no model before. */
 static void remove_model(const saving *s) {
     char name[SHARD_NAME];
     remove_file(s, "config.json");
@@ -270,17 +271,17 @@ static void remove_model(const saving *s) {
     for (size_t shard = 0; shard < s->n_shards; shard++) remove_file(s, shard_name(name, shard, s->n_shards));
 }
 
-rein_status rein_model_save_shards(const rein_model *model, const rein_adapter *adapter, const char *directory, size_t largest,
+rein_status rein_model_save_shards(const rein_model *model, const rein_adapter *adapter, const char *directory, size_t max_bytes,
                                    rein_error *err) {
     saving s = {.model = model, .directory = directory, .err = err};
     rein_model_config config = model->config;
     rein_exec exec;
-    if (adapter && adapter->model != model) return rein_fail(err, REIN_EINVAL, "the adapter is not one of this model");
+    if (adapter && adapter->model != model) return rein_fail(err, REIN_EINVAL, "the adapter was made for another model");
     if (rein_adapter_lora(adapter, 0, REIN_HEAD_MODULE)) config.tie_word_embeddings = 0;
     rein_status status = rein_exec_resolve(&exec, NULL, 0, err);
     if (status) return status;
     s.kernels = rein_kernels_of(exec.isa);
-    status = plan(&s, &config, adapter, largest);
+    status = plan(&s, &config, adapter, max_bytes);
     if (!status) status = prepare_directory(directory, err);
     if (!status) {
         for (size_t shard = 0; shard < s.n_shards && !status; shard++) status = write_shard(&s, shard);
@@ -289,10 +290,10 @@ rein_status rein_model_save_shards(const rein_model *model, const rein_adapter *
         if (!status) status = rein_model_config_write(directory, model->directory, type_of(&s), config.tie_word_embeddings, err);
         if (status) remove_model(&s);
     }
-    give_back(&s);
+    free_memory(&s);
     return status;
 }
 
 rein_status rein_model_save(const rein_model *model, const rein_adapter *adapter, const char *directory, rein_error *err) {
-    return rein_model_save_shards(model, adapter, directory, LARGEST_SHARD, err);
+    return rein_model_save_shards(model, adapter, directory, MAX_SHARD_BYTES, err);
 }

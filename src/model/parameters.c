@@ -1,4 +1,4 @@
-/* parameters.c - what trains, as the optimizer sees it: the factors of an adapter, or every weight of a model. */
+/* parameters.c - the parameters for the optimizer: the factors of an adapter, or all weights of a model. */
 #include "base/base.h"
 #include "weights.h"
 
@@ -51,6 +51,8 @@ void rein_parameters(rein_parameter *p, rein_model *model, rein_adapter *adapter
 rein_status rein_parameters_changed(rein_model *model, rein_adapter *adapter, rein_error *err) {
     if (adapter) rein_adapter_pack(adapter);
     else if (model->values) rein_model_unpack(model);
-    else return rein_fail(err, REIN_EINVAL, "the model was not opened to train, and there is no adapter: nothing can have changed");
+    else
+        return rein_fail(err, REIN_EINVAL,
+                         "nothing can have changed: there is no adapter, and the model was not opened with train");
     return REIN_OK;
 }

@@ -1,7 +1,7 @@
-/* pretokenize.c - a text into the pieces that are merged each on its own.
+/* pretokenize.c - splits a text into the pieces that are merged separately.
  *
- * Steps pass on a list of parts of one text. Split, Digits and ByteLevel only cut; Metaspace and add_prefix_space write a new text. The
- * byte-level alphabet is not written out: bpe.c knows bytes, so ByteLevel has to be the last step. */
+ * The steps pass on a list of parts of one text. Split, Digits and ByteLevel only cut; Metaspace and add_prefix_space write a new
+ * text. The byte-level alphabet is not written out, because bpe.c works on bytes; so ByteLevel must be the last step. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,11 +18,11 @@ static rein_status push(rein_parts *parts, size_t begin, size_t end, bool match,
     return REIN_OK;
 }
 
-/* ---- the matches of a part: all of it, in order, as matches and what stands between them */
+/* ---- the matches of a part and the text between them, in order */
 static rein_status find_regex(rein_pieces *p, const rein_regex *regex, size_t begin, size_t end, rein_error *err) {
     const char *text = p->text + begin;
     const size_t length = end - begin;
-    size_t done = 0, from = 0, last = SIZE_MAX; /* last: where the previous match ended */
+    size_t done = 0, from = 0, last = SIZE_MAX; /* last: the end of the previous match */
     rein_status status = rein_regex_prepare(&p->match, regex, err);
     while (!status && from <= length) {
         size_t b, e;
@@ -31,7 +31,7 @@ static rein_status find_regex(rein_pieces *p, const rein_regex *regex, size_t be
         status = rein_regex_find(&found, &b, &e, regex, p->match, text, length, from, err);
         if (status || !found) break;
         from = b < e ? e : b < length ? b + rein_utf8_next(&skipped, text + b) : length + 1;
-        if (b == e && b == last) continue; /* an empty match counts, unless the match before ended here */
+        if (b == e && b == last) continue; /* an empty match counts, unless the previous match ended here */
         if (done < b) status = push(&p->found, begin + done, begin + b, false, err);
         if (!status) status = push(&p->found, begin + b, begin + e, true, err);
         done = last = e;
@@ -55,7 +55,7 @@ static rein_status find_digits(rein_pieces *p, size_t begin, size_t end, rein_er
     return status;
 }
 
-/* ---- what becomes of matches; appends to the spare list */
+/* ---- how matches split the text; appends to the spare list */
 static rein_status keep_next(rein_pieces *p, rein_error *err) {
     const rein_parts *found = &p->found;
     rein_status status = REIN_OK;
@@ -87,7 +87,7 @@ static rein_status keep(rein_pieces *p, rein_split_behavior behavior, bool inver
     return status;
 }
 
-/* Empty matches have done their work when they have kept their neighbours apart. */
+/* Drops empty matches, which only separated their neighbours. */
 static void drop_empty(rein_parts *parts) {
     size_t kept = 0;
     for (size_t i = 0; i < parts->count; i++)
@@ -102,14 +102,14 @@ static void take_spare(rein_pieces *p) {
     p->parts = p->spare, p->spare = swap;
 }
 
-static rein_status cut(rein_pieces *p, const rein_pre *step, rein_error *err) {
+static rein_status cut(rein_pieces *p, const rein_pretokenizer *step, rein_error *err) {
     rein_status status = REIN_OK;
     p->spare.count = 0;
     for (size_t i = 0; !status && i < p->parts.count; i++) {
         const rein_part part = p->parts.data[i];
         p->found.count = 0;
-        status = step->kind == REIN_PRE_DIGITS ? find_digits(p, part.begin, part.end, err)
-                                               : find_regex(p, step->regex, part.begin, part.end, err);
+        status = step->kind == REIN_PRETOKENIZE_DIGITS ? find_digits(p, part.begin, part.end, err)
+                                                       : find_regex(p, step->regex, part.begin, part.end, err);
         if (!status) status = keep(p, step->behavior, step->invert, err);
     }
     if (!status) take_spare(p);
@@ -117,14 +117,14 @@ static rein_status cut(rein_pieces *p, const rein_pre *step, rein_error *err) {
 }
 
 /* ---- steps that write a new text */
-static bool wants_prefix(const rein_pre *step, bool at_start, const char *text, size_t length) {
+static bool wants_prefix(const rein_pretokenizer *step, bool at_start, const char *text, size_t length) {
     const size_t n = strlen(step->mark);
     if (step->prepend == REIN_PREPEND_NEVER || (step->prepend == REIN_PREPEND_FIRST && !at_start)) return false;
-    if (length && step->kind == REIN_PRE_METASPACE && text[0] == ' ') return false; /* it becomes the mark */
+    if (length && step->kind == REIN_PRETOKENIZE_METASPACE && text[0] == ' ') return false; /* the blank becomes the mark */
     return length < n || memcmp(text, step->mark, n) != 0;
 }
 
-static rein_status rewrite(rein_pieces *p, const rein_pre *step, rein_error *err) {
+static rein_status rewrite(rein_pieces *p, const rein_pretokenizer *step, rein_error *err) {
     rein_text *out = p->held[0].data == p->text && p->text ? &p->held[1] : &p->held[0];
     rein_status status = REIN_OK;
     out->length = 0;
@@ -134,7 +134,7 @@ static rein_status rewrite(rein_pieces *p, const rein_pre *step, rein_error *err
         const size_t length = part->end - part->begin, begin = out->length;
         if (wants_prefix(step, i == 0 && p->at_start, text, length))
             status = rein_text_append(out, step->mark, strlen(step->mark), err);
-        if (!status && step->kind == REIN_PRE_METASPACE)
+        if (!status && step->kind == REIN_PRETOKENIZE_METASPACE)
             status = rein_text_replace(out, text, length, " ", 1, step->mark, strlen(step->mark), err);
         else if (!status) status = rein_text_append(out, text, length, err);
         part->begin = begin, part->end = out->length;
@@ -143,20 +143,21 @@ static rein_status rewrite(rein_pieces *p, const rein_pre *step, rein_error *err
     return status;
 }
 
-static rein_status run(rein_pieces *p, const rein_pre *step, rein_error *err) {
+static rein_status run(rein_pieces *p, const rein_pretokenizer *step, rein_error *err) {
     rein_status status = REIN_OK;
-    if (step->kind == REIN_PRE_METASPACE || (step->kind == REIN_PRE_BYTE_LEVEL && step->prepend == REIN_PREPEND_ALWAYS))
+    if (step->kind == REIN_PRETOKENIZE_METASPACE ||
+        (step->kind == REIN_PRETOKENIZE_BYTE_LEVEL && step->prepend == REIN_PREPEND_ALWAYS))
         status = rewrite(p, step, err);
-    if (!status && (step->regex || step->kind == REIN_PRE_DIGITS)) status = cut(p, step, err);
+    if (!status && (step->regex || step->kind == REIN_PRETOKENIZE_DIGITS)) status = cut(p, step, err);
     return status;
 }
 
-rein_status rein_pretokenize(rein_pieces *p, const rein_pres *pres, const char *text, size_t length, bool at_start,
+rein_status rein_pretokenize(rein_pieces *p, const rein_pretokenizers *all, const char *text, size_t length, bool at_start,
                              rein_error *err) {
     p->text = text, p->at_start = at_start;
     p->parts.count = 0;
     rein_status status = length ? push(&p->parts, 0, length, false, err) : REIN_OK;
-    for (size_t i = 0; !status && i < pres->count; i++) status = run(p, &pres->steps[i], err);
+    for (size_t i = 0; !status && i < all->count; i++) status = run(p, &all->steps[i], err);
     return status;
 }
 

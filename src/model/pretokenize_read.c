@@ -1,10 +1,10 @@
-/* pretokenize_read.c - the pre_tokenizer of a file. What is not known here is refused: a text split otherwise gives other ids, and nothing
- * would show it. */
+/* pretokenize_read.c - reads the pre_tokenizer of a file. Unknown steps are errors: another split would give other ids, and nobody
+ * would notice. */
 #include <string.h>
 
 #include "model/tokenizer_parts.h"
 
-/* What ByteLevel splits by when use_regex is set: the expression of GPT-2. */
+/* The expression of GPT-2, which ByteLevel splits by if use_regex is set. */
 static const char gpt2[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
 static rein_status make_regex(rein_regex **regex, const char *pattern, size_t length, bool literal, const rein_place *place,
@@ -23,7 +23,7 @@ static rein_status read_behavior(rein_split_behavior *behavior, const json_t *ob
     return rein_place_fail(&at, err, "is not Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous");
 }
 
-static rein_status read_split(rein_pre *step, const json_t *object, const rein_place *place, rein_error *err) {
+static rein_status read_split(rein_pretokenizer *step, const json_t *object, const rein_place *place, rein_error *err) {
     const char *pattern;
     size_t length;
     bool is_regex;
@@ -33,14 +33,14 @@ static rein_status read_split(rein_pre *step, const json_t *object, const rein_p
     return status ? status : make_regex(&step->regex, pattern, length, !is_regex, place, err);
 }
 
-static rein_status read_digits(rein_pre *step, const json_t *object, const rein_place *place, rein_error *err) {
+static rein_status read_digits(rein_pretokenizer *step, const json_t *object, const rein_place *place, rein_error *err) {
     bool single;
     const rein_status status = rein_json_flag(&single, object, "individual_digits", false, place, err);
     step->behavior = single ? REIN_SPLIT_ISOLATED : REIN_SPLIT_CONTIGUOUS;
     return status;
 }
 
-static rein_status read_byte_level(rein_pre *step, const json_t *object, const rein_place *place, rein_error *err) {
+static rein_status read_byte_level(rein_pretokenizer *step, const json_t *object, const rein_place *place, rein_error *err) {
     bool prefix, splits;
     rein_status status = rein_json_flag(&prefix, object, "add_prefix_space", true, place, err);
     if (!status) status = rein_json_flag(&splits, object, "use_regex", true, place, err);
@@ -65,7 +65,7 @@ static rein_status read_prepend(rein_prepend *prepend, const json_t *object, con
     return rein_place_fail(&at, err, "is not \"always\", \"first\" or \"never\"");
 }
 
-static rein_status read_metaspace(rein_pre *step, const json_t *object, const rein_place *place, rein_error *err) {
+static rein_status read_metaspace(rein_pretokenizer *step, const json_t *object, const rein_place *place, rein_error *err) {
     const char *mark;
     size_t length;
     uint32_t c;
@@ -82,16 +82,16 @@ static rein_status read_metaspace(rein_pre *step, const json_t *object, const re
 }
 
 static rein_status read_step(void *context, const char *type, const json_t *object, const rein_place *place, rein_error *err) {
-    rein_pres *all = context;
-    if (all->byte_level) return rein_place_fail(place, err, "%.60s stands after ByteLevel, which has to be the last", type);
+    rein_pretokenizers *all = context;
+    if (all->byte_level) return rein_place_fail(place, err, "%.60s comes after ByteLevel, which must be the last step", type);
     if (all->count == REIN_TOKENIZER_STEPS)
         return rein_place_fail(place, err, "there are more than %d pre-tokenizers", REIN_TOKENIZER_STEPS);
-    rein_pre *step = &all->steps[all->count++];
-    if (strcmp(type, "Split") == 0) return step->kind = REIN_PRE_SPLIT, read_split(step, object, place, err);
-    if (strcmp(type, "Digits") == 0) return step->kind = REIN_PRE_DIGITS, read_digits(step, object, place, err);
-    if (strcmp(type, "Metaspace") == 0) return step->kind = REIN_PRE_METASPACE, read_metaspace(step, object, place, err);
+    rein_pretokenizer *step = &all->steps[all->count++];
+    if (strcmp(type, "Split") == 0) return step->kind = REIN_PRETOKENIZE_SPLIT, read_split(step, object, place, err);
+    if (strcmp(type, "Digits") == 0) return step->kind = REIN_PRETOKENIZE_DIGITS, read_digits(step, object, place, err);
+    if (strcmp(type, "Metaspace") == 0) return step->kind = REIN_PRETOKENIZE_METASPACE, read_metaspace(step, object, place, err);
     if (strcmp(type, "ByteLevel") == 0) {
-        step->kind = REIN_PRE_BYTE_LEVEL, all->byte_level = true;
+        step->kind = REIN_PRETOKENIZE_BYTE_LEVEL, all->byte_level = true;
         return read_byte_level(step, object, place, err);
     }
     all->count--;
@@ -99,12 +99,12 @@ static rein_status read_step(void *context, const char *type, const json_t *obje
                            type);
 }
 
-rein_status rein_pres_read(rein_pres *pres, const json_t *object, const rein_place *place, rein_error *err) {
+rein_status rein_pretokenizers_read(rein_pretokenizers *all, const json_t *object, const rein_place *place, rein_error *err) {
     const rein_place at = rein_place_at(place, "pre_tokenizer");
-    return rein_json_sequence(object, "pretokenizers", read_step, pres, &at, err);
+    return rein_json_sequence(object, "pretokenizers", read_step, all, &at, err);
 }
 
-void rein_pres_free(rein_pres *pres) {
-    for (size_t i = 0; i < pres->count; i++) rein_regex_free(pres->steps[i].regex);
-    pres->count = 0;
+void rein_pretokenizers_free(rein_pretokenizers *all) {
+    for (size_t i = 0; i < all->count; i++) rein_regex_free(all->steps[i].regex);
+    all->count = 0;
 }

@@ -1,8 +1,8 @@
-/* safetensors.c - what a valid file is: header, types, shapes and offsets of every tensor are checked before anything is handed
- * out.
+/* safetensors.c - reads a safetensors file: header, types, shapes and offsets of all tensors are checked before any of them is
+ * returned.
  *
  * A tensor whose bytes are not aligned for its type (old writers did not pad the header) is copied once, when the file is opened,
- * so that nobody who gets a pointer can read through a misaligned one. */
+ * so that every returned pointer is aligned. */
 #include "safetensors.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@
 #error "safetensors files are little-endian, and are used as they are mapped"
 #endif
 
-enum { PREFIX = 8 }; /* bytes of the header's length */
+enum { PREFIX = 8 }; /* bytes before the header: its length */
 
 static const struct {
     const char *name;
@@ -52,7 +52,7 @@ int rein_tensor_bytes(size_t *bytes, rein_tensor_type dtype, const size_t *shape
     return 1;
 }
 
-/* -------------------------------------------------------------------------------------------------------- one entry of a header */
+/* -------------------------------------------------------------------------------------------------------- header entries */
 
 static int find_dtype(rein_tensor_type *dtype, const char *name) {
     for (int i = 0; i < REIN_TENSOR_TYPES; i++)
@@ -77,7 +77,7 @@ static void read_shape(rein_tensor *tensor, rein_fields *in) {
     }
 }
 
-/* The offsets of the tensor in the `available` bytes after the header; its length must be what type and shape say. */
+/* Reads the offsets of the tensor in the `available` bytes after the header, and checks its length against type and shape. */
 static void read_offsets(rein_tensor *tensor, rein_entry *entry, size_t available, rein_fields *in) {
     static const char need[] = "two whole numbers, begin and end, are needed";
     const json_t *offsets = rein_fields_array(in, "data_offsets");
@@ -85,7 +85,7 @@ static void read_offsets(rein_tensor *tensor, rein_entry *entry, size_t availabl
     if (json_array_size(offsets) != 2) rein_fields_wrong(in, "data_offsets", offsets, need);
     else if (!json_is_integer(begin) || json_integer_value(begin) < 0) rein_fields_wrong(in, "data_offsets[0]", begin, need);
     else if (!json_is_integer(end) || json_integer_value(end) < json_integer_value(begin))
-        rein_fields_wrong(in, "data_offsets[1]", end, "a whole number not below the begin, %lld, is needed",
+        rein_fields_wrong(in, "data_offsets[1]", end, "a whole number not below the first offset, %lld, is needed",
                           (long long)json_integer_value(begin));
     else if ((unsigned long long)json_integer_value(end) > available)
         rein_fields_wrong(in, "data_offsets[1]", end, "the file has %zu bytes after its header; was it cut short?", available);
@@ -95,10 +95,10 @@ static void read_offsets(rein_tensor *tensor, rein_entry *entry, size_t availabl
     char shown[REIN_SHAPE_SHOWN];
     rein_shape_show(shown, tensor->shape, tensor->n_dims);
     if (!rein_tensor_bytes(&tensor->bytes, tensor->dtype, tensor->shape, tensor->n_dims))
-        rein_fields_wrong(in, "shape", json_object_get(in->object, "shape"), "%s of %s is no size that memory can have", shown,
-                          rein_tensor_type_name(tensor->dtype));
+        rein_fields_wrong(in, "shape", json_object_get(in->object, "shape"),
+                          "%s of %s is too large, or not a whole number of bytes", shown, rein_tensor_type_name(tensor->dtype));
     else if (tensor->bytes != entry->end - entry->begin)
-        rein_fields_wrong(in, "data_offsets", offsets, "%s of %s needs %zu bytes, and this is %zu", shown,
+        rein_fields_wrong(in, "data_offsets", offsets, "%s of %s has %zu bytes; these are %zu", shown,
                           rein_tensor_type_name(tensor->dtype), tensor->bytes, entry->end - entry->begin);
 }
 
@@ -109,11 +109,11 @@ static rein_status read_entry(rein_entry *entry, const char *file, const char *n
     *entry = (rein_entry){.tensor = {.name = name, .file = file}};
     snprintf(path, sizeof path, "%s.", rein_json_quote(shown, name));
     if (!json_is_object(value))
-        return rein_fail(err, REIN_EINVAL, "%s: %s is no object of dtype, shape and data_offsets", rein_path_show(shown_file, file),
-                         shown);
+        return rein_fail(err, REIN_EINVAL, "%s: %s is not an object: dtype, shape and data_offsets are needed",
+                         rein_path_show(shown_file, file), shown);
     const char *dtype = rein_fields_string(&in, "dtype");
     if (dtype && !find_dtype(&entry->tensor.dtype, dtype))
-        rein_fields_wrong(&in, "dtype", json_object_get(value, "dtype"), "no type of the format; weights are F32, BF16 or F16");
+        rein_fields_wrong(&in, "dtype", json_object_get(value, "dtype"), "not a type of the format; weights are F32, BF16 or F16");
     read_shape(&entry->tensor, &in);
     if (!in.status) read_offsets(&entry->tensor, entry, available, &in);
     return in.status;
@@ -127,10 +127,11 @@ static rein_status check_metadata(const rein_shard *shard, const json_t *metadat
     json_t *value;
     if (!metadata || json_is_null(metadata)) return REIN_OK;
     rein_path_show(shown, shard->path);
-    if (!json_is_object(metadata)) return rein_fail(err, REIN_EINVAL, "%s: __metadata__ is no object of texts", shown);
+    if (!json_is_object(metadata))
+        return rein_fail(err, REIN_EINVAL, "%s: __metadata__ is not an object: an object of strings is needed", shown);
     json_object_foreach((json_t *)(uintptr_t)metadata, key, value) {
         if (json_is_string(value)) continue;
-        return rein_fail(err, REIN_EINVAL, "%s: __metadata__.%s is no text", shown, rein_json_quote(quoted, key));
+        return rein_fail(err, REIN_EINVAL, "%s: __metadata__.%s is not a string", shown, rein_json_quote(quoted, key));
     }
     return REIN_OK;
 }
@@ -145,12 +146,12 @@ static rein_status read_header(rein_shard *shard, size_t *data_at, rein_error *e
         return rein_fail(err, REIN_EINVAL, "%s has %zu bytes: a safetensors file starts with 8 bytes, the length of its header",
                          shown, size);
     for (int i = 0; i < PREFIX; i++) length |= (uint64_t)bytes[i] << 8 * i;
-    if (length > REIN_LARGEST_HEADER)
+    if (length > REIN_MAX_HEADER)
         return rein_fail(err, REIN_EINVAL,
-                         "%s: the header would have %llu bytes, and at most %d are allowed: is this a safetensors file?", shown,
-                         (unsigned long long)length, REIN_LARGEST_HEADER);
+                         "%s: the header would have %llu bytes; at most %d are allowed: is this a safetensors file?", shown,
+                         (unsigned long long)length, REIN_MAX_HEADER);
     if (length > size - PREFIX)
-        return rein_fail(err, REIN_EINVAL, "%s: the header would have %llu bytes, and the file has %zu: was it cut short?", shown,
+        return rein_fail(err, REIN_EINVAL, "%s: the header would have %llu bytes, but the file has %zu: was it cut short?", shown,
                          (unsigned long long)length, size);
     if (length == 0 || bytes[PREFIX] != '{') return rein_fail(err, REIN_EINVAL, "%s: the header does not start with {", shown);
     *data_at = PREFIX + (size_t)length;
@@ -166,7 +167,7 @@ static int by_offset(const void *a, const void *b) {
     return strcmp(x->tensor.name, y->tensor.name);
 }
 
-/* One tensor after the other, from the end of the header to the end of the file. */
+/* The tensors must follow each other without gaps, from the end of the header to the end of the file. */
 static rein_status check_layout(const rein_shard *shard, const rein_entry *entries, size_t n, size_t available, rein_error *err) {
     char shown[REIN_PATH_SHOWN], quoted[REIN_TEXT_SHOWN];
     size_t at = 0;
@@ -174,12 +175,12 @@ static rein_status check_layout(const rein_shard *shard, const rein_entry *entri
     for (size_t i = 0; i < n; i++) {
         const rein_entry *e = &entries[i];
         if (e->begin != at)
-            return rein_fail(err, REIN_EINVAL, "%s: %s begins at byte %zu and the tensor before it ends at %zu: there is %s", shown,
-                             rein_json_quote(quoted, e->tensor.name), e->begin, at, e->begin < at ? "an overlap" : "a hole");
+            return rein_fail(err, REIN_EINVAL, "%s: %s begins at byte %zu, but the tensor before it ends at %zu: there is %s",
+                             shown, rein_json_quote(quoted, e->tensor.name), e->begin, at, e->begin < at ? "an overlap" : "a gap");
         at = e->end;
     }
     if (at == available) return REIN_OK;
-    return rein_fail(err, REIN_EINVAL, "%s: the tensors end at byte %zu and the file has %zu bytes after its header: %zu too many",
+    return rein_fail(err, REIN_EINVAL, "%s: the tensors end at byte %zu, but the file has %zu bytes after its header: %zu too many",
                      shown, at, available, available - at);
 }
 
@@ -218,23 +219,24 @@ static int misaligned(const rein_tensor *tensor) {
     return rein_tensor_type_is_weight(tensor->dtype) && (uintptr_t)tensor->data % (rein_tensor_type_bits(tensor->dtype) / 8) != 0;
 }
 
-/* Room for a copy, so that the next one is aligned too; some for no elements: their pointer keeps the promise as well. */
-static size_t room(const rein_tensor *tensor) {
+/* The size of a copy, rounded up so that the next one is aligned too. It is never 0, so that an empty tensor has an aligned
+ * pointer too. */
+static size_t padded_size(const rein_tensor *tensor) {
     enum { UNIT = 16 };
     return tensor->bytes / UNIT * UNIT + UNIT;
 }
 
 rein_status rein_tensors_align(rein_tensors *all, rein_error *err) {
     size_t total = 0;
-    for (size_t i = 0; i < all->n; i++) /* no overflow: the bytes are mapped already */
-        if (misaligned(&all->entries[i].tensor)) total += room(&all->entries[i].tensor);
+    for (size_t i = 0; i < all->n; i++) /* cannot overflow: the bytes are mapped */
+        if (misaligned(&all->entries[i].tensor)) total += padded_size(&all->entries[i].tensor);
     if (total == 0) return REIN_OK;
     unsigned char *to = all->copies = malloc(total);
     if (!to) return rein_fail(err, REIN_ENOMEM, "out of memory: %zu bytes of weights are not aligned and need a copy", total);
     for (size_t i = 0; i < all->n; i++) {
         rein_tensor *tensor = &all->entries[i].tensor;
         if (!misaligned(tensor)) continue;
-        const size_t size = room(tensor);
+        const size_t size = padded_size(tensor);
         memcpy(to, tensor->data, tensor->bytes);
         tensor->data = to;
         to += size;
@@ -242,7 +244,7 @@ rein_status rein_tensors_align(rein_tensors *all, rein_error *err) {
     return REIN_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------- looking up */
+/* ------------------------------------------------------------------------------------------------------------------- lookup */
 
 size_t rein_tensors_count(const rein_tensors *tensors) { return tensors->n; }
 const rein_tensor *rein_tensors_at(const rein_tensors *tensors, size_t i) { return &tensors->entries[i].tensor; }

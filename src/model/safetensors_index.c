@@ -1,4 +1,4 @@
-/* safetensors_index.c - which files a model has, and whether the index and the files say the same. */
+/* safetensors_index.c - opens the files of a model, and checks that the index and the files agree. */
 #include "safetensors_index.h"
 
 #include <stdio.h>
@@ -22,9 +22,9 @@ static const char *base_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- a set and its parts */
+/* ---------------------------------------------------------------------------------------------------------- sets */
 
-void rein_tensors_forget(const rein_tensors *tensors) {
+void rein_tensors_drop_pages(const rein_tensors *tensors) {
     for (size_t i = 0; i < tensors->n_shards; i++) rein_file_forget(&tensors->shards[i].file);
 }
 
@@ -73,14 +73,14 @@ static rein_status sort_names(rein_tensors *set, rein_error *err) {
     return REIN_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------- the index */
+/* ------------------------------------------------------------------------------------------------------------------- index */
 
 static rein_status check_file_name(const char *index, const char *tensor, const json_t *file, rein_error *err) {
     char shown[REIN_PATH_SHOWN], quoted[REIN_TEXT_SHOWN], value[REIN_TEXT_SHOWN];
     const char *name = json_string_value(file);
     rein_path_show(shown, index);
     rein_json_quote(quoted, tensor);
-    if (!name) return rein_fail(err, REIN_EINVAL, "%s: weight_map.%s is no text: the name of a file is needed", shown, quoted);
+    if (!name) return rein_fail(err, REIN_EINVAL, "%s: weight_map.%s is not a string: the name of a file is needed", shown, quoted);
     if (*name && *name != '.' && !strpbrk(name, "/\\")) return REIN_OK;
     return rein_fail(err, REIN_EINVAL, "%s: weight_map.%s is %s: the name of a file in the same directory is needed", shown, quoted,
                      rein_json_quote(value, name));
@@ -88,7 +88,7 @@ static rein_status check_file_name(const char *index, const char *tensor, const 
 
 static int compare_texts(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
 
-/* The files of the index, each once, sorted; for the caller to free. The names belong to the index. */
+/* Lists the files of the index, each once, sorted. The caller frees the list; the names belong to the index. */
 static rein_status files_of_index(const char ***files, size_t *n_files, const char *name, const json_t *index, rein_error *err) {
     char shown[REIN_PATH_SHOWN];
     const json_t *map = json_object_get(index, "weight_map");
@@ -115,7 +115,7 @@ static rein_status files_of_index(const char ***files, size_t *n_files, const ch
     return REIN_OK;
 }
 
-/* Every tensor of the files is in the index with its file, and the reverse. */
+/* Checks that every tensor of the files is in the index with its file, and the reverse. */
 static rein_status check_names(const rein_tensors *set, const json_t *map, rein_error *err) {
     char index[REIN_PATH_SHOWN], file[REIN_PATH_SHOWN], quoted[REIN_TEXT_SHOWN], other[REIN_TEXT_SHOWN];
     const char *name;
@@ -123,17 +123,17 @@ static rein_status check_names(const rein_tensors *set, const json_t *map, rein_
     rein_path_show(index, set->name);
     for (size_t i = 0; i < set->n; i++) {
         const rein_tensor *tensor = &set->entries[i].tensor;
-        const char *said = json_string_value(json_object_get(map, tensor->name));
+        const char *listed = json_string_value(json_object_get(map, tensor->name));
         rein_json_quote(quoted, tensor->name);
         rein_path_show(file, tensor->file);
-        if (!said) return rein_fail(err, REIN_EINVAL, "%s: tensor %s is not in weight_map of %s", file, quoted, base_name(index));
-        if (strcmp(said, base_name(tensor->file)) != 0)
-            return rein_fail(err, REIN_EINVAL, "%s: tensor %s is here, and weight_map of %s has it in %s", file, quoted,
-                             base_name(index), rein_json_quote(other, said));
+        if (!listed) return rein_fail(err, REIN_EINVAL, "%s: tensor %s is not in weight_map of %s", file, quoted, base_name(index));
+        if (strcmp(listed, base_name(tensor->file)) != 0)
+            return rein_fail(err, REIN_EINVAL, "%s: tensor %s is in this file, but weight_map of %s says %s", file, quoted,
+                             base_name(index), rein_json_quote(other, listed));
     }
     json_object_foreach((json_t *)(uintptr_t)map, name, value) {
         if (rein_tensors_find(set, name)) continue;
-        return rein_fail(err, REIN_EINVAL, "%s: weight_map has tensor %s in %s, where it is not", index,
+        return rein_fail(err, REIN_EINVAL, "%s: weight_map says that tensor %s is in %s, but it is not", index,
                          rein_json_quote(quoted, name), rein_json_quote(other, json_string_value(value)));
     }
     return REIN_OK;
@@ -141,19 +141,19 @@ static rein_status check_names(const rein_tensors *set, const json_t *map, rein_
 
 static rein_status check_index(const rein_tensors *set, const json_t *index, rein_error *err) {
     const rein_status status = check_names(set, json_object_get(index, "weight_map"), err);
-    const json_t *said = json_object_get(json_object_get(index, "metadata"), "total_size");
+    const json_t *size = json_object_get(json_object_get(index, "metadata"), "total_size");
     double total = 0; /* exact below 2^53 bytes */
     char shown[REIN_PATH_SHOWN];
     for (size_t i = 0; i < set->n; i++) total += (double)set->entries[i].tensor.bytes;
-    if (status || !said || json_is_null(said)) return status;
-    if (json_is_number(said) && json_number_value(said) == total) return REIN_OK; /* some writers make it 1e9 */
-    return rein_fail(err, REIN_EINVAL, "%s: metadata.total_size is %.17g, and the tensors have %.17g bytes",
-                     rein_path_show(shown, set->name), json_number_value(said), total);
+    if (status || !size || json_is_null(size)) return status;
+    if (json_is_number(size) && json_number_value(size) == total) return REIN_OK; /* some writers write it as 1e9 */
+    return rein_fail(err, REIN_EINVAL, "%s: metadata.total_size is %.17g, but the tensors have %.17g bytes",
+                     rein_path_show(shown, set->name), json_number_value(size), total);
 }
 
 /* --------------------------------------------------------------------------------------------------------------------- opening */
 
-/* Files are there; reads their headers, and checks them against the index if there is one. */
+/* Reads the headers of the mapped files, and checks them against the index if there is one. */
 static rein_status read_set(rein_tensors *set, const json_t *index, rein_error *err) {
     rein_status status = REIN_OK;
     for (size_t i = 0; i < set->n_shards && !status; i++) status = rein_shard_read(set, &set->shards[i], err);
@@ -168,7 +168,7 @@ static rein_status map_shard(rein_shard *shard, const char *directory, const cha
     return shard->path ? rein_file_map(&shard->file, shard->path, err) : no_memory(err);
 }
 
-/* `files` of the directory; "" when the names are paths already. */
+/* Opens `files` of the directory; "": the names are paths. */
 static rein_status open_files(rein_tensors **to, const char *name, const char *directory, const char *const *files, size_t n_files,
                               const json_t *index, rein_error *err) {
     rein_tensors *set = new_set(name, n_files);
@@ -197,7 +197,7 @@ static rein_status open_file(rein_tensors **to, const char *path, rein_error *er
     return open_files(to, path, "", &path, 1, NULL, err);
 }
 
-static rein_status nothing_there(const char *directory, rein_error *err) {
+static rein_status no_weights(const char *directory, rein_error *err) {
     static const char *const pickled[] = {"pytorch_model.bin", "pytorch_model.bin.index.json", "adapter_model.bin", NULL};
     char shown[REIN_PATH_SHOWN];
     rein_path_show(shown, directory);
@@ -220,7 +220,7 @@ rein_status rein_tensors_open(rein_tensors **tensors, const char *path, rein_err
     if (!single || !index) status = no_memory(err);
     else if (rein_file_exists(single)) status = open_file(tensors, single, err);
     else if (rein_file_exists(index)) status = open_index(tensors, path, index, err);
-    else status = nothing_there(path, err);
+    else status = no_weights(path, err);
     free(single);
     free(index);
     return status;
@@ -243,7 +243,7 @@ rein_status rein_tensors_from_memory(rein_tensors **tensors, const rein_tensors_
     free(names);
     if (status) return status;
     if (index && n_names != n_files)
-        return rein_fail(err, REIN_EINVAL, "the index has %zu files, and there are %zu", n_names, n_files);
+        return rein_fail(err, REIN_EINVAL, "the index lists %zu files, but %zu are given", n_names, n_files);
     rein_tensors *set = new_set(index ? INDEX : n_files ? files[0].name : "nothing", n_files);
     if (!set) return no_memory(err);
     for (size_t i = 0; i < n_files && !status; i++) {

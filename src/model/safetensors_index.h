@@ -1,4 +1,5 @@
-/* safetensors_index.h - inside of an open set of tensors, for safetensors.c (one file) and safetensors_index.c (which files). */
+/* safetensors_index.h - the struct of an open set of tensors, for safetensors.c (a file) and safetensors_index.c (several files).
+ * Private. */
 #ifndef REIN_MODEL_SAFETENSORS_INDEX_H
 #define REIN_MODEL_SAFETENSORS_INDEX_H
 
@@ -6,9 +7,9 @@
 #include "safetensors.h"
 
 typedef struct rein_shard {
-    char *path; /* owned, as is the rest */
+    char *path; /* owned, as are the others */
     rein_file file;
-    json_t *header; /* the names of the tensors are its keys */
+    json_t *header; /* its keys are the names of the tensors */
 } rein_shard;
 
 typedef struct rein_entry {
@@ -22,10 +23,10 @@ struct rein_tensors {
     rein_shard *shards;
     rein_entry *entries;
     const rein_entry **by_name;
-    unsigned char *copies; /* of tensors that are not aligned in their file */
+    unsigned char *copies; /* of tensors that are misaligned in their file */
 };
 
-/* Reads the header of a shard whose file is there and adds its tensors to the set. */
+/* Reads the header of a shard whose file is mapped, and adds its tensors to the set. */
 rein_status rein_shard_read(rein_tensors *all, rein_shard *shard, rein_error *err);
 
 /* Copies the weights that are not aligned for their type. */

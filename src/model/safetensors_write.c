@@ -1,5 +1,5 @@
-/* safetensors_write.c - the reference writer's bytes: the same tensors give the same file, whoever writes it and in whatever order
- * they come. */
+/* safetensors_write.c - writes exactly the bytes of the reference writer: the same tensors give the same file, in whatever order
+ * they are given. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 enum { ALIGNMENT = 8 };
 
-/* -------------------------------------------------------------------------------------------------------------- what is refused */
+/* -------------------------------------------------------------------------------------------------------------- checks */
 
 static int is_utf8(const char *s) { return rein_utf8_valid(s, strlen(s)) == strlen(s); }
 
@@ -20,19 +20,19 @@ static rein_status check_tensor(const rein_tensor *tensor, const char *path, rei
     size_t bytes;
     rein_path_show(shown, path);
     if (!tensor->name || !is_utf8(tensor->name) || !strcmp(tensor->name, "__metadata__"))
-        return rein_fail(err, REIN_EINVAL, "%s: a tensor's name is missing, not UTF-8, or __metadata__", shown);
+        return rein_fail(err, REIN_EINVAL, "%s: the name of a tensor is missing, is not UTF-8, or is __metadata__", shown);
     rein_json_quote(quoted, tensor->name);
     if ((unsigned)tensor->dtype >= REIN_TENSOR_TYPES || tensor->n_dims < 0 || tensor->n_dims > REIN_MAX_DIMENSIONS)
         return rein_fail(err, REIN_EINVAL, "%s: tensor %s has dtype %d and %d dimensions: a known type and 0 to %d are needed",
                          shown, quoted, (int)tensor->dtype, tensor->n_dims, REIN_MAX_DIMENSIONS);
     rein_shape_show(shape, tensor->shape, tensor->n_dims);
     if (!rein_tensor_bytes(&bytes, tensor->dtype, tensor->shape, tensor->n_dims) || bytes != tensor->bytes)
-        return rein_fail(err, REIN_EINVAL, "%s: tensor %s has %zu bytes, which is not what %s of %s has", shown, quoted,
+        return rein_fail(err, REIN_EINVAL, "%s: tensor %s has %zu bytes, which is not the size of %s of %s", shown, quoted,
                          tensor->bytes, shape, rein_tensor_type_name(tensor->dtype));
     return REIN_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------- the header */
+/* ------------------------------------------------------------------------------------------------------------------- header */
 
 static int by_type_and_name(const void *a, const void *b) {
     const rein_tensor *x = *(const rein_tensor *const *)a, *y = *(const rein_tensor *const *)b;
@@ -46,7 +46,7 @@ static int by_name(const void *a, const void *b) {
 
 static int by_key(const void *a, const void *b) { return strcmp(((const rein_metadata *)a)->key, ((const rein_metadata *)b)->key); }
 
-/* The tensors in the order of the file, for the caller to free. */
+/* Sorts the tensors in the order of the file. The caller frees *sorted. */
 static rein_status sort_tensors(const rein_tensor ***sorted, const char *path, const rein_tensor *tensors, size_t n,
                                 rein_error *err) {
     char shown[REIN_PATH_SHOWN], quoted[REIN_TEXT_SHOWN];
@@ -97,7 +97,7 @@ static rein_status add_metadata(rein_text *to, const char *path, const rein_meta
     return status;
 }
 
-/* The 8 bytes of length included: its place is kept until it is known. */
+/* Writes the header with the 8 bytes of its length, which are filled in last. */
 static rein_status write_header(rein_text *to, const char *path, const rein_tensor **tensors, size_t n,
                                 const rein_metadata *metadata, size_t n_metadata, rein_error *err) {
     static const rein_metadata pytorch = {"format", "pt"};
@@ -114,15 +114,15 @@ static rein_status write_header(rein_text *to, const char *path, const rein_tens
     while (to->length % ALIGNMENT && !to->failed) rein_text_put_bytes(to, " ", 1);
     if (to->failed) return rein_text_status(to, err);
     const uint64_t length = to->length - ALIGNMENT;
-    if (length > REIN_LARGEST_HEADER)
-        return rein_fail(err, REIN_EINVAL, "%s: the header would have %llu bytes, and no reader takes more than %d",
-                         rein_path_show(shown, path), (unsigned long long)length, REIN_LARGEST_HEADER);
+    if (length > REIN_MAX_HEADER)
+        return rein_fail(err, REIN_EINVAL, "%s: the header would have %llu bytes; readers accept at most %d",
+                         rein_path_show(shown, path), (unsigned long long)length, REIN_MAX_HEADER);
     for (int i = 0; i < ALIGNMENT; i++) to->data[i] = (char)(unsigned char)(length >> 8 * i);
     return REIN_OK;
 }
 
-rein_status rein_tensors_write_made(const char *path, const rein_tensor *tensors, size_t n, const rein_metadata *metadata,
-                                    size_t n_metadata, rein_tensor_put *put, void *context, rein_error *err) {
+rein_status rein_tensors_write_generated(const char *path, const rein_tensor *tensors, size_t n, const rein_metadata *metadata,
+                                         size_t n_metadata, rein_tensor_put *put, void *context, rein_error *err) {
     const rein_tensor **sorted = NULL;
     rein_text header = {0};
     rein_writer writer = {0};
@@ -150,5 +150,5 @@ rein_status rein_tensors_write(const char *path, const rein_tensor *tensors, siz
         if (!tensors[i].data && tensors[i].bytes)
             return rein_fail(err, REIN_EINVAL, "%s: tensor %s has no data", rein_path_show(shown, path),
                              rein_json_quote(quoted, tensors[i].name ? tensors[i].name : ""));
-    return rein_tensors_write_made(path, tensors, n, metadata, n_metadata, put_data, (void *)(uintptr_t)tensors, err);
+    return rein_tensors_write_generated(path, tensors, n, metadata, n_metadata, put_data, (void *)(uintptr_t)tensors, err);
 }

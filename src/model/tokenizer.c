@@ -1,4 +1,4 @@
-/* tokenizer.c - opening and closing a tokenizer, and asking it about its tokens. */
+/* tokenizer.c - opens and closes a tokenizer, and looks up its tokens. */
 #include "rein/tokenizer.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 /* ---- files */
 
-/* A file that need not be there leaves {0}. */
+/* A missing optional file leaves {0}. */
 static rein_status map_file(rein_file *file, const char *directory, const char *name, bool optional, rein_error *err) {
     char *path = rein_path_join(directory, name);
     rein_status status = REIN_OK;
@@ -17,7 +17,7 @@ static rein_status map_file(rein_file *file, const char *directory, const char *
     if (!optional || rein_file_exists(path)) status = rein_file_map(file, path, err);
     if (!status && file->size > REIN_TOKENIZER_FILE) {
         const rein_place place = {path, ""};
-        status = rein_place_fail(&place, err, "the file has %zu bytes: at most %d are read", file->size, REIN_TOKENIZER_FILE);
+        status = rein_place_fail(&place, err, "the file has %zu bytes: at most %d are supported", file->size, REIN_TOKENIZER_FILE);
     }
     free(path);
     return status;
@@ -45,20 +45,21 @@ rein_status rein_tokenizer_open(rein_tokenizer **tokenizer, const char *director
 
 /* ---- reading */
 
-/* Hugging Face asks whether a piece begins where the original text does: who can tell, once a normalizer has written another text? */
+/* Metaspace "first" needs to know whether a piece begins where the original text does. That is unknown after a normalizer wrote
+ * another text. */
 static rein_status check_first_piece(const rein_tokenizer *t, const rein_place *place, rein_error *err) {
     const rein_place at = rein_place_at(place, "pre_tokenizer");
     bool rewritten = false;
     for (size_t i = 0; i < t->normalizers.count; i++) rewritten |= t->normalizers.steps[i].kind != REIN_NORMALIZE_NFC;
-    for (size_t i = 0; rewritten && i < t->pres.count; i++)
-        if (t->pres.steps[i].kind == REIN_PRE_METASPACE && t->pres.steps[i].prepend == REIN_PREPEND_FIRST)
+    for (size_t i = 0; rewritten && i < t->pretokenizers.count; i++)
+        if (t->pretokenizers.steps[i].kind == REIN_PRETOKENIZE_METASPACE && t->pretokenizers.steps[i].prepend == REIN_PREPEND_FIRST)
             return rein_place_fail(&at, err,
                                    "Metaspace with prepend_scheme \"first\" is not supported after the normalizers Prepend and "
                                    "Replace: \"always\" and \"never\" are");
     return REIN_OK;
 }
 
-/* Normalizing an added token may take an expression of the normalizer too many steps. */
+/* Normalizing an added token may fail: an expression of the normalizer may take too many steps. */
 static rein_status make_added_sets(rein_tokenizer *t, const rein_place *place, rein_error *err) {
     const rein_place at = rein_place_at(place, "added_tokens");
     rein_error why = {0};
@@ -72,13 +73,13 @@ static rein_status read_parts(rein_tokenizer *t, const json_t *root, const rein_
     const json_t *model = json_object_get(root, "model");
     const char *type = json_string_value(json_object_get(model, "type"));
     const rein_place at = rein_place_at(place, "model");
-    if (type && strcmp(type, "BPE") != 0) /* before its vocabulary, which has another form, is complained about */
+    if (type && strcmp(type, "BPE") != 0) /* checked before the vocabulary, which has another form in other models */
         return rein_place_fail(&at, err, "model %.60s is not supported: BPE is", type);
     rein_status status = rein_vocabulary_read(&t->vocabulary, &t->added, &t->added_count, root, place, err);
     if (!status) status = rein_normalizers_read(&t->normalizers, json_object_get(root, "normalizer"), place, err);
-    if (!status) status = rein_pres_read(&t->pres, json_object_get(root, "pre_tokenizer"), place, err);
+    if (!status) status = rein_pretokenizers_read(&t->pretokenizers, json_object_get(root, "pre_tokenizer"), place, err);
     if (!status) status = check_first_piece(t, place, err);
-    if (!status) status = rein_bpe_read(&t->bpe, model, t->pres.byte_level, &t->vocabulary, place, err);
+    if (!status) status = rein_bpe_read(&t->bpe, model, t->pretokenizers.byte_level, &t->vocabulary, place, err);
     if (!status) status = rein_affixes_read(&t->affixes, json_object_get(root, "post_processor"), &t->vocabulary, place, err);
     if (!status) status = rein_decoders_read(&t->decoders, json_object_get(root, "decoder"), place, err);
     return status ? status : make_added_sets(t, place, err);
@@ -114,7 +115,7 @@ void rein_tokenizer_close(rein_tokenizer *t) {
     rein_added_set_free(&t->normalized_set);
     rein_vocabulary_free(&t->vocabulary);
     rein_normalizers_free(&t->normalizers);
-    rein_pres_free(&t->pres);
+    rein_pretokenizers_free(&t->pretokenizers);
     rein_bpe_free(&t->bpe);
     rein_decoders_free(&t->decoders);
     free(t->settings.chat_template);
@@ -122,7 +123,7 @@ void rein_tokenizer_close(rein_tokenizer *t) {
     free(t);
 }
 
-/* ---- asking */
+/* ---- lookup */
 size_t rein_tokenizer_size(const rein_tokenizer *t) { return t->vocabulary.size; }
 
 int32_t rein_tokenizer_id(const rein_tokenizer *t, const char *token, size_t length) {

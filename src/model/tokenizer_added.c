@@ -1,6 +1,6 @@
-/* tokenizer_added.c - added tokens in a text: of those that begin furthest left the longest, as Hugging Face has it.
+/* tokenizer_added.c - finds added tokens in a text: the leftmost, and of those that begin there the longest, as Hugging Face does.
  *
- * The patterns stand sorted, so those that share a prefix are neighbours; following the text narrows the range byte by byte, and a
+ * The patterns are sorted, so patterns with a common prefix are neighbours. Following the text narrows the range byte by byte; a
  * pattern that ends at some depth is the first of its range. */
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static int by_pattern(const void *left, const void *right) {
     return a->order < b->order ? -1 : a->order > b->order;
 }
 
-/* Appends the pattern to the set's own bytes; pointers are set when all are there. */
+/* Appends the pattern to the bytes of the set; the pointers are set when all patterns are there. */
 static rein_status normalize_pattern(rein_text *patterns, size_t *length, const rein_normalizers *normalizers, const char *text,
                                      size_t text_length, rein_error *err) {
     rein_text first = {0}, second = {0};
@@ -45,7 +45,7 @@ static rein_status fill(rein_added_set *set, rein_text *patterns, const rein_add
 static void index_set(rein_added_set *set) {
     size_t kept = 0;
     qsort(set->entries, set->count, sizeof *set->entries, by_pattern);
-    for (size_t i = 0; i < set->count; i++) { /* of equal patterns the first one counts; an empty one never matches */
+    for (size_t i = 0; i < set->count; i++) { /* of equal patterns the first counts; an empty pattern never matches */
         const rein_added_entry *entry = &set->entries[i], *last = kept ? &set->entries[kept - 1] : NULL;
         if (!entry->length) continue;
         const bool again = last && last->length == entry->length && memcmp(last->pattern, entry->pattern, entry->length) == 0;
@@ -59,7 +59,7 @@ static void index_set(rein_added_set *set) {
     }
 }
 
-/* Decoding spells a normalized token as it was matched, not as the file has it: so do Hugging Face's newer versions. */
+/* Decoding writes a normalized token as it was matched, not as the file spells it, like newer versions of Hugging Face. */
 static rein_status make_by_id(rein_added_set *set, size_t size, rein_error *err) {
     set->by_id = malloc(size * sizeof *set->by_id);
     if (!set->by_id) return rein_no_memory(err);
@@ -101,7 +101,7 @@ static size_t lower(const rein_added_set *set, size_t low, size_t high, size_t d
     return low;
 }
 
-/* How long a special token at `at` may be: none reaches into a span that is to be taken literally. */
+/* The largest length of a special token at `at`: it must not reach into a literal span. */
 static size_t room_for_special(const rein_encoding *how, size_t at) {
     size_t low = 0, high = how->parse_special ? how->literals : 0;
     const size_t spans = high;
@@ -173,9 +173,9 @@ bool rein_added_next(rein_added_match *match, size_t *from, size_t last, const r
             match->token = token;
             match->span.begin = token->lstrip ? blanks_before(text, at, last < at ? last : at) : at;
             match->span.end = token->rstrip ? blanks_after(text, length, last > end ? last : end) : end;
-            if (!token->lstrip || match->span.end > last) return true; /* else the token before has taken these blanks along */
+            if (!token->lstrip || match->span.end > last) return true; /* else the token before has taken these blanks */
         }
-        at = end - 1; /* as Hugging Face: what was looked at is not looked at again */
+        at = end - 1; /* as Hugging Face does: text that was examined is not examined again */
     }
     return false;
 }

@@ -1,5 +1,5 @@
-/* tokenizer_affix.c - the post-processor: which tokens are put before and after a text. Of its templates the one for a single text
- * counts; offsets, which ByteLevel trims, are none of ours. */
+/* tokenizer_affix.c - reads the post-processor: the tokens that are added before and after a text. Only the template for a single
+ * text is used. Offsets, which ByteLevel trims, are not computed. */
 #include <string.h>
 
 #include "model/tokenizer_parts.h"
@@ -9,7 +9,7 @@ typedef struct reading {
     const rein_vocabulary *vocabulary;
 } reading;
 
-/* A template of several in a Sequence goes around what those before it made. */
+/* A later template of a Sequence goes around the tokens of the earlier ones. */
 static rein_status put(rein_affixes *made, bool after, size_t place_in, int32_t id, const rein_place *place, rein_error *err) {
     int32_t *list = after ? made->after : made->before;
     size_t *count = after ? &made->afters : &made->befores;

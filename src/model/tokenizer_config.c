@@ -1,12 +1,12 @@
-/* tokenizer_config.c - what tokenizer_config.json adds to tokenizer.json: names of tokens, the chat template, and for the Llama classes
- * of transformers, which build their post-processor from it, whether begin and end tokens are put around a text. */
+/* tokenizer_config.c - reads tokenizer_config.json: the names of special tokens, the chat template and, for the Llama classes of
+ * transformers, which build their post-processor from it, whether begin and end tokens are added to a text. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "model/tokenizer_parts.h"
 
-/* A token is a string, or an object with its content; null and tokens that are not in the vocabulary are -1. */
+/* Reads a token, which is a string or an object with "content". null, and tokens that are not in the vocabulary, are -1. */
 static rein_status read_token(int32_t *id, const json_t *root, const char *key, const rein_vocabulary *v, const rein_place *place,
                               rein_error *err) {
     const json_t *token = json_object_get(root, key);
@@ -50,7 +50,7 @@ static rein_status read_llama(rein_affixes *affixes, const rein_named_tokens *na
     return status ? status : read_side(affixes->after, &affixes->afters, root, "add_eos_token", named->end, place, err);
 }
 
-/* A template is a string, or a list of named ones of which "default" counts. */
+/* Reads the template, which is a string or a list of named ones of which "default" is used. */
 static const json_t *default_template(const json_t *value) {
     size_t i;
     json_t *item;
@@ -92,7 +92,7 @@ rein_status rein_tokenizer_settings_read(rein_tokenizer_settings *settings, rein
                                          const rein_tokenizer_files *files, const rein_vocabulary *v, rein_error *err) {
     rein_status status = REIN_OK;
     settings->named = (rein_named_tokens){-1, -1, -1, -1};
-    if (files->chat_template) { /* its own file comes before the configuration's */
+    if (files->chat_template) { /* its own file takes precedence over the configuration's */
         settings->chat_template_length = files->chat_template_length;
         status = rein_text_copy(&settings->chat_template, files->chat_template, files->chat_template_length, err);
     }

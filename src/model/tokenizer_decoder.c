@@ -1,31 +1,31 @@
-/* tokenizer_decoder.c - ids back to text, one at a time.
+/* tokenizer_decoder.c - decodes ids to text, one at a time.
  *
- * A token passes through the steps of the file's decoder; a step may hold text back until it knows more. Decoding all ids at once is
- * the same thing: so the stream cannot disagree with it. Only whole characters leave, which is the last step's doing. */
+ * A token passes through the steps of the file's decoder; a step may hold back text until it knows more. Decoding many ids at once
+ * uses the same code, so it cannot differ from the stream. The last step lets only complete characters out. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "model/tokenizer_parts.h"
 
 typedef struct step_state {
-    rein_text made;  /* what the step makes of one token */
-    size_t tokens;   /* that came so far: a step before may make one of several */
-    size_t stripped; /* Strip of fused text: how many characters are gone */
-    bool past;       /* … and whether anything else has come */
+    rein_text made;  /* output of the step for one token */
+    size_t tokens;   /* number of tokens so far: an earlier step may join several into one */
+    size_t stripped; /* Strip after Fuse: number of characters removed */
+    bool past;       /* and whether another character has come */
 } step_state;
 
 struct rein_stream {
     const rein_tokenizer *tokenizer;
     bool skip_special;
-    rein_text run; /* the bytes of "<0x..>" tokens that follow each other */
-    char tail[4];  /* the begin of a character */
+    rein_text run; /* the bytes of consecutive "<0x..>" tokens */
+    char tail[4];  /* the beginning of an incomplete character */
     size_t tail_length;
     step_state states[REIN_TOKENIZER_STEPS];
 };
 
 static const char replacement[] = "\xEF\xBF\xBD";
 
-/* ---- the last step: whole characters; what can be none becomes U+FFFD, once for each longest begin of a character */
+/* ---- the last step: complete characters; invalid bytes become U+FFFD, one for each longest beginning of a character */
 static rein_status emit_bytes(rein_text *out, rein_stream *s, const char *bytes, size_t length, bool last, rein_error *err) {
     rein_status status = REIN_OK;
     for (size_t at = 0; !status && at < length;) {
@@ -47,7 +47,7 @@ static rein_status emit_bytes(rein_text *out, rein_stream *s, const char *bytes,
 
 static rein_status emit(rein_text *out, rein_stream *s, const char *bytes, size_t length, rein_error *err) {
     char joined[8];
-    while (s->tail_length && length) { /* the tail takes a byte at a time until it is a character, or cannot be one */
+    while (s->tail_length && length) { /* adds a byte at a time to the tail until it is a character, or cannot become one */
         const size_t n = s->tail_length;
         memcpy(joined, s->tail, n);
         joined[n] = *bytes;
@@ -62,7 +62,7 @@ static rein_status emit(rein_text *out, rein_stream *s, const char *bytes, size_
 /* ---- steps */
 static rein_status feed(rein_text *out, rein_stream *s, size_t at, const char *text, size_t length, rein_error *err);
 
-/* "<0xE2>": the byte it stands for, or -1. */
+/* The byte that "<0xE2>" stands for, or -1. */
 static int fallback_byte(const char *text, size_t length) {
     int byte = 0;
     if (length != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>') return -1;
@@ -78,7 +78,8 @@ static int fallback_byte(const char *text, size_t length) {
     return byte;
 }
 
-/* A run of bytes is text if all of it is UTF-8; otherwise every byte of it is U+FFFD. Hence it waits until it is over. */
+/* A run of bytes is text if all of it is UTF-8; otherwise each of its bytes is U+FFFD. So it must be complete before it is
+ * decoded. */
 static rein_status end_run(rein_text *out, rein_stream *s, size_t at, rein_error *err) {
     const size_t length = s->run.length;
     rein_status status = REIN_OK;
@@ -120,7 +121,7 @@ static rein_status run_replace(rein_text *out, rein_stream *s, size_t at, const 
     return status ? status : feed(out, s, at + 1, made->data, made->length, err);
 }
 
-/* A token with a character that stands for no byte, an added one, is its own text. */
+/* A token with a character that stands for no byte (an added token) is its own text. */
 static rein_status run_byte_level(rein_text *out, rein_stream *s, size_t at, const char *text, size_t length, rein_error *err) {
     rein_text *made = &s->states[at].made;
     made->length = 0;
@@ -166,7 +167,7 @@ rein_status rein_stream_open(rein_stream **stream, const rein_tokenizer *tokeniz
 static rein_status push(rein_text *out, rein_stream *s, int32_t id, rein_error *err) {
     const rein_added_set *matched = &s->tokenizer->normalized_set;
     size_t length;
-    if (id < 0) return rein_fail(err, REIN_EINVAL, "id %d: ids are 0 or more", (int)id);
+    if (id < 0) return rein_fail_at(err, REIN_EINVAL, "id", -1, "is %d: ids are 0 or more", (int)id);
     const char *text = rein_vocabulary_text(&length, &s->tokenizer->vocabulary, id);
     if (!text || (s->skip_special && s->tokenizer->vocabulary.special[id])) return REIN_OK;
     if (matched->by_id && matched->by_id[id] >= 0)
@@ -216,7 +217,7 @@ rein_status rein_tokenizer_decode(rein_text *text, const rein_tokenizer *tokeniz
     rein_stream *stream;
     rein_status status = rein_stream_open(&stream, tokenizer, skip_special, err);
     for (size_t i = 0; !status && i < n; i++)
-        status = ids[i] < 0 ? rein_fail(err, REIN_EINVAL, "ids[%zu] is %d: ids are 0 or more", i, (int)ids[i])
+        status = ids[i] < 0 ? rein_fail_at(err, REIN_EINVAL, "ids", (int64_t)i, "is %d: ids are 0 or more", (int)ids[i])
                             : push(text, stream, ids[i], err);
     if (!status) status = finish(text, stream, err);
     if (!status) status = rein_text_append(text, "", 0, err);

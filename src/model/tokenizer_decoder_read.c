@@ -1,4 +1,4 @@
-/* tokenizer_decoder_read.c - the decoder of a file. */
+/* tokenizer_decoder_read.c - reads the decoder of a file. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@ static rein_status read_replace(rein_decoder *step, const json_t *object, const 
     bool is_regex;
     rein_status status = rein_json_pattern(&from, &step->from_length, &is_regex, object, place, err);
     if (!status && is_regex) return rein_place_fail(place, err, "a decoder that replaces a Regex is not supported: a String is");
-    if (!status && step->fused) return rein_place_fail(place, err, "Replace after Fuse is not supported: before it, it is");
+    if (!status && step->fused) return rein_place_fail(place, err, "Replace after Fuse is not supported: put it before Fuse");
     if (!status) status = rein_json_text(&to, &step->to_length, object, "content", place, err);
     if (!status) status = rein_text_copy(&step->from, from, step->from_length, err);
     return status ? status : rein_text_copy(&step->to, to, step->to_length, err);
@@ -26,12 +26,12 @@ static rein_status read_strip(rein_decoder *step, const json_t *object, const re
     if (!json_is_integer(start) || json_integer_value(start) < 0 || json_integer_value(start) > INT32_MAX)
         return rein_place_fail(place, err, "\"start\" is not an integer of 0 or more");
     if (!json_is_integer(stop) || json_integer_value(stop) != 0)
-        return rein_place_fail(place, err, "a \"stop\" that is not 0 is not supported: 0 is");
+        return rein_place_fail(place, err, "\"stop\" is not 0: only 0 is supported");
     step->strip = (size_t)json_integer_value(start);
     return rein_text_copy(&step->from, content, step->from_length, err);
 }
 
-/* As pre-tokenizer it may prepend; then the first token loses its blanks here. */
+/* As a pre-tokenizer Metaspace may prepend a blank; then the first token loses its blanks here. */
 static rein_status read_metaspace(rein_decoder *step, const json_t *object, const rein_place *place, rein_error *err) {
     const char *mark, *scheme = json_string_value(json_object_get(object, "prepend_scheme"));
     uint32_t c;
@@ -41,7 +41,7 @@ static rein_status read_metaspace(rein_decoder *step, const json_t *object, cons
     if (status) return status;
     if (!step->from_length || rein_utf8_next(&c, mark) != step->from_length)
         return rein_place_fail(place, err, "\"replacement\" is not one character");
-    if (step->fused) return rein_place_fail(place, err, "Metaspace after Fuse is not supported: before it, it is");
+    if (step->fused) return rein_place_fail(place, err, "Metaspace after Fuse is not supported: put it before Fuse");
     step->strip = scheme ? strcmp(scheme, "never") != 0 : prefix;
     step->to_length = 1;
     status = rein_text_copy(&step->from, mark, step->from_length, err);
@@ -52,7 +52,7 @@ static rein_status read_step(void *context, const char *type, const json_t *obje
     rein_decoders *all = context;
     const rein_decoder *last = all->count ? &all->steps[all->count - 1] : NULL;
     if (last && last->kind == REIN_DECODE_BYTE_LEVEL)
-        return rein_place_fail(place, err, "%.60s stands after ByteLevel, which has to be the last", type);
+        return rein_place_fail(place, err, "%.60s comes after ByteLevel, which must be the last step", type);
     if (all->count == REIN_TOKENIZER_STEPS)
         return rein_place_fail(place, err, "there are more than %d decoders", REIN_TOKENIZER_STEPS);
     rein_decoder *step = &all->steps[all->count++];
@@ -65,7 +65,7 @@ static rein_status read_step(void *context, const char *type, const json_t *obje
     if (strcmp(type, "ByteFallback") == 0 && !step->fused) {
         for (size_t i = 0; i + 1 < all->count; i++)
             if (all->steps[i].kind == REIN_DECODE_FALLBACK)
-                return rein_place_fail(place, err, "ByteFallback stands here a second time");
+                return rein_place_fail(place, err, "ByteFallback is given twice: once is supported");
         return step->kind = REIN_DECODE_FALLBACK, REIN_OK;
     }
     if (step->fused) return rein_place_fail(place, err, "decoder %.60s after Fuse is not supported: Strip is", type);

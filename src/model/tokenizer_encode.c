@@ -1,8 +1,8 @@
-/* tokenizer_encode.c - the way of a text through the parts, in Hugging Face's order: added tokens, normalizer, added tokens that ask for
- * normalized text, pieces, merges, and the tokens around it all. */
+/* tokenizer_encode.c - encodes a text in the order of Hugging Face: added tokens, normalizer, added tokens that match normalized
+ * text, pieces, merges, and the tokens of the post-processor. */
 #include "model/tokenizer_parts.h"
 
-/* What one call of encode works with. */
+/* The state of one call. */
 typedef struct work {
     const rein_tokenizer *tokenizer;
     const rein_encoding *how;
@@ -12,10 +12,10 @@ typedef struct work {
     rein_text normalized[2];
 } work;
 
-/* Plain text: no added token in it. */
+/* Encodes plain text, which contains no added token. */
 static rein_status encode_plain(work *w, const char *text, size_t length, bool at_start, rein_error *err) {
     const rein_tokenizer *t = w->tokenizer;
-    rein_status status = rein_pretokenize(&w->pieces, &t->pres, text, length, at_start, err);
+    rein_status status = rein_pretokenize(&w->pieces, &t->pretokenizers, text, length, at_start, err);
     for (size_t i = 0; !status && i < w->pieces.parts.count; i++) {
         const rein_part *part = &w->pieces.parts.data[i];
         status =
@@ -26,7 +26,7 @@ static rein_status encode_plain(work *w, const char *text, size_t length, bool a
 
 typedef rein_status between(work *w, const char *text, size_t length, bool at_start, rein_error *err);
 
-/* The added tokens of a set, and what `rest` makes of the text between them. */
+/* Finds the added tokens of a set, and encodes the text between them with `rest`. */
 static rein_status cut_added(work *w, const rein_added_set *set, const rein_encoding *how, between *rest, const char *text,
                              size_t length, bool at_start, rein_error *err) {
     rein_added_match match;
@@ -41,7 +41,8 @@ static rein_status cut_added(work *w, const rein_added_set *set, const rein_enco
     return status;
 }
 
-/* Positions are not those of the caller's text any more: where he named literal spans, no special token is taken from normalized text. */
+/* Positions in normalized text are not those of the caller's text. If the caller gave literal spans, no special token is matched
+ * in it. */
 static rein_status encode_unnormalized(work *w, const char *text, size_t length, bool at_start, rein_error *err) {
     const rein_tokenizer *t = w->tokenizer;
     const rein_encoding how = {.parse_special = w->how->parse_special && !w->how->literals};
@@ -60,8 +61,8 @@ static rein_status check_spans(const rein_encoding *how, size_t length, rein_err
     for (size_t i = 0; i < how->literals; i++) {
         const rein_span *span = &how->literal[i];
         if (span->end < span->begin || span->end > length || (i && span->begin < span[-1].end))
-            return rein_fail(err, REIN_EINVAL, "literal[%zu] is [%zu, %zu): spans ascend and end within the text's %zu bytes", i,
-                             span->begin, span->end, length);
+            return rein_fail_at(err, REIN_EINVAL, "literal", (int64_t)i,
+                                "is [%zu, %zu): spans ascend and end within the text's %zu bytes", span->begin, span->end, length);
     }
     return REIN_OK;
 }

@@ -1,4 +1,4 @@
-/* tokenizer_json.c - reading JSON so that every complaint names the file, the place in it, and what would be right. */
+/* tokenizer_json.c - reads JSON with messages that name the file, the place in it, and what would be right. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,8 +18,8 @@ rein_place rein_place_at(const rein_place *parent, const char *format, ...) {
     return place;
 }
 
-/* Quoted text that was cut in the middle of a character, and the bytes of a path, which may be any: a message is UTF-8. */
-static void mend(char *message) {
+/* Makes a message valid UTF-8: quoted text may be cut in the middle of a character, and a path may have any bytes. */
+static void replace_invalid(char *message) {
     const size_t length = strlen(message);
     for (size_t at; (at = rein_utf8_valid(message, length)) < length;) message[at] = '?';
 }
@@ -33,7 +33,7 @@ rein_status rein_place_fail(const rein_place *place, rein_error *err, const char
     if (*place->path) rein_fail_at(err, REIN_EINVAL, place->path, -1, ": %s", reason);
     else rein_fail(err, REIN_EINVAL, "%s", reason);
     rein_fail_in(err, REIN_EINVAL, "%s", rein_path_show(shown, place->file));
-    if (err) mend(err->message);
+    if (err) replace_invalid(err->message);
     return REIN_EINVAL;
 }
 
@@ -59,7 +59,7 @@ rein_status rein_json_text(const char **text, size_t *length, const json_t *obje
     if (!json_is_string(string)) return rein_place_fail(&at, err, "is not a string");
     *text = json_string_value(string), *length = json_string_length(string);
     if (*length <= REIN_TOKENIZER_TOKEN) return REIN_OK;
-    return rein_place_fail(&at, err, "has %zu bytes, more than %d", *length, REIN_TOKENIZER_TOKEN);
+    return rein_place_fail(&at, err, "has %zu bytes: at most %d are supported", *length, REIN_TOKENIZER_TOKEN);
 }
 
 rein_status rein_json_pattern(const char **text, size_t *length, bool *is_regex, const json_t *object, const rein_place *place,
@@ -83,7 +83,7 @@ static rein_status visit(const json_t *object, const char *key, rein_json_visit 
     const json_t *items = json_object_get(object, key);
     const rein_place at = rein_place_at(place, "%s", key);
     if (!json_is_array(items)) return rein_place_fail(&at, err, "is not an array");
-    if (depth == REIN_TOKENIZER_DEPTH) return rein_place_fail(&at, err, "Sequences stand %d deep in each other", depth);
+    if (depth == REIN_TOKENIZER_DEPTH) return rein_place_fail(&at, err, "Sequences are nested %d deep: fewer are supported", depth);
     for (size_t i = 0; !status && i < json_array_size(items); i++) {
         const rein_place item = rein_place_at(&at, "[%zu]", i);
         status = visit(json_array_get(items, i), key, one, context, depth + 1, &item, err);

@@ -1,4 +1,4 @@
-/* tokenizer_normalize.c - what happens to a text before it is split: NFC, and SentencePiece's blanks. */
+/* tokenizer_normalize.c - normalizes a text before it is split: NFC, and the blanks of SentencePiece. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +16,8 @@ static rein_status read_replace(rein_normalizer *step, const json_t *object, con
     status = rein_regex_make(&step->regex, from, step->from_length, false, &why);
     if (status) return status == REIN_EINVAL ? rein_place_fail(place, err, "pattern: %s", why.message) : rein_no_memory(err);
     if (!rein_regex_may_be_empty(step->regex)) return REIN_OK;
-    return rein_place_fail(place, err, "pattern: it may match nothing: an expression that takes a character at least is supported");
+    return rein_place_fail(place, err,
+                           "pattern: it may match an empty text: an expression that matches at least one character is needed");
 }
 
 static rein_status read_step(void *context, const char *type, const json_t *object, const rein_place *place, rein_error *err) {
@@ -53,7 +54,7 @@ static rein_status replace_matches(rein_text *out, const rein_normalizer *step, 
     pcre2_match_data *match = NULL;
     rein_status status = rein_regex_prepare(&match, step->regex, err);
     size_t done = 0;
-    while (!status && done < length) { /* no match is empty: read_replace looks */
+    while (!status && done < length) { /* no match is empty: read_replace checks that */
         size_t begin, end;
         bool found;
         status = rein_regex_find(&found, &begin, &end, step->regex, match, text, length, done, err);
@@ -66,7 +67,7 @@ static rein_status replace_matches(rein_text *out, const rein_normalizer *step, 
     return status ? status : rein_text_append(out, text + done, length - done, err);
 }
 
-/* *same: the text needs no change. */
+/* *same is set if the text needs no change. */
 static rein_status run_step(rein_text *out, bool *same, const rein_normalizer *step, const char *text, size_t length,
                             rein_error *err) {
     rein_status status;

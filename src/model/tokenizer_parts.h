@@ -1,7 +1,7 @@
-/* tokenizer_parts.h - what the parts of a tokenizer share. Private.
+/* tokenizer_parts.h - the parts of a tokenizer. Private.
  *
- * A text passes: added tokens are cut out, the rest is normalized, added tokens that ask for normalized text are cut out, the rest is
- * split into pieces (pretokenize.c), each piece is merged into tokens (bpe.c), the post-processor's tokens are put around. */
+ * Encoding: added tokens are cut out, the rest is normalized, added tokens that match normalized text are cut out, the rest is
+ * split into pieces (pretokenize.c), each piece is merged into tokens (bpe.c), and the tokens of the post-processor are added. */
 #ifndef REIN_MODEL_TOKENIZER_PARTS_H
 #define REIN_MODEL_TOKENIZER_PARTS_H
 
@@ -14,11 +14,11 @@
 #include "model/unicode.h"
 #include "rein/tokenizer.h"
 
-/* Far above any tokenizer that was published, far below what would hurt. */
+/* Limits, far above any published tokenizer. */
 enum {
     REIN_TOKENIZER_STEPS = 16,       /* of a normalizer, pre-tokenizer or decoder */
-    REIN_TOKENIZER_DEPTH = 8,        /* of Sequences in Sequences */
-    REIN_TOKENIZER_AFFIXES = 16,     /* tokens put before or after a text */
+    REIN_TOKENIZER_DEPTH = 8,        /* nested Sequences */
+    REIN_TOKENIZER_AFFIXES = 16,     /* tokens added before or after a text */
     REIN_TOKENIZER_ADDED = 1 << 16,  /* added tokens */
     REIN_TOKENIZER_TOKENS = 1 << 22, /* tokens */
     REIN_TOKENIZER_GAP = 1 << 16,    /* ids without a token */
@@ -28,7 +28,7 @@ enum {
     REIN_TOKENIZER_PLACE = 160       /* bytes of a JSON path in a message */
 };
 
-/* Where in which file something stands, for messages. */
+/* A place in a JSON file, for messages. */
 typedef struct rein_place {
     const char *file;
     char path[REIN_TOKENIZER_PLACE];
@@ -52,7 +52,7 @@ rein_status rein_json_text(const char **text, size_t *length, const json_t *obje
                            rein_error *err);
 rein_status rein_json_pattern(const char **text, size_t *length, bool *is_regex, const json_t *object, const rein_place *place,
                               rein_error *err);
-/* Calls `one` for the object, or for each of the array `key` of a Sequence, Sequences in it included, in order. */
+/* Calls `one` for the object or, if it is a Sequence, for each item of its array `key`, nested Sequences included, in order. */
 typedef rein_status rein_json_visit(void *context, const char *type, const json_t *object, const rein_place *place,
                                     rein_error *err);
 rein_status rein_json_sequence(const json_t *object, const char *key, rein_json_visit *one, void *context, const rein_place *place,
@@ -72,7 +72,7 @@ typedef struct rein_vocabulary {
     int32_t *lengths; /* [size]; -1: no token has this id */
     int32_t *slots;   /* hash table of ids, -1: free */
     size_t size, mask;
-    size_t model_bytes; /* texts of model.vocab end here; behind stand those of tokens that were only added */
+    size_t model_bytes; /* the texts of model.vocab end here; those of tokens that were only added follow */
     bool *special;      /* [size] */
 } rein_vocabulary;
 
@@ -85,7 +85,7 @@ rein_status rein_vocabulary_read(rein_vocabulary *vocabulary, rein_added **added
                                  const rein_place *place, rein_error *err);
 void rein_vocabulary_free(rein_vocabulary *vocabulary);
 int32_t rein_vocabulary_find(const rein_vocabulary *vocabulary, const char *text, size_t length);
-/* The same among the tokens of model.vocab: what merging makes is never a token that was only added. */
+/* Finds a token of model.vocab: a merge never makes a token that was only added. */
 int32_t rein_vocabulary_find_model(const rein_vocabulary *vocabulary, const char *text, size_t length);
 const char *rein_vocabulary_text(size_t *length, const rein_vocabulary *vocabulary, int32_t id);
 
@@ -103,11 +103,11 @@ typedef struct rein_normalizers {
 } rein_normalizers;
 rein_status rein_normalizers_read(rein_normalizers *normalizers, const json_t *object, const rein_place *place, rein_error *err);
 void rein_normalizers_free(rein_normalizers *normalizers);
-/* *result is `text` itself where nothing changes, otherwise what `first` or `second` now hold. */
+/* Normalizes a text. *result is `text` itself if nothing changes, otherwise `first` or `second` holds it. */
 rein_status rein_normalize(const char **result, size_t *result_length, rein_text *first, rein_text *second,
                            const rein_normalizers *normalizers, const char *text, size_t length, rein_error *err);
 
-/* ---- tokenizer_added.c: which added tokens stand where */
+/* ---- tokenizer_added.c: finds added tokens */
 typedef struct rein_added_entry {
     const char *pattern;
     size_t length;
@@ -115,24 +115,24 @@ typedef struct rein_added_entry {
     size_t order;
 } rein_added_entry;
 typedef struct rein_added_set {
-    rein_added_entry *entries; /* by pattern */
+    rein_added_entry *entries; /* sorted by pattern */
     size_t count;
-    size_t firsts[257]; /* those that begin with byte b are [firsts[b], firsts[b + 1]) */
-    char *patterns;     /* normalized patterns, if they are our own */
+    size_t firsts[257]; /* the patterns that begin with byte b are [firsts[b], firsts[b + 1]) */
+    char *patterns;     /* normalized patterns, if the set owns them */
     int32_t *by_id;     /* normalized patterns: the entry of an id, or -1 */
 } rein_added_set;
 typedef struct rein_added_match {
-    rein_span span; /* with the blanks that the token takes along */
+    rein_span span; /* with the blanks that belong to the token */
     const rein_added *token;
 } rein_added_match;
 rein_status rein_added_set_make(rein_added_set *set, const rein_added *added, size_t count, bool normalized,
                                 const rein_vocabulary *vocabulary, const rein_normalizers *normalizers, rein_error *err);
 void rein_added_set_free(rein_added_set *set);
-/* The next match at or after *from; false when there is none. `last` is where the previous match ended, blanks included. */
+/* Finds the next match at or after *from; false if there is none. `last` is the end of the previous match, blanks included. */
 bool rein_added_next(rein_added_match *match, size_t *from, size_t last, const rein_added_set *set, const char *text, size_t length,
                      const rein_encoding *how);
 
-/* ---- pretokenize.c: text into pieces */
+/* ---- pretokenize.c: splits text into pieces */
 typedef enum rein_split_behavior {
     REIN_SPLIT_REMOVED,
     REIN_SPLIT_ISOLATED,
@@ -140,23 +140,29 @@ typedef enum rein_split_behavior {
     REIN_SPLIT_NEXT,
     REIN_SPLIT_CONTIGUOUS
 } rein_split_behavior;
-typedef enum rein_pre_kind { REIN_PRE_SPLIT, REIN_PRE_DIGITS, REIN_PRE_BYTE_LEVEL, REIN_PRE_METASPACE } rein_pre_kind;
+typedef enum rein_pre_kind {
+    REIN_PRETOKENIZE_SPLIT,
+    REIN_PRETOKENIZE_DIGITS,
+    REIN_PRETOKENIZE_BYTE_LEVEL,
+    REIN_PRETOKENIZE_METASPACE
+} rein_pre_kind;
 typedef enum rein_prepend { REIN_PREPEND_ALWAYS, REIN_PREPEND_FIRST, REIN_PREPEND_NEVER } rein_prepend;
-typedef struct rein_pre {
+typedef struct rein_pretokenizer {
     rein_pre_kind kind;
     rein_split_behavior behavior;
     bool invert;
-    rein_regex *regex; /* Split, and ByteLevel that splits; NULL: no split */
+    rein_regex *regex; /* of Split, and of ByteLevel with use_regex; NULL: no split */
     rein_prepend prepend;
-    char mark[5]; /* Metaspace: what stands for a blank; ByteLevel: " " */
-} rein_pre;
-typedef struct rein_pres {
-    rein_pre steps[REIN_TOKENIZER_STEPS];
+    char mark[5]; /* Metaspace: the character for a blank; ByteLevel: " " */
+} rein_pretokenizer;
+typedef struct rein_pretokenizers {
+    rein_pretokenizer steps[REIN_TOKENIZER_STEPS];
     size_t count;
     bool byte_level;
-} rein_pres;
-rein_status rein_pres_read(rein_pres *pres, const json_t *object, const rein_place *place, rein_error *err);
-void rein_pres_free(rein_pres *pres);
+} rein_pretokenizers;
+rein_status rein_pretokenizers_read(rein_pretokenizers *pretokenizers, const json_t *object, const rein_place *place,
+                                    rein_error *err);
+void rein_pretokenizers_free(rein_pretokenizers *pretokenizers);
 
 typedef struct rein_part {
     size_t begin, end;
@@ -166,7 +172,7 @@ typedef struct rein_parts {
     rein_part *data;
     size_t count, capacity;
 } rein_parts;
-/* The pieces of one text and what it takes to find them; reused from text to text. */
+/* The pieces of one text, with the memory to find them; reused for the next text. */
 typedef struct rein_pieces {
     const char *text;
     rein_parts parts, spare, found;
@@ -174,11 +180,11 @@ typedef struct rein_pieces {
     pcre2_match_data *match;
     bool at_start; /* the first piece begins where the whole input does */
 } rein_pieces;
-rein_status rein_pretokenize(rein_pieces *pieces, const rein_pres *pres, const char *text, size_t length, bool at_start,
+rein_status rein_pretokenize(rein_pieces *pieces, const rein_pretokenizers *all, const char *text, size_t length, bool at_start,
                              rein_error *err);
 void rein_pieces_free(rein_pieces *pieces);
 
-/* ---- bpe.c: pieces into tokens */
+/* ---- bpe.c: merges pieces into tokens */
 typedef struct rein_merge {
     uint64_t pair; /* left << 32 | right; all ones: free */
     uint32_t rank;
@@ -196,7 +202,7 @@ typedef struct rein_bpe {
 rein_status rein_bpe_read(rein_bpe *bpe, const json_t *model, bool byte_level, const rein_vocabulary *vocabulary,
                           const rein_place *place, rein_error *err);
 void rein_bpe_free(rein_bpe *bpe);
-/* Where a pair stands in the table of merges, or the free place where it belongs. */
+/* The index of a pair in the table of merges, or of the free entry where it belongs. */
 size_t rein_bpe_slot(const rein_bpe *bpe, uint64_t pair);
 
 typedef struct rein_symbol {
@@ -211,7 +217,7 @@ typedef struct rein_word {
     rein_merge_candidate *heap;
     size_t count, capacity, waiting, heap_capacity;
     rein_text mapped;
-    bool guarded; /* a special token may not come of plain text */
+    bool guarded; /* plain text must not become a special token */
 } rein_word;
 rein_status rein_bpe_encode(rein_ids *ids, rein_word *word, const rein_bpe *bpe, const rein_vocabulary *vocabulary,
                             const char *piece, size_t length, rein_error *err);
@@ -219,9 +225,9 @@ void rein_word_free(rein_word *word);
 
 /* The alphabet of byte-level files: a printable character for each byte. bpe.c */
 uint32_t rein_byte_character(unsigned char byte);
-int rein_character_byte(uint32_t character); /* -1: it stands for none */
+int rein_character_byte(uint32_t character); /* -1: it stands for no byte */
 
-/* ---- tokenizer_affix.c: what the post-processor puts around a text */
+/* ---- tokenizer_affix.c: the tokens that the post-processor adds to a text */
 typedef struct rein_affixes {
     int32_t before[REIN_TOKENIZER_AFFIXES], after[REIN_TOKENIZER_AFFIXES];
     size_t befores, afters;
@@ -231,7 +237,7 @@ rein_status rein_affixes_read(rein_affixes *affixes, const json_t *object, const
 
 /* ---- tokenizer_decoder.c */
 typedef enum rein_decoder_kind {
-    REIN_DECODE_SPACES, /* no decoder: tokens with a blank between them */
+    REIN_DECODE_SPACES, /* no decoder: tokens are joined with blanks */
     REIN_DECODE_REPLACE,
     REIN_DECODE_FALLBACK,
     REIN_DECODE_FUSE,
@@ -244,7 +250,7 @@ typedef struct rein_decoder {
     char *from, *to;
     size_t from_length, to_length;
     size_t strip; /* Strip: at most this many; Metaspace: 1 if the first token loses its blanks */
-    bool fused;   /* everything is one token by now */
+    bool fused;   /* a Fuse came before: everything is one token */
 } rein_decoder;
 typedef struct rein_decoders {
     rein_decoder steps[REIN_TOKENIZER_STEPS];
@@ -268,7 +274,7 @@ struct rein_tokenizer {
     size_t added_count;
     rein_added_set plain_set, normalized_set;
     rein_normalizers normalizers;
-    rein_pres pres;
+    rein_pretokenizers pretokenizers;
     rein_bpe bpe;
     rein_affixes affixes;
     rein_decoders decoders;

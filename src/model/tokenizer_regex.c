@@ -1,9 +1,10 @@
-/* tokenizer_regex.c - from the dialect of tokenizer files to PCRE2's.
+/* tokenizer_regex.c - translates the regular expressions of tokenizer files for PCRE2.
  *
- * Hugging Face runs these expressions with Oniguruma. The two engines agree on most of the syntax, and where they do not the translation
- * writes what Oniguruma means: \s is the property White_Space (PCRE2's includes U+180E), \d is \p{Nd}, \w has marks and connectors,
- * \p{Han} is the script without the characters that others use too (PCRE2 has them in it since 10.40). What is spelled alike and means
- * something else (\h, a possessive {1,3}+, ^) is refused, because a wrong split shows nowhere. */
+ * Hugging Face runs these expressions with Oniguruma. The two engines agree on most of the syntax. Where they differ, the
+ * translation writes what Oniguruma means: \s is the property White_Space (PCRE2's includes U+180E), \d is \p{Nd}, \w includes
+ * marks and connectors, \p{Han} is the script without the characters that other scripts share (PCRE2 includes them since 10.40).
+ * Syntax that looks the same and means something else (\h, a possessive {1,3}+, ^) is an error, because nobody would notice a
+ * wrong split. */
 #include "model/tokenizer_regex.h"
 
 #include <stdio.h>
@@ -13,9 +14,10 @@
 #include "model/tokenizer_parts.h"
 
 #define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
-#define WORD_ALONE WORD "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}" /* outside of a class Oniguruma has ²³¹¼½¾ in it, inside not */
+#define WORD_ALONE \
+    WORD "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}" /* includes ²³¹¼½¾, as in Oniguruma outside of a class; inside it does not */
 
-/* One match may take this many steps: a run of blanks as long as this, or a tenth of a second of backtracking. */
+/* Limit of steps per match: a run of blanks of this length, or a tenth of a second of backtracking. */
 enum { STEPS = 10000000 };
 
 typedef struct reading {
@@ -43,7 +45,7 @@ static bool starts(const reading *r, const char *word) {
     return r->length - r->at >= n && memcmp(r->pattern + r->at, word, n) == 0;
 }
 
-/* Whether a property's name is a script's: PCRE2 knows them all. */
+/* Whether a property is a script: PCRE2 knows all of them. */
 static rein_status is_script(bool *is, const char *name, size_t length, rein_error *err) {
     enum { LONGEST = 40 };
     char probe[LONGEST + sizeof "\\p{sc:}"];
@@ -58,7 +60,7 @@ static rein_status is_script(bool *is, const char *name, size_t length, rein_err
     return code == PCRE2_ERROR_HEAP_FAILED ? rein_no_memory(err) : REIN_OK;
 }
 
-/* \p{L}, \P{N}, \p{^L}, \x{1F600} as they are, but for scripts. */
+/* Copies \p{L}, \P{N}, \p{^L} and \x{1F600}; scripts are rewritten. */
 static rein_status take_braced(reading *r) {
     const char *open = r->pattern + r->at + 2;
     const char *end = r->at + 2 < r->length && *open == '{' ? memchr(open, '}', r->length - r->at - 2) : NULL;
@@ -117,16 +119,16 @@ static rein_status open_class(reading *r) {
     return take(r, sign);
 }
 
-/* Groups that mean the same to both. */
+/* Groups that mean the same to both engines. */
 static rein_status open_group(reading *r) {
     static const char *const known[] = {"(?:", "(?i:", "(?=", "(?!", "(?<=", "(?<!", "(?>"};
-    if (!starts(r, "(?") && !starts(r, "(*")) return r->at++, put(r, "(?:"); /* what a group captures is never asked for */
+    if (!starts(r, "(?") && !starts(r, "(*")) return r->at++, put(r, "(?:"); /* captured text is never used */
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (starts(r, known[i])) return take(r, strlen(known[i]));
     return refuse(r, "this kind of group");
 }
 
-/* {n}, {n,}, {n,m}; a sign after it means different things to the two engines, but for the lazy {n,m}?. */
+/* {n}, {n,}, {n,m}; a sign after it differs between the two engines, except in the lazy {n,m}?. */
 static rein_status repeat(reading *r) {
     size_t end = r->at + 1, digits = 0, commas = 0;
     for (; end < r->length && r->pattern[end] != '}'; end++) {
@@ -173,7 +175,7 @@ static void give_memory(void *memory, void *unused) {
 static rein_status compile(rein_regex *regex, const char *pattern, size_t length, bool literal, rein_error *err) {
     int code = 0;
     PCRE2_SIZE at = 0;
-    PCRE2_UCHAR said[120] = "";
+    PCRE2_UCHAR reason[120] = "";
     pcre2_compile_context *context = pcre2_compile_context_create(regex->memory);
     if (!context) return rein_no_memory(err);
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
@@ -182,12 +184,12 @@ static rein_status compile(rein_regex *regex, const char *pattern, size_t length
     regex->code = pcre2_compile((PCRE2_SPTR)pattern, length, options, &code, &at, context);
     pcre2_compile_context_free(context);
     if (regex->code) {
-        pcre2_jit_compile(regex->code, PCRE2_JIT_COMPLETE); /* without it matches are slower, and that is all */
+        pcre2_jit_compile(regex->code, PCRE2_JIT_COMPLETE); /* optional: matches are only slower without it */
         return REIN_OK;
     }
     if (code == PCRE2_ERROR_HEAP_FAILED || code == PCRE2_ERROR_NOMEMORY) return rein_no_memory(err);
-    pcre2_get_error_message(code, said, sizeof said);
-    return rein_fail(err, REIN_EINVAL, "the expression is wrong at byte %zu (as translated): %s", (size_t)at, (const char *)said);
+    pcre2_get_error_message(code, reason, sizeof reason);
+    return rein_fail(err, REIN_EINVAL, "the expression is wrong at byte %zu (as translated): %s", (size_t)at, (const char *)reason);
 }
 
 rein_status rein_regex_make(rein_regex **result, const char *pattern, size_t length, bool literal, rein_error *err) {
@@ -237,9 +239,10 @@ rein_status rein_regex_find(bool *found, size_t *begin, size_t *end, const rein_
     if (code == PCRE2_ERROR_NOMATCH) return REIN_OK;
     if (code == PCRE2_ERROR_NOMEMORY) return rein_no_memory(err);
     if (code < 0)
-        return rein_fail(err, REIN_EINVAL,
-                         "the tokenizer's expression takes too many steps at byte %zu of a stretch of %zu (PCRE2 error %d)", from,
-                         length, code);
+        return rein_fail(
+            err, REIN_EINVAL,
+            "the regular expression of the tokenizer takes too many steps at byte %zu of a text of %zu bytes (PCRE2 error %d)",
+            from, length, code);
     *begin = pcre2_get_ovector_pointer(match)[0], *end = pcre2_get_ovector_pointer(match)[1];
     return REIN_OK;
 }

@@ -1,7 +1,7 @@
-/* unicode.c - UTF-8 and what tokenizers ask about characters.
+/* unicode.c - UTF-8, properties of characters, and NFC.
  *
- * NFC is put together here from utf8proc's decomposition and composition of single characters, because its own sorting of combining marks
- * takes quadratic time on a long run of them. */
+ * NFC is built here from utf8proc's decomposition and composition of single characters, because utf8proc sorts a long run of
+ * combining marks in quadratic time. */
 #include "model/unicode.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 static bool continues(char c) { return ((unsigned char)c & 0xC0) == 0x80; }
 
-/* The second byte decides about overlong forms, surrogates and what lies beyond U+10FFFF. */
+/* The second byte excludes overlong forms, surrogates and characters beyond U+10FFFF. */
 static bool second_fits(unsigned char first, unsigned char second) {
     switch (first) {
     case 0xE0: return second >= 0xA0 && second <= 0xBF;
@@ -75,7 +75,7 @@ bool rein_is_numeric(uint32_t c) {
     return category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL || category == UTF8PROC_CATEGORY_NO;
 }
 
-/* Symbols that are alphabetic nevertheless: letters in circles and squares. */
+/* Symbols that are alphabetic: letters in circles and squares. */
 static bool is_enclosed_letter(uint32_t c) {
     return (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
            (c >= 0x1F170 && c <= 0x1F189);
@@ -100,7 +100,7 @@ bool rein_is_word(uint32_t c) {
 
 /* ---- NFC */
 
-/* Characters that never change and never change others: what most text is made of. */
+/* Characters that normalization never changes and that do not combine with others: most text consists of them. */
 static bool is_inert(uint32_t c) {
     return c < 0x300 || (c >= 0x2010 && c <= 0x2027) || c == 0x3000 || c == 0x3001 || c == 0x3002 || (c >= 0x4E00 && c <= 0x9FFF) ||
            (c >= 0xAC00 && c <= 0xD7A3) || (c >= 0x1F300 && c <= 0x1FAFF);
@@ -121,7 +121,7 @@ static bool looks_normal(const char *text, size_t length) {
 
 static int class_of(int32_t c) { return utf8proc_get_property(c)->combining_class; }
 
-/* Puts a run of marks in the order of their classes, equal ones as they stand: counting, because a run may be as long as the text. */
+/* Sorts a run of marks by their classes, stably. It is a counting sort, because a run may be as long as the text. */
 static void sort_marks(int32_t *marks, size_t n, int32_t *spare) {
     size_t begins[257] = {0};
     for (size_t i = 0; i < n; i++) begins[class_of(marks[i]) + 1]++;
@@ -140,7 +140,7 @@ static void order_marks(int32_t *characters, size_t n, int32_t *spare) {
     }
 }
 
-/* At most 4 characters come of one: the longest canonical decomposition there is. */
+/* A character decomposes into at most 4, the longest canonical decomposition. */
 static size_t decompose(int32_t *out, const char *text, size_t length) {
     enum { LONGEST = 4 };
     static const utf8proc_option_t DECOMPOSE = (utf8proc_option_t)(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE);
@@ -156,8 +156,8 @@ static size_t decompose(int32_t *out, const char *text, size_t length) {
     return n;
 }
 
-/* utf8proc 2.8 composes a Hangul syllable with U+11A7, which is no trailing consonant, and loses it: so text is composed in stretches
- * that begin with that character, which composes with nothing before it. */
+/* utf8proc 2.8 composes a Hangul syllable with U+11A7, which is not a trailing consonant, and loses it. So text is composed in
+ * stretches that begin with this character, which composes with nothing before it. */
 static rein_status compose(rein_text *out, int32_t *characters, size_t n, rein_error *err) {
     rein_status status = REIN_OK;
     for (size_t begin = 0, end; !status && begin < n; begin = end) {

@@ -1,5 +1,5 @@
-/* weights.c - a model in memory: the tensors of its files bound to the places where the decoder looks for them, and packed in the order in
- * which products read them. */
+/* weights.c - a model in memory: binds the tensors of the files to the fields that the decoder reads, and packs matrices in the
+ * order in which products read them. */
 #include "weights.h"
 
 #include <math.h>
@@ -8,8 +8,8 @@
 
 #include "base/base.h"
 #include "base/file.h"
+#include "float16.h"
 #include "key_store.h"
-#include "narrow.h"
 
 static const char *const PATHS[] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
                                     "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj",    "lm_head"};
@@ -27,7 +27,7 @@ static void widen(float *to, const rein_tensor *from, size_t n, const rein_kerne
     kernels->decode(to, from->data, rein_storage_of(from->dtype), n);
 }
 
-/* Where the tensor `name` of a layer goes, without "model.layers.N.". */
+/* Binds the tensor `name` of a layer, given without "model.layers.N.". */
 static void bind_layer(rein_layer *layer, const char *name, rein_matrix matrix, const float *vector) {
     for (int m = 0; m < REIN_LAYER_MODULES; m++) {
         const size_t length = strlen(PATHS[m]);
@@ -52,7 +52,7 @@ static void bind(rein_model *model, const rein_weight *weight, rein_matrix matri
     else model->norm = vector;
 }
 
-/* Matrices stay where they are in the files, vectors become f32; when the model trains, everything does. */
+/* Matrices stay mapped from the files, vectors become f32; if the model trains, all become f32. */
 static rein_status bind_all(rein_model *model, const rein_kernels *kernels, rein_error *err) {
     for (size_t i = 0; i < rein_model_weights(&model->config); i++) {
         rein_weight weight;
@@ -83,7 +83,7 @@ static rein_linear *linear_at(const rein_model *model, size_t slot) {
     return (rein_linear *)(uintptr_t)rein_model_linear(model, slot);
 }
 
-static void forget_packed(const rein_model *model) {
+static void drop_packed(const rein_model *model) {
     for (size_t slot = 0; slot < rein_adapter_slots(model); slot++) linear_at(model, slot)->packed = (rein_packed){0};
     model->packing->done = 0;
 }
@@ -96,7 +96,7 @@ static rein_status pack(const rein_model *model, const rein_exec *exec, rein_err
         const rein_matrix transposed = {linear->weight.data, linear->weight.column, linear->weight.row, linear->weight.storage};
         void *data = rein_arena_take(&to->memory, rein_packed_size(linear->in, linear->out, linear->weight.storage));
         if (!data) {
-            forget_packed(model);
+            drop_packed(model);
             return rein_fail(err, REIN_ENOMEM, "no memory for the weights of %s", model->directory);
         }
         linear->packed = rein_pack_on(data, &transposed, linear->in, linear->out, exec);
@@ -119,15 +119,15 @@ uint64_t rein_new_version(void) {
 
 void rein_model_unpack(rein_model *model) {
     pthread_mutex_lock(&model->packing->lock);
-    forget_packed(model);
+    drop_packed(model);
     model->version = rein_new_version();
     pthread_mutex_unlock(&model->packing->lock);
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- frequencies */
 
-/* The inverse frequencies, θ^(−2i/head_dim); "linear" divides all of them, "llama3" those of long waves (and bends those between), as
- * Hugging Face's rope_utils do, in f32 like there: models were trained with these roundings. */
+/* The inverse frequencies are θ^(−2i/head_dim). "linear" divides all of them, "llama3" those of long waves, with a smooth
+ * transition, as rope_utils of Hugging Face does. They are computed in f32, as there: models were trained with these roundings. */
 static float scaled_frequency(const rein_rope *rope, float frequency) {
     const float factor = (float)rope->factor, low = (float)rope->low_freq_factor, high = (float)rope->high_freq_factor;
     if (rope->type == REIN_ROPE_LINEAR) return frequency / factor;
@@ -162,7 +162,7 @@ static void shape_layers(rein_model *model) {
     model->head.in = hidden, model->head.out = (size_t)c->vocab_size;
 }
 
-static rein_status take_values(rein_model *model, rein_error *err) {
+static rein_status allocate_values(rein_model *model, rein_error *err) {
     const size_t n = rein_model_weights(&model->config);
     model->offsets = rein_arena_take(&model->memory, (n + 1) * sizeof *model->offsets);
     model->weights = rein_arena_take(&model->memory, n * sizeof *model->weights);
@@ -174,7 +174,8 @@ static rein_status take_values(rein_model *model, rein_error *err) {
         model->offsets[i + 1] = model->offsets[i] + (w->n_dims == 2 ? w->shape[0] * w->shape[1] : w->shape[0]);
     }
     model->values = rein_arena_floats(&model->memory, model->offsets[n]);
-    if (!model->values) return rein_fail(err, REIN_ENOMEM, "no memory to train the weights of %s", model->directory);
+    if (!model->values)
+        return rein_fail(err, REIN_ENOMEM, "no memory for f32 copies of the weights of %s, which training needs", model->directory);
     return REIN_OK;
 }
 
@@ -194,11 +195,11 @@ static rein_status build(rein_model *model, int train, const rein_exec *exec, re
     memset(model->layers, 0, (size_t)c->n_layers * sizeof *model->layers);
     shape_layers(model);
     fill_frequencies(model);
-    rein_status status = train ? take_values(model, err) : REIN_OK;
+    rein_status status = train ? allocate_values(model, err) : REIN_OK;
     if (!status) status = bind_all(model, rein_kernels_of(exec->isa), err);
     if (!status && c->tie_word_embeddings) model->head.weight = model->embedding;
     if (!status && !train) status = rein_model_pack(model, exec, err);
-    if (!status) rein_tensors_forget(model->tensors);
+    if (!status) rein_tensors_drop_pages(model->tensors);
     return status;
 }
 

@@ -1,4 +1,4 @@
-/* weights.h - inside of a model and of an adapter. Private. */
+/* weights.h - the structs behind rein_model and rein_adapter. Private. */
 #ifndef REIN_MODEL_WEIGHTS_H
 #define REIN_MODEL_WEIGHTS_H
 
@@ -12,7 +12,9 @@
 #include "rein/model.h"
 #include "safetensors.h"
 
-/* The linear modules of a layer, and the head: the order in which adapters have them. */
+enum { REIN_MAX_RANK = 65536 };
+
+/* The linear modules of a layer, and the head, in the order of adapters. */
 typedef enum rein_module {
     REIN_Q,
     REIN_K,
@@ -25,18 +27,18 @@ typedef enum rein_module {
     REIN_HEAD_MODULE = REIN_LAYER_MODULES
 } rein_module;
 
-/* "q_proj", …, "lm_head"; and the path of the module below "model.layers.N.": "self_attn.q_proj". Static storage. */
+/* The name of a module, "q_proj", …, "lm_head", and its path below "model.layers.N.": "self_attn.q_proj". Static storage. */
 const char *rein_module_name(rein_module module);
 const char *rein_module_path(rein_module module);
 
-/* Norms and biases are f32 copies; they are small. */
+/* The weights of a layer. Norms and biases are small, and copied to f32. */
 typedef struct rein_layer {
     rein_linear linear[REIN_LAYER_MODULES];
     const float *norm_attention, *norm_mlp; /* [hidden] */
     const float *norm_q, *norm_k;           /* [head_dim] or NULL */
 } rein_layer;
 
-/* What users of a model leave for the next ones: key_store.h. */
+/* Memory kept for the next generator: key_store.h. */
 typedef struct rein_spare {
     _Atomic(struct rein_key_store *) keys;
 } rein_spare;
@@ -48,14 +50,14 @@ struct rein_model {
     rein_heads heads;
     rein_layer *layers;    /* [n_layers] */
     rein_matrix embedding; /* [vocabulary][hidden] */
-    const float *norm;     /* the last one */
+    const float *norm;     /* the norm before the head */
     rein_linear head;
     float *frequencies;           /* [head_dim / 2] of the rotary embedding */
-    rein_arena memory;            /* of everything above */
-    struct rein_packing *packing; /* of the matrices of the layers and the head */
+    rein_arena memory;            /* holds everything above */
+    struct rein_packing *packing; /* packed copies of the matrices of layers and head */
     rein_spare *spare;
-    uint64_t version; /* rein_new_version, whenever the values are others */
-    /* When all weights train: their f32 values, tensor after tensor in the order of rein_model_weight; offsets [weights + 1]. */
+    uint64_t version; /* changes (rein_new_version) whenever the values change */
+    /* If all weights train: their f32 values, tensor after tensor in the order of rein_model_weight; offsets [weights + 1]. */
     float *values;
     size_t *offsets;
     rein_weight *weights;
@@ -68,23 +70,24 @@ struct rein_adapter {
     int rank_stabilized;
     unsigned modules; /* bit m: module m has a LoRA */
     char base[300];
-    rein_lora *loras; /* [n_layers·REIN_LAYER_MODULES + 1]; rank 0 where there is none; the head's is the last */
-    float *values;    /* A and B of each, in that order */
+    rein_lora *loras; /* [rein_adapter_slots]; rank 0: none */
+    float *values;    /* A and B of each LoRA, in the order of loras */
     float *packed;
     size_t floats, packed_floats;
-    size_t n;           /* LoRAs */
-    uint64_t version;   /* as a model's */
+    size_t n;           /* number of LoRAs */
+    uint64_t version;   /* as that of a model */
     char (*names)[120]; /* [2·n]: "model.layers.0.self_attn.q_proj.lora_A", …, "lm_head.lora_B" */
 };
 
-/* The LoRA of a module of a layer, or of the head (any layer); NULL when there is none. adapter may be NULL. */
+/* The LoRA of a module of a layer, or of the head (with any layer); NULL if there is none. adapter may be NULL. */
 const rein_lora *rein_adapter_lora(const rein_adapter *adapter, size_t layer, rein_module module);
 
-/* How many LoRAs there can be, and the shape of the i-th's module: [out][in]. */
+/* Modules are numbered by slots: layer·REIN_LAYER_MODULES + module, and the head last. The number of slots, and the linear module
+ * of a slot. */
 static inline size_t rein_adapter_slots(const rein_model *model) { return (size_t)model->config.n_layers * REIN_LAYER_MODULES + 1; }
 const rein_linear *rein_model_linear(const rein_model *model, size_t slot);
 
-/* An adapter with all its arrays, values not set; for rein_adapter_new, _open and _copy. */
+/* Allocates an adapter with all its arrays; values are not set. For rein_adapter_new, _open and _copy. */
 rein_status rein_adapter_allocate(rein_adapter **adapter, const rein_model *model, int64_t rank, double alpha, int rank_stabilized,
                                   unsigned modules, rein_error *err);
 
@@ -94,11 +97,11 @@ rein_status rein_policy_check(const rein_policy *policy, rein_error *err);
 /* A new number for every call, above 0. Thread-safe. */
 uint64_t rein_new_version(void);
 
-/* Makes the packed copies of all factors, whose values are new. */
+/* Packs all factors again after their values changed. */
 void rein_adapter_pack(rein_adapter *adapter);
 
-/* The packed copies of all weights. A frozen model has them from the beginning; one that trains gets them when it decodes, and
- * loses them when its weights change. exec is resolved. Thread-safe. */
+/* Packed copies of all weights. A frozen model is packed when it is opened; one that trains is packed when it samples, and
+ * unpacked when its weights change. exec is resolved. Thread-safe. */
 typedef struct rein_packing {
     pthread_mutex_t lock;
     rein_arena memory;

@@ -1,4 +1,4 @@
-/* attention.c - the forward pass: scores of a block of queries, softmax, values; and the blocks that keys are kept in. */
+/* attention.c - the forward pass of attention, and the layout of key blocks. */
 #include "attention.h"
 
 #include <math.h>
@@ -25,7 +25,7 @@ void rein_keys_put(float *block, size_t slot, const float *k, const float *v, co
 }
 
 size_t rein_attention_scratch(const rein_heads *heads, size_t keys, const rein_nn_context *run) {
-    return (size_t)run->exec.threads * rein_block_rows(heads) * (round_up(keys, GEMM_PANEL) + 2 * heads->dim);
+    return (size_t)run->exec.threads * rein_query_block_rows(heads) * (round_up(keys, GEMM_PANEL) + 2 * heads->dim);
 }
 
 typedef struct attention_work {
@@ -36,11 +36,11 @@ typedef struct attention_work {
     const size_t *pieces;
     const rein_heads *heads;
     float *scratch;
-    size_t scratch_of_thread, row; /* floats of a thread, and of a row of scores */
+    size_t scratch_of_thread, row; /* floats per thread, and per row of scores */
     const rein_nn_context *run;
 } attention_work;
 
-/* Which query a piece belongs to: pieces[i] is the first of query i. */
+/* The query that a piece belongs to; pieces[i] is the first piece of query i. */
 static size_t query_of(const attention_work *w, size_t piece) {
     size_t low = 0, high = w->n_queries;
     while (high - low > 1) {
@@ -56,19 +56,19 @@ static void attend(void *context, size_t piece, int thread) {
     const rein_heads *heads = w->heads;
     const rein_query *query = &w->queries[query_of(w, piece)];
     const size_t within = piece - w->pieces[query - w->queries], group = heads->n / heads->n_kv;
-    const size_t head = within % heads->n_kv, from = within / heads->n_kv * rein_block_queries(heads);
-    const rein_block block = {.first = query->first + from,
-                              .rows =
-                                  query->count - from < rein_block_queries(heads) ? query->count - from : rein_block_queries(heads),
-                              .head = head,
-                              .heads = heads};
+    const size_t head = within % heads->n_kv, from = within / heads->n_kv * rein_query_block_queries(heads);
+    const rein_query_block block = {.first = query->first + from,
+                                    .rows = query->count - from < rein_query_block_queries(heads) ? query->count - from
+                                                                                                  : rein_query_block_queries(heads),
+                                    .head = head,
+                                    .heads = heads};
     const size_t m = block.rows * group, seen = query->before + from + block.rows;
-    float *scores = w->scratch + (size_t)thread * w->scratch_of_thread, *q = scores + rein_block_rows(heads) * w->row,
-          *o = q + rein_block_rows(heads) * heads->dim;
+    float *scores = w->scratch + (size_t)thread * w->scratch_of_thread, *q = scores + rein_query_block_rows(heads) * w->row,
+          *o = q + rein_query_block_rows(heads) * heads->dim;
     const size_t keys_at = w->offset + head * head_floats(heads), values_at = keys_at + REIN_KEY_BLOCK * heads->dim;
     rein_gemm_task task = {.a = {q, heads->dim, 1, REIN_STORED_F32}, .m = m, .scratch = rein_nn_gemm_scratch(w->run, thread)};
 
-    rein_block_gather(q, w->q, &block);
+    rein_query_block_gather(q, w->q, &block);
     task.stride = w->row, task.k = task.panel = heads->dim;
     for (size_t b = 0, at = 0; at < seen; at += query->keys[b++].count) {
         task.c = scores + at;
@@ -76,7 +76,7 @@ static void attend(void *context, size_t piece, int thread) {
         task.n = query->keys[b].count < seen - at ? query->keys[b].count : seen - at;
         w->run->kernels->gemm->multiply(&task);
     }
-    float *factors = q; /* the queries are not needed any more */
+    float *factors = q; /* reuses the memory of the queries */
     for (size_t r = 0; r < m; r++) {
         float *row = scores + r * w->row, sum;
         const size_t n = query->before + from + r / group + 1;
@@ -98,7 +98,7 @@ static void attend(void *context, size_t piece, int thread) {
         w->run->kernels->gemm->multiply(&task);
     }
     for (size_t r = 0; r < m; r++) w->run->kernels->rows->scale(o + r * heads->dim, heads->dim, factors[r]);
-    rein_block_scatter(w->o, o, &block);
+    rein_query_block_scatter(w->o, o, &block);
 }
 
 void rein_attention_forward(float *o, float *softmax_stats, const float *q, const rein_query *queries, size_t n_queries,
@@ -108,7 +108,7 @@ void rein_attention_forward(float *o, float *softmax_stats, const float *q, cons
     double work = 0;
     pieces[0] = 0;
     for (size_t i = 0; i < n_queries; i++) {
-        const size_t blocks = (queries[i].count + rein_block_queries(heads) - 1) / rein_block_queries(heads);
+        const size_t blocks = (queries[i].count + rein_query_block_queries(heads) - 1) / rein_query_block_queries(heads);
         pieces[i + 1] = pieces[i] + blocks * heads->n_kv;
         work += (double)queries[i].count * (double)(queries[i].before + queries[i].count) * (double)(heads->n * heads->dim);
     }
@@ -122,7 +122,7 @@ void rein_attention_forward(float *o, float *softmax_stats, const float *q, cons
                         .heads = heads,
                         .scratch = scratch,
                         .row = row,
-                        .scratch_of_thread = rein_block_rows(heads) * (row + 2 * heads->dim),
+                        .scratch_of_thread = rein_query_block_rows(heads) * (row + 2 * heads->dim),
                         .run = run};
     rein_parallel(work < 1e5 ? 1 : run->exec.threads, pieces[n_queries], attend, &w);
 }

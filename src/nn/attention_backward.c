@@ -1,16 +1,16 @@
-/* attention_backward.c - the backward pass: a tree of segments and a kv head at a time, since the queries of a tree add up in the
- * gradients of the keys they share. The order is that of the segments and their rows, whatever the threads. */
+/* attention_backward.c - the backward pass of attention. One piece of work is a tree of segments and a kv head, because the queries of a tree
+ * add to the gradients of the keys they share. They are added in the order of segments and rows, with any number of threads. */
 #include <math.h>
 #include <string.h>
 
 #include "attention_rows.h"
 
-enum { KEYS_AT_ONCE = 128 }; /* rows of a product in which keys are the rows */
+enum { KEYS_AT_ONCE = 128 }; /* the most rows of a product whose rows are keys */
 
 static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
 size_t rein_attention_backward_scratch(const rein_heads *heads, size_t keys, const rein_nn_context *run) {
-    return (size_t)run->exec.threads * rein_block_rows(heads) * (2 * round_up(keys, GEMM_PANEL) + 3 * heads->dim);
+    return (size_t)run->exec.threads * rein_query_block_rows(heads) * (2 * round_up(keys, GEMM_PANEL) + 3 * heads->dim);
 }
 
 typedef struct backward_work {
@@ -24,17 +24,17 @@ typedef struct backward_work {
     const rein_nn_context *run;
 } backward_work;
 
-/* One block of queries at work. */
-typedef struct at_work {
+/* One block of queries and its scratch memory. */
+typedef struct block_work {
     const backward_work *w;
-    rein_block block;
-    size_t m, seen, before; /* rows of scores; keys of the last query; keys before the first */
+    rein_query_block block;
+    size_t m, seen, before; /* rows of scores; keys of the last query; keys before the first query */
     float *p, *ds, *q, *d_o, *dq;
     float *gemm_scratch;
-} at_work;
+} block_work;
 
-static void multiply(const at_work *a, float *c, size_t stride, rein_matrix left, rein_matrix right, size_t m, size_t n, size_t k,
-                     int add) {
+static void multiply(const block_work *a, float *c, size_t stride, rein_matrix left, rein_matrix right, size_t m, size_t n,
+                     size_t k, int add) {
     const rein_gemm_task task = {
         .c = c, .stride = stride, .a = left, .b = right, .m = m, .n = n, .k = k, .add = add, .scratch = a->gemm_scratch};
     a->w->run->kernels->gemm->multiply(&task);
@@ -42,14 +42,14 @@ static void multiply(const at_work *a, float *c, size_t stride, rein_matrix left
 
 static rein_matrix view(const float *x, size_t row, size_t column) { return (rein_matrix){x, row, column, REIN_STORED_F32}; }
 
-/* Scores and their gradients against the keys of one segment, which are [at, at + n) of the sequence. */
-static void toward_scores(const at_work *a, const rein_segment *s, size_t at, size_t n) {
+/* Scores and their gradients for the keys of one segment, which are the keys [at, at + n) of the sequence. */
+static void add_scores(const block_work *a, const rein_segment *s, size_t at, size_t n) {
     const size_t dim = a->w->heads->dim, stride = a->w->heads->n_kv * dim, key = s->first * stride + a->block.head * dim;
     multiply(a, a->p + at, a->w->row, view(a->q, dim, 1), view(a->w->k + key, 1, stride), a->m, n, dim, 0);
     multiply(a, a->ds + at, a->w->row, view(a->d_o, dim, 1), view(a->w->v + key, 1, stride), a->m, n, dim, 0);
 }
 
-static void toward_inputs(const at_work *a, const rein_segment *s, size_t at, size_t n) {
+static void add_input_gradients(const block_work *a, const rein_segment *s, size_t at, size_t n) {
     const size_t dim = a->w->heads->dim, stride = a->w->heads->n_kv * dim, key = s->first * stride + a->block.head * dim;
     multiply(a, a->dq, dim, view(a->ds + at, a->w->row, 1), view(a->w->k + key, stride, 1), a->m, dim, n, at > 0);
     for (size_t j = 0; j < n; j += KEYS_AT_ONCE) {
@@ -61,7 +61,7 @@ static void toward_inputs(const at_work *a, const rein_segment *s, size_t at, si
     }
 }
 
-static void through_softmax(const at_work *a) {
+static void softmax_backward(const block_work *a) {
     const size_t group = a->w->heads->n / a->w->heads->n_kv;
     const float scale = 1 / sqrtf((float)a->w->heads->dim);
     for (size_t r = 0; r < a->m; r++) {
@@ -76,34 +76,34 @@ static void through_softmax(const at_work *a) {
     }
 }
 
-/* What is done to every segment from the root of the tree to `s`. */
-typedef void on_segment(const at_work *a, const rein_segment *s, size_t at, size_t n);
-static void down_the_tree(const at_work *a, const rein_segment *s, on_segment *f) {
-    if (s->parent != REIN_NO_PARENT) down_the_tree(a, &a->w->segments[s->parent], f);
+/* Calls f for every segment from the root of the tree to `s`. */
+typedef void on_segment(const block_work *a, const rein_segment *s, size_t at, size_t n);
+static void for_each_ancestor(const block_work *a, const rein_segment *s, on_segment *f) {
+    if (s->parent != REIN_NO_PARENT) for_each_ancestor(a, &a->w->segments[s->parent], f);
     if (s->before < a->seen) f(a, s, s->before, s->count < a->seen - s->before ? s->count : a->seen - s->before);
 }
 
-static void backward_block(at_work *a, const rein_segment *s) {
-    rein_block_gather(a->q, a->w->q, &a->block);
-    rein_block_gather(a->d_o, a->w->d_o, &a->block);
-    down_the_tree(a, s, toward_scores);
-    through_softmax(a);
-    down_the_tree(a, s, toward_inputs);
-    rein_block_scatter(a->w->dq, a->dq, &a->block);
+static void backward_block(block_work *a, const rein_segment *s) {
+    rein_query_block_gather(a->q, a->w->q, &a->block);
+    rein_query_block_gather(a->d_o, a->w->d_o, &a->block);
+    for_each_ancestor(a, s, add_scores);
+    softmax_backward(a);
+    for_each_ancestor(a, s, add_input_gradients);
+    rein_query_block_scatter(a->w->dq, a->dq, &a->block);
 }
 
 static void backward_tree(void *context, size_t piece, int thread) {
     const backward_work *w = context;
     const rein_heads *heads = w->heads;
-    const size_t tree = piece / heads->n_kv, rows = rein_block_rows(heads), queries = rein_block_queries(heads);
+    const size_t tree = piece / heads->n_kv, rows = rein_query_block_rows(heads), queries = rein_query_block_queries(heads);
     float *scratch = w->scratch + (size_t)thread * rows * (2 * w->row + 3 * heads->dim);
-    at_work a = {.w = w, .p = scratch, .ds = scratch + rows * w->row, .gemm_scratch = rein_nn_gemm_scratch(w->run, thread)};
+    block_work a = {.w = w, .p = scratch, .ds = scratch + rows * w->row, .gemm_scratch = rein_nn_gemm_scratch(w->run, thread)};
     a.q = a.ds + rows * w->row, a.d_o = a.q + rows * heads->dim, a.dq = a.d_o + rows * heads->dim;
     for (size_t i = w->trees[tree]; i < w->trees[tree + 1]; i++) {
         const rein_segment *s = &w->segments[i];
         for (size_t from = 0; from < s->count; from += queries) {
-            a.block =
-                (rein_block){s->first + from, s->count - from < queries ? s->count - from : queries, piece % heads->n_kv, heads};
+            a.block = (rein_query_block){s->first + from, s->count - from < queries ? s->count - from : queries,
+                                         piece % heads->n_kv, heads};
             a.m = a.block.rows * (heads->n / heads->n_kv);
             a.before = s->before + from, a.seen = a.before + a.block.rows;
             backward_block(&a, s);

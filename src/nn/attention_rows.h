@@ -1,4 +1,4 @@
-/* attention_rows.h - a block of queries: a few rows, and of each the heads that share one key head. Private. */
+/* attention_rows.h - a block of queries: a few rows, and in each row the heads that share one kv head. Private. */
 #ifndef REIN_NN_ATTENTION_ROWS_H
 #define REIN_NN_ATTENTION_ROWS_H
 
@@ -6,25 +6,27 @@
 
 #include "attention.h"
 
-/* Rows of a block of queries, heads counted: enough to use a panel of keys well, few enough that scores stay in the cache. */
-static inline size_t rein_block_queries(const rein_heads *heads) {
+/* A block has about 48 rows of scores, one for each query and head: enough to reuse a panel of keys, few enough to stay in the cache. */
+static inline size_t rein_query_block_queries(const rein_heads *heads) {
     const size_t group = heads->n / heads->n_kv;
     return group < 48 ? 48 / group : 1;
 }
-static inline size_t rein_block_rows(const rein_heads *heads) { return rein_block_queries(heads) * (heads->n / heads->n_kv); }
+static inline size_t rein_query_block_rows(const rein_heads *heads) {
+    return rein_query_block_queries(heads) * (heads->n / heads->n_kv);
+}
 
-typedef struct rein_block {
-    size_t first, rows; /* of the batch */
+typedef struct rein_query_block {
+    size_t first, rows; /* rows of the batch */
     size_t head;        /* the kv head */
     const rein_heads *heads;
-} rein_block;
+} rein_query_block;
 
-/* to [rows][group][dim] ← x [.][n][dim], and back. */
-static inline void rein_block_gather(float *to, const float *x, const rein_block *b) {
+/* Copies the block's part of x [.][n][dim] to `to` [rows][group][dim]; scatter copies it back. */
+static inline void rein_query_block_gather(float *to, const float *x, const rein_query_block *b) {
     const size_t width = b->heads->n / b->heads->n_kv * b->heads->dim, stride = b->heads->n * b->heads->dim;
     for (size_t r = 0; r < b->rows; r++) memcpy(to + r * width, x + (b->first + r) * stride + b->head * width, width * sizeof *to);
 }
-static inline void rein_block_scatter(float *x, const float *from, const rein_block *b) {
+static inline void rein_query_block_scatter(float *x, const float *from, const rein_query_block *b) {
     const size_t width = b->heads->n / b->heads->n_kv * b->heads->dim, stride = b->heads->n * b->heads->dim;
     for (size_t r = 0; r < b->rows; r++)
         memcpy(x + (b->first + r) * stride + b->head * width, from + r * width, width * sizeof *from);

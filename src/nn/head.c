@@ -1,4 +1,4 @@
-/* head.c - the forward pass of the head: threads take blocks of rows and walk the vocabulary chunk by chunk. */
+/* head.c - the forward pass of the head. A thread takes a block of rows and processes the vocabulary chunk by chunk. */
 #include "head.h"
 
 #include <math.h>
@@ -6,10 +6,10 @@
 
 #include "kernel/kernels.h"
 
-enum { ROWS = 192 }; /* of a block, at most: its logits of a chunk stay in the second cache */
+enum { ROWS = 192 }; /* the most rows of a block; its logits of one chunk stay in the second-level cache */
 
-/* Adds a chunk; returns by how much the sums so far were scaled, since the maximum may have grown. */
-static double add_mass(rein_softmax_total *t, const rein_softmax_stats *m, rein_isa isa) {
+/* Adds a chunk. If the maximum grows, the sums so far are scaled; reblocks_each their factor. */
+static double add_chunk(rein_softmax_total *t, const rein_softmax_stats *m, rein_isa isa) {
     const double top = (double)m->maximum, sum = (double)m->sum, weighted = (double)m->weighted;
     if (top > t->maximum) {
         const double shift = t->maximum - top, factor = rein_exp_of(shift, isa);
@@ -24,13 +24,13 @@ static double add_mass(rein_softmax_total *t, const rein_softmax_stats *m, rein_
     return 1;
 }
 
-static rein_softmax_total first_mass(const rein_softmax_stats *m) {
+static rein_softmax_total first_chunk(const rein_softmax_stats *m) {
     return (rein_softmax_total){(double)m->maximum, (double)m->sum, (double)m->weighted};
 }
 
-rein_softmax_total rein_head_total(const rein_softmax_stats *masses, size_t chunks, rein_isa isa) {
-    rein_softmax_total t = first_mass(masses);
-    for (size_t c = 1; c < chunks; c++) add_mass(&t, &masses[c], isa);
+rein_softmax_total rein_head_total(const rein_softmax_stats *stats, size_t chunks, rein_isa isa) {
+    rein_softmax_total t = first_chunk(stats);
+    for (size_t c = 1; c < chunks; c++) add_chunk(&t, &stats[c], isa);
     return t;
 }
 
@@ -53,7 +53,7 @@ static void chunk_logits(float *z, size_t stride, const float *h, const float *i
     run->kernels->gemm->multiply(&task);
 }
 
-static void low_rank(float *inner, const float *h, size_t n, const rein_head *head, const rein_nn_context *run) {
+static void lora_inner(float *inner, const float *h, size_t n, const rein_head *head, const rein_nn_context *run) {
     if (head->lora && head->lora->rank) rein_lora_inner(inner, h, n, head->linear->in, head->lora, run);
 }
 
@@ -62,7 +62,7 @@ typedef struct head_work {
     const rein_head_out *out;
     const float *inner, *h;
     const int32_t *targets;
-    size_t n, rows; /* in all, of a block */
+    size_t n, rows; /* all rows, and those of a block */
     const rein_head *head;
     float *scratch;
     const rein_nn_context *run;
@@ -81,11 +81,11 @@ size_t rein_head_scratch(const rein_head *head, const rein_nn_context *run) {
     return (size_t)run->exec.threads * ROWS * REIN_VOCABULARY_CHUNK * 2;
 }
 
-/* The directions so far move to the new maximum; then this chunk is added to them. */
+/* Scales the directions so far to a new maximum. */
 static void rescale(head_block *b, size_t r, double factor, double shift) {
     const rein_head_out *out = b->w->out;
     const size_t hidden = b->w->head->linear->in, at = (b->first + r) * hidden;
-    if (!((float)factor > 0)) { /* nothing is left of them; 0·∞ would be NaN */
+    if (!((float)factor > 0)) { /* they vanish; 0·∞ would be NaN */
         memset(out->u + at, 0, hidden * sizeof *out->u);
         if (out->v) memset(out->v + at, 0, hidden * sizeof *out->v);
         return;
@@ -129,8 +129,8 @@ static void do_chunk(head_block *b, size_t first, size_t n, float *gemm_scratch)
         const double before = b->totals[r].maximum;
         double factor = 1;
         if (target >= first && target < first + n) b->picked[r] = x[target - first];
-        if (first == 0) b->totals[r] = first_mass(&m);
-        else factor = add_mass(&b->totals[r], &m, w->run->exec.isa);
+        if (first == 0) b->totals[r] = first_chunk(&m);
+        else factor = add_chunk(&b->totals[r], &m, w->run->exec.isa);
         if (!out->u) continue;
         if (first > 0 && b->totals[r].maximum > before) rescale(b, r, factor, before - b->totals[r].maximum);
         w->run->kernels->rows->exp_shifted(x, y, x, n, (float)b->totals[r].maximum);
@@ -138,7 +138,7 @@ static void do_chunk(head_block *b, size_t first, size_t n, float *gemm_scratch)
     if (out->u) add_directions(b, first, n, gemm_scratch);
 }
 
-/* u ← (W_y − u/S)/T, v ← −(v/S − (Σ p·x)·u/S)/T; until here they are sums over the vocabulary. */
+/* u ← (W_y − u/S)/T, v ← −(v/S − (Σ p·x)·u/S)/T. Before, they are sums over the vocabulary. */
 static void finish_directions(const head_block *b, size_t r) {
     const head_work *w = b->w;
     const rein_row_kernels *k = w->run->kernels->rows;
@@ -188,18 +188,19 @@ static void do_rows(void *context, size_t piece, int thread) {
 
 void rein_head_forward(const rein_head_out *out, float *inner, const float *h, const int32_t *targets, size_t n,
                        const rein_head *head, float *scratch, const rein_nn_context *run) {
-    const size_t threads = (size_t)run->exec.threads, turns = (n + ROWS * threads - 1) / (ROWS * threads); /* of every thread */
-    size_t rows = turns ? (n + turns * threads - 1) / (turns * threads) : 1;
+    const size_t threads = (size_t)run->exec.threads,
+                 blocks_each = (n + ROWS * threads - 1) / (ROWS * threads); /* blocks per thread */
+    size_t rows = blocks_each ? (n + blocks_each * threads - 1) / (blocks_each * threads) : 1;
     rows = (rows + GEMM_TILE_ROWS - 1) / GEMM_TILE_ROWS * GEMM_TILE_ROWS;
     head_work w = {out, inner, h, targets, n, rows, head, scratch, run};
-    low_rank(inner, h, n, head, run);
+    lora_inner(inner, h, n, head, run);
     rein_parallel(run->exec.threads, (n + w.rows - 1) / w.rows, do_rows, &w);
 }
 
 /* ---- for sampling */
 typedef struct logits_work {
     float *x;
-    rein_softmax_stats *masses;
+    rein_softmax_stats *stats;
     const float *inner, *h;
     size_t n;
     const rein_head *head;
@@ -216,13 +217,13 @@ static void do_logits(void *context, size_t chunk, int thread) {
                      some, first, n, w->head, rein_nn_gemm_scratch(w->run, thread), w->run);
     }
     for (size_t r = 0; r < w->n; r++)
-        w->masses[r * rein_head_chunks(w->head) + chunk] =
+        w->stats[r * rein_head_chunks(w->head) + chunk] =
             w->run->kernels->rows->softmax_stats(w->x + r * vocabulary + first, n, w->head->inverse_temperature, 0);
 }
 
-void rein_head_logits(float *x, rein_softmax_stats *masses, float *inner, const float *h, size_t n, const rein_head *head,
+void rein_head_logits(float *x, rein_softmax_stats *stats, float *inner, const float *h, size_t n, const rein_head *head,
                       const rein_nn_context *run) {
-    logits_work w = {x, masses, inner, h, n, head, run};
-    low_rank(inner, h, n, head, run);
+    logits_work w = {x, stats, inner, h, n, head, run};
+    lora_inner(inner, h, n, head, run);
     rein_parallel(run->exec.threads, rein_head_chunks(head), do_logits, &w);
 }

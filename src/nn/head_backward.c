@@ -1,10 +1,10 @@
-/* head_backward.c - the gradient through a head that trains, a stretch of the vocabulary at a time. */
+/* head_backward.c - the backward pass of a head that trains, one part of the vocabulary at a time. */
 #include <string.h>
 
 #include "head.h"
 
-/* A stretch of the vocabulary: columns [first, first + columns), and z [n][row], their logits, then the gradients of these. */
-typedef struct stretch {
+/* A part of the vocabulary: the columns [first, first + columns). z [n][row] holds their logits, later the gradients of these. */
+typedef struct part_of_vocabulary {
     float *z;
     size_t row, first, columns;
     const float *dlog_probs, *dentropies;
@@ -13,25 +13,25 @@ typedef struct stretch {
     size_t n;
     const rein_head *head;
     const rein_nn_context *run;
-} stretch;
+} part_of_vocabulary;
 
-/* z·1/T; what the forward pass kept is that already. */
-static void logits_again(const stretch *s, const float *inner, const float *h) {
+/* Computes the logits again; the forward pass did not keep them. */
+static void recompute_logits(const part_of_vocabulary *s, const float *inner, const float *h) {
     const rein_linear *linear = s->head->linear;
     const rein_matrix rows = {h, linear->in, 1, REIN_STORED_F32}, columns = rein_linear_columns(linear, s->first);
-    rein_packed part = {columns.data, linear->in, s->columns, columns.storage};
-    if (linear->packed.data) rein_gemm_packed(s->z, s->row, &rows, &part, s->n, 0, s->run->gemm_scratch, &s->run->exec);
+    rein_packed panels = {columns.data, linear->in, s->columns, columns.storage};
+    if (linear->packed.data) rein_gemm_packed(s->z, s->row, &rows, &panels, s->n, 0, s->run->gemm_scratch, &s->run->exec);
     else rein_gemm(s->z, s->row, &rows, &columns, s->n, s->columns, linear->in, 0, s->run->gemm_scratch, &s->run->exec);
     if (!inner) return;
     const rein_matrix low = {inner, s->head->lora->rank, 1, REIN_STORED_F32};
-    part = s->head->lora->packed_b;
-    part.data = (const float *)part.data + s->first * part.k;
-    part.n = s->columns;
-    rein_gemm_packed(s->z, s->row, &low, &part, s->n, 1, s->run->gemm_scratch, &s->run->exec);
+    panels = s->head->lora->packed_b;
+    panels.data = (const float *)panels.data + s->first * panels.k;
+    panels.n = s->columns;
+    rein_gemm_packed(s->z, s->row, &low, &panels, s->n, 1, s->run->gemm_scratch, &s->run->exec);
 }
 
-static void through_softmax(void *context, size_t piece, int thread) {
-    const stretch *s = context;
+static void softmax_backward(void *context, size_t piece, int thread) {
+    const part_of_vocabulary *s = context;
     const float inverse = s->head->inverse_temperature;
     (void)thread;
     for (size_t r = piece * REIN_ROWS_PER_PIECE; r < s->n && r < (piece + 1) * REIN_ROWS_PER_PIECE; r++) {
@@ -44,40 +44,40 @@ static void through_softmax(void *context, size_t piece, int thread) {
     }
 }
 
-static void toward_weights(float *dh, const rein_linear_gradient *gradient, const float *h, const stretch *s) {
+static void weights_backward(float *dh, const rein_linear_gradient *gradient, const float *h, const part_of_vocabulary *s) {
     const rein_linear *linear = s->head->linear;
     const size_t in = linear->in;
-    const rein_matrix dz = {s->z, s->row, 1, REIN_STORED_F32}, turned = {s->z, 1, s->row, REIN_STORED_F32},
+    const rein_matrix dz = {s->z, s->row, 1, REIN_STORED_F32}, transposed = {s->z, 1, s->row, REIN_STORED_F32},
                       rows = {h, in, 1, REIN_STORED_F32};
     const rein_matrix columns = rein_linear_columns(linear, s->first), weight = {columns.data, columns.column, 1, columns.storage};
-    const rein_packed part = {columns.data, in, s->columns, columns.storage};
-    if (linear->packed.data) rein_gemm_packed_transposed(dh, in, &dz, &part, s->n, 1, s->run->gemm_scratch, &s->run->exec);
+    const rein_packed panels = {columns.data, in, s->columns, columns.storage};
+    if (linear->packed.data) rein_gemm_packed_transposed(dh, in, &dz, &panels, s->n, 1, s->run->gemm_scratch, &s->run->exec);
     else rein_gemm(dh, in, &dz, &weight, s->n, in, s->columns, 1, s->run->gemm_scratch, &s->run->exec);
     if (gradient->weight)
-        rein_gemm(gradient->weight + s->first * in, in, &turned, &rows, s->columns, in, s->n, 1, s->run->gemm_scratch,
+        rein_gemm(gradient->weight + s->first * in, in, &transposed, &rows, s->columns, in, s->n, 1, s->run->gemm_scratch,
                   &s->run->exec);
 }
 
-static void toward_lora(float *dinner, const rein_linear_gradient *gradient, const float *inner, const stretch *s) {
+static void lora_b_backward(float *dinner, const rein_linear_gradient *gradient, const float *inner, const part_of_vocabulary *s) {
     const rein_lora *lora = s->head->lora;
-    const rein_matrix dz = {s->z, s->row, 1, REIN_STORED_F32}, turned = {s->z, 1, s->row, REIN_STORED_F32},
+    const rein_matrix dz = {s->z, s->row, 1, REIN_STORED_F32}, transposed = {s->z, 1, s->row, REIN_STORED_F32},
                       b = {lora->b + s->first * lora->rank, lora->rank, 1, REIN_STORED_F32},
                       low = {inner, lora->rank, 1, REIN_STORED_F32};
     rein_gemm(dinner, lora->rank, &dz, &b, s->n, lora->rank, s->columns, 1, s->run->gemm_scratch, &s->run->exec);
     if (gradient->b)
-        rein_gemm(gradient->b + s->first * lora->rank, lora->rank, &turned, &low, s->columns, lora->rank, s->n, 1,
+        rein_gemm(gradient->b + s->first * lora->rank, lora->rank, &transposed, &low, s->columns, lora->rank, s->n, 1,
                   s->run->gemm_scratch, &s->run->exec);
 }
 
-static void through_lora(float *dh, const rein_linear_gradient *gradient, float *dinner, const float *h, size_t n,
-                         const rein_head *head, const rein_nn_context *run) {
+static void lora_a_backward(float *dh, const rein_linear_gradient *gradient, float *dinner, const float *h, size_t n,
+                            const rein_head *head, const rein_nn_context *run) {
     const rein_lora *lora = head->lora;
     const size_t in = head->linear->in;
     const rein_matrix low = {dinner, lora->rank, 1, REIN_STORED_F32}, a = {lora->a, in, 1, REIN_STORED_F32},
-                      turned = {dinner, 1, lora->rank, REIN_STORED_F32}, rows = {h, in, 1, REIN_STORED_F32};
+                      transposed = {dinner, 1, lora->rank, REIN_STORED_F32}, rows = {h, in, 1, REIN_STORED_F32};
     run->kernels->rows->scale(dinner, n * lora->rank, lora->scale);
     rein_gemm(dh, in, &low, &a, n, in, lora->rank, 1, run->gemm_scratch, &run->exec);
-    if (gradient->a) rein_gemm(gradient->a, in, &turned, &rows, lora->rank, in, n, 1, run->gemm_scratch, &run->exec);
+    if (gradient->a) rein_gemm(gradient->a, in, &transposed, &rows, lora->rank, in, n, 1, run->gemm_scratch, &run->exec);
 }
 
 void rein_head_backward(float *dh, const rein_linear_gradient *gradient, float *dinner, const float *dlog_probs,
@@ -89,21 +89,21 @@ void rein_head_backward(float *dh, const rein_linear_gradient *gradient, float *
     if (lora) memset(dinner, 0, n * head->lora->rank * sizeof *dinner);
     for (size_t first = 0; first < vocabulary; first += REIN_BACKWARD_CHUNK) {
         const size_t columns = vocabulary - first < REIN_BACKWARD_CHUNK ? vocabulary - first : REIN_BACKWARD_CHUNK;
-        stretch s = {out->x ? out->x + first : scratch,
-                     out->x ? out->x_row : columns,
-                     first,
-                     columns,
-                     dlog_probs,
-                     dentropies,
-                     out,
-                     targets,
-                     n,
-                     head,
-                     run};
-        if (!out->x) logits_again(&s, lora ? inner : NULL, h);
-        rein_parallel(rein_row_threads(run, n, columns), rein_row_pieces(n), through_softmax, &s);
-        toward_weights(dh, gradient, h, &s);
-        if (lora) toward_lora(dinner, gradient, inner, &s);
+        part_of_vocabulary s = {out->x ? out->x + first : scratch,
+                                out->x ? out->x_row : columns,
+                                first,
+                                columns,
+                                dlog_probs,
+                                dentropies,
+                                out,
+                                targets,
+                                n,
+                                head,
+                                run};
+        if (!out->x) recompute_logits(&s, lora ? inner : NULL, h);
+        rein_parallel(rein_row_threads(run, n, columns), rein_row_pieces(n), softmax_backward, &s);
+        weights_backward(dh, gradient, h, &s);
+        if (lora) lora_b_backward(dinner, gradient, inner, &s);
     }
-    if (lora) through_lora(dh, gradient, dinner, h, n, head, run);
+    if (lora) lora_a_backward(dh, gradient, dinner, h, n, head, run);
 }

@@ -1,4 +1,4 @@
-/* linear.c - linear layers and their LoRA. */
+/* linear.c - linear layers and LoRAs. */
 #include "linear.h"
 
 #include <string.h>
@@ -6,15 +6,15 @@
 static rein_matrix rows_of(const float *x, size_t columns) { return (rein_matrix){x, columns, 1, REIN_STORED_F32}; }
 static rein_matrix columns_of(const float *x, size_t columns) { return (rein_matrix){x, 1, columns, REIN_STORED_F32}; }
 
-/* Weights that train are not packed; those that are need not be looked at where they are stored. */
-static rein_right_factor right_of(const rein_linear *l) {
+/* Weights that train are not packed: they are read as a view. */
+static rein_right_factor right_factor_forward(const rein_linear *l) {
     rein_right_factor b = {.packed = l->packed, .k = l->in, .n = l->out};
     if (!l->packed.data) b.view = (rein_matrix){l->weight.data, l->weight.column, l->weight.row, l->weight.storage};
     return b;
 }
 static rein_right_factor right_packed(const rein_packed *p) { return (rein_right_factor){.packed = *p, .k = p->k, .n = p->n}; }
 
-static int has(const rein_lora *lora) { return lora && lora->rank; }
+static int has_lora(const rein_lora *lora) { return lora && lora->rank; }
 
 void rein_lora_inner(float *inner, const float *x, size_t rows, size_t in, const rein_lora *lora, const rein_nn_context *run) {
     const rein_matrix input = rows_of(x, in);
@@ -28,7 +28,7 @@ static void put_bias(const rein_linear_call *c, size_t rows, int add, const rein
         else memcpy(c->y + r * c->linear->out, c->linear->bias, c->linear->out * sizeof *c->y);
 }
 
-/* The products with W and A need x alone, those with B what came of A: the threads meet twice, or once without a LoRA. */
+/* The products with W and A need only x; those with B need the result of A. So there are two batches, or one without a LoRA. */
 void rein_linears_forward(const rein_linear_call *calls, size_t n, const float *x, size_t rows, int add,
                           const rein_nn_context *run) {
     rein_product first[REIN_MAX_PRODUCTS] = {{0}}, second[REIN_MAX_PRODUCTS] = {{0}};
@@ -37,15 +37,16 @@ void rein_linears_forward(const rein_linear_call *calls, size_t n, const float *
         const rein_linear_call *c = &calls[i];
         const rein_matrix input = rows_of(x, c->linear->in);
         put_bias(c, rows, add, run);
-        first[n_first++] = (rein_product){c->y, c->linear->out, input, right_of(c->linear), rows, add || c->linear->bias};
-        if (!has(c->lora)) continue;
+        first[n_first++] =
+            (rein_product){c->y, c->linear->out, input, right_factor_forward(c->linear), rows, add || c->linear->bias};
+        if (!has_lora(c->lora)) continue;
         first[n_first++] = (rein_product){c->inner, c->lora->rank, input, right_packed(&c->lora->packed_a), rows, 0};
         second[n_second++] =
             (rein_product){c->y, c->linear->out, rows_of(c->inner, c->lora->rank), right_packed(&c->lora->packed_b), rows, 1};
     }
     rein_gemm_batch(first, n_first, run->gemm_scratch, &run->exec);
     for (size_t i = 0; i < n; i++)
-        if (has(calls[i].lora)) run->kernels->rows->scale(calls[i].inner, rows * calls[i].lora->rank, calls[i].lora->scale);
+        if (has_lora(calls[i].lora)) run->kernels->rows->scale(calls[i].inner, rows * calls[i].lora->rank, calls[i].lora->scale);
     rein_gemm_batch(second, n_second, run->gemm_scratch, &run->exec);
 }
 
@@ -55,8 +56,8 @@ void rein_linear_forward(float *y, float *inner, const float *x, size_t rows, co
     rein_linears_forward(&one, 1, x, rows, add, run);
 }
 
-/* The weight as the right factor of dx = dy·W. */
-static rein_right_factor right_back(const rein_linear *l) {
+/* The right factor of dx = dy·W. */
+static rein_right_factor right_factor_backward(const rein_linear *l) {
     rein_right_factor b = {.packed = l->packed, .transposed = 1, .k = l->out, .n = l->in};
     if (!l->packed.data) b.view = l->weight;
     return b;
@@ -65,19 +66,19 @@ static rein_right_factor right_rows(const float *x, size_t rows, size_t columns)
     return (rein_right_factor){.view = rows_of(x, columns), .k = rows, .n = columns};
 }
 
-/* c [m][n] += aᵀ·b over the rows both have, in their order. */
+/* c [m][n] += aᵀ·b, summed over the rows in order. */
 static rein_product outer(float *c, const float *a, size_t m, const float *b, size_t n, size_t rows) {
     return (rein_product){c, n, columns_of(a, m), right_rows(b, rows, n), m, 1};
 }
 
-/* What needs dy alone, then what needs what came of it: the threads meet twice, or once without a LoRA. */
+/* First the products that need only dy, then those that need the gradient of inner. */
 void rein_linear_backward(float *dx, int add, const rein_linear_gradient *gradient, float *dinner, const float *dy, const float *x,
                           const float *inner, size_t rows, const rein_linear *linear, const rein_lora *lora,
                           const rein_nn_context *run) {
-    const size_t in = linear->in, out = linear->out, rank = has(lora) ? lora->rank : 0;
+    const size_t in = linear->in, out = linear->out, rank = has_lora(lora) ? lora->rank : 0;
     rein_product first[3] = {{0}}, second[3] = {{0}};
     size_t n_first = 0, n_second = 0;
-    if (dx) first[n_first++] = (rein_product){dx, in, rows_of(dy, out), right_back(linear), rows, add};
+    if (dx) first[n_first++] = (rein_product){dx, in, rows_of(dy, out), right_factor_backward(linear), rows, add};
     if (gradient->weight) first[n_first++] = outer(gradient->weight, dy, out, x, in, rows);
     if (rank) {
         first[n_first++] = (rein_product){dinner, rank, rows_of(dy, out), right_rows(lora->b, out, rank), rows, 0};

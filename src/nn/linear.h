@@ -1,6 +1,6 @@
-/* linear.h - y = x·Wᵀ + bias, with a LoRA beside it: + s·(x·Aᵀ)·Bᵀ (Hu et al. 2021, arXiv 2106.09685). Private.
+/* linear.h - linear layers y = x·Wᵀ + bias, optionally with a LoRA: + s·(x·Aᵀ)·Bᵀ (Hu et al. 2021, arXiv 2106.09685). Private.
  *
- * Rows are tokens. The chain of an element goes bias, W, then B: one answer whatever the batch. */
+ * Rows are tokens. Each element is one chain of fma: first the bias, then W, then B. */
 #ifndef REIN_NN_LINEAR_H
 #define REIN_NN_LINEAR_H
 
@@ -8,12 +8,12 @@
 
 typedef struct rein_linear {
     size_t in, out;
-    rein_matrix weight; /* [out][in] as it is stored */
-    rein_packed packed; /* the same, packed; data is NULL while the weights train */
+    rein_matrix weight; /* [out][in] as stored */
+    rein_packed packed; /* the transpose, packed; data is NULL while the weights train */
     const float *bias;  /* [out] or NULL */
 } rein_linear;
 
-/* The product's right factor from column `first` on, a multiple of 16: panels, or a view [in][out]. */
+/* The right factor of x·Wᵀ from column `first` on, a multiple of 16: panels, or a view [in][out]. */
 static inline rein_matrix rein_linear_columns(const rein_linear *l, size_t first) {
     const rein_matrix *w = &l->weight;
     if (l->packed.data)
@@ -23,14 +23,14 @@ static inline rein_matrix rein_linear_columns(const rein_linear *l, size_t first
 }
 
 typedef struct rein_lora {
-    size_t rank; /* 0: there is none */
+    size_t rank; /* 0: no LoRA */
     float scale; /* alpha/r, or alpha/√r */
     float *a;    /* [rank][in] */
     float *b;    /* [out][rank] */
     rein_packed packed_a, packed_b;
 } rein_lora;
 
-/* Where gradients are added to; NULL where nothing trains. */
+/* The gradients to add to; NULL for what does not train. */
 typedef struct rein_linear_gradient {
     float *weight, *bias, *a, *b;
 } rein_linear_gradient;
@@ -38,11 +38,12 @@ typedef struct rein_linear_gradient {
 /* inner [rows][rank] = s·x·Aᵀ */
 void rein_lora_inner(float *inner, const float *x, size_t rows, size_t in, const rein_lora *lora, const rein_nn_context *run);
 
-/* y [rows][out] = or += …; inner [rows][rank] as above, kept for the backward pass; unused without a LoRA. `lora` may be NULL. */
+/* y [rows][out] =, or with `add` +=. inner [rows][rank] as above is kept for the backward pass; it is unused without a LoRA. lora may be
+ * NULL. */
 void rein_linear_forward(float *y, float *inner, const float *x, size_t rows, const rein_linear *linear, const rein_lora *lora,
                          int add, const rein_nn_context *run);
 
-/* The same for several layers that see the same x, at most 4. */
+/* The same for up to 4 layers with the same input x. */
 typedef struct rein_linear_call {
     float *y, *inner;
     const rein_linear *linear;
@@ -51,12 +52,12 @@ typedef struct rein_linear_call {
 void rein_linears_forward(const rein_linear_call *calls, size_t n, const float *x, size_t rows, int add,
                           const rein_nn_context *run);
 
-/* dx [rows][in] = or += (NULL: not wanted); dinner [rows][rank] is scratch. x and inner are those of the forward pass. */
+/* dx [rows][in] =, or with `add` += (NULL: not needed). dinner [rows][rank] is scratch. x and inner are those of the forward pass. */
 void rein_linear_backward(float *dx, int add, const rein_linear_gradient *gradient, float *dinner, const float *dy, const float *x,
                           const float *inner, size_t rows, const rein_linear *linear, const rein_lora *lora,
                           const rein_nn_context *run);
 
-/* The packed copies of a LoRA's factors, made anew after these changed: at `to`, rein_lora_packed_size floats. */
+/* Packs the factors of a LoRA into `to`, which has rein_lora_packed_size floats; again after each update. */
 size_t rein_lora_packed_size(const rein_lora *lora, size_t in, size_t out);
 void rein_lora_pack(rein_lora *lora, float *to, size_t in, size_t out);
 

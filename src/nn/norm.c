@@ -31,7 +31,7 @@ static void backward_rows(void *context, size_t piece, int thread) {
         w->kernels->rows->norm_backward(w->dx + r * w->n, w->dy + r * w->n, w->x + r * w->n, w->weight, w->n, w->scales[r]);
 }
 
-enum { COLUMNS = 64 }; /* of a piece of dweight: all rows of a column are added in order */
+enum { COLUMNS = 64 }; /* columns of dweight in one piece; the rows of a column are added in order */
 
 static void backward_columns(void *context, size_t piece, int thread) {
     const rows_work *w = context;

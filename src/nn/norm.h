@@ -4,11 +4,11 @@
 
 #include "context.h"
 
-/* y [rows][n], s [rows] (NULL: not wanted). y may be x. */
+/* y [rows][n]; s [rows] is kept for the backward pass (NULL: not needed). y may be x. */
 void rein_norm_forward(float *y, float *s, const float *x, const float *weight, size_t rows, size_t n, float epsilon,
                        const rein_nn_context *run);
 
-/* dx [rows][n] +=; dweight [n] += (NULL: not wanted). x is what went in. */
+/* dx [rows][n] +=; dweight [n] += (NULL: not needed). x is the input of the forward pass. */
 void rein_norm_backward(float *dx, float *dweight, const float *dy, const float *x, const float *weight, const float *s,
                         size_t rows, size_t n, const rein_nn_context *run);
 

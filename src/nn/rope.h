@@ -4,16 +4,17 @@
 
 #include "context.h"
 
-/* cos and sin of every position's angles: [positions][half] each. */
+/* The cosines and sines of every position: [positions][half] each. */
 typedef struct rein_angles {
     float *cosine, *sine;
     size_t half;
 } rein_angles;
 
-/* Fills the rows [from, to) from inverse frequencies [half]. The angle is position·frequency in f32, as the models were trained. */
+/* Fills the positions [from, to) from inverse frequencies [half]. An angle is position·frequency in f32, as in the models' training. */
 void rein_angles_fill(const rein_angles *angles, const float *frequencies, size_t from, size_t to);
 
-/* Rotates x [rows][heads][2·half] in place, row r by positions[r]; direction 1 is forward, −1 is backward: the rotation's transpose. */
+/* Rotates x [rows][heads][2·half] in place, row r by the angles of positions[r]. direction is 1 for the forward pass and −1 for the backward
+ * pass. */
 void rein_rotate(float *x, const rein_angles *angles, const int32_t *positions, size_t rows, size_t heads, float direction,
                  const rein_nn_context *run);
 

@@ -97,7 +97,8 @@ static double marginal_best(const double *r, size_t n, size_t k, size_t i) {
 
 static rein_status pass_at_k(double *a, const double *r, size_t n, double pass_k, size_t group, rein_error *err) {
     const size_t k = isnan(pass_k) ? n : (size_t)pass_k;
-    if (n > 1 && k > n) return rein_fail(err, REIN_EINVAL, "pass_k is %zu: group %zu has only %zu sequences", k, group, n);
+    if (n > 1 && k > n)
+        return rein_fail_at(err, REIN_EINVAL, "pass_k", -1, "is %zu: group %zu has only %zu sequences", k, group, n);
     for (size_t i = 0; i < n; i++) a[i] = n > 1 ? marginal_best(r, n, k, i) : 0;
     return REIN_OK;
 }

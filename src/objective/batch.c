@@ -4,18 +4,18 @@
 #include <math.h>
 
 static rein_status check_offsets(const size_t *offsets, size_t n, const char *name, rein_error *err) {
-    if (!offsets) return rein_fail(err, REIN_EINVAL, "%s is missing", name);
-    if (offsets[0] != 0) return rein_fail(err, REIN_EINVAL, "%s[0] is %zu: offsets start at 0", name, offsets[0]);
+    if (!offsets) return rein_fail_at(err, REIN_EINVAL, name, -1, "is missing");
+    if (offsets[0] != 0) return rein_fail_at(err, REIN_EINVAL, name, 0, "is %zu: offsets start at 0", offsets[0]);
     for (size_t i = 0; i < n; i++)
         if (offsets[i + 1] < offsets[i])
-            return rein_fail(err, REIN_EINVAL, "%s[%zu] is %zu: offsets never fall, and the one before is %zu", name, i + 1,
-                             offsets[i + 1], offsets[i]);
+            return rein_fail_at(err, REIN_EINVAL, name, (int64_t)(i + 1), "is %zu: offsets never fall, and the one before is %zu",
+                                offsets[i + 1], offsets[i]);
     return REIN_OK;
 }
 
 rein_status rein_batch_check_shape(const rein_batch *b, rein_error *err) {
     if (b->dtype != REIN_F64 && b->dtype != REIN_F32)
-        return rein_fail(err, REIN_EINVAL, "dtype is %d: REIN_F64 or REIN_F32", (int)b->dtype);
+        return rein_fail_at(err, REIN_EINVAL, "dtype", -1, "is %d: REIN_F64 or REIN_F32", (int)b->dtype);
     if (b->n_sequences == 0) return rein_fail(err, REIN_EINVAL, "the batch is empty: at least one sequence is needed");
     rein_status status = check_offsets(b->sequence_offsets, b->n_sequences, "sequence_offsets", err);
     if (status != REIN_OK || !b->group_offsets) return status;
@@ -32,27 +32,29 @@ rein_status rein_batch_check_shape(const rein_batch *b, rein_error *err) {
 
 static rein_status check_finite(const double *x, size_t n, const char *name, rein_error *err) {
     for (size_t i = 0; i < n; i++)
-        if (!isfinite(x[i])) return rein_fail(err, REIN_EINVAL, "%s[%zu] is not a finite number", name, i);
+        if (!isfinite(x[i])) return rein_fail_at(err, REIN_EINVAL, name, (int64_t)i, "is not a finite number");
     return REIN_OK;
 }
 
 static rein_status check_lengths(const int64_t *x, size_t n, const char *name, rein_error *err) {
     for (size_t i = 0; x && i < n; i++)
-        if (x[i] < 0) return rein_fail(err, REIN_EINVAL, "%s[%zu] is %lld: it must be 0 or more", name, i, (long long)x[i]);
+        if (x[i] < 0) return rein_fail_at(err, REIN_EINVAL, name, (int64_t)i, "is %lld: it must be 0 or more", (long long)x[i]);
     return REIN_OK;
 }
 
 rein_status rein_batch_check_rewards(const rein_batch *b, const rein_options *o, rein_error *err) {
     rein_status status = REIN_OK;
     const int components = o->advantage == REIN_ADVANTAGE_GDPO;
-    if (b->rewards && b->reward_components) return rein_fail(err, REIN_EINVAL, "rewards and reward_components: give one of them");
+    if (b->rewards && b->reward_components)
+        return rein_fail_at(err, REIN_EINVAL, "rewards", -1, "and reward_components: give one of them");
     if (components && !b->reward_components)
-        return rein_fail(err, REIN_EINVAL, "reward_components is missing: advantage gdpo needs it");
+        return rein_fail_at(err, REIN_EINVAL, "reward_components", -1, "is missing: advantage gdpo needs it");
     if (!b->rewards && !b->reward_components && o->advantage != REIN_ADVANTAGE_GIVEN)
-        return rein_fail(err, REIN_EINVAL, "rewards is missing");
+        return rein_fail_at(err, REIN_EINVAL, "rewards", -1, "is missing");
     if (b->reward_components && b->n_components == 0)
-        return rein_fail(err, REIN_EINVAL, "reward_components has no components: at least one is needed");
-    if (b->reward_weights && !b->reward_components) return rein_fail(err, REIN_EINVAL, "reward_weights needs reward_components");
+        return rein_fail_at(err, REIN_EINVAL, "reward_components", -1, "has no components: at least one is needed");
+    if (b->reward_weights && !b->reward_components)
+        return rein_fail_at(err, REIN_EINVAL, "reward_weights", -1, "needs reward_components");
     if (b->rewards) status = check_finite(b->rewards, b->n_sequences, "rewards", err);
     else if (b->reward_components)
         status = check_finite(b->reward_components, b->n_sequences * b->n_components, "reward_components", err);
@@ -61,21 +63,22 @@ rein_status rein_batch_check_rewards(const rein_batch *b, const rein_options *o,
     if (status == REIN_OK) status = check_lengths(b->token_budgets, b->n_sequences, "token_budget", err);
     if (status != REIN_OK) return status;
     if ((o->shape == REIN_SHAPE_BUDGET || o->shape == REIN_SHAPE_TRUNCATE) && !b->token_budgets && isnan(o->token_budget))
-        return rein_fail(err, REIN_EINVAL, "token_budget is missing: shape %s needs it",
-                         o->shape == REIN_SHAPE_BUDGET ? "budget" : "truncate");
+        return rein_fail_at(err, REIN_EINVAL, "token_budget", -1, "is missing: shape %s needs it",
+                            o->shape == REIN_SHAPE_BUDGET ? "budget" : "truncate");
     if (b->correct && o->shape != REIN_SHAPE_K15_LENGTH)
-        return rein_fail(err, REIN_EINVAL, "correct cannot act here: it needs shape k1.5-length");
+        return rein_fail_at(err, REIN_EINVAL, "correct", -1, "cannot act here: it needs shape k1.5-length");
     if (b->baseline_rewards && o->advantage != REIN_ADVANTAGE_REMAX)
-        return rein_fail(err, REIN_EINVAL, "baseline_rewards cannot act here: it needs advantage remax");
+        return rein_fail_at(err, REIN_EINVAL, "baseline_rewards", -1, "cannot act here: it needs advantage remax");
     if (o->advantage == REIN_ADVANTAGE_REMAX) {
-        if (!b->baseline_rewards) return rein_fail(err, REIN_EINVAL, "baseline_rewards is missing: advantage remax needs it");
+        if (!b->baseline_rewards)
+            return rein_fail_at(err, REIN_EINVAL, "baseline_rewards", -1, "is missing: advantage remax needs it");
         return check_finite(b->baseline_rewards, b->n_sequences, "baseline_rewards", err);
     }
     return REIN_OK;
 }
 
 static rein_status missing(const char *array, const char *why, rein_error *err) {
-    return rein_fail(err, REIN_EINVAL, "%s is missing: %s needs it", array, why);
+    return rein_fail_at(err, REIN_EINVAL, array, -1, "is missing: %s needs it", why);
 }
 
 rein_status rein_batch_check_arrays(const rein_batch *b, const rein_options *o, rein_error *err) {
@@ -105,10 +108,10 @@ rein_status rein_batch_check_arrays(const rein_batch *b, const rein_options *o, 
     }
     if (o->advantage == REIN_ADVANTAGE_GIVEN && !b->advantages) return missing("advantages", "advantage given", err);
     if (o->advantage != REIN_ADVANTAGE_GIVEN && b->advantages)
-        return rein_fail(err, REIN_EINVAL, "advantages cannot act here: it needs advantage given");
+        return rein_fail_at(err, REIN_EINVAL, "advantages", -1, "cannot act here: it needs advantage given");
     if (o->advantage == REIN_ADVANTAGE_GAE && !b->values) return missing("values", "advantage gae", err);
     if (o->advantage != REIN_ADVANTAGE_GAE && b->values)
-        return rein_fail(err, REIN_EINVAL, "values cannot act here: it needs advantage gae");
+        return rein_fail_at(err, REIN_EINVAL, "values", -1, "cannot act here: it needs advantage gae");
     return REIN_OK;
 }
 
@@ -130,11 +133,11 @@ rein_status rein_batch_find_bad(const rein_batch *b, const void *log_probs, cons
             if (!arrays[a].array) continue;
             const double x = rein_at(b, arrays[a].array, t);
             if (!isfinite(x))
-                return rein_fail(err, REIN_EINVAL, "%s[%zu] is %s: a trained token needs a finite number (or mask 0)",
-                                 arrays[a].name, t,
-                                 isnan(x) ? "NaN"
-                                 : x > 0  ? "infinite"
-                                          : "-infinite");
+                return rein_fail_at(err, REIN_EINVAL, arrays[a].name, (int64_t)t,
+                                    "is %s: a trained token needs a finite number (or mask 0)",
+                                    isnan(x) ? "NaN"
+                                    : x > 0  ? "infinite"
+                                             : "-infinite");
         }
     }
     return REIN_OK;

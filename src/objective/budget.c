@@ -21,14 +21,14 @@ static rein_status check_budget(const rein_budget *b, size_t n, rein_error *err)
                    {"budget_penalty", b->rule == REIN_BUDGET_TRUNCATE ? b->budget_penalty : 0},
                    {"token_budget", b->token_budgets ? 0 : b->token_budget}};
     if (b->rule != REIN_BUDGET_LINEAR && b->rule != REIN_BUDGET_TRUNCATE)
-        return rein_fail(err, REIN_EINVAL, "rule is %d: REIN_BUDGET_LINEAR or REIN_BUDGET_TRUNCATE", (int)b->rule);
+        return rein_fail_at(err, REIN_EINVAL, "rule", -1, "is %d: REIN_BUDGET_LINEAR or REIN_BUDGET_TRUNCATE", (int)b->rule);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (!(numbers[i].value >= 0) || !isfinite(numbers[i].value))
-            return rein_fail(err, REIN_EINVAL, "%s is %g: it must be 0 or more", numbers[i].name, numbers[i].value);
+            return rein_fail_at(err, REIN_EINVAL, numbers[i].name, -1, "is %g: it must be 0 or more", numbers[i].value);
     for (size_t i = 0; b->token_budgets && i < n; i++)
         if (b->token_budgets[i] < 0)
-            return rein_fail(err, REIN_EINVAL, "token_budget[%zu] is %lld: it must be 0 or more", i,
-                             (long long)b->token_budgets[i]);
+            return rein_fail_at(err, REIN_EINVAL, "token_budget", (int64_t)i, "is %lld: it must be 0 or more",
+                                (long long)b->token_budgets[i]);
     return REIN_OK;
 }
 
@@ -41,10 +41,10 @@ static rein_status find_bad(const rein_budget_task *t, size_t n, rein_error *err
     for (size_t i = 0; i < n; i++) {
         for (size_t a = 0; a < 3; a++)
             if (!isfinite(arrays[a].array[i]))
-                return rein_fail(err, REIN_EINVAL, "%s[%zu] is not a finite number", arrays[a].name, i);
+                return rein_fail_at(err, REIN_EINVAL, arrays[a].name, (int64_t)i, "is not a finite number");
         if (t->lengths[i] < 0 || t->lengths[i] >= REIN_LENGTH_LIMIT)
-            return rein_fail(err, REIN_EINVAL, "response_lengths[%zu] is %lld: a length is 0 or more, and below 2^51", i,
-                             (long long)t->lengths[i]);
+            return rein_fail_at(err, REIN_EINVAL, "response_lengths", (int64_t)i, "is %lld: a length is 0 or more, and below 2^51",
+                                (long long)t->lengths[i]);
     }
     return rein_fail(err, REIN_ERANGE,
                      "the loss is not finite, or its gradient: a reward, a log-prob or a coefficient is too large");
@@ -75,7 +75,7 @@ rein_status TYPED(rein_budget_loss)(double *loss, real *adjusted, real *advantag
                                     const real *rewards, const real *log_probs, const real *old_log_probs,
                                     const int64_t *response_lengths, const size_t *offsets, size_t n_prompts,
                                     const rein_budget *budget, const rein_exec *exec, rein_error *err) {
-    if (n_prompts == 0) return rein_fail(err, REIN_EINVAL, "rewards is empty: at least one prompt is needed");
+    if (n_prompts == 0) return rein_fail_at(err, REIN_EINVAL, "rewards", -1, "is empty: at least one prompt is needed");
     for (size_t p = 0; p < n_prompts; p++)
         if (offsets[p + 1] <= offsets[p])
             return rein_fail(err, REIN_EINVAL, "prompt %zu has no responses: at least one is needed", p);

@@ -13,12 +13,13 @@ static rein_status check(const real *ratios, const real *advantages, const real 
                          rein_error *err) {
     for (size_t i = 0; i < n; i++) {
         if (!(ratios[i] >= 0) || !isfinite(ratios[i]))
-            return rein_fail(err, REIN_EINVAL, "ratios[%zu] is %g: a ratio is 0 or more, and finite", i, (double)ratios[i]);
-        if (!isfinite(advantages[i])) return rein_fail(err, REIN_EINVAL, "advantages[%zu] is not a finite number", i);
+            return rein_fail_at(err, REIN_EINVAL, "ratios", (int64_t)i, "is %g: a ratio is 0 or more, and finite",
+                                (double)ratios[i]);
+        if (!isfinite(advantages[i])) return rein_fail_at(err, REIN_EINVAL, "advantages", (int64_t)i, "is not a finite number");
         if (!(current[i] > 0) || !isfinite(current[i]))
-            return rein_fail(err, REIN_EINVAL, "pi_current[%zu] is %g: it must be above 0", i, (double)current[i]);
+            return rein_fail_at(err, REIN_EINVAL, "pi_current", (int64_t)i, "is %g: it must be above 0", (double)current[i]);
         if (!(ref[i] > 0) || !isfinite(ref[i]))
-            return rein_fail(err, REIN_EINVAL, "pi_ref[%zu] is %g: it must be above 0", i, (double)ref[i]);
+            return rein_fail_at(err, REIN_EINVAL, "pi_ref", (int64_t)i, "is %g: it must be above 0", (double)ref[i]);
     }
     return REIN_OK;
 }
@@ -43,11 +44,12 @@ rein_status TYPED(rein_gpo_objective)(rein_gpo *value, real *grad_ratios, real *
     rein_exec e;
     rein_status status = rein_exec_resolve(&e, exec, n, err);
     if (status != REIN_OK) return status;
-    if (n == 0) return rein_fail(err, REIN_EINVAL, "ratios is empty: at least one is needed");
-    if (!(epsilon >= 0) || !isfinite(epsilon)) return rein_fail(err, REIN_EINVAL, "epsilon is %g: it must be 0 or more", epsilon);
-    if (!(beta >= 0) || !isfinite(beta)) return rein_fail(err, REIN_EINVAL, "beta is %g: it must be 0 or more", beta);
+    if (n == 0) return rein_fail_at(err, REIN_EINVAL, "ratios", -1, "is empty: at least one is needed");
+    if (!(epsilon >= 0) || !isfinite(epsilon))
+        return rein_fail_at(err, REIN_EINVAL, "epsilon", -1, "is %g: it must be 0 or more", epsilon);
+    if (!(beta >= 0) || !isfinite(beta)) return rein_fail_at(err, REIN_EINVAL, "beta", -1, "is %g: it must be 0 or more", beta);
     if (direction < REIN_KL_DIRECTION_DEFAULT || direction > REIN_REF_OVER_CURRENT)
-        return rein_fail(err, REIN_EINVAL, "kl_direction is %d: no such direction", (int)direction);
+        return rein_fail_at(err, REIN_EINVAL, "kl_direction", -1, "is %d: no such direction", (int)direction);
     status = check(ratios, advantages, pi_current, pi_ref, n, err);
     if (status != REIN_OK) return status;
 

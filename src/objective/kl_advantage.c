@@ -38,21 +38,22 @@ static int adjust(const task *t, size_t first, size_t last, int write) {
 }
 
 static rein_status check_cover(const size_t *offsets, size_t n, size_t total, const char *name, const char *of, rein_error *err) {
-    if (!offsets) return rein_fail(err, REIN_EINVAL, "%s is missing: this kl_scope needs it", name);
+    if (!offsets) return rein_fail_at(err, REIN_EINVAL, name, -1, "is missing: this kl_scope needs it");
     for (size_t i = 0; i < n; i++)
-        if (offsets[i + 1] < offsets[i]) return rein_fail(err, REIN_EINVAL, "%s[%zu] falls: offsets never do", name, i + 1);
+        if (offsets[i + 1] < offsets[i]) return rein_fail_at(err, REIN_EINVAL, name, (int64_t)(i + 1), "falls: offsets never do");
     if (offsets[0] != 0 || offsets[n] != total)
-        return rein_fail(err, REIN_EINVAL, "%s covers %zu %s, but there are %zu", name, offsets[n] - offsets[0], of, total);
+        return rein_fail_at(err, REIN_EINVAL, name, -1, "covers %zu %s, but there are %zu", offsets[n] - offsets[0], of, total);
     return REIN_OK;
 }
 
 static rein_status check_token(const task *t, size_t i, rein_error *err) {
     if (!isfinite(t->advantages[i]))
-        return rein_fail(err, REIN_EINVAL, "advantages[%zu] is not a finite number, and the token trains", i);
+        return rein_fail_at(err, REIN_EINVAL, "advantages", (int64_t)i, "is not a finite number, and the token trains");
     if (!t->lp || !t->ref) return REIN_OK; /* c = 0 */
-    if (!isfinite(t->lp[i])) return rein_fail(err, REIN_EINVAL, "log_probs[%zu] is not a finite number, and the token trains", i);
+    if (!isfinite(t->lp[i]))
+        return rein_fail_at(err, REIN_EINVAL, "log_probs", (int64_t)i, "is not a finite number, and the token trains");
     if (!isfinite(t->ref[i]))
-        return rein_fail(err, REIN_EINVAL, "ref_log_probs[%zu] is not a finite number, and the token trains", i);
+        return rein_fail_at(err, REIN_EINVAL, "ref_log_probs", (int64_t)i, "is not a finite number, and the token trains");
     return REIN_OK;
 }
 
@@ -63,12 +64,13 @@ rein_status TYPED(rein_kl_advantage)(real *adjusted, double *kl_policy_ref, cons
     const task t = {adjusted, advantages, log_probs, ref_log_probs, mask, kl_penalty_coef};
     rein_status status = REIN_OK;
     if (!(kl_penalty_coef >= 0) || !isfinite(kl_penalty_coef))
-        return rein_fail(err, REIN_EINVAL, "kl_penalty_coef is %g: it must be 0 or more", kl_penalty_coef);
-    if (n_tokens == 0) return rein_fail(err, REIN_EINVAL, "advantages is empty: at least one token is needed");
+        return rein_fail_at(err, REIN_EINVAL, "kl_penalty_coef", -1, "is %g: it must be 0 or more", kl_penalty_coef);
+    if (n_tokens == 0) return rein_fail_at(err, REIN_EINVAL, "advantages", -1, "is empty: at least one token is needed");
     if (scope < REIN_KL_SCOPE_BATCH || scope > REIN_KL_SCOPE_SEQUENCE)
-        return rein_fail(err, REIN_EINVAL, "kl_scope is %d: no such scope", (int)scope);
+        return rein_fail_at(err, REIN_EINVAL, "kl_scope", -1, "is %d: no such scope", (int)scope);
     if (kl_penalty_coef != 0 && (!log_probs || !ref_log_probs))
-        return rein_fail(err, REIN_EINVAL, "%s is missing: kl_penalty_coef needs it", log_probs ? "ref_log_probs" : "log_probs");
+        return rein_fail_at(err, REIN_EINVAL, log_probs ? "ref_log_probs" : "log_probs", -1,
+                            "is missing: kl_penalty_coef needs it");
     if (scope != REIN_KL_SCOPE_BATCH)
         status = check_cover(sequence_offsets, n_sequences, n_tokens, "sequence_offsets", "tokens", err);
     if (status == REIN_OK && scope == REIN_KL_SCOPE_GROUP)

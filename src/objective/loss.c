@@ -122,10 +122,10 @@ static rein_status explain_failure(const rein_step *s, const void *log_probs, co
     if (reach < 40)
         return rein_fail(err, REIN_ERANGE,
                          "the loss or its gradient is not finite: a reward, a log-prob or a coefficient is too large");
-    return rein_fail(err, REIN_ERANGE,
-                     "the loss or its gradient is not finite: a coefficient is too large, or, at token %zu, %s: %.6g in size, its "
-                     "exponential overflows",
-                     worst, what, reach);
+    return rein_fail_at(err, REIN_ERANGE, "log_probs", (int64_t)worst,
+                        ": the loss or its gradient is not finite: a coefficient is too large, or %s, %.6g in size here: its "
+                        "exponential overflows",
+                        what, reach);
 }
 
 /* Sequences [first, last); the first of them lies in block `from`. */
@@ -153,10 +153,10 @@ rein_status rein_step_loss_apart(rein_step *s, size_t first, size_t last, const 
                          first, last, s->next, b->n_sequences);
     if (!log_probs) log_probs = b->log_probs;
     if (!entropies) entropies = b->entropies;
-    if (!log_probs) return rein_fail(err, REIN_EINVAL, "log_probs is missing");
+    if (!log_probs) return rein_fail_at(err, REIN_EINVAL, "log_probs", -1, "is missing");
     if (s->options.entropy_coef != 0 && !entropies)
-        return rein_fail(err, REIN_EINVAL, "entropies is missing: entropy_coef needs it");
-    if (grad_entropies && !entropies) return rein_fail(err, REIN_EINVAL, "entropies is missing: their gradient needs it");
+        return rein_fail_at(err, REIN_EINVAL, "entropies", -1, "is missing: entropy_coef needs it");
+    if (grad_entropies && !entropies) return rein_fail_at(err, REIN_EINVAL, "entropies", -1, "is missing: their gradient needs it");
     if (first == last) return REIN_OK;
     const rein_options *o = &s->options;
     const void *source = o->kl_penalty_source == REIN_KL_SOURCE_SAMPLE ? b->sample_log_probs : b->log_probs;
@@ -221,7 +221,7 @@ static rein_status whole_step(rein_loss *loss, void *gl, void *ge, void *adv, vo
 
 rein_status rein_policy_loss(rein_loss *loss, void *grad_log_probs, void *grad_entropies, void *advantages, const rein_batch *batch,
                              const rein_options *options, const rein_exec *exec, rein_error *err) {
-    if (!batch->log_probs) return rein_fail(err, REIN_EINVAL, "log_probs is missing");
+    if (!batch->log_probs) return rein_fail_at(err, REIN_EINVAL, "log_probs", -1, "is missing");
     const size_t size = rein_step_size(batch, options, exec);
     void *buffer = size ? rein_scratch_take(size) : NULL;
     if (size && !buffer) return rein_fail(err, REIN_ENOMEM, "no memory for a workspace of %zu bytes", size);

@@ -17,9 +17,9 @@
 static rein_status coefficients(double *c, const real *rewards, const real *lp, const real *ref, size_t n, double beta, double lr,
                                 rein_error *err) {
     for (size_t i = 0; i < n; i++) {
-        if (!isfinite(rewards[i])) return rein_fail(err, REIN_EINVAL, "rewards[%zu] is not a finite number", i);
-        if (!isfinite(lp[i])) return rein_fail(err, REIN_EINVAL, "policy_log_probs[%zu] is not a finite number", i);
-        if (!isfinite(ref[i])) return rein_fail(err, REIN_EINVAL, "ref_log_probs[%zu] is not a finite number", i);
+        if (!isfinite(rewards[i])) return rein_fail_at(err, REIN_EINVAL, "rewards", (int64_t)i, "is not a finite number");
+        if (!isfinite(lp[i])) return rein_fail_at(err, REIN_EINVAL, "policy_log_probs", (int64_t)i, "is not a finite number");
+        if (!isfinite(ref[i])) return rein_fail_at(err, REIN_EINVAL, "ref_log_probs", (int64_t)i, "is not a finite number");
         c[i] = lr / (double)n * ((double)rewards[i] - beta * ((double)lp[i] - (double)ref[i]));
     }
     return REIN_OK;
@@ -27,11 +27,11 @@ static rein_status coefficients(double *c, const real *rewards, const real *lp, 
 
 static rein_status find_bad(const real *weights, const real *g, size_t n, size_t p, rein_error *err) {
     for (size_t j = 0; j < p; j++)
-        if (!isfinite(weights[j])) return rein_fail(err, REIN_EINVAL, "weights[%zu] is not a finite number", j);
+        if (!isfinite(weights[j])) return rein_fail_at(err, REIN_EINVAL, "weights", (int64_t)j, "is not a finite number");
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < p; j++)
             if (!isfinite(g[i * p + j]))
-                return rein_fail(err, REIN_EINVAL, "log_prob_grads[%zu][%zu] is not a finite number", i, j);
+                return rein_fail_at(err, REIN_EINVAL, "log_prob_grads", (int64_t)(i * p + j), "is not a finite number");
     return rein_fail(err, REIN_ERANGE, "an updated weight is not finite: lr, rewards or gradients are too large");
 }
 
@@ -54,10 +54,10 @@ rein_status TYPED(rein_rlhf_update)(real *updated, const real *weights, const re
     rein_exec e;
     rein_status status = rein_exec_resolve(&e, exec, n * p, err);
     if (status != REIN_OK) return status;
-    if (n == 0) return rein_fail(err, REIN_EINVAL, "rewards is empty: at least one sample is needed");
-    if (p == 0) return rein_fail(err, REIN_EINVAL, "weights is empty: at least one weight is needed");
-    if (!isfinite(beta) || beta < 0) return rein_fail(err, REIN_EINVAL, "beta is %g: it must be 0 or more", beta);
-    if (!isfinite(lr) || lr < 0) return rein_fail(err, REIN_EINVAL, "lr is %g: it must be 0 or more", lr);
+    if (n == 0) return rein_fail_at(err, REIN_EINVAL, "rewards", -1, "is empty: at least one sample is needed");
+    if (p == 0) return rein_fail_at(err, REIN_EINVAL, "weights", -1, "is empty: at least one weight is needed");
+    if (!isfinite(beta) || beta < 0) return rein_fail_at(err, REIN_EINVAL, "beta", -1, "is %g: it must be 0 or more", beta);
+    if (!isfinite(lr) || lr < 0) return rein_fail_at(err, REIN_EINVAL, "lr", -1, "is %g: it must be 0 or more", lr);
     const int several = p > REIN_UPDATE_STRIP; /* a single strip is written completely or not at all */
     double *c = malloc(n * sizeof *c);
     real *before = several ? rein_scratch_take(p * sizeof *before) : NULL;

@@ -1,5 +1,5 @@
-/* choose.c - from logits to a token: by inverting the distribution function, chunk by chunk. The policy is never made explicit; the
- * truncated ones are, as a list of what they leave. */
+/* choose.c - from logits to a token, by inverting the distribution function chunk by chunk. The probabilities of the policy are
+ * never stored as an array; of a truncated distribution, the remaining tokens are listed. */
 #include "choose.h"
 
 #include <math.h>
@@ -8,26 +8,26 @@
 #include "kernel/kernels.h"
 #include "kernel/rows.h"
 
-static double log_prob_of(const rein_row *row, const rein_softmax_total *total, int32_t id) {
+static double log_prob_of(const rein_logits_row *row, const rein_softmax_total *total, int32_t id) {
     return (double)row->x[id] - rein_head_log_sum(total, row->isa);
 }
 
-static int32_t greatest(const rein_row *row) {
+static int32_t greatest(const rein_logits_row *row) {
     size_t best = 0;
     for (size_t v = 1; v < row->vocabulary; v++)
         if (row->x[v] > row->x[best]) best = v;
     return (int32_t)best;
 }
 
-/* ---- the policy itself: the chunk that holds the u-th part of the mass, then the token in it */
-static int32_t in_chunk(const rein_row *row, size_t chunk, double rest, double scale) {
+/* ---- the policy itself: first the chunk that contains the u-th part of the mass, then the token in it */
+static int32_t in_chunk(const rein_logits_row *row, size_t chunk, double rest, double scale) {
     float powers[REIN_VOCABULARY_CHUNK];
     const size_t first = chunk * REIN_VOCABULARY_CHUNK;
     const size_t n = row->vocabulary - first < REIN_VOCABULARY_CHUNK ? row->vocabulary - first : REIN_VOCABULARY_CHUNK;
     size_t last = 0;
     rein_kernels_of(row->isa)->rows->exp_shifted(powers, NULL, row->x + first, n, row->masses[chunk].maximum);
     for (size_t i = 0; i < n; i++) {
-        if (!(powers[i] > 0)) continue; /* what has no probability is never chosen, not even by rounding */
+        if (!(powers[i] > 0)) continue; /* a token without probability is never chosen, not even by rounding */
         last = i;
         rest -= (double)powers[i] * scale;
         if (rest < 0) break;
@@ -35,7 +35,7 @@ static int32_t in_chunk(const rein_row *row, size_t chunk, double rest, double s
     return (int32_t)(first + last);
 }
 
-static int32_t from_policy(const rein_row *row, const rein_softmax_total *total, double u) {
+static int32_t from_policy(const rein_logits_row *row, const rein_softmax_total *total, double u) {
     double rest = u * total->sum, scale = 0;
     size_t chosen = 0;
     for (size_t c = 0; c < row->chunks; c++) {
@@ -49,30 +49,30 @@ static int32_t from_policy(const rein_row *row, const rein_softmax_total *total,
     return in_chunk(row, chosen, rest, scale);
 }
 
-/* ---- truncated: candidates in order, the most probable first */
+/* ---- truncated distributions: candidates in order, the most probable first */
 static int by_probability(const void *a, const void *b) {
-    const rein_candidate *p = a, *q = b;
+    const rein_logit *p = a, *q = b;
     if (p->x != q->x) return p->x > q->x ? -1 : 1;
     return p->id < q->id ? -1 : p->id > q->id;
 }
 
-/* All tokens within `depth` of the greatest, in order; how many. */
-static size_t collect(rein_candidate *candidates, const rein_row *row, double greatest_x, double depth) {
+/* Lists all tokens whose logit is within `depth` of the greatest, in order. Returns their number. */
+static size_t collect(rein_logit *candidates, const rein_logits_row *row, double greatest_x, double depth) {
     size_t n = 0;
     for (size_t v = 0; v < row->vocabulary; v++)
-        if ((double)row->x[v] >= greatest_x - depth) candidates[n++] = (rein_candidate){row->x[v], (int32_t)v};
+        if ((double)row->x[v] >= greatest_x - depth) candidates[n++] = (rein_logit){row->x[v], (int32_t)v};
     qsort(candidates, n, sizeof *candidates, by_probability);
     return n;
 }
 
-static double mass_of(const rein_candidate *candidates, size_t n, double greatest_x, rein_isa isa) {
+static double mass_of(const rein_logit *candidates, size_t n, double greatest_x, rein_isa isa) {
     double sum = 0;
     for (size_t i = 0; i < n; i++) sum += rein_exp_of((double)candidates[i].x - greatest_x, isa);
     return sum;
 }
 
-/* Enough of the most probable tokens for what follows: the k first, or top_p of the mass. */
-static size_t collect_enough(rein_candidate *candidates, const rein_row *row, const rein_softmax_total *total,
+/* Lists enough of the most probable tokens for truncation: the first k, or top_p of the mass. */
+static size_t collect_enough(rein_logit *candidates, const rein_logits_row *row, const rein_softmax_total *total,
                              const rein_sampling *s) {
     const rein_isa isa = row->isa;
     const double depths[] = {6, 12, 24, INFINITY};
@@ -87,9 +87,9 @@ static size_t collect_enough(rein_candidate *candidates, const rein_row *row, co
     return s->top_k > 0 && n > (size_t)s->top_k ? (size_t)s->top_k : n;
 }
 
-/* How many of the n candidates top_p and min_p leave: at least one. */
-static size_t truncate_candidates(const rein_candidate *candidates, size_t n, const rein_softmax_total *total,
-                                  const rein_sampling *s, rein_isa isa) {
+/* The number of the n candidates that top_p and min_p leave: at least one. */
+static size_t truncate_candidates(const rein_logit *candidates, size_t n, const rein_softmax_total *total, const rein_sampling *s,
+                                  rein_isa isa) {
     if (s->top_p < 1) {
         const double whole = s->top_k > 0 ? mass_of(candidates, n, total->maximum, isa) : total->sum;
         double sum = 0;
@@ -104,8 +104,8 @@ static size_t truncate_candidates(const rein_candidate *candidates, size_t n, co
     return n;
 }
 
-static int32_t from_candidates(float *sampler_log_prob, const rein_row *row, const rein_softmax_total *total,
-                               const rein_sampling *s, double u, rein_candidate *candidates) {
+static int32_t from_candidates(float *sampler_log_prob, const rein_logits_row *row, const rein_softmax_total *total,
+                               const rein_sampling *s, double u, rein_logit *candidates) {
     const rein_isa isa = row->isa;
     const size_t n = truncate_candidates(candidates, collect_enough(candidates, row, total, s), total, s, isa);
     const double mass = mass_of(candidates, n, total->maximum, isa);
@@ -119,10 +119,10 @@ static int32_t from_candidates(float *sampler_log_prob, const rein_row *row, con
     return candidates[i].id;
 }
 
-rein_chosen rein_choose(const rein_row *row, const rein_sampling *s, double u, rein_candidate *candidates) {
+rein_chosen_token rein_choose(const rein_logits_row *row, const rein_sampling *s, double u, rein_logit *candidates) {
     const rein_softmax_total total = rein_head_total(row->masses, row->chunks, row->isa);
-    rein_chosen chosen = {0, NAN, NAN};
-    if (!(total.sum > 0)) return chosen; /* some logits are no numbers */
+    rein_chosen_token chosen = {0, NAN, NAN};
+    if (!(total.sum > 0)) return chosen; /* some logits are NaN */
     chosen.sampler_log_prob = 0;
     if (s->greedy) chosen.id = greatest(row);
     else if (rein_truncates(s)) chosen.id = from_candidates(&chosen.sampler_log_prob, row, &total, s, u, candidates);
@@ -132,11 +132,11 @@ rein_chosen rein_choose(const rein_row *row, const rein_sampling *s, double u, r
     return chosen;
 }
 
-void rein_choose_top(rein_choice *top, size_t n, const rein_row *row) {
+void rein_choose_top(rein_choice *top, size_t n, const rein_logits_row *row) {
     const rein_softmax_total total = rein_head_total(row->masses, row->chunks, row->isa);
     size_t have = 0;
     for (size_t v = 0; v < row->vocabulary && n > 0; v++) {
-        if (have == n && !(row->x[v] > top[n - 1].log_prob)) continue; /* logits, until the end */
+        if (have == n && !(row->x[v] > top[n - 1].log_prob)) continue; /* top holds logits until the end */
         size_t at = have < n ? have++ : n - 1;
         for (; at > 0 && row->x[v] > top[at - 1].log_prob; at--) top[at] = top[at - 1];
         top[at] = (rein_choice){(int32_t)v, row->x[v]};

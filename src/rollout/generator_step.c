@@ -1,5 +1,5 @@
-/* generator_step.c - one token for everyone: a batch of rows, the prompts that enter and the last token of every sample at work, goes through
- * the layers; then each sample chooses from its row of logits. */
+/* generator_step.c - a step of the generator: the prompts of new requests and the last token of every running sample go through
+ * the layers as one batch of rows; then a token is chosen for each sample from its row of logits. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,14 +9,15 @@
 #include "generator.h"
 #include "nn/norm.h"
 
-enum { LOGITS_AT_ONCE = 1 << 24 };
+enum { MAX_LOGITS = 1 << 24 };
 
-/* The batch of a step. A query is the last token of a sample at work, or a prompt, whose samples all begin from its last row. */
+/* The batch of a step. A query is the last token of a running sample, or a prompt, from whose last row all samples of the request
+ * begin. */
 typedef struct step {
     rein_generator *g;
     rein_batch_rows batch;
     rein_kept kept;
-    rein_selected_rows leaving; /* the last row of each query */
+    rein_selected_rows selected; /* the last row of each query */
     rein_query *queries;
     rein_slot *slots;
     int32_t *positions, *ids;
@@ -25,19 +26,19 @@ typedef struct step {
     int caches;     /* rows of this step go to the activation cache */
     uint64_t *keys; /* [rows] of the sample, 0: not cached */
     float **rows;   /* [rows] of the cache, or NULL */
-    float *y;       /* as x */
+    float *y;       /* [rows][hidden], as x */
 } step;
 
-static int brings_prompt(const rein_sample *s) { return s->n == 0 && s->index == 0; }
+static int has_prompt(const rein_generator_sample *s) { return s->n == 0 && s->index == 0; }
 
-static uint64_t key_of(const rein_sample *s) { return s->of->activation_key ? s->of->activation_key + s->index : 0; }
+static uint64_t key_of(const rein_generator_sample *s) { return s->of->activation_key ? s->of->activation_key + s->index : 0; }
 
-/* How many rows and queries there will be, and the most keys. */
+/* Counts rows and queries, and finds the largest number of keys. */
 static void measure(step *s) {
     for (size_t i = 0; i < s->g->n_samples; i++) {
-        rein_sample *one = &s->g->samples[i];
+        rein_generator_sample *one = &s->g->samples[i];
         const size_t length = one->of->r.n_prompt + one->n;
-        if (one->n || brings_prompt(one)) {
+        if (one->n || has_prompt(one)) {
             s->caches |= rein_activation_cache_has(s->g->cache, key_of(one));
             s->batch.n_queries++;
             s->batch.rows += one->n ? 1 : one->of->r.n_prompt;
@@ -60,7 +61,7 @@ static int extend_angles(rein_generator *g, size_t positions) {
     return 1;
 }
 
-static void take(step *s, rein_arena *arena) {
+static void take_memory(step *s, rein_arena *arena) {
     const rein_generator *g = s->g;
     const rein_model *model = g->policy.model;
     const size_t rows = s->batch.rows, queries = s->batch.n_queries, hidden = (size_t)model->config.hidden_size;
@@ -89,10 +90,10 @@ static rein_status prepare(step *s, rein_error *err) {
                                  .run = {rein_kernels_of(g->exec.isa), g->exec, NULL}};
     measure(s);
     int had = extend_angles(g, s->batch.keys);
-    for (size_t i = 0; had && i < g->n_samples; i++) had = g->samples[i].n == 0 || rein_sample_key(g, &g->samples[i]);
+    for (size_t i = 0; had && i < g->n_samples; i++) had = g->samples[i].n == 0 || rein_generator_reserve_key(g, &g->samples[i]);
     s->batch.angles = g->angles;
     rein_arena_reset(&g->arena);
-    take(s, &g->arena);
+    take_memory(s, &g->arena);
     if (had && !g->arena.failed) return REIN_OK;
     return rein_fail(err, REIN_ENOMEM, "no memory for the keys and activations of %zu samples", g->n_samples);
 }
@@ -111,9 +112,9 @@ static size_t add_row(step *s, size_t row, int32_t id, size_t position, const re
 static void fill(step *s) {
     size_t row = 0;
     for (size_t i = 0; i < s->g->n_samples; i++) {
-        rein_sample *one = &s->g->samples[i];
-        rein_waiting *r = one->of;
-        if (brings_prompt(one)) {
+        rein_generator_sample *one = &s->g->samples[i];
+        rein_generator_request *r = one->of;
+        if (has_prompt(one)) {
             s->queries[one->query] = (rein_query){row, r->r.n_prompt, 0, r->keys, r->n_keys};
             for (size_t t = 0; t < r->r.n_prompt; t++)
                 row = add_row(s, row, r->prompt[t], t, &r->keys[t / REIN_KEY_BLOCK], t % REIN_KEY_BLOCK, key_of(one));
@@ -124,22 +125,22 @@ static void fill(step *s) {
             row = add_row(s, row, one->last, position, keys, keys->count++, key_of(one));
         }
     }
-    for (size_t i = 0; s->caches && i < row; i++) /* only now: a later row may have taken the place of an earlier one */
+    for (size_t i = 0; s->caches && i < row; i++) /* only now, because adding a row may have dropped an earlier request */
         s->rows[i] = rein_activation_cache_row(s->g->cache, s->keys[i], (size_t)s->positions[i]);
 }
 
-static rein_status find_leaving(step *s, rein_error *err) {
+static rein_status select_last_rows(step *s, rein_error *err) {
     rein_query *last = rein_arena_take(&s->g->arena, s->batch.n_queries * sizeof *last);
     for (size_t q = 0; last && q < s->batch.n_queries; q++) {
         const rein_query *all = &s->queries[q];
         last[q] = (rein_query){all->first + all->count - 1, 1, all->before + all->count - 1, all->keys, all->n_keys};
     }
-    if (last) rein_selected_rows_take(&s->leaving, &s->batch, last, s->batch.n_queries, &s->g->arena);
+    if (last) rein_selected_rows_take(&s->selected, &s->batch, last, s->batch.n_queries, &s->g->arena);
     return s->g->arena.failed ? rein_fail(err, REIN_ENOMEM, "no memory for the rows of %zu samples", s->g->n_samples) : REIN_OK;
 }
 
-/* All rows through all layers, as training wants them; what they leave is kept. */
-static void through_all(step *s, size_t layers, size_t hidden) {
+/* Computes all layers for all rows, as training needs them, and puts their activations into the cache. */
+static void layers_forward_cached(step *s, size_t layers, size_t hidden) {
     float *out = s->y;
     for (size_t l = 0; l < layers; l++) {
         float *in = s->kept.x;
@@ -149,17 +150,17 @@ static void through_all(step *s, size_t layers, size_t hidden) {
     }
     rein_activation_cache_put_last(s->g->cache, s->rows, s->kept.x, &s->batch);
     for (size_t q = 0; q < s->batch.n_queries; q++)
-        memcpy(s->hidden + q * hidden, s->kept.x + s->leaving.from[q] * hidden, hidden * sizeof(float));
+        memcpy(s->hidden + q * hidden, s->kept.x + s->selected.from[q] * hidden, hidden * sizeof(float));
 }
 
-static void through_layers(step *s) {
+static void layers_forward(step *s) {
     const rein_batch_rows *b = &s->batch;
     const size_t layers = (size_t)b->model->config.n_layers, hidden = (size_t)b->model->config.hidden_size;
     rein_embed(s->x, b->model, s->ids, b->rows, &b->run);
-    if (s->caches) through_all(s, layers, hidden);
+    if (s->caches) layers_forward_cached(s, layers, hidden);
     else {
         for (size_t l = 0; l + 1 < layers; l++) rein_layer_forward(s->x, &s->kept, l, b);
-        rein_last_layer_forward(s->hidden, &s->kept, &s->leaving, b);
+        rein_last_layer_forward(s->hidden, &s->kept, &s->selected, b);
     }
     rein_norm_forward(s->hidden, NULL, s->hidden, b->model->norm, b->n_queries, hidden, (float)b->model->config.rms_norm_eps,
                       &b->run);
@@ -173,18 +174,18 @@ typedef struct choosing {
     const float *x;                   /* [queries][vocabulary] */
     const rein_softmax_stats *masses; /* [queries][chunks] */
     size_t vocabulary, chunks;
-    rein_candidate *candidates; /* [threads][vocabulary], or NULL */
+    rein_logit *candidates; /* [threads][vocabulary], or NULL */
 } choosing;
 
 static void choose_one(void *context, size_t piece, int thread) {
     const choosing *c = context;
-    const rein_sample *s = &c->g->samples[c->first_sample + piece];
+    const rein_generator_sample *s = &c->g->samples[c->first_sample + piece];
     rein_choice *top = c->g->tops + s->top;
     const rein_request *r = &s->of->r;
     const size_t q = s->query - c->first_query;
-    const rein_row row = {c->x + q * c->vocabulary, c->masses + q * c->chunks, c->vocabulary, c->chunks, c->g->exec.isa};
+    const rein_logits_row row = {c->x + q * c->vocabulary, c->masses + q * c->chunks, c->vocabulary, c->chunks, c->g->exec.isa};
     const double u = rein_random_uniform(r->sampling.seed, REIN_RANDOM_SAMPLING, r->step, r->prompt_index, s->index, s->n);
-    const rein_chosen chosen =
+    const rein_chosen_token chosen =
         rein_choose(&row, &r->sampling, u, c->candidates ? c->candidates + (size_t)thread * c->vocabulary : NULL);
     if (r->sampling.top_log_probs) rein_choose_top(top, r->sampling.top_log_probs, &row);
     c->g->events[c->first_sample + piece] = (rein_sampled){.request = s->of->number,
@@ -199,7 +200,7 @@ static void choose_one(void *context, size_t piece, int thread) {
 }
 
 static rein_status make_events(rein_generator *g, rein_error *err) {
-    size_t tops = 1; /* so that there is a place to point at */
+    size_t tops = 1; /* at least 1, so that the array exists */
     for (size_t i = 0; i < g->n_samples; i++) {
         g->samples[i].top = tops;
         tops += g->samples[i].of->r.sampling.top_log_probs;
@@ -217,11 +218,11 @@ static rein_status make_events(rein_generator *g, rein_error *err) {
     return REIN_OK;
 }
 
-/* A few rows of logits at a time. Samples are in the order of their queries. */
+/* Computes the logits of a few queries at a time. Samples are in the order of their queries. */
 static rein_status choose_all(step *s, rein_error *err) {
     rein_generator *g = s->g;
     const size_t vocabulary = s->head.linear->out, queries = s->batch.n_queries;
-    size_t at_once = LOGITS_AT_ONCE / vocabulary > 1 ? LOGITS_AT_ONCE / vocabulary : 1, to = 0;
+    size_t at_once = MAX_LOGITS / vocabulary > 1 ? MAX_LOGITS / vocabulary : 1, to = 0;
     if (at_once > queries) at_once = queries;
     choosing c = {.g = g, .vocabulary = vocabulary, .chunks = rein_head_chunks(&s->head)};
     int truncates = 0;
@@ -240,9 +241,9 @@ static rein_status choose_all(step *s, rein_error *err) {
     return REIN_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ after the choice */
+/* ------------------------------------------------------------------------------------------------------------ results */
 
-static rein_finish finish_of(const rein_generator *g, const rein_sample *s, int stopped) {
+static rein_finish finish_of(const rein_generator *g, const rein_generator_sample *s, int stopped) {
     const rein_sampling *sampling = &s->of->r.sampling;
     for (size_t i = 0; i < sampling->n_end_ids; i++)
         if (s->of->end_ids[i] == s->last) return REIN_FINISH_END_TOKEN;
@@ -251,17 +252,18 @@ static rein_finish finish_of(const rein_generator *g, const rein_sample *s, int 
     return s->of->r.n_prompt + s->n >= (size_t)g->policy.model->config.max_positions ? REIN_FINISH_CONTEXT : REIN_FINISH_NONE;
 }
 
-static rein_status advance(rein_generator *g, size_t i, rein_error *err) {
-    rein_sample *s = &g->samples[i];
+static rein_status take_result(rein_generator *g, size_t i, rein_error *err) {
+    rein_generator_sample *s = &g->samples[i];
     rein_sampled *event = &g->events[i];
     const char *const *stops = (const char *const *)s->of->stops;
     const size_t n_stops = s->of->r.sampling.n_stops;
     int stopped;
     if (!isfinite(event->log_prob))
-        return rein_fail(err, REIN_ERANGE,
-                         "the log-probability of token %zu of request %zu is not a finite number: the weights hold values that are "
-                         "not, or too large ones",
-                         event->position, event->request);
+        return rein_fail(
+            err, REIN_ERANGE,
+            "the log-probability of token %zu of request %zu is not a finite number: weights of the model or adapter are "
+            "too large or not finite",
+            event->position, event->request);
     s->last = event->id;
     s->n++;
     rein_status status = rein_growing_push(&stopped, &s->text, event->id, stops, n_stops, err);
@@ -283,17 +285,17 @@ static rein_status run(rein_generator *g, rein_error *err) {
     if ((status = rein_model_pack(g->policy.model, &g->exec, err)) || (status = prepare(&s, err)) || (status = make_events(g, err)))
         return status;
     fill(&s);
-    if ((status = find_leaving(&s, err))) return status;
-    through_layers(&s);
+    if ((status = select_last_rows(&s, err))) return status;
+    layers_forward(&s);
     status = choose_all(&s, err);
-    for (size_t i = 0; i < g->n_samples && !status; i++) status = advance(g, i, err);
+    for (size_t i = 0; i < g->n_samples && !status; i++) status = take_result(g, i, err);
     return status;
 }
 
 rein_status rein_generator_step(const rein_sampled **sampled, size_t *n, rein_generator *g, rein_error *err) {
     *sampled = NULL, *n = 0;
     if (g->failed) return rein_fail(err, REIN_EINVAL, "the generator failed in an earlier step: it can only be closed");
-    rein_generator_leave(g); /* not earlier: their texts were on loan */
+    rein_generator_remove_finished(g); /* not earlier, because the caller could still read their texts */
     const rein_status status = run(g, err);
     g->failed = status != REIN_OK;
     if (status) rein_activation_cache_clear(g->cache);

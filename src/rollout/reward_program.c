@@ -96,7 +96,7 @@ static void shorten_notes(rein_text *notes) {
 void rein_judge_program_log(rein_text *text, rein_judge_program *p) {
     if (p->notes.length) rein_text_append(text, p->notes.data, p->notes.length, NULL);
     if (p->notes.data) rein_text_cut(&p->notes, 0);
-    if (p->process) note(text, p->name, rein_process_said(p->process));
+    if (p->process) note(text, p->name, rein_process_log(p->process));
 }
 
 /* ----------------------------------------------------------------------------------------------------------------------- asking */
@@ -163,7 +163,7 @@ static rein_status recover(rein_judge_program *p, const rein_error *fault, rein_
     if (p->restarted == p->restarts)
         return rein_fail(err, fault->code, "%s (after %zu restart%s)", fault->message, p->restarts, p->restarts > 1 ? "s" : "");
     p->restarted++;
-    note(&p->notes, p->name, rein_process_said(p->process));
+    note(&p->notes, p->name, rein_process_log(p->process));
     snprintf(why, sizeof why, "started anew (%zu of %zu): %s", p->restarted, p->restarts, fault->message);
     note(&p->notes, p->name, why);
     shorten_notes(&p->notes);

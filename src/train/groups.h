@@ -37,6 +37,9 @@ rein_fields rein_group_fields(const rein_group_reader *reader, const json_t *obj
 /* The path and the message, which continues it or begins with a blank; nothing if something failed before. Returns the status. */
 rein_status rein_group_wrong(rein_fields *in, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* The texts of `key` cannot be read because there is no tokenizer: that is the field of the error. Returns the status. */
+rein_status rein_group_no_tokenizer(rein_fields *in, const char *key);
+
 /* The list under `key`, also where it is JSON inside of a text, as in rows of ART's Parquet files; a reference of the caller's. NULL when it
  * is absent, or wrong (in->status). */
 json_t *rein_group_list(rein_fields *in, const char *key);

@@ -61,9 +61,7 @@ static rein_status prepare(rein_group_reader *reader, rein_fields *in) {
     rein_error why = {0};
     size_t length;
     if (reader->ready) return REIN_OK;
-    if (!reader->tokenizer)
-        return rein_group_wrong(in, "%s: a tokenizer is needed to read messages (token ids can be read without)",
-                                messages_key(in->object));
+    if (!reader->tokenizer) return rein_group_no_tokenizer(in, messages_key(in->object));
     const char *text = rein_tokenizer_chat_template(&length, reader->tokenizer);
     rein_status status = reader->given ? REIN_OK : rein_chat_recognise(&reader->chat, text, length, &why);
     if (status == REIN_EINVAL) return rein_group_wrong(in, "%s: %s", messages_key(in->object), why.message);

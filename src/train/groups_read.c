@@ -45,6 +45,12 @@ rein_status rein_group_wrong(rein_fields *in, const char *format, ...) {
     return in->status;
 }
 
+rein_status rein_group_no_tokenizer(rein_fields *in, const char *key) {
+    if (in->status) return in->status;
+    return in->status = rein_fail_at(in->err, REIN_EINVAL, "tokenizer", -1,
+                                     "is missing: %s%s cannot be read without one (token ids can)", in->path, key);
+}
+
 /* The JSON that a text holds; as a field of an object it can be parsed like a file. */
 static json_t *parse_text(rein_fields *in, const json_t *value) {
     rein_text text = {0};

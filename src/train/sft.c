@@ -74,8 +74,7 @@ static rein_status read_texts(rein_trajectory *t, sft_reader *reader, rein_field
     rein_ids prompt = {0}, answer = {0};
     rein_history h = {0};
     rein_error *err = in->err;
-    if (!reader->group.tokenizer)
-        return rein_group_wrong(in, "prompt: a tokenizer is needed to read texts (token ids can be read without)");
+    if (!reader->group.tokenizer) return rein_group_no_tokenizer(in, "prompt");
     encode(&prompt, reader, in, "prompt", 0);
     encode(&answer, reader, in, "completion", 1);
     if (!in->status && !answer.count && reader->end_id < 0) rein_group_wrong(in, "completion has no token: nothing would train");

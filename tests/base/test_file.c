@@ -1,5 +1,4 @@
-/* test_file.c - files: mapped, replaced whole or not at all when the disk is full or the directory closed; JSON files and what is
- * said about their mistakes. */
+/* test_file.c - files: mapped, replaced whole or not at all when the disk is full or the directory closed; JSON files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -192,103 +191,6 @@ static void test_make_directories(void **state) {
     assert_int_equal(rein_make_directories("/", &err), REIN_OK);
 }
 
-/* ---- JSON */
-static void test_json_mistakes(void **state) {
-    (void)state;
-    static const struct {
-        const char *text, *said;
-    } cases[] = {
-        {"", "c.json is empty: a JSON object is needed"},
-        {" \n\t", "c.json is empty"},
-        {"[1]", "c.json does not start with {"},
-        {"\xef\xbb\xbf{}", "byte order mark"},
-        {"{\"a\": 1,\n \"b\": 2,\n \"a\": 3}", "c.json: a is given twice, again at line 3, column 4"},
-        {"{\"a\": {\"b\": 1, \"b\": 1}}", "c.json: a.b is given twice, again at line 1, column 18"},
-        {"{\"a\": 1", "c.json: a (line 1, column 7): the file ends here"},
-        {"{} x", "text follows the JSON"},
-        {"{\"a\": NaN}", "c.json: a (line 1, column 9): NaN is not a finite number"},
-        {"{\"a\": -Infinity}", "c.json: a (line 1, column 7): this is not a finite number"},
-        {"{\"a\": \"\xff\"}", "c.json: a (line 1, column 7): this is not UTF-8"},
-        {"{\"a\": 99999999999999999999}", "beyond the range"},
-        {"{\"a\": 1e999}", "beyond the range"},
-        {"{\"a\\u0000\": 1}", "\\u0000 is not allowed"},
-        {"{\"a\": \"\\u0000\"}", "\\u0000 is not allowed"},
-        {"{\"a\": tru}", "c.json: a (line 1, column 9): "},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        rein_error err;
-        json_t *root;
-        assert_int_equal(rein_json_parse(&root, cases[i].text, strlen(cases[i].text), "c.json", REIN_JSON_NEEDS_OBJECT, &err),
-                         REIN_EINVAL);
-        assert_null(root);
-        says(&err, cases[i].said);
-    }
-    json_t *root;
-    rein_error err;
-    char deep[10000] = "{\"a\":";
-    assert_int_equal(rein_json_parse(&root, "{\"a\": \"\0\"}", 10, "c.json", REIN_JSON_NEEDS_OBJECT, NULL), REIN_EINVAL);
-    memset(deep + 5, '[', sizeof deep - 5);
-    assert_int_equal(rein_json_parse(&root, deep, sizeof deep, "c.json", REIN_JSON_NEEDS_OBJECT, &err), REIN_EINVAL);
-    says(&err, "nested too deep");
-}
-
-static void test_json_fields(void **state) {
-    (void)state;
-    static const char text[] = "{\"n\": 3, \"x\": 0.5, \"s\": \"t\", \"b\": true, \"null\": null, \"a\": [], \"o\": {}}";
-    rein_error err = {0};
-    json_t *root;
-    assert_int_equal(rein_json_parse(&root, text, strlen(text), "c.json", REIN_JSON_NEEDS_OBJECT, &err), REIN_OK);
-    rein_fields in = {.object = root, .file = "c.json", .path = "", .err = &err};
-    assert_int_equal(rein_fields_integer(&in, "n", 0, 3), 3);
-    assert_int_equal(rein_fields_integer_or(&in, "null", 0, 3, 7), 7);
-    assert_true(rein_fields_number(&in, "x", 0) == 0.5);
-    assert_true(rein_fields_number(&in, "n", 0) == 3);
-    assert_true(rein_fields_number_or(&in, "none", 0, 2) == 2);
-    assert_string_equal(rein_fields_string(&in, "s"), "t");
-    assert_null(rein_fields_string_or(&in, "none", NULL));
-    assert_int_equal(rein_fields_bool_or(&in, "b", 0), 1);
-    assert_int_equal(rein_fields_bool_or(&in, "none", 1), 1);
-    assert_non_null(rein_fields_array(&in, "a"));
-    assert_null(rein_fields_array(&in, "null"));
-    assert_non_null(rein_fields_object(&in, "o"));
-    assert_int_equal(in.status, REIN_OK);
-    in.path = "deep.";
-    assert_int_equal(rein_fields_integer(&in, "n", 4, 9), 0);
-    assert_string_equal(err.message, "c.json: deep.n is 3: a whole number from 4 to 9 is needed");
-    assert_null(rein_fields_string(&in, "none")); /* the first failure stays */
-    assert_string_equal(err.message, "c.json: deep.n is 3: a whole number from 4 to 9 is needed");
-    json_decref(root);
-}
-
-static void test_json_wrong_types(void **state) {
-    (void)state;
-    static const char text[] = "{\"v\": \"t\", \"x\": 1.5, \"yes\": true, \"no\": false}";
-    rein_error err;
-    json_t *root;
-    assert_int_equal(rein_json_parse(&root, text, strlen(text), "c.json", REIN_JSON_NEEDS_OBJECT, &err), REIN_OK);
-    const rein_fields fresh = {.object = root, .file = "c.json", .path = "", .err = &err};
-    rein_fields in = fresh;
-    rein_fields_integer(&in, "x", 0, 9);
-    says(&err, "x is 1.5: a whole number");
-    in = fresh, rein_fields_number(&in, "v", 0);
-    says(&err, "v is \"t\": a number above 0");
-    in = fresh, rein_fields_bool_or(&in, "v", 0);
-    says(&err, "v is \"t\": true or false");
-    in = fresh, rein_fields_string(&in, "x");
-    says(&err, "x is 1.5: a text is needed");
-    in = fresh, rein_fields_array(&in, "v");
-    says(&err, "v is \"t\": an array is needed");
-    in = fresh, rein_fields_object(&in, "v");
-    says(&err, "v is \"t\": an object is needed");
-    in = fresh, rein_fields_string(&in, "yes");
-    says(&err, "yes is true: a text");
-    in = fresh, rein_fields_number(&in, "no", 0);
-    says(&err, "no is false: a number");
-    in = fresh, rein_fields_integer(&in, "none", 0, 9);
-    says(&err, "none is missing: a whole number");
-    json_decref(root);
-}
-
 /* What is written is what was read, in its order. */
 static void test_json_round_trip(void **state) {
     (void)state;
@@ -304,16 +206,6 @@ static void test_json_round_trip(void **state) {
     assert_null(root);
 }
 
-static void test_quote(void **state) {
-    (void)state;
-    char to[REIN_TEXT_SHOWN], text[300];
-    assert_string_equal(rein_json_quote(to, "a\nb"), "\"a\\u000ab\"");
-    for (size_t i = 0; i < 98; i++) memcpy(text + 3 * i, "…", 4);
-    rein_json_quote(to, text);
-    assert_true(strlen(to) < REIN_TEXT_SHOWN);
-    assert_int_equal(strlen(to) % 3, 2); /* whole characters and two quotes */
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_map),
@@ -326,11 +218,7 @@ int main(void) {
         cmocka_unit_test(test_closed_directory),
         cmocka_unit_test(test_write_refuses),
         cmocka_unit_test(test_make_directories),
-        cmocka_unit_test(test_json_mistakes),
-        cmocka_unit_test(test_json_fields),
-        cmocka_unit_test(test_json_wrong_types),
         cmocka_unit_test(test_json_round_trip),
-        cmocka_unit_test(test_quote),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

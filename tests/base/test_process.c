@@ -173,7 +173,7 @@ static void test_ends(void **state) {
     ask(p, "last");
     ask(p, "too late");
     answers(p, "last"); /* what it answered comes first */
-    fails(p, PATIENCE, "the program ended with exit status 1; its last words: oh no");
+    fails(p, PATIENCE, "the program ended with exit status 1; the last line of its log: oh no");
     rein_process_close(p);
     p = start("kill -9 $$");
     fails(p, PATIENCE, "the program was ended by signal 9 (Killed)");
@@ -188,7 +188,7 @@ static void test_unknown_command(void **state) {
     rein_process *p = start("rein-no-such-program --at all");
     ask(p, "x");
     assert_int_equal(rein_process_answer(&line, &length, p, PATIENCE, &err), REIN_EIO);
-    assert_non_null(strstr(err.message, "the program ended with exit status 127; its last words: "));
+    assert_non_null(strstr(err.message, "the program ended with exit status 127; the last line of its log: "));
     assert_non_null(strstr(err.message, "rein-no-such-program: "));
     rein_process_close(p);
 }
@@ -228,7 +228,7 @@ static void test_no_time(void **state) {
 static void test_closes_output(void **state) {
     (void)state;
     rein_process *p = start("exec >&-; echo 'no output' >&2; exec sleep 100");
-    fails(p, PATIENCE, "the program closed its output; its last words: no output");
+    fails(p, PATIENCE, "the program closed its output; the last line of its log: no output");
     rein_process_close(p);
 }
 
@@ -270,9 +270,9 @@ static void test_said(void **state) {
     rein_process *p = start("printf 'one\\ntwo\\033[2J\\n\\377\\n' >&2; echo; cat");
     answers(p, "");
     const char *said = "";
-    for (const double limit = seconds() + PATIENCE; !*said && seconds() < limit;) said = rein_process_said(p);
+    for (const double limit = seconds() + PATIENCE; !*said && seconds() < limit;) said = rein_process_log(p);
     assert_string_equal(said, "one\ntwo?[2J\n?\n");
-    assert_string_equal(rein_process_said(p), "");
+    assert_string_equal(rein_process_log(p), "");
     rein_process_close(p);
 }
 
@@ -284,7 +284,7 @@ static void test_flood_of_words(void **state) {
     answers(p, "one");
     ask(p, "two"); /* which comes after "end" */
     answers(p, "two");
-    const char *said = rein_process_said(p);
+    const char *said = rein_process_log(p);
     assert_int_equal(strlen(said), 4000);
     assert_int_equal(strspn(said, "w"), 4000 - 4);
     assert_string_equal(said + 4000 - 4, "end\n");
@@ -295,7 +295,7 @@ static void test_flood_of_words(void **state) {
 static void test_endless_words(void **state) {
     (void)state;
     rein_process *p = start("yes w >&2; :");
-    fails(p, 0.1, "the program did not answer within 0.1 seconds; its last words: w");
+    fails(p, 0.1, "the program did not answer within 0.1 seconds; the last line of its log: w");
     rein_process_close(p);
 }
 

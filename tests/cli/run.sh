@@ -156,7 +156,7 @@ wrong "unknown key, near" "${p}reward is unknown here: did you mean \"rewards\"\
 wrong "unknown key, hyphen" "did you mean \"kl_coef\"" budget-loss '{"kl-coef":1}'
 wrong "unknown key, far" "${p}zebra is unknown here: it is one of rewards" budget-loss '{"zebra":1}'
 wrong "unknown key, nasty" "${p}a.u000ab is unknown" budget-loss '{"a\nb":1}'
-wrong "duplicate key" "${p}rewards is given twice, again at line 1, column 27" budget-loss '{"rewards":[[1]],"rewards":[[1]]}'
+wrong "duplicate key" "${p}rewards is given twice, again at line 1, column 26" budget-loss '{"rewards":[[1]],"rewards":[[1]]}'
 wrong "duplicate long key" "${p}budget_penalty_coef is given twice" budget-loss "${b1/\}/,\"budget_penalty_coef\":1\}}"
 wrong "text after" "${p}line 1, column [0-9]+: text follows" budget-loss "$b1 x"
 wrong "second object" "${p}line 1, column [0-9]+: text follows" budget-loss "$b1$b1"
@@ -247,6 +247,37 @@ wrong "a missing reward is no 0" "${p}rewards\[1\] is null" policy-loss '{"log_p
 wrong "needs a reference" "${p}ref_log_probs" policy-loss "{$plain,\"options\":{\"kl_loss_coef\":0.1}}"
 wrong "needs old_log_probs" "${p}old_log_probs" policy-loss '{"log_probs":[-1],"rewards":[1],"options":{"surrogate":"clip"}}'
 wrong "positive log-prob" "${p}.+" policy-loss '{"log_probs":[-1e308],"old_log_probs":[1e308],"rewards":[1e308],"options":{"surrogate":"squared","tau":1e9}}'
+
+# ----------------------------------------------------------------------------------------------------------- errors as JSON
+
+# fails_with TITLE STATUS CODE FIELD INDEX COMMAND…: one line of JSON on stderr, nothing on stdout; FIELD and INDEX as Python has them
+fails_with() {
+    local title=$1 wanted="$2 $3 $4 $5" got=0
+    shift 5
+    "$@" >"$work/out" 2>"$work/err" || got=$?
+    got="$got $(python3 -c '
+import json, sys
+lines = open(sys.argv[1]).read().splitlines()
+error = json.loads(lines[0])["error"]
+assert len(lines) == 1 and list(error) == ["code", "field", "index", "message"] and error["message"]
+print(error["code"], error["field"], error["index"])' "$work/err" 2>&1 | tail -1)"
+    if [ -s "$work/out" ]; then fail "$title" "stdout is not empty"; else same "$title" "$got" "$wanted"; fi
+}
+negative=$(gpo '[1,-2]' '[1,1]' '[1,1]' '[1,1]' 0.2 0.01)
+fails_with "JSON error: a position" 2 EINVAL ratios 1 rein objective gpo --json <<<"$negative"
+same "JSON error: the same sentence" "$(rein objective gpo --json <<<"$negative" 2>&1 | python3 -c 'import json; print(json.loads(input())["error"]["message"])')" \
+    "$(rein objective gpo <<<"$negative" 2>&1 | sed 's/^rein objective gpo: //')"
+fails_with "JSON error: nested" 2 EINVAL 'rewards[0]' 1 rein objective budget-loss --json <<<"${b1/\[\[1,0.5\]\]/[[1,\"x\"]]}"
+fails_with "JSON error: of the library, nested" 2 EINVAL 'token_budget[0]' 1 rein objective budget-loss --json \
+    <<<"${b1/\"token_budget\":100/\"token_budget\":[[1,-1]]}"
+fails_with "JSON error: a syntax error" 2 EINVAL 'rewards[0]' 1 rein objective budget-loss --json <<<'{"rewards":[[1,NaN]]}'
+fails_with "JSON error: a scalar" 2 EINVAL kl_coef None rein objective budget-loss --json <<<"${b1/\"kl_coef\":0.1/\"kl_coef\":-0.1}"
+fails_with "JSON error: an unknown key" 2 EINVAL zebra None rein objective budget-loss --json <<<'{"zebra":1}'
+fails_with "JSON error: an option" 2 EINVAL --threads None rein objective gpo --json --threads x
+fails_with "JSON error: an option before --json" 2 EINVAL --grad None rein objective gpo --grad --grad --json
+fails_with "JSON error: a word" 2 EINVAL None None rein explain grp --json
+fails_with "JSON error: a file" 2 EINVAL None None rein inspect "$work/none" --json
+refused "--json of another command is no JSON" '^rein help: unknown option --json' rein help --json
 
 # ------------------------------------------------------------------------------------------------------------------- usage
 

@@ -236,7 +236,7 @@ line "cut short" 'line 2: ids\[1\] \(column [0-9]+\): ' '{"ids": [1, '
 line "given twice" 'line 2: text is given twice, again at column' '{"text": "a", "text": "b"}'
 line "a NUL in a text" 'line 2: text has .u0000 in it: texts have no such character' '{"text": "a\u0000"}'
 printf '{"text": "a\0"}\n' >"$work/lines"
-refused "a NUL" 'rein score: byte 11 of line 1 is 0' score "$work/lines"
+refused "a NUL" 'rein score: line 1: byte 11 is 0' score "$work/lines"
 refused "no such file" '^rein score: cannot open "/nowhere/lines": ' score /nowhere/lines
 refused "a directory of lines" '^rein score: cannot read ' score "$work"
 refused "text and ids" '^rein score: --ids and --text are both given' score --text a --ids 1
@@ -271,7 +271,7 @@ refused "too many stops" '^rein generate: --stop is given more than 16 times' pa
 refused "the beginning of an option" '^rein generate: unknown option --temp: did you mean --temperature' parrot --temp 0
 refused "twice" '^rein generate: --seed is given twice' parrot --prompt a --seed 1 --seed 1
 refused "top-log-probs without JSON" '^rein generate: --top-log-probs needs --json' parrot --prompt a --top-log-probs 2
-refused "top-log-probs beyond" '^rein generate: --top-log-probs is 261: the model has 260' parrot --prompt a --json --top-log-probs 261
+refused "top-log-probs beyond" '"field": "--top-log-probs", "index": null, "message": "--top-log-probs is 261: the model has 260' parrot --prompt a --json --top-log-probs 261
 refused "thinking" '^rein generate: --no-thinking is for the chat format qwen3, and this one is chatml' parrot --prompt a --no-thinking
 refused "a format of other models" '^rein generate: the chat format llama3 ends turns with <\|eot_id\|>, and the tokenizer has no such token' parrot --prompt a --chat-format llama3
 refused "chat format" '^rein generate: chat template "chatlm" is not known' parrot --prompt a --chat-format chatlm
@@ -279,7 +279,7 @@ refused "prompt file" '^rein generate: cannot open "/nowhere": ' parrot --prompt
 refused "prompt directory" '^rein generate: cannot read ' parrot --prompt-file "$work"
 for n in 0 -1 x 1.5 ''; do
     for option in samples max-tokens top-log-probs threads; do
-        refused "$option $n" "^rein generate: --$option is \"$n\": a whole number from 1 to " parrot --prompt a --json "--$option" "$n"
+        refused "$option $n" "^rein generate: --$option is \"$n\": a whole number from 1 to " parrot --prompt a "--$option" "$n"
     done
 done
 for n in -1 x 1.5 '' 99999999999999999999; do
@@ -300,8 +300,8 @@ messages() { # messages TITLE PATTERN JSON
 messages "an object" 'an array of messages is needed' '{"role": "user", "content": "a"}'
 messages "empty" 'an array of messages is needed' '[]'
 messages "no role" 'messages\[0\].role is missing' '[{"content": "a"}]'
-messages "no content" 'messages\[1\].content is missing or no text' '[{"role": "user", "content": "a"}, {"role": "user", "content": 5}]'
-messages "more" 'messages\[0\] has "name": only role and content' '[{"role": "user", "content": "a", "name": "b"}]'
+messages "no content" 'messages\[1\].content is 5: a text is needed' '[{"role": "user", "content": "a"}, {"role": "user", "content": 5}]'
+messages "more" 'messages\[0\].name is unknown here: it is one of role, content' '[{"role": "user", "content": "a", "name": "b"}]'
 messages "cut short" '\[0\]' '[{"role"'
 echo '[{"role": "usr", "content": "a"}]' >"$work/messages"
 refused "messages: role" '^rein generate: messages\[0\].role is not system, user, assistant or tool' parrot --messages "$work/messages"

@@ -80,7 +80,7 @@ bad "no reward" 'trajectories\[0\]\.reward is missing: a number is needed$' '{"t
 bad "a count that disagrees" 'trajectories\[0\]\.logprobs has 1 entries, response_ids has 2: they must agree$' '{"trajectories": [{"prompt_ids": [1], "response_ids": [2, 3], "logprobs": [-1], "reward": 1}]}'
 bad "no role" 'trajectories\[0\]\.messages_and_choices\[0\]\.role is missing' '{"trajectories": [{"messages_and_choices": [{}], "reward": 1}]}'
 bad "tools" 'trajectories\[0\]\.tools: the chat format chatml has no place' '{"trajectories": [{"messages_and_choices": [{"role": "user", "content": "?"}], "tools": [{}], "reward": 1}]}'
-refused "no tokenizer" 'a tokenizer is needed to read messages .*: give --model DIR$' rein inspect "$work/talk.jsonl"
+refused "no tokenizer" 'tokenizer is missing: .* cannot be read without one .*: give --model DIR$' rein inspect "$work/talk.jsonl"
 refused "a format without a tokenizer" '^rein inspect: --chat-format needs a tokenizer: give --model DIR$' rein inspect "$work/talk.jsonl" --chat-format raw
 refused "a format that is none" 'chat template "mistral" is not known' rein inspect "$work/talk.jsonl" --model "$model" --chat-format mistral
 refused "a format of a model" '^rein inspect: --chat-format is for a file of trajectories$' rein inspect "$model" --chat-format raw

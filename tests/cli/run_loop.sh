@@ -39,7 +39,7 @@ rm again/model.safetensors
 says "init, the same seed" '^again/model.safetensors: ' rein init again --seed 1
 if cmp -s fresh/model.safetensors again/model.safetensors; then pass; else fail "init: the same seed"; fi
 mkdir there
-refused "init does not overwrite" '^rein init: fresh has weights already: they are not overwritten' rein init fresh
+refused "init does not overwrite" '^rein init: fresh already has weights: they are not overwritten' rein init fresh
 refused "init: nothing" '^rein init: a directory with a config.json is needed' rein init
 refused "init: no config" '^rein init: there/config.json: ' rein init there
 refused "init: seed" '^rein init: --seed is "x"' rein init again --seed x
@@ -173,7 +173,7 @@ status=0
 rein run judged "${model[@]}" "${size[@]}" --task sums --preset grpo --reward ./judge --steps 3 --eval-prompts 0 >out 2>err || status=$?
 if [ "$status" -eq 1 ]; then pass; else fail "a judge that fails" "status $status"; fi
 has "a judge that fails" err '^rein run: reward: judge: warming up$'
-has "a judge that fails" err '^rein run: judge: response 1 of 8 .*exit status 3; its last words: oh no$'
+has "a judge that fails" err '^rein run: judge: response 1 of 8 .*exit status 3; the last line of its log: oh no$'
 if [ -d judged/checkpoints/0001 ] && [ ! -e judged/checkpoints/0002 ]; then pass; else fail "a judge that fails: step 1 stays"; fi
 
 # ------------------------------------------------------------------------------------------------------------------------ eval

@@ -30,7 +30,7 @@ static inline const char *stories(void) {
     return path;
 }
 
-/* 1 when it is there; says loudly when it is not. */
+/* 1 when it is there; prints a message when it is not. */
 static inline int have_stories(void) {
     char path[5000];
     snprintf(path, sizeof path, "%s/config.json", stories());
@@ -69,7 +69,7 @@ typedef struct batch {
     int32_t ids[MOST_TOKENS];
     uint8_t wanted[MOST_TOKENS];
     float c[MOST_TOKENS], e[MOST_TOKENS];
-    int64_t source[MOST_TOKENS]; /* of a batch made from another: the token there, -1 for none */
+    int64_t source[MOST_TOKENS]; /* for a batch made from another: the token there, -1 for none */
 } batch;
 
 static inline size_t tokens_of(const batch *b) { return b->offsets[b->n]; }
@@ -79,7 +79,7 @@ static inline rein_tokens tokens(const batch *b) { return (rein_tokens){b->n, b-
 /* An empty batch that the caller frees. */
 static inline batch *batch_new(void) { return some(1, sizeof(batch)); }
 
-/* Where a token is the first of a root it is not wanted, whatever `wanted` says. */
+/* The first token of a root is never wanted, whatever `wanted` says. */
 static inline void add_token(batch *b, int32_t id, int wanted, float c, float e, int64_t source) {
     const size_t t = b->offsets[b->n]++;
     assert_true(t < MOST_TOKENS);
@@ -111,7 +111,7 @@ static inline void copy_ancestors(batch *to, const batch *from, size_t s) {
     copy_segment(to, from, (size_t)from->parents[s], 0);
 }
 
-/* Every segment as a sequence of its own, its ancestors before it; wanted are the tokens of the segment. */
+/* Every segment as its own sequence, after its ancestors; the wanted tokens are those of the segment. */
 static inline batch *batch_apart(const batch *from) {
     batch *to = batch_new();
     for (size_t s = 0; s < from->n; s++) {
@@ -163,7 +163,7 @@ typedef struct pass {
 
 static inline void pass_free(pass *p) { free(p->log_probs), free(p->entropies), free(p->gradient); }
 
-/* Forward, and backward too if something trains and `keep` is asked for. Adds to p->gradient if that is there. */
+/* Forward, and backward if something trains and `keep` is set. Adds to p->gradient if it is not NULL. */
 static inline void run_pass(pass *p, rein_activations *activations, const rein_policy *policy, const batch *b,
                             const rein_forward_options *options) {
     const rein_tokens t = tokens(b);

@@ -1,4 +1,4 @@
-/* tensor_files.h - where the tests of safetensors find fixtures and leave files. */
+/* tensor_files.h - fixtures and files of the safetensors tests. */
 #ifndef REIN_TESTS_TENSOR_FILES_H
 #define REIN_TESTS_TENSOR_FILES_H
 

@@ -192,29 +192,30 @@ static void test_config_is_refused(void **state) {
         {"lora_alpha", NULL, "lora_alpha is missing: a number above 0"},
         {"lora_alpha", "0", "lora_alpha is 0: a number above 0"},
         {"lora_alpha", "-1", "lora_alpha is -1: a number above 0"},
-        {"lora_alpha", "1e300", "lora_alpha is 1e+300: divided by r it must be a number of f32"},
-        {"lora_alpha", "1e-300", "divided by r it must be a number of f32"},
+        {"lora_alpha", "1e300", "lora_alpha is 1e+300: divided by r (or √r) it must be a nonzero number that f32 can hold"},
+        {"lora_alpha", "1e-300", "divided by r (or √r) it must be a nonzero number that f32 can hold"},
         {"use_rslora", "1", "use_rslora is 1: true or false is needed"},
         {"lora_dropout", "1.5", "lora_dropout is 1.5: a number from 0 to 1 is needed"},
         {"lora_dropout", "\"no\"", "lora_dropout is \"no\": a number from 0 to 1 is needed"},
         {"use_dora", "true", "use_dora is true: DoRA is not supported; false is"},
-        {"rank_pattern", "{\"q_proj\": 4}", "rank_pattern is an object: ranks of single modules are not supported; {} is"},
-        {"alpha_pattern", "{\"q_proj\": 4}", "alpha_pattern is an object: alphas of single modules"},
+        {"rank_pattern", "{\"q_proj\": 4}", "rank_pattern is an object: separate ranks for modules are not supported; {} is"},
+        {"alpha_pattern", "{\"q_proj\": 4}", "alpha_pattern is an object: separate alphas for modules"},
         {"layers_to_transform", "[0]", "layers_to_transform is an array: a LoRA on some layers only is not supported"},
         {"layers_to_transform", "0", "layers_to_transform is 0: a LoRA on some layers only is not supported"},
         {"layer_replication", "[[0, 2]]", "layer_replication is an array: repeated layers are not supported"},
-        {"modules_to_save", "[\"lm_head\"]", "modules_to_save is an array: modules that were trained beside the LoRA"},
+        {"modules_to_save", "[\"lm_head\"]", "modules_to_save is an array: modules trained in addition to the LoRA"},
         {"fan_in_fan_out", "true", "fan_in_fan_out is true: transposed weights are not supported"},
         {"lora_bias", "true", "lora_bias is true: a bias in the LoRA is not supported"},
-        {"trainable_token_indices", "[1]", "trainable_token_indices is an array: trained tokens"},
+        {"trainable_token_indices", "[1]", "trainable_token_indices is an array: trained embeddings of single tokens"},
         {"target_parameters", "[\"x\"]", "target_parameters is an array: a LoRA on parameters"},
         {"alora_invocation_tokens", "[1]", "alora_invocation_tokens is an array: Activated LoRA is not supported"},
         {"use_qalora", "true", "use_qalora is true: QALoRA is not supported"},
         {"use_bdlora", "{\"nblocks\": 2}", "use_bdlora is an object: BD-LoRA is not supported"},
         {"ensure_weight_tying", "true", "ensure_weight_tying is true: an adapter on tied weights"},
-        {"init_lora_weights", "\"pissa\"", "init_lora_weights is \"pissa\": a start that may change the weights of the base"},
-        {"init_lora_weights", "3", "init_lora_weights is 3: a start that may change"},
-        {"new_idea", "{\"a\": 1}", "\"new_idea\" is an object: not known here, and might change the numbers; null would be right"},
+        {"init_lora_weights", "\"pissa\"", "init_lora_weights is \"pissa\": an initialisation that may change the base weights"},
+        {"init_lora_weights", "3", "init_lora_weights is 3: an initialisation that may change"},
+        {"new_idea", "{\"a\": 1}",
+         "\"new_idea\" is an object: not a known field, and it might change the numbers; null would be right"},
         {"base_model_name_or_path", "7", "base_model_name_or_path is 7: a text is needed"},
     };
     for (size_t i = 0; i < COUNT(wrong); i++) {
@@ -233,7 +234,7 @@ static void test_config_is_refused(void **state) {
     assert_int_equal(strlen(c.base), 299);
     strcpy(text + 300, "a\"");
     assert_int_equal(parse_with(&c, "base_model_name_or_path", text, &err), REIN_EINVAL);
-    says(&err, "it has 300 bytes, and at most 299 are supported");
+    says(&err, "it has 300 bytes; at most 299 are supported");
 }
 
 /* ---- which modules */
@@ -298,12 +299,12 @@ static void test_expressions(void **state) {
     for (size_t i = 0; i < COUNT(refused); i++) {
         char text[100];
         snprintf(text, sizeof text, "\"%s\"", refused[i]);
-        check_modules(text, NULL, 0, "this part of a regular expression is not supported, at byte");
+        check_modules(text, NULL, 0, "regular expression syntax that is not supported, at byte");
     }
-    check_modules("\"(q\"", NULL, 0, "no regular expression, at byte 2");
-    check_modules("\"[z-a]\"", NULL, 0, "no regular expression, at byte");
+    check_modules("\"(q\"", NULL, 0, "not a valid regular expression, at byte 2");
+    check_modules("\"[z-a]\"", NULL, 0, "not a valid regular expression, at byte");
     check_modules("\"((((((((((((((((((((((((((((((((((q\"", NULL, 0, "not supported, at byte 32");
-    check_modules("\"(?:(?:.|\\\\w)*)*[0-9]\"", NULL, 0, "needs too many steps on model.layers.0.self_attn.q_proj");
+    check_modules("\"(?:(?:.|\\\\w)*)*[0-9]\"", NULL, 0, "takes too many steps on model.layers.0.self_attn.q_proj");
 }
 
 /* ---- the tensors */
@@ -361,7 +362,7 @@ static void test_tensors_are_refused(void **state) {
     const files good = f;
     f.tensors[0] = f.tensors[--f.n]; /* lm_head.lora_A, the first by name */
     refuse_files(&f, "base_model.model.lm_head.lora_A.weight [3, 8] is missing, as are 0 more of the 10 tensors that "
-                     "adapter_config.json calls for (2 layers)");
+                     "adapter_config.json requires (2 layers)");
     f = good;
     f.n = 1;
     refuse_files(&f, LAYER("0.self_attn.q_proj.lora_A.weight [3, 8] is missing, as are 8 more of the 10"));
@@ -372,15 +373,13 @@ static void test_tensors_are_refused(void **state) {
                                                                               .shape = {8, 3},
                                                                               .data = numbers,
                                                                               .bytes = 96};
-    refuse_files(&f,
-                 LAYER("1.self_attn.k_proj.lora_B.weight is [8, 3], and the model and adapter_config.json (r 3) call for [4, 3]"));
+    refuse_files(&f, LAYER("1.self_attn.k_proj.lora_B.weight is [8, 3]: the model and adapter_config.json (r 3) require [4, 3]"));
     f = good;
     rein_tensor *t = tensor_of(&f, LAYER("0.self_attn.q_proj.lora_A.weight"));
     t->shape[0] = 4, t->bytes = 128, t->data = numbers;
-    refuse_files(&f,
-                 LAYER("0.self_attn.q_proj.lora_A.weight is [4, 8], and the model and adapter_config.json (r 3) call for [3, 8]"));
+    refuse_files(&f, LAYER("0.self_attn.q_proj.lora_A.weight is [4, 8]: the model and adapter_config.json (r 3) require [3, 8]"));
     t->n_dims = 1, t->shape[0] = 32;
-    refuse_files(&f, "is [32], and the model");
+    refuse_files(&f, "is [32]: the model");
     f = good;
     tensor_of(&f, LAYER("0.self_attn.q_proj.lora_A.weight"))->dtype = REIN_TENSOR_I32;
     refuse_files(&f, "is I32: weights are F32, BF16 or F16 here");
@@ -399,7 +398,7 @@ static void test_tensors_are_refused(void **state) {
         f.tensors[f.n++] =
             (rein_tensor){.name = others[i], .dtype = REIN_TENSOR_F32, .n_dims = 1, .shape = {4}, .data = numbers, .bytes = 16};
         snprintf(said, sizeof said,
-                 "\"%s\" is not expected: adapter_config.json and the model call for LoRA on q_proj, k_proj, lm_head, in 2 layers",
+                 "\"%s\" is not expected: adapter_config.json and the model require LoRA on q_proj, k_proj, lm_head, in 2 layers",
                  others[i]);
         refuse_files(&f, said);
     }
@@ -431,10 +430,10 @@ static void test_tensors_of_the_base(void **state) {
             rein_adapter_close(adapter);
             wide[79] += 1, narrow[79] ^= 1;
             char said[200];
-            snprintf(said, sizeof said, "row 9 of %s is not the model's: the adapter belongs to another one", names[i]);
+            snprintf(said, sizeof said, "row 9 of %s differs from the model's: the adapter belongs to another model", names[i]);
             refuse_files(&f, said);
             t->shape[0] = 5, t->bytes /= 2;
-            refuse_files(&f, "is [5, 8], and the model and adapter_config.json (r 3) call for [10, 8]");
+            refuse_files(&f, "is [5, 8]: the model and adapter_config.json (r 3) require [10, 8]");
         }
     end_files(&f);
 }

@@ -153,8 +153,8 @@ static void test_refused(void **state) {
         {"{\"hidden_size\": 0}", "hidden_size is 0"},
         {"{\"hidden_size\": 9223372036854775807}", "hidden_size is 9223372036854775807"},
         {"{\"hidden_size\": 18}", "hidden_size is 18: without head_dim, a multiple of num_attention_heads, 4"},
-        {"{\"hidden_size\": 12}", "hidden_size is 12: the width of a head is 3, and an even number"},
-        {"{\"head_dim\": 5}", "head_dim is 5: the width of a head is 5, and an even number"},
+        {"{\"hidden_size\": 12}", "hidden_size is 12: the width of a head is 3; an even number"},
+        {"{\"head_dim\": 5}", "head_dim is 5: the width of a head is 5; an even number"},
         {"{\"head_dim\": -2}", "head_dim is -2"},
         {"{\"intermediate_size\": \"24\"}", "intermediate_size is \"24\""},
         {"{\"num_hidden_layers\": 1000000000}", "num_hidden_layers is 1000000000"},
@@ -173,9 +173,9 @@ static void test_refused(void **state) {
         {"{\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8}}", "rope_scaling.low_freq_factor is missing"},
         {"{\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4, \"high_freq_factor\": 1}}",
          "rope_scaling.high_freq_factor is 1: it must be above low_freq_factor, 4"},
-        {"{\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}, \"rope_parameters\": {\"rope_theta\": 1}}",
-         "says something else"},
-        {"{\"rope_theta\": 5, \"rope_parameters\": {\"rope_theta\": 6}}", "rope_parameters.rope_theta is 6: outside it is 5"},
+        {"{\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}, \"rope_parameters\": {\"rope_theta\": 1}}", "and differs"},
+        {"{\"rope_theta\": 5, \"rope_parameters\": {\"rope_theta\": 6}}",
+         "rope_parameters.rope_theta is 6: the rope_theta outside is 5"},
         {"{\"rope_parameters\": {\"partial_rotary_factor\": 0.5}}", "rope_parameters.partial_rotary_factor is 0.5: not supported"},
         {"{\"partial_rotary_factor\": 0.5}", "partial_rotary_factor is 0.5: not supported"},
         {"{\"rope_scaling\": 2}", "rope_scaling is 2: an object is needed"},
@@ -184,11 +184,11 @@ static void test_refused(void **state) {
         {"{\"dtype\": \"float64\"}", "dtype is \"float64\": not supported; float32, bfloat16 and float16 are"},
         {"{\"torch_dtype\": \"float8_e4m3fn\"}", "torch_dtype is \"float8_e4m3fn\": not supported"},
         {"{\"torch_dtype\": \"float16\", \"dtype\": \"float32\"}", "they must agree"},
-        {"{\"eos_token_id\": 32}", "eos_token_id is 32: a token from 0 to 31 is needed"},
+        {"{\"eos_token_id\": 32}", "eos_token_id is 32: a token id from 0 to 31"},
         {"{\"eos_token_id\": [1, -1]}", "eos_token_id[1] is -1"},
         {"{\"eos_token_id\": [0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]}", "at most 16 tokens"},
-        {"{\"eos_token_id\": \"</s>\"}", "eos_token_id is \"</s>\": a token from 0"},
-        {"{\"bos_token_id\": 99}", "bos_token_id is 99: a token from 0 to 31"},
+        {"{\"eos_token_id\": \"</s>\"}", "eos_token_id is \"</s>\": a token id from 0"},
+        {"{\"bos_token_id\": 99}", "bos_token_id is 99: a token id from 0 to 31"},
         {"{\"layer_types\": [\"full_attention\", \"sliding_attention\"]}",
          "layer_types[1] is \"sliding_attention\": not supported"},
         {"{\"layer_types\": [\"linear_attention\"]}",
@@ -318,14 +318,13 @@ static void test_check_says_what_is_wrong(void **state) {
     assert_int_equal(rein_tensors_open(&tensors, fixture("tiny_llama"), &err), REIN_OK);
     c.vocab_size = 33;
     assert_int_equal(rein_model_check(&c, tensors, &err), REIN_EINVAL);
-    says(&err,
-         "model.embed_tokens.weight is [32, 16], and config.json calls for [33, 16]: the vocabulary disagrees, vocab_size is 33");
+    says(&err, "model.embed_tokens.weight is [32, 16]: config.json requires [33, 16] (vocab_size is 33)");
     c = right, c.n_layers = 3;
     assert_int_equal(rein_model_check(&c, tensors, &err), REIN_EINVAL);
     says(&err, "model.layers.2.input_layernorm.weight [16] is missing, as are 15 more of the 51 tensors");
     c = right, c.n_kv_heads = 4;
     assert_int_equal(rein_model_check(&c, tensors, &err), REIN_EINVAL);
-    says(&err, "model.layers.0.self_attn.k_proj.weight is [8, 16], and config.json calls for [16, 16]");
+    says(&err, "model.layers.0.self_attn.k_proj.weight is [8, 16]: config.json requires [16, 16]");
     c = right, c.qk_norm = 1;
     assert_int_equal(rein_model_check(&c, tensors, &err), REIN_EINVAL);
     says(&err, "model.layers.0.self_attn.q_norm.weight [4] is missing");
@@ -360,7 +359,9 @@ static void test_check_type_and_head(void **state) {
     assert_int_equal(rein_tensors_write(path, list, n - 1, NULL, 0, &err), REIN_OK);
     assert_int_equal(rein_tensors_open(&tensors, path, &err), REIN_OK);
     assert_int_equal(rein_model_check(&c, tensors, &err), REIN_EINVAL);
-    says(&err, "lm_head.weight [32, 16] is missing: config.json says the head is not the embedding (tie_word_embeddings)");
+    says(
+        &err,
+        "lm_head.weight [32, 16] is missing: according to config.json the head is not tied to the embedding (tie_word_embeddings)");
     rein_tensors_close(tensors);
     list[2].dtype = REIN_TENSOR_I32;
     assert_int_equal(rein_tensors_write(path, list, n, NULL, 0, &err), REIN_OK);

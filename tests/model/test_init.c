@@ -163,14 +163,14 @@ static void test_refused(void **state) {
     rein_file file;
     snprintf(directory, sizeof directory, "%s", config_in("whole", "llama", "LlamaForCausalLM", 0, ""));
     put(directory, "model.safetensors", "weights");
-    refused(directory, REIN_EINVAL, "has weights already: they are not overwritten");
+    refused(directory, REIN_EINVAL, "already has weights: they are not overwritten");
     snprintf(path, sizeof path, "%s/model.safetensors", directory);
     OK(rein_file_map(&file, path, &error_));
     assert_true(file.size == 7 && !memcmp(file.data, "weights", 7));
     rein_file_unmap(&file);
     snprintf(directory, sizeof directory, "%s", config_in("sharded", "llama", "LlamaForCausalLM", 0, ""));
     put(directory, "model.safetensors.index.json", "{}");
-    refused(directory, REIN_EINVAL, "has weights already: they are not overwritten");
+    refused(directory, REIN_EINVAL, "already has weights: they are not overwritten");
     refused(config_in("negative", "llama", "LlamaForCausalLM", 0, "-0.1"), REIN_EINVAL, "initializer_range");
     refused(config_in("text", "llama", "LlamaForCausalLM", 0, "\"0.1\""), REIN_EINVAL, "initializer_range");
     refused(config_in("family", "gpt9", "GptForCausalLM", 0, ""), REIN_EINVAL, "GptForCausalLM");

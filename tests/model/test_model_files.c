@@ -50,7 +50,7 @@ static void test_every_half_comes_back(void **state) {
 
 static uint16_t narrow(rein_tensor_type dtype, double x) {
     uint16_t half[2]; /* as large as the widest type */
-    rein_narrow(half, dtype, &x, 1);
+    rein_round_to_type(half, dtype, &x, 1);
     return half[0];
 }
 
@@ -336,11 +336,11 @@ static void test_no_such_number(void **state) {
     for (size_t i = 0; i < 8; i++) lora->a[i] = i == 6 ? 40000 : 0;
     for (size_t i = 0; i < 6; i++) lora->b[i] = i == 4 ? 1 : 0;
     assert_int_equal(rein_model_save(model, adapter, in_folder("to"), &err), REIN_ERANGE);
-    says(&err, "model.layers.1.mlp.up_proj.weight[4][6] with its LoRA is 1");
-    says(&err, "and F16 has no such number");
+    says(&err, "model.layers.1.mlp.up_proj.weight[4][6] merged with its LoRA is 1");
+    says(&err, "which F16 cannot represent");
     lora->a[6] = 0, lora->b[5] = NAN;
     assert_int_equal(rein_model_save(model, adapter, in_folder("to"), &err), REIN_ERANGE);
-    says(&err, "model.layers.1.mlp.up_proj.weight[5][0] with its LoRA is ");
+    says(&err, "model.layers.1.mlp.up_proj.weight[5][0] merged with its LoRA is ");
     assert_int_equal(rmdir(in_folder("to")), 0); /* empty */
     lora->b[5] = 0;
     save(model, adapter);
@@ -404,13 +404,13 @@ static void test_directories(void **state) {
         snprintf(name, sizeof name, "to/%s", taken[i]);
         assert_int_equal(rein_file_write(in_folder(name), "x", 1, NULL), REIN_OK);
         assert_int_equal(rein_model_save(model, NULL, in_folder("to"), &err), REIN_EINVAL);
-        says(&err, "/to holds a model already: \"");
+        says(&err, "/to already holds a model (\"");
         says(&err, taken[i]);
         assert_int_equal(remove(in_folder(name)), 0);
         save(model, NULL); /* an empty one will do */
     }
     assert_int_equal(rein_model_save(model, NULL, path, &err), REIN_EINVAL); /* its own */
-    says(&err, "holds a model already");
+    says(&err, "already holds a model");
     assert_int_equal(rein_remove_all(in_folder("to"), NULL), REIN_OK);
     sub_folder("to");
     assert_int_equal(rein_file_write(in_folder("to/notes.txt"), "x", 1, NULL), REIN_OK);
@@ -427,7 +427,7 @@ static void test_not_its_adapter(void **state) {
     rein_model *model = model_at(make(0, path), 0), *other = model_at(make(0, path), 0);
     rein_adapter *adapter = adapter_of(other, NULL, 0, 1);
     assert_int_equal(rein_model_save(model, adapter, in_folder("to"), &err), REIN_EINVAL);
-    says(&err, "the adapter is not one of this model");
+    says(&err, "the adapter was made for another model");
     assert_false(rein_file_exists(in_folder("to")));
     rein_adapter_close(adapter);
     rein_model_close(model);

@@ -72,9 +72,9 @@ static const struct {
     {FIELD("byte_fallback", "1"), "model.byte_fallback: is neither true nor false"},
     {ADDED("{\"id\": 0}"), "added_tokens[0]: \"content\""},
     {ADDED("{\"id\": 7, \"content\": \"\"}"), "added_tokens[0]: \"content\""},
-    {ADDED("{\"id\": 7, \"content\": \"a\"}"), "\"a\" has id 7, but before it had id 0"},
+    {ADDED("{\"id\": 7, \"content\": \"a\"}"), "\"a\" has id 7 here and id 0 before"},
     {ADDED("{\"id\": 1, \"content\": \"x\"}"), "\"x\" has id 1, which is the id of \"b\""},
-    {ADDED("{\"id\": 3, \"content\": \"x\"}, {\"id\": 3, \"content\": \"x\"}"), "added_tokens[1]: id 3 was added before"},
+    {ADDED("{\"id\": 3, \"content\": \"x\"}, {\"id\": 3, \"content\": \"x\"}"), "added_tokens[1]: id 3 was already added"},
     {ADDED("{\"id\": \"3\", \"content\": \"x\"}"), "added_tokens[0]: the id of \"x\""},
     {ADDED("{\"id\": 3, \"content\": \"x\", \"lstrip\": 0}"), "added_tokens[0].lstrip"},
     {WITH("added_tokens", "7"), "added_tokens: is not an array"},
@@ -86,7 +86,7 @@ static const struct {
     {WITH("normalizer", "{\"type\": \"Replace\", \"pattern\": {\"String\": \"\"}, \"content\": \"\"}"),
      "normalizer.pattern: is empty"},
     {WITH("normalizer", "{\"type\": \"Replace\", \"pattern\": {\"Regex\": \"a*\"}, \"content\": \"\"}"),
-     "normalizer: pattern: it may match nothing"},
+     "normalizer: pattern: it may match an empty text"},
     {"{\"normalizer\": {\"type\": \"Prepend\", \"prepend\": \"_\"}, \"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": "
      "\"_\", "
      "\"prepend_scheme\": \"first\"}, " MODEL "}",
@@ -99,7 +99,7 @@ static const struct {
     {WITH("pre_tokenizer", "{\"type\": \"Metaspace\", \"replacement\": \"ab\"}"), "\"replacement\" is not one character"},
     {WITH("pre_tokenizer", "{\"type\": \"Metaspace\", \"replacement\": \"_\", \"prepend_scheme\": \"last\"}"), "prepend_scheme"},
     {WITH("pre_tokenizer", "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"ByteLevel\"}, {\"type\": \"Digits\"}]}"),
-     "pretokenizers[1]: Digits stands after ByteLevel"},
+     "pretokenizers[1]: Digits comes after ByteLevel"},
     {SPLIT("(a"), "pattern: the expression is wrong"},
     {SPLIT("\\\\h"), "this escape"},
     {SPLIT("[^\\\\W]"), "this escape"},
@@ -119,9 +119,9 @@ static const struct {
     {WITH("post_processor", "{\"type\": \"BertProcessing\"}"), "post-processor BertProcessing is not supported"},
     {WITH("decoder", "{\"type\": \"WordPiece\"}"), "decoder WordPiece is not supported"},
     {DECODER("{\"type\": \"Fuse\"}, {\"type\": \"ByteLevel\"}"), "decoders[1]: decoder ByteLevel after Fuse"},
-    {DECODER("{\"type\": \"ByteLevel\"}, {\"type\": \"Fuse\"}"), "Fuse stands after ByteLevel"},
-    {DECODER("{\"type\": \"ByteFallback\"}, {\"type\": \"ByteFallback\"}"), "a second time"},
-    {DECODER("{\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 1}"), "\"stop\" that is not 0"},
+    {DECODER("{\"type\": \"ByteLevel\"}, {\"type\": \"Fuse\"}"), "Fuse comes after ByteLevel"},
+    {DECODER("{\"type\": \"ByteFallback\"}, {\"type\": \"ByteFallback\"}"), "ByteFallback is given twice"},
+    {DECODER("{\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 1}"), "\"stop\" is not 0"},
     {DECODER("{\"type\": \"Replace\", \"pattern\": {\"Regex\": \"a\"}, \"content\": \"\"}"), "replaces a Regex"},
 };
 
@@ -133,6 +133,16 @@ static void test_bad_files(void **state) {
         if (status != REIN_EINVAL || !strstr(err.message, bad[i].said) || strncmp(err.message, "dir/tokenizer.json", 18) != 0)
             fail_msg("%s\n  gave %d: %s\n  not: %s", bad[i].file, (int)status, err.message, bad[i].said);
     }
+}
+
+/* The place in the file is data too. */
+static void test_fields(void **state) {
+    (void)state;
+    rein_error err = {0};
+    assert_int_equal(read_text(FIELD("byte_fallback", "1"), NULL, &err), REIN_EINVAL);
+    assert_string_equal(err.field, "model.byte_fallback");
+    assert_int_equal(err.index, -1);
+    assert_string_equal(err.message + err.reason, ": is neither true nor false");
 }
 
 static void test_bad_configs(void **state) {
@@ -287,11 +297,17 @@ static void test_endless_normalizer(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_files),          cmocka_unit_test(test_bad_configs),
-        cmocka_unit_test(test_good_config),        cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_unreadable),         cmocka_unit_test(test_long_name),
-        cmocka_unit_test(test_message_is_utf8),    cmocka_unit_test(test_cut_files),
-        cmocka_unit_test(test_endless_expression), cmocka_unit_test(test_endless_normalizer),
+        cmocka_unit_test(test_bad_files),
+        cmocka_unit_test(test_fields),
+        cmocka_unit_test(test_bad_configs),
+        cmocka_unit_test(test_good_config),
+        cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_unreadable),
+        cmocka_unit_test(test_long_name),
+        cmocka_unit_test(test_message_is_utf8),
+        cmocka_unit_test(test_cut_files),
+        cmocka_unit_test(test_endless_expression),
+        cmocka_unit_test(test_endless_normalizer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

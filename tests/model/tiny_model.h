@@ -1,4 +1,4 @@
-/* tiny_model.h - models of a few hundred numbers, made in a folder that the test takes away. */
+/* tiny_model.h - models of a few hundred numbers, written below the temporary folder of the test. */
 #ifndef REIN_TESTS_TINY_MODEL_H
 #define REIN_TESTS_TINY_MODEL_H
 
@@ -9,7 +9,7 @@
 
 #include "base/file.h"
 #include "model/config.h"
-#include "model/narrow.h"
+#include "model/float16.h"
 #include "support/folder.h"
 
 typedef struct tiny {
@@ -46,12 +46,12 @@ static inline void *tiny_numbers(rein_tensor_type dtype, size_t n) {
     uint32_t *data = calloc(n, sizeof *data);
     for (size_t i = 0; i < n; i++) {
         const double x = (double)tiny_number();
-        rein_narrow((char *)data + i * rein_tensor_type_bits(dtype) / 8, dtype, &x, 1);
+        rein_round_to_type((char *)data + i * rein_tensor_type_bits(dtype) / 8, dtype, &x, 1);
     }
     return data;
 }
 
-/* The directory must be there. */
+/* Writes a model into an existing directory. */
 static inline void tiny_model(const tiny *t, const char *directory) {
     rein_model_config config;
     rein_weight names[200];
@@ -73,7 +73,7 @@ static inline void tiny_model(const tiny *t, const char *directory) {
     for (size_t i = 0; i < n; i++) free((void *)(uintptr_t)tensors[i].data);
 }
 
-/* A number of a tensor, whatever its type: read bit by bit, unlike the library does. */
+/* A number of a tensor of any type, decoded bit by bit, in another way than the library's. */
 static inline double tiny_value(const rein_tensor *t, size_t i) {
     if (t->dtype == REIN_TENSOR_F32) return (double)((const float *)t->data)[i];
     const unsigned bits = ((const uint16_t *)t->data)[i], f16 = t->dtype == REIN_TENSOR_F16;

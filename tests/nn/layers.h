@@ -1,7 +1,7 @@
-/* layers.h - what the tests of the layers share: numbers, memory, machines to run on, and how far two results are apart.
+/* layers.h - shared by the tests of the layers: numbers, memory, machines to run on, and the error of a result.
  *
- * A layer is compared with a plain reference in double, written in its test, on the same f32 inputs; its gradient with central differences
- * of that reference. So what is measured is the rounding of f32 alone, and each program says at its end how much that was at worst. */
+ * A layer is compared with a plain reference in double, written in its test, on the same f32 inputs; its gradient is compared with central
+ * differences of that reference. So only the rounding of f32 is measured, and each program prints the largest error at its end. */
 #ifndef REIN_TESTS_NN_LAYERS_H
 #define REIN_TESTS_NN_LAYERS_H
 
@@ -16,14 +16,14 @@
 /* ---- numbers: splitmix64 */
 static inline float number(void) { return (float)((double)(random_bits() >> 11) * 0x1p-52 - 1); } /* ±1 */
 
-/* ---- memory that is freed when the test ends: each piece by itself, so that a sanitizer sees its borders */
+/* ---- memory that is freed when the test ends: each piece alone, so that a sanitizer sees its bounds */
 static void *pieces_of_test[4096];
 static size_t n_pieces;
 static inline void *room(size_t n, size_t size) {
     assert_true(n_pieces < COUNT(pieces_of_test));
     void *exact = malloc(n * size + (n == 0));
     assert_non_null(exact);
-    memset(exact, 0xff, n * size); /* NaN: what is not written shows */
+    memset(exact, 0xff, n * size); /* NaN: a number that is not written shows */
     return pieces_of_test[n_pieces++] = exact;
 }
 static inline void clear(void) {
@@ -52,7 +52,7 @@ static inline double *as_doubles(const float *x, size_t n) {
     return y;
 }
 
-/* ---- machines: every instruction set that is there, with 1, 2 and 3 threads; the first is the plainest */
+/* ---- machines: every available instruction set, with 1, 2 and 3 threads; the first is ref with one */
 static rein_nn_context machines[9];
 static size_t n_machines;
 
@@ -79,7 +79,7 @@ typedef struct measured {
 } measured;
 static measured measures[32];
 
-/* Fails when the error is above the tolerance, or no number. */
+/* Fails when the error is above the tolerance or NaN. */
 static inline void check(const char *what, double error, double tolerance) {
     size_t i = 0;
     while (i + 1 < COUNT(measures) && measures[i].what && strcmp(measures[i].what, what) != 0) i++;

@@ -1,8 +1,7 @@
-/* batches.h - what the property tests of the objectives share: a seeded generator, random ragged batches, options from text.
+/* batches.h - shared by the property tests of the objectives: a seeded generator, random ragged batches, options from text.
  *
- * A batch has groups of any size, empty sequences, sequences without a trained token, and rubbish (NaN, ±inf, −9999) at every token that
- * does not train: a number that leaks through a mask cannot stay hidden. Numbers are float-representable, so that f32 and f64 see the
- * same ones. */
+ * A batch has groups of any size, empty sequences, sequences without a trained token, and garbage (NaN, ±inf, −9999) at every token that
+ * does not train, so a number that leaks through a mask shows. Numbers are representable as float, so that f32 and f64 see the same ones. */
 #ifndef REIN_TESTS_OBJECTIVE_BATCHES_H
 #define REIN_TESTS_OBJECTIVE_BATCHES_H
 
@@ -23,7 +22,7 @@ typedef struct rng {
 
 static inline uint64_t rng_next(rng *r) { return next_random(&r->state); }
 
-/* The generator of one case: what it draws depends on nothing but the two numbers. */
+/* The generator of one case: its draws depend only on the two numbers. */
 static inline rng rng_of(uint64_t property, uint64_t number) {
     rng r = {property * 0xd1342543de82ef95u + number};
     (void)rng_next(&r);
@@ -40,13 +39,13 @@ static inline double rng_normal(rng *r) { /* Box and Muller */
     return sqrt(-2 * log(u)) * cos(angle);
 }
 
-/* What may stand at a token that does not train. */
+/* A value for a token that does not train. */
 static inline double rng_rubbish(rng *r) {
     static const double rubbish[] = {(double)NAN, (double)INFINITY, -(double)INFINITY, -9999, 100};
     return rubbish[rng_below(r, sizeof rubbish / sizeof *rubbish)];
 }
 
-/* Cases of a property loop; under the sanitizers 50 must do. */
+/* The number of cases of a property loop; 50 under the sanitizers. */
 static inline size_t property_cases(size_t all) { return quick() && all > 50 ? 50 : all; }
 
 /* ---- options */
@@ -137,7 +136,7 @@ static inline void ragged_token(ragged *r, rng *g, size_t t, double drift) {
     for (int a = 0; a < TOKEN_ARRAYS; a++) ragged_put(r, (enum token_array)a, t, r->mask[t] ? all[a] : rng_rubbish(g));
 }
 
-/* Old log-probs stay below 0: they are those of a token that was sampled. */
+/* Old log-probs are below 0, because the token was sampled. */
 static inline void ragged_sequence(ragged *r, rng *g, size_t i, shape most) {
     const size_t start = r->sequence_offsets[i], length = rng_chance(g, 0.1) ? 0 : 1 + rng_below(g, most.length);
     const double masked = rng_chance(g, 0.1) ? 1 : rng_chance(g, 0.4) ? 0 : most.masked;
@@ -155,7 +154,7 @@ static inline void ragged_sequence(ragged *r, rng *g, size_t i, shape most) {
     r->correct[i] = (uint8_t)rng_below(g, 2);
 }
 
-/* Draws a batch; now and then a group whose rewards are all the same. */
+/* Draws a batch; sometimes with a group whose rewards are all equal. */
 static inline void ragged_fill(ragged *r, rng *g, shape most) {
     r->n_groups = 1 + rng_below(g, most.groups);
     r->n_sequences = 0;
@@ -172,7 +171,7 @@ static inline void ragged_fill(ragged *r, rng *g, shape most) {
     r->n_tokens = r->sequence_offsets[r->n_sequences];
 }
 
-/* The batch as a composition takes it: arrays that cannot act in it are left out. */
+/* The batch for a composition: arrays that would have no effect are left out. */
 static inline rein_batch ragged_batch(const ragged *r, const rein_options *o, rein_dtype dtype) {
     const int components = o->advantage == REIN_ADVANTAGE_GDPO;
     const int entropies = o->entropy_coef > 0 || o->top_entropy > 0; /* false for NaN */

@@ -564,7 +564,7 @@ static void test_rlhf_errors_in_strips(void **state) {
                 const rein_exec exec = {.threads = threads, .isa = isa ? REIN_ISA_REF : REIN_ISA_BEST};
                 rein_error err;
                 char name[40];
-                snprintf(name, sizeof name, "log_prob_grads[1][%zu]", places[k]);
+                snprintf(name, sizeof name, "log_prob_grads[%zu]", WEIGHTS + places[k]);
                 for (size_t i = 0; i < WEIGHTS; i++) out[i] = 77;
                 g[WEIGHTS + places[k]] = NOT_A_NUMBER;
                 is_error(rein_rlhf_update(out, w, r, lp, lp, g, 2, WEIGHTS, 0, 1, &exec, &err), REIN_EINVAL, &err, name, "finite");
@@ -588,7 +588,7 @@ static void test_rlhf_errors(void **state) {
         c = good, c.rewards[1] = bad[k], rlhf_fails(c, REIN_EINVAL, "rewards[1]", "finite");
         c = good, c.lp[0] = bad[k], rlhf_fails(c, REIN_EINVAL, "policy_log_probs[0]", "finite");
         c = good, c.ref[1] = bad[k], rlhf_fails(c, REIN_EINVAL, "ref_log_probs[1]", "finite");
-        c = good, c.g[5] = bad[k], rlhf_fails(c, REIN_EINVAL, "log_prob_grads[1][2]", "finite");
+        c = good, c.g[5] = bad[k], rlhf_fails(c, REIN_EINVAL, "log_prob_grads[5]", "finite");
         c = good, c.beta = bad[k], rlhf_fails(c, REIN_EINVAL, "beta", "0 or more");
         c = good, c.lr = bad[k], rlhf_fails(c, REIN_EINVAL, "lr", "0 or more");
     }

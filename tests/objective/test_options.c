@@ -68,11 +68,7 @@ static void rejected(const rein_options *o, const char *text, const char *more) 
     assert_int_equal(rein_options_resolve(&r, o, NULL), REIN_EINVAL);
 }
 
-<<<<<<< HEAD
 /* ---- presets: every preset, its published numbers, and what must be given ("?": not published) */
-=======
-/* ---- presets: every row, its published numbers, and what must be given ("?": not published) */
->>>>>>> 4aa3910
 static const struct expectation {
     const char *name, *required, *values;
 } PRESETS[] = {
@@ -484,11 +480,7 @@ static void test_idle_options_are_all(void **state) {
     }
 }
 
-<<<<<<< HEAD
 /* Also when the value happens to be 0 or the first choice: trap 10 of docs/testing.md. */
-=======
-/* Also when the value happens to be 0 or the first choice: trap 10 of test_traps.c. */
->>>>>>> 4aa3910
 static void test_idle_zero_and_first_choice(void **state) {
     (void)state;
     const char *const settings[][3] = {{"rloo", "epsilon=0", "epsilon"},

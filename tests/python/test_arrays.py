@@ -78,11 +78,11 @@ def test_whole_numbers_of_every_type():
 
 
 def test_lack_of_memory_is_a_memory_error():
-    error = _library.Error(_library.ENOMEM, b"no memory for a workspace of 5 bytes")
+    error = _library.Error(code=_library.ENOMEM, message=b"no memory for a workspace of 5 bytes")
     with pytest.raises(MemoryError, match="no memory for a workspace"):
         _library.raise_error(_library.ENOMEM, error)
     with pytest.raises(ValueError, match="the loss is not finite"):
-        _library.raise_error(_library.ERANGE, _library.Error(_library.ERANGE, b"the loss is not finite"))
+        _library.raise_error(_library.ERANGE, _library.Error(code=_library.ERANGE, message=b"the loss is not finite"))
 
 
 def test_workspaces_are_reused_and_bounded():

@@ -111,6 +111,26 @@ def budget_error(**changes):
     return str(caught.value)
 
 
+def test_errors_are_data():
+    """Field and position as attributes, as the user counts: in arrays, in ragged rows, and under the user's name."""
+    nan = float("nan")
+    ragged = {"rewards": [[1, 2], [nan]], "log_probs": [[-1, -2], [-3]], "old_log_probs": [[-1, -2], [-3]]}
+    cases = [
+        ("rewards", (1, 0), lambda: rein.rl_budget_loss(**ragged, response_lengths=[[1, 2], [3]], token_budget=1, kl_coef=0, budget_penalty_coef=0)),
+        ("beta", None, lambda: rein.gpo_objective([1.0], [1.0], [1.0], [1.0], 0.2, -1)),
+        ("pi_ref", 1, lambda: rein.gpo_objective([1.0, 1.0], [1.0, 1.0], [1.0, 1.0], [1.0, -1.0], 0.2, 1)),
+        ("log_prob_grads", (1, 0), lambda: rein.rlhf_weight_update([1.0], [1.0, 1.0], [1.0, 1.0], [1.0, 1.0], [[1.0], [nan]], 0.1, 0.1)),
+        ("lengths", 1, lambda: rein.budget_control(0.1, [1, -1], 1, 1)),
+    ]
+    for field, index, call in cases:
+        with pytest.raises(rein.ArgumentError) as caught:
+            call()
+        assert (caught.value.field, caught.value.index) == (field, index)
+        assert isinstance(caught.value, ValueError)
+        places = () if index is None else index if isinstance(index, tuple) else (index,)
+        assert str(caught.value).startswith(field + "".join(f"[{i}]" for i in places) + " is ")
+
+
 def test_budget_errors_name_field_and_position():
     nan, inf = float("nan"), float("inf")
     assert budget_error(rewards=[[1, 0.5, 2], [nan, 1.2, 3]]) == "rewards[1][0] is not a finite number"

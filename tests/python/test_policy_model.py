@@ -299,7 +299,7 @@ def test_what_cannot_be_opened(arguments, kind, match):
         ("text", {}, TypeError, r"a list is needed, \['text'\]"),
         (["text"], {}, ValueError, "no tokenizer.json"),
         ([[1, 40]], {}, ValueError, r"prompts\[0\]\[1\] is 40: a token id from 0 to 39 is needed"),
-        ([[]], {}, ValueError, "the prompt is empty"),
+        ([[]], {}, ValueError, "prompt is empty"),
         ([5], {}, TypeError, r"prompts\[0\] is 5: a text, a list of messages or a list of token ids"),
         ([[1]], {"samples": 0}, ValueError, "samples is 0: it must be 1 or more"),
         ([[1]], {"max_tokens": 0}, ValueError, "max_tokens is 0"),

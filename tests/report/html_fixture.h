@@ -1,4 +1,4 @@
-/* html_fixture.h - a run that a test writes, the report of it, and what is in its data. */
+/* html_fixture.h - a run that a test writes, its report, and the data in the report. */
 #ifndef REIN_TESTS_HTML_FIXTURE_H
 #define REIN_TESTS_HTML_FIXTURE_H
 
@@ -22,7 +22,7 @@ static int make_run(void **state) {
     return mkdir(run, 0777);
 }
 
-/* RUN/NAME has this text; the directories above it are made. */
+/* Writes a text to RUN/NAME; makes the directories above it. */
 static void put(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void put(const char *name, const char *format, ...) {
     char path[600], directory[600];
@@ -47,7 +47,7 @@ static char *read_page(void) {
     return text;
 }
 
-/* The JSON of a page, as a browser takes it: all up to the next end of a script. */
+/* The JSON of a page, as a browser reads it: up to the next end of a script. */
 static json_t *data_of(const char *page) {
     static const char begin[] = "<script type=\"application/json\" id=\"data\">";
     const char *from = strstr(page, begin), *to = from ? strstr(from, "</script") : NULL;

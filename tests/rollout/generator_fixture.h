@@ -1,4 +1,4 @@
-/* generator_fixture.h - tiny random models of every family, and what a generator says of them, written down. */
+/* generator_fixture.h - tiny random models of every family, and requests to a generator with their results. */
 #ifndef REIN_TESTS_ROLLOUT_GENERATOR_FIXTURE_H
 #define REIN_TESTS_ROLLOUT_GENERATOR_FIXTURE_H
 
@@ -120,7 +120,7 @@ static inline rein_adapter *make_adapter(rein_model *model, adapters which) {
     return adapter;
 }
 
-/* The files are gone when it returns; the model has them mapped. */
+/* The files are removed before it returns; the model has them mapped. */
 static inline policy open_policy(const kind *k, double temperature) {
     char directory[300], path[400];
     const char *temporary = getenv("TMPDIR");
@@ -147,7 +147,7 @@ static inline void close_policy(policy *p) {
     rein_model_close(p->model);
 }
 
-/* ---- requests and what came of them */
+/* ---- requests and their results */
 enum { MOST_TOKENS = 320, MOST_TOP = 8, MOST_SAMPLES = 8, MOST_TEXT = 2000 };
 
 typedef struct response {
@@ -198,7 +198,7 @@ static inline void write_down(job *j, const rein_sampled *s) {
     r->length += s->length;
 }
 
-/* All jobs in one generator, each entering when it says; fails unless all are finished in the end. */
+/* Runs all jobs in one generator, each starting at its own step; fails unless all finish. */
 static inline void run_jobs(job *const *jobs, size_t n, const policy *p, const rein_tokenizer *tokenizer,
                             const rein_generator_options *options) {
     rein_generator *g;

@@ -16,7 +16,7 @@
 static const float NOTHING = -1e30f; /* a logit without probability */
 
 /* ---- rows */
-static rein_row make_row(const float *x, size_t n, const rein_nn_context *run) {
+static rein_logits_row make_row(const float *x, size_t n, const rein_nn_context *run) {
     const size_t chunks = (n + REIN_VOCABULARY_CHUNK - 1) / REIN_VOCABULARY_CHUNK;
     rein_softmax_stats *masses = room(chunks, sizeof *masses);
     float *scaled = copy_of(x, n);
@@ -25,12 +25,12 @@ static rein_row make_row(const float *x, size_t n, const rein_nn_context *run) {
         masses[c] =
             run->kernels->rows->softmax_stats(scaled + first, left < REIN_VOCABULARY_CHUNK ? left : REIN_VOCABULARY_CHUNK, 1, 0);
     }
-    return (rein_row){scaled, masses, n, chunks, run->exec.isa};
+    return (rein_logits_row){scaled, masses, n, chunks, run->exec.isa};
 }
 
-static rein_chosen choose(const rein_row *row, const rein_sampling *s, double u) {
-    rein_candidate *candidates = rein_truncates(s) ? room(row->vocabulary, sizeof *candidates) : NULL;
-    const rein_chosen chosen = rein_choose(row, s, u, candidates);
+static rein_chosen_token choose(const rein_logits_row *row, const rein_sampling *s, double u) {
+    rein_logit *candidates = rein_truncates(s) ? room(row->vocabulary, sizeof *candidates) : NULL;
+    const rein_chosen_token chosen = rein_choose(row, s, u, candidates);
     if (candidates) free(pieces_of_test[--n_pieces]);
     assert_true(chosen.id >= 0 && (size_t)chosen.id < row->vocabulary);
     return chosen;
@@ -83,12 +83,12 @@ static reference in_double(const float *x, size_t n, const rein_sampling *s) {
 /* Every u of a grid: a token is chosen by as many of them as its probability says, to one at each end of its stretch; what is not left, by
  * none. Log-probabilities are those of the chosen one. */
 static void check_row(const float *x, size_t n, const rein_sampling *s, size_t grid) {
-    const rein_row row = make_row(x, n, best());
+    const rein_logits_row row = make_row(x, n, best());
     const reference f = in_double(x, n, s);
     size_t *times = room(n, sizeof *times);
     memset(times, 0, n * sizeof *times);
     for (size_t k = 0; k < grid; k++) {
-        const rein_chosen c = choose(&row, s, ((double)k + 0.5) / (double)grid);
+        const rein_chosen_token c = choose(&row, s, ((double)k + 0.5) / (double)grid);
         if (!(f.sampler[c.id] > 0)) fail_msg("token %d is not among the %zu that are left", c.id, f.kept);
         times[c.id]++;
         check("log-probability", fabs((double)c.log_prob - log(f.policy[c.id])) / fmax(1, -log(f.policy[c.id])), 5e-7);
@@ -156,7 +156,7 @@ static void assert_left(const float *x, size_t n, int64_t top_k, double top_p, d
     rein_sampling s = rein_sampling_plain();
     s.top_k = top_k, s.top_p = top_p, s.min_p = min_p;
     char seen[100] = {0};
-    const rein_row row = make_row(x, n, best());
+    const rein_logits_row row = make_row(x, n, best());
     for (size_t i = 0; i < n; i++) seen[i] = '.';
     for (int k = 0; k < 400; k++) seen[(size_t)choose(&row, &s, k / 400.0).id % n] = 'x';
     seen[(size_t)choose(&row, &s, LAST_U).id % n] = 'x';
@@ -211,7 +211,7 @@ static void test_far_down(void **state) {
     const float depths[] = {0, -5.5f, -6.5f, -11.5f, -12.5f, -23.5f, -24.5f, -60, -100};
     for (int64_t k = 1; k <= 9; k++) {
         rein_sampling s = rein_sampling_plain();
-        const rein_row row = make_row(depths, 9, best());
+        const rein_logits_row row = make_row(depths, 9, best());
         s.top_k = k;
         const reference f = in_double(depths, 9, &s);
         for (int i = 0; i < 200; i++) assert_true(f.sampler[choose(&row, &s, i / 200.0).id] > 0);
@@ -240,7 +240,7 @@ static void test_never_impossible(void **state) {
         for (size_t i = 0; i < n; i++)
             if (below(2) || i == n - 1 || i < n / 3) x[i] = nothing;
         x[n / 2] = number();
-        const rein_row row = make_row(x, n, best());
+        const rein_logits_row row = make_row(x, n, best());
         rein_sampling filtered[3] = {plain_one, plain_one, plain_one};
         filtered[0].top_k = (int64_t)n;
         filtered[1].top_p = LAST_U;
@@ -249,7 +249,7 @@ static void test_never_impossible(void **state) {
             const rein_sampling *s = k < 3 ? &filtered[k] : &plain_one;
             const double us[] = {0, 0x1p-53, 0.5, 1 - 0x1p-52, LAST_U};
             for (size_t u = 0; u < COUNT(us); u++) {
-                const rein_chosen c = choose(&row, s, us[u]);
+                const rein_chosen_token c = choose(&row, s, us[u]);
                 if (x[c.id] == nothing)
                     fail_msg("u = %a chooses token %d of %zu, whose logit is %g", us[u], c.id, n, (double)nothing);
                 assert_true(isfinite(c.log_prob) && isfinite(c.sampler_log_prob));
@@ -268,11 +268,11 @@ static void test_not_numbers(void **state) {
             float *x = numbers(n, 1);
             for (size_t i = 0; i < n; i++)
                 if (k % 2 || i == 0) x[i] = bad[k / 2]; /* the first, or all */
-            const rein_row row = make_row(x, n, best());
+            const rein_logits_row row = make_row(x, n, best());
             rein_sampling s[4] = {rein_sampling_plain(), rein_sampling_plain(), rein_sampling_plain(), rein_sampling_plain()};
             s[0].top_k = 2, s[1].top_p = 0.9, s[2].min_p = 0.1;
             for (size_t i = 0; i < 4; i++) {
-                const rein_chosen c = choose(&row, &s[i], 0.7);
+                const rein_chosen_token c = choose(&row, &s[i], 0.7);
                 if (bad[k / 2] != -INFINITY || k % 2 || n == 1) assert_true(!isfinite(c.log_prob));
             }
             s[3].greedy = 1;
@@ -291,9 +291,9 @@ static void test_greedy(void **state) {
     for (int round = 0; round < 300; round++) {
         const size_t n = VOCABULARIES[(size_t)round % 8];
         const float *x = random_logits(n);
-        const rein_row row = make_row(x, n, best());
+        const rein_logits_row row = make_row(x, n, best());
         const reference f = in_double(x, n, &s);
-        const rein_chosen c = choose(&row, &s, 0.9);
+        const rein_chosen_token c = choose(&row, &s, 0.9);
         assert_int_equal(c.id, f.order[0]); /* of equals, the first */
         assert_true(c.sampler_log_prob == 0);
         check("log-probability", fabs((double)c.log_prob - log(f.policy[c.id])) / fmax(1, -log(f.policy[c.id])), 5e-7);
@@ -307,7 +307,7 @@ static void test_top(void **state) {
     for (int round = 0; round < 300; round++) {
         const size_t n = VOCABULARIES[(size_t)round % 8], k = below(round % 5 ? n < 20 ? n + 1 : 20 : n + 1);
         const float *x = random_logits(n);
-        const rein_row row = make_row(x, n, best());
+        const rein_logits_row row = make_row(x, n, best());
         const reference f = in_double(x, n, &s);
         rein_choice *top = room(k, sizeof *top);
         rein_choose_top(top, k, &row);
@@ -318,7 +318,7 @@ static void test_top(void **state) {
             const double wanted = f.policy[top[i].id] > 0 ? log(f.policy[top[i].id]) : (double)top[i].log_prob;
             check("log-probability of the top", fabs((double)top[i].log_prob - wanted) / fmax(1, -wanted), 5e-7);
             if (i == 0) { /* the bits of a choice */
-                const rein_chosen c = choose(&row, &greedy, 0);
+                const rein_chosen_token c = choose(&row, &greedy, 0);
                 same_bits("the first of the top", &top[0].log_prob, &c.log_prob, 1);
             }
         }
@@ -328,7 +328,7 @@ static void test_top(void **state) {
 
 /* ---- addressed randomness: counts of many draws, by χ² over tokens that are expected 5 times or more */
 static void chi_square(const float *x, size_t n, const rein_sampling *s, size_t draws, uint64_t seed) {
-    const rein_row row = make_row(x, n, best());
+    const rein_logits_row row = make_row(x, n, best());
     const reference f = in_double(x, n, s);
     double *counts = doubles(n), sum = 0, rest = 0, rest_expected = 0;
     size_t cells = 0;
@@ -371,12 +371,12 @@ static void test_one_answer(void **state) {
         const size_t n = VOCABULARIES[(size_t)round % 8];
         const float *x = random_logits(n);
         const rein_sampling s = round % 3 ? random_filters(n) : rein_sampling_plain();
-        const rein_row row = make_row(x, n, &machines[0]);
+        const rein_logits_row row = make_row(x, n, &machines[0]);
         for (size_t m = 1; m < n_machines; m++) {
-            const rein_row other = make_row(x, n, &machines[m]);
+            const rein_logits_row other = make_row(x, n, &machines[m]);
             for (int k = 0; k < 10; k++) {
                 const double u = k / 10.0;
-                const rein_chosen a = choose(&row, &s, u), b = choose(&other, &s, u);
+                const rein_chosen_token a = choose(&row, &s, u), b = choose(&other, &s, u);
                 assert_int_equal(a.id, b.id);
                 same_bits("log-probability", &b.log_prob, &a.log_prob, 1);
                 same_bits("log-probability of the sampler", &b.sampler_log_prob, &a.sampler_log_prob, 1);

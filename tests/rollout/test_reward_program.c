@@ -199,7 +199,7 @@ static void test_groups_that_fail(void **state) {
 static void test_exits(void **state) {
     (void)state;
     faulty("read -r x; echo 1; read -r x; echo 'out of luck' >&2; exit 3", 20,
-           "read: response 2 of 3 (prompt \"p0\"): the program ended with exit status 3; its last words: out of luck");
+           "read: response 2 of 3 (prompt \"p0\"): the program ended with exit status 3; the last line of its log: out of luck");
     faulty("exit 0", 20, "exit: response 1 of 3 (prompt \"p0\"): the program ended with exit status 0");
     faulty("kill -9 $$", 20, "kill: response 1 of 3 (prompt \"p0\"): the program was ended by signal 9 (Killed)");
 }
@@ -222,16 +222,18 @@ static void test_garbage(void **state) {
         {"nan", "the answer \"nan\" is neither a finite number nor a JSON object"},
         {"-Infinity", "the answer \"-Infinity\" is neither a finite number nor a JSON object"},
         {"1e400", "the answer 1e400 is beyond the range of numbers"},
-        {"{\"reward\": NaN}", "the answer {\"reward\": NaN} is not JSON: reward (column 14): NaN is not a finite number: JSON has neither NaN nor Infinity"},
-        {"{\"reward\": -Infinity}", "the answer {\"reward\": -Infinity} is not JSON: reward (column 12): this is not a finite number: JSON has neither NaN nor Infinity"},
-        {"{\"reward\": 1e999}",
-         "the answer {\"reward\": 1e999} is not JSON: reward (column 16): 1e999 is beyond the range of "
-         "numbers (whole numbers have 64 bits, others end at 1.8e308)"},
-        {"{\"reward\": 1", "the answer {\"reward\": 1 is not JSON: reward (column 12): the line ends here, inside the JSON: a line holds a whole value"},
-        {"{\"reward\": 1, \"reward\": 0}",
-         "the answer {\"reward\": 1, \"reward\": 0} is not JSON: reward is given twice, again at "
-         "column 22"},
-        {"{\"reward\": 1} 2", "the answer {\"reward\": 1} 2 is not JSON: column 15: text follows the JSON: nothing may stand after it"},
+        {"{\"reward\": NaN}", "the answer {\"reward\": NaN} is not JSON: reward (column 14): NaN is not a finite number: JSON has "
+                              "neither NaN nor Infinity"},
+        {"{\"reward\": -Infinity}", "the answer {\"reward\": -Infinity} is not JSON: reward (column 12): this is not a finite "
+                                    "number: JSON has neither NaN nor Infinity"},
+        {"{\"reward\": 1e999}", "the answer {\"reward\": 1e999} is not JSON: reward (column 16): 1e999 is beyond the range of "
+                                "numbers (whole numbers have 64 bits, others end at 1.8e308)"},
+        {"{\"reward\": 1", "the answer {\"reward\": 1 is not JSON: reward (column 12): the line ends here, inside the JSON: a line "
+                           "holds a whole value"},
+        {"{\"reward\": 1, \"reward\": 0}", "the answer {\"reward\": 1, \"reward\": 0} is not JSON: reward is given twice, again at "
+                                           "column 22"},
+        {"{\"reward\": 1} 2",
+         "the answer {\"reward\": 1} 2 is not JSON: column 15: text follows the JSON: nothing may stand after it"},
         {"{}", "the answer {} has no \"reward\""},
         {"{\"score\": 1}", "the answer {\"score\": 1} has no \"reward\""},
         {"{\"reward\": null}", "the answer {\"reward\": null} has a \"reward\" that is not a number"},
@@ -314,7 +316,7 @@ static void test_unknown_command(void **state) {
     assert_int_equal(rein_reward_give(rewards, NULL, reward, responses, 1, &err), REIN_EIO);
     assert_non_null(strstr(err.message,
                            "rein-no-such-judge: response 1 of 1 (prompt \"p0\"): the program ended with exit status 127; "
-                           "its last words: "));
+                           "the last line of its log: "));
     rein_reward_close(reward);
 }
 
@@ -394,14 +396,14 @@ static void test_restarts(void **state) {
     assert_string_equal(
         rein_reward_log(reward),
         "cd: death 1\n"
-        "cd: started anew (1 of 3): cd: response 3 of 8 (prompt \"p1\"): the program ended with exit status 9; its last "
-        "words: death 1\n"
+        "cd: started anew (1 of 3): cd: response 3 of 8 (prompt \"p1\"): the program ended with exit status 9; the last "
+        "line of its log: death 1\n"
         "cd: death 2\n"
-        "cd: started anew (2 of 3): cd: response 5 of 8 (prompt \"p2\"): the program ended with exit status 9; its last "
-        "words: death 2\n"
+        "cd: started anew (2 of 3): cd: response 5 of 8 (prompt \"p2\"): the program ended with exit status 9; the last "
+        "line of its log: death 2\n"
         "cd: death 3\n"
-        "cd: started anew (3 of 3): cd: response 7 of 8 (prompt \"p3\"): the program ended with exit status 9; its last "
-        "words: death 3\n");
+        "cd: started anew (3 of 3): cd: response 7 of 8 (prompt \"p3\"): the program ended with exit status 9; the last "
+        "line of its log: death 3\n");
     assert_string_equal(rein_reward_log(reward), "");
     give(reward, 8);
     gives_indices(8);
@@ -414,7 +416,8 @@ static void test_restarts_end(void **state) {
     rein_reward *reward = open_slow(MORTAL, 2);
     respond_many(8);
     fails(reward, 8, REIN_EIO,
-          "cd: response 7 of 8 (prompt \"p3\"): the program ended with exit status 9; its last words: death 3 (after 2 restarts)");
+          "cd: response 7 of 8 (prompt \"p3\"): the program ended with exit status 9; the last line of its log: death 3 (after 2 "
+          "restarts)");
     marks("starts", "   ");
     rein_reward_close(reward);
 }

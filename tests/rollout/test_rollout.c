@@ -348,8 +348,8 @@ static void test_refused(void **state) {
     snprintf(name, sizeof name, "task %.60s", rein_task_name(long_one));
     a.n = 2;
     snprintf(wanted, sizeof wanted,
-             "%s, example 1: the prompt has 598 tokens: with %d positions the model has no room for a "
-             "response",
+             "%s, example 1: prompt has 598 tokens: the model has %d positions, which leaves no room for a "
+             "completion",
              name, POSITIONS);
     refused(&a, REIN_EINVAL, wanted);
     const uint64_t chat = 2, empty = 3, beyond = 4;

@@ -151,13 +151,15 @@ static void test_no_json(void **state) {
     refuse("[{\"prompt\": \"a\"}]", "data: line 1 does not start with {: a JSON object is needed");
     refuse("{\"prompt\": \"a\"}\n{\"prompt\": \"b\"",
            "data: line 2: prompt (column 14): the line ends here, inside the JSON: a line holds a whole value");
-    refuse("{\"prompt\":\n\"a\"}", "data: line 1: prompt (column 10): the line ends here, inside the JSON: a line holds a whole value");
+    refuse("{\"prompt\":\n\"a\"}",
+           "data: line 1: prompt (column 10): the line ends here, inside the JSON: a line holds a whole value");
     refuse("{\"prompt\": \"a\"} x", "data: line 1, column 17: text follows the JSON: nothing may stand after it");
     refuse("{\"prompt\": \"a\", \"prompt\": \"b\"}", "data: line 1: prompt is given twice, again at column 24");
     refuse("{\"prompt\": \"a\", \"x\": {\"y\": 1, \"y\": 2}}", "data: line 1: x.y is given twice, again at column 33");
     refuse("{\"prompt\": \"a\\u0000b\"}", "data: line 1: prompt (column 21): \\u0000 is not allowed in a text");
     refuse("{\"prompt\": \"\xff\"}", "data: line 1: prompt (column 12): this is not UTF-8");
-    refuse("{\"prompt\": \"a\", \"answer\": NaN}", "data: line 1: answer (column 29): NaN is not a finite number: JSON has neither NaN nor Infinity");
+    refuse("{\"prompt\": \"a\", \"answer\": NaN}",
+           "data: line 1: answer (column 29): NaN is not a finite number: JSON has neither NaN nor Infinity");
     refuse("\xef\xbb\xbf{\"prompt\": \"a\"}", "data: line 1 starts with a byte order mark: UTF-8 without one is needed");
     refuse_bytes("{\"prompt\": \0\"a\"}", 16, 0, "data: line 1: byte 11 is 0: JSON has no such byte");
 }
@@ -171,7 +173,8 @@ static void test_wrong_fields(void **state) {
     refuse("{\"prompt\": \"a\", \"answer\": true}", "data: line 1: answer is true: a text or a number is needed");
     refuse("{\"prompt\": \"a\", \"answer\": [\"b\", \"c\"]}", "data: line 1: answer is an array: a text or a number is needed");
     refuse("{\"prompt\": \"a\", \"answer\": 123456789012345678901}",
-           "data: line 1: answer (column 47): this is beyond the range of numbers (whole numbers have 64 bits, others end at 1.8e308)");
+           "data: line 1: answer (column 47): this is beyond the range of numbers (whole numbers have 64 bits, others end at "
+           "1.8e308)");
     refuse("{\"prompt\": \"a\", \"budget\": 0}",
            "data: line 1: budget is 0: a whole number from 1 to 9223372036854775807 is needed");
     refuse("{\"prompt\": \"a\", \"budget\": -3}",

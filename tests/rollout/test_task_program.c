@@ -126,9 +126,9 @@ static void test_no_json(void **state) {
     fails(task, REIN_EINVAL, " does not start with {: a JSON object is needed; the program wrote: Loading");
     fails(task, REIN_EIO, ": the program was given up after it failed");
     rein_task_close(task);
-    fails_alone(
-        "read -r x; echo '{\"prompt\": \"a'; read -r x", 0, REIN_EINVAL,
-        ": prompt (column 13): the line ends here, inside the JSON: a line holds a whole value; the program wrote: {\"prompt\": \"a");
+    fails_alone("read -r x; echo '{\"prompt\": \"a'; read -r x", 0, REIN_EINVAL,
+                ": prompt (column 13): the line ends here, inside the JSON: a line holds a whole value; the program wrote: "
+                "{\"prompt\": \"a");
     fails_alone("read -r x; echo; read -r x", 0, REIN_EINVAL, " is empty: a JSON object is needed; the program wrote: ");
     fails_alone("read -r x; printf '{\"\\033[2J\\n'; read -r x", 0, REIN_EINVAL,
                 ", column 2: control character 0x1b near '\"'; the program wrote: {\"?[2J");
@@ -154,7 +154,7 @@ static void test_ended(void **state) {
     (void)state;
     fails_alone("read -r x; exit 3", 0, REIN_EIO, ": the program ended with exit status 3");
     fails_alone("read -r x; echo 'no data' >&2; exit 1", 0, REIN_EIO,
-                ": the program ended with exit status 1; its last words: no data");
+                ": the program ended with exit status 1; the last line of its log: no data");
     rein_task *task = open_task("exit 0; true", 1, 0);
     fails(task, REIN_EIO, ": the program ended with exit status 0");
     fails(task, REIN_EIO, ": the program was given up after it failed");
@@ -163,8 +163,8 @@ static void test_ended(void **state) {
     rein_error err = {0};
     rein_example e;
     assert_int_equal(rein_task_example(&e, task, REIN_SPLIT_HELD_OUT, 5, &err), REIN_EIO);
-    if (!strstr(err.message,
-                "task \"/nonexistent/program\", held-out example 5: the program ended with exit status 127; its last words: "))
+    if (!strstr(err.message, "task \"/nonexistent/program\", held-out example 5: the program ended with exit status 127; the last "
+                             "line of its log: "))
         fail_msg("%s", err.message);
     rein_task_close(task);
 }

@@ -1,5 +1,5 @@
-/* run_files.h - runs for tests: checkpoints and lines whose content follows from their step, so that whoever finds one can tell whether it
- * is the one. */
+/* run_files.h - runs for tests. The content of checkpoints and lines follows from their step, so a test can tell whether it reads the right
+ * one. */
 #ifndef REIN_TESTS_RUN_FILES_H
 #define REIN_TESTS_RUN_FILES_H
 
@@ -17,7 +17,7 @@
 #include "train/checkpoint.h"
 #include "train/run.h"
 
-/* ---- what belongs to a step */
+/* ---- the content of a step */
 enum { WEIGHTS_SIZE = 700 };
 
 static inline void fill_weights(unsigned char *to, int64_t step) {
@@ -54,7 +54,7 @@ static inline rein_status append_line(rein_run *run, int64_t step, rein_error *e
     return status;
 }
 
-/* As a library of somebody else's might: by its path, and without a thought of durability. */
+/* Writes as a third-party library might: by path, and without making the file durable. */
 static inline rein_status put_carelessly(const rein_checkpoint *checkpoint, const char *name, const void *data, size_t size,
                                          rein_error *err) {
     char *path = rein_checkpoint_path(checkpoint, name);
@@ -67,7 +67,7 @@ static inline rein_status put_carelessly(const rein_checkpoint *checkpoint, cons
     return status;
 }
 
-/* By each way there is: the checkpoint's own, a writer that knows no checkpoint, and with `writer` the project's atomic one. */
+/* Writes in each way there is: the checkpoint's own, a plain writer, and with `writer` the project's atomic one. */
 static inline rein_status fill_checkpoint(const rein_checkpoint *to, int64_t step, int writer, rein_error *err) {
     unsigned char weights[WEIGHTS_SIZE];
     fill_weights(weights, step);
@@ -106,7 +106,7 @@ static inline rein_status make_run(const char *directory, int64_t last, rein_err
     return status;
 }
 
-/* ---- reading. What is wrong with it, or NULL. */
+/* ---- reading: the problem of a checkpoint, or NULL */
 static inline const char *file_problem(const char *directory, const char *name, const unsigned char *data, size_t size) {
     char *path = rein_path_join(directory, name), *found;
     size_t found_size;

@@ -132,7 +132,8 @@ static void test_mistakes(void **state) {
     (void)state;
     static const mistake mistakes[] = {
         {"[1]", " does not start with {: a JSON object is needed"},
-        {"{\"trajectories\": [\n", ": trajectories[0] (column 18): the line ends here, inside the JSON: a line holds a whole value"},
+        {"{\"trajectories\": [\n",
+         ": trajectories[0] (column 18): the line ends here, inside the JSON: a line holds a whole value"},
         {"{\"a\": NaN}", ": a (column 9): NaN is not a finite number: JSON has neither NaN nor Infinity"},
         {"{\"a\": 1, \"a\": 2}", ": a is given twice, again at column 12"},
         {"{\"a\": 1} x", ", column 10: text follows the JSON: nothing may stand after it"},
@@ -177,7 +178,7 @@ static void test_mistakes(void **state) {
         {EXACT(", \"additional_histories\": [{\"prompt_ids\": [1]}]"),
          ": trajectories[0].additional_histories[0].response_ids is missing: an array"},
         {EXACT(", \"additional_histories\": [{}]"), ": trajectories[0].additional_histories[0] has no tokens"},
-        {ART(USER), ": trajectories[0].messages_and_choices: a tokenizer is needed to read messages"},
+        {ART(USER), ": tokenizer is missing: trajectories[0].messages_and_choices cannot be read without one"},
     };
     check_mistakes(mistakes, sizeof mistakes / sizeof *mistakes, NULL, NULL);
 }

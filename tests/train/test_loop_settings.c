@@ -451,7 +451,7 @@ static void test_judge_fails(void **state) {
     rein_error err = {0};
     assert_true(rein_loop_step(&report, loop, &err) != REIN_OK);
     if (!strstr(err.message, "judge.sh: response 1 of 16") ||
-        !strstr(err.message, "ended with exit status 3; its last words: no more"))
+        !strstr(err.message, "ended with exit status 3; the last line of its log: no more"))
         fail_msg("%s", err.message);
     rein_loop_close(loop);
     rein_run *run;

@@ -172,9 +172,10 @@ static void test_refused(void **state) {
     assert_refused("{\"prompt\": \"a\"}", tokenizer, "data: line 1: completion is missing");
     assert_refused("{\"completion\": \"a\"}", tokenizer, "data: line 1: prompt is missing");
     assert_refused("\n{\"prompt\": 5, \"completion\": \"a\"}", tokenizer, "data: line 2: prompt is 5");
-    assert_refused("{\"prompt\": \"a\", \"completion\": \"b\"}", NULL, "data: line 1: prompt: a tokenizer is needed");
+    assert_refused("{\"prompt\": \"a\", \"completion\": \"b\"}", NULL,
+                   "data: line 1: tokenizer is missing: prompt cannot be read without one");
     assert_refused("{\"messages\": [" USER("a") "]}", NULL, "data: line 1: messages has no turn of an assistant");
-    assert_refused("{\"messages\": [" USER("a") ", " ASSISTANT("b") "]}", NULL, "a tokenizer is needed");
+    assert_refused("{\"messages\": [" USER("a") ", " ASSISTANT("b") "]}", NULL, "tokenizer is missing: messages cannot");
     assert_refused("{\"messages\": 5}", tokenizer, "data: line 1: messages is 5");
     assert_refused("{\"messages\": []}", tokenizer, "data: line 1: messages is empty");
     assert_refused("{\"messages\": [5]}", tokenizer, "data: line 1: messages");

@@ -138,5 +138,5 @@ def test_as_it_was(tmp_path):
         if path.name != "config.json":
             assert (tmp_path / "to" / path.name).read_bytes() == path.read_bytes(), path.name
     assert AutoTokenizer.from_pretrained(tmp_path / "to").encode("b") == [1]
-    with pytest.raises(adapter_files.Refused, match="holds a model already"):
+    with pytest.raises(adapter_files.Refused, match="already holds a model"):
         adapter_files.run("merge", tmp_path / "base", "-", tmp_path / "to", 0)

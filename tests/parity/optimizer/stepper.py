@@ -1,8 +1,7 @@
-"""stepper.py - the C optimizer, compiled once, as functions."""
+"""stepper.py - the C optimizer, compiled once against the library, as functions."""
 
 import functools
 import os
-import platform
 import shlex
 import subprocess
 import tempfile
@@ -11,8 +10,7 @@ from pathlib import Path
 import numpy
 
 ROOT = Path(__file__).resolve().parents[3]
-SOURCES = ["src/base/base.c", "src/base/exec.c", "src/base/pool.c", "src/train/adamw.c", "src/train/schedule.c"]
-X86 = platform.machine() in ("x86_64", "AMD64")
+LIBRARIES = ["-ljansson", "-lpcre2-8", "-lutf8proc", "-lyaml", "-lm", "-pthread"]
 
 
 class Refused(Exception):
@@ -21,20 +19,14 @@ class Refused(Exception):
 
 @functools.cache
 def program():
-    to = Path(tempfile.mkdtemp(prefix="rein-optimizer-"))
+    to = Path(tempfile.mkdtemp(prefix="rein-optimizer-")) / "run_optimizer"
     compiler = shlex.split(os.environ.get("CC", "cc"))
-    flags = ["-std=c11", "-O2", "-ffp-contract=off", "-fno-math-errno", "-pthread", "-D_POSIX_C_SOURCE=200809L"]
-    flags += ["-Wno-psabi", f"-I{ROOT}/src", f"-I{ROOT}/include"] + ["-DREIN_HAVE_AVX2"] * X86
-    passes = []
-    for lanes, extra in {"ref": [], "avx2": ["-mavx2", "-mfma"]}.items():
-        if lanes == "ref" or X86:
-            passes.append(str(to / f"{lanes}.o"))
-            names = ["-DREAL_F32", f"-DREIN_SUFFIX={lanes}_f32"]
-            source = str(ROOT / "src/train/adamw_pass.c")
-            subprocess.run([*compiler, *flags, *names, *extra, "-c", "-o", passes[-1], source], check=True)
-    sources = [str(ROOT / source) for source in SOURCES] + [str(Path(__file__).parent / "run_optimizer.c")]
-    subprocess.run([*compiler, *flags, "-o", str(to / "run_optimizer"), *sources, *passes, "-lm"], check=True)
-    return str(to / "run_optimizer")
+    alone = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+    subprocess.run(["make", "build/librein.a"], cwd=ROOT, env=alone, check=True)
+    source = str(Path(__file__).parent / "run_optimizer.c")
+    flags = ["-std=c11", "-O1", "-D_POSIX_C_SOURCE=200809L", f"-I{ROOT}/include", "-o", str(to)]
+    subprocess.run([*compiler, *flags, source, str(ROOT / "build" / "librein.a"), *LIBRARIES], check=True)
+    return str(to)
 
 
 def run(*arguments, given=b""):
