@@ -792,6 +792,7 @@ static void test_train_then_commit(void **state) {
     rein_session_close(s);
     s = go_on("two-calls"); /* what was not committed is not there */
     assert_int_equal(rein_session_step(s), 1);
+    REFUSED(rein_session_train(&report, s, &groups, &(rein_train_options){.ptx = &groups}, &error_), "ptx_batch is 0: ");
     rein_session_close(s);
     rein_groups_free(&groups);
 }
