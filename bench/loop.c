@@ -108,6 +108,14 @@ static batch *make_batch(size_t groups, size_t prompt, size_t response, int voca
     return b;
 }
 
+/* A step with everything that it puts on the disk. */
+static void train(rein_session_report *report, rein_session *session, const batch *b, double seconds_sample) {
+    const rein_train_options options = {.seconds_sample = seconds_sample};
+    rein_error err = {0};
+    rein_bench_must(rein_session_train(report, session, &b->groups, &options, &err), &err);
+    rein_bench_must(rein_session_commit(report, session, &b->groups, NULL, 0, &err), &err);
+}
+
 /* ------------------------------------------------------------------------------------------------- a larger one, without a tokenizer */
 
 enum { PROMPT = 32, NEW = 16 };
@@ -173,7 +181,7 @@ void rein_bench_rl_smollm(rein_bench_figures *figures, const rein_bench_row *row
         const rein_policy policy = rein_session_policy(session);
         sample(b, &policy, rein_session_activation_cache(session), job, i, vocabulary);
         reward(b, rein_session_step(session));
-        rein_bench_must(rein_session_train(&report, session, &b->groups, rein_bench_now() - start, &err), &err);
+        train(&report, session, b, rein_bench_now() - start);
         take_step(figures, rein_bench_now() - start, &report);
     }
     rein_session_close(session);
@@ -199,7 +207,7 @@ void rein_bench_reference(rein_bench_figures *figures, const rein_bench_row *row
         for (size_t i = 0; i < SHARED_GROUPS * RESPONSES; i++) /* so that no reference is known from an earlier step */
             b->ids[i][SHARED_PROMPT] = (int32_t)((round * 64 + i) % (size_t)row->shape->vocabulary);
         const double start = rein_bench_now();
-        rein_bench_must(rein_session_train(&report, session, &b->groups, NAN, &err), &err);
+        train(&report, session, b, NAN);
         const double whole = rein_bench_now() - start, passes = metric(&report, "time/forward") + metric(&report, "time/backward") +
                                                                 metric(&report, "time/optimizer");
         figures->value = fmin(figures->value, 100 * (1 - passes / whole));

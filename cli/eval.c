@@ -22,7 +22,7 @@ typedef struct player {
     int borrowed;
     rein_adapter *adapter;
     int64_t step; /* of its run */
-    rein_rollout rollout;
+    rein_groups groups;
     rein_evaluation figures;
 } player;
 
@@ -196,14 +196,14 @@ static int open_second(contest *c, const char *against) {
 }
 
 static void close_player(player *p) {
-    rein_rollout_free(&p->rollout);
+    rein_groups_free(&p->groups);
     rein_adapter_close(p->adapter);
     if (!p->borrowed) rein_model_close(p->model);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------------ work */
 
-static void on_said(void *context, size_t done, size_t all) {
+static void on_progress(void *context, size_t done, size_t all) {
     contest *c = context;
     rein_view_phase(&c->view, "asking", done, all);
 }
@@ -218,13 +218,13 @@ static int play(contest *c, player *p) {
     rein_error err = {0};
     const rein_policy policy = {p->model, p->adapter, temperature_of(c, p)};
     const rein_exec exec = rein_settings_exec(c->settings);
-    const rein_status status = rein_task_runner_evaluate(&p->rollout, c->runner, &policy, c->greedy, &exec, on_said, c, &err);
+    const rein_status status = rein_task_runner_evaluate(&p->groups, c->runner, &policy, c->greedy, &exec, on_progress, c, &err);
     rein_view_clear(&c->view);
-    const char *said = rein_task_runner_log(c->runner);
-    if (*said) rein_say(0, WHERE, "reward: %s", said);
+    const char *log = rein_task_runner_log(c->runner);
+    if (*log) rein_say(0, WHERE, "reward: %s", log);
     if (status) return rein_say_setting_error(c->args, &err);
     const double budget = rein_settings_number(c->settings, "token_budget");
-    p->figures = rein_evaluate(&p->rollout, isnan(budget) ? -1 : (int64_t)budget);
+    p->figures = rein_evaluate(&p->groups, isnan(budget) ? -1 : (int64_t)budget);
     return REIN_DONE;
 }
 
@@ -235,7 +235,7 @@ static void put_figures(rein_text *out, const contest *c, const player *p) {
     rein_json_put_field(out, "accuracy", e->accuracy);
     rein_json_put_field(out, "accuracy_low", e->accuracy_low);
     rein_json_put_field(out, "accuracy_high", e->accuracy_high);
-    rein_json_put_field(out, "pass_at_k", rein_rollout_pass_at_k(&p->rollout, c->k));
+    rein_json_put_field(out, "pass_at_k", rein_groups_pass_at_k(&p->groups, c->k));
     rein_json_put_name(out, "k");
     rein_text_format(out, "%llu", (unsigned long long)c->k);
     rein_json_put_field(out, "reward", e->reward);
@@ -254,7 +254,7 @@ static int print_json(const contest *c) {
         rein_text_put(&out, ", \"against\": {");
         put_figures(&out, c, &c->second);
         rein_text_put(&out, "}");
-        rein_json_put_field(&out, "difference", rein_evaluate_difference(&low, &high, &c->second.rollout, &c->first.rollout));
+        rein_json_put_field(&out, "difference", rein_evaluate_difference(&low, &high, &c->second.groups, &c->first.groups));
         rein_json_put_field(&out, "difference_low", low);
         rein_json_put_field(&out, "difference_high", high);
     }
@@ -268,7 +268,7 @@ static void table(rein_text *out, const contest *c, const player *p) {
     rein_text_format(out, "%-12s %.1f %%, 95 %% between %.1f and %.1f\n", "accuracy", 100 * e->accuracy, 100 * e->accuracy_low,
                      100 * e->accuracy_high);
     if (e->samples > 1)
-        rein_text_format(out, "%-12s %.1f %%\n", c->k == 1 ? "pass@1" : "pass@k", 100 * rein_rollout_pass_at_k(&p->rollout, c->k));
+        rein_text_format(out, "%-12s %.1f %%\n", c->k == 1 ? "pass@1" : "pass@k", 100 * rein_groups_pass_at_k(&p->groups, c->k));
     rein_text_format(out, "%-12s %.4g\n", "reward", e->reward);
     rein_text_format(out, "%-12s %.1f tokens\n", "length", e->mean_length);
     if (!isnan(e->share_over_budget)) rein_text_format(out, "%-12s %.1f %%\n", "over budget", 100 * e->share_over_budget);
@@ -283,7 +283,7 @@ static int print_table(const contest *c) {
     if (c->both) {
         rein_text_put(&out, "\n");
         table(&out, c, &c->second);
-        const double difference = rein_evaluate_difference(&low, &high, &c->second.rollout, &c->first.rollout);
+        const double difference = rein_evaluate_difference(&low, &high, &c->second.groups, &c->first.groups);
         rein_text_format(&out, "\n%-12s %+.1f points of accuracy, 95 %% between %+.1f and %+.1f\n", "difference", 100 * difference,
                          100 * low, 100 * high);
     }
@@ -292,7 +292,7 @@ static int print_table(const contest *c) {
 
 /* ------------------------------------------------------------------------------------------------------------------ the command */
 
-static int open_asker(contest *c) {
+static int open_runner(contest *c) {
     rein_error err = {0};
     return rein_task_runner_open(&c->runner, c->settings, c->first.model, &err) ? rein_say_setting_error(c->args, &err) : REIN_DONE;
 }
@@ -306,7 +306,7 @@ static int contend(contest *c) {
     if (!status && !c->k) c->k = (uint64_t)(c->greedy ? 1 : rein_settings_number(c->settings, "eval_samples"));
     if (!status) status = open_first(c);
     if (!status && against) status = open_second(c, against);
-    if (!status) status = open_asker(c);
+    if (!status) status = open_runner(c);
     if (!status) status = play(c, &c->first);
     if (!status && c->both) status = play(c, &c->second);
     if (status) return status;

@@ -185,13 +185,6 @@ static void put_counts(rein_text *out, const rein_groups_summary *s) {
     put_steps(out, s);
 }
 
-static size_t trained_length(const rein_trajectory *t) {
-    size_t n = 0;
-    for (size_t i = 0; i < t->n_histories; i++)
-        for (size_t k = 0; k < t->histories[i].n; k++) n += t->histories[i].mask[k] != 0;
-    return n;
-}
-
 typedef struct histogram {
     double values[BARS + 1]; /* ascending; the first BARS are where the bars begin */
     size_t counts[BARS], bars;
@@ -217,7 +210,7 @@ static void each_value(histogram *h, const rein_groups *groups, int of_lengths, 
     for (size_t g = 0; g < groups->n; g++)
         for (size_t t = 0; t < groups->groups[g].n; t++) {
             const rein_trajectory *trajectory = &groups->groups[g].trajectories[t];
-            take(h, of_lengths ? (double)trained_length(trajectory) : trajectory->reward);
+            take(h, of_lengths ? (double)rein_trajectory_length(trajectory) : trajectory->reward);
         }
 }
 
@@ -339,7 +332,7 @@ static int put_history(rein_text *out, const rein_history *h, const rein_tokeniz
 static int put_trajectory(rein_text *out, const opened *o, size_t g, size_t t) {
     const rein_trajectory *trajectory = &o->groups.groups[g].trajectories[t];
     int status = REIN_DONE;
-    const size_t trained = trained_length(trajectory);
+    const size_t trained = rein_trajectory_length(trajectory);
     rein_text_format(out, "\ngroup %zu, trajectory %zu: reward %.6g, %zu %s%s\n", g + 1, t + 1, trajectory->reward, trained,
                      trained == 1 ? "token trains" : "tokens train", trajectory->truncated ? ", truncated" : "");
     for (size_t i = 0; i < trajectory->n_histories && !status; i++) {

@@ -111,7 +111,8 @@ static int train(supervised *s, rein_session_report *report) {
     for (int64_t step; (step = rein_session_step(s->t.session)) < s->plan.total && !rein_progress_interrupted();) {
         const rein_groups batch = batch_of(s, step);
         char text[100];
-        if (rein_session_train(report, s->t.session, &batch, NAN, &err)) {
+        if (rein_session_train(report, s->t.session, &batch, NULL, &err) ||
+            rein_session_commit(report, s->t.session, &batch, NULL, 0, &err)) {
             rein_progress_clear(&progress);
             return rein_training_failed(&s->t, &err);
         }

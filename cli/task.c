@@ -93,7 +93,7 @@ static void put_json(rein_text *out, const showing *s, const rein_example *examp
         rein_text_put(out, "}\n");
         return;
     }
-    rein_json_put_value(out, example->original);
+    rein_text_put(out, example->json);
     rein_text_put(out, "\n");
 }
 

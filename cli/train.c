@@ -105,7 +105,8 @@ static int train(rein_training *t, const rein_groups *groups, const rein_groups_
     const int status = rein_training_open(t);
     if (status) return status;
     warn(t, summary);
-    if (rein_session_train(&report, t->session, groups, NAN, &err) || rein_session_save(t->session, &err))
+    if (rein_session_train(&report, t->session, groups, NULL, &err) ||
+        rein_session_commit(&report, t->session, groups, NULL, 0, &err) || rein_session_save(t->session, &err))
         return rein_training_failed(t, &err);
     rein_training_note(t, t->session);
     if (report.nothing_to_train)

@@ -11,6 +11,7 @@
 #include "rein/text.h"
 #include "rein/tokenizer.h"
 #include "rein/train.h"
+#include "rein/trajectory.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,15 +1,16 @@
-/* rollout.h - sampling from a policy, and what is asked of it: the generator, prompts, tasks, rewards, evaluation.
+/* rollout.h - sampling from a policy: the generator, tasks, rewards, prompts, rollouts, evaluation.
  *
  * Boundary of section 1, the generator: token ids in, tokens with their log-probabilities out, one step at a time, any number of requests
- * at a time, entering and leaving as they please; text where a tokenizer is given. The sections after it know examples and texts.
+ * at a time; text where a tokenizer is given. The sections after it work on examples and texts.
  *
- * The log-probability of a sampled token has the bits that rein_forward computes for it. Which token is sampled depends on the policy, the
- * prompt and the address (seed, step, prompt, sample, position) alone, never on what else is being sampled. */
+ * The log-probability of a sampled token has the bits that rein_forward computes for it. Which token is sampled depends only on the policy,
+ * the prompt and the address (seed, step, prompt, sample, position), never on what else is being sampled. */
 #ifndef REIN_ROLLOUT_H
 #define REIN_ROLLOUT_H
 
 #include "rein/model.h"
 #include "rein/tokenizer.h"
+#include "rein/trajectory.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -64,14 +65,6 @@ REIN_API void rein_generator_close(rein_generator *generator);
 /* Adds a request; everything is copied. *number counts requests from 0. */
 REIN_API rein_status rein_generator_add(size_t *number, rein_generator *generator, const rein_request *request, rein_error *err);
 
-typedef enum rein_finish {
-    REIN_FINISH_NONE = 0,
-    REIN_FINISH_END_TOKEN = 1,  /* by one of end_ids */
-    REIN_FINISH_STOP_TEXT = 2,  /* by one of stops */
-    REIN_FINISH_MAX_TOKENS = 3, /* at max_tokens */
-    REIN_FINISH_CONTEXT = 4     /* at the model's last position */
-} rein_finish;
-
 typedef struct rein_choice {
     int32_t id;
     float log_prob;
@@ -98,20 +91,6 @@ REIN_API rein_status rein_generator_step(const rein_sampled **sampled, size_t *n
 
 /* -------------------------------------------------------------------------------------------------------------------- 2. tasks */
 
-/* One thing that is asked of a policy, and what is known of the answer. {0} is none. Texts end with 0, are UTF-8, and belong to the
- * example. */
-typedef struct rein_example {
-    const char *prompt;           /* a plain text; NULL: messages are given */
-    const rein_message *messages; /* [n_messages] a chat */
-    size_t n_messages;
-    const char *answer; /* what verifiers compare with; NULL: none */
-    int64_t budget;     /* tokens; -1: none of its own */
-    void *original;     /* the whole JSON object, as programs are given it: a json_t of jansson */
-} rein_example;
-
-/* Makes it {0} again; harmless on {0}. */
-REIN_API void rein_example_free(rein_example *example);
-
 typedef enum rein_split { REIN_SPLIT_TRAIN = 0, REIN_SPLIT_HELD_OUT = 1 } rein_split;
 
 /* What a source is. The values are part of the ABI: never renumbered. */
@@ -122,48 +101,48 @@ typedef enum rein_task_kind {
     REIN_TASK_PROGRAM = 3  /* anything else with a blank or a slash in it: a command */
 } rein_task_kind;
 
-/* By the source alone; nothing is opened. Thread-safe. */
+/* Tells what a source is; nothing is opened. Thread-safe. */
 REIN_API rein_task_kind rein_task_kind_of(const char *source);
 
 /* Where examples come from. One thread at a time. */
 typedef struct rein_task rein_task;
 
 typedef struct rein_task_options {
-    uint64_t seed;         /* of a built-in task: another seed, other examples */
-    double held_out_share; /* of a file: about this share of its examples is held out, by a hash of what is asked; 0: all train */
+    uint64_t seed;         /* of a built-in task: another seed gives other examples */
+    double held_out_share; /* of a file: about this share of its examples is held out, by a hash of the prompt; 0: all train */
     double timeout;        /* of a program: seconds it may take for an example; 0: 30 */
 } rein_task_options;
 
-/* What a source may be:
+/* Opens a task. A source is one of:
  *     NAME         a built-in task (rein_task_at)
  *     FILE.jsonl   JSON lines: {"prompt": text} or {"messages": [...]}, "answer" (a text or a number), "budget", and anything else
  *     COMMAND      anything else with a blank or a slash in it: /bin/sh runs it; it reads {"split": "train"|"held_out", "index": N,
- *                  "seed": N} and answers with an example as in a file, one line each; {"end": true} says that index and all after it
- *                  are not there
- * What is asked in training is never asked when held out, in built-in tasks and files. The caller closes *task; NULL on failure. */
+ *                  "seed": N} and answers with an example as in a file, one line each; {"end": true} means that there is no example
+ *                  of this index or a later one
+ * In built-in tasks and files no prompt is in both splits. The caller closes *task; it is NULL on failure. */
 REIN_API rein_status rein_task_open(rein_task **task, const char *source, const rein_task_options *options, rein_error *err);
 
 /* NULL is fine. */
 REIN_API void rein_task_close(rein_task *task);
 
-/* Its source, as given. It belongs to the task. */
+/* The source of a task, as given. It belongs to the task. */
 REIN_API const char *rein_task_name(const rein_task *task);
 
-/* How many examples a split has; SIZE_MAX: endless, or not known. */
+/* The number of examples of a split; SIZE_MAX: endless, or not known. */
 REIN_API size_t rein_task_size(const rein_task *task, rein_split split);
 
-/* Example number `index` of a split, the same every time it is asked for; the caller frees it. REIN_ERANGE: there is none. On failure
- * *example is {0}. */
+/* Gets example number `index` of a split, the same every time. The caller frees it. REIN_ERANGE: there is none. On failure *example is
+ * {0}. */
 REIN_API rein_status rein_task_example(rein_example *example, rein_task *task, rein_split split, uint64_t index, rein_error *err);
 
 /* 1 if the task has a verifier of its own: the built-in ones. */
 REIN_API int rein_task_verifies(const rein_task *task);
 
-/* Whether a response is right: 1 or 0, by the task's own verifier (NaN if it has none). Pure and thread-safe. */
+/* Verifies a response: 1 if it is right, 0 if not, NaN if the task has no verifier of its own. Pure and thread-safe. */
 REIN_API double rein_task_verify(const rein_task *task, const rein_example *example, const char *response, size_t length);
 
-/* A right (or believable) response of the kind that models are first taught, appended to *text; which one hangs on (seed, index) alone.
- * Built-in tasks only, else REIN_EINVAL. */
+/* Appends a right (or plausible) response to *text, of the kind that models are first taught. Which one depends only on (seed, index).
+ * REIN_EINVAL: the task is not built in. */
 REIN_API rein_status rein_task_demonstrate(rein_text *text, const rein_task *task, const rein_example *example, uint64_t index,
                                            rein_error *err);
 
@@ -176,15 +155,15 @@ REIN_API const rein_task_info *rein_task_at(size_t i);
 
 /* ------------------------------------------------------------------------------------------------------------------ 3. rewards */
 
-/* A response to be rewarded. Everything is borrowed. */
+/* A response as judges see it. Everything is borrowed. */
 typedef struct rein_response {
     const rein_example *example;
-    size_t group;     /* responses of one group have the same number, and stand one after another */
+    size_t group;     /* responses of one group have the same number and follow each other */
     const char *text; /* [length], UTF-8 */
     size_t length;
-    size_t tokens; /* the end token counted */
+    size_t tokens; /* with the end token */
     int truncated; /* cut off at a limit of length */
-    uint64_t step; /* of the policy that wrote it */
+    uint64_t step; /* of the policy that wrote it; above INT64_MAX: of no step of training */
 } rein_response;
 
 /* One or several judges of responses. One thread at a time. */
@@ -193,10 +172,10 @@ typedef struct rein_reward rein_reward;
 typedef struct rein_reward_options {
     const double *weights; /* [n]; NULL: all 1 */
     double timeout;        /* seconds a program may take for an answer; 0: 30 */
-    size_t restarts;       /* how many times in a row a program that failed is started anew before that is an error; 0: none */
+    size_t restarts;       /* how many times in a row a program that failed is restarted before that is an error; 0: never */
 } rein_reward_options;
 
-/* What a judge may be (docs/rewards.md):
+/* Opens judges. Each is one of (docs/rewards.md):
  *     task           the task's own verifier
  *     exact          1 if the response, without blanks around it, is the answer
  *     number         1 if the last number in the response is the answer's
@@ -204,29 +183,35 @@ typedef struct rein_reward_options {
  *     length:N       1 up to N tokens, then falling to 0 at 2N
  *     COMMAND        anything with a blank or a slash in it: a program that answers one JSON line for each response
  *     group: COMMAND one JSON line for a group of responses, and one answer with all their rewards
- * specs [n], at least one, are copied; `task` (may be NULL) must outlive the reward. Programs are started here, once. */
+ * specs [n], at least one, are copied; `task` (may be NULL) must outlive the reward. Programs are started here, once. The caller closes
+ * *reward; it is NULL on failure. */
 REIN_API rein_status rein_reward_open(rein_reward **reward, const char *const *specs, size_t n, const rein_task *task,
                                       const rein_reward_options *options, rein_error *err);
 
 /* NULL is fine. Programs see the end of their input, then have a second to end. */
 REIN_API void rein_reward_close(rein_reward *reward);
 
-/* rewards [n] are weighted sums; components [n·judges] (or NULL), what each judge said, before weighting, response by response. A judge
- * that needs an answer and is given an example without one is an error, as is a reward that is not a finite number: the message names the
- * judge, the response and what was said. On failure nothing is written; where it was a program's, the reward can then only be closed. */
+/* Rewards n responses: rewards [n] are weighted sums, components [n·judges] (or NULL) what each judge gave, before weighting, response by
+ * response. A judge that needs an answer and gets an example without one is an error, as is a reward that is not a finite number: the
+ * message names the judge, the response and what the judge gave. On failure nothing is written; where a program failed, the reward can then
+ * only be closed. */
 REIN_API rein_status rein_reward_give(double *rewards, double *components, rein_reward *reward, const rein_response *responses,
                                       size_t n, rein_error *err);
+
+/* Rewards every trajectory of groups that were sampled: its reward, and its scores, one a judge. Judges see the example of the group and the
+ * text of the first history. Errors as above; on failure nothing is changed. */
+REIN_API rein_status rein_reward_groups(rein_groups *groups, rein_reward *reward, rein_error *err);
 
 /* A short name of judge i, for metrics: "exact", "judge.py"; unique among the judges. It belongs to the reward. */
 REIN_API const char *rein_reward_name(const rein_reward *reward, size_t i);
 REIN_API size_t rein_reward_count(const rein_reward *reward);
 
-/* What programs wrote to standard error, and that they were started anew, since the last call; "" if nothing. Good until the next call. */
+/* What programs wrote to standard error, and their restarts, since the last call; "" if there is nothing. Lives until the next call. */
 REIN_API const char *rein_reward_log(rein_reward *reward);
 
 /* ------------------------------------------------------------------------------------------------------------------ 4. prompts */
 
-/* How examples become token ids. {0}: plain prompts are encoded as they stand, with the tokenizer's own special tokens. */
+/* How examples become token ids. {0}: plain prompts are encoded as they are, with the tokenizer's own special tokens. */
 typedef struct rein_prompting {
     const rein_chat *chat; /* of messages, and of plain prompts if chat_prompts is 1; NULL: there is none */
     int chat_prompts;      /* 1: a plain prompt is a user's message */
@@ -234,93 +219,72 @@ typedef struct rein_prompting {
     int no_thinking;       /* qwen3 */
 } rein_prompting;
 
-/* Appends the ids of messages[n] in a chat format, with the begin of an assistant's turn behind them. Contents are text, never special tokens.
- * Thread-safe. */
+/* Appends the ids of messages [n] in a chat format, followed by the beginning of an assistant's turn. Contents are text, never special
+ * tokens. Thread-safe. */
 REIN_API rein_status rein_messages_encode(rein_ids *ids, const rein_tokenizer *tokenizer, const rein_chat *chat,
                                           const rein_message *messages, size_t n, int no_thinking, rein_error *err);
 
-/* The token that ends an assistant's turn in a chat format; -1: the format has none (raw). A tokenizer without that token was not made for
- * the format: REIN_EINVAL. Thread-safe. */
+/* Gets the token that ends an assistant's turn in a chat format; -1: the format has none (raw). REIN_EINVAL: the tokenizer has no such
+ * token, so it was not made for the format. Thread-safe. */
 REIN_API rein_status rein_turn_end(int32_t *id, const rein_tokenizer *tokenizer, const rein_chat *chat, rein_error *err);
 
-/* Appends the ids of what an example asks; at least one. In a plain prompt special tokens may be spelled out. Thread-safe. */
+/* Appends the ids of an example's prompt, at least one. A plain prompt may spell special tokens out. Thread-safe. */
 REIN_API rein_status rein_example_encode(rein_ids *ids, const rein_tokenizer *tokenizer, const rein_example *example,
                                          const rein_prompting *how, rein_error *err);
 
 /* ----------------------------------------------------------------------------------------------------------------- 5. rollouts */
 
-/* A response as it was sampled. */
-typedef struct rein_completion {
-    int32_t *ids; /* [n] the end token counted, as all of these */
-    float *log_probs, *sampler_log_probs;
-    size_t *ends; /* [n] bytes of text that were certain after each token; the last is text.length */
-    size_t n, capacity;
-    rein_text text; /* without stops and special tokens */
-    rein_finish finish;
-    uint64_t activation_key; /* of rein_sampled */
-} rein_completion;
-
-/* What was asked, and everything that was answered: response k of example i is written[i·samples + k]. {0} is none. */
-typedef struct rein_rollout {
-    rein_example *examples;   /* [n] */
-    rein_ids *prompts;        /* [n] */
-    rein_completion *written; /* [n·samples] */
-    double *rewards;          /* [n·samples] */
-    double *components;       /* [n·samples·judges] */
-    size_t n, samples, judges;
-} rein_rollout;
-
-/* Makes it {0} again. */
-REIN_API void rein_rollout_free(rein_rollout *rollout);
-
-/* What is to be asked, and by whom. Everything is borrowed. */
+/* What is sampled, and how. Everything is borrowed. */
 typedef struct rein_rollout_options {
     rein_task *task;
     rein_split split;
     const uint64_t *indices; /* [n] of the examples */
-    size_t n, samples;
+    size_t n, samples;       /* prompts, and completions of each */
     rein_policy policy;
     const rein_tokenizer *tokenizer;
     rein_prompting prompting;
-    rein_sampling sampling;      /* its end_ids and the end of a turn end a response */
+    rein_sampling sampling;      /* its end_ids and the end of a turn end a completion */
     uint64_t step, first_prompt; /* the address of the randomness; prompt i has first_prompt + i */
-    rein_reward *reward;         /* NULL: no rewards */
+    int sampler_log_probs;       /* 1: the log-probs of the sampler are recorded too */
     rein_exec exec;
     rein_activation_cache *activation_cache;                      /* as the generator's */
-    void (*progress)(void *context, size_t finished, size_t all); /* NULL, or called as responses end */
+    void (*progress)(void *context, size_t finished, size_t all); /* NULL, or called as completions end */
     void *context;
 } rein_rollout_options;
 
-/* Asks, samples, and rewards. An example whose prompt leaves no room in the model is an error that names it. On failure *rollout is {0}. */
-REIN_API rein_status rein_rollout_make(rein_rollout *rollout, const rein_rollout_options *asking, rein_error *err);
+/* Samples completions, and appends one group for each example: its trajectories have one history each, the prompt and the completion. Their
+ * policy_step is `step` (-1 if that is no step of training, above INT64_MAX), their rewards are 0 until rein_reward_groups. An example
+ * whose prompt leaves no room in the model is an error that names it. On failure the groups are as they were. */
+REIN_API rein_status rein_rollout_sample(rein_groups *groups, const rein_rollout_options *options, rein_error *err);
 
 /* --------------------------------------------------------------------------------------------------------------- 6. evaluation */
 
 typedef struct rein_evaluation {
-    size_t n, prompts, samples; /* n = prompts·samples responses */
-    double accuracy, accuracy_low,
-        accuracy_high; /* share of the responses to which the first judge gave 1 or more; 95 % interval */
-    double pass_at_k;  /* k = samples: share of the prompts with a right response */
+    size_t n, prompts, samples;                    /* trajectories; groups; the fewest trajectories that a group has */
+    double accuracy;                               /* share of trajectories that are right, the mean over prompts */
+    double accuracy_low, accuracy_high;            /* its 95 % interval */
+    double pass_at_k;                              /* k = samples: share of the prompts with a right response */
     double reward, mean_length, share_over_budget; /* over: of those with a budget; NaN if none has one */
     double truncated;                              /* share cut off at a limit of length */
 } rein_evaluation;
 
-/* Figures of a rollout with rewards. budget: of examples without one of their own; -1: none. Thread-safe. */
-REIN_API rein_evaluation rein_evaluate(const rein_rollout *rollout, int64_t budget);
+/* The figures of groups with rewards (rein_trajectory_is_right says what is right). budget: of trajectories without one of their own; -1:
+ * none. Thread-safe. */
+REIN_API rein_evaluation rein_evaluate(const rein_groups *groups, int64_t budget);
 
 /* Probability that k of n samples, of which `right` are right, have a right one among them (Chen et al. 2021, unbiased):
  * 1 − C(n − right, k)/C(n, k). k <= n. Thread-safe. */
 REIN_API double rein_pass_at_k(size_t n, size_t right, size_t k);
 
-/* pass@k over the prompts of a rollout, k <= samples. Thread-safe. */
-REIN_API double rein_rollout_pass_at_k(const rein_rollout *rollout, size_t k);
+/* pass@k, the mean over groups, each of k trajectories or more. Thread-safe. */
+REIN_API double rein_groups_pass_at_k(const rein_groups *groups, size_t k);
 
 /* The share `right` of n with its 95 % interval by Wilson's score. n = 0: 0 to 1. Thread-safe. */
 REIN_API void rein_interval(double *low, double *high, double right, double n);
 
-/* Difference of the accuracy of two rollouts of the same prompts, second − first, with its 95 % interval over prompts (paired). Thread-safe;
- * the shapes must agree. */
-REIN_API double rein_evaluate_difference(double *low, double *high, const rein_rollout *first, const rein_rollout *second);
+/* The difference of two accuracies on the same prompts, second − first, with its 95 % interval over prompts (paired). Both must have as
+ * many groups, of as many trajectories. Thread-safe. */
+REIN_API double rein_evaluate_difference(double *low, double *high, const rein_groups *first, const rein_groups *second);
 
 #ifdef __cplusplus
 }

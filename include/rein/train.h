@@ -8,6 +8,7 @@
 #include "rein/objective.h"
 #include "rein/rollout.h"
 #include "rein/tokenizer.h"
+#include "rein/trajectory.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -70,71 +71,30 @@ typedef struct rein_schedule {
  * Face's get_constant, get_linear and get_cosine_schedule_with_warmup (but there the cosine rises again after total_steps). */
 REIN_API rein_status rein_learning_rate(double *rate, const rein_schedule *schedule, int64_t step, rein_error *err);
 
-/* -------------------------------------------------------------------------------------------------------- 3. trajectory groups */
+/* ---------------------------------------------------------------------------------------------------- 3. files of trajectory groups */
 
-/* One history of a trajectory: what the model saw and wrote, as token ids. */
-typedef struct rein_history {
-    size_t n;
-    int32_t *ids;            /* [n] */
-    uint8_t *mask;           /* [n] 1 where the token was sampled by the policy and trains; never the first token */
-    float *log_probs;        /* [n] as sampled, where mask is 1; NaN where that is not known, and elsewhere */
-    float *values;           /* [n] a critic's, or NULL */
-    uint64_t activation_key; /* of its rows in the activation cache (rein_sampled); 0: none. Never written to disk */
-} rein_history;
-
-typedef struct rein_trajectory {
-    rein_history *histories; /* [n_histories], at least one; they share the reward */
-    size_t n_histories;
-    double reward;
-    int64_t policy_step; /* the step of the policy that sampled it; -1: not known */
-    int truncated;       /* cut off at a limit of length, not ended by the model */
-    int64_t budget;      /* tokens; -1: none of its own */
-    void *original;      /* the JSON it was read from, for writing it back; NULL: none */
-} rein_trajectory;
-
-typedef struct rein_group {
-    rein_trajectory *trajectories; /* of one prompt; [n], at least one */
-    size_t n;
-    void *original; /* the JSON around its trajectories; NULL: none */
-} rein_group;
-
-/* {0} is empty. Everything belongs to it, in memory from malloc. Any number of threads may read one at the same time. */
-typedef struct rein_groups {
-    rein_group *groups;
-    size_t n, capacity;
-} rein_groups;
-
-/* Makes it {0} again; harmless on {0}. */
-REIN_API void rein_groups_free(rein_groups *groups);
-
-/* Takes *group over, as the last of the groups, and makes it {0}; on failure (REIN_ENOMEM) it stays the caller's. */
-REIN_API rein_status rein_groups_append(rein_groups *groups, rein_group *group, rein_error *err);
-
-/* Appends the groups of a file: JSON lines, one group each, in rein's exact form or in that of ART's JSONL (docs/trajectories.md). Messages
- * are turned into ids by the tokenizer (NULL: only the exact form can be read) in the given chat format (NULL: that of the tokenizer's own
- * template). What a Choice says was sampled trains, and nothing else. A turn that the template does not repeat in the context of the next
- * one as it was written (thinking, for one) begins a history of its own: every trained token stands behind what the model saw. Log-probs
- * that are missing are NaN; a reward that is missing is an error, as is a line without a trajectory. Messages name file, line and JSON path.
- * On failure the groups are as they were: REIN_EINVAL, REIN_EIO for a file that cannot be read, REIN_ENOMEM. Thread-safe. */
+/* Reads a file of groups and appends them. It has JSON lines, one group each, in rein's exact form or in that of ART's JSONL
+ * (docs/trajectories.md). The tokenizer (NULL: only the exact form can be read) turns messages into ids, in the given chat format (NULL: that
+ * of the tokenizer's own template). Only what a Choice says was sampled trains. A turn that the template writes differently in the context
+ * of the next one (without its thinking, for example) begins a new history, so that every trained token follows what the model saw. Missing
+ * log-probs are NaN; a missing reward is an error, as is a line without a trajectory. Errors name file, line and JSON path: REIN_EINVAL,
+ * REIN_EIO for a file that cannot be read, REIN_ENOMEM. On failure the groups are as they were. Thread-safe. */
 REIN_API rein_status rein_groups_read(rein_groups *groups, const char *path, const rein_tokenizer *tokenizer, const rein_chat *chat,
                                       rein_error *err);
 
-/* The same from a text in memory, which need not outlive the call. `name` stands in messages where the path would. */
+/* Reads groups from a text in memory, which need not outlive the call. Errors name it `name`. */
 REIN_API rein_status rein_groups_from_memory(rein_groups *groups, const char *text, size_t length, const char *name,
                                              const rein_tokenizer *tokenizer, const rein_chat *chat, rein_error *err);
 
 /* How groups are written. The values are part of the ABI: never renumbered. */
 typedef enum rein_groups_form {
     REIN_GROUPS_EXACT = 0, /* token ids; reading it back gives the same arrays, bit for bit */
-    REIN_GROUPS_ART = 1    /* messages, as they were read, with the rewards of now: for trajectories that were read from messages */
+    REIN_GROUPS_ART = 1    /* messages as they were read, with the current rewards: for trajectories that were read from messages */
 } rein_groups_form;
 
-/* Writes one line a group; the file appears whole or not at all. Keys that are not known here (metrics, metadata, logs and others) stand in
- * the file again. Thread-safe for different paths. */
+/* Writes groups to a file, one line each; the file appears whole or not at all. Keys that were read and have no field (metadata, logs and
+ * others) are written again. Thread-safe for different paths. */
 REIN_API rein_status rein_groups_write(const char *path, const rein_groups *groups, rein_groups_form form, rein_error *err);
-
-/* Sets metrics[name] of a trajectory, as both forms write it; the name is copied. On failure everything is as it was. */
-REIN_API rein_status rein_trajectory_set_metric(rein_trajectory *trajectory, const char *name, double value, rein_error *err);
 
 /* What is in groups. A length is the number of trained tokens of a trajectory. */
 typedef struct rein_groups_summary {
@@ -152,23 +112,23 @@ typedef struct rein_groups_summary {
     size_t policy_step_unknown;
 } rein_groups_summary;
 
-/* Without groups everything is 0, the policy steps -1. Thread-safe. */
+/* Counts what is in groups. Without groups everything is 0, the policy steps -1. Thread-safe. */
 REIN_API rein_groups_summary rein_groups_summarise(const rein_groups *groups);
 
-/* What should be said before anything trains. The values are part of the ABI: added to, never renumbered. */
+/* What a user should know before anything trains. The values are part of the ABI: added to, never renumbered. */
 typedef enum rein_groups_warning {
     REIN_GROUPS_NOTHING_TRAINS = 1,   /* in all of it, or in some trajectories */
-    REIN_GROUPS_ALL_TRAINS = 2,       /* a prompt is hardly ever as short as one token: is the mask right? */
-    REIN_GROUPS_EQUAL_REWARDS = 4,    /* in every group: what compares rewards within a group learns nothing */
+    REIN_GROUPS_ALL_TRAINS = 2,       /* prompts of one token are rare: is the mask right? */
+    REIN_GROUPS_EQUAL_REWARDS = 4,    /* in every group: an advantage within the group is 0 */
     REIN_GROUPS_SINGLE = 8,           /* groups of one: there is nothing to compare with */
-    REIN_GROUPS_NO_LOG_PROBS = 16,    /* some are missing: the policy as it is computes them */
+    REIN_GROUPS_NO_LOG_PROBS = 16,    /* some are missing: the current policy computes them */
     REIN_GROUPS_SEVERAL_POLICIES = 32 /* trajectories were sampled by policies of different steps */
 } rein_groups_warning;
 
 /* The warnings that apply, or-ed. Thread-safe, as is the next. */
 REIN_API unsigned rein_groups_warnings(const rein_groups_summary *summary);
 
-/* One of them as a sentence with its numbers, without a full stop, into text[size]; returns text. 200 bytes are enough. */
+/* Writes one of them as a sentence with its numbers, without a full stop, into text [size]; returns text. 200 bytes are enough. */
 REIN_API const char *rein_groups_warning_text(char *text, size_t size, rein_groups_warning warning,
                                               const rein_groups_summary *summary);
 
@@ -214,24 +174,24 @@ REIN_API rein_status rein_run_last_good(int64_t *step, char note[REIN_NOTE_SIZE]
 
 /* ----------------------------------------------------------------------------------------------------------------- 5. training */
 
-/* Trains an adapter, or all weights of a model that was opened to train. One thread at a time; nobody else may use the policy while a call
- * runs. */
+/* Trains an adapter, or all weights of a model that was opened to train. One thread at a time; nothing else may use the policy during a
+ * call. */
 typedef struct rein_trainer rein_trainer;
 
 typedef struct rein_trainer_options {
-    double temperature; /* the policy's, above 0 */
-    size_t
-        shards; /* gradients are added up in this many parts, by the index of the group, and these by one fixed tree: so that ranks
-                         * can take over whole parts. 0: 16 for an adapter, 1 for all weights */
-    size_t share_limit; /* histories that go through the model together, sharing their prompt; 0: 16. Part of the result's bits */
-    int no_sharing;     /* 1: every history has its prompt computed for itself */
+    double temperature; /* of the policy, above 0 */
+    /* Gradients are summed in this many parts, by the index of the group, and the parts by one fixed tree, so that ranks can take over whole
+     * parts. 0: 16 for an adapter, 1 for all weights. */
+    size_t shards;
+    size_t share_limit; /* histories of a micro-batch, which share their prompt; 0: 16. It changes the bits of the result */
+    int no_sharing;     /* 1: the prompt is computed for every history */
     int recompute;      /* 1: activations are computed again when they are needed, for less memory */
     rein_exec exec;
-    const rein_activation_cache
-        *activation_cache; /* the generator's, opened with the same recompute, or NULL; it must outlive the trainer */
+    /* That of the generator, opened with the same recompute, or NULL. It must outlive the trainer. */
+    const rein_activation_cache *activation_cache;
 } rein_trainer_options;
 
-/* model and adapter (NULL: all weights train) must outlive the trainer. The caller closes *trainer; it is NULL on failure. */
+/* Opens a trainer. model and adapter (NULL: all weights train) must outlive it. The caller closes *trainer; it is NULL on failure. */
 REIN_API rein_status rein_trainer_open(rein_trainer **trainer, rein_model *model, rein_adapter *adapter,
                                        const rein_trainer_options *options, rein_error *err);
 REIN_API void rein_trainer_close(rein_trainer *trainer);
@@ -240,46 +200,47 @@ typedef struct rein_pass_options {
     const rein_options *objective;    /* NULL: REINFORCE; its token_budget applies where a trajectory has none of its own */
     const rein_policy *reference;     /* for KL; NULL: none. It may be the policy itself */
     const float *reference_log_probs; /* [tokens of all histories, in order] or NULL: computed with `reference` */
-    const float *old_log_probs;       /* the same, or NULL: recorded ones, or the policy as it is */
-    int64_t policy_step; /* the step the policy is at: trajectories it sampled are measured against it; -1: not measured */
-    int mask_truncated_completions; /* 1: what was cut off does not train, but counts in the baseline */
-    int recorded_are_current; /* 1: every recorded log-prob is that of the policy as it is, bit for bit, since it sampled them just
-                               * now: a pass before the pass can be left out. If the pass finds a gap, it fails */
-    float *advantages;        /* NULL, or [tokens of all histories, in order]: becomes what the loss took, 0 where nothing trains */
+    const float *old_log_probs;       /* the same, or NULL: the recorded ones, or those of the current policy */
+    int64_t policy_step; /* of the current policy: recorded log-probs of its own samples are compared with it; -1: they are not */
+    int mask_truncated_completions; /* 1: truncated trajectories do not train, but count in the baseline */
+    /* 1: every recorded log-prob is that of the current policy, bit for bit, since it has just sampled the groups: a forward pass that only
+     * finds them is left out. If the pass finds a gap, it fails. */
+    int recorded_are_current;
+    float *advantages; /* NULL, or [tokens of all histories, in order]: becomes what the loss took of the tokens that train */
 } rein_pass_options;
 
 typedef struct rein_pass_result {
     rein_loss loss;
     int nothing_to_train; /* no token trains, or every gradient is exactly 0: the optimizer must not be called */
-    double max_gap; /* greatest |log-prob computed now − recorded| of this policy's own tokens; NaN: nothing to compare. For tokens
-                     * from the activation cache only the head is computed now; the first unit that the policy sampled is never
-                     * taken from there */
-    size_t recomputed;       /* trained tokens whose log-probs were not recorded, and were taken from the policy as it is */
+    /* The greatest |log-prob computed now − recorded| of this policy's own tokens; NaN: nothing to compare. Of tokens from the activation
+     * cache only the head is computed now; the first micro-batch that the policy sampled is always computed whole. */
+    double max_gap;
+    size_t recomputed;       /* trained tokens without a recorded log-prob: that of the current policy was taken */
     size_t reference_tokens; /* that went through the reference: 0 when nothing needs it */
     size_t cached_tokens;    /* taken from the activation cache; a prompt counts once for all that share it */
     double seconds_reference, seconds_forward, seconds_backward;
 } rein_pass_result;
 
-/* Adds the gradient of the groups' loss to what the trainer holds. The whole of `groups` is one optimizer step: normalisers and averages are
+/* Adds the gradient of the groups' loss to that of the trainer. The whole of `groups` is one optimizer step: normalisers and averages are
  * over all of it. Old log-probs are the recorded ones; with a `mismatch` correction, or where none were recorded, those of the policy at the
- * beginning of the call. On failure the trainer holds no gradient. */
+ * beginning of the call. On failure the gradient of the trainer is 0. */
 REIN_API rein_status rein_trainer_forward_backward(rein_pass_result *pass, rein_trainer *trainer, const rein_groups *groups,
                                                    const rein_pass_options *options, rein_error *err);
 
-/* Log-probs of every trained token under the policy, or under `policy` if not NULL: log_probs [tokens of all histories, in order], 0 where
- * nothing trains. entropies the same, or NULL. */
+/* Computes the log-prob of every trained token under the policy, or under `policy` if not NULL: log_probs [tokens of all histories, in order],
+ * 0 where nothing trains. entropies the same, or NULL. */
 REIN_API rein_status rein_trainer_log_probs(float *log_probs, float *entropies, rein_trainer *trainer, const rein_policy *policy,
                                             const rein_groups *groups, rein_error *err);
 
-/* One step of AdamW with the gradient that is held; then there is none. *gradient_norm (or NULL) is before clipping. */
+/* Makes one step of AdamW with the gradient of the trainer, which becomes 0. *gradient_norm (or NULL) is before clipping. */
 REIN_API rein_status rein_trainer_optim_step(double *gradient_norm, rein_trainer *trainer, const rein_adamw *adamw,
                                              rein_error *err);
 
 /* Steps of the optimizer so far. */
 REIN_API int64_t rein_trainer_steps(const rein_trainer *trainer);
 
-/* Writes the policy (an adapter as PEFT does, or the model) and optimizer.safetensors into an existing directory; and reads the optimizer's
- * state and the weights back. What was saved and loaded goes on bit for bit. */
+/* Saves the policy (an adapter as PEFT does, or the model) and optimizer.safetensors in an existing directory; and loads the weights and the
+ * state of the optimizer. A trainer that loads what was saved continues bit for bit. */
 REIN_API rein_status rein_trainer_save(const rein_trainer *trainer, const char *directory, rein_error *err);
 REIN_API rein_status rein_trainer_load(rein_trainer *trainer, const char *directory, rein_error *err);
 
@@ -364,9 +325,9 @@ REIN_API rein_status rein_settings_check(const rein_settings *settings, rein_err
 /* A run being trained: policy, optimizer, reference, checkpoints, history. One thread at a time; one session a run. */
 typedef struct rein_session rein_session;
 
-/* Begins a run in a directory that is new or empty, and writes its checkpoint 0; or goes on with one, from its last good checkpoint, with the
- * settings it was begun with and those given now. What made the policy (model, adapter, lora_*, full, seed, shards, share_limit) cannot
- * change. Everything is checked before anything is written. The caller closes *session; it is NULL on failure. */
+/* Begins a run in a directory that is new or empty, and writes its checkpoint 0; or resumes a run from its last good checkpoint, with its own
+ * settings and those given now. Settings that made the policy (model, adapter, lora_*, full, seed, shards, share_limit) cannot change.
+ * Everything is checked before anything is written. The caller closes *session; it is NULL on failure. */
 REIN_API rein_status rein_session_open(rein_session **session, const char *directory, const rein_settings *settings,
                                        rein_error *err);
 
@@ -376,22 +337,22 @@ typedef struct rein_fork {
     int64_t step;
 } rein_fork;
 
-/* Begins a run in a directory that is new or empty whose step 0 is a checkpoint of another run, policy and optimizer, with the settings of
- * that run and those given now (rein_settings_fork). The checkpoint is verified and copied; its state.json has "forked_from". From then on it
+/* Begins a run in a directory that is new or empty from a checkpoint of another run, policy and optimizer, with the settings of that run and
+ * those given now (rein_settings_fork). The checkpoint is verified and copied as step 0; its state.json has "forked_from". From then on it
  * is a run like any other. Everything is checked before anything is written. The caller closes *session; it is NULL on failure. */
 REIN_API rein_status rein_session_fork(rein_session **session, const char *directory, const rein_fork *from,
                                        const rein_settings *settings, rein_error *err);
 
-/* NULL is fine. Steps after the last checkpoint are lost, and made again by who goes on: rein_session_save keeps them. With save_steps 1, the
- * default, there are none. */
+/* Closes a session; NULL is fine. Steps after the last checkpoint are lost, and made again when the run resumes: rein_session_save keeps them.
+ * With save_steps 1, the default, there are none. */
 REIN_API void rein_session_close(rein_session *session);
 
-/* What opening had to say (a checkpoint that was not good, for one), and after a step, whether keep_best still waits for its metric; or "".
- * Lives as long as the session, as do the next. */
+/* A note to the user, or "": what opening found wrong (a damaged checkpoint, for example); after a step, that keep_best still has no metric.
+ * Lives as long as the session, as does the next. */
 REIN_API const char *rein_session_note(const rein_session *session);
 REIN_API const rein_settings *rein_session_settings(const rein_session *session);
 
-/* Steps made; the policy as it is. */
+/* The number of steps made; the current policy. */
 REIN_API int64_t rein_session_step(const rein_session *session);
 REIN_API rein_policy rein_session_policy(const rein_session *session);
 
@@ -400,89 +361,104 @@ REIN_API rein_policy rein_session_policy(const rein_session *session);
 REIN_API rein_activation_cache *rein_session_activation_cache(const rein_session *session);
 
 typedef struct rein_session_report {
-    int64_t step;             /* the one just made */
+    int64_t step;             /* the one that was made */
     int nothing_to_train;     /* the policy did not change */
     size_t n;                 /* metrics (docs/metrics.md) */
     const char *const *names; /* [n] both live until the next step */
     const double *values;     /* [n] */
 } rein_session_report;
 
-/* One step on the groups: reference, epochs, minibatches, optimizer; trajectories and history are on the disk when it returns, and every
- * save_steps steps a checkpoint. seconds_sample: how long sampling took, for the history; NaN: nothing was sampled. After a failure the
- * session can only be closed; who goes on with the run begins at its last checkpoint. */
-REIN_API rein_status rein_session_train(rein_session_report *report, rein_session *session, const rein_groups *groups,
-                                        double seconds_sample, rein_error *err);
+/* What a step is trained with besides the groups. Everything is borrowed. */
+typedef struct rein_train_options {
+    double seconds_sample; /* how long sampling took, for the history; NaN: nothing was sampled */
+    int own_samples; /* 1: the current policy has just sampled the groups, so that their log-probs need not be computed again */
+    const rein_groups *ptx; /* supervised examples, whose loss times their rewards is added to every optimizer step; NULL: none */
+    size_t ptx_batch;       /* examples of each optimizer step */
+    const double *budget_penalty_coef; /* of this step; NULL: that of the objective */
+} rein_train_options;
 
-/* Writes the checkpoint of the step just made, if there is none yet, and deletes those that keep_last and keep_best do not keep. For the end
- * of the work, where save_steps is more than 1. After a failure (a full disk) the run is as it was, and it may be tried again. */
+/* Trains the policy on groups, in memory only: reference, epochs, minibatches, optimizer. The report has the metrics of the training, and
+ * the histories that have room for advantages get them. rein_session_commit must follow. options may be NULL: nothing was sampled. After a
+ * failure the session can only be closed; the run resumes from its last checkpoint. */
+REIN_API rein_status rein_session_train(rein_session_report *report, rein_session *session, const rein_groups *groups,
+                                        const rein_train_options *options, rein_error *err);
+
+/* Commits the step that rein_session_train has made: counts it, and writes its trajectories, its line of the history with `more` [n_more]
+ * metrics, every save_steps steps a checkpoint, and TensorBoard's events. report: that of rein_session_train, which becomes that of the
+ * whole step. The names in `more` must live as long as the report. After a failure the session can only be closed. */
+REIN_API rein_status rein_session_commit(rein_session_report *report, rein_session *session, const rein_groups *groups,
+                                         const rein_named_number *more, size_t n_more, rein_error *err);
+
+/* Saves the last step: writes its checkpoint, if there is none yet, and deletes those that keep_last and keep_best do not keep. It is for
+ * the end of the work where save_steps is more than 1. After a failure (a full disk) the run is as it was, and it may be tried again. */
 REIN_API rein_status rein_session_save(rein_session *session, rein_error *err);
 
 /* ---------------------------------------------------------------------------------------------------------- 8. supervised data */
 
-/* Appends the examples of a file, JSON lines, each as a group of one trajectory whose reward is 1 (docs/training.md):
- *     {"messages": [...]}                          OpenAI's chat; what an assistant says trains, with the end of its turn ("weight": 0: not)
- *     {"prompt": "...", "completion": "..."}       the completion trains, and end_id behind it (-1: none); an empty prompt is the begin token
- *     {"prompt_ids": [...], "response_ids": [...]} as they are; "mask" as in trajectory groups
- * Other keys are not looked at. Log-probs are NaN. REINFORCE on these, without an advantage, and the mean over tokens (no rein_options),
- * is the mean negative log-likelihood. tokenizer (NULL: only ids can be read) and chat (NULL: of the tokenizer's template) as with groups.
- * An example in which nothing trains is an error. Messages name file, line and field; on failure the groups are as they were. Thread-safe. */
+/* Reads a file of examples, JSON lines, and appends each as a group of one trajectory whose reward is 1 (docs/training.md):
+ *     {"messages": [...]}                          OpenAI's chat; turns of the assistant train, with their ends (not those of "weight": 0)
+ *     {"prompt": "...", "completion": "..."}       the completion trains, then end_id (-1: none); an empty prompt is the begin token
+ *     {"prompt_ids": [...], "response_ids": [...]} token ids; "mask" as in trajectory groups
+ * Other keys are ignored. Log-probs are NaN. REINFORCE on these, without an advantage, and the mean over tokens (no rein_options), is the
+ * mean negative log-likelihood. tokenizer (NULL: only ids can be read) and chat (NULL: of the tokenizer's template) as with groups. An
+ * example in which nothing trains is an error. Errors name file, line and field; on failure the groups are as they were. Thread-safe. */
 REIN_API rein_status rein_sft_read(rein_groups *groups, const char *path, const rein_tokenizer *tokenizer, const rein_chat *chat,
                                    int32_t end_id, rein_error *err);
 
-/* The same from a text in memory, which need not outlive the call. `name` stands in messages where the path would. */
+/* Reads examples from a text in memory, which need not outlive the call. Errors name it `name`. */
 REIN_API rein_status rein_sft_from_memory(rein_groups *groups, const char *text, size_t length, const char *name,
                                           const rein_tokenizer *tokenizer, const rein_chat *chat, int32_t end_id, rein_error *err);
 
-/* order [n] becomes a permutation of 0 … n − 1 that hangs on seed and epoch alone: in which order an epoch goes through the data, also after
- * a resume. Thread-safe. */
+/* Shuffles the data of an epoch: order [n] becomes a permutation of 0 … n − 1 that depends only on seed and epoch, so that a resumed run
+ * sees the same order. Thread-safe. */
 REIN_API void rein_shuffle(size_t *order, size_t n, uint64_t seed, uint64_t epoch);
 
 /* ------------------------------------------------------------------------------------------------------------------ 9. the loop */
 
-/* Everything that settings say of asking and rewarding, opened: tokenizer, tasks, judges, the chat format. One thread at a time. */
+/* What sampling and rewarding need besides a policy, opened as the settings say: tokenizer, tasks, judges, chat format. One thread at a
+ * time. */
 typedef struct rein_task_runner rein_task_runner;
 
-/* The settings are copied: model (for its tokenizer), those of the task, of sampling and of evaluation. The caller closes *runner; it is NULL
- * on failure. */
+/* Opens a task runner. It uses the settings model (for its tokenizer) and those of the task, of sampling and of evaluation, which are copied.
+ * The caller closes *runner; it is NULL on failure. */
 REIN_API rein_status rein_task_runner_open(rein_task_runner **runner, const rein_settings *settings, const rein_model *model,
                                            rein_error *err);
 
 /* NULL is fine. */
 REIN_API void rein_task_runner_close(rein_task_runner *runner);
 
-/* Asks a policy eval_prompts held-out examples and rewards what it says: eval_samples responses each, or the greedy one. The same prompts and
- * the same randomness every time: two policies that are asked differ by themselves alone. exec and progress may be NULL. The caller frees
- * *rollout (rein_evaluate has its figures); it is {0} on failure. */
-REIN_API rein_status rein_task_runner_evaluate(rein_rollout *rollout, rein_task_runner *runner, const rein_policy *policy,
-                                               int greedy, const rein_exec *exec,
-                                               void (*progress)(void *context, size_t done, size_t all), void *context,
-                                               rein_error *err);
+/* Samples completions of eval_prompts held-out examples, eval_samples each, or the greedy one, and rewards them. The prompts and the
+ * randomness are the same every time: two evaluations differ only by their policies. exec and progress may be NULL. The caller frees *groups
+ * (rein_evaluate has their figures); they are {0} on failure. */
+REIN_API rein_status rein_task_runner_evaluate(rein_groups *groups, rein_task_runner *runner, const rein_policy *policy, int greedy,
+                                               const rein_exec *exec, void (*progress)(void *context, size_t done, size_t all),
+                                               void *context, rein_error *err);
 
-/* What the judges' programs said since the last call, or "". */
+/* What the judges' programs wrote to standard error since the last call, or "". */
 REIN_API const char *rein_task_runner_log(rein_task_runner *runner);
 
-/* A run that teaches itself: sample, reward, train, and evaluate on what is held out, step after step. One thread at a time. */
+/* A run that samples what it trains on: sample, reward, train, commit, step after step, with evaluations on held-out prompts. One thread at
+ * a time. */
 typedef struct rein_loop rein_loop;
 
 /* The values are part of the ABI: they are added to, never renumbered. */
 typedef enum rein_phase { REIN_PHASE_SAMPLING = 0, REIN_PHASE_TRAINING = 1, REIN_PHASE_EVALUATING = 2 } rein_phase;
 
 typedef struct rein_loop_options {
-    void (*progress)(void *context, rein_phase phase, size_t done, size_t all); /* NULL, or called as the work goes on */
+    void (*progress)(void *context, rein_phase phase, size_t done, size_t all); /* NULL, or called during the work */
     void *context;
-    const rein_fork *fork; /* NULL, or where the run, which is new, begins (rein_session_fork); read by rein_loop_open alone */
+    const rein_fork *fork; /* NULL, or where a new run begins (rein_session_fork); only rein_loop_open reads it */
 } rein_loop_options;
 
-/* The temperature of the policy after `step` steps: `temperature`, or on the way from there to temperature_final, which the last step has.
- * Thread-safe. */
+/* The temperature of the policy after `step` steps: `temperature`, or linear from there to temperature_final at the last step. Thread-safe. */
 REIN_API double rein_settings_temperature(const rein_settings *settings, int64_t step);
 
-/* Begins a run, or goes on with one, bit for bit as if it had not stopped. Everything is checked before anything is written: settings, model,
- * task, rewards. options may be NULL. The caller closes *loop; it is NULL on failure. */
+/* Begins a run, or resumes one, bit for bit as if it had not stopped. Everything is checked before anything is written: settings, model, task,
+ * rewards. options may be NULL. The caller closes *loop; it is NULL on failure. */
 REIN_API rein_status rein_loop_open(rein_loop **loop, const char *directory, const rein_settings *settings,
                                     const rein_loop_options *options, rein_error *err);
 
-/* NULL is fine. What is lost is what rein_session_close loses: nothing after rein_loop_finish, or with save_steps 1. */
+/* Closes a loop; NULL is fine. It loses what rein_session_close loses: nothing after rein_loop_finish, or with save_steps 1. */
 REIN_API void rein_loop_close(rein_loop *loop);
 
 /* The run being trained; it belongs to the loop. */
@@ -492,7 +468,7 @@ REIN_API const rein_session *rein_loop_session(const rein_loop *loop);
 typedef struct rein_loop_evaluation {
     int64_t step; /* -1: none yet */
     rein_evaluation sampled, greedy;
-    double kl; /* to the policy of step 0, nats a token: mean of log-prob differences over the sampled responses */
+    double kl; /* to the policy of step 0, nats a token: mean of log-prob differences over the sampled completions */
 } rein_loop_evaluation;
 
 typedef struct rein_loop_report {
@@ -503,7 +479,8 @@ typedef struct rein_loop_report {
     const char *judge_log; /* what the judges' programs wrote to standard error, or "" */
 } rein_loop_report;
 
-/* Evaluates the policy as it is, unless that has been done or eval_prompts is 0. A run begins with it: the first step does it otherwise. */
+/* Evaluates the current policy, unless that was done before or eval_prompts is 0. A run begins with an evaluation: if it was not made by this
+ * call, the first step makes it. */
 REIN_API rein_status rein_loop_evaluate(rein_loop *loop, rein_error *err);
 
 /* The first evaluation of the run, and the last. They belong to the loop. */
@@ -516,17 +493,16 @@ REIN_API int rein_loop_done(const rein_loop *loop);
 /* stop_at, if it holds; else "". It belongs to the loop. */
 REIN_API const char *rein_loop_stopped(const rein_loop *loop);
 
-/* The next step: trajectories, history, evaluation and, every save_steps steps, a checkpoint are on the disk when it returns. After a
- * failure the loop can only be closed; who goes on with the run begins at its last checkpoint. What the report points to lives until the
- * next call. */
+/* Makes the next step: trajectories, history, evaluation and, every save_steps steps, a checkpoint are on the disk when it returns. After a
+ * failure the loop can only be closed; the run resumes from its last checkpoint. What the report points to lives until the next call. */
 REIN_API rein_status rein_loop_step(rein_loop_report *report, rein_loop *loop, rein_error *err);
 
-/* For the end, whatever made it (Ctrl-C too): saves the last step (rein_session_save), and writes RUN/summary.json, when there are
- * evaluations: {"base", "final": {"accuracy", "accuracy_low", "accuracy_high", "mean_length", "share_over_budget"; final: "kl" too},
+/* Finishes the work, whatever ended it (Ctrl-C too): saves the last step (rein_session_save) and, where there are evaluations, writes
+ * RUN/summary.json: {"base", "final": {"accuracy", "accuracy_low", "accuracy_high", "mean_length", "share_over_budget"; final: "kl" too},
  * "budget", "steps", "seconds", "on_policy_max_gap"}. */
 REIN_API rein_status rein_loop_finish(rein_loop *loop, rein_error *err);
 
-/* A response to the same held-out prompt in the first evaluation and in the last: number i of them. 0: there is none. They belong to the
+/* Completions of one held-out prompt, number i, in the first evaluation and in the last. Returns 0 if there is none. The texts belong to the
  * loop. */
 typedef struct rein_before_after {
     const char *prompt, *before, *after;

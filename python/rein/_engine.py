@@ -249,6 +249,10 @@ class History(ctypes.Structure):
         ("mask", _address),
         ("log_probs", _address),
         ("values", _address),
+        ("sampler_log_probs", _address),
+        ("advantages", _address),
+        ("text", Text),
+        ("text_ends", _address),
         ("activation_key", _uint64),
     ]
 
@@ -263,14 +267,34 @@ class TrajectoryStruct(ctypes.Structure):
         ("policy_step", _int64),
         ("truncated", _int),
         ("budget", _int64),
-        ("original", _address),
+        ("finish", _int),
+        ("scores", _address),
+        ("n_scores", _size),
+        ("metrics", _address),
+        ("n_metrics", _size),
+        ("from_messages", _int),
+        ("json", _address),
+    ]
+
+
+class Example(ctypes.Structure):
+    """rein_example."""
+
+    _fields_ = [
+        ("prompt", _address),
+        ("messages", _address),
+        ("n_messages", _size),
+        ("answer", _address),
+        ("budget", _int64),
+        ("json", _address),
+        ("memory", _address),
     ]
 
 
 class Group(ctypes.Structure):
     """rein_group."""
 
-    _fields_ = [("trajectories", _address), ("n", _size), ("original", _address)]
+    _fields_ = [("trajectories", _address), ("n", _size), ("example", Example), ("json", _address)]
 
 
 class Groups(ctypes.Structure):

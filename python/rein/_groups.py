@@ -212,7 +212,7 @@ class _Flat:
         start, n = self.offsets[i], self.offsets[i + 1] - self.offsets[i]
         values = address(self.values) + 4 * start if self.has_values[i] else None
         arrays = (address(self.ids) + 4 * start, address(self.mask) + start, address(self.log_probs) + 4 * start)
-        return e.History(n, *arrays, values, 0)
+        return e.History(n, *arrays, values)
 
 
 def _fill(struct: e.TrajectoryStruct, trajectory: Trajectory, name: str) -> None:

@@ -30,7 +30,19 @@ class _Report(ctypes.Structure):
     ]
 
 
-c.check_sizes({"rein_session_report": _Report})
+class _Options(ctypes.Structure):
+    """rein_train_options."""
+
+    _fields_ = [
+        ("seconds_sample", ctypes.c_double),
+        ("own_samples", ctypes.c_int),
+        ("ptx", ctypes.c_void_p),
+        ("ptx_batch", ctypes.c_size_t),
+        ("budget_penalty_coef", ctypes.c_void_p),
+    ]
+
+
+c.check_sizes({"rein_session_report": _Report, "rein_train_options": _Options})
 
 _settings_new = e.declare("rein_settings_new", "pp")
 _settings_free = e.declare("rein_settings_free", "p", None)
@@ -40,7 +52,8 @@ _session_open = e.declare("rein_session_open", "pspp")
 _session_close = e.declare("rein_session_close", "p", None)
 _session_note = e.declare("rein_session_note", "p", ctypes.c_char_p)
 _session_settings = e.declare("rein_session_settings", "p", ctypes.c_void_p)
-_session_train = e.declare("rein_session_train", "pppdp")
+_session_train = e.declare("rein_session_train", "ppppp")
+_session_commit = e.declare("rein_session_commit", "ppppnp")
 _session_save = e.declare("rein_session_save", "pp")
 _run_open = e.declare("rein_run_open", "psip")
 _run_close = e.declare("rein_run_close", "p", None)
@@ -79,10 +92,11 @@ def train(
     directory, given = e.path_of(run, "run"), _settings_of(model, settings)
     with contextlib.closing(e.opened(_session_open, _session_close, directory, given.address)) as session:
         note = _note(session, "")
-        report = _Report()
-        seconds = np.nan if seconds_sample is None else float(seconds_sample)
+        report, options = _Report(), _Options(np.nan if seconds_sample is None else float(seconds_sample))
         with Groups(groups, _tokenizer_of(session)) as listed:
-            e.call(_session_train, ctypes.byref(report), session.address, listed.reference, seconds)
+            step = (ctypes.byref(report), session.address, listed.reference)
+            e.call(_session_train, *step, ctypes.byref(options))
+            e.call(_session_commit, *step, None, 0)
         e.call(_session_save, session.address)
         _note(session, note)
         made: dict[str, Any] = {"step": report.step, "nothing_to_train": bool(report.nothing_to_train)}

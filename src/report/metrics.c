@@ -81,14 +81,14 @@ static double number_at(const rein_step_numbers *numbers, size_t offset) {
     return value;
 }
 
-size_t rein_metric_rows(rein_metric_row *rows, size_t capacity, const rein_step_numbers *numbers) {
+size_t rein_metric_rows(rein_named_number *rows, size_t capacity, const rein_step_numbers *numbers) {
     const unsigned has = numbers->parts | (numbers->loss.nothing_to_train ? 0 : TRAINED);
     size_t n = 0;
     for (size_t i = 0; i < REIN_METRIC_ROWS; i++) {
         double value = number_at(numbers, table[i].first);
         if (table[i].second) value += number_at(numbers, table[i].second);
         if (isnan(value) || (table[i].needs & ~has)) continue;
-        if (n < capacity) rows[n] = (rein_metric_row){table[i].name, value};
+        if (n < capacity) rows[n] = (rein_named_number){table[i].name, value};
         n++;
     }
     return n;
@@ -96,7 +96,7 @@ size_t rein_metric_rows(rein_metric_row *rows, size_t capacity, const rein_step_
 
 /* ------------------------------------------------------------------------------------------------------------------------ JSON */
 
-json_t *rein_metric_object(int64_t step, const rein_metric_row *rows, size_t n) {
+json_t *rein_metric_object(int64_t step, const rein_named_number *rows, size_t n) {
     json_t *object = json_object();
     int failed = json_object_set_new(object, "step", json_integer(step));
     for (size_t i = 0; i < n && !failed; i++)

@@ -5,6 +5,7 @@
 #include <jansson.h>
 
 #include "rein/objective.h"
+#include "rein/trajectory.h"
 
 /* What a step had. A loss reports 0 where it had nothing to measure; the rows that need it are left out then. */
 enum rein_step_parts {
@@ -28,26 +29,20 @@ typedef struct rein_step_numbers {
     double peak_memory;       /* bytes, of the process so far */
 } rein_step_numbers;
 
-/* Names are static. A caller may put rows of its own behind them. */
-typedef struct rein_metric_row {
-    const char *name;
-    double value;
-} rein_metric_row;
-
 enum { REIN_METRIC_ROWS = 39 }; /* there are never more */
 
 /* Every number not applicable, and no parts: where to begin. Thread-safe. */
 void rein_step_numbers_clear(rein_step_numbers *numbers);
 
-/* Writes the rows that apply, at most `capacity`, always in the same order; returns how many apply. Thread-safe. */
-size_t rein_metric_rows(rein_metric_row *rows, size_t capacity, const rein_step_numbers *numbers);
+/* A row is a number under the name that is shown. Writes the rows that apply, their names static, at most `capacity`, always in the same order; returns how many apply. Thread-safe. */
+size_t rein_metric_rows(rein_named_number *rows, size_t capacity, const rein_step_numbers *numbers);
 
 /* 1 if some step may have a row of this name. Thread-safe. */
 int rein_metric_is_known(const char *name);
 
 /* {"step": step, name: value, …} in the order of the rows; null where a value is not finite, which JSON cannot say. The caller's
  * reference; NULL when there is no memory or a name is not UTF-8. Thread-safe. */
-json_t *rein_metric_object(int64_t step, const rein_metric_row *rows, size_t n);
+json_t *rein_metric_object(int64_t step, const rein_named_number *rows, size_t n);
 
 /* Adds the object as one line to a file such as history.jsonl, in one write; the file is made if there is none, and is as it was after
  * a failure. Numbers round-trip (%.17g). A last line that a crash left without its end stays, as a line of its own. */

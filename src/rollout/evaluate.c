@@ -1,4 +1,4 @@
-/* evaluate.c - figures of a rollout, and how far they can be trusted. */
+/* evaluate.c - how good groups of trajectories are, and how far these figures can be trusted. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -26,20 +26,16 @@ double rein_pass_at_k(size_t n, size_t right, size_t k) {
     return 1 - none;
 }
 
-static int is_right(const rein_rollout *r, size_t response) {
-    return (r->judges ? r->components[response * r->judges] : r->rewards[response]) >= 1;
-}
-
-static size_t right_of(const rein_rollout *r, size_t prompt) {
+static size_t right_of(const rein_group *group) {
     size_t right = 0;
-    for (size_t k = 0; k < r->samples; k++) right += (size_t)is_right(r, prompt * r->samples + k);
+    for (size_t t = 0; t < group->n; t++) right += (size_t)rein_trajectory_is_right(&group->trajectories[t]);
     return right;
 }
 
-double rein_rollout_pass_at_k(const rein_rollout *r, size_t k) {
+double rein_groups_pass_at_k(const rein_groups *groups, size_t k) {
     double sum = 0;
-    for (size_t i = 0; i < r->n; i++) sum += rein_pass_at_k(r->samples, right_of(r, i), k);
-    return r->n ? sum / (double)r->n : 0;
+    for (size_t g = 0; g < groups->n; g++) sum += rein_pass_at_k(groups->groups[g].n, right_of(&groups->groups[g]), k);
+    return groups->n ? sum / (double)groups->n : 0;
 }
 
 /* Mean and 95 % interval of n independent numbers, by the normal distribution. */
@@ -55,51 +51,66 @@ static double mean_of(double *low, double *high, const double *x, size_t n) {
 
 /* Responses to one prompt are alike: with several the interval is over prompts, each with its share. Where all shares are equal that would
  * be no interval at all, and Wilson's over prompts takes its place. */
-static void accuracy(rein_evaluation *e, const rein_rollout *r) {
-    double right = 0, *shares = r->samples > 1 && r->n > 1 ? malloc(r->n * sizeof *shares) : NULL;
+static void accuracy(rein_evaluation *e, const rein_groups *groups) {
+    const size_t n = groups->n;
+    double right = 0, *shares = e->samples > 1 && n > 1 ? malloc(n * sizeof *shares) : NULL;
     int differ = 0;
-    for (size_t i = 0; i < r->n; i++) {
-        const double share = (double)right_of(r, i) / (double)r->samples;
+    for (size_t g = 0; g < n; g++) {
+        const double share = (double)right_of(&groups->groups[g]) / (double)groups->groups[g].n;
         right += share;
-        if (shares) shares[i] = share, differ |= share < shares[0] || share > shares[0];
+        if (shares) shares[g] = share, differ |= share < shares[0] || share > shares[0];
     }
-    e->accuracy = right / (double)r->n;
-    rein_interval(&e->accuracy_low, &e->accuracy_high, right, (double)r->n);
+    e->accuracy = right / (double)n;
+    rein_interval(&e->accuracy_low, &e->accuracy_high, right, (double)n);
     if (differ) {
-        mean_of(&e->accuracy_low, &e->accuracy_high, shares, r->n);
+        mean_of(&e->accuracy_low, &e->accuracy_high, shares, n);
         if (e->accuracy_low < 0) e->accuracy_low = 0;
         if (e->accuracy_high > 1) e->accuracy_high = 1;
     }
     free(shares);
 }
 
-rein_evaluation rein_evaluate(const rein_rollout *r, int64_t budget) {
-    rein_evaluation e = {.n = r->n * r->samples, .prompts = r->n, .samples = r->samples, .share_over_budget = NAN};
-    size_t with_budget = 0, over = 0;
-    if (!e.n) return e;
-    for (size_t i = 0; i < e.n; i++) {
-        const rein_completion *w = &r->written[i];
-        const int64_t own = r->examples[i / r->samples].budget, limit = own >= 0 ? own : budget;
-        e.reward += r->rewards[i];
-        e.mean_length += (double)w->n;
-        e.truncated += w->finish == REIN_FINISH_MAX_TOKENS || w->finish == REIN_FINISH_CONTEXT;
-        with_budget += limit >= 0;
-        over += limit >= 0 && (int64_t)w->n > limit;
+/* What is added up over trajectories. */
+typedef struct totals {
+    size_t with_budget, over;
+} totals;
+
+static void add_group(rein_evaluation *e, totals *sum, const rein_group *group, int64_t budget) {
+    if (!e->prompts++ || group->n < e->samples) e->samples = group->n;
+    e->n += group->n;
+    for (size_t k = 0; k < group->n; k++) {
+        const rein_trajectory *t = &group->trajectories[k];
+        const int64_t limit = t->budget >= 0 ? t->budget : budget, length = (int64_t)rein_trajectory_length(t);
+        e->reward += t->reward;
+        e->mean_length += (double)length;
+        e->truncated += t->truncated;
+        sum->with_budget += limit >= 0;
+        sum->over += limit >= 0 && length > limit;
     }
-    e.reward /= (double)e.n, e.mean_length /= (double)e.n,
-        e.truncated /= (double)e.n; /* once: the mean of equal numbers is theirs */
-    if (with_budget) e.share_over_budget = (double)over / (double)with_budget;
-    e.pass_at_k = rein_rollout_pass_at_k(r, r->samples);
-    accuracy(&e, r);
+}
+
+rein_evaluation rein_evaluate(const rein_groups *groups, int64_t budget) {
+    rein_evaluation e = {.share_over_budget = NAN};
+    totals sum = {0};
+    for (size_t g = 0; g < groups->n; g++) add_group(&e, &sum, &groups->groups[g], budget);
+    if (!e.n) return e;
+    /* Divided once: the mean of equal numbers is theirs. */
+    e.reward /= (double)e.n, e.mean_length /= (double)e.n, e.truncated /= (double)e.n;
+    if (sum.with_budget) e.share_over_budget = (double)sum.over / (double)sum.with_budget;
+    e.pass_at_k = rein_groups_pass_at_k(groups, e.samples);
+    accuracy(&e, groups);
     return e;
 }
 
-double rein_evaluate_difference(double *low, double *high, const rein_rollout *first, const rein_rollout *second) {
-    double *differences = malloc(first->n * sizeof *differences), result = NAN;
+double rein_evaluate_difference(double *low, double *high, const rein_groups *first, const rein_groups *second) {
+    const size_t n = first->n;
+    double *differences = malloc((n ? n : 1) * sizeof *differences), result = NAN;
     *low = *high = NAN;
-    for (size_t i = 0; i < first->n && differences; i++)
-        differences[i] = ((double)right_of(second, i) - (double)right_of(first, i)) / (double)first->samples;
-    if (differences && first->n) result = mean_of(low, high, differences, first->n);
+    for (size_t g = 0; g < n && differences; g++) {
+        const rein_group *a = &first->groups[g], *b = &second->groups[g];
+        differences[g] = ((double)right_of(b) - (double)right_of(a)) / (double)a->n;
+    }
+    if (differences && n) result = mean_of(low, high, differences, n);
     free(differences);
     return result;
 }

@@ -1,11 +1,10 @@
-/* prompt.c - from what is asked to token ids. A chat's contents are the user's: what they spell is never a special token. A plain prompt is
- * the business of who wrote it. */
+/* prompt.c - an example's prompt as token ids. The contents of a chat are text: they never spell special tokens. A plain prompt may. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "rein/rollout.h"
 
-/* What a template puts behind an assistant's content is what the model ends its turn with. */
+/* The model ends its turn with what the template puts behind an assistant's content. */
 rein_status rein_turn_end(int32_t *id, const rein_tokenizer *tokenizer, const rein_chat *chat, rein_error *err) {
     const rein_message turns[] = {{"user", "a", 1}, {"assistant", "b", 1}};
     rein_chat_span spans[2];

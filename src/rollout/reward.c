@@ -1,7 +1,7 @@
-/* reward.c - several judges, one reward: what a judge may be called, and the weighted sum of what they say.
+/* reward.c - several judges, one reward: how a judge is named in settings and metrics, and the weighted sum of the scores.
  *
- * The judges that are built in go first: what they find missing is said before any program was asked, and leaves all as it was. Programs are
- * all asked before the first answer is read, so that they work at the same time. */
+ * Built-in judges go first: if one of them fails, no program has been asked yet, and everything is as it was. All programs are asked before
+ * the first answer is read, so that they work at the same time. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +10,7 @@
 #include "base/show.h"
 #include "model/tokenizer_parts.h"
 #include "reward.h"
+#include "trajectory.h"
 
 enum { TIMEOUT = 30, MOST_NAMES = 32, LISTED = 200 };
 
@@ -120,7 +121,7 @@ static const char *nearest_usage(const char *word) {
     return nearest ? "group: COMMAND" : NULL;
 }
 
-/* One word that is nothing: a misspelling, or a program without a path. */
+/* One word that is no judge: a misspelling, or a program without a path. */
 static rein_status refuse_word(const char *spec, rein_error *err) {
     char shown[60], word[60], usages[LISTED];
     const size_t length = strcspn(spec, ":");
@@ -173,7 +174,7 @@ static rein_status open_judge(rein_judge *judges, size_t i, const char *spec, co
     if (!*spec) return rein_fail(err, REIN_EINVAL, "reward %zu is empty: the name of a judge or a command is needed", i + 1);
     judge->weight = o->weights ? o->weights[i] : 1;
     if (!isfinite(judge->weight))
-        return rein_fail(err, REIN_EINVAL, "weights[%zu] is %g: a finite number is needed", i, judge->weight);
+        return rein_fail_at(err, REIN_EINVAL, "weights", (int64_t)i, "is %g: a finite number is needed", judge->weight);
     judge->kind = find_kind(&argument, spec);
     if (!judge->kind) return open_program(judges, i, spec, o, err);
     give_name(judges, i, judge->kind->name, strlen(judge->kind->name));
@@ -188,7 +189,7 @@ rein_status rein_reward_open(rein_reward **reward, const char *const *specs, siz
     *reward = NULL;
     if (!n) return rein_fail(err, REIN_EINVAL, "there is no reward: one judge or more is needed");
     if (!(o.timeout >= 0 && isfinite(o.timeout)))
-        return rein_fail(err, REIN_EINVAL, "timeout is %g: seconds above 0 are needed (0: %d)", o.timeout, TIMEOUT);
+        return rein_fail_at(err, REIN_EINVAL, "timeout", -1, "is %g: seconds above 0 are needed (0: %d)", o.timeout, TIMEOUT);
     rein_reward *r = calloc(1, sizeof *r);
     if (!r) return no_memory(err);
     r->judges = calloc(n, sizeof *r->judges);
@@ -226,7 +227,7 @@ const char *rein_reward_log(rein_reward *r) {
 
 /* ----------------------------------------------------------------------------------------------------------------------- giving */
 
-/* What the judges say is kept judge by judge: given [judges][n]. */
+/* Scores are kept judge by judge: given [judges][n]. */
 static rein_status give_built_in(double *given, const rein_judge *judge, const rein_response *responses, size_t n,
                                  rein_error *err) {
     for (size_t i = 0; i < n; i++) {
@@ -284,5 +285,90 @@ rein_status rein_reward_give(double *rewards, double *components, rein_reward *r
     for (size_t i = 0; i < n && components && !status; i++)
         for (size_t j = 0; j < r->n; j++) components[i * r->n + j] = given[j * n + i];
     free(given);
+    return status;
+}
+
+/* ----------------------------------------------------------------------------------------------------------------------- groups */
+
+static size_t count_trajectories(const rein_groups *groups) {
+    size_t n = 0;
+    for (size_t g = 0; g < groups->n; g++) n += groups->groups[g].n;
+    return n;
+}
+
+static rein_response response_of(const rein_group *group, size_t g, const rein_trajectory *t) {
+    const rein_text *text = t->n_histories ? &t->histories[0].text : &(rein_text){0};
+    return (rein_response){.example = &group->example,
+                           .group = g,
+                           .text = text->data ? text->data : "",
+                           .length = text->length,
+                           .tokens = rein_trajectory_length(t),
+                           .truncated = t->truncated,
+                           .step = t->policy_step < 0 ? UINT64_MAX : (uint64_t)t->policy_step};
+}
+
+/* Responses to judge, and what comes of them. */
+typedef struct judging {
+    rein_response *responses;   /* [n] */
+    double *rewards, *given;    /* [n], [n·judges] */
+    rein_named_number **scores; /* [n][judges] */
+    size_t n;
+} judging;
+
+static void free_judging(judging *j, size_t judges) {
+    for (size_t i = 0; j->scores && i < j->n; i++) rein_named_numbers_free(j->scores[i], j->scores[i] ? judges : 0);
+    free(j->responses);
+    free(j->rewards);
+    free(j->given);
+    free(j->scores);
+}
+
+static rein_status begin_judging(judging *j, const rein_groups *groups, size_t judges, rein_error *err) {
+    size_t i = 0;
+    j->n = count_trajectories(groups);
+    j->responses = calloc(j->n + 1, sizeof *j->responses);
+    j->rewards = calloc(j->n + 1, sizeof *j->rewards);
+    j->given = calloc(j->n * judges + 1, sizeof *j->given);
+    j->scores = calloc(j->n + 1, sizeof *j->scores);
+    if (!j->responses || !j->rewards || !j->given || !j->scores) return no_memory(err);
+    for (size_t g = 0; g < groups->n; g++)
+        for (size_t t = 0; t < groups->groups[g].n; t++)
+            j->responses[i++] = response_of(&groups->groups[g], g, &groups->groups[g].trajectories[t]);
+    return REIN_OK;
+}
+
+static rein_status name_scores(judging *j, const rein_reward *r, rein_error *err) {
+    for (size_t i = 0; i < j->n; i++) {
+        rein_named_number *list = NULL;
+        size_t n = 0;
+        rein_status status = REIN_OK;
+        for (size_t k = 0; k < r->n && !status; k++)
+            status = rein_named_numbers_set(&list, &n, r->judges[k].name, j->given[i * r->n + k], err);
+        if (status) rein_named_numbers_free(list, n);
+        else j->scores[i] = list;
+        if (status) return status;
+    }
+    return REIN_OK;
+}
+
+static void take_rewards(rein_groups *groups, judging *j, size_t judges) {
+    size_t i = 0;
+    for (size_t g = 0; g < groups->n; g++)
+        for (size_t k = 0; k < groups->groups[g].n; k++, i++) {
+            rein_trajectory *t = &groups->groups[g].trajectories[k];
+            rein_named_numbers_free(t->scores, t->n_scores);
+            t->reward = j->rewards[i];
+            t->scores = j->scores[i], t->n_scores = judges;
+            j->scores[i] = NULL;
+        }
+}
+
+rein_status rein_reward_groups(rein_groups *groups, rein_reward *r, rein_error *err) {
+    judging j = {0};
+    rein_status status = begin_judging(&j, groups, r->n, err);
+    if (!status) status = rein_reward_give(j.rewards, j.given, r, j.responses, j.n, err);
+    if (!status) status = name_scores(&j, r, err);
+    if (!status) take_rewards(groups, &j, r->n);
+    free_judging(&j, r->n);
     return status;
 }

@@ -1,4 +1,4 @@
-/* reward.h - what judges are inside: rows of a table, or programs. Private. One thread at a time. */
+/* reward.h - inside of judges, which are rows of a table or programs. Private. One thread at a time. */
 #ifndef REIN_ROLLOUT_REWARD_H
 #define REIN_ROLLOUT_REWARD_H
 
@@ -48,8 +48,8 @@ typedef struct rein_judge {
 /* A built-in judge: one row of the table. */
 struct rein_judge_kind {
     const char *name, *usage; /* "regex", "regex:PATTERN" */
-    int has_argument;         /* something must stand behind a colon; else nothing may */
-    /* NULL: there is nothing to make ready. The message says what is wrong with the argument. */
+    int has_argument;         /* 1: an argument must follow a colon; 0: none may */
+    /* NULL: there is nothing to open. The message says what is wrong with the argument. */
     rein_status (*open)(rein_judge *judge, const char *argument, rein_error *err);
     /* The message has no place yet. */
     rein_status (*give)(double *reward, const rein_judge *judge, const rein_response *response, rein_error *err);
@@ -90,7 +90,7 @@ typedef struct rein_answer_line {
     double plain;
 } rein_answer_line;
 
-/* What a line is, before it is known to what it answers; the caller frees it. REIN_EIO: nothing that an answer can be. */
+/* Reads an answer before its request is known; the caller frees it. REIN_EIO: the line is no answer. */
 rein_status rein_answer_read(rein_answer_line *answer, const char *line, size_t length, rein_error *err);
 void rein_answer_free(rein_answer_line *answer);
 
@@ -114,7 +114,7 @@ void rein_judge_program_close(rein_judge_program *program); /* NULL is fine */
 rein_status rein_judge_program_ask(rein_judge_program *program, const rein_response *responses, size_t n, rein_error *err);
 rein_status rein_judge_program_collect(double *rewards, rein_judge_program *program, rein_error *err);
 
-/* Appends what it said since the last call, each line with its name before it; as much as there is memory for. */
+/* Appends the log since the last call, each line with the name of the judge before it; as much as there is memory for. */
 void rein_judge_program_log(rein_text *text, rein_judge_program *program);
 
 #endif

@@ -1,8 +1,8 @@
-/* reward_line.c - what programs are asked and what they may answer: one line of JSON each, or a plain number. Where a step is no step of
- * training but an evaluation (its number is beyond all of them), null is said.
+/* reward_line.c - the protocol of judges that are programs: a request is one line of JSON, an answer too, or a plain number. The step of an
+ * evaluation, which is no step of training, is null.
  *
- * An answer is taken apart in two steps, because its id says to which request it belongs, and so how many rewards it must have. What is
- * wrong with an answer is REIN_EIO, and the message shows the line. */
+ * An answer is read in two steps, because its id tells which request it belongs to, and so how many rewards it must have. A wrong answer is
+ * REIN_EIO, and the message shows the line. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,96 +15,86 @@
 
 enum { LINE_SHOWN = 120 };
 
-static rein_status no_memory(rein_error *err) { return rein_fail(err, REIN_ENOMEM, "no memory for a request to a program"); }
-
 /* --------------------------------------------------------------------------------------------------------------------- requests */
 
-/* An object that is being put together; the first failure stays. */
-typedef struct request {
-    json_t *object;
-    rein_status status;
-    rein_error *err;
-} request;
-
-static void put(request *r, const char *key, json_t *value) {
-    if (r->status) json_decref(value);
-    else if (json_object_set_new(r->object, key, value) != 0) r->status = no_memory(r->err);
-}
-
-static void put_text(request *r, const char *key, const char *text, size_t length) {
-    if (r->status) return;
+static rein_status put_text(rein_text *line, const char *key, const char *text, size_t length, rein_error *err) {
     const size_t valid = rein_utf8_valid(text, length);
-    if (valid < length) r->status = rein_fail(r->err, REIN_EINVAL, "the %s is not UTF-8 at byte %zu", key, valid);
-    else put(r, key, json_stringn(length ? text : "", length));
+    if (valid < length) return rein_fail(err, REIN_EINVAL, "the %s is not UTF-8 at byte %zu", key, valid);
+    rein_json_put_name(line, key);
+    rein_json_put_bytes(line, length ? text : "", length);
+    return REIN_OK;
 }
 
-static request begin(rein_error *err) {
-    request r = {json_object(), REIN_OK, err};
-    if (!r.object) r.status = no_memory(err);
-    return r;
-}
-
-/* Moves an object into a list; it is gone afterwards, also when it had failed. */
-static void append(request *to, json_t *list, request *r) {
-    if (!to->status) to->status = r->status;
-    if (!to->status && json_array_append(list, r->object) != 0) to->status = no_memory(to->err);
-    json_decref(r->object);
-}
-
-static void put_messages(request *r, const rein_example *example) {
-    json_t *list = json_array();
-    if (!list && !r->status) r->status = no_memory(r->err);
-    for (size_t i = 0; i < example->n_messages && !r->status; i++) {
+static rein_status put_messages(rein_text *line, const rein_example *example, rein_error *err) {
+    rein_status status = REIN_OK;
+    rein_json_put_name(line, "messages");
+    rein_text_put(line, "[");
+    for (size_t i = 0; i < example->n_messages && !status; i++) {
         const rein_message *m = &example->messages[i];
-        request message = begin(r->err);
-        put_text(&message, "role", m->role, strlen(m->role));
-        put_text(&message, "content", m->content, m->length);
-        append(r, list, &message);
+        rein_text_put(line, i ? ", {" : "{");
+        status = put_text(line, "role", m->role, strlen(m->role), err);
+        if (!status) status = put_text(line, "content", m->content, m->length, err);
+        rein_text_put(line, "}");
     }
-    put(r, "messages", list);
+    rein_text_put(line, "]");
+    return status;
 }
 
-static void put_question(request *r, const rein_example *example) {
-    if (example->prompt) put_text(r, "prompt", example->prompt, strlen(example->prompt));
-    else put_messages(r, example);
-    if (example->answer) put_text(r, "answer", example->answer, strlen(example->answer));
-    else put(r, "answer", json_null());
+static rein_status put_question(rein_text *line, const rein_example *example, rein_error *err) {
+    const rein_status status = example->prompt ? put_text(line, "prompt", example->prompt, strlen(example->prompt), err)
+                                               : put_messages(line, example, err);
+    if (status) return status;
+    if (example->answer) return put_text(line, "answer", example->answer, strlen(example->answer), err);
+    rein_json_put_name(line, "answer");
+    rein_text_put(line, "null");
+    return REIN_OK;
 }
 
-static void put_response(request *r, const rein_response *response) {
-    put_text(r, "response", response->text, response->length);
-    put(r, "tokens", json_integer((json_int_t)response->tokens));
-    put(r, "truncated", json_boolean(response->truncated));
+static rein_status put_response(rein_text *line, const rein_response *response, rein_error *err) {
+    const rein_status status = put_text(line, "response", response->text, response->length, err);
+    rein_json_put_name(line, "tokens");
+    rein_text_format(line, "%zu", response->tokens);
+    rein_json_put_name(line, "truncated");
+    rein_text_put(line, response->truncated ? "true" : "false");
+    return status;
 }
 
-static void put_responses(request *r, const rein_response *responses, size_t n) {
-    json_t *list = json_array();
-    if (!list && !r->status) r->status = no_memory(r->err);
-    for (size_t i = 0; i < n && !r->status; i++) {
-        request one = begin(r->err);
-        put_response(&one, &responses[i]);
-        append(r, list, &one);
+static rein_status put_responses(rein_text *line, const rein_response *responses, size_t n, rein_error *err) {
+    rein_status status = REIN_OK;
+    rein_json_put_name(line, "responses");
+    rein_text_put(line, "[");
+    for (size_t i = 0; i < n && !status; i++) {
+        rein_text_put(line, i ? ", {" : "{");
+        status = put_response(line, &responses[i], err);
+        rein_text_put(line, "}");
     }
-    put(r, "responses", list);
+    rein_text_put(line, "]");
+    return status;
 }
 
+/* Step, group, and the whole example, which is JSON already. */
+static void put_rest(rein_text *line, const rein_response *response) {
+    rein_json_put_name(line, "step");
+    if (response->step > INT64_MAX) rein_text_put(line, "null");
+    else rein_text_format(line, "%llu", (unsigned long long)response->step);
+    rein_json_put_name(line, "group");
+    rein_text_format(line, "%zu", response->group);
+    rein_json_put_name(line, "example");
+    rein_text_put(line, response->example->json ? response->example->json : "null");
+}
+
+/* Newlines in texts are escaped: it is one line. */
 rein_status rein_request_line(char **line, size_t id, const rein_response *responses, size_t n, int whole_group, rein_error *err) {
-    const rein_example *example = responses->example;
-    request r = begin(err);
-    *line = NULL;
-    put(&r, "id", json_integer((json_int_t)id));
-    put_question(&r, example);
-    if (whole_group) put_responses(&r, responses, n);
-    else put_response(&r, responses);
-    put(&r, "step", responses->step > INT64_MAX ? json_null() : json_integer((json_int_t)responses->step));
-    put(&r, "group", json_integer((json_int_t)responses->group));
-    put(&r, "example", example->original ? json_incref(example->original) : json_null());
-    if (!r.status) {
-        *line = json_dumps(r.object, 0); /* newlines in texts are escaped: it is one line */
-        if (!*line) r.status = no_memory(err);
-    }
-    json_decref(r.object);
-    return r.status;
+    rein_text text = {0};
+    rein_text_format(&text, "{\"id\": %zu", id);
+    rein_status status = put_question(&text, responses->example, err);
+    if (!status) status = whole_group ? put_responses(&text, responses, n, err) : put_response(&text, responses, err);
+    put_rest(&text, responses);
+    rein_text_put(&text, "}");
+    if (!status) status = rein_text_status(&text, err);
+    if (status) rein_text_free(&text);
+    *line = text.data;
+    return status;
 }
 
 /* ---------------------------------------------------------------------------------------------------------------------- answers */

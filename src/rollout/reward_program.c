@@ -1,8 +1,8 @@
-/* reward_program.c - a program as a judge: everything is asked first, then everything is answered.
+/* reward_program.c - a program as a judge: all requests are sent first, then all answers are read.
  *
- * A program that fails cannot be gone on with: where its answers belong is no longer certain. It may be started anew, and is asked again
- * for what it has not answered; never is a reward made up. Which restarts are in a row is counted in batches: a batch that was answered
- * whole ends the row, so that a batch takes a bounded time. */
+ * A program that failed cannot be used further: its next answer may belong to another request. It may be restarted, and gets the requests
+ * that it has not answered; rewards are never made up. Restarts in a row are counted until a batch is answered whole, so that a batch takes
+ * a bounded time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ struct rein_judge_program {
     double timeout;
     size_t restarts, restarted; /* how many may follow each other; how many did */
     ids ids;
-    rein_text notes; /* what it said before it was started anew, and why it was */
+    rein_text notes; /* its log before it was restarted, and why it was */
 
     /* The batch: item i is responses [begins[i], begins[i + 1]). */
     const rein_response *responses;
@@ -72,7 +72,7 @@ void rein_judge_program_close(rein_judge_program *p) {
 
 /* ------------------------------------------------------------------------------------------------------------------------ notes */
 
-/* Each line of text with the name before it. What there is no memory for is not said. */
+/* Appends each line of the text with the name before it; as much as there is memory for. */
 static void note(rein_text *to, const char *name, const char *text) {
     while (*text) {
         const size_t length = strcspn(text, "\n");
@@ -84,7 +84,7 @@ static void note(rein_text *to, const char *name, const char *text) {
     }
 }
 
-/* Where nobody asks, the last notes are kept. */
+/* If the log is never read, the last notes are kept. */
 static void shorten_notes(rein_text *notes) {
     if (notes->length <= MOST_NOTES) return;
     const char *from = memchr(notes->data + notes->length / 2, '\n', notes->length - notes->length / 2);
@@ -127,7 +127,7 @@ static size_t first_unanswered(const rein_judge_program *p) {
     return item;
 }
 
-/* What was said, with its place: the item, or the first without an answer. */
+/* The error with its place: the item, or the first without an answer. */
 static rein_status fail_at(const rein_judge_program *p, size_t item, rein_status status, const rein_error *said, rein_error *err) {
     char place[REIN_REWARD_PLACE];
     if (item >= p->items) return rein_fail(err, status, "%s: %s", p->name, said->message);
@@ -136,7 +136,7 @@ static rein_status fail_at(const rein_judge_program *p, size_t item, rein_status
     return rein_fail(err, status, "%s: %s", place, said->message);
 }
 
-/* Ids count from 1, as the messages do, and are the same whenever an item is asked again. */
+/* Ids count from 1, as in messages, and stay the same when a request is sent again. */
 static rein_status ask_item(rein_judge_program *p, size_t item, rein_error *err) {
     char *line;
     rein_error cause = {0};
@@ -154,9 +154,9 @@ static rein_status ask_unanswered(rein_judge_program *p, rein_error *err) {
     return status;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------- starting anew */
+/* -------------------------------------------------------------------------------------------------------------------- restarting */
 
-/* After a fault: the program again, and what it has not answered; or the fault, if it was started often enough. */
+/* After a fault: restarts the program and sends what it has not answered; or fails, if it was restarted often enough. */
 static rein_status recover(rein_judge_program *p, const rein_error *fault, rein_error *err) {
     char why[sizeof fault->message + 80];
     if (fault->code != REIN_EIO || !p->restarts) return rein_fail(err, fault->code, "%s", fault->message);
@@ -175,7 +175,7 @@ static rein_status recover(rein_judge_program *p, const rein_error *fault, rein_
     return status ? rein_fail(err, status, "%s: %s", p->name, cause.message) : ask_unanswered(p, err);
 }
 
-/* A line that nobody asked for; REIN_OK if there is none. */
+/* REIN_EIO if there is a line without a request. */
 static rein_status refuse_unread(rein_judge_program *p, const char *when, rein_error *err) {
     const char *text;
     size_t length;
@@ -197,7 +197,7 @@ rein_status rein_judge_program_ask(rein_judge_program *p, const rein_response *r
 
 /* ---------------------------------------------------------------------------------------------------------------------- answers */
 
-/* Which item an answer is for; *item is also where to say that something is wrong. */
+/* Finds the item that an answer is for; on failure *item is the place for the message. */
 static rein_status find_item(size_t *item, rein_judge_program *p, const rein_answer_line *answer, rein_error *err) {
     char shown[LINE_SHOWN];
     const ids now = answer->id < 0 ? WITHOUT_IDS : WITH_IDS;
@@ -232,7 +232,7 @@ static rein_status take_answer(rein_judge_program *p, rein_error *err) {
     return REIN_OK;
 }
 
-/* An answer too many: none of the batch is certain. */
+/* One answer too many: no answer of the batch is certain. */
 static rein_status look_behind(rein_judge_program *p, rein_error *err) {
     const rein_status status = refuse_unread(p, "behind its last answer", err);
     if (!status) return REIN_OK;

@@ -1,7 +1,7 @@
-/* reward_regex.c - regular expressions as judges, by PCRE2. Its interpreter, not its compiler: which expressions are too much work must not
+/* reward_regex.c - regular expressions as judges, by PCRE2. They are interpreted, not compiled: which expressions take too long must not
  * depend on the machine.
  *
- * PCRE2's own limit counts anew at every byte where a match may begin, and so allows for hours. The steps are counted here: it calls back
+ * PCRE2's own limit starts again at every byte where a match may begin, and so allows for hours. The steps are counted here: PCRE2 calls back
  * before each item of the pattern that it tries. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>

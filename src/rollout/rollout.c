@@ -1,176 +1,186 @@
-/* rollout.c - a batch of examples asked, answered and rewarded. Requests enter the generator in order; which samples share a step of it
- * changes nothing but the time. */
+/* rollout.c - completions of a batch of examples, as groups of trajectories. Requests enter the generator in order; which samples share one
+ * of its steps changes nothing but the time. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/tokenizer_parts.h"
 #include "rein/rollout.h"
-
-static void free_written(rein_completion *w) {
-    free(w->ids);
-    free(w->log_probs);
-    free(w->sampler_log_probs);
-    free(w->ends);
-    rein_text_free(&w->text);
-}
-
-void rein_rollout_free(rein_rollout *r) {
-    for (size_t i = 0; r->examples && i < r->n; i++) rein_example_free(&r->examples[i]);
-    for (size_t i = 0; r->prompts && i < r->n; i++) rein_ids_free(&r->prompts[i]);
-    for (size_t i = 0; r->written && i < r->n * r->samples; i++) free_written(&r->written[i]);
-    free(r->examples);
-    free(r->prompts);
-    free(r->written);
-    free(r->rewards);
-    free(r->components);
-    *r = (rein_rollout){0};
-}
+#include "trajectory.h"
 
 /* A batch at work. */
-typedef struct making {
-    rein_rollout *to;
-    const rein_rollout_options *a;
+typedef struct batch {
+    const rein_rollout_options *options;
+    rein_group *groups; /* [n] */
+    size_t n;           /* that are to be freed */
+    size_t *capacities; /* [n·samples] tokens that each history has room for */
     rein_generator *generator;
     int32_t end_ids[REIN_MAX_END_IDS + 1];
     rein_sampling sampling;
     size_t finished;
-} making;
+} batch;
 
-/* ---------------------------------------------------------------------------------------------------------------------- asking */
+static void free_batch(batch *b) {
+    for (size_t i = 0; i < b->n; i++) rein_group_free(&b->groups[i]);
+    free(b->groups);
+    free(b->capacities);
+    rein_generator_close(b->generator);
+}
 
-static rein_status allocate(making *m, rein_error *err) {
-    rein_rollout *r = m->to;
-    r->n = m->a->n, r->samples = m->a->samples, r->judges = m->a->reward ? rein_reward_count(m->a->reward) : 0;
-    const size_t all = r->n * r->samples;
-    r->examples = calloc(r->n, sizeof *r->examples);
-    r->prompts = calloc(r->n, sizeof *r->prompts);
-    r->written = calloc(all, sizeof *r->written);
-    r->rewards = calloc(all, sizeof *r->rewards);
-    r->components = calloc(all * (r->judges ? r->judges : 1), sizeof *r->components);
-    if (r->examples && r->prompts && r->written && r->rewards && r->components) return REIN_OK;
+static rein_status allocate(batch *b, rein_error *err) {
+    const size_t all = b->options->n * b->options->samples;
+    b->groups = calloc(b->options->n, sizeof *b->groups);
+    b->capacities = calloc(all, sizeof *b->capacities);
+    if (b->groups && b->capacities) return REIN_OK;
     return rein_fail(err, REIN_ENOMEM, "no memory for %zu responses", all);
 }
 
-/* What ends a response: what the caller says, and the end of a turn where the prompts are chats. */
-static rein_status find_ends(making *m, rein_error *err) {
-    const rein_rollout_options *a = m->a;
+/* What ends a completion: the end tokens of the caller, and the end of a turn where the prompts are chats. */
+static rein_status find_ends(batch *b, rein_error *err) {
+    const rein_rollout_options *o = b->options;
     int32_t turn = -1;
-    m->sampling = a->sampling;
-    m->sampling.end_ids = m->end_ids;
-    if (m->sampling.n_end_ids > REIN_MAX_END_IDS)
-        return rein_fail(err, REIN_EINVAL, "there are %zu end tokens: %d at most", m->sampling.n_end_ids, REIN_MAX_END_IDS);
-    for (size_t i = 0; i < a->sampling.n_end_ids; i++) m->end_ids[i] = a->sampling.end_ids[i];
-    const rein_status status = a->prompting.chat ? rein_turn_end(&turn, a->tokenizer, a->prompting.chat, err) : REIN_OK;
-    for (size_t i = 0; i < m->sampling.n_end_ids && turn >= 0; i++)
-        if (m->end_ids[i] == turn) turn = -1;
-    if (turn >= 0) m->end_ids[m->sampling.n_end_ids++] = turn;
+    b->sampling = o->sampling;
+    b->sampling.end_ids = b->end_ids;
+    if (b->sampling.n_end_ids > REIN_MAX_END_IDS)
+        return rein_fail(err, REIN_EINVAL, "there are %zu end tokens: %d at most", b->sampling.n_end_ids, REIN_MAX_END_IDS);
+    for (size_t i = 0; i < o->sampling.n_end_ids; i++) b->end_ids[i] = o->sampling.end_ids[i];
+    const rein_status status = o->prompting.chat ? rein_turn_end(&turn, o->tokenizer, o->prompting.chat, err) : REIN_OK;
+    for (size_t i = 0; i < b->sampling.n_end_ids && turn >= 0; i++)
+        if (b->end_ids[i] == turn) turn = -1;
+    if (turn >= 0) b->end_ids[b->sampling.n_end_ids++] = turn;
     return status;
 }
+
+/* ------------------------------------------------------------------------------------------------------------------ trajectories */
+
+static rein_status reserve(rein_history *h, size_t *capacity, size_t n, rein_error *err) {
+    const rein_status status = rein_history_reserve(h, n, err);
+    if (!status) *capacity = n;
+    return status;
+}
+
+/* A history begins with the prompt. */
+static rein_status put_prompt(rein_history *h, size_t *capacity, const rein_ids *prompt, int sampler_log_probs, rein_error *err) {
+    h->text_ends = malloc(sizeof *h->text_ends);
+    h->sampler_log_probs = sampler_log_probs ? malloc(sizeof *h->sampler_log_probs) : NULL;
+    if (!h->text_ends || (sampler_log_probs && !h->sampler_log_probs)) return rein_fail(err, REIN_ENOMEM, "out of memory");
+    rein_status status = reserve(h, capacity, prompt->count + 32, err);
+    if (!status) status = rein_text_append(&h->text, "", 0, err); /* an empty completion has a text too */
+    if (status) return status;
+    h->n = prompt->count;
+    memcpy(h->ids, prompt->data, h->n * sizeof *h->ids);
+    memset(h->mask, 0, h->n);
+    for (size_t i = 0; i < h->n; i++) {
+        h->log_probs[i] = NAN;
+        h->text_ends[i] = 0;
+        if (sampler_log_probs) h->sampler_log_probs[i] = NAN;
+    }
+    return REIN_OK;
+}
+
+static rein_status begin_trajectories(rein_group *group, size_t *capacities, const rein_rollout_options *o, const rein_ids *prompt,
+                                      rein_error *err) {
+    rein_status status = REIN_OK;
+    group->trajectories = calloc(o->samples, sizeof *group->trajectories);
+    if (!group->trajectories) return rein_fail(err, REIN_ENOMEM, "no memory for %zu responses", o->samples);
+    group->n = o->samples;
+    for (size_t k = 0; k < group->n && !status; k++) {
+        rein_trajectory *t = &group->trajectories[k];
+        t->policy_step = o->step > INT64_MAX ? -1 : (int64_t)o->step;
+        t->budget = group->example.budget;
+        t->histories = calloc(1, sizeof *t->histories);
+        if (!t->histories) return rein_fail(err, REIN_ENOMEM, "out of memory");
+        t->n_histories = 1;
+        status = put_prompt(t->histories, &capacities[k], prompt, o->sampler_log_probs, err);
+    }
+    return status;
+}
+
+static rein_status put_token(batch *b, const rein_sampled *s, rein_error *err) {
+    rein_trajectory *t = &b->groups[s->request].trajectories[s->sample];
+    rein_history *h = t->histories;
+    size_t *capacity = &b->capacities[s->request * b->options->samples + s->sample];
+    rein_status status = h->n == *capacity ? reserve(h, capacity, 2 * *capacity, err) : REIN_OK;
+    if (!status && s->text) status = rein_text_append(&h->text, s->text, s->length, err);
+    if (status) return status;
+    h->ids[h->n] = s->id;
+    h->mask[h->n] = 1;
+    h->log_probs[h->n] = s->log_prob;
+    if (h->sampler_log_probs) h->sampler_log_probs[h->n] = s->sampler_log_prob;
+    h->text_ends[h->n++] = h->text.length;
+    h->activation_key = s->activation_key;
+    t->finish = s->finish;
+    t->truncated = s->finish == REIN_FINISH_MAX_TOKENS || s->finish == REIN_FINISH_CONTEXT;
+    b->finished += s->finish != REIN_FINISH_NONE;
+    return REIN_OK;
+}
+
+/* --------------------------------------------------------------------------------------------------------------------- sampling */
 
 /* Errors of an example say which one it is. */
-static rein_status in_example(const making *m, size_t i, const rein_error *why, rein_error *err) {
-    return rein_fail(err, why->code, "task %.60s, example %llu%s: %s", rein_task_name(m->a->task),
-                     (unsigned long long)m->a->indices[i], m->a->split == REIN_SPLIT_HELD_OUT ? " (held out)" : "", why->message);
+static rein_status in_example(const batch *b, size_t i, rein_status status, rein_error *err) {
+    const rein_rollout_options *o = b->options;
+    return rein_fail_in(err, status, "task %.60s, example %llu%s", rein_task_name(o->task), (unsigned long long)o->indices[i],
+                        o->split == REIN_SPLIT_HELD_OUT ? " (held out)" : "");
 }
 
-static rein_status ask(making *m, size_t i, rein_error *err) {
-    const rein_rollout_options *a = m->a;
-    rein_error why = {0};
+static rein_status add_request(batch *b, size_t i, const rein_ids *prompt, rein_error *err) {
+    const rein_rollout_options *o = b->options;
+    const rein_request request = {.prompt = prompt->data,
+                                  .n_prompt = prompt->count,
+                                  .samples = o->samples,
+                                  .step = o->step,
+                                  .prompt_index = o->first_prompt + i,
+                                  .sampling = b->sampling};
     size_t number;
-    rein_status status = rein_task_example(&m->to->examples[i], a->task, a->split, a->indices[i], err);
+    return rein_generator_add(&number, b->generator, &request, err);
+}
+
+static rein_status add_example(batch *b, size_t i, rein_error *err) {
+    const rein_rollout_options *o = b->options;
+    rein_group *group = &b->groups[b->n++];
+    rein_ids prompt = {0};
+    rein_status status = rein_task_example(&group->example, o->task, o->split, o->indices[i], err);
     if (status) return status; /* it names the example itself */
-    if (rein_example_encode(&m->to->prompts[i], a->tokenizer, &m->to->examples[i], &a->prompting, &why))
-        return in_example(m, i, &why, err);
-    const rein_request request = {.prompt = m->to->prompts[i].data,
-                                  .n_prompt = m->to->prompts[i].count,
-                                  .samples = a->samples,
-                                  .step = a->step,
-                                  .prompt_index = a->first_prompt + i,
-                                  .sampling = m->sampling};
-    if (rein_generator_add(&number, m->generator, &request, &why)) return in_example(m, i, &why, err);
-    return REIN_OK;
+    status = rein_example_encode(&prompt, o->tokenizer, &group->example, &o->prompting, err);
+    if (!status) status = add_request(b, i, &prompt, err);
+    if (status) in_example(b, i, status, err);
+    else status = begin_trajectories(group, b->capacities + i * o->samples, o, &prompt, err);
+    rein_ids_free(&prompt);
+    return status;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------- answering */
-
-static rein_status grow(rein_completion *w, rein_error *err) {
-    const size_t capacity = w->capacity ? 2 * w->capacity : 32;
-    int32_t *ids = realloc(w->ids, capacity * sizeof *ids);
-    if (ids) w->ids = ids;
-    float *log_probs = realloc(w->log_probs, capacity * sizeof *log_probs);
-    if (log_probs) w->log_probs = log_probs;
-    float *sampler = realloc(w->sampler_log_probs, capacity * sizeof *sampler);
-    if (sampler) w->sampler_log_probs = sampler;
-    size_t *ends = realloc(w->ends, capacity * sizeof *ends);
-    if (ends) w->ends = ends;
-    if (!ids || !log_probs || !sampler || !ends)
-        return rein_fail(err, REIN_ENOMEM, "no memory for a response of %zu tokens", capacity);
-    w->capacity = capacity;
-    return REIN_OK;
-}
-
-static rein_status take(making *m, const rein_sampled *s, rein_error *err) {
-    rein_completion *w = &m->to->written[s->request * m->to->samples + s->sample];
-    rein_status status = w->n == w->capacity ? grow(w, err) : REIN_OK;
-    if (!status) status = rein_text_append(&w->text, s->text ? s->text : "", s->text ? s->length : 0, err);
-    if (status) return status;
-    w->ids[w->n] = s->id;
-    w->log_probs[w->n] = s->log_prob;
-    w->sampler_log_probs[w->n] = s->sampler_log_prob;
-    w->ends[w->n++] = w->text.length;
-    w->finish = s->finish;
-    w->activation_key = s->activation_key;
-    m->finished += s->finish != REIN_FINISH_NONE;
-    return REIN_OK;
-}
-
-static rein_status answer(making *m, rein_error *err) {
-    const rein_rollout_options *a = m->a;
-    const rein_generator_options options = {.exec = a->exec, .activation_cache = a->activation_cache};
+static rein_status generate(batch *b, rein_error *err) {
+    const rein_rollout_options *o = b->options;
+    const rein_generator_options options = {.exec = o->exec, .activation_cache = o->activation_cache};
     const rein_sampled *sampled;
     size_t n = 1;
-    rein_status status = rein_generator_open(&m->generator, &a->policy, a->tokenizer, &options, err);
-    for (size_t i = 0; i < a->n && !status; i++) status = ask(m, i, err);
+    rein_status status = rein_generator_open(&b->generator, &o->policy, o->tokenizer, &options, err);
+    for (size_t i = 0; i < o->n && !status; i++) status = add_example(b, i, err);
     while (!status && n) {
-        const size_t before = m->finished;
-        status = rein_generator_step(&sampled, &n, m->generator, err);
-        for (size_t i = 0; i < n && !status; i++) status = take(m, &sampled[i], err);
-        if (a->progress && m->finished > before && !status) a->progress(a->context, m->finished, a->n * a->samples);
+        const size_t before = b->finished;
+        status = rein_generator_step(&sampled, &n, b->generator, err);
+        for (size_t i = 0; i < n && !status; i++) status = put_token(b, &sampled[i], err);
+        if (o->progress && b->finished > before && !status) o->progress(o->context, b->finished, o->n * o->samples);
     }
-    rein_generator_close(m->generator);
     return status;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------- rewarding */
-
-static rein_status reward(making *m, rein_error *err) {
-    const rein_rollout *r = m->to;
-    const size_t all = r->n * r->samples;
-    if (!m->a->reward) return REIN_OK;
-    rein_response *responses = calloc(all, sizeof *responses);
-    if (!responses) return rein_fail(err, REIN_ENOMEM, "no memory for %zu responses", all);
-    for (size_t i = 0; i < all; i++) {
-        const rein_completion *w = &r->written[i];
-        responses[i] = (rein_response){&r->examples[i / r->samples],
-                                       i / r->samples,
-                                       w->text.data,
-                                       w->text.length,
-                                       w->n,
-                                       w->finish == REIN_FINISH_MAX_TOKENS || w->finish == REIN_FINISH_CONTEXT,
-                                       m->a->step};
-    }
-    const rein_status status = rein_reward_give(r->rewards, r->components, m->a->reward, responses, all, err);
-    free(responses);
+static rein_status append_all(rein_groups *groups, batch *b, rein_error *err) {
+    const size_t before = groups->n;
+    rein_status status = REIN_OK;
+    for (size_t i = 0; i < b->n && !status; i++) status = rein_groups_append(groups, &b->groups[i], err);
+    while (status && groups->n > before) rein_group_free(&groups->groups[--groups->n]);
     return status;
 }
 
-rein_status rein_rollout_make(rein_rollout *rollout, const rein_rollout_options *asking, rein_error *err) {
-    making m = {.to = rollout, .a = asking};
-    *rollout = (rein_rollout){0};
-    if (!asking->n || !asking->samples) return rein_fail(err, REIN_EINVAL, "nothing is asked: a rollout has one prompt or more");
-    rein_status status = allocate(&m, err);
-    if (!status) status = find_ends(&m, err);
-    if (!status) status = answer(&m, err);
-    if (!status) status = reward(&m, err);
-    if (status) rein_rollout_free(rollout);
+rein_status rein_rollout_sample(rein_groups *groups, const rein_rollout_options *options, rein_error *err) {
+    batch b = {.options = options};
+    if (!options->n || !options->samples) return rein_fail(err, REIN_EINVAL, "nothing is asked: a rollout has one prompt or more");
+    rein_status status = allocate(&b, err);
+    if (!status) status = find_ends(&b, err);
+    if (!status) status = generate(&b, err);
+    if (!status) status = append_all(groups, &b, err);
+    free_batch(&b);
     return status;
 }

@@ -1,7 +1,7 @@
 /* task.c - the table of built-in tasks, and what every task has, built in, a file or a program: a name, examples, perhaps a verifier.
  *
- * A built-in task is endless. Which side of the split a prompt is on is decided by its hash, and a prompt that falls on the other side is
- * asked anew: so no seed and no index can ask the same thing in training and when held out. */
+ * A built-in task is endless. The hash of a prompt decides its split, and a prompt of the other split is drawn again: so no prompt is in
+ * both, whatever the seed and the index. */
 #include "task.h"
 
 #include <jansson.h>
@@ -41,15 +41,6 @@ uint64_t rein_draw(rein_draws *d, uint64_t n) {
         const uint64_t bits = rein_random_bits(d->seed, REIN_RANDOM_TASK, d->purpose, d->index, d->attempt, d->n++);
         if (bits >= beyond) return bits % n;
     }
-}
-
-/* The answer is a text of `original`, or, when that has a number, its own. */
-void rein_example_free(rein_example *example) {
-    const char *text = json_string_value(json_object_get(example->original, "answer"));
-    if (example->answer != text) free((void *)(uintptr_t)example->answer);
-    free((void *)(uintptr_t)example->messages);
-    json_decref(example->original);
-    *example = (rein_example){0};
 }
 
 /* ------------------------------------------------------------------------------------------------------------- open and close */
@@ -94,13 +85,14 @@ rein_task_kind rein_task_kind_of(const char *source) {
     return strpbrk(source, " \t\n/") ? REIN_TASK_PROGRAM : REIN_TASK_UNKNOWN;
 }
 
-/* What cannot act is not ignored. */
+/* Options that have no effect are errors. */
 static rein_status check_options(const rein_task *t, rein_task_kind kind, rein_error *err) {
     if (t->options.held_out_share != 0 && kind != REIN_TASK_FILE)
-        return rein_fail(err, REIN_EINVAL, "held_out_share is %g: it cannot act, because only a file is divided by it",
-                         t->options.held_out_share);
+        return rein_fail_at(err, REIN_EINVAL, "held_out_share", -1, "is %g: it cannot act, because only a file is divided by it",
+                            t->options.held_out_share);
     if (t->options.timeout != 0 && kind != REIN_TASK_PROGRAM)
-        return rein_fail(err, REIN_EINVAL, "timeout is %g: it cannot act, because the task is not a program", t->options.timeout);
+        return rein_fail_at(err, REIN_EINVAL, "timeout", -1, "is %g: it cannot act, because the task is not a program",
+                            t->options.timeout);
     return REIN_OK;
 }
 
@@ -146,22 +138,20 @@ static rein_split split_of(const char *prompt) {
     return rein_hash(prompt, strlen(prompt)) % HELD_OUT_PART == 0 ? REIN_SPLIT_HELD_OUT : REIN_SPLIT_TRAIN;
 }
 
-static rein_status make_example(rein_example *example, const rein_asked *asked, rein_error *err) {
-    json_t *object = json_pack("{s:s, s:s}", "prompt", asked->prompt, "answer", asked->answer);
+static rein_status make_example(rein_example *example, const rein_question *question, rein_error *err) {
+    json_t *object = json_pack("{s:s, s:s}", "prompt", question->prompt, "answer", question->answer);
     if (!object) return rein_fail(err, REIN_ENOMEM, "out of memory");
-    *example = (rein_example){.prompt = json_string_value(json_object_get(object, "prompt")),
-                              .answer = json_string_value(json_object_get(object, "answer")),
-                              .budget = -1,
-                              .original = object};
-    return REIN_OK;
+    const rein_status status = rein_example_read(example, object, "", err);
+    json_decref(object);
+    return status;
 }
 
 static rein_status ask(rein_example *example, const rein_task *task, rein_split split, uint64_t index, rein_error *err) {
-    rein_asked asked;
+    rein_question question;
     for (uint64_t attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
         rein_draws draws = {.seed = task->options.seed, .purpose = ASKING, .index = index, .attempt = 2 * attempt + split};
-        task->builtin->ask(&asked, &draws);
-        if (split_of(asked.prompt) == split) return make_example(example, &asked, err);
+        task->builtin->ask(&question, &draws);
+        if (split_of(question.prompt) == split) return make_example(example, &question, err);
     }
     return rein_fail(err, REIN_ERANGE, "task %s has no example for this split in %d attempts", task->name, MAX_ATTEMPTS);
 }
@@ -169,13 +159,13 @@ static rein_status ask(rein_example *example, const rein_task *task, rein_split 
 rein_status rein_task_example(rein_example *example, rein_task *task, rein_split split, uint64_t index, rein_error *err) {
     *example = (rein_example){0};
     if (split != REIN_SPLIT_TRAIN && split != REIN_SPLIT_HELD_OUT)
-        return rein_fail(err, REIN_EINVAL, "split is %d: there are two, 0 and 1", (int)split);
+        return rein_fail_at(err, REIN_EINVAL, "split", -1, "is %d: there are two, 0 and 1", (int)split);
     if (task->file) return rein_task_file_example(example, task->file, split, index, err);
     return task->program ? rein_task_program_example(example, task->program, split, index, err)
                          : ask(example, task, split, index, err);
 }
 
-/* What a built-in task asked: others have no business with its verifier. */
+/* 1 if the example is that of a built-in task: only those can be verified. */
 static int is_asked(const rein_example *example) {
     return example->prompt && example->answer && !strncmp(example->prompt, "Q:", 2);
 }

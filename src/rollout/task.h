@@ -15,16 +15,16 @@ typedef struct rein_draws {
 /* A whole number below n, n at least 1: each with the same probability. */
 uint64_t rein_draw(rein_draws *draws, uint64_t n);
 
-enum { REIN_ASKED_TEXT = 512 };
+enum { REIN_QUESTION_TEXT = 512 };
 
-typedef struct rein_asked {
-    char prompt[REIN_ASKED_TEXT], answer[REIN_ASKED_TEXT];
-} rein_asked;
+typedef struct rein_question {
+    char prompt[REIN_QUESTION_TEXT], answer[REIN_QUESTION_TEXT];
+} rein_question;
 
 /* A built-in task: one file, one row of the table in task.c. */
 typedef struct rein_builtin_task {
     rein_task_info info;
-    void (*ask)(rein_asked *asked, rein_draws *draws);
+    void (*ask)(rein_question *question, rein_draws *draws);
     int (*right)(const rein_example *example, const char *response, size_t length);
     rein_status (*demonstrate)(rein_text *text, const rein_example *example, rein_draws *draws, rein_error *err);
 } rein_builtin_task;
@@ -36,11 +36,10 @@ extern const rein_builtin_task rein_task_sums, rein_task_sort, rein_task_format;
 /* One line as a JSON object, the caller's reference; NULL on failure. Messages begin with `where`: "FILE: line 3". */
 rein_status rein_example_parse(json_t **object, const char *where, const char *text, size_t length, rein_error *err);
 
-/* The example that an object is: {"prompt"} or {"messages"}, "answer", "budget", and whatever else. The example has its own reference.
- * {0} on failure. */
+/* The example that an object is: {"prompt"} or {"messages"}, "answer", "budget", and whatever else. Everything is copied. {0} on failure. */
 rein_status rein_example_read(rein_example *example, json_t *object, const char *where, rein_error *err);
 
-/* A hash of what is asked: the same for the same prompt or messages, whatever else the example has. */
+/* A hash of the prompt or the messages; nothing else of the example changes it. */
 rein_status rein_example_hash(uint64_t *hash, const rein_example *example, rein_error *err);
 
 /* ---- a file (task_file.c). Read once. The caller closes *file; NULL on failure. */

@@ -1,7 +1,7 @@
-/* task_example.c - a JSON object as an example, whoever wrote it. What is wrong is said with its place and field.
+/* task_example.c - a JSON object of a file or a program as an example. Errors name the place and the field.
  *
- * The object is kept whole: programs are given it as it came. The example's texts point into it, but for an answer that is a number: its
- * text is the example's own. */
+ * The texts are borrowed from the object while it is read, and copied into the memory of the example in the end, with the object as text:
+ * programs are given it whole. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,35 +35,36 @@ static void refuse_others(rein_fields *in) {
     }
 }
 
+/* The roles are static texts, so that only contents need memory. */
 static void read_message(rein_message *message, rein_fields *in) {
     static const char *const roles[] = {"system", "user", "assistant", "tool"};
-    const char *role = rein_fields_string(in, "role"), *content = rein_fields_string(in, "content");
-    int known = 0;
-    for (size_t i = 0; role && i < sizeof roles / sizeof *roles; i++) known |= !strcmp(role, roles[i]);
+    const char *role = rein_fields_string(in, "role"), *content = rein_fields_string(in, "content"), *known = NULL;
+    for (size_t i = 0; role && i < sizeof roles / sizeof *roles; i++)
+        if (!strcmp(role, roles[i])) known = roles[i];
     if (role && !known)
         rein_fields_wrong(in, "role", json_object_get(in->object, "role"), "system, user, assistant or tool is needed");
     refuse_others(in);
-    if (!in->status) *message = (rein_message){.role = role, .content = content, .length = strlen(content)};
+    if (!in->status) *message = (rein_message){.role = known, .content = content, .length = strlen(content)};
 }
 
-static rein_status read_messages(rein_example *example, rein_fields *in) {
+static rein_status read_messages(rein_message **messages, size_t *n_messages, rein_fields *in) {
     const json_t *list = rein_fields_array(in, "messages");
     const size_t n = json_array_size(list);
     char path[MAX_FIELD];
     if (in->status) return in->status;
     if (!n) return rein_fields_wrong(in, "messages", list, "one message or more is needed");
-    rein_message *messages = calloc(n, sizeof *messages);
-    if (!messages) return in->status = rein_fail(in->err, REIN_ENOMEM, "out of memory");
-    example->messages = messages, example->n_messages = n;
+    *messages = calloc(n, sizeof **messages);
+    if (!*messages) return in->status = rein_fail(in->err, REIN_ENOMEM, "out of memory");
+    *n_messages = n;
     for (size_t i = 0; i < n && !in->status; i++) {
         const json_t *object = json_array_get(list, i);
         snprintf(path, sizeof path, "messages[%zu]%s", i, json_is_object(object) ? "." : "");
         rein_fields message = {.object = object, .file = in->file, .path = path, .err = in->err};
         if (!json_is_object(object)) return rein_fields_wrong(in, path, object, "{\"role\": ..., \"content\": ...} is needed");
-        read_message(&messages[i], &message);
+        read_message(&(*messages)[i], &message);
         in->status = message.status;
     }
-    if (in->status || strcmp(messages[n - 1].role, "assistant") != 0) return in->status;
+    if (in->status || strcmp((*messages)[n - 1].role, "assistant") != 0) return in->status;
     snprintf(path, sizeof path, "messages[%zu].role", n - 1);
     return rein_fields_wrong(in, path, json_object_get(json_array_get(list, n - 1), "role"),
                              "the last message is what the policy answers to");
@@ -85,31 +86,75 @@ static void print_number(char to[MAX_NUMBER], const json_t *number) {
     if (!strpbrk(to, ".e")) strcat(to, ".0");
 }
 
-static void read_answer(rein_example *example, rein_fields *in) {
+/* The answer as a text, borrowed or in `number`; NULL: there is none. */
+static const char *read_answer(char number[MAX_NUMBER], rein_fields *in) {
     const json_t *answer = json_object_get(in->object, "answer");
-    char number[MAX_NUMBER], *copy;
-    if (!answer || json_is_null(answer) || in->status) return;
-    if (json_is_string(answer)) example->answer = json_string_value(answer);
-    else if (json_is_number(answer)) {
-        print_number(number, answer);
-        in->status = rein_text_copy(&copy, number, strlen(number), in->err);
-        example->answer = copy;
-    } else rein_fields_wrong(in, "answer", answer, "a text or a number is needed");
+    if (!answer || json_is_null(answer) || in->status) return NULL;
+    if (json_is_string(answer)) return json_string_value(answer);
+    if (!json_is_number(answer)) rein_fields_wrong(in, "answer", answer, "a text or a number is needed");
+    else print_number(number, answer);
+    return in->status ? NULL : number;
+}
+
+static size_t size_of(const char *text) { return text ? strlen(text) + 1 : 0; }
+
+/* Copies a text to *at and moves that behind it; NULL stays NULL. */
+static const char *keep(char **at, const char *text) {
+    char *copy = *at;
+    if (!text) return NULL;
+    strcpy(copy, text);
+    *at += strlen(text) + 1;
+    return copy;
+}
+
+/* The same example in memory of its own: the messages, then the texts. */
+static rein_status copy_example(rein_example *to, const rein_example *from, rein_error *err) {
+    const size_t n = from->n_messages;
+    size_t size = n * sizeof(rein_message) + size_of(from->prompt) + size_of(from->answer) + size_of(from->json) + 1;
+    for (size_t i = 0; i < n; i++) size += from->messages[i].length + 1;
+    void *memory = malloc(size);
+    if (!memory) return rein_fail(err, REIN_ENOMEM, "out of memory");
+    rein_message *messages = memory;
+    char *at = (char *)memory + n * sizeof *messages;
+    *to = (rein_example){.n_messages = n, .budget = from->budget, .messages = n ? messages : NULL, .memory = memory};
+    for (size_t i = 0; i < n; i++) {
+        messages[i] = from->messages[i];
+        messages[i].content = keep(&at, from->messages[i].content);
+    }
+    to->prompt = keep(&at, from->prompt);
+    to->answer = keep(&at, from->answer);
+    to->json = keep(&at, from->json);
+    return REIN_OK;
+}
+
+void rein_example_free(rein_example *example) {
+    free(example->memory);
+    *example = (rein_example){0};
 }
 
 rein_status rein_example_read(rein_example *example, json_t *object, const char *where, rein_error *err) {
     rein_fields in = {.object = object, .file = where, .path = "", .err = err};
-    const int prompt = rein_fields_has(&in, "prompt"), messages = rein_fields_has(&in, "messages");
-    *example = (rein_example){.original = json_incref(object)};
-    if (prompt && messages)
+    const int prompt = rein_fields_has(&in, "prompt"), chat = rein_fields_has(&in, "messages");
+    rein_message *messages = NULL;
+    rein_example read = {0};
+    char number[MAX_NUMBER];
+    *example = (rein_example){0};
+    if (prompt && chat)
         rein_fields_wrong(&in, "messages", json_object_get(object, "messages"),
                           "there is a prompt already, one of the two is needed");
-    else if (!prompt && !messages) rein_fields_wrong(&in, "prompt", NULL, "a text is needed, or messages in its place");
-    else if (prompt) example->prompt = rein_fields_string(&in, "prompt");
-    else read_messages(example, &in);
-    read_answer(example, &in);
-    example->budget = rein_fields_integer_or(&in, "budget", 1, INT64_MAX, -1);
-    if (in.status) rein_example_free(example);
+    else if (!prompt && !chat) rein_fields_wrong(&in, "prompt", NULL, "a text is needed, or messages in its place");
+    else if (prompt) read.prompt = rein_fields_string(&in, "prompt");
+    else read_messages(&messages, &read.n_messages, &in);
+    read.messages = messages;
+    read.answer = read_answer(number, &in);
+    read.budget = rein_fields_integer_or(&in, "budget", 1, INT64_MAX, -1);
+    rein_text json = {0};
+    rein_json_put_value(&json, object);
+    if (!in.status) in.status = rein_text_status(&json, err);
+    read.json = json.data;
+    if (!in.status) in.status = copy_example(example, &read, err);
+    rein_text_free(&json);
+    free(messages);
     return in.status;
 }
 

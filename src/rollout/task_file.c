@@ -1,8 +1,8 @@
 /* task_file.c - a task that is a file: one example a line. All of it is read and checked at the start, so that a mistake in line 90,000
- * does not wait for the step that comes to it.
+ * is found before the first step.
  *
- * Which examples are held out is decided by a hash of what is asked: neither the order of the lines nor lines that are added later move an
- * example to the other side, and two that ask the same are on the same side. */
+ * A hash of the prompt decides which examples are held out: neither the order of the lines nor later lines move an example to the other
+ * split, and two with the same prompt are in the same one. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,7 +65,7 @@ static rein_status read_lines(rein_task_file *file, const char *text, size_t len
     return status;
 }
 
-/* Nothing to train on, or nothing held out though it was asked for: better said now than by the first evaluation. */
+/* A split that is empty is an error now, not at the first evaluation. */
 static rein_status check_sides(const rein_task_file *file, const char *shown, rein_error *err) {
     const size_t train = file->sides[REIN_SPLIT_TRAIN].n, held_out = file->sides[REIN_SPLIT_HELD_OUT].n;
     if (!train && !held_out)
@@ -91,7 +91,7 @@ rein_status rein_task_file_from_memory(rein_task_file **file, const char *text, 
     *file = NULL;
     rein_path_show(shown, name);
     if (!(held_out_share >= 0 && held_out_share < 1))
-        return rein_fail(err, REIN_EINVAL, "held_out_share is %g: a number from 0 to below 1 is needed", held_out_share);
+        return rein_fail_at(err, REIN_EINVAL, "held_out_share", -1, "is %g: a number from 0 to below 1 is needed", held_out_share);
     if (length >= 4 && !memcmp(text, "PAR1", 4))
         return rein_fail(err, REIN_EINVAL, "%s is Parquet: JSON lines are needed, {\"prompt\": ..., \"answer\": ...}", shown);
     rein_task_file *f = calloc(1, sizeof *f);

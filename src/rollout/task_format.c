@@ -7,7 +7,7 @@
 
 #include "task.h"
 
-enum { LETTERS = 6, WORDS = 6, FEWEST = 2, MOST = 5, MOST_DIGITS = 6, SQUEEZED = 2 * REIN_ASKED_TEXT };
+enum { LETTERS = 6, WORDS = 6, FEWEST = 2, MOST = 5, MOST_DIGITS = 6, SQUEEZED = 2 * REIN_QUESTION_TEXT };
 
 static const char *const words[LETTERS][WORDS] = {
     {"blue", "bird", "book", "boat", "bread", "bell"}, {"cat", "cloud", "cake", "coin", "cold", "corn"},
@@ -39,7 +39,7 @@ static int draw_between(rein_draws *draws, int low, int high) { return low + (in
 
 static const char *draw_capitals(rein_draws *draws) { return rein_draw(draws, 2) ? ", in capital letters" : ""; }
 
-/* Only where the instruction says so. */
+/* Only if the instruction asks for it. */
 static void capitalise(char *text, const char *capitals) {
     for (; *capitals && *text; text++)
         if (*text >= 'a' && *text <= 'z') *text = (char)(*text - 'a' + 'A');
@@ -47,55 +47,55 @@ static void capitalise(char *text, const char *capitals) {
 
 /* ----------------------------------------------------------------------------------------------------------------- instructions */
 
-static void ask_say(rein_asked *asked, rein_draws *draws) {
+static void ask_say(rein_question *question, rein_draws *draws) {
     const char *word = draw_word(draws), *capitals = draw_capitals(draws);
     const int n = draw_between(draws, FEWEST, MOST);
     const form *separator = &separators[rein_draw(draws, COUNT(separators))];
-    snprintf(asked->prompt, sizeof asked->prompt, "Q:Say \"%s\" %d times, %s%s.\nA:", word, n, separator->name, capitals);
+    snprintf(question->prompt, sizeof question->prompt, "Q:Say \"%s\" %d times, %s%s.\nA:", word, n, separator->name, capitals);
     for (int i = 0, at = 0; i < n; i++)
-        at += snprintf(asked->answer + at, sizeof asked->answer - (size_t)at, "%s%s", i ? separator->open : "", word);
-    capitalise(asked->answer, capitals);
+        at += snprintf(question->answer + at, sizeof question->answer - (size_t)at, "%s%s", i ? separator->open : "", word);
+    capitalise(question->answer, capitals);
 }
 
-static void ask_list(rein_asked *asked, rein_draws *draws) {
+static void ask_list(rein_question *question, rein_draws *draws) {
     const int low = draw_between(draws, 0, 20), high = low + draw_between(draws, 2, 5), down = draw_between(draws, 0, 1);
     const form *separator = &separators[rein_draw(draws, COUNT(separators))];
-    snprintf(asked->prompt, sizeof asked->prompt, "Q:List the numbers from %d %sto %d, %s.\nA:", down ? high : low,
+    snprintf(question->prompt, sizeof question->prompt, "Q:List the numbers from %d %sto %d, %s.\nA:", down ? high : low,
              down ? "down " : "", down ? low : high, separator->name);
     for (int i = low, at = 0; i <= high; i++)
-        at += snprintf(asked->answer + at, sizeof asked->answer - (size_t)at, "%s%d", i > low ? separator->open : "",
+        at += snprintf(question->answer + at, sizeof question->answer - (size_t)at, "%s%d", i > low ? separator->open : "",
                        down ? high + low - i : i);
 }
 
-static void ask_put(rein_asked *asked, rein_draws *draws) {
+static void ask_put(rein_question *question, rein_draws *draws) {
     const char *word = draw_word(draws), *capitals = draw_capitals(draws);
     const form *wrap = &wraps[rein_draw(draws, COUNT(wraps))];
-    snprintf(asked->prompt, sizeof asked->prompt, "Q:Put \"%s\" %s%s.\nA:", word, wrap->name, capitals);
-    snprintf(asked->answer, sizeof asked->answer, "%s%s%s", wrap->open, word, wrap->close);
-    capitalise(asked->answer, capitals);
+    snprintf(question->prompt, sizeof question->prompt, "Q:Put \"%s\" %s%s.\nA:", word, wrap->name, capitals);
+    snprintf(question->answer, sizeof question->answer, "%s%s%s", wrap->open, word, wrap->close);
+    capitalise(question->answer, capitals);
 }
 
-static void ask_spell(rein_asked *asked, rein_draws *draws) {
+static void ask_spell(rein_question *question, rein_draws *draws) {
     const char *word = draw_word(draws), *capitals = draw_capitals(draws);
     const form *spelling = &spellings[rein_draw(draws, COUNT(spellings))];
-    snprintf(asked->prompt, sizeof asked->prompt, "Q:Spell \"%s\" with %s between the letters%s.\nA:", word, spelling->name,
+    snprintf(question->prompt, sizeof question->prompt, "Q:Spell \"%s\" with %s between the letters%s.\nA:", word, spelling->name,
              capitals);
     for (int i = 0, at = 0; word[i]; i++)
-        at += snprintf(asked->answer + at, sizeof asked->answer - (size_t)at, "%s%c", i ? spelling->open : "", word[i]);
-    capitalise(asked->answer, capitals);
+        at += snprintf(question->answer + at, sizeof question->answer - (size_t)at, "%s%c", i ? spelling->open : "", word[i]);
+    capitalise(question->answer, capitals);
 }
 
-static void ask_write(rein_asked *asked, rein_draws *draws) {
+static void ask_write(rein_question *question, rein_draws *draws) {
     const char *key = keys[rein_draw(draws, COUNT(keys))];
     char value[20];
     if (rein_draw(draws, 2)) snprintf(value, sizeof value, "\"%s\"", draw_word(draws));
     else snprintf(value, sizeof value, "%d", draw_between(draws, 0, 99));
-    snprintf(asked->prompt, sizeof asked->prompt, "Q:Write JSON with the key \"%s\" and the value %s.\nA:", key, value);
-    snprintf(asked->answer, sizeof asked->answer, "{\"%s\": %s}", key, value);
+    snprintf(question->prompt, sizeof question->prompt, "Q:Write JSON with the key \"%s\" and the value %s.\nA:", key, value);
+    snprintf(question->answer, sizeof question->answer, "{\"%s\": %s}", key, value);
 }
 
 /* n different words of a letter. */
-static void choose_words(char to[REIN_ASKED_TEXT], char letter, int n, const char *separator, rein_draws *draws) {
+static void choose_words(char to[REIN_QUESTION_TEXT], char letter, int n, const char *separator, rein_draws *draws) {
     const char *row[WORDS];
     size_t from = 0;
     while (from + 1 < LETTERS && words[from][0][0] != letter) from++;
@@ -104,36 +104,36 @@ static void choose_words(char to[REIN_ASKED_TEXT], char letter, int n, const cha
         const int drawn = draw_between(draws, i, WORDS - 1);
         const char *word = row[drawn];
         row[drawn] = row[i];
-        at += snprintf(to + at, REIN_ASKED_TEXT - (size_t)at, "%s%s", i ? separator : "", word);
+        at += snprintf(to + at, REIN_QUESTION_TEXT - (size_t)at, "%s%s", i ? separator : "", word);
     }
 }
 
-static void ask_choose(rein_asked *asked, rein_draws *draws) {
+static void ask_choose(rein_question *question, rein_draws *draws) {
     const char letter = words[rein_draw(draws, LETTERS)][0][0];
     const int n = draw_between(draws, FEWEST, MOST);
     const form *separator = &separators[rein_draw(draws, COUNT(separators))];
-    snprintf(asked->prompt, sizeof asked->prompt, "Q:Choose %d different words that begin with %c, %s.\nA:", n, letter,
+    snprintf(question->prompt, sizeof question->prompt, "Q:Choose %d different words that begin with %c, %s.\nA:", n, letter,
              separator->name);
-    choose_words(asked->answer, letter, n, separator->open, draws);
+    choose_words(question->answer, letter, n, separator->open, draws);
 }
 
-/* The first digit is none of a smaller number. */
-static void choose_digits(char to[REIN_ASKED_TEXT], int n, int digit, int last, rein_draws *draws) {
+/* The first digit is not 0, so that the number has all its digits. */
+static void choose_digits(char to[REIN_QUESTION_TEXT], int n, int digit, int last, rein_draws *draws) {
     for (int i = 0; i < n; i++) to[i] = (char)('0' + draw_between(draws, i == 0, 9));
     to[last ? n - 1 : 0] = (char)('0' + digit);
     to[n] = 0;
 }
 
-static void ask_give(rein_asked *asked, rein_draws *draws) {
+static void ask_give(rein_question *question, rein_draws *draws) {
     const int n = draw_between(draws, 2, MOST_DIGITS), last = draw_between(draws, 0, 1), digit = draw_between(draws, !last, 9);
-    snprintf(asked->prompt, sizeof asked->prompt, "Q:Give a number with %d digits that %s %d.\nA:", n,
+    snprintf(question->prompt, sizeof question->prompt, "Q:Give a number with %d digits that %s %d.\nA:", n,
              last ? "ends in" : "begins with", digit);
-    choose_digits(asked->answer, n, digit, last, draws);
+    choose_digits(question->answer, n, digit, last, draws);
 }
 
 /* -------------------------------------------------------------------------------------------------------------------- verifiers */
 
-/* Blanks go where they say nothing: beside a comma, a dash or a newline; of others, one stays. The length, or SIZE_MAX: too long. */
+/* Removes blanks beside a comma, a dash or a newline; of others, one stays. The length, or SIZE_MAX: too long. */
 static size_t squeeze(char to[SQUEEZED], const char *text, size_t length) {
     size_t n = 0;
     int blank = 0;
@@ -183,7 +183,7 @@ typedef struct choice {
     const form *separator;
 } choice;
 
-/* n is 0 if the prompt is another one. */
+/* n is 0 if the prompt is of another kind. */
 static choice read_choice(const char *prompt) {
     char name[32] = "";
     choice c = {0};
@@ -232,7 +232,7 @@ typedef struct digits {
     int n, digit, last;
 } digits;
 
-/* n is 0 if the prompt is another one. */
+/* n is 0 if the prompt is of another kind. */
 static digits read_digits(const char *prompt) {
     char how[8] = "";
     digits d = {0};
@@ -267,7 +267,7 @@ static rein_status put(rein_text *text, const char *answer, rein_draws *draws, r
 static rein_status demonstrate(rein_text *text, const rein_example *example, rein_draws *draws, rein_error *err) {
     const choice c = read_choice(example->prompt);
     const digits d = read_digits(example->prompt);
-    char answer[REIN_ASKED_TEXT];
+    char answer[REIN_QUESTION_TEXT];
     if (c.n) choose_words(answer, c.letter, c.n, c.separator->open, draws);
     else if (d.n) choose_digits(answer, d.n, d.digit, d.last, draws);
     return put(text, c.n || d.n ? answer : example->answer, draws, err);
@@ -275,13 +275,13 @@ static rein_status demonstrate(rein_text *text, const rein_example *example, rei
 
 static const struct {
     const char *begins;
-    void (*ask)(rein_asked *asked, rein_draws *draws);
+    void (*ask)(rein_question *question, rein_draws *draws);
     int (*right)(const rein_example *example, const char *response, size_t length);
 } kinds[] = {{"Q:Say ", ask_say, right_text},     {"Q:List ", ask_list, right_text},   {"Q:Put ", ask_put, right_text},
              {"Q:Spell ", ask_spell, right_text}, {"Q:Write ", ask_write, right_json}, {"Q:Choose ", ask_choose, right_choice},
              {"Q:Give ", ask_give, right_digits}};
 
-static void ask(rein_asked *asked, rein_draws *draws) { kinds[rein_draw(draws, COUNT(kinds))].ask(asked, draws); }
+static void ask(rein_question *question, rein_draws *draws) { kinds[rein_draw(draws, COUNT(kinds))].ask(question, draws); }
 
 static int right(const rein_example *example, const char *response, size_t length) {
     rein_trim(&response, &length);

@@ -1,8 +1,8 @@
-/* task_program.c - a task that is a program: an example for each line it is asked with. Nothing is kept: that an example is the same when it
- * is asked for again is the program's promise.
+/* task_program.c - a task that is a program: it answers each request with an example. Examples are not kept: the program must give the same
+ * one every time.
  *
- * An object that is no example leaves the conversation in step, and the next one can be asked for. A program that ended, was too slow (its
- * answer may still come), wrote something else than JSON or wrote unasked is given up: what it says next could be taken for another answer. */
+ * After an object that is no example the next request can be made. A program that ended, was too slow (its answer may still come), wrote
+ * something that is not JSON or wrote without a request is given up: its next line could be taken for another answer. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -65,7 +65,7 @@ static rein_status exchange(const char **line, size_t *length, rein_task_program
     return status ? status : rein_process_answer(line, length, p->process, p->timeout, err);
 }
 
-/* What was written in place of JSON says more than what is wrong with it. */
+/* Shows what was written in place of JSON: that helps more than the place of the mistake. */
 static rein_status parse(json_t **object, const char *where, const char *line, size_t length, rein_error *err) {
     char shown[SHOWN];
     rein_error cause = {0};

@@ -40,7 +40,7 @@ static int print_items(char *to, size_t size, const items *x) {
     return at;
 }
 
-static void ask(rein_asked *asked, rein_draws *draws) {
+static void ask(rein_question *question, rein_draws *draws) {
     const int letters = (int)rein_draw(draws, 2), most = letters ? MOST_LETTERS : MOST_NUMBERS;
     items x = {.n = FEWEST + (int)rein_draw(draws, (uint64_t)(most - FEWEST) + 1), .between = letters ? "" : ","};
     for (int i = 0; i < x.n; i++) {
@@ -48,13 +48,13 @@ static void ask(rein_asked *asked, rein_draws *draws) {
         else snprintf(x.text[i], sizeof *x.text, "%u", (unsigned)rein_draw(draws, NUMBERS) % NUMBERS);
     }
     const items sorted = sort(&x);
-    size_t at = (size_t)snprintf(asked->prompt, sizeof asked->prompt, "%s", before);
-    at += (size_t)print_items(asked->prompt + at, sizeof asked->prompt - at, &x);
-    snprintf(asked->prompt + at, sizeof asked->prompt - at, "%s", behind);
-    print_items(asked->answer, sizeof asked->answer, &sorted);
+    size_t at = (size_t)snprintf(question->prompt, sizeof question->prompt, "%s", before);
+    at += (size_t)print_items(question->prompt + at, sizeof question->prompt - at, &x);
+    snprintf(question->prompt + at, sizeof question->prompt - at, "%s", behind);
+    print_items(question->answer, sizeof question->answer, &sorted);
 }
 
-/* Blanks after a comma are nobody's mistake. */
+/* Blanks after a comma are allowed. */
 static int right(const rein_example *example, const char *response, size_t length) {
     const char *answer = example->answer;
     size_t begin = length;

@@ -1,8 +1,8 @@
 /* task_sums.c - "sums": four or five digits to be added, with the working written out, and the answer behind the last =.
  *
- * The demonstrations are those of a pupil who learned four ways to write it down, mostly the long-winded one, and who forgets to carry: most
- * often when an 8 or a 9 takes the sum over a ten. A model taught by him is often wrong and too long, and could do both better with what it
- * has: that is what the demonstration of rein begins from. */
+ * The demonstrations imitate a pupil who knows four ways to write the working down, mostly uses the longest one, and forgets to carry: most
+ * often when an 8 or a 9 takes the sum over a ten. A model that learned from them is often wrong and too long, although it could do better
+ * on both: `rein demo` starts from such a model. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,17 +10,17 @@
 
 enum { FEWEST = 4, MOST = 5 };
 
-static void ask(rein_asked *asked, rein_draws *draws) {
+static void ask(rein_question *question, rein_draws *draws) {
     const int n = FEWEST + (int)rein_draw(draws, MOST - FEWEST + 1);
-    int sum = 0, at = snprintf(asked->prompt, sizeof asked->prompt, "Q:");
+    int sum = 0, at = snprintf(question->prompt, sizeof question->prompt, "Q:");
     for (int i = 0; i < n; i++) {
         const int digit = 1 + (int)rein_draw(draws, 9);
         sum += digit;
-        asked->prompt[at++] = (char)('0' + digit);
-        asked->prompt[at++] = i + 1 < n ? '+' : '=';
+        question->prompt[at++] = (char)('0' + digit);
+        question->prompt[at++] = i + 1 < n ? '+' : '=';
     }
-    snprintf(asked->prompt + at, sizeof asked->prompt - (size_t)at, "?\nA:");
-    snprintf(asked->answer, sizeof asked->answer, "%d", sum);
+    snprintf(question->prompt + at, sizeof question->prompt - (size_t)at, "?\nA:");
+    snprintf(question->answer, sizeof question->answer, "%d", sum);
 }
 
 static int right(const rein_example *example, const char *response, size_t length) {
@@ -49,7 +49,7 @@ typedef struct working {
     int digits[MOST], sums[MOST], n; /* sums[i]: after digit i */
 } working;
 
-/* n stays 0 where the prompt is none of this task's. */
+/* n stays 0 if the prompt is not of this task. */
 static working work_out(const char *prompt, rein_draws *draws) {
     working w = {.n = 0};
     const char *at = prompt && !strncmp(prompt, "Q:", 2) ? prompt + 2 : "";

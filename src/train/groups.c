@@ -1,112 +1,8 @@
-/* groups.c - trajectory groups in memory: made, freed, counted. */
-#include "train/groups.h"
-
+/* groups.c - what is in trajectory groups, counted, and what a user should know of it before it trains. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-static rein_status no_memory(rein_error *err) { return rein_fail(err, REIN_ENOMEM, "out of memory"); }
-
-/* --------------------------------------------------------------------------------------------------------------------- building */
-
-/* NULL, and the array is as it was, when there is no memory. */
-static void *grown(void *array, size_t n, size_t size) { return n > SIZE_MAX / 2 / size ? NULL : realloc(array, n * size); }
-
-/* Room for n tokens. */
-static int reserve(rein_history *h, size_t n) {
-    int32_t *ids = grown(h->ids, n, sizeof *ids);
-    if (ids) h->ids = ids;
-    uint8_t *mask = ids ? grown(h->mask, n, sizeof *mask) : NULL;
-    if (mask) h->mask = mask;
-    float *log_probs = mask ? grown(h->log_probs, n, sizeof *log_probs) : NULL;
-    if (log_probs) h->log_probs = log_probs;
-    return log_probs != NULL;
-}
-
-rein_status rein_history_extend(rein_history *h, const int32_t *ids, const float *log_probs, size_t n, int trained,
-                                rein_error *err) {
-    if (n == 0) return REIN_OK;
-    if (!reserve(h, h->n + n)) return no_memory(err);
-    for (size_t i = 0; i < n; i++) {
-        h->ids[h->n + i] = ids[i];
-        h->mask[h->n + i] = trained != 0;
-        h->log_probs[h->n + i] = trained && log_probs ? log_probs[i] : NAN;
-    }
-    h->n += n;
-    return REIN_OK;
-}
-
-void rein_history_free(rein_history *h) {
-    free(h->ids);
-    free(h->mask);
-    free(h->log_probs);
-    free(h->values);
-    *h = (rein_history){0};
-}
-
-rein_status rein_trajectory_append(rein_trajectory *trajectory, rein_history *history, rein_error *err) {
-    rein_history *histories = grown(trajectory->histories, trajectory->n_histories + 1, sizeof *histories);
-    if (!histories) return no_memory(err);
-    trajectory->histories = histories;
-    trajectory->histories[trajectory->n_histories++] = *history;
-    *history = (rein_history){0};
-    return REIN_OK;
-}
-
-void rein_group_free(rein_group *group) {
-    for (size_t t = 0; t < group->n; t++) {
-        rein_trajectory *trajectory = &group->trajectories[t];
-        for (size_t i = 0; i < trajectory->n_histories; i++) rein_history_free(&trajectory->histories[i]);
-        free(trajectory->histories);
-        json_decref(trajectory->original);
-    }
-    free(group->trajectories);
-    json_decref(group->original);
-    *group = (rein_group){0};
-}
-
-rein_status rein_groups_append(rein_groups *groups, rein_group *group, rein_error *err) {
-    if (groups->n == groups->capacity) {
-        const size_t capacity = groups->n + groups->n / 2 + 8;
-        rein_group *moved = grown(groups->groups, capacity, sizeof *moved);
-        if (!moved) return no_memory(err);
-        groups->groups = moved;
-        groups->capacity = capacity;
-    }
-    groups->groups[groups->n++] = *group;
-    *group = (rein_group){0};
-    return REIN_OK;
-}
-
-void rein_groups_free(rein_groups *groups) {
-    for (size_t g = 0; g < groups->n; g++) rein_group_free(&groups->groups[g]);
-    free(groups->groups);
-    *groups = (rein_groups){0};
-}
-
-/* The object of metrics, a reference of the caller's: a new one if there is none. NULL: no memory, or it is something else. */
-static json_t *metrics_of(const json_t *original) {
-    json_t *metrics = json_object_get(original, "metrics");
-    if (!metrics || json_is_null(metrics)) return json_object();
-    return json_is_object(metrics) ? json_incref(metrics) : NULL;
-}
-
-rein_status rein_trajectory_set_metric(rein_trajectory *trajectory, const char *name, double value, rein_error *err) {
-    const json_t *old = json_object_get(trajectory->original, "metrics");
-    if (!isfinite(value)) return rein_fail(err, REIN_EINVAL, "metrics.%.60s is %g: a finite number is needed", name, value);
-    if (old && !json_is_object(old) && !json_is_null(old))
-        return rein_fail(err, REIN_EINVAL, "metrics of the trajectory is no object: \"%.60s\" cannot be set", name);
-    json_t *original = trajectory->original ? json_incref(trajectory->original) : json_object(), *metrics = metrics_of(original);
-    const int done = original && metrics && !json_object_set_new(metrics, name, json_real(value)) &&
-                     !json_object_set(original, "metrics", metrics);
-    if (done && !trajectory->original) trajectory->original = json_incref(original);
-    json_decref(metrics);
-    json_decref(original);
-    return done ? REIN_OK : no_memory(err);
-}
-
-/* --------------------------------------------------------------------------------------------------------------------- counting */
+#include "rein/train.h"
 
 typedef struct counted {
     size_t tokens, trained, known; /* known: log-probs of those that train */
@@ -116,10 +12,11 @@ static counted count_tokens(const rein_trajectory *trajectory) {
     counted c = {0};
     for (size_t i = 0; i < trajectory->n_histories; i++) {
         const rein_history *h = &trajectory->histories[i];
+        const float *recorded = rein_history_recorded(h);
         c.tokens += h->n;
         for (size_t k = 0; k < h->n; k++) {
             c.trained += h->mask[k] != 0;
-            c.known += h->mask[k] && !isnan(h->log_probs[k]);
+            c.known += h->mask[k] && !isnan(recorded[k]);
         }
     }
     return c;
@@ -149,7 +46,7 @@ static void count_trajectory(rein_groups_summary *s, const rein_trajectory *traj
     count_policy(s, trajectory->policy_step);
 }
 
-/* Mean and deviation in a second look: nothing cancels. */
+/* Mean and deviation in two passes: nothing cancels. */
 static void count_rewards(rein_groups_summary *s, const rein_groups *groups) {
     const double n = s->trajectories ? (double)s->trajectories : 1;
     double sum = 0, squares = 0;

@@ -1,7 +1,7 @@
 /* groups.h - what the readers and writers of trajectory groups share. Private.
  *
- * A line is parsed (groups_read.c); a trajectory in exact form is copied (groups_exact.c), one of messages is rendered, cut at the borders of
- * what was sampled, and encoded (groups_art.c), where a Choice says which tokens those are (groups_choice.c) and tools become text
+ * A line is parsed (groups_read.c); a trajectory in exact form is copied (groups_exact.c); one of messages is rendered, cut at the borders of
+ * what was sampled, and encoded (groups_art.c), where a Choice has the sampled tokens (groups_choice.c) and tools become text
  * (groups_tools.c). */
 #ifndef REIN_TRAIN_GROUPS_H
 #define REIN_TRAIN_GROUPS_H
@@ -10,28 +10,17 @@
 
 #include "base/json.h"
 #include "rein/train.h"
+#include "rollout/trajectory.h"
 
 enum { REIN_GROUP_PATH = 160 }; /* bytes of a JSON path in a message */
 
-/* ---- groups.c */
-
-/* Appends n tokens. log_probs are those of tokens that train; NULL: nothing trains, or (trained) they are not known. On failure the
- * history is as it was. */
-rein_status rein_history_extend(rein_history *history, const int32_t *ids, const float *log_probs, size_t n, int trained,
-                                rein_error *err);
-void rein_history_free(rein_history *history);
-
-/* Takes *history over and makes it {0}; on failure it stays the caller's. */
-rein_status rein_trajectory_append(rein_trajectory *trajectory, rein_history *history, rein_error *err);
-void rein_group_free(rein_group *group);
-
 /* ---- groups_read.c */
 
-/* With what a file is read. Messages name the JSON path; the file and line are added once, where the lines are read. */
+/* What reading a file needs. Messages name the JSON path; the file and line are added once, where the lines are read. */
 typedef struct rein_group_reader {
     const rein_tokenizer *tokenizer;
     rein_chat chat;
-    int given;     /* the caller said which chat */
+    int given;     /* 1: the caller chose the chat format */
     int ready;     /* chat and all below are known */
     char *begin;   /* the begin token as text, or NULL */
     rein_text end; /* what ends an assistant's turn, and its ids */
@@ -45,7 +34,7 @@ void rein_group_path(char to[REIN_GROUP_PATH], const char *format, ...) __attrib
 /* An object of the file; `path` ends with a dot, or is empty. */
 rein_fields rein_group_fields(const rein_group_reader *reader, const json_t *object, const char *path);
 
-/* PATH and the message, which continues with a field or begins with a blank; nothing if something failed before. Returns the status. */
+/* The path and the message, which continues it or begins with a blank; nothing if something failed before. Returns the status. */
 rein_status rein_group_wrong(rein_fields *in, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The texts of `key` cannot be read because there is no tokenizer: that is the field of the error. Returns the status. */
@@ -62,9 +51,8 @@ float rein_group_log_prob(rein_fields *in, const char *key, const json_t *value)
 int rein_exact_has(const json_t *object);
 rein_status rein_exact_read(rein_trajectory *trajectory, const rein_group_reader *reader, const json_t *object, const char *path);
 
-/* ---- groups_art.c: 1 if an object has messages; if a trajectory was read from them; appends one history or more */
+/* ---- groups_art.c: 1 if an object has messages; appends one history or more */
 int rein_art_has(const json_t *object);
-int rein_art_was(const rein_trajectory *trajectory);
 rein_status rein_art_read(rein_trajectory *trajectory, rein_group_reader *reader, const json_t *object, const char *path);
 
 /* What rein_art_read keeps in the reader for the next one. */
@@ -74,7 +62,7 @@ void rein_group_reader_free(rein_group_reader *reader);
 typedef struct rein_written {
     rein_ids ids;
     float *log_probs; /* [ids.count], or NULL: not known */
-    rein_text text;   /* what the ids say */
+    rein_text text;   /* of the ids */
     int truncated;
 } rein_written;
 void rein_written_free(rein_written *sampled);
@@ -84,7 +72,7 @@ void rein_written_free(rein_written *sampled);
 rein_status rein_choice_read(rein_written *sampled, const rein_group_reader *reader, const json_t *choice, const char *path,
                              const rein_text *text, const char *plain);
 
-/* 1 if the Choice says token ids. */
+/* 1 if the Choice has token ids. */
 int rein_choice_has_ids(const json_t *choice);
 
 /* ---- groups_tools.c: tools as the templates of qwen2.5 and qwen3 write them */
@@ -96,6 +84,18 @@ rein_status rein_tools_put(rein_text *text, const json_t *tools, rein_error *err
 /* Appends an assistant's calls; `follows` if they follow a content. */
 rein_status rein_tool_calls_put(rein_text *text, int follows, const rein_group_reader *reader, const json_t *calls,
                                 const char *path);
+
+/* ---- groups_more.c: what a trajectory is written with besides its tokens */
+
+/* The object that a group or a trajectory was read with; NULL if `json` is. The caller's reference. */
+rein_status rein_kept_parse(json_t **kept, const char *json, rein_error *err);
+
+/* Appends its fields, but for those named in `except`, which ends with NULL. */
+void rein_kept_put(rein_text *text, const json_t *kept, const char *const *except);
+
+/* The same with the current metrics; then metadata, where the example is known, and advantages, where there are any. */
+rein_status rein_more_put(rein_text *text, const rein_trajectory *trajectory, const json_t *kept, const char *const *except,
+                          const rein_example *example, rein_error *err);
 
 /* ---- groups_write.c: appends a group as a line, its newline included; g is its index, for messages */
 rein_status rein_group_put(rein_text *text, const rein_group *group, size_t g, rein_groups_form form, rein_error *err);

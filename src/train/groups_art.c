@@ -1,9 +1,9 @@
 /* groups_art.c - a conversation in ART's form becomes token ids.
  *
  * Before each Choice the messages so far are rendered as they were for the server that sampled it, with the generation prompt. Where that
- * text begins with all that was seen and written before, the history goes on; where the template writes an earlier turn otherwise than the
- * model did, a new one begins. Stretches between the borders of what was sampled are encoded one by one. What follows the last Choice
- * trains nobody, and is left out. */
+ * text begins with all that was seen and written before, the history continues; where the template writes an earlier turn differently from
+ * the model, a new one begins. The parts between the borders of what was sampled are encoded one by one. What follows the last Choice does
+ * not train, and is left out. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ typedef struct conversation {
     rein_message *messages; /* [n + 1] and so on: what is handed to the renderer */
     rein_chat_span *spans;
     rein_span *literals;
-    rein_text prompt, seen; /* what the next Choice saw; what the history says so far */
+    rein_text prompt, seen; /* what the next Choice saw; the text of the history so far */
     rein_history history;
 } conversation;
 
@@ -28,10 +28,6 @@ static const char *messages_key(const json_t *object) {
 }
 
 int rein_art_has(const json_t *object) { return json_object_get(object, messages_key(object)) != NULL; }
-
-int rein_art_was(const rein_trajectory *trajectory) {
-    return rein_art_has(trajectory->original) && !rein_exact_has(trajectory->original);
-}
 
 /* ------------------------------------------------------------------------------------------------------------------ the format */
 
@@ -180,7 +176,7 @@ static size_t find_literals(conversation *c, size_t n, size_t from) {
     return found;
 }
 
-/* Goes on with what the prompt has more than the history, or begins a new history. */
+/* Extends the history by the rest of the prompt, or begins a new one. */
 static rein_status put_context(conversation *c, size_t messages) {
     rein_ids ids = {0};
     rein_status status = REIN_OK;

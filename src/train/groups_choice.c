@@ -1,7 +1,7 @@
-/* groups_choice.c - which tokens a policy wrote, from what a Choice of the OpenAI API says.
+/* groups_choice.c - the tokens that a policy wrote, from a Choice of the OpenAI API.
  *
  * "token_id:N" (vLLM's return_tokens_as_token_ids) is the token itself. Otherwise the log-probs name tokens by their text: the tokens of the
- * content must be those, one by one. Where the policy cut the same text otherwise than the tokenizer would, the texts are looked up in the
+ * content must be those, one by one. Where the policy cut the same text differently from the tokenizer, the texts are looked up in the
  * vocabulary. Without log-probs it is the content and, if the model ended its turn, what ends it. */
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@ void rein_written_free(rein_written *s) {
     *s = (rein_written){0};
 }
 
-/* A refusal has a list of its own; an empty list is none. */
+/* A refusal has its own list; an empty list counts as missing. */
 static recorded recorded_of(const json_t *choice) {
     const json_t *log_probs = json_object_get(choice, "logprobs");
     const json_t *content = json_object_get(log_probs, "content"), *refusal = json_object_get(log_probs, "refusal");
@@ -88,7 +88,7 @@ static int holds(const rein_text *text, const char *plain, size_t length) {
     return length == 0;
 }
 
-/* The ids must say the content: what a server cut off (thinking, calls of tools, a stop text) may stand around it. */
+/* The text of the ids must contain the content: what a server cut off (thinking, calls of tools, a stop text) may stand around it. */
 static rein_status take_ids(rein_written *s, const rein_group_reader *reader, const recorded *r, const char *path,
                             const char *plain) {
     char shown[2][REIN_TEXT_SHOWN];
@@ -169,14 +169,14 @@ static rein_status find_id(int32_t *id, rein_text *spelled, const rein_group_rea
     return status;
 }
 
-/* 1 if what the ids say is the text, with or without the end of the turn. */
+/* 1 if the text of the ids is this one, with or without the end of the turn. */
 static int is_text(const rein_text *decoded, const rein_text *text, const rein_text *end) {
     const size_t n = text->length;
     if (decoded->length < n || (n && memcmp(decoded->data, text->data, n) != 0)) return 0;
     return decoded->length == n || (decoded->length == n + end->length && memcmp(decoded->data + n, end->data, end->length) == 0);
 }
 
-/* *found if there is a token for each entry, and together they say the text. */
+/* *found if there is a token for each entry, and together they make the text. */
 static rein_status look_up(rein_written *s, int *found, const rein_group_reader *reader, const recorded *r, const rein_text *text,
                            int by_bytes) {
     rein_text spelled = {0};

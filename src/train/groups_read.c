@@ -1,6 +1,7 @@
-/* groups_read.c - lines into groups. A line is one JSON object; everything that is wrong with it is said with file, line and JSON path.
+/* groups_read.c - lines into groups. A line is one JSON object; messages about it name file, line and JSON path.
  *
- * What was read is kept as JSON, so that what nobody here knows can be written again; of the exact form only that is kept. */
+ * Keys that have no field are kept as JSON text, so that they can be written again. Of a trajectory that was read from messages everything is
+ * kept, so that it can be written as messages. */
 #include "train/groups.h"
 
 #include <float.h>
@@ -120,15 +121,24 @@ static rein_status read_histories(rein_trajectory *t, rein_group_reader *reader,
     return in->status;
 }
 
-/* Of the exact form, what is not known here. Where messages stand beside ids, a mark that they were not read. 0: no memory. */
-static int keep_original(rein_trajectory *t, json_t *object) {
-    static const char *const ours[] = {"prompt_ids", "response_ids", "logprobs",  "mask",   "values",
-                                       "reward",     "policy_step",  "truncated", "budget", "additional_histories"};
+/* The object as text; NULL if it is empty. */
+static rein_status keep_json(char **json, const json_t *object, rein_error *err) {
+    rein_text text = {0};
+    if (!json_object_size(object)) return REIN_OK;
+    rein_json_put_value(&text, object);
+    const rein_status status = rein_text_status(&text, err);
+    if (status) rein_text_free(&text);
+    *json = text.data;
+    return status;
+}
+
+static rein_status keep_rest(rein_trajectory *t, json_t *object, rein_error *err) {
+    static const char *const fields[] = {"prompt_ids", "response_ids", "logprobs",  "mask",   "values",
+                                         "reward",     "policy_step",  "truncated", "budget", "additional_histories"};
     const int exact = rein_exact_has(object);
-    for (size_t i = 0; exact && i < sizeof ours / sizeof *ours; i++) json_object_del(object, ours[i]);
-    if (exact && rein_art_has(object) && json_object_set_new(object, "response_ids", json_false())) return 0;
-    if (json_object_size(object)) t->original = json_incref(object);
-    return 1;
+    t->from_messages = rein_art_has(object) && !exact;
+    for (size_t i = 0; exact && i < sizeof fields / sizeof *fields; i++) json_object_del(object, fields[i]);
+    return keep_json(&t->json, object, err);
 }
 
 static rein_status read_trajectory(rein_trajectory *t, rein_group_reader *reader, json_t *object, const char *path) {
@@ -142,8 +152,7 @@ static rein_status read_trajectory(rein_trajectory *t, rein_group_reader *reader
     t->budget = rein_fields_integer_or(&in, "budget", 0, INT64_MAX, -1);
     read_histories(t, reader, &in);
     t->truncated = rein_fields_bool_or(&in, "truncated", t->truncated);
-    if (!in.status && !keep_original(t, object)) in.status = rein_fail(reader->err, REIN_ENOMEM, "out of memory");
-    return in.status;
+    return in.status ? in.status : keep_rest(t, object, reader->err);
 }
 
 /* ----------------------------------------------------------------------------------------------------------------------- groups */
@@ -172,8 +181,7 @@ static rein_status read_group(rein_group *group, rein_group_reader *reader, json
     const rein_status status = read_trajectories(group, reader, list);
     if (status) return status;
     json_object_del(root, "trajectories");
-    if (json_object_size(root)) group->original = json_incref(root);
-    return REIN_OK;
+    return keep_json(&group->json, root, reader->err);
 }
 
 static rein_status read_line(rein_groups *groups, rein_group_reader *reader, const char *where, const char *text, size_t length) {

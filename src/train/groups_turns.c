@@ -1,6 +1,6 @@
 /* groups_turns.c - messages of the OpenAI API as a chat format takes them: a role and one text each.
  *
- * What a format has no place for is refused by name, not dropped: the model would train behind a context that nobody saw. */
+ * What a format has no place for is refused by name, not dropped: otherwise the model would train on a context that it never saw. */
 #include "train/groups_turns.h"
 
 #include <stdlib.h>

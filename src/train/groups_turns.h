@@ -10,7 +10,7 @@ typedef struct rein_turn {
     rein_text text;       /* the content, with thinking and calls of tools where the format has them */
     rein_text bare;       /* the same without thinking that the server took out of the content; empty: there was none */
     const char *plain;    /* the content alone */
-    const json_t *choice; /* what says how it was sampled; NULL: it is context */
+    const json_t *choice; /* how it was sampled; NULL: it is context */
 } rein_turn;
 
 /* Reads a message or a Choice; `path` names it, and ends with a dot. */

@@ -1,5 +1,5 @@
 /* groups_write.c - groups as lines. In the exact form a prompt is everything before the first token that trains (or has a value), so reading
- * gives the same arrays whatever the prompt was called before. */
+ * gives the same arrays whatever the prompt was called before. groups_more.c writes what belongs to a trajectory besides its tokens. */
 #include "train/groups.h"
 
 #include <math.h>
@@ -7,56 +7,33 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "model/tokenizer_parts.h"
+#include "base/text.h"
 
-static rein_status put(rein_text *text, const char *what, rein_error *err) {
-    return rein_text_append(text, what, strlen(what), err);
+static void put_integer(rein_text *text, const char *key, int64_t value) {
+    rein_json_put_name(text, key);
+    rein_text_format(text, "%lld", (long long)value);
 }
 
-/* ,"KEY": unless it is the first of an object */
-static rein_status put_key(rein_text *text, const char *key, rein_error *err) {
-    rein_status status = text->data[text->length - 1] == '{' ? REIN_OK : put(text, ", ", err);
-    if (!status) rein_json_put_string(text, key), status = rein_text_status(text, err);
-    return status ? status : put(text, ": ", err);
-}
-
-static rein_status put_integer(rein_text *text, const char *key, int64_t value, rein_error *err) {
-    char room[32];
-    snprintf(room, sizeof room, "%lld", (long long)value);
-    const rein_status status = put_key(text, key, err);
-    return status ? status : put(text, room, err);
-}
-
-static int among(const char *key, const char *const *keys) {
-    while (*keys && strcmp(key, *keys) != 0) keys++;
-    return *keys != NULL;
-}
-
-/* The fields of an object but those of `not`. */
-static rein_status put_rest(rein_text *text, const json_t *object, const char *const * not, rein_error *err) {
-    const char *key;
-    json_t *value;
-    rein_status status = REIN_OK;
-    json_object_foreach((json_t *)(uintptr_t)object, key, value) { /* the macro only reads */
-        if (status || among(key, not )) continue;
-        status = put_key(text, key, err);
-        if (!status) rein_json_put_value(text, value), status = rein_text_status(text, err);
-    }
-    return status;
+static void put_bool(rein_text *text, const char *key, int value) {
+    rein_json_put_name(text, key);
+    rein_text_put(text, value ? "true" : "false");
 }
 
 /* -------------------------------------------------------------------------------------------------------------------- histories */
 
 static rein_status check_history(const rein_history *h, const char *where, size_t i, rein_error *err) {
-    if (!h->n) return rein_fail(err, REIN_EINVAL, "%s.histories[%zu] has no token", where, i);
-    if (h->mask[0]) return rein_fail(err, REIN_EINVAL, "%s.histories[%zu]: the first token cannot train", where, i);
+    char path[120];
+    snprintf(path, sizeof path, "%s.histories[%zu]", where, i);
+    if (!h->n) return rein_fail_at(err, REIN_EINVAL, path, -1, "has no token");
+    if (h->mask[0]) return rein_fail_at(err, REIN_EINVAL, path, -1, ": the first token cannot train");
     for (size_t k = 0; k < h->n; k++) {
-        if (h->ids[k] < 0)
-            return rein_fail(err, REIN_EINVAL, "%s.histories[%zu].ids[%zu] is %ld: 0 or more is needed", where, i, k,
-                             (long)h->ids[k]);
-        if ((h->mask[k] && isinf(h->log_probs[k])) || (h->values && isinf(h->values[k])))
-            return rein_fail(err, REIN_EINVAL, "%s.histories[%zu]: the %s of token %zu is not finite", where, i,
-                             h->values && isinf(h->values[k]) ? "value" : "log-probability", k);
+        const int value = h->values && isinf(h->values[k]);
+        if (value || (h->mask[k] && isinf(rein_history_recorded(h)[k])))
+            return rein_fail_at(err, REIN_EINVAL, path, -1, ": the %s of token %zu is not finite",
+                                value ? "value" : "log-probability", k);
+        if (h->ids[k] >= 0) continue;
+        strcat(path, ".ids");
+        return rein_fail_at(err, REIN_EINVAL, path, (int64_t)k, "is %ld: 0 or more is needed", (long)h->ids[k]);
     }
     return REIN_OK;
 }
@@ -77,124 +54,140 @@ static void show_float(char room[32], float x) {
         if (*c == ',') *c = '.';
 }
 
-static rein_status put_column(rein_text *text, const char *key, const rein_history *h, column which, size_t begin, size_t end,
-                              rein_error *err) {
-    rein_status status = put_key(text, key, err);
-    if (!status) status = put(text, "[", err);
-    for (size_t k = begin; k < end && !status; k++) {
+static void put_column(rein_text *text, const char *key, const rein_history *h, column which, size_t begin, size_t end) {
+    const float *recorded = rein_history_recorded(h);
+    rein_json_put_name(text, key);
+    rein_text_put(text, "[");
+    for (size_t k = begin; k < end; k++) {
         char room[32];
         if (which == IDS) snprintf(room, sizeof room, "%ld", (long)h->ids[k]);
         else if (which == MASK) snprintf(room, sizeof room, "%d", h->mask[k] != 0);
-        else show_float(room, which == VALUES ? h->values[k] : h->mask[k] ? h->log_probs[k] : NAN);
-        if (k > begin) status = put(text, ", ", err);
-        if (!status) status = put(text, room, err);
+        else show_float(room, which == VALUES ? h->values[k] : h->mask[k] ? recorded[k] : NAN);
+        if (k > begin) rein_text_put(text, ", ");
+        rein_text_put(text, room);
     }
-    return status ? status : put(text, "]", err);
+    rein_text_put(text, "]");
 }
 
-static rein_status put_history(rein_text *text, const rein_history *h, rein_error *err) {
+static void put_history(rein_text *text, const rein_history *h) {
     const size_t prompt = prompt_length(h);
-    rein_status status = put_column(text, "prompt_ids", h, IDS, 0, prompt, err);
-    if (!status) status = put_column(text, "response_ids", h, IDS, prompt, h->n, err);
-    if (!status) status = put_column(text, "logprobs", h, LOG_PROBS, prompt, h->n, err);
-    if (!status) status = put_column(text, "mask", h, MASK, prompt, h->n, err);
-    if (!status && h->values) status = put_column(text, "values", h, VALUES, prompt, h->n, err);
-    return status;
+    put_column(text, "prompt_ids", h, IDS, 0, prompt);
+    put_column(text, "response_ids", h, IDS, prompt, h->n);
+    put_column(text, "logprobs", h, LOG_PROBS, prompt, h->n);
+    put_column(text, "mask", h, MASK, prompt, h->n);
+    if (h->values) put_column(text, "values", h, VALUES, prompt, h->n);
 }
 
-static rein_status put_more_histories(rein_text *text, const rein_trajectory *t, rein_error *err) {
-    rein_status status = t->n_histories > 1 ? put_key(text, "additional_histories", err) : REIN_OK;
-    for (size_t i = 1; i < t->n_histories && !status; i++) {
-        status = put(text, i == 1 ? "[{" : ", {", err);
-        if (!status) status = put_history(text, &t->histories[i], err);
-        if (!status) status = put(text, "}", err);
+static void put_more_histories(rein_text *text, const rein_trajectory *t) {
+    if (t->n_histories < 2) return;
+    rein_json_put_name(text, "additional_histories");
+    for (size_t i = 1; i < t->n_histories; i++) {
+        rein_text_put(text, i == 1 ? "[{" : ", {");
+        put_history(text, &t->histories[i]);
+        rein_text_put(text, "}");
     }
-    return status || t->n_histories < 2 ? status : put(text, "]", err);
+    rein_text_put(text, "]");
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- trajectories */
 
-static rein_status put_exact(rein_text *text, const rein_trajectory *t, rein_error *err) {
+static rein_status put_exact(rein_text *text, const rein_trajectory *t, const json_t *kept, const rein_example *example,
+                             rein_error *err) {
     enum { MESSAGES = 3 }; /* they are not needed where the tokens were made of them */
-    static const char *const done[] = {"messages_and_choices",
-                                       "messages",
-                                       "tools",
-                                       "prompt_ids",
-                                       "response_ids",
-                                       "logprobs",
-                                       "mask",
-                                       "values",
-                                       "reward",
-                                       "policy_step",
-                                       "truncated",
-                                       "budget",
-                                       "additional_histories",
-                                       NULL};
-    rein_status status = put_history(text, &t->histories[0], err);
-    if (!status && t->policy_step >= 0) status = put_integer(text, "policy_step", t->policy_step, err);
-    if (!status) status = put_key(text, "reward", err);
-    if (!status) rein_json_put_shortest(text, t->reward), status = rein_text_status(text, err);
-    if (!status && t->truncated) status = put_key(text, "truncated", err);
-    if (!status && t->truncated) status = put(text, "true", err);
-    if (!status && t->budget >= 0) status = put_integer(text, "budget", t->budget, err);
-    if (!status) status = put_rest(text, t->original, rein_art_was(t) ? done : done + MESSAGES, err);
-    return status ? status : put_more_histories(text, t, err);
-}
-
-/* What was read, with what may have changed since. */
-static rein_status put_art(rein_text *text, const rein_trajectory *t, rein_error *err) {
-    static const char *const changing[] = {"reward", "policy_step", "truncated", "budget", NULL};
-    const json_t *reward = json_object_get(t->original, "reward"),
-                 *version = json_object_get(t->original, "initial_policy_version");
-    rein_status status = put_key(text, "reward", err);
-    if (json_is_number(reward) && json_number_value(reward) == t->reward) rein_json_put_value(text, reward);
-    else rein_json_put_shortest(text, t->reward);
-    if (!status) status = rein_text_status(text, err);
-    if (!status) status = put_rest(text, t->original, changing, err);
-    if (!status && t->policy_step >= 0 && !(json_is_integer(version) && json_integer_value(version) == t->policy_step))
-        status = put_integer(text, "policy_step", t->policy_step, err);
-    if (!status && t->budget >= 0) status = put_integer(text, "budget", t->budget, err);
-    if (!status && json_object_get(t->original, "truncated")) {
-        status = put_key(text, "truncated", err);
-        if (!status) status = put(text, t->truncated ? "true" : "false", err);
-    }
+    static const char *const fields[] = {"messages_and_choices",
+                                         "messages",
+                                         "tools",
+                                         "prompt_ids",
+                                         "response_ids",
+                                         "logprobs",
+                                         "mask",
+                                         "values",
+                                         "reward",
+                                         "policy_step",
+                                         "truncated",
+                                         "budget",
+                                         "additional_histories",
+                                         NULL};
+    put_history(text, &t->histories[0]);
+    if (t->policy_step >= 0) put_integer(text, "policy_step", t->policy_step);
+    rein_json_put_name(text, "reward");
+    rein_json_put_shortest(text, t->reward);
+    if (t->truncated) put_bool(text, "truncated", 1);
+    if (t->budget >= 0) put_integer(text, "budget", t->budget);
+    const rein_status status = rein_more_put(text, t, kept, t->from_messages ? fields : fields + MESSAGES, example, err);
+    put_more_histories(text, t);
     return status;
 }
 
-static rein_status put_trajectory(rein_text *text, const rein_trajectory *t, const char *where, rein_groups_form form,
-                                  rein_error *err) {
+/* What was read, with the current values of what may have changed. */
+static rein_status put_art(rein_text *text, const rein_trajectory *t, const json_t *kept, const rein_example *example,
+                           rein_error *err) {
+    static const char *const changing[] = {"reward", "policy_step", "truncated", "budget", NULL};
+    const json_t *reward = json_object_get(kept, "reward"), *version = json_object_get(kept, "initial_policy_version");
+    rein_json_put_name(text, "reward");
+    if (json_is_number(reward) && json_number_value(reward) == t->reward) rein_json_put_value(text, reward);
+    else rein_json_put_shortest(text, t->reward);
+    const rein_status status = rein_more_put(text, t, kept, changing, example, err);
+    if (t->policy_step >= 0 && !(json_is_integer(version) && json_integer_value(version) == t->policy_step))
+        put_integer(text, "policy_step", t->policy_step);
+    if (t->budget >= 0) put_integer(text, "budget", t->budget);
+    if (json_object_get(kept, "truncated")) put_bool(text, "truncated", t->truncated);
+    return status;
+}
+
+static rein_status check_trajectory(const rein_trajectory *t, const char *where, rein_groups_form form, rein_error *err) {
     rein_status status = REIN_OK;
-    if (!isfinite(t->reward)) return rein_fail(err, REIN_EINVAL, "%s.reward is %g: a finite number is needed", where, t->reward);
-    if (!t->n_histories) return rein_fail(err, REIN_EINVAL, "%s has no history", where);
-    if (form == REIN_GROUPS_ART && !rein_art_was(t))
-        return rein_fail(err, REIN_EINVAL, "%s was not read from messages: only the exact form can be written", where);
+    char path[100];
+    snprintf(path, sizeof path, "%s.reward", where);
+    if (!isfinite(t->reward)) return rein_fail_at(err, REIN_EINVAL, path, -1, "is %g: a finite number is needed", t->reward);
+    if (!t->n_histories) return rein_fail_at(err, REIN_EINVAL, where, -1, "has no history");
+    if (form == REIN_GROUPS_ART && !t->from_messages)
+        return rein_fail_at(err, REIN_EINVAL, where, -1, "was not read from messages: only the exact form can be written");
     for (size_t i = 0; i < t->n_histories && !status; i++) status = check_history(&t->histories[i], where, i, err);
-    if (!status) status = put(text, "{", err);
-    if (!status) status = form == REIN_GROUPS_ART ? put_art(text, t, err) : put_exact(text, t, err);
-    return status ? status : put(text, "}", err);
+    return status;
+}
+
+static rein_status put_trajectory(rein_text *text, const rein_trajectory *t, const rein_example *example, const char *where,
+                                  rein_groups_form form, rein_error *err) {
+    json_t *kept = NULL;
+    rein_status status = check_trajectory(t, where, form, err);
+    if (!status) status = rein_kept_parse(&kept, t->json, err);
+    if (status) return status;
+    rein_text_put(text, "{");
+    status = form == REIN_GROUPS_ART ? put_art(text, t, kept, example, err) : put_exact(text, t, kept, example, err);
+    rein_text_put(text, "}");
+    json_decref(kept);
+    return status;
 }
 
 /* ----------------------------------------------------------------------------------------------------------------------- groups */
 
 rein_status rein_group_put(rein_text *text, const rein_group *group, size_t g, rein_groups_form form, rein_error *err) {
-    static const char *const ours[] = {"trajectories", NULL};
-    rein_status status = put(text, "{\"trajectories\": [", err);
-    if (!group->n) return rein_fail(err, REIN_EINVAL, "groups[%zu] has no trajectory", g);
+    static const char *const fields[] = {"trajectories", NULL};
+    json_t *kept = NULL;
+    rein_status status = REIN_OK;
+    if (!group->n) return rein_fail_at(err, REIN_EINVAL, "groups", (int64_t)g, "has no trajectory");
+    rein_text_put(text, "{\"trajectories\": [");
     for (size_t t = 0; t < group->n && !status; t++) {
         char where[80];
         snprintf(where, sizeof where, "groups[%zu].trajectories[%zu]", g, t);
-        if (t) status = put(text, ", ", err);
-        if (!status) status = put_trajectory(text, &group->trajectories[t], where, form, err);
+        if (t) rein_text_put(text, ", ");
+        status = put_trajectory(text, &group->trajectories[t], &group->example, where, form, err);
     }
-    if (!status) status = put(text, "]", err);
-    if (!status) status = put_rest(text, group->original, ours, err);
-    return status ? status : put(text, "}\n", err);
+    if (!status) status = rein_kept_parse(&kept, group->json, err);
+    if (status) return status;
+    rein_text_put(text, "]");
+    rein_kept_put(text, kept, fields);
+    rein_text_put(text, "}\n");
+    json_decref(kept);
+    return rein_text_status(text, err);
 }
 
 rein_status rein_groups_write(const char *path, const rein_groups *groups, rein_groups_form form, rein_error *err) {
     rein_writer writer = {0};
     rein_text text = {0};
-    if (form != REIN_GROUPS_EXACT && form != REIN_GROUPS_ART) return rein_fail(err, REIN_EINVAL, "form is %d: no form", (int)form);
+    if (form != REIN_GROUPS_EXACT && form != REIN_GROUPS_ART)
+        return rein_fail_at(err, REIN_EINVAL, "form", -1, "is %d: no form", (int)form);
     rein_status status = rein_writer_open(&writer, path, err);
     for (size_t g = 0; g < groups->n && !status; g++) {
         rein_text_cut(&text, 0);

@@ -23,7 +23,7 @@ static rein_status check_needs(const rein_settings *s, rein_error *err) {
     return REIN_OK;
 }
 
-/* A judge with a blank or a slash in it is a program, unless it is a pattern. */
+/* A judge with a blank or a slash in its name is a program, unless it is a pattern. */
 static int has_program(const rein_settings *s) {
     if (rein_task_kind_of(s->task) == REIN_TASK_PROGRAM || rein_task_kind_of(s->eval_task) == REIN_TASK_PROGRAM) return 1;
     for (const char *line = s->reward; *line; line += strcspn(line, "\n"), line += *line == '\n')
@@ -67,38 +67,40 @@ static rein_status check_evaluation(const rein_settings *s, rein_error *err) {
     return REIN_OK;
 }
 
-/* "eval/accuracy>=0.95" in its parts; 0 if it is not like that. */
-static int read_stop(size_t *name, char *operator, int * or_equal, double *value, const char *text) {
+/* "eval/accuracy>=0.95" in its parts. */
+typedef struct condition {
+    size_t name; /* bytes of the name */
+    int greater; /* > or >=, not < or <= */
+    int or_equal;
+    double value;
+} condition;
+
+/* 0 if the text is no condition. */
+static int read_condition(condition *c, const char *text) {
     char *end;
-    *name = strcspn(text, "<>");
-    if (!*name || !text[*name]) return 0;
-    *operator= text[*name];
-    *or_equal = text[*name + 1] == '=';
-    const char *number = text + *name + 1 + *or_equal;
-    *value = strtod(number, &end);
-    return *number && !*end && isfinite(*value);
+    c->name = strcspn(text, "<>");
+    if (!c->name || !text[c->name]) return 0;
+    c->greater = text[c->name] == '>';
+    c->or_equal = text[c->name + 1] == '=';
+    const char *number = text + c->name + 1 + c->or_equal;
+    c->value = strtod(number, &end);
+    return *number && !*end && isfinite(c->value);
 }
 
 int rein_stop_holds(const char *stop_at, const char *metric, double x) {
-    size_t name;
-    char operator;
-    int or_equal;
-    double value;
-    if (!read_stop(&name, &operator, & or_equal, &value, stop_at)) return 0;
-    if (strlen(metric) != name || strncmp(metric, stop_at, name) != 0) return 0;
-    return operator== '>' ? x > value || (or_equal && x >= value) : x<value ||(or_equal &&x <= value);
+    condition c;
+    if (!read_condition(&c, stop_at) || strlen(metric) != c.name || strncmp(metric, stop_at, c.name) != 0) return 0;
+    if (c.or_equal) return c.greater ? x >= c.value : x <= c.value;
+    return c.greater ? x > c.value : x < c.value;
 }
 
 static rein_status check_stop(const rein_settings *s, rein_error *err) {
-    size_t name;
-    char operator;
-    int or_equal;
-    double value;
+    condition c;
     if (!*s->stop_at) return REIN_OK;
-    if (!read_stop(&name, &operator, & or_equal, &value, s->stop_at))
+    if (!read_condition(&c, s->stop_at))
         return rein_fail_at(err, REIN_EINVAL, "stop_at", -1,
                             "is \"%.100s\": a metric, one of > >= < <=, and a number are needed: eval/accuracy>=0.95", s->stop_at);
-    char *metric = strndup(s->stop_at, name);
+    char *metric = strndup(s->stop_at, c.name);
     const rein_status status =
         metric ? rein_settings_check_metric(s, "stop_at", metric, err) : rein_fail(err, REIN_ENOMEM, "no memory for stop_at");
     free(metric);

@@ -1,6 +1,6 @@
-/* loop_evaluate.c - how good the policy is on what it never trained on: sampled and greedy, the same prompts and the same randomness every
- * time, so that two evaluations differ by their policies alone. RUN/evaluations.jsonl has the figures, one line each, RUN/trajectories/eval/
- * the responses. */
+/* loop_evaluate.c - how good the policy is on prompts that it never trained on: sampled and greedy, the same prompts and the same randomness
+ * every time, so that two evaluations differ only by their policies. RUN/evaluations.jsonl has the figures, one line each,
+ * RUN/trajectories/eval/ the completions. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,28 +9,28 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "loop.h"
+#include "rollout/trajectory.h"
 
 static void on_progress(void *context, size_t done, size_t all) {
     const rein_loop *l = context;
     if (l->options.progress) l->options.progress(l->options.context, REIN_PHASE_EVALUATING, done, all);
 }
 
-static rein_status roll_out(rein_rollout *rollout, rein_loop *l, int greedy, rein_error *err) {
+static rein_status sample(rein_groups *groups, rein_loop *l, int greedy, rein_error *err) {
     const rein_policy policy = rein_session_policy(l->session);
-    return rein_task_runner_evaluate(rollout, l->runner, &policy, greedy, &l->session->exec, on_progress, l, err);
+    return rein_task_runner_evaluate(groups, l->runner, &policy, greedy, &l->session->exec, on_progress, l, err);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ the figures */
 
-/* KL to the policy of step 0 by k1, the mean of log-prob differences over the policy's own tokens: without bias, and exactly 0 at step 0. */
+/* The KL to the policy of step 0 by k1, the mean of log-prob differences over the policy's own tokens: unbiased, and exactly 0 at step 0. */
 static rein_status measure_kl(double *kl, rein_loop *l, const rein_groups *groups, rein_error *err) {
     rein_policy first;
     rein_model *model;
     rein_adapter *adapter;
-    size_t tokens = 0, trained = 0;
+    const size_t tokens = rein_groups_tokens(groups);
+    size_t trained = 0;
     double sum = 0;
-    for (size_t g = 0; g < groups->n; g++)
-        for (size_t t = 0; t < groups->groups[g].n; t++) tokens += groups->groups[g].trajectories[t].histories[0].n;
     float *log_probs = malloc((tokens ? tokens : 1) * sizeof *log_probs);
     if (!log_probs) return rein_fail(err, REIN_ENOMEM, "no memory for the log-probs of %zu tokens", tokens);
     rein_status status = rein_session_first_policy(&first, &model, &adapter, l->session, err);
@@ -55,18 +55,18 @@ static int64_t budget_of(const rein_loop *l) {
     return isnan(budget) ? -1 : (int64_t)budget;
 }
 
-static size_t rows_of(rein_metric_row *rows, const rein_loop_evaluation *e) {
-    const rein_metric_row all[] = {{"eval/accuracy", e->sampled.accuracy},
-                                   {"eval/accuracy_low", e->sampled.accuracy_low},
-                                   {"eval/accuracy_high", e->sampled.accuracy_high},
-                                   {"eval/reward", e->sampled.reward},
-                                   {"eval/mean_length", e->sampled.mean_length},
-                                   {"eval/share_over_budget", e->sampled.share_over_budget},
-                                   {"eval/clipped_ratio", e->sampled.truncated},
-                                   {"eval/pass_at_k", e->sampled.samples > 1 ? e->sampled.pass_at_k : NAN},
-                                   {"eval/kl", e->kl},
-                                   {"eval/greedy_accuracy", e->greedy.accuracy},
-                                   {"eval/greedy_mean_length", e->greedy.mean_length}};
+static size_t rows_of(rein_named_number *rows, const rein_loop_evaluation *e) {
+    const rein_named_number all[] = {{"eval/accuracy", e->sampled.accuracy},
+                                     {"eval/accuracy_low", e->sampled.accuracy_low},
+                                     {"eval/accuracy_high", e->sampled.accuracy_high},
+                                     {"eval/reward", e->sampled.reward},
+                                     {"eval/mean_length", e->sampled.mean_length},
+                                     {"eval/share_over_budget", e->sampled.share_over_budget},
+                                     {"eval/clipped_ratio", e->sampled.truncated},
+                                     {"eval/pass_at_k", e->sampled.samples > 1 ? e->sampled.pass_at_k : NAN},
+                                     {"eval/kl", e->kl},
+                                     {"eval/greedy_accuracy", e->greedy.accuracy},
+                                     {"eval/greedy_mean_length", e->greedy.mean_length}};
     size_t n = 0;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!isnan(all[i].value)) rows[n++] = all[i];
@@ -102,7 +102,7 @@ static rein_status write_responses(const rein_loop *l, const rein_groups *groups
 }
 
 static rein_status keep(rein_loop *l, const rein_loop_evaluation *e, const rein_groups *groups, rein_error *err) {
-    rein_metric_row rows[16];
+    rein_named_number rows[16];
     json_t *line = rein_metric_object(e->step, rows, rows_of(rows, e));
     if (!line || json_object_set_new(line, "eval/prompts", json_integer((json_int_t)e->sampled.prompts)) ||
         json_object_set_new(line, "eval/samples", json_integer((json_int_t)e->sampled.samples)) ||
@@ -114,33 +114,37 @@ static rein_status keep(rein_loop *l, const rein_loop_evaluation *e, const rein_
 
 /* ------------------------------------------------------------------------------------------------------------------ the evaluation */
 
-rein_status rein_loop_evaluate_as(rein_metric_row *rows, size_t *n, rein_loop *l, int64_t step, rein_error *err) {
+static void set_policy_step(rein_groups *groups, int64_t step) {
+    for (size_t g = 0; g < groups->n; g++)
+        for (size_t t = 0; t < groups->groups[g].n; t++) groups->groups[g].trajectories[t].policy_step = step;
+}
+
+/* The first evaluation and the last one stay, with their completions. */
+static void remember(rein_loop *l, const rein_loop_evaluation *e, rein_groups *sampled) {
+    rein_groups *place = l->before.n || e->step ? &l->after : &l->before;
+    if (l->first.step < 0) l->first = *e;
+    l->last = *e;
+    rein_groups_free(place);
+    *place = *sampled;
+    *sampled = (rein_groups){0};
+}
+
+rein_status rein_loop_evaluate_as(rein_named_number *rows, size_t *n, rein_loop *l, int64_t step, rein_error *err) {
     rein_loop_evaluation e = {.step = step};
-    rein_rollout sampled, greedy;
-    rein_groups groups = {0};
+    rein_groups sampled = {0}, greedy = {0};
     rein_session_set_temperature(l->session, rein_settings_temperature(&l->session->settings, step));
-    rein_status status = roll_out(&sampled, l, 0, err);
-    if (status) return status;
-    if ((status = roll_out(&greedy, l, 1, err))) {
-        rein_rollout_free(&sampled);
-        return status;
-    }
-    e.sampled = rein_evaluate(&sampled, budget_of(l));
-    e.greedy = rein_evaluate(&greedy, budget_of(l));
-    rein_rollout_free(&greedy);
-    status = rein_loop_groups(&groups, &sampled, NULL, step, 0, l->runner->reward, err);
-    if (!status) status = measure_kl(&e.kl, l, &groups, err);
-    if (!status) status = keep(l, &e, &groups, err);
-    rein_groups_free(&groups);
+    rein_status status = sample(&sampled, l, 0, err);
+    if (!status) status = sample(&greedy, l, 1, err);
     if (!status) {
-        if (l->first.step < 0) l->first = e;
-        l->last = e;
-        rein_rollout *place = l->before.n || step ? &l->after : &l->before;
-        rein_rollout_free(place);
-        *place = sampled, sampled = (rein_rollout){0};
-        *n = rows_of(rows, &e);
+        e.sampled = rein_evaluate(&sampled, budget_of(l));
+        e.greedy = rein_evaluate(&greedy, budget_of(l));
+        set_policy_step(&sampled, step);
+        status = measure_kl(&e.kl, l, &sampled, err);
     }
-    rein_rollout_free(&sampled);
+    if (!status) status = keep(l, &e, &sampled, err);
+    if (!status) remember(l, &e, &sampled), *n = rows_of(rows, &e);
+    rein_groups_free(&greedy);
+    rein_groups_free(&sampled);
     return status;
 }
 
@@ -186,7 +190,7 @@ static rein_status read_line(rein_loop *l, const char *path, const char *text, s
     return REIN_OK;
 }
 
-rein_status rein_loop_recall(rein_loop *l, rein_error *err) {
+rein_status rein_loop_read_evaluations(rein_loop *l, rein_error *err) {
     char *path = rein_path_join(l->session->run->directory, "evaluations.jsonl"), *text = NULL;
     size_t size = 0;
     rein_status status = path ? REIN_OK : rein_fail(err, REIN_ENOMEM, "no memory for a path");

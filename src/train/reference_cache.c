@@ -127,7 +127,7 @@ static rein_status make_room(unknown *u, const rein_groups *groups, rein_error *
 static void look_up(unknown *u, float *log_probs, rein_reference_cache *cache, double temperature, int64_t identity,
                     const rein_groups *groups) {
     for (size_t g = 0; g < groups->n; g++) {
-        rein_group part = {u->trajectories + u->n, 0, NULL};
+        rein_group part = {.trajectories = u->trajectories + u->n};
         for (size_t t = 0; t < groups->groups[g].n; t++) {
             const rein_trajectory *trajectory = &groups->groups[g].trajectories[t];
             const size_t n = tokens_of(trajectory);

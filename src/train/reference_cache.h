@@ -1,8 +1,8 @@
 /* reference_cache.h - log-probs under reference policies, kept from step to step: a trajectory that is trained again under the same reference
  * is not computed again. Private; one thread at a time.
  *
- * A trajectory is known by the hash (hash.h) of what its log-probs hang on: the policy, the temperature, and the ids and the mask of each of
- * its histories. What else is in a batch has no part in them (one answer, bit for bit), so those kept are those that would come out. */
+ * A trajectory is identified by a hash (hash.h) of everything that its log-probs depend on: the policy, the temperature, and the ids and the
+ * mask of each of its histories. They do not depend on the rest of the batch, so the kept ones have the bits that would be computed. */
 #ifndef REIN_TRAIN_REFERENCE_CACHE_H
 #define REIN_TRAIN_REFERENCE_CACHE_H
 
@@ -10,7 +10,7 @@
 
 typedef struct rein_reference_cache rein_reference_cache;
 
-/* Holds `most` bytes at most; when they do not do, the oldest go. NULL: no memory. */
+/* A cache of `most` bytes at most; the oldest entries make room for new ones. NULL: no memory. */
 rein_reference_cache *rein_reference_cache_new(size_t most);
 
 /* NULL is fine. */

@@ -1,4 +1,4 @@
-/* session.c - a run is begun or gone on with: settings, policy, trainer, and the checkpoint they come from. */
+/* session.c - how a session opens: settings, policy, trainer, and the checkpoint they come from; and how it saves. */
 #include "session.h"
 
 #include <math.h>
@@ -56,7 +56,8 @@ static rein_status open_policy(rein_session *s, rein_error *err) {
         o->temperature, (size_t)o->shards, (size_t)o->share_limit, o->no_sharing, o->recompute, s->exec, NULL};
     rein_status status = rein_model_open(&s->model, o->model, &how, err);
     if (!status && !o->full) status = *o->adapter ? rein_adapter_open(&s->adapter, s->model, o->adapter, err) : new_adapter(s, err);
-    if (!status && o->activation_cache) status = rein_activation_cache_open(&s->activation_cache, (size_t)o->activation_cache * 1000000, o->recompute, err);
+    if (!status && o->activation_cache)
+        status = rein_activation_cache_open(&s->activation_cache, (size_t)o->activation_cache * 1000000, o->recompute, err);
     trainer.activation_cache = s->activation_cache;
     if (!status) status = rein_trainer_open(&s->trainer, s->model, s->adapter, &trainer, err);
     return status;
@@ -79,7 +80,7 @@ static rein_status write_state(rein_session *s, const char *directory, rein_erro
     return status;
 }
 
-/* What the references of this step's successors need must stay: the next one's is `lag` checkpoints back. */
+/* Checkpoints that later steps need as their reference: that of the next step is `lag` checkpoints back. */
 static size_t needed_steps(int64_t *needed, const rein_session *s) {
     const rein_settings *o = &s->settings;
     const int64_t *steps;
@@ -121,16 +122,25 @@ static rein_status write_checkpoint(rein_session *s, rein_error *err) {
     return status;
 }
 
+rein_status rein_session_expect(const rein_session *s, rein_session_state state, rein_error *err) {
+    if (s->state == state) return REIN_OK;
+    if (s->state == REIN_SESSION_FAILED)
+        return rein_fail(err, REIN_EINVAL, "the session failed in an earlier step: it can only be closed");
+    return rein_fail(err, REIN_EINVAL,
+                     s->state == REIN_SESSION_TRAINED ? "the step that was trained is not committed: rein_session_commit is needed"
+                                                      : "there is no step to commit: rein_session_train makes one");
+}
+
 rein_status rein_session_save(rein_session *s, rein_error *err) {
-    if (s->failed) return rein_fail(err, REIN_EINVAL, "the session failed in an earlier step: it can only be closed");
-    if (s->saved == s->step) return REIN_OK;
-    const rein_status status = write_checkpoint(s, err);
+    rein_status status = rein_session_expect(s, REIN_SESSION_READY, err);
+    if (status || s->saved == s->step) return status;
+    status = write_checkpoint(s, err);
     if (status) return status;
     s->saved = s->step;
     return s->step ? retain(s, err) : REIN_OK;
 }
 
-/* How long the steps took: the history knows. A checkpoint does not say it: those of a run that was stopped are those of one that was not. */
+/* The history has the seconds of the steps. Checkpoints do not, so that those of a resumed run are the same. */
 static rein_status add_up_seconds(rein_session *s, rein_error *err) {
     json_t *lines;
     const json_t *line;
@@ -166,7 +176,7 @@ static rein_status write_settings(const rein_session *s, rein_error *err) {
     return status;
 }
 
-/* The settings are written behind the checkpoint of a fork: a run that has settings and no checkpoint begins from the model. */
+/* The settings of a fork are written after its checkpoint: a run that has settings and no checkpoint begins from the model. */
 rein_status rein_session_begin(rein_session *s, const char *directory, rein_error *err) {
     rein_status status = s->fork.run ? rein_run_fork(&s->run, directory, s->fork.run, s->fork.step, err)
                                      : rein_run_open(&s->run, directory, REIN_RUN_RESUME, err);

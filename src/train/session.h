@@ -1,4 +1,4 @@
-/* session.h - inside of a session, for session.c (its beginning), session_reference.c and session_step.c. Private. */
+/* session.h - inside of a session, for session.c (how it opens), session_reference.c, session_train.c and session_commit.c. Private. */
 #ifndef REIN_TRAIN_SESSION_H
 #define REIN_TRAIN_SESSION_H
 
@@ -10,14 +10,21 @@
 
 enum { REIN_MORE_ROWS = 64, REIN_REPORT_ROWS = REIN_METRIC_ROWS + REIN_MORE_ROWS };
 
+/* What may be done next. */
+typedef enum rein_session_state {
+    REIN_SESSION_READY = 0,
+    REIN_SESSION_TRAINED, /* the policy is that of the next step, which is not committed */
+    REIN_SESSION_FAILED   /* it can only be closed */
+} rein_session_state;
+
 struct rein_session {
     rein_settings settings;
     rein_exec exec;
     rein_run *run;
-    rein_fork fork; /* until the run is begun; .run NULL: it is none */
+    rein_fork fork; /* until the run is begun; .run NULL: no fork */
     rein_model *model;
-    rein_adapter *adapter; /* NULL: all weights train */
-    rein_activation_cache *activation_cache;   /* NULL: none is wanted */
+    rein_adapter *adapter;                   /* NULL: all weights train */
+    rein_activation_cache *activation_cache; /* NULL: not wanted */
     rein_trainer *trainer;
     rein_tensorboard *board;
     int64_t step;
@@ -26,7 +33,7 @@ struct rein_session {
     double seconds;     /* of its steps */
     double multiplier;  /* of the budget penalty, where dual ascent sets it; else NaN */
     double temperature; /* of the next step */
-    int failed;
+    rein_session_state state;
     /* The reference, kept while it stays the same; the policy's own model with adapter NULL is the base. */
     int64_t reference_step; /* the checkpoint it is; -1: none, or not a checkpoint */
     rein_model *reference_model;
@@ -38,42 +45,29 @@ struct rein_session {
     char note[REIN_NOTE_SIZE];
 };
 
-/* The policy that step number `step` is held against. Borrowed from the session. */
+/* REIN_EINVAL if the session is not in this state. */
+rein_status rein_session_expect(const rein_session *session, rein_session_state state, rein_error *err);
+
+/* The reference policy of step number `step`. Borrowed from the session. */
 rein_status rein_session_reference(rein_policy *policy, rein_session *session, int64_t step, rein_error *err);
 
-/* The log-probs of the groups under the reference of the step that comes, [tokens of all histories]; those of an earlier step are not computed
+/* The log-probs of the groups under the reference of the next step, [tokens of all histories]; those of an earlier step are not computed
  * again, as long as they fit into the session's memory of them. */
 rein_status rein_session_reference_log_probs(float *log_probs, rein_session *session, const rein_groups *groups, rein_error *err);
 void rein_session_drop_reference(rein_session *session);
 
-/* What the loop does within a step of the session. {0} is nothing. */
-typedef struct rein_session_hooks {
-    const rein_groups
-        *ptx;         /* supervised examples whose loss, times their rewards, joins that of every optimizer step; NULL: none */
-    size_t ptx_batch; /* examples of each */
-    int own_samples;  /* the policy as it is has just sampled the groups: what it recorded is what the first pass computes */
-    /* The policy is that of the next step now (session->step is not counted up yet), and nothing is on the disk: what is to be said of the
-     * step besides, at most REIN_MORE_ROWS rows whose names live as long as the session. advantages [tokens of all histories]. */
-    rein_status (*trained)(rein_metric_row *rows, size_t *n, void *context, const float *advantages, rein_error *err);
-    void *context;
-} rein_session_hooks;
-
 /* rein_session_open, or rein_session_fork if `fork` is not NULL, in two halves: settings and policy, nothing written; and the run. Close the
- * session whatever comes out. */
+ * session also after a failure. */
 rein_status rein_session_prepare(rein_session **session, const char *directory, const rein_fork *fork,
                                  const rein_settings *settings, rein_error *err);
 rein_status rein_session_begin(rein_session *session, const char *directory, rein_error *err);
 
-/* The settings of a fork, which can be made: the run has the step, and the directory is no run. */
+/* The settings of a fork. REIN_EINVAL if it cannot be made: the run must have the step, and the directory must not be a run. */
 rein_status rein_fork_settings(rein_settings *settings, const char *directory, const rein_fork *from, const rein_settings *given,
                                rein_error *err);
 
-/* rein_session_train with hooks. */
-rein_status rein_session_train_with(rein_session_report *report, rein_session *session, const rein_groups *groups,
-                                    double seconds_sample, const rein_session_hooks *hooks, rein_error *err);
-
-/* The policy at the beginning of the run: its checkpoint 0. The caller closes *adapter and *model, which may be NULL; what is not NULL is to
- * be used instead of the session's. */
+/* The policy at the beginning of the run: its checkpoint 0. The caller closes *adapter and *model, which may be NULL: the policy then has
+ * those of the session. */
 rein_status rein_session_first_policy(rein_policy *policy, rein_model **model, rein_adapter **adapter, const rein_session *session,
                                       rein_error *err);
 

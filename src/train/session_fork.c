@@ -1,4 +1,4 @@
-/* session_fork.c - whether a run can begin where another one was, and with which settings. */
+/* session_fork.c - whether a run can begin from a checkpoint of another one, and with which settings. */
 #include <stdlib.h>
 
 #include "base/base.h"
@@ -23,7 +23,7 @@ static rein_status check_step(const rein_fork *from, rein_error *err) {
     return status;
 }
 
-/* A fork that was stopped on its way has a checkpoint and no settings: it is made again. */
+/* A fork that was interrupted has a checkpoint and no settings: it is made again. */
 static rein_status check_place(const char *directory, rein_error *err) {
     char *path = rein_path_join(directory, "config.yaml"), shown[REIN_PATH_SHOWN];
     if (!path) return no_memory(err);

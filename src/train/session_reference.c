@@ -1,4 +1,4 @@
-/* session_reference.c - which policy the KL is to: a checkpoint by its step or its lag, an adapter, or what the run began from. */
+/* session_reference.c - the reference policy: a checkpoint by its step or its lag, an adapter, or the policy the run began from. */
 #include <stdio.h>
 #include <string.h>
 
@@ -23,9 +23,9 @@ static rein_status check_step(const rein_session *s, int64_t step, rein_error *e
     for (size_t i = 0; i < n; i++)
         if (steps[i] == step) return rein_checkpoint_verify(s->run, step, err);
     const int64_t lag = s->settings.kl_penalty_step_lag;
-    return rein_fail(err, REIN_EINVAL, "%s is %lld: the run has no checkpoint of step %lld, but of %s",
-                     lag ? "kl_penalty_step_lag" : "kl_penalty_reference_step", (long long)(lag ? lag : step), (long long)step,
-                     rein_run_show_steps(shown, sizeof shown, s->run));
+    return rein_fail_at(err, REIN_EINVAL, lag ? "kl_penalty_step_lag" : "kl_penalty_reference_step", -1,
+                        "is %lld: the run has no checkpoint of step %lld, but of %s", (long long)(lag ? lag : step),
+                        (long long)step, rein_run_show_steps(shown, sizeof shown, s->run));
 }
 
 /* A checkpoint holds an adapter, or a whole model. */
@@ -69,12 +69,12 @@ rein_status rein_session_reference(rein_policy *policy, rein_session *s, int64_t
     return status;
 }
 
-/* The step of the checkpoint tells references apart: checkpoints are never replaced, and what is none (the base, an adapter from elsewhere) is
- * one policy as long as the session lives. */
+/* The step of its checkpoint identifies a reference: checkpoints are never replaced, and another reference (the base, an adapter from
+ * elsewhere) stays the same as long as the session lives. */
 rein_status rein_session_reference_log_probs(float *log_probs, rein_session *s, const rein_groups *groups, rein_error *err) {
     rein_policy policy;
     if (!s->references) s->references = rein_reference_cache_new(MOST_REFERENCES);
-    if (!s->references) return rein_fail(err, REIN_ENOMEM, "no memory for what is known of the reference");
+    if (!s->references) return rein_fail(err, REIN_ENOMEM, "no memory for log-probs of the reference");
     const rein_status status = rein_session_reference(&policy, s, s->step, err);
     if (status) return status;
     return rein_reference_cache_log_probs(log_probs, s->references, s->trainer, &policy, s->reference_step, groups, err);

@@ -1,7 +1,7 @@
 /* sft.c - supervised data: lines into groups of one trajectory, and the order in which an epoch goes through them.
  *
- * A chat is read as a trajectory whose assistant's turns were all sampled (groups_art.c): what trains stands behind what the model would
- * have seen. */
+ * A chat is read as a trajectory whose assistant's turns were all sampled (groups_art.c): so trained tokens follow what the model would have
+ * seen. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ static rein_status mark_turns(rein_fields *in, json_t *messages) {
     json_array_foreach(messages, i, message) {
         const char *role = json_string_value(json_object_get(message, "role"));
         const int assistant = role && !strcmp(role, "assistant") && is_wanted(in, message, i);
-        if (!json_is_object(message)) continue; /* said by the reader */
+        if (!json_is_object(message)) continue; /* the reader reports it */
         json_object_del(message, "trainable");
         json_object_del(message, "logprobs");
         if (!assistant) continue;
@@ -106,7 +106,7 @@ static rein_status read_kind(rein_trajectory *t, sft_reader *reader, rein_fields
     return ids ? rein_exact_read(t, &reader->group, in->object, "") : read_texts(t, reader, in);
 }
 
-/* What was recorded says nothing here. */
+/* Recorded log-probs have no meaning here. Returns the number of trained tokens. */
 static size_t forget_log_probs(rein_trajectory *t) {
     size_t trained = 0;
     for (size_t i = 0; i < t->n_histories; i++)
@@ -184,7 +184,7 @@ rein_status rein_sft_read(rein_groups *groups, const char *path, const rein_toke
 
 /* ------------------------------------------------------------------------------------------------------------------------ order */
 
-/* Fisher and Yates, from the end; the place of each exchange is drawn at its own address. */
+/* Fisher and Yates, from the end; each exchange has its own address of randomness. */
 void rein_shuffle(size_t *order, size_t n, uint64_t seed, uint64_t epoch) {
     for (size_t i = 0; i < n; i++) order[i] = i;
     for (size_t i = n; i-- > 1;) {

@@ -1,10 +1,10 @@
-/* task_runner.h - inside of an runner, for the loop. Private. */
+/* task_runner.h - inside of a task runner, for the loop. Private. */
 #ifndef REIN_TRAIN_TASK_RUNNER_H
 #define REIN_TRAIN_TASK_RUNNER_H
 
 #include "settings.h"
 
-enum { REIN_ASKER_STOPS = 64 };
+enum { REIN_TASK_RUNNER_STOPS = 64 };
 
 struct rein_task_runner {
     rein_settings settings;
@@ -16,16 +16,16 @@ struct rein_task_runner {
     rein_chat chat;
     rein_prompting prompting;
     char *stops; /* cut apart at the ends of its lines */
-    const char *stop_list[REIN_ASKER_STOPS];
+    const char *stop_list[REIN_TASK_RUNNER_STOPS];
     size_t n_stops;
     size_t held_out; /* examples that a program is known to hold out */
     int held_out_ends;
 };
 
-/* Whether the first example of each side can be asked: what is wrong with the chat format or the system message shows there. */
+/* Encodes the first example of each split: that finds a wrong chat format or system message. */
 rein_status rein_task_runner_check(rein_task_runner *runner, rein_error *err);
 
-/* How examples are sampled; the caller adds which. */
+/* How examples are sampled; the caller adds which ones. */
 rein_rollout_options rein_task_runner_options(rein_task_runner *runner, rein_policy policy, rein_exec exec);
 
 #endif

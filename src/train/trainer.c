@@ -1,4 +1,4 @@
-/* trainer.c - the optimizer's side of a trainer: gradients in shards, added up by one fixed tree, and a step of AdamW. */
+/* trainer.c - gradients in shards, summed by one fixed tree, and a step of AdamW. */
 #include "trainer.h"
 
 #include <math.h>
@@ -15,8 +15,9 @@ static rein_status check(rein_trainer_options *o, const rein_model *model, const
     if (!rein_parameter_floats(model, adapter))
         return rein_fail(err, REIN_EINVAL, "nothing trains: there is no adapter, and the model was not opened to train");
     if (!(o->temperature >= 1e-3 && o->temperature <= 1e3))
-        return rein_fail(err, REIN_EINVAL, "temperature is %g: 0.001 to 1000", o->temperature);
-    if (o->shards > LARGEST_SHARDS) return rein_fail(err, REIN_EINVAL, "shards is %zu: at most %d", o->shards, LARGEST_SHARDS);
+        return rein_fail_at(err, REIN_EINVAL, "temperature", -1, "is %g: 0.001 to 1000", o->temperature);
+    if (o->shards > LARGEST_SHARDS)
+        return rein_fail_at(err, REIN_EINVAL, "shards", -1, "is %zu: at most %d", o->shards, LARGEST_SHARDS);
     if (o->activation_cache && rein_activation_cache_inputs_only(o->activation_cache) && !o->recompute)
         return rein_fail(err, REIN_EINVAL, "the activation cache was opened with recompute, the trainer without: open both alike");
     if (!o->shards) o->shards = adapter ? ADAPTER_SHARDS : 1;
@@ -77,7 +78,7 @@ void rein_trainer_clear(rein_trainer *t) {
 
 enum { PIECE = 16384 };
 
-/* A stretch of all shards: neighbours are added, then neighbours of those, … */
+/* Sums a part of all shards: neighbours are added, then neighbours of those, … */
 static void add_stretch(void *context, size_t piece, int thread) {
     const rein_trainer *t = context;
     const size_t from = piece * PIECE, to = t->floats - from < PIECE ? t->floats : from + PIECE;
@@ -96,6 +97,6 @@ rein_status rein_trainer_optim_step(double *gradient_norm, rein_trainer *t, cons
     rein_status status = rein_adamw_step(gradient_norm, t->first, t->second, &t->steps, t->parameters, t->n_parameters, adamw,
                                          &t->options.exec, err);
     if (!status) status = rein_parameters_changed(t->model, t->adapter, err);
-    rein_trainer_clear(t); /* also after a failure: the sum of the shards is no shard */
+    rein_trainer_clear(t); /* also after a failure: the first shard holds the sum */
     return status;
 }

@@ -1,4 +1,4 @@
-/* trainer.h - inside of a trainer, for trainer.c (the optimizer's side) and trainer_pass.c (forward and backward). Private. */
+/* trainer.h - inside of a trainer, for trainer.c (gradients, optimizer), trainer_pass.c (forward, backward) and trainer_files.c. Private. */
 #ifndef REIN_TRAIN_TRAINER_H
 #define REIN_TRAIN_TRAINER_H
 
@@ -16,11 +16,11 @@ struct rein_trainer {
     float *shards;         /* [shards][floats] gradients */
     float *first, *second; /* [floats] of AdamW */
     int64_t steps;
-    size_t groups; /* that were added to the gradient held: the index of the next */
-    int holds;     /* a gradient that is not all 0 */
+    size_t groups; /* whose gradients were added since the last step: the index of the next one */
+    int holds;     /* 1: the gradient is not 0 */
 };
 
-/* The gradient held becomes 0. */
+/* Makes the gradient 0. */
 void rein_trainer_clear(rein_trainer *trainer);
 
 #endif

@@ -1,4 +1,4 @@
-/* trainer_files.c - a trainer to files and back: the policy in the ecosystem's formats, the optimizer's moments in optimizer.safetensors. */
+/* trainer_files.c - a trainer in files: the policy in the formats of the ecosystem, the moments of the optimizer in optimizer.safetensors. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +62,7 @@ static rein_status find(const rein_tensor **tensor, const rein_tensors *file, co
     return REIN_OK;
 }
 
-/* Everything is looked at before anything is taken: after a failure the trainer is as it was. */
+/* Everything is checked before anything is copied: after a failure the trainer is as it was. */
 typedef struct loading {
     rein_tensors *optimizer, *model;
     rein_adapter *adapter;

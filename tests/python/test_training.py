@@ -3,6 +3,7 @@
 import ctypes
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -352,3 +353,18 @@ def test_what_is_wrong_with_a_step(tmp_path):
         rein.train(tmp_path / "run", good, lora_rank=3)
     with pytest.warns(UserWarning, match="budget/share_over"):
         assert rein.train(tmp_path / "run", good, keep_best="budget/share_over")["step"] == 2
+
+
+# ----------------------------------------------------------------------------------------------------------- structs
+
+
+@pytest.mark.parametrize("struct", ["History", "TrajectoryStruct", "Example", "Group", "Groups"])
+def test_structs_have_the_fields_of_the_header(struct):
+    header = Path(__file__).parents[2] / "include" / "rein" / "trajectory.h"
+    if not header.exists():
+        pytest.skip("the package is tested without the project")
+    name = "rein_" + struct.replace("Struct", "").lower()
+    text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.DOTALL)
+    body = text[text.index(f"typedef struct {name} {{") : text.index(f"}} {name};")].split("{")[1]
+    fields = [re.findall(r"\w+", part)[-1] for line in body.split(";") for part in line.split(",") if part.strip()]
+    assert fields == [field for field, _ in getattr(_engine, struct)._fields_]

@@ -68,7 +68,7 @@ static rein_step_numbers numbered(void) {
 }
 
 /* The first sixteen are in TRL 1.16's grpo_trainer.py or transformers' Trainer: tests/parity/report looks. */
-static const rein_metric_row expected[] = {
+static const rein_named_number expected[] = {
     {"reward", 2},
     {"reward_std", 3},
     {"frac_reward_zero_std", 4},
@@ -111,7 +111,7 @@ static const rein_metric_row expected[] = {
 };
 enum { EXPECTED = sizeof expected / sizeof *expected };
 
-static const rein_metric_row *find(const rein_metric_row *rows, size_t n, const char *name) {
+static const rein_named_number *find(const rein_named_number *rows, size_t n, const char *name) {
     for (size_t i = 0; i < n; i++)
         if (strcmp(rows[i].name, name) == 0) return &rows[i];
     return NULL;
@@ -119,12 +119,12 @@ static const rein_metric_row *find(const rein_metric_row *rows, size_t n, const 
 
 static void test_every_row(void **state) {
     (void)state;
-    rein_metric_row rows[REIN_METRIC_ROWS];
+    rein_named_number rows[REIN_METRIC_ROWS];
     const rein_step_numbers numbers = numbered();
     assert_int_equal(rein_metric_rows(rows, REIN_METRIC_ROWS, &numbers), EXPECTED);
     assert_int_equal(REIN_METRIC_ROWS, EXPECTED);
     for (size_t i = 0; i < EXPECTED; i++) {
-        const rein_metric_row *row = find(rows, EXPECTED, expected[i].name);
+        const rein_named_number *row = find(rows, EXPECTED, expected[i].name);
         if (!row) fail_msg("%s is missing", expected[i].name);
         if (row->value != expected[i].value) fail_msg("%s is %g, not %g", row->name, row->value, expected[i].value);
     }
@@ -144,7 +144,7 @@ static void test_cleared_numbers_have_no_rows(void **state) {
 
 /* Which rows are gone without this part. */
 static void gone(const rein_step_numbers *numbers, const char *const *names) {
-    rein_metric_row rows[REIN_METRIC_ROWS];
+    rein_named_number rows[REIN_METRIC_ROWS];
     const size_t n = rein_metric_rows(rows, REIN_METRIC_ROWS, numbers);
     size_t missing = 0;
     for (; names[missing]; missing++)
@@ -178,7 +178,7 @@ static void test_what_does_not_apply_is_left_out(void **state) {
 
 static void test_capacity(void **state) {
     (void)state;
-    rein_metric_row few[4] = {[3] = {"untouched", 1}}, rows[REIN_METRIC_ROWS];
+    rein_named_number few[4] = {[3] = {"untouched", 1}}, rows[REIN_METRIC_ROWS];
     const rein_step_numbers numbers = numbered();
     rein_metric_rows(rows, REIN_METRIC_ROWS, &numbers);
     assert_int_equal(rein_metric_rows(few, 3, &numbers), EXPECTED);
@@ -212,7 +212,7 @@ static int make_history(void **state) {
 }
 
 static rein_status append_row(int64_t step, const char *name, double value, rein_error *err) {
-    const rein_metric_row row = {name, value};
+    const rein_named_number row = {name, value};
     json_t *object = rein_metric_object(step, &row, 1);
     if (!object) return rein_fail(err, REIN_ENOMEM, "no object");
     const rein_status status = rein_metric_append(history, object, err);
@@ -232,7 +232,7 @@ static void test_lines(void **state) {
 
 static void test_object(void **state) {
     (void)state;
-    rein_metric_row rows[REIN_METRIC_ROWS];
+    rein_named_number rows[REIN_METRIC_ROWS];
     const double hard[] = {0.1, 1.0 / 3, DBL_MAX, DBL_MIN, DBL_TRUE_MIN, -0.0, 12345678901, 1e22};
     rein_step_numbers numbers = numbered();
     for (size_t i = 0; i < sizeof hard / sizeof *hard; i++) {
@@ -251,7 +251,7 @@ static void test_object(void **state) {
         json_decref(object);
         json_decref(again);
     }
-    assert_null(rein_metric_object(1, &(rein_metric_row){"\xff", 1}, 1));
+    assert_null(rein_metric_object(1, &(rein_named_number){"\xff", 1}, 1));
 }
 
 /* What a crash has cut off takes no other line with it. */

@@ -19,7 +19,7 @@ static rein_error err;
 
 static inline int forget_responses(void **state) {
     (void)state;
-    for (size_t i = 0; i < MOST_RESPONSES; i++) json_decref(examples[i].original);
+    for (size_t i = 0; i < MOST_RESPONSES; i++) rein_example_free(&examples[i]);
     memset(examples, 0, sizeof examples);
     memset(responses, 0, sizeof responses);
     return 0;
@@ -27,9 +27,11 @@ static inline int forget_responses(void **state) {
 
 /* Response i: a group of its own, 10 tokens of step 7; answer may be NULL. */
 static inline rein_response *respond(size_t i, const char *prompt, const char *answer, const char *text) {
-    json_decref(examples[i].original);
-    json_t *original = json_pack("{s:s, s:s?, s:s}", "prompt", prompt, "answer", answer, "level", "easy");
-    examples[i] = (rein_example){.prompt = prompt, .answer = answer, .budget = -1, .original = original};
+    rein_example_free(&examples[i]);
+    json_t *object = json_pack("{s:s, s:s?, s:s}", "prompt", prompt, "answer", answer, "level", "easy");
+    char *json = json_dumps(object, 0);
+    json_decref(object);
+    examples[i] = (rein_example){.prompt = prompt, .answer = answer, .budget = -1, .json = json, .memory = json};
     responses[i] = (rein_response){&examples[i], i, text, strlen(text), 10, 0, 7};
     return &responses[i];
 }

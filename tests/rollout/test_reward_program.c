@@ -131,7 +131,7 @@ static void test_request_of_a_chat(void **state) {
     const rein_message chat[] = {{"system", "Be brief.", 9}, {"user", "Hi there, and more", 8}};
     rein_reward *reward = open_slow("while read -r x; do printf '%s\\n' \"$x\" >&2; echo 1; done", 0);
     rein_response *r = respond(0, "", NULL, "");
-    json_decref(examples[0].original);
+    rein_example_free(&examples[0]);
     examples[0] = (rein_example){.messages = chat, .n_messages = 2, .budget = -1};
     r->text = NULL;       /* of nothing */
     r->step = UINT64_MAX; /* an evaluation */
@@ -527,7 +527,7 @@ static void test_built_in_first(void **state) {
 /* A request of each form and an answer, without a program between. */
 static rein_status try_lines(void *context, rein_error *error) {
     const rein_message chat = {"user", "Hi", 2};
-    const rein_example example = {.messages = &chat, .n_messages = 1, .answer = "4", .original = context};
+    const rein_example example = {.messages = &chat, .n_messages = 1, .answer = "4", .json = context};
     const rein_response two[] = {{.example = &example, .text = "a", .length = 1}, {.example = &example, .text = "b", .length = 1}};
     static const char said[] = "{\"id\": 1, \"rewards\": [1, 2]}";
     rein_answer_line answer = {0};
@@ -556,7 +556,7 @@ static void test_memory(void **state) {
     (void)state;
     if (!can_fail()) skip();
     respond_many(1);
-    assert_true(fail_each_allocation(try_lines, examples[0].original) >= 40);
+    assert_true(fail_each_allocation(try_lines, examples[0].memory) >= 20);
     once = 1; /* those of the library alone */
     assert_true(fail_each(try_program, NULL) >= 10);
 }

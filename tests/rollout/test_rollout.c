@@ -66,7 +66,7 @@ static rein_rollout_options asking_of(size_t n, size_t samples) {
                               .sampling = rein_sampling_plain(),
                               .step = 5,
                               .first_prompt = 20,
-                              .reward = reward};
+                              .sampler_log_probs = 1};
     a.sampling.max_tokens = 24, a.sampling.seed = 7;
     return a;
 }
@@ -74,36 +74,62 @@ static rein_rollout_options asking_of(size_t n, size_t samples) {
 /* The random one on a task of chats or texts. */
 static rein_rollout_options noise_of(rein_task *of, size_t n, size_t samples) {
     rein_rollout_options a = asking_of(n, samples);
-    a.task = of, a.policy = noise.p, a.tokenizer = chats, a.reward = NULL;
+    a.task = of, a.policy = noise.p, a.tokenizer = chats;
     static const uint64_t first[] = {0, 1, 2, 3};
     a.indices = first;
     return a;
 }
 
-static rein_rollout make(const rein_rollout_options *a) {
-    rein_rollout r;
-    OK(rein_rollout_make(&r, a, &error_));
-    return r;
+static rein_groups make(const rein_rollout_options *a) {
+    rein_groups groups = {0};
+    OK(rein_rollout_sample(&groups, a, &error_));
+    assert_int_equal(groups.n, a->n);
+    return groups;
 }
 
+/* Groups that are there stay as they are. */
 static void refused(const rein_rollout_options *a, rein_status status, const char *wanted) {
-    rein_rollout r;
+    rein_group before[2] = {{.n = 77}};
+    rein_groups groups = {before, 1, 2};
     rein_error err = {0};
-    memset(&r, 1, sizeof r);
-    if (rein_rollout_make(&r, a, &err) != status || strcmp(err.message, wanted) != 0)
+    if (rein_rollout_sample(&groups, a, &err) != status || strcmp(err.message, wanted) != 0)
         fail_msg("%d, \"%s\": not %d, \"%s\"", (int)err.code, err.message, (int)status, wanted);
-    const rein_rollout none = {0};
-    assert_memory_equal(&r, &none, sizeof r);
+    assert_true(groups.groups == before && groups.n == 1 && groups.capacity == 2 && before[0].n == 77);
 }
 
-static void same_completion(const rein_completion *a, const rein_completion *b) {
-    assert_int_equal(a->n, b->n);
-    assert_memory_equal(a->ids, b->ids, a->n * sizeof *a->ids);
-    assert_memory_equal(a->log_probs, b->log_probs, a->n * sizeof *a->log_probs);
-    assert_memory_equal(a->sampler_log_probs, b->sampler_log_probs, a->n * sizeof *a->sampler_log_probs);
-    assert_memory_equal(a->ends, b->ends, a->n * sizeof *a->ends);
-    assert_string_equal(a->text.data, b->text.data);
-    assert_int_equal(a->finish, b->finish);
+/* What the policy wrote in trajectory i of all: what stands behind the prompt. */
+typedef struct completion {
+    const int32_t *ids;
+    const float *log_probs, *sampler_log_probs;
+    const size_t *ends;
+    size_t n, n_prompt;
+    rein_text text;
+    rein_finish finish;
+} completion;
+
+static completion completion_of(const rein_groups *groups, size_t i) {
+    const size_t samples = groups->groups[0].n;
+    const rein_trajectory *t = &groups->groups[i / samples].trajectories[i % samples];
+    const rein_history *h = t->histories;
+    size_t from = 0;
+    assert_int_equal(t->n_histories, 1);
+    while (from < h->n && !h->mask[from]) assert_true(isnan(h->log_probs[from]) && !h->text_ends[from]), from++;
+    for (size_t k = from; k < h->n; k++) assert_int_equal(h->mask[k], 1);
+    assert_int_equal(t->truncated, t->finish == REIN_FINISH_MAX_TOKENS || t->finish == REIN_FINISH_CONTEXT);
+    assert_int_equal(rein_trajectory_length(t), h->n - from);
+    return (completion){
+        h->ids + from, h->log_probs + from, h->sampler_log_probs + from, h->text_ends + from, h->n - from, from, h->text,
+        t->finish};
+}
+
+static void same_completion(completion a, completion b) {
+    assert_int_equal(a.n, b.n);
+    assert_memory_equal(a.ids, b.ids, a.n * sizeof *a.ids);
+    assert_memory_equal(a.log_probs, b.log_probs, a.n * sizeof *a.log_probs);
+    assert_memory_equal(a.sampler_log_probs, b.sampler_log_probs, a.n * sizeof *a.sampler_log_probs);
+    assert_memory_equal(a.ends, b.ends, a.n * sizeof *a.ends);
+    assert_string_equal(a.text.data, b.text.data);
+    assert_int_equal(a.finish, b.finish);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------- one answer */
@@ -113,84 +139,84 @@ static void test_one_answer(void **state) {
     (void)state;
     rein_rollout_options a = asking_of(4, 4);
     a.exec.threads = 2;
-    rein_rollout together = make(&a);
+    rein_groups together = make(&a);
+    OK(rein_reward_groups(&together, reward, &error_));
     for (size_t i = 0; i < 4; i++) {
         rein_rollout_options one = asking_of(1, i % 2 ? 4 : 2);
         one.exec.threads = 1;
         one.indices = &INDICES[i], one.first_prompt += i;
-        rein_rollout alone = make(&one);
-        assert_int_equal(alone.prompts[0].count, together.prompts[i].count);
-        assert_memory_equal(alone.prompts[0].data, together.prompts[i].data, alone.prompts[0].count * sizeof(int32_t));
-        assert_string_equal(alone.examples[0].prompt, together.examples[i].prompt);
+        rein_groups alone = make(&one);
+        OK(rein_reward_groups(&alone, reward, &error_));
+        assert_string_equal(alone.groups[0].example.prompt, together.groups[i].example.prompt);
         for (size_t k = 0; k < one.samples; k++) {
-            same_completion(&alone.written[k], &together.written[i * 4 + k]);
-            assert_true(alone.rewards[k] == together.rewards[i * 4 + k]);
+            const completion a_one = completion_of(&alone, k), another = completion_of(&together, i * 4 + k);
+            assert_int_equal(a_one.n_prompt, another.n_prompt);
+            assert_memory_equal(a_one.ids - a_one.n_prompt, another.ids - another.n_prompt, another.n_prompt * sizeof(int32_t));
+            same_completion(a_one, another);
+            assert_true(alone.groups[0].trajectories[k].reward == together.groups[i].trajectories[k].reward);
+            assert_int_equal(alone.groups[0].trajectories[k].policy_step, 5);
         }
-        rein_rollout_free(&alone);
+        rein_groups_free(&alone);
     }
-    rein_rollout_free(&together);
+    rein_groups_free(&together);
 }
 
 /* Another seed, step or place: other responses. */
 static void test_addresses(void **state) {
     (void)state;
     rein_rollout_options a = asking_of(1, 4);
-    rein_rollout first = make(&a);
+    rein_groups first = make(&a);
     for (size_t what = 0; what < 3; what++) {
         rein_rollout_options other = a;
         if (what == 0) other.sampling.seed++;
         if (what == 1) other.step++;
         if (what == 2) other.first_prompt++;
-        rein_rollout r = make(&other);
+        rein_groups r = make(&other);
         int differ = 0;
-        for (size_t k = 0; k < 4; k++)
-            differ |= r.written[k].n != first.written[k].n ||
-                      memcmp(r.written[k].ids, first.written[k].ids, r.written[k].n * sizeof(int32_t)) != 0;
+        for (size_t k = 0; k < 4; k++) {
+            const completion one = completion_of(&r, k), two = completion_of(&first, k);
+            differ |= one.n != two.n || memcmp(one.ids, two.ids, one.n * sizeof *one.ids) != 0;
+        }
         assert_true(differ);
-        rein_rollout_free(&r);
+        rein_groups_free(&r);
     }
-    rein_rollout_free(&first);
+    rein_groups_free(&first);
 }
 
 /* The recorded log-probs are those that training computes. */
 static void test_log_probs(void **state) {
     (void)state;
     const rein_rollout_options a = asking_of(2, 2);
-    rein_rollout r = make(&a);
+    rein_groups r = make(&a);
     rein_activations *activations;
     OK(rein_activations_open(&activations, NULL, &error_));
     for (size_t i = 0; i < 4; i++) {
-        const rein_ids *prompt = &r.prompts[i / 2];
-        const rein_completion *w = &r.written[i];
-        int32_t ids[64];
+        const rein_history *h = r.groups[i / 2].trajectories[i % 2].histories;
+        const completion c = completion_of(&r, i);
         float log_probs[64];
-        assert_true(prompt->count + w->n <= 64);
-        memcpy(ids, prompt->data, prompt->count * sizeof *ids);
-        memcpy(ids + prompt->count, w->ids, w->n * sizeof *ids);
-        const size_t offsets[] = {0, prompt->count + w->n};
-        uint8_t wanted[64] = {0};
-        memset(wanted + prompt->count, 1, w->n);
-        const rein_tokens all = {.n = 1, .offsets = offsets, .ids = ids, .wanted = wanted};
+        assert_true(h->n <= 64);
+        const size_t offsets[] = {0, h->n};
+        const rein_tokens all = {.n = 1, .offsets = offsets, .ids = h->ids, .wanted = h->mask};
         OK(rein_forward(log_probs, NULL, activations, &sums.p, &all, NULL, &error_));
-        assert_memory_equal(log_probs + prompt->count, w->log_probs, w->n * sizeof *log_probs);
-        assert_memory_equal(w->sampler_log_probs, w->log_probs, w->n * sizeof *log_probs);
+        assert_memory_equal(log_probs + c.n_prompt, c.log_probs, c.n * sizeof *log_probs);
+        assert_memory_equal(c.sampler_log_probs, c.log_probs, c.n * sizeof *log_probs);
     }
     rein_activations_close(activations);
-    rein_rollout_free(&r);
+    rein_groups_free(&r);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------------ texts */
 
 /* The bytes up to each token's end are whole characters; in the end they are the text, which is what the ids decode to. */
-static void check_text(const rein_completion *w, const rein_tokenizer *tokenizer) {
+static void check_text(completion c, const rein_tokenizer *tokenizer) {
     rein_text text = {0};
     size_t before = 0;
-    OK(rein_tokenizer_decode(&text, tokenizer, w->ids, w->n, 1, &error_));
-    for (size_t i = 0; i < w->n; before = w->ends[i++])
-        assert_true(w->ends[i] >= before && ((unsigned char)w->text.data[w->ends[i]] & 0xC0) != 0x80);
-    assert_int_equal(w->ends[w->n - 1], w->text.length);
-    assert_int_equal(w->text.length, strlen(w->text.data));
-    assert_string_equal(w->text.data, text.data ? text.data : "");
+    OK(rein_tokenizer_decode(&text, tokenizer, c.ids, c.n, 1, &error_));
+    for (size_t i = 0; i < c.n; before = c.ends[i++])
+        assert_true(c.ends[i] >= before && ((unsigned char)c.text.data[c.ends[i]] & 0xC0) != 0x80);
+    assert_int_equal(c.ends[c.n - 1], c.text.length);
+    assert_int_equal(c.text.length, strlen(c.text.data));
+    assert_string_equal(c.text.data, text.data ? text.data : "");
     rein_text_free(&text);
 }
 
@@ -200,9 +226,9 @@ static void test_texts(void **state) {
     rein_rollout_options asked[] = {asking_of(2, 2), noise_of(lines, 2, 4)};
     asked[0].sampling.max_tokens = 96;
     for (size_t i = 0; i < 2; i++) {
-        rein_rollout r = make(&asked[i]);
-        for (size_t k = 0; k < r.n * r.samples; k++) check_text(&r.written[k], asked[i].tokenizer);
-        rein_rollout_free(&r);
+        rein_groups r = make(&asked[i]);
+        for (size_t k = 0; k < asked[i].n * asked[i].samples; k++) check_text(completion_of(&r, k), asked[i].tokenizer);
+        rein_groups_free(&r);
     }
     rein_task_close(lines);
 }
@@ -212,30 +238,31 @@ static void test_stops(void **state) {
     (void)state;
     rein_task *lines = task_of("{\"prompt\": \"a\"}\n", 0);
     rein_rollout_options a = noise_of(lines, 1, 1);
-    rein_rollout whole = make(&a);
-    const rein_completion *w = &whole.written[0];
+    rein_groups whole = make(&a);
+    const completion w = completion_of(&whole, 0);
     size_t crossing = 0;
-    for (size_t from = 0; from + 3 <= w->text.length; from += 3) {
+    for (size_t from = 0; from + 3 <= w.text.length; from += 3) {
         char stop[4] = {0};
         size_t n = 0;
-        memcpy(stop, w->text.data + from, 3);
+        memcpy(stop, w.text.data + from, 3);
         if ((unsigned char)stop[0] >= 0x80 || (unsigned char)stop[1] >= 0x80 || (unsigned char)stop[2] >= 0x80) continue;
         const char *const stops[] = {"nowhere to be found", stop};
-        const size_t at = (size_t)(strstr(w->text.data, stop) - w->text.data);
-        while (w->ends[n] < at + 3) n++; /* the token with the last byte of the stop, or later where characters had to wait */
-        for (size_t i = 0; i < w->n; i++) crossing += w->ends[i] > at && w->ends[i] < at + 3;
+        const size_t at = (size_t)(strstr(w.text.data, stop) - w.text.data);
+        while (w.ends[n] < at + 3) n++; /* the token with the last byte of the stop, or later where characters had to wait */
+        for (size_t i = 0; i < w.n; i++) crossing += w.ends[i] > at && w.ends[i] < at + 3;
         a.sampling.stops = stops, a.sampling.n_stops = 2;
-        rein_rollout r = make(&a);
-        assert_int_equal(r.written[0].finish, REIN_FINISH_STOP_TEXT);
-        assert_int_equal(r.written[0].text.length, at);
-        assert_memory_equal(r.written[0].text.data, w->text.data, at);
-        assert_int_equal(r.written[0].n, n + 1);
-        assert_memory_equal(r.written[0].ids, w->ids, (n + 1) * sizeof *w->ids);
-        assert_int_equal(r.written[0].ends[n], at);
-        rein_rollout_free(&r);
+        rein_groups r = make(&a);
+        const completion c = completion_of(&r, 0);
+        assert_int_equal(c.finish, REIN_FINISH_STOP_TEXT);
+        assert_int_equal(c.text.length, at);
+        assert_memory_equal(c.text.data, w.text.data, at);
+        assert_int_equal(c.n, n + 1);
+        assert_memory_equal(c.ids, w.ids, (n + 1) * sizeof *w.ids);
+        assert_int_equal(c.ends[n], at);
+        rein_groups_free(&r);
     }
     assert_true(crossing > 3);
-    rein_rollout_free(&whole);
+    rein_groups_free(&whole);
     rein_task_close(lines);
 }
 
@@ -247,14 +274,14 @@ static void test_ends(void **state) {
     a.sampling.max_tokens = 96;
     const rein_model_info info = rein_model_describe(sums.model);
     a.sampling.end_ids = info.end_ids, a.sampling.n_end_ids = info.n_end_ids;
-    rein_rollout r = make(&a);
+    rein_groups r = make(&a);
     size_t ended = 0;
     for (size_t i = 0; i < 8; i++) {
-        const rein_completion *w = &r.written[i];
-        for (size_t k = 0; k + 1 < w->n; k++) assert_int_not_equal(w->ids[k], info.end_ids[0]);
-        ended += w->finish == REIN_FINISH_END_TOKEN;
-        if (w->finish == REIN_FINISH_END_TOKEN) assert_int_equal(w->ids[w->n - 1], info.end_ids[0]);
-        else assert_true(w->finish == REIN_FINISH_MAX_TOKENS && w->n == 96);
+        const completion w = completion_of(&r, i);
+        for (size_t k = 0; k + 1 < w.n; k++) assert_int_not_equal(w.ids[k], info.end_ids[0]);
+        ended += w.finish == REIN_FINISH_END_TOKEN;
+        if (w.finish == REIN_FINISH_END_TOKEN) assert_int_equal(w.ids[w.n - 1], info.end_ids[0]);
+        else assert_true(w.finish == REIN_FINISH_MAX_TOKENS && w.n == 96);
     }
     assert_true(ended > 4);
     rein_ids one = {0};
@@ -262,13 +289,13 @@ static void test_ends(void **state) {
     const int32_t blank = one.data[0];
     rein_ids_free(&one);
     a.sampling.end_ids = &blank, a.sampling.n_end_ids = 1;
-    rein_rollout words = make(&a);
+    rein_groups words = make(&a);
     for (size_t i = 0; i < 8; i++) {
-        const rein_completion *w = &words.written[i];
-        if (w->finish == REIN_FINISH_END_TOKEN) assert_int_equal(w->ids[w->n - 1], blank);
-        assert_memory_equal(w->ids, r.written[i].ids, (w->n < r.written[i].n ? w->n : r.written[i].n) * sizeof *w->ids);
+        const completion w = completion_of(&words, i), whole = completion_of(&r, i);
+        if (w.finish == REIN_FINISH_END_TOKEN) assert_int_equal(w.ids[w.n - 1], blank);
+        assert_memory_equal(w.ids, whole.ids, (w.n < whole.n ? w.n : whole.n) * sizeof *w.ids);
     }
-    rein_rollout_free(&words), rein_rollout_free(&r);
+    rein_groups_free(&words), rein_groups_free(&r);
 }
 
 /* The end of an assistant's turn ends a response, also where the model's list of ends does not have it. */
@@ -285,14 +312,14 @@ static void test_end_of_turn(void **state) {
     a.sampling.max_tokens = 100;
     size_t ended = 0, tried = 0;
     for (; tried < 20 && !ended; tried++, a.step++) {
-        rein_rollout r = make(&a);
+        rein_groups r = make(&a);
         for (size_t k = 0; k < 4; k++) {
-            const rein_completion *w = &r.written[k];
-            for (size_t i = 0; i + 1 < w->n; i++) assert_int_not_equal(w->ids[i], end);
-            ended += w->finish == REIN_FINISH_END_TOKEN;
-            assert_int_equal(w->finish == REIN_FINISH_END_TOKEN, w->ids[w->n - 1] == end);
+            const completion w = completion_of(&r, k);
+            for (size_t i = 0; i + 1 < w.n; i++) assert_int_not_equal(w.ids[i], end);
+            ended += w.finish == REIN_FINISH_END_TOKEN;
+            assert_int_equal(w.finish == REIN_FINISH_END_TOKEN, w.ids[w.n - 1] == end);
         }
-        rein_rollout_free(&r);
+        rein_groups_free(&r);
     }
     assert_true(ended > 0);
     int32_t many[REIN_MAX_END_IDS + 1] = {0};
@@ -316,8 +343,8 @@ static void test_refused(void **state) {
     a.n = 1, a.samples = 0;
     refused(&a, REIN_EINVAL, "nothing is asked: a rollout has one prompt or more");
     a.samples = 2;
-    rein_rollout r = make(&a); /* the first is fine */
-    rein_rollout_free(&r);
+    rein_groups r = make(&a); /* the first is fine */
+    rein_groups_free(&r);
     snprintf(name, sizeof name, "task %.60s", rein_task_name(long_one));
     a.n = 2;
     snprintf(wanted, sizeof wanted,
@@ -335,7 +362,7 @@ static void test_refused(void **state) {
     refused(&a, REIN_EINVAL, wanted);
     a.indices = &beyond;
     rein_error err = {0};
-    assert_int_equal(rein_rollout_make(&r, &a, &err), REIN_ERANGE);
+    assert_int_equal(rein_rollout_sample(&r, &a, &err), REIN_ERANGE);
     assert_non_null(strstr(err.message, "there is no number 4"));
     a = noise_of(long_one, 1, 2);
     a.sampling.max_tokens = 0;
@@ -352,10 +379,10 @@ static void test_refused_held_out(void **state) {
     size_t found = 0;
     for (int split = 0; split < 2; split++) { /* the empty one is on one of the sides */
         rein_rollout_options a = noise_of(lines, 1, 1);
-        rein_rollout r;
+        rein_groups r = {0};
         rein_error err = {0};
         a.split = split ? REIN_SPLIT_HELD_OUT : REIN_SPLIT_TRAIN;
-        if (!rein_rollout_make(&r, &a, &err)) rein_rollout_free(&r);
+        if (!rein_rollout_sample(&r, &a, &err)) rein_groups_free(&r);
         else {
             snprintf(wanted, sizeof wanted, "task %.60s, example 0%s: the prompt is empty", rein_task_name(lines),
                      split ? " (held out)" : "");
@@ -374,10 +401,10 @@ static void test_broken(void **state) {
     const kind broken = {"llama", "LlamaForCausalLM", 10, 0, NO_ADAPTER, 1, 0, 0, 0};
     policy p = open_policy(&broken, 1);
     rein_rollout_options a = noise_of(lines, 1, 1);
-    rein_rollout r;
+    rein_groups r = {0};
     a.policy = p.p;
-    assert_int_equal(rein_rollout_make(&r, &a, NULL), REIN_ERANGE);
-    assert_null(r.written);
+    assert_int_equal(rein_rollout_sample(&r, &a, NULL), REIN_ERANGE);
+    assert_int_equal(r.n, 0);
     close_policy(&p);
     rein_task_close(lines);
 }
@@ -400,24 +427,26 @@ static void test_rewards(void **state) {
     rein_rollout_options a = asking_of(4, 2);
     const rein_model_info info = rein_model_describe(sums.model);
     a.sampling.end_ids = info.end_ids, a.sampling.n_end_ids = info.n_end_ids;
-    a.sampling.max_tokens = 96, a.reward = both, a.progress = tell, a.context = &told;
-    rein_rollout r = make(&a);
+    a.sampling.max_tokens = 96, a.sampler_log_probs = 0, a.progress = tell, a.context = &told;
+    rein_groups r = make(&a);
     double right = 0;
-    assert_int_equal(r.judges, 2);
+    assert_true(r.groups[0].trajectories[0].reward == 0 && !r.groups[0].trajectories[0].histories[0].sampler_log_probs);
+    for (size_t again = 0; again < 2; again++) OK(rein_reward_groups(&r, both, &error_));
     for (size_t i = 0; i < 8; i++) {
-        const rein_completion *w = &r.written[i];
-        const double verified = rein_task_verify(task, &r.examples[i / 2], w->text.data, w->text.length);
-        const double length = w->n <= 20 ? 1 : w->n >= 40 ? 0 : (double)(40 - w->n) / 20; /* the end token counted */
-        assert_true(r.components[2 * i] == verified && fabs(r.components[2 * i + 1] - length) < 1e-12);
-        assert_true(fabs(r.rewards[i] - (verified - 0.5 * length)) < 1e-12);
+        const rein_trajectory *t = &r.groups[i / 2].trajectories[i % 2];
+        const rein_text *text = &t->histories[0].text;
+        const size_t n = rein_trajectory_length(t); /* the end token counted */
+        const double verified = rein_task_verify(task, &r.groups[i / 2].example, text->data, text->length);
+        const double length = n <= 20 ? 1 : n >= 40 ? 0 : (double)(40 - n) / 20;
+        assert_int_equal(t->n_scores, 2);
+        assert_true(t->scores[0].value == verified && fabs(t->scores[1].value - length) < 1e-12);
+        assert_string_equal(t->scores[0].name, "task"), assert_string_equal(t->scores[1].name, "length");
+        assert_true(fabs(t->reward - (verified - 0.5 * length)) < 1e-12);
+        assert_int_equal(rein_trajectory_is_right(t), verified >= 1);
         right += verified;
     }
     assert_true(right > 0 && right < 8 && told > 1 && last_told == 8);
-    rein_rollout_free(&r);
-    a.reward = NULL, a.progress = NULL;
-    r = make(&a);
-    assert_true(r.judges == 0 && r.rewards[0] == 0);
-    rein_rollout_free(&r);
+    rein_groups_free(&r);
     rein_reward_close(both);
 }
 
@@ -522,12 +551,15 @@ static void test_turn_end(void **state) {
 
 /* ----------------------------------------------------------------------------------------------------------------------- memory */
 
+static rein_reward *exact;
+
 static rein_status short_rollout(void *context, rein_error *err) {
-    rein_rollout r;
-    const rein_status status = rein_rollout_make(&r, context, err);
-    const rein_rollout none = {0};
-    if (status) assert_memory_equal(&r, &none, sizeof r);
-    else rein_rollout_free(&r);
+    rein_groups r = {0};
+    rein_status status = rein_rollout_sample(&r, context, err);
+    if (status) assert_int_equal(r.n, 0);
+    if (!status) status = rein_reward_groups(&r, exact, err);
+    if (status && r.n) assert_true(!r.groups[0].trajectories[0].scores && !r.groups[0].trajectories[0].n_scores);
+    rein_groups_free(&r);
     return status;
 }
 
@@ -536,7 +568,6 @@ static void test_memory(void **state) {
     if (!can_fail()) skip();
     rein_task *lines = task_of("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"answer\": \"b\"}\n", 0);
     const char *spec = "exact";
-    rein_reward *exact;
     rein_chat chat;
     OK(rein_reward_open(&exact, &spec, 1, NULL, NULL, &error_));
     OK(rein_chat_named(&chat, "chatml", &error_));
@@ -544,7 +575,7 @@ static void test_memory(void **state) {
     const char *const stops[] = {"zzz"};
     a.prompting = (rein_prompting){.chat = &chat, .system = "be"};
     a.sampling.stops = stops, a.sampling.n_stops = 1, a.sampling.max_tokens = 2;
-    a.reward = exact, a.exec.threads = 1;
+    a.exec.threads = 1;
     (void)fail_each_allocation; /* too strict: an arena that cannot have much asks for less */
     once = 0;
     json_set_alloc_funcs(__wrap_malloc, give_back);

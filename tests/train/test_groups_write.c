@@ -170,7 +170,7 @@ static void test_metrics(void **state) {
     rein_groups groups = read_lines(GROUP(FINE("1")) GROUP(FINE("1, \"metrics\": 5")), NULL);
     rein_trajectory *bare = &groups.groups[0].trajectories[0], *odd = &groups.groups[1].trajectories[0];
     rein_error err = {0};
-    assert_null(bare->original);
+    assert_true(!bare->json && !bare->n_metrics);
     assert_int_equal(rein_trajectory_set_metric(bare, "kl", 0.125, &err), REIN_OK);
     rein_text text = lines_of(&groups, REIN_GROUPS_EXACT);
     assert_non_null(strstr(text.data, "\"metrics\": {\"kl\": 0.125}"));
@@ -179,6 +179,44 @@ static void test_metrics(void **state) {
     assert_non_null(strstr(err.message, "metrics of the trajectory is no object"));
     rein_text_free(&text);
     rein_groups_free(&groups);
+}
+
+/* What was sampled, rewarded and trained is written from the fields, also over what the file of the trajectory says. */
+static void test_sampled_is_written(void **state) {
+    (void)state;
+    int32_t ids[] = {5, 6, 7, 8, 9};
+    uint8_t mask[] = {0, 0, 1, 1, 1};
+    float log_probs[] = {NAN, NAN, -1, -2, -3}, sampler[] = {NAN, NAN, -0.5f, -0.25f, 0}, advantages[] = {0, 0, 0.5f, -1, 2};
+    size_t ends[] = {0, 0, 1, 3, 3};
+    const rein_message chat[] = {{"system", "be", 2}, {"user", "a \"b\"", 5}};
+    rein_named_number scores[] = {{"exact", 1.5}, {"length", 0}}, metrics[] = {{"kl", 0.125}, {"exact", 7}};
+    rein_history history = {.n = 5,
+                            .ids = ids,
+                            .mask = mask,
+                            .log_probs = log_probs,
+                            .sampler_log_probs = sampler,
+                            .advantages = advantages,
+                            .text = {.data = (char[]){'4', 'x', 0, 0}, .length = 3},
+                            .text_ends = ends};
+    rein_trajectory t = {
+        .histories = &history, .n_histories = 1, .reward = 1, .policy_step = 3, .budget = -1, .scores = scores, .n_scores = 2};
+    rein_group group = {.trajectories = &t, .n = 1, .example = {.messages = chat, .n_messages = 2, .budget = -1}};
+    const rein_groups groups = {&group, 1, 0};
+    rein_text text = lines_of(&groups, REIN_GROUPS_EXACT);
+    assert_string_equal(
+        text.data,
+        "{\"trajectories\": [{\"prompt_ids\": [5, 6], \"response_ids\": [7, 8, 9], \"logprobs\": [-0.5, -0.25, 0.0], \"mask\": [1, "
+        "1, 1], \"policy_step\": 3, \"reward\": 1.0, \"metrics\": {\"exact\": 1.5, \"length\": 0.0, \"accuracy\": 1.0}, "
+        "\"metadata\": {\"messages\": [{\"role\": \"system\", \"content\": \"be\"}, {\"role\": \"user\", \"content\": \"a "
+        "\\\"b\\\"\"}], \"answer\": null, \"pieces\": [\"4\", \"\uFFFD\", \"\"]}, \"advantages\": [0.5, -1.0, 2.0]}]}\n");
+    rein_text_free(&text);
+    t.json = (char[]){"{\"x\": 1, \"advantages\": [9], \"metrics\": {\"kl\": 1, \"exact\": true}, \"metadata\": {\"prompt\": 2}}"};
+    t.metrics = metrics, t.n_metrics = 2;
+    group.example = (rein_example){.prompt = "?", .answer = "4"};
+    text = lines_of(&groups, REIN_GROUPS_EXACT);
+    assert_non_null(strstr(text.data, "\"reward\": 1.0, \"x\": 1, \"metrics\": {\"kl\": 0.125, \"exact\": 7.0, \"length\": 0.0, "
+                                      "\"accuracy\": 1.0}, \"metadata\": {\"prompt\": 2}, \"advantages\": [0.5, -1.0, 2.0]}]}"));
+    rein_text_free(&text);
 }
 
 /* What a program made wrong is said before a file is there. */
@@ -194,13 +232,22 @@ static void test_not_written(void **state) {
         size_t histories;
         const char *said;
     } cases[] = {
-        {{2, ids, mask, fine, NULL, 0}, NAN, 1, "groups[0].trajectories[0].reward is nan: a finite number"},
-        {{2, ids, mask, fine, NULL, 0}, 1, 0, "groups[0].trajectories[0] has no history"},
-        {{0, ids, mask, fine, NULL, 0}, 1, 1, "groups[0].trajectories[0].histories[0] has no token"},
-        {{2, ids, first, fine, NULL, 0}, 1, 1, "groups[0].trajectories[0].histories[0]: the first token cannot train"},
-        {{2, negative, mask, fine, NULL, 0}, 1, 1, "groups[0].trajectories[0].histories[0].ids[1] is -2"},
-        {{2, ids, mask, log_prob, NULL, 0}, 1, 1, "groups[0].trajectories[0].histories[0]: the log-probability of token 1"},
-        {{2, ids, mask, fine, value, 0}, 1, 1, "groups[0].trajectories[0].histories[0]: the value of token 1"}};
+        {{.n = 2, .ids = ids, .mask = mask, .log_probs = fine}, NAN, 1, "groups[0].trajectories[0].reward is nan: a finite number"},
+        {{.n = 2, .ids = ids, .mask = mask, .log_probs = fine}, 1, 0, "groups[0].trajectories[0] has no history"},
+        {{.n = 0, .ids = ids, .mask = mask, .log_probs = fine}, 1, 1, "groups[0].trajectories[0].histories[0] has no token"},
+        {{.n = 2, .ids = ids, .mask = first, .log_probs = fine},
+         1,
+         1,
+         "groups[0].trajectories[0].histories[0]: the first token cannot train"},
+        {{.n = 2, .ids = negative, .mask = mask, .log_probs = fine}, 1, 1, "groups[0].trajectories[0].histories[0].ids[1] is -2"},
+        {{.n = 2, .ids = ids, .mask = mask, .log_probs = log_prob},
+         1,
+         1,
+         "groups[0].trajectories[0].histories[0]: the log-probability of token 1"},
+        {{.n = 2, .ids = ids, .mask = mask, .log_probs = fine, .values = value},
+         1,
+         1,
+         "groups[0].trajectories[0].histories[0]: the value of token 1"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         rein_trajectory t = {.histories = &cases[i].history, .n_histories = cases[i].histories, .reward = cases[i].reward};
         rein_group group = {.trajectories = &t, .n = 1};
@@ -209,7 +256,7 @@ static void test_not_written(void **state) {
         assert_int_equal(rein_groups_write("/tmp/groups-none.jsonl", &groups, REIN_GROUPS_EXACT, &err), REIN_EINVAL);
         if (strncmp(err.message, cases[i].said, strlen(cases[i].said)) != 0) fail_msg("%s", err.message);
     }
-    rein_trajectory t = {.histories = &(rein_history){2, ids, mask, fine, NULL, 0}, .n_histories = 1};
+    rein_trajectory t = {.histories = &(rein_history){.n = 2, .ids = ids, .mask = mask, .log_probs = fine}, .n_histories = 1};
     rein_group one[] = {{.trajectories = &t, .n = 1}, {0}};
     rein_error err = {0};
     assert_int_equal(rein_groups_write("/tmp/groups-none.jsonl", &(rein_groups){one, 1, 0}, REIN_GROUPS_ART, &err), REIN_EINVAL);
@@ -286,8 +333,8 @@ static rein_status set_metrics(void *context, rein_error *err) {
     rein_trajectory t = {0};
     rein_status status = rein_trajectory_set_metric(&t, "a", 1, err);
     if (!status) status = rein_trajectory_set_metric(&t, "b", 1, err);
-    if (status && t.original) assert_int_equal(json_object_size(json_object_get(t.original, "metrics")), 1);
-    json_decref(t.original);
+    if (status && t.n_metrics) assert_true(t.n_metrics == 1 && t.metrics[0].value == 1 && !strcmp(t.metrics[0].name, "a"));
+    rein_named_numbers_free(t.metrics, t.n_metrics);
     return status;
 }
 
@@ -331,11 +378,17 @@ static void test_out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_summary),       cmocka_unit_test(test_no_groups),
-        cmocka_unit_test(test_warnings),      cmocka_unit_test(test_written_is_readable),
-        cmocka_unit_test(test_metrics),       cmocka_unit_test(test_changes_are_written),
-        cmocka_unit_test(test_not_written),   cmocka_unit_test(test_both_forms_at_once),
-        cmocka_unit_test(test_append),        cmocka_unit_test(test_through_a_file),
+        cmocka_unit_test(test_summary),
+        cmocka_unit_test(test_no_groups),
+        cmocka_unit_test(test_warnings),
+        cmocka_unit_test(test_written_is_readable),
+        cmocka_unit_test(test_metrics),
+        cmocka_unit_test(test_changes_are_written),
+        cmocka_unit_test(test_not_written),
+        cmocka_unit_test(test_both_forms_at_once),
+        cmocka_unit_test(test_sampled_is_written),
+        cmocka_unit_test(test_append),
+        cmocka_unit_test(test_through_a_file),
         cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

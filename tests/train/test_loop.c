@@ -199,12 +199,12 @@ static void test_evaluations_repeat(void **state) {
     rein_evaluation figures[3];
     rein_task_runner *runner;
     for (size_t i = 0; i < 3; i++) {
-        rein_rollout r;
+        rein_groups r;
         if (i != 1) OK(rein_task_runner_open(&runner, s, policy.model, &error_)); /* the second time, of the same one */
         OK(rein_task_runner_evaluate(&r, runner, &policy, 0, NULL, NULL, NULL, &error_));
         figures[i] = rein_evaluate(&r, 4);
-        for (size_t k = 0; k < 3; k++) assert_int_equal(r.examples[k].prompt[1], '0' + k);
-        rein_rollout_free(&r);
+        for (size_t k = 0; k < 3; k++) assert_int_equal(r.groups[k].example.prompt[1], '0' + k);
+        rein_groups_free(&r);
         if (i != 0) rein_task_runner_close(runner);
         assert_memory_equal(&figures[i], &figures[0], sizeof figures[0]);
     }

@@ -138,11 +138,11 @@ static void test_temperature(void **state) {
     const rein_policy policy = rein_session_policy(rein_loop_session(loop)); /* evaluations have that of their step */
     assert_true(policy.temperature == 0.5 && rein_loop_last(loop)->step == 3);
     rein_task_runner *runner;
-    rein_rollout r;
+    rein_groups r;
     OK(rein_task_runner_open(&runner, s, policy.model, &error_));
     OK(rein_task_runner_evaluate(&r, runner, &policy, 0, NULL, NULL, NULL, &error_));
     assert_true(rein_evaluate(&r, -1).reward == rein_loop_last(loop)->sampled.reward);
-    rein_rollout_free(&r), rein_task_runner_close(runner), rein_loop_close(loop);
+    rein_groups_free(&r), rein_task_runner_close(runner), rein_loop_close(loop);
     s = settings_of("steps=1|temperature_final=0.5"); /* one step is the first */
     assert_true(rein_settings_temperature(s, 0) == 1);
     s = settings_of("temperature=0.7");

@@ -104,8 +104,9 @@ static void test_bounded(void **state) {
             (void)asked(cache, &policy_a.p, 0, &(rein_groups){groups.groups + g, 1, 0});
             assert_true(rein_reference_cache_count(cache).bytes <= most);
         }
-        const rein_groups newest = {&(rein_group){&groups.groups[3].trajectories[groups.groups[3].n - 1], 1, NULL}, 1, 0};
-        const rein_groups oldest = {&(rein_group){groups.groups[0].trajectories, 1, NULL}, 1, 0};
+        const rein_groups newest = {&(rein_group){.trajectories = &groups.groups[3].trajectories[groups.groups[3].n - 1], .n = 1},
+                                    1, 0};
+        const rein_groups oldest = {&(rein_group){.trajectories = groups.groups[0].trajectories, .n = 1}, 1, 0};
         const size_t n = tokens_of(&newest);
         if (most > 200 && most < all) { /* room for the largest */
             assert_int_equal(asked(cache, &policy_a.p, 0, &newest), 0);
@@ -129,7 +130,7 @@ static void test_errors(void **state) {
     REFUSED(rein_reference_cache_log_probs(log_probs, cache, trainer, &policy_a.p, 0, &groups, &error_),
             "groups[2].trajectories[1].histories[0]");
     groups.groups[2].trajectories[1].histories[0].mask[0] = 0;
-    rein_groups none = {0}, hollow = {&(rein_group){NULL, 0, NULL}, 1, 0};
+    rein_groups none = {0}, hollow = {&(rein_group){0}, 1, 0};
     REFUSED(rein_reference_cache_log_probs(log_probs, cache, trainer, &policy_a.p, 0, &none, &error_), "there are no groups");
     REFUSED(rein_reference_cache_log_probs(log_probs, cache, trainer, &policy_a.p, 0, &hollow, &error_), "has no trajectories");
     assert_int_equal(asked(cache, &policy_a.p, 0, &groups), 0);

@@ -47,7 +47,8 @@ static rein_session *go_on(const char *run) {
 
 static rein_session_report train(rein_session *s, const rein_groups *groups) {
     rein_session_report report;
-    OK(rein_session_train(&report, s, groups, (double)NAN, &error_));
+    OK(rein_session_train(&report, s, groups, NULL, &error_));
+    OK(rein_session_commit(&report, s, groups, NULL, 0, &error_));
     return report;
 }
 
@@ -287,9 +288,9 @@ static void test_references(void **state) {
     rein_session_close(s);
     OK(rein_settings_set(o, "kl_penalty_reference_step", "7", &error_)); /* and one that is not */
     OK(rein_session_open(&s, in_folder("by-step"), o, &error_));
-    REFUSED(rein_session_train(&report, s, &groups, (double)NAN, &error_),
+    REFUSED(rein_session_train(&report, s, &groups, NULL, &error_),
             "kl_penalty_reference_step is 7: the run has no checkpoint of step 7, but of 0, 1, 2, 3, 4");
-    REFUSED(rein_session_train(&report, s, &groups, (double)NAN, &error_), "can only be closed");
+    REFUSED(rein_session_train(&report, s, &groups, NULL, &error_), "can only be closed");
     rein_session_close(s);
     rein_groups_free(&groups);
     o = settings_of("preset=grpo kl_penalty_reference_step=0 kl_penalty_step_lag=1");
@@ -377,8 +378,8 @@ static void test_epochs(void **state) {
     rein_session *s = open_session("too-many", "preset=art minibatches=9");
     rein_session_report report;
     rein_groups groups = groups_of_step(1);
-    REFUSED(rein_session_train(&report, s, &groups, (double)NAN, &error_), "minibatches is 9, and there are 4 groups");
-    REFUSED(rein_session_train(&report, s, &groups, (double)NAN, &error_), "can only be closed");
+    REFUSED(rein_session_train(&report, s, &groups, NULL, &error_), "minibatches is 9, and there are 4 groups");
+    REFUSED(rein_session_train(&report, s, &groups, NULL, &error_), "can only be closed");
     rein_session_close(s);
     s = go_on("too-many");
     assert_int_equal(rein_session_step(s), 0);
@@ -492,7 +493,7 @@ static void test_save_steps_and_retention(void **state) {
     assert_checkpoints("rare-kept", "0 6 7");
     rein_groups none = {0};
     rein_session_report report;
-    REFUSED(rein_session_train(&report, s, &none, (double)NAN, &error_), "");
+    REFUSED(rein_session_train(&report, s, &none, NULL, &error_), "");
     REFUSED(rein_session_save(s, &error_), "can only be closed");
     rein_session_close(s);
 }
@@ -762,6 +763,67 @@ static int start(void **state) {
     return status;
 }
 
+/* ------------------------------------------------------------------------------------------------------------- train and commit */
+
+/* Nothing is on the disk before the commit, which comes once, after each training. */
+static void test_train_then_commit(void **state) {
+    (void)state;
+    rein_session *s = open_session("two-calls", "preset=grpo kl_loss_coef=0");
+    rein_session_report report;
+    const rein_named_number more[REIN_MORE_ROWS + 1] = {{"mine/first", 0.5}, {"mine/second", -2}};
+    rein_groups groups = groups_of_step(1);
+    REFUSED(rein_session_commit(&report, s, &groups, NULL, 0, &error_), "there is no step to commit");
+    OK(rein_session_train(&report, s, &groups, NULL, &error_));
+    assert_true(report.step == 1 && rein_session_step(s) == 0 && isnan(metric(&report, "time/sample")));
+    assert_false(exists(in_folder("two-calls/trajectories/train/0001.jsonl")));
+    assert_false(exists(in_folder("two-calls/checkpoints/0001")));
+    REFUSED(rein_session_train(&report, s, &groups, NULL, &error_), "is not committed");
+    REFUSED(rein_session_save(s, &error_), "is not committed");
+    const size_t trained = report.n;
+    REFUSED(rein_session_commit(&report, s, &groups, more, REIN_REPORT_ROWS - trained + 1, &error_), "n_more is ");
+    OK(rein_session_commit(&report, s, &groups, more, 2, &error_));
+    assert_true(report.n == trained + 2 && rein_session_step(s) == 1);
+    assert_true(metric(&report, "mine/first") == 0.5 && metric(&report, "mine/second") == -2 && !isnan(metric(&report, "loss")));
+    assert_true(exists(in_folder("two-calls/trajectories/train/0001.jsonl")) && exists(in_folder("two-calls/checkpoints/0001")));
+    REFUSED(rein_session_commit(&report, s, &groups, NULL, 0, &error_), "there is no step to commit");
+    const rein_train_options options = {.seconds_sample = 0.25};
+    OK(rein_session_train(&report, s, &groups, &options, &error_));
+    assert_true(report.step == 2 && metric(&report, "time/sample") == 0.25 && metric(&report, "step_time") > 0.25);
+    rein_session_close(s);
+    s = go_on("two-calls"); /* what was not committed is not there */
+    assert_int_equal(rein_session_step(s), 1);
+    REFUSED(rein_session_train(&report, s, &groups, &(rein_train_options){.ptx = &groups}, &error_), "ptx_batch is 0: ");
+    rein_session_close(s);
+    rein_groups_free(&groups);
+}
+
+/* Histories with room get what the loss took; the coefficient of a step is an argument, and the settings stay. */
+static void test_advantages_and_penalty(void **state) {
+    (void)state;
+    rein_groups groups = groups_of_step(1);
+    rein_history *h = groups.groups[1].trajectories[0].histories, *other = groups.groups[1].trajectories[1].histories;
+    float before[64] = {0};
+    assert_true(h->n <= 64);
+    h->advantages = floats(h->n);
+    const double coefficients[] = {0, 0.75};
+    for (size_t i = 0; i < 2; i++) {
+        rein_session *s = open_session(i ? "penalty" : "no-penalty", "preset=grpo kl_loss_coef=0 shape=budget token_budget=1 "
+                                                                     "budget_penalty_coef=0.5");
+        const rein_train_options options = {.seconds_sample = NAN, .budget_penalty_coef = &coefficients[i]};
+        rein_session_report report;
+        OK(rein_session_train(&report, s, &groups, &options, &error_));
+        int trains = 0;
+        for (size_t k = 0; k < h->n; k++) {
+            assert_true(h->mask[k] || h->advantages[k] == 0);
+            trains |= h->mask[k] && h->advantages[k] != (i ? before[k] : 0);
+            before[k] = h->advantages[k];
+        }
+        assert_true(trains && !other->advantages && s->settings.objective.budget_penalty_coef == 0.5);
+        rein_session_close(s);
+    }
+    rein_groups_free(&groups);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layout),
@@ -781,6 +843,8 @@ int main(void) {
         cmocka_unit_test(test_nothing_to_train),
         cmocka_unit_test(test_budgets_and_reference),
         cmocka_unit_test(test_learning),
+        cmocka_unit_test(test_train_then_commit),
+        cmocka_unit_test(test_advantages_and_penalty),
     };
     return cmocka_run_group_tests(tests, start, remove_folder);
 }

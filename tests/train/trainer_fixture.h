@@ -94,7 +94,10 @@ static inline void add_history(rein_trajectory *t, const int32_t *prompt, size_t
     t->histories = realloc(t->histories, (t->n_histories + 1) * sizeof *t->histories);
     assert_non_null(t->histories);
     rein_history *h = &t->histories[t->n_histories++];
-    *h = (rein_history){n_prompt + n, some(n_prompt + n, sizeof *h->ids), some(n_prompt + n, 1), floats(n_prompt + n), NULL, 0};
+    *h = (rein_history){.n = n_prompt + n,
+                        .ids = some(n_prompt + n, sizeof *h->ids),
+                        .mask = some(n_prompt + n, 1),
+                        .log_probs = floats(n_prompt + n)};
     for (size_t i = 0; i < h->n; i++) {
         h->ids[i] = i < n_prompt ? prompt[i] : (int32_t)below(TINY_VOCABULARY);
         h->mask[i] = i >= n_prompt;
@@ -103,7 +106,7 @@ static inline void add_history(rein_trajectory *t, const int32_t *prompt, size_t
 }
 
 static inline rein_trajectory *group_of(rein_groups *groups, size_t n) {
-    rein_group group = {some(n, sizeof *group.trajectories), n, NULL};
+    rein_group group = {.trajectories = some(n, sizeof *group.trajectories), .n = n};
     for (size_t i = 0; i < n; i++) group.trajectories[i] = (rein_trajectory){.policy_step = -1, .budget = -1};
     OK(rein_groups_append(groups, &group, &error_));
     return groups->groups[groups->n - 1].trajectories;

@@ -1,0 +1,125 @@
+/* loop_sample.c - what a step of the loop trains on.
+ *
+ * Step s takes the examples at places s·P … s·P + P − 1 of the task, P prompts a step, and each completion has its own address (seed, step,
+ * prompt, sample): so a resumed run samples what it would have. Every epoch goes through a file in another order. With dynamic sampling a
+ * step has places for all the rounds it could need. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "loop.h"
+
+static const rein_settings *settings_of(const rein_loop *l) { return &l->session->settings; }
+
+int rein_settings_truncate(const rein_settings *s) { return s->top_k > 0 || s->top_p < 1 || s->min_p > 0; }
+
+void rein_step_batch_free(rein_step_batch *batch) {
+    free(batch->chosen.groups);
+    rein_groups_free(&batch->sampled);
+    *batch = (rein_step_batch){0};
+}
+
+int rein_step_batch_wants_more(const rein_step_batch *batch, const rein_settings *s) {
+    return batch->rounds == 0 || (batch->rounds < 1 + (size_t)s->dynamic_sampling && batch->chosen.n < (size_t)s->prompts);
+}
+
+/* --------------------------------------------------------------------------------------------------------------------- sampling */
+
+/* Where the examples of a round stand: an endless task has new ones for ever, the others are gone through epoch by epoch. */
+static rein_status place_examples(uint64_t *indices, const rein_loop *l, size_t round, rein_error *err) {
+    const rein_settings *s = settings_of(l);
+    const size_t size = rein_task_size(l->runner->task, REIN_SPLIT_TRAIN);
+    const uint64_t first = ((uint64_t)l->session->step * (uint64_t)(1 + s->dynamic_sampling) + round) * (uint64_t)s->prompts;
+    for (size_t i = 0; i < (size_t)s->prompts; i++) indices[i] = first + i;
+    if (size == SIZE_MAX) return REIN_OK;
+    size_t *order = malloc(size * sizeof *order);
+    if (!order) return rein_fail(err, REIN_ENOMEM, "no memory for the order of %zu examples", size);
+    uint64_t epoch = UINT64_MAX;
+    for (size_t i = 0; i < (size_t)s->prompts; i++) {
+        if (indices[i] / size != epoch) rein_shuffle(order, size, (uint64_t)s->seed, epoch = indices[i] / size);
+        indices[i] = order[indices[i] % size];
+    }
+    free(order);
+    return REIN_OK;
+}
+
+static void on_progress(void *context, size_t done, size_t all) {
+    const rein_loop *l = context;
+    if (l->options.progress) l->options.progress(l->options.context, REIN_PHASE_SAMPLING, done, all);
+}
+
+rein_status rein_loop_sample_round(rein_groups *round, rein_step_batch *batch, rein_loop *l, rein_error *err) {
+    const rein_settings *s = settings_of(l);
+    const size_t prompts = (size_t)s->prompts;
+    uint64_t *indices = malloc(prompts * sizeof *indices);
+    if (!indices) return rein_fail(err, REIN_ENOMEM, "no memory for %zu prompts", prompts);
+    rein_rollout_options o = rein_task_runner_options(l->runner, rein_session_policy(l->session), l->session->exec);
+    o.indices = indices, o.n = prompts, o.samples = (size_t)s->samples;
+    o.step = (uint64_t)l->session->step, o.first_prompt = batch->rounds * prompts;
+    o.sampler_log_probs = rein_settings_truncate(s);
+    o.activation_cache = rein_session_activation_cache(l->session);
+    o.progress = on_progress, o.context = l;
+    rein_status status = place_examples(indices, l, batch->rounds, err);
+    if (!status) status = rein_rollout_sample(&batch->sampled, &o, err);
+    free(indices);
+    if (status) return status;
+    *round = (rein_groups){batch->sampled.groups + batch->rounds++ * prompts, prompts, 0};
+    return REIN_OK;
+}
+
+/* --------------------------------------------------------------------------------------------------------------------- choosing */
+
+/* The rewards of a group as the objective compares them: with what the lengths cost. */
+static rein_status shaped_rewards(double *shaped, const rein_options *o, const rein_group *group, rein_error *err) {
+    const size_t n = group->n;
+    size_t *offsets = calloc(n + 1, sizeof *offsets);
+    double *rewards = malloc(n * sizeof *rewards);
+    int64_t *numbers = malloc(2 * n * sizeof *numbers), *lengths = numbers, *budgets = numbers + n;
+    rein_status status = offsets && rewards && numbers ? REIN_OK : rein_fail(err, REIN_ENOMEM, "no memory for %zu rewards", n);
+    for (size_t k = 0; k < n && !status; k++) {
+        const rein_trajectory *t = &group->trajectories[k];
+        shaped[k] = rewards[k] = t->reward;
+        lengths[k] = (int64_t)rein_trajectory_length(t), budgets[k] = t->budget;
+    }
+    if (!status && o->shape != REIN_SHAPE_NONE &&
+        o->shape != REIN_SHAPE_K15_LENGTH) { /* that one only ranks right ones by length */
+        const rein_batch batch = {.n_sequences = n,
+                                  .sequence_offsets = offsets,
+                                  .rewards = rewards,
+                                  .response_lengths = lengths,
+                                  .token_budgets = budgets[0] >= 0 ? budgets : NULL};
+        status = rein_shape_rewards(shaped, &batch, o, err);
+    }
+    free(numbers);
+    free(rewards);
+    free(offsets);
+    return status;
+}
+
+static rein_status spreads(int *spread, const rein_options *o, const rein_group *group, rein_error *err) {
+    double *shaped = malloc(group->n * sizeof *shaped);
+    *spread = 0;
+    if (!shaped) return rein_fail(err, REIN_ENOMEM, "no memory for %zu rewards", group->n);
+    const rein_status status = shaped_rewards(shaped, o, group, err);
+    for (size_t k = 1; k < group->n && !status; k++) *spread |= shaped[k] < shaped[0] || shaped[k] > shaped[0];
+    free(shaped);
+    return status;
+}
+
+/* DAPO's dynamic sampling (Yu et al. 2025, section 3.2): prompts whose completions are all equally good teach nothing; others take their
+ * place, as long as there are rounds. Where in the end too few differ, the first round stays: the step reports that nothing trains. */
+rein_status rein_loop_choose(rein_step_batch *batch, const rein_groups *round, const rein_loop *l, rein_error *err) {
+    const rein_settings *s = settings_of(l);
+    rein_groups *chosen = &batch->chosen;
+    rein_status status = REIN_OK;
+    if (!chosen->groups) chosen->groups = calloc((size_t)s->prompts, sizeof *chosen->groups);
+    if (!chosen->groups) return rein_fail(err, REIN_ENOMEM, "no memory for %lld prompts", (long long)s->prompts);
+    for (size_t g = 0; g < round->n && chosen->n < (size_t)s->prompts && !status; g++) {
+        int wanted = 1;
+        if (s->dynamic_sampling) status = spreads(&wanted, &s->objective, &round->groups[g], err);
+        if (!status && wanted) chosen->groups[chosen->n++] = round->groups[g];
+    }
+    if (status || rein_step_batch_wants_more(batch, s) || chosen->n >= (size_t)s->minibatches) return status;
+    chosen->n = (size_t)s->prompts;
+    memcpy(chosen->groups, batch->sampled.groups, chosen->n * sizeof *chosen->groups);
+    return REIN_OK;
+}

@@ -1,0 +1,272 @@
+/* session_train.c - one step of training: the reference once, then epochs and minibatches, each a gradient and a step of the optimizer.
+ * Nothing is written: session_commit.c does that. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/clock.h"
+#include "rollout/trajectory.h"
+#include "session.h"
+#include "settings.h"
+#include "step_metrics.h"
+
+/* Tokens of the groups before `last`. */
+static size_t tokens_before(const rein_groups *groups, size_t last) {
+    return rein_groups_tokens(&(rein_groups){groups->groups, last, 0});
+}
+
+static double truncated_share(const rein_groups *groups) {
+    size_t n = 0, truncated = 0;
+    for (size_t g = 0; g < groups->n; g++)
+        for (size_t t = 0; t < groups->groups[g].n; t++, n++) truncated += groups->groups[g].trajectories[t].truncated != 0;
+    return n ? (double)truncated / (double)n : 0;
+}
+
+/* A step at work. */
+typedef struct working {
+    rein_session *s;
+    const rein_groups *groups;
+    const rein_train_options *options;
+    rein_options objective; /* of this step */
+    size_t tokens;          /* of the groups */
+    float *reference, *old; /* [tokens] or NULL: not needed */
+    float *advantages;      /* [tokens] */
+    double ptx_loss;        /* added up */
+    rein_step_numbers numbers;
+    size_t passes, optimizer_steps;
+    double norms; /* added up */
+} working;
+
+/* ------------------------------------------------------------------------------------------------------------------ log-probs */
+
+static int some_not_recorded(const rein_groups *groups) {
+    const rein_groups_summary summary = rein_groups_summarise(groups);
+    return summary.log_probs_missing > 0;
+}
+
+static rein_status take_log_probs(float **log_probs, const working *w, rein_error *err) {
+    *log_probs = malloc((w->tokens + 1) * sizeof **log_probs);
+    return *log_probs ? REIN_OK : rein_fail(err, REIN_ENOMEM, "no memory for the log-probs of %zu tokens", w->tokens);
+}
+
+/* A recorded log-prob stays the old one; the others are those of the current policy. */
+static void put_recorded(float *old, const rein_groups *groups) {
+    for (size_t g = 0; g < groups->n; g++)
+        for (size_t t = 0; t < groups->groups[g].n; t++)
+            for (size_t i = 0; i < groups->groups[g].trajectories[t].n_histories; i++) {
+                const rein_history *h = &groups->groups[g].trajectories[t].histories[i];
+                const float *recorded = rein_history_recorded(h);
+                for (size_t k = 0; k < h->n; k++)
+                    if (h->mask[k] && !isnan(recorded[k])) old[k] = recorded[k];
+                old += h->n;
+            }
+}
+
+/* Once for the whole step: the log-probs of the reference; and, if several optimizer steps follow, those of the current policy, where the
+ * recorded ones are not the old ones. */
+static rein_status before_the_passes(working *w, rein_error *err) {
+    rein_session *s = w->s;
+    rein_status status = REIN_OK;
+    const double began = rein_now();
+    if (rein_options_use_reference(&w->objective)) {
+        status = take_log_probs(&w->reference, w, err);
+        if (!status) status = rein_session_reference_log_probs(w->reference, s, w->groups, err);
+        w->numbers.seconds_reference = rein_now() - began;
+    }
+    const int several = s->settings.epochs * s->settings.minibatches > 1;
+    const int mismatch = w->objective.mismatch != REIN_MISMATCH_NONE;
+    if (!status && several && (mismatch || some_not_recorded(w->groups))) status = take_log_probs(&w->old, w, err);
+    if (!status && w->old) status = rein_trainer_log_probs(w->old, NULL, s->trainer, NULL, w->groups, err);
+    if (!status && w->old && !mismatch) put_recorded(w->old, w->groups);
+    return status;
+}
+
+/* --------------------------------------------------------------------------------------------------------------------- passes */
+
+static void add_pass(working *w, const rein_pass_result *pass, int first_epoch) {
+    rein_step_numbers *n = &w->numbers;
+    rein_metrics_add(&n->loss.metrics, &pass->loss.metrics, w->passes == 0, first_epoch);
+    n->loss.loss += pass->loss.loss;
+    if (w->passes == 0) n->on_policy_gap = pass->max_gap;
+    n->seconds_forward += pass->seconds_forward;
+    n->seconds_backward += pass->seconds_backward;
+    w->passes++;
+}
+
+static rein_adamw adamw_of(const rein_settings *o, double rate) {
+    return (rein_adamw){rate, o->adam_beta1, o->adam_beta2, o->adam_epsilon, o->weight_decay, o->max_grad_norm};
+}
+
+static rein_status learning_rate(double *rate, const rein_settings *o, int64_t step, rein_error *err) {
+    const rein_schedule_shape shape = o->lr_scheduler_type;
+    const rein_schedule schedule = {shape, o->learning_rate, o->warmup_steps,
+                                    shape == REIN_SCHEDULE_CONSTANT ? 0 : rein_settings_total_steps(o),
+                                    shape == REIN_SCHEDULE_CONSTANT ? 0 : o->lr_final_share};
+    return rein_learning_rate(rate, &schedule, step, err);
+}
+
+/* The supervised loss of K2's mixture: REINFORCE without an advantage, on rewards that are its weight. Optimizer step number i of the run
+ * takes batch i mod n of epoch i / n. */
+static rein_status ptx_pass(working *w, rein_error *err) {
+    const rein_groups *data = w->options->ptx;
+    const size_t batch = w->options->ptx_batch < data->n ? w->options->ptx_batch : data->n, per_epoch = data->n / batch;
+    const size_t number = (size_t)rein_trainer_steps(w->s->trainer), first = number % per_epoch * batch;
+    size_t *order = malloc(data->n * sizeof *order);
+    rein_group *part = malloc(batch * sizeof *part);
+    rein_pass_result pass;
+    rein_status status = order && part ? REIN_OK : rein_fail(err, REIN_ENOMEM, "no memory for %zu examples", data->n);
+    if (!status) {
+        rein_shuffle(order, data->n, (uint64_t)w->s->settings.seed, number / per_epoch);
+        for (size_t i = 0; i < batch; i++) part[i] = data->groups[order[first + i]];
+        const rein_pass_options options = {.policy_step = -1}; /* zero is literal */
+        status = rein_trainer_forward_backward(&pass, w->s->trainer, &(rein_groups){part, batch, 0}, &options, err);
+    }
+    if (!status) {
+        w->ptx_loss += pass.loss.loss;
+        w->numbers.seconds_forward += pass.seconds_forward;
+        w->numbers.seconds_backward += pass.seconds_backward;
+    }
+    free(part);
+    free(order);
+    return status;
+}
+
+static rein_status one_pass(working *w, int64_t epoch, size_t first, size_t last, rein_error *err) {
+    rein_session *s = w->s;
+    rein_pass_result pass;
+    const size_t at = tokens_before(w->groups, first);
+    const rein_groups part = {w->groups->groups + first, last - first, 0};
+    const rein_pass_options options = {.objective = &w->objective,
+                                       .reference_log_probs = w->reference ? w->reference + at : NULL,
+                                       .old_log_probs = w->old ? w->old + at : NULL,
+                                       .policy_step = w->passes == 0 ? s->step : -1,
+                                       .mask_truncated_completions = s->settings.mask_truncated_completions,
+                                       .recorded_are_current = w->passes == 0 && w->options->own_samples,
+                                       .advantages = epoch == 0 ? w->advantages + at : NULL};
+    rein_status status = rein_trainer_forward_backward(&pass, s->trainer, &part, &options, err);
+    if (!status) add_pass(w, &pass, epoch == 0);
+    if (!status && w->options->ptx) status = ptx_pass(w, err);
+    if (status || (pass.nothing_to_train && !w->options->ptx)) return status;
+    const double began = rein_now();
+    const rein_adamw adamw = adamw_of(&s->settings, w->numbers.learning_rate);
+    double norm = 0;
+    status = rein_trainer_optim_step(&norm, s->trainer, &adamw, err);
+    w->norms += norm;
+    w->optimizer_steps++;
+    w->numbers.seconds_optimizer += rein_now() - began;
+    return status;
+}
+
+static rein_status all_passes(working *w, rein_error *err) {
+    const rein_settings *o = &w->s->settings;
+    const size_t parts = (size_t)o->minibatches;
+    /* The first step of the warm-up has a rate above 0, and the last step of the run more than that at its end. */
+    const int64_t step = w->s->step < o->warmup_steps ? w->s->step + 1 : w->s->step;
+    rein_status status = learning_rate(&w->numbers.learning_rate, o, step, err);
+    if (!status && parts > w->groups->n)
+        status = rein_fail_at(err, REIN_EINVAL, "minibatches", -1, "is %zu, and there are %zu groups", parts, w->groups->n);
+    for (int64_t epoch = 0; epoch < o->epochs && !status; epoch++)
+        for (size_t b = 0; b < parts && !status; b++)
+            status = one_pass(w, epoch, w->groups->n * b / parts, w->groups->n * (b + 1) / parts, err);
+    return status;
+}
+
+/* --------------------------------------------------------------------------------------------------------------------- numbers */
+
+static double peak_memory(void) {
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) ? NAN : (double)usage.ru_maxrss * 1024;
+}
+
+static int has_budgets(const working *w) {
+    if (w->objective.token_budget >= 0) return 1;
+    for (size_t g = 0; g < w->groups->n; g++)
+        for (size_t t = 0; t < w->groups->groups[g].n; t++)
+            if (w->groups->groups[g].trajectories[t].budget >= 0) return 1;
+    return 0;
+}
+
+static void finish_numbers(working *w, double began) {
+    rein_step_numbers *n = &w->numbers;
+    const double tokens = (double)w->tokens, seconds_sample = w->options->seconds_sample;
+    rein_metrics_finish(&n->loss.metrics, w->passes);
+    n->loss.loss /= (double)w->passes;
+    n->loss.nothing_to_train = w->optimizer_steps == 0;
+    n->parts = REIN_STEP_REWARDS | (w->reference ? REIN_STEP_REFERENCE : 0) | (has_budgets(w) ? REIN_STEP_BUDGETS : 0) |
+               (n->loss.metrics.entropy > 0 ? REIN_STEP_ENTROPIES : 0);
+    n->gradient_norm = w->optimizer_steps ? w->norms / (double)w->optimizer_steps : 0;
+    n->clipped_ratio = truncated_share(w->groups);
+    n->num_tokens = w->s->tokens + tokens;
+    n->seconds_sample = seconds_sample;
+    n->seconds_step = rein_now() - began + (isnan(seconds_sample) ? 0 : seconds_sample);
+    n->budget_multiplier = isnan(w->s->multiplier) ? NAN : w->objective.budget_penalty_coef;
+    n->tokens_per_second = n->seconds_step > 0 ? tokens / n->seconds_step : NAN;
+    n->peak_memory = peak_memory();
+}
+
+/* The rows of the report, in the arrays of the session. */
+static void make_report(rein_session_report *report, const working *w) {
+    rein_session *s = w->s;
+    rein_named_number rows[REIN_METRIC_ROWS + 1];
+    size_t n = rein_metric_rows(rows, REIN_METRIC_ROWS, &w->numbers);
+    if (w->options->ptx) rows[n++] = (rein_named_number){"ptx/loss", w->ptx_loss / (double)w->passes};
+    for (size_t i = 0; i < n; i++) s->names[i] = rows[i].name, s->values[i] = rows[i].value;
+    *report = (rein_session_report){s->step + 1, w->optimizer_steps == 0, n, s->names, s->values};
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------- train */
+
+/* Every history that has room for advantages gets them. */
+static void put_advantages(const rein_groups *groups, const float *advantages) {
+    for (size_t g = 0; g < groups->n; g++)
+        for (size_t t = 0; t < groups->groups[g].n; t++)
+            for (size_t i = 0; i < groups->groups[g].trajectories[t].n_histories; i++) {
+                const rein_history *h = &groups->groups[g].trajectories[t].histories[i];
+                for (size_t k = 0; k < h->n && h->advantages; k++) h->advantages[k] = h->mask[k] ? advantages[k] : 0;
+                advantages += h->n;
+            }
+}
+
+static rein_status begin_step(working *w, rein_error *err) {
+    const rein_train_options *o = w->options;
+    if (o->ptx && (!o->ptx->n || !o->ptx_batch))
+        return rein_fail_at(err, REIN_EINVAL, o->ptx->n ? "ptx_batch" : "ptx", -1, "is %s: 1 example or more is needed",
+                            o->ptx->n ? "0" : "empty");
+    if (o->budget_penalty_coef) w->objective.budget_penalty_coef = *o->budget_penalty_coef;
+    rein_step_numbers_clear(&w->numbers);
+    w->numbers.loss = (rein_loss){0};
+    w->numbers.seconds_forward = w->numbers.seconds_backward = w->numbers.seconds_optimizer = 0;
+    w->advantages = calloc(w->tokens + 1, sizeof *w->advantages);
+    if (!w->advantages) return rein_fail(err, REIN_ENOMEM, "no memory for the advantages of %zu tokens", w->tokens);
+    return before_the_passes(w, err);
+}
+
+static void end_step(rein_session_report *report, working *w, double began) {
+    finish_numbers(w, began);
+    put_advantages(w->groups, w->advantages);
+    make_report(report, w);
+    w->s->tokens = w->numbers.num_tokens;
+    w->s->seconds += w->numbers.seconds_step;
+}
+
+rein_status rein_session_train(rein_session_report *report, rein_session *s, const rein_groups *groups,
+                               const rein_train_options *options, rein_error *err) {
+    static const rein_train_options nothing_sampled = {.seconds_sample = NAN};
+    const double began = rein_now();
+    working w = {.s = s,
+                 .groups = groups,
+                 .options = options ? options : &nothing_sampled,
+                 .objective = s->settings.objective,
+                 .tokens = rein_groups_tokens(groups)};
+    rein_status status = rein_session_expect(s, REIN_SESSION_READY, err);
+    if (status) return status;
+    status = begin_step(&w, err);
+    if (!status) status = all_passes(&w, err);
+    if (!status) end_step(report, &w, began);
+    free(w.advantages);
+    free(w.reference);
+    free(w.old);
+    s->state = status ? REIN_SESSION_FAILED : REIN_SESSION_TRAINED;
+    return status;
+}
