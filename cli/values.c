@@ -61,7 +61,7 @@ static int append(rein_ids *ids, int32_t id) {
 
 static const char *skip_blanks(const char *text) { return text + strspn(text, " \t\r\n"); }
 
-/* As people type them, and as JSON has them. */
+/* As people type them, and as in JSON. */
 int rein_value_ids(rein_ids *ids, const rein_args *args, const char *name) {
     const char *given = rein_option_value(args, name), *where = args->command->name;
     if (!given) return REIN_DONE;
