@@ -64,7 +64,7 @@ def test_structs_are_those_of_the_headers(tmp_path):
     assert len(structs) > 25
     for kind in structs:
         name = re.search(r"rein_\w+", kind.__doc__)[0]
-        assert ctypes.sizeof(kind) == int(said[name]), name
+        assert ctypes.sizeof(kind) == int(said[name]) == rein._library.struct_size(name.encode()), name
         for field, _ in kind._fields_:
             assert getattr(kind, field).offset == int(said[f"{name}.{field}"]), (name, field)
 
