@@ -253,6 +253,13 @@ class ReportedError(Exception):
 
     `field` is None if the error is not about one, `index` if it is not about one position. The index of an array with
     several axes, or of ragged rows, is a tuple: rewards[1][0] has the field "rewards" and the index (1, 0).
+
+    >>> import rein
+    >>> try:
+    ...     rein.Options("grpo", epsilon=-1)
+    ... except rein.ReportedError as error:
+    ...     print(type(error).__name__, error.field, error.index)
+    ArgumentError epsilon None
     """
 
     field: str | None = None
@@ -273,6 +280,10 @@ class ResultError(ReportedError, ArithmeticError):
 
 class OutOfMemoryError(ReportedError, MemoryError):
     """No memory."""
+
+
+for _kind in (ReportedError, ArgumentError, FileError, ResultError, OutOfMemoryError):
+    _kind.__module__ = "rein"  # where users find them
 
 
 def raise_error(
