@@ -52,8 +52,8 @@ struct rein_model {
     rein_matrix embedding; /* [vocabulary][hidden] */
     const float *norm;     /* the norm before the head */
     rein_linear head;
-    float *frequencies;           /* [head_dim / 2] of the rotary embedding */
-    rein_arena memory;            /* holds everything above */
+    float *frequencies;                  /* [head_dim / 2] of the rotary embedding */
+    rein_arena memory;                   /* holds everything above */
     struct rein_packed_weights *packing; /* packed copies of the matrices of layers and head */
     rein_spare *spare;
     uint64_t version; /* changes (rein_new_version) whenever the values change */
