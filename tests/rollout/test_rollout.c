@@ -529,7 +529,7 @@ static void test_prompts(void **state) {
     not_encoded(&chat, &how, "the example has messages, and there is no chat format: chat_format names one");
     not_encoded(&empty, &how, "the prompt is empty, and the tokenizer adds no begin token");
     how.system = "be";
-    not_encoded(&plain, &how, "system cannot act: the prompt is plain text, not a chat");
+    not_encoded(&plain, &how, "system has no effect: the prompt is plain text, not a chat");
     how.chat = &chatml;
     not_encoded(&with_system, &how, "the example has a system message of its own, and system gives another");
     how.system = NULL, how.no_thinking = 1;
