@@ -12,13 +12,15 @@ static void set(rein_settings *settings, const char *name, const char *value) {
 }
 
 /* What all steps are told: GRPO, KL to the model in the loss; LoRA of rank 8, or all weights. */
-static rein_settings settings_for(const char *model, int lora) {
-    rein_settings settings = rein_settings_default();
-    set(&settings, "model", model);
-    if (lora) set(&settings, "lora_rank", "8");
-    else set(&settings, "full", "yes");
-    set(&settings, "preset", "grpo");
-    set(&settings, "kl_loss_coef", "0.04");
+static rein_settings *settings_for(const char *model, int lora) {
+    rein_settings *settings;
+    rein_error err = {0};
+    rein_bench_must(rein_settings_new(&settings, &err), &err);
+    set(settings, "model", model);
+    if (lora) set(settings, "lora_rank", "8");
+    else set(settings, "full", "yes");
+    set(settings, "preset", "grpo");
+    set(settings, "kl_loss_coef", "0.04");
     return settings;
 }
 
@@ -56,12 +58,12 @@ void rein_bench_rl_sums(rein_bench_figures *figures, const rein_bench_row *row, 
     rein_error err = {0};
     (void)row;
     if (!rein_shipped_model(model, sizeof model)) rein_bench_give_up("the shipped model, models/sums, is not beside the program");
-    rein_settings settings = settings_for(model, 1);
-    for (size_t i = 0; i < sizeof given / sizeof *given; i++) set(&settings, given[i][0], given[i][1]);
+    rein_settings *settings = settings_for(model, 1);
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++) set(settings, given[i][0], given[i][1]);
     snprintf(steps, sizeof steps, "%llu", (unsigned long long)job->rounds);
-    set(&settings, "steps", steps);
+    set(settings, "steps", steps);
     run_place(run, sizeof run, job);
-    rein_bench_must(rein_loop_open(&loop, run, &settings, NULL, &err), &err);
+    rein_bench_must(rein_loop_open(&loop, run, settings, NULL, &err), &err);
     figures->value = INFINITY;
     while (!rein_loop_done(loop)) {
         const double start = rein_bench_now();
@@ -69,6 +71,7 @@ void rein_bench_rl_sums(rein_bench_figures *figures, const rein_bench_row *row, 
         take_step(figures, rein_bench_now() - start, &report.trained);
     }
     rein_loop_close(loop);
+    rein_settings_free(settings);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- trajectories */
@@ -167,10 +170,10 @@ void rein_bench_rl_smollm(rein_bench_figures *figures, const rein_bench_row *row
     rein_session_report report;
     rein_error err = {0};
     rein_bench_model(model, sizeof model, row->shape, 0, job);
-    rein_settings settings = settings_for(model, 1);
-    set(&settings, "save_steps", "1000000");
+    rein_settings *settings = settings_for(model, 1);
+    set(settings, "save_steps", "1000000");
     run_place(run, sizeof run, job);
-    rein_bench_must(rein_session_open(&session, run, &settings, &err), &err);
+    rein_bench_must(rein_session_open(&session, run, settings, &err), &err);
     batch *b = make_batch(GROUPS, PROMPT, NEW, vocabulary);
     figures->value = INFINITY;
     for (uint64_t i = 0; i < job->rounds; i++) {
@@ -182,6 +185,7 @@ void rein_bench_rl_smollm(rein_bench_figures *figures, const rein_bench_row *row
         take_step(figures, rein_bench_now() - start, &report);
     }
     rein_session_close(session);
+    rein_settings_free(settings);
 }
 
 /* ------------------------------------------------------------------------------------------------------- what is not the passes */
@@ -194,9 +198,9 @@ void rein_bench_reference(rein_bench_figures *figures, const rein_bench_row *row
     rein_session_report report;
     rein_error err = {0};
     rein_bench_model(model, sizeof model, row->shape, 0, job);
-    const rein_settings settings = settings_for(model, row->lora);
+    rein_settings *settings = settings_for(model, row->lora);
     run_place(run, sizeof run, job);
-    rein_bench_must(rein_session_open(&session, run, &settings, &err), &err);
+    rein_bench_must(rein_session_open(&session, run, settings, &err), &err);
     batch *b = make_batch(SHARED_GROUPS, SHARED_PROMPT, SHARED_RESPONSE, row->shape->vocabulary);
     figures->value = INFINITY;
     for (uint64_t round = 0; round < job->rounds; round++) {
@@ -209,23 +213,26 @@ void rein_bench_reference(rein_bench_figures *figures, const rein_bench_row *row
         figures->value = fmin(figures->value, 100 * (1 - passes / whole));
     }
     rein_session_close(session);
+    rein_settings_free(settings);
 }
 
 static double pass_seconds(rein_model *model, rein_adapter *adapter, const batch *b, int no_sharing, const rein_bench_job *job) {
     const rein_trainer_options how = {.temperature = 1, .no_sharing = no_sharing, .exec = job->exec};
-    rein_pass_options options = {.policy_step = -1};
+    rein_options *objective;
     rein_trainer *trainer;
     rein_pass_result pass;
     rein_error err = {0};
     double best = INFINITY;
     rein_bench_must(rein_trainer_open(&trainer, model, adapter, &how, &err), &err);
-    rein_bench_must(rein_preset(&options.objective, "dapo", &err), &err);
+    rein_bench_must(rein_options_new(&objective, "dapo", &err), &err);
+    const rein_pass_options options = {.objective = objective, .policy_step = -1};
     for (uint64_t round = 0; round < job->rounds; round++) {
         const double start = rein_bench_now();
         rein_bench_must(rein_trainer_forward_backward(&pass, trainer, &b->groups, &options, &err), &err);
         best = fmin(best, rein_bench_now() - start);
     }
     rein_trainer_close(trainer);
+    rein_options_free(objective);
     return best;
 }
 

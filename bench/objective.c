@@ -39,7 +39,7 @@ static void alternate(rein_bench_figures *figures, const rein_bench_job *job, do
 
 typedef struct policy_task {
     rein_batch batch;
-    rein_options options;
+    rein_options *options;
     rein_exec exec;
     void *gradient, *workspace;
     size_t size;
@@ -50,7 +50,7 @@ static void run_policy(void *task) {
     rein_step *step;
     rein_error err = {0};
     rein_loss loss;
-    rein_bench_must(rein_step_begin(&step, t->workspace, t->size, &t->batch, &t->options, &t->exec, &err), &err);
+    rein_bench_must(rein_step_begin(&step, t->workspace, t->size, &t->batch, t->options, &t->exec, &err), &err);
     rein_bench_must(rein_step_loss(step, 0, t->batch.n_sequences, NULL, NULL, t->gradient, NULL, NULL, &err), &err);
     rein_bench_must(rein_step_finish(&loss, step, &err), &err);
 }
@@ -92,10 +92,11 @@ void rein_bench_policy_loss(rein_bench_figures *figures, const rein_bench_row *r
                                .rewards = rewards},
                      .exec = job->exec,
                      .gradient = arrays[3]};
-    rein_bench_must(rein_preset(&t.options, "grpo", &err), &err);
-    t.size = rein_step_size(&t.batch, &t.options, &t.exec);
+    rein_bench_must(rein_options_new(&t.options, "grpo", &err), &err);
+    t.size = rein_step_size(&t.batch, t.options, &t.exec);
     t.workspace = rein_bench_get(t.size);
     alternate(figures, job, (double)tokens * (4 * (double)size + row->mask), run_policy, &t, rein_bench_triad);
+    rein_options_free(t.options);
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- budget loss */

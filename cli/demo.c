@@ -105,10 +105,10 @@ static int tell(story *s, const rein_training *t) {
     rein_text_format(&out, "\nreport   %s/report.html\nadapter  %s\n", t->run, s->adapter.data);
     rein_text_format(&out, "\nWhat to try next:\n  %s eval %s --against %s@0 --eval-samples 4\n", s->program, t->run, t->run);
     rein_text_format(&out, "  %s generate --model %s --adapter %s --prompt $'Q:7+8+9+6=?\\nA:' --samples 4\n", s->program,
-                     t->given.model, s->adapter.data);
+                     rein_settings_text(t->given, "model"), s->adapter.data);
     rein_text_format(&out,
                      "  %s run %s-grpo --model %s --task sums --preset grpo --learning-rate 2e-3 --max-tokens 128 --steps 20\n",
-                     s->program, t->run, t->given.model);
+                     s->program, t->run, rein_settings_text(t->given, "model"));
     return rein_print(&out);
 }
 
@@ -134,21 +134,26 @@ static int set_number(rein_settings *settings, const rein_args *args, const char
     return status ? status : set(settings, option, text);
 }
 
-static int read_settings(rein_settings *settings, const rein_args *args) {
+/* The settings of the first run, in t->given; t->settings is a copy. */
+static int read_settings(rein_training *t, const rein_args *args) {
     char model[4096];
     const char *given = rein_option_value(args, "model");
-    int status = REIN_DONE;
-    *settings = rein_settings_default();
+    rein_isa isa = REIN_ISA_BEST;
+    rein_error err = {0};
+    int status = rein_settings_new(&t->given, &err) ? rein_say_error(WHERE, &err) : REIN_DONE;
+    rein_settings *settings = t->given;
+    if (status) return status;
     if (given) snprintf(model, sizeof model, "%s", given);
     else status = find_model(model, sizeof model);
     if (!status) status = set(settings, "model", model);
-    if (!status) rein_whole_path(settings->model);
+    if (!status) rein_whole_path(settings, "model");
     for (size_t i = 0; i < sizeof RECIPE / sizeof *RECIPE && !status; i++) status = set(settings, RECIPE[i][0], RECIPE[i][1]);
     if (!status) status = set_number(settings, args, "steps", 40, 6, 100000);
     if (!status) status = set_number(settings, args, "seed", 1, 0, 1000000000000000);
     if (!status) status = set_number(settings, args, "threads", 0, 0, 256);
-    if (!status) status = rein_value_kernel(&settings->isa, WHERE);
-    return status;
+    if (!status) status = rein_value_kernel(&isa, WHERE);
+    rein_settings_set_isa(settings, isa);
+    return status || !rein_settings_copy(&t->settings, settings, &err) ? status : rein_say_error(WHERE, &err);
 }
 
 static int run_first(story *s, rein_training *t) {
@@ -160,16 +165,20 @@ static int run_first(story *s, rein_training *t) {
 /* The price of staying near: the same run, held three times as fast, and both in one report. */
 static int run_second(story *s, const rein_training *first) {
     rein_training t = *first;
-    char place[REIN_TEXT_SETTING];
+    char place[4096];
     rein_error err = {0};
     const int n = snprintf(place, sizeof place, "%s-kl", first->run);
     if (n < 0 || (size_t)n >= sizeof place) return rein_say(REIN_WRONG, WHERE, "the name of the run is too long");
     t.run = place;
     t.is_new = !rein_directory_has(place, "config.yaml");
-    int status = set(&t.given, "kl_penalty_coef", "0.3");
-    if (!status) status = set(&t.given, "eval_steps", "0");
-    t.settings = t.given;
+    t.given = t.settings = NULL;
+    int status = rein_settings_copy(&t.given, first->given, &err) ? rein_say_error(WHERE, &err) : REIN_DONE;
+    if (!status) status = set(t.given, "kl_penalty_coef", "0.3");
+    if (!status) status = set(t.given, "eval_steps", "0");
+    if (!status && rein_settings_copy(&t.settings, t.given, &err)) status = rein_say_error(WHERE, &err);
     if (!status) status = rein_run_work(&t, after_the_second, s);
+    rein_settings_free(t.given);
+    rein_settings_free(t.settings);
     if (status) return status;
     rein_text report = {0};
     rein_text_format(&report, "%s/report.html", first->run);
@@ -187,15 +196,14 @@ int rein_run_demo(const rein_args *args) {
     int status = args->n_words ? REIN_DONE : find_place(place, sizeof place);
     t.run = args->n_words ? args->words[0] : place;
     t.is_new = !rein_directory_has(t.run, "config.yaml");
-    if (!status) status = read_settings(&t.given, args);
-    if (status) return status;
-    t.settings = t.given;
-    introduce();
-    status = run_first(&s, &t);
+    if (!status) status = read_settings(&t, args);
+    if (!status) introduce();
+    if (!status) status = run_first(&s, &t);
     if (!status) status = run_second(&s, &t);
     if (!status) status = tell(&s, &t);
     rein_text_free(&s.table);
     rein_text_free(&s.sample);
     rein_text_free(&s.adapter);
+    rein_training_close(&t);
     return status;
 }

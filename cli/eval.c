@@ -26,11 +26,13 @@ typedef struct player {
     rein_evaluation figures;
 } player;
 
+enum { RUN_SIZE = 4096 };
+
 typedef struct contest {
     const rein_args *args;
-    rein_settings given, settings;
-    char run[REIN_TEXT_SETTING]; /* "": none */
-    int64_t step;                /* of the run; -1: the last good one */
+    rein_settings *given, *settings;
+    char run[RUN_SIZE]; /* "": none */
+    int64_t step;       /* of the run; -1: the last good one */
     rein_task_runner *runner;
     player first, second;
     int both, greedy, json;
@@ -50,62 +52,69 @@ static int read_run(char *run, int64_t *step, const char *text) {
         const long long number = strtoll(at + 1, &end, 10);
         if (!*end && number >= 0) *step = number, length = (size_t)(at - text);
     }
-    if (length >= REIN_TEXT_SETTING) return rein_say(REIN_WRONG, WHERE, "the name of the run is too long");
+    if (length >= RUN_SIZE) return rein_say(REIN_WRONG, WHERE, "the name of the run is too long");
     memcpy(run, text, length);
     run[length] = 0;
     if (rein_directory_has(run, "config.yaml")) return REIN_DONE;
     return rein_say(REIN_WRONG, WHERE, "%s is no run: it has no config.yaml", run);
 }
 
-static int read_config(rein_settings *settings, const char *run) {
+/* The caller frees *settings, whatever the status. */
+static int read_config(rein_settings **settings, const char *run) {
     rein_error err = {0};
     rein_text path = {0};
     int status = REIN_DONE;
     rein_text_format(&path, "%s/config.yaml", run);
-    *settings = rein_settings_default();
     if (path.failed) status = rein_say_no_memory(WHERE);
-    else if (rein_settings_read(settings, path.data, &err)) status = rein_say_error(WHERE, &err);
+    else if (rein_settings_new(settings, &err) || rein_settings_read(*settings, path.data, &err))
+        status = rein_say_error(WHERE, &err);
     rein_text_free(&path);
     return status;
 }
 
-/* What a run has, and what is given now; the policy of a run is its own. */
+/* Copies what was given to the settings of the run, also what a run could not change. */
+static int take_given(contest *c, const char *name) {
+    rein_text value = {0};
+    rein_error err = {0};
+    const int failed = rein_settings_given(c->given, name) &&
+                       (rein_settings_get(&value, c->given, name, &err) || rein_settings_set(c->settings, name, value.data, &err));
+    rein_text_free(&value);
+    return failed ? rein_say_setting_error(c->args, &err) : REIN_DONE;
+}
+
+/* The settings of the run, changed by those given now. The policy of a run is its own. */
 static int read_settings(contest *c) {
     rein_error err = {0};
     int status = rein_args_settings(&c->given, c->args, 0);
     if (status) return status;
-    c->settings = c->given;
-    if (!*c->run) return REIN_DONE;
-    if (*c->given.model || *c->given.adapter)
-        return rein_say_option(WHERE, *c->given.model ? "model" : "adapter", "and a run are both given: the policy is the run's");
+    if (!*c->run) return rein_settings_copy(&c->settings, c->given, &err) ? rein_say_error(WHERE, &err) : REIN_DONE;
+    const char *fixed = *rein_settings_text(c->given, "model")     ? "model"
+                        : *rein_settings_text(c->given, "adapter") ? "adapter"
+                                                                   : NULL;
+    if (fixed) return rein_say_option(WHERE, fixed, "and a run are both given: the policy is the run's");
     status = read_config(&c->settings, c->run);
-    for (size_t i = 0; !status && rein_setting_at(i); i++) { /* also those that a run could not change */
-        char value[REIN_TEXT_SETTING];
-        if (!c->given.given[i]) continue;
-        if (rein_settings_get(value, sizeof value, &c->given, rein_setting_at(i)->name, &err) ||
-            rein_settings_set(&c->settings, rein_setting_at(i)->name, value, &err))
-            status = rein_say_setting_error(c->args, &err);
-    }
-    if (!isnan(c->given.objective.token_budget)) c->settings.objective.token_budget = c->given.objective.token_budget;
+    for (size_t i = 0; !status && rein_setting_at(i); i++) status = take_given(c, rein_setting_at(i)->name);
+    if (!status) status = take_given(c, "token_budget");
+    if (!status) rein_settings_set_isa(c->settings, rein_settings_exec(c->given).isa);
     return status;
 }
 
 static int check(contest *c) {
-    if (!*c->settings.model)
+    const double samples = rein_settings_number(c->settings, "eval_samples");
+    if (!*rein_settings_text(c->settings, "model"))
         return rein_say(REIN_WRONG, WHERE, "a policy is needed: RUN, RUN@STEP, or --model DIR (with --adapter DIR)");
-    if (!*c->settings.task) return rein_say(REIN_WRONG, WHERE, "a task is needed: --task NAME, FILE.jsonl or a program");
-    if (!c->settings.eval_prompts) return rein_say_option(WHERE, "eval-prompts", "is 0: nothing is asked");
+    if (!*rein_settings_text(c->settings, "task"))
+        return rein_say(REIN_WRONG, WHERE, "a task is needed: --task NAME, FILE.jsonl or a program");
+    if (!(rein_settings_number(c->settings, "eval_prompts") > 0))
+        return rein_say_option(WHERE, "eval-prompts", "is 0: nothing is asked");
     if (c->greedy && rein_args_has_setting(c->args, "eval_samples"))
-        return rein_say_option(WHERE, "greedy", "has one response a prompt: --eval-samples cannot act");
-    if (c->k > (uint64_t)(c->greedy ? 1 : c->settings.eval_samples))
-        return rein_say_option(WHERE, "k", "is %llu: at most --eval-samples, %lld", (unsigned long long)c->k,
-                               (long long)c->settings.eval_samples);
+        return rein_say_option(WHERE, "eval-samples", "has no effect with --greedy, which has one response per prompt");
+    if ((double)c->k > (c->greedy ? 1 : samples))
+        return rein_say_option(WHERE, "k", "is %llu: at most --eval-samples, %g", (unsigned long long)c->k, samples);
     return REIN_DONE;
 }
 
 /* ------------------------------------------------------------------------------------------------------------------- policies */
-
-static rein_exec exec_of(const contest *c) { return (rein_exec){(int)c->settings.threads, c->given.isa}; }
 
 /* The checkpoint's directory; *step becomes that of the last good one where none was named. */
 static int checkpoint_path(char *path, size_t size, const char *directory, int64_t *step) {
@@ -124,7 +133,7 @@ static int checkpoint_path(char *path, size_t size, const char *directory, int64
 
 static int open_model(player *p, const contest *c, const char *directory) {
     rein_error err = {0};
-    const rein_model_options how = {.exec = exec_of(c)};
+    const rein_model_options how = {.exec = rein_settings_exec(c->settings)};
     if (rein_model_open(&p->model, directory, &how, &err)) return rein_say_error(WHERE, &err);
     return REIN_DONE;
 }
@@ -143,41 +152,41 @@ static int open_checkpoint(player *p, contest *c, const char *run, int64_t step,
     p->step = step;
     if (!rein_directory_has(path, "adapter_config.json")) return open_model(p, c, path);
     if (model) p->model = model, p->borrowed = 1;
-    else if ((status = open_model(p, c, c->settings.model))) return status;
+    else if ((status = open_model(p, c, rein_settings_text(c->settings, "model")))) return status;
     return open_adapter(p, path);
 }
 
 static int open_first(contest *c) {
-    const rein_settings *s = &c->settings;
+    const char *model = rein_settings_text(c->settings, "model"), *adapter = rein_settings_text(c->settings, "adapter");
     if (*c->run) return open_checkpoint(&c->first, c, c->run, c->step, NULL);
-    snprintf(c->first.name, sizeof c->first.name, "%s", *s->adapter ? s->adapter : s->model);
-    const int status = open_model(&c->first, c, s->model);
-    return status || !*s->adapter ? status : open_adapter(&c->first, s->adapter);
+    snprintf(c->first.name, sizeof c->first.name, "%s", *adapter ? adapter : model);
+    const int status = open_model(&c->first, c, model);
+    return status || !*adapter ? status : open_adapter(&c->first, adapter);
 }
 
-/* An adapter of another model would be no policy here, or none that anybody trained. */
-static int check_same_model(const contest *c, const char *run) {
-    rein_settings *other = malloc(sizeof *other);
-    char mine[REIN_TEXT_SETTING];
-    if (!other) return rein_say_no_memory(WHERE);
-    int status = read_config(other, run);
-    memcpy(mine, c->settings.model, sizeof mine);
-    rein_whole_path(mine);
-    rein_whole_path(other->model);
-    if (!status && strcmp(mine, other->model) != 0)
-        status = rein_say_option(WHERE, "against", "%s is a run of another model, %s, not of %s", run, other->model, mine);
-    free(other);
+/* An adapter fits only the model it was trained with. */
+static int check_same_model(contest *c, const char *run) {
+    rein_settings *other = NULL;
+    int status = read_config(&other, run);
+    if (!status) {
+        rein_whole_path(c->settings, "model");
+        rein_whole_path(other, "model");
+        const char *mine = rein_settings_text(c->settings, "model"), *theirs = rein_settings_text(other, "model");
+        if (strcmp(mine, theirs) != 0)
+            status = rein_say_option(WHERE, "against", "%s is a run of another model, %s, not of %s", run, theirs, mine);
+    }
+    rein_settings_free(other);
     return status;
 }
 
 /* "base" is the model of the settings. */
 static int open_second(contest *c, const char *against) {
-    char run[REIN_TEXT_SETTING];
+    char run[RUN_SIZE];
     int64_t step;
     c->both = 1;
     if (!strcmp(against, "base")) {
         snprintf(c->second.name, sizeof c->second.name, "base");
-        if (!c->first.adapter) return open_model(&c->second, c, c->settings.model);
+        if (!c->first.adapter) return open_model(&c->second, c, rein_settings_text(c->settings, "model"));
         c->second.model = c->first.model, c->second.borrowed = 1;
         return REIN_DONE;
     }
@@ -201,20 +210,20 @@ static void on_progress(void *context, size_t done, size_t all) {
 
 /* A run's policy has the temperature it had at its step, unless another one is given. */
 static double temperature_of(const contest *c, const player *p) {
-    if (rein_settings_given(&c->given, "temperature")) return c->settings.temperature;
-    return rein_settings_temperature(&c->settings, p->step);
+    if (rein_settings_given(c->given, "temperature")) return rein_settings_number(c->settings, "temperature");
+    return rein_settings_temperature(c->settings, p->step);
 }
 
 static int play(contest *c, player *p) {
     rein_error err = {0};
     const rein_policy policy = {p->model, p->adapter, temperature_of(c, p)};
-    const rein_exec exec = exec_of(c);
+    const rein_exec exec = rein_settings_exec(c->settings);
     const rein_status status = rein_task_runner_evaluate(&p->groups, c->runner, &policy, c->greedy, &exec, on_progress, c, &err);
     rein_view_clear(&c->view);
     const char *log = rein_task_runner_log(c->runner);
     if (*log) rein_say(0, WHERE, "reward: %s", log);
     if (status) return rein_say_setting_error(c->args, &err);
-    const double budget = c->settings.objective.token_budget;
+    const double budget = rein_settings_number(c->settings, "token_budget");
     p->figures = rein_evaluate(&p->groups, isnan(budget) ? -1 : (int64_t)budget);
     return REIN_DONE;
 }
@@ -285,8 +294,7 @@ static int print_table(const contest *c) {
 
 static int open_runner(contest *c) {
     rein_error err = {0};
-    return rein_task_runner_open(&c->runner, &c->settings, c->first.model, &err) ? rein_say_setting_error(c->args, &err)
-                                                                                 : REIN_DONE;
+    return rein_task_runner_open(&c->runner, c->settings, c->first.model, &err) ? rein_say_setting_error(c->args, &err) : REIN_DONE;
 }
 
 static int contend(contest *c) {
@@ -295,7 +303,7 @@ static int contend(contest *c) {
     if (!status) status = read_settings(c);
     if (!status) status = rein_value_whole(&c->k, c->args, "k", 1, 10000);
     if (!status) status = check(c);
-    if (!status && !c->k) c->k = (uint64_t)(c->greedy ? 1 : c->settings.eval_samples);
+    if (!status && !c->k) c->k = (uint64_t)(c->greedy ? 1 : rein_settings_number(c->settings, "eval_samples"));
     if (!status) status = open_first(c);
     if (!status && against) status = open_second(c, against);
     if (!status) status = open_runner(c);
@@ -316,6 +324,8 @@ int rein_run_eval(const rein_args *args) {
     close_player(&c->second);
     close_player(&c->first);
     rein_task_runner_close(c->runner);
+    rein_settings_free(c->given);
+    rein_settings_free(c->settings);
     free(c);
     return status;
 }

@@ -1,4 +1,5 @@
-/* explain.c - `rein explain`: what a method computes, from the library's own tables, so that it cannot say anything else than it does. */
+/* explain.c - `rein explain`: what a method computes, read from the library's own tables. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,47 +11,72 @@
 #include "terminal.h"
 #include "wrap.h"
 
-enum { WIDTH = 80, MAX_OPTIONS = 64 };
+enum { WIDTH = 80, VALUE = 40 };
 
+/* A preset, and the same resolved, with 1 where a value is required. */
 typedef struct explained {
-    rein_options options; /* resolved, with 1 where a value is required */
-    rein_option_state states[MAX_OPTIONS];
-    char values[MAX_OPTIONS][32];
+    rein_options *preset, *resolved;
 } explained;
 
-/* ---------------------------------------------------------------------------------------------------- asking the library's tables */
+/* ------------------------------------------------------------------------------------------------ reading the library's tables */
 
-static rein_status explore(explained *e, const char *preset, rein_error *err) {
-    const rein_option_info *info;
-    rein_options resolved;
-    memset(e, 0, sizeof *e);
-    rein_status status = rein_preset(&e->options, preset, err);
-    if (status) return status;
-    for (size_t i = 0; i < MAX_OPTIONS && (info = rein_option_at(i)); i++) {
-        e->states[i] = rein_options_state(&e->options, i);
-        if (e->states[i] == REIN_OPTION_REQUIRED) rein_options_set(&e->options, info->name, "1", NULL);
-    }
-    e->options.given = 0;
-    status = rein_options_resolve(&resolved, &e->options, err);
-    if (status) return status;
-    for (size_t i = 0; i < MAX_OPTIONS && (info = rein_option_at(i)); i++) {
-        char number[32];
-        rein_options_get(e->values[i], sizeof e->values[i], &resolved, info->name, NULL);
-        snprintf(number, sizeof number, "%.15g", strtod(e->values[i], NULL)); /* 0.0003, not 0.00029999999999999997 */
-        if (!info->choices && e->values[i][0] && strtod(number, NULL) == strtod(e->values[i], NULL)) strcpy(e->values[i], number);
-        const int budget =
-            resolved.shape == REIN_SHAPE_BUDGET || resolved.shape == REIN_SHAPE_TRUNCATE; /* it may come with the batch */
-        if (budget && !strcmp(info->name, "token_budget") && !e->values[i][0]) e->states[i] = REIN_OPTION_REQUIRED;
-    }
-    e->options = resolved;
-    return REIN_OK;
+static void explained_free(explained *e) {
+    rein_options_free(e->preset);
+    rein_options_free(e->resolved);
+    *e = (explained){0};
 }
 
-static const char *value_of(const explained *e, const char *name) {
+/* On success the caller frees *e. */
+static rein_status explore(explained *e, const char *preset, rein_error *err) {
     const rein_option_info *info;
-    for (size_t i = 0; i < MAX_OPTIONS && (info = rein_option_at(i)); i++) {
+    *e = (explained){0};
+    rein_status status = rein_options_new(&e->preset, preset, err);
+    if (!status) status = rein_options_copy(&e->resolved, e->preset, err);
+    for (size_t i = 0; !status && (info = rein_option_at(i)); i++)
+        if (rein_options_state(e->preset, i) == REIN_OPTION_REQUIRED)
+            status = rein_options_set_number(e->resolved, info->name, 1, err);
+    if (!status) status = rein_options_resolve(e->resolved, e->resolved, err);
+    if (status) explained_free(e);
+    return status;
+}
+
+static double number_of(const explained *e, const char *name) {
+    double x = NAN;
+    rein_options_get_number(&x, e->resolved, name, NULL);
+    return x;
+}
+
+static const char *word_of(const explained *e, const char *name) {
+    const char *word = "";
+    rein_options_get(&word, e->resolved, name, NULL);
+    return word;
+}
+
+/* A token budget is required too where the shape uses one: it may come with the batch. */
+static rein_option_state state_of(const explained *e, size_t i) {
+    const char *shape = word_of(e, "shape");
+    const int needs_budget = !strcmp(shape, "budget") || !strcmp(shape, "truncate");
+    if (needs_budget && !strcmp(rein_option_at(i)->name, "token_budget") && isnan(number_of(e, "token_budget")))
+        return REIN_OPTION_REQUIRED;
+    return rein_options_state(e->preset, i);
+}
+
+/* The value as text: 0.0003, not 0.00029999999999999997. */
+static const char *show_value(char text[VALUE], const explained *e, const rein_option_info *info) {
+    const double x = number_of(e, info->name);
+    if (info->choices) return word_of(e, info->name);
+    snprintf(text, VALUE, "%.15g", x);
+    if (strtod(text, NULL) != x) snprintf(text, VALUE, "%.17g", x);
+    return isnan(x) ? "" : text;
+}
+
+/* The value in a cell of the table: "?" if it is required, "-" if there is none. */
+static const char *cell_value(char text[VALUE], const explained *e, const char *name) {
+    const rein_option_info *info;
+    for (size_t i = 0; (info = rein_option_at(i)); i++) {
         if (strcmp(info->name, name) != 0) continue;
-        return e->states[i] == REIN_OPTION_REQUIRED ? "?" : e->states[i] == REIN_OPTION_SET ? e->values[i] : "-";
+        const rein_option_state state = state_of(e, i);
+        return state == REIN_OPTION_REQUIRED ? "?" : state == REIN_OPTION_SET ? show_value(text, e, info) : "-";
     }
     return "";
 }
@@ -63,7 +89,7 @@ static void labelled(rein_text *out, const char *label, const char *text) {
     rein_wrap(out, 11, WIDTH, text);
 }
 
-/* ",  " divides the parts of a formula: a line each. */
+/* ",  " separates the parts of a formula: one line each. */
 static void formula(rein_text *out, const char *text) {
     const char *label = "formula";
     while (*text) {
@@ -81,15 +107,17 @@ static void formula(rein_text *out, const char *text) {
 static void write_options(rein_text *out, const explained *e) {
     const rein_option_info *info;
     const char *stage = "";
-    for (size_t i = 0; i < MAX_OPTIONS && (info = rein_option_at(i)); i++) {
-        if (e->states[i] == REIN_OPTION_IDLE || (e->states[i] == REIN_OPTION_OFF && !info->stage)) continue;
+    for (size_t i = 0; (info = rein_option_at(i)); i++) {
+        const rein_option_state state = state_of(e, i);
+        char value[VALUE];
+        if (state == REIN_OPTION_IDLE) continue;
         if (strcmp(stage, info->stage) != 0) rein_text_format(out, "\n%s\n", stage = info->stage);
-        const int apart = strlen(info->name) >= 22; /* a name that leaves no room has a line of its own */
+        const int apart = strlen(info->name) >= 22; /* a name that leaves no room gets its own line */
         if (apart) rein_text_format(out, "  %s\n", info->name);
         rein_text_format(out, "  %-22s%-20s", apart ? "" : info->name,
-                         e->states[i] == REIN_OPTION_REQUIRED ? "required"
-                         : e->states[i] == REIN_OPTION_OFF    ? "not set"
-                                                              : e->values[i]);
+                         state == REIN_OPTION_REQUIRED ? "required"
+                         : state == REIN_OPTION_OFF    ? "not set"
+                                                       : show_value(value, e, info));
         rein_wrap(out, 44, WIDTH, info->help);
     }
 }
@@ -115,7 +143,7 @@ static void write_preset(rein_text *out, const rein_preset_info *info, const exp
     labelled(out, "source", info->source);
     labelled(out, "note", info->note);
     write_options(out, e);
-    write_kl(out, &e->options);
+    write_kl(out, e->resolved);
     rein_text_format(out, "\nUse it: {\"preset\": \"%s\", ...} with rein objective policy-loss.\n", info->name);
 }
 
@@ -131,18 +159,19 @@ static void json_options(rein_text *out, const explained *e) {
     size_t required = 0;
     rein_json_put_name(out, "options");
     rein_text_put(out, "{");
-    for (size_t i = 0; i < MAX_OPTIONS && (info = rein_option_at(i)); i++) {
-        if (e->states[i] == REIN_OPTION_IDLE) continue;
+    for (size_t i = 0; (info = rein_option_at(i)); i++) {
+        const rein_option_state state = state_of(e, i);
+        if (state == REIN_OPTION_IDLE) continue;
         rein_json_put_name(out, info->name);
-        if (e->states[i] != REIN_OPTION_SET) rein_text_put(out, "null");
-        else if (info->choices) rein_json_put_string(out, e->values[i]);
-        else rein_json_put_double(out, strtod(e->values[i], NULL));
+        if (state != REIN_OPTION_SET) rein_text_put(out, "null");
+        else if (info->choices) rein_json_put_string(out, word_of(e, info->name));
+        else rein_json_put_double(out, number_of(e, info->name));
     }
     rein_text_put(out, "}");
     rein_json_put_name(out, "required");
     rein_text_put(out, "[");
-    for (size_t i = 0; i < MAX_OPTIONS && (info = rein_option_at(i)); i++) {
-        if (e->states[i] == REIN_OPTION_REQUIRED) rein_text_format(out, "%s\"%s\"", required++ ? ", " : "", info->name);
+    for (size_t i = 0; (info = rein_option_at(i)); i++) {
+        if (state_of(e, i) == REIN_OPTION_REQUIRED) rein_text_format(out, "%s\"%s\"", required++ ? ", " : "", info->name);
     }
     rein_text_put(out, "]");
 }
@@ -159,7 +188,7 @@ static void json_preset(rein_text *out, const rein_preset_info *info, const expl
     json_options(out, e);
     rein_json_put_name(out, "kl_bias");
     rein_text_put(out, "[");
-    for (size_t i = 0; (bias = rein_kl_bias_of(&e->options, i)); i++) {
+    for (size_t i = 0; (bias = rein_kl_bias_of(e->resolved, i)); i++) {
         rein_text_put(out, i ? ", {" : "{");
         json_text(out, "form", bias->form);
         json_text(out, "on_policy", bias->on_policy);
@@ -175,15 +204,15 @@ static void json_preset(rein_text *out, const rein_preset_info *info, const expl
 enum { COLUMNS = 7, CELL = 160 };
 
 static void kl_cell(char cell[CELL], const explained *e) {
-    const char *reward = value_of(e, "kl_reward_coef"), *penalty = value_of(e, "kl_penalty_coef"),
-               *loss = value_of(e, "kl_loss_coef");
-    if (e->options.kl_reward_coef != 0) snprintf(cell, CELL, "reward %s", reward);
-    else if (e->options.kl_penalty_coef != 0) snprintf(cell, CELL, "advantage %s", penalty);
-    else if (e->options.kl_loss_coef != 0) snprintf(cell, CELL, "loss %s %s", value_of(e, "kl_estimator"), loss);
+    char text[VALUE];
+    if (number_of(e, "kl_reward_coef") != 0) snprintf(cell, CELL, "reward %s", cell_value(text, e, "kl_reward_coef"));
+    else if (number_of(e, "kl_penalty_coef") != 0) snprintf(cell, CELL, "advantage %s", cell_value(text, e, "kl_penalty_coef"));
+    else if (number_of(e, "kl_loss_coef") != 0)
+        snprintf(cell, CELL, "loss %s %s", word_of(e, "kl_estimator"), cell_value(text, e, "kl_loss_coef"));
     else snprintf(cell, CELL, "-");
 }
 
-/* The arXiv number, or, where there is none, what stands before the first comma. */
+/* The arXiv number, or, where there is none, the text before the first comma. */
 static void source_cell(char cell[CELL], const char *source) {
     const char *number = strstr(source, "arXiv ");
     if (number) snprintf(cell, CELL, "arXiv %.*s", (int)strcspn(number + 6, ",; "), number + 6);
@@ -196,11 +225,13 @@ static rein_status row_of(char row[COLUMNS][CELL], const char *preset, rein_erro
     rein_status status = explore(&e, preset, err);
     if (status) return status;
     for (size_t c = 0; c < COLUMNS; c++) {
-        if (options[c]) snprintf(row[c], CELL, "%s", value_of(&e, options[c]));
+        char text[VALUE];
+        if (options[c]) snprintf(row[c], CELL, "%s", cell_value(text, &e, options[c]));
     }
     snprintf(row[0], CELL, "%s", preset);
     kl_cell(row[4], &e);
     source_cell(row[6], rein_preset_describe(preset)->source);
+    explained_free(&e);
     return REIN_OK;
 }
 
@@ -236,6 +267,7 @@ static rein_status write_all(rein_text *out, int json, rein_error *err) {
         if (status) return status;
         if (i) rein_text_put(out, ",\n ");
         json_preset(out, rein_preset_describe(preset), &e);
+        explained_free(&e);
     }
     rein_text_put(out, "]\n");
     return REIN_OK;
@@ -351,6 +383,7 @@ int rein_run_explain(const rein_args *args) {
     else if (!(status = explore(&e, name, &err))) {
         if (json) json_preset(&out, info, &e), rein_text_put(&out, "\n");
         else write_preset(&out, info, &e);
+        explained_free(&e);
     }
     if (!status) return rein_print(&out);
     rein_text_free(&out);

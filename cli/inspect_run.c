@@ -67,19 +67,24 @@ static void put_entry(rein_sheet *r, rein_text *object, const char *name, const 
     rein_text_put(object, "\n");
 }
 
+/* The entry of a setting or option, if it was given: returns how many there are. */
+static size_t put_given(rein_sheet *r, rein_text *entries, const rein_settings *s, const char *name) {
+    rein_text value = {0};
+    const int given = rein_settings_given(s, name) && !rein_settings_get(&value, s, name, NULL);
+    if (given) put_entry(r, entries, name, value.data);
+    rein_text_free(&value);
+    return (size_t)given;
+}
+
 /* Everything that config.yaml says. */
 static void put_settings(rein_sheet *r, const rein_settings *s) {
-    char value[REIN_TEXT_SETTING];
+    const char *preset = rein_settings_text(s, "preset");
     rein_text entries = {0};
     size_t n = 0;
     if (r->json) rein_text_put(&entries, "{");
-    for (size_t i = 0; rein_setting_at(i); i++)
-        if (s->given[i] && !rein_settings_get(value, sizeof value, s, rein_setting_at(i)->name, NULL))
-            put_entry(r, &entries, rein_setting_at(i)->name, value), n++;
-    if (*s->preset) put_entry(r, &entries, "preset", s->preset), n++;
-    for (size_t i = 0; rein_option_at(i); i++)
-        if (s->objective.given >> i & 1 && !rein_settings_get(value, sizeof value, s, rein_option_at(i)->name, NULL))
-            put_entry(r, &entries, rein_option_at(i)->name, value), n++;
+    for (size_t i = 0; rein_setting_at(i); i++) n += put_given(r, &entries, s, rein_setting_at(i)->name);
+    if (*preset) put_entry(r, &entries, "preset", preset), n++;
+    for (size_t i = 0; rein_option_at(i); i++) n += put_given(r, &entries, s, rein_option_at(i)->name);
     if (r->json) rein_text_put(&entries, "}");
     rein_sheet_name(r, "settings");
     if (r->json) rein_text_put(&r->out, entries.failed ? "" : entries.data);
@@ -200,7 +205,6 @@ static int read_settings(rein_settings *settings, const char *path) {
     rein_error err = {0};
     rein_text file = {0};
     int status = REIN_DONE;
-    *settings = rein_settings_default();
     rein_text_format(&file, "%s/config.yaml", path);
     if (file.failed) return rein_say_no_memory(WHERE);
     if (rein_directory_has(path, "config.yaml") && rein_settings_read(settings, file.data, &err))
@@ -212,18 +216,19 @@ static int read_settings(rein_settings *settings, const char *path) {
 int rein_inspect_run(const char *path, int json) {
     rein_sheet r = {.json = json};
     rein_error err = {0};
-    rein_settings settings;
-    rein_run *run;
+    rein_settings *settings = NULL;
+    rein_run *run = NULL;
     int64_t last_good;
-    const int status = read_settings(&settings, path);
-    if (status) return status;
-    if (rein_run_open(&run, path, REIN_RUN_READ, &err)) return rein_say_error(WHERE, &err);
+    int status = rein_settings_new(&settings, &err) ? rein_say_error(WHERE, &err) : read_settings(settings, path);
+    if (!status && rein_run_open(&run, path, REIN_RUN_READ, &err)) status = rein_say_error(WHERE, &err);
+    if (status) return rein_settings_free(settings), status;
+    const char *model = rein_settings_text(settings, "model");
     rein_json *line = last_line(path);
     rein_sheet_text(&r, "run", path);
-    rein_sheet_text(&r, "model", *settings.model ? settings.model : NULL);
-    rein_sheet_text(&r, "trains", settings.full ? "all weights" : "an adapter");
+    rein_sheet_text(&r, "model", *model ? model : NULL);
+    rein_sheet_text(&r, "trains", rein_settings_number(settings, "full") > 0 ? "all weights" : "an adapter");
     put_origin(&r, path);
-    put_settings(&r, &settings);
+    put_settings(&r, settings);
     rein_sheet_count(&r, "steps", line ? (int64_t)rein_json_number(rein_json_get(line, "step")) : 0);
     put_checkpoints(&r, &last_good, run);
     if (last_good >= 0) rein_sheet_count(&r, "last_good", last_good);
@@ -231,6 +236,7 @@ int rein_inspect_run(const char *path, int json) {
     put_metrics(&r, line);
     rein_json_free(line);
     rein_run_close(run);
+    rein_settings_free(settings);
     return rein_sheet_print(&r);
 }
 

@@ -22,27 +22,30 @@ static const rein_option_info *option_named(const char *name) {
 }
 
 static void set_option(rein_fields *in, rein_options *options, const char *name, const rein_json *value) {
-    char number[40], field[60];
-    const char *text = number;
+    char field[60];
+    const char *text = NULL;
     const rein_option_info *info = option_named(name);
     const rein_json_kind kind = rein_json_kind_of(value);
     snprintf(field, sizeof field, "options.%.40s", name);
     if (info && kind != (info->choices ? REIN_JSON_STRING : REIN_JSON_NUMBER))
         rein_fields_wrong(in, field, value, "%s is needed", info->choices ? info->choices : "a number");
-    else if (kind == REIN_JSON_NUMBER) snprintf(number, sizeof number, "%.17g", rein_json_number(value));
     else if (kind == REIN_JSON_BOOLEAN) text = rein_json_true(value) ? "true" : "false";
     else if (kind == REIN_JSON_STRING) text = rein_json_string(value);
-    else rein_fields_wrong(in, field, value, "a number, a text, true or false is needed");
-    if (!in->status) in->status = rein_options_set(options, name, text, in->err);
+    else if (kind != REIN_JSON_NUMBER) rein_fields_wrong(in, field, value, "a number, a text, true or false is needed");
+    if (in->status) return;
+    in->status = text ? rein_options_set(options, name, text, in->err)
+                      : rein_options_set_number(options, name, rein_json_number(value), in->err);
 }
 
-static void read_options(rein_in *in, rein_options *options) {
+static void read_options(rein_in *in, rein_options **made) {
     rein_fields *fields = &in->fields;
     const char *name, *preset = rein_in_has(in, "preset") ? rein_fields_string(fields, "preset") : "none";
     const rein_json *value, *budget = rein_json_get(in->root, "token_budget"), *given = rein_fields_object(fields, "options");
-    if (!fields->status) fields->status = rein_preset(options, preset, fields->err);
+    if (!fields->status) fields->status = rein_options_new(made, preset, fields->err);
+    rein_options *options = *made;
     if (budget && rein_json_get(given, "token_budget"))
         rein_fields_fail(fields, REIN_EINVAL, "token_budget", -1, "is given twice, also in options: one of them is needed");
+    if (fields->status) return;
     if (budget && rein_json_kind_of(budget) != REIN_JSON_ARRAY) {
         rein_in_number(in, "token_budget"); /* a number, or an error */
         if (!fields->status) set_option(fields, options, "token_budget", budget);
@@ -166,7 +169,7 @@ static void write_metrics(rein_text *out, const rein_metrics *m, const rein_batc
 static rein_status run_policy_loss(rein_in *in, int grad, const rein_exec *exec, rein_text *out) {
     shape s = {0};
     rein_batch batch = {0};
-    rein_options options;
+    rein_options *options = NULL;
     rein_loss loss;
     read_options(in, &options);
     read_tokens(in, &s, &batch);
@@ -176,9 +179,10 @@ static rein_status run_policy_loss(rein_in *in, int grad, const rein_exec *exec,
     double *advantages = rein_in_alloc(in, n, sizeof *advantages);
     double *grad_log_probs = grad ? rein_in_alloc(in, n, sizeof *grad_log_probs) : NULL;
     double *grad_entropies = grad && batch.entropies ? rein_in_alloc(in, n, sizeof *grad_entropies) : NULL;
-    if (rein_in_status(in)) return rein_in_status(in);
-    rein_status status =
-        rein_policy_loss(&loss, grad_log_probs, grad_entropies, advantages, &batch, &options, exec, in->fields.err);
+    rein_status status = rein_in_status(in);
+    if (!status)
+        status = rein_policy_loss(&loss, grad_log_probs, grad_entropies, advantages, &batch, options, exec, in->fields.err);
+    rein_options_free(options);
     if (status) return status;
     rein_json_put_field(out, "loss", loss.loss);
     rein_json_put_array(out, "advantages", advantages, n);

@@ -142,7 +142,7 @@ static int say_how_to_go_on(const rein_training *t, const rein_loop *loop) {
     const rein_session *session = rein_loop_session(loop);
     if (rein_loop_done(loop)) return REIN_DONE;
     return rein_say(REIN_FAILED, where(t), "stopped after step %" PRId64 " of %" PRId64 ", which is saved: rein run %s goes on",
-                    rein_session_step(session), rein_session_settings(session)->steps, t->run);
+                    rein_session_step(session), (int64_t)rein_settings_number(rein_session_settings(session), "steps"), t->run);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ the command */
@@ -159,10 +159,10 @@ static void say_where_it_is(const rein_training *t, const rein_loop *loop) {
 }
 
 static void make_title(char *title, size_t size, const rein_training *t) {
-    const rein_settings *s = &t->settings;
-    snprintf(title, size, "%s: %.60s, %s, %lld prompts × %lld responses a step", t->run, s->task,
-             rein_training_preset(t) ? rein_training_preset(t) : "an objective by its stages", (long long)s->prompts,
-             (long long)s->samples);
+    const rein_settings *s = t->settings;
+    snprintf(title, size, "%s: %.60s, %s, %.0f prompts × %.0f responses a step", t->run, rein_settings_text(s, "task"),
+             rein_training_preset(t) ? rein_training_preset(t) : "an objective by its stages", rein_settings_number(s, "prompts"),
+             rein_settings_number(s, "samples"));
 }
 
 int rein_run_work(rein_training *t, rein_run_end *end, void *context) {
@@ -173,12 +173,13 @@ int rein_run_work(rein_training *t, rein_run_end *end, void *context) {
     rein_text report = {0};
     make_title(title, sizeof title, t);
     const rein_loop_options options = {on_said, &v, t->fork.run ? &t->fork : NULL};
-    if (rein_loop_open(&loop, t->run, &t->given, &options, &err)) return rein_say_setting_error(t->args, &err);
+    if (rein_loop_open(&loop, t->run, t->given, &options, &err)) return rein_say_setting_error(t->args, &err);
     const rein_session *session = rein_loop_session(loop);
     rein_training_note(t, session);
     say_where_it_is(t, loop);
-    rein_view_open(&v, title, rein_session_step(session), rein_session_settings(session)->steps,
-                   rein_session_settings(session)->objective.token_budget);
+    const rein_settings *settings = rein_session_settings(session);
+    rein_view_open(&v, title, rein_session_step(session), (int64_t)rein_settings_number(settings, "steps"),
+                   rein_settings_number(settings, "token_budget"));
     int status = work(t, loop, &v);
     if (!status) status = finish(t, loop, &report);
     rein_view_clear(&v);

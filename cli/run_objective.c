@@ -1,4 +1,4 @@
-/* run_objective.c - the process around rein_cli_objective: words, input, output, exit status. */
+/* run_objective.c - `rein objective` around rein_cli_objective: words, input, output, exit status. */
 #include <stdio.h>
 
 #include "help.h"

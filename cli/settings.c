@@ -1,7 +1,6 @@
 /* settings.c - settings on the command line, from the tables of the library: a new row there is an option here. */
 #include "settings.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +13,7 @@
 
 enum { MOST = 224 };
 
-/* Filled once. The command line is read by one thread. */
+/* Filled once. One thread reads the command line. */
 static rein_cli_setting table[MOST];
 static size_t n_table;
 
@@ -48,13 +47,12 @@ static void add_setting(const rein_setting_info *s) {
 static void fill(void) {
     const rein_setting_info *setting;
     const rein_option_info *option;
+    const rein_option_alias *alias;
     for (size_t i = 0; (setting = rein_setting_at(i)); i++) add_setting(setting);
     add("preset", "NAME", "a published composition of all stages; options change it", NULL, OBJECTIVE);
     for (size_t i = 0; (option = rein_option_at(i)); i++)
         add(option->name, option->choices ? "NAME" : "X", option->help, option->choices, OBJECTIVE);
-    add("importance_sampling_level", "NAME", "ART's name of --ratio", NULL, OBJECTIVE);
-    add("scale_rewards", "true|false", "ART's name of --advantage group-std (true) or group-mean (false)", NULL, OBJECTIVE);
-    add("truncated_importance_sampling", "X", "ART's name of --tis-cap with --mismatch token-tis", NULL, OBJECTIVE);
+    for (size_t i = 0; (alias = rein_option_alias_at(i)); i++) add(alias->name, alias->value, alias->help, NULL, OBJECTIVE);
 }
 
 const rein_cli_setting *rein_cli_setting_at(size_t i) {
@@ -62,7 +60,7 @@ const rein_cli_setting *rein_cli_setting_at(size_t i) {
     return i < n_table ? &table[i] : NULL;
 }
 
-/* What an evaluation depends on. */
+/* The settings that an evaluation depends on. */
 static int of_evaluations(const char *name) {
     static const char *const names[] = {"model",          "adapter",         "temperature", "seed",        "threads",
                                         "task",           "eval_task",       "held_out",    "reward",      "reward_weights",
@@ -106,14 +104,15 @@ static void put_choices(rein_text *out, const char *choices) {
     }
 }
 
-/* " (default 8)"; what is off or not there has none. */
+/* " (default 8)"; a setting that is off or has no value has none. */
 static void put_default(rein_text *out, const rein_cli_setting *s) {
-    const rein_settings standard = rein_settings_default();
-    char value[REIN_TEXT_SETTING], *end;
-    if (!s->value || s->title == OBJECTIVE || rein_settings_get(value, sizeof value, &standard, s->name, NULL) || !*value) return;
-    const double number = strtod(value, &end);
-    if (*end) rein_text_format(out, " (default %s)", value);
+    rein_settings *defaults;
+    if (!s->value || s->title == OBJECTIVE || rein_settings_new(&defaults, NULL)) return;
+    const char *text = rein_settings_text(defaults, s->name);
+    const double number = rein_settings_number(defaults, s->name);
+    if (*text) rein_text_format(out, " (default %s)", text);
     else if (number > 0) rein_text_format(out, " (default %g)", number);
+    rein_settings_free(defaults);
 }
 
 void rein_cli_setting_help(rein_text *out, const rein_cli_setting *s) {
@@ -122,7 +121,7 @@ void rein_cli_setting_help(rein_text *out, const rein_cli_setting *s) {
     put_default(out, s);
 }
 
-/* A name that is too long for the column has its help on the next line. */
+/* The help of a name that is too long for the column starts on the next line. */
 static void help_row(rein_text *out, const rein_cli_setting *s, size_t width) {
     enum { COLUMN = 32 };
     rein_text help = {0};
@@ -154,21 +153,8 @@ int rein_args_has_setting(const rein_args *args, const char *name) {
     return 0;
 }
 
-/* Bytes of the word at `text`. A path or a hyphenated word is one word. */
-static size_t word_length(const char *text) {
-    size_t n = 0;
-    while (isalnum((unsigned char)text[n]) || (text[n] && strchr("_-/.", text[n]))) n++;
-    return n;
-}
-
-/* The option that a word of a message is, if it was given on the command line. "model", "seed" and others may be plain words: they are
- * options at the beginning, and after "with". */
-static const rein_cli_setting *option_of(const rein_args *args, const char *message, const char *word, size_t length) {
-    char name[64];
-    const int leads = word == message, led = word - message >= 5 && !strncmp(word - 5, "with ", 5);
-    if (length >= sizeof name || (!leads && !led && !memchr(word, '_', length))) return NULL;
-    memcpy(name, word, length);
-    name[length] = 0;
+/* The setting as the command line spells it, if it was given there. */
+static const rein_cli_setting *given_setting(const rein_args *args, const char *name) {
     const rein_cli_setting *s;
     for (size_t i = 0; rein_args_has_setting(args, name) && (s = rein_cli_setting_at(i)); i++)
         if (!strcmp(s->name, name)) return s;
@@ -176,21 +162,15 @@ static const rein_cli_setting *option_of(const rein_args *args, const char *mess
 }
 
 int rein_say_setting_error(const rein_args *args, const rein_error *err) {
-    rein_error cause = {.code = err->code};
-    rein_text text = {0};
-    for (const char *at = err->message; *at;) {
-        const size_t word = word_length(at), n = word ? word : 1;
-        const rein_cli_setting *s = word ? option_of(args, err->message, at, word) : NULL;
-        if (s) rein_text_format(&text, "--%s", s->option);
-        else rein_text_put_bytes(&text, at, n);
-        at += n;
-    }
-    snprintf(cause.message, sizeof cause.message, "%s", text.failed || !text.data ? err->message : text.data);
-    rein_text_free(&text);
-    return rein_say_error(args->command->name, &cause);
+    const size_t length = strlen(err->field);
+    const rein_cli_setting *s = length ? given_setting(args, err->field) : NULL;
+    rein_error spelled = *err;
+    if (s && err->reason && !strncmp(err->message, err->field, length)) /* no place stands before the field */
+        snprintf(spelled.message, sizeof spelled.message, "--%s%s", s->option, err->message + length);
+    return rein_say_error(args->command->name, &spelled);
 }
 
-/* A list has all its values at once, however often its option was given. */
+/* Sets all values of a list at once; its option may be given several times. */
 static int set_list(rein_settings *settings, const rein_args *args, const char *name) {
     rein_error err = {0};
     rein_text all = {0};
@@ -213,7 +193,7 @@ static int set(rein_settings *settings, const rein_args *args, size_t i) {
     rein_error err = {0};
     const char *name = args->settings[i].name;
     if (rein_setting_is_list(name)) return set_list(settings, args, name);
-    if (!strcmp(name, "preset") && settings->objective.given)
+    if (!strcmp(name, "preset") && rein_options_given(rein_settings_objective(settings), NULL))
         return rein_say(REIN_WRONG, args->command->name,
                         "--preset would overwrite the options of the objective in %s: put it there",
                         rein_option_value(args, "config"));
@@ -221,22 +201,31 @@ static int set(rein_settings *settings, const rein_args *args, size_t i) {
     return REIN_DONE;
 }
 
-int rein_args_settings(rein_settings *settings, const rein_args *args, int is_new) {
-    const char *config = rein_option_value(args, "config");
-    rein_error err = {0};
-    *settings = rein_settings_default();
-    int status = rein_value_kernel(&settings->isa, args->command->name);
-    if (status) return status;
-    if (is_new && rein_settings_set(settings, "preset", "none", &err)) return rein_say_error(args->command->name, &err);
-    if (config && rein_settings_read(settings, config, &err)) return rein_say_error(args->command->name, &err);
+/* A setting of the file must be one that the command takes. */
+static int check_config(const rein_settings *settings, const rein_args *args, const char *config) {
     const rein_cli_setting *s;
     for (size_t i = 0; (s = rein_cli_setting_at(i)); i++)
         if (!rein_takes_setting(args->command, s) && rein_settings_given(settings, s->name))
-            return rein_say(REIN_WRONG, args->command->name, "%s: %s cannot act here: it is for rein %s", config, s->name,
+            return rein_say(REIN_WRONG, args->command->name, "%s: %s has no effect here: it is for rein %s", config, s->name,
                             s->loop ? "run" : "run and rein train");
+    return REIN_DONE;
+}
+
+int rein_args_settings(rein_settings **settings, const rein_args *args, int is_new) {
+    const char *config = rein_option_value(args, "config");
+    rein_error err = {0};
+    rein_isa isa = REIN_ISA_BEST;
+    int status = rein_value_kernel(&isa, args->command->name);
+    *settings = NULL;
+    if (status) return status;
+    if (rein_settings_new(settings, &err) || (is_new && rein_settings_set(*settings, "preset", "none", &err)) ||
+        (config && rein_settings_read(*settings, config, &err)))
+        return rein_say_error(args->command->name, &err);
+    rein_settings_set_isa(*settings, isa);
+    status = check_config(*settings, args, config);
     for (int preset = 1; preset >= 0; preset--) {
         for (size_t i = 0; i < args->n_settings && !status; i++)
-            if ((strcmp(args->settings[i].name, "preset") == 0) == preset) status = set(settings, args, i);
+            if ((strcmp(args->settings[i].name, "preset") == 0) == preset) status = set(*settings, args, i);
     }
     return status;
 }

@@ -1,6 +1,6 @@
 /* settings.h - the settings of a run and the options of the objective on the command line: all of them, from the library's tables.
  *
- * A command that has them says so in the table of commands (.settings). lora_rank is written --lora-rank. */
+ * The table of commands says which commands take them (.settings). lora_rank is written --lora-rank. */
 #ifndef REIN_CLI_SETTINGS_H
 #define REIN_CLI_SETTINGS_H
 
@@ -13,8 +13,8 @@ typedef struct rein_cli_setting {
     const char *value;  /* "N", "NAME", …; NULL: a switch, which --full=no turns off */
     const char *help;   /* one line */
     const char *choice; /* "none|budget|…", or NULL */
-    const char *title;  /* of the part of the help that it stands in: "Policy" */
-    int loop;           /* it is of the loop that samples: only `rein run` takes it */
+    const char *title;  /* the part of the help it belongs to: "Policy" */
+    int loop;           /* it belongs to the loop that samples: only `rein run` takes it */
 } rein_cli_setting;
 
 /* Number i, in the order of the help, or NULL past the last. */
@@ -23,20 +23,21 @@ const rein_cli_setting *rein_cli_setting_at(size_t i);
 /* 1 if the command takes it. */
 int rein_takes_setting(const rein_command *command, const rein_cli_setting *setting);
 
-/* The one that is written like this, without its dashes, up to `length`; or NULL. */
+/* The setting that is written like this, without its dashes, `length` bytes; or NULL. */
 const rein_cli_setting *rein_cli_setting_named(const char *option, size_t length);
 
-/* Its help, with the choices there are and the default, appended. */
+/* Appends its help, with its choices and its default. */
 void rein_cli_setting_help(rein_text *out, const rein_cli_setting *setting);
 
-/* All of them, in the help of a command. */
+/* Appends the settings that a command takes to its help. */
 void rein_help_settings(rein_text *out, const rein_command *command, size_t width);
 
-/* Defaults, then the file of --config, then the command line, its preset first. Those of a new run begin with the preset none, in which no
- * constant is given; those of an existing one only change what it has. Returns an exit status, having said what is wrong. */
-int rein_args_settings(rein_settings *settings, const rein_args *args, int is_new);
+/* Makes settings from the defaults, then the file of --config, then the command line, its preset first. Those of a new run start with the
+ * preset none, in which no constant is given; those of an existing run only change what it has. Returns an exit status, after printing what
+ * is wrong. The caller frees *settings, whatever the status. */
+int rein_args_settings(rein_settings **settings, const rein_args *args, int is_new);
 
-/* Says err, with settings named as they were written: --lora-rank, where it is from the command line. Returns the exit status. */
+/* Prints err. A setting that was given on the command line is spelled as there: --lora-rank. Returns the exit status. */
 int rein_say_setting_error(const rein_args *args, const rein_error *err);
 
 /* 1 if the setting was given on the command line. */

@@ -29,7 +29,7 @@ typedef struct supervised {
 
 /* ---------------------------------------------------------------------------------------------------------------------- checks */
 
-/* The settings that have no place here, with what to say instead. */
+/* What to use instead of a setting that has no effect here; NULL: it has one. */
 static const char *idle_setting(const char *name) {
     if (!strcmp(name, "epochs")) return "--num-train-epochs N goes through the data N times";
     if (!strcmp(name, "minibatches")) return "--batch-size N is how many examples a step has";
@@ -40,16 +40,18 @@ static const char *idle_setting(const char *name) {
 static rein_status check_given(const supervised *s, rein_error *err) {
     static const char only[] =
         "supervised training has one objective, the log-likelihood, of which only the aggregation can be chosen";
-    const rein_settings *given = &s->t.settings;
+    const char *preset = rein_training_preset(&s->t);
     for (size_t i = 0; rein_setting_at(i); i++) {
         const char *name = rein_setting_at(i)->name;
-        if (given->given[i] && idle_setting(name))
-            return rein_fail(err, REIN_EINVAL, "%s cannot act here: %s", name, idle_setting(name));
+        if (rein_settings_given(s->t.settings, name) && idle_setting(name))
+            return rein_fail_at(err, REIN_EINVAL, name, -1, "has no effect here: %s", idle_setting(name));
     }
-    if (rein_training_preset(&s->t)) return rein_fail(err, REIN_EINVAL, "preset %s cannot act here: %s", given->preset, only);
-    for (size_t i = 0; rein_option_at(i); i++)
-        if (given->objective.given >> i & 1 && strcmp(rein_option_at(i)->name, "aggregation") != 0)
-            return rein_fail(err, REIN_EINVAL, "%s cannot act here: %s", rein_option_at(i)->name, only);
+    if (preset) return rein_fail_at(err, REIN_EINVAL, "preset", -1, "%s has no effect here: %s", preset, only);
+    for (size_t i = 0; rein_option_at(i); i++) {
+        const char *name = rein_option_at(i)->name;
+        if (rein_settings_given(s->t.settings, name) && strcmp(name, "aggregation") != 0)
+            return rein_fail_at(err, REIN_EINVAL, name, -1, "has no effect here: %s", only);
+    }
     return REIN_OK;
 }
 
@@ -57,8 +59,9 @@ static rein_status check_given(const supervised *s, rein_error *err) {
 static int set_defaults(supervised *s) {
     rein_error err = {0};
     char total[32];
-    rein_settings *given = &s->t.given;
-    const int keeps = rein_args_has_setting(s->t.args, "keep_last") || given->keep_last || *given->keep_best;
+    rein_settings *given = s->t.given;
+    const int keeps = rein_args_has_setting(s->t.args, "keep_last") || rein_settings_number(given, "keep_last") > 0 ||
+                      *rein_settings_text(given, "keep_best");
     rein_status status = REIN_OK;
     if (s->t.is_new && !keeps) status = rein_settings_set(given, "keep_last", "3", &err);
     snprintf(total, sizeof total, "%" PRId64, s->plan.total);
@@ -93,7 +96,8 @@ static int allocate(supervised *s) {
 static rein_groups batch_of(supervised *s, int64_t step) {
     const int64_t epoch = step / s->plan.steps_per_epoch, first = step % s->plan.steps_per_epoch * s->plan.batch_size;
     rein_groups batch = {.groups = s->batch};
-    if (epoch != s->epoch) rein_shuffle(s->order, s->data.n, (uint64_t)s->t.settings.seed, (uint64_t)epoch);
+    if (epoch != s->epoch)
+        rein_shuffle(s->order, s->data.n, (uint64_t)rein_settings_number(s->t.settings, "seed"), (uint64_t)epoch);
     s->epoch = epoch;
     for (size_t i = (size_t)first; i < s->data.n && batch.n < (size_t)s->plan.batch_size; i++)
         s->batch[batch.n++] = s->data.groups[s->order[i]];
@@ -156,8 +160,8 @@ static int dry_run(const supervised *s) {
         return rein_print(&out);
     }
     rein_text_format(&out, "%-12s %s, %s\n", "run", s->t.run, s->t.is_new ? "to be begun" : "to be gone on with");
-    rein_text_format(&out, "%-12s %s\n", "model", s->t.settings.model);
-    rein_text_format(&out, "%-12s %s\n", "trains", s->t.settings.full ? "all weights" : "an adapter");
+    rein_text_format(&out, "%-12s %s\n", "model", rein_settings_text(s->t.settings, "model"));
+    rein_text_format(&out, "%-12s %s\n", "trains", rein_settings_number(s->t.settings, "full") > 0 ? "all weights" : "an adapter");
     rein_text_format(&out, "%-12s %zu, the longest trains %zu tokens\n", "examples", sum.groups, sum.length_max);
     rein_text_format(&out, "%-12s %zu, of which %zu train\n", "tokens", sum.tokens, sum.trained_tokens);
     rein_text_format(&out, "%-12s %" PRId64 ", %" PRId64 " an epoch\n", "steps", s->plan.total, s->plan.steps_per_epoch);

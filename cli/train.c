@@ -17,9 +17,10 @@ static int read_groups(rein_groups *groups, const rein_training *t, const char *
     return rein_say_error(WHERE, &err);
 }
 
-/* What compares nothing does not care what it could be compared with. */
+/* An objective that compares no rewards needs no warning about them. */
 static int applies(rein_groups_warning warning, const rein_settings *s) {
-    const int compares = s->objective.advantage != REIN_ADVANTAGE_NONE && s->objective.advantage != REIN_ADVANTAGE_GAE;
+    const char *advantage = rein_settings_text(s, "advantage");
+    const int compares = strcmp(advantage, "none") != 0 && strcmp(advantage, "gae") != 0;
     return compares || (warning != REIN_GROUPS_SINGLE && warning != REIN_GROUPS_EQUAL_REWARDS);
 }
 
@@ -28,10 +29,10 @@ static void warn(const rein_training *t, const rein_groups_summary *summary) {
     char text[300];
     for (unsigned bit = 1; bit && bit <= warnings; bit <<= 1) {
         const rein_groups_warning warning = (rein_groups_warning)bit;
-        if (warnings & bit && applies(warning, &t->settings))
+        if (warnings & bit && applies(warning, t->settings))
             rein_say(0, WHERE, "warning: %s", rein_groups_warning_text(text, sizeof text, warning, summary));
     }
-    if (!rein_training_preset(t) && !t->settings.objective.given)
+    if (!rein_training_preset(t) && !rein_options_given(rein_settings_objective(t->settings), NULL))
         rein_say(0, WHERE, "note: no preset and no option of the objective is given: this is REINFORCE on the rewards as they are");
 }
 
@@ -83,8 +84,8 @@ static int dry_run(const rein_training *t, const rein_groups_summary *s, const r
                      t->fork.run ? "to be forked"
                      : t->is_new ? "to be begun"
                                  : "to be gone on with");
-    rein_text_format(&out, "%-12s %s\n", "model", t->settings.model);
-    rein_text_format(&out, "%-12s %s\n", "trains", t->settings.full ? "all weights" : "an adapter");
+    rein_text_format(&out, "%-12s %s\n", "model", rein_settings_text(t->settings, "model"));
+    rein_text_format(&out, "%-12s %s\n", "trains", rein_settings_number(t->settings, "full") > 0 ? "all weights" : "an adapter");
     rein_text_format(&out, "%-12s %s\n", "objective", rein_training_preset(t) ? rein_training_preset(t) : "by its stages");
     rein_text_format(&out, "%-12s %zu with %zu trajectories\n", "groups", s->groups, s->trajectories);
     rein_text_format(&out, "%-12s %zu, of which %zu train%s\n", "tokens", s->tokens, s->trained_tokens,
@@ -123,8 +124,8 @@ int rein_run_train(const rein_args *args) {
     rein_loss loss = {0};
     rein_training t = {0};
     int status = rein_training_read(&t, args);
-    if (!status && rein_settings_given(&t.given, "save_steps"))
-        status = rein_say(REIN_WRONG, WHERE, "--save-steps cannot act here: one step is made, and it is saved");
+    if (!status && rein_settings_given(t.given, "save_steps"))
+        status = rein_say(REIN_WRONG, WHERE, "--save-steps has no effect: one step is made, and it is saved");
     if (!status && !path) status = rein_say(REIN_WRONG, WHERE, "trajectory groups are needed: --groups FILE, JSON lines");
     if (!status) status = rein_training_look(&t);
     if (!status) status = read_groups(&groups, &t, path);

@@ -17,10 +17,11 @@ static const char *where(const rein_training *t) { return t->args->command->name
 
 /* -------------------------------------------------------------------------------------------------------------------- settings */
 
-/* A run can be gone on with from anywhere: paths are whole. One that cannot be resolved, or is too long, stays: opening it says more. */
-void rein_whole_path(char path[REIN_TEXT_SETTING]) {
+/* A run can resume from any directory: its paths are absolute. A path that cannot be resolved stays as it is: opening it reports more. */
+void rein_whole_path(rein_settings *settings, const char *name) {
+    const char *path = rein_settings_text(settings, name);
     char *whole = *path ? realpath(path, NULL) : NULL;
-    if (whole && strlen(whole) < REIN_TEXT_SETTING) memcpy(path, whole, strlen(whole) + 1);
+    if (whole) (void)rein_settings_set(settings, name, whole, NULL);
     free(whole);
 }
 
@@ -30,22 +31,22 @@ static int resolve(rein_training *t) {
     const int fresh = t->is_new && !t->fork.run;
     rein_text_format(&path, "%s/config.yaml", t->fork.run ? t->fork.run : t->run);
     if (path.failed) return rein_say_no_memory(where(t));
-    t->settings = fresh ? t->given : rein_settings_default();
-    t->settings.isa = t->given.isa;
-    rein_status status = fresh ? REIN_OK : rein_settings_read(&t->settings, path.data, &err);
+    rein_status status = fresh ? rein_settings_copy(&t->settings, t->given, &err) : rein_settings_new(&t->settings, &err);
+    if (!status) rein_settings_set_isa(t->settings, rein_settings_exec(t->given).isa);
+    if (!status && !fresh) status = rein_settings_read(t->settings, path.data, &err);
     rein_text_free(&path);
     if (!status && !fresh)
-        status =
-            t->fork.run ? rein_settings_fork(&t->settings, &t->given, &err) : rein_settings_change(&t->settings, &t->given, &err);
-    if (!status && fresh && !*t->given.model)
+        status = t->fork.run ? rein_settings_fork(t->settings, t->given, &err) : rein_settings_change(t->settings, t->given, &err);
+    if (!status && fresh && !*rein_settings_text(t->given, "model"))
         return rein_say(REIN_WRONG, where(t),
                         "%s is a new run: --model DIR is needed, a directory with config.json and safetensors", t->run);
-    if (!status) status = rein_settings_check(&t->settings, &err);
+    if (!status) status = rein_settings_check(t->settings, &err);
     return status ? rein_say_setting_error(t->args, &err) : REIN_DONE;
 }
 
 const char *rein_training_preset(const rein_training *t) {
-    return *t->settings.preset && strcmp(t->settings.preset, "none") != 0 ? t->settings.preset : NULL;
+    const char *preset = rein_settings_text(t->settings, "preset");
+    return *preset && strcmp(preset, "none") != 0 ? preset : NULL;
 }
 
 /* A directory with other things in it is no place for a run. */
@@ -93,39 +94,45 @@ int rein_training_read(rein_training *t, const rein_args *args) {
     if (!status) status = rein_args_settings(&t->given, args, t->is_new && !t->fork.run);
     if (status) return status;
     if (chat && rein_chat_named(&t->chat, chat, &err)) return rein_say_error(where(t), &err);
-    t->total_open = t->knows_total && strcmp(t->given.lr_scheduler_type, "constant") != 0 && !t->given.total_steps;
-    if (t->total_open && rein_settings_set(&t->given, "total_steps", "1000000000", &err)) return rein_say_error(where(t), &err);
-    rein_whole_path(t->given.model);
-    rein_whole_path(t->given.adapter);
-    rein_whole_path(t->given.kl_ref_adapter_path);
-    rein_whole_path(t->given.ptx_data);
-    if (rein_task_kind_of(t->given.task) == REIN_TASK_FILE) rein_whole_path(t->given.task);
-    if (rein_task_kind_of(t->given.eval_task) == REIN_TASK_FILE) rein_whole_path(t->given.eval_task);
+    const int constant = !strcmp(rein_settings_text(t->given, "lr_scheduler_type"), "constant");
+    t->total_open = t->knows_total && !constant && !(rein_settings_number(t->given, "total_steps") > 0);
+    if (t->total_open && rein_settings_set(t->given, "total_steps", "1000000000", &err)) return rein_say_error(where(t), &err);
+    static const char *const paths[] = {"model", "adapter", "kl_ref_adapter_path", "ptx_data"}, *const tasks[] = {"task",
+                                                                                                                  "eval_task"};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) rein_whole_path(t->given, paths[i]);
+    for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++)
+        if (rein_task_kind_of(rein_settings_text(t->given, tasks[i])) == REIN_TASK_FILE) rein_whole_path(t->given, tasks[i]);
     status = resolve(t);
     return status ? status : check_place(t);
 }
 
 /* ----------------------------------------------------------------------------------------------------------- what is to be trained */
 
-static rein_exec exec_of(const rein_training *t) { return (rein_exec){(int)t->settings.threads, t->settings.isa}; }
-
 static rein_status new_adapter(rein_adapter **adapter, const rein_training *t, const rein_model *model, rein_error *err) {
-    const rein_settings *s = &t->settings;
-    char text[REIN_TEXT_SETTING];
+    const rein_settings *s = t->settings;
     const char *modules[16];
-    rein_lora_options o = {s->lora_rank, s->lora_alpha, s->use_rslora, modules, 0, (uint64_t)s->seed};
-    memcpy(text, s->lora_modules, sizeof text);
+    rein_lora_options o = {(int64_t)rein_settings_number(s, "lora_rank"),
+                           rein_settings_number(s, "lora_alpha"),
+                           rein_settings_number(s, "use_rslora") > 0,
+                           modules,
+                           0,
+                           (uint64_t)rein_settings_number(s, "seed")};
+    char *text = strdup(rein_settings_text(s, "lora_modules"));
+    if (!text) return rein_fail(err, REIN_ENOMEM, "out of memory");
     for (char *rest = text, *name; (name = strtok_r(rest, ", ", &rest)) && o.n_modules < 16;) modules[o.n_modules++] = name;
-    return rein_adapter_new(adapter, model, &o, err);
+    const rein_status status = rein_adapter_new(adapter, model, &o, err);
+    free(text);
+    return status;
 }
 
 static rein_status check_adapters(const rein_training *t, const rein_model *model, rein_error *err) {
-    const rein_settings *s = &t->settings;
+    const char *adapter = rein_settings_text(t->settings, "adapter"),
+               *reference_path = rein_settings_text(t->settings, "kl_ref_adapter_path");
     rein_adapter *policy = NULL, *reference = NULL;
     rein_status status = REIN_OK;
-    if (t->is_new && !s->full)
-        status = *s->adapter ? rein_adapter_open(&policy, model, s->adapter, err) : new_adapter(&policy, t, model, err);
-    if (!status && *s->kl_ref_adapter_path) status = rein_adapter_open(&reference, model, s->kl_ref_adapter_path, err);
+    if (t->is_new && !(rein_settings_number(t->settings, "full") > 0))
+        status = *adapter ? rein_adapter_open(&policy, model, adapter, err) : new_adapter(&policy, t, model, err);
+    if (!status && *reference_path) status = rein_adapter_open(&reference, model, reference_path, err);
     rein_adapter_close(policy);
     rein_adapter_close(reference);
     return status;
@@ -133,7 +140,8 @@ static rein_status check_adapters(const rein_training *t, const rein_model *mode
 
 /* The reference may be a checkpoint: that of a new run is the first one. */
 static rein_status check_checkpoints(const rein_training *t, rein_error *err) {
-    const int64_t wanted = t->settings.kl_penalty_reference_step, *steps = &(int64_t){0};
+    const double given = rein_settings_number(t->settings, "kl_penalty_reference_step");
+    const int64_t wanted = isnan(given) ? -1 : (int64_t)given, *steps = &(int64_t){0};
     rein_run *run = NULL;
     size_t n = 1;
     int found = wanted < 0;
@@ -143,9 +151,8 @@ static rein_status check_checkpoints(const rein_training *t, rein_error *err) {
     const long long last = n ? (long long)steps[n - 1] : 0;
     rein_run_close(run);
     if (found) return REIN_OK;
-    return rein_fail(err, REIN_EINVAL,
-                     "kl_penalty_reference_step is %lld: the run has no checkpoint of that step; its last is %lld",
-                     (long long)wanted, last);
+    return rein_fail_at(err, REIN_EINVAL, "kl_penalty_reference_step", -1,
+                        "is %lld: the run has no checkpoint of that step; its last is %lld", (long long)wanted, last);
 }
 
 /* The step of --fork is among those that the run has. */
@@ -173,23 +180,25 @@ static rein_status check_fork(const rein_training *t, rein_error *err) {
 
 static int open_tokenizer(rein_training *t) {
     rein_error err = {0};
-    if (!rein_directory_has(t->settings.model, "tokenizer.json")) return REIN_DONE;
-    if (rein_tokenizer_open(&t->tokenizer, t->settings.model, &err)) return rein_say_error(where(t), &err);
+    const char *model = rein_settings_text(t->settings, "model");
+    if (!rein_directory_has(model, "tokenizer.json")) return REIN_DONE;
+    if (rein_tokenizer_open(&t->tokenizer, model, &err)) return rein_say_error(where(t), &err);
     return REIN_DONE;
 }
 
 int rein_training_look(rein_training *t) {
-    const rein_model_options how = {.exec = exec_of(t)};
+    const rein_model_options how = {.exec = rein_settings_exec(t->settings)};
     rein_error err = {0};
     rein_model *model = NULL;
+    const char *path = rein_settings_text(t->settings, "model");
     struct stat about;
-    if (stat(t->settings.model, &about) || !S_ISDIR(about.st_mode))
+    if (stat(path, &about) || !S_ISDIR(about.st_mode))
         return rein_say(REIN_WRONG, where(t),
                         "\"%s\" is no directory: a model is one on this machine, with config.json and safetensors (nothing is "
                         "downloaded)",
-                        t->settings.model);
+                        path);
     rein_status status = check_fork(t, &err);
-    if (!status) status = rein_model_open(&model, t->settings.model, &how, &err);
+    if (!status) status = rein_model_open(&model, path, &how, &err);
     if (!status) t->info = rein_model_describe(model);
     if (!status) status = check_adapters(t, model, &err);
     if (!status) status = check_checkpoints(t, &err);
@@ -201,7 +210,7 @@ int rein_training_look(rein_training *t) {
 
 int rein_training_open(rein_training *t) {
     rein_error err = {0};
-    if (rein_session_fork(&t->session, t->run, t->fork.run ? &t->fork : NULL, &t->given, &err))
+    if (rein_session_fork(&t->session, t->run, t->fork.run ? &t->fork : NULL, t->given, &err))
         return rein_say_setting_error(t->args, &err);
     rein_training_note(t, t->session);
     return REIN_DONE;
@@ -216,8 +225,11 @@ void rein_training_note(rein_training *t, const rein_session *session) {
 void rein_training_close(rein_training *t) {
     rein_session_close(t->session);
     rein_tokenizer_close(t->tokenizer);
+    rein_settings_free(t->given);
+    rein_settings_free(t->settings);
     t->session = NULL;
     t->tokenizer = NULL;
+    t->given = t->settings = NULL;
 }
 
 int rein_training_failed(const rein_training *t, const rein_error *err) {

@@ -12,8 +12,8 @@ typedef struct rein_training {
     int is_new;      /* the run is to be begun */
     rein_fork fork;  /* … from here (--fork); .run NULL: from the model */
     char fork_run[4096];
-    rein_settings given;       /* by the file of --config and the command line */
-    rein_settings settings;    /* with those that the run has */
+    rein_settings *given;      /* by the file of --config and the command line */
+    rein_settings *settings;   /* with those that the run has */
     rein_model_info info;      /* its strings are gone */
     rein_tokenizer *tokenizer; /* NULL: the model has none */
     rein_chat chat;
@@ -30,8 +30,8 @@ int rein_training_read(rein_training *t, const rein_args *args);
 /* Opens the model to see that it, the adapters and the reference are there and fit, and its tokenizer; the model is closed again. */
 int rein_training_look(rein_training *t);
 
-/* Makes a path that exists whole, in place. */
-void rein_whole_path(char path[REIN_TEXT_SETTING]);
+/* Makes the path of a setting absolute, if it exists. */
+void rein_whole_path(rein_settings *settings, const char *name);
 
 /* The preset that was chosen, or NULL: "none" is the absence of one. */
 const char *rein_training_preset(const rein_training *t);

@@ -97,15 +97,17 @@ static int64_t put_history(step *s, const rein_history *h, int masked) {
 }
 
 static void step_fill(step *s, const rein_groups *groups, const rein_settings *settings) {
+    const double budget = rein_settings_number(settings, "token_budget");
+    const int mask_truncated = rein_settings_number(settings, "mask_truncated_completions") > 0;
     size_t sequence = 0;
     for (size_t g = 0; g < groups->n; g++) {
         for (size_t j = 0; j < groups->groups[g].n; j++, sequence++) {
             const rein_trajectory *t = &groups->groups[g].trajectories[j];
             s->rewards[sequence] = t->reward;
             s->has_budget |= t->budget >= 0;
-            s->budgets[sequence] = t->budget >= 0 ? t->budget : (int64_t)fmax(0, settings->objective.token_budget);
+            s->budgets[sequence] = t->budget >= 0 ? t->budget : (int64_t)fmax(0, budget);
             for (size_t i = 0; i < t->n_histories; i++)
-                s->lengths[sequence] += put_history(s, &t->histories[i], settings->mask_truncated_completions && t->truncated);
+                s->lengths[sequence] += put_history(s, &t->histories[i], mask_truncated && t->truncated);
             s->sequences[sequence + 1] = s->at;
         }
         s->groups[g + 1] = sequence;
@@ -114,13 +116,15 @@ static void step_fill(step *s, const rein_groups *groups, const rein_settings *s
 
 static rein_status check_objective(rein_loss *loss, const rein_groups *groups, const rein_settings *settings, rein_error *err) {
     step s = {0};
-    rein_options o;
-    rein_status status = rein_options_resolve(&o, &settings->objective, err);
+    const rein_options *o = rein_settings_objective(settings);
+    rein_status status = rein_options_check(o, err);
     if (!status) status = step_allocate(&s, groups, err);
     if (!status) step_fill(&s, groups, settings);
-    const int reference = rein_options_use_reference(&o);
-    const int sampled = o.mismatch != REIN_MISMATCH_NONE || !isnan(o.off_policy_mask_delta) ||
-                        (reference && o.kl_penalty_source == REIN_KL_SOURCE_SAMPLE);
+    const int reference = rein_options_use_reference(o);
+    const int sampled = strcmp(rein_settings_text(settings, "mismatch"), "none") != 0 ||
+                        !isnan(rein_settings_number(settings, "off_policy_mask_delta")) ||
+                        (reference && !strcmp(rein_settings_text(settings, "kl_penalty_source"), "sample"));
+    const int gae = !strcmp(rein_settings_text(settings, "advantage"), "gae");
     const rein_batch batch = {.n_groups = groups->n,
                               .n_sequences = s.n_sequences,
                               .group_offsets = s.groups,
@@ -132,11 +136,11 @@ static rein_status check_objective(rein_loss *loss, const rein_groups *groups, c
                               .ref_log_probs = reference ? s.zeros : NULL,
                               .sample_log_probs = sampled ? s.recorded : NULL,
                               .entropies = s.zeros,
-                              .values = s.has_values && o.advantage == REIN_ADVANTAGE_GAE ? s.values : NULL,
+                              .values = s.has_values && gae ? s.values : NULL,
                               .rewards = s.rewards,
                               .response_lengths = s.lengths,
                               .token_budgets = s.has_budget ? s.budgets : NULL};
-    if (!status) status = rein_policy_loss(loss, NULL, NULL, NULL, &batch, &settings->objective, NULL, err);
+    if (!status) status = rein_policy_loss(loss, NULL, NULL, NULL, &batch, o, NULL, err);
     step_free(&s);
     return status;
 }
@@ -145,9 +149,9 @@ int rein_training_check(rein_loss *loss, const rein_training *t, const rein_grou
     rein_error err = {0};
     limits l = {t, name, !strcmp(t->args->command->name, "sft"), &err};
     rein_status status = each_history(groups, &l, check_history);
-    if (!status && (size_t)t->settings.minibatches > groups->n)
-        status = rein_fail(&err, REIN_EINVAL, "minibatches is %lld: there are %zu groups", (long long)t->settings.minibatches,
-                           groups->n);
-    if (!status) status = check_objective(loss, groups, &t->settings, &err);
+    const double minibatches = rein_settings_number(t->settings, "minibatches");
+    if (!status && minibatches > (double)groups->n)
+        status = rein_fail_at(&err, REIN_EINVAL, "minibatches", -1, "is %g: there are only %zu groups", minibatches, groups->n);
+    if (!status) status = check_objective(loss, groups, t->settings, &err);
     return status ? rein_say_setting_error(t->args, &err) : REIN_DONE;
 }

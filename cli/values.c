@@ -49,7 +49,7 @@ int rein_value_number(double *value, const rein_args *args, const char *name, in
 
 static const char *skip_blanks(const char *text) { return text + strspn(text, " \t\r\n"); }
 
-/* As people type them, and as JSON has them. */
+/* As people type them, and as in JSON. */
 int rein_value_ids(rein_ids *ids, const rein_args *args, const char *name) {
     const char *given = rein_option_value(args, name), *where = args->command->name;
     rein_error err;

@@ -17,7 +17,7 @@ int rein_value_number(double *value, const rein_args *args, const char *name, in
 /* Token ids as 1,2,3, blanks and brackets allowed, appended to ids; at least one. */
 int rein_value_ids(rein_ids *ids, const rein_args *args, const char *name);
 
-/* The variable REIN_KERNEL of the environment; *isa stays where it is not set. */
+/* The instruction set of the environment variable REIN_KERNEL; *isa stays as it is where that is not set. */
 int rein_value_kernel(rein_isa *isa, const char *where);
 
 /* The option --threads, and REIN_KERNEL. */

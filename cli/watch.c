@@ -15,7 +15,7 @@ static const char WHERE[] = "watch";
 
 typedef struct watching {
     const char *run;
-    rein_settings settings;
+    rein_settings *settings;
     rein_view view;
     long at;      /* bytes of the history that were shown */
     int64_t last; /* step */
@@ -33,8 +33,7 @@ static int read_settings(watching *w) {
     rein_error err = {0};
     rein_text path = {0};
     rein_text_format(&path, "%s/config.yaml", w->run);
-    w->settings = rein_settings_default();
-    const int failed = path.failed || rein_settings_read(&w->settings, path.data, &err);
+    const int failed = path.failed || rein_settings_new(&w->settings, &err) || rein_settings_read(w->settings, path.data, &err);
     rein_text_free(&path);
     if (failed) return rein_say(REIN_WRONG, WHERE, "%s is no run: it has no config.yaml that can be read", w->run);
     return REIN_DONE;
@@ -97,10 +96,11 @@ int rein_run_watch(const rein_args *args) {
     char title[300];
     if (!w.run) return rein_say(REIN_WRONG, WHERE, "a run is needed: rein watch RUN");
     int status = read_settings(&w);
-    if (status) return status;
-    const int64_t steps = *w.settings.task ? w.settings.steps : w.settings.total_steps;
-    snprintf(title, sizeof title, "%s%s%.100s", w.run, *w.settings.task ? ": " : "", w.settings.task);
-    rein_view_open(&w.view, title, 0, steps, w.settings.objective.token_budget);
+    if (status) return rein_settings_free(w.settings), status;
+    const char *task = rein_settings_text(w.settings, "task");
+    const int64_t steps = (int64_t)rein_settings_number(w.settings, *task ? "steps" : "total_steps");
+    snprintf(title, sizeof title, "%s%s%.100s", w.run, *task ? ": " : "", task);
+    rein_view_open(&w.view, title, 0, steps, rein_settings_number(w.settings, "token_budget"));
     w.view.began = NAN; /* when the steps were made is not known: no rate */
     show_base(&w);
     show_new(&w);
@@ -111,5 +111,6 @@ int rein_run_watch(const rein_args *args) {
     }
     if (!w.last) status = rein_say(REIN_DONE, WHERE, "%s has made no step yet", w.run);
     rein_view_close(&w.view);
+    rein_settings_free(w.settings);
     return status;
 }

@@ -26,9 +26,10 @@ int main(void) {
     for (size_t i = 0; i <= N; i++) sequences[i] = i; /* a response is one token long */
     for (size_t g = 0; g <= PROMPTS; g++) groups[g] = g * SAMPLES;
 
-    rein_options options;
+    rein_options *options;
     rein_error err;
-    if (rein_preset(&options, "grpo", &err) || rein_options_set(&options, "kl_loss_coef", "0", &err)) return puts(err.message), 1;
+    if (rein_options_new(&options, "grpo", &err) || rein_options_set_number(options, "kl_loss_coef", 0, &err))
+        return puts(err.message), 1;
     const rein_batch batch = {.n_groups = PROMPTS,
                               .n_sequences = N,
                               .group_offsets = groups,
@@ -46,12 +47,13 @@ int main(void) {
             log_probs[i] = old[i] = log(p[arm[i]]);
             rewards[i] = uniform() < chance_of_reward[arm[i]];
         }
-        if (rein_policy_loss(&loss, grad, NULL, NULL, &batch, &options, NULL, &err)) return puts(err.message), 1;
+        if (rein_policy_loss(&loss, grad, NULL, NULL, &batch, options, NULL, &err)) return puts(err.message), 1;
         if (step % 10 == 0)
             printf("step %2d  reward %.3f  %.*s\n", step, loss.metrics.reward, (int)(40 * loss.metrics.reward),
                    "****************************************");
         for (int i = 0; i < N; i++) /* d lp_i / d logit_a = [a = arm_i] − p_a */
             for (int a = 0; a < ARMS; a++) logits[a] -= learning_rate * grad[i] * ((a == arm[i]) - p[a]);
     }
+    rein_options_free(options);
     return 0;
 }

@@ -104,108 +104,25 @@ REIN_API rein_status rein_entropy_control(double *coef, double mean_entropy, dou
 
 /* ------------------------------------------------------------------------------------------------------- 3. options and presets */
 
-typedef enum rein_shape {
-    REIN_SHAPE_NONE = 0,
-    REIN_SHAPE_BUDGET,
-    REIN_SHAPE_TRUNCATE,
-    REIN_SHAPE_OVERLONG,
-    REIN_SHAPE_K15_LENGTH
-} rein_shape;
+/* A composition of the policy loss: shape reward -> advantage -> adjust per token -> ratio -> surrogate -> + KL, entropy -> aggregate.
+ * Options have the names and words that the command line, YAML, JSON and Python use (rein_option_at lists them). Zero is literal:
+ * kl_loss_coef 0 means no KL. An option that is not given takes its published constant; where none is published, it is required.
+ *
+ * A handle: the caller frees it. Any number of threads may read one at the same time; only one may change it. Where a loss takes options,
+ * NULL is REINFORCE on the raw reward. */
+typedef struct rein_options rein_options;
 
-typedef enum rein_advantage {
-    REIN_ADVANTAGE_NONE = 0, /* the shaped reward itself */
-    REIN_ADVANTAGE_GROUP_MEAN,
-    REIN_ADVANTAGE_GROUP_STD,
-    REIN_ADVANTAGE_BATCH_STD,
-    REIN_ADVANTAGE_LEAVE_ONE_OUT,
-    REIN_ADVANTAGE_REINFORCE_PP,
-    REIN_ADVANTAGE_OPO,
-    REIN_ADVANTAGE_REMAX,
-    REIN_ADVANTAGE_PASS_AT_K,
-    REIN_ADVANTAGE_MAX_RL,
-    REIN_ADVANTAGE_GDPO,
-    REIN_ADVANTAGE_GAE,
-    REIN_ADVANTAGE_GIVEN /* the batch's advantages; rewards are only reported */
-} rein_advantage;
+/* Makes the options of a preset ("grpo"; NULL or "none": nothing is given, which is REINFORCE). An unknown name is an error that suggests
+ * the nearest. The caller frees *options, which is NULL on failure. Thread-safe. */
+REIN_API rein_status rein_options_new(rein_options **options, const char *preset, rein_error *err);
 
-typedef enum rein_ratio {
-    REIN_RATIO_PUBLISHED = 0, /* the level the surrogate was published with */
-    REIN_RATIO_TOKEN,
-    REIN_RATIO_SEQUENCE,
-    REIN_RATIO_SEQUENCE_SUM,
-    REIN_RATIO_SEQUENCE_TOKEN,
-    REIN_RATIO_AVERAGE,
-    REIN_RATIO_GEOMETRIC_AVERAGE
-} rein_ratio;
+/* Makes an independent copy. The caller frees *copy, which is NULL on failure. */
+REIN_API rein_status rein_options_copy(rein_options **copy, const rein_options *options, rein_error *err);
 
-typedef enum rein_mismatch {
-    REIN_MISMATCH_NONE = 0,
-    REIN_MISMATCH_TOKEN_TIS,
-    REIN_MISMATCH_TOKEN_MASK,
-    REIN_MISMATCH_SEQUENCE_TIS,
-    REIN_MISMATCH_SEQUENCE_MASK
-} rein_mismatch;
+/* Harmless on NULL. */
+REIN_API void rein_options_free(rein_options *options);
 
-typedef enum rein_surrogate {
-    REIN_SURROGATE_REINFORCE = 0,
-    REIN_SURROGATE_CLIP,
-    REIN_SURROGATE_DUAL_CLIP,
-    REIN_SURROGATE_CISPO,
-    REIN_SURROGATE_SQUARED,
-    REIN_SURROGATE_DRO,
-    REIN_SURROGATE_GMPO,
-    REIN_SURROGATE_SAPO,
-    REIN_SURROGATE_VESPO,
-    REIN_SURROGATE_TOPR,
-    REIN_SURROGATE_DPPO,
-    REIN_SURROGATE_LUSPO
-} rein_surrogate;
-
-typedef enum rein_kl_estimator { REIN_K1 = 0, REIN_K2, REIN_K3, REIN_KL_ABS, REIN_IS_K1, REIN_IS_K3 } rein_kl_estimator;
-
-typedef enum rein_kl_source { REIN_KL_SOURCE_CURRENT_LEARNER = 0, REIN_KL_SOURCE_SAMPLE = 1 } rein_kl_source;
-
-typedef enum rein_dppo_divergence { REIN_DPPO_TV = 0, REIN_DPPO_KL = 1 } rein_dppo_divergence;
-
-typedef enum rein_aggregation {
-    REIN_TOKEN_MEAN = 0,
-    REIN_TOKEN_SUM,
-    REIN_SEQ_MEAN_TOKEN_MEAN,
-    REIN_SEQ_MEAN_TOKEN_SUM,
-    REIN_DR_GRPO
-} rein_aggregation;
-
-/* One row of choices: shape reward -> advantage -> adjust per token -> ratio -> surrogate -> + KL, entropy -> aggregate.
- * {0} is REINFORCE on the raw reward, and zero is literal (kl_loss_coef = 0: no KL). NaN means "not given": a published constant takes
- * its place, or the check says that one is required. Field by field the names are those of the command line and of JSON. */
-typedef struct rein_options {
-    rein_shape shape;
-    double token_budget, budget_penalty_coef, budget_penalty, overlong_max, overlong_cushion, length_weight, reward_clip;
-    rein_advantage advantage;
-    double pass_k, gae_gamma, gae_lambda, advantage_eps, advantage_balance;
-    rein_ratio ratio;
-    rein_mismatch mismatch;
-    double tis_cap, mismatch_low, mismatch_high, off_policy_mask_delta;
-    rein_surrogate surrogate;
-    double epsilon, epsilon_high, dual_clip, max_negative_advantage_importance_sampling_weight;
-    double tau, dro_beta, sapo_tau_positive, sapo_tau_negative;
-    double vespo_k_positive, vespo_lambda_positive, vespo_k_negative, vespo_lambda_negative;
-    double topr_positive_low, topr_positive_high, topr_negative_low, topr_negative_high;
-    rein_dppo_divergence dppo_divergence;
-    double dppo_delta, dppo_ratio_cap, kimi_k2_tau;
-    double kl_reward_coef, kl_penalty_coef, kl_loss_coef;
-    rein_kl_estimator kl_estimator;
-    rein_kl_direction kl_direction;
-    rein_kl_scope kl_scope;
-    rein_kl_source kl_penalty_source;
-    double kl_clamp;
-    double entropy_coef, entropy_target, top_entropy;
-    rein_aggregation aggregation;
-    double max_response_length;
-    uint64_t given; /* which options rein_options_set touched, by their index in rein_option_info */
-} rein_options;
-
-/* What a name means: one row per option, in the order above. */
+/* Describes one option. */
 typedef struct rein_option_info {
     const char *name;    /* "kl_loss_coef" */
     const char *choices; /* "none|budget|…" for a choice, NULL for a number */
@@ -213,50 +130,69 @@ typedef struct rein_option_info {
     const char *help;    /* one line */
 } rein_option_info;
 
-/* Option number i, or NULL past the last. Static storage. */
+/* Option number i, in the order of the stages, or NULL past the last. Static storage; thread-safe. */
 REIN_API const rein_option_info *rein_option_at(size_t i);
 
-/* Fills *options with preset `name` ("grpo"); unknown names are an error that suggests the nearest. */
-REIN_API rein_status rein_preset(rein_options *options, const char *name, rein_error *err);
+/* Another name that sets an option: those of ART. */
+typedef struct rein_option_alias {
+    const char *name;   /* "scale_rewards" */
+    const char *option; /* "advantage" */
+    const char *value;  /* what it takes: "NAME", "X", "true|false" */
+    const char *help;   /* one line */
+} rein_option_alias;
 
-/* Name of preset number i, or NULL past the last. Static storage. */
-REIN_API const char *rein_preset_name(size_t i);
+/* Alias number i, or NULL past the last. Static storage; thread-safe. */
+REIN_API const rein_option_alias *rein_option_alias_at(size_t i);
 
-/* Sets one option from text ("0.2", "group-std"), as JSON, the command line and Python give it, and remembers that it was given: a
- * given option that cannot act in the composition is an error later. ART's names are understood (importance_sampling_level,
- * scale_rewards, truncated_importance_sampling). */
+/* Sets one option, by its name or an alias, from text ("0.2", "group-std"), and records that it was given: a given option that has no effect
+ * in the composition is an error of the check. On failure the options stay as they were; err->field is the name. */
 REIN_API rein_status rein_options_set(rein_options *options, const char *name, const char *value, rein_error *err);
 
-/* The option as text, %.17g for numbers, "" when not given. At most `size` bytes with the 0. */
-REIN_API rein_status rein_options_get(char *value, size_t size, const rein_options *options, const char *name, rein_error *err);
+/* The same from a number. */
+REIN_API rein_status rein_options_set_number(rein_options *options, const char *name, double x, rein_error *err);
 
-/* Puts published constants where nothing was given and checks the composition: ranges, missing required options, given options that
- * cannot act. *resolved may be `options`. The policy loss does this itself. */
+/* Reads a choice: *word becomes its word ("group-std"), "" where none is set. Static storage. */
+REIN_API rein_status rein_options_get(const char **word, const rein_options *options, const char *name, rein_error *err);
+
+/* Reads a number: NaN where none is set. */
+REIN_API rein_status rein_options_get_number(double *number, const rein_options *options, const char *name, rein_error *err);
+
+/* 1 if the option was given, by its name or an alias; name NULL: if any was. What a preset sets was not given. */
+REIN_API int rein_options_given(const rein_options *options, const char *name);
+
+/* Fills in the published constants where nothing was given and checks the composition: ranges, required options, given options that have no
+ * effect. *resolved, which exists, may be `options`; it stays as it was on failure. The policy loss does this itself. */
 REIN_API rein_status rein_options_resolve(rein_options *resolved, const rein_options *options, rein_error *err);
 
-/* 1 if the objective needs log-probs under a reference policy: it has a KL in the reward, the advantage or the loss. Thread-safe. */
-REIN_API int rein_options_use_reference(const rein_options *options);
+/* The same check without a result. */
+REIN_API rein_status rein_options_check(const rein_options *options, rein_error *err);
 
-/* What an option is to a composition. */
+/* What an option is to a composition. The values are part of the ABI: never renumbered. */
 typedef enum rein_option_state {
-    REIN_OPTION_IDLE = 0, /* it cannot act */
-    REIN_OPTION_OFF,      /* it could act, but is absent: that is allowed */
-    REIN_OPTION_SET,      /* it acts, with the value given or published */
-    REIN_OPTION_REQUIRED  /* it acts, has no published value, and was not given */
+    REIN_OPTION_IDLE = 0, /* it has no effect */
+    REIN_OPTION_OFF,      /* it would have an effect, but is absent, which is allowed */
+    REIN_OPTION_SET,      /* it has an effect, with the value given or published */
+    REIN_OPTION_REQUIRED  /* it has an effect, no value is published, and none was given */
 } rein_option_state;
 
-/* The state of option number i (rein_option_at) in `options`, which need not be resolved. Thread-safe. */
+/* The state of option number i (rein_option_at) in `options`, which need not be resolved. */
 REIN_API rein_option_state rein_options_state(const rein_options *options, size_t i);
 
-/* Everything `rein explain NAME` says of a preset: the struct holds static strings. */
+/* 1 if the composition has a KL to a reference policy: then a batch needs ref_log_probs. */
+REIN_API int rein_options_use_reference(const rein_options *options);
+
+/* Name of preset number i, or NULL past the last. Static storage; thread-safe. */
+REIN_API const char *rein_preset_name(size_t i);
+
+/* Describes a preset: what `rein explain NAME` prints. The strings are static. */
 typedef struct rein_preset_info {
     const char *name, *title, *source, *formula, *purpose, *note;
 } rein_preset_info;
 
-/* Description of preset `name`, or NULL when there is none. Static storage. */
+/* The description of preset `name`, or NULL when there is none. Static storage; thread-safe. */
 REIN_API const rein_preset_info *rein_preset_describe(const char *name);
 
-/* One row of the gradient-bias table (SPEC 2.5): which gradient the KL terms of a composition have in expectation. */
+/* One row of the gradient-bias table (docs/kl.md): the gradient that a KL term has in expectation. */
 typedef struct rein_kl_bias {
     const char *form;      /* "k3 as loss" */
     const char *on_policy; /* "exact", "wrong: …" */
@@ -264,7 +200,7 @@ typedef struct rein_kl_bias {
     const char *meaning; /* one plain sentence */
 } rein_kl_bias;
 
-/* The i-th KL term's row for `options` (reward, advantage, loss, in that order), or NULL when there is no more. Static storage. */
+/* The row of the i-th KL term of `options` (reward, advantage, loss, in that order), or NULL past the last. Static storage. */
 REIN_API const rein_kl_bias *rein_kl_bias_of(const rein_options *options, size_t i);
 
 /* -------------------------------------------------------------------------------------------------------------- 4. policy loss */
@@ -291,7 +227,7 @@ typedef struct rein_batch {
     const double *reward_weights;    /* [n_components]; NULL: all 1 */
     const double *baseline_rewards;  /* [n_sequences] for remax */
     const int64_t *response_lengths; /* [n_sequences]; NULL: the trained tokens */
-    const int64_t *token_budgets;    /* [n_sequences]; NULL: options.token_budget */
+    const int64_t *token_budgets;    /* [n_sequences]; NULL: the option token_budget */
     const uint8_t *correct;          /* [n_sequences] for k1.5-length */
     const void *advantages;          /* [n_tokens] of type dtype, for advantage given */
 } rein_batch;
@@ -312,6 +248,10 @@ typedef struct rein_metrics {
     double surrogate_loss, kl_loss, entropy_loss; /* the loss is their sum */
     double tokens, trained_tokens, sequences, trained_sequences, groups;
 } rein_metrics;
+
+/* The name of the i-th double of rein_metrics ("reward"), or NULL past the last: all its fields are doubles, and these are their names in
+ * order. For programs that read metrics by name. Static storage; thread-safe. */
+REIN_API const char *rein_metric_name(size_t i);
 
 typedef struct rein_loss {
     double loss;

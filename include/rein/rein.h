@@ -13,4 +13,15 @@
 #include "rein/train.h"
 #include "rein/trajectory.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The size of a public struct that callers fill or read field by field ("rein_batch"), or 0 for another name. For bindings that declare such
+ * structs a second time: if the size differs, the binding does not fit this library. Thread-safe. */
+REIN_API size_t rein_struct_size(const char *name);
+
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -197,7 +197,7 @@ REIN_API rein_status rein_trainer_open(rein_trainer **trainer, rein_model *model
 REIN_API void rein_trainer_close(rein_trainer *trainer);
 
 typedef struct rein_pass_options {
-    rein_options objective;           /* its token_budget is that of trajectories without their own */
+    const rein_options *objective;    /* NULL: REINFORCE; its token_budget applies where a trajectory has none of its own */
     const rein_policy *reference;     /* for KL; NULL: none. It may be the policy itself */
     const float *reference_log_probs; /* [tokens of all histories, in order] or NULL: computed with `reference` */
     const float *old_log_probs;       /* the same, or NULL: the recorded ones, or those of the current policy */
@@ -246,112 +246,78 @@ REIN_API rein_status rein_trainer_load(rein_trainer *trainer, const char *direct
 
 /* ----------------------------------------------------------------------------------------------------------------- 6. settings */
 
-enum { REIN_TEXT_SETTING = 512, REIN_MOST_SETTINGS = 96 };
+/* Everything a run is made with. The names are those of the command line (--lora-rank), of YAML and of Python. A setting that has no effect,
+ * or that contradicts another, is an error when a run begins.
+ *
+ * A handle: the caller frees it. Any number of threads may read one at the same time; only one may change it. Texts have any length. */
+typedef struct rein_settings rein_settings;
 
-/* Everything a run is made with. The names are those of the command line (--lora-rank), of YAML and of Python. A setting that cannot act, or
- * that contradicts another, is an error when a run begins. rein_settings_default() is what is used when nothing is said. */
-typedef struct rein_settings {
-    char model[REIN_TEXT_SETTING];   /* directory */
-    char adapter[REIN_TEXT_SETTING]; /* directory of an adapter to begin with; "": a new one */
-    int full;                        /* all weights train, not an adapter */
-    int64_t lora_rank;
-    double lora_alpha;
-    int use_rslora;
-    char lora_modules[REIN_TEXT_SETTING]; /* "q_proj,v_proj"; "": all linear modules */
-    double temperature;
-    int64_t seed;
+/* Makes the default settings. The caller frees *settings, which is NULL on failure. */
+REIN_API rein_status rein_settings_new(rein_settings **settings, rein_error *err);
 
-    double learning_rate, adam_beta1, adam_beta2, adam_epsilon, weight_decay, max_grad_norm;
-    char lr_scheduler_type[32]; /* constant, linear, cosine */
-    int64_t warmup_steps, total_steps;
-    double lr_final_share;
-    int64_t epochs, minibatches; /* passes over a step's groups, and optimizer steps in each */
-    int mask_truncated_completions;
+/* Makes an independent copy. The caller frees *copy, which is NULL on failure. */
+REIN_API rein_status rein_settings_copy(rein_settings **copy, const rein_settings *settings, rein_error *err);
 
-    int64_t kl_penalty_reference_step; /* -1: not given */
-    int64_t kl_penalty_step_lag;       /* 0: not given */
-    char kl_ref_adapter_path[REIN_TEXT_SETTING];
+/* Harmless on NULL. */
+REIN_API void rein_settings_free(rein_settings *settings);
 
-    int64_t shards, share_limit; /* 0: the trainer's own */
-    int no_sharing, recompute;
-    int64_t threads; /* 0: all cores; never part of a result */
-    rein_isa isa;    /* nor is this one, and it has no name: 0, the best there is, unless the caller sets it */
-
-    int64_t save_steps;                /* a checkpoint every so many steps */
-    int64_t keep_last;                 /* checkpoints; 0: all */
-    char keep_best[REIN_TEXT_SETTING]; /* the name of a metric, with a minus sign before it if less is better; "": none */
-
-    /* Of the loop that samples, rewards and trains (section 9); trained groups that come from elsewhere need none of these. */
-    char task[REIN_TEXT_SETTING], eval_task[REIN_TEXT_SETTING]; /* rein_task_open's sources; eval_task "": what `task` holds out */
-    double held_out;
-    char reward[REIN_TEXT_SETTING];         /* judges as rein_reward_open takes them, one a line; "": the task's own */
-    char reward_weights[REIN_TEXT_SETTING]; /* "1,0.5"; "": all 1 */
-    double reward_timeout;
-    int64_t reward_restarts;
-    int64_t steps, prompts, samples, max_tokens; /* of the run; of a step; of a prompt; of a response */
-    int64_t activation_cache; /* MB for activations that sampling computed and training reuses; never part of a result */
-    int64_t top_k;
-    double top_p, min_p;
-    char stop[REIN_TEXT_SETTING]; /* texts that end a response, one a line; \n is a newline, \\ a backslash */
-    int chat;
-    char chat_format[32], system[REIN_TEXT_SETTING];
-    double temperature_final;          /* 0: not given */
-    double budget_target, budget_rate; /* of the controller; target 0: none */
-    char ptx_data[REIN_TEXT_SETTING];
-    double ptx_coef;
-    int64_t ptx_batch;
-    int64_t dynamic_sampling;        /* rounds at most; 0: none */
-    char stop_at[REIN_TEXT_SETTING]; /* "eval/accuracy>=0.95" */
-    int64_t eval_steps, eval_prompts, eval_samples;
-
-    char preset[64]; /* "": none */
-    rein_options objective;
-    unsigned char given[REIN_MOST_SETTINGS]; /* 1: rein_settings_set touched this one, by its index */
-} rein_settings;
-
-REIN_API rein_settings rein_settings_default(void);
-
+/* Describes one setting. */
 typedef struct rein_setting_info {
     const char *name;  /* "lora_rank" */
     const char *value; /* what it takes: "N", "X", "TEXT", "DIR", "yes|no", "constant|linear|cosine" */
-    const char *
-        stage; /* "policy", "optimizer", "reference", "engine", "run"; of the loop: "task", "rollout", "evaluation". The objective's
-                        * are rein_option_at's */
-    const char *help; /* one line */
+    const char *stage; /* "policy", "optimizer", "reference", "engine", "run"; for the loop: "task", "rollout", "evaluation" */
+    const char *help;  /* one line */
 } rein_setting_info;
 
-/* Setting number i, or NULL past the last; the options of the objective are not among them. Static storage. */
+/* Setting number i, or NULL past the last; rein_option_at lists the options of the objective. Static storage; thread-safe. */
 REIN_API const rein_setting_info *rein_setting_at(size_t i);
 
-/* Sets one from text: a setting, "preset", or an option of the objective (rein_options_set; ART's names too). A preset must come before the
- * options that change it. Unknown names are an error that suggests the nearest. */
+/* 1 if the setting has several values ("stop", "reward"): rein_settings_set takes all of them at once, one per line. Thread-safe. */
+REIN_API int rein_setting_is_list(const char *name);
+
+/* Sets one value from text: of a setting, of "preset", or of an option of the objective (rein_options_set; its aliases too). A preset must
+ * come before the options that change it. An unknown name is an error that suggests the nearest. On failure the settings stay as they were;
+ * err->field is the name. */
 REIN_API rein_status rein_settings_set(rein_settings *settings, const char *name, const char *value, rein_error *err);
 
-/* The setting or option as text that reads back as the same; "" when not given. */
-REIN_API rein_status rein_settings_get(char *value, size_t size, const rein_settings *settings, const char *name, rein_error *err);
+/* Appends the value of a setting, of "preset" or of an option as text that reads back as the same; nothing where there is no value. */
+REIN_API rein_status rein_settings_get(rein_text *value, const rein_settings *settings, const char *name, rein_error *err);
 
-/* Sets every key of a YAML file: one mapping of names to values, or to lists of them. Errors name the line. */
+/* The value of a text setting, of "preset" or of a choice; "" where there is none, or where the name is not one of these. It belongs to the
+ * settings and lives until that value changes. */
+REIN_API const char *rein_settings_text(const rein_settings *settings, const char *name);
+
+/* The value of a numeric setting or option; a yes|no setting is 1 or 0. NaN where there is none, or where the name is not one of these. */
+REIN_API double rein_settings_number(const rein_settings *settings, const char *name);
+
+/* 1 if the setting, or the option of the objective, was set by that name. */
+REIN_API int rein_settings_given(const rein_settings *settings, const char *name);
+
+/* The options of the objective. They belong to the settings and change with them. */
+REIN_API const rein_options *rein_settings_objective(const rein_settings *settings);
+
+/* Where work runs: the setting "threads", and the instruction set, which has no name. Neither is part of a result. */
+REIN_API rein_exec rein_settings_exec(const rein_settings *settings);
+REIN_API void rein_settings_set_isa(rein_settings *settings, rein_isa isa);
+
+/* Sets every key of a YAML file: one mapping of names to values, or to lists of values. Errors name the file and the line. On failure the
+ * settings stay as they were. */
 REIN_API rein_status rein_settings_read(rein_settings *settings, const char *path, rein_error *err);
 
 /* Writes the settings that differ from their defaults, and those that were given, so that reading gives the same. */
 REIN_API rein_status rein_settings_write(const rein_settings *settings, const char *path, rein_error *err);
 
-/* 1 if the setting has several values ("stop", "reward"): rein_settings_set takes them all at once, one a line. */
-REIN_API int rein_setting_is_list(const char *name);
-
-/* 1 if the setting or the option of the objective was set by that name. */
-REIN_API int rein_settings_given(const rein_settings *settings, const char *name);
-
-/* Sets what was given in `now`: what a run that is gone on with was told anew. A preset replaces the objective, and the options given with
- * it change that. What made the policy (model, adapter, lora_*, full, seed, shards, share_limit, no_sharing) cannot change: REIN_EINVAL. */
+/* Applies what was given in `now` to the settings of a run that resumes. A preset replaces the objective, and the options given with it
+ * change that. The settings that made the policy (model, adapter, lora_*, full, seed, shards, share_limit, no_sharing) cannot change:
+ * REIN_EINVAL. */
 REIN_API rein_status rein_settings_change(rein_settings *settings, const rein_settings *now, rein_error *err);
 
-/* The same for a fork, a new run that begins with the policy of the one that the settings are of (rein_session_fork): seed and engine may
- * change, the policy (model, adapter, lora_*, full) goes with it. kl_penalty_reference_step means a checkpoint of the run itself: where it is
- * set, it must be given anew. */
+/* The same for a fork (rein_session_fork), a new run that starts from a checkpoint of the run with these settings: seed and engine may
+ * change, the policy (model, adapter, lora_*, full) may not. kl_penalty_reference_step names a checkpoint of the old run: where it is set,
+ * `now` must give it again. */
 REIN_API rein_status rein_settings_fork(rein_settings *settings, const rein_settings *now, rein_error *err);
 
-/* Ranges, contradictions, and settings that were given and cannot act. */
+/* Checks what can be wrong with several settings together: contradictions, and given settings that have no effect. */
 REIN_API rein_status rein_settings_check(const rein_settings *settings, rein_error *err);
 
 /* ----------------------------------------------------------------------------------------------------------------- 7. sessions */
@@ -433,7 +399,7 @@ REIN_API rein_status rein_session_save(rein_session *session, rein_error *err);
  *     {"messages": [...]}                          OpenAI's chat; turns of the assistant train, with their ends (not those of "weight": 0)
  *     {"prompt": "...", "completion": "..."}       the completion trains, then end_id (-1: none); an empty prompt is the begin token
  *     {"prompt_ids": [...], "response_ids": [...]} token ids; "mask" as in trajectory groups
- * Other keys are ignored. Log-probs are NaN. REINFORCE on these, without an advantage, and the mean over tokens ({0} of rein_options), is the
+ * Other keys are ignored. Log-probs are NaN. REINFORCE on these, without an advantage, and the mean over tokens (no rein_options), is the
  * mean negative log-likelihood. tokenizer (NULL: only ids can be read) and chat (NULL: of the tokenizer's template) as with groups. An
  * example in which nothing trains is an error. Errors name file, line and field; on failure the groups are as they were. Thread-safe. */
 REIN_API rein_status rein_sft_read(rein_groups *groups, const char *path, const rein_tokenizer *tokenizer, const rein_chat *chat,

@@ -14,7 +14,6 @@ import numpy as np
 
 from . import _library as c
 from ._arrays import FLOAT32, Array, ArrayLike, refuse, show, whole
-from ._options import _INFO
 
 EIO = 4
 PathLike = Union[str, "os.PathLike[str]"]
@@ -318,17 +317,11 @@ class TrainerOptions(ctypes.Structure):
     ]
 
 
-class Objective(ctypes.Structure):
-    """rein_options: one field for each row of the library's table, in its order."""
-
-    _fields_ = [(name, _int if info.choices else _double) for name, info in _INFO.items()] + [("given", _uint64)]
-
-
 class PassOptions(ctypes.Structure):
     """rein_pass_options."""
 
     _fields_ = [
-        ("objective", Objective),
+        ("objective", _address),
         ("reference", _address),
         ("reference_log_probs", _address),
         ("old_log_probs", _address),
@@ -367,6 +360,39 @@ class AdamW(ctypes.Structure):
         ("max_gradient_norm", _double),
     ]
 
+
+c.check_sizes(
+    {
+        "rein_model_options": ModelOptions,
+        "rein_model_info": ModelInfo,
+        "rein_lora_options": LoraOptions,
+        "rein_adapter_info": AdapterInfo,
+        "rein_parameter": Parameter,
+        "rein_policy": PolicyStruct,
+        "rein_tokens": Tokens,
+        "rein_forward_options": ForwardOptions,
+        "rein_ids": Ids,
+        "rein_text": Text,
+        "rein_span": Span,
+        "rein_encoding": Encoding,
+        "rein_chat": Chat,
+        "rein_message": Message,
+        "rein_chat_options": ChatOptions,
+        "rein_chat_span": ChatSpan,
+        "rein_sampling": Sampling,
+        "rein_request": Request,
+        "rein_generator_options": GeneratorOptions,
+        "rein_sampled": Sampled,
+        "rein_history": History,
+        "rein_trajectory": TrajectoryStruct,
+        "rein_group": Group,
+        "rein_groups": Groups,
+        "rein_trainer_options": TrainerOptions,
+        "rein_pass_options": PassOptions,
+        "rein_pass_result": PassStruct,
+        "rein_adamw": AdamW,
+    }
+)
 
 # ---------------------------------------------------------------------------------------------------------- signatures
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, NoReturn, Union
 
@@ -85,46 +86,6 @@ class Batch(ctypes.Structure):
     ]
 
 
-METRICS = (
-    "reward",
-    "reward_std",
-    "frac_reward_zero_std",
-    "length_mean",
-    "length_max",
-    "share_over_budget",
-    "clip_low",
-    "clip_high",
-    "ratio_mean",
-    "ratio_min",
-    "ratio_max",
-    "ratio_p99",
-    "ess",
-    "kl_old_k1",
-    "kl_old_k3",
-    "kl_ref_k1",
-    "kl_ref_k3",
-    "entropy",
-    "surrogate_loss",
-    "kl_loss",
-    "entropy_loss",
-    "tokens",
-    "trained_tokens",
-    "sequences",
-    "trained_sequences",
-    "groups",
-)
-
-
-class Loss(ctypes.Structure):
-    """rein_loss: the loss, the metrics in the order of METRICS, and whether anything trains."""
-
-    _fields_ = [
-        ("loss", ctypes.c_double),
-        ("metrics", ctypes.c_double * len(METRICS)),
-        ("nothing_to_train", ctypes.c_int),
-    ]
-
-
 class OptionInfo(ctypes.Structure):
     """rein_option_info: what an option's name means."""
 
@@ -158,10 +119,6 @@ class KlBiasRow(ctypes.Structure):
         ("off_policy", ctypes.c_char_p),
         ("meaning", ctypes.c_char_p),
     ]
-
-
-# rein_options is filled and read by the library alone, so here it is memory and nothing more, with room to spare.
-OptionsMemory = ctypes.c_uint64 * 128
 
 
 def library_path() -> Path:
@@ -198,6 +155,54 @@ def _function(name: str, arguments: str, result: Any = ctypes.c_int) -> Any:
     return function
 
 
+struct_size = _function("rein_struct_size", "s", ctypes.c_size_t)
+metric_name = _function("rein_metric_name", "n", ctypes.c_char_p)
+
+
+def each(item: Any) -> Iterator[Any]:
+    """item(0), item(1), … until there is no more."""
+    return takewhile(bool, map(item, count()))
+
+
+# The metrics of a loss, in the order of rein_metrics, whose fields are all doubles.
+METRICS: tuple[str, ...] = tuple(name.decode() for name in each(metric_name))
+
+
+class Loss(ctypes.Structure):
+    """rein_loss: the loss, the metrics in the order of METRICS, and whether anything trains."""
+
+    _fields_ = [
+        ("loss", ctypes.c_double),
+        ("metrics", ctypes.c_double * len(METRICS)),
+        ("nothing_to_train", ctypes.c_int),
+    ]
+
+
+def check_sizes(structs: Mapping[str, type[ctypes.Structure]]) -> None:
+    """Structs that are declared here a second time must have the size that the library knows."""
+    for name, kind in structs.items():
+        size = struct_size(name.encode())
+        if size != ctypes.sizeof(kind):
+            raise ImportError(
+                f"rein: {name} has {size} bytes in {library_path()}, and {ctypes.sizeof(kind)} in the Python package: "
+                "they are of different builds"
+            )
+
+
+check_sizes(
+    {
+        "rein_error": Error,
+        "rein_exec": Exec,
+        "rein_budget": Budget,
+        "rein_gpo": Gpo,
+        "rein_batch": Batch,
+        "rein_loss": Loss,
+        "rein_option_info": OptionInfo,
+        "rein_preset_info": PresetInfo,
+        "rein_kl_bias": KlBiasRow,
+    }
+)
+
 # The last argument of every call that can fail is its rein_error. The pairs are those for double and for float.
 budget_loss = (
     _function("rein_budget_loss", "pppppppppp" + "nppp"),
@@ -218,11 +223,15 @@ kl_advantage = (
 budget_control = _function("rein_budget_control", "ppnddp")
 entropy_control = _function("rein_entropy_control", "pdddp")
 option_at = _function("rein_option_at", "n", ctypes.POINTER(OptionInfo))
-preset = _function("rein_preset", "psp")
 preset_name = _function("rein_preset_name", "n", ctypes.c_char_p)
 preset_describe = _function("rein_preset_describe", "s", ctypes.POINTER(PresetInfo))
+options_new = _function("rein_options_new", "psp")
+options_copy = _function("rein_options_copy", "ppp")
+options_free = _function("rein_options_free", "p", None)
 options_set = _function("rein_options_set", "pssp")
-options_get = _function("rein_options_get", "pnpsp")
+options_set_number = _function("rein_options_set_number", "psdp")
+options_get = _function("rein_options_get", "ppsp")
+options_get_number = _function("rein_options_get_number", "ppsp")
 options_state = _function("rein_options_state", "pn")
 options_resolve = _function("rein_options_resolve", "ppp")
 kl_bias_of = _function("rein_kl_bias_of", "pn", ctypes.POINTER(KlBiasRow))

@@ -372,7 +372,7 @@ class Policy:
         with self._use(reference), Groups(groups, self._tokenizer) as given:
             trainer = self._train()
             how = e.PassOptions(policy_step=self.steps, mask_truncated_completions=bool(mask_truncated_completions))
-            ctypes.memmove(ctypes.addressof(how), objective.address, ctypes.sizeof(e.Objective))
+            how.objective = objective.address
             other = None if reference is None else reference._policy()
             how.reference = None if other is None else ctypes.addressof(other)
             done = e.PassStruct()

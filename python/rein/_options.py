@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Union
 
@@ -21,17 +22,7 @@ def presets() -> list[str]:
     >>> presets()[:5]
     ['reinforce', 'rloo', 'reinforce++', 'ppo', 'grpo']
     """
-    return [name.decode() for name in _each(c.preset_name)]
-
-
-def _each(item: Any) -> Iterator[Any]:
-    i = 0
-    while True:
-        found = item(i)
-        if not found:
-            return
-        yield found
-        i += 1
+    return [name.decode() for name in c.each(c.preset_name)]
 
 
 @dataclass(frozen=True)
@@ -48,11 +39,11 @@ def _info(row: Any) -> _Info:
 
 
 # The library's table of options, in its order.
-_INFO: dict[str, _Info] = {row.contents.name.decode(): _info(row.contents) for row in _each(c.option_at)}
+_INFO: dict[str, _Info] = {row.contents.name.decode(): _info(row.contents) for row in c.each(c.option_at)}
 
 
-def _text_of(name: str, value: Any) -> str:
-    """An option's value as the library reads it."""
+def _value_of(name: str, value: Any) -> str | float:
+    """An option's value as the library takes it: a text or a number."""
     if isinstance(value, (bool, np.bool_)):
         return "true" if value else "false"
     info = _INFO.get(name)
@@ -63,7 +54,7 @@ def _text_of(name: str, value: Any) -> str:
     if info and info.choices:
         raise ValueError(f"{name} is {value!r}: one of {info.choices} is needed")
     try:
-        return format(float(value), ".17g")
+        return float(value)
     except (TypeError, ValueError):
         raise ValueError(f"{name} is {value!r}: a number or a text is needed") from None
 
@@ -80,23 +71,32 @@ class Options:
     >>> Options("grpo", epsilom=0.1)
     Traceback (most recent call last):
         ...
-    ValueError: option epsilom does not exist: did you mean epsilon?
+    ValueError: epsilom is not an option: did you mean epsilon?
     """
 
-    __slots__ = ("address", "given", "memory", "preset")
+    __slots__ = ("address", "given", "preset")
 
     def __init__(self, preset: Preset = None, **options: Any) -> None:
-        self.memory = c.OptionsMemory()
-        self.address = ctypes.addressof(self.memory)
+        self.address: int | None = None  # of a rein_options, which belongs to this object
         self.preset: str = "none"
         self.given: dict[str, Any] = {}
         if isinstance(preset, Options):
-            ctypes.memmove(self.address, preset.address, ctypes.sizeof(self.memory))
+            self._open(c.options_copy, preset.address)
             self.preset, self.given = preset.preset, dict(preset.given)
         else:
             options = self._start(preset, options)
         for name, value in options.items():
             self._set(name, value)
+
+    def __del__(self, free: Any = c.options_free) -> None:
+        free(self.address)
+
+    def _open(self, function: Any, source: Any) -> None:
+        place, error = ctypes.c_void_p(), c.Error()
+        status = function(ctypes.byref(place), source, ctypes.byref(error))
+        if status:
+            c.raise_error(status, error)
+        self.address = place.value
 
     def _start(self, preset: Preset, options: dict[str, Any]) -> dict[str, Any]:
         """Fills in the preset; returns all that is to be set after it."""
@@ -112,18 +112,17 @@ class Options:
             self.preset = preset
         elif preset is not None:
             raise TypeError(f"preset is {preset!r}: a name, a dict or rein.Options is needed")
-        error = c.Error()
-        status = c.preset(self.address, self.preset.encode(), ctypes.byref(error))
-        if status:
-            c.raise_error(status, error)
+        self._open(c.options_new, self.preset.encode())
         return options
 
     def _set(self, name: str, value: Any) -> None:
         if value is None:
             return
-        error = c.Error()
-        text = _text_of(name, value)
-        status = c.options_set(self.address, name.encode(), text.encode(), ctypes.byref(error))
+        error, wanted = c.Error(), _value_of(name, value)
+        if isinstance(wanted, str):
+            status = c.options_set(self.address, name.encode(), wanted.encode(), ctypes.byref(error))
+        else:
+            status = c.options_set_number(self.address, name.encode(), wanted, ctypes.byref(error))
         if status:
             c.raise_error(status, error)
         self.given[name] = value
@@ -134,14 +133,16 @@ class Options:
         >>> Options("grpo").get("kl_loss_coef")
         0.04
         """
-        error, text = c.Error(), ctypes.create_string_buffer(64)
-        status = c.options_get(text, 64, self.address, name.encode(), ctypes.byref(error))
+        error, word, number = c.Error(), ctypes.c_char_p(), ctypes.c_double()
+        if name in _INFO and _INFO[name].choices:
+            status = c.options_get(ctypes.byref(word), self.address, name.encode(), ctypes.byref(error))
+        else:
+            status = c.options_get_number(ctypes.byref(number), self.address, name.encode(), ctypes.byref(error))
         if status:
             c.raise_error(status, error)
-        value = text.value.decode()
-        if value in ("", "inf"):
-            return None
-        return value if _INFO[name].choices else float(value)
+        if word.value is not None:
+            return word.value.decode() or None
+        return number.value if math.isfinite(number.value) else None
 
     def as_dict(self) -> dict[str, Value]:
         """Every option that has a value, by name, in the order of the pipeline.
@@ -180,7 +181,7 @@ _cache: dict[Any, Options] = {}
 
 
 def cached_options(preset: Preset, options: dict[str, Any], token_budget: float | None, source: int) -> Options:
-    """The options of one call, made once for all calls that say the same."""
+    """The options of one call, made once for all calls with the same arguments."""
     first = tuple(preset.items()) if isinstance(preset, dict) else preset
     key: Any = (first, token_budget, source)
     if options:
@@ -190,7 +191,7 @@ def cached_options(preset: Preset, options: dict[str, Any], token_budget: float 
         return _cache[key]
     except KeyError:
         pass
-    except TypeError:  # a value without a hash: _text_of says what is wrong with it
+    except TypeError:  # a value without a hash: _value_of says what is wrong with it
         return _options_for(preset, options, token_budget, source)
     made = _options_for(preset, options, token_budget, source)
     if len(_cache) >= 256:  # a coefficient that changes at every step would fill the memory
@@ -217,10 +218,10 @@ def _take_per_sequence(options: Options) -> None:
     """One advantage a sequence is what the library calls a reward with no estimator: nothing may change it before the
     loss."""
     if options.given.get("advantage", "given") != "given":
-        raise ValueError("advantages cannot act here: it needs advantage given")
+        raise ValueError("advantages has no effect: it needs advantage given")
     for name, off in (("shape", "none"), ("reward_clip", 0), ("kl_reward_coef", 0)):
         if options.given.get(name, off) != off:
-            raise ValueError(f"{name} cannot act here: the advantages are given")
+            raise ValueError(f"{name} has no effect: the advantages are given")
     for name, value in (("advantage", "none"), ("shape", "none"), ("kl_reward_coef", 0)):
         options._set(name, value)
 
@@ -237,7 +238,7 @@ class KlBias:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a preset computes. `options` has a value for each option that acts, None where it is off or required;
+    """What a preset computes. `options` has a value for each option that has an effect, None where it is off or required;
     `required` names those you must give. str() is readable."""
 
     name: str
@@ -305,5 +306,5 @@ def explain(name: str) -> Explanation:
 
 def _kl_bias(options: Options) -> tuple[KlBias, ...]:
     fields = ("form", "on_policy", "off_policy", "meaning")
-    rows = _each(lambda i: c.kl_bias_of(options.address, i))
+    rows = c.each(lambda i: c.kl_bias_of(options.address, i))
     return tuple(KlBias(*(getattr(row.contents, field).decode() for field in fields)) for row in rows)

@@ -11,16 +11,11 @@ from typing import Any
 import numpy as np
 
 from . import _engine as e
+from . import _library as c
 from ._groups import Groups, GroupsLike
 from ._tokenizer import Tokenizer
 
 _READ = 0
-
-
-class _Settings(ctypes.Structure):
-    """rein_settings is filled and read by the library alone: here it is memory and nothing more, with room to spare."""
-
-    _fields_ = [("memory", ctypes.c_uint64 * 4096)]
 
 
 class _Report(ctypes.Structure):
@@ -47,9 +42,12 @@ class _Options(ctypes.Structure):
     ]
 
 
-_settings_default = e.declare("rein_settings_default", "", _Settings)
+c.check_sizes({"rein_session_report": _Report, "rein_train_options": _Options})
+
+_settings_new = e.declare("rein_settings_new", "pp")
+_settings_free = e.declare("rein_settings_free", "p", None)
 _settings_set = e.declare("rein_settings_set", "pssp")
-_settings_get = e.declare("rein_settings_get", "pnpsp")
+_settings_text = e.declare("rein_settings_text", "ps", ctypes.c_char_p)
 _session_open = e.declare("rein_session_open", "pspp")
 _session_close = e.declare("rein_session_close", "p", None)
 _session_note = e.declare("rein_session_note", "p", ctypes.c_char_p)
@@ -90,9 +88,9 @@ def train(
     (1, False, 0.5)
     """
     if settings.get("save_steps") is not None:
-        raise ValueError("save_steps cannot act here: one step is made, and it is saved")
+        raise ValueError("save_steps has no effect: one step is made, and it is saved")
     directory, given = e.path_of(run, "run"), _settings_of(model, settings)
-    with contextlib.closing(e.opened(_session_open, _session_close, directory, ctypes.byref(given))) as session:
+    with contextlib.closing(e.opened(_session_open, _session_close, directory, given.address)) as session:
         note = _note(session, "")
         report, options = _Report(), _Options(np.nan if seconds_sample is None else float(seconds_sample))
         with Groups(groups, _tokenizer_of(session)) as listed:
@@ -115,14 +113,14 @@ def _note(session: e.Handle, before: str) -> str:
     return note
 
 
-def _settings_of(model: e.PathLike | None, settings: dict[str, Any]) -> _Settings:
-    given: _Settings = _settings_default()
+def _settings_of(model: e.PathLike | None, settings: dict[str, Any]) -> e.Handle:
+    given = e.opened(_settings_new, _settings_free)
     named = {"preset": settings.get("preset"), **settings}  # it comes before the options that change it
     if model is not None:
         named["model"] = os.fsdecode(e.path_of(model, "model"))
     for name, value in named.items():
         if value is not None:
-            e.call(_settings_set, ctypes.byref(given), name.encode(), _text_of(name, value).encode())
+            e.call(_settings_set, given.address, name.encode(), _text_of(name, value).encode())
     return given
 
 
@@ -143,9 +141,7 @@ def _text_of(name: str, value: Any) -> str:
 
 def _tokenizer_of(session: e.Handle) -> Tokenizer | None:
     """That of the run's model, if it has one."""
-    text = ctypes.create_string_buffer(1024)
-    e.call(_settings_get, text, len(text), _session_settings(session.address), b"model")
-    directory = os.fsdecode(text.value)
+    directory = os.fsdecode(_settings_text(_session_settings(session.address), b"model"))
     return Tokenizer(directory) if os.path.exists(os.path.join(directory, "tokenizer.json")) else None
 
 

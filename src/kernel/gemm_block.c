@@ -29,7 +29,7 @@ INLINE void multiply_as(const part *t, const rein_storage storage, const int pac
     const char *b = t->b.data;
     for (size_t j = 0, columns; j < t->n; j += columns, b += (columns + GEMM_PANEL - 1) / GEMM_PANEL * t->b.bytes) {
         const right_factor right = {b, panels ? GEMM_PANEL : t->b.step, t->b.bytes};
-        columns = tile_columns(t->n - j);
+        columns = tile_columns(t->n - j, t->m);
         for (size_t i = 0, n = 0; i < t->m; i += t->tall, n++) {
             const left_factor rows = {t->a.data + (packed ? n * TILE_ROWS * t->depth : i * t->a.row), packed ? 1 : t->a.row,
                                       packed ? TILE_ROWS : 1};
@@ -160,7 +160,7 @@ static void multiply_rows(const part *columns, const rein_gemm_task *t, const pl
 static void multiply_few_columns(const rein_gemm_task *t) {
     const size_t tall = part_size(t->n, TILE_ROWS, 1);
     for (size_t i = 0, columns; i < t->m; i += columns) {
-        columns = tile_columns(t->m - i);
+        columns = tile_columns(t->m - i, t->n);
         for (size_t j = 0; j < t->n; j += tall) {
             const size_t rows = t->n - j < tall ? t->n - j : tall;
             const left_factor of_b = {(const float *)t->b.data + j, 1, t->b.row};

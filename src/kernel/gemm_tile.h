@@ -10,8 +10,9 @@
 
 #ifdef __AVX512F__
 
-/* Rows and panels of a tile. Up to FEW_ROWS rows are read in place. PARTIAL_ROWS: row_load and row_store can handle fewer than 16 numbers. */
-enum { TILE_ROWS = 8, TILE_PANELS = 3, FEW_ROWS = 2, PARTIAL_ROWS = 1 };
+/* Rows and panels of a tile. Up to FEW_ROWS rows are read in place, and their tiles have up to FEW_PANELS panels, because one or two rows of
+ * three panels would not hide the latency of fma. PARTIAL_ROWS: row_load and row_store can handle fewer than 16 numbers. */
+enum { TILE_ROWS = 8, TILE_PANELS = 3, FEW_ROWS = 2, FEW_PANELS = 4, PARTIAL_ROWS = 1 };
 /* The parts that are packed at a time, and the depth from which on prefetching the next tile of C pays. */
 enum { PART_ROWS = 160, PART_DEPTH = 384, PART_COLUMNS = 384, PREFETCH_DEPTH = 32 };
 
@@ -39,7 +40,7 @@ INLINE row16 row_of_panel(const void *panel, size_t at, const rein_storage stora
 
 #else
 
-enum { TILE_ROWS = GEMM_TILE_ROWS, TILE_PANELS = 1, FEW_ROWS = GEMM_TILE_ROWS, PARTIAL_ROWS = 0 };
+enum { TILE_ROWS = GEMM_TILE_ROWS, TILE_PANELS = 1, FEW_ROWS = GEMM_TILE_ROWS, FEW_PANELS = 1, PARTIAL_ROWS = 0 };
 enum { PART_ROWS = GEMM_ROWS, PART_DEPTH = GEMM_DEPTH, PART_COLUMNS = GEMM_COLUMNS, PREFETCH_DEPTH = 1 << 30 };
 
 typedef struct row16 {
@@ -91,8 +92,8 @@ INLINE void tile(float *c, size_t stride, left_factor a, right_factor b, const r
     }
 #pragma GCC unroll 2
     for (size_t k = 0; k < depth; k++) {
-        row16 row[TILE_PANELS] = {row_zero()};
-#pragma GCC unroll 3
+        row16 row[FEW_PANELS] = {row_zero()};
+#pragma GCC unroll 4
         for (size_t p = 0; p < panels; p++) row[p] = row_of_panel((const char *)b.data + p * b.bytes, k * b.step, storage);
 #pragma GCC unroll 24
         for (size_t i = 0; i < rows * panels; i++)
@@ -122,16 +123,22 @@ INLINE void tile_with_rows(size_t rows, float *c, size_t stride, left_factor a, 
     }
 }
 
-/* How many of the next columns a tile takes: TILE_PANELS panels if they are there, else one. */
-INLINE size_t tile_columns(size_t left) {
-    const size_t most = left > (TILE_PANELS - 1) * GEMM_PANEL ? TILE_PANELS * GEMM_PANEL : GEMM_PANEL;
+/* How many of the next columns a tile takes. */
+INLINE size_t tile_columns(size_t left, size_t rows) {
+    const size_t most = (size_t)(rows <= FEW_ROWS ? FEW_PANELS : TILE_PANELS) * GEMM_PANEL;
     return left < most ? left : most;
 }
 
+/* Makes the number of panels a constant too. */
 INLINE void tile_of(size_t rows, size_t columns, float *c, size_t stride, left_factor a, right_factor b, const rein_storage storage,
                     size_t depth, int from_c) {
     if (TILE_PANELS == 1 || columns <= GEMM_PANEL) tile_with_rows(rows, c, stride, a, b, storage, depth, columns, from_c, 1);
-    else tile_with_rows(rows, c, stride, a, b, storage, depth, columns - (TILE_PANELS - 1) * GEMM_PANEL, from_c, TILE_PANELS);
+    else if (columns <= 2 * GEMM_PANEL)
+        tile_with_rows(rows, c, stride, a, b, storage, depth, columns - GEMM_PANEL, from_c, TILE_PANELS < 2 ? 1 : 2);
+    else if (FEW_PANELS == 1 || columns <= TILE_PANELS * GEMM_PANEL)
+        tile_with_rows(rows, c, stride, a, b, storage, depth, columns - (TILE_PANELS - 1) * GEMM_PANEL, from_c, TILE_PANELS);
+    else if (rows == 1) tile(c, stride, a, b, storage, depth, columns - (FEW_PANELS - 1) * GEMM_PANEL, from_c, 1, FEW_PANELS);
+    else tile(c, stride, a, b, storage, depth, columns - (FEW_PANELS - 1) * GEMM_PANEL, from_c, 2, FEW_PANELS);
 }
 
 /* Copies from[r·from_row + j·from_column], for tiles that have fewer columns or are transposed. Not inlined: gcc makes it slower where it

@@ -34,7 +34,8 @@ static inline size_t rein_storage_bytes(rein_storage storage, size_t n) {
 #define REIN_STORAGE_BYTES(name, decode, elements, bytes) bytes,
     static const size_t bytes_of[] = {REIN_STORAGE_TYPES(REIN_STORAGE_BYTES)};
 #undef REIN_STORAGE_BYTES
-    return n / rein_storage_elements(storage) * bytes_of[storage];
+    const size_t elements = rein_storage_elements(storage);
+    return (elements == 1 ? n : n / elements) * bytes_of[storage]; /* small products would notice the division */
 }
 
 /* to [n] = the f32 values of n stored elements, which are whole blocks. The conversion is exact for number types. */

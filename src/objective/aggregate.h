@@ -2,7 +2,7 @@
 #ifndef REIN_OBJECTIVE_AGGREGATE_H
 #define REIN_OBJECTIVE_AGGREGATE_H
 
-#include "rein/objective.h"
+#include "options.h"
 
 /* The weight of a trained token. Its sequence has `own` trained tokens; the step has `tokens`, in `sequences` that have at least one. */
 static inline double rein_token_weight(const rein_options *o, double own, double tokens, double sequences) {

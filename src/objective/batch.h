@@ -2,7 +2,7 @@
 #ifndef REIN_OBJECTIVE_BATCH_H
 #define REIN_OBJECTIVE_BATCH_H
 
-#include "rein/objective.h"
+#include "options.h"
 
 static inline double rein_at(const rein_batch *b, const void *array, size_t i) {
     return b->dtype == REIN_F32 ? (double)((const float *)array)[i] : ((const double *)array)[i];

@@ -7,7 +7,7 @@
 #define REIN_OBJECTIVE_KL_H
 
 #include "exponential.h"
-#include "rein/objective.h"
+#include "options.h"
 
 typedef struct divergence {
     V value, by_log_prob; /* k and dk/dlp */

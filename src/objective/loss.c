@@ -233,13 +233,13 @@ rein_status rein_policy_loss(rein_loss *loss, void *grad_log_probs, void *grad_e
 
 /* The options up to the advantages: everything after them is off and needs no input. */
 static rein_options rewards_only(const rein_options *options) {
-    rein_options o = *options;
+    rein_options o = options ? *options : (rein_options){0};
     o.surrogate = REIN_SURROGATE_REINFORCE;
     o.ratio = REIN_RATIO_PUBLISHED;
     o.mismatch = REIN_MISMATCH_NONE;
     o.aggregation = REIN_TOKEN_SUM;
     o.off_policy_mask_delta = o.top_entropy = o.entropy_coef = o.kimi_k2_tau = o.kl_penalty_coef = o.kl_loss_coef = 0;
-    o.given = 0;
+    memset(o.given, 0, sizeof o.given);
     return o;
 }
 

@@ -1,35 +1,30 @@
-/* options.c - the options of the policy loss: one table of names, bounds and where each can act; the published constants of the
- * surrogates; and the check that makes a composition whole. */
-#include <errno.h>
+/* options.c - the options of the policy loss: one table of names, ranges and conditions; the published constants of the surrogates; and
+ * the check that completes a composition. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "../base/base.h"
-#include "options.h"
+#include "option_table.h"
 
-/* ---- what was published with each surrogate: the level of its ratio and its clip range (NaN: it has none) */
+/* What was published with each surrogate: the level of its ratio and its clip range (NaN: it has none). */
 static const struct published {
-    const char *name;
     rein_ratio level;
     double epsilon, epsilon_high;
 } surrogates[] = {
-    [REIN_SURROGATE_REINFORCE] = {"reinforce", REIN_RATIO_TOKEN, NAN, NAN},
-    [REIN_SURROGATE_CLIP] = {"clip", REIN_RATIO_TOKEN, 0.2, 0.2},
-    [REIN_SURROGATE_DUAL_CLIP] = {"dual-clip", REIN_RATIO_TOKEN, 0.2, 0.2},
-    [REIN_SURROGATE_CISPO] = {"cispo", REIN_RATIO_TOKEN, 1, 4},
-    [REIN_SURROGATE_SQUARED] = {"squared", REIN_RATIO_SEQUENCE_SUM, NAN, NAN},
-    [REIN_SURROGATE_DRO] = {"dro", REIN_RATIO_TOKEN, NAN, NAN},
-    [REIN_SURROGATE_GMPO] = {"gmpo", REIN_RATIO_TOKEN, 0.4, 0.4},
-    [REIN_SURROGATE_SAPO] = {"sapo", REIN_RATIO_TOKEN, NAN, NAN},
-    [REIN_SURROGATE_VESPO] = {"vespo", REIN_RATIO_SEQUENCE_SUM, NAN, NAN},
-    [REIN_SURROGATE_TOPR] = {"topr", REIN_RATIO_SEQUENCE_SUM, NAN, NAN},
-    [REIN_SURROGATE_DPPO] = {"dppo", REIN_RATIO_TOKEN, NAN, NAN},
-    [REIN_SURROGATE_LUSPO] = {"luspo", REIN_RATIO_SEQUENCE, 0.002, 0.0025},
+    [REIN_SURROGATE_REINFORCE] = {REIN_RATIO_TOKEN, NAN, NAN},      [REIN_SURROGATE_CLIP] = {REIN_RATIO_TOKEN, 0.2, 0.2},
+    [REIN_SURROGATE_DUAL_CLIP] = {REIN_RATIO_TOKEN, 0.2, 0.2},      [REIN_SURROGATE_CISPO] = {REIN_RATIO_TOKEN, 1, 4},
+    [REIN_SURROGATE_SQUARED] = {REIN_RATIO_SEQUENCE_SUM, NAN, NAN}, [REIN_SURROGATE_DRO] = {REIN_RATIO_TOKEN, NAN, NAN},
+    [REIN_SURROGATE_GMPO] = {REIN_RATIO_TOKEN, 0.4, 0.4},           [REIN_SURROGATE_SAPO] = {REIN_RATIO_TOKEN, NAN, NAN},
+    [REIN_SURROGATE_VESPO] = {REIN_RATIO_SEQUENCE_SUM, NAN, NAN},   [REIN_SURROGATE_TOPR] = {REIN_RATIO_SEQUENCE_SUM, NAN, NAN},
+    [REIN_SURROGATE_DPPO] = {REIN_RATIO_TOKEN, NAN, NAN},           [REIN_SURROGATE_LUSPO] = {REIN_RATIO_SEQUENCE, 0.002, 0.0025},
 };
 
-/* ---- where an option can act */
+#define COUNTED(value, word) +1
+enum { N_SURROGATES = 0 REIN_SURROGATES(COUNTED) };
+_Static_assert(sizeof surrogates / sizeof *surrogates == N_SURROGATES, "every surrogate has its published constants");
+
+/* ---- when an option has an effect */
 typedef rein_options O;
 static int always(const O *o) { return (void)o, 1; }
 static int on_budget(const O *o) { return o->shape == REIN_SHAPE_BUDGET; }
@@ -66,29 +61,29 @@ static int on_entropy(const O *o) { return o->entropy_coef != 0; }
 static int on_dr_grpo(const O *o) { return o->aggregation == REIN_DR_GRPO; }
 
 /* ---- the table */
-enum kind {
-    NUMBER,   /* low <= x <= high */
-    POSITIVE, /* 0 < x <= high */
-    WHOLE,    /* a whole number, low <= x <= high */
-    SWITCH,   /* 0 < x <= high; absent means off */
-    CHOICE,
-    CHOICE1 /* a choice whose enum has an unnamed default at 0 */
-};
 
-static const struct option {
-    rein_option_info info;
-    size_t offset;
-    enum kind kind;
-    double low, high;
-    int (*acts)(const O *);
-    const char *where; /* "needs …", for the error */
-} options[] = {
-#define NUM(name, stage, kind, low, high, acts, where, help) \
-    { {#name, NULL, stage, help}, offsetof(O, name), kind, low, high, acts, where }
-#define PICK(name, stage, kind, choices, acts, where, help) \
-    { {#name, choices, stage, help}, offsetof(O, name), kind, 0, 0, acts, where }
-    PICK(shape, "shape", CHOICE, "none|budget|truncate|overlong|k1.5-length", on_scalar_reward,
-         "an advantage made from one reward (not gdpo, not given)", "how the reward is shaped by the response's length"),
+/* The words of the enums that are public: their places are those of the enums. */
+#define KL_SCOPES(X) X(REIN_KL_SCOPE_BATCH, "batch") X(REIN_KL_SCOPE_GROUP, "group") X(REIN_KL_SCOPE_SEQUENCE, "sequence")
+#define KL_DIRECTIONS(X) X(REIN_CURRENT_OVER_REF, "current_over_ref") X(REIN_REF_OVER_CURRENT, "ref_over_current")
+#define PLACE(value, word) PLACE_OF_##value,
+enum { KL_SCOPES(PLACE) };
+enum { PLACE_OF_DEFAULT, KL_DIRECTIONS(PLACE) };
+#define SAME(value, word) _Static_assert((int)PLACE_OF_##value == (int)value, word " has the place of its enum value");
+KL_SCOPES(SAME)
+KL_DIRECTIONS(SAME)
+
+#define JOINED(value, word) "|" word
+#define WORD(value, word) word,
+#define NUM(name, stage, kind, low, high, has_effect, needs, help) \
+    { {#name, NULL, stage, help}, NULL, offsetof(O, name), REIN_OPTION_##kind, low, high, has_effect, needs }
+#define PICK(name, stage, kind, list, has_effect, needs, help)                                                                   \
+    {                                                                                                                            \
+        {#name, &(list(JOINED))[1], stage, help}, (const char *const[]){list(WORD) NULL}, offsetof(O, name), REIN_OPTION_##kind, \
+            0, 0, has_effect, needs                                                                                              \
+    }
+const rein_option_row rein_option_rows[] = {
+    PICK(shape, "shape", CHOICE, REIN_SHAPES, on_scalar_reward, "an advantage made from one reward (not gdpo, not given)",
+         "how the response's length changes the reward"),
     NUM(token_budget, "shape", NUMBER, 0, 1e15, always, "", "B: tokens a response may use"),
     NUM(budget_penalty_coef, "shape", NUMBER, 0, 1e300, on_budget, "shape budget", "lambda: reward lost per token over the budget"),
     NUM(budget_penalty, "shape", NUMBER, 0, 1e300, on_truncate, "shape truncate", "reward of a response over the budget, negated"),
@@ -97,28 +92,24 @@ static const struct option {
     NUM(length_weight, "shape", NUMBER, 0, 1e300, on_k15, "shape k1.5-length", "weight of the length reward"),
     NUM(reward_clip, "shape", SWITCH, 0, 1e300, on_scalar_reward, "an advantage made from one reward (not gdpo, not given)",
         "shaped rewards are clipped to ± this"),
-    PICK(advantage, "advantage", CHOICE,
-         "none|group-mean|group-std|batch-std|leave-one-out|reinforce++|opo|remax|pass-at-k|max-rl|gdpo|gae|given", always, "",
-         "the estimator that turns rewards into advantages"),
+    PICK(advantage, "advantage", CHOICE, REIN_ADVANTAGES, always, "", "the estimator that turns rewards into advantages"),
     NUM(pass_k, "advantage", WHOLE, 2, 1e6, on_pass_at_k, "advantage pass-at-k", "k of pass@k; the group's size when not given"),
     NUM(gae_gamma, "advantage", NUMBER, 0, 1, on_gae, "advantage gae", "discount"),
     NUM(gae_lambda, "advantage", NUMBER, 0, 1, on_gae, "advantage gae", "how far advantages look ahead"),
     NUM(advantage_eps, "advantage", NUMBER, 0, 1e300, on_std, "an advantage that divides by a std",
         "added to the std (reinforce++: to the variance)"),
     NUM(advantage_balance, "advantage", NUMBER, -1, 1, always, "", "1: only positive advantages train, -1: only negative ones"),
-    PICK(ratio, "ratio", CHOICE1, "token|sequence|sequence-sum|sequence-token|average|geometric-average", on_ratio,
-         "a surrogate that takes a ratio (not reinforce, not gmpo)", "the level of the importance ratio"),
-    PICK(mismatch, "mismatch", CHOICE, "none|token-tis|token-mask|sequence-tis|sequence-mask", always, "",
-         "correction for a sampler that is not the old policy"),
-    NUM(tis_cap, "mismatch", POSITIVE, 0, 1e300, on_tis, "mismatch token-tis or sequence-tis", "C: weights are cut to this"),
+    PICK(ratio, "ratio", CHOICE_FROM_1, REIN_RATIOS, on_ratio, "a surrogate that takes a ratio (not reinforce, not gmpo)",
+         "the level of the importance ratio"),
+    PICK(mismatch, "mismatch", CHOICE, REIN_MISMATCHES, always, "", "correction for a sampler that is not the old policy"),
+    NUM(tis_cap, "mismatch", POSITIVE, 0, 1e300, on_tis, "mismatch token-tis or sequence-tis", "C: weights are clipped to this"),
     NUM(mismatch_low, "mismatch", NUMBER, 0, 1e300, on_mismatch_mask, "mismatch token-mask or sequence-mask",
         "weights below are dropped"),
     NUM(mismatch_high, "mismatch", POSITIVE, 0, 1e300, on_mismatch_mask, "mismatch token-mask or sequence-mask",
         "weights above are dropped"),
     NUM(off_policy_mask_delta, "mismatch", SWITCH, 0, 1e300, always, "",
         "delta: sequences with A < 0 and mean(sample - current log-prob) above it lose their surrogate"),
-    PICK(surrogate, "surrogate", CHOICE, "reinforce|clip|dual-clip|cispo|squared|dro|gmpo|sapo|vespo|topr|dppo|luspo", always, "",
-         "the loss of a token or sequence"),
+    PICK(surrogate, "surrogate", CHOICE, REIN_SURROGATES, always, "", "the loss of a token or sequence"),
     NUM(epsilon, "surrogate", NUMBER, 0, 1e300, on_clip, "a surrogate that clips",
         "lower clip range: 1 - epsilon (gmpo: -epsilon, in logs)"),
     NUM(epsilon_high, "surrogate", NUMBER, 0, 1e300, on_clip, "a surrogate that clips", "upper clip range; epsilon when not given"),
@@ -137,182 +128,67 @@ static const struct option {
     NUM(topr_positive_high, "surrogate", NUMBER, 0, 1e300, on_topr, "surrogate topr", "upper bound where A >= 0"),
     NUM(topr_negative_low, "surrogate", NUMBER, 0, 1e300, on_topr, "surrogate topr", "lower bound where A < 0"),
     NUM(topr_negative_high, "surrogate", NUMBER, 0, 1e300, on_topr, "surrogate topr", "upper bound where A < 0"),
-    PICK(dppo_divergence, "surrogate", CHOICE, "tv|kl", on_dppo, "surrogate dppo", "which divergence of the token's probability"),
+    PICK(dppo_divergence, "surrogate", CHOICE, REIN_DPPO_DIVERGENCES, on_dppo, "surrogate dppo",
+         "divergence that measures the change of a token's probability"),
     NUM(dppo_delta, "surrogate", NUMBER, 0, 1e300, on_dppo, "surrogate dppo", "divergence above which a token is dropped"),
-    NUM(dppo_ratio_cap, "surrogate", SWITCH, 0, 1e300, on_dppo, "surrogate dppo", "C: ratios are cut to this"),
+    NUM(dppo_ratio_cap, "surrogate", SWITCH, 0, 1e300, on_dppo, "surrogate dppo", "C: ratios are clipped to this"),
     NUM(kimi_k2_tau, "adjust", NUMBER, 0, 1e300, on_token_unit, "a token-level ratio", "A <- A - tau * stop(log-ratio), per token"),
     NUM(kl_reward_coef, "kl", NUMBER, 0, 1e300, on_scalar_reward, "an advantage made from one reward (not gdpo, not given)",
         "KL (k1, detached) in the reward"),
     NUM(kl_penalty_coef, "kl", NUMBER, 0, 1e300, always, "", "KL (centred, detached) in the advantage"),
     NUM(kl_loss_coef, "kl", NUMBER, 0, 1e300, always, "", "KL in the loss"),
-    PICK(kl_estimator, "kl", CHOICE, "k1|k2|k3|abs|is-k1|is-k3", on_kl_loss, "kl_loss_coef", "the estimator in the loss"),
-    PICK(kl_direction, "kl", CHOICE1, "current_over_ref|ref_over_current", on_k3_loss, "kl_loss_coef with kl_estimator k3 or is-k3",
-         "which way round the quotient of k3 is"),
-    PICK(kl_scope, "kl", CHOICE, "batch|group|sequence", on_kl_penalty, "kl_penalty_coef", "over what the KL penalty is centred"),
-    PICK(kl_penalty_source, "kl", CHOICE, "current_learner|sample", on_kl_detached, "kl_penalty_coef or kl_reward_coef",
-         "whose log-probs the detached KL is measured with"),
+    PICK(kl_estimator, "kl", CHOICE, REIN_KL_ESTIMATORS, on_kl_loss, "kl_loss_coef", "the estimator in the loss"),
+    PICK(kl_direction, "kl", CHOICE_FROM_1, KL_DIRECTIONS, on_k3_loss, "kl_loss_coef with kl_estimator k3 or is-k3",
+         "the direction of the quotient in k3"),
+    PICK(kl_scope, "kl", CHOICE, KL_SCOPES, on_kl_penalty, "kl_penalty_coef", "the tokens over which the KL penalty is centred"),
+    PICK(kl_penalty_source, "kl", CHOICE, REIN_KL_SOURCES, on_kl_detached, "kl_penalty_coef or kl_reward_coef",
+         "whose log-probs measure the detached KL"),
     NUM(kl_clamp, "kl", SWITCH, 0, 1e300, on_kl_loss, "kl_loss_coef", "ref - log-prob is clipped to ± this in the KL loss"),
     NUM(entropy_coef, "entropy", NUMBER, 0, 1e300, always, "", "entropy bonus"),
     NUM(entropy_target, "entropy", SWITCH, 0, 1e300, on_entropy, "entropy_coef",
-        "the bonus acts only while the entropy is at most this"),
+        "the bonus applies only while the entropy is at most this"),
     NUM(top_entropy, "entropy", SWITCH, 0, 1, always, "", "share of tokens, by entropy, whose surrogate trains"),
-    PICK(aggregation, "aggregation", CHOICE, "token-mean|token-sum|seq-mean-token-mean|seq-mean-token-sum|dr-grpo", always, "",
-         "how token losses become one number"),
+    PICK(aggregation, "aggregation", CHOICE, REIN_AGGREGATIONS, always, "", "how token losses become one number"),
     NUM(max_response_length, "aggregation", POSITIVE, 0, 1e15, on_dr_grpo, "aggregation dr-grpo",
         "Lmax: the constant that divides"),
+};
 #undef NUM
 #undef PICK
-};
+_Static_assert(sizeof rein_option_rows / sizeof *rein_option_rows == REIN_OPTION_COUNT,
+               "rein_options.given has a place for each option");
 
-enum { COUNT = sizeof options / sizeof *options };
-_Static_assert(sizeof(rein_options) <= 1024, "the Python package holds options in so many bytes");
+const rein_option_info *rein_option_at(size_t i) { return i < REIN_OPTION_COUNT ? &rein_option_rows[i].info : NULL; }
 
-/* ART's names, and where their bit of `given` is. */
-static const struct alias {
-    const char *name, *option;
-    int bit;
-} aliases[] = {{"importance_sampling_level", "ratio", 61},
-               {"scale_rewards", "advantage", 62},
-               {"truncated_importance_sampling", "tis_cap", 63}};
-_Static_assert(COUNT <= 61, "the aliases' bits of rein_options.given");
-
-const rein_option_info *rein_option_at(size_t i) { return i < COUNT ? &options[i].info : NULL; }
-
-static double *number_of(rein_options *o, const struct option *d) { return (double *)(void *)((char *)o + d->offset); }
-static int *choice_of(rein_options *o, const struct option *d) { return (int *)(void *)((char *)o + d->offset); }
-static int is_choice(const struct option *d) { return d->kind >= CHOICE; }
-static uint64_t bit_of(const struct option *d) { return (uint64_t)1 << (d - options); }
-
-/* The i-th word of "a|b|c"; returns its length, 0 past the last. */
-static size_t word_at(const char **word, const char *choices, int i) {
-    for (; i > 0; i--) {
-        choices = strchr(choices, '|');
-        if (!choices) return 0;
-        choices++;
-    }
-    *word = choices;
-    return strcspn(choices, "|");
-}
-
-static const struct option *find(const char *name) {
-    for (size_t i = 0; i < COUNT; i++)
-        if (strcmp(options[i].info.name, name) == 0) return &options[i];
+const rein_option_row *rein_option_find(const char *name) {
+    for (size_t i = 0; i < REIN_OPTION_COUNT; i++)
+        if (strcmp(rein_option_rows[i].info.name, name) == 0) return &rein_option_rows[i];
     return NULL;
 }
 
-static rein_status unknown_option(const char *name, rein_error *err) {
-    const char *names[COUNT + 4];
-    size_t n = 0;
-    for (; n < COUNT; n++) names[n] = options[n].info.name;
-    for (size_t i = 0; i < 3; i++) names[n++] = aliases[i].name;
-    names[n] = NULL;
-    const char *near = rein_nearest(name, names);
-    return rein_fail(err, REIN_EINVAL, near ? "option %.60s does not exist: did you mean %s?" : "option %.60s does not exist", name,
-                     near);
+double *rein_option_number(rein_options *o, const rein_option_row *row) { return (double *)(void *)((char *)o + row->offset); }
+int *rein_option_choice(rein_options *o, const rein_option_row *row) { return (int *)(void *)((char *)o + row->offset); }
+
+const char *rein_option_word(const rein_option_row *row, int value) {
+    int i = value - (row->kind == REIN_OPTION_CHOICE_FROM_1);
+    const char *const *word = row->words;
+    if (i < 0) return NULL;
+    while (*word && i-- > 0) word++;
+    return *word;
 }
 
-static rein_status set_choice(rein_options *o, const struct option *d, const char *value, rein_error *err) {
-    const char *word;
-    size_t length;
-    for (int i = 0; (length = word_at(&word, d->info.choices, i)) > 0; i++) {
-        if (strlen(value) != length || memcmp(value, word, length) != 0) continue;
-        *choice_of(o, d) = i + (d->kind == CHOICE1);
-        return REIN_OK;
-    }
-    return rein_fail(err, REIN_EINVAL, "%s is \"%.60s\": one of %s", d->info.name, value, d->info.choices);
-}
-
-static rein_status check_range(const struct option *d, double x, rein_error *err) {
-    const char *name = d->info.name;
-    if (!isfinite(x)) return rein_fail(err, REIN_EINVAL, "%s is not a finite number", name);
-    if ((d->kind == POSITIVE || d->kind == SWITCH) && !(x > 0))
-        return rein_fail(err, REIN_EINVAL, "%s is %.17g: it must be above 0", name, x);
-    if (d->kind == WHOLE && x != floor(x)) return rein_fail(err, REIN_EINVAL, "%s is %.17g: a whole number is needed", name, x);
-    if (x < d->low) return rein_fail(err, REIN_EINVAL, "%s is %.17g: it must be %.17g or more", name, x, d->low);
-    if (x > d->high) return rein_fail(err, REIN_EINVAL, "%s is %.17g: it must be %.17g or less", name, x, d->high);
+rein_status rein_option_check_range(const rein_option_row *row, double x, rein_error *err) {
+    const char *name = row->info.name;
+    const int positive = row->kind == REIN_OPTION_POSITIVE || row->kind == REIN_OPTION_SWITCH;
+    if (!isfinite(x)) return rein_fail_at(err, REIN_EINVAL, name, -1, "is not a finite number");
+    if (positive && !(x > 0)) return rein_fail_at(err, REIN_EINVAL, name, -1, "is %.17g: it must be above 0", x);
+    if (row->kind == REIN_OPTION_WHOLE && x != floor(x))
+        return rein_fail_at(err, REIN_EINVAL, name, -1, "is %.17g: a whole number is needed", x);
+    if (x < row->low) return rein_fail_at(err, REIN_EINVAL, name, -1, "is %.17g: it must be %.17g or more", x, row->low);
+    if (x > row->high) return rein_fail_at(err, REIN_EINVAL, name, -1, "is %.17g: it must be %.17g or less", x, row->high);
     return REIN_OK;
 }
 
-static rein_status set_number(rein_options *o, const struct option *d, const char *value, rein_error *err) {
-    char *end;
-    const double x = strtod(value, &end);
-    if (end == value || *end) return rein_fail(err, REIN_EINVAL, "%s is \"%.60s\": a number is needed", d->info.name, value);
-    const rein_status status = check_range(d, x, err);
-    if (status == REIN_OK) *number_of(o, d) = x;
-    return status;
-}
-
-/* A new surrogate brings its own published constants and level, unless the user gave theirs. */
-static void change_surrogate(rein_options *o, rein_surrogate from) {
-    const struct published *was = &surrogates[from], *now = &surrogates[o->surrogate];
-    if (was->epsilon != now->epsilon) {
-        if (!(o->given & bit_of(find("epsilon")))) o->epsilon = NAN;
-        if (!(o->given & bit_of(find("epsilon_high")))) o->epsilon_high = NAN;
-    }
-    if (was->level != now->level && !(o->given & bit_of(find("ratio")))) o->ratio = REIN_RATIO_PUBLISHED;
-}
-
-static rein_status set_alias(rein_options *o, const struct alias *a, const char *value, rein_error *err) {
-    const struct option *d = find(a->option);
-    if (o->given & bit_of(d))
-        return rein_fail(err, REIN_EINVAL, "%s and %s are the same option: give one of them", a->name, a->option);
-    rein_options next = *o;
-    if (strcmp(a->name, "scale_rewards") == 0) {
-        const int yes = strcmp(value, "true") == 0 || strcmp(value, "1") == 0,
-                  no = strcmp(value, "false") == 0 || strcmp(value, "0") == 0;
-        if (!yes && !no) return rein_fail(err, REIN_EINVAL, "scale_rewards is \"%.60s\": true or false", value);
-        value = yes ? "group-std" : "group-mean";
-    } else if (strcmp(a->name, "truncated_importance_sampling") == 0) {
-        if (o->given & bit_of(find("mismatch")) && o->mismatch != REIN_MISMATCH_TOKEN_TIS)
-            return rein_fail(err, REIN_EINVAL, "truncated_importance_sampling is mismatch token-tis: another mismatch is given");
-        const rein_status status = rein_options_set(&next, "mismatch", "token-tis", err);
-        if (status != REIN_OK) return status;
-    }
-    const rein_status status = rein_options_set(&next, a->option, value, err);
-    if (status != REIN_OK) return status;
-    next.given |= (uint64_t)1 << a->bit;
-    *o = next;
-    return REIN_OK;
-}
-
-rein_status rein_options_set(rein_options *o, const char *name, const char *value, rein_error *err) {
-    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++) {
-        if (strcmp(name, aliases[i].name) == 0) return set_alias(o, &aliases[i], value, err);
-        if (strcmp(name, aliases[i].option) == 0 && o->given >> aliases[i].bit & 1)
-            return rein_fail(err, REIN_EINVAL, "%s and %s are the same option: give one of them", aliases[i].name, name);
-    }
-    const struct option *d = find(name);
-    if (!d) return unknown_option(name, err);
-    const rein_surrogate before = o->surrogate;
-    const rein_status status = is_choice(d) ? set_choice(o, d, value, err) : set_number(o, d, value, err);
-    if (status != REIN_OK) return status;
-    o->given |= bit_of(d);
-    if (o->surrogate != before) change_surrogate(o, before);
-    return REIN_OK;
-}
-
-void rein_options_unset(rein_options *o, const char *name) {
-    const struct option *d = find(name);
-    if (d && !is_choice(d)) *number_of(o, d) = NAN;
-}
-
-rein_status rein_options_get(char *value, size_t size, const rein_options *given, const char *name, rein_error *err) {
-    const struct option *d = find(name);
-    if (!d) return unknown_option(name, err);
-    rein_options o = *given;
-    char text[64] = "";
-    if (is_choice(d)) {
-        const char *word = "";
-        const int i = *choice_of(&o, d) - (d->kind == CHOICE1);
-        const size_t n = i < 0 ? 0 : word_at(&word, d->info.choices, i);
-        snprintf(text, sizeof text, "%.*s", (int)n, word);
-    } else if (!isnan(*number_of(&o, d))) {
-        snprintf(text, sizeof text, "%.17g", *number_of(&o, d));
-    }
-    if (strlen(text) >= size) return rein_fail(err, REIN_ENOMEM, "%s needs %zu bytes", name, strlen(text) + 1);
-    memcpy(value, text, strlen(text) + 1);
-    return REIN_OK;
-}
+/* ---- questions about a composition */
 
 int rein_sequence_unit(const rein_options *o) {
     const rein_ratio level = o->ratio ? o->ratio : surrogates[o->surrogate].level;
@@ -325,21 +201,37 @@ int rein_advantage_per_token(const rein_options *o) {
            (o->advantage == REIN_ADVANTAGE_REINFORCE_PP && o->kl_reward_coef != 0);
 }
 
+int rein_options_use_reference(const rein_options *o) {
+    if (!o) return 0;
+    return o->kl_reward_coef > 0 || o->kl_penalty_coef > 0 || o->kl_loss_coef > 0;
+}
+
+/* ---- published constants */
+
+void rein_options_change_surrogate(rein_options *o, rein_surrogate before) {
+    const struct published *was = &surrogates[before], *now = &surrogates[o->surrogate];
+    if (was->epsilon != now->epsilon) {
+        if (!rein_options_given(o, "epsilon")) o->epsilon = NAN;
+        if (!rein_options_given(o, "epsilon_high")) o->epsilon_high = NAN;
+    }
+    if (was->level != now->level && !rein_options_given(o, "ratio")) o->ratio = REIN_RATIO_PUBLISHED;
+}
+
 static void default_to(double *field, double published) {
     if (isnan(*field)) *field = published;
 }
 
-static void switch_off(rein_options *o, const struct option *d) {
-    if (is_choice(d)) *choice_of(o, d) = 0;
-    else *number_of(o, d) = 0;
+static void switch_off(rein_options *o, const rein_option_row *d) {
+    if (rein_option_is_choice(d)) *rein_option_choice(o, d) = 0;
+    else *rein_option_number(o, d) = 0;
 }
 
 /* Published constants where nothing was given. Off switches become NaN, the form the loss tests for. */
 static void fill(rein_options *o) {
     const struct published *p = &surrogates[o->surrogate];
-    for (size_t i = 0; i < COUNT; i++)
-        if (options[i].acts == on_scalar_reward && !on_scalar_reward(o) && !(o->given & bit_of(&options[i])))
-            switch_off(o, &options[i]);
+    const rein_option_row *const rows = rein_option_rows;
+    for (size_t i = 0; i < REIN_OPTION_COUNT; i++)
+        if (rows[i].has_effect == on_scalar_reward && !on_scalar_reward(o) && !o->given[i]) switch_off(o, &rows[i]);
     if (o->ratio == REIN_RATIO_PUBLISHED || !on_ratio(o)) o->ratio = p->level;
     if (isnan(o->epsilon) && isnan(o->epsilon_high)) o->epsilon_high = p->epsilon_high;
     default_to(&o->epsilon, p->epsilon);
@@ -368,116 +260,129 @@ static void fill(rein_options *o) {
     default_to(&o->kl_penalty_coef, 0);
     default_to(&o->entropy_coef, 0);
     if (o->kl_direction == REIN_KL_DIRECTION_DEFAULT) o->kl_direction = REIN_REF_OVER_CURRENT;
-    for (size_t i = 0; i < COUNT; i++)
-        if (options[i].kind == SWITCH && *number_of(o, &options[i]) == 0) *number_of(o, &options[i]) = NAN;
+    for (size_t i = 0; i < REIN_OPTION_COUNT; i++)
+        if (rows[i].kind == REIN_OPTION_SWITCH && *rein_option_number(o, &rows[i]) == 0) *rein_option_number(o, &rows[i]) = NAN;
     if (o->pass_k == 0) o->pass_k = NAN;
-    if (isinf(o->dppo_ratio_cap)) o->dppo_ratio_cap = NAN; /* resolved before */
+    if (isinf(o->dppo_ratio_cap)) o->dppo_ratio_cap = NAN; /* the options were resolved before */
 }
 
-static int may_be_absent(const struct option *d) {
-    return d->kind == SWITCH || strcmp(d->info.name, "pass_k") == 0 || strcmp(d->info.name, "token_budget") == 0;
+/* ---- the check */
+
+static int may_be_absent(const rein_option_row *d) {
+    return d->kind == REIN_OPTION_SWITCH || strcmp(d->info.name, "pass_k") == 0 || strcmp(d->info.name, "token_budget") == 0;
 }
 
-/* Where the option has no place, saying 0 is saying so. */
-static int off_at_zero(const struct option *d) { return d->acts == on_scalar_reward || d->acts == on_token_unit; }
+/* Giving 0 to one of these turns it off, which is allowed where it has no effect. */
+static int off_at_zero(const rein_option_row *d) { return d->has_effect == on_scalar_reward || d->has_effect == on_token_unit; }
 
-static rein_status check_one(rein_options *o, const struct option *d, rein_error *err) {
-    const int given = (o->given & bit_of(d)) != 0, acts = d->acts(o);
-    if (is_choice(d)) {
-        const char *word;
-        const int i = *choice_of(o, d) - (d->kind == CHOICE1);
-        if (i < 0 || !word_at(&word, d->info.choices, i))
-            return rein_fail(err, REIN_EINVAL, "%s is %d: one of %s", d->info.name, i, d->info.choices);
-        if (given && !acts && !(d->acts == on_scalar_reward && *choice_of(o, d) == 0)) /* shape none */
-            return rein_fail(err, REIN_EINVAL, "%s cannot act here: it needs %s", d->info.name, d->where);
-        return REIN_OK;
-    }
-    const double x = *number_of(o, d);
-    if (given && !acts && !(x == 0 && off_at_zero(d)))
-        return rein_fail(err, REIN_EINVAL, "%s cannot act here: it needs %s", d->info.name, d->where);
-    if (!acts || (isnan(x) && may_be_absent(d))) return REIN_OK;
-    return isnan(x) ? REIN_OK : check_range(d, x, err);
+static rein_status no_effect(const rein_option_row *row, rein_error *err) {
+    return rein_fail_at(err, REIN_EINVAL, row->info.name, -1, "has no effect: it needs %s", row->needs);
 }
 
-static rein_option_state state_of(rein_options *filled, const struct option *d) {
-    if (!d->acts(filled)) return REIN_OPTION_IDLE;
-    if (is_choice(d) || !isnan(*number_of(filled, d))) return REIN_OPTION_SET;
+static rein_status check_choice(rein_options *o, const rein_option_row *row, int useless, rein_error *err) {
+    const int value = *rein_option_choice(o, row);
+    if (!rein_option_word(row, value))
+        return rein_fail_at(err, REIN_EINVAL, row->info.name, -1, "is %d: one of %s", value, row->info.choices);
+    const int off = row->has_effect == on_scalar_reward && value == 0; /* shape none */
+    return useless && !off ? no_effect(row, err) : REIN_OK;
+}
+
+/* `o` has its published constants. */
+static rein_status check_one(rein_options *o, const rein_option_row *row, rein_error *err) {
+    const int has_effect = row->has_effect(o), useless = o->given[rein_option_index(row)] && !has_effect;
+    if (rein_option_is_choice(row)) return check_choice(o, row, useless, err);
+    const double x = *rein_option_number(o, row);
+    if (useless && !(x == 0 && off_at_zero(row))) return no_effect(row, err);
+    return has_effect && !isnan(x) ? rein_option_check_range(row, x, err) : REIN_OK;
+}
+
+static rein_option_state state_of(rein_options *filled, const rein_option_row *d) {
+    if (!d->has_effect(filled)) return REIN_OPTION_IDLE;
+    if (rein_option_is_choice(d) || !isnan(*rein_option_number(filled, d))) return REIN_OPTION_SET;
     return may_be_absent(d) ? REIN_OPTION_OFF : REIN_OPTION_REQUIRED;
 }
 
+/* No options are those of REINFORCE on the raw reward. */
+static rein_options or_zero(const rein_options *o) { return o ? *o : (rein_options){0}; }
+
 rein_option_state rein_options_state(const rein_options *given, size_t i) {
-    rein_options o = *given;
-    if (i >= COUNT || (unsigned)o.surrogate > REIN_SURROGATE_LUSPO) return REIN_OPTION_IDLE;
+    rein_options o = or_zero(given);
+    if (i >= REIN_OPTION_COUNT || (unsigned)o.surrogate >= N_SURROGATES) return REIN_OPTION_IDLE;
     fill(&o);
-    return state_of(&o, &options[i]);
+    return state_of(&o, &rein_option_rows[i]);
 }
 
-/* What is required and was not given: all of it in one message. */
+/* Names every option that is required and was not given, in one message. */
 static rein_status check_missing(rein_options *o, rein_error *err) {
-    char names[200] = "";
-    size_t used = 0, missing = 0;
-    for (size_t i = 0; i < COUNT; i++)
-        if (state_of(o, &options[i]) == REIN_OPTION_REQUIRED)
-            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", missing++ ? ", " : "", options[i].info.name);
-    if (missing == 0) return REIN_OK;
-    return rein_fail(err, REIN_EINVAL,
-                     missing == 1 ? "%s is required: it has no published value, so give one"
-                                  : "%s are required: they have no published values, so give them",
-                     names);
+    char others[300] = "";
+    const char *first = NULL;
+    for (size_t i = 0; i < REIN_OPTION_COUNT; i++) {
+        if (state_of(o, &rein_option_rows[i]) != REIN_OPTION_REQUIRED) continue;
+        const char *name = rein_option_rows[i].info.name;
+        const size_t used = strlen(others);
+        if (!first) first = name;
+        else snprintf(others + used, sizeof others - used, "%s%s", used ? " and " : "", name);
+    }
+    if (!first) return REIN_OK;
+    if (*others)
+        return rein_fail_at(err, REIN_EINVAL, first, -1, "is required, as is %s: they have no published values, so give them",
+                            others);
+    return rein_fail_at(err, REIN_EINVAL, first, -1, "is required: it has no published value, so give one");
 }
 
-/* The bound on the ratio where A < 0 lies above the clip's own lower bound, below which nothing with A < 0 would be left to train, and
- * below the upper one that the surrogate has for A < 0, where it would do nothing. */
+/* The bound on the ratio where A < 0 must be above the lower bound of the clip (below it, no token with A < 0 would train) and below the
+ * upper bound that the surrogate has for A < 0 (above it, it would have no effect). */
 static rein_status check_negative_bound(const rein_options *o, rein_error *err) {
+    static const char name[] = "max_negative_advantage_importance_sampling_weight";
     const double bound = o->max_negative_advantage_importance_sampling_weight, low = 1 - o->epsilon;
     const int cispo = o->surrogate == REIN_SURROGATE_CISPO;
     const double high = cispo ? 1 + o->epsilon_high : on_dual_clip(o) ? o->dual_clip : (double)INFINITY;
     if (!on_clipped_ratio(o) || isnan(bound) || (bound > low && bound < high)) return REIN_OK;
-    if (bound <= low)
-        return rein_fail(err, REIN_EINVAL,
-                         "max_negative_advantage_importance_sampling_weight is %.17g: it must be above 1 - epsilon, %.17g", bound,
-                         low);
-    return rein_fail(err, REIN_EINVAL,
-                     "max_negative_advantage_importance_sampling_weight is %.17g: it cannot act at or above %s, %.17g", bound,
-                     cispo ? "1 + epsilon_high" : "dual_clip", high);
+    if (bound <= low) return rein_fail_at(err, REIN_EINVAL, name, -1, "is %.17g: it must be above 1 - epsilon, %.17g", bound, low);
+    return rein_fail_at(err, REIN_EINVAL, name, -1, "is %.17g: it must be below %s, %.17g, to have an effect", bound,
+                        cispo ? "1 + epsilon_high" : "dual_clip", high);
 }
 
-/* Compositions that no single option can tell. */
+static rein_status check_order(const char *low_name, double low, const char *high_name, double high, rein_error *err) {
+    if (!(low > high)) return REIN_OK;
+    return rein_fail_at(err, REIN_EINVAL, low_name, -1, "is %.17g: it must not be above %s, %.17g", low, high_name, high);
+}
+
+static rein_status check_ranges(const rein_options *o, rein_error *err) {
+    rein_status status = REIN_OK;
+#define IN_ORDER(low, high) status = status ? status : check_order(#low, o->low, #high, o->high, err)
+    if (on_mismatch_mask(o)) IN_ORDER(mismatch_low, mismatch_high);
+    if (on_topr(o)) IN_ORDER(topr_positive_low, topr_positive_high);
+    if (on_topr(o)) IN_ORDER(topr_negative_low, topr_negative_high);
+    if (on_overlong(o)) IN_ORDER(overlong_cushion, overlong_max);
+#undef IN_ORDER
+    return status ? status : check_negative_bound(o, err);
+}
+
+/* Options that are right one by one but not together. */
 static rein_status check_together(const rein_options *o, rein_error *err) {
     if (o->surrogate == REIN_SURROGATE_GMPO && rein_advantage_per_token(o))
-        return rein_fail(err, REIN_EINVAL,
-                         "surrogate gmpo clips by the sign of a sequence's advantage: advantage %s gives one a token",
-                         o->advantage == REIN_ADVANTAGE_GAE     ? "gae"
-                         : o->advantage == REIN_ADVANTAGE_GIVEN ? "given"
-                                                                : "reinforce++ with kl_reward_coef");
+        return rein_fail_at(err, REIN_EINVAL, "surrogate", -1,
+                            "gmpo clips by the sign of a sequence's advantage: advantage %s gives one per token",
+                            o->advantage == REIN_ADVANTAGE_GAE     ? "gae"
+                            : o->advantage == REIN_ADVANTAGE_GIVEN ? "given"
+                                                                   : "reinforce++ with kl_reward_coef");
     if (o->kl_penalty_coef != 0 && o->kl_scope == REIN_KL_SCOPE_SEQUENCE && rein_sequence_unit(o))
-        return rein_fail(err, REIN_EINVAL,
-                         "kl_scope sequence cannot act here: with a sequence-level ratio the penalty is one number a "
-                         "sequence, and centred over itself it is 0");
-    if (o->kimi_k2_tau != 0 && rein_sequence_unit(o))
-        return rein_fail(err, REIN_EINVAL, "kimi_k2_tau cannot act here: it needs a token-level ratio");
-    if (on_mismatch_mask(o) && o->mismatch_low > o->mismatch_high)
-        return rein_fail(err, REIN_EINVAL, "mismatch_low is %.17g: it must not be above mismatch_high, %.17g", o->mismatch_low,
-                         o->mismatch_high);
-    if (on_topr(o) && o->topr_positive_low > o->topr_positive_high)
-        return rein_fail(err, REIN_EINVAL, "topr_positive_low is %.17g: it must not be above topr_positive_high, %.17g",
-                         o->topr_positive_low, o->topr_positive_high);
-    if (on_topr(o) && o->topr_negative_low > o->topr_negative_high)
-        return rein_fail(err, REIN_EINVAL, "topr_negative_low is %.17g: it must not be above topr_negative_high, %.17g",
-                         o->topr_negative_low, o->topr_negative_high);
-    if (on_overlong(o) && o->overlong_cushion > o->overlong_max)
-        return rein_fail(err, REIN_EINVAL, "overlong_cushion is %.17g: it must not be above overlong_max, %.17g",
-                         o->overlong_cushion, o->overlong_max);
-    return check_negative_bound(o, err);
+        return rein_fail_at(err, REIN_EINVAL, "kl_scope", -1,
+                            "sequence has no effect: with a sequence-level ratio the penalty is one number per sequence, and "
+                            "centred over itself it is 0");
+    if (o->kimi_k2_tau != 0 && rein_sequence_unit(o)) return no_effect(rein_option_find("kimi_k2_tau"), err);
+    return check_ranges(o, err);
 }
 
 rein_status rein_options_resolve(rein_options *resolved, const rein_options *given, rein_error *err) {
-    rein_options o = *given;
-    if ((unsigned)o.surrogate > REIN_SURROGATE_LUSPO)
-        return rein_fail(err, REIN_EINVAL, "surrogate is %d: no such surrogate", (int)o.surrogate);
+    rein_options o = or_zero(given);
+    if ((unsigned)o.surrogate >= N_SURROGATES)
+        return rein_fail_at(err, REIN_EINVAL, "surrogate", -1, "is %d: there are %d surrogates", (int)o.surrogate,
+                            (int)N_SURROGATES);
     fill(&o);
-    for (size_t i = 0; i < COUNT; i++) {
-        const rein_status status = check_one(&o, &options[i], err);
+    for (size_t i = 0; i < REIN_OPTION_COUNT; i++) {
+        const rein_status status = check_one(&o, &rein_option_rows[i], err);
         if (status != REIN_OK) return status;
     }
     rein_status status = check_missing(&o, err);
@@ -489,6 +394,7 @@ rein_status rein_options_resolve(rein_options *resolved, const rein_options *giv
     return REIN_OK;
 }
 
-int rein_options_use_reference(const rein_options *o) {
-    return o->kl_reward_coef > 0 || o->kl_penalty_coef > 0 || o->kl_loss_coef > 0;
+rein_status rein_options_check(const rein_options *options, rein_error *err) {
+    rein_options resolved;
+    return rein_options_resolve(&resolved, options, err);
 }

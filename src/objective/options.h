@@ -1,16 +1,144 @@
-/* options.h - what the loss asks about a composition. Private. */
+/* options.h - the options of the policy loss as typed fields, for the library's own sources. Private.
+ *
+ * Programs outside of the library hold a handle and name options by text (rein/objective.h). */
 #ifndef REIN_OBJECTIVE_OPTIONS_H
 #define REIN_OBJECTIVE_OPTIONS_H
 
 #include "rein/objective.h"
 
-/* 1 if the surrogate's unit is the sequence: a sequence ratio, the sum of one, or gmpo. */
-int rein_sequence_unit(const rein_options *o);
+/* Each choice with the word that the command line, YAML, JSON and Python use for it. The enum and the words come from one list. */
+#define REIN_SHAPES(X)                 \
+    X(REIN_SHAPE_NONE, "none")         \
+    X(REIN_SHAPE_BUDGET, "budget")     \
+    X(REIN_SHAPE_TRUNCATE, "truncate") \
+    X(REIN_SHAPE_OVERLONG, "overlong") \
+    X(REIN_SHAPE_K15_LENGTH, "k1.5-length")
 
-/* 1 if there is one advantage a token instead of one a sequence. */
-int rein_advantage_per_token(const rein_options *o);
+/* none: the shaped reward itself. given: the batch's advantages; rewards are only reported. */
+#define REIN_ADVANTAGES(X)                           \
+    X(REIN_ADVANTAGE_NONE, "none")                   \
+    X(REIN_ADVANTAGE_GROUP_MEAN, "group-mean")       \
+    X(REIN_ADVANTAGE_GROUP_STD, "group-std")         \
+    X(REIN_ADVANTAGE_BATCH_STD, "batch-std")         \
+    X(REIN_ADVANTAGE_LEAVE_ONE_OUT, "leave-one-out") \
+    X(REIN_ADVANTAGE_REINFORCE_PP, "reinforce++")    \
+    X(REIN_ADVANTAGE_OPO, "opo")                     \
+    X(REIN_ADVANTAGE_REMAX, "remax")                 \
+    X(REIN_ADVANTAGE_PASS_AT_K, "pass-at-k")         \
+    X(REIN_ADVANTAGE_MAX_RL, "max-rl")               \
+    X(REIN_ADVANTAGE_GDPO, "gdpo")                   \
+    X(REIN_ADVANTAGE_GAE, "gae")                     \
+    X(REIN_ADVANTAGE_GIVEN, "given")
+
+#define REIN_RATIOS(X)                             \
+    X(REIN_RATIO_TOKEN, "token")                   \
+    X(REIN_RATIO_SEQUENCE, "sequence")             \
+    X(REIN_RATIO_SEQUENCE_SUM, "sequence-sum")     \
+    X(REIN_RATIO_SEQUENCE_TOKEN, "sequence-token") \
+    X(REIN_RATIO_AVERAGE, "average")               \
+    X(REIN_RATIO_GEOMETRIC_AVERAGE, "geometric-average")
+
+#define REIN_MISMATCHES(X)                        \
+    X(REIN_MISMATCH_NONE, "none")                 \
+    X(REIN_MISMATCH_TOKEN_TIS, "token-tis")       \
+    X(REIN_MISMATCH_TOKEN_MASK, "token-mask")     \
+    X(REIN_MISMATCH_SEQUENCE_TIS, "sequence-tis") \
+    X(REIN_MISMATCH_SEQUENCE_MASK, "sequence-mask")
+
+#define REIN_SURROGATES(X)                   \
+    X(REIN_SURROGATE_REINFORCE, "reinforce") \
+    X(REIN_SURROGATE_CLIP, "clip")           \
+    X(REIN_SURROGATE_DUAL_CLIP, "dual-clip") \
+    X(REIN_SURROGATE_CISPO, "cispo")         \
+    X(REIN_SURROGATE_SQUARED, "squared")     \
+    X(REIN_SURROGATE_DRO, "dro")             \
+    X(REIN_SURROGATE_GMPO, "gmpo")           \
+    X(REIN_SURROGATE_SAPO, "sapo")           \
+    X(REIN_SURROGATE_VESPO, "vespo")         \
+    X(REIN_SURROGATE_TOPR, "topr")           \
+    X(REIN_SURROGATE_DPPO, "dppo")           \
+    X(REIN_SURROGATE_LUSPO, "luspo")
+
+#define REIN_KL_ESTIMATORS(X) \
+    X(REIN_K1, "k1")          \
+    X(REIN_K2, "k2")          \
+    X(REIN_K3, "k3")          \
+    X(REIN_KL_ABS, "abs")     \
+    X(REIN_IS_K1, "is-k1")    \
+    X(REIN_IS_K3, "is-k3")
+
+#define REIN_KL_SOURCES(X)                               \
+    X(REIN_KL_SOURCE_CURRENT_LEARNER, "current_learner") \
+    X(REIN_KL_SOURCE_SAMPLE, "sample")
+
+#define REIN_DPPO_DIVERGENCES(X) \
+    X(REIN_DPPO_TV, "tv")        \
+    X(REIN_DPPO_KL, "kl")
+
+#define REIN_AGGREGATIONS(X)                           \
+    X(REIN_TOKEN_MEAN, "token-mean")                   \
+    X(REIN_TOKEN_SUM, "token-sum")                     \
+    X(REIN_SEQ_MEAN_TOKEN_MEAN, "seq-mean-token-mean") \
+    X(REIN_SEQ_MEAN_TOKEN_SUM, "seq-mean-token-sum")   \
+    X(REIN_DR_GRPO, "dr-grpo")
+
+#define REIN_VALUE(value, word) value,
+typedef enum rein_shape { REIN_SHAPES(REIN_VALUE) } rein_shape;
+typedef enum rein_advantage { REIN_ADVANTAGES(REIN_VALUE) } rein_advantage;
+typedef enum rein_ratio {
+    REIN_RATIO_PUBLISHED = 0, /* the level the surrogate was published with; it has no word */
+    REIN_RATIOS(REIN_VALUE)
+} rein_ratio;
+typedef enum rein_mismatch { REIN_MISMATCHES(REIN_VALUE) } rein_mismatch;
+typedef enum rein_surrogate { REIN_SURROGATES(REIN_VALUE) } rein_surrogate;
+typedef enum rein_kl_estimator { REIN_KL_ESTIMATORS(REIN_VALUE) } rein_kl_estimator;
+typedef enum rein_kl_source { REIN_KL_SOURCES(REIN_VALUE) } rein_kl_source;
+typedef enum rein_dppo_divergence { REIN_DPPO_DIVERGENCES(REIN_VALUE) } rein_dppo_divergence;
+typedef enum rein_aggregation { REIN_AGGREGATIONS(REIN_VALUE) } rein_aggregation;
+#undef REIN_VALUE
+
+enum { REIN_OPTION_COUNT = 54, REIN_OPTION_ALIAS_COUNT = 3 };
+
+/* A composition. {0} is REINFORCE on the raw reward, and zero is literal (kl_loss_coef 0: no KL). NaN means "not given": a published
+ * constant takes its place, or the check says that one is required. */
+struct rein_options {
+    rein_shape shape;
+    double token_budget, budget_penalty_coef, budget_penalty, overlong_max, overlong_cushion, length_weight, reward_clip;
+    rein_advantage advantage;
+    double pass_k, gae_gamma, gae_lambda, advantage_eps, advantage_balance;
+    rein_ratio ratio;
+    rein_mismatch mismatch;
+    double tis_cap, mismatch_low, mismatch_high, off_policy_mask_delta;
+    rein_surrogate surrogate;
+    double epsilon, epsilon_high, dual_clip, max_negative_advantage_importance_sampling_weight;
+    double tau, dro_beta, sapo_tau_positive, sapo_tau_negative;
+    double vespo_k_positive, vespo_lambda_positive, vespo_k_negative, vespo_lambda_negative;
+    double topr_positive_low, topr_positive_high, topr_negative_low, topr_negative_high;
+    rein_dppo_divergence dppo_divergence;
+    double dppo_delta, dppo_ratio_cap, kimi_k2_tau;
+    double kl_reward_coef, kl_penalty_coef, kl_loss_coef;
+    rein_kl_estimator kl_estimator;
+    rein_kl_direction kl_direction;
+    rein_kl_scope kl_scope;
+    rein_kl_source kl_penalty_source;
+    double kl_clamp;
+    double entropy_coef, entropy_target, top_entropy;
+    rein_aggregation aggregation;
+    double max_response_length;
+    unsigned char given[REIN_OPTION_COUNT];          /* 1: rein_options_set set it; in the order of rein_option_at */
+    unsigned char given_by[REIN_OPTION_ALIAS_COUNT]; /* 1: by this alias; in the order of rein_option_alias_at */
+};
+
+/* Fills *options, which need not hold anything, as rein_options_new does. */
+rein_status rein_options_init(rein_options *options, const char *preset, rein_error *err);
 
 /* Makes a number "not given": NaN. */
-void rein_options_unset(rein_options *o, const char *name);
+void rein_options_unset(rein_options *options, const char *name);
+
+/* 1 if the surrogate's unit is the sequence: a sequence ratio, the sum of one, or gmpo. */
+int rein_sequence_unit(const rein_options *options);
+
+/* 1 if there is one advantage per token instead of one per sequence. */
+int rein_advantage_per_token(const rein_options *options);
 
 #endif

@@ -1,14 +1,13 @@
-/* preset.c - the published methods as rows of choices. "name=?" marks a constant that was not published: the user must give it.
- * To add a method: a row here. */
+/* preset.c - the published methods, one row of options each. "name=?" marks a constant that was not published: the user must give it.
+ * A new method is a new row. */
 #include <math.h>
 #include <string.h>
 
-#include "../base/base.h"
 #include "options.h"
 
 static const struct preset {
     rein_preset_info info;
-    const char *settings;
+    const char *options;
 } presets[] = {
     {{"reinforce", "REINFORCE", "Williams (1992), Simple statistical gradient-following algorithms",
       "loss = -mean_i Σ_t A_i lp_t,  A_i = r_i", "the plain policy gradient: a baseline for everything else",
@@ -95,12 +94,13 @@ static const struct preset {
 
 enum { COUNT = sizeof presets / sizeof *presets };
 
-static rein_options nothing_chosen(void) {
+/* The options before a preset: no constant is given. */
+static rein_options nothing_given(void) {
+    static const char *const zero[] = {"advantage_balance", "kimi_k2_tau", "kl_reward_coef", "kl_penalty_coef", "kl_loss_coef",
+                                       "entropy_coef",      NULL};
     rein_options o = {.kl_estimator = REIN_K3};
-    for (size_t i = 0; rein_option_at(i); i++) {
-        const rein_option_info *info = rein_option_at(i);
-        static const char *const zero[] = {"advantage_balance", "kimi_k2_tau", "kl_reward_coef", "kl_penalty_coef", "kl_loss_coef",
-                                           "entropy_coef",      NULL};
+    const rein_option_info *info;
+    for (size_t i = 0; (info = rein_option_at(i)); i++) {
         int is_zero = info->choices != NULL;
         for (size_t k = 0; zero[k]; k++) is_zero |= strcmp(info->name, zero[k]) == 0;
         if (!is_zero) rein_options_unset(&o, info->name);
@@ -108,21 +108,21 @@ static rein_options nothing_chosen(void) {
     return o;
 }
 
-/* "a=1 b=? c=word" onto the options; the table above is the only caller, and a test walks all of it. */
-static void apply(rein_options *o, const char *settings) {
-    while (*settings) {
+/* Sets the options of "a=1 b=? c=word". Only the rows above come here, and a test reads all of them. */
+static void apply(rein_options *o, const char *row) {
+    while (*row) {
         char name[48], value[48];
-        const size_t n = strcspn(settings, "="), v = strcspn(settings + n + 1, " ");
-        memcpy(name, settings, n);
+        const size_t n = strcspn(row, "="), v = strcspn(row + n + 1, " ");
+        memcpy(name, row, n);
         name[n] = 0;
-        memcpy(value, settings + n + 1, v);
+        memcpy(value, row + n + 1, v);
         value[v] = 0;
         if (strcmp(value, "?") == 0) rein_options_unset(o, name);
         else rein_options_set(o, name, value, NULL);
-        settings += n + 1 + v;
-        settings += strspn(settings, " ");
+        row += n + 1 + v;
+        row += strspn(row, " ");
     }
-    o->given = 0;
+    memset(o->given, 0, sizeof o->given); /* the user gave none of them */
 }
 
 static const struct preset *find(const char *name) {
@@ -138,21 +138,23 @@ const rein_preset_info *rein_preset_describe(const char *name) {
     return p ? &p->info : NULL;
 }
 
-rein_status rein_preset(rein_options *options, const char *name, rein_error *err) {
-    const struct preset *p = find(name);
-    if (!p && strcmp(name, "none") != 0) {
-        const char *names[COUNT + 1] = {NULL};
-        for (size_t i = 0; i < COUNT; i++) names[i] = presets[i].info.name;
-        const char *near = rein_nearest(name, names);
-        return rein_fail(err, REIN_EINVAL, "preset \"%.60s\" does not exist: %s%s%s", name,
-                         near ? "did you mean " : "rein explain --all lists them", near ? near : "", near ? "?" : "");
-    }
-    *options = nothing_chosen();
-    if (p) apply(options, p->settings);
+static rein_status unknown_preset(const char *name, rein_error *err) {
+    const char *names[COUNT + 1] = {NULL};
+    for (size_t i = 0; i < COUNT; i++) names[i] = presets[i].info.name;
+    const char *nearest = rein_nearest(name, names);
+    if (nearest) return rein_fail_at(err, REIN_EINVAL, "preset", -1, "\"%.60s\" does not exist: did you mean %s?", name, nearest);
+    return rein_fail_at(err, REIN_EINVAL, "preset", -1, "\"%.60s\" does not exist: rein explain --all lists them", name);
+}
+
+rein_status rein_options_init(rein_options *options, const char *preset, rein_error *err) {
+    const struct preset *p = preset ? find(preset) : NULL;
+    if (preset && !p && strcmp(preset, "none") != 0) return unknown_preset(preset, err);
+    *options = nothing_given();
+    if (p) apply(options, p->options);
     return REIN_OK;
 }
 
-/* ---- the gradient-bias table (docs/kl.md): what the expected gradient of a KL term is. Tested by exact enumeration. */
+/* ---- the gradient-bias table (docs/kl.md): the expected gradient of each KL term. Tested by exact enumeration. */
 static const rein_kl_bias in_reward = {"k1 detached, in the reward", "exact",
                                        "exact when multiplied by stop(ρ), as a ratio surrogate does",
                                        "The gradient is that of KL(policy‖reference)."};
@@ -180,6 +182,7 @@ static const rein_kl_bias reversed = {
     "from it, which explodes where the policy likes what the reference finds rare."};
 
 const rein_kl_bias *rein_kl_bias_of(const rein_options *o, size_t i) {
+    if (!o) return NULL;
     if (o->kl_reward_coef != 0 && i-- == 0) return &in_reward;
     if (o->kl_penalty_coef != 0 && i-- == 0) return &in_advantage;
     if (o->kl_loss_coef != 0 && i == 0) {

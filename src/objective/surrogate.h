@@ -9,7 +9,7 @@
 #define REIN_OBJECTIVE_SURROGATE_H
 
 #include "../kernel/explog.h"
-#include "rein/objective.h"
+#include "options.h"
 
 typedef struct token {
     V ratio, log_ratio, log_prob, advantage;

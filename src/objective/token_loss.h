@@ -2,7 +2,7 @@
 #ifndef REIN_OBJECTIVE_TOKEN_LOSS_H
 #define REIN_OBJECTIVE_TOKEN_LOSS_H
 
-#include "rein/objective.h"
+#include "options.h"
 
 /* What the step fixed about a sequence before the loop. loss = Σ over its trained tokens of weight·(…). */
 typedef struct rein_loss_sequence {

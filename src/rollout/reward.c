@@ -129,11 +129,11 @@ static rein_status refuse_word(const char *spec, rein_error *err) {
     rein_show_short(shown, sizeof shown, spec, strlen(spec));
     const char *usage = nearest_usage(word);
     if (usage)
-        return rein_fail(err, REIN_EINVAL, "reward \"%s\" is unknown: did you mean %s? (A program of this folder is ./%s)", shown,
-                         usage, shown);
+        return rein_fail_at(err, REIN_EINVAL, "reward", -1,
+                            "\"%s\" is unknown: did you mean %s? (A program of this folder is ./%s)", shown, usage, shown);
     list_usages(usages);
-    return rein_fail(err, REIN_EINVAL, "reward \"%s\" is unknown: %s or a command, with a blank or a slash in it (./%s)", shown,
-                     usages, shown);
+    return rein_fail_at(err, REIN_EINVAL, "reward", -1, "\"%s\" is unknown: %s or a command, with a blank or a slash in it (./%s)",
+                        shown, usages, shown);
 }
 
 static rein_status open_kind(rein_judge *judge, const char *argument, const char *spec, rein_error *err) {

@@ -18,7 +18,7 @@ static const rein_settings *settings_of(const rein_loop *l) { return &l->session
 static rein_status check_size(const rein_loop *l, rein_error *err) {
     const size_t there = rein_task_size(l->runner->task, REIN_SPLIT_TRAIN), wanted = (size_t)settings_of(l)->prompts;
     if (wanted <= there) return REIN_OK;
-    return rein_fail_at(err, REIN_EINVAL, "prompts", -1, "is %zu, and the task has %zu examples to train on", wanted, there);
+    return rein_fail_at(err, REIN_EINVAL, "prompts", -1, "is %zu: the task has only %zu examples to train on", wanted, there);
 }
 
 static rein_status name_judges(rein_loop *l, rein_error *err) {

@@ -1,4 +1,4 @@
-/* loop_check.c - settings of the loop that contradict each other or have no effect; and the condition that ends a run. */
+/* loop_check.c - settings of the loop that contradict each other or have no effect; and when stop_at ends a run. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,13 +15,10 @@ static const struct need {
 
 static rein_status check_needs(const rein_settings *s, rein_error *err) {
     const int builtin = rein_task_kind_of(s->task) == REIN_TASK_BUILTIN;
-    char value[REIN_TEXT_SETTING];
     for (size_t i = 0; i < sizeof NEEDS / sizeof *NEEDS; i++) {
-        const rein_status status = rein_settings_get(value, sizeof value, s, NEEDS[i].needs, err);
-        const int there = *value && strcmp(value, "no") != 0, chat = !strcmp(NEEDS[i].needs, "chat") && !builtin;
-        if (status) return status;
-        if (rein_settings_given(s, NEEDS[i].name) && !there && !chat) /* a file may have messages */
-            return rein_fail_at(err, REIN_EINVAL, NEEDS[i].name, -1, "cannot act without %s", NEEDS[i].needs);
+        const int chat = !strcmp(NEEDS[i].needs, "chat") && !builtin; /* a file may have messages */
+        if (rein_settings_given(s, NEEDS[i].name) && !rein_settings_is_on(s, NEEDS[i].needs) && !chat)
+            return rein_fail_at(err, REIN_EINVAL, NEEDS[i].name, -1, "has no effect without %s", NEEDS[i].needs);
     }
     return REIN_OK;
 }
@@ -38,25 +35,24 @@ static rein_status check_programs(const rein_settings *s, rein_error *err) {
     const char *const names[] = {"reward_timeout", "reward_restarts"};
     for (size_t i = 0; i < 2; i++)
         if (rein_settings_given(s, names[i]) && !has_program(s))
-            return rein_fail_at(err, REIN_EINVAL, names[i], -1, "cannot act: no reward and no task is a program");
+            return rein_fail_at(err, REIN_EINVAL, names[i], -1, "has no effect: no reward and no task is a program");
     return REIN_OK;
 }
 
-/* The sampler must be the policy, or the objective must correct for the difference. */
+/* A sampler that differs from the policy needs a correction in the objective. */
 static rein_status check_sampler(const rein_settings *s, rein_error *err) {
     const char *what = s->top_k ? "top_k" : s->top_p < 1 ? "top_p" : s->min_p > 0 ? "min_p" : NULL;
     if (!what || s->objective.mismatch != REIN_MISMATCH_NONE) return REIN_OK;
     return rein_fail_at(err, REIN_EINVAL, what, -1,
-                        "changes the sampling distribution, so it needs a correction: mismatch token-tis, for example");
+                        "changes the sampling distribution: it needs a correction, such as mismatch token-tis");
 }
 
 static rein_status check_budget(const rein_settings *s, rein_error *err) {
     if (s->budget_target > 0 && s->objective.shape != REIN_SHAPE_BUDGET)
-        return rein_fail_at(err, REIN_EINVAL, "budget_target", -1,
-                            "cannot act: it moves the penalty of shape budget, and shape is another");
+        return rein_fail_at(err, REIN_EINVAL, "budget_target", -1, "has no effect: it changes the penalty of shape budget");
     if (!isnan(s->objective.token_budget) && s->objective.token_budget >= (double)s->max_tokens)
         return rein_fail_at(err, REIN_EINVAL, "token_budget", -1,
-                            "is %g, and responses are cut at max_tokens, %lld: none can be over it", s->objective.token_budget,
+                            "is %g: it must be below max_tokens, %lld, or no response can exceed it", s->objective.token_budget,
                             (long long)s->max_tokens);
     return REIN_OK;
 }
@@ -64,10 +60,10 @@ static rein_status check_budget(const rein_settings *s, rein_error *err) {
 static rein_status check_evaluation(const rein_settings *s, rein_error *err) {
     const char *const idle[] = {"eval_task", "eval_steps", "eval_samples"};
     for (size_t i = 0; i < 3 && !s->eval_prompts; i++)
-        if (rein_settings_given(s, idle[i])) return rein_fail_at(err, REIN_EINVAL, idle[i], -1, "cannot act: eval_prompts is 0");
+        if (rein_settings_given(s, idle[i])) return rein_fail_at(err, REIN_EINVAL, idle[i], -1, "has no effect: eval_prompts is 0");
     if (rein_settings_given(s, "held_out") && (*s->eval_task || rein_task_kind_of(s->task) != REIN_TASK_FILE))
-        return rein_fail_at(err, REIN_EINVAL, "held_out", -1, "cannot act: %s",
-                            *s->eval_task ? "eval_task says what is asked in evaluations" : "only a file is divided by it");
+        return rein_fail_at(err, REIN_EINVAL, "held_out", -1, "has no effect: %s",
+                            *s->eval_task ? "eval_task is the task of evaluations" : "it divides only tasks that are files");
     return REIN_OK;
 }
 
@@ -99,20 +95,22 @@ int rein_stop_holds(const char *stop_at, const char *metric, double x) {
 }
 
 static rein_status check_stop(const rein_settings *s, rein_error *err) {
-    char metric[REIN_TEXT_SETTING];
     condition c;
     if (!*s->stop_at) return REIN_OK;
     if (!read_condition(&c, s->stop_at))
         return rein_fail_at(err, REIN_EINVAL, "stop_at", -1,
-                            "is \"%.100s\": a metric, one of > >= < <=, and a number: eval/accuracy>=0.95", s->stop_at);
-    snprintf(metric, sizeof metric, "%.*s", (int)c.name, s->stop_at);
-    return rein_settings_check_metric(s, "stop_at", metric, err);
+                            "is \"%.100s\": a metric, one of > >= < <=, and a number are needed: eval/accuracy>=0.95", s->stop_at);
+    char *metric = strndup(s->stop_at, c.name);
+    const rein_status status =
+        metric ? rein_settings_check_metric(s, "stop_at", metric, err) : rein_fail(err, REIN_ENOMEM, "no memory for stop_at");
+    free(metric);
+    return status;
 }
 
 rein_status rein_loop_check(const rein_settings *s, rein_error *err) {
     if (!*s->task)
         return rein_fail_at(err, REIN_EINVAL, "task", -1,
-                            "is missing: what is asked, a built-in task, a file of JSON lines, or a program");
+                            "is missing: a built-in task, a file of JSON lines, or a program is needed");
     rein_status status = check_needs(s, err);
     if (!status) status = check_programs(s, err);
     if (!status) status = check_sampler(s, err);
@@ -120,7 +118,7 @@ rein_status rein_loop_check(const rein_settings *s, rein_error *err) {
     if (!status) status = check_evaluation(s, err);
     if (!status) status = check_stop(s, err);
     if (!status && s->minibatches > s->prompts)
-        status = rein_fail_at(err, REIN_EINVAL, "minibatches", -1, "is %lld, and a step has %lld prompts",
+        status = rein_fail_at(err, REIN_EINVAL, "minibatches", -1, "is %lld: a step has only %lld prompts",
                               (long long)s->minibatches, (long long)s->prompts);
     return status;
 }

@@ -20,12 +20,10 @@ static rein_status resolve_settings(rein_session *s, const char *directory, cons
     char *path = rein_path_join(directory, "config.yaml");
     rein_status status = REIN_OK;
     if (!path) return rein_fail(err, REIN_ENOMEM, "no memory for a path");
-    s->settings = *given;
     if (rein_file_exists(path)) {
-        s->settings = rein_settings_default();
         status = rein_settings_read(&s->settings, path, err);
         if (!status) status = rein_settings_change(&s->settings, given, err);
-    }
+    } else status = rein_settings_assign(&s->settings, given, err);
     free(path);
     if (!status && !*s->settings.model)
         status = rein_fail_at(err, REIN_EINVAL, "model", -1, "is missing: a new run needs the directory of a model");
@@ -37,17 +35,18 @@ static rein_status resolve_settings(rein_session *s, const char *directory, cons
 enum { MODULES = 16 };
 
 static rein_status new_adapter(rein_session *s, rein_error *err) {
-    char text[REIN_TEXT_SETTING];
     const char *modules[MODULES];
     rein_lora_options o = {s->settings.lora_rank,     s->settings.lora_alpha, s->settings.use_rslora, modules, 0,
                            (uint64_t)s->settings.seed};
-    memcpy(text, s->settings.lora_modules, sizeof text);
-    for (char *rest = text, *name; (name = strtok_r(rest, ", ", &rest));) {
-        if (o.n_modules == MODULES)
-            return rein_fail_at(err, REIN_EINVAL, "lora_modules", -1, "names more than %d modules", MODULES);
-        modules[o.n_modules++] = name;
+    char *text = strdup(s->settings.lora_modules);
+    rein_status status = text ? REIN_OK : rein_fail(err, REIN_ENOMEM, "no memory for the names of modules");
+    for (char *rest = text, *name; !status && (name = strtok_r(rest, ", ", &rest));) {
+        if (o.n_modules < MODULES) modules[o.n_modules++] = name;
+        else status = rein_fail_at(err, REIN_EINVAL, "lora_modules", -1, "names more than %d modules", MODULES);
     }
-    return rein_adapter_new(&s->adapter, s->model, &o, err);
+    if (!status) status = rein_adapter_new(&s->adapter, s->model, &o, err);
+    free(text);
+    return status;
 }
 
 static rein_status open_policy(rein_session *s, rein_error *err) {
@@ -201,6 +200,7 @@ rein_status rein_session_prepare(rein_session **session, const char *directory, 
                                  const rein_settings *settings, rein_error *err) {
     rein_session *s = *session = calloc(1, sizeof *s);
     if (!s) return rein_fail(err, REIN_ENOMEM, "no memory for a session");
+    rein_settings_init(&s->settings);
     s->reference_step = s->saved = -1;
     if (fork) s->fork = *fork;
     s->multiplier = NAN;
@@ -210,14 +210,15 @@ rein_status rein_session_prepare(rein_session **session, const char *directory, 
     return status ? status : open_policy(s, err);
 }
 
-/* Settings of sampling have no effect where the groups are given. */
+/* A session that trains on given groups does not sample: settings of sampling have no effect. */
 static rein_status check_no_loop(const rein_settings *settings, rein_error *err) {
     static const char *const stages[] = {"task", "rollout", "evaluation"};
     const rein_setting_info *info;
     for (size_t i = 0; (info = rein_setting_at(i)); i++)
         for (size_t k = 0; k < 3 && settings->given[i]; k++)
             if (!strcmp(info->stage, stages[k]))
-                return rein_fail_at(err, REIN_EINVAL, info->name, -1, "cannot act: nothing is sampled where the groups are given");
+                return rein_fail_at(err, REIN_EINVAL, info->name, -1,
+                                    "has no effect: nothing is sampled where the groups are given");
     return REIN_OK;
 }
 
@@ -249,6 +250,7 @@ void rein_session_close(rein_session *s) {
     rein_activation_cache_close(s->activation_cache);
     rein_adapter_close(s->adapter);
     rein_model_close(s->model);
+    rein_settings_clear(&s->settings);
     free(s);
 }
 

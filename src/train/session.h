@@ -6,6 +6,7 @@
 #include "report/metrics.h"
 #include "report/tensorboard.h"
 #include "run.h"
+#include "settings.h"
 
 enum { REIN_MORE_ROWS = 64, REIN_REPORT_ROWS = REIN_METRIC_ROWS + REIN_MORE_ROWS };
 

@@ -39,7 +39,6 @@ rein_status rein_fork_settings(rein_settings *settings, const char *directory, c
     rein_status status = check_step(from, err);
     if (!status) status = check_place(directory, err);
     char *path = status ? NULL : rein_path_join(from->run, "config.yaml");
-    *settings = rein_settings_default();
     if (!status) status = path ? rein_settings_read(settings, path, err) : no_memory(err);
     free(path);
     if (!status) status = rein_settings_fork(settings, given, err);

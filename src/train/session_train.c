@@ -50,7 +50,7 @@ static rein_status take_log_probs(float **log_probs, const working *w, rein_erro
     return *log_probs ? REIN_OK : rein_fail(err, REIN_ENOMEM, "no memory for the log-probs of %zu tokens", w->tokens);
 }
 
-/* A recorded log-prob stays the old one; the others are those of the policy as it is. */
+/* A recorded log-prob stays the old one; the others are those of the current policy. */
 static void put_recorded(float *old, const rein_groups *groups) {
     for (size_t g = 0; g < groups->n; g++)
         for (size_t t = 0; t < groups->groups[g].n; t++)
@@ -63,8 +63,8 @@ static void put_recorded(float *old, const rein_groups *groups) {
             }
 }
 
-/* Once for the whole step: the reference; and, if several optimizer steps follow, the policy as it is, where the recorded log-probs are not
- * the old ones. */
+/* Once for the whole step: the log-probs of the reference; and, if several optimizer steps follow, those of the current policy, where the
+ * recorded ones are not the old ones. */
 static rein_status before_the_passes(working *w, rein_error *err) {
     rein_session *s = w->s;
     rein_status status = REIN_OK;
@@ -99,9 +99,7 @@ static rein_adamw adamw_of(const rein_settings *o, double rate) {
 }
 
 static rein_status learning_rate(double *rate, const rein_settings *o, int64_t step, rein_error *err) {
-    const rein_schedule_shape shape = !strcmp(o->lr_scheduler_type, "linear")   ? REIN_SCHEDULE_LINEAR
-                                      : !strcmp(o->lr_scheduler_type, "cosine") ? REIN_SCHEDULE_COSINE
-                                                                                : REIN_SCHEDULE_CONSTANT;
+    const rein_schedule_shape shape = o->lr_scheduler_type;
     const rein_schedule schedule = {shape, o->learning_rate, o->warmup_steps,
                                     shape == REIN_SCHEDULE_CONSTANT ? 0 : rein_settings_total_steps(o),
                                     shape == REIN_SCHEDULE_CONSTANT ? 0 : o->lr_final_share};
@@ -112,14 +110,14 @@ static rein_status learning_rate(double *rate, const rein_settings *o, int64_t s
  * takes batch i mod n of epoch i / n. */
 static rein_status ptx_pass(working *w, rein_error *err) {
     const rein_groups *data = w->options->ptx;
-    const size_t batch = w->options->ptx_batch < data->n ? w->options->ptx_batch : data->n, a_epoch = data->n / batch;
-    const size_t number = (size_t)rein_trainer_steps(w->s->trainer), first = number % a_epoch * batch;
+    const size_t batch = w->options->ptx_batch < data->n ? w->options->ptx_batch : data->n, per_epoch = data->n / batch;
+    const size_t number = (size_t)rein_trainer_steps(w->s->trainer), first = number % per_epoch * batch;
     size_t *order = malloc(data->n * sizeof *order);
     rein_group *part = malloc(batch * sizeof *part);
     rein_pass_result pass;
     rein_status status = order && part ? REIN_OK : rein_fail(err, REIN_ENOMEM, "no memory for %zu examples", data->n);
     if (!status) {
-        rein_shuffle(order, data->n, (uint64_t)w->s->settings.seed, number / a_epoch);
+        rein_shuffle(order, data->n, (uint64_t)w->s->settings.seed, number / per_epoch);
         for (size_t i = 0; i < batch; i++) part[i] = data->groups[order[first + i]];
         const rein_pass_options options = {.policy_step = -1}; /* zero is literal */
         status = rein_trainer_forward_backward(&pass, w->s->trainer, &(rein_groups){part, batch, 0}, &options, err);
@@ -139,7 +137,7 @@ static rein_status one_pass(working *w, int64_t epoch, size_t first, size_t last
     rein_pass_result pass;
     const size_t at = tokens_before(w->groups, first);
     const rein_groups part = {w->groups->groups + first, last - first, 0};
-    const rein_pass_options options = {.objective = w->objective,
+    const rein_pass_options options = {.objective = &w->objective,
                                        .reference_log_probs = w->reference ? w->reference + at : NULL,
                                        .old_log_probs = w->old ? w->old + at : NULL,
                                        .policy_step = w->passes == 0 ? s->step : -1,
@@ -163,7 +161,7 @@ static rein_status one_pass(working *w, int64_t epoch, size_t first, size_t last
 static rein_status all_passes(working *w, rein_error *err) {
     const rein_settings *o = &w->s->settings;
     const size_t parts = (size_t)o->minibatches;
-    /* The first step of the warm-up is not lost on a rate of 0, and the last of the run has more than that of its end. */
+    /* The first step of the warm-up has a rate above 0, and the last step of the run more than that at its end. */
     const int64_t step = w->s->step < o->warmup_steps ? w->s->step + 1 : w->s->step;
     rein_status status = learning_rate(&w->numbers.learning_rate, o, step, err);
     if (!status && parts > w->groups->n)
@@ -231,7 +229,11 @@ static void put_advantages(const rein_groups *groups, const float *advantages) {
 }
 
 static rein_status begin_step(working *w, rein_error *err) {
-    if (w->options->budget_penalty_coef) w->objective.budget_penalty_coef = *w->options->budget_penalty_coef;
+    const rein_train_options *o = w->options;
+    if (o->ptx && (!o->ptx->n || !o->ptx_batch))
+        return rein_fail_at(err, REIN_EINVAL, o->ptx->n ? "ptx_batch" : "ptx", -1, "is %s: 1 example or more is needed",
+                            o->ptx->n ? "0" : "empty");
+    if (o->budget_penalty_coef) w->objective.budget_penalty_coef = *o->budget_penalty_coef;
     rein_step_numbers_clear(&w->numbers);
     w->numbers.loss = (rein_loss){0};
     w->numbers.seconds_forward = w->numbers.seconds_backward = w->numbers.seconds_optimizer = 0;

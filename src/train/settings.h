@@ -1,8 +1,85 @@
-/* settings.h - questions that a run asks of its settings. Private. */
+/* settings.h - the settings of a run as typed fields, for the library's own sources. Private.
+ *
+ * Programs outside of the library hold a handle and name settings by text (rein/train.h). */
 #ifndef REIN_TRAIN_SETTINGS_H
 #define REIN_TRAIN_SETTINGS_H
 
+#include "objective/options.h"
 #include "rein/train.h"
+
+enum { REIN_SETTING_COUNT = 63 };
+
+/* Texts are never NULL: "" is "not given". They belong to the settings. */
+struct rein_settings {
+    char *model;   /* directory */
+    char *adapter; /* directory of an adapter to begin with; "": a new one */
+    int full;      /* all weights train, not an adapter */
+    int64_t lora_rank;
+    double lora_alpha;
+    int use_rslora;
+    char *lora_modules; /* "q_proj,v_proj"; "": all linear modules */
+    double temperature;
+    int64_t seed;
+
+    double learning_rate, adam_beta1, adam_beta2, adam_epsilon, weight_decay, max_grad_norm;
+    rein_schedule_shape lr_scheduler_type;
+    int64_t warmup_steps, total_steps;
+    double lr_final_share;
+    int64_t epochs, minibatches; /* passes over a step's groups, and optimizer steps in each */
+    int mask_truncated_completions;
+
+    int64_t kl_penalty_reference_step; /* -1: not given */
+    int64_t kl_penalty_step_lag;       /* 0: not given */
+    char *kl_ref_adapter_path;
+
+    int64_t shards, share_limit; /* 0: the trainer's own */
+    int no_sharing, recompute;
+    int64_t threads; /* 0: all cores; never part of a result */
+    rein_isa isa;    /* never part of a result; it has no name */
+
+    int64_t save_steps; /* a checkpoint every so many steps */
+    int64_t keep_last;  /* checkpoints; 0: all */
+    char *keep_best;    /* the name of a metric, with a minus sign before it if less is better */
+
+    /* For the loop that samples, rewards and trains; training on groups that come from elsewhere needs none of these. */
+    char *task, *eval_task; /* sources of rein_task_open; eval_task "": what `task` holds out */
+    double held_out;
+    char *reward;         /* judges as rein_reward_open takes them, one per line; "": the task's own */
+    char *reward_weights; /* "1,0.5"; "": all 1 */
+    double reward_timeout;
+    int64_t reward_restarts;
+    int64_t steps, prompts, samples, max_tokens; /* of the run; of a step; of a prompt; of a response */
+    int64_t activation_cache; /* MB for activations that sampling computed and training reuses; never part of a result */
+    int64_t top_k;
+    double top_p, min_p;
+    char *stop; /* texts that end a response, one per line; \n is a newline, \\ a backslash */
+    int chat;
+    char *chat_format, *system;
+    double temperature_final;          /* 0: not given */
+    double budget_target, budget_rate; /* of the controller; target 0: none */
+    char *ptx_data;
+    double ptx_coef;
+    int64_t ptx_batch;
+    int64_t dynamic_sampling; /* rounds at most; 0: none */
+    char *stop_at;            /* "eval/accuracy>=0.95" */
+    int64_t eval_steps, eval_prompts, eval_samples;
+
+    char *preset;
+    rein_options objective;
+    unsigned char given[REIN_SETTING_COUNT]; /* 1: rein_settings_set set it; in the order of rein_setting_at */
+};
+
+/* Fills *settings, which need not hold anything, with the defaults. */
+void rein_settings_init(rein_settings *settings);
+
+/* Frees the texts; then the settings are the defaults. */
+void rein_settings_clear(rein_settings *settings);
+
+/* Copies `from` into *settings, which is filled; on failure it stays as it was. */
+rein_status rein_settings_assign(rein_settings *settings, const rein_settings *from, rein_error *err);
+
+/* 1 if the setting has a value other than "", 0 and no. */
+int rein_settings_is_on(const rein_settings *settings, const char *name);
 
 /* The name of a setting today: config.yaml of older runs has earlier names, which are still accepted. */
 const char *rein_setting_name(const char *name);
@@ -10,8 +87,8 @@ const char *rein_setting_name(const char *name);
 /* Steps of the learning rate's schedule: total_steps, or those of the loop. */
 int64_t rein_settings_total_steps(const rein_settings *settings);
 
-/* Whether some step of a run with these settings may have the metric; if not, that is the mistake of `setting`, which names it. Those of
- * rewards are known when the rewards are. */
+/* Checks that some step of a run with these settings may have the metric that `setting` names. Those of rewards are checked when the
+ * rewards are open. */
 rein_status rein_settings_check_metric(const rein_settings *settings, const char *setting, const char *metric, rein_error *err);
 
 #endif

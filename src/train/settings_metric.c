@@ -1,10 +1,10 @@
-/* settings_metric.c - settings that name a metric (keep_best, stop_at): whether some step will have it. */
+/* settings_metric.c - checks settings that name a metric (keep_best, stop_at): some step must have it. */
 #include <string.h>
 
 #include "report/metrics.h"
 #include "settings.h"
 
-/* What the loop says of a step besides the session's metrics, and what each needs. */
+/* Metrics that the loop adds to those of the session, and the setting that each needs. */
 static const struct {
     const char *name, *needs;
 } LOOP[] = {{"accuracy", "task"},
@@ -24,11 +24,10 @@ static const struct {
             {"eval/greedy_accuracy", "eval_prompts"},
             {"eval/greedy_mean_length", "eval_prompts"}};
 
-/* The setting that is missing for a metric of the loop; NULL: none. */
+/* The setting that a metric of the loop needs and that is missing; NULL: none. */
 static const char *missing(const rein_settings *s, const char *needs) {
-    char value[REIN_TEXT_SETTING];
     if (!*s->task) return "task";
-    return rein_settings_get(value, sizeof value, s, needs, NULL) || !*value || !strcmp(value, "0") ? needs : NULL;
+    return rein_settings_is_on(s, needs) ? NULL : needs;
 }
 
 rein_status rein_settings_check_metric(const rein_settings *s, const char *setting, const char *metric, rein_error *err) {
@@ -37,10 +36,10 @@ rein_status rein_settings_check_metric(const rein_settings *s, const char *setti
     const char *needs = of_rewards ? missing(s, "task") : NULL;
     for (size_t i = 0; i < sizeof LOOP / sizeof *LOOP; i++)
         if (!strcmp(LOOP[i].name, metric)) known = 1, needs = missing(s, LOOP[i].needs);
-    if (needs) return rein_fail(err, REIN_EINVAL, "%s cannot act: there is no %.100s without %s", setting, metric, needs);
+    if (needs) return rein_fail_at(err, REIN_EINVAL, setting, -1, "has no effect: there is no %.100s without %s", metric, needs);
     if ((!strcmp(metric, "kl") || !strncmp(metric, "kl/ref_", 7)) && !rein_options_use_reference(&s->objective))
-        return rein_fail(err, REIN_EINVAL, "%s cannot act: there is no %s without a KL in the objective%s", setting, metric,
-                         *s->task ? "; eval/kl is measured" : "");
+        return rein_fail_at(err, REIN_EINVAL, setting, -1, "has no effect: there is no %s without a KL in the objective%s", metric,
+                            *s->task ? "; eval/kl is measured" : "");
     if (known) return REIN_OK;
-    return rein_fail(err, REIN_EINVAL, "%s names \"%.60s\": no step has such a metric (docs/metrics.md)", setting, metric);
+    return rein_fail_at(err, REIN_EINVAL, setting, -1, "names \"%.60s\": no step has such a metric (docs/metrics.md)", metric);
 }

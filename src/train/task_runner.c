@@ -27,7 +27,8 @@ static void unescape(char *text) {
 }
 
 static rein_status read_stops(rein_task_runner *r, rein_error *err) {
-    memcpy(r->stops, r->settings.stop, sizeof r->stops);
+    r->stops = strdup(r->settings.stop);
+    if (!r->stops) return rein_fail(err, REIN_ENOMEM, "no memory for stops");
     const rein_status status = split_lines(r->stop_list, &r->n_stops, REIN_TASK_RUNNER_STOPS, r->stops, "stop", err);
     for (size_t i = 0; i < r->n_stops && !status; i++) unescape(r->stops + (r->stop_list[i] - r->stops));
     return status;
@@ -47,16 +48,15 @@ static rein_status read_weights(double *weights, size_t n, const char *text, rei
     return rein_fail_at(err, REIN_EINVAL, "reward_weights", -1, "has %zu numbers, and there are %zu rewards", count, n);
 }
 
-static rein_status open_reward(rein_task_runner *r, rein_error *err) {
+/* `judges` is cut apart. */
+static rein_status open_judges(rein_task_runner *r, char *judges, rein_error *err) {
     enum { MOST = 32 };
     const rein_settings *s = &r->settings;
     const char *specs[MOST] = {"task"};
     double weights[MOST];
-    char text[REIN_TEXT_SETTING];
     rein_reward_options how = {.timeout = s->reward_timeout, .restarts = (size_t)s->reward_restarts};
     size_t n;
-    memcpy(text, s->reward, sizeof text);
-    if (split_lines(specs, &n, MOST, text, "reward", err)) return REIN_EINVAL;
+    if (split_lines(specs, &n, MOST, judges, "reward", err)) return REIN_EINVAL;
     if (!n && !rein_task_verifies(r->task))
         return rein_fail_at(err, REIN_EINVAL, "reward", -1,
                             "is missing: the task %.100s has no verifier of its own; exact, number, regex:PATTERN, "
@@ -69,6 +69,13 @@ static rein_status open_reward(rein_task_runner *r, rein_error *err) {
         how.weights = weights;
     }
     return rein_reward_open(&r->reward, specs, n, r->task, &how, err);
+}
+
+static rein_status open_reward(rein_task_runner *r, rein_error *err) {
+    char *judges = strdup(r->settings.reward);
+    const rein_status status = judges ? open_judges(r, judges, err) : rein_fail(err, REIN_ENOMEM, "no memory for rewards");
+    free(judges);
+    return status;
 }
 
 static rein_status open_task(rein_task **task, const rein_task_runner *r, const char *source, double held_out, rein_error *err) {
@@ -110,9 +117,10 @@ rein_status rein_task_runner_open(rein_task_runner **runner, const rein_settings
     *runner = NULL;
     rein_task_runner *r = calloc(1, sizeof *r);
     if (!r) return rein_fail(err, REIN_ENOMEM, "no memory for a task");
-    r->settings = *settings;
+    rein_settings_init(&r->settings);
     r->info = rein_model_describe(model);
-    rein_status status = rein_tokenizer_open(&r->tokenizer, settings->model, err);
+    rein_status status = rein_settings_assign(&r->settings, settings, err);
+    if (!status) status = rein_tokenizer_open(&r->tokenizer, settings->model, err);
     if (!status) status = open_tasks(r, err);
     if (!status) status = open_reward(r, err);
     if (!status) status = open_chat(r, err);
@@ -128,6 +136,8 @@ void rein_task_runner_close(rein_task_runner *r) {
     if (r->eval_task != r->task) rein_task_close(r->eval_task);
     rein_task_close(r->task);
     rein_tokenizer_close(r->tokenizer);
+    rein_settings_clear(&r->settings);
+    free(r->stops);
     free(r);
 }
 

@@ -2,7 +2,7 @@
 #ifndef REIN_TRAIN_TASK_RUNNER_H
 #define REIN_TRAIN_TASK_RUNNER_H
 
-#include "rein/train.h"
+#include "settings.h"
 
 enum { REIN_TASK_RUNNER_STOPS = 64 };
 
@@ -15,7 +15,7 @@ struct rein_task_runner {
     rein_reward *reward;
     rein_chat chat;
     rein_prompting prompting;
-    char stops[REIN_TEXT_SETTING]; /* cut apart at the ends of its lines */
+    char *stops; /* cut apart at the ends of its lines */
     const char *stop_list[REIN_TASK_RUNNER_STOPS];
     size_t n_stops;
     size_t held_out; /* examples that a program is known to hold out */

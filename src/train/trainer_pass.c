@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "objective/options.h"
 #include "packing.h"
 #include "trainer.h"
 
@@ -256,7 +257,7 @@ static rein_status forward_and_backward(pass_work *w, const rein_micro_batch *mi
 }
 
 static rein_status run_pass(pass_work *w, const rein_groups *groups, rein_error *err) {
-    rein_status status = rein_options_resolve(&w->objective, &w->o->objective, err);
+    rein_status status = rein_options_resolve(&w->objective, w->o->objective, err);
     if (!status) status = pack(w, groups, err);
     if (!status) status = before_the_step(w, err);
     if (!status) status = begin_step(w, err);

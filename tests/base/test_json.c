@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "tests/model/allocation.h"
+#include "support/allocation.h"
 
 static void says(const rein_error *err, const char *part) {
     if (!strstr(err->message, part)) fail_msg("\"%s\" does not say \"%s\"", err->message, part);

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "tests/model/allocation.h"
+#include "support/allocation.h"
 
 static void test_append(void **state) {
     (void)state;

@@ -230,10 +230,10 @@ wrong "a choice as a number" "${p}options.surrogate is 1" policy-loss "{$plain,\
 wrong "option of no choice" "${p}surrogate is \"clap\"" policy-loss "{$plain,\"options\":{\"surrogate\":\"clap\"}}"
 wrong "options is no object" "${p}options is 1: an object" policy-loss "{$plain,\"options\":1}"
 wrong "option twice" "${p}options.epsilon is given twice" policy-loss "{$plain,\"options\":{\"epsilon\":1,\"epsilon\":2}}"
-wrong "idle option" "${p}epsilon cannot act" policy-loss "{$plain,\"options\":{\"epsilon\":0.1}}"
+wrong "idle option" "${p}epsilon has no effect" policy-loss "{$plain,\"options\":{\"epsilon\":0.1}}"
 wrong "alias and original" "${p}.*advantage" policy-loss "{$plain,\"options\":{\"advantage\":\"group-mean\",\"scale_rewards\":true}}"
 wrong "negative epsilon" "${p}epsilon is -0.1" policy-loss "{$plain,\"options\":{\"surrogate\":\"clip\",\"epsilon\":-0.1}}"
-wrong "required option" "${p}budget_penalty_coef, tau are required" policy-loss "{$plain,\"preset\":\"k2\",\"token_budget\":1}"
+wrong "required option" "${p}budget_penalty_coef is required, as is tau" policy-loss "{$plain,\"preset\":\"k2\",\"token_budget\":1}"
 wrong "token_budget twice" "${p}token_budget is given twice" policy-loss "{$plain,\"token_budget\":1,\"options\":{\"token_budget\":1}}"
 wrong "token_budget is a text" "${p}token_budget is \"x\": a number" policy-loss "{$plain,\"token_budget\":\"x\"}"
 wrong "rewards are missing" "${p}rewards is missing" policy-loss '{"log_probs":[-1],"old_log_probs":[-1]}'

@@ -304,7 +304,7 @@ messages "no content" 'messages\[1\].content is 5: a text is needed' '[{"role": 
 messages "more" 'messages\[0\].name is unknown here: it is one of role, content' '[{"role": "user", "content": "a", "name": "b"}]'
 messages "cut short" '\[0\]' '[{"role"'
 echo '[{"role": "usr", "content": "a"}]' >"$work/messages"
-refused "messages: role" '^rein generate: messages\[0\].role is not system, user, assistant or tool' parrot --messages "$work/messages"
+refused "messages: role" '^rein generate: messages\[0\].role is unknown: system, user, assistant or tool' parrot --messages "$work/messages"
 
 # ------------------------------------------------------------------------------------------------------------------- bad files
 
@@ -368,7 +368,7 @@ for line in 'family  *llama' 'type  *F32' 'bytes  *558480 \(545.4 KiB\)' 'layers
 done
 keep a rein inspect "$parrot" --json
 holds "a model as JSON" 'a[0]["parameters"] == 139620 and a[0]["end_ids"] == [258] and a[0]["begin_id"] == 259 and a[0]["chat_format"] == "chatml" and a[0]["tied_head"] is False' "$work/a"
-says "a template that is not known" '^chat problem  *the chat template is none' rein inspect "$work/odd"
+says "a template that is not known" '^chat problem  *the chat template is not one of the known ones' rein inspect "$work/odd"
 keep a rein inspect "$tiny" --json
 holds "without a tokenizer" 'a[0]["tokenizer"] is None and a[0]["family"] == "llama"' "$work/a"
 says "an adapter alone" '^modules  *q_proj k_proj v_proj o_proj gate_proj up_proj down_proj$' rein inspect "$tiny/adapter"

@@ -70,12 +70,29 @@ holds "run, done" 'all(o[side][k] == summary[side][k] for side in ("base", "fina
 holds "run, done" 'o["base"]["kl"] == 0 and o["final"]["kl"] == summary["final"]["kl"] == evaluations[-1]["eval/kl"]'
 holds "run, done" '[e["step"] for e in evaluations] == [0, 2, 3]'
 
+# a text of any length, from the command line, from a file, and in a run that resumes
+cp -r fresh wide && rm wide/model.safetensors && sed -i 's/"max_position_embeddings": 64/"max_position_embeddings": 8192/' wide/config.json
+long=$(printf 'word %.0s' $(seq 1000))end
+chat=(--model wide --task sums --reward 'regex:[0-2]' --prompts 2 --samples 2 --max-tokens 4 --eval-prompts 0 --chat --chat-format raw)
+# prompts RUN STEP: the least number of tokens in a prompt
+prompts() { python3 -c 'import json, sys; print(min(len(t["prompt_ids"]) for line in open(sys.argv[1]) for t in json.loads(line)["trajectories"]))' "$1/trajectories/train/$2.jsonl"; }
+does "a long text: the model" rein init wide
+does "a long text" rein run long "${chat[@]}" --steps 1 --system "$long"
+has "a long text: config.yaml" long/config.yaml "^system: \"$long\"\$"
+does "a long text, resumed" rein run long --steps 2
+printf 'system: "%s"\n' "$long" >long.yaml
+does "a long text in a file" rein run long-file "${chat[@]}" --steps 1 --config long.yaml
+for file in "long 0001" "long 0002" "long-file 0001"; do
+    # shellcheck disable=SC2086
+    if [ "$(prompts $file)" -gt 5000 ]; then pass; else fail "a long text: $file" "more than 5000 tokens" "$(prompts $file)"; fi
+done
+
 does "a part" rein run parts "${small[@]}" "${k2[@]}" --steps 1 --eval-steps 2
 does "the rest, from elsewhere" bash -c 'cd there && rein run ../parts --steps 3'
 has "the rest" err '^rein run: going on after step 1$'
 equal "resumed is uninterrupted" one parts 0003
-refused "what made the policy" '^rein run: --lora-rank is "4", and the run was begun with "8"' rein run one --lora-rank 4
-refused "what made the policy" '^rein run: --seed is "7", and the run was begun with "1"' rein run one --seed 7
+refused "what made the policy" '^rein run: --lora-rank is "4", but the run was started with "8"' rein run one --lora-rank 4
+refused "what made the policy" '^rein run: --seed is "7", but the run was started with "1"' rein run one --seed 7
 
 does "no evaluation" rein run unknown "${bare[@]}" --preset grpo --steps 1 --eval-prompts 0
 absent "no evaluation" unknown/summary.json
@@ -140,23 +157,23 @@ wrong() { # wrong TITLE PATTERN ARGUMENT…: of a new run
 echo '{"prompt": "Q:1+1=?", "answer": "2"}' >line.jsonl
 refused "no run" '^rein run: a run is needed: rein run RUN' rein run
 wrong "no model" 'none is a new run: --model DIR is needed' --task sums
-wrong "no task" 'task is missing: what is asked' --model "$sums"
+wrong "no task" 'task is missing: a built-in task' --model "$sums"
 wrong "no such task" '.*did you mean sums' --model "$sums" --task summs
 wrong "no such file" 'nowhere.jsonl' --model "$sums" --task nowhere.jsonl --reward exact
 wrong "earlier name" '--activation-cache is -1: ' --model "$sums" --task sums --recall -1
 wrong "both names" '--activation-cache is given twice' --model "$sums" --task sums --recall 1 --activation-cache 1
-wrong "a file too small" '--prompts is 2, and the task has 1 examples' "${model[@]}" "${size[@]}" --task line.jsonl --reward exact --eval-prompts 0
+wrong "a file too small" '--prompts is 2: the task has only 1 examples' "${model[@]}" "${size[@]}" --task line.jsonl --reward exact --eval-prompts 0
 wrong "no reward" 'reward is missing: the task ' "${model[@]}" "${size[@]}" --task line.jsonl --eval-prompts 0
 wrong "no such reward" '--reward "exat" is unknown: did you mean exact' "${model[@]}" --task sums --reward exat
-wrong "sampler" '--top-p makes the sampler another policy' "${small[@]}" --top-p 0.9
-wrong "idle" '--budget-rate cannot act without budget_target' "${small[@]}" --budget-rate 1
+wrong "sampler" '--top-p changes the sampling distribution' "${small[@]}" --top-p 0.9
+wrong "idle" '--budget-rate has no effect without budget_target' "${small[@]}" --budget-rate 1
 wrong "no number" '--steps is "x"' "${small[@]}" --steps x
 wrong "misspelt" 'unknown option --sampels: did you mean --samples' "${small[@]}" --sampels 8
 wrong "a newline" '--stop has a newline in it: write \\n, which stands for one' "${small[@]:0:6}" --stop $'\n'
 wrong "stop at what" '--stop-at names "acuracy"' "${small[@]}" --stop-at 'acuracy>1'
 wrong "required" '.*budget_penalty_coef.* required' "${small[@]}" --preset k2 --token-budget 20 --tau 0.5
-wrong "budget" '--token-budget is 24, and responses are cut' "${small[@]}" "${k2[@]:0:2}" --token-budget 24 --budget-penalty-coef 1 --tau 1
-wrong "system" '--system cannot act without chat' "${small[@]}" --system be
+wrong "budget" '--token-budget is 24: it must be below max_tokens, 24' "${small[@]}" "${k2[@]:0:2}" --token-budget 24 --budget-penalty-coef 1 --tau 1
+wrong "system" '--system has no effect without chat' "${small[@]}" --system be
 refused "other files" '^rein run: there has files in it' bash -c "touch there/x && rein run there --model '$sums' --task sums"
 
 # A judge that fails is nobody's mistake here: status 1, with what it said.
@@ -205,7 +222,7 @@ refused "eval: no step" '^rein eval: one/checkpoints/0007' rein eval one@7
 refused "eval: no task" '^rein eval: a task is needed' rein eval --model "$sums"
 refused "eval: two policies" '^rein eval: --model and a run are both given' rein eval one --model "$sums"
 refused "eval: k" '^rein eval: --k is 3: at most --eval-samples, 2' rein eval one --eval-samples 2 --k 3
-refused "eval: greedy samples" '^rein eval: --greedy has one response a prompt' rein eval one --greedy --eval-samples 2
+refused "eval: greedy samples" '^rein eval: --eval-samples has no effect with --greedy' rein eval one --greedy --eval-samples 2
 cp -r fresh other
 does "another model" rein run elsewhere --model other --task sums --preset grpo --prompts 2 --samples 2 --max-tokens 8 --eval-prompts 0 --steps 1
 refused "eval: another model" '^rein eval: --against elsewhere is a run of another model' rein eval one --against elsewhere

@@ -122,28 +122,28 @@ wrong "out of range" '--lora-rank is 0: ' "${new[@]}" --lora-rank 0
 wrong "no value" '--lora-rank needs a value' "${new[@]}" --lora-rank
 wrong "twice" '--seed is given twice' "${new[@]}" --seed 1 --seed=1
 wrong "yes or no" '--full is "maybe"' "${new[@]}" --full=maybe
-wrong "contradiction" '--lora-rank cannot act with --full' "${new[@]}" --full --lora-rank 4
-wrong "idle" '--epsilon cannot act here' "${new[@]}" --epsilon 0.2
-wrong "idle reference" '--kl-penalty-step-lag cannot act' "${new[@]}" --kl-penalty-step-lag 2
-wrong "two references" 'two references at once' "${new[@]}" --kl-penalty-coef 1 --kl-penalty-step-lag 2 --kl-penalty-reference-step 0
+wrong "contradiction" '--lora-rank has no effect with full' "${new[@]}" --full --lora-rank 4
+wrong "idle" '--epsilon has no effect: it needs' "${new[@]}" --epsilon 0.2
+wrong "idle reference" '--kl-penalty-step-lag has no effect' "${new[@]}" --kl-penalty-step-lag 2
+wrong "two references" '--kl-penalty-reference-step and kl_penalty_step_lag are two references' "${new[@]}" --kl-penalty-coef 1 --kl-penalty-step-lag 2 --kl-penalty-reference-step 0
 wrong "no such step" '--kl-penalty-reference-step is 3: the run has no checkpoint' "${new[@]}" --kl-penalty-coef 1 --kl-penalty-reference-step 3
 wrong "no such adapter" 'nowhere' "${new[@]}" --kl-penalty-coef 1 --kl-ref-adapter-path nowhere
 wrong "no such preset" '--preset "gropo" does not exist: did you mean grpo' "${new[@]}" --preset gropo
-wrong "save_steps" '--save-steps cannot act here: one step is made' "${new[@]}" --save-steps 2
+wrong "save_steps" '--save-steps has no effect: one step is made' "${new[@]}" --save-steps 2
 wrong "no such metric" '--keep-best names "rewrad": no step has such a metric' "${new[@]}" --keep-best rewrad
-wrong "no such metric here" '--keep-best cannot act: there is no kl without a KL' "${new[@]}" --keep-best=-kl
+wrong "no such metric here" '--keep-best has no effect: there is no kl without a KL' "${new[@]}" --keep-best=-kl
 wrong "no such module" '.*zap' "${new[@]}" --lora-modules zap
 wrong "alias and original" '.*are the same option' "${new[@]}" --advantage group-mean --scale-rewards true
 wrong "required" '.*budget_penalty_coef.* required' "${new[@]}" --shape budget --token-budget 3
 wrong "what the data does not have" '.*baseline_rewards is missing' "${new[@]}" --advantage remax
-wrong "more parts than groups" '--minibatches is 7: there are 2 groups' "${new[@]}" --minibatches 7
+wrong "more parts than groups" '--minibatches is 7: there are only 2 groups' "${new[@]}" --minibatches 7
 wrong "schedule" '.*needs' "${new[@]}" --lr-scheduler-type linear
 wrong "no such config" 'nowhere' "${new[@]}" --config nowhere
 echo 'lora_rnk: 3' >bad.yaml
 wrong "config, misspelt" 'bad.yaml: line 1: .*did you mean lora_rank' "${new[@]}" --config bad.yaml
 echo 'epsilon: 0.3' >bad.yaml
 wrong "config, then a preset" '--preset would overwrite' "${new[@]}" --config bad.yaml --preset grpo
-refused "what made the policy" '^rein train: --lora-rank is "4", and the run was begun with "8"' rein train one --groups groups.jsonl --lora-rank 4
+refused "what made the policy" '^rein train: --lora-rank is "4", but the run was started with "8"' rein train one --groups groups.jsonl --lora-rank 4
 refused "a file" '^rein train: c.yaml is a file' rein train c.yaml "${new[@]}"
 refused "other files" '^rein train: there2 has files in it' bash -c 'mkdir there2 && touch there2/x && rein train there2 --model parrot --groups groups.jsonl'
 refused "where nothing can be written" '^rein train: ' rein train /proc/none "${new[@]}"
@@ -221,15 +221,15 @@ wrong_sft "no such data" 'nowhere: cannot be opened' --data nowhere
 wrong_sft "no example" '.*empty.jsonl has no example' --data empty.jsonl
 wrong_sft "a bad line" '.*bad.jsonl: line 2: completion is 5' --data bad.jsonl
 wrong_sft "groups" '.*groups.jsonl: line 1: one is needed: messages' --data groups.jsonl
-wrong_sft "a preset" '--preset grpo cannot act here' --data chats.jsonl --preset grpo
-wrong_sft "an objective" '--surrogate cannot act here: supervised' --data chats.jsonl --surrogate clip
-wrong_sft "epochs" '--epochs cannot act here: --num-train-epochs' --data chats.jsonl --epochs 2
-wrong_sft "minibatches" '--minibatches cannot act here: --batch-size' --data chats.jsonl --minibatches 2
+wrong_sft "a preset" '--preset grpo has no effect here' --data chats.jsonl --preset grpo
+wrong_sft "an objective" '--surrogate has no effect here: supervised' --data chats.jsonl --surrogate clip
+wrong_sft "epochs" '--epochs has no effect here: --num-train-epochs' --data chats.jsonl --epochs 2
+wrong_sft "minibatches" '--minibatches has no effect here: --batch-size' --data chats.jsonl --minibatches 2
 wrong_sft "batch size" '--batch-size is "0": a whole number' --data chats.jsonl --batch-size 0
 wrong_sft "steps" '--max-steps is "0"' --data chats.jsonl --max-steps 0
 refused "sft: another batch size" '^rein sft: --batch-size is 5, and the run was begun with 4' rein sft parts --batch-size 5
 refused "sft: other data" '^rein sft: .*ids.jsonl has 3 examples, and the run was begun with 10' rein sft parts --data ids.jsonl
-refused "sft: a run of another kind" '^rein sft: preset grpo cannot act here' rein sft two --data chats.jsonl
+refused "sft: a run of another kind" '^rein sft: preset grpo has no effect here' rein sft two --data chats.jsonl
 
 # ---------------------------------------------------------------------------------------------------------------- help and more
 
@@ -256,7 +256,7 @@ fork "no number" '--fork is "one@x": ' none --fork one@x
 fork "no run" '"nowhere" is no run: --fork needs one' none --fork nowhere@1
 fork "no such step" '.*/two has no checkpoint of step 7, but of 0, 3' none --fork two@7
 fork "into a run" 'one is a run already: --fork begins a new one' one --fork two@0
-fork "another policy" '--lora-rank is "3", and the run was begun with "8": a fork has the policy' none --fork two@0 --lora-rank 3
+fork "another policy" '--lora-rank is "3", but the run was started with "8": a fork keeps the policy' none --fork two@0 --lora-rank 3
 fork "a step of another run" 'kl_penalty_reference_step is 1 in the run that is forked' none --fork one@1
 absent "a fork" none
 

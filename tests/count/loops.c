@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "kernel/gemm.h"
+#include "objective/options.h"
 #include "rein/rein.h"
 
 static const rein_exec EXEC = {1, REIN_ISA_AVX2};
@@ -184,7 +185,7 @@ static void policy_loss(const char *directory) {
                              .ref_log_probs = ref,
                              .rewards = rewards},
                    .gradient = calloc(TOKENS, sizeof *t.gradient)};
-    must(rein_preset(&t.options, "grpo", &err), &err); /* with k3 */
+    must(rein_options_init(&t.options, "grpo", &err), &err); /* with k3 */
     t.size = rein_step_size(&t.batch, &t.options, &EXEC);
     t.workspace = get(t.size);
     count(loss, &t);

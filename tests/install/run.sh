@@ -75,7 +75,7 @@ header_as_cplusplus() { "$cxx" -x c++ -Wall -Wextra -Wpedantic -Werror -fsyntax-
 
 cplusplus_program() {
     printf '%s\n' '#include <rein/rein.h>' '#include <cstdio>' \
-        'int main() { rein_options o; rein_error e; std::puts(rein_version()); return rein_preset(&o, "grpo", &e); }' >"$temp/main.cpp"
+        'int main() { rein_options *o; rein_error e; std::puts(rein_version()); int s = rein_options_new(&o, "grpo", &e); rein_options_free(o); return s; }' >"$temp/main.cpp"
     # shellcheck disable=SC2046
     "$cxx" -Wall -Wextra -Werror -o "$temp/main" "$temp/main.cpp" $(pkg-config --cflags --libs rein) && LD_LIBRARY_PATH=$prefix/lib "$temp/main"
 }

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rein/objective.h"
+#include "objective/options.h"
 #include "support/check.h"
 #include "support/random.h"
 
@@ -54,12 +54,12 @@ static inline size_t property_cases(size_t all) { return quick() && all > 50 ? 5
 static inline rein_options options_of(const char *settings) {
     rein_options o;
     rein_error err;
-    if (rein_preset(&o, "none", &err) != REIN_OK) abort();
+    if (rein_options_init(&o, "none", &err) != REIN_OK) abort();
     while (*settings) {
         char name[64], value[64];
         if (sscanf(settings, "%63[^=]=%63s", name, value) != 2) fprintf(stderr, "settings: %s\n", settings), abort();
         const int preset = strcmp(name, "preset") == 0;
-        if ((preset ? rein_preset(&o, value, &err) : rein_options_set(&o, name, value, &err)) != REIN_OK)
+        if ((preset ? rein_options_init(&o, value, &err) : rein_options_set(&o, name, value, &err)) != REIN_OK)
             fprintf(stderr, "settings: %s: %s\n", settings, err.message), abort();
         settings += strcspn(settings, " ");
         settings += strspn(settings, " ");

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "objective/options.h"
 #include "rein/rein.h"
 #include "support/check.h"
 #include "support/random.h"
@@ -27,7 +28,7 @@ static rein_options options(const char *list) {
     rein_error err;
     char name[64], value[64];
     int taken;
-    assert_int_equal(rein_preset(&o, "none", &err), REIN_OK);
+    assert_int_equal(rein_options_init(&o, "none", &err), REIN_OK);
     for (; sscanf(list, " %63[^= ]=%63[^ ]%n", name, value, &taken) == 2; list += taken)
         if (rein_options_set(&o, name, value, &err) != REIN_OK) fail_msg("%s", err.message);
     return o;
@@ -643,7 +644,7 @@ static void test_rest_of_the_options_is_not_asked(void **state) {
     rein_error err = {0};
     make_step(&s, 1, (const size_t[]){3}, (const double[]){1, 2, 6});
     for (size_t i = 0; rein_preset_name(i); i++) {
-        assert_int_equal(rein_preset(&o, rein_preset_name(i), NULL), REIN_OK);
+        assert_int_equal(rein_options_init(&o, rein_preset_name(i), NULL), REIN_OK);
         if (o.advantage != REIN_ADVANTAGE_GROUP_MEAN && o.advantage != REIN_ADVANTAGE_GROUP_STD) continue;
         if (o.shape == REIN_SHAPE_BUDGET || o.shape == REIN_SHAPE_K15_LENGTH) o.shape = REIN_SHAPE_NONE;
         if (rein_advantages(a, &s.batch, &o, &err) != REIN_OK) fail_msg("%s: %s", rein_preset_name(i), err.message);

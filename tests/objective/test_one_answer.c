@@ -566,7 +566,7 @@ static void the_rest_of_the_batch_changes_no_bit(void **state) {
     for (size_t i = 0; i < many; i++) rewards[i] = (double)(i % 5) - 2;
     rein_options o;
     rein_loss loss;
-    assert_int_equal(rein_preset(&o, "none", NULL), REIN_OK);
+    assert_int_equal(rein_options_init(&o, "none", NULL), REIN_OK);
     o.surrogate = REIN_SURROGATE_CLIP;
     o.aggregation = REIN_TOKEN_SUM;
     o.kl_loss_coef = 0.1;

@@ -1205,7 +1205,7 @@ static void failed_shaping_and_control_write_nothing(void **state) {
     assert_true(multiplier == 0.5 && coef == 0.5);
     rein_options p, p_before;
     memset(&p, 0x5a, sizeof p), memset(&p_before, 0x5a, sizeof p);
-    assert_int_equal(rein_preset(&p, "grop", &err), REIN_EINVAL);
+    assert_int_equal(rein_options_init(&p, "grop", &err), REIN_EINVAL);
     assert_says(err, "grpo");
     assert_memory_equal(&p, &p_before, sizeof p);
     p = p_before = options_of("preset=grpo");

@@ -1,9 +1,11 @@
 """Options, presets and explanations."""
 
+import ctypes
+
 import pytest
 
 import rein
-from rein import _options
+from rein import _library, _options
 
 
 def test_presets_and_explanations():
@@ -40,7 +42,7 @@ def test_options_know_their_values():
     ("options", "match"),
     [
         ({"preset": "grpq"}, "did you mean grpo"),
-        ({"preset": "grpo", "epsilom": 1}, "option epsilom does not exist: did you mean epsilon"),
+        ({"preset": "grpo", "epsilom": 1}, "epsilom is not an option: did you mean epsilon"),
         ({"preset": "grpo", "epsilon": "0.1"}, "epsilon is '0.1': a number is needed"),
         ({"preset": "grpo", "epsilon": True}, 'epsilon is "true": a number is needed'),
         ({"preset": "grpo", "epsilon": [1]}, r"epsilon is \[1\]: a number or a text is needed"),
@@ -48,7 +50,7 @@ def test_options_know_their_values():
         ({"preset": "grpo", "epsilon": float("nan")}, "epsilon is not a finite number"),
         ({"preset": "grpo", "surrogate": 3}, "surrogate is 3: one of reinforce|clip"),
         ({"preset": "grpo", "surrogate": "clop"}, 'surrogate is "clop": one of reinforce'),
-        ({"preset": "grpo", "tau": 1}, "tau cannot act here: it needs surrogate squared"),
+        ({"preset": "grpo", "tau": 1}, "tau has no effect: it needs surrogate squared"),
         ({"preset": "grpo", "ratio": "token", "importance_sampling_level": "token"}, "are the same option"),
         ({"preset": "k2"}, "budget_penalty_coef.* required"),
     ],
@@ -67,8 +69,27 @@ def test_wrong_kinds_of_preset():
         rein.Options({"preset": "grpo", "epsilon": 0.1}, epsilon=0.2)
     with pytest.raises(ValueError, match="token_budget is given twice"):
         rein.policy_loss(rein.Options("grpo", token_budget=1), [-1.0], [-1.0], rewards=[1], token_budget=3)
-    with pytest.raises(ValueError, match="option nothing does not exist"):
+    with pytest.raises(ValueError, match="nothing is not an option"):
         rein.Options("grpo").get("nothing")
+
+
+def test_options_are_freed():
+    first = rein.Options("grpo", epsilon=0.1)
+    for i in range(20000):
+        assert rein.Options(first, epsilon=i / 20000).get("epsilon") == i / 20000
+    assert first.get("epsilon") == 0.1
+    with pytest.raises(ValueError, match="grpo"):
+        rein.Options("grpp")
+
+
+def test_structs_of_another_size_are_refused():
+    class Short(ctypes.Structure):
+        _fields_ = [("n", ctypes.c_size_t)]
+
+    with pytest.raises(ImportError, match="rein_batch has [0-9]+ bytes in .*, and 8 in the Python package"):
+        _library.check_sizes({"rein_batch": Short})
+    with pytest.raises(ImportError, match="no_such_struct has 0 bytes"):
+        _library.check_sizes({"no_such_struct": Short})
 
 
 def test_the_cache_tells_values_and_types_apart_and_is_bounded():

@@ -20,7 +20,7 @@ from policies import (
 )
 
 import rein
-from rein import _engine
+from rein import _engine, _train
 
 # ---------------------------------------------------------------------------------------------------------- training
 
@@ -276,7 +276,7 @@ def test_wrong_groups(tmp_path):
     ):
         with pytest.raises(kind, match=match):
             policy.forward_backward(groups, PLAIN)
-    with pytest.raises(ValueError, match="option epsilom does not exist"):
+    with pytest.raises(ValueError, match="epsilom is not an option"):
         policy.forward_backward([[good]], "grpo", epsilom=1)
     with pytest.raises(TypeError, match="a rein.Policy is needed"):
         policy.forward_backward([[good]], "grpo", reference=LLAMA)
@@ -320,13 +320,24 @@ def test_groups_of_a_run_from_a_file(tmp_path):
     assert sorted(adapter["target_modules"]) == ["q_proj", "v_proj"] and adapter["use_rslora"] is True
 
 
+def test_texts_of_any_length(tmp_path):
+    modules = "q_proj" + " " * 5000 + ",v_proj"
+    good = [[rein.Trajectory(**GOOD), rein.Trajectory(**{**GOOD, "reward": 0})]]
+    rein.train(tmp_path / "run", good, model=LLAMA, advantage="group-mean", lora_modules=modules)
+    assert f'lora_modules: "{modules}"\n' in (tmp_path / "run/config.yaml").read_text()
+    assert rein.train(tmp_path / "run", good)["step"] == 2
+    settings = _train._settings_of(None, {"system": "s" * 5000, "stop": "x" * 5000})
+    assert _train._settings_text(settings.address, b"system") == b"s" * 5000
+    assert _train._settings_text(settings.address, b"stop") == b"x" * 5000
+
+
 def test_what_is_wrong_with_a_step(tmp_path):
     good = [[rein.Trajectory(**GOOD), rein.Trajectory(**{**GOOD, "reward": 0})]]
     for settings, kind, match in (
         ({}, ValueError, "model is missing"),
         ({"model": LLAMA, "lora_rnk": 2}, ValueError, "did you mean lora_rank"),
         ({"model": LLAMA, "lora_rank": 0}, ValueError, "lora_rank"),
-        ({"model": LLAMA, "save_steps": 2}, ValueError, "save_steps cannot act here"),
+        ({"model": LLAMA, "save_steps": 2}, ValueError, "save_steps has no effect"),
         ({"model": LLAMA, "keep_best": "rewrad"}, ValueError, 'keep_best names "rewrad"'),
         ({"model": LLAMA, "lora_rank": {}}, TypeError, "lora_rank is {}: a number, a text or a list"),
         ({"model": tmp_path / "none"}, OSError, "none"),
@@ -338,7 +349,7 @@ def test_what_is_wrong_with_a_step(tmp_path):
     for _ in range(2):  # the run is not locked by a call that failed
         with pytest.raises(ValueError, match=r"log_probs has shape \[1\]"):
             rein.train(tmp_path / "run", [[rein.Trajectory([1], [2, 3], [-1.0], 1.0)]])
-    with pytest.raises(ValueError, match="a new run is needed"):
+    with pytest.raises(ValueError, match="changing it needs a new run"):
         rein.train(tmp_path / "run", good, lora_rank=3)
     with pytest.warns(UserWarning, match="budget/share_over"):
         assert rein.train(tmp_path / "run", good, keep_best="budget/share_over")["step"] == 2

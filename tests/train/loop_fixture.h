@@ -14,6 +14,7 @@
 #include "rein/train.h"
 #include "support/check.h"
 #include "support/files.h"
+#include "train/made.h"
 
 /* ---- files */
 static inline void put(const char *name, const char *text) { OK(rein_file_write(in_folder(name), text, strlen(text), &error_)); }
@@ -119,14 +120,14 @@ static inline void set_all(rein_settings *s, const char *text) {
 }
 
 /* Small steps of the tiny model on the six prompts, evaluated on the others; changed by `text`. */
-static inline rein_settings settings_of(const char *text) {
-    rein_settings s = rein_settings_default();
-    if (strncmp(text, "preset=", 7) != 0) set_all(&s, "preset=k2|token_budget=4|budget_penalty_coef=0.05|tau=0.5");
+static inline rein_settings *settings_of(const char *text) {
+    rein_settings *s = new_settings();
+    if (strncmp(text, "preset=", 7) != 0) set_all(s, "preset=k2|token_budget=4|budget_penalty_coef=0.05|tau=0.5");
     set_all(
-        &s,
+        s,
         "model=@/tiny|task=@/six.jsonl|eval_task=@/held.jsonl|prompts=4|samples=4|max_tokens=8|steps=3|eval_prompts=3|eval_steps=2|"
         "learning_rate=0.02|reward=regex:[0-9];length:3|stop=a;b;c;d;e;f;g;h;i|threads=1");
-    set_all(&s, text);
+    set_all(s, text);
     return s;
 }
 
@@ -137,14 +138,14 @@ static inline rein_loop *open_with(const char *run, const rein_settings *s) {
 }
 
 static inline rein_loop *open_loop(const char *run, const char *text) {
-    const rein_settings s = settings_of(text);
-    return open_with(run, &s);
+    const rein_settings *s = settings_of(text);
+    return open_with(run, s);
 }
 
 /* With nothing but what the run has. */
 static inline rein_loop *go_on(const char *run) {
-    const rein_settings s = rein_settings_default();
-    return open_with(run, &s);
+    const rein_settings *s = new_settings();
+    return open_with(run, s);
 }
 
 /* The loop is not opened, for this reason, and nothing is written. */
@@ -154,8 +155,8 @@ static inline void refuses(const char *text, const char *reason) {
     char wanted[1000];
     snprintf(wanted, sizeof wanted, "%.*s%s%s", (int)strcspn(reason, "@"), reason, strchr(reason, '@') ? folder : "",
              strchr(reason, '@') ? strchr(reason, '@') + 1 : "");
-    const rein_settings s = settings_of(text);
-    const rein_status status = rein_loop_open(&loop, in_folder("refused"), &s, NULL, &err);
+    const rein_settings *s = settings_of(text);
+    const rein_status status = rein_loop_open(&loop, in_folder("refused"), s, NULL, &err);
     if (status == REIN_OK) fail_msg("%s is not refused", text);
     if (strcmp(err.message, wanted) != 0) fail_msg("%s: \"%s\", not \"%s\"", text, err.message, wanted);
     assert_int_equal(status, REIN_EINVAL);

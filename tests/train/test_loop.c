@@ -135,10 +135,10 @@ static void test_shipped(void **state) {
     int trained = 0;
     const rein_loop_options options = {tell, &heard, NULL};
     rein_loop *loop;
-    rein_settings s = rein_settings_default();
-    set_all(&s, "preset=k2|token_budget=20|budget_penalty_coef=0.02|tau=0.5|task=sums|prompts=4|samples=3|max_tokens=24|steps=3|"
-                "eval_prompts=3|eval_samples=2|eval_steps=2|learning_rate=0.02|model=models/sums");
-    OK(rein_loop_open(&loop, in_folder("shipped"), &s, &options, &error_));
+    rein_settings *s = new_settings();
+    set_all(s, "preset=k2|token_budget=20|budget_penalty_coef=0.02|tau=0.5|task=sums|prompts=4|samples=3|max_tokens=24|steps=3|"
+               "eval_prompts=3|eval_samples=2|eval_steps=2|learning_rate=0.02|model=models/sums");
+    OK(rein_loop_open(&loop, in_folder("shipped"), s, &options, &error_));
     assert_true(rein_loop_first(loop)->step == -1 && rein_loop_last(loop)->step == -1 && !rein_loop_done(loop));
     for (int64_t i = 1; i <= 3; i++) {
         const rein_loop_report report = step_of(loop);
@@ -192,15 +192,15 @@ static void test_on_policy(void **state) {
 /* The same policy asked twice says the same; what it is asked does not hang on what it trained on. */
 static void test_evaluations_repeat(void **state) {
     (void)state;
-    const rein_settings s = settings_of("eval_samples=3");
-    rein_loop *loop = open_with("repeat", &s);
+    const rein_settings *s = settings_of("eval_samples=3");
+    rein_loop *loop = open_with("repeat", s);
     make_steps(loop, 1);
     const rein_policy policy = rein_session_policy(rein_loop_session(loop));
     rein_evaluation figures[3];
     rein_task_runner *runner;
     for (size_t i = 0; i < 3; i++) {
         rein_groups r;
-        if (i != 1) OK(rein_task_runner_open(&runner, &s, policy.model, &error_)); /* the second time, of the same one */
+        if (i != 1) OK(rein_task_runner_open(&runner, s, policy.model, &error_)); /* the second time, of the same one */
         OK(rein_task_runner_evaluate(&r, runner, &policy, 0, NULL, NULL, NULL, &error_));
         figures[i] = rein_evaluate(&r, 4);
         for (size_t k = 0; k < 3; k++) assert_int_equal(r.groups[k].example.prompt[1], '0' + k);

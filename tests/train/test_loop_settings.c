@@ -1,4 +1,4 @@
-/* test_loop_settings.c - what the settings of the loop do, each by what the run says of its steps; those that cannot act are refused before
+/* test_loop_settings.c - what the settings of the loop do, each by what the run says of its steps; those that have no effect are refused before
  * anything is written; and judges that fail. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,40 +15,39 @@
 static void test_refused(void **state) {
     (void)state;
     static const char *const note[][2] = {
-        {"task=", "task is missing: what is asked, a built-in task, a file of JSON lines, or a program"},
-        {"budget_rate=0.1", "budget_rate cannot act without budget_target"},
-        {"ptx_coef=0.1", "ptx_coef cannot act without ptx_data"},
-        {"ptx_batch=4", "ptx_batch cannot act without ptx_data"},
-        {"task=sums|eval_task=|reward=|reward_weights=1,1", "reward_weights cannot act without reward"},
-        {"task=sums|eval_task=|reward=|reward_timeout=3", "reward_timeout cannot act: no reward and no task is a program"},
-        {"task=sums|eval_task=|reward=|reward_restarts=3", "reward_restarts cannot act: no reward and no task is a program"},
-        {"task=sums|eval_task=|reward=|system=be", "system cannot act without chat"},
-        {"task=sums|eval_task=|reward=|chat_format=raw", "chat_format cannot act without chat"},
-        {"top_k=5",
-         "top_k changes the sampling distribution, so it needs a correction: mismatch token-tis, for example"},
-        {"top_p=0.9",
-         "top_p changes the sampling distribution, so it needs a correction: mismatch token-tis, for example"},
-        {"min_p=0.1",
-         "min_p changes the sampling distribution, so it needs a correction: mismatch token-tis, for example"},
-        {"preset=grpo|budget_target=5", "budget_target cannot act: it moves the penalty of shape budget, and shape is another"},
-        {"max_tokens=4", "token_budget is 4, and responses are cut at max_tokens, 4: none can be over it"},
-        {"eval_prompts=0", "eval_task cannot act: eval_prompts is 0"},
-        {"eval_task=|held_out=0.2|task=sums|reward=", "held_out cannot act: only a file is divided by it"},
-        {"held_out=0.2", "held_out cannot act: eval_task says what is asked in evaluations"},
-        {"minibatches=5", "minibatches is 5, and a step has 4 prompts"},
-        {"stop_at=eval/accuracy", "stop_at is \"eval/accuracy\": a metric, one of > >= < <=, and a number: eval/accuracy>=0.95"},
-        {"stop_at=>=3", "stop_at is \">=3\": a metric, one of > >= < <=, and a number: eval/accuracy>=0.95"},
-        {"stop_at=reward>x", "stop_at is \"reward>x\": a metric, one of > >= < <=, and a number: eval/accuracy>=0.95"},
-        {"stop_at=reward>", "stop_at is \"reward>\": a metric, one of > >= < <=, and a number: eval/accuracy>=0.95"},
-        {"stop_at=reward>inf", "stop_at is \"reward>inf\": a metric, one of > >= < <=, and a number: eval/accuracy>=0.95"},
+        {"task=", "task is missing: a built-in task, a file of JSON lines, or a program is needed"},
+        {"budget_rate=0.1", "budget_rate has no effect without budget_target"},
+        {"ptx_coef=0.1", "ptx_coef has no effect without ptx_data"},
+        {"ptx_batch=4", "ptx_batch has no effect without ptx_data"},
+        {"task=sums|eval_task=|reward=|reward_weights=1,1", "reward_weights has no effect without reward"},
+        {"task=sums|eval_task=|reward=|reward_timeout=3", "reward_timeout has no effect: no reward and no task is a program"},
+        {"task=sums|eval_task=|reward=|reward_restarts=3", "reward_restarts has no effect: no reward and no task is a program"},
+        {"task=sums|eval_task=|reward=|system=be", "system has no effect without chat"},
+        {"task=sums|eval_task=|reward=|chat_format=raw", "chat_format has no effect without chat"},
+        {"top_k=5", "top_k changes the sampling distribution: it needs a correction, such as mismatch token-tis"},
+        {"top_p=0.9", "top_p changes the sampling distribution: it needs a correction, such as mismatch token-tis"},
+        {"min_p=0.1", "min_p changes the sampling distribution: it needs a correction, such as mismatch token-tis"},
+        {"preset=grpo|budget_target=5", "budget_target has no effect: it changes the penalty of shape budget"},
+        {"max_tokens=4", "token_budget is 4: it must be below max_tokens, 4, or no response can exceed it"},
+        {"eval_prompts=0", "eval_task has no effect: eval_prompts is 0"},
+        {"eval_task=|held_out=0.2|task=sums|reward=", "held_out has no effect: it divides only tasks that are files"},
+        {"held_out=0.2", "held_out has no effect: eval_task is the task of evaluations"},
+        {"minibatches=5", "minibatches is 5: a step has only 4 prompts"},
+        {"stop_at=eval/accuracy",
+         "stop_at is \"eval/accuracy\": a metric, one of > >= < <=, and a number are needed: eval/accuracy>=0.95"},
+        {"stop_at=>=3", "stop_at is \">=3\": a metric, one of > >= < <=, and a number are needed: eval/accuracy>=0.95"},
+        {"stop_at=reward>x", "stop_at is \"reward>x\": a metric, one of > >= < <=, and a number are needed: eval/accuracy>=0.95"},
+        {"stop_at=reward>", "stop_at is \"reward>\": a metric, one of > >= < <=, and a number are needed: eval/accuracy>=0.95"},
+        {"stop_at=reward>inf",
+         "stop_at is \"reward>inf\": a metric, one of > >= < <=, and a number are needed: eval/accuracy>=0.95"},
         {"stop_at=acuracy>1", "stop_at names \"acuracy\": no step has such a metric (docs/metrics.md)"},
-        {"stop_at=temperature<0.5", "stop_at cannot act: there is no temperature without temperature_final"},
-        {"stop_at=budget/multiplier>1", "stop_at cannot act: there is no budget/multiplier without budget_target"},
-        {"stop_at=kl>0.2", "stop_at cannot act: there is no kl without a KL in the objective; eval/kl is measured"},
+        {"stop_at=temperature<0.5", "stop_at has no effect: there is no temperature without temperature_final"},
+        {"stop_at=budget/multiplier>1", "stop_at has no effect: there is no budget/multiplier without budget_target"},
+        {"stop_at=kl>0.2", "stop_at has no effect: there is no kl without a KL in the objective; eval/kl is measured"},
         {"keep_best=rewards/exact/mean", "keep_best names \"rewards/exact/mean\": the first reward is rewards/regex/mean"},
         {"keep_best=-acuracy", "keep_best names \"acuracy\": no step has such a metric (docs/metrics.md)"},
         {"stop_at=rewards/exact/mean>0.2", "stop_at names \"rewards/exact/mean\": the first reward is rewards/regex/mean"},
-        {"prompts=7", "prompts is 7, and the task has 6 examples to train on"},
+        {"prompts=7", "prompts is 7: the task has only 6 examples to train on"},
         {"reward=",
          "reward is missing: the task @/six.jsonl has no verifier of its own; exact, number, regex:PATTERN, length:N, or a "
          "program"},
@@ -71,20 +70,21 @@ static void test_refused(void **state) {
 /* A list has no value that is empty. */
 static void test_lists(void **state) {
     (void)state;
-    rein_settings s = rein_settings_default();
+    rein_settings *s = new_settings();
     rein_error err = {0};
-    assert_int_equal(rein_settings_set(&s, "stop", "\n", &err), REIN_EINVAL);
+    assert_int_equal(rein_settings_set(s, "stop", "\n", &err), REIN_EINVAL);
     assert_string_equal(err.message, "stop[0] is empty: a text is needed, in which \\n stands for a newline");
-    assert_int_equal(rein_settings_set(&s, "stop", "a\n\nb", &err), REIN_EINVAL);
+    assert_int_equal(rein_settings_set(s, "stop", "a\n\nb", &err), REIN_EINVAL);
     assert_string_equal(err.message, "stop[1] is empty: a text is needed, in which \\n stands for a newline");
-    assert_int_equal(rein_settings_set(&s, "reward", "\nexact", &err), REIN_EINVAL);
-    assert_string_equal(err.message, "reward[0] is empty: one value a line");
-    OK(rein_settings_set(&s, "reward", "exact\nnumber\n", &error_)); /* as YAML's blocks end */
-    OK(rein_settings_set(&s, "stop", "", &error_));
+    assert_int_equal(rein_settings_set(s, "reward", "\nexact", &err), REIN_EINVAL);
+    assert_string_equal(err.message, "reward[0] is empty: one value per line is needed");
+    OK(rein_settings_set(s, "reward", "exact\nnumber\n", &error_)); /* as YAML's blocks end */
+    OK(rein_settings_set(s, "stop", "", &error_));
     put("list.yaml", "stop: [\"a\", \"b\\nc\"]\n");
-    assert_int_equal(rein_settings_read(&s, in_folder("list.yaml"), &err), REIN_EINVAL);
+    assert_int_equal(rein_settings_read(s, in_folder("list.yaml"), &err), REIN_EINVAL);
     assert_non_null(
-        strstr(err.message, "line 1: a newline within a value of a list, which has one value a line; in stop, \\n stands for one"));
+        strstr(err.message,
+               "line 1: a value of a list has a newline in it: one value per line is needed; in stop, \\n stands for a newline"));
 }
 
 /* What the responses of a step end with, as texts. */
@@ -127,10 +127,10 @@ static void test_stops(void **state) {
 
 static void test_temperature(void **state) {
     (void)state;
-    rein_settings s = settings_of("temperature=1|temperature_final=0.5|steps=3");
+    rein_settings *s = settings_of("temperature=1|temperature_final=0.5|steps=3");
     const double wanted[] = {1, 0.75, 0.5, 0.5};
-    for (int64_t step = 0; step < 4; step++) assert_true(rein_settings_temperature(&s, step) == wanted[step]);
-    rein_loop *loop = open_with("cooler", &s);
+    for (int64_t step = 0; step < 4; step++) assert_true(rein_settings_temperature(s, step) == wanted[step]);
+    rein_loop *loop = open_with("cooler", s);
     for (size_t i = 0; i < 3; i++) {
         const rein_loop_report report = step_of(loop);
         assert_true(metric(&report, "temperature") == wanted[i] && metric(&report, "on_policy/max_gap") == 0);
@@ -139,15 +139,15 @@ static void test_temperature(void **state) {
     assert_true(policy.temperature == 0.5 && rein_loop_last(loop)->step == 3);
     rein_task_runner *runner;
     rein_groups r;
-    OK(rein_task_runner_open(&runner, &s, policy.model, &error_));
+    OK(rein_task_runner_open(&runner, s, policy.model, &error_));
     OK(rein_task_runner_evaluate(&r, runner, &policy, 0, NULL, NULL, NULL, &error_));
     assert_true(rein_evaluate(&r, -1).reward == rein_loop_last(loop)->sampled.reward);
     rein_groups_free(&r), rein_task_runner_close(runner), rein_loop_close(loop);
     s = settings_of("steps=1|temperature_final=0.5"); /* one step is the first */
-    assert_true(rein_settings_temperature(&s, 0) == 1);
+    assert_true(rein_settings_temperature(s, 0) == 1);
     s = settings_of("temperature=0.7");
-    assert_true(rein_settings_temperature(&s, 2) == 0.7);
-    loop = open_with("constant", &s);
+    assert_true(rein_settings_temperature(s, 2) == 0.7);
+    loop = open_with("constant", s);
     const rein_loop_report report = step_of(loop);
     assert_true(isnan(metric(&report, "temperature"))); /* it does not move: the settings have it */
     rein_loop_close(loop);
@@ -350,9 +350,9 @@ static void test_stop_at(void **state) {
         assert_int_equal(rein_loop_step(&report, loop, NULL), REIN_EINVAL);
         rein_loop_close(loop);
     }
-    rein_settings s = rein_settings_default(); /* unless it is told otherwise */
-    OK(rein_settings_set(&s, "stop_at", "", &error_));
-    rein_loop *loop = open_with("stop0", &s);
+    rein_settings *s = new_settings(); /* unless it is told otherwise */
+    OK(rein_settings_set(s, "stop_at", "", &error_));
+    rein_loop *loop = open_with("stop0", s);
     assert_false(rein_loop_done(loop));
     make_steps(loop, 2);
     rein_loop_close(loop);
@@ -375,14 +375,14 @@ static void test_stop_at_any(void **state) {
     size_t n = 0;
     json_object_foreach(json_array_get(lines, 0), name, value) {
         char text[300];
-        rein_settings s = rein_settings_default();
+        rein_settings *s = new_settings();
         rein_loop *loop;
         if (!strcmp(name, "step") || !json_is_number(value)) continue;
         for (int holds = 0; holds < 2; holds++) {
             snprintf(text, sizeof text, "%s%s%.17g", name, holds ? ">=" : ">", json_number_value(value));
-            OK(rein_settings_set(&s, "stop_at", text, &error_));
-            OK(rein_settings_set(&s, "steps", "2", &error_));
-            OK(rein_loop_open(&loop, in_folder("all-metrics"), &s, NULL, &error_));
+            OK(rein_settings_set(s, "stop_at", text, &error_));
+            OK(rein_settings_set(s, "steps", "2", &error_));
+            OK(rein_loop_open(&loop, in_folder("all-metrics"), s, NULL, &error_));
             if (rein_loop_done(loop) != holds) fail_msg("%s: %d", text, rein_loop_done(loop));
             rein_loop_close(loop);
         }
@@ -491,8 +491,8 @@ static void test_task_program_ends(void **state) {
                            "    case $line in *held_out*) echo '{\"end\": true}' ;; *) echo '{\"prompt\": \"Q:\"}' ;; esac\n"
                            "done\n");
     rein_error err = {0};
-    const rein_settings s = settings_of("task=@/none.sh|eval_task=|steps=1");
-    assert_int_equal(rein_loop_open(&loop, in_folder("refused"), &s, NULL, &err), REIN_EINVAL);
+    const rein_settings *s = settings_of("task=@/none.sh|eval_task=|steps=1");
+    assert_int_equal(rein_loop_open(&loop, in_folder("refused"), s, NULL, &err), REIN_EINVAL);
     assert_non_null(strstr(err.message, "nothing is held out for evaluations"));
     assert_int_equal(access(in_folder("refused"), F_OK), -1);
 }

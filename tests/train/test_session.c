@@ -15,33 +15,33 @@
 #include "train/trainer_fixture.h"
 
 /* "name=value name=value" on the model "a". */
-static rein_settings settings_of(const char *text) {
-    rein_settings s = rein_settings_default();
+static rein_settings *settings_of(const char *text) {
+    rein_settings *s = new_settings();
     char copy[1000], *rest = copy, *pair;
-    OK(rein_settings_set(&s, "model", in_folder("a"), &error_));
-    OK(rein_settings_set(&s, "learning_rate", "0.02", &error_));
+    OK(rein_settings_set(s, "model", in_folder("a"), &error_));
+    OK(rein_settings_set(s, "learning_rate", "0.02", &error_));
     snprintf(copy, sizeof copy, "%s", text);
     while ((pair = strtok_r(rest, " ", &rest))) {
         char *equals = strchr(pair, '=');
         assert_non_null(equals);
         *equals = 0;
-        OK(rein_settings_set(&s, pair, equals + 1, &error_));
+        OK(rein_settings_set(s, pair, equals + 1, &error_));
     }
     return s;
 }
 
 static rein_session *open_session(const char *run, const char *settings) {
     rein_session *s;
-    const rein_settings o = settings_of(settings);
-    OK(rein_session_open(&s, in_folder(run), &o, &error_));
+    const rein_settings *o = settings_of(settings);
+    OK(rein_session_open(&s, in_folder(run), o, &error_));
     return s;
 }
 
 /* With nothing but what the run has. */
 static rein_session *go_on(const char *run) {
     rein_session *s;
-    const rein_settings o = rein_settings_default();
-    OK(rein_session_open(&s, in_folder(run), &o, &error_));
+    const rein_settings *o = new_settings();
+    OK(rein_session_open(&s, in_folder(run), o, &error_));
     return s;
 }
 
@@ -137,10 +137,10 @@ static void test_layout(void **state) {
                                  "MANIFEST"};
     for (size_t step = 0; step <= 2; step++)
         for (size_t i = 0; i < COUNT(parts); i++) assert_true(exists(checkpoint("layout", step, parts[i])));
-    rein_settings read = rein_settings_default();
-    OK(rein_settings_read(&read, in_folder("layout/config.yaml"), &error_));
-    assert_true(read.seed == 5 && read.learning_rate == 0.02 && !strcmp(read.preset, "grpo") &&
-                !strcmp(read.model, in_folder("a")));
+    rein_settings *read = new_settings();
+    OK(rein_settings_read(read, in_folder("layout/config.yaml"), &error_));
+    assert_true(read->seed == 5 && read->learning_rate == 0.02 && !strcmp(read->preset, "grpo") &&
+                !strcmp(read->model, in_folder("a")));
     json_t *lines = history("layout"), *said;
     assert_int_equal(json_array_size(lines), 2);
     for (size_t i = 0; i < 2; i++) {
@@ -160,8 +160,8 @@ static void test_layout(void **state) {
     OK(rein_groups_read(&back, in_folder("layout/trajectories/train/0001.jsonl"), NULL, NULL, &error_));
     assert_int_equal(tokens_of(&back), tokens_of(&groups));
     rein_session *second; /* one writer at a time */
-    const rein_settings o = rein_settings_default();
-    REFUSED(rein_session_open(&second, in_folder("layout"), &o, &error_), "is being written by process");
+    const rein_settings *o = new_settings();
+    REFUSED(rein_session_open(&second, in_folder("layout"), o, &error_), "is being written by process");
     assert_null(second);
     json_decref(lines), json_decref(said), rein_groups_free(&groups), rein_groups_free(&back), rein_session_close(s);
 }
@@ -244,7 +244,7 @@ static void check_references(const char *run, const char *settings, const int64_
                                      from == -2 ? in_folder("reference") : checkpoint(run, (size_t)from, ""), &error_));
         } else OK(rein_model_open(&reference.model, checkpoint(run, (size_t)from, ""), NULL, &error_));
         const rein_policy policy = {reference.model, reference.adapter, o->temperature};
-        const rein_pass_options options = {.objective = o->objective, .reference = &policy, .policy_step = -1};
+        const rein_pass_options options = {.objective = &o->objective, .reference = &policy, .policy_step = -1};
         expected e = expect(&groups, &w.s.p, &policy, &o->objective, 0);
         rein_pass_result pass;
         OK(rein_trainer_forward_backward(&pass, w.t, &groups, &options, &error_));
@@ -280,24 +280,25 @@ static void test_references(void **state) {
     rein_session *s;
     rein_session_report report;
     rein_groups groups = groups_of_step(4);
-    rein_settings o = rein_settings_default(); /* a step that is there by now */
-    OK(rein_settings_set(&o, "kl_penalty_reference_step", "2", &error_));
-    OK(rein_session_open(&s, in_folder("by-step"), &o, &error_));
+    rein_settings *o = new_settings(); /* a step that is there by now */
+    OK(rein_settings_set(o, "kl_penalty_reference_step", "2", &error_));
+    OK(rein_session_open(&s, in_folder("by-step"), o, &error_));
     report = train(s, &groups);
     assert_true(metric(&report, "kl") > 0);
     rein_session_close(s);
-    OK(rein_settings_set(&o, "kl_penalty_reference_step", "7", &error_)); /* and one that is not */
-    OK(rein_session_open(&s, in_folder("by-step"), &o, &error_));
+    OK(rein_settings_set(o, "kl_penalty_reference_step", "7", &error_)); /* and one that is not */
+    OK(rein_session_open(&s, in_folder("by-step"), o, &error_));
     REFUSED(rein_session_train(&report, s, &groups, NULL, &error_),
             "kl_penalty_reference_step is 7: the run has no checkpoint of step 7, but of 0, 1, 2, 3, 4");
     REFUSED(rein_session_train(&report, s, &groups, NULL, &error_), "can only be closed");
     rein_session_close(s);
     rein_groups_free(&groups);
     o = settings_of("preset=grpo kl_penalty_reference_step=0 kl_penalty_step_lag=1");
-    REFUSED(rein_session_open(&s, in_folder("two"), &o, &error_), "two references at once");
-    rein_settings loop = rein_settings_default();
-    assert_int_equal(rein_settings_set(&loop, "samples", "4", NULL), REIN_OK);
-    REFUSED(rein_session_open(&s, in_folder("three"), &loop, &error_), "samples cannot act: nothing is sampled");
+    REFUSED(rein_session_open(&s, in_folder("two"), o, &error_),
+            "kl_penalty_reference_step and kl_penalty_step_lag are two references: give one of them");
+    rein_settings *loop = new_settings();
+    assert_int_equal(rein_settings_set(loop, "samples", "4", NULL), REIN_OK);
+    REFUSED(rein_session_open(&s, in_folder("three"), loop, &error_), "samples has no effect: nothing is sampled");
     assert_false(exists(in_folder("two"))); /* nothing was begun */
 }
 
@@ -353,7 +354,7 @@ static void check_epochs(const char *run, const char *settings, int missing) {
                 const size_t first = groups.n * b / (size_t)o->minibatches, last = groups.n * (b + 1) / (size_t)o->minibatches;
                 const size_t skipped = tokens_of(&(rein_groups){groups.groups, first, 0});
                 const rein_groups part = {groups.groups + first, last - first, 0};
-                const rein_pass_options options = {.objective = o->objective, .old_log_probs = old + skipped, .policy_step = -1};
+                const rein_pass_options options = {.objective = &o->objective, .old_log_probs = old + skipped, .policy_step = -1};
                 rein_pass_result pass;
                 OK(rein_trainer_forward_backward(&pass, w.t, &part, &options, &error_));
                 assert_false(pass.nothing_to_train);
@@ -507,10 +508,10 @@ static void check_fork(const char *name, const char *settings, int full) {
     rein_session *s = open_session(trunk, settings);
     train_steps(s, 1, 3);
     rein_session_close(s);
-    rein_settings now = rein_settings_default();
-    OK(rein_settings_set(&now, "keep_last", "5", &error_));
-    OK(rein_settings_set(&now, "seed", "9", &error_)); /* of the new run, not of the policy */
-    OK(rein_session_fork(&s, in_folder(branch), &(rein_fork){in_folder(trunk), 2}, &now, &error_));
+    rein_settings *now = new_settings();
+    OK(rein_settings_set(now, "keep_last", "5", &error_));
+    OK(rein_settings_set(now, "seed", "9", &error_)); /* of the new run, not of the policy */
+    OK(rein_session_fork(&s, in_folder(branch), &(rein_fork){in_folder(trunk), 2}, now, &error_));
     rein_session_close(s);
     assert_checkpoints(branch, "0");
     assert_true(same_file(checkpoint(trunk, 2, weights), checkpoint(branch, 0, weights)));
@@ -540,34 +541,34 @@ static void test_fork_refuses(void **state) {
     rein_session *s = open_session("stem", "preset=grpo kl_penalty_reference_step=0");
     train_steps(s, 1, 2);
     rein_session_close(s);
-    rein_settings now = rein_settings_default();
+    rein_settings *now = new_settings();
     const char *const twig = in_folder("twig"), *const stem = in_folder("stem");
     char to[1200], from[1200];
     snprintf(to, sizeof to, "%s", twig), snprintf(from, sizeof from, "%s", stem);
-    REFUSED(rein_session_fork(&s, to, &(rein_fork){from, 7}, &now, &error_), "has no checkpoint of step 7, but of 0, 1, 2");
-    REFUSED(rein_session_fork(&s, to, &(rein_fork){to, 7}, &now, &error_), "is not a run");
-    REFUSED(rein_session_fork(&s, to, &(rein_fork){from, 2}, &now, &error_),
+    REFUSED(rein_session_fork(&s, to, &(rein_fork){from, 7}, now, &error_), "has no checkpoint of step 7, but of 0, 1, 2");
+    REFUSED(rein_session_fork(&s, to, &(rein_fork){to, 7}, now, &error_), "is not a run");
+    REFUSED(rein_session_fork(&s, to, &(rein_fork){from, 2}, now, &error_),
             "kl_penalty_reference_step is 0 in the run that is forked");
-    OK(rein_settings_set(&now, "kl_penalty_reference_step", "0", &error_));
-    rein_settings wrong = now;
-    OK(rein_settings_set(&wrong, "lora_rank", "3", &error_));
-    REFUSED(rein_session_fork(&s, to, &(rein_fork){from, 2}, &wrong, &error_),
-            "lora_rank is \"3\", and the run was begun with \"8\": a fork has the policy");
-    wrong = now;
-    OK(rein_settings_set(&wrong, "dual_clip", "3", &error_));
-    REFUSED(rein_session_fork(&s, to, &(rein_fork){from, 2}, &wrong, &error_), "dual_clip");
-    REFUSED(rein_session_fork(&s, from, &(rein_fork){from, 2}, &now, &error_), "is a run already");
+    OK(rein_settings_set(now, "kl_penalty_reference_step", "0", &error_));
+    rein_settings *wrong = copy_settings(now);
+    OK(rein_settings_set(wrong, "lora_rank", "3", &error_));
+    REFUSED(rein_session_fork(&s, to, &(rein_fork){from, 2}, wrong, &error_),
+            "lora_rank is \"3\", but the run was started with \"8\": a fork keeps the policy");
+    wrong = copy_settings(now);
+    OK(rein_settings_set(wrong, "dual_clip", "3", &error_));
+    REFUSED(rein_session_fork(&s, to, &(rein_fork){from, 2}, wrong, &error_), "dual_clip");
+    REFUSED(rein_session_fork(&s, from, &(rein_fork){from, 2}, now, &error_), "is a run already");
     assert_false(exists(to));
-    OK(rein_session_fork(&s, to, &(rein_fork){from, 2}, &now, &error_));
+    OK(rein_session_fork(&s, to, &(rein_fork){from, 2}, now, &error_));
     rein_session_close(s);
-    REFUSED(rein_session_fork(&s, to, &(rein_fork){from, 2}, &now, &error_), "is a run already");
+    REFUSED(rein_session_fork(&s, to, &(rein_fork){from, 2}, now, &error_), "is a run already");
     assert_int_equal(unlink(in_folder("twig/config.yaml")), 0); /* as one that was stopped before its end */
-    REFUSED(rein_session_fork(&s, to, &(rein_fork){from, 1}, &now, &error_), "other content");
-    OK(rein_session_fork(&s, to, &(rein_fork){from, 2}, &now, &error_));
+    REFUSED(rein_session_fork(&s, to, &(rein_fork){from, 1}, now, &error_), "other content");
+    OK(rein_session_fork(&s, to, &(rein_fork){from, 2}, now, &error_));
     rein_session_close(s);
     assert_true(exists(in_folder("twig/config.yaml")));
     assert_int_equal(truncate(checkpoint("stem", 1, "state.json"), 3), 0);
-    REFUSED(rein_session_fork(&s, in_folder("bud"), &(rein_fork){from, 1}, &now, &error_), "state.json has 3 bytes");
+    REFUSED(rein_session_fork(&s, in_folder("bud"), &(rein_fork){from, 1}, now, &error_), "state.json has 3 bytes");
     assert_false(exists(in_folder("bud")));
 }
 
@@ -614,14 +615,14 @@ static void test_fixed_settings(void **state) {
                                     {"lora_modules", "q_proj"}, {"seed", "2"},        {"shards", "3"},
                                     {"share_limit", "2"},       {"no_sharing", "yes"}};
     for (size_t i = 0; i < COUNT(fixed); i++) {
-        rein_settings o = rein_settings_default();
-        OK(rein_settings_set(&o, fixed[i][0], fixed[i][1], &error_));
-        REFUSED(rein_session_open(&s, in_folder("fixed"), &o, &error_), fixed[i][0]);
-        REFUSED(rein_session_open(&s, in_folder("fixed"), &o, &error_), "a new run is needed for that");
+        rein_settings *o = new_settings();
+        OK(rein_settings_set(o, fixed[i][0], fixed[i][1], &error_));
+        REFUSED(rein_session_open(&s, in_folder("fixed"), o, &error_), fixed[i][0]);
+        REFUSED(rein_session_open(&s, in_folder("fixed"), o, &error_), "changing it needs a new run");
     }
-    const rein_settings same =
+    const rein_settings *same =
         settings_of("lora_rank=4 shards=2 learning_rate=0.5 epsilon_high=2 keep_last=7"); /* said again, and others */
-    OK(rein_session_open(&s, in_folder("fixed"), &same, &error_));
+    OK(rein_session_open(&s, in_folder("fixed"), same, &error_));
     const rein_settings *now = rein_session_settings(s);
     assert_true(now->learning_rate == 0.5 && now->objective.epsilon_high == 2 && now->lora_rank == 4 && now->keep_last == 7);
     assert_true(now->objective.surrogate == REIN_SURROGATE_CISPO && !strcmp(now->preset, "art"));
@@ -629,15 +630,15 @@ static void test_fixed_settings(void **state) {
     s = go_on("fixed"); /* and it stays so */
     assert_true(rein_session_settings(s)->learning_rate == 0.5 && rein_session_settings(s)->objective.epsilon_high == 2);
     rein_session_close(s);
-    const rein_settings none = rein_settings_default();
-    REFUSED(rein_session_open(&s, in_folder("new"), &none, &error_), "model is missing");
-    rein_settings wrong = settings_of("lora_modules=q_porj");
-    REFUSED(rein_session_open(&s, in_folder("new"), &wrong, &error_), "q_porj");
+    const rein_settings *none = new_settings();
+    REFUSED(rein_session_open(&s, in_folder("new"), none, &error_), "model is missing");
+    rein_settings *wrong = settings_of("lora_modules=q_porj");
+    REFUSED(rein_session_open(&s, in_folder("new"), wrong, &error_), "q_porj");
     wrong = settings_of("lr_scheduler_type=linear");
-    REFUSED(rein_session_open(&s, in_folder("new"), &wrong, &error_), "total_steps");
-    OK(rein_settings_set(&wrong, "model", in_folder("nowhere"), &error_));
-    wrong.total_steps = 10;
-    REFUSED(rein_session_open(&s, in_folder("new"), &wrong, &error_), "nowhere");
+    REFUSED(rein_session_open(&s, in_folder("new"), wrong, &error_), "total_steps");
+    OK(rein_settings_set(wrong, "model", in_folder("nowhere"), &error_));
+    wrong->total_steps = 10;
+    REFUSED(rein_session_open(&s, in_folder("new"), wrong, &error_), "nowhere");
     assert_false(exists(in_folder("new")));
 }
 
@@ -735,10 +736,11 @@ static void test_learning(void **state) {
     OK(rein_tokenizer_open(&tokenizer, stories(), &error_));
     for (size_t i = 0; i < COUNT(ends); i++) end_ids[i] = rein_tokenizer_id(tokenizer, ends[i], 1), assert_true(end_ids[i] > 0);
     rein_tokenizer_close(tokenizer);
-    rein_settings o = settings_of("preset=dr-grpo max_response_length=12 lora_rank=4 lora_alpha=8 learning_rate=0.005 keep_last=1");
+    rein_settings *o =
+        settings_of("preset=dr-grpo max_response_length=12 lora_rank=4 lora_alpha=8 learning_rate=0.005 keep_last=1");
     rein_session *s;
-    OK(rein_settings_set(&o, "model", stories(), &error_));
-    OK(rein_session_open(&s, in_folder("stories"), &o, &error_));
+    OK(rein_settings_set(o, "model", stories(), &error_));
+    OK(rein_session_open(&s, in_folder("stories"), o, &error_));
     for (size_t step = 0; step < steps; step++) {
         rein_groups groups = {0};
         const double reward = sample_step(&groups, s, end_ids, COUNT(end_ids));
@@ -790,6 +792,7 @@ static void test_train_then_commit(void **state) {
     rein_session_close(s);
     s = go_on("two-calls"); /* what was not committed is not there */
     assert_int_equal(rein_session_step(s), 1);
+    REFUSED(rein_session_train(&report, s, &groups, &(rein_train_options){.ptx = &groups}, &error_), "ptx_batch is 0: ");
     rein_session_close(s);
     rein_groups_free(&groups);
 }

@@ -138,12 +138,12 @@ static void test_gradients(void **state) {
                                          .policy_step = -1,
                                          .mask_truncated_completions = c->mask_truncated};
             const rein_pass_result pass = pass_over(t, &groups, &o);
-            expected e = expect(&groups, &s.p, &other.p, &o.objective, c->mask_truncated);
+            expected e = expect(&groups, &s.p, &other.p, o.objective, c->mask_truncated);
             if (!(fabs(pass.loss.loss - e.loss.loss) <= 1e-6 * (1 + fabs(e.loss.loss))))
                 fail_msg("%s: the loss is %.9g, not %.9g", c->settings, pass.loss.loss, e.loss.loss);
             assert_true(pass.loss.metrics.trained_tokens == e.loss.metrics.trained_tokens && pass.nothing_to_train == 0);
             for (int whole = 0; whole <= c->whole; whole++) {
-                const double error = worst_slope(&s, t, &groups, &e, &o.objective, whole);
+                const double error = worst_slope(&s, t, &groups, &e, o.objective, whole);
                 if (!(error < 3e-4)) fail_msg("%s, %s: off by %g of the gradient", c->settings, full ? "full" : "LoRA", error);
                 if (error > worst) worst = error;
             }
@@ -166,9 +166,9 @@ static void test_temperature(void **state) {
     rein_groups groups = make_groups(2, 8);
     record(&groups, &s.p, 0.05);
     const rein_pass_options o = {.objective = options_of("preset=art"), .policy_step = -1};
-    expected e = expect(&groups, &s.p, NULL, &o.objective, 0);
+    expected e = expect(&groups, &s.p, NULL, o.objective, 0);
     pass_over(t, &groups, &o);
-    assert_true(worst_slope(&s, t, &groups, &e, &o.objective, 0) < 3e-4);
+    assert_true(worst_slope(&s, t, &groups, &e, o.objective, 0) < 3e-4);
     free_expected(&e), rein_groups_free(&groups), rein_trainer_close(t), close_subject(&s);
 }
 
@@ -346,11 +346,12 @@ static void test_shards(void **state) {
 typedef struct starved {
     const subject *s, *other;
     const rein_groups *groups;
+    const rein_options *objective;
 } starved;
 
 static rein_status one_pass(void *context, rein_error *err) {
     const starved *w = context;
-    const rein_pass_options o = {.objective = options_of(EVERYTHING), .reference = &w->other->p, .policy_step = -1};
+    const rein_pass_options o = {.objective = w->objective, .reference = &w->other->p, .policy_step = -1};
     const rein_trainer_options options = {.temperature = 1, .exec = {.threads = 1}};
     rein_trainer *t;
     rein_pass_result pass;
@@ -369,7 +370,7 @@ static void test_memory(void **state) {
     subject s = open_subject("a", 0), other = open_subject("b", 0);
     rein_groups groups = make_groups(3, 5);
     record(&groups, &s.p, 0.1);
-    starved work = {&s, &other, &groups};
+    starved work = {&s, &other, &groups, options_of(EVERYTHING)};
     (void)fail_each_allocation; /* too strict: an arena that cannot have much asks for less */
     once = 0;
     const long n = fail_each(one_pass, &work);

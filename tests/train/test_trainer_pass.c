@@ -201,11 +201,11 @@ static void test_penalty_adds_up(void **state) {
     subject s = open_subject("a", 0), other = open_subject("b", 0);
     rein_groups groups = make_groups(4, 5);
     record(&groups, &s.p, 0.1);
-    const rein_options plain = options_of("preset=art");
-    expected before = expect(&groups, &s.p, &other.p, &plain, 0);
+    const rein_options *plain = options_of("preset=art");
+    expected before = expect(&groups, &s.p, &other.p, plain, 0);
     for (size_t scope = 0; scope < COUNT(settings); scope++) {
         const rein_pass_options o = {.objective = options_of(settings[scope]), .reference = &other.p, .policy_step = -1};
-        expected e = expect(&groups, &s.p, &other.p, &o.objective, 0);
+        expected e = expect(&groups, &s.p, &other.p, o.objective, 0);
         rein_trainer *t = open_trainer(&s, NULL);
         const rein_pass_result pass = pass_over(t, &groups, &o);
         assert_true(fabs(pass.loss.metrics.kl_ref_k1 - e.loss.metrics.kl_ref_k1) < 1e-6);
@@ -361,7 +361,8 @@ static void test_budgets(void **state) {
     float *log_probs = floats(tokens_of(&groups));
     rein_pass_result pass;
     record(&groups, &s.p, 0.1);
-    rein_pass_options o = {.objective = options_of("preset=k2 tau=0.3 token_budget=3 budget_penalty_coef=0.1"), .policy_step = -1};
+    rein_options *k2 = options_of("preset=k2 tau=0.3 token_budget=3 budget_penalty_coef=0.1");
+    const rein_pass_options o = {.objective = k2, .policy_step = -1};
     float *common = take_gradient(t, &groups, &o, &pass);
     const double over = pass.loss.metrics.share_over_budget;
     assert_true(over > 0 && over < 1);
@@ -378,7 +379,7 @@ static void test_budgets(void **state) {
     assert_true(pass.loss.metrics.share_over_budget == 0);
     for (size_t g = 0; g < groups.n; g++)
         for (size_t i = 0; i < groups.groups[g].n; i++) groups.groups[g].trajectories[i].budget = 3;
-    o.objective.token_budget = NAN;
+    k2->token_budget = NAN;
     float *each = take_gradient(t, &groups, &o, &pass);
     assert_memory_equal(each, common, t->options.shards * t->floats * sizeof *one);
     groups.groups[1].trajectories[1].budget = -1;

@@ -9,10 +9,10 @@
 #include <string.h>
 
 #include "model/tiny_model.h"
-#include "rein/train.h"
 #include "support/check.h"
 #include "support/memory.h"
 #include "support/random.h"
+#include "train/made.h"
 
 /* Checks that a call fails and that its message contains a text. */
 #define REFUSED(call, wanted)                                                                          \
@@ -277,17 +277,17 @@ static inline expected expect(const rein_groups *groups, const rein_policy *poli
 }
 
 /* "preset=grpo epsilon=0.3" as options. */
-static inline rein_options options_of(const char *settings) {
-    rein_options o;
-    OK(rein_preset(&o, "none", &error_));
+static inline rein_options *options_of(const char *settings) {
+    rein_options *o;
+    OK(rein_options_new(&o, NULL, &error_));
     while (*settings) {
         char name[64], value[64];
         assert_int_equal(sscanf(settings, "%63[^=]=%63s", name, value), 2);
-        OK(strcmp(name, "preset") == 0 ? rein_preset(&o, value, &error_) : rein_options_set(&o, name, value, &error_));
+        OK(strcmp(name, "preset") == 0 ? rein_options_init(o, value, &error_) : rein_options_set(o, name, value, &error_));
         settings += strcspn(settings, " ");
         settings += strspn(settings, " ");
     }
-    return o;
+    return kept(o);
 }
 
 #endif

@@ -13,24 +13,24 @@ typedef struct work {
     rein_model *model;
     rein_adapter *adapter, *first;
     rein_trainer *trainer;
-    rein_settings settings;
+    rein_settings *settings;
     rein_error err;
 } work;
 
 static rein_status read_settings(work *w, char **pairs) {
-    rein_status status = REIN_OK;
-    w->settings = rein_settings_default();
+    rein_status status = rein_settings_new(&w->settings, &w->err);
     for (; *pairs && !status; pairs++) {
         char *equals = strchr(*pairs, '=');
         if (!equals) return rein_fail(&w->err, REIN_EINVAL, "%s: NAME=VALUE is needed", *pairs);
         *equals = 0;
-        status = rein_settings_set(&w->settings, *pairs, equals + 1, &w->err);
+        status = rein_settings_set(w->settings, *pairs, equals + 1, &w->err);
     }
-    return status ? status : rein_settings_check(&w->settings, &w->err);
+    return status ? status : rein_settings_check(w->settings, &w->err);
 }
 
 static rein_status open_all(work *w, const char *model, const char *adapter) {
-    const rein_trainer_options options = {.temperature = w->settings.temperature, .recompute = w->settings.recompute};
+    const rein_trainer_options options = {.temperature = rein_settings_number(w->settings, "temperature"),
+                                          .recompute = rein_settings_number(w->settings, "recompute") > 0};
     rein_status status = rein_model_open(&w->model, model, NULL, &w->err);
     if (!status) status = rein_adapter_open(&w->adapter, w->model, adapter, &w->err);
     if (!status) status = rein_adapter_copy(&w->first, w->adapter, &w->err);
@@ -39,10 +39,12 @@ static rein_status open_all(work *w, const char *model, const char *adapter) {
 }
 
 static rein_status step(work *w, const char *path) {
-    const rein_settings *o = &w->settings;
-    const rein_adamw adamw = {o->learning_rate, o->adam_beta1, o->adam_beta2, o->adam_epsilon, o->weight_decay, o->max_grad_norm};
-    const rein_policy reference = {w->model, w->first, o->temperature};
-    const rein_pass_options options = {.objective = o->objective, .reference = &reference, .policy_step = -1};
+    const rein_settings *o = w->settings;
+    const rein_adamw adamw = {rein_settings_number(o, "learning_rate"), rein_settings_number(o, "adam_beta1"),
+                              rein_settings_number(o, "adam_beta2"),    rein_settings_number(o, "adam_epsilon"),
+                              rein_settings_number(o, "weight_decay"),  rein_settings_number(o, "max_grad_norm")};
+    const rein_policy reference = {w->model, w->first, rein_settings_number(o, "temperature")};
+    const rein_pass_options options = {.objective = rein_settings_objective(o), .reference = &reference, .policy_step = -1};
     rein_groups groups = {0};
     rein_pass_result pass;
     double norm;
@@ -68,6 +70,7 @@ int main(int argc, char **argv) {
     rein_adapter_close(w.first);
     rein_adapter_close(w.adapter);
     rein_model_close(w.model);
+    rein_settings_free(w.settings);
     if (status) fprintf(stderr, "%s\n", w.err.message);
     return status ? 2 : 0;
 }
