@@ -57,8 +57,7 @@ RUNNERS    ?= $(wildcard tests/cli/run*.sh tests/install/run.sh)
 
 # Results must not depend on the compiler: it may use fma only where the source calls fma.
 WARNINGS := -Wall -Wextra -Wpedantic -Wconversion -Wno-psabi
-ALWAYS   := -std=c11 -ffp-contract=off -fno-math-errno -pthread -fPIC -fvisibility=hidden -D_POSIX_C_SOURCE=200809L \
-            $(if $(X86),-DREIN_HAVE_AVX2)
+ALWAYS   := -std=c11 -ffp-contract=off -fno-math-errno -pthread -fPIC -fvisibility=hidden -D_POSIX_C_SOURCE=200809L
 ERRORS   := $(if $(or $(WERROR),$(CI)),-Werror)
 # cli/ and examples/ see the public headers only; bench/ also sees the headers of cli/, and tests/ sees everything.
 INCLUDES  = -Iinclude $(if $(filter src/%,$<),-Isrc) $(if $(filter bench/%,$<),-I.) $(if $(filter tests/%,$<),-Isrc -Itests -I.)

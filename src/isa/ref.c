@@ -2,6 +2,7 @@
 #include "isa.h"
 #include "kernel/gemm_block.h"
 #include "kernel/rows.h"
+#include "objective/kernels.h"
 #include "train/adamw_pass.h"
 
 const rein_kernels rein_kernels_ref = {
@@ -12,5 +13,13 @@ const rein_kernels rein_kernels_ref = {
     .log_f32 = rein_log_ref_f32,
     .exp_f64 = rein_exp_ref_f64,
     .log_f64 = rein_log_ref_f64,
+    .objective_f32 = &(const rein_objective_kernels){.token_loss = rein_token_loss_ref_f32,
+                                                     .budget = rein_budget_pass_ref_f32,
+                                                     .gpo = rein_gpo_pass_ref_f32,
+                                                     .update = rein_update_pass_ref_f32},
+    .objective_f64 = &(const rein_objective_kernels){.token_loss = rein_token_loss_ref_f64,
+                                                     .budget = rein_budget_pass_ref_f64,
+                                                     .gpo = rein_gpo_pass_ref_f64,
+                                                     .update = rein_update_pass_ref_f64},
     .adamw = &rein_adamw_kernels_ref_f32,
 };

@@ -8,9 +8,10 @@
 #include "rein/base.h"
 #include "storage.h"
 
-struct rein_gemm_kernels;  /* gemm_block.h */
-struct rein_row_kernels;   /* rows.h */
-struct rein_adamw_kernels; /* train/adamw_pass.h */
+struct rein_gemm_kernels;      /* gemm_block.h */
+struct rein_row_kernels;       /* rows.h */
+struct rein_objective_kernels; /* objective/kernels.h */
+struct rein_adamw_kernels;     /* train/adamw_pass.h */
 
 /* y [n] = f(x [n]), element by element; y may be x. */
 typedef void rein_map_f32_fn(float *y, const float *x, size_t n);
@@ -22,6 +23,7 @@ typedef struct rein_kernels {
     rein_decode_fn *decode;               /* stored weights to f32 */
     rein_map_f32_fn *exp_f32, *log_f32;
     rein_map_f64_fn *exp_f64, *log_f64;
+    const struct rein_objective_kernels *objective_f32, *objective_f64;
     const struct rein_adamw_kernels *adamw;
 } rein_kernels;
 

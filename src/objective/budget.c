@@ -4,7 +4,7 @@
  *     adjusted_i = r_i − λ·max(0, L_i − B)
  *     A_i        = adjusted_i − mean over the prompt's responses of adjusted
  *     loss       = mean over all responses of (A_i − τ·(lp_i − old_i))²,        dloss/dlp_i = −2τ·(A_i − τ(lp_i − old_i))/N */
-#include "budget_pass.h"
+#include "kernels.h"
 
 #include <math.h>
 
@@ -96,7 +96,7 @@ rein_status TYPED(rein_budget_loss)(double *loss, real *adjusted, real *advantag
     if (status == REIN_OK) status = check_budget(budget, n, err);
     if (status != REIN_OK) return status;
 
-    run r = {.task = &t, .pass = KERNEL_OF(rein_budget_pass, e.isa), .n_prompts = n_prompts};
+    run r = {.task = &t, .pass = rein_kernels_of(e.isa)->OBJECTIVE_KERNELS->budget, .n_prompts = n_prompts};
     rein_budget_sums total = {0, 0, 0};
     rein_parallel(e.threads, PIECES, sum_piece, &r);
     for (size_t k = 0; k < PIECES; k++) {

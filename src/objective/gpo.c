@@ -1,7 +1,7 @@
 /* gpo.c - the group policy objective: a clipped surrogate minus an importance-weighted KL. Compiled per type.
  *
  * It checks the inputs and calls the kernel of gpo_pass.c. */
-#include "gpo.h"
+#include "kernels.h"
 
 #include <math.h>
 
@@ -58,7 +58,7 @@ rein_status TYPED(rein_gpo_objective)(rein_gpo *value, real *grad_ratios, real *
                              grad_ratios,   grad_pi_current,
                              epsilon,       beta,
                              1 / (double)n, direction == REIN_REF_OVER_CURRENT ? REIN_REF_OVER_CURRENT : REIN_CURRENT_OVER_REF};
-    run r = {.task = &g, .pass = KERNEL_OF(rein_gpo_pass, e.isa), .n = n, .write = 0};
+    run r = {.task = &g, .pass = rein_kernels_of(e.isa)->OBJECTIVE_KERNELS->gpo, .n = n, .write = 0};
     rein_gpo_sums total = {0, 0, 0};
     rein_parallel(e.threads, PIECES, do_piece, &r);
     for (size_t k = 0; k < PIECES; k++) {

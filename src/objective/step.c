@@ -7,6 +7,7 @@
 #include "../base/base.h"
 #include "../base/pool.h"
 #include "aggregate.h"
+#include "kernels.h"
 #include "options.h"
 
 enum { BLOCK_TOKENS = 8192, MANY_BLOCKS = 512, ALIGNMENT = 64 };
@@ -69,15 +70,6 @@ size_t rein_step_size(const rein_batch *batch, const rein_options *options, cons
     if (rein_options_resolve(&o, options, NULL) || rein_batch_check_shape(batch, NULL)) return 0;
     if (rein_exec_resolve(&e, exec, rein_batch_tokens(batch), NULL)) return 0;
     return layout(&unused, NULL, batch, &o, &e);
-}
-
-static rein_token_loss_fn *choose_kernel(const rein_exec *e, int f32) {
-#ifdef REIN_HAVE_AVX2
-    if (e->isa >= REIN_ISA_AVX512) return f32 ? rein_token_loss_avx512_f32 : rein_token_loss_avx512_f64;
-    if (e->isa >= REIN_ISA_AVX2) return f32 ? rein_token_loss_avx2_f32 : rein_token_loss_avx2_f64;
-#endif
-    (void)e;
-    return f32 ? rein_token_loss_ref_f32 : rein_token_loss_ref_f64;
 }
 
 /* ---- counts and sums over the tokens of each sequence */
@@ -323,7 +315,8 @@ rein_status rein_step_begin(rein_step **step, void *buffer, size_t size, const r
 
     const rein_options *o = &s->options;
     const int detached = o->kl_reward_coef != 0 || o->kl_penalty_coef != 0;
-    s->token_loss = choose_kernel(&s->exec, batch->dtype == REIN_F32);
+    const rein_kernels *kernels = rein_kernels_of(s->exec.isa);
+    s->token_loss = (batch->dtype == REIN_F32 ? kernels->objective_f32 : kernels->objective_f64)->token_loss;
     s->n_blocks = cut_blocks(s->blocks, batch);
     rein_parallel(s->exec.threads, s->n_blocks, measure_block, s);
     if (detached || o->advantage == REIN_ADVANTAGE_GAE || !isnan(o->top_entropy) || !isnan(o->entropy_target)) {

@@ -10,9 +10,9 @@
 #include "../base/base.h"
 #include "../base/pool.h"
 #include "../base/scratch.h"
+#include "kernels.h"
 #include "rein/objective.h"
 #include "typed.h"
-#include "update.h"
 
 static rein_status coefficients(double *c, const real *rewards, const real *lp, const real *ref, size_t n, double beta, double lr,
                                 rein_error *err) {
@@ -65,7 +65,7 @@ rein_status TYPED(rein_rlhf_update)(real *updated, const real *weights, const re
                                         : coefficients(c, rewards, policy_log_probs, ref_log_probs, n, beta, lr, err);
     if (status == REIN_OK) {
         const rein_update_task task = {updated, before, weights, log_prob_grads, c, n, p};
-        run r = {&task, KERNEL_OF(rein_update_pass, e.isa), 0};
+        run r = {&task, rein_kernels_of(e.isa)->OBJECTIVE_KERNELS->update, 0};
         rein_parallel(e.threads, (p + REIN_UPDATE_STRIP - 1) / REIN_UPDATE_STRIP, update_strip, &r);
         if (atomic_load(&r.bad)) {
             if (before) memcpy(updated, before, p * sizeof *before);
