@@ -49,6 +49,7 @@ static const struct {
     SIZE(rein_pass_result),
     SIZE(rein_adamw),
     SIZE(rein_session_report),
+    SIZE(rein_train_options),
 };
 
 size_t rein_struct_size(const char *name) {
