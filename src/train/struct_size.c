@@ -49,7 +49,6 @@ static const struct {
     SIZE(rein_pass_options),
     SIZE(rein_pass_result),
     SIZE(rein_adamw),
-    SIZE(rein_train_options),
     SIZE(rein_session_report),
     SIZE(rein_train_options),
 };
