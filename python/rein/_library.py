@@ -256,12 +256,13 @@ class ReportedError(Exception):
 
     >>> import rein
     >>> try:
-    ...     rein.Options("grpo", epsilon=-1)
-    ... except rein.ReportedError as error:
-    ...     print(type(error).__name__, error.field, error.index)
-    ArgumentError epsilon None
+    ...     rein.gpo_objective([1.0, 1.0], [1.0, 1.0], [1.0, 1.0], [1.0, -1.0], epsilon=0.2, beta=0.1)
+    ... except rein.ReportedError as problem:
+    ...     print(problem.field, problem.index, problem, sep="; ")
+    pi_ref; 1; pi_ref[1] is -1: it must be above 0
     """
 
+    __module__ = "rein"
     field: str | None = None
     index: Index | None = None
 
@@ -269,21 +270,25 @@ class ReportedError(Exception):
 class ArgumentError(ReportedError, ValueError):
     """A wrong argument, or one that makes the result no finite number."""
 
+    __module__ = "rein"
+
 
 class FileError(ReportedError, OSError):
     """A file that cannot be opened, read or written."""
+
+    __module__ = "rein"
 
 
 class ResultError(ReportedError, ArithmeticError):
     """A result that is not a finite number."""
 
+    __module__ = "rein"
+
 
 class OutOfMemoryError(ReportedError, MemoryError):
     """No memory."""
 
-
-for _kind in (ReportedError, ArgumentError, FileError, ResultError, OutOfMemoryError):
-    _kind.__module__ = "rein"  # where users find them
+    __module__ = "rein"
 
 
 def raise_error(

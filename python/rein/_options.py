@@ -238,8 +238,8 @@ class KlBias:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a preset computes. `options` has a value for each option that has an effect, None where it is off or required;
-    `required` names those you must give. str() is readable."""
+    """What a preset computes. `options` has a value for each option that has an effect, None where it is off or
+    required; `required` names those you must give. str() is readable."""
 
     name: str
     title: str

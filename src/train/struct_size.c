@@ -49,8 +49,8 @@ static const struct {
     SIZE(rein_pass_options),
     SIZE(rein_pass_result),
     SIZE(rein_adamw),
-    SIZE(rein_train_options),
     SIZE(rein_session_report),
+    SIZE(rein_train_options),
 };
 
 size_t rein_struct_size(const char *name) {

@@ -21,10 +21,13 @@ def test_docstrings(name, monkeypatch):
     assert attempted > 0 and failed == 0
 
 
+# Results and exceptions: what makes them has the example.
+NO_EXAMPLE = {"Explanation", "KlBias", "Pass", "PolicyLoss", "Sample"}
+NO_EXAMPLE |= {"ArgumentError", "FileError", "OutOfMemoryError", "ResultError"}
+
+
 def test_everything_public_has_an_example():
     for name in rein.__all__:
         documented = getattr(rein, name)
-        results = ("Explanation", "KlBias", "Pass", "PolicyLoss", "Sample")
-        errors = ("ArgumentError", "FileError", "OutOfMemoryError", "ResultError")  # ReportedError has their example
-        if callable(documented) and name not in results + errors:
+        if callable(documented) and name not in NO_EXAMPLE:
             assert ">>>" in documented.__doc__, name

@@ -255,7 +255,9 @@ def test_errors_name_field_and_position():
             wrong(rf"^{name}{where} is {said}: a trained token needs", **{name: bad})
     far = given["log_probs"].copy()
     far[place] = 800
-    wrong(rf"^log_probs{where}: .* or log_probs - old_log_probs", log_probs=far, rewards=-given["rewards"], kl_loss_coef=0)
+    wrong(
+        rf"^log_probs{where}: .* or log_probs - old_log_probs", log_probs=far, rewards=-given["rewards"], kl_loss_coef=0
+    )
     wrong(r"^rewards\[2\] is not a finite number", rewards=np.where(np.arange(8) == 2, np.nan, 1.0))
     wrong(r"^rewards has shape \[7\], but there are 8 sequences", rewards=np.ones(7))
     wrong(r"^mask\[1\]\[2\] is 0.5: 0 or 1 is needed", mask=np.where(np.arange(96).reshape(SHAPE) == 14, 0.5, 1))
