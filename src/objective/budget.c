@@ -6,10 +6,9 @@
  *     loss       = mean over all responses of (A_i − τ·(lp_i − old_i))²,        dloss/dlp_i = −2τ·(A_i − τ(lp_i − old_i))/N
  *
  * The prompts are read twice: for the loss, then for the outputs, which stay untouched if the loss is not finite. */
-#include <math.h>
-
 #include "../base/base.h"
 #include "../base/pool.h"
+#include "check.h"
 #include "reward.h"
 #include "typed.h"
 
@@ -33,35 +32,23 @@ typedef struct sums {
 } sums;
 
 static rein_status check_budget(const rein_budget *b, size_t n, rein_error *err) {
-    const struct {
-        const char *name;
-        double value;
-    } numbers[] = {{"kl_coef", b->kl_coef},
-                   {"budget_penalty_coef", b->rule == REIN_BUDGET_LINEAR ? b->budget_penalty_coef : 0},
-                   {"budget_penalty", b->rule == REIN_BUDGET_TRUNCATE ? b->budget_penalty : 0},
-                   {"token_budget", b->token_budgets ? 0 : b->token_budget}};
-    if (b->rule != REIN_BUDGET_LINEAR && b->rule != REIN_BUDGET_TRUNCATE)
+    const int linear = b->rule == REIN_BUDGET_LINEAR;
+    if (!linear && b->rule != REIN_BUDGET_TRUNCATE)
         return rein_fail_at(err, REIN_EINVAL, "rule", -1, "is %d: REIN_BUDGET_LINEAR or REIN_BUDGET_TRUNCATE", (int)b->rule);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (!(numbers[i].value >= 0) || !isfinite(numbers[i].value))
-            return rein_fail_at(err, REIN_EINVAL, numbers[i].name, -1, "is %g: it must be 0 or more", numbers[i].value);
-    for (size_t i = 0; b->token_budgets && i < n; i++)
-        if (b->token_budgets[i] < 0)
-            return rein_fail_at(err, REIN_EINVAL, "token_budget", (int64_t)i, "is %lld: it must be 0 or more",
-                                (long long)b->token_budgets[i]);
-    return REIN_OK;
+    rein_status status = rein_check_coefficient(b->kl_coef, "kl_coef", err);
+    if (status == REIN_OK && linear) status = rein_check_coefficient(b->budget_penalty_coef, "budget_penalty_coef", err);
+    if (status == REIN_OK && !linear) status = rein_check_coefficient(b->budget_penalty, "budget_penalty", err);
+    if (status == REIN_OK && !b->token_budgets) status = rein_check_coefficient(b->token_budget, "token_budget", err);
+    return status == REIN_OK ? rein_check_lengths(b->token_budgets, n, "token_budget", err) : status;
 }
 
 /* Names the first bad number. If every number is valid, the sum overflows. */
 static rein_status find_bad(const task *t, rein_error *err) {
-    const struct {
-        const real *array;
-        const char *name;
-    } arrays[] = {{t->rewards, "rewards"}, {t->log_probs, "log_probs"}, {t->old_log_probs, "old_log_probs"}};
     for (size_t i = 0; i < t->offsets[t->n_prompts]; i++) {
-        for (size_t a = 0; a < 3; a++)
-            if (!isfinite(arrays[a].array[i]))
-                return rein_fail_at(err, REIN_EINVAL, arrays[a].name, (int64_t)i, "is not a finite number");
+        rein_status status = rein_check_finite((double)t->rewards[i], "rewards", (int64_t)i, err);
+        if (status == REIN_OK) status = rein_check_finite((double)t->log_probs[i], "log_probs", (int64_t)i, err);
+        if (status == REIN_OK) status = rein_check_finite((double)t->old_log_probs[i], "old_log_probs", (int64_t)i, err);
+        if (status != REIN_OK) return status;
         if (!is_length(t->lengths[i]))
             return rein_fail_at(err, REIN_EINVAL, "response_lengths", (int64_t)i, "is %lld: a length is 0 or more, and below 2^51",
                                 (long long)t->lengths[i]);

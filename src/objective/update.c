@@ -2,7 +2,6 @@
  *
  * G is read once, in strips of columns whose sums stay in the caches. The previous content of `updated` is saved until the result is
  * known to be finite. */
-#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,27 +9,28 @@
 #include "../base/base.h"
 #include "../base/pool.h"
 #include "../base/scratch.h"
+#include "check.h"
 #include "rein/objective.h"
 #include "typed.h"
 
 static rein_status coefficients(double *c, const real *rewards, const real *lp, const real *ref, size_t n, double beta, double lr,
                                 rein_error *err) {
     for (size_t i = 0; i < n; i++) {
-        if (!isfinite(rewards[i])) return rein_fail_at(err, REIN_EINVAL, "rewards", (int64_t)i, "is not a finite number");
-        if (!isfinite(lp[i])) return rein_fail_at(err, REIN_EINVAL, "policy_log_probs", (int64_t)i, "is not a finite number");
-        if (!isfinite(ref[i])) return rein_fail_at(err, REIN_EINVAL, "ref_log_probs", (int64_t)i, "is not a finite number");
+        rein_status status = rein_check_finite((double)rewards[i], "rewards", (int64_t)i, err);
+        if (status == REIN_OK) status = rein_check_finite((double)lp[i], "policy_log_probs", (int64_t)i, err);
+        if (status == REIN_OK) status = rein_check_finite((double)ref[i], "ref_log_probs", (int64_t)i, err);
+        if (status != REIN_OK) return status;
         c[i] = lr / (double)n * ((double)rewards[i] - beta * ((double)lp[i] - (double)ref[i]));
     }
     return REIN_OK;
 }
 
 static rein_status find_bad(const real *weights, const real *g, size_t n, size_t p, rein_error *err) {
-    for (size_t j = 0; j < p; j++)
-        if (!isfinite(weights[j])) return rein_fail_at(err, REIN_EINVAL, "weights", (int64_t)j, "is not a finite number");
-    for (size_t i = 0; i < n; i++)
-        for (size_t j = 0; j < p; j++)
-            if (!isfinite(g[i * p + j]))
-                return rein_fail_at(err, REIN_EINVAL, "log_prob_grads", (int64_t)(i * p + j), "is not a finite number");
+    rein_status status = REIN_OK;
+    for (size_t j = 0; status == REIN_OK && j < p; j++) status = rein_check_finite((double)weights[j], "weights", (int64_t)j, err);
+    for (size_t k = 0; status == REIN_OK && k < n * p; k++)
+        status = rein_check_finite((double)g[k], "log_prob_grads", (int64_t)k, err);
+    if (status != REIN_OK) return status;
     return rein_fail(err, REIN_ERANGE, "an updated weight is not finite: lr, rewards or gradients are too large");
 }
 
@@ -84,8 +84,9 @@ rein_status TYPED(rein_rlhf_update)(real *updated, const real *weights, const re
     if (status != REIN_OK) return status;
     if (n == 0) return rein_fail_at(err, REIN_EINVAL, "rewards", -1, "is empty: at least one sample is needed");
     if (p == 0) return rein_fail_at(err, REIN_EINVAL, "weights", -1, "is empty: at least one weight is needed");
-    if (!isfinite(beta) || beta < 0) return rein_fail_at(err, REIN_EINVAL, "beta", -1, "is %g: it must be 0 or more", beta);
-    if (!isfinite(lr) || lr < 0) return rein_fail_at(err, REIN_EINVAL, "lr", -1, "is %g: it must be 0 or more", lr);
+    status = rein_check_coefficient(beta, "beta", err);
+    if (status == REIN_OK) status = rein_check_coefficient(lr, "lr", err);
+    if (status != REIN_OK) return status;
     const int several = p > STRIP; /* a single strip is written completely or not at all */
     double *c = malloc(n * sizeof *c);
     real *before = several ? rein_scratch_take(p * sizeof *before) : NULL;
