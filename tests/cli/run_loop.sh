@@ -1,6 +1,6 @@
 #!/bin/bash
-# run_loop.sh REIN: run, eval, watch and init from outside. A run that was stopped, by whatever, and gone on with has the files of one that was
-# not; a mistake is said before anything is written; and what the loop is for: the shipped model becomes better. The others are of a model that
+# run_loop.sh REIN: run, eval, watch and init from outside. A run that was stopped, by whatever, and resumed has the files of one that was
+# not; a mistake is reported before anything is written; and what the loop is for: the shipped model becomes better. The others are of a model that
 # knows nothing, and is rewarded for a digit. Ends with 'N passed, N failed'.
 set -u
 # shellcheck source-path=SCRIPTDIR source=cases.sh
@@ -89,7 +89,7 @@ done
 
 does "a part" rein run parts "${small[@]}" "${k2[@]}" --steps 1 --eval-steps 2
 does "the rest, from elsewhere" bash -c 'cd there && rein run ../parts --steps 3'
-has "the rest" err '^rein run: going on after step 1$'
+has "the rest" err '^rein run: resuming after step 1$'
 equal "resumed is uninterrupted" one parts 0003
 refused "what made the policy" '^rein run: --lora-rank is "4", but the run was started with "8"' rein run one --lora-rank 4
 refused "what made the policy" '^rein run: --seed is "7", but the run was started with "1"' rein run one --seed 7
@@ -117,7 +117,7 @@ status=0
 wait $! || status=$?
 if [ "$status" -eq 1 ]; then pass; else fail "Ctrl-C" "status $status"; fi
 has "Ctrl-C" err '^finishing the step; once more ends it now, and the step is lost$'
-has "Ctrl-C" err '^rein run: stopped after step [0-9]+ of 400, which is saved: rein run stopped goes on$'
+has "Ctrl-C" err '^rein run: stopped after step [0-9]+ of 400, which is saved: rein run stopped resumes it$'
 has "Ctrl-C: what there is" out '^checkpoint  stopped/checkpoints/[0-9]+$'
 steps=$(($(wc -l <stopped/history.jsonl) + 1))
 does "after Ctrl-C" rein run stopped --steps "$steps"
@@ -137,7 +137,7 @@ wait $! 2>/dev/null || status=$?
 if [ "$status" -eq 130 ]; then pass; else fail "Ctrl-C twice" "status $status"; fi
 absent "Ctrl-C twice: the step is lost" twice/checkpoints/0001
 does "after Ctrl-C twice" rein run twice --prompts 2 --samples 4 --steps 1
-if [ -d twice/checkpoints/0001 ]; then pass; else fail "after Ctrl-C twice: it goes on"; fi
+if [ -d twice/checkpoints/0001 ]; then pass; else fail "after Ctrl-C twice: it resumes"; fi
 
 rein run killed "${small[@]}" "${k2[@]}" --steps 400 --eval-steps 1 >/dev/null 2>&1 &
 until_step killed 0001
@@ -156,7 +156,7 @@ wrong() { # wrong TITLE PATTERN ARGUMENT…: of a new run
 }
 echo '{"prompt": "Q:1+1=?", "answer": "2"}' >line.jsonl
 refused "no run" '^rein run: a run is needed: rein run RUN' rein run
-wrong "no model" 'none is a new run: --model DIR is needed' --task sums
+wrong "no model" 'model is missing: a new run needs the directory of a model' --task sums
 wrong "no task" 'task is missing: a built-in task' --model "$sums"
 wrong "no such task" '.*did you mean sums' --model "$sums" --task summs
 wrong "no such file" 'nowhere.jsonl' --model "$sums" --task nowhere.jsonl --reward exact
@@ -174,7 +174,7 @@ wrong "stop at what" '--stop-at names "acuracy"' "${small[@]}" --stop-at 'acurac
 wrong "required" '.*budget_penalty_coef.* required' "${small[@]}" --preset k2 --token-budget 20 --tau 0.5
 wrong "budget" '--token-budget is 24: it must be below max_tokens, 24' "${small[@]}" "${k2[@]:0:2}" --token-budget 24 --budget-penalty-coef 1 --tau 1
 wrong "system" '--system has no effect without chat' "${small[@]}" --system be
-refused "other files" '^rein run: there has files in it' bash -c "touch there/x && rein run there --model '$sums' --task sums"
+refused "other files" '^rein run: there is not a run, and not empty' bash -c "touch there/x && rein run there --model '$sums' --task sums"
 
 # A judge that fails is nobody's mistake here: status 1, with what it said.
 cat >judge <<'SHELL'
