@@ -127,19 +127,11 @@ static void add_text(sequence *s, rein_in *in, const scoring *c, const char *nam
 static void add_ids(sequence *s, rein_in *in, const scoring *c, const char *name) {
     rein_axis axis = {0};
     const int64_t *ids = rein_in_lengths(in, name, &axis);
-    if (!ids) return;
-    int32_t *data = realloc(s->ids.data, (s->ids.count + axis.n + 1) * sizeof *data);
-    if (!data) {
-        in->fields.status = rein_fail(in->fields.err, REIN_ENOMEM, "out of memory");
-        return;
-    }
-    s->ids.data = data;
-    s->ids.capacity = s->ids.count + axis.n + 1;
-    for (size_t i = 0; i < axis.n; i++) {
+    for (size_t i = 0; ids && i < axis.n && !rein_in_status(in); i++) {
         if (ids[i] >= c->opened.info.vocabulary)
             rein_fields_fail(&in->fields, REIN_EINVAL, name, (int64_t)i, "is %lld: the model's tokens are 0 to %lld",
                              (long long)ids[i], (long long)c->opened.info.vocabulary - 1);
-        else data[s->ids.count++] = (int32_t)ids[i];
+        else in->fields.status = rein_ids_append(&s->ids, (int32_t)ids[i], in->fields.err);
     }
 }
 
