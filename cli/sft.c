@@ -31,7 +31,7 @@ typedef struct supervised {
 /* ---------------------------------------------------------------------------------------------------------------------- checks */
 
 /* What to use instead of a setting that has no effect here; NULL: it has one. */
-static const char *idle_setting(const char *name) {
+static const char *instead_of(const char *name) {
     if (!strcmp(name, "epochs")) return "--num-train-epochs N goes through the data N times";
     if (!strcmp(name, "minibatches")) return "--batch-size N is how many examples a step has";
     return !strcmp(name, "mask_truncated_completions") ? "no example is cut off" : NULL;
@@ -44,8 +44,8 @@ static rein_status check_settings(const rein_settings *settings, rein_error *err
     const char *preset = cli_preset(settings);
     for (size_t i = 0; rein_setting_at(i); i++) {
         const char *name = rein_setting_at(i)->name;
-        if (rein_settings_given(settings, name) && idle_setting(name))
-            return rein_fail_at(err, REIN_EINVAL, name, -1, "has no effect here: %s", idle_setting(name));
+        if (rein_settings_given(settings, name) && instead_of(name))
+            return rein_fail_at(err, REIN_EINVAL, name, -1, "has no effect here: %s", instead_of(name));
     }
     if (preset) return rein_fail_at(err, REIN_EINVAL, "preset", -1, "%s has no effect here: %s", preset, only);
     for (size_t i = 0; rein_option_at(i); i++) {
@@ -74,7 +74,7 @@ static int prepare(supervised *s) {
     return check_settings(s->settings, &err) ? rein_say_setting_error(s->t.args, &err) : REIN_DONE;
 }
 
-/* One example at a time, so that an error names it and the check needs little memory. */
+/* One example at a time: an error names it, and the check needs little memory. */
 static rein_status check_data(const supervised *s, rein_error *err) {
     rein_status status = REIN_OK;
     rein_text name = {0};

@@ -361,7 +361,7 @@ REIN_API rein_status rein_session_begin(rein_session *session, rein_error *err);
 
 /* Checks whether a step can be made of groups: the model must have their ids and enough positions, and the objective must make a loss of
  * them. No forward pass is made; *loss has what is known without one: rewards after shaping, for example. `name` stands before errors about
- * ids and positions, such as the name of a file. Works before and after rein_session_begin; the session stays as it is. */
+ * ids and positions, such as the name of a file. Works before and after rein_session_begin; it changes no result. */
 REIN_API rein_status rein_session_check(rein_loss *loss, const rein_session *session, const rein_groups *groups, const char *name,
                                         rein_error *err);
 

@@ -12,7 +12,6 @@
 /* A pass at work. Arrays are of the whole step: [n_tokens]. */
 typedef struct pass_work {
     rein_trainer *t;
-    rein_arena *arena;
     const rein_pass_options *o;
     rein_options objective; /* resolved */
     rein_packing packing;
@@ -122,7 +121,7 @@ static void measure_gap(pass_work *w, const rein_micro_batch *micro_batch) {
 /* -------------------------------------------------------------------------------------------------------------------- the step */
 
 static rein_status take_arrays(pass_work *w, rein_error *err) {
-    rein_arena *arena = w->arena;
+    rein_arena *arena = &w->t->arena;
     const size_t n = w->packing.n_tokens;
     size_t largest = 0;
     for (size_t u = 0; u < w->packing.n_micro_batches; u++) {
@@ -145,8 +144,8 @@ static rein_status pack(pass_work *w, const rein_groups *groups, rein_error *err
                                     w->o ? w->o->policy_step : -1,
                                     w->o ? w->objective.token_budget : NAN,
                                     w->o && (w->objective.shape == REIN_SHAPE_BUDGET || w->objective.shape == REIN_SHAPE_TRUNCATE)};
-    rein_arena_reset(w->arena);
-    const rein_status status = rein_pack_groups(&w->packing, groups, &o, w->arena, err);
+    rein_arena_reset(&w->t->arena);
+    const rein_status status = rein_pack_groups(&w->packing, groups, &o, &w->t->arena, err);
     return status ? status : take_arrays(w, err);
 }
 
@@ -220,7 +219,7 @@ static rein_status begin_step(pass_work *w, rein_error *err) {
                             .response_lengths = packing->lengths,
                             .token_budgets = packing->budgets};
     const size_t size = rein_step_size(&w->batch, &w->objective, &w->t->options.exec);
-    void *room = rein_arena_take(w->arena, size ? size : 1);
+    void *room = rein_arena_take(&w->t->arena, size ? size : 1);
     if (!room) return rein_fail(err, REIN_ENOMEM, "no memory for a step of %zu trajectories", packing->n_sequences);
     return rein_step_begin(&w->step, room, size ? size : 1, &w->batch, &w->objective, &w->t->options.exec, err);
 }
@@ -277,7 +276,7 @@ static rein_status run_pass(pass_work *w, const rein_groups *groups, rein_error 
 rein_status rein_trainer_forward_backward(rein_pass_result *pass, rein_trainer *t, const rein_groups *groups,
                                           const rein_pass_options *options, rein_error *err) {
     rein_pass_result result = {.nothing_to_train = 1, .max_gap = NAN};
-    pass_work w = {.t = t, .arena = &t->arena, .o = options, .pass = &result};
+    pass_work w = {.t = t, .o = options, .pass = &result};
     const rein_status status = run_pass(&w, groups, err);
     if (status) {
         rein_trainer_clear(t);
@@ -289,6 +288,7 @@ rein_status rein_trainer_forward_backward(rein_pass_result *pass, rein_trainer *
     return REIN_OK;
 }
 
+/* As if the policy, its old version and the reference agreed with the sampler. */
 static void put_recorded_everywhere(pass_work *w) {
     for (size_t i = 0; i < w->packing.n_tokens; i++)
         if (w->packing.mask[i] && !isnan(w->packing.recorded[i]))
@@ -297,26 +297,22 @@ static void put_recorded_everywhere(pass_work *w) {
 
 rein_status rein_trainer_check(rein_loss *loss, rein_trainer *t, const rein_groups *groups, const rein_pass_options *options,
                                rein_error *err) {
-    rein_arena arena = {0}; /* that of the trainer would keep the memory of all groups */
     rein_pass_result result = {0};
-    pass_work w = {.t = t, .arena = &arena, .o = options, .pass = &result};
+    pass_work w = {.t = t, .o = options, .pass = &result};
     rein_status status = rein_options_resolve(&w.objective, options->objective, err);
     if (!status) status = pack(&w, groups, err);
     if (!status) status = check_recorded(&w.packing, err);
-    if (!status) {
-        put_recorded_everywhere(&w);
-        result.recomputed = not_recorded(&w.packing);
-        status = begin_step(&w, err);
-    }
+    if (status) return status;
+    put_recorded_everywhere(&w);
+    result.recomputed = not_recorded(&w.packing);
+    status = begin_step(&w, err);
     if (!status) status = rein_step_loss(w.step, 0, w.packing.n_sequences, w.current, w.entropies, NULL, NULL, NULL, err);
-    if (!status) status = rein_step_finish(loss, w.step, err);
-    rein_arena_free(&arena);
-    return status;
+    return status ? status : rein_step_finish(loss, w.step, err);
 }
 
 rein_status rein_trainer_log_probs(float *log_probs, float *entropies, rein_trainer *t, const rein_policy *policy,
                                    const rein_groups *groups, rein_error *err) {
-    pass_work w = {.t = t, .arena = &t->arena};
+    pass_work w = {.t = t};
     const rein_policy own = own_policy(t);
     const rein_status status = pack(&w, groups, err);
     return status ? status : all_forward(log_probs, entropies, &w, policy ? policy : &own, err);

@@ -100,11 +100,11 @@ absent "no evaluation" unknown/evaluations.jsonl
 does "a config" bash -c "printf 'preset: grpo\nmodel: %s\ntask: sums\nsteps: 9\nprompts: 2\nsamples: 4\nmax_tokens: 12\nreward: [task, \"length:8\"]\nreward_weights: \"1,0.5\"\neval_prompts: 2\nstop: [\"\\\\\\\\n\", so]\n' fresh >c.yaml && rein run config --config c.yaml --steps 1"
 has "a config: the command line counts more" config/config.yaml '^steps: "1"'
 has "a config: two judges" config/history.jsonl '"rewards/task/mean":[0-9.]+,"rewards/length/mean":'
-does "it has what it was to have" rein run early "${small[@]}" --preset grpo --steps 9 --stop-at 'completions/mean_length>0' --eval-steps 0
-has "it has what it was to have" err '^rein run: completions/mean_length>0 holds: the run ends after step 1$'
-has "it has what it was to have: the end is evaluated" out '^final +1 '
-does "that was the end" rein run early
-has "that was the end" err '^rein run: nothing to do: early ended after step 1, where completions/mean_length>0 held$'
+does "stop_at holds" rein run early "${small[@]}" --preset grpo --steps 9 --stop-at 'completions/mean_length>0' --eval-steps 0
+has "stop_at holds" err '^rein run: completions/mean_length>0 holds: the run ends after step 1$'
+has "stop_at holds: the end is evaluated" out '^final +1 '
+does "stop_at held" rein run early
+has "stop_at held" err '^rein run: nothing to do: early ended after step 1, where completions/mean_length>0 held$'
 does "nothing to train" rein run equal "${model[@]}" "${size[@]}" --task sums --preset grpo --kl-loss-coef 0 --reward length:1000 --steps 1 --eval-prompts 2
 has "nothing to train" err '^rein run: step 1: nothing to train: '
 
@@ -166,7 +166,7 @@ wrong "a file too small" '--prompts is 2: the task has only 1 examples' "${model
 wrong "no reward" 'reward is missing: the task ' "${model[@]}" "${size[@]}" --task line.jsonl --eval-prompts 0
 wrong "no such reward" '--reward "exat" is unknown: did you mean exact' "${model[@]}" --task sums --reward exat
 wrong "sampler" '--top-p changes the sampling distribution' "${small[@]}" --top-p 0.9
-wrong "idle" '--budget-rate has no effect without budget_target' "${small[@]}" --budget-rate 1
+wrong "no effect" '--budget-rate has no effect without budget_target' "${small[@]}" --budget-rate 1
 wrong "no number" '--steps is "x"' "${small[@]}" --steps x
 wrong "misspelt" 'unknown option --sampels: did you mean --samples' "${small[@]}" --sampels 8
 wrong "a newline" '--stop has a newline in it: write \\n, which stands for one' "${small[@]:0:6}" --stop $'\n'
@@ -176,7 +176,7 @@ wrong "budget" '--token-budget is 24: it must be below max_tokens, 24' "${small[
 wrong "system" '--system has no effect without chat' "${small[@]}" --system be
 refused "other files" '^rein run: there is not a run, and not empty' bash -c "touch there/x && rein run there --model '$sums' --task sums"
 
-# A judge that fails is nobody's mistake here: status 1, with what it said.
+# A judge that fails is no mistake of the user: status 1, with what it wrote.
 cat >judge <<'SHELL'
 #!/bin/sh
 echo warming up >&2
@@ -235,7 +235,7 @@ if python3 -c 'import json, sys; e = json.loads(open("colder/evaluations.jsonl")
 printf x >>parts/checkpoints/0003/adapter_model.safetensors
 does "a damaged checkpoint" rein eval parts
 has "a damaged checkpoint: the one before" out '^policy       parts@2$'
-has "a damaged checkpoint: it is said" err '^rein eval: note: .*0003'
+has "a damaged checkpoint: it is reported" err '^rein eval: note: .*0003'
 refused "a damaged checkpoint by its name" '^rein eval: .*adapter_model' rein eval parts@3
 if [ -d parts/checkpoints/0003 ]; then pass; else fail "eval changes nothing"; fi
 does "a damaged checkpoint: run" rein run parts

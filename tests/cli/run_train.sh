@@ -38,6 +38,7 @@ with open("texts.jsonl", "w") as f:
         f.write(line(prompt=f"{i}", completion=" nein"))
 open("ids.jsonl", "w").write("\n" + line(prompt_ids=[1, 2], response_ids=[3, 4]) * 3)
 open("empty.jsonl", "w").write("\n \n")
+open("far.jsonl", "w").write(line(prompt="a", completion="b") + line(prompt="a", completion="b" * 80))
 open("bad.jsonl", "w").write(line(prompt="a", completion="b") + line(prompt="a", completion=5))
 PYTHON
 
@@ -49,7 +50,7 @@ head=(--lora-modules lm_head) # the parrot's layers are 0, and what is added to 
 does "train" rein train one "${new[@]}" "${head[@]}" --preset grpo
 has "train: the table" out '^step         1$'
 has "train: the checkpoint" out '^checkpoint   one/checkpoints/0001$'
-has "train: missing log-probs are said" err 'warning: .*log-prob'
+has "train: missing log-probs are reported" err 'warning: .*log-prob'
 does "train again, from elsewhere" bash -c 'mkdir -p there && cd there && rein train ../one --groups ../groups.jsonl --json'
 has "train again" out '^\{"step": 2, "nothing_to_train": false, "checkpoint": "../one/checkpoints/0002", "metrics": \{"reward": 0.5'
 has "the settings stay" one/config.yaml '^preset: "grpo"'
@@ -79,7 +80,7 @@ has "nothing to learn" err '^rein train: nothing to train: '
 has "nothing to learn" err 'warning: .*all rewards are equal'
 if cmp -s equal/checkpoints/0000/adapter_model.safetensors equal/checkpoints/0001/adapter_model.safetensors; then pass; else fail "nothing to learn: the policy changed"; fi
 does "no objective" rein train plain "${new[@]}"
-has "no objective is said" err 'note: no preset'
+has "no objective is reported" err 'note: no preset'
 
 printf 'preset: dapo\nlearning_rate: 0.001\nlora_modules: [q_proj, v_proj]\nlora_rank: 2\n' >c.yaml
 does "a config" rein train config --model "$parrot" --groups groups.jsonl --config c.yaml --lora-rank 3 --preset=grpo
@@ -125,8 +126,8 @@ wrong "no value" '--lora-rank needs a value' "${new[@]}" --lora-rank
 wrong "twice" '--seed is given twice' "${new[@]}" --seed 1 --seed=1
 wrong "yes or no" '--full is "maybe"' "${new[@]}" --full=maybe
 wrong "contradiction" '--lora-rank has no effect with full' "${new[@]}" --full --lora-rank 4
-wrong "idle" '--epsilon has no effect: it needs' "${new[@]}" --epsilon 0.2
-wrong "idle reference" '--kl-penalty-step-lag has no effect' "${new[@]}" --kl-penalty-step-lag 2
+wrong "no effect" '--epsilon has no effect: it needs' "${new[@]}" --epsilon 0.2
+wrong "a reference without effect" '--kl-penalty-step-lag has no effect' "${new[@]}" --kl-penalty-step-lag 2
 wrong "two references" '--kl-penalty-reference-step and kl_penalty_step_lag are two references' "${new[@]}" --kl-penalty-coef 1 --kl-penalty-step-lag 2 --kl-penalty-reference-step 0
 wrong "no such step" '--kl-penalty-reference-step is 3: the run has no checkpoint' "${new[@]}" --kl-penalty-coef 1 --kl-penalty-reference-step 3
 wrong "no such reference" '--kl-ref-adapter-path is "nowhere", which is no directory' "${new[@]}" --kl-penalty-coef 1 --kl-ref-adapter-path nowhere
@@ -224,12 +225,14 @@ wrong_sft "no data" 'data is needed: --data FILE'
 wrong_sft "no such data" 'nowhere: cannot be opened' --data nowhere
 wrong_sft "no example" '.*empty.jsonl has no example' --data empty.jsonl
 wrong_sft "a bad line" '.*bad.jsonl: line 2: completion is 5' --data bad.jsonl
+wrong_sft "too long" '.*far.jsonl: example 2: .* has 8[0-9] tokens: the model has 64 positions' --data far.jsonl
 wrong_sft "groups" '.*groups.jsonl: line 1: one is needed: messages' --data groups.jsonl
 wrong_sft "a preset" '--preset grpo has no effect here' --data chats.jsonl --preset grpo
 wrong_sft "an objective" '--surrogate has no effect here: supervised' --data chats.jsonl --surrogate clip
 wrong_sft "epochs" '--epochs has no effect here: --num-train-epochs' --data chats.jsonl --epochs 2
 wrong_sft "minibatches" '--minibatches has no effect here: --batch-size' --data chats.jsonl --minibatches 2
 wrong_sft "batch size" '--batch-size is "0": a whole number' --data chats.jsonl --batch-size 0
+wrong_sft "more warm-up than steps" '--warmup-steps is 9: it must be less than total_steps, 2' --data chats.jsonl --lr-scheduler-type linear --warmup-steps 9
 wrong_sft "steps" '--max-steps is "0"' --data chats.jsonl --max-steps 0
 refused "sft: another batch size" '^rein sft: --batch-size is 5, but the run began with 4' rein sft parts --batch-size 5
 refused "sft: other data" '^rein sft: .*ids.jsonl has 3 examples, but the run began with 10' rein sft parts --data ids.jsonl
