@@ -81,7 +81,7 @@ static rein_status open_policy(rein_session *s, rein_error *err) {
 
 /* -------------------------------------------------------------------------------------------------------------------- reference */
 
-/* A new run has one checkpoint, that of step 0. */
+/* A run that is new, or was stopped before its first checkpoint, begins with that of step 0. */
 static rein_status check_reference_step(const rein_session *s, rein_error *err) {
     const int64_t step = s->settings.kl_penalty_reference_step;
     char shown[300] = "0";
@@ -89,8 +89,9 @@ static rein_status check_reference_step(const rein_session *s, rein_error *err) 
     if (step < 0) return REIN_OK;
     rein_status status = s->is_new ? REIN_OK : rein_run_open(&run, s->directory, REIN_RUN_READ, err);
     if (status) return status;
-    const int found = run ? rein_run_has_step(run, step) : step == 0;
-    if (run) rein_run_show_steps(shown, sizeof shown, run);
+    const int has_steps = run && rein_run_checkpoints(NULL, run);
+    const int found = has_steps ? rein_run_has_step(run, step) : step == 0;
+    if (has_steps) rein_run_show_steps(shown, sizeof shown, run);
     rein_run_close(run);
     if (found) return REIN_OK;
     return rein_fail_at(err, REIN_EINVAL, "kl_penalty_reference_step", -1,

@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <sys/stat.h>
 
+#include "base/directory.h"
 #include "support/files.h"
 #include "train/session.h"
 #include "train/trainer_fixture.h"
@@ -85,6 +86,20 @@ static void test_halves(void **state) {
     }
     assert_same_runs("whole", "halves", 2);
     rein_groups_free(&groups);
+}
+
+/* A run that was stopped after its settings and before its first checkpoint has a reference all the same. */
+static void test_stopped_early(void **state) {
+    (void)state;
+    rein_session *s = prepared("early", "preset=grpo kl_penalty_reference_step=0");
+    OK(rein_session_begin(s, &error_));
+    rein_session_close(s);
+    OK(rein_remove_all(in_folder("early/checkpoints/0000"), &error_));
+    s = prepared("early", "");
+    assert_false(rein_session_is_new(s));
+    OK(rein_session_begin(s, &error_));
+    rein_session_close(s);
+    assert_true(exists(in_folder("early/checkpoints/0000/MANIFEST")));
 }
 
 /* The bytes and times of a run's files, as one number. */
@@ -307,10 +322,9 @@ static int start(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_halves),    cmocka_unit_test(test_nothing_written),
-        cmocka_unit_test(test_order),     cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_places),    cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_objective), cmocka_unit_test(test_check_leaves_no_trace),
+        cmocka_unit_test(test_halves), cmocka_unit_test(test_stopped_early), cmocka_unit_test(test_nothing_written),
+        cmocka_unit_test(test_order),  cmocka_unit_test(test_refused),       cmocka_unit_test(test_places),
+        cmocka_unit_test(test_groups), cmocka_unit_test(test_objective),     cmocka_unit_test(test_check_leaves_no_trace),
     };
     return cmocka_run_group_tests(tests, start, remove_folder);
 }
