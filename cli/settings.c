@@ -7,7 +7,6 @@
 
 #include "terminal.h"
 #include "values.h"
-#include "wrap.h"
 
 /* ----------------------------------------------------------------------------------------------------------------- the table */
 
@@ -121,27 +120,18 @@ void rein_cli_setting_help(rein_text *out, const rein_cli_setting *s) {
     put_default(out, s);
 }
 
-/* The help of a name that is too long for the column starts on the next line. */
-static void help_row(rein_text *out, const rein_cli_setting *s, size_t width) {
+void rein_help_settings(rein_text *out, const rein_command *command) {
     enum { COLUMN = 32 };
-    rein_text help = {0};
-    rein_cli_setting_help(&help, s);
-    const size_t columns = 4 + strlen(s->option) + (s->value ? 1 + strlen(s->value) : 0);
-    rein_text_format(out, "  --%s%s%s", s->option, s->value ? " " : "", s->value ? s->value : "");
-    if (columns + 2 > COLUMN) rein_text_put(out, "\n");
-    rein_text_repeat(out, " ", columns + 2 > COLUMN ? COLUMN : COLUMN - columns);
-    rein_wrap(out, COLUMN, width, help.failed ? s->help : help.data);
-    rein_text_free(&help);
-}
-
-void rein_help_settings(rein_text *out, const rein_command *command, size_t width) {
     const rein_cli_setting *s;
     const char *title = "";
     for (size_t i = 0; (s = rein_cli_setting_at(i)); i++) {
+        rein_text help = {0};
         if (!rein_takes_setting(command, s)) continue;
         if (s->title != title) rein_text_format(out, "\n%s:\n", s->title);
         title = s->title;
-        help_row(out, s, width);
+        rein_cli_setting_help(&help, s);
+        rein_help_option(out, s->option, s->value, help.failed ? s->help : help.data, COLUMN);
+        rein_text_free(&help);
     }
 }
 

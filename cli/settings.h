@@ -30,7 +30,7 @@ const rein_cli_setting *rein_cli_setting_named(const char *option, size_t length
 void rein_cli_setting_help(rein_text *out, const rein_cli_setting *setting);
 
 /* Appends the settings that a command takes to its help. */
-void rein_help_settings(rein_text *out, const rein_command *command, size_t width);
+void rein_help_settings(rein_text *out, const rein_command *command);
 
 /* Makes settings from the defaults, then the file of --config, then the command line, its preset first. Those of a new run start with the
  * preset none, in which no constant is given; those of an existing run only change what it has. Returns an exit status, after printing what
