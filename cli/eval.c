@@ -59,19 +59,6 @@ static int read_run(char *run, int64_t *step, const char *text) {
     return rein_say(REIN_WRONG, WHERE, "%s is no run: it has no config.yaml", run);
 }
 
-/* The caller frees *settings, whatever the status. */
-static int read_config(rein_settings **settings, const char *run) {
-    rein_error err = {0};
-    rein_text path = {0};
-    int status = REIN_DONE;
-    rein_text_format(&path, "%s/config.yaml", run);
-    if (path.failed) status = rein_say_no_memory(WHERE);
-    else if (rein_settings_new(settings, &err) || rein_settings_read(*settings, path.data, &err))
-        status = rein_say_error(WHERE, &err);
-    rein_text_free(&path);
-    return status;
-}
-
 /* Copies what was given to the settings of the run, also what a run could not change. */
 static int take_given(contest *c, const char *name) {
     rein_text value = {0};
@@ -92,7 +79,7 @@ static int read_settings(contest *c) {
                         : *rein_settings_text(c->given, "adapter") ? "adapter"
                                                                    : NULL;
     if (fixed) return rein_say_option(WHERE, fixed, "and a run are both given: the policy is the run's");
-    status = read_config(&c->settings, c->run);
+    status = rein_run_settings(&c->settings, c->run, WHERE);
     for (size_t i = 0; !status && rein_setting_at(i); i++) status = take_given(c, rein_setting_at(i)->name);
     if (!status) status = take_given(c, "token_budget");
     if (!status) rein_settings_set_isa(c->settings, rein_settings_exec(c->given).isa);
@@ -167,7 +154,7 @@ static int open_first(contest *c) {
 /* An adapter fits only the model it was trained with. */
 static int check_same_model(contest *c, const char *run) {
     rein_settings *other = NULL;
-    int status = read_config(&other, run);
+    int status = rein_run_settings(&other, run, WHERE);
     if (!status) {
         rein_whole_path(c->settings, "model");
         rein_whole_path(other, "model");

@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "policy.h"
+#include "progress.h"
 #include "prompt.h"
 #include "rein/rollout.h"
 #include "terminal.h"
@@ -212,12 +212,6 @@ static int take_events(generation *g, const rein_sampled *events, size_t n) {
     return status;
 }
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* How fast it was, for those who watch. */
 static void say_speed(const generation *g) {
     static const char *const ends[] = {"", "", "", ", cut at --max-tokens", ", cut at the end of the context"};
@@ -233,14 +227,14 @@ static int run(generation *g, rein_generator *generator) {
     rein_error err = {0};
     size_t n = 1, number;
     int status = rein_generator_add(&number, generator, &g->request, &err) ? rein_say_error(WHERE, &err) : REIN_DONE;
-    const double start = now();
+    const double start = rein_now();
     while (!status && n) {
         if (rein_generator_step(&events, &n, generator, &err)) {
             if (g->stream && g->tokens) putchar('\n');
             status = rein_say_error(WHERE, &err);
         } else status = take_events(g, events, n);
     }
-    g->seconds = now() - start;
+    g->seconds = rein_now() - start;
     if (!status) say_speed(g);
     return status;
 }

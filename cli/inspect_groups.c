@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "input.h"
 #include "rein/train.h"
@@ -309,7 +310,7 @@ static int put_run(page *p, const rein_tokenizer *tokenizer, const int32_t *ids,
 
 /* Of a long prompt, the end. */
 static int put_history(rein_text *out, const rein_history *h, const rein_tokenizer *tokenizer) {
-    page p = {.out = out, .column = 2, .colours = rein_colours()};
+    page p = {.out = out, .column = 2, .colours = rein_has_colours(STDOUT_FILENO)};
     size_t first = 0;
     while (first < h->n && !h->mask[first]) first++;
     size_t k = first < h->n && first > SHOWN_TOKENS / 2 ? first - SHOWN_TOKENS / 2 : 0;
@@ -345,7 +346,7 @@ static int put_trajectory(rein_text *out, const opened *o, size_t g, size_t t) {
 static int put_trajectories(rein_text *out, const opened *o) {
     size_t shown = 0;
     int status = REIN_DONE;
-    rein_text_format(out, "\nWhat trains is %s.\n", rein_colours() ? "green" : "between ⟦ and ⟧");
+    rein_text_format(out, "\nWhat trains is %s.\n", rein_has_colours(STDOUT_FILENO) ? "green" : "between ⟦ and ⟧");
     for (size_t g = 0; g < o->groups.n; g++)
         for (size_t t = 0; t < o->groups.groups[g].n && shown < SHOWN_TRAJECTORIES && !status; t++, shown++)
             status = put_trajectory(out, o, g, t);

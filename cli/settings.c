@@ -219,3 +219,15 @@ int rein_args_settings(rein_settings **settings, const rein_args *args, int is_n
     }
     return status;
 }
+
+int rein_run_settings(rein_settings **settings, const char *run, const char *where) {
+    rein_error err = {0};
+    rein_text path = {0};
+    int status = REIN_DONE;
+    rein_text_format(&path, "%s/config.yaml", run);
+    if (path.failed) status = rein_say_no_memory(where);
+    else if (rein_settings_new(settings, &err) || rein_settings_read(*settings, path.data, &err))
+        status = rein_say_error(where, &err);
+    rein_text_free(&path);
+    return status;
+}

@@ -37,6 +37,10 @@ void rein_help_settings(rein_text *out, const rein_command *command);
  * is wrong. The caller frees *settings, whatever the status. */
 int rein_args_settings(rein_settings **settings, const rein_args *args, int is_new);
 
+/* Makes the settings that RUN/config.yaml has. Returns an exit status, after printing what is wrong. The caller frees *settings, whatever
+ * the status. */
+int rein_run_settings(rein_settings **settings, const char *run, const char *where);
+
 /* Prints err. A setting that was given on the command line is spelled as there: --lora-rank. Returns the exit status. */
 int rein_say_setting_error(const rein_args *args, const rein_error *err);
 
