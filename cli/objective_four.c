@@ -12,7 +12,7 @@
 static const char *const BUDGET_LOSS_KEYS[] = {"rewards", "log_probs",   "old_log_probs",       "response_lengths", "token_budget",
                                                "kl_coef", "budget_rule", "budget_penalty_coef", "budget_penalty",   NULL};
 
-/* The library counts the responses of the whole batch; the user counts prompts and their responses: rewards[3] is rewards[1][0]. */
+/* The library numbers the responses of the whole batch, the JSON has rows of them: rewards[3] becomes rewards[1][0]. */
 static rein_status in_rows(const rein_in *in, const rein_rows *rows, rein_status status) {
     rein_error *err = in->fields.err;
     char field[sizeof err->field], reason[sizeof err->message];

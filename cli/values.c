@@ -1,4 +1,4 @@
-/* values.c - numbers on the command line: all of the text must be one, in its range. */
+/* values.c - numbers on the command line: the whole text must be one number in its range. */
 #include "values.h"
 
 #include <ctype.h>
@@ -11,7 +11,7 @@
 
 #include "terminal.h"
 
-/* strtoull would take a sign and blanks. */
+/* strtoull alone would accept a sign and blanks. */
 static int read_whole(uint64_t *value, const char **text) {
     char *end;
     if (!isdigit((unsigned char)**text)) return 0;
@@ -47,7 +47,7 @@ int rein_value_number(double *value, const rein_args *args, const char *name, in
 
 /* ------------------------------------------------------------------------------------------------------------------------- ids */
 
-static int append(rein_ids *ids, int32_t id) {
+int rein_append_id(rein_ids *ids, int32_t id) {
     if (ids->count == ids->capacity) {
         const size_t capacity = ids->capacity ? 2 * ids->capacity : 64;
         int32_t *data = capacity > SIZE_MAX / sizeof *data ? NULL : realloc(ids->data, capacity * sizeof *data);
@@ -61,7 +61,7 @@ static int append(rein_ids *ids, int32_t id) {
 
 static const char *skip_blanks(const char *text) { return text + strspn(text, " \t\r\n"); }
 
-/* As people type them, and as in JSON. */
+/* 1,2,3 or [1, 2, 3]. */
 int rein_value_ids(rein_ids *ids, const rein_args *args, const char *name) {
     const char *given = rein_option_value(args, name), *where = args->command->name;
     if (!given) return REIN_DONE;
@@ -75,13 +75,13 @@ int rein_value_ids(rein_ids *ids, const rein_args *args, const char *name) {
         if (!read_whole(&id, &text) || id > INT32_MAX || !strchr(" \t\r\n,]", *text))
             return rein_say_option(where, name, ": entry %zu is \"%.*s\": token ids such as 1,2,3 are needed", i,
                                    (int)strcspn(entry, ",] \t\r\n"), entry);
-        if (!append(ids, (int32_t)id)) return rein_say_no_memory(where);
+        if (!rein_append_id(ids, (int32_t)id)) return rein_say_no_memory(where);
         text = skip_blanks(text);
         if (*text != ',') break;
     }
     if (bracket && *text == ']') text = skip_blanks(text + 1);
     else if (bracket) return rein_say_option(where, name, "begins with [ but does not end with ]");
-    if (*text) return rein_say_option(where, name, ": \"%.20s\" follows the ids: a comma divides them", text);
+    if (*text) return rein_say_option(where, name, ": \"%.20s\" follows the ids: a comma separates them", text);
     return REIN_DONE;
 }
 
