@@ -52,7 +52,8 @@ static int read_run(char *run, int64_t *step, const char *text) {
         const long long number = strtoll(at + 1, &end, 10);
         if (!*end && number >= 0) *step = number, length = (size_t)(at - text);
     }
-    if (length >= RUN_SIZE) return rein_say(REIN_WRONG, WHERE, "the name of the run is too long");
+    if (length >= RUN_SIZE)
+        return rein_say(REIN_WRONG, WHERE, "the name of the run has %zu bytes: at most %d are possible", length, RUN_SIZE - 1);
     memcpy(run, text, length);
     run[length] = 0;
     if (rein_directory_has(run, "config.yaml")) return REIN_DONE;

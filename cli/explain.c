@@ -317,7 +317,5 @@ int rein_run_explain(const rein_args *args) {
     else if (preset) status = write_preset(&out, preset, json, &err);
     else return rein_say_unknown("explain", "preset", name, rein_explained_at, "rein explain --all lists them");
     rein_text_put(&out, "\n");
-    if (!status) return rein_print(&out);
-    rein_text_free(&out);
-    return rein_say(REIN_FAILED, "explain", "%s", err.message);
+    return rein_print_result(&out, status ? rein_say(REIN_FAILED, "explain", "%s", err.message) : REIN_DONE);
 }

@@ -323,7 +323,7 @@ static const rein_command COMMANDS[] = {
              {"from", "N", "number of the first example (default 0)"},
              {"split", "NAME", "train (default) or held-out"},
              {"seed", "N", "seed of a built-in task or a program (default 1); another seed gives other examples"},
-             {"held-out", "P", "file: share of its examples that is held out, about (default: none)"},
+             {"held-out", "P", "file: share of its examples to hold out, about (default: none)"},
              {"timeout", "S", "program: seconds it may take for an example (default 30)"},
              {"demonstrations", NULL, "built-in task: also show a completion of the kind that models are first taught"},
              {"json", NULL,

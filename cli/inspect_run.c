@@ -200,7 +200,7 @@ int rein_inspect_run(const char *path, int json) {
     rein_json_free(line);
     rein_run_close(run);
     rein_settings_free(settings);
-    return rein_sheet_print(&r);
+    return rein_sheet_finish(&r, REIN_DONE);
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- a checkpoint */
@@ -270,7 +270,7 @@ int rein_inspect_checkpoint(const rein_args *args, const char *path, int json) {
     if (good || json) rein_sheet_text(&r, "problem", good ? err.message : NULL);
     put_files(&r, path);
     free(directory);
-    if (good) return rein_sheet_print(&r) ? REIN_FAILED : rein_say(REIN_FAILED, WHERE, "%s", err.message);
+    if (good) return rein_sheet_finish(&r, REIN_DONE) ? REIN_FAILED : rein_say(REIN_FAILED, WHERE, "%s", err.message);
     put_state(&r, path);
     return rein_sheet_finish(&r, put_policy(&r, args, path));
 }

@@ -37,7 +37,7 @@ static int keep_value(rein_args *args, size_t option, const char *value) {
     const int repeats = command->repeats && !strcmp(command->repeats, name);
     if (args->values[option] && !repeats) return rein_say_option(command->name, name, "is given twice"), 0;
     if (repeats && args->n_repeated == REIN_MAX_REPEATS)
-        return rein_say_option(command->name, name, "is given more than %d times", REIN_MAX_REPEATS), 0;
+        return rein_say_option(command->name, name, "is given too often: at most %d times", REIN_MAX_REPEATS), 0;
     if (repeats) args->repeated[args->n_repeated++] = value;
     args->values[option] = value;
     return 1;
@@ -48,7 +48,7 @@ static int keep_setting(rein_args *args, const rein_cli_setting *s, const char *
     if (rein_args_has_setting(args, s->name) && !rein_setting_is_list(s->name))
         return rein_say_option(where, s->option, "is given twice"), 0;
     if (args->n_settings == REIN_MAX_SETTINGS)
-        return rein_say(REIN_WRONG, where, "there are more than %d settings", REIN_MAX_SETTINGS), 0;
+        return rein_say(REIN_WRONG, where, "there are too many settings: at most %d", REIN_MAX_SETTINGS), 0;
     args->settings[args->n_settings].name = s->name;
     args->settings[args->n_settings++].value = value;
     return 1;

@@ -21,8 +21,8 @@ const rein_operation *rein_operation_at(size_t i);
 const char *rein_operation_word(size_t i);
 const rein_operation *rein_operation_named(const char *name);
 
-/* Computes operation `name` on the JSON text and appends one JSON object and a newline to *out. Returns the exit status: 0; 1 when memory
- * ran out; 2 when the input is wrong. On failure *out is unchanged and *err describes the error; on success err->message is empty or a
+/* Computes operation `name` on the JSON text and appends one JSON object and a newline to *out. Returns the exit status: 0; 1 if memory
+ * ran out; 2 if the input is wrong. On failure *out is unchanged and *err describes the error; on success err->message is empty or a
  * note for the user. Prints nothing; thread-safe. */
 int rein_cli_objective(const char *name, const char *text, size_t length, int grad, const rein_exec *exec, rein_text *out,
                        rein_error *err);

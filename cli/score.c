@@ -165,16 +165,14 @@ static int score_line(const scoring *c, const char *line, size_t length, size_t 
     char place[40];
     snprintf(place, sizeof place, "line %zu", number);
     if (line[strspn(line, " \t")] != '{')
-        return rein_say(REIN_WRONG, WHERE, "line %zu is no JSON object such as {\"text\": \"...\"}: --file FILE scores plain text",
-                        number);
+        return rein_say(REIN_WRONG, WHERE,
+                        "line %zu is not a JSON object such as {\"text\": \"...\"}: --file FILE scores plain text", number);
     rein_status bad = rein_in_open(&in, line, length, place, KEYS, &err);
     if (!bad) read_sequence(&s, &in, c), bad = rein_in_status(&in);
     if (!bad && (bad = score_and_write(&out, &s, c, &err))) rein_fail_in(&err, bad, "%s", place);
     rein_in_close(&in);
     sequence_free(&s);
-    if (!bad) return rein_print(&out);
-    rein_text_free(&out);
-    return rein_say_error(WHERE, &err);
+    return rein_print_result(&out, bad ? rein_say_error(WHERE, &err) : REIN_DONE);
 }
 
 static int score_lines(const scoring *c, FILE *file, const char *name) {
@@ -225,9 +223,7 @@ static int score_one(const scoring *c, const rein_args *args, rein_ids *ids, con
                                                 : encode_text(&s, c, text->data, text->length);
     if (!status && score_and_write(&out, &s, c, &err)) status = rein_say_error(WHERE, &err);
     sequence_free(&s);
-    if (!status) return rein_print(&out);
-    rein_text_free(&out);
-    return status;
+    return rein_print_result(&out, status);
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- the command */

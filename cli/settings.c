@@ -1,4 +1,4 @@
-/* settings.c - settings on the command line, from the tables of the library: a new row there is an option here. */
+/* settings.c - settings on the command line. They come from the library's tables: a new row there is a new option here. */
 #include "settings.h"
 
 #include <stdio.h>
@@ -76,7 +76,7 @@ int rein_takes_setting(const rein_command *command, const rein_cli_setting *sett
     return command->settings && (command->settings == REIN_SETTINGS_LOOP || !setting->loop);
 }
 
-/* An earlier name of an option is accepted, and not shown. */
+/* The old name of an option is accepted, but not shown. */
 const rein_cli_setting *rein_cli_setting_named(const char *option, size_t length) {
     const rein_cli_setting *s;
     if (length == strlen("recall") && !strncmp(option, "recall", length)) option = "activation-cache", length = strlen(option);
@@ -143,7 +143,7 @@ int rein_args_has_setting(const rein_args *args, const char *name) {
     return 0;
 }
 
-/* The setting as the command line spells it, if it was given there. */
+/* The setting, if it was given on the command line. */
 static const rein_cli_setting *given_setting(const rein_args *args, const char *name) {
     const rein_cli_setting *s;
     for (size_t i = 0; rein_args_has_setting(args, name) && (s = rein_cli_setting_at(i)); i++)
@@ -155,7 +155,7 @@ int rein_say_setting_error(const rein_args *args, const rein_error *err) {
     const size_t length = strlen(err->field);
     const rein_cli_setting *s = length ? given_setting(args, err->field) : NULL;
     rein_error spelled = *err;
-    if (s && err->reason && !strncmp(err->message, err->field, length)) /* no place stands before the field */
+    if (s && err->reason && !strncmp(err->message, err->field, length)) /* the message begins with the field */
         snprintf(spelled.message, sizeof spelled.message, "--%s%s", s->option, err->message + length);
     return rein_say_error(args->command->name, &spelled);
 }
@@ -168,7 +168,7 @@ static int set_list(rein_settings *settings, const rein_args *args, const char *
         if (strcmp(args->settings[i].name, name) != 0) continue;
         if (strchr(args->settings[i].value, '\n'))
             return rein_text_free(&all), rein_say(REIN_WRONG, args->command->name, "--%s has a newline in it%s", name,
-                                                  strcmp(name, "stop") ? "" : ": write \\n, which stands for one");
+                                                  strcmp(name, "stop") ? ": leave it out" : ": write \\n, which stands for one");
         rein_text_format(&all, "%s%s", all.length ? "\n" : "", args->settings[i].value);
     }
     const int failed = all.failed || rein_settings_set(settings, name, all.data, &err);
@@ -185,13 +185,13 @@ static int set(rein_settings *settings, const rein_args *args, size_t i) {
     if (rein_setting_is_list(name)) return set_list(settings, args, name);
     if (!strcmp(name, "preset") && rein_options_given(rein_settings_objective(settings), NULL))
         return rein_say(REIN_WRONG, args->command->name,
-                        "--preset would overwrite the options of the objective in %s: put it there",
+                        "--preset would override the options of the objective in %s: set the preset there",
                         rein_option_value(args, "config"));
     if (rein_settings_set(settings, name, args->settings[i].value, &err)) return rein_say_setting_error(args, &err);
     return REIN_DONE;
 }
 
-/* A setting of the file must be one that the command takes. */
+/* The file may only have settings that the command takes. */
 static int check_config(const rein_settings *settings, const rein_args *args, const char *config) {
     const rein_cli_setting *s;
     for (size_t i = 0; (s = rein_cli_setting_at(i)); i++)

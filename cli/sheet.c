@@ -90,12 +90,6 @@ void rein_sheet_nest(rein_sheet *r, const char *name, const char *summary, rein_
 }
 
 int rein_sheet_finish(rein_sheet *r, int status) {
-    if (!status) return rein_sheet_print(r);
-    rein_text_free(&r->out);
-    return status;
-}
-
-int rein_sheet_print(rein_sheet *r) {
     if (r->json) rein_text_put(&r->out, "}\n");
-    return rein_print(&r->out);
+    return rein_print_result(&r->out, status);
 }

@@ -34,9 +34,6 @@ void rein_sheet_bytes(rein_sheet *sheet, const char *name, int64_t n);
 /* A field with the fields of another sheet: an object in JSON; in a text, `summary` and the fields below it. */
 void rein_sheet_nest(rein_sheet *sheet, const char *name, const char *summary, rein_sheet *nested);
 
-/* Returns an exit status. */
-int rein_sheet_print(rein_sheet *sheet);
-
 /* Prints the sheet if the status is REIN_DONE; otherwise frees it and returns the status. */
 int rein_sheet_finish(rein_sheet *sheet, int status);
 

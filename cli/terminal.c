@@ -112,6 +112,12 @@ int rein_print(rein_text *out) {
     return status;
 }
 
+int rein_print_result(rein_text *out, int status) {
+    if (!status) return rein_print(out);
+    rein_text_free(out);
+    return status;
+}
+
 int rein_is_terminal(int fd) {
     const char *term = getenv("TERM");
     return isatty(fd) && !(term && !strcmp(term, "dumb"));

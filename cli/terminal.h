@@ -28,6 +28,9 @@ int rein_say_no_memory(const char *where);
 /* Writes the text to stdout, frees it and returns the exit status: 1 with a message if it could not all be written. */
 int rein_print(rein_text *out);
 
+/* The same if the status is REIN_DONE; otherwise frees the text and returns the status. */
+int rein_print_result(rein_text *out, int status);
+
 /* 1 if the file descriptor is a terminal that can move its cursor; and if it may also show colours (NO_COLOR). */
 int rein_is_terminal(int fd);
 int rein_has_colours(int fd);

@@ -80,7 +80,7 @@ int rein_value_ids(rein_ids *ids, const rein_args *args, const char *name) {
         if (*text != ',') break;
     }
     if (bracket && *text == ']') text = skip_blanks(text + 1);
-    else if (bracket) return rein_say_option(where, name, "begins with [ but does not end with ]");
+    else if (bracket) return rein_say_option(where, name, "begins with [ but does not end with ]: close the bracket");
     if (*text) return rein_say_option(where, name, ": \"%.20s\" follows the ids: a comma separates them", text);
     return REIN_DONE;
 }

@@ -219,7 +219,7 @@ line() { # line TITLE PATTERN LINE
     printf '\n%s\n' "$3" >"$work/lines"
     refused "$1" "^rein score: $2" score "$work/lines"
 }
-line "no object" 'line 2 is no JSON object, .*--file FILE scores plain text' '[1]'
+line "no object" 'line 2 is not a JSON object such as .*--file FILE scores plain text' '[1]'
 line "plain text" 'line 2 is no JSON object' 'Once upon a time'
 line "nothing in it" 'line 2: one is needed: text, ids, prompt with response' '{}'
 line "two in it" 'line 2: only one is needed' '{"text": "a", "ids": [1]}'
@@ -267,7 +267,7 @@ refused "greedy and top-k" '^rein generate: --greedy takes the most probable tok
 refused "greedy and min-p" '^rein generate: --temperature 0 takes the most probable token: --min-p' parrot --prompt a --temperature 0 --min-p 0.1
 refused "an empty stop" '^rein generate: --stop is ""' parrot --prompt a --stop a --stop ''
 # shellcheck disable=SC2046 # words
-refused "too many stops" '^rein generate: --stop is given more than 16 times' parrot --prompt a $(printf -- '--stop x%.0s ' {1..17})
+refused "too many stops" '^rein generate: --stop is given too often: at most 16 times' parrot --prompt a $(printf -- '--stop x%.0s ' {1..17})
 refused "the beginning of an option" '^rein generate: unknown option --temp: did you mean --temperature' parrot --temp 0
 refused "twice" '^rein generate: --seed is given twice' parrot --prompt a --seed 1 --seed 1
 refused "top-log-probs without JSON" '^rein generate: --top-log-probs needs --json' parrot --prompt a --top-log-probs 2
