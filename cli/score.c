@@ -121,8 +121,7 @@ static void add_ids(sequence *s, rein_in *in, const scoring *c, const char *name
         if (ids[i] >= vocabulary)
             rein_fields_fail(&in->fields, REIN_EINVAL, name, (int64_t)i, "is %lld: the model's tokens are 0 to %lld",
                              (long long)ids[i], vocabulary - 1);
-        else if (!rein_append_id(&s->ids, (int32_t)ids[i]))
-            in->fields.status = rein_fail(in->fields.err, REIN_ENOMEM, "out of memory");
+        else in->fields.status = rein_ids_append(&s->ids, (int32_t)ids[i], in->fields.err);
     }
 }
 

@@ -47,23 +47,12 @@ int rein_value_number(double *value, const rein_args *args, const char *name, in
 
 /* ------------------------------------------------------------------------------------------------------------------------- ids */
 
-int rein_append_id(rein_ids *ids, int32_t id) {
-    if (ids->count == ids->capacity) {
-        const size_t capacity = ids->capacity ? 2 * ids->capacity : 64;
-        int32_t *data = capacity > SIZE_MAX / sizeof *data ? NULL : realloc(ids->data, capacity * sizeof *data);
-        if (!data) return 0;
-        ids->data = data;
-        ids->capacity = capacity;
-    }
-    ids->data[ids->count++] = id;
-    return 1;
-}
-
 static const char *skip_blanks(const char *text) { return text + strspn(text, " \t\r\n"); }
 
 /* 1,2,3 or [1, 2, 3]. */
 int rein_value_ids(rein_ids *ids, const rein_args *args, const char *name) {
     const char *given = rein_option_value(args, name), *where = args->command->name;
+    rein_error err;
     if (!given) return REIN_DONE;
     const char *text = skip_blanks(given);
     const int bracket = *text == '[';
@@ -75,7 +64,7 @@ int rein_value_ids(rein_ids *ids, const rein_args *args, const char *name) {
         if (!read_whole(&id, &text) || id > INT32_MAX || !strchr(" \t\r\n,]", *text))
             return rein_say_option(where, name, ": entry %zu is \"%.*s\": token ids such as 1,2,3 are needed", i,
                                    (int)strcspn(entry, ",] \t\r\n"), entry);
-        if (!rein_append_id(ids, (int32_t)id)) return rein_say_no_memory(where);
+        if (rein_ids_append(ids, (int32_t)id, &err)) return rein_say_error(where, &err);
         text = skip_blanks(text);
         if (*text != ',') break;
     }

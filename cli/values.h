@@ -16,9 +16,6 @@ int rein_value_number(double *value, const rein_args *args, const char *name, in
 /* Token ids as 1,2,3, blanks and brackets allowed, appended to ids; at least one. */
 int rein_value_ids(rein_ids *ids, const rein_args *args, const char *name);
 
-/* Appends one id; 0 if there is no memory. */
-int rein_append_id(rein_ids *ids, int32_t id);
-
 /* The instruction set of the environment variable REIN_KERNEL; *isa is unchanged if it is not set. */
 int rein_value_kernel(rein_isa *isa, const char *where);
 

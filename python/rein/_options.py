@@ -71,7 +71,7 @@ class Options:
     >>> Options("grpo", epsilom=0.1)
     Traceback (most recent call last):
         ...
-    ValueError: epsilom is not an option: did you mean epsilon?
+    rein.ArgumentError: epsilom is not an option: did you mean epsilon?
     """
 
     __slots__ = ("address", "given", "preset")
@@ -161,7 +161,7 @@ class Options:
         >>> Options("k2", tau=0.1).resolve()
         Traceback (most recent call last):
             ...
-        ValueError: budget_penalty_coef is required: it has no published value, so give one
+        rein.ArgumentError: budget_penalty_coef is required: it has no published value, so give one
         """
         error, resolved = c.Error(), Options(self)
         status = c.options_resolve(resolved.address, self.address, ctypes.byref(error))
@@ -238,8 +238,8 @@ class KlBias:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a preset computes. `options` has a value for each option that has an effect, None where it is off or required;
-    `required` names those you must give. str() is readable."""
+    """What a preset computes. `options` has a value for each option that has an effect, None where it is off or
+    required; `required` names those you must give. str() is readable."""
 
     name: str
     title: str

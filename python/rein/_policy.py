@@ -388,7 +388,7 @@ def advantages(
         raise ValueError("rewards is missing")
     per_token = any(value is not None for _, value in tokens) or mask is not None or sequence_lengths is not None
     if per_token and estimator not in ("gae", "reinforce++"):
-        raise ValueError(f"token arrays cannot act with estimator {estimator!r}: gae and reinforce++ use them")
+        raise ValueError(f"token arrays have no effect with estimator {estimator!r}: gae and reinforce++ use them")
     if response_lengths is None and (estimator == "opo" or options.get("shape", "none") != "none"):
         raise ValueError(f"response_lengths is missing: {'advantage opo' if estimator == 'opo' else 'shape'} needs it")
     shape: tuple[int, ...]

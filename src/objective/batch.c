@@ -66,9 +66,9 @@ rein_status rein_batch_check_rewards(const rein_batch *b, const rein_options *o,
         return rein_fail_at(err, REIN_EINVAL, "token_budget", -1, "is missing: shape %s needs it",
                             o->shape == REIN_SHAPE_BUDGET ? "budget" : "truncate");
     if (b->correct && o->shape != REIN_SHAPE_K15_LENGTH)
-        return rein_fail_at(err, REIN_EINVAL, "correct", -1, "cannot act here: it needs shape k1.5-length");
+        return rein_fail_at(err, REIN_EINVAL, "correct", -1, "has no effect: it needs shape k1.5-length");
     if (b->baseline_rewards && o->advantage != REIN_ADVANTAGE_REMAX)
-        return rein_fail_at(err, REIN_EINVAL, "baseline_rewards", -1, "cannot act here: it needs advantage remax");
+        return rein_fail_at(err, REIN_EINVAL, "baseline_rewards", -1, "has no effect: it needs advantage remax");
     if (o->advantage == REIN_ADVANTAGE_REMAX) {
         if (!b->baseline_rewards)
             return rein_fail_at(err, REIN_EINVAL, "baseline_rewards", -1, "is missing: advantage remax needs it");
@@ -108,10 +108,10 @@ rein_status rein_batch_check_arrays(const rein_batch *b, const rein_options *o, 
     }
     if (o->advantage == REIN_ADVANTAGE_GIVEN && !b->advantages) return missing("advantages", "advantage given", err);
     if (o->advantage != REIN_ADVANTAGE_GIVEN && b->advantages)
-        return rein_fail_at(err, REIN_EINVAL, "advantages", -1, "cannot act here: it needs advantage given");
+        return rein_fail_at(err, REIN_EINVAL, "advantages", -1, "has no effect: it needs advantage given");
     if (o->advantage == REIN_ADVANTAGE_GAE && !b->values) return missing("values", "advantage gae", err);
     if (o->advantage != REIN_ADVANTAGE_GAE && b->values)
-        return rein_fail_at(err, REIN_EINVAL, "values", -1, "cannot act here: it needs advantage gae");
+        return rein_fail_at(err, REIN_EINVAL, "values", -1, "has no effect: it needs advantage gae");
     return REIN_OK;
 }
 

@@ -112,7 +112,7 @@ gives "rewards whose squares overflow" policy-loss '{"preset":"dapo","log_probs"
 gives "rewards whose squares overflow" policy-loss '{"preset":"dapo","log_probs":[-1,-1],"old_log_probs":[-1,-1],"sequence_lengths":[1,1],"rewards":[1e300,0]}' reward_std 7.0710678118654752e299
 wrong "rewards too large to whiten" "rewards are too large" policy-loss '{"log_probs":[-1,-1],"old_log_probs":[-1,-1],"sequence_lengths":[1,1],"rewards":[1e300,0],"options":{"advantage":"reinforce++"}}'
 gives "advantages made elsewhere" policy-loss '{"log_probs":[-1,-2],"old_log_probs":[-1,-2],"advantages":[1,-3]}' grad_log_probs '-0.5 1.5' --grad
-wrong "advantages made twice" "advantages cannot act here" policy-loss '{"log_probs":[-1],"advantages":[1],"rewards":[1],"options":{"advantage":"none"}}'
+wrong "advantages made twice" "advantages has no effect" policy-loss '{"log_probs":[-1],"advantages":[1],"rewards":[1],"options":{"advantage":"none"}}'
 nothing='{"log_probs":[null],"old_log_probs":[null],"mask":[0],"rewards":[1]}'
 gives "nothing to train" policy-loss "$nothing" nothing_to_train true
 gives "nothing to train" policy-loss "$nothing" loss 0

@@ -575,8 +575,8 @@ static void test_errors(void **state) {
     FAILS((void)0, "shape=truncate budget_penalty=1", "token_budget is missing", "truncate");
     FAILS((void)0, "advantage=remax", "baseline_rewards is missing", "remax");
     FAILS((s.batch.baseline_rewards = nan_reward), "advantage=remax", "baseline_rewards[2]", "finite");
-    FAILS((s.batch.baseline_rewards = good), "advantage=group-mean", "baseline_rewards cannot act", "remax");
-    FAILS((s.batch.correct = (const uint8_t[]){1, 1, 1}), "", "correct cannot act", "k1.5-length");
+    FAILS((s.batch.baseline_rewards = good), "advantage=group-mean", "baseline_rewards has no effect", "remax");
+    FAILS((s.batch.correct = (const uint8_t[]){1, 1, 1}), "", "correct has no effect", "k1.5-length");
     FAILS((void)0, "advantage=gdpo", "reward_components is missing", "gdpo");
     FAILS((s.batch.reward_components = good, s.batch.n_components = 1), "", "rewards and reward_components", "one of them");
     FAILS((s.batch.reward_components = good, s.batch.rewards = NULL), "", "reward_components has no components", "at least one");
@@ -587,9 +587,9 @@ static void test_errors(void **state) {
           "", "reward_weights[0]", "finite");
     FAILS((s.batch.reward_weights = good), "", "reward_weights", "reward_components");
     FAILS((void)0, "advantage=gae", "values is missing", "gae");
-    FAILS((s.batch.values = good), "advantage=group-mean", "values cannot act", "gae");
+    FAILS((s.batch.values = good), "advantage=group-mean", "values has no effect", "gae");
     FAILS((void)0, "advantage=given", "advantages is missing", "given");
-    FAILS((s.batch.advantages = good), "advantage=group-mean", "advantages cannot act", "given");
+    FAILS((s.batch.advantages = good), "advantage=group-mean", "advantages has no effect", "given");
     FAILS((s.batch.values = nan_reward), "advantage=gae", "values[2]", "NaN");
     FAILS((void)0, "kl_reward_coef=0.1", "ref_log_probs is missing", "kl_reward_coef");
     FAILS((s.batch.ref_log_probs = good), "kl_reward_coef=0.1", "log_probs is missing", "KL");

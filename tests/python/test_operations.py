@@ -116,10 +116,20 @@ def test_errors_are_data():
     nan = float("nan")
     ragged = {"rewards": [[1, 2], [nan]], "log_probs": [[-1, -2], [-3]], "old_log_probs": [[-1, -2], [-3]]}
     cases = [
-        ("rewards", (1, 0), lambda: rein.rl_budget_loss(**ragged, response_lengths=[[1, 2], [3]], token_budget=1, kl_coef=0, budget_penalty_coef=0)),
+        (
+            "rewards",
+            (1, 0),
+            lambda: rein.rl_budget_loss(
+                **ragged, response_lengths=[[1, 2], [3]], token_budget=1, kl_coef=0, budget_penalty_coef=0
+            ),
+        ),
         ("beta", None, lambda: rein.gpo_objective([1.0], [1.0], [1.0], [1.0], 0.2, -1)),
         ("pi_ref", 1, lambda: rein.gpo_objective([1.0, 1.0], [1.0, 1.0], [1.0, 1.0], [1.0, -1.0], 0.2, 1)),
-        ("log_prob_grads", (1, 0), lambda: rein.rlhf_weight_update([1.0], [1.0, 1.0], [1.0, 1.0], [1.0, 1.0], [[1.0], [nan]], 0.1, 0.1)),
+        (
+            "log_prob_grads",
+            (1, 0),
+            lambda: rein.rlhf_weight_update([1.0], [1.0, 1.0], [1.0, 1.0], [1.0, 1.0], [[1.0], [nan]], 0.1, 0.1),
+        ),
         ("lengths", 1, lambda: rein.budget_control(0.1, [1, -1], 1, 1)),
     ]
     for field, index, call in cases:

@@ -255,7 +255,9 @@ def test_errors_name_field_and_position():
             wrong(rf"^{name}{where} is {said}: a trained token needs", **{name: bad})
     far = given["log_probs"].copy()
     far[place] = 800
-    wrong(rf"^log_probs{where}: .* or log_probs - old_log_probs", log_probs=far, rewards=-given["rewards"], kl_loss_coef=0)
+    wrong(
+        rf"^log_probs{where}: .* or log_probs - old_log_probs", log_probs=far, rewards=-given["rewards"], kl_loss_coef=0
+    )
     wrong(r"^rewards\[2\] is not a finite number", rewards=np.where(np.arange(8) == 2, np.nan, 1.0))
     wrong(r"^rewards has shape \[7\], but there are 8 sequences", rewards=np.ones(7))
     wrong(r"^mask\[1\]\[2\] is 0.5: 0 or 1 is needed", mask=np.where(np.arange(96).reshape(SHAPE) == 14, 0.5, 1))
@@ -278,7 +280,7 @@ def test_errors_name_field_and_position():
     wrong("threads is -1", threads=-1)
     wrong(r"log_probs has shape \[\]", log_probs=np.array(1.0))
     wrong("log_probs is not an array of numbers", log_probs=[[1, 2], [3]])
-    wrong("values cannot act here", values=given["log_probs"])
+    wrong("values has no effect", values=given["log_probs"])
 
 
 def test_packed_errors():
@@ -324,7 +326,7 @@ def test_advantages_alone():
         ("rewards is missing", {"rewards": None}),
         ("response_lengths is missing", {"estimator": "opo"}),
         ("values is missing", {"estimator": "gae"}),
-        ("token arrays cannot act", {"mask": np.ones((4, 2))}),
+        ("token arrays have no effect", {"mask": np.ones((4, 2))}),
         ("advantage is", {"estimator": "guess"}),
     ):
         with pytest.raises(ValueError, match=match):

@@ -220,7 +220,7 @@ static void test_evaluations_repeat(void **state) {
 }
 
 /* Figures of earlier sessions are known again. */
-static void test_evaluations_recalled(void **state) {
+static void test_evaluations_are_read_again(void **state) {
     (void)state;
     rein_loop *loop = open_loop("recall", "eval_steps=1|eval_samples=2");
     make_steps(loop, 2);
@@ -390,7 +390,7 @@ int main(void) {
         cmocka_unit_test(test_shipped),
         cmocka_unit_test(test_on_policy),
         cmocka_unit_test(test_evaluations_repeat),
-        cmocka_unit_test(test_evaluations_recalled),
+        cmocka_unit_test(test_evaluations_are_read_again),
         cmocka_unit_test(test_resume),
         cmocka_unit_test(test_resume_between_checkpoints),
         cmocka_unit_test(test_resume_after_an_evaluation),
