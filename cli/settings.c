@@ -185,7 +185,7 @@ static int set(rein_settings *settings, const rein_args *args, size_t i) {
     if (rein_setting_is_list(name)) return set_list(settings, args, name);
     if (!strcmp(name, "preset") && rein_options_given(rein_settings_objective(settings), NULL))
         return rein_say(REIN_WRONG, args->command->name,
-                        "--preset would override the options of the objective in %s: set the preset there",
+                        "--preset would overwrite the options of the objective in %s: set the preset there",
                         rein_option_value(args, "config"));
     if (rein_settings_set(settings, name, args->settings[i].value, &err)) return rein_say_setting_error(args, &err);
     return REIN_DONE;

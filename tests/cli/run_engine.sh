@@ -220,7 +220,7 @@ line() { # line TITLE PATTERN LINE
     refused "$1" "^rein score: $2" score "$work/lines"
 }
 line "no object" 'line 2 is not a JSON object such as .*--file FILE scores plain text' '[1]'
-line "plain text" 'line 2 is no JSON object' 'Once upon a time'
+line "plain text" 'line 2 is not a JSON object' 'Once upon a time'
 line "nothing in it" 'line 2: one is needed: text, ids, prompt with response' '{}'
 line "two in it" 'line 2: only one is needed' '{"text": "a", "ids": [1]}'
 line "no response" 'line 2: response is missing' '{"prompt": "a"}'
