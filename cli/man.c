@@ -71,7 +71,7 @@ static void settings(rein_text *out) {
     const char *title = "";
     for (size_t i = 0; (s = rein_cli_setting_at(i)); i++) {
         rein_text help = {0};
-        if (s->title != title) rein_text_format(out, ".SS %s\n", s->title);
+        if (strcmp(s->title, title) != 0) rein_text_format(out, ".SS %s\n", s->title);
         title = s->title;
         rein_cli_setting_help(&help, s);
         option(out, s->option, s->value, help.failed ? s->help : help.data);

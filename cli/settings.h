@@ -13,7 +13,8 @@ typedef struct rein_cli_setting {
     const char *value;  /* "N", "NAME", …; NULL: a switch, which --full=no turns off */
     const char *help;   /* one line */
     const char *choice; /* "none|budget|…", or NULL */
-    const char *title;  /* its section in the help: "Policy" */
+    char title[40];     /* its section in the help: "Policy" */
+    int objective;      /* an option of the objective, or "preset" */
     int loop;           /* a setting of the loop that samples: only `rein run` takes it */
 } rein_cli_setting;
 
