@@ -34,11 +34,7 @@ typedef struct bench {
 
 /* ------------------------------------------------------------------------------------------------------------------- which rows */
 
-static const char *row_name(const void *list, size_t i) {
-    const rein_bench_row *row = rein_bench_row_at(i);
-    (void)list;
-    return row ? row->name : NULL;
-}
+static const char *row_name(size_t i) { return rein_bench_row_at(i) ? rein_bench_row_at(i)->name : NULL; }
 
 /* The first words of the names, for completion in the shell. */
 const char *rein_bench_word(size_t i) {
@@ -54,11 +50,6 @@ const char *rein_bench_word(size_t i) {
     return NULL;
 }
 
-static const char *word_name(const void *list, size_t i) {
-    (void)list;
-    return rein_bench_word(i);
-}
-
 /* A whole name selects one row; otherwise it selects all rows that begin with it. */
 static int want(bench *b, const char *given) {
     const rein_bench_row *row;
@@ -68,8 +59,8 @@ static int want(bench *b, const char *given) {
     for (size_t i = 0; (row = rein_bench_row_at(i)); i++)
         if (*given && !strncmp(row->name, given, strlen(given))) b->wanted[i] = 1, found++;
     if (found) return REIN_DONE;
-    const char *nearest = rein_cli_nearest(given, row_name, NULL);
-    if (!nearest) nearest = rein_cli_nearest(given, word_name, NULL);
+    const char *nearest = rein_cli_nearest(given, row_name);
+    if (!nearest) nearest = rein_cli_nearest(given, rein_bench_word);
     if (nearest) return rein_say(REIN_WRONG, WHERE, "there is no row \"%s\": did you mean \"%s\"?", given, nearest);
     return rein_say(REIN_WRONG, WHERE, "there is no row \"%s\": rein bench --list lists them", given);
 }

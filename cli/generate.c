@@ -1,13 +1,13 @@
-/* generate.c - `rein generate`: responses to one prompt. A single response is written as it grows, several one after the other in the
- * order of their numbers, each when it and those before it are finished; so --samples 8 begins with what --samples 4 gives. */
+/* generate.c - `rein generate`: responses to one prompt. A single response is printed while it is sampled. Several are printed in the order
+ * of their numbers, each when it and those before it are complete, so --samples 8 begins with the output of --samples 4. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "policy.h"
+#include "progress.h"
 #include "prompt.h"
 #include "rein/rollout.h"
 #include "terminal.h"
@@ -17,7 +17,7 @@ enum { MAX_SAMPLES = 65536 };
 
 static const char WHERE[] = "generate";
 
-/* A response that grows; all but the text are entries of JSON arrays. */
+/* A response while it is sampled; all but the text are entries of JSON arrays. */
 typedef struct response {
     rein_text ids, log_probs, sampler_log_probs, top, text;
     size_t tokens;
@@ -31,7 +31,7 @@ typedef struct generation {
     double temperature;
     int json, stream, truncates;
     response *responses; /* [request.samples] */
-    size_t shown;        /* responses that were printed */
+    size_t shown;        /* printed responses */
     size_t tokens;
     double seconds;
 } generation;
@@ -42,7 +42,7 @@ static int is_temperature(double x) { return x == 0 || (x >= 1e-3 && x <= 1e3); 
 static int is_top_p(double x) { return x > 0 && x <= 1; }
 static int is_min_p(double x) { return x >= 0 && x < 1; }
 
-/* The most probable token is taken, whatever else the sampler might be told. */
+/* Options that choose among tokens have no effect on a greedy sampler. */
 static int check_greedy(const rein_args *args) {
     static const char *const idle[] = {"top-k", "top-p", "min-p"};
     const char *greedy = rein_option_value(args, "greedy") ? "--greedy" : "--temperature 0";
@@ -90,13 +90,13 @@ static int read_options(generation *g, const rein_args *args) {
     s->stops = args->repeated;
     s->n_stops = args->n_repeated;
     for (size_t i = 0; i < s->n_stops; i++) {
-        if (!*s->stops[i]) return rein_say_option(WHERE, "stop", "is \"\": a text is needed, it ends the response where it begins");
+        if (!*s->stops[i]) return rein_say_option(WHERE, "stop", "is \"\": a text of one character or more is needed");
     }
-    if (top && !g->json) return rein_say_option(WHERE, "top-log-probs", "needs --json: plain output has no place for them");
+    if (top && !g->json) return rein_say_option(WHERE, "top-log-probs", "needs --json: plain output does not show them");
     return REIN_DONE;
 }
 
-/* What depends on the model. */
+/* Checks what depends on the model. */
 static int fit_to_model(generation *g) {
     const rein_sampling *s = &g->request.sampling;
     const rein_model_info *info = &g->opened->info;
@@ -113,8 +113,6 @@ static int fit_to_model(generation *g) {
 
 /* ---------------------------------------------------------------------------------------------------------------------- output */
 
-static int cannot_write(void) { return rein_say(REIN_FAILED, WHERE, "cannot write to stdout: %s", strerror(errno)); }
-
 static void take_top(response *r, const rein_sampled *event, const rein_tokenizer *tokenizer) {
     rein_text_put(&r->top, r->tokens ? ", [" : "[");
     for (size_t i = 0; i < event->n_top; i++) {
@@ -128,7 +126,7 @@ static void take_top(response *r, const rein_sampled *event, const rein_tokenize
 
 static void take_event(generation *g, const rein_sampled *event) {
     response *r = &g->responses[event->sample];
-    const char *between = !r->tokens ? "" : g->json ? ", " : ","; /* without blanks, to be pasted after --prompt-ids */
+    const char *between = !r->tokens ? "" : g->json ? ", " : ","; /* without blanks, so that it can be pasted after --prompt-ids */
     rein_text_format(&r->ids, "%s%ld", between, (long)event->id);
     rein_text_put_bytes(&r->text, event->text, event->length);
     if (g->json) {
@@ -190,12 +188,13 @@ static int print_response(generation *g, size_t i) {
     return rein_print(&out);
 }
 
-/* The one response that is watched: what is new of it. */
+/* The new part of a single response. */
 static int stream_event(const generation *g, const rein_sampled *event) {
     if (g->opened->tokenizer) fwrite(event->text, 1, event->length, stdout);
     else printf("%s%ld", event->position ? "," : "", (long)event->id);
     if (event->finish) putchar('\n');
-    return fflush(stdout) || ferror(stdout) ? cannot_write() : REIN_DONE;
+    if (!fflush(stdout) && !ferror(stdout)) return REIN_DONE;
+    return rein_say(REIN_FAILED, WHERE, "cannot write to stdout: %s", strerror(errno));
 }
 
 static int take_events(generation *g, const rein_sampled *events, size_t n) {
@@ -212,13 +211,7 @@ static int take_events(generation *g, const rein_sampled *events, size_t n) {
     return status;
 }
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* How fast it was, for those who watch. */
+/* Only for a terminal. */
 static void say_speed(const generation *g) {
     static const char *const ends[] = {"", "", "", ", cut at --max-tokens", ", cut at the end of the context"};
     if (!isatty(STDERR_FILENO)) return;
@@ -233,14 +226,14 @@ static int run(generation *g, rein_generator *generator) {
     rein_error err = {0};
     size_t n = 1, number;
     int status = rein_generator_add(&number, generator, &g->request, &err) ? rein_say_error(WHERE, &err) : REIN_DONE;
-    const double start = now();
+    const double start = rein_now();
     while (!status && n) {
         if (rein_generator_step(&events, &n, generator, &err)) {
             if (g->stream && g->tokens) putchar('\n');
             status = rein_say_error(WHERE, &err);
         } else status = take_events(g, events, n);
     }
-    g->seconds = now() - start;
+    g->seconds = rein_now() - start;
     if (!status) say_speed(g);
     return status;
 }

@@ -1,4 +1,4 @@
-/* init.c - `rein init`: random weights for a config.json, to be trained from the beginning. */
+/* init.c - `rein init`: random weights for a config.json. */
 #include <inttypes.h>
 
 #include "policy.h"
@@ -8,7 +8,7 @@
 
 static const char WHERE[] = "init";
 
-static int said(const char *directory) {
+static int print_result(const char *directory) {
     rein_error err = {0};
     rein_model *model;
     rein_text out = {0};
@@ -27,5 +27,5 @@ int rein_run_init(const rein_args *args) {
     const int status = rein_value_whole(&seed, args, "seed", 0, UINT64_MAX);
     if (status) return status;
     if (rein_model_init(args->words[0], seed, &err)) return rein_say_error(WHERE, &err);
-    return said(args->words[0]);
+    return print_result(args->words[0]);
 }

@@ -4,8 +4,11 @@
 
 #include "rein/text.h"
 
-/* Appends the file to text; `path` NULL or "-" is standard input, where `what` ("a JSON object") is expected. Returns an exit status; unless
- * it is REIN_DONE, the error has been printed. */
+/* Appends the file to text. `path` NULL or "-" is standard input; `what` ("a JSON object") is what a user at the terminal should type.
+ * Returns an exit status, after printing what is wrong. On success text->data is not NULL. */
 int rein_read_input(rein_text *text, const char *path, const char *what, const char *where);
+
+/* The same for a text that people write: the newline at its end, which an editor adds, is left out. */
+int rein_read_text(rein_text *text, const char *path, const char *what, const char *where);
 
 #endif

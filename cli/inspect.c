@@ -1,7 +1,7 @@
-/* inspect.c - `rein inspect`: what is in a directory. Every line of the text is a field of the JSON, under the same name.
+/* inspect.c - `rein inspect`: describes a directory. Every line of the text is a field of the JSON, with the same name.
  *
- * A model is opened, so that what is shown is what would run. An adapter is opened when there is a model to check it against; alone,
- * its files are read for what they say of themselves. A run and its checkpoints are verified. */
+ * A model is opened, so the output describes what would run. An adapter is opened if there is a model to check it against; otherwise only
+ * its files are read. A run and its checkpoints are verified. */
 #include "inspect.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@ static const char WHERE[] = "inspect";
 
 /* ---------------------------------------------------------------------------------------------------------------------- models */
 
-/* Ids, and in the text the tokens they are. */
+/* Ids, in a text with their tokens. */
 static void put_ids(rein_sheet *r, const char *name, const int32_t *ids, size_t n, const rein_tokenizer *tokenizer) {
     if (r->json) {
         rein_json_ids(&r->out, name, ids, n);
@@ -31,7 +31,7 @@ static void put_ids(rein_sheet *r, const char *name, const int32_t *ids, size_t 
     rein_sheet_end(r);
 }
 
-/* By what is in the vocabulary: the byte-level alphabet, or tokens for single bytes. */
+/* The vocabulary decides: it has the byte-level alphabet, or tokens for single bytes. */
 static const char *tokenizer_kind(const rein_tokenizer *tokenizer) {
     if (rein_tokenizer_id(tokenizer, "Ċ", strlen("Ċ")) >= 0) return "byte-level BPE";
     return rein_tokenizer_id(tokenizer, "<0x0A>", 6) >= 0 ? "BPE with byte fallback" : "BPE";
@@ -70,9 +70,8 @@ void rein_inspect_model(rein_sheet *r, const rein_opened *opened) {
     rein_sheet_count(r, "vocabulary", i->vocabulary);
     rein_sheet_count(r, "context", i->max_positions);
     rein_sheet_yes(r, "tied_head", i->tied);
-    if (!r->json) put_ids(r, "begin_id", &i->begin_id, i->begin_id >= 0, opened->tokenizer);
-    else if (i->begin_id >= 0) rein_sheet_count(r, "begin_id", i->begin_id);
-    else rein_sheet_text(r, "begin_id", NULL);
+    if (r->json) rein_sheet_count_or_none(r, "begin_id", i->begin_id);
+    else put_ids(r, "begin_id", &i->begin_id, i->begin_id >= 0, opened->tokenizer);
     put_ids(r, "end_ids", i->end_ids, i->n_end_ids, opened->tokenizer);
     rein_sheet_count(r, "ignored_tensors", i->ignored);
     put_tokenizer(r, opened->tokenizer);
@@ -84,8 +83,8 @@ static int nothing_there(const char *path) {
     struct stat about;
     if (stat(path, &about)) return rein_say(REIN_WRONG, WHERE, "cannot open \"%s\": %s", path, strerror(errno));
     return rein_say(REIN_WRONG, WHERE,
-                    "\"%s\" is %s: the directory of a model (with config.json), of an adapter (with adapter_config.json), a run or "
-                    "one of its checkpoints is looked for",
+                    "\"%s\" is %s: the directory of a model (with config.json), of an adapter (with adapter_config.json), of a run "
+                    "or of a checkpoint is needed",
                     path, S_ISDIR(about.st_mode) ? "none of these" : "no directory");
 }
 
@@ -105,7 +104,7 @@ int rein_run_inspect(const rein_args *args) {
     const int is_model = rein_directory_has(path, "config.json"), is_adapter = rein_directory_has(path, "adapter_config.json");
     if (!is_model && !is_adapter) return nothing_there(path);
     if (model && !is_adapter)
-        return rein_say(REIN_WRONG, WHERE, "\"%s\" has no adapter_config.json: --model is for an adapter, to see whether it fits",
+        return rein_say(REIN_WRONG, WHERE, "\"%s\" has no adapter_config.json: --model is for an adapter, to check that it fits",
                         path);
     if (is_adapter && !is_model && !model) status = rein_inspect_adapter_alone(&r, path);
     else {
@@ -115,7 +114,5 @@ int rein_run_inspect(const rein_args *args) {
         else if (!status) rein_inspect_model(&r, &opened);
     }
     rein_opened_close(&opened);
-    if (!status) return rein_sheet_print(&r);
-    rein_text_free(&r.out);
-    return status;
+    return rein_sheet_finish(&r, status);
 }

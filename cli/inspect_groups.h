@@ -7,7 +7,7 @@
 /* 1 if the path looks like trajectory groups: standard input (-), a file whose name ends with .jsonl or .parquet, or that begins with {. */
 int rein_is_groups(const char *path);
 
-/* Reads them with the tokenizer of --model, if it is given, and says what is in them. Returns an exit status. */
+/* Reads the groups, with the tokenizer of --model if that is given, and describes them. Returns an exit status. */
 int rein_inspect_groups(const rein_args *args, const char *path);
 
 #endif

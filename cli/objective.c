@@ -24,10 +24,7 @@ const rein_operation *rein_operation_named(const char *name) {
     return NULL;
 }
 
-static const char *operation_name(const void *list, size_t i) {
-    const rein_operation *const *operations = list;
-    return operations[i] ? operations[i]->name : NULL;
-}
+const char *rein_operation_word(size_t i) { return rein_operation_at(i) ? rein_operation_at(i)->name : NULL; }
 
 static rein_status compute(const rein_operation *operation, const char *text, size_t length, int grad, const rein_exec *exec,
                            rein_text *out, rein_error *err) {
@@ -48,7 +45,7 @@ int rein_cli_objective(const char *name, const char *text, size_t length, int gr
     if (!err) err = &own;
     *err = (rein_error){0};
     const rein_operation *operation = rein_operation_named(name);
-    const char *nearest = rein_cli_nearest(name, operation_name, OPERATIONS);
+    const char *nearest = rein_cli_nearest(name, rein_operation_word);
     if (!operation && nearest)
         status = rein_fail(err, REIN_EINVAL, "unknown operation \"%.40s\": did you mean \"%s\"?", name, nearest);
     else if (!operation)
@@ -56,7 +53,8 @@ int rein_cli_objective(const char *name, const char *text, size_t length, int gr
             err, REIN_EINVAL,
             "unknown operation \"%.40s\": it is one of budget-loss, gpo, rlhf-update, kl-advantage, budget-control, policy-loss",
             name);
-    else if (grad && !operation->gradients) status = rein_fail(err, REIN_EINVAL, "--grad: this operation has no gradient to give");
+    else if (grad && !operation->gradients)
+        status = rein_fail(err, REIN_EINVAL, "--grad has no effect here: this operation has no gradient");
     else status = compute(operation, text, length, grad, exec, &result, err);
     if (!status) rein_text_put_bytes(out, result.data, result.length);
     rein_text_free(&result);

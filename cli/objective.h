@@ -5,22 +5,24 @@
 #include "json_in.h"
 #include "rein/json.h"
 
-/* One operation, for the help, the man page, the completion, and rein_cli_objective. */
+/* One operation: read by the help, the man page, the completion, rein explain and rein objective. */
 typedef struct rein_operation {
     const char *name, *summary;
     const char *arguments, *results, *gradients; /* lines of help; gradients NULL: there is none, --grad is an error */
-    const char *example;                         /* a JSON object that works */
-    const char *const *keys;                     /* every argument, NULL-ended */
-    /* Reads the arguments, computes, writes the result's fields. A note may be left in in->fields.err->message on success. */
+    const char *formula, *source, *note;         /* for rein explain */
+    const char *example;                         /* a valid JSON object */
+    const char *const *keys;                     /* all arguments; NULL ends them */
+    /* Reads the arguments, computes, writes the fields of the result. On success in->fields.err->message is empty or a note. */
     rein_status (*run)(rein_in *in, int grad, const rein_exec *exec, rein_text *out);
 } rein_operation;
 
-/* Operation number i, or NULL past the last. */
+/* Operation number i, and its name; NULL past the last. */
 const rein_operation *rein_operation_at(size_t i);
+const char *rein_operation_word(size_t i);
 const rein_operation *rein_operation_named(const char *name);
 
-/* Computes operation `name` on the JSON text and appends one JSON object and a newline to *out. Returns the exit status: 0; 1 when memory
- * ran out; 2 when the input is wrong. On failure *out is unchanged and *err describes the error; on success err->message is empty or a
+/* Computes operation `name` on the JSON text and appends one JSON object and a newline to *out. Returns the exit status: 0; 1 if memory
+ * ran out; 2 if the input is wrong. On failure *out is unchanged and *err describes the error; on success err->message is empty or a
  * note for the user. Prints nothing; thread-safe. */
 int rein_cli_objective(const char *name, const char *text, size_t length, int grad, const rein_exec *exec, rein_text *out,
                        rein_error *err);

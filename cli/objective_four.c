@@ -12,7 +12,7 @@
 static const char *const BUDGET_LOSS_KEYS[] = {"rewards", "log_probs",   "old_log_probs",       "response_lengths", "token_budget",
                                                "kl_coef", "budget_rule", "budget_penalty_coef", "budget_penalty",   NULL};
 
-/* The library counts the responses of the whole batch; the user counts prompts and their responses: rewards[3] is rewards[1][0]. */
+/* The library numbers the responses of the whole batch, the JSON has rows of them: rewards[3] becomes rewards[1][0]. */
 static rein_status in_rows(const rein_in *in, const rein_rows *rows, rein_status status) {
     rein_error *err = in->fields.err;
     char field[sizeof err->field], reason[sizeof err->message];
@@ -73,6 +73,11 @@ const rein_operation rein_operation_budget_loss = {
         "budget_penalty_coef; optional budget_rule: linear, or truncate with budget_penalty in place of budget_penalty_coef",
     .results = "loss, adjusted_rewards, advantages [batch][K], baselines [batch]",
     .gradients = "grad_log_probs [batch][K]",
+    .formula = "adjusted_i = r_i − λ·max(0, L_i − B)\nA_i = adjusted_i − mean over its prompt's responses\n"
+               "loss = mean_i (A_i − τ·(lp_i − old_i))²\ndloss/dlp_i = −2τ·(A_i − τ·(lp_i − old_i))/N",
+    .source = "Kimi K2, arXiv 2507.20534, sec. 3.2.3",
+    .note = "λ is budget_penalty_coef, B token_budget, τ kl_coef; none of their values is published. budget_rule truncate is the "
+            "rule of the report: the reward of a response over the budget is −budget_penalty.",
     .example = "{\"rewards\": [[1, 0.5]], \"log_probs\": [[-1, -1.5]], \"old_log_probs\": [[-1.2, -1.3]], "
                "\"response_lengths\": [[150, 80]], \"token_budget\": 100, \"kl_coef\": 0.1, \"budget_penalty_coef\": 0.01}",
     .keys = BUDGET_LOSS_KEYS,
@@ -117,6 +122,12 @@ const rein_operation rein_operation_gpo = {
                  "ref_over_current",
     .results = "objective, surrogate, kl",
     .gradients = "grad_ratios, grad_pi_current [n]",
+    .formula = "J = mean_i min(ρ_i A_i, clip(ρ_i, 1−ε, 1+ε) A_i) − β·mean_i ρ_i (q_i − log q_i − 1)",
+    .source = "after DeepSeek-V3.2, arXiv 2512.02556, eq. 7",
+    .note = "kl_direction selects what the KL term estimates, over samples weighted by ρ:\n"
+            "current_over_ref (default): q = π/π_ref. It estimates χ²(π‖ref) − KL(π‖ref). Near the reference this equals the KL to "
+            "second order; elsewhere it does not, and it explodes where the policy is likely and the reference is not.\n"
+            "ref_over_current: q = π_ref/π, as published. It is an unbiased estimate of KL(π‖ref).",
     .example = "{\"ratios\": [1.2, 0.8, 1.1], \"advantages\": [1, 1, 1], \"pi_current\": [0.9, 1.1, 1], \"pi_ref\": [1, 0.5, 1.5], "
                "\"epsilon\": 0.2, \"beta\": 0.01}",
     .keys = GPO_KEYS,
@@ -152,6 +163,9 @@ const rein_operation rein_operation_rlhf_update = {
     .arguments = "weights [P]; rewards, policy_log_probs, ref_log_probs [N]; log_prob_grads [N][P]; beta, lr",
     .results = "weights [P]",
     .gradients = NULL,
+    .formula = "w' = w + lr·(1/N) Σ_i (R_i − β·(lp_i − ref_i))·G_i,  G_i = d lp_i/d w",
+    .source = "KL-regularised policy gradient (REINFORCE)",
+    .note = "The KL to the reference is k1 in the reward and is not differentiated: its gradient is exact on-policy.",
     .example = "{\"weights\": [1, 1], \"rewards\": [1, 1], \"policy_log_probs\": [-1.5, -1.5], \"ref_log_probs\": [-1.5, -1.5], "
                "\"log_prob_grads\": [[0.5, -0.5], [0.5, -0.5]], \"beta\": 1, \"lr\": 0.1}",
     .keys = RLHF_UPDATE_KEYS,
@@ -216,6 +230,10 @@ const rein_operation rein_operation_kl_advantage = {
                  "sequence_lengths and group_sizes",
     .results = "advantages [tokens], kl_policy_ref",
     .gradients = NULL,
+    .formula = "d_t = lp_t − ref_t\nA'_t = A_t + c·(mean of d over the scope − d_t), where mask is 1",
+    .source = "OpenPipe ART, pull request 562",
+    .note = "Tokens that drifted from the reference lose advantage, the others gain; the adjustments sum to zero over each scope. "
+            "The gradient is that of KL(policy‖reference), except for the share 1/n that each token has in the mean.",
     .example =
         "{\"advantages\": [1, 1, -1], \"log_probs\": [-0.5, -1, -2], \"ref_log_probs\": [-1, -1, -1.5], \"mask\": [1, 1, 1], "
         "\"kl_penalty_coef\": 0.1}",
@@ -247,6 +265,9 @@ const rein_operation rein_operation_budget_control = {
     .arguments = "multiplier, response_lengths [n], target_length, step_size",
     .results = "multiplier",
     .gradients = NULL,
+    .formula = "λ ← max(0, λ + η·(mean L − target))",
+    .source = "dual ascent on a constraint of the mean length",
+    .note = "Use λ as budget_penalty_coef: it rises while responses are too long and falls when they are not.",
     .example = "{\"multiplier\": 0.01, \"response_lengths\": [150, 80, 220], \"target_length\": 100, \"step_size\": 0.0001}",
     .keys = BUDGET_CONTROL_KEYS,
     .run = run_budget_control,

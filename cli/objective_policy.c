@@ -208,6 +208,11 @@ const rein_operation rein_operation_policy_loss = {
         "object that overrides it",
     .results = "loss, advantages [tokens], metrics",
     .gradients = "grad_log_probs [tokens], and grad_entropies when entropies are given",
+    .formula = "shape reward → advantage → adjust per token → ratio → surrogate → + KL, entropy → aggregate\n"
+               "loss = Σ_t w_t·(ω_t·ℓ_t + β·k_t − c·H_t)",
+    .source = "that of the preset: rein explain --all lists them",
+    .note = "Every stage is an option; a preset is one choice for each. rein explain PRESET shows the choices, with formula, "
+            "source and defaults.",
     .example = "{\"preset\": \"dapo\", \"log_probs\": [-0.5, -1, -2, -0.7], \"old_log_probs\": [-0.6, -1, -1.8, -0.7], "
                "\"sequence_lengths\": [2, 2], \"rewards\": [1, 0]}",
     .keys = KEYS,

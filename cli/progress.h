@@ -1,30 +1,35 @@
-/* progress.h - how far long work is, on standard error: a bar with rate and time to go on a terminal, plain lines elsewhere; and the first
- * Ctrl-C, which ends it after the step that is being made. */
+/* progress.h - the progress of long work on standard error: a bar with rate and remaining time on a terminal, plain lines elsewhere. The
+ * first Ctrl-C ends the work after the current step. */
 #ifndef REIN_CLI_PROGRESS_H
 #define REIN_CLI_PROGRESS_H
 
 #include <stdint.h>
 
 typedef struct rein_progress {
-    int64_t first, total; /* where it began, and where it ends */
-    int64_t every;        /* a plain line each so many steps */
-    int terminal, drawn;  /* drawn: the cursor stands behind a bar */
+    int64_t first, total; /* the steps done at the start, and all steps */
+    int64_t every;        /* plain lines: one each so many steps */
+    int terminal, drawn;  /* drawn: the cursor is after a bar */
     double began, last;   /* seconds; of the last bar */
 } rein_progress;
 
-/* From here on Ctrl-C (and SIGTERM) is only remembered; a second one ends the process. */
-void rein_catch_interrupts(void);
+/* Seconds of a clock that never goes back. */
+double rein_now(void);
 
-/* `done` steps of `total` are made already. Catches interrupts. */
+/* "1:02:03" or "2:03". Returns `to`. */
+enum { REIN_CLOCK_SIZE = 40 };
+const char *rein_clock_text(char to[REIN_CLOCK_SIZE], double seconds);
+
+/* From now on the first Ctrl-C or SIGTERM only sets the flag that rein_progress_interrupted returns; a second one ends the process. */
+void rein_catch_interrupts(void);
+int rein_progress_interrupted(void);
+
+/* `done` steps of `total` are done already. Catches interrupts. */
 void rein_progress_begin(rein_progress *p, int64_t done, int64_t total);
 
-/* Step number `done` is made; `text` says what came out: "loss 1.234". */
+/* Step number `done` is done; `text` is its result: "loss 1.234". */
 void rein_progress_step(rein_progress *p, int64_t done, const char *text);
 
-/* Takes the bar away, before anything else is said; it comes back with the next step. */
+/* Removes the bar before other output. The next step draws it again. */
 void rein_progress_clear(rein_progress *p);
-
-/* 1 once somebody wants it to end. */
-int rein_progress_interrupted(void);
 
 #endif

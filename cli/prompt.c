@@ -1,4 +1,4 @@
-/* prompt.c - a chat's contents are the user's: what they spell is never a special token. A plain prompt is the user's own business. */
+/* prompt.c - special tokens that a message of a chat spells out are plain text; in a plain prompt they are special tokens. */
 #include "prompt.h"
 
 #include <stdio.h>
@@ -25,7 +25,7 @@ static int find_source(rein_prompt *p, const rein_args *args) {
                     "--messages FILE");
 }
 
-/* Whatever is about a chat asks for one. */
+/* Every option of chats makes the prompt a chat. */
 static int find_chat(rein_prompt *p, const rein_args *args) {
     static const char *const switches[] = {"chat", "chat-format", "system", "no-thinking"};
     const char *given = NULL;
@@ -37,13 +37,11 @@ static int find_chat(rein_prompt *p, const rein_args *args) {
     p->format = rein_option_value(args, "chat-format");
     p->no_thinking = rein_option_value(args, "no-thinking") != NULL;
     if (given && !strcmp(p->source, "prompt-ids"))
-        return rein_say_option(p->where, "prompt-ids", "are taken as they are: --%s needs a text", given);
+        return rein_say_option(p->where, "prompt-ids", "and --%s are both given: a chat needs a text", given);
     if (p->system && !strcmp(p->source, "messages"))
-        return rein_say_option(p->where, "system", "and --messages are both given: the first message can be the system's");
+        return rein_say_option(p->where, "system", "and --messages are both given: the first message can be the system message");
     return REIN_DONE;
 }
-
-static int no_memory(const rein_prompt *p) { return rein_say_no_memory(p->where); }
 
 static int take_message(rein_message *to, const rein_json *message, size_t i, const rein_prompt *p, const char *path) {
     static const char *const keys[] = {"role", "content", NULL};
@@ -63,7 +61,7 @@ static int take_messages(rein_prompt *p, const char *path) {
                         path);
     p->n_messages = rein_json_size(p->json);
     p->messages = calloc(p->n_messages, sizeof *p->messages);
-    if (!p->messages) return no_memory(p);
+    if (!p->messages) return rein_say_no_memory(p->where);
     int status = REIN_DONE;
     for (size_t i = 0; i < p->n_messages && !status; i++)
         status = take_message(&p->messages[i], rein_json_at(p->json, i), i, p, path);
@@ -75,22 +73,15 @@ static int read_messages(rein_prompt *p, const char *path) {
     const int status = rein_read_input(&p->text, path, "a JSON array of messages", p->where);
     if (status) return status;
     if (!strcmp(path, "-")) path = "standard input";
-    if (rein_json_parse(&p->json, p->text.data ? p->text.data : "", p->text.length, path, REIN_JSON_WIDE_INTEGERS, &err))
+    if (rein_json_parse(&p->json, p->text.data, p->text.length, path, REIN_JSON_WIDE_INTEGERS, &err))
         return rein_say_error(p->where, &err);
     return take_messages(p, path);
 }
 
-/* An editor ends a file with a newline that nobody means. */
-static int read_prompt_file(rein_prompt *p, const char *path) {
-    const int status = rein_read_input(&p->text, path, "the prompt", p->where);
-    if (!status && p->text.length && p->text.data[p->text.length - 1] == '\n') p->text.data[--p->text.length] = 0;
-    return status;
-}
-
-/* The text as a user's message, after the system's. */
+/* The text as a user's message, after the system message. */
 static int make_messages(rein_prompt *p) {
     p->messages = calloc(2, sizeof *p->messages);
-    if (!p->messages) return no_memory(p);
+    if (!p->messages) return rein_say_no_memory(p->where);
     if (p->system) p->messages[p->n_messages++] = (rein_message){"system", p->system, strlen(p->system)};
     p->messages[p->n_messages++] = (rein_message){"user", p->text.data, p->text.length};
     return REIN_DONE;
@@ -104,11 +95,10 @@ int rein_prompt_read(rein_prompt *p, const rein_args *args) {
     const char *value = rein_option_value(args, p->source);
     if (!strcmp(p->source, "prompt-ids")) return rein_value_ids(&p->ids, args, "prompt-ids");
     if (!strcmp(p->source, "messages")) return read_messages(p, value);
-    if (!strcmp(p->source, "prompt-file")) status = read_prompt_file(p, value);
+    if (!strcmp(p->source, "prompt-file")) status = rein_read_text(&p->text, value, "the prompt", p->where);
     else rein_text_put(&p->text, value);
     if (status) return status;
-    rein_text_put(&p->text, ""); /* so that data is there */
-    if (p->text.failed) return no_memory(p);
+    if (p->text.failed) return rein_say_no_memory(p->where);
     return p->chat ? make_messages(p) : REIN_DONE;
 }
 
@@ -129,9 +119,9 @@ static rein_status find_format(rein_chat *chat, const rein_prompt *p, const rein
     if (!rein_chat_recognise(chat, text, length, err)) return REIN_OK;
     if (err->code != REIN_EINVAL) return err->code;
     return rein_fail(err, REIN_EINVAL,
-                     text ? "the model's chat template is none that is known word for word: if it is like one of raw, chatml, "
-                            "qwen2.5, qwen3, llama3 and llama3.1, say so by --chat-format NAME; --prompt-ids always works"
-                          : "the model has no chat template: --chat-format NAME sets one (raw, chatml, qwen2.5, qwen3, llama3, "
+                     text ? "the model's chat template is not one of the known ones: --chat-format NAME selects one (raw, chatml, "
+                            "qwen2.5, qwen3, llama3, llama3.1); --prompt-ids needs no template"
+                          : "the model has no chat template: --chat-format NAME selects one (raw, chatml, qwen2.5, qwen3, llama3, "
                             "llama3.1); without --chat the prompt is plain text");
 }
 
@@ -140,7 +130,8 @@ static rein_status encode_chat(rein_prompt *p, const rein_opened *opened, rein_e
     rein_status status = find_format(&chat, p, opened, err);
     if (status) return status;
     if (p->no_thinking && chat.kind != REIN_CHAT_QWEN3)
-        return rein_fail(err, REIN_EINVAL, "--no-thinking is for the chat format qwen3, and this one is %s", rein_chat_name(&chat));
+        return rein_fail(err, REIN_EINVAL, "--no-thinking has no effect with the chat format %s: qwen3 is needed",
+                         rein_chat_name(&chat));
     status = rein_turn_end(&p->turn_end, opened->tokenizer, &chat, err);
     if (status) return status;
     return rein_messages_encode(&p->ids, opened->tokenizer, &chat, p->messages, p->n_messages, p->no_thinking, err);

@@ -28,7 +28,5 @@ int rein_run_objective(const rein_args *args) {
         else if (err.message[0]) rein_say(REIN_DONE, where, "%s", err.message);
     }
     rein_text_free(&text);
-    if (!status) return rein_print(&out);
-    rein_text_free(&out);
-    return status;
+    return rein_print_result(&out, status);
 }

@@ -1,20 +1,21 @@
 /* sheet.c - fields as text or as JSON. */
 #include "sheet.h"
 
-#include <string.h>
-
 #include "terminal.h"
+#include "wrap.h"
 
-enum { COLUMN = 18 };
+enum { COLUMN = 18, NESTED_COLUMN = 26 };
 
 void rein_sheet_name(rein_sheet *r, const char *name) {
+    const size_t column = r->nested ? NESTED_COLUMN : COLUMN, columns = rein_columns(name);
     if (r->json) {
         if (!r->out.length) rein_text_put(&r->out, "{");
         rein_json_put_name(&r->out, name);
         return;
     }
-    for (size_t i = 0; name[i]; i++) rein_text_put_bytes(&r->out, name[i] == '_' ? " " : name + i, 1);
-    rein_text_repeat(&r->out, " ", strlen(name) < COLUMN ? COLUMN - strlen(name) : 1);
+    if (r->nested) rein_text_put(&r->out, "  ");
+    for (size_t i = 0; name[i]; i++) rein_text_put_bytes(&r->out, name[i] == '_' && !r->nested ? " " : name + i, 1);
+    rein_text_repeat(&r->out, " ", columns < column ? column - columns : 1);
 }
 
 void rein_sheet_end(rein_sheet *r) {
@@ -28,13 +29,25 @@ void rein_sheet_text(rein_sheet *r, const char *name, const char *text) {
     rein_sheet_end(r);
 }
 
+void rein_sheet_value(rein_sheet *r, const char *name, const rein_json *value) {
+    rein_sheet_name(r, name);
+    if (value) rein_json_put_value(&r->out, value);
+    else rein_text_put(&r->out, "null");
+    rein_sheet_end(r);
+}
+
+void rein_sheet_count_or_none(rein_sheet *r, const char *name, int64_t n) {
+    if (n < 0) rein_sheet_text(r, name, NULL);
+    else rein_sheet_count(r, name, n);
+}
+
 void rein_sheet_count(rein_sheet *r, const char *name, int64_t n) {
     rein_sheet_name(r, name);
     rein_text_format(&r->out, "%lld", (long long)n);
     rein_sheet_end(r);
 }
 
-/* In the first of the units that is not larger. */
+/* In the largest unit that is not larger than n. */
 static void put_large(rein_sheet *r, const char *name, int64_t n, double step, const char *const units[3]) {
     double size = step * step * step;
     int unit = 0;
@@ -67,7 +80,16 @@ void rein_sheet_yes(rein_sheet *r, const char *name, int yes) {
     rein_sheet_end(r);
 }
 
-int rein_sheet_print(rein_sheet *r) {
+void rein_sheet_nest(rein_sheet *r, const char *name, const char *summary, rein_sheet *nested) {
+    const char *fields = nested->out.data ? nested->out.data : r->json ? "{" : "";
+    rein_sheet_name(r, name);
+    if (r->json) rein_text_format(&r->out, "%s}", fields);
+    else rein_text_format(&r->out, "%s\n%s", summary, fields);
+    r->out.failed |= nested->out.failed;
+    rein_text_free(&nested->out);
+}
+
+int rein_sheet_finish(rein_sheet *r, int status) {
     if (r->json) rein_text_put(&r->out, "}\n");
-    return rein_print(&r->out);
+    return rein_print_result(&r->out, status);
 }

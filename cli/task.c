@@ -1,7 +1,7 @@
-/* task.c - `rein task`: what a task asks, for people to read, or as JSON lines for programs, for rein sft, or as a file task again.
+/* task.c - `rein task`: examples of a task, as text or as JSON lines, which rein sft and tasks from a file read.
  *
- * An example is printed as soon as it is there: a program that makes them may be slow. A text may hold anything: control characters are
- * shown, not sent to the terminal. */
+ * Each example is printed at once, because a program that makes them may be slow. Control characters in a text are shown as symbols and
+ * never sent to the terminal. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +53,7 @@ static int read_options(showing *s, const rein_args *args) {
 
 /* ------------------------------------------------------------------------------------------------------------------------- text */
 
-/* Under a name in the margin; further lines stand below the first. */
+/* A name and a text; further lines of the text are indented like the first. */
 static void put_row(rein_text *out, const char *name, const char *text) {
     rein_text_format(out, "  %-*s", COLUMN - 2, name);
     for (; *text; text++) {
@@ -83,23 +83,19 @@ static void put_text(rein_text *out, const showing *s, const rein_example *examp
 
 /* ------------------------------------------------------------------------------------------------------------------------- JSON */
 
-static void put_json(rein_text *out, const showing *s, const rein_example *example, const rein_text *shown) {
-    if (s->demonstrations) {
-        rein_text_put(out, "{");
-        rein_json_put_name(out, "prompt");
-        rein_json_put_string(out, example->prompt);
-        rein_json_put_name(out, "completion");
-        rein_json_put_bytes(out, shown->data, shown->length);
-        rein_text_put(out, "}\n");
-        return;
-    }
-    rein_text_put(out, example->json);
-    rein_text_put(out, "\n");
+/* An object of two texts, and a newline. */
+static void put_pair(rein_text *out, const char *first, const char *text, const char *second, const char *bytes, size_t length) {
+    rein_text_put(out, "{");
+    rein_json_put_name(out, first);
+    rein_json_put_string(out, text);
+    rein_json_put_name(out, second);
+    rein_json_put_bytes(out, bytes, length);
+    rein_text_put(out, "}\n");
 }
 
 /* --------------------------------------------------------------------------------------------------------------------- examples */
 
-/* *end: there is no example of this number, and there were some before it. */
+/* *end is 1 if the examples end before this number, and one was shown. */
 static int show_one(int *end, const showing *s, uint64_t index) {
     rein_example example;
     rein_text shown = {0};
@@ -109,7 +105,8 @@ static int show_one(int *end, const showing *s, uint64_t index) {
     *end = status == REIN_ERANGE && index > s->from && !rein_task_verifies(s->task);
     if (*end) return REIN_DONE;
     if (!status && s->demonstrations) status = rein_task_demonstrate(&shown, s->task, &example, index, &err);
-    if (!status && s->json) put_json(&out, s, &example, &shown);
+    if (!status && s->json && s->demonstrations) put_pair(&out, "prompt", example.prompt, "completion", shown.data, shown.length);
+    else if (!status && s->json) rein_text_format(&out, "%s\n", example.json);
     else if (!status) put_text(&out, s, &example, index, &shown);
     rein_text_free(&shown);
     rein_example_free(&example);
@@ -138,16 +135,8 @@ static int list_tasks(const rein_args *args) {
             return rein_say_option(WHERE, name, "needs a task: rein task %s", args->command->usage);
     }
     for (size_t i = 0; (info = rein_task_at(i)); i++) {
-        if (!json) {
-            rein_text_format(&out, "%-*s%s\n", COLUMN, info->name, info->help);
-            continue;
-        }
-        rein_text_put(&out, "{");
-        rein_json_put_name(&out, "name");
-        rein_json_put_string(&out, info->name);
-        rein_json_put_name(&out, "help");
-        rein_json_put_string(&out, info->help);
-        rein_text_put(&out, "}\n");
+        if (json) put_pair(&out, "name", info->name, "help", info->help, strlen(info->help));
+        else rein_text_format(&out, "%-*s%s\n", COLUMN, info->name, info->help);
     }
     return rein_print(&out);
 }

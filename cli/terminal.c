@@ -1,4 +1,4 @@
-/* terminal.c - stdout and stderr. A message is one line, whatever the input that it quotes contains. */
+/* terminal.c - stdout and stderr. A message stays one line, whatever input it quotes. */
 #include "terminal.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@ enum { LINE = 1024 };
 
 static int json_errors; /* set once, before the command runs */
 
-/* Bytes of the valid UTF-8 character at s that is fit to print, or 0. */
+/* The length of the printable UTF-8 character at s, or 0. */
 static size_t printable(const unsigned char *s) {
     if (s[0] >= 0x20 && s[0] < 0x7F) return 1;
     size_t n = s[0] >= 0xC3 && s[0] < 0xE0 ? 2 : s[0] >= 0xE0 && s[0] < 0xF0 ? 3 : s[0] >= 0xF0 && s[0] < 0xF5 ? 4 : 0;
@@ -24,7 +24,7 @@ static size_t printable(const unsigned char *s) {
     return n;
 }
 
-/* The text with one ? for each byte that is not fit to print. */
+/* The text with ? in place of each byte that is not printable. */
 static const char *clean(char line[LINE], const char *text) {
     size_t n = 0;
     for (const unsigned char *s = (const unsigned char *)text; *s && n + 5 < LINE;) {
@@ -112,7 +112,18 @@ int rein_print(rein_text *out) {
     return status;
 }
 
-int rein_colours(void) {
-    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
-    return isatty(STDOUT_FILENO) && !(no && *no) && !(term && !strcmp(term, "dumb"));
+int rein_print_result(rein_text *out, int status) {
+    if (!status) return rein_print(out);
+    rein_text_free(out);
+    return status;
+}
+
+int rein_is_terminal(int fd) {
+    const char *term = getenv("TERM");
+    return isatty(fd) && !(term && !strcmp(term, "dumb"));
+}
+
+int rein_has_colours(int fd) {
+    const char *no = getenv("NO_COLOR");
+    return rein_is_terminal(fd) && !(no && *no);
 }

@@ -1,4 +1,4 @@
-/* values.c - numbers on the command line: all of the text must be one, in its range. */
+/* values.c - numbers on the command line: the whole text must be one number in its range. */
 #include "values.h"
 
 #include <ctype.h>
@@ -11,7 +11,7 @@
 
 #include "terminal.h"
 
-/* strtoull would take a sign and blanks. */
+/* strtoull alone would accept a sign and blanks. */
 static int read_whole(uint64_t *value, const char **text) {
     char *end;
     if (!isdigit((unsigned char)**text)) return 0;
@@ -49,7 +49,7 @@ int rein_value_number(double *value, const rein_args *args, const char *name, in
 
 static const char *skip_blanks(const char *text) { return text + strspn(text, " \t\r\n"); }
 
-/* As people type them, and as in JSON. */
+/* 1,2,3 or [1, 2, 3]. */
 int rein_value_ids(rein_ids *ids, const rein_args *args, const char *name) {
     const char *given = rein_option_value(args, name), *where = args->command->name;
     rein_error err;
@@ -69,8 +69,8 @@ int rein_value_ids(rein_ids *ids, const rein_args *args, const char *name) {
         if (*text != ',') break;
     }
     if (bracket && *text == ']') text = skip_blanks(text + 1);
-    else if (bracket) return rein_say_option(where, name, "begins with [ but does not end with ]");
-    if (*text) return rein_say_option(where, name, ": \"%.20s\" follows the ids: a comma divides them", text);
+    else if (bracket) return rein_say_option(where, name, "begins with [ but does not end with ]: close the bracket");
+    if (*text) return rein_say_option(where, name, ": \"%.20s\" follows the ids: a comma separates them", text);
     return REIN_DONE;
 }
 

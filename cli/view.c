@@ -1,18 +1,14 @@
-/* view.c - the live view: what is drawn, and when. */
+/* view.c - the live view of a run. */
 #include "view.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+#include "progress.h"
+#include "terminal.h"
 
 /* ----------------------------------------------------------------------------------------------------------------------- steps */
 
@@ -62,13 +58,6 @@ void rein_sparkline(rein_text *out, const double *values, size_t n, size_t colum
     }
 }
 
-/* "1:02:03" or "2:03" */
-static void put_clock(rein_text *out, double seconds) {
-    const long long s = (long long)fmin(ceil(fmax(seconds, 0)), 3.6e9);
-    if (s >= 3600) rein_text_format(out, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
-    else rein_text_format(out, "%lld:%02lld", s / 60, s % 60);
-}
-
 static const rein_view_step *last_of(const rein_view *v) { return v->n ? &v->steps[v->n - 1] : NULL; }
 
 static void put_bar(rein_text *out, const rein_view *v) {
@@ -83,14 +72,13 @@ static void put_bar(rein_text *out, const rein_view *v) {
     rein_text_format(out, " %lld/%lld", (long long)done, (long long)v->total);
     if (done > v->first && v->began > 0) {
         const double per_step = (v->last - v->began) / (double)(done - v->first);
-        rein_text_format(out, "  %.2g s/step  ", per_step);
-        put_clock(out, per_step * (double)(v->total - done));
-        rein_text_put(out, " left");
+        char left[REIN_CLOCK_SIZE];
+        rein_text_format(out, "  %.2g s/step  %s left", per_step, rein_clock_text(left, per_step * (double)(v->total - done)));
     }
     if (*v->phase) rein_text_format(out, "  %s", v->phase);
 }
 
-/* "  accuracy   0.71  ▁▂▃▄▅▆▇  held out 0.68": nothing, if no step has the figure. */
+/* "  accuracy   0.71  ▁▂▃▄▅▆▇  held out 0.68". Returns the number of lines: 0 if no step has the figure. */
 static int put_curve(rein_text *out, const rein_view *v, const char *name, const char *format, size_t field, const char *after) {
     enum { COLUMNS = 32 };
     double *values = malloc((v->n + 1) * sizeof *values), newest = NAN;
@@ -112,7 +100,7 @@ static int put_curve(rein_text *out, const rein_view *v, const char *name, const
     return 1;
 }
 
-/* What stands behind the curves. */
+/* The texts after the curves. */
 static void notes(char accuracy[100], char length[100], const rein_view *v) {
     const rein_view_step *e = &v->evaluation;
     accuracy[0] = length[0] = 0;
@@ -154,16 +142,15 @@ void rein_view_clear(rein_view *v) {
     v->drawn = 0;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------ what comes */
+/* --------------------------------------------------------------------------------------------------------------------- events */
 
 void rein_view_open(rein_view *v, const char *title, int64_t first, int64_t total, double budget) {
-    const char *term = getenv("TERM");
     *v = (rein_view){.first = first, .total = total, .budget = budget, .every = 1, .base_accuracy = NAN};
     v->evaluation = rein_view_step_none(-1);
-    v->terminal = isatty(STDERR_FILENO) && !(term && !strcmp(term, "dumb"));
-    v->colour = v->terminal && !getenv("NO_COLOR");
+    v->terminal = rein_is_terminal(STDERR_FILENO);
+    v->colour = rein_has_colours(STDERR_FILENO);
     if (*title) fprintf(stderr, "%s%s%s\n", v->colour ? "\033[1m" : "", title, v->colour ? "\033[0m" : "");
-    v->began = v->last = now();
+    v->began = v->last = rein_now();
 }
 
 void rein_view_close(rein_view *v) {
@@ -171,7 +158,7 @@ void rein_view_close(rein_view *v) {
     v->steps = NULL;
 }
 
-/* Long runs keep every second point, then every fourth. */
+/* A long run keeps every second point, then every fourth, and so on. */
 static void keep(rein_view *v, const rein_view_step *step) {
     if (!v->steps && !(v->steps = malloc(REIN_VIEW_POINTS * sizeof *v->steps))) return;
     if (v->n == REIN_VIEW_POINTS) {
@@ -207,7 +194,7 @@ void rein_view_evaluated(rein_view *v, const rein_view_step *s) {
 }
 
 void rein_view_add(rein_view *v, const rein_view_step *s) {
-    v->last = now();
+    v->last = rein_now();
     v->phase[0] = 0;
     keep(v, s);
     rein_view_evaluated(v, s);
@@ -217,7 +204,7 @@ void rein_view_add(rein_view *v, const rein_view_step *s) {
 
 void rein_view_phase(rein_view *v, const char *what, size_t done, size_t all) {
     static double drawn_at;
-    const double at = now();
+    const double at = rein_now();
     if (!v->terminal || at - drawn_at < 0.1) return;
     drawn_at = at;
     if (all > 1) snprintf(v->phase, sizeof v->phase, "%s %zu of %zu", what, done, all);

@@ -261,7 +261,7 @@ class Explanation:
         for stage in dict.fromkeys(_INFO[name].stage for name in self.options):
             lines += ["", stage]
             lines += [self._line(name) for name in self.options if _INFO[name].stage == stage]
-        lines += ["", "KL: what its gradient is in expectation, against that of KL(policy‖reference)"]
+        lines += ["", "KL: the expectation of its gradient, compared with that of KL(policy‖reference)"]
         lines += [] if self.kl_bias else ["  No KL term: every KL coefficient is 0."]
         for row in self.kl_bias:
             lines += [f"  {row.form}", f"    on-policy   {row.on_policy}", f"    off-policy  {row.off_policy}"]
