@@ -79,8 +79,8 @@ int cli_value_ids(rein_ids *ids, const cli_args *args, const char *name) {
 int cli_value_kernel(rein_isa *isa, const char *where) {
     const char *name = getenv("REIN_KERNEL");
     if (!name || !*name) return CLI_DONE;
-    char all[40] = "";
-    for (rein_isa known = REIN_ISA_REF; known <= REIN_ISA_AVX512; known++) {
+    char all[128] = "";
+    for (rein_isa known = REIN_ISA_REF; known < REIN_ISA_COUNT; known++) {
         if (!rein_isa_available(known)) continue;
         snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", *all ? ", " : "", rein_isa_name(known));
         if (strcmp(name, rein_isa_name(known)) != 0) continue;

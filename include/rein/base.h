@@ -40,7 +40,13 @@ typedef struct rein_error {
 } rein_error;
 
 /* The instruction sets that kernels are compiled for. All give the same bits; only the time differs. */
-typedef enum rein_isa { REIN_ISA_BEST = 0, REIN_ISA_REF = 1, REIN_ISA_AVX2 = 2, REIN_ISA_AVX512 = 3 } rein_isa;
+typedef enum rein_isa {
+    REIN_ISA_BEST = 0,
+    REIN_ISA_REF = 1,
+    REIN_ISA_AVX2 = 2,
+    REIN_ISA_AVX512 = 3,
+    REIN_ISA_COUNT /* not an instruction set; grows */
+} rein_isa;
 
 /* Where work runs. A NULL `const rein_exec *` is {0}: every core, the best instruction set. Results do not depend on it. */
 typedef struct rein_exec {
@@ -82,7 +88,7 @@ REIN_API rein_status rein_fail_in(rein_error *err, rein_status code, const char 
  * threads on one core would halve its speed. Thread-safe; lasts until the process ends. */
 REIN_API void rein_bind_threads(void);
 
-/* The name of an instruction set: "ref", "avx2" or "avx512"; for REIN_ISA_BEST the one that is used here. Static storage; thread-safe. */
+/* The name of an instruction set, such as "avx2"; for REIN_ISA_BEST the one that is used here. Static storage; thread-safe. */
 REIN_API const char *rein_isa_name(rein_isa isa);
 
 /* 1 if this machine can run `isa`. Thread-safe. */

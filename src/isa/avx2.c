@@ -5,7 +5,10 @@
 #include "objective/kernels.h"
 #include "train/adamw_pass.h"
 
+static int available(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+
 const rein_kernels rein_kernels_avx2 = {
+    .available = available,
     .gemm = &rein_gemm_kernels_avx2_f32,
     .rows = &rein_row_kernels_avx2_f32,
     .decode = rein_decode_avx2_f32,

@@ -5,7 +5,13 @@
 #include "objective/kernels.h"
 #include "train/adamw_pass.h"
 
+static int available(void) {
+    return rein_kernels_avx2.available() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
+}
+
 const rein_kernels rein_kernels_avx512 = {
+    .available = available,
     .gemm = &rein_gemm_kernels_avx512_f32,
     .rows = &rein_row_kernels_avx2_f32,
     .decode = rein_decode_avx512_f32,

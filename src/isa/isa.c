@@ -1,6 +1,5 @@
-/* isa.c - which instruction sets this program was built with, and which of them this machine can run.
- *
- * To add one: a file beside this one that fills its table, a row here, its lists in the Makefile, and its name in rein/base.h. */
+/* isa.c - which instruction sets this program was built with, and which of them this machine can run. They are listed in
+ * kernel/isa_list.h. */
 #include "isa.h"
 
 #include "base/base.h"
@@ -8,36 +7,25 @@
 typedef struct instruction_set {
     const char *name;
     const rein_kernels *kernels; /* NULL: not in this build */
-    int (*available)(void);      /* on this machine; called only when there are kernels */
 } instruction_set;
 
-static int always(void) { return 1; }
-
+#define BUILT_FOR_ANY(kernels) &kernels
 #ifdef __x86_64__
-#define X86_64(kernels) &kernels
-static int has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
-static int has_avx512(void) {
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
-}
+#define BUILT_FOR_X86_64(kernels) &kernels
 #else
-#define X86_64(kernels) NULL
-#define has_avx2 NULL
-#define has_avx512 NULL
+#define BUILT_FOR_X86_64(kernels) NULL
 #endif
 
-/* From the slowest to the fastest: the last one available is the best. */
-static const instruction_set SETS[] = {
-    [REIN_ISA_REF] = {"ref", &rein_kernels_ref, always},
-    [REIN_ISA_AVX2] = {"avx2", X86_64(rein_kernels_avx2), has_avx2},
-    [REIN_ISA_AVX512] = {"avx512", X86_64(rein_kernels_avx512), has_avx512},
-};
+#define ROW(isa, NAME, machines) [REIN_ISA_##NAME] = {#isa, BUILT_FOR_##machines(rein_kernels_##isa)},
+static const instruction_set SETS[] = {REIN_ISA_LIST(ROW)};
+#undef ROW
+_Static_assert(sizeof SETS / sizeof *SETS == REIN_ISA_COUNT, "every instruction set of rein_isa has a row in kernel/isa_list.h");
 
-static int is_known(rein_isa isa) { return isa > REIN_ISA_BEST && (size_t)isa < sizeof SETS / sizeof *SETS; }
+static int is_known(rein_isa isa) { return isa > REIN_ISA_BEST && isa < REIN_ISA_COUNT; }
 
 int rein_isa_available(rein_isa isa) {
     if (isa == REIN_ISA_BEST) return 1;
-    return is_known(isa) && SETS[isa].kernels && SETS[isa].available();
+    return is_known(isa) && SETS[isa].kernels && SETS[isa].kernels->available();
 }
 
 rein_isa rein_isa_best(void) {

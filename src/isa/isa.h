@@ -4,6 +4,8 @@
 
 #include "kernel/kernels.h"
 
-extern const rein_kernels rein_kernels_ref, rein_kernels_avx2, rein_kernels_avx512;
+#define REIN_TABLE(isa, NAME, machines) extern const rein_kernels rein_kernels_##isa;
+REIN_ISA_LIST(REIN_TABLE)
+#undef REIN_TABLE
 
 #endif

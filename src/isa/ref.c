@@ -5,7 +5,10 @@
 #include "objective/kernels.h"
 #include "train/adamw_pass.h"
 
+static int available(void) { return 1; }
+
 const rein_kernels rein_kernels_ref = {
+    .available = available,
     .gemm = &rein_gemm_kernels_ref_f32,
     .rows = &rein_row_kernels_ref_f32,
     .decode = rein_decode_ref_f32,

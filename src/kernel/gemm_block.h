@@ -41,6 +41,8 @@ typedef struct rein_gemm_kernels {
     void (*pack_panel)(float *to, const rein_gemm_task *task, size_t first, size_t from, size_t depth);
 } rein_gemm_kernels;
 
-extern const rein_gemm_kernels rein_gemm_kernels_ref_f32, rein_gemm_kernels_avx2_f32, rein_gemm_kernels_avx512_f32;
+#define REIN_TABLE(isa, NAME, machines) extern const rein_gemm_kernels rein_gemm_kernels_##isa##_f32;
+REIN_ISA_LIST(REIN_TABLE)
+#undef REIN_TABLE
 
 #endif

@@ -5,6 +5,7 @@
 #ifndef REIN_KERNEL_KERNELS_H
 #define REIN_KERNEL_KERNELS_H
 
+#include "isa_list.h"
 #include "rein/base.h"
 #include "storage.h"
 
@@ -18,6 +19,7 @@ typedef void rein_map_f32_fn(float *y, const float *x, size_t n);
 typedef void rein_map_f64_fn(double *y, const double *x, size_t n);
 
 typedef struct rein_kernels {
+    int (*available)(void);               /* whether this machine can run them */
     const struct rein_gemm_kernels *gemm; /* blocks of a matrix product */
     const struct rein_row_kernels *rows;  /* norms, softmax and other operations on rows */
     rein_decode_fn *decode;               /* stored weights to f32 */
@@ -30,8 +32,11 @@ typedef struct rein_kernels {
 /* The table of a resolved instruction set. Thread-safe. */
 const rein_kernels *rein_kernels_of(rein_isa isa);
 
-rein_map_f32_fn rein_exp_ref_f32, rein_log_ref_f32, rein_exp_avx2_f32, rein_log_avx2_f32;
-rein_map_f64_fn rein_exp_ref_f64, rein_log_ref_f64, rein_exp_avx2_f64, rein_log_avx2_f64;
+#define REIN_EXP_LOG(isa, NAME, machines)                       \
+    rein_map_f32_fn rein_exp_##isa##_f32, rein_log_##isa##_f32; \
+    rein_map_f64_fn rein_exp_##isa##_f64, rein_log_##isa##_f64;
+REIN_ISA_LIST(REIN_EXP_LOG)
+#undef REIN_EXP_LOG
 
 /* e^x and log x of one number. The C library's differ from machine to machine. */
 static inline double rein_exp_of(double x, rein_isa isa) { return rein_kernels_of(isa)->exp_f64(&x, &x, 1), x; }

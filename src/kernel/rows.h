@@ -49,6 +49,8 @@ typedef struct rein_row_kernels {
     void (*add_scaled)(float *y, const float *x, size_t n, float factor); /* y += factor·x */
 } rein_row_kernels;
 
-extern const rein_row_kernels rein_row_kernels_ref_f32, rein_row_kernels_avx2_f32;
+#define REIN_TABLE(isa, NAME, machines) extern const rein_row_kernels rein_row_kernels_##isa##_f32;
+REIN_ISA_LIST(REIN_TABLE)
+#undef REIN_TABLE
 
 #endif

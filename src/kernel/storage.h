@@ -9,6 +9,8 @@
 
 #include <stddef.h>
 
+#include "isa_list.h"
+
 /*      name, decode function, elements of a block, bytes of a block */
 #define REIN_STORAGE_TYPES(ROW)  \
     ROW(F32, decode_f32, 1, 4)   \
@@ -40,6 +42,8 @@ static inline size_t rein_storage_bytes(rein_storage storage, size_t n) {
 
 /* to [n] = the f32 values of n stored elements, which are whole blocks. The conversion is exact for number types. */
 typedef void rein_decode_fn(float *to, const void *from, rein_storage storage, size_t n);
-rein_decode_fn rein_decode_ref_f32, rein_decode_avx2_f32, rein_decode_avx512_f32;
+#define REIN_DECODE(isa, NAME, machines) rein_decode_fn rein_decode_##isa##_f32;
+REIN_ISA_LIST(REIN_DECODE)
+#undef REIN_DECODE
 
 #endif

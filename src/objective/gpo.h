@@ -2,6 +2,7 @@
 #ifndef REIN_OBJECTIVE_GPO_H
 #define REIN_OBJECTIVE_GPO_H
 
+#include "kernel/isa_list.h"
 #include "rein/objective.h"
 
 typedef struct rein_gpo_task {
@@ -16,6 +17,8 @@ typedef struct rein_gpo_sums {
     double surrogate, kl, steepest;
 } rein_gpo_sums;
 typedef rein_gpo_sums rein_gpo_fn(const rein_gpo_task *g, size_t first, size_t last, int write);
-rein_gpo_fn rein_gpo_pass_ref_f32, rein_gpo_pass_ref_f64, rein_gpo_pass_avx2_f32, rein_gpo_pass_avx2_f64;
+#define REIN_GPO_PASS(isa, NAME, machines) rein_gpo_fn rein_gpo_pass_##isa##_f32, rein_gpo_pass_##isa##_f64;
+REIN_ISA_LIST(REIN_GPO_PASS)
+#undef REIN_GPO_PASS
 
 #endif

@@ -2,6 +2,7 @@
 #ifndef REIN_OBJECTIVE_TOKEN_LOSS_H
 #define REIN_OBJECTIVE_TOKEN_LOSS_H
 
+#include "kernel/isa_list.h"
 #include "options.h"
 
 /* What the step fixed about a sequence before the loop. loss = Σ over its trained tokens of weight·(…). */
@@ -68,7 +69,8 @@ typedef struct rein_loss_inputs {
 /* Adds sequences [first, last) to the sums and the histogram and writes their outputs. */
 typedef void rein_token_loss_fn(rein_loss_sums *sums, rein_ratio_histogram *histogram, const rein_loss_inputs *inputs, size_t first,
                                 size_t last);
-rein_token_loss_fn rein_token_loss_ref_f32, rein_token_loss_ref_f64, rein_token_loss_avx2_f32, rein_token_loss_avx2_f64,
-    rein_token_loss_avx512_f32, rein_token_loss_avx512_f64;
+#define REIN_TOKEN_LOSS(isa, NAME, machines) rein_token_loss_fn rein_token_loss_##isa##_f32, rein_token_loss_##isa##_f64;
+REIN_ISA_LIST(REIN_TOKEN_LOSS)
+#undef REIN_TOKEN_LOSS
 
 #endif

@@ -4,6 +4,8 @@
 
 #include <stddef.h>
 
+#include "kernel/isa_list.h"
+
 /* The constants of one step. Each is computed in double and rounded once, as torch rounds a Python number that meets a float tensor. */
 typedef struct rein_adamw_factors {
     float gradient_scale;     /* 1, or less when the gradients are clipped */
@@ -24,6 +26,8 @@ typedef struct rein_adamw_kernels {
     double (*sum_of_squares)(const float *gradient, size_t n);
 } rein_adamw_kernels;
 
-extern const rein_adamw_kernels rein_adamw_kernels_ref_f32, rein_adamw_kernels_avx2_f32;
+#define REIN_TABLE(isa, NAME, machines) extern const rein_adamw_kernels rein_adamw_kernels_##isa##_f32;
+REIN_ISA_LIST(REIN_TABLE)
+#undef REIN_TABLE
 
 #endif
