@@ -8,7 +8,7 @@
 
 #include "base/base.h"
 
-enum { FIRST_CAPACITY = 32, MAX_FIELDS = 15 + REIN_LAYER_MODULES };
+enum { FIRST_CAPACITY = 32 };
 
 /* The prompt of a request, or one of its completions. */
 typedef struct part {
@@ -88,31 +88,12 @@ typedef struct field {
 } field;
 
 /* The arrays that a layer keeps, its input first. The arrays of kept may be NULL when only the widths are needed. */
-static size_t fields_of(field fields[MAX_FIELDS], const rein_kept *kept, const rein_model *model, const rein_adapter *adapter) {
-    const rein_heads *h = &model->heads;
-    const size_t hidden = (size_t)model->config.hidden_size, middle = (size_t)model->config.intermediate_size;
-    const size_t queries = h->n * h->dim, keys = h->n_kv * h->dim, normed = model->config.qk_norm != 0;
-    const field own[] = {{kept->x, hidden},
-                         {kept->middle, hidden},
-                         {kept->q, queries},
-                         {kept->k, keys},
-                         {kept->v, keys},
-                         {kept->o, queries},
-                         {kept->gate, middle},
-                         {kept->up, middle},
-                         {kept->q_raw, normed * queries},
-                         {kept->k_raw, normed * keys},
-                         {kept->q_scale, normed * h->n},
-                         {kept->k_scale, normed * h->n_kv},
-                         {kept->softmax_stats, 2 * h->n},
-                         {kept->scale, 1},
-                         {kept->middle_scale, 1}};
+static size_t fields_of(field fields[REIN_KEPT_ARRAYS], const rein_kept *kept, const rein_model *model,
+                        const rein_adapter *adapter) {
     size_t n = 0;
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        if (own[i].width) fields[n++] = own[i];
-    for (int m = 0; m < REIN_LAYER_MODULES; m++) {
-        const rein_lora *lora = rein_adapter_lora(adapter, 0, (rein_module)m);
-        if (lora) fields[n++] = (field){kept->inner[m], lora->rank};
+    for (size_t i = 0; i < REIN_KEPT_ARRAYS; i++) {
+        const size_t width = rein_kept_width(i, model, adapter);
+        if (width) fields[n++] = (field){rein_kept_array(kept, i), width};
     }
     return n;
 }
@@ -158,7 +139,7 @@ static int is_of(const rein_activation_cache *c, const rein_policy *policy) {
 }
 
 static void begin_policy(rein_activation_cache *c, const rein_policy *policy) {
-    field fields[MAX_FIELDS];
+    field fields[REIN_KEPT_ARRAYS];
     const size_t all = fields_of(fields, &(rein_kept){0}, policy->model, policy->adapter), n = c->recompute ? 1 : all;
     rein_activation_cache_clear(c);
     rein_arena_reset(&c->arena);
@@ -264,7 +245,7 @@ int rein_activation_cache_find(float **rows, const rein_activation_cache *c, uin
 /* ---------------------------------------------------------------------------------------------------------------------- copies */
 
 typedef struct copying {
-    field fields[MAX_FIELDS];
+    field fields[REIN_KEPT_ARRAYS];
     size_t n, n_rows, offset; /* offset: of the first field in a row */
     float *const *rows;       /* [n_rows] */
 } copying;

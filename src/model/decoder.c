@@ -18,30 +18,6 @@ void rein_batch_take(rein_batch_rows *b, rein_arena *arena) {
     b->run.gemm_scratch = rein_arena_take(arena, rein_gemm_scratch(&b->run.exec));
 }
 
-void rein_kept_take(rein_kept *kept, const rein_batch_rows *b, int for_backward, rein_arena *arena) {
-    const rein_heads *h = &b->model->heads;
-    const size_t hidden = (size_t)b->model->config.hidden_size, middle = (size_t)b->model->config.intermediate_size;
-    const int normed = b->model->config.qk_norm;
-    kept->middle = rein_arena_floats(arena, b->rows * hidden);
-    kept->scale = rein_arena_floats(arena, b->rows);
-    kept->middle_scale = rein_arena_floats(arena, b->rows);
-    kept->q = rein_arena_floats(arena, b->rows * h->n * h->dim);
-    kept->k = rein_arena_floats(arena, b->rows * h->n_kv * h->dim);
-    kept->v = rein_arena_floats(arena, b->rows * h->n_kv * h->dim);
-    kept->o = rein_arena_floats(arena, b->rows * h->n * h->dim);
-    kept->q_raw = normed && for_backward ? rein_arena_floats(arena, b->rows * h->n * h->dim) : kept->q;
-    kept->k_raw = normed && for_backward ? rein_arena_floats(arena, b->rows * h->n_kv * h->dim) : kept->k;
-    kept->q_scale = normed ? rein_arena_floats(arena, b->rows * h->n) : NULL;
-    kept->k_scale = normed ? rein_arena_floats(arena, b->rows * h->n_kv) : NULL;
-    kept->softmax_stats = for_backward ? rein_arena_floats(arena, 2 * b->rows * h->n) : NULL;
-    kept->gate = rein_arena_floats(arena, b->rows * middle);
-    kept->up = rein_arena_floats(arena, b->rows * middle);
-    for (int m = 0; m < REIN_LAYER_MODULES; m++) {
-        const rein_lora *lora = lora_of(b, 0, (rein_module)m);
-        kept->inner[m] = lora ? rein_arena_floats(arena, b->rows * lora->rank) : NULL;
-    }
-}
-
 /* ---------------------------------------------------------------------------------------------------------------- embedding */
 
 typedef struct embed_work {

@@ -35,7 +35,8 @@ typedef struct rein_batch_rows {
     size_t *pieces;   /* [n_queries + 1] */
 } rein_batch_rows;
 
-/* What a layer keeps for its backward pass. Without a backward pass all layers use the same memory. */
+/* What a layer keeps for its backward pass: arrays of floats only, each with a row in kept.c. Without a backward pass all layers use the
+ * same memory. */
 typedef struct rein_kept {
     float *x, *middle;                /* [rows][hidden]: the input, and the sum after attention */
     float *scale, *middle_scale;      /* [rows] scales of the norms */
@@ -46,6 +47,7 @@ typedef struct rein_kept {
     float *gate, *up;                 /* [rows][intermediate] */
     float *inner[REIN_LAYER_MODULES]; /* [rows][rank], or NULL */
 } rein_kept;
+enum { REIN_KEPT_ARRAYS = sizeof(rein_kept) / sizeof(float *) };
 
 /* Takes the scratch memory of a batch whose rows, queries, keys and run are set. Check arena->failed afterwards, as with the next
  * one. */
@@ -53,6 +55,10 @@ void rein_batch_take(rein_batch_rows *batch, rein_arena *arena);
 
 /* Takes the arrays of a layer, except x. */
 void rein_kept_take(rein_kept *kept, const rein_batch_rows *batch, int for_backward, rein_arena *arena);
+
+/* Array i of REIN_KEPT_ARRAYS, x first, and the floats of one of its rows in a pass kept for backward; 0: this model has no such array. */
+float *rein_kept_array(const rein_kept *kept, size_t i);
+size_t rein_kept_width(size_t i, const rein_model *model, const rein_adapter *adapter);
 
 /* Looks up the embeddings: x [rows][hidden] from ids [rows]. */
 void rein_embed(float *x, const rein_model *model, const int32_t *ids, size_t rows, const rein_nn_context *run);
