@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "float16.h"
 #include "kernel/kernels.h"
+#include "weight_type.h"
 
 static const char PREFIX[] = "base_model.model.", LAYERS[] = "model.layers.";
 enum { MAX_NAME = 160 };
@@ -106,7 +106,7 @@ static rein_status read_factor(float *to, const source *s, size_t slot, int fact
     factor_name(name, &s->model->config, slot, factor);
     factor_shape(shape, s, slot, factor);
     const rein_status status = find(&tensor, s, name, shape);
-    if (!status && to) kernels->decode(to, tensor->data, rein_storage_of(tensor->dtype), shape[0] * shape[1]);
+    if (!status && to) kernels->decode(to, tensor->data, rein_weight_type_of(tensor->dtype)->storage, shape[0] * shape[1]);
     return status;
 }
 
@@ -135,12 +135,16 @@ static const rein_matrix *base_matrix(const source *s, const char *name) {
 }
 
 static int row_is_the_same(const float *row, size_t n, const rein_tensor *tensor, size_t at) {
-    if (tensor->dtype == REIN_TENSOR_F32) return !memcmp(row, (const float *)tensor->data + at, n * sizeof *row);
-    const uint16_t *halves = (const uint16_t *)tensor->data + at;
-    const int brain = tensor->dtype == REIN_TENSOR_BF16;
-    size_t i = 0;
-    while (i < n && halves[i] == (brain ? rein_to_bf16(row[i]) : rein_to_f16(row[i]))) i++;
-    return i == n;
+    enum { BLOCK = REIN_STORAGE_BLOCK };
+    const rein_weight_type *type = rein_weight_type_of(tensor->dtype);
+    const char *stored = (const char *)tensor->data + rein_storage_bytes(type->storage, at);
+    float rounded[BLOCK]; /* no type is wider */
+    for (size_t i = 0; i < n; i += BLOCK) {
+        const size_t count = n - i < BLOCK ? n - i : BLOCK;
+        type->round_f32(rounded, row + i, count);
+        if (memcmp(rounded, stored + rein_storage_bytes(type->storage, i), rein_storage_bytes(type->storage, count)) != 0) return 0;
+    }
+    return 1;
 }
 
 static rein_status check_base(const source *s, const rein_matrix *matrix, const char *name, const rein_kernels *kernels) {

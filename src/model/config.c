@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "weight_type.h"
 
 /* A family is a row. The numbers are the defaults of its configuration class; kv_heads 0: as many as heads. */
 static const struct family {
@@ -68,11 +69,12 @@ static void read_family(rein_model_config *to, rein_fields *in) {
 static void refuse_quantization(rein_fields *in) {
     const json_t *quantization = rein_fields_object(in, "quantization_config");
     const json_t *method = json_object_get(quantization, "quant_method");
+    char types[REIN_WEIGHT_TYPES_SHOWN];
     if (!quantization) return;
+    rein_weight_types_show(types, "and");
     if (json_is_string(method))
-        rein_fields_wrong(in, "quantization_config.quant_method", method,
-                          "quantized weights are not supported; F32, BF16 and F16 are");
-    else rein_fields_wrong(in, "quantization_config", quantization, "quantized weights are not supported; F32, BF16 and F16 are");
+        rein_fields_wrong(in, "quantization_config.quant_method", method, "quantized weights are not supported; %s are", types);
+    else rein_fields_wrong(in, "quantization_config", quantization, "quantized weights are not supported; %s are", types);
 }
 
 static void refuse_experts(rein_fields *in) {
@@ -254,24 +256,20 @@ static void default_tokens(rein_model_config *to) {
     to->eos[0] = family->eos;
 }
 
-static const struct {
-    const char *name;
-    rein_tensor_type dtype;
-} weight_types[] = {{"float32", REIN_TENSOR_F32}, {"bfloat16", REIN_TENSOR_BF16}, {"float16", REIN_TENSOR_F16}};
-enum { WEIGHT_TYPES = sizeof weight_types / sizeof *weight_types };
-
 static void read_dtype(rein_model_config *to, rein_fields *in) {
     const char *now = rein_fields_string_or(in, "dtype", NULL), *old = rein_fields_string_or(in, "torch_dtype", NULL);
     const char *key = now ? "dtype" : "torch_dtype", *name = now ? now : old;
+    char words[REIN_WEIGHT_TYPES_SHOWN];
     if (in->status || !name) return;
     if (now && old && strcmp(now, old) != 0)
         rein_fields_wrong(in, "torch_dtype", json_object_get(in->object, "torch_dtype"), "dtype is \"%.40s\": they must agree",
                           now);
     if (!strncmp(name, "torch.", 6)) name += 6;
-    for (int i = 0; i < WEIGHT_TYPES && !to->has_dtype; i++)
-        if (!strcmp(name, weight_types[i].name)) to->has_dtype = 1, to->dtype = weight_types[i].dtype;
+    const rein_weight_type *type;
+    for (size_t i = 0; (type = rein_weight_type_at(i)) && !to->has_dtype; i++)
+        if (!strcmp(name, type->word)) to->has_dtype = 1, to->dtype = type->dtype;
     if (!to->has_dtype)
-        rein_fields_wrong(in, key, json_object_get(in->object, key), "not supported; float32, bfloat16 and float16 are");
+        rein_fields_wrong(in, key, json_object_get(in->object, key), "not supported; %s are", rein_weight_words_show(words, "and"));
 }
 
 /* -------------------------------------------------------------------------------------------------------------- files */
@@ -323,9 +321,7 @@ rein_status rein_model_config_read(rein_model_config *config, const char *direct
 /* Sets the type under the name that the file has, dtype or torch_dtype, or under both; if it has neither, as torch_dtype, which
  * every version reads. */
 static int set_dtype(json_t *json, const rein_model_config *before, rein_tensor_type dtype) {
-    const char *name = NULL;
-    for (int i = 0; i < WEIGHT_TYPES; i++)
-        if (weight_types[i].dtype == dtype) name = weight_types[i].name;
+    const char *name = rein_weight_type_of(dtype)->word;
     if (before->has_dtype && before->dtype == dtype) return 0;
     const int now = json_object_get(json, "dtype") != NULL, old = json_object_get(json, "torch_dtype") != NULL;
     if (now && json_object_set_new(json, "dtype", json_string(name)) != 0) return -1;
@@ -346,7 +342,9 @@ rein_status rein_model_config_write(const char *to_directory, const char *from_d
                                     int tie_word_embeddings, rein_error *err) {
     char *from = NULL, *to = NULL;
     json_t *json = NULL;
-    if (!rein_tensor_type_is_weight(dtype)) return rein_fail(err, REIN_EINVAL, "a model is written as F32, BF16 or F16");
+    char types[REIN_WEIGHT_TYPES_SHOWN];
+    if (!rein_weight_type_of(dtype))
+        return rein_fail(err, REIN_EINVAL, "a model is written as %s", rein_weight_types_show(types, "or"));
     rein_status status = read_json(&json, &from, from_directory, "config.json", 0, err);
     if (!status) status = change(json, from, dtype, tie_word_embeddings, err);
     if (!status) to = rein_path_join(to_directory, "config.json");

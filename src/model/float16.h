@@ -1,4 +1,4 @@
-/* float16.h - rounds f32 and f64 to the types that weights are stored in, to the nearest, ties to even. Private.
+/* float16.h - rounds f32 and f64 to bf16 and f16, to the nearest, ties to even. Private.
  *
  * A NaN stays a NaN and keeps the part of its payload that fits. Each of the 2^16 values of either type survives a conversion to
  * f32 and back. */
@@ -8,9 +8,6 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
-
-#include "kernel/storage.h"
-#include "safetensors.h"
 
 static inline uint32_t rein_float_bits(float x) {
     uint32_t bits;
@@ -48,26 +45,6 @@ static inline float rein_round_to_odd(double x) {
     const float nearest = (float)x;
     if ((double)nearest == x || isnan(x)) return nearest;
     return rein_bits_float((rein_float_bits(nearest) - (fabs((double)nearest) > fabs(x))) | 1);
-}
-
-/* Rounds x [n] into `to`, which has a type that can hold weights. */
-static inline void rein_round_to_type(void *to, rein_tensor_type dtype, const double *x, size_t n) {
-    if (dtype == REIN_TENSOR_F32)
-        for (size_t i = 0; i < n; i++) ((float *)to)[i] = (float)x[i];
-    else if (dtype == REIN_TENSOR_BF16)
-        for (size_t i = 0; i < n; i++) ((uint16_t *)to)[i] = rein_to_bf16(rein_round_to_odd(x[i]));
-    else
-        for (size_t i = 0; i < n; i++) ((uint16_t *)to)[i] = rein_to_f16(rein_round_to_odd(x[i]));
-}
-
-/* Numbers of at least this magnitude round to infinity in a type that can hold weights. */
-static inline double rein_type_limit(rein_tensor_type dtype) {
-    return dtype == REIN_TENSOR_F16 ? 65520 : dtype == REIN_TENSOR_BF16 ? 0x1.ffp127 : 0x1.ffffffp127;
-}
-
-/* How kernels store a type that can hold weights. */
-static inline rein_storage rein_storage_of(rein_tensor_type dtype) {
-    return dtype == REIN_TENSOR_BF16 ? REIN_STORED_BF16 : dtype == REIN_TENSOR_F16 ? REIN_STORED_F16 : REIN_STORED_F32;
 }
 
 #endif

@@ -13,8 +13,8 @@
 #include "base/directory.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "float16.h"
 #include "kernel/kernels.h"
+#include "weight_type.h"
 
 static const size_t MAX_SHARD_BYTES = 5000000000; /* as in transformers 4 */
 enum { BLOCK = 1 << 18, SHARD_NAME = 64 };
@@ -110,7 +110,7 @@ static rein_status plan(saving *s, const rein_model_config *config, const rein_a
 
 static rein_status overflow(const saving *s, size_t i, size_t r) {
     const rein_tensor *t = &s->tensors[i];
-    const double limit = rein_type_limit(t->dtype);
+    const double limit = rein_weight_type_of(t->dtype)->limit;
     size_t j = 0;
     while (s->sum[j] > -limit && s->sum[j] < limit) j++;
     return rein_fail(s->err, REIN_ERANGE, "%s[%zu][%zu] merged with its LoRA is %g, which %s cannot represent", t->name, r, j,
@@ -122,7 +122,7 @@ static rein_status merge_row(void *to, const saving *s, size_t i, size_t r) {
     const rein_tensor *t = &s->tensors[i];
     const rein_lora *lora = s->loras[i];
     const size_t n = t->shape[1], size = rein_tensor_type_bits(t->dtype) / 8;
-    const double scale = (double)lora->scale, limit = rein_type_limit(t->dtype);
+    const double scale = (double)lora->scale, limit = rein_weight_type_of(t->dtype)->limit;
     int fits = 1;
     memset(s->sum, 0, n * sizeof *s->sum);
     for (size_t k = 0; k < lora->rank; k++) {
@@ -130,11 +130,11 @@ static rein_status merge_row(void *to, const saving *s, size_t i, size_t r) {
         const float *a = lora->a + k * n;
         for (size_t j = 0; j < n; j++) s->sum[j] += b * (double)a[j];
     }
-    s->kernels->decode(s->row, (const char *)t->data + r * n * size, rein_storage_of(t->dtype), n);
+    s->kernels->decode(s->row, (const char *)t->data + r * n * size, rein_weight_type_of(t->dtype)->storage, n);
     for (size_t j = 0; j < n; j++) s->sum[j] = (double)s->row[j] + scale * s->sum[j];
     for (size_t j = 0; j < n; j++) fits &= s->sum[j] > -limit && s->sum[j] < limit;
     if (!fits) return overflow(s, i, r);
-    rein_round_to_type(to, t->dtype, s->sum, n);
+    rein_weight_type_of(t->dtype)->round(to, s->sum, n);
     return REIN_OK;
 }
 

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "safetensors_index.h"
+#include "weight_type.h"
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "safetensors files are little-endian, and are used as they are mapped"
@@ -29,9 +30,6 @@ static const struct {
 
 const char *rein_tensor_type_name(rein_tensor_type dtype) { return dtypes[dtype].name; }
 size_t rein_tensor_type_bits(rein_tensor_type dtype) { return dtypes[dtype].bits; }
-int rein_tensor_type_is_weight(rein_tensor_type dtype) {
-    return dtype == REIN_TENSOR_F32 || dtype == REIN_TENSOR_BF16 || dtype == REIN_TENSOR_F16;
-}
 
 const char *rein_shape_show(char to[REIN_SHAPE_SHOWN], const size_t *shape, int n_dims) {
     size_t n = 1;
@@ -104,7 +102,7 @@ static void read_offsets(rein_tensor *tensor, rein_entry *entry, size_t availabl
 
 static rein_status read_entry(rein_entry *entry, const char *file, const char *name, const json_t *value, size_t available,
                               rein_error *err) {
-    char shown[REIN_TEXT_SHOWN], path[REIN_TEXT_SHOWN + 8], shown_file[REIN_PATH_SHOWN];
+    char shown[REIN_TEXT_SHOWN], path[REIN_TEXT_SHOWN + 8], shown_file[REIN_PATH_SHOWN], types[REIN_WEIGHT_TYPES_SHOWN];
     rein_fields in = {.object = value, .file = file, .path = path, .err = err};
     *entry = (rein_entry){.tensor = {.name = name, .file = file}};
     snprintf(path, sizeof path, "%s.", rein_json_quote(shown, name));
@@ -113,7 +111,8 @@ static rein_status read_entry(rein_entry *entry, const char *file, const char *n
                          rein_path_show(shown_file, file), shown);
     const char *dtype = rein_fields_string(&in, "dtype");
     if (dtype && !find_dtype(&entry->tensor.dtype, dtype))
-        rein_fields_wrong(&in, "dtype", json_object_get(value, "dtype"), "not a type of the format; weights are F32, BF16 or F16");
+        rein_fields_wrong(&in, "dtype", json_object_get(value, "dtype"), "not a type of the format; weights are %s",
+                          rein_weight_types_show(types, "or"));
     read_shape(&entry->tensor, &in);
     if (!in.status) read_offsets(&entry->tensor, entry, available, &in);
     return in.status;
@@ -216,7 +215,7 @@ rein_status rein_shard_read(rein_tensors *all, rein_shard *shard, rein_error *er
 /* -------------------------------------------------------------------------------------------------------------------- alignment */
 
 static int misaligned(const rein_tensor *tensor) {
-    return rein_tensor_type_is_weight(tensor->dtype) && (uintptr_t)tensor->data % (rein_tensor_type_bits(tensor->dtype) / 8) != 0;
+    return rein_weight_type_of(tensor->dtype) && (uintptr_t)tensor->data % (rein_tensor_type_bits(tensor->dtype) / 8) != 0;
 }
 
 /* The size of a copy, rounded up so that the next one is aligned too. It is never 0, so that an empty tensor has an aligned
@@ -263,14 +262,14 @@ const rein_tensor *rein_tensors_find(const rein_tensors *tensors, const char *na
 }
 
 rein_status rein_tensors_weight(const rein_tensor **tensor, const rein_tensors *tensors, const char *name, rein_error *err) {
-    char shown[REIN_PATH_SHOWN], quoted[REIN_TEXT_SHOWN];
+    char shown[REIN_PATH_SHOWN], quoted[REIN_TEXT_SHOWN], types[REIN_WEIGHT_TYPES_SHOWN];
     const rein_tensor *found = rein_tensors_find(tensors, name);
     *tensor = NULL;
     rein_json_quote(quoted, name);
     if (!found) return rein_fail(err, REIN_EINVAL, "%s: tensor %s is missing", rein_path_show(shown, tensors->name), quoted);
-    if (!rein_tensor_type_is_weight(found->dtype))
-        return rein_fail(err, REIN_EINVAL, "%s: tensor %s is %s: weights are F32, BF16 or F16 here",
-                         rein_path_show(shown, found->file), quoted, rein_tensor_type_name(found->dtype));
+    if (!rein_weight_type_of(found->dtype))
+        return rein_fail(err, REIN_EINVAL, "%s: tensor %s is %s: weights are %s here", rein_path_show(shown, found->file), quoted,
+                         rein_tensor_type_name(found->dtype), rein_weight_types_show(types, "or"));
     *tensor = found;
     return REIN_OK;
 }

@@ -43,9 +43,6 @@ const char *rein_tensor_type_name(rein_tensor_type dtype);
 /* The size of an element in bits. Thread-safe. */
 size_t rein_tensor_type_bits(rein_tensor_type dtype);
 
-/* Whether weights can have this type here: F32, BF16 or F16. Thread-safe. */
-int rein_tensor_type_is_weight(rein_tensor_type dtype);
-
 enum { REIN_MAX_DIMENSIONS = 8 };     /* our limit; the format has none */
 enum { REIN_MAX_HEADER = 100000000 }; /* bytes; the reference reader's limit */
 
@@ -97,7 +94,7 @@ const rein_tensor *rein_tensors_at(const rein_tensors *tensors, size_t i);
 /* Finds a tensor by its name; NULL if there is none. */
 const rein_tensor *rein_tensors_find(const rein_tensors *tensors, const char *name);
 
-/* Finds a tensor that holds weights. It must exist, and be F32, BF16 or F16. */
+/* Finds a tensor that holds weights. It must exist, and have a type of weight_type.h. */
 rein_status rein_tensors_weight(const rein_tensor **tensor, const rein_tensors *tensors, const char *name, rein_error *err);
 
 /* A value of __metadata__ in the first file, or NULL. */

@@ -8,8 +8,8 @@
 
 #include "base/base.h"
 #include "base/file.h"
-#include "float16.h"
 #include "key_store.h"
+#include "weight_type.h"
 
 static const char *const PATHS[] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
                                     "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj",    "lm_head"};
@@ -24,7 +24,7 @@ const char *rein_module_name(rein_module module) {
 /* ------------------------------------------------------------------------------------------------------------------- binding */
 
 static void widen(float *to, const rein_tensor *from, size_t n, const rein_kernels *kernels) {
-    kernels->decode(to, from->data, rein_storage_of(from->dtype), n);
+    kernels->decode(to, from->data, rein_weight_type_of(from->dtype)->storage, n);
 }
 
 /* Binds the tensor `name` of a layer, given without "model.layers.N.". */
@@ -52,13 +52,25 @@ static void bind(rein_model *model, const rein_weight *weight, rein_matrix matri
     else model->norm = vector;
 }
 
+/* Finds the tensor of a weight. A row of a matrix starts with a new block of its storage type, so it must consist of whole blocks. */
+static rein_status find_tensor(const rein_tensor **tensor, const rein_model *model, const rein_weight *weight, rein_error *err) {
+    char shown[REIN_PATH_SHOWN];
+    const rein_status status = rein_tensors_weight(tensor, model->tensors, weight->name, err);
+    if (status) return status;
+    const size_t block = rein_storage_elements(rein_weight_type_of((*tensor)->dtype)->storage);
+    const size_t row = weight->shape[weight->n_dims - 1];
+    if (row % block == 0) return REIN_OK;
+    return rein_fail(err, REIN_EINVAL, "%s: tensor %s has rows of %zu numbers: %s needs a multiple of %zu",
+                     rein_path_show(shown, (*tensor)->file), weight->name, row, rein_tensor_type_name((*tensor)->dtype), block);
+}
+
 /* Matrices stay mapped from the files, vectors become f32; if the model trains, all become f32. */
 static rein_status bind_all(rein_model *model, const rein_kernels *kernels, rein_error *err) {
     for (size_t i = 0; i < rein_model_weights(&model->config); i++) {
         rein_weight weight;
         const rein_tensor *tensor;
         rein_model_weight(&weight, &model->config, i);
-        const rein_status status = rein_tensors_weight(&tensor, model->tensors, weight.name, err);
+        const rein_status status = find_tensor(&tensor, model, &weight, err);
         if (status) return status;
         const size_t n = weight.n_dims == 2 ? weight.shape[0] * weight.shape[1] : weight.shape[0];
         float *values = model->values ? model->values + model->offsets[i] : NULL;
@@ -67,7 +79,9 @@ static rein_status bind_all(rein_model *model, const rein_kernels *kernels, rein
         if (values) widen(values, tensor, n, kernels);
         if (weight.n_dims == 1) bind(model, &weight, (rein_matrix){0}, values);
         else if (values) bind(model, &weight, (rein_matrix){values, weight.shape[1], 1, REIN_STORED_F32}, NULL);
-        else bind(model, &weight, (rein_matrix){tensor->data, weight.shape[1], 1, rein_storage_of(tensor->dtype)}, NULL);
+        else
+            bind(model, &weight, (rein_matrix){tensor->data, weight.shape[1], 1, rein_weight_type_of(tensor->dtype)->storage},
+                 NULL);
     }
     return REIN_OK;
 }

@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "fuzz/require.h"
 #include "model/safetensors.h"
+#include "model/weight_type.h"
 
 static void check_refusal(rein_status status, const rein_error *err, const rein_tensors *tensors) {
     require(status == REIN_EINVAL, "the status is not EINVAL", "");
@@ -28,7 +29,7 @@ static void check_tensor(const rein_tensors *tensors, const rein_tensor *t) {
     for (size_t i = 0; i < t->bytes; i++) sum += bytes[i];
     require(rein_tensor_bytes(&size, t->dtype, t->shape, t->n_dims) && size == t->bytes, "the size is not the shape's", "");
     require(rein_tensors_find(tensors, t->name) == t, "a tensor is not found by its name", "");
-    if (rein_tensor_type_is_weight(t->dtype))
+    if (rein_weight_type_of(t->dtype))
         require((uintptr_t)t->data % (rein_tensor_type_bits(t->dtype) / 8) == 0, "weights are not aligned", "");
 }
 

@@ -50,7 +50,7 @@ static void test_every_half_comes_back(void **state) {
 
 static uint16_t narrow(rein_tensor_type dtype, double x) {
     uint16_t half[2]; /* as large as the widest type */
-    rein_round_to_type(half, dtype, &x, 1);
+    rein_weight_type_of(dtype)->round(half, &x, 1);
     return half[0];
 }
 
@@ -94,7 +94,7 @@ static void test_beyond_the_largest(void **state) {
     assert_int_equal(narrow(REIN_TENSOR_F16, -0.0), 0x8000);
     assert_true((narrow(REIN_TENSOR_BF16, (double)NAN) & 0x7fff) > 0x7f80);
     assert_true((narrow(REIN_TENSOR_F16, (double)NAN) & 0x7fff) > 0x7c00);
-    assert_true(rein_type_limit(REIN_TENSOR_F32) == ((double)FLT_MAX + 0x1p128) / 2);
+    assert_true(rein_weight_type_of(REIN_TENSOR_F32)->limit == ((double)FLT_MAX + 0x1p128) / 2);
 }
 
 /* ---- what is written */

@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "model/safetensors.h"
 #include "model/tensor_files.h"
+#include "model/weight_type.h"
 #include "support/allocation.h"
 
 /* ---- files of others */
@@ -69,7 +70,7 @@ static void test_types(void **state) {
         assert_int_equal(t->shape[0] * 10 + t->shape[1], 23);
         assert_int_equal(t->bytes, 6 * rein_tensor_type_bits(t->dtype) / 8);
         const rein_status status = rein_tensors_weight(&weight, tensors, expected[i].name, &err);
-        if (rein_tensor_type_is_weight(t->dtype)) {
+        if (rein_weight_type_of(t->dtype)) {
             assert_int_equal(status, REIN_OK);
             assert_ptr_equal(weight, t);
             check_counts(t);

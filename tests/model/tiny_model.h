@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "model/config.h"
 #include "model/float16.h"
+#include "model/weight_type.h"
 #include "support/folder.h"
 
 typedef struct tiny {
@@ -46,7 +47,7 @@ static inline void *tiny_numbers(rein_tensor_type dtype, size_t n) {
     uint32_t *data = calloc(n, sizeof *data);
     for (size_t i = 0; i < n; i++) {
         const double x = (double)tiny_number();
-        rein_round_to_type((char *)data + i * rein_tensor_type_bits(dtype) / 8, dtype, &x, 1);
+        rein_weight_type_of(dtype)->round((char *)data + i * rein_tensor_type_bits(dtype) / 8, &x, 1);
     }
     return data;
 }
