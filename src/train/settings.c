@@ -1,4 +1,4 @@
-/* settings.c - the table of settings (names, ranges, defaults: one row each), and the handle that holds their values. */
+/* settings.c - the handle that holds the values of settings. The settings themselves are rows of settings_table.h. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,166 +16,14 @@ typedef struct row {
     kind kind;
     size_t offset;
     double low, high; /* of numbers */
+    double standard;  /* the default; of a switch 0 or 1, of a choice its value */
 } row;
 
-#define AT(field) offsetof(rein_settings, field)
-#define HUGE 1e15
-
-static const row ROWS[] = {
-    {{"model", "DIR", "policy", "directory of the model, as Hugging Face writes it"}, TEXT, AT(model), 0, 0},
-    {{"adapter", "DIR", "policy", "directory of an adapter (PEFT) to begin with"}, TEXT, AT(adapter), 0, 0},
-    {{"full", "yes|no", "policy", "train all weights instead of an adapter"}, SWITCH, AT(full), 0, 0},
-    {{"lora_rank", "N", "policy", "rank of the adapter"}, WHOLE, AT(lora_rank), 1, 65536},
-    {{"lora_alpha", "X", "policy", "its scale is alpha/rank"}, NUMBER, AT(lora_alpha), 1e-6, 1e6},
-    {{"use_rslora", "yes|no", "policy", "its scale is alpha/√rank"}, SWITCH, AT(use_rslora), 0, 0},
-    {{"lora_modules", "TEXT", "policy", "modules with an adapter, \"q_proj,v_proj\"; all linear ones if not given"},
-     TEXT,
-     AT(lora_modules),
-     0,
-     0},
-    {{"temperature", "X", "policy", "of the policy, softmax(z/T), in sampling and in training"},
-     NUMBER,
-     AT(temperature),
-     1e-3,
-     1e3},
-    {{"seed", "N", "policy", "of everything random"}, WHOLE, AT(seed), 0, HUGE},
-    {{"learning_rate", "X", "optimizer", "of AdamW"}, NUMBER, AT(learning_rate), 0, 1},
-    {{"adam_beta1", "X", "optimizer", "decay of the first moment"}, NUMBER, AT(adam_beta1), 0, 0.999999},
-    {{"adam_beta2", "X", "optimizer", "decay of the second moment"}, NUMBER, AT(adam_beta2), 0, 0.999999999},
-    {{"adam_epsilon", "X", "optimizer", "added to the root of the second moment"}, NUMBER, AT(adam_epsilon), 1e-30, 1},
-    {{"weight_decay", "X", "optimizer", "of matrices, decoupled"}, NUMBER, AT(weight_decay), 0, 1},
-    {{"max_grad_norm", "X", "optimizer", "gradients are clipped to this norm; 0: no clipping"}, NUMBER, AT(max_grad_norm), 0, 1e9},
-    {{"lr_scheduler_type", "constant|linear|cosine", "optimizer", "shape of the learning rate after the warm-up"},
-     SCHEDULE,
-     AT(lr_scheduler_type),
-     0,
-     0},
-    {{"warmup_steps", "N", "optimizer", "steps in which the learning rate rises"}, WHOLE, AT(warmup_steps), 0, 1e9},
-    {{"total_steps", "N", "optimizer", "steps after which linear and cosine reach their end"}, WHOLE, AT(total_steps), 0, 1e9},
-    {{"lr_final_share", "X", "optimizer", "of the learning rate, at the end"}, NUMBER, AT(lr_final_share), 0, 1},
-    {{"epochs", "N", "optimizer", "passes over the groups of a step, with the same old log-probs"}, WHOLE, AT(epochs), 1, 1000},
-    {{"minibatches", "N", "optimizer", "optimizer steps in each pass, on as many parts of the groups"},
-     WHOLE,
-     AT(minibatches),
-     1,
-     1e6},
-    {{"mask_truncated_completions", "yes|no", "optimizer", "responses that were cut off at the length limit do not train"},
-     SWITCH,
-     AT(mask_truncated_completions),
-     0,
-     0},
-    {{"kl_penalty_reference_step", "N", "reference", "the reference is the checkpoint of this step"},
-     WHOLE,
-     AT(kl_penalty_reference_step),
-     0,
-     1e9},
-    {{"kl_penalty_step_lag", "N", "reference", "the reference is the checkpoint this many steps back"},
-     WHOLE,
-     AT(kl_penalty_step_lag),
-     1,
-     1e9},
-    {{"kl_ref_adapter_path", "DIR", "reference", "the reference is the model with this adapter"},
-     TEXT,
-     AT(kl_ref_adapter_path),
-     0,
-     0},
-    {{"shards", "N", "engine", "parts in which gradients are summed; changes the last bits of results"},
-     WHOLE,
-     AT(shards),
-     0,
-     4096},
-    {{"share_limit", "N", "engine", "responses that share the computation of their prompt; changes the last bits of results"},
-     WHOLE,
-     AT(share_limit),
-     0,
-     65536},
-    {{"no_sharing", "yes|no", "engine", "compute the prompt again for each response"}, SWITCH, AT(no_sharing), 0, 0},
-    {{"recompute", "yes|no", "engine", "compute activations again in the backward pass, for less memory"},
-     SWITCH,
-     AT(recompute),
-     0,
-     0},
-    {{"threads", "N", "engine", "0: all cores"}, WHOLE, AT(threads), 0, 256},
-    {{"save_steps", "N", "run", "a checkpoint every N steps, and at the end"}, WHOLE, AT(save_steps), 1, 1e9},
-    {{"keep_last", "N", "run", "checkpoints to keep; 0: all"}, WHOLE, AT(keep_last), 0, 1e9},
-    {{"keep_best", "METRIC", "run", "keep the checkpoint where it was greatest (\"-loss\": least)"}, TEXT, AT(keep_best), 0, 0},
-    {{"steps", "N", "rollout", "steps of the run"}, WHOLE, AT(steps), 1, 1e9},
-    {{"prompts", "N", "rollout", "prompts of a step"}, WHOLE, AT(prompts), 1, 1e6},
-    {{"samples", "N", "rollout", "responses to each prompt: a group"}, WHOLE, AT(samples), 1, 65536},
-    {{"max_tokens", "N", "rollout", "length at which a response is cut"}, WHOLE, AT(max_tokens), 1, 1e9},
-    {{"activation_cache", "MB", "rollout", "memory for activations that sampling computes and training reuses; 0: none"},
-     WHOLE,
-     AT(activation_cache),
-     0,
-     1e9},
-    {{"temperature_final", "X", "rollout", "the temperature falls (or rises) to this over the steps"},
-     NUMBER,
-     AT(temperature_final),
-     1e-3,
-     1e3},
-    {{"top_k", "N", "rollout", "sample among the N most probable tokens; needs a mismatch correction"}, WHOLE, AT(top_k), 0, 1e9},
-    {{"top_p", "X", "rollout", "sample among the most probable tokens whose sum reaches it; needs a mismatch correction"},
-     NUMBER,
-     AT(top_p),
-     1e-9,
-     1},
-    {{"min_p", "X", "rollout", "sample among tokens with this share of the greatest probability; needs a mismatch correction"},
-     NUMBER,
-     AT(min_p),
-     0,
-     0.999999},
-    {{"stop", "TEXT", "rollout", "a text that ends a response, \\n a newline; may be repeated"}, LIST, AT(stop), 0, 0},
-    {{"dynamic_sampling", "N", "rollout", "sample again, up to N times, for groups in which all rewards are the same (DAPO)"},
-     WHOLE,
-     AT(dynamic_sampling),
-     0,
-     1000},
-    {{"budget_target", "X", "rollout", "mean length that dual ascent on the budget penalty aims at"},
-     NUMBER,
-     AT(budget_target),
-     1e-9,
-     1e9},
-    {{"budget_rate", "X", "rollout", "its step size"}, NUMBER, AT(budget_rate), 0, 1e6},
-    {{"ptx_data", "FILE", "rollout", "supervised examples (as for rein sft) mixed into every step"}, TEXT, AT(ptx_data), 0, 0},
-    {{"ptx_coef", "X", "rollout", "weight of their loss"}, NUMBER, AT(ptx_coef), 0, 1e6},
-    {{"ptx_batch", "N", "rollout", "examples of a step"}, WHOLE, AT(ptx_batch), 1, 1e6},
-    {{"stop_at", "TEXT", "rollout", "end the run when a metric gets there: \"eval/accuracy>=0.95\", \"kl>0.2\""},
-     TEXT,
-     AT(stop_at),
-     0,
-     0},
-    {{"task", "TASK", "task", "a built-in task (rein task), a file of JSON lines, or a program"}, TEXT, AT(task), 0, 0},
-    {{"eval_task", "TASK", "task", "the task of evaluations; the held-out part of the task if not given"},
-     TEXT,
-     AT(eval_task),
-     0,
-     0},
-    {{"held_out", "X", "task", "share of a file that is held out for evaluations"}, NUMBER, AT(held_out), 0, 0.9},
-    {{"reward", "JUDGE", "task", "task, exact, number, regex:PATTERN, length:N or a program; may be repeated"},
-     LIST,
-     AT(reward),
-     0,
-     0},
-    {{"reward_weights", "LIST", "task", "weights of several rewards: 1,0.5"}, TEXT, AT(reward_weights), 0, 0},
-    {{"reward_timeout", "X", "task", "seconds that a program may take for one reply"}, NUMBER, AT(reward_timeout), 1e-3, 1e6},
-    {{"reward_restarts", "N", "task", "how many times in a row a program that failed is restarted"},
-     WHOLE,
-     AT(reward_restarts),
-     0,
-     1000},
-    {{"chat", "yes|no", "task", "a prompt is a user's message, put into the chat template"}, SWITCH, AT(chat), 0, 0},
-    {{"chat_format", "NAME", "task", "chat format instead of the model's own: raw, chatml, qwen2.5, qwen3, llama3, llama3.1"},
-     TEXT,
-     AT(chat_format),
-     0,
-     0},
-    {{"system", "TEXT", "task", "system message before every prompt"}, TEXT, AT(system), 0, 0},
-    {{"eval_steps", "N", "evaluation", "evaluate every N steps; 0: at the beginning and the end"}, WHOLE, AT(eval_steps), 0, 1e9},
-    {{"eval_prompts", "N", "evaluation", "held-out prompts; 0: no evaluation"}, WHOLE, AT(eval_prompts), 0, 1e6},
-    {{"eval_samples", "N", "evaluation", "sampled responses to each"}, WHOLE, AT(eval_samples), 1, 1e4},
-};
+#define ROW(name, kind, value, low, high, standard, section, help) \
+    {{#name, value, section, help}, kind, offsetof(rein_settings, name), low, high, standard},
+static const row ROWS[] = {REIN_SETTINGS_TABLE(ROW)};
+#undef ROW
 enum { N_ROWS = sizeof ROWS / sizeof *ROWS };
-_Static_assert((int)N_ROWS == (int)REIN_SETTING_COUNT, "rein_settings.given has a place for each setting");
 
 static const char *const SCHEDULES[] = {
     [REIN_SCHEDULE_CONSTANT] = "constant", [REIN_SCHEDULE_LINEAR] = "linear", [REIN_SCHEDULE_COSINE] = "cosine"};
@@ -211,37 +59,21 @@ static void drop_text(char **text) {
     *text = nothing;
 }
 
+static void set_standard(rein_settings *s, const row *r) {
+    void *field = (char *)s + r->offset;
+    switch (r->kind) {
+    case TEXT:
+    case LIST: *(char **)field = nothing; break;
+    case WHOLE: *(int64_t *)field = (int64_t)r->standard; break;
+    case NUMBER: *(double *)field = r->standard; break;
+    case SWITCH: *(int *)field = (int)r->standard; break;
+    case SCHEDULE: *(rein_schedule_shape *)field = (rein_schedule_shape)r->standard; break;
+    }
+}
+
 void rein_settings_init(rein_settings *s) {
-    *s = (rein_settings){.lora_rank = 8,
-                         .lora_alpha = 16,
-                         .temperature = 1,
-                         .seed = 1,
-                         .learning_rate = 1e-5,
-                         .adam_beta1 = 0.9,
-                         .adam_beta2 = 0.99,
-                         .adam_epsilon = 1e-8,
-                         .max_grad_norm = 1,
-                         .epochs = 1,
-                         .minibatches = 1,
-                         .kl_penalty_reference_step = -1,
-                         .save_steps = 1,
-                         .held_out = 0.1,
-                         .reward_timeout = 30,
-                         .steps = 100,
-                         .prompts = 32,
-                         .samples = 8,
-                         .max_tokens = 256,
-                         .activation_cache = 4096,
-                         .top_p = 1,
-                         .budget_rate = 1e-4,
-                         .ptx_coef = 0.1,
-                         .ptx_batch = 8,
-                         .eval_steps = 10,
-                         .eval_prompts = 100,
-                         .eval_samples = 1,
-                         .preset = nothing};
-    for (size_t i = 0; i < N_ROWS; i++)
-        if (has_text(&ROWS[i])) *text_of(s, &ROWS[i]) = nothing;
+    *s = (rein_settings){.preset = nothing};
+    for (size_t i = 0; i < N_ROWS; i++) set_standard(s, &ROWS[i]);
     (void)rein_options_init(&s->objective, NULL, NULL); /* without a preset it cannot fail */
 }
 
@@ -311,8 +143,8 @@ static rein_status set_text(char **to, const char *name, const char *value, rein
 
 /* Every line of a list is a value. */
 static rein_status check_list(const row *r, const char *value, rein_error *err) {
-    const char *need =
-        r->offset == AT(stop) ? "a text is needed, in which \\n stands for a newline" : "one value per line is needed";
+    const char *need = r->offset == offsetof(rein_settings, stop) ? "a text is needed, in which \\n stands for a newline"
+                                                                  : "one value per line is needed";
     size_t n = 0;
     for (const char *at = value; *value; at++, n++) {
         const size_t length = strcspn(at, "\n");

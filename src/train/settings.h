@@ -6,8 +6,11 @@
 
 #include "objective/options.h"
 #include "rein/train.h"
+#include "settings_table.h"
 
-enum { REIN_SETTING_COUNT = 63 };
+#define REIN_PLACE(name, ...) REIN_PLACE_OF_##name,
+enum { REIN_SETTINGS_TABLE(REIN_PLACE) REIN_SETTING_COUNT };
+#undef REIN_PLACE
 
 /* Texts are never NULL: "" is "not given". They belong to the settings. */
 struct rein_settings {
