@@ -88,18 +88,33 @@ static void give_name(rein_judge *judges, size_t i, const char *name, size_t len
 
 /* ------------------------------------------------------------------------------------------------------------------------ specs */
 
-/* The built-in judge that a spec names, and what stands behind the colon (NULL: no colon). */
-static const rein_judge_kind *find_kind(const char **argument, const char *spec) {
+static const char GROUP[] = "group:";
+
+/* The built-in judge that spec [length] names, and what stands behind the colon (NULL: no colon). */
+static const rein_judge_kind *find_kind(const char **argument, const char *spec, size_t length) {
     const rein_judge_kind *kind;
     for (size_t i = 0; (kind = rein_judge_kind_at(i)); i++) {
-        const size_t length = strlen(kind->name);
-        if (strncmp(spec, kind->name, length) != 0) continue;
-        const char *rest = spec + length;
-        *argument = *rest == ':' ? rest + 1 : NULL;
-        while (rein_is_blank(*rest)) rest++;
-        if (*argument || !*rest) return kind;
+        size_t at = strlen(kind->name);
+        if (at > length || strncmp(spec, kind->name, at) != 0) continue;
+        *argument = at < length && spec[at] == ':' ? spec + at + 1 : NULL;
+        while (at < length && rein_is_blank(spec[at])) at++;
+        if (*argument || at == length) return kind;
     }
     return NULL;
+}
+
+/* One word alone is taken for a judge's name, not for a command. */
+static int is_command(const char *spec, size_t length) {
+    if (length >= strlen(GROUP) && !strncmp(spec, GROUP, strlen(GROUP))) return 1;
+    for (size_t i = 0; i < length; i++)
+        if (spec[i] == '/' || rein_is_blank(spec[i])) return 1;
+    return 0;
+}
+
+int rein_judge_is_program(const char *spec, size_t length) {
+    const char *argument;
+    while (length && rein_is_blank(*spec)) spec++, length--;
+    return !find_kind(&argument, spec, length) && is_command(spec, length);
 }
 
 static void list_usages(char to[LISTED]) {
@@ -149,13 +164,12 @@ static rein_status open_kind(rein_judge *judge, const char *argument, const char
 }
 
 static rein_status open_program(rein_judge *judges, size_t i, const char *spec, const rein_reward_options *o, rein_error *err) {
-    static const char group[] = "group:";
     const char *name = NULL;
-    const int whole_groups = strncmp(spec, group, strlen(group)) == 0;
-    if (whole_groups) spec += strlen(group);
+    const int whole_groups = strncmp(spec, GROUP, strlen(GROUP)) == 0;
+    if (!is_command(spec, strlen(spec))) return refuse_word(spec, err);
+    if (whole_groups) spec += strlen(GROUP);
     while (rein_is_blank(*spec)) spec++;
     if (!*spec) return rein_fail(err, REIN_EINVAL, "reward \"group:\" lacks its command: group: COMMAND");
-    if (!whole_groups && !spec[strcspn(spec, " \t\n\v\f\r/")]) return refuse_word(spec, err);
     const size_t length = find_name(&name, spec);
     give_name(judges, i, name, length);
     const rein_judge_program_options options = {.name = judges[i].name,
@@ -174,7 +188,7 @@ static rein_status open_judge(rein_judge *judges, size_t i, const char *spec, co
     judge->weight = o->weights ? o->weights[i] : 1;
     if (!isfinite(judge->weight))
         return rein_fail_at(err, REIN_EINVAL, "weights", (int64_t)i, "is %g: a finite number is needed", judge->weight);
-    judge->kind = find_kind(&argument, spec);
+    judge->kind = find_kind(&argument, spec, strlen(spec));
     if (!judge->kind) return open_program(judges, i, spec, o, err);
     give_name(judges, i, judge->kind->name, strlen(judge->kind->name));
     return open_kind(judge, argument, spec, err);
@@ -205,8 +219,9 @@ rein_status rein_reward_open(rein_reward **reward, const char *const *specs, siz
 void rein_reward_close(rein_reward *r) {
     if (!r) return;
     for (size_t i = 0; i < r->n; i++) {
+        const rein_judge_kind *kind = r->judges[i].kind;
+        if (kind && kind->close) kind->close(&r->judges[i]);
         rein_judge_program_close(r->judges[i].program);
-        rein_pattern_free(r->judges[i].pattern);
     }
     free(r->judges);
     rein_text_free(&r->log);

@@ -29,7 +29,6 @@ double rein_decimal_value(const rein_decimal *number);
 
 /* ---- judges that are built in (reward_judges.c) */
 
-typedef struct rein_pattern rein_pattern; /* reward_regex.c */
 typedef struct rein_judge_program rein_judge_program;
 typedef struct rein_judge_kind rein_judge_kind;
 
@@ -41,8 +40,7 @@ typedef struct rein_judge {
     char name[REIN_JUDGE_NAME];  /* unique */
     double weight;
     const rein_task *task;
-    rein_pattern *pattern;
-    size_t tokens;
+    void *state; /* of its kind, which opens and closes it; or NULL */
 } rein_judge;
 
 /* A built-in judge: one row of the table. */
@@ -51,6 +49,8 @@ struct rein_judge_kind {
     int has_argument;         /* 1: an argument must follow a colon; 0: none may */
     /* NULL: there is nothing to open. The message says what is wrong with the argument. */
     rein_status (*open)(rein_judge *judge, const char *argument, rein_error *err);
+    /* NULL: there is nothing to close. Called after a failed open, too: state may be NULL. */
+    void (*close)(rein_judge *judge);
     /* The message has no place yet. */
     rein_status (*give)(double *reward, const rein_judge *judge, const rein_response *response, rein_error *err);
 };
@@ -67,7 +67,11 @@ int rein_same_text(const char *a, size_t a_length, const char *b, size_t b_lengt
 /* ---- regular expressions (reward_regex.c) */
 rein_status rein_judge_regex_open(rein_judge *judge, const char *argument, rein_error *err);
 rein_status rein_judge_regex(double *reward, const rein_judge *judge, const rein_response *response, rein_error *err);
-void rein_pattern_free(rein_pattern *pattern); /* NULL is fine */
+void rein_judge_regex_close(rein_judge *judge);
+
+/* Whether rein_reward_open takes spec [length] for a program: it names no built-in judge, and has a blank or a slash in it or begins with
+ * "group:". Thread-safe. */
+int rein_judge_is_program(const char *spec, size_t length);
 
 /* ---- places in messages (reward.c) */
 enum { REIN_REWARD_PLACE = 200 };

@@ -70,13 +70,17 @@ static rein_status open_length(rein_judge *judge, const char *argument, rein_err
     const unsigned long n = digits && digits < 11 && !argument[digits] ? strtoul(argument, NULL, 10) : 0;
     if (n < 1 || n > MOST_TOKENS)
         return rein_fail(err, REIN_EINVAL, "a whole number of tokens from 1 to %d is needed", MOST_TOKENS);
-    judge->tokens = n;
+    size_t *tokens = judge->state = malloc(sizeof *tokens);
+    if (!tokens) return rein_fail(err, REIN_ENOMEM, "no memory for a judge");
+    *tokens = n;
     return REIN_OK;
 }
 
+static void close_length(rein_judge *judge) { free(judge->state); }
+
 /* 1 up to N, (2N − tokens)/N up to 2N, then 0. */
 static rein_status length(double *reward, const rein_judge *judge, const rein_response *response, rein_error *err) {
-    const size_t n = judge->tokens, tokens = response->tokens;
+    const size_t n = *(const size_t *)judge->state, tokens = response->tokens;
     (void)err;
     *reward = tokens <= n ? 1 : tokens >= 2 * n ? 0 : (double)(2 * n - tokens) / (double)n;
     return REIN_OK;
@@ -85,9 +89,11 @@ static rein_status length(double *reward, const rein_judge *judge, const rein_re
 /* ------------------------------------------------------------------------------------------------------------------------ table */
 
 static const rein_judge_kind kinds[] = {
-    {"task", "task", 0, open_task, task},           {"exact", "exact", 0, NULL, exact},
-    {"number", "number", 0, NULL, number},          {"regex", "regex:PATTERN", 1, rein_judge_regex_open, rein_judge_regex},
-    {"length", "length:N", 1, open_length, length},
+    {"task", "task", 0, open_task, NULL, task},
+    {"exact", "exact", 0, NULL, NULL, exact},
+    {"number", "number", 0, NULL, NULL, number},
+    {"regex", "regex:PATTERN", 1, rein_judge_regex_open, rein_judge_regex_close, rein_judge_regex},
+    {"length", "length:N", 1, open_length, close_length, length},
 };
 
 const rein_judge_kind *rein_judge_kind_at(size_t i) { return i < sizeof kinds / sizeof *kinds ? &kinds[i] : NULL; }

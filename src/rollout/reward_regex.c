@@ -12,13 +12,13 @@
 
 enum { STEPS = 5000000, KILOBYTES = 65536, DEEPEST_GROUP = 100 };
 
-struct rein_pattern {
+typedef struct pattern {
     pcre2_general_context *memory;
     pcre2_code *code;
     pcre2_match_context *limits;
     pcre2_match_data *found;
     uint32_t groups, steps;
-};
+} pattern;
 
 static void *get_memory(size_t size, void *unused) {
     (void)unused;
@@ -31,7 +31,8 @@ static void give_memory(void *memory, void *unused) {
 
 static rein_status no_memory(rein_error *err) { return rein_fail(err, REIN_ENOMEM, "no memory for a regular expression"); }
 
-void rein_pattern_free(rein_pattern *p) {
+void rein_judge_regex_close(rein_judge *judge) {
+    pattern *p = judge->state;
     if (!p) return;
     pcre2_match_data_free(p->found);
     pcre2_match_context_free(p->limits);
@@ -45,7 +46,7 @@ static int count_step(pcre2_callout_block *unused, void *steps) {
     return ++*(uint32_t *)steps > STEPS ? PCRE2_ERROR_MATCHLIMIT : 0;
 }
 
-static rein_status compile(rein_pattern *p, const char *pattern, rein_error *err) {
+static rein_status compile(pattern *p, const char *expression, rein_error *err) {
     int code = 0;
     PCRE2_SIZE at = 0;
     PCRE2_UCHAR said[120] = "";
@@ -54,7 +55,7 @@ static rein_status compile(rein_pattern *p, const char *pattern, rein_error *err
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
     pcre2_set_parens_nest_limit(context, DEEPEST_GROUP);
     const uint32_t options = PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C | PCRE2_AUTO_CALLOUT;
-    p->code = pcre2_compile((PCRE2_SPTR)pattern, strlen(pattern), options, &code, &at, context);
+    p->code = pcre2_compile((PCRE2_SPTR)expression, strlen(expression), options, &code, &at, context);
     pcre2_compile_context_free(context);
     if (p->code) return REIN_OK;
     if (code == PCRE2_ERROR_HEAP_FAILED || code == PCRE2_ERROR_NOMEMORY) return no_memory(err);
@@ -62,7 +63,7 @@ static rein_status compile(rein_pattern *p, const char *pattern, rein_error *err
     return rein_fail(err, REIN_EINVAL, "the expression is wrong at byte %zu: %s", (size_t)at, (const char *)said);
 }
 
-static rein_status prepare(rein_pattern *p, rein_error *err) {
+static rein_status prepare(pattern *p, rein_error *err) {
     p->limits = pcre2_match_context_create(p->memory);
     p->found = pcre2_match_data_create_from_pattern(p->code, p->memory);
     if (!p->limits || !p->found) return no_memory(err);
@@ -74,9 +75,9 @@ static rein_status prepare(rein_pattern *p, rein_error *err) {
 }
 
 rein_status rein_judge_regex_open(rein_judge *judge, const char *argument, rein_error *err) {
-    rein_pattern *p = calloc(1, sizeof *p);
+    pattern *p = calloc(1, sizeof *p);
     if (!p) return no_memory(err);
-    judge->pattern = p; /* freed with the judge, whole or not */
+    judge->state = p; /* freed with the judge, whole or not */
     p->memory = pcre2_general_context_create(get_memory, give_memory, NULL);
     if (!p->memory) return no_memory(err);
     const rein_status status = compile(p, argument, err);
@@ -84,7 +85,7 @@ rein_status rein_judge_regex_open(rein_judge *judge, const char *argument, rein_
 }
 
 /* *matched: 0 or 1. */
-static rein_status match(int *matched, rein_pattern *p, const char *text, size_t length, rein_error *err) {
+static rein_status match(int *matched, pattern *p, const char *text, size_t length, rein_error *err) {
     PCRE2_UCHAR said[120] = "";
     p->steps = 0;
     const int code = pcre2_match(p->code, (PCRE2_SPTR)text, length, 0, 0, p->found, p->limits);
@@ -101,7 +102,7 @@ static rein_status match(int *matched, rein_pattern *p, const char *text, size_t
 }
 
 rein_status rein_judge_regex(double *reward, const rein_judge *judge, const rein_response *response, rein_error *err) {
-    rein_pattern *p = judge->pattern;
+    pattern *p = judge->state;
     const char *answer = NULL;
     int matched;
     rein_status status = p->groups ? rein_judge_answer(&answer, response, err) : REIN_OK;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "loop.h"
+#include "rollout/reward.h"
 #include "settings.h"
 
 /* A setting that was given needs another one. */
@@ -23,11 +24,11 @@ static rein_status check_needs(const rein_settings *s, rein_error *err) {
     return REIN_OK;
 }
 
-/* A judge with a blank or a slash in its name is a program, unless it is a pattern. */
+/* Whether a task or one of the judges, which stand one per line, is a program. */
 static int has_program(const rein_settings *s) {
     if (rein_task_kind_of(s->task) == REIN_TASK_PROGRAM || rein_task_kind_of(s->eval_task) == REIN_TASK_PROGRAM) return 1;
     for (const char *line = s->reward; *line; line += strcspn(line, "\n"), line += *line == '\n')
-        if (strncmp(line, "regex:", 6) != 0 && strcspn(line, " /") < strcspn(line, "\n")) return 1;
+        if (rein_judge_is_program(line, strcspn(line, "\n"))) return 1;
     return 0;
 }
 
