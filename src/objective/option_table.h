@@ -19,6 +19,7 @@ typedef struct rein_option_row {
     size_t offset;            /* of its field in rein_options */
     rein_option_kind kind;
     double low, high;
+    double standard; /* the published default of a number; NaN: none, or it depends on other options */
     int (*has_effect)(const rein_options *options);
     const char *needs; /* what gives it an effect, for the error: "shape budget" */
 } rein_option_row;

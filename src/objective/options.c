@@ -73,88 +73,21 @@ KL_DIRECTIONS(SAME)
 
 #define JOINED(value, word) "|" word
 #define WORD(value, word) word,
-#define NUM(name, stage, kind, low, high, has_effect, needs, help) \
-    { {#name, NULL, stage, help}, NULL, offsetof(O, name), REIN_OPTION_##kind, low, high, has_effect, needs }
-#define PICK(name, stage, kind, list, has_effect, needs, help)                                                                   \
-    {                                                                                                                            \
-        {#name, &(list(JOINED))[1], stage, help}, (const char *const[]){list(WORD) NULL}, offsetof(O, name), REIN_OPTION_##kind, \
-            0, 0, has_effect, needs                                                                                              \
-    }
-const rein_option_row rein_option_rows[] = {
-    PICK(shape, "shape", CHOICE, REIN_SHAPES, on_scalar_reward, "an advantage made from one reward (not gdpo, not given)",
-         "how the response's length changes the reward"),
-    NUM(token_budget, "shape", NUMBER, 0, 1e15, always, "", "B: tokens a response may use"),
-    NUM(budget_penalty_coef, "shape", NUMBER, 0, 1e300, on_budget, "shape budget", "lambda: reward lost per token over the budget"),
-    NUM(budget_penalty, "shape", NUMBER, 0, 1e300, on_truncate, "shape truncate", "reward of a response over the budget, negated"),
-    NUM(overlong_max, "shape", POSITIVE, 0, 1e15, on_overlong, "shape overlong", "Lmax: from here on the penalty is -1"),
-    NUM(overlong_cushion, "shape", POSITIVE, 0, 1e15, on_overlong, "shape overlong", "Lc: the penalty starts at Lmax - Lc"),
-    NUM(length_weight, "shape", NUMBER, 0, 1e300, on_k15, "shape k1.5-length", "weight of the length reward"),
-    NUM(reward_clip, "shape", SWITCH, 0, 1e300, on_scalar_reward, "an advantage made from one reward (not gdpo, not given)",
-        "shaped rewards are clipped to ± this"),
-    PICK(advantage, "advantage", CHOICE, REIN_ADVANTAGES, always, "", "the estimator that turns rewards into advantages"),
-    NUM(pass_k, "advantage", WHOLE, 2, 1e6, on_pass_at_k, "advantage pass-at-k", "k of pass@k; the group's size when not given"),
-    NUM(gae_gamma, "advantage", NUMBER, 0, 1, on_gae, "advantage gae", "discount"),
-    NUM(gae_lambda, "advantage", NUMBER, 0, 1, on_gae, "advantage gae", "how far advantages look ahead"),
-    NUM(advantage_eps, "advantage", NUMBER, 0, 1e300, on_std, "an advantage that divides by a std",
-        "added to the std (reinforce++: to the variance)"),
-    NUM(advantage_balance, "advantage", NUMBER, -1, 1, always, "", "1: only positive advantages train, -1: only negative ones"),
-    PICK(ratio, "ratio", CHOICE_FROM_1, REIN_RATIOS, on_ratio, "a surrogate that takes a ratio (not reinforce, not gmpo)",
-         "the level of the importance ratio"),
-    PICK(mismatch, "mismatch", CHOICE, REIN_MISMATCHES, always, "", "correction for a sampler that is not the old policy"),
-    NUM(tis_cap, "mismatch", POSITIVE, 0, 1e300, on_tis, "mismatch token-tis or sequence-tis", "C: weights are clipped to this"),
-    NUM(mismatch_low, "mismatch", NUMBER, 0, 1e300, on_mismatch_mask, "mismatch token-mask or sequence-mask",
-        "weights below are dropped"),
-    NUM(mismatch_high, "mismatch", POSITIVE, 0, 1e300, on_mismatch_mask, "mismatch token-mask or sequence-mask",
-        "weights above are dropped"),
-    NUM(off_policy_mask_delta, "mismatch", SWITCH, 0, 1e300, always, "",
-        "delta: sequences with A < 0 and mean(sample - current log-prob) above it lose their surrogate"),
-    PICK(surrogate, "surrogate", CHOICE, REIN_SURROGATES, always, "", "the loss of a token or sequence"),
-    NUM(epsilon, "surrogate", NUMBER, 0, 1e300, on_clip, "a surrogate that clips",
-        "lower clip range: 1 - epsilon (gmpo: -epsilon, in logs)"),
-    NUM(epsilon_high, "surrogate", NUMBER, 0, 1e300, on_clip, "a surrogate that clips", "upper clip range; epsilon when not given"),
-    NUM(dual_clip, "surrogate", NUMBER, 1, 1e300, on_dual_clip, "surrogate dual-clip", "c: bound on the ratio where A < 0"),
-    NUM(max_negative_advantage_importance_sampling_weight, "surrogate", SWITCH, 0, 1e300, on_clipped_ratio,
-        "a surrogate that clips the ratio (clip, dual-clip, cispo, luspo)", "bound on the ratio where A < 0 (ART)"),
-    NUM(tau, "surrogate", NUMBER, 0, 1e300, on_squared, "surrogate squared", "strength of the log-ratio in the squared loss"),
-    NUM(dro_beta, "surrogate", NUMBER, 0, 1e300, on_dro, "surrogate dro", "strength of the squared log-ratio"),
-    NUM(sapo_tau_positive, "surrogate", POSITIVE, 0, 1e300, on_sapo, "surrogate sapo", "temperature where A > 0"),
-    NUM(sapo_tau_negative, "surrogate", POSITIVE, 0, 1e300, on_sapo, "surrogate sapo", "temperature elsewhere"),
-    NUM(vespo_k_positive, "surrogate", NUMBER, 0, 1e300, on_vespo, "surrogate vespo", "k of R^k e^{lambda(1-R)} where A >= 0"),
-    NUM(vespo_lambda_positive, "surrogate", NUMBER, 0, 1e300, on_vespo, "surrogate vespo", "lambda where A >= 0"),
-    NUM(vespo_k_negative, "surrogate", NUMBER, 0, 1e300, on_vespo, "surrogate vespo", "k where A < 0"),
-    NUM(vespo_lambda_negative, "surrogate", NUMBER, 0, 1e300, on_vespo, "surrogate vespo", "lambda where A < 0"),
-    NUM(topr_positive_low, "surrogate", NUMBER, 0, 1e300, on_topr, "surrogate topr", "lower bound of the ratio where A >= 0"),
-    NUM(topr_positive_high, "surrogate", NUMBER, 0, 1e300, on_topr, "surrogate topr", "upper bound where A >= 0"),
-    NUM(topr_negative_low, "surrogate", NUMBER, 0, 1e300, on_topr, "surrogate topr", "lower bound where A < 0"),
-    NUM(topr_negative_high, "surrogate", NUMBER, 0, 1e300, on_topr, "surrogate topr", "upper bound where A < 0"),
-    PICK(dppo_divergence, "surrogate", CHOICE, REIN_DPPO_DIVERGENCES, on_dppo, "surrogate dppo",
-         "divergence that measures the change of a token's probability"),
-    NUM(dppo_delta, "surrogate", NUMBER, 0, 1e300, on_dppo, "surrogate dppo", "divergence above which a token is dropped"),
-    NUM(dppo_ratio_cap, "surrogate", SWITCH, 0, 1e300, on_dppo, "surrogate dppo", "C: ratios are clipped to this"),
-    NUM(kimi_k2_tau, "adjust", NUMBER, 0, 1e300, on_token_unit, "a token-level ratio", "A <- A - tau * stop(log-ratio), per token"),
-    NUM(kl_reward_coef, "kl", NUMBER, 0, 1e300, on_scalar_reward, "an advantage made from one reward (not gdpo, not given)",
-        "KL (k1, detached) in the reward"),
-    NUM(kl_penalty_coef, "kl", NUMBER, 0, 1e300, always, "", "KL (centred, detached) in the advantage"),
-    NUM(kl_loss_coef, "kl", NUMBER, 0, 1e300, always, "", "KL in the loss"),
-    PICK(kl_estimator, "kl", CHOICE, REIN_KL_ESTIMATORS, on_kl_loss, "kl_loss_coef", "the estimator in the loss"),
-    PICK(kl_direction, "kl", CHOICE_FROM_1, KL_DIRECTIONS, on_k3_loss, "kl_loss_coef with kl_estimator k3 or is-k3",
-         "the direction of the quotient in k3"),
-    PICK(kl_scope, "kl", CHOICE, KL_SCOPES, on_kl_penalty, "kl_penalty_coef", "the tokens over which the KL penalty is centred"),
-    PICK(kl_penalty_source, "kl", CHOICE, REIN_KL_SOURCES, rein_detached_kl, "kl_penalty_coef or kl_reward_coef",
-         "whose log-probs measure the detached KL"),
-    NUM(kl_clamp, "kl", SWITCH, 0, 1e300, on_kl_loss, "kl_loss_coef", "ref - log-prob is clipped to ± this in the KL loss"),
-    NUM(entropy_coef, "entropy", NUMBER, 0, 1e300, always, "", "entropy bonus"),
-    NUM(entropy_target, "entropy", SWITCH, 0, 1e300, on_entropy, "entropy_coef",
-        "the bonus applies only while the entropy is at most this"),
-    NUM(top_entropy, "entropy", SWITCH, 0, 1, always, "", "share of tokens, by entropy, whose surrogate trains"),
-    PICK(aggregation, "aggregation", CHOICE, REIN_AGGREGATIONS, always, "", "how token losses become one number"),
-    NUM(max_response_length, "aggregation", POSITIVE, 0, 1e15, on_dr_grpo, "aggregation dr-grpo",
-        "Lmax: the constant that divides"),
-};
+#define NUM(name, stage, kind, low, high, standard, has_effect, needs, help) \
+    {{#name, NULL, stage, help}, NULL, offsetof(O, name), REIN_OPTION_##kind, low, high, standard, has_effect, needs},
+#define PICK(name, stage, kind, list, has_effect, needs, help) \
+    {{#name, &(list(JOINED))[1], stage, help},                 \
+     (const char *const[]){list(WORD) NULL},                   \
+     offsetof(O, name),                                        \
+     REIN_OPTION_##kind,                                       \
+     0,                                                        \
+     0,                                                        \
+     0,                                                        \
+     has_effect,                                               \
+     needs},
+const rein_option_row rein_option_rows[] = {REIN_OPTION_LIST(NUM, PICK)};
 #undef NUM
 #undef PICK
-_Static_assert(sizeof rein_option_rows / sizeof *rein_option_rows == REIN_OPTION_COUNT,
-               "rein_options.given has a place for each option");
 
 const rein_option_info *rein_option_at(size_t i) { return i < REIN_OPTION_COUNT ? &rein_option_rows[i].info : NULL; }
 
@@ -235,29 +168,11 @@ static void fill(rein_options *o) {
     if (isnan(o->epsilon) && isnan(o->epsilon_high)) o->epsilon_high = p->epsilon_high;
     default_to(&o->epsilon, p->epsilon);
     default_to(&o->epsilon_high, o->epsilon);
-    default_to(&o->dual_clip, 3);
-    default_to(&o->sapo_tau_positive, 1);
-    default_to(&o->sapo_tau_negative, 1.05);
-    default_to(&o->vespo_k_positive, 2);
-    default_to(&o->vespo_lambda_positive, 3);
-    default_to(&o->vespo_k_negative, 3);
-    default_to(&o->vespo_lambda_negative, 2);
-    default_to(&o->topr_positive_low, 1);
-    default_to(&o->topr_positive_high, 1);
-    default_to(&o->topr_negative_low, 0);
-    default_to(&o->topr_negative_high, 1);
     default_to(&o->dppo_delta, o->dppo_divergence == REIN_DPPO_KL ? 0.05 : 0.15);
-    default_to(&o->gae_gamma, 1);
-    default_to(&o->gae_lambda, 0.95);
     default_to(&o->advantage_eps, o->advantage == REIN_ADVANTAGE_REINFORCE_PP ? 1e-8 : 1e-6);
-    default_to(&o->tis_cap, 2);
-    default_to(&o->mismatch_low, 0.5);
     default_to(&o->mismatch_high, o->mismatch == REIN_MISMATCH_SEQUENCE_MASK ? 2 : 5);
-    default_to(&o->kimi_k2_tau, 0);
-    default_to(&o->advantage_balance, 0);
-    default_to(&o->kl_reward_coef, 0);
-    default_to(&o->kl_penalty_coef, 0);
-    default_to(&o->entropy_coef, 0);
+    for (size_t i = 0; i < REIN_OPTION_COUNT; i++)
+        if (!rein_option_is_choice(&rows[i])) default_to(rein_option_number(o, &rows[i]), rows[i].standard);
     if (o->kl_direction == REIN_KL_DIRECTION_DEFAULT) o->kl_direction = REIN_REF_OVER_CURRENT;
     for (size_t i = 0; i < REIN_OPTION_COUNT; i++)
         if (rows[i].kind == REIN_OPTION_SWITCH && *rein_option_number(o, &rows[i]) == 0) *rein_option_number(o, &rows[i]) = NAN;

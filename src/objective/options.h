@@ -4,6 +4,7 @@
 #ifndef REIN_OBJECTIVE_OPTIONS_H
 #define REIN_OBJECTIVE_OPTIONS_H
 
+#include "option_list.h"
 #include "rein/objective.h"
 
 /* Each choice with the word that the command line, YAML, JSON and Python use for it. The enum and the words come from one list. */
@@ -97,7 +98,10 @@ typedef enum rein_dppo_divergence { REIN_DPPO_DIVERGENCES(REIN_VALUE) } rein_dpp
 typedef enum rein_aggregation { REIN_AGGREGATIONS(REIN_VALUE) } rein_aggregation;
 #undef REIN_VALUE
 
-enum { REIN_OPTION_COUNT = 54, REIN_OPTION_ALIAS_COUNT = 3 };
+#define REIN_PLACE(name, ...) REIN_OPTION_PLACE_##name,
+enum { REIN_OPTION_LIST(REIN_PLACE, REIN_PLACE) REIN_OPTION_COUNT };
+#undef REIN_PLACE
+enum { REIN_OPTION_ALIAS_COUNT = 3 };
 
 /* A composition. {0} is REINFORCE on the raw reward, and zero is literal (kl_loss_coef 0: no KL). NaN means "not given": a published
  * constant takes its place, or the check says that one is required. */

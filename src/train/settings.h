@@ -8,7 +8,7 @@
 #include "rein/train.h"
 #include "settings_table.h"
 
-#define REIN_PLACE(name, ...) REIN_PLACE_OF_##name,
+#define REIN_PLACE(name, ...) REIN_SETTING_PLACE_##name,
 enum { REIN_SETTINGS_TABLE(REIN_PLACE) REIN_SETTING_COUNT };
 #undef REIN_PLACE
 
