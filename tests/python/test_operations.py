@@ -35,7 +35,7 @@ def budget_batch(shape=(5, 7), dtype=np.float64):
 
 
 def layouts(array):
-    """The same numbers as other people keep them."""
+    """The same numbers in other types and layouts."""
     strided = np.repeat(array, 2, axis=-1)[..., ::2]
     locked = array.copy()
     locked.flags.writeable = False
@@ -112,14 +112,24 @@ def budget_error(**changes):
 
 
 def test_errors_are_data():
-    """Field and position as attributes, as the user counts: in arrays, in ragged rows, and under the user's name."""
+    """Field and position as attributes, in the user's terms: in arrays, in ragged rows, and by the user's name."""
     nan = float("nan")
     ragged = {"rewards": [[1, 2], [nan]], "log_probs": [[-1, -2], [-3]], "old_log_probs": [[-1, -2], [-3]]}
     cases = [
-        ("rewards", (1, 0), lambda: rein.rl_budget_loss(**ragged, response_lengths=[[1, 2], [3]], token_budget=1, kl_coef=0, budget_penalty_coef=0)),
+        (
+            "rewards",
+            (1, 0),
+            lambda: rein.rl_budget_loss(
+                **ragged, response_lengths=[[1, 2], [3]], token_budget=1, kl_coef=0, budget_penalty_coef=0
+            ),
+        ),
         ("beta", None, lambda: rein.gpo_objective([1.0], [1.0], [1.0], [1.0], 0.2, -1)),
         ("pi_ref", 1, lambda: rein.gpo_objective([1.0, 1.0], [1.0, 1.0], [1.0, 1.0], [1.0, -1.0], 0.2, 1)),
-        ("log_prob_grads", (1, 0), lambda: rein.rlhf_weight_update([1.0], [1.0, 1.0], [1.0, 1.0], [1.0, 1.0], [[1.0], [nan]], 0.1, 0.1)),
+        (
+            "log_prob_grads",
+            (1, 0),
+            lambda: rein.rlhf_weight_update([1.0], [1.0, 1.0], [1.0, 1.0], [1.0, 1.0], [[1.0], [nan]], 0.1, 0.1),
+        ),
         ("lengths", 1, lambda: rein.budget_control(0.1, [1, -1], 1, 1)),
     ]
     for field, index, call in cases:

@@ -10,7 +10,7 @@ SHAPE = (8, 12)
 
 
 def batch(dtype=np.float64, seed=3):
-    """Padded, with holes, and NaN wherever nothing trains."""
+    """Padded, with gaps, and NaN wherever nothing trains."""
     generator = np.random.default_rng(seed)
     old = generator.normal(-1, 0.4, SHAPE)
     log_probs = old + generator.normal(0, 0.2, SHAPE)
@@ -25,7 +25,7 @@ def batch(dtype=np.float64, seed=3):
 
 
 def packed(padded):
-    """The same sequences, one after another, without what is masked."""
+    """The same sequences as flat arrays, without masked tokens."""
     mask = padded["mask"]
     tokens = {
         n: a[mask] for n, a in padded.items() if isinstance(a, np.ndarray) and a.shape == mask.shape and n != "mask"
@@ -157,7 +157,7 @@ def test_advantages_given():
     bad[2, 0] = np.nan
     with pytest.raises(ValueError, match=r"^log_probs\[2\]\[0\] is NaN"):
         rein.policy_loss("grpo", **{**given, "log_probs": bad}, advantages=own)
-    with pytest.raises(ValueError, match=r"advantages has shape \[7\]: one a sequence, \[8\], or one a token"):
+    with pytest.raises(ValueError, match=r"advantages has shape \[7\]: one per sequence, \[8\], or one per token"):
         rein.policy_loss("grpo", **given, advantages=own[:7])
 
 
@@ -255,7 +255,9 @@ def test_errors_name_field_and_position():
             wrong(rf"^{name}{where} is {said}: a trained token needs", **{name: bad})
     far = given["log_probs"].copy()
     far[place] = 800
-    wrong(rf"^log_probs{where}: .* or log_probs - old_log_probs", log_probs=far, rewards=-given["rewards"], kl_loss_coef=0)
+    wrong(
+        rf"^log_probs{where}: .* or log_probs - old_log_probs", log_probs=far, rewards=-given["rewards"], kl_loss_coef=0
+    )
     wrong(r"^rewards\[2\] is not a finite number", rewards=np.where(np.arange(8) == 2, np.nan, 1.0))
     wrong(r"^rewards has shape \[7\], but there are 8 sequences", rewards=np.ones(7))
     wrong(r"^mask\[1\]\[2\] is 0.5: 0 or 1 is needed", mask=np.where(np.arange(96).reshape(SHAPE) == 14, 0.5, 1))
@@ -324,7 +326,7 @@ def test_advantages_alone():
         ("rewards is missing", {"rewards": None}),
         ("response_lengths is missing", {"estimator": "opo"}),
         ("values is missing", {"estimator": "gae"}),
-        ("token arrays cannot act", {"mask": np.ones((4, 2))}),
+        ("token arrays have no effect", {"mask": np.ones((4, 2))}),
         ("advantage is", {"estimator": "guess"}),
     ):
         with pytest.raises(ValueError, match=match):
