@@ -1,54 +1,40 @@
-/* completion.c - what the Tab key knows, from the table of commands. */
+/* completion.c - scripts for completion in a shell, from the table of commands. */
 #include <string.h>
 
 #include "help.h"
-#include "rein/base.h"
-#include "settings.h"
+#include "nearest.h"
 #include "terminal.h"
 
-static const char *const SHELLS[] = {"bash", "zsh", "fish", NULL};
-
-const char *rein_shell_at(size_t i) { return i < sizeof SHELLS / sizeof *SHELLS ? SHELLS[i] : NULL; }
-
-static void commands(rein_text *out) {
-    const rein_command *command;
-    for (size_t i = 0; (command = rein_command_at(i)); i++) rein_text_format(out, "%s%s", i ? " " : "", command->name);
+static void words(rein_text *out, const char *(*at)(size_t i)) {
+    for (size_t i = 0; at && at(i); i++) rein_text_format(out, "%s%s", i ? " " : "", at(i));
 }
 
-static void words(rein_text *out, const rein_command *command) {
-    const char *word;
-    for (size_t i = 0; command->word && (word = command->word(i)); i++) rein_text_format(out, "%s%s", i ? " " : "", word);
-}
-
-static void options(rein_text *out, const rein_command *command) {
-    for (size_t i = 0; i < REIN_MAX_OPTIONS && command->options[i].name; i++)
-        rein_text_format(out, "--%s ", command->options[i].name);
-    const rein_cli_setting *setting;
-    for (size_t i = 0; (setting = rein_cli_setting_at(i)); i++)
-        if (rein_takes_setting(command, setting)) rein_text_format(out, "--%s ", setting->option);
-    rein_text_put(out, "--help");
+/* One case of bash or zsh for each command: its options and names, between the brackets of the shell's lists. */
+static void cases(rein_text *out, const char *open, const char *close) {
+    const cli_command *command;
+    const char *option;
+    for (size_t i = 0; (command = cli_command_at(i)); i++) {
+        rein_text_format(out, "    %s) options=%s", command->name, open);
+        for (size_t o = 0; (option = cli_command_option(command, o).name); o++) rein_text_format(out, "--%s ", option);
+        rein_text_format(out, "--help%s names=%s", close, open);
+        words(out, command->word);
+        rein_text_format(out, "%s ;;\n", close);
+    }
 }
 
 static void bash(rein_text *out) {
-    const rein_command *command;
     rein_text_put(out, "# bash completion of rein: source <(rein completion bash)\n"
                        "_rein() {\n"
                        "    local word=${COMP_WORDS[COMP_CWORD]} names= options=\n"
                        "    COMPREPLY=()\n"
                        "    if ((COMP_CWORD == 1)); then\n"
                        "        COMPREPLY=($(compgen -W '");
-    commands(out);
+    words(out, cli_command_word);
     rein_text_put(out, " --help --version' -- \"$word\"))\n"
                        "        return\n"
                        "    fi\n"
                        "    case ${COMP_WORDS[1]} in\n");
-    for (size_t i = 0; (command = rein_command_at(i)); i++) {
-        rein_text_format(out, "    %s) options='", command->name);
-        options(out, command);
-        rein_text_put(out, "' names='");
-        words(out, command);
-        rein_text_put(out, "' ;;\n");
-    }
+    cases(out, "'", "'");
     rein_text_put(out, "    esac\n"
                        "    if [[ $word == -* ]]; then\n"
                        "        COMPREPLY=($(compgen -W \"$options\" -- \"$word\"))\n"
@@ -62,24 +48,17 @@ static void bash(rein_text *out) {
 }
 
 static void zsh(rein_text *out) {
-    const rein_command *command;
     rein_text_put(out, "#compdef rein\n# zsh completion of rein: source <(rein completion zsh)\n"
                        "_rein() {\n"
                        "    if ((CURRENT == 2)); then\n"
                        "        compadd -- ");
-    commands(out);
+    words(out, cli_command_word);
     rein_text_put(out, " --help --version\n"
                        "        return\n"
                        "    fi\n"
                        "    local -a options names\n"
                        "    case $words[2] in\n");
-    for (size_t i = 0; (command = rein_command_at(i)); i++) {
-        rein_text_format(out, "    %s) options=(", command->name);
-        options(out, command);
-        rein_text_put(out, ") names=(");
-        words(out, command);
-        rein_text_put(out, ") ;;\n");
-    }
+    cases(out, "(", ")");
     rein_text_put(out, "    esac\n"
                        "    if [[ $PREFIX == -* ]]; then\n"
                        "        compadd -- $options\n"
@@ -92,66 +71,55 @@ static void zsh(rein_text *out) {
                        "if [[ $funcstack[1] == _rein ]]; then _rein \"$@\"; else compdef _rein rein; fi\n");
 }
 
-static void fish_text(rein_text *out, const char *text) {
+static void fish_quoted(rein_text *out, const char *text) {
     rein_text_put(out, "'");
-    for (; *text; text++) {
-        if (*text == '\'' || *text == '\\') rein_text_put(out, "\\");
-        rein_text_put_bytes(out, text, 1);
-    }
-    rein_text_put(out, "'");
+    for (; *text; text++) rein_text_format(out, "%s%c", *text == '\'' || *text == '\\' ? "\\" : "", *text);
+    rein_text_put(out, "'\n");
 }
 
-/* An option with a value: a path, or something that no file completes. */
-static const char *fish_value(const char *value) {
-    if (!value) return "";
-    return !strcmp(value, "DIR") || !strcmp(value, "FILE") ? "-r " : "-x ";
-}
-
-static void fish_option(rein_text *out, const char *command, const char *option, const char *value, const char *help) {
-    rein_text_format(out, "complete -c rein -n '__fish_seen_subcommand_from %s' -l %s %s-d ", command, option, fish_value(value));
-    fish_text(out, help);
-    rein_text_put(out, "\n");
+/* -r: the value is a path; -x: it is not. */
+static void fish_option(rein_text *out, const char *command, cli_option o) {
+    const int path = o.value && (!strcmp(o.value, "DIR") || !strcmp(o.value, "FILE"));
+    rein_text_format(out, "complete -c rein -n '__fish_seen_subcommand_from %s' -l %s %s-d ", command, o.name,
+                     path      ? "-r "
+                     : o.value ? "-x "
+                               : "");
+    fish_quoted(out, o.help);
 }
 
 static void fish(rein_text *out) {
-    const rein_command *command;
+    const cli_command *command;
+    cli_option option;
     rein_text_put(out, "# fish completion of rein: rein completion fish | source\n"
                        "complete -c rein -n __fish_use_subcommand -l version -d 'print the version'\n"
                        "complete -c rein -l help -d 'show the help'\n");
-    for (size_t i = 0; (command = rein_command_at(i)); i++) {
+    for (size_t i = 0; (command = cli_command_at(i)); i++) {
         rein_text_format(out, "complete -c rein -f -n __fish_use_subcommand -a %s -d ", command->name);
-        fish_text(out, command->summary);
-        rein_text_put(out, "\n");
+        fish_quoted(out, command->summary);
         if (command->word) {
             rein_text_format(out, "complete -c rein %s-n '__fish_seen_subcommand_from %s' -a '",
                              command->max_words > 1 ? "" : "-f ", command->name);
-            words(out, command);
+            words(out, command->word);
             rein_text_put(out, "'\n");
         }
-        const rein_cli_setting *s;
-        for (size_t o = 0; o < REIN_MAX_OPTIONS && command->options[o].name; o++)
-            fish_option(out, command->name, command->options[o].name, command->options[o].value, command->options[o].help);
-        for (size_t o = 0; (s = rein_cli_setting_at(o)); o++)
-            if (rein_takes_setting(command, s)) fish_option(out, command->name, s->option, s->value, s->help);
+        for (size_t o = 0; (option = cli_command_option(command, o)).name; o++) fish_option(out, command->name, option);
     }
 }
 
-int rein_completion_script(rein_text *out, const char *shell) {
-    if (!strcmp(shell, "bash")) bash(out);
-    else if (!strcmp(shell, "zsh")) zsh(out);
-    else if (!strcmp(shell, "fish")) fish(out);
-    else return 0;
-    return 1;
-}
+static const struct {
+    const char *name;
+    void (*write)(rein_text *out);
+} SHELLS[] = {{"bash", bash}, {"zsh", zsh}, {"fish", fish}};
 
-int rein_run_completion(const rein_args *args) {
+const char *cli_shell_at(size_t i) { return i < sizeof SHELLS / sizeof *SHELLS ? SHELLS[i].name : NULL; }
+
+int cli_run_completion(const cli_args *args) {
     rein_text out = {0};
-    if (!args->n_words) return rein_say(REIN_WRONG, "completion", "a shell is needed: bash, zsh or fish");
-    if (!rein_completion_script(&out, args->words[0])) {
-        const char *nearest = rein_nearest(args->words[0], SHELLS);
-        if (nearest)
-            return rein_say(REIN_WRONG, "completion", "unknown shell \"%s\": did you mean \"%s\"?", args->words[0], nearest);
-        return rein_say(REIN_WRONG, "completion", "unknown shell \"%s\": it is one of bash, zsh, fish", args->words[0]);
+    if (!args->n_words) return cli_say(CLI_WRONG, "completion", "a shell is needed: bash, zsh or fish");
+    for (size_t i = 0; cli_shell_at(i); i++) {
+        if (strcmp(args->words[0], SHELLS[i].name) != 0) continue;
+        SHELLS[i].write(&out);
+        return cli_print(&out);
     }
-    return rein_print(&out);
+    return cli_say_unknown("completion", "shell", args->words[0], cli_shell_at, "it is one of bash, zsh, fish");
 }

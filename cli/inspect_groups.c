@@ -1,7 +1,7 @@
-/* inspect_groups.c - trajectory groups: how many of what, what should be said before anything trains, and the first of them with the tokens
- * that train marked: in colour on a terminal, between ⟦ and ⟧ elsewhere.
+/* inspect_groups.c - describes trajectory groups: counts, warnings, histograms, and the first trajectories with the tokens that train
+ * marked: in colour on a terminal, between ⟦ and ⟧ elsewhere.
  *
- * A text of a model may hold anything: control characters are shown, not sent to the terminal. */
+ * A model may write any text, so control characters are shown as symbols and never sent to the terminal. */
 #include "inspect_groups.h"
 
 #include <math.h>
@@ -9,14 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "input.h"
 #include "rein/train.h"
+#include "sheet.h"
 #include "terminal.h"
-#include "values.h"
 #include "wrap.h"
 
-enum { COLUMN = 18, WIDTH = 80, BARS = 8, BAR = 40, SHOWN_TRAJECTORIES = 4, SHOWN_TOKENS = 400 };
+enum { WIDTH = 80, BARS = 8, BAR = 40, SHOWN_TRAJECTORIES = 4, SHOWN_TOKENS = 400 };
 
 static const char WHERE[] = "inspect";
 
@@ -25,7 +26,7 @@ static int ends_with(const char *path, const char *end) {
     return n >= m && strcmp(path + n - m, end) == 0;
 }
 
-int rein_is_groups(const char *path) {
+int cli_is_groups(const char *path) {
     struct stat about;
     if (!strcmp(path, "-")) return 1;
     if (stat(path, &about) || !S_ISREG(about.st_mode)) return 0;
@@ -38,84 +39,61 @@ int rein_is_groups(const char *path) {
 
 /* ---------------------------------------------------------------------------------------------------------------------- reading */
 
-/* {0} is nothing. */
 typedef struct opened {
     rein_tokenizer *tokenizer;
-    rein_chat chat;
-    int has_chat;
     rein_groups groups;
     rein_groups_summary summary;
 } opened;
 
-static void close_all(opened *o) {
-    rein_groups_free(&o->groups);
-    rein_tokenizer_close(o->tokenizer);
-}
-
-/* Where messages need a tokenizer, that is --model here. */
+/* The option of this command that gives a missing tokenizer is --model. */
 static int say_unreadable(const rein_error *err, const opened *o) {
-    if (o->tokenizer || strcmp(err->field, "tokenizer") != 0) return rein_say_error(WHERE, err);
-    return rein_say(REIN_WRONG, WHERE, "%s: give --model DIR", err->message);
+    if (o->tokenizer || strcmp(err->field, "tokenizer") != 0) return cli_say_error(WHERE, err);
+    return cli_say(CLI_WRONG, WHERE, "%s: give --model DIR", err->message);
 }
 
-static int read_groups(opened *o, const char *path) {
-    const rein_chat *chat = o->has_chat ? &o->chat : NULL;
+static int read_groups(opened *o, const char *path, const rein_chat *chat) {
     rein_error err = {0};
     rein_text text = {0};
-    rein_status status;
-    if (strcmp(path, "-") != 0) status = rein_groups_read(&o->groups, path, o->tokenizer, chat, &err);
-    else {
-        const int read = rein_read_input(&text, NULL, "trajectory groups, one JSON object a line", WHERE);
-        status = read ? REIN_OK
-                      : rein_groups_from_memory(&o->groups, text.data ? text.data : "", text.length, "standard input", o->tokenizer,
-                                                chat, &err);
-        rein_text_free(&text);
-        if (read) return read;
-    }
-    return status ? say_unreadable(&err, o) : REIN_DONE;
+    int status = CLI_DONE;
+    if (strcmp(path, "-") != 0) rein_groups_read(&o->groups, path, o->tokenizer, chat, &err);
+    else if (!(status = cli_read_input(&text, NULL, "trajectory groups, one JSON object a line", WHERE)))
+        rein_groups_from_memory(&o->groups, text.data ? text.data : "", text.length, "standard input", o->tokenizer, chat, &err);
+    rein_text_free(&text);
+    return err.code ? say_unreadable(&err, o) : status;
 }
 
-static int open_all(opened *o, const rein_args *args, const char *path) {
-    const char *model = rein_option_value(args, "model"), *format = rein_option_value(args, "chat-format");
+static int open_groups(opened *o, const cli_args *args, const char *path) {
+    const char *model = cli_option_value(args, "model"), *format = cli_option_value(args, "chat-format");
     rein_error err = {0};
-    if (format && !model) return rein_say(REIN_WRONG, WHERE, "--chat-format needs a tokenizer: give --model DIR");
-    if (model && rein_tokenizer_open(&o->tokenizer, model, &err)) return rein_say_error(WHERE, &err);
-    if (format && rein_chat_named(&o->chat, format, &err)) return rein_say_error(WHERE, &err);
-    o->has_chat = format != NULL;
-    const int status = read_groups(o, path);
+    rein_chat chat;
+    if (format && !model) return cli_say(CLI_WRONG, WHERE, "--chat-format needs a tokenizer: give --model DIR");
+    if (model && rein_tokenizer_open(&o->tokenizer, model, &err)) return cli_say_error(WHERE, &err);
+    if (format && rein_chat_named(&chat, format, &err)) return cli_say_error(WHERE, &err);
+    const int status = read_groups(o, path, format ? &chat : NULL);
     if (!status) o->summary = rein_groups_summarise(&o->groups);
     return status;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------- JSON */
+/* --------------------------------------------------------------------------------------------------------------------- summary */
 
-static void put_whole(rein_text *out, const char *name, size_t n) {
-    rein_json_put_name(out, name);
-    rein_text_format(out, "%zu", n);
-}
-
-static void put_step(rein_text *out, const char *name, int64_t step) {
-    rein_json_put_name(out, name);
-    if (step < 0) rein_text_put(out, "null");
-    else rein_text_format(out, "%lld", (long long)step);
-}
-
-static void put_warnings_json(rein_text *out, const rein_groups_summary *s) {
+/* A JSON array of warnings, or paragraphs of text. */
+static void put_warnings(cli_sheet *r, const rein_groups_summary *s) {
     const unsigned warnings = rein_groups_warnings(s);
     char text[200];
-    int first = 1;
-    rein_json_put_name(out, "warnings");
-    rein_text_put(out, "[");
+    int n = 0;
+    if (r->json) cli_sheet_name(r, "warnings"), rein_text_put(&r->out, "[");
+    else if (warnings) rein_text_put(&r->out, "\n");
     for (unsigned bit = 1; bit <= warnings; bit <<= 1) {
         if (!(warnings & bit)) continue;
-        if (!first) rein_text_put(out, ", ");
-        rein_json_put_string(out, rein_groups_warning_text(text, sizeof text, (rein_groups_warning)bit, s));
-        first = 0;
+        rein_groups_warning_text(text, sizeof text, (rein_groups_warning)bit, s);
+        rein_text_put(&r->out, !r->json ? "warning: " : n++ ? ", " : "");
+        if (r->json) rein_json_put_string(&r->out, text);
+        else cli_wrap(&r->out, strlen("warning: "), WIDTH, text);
     }
-    rein_text_put(out, "]");
+    if (r->json) rein_text_put(&r->out, "]");
 }
 
-static void put_json(rein_text *out, const rein_groups_summary *s) {
+static void put_json(cli_sheet *r, const rein_groups_summary *s) {
     const struct {
         const char *name;
         size_t n;
@@ -133,60 +111,49 @@ static void put_json(rein_text *out, const rein_groups_summary *s) {
                   {"length_min", s->length_min},
                   {"length_max", s->length_max},
                   {"policy_step_unknown", s->policy_step_unknown}};
-    rein_text_put(out, "{");
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) put_whole(out, counts[i].name, counts[i].n);
-    rein_json_put_field(out, "length_mean", s->length_mean);
-    rein_json_put_field(out, "reward_mean", s->reward_mean);
-    rein_json_put_field(out, "reward_std", s->reward_std);
-    rein_json_put_field(out, "reward_min", s->reward_min);
-    rein_json_put_field(out, "reward_max", s->reward_max);
-    put_step(out, "policy_step_min", s->policy_step_min);
-    put_step(out, "policy_step_max", s->policy_step_max);
-    put_warnings_json(out, s);
-    rein_text_put(out, "}\n");
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) cli_sheet_count(r, counts[i].name, (int64_t)counts[i].n);
+    rein_json_put_field(&r->out, "length_mean", s->length_mean);
+    rein_json_put_field(&r->out, "reward_mean", s->reward_mean);
+    rein_json_put_field(&r->out, "reward_std", s->reward_std);
+    rein_json_put_field(&r->out, "reward_min", s->reward_min);
+    rein_json_put_field(&r->out, "reward_max", s->reward_max);
+    cli_sheet_count_or_none(r, "policy_step_min", s->policy_step_min);
+    cli_sheet_count_or_none(r, "policy_step_max", s->policy_step_max);
+    put_warnings(r, s);
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------- text */
-
-static void put_name(rein_text *out, const char *name) {
-    rein_text_put(out, name);
-    rein_text_repeat(out, " ", COLUMN - strlen(name));
+/* "5 (35.7 % of the groups)" */
+static void put_share(cli_sheet *r, const char *name, size_t n, size_t of, const char *what) {
+    cli_sheet_name(r, name);
+    rein_text_format(&r->out, "%zu", n);
+    if (of) rein_text_format(&r->out, " (%.3g %%%s)", 100 * (double)n / (double)of, what);
+    cli_sheet_end(r);
 }
 
-static void put_share(rein_text *out, const char *name, size_t n, size_t of, const char *what) {
-    put_name(out, name);
-    rein_text_format(out, "%zu", n);
-    if (of) rein_text_format(out, " (%.3g %%%s)", 100 * (double)n / (double)of, what);
-    rein_text_put(out, "\n");
-}
-
-static void put_steps(rein_text *out, const rein_groups_summary *s) {
-    put_name(out, "policy step");
-    if (s->policy_step_min < 0) rein_text_put(out, "not known");
-    else if (s->policy_step_min == s->policy_step_max) rein_text_format(out, "%lld", (long long)s->policy_step_min);
-    else rein_text_format(out, "%lld to %lld", (long long)s->policy_step_min, (long long)s->policy_step_max);
-    if (s->policy_step_min >= 0 && s->policy_step_unknown) rein_text_format(out, ", %zu not known", s->policy_step_unknown);
-    rein_text_put(out, "\n");
-}
-
-static void put_counts(rein_text *out, const rein_groups_summary *s) {
-    put_share(out, "groups", s->groups, 0, "");
-    put_share(out, "trajectories", s->trajectories, 0, "");
-    put_share(out, "histories", s->histories, 0, "");
-    put_share(out, "tokens", s->tokens, 0, "");
-    put_share(out, "trained tokens", s->trained_tokens, s->tokens, "");
-    put_share(out, "truncated", s->truncated, s->trajectories, " of the trajectories");
-    put_share(out, "equal rewards", s->equal_groups, s->groups, " of the groups");
-    put_name(out, "reward");
-    rein_text_format(out, "mean %.4g, deviation %.4g, from %.4g to %.4g\n", s->reward_mean, s->reward_std, s->reward_min,
+static void put_counts(cli_sheet *r, const rein_groups_summary *s) {
+    const long long first = s->policy_step_min, last = s->policy_step_max;
+    cli_sheet_count(r, "groups", (int64_t)s->groups);
+    cli_sheet_count(r, "trajectories", (int64_t)s->trajectories);
+    cli_sheet_count(r, "histories", (int64_t)s->histories);
+    cli_sheet_count(r, "tokens", (int64_t)s->tokens);
+    put_share(r, "trained_tokens", s->trained_tokens, s->tokens, "");
+    put_share(r, "truncated", s->truncated, s->trajectories, " of the trajectories");
+    put_share(r, "equal_rewards", s->equal_groups, s->groups, " of the groups");
+    cli_sheet_name(r, "reward");
+    rein_text_format(&r->out, "mean %.4g, deviation %.4g, from %.4g to %.4g\n", s->reward_mean, s->reward_std, s->reward_min,
                      s->reward_max);
-    put_name(out, "trained length");
-    rein_text_format(out, "mean %.4g, from %zu to %zu\n", s->length_mean, s->length_min, s->length_max);
-    put_steps(out, s);
+    cli_sheet_name(r, "trained_length");
+    rein_text_format(&r->out, "mean %.4g, from %zu to %zu\n", s->length_mean, s->length_min, s->length_max);
+    cli_sheet_name(r, "policy_step");
+    if (first < 0) rein_text_put(&r->out, "not known");
+    else if (first == last) rein_text_format(&r->out, "%lld", first);
+    else rein_text_format(&r->out, "%lld to %lld", first, last);
+    if (first >= 0 && s->policy_step_unknown) rein_text_format(&r->out, ", %zu not known", s->policy_step_unknown);
+    cli_sheet_end(r);
 }
 
 typedef struct histogram {
-    double values[BARS + 1]; /* ascending; the first BARS are where the bars begin */
+    double values[BARS + 1]; /* ascending; bar b begins at values[b] */
     size_t counts[BARS], bars;
 } histogram;
 
@@ -214,7 +181,7 @@ static void each_value(histogram *h, const rein_groups *groups, int of_lengths, 
         }
 }
 
-/* A bar for each value, or for equal parts between the least and the greatest. */
+/* A bar for each value; for many values, bars for equal parts of the range from low to high. */
 static void put_histogram(rein_text *out, const char *name, const rein_groups *groups, double low, double high, int of_lengths) {
     histogram h = {0};
     size_t most = 1;
@@ -233,23 +200,12 @@ static void put_histogram(rein_text *out, const char *name, const rein_groups *g
     }
 }
 
-static void put_warnings(rein_text *out, const rein_groups_summary *s) {
-    const unsigned warnings = rein_groups_warnings(s);
-    char text[200];
-    if (warnings) rein_text_put(out, "\n");
-    for (unsigned bit = 1; bit <= warnings; bit <<= 1) {
-        if (!(warnings & bit)) continue;
-        rein_text_put(out, "warning: ");
-        rein_wrap(out, 9, WIDTH, rein_groups_warning_text(text, sizeof text, (rein_groups_warning)bit, s));
-    }
-}
-
 /* -------------------------------------------------------------------------------------------------------------- marked tokens */
 
 typedef struct page {
     rein_text *out;
     size_t column;
-    int colours, trained; /* trained: what is written now */
+    int colours, trained; /* trained: the current text trains */
 } page;
 
 static void mark(page *p, int trained) {
@@ -264,7 +220,7 @@ static void new_line(page *p) {
     p->column = 2;
 }
 
-/* One character, of one column. */
+/* One character, one column wide. */
 static void put_character(page *p, const char *bytes, size_t n) {
     const unsigned char c = (unsigned char)*bytes;
     if (p->column + 2 > WIDTH) new_line(p);
@@ -295,26 +251,26 @@ static void put_ids(page *p, const int32_t *ids, size_t n, int trained) {
     }
 }
 
-/* Tokens that all train, or do not. */
+/* Tokens that all train, or all do not. */
 static int put_run(page *p, const rein_tokenizer *tokenizer, const int32_t *ids, size_t n, int trained) {
     rein_text text = {0};
     rein_error err = {0};
-    if (!tokenizer) return put_ids(p, ids, n, trained), REIN_DONE;
-    if (rein_tokenizer_decode(&text, tokenizer, ids, n, 0, &err)) return rein_say_error(WHERE, &err);
+    if (!tokenizer) return put_ids(p, ids, n, trained), CLI_DONE;
+    if (rein_tokenizer_decode(&text, tokenizer, ids, n, 0, &err)) return cli_say_error(WHERE, &err);
     mark(p, trained);
     put_text(p, text.data, text.length);
     rein_text_free(&text);
-    return REIN_DONE;
+    return CLI_DONE;
 }
 
-/* Of a long prompt, the end. */
+/* A long prompt is cut: only its end is shown. */
 static int put_history(rein_text *out, const rein_history *h, const rein_tokenizer *tokenizer) {
-    page p = {.out = out, .column = 2, .colours = rein_colours()};
+    page p = {.out = out, .column = 2, .colours = cli_has_colours(STDOUT_FILENO)};
     size_t first = 0;
     while (first < h->n && !h->mask[first]) first++;
     size_t k = first < h->n && first > SHOWN_TOKENS / 2 ? first - SHOWN_TOKENS / 2 : 0;
     const size_t stop = h->n - k > SHOWN_TOKENS ? k + SHOWN_TOKENS : h->n;
-    int status = REIN_DONE;
+    int status = CLI_DONE;
     rein_text_put(out, "  ");
     if (k) put_text(&p, "…", strlen("…"));
     while (k < stop && !status) {
@@ -331,7 +287,7 @@ static int put_history(rein_text *out, const rein_history *h, const rein_tokeniz
 
 static int put_trajectory(rein_text *out, const opened *o, size_t g, size_t t) {
     const rein_trajectory *trajectory = &o->groups.groups[g].trajectories[t];
-    int status = REIN_DONE;
+    int status = CLI_DONE;
     const size_t trained = rein_trajectory_length(trajectory);
     rein_text_format(out, "\ngroup %zu, trajectory %zu: reward %.6g, %zu %s%s\n", g + 1, t + 1, trajectory->reward, trained,
                      trained == 1 ? "token trains" : "tokens train", trajectory->truncated ? ", truncated" : "");
@@ -344,8 +300,8 @@ static int put_trajectory(rein_text *out, const opened *o, size_t g, size_t t) {
 
 static int put_trajectories(rein_text *out, const opened *o) {
     size_t shown = 0;
-    int status = REIN_DONE;
-    rein_text_format(out, "\nWhat trains is %s.\n", rein_colours() ? "green" : "between ⟦ and ⟧");
+    int status = CLI_DONE;
+    rein_text_format(out, "\nWhat trains is %s.\n", cli_has_colours(STDOUT_FILENO) ? "green" : "between ⟦ and ⟧");
     for (size_t g = 0; g < o->groups.n; g++)
         for (size_t t = 0; t < o->groups.groups[g].n && shown < SHOWN_TRAJECTORIES && !status; t++, shown++)
             status = put_trajectory(out, o, g, t);
@@ -353,21 +309,20 @@ static int put_trajectories(rein_text *out, const opened *o) {
     return status;
 }
 
-int rein_inspect_groups(const rein_args *args, const char *path) {
+int cli_inspect_groups(const cli_args *args, const char *path) {
     opened o = {0};
-    rein_text out = {0};
-    int status = open_all(&o, args, path);
-    if (!status && rein_option_value(args, "json")) put_json(&out, &o.summary);
+    cli_sheet r = {.json = cli_option_value(args, "json") != NULL};
+    const rein_groups_summary *s = &o.summary;
+    int status = open_groups(&o, args, path);
+    if (!status && r.json) put_json(&r, s);
     else if (!status) {
-        const rein_groups_summary *s = &o.summary;
-        put_counts(&out, s);
-        put_warnings(&out, s);
-        put_histogram(&out, "rewards", &o.groups, s->reward_min, s->reward_max, 0);
-        put_histogram(&out, "trained lengths", &o.groups, (double)s->length_min, (double)s->length_max, 1);
-        status = put_trajectories(&out, &o);
+        put_counts(&r, s);
+        put_warnings(&r, s);
+        put_histogram(&r.out, "rewards", &o.groups, s->reward_min, s->reward_max, 0);
+        put_histogram(&r.out, "trained lengths", &o.groups, (double)s->length_min, (double)s->length_max, 1);
+        status = put_trajectories(&r.out, &o);
     }
-    close_all(&o);
-    if (!status) return rein_print(&out);
-    rein_text_free(&out);
-    return status;
+    rein_groups_free(&o.groups);
+    rein_tokenizer_close(o.tokenizer);
+    return cli_sheet_finish(&r, status);
 }

@@ -6,7 +6,7 @@
 #include "rein/rein.h"
 #include "settings.h"
 
-/* Text for roff: a hyphen that may be copied, no accidental request at the start of a line, an ASCII apostrophe. */
+/* Text for roff: hyphens that can be copied, no accidental request at the start of a line, ASCII apostrophes. */
 static void escaped(rein_text *out, const char *text) {
     int start = 1;
     for (; *text; text++) {
@@ -19,7 +19,7 @@ static void escaped(rein_text *out, const char *text) {
     }
 }
 
-/* Paragraphs: a newline in a description divides them. */
+/* A newline in a description begins a new paragraph. */
 static void paragraphs(rein_text *out, const char *text) {
     while (*text) {
         size_t n = strcspn(text, "\n");
@@ -40,9 +40,9 @@ static void example(rein_text *out, const char *text) {
 }
 
 static void operations(rein_text *out) {
-    const rein_operation *o;
+    const cli_operation *o;
     rein_text_put(out, ".SS Operations\n");
-    for (size_t i = 0; (o = rein_operation_at(i)); i++) {
+    for (size_t i = 0; (o = cli_operation_at(i)); i++) {
         const char *rows[][2] = {{"takes: ", o->arguments}, {"gives: ", o->results}, {"with --grad: ", o->gradients}};
         rein_text_put(out, ".TP\n.B ");
         escaped(out, o->name);
@@ -58,54 +58,52 @@ static void operations(rein_text *out) {
     }
 }
 
+static void option(rein_text *out, const char *name, const char *value, const char *help) {
+    rein_text_put(out, ".TP\n\\fB\\-\\-");
+    escaped(out, name);
+    rein_text_format(out, "\\fR%s%s%s\n", value ? " \\fI" : "", value ? value : "", value ? "\\fR" : "");
+    escaped(out, help);
+    rein_text_put(out, "\n");
+}
+
 static void settings(rein_text *out) {
-    const rein_cli_setting *s;
+    const cli_setting *s;
     const char *title = "";
-    for (size_t i = 0; (s = rein_cli_setting_at(i)); i++) {
-        if (s->title != title) rein_text_format(out, ".SS %s\n", s->title);
-        title = s->title;
-        rein_text_put(out, ".TP\n\\fB\\-\\-");
-        escaped(out, s->option);
-        rein_text_format(out, "\\fR%s%s%s\n", s->value ? " \\fI" : "", s->value ? s->value : "", s->value ? "\\fR" : "");
+    for (size_t i = 0; (s = cli_setting_at(i)); i++) {
         rein_text help = {0};
-        rein_cli_setting_help(&help, s);
-        escaped(out, help.failed ? s->help : help.data);
+        if (strcmp(s->title, title) != 0) rein_text_format(out, ".SS %s\n", s->title);
+        title = s->title;
+        cli_setting_help(&help, s);
+        option(out, s->option, s->value, help.failed ? s->help : help.data);
         rein_text_free(&help);
-        rein_text_put(out, "\n");
     }
 }
 
-/* Several commands take them: they stand once. */
+/* Several commands take the settings, so they have their own section. */
 static void settings_page(rein_text *out) {
     rein_text_put(out, ".SH SETTINGS\nThe settings of a run, for the commands that train:");
-    const rein_command *command;
-    for (size_t i = 0, n = 0; (command = rein_command_at(i)); i++)
+    const cli_command *command;
+    for (size_t i = 0, n = 0; (command = cli_command_at(i)); i++)
         if (command->settings) rein_text_format(out, "%s %s", n++ ? "," : "", command->name);
-    rein_text_put(out, ".\nIn a file for \\fB\\-\\-config\\fR the names have _ for the dashes inside.\n");
+    rein_text_put(out, ".\nA file for \\fB\\-\\-config\\fR has _ in place of the dashes inside a name.\n");
     settings(out);
 }
 
-static void command_page(rein_text *out, const rein_command *command) {
+static void command_page(rein_text *out, const cli_command *command) {
     rein_text_format(out, ".SH REIN %s\n.B rein %s\n", command->name, command->name);
     escaped(out, command->usage);
     rein_text_put(out, "\n");
     paragraphs(out, command->description);
-    for (size_t i = 0; i < REIN_MAX_OPTIONS && command->options[i].name; i++) {
-        const rein_cli_option *option = &command->options[i];
-        rein_text_format(out, ".TP\n\\fB\\-\\-%s\\fR", option->name);
-        if (option->value) rein_text_format(out, " \\fI%s\\fR", option->value);
-        rein_text_put(out, "\n");
-        escaped(out, option->help);
-        rein_text_put(out, "\n");
-    }
+    for (size_t i = 0; i < CLI_MAX_OPTIONS && command->options[i].name; i++)
+        option(out, command->options[i].name, command->options[i].value, command->options[i].help);
     if (command->operations) operations(out);
-    if (command->settings) rein_text_put(out, ".PP\nIt takes the options of SETTINGS, below.\n");
+    if (command->settings) rein_text_put(out, ".PP\nIt also takes the options of SETTINGS, below.\n");
     rein_text_put(out, ".SS Example\n");
     example(out, command->example);
 }
 
-void rein_man(rein_text *out) {
-    const rein_command *command;
+void cli_man(rein_text *out) {
+    const cli_command *command;
     rein_text_format(out, ".TH REIN 1 \"\" \"rein %s\" \"User Commands\"\n", rein_version());
     rein_text_put(out,
                   ".SH NAME\nrein \\- reinforcement learning of language models under token budgets\n"
@@ -113,22 +111,23 @@ void rein_man(rein_text *out) {
                   ".SH DESCRIPTION\n"
                   ".B rein\ncomputes the objectives of reinforcement learning for language models, each with its exact gradient,\n"
                   "samples from models and scores texts with them,\n"
-                  "and keeps the policy in hand: token budgets, trust regions and KL to a reference.\n"
+                  "and trains them with token budgets, trust regions and KL to a reference.\n"
                   "Data goes to standard output, everything else to standard error.\n"
                   ".SH COMMANDS\n");
-    for (size_t i = 0; (command = rein_command_at(i)); i++) {
+    for (size_t i = 0; (command = cli_command_at(i)); i++) {
         rein_text_format(out, ".TP\n.B %s\n", command->name);
         escaped(out, command->summary);
         rein_text_put(out, "\n");
     }
-    rein_text_put(out, ".SH OPTIONS\n.TP\n.B \\-\\-help\nshow the help; after a command, the command\\(aqs\n"
+    rein_text_put(out, ".SH OPTIONS\n.TP\n.B \\-\\-help\nshow the help; after a command, the help of the command\n"
                        ".TP\n.B \\-\\-version\nprint the version\n");
-    for (size_t i = 0; (command = rein_command_at(i)); i++) command_page(out, command);
+    for (size_t i = 0; (command = cli_command_at(i)); i++) command_page(out, command);
     settings_page(out);
-    rein_text_put(out, ".SH EXIT STATUS\n.TP\n.B 0\ndone\n.TP\n.B 1\nfailed: no memory, a result that is not finite, or an output "
-                       "that could not be written\n"
-                       ".TP\n.B 2\nwrong usage or input; one line on standard error says what and where\n"
-                       ".SH ENVIRONMENT\n.TP\n.B REIN_KERNEL\nset to \\fBref\\fR, to compute without vector instructions: the same "
-                       "result, slower\n"
-                       ".TP\n.B NO_COLOR\nno colours, also on a terminal\n");
+    rein_text_put(out,
+                  ".SH EXIT STATUS\n.TP\n.B 0\nsuccess\n.TP\n.B 1\nfailure: no memory, a result that is not finite, or an output "
+                  "that could not be written\n"
+                  ".TP\n.B 2\nwrong usage or input; one line on standard error says what and where\n"
+                  ".SH ENVIRONMENT\n.TP\n.B REIN_KERNEL\n\\fBref\\fR: compute without vector instructions: the same "
+                  "result, slower\n"
+                  ".TP\n.B NO_COLOR\nno colours, even on a terminal\n");
 }

@@ -13,79 +13,79 @@
 #include "training.h"
 #include "view.h"
 
-static const char *where(const rein_training *t) { return t->args->command->name; }
+static const char *where(const cli_training *t) { return t->args->command->name; }
 
 /* ------------------------------------------------------------------------------------------------------------------------ view */
 
-static void on_said(void *context, rein_phase phase, size_t done, size_t all) {
+static void on_progress(void *context, rein_phase phase, size_t done, size_t all) {
     static const char *const names[] = {"sampling", "training", "evaluating"};
-    rein_view_phase(context, names[phase], done, all);
+    cli_view_phase(context, names[phase], done, all);
 }
 
-static void show_evaluation(rein_view *v, const rein_loop_evaluation *e) {
-    rein_view_step s = rein_view_step_none(e->step);
+static void show_evaluation(cli_view *v, const rein_loop_evaluation *e) {
+    cli_view_step s = cli_view_step_none(e->step);
     if (e->step < 0) return;
     s.eval_accuracy = e->sampled.accuracy, s.eval_low = e->sampled.accuracy_low, s.eval_high = e->sampled.accuracy_high;
     s.eval_length = e->sampled.mean_length, s.eval_over = e->sampled.share_over_budget;
-    rein_view_evaluated(v, &s);
+    cli_view_evaluated(v, &s);
 }
 
-static void show_step(rein_view *v, const rein_loop_report *report) {
-    rein_view_step s = rein_view_step_none(report->trained.step);
-    for (size_t i = 0; i < report->trained.n; i++) rein_view_step_set(&s, report->trained.names[i], report->trained.values[i]);
-    rein_view_add(v, &s);
+static void show_step(cli_view *v, const rein_loop_report *report) {
+    cli_view_step s = cli_view_step_none(report->trained.step);
+    for (size_t i = 0; i < report->trained.n; i++) cli_view_step_set(&s, report->trained.names[i], report->trained.values[i]);
+    cli_view_add(v, &s);
 }
 
-/* What a program log comes line by line, between two pictures. */
-static void show_log(rein_view *v, const rein_training *t, const char *log) {
+/* Prints what the judges' programs logged, line by line, between two pictures. */
+static void show_log(cli_view *v, const cli_training *t, const char *log) {
     if (!*log) return;
-    rein_view_clear(v);
+    cli_view_clear(v);
     for (const char *end; *log; log = *end ? end + 1 : end) {
         end = log + strcspn(log, "\n");
-        if (end > log) rein_say(0, where(t), "reward: %.*s", (int)(end - log), log);
+        if (end > log) cli_say(0, where(t), "reward: %.*s", (int)(end - log), log);
     }
 }
 
 /* ------------------------------------------------------------------------------------------------------------------------ work */
 
-static int work(rein_training *t, rein_loop *loop, rein_view *v) {
+static int work(cli_training *t, rein_loop *loop, cli_view *v) {
     rein_error err = {0};
-    rein_catch_interrupts();
-    if (rein_loop_first(loop)->step < 0 && rein_loop_evaluate(loop, &err)) return rein_view_clear(v), rein_training_failed(t, &err);
+    cli_catch_interrupts();
+    if (rein_loop_first(loop)->step < 0 && rein_loop_evaluate(loop, &err)) return cli_view_clear(v), cli_training_failed(t, &err);
     show_evaluation(v, rein_loop_first(loop));
-    while (!rein_loop_done(loop) && !rein_progress_interrupted()) {
+    while (!rein_loop_done(loop) && !cli_progress_interrupted()) {
         rein_loop_report report;
-        if (rein_loop_step(&report, loop, &err)) return rein_view_clear(v), rein_training_failed(t, &err);
+        if (rein_loop_step(&report, loop, &err)) return cli_view_clear(v), cli_training_failed(t, &err);
         show_log(v, t, report.judge_log);
         show_step(v, &report);
         if (report.trained.nothing_to_train) {
-            rein_view_clear(v);
-            rein_say(0, where(t), "step %" PRId64 ": nothing to train: the responses to each prompt are all equally good",
-                     report.trained.step);
+            cli_view_clear(v);
+            cli_say(0, where(t), "step %" PRId64 ": nothing to train: the responses to each prompt are all equally good",
+                    report.trained.step);
         }
         if (*report.stopped) {
-            rein_view_clear(v);
-            rein_say(0, where(t), "%s holds: the run ends after step %" PRId64, report.stopped, report.trained.step);
+            cli_view_clear(v);
+            cli_say(0, where(t), "%s holds: the run ends after step %" PRId64, report.stopped, report.trained.step);
         }
     }
-    return REIN_DONE;
+    return CLI_DONE;
 }
 
 /* An interrupted run has no evaluation of its last step: its summary and its report are of the last one it has. */
-static int finish(rein_training *t, rein_loop *loop, rein_text *report_path) {
+static int finish(cli_training *t, rein_loop *loop, rein_text *report_path) {
     rein_error err = {0};
-    if (rein_loop_done(loop) && rein_loop_evaluate(loop, &err)) return rein_training_failed(t, &err);
-    if (rein_loop_finish(loop, &err)) return rein_training_failed(t, &err);
-    rein_training_note(t, rein_loop_session(loop));
+    if (rein_loop_done(loop) && rein_loop_evaluate(loop, &err)) return cli_training_failed(t, &err);
+    if (rein_loop_finish(loop, &err)) return cli_training_failed(t, &err);
+    cli_training_note(t, rein_loop_session(loop));
     rein_text_format(report_path, "%s/report.html", t->run);
-    if (report_path->failed) return rein_say_no_memory(where(t));
-    if (rein_report_write(report_path->data, &t->run, 1, &err)) return rein_training_failed(t, &err);
-    return REIN_DONE;
+    if (report_path->failed) return cli_say_no_memory(where(t));
+    if (rein_report_write(report_path->data, &t->run, 1, &err)) return cli_training_failed(t, &err);
+    return CLI_DONE;
 }
 
 /* ---------------------------------------------------------------------------------------------------------------------- output */
 
-void rein_run_row(rein_text *out, const char *name, const rein_loop_evaluation *e) {
+void cli_run_row(rein_text *out, const char *name, const rein_loop_evaluation *e) {
     const rein_evaluation *s = &e->sampled;
     rein_text_format(out, "%-7s %6" PRId64 "  %6.1f %%  (%.1f to %.1f)  %6.1f %%  %7.1f", name, e->step, 100 * s->accuracy,
                      100 * s->accuracy_low, 100 * s->accuracy_high, 100 * e->greedy.accuracy, s->mean_length);
@@ -93,32 +93,32 @@ void rein_run_row(rein_text *out, const char *name, const rein_loop_evaluation *
     rein_text_format(out, "  %7.4f\n", e->kl);
 }
 
-void rein_run_table(rein_text *out, const rein_loop *loop) {
+void cli_run_table(rein_text *out, const rein_loop *loop) {
     const rein_loop_evaluation *first = rein_loop_first(loop), *last = rein_loop_last(loop);
     if (first->step < 0) return;
     rein_text_format(out, "%-7s %6s  %8s  %-14s  %8s  %7s%s  %7s\n", "", "step", "accuracy", "  95 %", "greedy", "length",
                      isnan(first->sampled.share_over_budget) ? "" : "  over budget", "kl");
-    rein_run_row(out, "base", first);
-    rein_run_row(out, "final", last);
+    cli_run_row(out, "base", first);
+    cli_run_row(out, "final", last);
 }
 
-static int print_summary(const rein_training *t, const rein_loop *loop, const char *report) {
+static int print_summary(const cli_training *t, const rein_loop *loop, const char *report) {
     const int64_t step = rein_session_step(rein_loop_session(loop));
     rein_text out = {0};
-    rein_run_table(&out, loop);
+    cli_run_table(&out, loop);
     rein_text_format(&out, "%-11s %" PRId64 "\n%-11s ", "steps", step, "checkpoint");
-    rein_training_checkpoint(&out, t, step);
+    cli_training_checkpoint(&out, t, step);
     rein_text_format(&out, "\n%-11s %s\n", "report", report);
-    return rein_print(&out);
+    return cli_print(&out);
 }
 
 /* The summary as it stands in the run. */
-static int print_json(const rein_training *t, const rein_loop *loop) {
+static int print_json(const cli_training *t, const rein_loop *loop) {
     const rein_session *session = rein_loop_session(loop);
     const rein_loop_evaluation *sides[] = {rein_loop_first(loop), rein_loop_last(loop)};
     static const char *const names[] = {"base", "final"};
     rein_text out = {0}, path = {0};
-    rein_training_checkpoint(&path, t, rein_session_step(session));
+    cli_training_checkpoint(&path, t, rein_session_step(session));
     rein_text_format(&out, "{\"step\": %" PRId64 ", \"checkpoint\": ", rein_session_step(session));
     rein_json_put_string(&out, path.failed ? "" : path.data);
     for (size_t i = 0; i < 2 && sides[0]->step >= 0; i++) {
@@ -135,73 +135,71 @@ static int print_json(const rein_training *t, const rein_loop *loop) {
     }
     rein_text_put(&out, "}\n");
     rein_text_free(&path);
-    return rein_print(&out);
+    return cli_print(&out);
 }
 
-static int say_how_to_go_on(const rein_training *t, const rein_loop *loop) {
+static int say_how_to_resume(const cli_training *t, const rein_loop *loop) {
     const rein_session *session = rein_loop_session(loop);
-    if (rein_loop_done(loop)) return REIN_DONE;
-    return rein_say(REIN_FAILED, where(t), "stopped after step %" PRId64 " of %" PRId64 ", which is saved: rein run %s goes on",
-                    rein_session_step(session), (int64_t)rein_settings_number(rein_session_settings(session), "steps"), t->run);
+    if (rein_loop_done(loop)) return CLI_DONE;
+    return cli_say(CLI_FAILED, where(t), "stopped after step %" PRId64 " of %" PRId64 ", which is saved: rein run %s resumes it",
+                   rein_session_step(session), (int64_t)rein_settings_number(rein_session_settings(session), "steps"), t->run);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ the command */
 
-static void say_where_it_is(const rein_training *t, const rein_loop *loop) {
+static void say_where_it_is(const cli_training *t, const rein_loop *loop) {
     const int64_t step = rein_session_step(rein_loop_session(loop));
     if (!step) return;
     if (*rein_loop_stopped(loop))
-        rein_say(0, where(t), "nothing to do: %s ended after step %" PRId64 ", where %s held", t->run, step,
-                 rein_loop_stopped(loop));
+        cli_say(0, where(t), "nothing to do: %s ended after step %" PRId64 ", where %s held", t->run, step,
+                rein_loop_stopped(loop));
     else if (rein_loop_done(loop))
-        rein_say(0, where(t), "nothing to do: %s has made its %" PRId64 " steps (--steps N makes it longer)", t->run, step);
-    else rein_say(0, where(t), "going on after step %" PRId64, step);
+        cli_say(0, where(t), "nothing to do: %s has made its %" PRId64 " steps (--steps N makes it longer)", t->run, step);
+    else cli_say(0, where(t), "resuming after step %" PRId64, step);
 }
 
-static void make_title(char *title, size_t size, const rein_training *t) {
-    const rein_settings *s = t->settings;
+static void make_title(char *title, size_t size, const cli_training *t, const rein_settings *s) {
     snprintf(title, size, "%s: %.60s, %s, %.0f prompts × %.0f responses a step", t->run, rein_settings_text(s, "task"),
-             rein_training_preset(t) ? rein_training_preset(t) : "an objective by its stages", rein_settings_number(s, "prompts"),
+             cli_preset(s) ? cli_preset(s) : "an objective by its stages", rein_settings_number(s, "prompts"),
              rein_settings_number(s, "samples"));
 }
 
-int rein_run_work(rein_training *t, rein_run_end *end, void *context) {
+int cli_run_work(cli_training *t, cli_run_end *end, void *context) {
     rein_error err = {0};
     rein_loop *loop = NULL;
-    rein_view v = {0};
+    cli_view v = {0};
     char title[300];
     rein_text report = {0};
-    make_title(title, sizeof title, t);
-    const rein_loop_options options = {on_said, &v, t->fork.run ? &t->fork : NULL};
-    if (rein_loop_open(&loop, t->run, t->given, &options, &err)) return rein_say_setting_error(t->args, &err);
+    const rein_loop_options options = {on_progress, &v, t->fork.run ? &t->fork : NULL};
+    if (rein_loop_open(&loop, t->run, t->given, &options, &err)) return cli_say_setting_error(t->args, &err);
     const rein_session *session = rein_loop_session(loop);
-    rein_training_note(t, session);
+    cli_training_note(t, session);
     say_where_it_is(t, loop);
     const rein_settings *settings = rein_session_settings(session);
-    rein_view_open(&v, title, rein_session_step(session), (int64_t)rein_settings_number(settings, "steps"),
-                   rein_settings_number(settings, "token_budget"));
+    make_title(title, sizeof title, t, settings);
+    cli_view_open(&v, title, rein_session_step(session), (int64_t)rein_settings_number(settings, "steps"),
+                  rein_settings_number(settings, "token_budget"));
     int status = work(t, loop, &v);
     if (!status) status = finish(t, loop, &report);
-    rein_view_clear(&v);
+    cli_view_clear(&v);
     if (!status) status = end(t, loop, report.data, context);
-    rein_view_close(&v);
+    cli_view_close(&v);
     rein_text_free(&report);
     rein_loop_close(loop);
     return status;
 }
 
-static int at_the_end(const rein_training *t, const rein_loop *loop, const char *report, void *context) {
+static int at_the_end(const cli_training *t, const rein_loop *loop, const char *report, void *context) {
     const int *json = context;
     const int status = *json ? print_json(t, loop) : print_summary(t, loop, report);
-    return status ? status : say_how_to_go_on(t, loop);
+    return status ? status : say_how_to_resume(t, loop);
 }
 
-int rein_run_run(const rein_args *args) {
-    int json = rein_option_value(args, "json") != NULL;
-    rein_training t = {0};
-    int status = rein_training_read(&t, args);
-    if (!status) status = rein_training_look(&t);
-    if (!status) status = rein_run_work(&t, at_the_end, &json);
-    rein_training_close(&t);
+int cli_run_run(const cli_args *args) {
+    int json = cli_option_value(args, "json") != NULL;
+    cli_training t = {0};
+    int status = cli_training_read(&t, args);
+    if (!status) status = cli_run_work(&t, at_the_end, &json);
+    cli_training_close(&t);
     return status;
 }

@@ -1,47 +1,38 @@
-/* settings.c - settings on the command line, from the tables of the library: a new row there is an option here. */
+/* settings.c - settings on the command line. They come from the library's tables: a new row there is a new option here. */
 #include "settings.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "terminal.h"
 #include "values.h"
-#include "wrap.h"
 
 /* ----------------------------------------------------------------------------------------------------------------- the table */
 
 enum { MOST = 224 };
 
 /* Filled once. One thread reads the command line. */
-static rein_cli_setting table[MOST];
+static cli_setting table[MOST];
 static size_t n_table;
 
-static const char OBJECTIVE[] = "Objective (rein explain --all)";
-
-static void add(const char *name, const char *value, const char *help, const char *choice, const char *title) {
-    rein_cli_setting *row = &table[n_table];
+static void add(const char *name, const char *value, const char *help, const char *choice, const char *stage) {
+    cli_setting *row = &table[n_table];
     if (n_table == MOST) return;
-    *row = (rein_cli_setting){.name = name, .value = value, .help = help, .choice = choice, .title = title};
+    *row = (cli_setting){.name = name, .value = value, .help = help, .choice = choice, .objective = !stage};
+    row->loop = stage && (!strcmp(stage, "task") || !strcmp(stage, "rollout") || !strcmp(stage, "evaluation"));
+    snprintf(row->title, sizeof row->title, "%s", stage ? stage : "objective (rein explain --all)");
+    row->title[0] = (char)toupper((unsigned char)row->title[0]);
     snprintf(row->option, sizeof row->option, "%s", name);
     for (char *c = row->option; *c; c++)
         if (*c == '_') *c = '-';
-    row->loop = !strcmp(title, "Task") || !strcmp(title, "Rollout") || !strcmp(title, "Evaluation");
     n_table++;
-}
-
-static const char *title_of(const char *stage) {
-    static const char *const titles[][2] = {
-        {"policy", "Policy"}, {"optimizer", "Optimizer"}, {"reference", "Reference"}, {"engine", "Engine"},
-        {"run", "Run"},       {"task", "Task"},           {"rollout", "Rollout"},     {"evaluation", "Evaluation"}};
-    for (size_t i = 0; i < sizeof titles / sizeof *titles; i++)
-        if (!strcmp(titles[i][0], stage)) return titles[i][1];
-    return stage;
 }
 
 static void add_setting(const rein_setting_info *s) {
     const int yes_no = !strcmp(s->value, "yes|no"), choice = !yes_no && strchr(s->value, '|');
-    add(s->name, yes_no ? NULL : choice ? "NAME" : s->value, s->help, choice ? s->value : NULL, title_of(s->stage));
+    add(s->name, yes_no ? NULL : choice ? "NAME" : s->value, s->help, choice ? s->value : NULL, s->stage);
 }
 
 static void fill(void) {
@@ -49,13 +40,13 @@ static void fill(void) {
     const rein_option_info *option;
     const rein_option_alias *alias;
     for (size_t i = 0; (setting = rein_setting_at(i)); i++) add_setting(setting);
-    add("preset", "NAME", "a published composition of all stages; options change it", NULL, OBJECTIVE);
+    add("preset", "NAME", "a published composition of all stages; options change it", NULL, NULL);
     for (size_t i = 0; (option = rein_option_at(i)); i++)
-        add(option->name, option->choices ? "NAME" : "X", option->help, option->choices, OBJECTIVE);
-    for (size_t i = 0; (alias = rein_option_alias_at(i)); i++) add(alias->name, alias->value, alias->help, NULL, OBJECTIVE);
+        add(option->name, option->choices ? "NAME" : "X", option->help, option->choices, NULL);
+    for (size_t i = 0; (alias = rein_option_alias_at(i)); i++) add(alias->name, alias->value, alias->help, NULL, NULL);
 }
 
-const rein_cli_setting *rein_cli_setting_at(size_t i) {
+const cli_setting *cli_setting_at(size_t i) {
     if (!n_table) fill();
     return i < n_table ? &table[i] : NULL;
 }
@@ -72,26 +63,28 @@ static int of_evaluations(const char *name) {
     return 0;
 }
 
-int rein_takes_setting(const rein_command *command, const rein_cli_setting *setting) {
-    if (command->settings == REIN_SETTINGS_EVALUATION) return of_evaluations(setting->name);
-    return command->settings && (command->settings == REIN_SETTINGS_LOOP || !setting->loop);
+int cli_takes_setting(const cli_command *command, const cli_setting *setting) {
+    if (command->settings == CLI_SETTINGS_EVALUATION) return of_evaluations(setting->name);
+    return command->settings && (command->settings == CLI_SETTINGS_LOOP || !setting->loop);
 }
 
-/* An earlier name of an option is accepted, and not shown. */
-const rein_cli_setting *rein_cli_setting_named(const char *option, size_t length) {
-    const rein_cli_setting *s;
+/* The old name of an option is accepted, but not shown. */
+const cli_setting *cli_setting_named(const char *option, size_t length) {
+    const cli_setting *s;
     if (length == strlen("recall") && !strncmp(option, "recall", length)) option = "activation-cache", length = strlen(option);
-    for (size_t i = 0; (s = rein_cli_setting_at(i)); i++)
+    for (size_t i = 0; (s = cli_setting_at(i)); i++)
         if (strlen(s->option) == length && !strncmp(s->option, option, length)) return s;
     return NULL;
 }
 
-int rein_is_objective(const char *name) {
-    const rein_cli_setting *s;
-    for (size_t i = 0; (s = rein_cli_setting_at(i)); i++)
-        if (!strcmp(s->name, name)) return s->title == OBJECTIVE;
-    return 0;
+static const cli_setting *find(const char *name) {
+    const cli_setting *s;
+    for (size_t i = 0; (s = cli_setting_at(i)) && strcmp(s->name, name) != 0; i++) {
+    }
+    return s;
 }
+
+int cli_is_objective(const char *name) { return find(name) && find(name)->objective; }
 
 /* ---------------------------------------------------------------------------------------------------------------------- help */
 
@@ -105,9 +98,9 @@ static void put_choices(rein_text *out, const char *choices) {
 }
 
 /* " (default 8)"; a setting that is off or has no value has none. */
-static void put_default(rein_text *out, const rein_cli_setting *s) {
+static void put_default(rein_text *out, const cli_setting *s) {
     rein_settings *defaults;
-    if (!s->value || s->title == OBJECTIVE || rein_settings_new(&defaults, NULL)) return;
+    if (!s->value || s->objective || rein_settings_new(&defaults, NULL)) return;
     const char *text = rein_settings_text(defaults, s->name);
     const double number = rein_settings_number(defaults, s->name);
     if (*text) rein_text_format(out, " (default %s)", text);
@@ -115,117 +108,110 @@ static void put_default(rein_text *out, const rein_cli_setting *s) {
     rein_settings_free(defaults);
 }
 
-void rein_cli_setting_help(rein_text *out, const rein_cli_setting *s) {
+void cli_setting_help(rein_text *out, const cli_setting *s) {
     rein_text_put(out, s->help);
     if (s->choice) put_choices(out, s->choice);
     put_default(out, s);
 }
 
-/* The help of a name that is too long for the column starts on the next line. */
-static void help_row(rein_text *out, const rein_cli_setting *s, size_t width) {
+void cli_help_settings(rein_text *out, const cli_command *command) {
     enum { COLUMN = 32 };
-    rein_text help = {0};
-    rein_cli_setting_help(&help, s);
-    const size_t columns = 4 + strlen(s->option) + (s->value ? 1 + strlen(s->value) : 0);
-    rein_text_format(out, "  --%s%s%s", s->option, s->value ? " " : "", s->value ? s->value : "");
-    if (columns + 2 > COLUMN) rein_text_put(out, "\n");
-    rein_text_repeat(out, " ", columns + 2 > COLUMN ? COLUMN : COLUMN - columns);
-    rein_wrap(out, COLUMN, width, help.failed ? s->help : help.data);
-    rein_text_free(&help);
-}
-
-void rein_help_settings(rein_text *out, const rein_command *command, size_t width) {
-    const rein_cli_setting *s;
+    const cli_setting *s;
     const char *title = "";
-    for (size_t i = 0; (s = rein_cli_setting_at(i)); i++) {
-        if (!rein_takes_setting(command, s)) continue;
-        if (s->title != title) rein_text_format(out, "\n%s:\n", s->title);
+    for (size_t i = 0; (s = cli_setting_at(i)); i++) {
+        rein_text help = {0};
+        if (!cli_takes_setting(command, s)) continue;
+        if (strcmp(s->title, title) != 0) rein_text_format(out, "\n%s:\n", s->title);
         title = s->title;
-        help_row(out, s, width);
+        cli_setting_help(&help, s);
+        cli_help_option(out, s->option, s->value, help.failed ? s->help : help.data, COLUMN);
+        rein_text_free(&help);
     }
 }
 
 /* ------------------------------------------------------------------------------------------------------- from the command line */
 
-int rein_args_has_setting(const rein_args *args, const char *name) {
+int cli_args_has_setting(const cli_args *args, const char *name) {
     for (size_t i = 0; i < args->n_settings; i++)
         if (!strcmp(args->settings[i].name, name)) return 1;
     return 0;
 }
 
-/* The setting as the command line spells it, if it was given there. */
-static const rein_cli_setting *given_setting(const rein_args *args, const char *name) {
-    const rein_cli_setting *s;
-    for (size_t i = 0; rein_args_has_setting(args, name) && (s = rein_cli_setting_at(i)); i++)
-        if (!strcmp(s->name, name)) return s;
-    return NULL;
-}
-
-int rein_say_setting_error(const rein_args *args, const rein_error *err) {
+int cli_say_setting_error(const cli_args *args, const rein_error *err) {
     const size_t length = strlen(err->field);
-    const rein_cli_setting *s = length ? given_setting(args, err->field) : NULL;
+    const cli_setting *s = cli_args_has_setting(args, err->field) ? find(err->field) : NULL;
     rein_error spelled = *err;
-    if (s && err->reason && !strncmp(err->message, err->field, length)) /* no place stands before the field */
+    if (s && err->reason && !strncmp(err->message, err->field, length)) /* the message begins with the field */
         snprintf(spelled.message, sizeof spelled.message, "--%s%s", s->option, err->message + length);
-    return rein_say_error(args->command->name, &spelled);
+    return cli_say_error(args->command->name, &spelled);
 }
 
 /* Sets all values of a list at once; its option may be given several times. */
-static int set_list(rein_settings *settings, const rein_args *args, const char *name) {
+static int set_list(rein_settings *settings, const cli_args *args, const char *name) {
     rein_error err = {0};
     rein_text all = {0};
     for (size_t i = 0; i < args->n_settings; i++) {
         if (strcmp(args->settings[i].name, name) != 0) continue;
         if (strchr(args->settings[i].value, '\n'))
-            return rein_text_free(&all), rein_say(REIN_WRONG, args->command->name, "--%s has a newline in it%s", name,
-                                                  strcmp(name, "stop") ? "" : ": write \\n, which stands for one");
+            return rein_text_free(&all), cli_say(CLI_WRONG, args->command->name, "--%s has a newline in it%s", name,
+                                                 strcmp(name, "stop") ? ": leave it out" : ": write \\n, which stands for one");
         rein_text_format(&all, "%s%s", all.length ? "\n" : "", args->settings[i].value);
     }
     const int failed = all.failed || rein_settings_set(settings, name, all.data, &err);
-    const int status = all.failed ? rein_say_no_memory(args->command->name)
-                       : failed   ? rein_say_setting_error(args, &err)
-                                  : REIN_DONE;
+    const int status = all.failed ? cli_say_no_memory(args->command->name) : failed ? cli_say_setting_error(args, &err) : CLI_DONE;
     rein_text_free(&all);
     return status;
 }
 
-static int set(rein_settings *settings, const rein_args *args, size_t i) {
+static int set(rein_settings *settings, const cli_args *args, size_t i) {
     rein_error err = {0};
     const char *name = args->settings[i].name;
     if (rein_setting_is_list(name)) return set_list(settings, args, name);
     if (!strcmp(name, "preset") && rein_options_given(rein_settings_objective(settings), NULL))
-        return rein_say(REIN_WRONG, args->command->name,
-                        "--preset would overwrite the options of the objective in %s: put it there",
-                        rein_option_value(args, "config"));
-    if (rein_settings_set(settings, name, args->settings[i].value, &err)) return rein_say_setting_error(args, &err);
-    return REIN_DONE;
+        return cli_say(CLI_WRONG, args->command->name,
+                       "--preset would overwrite the options of the objective in %s: set the preset there",
+                       cli_option_value(args, "config"));
+    if (rein_settings_set(settings, name, args->settings[i].value, &err)) return cli_say_setting_error(args, &err);
+    return CLI_DONE;
 }
 
-/* A setting of the file must be one that the command takes. */
-static int check_config(const rein_settings *settings, const rein_args *args, const char *config) {
-    const rein_cli_setting *s;
-    for (size_t i = 0; (s = rein_cli_setting_at(i)); i++)
-        if (!rein_takes_setting(args->command, s) && rein_settings_given(settings, s->name))
-            return rein_say(REIN_WRONG, args->command->name, "%s: %s has no effect here: it is for rein %s", config, s->name,
-                            s->loop ? "run" : "run and rein train");
-    return REIN_DONE;
+/* The file may only have settings that the command takes. */
+static int check_config(const rein_settings *settings, const cli_args *args, const char *config) {
+    const cli_setting *s;
+    for (size_t i = 0; (s = cli_setting_at(i)); i++)
+        if (!cli_takes_setting(args->command, s) && rein_settings_given(settings, s->name))
+            return cli_say(CLI_WRONG, args->command->name, "%s: %s has no effect here: it is for rein %s", config, s->name,
+                           s->loop ? "run" : "run and rein train");
+    return CLI_DONE;
 }
 
-int rein_args_settings(rein_settings **settings, const rein_args *args, int is_new) {
-    const char *config = rein_option_value(args, "config");
+int cli_args_settings(rein_settings **settings, const cli_args *args, int is_new) {
+    const char *config = cli_option_value(args, "config");
     rein_error err = {0};
     rein_isa isa = REIN_ISA_BEST;
-    int status = rein_value_kernel(&isa, args->command->name);
+    int status = cli_value_kernel(&isa, args->command->name);
     *settings = NULL;
     if (status) return status;
     if (rein_settings_new(settings, &err) || (is_new && rein_settings_set(*settings, "preset", "none", &err)) ||
         (config && rein_settings_read(*settings, config, &err)))
-        return rein_say_error(args->command->name, &err);
+        return cli_say_error(args->command->name, &err);
     rein_settings_set_isa(*settings, isa);
     status = check_config(*settings, args, config);
     for (int preset = 1; preset >= 0; preset--) {
         for (size_t i = 0; i < args->n_settings && !status; i++)
             if ((strcmp(args->settings[i].name, "preset") == 0) == preset) status = set(*settings, args, i);
     }
+    return status;
+}
+
+int cli_run_settings(rein_settings **settings, const char *run, const char *where) {
+    rein_error err = {0};
+    rein_text path = {0};
+    int status = CLI_DONE;
+    rein_text_format(&path, "%s/config.yaml", run);
+    if (path.failed) status = cli_say_no_memory(where);
+    else if (rein_settings_new(settings, &err) || rein_settings_read(*settings, path.data, &err))
+        status = cli_say_error(where, &err);
+    rein_text_free(&path);
     return status;
 }

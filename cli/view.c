@@ -1,26 +1,22 @@
-/* view.c - the live view: what is drawn, and when. */
+/* view.c - the live view of a run. */
 #include "view.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+#include "progress.h"
+#include "terminal.h"
 
 /* ----------------------------------------------------------------------------------------------------------------------- steps */
 
-rein_view_step rein_view_step_none(int64_t step) {
-    return (rein_view_step){step, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN};
+cli_view_step cli_view_step_none(int64_t step) {
+    return (cli_view_step){step, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN};
 }
 
-void rein_view_step_set(rein_view_step *s, const char *name, double value) {
+void cli_view_step_set(cli_view_step *s, const char *name, double value) {
     const struct {
         const char *name;
         double *to;
@@ -43,7 +39,7 @@ void rein_view_step_set(rein_view_step *s, const char *name, double value) {
 
 /* -------------------------------------------------------------------------------------------------------------------- drawing */
 
-void rein_sparkline(rein_text *out, const double *values, size_t n, size_t columns) {
+void cli_sparkline(rein_text *out, const double *values, size_t n, size_t columns) {
     static const char *const levels[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     double low = INFINITY, high = -INFINITY;
     const size_t cells = n < columns ? n : columns;
@@ -62,16 +58,9 @@ void rein_sparkline(rein_text *out, const double *values, size_t n, size_t colum
     }
 }
 
-/* "1:02:03" or "2:03" */
-static void put_clock(rein_text *out, double seconds) {
-    const long long s = (long long)fmin(ceil(fmax(seconds, 0)), 3.6e9);
-    if (s >= 3600) rein_text_format(out, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
-    else rein_text_format(out, "%lld:%02lld", s / 60, s % 60);
-}
+static const cli_view_step *last_of(const cli_view *v) { return v->n ? &v->steps[v->n - 1] : NULL; }
 
-static const rein_view_step *last_of(const rein_view *v) { return v->n ? &v->steps[v->n - 1] : NULL; }
-
-static void put_bar(rein_text *out, const rein_view *v) {
+static void put_bar(rein_text *out, const cli_view *v) {
     enum { CELLS = 24 };
     const int64_t done = last_of(v) ? last_of(v)->step : v->first;
     const size_t filled = v->total > 0 ? (size_t)(done * CELLS / v->total) : 0;
@@ -83,15 +72,14 @@ static void put_bar(rein_text *out, const rein_view *v) {
     rein_text_format(out, " %lld/%lld", (long long)done, (long long)v->total);
     if (done > v->first && v->began > 0) {
         const double per_step = (v->last - v->began) / (double)(done - v->first);
-        rein_text_format(out, "  %.2g s/step  ", per_step);
-        put_clock(out, per_step * (double)(v->total - done));
-        rein_text_put(out, " left");
+        char left[CLI_CLOCK_SIZE];
+        rein_text_format(out, "  %.2g s/step  %s left", per_step, cli_clock_text(left, per_step * (double)(v->total - done)));
     }
     if (*v->phase) rein_text_format(out, "  %s", v->phase);
 }
 
-/* "  accuracy   0.71  ▁▂▃▄▅▆▇  held out 0.68": nothing, if no step has the figure. */
-static int put_curve(rein_text *out, const rein_view *v, const char *name, const char *format, size_t field, const char *after) {
+/* "  accuracy   0.71  ▁▂▃▄▅▆▇  held out 0.68". Returns the number of lines: 0 if no step has the figure. */
+static int put_curve(rein_text *out, const cli_view *v, const char *name, const char *format, size_t field, const char *after) {
     enum { COLUMNS = 32 };
     double *values = malloc((v->n + 1) * sizeof *values), newest = NAN;
     for (size_t i = 0; values && i < v->n; i++) {
@@ -103,7 +91,7 @@ static int put_curve(rein_text *out, const rein_view *v, const char *name, const
     snprintf(number, sizeof number, format, newest);
     rein_text_format(out, "  %s%-9s%s %7s  %s", v->colour ? "\033[2m" : "", name, v->colour ? "\033[0m" : "", number,
                      v->colour ? "\033[36m" : "");
-    rein_sparkline(out, values, v->n, COLUMNS);
+    cli_sparkline(out, values, v->n, COLUMNS);
     rein_text_format(out, "%s", v->colour ? "\033[0m" : "");
     rein_text_repeat(out, " ", v->n < COLUMNS ? COLUMNS - v->n : 0);
     if (*after) rein_text_format(out, "  %s", after);
@@ -112,18 +100,18 @@ static int put_curve(rein_text *out, const rein_view *v, const char *name, const
     return 1;
 }
 
-/* What stands behind the curves. */
-static void notes(char accuracy[100], char length[100], const rein_view *v) {
-    const rein_view_step *e = &v->evaluation;
+/* The texts after the curves. */
+static void notes(char accuracy[100], char length[100], const cli_view *v) {
+    const cli_view_step *e = &v->evaluation;
     accuracy[0] = length[0] = 0;
     if (!isnan(e->eval_accuracy) && !isnan(v->base_accuracy) && e->step)
         snprintf(accuracy, 100, "held out %.3f, was %.3f", e->eval_accuracy, v->base_accuracy);
     else if (!isnan(e->eval_accuracy)) snprintf(accuracy, 100, "held out %.3f", e->eval_accuracy);
-    const rein_view_step *s = last_of(v);
+    const cli_view_step *s = last_of(v);
     if (!isnan(v->budget) && s && !isnan(s->over)) snprintf(length, 100, "budget %g, %.0f %% over", v->budget, 100 * s->over);
 }
 
-static void draw(rein_view *v) {
+static void draw(cli_view *v) {
     rein_text out = {0};
     char accuracy[100], length[100];
     if (v->drawn) rein_text_format(&out, "\033[%dA\r", v->drawn);
@@ -131,12 +119,12 @@ static void draw(rein_view *v) {
     put_bar(&out, v);
     rein_text_put(&out, "\033[K\n");
     int lines = 1;
-    lines += put_curve(&out, v, "accuracy", "%.3f", offsetof(rein_view_step, accuracy), accuracy);
-    lines += put_curve(&out, v, "reward", "%.3f", offsetof(rein_view_step, reward), "");
-    lines += put_curve(&out, v, "length", "%.1f", offsetof(rein_view_step, length), length);
-    lines += put_curve(&out, v, "kl", "%.4f", offsetof(rein_view_step, kl), "nats a token");
-    lines += put_curve(&out, v, "entropy", "%.4f", offsetof(rein_view_step, entropy), "");
-    const rein_view_step *s = last_of(v);
+    lines += put_curve(&out, v, "accuracy", "%.3f", offsetof(cli_view_step, accuracy), accuracy);
+    lines += put_curve(&out, v, "reward", "%.3f", offsetof(cli_view_step, reward), "");
+    lines += put_curve(&out, v, "length", "%.1f", offsetof(cli_view_step, length), length);
+    lines += put_curve(&out, v, "kl", "%.4f", offsetof(cli_view_step, kl), "nats a token");
+    lines += put_curve(&out, v, "entropy", "%.4f", offsetof(cli_view_step, entropy), "");
+    const cli_view_step *s = last_of(v);
     if (s && !isnan(s->gap)) {
         rein_text_format(&out, "  %sgap%s       %7.3g  between what the sampler saw and the trainer computes\033[K\n",
                          v->colour ? "\033[2m" : "", v->colour ? "\033[0m" : "", s->gap);
@@ -148,33 +136,32 @@ static void draw(rein_view *v) {
     v->drawn = lines;
 }
 
-void rein_view_clear(rein_view *v) {
+void cli_view_clear(cli_view *v) {
     if (v->drawn) fprintf(stderr, "\033[%dA\r\033[J", v->drawn);
     fflush(stderr);
     v->drawn = 0;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------ what comes */
+/* --------------------------------------------------------------------------------------------------------------------- events */
 
-void rein_view_open(rein_view *v, const char *title, int64_t first, int64_t total, double budget) {
-    const char *term = getenv("TERM");
-    *v = (rein_view){.first = first, .total = total, .budget = budget, .every = 1, .base_accuracy = NAN};
-    v->evaluation = rein_view_step_none(-1);
-    v->terminal = isatty(STDERR_FILENO) && !(term && !strcmp(term, "dumb"));
-    v->colour = v->terminal && !getenv("NO_COLOR");
+void cli_view_open(cli_view *v, const char *title, int64_t first, int64_t total, double budget) {
+    *v = (cli_view){.first = first, .total = total, .budget = budget, .every = 1, .base_accuracy = NAN};
+    v->evaluation = cli_view_step_none(-1);
+    v->terminal = cli_is_terminal(STDERR_FILENO);
+    v->colour = cli_has_colours(STDERR_FILENO);
     if (*title) fprintf(stderr, "%s%s%s\n", v->colour ? "\033[1m" : "", title, v->colour ? "\033[0m" : "");
-    v->began = v->last = now();
+    v->began = v->last = cli_now();
 }
 
-void rein_view_close(rein_view *v) {
+void cli_view_close(cli_view *v) {
     free(v->steps);
     v->steps = NULL;
 }
 
-/* Long runs keep every second point, then every fourth. */
-static void keep(rein_view *v, const rein_view_step *step) {
-    if (!v->steps && !(v->steps = malloc(REIN_VIEW_POINTS * sizeof *v->steps))) return;
-    if (v->n == REIN_VIEW_POINTS) {
+/* A long run keeps every second point, then every fourth, and so on. */
+static void keep(cli_view *v, const cli_view_step *step) {
+    if (!v->steps && !(v->steps = malloc(CLI_VIEW_POINTS * sizeof *v->steps))) return;
+    if (v->n == CLI_VIEW_POINTS) {
         for (size_t i = 0; i < v->n / 2; i++) v->steps[i] = v->steps[2 * i + 1];
         v->n /= 2, v->every *= 2;
     }
@@ -183,7 +170,7 @@ static void keep(rein_view *v, const rein_view_step *step) {
     v->n += !replaces;
 }
 
-static void plain_line(const rein_view *v, const rein_view_step *s) {
+static void plain_line(const cli_view *v, const cli_view_step *s) {
     const struct {
         const char *format;
         double value;
@@ -197,7 +184,7 @@ static void plain_line(const rein_view *v, const rein_view_step *s) {
     fputc('\n', stderr);
 }
 
-void rein_view_evaluated(rein_view *v, const rein_view_step *s) {
+void cli_view_evaluated(cli_view *v, const cli_view_step *s) {
     if (isnan(s->eval_accuracy)) return;
     if (isnan(v->base_accuracy)) v->base_accuracy = s->eval_accuracy;
     v->evaluation = *s;
@@ -206,18 +193,18 @@ void rein_view_evaluated(rein_view *v, const rein_view_step *s) {
                 s->eval_accuracy, s->eval_length);
 }
 
-void rein_view_add(rein_view *v, const rein_view_step *s) {
-    v->last = now();
+void cli_view_add(cli_view *v, const cli_view_step *s) {
+    v->last = cli_now();
     v->phase[0] = 0;
     keep(v, s);
-    rein_view_evaluated(v, s);
+    cli_view_evaluated(v, s);
     if (v->terminal) draw(v);
     else plain_line(v, s);
 }
 
-void rein_view_phase(rein_view *v, const char *what, size_t done, size_t all) {
+void cli_view_phase(cli_view *v, const char *what, size_t done, size_t all) {
     static double drawn_at;
-    const double at = now();
+    const double at = cli_now();
     if (!v->terminal || at - drawn_at < 0.1) return;
     drawn_at = at;
     if (all > 1) snprintf(v->phase, sizeof v->phase, "%s %zu of %zu", what, done, all);

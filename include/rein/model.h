@@ -133,8 +133,8 @@ typedef struct rein_policy {
     double temperature;          /* above 0 */
 } rein_policy;
 
-/* Tokens in segments, ragged. A segment may continue an earlier one (the prompt that several completions share), and that one another. The
- * segments of a tree follow each other, its root first. */
+/* Tokens in segments, ragged. A segment may continue an earlier one (the prompt that several completions share), and that one
+ * another. The segments of a tree follow each other, its root first. */
 typedef struct rein_tokens {
     size_t n;               /* segments */
     const size_t *offsets;  /* [n + 1]: segment s is tokens [offsets[s], offsets[s+1]), at least one */
@@ -147,7 +147,8 @@ typedef struct rein_tokens {
                                       * (rein_sampled), 0: none; NULL: none has one */
 } rein_tokens;
 
-/* The activations of a forward pass: kept for the backward pass, their memory reused by the next forward pass. One thread at a time. */
+/* The activations of a forward pass: kept for the backward pass, their memory reused by the next forward pass. One thread at a
+ * time. */
 typedef struct rein_activations rein_activations;
 
 /* Makes an empty one. The caller closes *activations; it is NULL on failure. */
@@ -159,14 +160,15 @@ REIN_API void rein_activations_close(rein_activations *activations);
 /* The memory it holds, in bytes. */
 REIN_API size_t rein_activations_bytes(const rein_activations *activations);
 
-/* A cache for the activations that a generator computes. A forward pass with keep, of the same policy over the same tokens, copies them
- * instead of computing them again: the same bits, in less time. Tokens are found by the key that the generator reports with each of
- * them; the cache checks the tokens, and that the policy's parameters have not changed since. One thread at a time. */
+/* A cache for the activations that a generator computes. A forward pass with keep, of the same policy over the same tokens,
+ * copies them instead of computing them again: the same bits, in less time. Tokens are found by the key that the generator
+ * reports with each of them; the cache checks the tokens, and that the policy's parameters have not changed since. One thread at
+ * a time. */
 typedef struct rein_activation_cache rein_activation_cache;
 
-/* Opens a cache of at most max_bytes, and at most a quarter of the memory that is available now; when it is full, the oldest requests are
- * dropped. With recompute it serves only passes with recompute, and needs about a tenth of the memory. The caller closes *cache, after the
- * generators and trainers that use it; it is NULL on failure. */
+/* Opens a cache of at most max_bytes, and at most a quarter of the memory that is available now; when it is full, the oldest
+ * requests are dropped. With recompute it serves only passes with recompute, and needs about a tenth of the memory. The caller
+ * closes *cache, after the generators and trainers that use it; it is NULL on failure. */
 REIN_API rein_status rein_activation_cache_open(rein_activation_cache **cache, size_t max_bytes, int recompute, rein_error *err);
 
 /* Frees it. NULL is fine. */
@@ -186,21 +188,21 @@ typedef struct rein_forward_options {
 /* The number of tokens that the last forward pass took from its activation cache, without those that are only targets. */
 REIN_API size_t rein_activations_cached_tokens(const rein_activations *activations);
 
-/* Computes log_probs [tokens]: of each wanted token given those before it, 0 elsewhere; and entropies [tokens], of the distribution that the
- * token was drawn from (entropies may be NULL). options may be NULL: {0}. A result that is not finite is REIN_ERANGE; the message
- * names the token. */
+/* Computes log_probs [tokens]: of each wanted token given those before it, 0 elsewhere; and entropies [tokens], of the
+ * distribution that the token was drawn from (entropies may be NULL). options may be NULL: {0}. A result that is not finite is
+ * REIN_ERANGE; the message names the token. */
 REIN_API rein_status rein_forward(float *log_probs, float *entropies, rein_activations *activations, const rein_policy *policy,
                                   const rein_tokens *tokens, const rein_forward_options *options, rein_error *err);
 
-/* Adds the gradient of a loss: gradient [rein_parameter_floats] += d loss/d parameters (rein_parameters), given
- * dlog_probs [tokens] = d loss/d log_probs and dentropies [tokens] (NULL without entropy_gradient). Entries of tokens that are not wanted
- * are not read. The activations must hold a forward pass with keep, of a policy that has not changed since; each forward pass serves one
- * backward pass. */
+/* Adds the gradient of a loss: gradient [rein_parameter_floats] += d loss/d parameters (rein_parameters), given dlog_probs
+ * [tokens] = d loss/d log_probs and dentropies [tokens] (NULL without entropy_gradient). Entries of tokens that are not wanted
+ * are not read. The activations must hold a forward pass with keep, of a policy that has not changed since; each forward pass
+ * serves one backward pass. */
 REIN_API rein_status rein_backward(float *gradient, rein_activations *activations, const float *dlog_probs, const float *dentropies,
                                    rein_error *err);
 
-/* Computes logits [wanted][vocabulary], z/T, at the positions that predict the wanted tokens, in their order. For inspection, not for
- * training. */
+/* Computes logits [wanted][vocabulary], z/T, at the positions that predict the wanted tokens, in their order. For inspection,
+ * not for training. */
 REIN_API rein_status rein_logits(float *logits, rein_activations *activations, const rein_policy *policy, const rein_tokens *tokens,
                                  rein_error *err);
 

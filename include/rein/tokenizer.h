@@ -30,6 +30,9 @@ typedef struct rein_span {
 /* Frees the memory and makes it {0} again; {0} is fine. */
 REIN_API void rein_ids_free(rein_ids *ids);
 
+/* Appends one id. */
+REIN_API rein_status rein_ids_append(rein_ids *ids, int32_t id, rein_error *err);
+
 /* --------------------------------------------------------------------------------------------------------------- 2. tokenizer */
 
 /* A tokenizer. It never changes: any number of threads may use it. */

@@ -383,6 +383,7 @@ c.check_sizes(
         "rein_request": Request,
         "rein_generator_options": GeneratorOptions,
         "rein_sampled": Sampled,
+        "rein_example": Example,
         "rein_history": History,
         "rein_trajectory": TrajectoryStruct,
         "rein_group": Group,

@@ -254,8 +254,16 @@ class ReportedError(Exception):
     `field` is None if the error does not concern one, and `index` is None if it does not concern one position. The
     index of an array with several axes, or of ragged rows, is a tuple: rewards[1][0] has the field "rewards" and the
     index (1, 0).
+
+    >>> import rein
+    >>> try:
+    ...     rein.gpo_objective([1.0, 1.0], [1.0, 1.0], [1.0, 1.0], [1.0, -1.0], epsilon=0.2, beta=0.1)
+    ... except rein.ReportedError as problem:
+    ...     print(problem.field, problem.index, problem, sep="; ")
+    pi_ref; 1; pi_ref[1] is -1: it must be above 0
     """
 
+    __module__ = "rein"
     field: str | None = None
     index: Index | None = None
 
@@ -263,17 +271,25 @@ class ReportedError(Exception):
 class ArgumentError(ReportedError, ValueError):
     """A wrong argument, or one whose result is not a finite number."""
 
+    __module__ = "rein"
+
 
 class FileError(ReportedError, OSError):
     """A file that cannot be opened, read or written."""
+
+    __module__ = "rein"
 
 
 class ResultError(ReportedError, ArithmeticError):
     """A result that is not a finite number."""
 
+    __module__ = "rein"
+
 
 class OutOfMemoryError(ReportedError, MemoryError):
     """No memory."""
+
+    __module__ = "rein"
 
 
 def raise_error(

@@ -99,7 +99,7 @@ class Policy:
     ) -> None:
         lora = _Lora(lora_rank, lora_alpha, lora_modules, use_rslora)
         if full and adapter is not None and adapter is not False:
-            raise ValueError("adapter has no effect with full: all weights train, without an adapter")
+            raise ValueError("adapter has no effect with full: all weights train, there is no adapter")
         if full or adapter is not None:
             lora.refuse()
         self._seed = e.count_of(seed, "seed", limit=2**64)
@@ -525,7 +525,7 @@ class _Lora:
     def refuse(self) -> None:
         for field in fields(self):
             if getattr(self, field.name) != field.default:
-                raise ValueError(f"{field.name} has no effect here: it needs a new adapter")
+                raise ValueError(f"{field.name} has no effect: it needs a new adapter")
 
     def adapter(self, model: e.Handle, seed: int) -> e.Handle:
         named = self.lora_modules.split(",") if isinstance(self.lora_modules, str) else self.lora_modules

@@ -71,7 +71,7 @@ class Options:
     >>> Options("grpo", epsilom=0.1)
     Traceback (most recent call last):
         ...
-    ValueError: epsilom is not an option: did you mean epsilon?
+    rein.ArgumentError: epsilom is not an option: did you mean epsilon?
     """
 
     __slots__ = ("address", "given", "preset")
@@ -161,7 +161,7 @@ class Options:
         >>> Options("k2", tau=0.1).resolve()
         Traceback (most recent call last):
             ...
-        ValueError: budget_penalty_coef is required: it has no published value, so give one
+        rein.ArgumentError: budget_penalty_coef is required: it has no published value, so give one
         """
         error, resolved = c.Error(), Options(self)
         status = c.options_resolve(resolved.address, self.address, ctypes.byref(error))
@@ -261,7 +261,7 @@ class Explanation:
         for stage in dict.fromkeys(_INFO[name].stage for name in self.options):
             lines += ["", stage]
             lines += [self._line(name) for name in self.options if _INFO[name].stage == stage]
-        lines += ["", "KL: its expected gradient, compared with that of KL(policy‖reference)"]
+        lines += ["", "KL: the expectation of its gradient, compared with that of KL(policy‖reference)"]
         lines += [] if self.kl_bias else ["  No KL term: every KL coefficient is 0."]
         for row in self.kl_bias:
             lines += [f"  {row.form}", f"    on-policy   {row.on_policy}", f"    off-policy  {row.off_policy}"]

@@ -147,7 +147,8 @@ static void take_head(rein_activations *a, const rein_policy *policy, int with_e
 
 /* ---------------------------------------------------------------------------------------------------------------------- a pass */
 
-/* Whether the cache has the rows of a segment. A row depends on all tokens before it, so the tokens of the ancestors are compared too. */
+/* Whether the cache has the rows of a segment. A row depends on all tokens before it, so the tokens of the ancestors are
+ * compared too. */
 static int find_segment(float **rows, const rein_activations *a, size_t s) {
     const rein_activation_cache *cache = a->options.activation_cache;
     for (int64_t up = (int64_t)s; up != REIN_NO_PARENT; up = a->segments[up].parent) {

@@ -40,8 +40,8 @@ struct rein_activations {
     float *head_scratch;
 };
 
-/* Checks the tokens and lays them out as rows: fills segments, trees, ids, wanted, row, targets and batch.rows. Tokens after the last one that
- * is needed for a prediction get no row: the last token of a completion is only a target. */
+/* Checks the tokens and lays them out as rows: fills segments, trees, ids, wanted, row, targets and batch.rows. Tokens after the
+ * last one that is needed for a prediction get no row: the last token of a completion is only a target. */
 rein_status rein_token_rows(rein_activations *activations, const rein_tokens *tokens, rein_error *err);
 
 /* Checks policy and tokens and takes all memory of a pass whose options are set, before anything is computed. */

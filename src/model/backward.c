@@ -6,7 +6,8 @@
 #include "base/base.h"
 #include "nn/norm.h"
 
-/* The place in `gradient` of an array that trains, at the same offset as the array has among the model's values; NULL if it does not train. */
+/* The place in `gradient` of an array that trains, at the same offset as the array has among the model's values; NULL if it does
+ * not train. */
 static float *gradient_of(const rein_activations *a, float *gradient, const void *values) {
     const float *base = a->policy.adapter ? NULL : a->policy.model->values;
     return base && values ? gradient + ((const float *)values - base) : NULL;

@@ -59,7 +59,6 @@ rein_status rein_json_sequence(const json_t *object, const char *key, rein_json_
                                rein_error *err);
 
 /* ---- tokenizer_text.c */
-rein_status rein_ids_append(rein_ids *ids, int32_t id, rein_error *err);
 /* Appends `text` with every `from` replaced by `to`. */
 rein_status rein_text_replace(rein_text *out, const char *text, size_t length, const char *from, size_t from_length, const char *to,
                               size_t to_length, rein_error *err);

@@ -89,7 +89,7 @@ static void drop_packed(const rein_model *model) {
 }
 
 static rein_status pack(const rein_model *model, const rein_exec *exec, rein_error *err) {
-    rein_packing *to = model->packing;
+    rein_packed_weights *to = model->packing;
     rein_arena_reset(&to->memory);
     for (size_t slot = 0; slot < rein_adapter_slots(model); slot++) {
         rein_linear *linear = linear_at(model, slot);

@@ -52,9 +52,9 @@ struct rein_model {
     rein_matrix embedding; /* [vocabulary][hidden] */
     const float *norm;     /* the norm before the head */
     rein_linear head;
-    float *frequencies;           /* [head_dim / 2] of the rotary embedding */
-    rein_arena memory;            /* holds everything above */
-    struct rein_packing *packing; /* packed copies of the matrices of layers and head */
+    float *frequencies;                  /* [head_dim / 2] of the rotary embedding */
+    rein_arena memory;                   /* holds everything above */
+    struct rein_packed_weights *packing; /* packed copies of the matrices of layers and head */
     rein_spare *spare;
     uint64_t version; /* changes (rein_new_version) whenever the values change */
     /* If all weights train: their f32 values, tensor after tensor in the order of rein_model_weight; offsets [weights + 1]. */
@@ -102,11 +102,11 @@ void rein_adapter_pack(rein_adapter *adapter);
 
 /* Packed copies of all weights. A frozen model is packed when it is opened; one that trains is packed when it samples, and
  * unpacked when its weights change. exec is resolved. Thread-safe. */
-typedef struct rein_packing {
+typedef struct rein_packed_weights {
     pthread_mutex_t lock;
     rein_arena memory;
     int done;
-} rein_packing;
+} rein_packed_weights;
 rein_status rein_model_pack(const rein_model *model, const rein_exec *exec, rein_error *err);
 void rein_model_unpack(rein_model *model);
 

@@ -47,8 +47,7 @@ typedef struct requirement {
 static rein_status check_requirements(const requirement *r, size_t n, rein_error *err) {
     for (size_t i = 0; i < n; i++) {
         if (r[i].needed && !r[i].array) return rein_fail_at(err, REIN_EINVAL, r[i].name, -1, "is missing: %s needs it", r[i].by);
-        if (r[i].useless && r[i].array)
-            return rein_fail_at(err, REIN_EINVAL, r[i].name, -1, "has no effect here: it needs %s", r[i].by);
+        if (r[i].useless && r[i].array) return rein_fail_at(err, REIN_EINVAL, r[i].name, -1, "has no effect: it needs %s", r[i].by);
     }
     return REIN_OK;
 }

@@ -89,7 +89,7 @@ rein_status rein_example_encode(rein_ids *ids, const rein_tokenizer *tokenizer, 
     if (how->system && (!chat || (!example->prompt && example->n_messages && !strcmp(example->messages[0].role, "system"))))
         return rein_fail(err, REIN_EINVAL,
                          chat ? "the example has a system message of its own, and system gives another"
-                              : "system cannot act: the prompt is plain text, not a chat");
+                              : "system has no effect: the prompt is plain text, not a chat");
     const rein_status status = chat ? encode_chat(ids, tokenizer, example, how, err)
                                     : rein_tokenizer_encode(ids, tokenizer, example->prompt, strlen(example->prompt), &plain, err);
     if (!status && ids->count == before)

@@ -138,15 +138,14 @@ static rein_status refuse_word(const char *spec, rein_error *err) {
 
 static rein_status open_kind(rein_judge *judge, const char *argument, const char *spec, rein_error *err) {
     char shown[80];
-    rein_error cause = {0};
     const rein_judge_kind *kind = judge->kind;
     rein_show_short(shown, sizeof shown, spec, strlen(spec));
     if (kind->has_argument && (!argument || !*argument))
         return rein_fail(err, REIN_EINVAL, "reward \"%s\" lacks what stands behind the colon: %s", shown, kind->usage);
     if (!kind->has_argument && argument)
         return rein_fail(err, REIN_EINVAL, "reward \"%s\" takes nothing behind a colon: %s", shown, kind->usage);
-    const rein_status status = kind->open ? kind->open(judge, argument, &cause) : REIN_OK;
-    return status ? rein_fail(err, status, "reward \"%s\": %s", shown, cause.message) : REIN_OK;
+    const rein_status status = kind->open ? kind->open(judge, argument, err) : REIN_OK;
+    return status ? rein_fail_in(err, status, "reward \"%s\"", shown) : REIN_OK;
 }
 
 static rein_status open_program(rein_judge *judges, size_t i, const char *spec, const rein_reward_options *o, rein_error *err) {
@@ -232,15 +231,13 @@ static rein_status give_built_in(double *given, const rein_judge *judge, const r
                                  rein_error *err) {
     for (size_t i = 0; i < n; i++) {
         char place[REIN_REWARD_PLACE];
-        rein_error cause = {0};
         rein_response response = responses[i];
         if (!response.text) response.text = ""; /* of length 0 */
-        rein_status status = judge->kind->give(&given[i], judge, &response, &cause);
-        if (!status && !isfinite(given[i]))
-            status = rein_fail(&cause, REIN_ERANGE, "the reward is %g: not a finite number", given[i]);
+        rein_status status = judge->kind->give(&given[i], judge, &response, err);
+        if (!status && !isfinite(given[i])) status = rein_fail(err, REIN_ERANGE, "the reward is %g: not a finite number", given[i]);
         if (!status) continue;
         rein_reward_place(place, judge->name, "response", i, n, response.example);
-        return rein_fail(err, status, "%s: %s", place, cause.message);
+        return rein_fail_in(err, status, "%s", place);
     }
     return REIN_OK;
 }

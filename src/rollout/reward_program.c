@@ -39,18 +39,17 @@ static rein_status no_memory(rein_error *err) { return rein_fail(err, REIN_ENOME
 /* -------------------------------------------------------------------------------------------------------------- open and close */
 
 rein_status rein_judge_program_open(rein_judge_program **program, const rein_judge_program_options *o, rein_error *err) {
-    rein_error cause = {0};
     *program = NULL;
     rein_judge_program *p = calloc(1, sizeof *p);
     if (!p) return no_memory(err);
     p->name = o->name, p->whole_groups = o->whole_groups, p->timeout = o->timeout, p->restarts = o->restarts;
     p->command = malloc(strlen(o->command) + 1);
-    rein_status status = p->command ? REIN_OK : no_memory(&cause);
+    rein_status status = p->command ? REIN_OK : no_memory(err);
     if (!status) strcpy(p->command, o->command);
-    if (!status) status = rein_process_open(&p->process, p->command, &cause);
+    if (!status) status = rein_process_open(&p->process, p->command, err);
     if (!status) return *program = p, REIN_OK;
     rein_judge_program_close(p);
-    return rein_fail(err, status, "%s: %s", o->name, cause.message);
+    return rein_fail_in(err, status, "%s", o->name);
 }
 
 static void forget_batch(rein_judge_program *p) {
@@ -170,9 +169,8 @@ static rein_status recover(rein_judge_program *p, const rein_error *fault, rein_
     rein_process_close(p->process);
     p->process = NULL;
     p->ids = IDS_UNKNOWN;
-    rein_error cause = {0};
-    const rein_status status = rein_process_open(&p->process, p->command, &cause);
-    return status ? rein_fail(err, status, "%s: %s", p->name, cause.message) : ask_unanswered(p, err);
+    const rein_status status = rein_process_open(&p->process, p->command, err);
+    return status ? rein_fail_in(err, status, "%s", p->name) : ask_unanswered(p, err);
 }
 
 /* REIN_EIO if there is a line without a request. */

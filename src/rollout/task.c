@@ -88,10 +88,10 @@ rein_task_kind rein_task_kind_of(const char *source) {
 /* Options that have no effect are errors. */
 static rein_status check_options(const rein_task *t, rein_task_kind kind, rein_error *err) {
     if (t->options.held_out_share != 0 && kind != REIN_TASK_FILE)
-        return rein_fail_at(err, REIN_EINVAL, "held_out_share", -1, "is %g: it cannot act, because only a file is divided by it",
+        return rein_fail_at(err, REIN_EINVAL, "held_out_share", -1, "is %g: it has no effect, because only a file is divided",
                             t->options.held_out_share);
     if (t->options.timeout != 0 && kind != REIN_TASK_PROGRAM)
-        return rein_fail_at(err, REIN_EINVAL, "timeout", -1, "is %g: it cannot act, because the task is not a program",
+        return rein_fail_at(err, REIN_EINVAL, "timeout", -1, "is %g: it has no effect, because the task is not a program",
                             t->options.timeout);
     return REIN_OK;
 }

@@ -79,11 +79,10 @@ static rein_status ask(json_t **object, rein_task_program *p, rein_split split, 
                        rein_error *err) {
     const char *line;
     size_t length;
-    rein_error cause = {0};
     *object = NULL;
     if (!p->process) return rein_fail(err, REIN_EIO, "%s: the program was given up after it failed", where);
-    rein_status status = exchange(&line, &length, p, split, index, &cause);
-    if (status) rein_fail(err, status, "%s: %s", where, cause.message);
+    rein_status status = exchange(&line, &length, p, split, index, err);
+    if (status) rein_fail_in(err, status, "%s", where);
     else status = parse(object, where, line, length, err);
     if (status) give_up(p);
     return status;

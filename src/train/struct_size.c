@@ -40,6 +40,7 @@ static const struct {
     SIZE(rein_request),
     SIZE(rein_generator_options),
     SIZE(rein_sampled),
+    SIZE(rein_example),
     SIZE(rein_history),
     SIZE(rein_trajectory),
     SIZE(rein_group),
@@ -49,6 +50,7 @@ static const struct {
     SIZE(rein_pass_result),
     SIZE(rein_adamw),
     SIZE(rein_session_report),
+    SIZE(rein_train_options),
 };
 
 size_t rein_struct_size(const char *name) {

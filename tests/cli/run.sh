@@ -112,7 +112,7 @@ gives "rewards whose squares overflow" policy-loss '{"preset":"dapo","log_probs"
 gives "rewards whose squares overflow" policy-loss '{"preset":"dapo","log_probs":[-1,-1],"old_log_probs":[-1,-1],"sequence_lengths":[1,1],"rewards":[1e300,0]}' reward_std 7.0710678118654752e299
 wrong "rewards too large to whiten" "rewards are too large" policy-loss '{"log_probs":[-1,-1],"old_log_probs":[-1,-1],"sequence_lengths":[1,1],"rewards":[1e300,0],"options":{"advantage":"reinforce++"}}'
 gives "advantages made elsewhere" policy-loss '{"log_probs":[-1,-2],"old_log_probs":[-1,-2],"advantages":[1,-3]}' grad_log_probs '-0.5 1.5' --grad
-wrong "advantages made twice" "advantages has no effect here" policy-loss '{"log_probs":[-1],"advantages":[1],"rewards":[1],"options":{"advantage":"none"}}'
+wrong "advantages made twice" "advantages has no effect" policy-loss '{"log_probs":[-1],"advantages":[1],"rewards":[1],"options":{"advantage":"none"}}'
 nothing='{"log_probs":[null],"old_log_probs":[null],"mask":[0],"rewards":[1]}'
 gives "nothing to train" policy-loss "$nothing" nothing_to_train true
 gives "nothing to train" policy-loss "$nothing" loss 0
@@ -305,7 +305,7 @@ refused "all and one" '^rein explain: --all' rein explain --all grpo
 refused "unknown shell" '^rein completion: unknown shell "bsh": did you mean "bash"' rein completion bsh
 refused "shell needed" '^rein completion: a shell is needed' rein completion
 refused "help of nothing" '^rein help: unknown command "x"' rein help x
-refused "version alone" '^rein: --version stands alone' rein --version x
+refused "version alone" '^rein: --version takes no argument' rein --version x
 refused "seed" '^rein demo: --seed is "-1"' rein demo --seed -1
 same "after --, a file" "$(rein objective budget-loss -- "$work/b1.json")" "$(rein objective budget-loss "$work/b1.json")"
 same "--threads=N" "$(rein objective budget-loss --threads=2 "$work/b1.json")" "$(rein objective budget-loss "$work/b1.json")"

@@ -219,8 +219,8 @@ line() { # line TITLE PATTERN LINE
     printf '\n%s\n' "$3" >"$work/lines"
     refused "$1" "^rein score: $2" score "$work/lines"
 }
-line "no object" 'line 2 is no JSON object, .*--file FILE scores plain text' '[1]'
-line "plain text" 'line 2 is no JSON object' 'Once upon a time'
+line "no object" 'line 2 is not a JSON object such as .*--file FILE scores plain text' '[1]'
+line "plain text" 'line 2 is not a JSON object' 'Once upon a time'
 line "nothing in it" 'line 2: one is needed: text, ids, prompt with response' '{}'
 line "two in it" 'line 2: only one is needed' '{"text": "a", "ids": [1]}'
 line "no response" 'line 2: response is missing' '{"prompt": "a"}'
@@ -254,7 +254,7 @@ for t in 0 -1 x nan 2000 ''; do refused "temperature $t" '^rein score: --tempera
 refused "no model" '^rein generate: a model is needed: --model DIR' rein generate --prompt a
 refused "no prompt" '^rein generate: a prompt is needed' parrot
 refused "two prompts" '^rein generate: --prompt and --prompt-ids are both given' parrot --prompt a --prompt-ids 1
-refused "ids in a chat" '^rein generate: --prompt-ids are taken as they are: --chat ' parrot --prompt-ids 1 --chat
+refused "ids in a chat" '^rein generate: --prompt-ids and --chat are both given: a chat needs a text' parrot --prompt-ids 1 --chat
 refused "two system messages" '^rein generate: --system and --messages' parrot --messages "$work/messages" --system a
 for ids in '' x 1,x 1,,2 '1;2' -1 '[1' '1 2' 1,99999999999 1.5; do
     refused "ids $ids" '^rein generate: --prompt-ids' parrot --prompt-ids "$ids"
@@ -267,12 +267,12 @@ refused "greedy and top-k" '^rein generate: --greedy takes the most probable tok
 refused "greedy and min-p" '^rein generate: --temperature 0 takes the most probable token: --min-p' parrot --prompt a --temperature 0 --min-p 0.1
 refused "an empty stop" '^rein generate: --stop is ""' parrot --prompt a --stop a --stop ''
 # shellcheck disable=SC2046 # words
-refused "too many stops" '^rein generate: --stop is given more than 16 times' parrot --prompt a $(printf -- '--stop x%.0s ' {1..17})
+refused "too many stops" '^rein generate: --stop is given too often: at most 16 times' parrot --prompt a $(printf -- '--stop x%.0s ' {1..17})
 refused "the beginning of an option" '^rein generate: unknown option --temp: did you mean --temperature' parrot --temp 0
 refused "twice" '^rein generate: --seed is given twice' parrot --prompt a --seed 1 --seed 1
 refused "top-log-probs without JSON" '^rein generate: --top-log-probs needs --json' parrot --prompt a --top-log-probs 2
 refused "top-log-probs beyond" '"field": "--top-log-probs", "index": null, "message": "--top-log-probs is 261: the model has 260' parrot --prompt a --json --top-log-probs 261
-refused "thinking" '^rein generate: --no-thinking is for the chat format qwen3, and this one is chatml' parrot --prompt a --no-thinking
+refused "thinking" '^rein generate: --no-thinking has no effect with the chat format chatml: qwen3 is needed' parrot --prompt a --no-thinking
 refused "a format of other models" '^rein generate: the chat format llama3 ends turns with <\|eot_id\|>, and the tokenizer has no such token' parrot --prompt a --chat-format llama3
 refused "chat format" '^rein generate: chat template "chatlm" is not known' parrot --prompt a --chat-format chatlm
 refused "prompt file" '^rein generate: cannot open "/nowhere": ' parrot --prompt-file /nowhere
@@ -333,7 +333,7 @@ done
 broken chatless && rm "$work/chatless/chat_template.jinja"
 refused "no chat template" '^rein generate: the model has no chat template: --chat-format NAME' rein generate --model "$work/chatless" --prompt a --chat
 broken odd && echo '{{ messages }}' >"$work/odd/chat_template.jinja"
-refused "another chat template" '^rein generate: the model.s chat template is none that is known word for word: .*--chat-format NAME' rein generate --model "$work/odd" --prompt a --chat
+refused "another chat template" '^rein generate: the model.s chat template is not one of the known ones: --chat-format NAME' rein generate --model "$work/odd" --prompt a --chat
 prints "another chat template, named" "Hi_😀,you." rein generate --model "$work/odd" --prompt a --chat-format chatml --greedy
 refused "text without a tokenizer" '^rein generate: .* has no tokenizer.json: the prompt must be given as --prompt-ids' rein generate --model "$tiny" --prompt a
 refused "stop without a tokenizer" '^rein generate: .* has no tokenizer.json, and --stop is a text' rein generate --model "$tiny" --prompt-ids 1 --stop a

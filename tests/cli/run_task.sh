@@ -130,8 +130,8 @@ refused "no task" '^rein task: --count needs a task: rein task \[NAME' rein task
 refused "count" '^rein task: --count is "0": a whole number from 1 ' rein task sums --count 0
 refused "split" '^rein task: --split is "test": train or held-out is needed$' rein task sums --split test
 refused "share" '^rein task: --held-out is "1": a number above 0, below 1 is needed$' rein task "$work/many.jsonl" --held-out 1
-refused "share of what has none" '^rein task: held_out_share is 0.5: it cannot act' rein task sums --held-out 0.5
-refused "timeout of what has none" '^rein task: timeout is 5: it cannot act' rein task "$work/many.jsonl" --timeout 5
+refused "share of what has none" '^rein task: held_out_share is 0.5: it has no effect' rein task sums --held-out 0.5
+refused "timeout of what has none" '^rein task: timeout is 5: it has no effect' rein task "$work/many.jsonl" --timeout 5
 refused "nothing held out" "^rein task: $work/many.jsonl has no held-out examples: held_out_share is 0\$" rein task "$work/many.jsonl" --split held-out
 refused "a share that is too small" "^rein task: $work/many.jsonl: held_out_share 1e-06 holds out none of 100 examples: " rein task "$work/many.jsonl" --held-out 0.000001
 refused "beyond the end" "^rein task: $work/data.jsonl has 3 train examples: there is no number 3 " rein task "$work/data.jsonl" --from 3

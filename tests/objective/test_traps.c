@@ -591,7 +591,7 @@ static void trap_9_a_missing_reward(void **state) {
 
 /* ---- 10 */
 
-/* Every option: `value` changes something on top of `acting`, and is refused on top of `idle` ("": there is no place it cannot act). */
+/* Every option: `value` changes something on top of `acting`, and is refused on top of `idle` ("": it always has an effect). */
 static const struct option_case {
     const char *name, *value, *acting, *idle;
 } option_cases[] = {
@@ -718,7 +718,7 @@ static void trap_10_an_option_that_cannot_act_is_refused(void **state) {
     }
 }
 
-/* The first choice of a list is no exception: given where it cannot act, it is refused. */
+/* The first choice of a list is no exception: given where it has no effect, it is refused. */
 static void trap_10_nor_is_a_default_that_was_given(void **state) {
     static const struct option_case cases[] = {{"kl_estimator", "k1", "", "surrogate=clip"},
                                                {"dppo_divergence", "tv", "", "surrogate=clip"},
@@ -737,7 +737,7 @@ static void trap_10_nor_is_a_default_that_was_given(void **state) {
     assert_int_equal(accepted, 0);
 }
 
-/* Data that cannot act is refused as well. */
+/* Data that has no effect is refused as well. */
 static void trap_10_data_that_cannot_act(void **state) {
     const size_t offsets[] = {0, 1};
     const double x = -1, reward = 1;

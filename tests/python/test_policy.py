@@ -280,7 +280,7 @@ def test_errors_name_field_and_position():
     wrong("threads is -1", threads=-1)
     wrong(r"log_probs has shape \[\]", log_probs=np.array(1.0))
     wrong("log_probs is not an array of numbers", log_probs=[[1, 2], [3]])
-    wrong("values has no effect here", values=given["log_probs"])
+    wrong("values has no effect", values=given["log_probs"])
 
 
 def test_packed_errors():

@@ -64,7 +64,7 @@ def test_structs_are_those_of_the_headers(tmp_path):
     assert len(structs) > 25
     for kind in structs:
         name = re.search(r"rein_\w+", kind.__doc__)[0]
-        assert ctypes.sizeof(kind) == int(said[name]), name
+        assert ctypes.sizeof(kind) == int(said[name]) == rein._library.struct_size(name.encode()), name
         for field, _ in kind._fields_:
             assert getattr(kind, field).offset == int(said[f"{name}.{field}"]), (name, field)
 
@@ -260,7 +260,7 @@ def test_what_is_saved_is_what_is_opened(tmp_path):
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_a_state_goes_on_bit_for_bit(tmp_path, full):
+def test_a_state_resumes_bit_for_bit(tmp_path, full):
     policy = trained(rein.Policy(LLAMA, full=full))
     policy.save_state(tmp_path / "state")
     other = rein.Policy(LLAMA, full=full)
@@ -281,9 +281,9 @@ def test_a_state_goes_on_bit_for_bit(tmp_path, full):
         ({"lora_alpha": -1.0}, ValueError, "alpha is -1"),
         ({"lora_modules": ["q_prj"]}, ValueError, "did you mean q_proj"),
         ({"lora_modules": []}, ValueError, "lora_modules is empty"),
-        ({"adapter": False, "lora_rank": 4}, ValueError, "lora_rank has no effect here"),
+        ({"adapter": False, "lora_rank": 4}, ValueError, "lora_rank has no effect"),
         ({"full": True, "adapter": "x"}, ValueError, "adapter has no effect with full"),
-        ({"full": True, "use_rslora": True}, ValueError, "use_rslora has no effect here"),
+        ({"full": True, "use_rslora": True}, ValueError, "use_rslora has no effect"),
         ({"temperature": 0.0}, ValueError, "temperature is 0: 0.001 to 1000"),
         ({"threads": -1}, ValueError, "threads is -1"),
     ],

@@ -161,6 +161,33 @@ static void test_one_answer(void **state) {
     rein_groups_free(&together);
 }
 
+/* Every history names its rows in the activation cache, and a forward pass finds them; without a cache there is no key. */
+static void test_activation_keys(void **state) {
+    (void)state;
+    rein_rollout_options a = asking_of(3, 4);
+    rein_groups without = make(&a);
+    OK(rein_activation_cache_open(&a.activation_cache, 1 << 28, 0, &error_));
+    rein_groups groups = make(&a);
+    rein_activations *activations;
+    OK(rein_activations_open(&activations, NULL, &error_));
+    const rein_forward_options options = {.keep = 1, .activation_cache = a.activation_cache};
+    for (size_t i = 0; i < 12; i++) {
+        const rein_history *h = groups.groups[i / 4].trajectories[i % 4].histories;
+        const size_t offsets[] = {0, h->n};
+        const rein_tokens tokens = {
+            .n = 1, .offsets = offsets, .ids = h->ids, .wanted = h->mask, .activation_keys = &h->activation_key};
+        float *log_probs = malloc(h->n * sizeof *log_probs);
+        assert_true(h->activation_key > 0 && without.groups[i / 4].trajectories[i % 4].histories->activation_key == 0);
+        OK(rein_forward(log_probs, NULL, activations, &a.policy, &tokens, &options, &error_));
+        assert_int_equal(rein_activations_cached_tokens(activations), h->n - 1);
+        free(log_probs);
+        same_completion(completion_of(&groups, i), completion_of(&without, i));
+    }
+    rein_activations_close(activations);
+    rein_groups_free(&groups), rein_groups_free(&without);
+    rein_activation_cache_close(a.activation_cache);
+}
+
 /* Another seed, step or place: other responses. */
 static void test_addresses(void **state) {
     (void)state;
@@ -502,7 +529,7 @@ static void test_prompts(void **state) {
     not_encoded(&chat, &how, "the example has messages, and there is no chat format: chat_format names one");
     not_encoded(&empty, &how, "the prompt is empty, and the tokenizer adds no begin token");
     how.system = "be";
-    not_encoded(&plain, &how, "system cannot act: the prompt is plain text, not a chat");
+    not_encoded(&plain, &how, "system has no effect: the prompt is plain text, not a chat");
     how.chat = &chatml;
     not_encoded(&with_system, &how, "the example has a system message of its own, and system gives another");
     how.system = NULL, how.no_thinking = 1;
@@ -595,21 +622,14 @@ static void test_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_answer),
-        cmocka_unit_test(test_addresses),
-        cmocka_unit_test(test_log_probs),
-        cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_stops),
-        cmocka_unit_test(test_ends),
-        cmocka_unit_test(test_end_of_turn),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_refused_held_out),
-        cmocka_unit_test(test_broken),
-        cmocka_unit_test(test_rewards),
-        cmocka_unit_test(test_prompts),
-        cmocka_unit_test(test_contents_are_text),
-        cmocka_unit_test(test_turn_end),
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_one_answer), cmocka_unit_test(test_activation_keys),
+        cmocka_unit_test(test_addresses),  cmocka_unit_test(test_log_probs),
+        cmocka_unit_test(test_texts),      cmocka_unit_test(test_stops),
+        cmocka_unit_test(test_ends),       cmocka_unit_test(test_end_of_turn),
+        cmocka_unit_test(test_refused),    cmocka_unit_test(test_refused_held_out),
+        cmocka_unit_test(test_broken),     cmocka_unit_test(test_rewards),
+        cmocka_unit_test(test_prompts),    cmocka_unit_test(test_contents_are_text),
+        cmocka_unit_test(test_turn_end),   cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

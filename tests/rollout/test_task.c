@@ -447,8 +447,8 @@ static void test_faults(void **state) {
             "there is no task \"Makefile\": a file of examples has a name that ends in .jsonl, a program that is run a slash "
             "(./Makefile)");
     refused("sums", &(rein_task_options){.held_out_share = 0.1},
-            "held_out_share is 0.1: it cannot act, because only a file is divided by it");
-    refused("sums", &(rein_task_options){.timeout = 3}, "timeout is 3: it cannot act, because the task is not a program");
+            "held_out_share is 0.1: it has no effect, because only a file is divided");
+    refused("sums", &(rein_task_options){.timeout = 3}, "timeout is 3: it has no effect, because the task is not a program");
     rein_task *task = open_task("sums", 1);
     rein_example e;
     rein_error err = {0};

@@ -200,7 +200,7 @@ static void test_options(void **state) {
     assert_string_equal(err.message, "timeout is -1: seconds above 0 are needed (0: 30)");
     assert_int_equal(rein_task_open(&task, "a b", &(rein_task_options){.timeout = (double)NAN}, &err), REIN_EINVAL);
     assert_int_equal(rein_task_open(&task, "a b", &(rein_task_options){.held_out_share = 0.5}, &err), REIN_EINVAL);
-    assert_string_equal(err.message, "held_out_share is 0.5: it cannot act, because only a file is divided by it");
+    assert_string_equal(err.message, "held_out_share is 0.5: it has no effect, because only a file is divided");
     assert_null(task);
 }
 

@@ -57,7 +57,7 @@ static void test_refused(void **state) {
         {"reward_weights=1,", "reward_weights has 1 numbers, and there are 2 rewards"},
         {"reward=exat", "reward \"exat\" is unknown: did you mean exact? (A program of this folder is ./exat)"},
         {"chat=yes", "the tokenizer has no chat template: give one by name (chatml, llama3, raw …), or token ids"},
-        {"system=be", "task @/six.jsonl, example 0: system cannot act: the prompt is plain text, not a chat"},
+        {"system=be", "task @/six.jsonl, example 0: system has no effect: the prompt is plain text, not a chat"},
         {"model=", "model is missing: a new run needs the directory of a model"},
         {"stop=a;b;c;d;e;f;g;h;i;j;k;l;m;n;o;p;q;r;s;t;u;v;w;x;y;z;A;B;C;D;E;F;G;H;I;J;K;L;M;N;O;P;Q;R;S;T;U;V;W;X;Y;Z;0;1;2;3;4;5;"
          "6;7;8;9;"
