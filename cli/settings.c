@@ -84,8 +84,6 @@ static const rein_cli_setting *find(const char *name) {
     return s;
 }
 
-int rein_is_objective(const char *name) { return find(name) && find(name)->objective; }
-
 /* ---------------------------------------------------------------------------------------------------------------------- help */
 
 /* "none, budget, truncate" */

@@ -48,7 +48,4 @@ int rein_say_setting_error(const rein_args *args, const rein_error *err);
 /* 1 if the setting was given on the command line. */
 int rein_args_has_setting(const rein_args *args, const char *name);
 
-/* 1 if the name is an option of the objective, or "preset". */
-int rein_is_objective(const char *name);
-
 #endif
