@@ -46,7 +46,7 @@ static int find_model(char *path, size_t size) {
 static int find_place(char *run, size_t size) {
     for (int i = 1; i < 1000; i++) {
         snprintf(run, size, i > 1 ? "rein-demo-%d" : "rein-demo", i);
-        if (!rein_directory_has(run, "config.yaml") || !rein_directory_has(run, "summary.json")) return REIN_DONE;
+        if (!rein_run_exists(run) || !rein_directory_has(run, "summary.json")) return REIN_DONE;
     }
     return rein_say(REIN_WRONG, WHERE, "there are 999 runs of the demo here: rein demo RUN names one");
 }
@@ -69,32 +69,32 @@ static void put_sample(rein_text *out, const rein_loop *loop) {
                      s.after, s.tokens_after);
 }
 
-/* What is said in the end, gathered run by run. */
+/* What is printed at the end, collected run by run. */
 typedef struct story {
     const char *program;
     rein_text table, sample, adapter;
     int done; /* the run was not interrupted */
 } story;
 
-static int after_the_first(const rein_training *t, const rein_loop *loop, const char *report, void *context) {
+static int after_the_first(const cli_training *t, const rein_loop *loop, const char *report, void *context) {
     story *s = context;
     (void)report;
     s->done = rein_loop_done(loop);
-    rein_run_table(&s->table, loop);
+    cli_run_table(&s->table, loop);
     put_sample(&s->sample, loop);
-    rein_training_checkpoint(&s->adapter, t, rein_session_step(rein_loop_session(loop)));
+    cli_training_checkpoint(&s->adapter, t, rein_session_step(rein_loop_session(loop)));
     return REIN_DONE;
 }
 
-static int after_the_second(const rein_training *t, const rein_loop *loop, const char *report, void *context) {
+static int after_the_second(const cli_training *t, const rein_loop *loop, const char *report, void *context) {
     story *s = context;
     (void)t, (void)report;
     s->done = rein_loop_done(loop);
-    rein_run_row(&s->table, "held", rein_loop_last(loop));
+    cli_run_row(&s->table, "held", rein_loop_last(loop));
     return REIN_DONE;
 }
 
-static int tell(story *s, const rein_training *t) {
+static int tell(story *s, const cli_training *t) {
     rein_text out = {0};
     if (s->table.failed || s->adapter.failed) return rein_say_no_memory(WHERE);
     rein_text_format(&out, "%s", s->table.data);
@@ -134,8 +134,8 @@ static int set_number(rein_settings *settings, const rein_args *args, const char
     return status ? status : set(settings, option, text);
 }
 
-/* The settings of the first run, in t->given; t->settings is a copy. */
-static int read_settings(rein_training *t, const rein_args *args) {
+/* The settings of the first run, in t->given. */
+static int read_settings(cli_training *t, const rein_args *args) {
     char model[4096];
     const char *given = rein_option_value(args, "model");
     rein_isa isa = REIN_ISA_BEST;
@@ -146,39 +146,36 @@ static int read_settings(rein_training *t, const rein_args *args) {
     if (given) snprintf(model, sizeof model, "%s", given);
     else status = find_model(model, sizeof model);
     if (!status) status = set(settings, "model", model);
-    if (!status) rein_whole_path(settings, "model");
+    if (!status) cli_absolute_setting(settings, "model");
     for (size_t i = 0; i < sizeof RECIPE / sizeof *RECIPE && !status; i++) status = set(settings, RECIPE[i][0], RECIPE[i][1]);
     if (!status) status = set_number(settings, args, "steps", 40, 6, 100000);
     if (!status) status = set_number(settings, args, "seed", 1, 0, 1000000000000000);
     if (!status) status = set_number(settings, args, "threads", 0, 0, 256);
     if (!status) status = rein_value_kernel(&isa, WHERE);
     rein_settings_set_isa(settings, isa);
-    return status || !rein_settings_copy(&t->settings, settings, &err) ? status : rein_say_error(WHERE, &err);
+    return status;
 }
 
-static int run_first(story *s, rein_training *t) {
-    const int status = rein_run_work(t, after_the_first, s);
+static int run_first(story *s, cli_training *t) {
+    const int status = cli_run_work(t, after_the_first, s);
     if (status || s->done) return status;
-    return rein_say(REIN_FAILED, WHERE, "stopped, and the last step is saved: %s demo %s goes on", s->program, t->run);
+    return rein_say(REIN_FAILED, WHERE, "stopped, and the last step is saved: %s demo %s resumes it", s->program, t->run);
 }
 
-/* The price of staying near: the same run, held three times as fast, and both in one report. */
-static int run_second(story *s, const rein_training *first) {
-    rein_training t = *first;
+/* What staying near costs: the same run with three times the KL penalty, and both in one report. */
+static int run_second(story *s, const cli_training *first) {
+    cli_training t = *first;
     char place[4096];
     rein_error err = {0};
     const int n = snprintf(place, sizeof place, "%s-kl", first->run);
     if (n < 0 || (size_t)n >= sizeof place) return rein_say(REIN_WRONG, WHERE, "the name of the run is too long");
     t.run = place;
-    t.is_new = !rein_directory_has(place, "config.yaml");
-    t.given = t.settings = NULL;
+    t.given = NULL;
     int status = rein_settings_copy(&t.given, first->given, &err) ? rein_say_error(WHERE, &err) : REIN_DONE;
     if (!status) status = set(t.given, "kl_penalty_coef", "0.3");
     if (!status) status = set(t.given, "eval_steps", "0");
-    if (!status && rein_settings_copy(&t.settings, t.given, &err)) status = rein_say_error(WHERE, &err);
-    if (!status) status = rein_run_work(&t, after_the_second, s);
+    if (!status) status = cli_run_work(&t, after_the_second, s);
     rein_settings_free(t.given);
-    rein_settings_free(t.settings);
     if (status) return status;
     rein_text report = {0};
     rein_text_format(&report, "%s/report.html", first->run);
@@ -190,12 +187,11 @@ static int run_second(story *s, const rein_training *first) {
 }
 
 int rein_run_demo(const rein_args *args) {
-    rein_training t = {.args = args};
+    cli_training t = {.args = args};
     story s = {.program = args->program};
     char place[64];
     int status = args->n_words ? REIN_DONE : find_place(place, sizeof place);
     t.run = args->n_words ? args->words[0] : place;
-    t.is_new = !rein_directory_has(t.run, "config.yaml");
     if (!status) status = read_settings(&t, args);
     if (!status) introduce();
     if (!status) status = run_first(&s, &t);
@@ -204,6 +200,6 @@ int rein_run_demo(const rein_args *args) {
     rein_text_free(&s.table);
     rein_text_free(&s.sample);
     rein_text_free(&s.adapter);
-    rein_training_close(&t);
+    cli_training_close(&t);
     return status;
 }

@@ -56,7 +56,7 @@ static int read_run(char *run, int64_t *step, const char *text) {
         return rein_say(REIN_WRONG, WHERE, "the name of the run has %zu bytes: at most %d are possible", length, RUN_SIZE - 1);
     memcpy(run, text, length);
     run[length] = 0;
-    if (rein_directory_has(run, "config.yaml")) return REIN_DONE;
+    if (rein_run_exists(run)) return REIN_DONE;
     return rein_say(REIN_WRONG, WHERE, "%s is no run: it has no config.yaml", run);
 }
 
@@ -157,8 +157,8 @@ static int check_same_model(evaluation *c, const char *run) {
     rein_settings *other = NULL;
     int status = rein_run_settings(&other, run, WHERE);
     if (!status) {
-        rein_whole_path(c->settings, "model");
-        rein_whole_path(other, "model");
+        cli_absolute_setting(c->settings, "model");
+        cli_absolute_setting(other, "model");
         const char *mine = rein_settings_text(c->settings, "model"), *theirs = rein_settings_text(other, "model");
         if (strcmp(mine, theirs) != 0)
             status = rein_say_option(WHERE, "against", "%s is a run of another model, %s: one of %s is needed", run, theirs, mine);

@@ -1,7 +1,9 @@
 /* policy.c - opening a policy. A path that the user gave and that is wrong is a mistake in the input; so is a tokenizer of another model. */
+#define _XOPEN_SOURCE 700 /* realpath */
 #include "policy.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,6 +17,11 @@ int rein_directory_has(const char *directory, const char *file) {
     const int has = !path.failed && access(path.data, F_OK) == 0;
     rein_text_free(&path);
     return has;
+}
+
+char *cli_absolute_path(const char *path) {
+    char *absolute = *path ? realpath(path, NULL) : NULL;
+    return absolute ? absolute : strdup(path);
 }
 
 int rein_shipped_model(char *path, size_t size) {
@@ -31,11 +38,17 @@ int rein_shipped_model(char *path, size_t size) {
     return 0;
 }
 
-/* A tokenizer may be smaller than the vocabulary, which is often padded; ids beyond it would be nonsense. */
-static int open_tokenizer(rein_opened *opened, const char *where) {
+int cli_tokenizer_open(rein_tokenizer **tokenizer, const char *model, const char *where) {
     rein_error err = {0};
-    if (!rein_directory_has(opened->directory, "tokenizer.json")) return REIN_DONE;
-    if (rein_tokenizer_open(&opened->tokenizer, opened->directory, &err)) return rein_say_error(where, &err);
+    *tokenizer = NULL;
+    if (!rein_directory_has(model, "tokenizer.json")) return REIN_DONE;
+    return rein_tokenizer_open(tokenizer, model, &err) ? rein_say_error(where, &err) : REIN_DONE;
+}
+
+/* A tokenizer may be smaller than the vocabulary, which is often padded; ids beyond the vocabulary belong to another model. */
+static int open_tokenizer(rein_opened *opened, const char *where) {
+    const int status = cli_tokenizer_open(&opened->tokenizer, opened->directory, where);
+    if (status || !opened->tokenizer) return status;
     const size_t size = rein_tokenizer_size(opened->tokenizer);
     if (size <= (size_t)opened->info.vocabulary) return REIN_DONE;
     return rein_say(REIN_WRONG, where, "%s/tokenizer.json has %zu tokens, the model %lld: it belongs to another model",

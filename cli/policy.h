@@ -38,6 +38,14 @@ void rein_json_ids(rein_text *out, const char *name, const int32_t *ids, size_t 
 /* 1 if there is such a file. */
 int rein_directory_has(const char *directory, const char *file);
 
+/* The path as an absolute one; a path that does not exist stays as it is, so that opening it reports what was given. The caller frees it;
+ * NULL: no memory. */
+char *cli_absolute_path(const char *path);
+
+/* Opens the tokenizer of a model's directory; *tokenizer is NULL if it has none, and on failure. Returns an exit status, having printed what
+ * is wrong. The caller closes it. */
+int cli_tokenizer_open(rein_tokenizer **tokenizer, const char *model, const char *where);
+
 /* Where models/sums is: beside the program, in the project or where it was installed. 0: it is not there. */
 int rein_shipped_model(char *path, size_t size);
 

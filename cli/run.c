@@ -13,11 +13,11 @@
 #include "training.h"
 #include "view.h"
 
-static const char *where(const rein_training *t) { return t->args->command->name; }
+static const char *where(const cli_training *t) { return t->args->command->name; }
 
 /* ------------------------------------------------------------------------------------------------------------------------ view */
 
-static void on_said(void *context, rein_phase phase, size_t done, size_t all) {
+static void on_progress(void *context, rein_phase phase, size_t done, size_t all) {
     static const char *const names[] = {"sampling", "training", "evaluating"};
     rein_view_phase(context, names[phase], done, all);
 }
@@ -36,8 +36,8 @@ static void show_step(rein_view *v, const rein_loop_report *report) {
     rein_view_add(v, &s);
 }
 
-/* What a program log comes line by line, between two pictures. */
-static void show_log(rein_view *v, const rein_training *t, const char *log) {
+/* Prints what the judges' programs logged, line by line, between two pictures. */
+static void show_log(rein_view *v, const cli_training *t, const char *log) {
     if (!*log) return;
     rein_view_clear(v);
     for (const char *end; *log; log = *end ? end + 1 : end) {
@@ -48,14 +48,14 @@ static void show_log(rein_view *v, const rein_training *t, const char *log) {
 
 /* ------------------------------------------------------------------------------------------------------------------------ work */
 
-static int work(rein_training *t, rein_loop *loop, rein_view *v) {
+static int work(cli_training *t, rein_loop *loop, rein_view *v) {
     rein_error err = {0};
     rein_catch_interrupts();
-    if (rein_loop_first(loop)->step < 0 && rein_loop_evaluate(loop, &err)) return rein_view_clear(v), rein_training_failed(t, &err);
+    if (rein_loop_first(loop)->step < 0 && rein_loop_evaluate(loop, &err)) return rein_view_clear(v), cli_training_failed(t, &err);
     show_evaluation(v, rein_loop_first(loop));
     while (!rein_loop_done(loop) && !rein_progress_interrupted()) {
         rein_loop_report report;
-        if (rein_loop_step(&report, loop, &err)) return rein_view_clear(v), rein_training_failed(t, &err);
+        if (rein_loop_step(&report, loop, &err)) return rein_view_clear(v), cli_training_failed(t, &err);
         show_log(v, t, report.judge_log);
         show_step(v, &report);
         if (report.trained.nothing_to_train) {
@@ -72,20 +72,20 @@ static int work(rein_training *t, rein_loop *loop, rein_view *v) {
 }
 
 /* An interrupted run has no evaluation of its last step: its summary and its report are of the last one it has. */
-static int finish(rein_training *t, rein_loop *loop, rein_text *report_path) {
+static int finish(cli_training *t, rein_loop *loop, rein_text *report_path) {
     rein_error err = {0};
-    if (rein_loop_done(loop) && rein_loop_evaluate(loop, &err)) return rein_training_failed(t, &err);
-    if (rein_loop_finish(loop, &err)) return rein_training_failed(t, &err);
-    rein_training_note(t, rein_loop_session(loop));
+    if (rein_loop_done(loop) && rein_loop_evaluate(loop, &err)) return cli_training_failed(t, &err);
+    if (rein_loop_finish(loop, &err)) return cli_training_failed(t, &err);
+    cli_training_note(t, rein_loop_session(loop));
     rein_text_format(report_path, "%s/report.html", t->run);
     if (report_path->failed) return rein_say_no_memory(where(t));
-    if (rein_report_write(report_path->data, &t->run, 1, &err)) return rein_training_failed(t, &err);
+    if (rein_report_write(report_path->data, &t->run, 1, &err)) return cli_training_failed(t, &err);
     return REIN_DONE;
 }
 
 /* ---------------------------------------------------------------------------------------------------------------------- output */
 
-void rein_run_row(rein_text *out, const char *name, const rein_loop_evaluation *e) {
+void cli_run_row(rein_text *out, const char *name, const rein_loop_evaluation *e) {
     const rein_evaluation *s = &e->sampled;
     rein_text_format(out, "%-7s %6" PRId64 "  %6.1f %%  (%.1f to %.1f)  %6.1f %%  %7.1f", name, e->step, 100 * s->accuracy,
                      100 * s->accuracy_low, 100 * s->accuracy_high, 100 * e->greedy.accuracy, s->mean_length);
@@ -93,32 +93,32 @@ void rein_run_row(rein_text *out, const char *name, const rein_loop_evaluation *
     rein_text_format(out, "  %7.4f\n", e->kl);
 }
 
-void rein_run_table(rein_text *out, const rein_loop *loop) {
+void cli_run_table(rein_text *out, const rein_loop *loop) {
     const rein_loop_evaluation *first = rein_loop_first(loop), *last = rein_loop_last(loop);
     if (first->step < 0) return;
     rein_text_format(out, "%-7s %6s  %8s  %-14s  %8s  %7s%s  %7s\n", "", "step", "accuracy", "  95 %", "greedy", "length",
                      isnan(first->sampled.share_over_budget) ? "" : "  over budget", "kl");
-    rein_run_row(out, "base", first);
-    rein_run_row(out, "final", last);
+    cli_run_row(out, "base", first);
+    cli_run_row(out, "final", last);
 }
 
-static int print_summary(const rein_training *t, const rein_loop *loop, const char *report) {
+static int print_summary(const cli_training *t, const rein_loop *loop, const char *report) {
     const int64_t step = rein_session_step(rein_loop_session(loop));
     rein_text out = {0};
-    rein_run_table(&out, loop);
+    cli_run_table(&out, loop);
     rein_text_format(&out, "%-11s %" PRId64 "\n%-11s ", "steps", step, "checkpoint");
-    rein_training_checkpoint(&out, t, step);
+    cli_training_checkpoint(&out, t, step);
     rein_text_format(&out, "\n%-11s %s\n", "report", report);
     return rein_print(&out);
 }
 
 /* The summary as it stands in the run. */
-static int print_json(const rein_training *t, const rein_loop *loop) {
+static int print_json(const cli_training *t, const rein_loop *loop) {
     const rein_session *session = rein_loop_session(loop);
     const rein_loop_evaluation *sides[] = {rein_loop_first(loop), rein_loop_last(loop)};
     static const char *const names[] = {"base", "final"};
     rein_text out = {0}, path = {0};
-    rein_training_checkpoint(&path, t, rein_session_step(session));
+    cli_training_checkpoint(&path, t, rein_session_step(session));
     rein_text_format(&out, "{\"step\": %" PRId64 ", \"checkpoint\": ", rein_session_step(session));
     rein_json_put_string(&out, path.failed ? "" : path.data);
     for (size_t i = 0; i < 2 && sides[0]->step >= 0; i++) {
@@ -138,16 +138,16 @@ static int print_json(const rein_training *t, const rein_loop *loop) {
     return rein_print(&out);
 }
 
-static int say_how_to_go_on(const rein_training *t, const rein_loop *loop) {
+static int say_how_to_resume(const cli_training *t, const rein_loop *loop) {
     const rein_session *session = rein_loop_session(loop);
     if (rein_loop_done(loop)) return REIN_DONE;
-    return rein_say(REIN_FAILED, where(t), "stopped after step %" PRId64 " of %" PRId64 ", which is saved: rein run %s goes on",
+    return rein_say(REIN_FAILED, where(t), "stopped after step %" PRId64 " of %" PRId64 ", which is saved: rein run %s resumes it",
                     rein_session_step(session), (int64_t)rein_settings_number(rein_session_settings(session), "steps"), t->run);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ the command */
 
-static void say_where_it_is(const rein_training *t, const rein_loop *loop) {
+static void say_where_it_is(const cli_training *t, const rein_loop *loop) {
     const int64_t step = rein_session_step(rein_loop_session(loop));
     if (!step) return;
     if (*rein_loop_stopped(loop))
@@ -155,29 +155,28 @@ static void say_where_it_is(const rein_training *t, const rein_loop *loop) {
                  rein_loop_stopped(loop));
     else if (rein_loop_done(loop))
         rein_say(0, where(t), "nothing to do: %s has made its %" PRId64 " steps (--steps N makes it longer)", t->run, step);
-    else rein_say(0, where(t), "going on after step %" PRId64, step);
+    else rein_say(0, where(t), "resuming after step %" PRId64, step);
 }
 
-static void make_title(char *title, size_t size, const rein_training *t) {
-    const rein_settings *s = t->settings;
+static void make_title(char *title, size_t size, const cli_training *t, const rein_settings *s) {
     snprintf(title, size, "%s: %.60s, %s, %.0f prompts × %.0f responses a step", t->run, rein_settings_text(s, "task"),
-             rein_training_preset(t) ? rein_training_preset(t) : "an objective by its stages", rein_settings_number(s, "prompts"),
+             cli_preset(s) ? cli_preset(s) : "an objective by its stages", rein_settings_number(s, "prompts"),
              rein_settings_number(s, "samples"));
 }
 
-int rein_run_work(rein_training *t, rein_run_end *end, void *context) {
+int cli_run_work(cli_training *t, cli_run_end *end, void *context) {
     rein_error err = {0};
     rein_loop *loop = NULL;
     rein_view v = {0};
     char title[300];
     rein_text report = {0};
-    make_title(title, sizeof title, t);
-    const rein_loop_options options = {on_said, &v, t->fork.run ? &t->fork : NULL};
+    const rein_loop_options options = {on_progress, &v, t->fork.run ? &t->fork : NULL};
     if (rein_loop_open(&loop, t->run, t->given, &options, &err)) return rein_say_setting_error(t->args, &err);
     const rein_session *session = rein_loop_session(loop);
-    rein_training_note(t, session);
+    cli_training_note(t, session);
     say_where_it_is(t, loop);
     const rein_settings *settings = rein_session_settings(session);
+    make_title(title, sizeof title, t, settings);
     rein_view_open(&v, title, rein_session_step(session), (int64_t)rein_settings_number(settings, "steps"),
                    rein_settings_number(settings, "token_budget"));
     int status = work(t, loop, &v);
@@ -190,18 +189,17 @@ int rein_run_work(rein_training *t, rein_run_end *end, void *context) {
     return status;
 }
 
-static int at_the_end(const rein_training *t, const rein_loop *loop, const char *report, void *context) {
+static int at_the_end(const cli_training *t, const rein_loop *loop, const char *report, void *context) {
     const int *json = context;
     const int status = *json ? print_json(t, loop) : print_summary(t, loop, report);
-    return status ? status : say_how_to_go_on(t, loop);
+    return status ? status : say_how_to_resume(t, loop);
 }
 
 int rein_run_run(const rein_args *args) {
     int json = rein_option_value(args, "json") != NULL;
-    rein_training t = {0};
-    int status = rein_training_read(&t, args);
-    if (!status) status = rein_training_look(&t);
-    if (!status) status = rein_run_work(&t, at_the_end, &json);
-    rein_training_close(&t);
+    cli_training t = {0};
+    int status = cli_training_read(&t, args);
+    if (!status) status = cli_run_work(&t, at_the_end, &json);
+    cli_training_close(&t);
     return status;
 }

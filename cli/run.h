@@ -4,14 +4,14 @@
 
 #include "training.h"
 
-/* What is said when the work is over, finished or interrupted; returns the exit status. */
-typedef int rein_run_end(const rein_training *t, const rein_loop *loop, const char *report, void *context);
+/* Prints the results when the work is over, finished or interrupted; returns the exit status. */
+typedef int cli_run_end(const cli_training *t, const rein_loop *loop, const char *report, void *context);
 
-/* Opens the loop with t->given, shows it at work, writes summary and report, and calls `end`. Returns an exit status. */
-int rein_run_work(rein_training *t, rein_run_end *end, void *context);
+/* Opens the loop with t->given, shows its progress, writes summary and report, and calls `end`. Returns an exit status. */
+int cli_run_work(cli_training *t, cli_run_end *end, void *context);
 
-/* Base and final, one line each, with a head, appended; and one line more. */
-void rein_run_table(rein_text *out, const rein_loop *loop);
-void rein_run_row(rein_text *out, const char *name, const rein_loop_evaluation *evaluation);
+/* Appends a table of the first and the last evaluation; and one more row of it. */
+void cli_run_table(rein_text *out, const rein_loop *loop);
+void cli_run_row(rein_text *out, const char *name, const rein_loop_evaluation *evaluation);
 
 #endif

@@ -1,6 +1,5 @@
 /* sft_plan.c - the plan of supervised training. The order of the examples depends on their number and the size of a batch: neither
  * changes within a run. */
-#define _XOPEN_SOURCE 700 /* realpath */
 #include "sft_plan.h"
 
 #include <errno.h>
@@ -19,7 +18,7 @@ static const char WHERE[] = "sft", FILE_NAME[] = "sft.json";
 
 static void path_of(rein_text *path, const char *run, const char *more) { rein_text_format(path, "%s/%s%s", run, FILE_NAME, more); }
 
-static int read_saved(rein_sft_plan *plan, const char *run) {
+static int read_saved(cli_sft_plan *plan, const char *run) {
     rein_text path = {0};
     rein_error err = {0};
     rein_json *root = NULL;
@@ -29,10 +28,10 @@ static int read_saved(rein_sft_plan *plan, const char *run) {
     in.status = rein_json_read(&root, path.data, REIN_JSON_NEEDS_OBJECT, &err);
     in.object = root;
     const char *data = rein_fields_string(&in, "data"), *chat = rein_fields_string(&in, "chat_format");
-    *plan = (rein_sft_plan){.batch_size = rein_fields_integer(&in, "batch_size", 1, INT64_MAX),
-                            .epochs = rein_fields_integer(&in, "num_train_epochs", 1, INT64_MAX),
-                            .max_steps = rein_fields_integer(&in, "max_steps", 0, INT64_MAX),
-                            .examples = rein_fields_integer(&in, "examples", 0, INT64_MAX)};
+    *plan = (cli_sft_plan){.batch_size = rein_fields_integer(&in, "batch_size", 1, INT64_MAX),
+                           .epochs = rein_fields_integer(&in, "num_train_epochs", 1, INT64_MAX),
+                           .max_steps = rein_fields_integer(&in, "max_steps", 0, INT64_MAX),
+                           .examples = rein_fields_integer(&in, "examples", 0, INT64_MAX)};
     if (!in.status) {
         snprintf(plan->data, sizeof plan->data, "%s", data);
         snprintf(plan->chat_format, sizeof plan->chat_format, "%s", chat);
@@ -43,29 +42,29 @@ static int read_saved(rein_sft_plan *plan, const char *run) {
 }
 
 /* A run can be resumed from any directory. */
-static int read_path(rein_sft_plan *plan, const char *given) {
-    char *whole = given ? realpath(given, NULL) : NULL;
-    const char *path = whole ? whole : given;
+static int read_path(cli_sft_plan *plan, const char *given) {
+    char *path = given ? cli_absolute_path(given) : NULL;
     const int fits = !path || strlen(path) < sizeof plan->data;
+    if (given && !path) return rein_say_no_memory(WHERE);
     if (path && fits) strcpy(plan->data, path);
-    free(whole);
+    free(path);
     if (!fits) return rein_say_option(WHERE, "data", "is too long for a path");
     return *plan->data ? REIN_DONE : rein_say(REIN_WRONG, WHERE, "data is needed: --data FILE, JSON lines");
 }
 
-int rein_sft_plan_read(rein_sft_plan *plan, const rein_args *args, const char *run) {
-    *plan = (rein_sft_plan){.batch_size = 8, .epochs = 1};
+int cli_sft_plan_read(cli_sft_plan *plan, const rein_args *args, const char *run) {
+    *plan = (cli_sft_plan){.batch_size = 8, .epochs = 1};
     const int saved = run && rein_directory_has(run, FILE_NAME);
     int status = saved ? read_saved(plan, run) : REIN_DONE;
     uint64_t batch = (uint64_t)plan->batch_size, epochs = (uint64_t)plan->epochs, steps = (uint64_t)plan->max_steps;
     if (!status) status = rein_value_whole(&batch, args, "batch-size", 1, 1000000);
     if (!status) status = rein_value_whole(&epochs, args, "num-train-epochs", 1, 1000000);
-    if (rein_option_value(args, "num-train-epochs")) steps = 0; /* what a run was begun with does not end it earlier */
+    if (rein_option_value(args, "num-train-epochs")) steps = 0; /* the max_steps that the run began with does not end it earlier */
     if (!status) status = rein_value_whole(&steps, args, "max-steps", 1, 1000000000);
     if (status) return status;
     if (saved && batch != (uint64_t)plan->batch_size)
         return rein_say_option(WHERE, "batch-size",
-                               "is %" PRIu64 ", and the run was begun with %" PRId64 ": a new run is needed for that", batch,
+                               "is %" PRIu64 ", but the run began with %" PRId64 ": another size needs a new run", batch,
                                plan->batch_size);
     const char *chat = rein_option_value(args, "chat-format");
     if (chat) snprintf(plan->chat_format, sizeof plan->chat_format, "%s", chat);
@@ -75,11 +74,10 @@ int rein_sft_plan_read(rein_sft_plan *plan, const rein_args *args, const char *r
     return read_path(plan, rein_option_value(args, "data"));
 }
 
-int rein_sft_plan_finish(rein_sft_plan *plan, size_t examples) {
+int cli_sft_plan_finish(cli_sft_plan *plan, size_t examples) {
     const int64_t n = (int64_t)examples;
     if (plan->examples && plan->examples != n)
-        return rein_say(REIN_WRONG, WHERE,
-                        "%s has %zu examples, and the run was begun with %" PRId64 ": a new run is needed for other data",
+        return rein_say(REIN_WRONG, WHERE, "%s has %zu examples, but the run began with %" PRId64 ": other data needs a new run",
                         plan->data, examples, plan->examples);
     plan->examples = n;
     plan->steps_per_epoch = (n + plan->batch_size - 1) / plan->batch_size;
@@ -91,7 +89,7 @@ static void put_number(rein_text *text, const char *name, int64_t value) {
     rein_text_format(text, ",\n  \"%s\": %" PRId64, name, value);
 }
 
-static void put_plan(rein_text *text, const rein_sft_plan *plan) {
+static void put_plan(rein_text *text, const cli_sft_plan *plan) {
     rein_text_put(text, "{\n  \"data\": ");
     rein_json_put_string(text, plan->data);
     rein_text_put(text, ",\n  \"chat_format\": ");
@@ -109,7 +107,7 @@ static int write_file(const char *path, const rein_text *text) {
     return file && !fclose(file) && whole;
 }
 
-int rein_sft_plan_write(const rein_sft_plan *plan, const char *run) {
+int cli_sft_plan_write(const cli_sft_plan *plan, const char *run) {
     rein_text path = {0}, temporary = {0}, text = {0};
     int status = REIN_DONE;
     path_of(&path, run, "");

@@ -9,12 +9,13 @@
 
 static const char WHERE[] = "train";
 
-/* -------------------------------------------------------------------------------------------------------------- what was given */
+/* -------------------------------------------------------------------------------------------------------------- the groups */
 
-static int read_groups(rein_groups *groups, const rein_training *t, const char *path) {
+/* Reads the groups and checks them; *loss has what is known before a log-prob is computed. */
+static int read_groups(rein_groups *groups, rein_loss *loss, const cli_training *t, const char *path) {
     rein_error err = {0};
-    if (!rein_groups_read(groups, path, t->tokenizer, t->has_chat ? &t->chat : NULL, &err)) return REIN_DONE;
-    return rein_say_error(WHERE, &err);
+    if (rein_groups_read(groups, path, t->tokenizer, t->has_chat ? &t->chat : NULL, &err)) return rein_say_error(WHERE, &err);
+    return rein_session_check(loss, t->session, groups, path, &err) ? rein_say_setting_error(t->args, &err) : REIN_DONE;
 }
 
 /* An objective that compares no rewards needs no warning about them. */
@@ -24,15 +25,16 @@ static int applies(rein_groups_warning warning, const rein_settings *s) {
     return compares || (warning != REIN_GROUPS_SINGLE && warning != REIN_GROUPS_EQUAL_REWARDS);
 }
 
-static void warn(const rein_training *t, const rein_groups_summary *summary) {
+static void warn(const cli_training *t, const rein_groups_summary *summary) {
+    const rein_settings *settings = rein_session_settings(t->session);
     const unsigned warnings = rein_groups_warnings(summary);
     char text[300];
     for (unsigned bit = 1; bit && bit <= warnings; bit <<= 1) {
         const rein_groups_warning warning = (rein_groups_warning)bit;
-        if (warnings & bit && applies(warning, t->settings))
+        if (warnings & bit && applies(warning, settings))
             rein_say(0, WHERE, "warning: %s", rein_groups_warning_text(text, sizeof text, warning, summary));
     }
-    if (!rein_training_preset(t) && !rein_options_given(rein_settings_objective(t->settings), NULL))
+    if (!cli_preset(settings) && !rein_options_given(rein_settings_objective(settings), NULL))
         rein_say(0, WHERE, "note: no preset and no option of the objective is given: this is REINFORCE on the rewards as they are");
 }
 
@@ -45,27 +47,28 @@ static void row(rein_text *out, const char *name, const char *format, double val
     rein_text_format(out, "%-12s %s%s\n", name, text, after);
 }
 
-static void table(rein_text *out, const rein_session_report *r, const rein_training *t) {
+static void table(rein_text *out, const rein_session_report *r, const cli_training *t) {
     char longest[60] = "", deviation[60] = "";
-    snprintf(longest, sizeof longest, " tokens, at most %g", rein_report_value(r, "completions/max_length"));
-    snprintf(deviation, sizeof deviation, " ± %.4g within a group", rein_report_value(r, "reward_std"));
+    snprintf(longest, sizeof longest, " tokens, at most %g", cli_report_value(r, "completions/max_length"));
+    snprintf(deviation, sizeof deviation, " ± %.4g within a group", cli_report_value(r, "reward_std"));
     rein_text_format(out, "%-12s %lld%s\n", "step", (long long)r->step, r->nothing_to_train ? ", nothing to train" : "");
-    row(out, "reward", "%.6g", rein_report_value(r, "reward"), deviation);
-    row(out, "length", "%.6g", rein_report_value(r, "completions/mean_length"), longest);
-    row(out, "over budget", "%.3g", 100 * rein_report_value(r, "budget/share_over"), " % of the responses");
-    row(out, "loss", "%.6g", rein_report_value(r, "loss"), "");
-    row(out, "grad norm", "%.6g", rein_report_value(r, "grad_norm"), "");
-    row(out, "rate", "%.6g", rein_report_value(r, "learning_rate"), "");
-    row(out, "kl", "%.6g", rein_report_value(r, "kl"), " to the reference");
-    row(out, "clipped", "%.3g", 100 * rein_report_value(r, "clip_ratio/region_mean"), " % of the tokens");
-    row(out, "gap", "%.3g", rein_report_value(r, "on_policy/max_gap"), " between sampler and trainer");
-    row(out, "speed", "%.0f", rein_report_value(r, "tokens_per_second"), " tokens/s");
+    row(out, "reward", "%.6g", cli_report_value(r, "reward"), deviation);
+    row(out, "length", "%.6g", cli_report_value(r, "completions/mean_length"), longest);
+    row(out, "over budget", "%.3g", 100 * cli_report_value(r, "budget/share_over"), " % of the responses");
+    row(out, "loss", "%.6g", cli_report_value(r, "loss"), "");
+    row(out, "grad norm", "%.6g", cli_report_value(r, "grad_norm"), "");
+    row(out, "rate", "%.6g", cli_report_value(r, "learning_rate"), "");
+    row(out, "kl", "%.6g", cli_report_value(r, "kl"), " to the reference");
+    row(out, "clipped", "%.3g", 100 * cli_report_value(r, "clip_ratio/region_mean"), " % of the tokens");
+    row(out, "gap", "%.3g", cli_report_value(r, "on_policy/max_gap"), " between sampler and trainer");
+    row(out, "speed", "%.0f", cli_report_value(r, "tokens_per_second"), " tokens/s");
     rein_text_format(out, "%-12s ", "checkpoint");
-    rein_training_checkpoint(out, t, r->step);
+    cli_training_checkpoint(out, t, r->step);
     rein_text_put(out, "\n");
 }
 
-static int dry_run(const rein_training *t, const rein_groups_summary *s, const rein_loss *loss, int json) {
+static int dry_run(const cli_training *t, const rein_groups_summary *s, const rein_loss *loss, int json) {
+    const rein_settings *settings = rein_session_settings(t->session);
     rein_text out = {0};
     const int nothing = loss->nothing_to_train || !s->trained_tokens;
     warn(t, s);
@@ -73,20 +76,17 @@ static int dry_run(const rein_training *t, const rein_groups_summary *s, const r
         rein_text_format(&out,
                          "{\"dry_run\": true, \"new_run\": %s, \"groups\": %zu, \"trajectories\": %zu, \"tokens\": %zu, "
                          "\"trained_tokens\": %zu, \"nothing_to_train\": %s",
-                         t->is_new ? "true" : "false", s->groups, s->trajectories, s->tokens, s->trained_tokens,
-                         nothing ? "true" : "false");
+                         rein_session_is_new(t->session) ? "true" : "false", s->groups, s->trajectories, s->tokens,
+                         s->trained_tokens, nothing ? "true" : "false");
         rein_json_put_field(&out, "reward", loss->metrics.reward);
         rein_json_put_field(&out, "frac_reward_zero_std", loss->metrics.frac_reward_zero_std);
         rein_text_put(&out, "}\n");
         return rein_print(&out);
     }
-    rein_text_format(&out, "%-12s %s, %s\n", "run", t->run,
-                     t->fork.run ? "to be forked"
-                     : t->is_new ? "to be begun"
-                                 : "to be gone on with");
-    rein_text_format(&out, "%-12s %s\n", "model", rein_settings_text(t->settings, "model"));
-    rein_text_format(&out, "%-12s %s\n", "trains", rein_settings_number(t->settings, "full") > 0 ? "all weights" : "an adapter");
-    rein_text_format(&out, "%-12s %s\n", "objective", rein_training_preset(t) ? rein_training_preset(t) : "by its stages");
+    rein_text_format(&out, "%-12s %s, %s\n", "run", t->run, cli_training_plan(t));
+    rein_text_format(&out, "%-12s %s\n", "model", rein_settings_text(settings, "model"));
+    rein_text_format(&out, "%-12s %s\n", "trains", rein_settings_number(settings, "full") > 0 ? "all weights" : "an adapter");
+    rein_text_format(&out, "%-12s %s\n", "objective", cli_preset(settings) ? cli_preset(settings) : "by its stages");
     rein_text_format(&out, "%-12s %zu with %zu trajectories\n", "groups", s->groups, s->trajectories);
     rein_text_format(&out, "%-12s %zu, of which %zu train%s\n", "tokens", s->tokens, s->trained_tokens,
                      nothing ? ": nothing to train" : "");
@@ -98,20 +98,20 @@ static int dry_run(const rein_training *t, const rein_groups_summary *s, const r
 
 /* ------------------------------------------------------------------------------------------------------------------ the command */
 
-static int train(rein_training *t, const rein_groups *groups, const rein_groups_summary *summary, int json) {
+static int train(cli_training *t, const rein_groups *groups, const rein_groups_summary *summary, int json) {
     rein_session_report report;
     rein_error err = {0};
     rein_text out = {0};
-    const int status = rein_training_open(t);
+    const int status = cli_training_begin(t);
     if (status) return status;
     warn(t, summary);
     if (rein_session_train(&report, t->session, groups, NULL, &err) ||
         rein_session_commit(&report, t->session, groups, NULL, 0, &err) || rein_session_save(t->session, &err))
-        return rein_training_failed(t, &err);
-    rein_training_note(t, t->session);
+        return cli_training_failed(t, &err);
+    cli_training_note(t, t->session);
     if (report.nothing_to_train)
-        rein_say(0, WHERE, "nothing to train: no token trains, or every gradient is 0; the policy is as it was");
-    if (json) rein_report_json(&out, &report, t);
+        rein_say(0, WHERE, "nothing to train: no token trains, or every gradient is 0; the policy did not change");
+    if (json) cli_report_json(&out, &report, t);
     else table(&out, &report, t);
     return rein_print(&out);
 }
@@ -122,19 +122,18 @@ int rein_run_train(const rein_args *args) {
     rein_groups groups = {0};
     rein_groups_summary summary;
     rein_loss loss = {0};
-    rein_training t = {0};
-    int status = rein_training_read(&t, args);
+    cli_training t = {0};
+    int status = cli_training_read(&t, args);
     if (!status && rein_settings_given(t.given, "save_steps"))
         status = rein_say(REIN_WRONG, WHERE, "--save-steps has no effect: one step is made, and it is saved");
     if (!status && !path) status = rein_say(REIN_WRONG, WHERE, "trajectory groups are needed: --groups FILE, JSON lines");
-    if (!status) status = rein_training_look(&t);
-    if (!status) status = read_groups(&groups, &t, path);
-    if (!status) status = rein_training_check(&loss, &t, &groups, path);
+    if (!status) status = cli_training_prepare(&t);
+    if (!status) status = read_groups(&groups, &loss, &t, path);
     if (!status) {
         summary = rein_groups_summarise(&groups);
         status = rein_option_value(args, "dry-run") ? dry_run(&t, &summary, &loss, json) : train(&t, &groups, &summary, json);
     }
     rein_groups_free(&groups);
-    rein_training_close(&t);
+    cli_training_close(&t);
     return status;
 }

@@ -153,6 +153,9 @@ REIN_API rein_status rein_run_open(rein_run **run, const char *directory, rein_r
 /* Harmless on NULL. */
 REIN_API void rein_run_close(rein_run *run);
 
+/* 1 if the directory holds a run that has begun: it has a config.yaml. Thread-safe. */
+REIN_API int rein_run_exists(const char *directory);
+
 /* What opening repaired, as a sentence without a full stop; "" when there was nothing to repair. It belongs to the run. */
 REIN_API const char *rein_run_note(const rein_run *run);
 
@@ -327,7 +330,8 @@ typedef struct rein_session rein_session;
 
 /* Begins a run in a directory that is new or empty, and writes its checkpoint 0; or resumes a run from its last good checkpoint, with its own
  * settings and those given now. Settings that made the policy (model, adapter, lora_*, full, seed, shards, share_limit) cannot change.
- * Everything is checked before anything is written. The caller closes *session; it is NULL on failure. */
+ * Everything is checked before anything is written: this is rein_session_prepare, then rein_session_begin. The caller closes *session; it is
+ * NULL on failure. */
 REIN_API rein_status rein_session_open(rein_session **session, const char *directory, const rein_settings *settings,
                                        rein_error *err);
 
@@ -343,6 +347,24 @@ typedef struct rein_fork {
 REIN_API rein_status rein_session_fork(rein_session **session, const char *directory, const rein_fork *from,
                                        const rein_settings *settings, rein_error *err);
 
+/* Checks a run before anything is written: resolves the settings, checks the directory, opens the model, the adapter and the reference, and
+ * checks the fork (from NULL: none) and the checkpoint of the reference. Errors name the setting (err->field). Until rein_session_begin the
+ * session can be asked for its settings and its model, check groups, and be closed. The caller closes *session; it is NULL on failure. */
+REIN_API rein_status rein_session_prepare(rein_session **session, const char *directory, const rein_fork *from,
+                                          const rein_settings *settings, rein_error *err);
+
+/* Sets total_steps of a prepared session, for callers who know the number only after reading their data with the model's tokenizer. */
+REIN_API rein_status rein_session_set_total_steps(rein_session *session, int64_t steps, rein_error *err);
+
+/* Begins or resumes the run of a prepared session: from here on it is written. After a failure the session can only be closed. */
+REIN_API rein_status rein_session_begin(rein_session *session, rein_error *err);
+
+/* Checks whether a step can be made of groups: the model must have their ids and enough positions, and the objective must make a loss of
+ * them. No forward pass is made; *loss has what is known without one: rewards after shaping, for example. `name` stands before errors about
+ * ids and positions, such as the name of a file. Works before and after rein_session_begin; it changes no result. */
+REIN_API rein_status rein_session_check(rein_loss *loss, const rein_session *session, const rein_groups *groups, const char *name,
+                                        rein_error *err);
+
 /* Closes a session; NULL is fine. Steps after the last checkpoint are lost, and made again when the run resumes: rein_session_save keeps them.
  * With save_steps 1, the default, there are none. */
 REIN_API void rein_session_close(rein_session *session);
@@ -352,7 +374,10 @@ REIN_API void rein_session_close(rein_session *session);
 REIN_API const char *rein_session_note(const rein_session *session);
 REIN_API const rein_settings *rein_session_settings(const rein_session *session);
 
-/* The number of steps made; the current policy. */
+/* 1 if the directory held no run when the session was prepared. */
+REIN_API int rein_session_is_new(const rein_session *session);
+
+/* The number of steps made, and the current policy. Before rein_session_begin they are 0 and the policy that a new run begins with. */
 REIN_API int64_t rein_session_step(const rein_session *session);
 REIN_API rein_policy rein_session_policy(const rein_session *session);
 
@@ -447,16 +472,25 @@ typedef enum rein_phase { REIN_PHASE_SAMPLING = 0, REIN_PHASE_TRAINING = 1, REIN
 typedef struct rein_loop_options {
     void (*progress)(void *context, rein_phase phase, size_t done, size_t all); /* NULL, or called during the work */
     void *context;
-    const rein_fork *fork; /* NULL, or where a new run begins (rein_session_fork); only rein_loop_open reads it */
+    const rein_fork
+        *fork; /* NULL, or where a new run begins (rein_session_fork); only rein_loop_open and rein_loop_prepare read it */
 } rein_loop_options;
 
 /* The temperature of the policy after `step` steps: `temperature`, or linear from there to temperature_final at the last step. Thread-safe. */
 REIN_API double rein_settings_temperature(const rein_settings *settings, int64_t step);
 
-/* Begins a run, or resumes one, bit for bit as if it had not stopped. Everything is checked before anything is written: settings, model, task,
- * rewards. options may be NULL. The caller closes *loop; it is NULL on failure. */
+/* Begins a run, or resumes one, bit for bit as if it had not stopped. Everything is checked before anything is written: this is
+ * rein_loop_prepare, then rein_loop_begin. options may be NULL. The caller closes *loop; it is NULL on failure. */
 REIN_API rein_status rein_loop_open(rein_loop **loop, const char *directory, const rein_settings *settings,
                                     const rein_loop_options *options, rein_error *err);
+
+/* Checks a run before anything is written: what rein_session_prepare checks, and the task, its first prompts and the rewards. Until
+ * rein_loop_begin the loop can only be asked for its session, and be closed. */
+REIN_API rein_status rein_loop_prepare(rein_loop **loop, const char *directory, const rein_settings *settings,
+                                       const rein_loop_options *options, rein_error *err);
+
+/* Begins or resumes the run of a prepared loop: from here on it is written. After a failure the loop can only be closed. */
+REIN_API rein_status rein_loop_begin(rein_loop *loop, rein_error *err);
 
 /* Closes a loop; NULL is fine. It loses what rein_session_close loses: nothing after rein_loop_finish, or with save_steps 1. */
 REIN_API void rein_loop_close(rein_loop *loop);

@@ -1,7 +1,7 @@
 /* batch.c - the checks of a batch: every error names the field, the position and what would be right. */
 #include "batch.h"
 
-#include <math.h>
+#include "check.h"
 
 static rein_status check_offsets(const size_t *offsets, size_t n, const char *name, rein_error *err) {
     if (!offsets) return rein_fail_at(err, REIN_EINVAL, name, -1, "is missing");
@@ -31,23 +31,41 @@ rein_status rein_batch_check_shape(const rein_batch *b, rein_error *err) {
 }
 
 static rein_status check_finite(const double *x, size_t n, const char *name, rein_error *err) {
-    for (size_t i = 0; i < n; i++)
-        if (!isfinite(x[i])) return rein_fail_at(err, REIN_EINVAL, name, (int64_t)i, "is not a finite number");
-    return REIN_OK;
+    rein_status status = REIN_OK;
+    for (size_t i = 0; x && status == REIN_OK && i < n; i++) status = rein_check_finite(x[i], name, (int64_t)i, err);
+    return status;
 }
 
-static rein_status check_lengths(const int64_t *x, size_t n, const char *name, rein_error *err) {
-    for (size_t i = 0; x && i < n; i++)
-        if (x[i] < 0) return rein_fail_at(err, REIN_EINVAL, name, (int64_t)i, "is %lld: it must be 0 or more", (long long)x[i]);
+/* An array that a composition reads: it needs the array if `needed`, and has no use for it if `useless`. */
+typedef struct requirement {
+    const void *array;
+    const char *name;
+    int needed, useless;
+    const char *by; /* what reads it */
+} requirement;
+
+static rein_status check_requirements(const requirement *r, size_t n, rein_error *err) {
+    for (size_t i = 0; i < n; i++) {
+        if (r[i].needed && !r[i].array) return rein_fail_at(err, REIN_EINVAL, r[i].name, -1, "is missing: %s needs it", r[i].by);
+        if (r[i].useless && r[i].array)
+            return rein_fail_at(err, REIN_EINVAL, r[i].name, -1, "has no effect: it needs %s", r[i].by);
+    }
     return REIN_OK;
 }
 
 rein_status rein_batch_check_rewards(const rein_batch *b, const rein_options *o, rein_error *err) {
-    rein_status status = REIN_OK;
-    const int components = o->advantage == REIN_ADVANTAGE_GDPO;
+    const size_t n = b->n_sequences;
+    const int gdpo = o->advantage == REIN_ADVANTAGE_GDPO, remax = o->advantage == REIN_ADVANTAGE_REMAX;
+    const int budget = o->shape == REIN_SHAPE_BUDGET, truncate = o->shape == REIN_SHAPE_TRUNCATE;
+    const requirement read[] = {
+        {b->token_budgets, "token_budget", budget && isnan(o->token_budget), 0, "shape budget"},
+        {b->token_budgets, "token_budget", truncate && isnan(o->token_budget), 0, "shape truncate"},
+        {b->correct, "correct", 0, o->shape != REIN_SHAPE_K15_LENGTH, "shape k1.5-length"},
+        {b->baseline_rewards, "baseline_rewards", remax, !remax, "advantage remax"},
+    };
     if (b->rewards && b->reward_components)
         return rein_fail_at(err, REIN_EINVAL, "rewards", -1, "and reward_components: give one of them");
-    if (components && !b->reward_components)
+    if (gdpo && !b->reward_components)
         return rein_fail_at(err, REIN_EINVAL, "reward_components", -1, "is missing: advantage gdpo needs it");
     if (!b->rewards && !b->reward_components && o->advantage != REIN_ADVANTAGE_GIVEN)
         return rein_fail_at(err, REIN_EINVAL, "rewards", -1, "is missing");
@@ -55,64 +73,38 @@ rein_status rein_batch_check_rewards(const rein_batch *b, const rein_options *o,
         return rein_fail_at(err, REIN_EINVAL, "reward_components", -1, "has no components: at least one is needed");
     if (b->reward_weights && !b->reward_components)
         return rein_fail_at(err, REIN_EINVAL, "reward_weights", -1, "needs reward_components");
-    if (b->rewards) status = check_finite(b->rewards, b->n_sequences, "rewards", err);
-    else if (b->reward_components)
-        status = check_finite(b->reward_components, b->n_sequences * b->n_components, "reward_components", err);
-    if (status == REIN_OK && b->reward_weights) status = check_finite(b->reward_weights, b->n_components, "reward_weights", err);
-    if (status == REIN_OK) status = check_lengths(b->response_lengths, b->n_sequences, "response_lengths", err);
-    if (status == REIN_OK) status = check_lengths(b->token_budgets, b->n_sequences, "token_budget", err);
-    if (status != REIN_OK) return status;
-    if ((o->shape == REIN_SHAPE_BUDGET || o->shape == REIN_SHAPE_TRUNCATE) && !b->token_budgets && isnan(o->token_budget))
-        return rein_fail_at(err, REIN_EINVAL, "token_budget", -1, "is missing: shape %s needs it",
-                            o->shape == REIN_SHAPE_BUDGET ? "budget" : "truncate");
-    if (b->correct && o->shape != REIN_SHAPE_K15_LENGTH)
-        return rein_fail_at(err, REIN_EINVAL, "correct", -1, "has no effect: it needs shape k1.5-length");
-    if (b->baseline_rewards && o->advantage != REIN_ADVANTAGE_REMAX)
-        return rein_fail_at(err, REIN_EINVAL, "baseline_rewards", -1, "has no effect: it needs advantage remax");
-    if (o->advantage == REIN_ADVANTAGE_REMAX) {
-        if (!b->baseline_rewards)
-            return rein_fail_at(err, REIN_EINVAL, "baseline_rewards", -1, "is missing: advantage remax needs it");
-        return check_finite(b->baseline_rewards, b->n_sequences, "baseline_rewards", err);
-    }
-    return REIN_OK;
-}
-
-static rein_status missing(const char *array, const char *why, rein_error *err) {
-    return rein_fail_at(err, REIN_EINVAL, array, -1, "is missing: %s needs it", why);
+    rein_status status = check_finite(b->rewards, n, "rewards", err);
+    if (status == REIN_OK) status = check_finite(b->reward_components, n * b->n_components, "reward_components", err);
+    if (status == REIN_OK) status = check_finite(b->reward_weights, b->n_components, "reward_weights", err);
+    if (status == REIN_OK) status = rein_check_lengths(b->response_lengths, n, "response_lengths", err);
+    if (status == REIN_OK) status = rein_check_lengths(b->token_budgets, n, "token_budget", err);
+    if (status == REIN_OK) status = check_requirements(read, sizeof read / sizeof *read, err);
+    return status == REIN_OK ? check_finite(b->baseline_rewards, n, "baseline_rewards", err) : status;
 }
 
 rein_status rein_batch_check_arrays(const rein_batch *b, const rein_options *o, rein_error *err) {
-    const int detached = o->kl_reward_coef != 0 || o->kl_penalty_coef != 0;
-    const int sampled = detached && o->kl_penalty_source == REIN_KL_SOURCE_SAMPLE;
+    const int detached = rein_detached_kl(o), sampled = detached && o->kl_penalty_source == REIN_KL_SOURCE_SAMPLE;
     const int is = o->kl_loss_coef != 0 && (o->kl_estimator == REIN_IS_K1 || o->kl_estimator == REIN_IS_K3);
-    if (!b->old_log_probs) {
-        if (o->surrogate != REIN_SURROGATE_REINFORCE) return missing("old_log_probs", "the surrogate", err);
-        if (is) return missing("old_log_probs", "the ratio in kl_estimator is-k1 or is-k3", err);
-        if (o->mismatch != REIN_MISMATCH_NONE) return missing("old_log_probs", "mismatch", err);
-        if (o->kimi_k2_tau != 0) return missing("old_log_probs", "kimi_k2_tau", err);
-    }
-    if (!b->ref_log_probs) {
-        if (o->kl_loss_coef != 0) return missing("ref_log_probs", "kl_loss_coef", err);
-        if (o->kl_reward_coef != 0) return missing("ref_log_probs", "kl_reward_coef", err);
-        if (o->kl_penalty_coef != 0) return missing("ref_log_probs", "kl_penalty_coef", err);
-    }
-    if (!b->sample_log_probs) {
-        if (o->mismatch != REIN_MISMATCH_NONE) return missing("sample_log_probs", "mismatch", err);
-        if (!isnan(o->off_policy_mask_delta)) return missing("sample_log_probs", "off_policy_mask_delta", err);
-        if (sampled) return missing("sample_log_probs", "kl_penalty_source sample", err);
-    }
-    if (!b->log_probs && detached && !sampled) return missing("log_probs", "KL in the reward or the advantage", err);
-    if (!b->entropies) {
-        if (o->entropy_coef != 0 && !isnan(o->entropy_target)) return missing("entropies", "entropy_target", err);
-        if (!isnan(o->top_entropy)) return missing("entropies", "top_entropy", err);
-    }
-    if (o->advantage == REIN_ADVANTAGE_GIVEN && !b->advantages) return missing("advantages", "advantage given", err);
-    if (o->advantage != REIN_ADVANTAGE_GIVEN && b->advantages)
-        return rein_fail_at(err, REIN_EINVAL, "advantages", -1, "has no effect: it needs advantage given");
-    if (o->advantage == REIN_ADVANTAGE_GAE && !b->values) return missing("values", "advantage gae", err);
-    if (o->advantage != REIN_ADVANTAGE_GAE && b->values)
-        return rein_fail_at(err, REIN_EINVAL, "values", -1, "has no effect: it needs advantage gae");
-    return REIN_OK;
+    const int mismatch = o->mismatch != REIN_MISMATCH_NONE;
+    const int given = o->advantage == REIN_ADVANTAGE_GIVEN, gae = o->advantage == REIN_ADVANTAGE_GAE;
+    const requirement read[] = {
+        {b->old_log_probs, "old_log_probs", o->surrogate != REIN_SURROGATE_REINFORCE, 0, "the surrogate"},
+        {b->old_log_probs, "old_log_probs", is, 0, "the ratio in kl_estimator is-k1 or is-k3"},
+        {b->old_log_probs, "old_log_probs", mismatch, 0, "mismatch"},
+        {b->old_log_probs, "old_log_probs", o->kimi_k2_tau != 0, 0, "kimi_k2_tau"},
+        {b->ref_log_probs, "ref_log_probs", o->kl_loss_coef != 0, 0, "kl_loss_coef"},
+        {b->ref_log_probs, "ref_log_probs", o->kl_reward_coef != 0, 0, "kl_reward_coef"},
+        {b->ref_log_probs, "ref_log_probs", o->kl_penalty_coef != 0, 0, "kl_penalty_coef"},
+        {b->sample_log_probs, "sample_log_probs", mismatch, 0, "mismatch"},
+        {b->sample_log_probs, "sample_log_probs", !isnan(o->off_policy_mask_delta), 0, "off_policy_mask_delta"},
+        {b->sample_log_probs, "sample_log_probs", sampled, 0, "kl_penalty_source sample"},
+        {b->log_probs, "log_probs", detached && !sampled, 0, "KL in the reward or the advantage"},
+        {b->entropies, "entropies", o->entropy_coef != 0 && !isnan(o->entropy_target), 0, "entropy_target"},
+        {b->entropies, "entropies", !isnan(o->top_entropy), 0, "top_entropy"},
+        {b->advantages, "advantages", given, !given, "advantage given"},
+        {b->values, "values", gae, !gae, "advantage gae"},
+    };
+    return check_requirements(read, sizeof read / sizeof *read, err);
 }
 
 rein_status rein_batch_find_bad(const rein_batch *b, const void *log_probs, const void *entropies, size_t first, size_t last,

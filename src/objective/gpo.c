@@ -1,12 +1,10 @@
 /* gpo.c - the group policy objective: a clipped surrogate minus an importance-weighted KL. Compiled per type.
  *
  * It checks the inputs and calls the kernel of gpo_pass.c. */
-#include "kernels.h"
-
-#include <math.h>
-
 #include "../base/base.h"
 #include "../base/pool.h"
+#include "check.h"
+#include "kernels.h"
 #include "typed.h"
 
 static rein_status check(const real *ratios, const real *advantages, const real *current, const real *ref, size_t n,
@@ -45,9 +43,9 @@ rein_status TYPED(rein_gpo_objective)(rein_gpo *value, real *grad_ratios, real *
     rein_status status = rein_exec_resolve(&e, exec, n, err);
     if (status != REIN_OK) return status;
     if (n == 0) return rein_fail_at(err, REIN_EINVAL, "ratios", -1, "is empty: at least one is needed");
-    if (!(epsilon >= 0) || !isfinite(epsilon))
-        return rein_fail_at(err, REIN_EINVAL, "epsilon", -1, "is %g: it must be 0 or more", epsilon);
-    if (!(beta >= 0) || !isfinite(beta)) return rein_fail_at(err, REIN_EINVAL, "beta", -1, "is %g: it must be 0 or more", beta);
+    status = rein_check_coefficient(epsilon, "epsilon", err);
+    if (status == REIN_OK) status = rein_check_coefficient(beta, "beta", err);
+    if (status != REIN_OK) return status;
     if (direction < REIN_KL_DIRECTION_DEFAULT || direction > REIN_REF_OVER_CURRENT)
         return rein_fail_at(err, REIN_EINVAL, "kl_direction", -1, "is %d: no such direction", (int)direction);
     status = check(ratios, advantages, pi_current, pi_ref, n, err);

@@ -1,9 +1,9 @@
 /* kl_advantage.c - KL-penalised advantages (ART, pull request 562) over plain arrays. Compiled per type; sums are double.
  *
  *     d_t = lp_t − ref_t,   avg = Σ m d / Σ m over the scope,   A'_t = A_t + c·(avg − d_t) on trained tokens */
-#include <math.h>
 #include <string.h>
 
+#include "check.h"
 #include "rein/objective.h"
 #include "typed.h"
 
@@ -47,14 +47,12 @@ static rein_status check_cover(const size_t *offsets, size_t n, size_t total, co
 }
 
 static rein_status check_token(const task *t, size_t i, rein_error *err) {
-    if (!isfinite(t->advantages[i]))
-        return rein_fail_at(err, REIN_EINVAL, "advantages", (int64_t)i, "is not a finite number, and the token trains");
-    if (!t->lp || !t->ref) return REIN_OK; /* c = 0 */
-    if (!isfinite(t->lp[i]))
-        return rein_fail_at(err, REIN_EINVAL, "log_probs", (int64_t)i, "is not a finite number, and the token trains");
-    if (!isfinite(t->ref[i]))
-        return rein_fail_at(err, REIN_EINVAL, "ref_log_probs", (int64_t)i, "is not a finite number, and the token trains");
-    return REIN_OK;
+    const int measured = t->lp && t->ref; /* not with c = 0 */
+    const char *bad = !isfinite(t->advantages[i])        ? "advantages"
+                      : measured && !isfinite(t->lp[i])  ? "log_probs"
+                      : measured && !isfinite(t->ref[i]) ? "ref_log_probs"
+                                                         : NULL;
+    return bad ? rein_fail_at(err, REIN_EINVAL, bad, (int64_t)i, "is not a finite number, and the token trains") : REIN_OK;
 }
 
 rein_status TYPED(rein_kl_advantage)(real *adjusted, double *kl_policy_ref, const real *advantages, const real *log_probs,
@@ -62,9 +60,8 @@ rein_status TYPED(rein_kl_advantage)(real *adjusted, double *kl_policy_ref, cons
                                      rein_kl_scope scope, const size_t *sequence_offsets, size_t n_sequences,
                                      const size_t *group_offsets, size_t n_groups, rein_error *err) {
     const task t = {adjusted, advantages, log_probs, ref_log_probs, mask, kl_penalty_coef};
-    rein_status status = REIN_OK;
-    if (!(kl_penalty_coef >= 0) || !isfinite(kl_penalty_coef))
-        return rein_fail_at(err, REIN_EINVAL, "kl_penalty_coef", -1, "is %g: it must be 0 or more", kl_penalty_coef);
+    rein_status status = rein_check_coefficient(kl_penalty_coef, "kl_penalty_coef", err);
+    if (status != REIN_OK) return status;
     if (n_tokens == 0) return rein_fail_at(err, REIN_EINVAL, "advantages", -1, "is empty: at least one token is needed");
     if (scope < REIN_KL_SCOPE_BATCH || scope > REIN_KL_SCOPE_SEQUENCE)
         return rein_fail_at(err, REIN_EINVAL, "kl_scope", -1, "is %d: no such scope", (int)scope);

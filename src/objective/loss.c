@@ -159,7 +159,6 @@ rein_status rein_step_loss_apart(rein_step *s, size_t first, size_t last, const 
     if (grad_entropies && !entropies) return rein_fail_at(err, REIN_EINVAL, "entropies", -1, "is missing: their gradient needs it");
     if (first == last) return REIN_OK;
     const rein_options *o = &s->options;
-    const void *source = o->kl_penalty_source == REIN_KL_SOURCE_SAMPLE ? b->sample_log_probs : b->log_probs;
     const int per_token_penalty = o->kl_penalty_coef != 0 && !rein_sequence_unit(o);
     const rein_loss_inputs inputs = {.options = o,
                                      .sequences = s->sequences,
@@ -170,7 +169,7 @@ rein_status rein_step_loss_apart(rein_step *s, size_t first, size_t last, const 
                                      .old_log_probs = b->old_log_probs,
                                      .ref_log_probs = b->ref_log_probs,
                                      .sample_log_probs = b->sample_log_probs,
-                                     .kl_source = per_token_penalty ? source : NULL,
+                                     .kl_source = per_token_penalty ? rein_kl_source_of(s) : NULL,
                                      .entropies = entropies,
                                      .token_advantages = s->token_advantages,
                                      .grad_log_probs = grad_log_probs,

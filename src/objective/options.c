@@ -56,7 +56,6 @@ static int on_token_unit(const O *o) { return !rein_sequence_unit(o); }
 static int on_kl_loss(const O *o) { return o->kl_loss_coef != 0; }
 static int on_k3_loss(const O *o) { return on_kl_loss(o) && (o->kl_estimator == REIN_K3 || o->kl_estimator == REIN_IS_K3); }
 static int on_kl_penalty(const O *o) { return o->kl_penalty_coef != 0; }
-static int on_kl_detached(const O *o) { return o->kl_penalty_coef != 0 || o->kl_reward_coef != 0; }
 static int on_entropy(const O *o) { return o->entropy_coef != 0; }
 static int on_dr_grpo(const O *o) { return o->aggregation == REIN_DR_GRPO; }
 
@@ -141,7 +140,7 @@ const rein_option_row rein_option_rows[] = {
     PICK(kl_direction, "kl", CHOICE_FROM_1, KL_DIRECTIONS, on_k3_loss, "kl_loss_coef with kl_estimator k3 or is-k3",
          "the direction of the quotient in k3"),
     PICK(kl_scope, "kl", CHOICE, KL_SCOPES, on_kl_penalty, "kl_penalty_coef", "the tokens over which the KL penalty is centred"),
-    PICK(kl_penalty_source, "kl", CHOICE, REIN_KL_SOURCES, on_kl_detached, "kl_penalty_coef or kl_reward_coef",
+    PICK(kl_penalty_source, "kl", CHOICE, REIN_KL_SOURCES, rein_detached_kl, "kl_penalty_coef or kl_reward_coef",
          "whose log-probs measure the detached KL"),
     NUM(kl_clamp, "kl", SWITCH, 0, 1e300, on_kl_loss, "kl_loss_coef", "ref - log-prob is clipped to ± this in the KL loss"),
     NUM(entropy_coef, "entropy", NUMBER, 0, 1e300, always, "", "entropy bonus"),

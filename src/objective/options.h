@@ -141,4 +141,7 @@ int rein_sequence_unit(const rein_options *options);
 /* 1 if there is one advantage per token instead of one per sequence. */
 int rein_advantage_per_token(const rein_options *options);
 
+/* 1 if a KL is measured without a gradient: in the reward or in the advantage. */
+static inline int rein_detached_kl(const rein_options *o) { return o->kl_reward_coef != 0 || o->kl_penalty_coef != 0; }
+
 #endif

@@ -13,6 +13,16 @@ void rein_shape_into(double *reward, const int64_t *length, const rein_batch *b,
 /* The budget of response i; NaN when there is none. */
 double rein_budget_of(const rein_batch *b, const rein_options *o, size_t i);
 
+/* r − λ·max(0, L − B)                                                                          Kimi K2, arXiv 2507.20534 */
+static inline double rein_budget_linear(double reward, double length, double budget, double coef) {
+    return reward - coef * ((length > budget ? length : budget) - budget);
+}
+
+/* L > B: −penalty                                                        K2's own rule: truncate and assign a penalty */
+static inline double rein_budget_truncate(double reward, double length, double budget, double penalty) {
+    return length > budget ? -penalty : reward;
+}
+
 /* advantage [n_sequences] from reward. trained: how many tokens of each sequence train; scratch [2·n_sequences]. Not for estimators that
  * give one advantage a token. */
 rein_status rein_estimate(double *advantage, const double *reward, const int64_t *length, const size_t *trained, double *scratch,

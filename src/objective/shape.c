@@ -4,8 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "budget_rule.h"
-
 void rein_rewards_of(double *reward, const rein_batch *b) {
     if (b->rewards) memcpy(reward, b->rewards, b->n_sequences * sizeof *reward);
     for (size_t i = 0; !b->rewards && i < b->n_sequences; i++) {
@@ -54,11 +52,9 @@ void rein_shape_into(double *reward, const int64_t *length, const rein_batch *b,
         const double L = (double)length[i];
         switch (o->shape) {
         case REIN_SHAPE_BUDGET:
-            reward[i] = budget_linear((W){reward[i]}, (W){L}, (W){rein_budget_of(b, o, i)}, (W){o->budget_penalty_coef})[0];
+            reward[i] = rein_budget_linear(reward[i], L, rein_budget_of(b, o, i), o->budget_penalty_coef);
             break;
-        case REIN_SHAPE_TRUNCATE:
-            reward[i] = budget_truncate((W){reward[i]}, (W){L}, (W){rein_budget_of(b, o, i)}, (W){o->budget_penalty})[0];
-            break;
+        case REIN_SHAPE_TRUNCATE: reward[i] = rein_budget_truncate(reward[i], L, rein_budget_of(b, o, i), o->budget_penalty); break;
         case REIN_SHAPE_OVERLONG: reward[i] = shape_overlong(reward[i], L, o->overlong_max, o->overlong_cushion); break;
         case REIN_SHAPE_K15_LENGTH:
         case REIN_SHAPE_NONE: break;

@@ -111,15 +111,11 @@ static void measure_block(void *context, size_t k, int thread) {
     __atomic_fetch_add(&s->trained_sequences, sequences, __ATOMIC_RELAXED);
 }
 
-static const void *kl_source_of(const rein_step *s) {
-    return s->options.kl_penalty_source == REIN_KL_SOURCE_SAMPLE ? s->batch.sample_log_probs : s->batch.log_probs;
-}
-
 /* drift_i = Σ_t m_t (source_t − ref_t): the k1 estimate of the sequence, detached. */
 static void measure_drift(void *context, size_t k, int thread) {
     rein_step *s = context;
     const rein_batch *b = &s->batch;
-    const void *source = kl_source_of(s);
+    const void *source = rein_kl_source_of(s);
     (void)thread;
     for (size_t i = s->blocks[k].first; i < s->blocks[k].last; i++) {
         double sum = 0;
@@ -219,7 +215,7 @@ static rein_status advantages(rein_step *s, rein_error *err) {
     const size_t groups = rein_group_count(b);
     if (s->token_advantages) {
         if (o->advantage != REIN_ADVANTAGE_GIVEN)
-            rein_estimate_tokens(s->own_token_advantages, s->scratch, s->reward, kl_source_of(s), b, o);
+            rein_estimate_tokens(s->own_token_advantages, s->scratch, s->reward, rein_kl_source_of(s), b, o);
         const void *from = o->advantage == REIN_ADVANTAGE_GIVEN ? b->advantages : s->own_token_advantages;
         for (size_t t = 0; o->advantage_balance != 0 && t < rein_batch_tokens(b); t++)
             rein_put(b, s->own_token_advantages, t, rein_balance(rein_at(b, from, t), o));
@@ -314,7 +310,7 @@ rein_status rein_step_begin(rein_step **step, void *buffer, size_t size, const r
     *s = now;
 
     const rein_options *o = &s->options;
-    const int detached = o->kl_reward_coef != 0 || o->kl_penalty_coef != 0;
+    const int detached = rein_detached_kl(o);
     const rein_kernels *kernels = rein_kernels_of(s->exec.isa);
     s->token_loss = (batch->dtype == REIN_F32 ? kernels->objective_f32 : kernels->objective_f64)->token_loss;
     s->n_blocks = cut_blocks(s->blocks, batch);

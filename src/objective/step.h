@@ -35,6 +35,11 @@ struct rein_step {
     int failed;
 };
 
+/* The log-probs that measure the detached KL. */
+static inline const void *rein_kl_source_of(const rein_step *s) {
+    return s->options.kl_penalty_source == REIN_KL_SOURCE_SAMPLE ? s->batch.sample_log_probs : s->batch.log_probs;
+}
+
 /* rein_step_loss with separate log-probs for stop(·), which a finite difference keeps fixed. NULL: those of log_probs. */
 rein_status rein_step_loss_apart(rein_step *step, size_t first, size_t last, const void *log_probs, const void *stop_log_probs,
                                  const void *entropies, void *grad_log_probs, void *grad_entropies, void *advantages,

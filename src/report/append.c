@@ -1,4 +1,4 @@
-/* append.c - one addition is one write; what came back short is taken away again. */
+/* append.c - each addition is one write; a write that fails part of the way is cut off again. */
 #include "append.h"
 
 #include <errno.h>

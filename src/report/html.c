@@ -1,7 +1,7 @@
-/* html.c - the report: what is known of the runs as one JSON object, put into a page that shows it.
+/* html.c - the report: the data of the runs as one JSON object, inside a page that shows it.
  *
- * The page is a template (assets/page.html) with the names of what goes into it, "@{page.css}". Data stands in a script element that is not
- * run; `<` is written as \u003c there, so nothing in it can end the element. */
+ * The page is a template (assets/page.html) with placeholders such as "@{page.css}". The data is in a script element that is not executed;
+ * `<` is written as \u003c there, so no text can end the element. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,13 +15,13 @@
 
 /* ------------------------------------------------------------------------------------------------------------------- one run */
 
-/* Whether the directory has anything of a run. */
+/* Whether the directory has a file or folder of a run. */
 static rein_status look_for_run(int *found, const char *directory, rein_error *err) {
-    static const char *const signs[] = {"config.yaml",  "history.jsonl", "evaluations.jsonl",
+    static const char *const parts[] = {"config.yaml",  "history.jsonl", "evaluations.jsonl",
                                         "summary.json", "checkpoints",   "trajectories"};
     *found = 0;
-    for (size_t i = 0; i < sizeof signs / sizeof *signs && !*found; i++) {
-        char *path = rein_path_join(directory, signs[i]);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts && !*found; i++) {
+        char *path = rein_path_join(directory, parts[i]);
         if (!path) return rein_fail(err, REIN_ENOMEM, "out of memory");
         *found = rein_file_exists(path);
         free(path);
@@ -34,14 +34,15 @@ static rein_status check_run(const char *directory, rein_error *err) {
     int found;
     if (access(directory, R_OK | X_OK) != 0) return rein_file_error(err, directory, "cannot be opened");
     if (!rein_file_is_directory(directory))
-        return rein_fail(err, REIN_EINVAL, "%s is no directory: that of a run is needed", rein_path_show(shown, directory));
+        return rein_fail(err, REIN_EINVAL, "%s is not a directory: the directory of a run is needed",
+                         rein_path_show(shown, directory));
     const rein_status status = look_for_run(&found, directory, err);
     if (status || found) return status;
-    return rein_fail(err, REIN_EINVAL, "%s is no run: it has neither config.yaml nor history.jsonl, nor anything else of one",
+    return rein_fail(err, REIN_EINVAL, "%s is not a run: it has neither config.yaml nor history.jsonl, nor any other file of a run",
                      rein_path_show(shown, directory));
 }
 
-/* The last part of the path, "demo" of "runs/demo/"; that of the working directory for ".". */
+/* The last part of the path: "demo" for "runs/demo/". For "." it is the name of the working directory. */
 static json_t *name_of(const char *directory) {
     char here[REIN_SHOWN_TEXT];
     if (!strcmp(directory, ".") && getcwd(here, sizeof here)) directory = here;
@@ -76,7 +77,7 @@ typedef struct page {
     rein_error *err;
 } page;
 
-/* Text with each byte `c` of `special` written as its replacement. */
+/* Writes text; each byte that is in `special` is written as its replacement. */
 static rein_status put_escaped(page *p, const char *text, const char *special, const char *const *replacements) {
     rein_status status = REIN_OK;
     while (*text && !status) {
@@ -113,7 +114,7 @@ static rein_status put_named(page *p, const char *name, size_t length) {
     for (size_t i = 0; (asset = rein_asset_at(i)).name; i++)
         if (strlen(asset.name) == length && !memcmp(asset.name, name, length))
             return rein_writer_put(&p->writer, asset.data, asset.size, p->err);
-    return rein_fail(p->err, REIN_EINVAL, "the page asks for \"%.*s\", which there is not", (int)length, name);
+    return rein_fail(p->err, REIN_EINVAL, "the page has the placeholder \"%.*s\": no such asset exists", (int)length, name);
 }
 
 static rein_status put_page(page *p) {
@@ -143,7 +144,7 @@ static rein_status write_page(const char *path, const json_t *runs, rein_error *
 }
 
 rein_status rein_report_write(const char *path, const char *const *runs, size_t n, rein_error *err) {
-    if (!path || !*path) return rein_fail(err, REIN_EINVAL, "the name of the report is empty");
+    if (!path || !*path) return rein_fail(err, REIN_EINVAL, "the name of the report is empty: a file name is needed");
     if (!n || n > REIN_REPORT_RUNS)
         return rein_fail(err, REIN_EINVAL, "there are %zu runs: 1 to %d are needed", n, REIN_REPORT_RUNS);
     json_t *all = json_array();

@@ -1,10 +1,10 @@
-/* html_assets.c - the assembler takes the files in as they are (.incbin), so there is no tool to build first and nothing to generate. Paths
- * are from the top of the project, where make runs the compiler; the Makefile knows that this object hangs on them. */
+/* html_assets.c - the assembler includes the files unchanged (.incbin), so no tool must be built and nothing is generated. Paths start at
+ * the top of the project, where make runs the compiler; the Makefile lists them as prerequisites of this object. */
 #include "html_assets.h"
 
 #include <stdint.h>
 
-/* The bytes, and how many they are. Hidden: librein.so shows its own functions only. */
+/* The bytes and their number. Hidden: librein.so exports public functions only. */
 #define EMBED(name, file)                                                                                          \
     extern const char name[] __attribute__((visibility("hidden")));                                                \
     extern const uint64_t name##_size __attribute__((visibility("hidden")));                                       \

@@ -1,4 +1,4 @@
-/* html_assets.h - the files that a page is made of, inside the library. Private. */
+/* html_assets.h - the files of the page, embedded in the library. Private. */
 #ifndef REIN_REPORT_HTML_ASSETS_H
 #define REIN_REPORT_HTML_ASSETS_H
 
@@ -10,7 +10,7 @@ typedef struct rein_asset {
     size_t size;
 } rein_asset;
 
-/* Asset number i, or a row without a name past the last. The first is the template. Static storage. */
+/* Asset number i; its name is NULL past the last one. The first is the template. Static storage. */
 rein_asset rein_asset_at(size_t i);
 
 #endif

@@ -1,4 +1,4 @@
-/* html_commands.c - the commands that go on with a run, score it and sample from it, ready to be copied. */
+/* html_commands.c - commands to copy: to resume the run, to evaluate it, to sample from it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,20 +6,20 @@
 #include "base/file.h"
 #include "html_parts.h"
 
-/* The command so far. What does not fit makes it wrong, and then it is not shown. */
+/* The command so far. If it becomes too long, it is not shown. */
 typedef struct command {
     char text[3 * REIN_SHOWN_TEXT];
     size_t n;
-    int wrong, no_memory;
+    int too_long, no_memory;
 } command;
 
 static void put(command *c, const char *text) {
     const size_t length = strlen(text);
-    if (length >= sizeof c->text - c->n) c->wrong = 1;
+    if (length >= sizeof c->text - c->n) c->too_long = 1;
     else memcpy(c->text + c->n, text, length + 1), c->n += length;
 }
 
-/* One word of a shell: in single quotes where that is needed. */
+/* One word of a shell command, in single quotes where needed. */
 static void put_word(command *c, const char *word) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+:,@%=";
     put(c, " ");
@@ -30,7 +30,7 @@ static void put_word(command *c, const char *word) {
     put(c, "'");
     for (const char *quote; (quote = strchr(word, '\'')); word = quote + 1) {
         char part[REIN_SHOWN_TEXT];
-        if (snprintf(part, sizeof part, "%.*s'\\''", (int)(quote - word), word) >= (int)sizeof part) c->wrong = 1;
+        if (snprintf(part, sizeof part, "%.*s'\\''", (int)(quote - word), word) >= (int)sizeof part) c->too_long = 1;
         put(c, part);
     }
     put(c, word);
@@ -57,7 +57,7 @@ static int has_file(command *c, const rein_report_run *run, const char *name) {
 
 static int add(json_t *commands, const char *title, const command *c) {
     json_t *both = json_array();
-    if (c->wrong || c->no_memory) return json_decref(both), c->no_memory;
+    if (c->too_long || c->no_memory) return json_decref(both), c->no_memory;
     int failed = json_array_append_new(both, json_string(title));
     failed |= json_array_append_new(both, rein_report_text(c->text, c->n, sizeof c->text));
     return json_array_append_new(commands, both) | failed;
@@ -71,40 +71,40 @@ static void put_policy(command *c, const rein_report_run *run, const char *model
     snprintf(name, sizeof name, "checkpoints/%04lld/adapter_config.json", (long long)step);
     const int adapter = has_file(c, run, name);
     if (snprintf(path, sizeof path, "%s%scheckpoints/%04lld", run->directory, slash, (long long)step) >= (int)sizeof path)
-        c->wrong = 1;
+        c->too_long = 1;
     put(c, " --model");
     put_word(c, adapter ? model : path);
     if (adapter) put(c, " --adapter"), put_word(c, path);
 }
 
-/* A run that made all its steps needs more of them. */
+/* A run that has finished all its steps needs a larger number to resume. */
 static void put_more_steps(command *c, const rein_report_run *run) {
     const char *planned = setting(run, "steps");
     const json_int_t steps = planned ? strtoll(planned, NULL, 10) : 0,
-                     made = json_integer_value(json_object_get(run->json, "steps"));
+                     done = json_integer_value(json_object_get(run->json, "steps"));
     char more[60];
-    if (steps <= 0 || made < steps || steps > 1000000000) return;
+    if (steps <= 0 || done < steps || steps > 1000000000) return;
     snprintf(more, sizeof more, " --steps %lld", (long long)(2 * steps));
     put(c, more);
 }
 
-static int go_on(json_t *commands, const rein_report_run *run) {
+static int resume(json_t *commands, const rein_report_run *run) {
     command c = {.n = 0};
     if (setting(run, "task")) put(&c, "rein run"), put_word(&c, run->directory), put_more_steps(&c, run);
     else if (has_file(&c, run, "sft.json")) put(&c, "rein sft"), put_word(&c, run->directory);
     else put(&c, "rein train"), put_word(&c, run->directory), put(&c, " --groups groups.jsonl");
-    return add(commands, "Go on", &c);
+    return add(commands, "Resume", &c);
 }
 
 static int evaluate(json_t *commands, const rein_report_run *run) {
     command c = {.n = 0};
     put(&c, "rein eval"), put_word(&c, run->directory), put(&c, " --against base");
-    return add(commands, "Evaluate, beside the model it began from", &c);
+    return add(commands, "Evaluate, and compare with the base model", &c);
 }
 
 static int sample(json_t *commands, const rein_report_run *run, const char *model, int64_t step) {
     command c = {.n = 0};
-    static const char *const taken[][2] = {
+    static const char *const options[][2] = {
         {"temperature", " --temperature"}, {"chat_format", " --chat-format"}, {"system", " --system"}};
     const char *chat = setting(run, "chat");
     const json_t *compared = json_array_get(json_object_get(json_object_get(run->json, "compare"), "prompts"), 0);
@@ -113,9 +113,9 @@ static int sample(json_t *commands, const rein_report_run *run, const char *mode
     put_policy(&c, run, model, step);
     put(&c, " --prompt"), put_word(&c, prompt && strlen(prompt) < 200 ? prompt : "...");
     if (chat && strcmp(chat, "yes") == 0) put(&c, " --chat");
-    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
-        const char *value = setting(run, taken[i][0]);
-        if (value && *value) put(&c, taken[i][1]), put_word(&c, value);
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        const char *value = setting(run, options[i][0]);
+        if (value && *value) put(&c, options[i][1]), put_word(&c, value);
     }
     return add(commands, "Sample", &c);
 }
@@ -134,7 +134,7 @@ rein_status rein_report_commands(rein_report_run *run) {
     if (json_object_set_new(run->json, "commands", commands)) return rein_report_no_memory(run);
     rein_status status = rein_report_steps(&steps, &n, run, "checkpoints", "");
     if (status) return status;
-    int failed = go_on(commands, run);
+    int failed = resume(commands, run);
     if (n && setting(run, "task")) failed |= evaluate(commands, run);
     if (n && model) failed |= sample(commands, run, model, steps[n - 1]);
     failed |= report(commands, run);

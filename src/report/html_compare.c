@@ -1,6 +1,6 @@
-/* html_compare.c - the same held-out prompts before and after: the first evaluation beside the last.
+/* html_compare.c - the same held-out prompts before and after training: the first evaluation and the last.
  *
- * All prompts are counted (wrong before and right after, and so on); of each kind some are shown, in the order of the file. */
+ * All prompts are counted by kind (wrong before and right after, and so on). Some of each kind are shown, in the order of the file. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,7 +49,7 @@ static int same_prompt(const json_t *a, const json_t *b) {
     return x && y && json_equal(x, y);
 }
 
-/* The group of `groups` that has the prompt of `wanted`: mostly the one at the same place. */
+/* The group in `groups` with the same prompt as `wanted`: usually the one at the same place. */
 static const json_t *partner(const json_t *groups, const json_t *wanted, size_t place) {
     const json_t *there = json_array_get(groups, place);
     if (there && same_prompt(there, wanted)) return there;
@@ -60,7 +60,7 @@ static const json_t *partner(const json_t *groups, const json_t *wanted, size_t 
 
 static double accuracy(const json_t *trajectory) { return rein_report_number(json_object_get(trajectory, "metrics"), "accuracy"); }
 
-/* 0: wrong, then right; 1: right twice; 2: right, then wrong; 3: wrong twice; 4: not known. */
+/* 0: wrong, then right; 1: right twice; 2: right, then wrong; 3: wrong twice; 4: unknown. */
 static size_t kind_of(const json_t *before, const json_t *after) {
     const double x = accuracy(first_of(before)), y = accuracy(first_of(after));
     if (isnan(x) || isnan(y)) return 4;
@@ -73,7 +73,7 @@ typedef struct pair {
     int shown;
 } pair;
 
-/* Takes turns among the kinds until enough are chosen. */
+/* Takes one prompt of each kind in turn until enough are chosen. */
 static void choose(pair *pairs, size_t n) {
     size_t next[KINDS] = {0}, shown = 0, done = 0;
     for (size_t kind = 0; shown < REIN_SHOWN_PROMPTS && done < KINDS; kind = (kind + 1) % KINDS) {
@@ -85,7 +85,7 @@ static void choose(pair *pairs, size_t n) {
 
 /* --------------------------------------------------------------------------------------------------------------------- writing */
 
-/* The first response, and how many of all were right where there are several. */
+/* The first response and, if there are several, how many are right. */
 static json_t *shown_side(const json_t *group) {
     const json_t *trajectories = json_object_get(group, "trajectories");
     const size_t n = json_array_size(trajectories);
@@ -145,7 +145,7 @@ rein_status rein_report_compare(rein_report_run *run) {
     int64_t *steps;
     size_t n;
     rein_status status = rein_report_steps(&steps, &n, run, "trajectories/eval", ".jsonl");
-    if (!status && n > 1) { /* held-out prompts tell more of lengths than what was trained on */
+    if (!status && n > 1) { /* lengths on held-out prompts replace those on training prompts */
         json_object_del(run->json, "lengths");
         status = read_side(&before, run, steps[0], "first");
         if (!status) status = read_side(&after, run, steps[n - 1], "last");

@@ -1,4 +1,4 @@
-/* html_config.c - config.yaml as pairs of texts. What a setting means is the trainer's business: here they are shown as they stand. */
+/* html_config.c - config.yaml as pairs of texts. Settings are shown as written, without interpretation. */
 #include <stdlib.h>
 #include <string.h>
 #include <yaml.h>
@@ -8,7 +8,7 @@
 
 enum { MORE = sizeof ", …" - 1 };
 
-/* A list is joined by commas. NULL when there is no memory; anything but scalars is passed over. */
+/* The items of a list, separated by commas; only scalars are shown. NULL when there is no memory. */
 static json_t *list_text(yaml_document_t *document, const yaml_node_t *list) {
     const yaml_node_item_t *first = list->data.sequence.items.start, *end = list->data.sequence.items.top;
     char text[REIN_SHOWN_TEXT];
@@ -58,7 +58,7 @@ static rein_status put_document(rein_report_run *run, yaml_parser_t *parser) {
     }
     const yaml_node_t *root = yaml_document_get_root_node(&document);
     if (root && root->type == YAML_MAPPING_NODE) status = put_pairs(run, &document, root);
-    else status = rein_report_note(run, "config.yaml is no mapping of names to values");
+    else status = rein_report_note(run, "config.yaml is not a mapping of names to values");
     yaml_document_delete(&document);
     return status;
 }

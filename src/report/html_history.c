@@ -1,7 +1,8 @@
 /* html_history.c - history.jsonl and evaluations.jsonl as columns, one for each metric.
  *
- * A long column is thinned: of each of a thousand stretches its least and its greatest value stay, so that no peak is lost, and the first and
- * the last point of all. A line of a step that was there already replaces it and what came after: the run was gone on with from there. */
+ * A long column is thinned: it is cut into a thousand intervals, and the minimum and maximum of each are kept, so that no peak is lost. The
+ * first and the last point are kept too. If a step occurs again, the run was resumed there: the new line replaces that step and all later
+ * ones. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@ enum { MOST_SUMMARY = 100000 }; /* bytes */
 
 typedef struct point {
     int64_t step;
-    double value; /* NaN: null, not a finite number */
+    double value; /* NaN: null, a number that is not finite */
 } point;
 
 typedef struct column {
@@ -27,8 +28,8 @@ typedef struct columns {
     rein_report_run *run;
     column at[REIN_SHOWN_METRICS];
     size_t n;
-    int64_t last; /* step; -1: none */
-    int full;     /* a metric had no place */
+    int64_t last; /* step; -1: none yet */
+    int full;     /* a metric was left out */
 } columns;
 
 static void release(columns *c) {
@@ -60,8 +61,8 @@ static rein_status append(columns *c, column *to, int64_t step, double value) {
     return REIN_OK;
 }
 
-/* Away with everything from this step on. */
-static void go_back(columns *c, int64_t step) {
+/* Removes the points from this step on. */
+static void remove_from(columns *c, int64_t step) {
     for (size_t i = 0; i < c->n; i++)
         while (c->at[i].n && c->at[i].points[c->at[i].n - 1].step >= step) c->at[i].n--;
 }
@@ -74,8 +75,8 @@ static rein_status take(void *context, const json_t *line, int *enough) {
     json_t *value;
     (void)enough;
     if (!json_is_integer(step) || json_integer_value(step) < 0 || json_integer_value(step) > INT64_C(1) << 53)
-        return rein_report_note(c->run, "a line without a step is left out of the curves");
-    if (json_integer_value(step) <= c->last) go_back(c, json_integer_value(step));
+        return rein_report_note(c->run, "the curves leave out a line without a step");
+    if (json_integer_value(step) <= c->last) remove_from(c, json_integer_value(step));
     c->last = json_integer_value(step);
     json_object_foreach((json_t *)(uintptr_t)line, name, value) {
         column *to = !status && strcmp(name, "step") != 0 && (json_is_number(value) || json_is_null(value))
@@ -93,7 +94,7 @@ static rein_status read_columns(columns **c, rein_report_run *run, const char *n
     (*c)->last = -1;
     const rein_status status = rein_report_lines(run, name, SIZE_MAX, take, *c);
     if (status || !(*c)->full) return status;
-    return rein_report_note(run, "%s has more than %d metrics: the first are shown", name, REIN_SHOWN_METRICS);
+    return rein_report_note(run, "%s has more than %d metrics: only the first are shown", name, REIN_SHOWN_METRICS);
 }
 
 /* --------------------------------------------------------------------------------------------------------------------- writing */
@@ -103,7 +104,7 @@ static int put_point(json_t *steps, json_t *values, point p) {
            json_array_append_new(values, isnan(p.value) ? json_null() : json_real(p.value));
 }
 
-/* The least and the greatest of points[n], in their order. */
+/* The minimum and the maximum of points[n], in order of their steps. */
 static int put_extremes(json_t *steps, json_t *values, const point *points, size_t n) {
     const point *least = NULL, *greatest = NULL;
     for (size_t i = 0; i < n; i++) {
@@ -117,10 +118,10 @@ static int put_extremes(json_t *steps, json_t *values, const point *points, size
 }
 
 static int put_thinned(json_t *steps, json_t *values, const column *c) {
-    const size_t stretches = REIN_SHOWN_POINTS / 2 - 1, inner = c->n - 2;
+    const size_t intervals = REIN_SHOWN_POINTS / 2 - 1, inner = c->n - 2;
     int failed = put_point(steps, values, c->points[0]);
-    for (size_t i = 0; i < stretches; i++) {
-        const size_t from = i * inner / stretches, to = (i + 1) * inner / stretches;
+    for (size_t i = 0; i < intervals; i++) {
+        const size_t from = i * inner / intervals, to = (i + 1) * inner / intervals;
         failed |= put_extremes(steps, values, c->points + 1 + from, to - from);
     }
     return failed | put_point(steps, values, c->points[c->n - 1]);
@@ -142,7 +143,7 @@ static int has_number(const column *c) {
     return 0;
 }
 
-/* Also where a metric of that name is already: the later one is shown. */
+/* Replaces a metric of the same name. */
 static int put_columns(json_t *metrics, const columns *c) {
     int failed = 0;
     for (size_t i = 0; i < c->n; i++)
@@ -185,7 +186,7 @@ rein_status rein_report_summary(rein_report_run *run) {
     rein_status status = path ? REIN_OK : rein_report_no_memory(run);
     if (!status && rein_file_exists(path)) {
         if (rein_file_read(&text, &size, path) != 0) status = rein_file_error(&why, "summary.json", "cannot be read");
-        else if (size > MOST_SUMMARY) status = rein_fail(&why, REIN_EINVAL, "summary.json is too large to be shown");
+        else if (size > MOST_SUMMARY) status = rein_fail(&why, REIN_EINVAL, "summary.json is too large to show");
         else status = rein_json_parse(&summary, text, size, "summary.json", REIN_JSON_NEEDS_OBJECT, &why);
         status = rein_report_noted(run, status, &why);
     }

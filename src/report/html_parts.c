@@ -1,4 +1,4 @@
-/* html_parts.c - what the parts of a report share: notes, texts of any bytes, files of JSON lines, numbered files. */
+/* html_parts.c - functions that the parts of a report share: notes, text that may not be UTF-8, files of JSON lines, numbered files. */
 #include "html_parts.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@ double rein_report_number(const json_t *object, const char *key) {
 
 /* ----------------------------------------------------------------------------------------------------------------------- texts */
 
-/* Copies UTF-8 as it is; what is none becomes U+FFFD. Returns the end; three bytes are needed for each that there is. */
+/* Copies valid UTF-8; each invalid sequence becomes U+FFFD. Returns the end. `to` has room for 3·length bytes. */
 static char *copy_repaired(char *to, const char *text, size_t length) {
     for (size_t i = 0, n; i < length; i += n) {
         uint32_t character;
@@ -87,10 +87,10 @@ typedef struct lines {
     FILE *file;
     char *text; /* the line, from getline */
     size_t capacity, number;
-    int repaired; /* it was said that bytes are not UTF-8 */
+    int repaired; /* a note about bytes that are not UTF-8 was written */
 } lines;
 
-/* The line as an object, or NULL after a note. A last line that has no end was being written: nothing is said of it. */
+/* The line as an object, or NULL after a note. A last line without a newline is still being written and gives no note. */
 static rein_status parse_line(json_t **object, lines *l, const char *text, size_t length, int ended) {
     char where[REIN_PATH_SHOWN + 40];
     rein_error why = {0};
@@ -121,7 +121,7 @@ static rein_status each_line(lines *l, size_t most, rein_report_take take, void 
         const size_t length = (size_t)got - (size_t)ended;
         json_t *object = NULL;
         l->number++;
-        if (bytes > most) return rein_report_note(l->run, "%s: only its first %zu MB were read", l->name, most >> 20);
+        if (bytes > most) return rein_report_note(l->run, "%s: only the first %zu MB were read", l->name, most >> 20);
         if (rein_all_blank(l->text, length)) continue;
         status = rein_utf8_valid(l->text, length) == length ? parse_line(&object, l, l->text, length, ended)
                                                             : parse_repaired(&object, l, length, ended);
@@ -137,7 +137,7 @@ rein_status rein_report_lines(rein_report_run *run, const char *name, size_t mos
     char *path = rein_report_path(run, name);
     lines l = {.run = run, .name = name};
     if (!path) return rein_report_no_memory(run);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe of that name must not make us wait */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe must not block */
     const int code = errno;
     free(path);
     if (fd < 0 && (code == ENOENT || code == ENOTDIR)) return REIN_OK;
@@ -152,7 +152,7 @@ rein_status rein_report_lines(rein_report_run *run, const char *name, size_t mos
 
 /* -------------------------------------------------------------------------------------------------------------- numbered files */
 
-/* The number of "0007.jsonl", or -1: there is one way to write it. */
+/* The number in "0007.jsonl", or -1 if it is written in another way. */
 static int64_t step_of(const char *name, const char *suffix) {
     const size_t digits = strspn(name, "0123456789");
     char again[64];

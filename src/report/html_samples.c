@@ -1,8 +1,8 @@
-/* html_samples.c - what the policy wrote on the way: of a few steps, spread over the run, two groups with some of their responses; and how
- * long the responses were in the first step and in the last.
+/* html_samples.c - completions from training: from a few steps, spread over the run, two groups with some of their responses; and the lengths
+ * of the responses in the first and the last step.
  *
- * A group whose responses are all worth the same teaches nothing and shows nothing, so the first groups in which they differ are taken, if
- * there are any. Of a large group the best, the worst and some between them stand for all. */
+ * A group whose responses all have the same advantage teaches nothing, so the first groups whose advantages differ are shown, if there are
+ * any. A large group is represented by its best, its worst and some responses between them. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 /* ---------------------------------------------------------------------------------------------------------------- one response */
 
-/* Four digits are more than a colour can show, and short to write. */
+/* Four digits are enough for a colour and keep the page small. */
 static json_t *short_number(double x) {
     char text[40];
     snprintf(text, sizeof text, "%.4g", x);
@@ -29,7 +29,7 @@ static int put_number(json_t *to, const char *name, const json_t *from) {
     return isfinite(x) ? json_object_set_new(to, name, json_real(x)) : 0;
 }
 
-/* One number where all tokens have the same, as most objectives give them; else one a token. */
+/* One number if all tokens have the same advantage, as with most objectives; otherwise one per token. */
 static int put_advantages(json_t *to, const json_t *all) {
     const size_t n = json_array_size(all);
     const json_t *first = json_array_get(all, 0);
@@ -47,7 +47,7 @@ static int put_advantages(json_t *to, const json_t *all) {
     return failed;
 }
 
-/* Where a token does not train: [0, 1, …]; nothing if all do. */
+/* The mask, [0, 1, …]; left out if all tokens train. */
 static int put_mask(json_t *to, const json_t *mask) {
     const size_t n = json_array_size(mask);
     size_t i = 0;
@@ -66,7 +66,7 @@ static json_t *text_of(const json_t *string, size_t most) {
     return rein_report_text(json_string_value(string), json_string_length(string), most);
 }
 
-/* Texts, or ids where there are none. */
+/* The texts of the tokens, or their ids if there are no texts. */
 static int put_tokens(json_t *to, const json_t *ids, const json_t *pieces) {
     const int has_texts = json_array_size(pieces) == json_array_size(ids);
     json_t *some = json_array();
@@ -79,7 +79,7 @@ static int put_tokens(json_t *to, const json_t *ids, const json_t *pieces) {
     return failed;
 }
 
-/* The texts of the tokens, one after the other; nothing where there are none. */
+/* The texts of the tokens, joined; left out if there are none. */
 static int put_text(json_t *to, const json_t *pieces) {
     char text[REIN_SHOWN_TEXT + 1];
     size_t n = 0, i;
@@ -165,7 +165,7 @@ typedef struct ranked {
     size_t index;
 } ranked;
 
-/* What training made of a response: its mean advantage, which knows of budgets and other shaping; else its reward. */
+/* The mean advantage of a response, which includes budgets and other shaping; its reward if it has no advantages. */
 static double worth_of(const json_t *trajectory) {
     const json_t *advantages = json_object_get(trajectory, "advantages");
     const size_t n = json_array_size(advantages);
@@ -180,7 +180,7 @@ static int best_first(const void *a, const void *b) {
     return (x->index > y->index) - (x->index < y->index);
 }
 
-static int they_differ(const json_t *trajectories) {
+static int responses_differ(const json_t *trajectories) {
     const double first = worth_of(json_array_get(trajectories, 0));
     size_t i;
     json_t *trajectory;
@@ -189,7 +189,7 @@ static int they_differ(const json_t *trajectories) {
     return 0;
 }
 
-/* Responses from the best to the worst. */
+/* The responses from the best to the worst. */
 static int put_responses(json_t *to, const json_t *trajectories) {
     const size_t n = json_array_size(trajectories), shown = n < REIN_SHOWN_RESPONSES ? n : REIN_SHOWN_RESPONSES;
     json_t *responses = json_array();
@@ -220,12 +220,12 @@ static json_t *shown_group(const json_t *group) {
 
 /* -------------------------------------------------------------------------------------------------------------------- one step */
 
-enum { LOOKED_AT = 64 }; /* groups, for some whose responses differ */
+enum { MOST_SCANNED = 64 }; /* groups that are searched for some whose responses differ */
 
 typedef struct step_scan {
     rein_report_run *run;
-    json_t *groups;  /* whose rewards differ */
-    json_t *others;  /* the first of all, in case there are not enough */
+    json_t *groups;  /* whose responses differ */
+    json_t *others;  /* other groups, used if these are too few */
     json_t *lengths; /* NULL: not wanted */
     size_t seen;
 } step_scan;
@@ -234,11 +234,11 @@ static rein_status take_group(void *context, const json_t *group, int *enough) {
     step_scan *s = context;
     const json_t *trajectories = json_object_get(group, "trajectories");
     if (!json_is_object(json_array_get(trajectories, 0))) return REIN_OK;
-    json_t *to = they_differ(trajectories) ? s->groups : s->others;
+    json_t *to = responses_differ(trajectories) ? s->groups : s->others;
     int failed = json_array_size(to) < REIN_SHOWN_GROUPS ? json_array_append_new(to, shown_group(group)) : 0;
     if (s->lengths) failed |= rein_report_count_lengths(s->lengths, group);
     s->seen++;
-    *enough = (json_array_size(s->groups) == REIN_SHOWN_GROUPS || s->seen >= LOOKED_AT) &&
+    *enough = (json_array_size(s->groups) == REIN_SHOWN_GROUPS || s->seen >= MOST_SCANNED) &&
               (!s->lengths || json_array_size(s->lengths) >= REIN_COUNTED_RESPONSES);
     return failed ? rein_report_no_memory(s->run) : REIN_OK;
 }

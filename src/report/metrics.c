@@ -1,4 +1,4 @@
-/* metrics.c - one table of names; history.jsonl, a line a step. */
+/* metrics.c - the table of metric names, and history.jsonl: one line per step. */
 #include "metrics.h"
 
 #include <math.h>
@@ -9,12 +9,12 @@
 #include "append.h"
 #include "base/file.h"
 
-enum { TRAINED = 16 }; /* needs a trained token: continues rein_step_parts */
+enum { TRAINED = 16 }; /* at least one token trained: continues rein_step_parts */
 
 #define AT(field) offsetof(rein_step_numbers, field)
 #define LOSS(field) offsetof(rein_step_numbers, loss.metrics.field)
 
-/* The value is the number at `first`, plus the one at `second` if that is not 0 (where the loss stands). */
+/* The value is the number at offset `first`, plus the number at offset `second` unless that is 0 (the loss, which is never second). */
 static const struct {
     const char *name;
     size_t first;
@@ -61,7 +61,7 @@ static const struct {
     {"time/optimizer", AT(seconds_optimizer), 0, 0},
     {"peak_memory", AT(peak_memory), 0, 0},
 };
-_Static_assert(sizeof table / sizeof *table == REIN_METRIC_ROWS, "the header says how many rows there are");
+_Static_assert(sizeof table / sizeof *table == REIN_METRIC_ROWS, "REIN_METRIC_ROWS is the number of rows");
 
 int rein_metric_is_known(const char *name) {
     for (size_t i = 0; i < REIN_METRIC_ROWS; i++)
@@ -106,7 +106,7 @@ json_t *rein_metric_object(int64_t step, const rein_named_number *rows, size_t n
     return NULL;
 }
 
-/* The line with its newline, behind another one if there is an unfinished line before it. */
+/* The line with its newline; another newline comes first if the line before it is unfinished. */
 static char *make_line(size_t *size, const json_t *object, int unfinished) {
     char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(17));
     const size_t length = text ? strlen(text) : 0;

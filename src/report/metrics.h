@@ -1,4 +1,4 @@
-/* metrics.h - the numbers of a step under the names that are shown: TRL's where it has one (docs/metrics.md). Private. */
+/* metrics.h - the numbers of a step and their names: TRL's names where it has one (docs/metrics.md). Private. */
 #ifndef REIN_REPORT_METRICS_H
 #define REIN_REPORT_METRICS_H
 
@@ -7,20 +7,20 @@
 #include "rein/objective.h"
 #include "rein/trajectory.h"
 
-/* What a step had. A loss reports 0 where it had nothing to measure; the rows that need it are left out then. */
+/* The inputs that a step had. The loss reports 0 for metrics that need a missing input; rows with such metrics are left out. */
 enum rein_step_parts {
-    REIN_STEP_REWARDS = 1,   /* not advantages given from outside */
+    REIN_STEP_REWARDS = 1,   /* rewards, instead of given advantages */
     REIN_STEP_BUDGETS = 2,   /* token budgets, of the options or of the responses */
     REIN_STEP_REFERENCE = 4, /* log-probs under a reference policy */
     REIN_STEP_ENTROPIES = 8
 };
 
-/* Everything there is to say of one step. NaN: not applicable, left out. */
+/* All numbers of one step. NaN: not applicable, left out. */
 typedef struct rein_step_numbers {
     rein_loss loss;
     unsigned parts; /* of rein_step_parts */
     double gradient_norm, learning_rate;
-    double clipped_ratio;     /* share of the responses cut off at a limit of length */
+    double clipped_ratio;     /* share of the responses cut off at the length limit */
     double num_tokens;        /* of the run so far, prompts and responses */
     double budget_multiplier; /* of rein_budget_control */
     double on_policy_gap;     /* greatest |log-prob of the trainer − of the sampler| */
@@ -29,23 +29,24 @@ typedef struct rein_step_numbers {
     double peak_memory;       /* bytes, of the process so far */
 } rein_step_numbers;
 
-enum { REIN_METRIC_ROWS = 39 }; /* there are never more */
+enum { REIN_METRIC_ROWS = 39 }; /* the most that a step has */
 
-/* Every number not applicable, and no parts: where to begin. Thread-safe. */
+/* Makes every number "not applicable" and clears the parts. Call it first. Thread-safe. */
 void rein_step_numbers_clear(rein_step_numbers *numbers);
 
-/* A row is a number under the name that is shown. Writes the rows that apply, their names static, at most `capacity`, always in the same order; returns how many apply. Thread-safe. */
+/* Writes the numbers that apply with their names (static storage), at most `capacity`, always in the same order. Returns how many apply.
+ * Thread-safe. */
 size_t rein_metric_rows(rein_named_number *rows, size_t capacity, const rein_step_numbers *numbers);
 
 /* 1 if some step may have a row of this name. Thread-safe. */
 int rein_metric_is_known(const char *name);
 
-/* {"step": step, name: value, …} in the order of the rows; null where a value is not finite, which JSON cannot say. The caller's
- * reference; NULL when there is no memory or a name is not UTF-8. Thread-safe. */
+/* {"step": step, name: value, …} in the order of the rows; null for a value that is not finite, which JSON cannot express. The caller
+ * owns the reference; NULL when there is no memory or a name is not UTF-8. Thread-safe. */
 json_t *rein_metric_object(int64_t step, const rein_named_number *rows, size_t n);
 
-/* Adds the object as one line to a file such as history.jsonl, in one write; the file is made if there is none, and is as it was after
- * a failure. Numbers round-trip (%.17g). A last line that a crash left without its end stays, as a line of its own. */
+/* Adds the object as one line to a file such as history.jsonl, in one write. The file is created if needed, and unchanged after a
+ * failure. Numbers round-trip (%.17g). An unfinished last line, left by a crash, stays as a line of its own. */
 rein_status rein_metric_append(const char *path, const json_t *object, rein_error *err);
 
 #endif

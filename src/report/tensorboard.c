@@ -1,11 +1,11 @@
-/* tensorboard.c - TFRecord framing around Event messages, both written by hand: four kinds of protobuf field are all it takes.
+/* tensorboard.c - TFRecord framing around Event messages, both written without protobuf: only four kinds of field are needed.
  *
  *     record  = length (8 bytes), masked crc of length (4), data [length], masked crc of data (4); all little-endian
  *     Event   = { double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5; SessionLog session_log = 7 }
  *     Summary = { repeated Value value = 1 }, Value = { string tag = 1; float simple_value = 2 }
  *     SessionLog = { Status status = 1 }, START = 1
- * (tensorflow/core/lib/io/record_writer.h, tensorflow/core/util/event.proto, tensorflow/core/framework/summary.proto). As protobuf has
- * it, fields that are 0 are left out, except for the members of a oneof: file_version, summary, session_log, simple_value. */
+ * (tensorflow/core/lib/io/record_writer.h, tensorflow/core/util/event.proto, tensorflow/core/framework/summary.proto). As in
+ * protobuf, fields that are 0 are left out, except for the members of a oneof: file_version, summary, session_log, simple_value. */
 #include "tensorboard.h"
 
 #include <dirent.h>
@@ -29,19 +29,19 @@ enum {
     START_SIZE = 2 * (RECORD_EXTRA + EVENT_EXTRA) + 13 + 2,
     NAME_SIZE = 200
 };
-static const double LATEST = 9999999999.0; /* of ten digits: names are compared as texts */
+static const double LATEST = 9999999999.0; /* ten digits: names are compared as text */
 
 struct rein_tensorboard {
     char *directory, *path; /* of the file being written, or NULL */
     int fd;                 /* -1: there is none yet */
-    int64_t purge_step;     /* to be said in the next file; -1: it was said */
-    unsigned char *data;    /* what the next write takes */
+    int64_t purge_step;     /* to write in the next file; -1: already written */
+    unsigned char *data;    /* the bytes of the next write */
     size_t size, capacity;
 };
 
 /* ----------------------------------------------------------------------------------------------------------------------- bytes */
 
-/* Reflected polynomial 0x82F63B78, half a byte at a time: a step is a few kilobytes. */
+/* Reflected polynomial 0x82F63B78, four bits at a time: fast enough for the few kilobytes of a step. */
 uint32_t rein_crc32c(const void *data, size_t size) {
     static const uint32_t table[16] = {0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1, 0x417b1dbc, 0x5125dad3,
                                        0x61c69362, 0x7198540d, 0x82f63b78, 0x92a8fc17, 0xa24bb5a6, 0xb21572c9,
@@ -71,7 +71,7 @@ static int reserve(rein_tensorboard *tb, size_t size) {
     return 1;
 }
 
-/* The put_ functions write into what was reserved. */
+/* The put_ functions write into the reserved memory. */
 static void put_byte(rein_tensorboard *tb, unsigned byte) { tb->data[tb->size++] = (unsigned char)byte; }
 
 static void put_little(unsigned char *to, uint64_t x, size_t bytes) {
@@ -121,8 +121,8 @@ static void end_event(rein_tensorboard *tb, size_t start) {
     put_fixed(tb, masked_crc(head + RECORD_HEAD, length), 4);
 }
 
-/* What a file begins with. The code behind TensorBoard's pages takes the first START it sees for the start of the run, and purges from the
- * second on: so a new run needs one too. */
+/* The first records of a file. TensorBoard takes the first START that it reads as the start of the run and purges only at later ones, so a
+ * new run needs a START too. */
 static void put_start(rein_tensorboard *tb, double wall_time) {
     size_t start = begin_event(tb, wall_time, 0);
     put_byte(tb, 3 << 3 | 2), put_text(tb, "brain.Event:2");
@@ -215,7 +215,7 @@ static rein_status write_step(rein_tensorboard *tb, double wall_time, rein_error
         status = rein_append(tb->fd, tb->path, tb->data, tb->size, err);
         if (status && fresh) unlink(tb->path);
     }
-    if (status) leave_file(tb); /* it could be torn: the next step needs a file that can be read */
+    if (status) leave_file(tb); /* its last record may be incomplete, so the next step starts a new file */
     else tb->purge_step = -1;
     return status;
 }

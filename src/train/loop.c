@@ -84,14 +84,14 @@ static rein_status read_steps(rein_loop *l, rein_error *err) {
     return status;
 }
 
-rein_status rein_loop_open(rein_loop **loop, const char *directory, const rein_settings *settings, const rein_loop_options *options,
-                           rein_error *err) {
+rein_status rein_loop_prepare(rein_loop **loop, const char *directory, const rein_settings *settings,
+                              const rein_loop_options *options, rein_error *err) {
     *loop = NULL;
     rein_loop *l = calloc(1, sizeof *l);
     if (!l) return rein_fail(err, REIN_ENOMEM, "no memory for a loop");
     if (options) l->options = *options;
     l->first.step = l->last.step = -1;
-    rein_status status = rein_session_prepare(&l->session, directory, l->options.fork, settings, err);
+    rein_status status = rein_session_prepare_loop(&l->session, directory, l->options.fork, settings, err);
     l->options.fork = NULL;
     if (!status) status = rein_loop_check(settings_of(l), err);
     if (!status) status = rein_task_runner_open(&l->runner, settings_of(l), l->session->model, err);
@@ -100,16 +100,30 @@ rein_status rein_loop_open(rein_loop **loop, const char *directory, const rein_s
     if (!status) status = name_judges(l, err);
     if (!status) status = check_judges(l, err);
     if (!status) status = open_ptx(l, err);
-    if (!status) status = rein_session_begin(l->session, directory, err);
-    if (!status) status = rein_loop_read_evaluations(l, err);
+    if (status) rein_loop_close(l);
+    else *loop = l;
+    return status;
+}
+
+rein_status rein_loop_begin(rein_loop *l, rein_error *err) {
+    rein_status status = rein_session_begin(l->session, err);
+    if (status) return status;
+    status = rein_loop_read_evaluations(l, err);
     if (!status) status = read_steps(l, err);
+    if (status) l->session->state = REIN_SESSION_FAILED;
+    else start_controller(l);
+    return status;
+}
+
+rein_status rein_loop_open(rein_loop **loop, const char *directory, const rein_settings *settings, const rein_loop_options *options,
+                           rein_error *err) {
+    rein_status status = rein_loop_prepare(loop, directory, settings, options, err);
+    if (!status) status = rein_loop_begin(*loop, err);
     if (status) {
-        rein_loop_close(l);
-        return status;
+        rein_loop_close(*loop);
+        *loop = NULL;
     }
-    start_controller(l);
-    *loop = l;
-    return REIN_OK;
+    return status;
 }
 
 void rein_loop_close(rein_loop *l) {
@@ -225,7 +239,8 @@ static rein_status evaluate_if_due(rein_named_number *rows, size_t *n, rein_loop
 rein_status rein_loop_evaluate(rein_loop *l, rein_error *err) {
     rein_named_number rows[REIN_MORE_ROWS];
     size_t n;
-    if (!settings_of(l)->eval_prompts || l->last.step == l->session->step) return REIN_OK;
+    const rein_status status = rein_session_expect(l->session, REIN_SESSION_READY, err);
+    if (status || !settings_of(l)->eval_prompts || l->last.step == l->session->step) return status;
     return rein_loop_evaluate_as(rows, &n, l, l->session->step, err);
 }
 
@@ -260,8 +275,10 @@ rein_status rein_loop_step(rein_loop_report *report, rein_loop *l, rein_error *e
     rein_session *s = l->session;
     rein_step_batch batch = {0};
     *report = (rein_loop_report){.stopped = "", .judge_log = ""};
+    rein_status status = rein_session_expect(s, REIN_SESSION_READY, err);
+    if (status) return status;
     if (rein_loop_done(l)) return rein_fail(err, REIN_EINVAL, "the run has made its %lld steps", (long long)s->settings.steps);
-    rein_status status = s->step == 0 ? rein_loop_evaluate(l, err) : REIN_OK;
+    if (s->step == 0) status = rein_loop_evaluate(l, err);
     rein_session_set_temperature(s, rein_settings_temperature(&s->settings, s->step));
     if (!status) status = make_step(&report->trained, &batch, l, err);
     if (!status) finish_report(report, l);

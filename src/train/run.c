@@ -86,9 +86,14 @@ static size_t place_of(const rein_run *run, int64_t step) {
     return at;
 }
 
-void rein_run_add_step(rein_run *run, int64_t step) {
+int rein_run_has_step(const rein_run *run, int64_t step) {
     const size_t at = place_of(run, step);
-    if (at < run->n_steps && run->steps[at] == step) return;
+    return at < run->n_steps && run->steps[at] == step;
+}
+
+void rein_run_add_step(rein_run *run, int64_t step) {
+    if (rein_run_has_step(run, step)) return;
+    const size_t at = place_of(run, step);
     memmove(run->steps + at + 1, run->steps + at, (run->n_steps - at) * sizeof *run->steps);
     run->steps[at] = step;
     run->n_steps++;
@@ -154,15 +159,16 @@ static int is_ours(const char *name) {
 }
 
 /* Nobody's directory becomes a run by accident: what is there must be a run, or nothing. */
-static rein_status check_directory(const rein_run *run, rein_run_access access, rein_error *err) {
+static rein_status check_directory(const char *directory, const char *checkpoints, rein_run_access access, rein_error *err) {
     char shown[REIN_PATH_SHOWN];
     rein_names names = {0};
-    const int is_run = rein_file_is_directory(run->checkpoints);
-    rein_path_show(shown, run->directory);
+    const int is_run = rein_file_is_directory(checkpoints);
+    rein_path_show(shown, directory);
     if (access != REIN_RUN_CREATE && is_run) return REIN_OK;
     if (access == REIN_RUN_READ) return rein_fail(err, REIN_EINVAL, "%s is not a run: it has no directory checkpoints", shown);
-    if (!rein_file_exists(run->directory)) return REIN_OK;
-    rein_status status = rein_directory_list(&names, run->directory, err);
+    if (!rein_file_exists(directory)) return REIN_OK;
+    if (!rein_file_is_directory(directory)) return rein_fail(err, REIN_EINVAL, "%s is a file: a run is a directory", shown);
+    rein_status status = rein_directory_list(&names, directory, err);
     for (size_t i = 0; i < names.n && !status; i++) {
         if (is_ours(names.at[i])) continue;
         status = is_run ? rein_fail(err, REIN_EINVAL, "%s is a run already: resume it, or give the new one another name", shown)
@@ -170,6 +176,25 @@ static rein_status check_directory(const rein_run *run, rein_run_access access, 
     }
     rein_names_free(&names);
     return status;
+}
+
+static rein_status check_name(const char *directory, rein_error *err) {
+    return *directory ? REIN_OK : rein_fail(err, REIN_EINVAL, "the name of a run is empty");
+}
+
+rein_status rein_run_check_place(const char *directory, rein_error *err) {
+    if (check_name(directory, err)) return REIN_EINVAL;
+    char *checkpoints = rein_path_join(directory, "checkpoints");
+    const rein_status status = checkpoints ? check_directory(directory, checkpoints, REIN_RUN_RESUME, err) : no_memory(err);
+    free(checkpoints);
+    return status;
+}
+
+int rein_run_exists(const char *directory) {
+    char *path = rein_path_join(directory, "config.yaml");
+    const int exists = path && rein_file_exists(path);
+    free(path);
+    return exists;
 }
 
 static rein_status check_is_new(const rein_run *run, rein_error *err) {
@@ -255,7 +280,8 @@ static rein_status start_writing(rein_run *run, rein_run_access access, rein_err
     char *lock = rein_path_join(run->directory, ".lock");
     rein_status status = lock ? rein_make_directories(run->directory, err) : no_memory(err);
     if (!status) status = take_lock(run, lock, err);
-    if (!status) status = check_directory(run, access, err); /* again: it may have become one meanwhile */
+    if (!status)
+        status = check_directory(run->directory, run->checkpoints, access, err); /* again: it may have become one meanwhile */
     if (!status) status = make_tree(run, err);
     if (!status) status = clear_leftovers(run, err);
     if (!status) status = rein_run_history_start(run, err);
@@ -274,14 +300,14 @@ rein_status rein_run_open(rein_run **run, const char *directory, rein_run_access
     *run = NULL;
     if (access != REIN_RUN_READ && access != REIN_RUN_CREATE && access != REIN_RUN_RESUME)
         return rein_fail(err, REIN_EINVAL, "a run is opened to read (0), to create (1) or to resume (2), not with %d", (int)access);
-    if (!*directory) return rein_fail(err, REIN_EINVAL, "the name of a run is empty");
+    if (check_name(directory, err)) return REIN_EINVAL;
     rein_run *made = malloc(sizeof *made);
     if (!made) return no_memory(err);
     *made = (rein_run){.lock = -1, .history = -1, .history_step = -1};
     made->directory = copy_of(directory);
     made->checkpoints = rein_path_join(directory, "checkpoints");
     rein_status status = made->directory && made->checkpoints ? REIN_OK : no_memory(err);
-    if (!status) status = check_directory(made, access, err);
+    if (!status) status = check_directory(made->directory, made->checkpoints, access, err);
     if (!status && access != REIN_RUN_READ) status = start_writing(made, access, err);
     if (!status) status = list_steps(made, err);
     if (!status && access == REIN_RUN_CREATE) status = check_is_new(made, err);

@@ -22,6 +22,9 @@ struct rein_run {
 /* REIN_EINVAL if the run is open for reading only. */
 rein_status rein_run_writable(const rein_run *run, rein_error *err);
 
+/* REIN_EINVAL unless a run can be in this directory: it holds one, or it is empty, or it does not exist. Nothing is written. */
+rein_status rein_run_check_place(const char *directory, rein_error *err);
+
 /* Where a run that was opened to resume goes on: *step and `note` as rein_run_last_good has them. The steps after it will be made again. So
  * newer checkpoints, which are not good, are set aside as NAME.bad for the user to look at, and the lines of the history that are of later
  * steps are dropped: in the end the file is what it would have been without the stop. */
@@ -77,6 +80,9 @@ char *rein_run_hidden_path(const rein_run *run, int64_t step, const char *suffix
 
 /* "0, 3, 7": the steps that have a checkpoint, for a message; the last ones if they are many. Returns `to`. */
 const char *rein_run_show_steps(char *to, size_t size, const rein_run *run);
+
+/* 1 if the step has a checkpoint, good or not. */
+int rein_run_has_step(const rein_run *run, int64_t step);
 
 /* Room for one more step; then adding one cannot fail. Adding one that is there changes nothing. */
 rein_status rein_run_reserve_step(rein_run *run, rein_error *err);

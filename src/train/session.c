@@ -1,4 +1,4 @@
-/* session.c - how a session opens: settings, policy, trainer, and the checkpoint they come from; and how it saves. */
+/* session.c - how a session begins or resumes its run, and how it saves: the half that writes. session_prepare.c is the half that checks. */
 #include "session.h"
 
 #include <math.h>
@@ -12,56 +12,6 @@
 #include "checkpoint.h"
 #include "settings.h"
 #include "trainer.h"
-
-/* -------------------------------------------------------------------------------------------------------------------- settings */
-
-static rein_status resolve_settings(rein_session *s, const char *directory, const rein_settings *given, rein_error *err) {
-    if (s->fork.run) return rein_fork_settings(&s->settings, directory, &s->fork, given, err);
-    char *path = rein_path_join(directory, "config.yaml");
-    rein_status status = REIN_OK;
-    if (!path) return rein_fail(err, REIN_ENOMEM, "no memory for a path");
-    if (rein_file_exists(path)) {
-        status = rein_settings_read(&s->settings, path, err);
-        if (!status) status = rein_settings_change(&s->settings, given, err);
-    } else status = rein_settings_assign(&s->settings, given, err);
-    free(path);
-    if (!status && !*s->settings.model)
-        status = rein_fail_at(err, REIN_EINVAL, "model", -1, "is missing: a new run needs the directory of a model");
-    return status ? status : rein_settings_check(&s->settings, err);
-}
-
-/* ---------------------------------------------------------------------------------------------------------------------- policy */
-
-enum { MODULES = 16 };
-
-static rein_status new_adapter(rein_session *s, rein_error *err) {
-    const char *modules[MODULES];
-    rein_lora_options o = {s->settings.lora_rank,     s->settings.lora_alpha, s->settings.use_rslora, modules, 0,
-                           (uint64_t)s->settings.seed};
-    char *text = strdup(s->settings.lora_modules);
-    rein_status status = text ? REIN_OK : rein_fail(err, REIN_ENOMEM, "no memory for the names of modules");
-    for (char *rest = text, *name; !status && (name = strtok_r(rest, ", ", &rest));) {
-        if (o.n_modules < MODULES) modules[o.n_modules++] = name;
-        else status = rein_fail_at(err, REIN_EINVAL, "lora_modules", -1, "names more than %d modules", MODULES);
-    }
-    if (!status) status = rein_adapter_new(&s->adapter, s->model, &o, err);
-    free(text);
-    return status;
-}
-
-static rein_status open_policy(rein_session *s, rein_error *err) {
-    const rein_settings *o = &s->settings;
-    const rein_model_options how = {.train = o->full, .exec = s->exec};
-    rein_trainer_options trainer = {
-        o->temperature, (size_t)o->shards, (size_t)o->share_limit, o->no_sharing, o->recompute, s->exec, NULL};
-    rein_status status = rein_model_open(&s->model, o->model, &how, err);
-    if (!status && !o->full) status = *o->adapter ? rein_adapter_open(&s->adapter, s->model, o->adapter, err) : new_adapter(s, err);
-    if (!status && o->activation_cache)
-        status = rein_activation_cache_open(&s->activation_cache, (size_t)o->activation_cache * 1000000, o->recompute, err);
-    trainer.activation_cache = s->activation_cache;
-    if (!status) status = rein_trainer_open(&s->trainer, s->model, s->adapter, &trainer, err);
-    return status;
-}
 
 /* ------------------------------------------------------------------------------------------------------------------ checkpoints */
 
@@ -126,6 +76,9 @@ rein_status rein_session_expect(const rein_session *s, rein_session_state state,
     if (s->state == state) return REIN_OK;
     if (s->state == REIN_SESSION_FAILED)
         return rein_fail(err, REIN_EINVAL, "the session failed in an earlier step: it can only be closed");
+    if (s->state == REIN_SESSION_PREPARED)
+        return rein_fail(err, REIN_EINVAL, "the run has not begun: call rein_session_begin or rein_loop_begin first");
+    if (state == REIN_SESSION_PREPARED) return rein_fail(err, REIN_EINVAL, "the run has begun already");
     return rein_fail(err, REIN_EINVAL,
                      s->state == REIN_SESSION_TRAINED ? "the step that was trained is not committed: rein_session_commit is needed"
                                                       : "there is no step to commit: rein_session_train makes one");
@@ -177,58 +130,37 @@ static rein_status write_settings(const rein_session *s, rein_error *err) {
 }
 
 /* The settings of a fork are written after its checkpoint: a run that has settings and no checkpoint begins from the model. */
-rein_status rein_session_begin(rein_session *s, const char *directory, rein_error *err) {
-    rein_status status = s->fork.run ? rein_run_fork(&s->run, directory, s->fork.run, s->fork.step, err)
-                                     : rein_run_open(&s->run, directory, REIN_RUN_RESUME, err);
-    s->fork = (rein_fork){0};
+static rein_status begin(rein_session *s, rein_error *err) {
+    rein_status status = s->fork.run ? rein_run_fork(&s->run, s->directory, s->fork.run, s->fork.step, err)
+                                     : rein_run_open(&s->run, s->directory, REIN_RUN_RESUME, err);
     if (!status) status = rein_run_resume(&s->step, s->note, s->run, err);
     if (!status) status = write_settings(s, err);
     if (!status && s->step < 0) {
         s->step = 0;
         status = rein_session_save(s, err);
     } else if (!status) status = load(s, err);
-    char *path = status ? NULL : rein_path_join(directory, "tensorboard");
+    char *path = status ? NULL : rein_path_join(s->directory, "tensorboard");
     if (!status && !path) status = rein_fail(err, REIN_ENOMEM, "no memory for a path");
     if (!status) status = rein_tensorboard_open(&s->board, path, s->step + 1, err);
     free(path);
     return status;
 }
 
+rein_status rein_session_begin(rein_session *s, rein_error *err) {
+    rein_status status = rein_session_expect(s, REIN_SESSION_PREPARED, err);
+    if (status) return status;
+    s->state = REIN_SESSION_READY;
+    status = begin(s, err);
+    if (status) s->state = REIN_SESSION_FAILED;
+    return status;
+}
+
 /* ------------------------------------------------------------------------------------------------------------- open and close */
-
-rein_status rein_session_prepare(rein_session **session, const char *directory, const rein_fork *fork,
-                                 const rein_settings *settings, rein_error *err) {
-    rein_session *s = *session = calloc(1, sizeof *s);
-    if (!s) return rein_fail(err, REIN_ENOMEM, "no memory for a session");
-    rein_settings_init(&s->settings);
-    s->reference_step = s->saved = -1;
-    if (fork) s->fork = *fork;
-    s->multiplier = NAN;
-    rein_status status = resolve_settings(s, directory, settings, err);
-    if (!status) status = rein_exec_resolve(&s->exec, &(rein_exec){(int)s->settings.threads, settings->isa}, REIN_SERIAL, err);
-    s->temperature = s->settings.temperature;
-    return status ? status : open_policy(s, err);
-}
-
-/* A session that trains on given groups does not sample: settings of sampling have no effect. */
-static rein_status check_no_loop(const rein_settings *settings, rein_error *err) {
-    static const char *const stages[] = {"task", "rollout", "evaluation"};
-    const rein_setting_info *info;
-    for (size_t i = 0; (info = rein_setting_at(i)); i++)
-        for (size_t k = 0; k < 3 && settings->given[i]; k++)
-            if (!strcmp(info->stage, stages[k]))
-                return rein_fail_at(err, REIN_EINVAL, info->name, -1,
-                                    "has no effect: nothing is sampled where the groups are given");
-    return REIN_OK;
-}
 
 rein_status rein_session_fork(rein_session **session, const char *directory, const rein_fork *from, const rein_settings *settings,
                               rein_error *err) {
-    *session = NULL;
-    rein_status status = check_no_loop(settings, err);
-    if (status) return status;
-    status = rein_session_prepare(session, directory, from, settings, err);
-    if (!status) status = rein_session_begin(*session, directory, err);
+    rein_status status = rein_session_prepare(session, directory, from, settings, err);
+    if (!status) status = rein_session_begin(*session, err);
     if (status) {
         rein_session_close(*session);
         *session = NULL;
@@ -251,10 +183,14 @@ void rein_session_close(rein_session *s) {
     rein_adapter_close(s->adapter);
     rein_model_close(s->model);
     rein_settings_clear(&s->settings);
+    free(s->directory);
+    free((char *)(uintptr_t)s->fork.run);
     free(s);
 }
 
-const char *rein_session_note(const rein_session *s) { return *s->note ? s->note : rein_run_note(s->run); }
+const char *rein_session_note(const rein_session *s) { return *s->note || !s->run ? s->note : rein_run_note(s->run); }
+
+int rein_session_is_new(const rein_session *s) { return s->is_new; }
 
 const rein_settings *rein_session_settings(const rein_session *s) { return &s->settings; }
 

@@ -1,4 +1,5 @@
-/* session.h - inside of a session, for session.c (how it opens), session_reference.c, session_train.c and session_commit.c. Private. */
+/* session.h - inside of a session, for session_prepare.c (checks), session.c (begins, saves), session_check.c,
+ * session_reference.c, session_train.c and session_commit.c. Private. */
 #ifndef REIN_TRAIN_SESSION_H
 #define REIN_TRAIN_SESSION_H
 
@@ -12,7 +13,8 @@ enum { REIN_MORE_ROWS = 64, REIN_REPORT_ROWS = REIN_METRIC_ROWS + REIN_MORE_ROWS
 
 /* What may be done next. */
 typedef enum rein_session_state {
-    REIN_SESSION_READY = 0,
+    REIN_SESSION_PREPARED = 0, /* nothing is written: rein_session_begin follows */
+    REIN_SESSION_READY,
     REIN_SESSION_TRAINED, /* the policy is that of the next step, which is not committed */
     REIN_SESSION_FAILED   /* it can only be closed */
 } rein_session_state;
@@ -21,7 +23,9 @@ struct rein_session {
     rein_settings settings;
     rein_exec exec;
     rein_run *run;
-    rein_fork fork; /* until the run is begun; .run NULL: no fork */
+    char *directory; /* of the run */
+    int is_new;      /* the directory held no run */
+    rein_fork fork;  /* .run NULL: no fork; else it belongs to the session */
     rein_model *model;
     rein_adapter *adapter;                   /* NULL: all weights train */
     rein_activation_cache *activation_cache; /* NULL: not wanted */
@@ -56,11 +60,12 @@ rein_status rein_session_reference(rein_policy *policy, rein_session *session, i
 rein_status rein_session_reference_log_probs(float *log_probs, rein_session *session, const rein_groups *groups, rein_error *err);
 void rein_session_drop_reference(rein_session *session);
 
-/* rein_session_open, or rein_session_fork if `fork` is not NULL, in two halves: settings and policy, nothing written; and the run. Close the
- * session also after a failure. */
-rein_status rein_session_prepare(rein_session **session, const char *directory, const rein_fork *fork,
-                                 const rein_settings *settings, rein_error *err);
-rein_status rein_session_begin(rein_session *session, const char *directory, rein_error *err);
+/* rein_session_prepare for the loop: the settings of sampling have an effect. */
+rein_status rein_session_prepare_loop(rein_session **session, const char *directory, const rein_fork *from,
+                                      const rein_settings *settings, rein_error *err);
+
+/* REIN_EINVAL if so many groups cannot be divided into minibatches. */
+rein_status rein_session_check_minibatches(const rein_session *session, size_t n_groups, rein_error *err);
 
 /* The settings of a fork. REIN_EINVAL if it cannot be made: the run must have the step, and the directory must not be a run. */
 rein_status rein_fork_settings(rein_settings *settings, const char *directory, const rein_fork *from, const rein_settings *given,

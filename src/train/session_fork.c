@@ -9,27 +9,22 @@ static rein_status no_memory(rein_error *err) { return rein_fail(err, REIN_ENOME
 
 static rein_status check_step(const rein_fork *from, rein_error *err) {
     char shown[300], name[REIN_PATH_SHOWN];
-    const int64_t *steps;
     rein_run *run;
     rein_status status = rein_run_open(&run, from->run, REIN_RUN_READ, err);
     if (status) return status;
-    const size_t n = rein_run_checkpoints(&steps, run);
-    int found = 0;
-    for (size_t i = 0; i < n; i++) found |= steps[i] == from->step;
-    if (!found)
+    if (rein_run_has_step(run, from->step)) status = rein_checkpoint_verify(run, from->step, err);
+    else
         status = rein_fail(err, REIN_EINVAL, "%s has no checkpoint of step %lld, but of %s", rein_path_show(name, from->run),
-                           (long long)from->step, n ? rein_run_show_steps(shown, sizeof shown, run) : "none");
+                           (long long)from->step,
+                           rein_run_checkpoints(NULL, run) ? rein_run_show_steps(shown, sizeof shown, run) : "none");
     rein_run_close(run);
     return status;
 }
 
 /* A fork that was interrupted has a checkpoint and no settings: it is made again. */
 static rein_status check_place(const char *directory, rein_error *err) {
-    char *path = rein_path_join(directory, "config.yaml"), shown[REIN_PATH_SHOWN];
-    if (!path) return no_memory(err);
-    const int is_run = rein_file_exists(path);
-    free(path);
-    if (!is_run) return REIN_OK;
+    char shown[REIN_PATH_SHOWN];
+    if (!rein_run_exists(directory)) return REIN_OK;
     return rein_fail(err, REIN_EINVAL, "%s is a run already: a fork needs a directory that is new or empty",
                      rein_path_show(shown, directory));
 }

@@ -18,10 +18,7 @@ void rein_session_drop_reference(rein_session *s) {
 
 static rein_status check_step(const rein_session *s, int64_t step, rein_error *err) {
     char shown[300];
-    const int64_t *steps;
-    const size_t n = rein_run_checkpoints(&steps, s->run);
-    for (size_t i = 0; i < n; i++)
-        if (steps[i] == step) return rein_checkpoint_verify(s->run, step, err);
+    if (rein_run_has_step(s->run, step)) return rein_checkpoint_verify(s->run, step, err);
     const int64_t lag = s->settings.kl_penalty_step_lag;
     return rein_fail_at(err, REIN_EINVAL, lag ? "kl_penalty_step_lag" : "kl_penalty_reference_step", -1,
                         "is %lld: the run has no checkpoint of step %lld, but of %s", (long long)(lag ? lag : step),

@@ -164,8 +164,7 @@ static rein_status all_passes(working *w, rein_error *err) {
     /* The first step of the warm-up has a rate above 0, and the last step of the run more than that at its end. */
     const int64_t step = w->s->step < o->warmup_steps ? w->s->step + 1 : w->s->step;
     rein_status status = learning_rate(&w->numbers.learning_rate, o, step, err);
-    if (!status && parts > w->groups->n)
-        status = rein_fail_at(err, REIN_EINVAL, "minibatches", -1, "is %zu, and there are %zu groups", parts, w->groups->n);
+    if (!status) status = rein_session_check_minibatches(w->s, w->groups->n, err);
     for (int64_t epoch = 0; epoch < o->epochs && !status; epoch++)
         for (size_t b = 0; b < parts && !status; b++)
             status = one_pass(w, epoch, w->groups->n * b / parts, w->groups->n * (b + 1) / parts, err);

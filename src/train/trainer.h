@@ -23,4 +23,9 @@ struct rein_trainer {
 /* Makes the gradient 0. */
 void rein_trainer_clear(rein_trainer *trainer);
 
+/* Lays out a step of the groups and computes its loss without a forward pass, from the recorded log-probs: finds what would make
+ * rein_trainer_forward_backward fail. The gradient stays as it is. */
+rein_status rein_trainer_check(rein_loss *loss, rein_trainer *trainer, const rein_groups *groups, const rein_pass_options *options,
+                               rein_error *err);
+
 #endif

@@ -288,6 +288,28 @@ rein_status rein_trainer_forward_backward(rein_pass_result *pass, rein_trainer *
     return REIN_OK;
 }
 
+/* As if the policy, its old version and the reference agreed with the sampler. */
+static void put_recorded_everywhere(pass_work *w) {
+    for (size_t i = 0; i < w->packing.n_tokens; i++)
+        if (w->packing.mask[i] && !isnan(w->packing.recorded[i]))
+            w->current[i] = w->old[i] = w->reference[i] = w->packing.recorded[i];
+}
+
+rein_status rein_trainer_check(rein_loss *loss, rein_trainer *t, const rein_groups *groups, const rein_pass_options *options,
+                               rein_error *err) {
+    rein_pass_result result = {0};
+    pass_work w = {.t = t, .o = options, .pass = &result};
+    rein_status status = rein_options_resolve(&w.objective, options->objective, err);
+    if (!status) status = pack(&w, groups, err);
+    if (!status) status = check_recorded(&w.packing, err);
+    if (status) return status;
+    put_recorded_everywhere(&w);
+    result.recomputed = not_recorded(&w.packing);
+    status = begin_step(&w, err);
+    if (!status) status = rein_step_loss(w.step, 0, w.packing.n_sequences, w.current, w.entropies, NULL, NULL, NULL, err);
+    return status ? status : rein_step_finish(loss, w.step, err);
+}
+
 rein_status rein_trainer_log_probs(float *log_probs, float *entropies, rein_trainer *t, const rein_policy *policy,
                                    const rein_groups *groups, rein_error *err) {
     pass_work w = {.t = t};

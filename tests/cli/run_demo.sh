@@ -1,5 +1,5 @@
 #!/bin/bash
-# run_demo.sh REIN: what `rein demo` claims, asked of `rein eval` on prompts that the run never saw; and that what it says to try next works.
+# run_demo.sh REIN: what `rein demo` claims, asked of `rein eval` on prompts that the run never saw; and that the commands it suggests work.
 # Left out under REIN_TEST_FAST: it takes about a minute.
 set -u
 # shellcheck source-path=SCRIPTDIR source=cases.sh
@@ -12,7 +12,7 @@ if [ -n "${REIN_TEST_FAST:-}" ]; then
 fi
 cd "$work" || exit 1
 
-# holds TITLE EXPRESSION: of summary.json (s), its two sides, the history, and what rein eval said (e).
+# holds TITLE EXPRESSION: of summary.json (s), its two sides, the history, and what rein eval printed (e).
 holds() {
     if python3 - "$2" <<'PY'
 import json, sys

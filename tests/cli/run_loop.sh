@@ -1,6 +1,6 @@
 #!/bin/bash
-# run_loop.sh REIN: run, eval, watch and init from outside. A run that was stopped, by whatever, and gone on with has the files of one that was
-# not; a mistake is said before anything is written; and what the loop is for: the shipped model becomes better. The others are of a model that
+# run_loop.sh REIN: run, eval, watch and init from outside. A run that was stopped, by whatever, and resumed has the files of one that was
+# not; a mistake is reported before anything is written; and what the loop is for: the shipped model becomes better. The others are of a model that
 # knows nothing, and is rewarded for a digit. Ends with 'N passed, N failed'.
 set -u
 # shellcheck source-path=SCRIPTDIR source=cases.sh
@@ -89,7 +89,7 @@ done
 
 does "a part" rein run parts "${small[@]}" "${k2[@]}" --steps 1 --eval-steps 2
 does "the rest, from elsewhere" bash -c 'cd there && rein run ../parts --steps 3'
-has "the rest" err '^rein run: going on after step 1$'
+has "the rest" err '^rein run: resuming after step 1$'
 equal "resumed is uninterrupted" one parts 0003
 refused "what made the policy" '^rein run: --lora-rank is "4", but the run was started with "8"' rein run one --lora-rank 4
 refused "what made the policy" '^rein run: --seed is "7", but the run was started with "1"' rein run one --seed 7
@@ -100,11 +100,11 @@ absent "no evaluation" unknown/evaluations.jsonl
 does "a config" bash -c "printf 'preset: grpo\nmodel: %s\ntask: sums\nsteps: 9\nprompts: 2\nsamples: 4\nmax_tokens: 12\nreward: [task, \"length:8\"]\nreward_weights: \"1,0.5\"\neval_prompts: 2\nstop: [\"\\\\\\\\n\", so]\n' fresh >c.yaml && rein run config --config c.yaml --steps 1"
 has "a config: the command line counts more" config/config.yaml '^steps: "1"'
 has "a config: two judges" config/history.jsonl '"rewards/task/mean":[0-9.]+,"rewards/length/mean":'
-does "it has what it was to have" rein run early "${small[@]}" --preset grpo --steps 9 --stop-at 'completions/mean_length>0' --eval-steps 0
-has "it has what it was to have" err '^rein run: completions/mean_length>0 holds: the run ends after step 1$'
-has "it has what it was to have: the end is evaluated" out '^final +1 '
-does "that was the end" rein run early
-has "that was the end" err '^rein run: nothing to do: early ended after step 1, where completions/mean_length>0 held$'
+does "stop_at holds" rein run early "${small[@]}" --preset grpo --steps 9 --stop-at 'completions/mean_length>0' --eval-steps 0
+has "stop_at holds" err '^rein run: completions/mean_length>0 holds: the run ends after step 1$'
+has "stop_at holds: the end is evaluated" out '^final +1 '
+does "stop_at held" rein run early
+has "stop_at held" err '^rein run: nothing to do: early ended after step 1, where completions/mean_length>0 held$'
 does "nothing to train" rein run equal "${model[@]}" "${size[@]}" --task sums --preset grpo --kl-loss-coef 0 --reward length:1000 --steps 1 --eval-prompts 2
 has "nothing to train" err '^rein run: step 1: nothing to train: '
 
@@ -117,7 +117,7 @@ status=0
 wait $! || status=$?
 if [ "$status" -eq 1 ]; then pass; else fail "Ctrl-C" "status $status"; fi
 has "Ctrl-C" err '^finishing the step; once more ends it now, and the step is lost$'
-has "Ctrl-C" err '^rein run: stopped after step [0-9]+ of 400, which is saved: rein run stopped goes on$'
+has "Ctrl-C" err '^rein run: stopped after step [0-9]+ of 400, which is saved: rein run stopped resumes it$'
 has "Ctrl-C: what there is" out '^checkpoint  stopped/checkpoints/[0-9]+$'
 steps=$(($(wc -l <stopped/history.jsonl) + 1))
 does "after Ctrl-C" rein run stopped --steps "$steps"
@@ -137,7 +137,7 @@ wait $! 2>/dev/null || status=$?
 if [ "$status" -eq 130 ]; then pass; else fail "Ctrl-C twice" "status $status"; fi
 absent "Ctrl-C twice: the step is lost" twice/checkpoints/0001
 does "after Ctrl-C twice" rein run twice --prompts 2 --samples 4 --steps 1
-if [ -d twice/checkpoints/0001 ]; then pass; else fail "after Ctrl-C twice: it goes on"; fi
+if [ -d twice/checkpoints/0001 ]; then pass; else fail "after Ctrl-C twice: it resumes"; fi
 
 rein run killed "${small[@]}" "${k2[@]}" --steps 400 --eval-steps 1 >/dev/null 2>&1 &
 until_step killed 0001
@@ -156,7 +156,7 @@ wrong() { # wrong TITLE PATTERN ARGUMENT…: of a new run
 }
 echo '{"prompt": "Q:1+1=?", "answer": "2"}' >line.jsonl
 refused "no run" '^rein run: a run is needed: rein run RUN' rein run
-wrong "no model" 'none is a new run: --model DIR is needed' --task sums
+wrong "no model" 'model is missing: a new run needs the directory of a model' --task sums
 wrong "no task" 'task is missing: a built-in task' --model "$sums"
 wrong "no such task" '.*did you mean sums' --model "$sums" --task summs
 wrong "no such file" 'nowhere.jsonl' --model "$sums" --task nowhere.jsonl --reward exact
@@ -166,7 +166,7 @@ wrong "a file too small" '--prompts is 2: the task has only 1 examples' "${model
 wrong "no reward" 'reward is missing: the task ' "${model[@]}" "${size[@]}" --task line.jsonl --eval-prompts 0
 wrong "no such reward" '--reward "exat" is unknown: did you mean exact' "${model[@]}" --task sums --reward exat
 wrong "sampler" '--top-p changes the sampling distribution' "${small[@]}" --top-p 0.9
-wrong "idle" '--budget-rate has no effect without budget_target' "${small[@]}" --budget-rate 1
+wrong "no effect" '--budget-rate has no effect without budget_target' "${small[@]}" --budget-rate 1
 wrong "no number" '--steps is "x"' "${small[@]}" --steps x
 wrong "misspelt" 'unknown option --sampels: did you mean --samples' "${small[@]}" --sampels 8
 wrong "a newline" '--stop has a newline in it: write \\n, which stands for one' "${small[@]:0:6}" --stop $'\n'
@@ -174,9 +174,9 @@ wrong "stop at what" '--stop-at names "acuracy"' "${small[@]}" --stop-at 'acurac
 wrong "required" '.*budget_penalty_coef.* required' "${small[@]}" --preset k2 --token-budget 20 --tau 0.5
 wrong "budget" '--token-budget is 24: it must be below max_tokens, 24' "${small[@]}" "${k2[@]:0:2}" --token-budget 24 --budget-penalty-coef 1 --tau 1
 wrong "system" '--system has no effect without chat' "${small[@]}" --system be
-refused "other files" '^rein run: there has files in it' bash -c "touch there/x && rein run there --model '$sums' --task sums"
+refused "other files" '^rein run: there is not a run, and not empty' bash -c "touch there/x && rein run there --model '$sums' --task sums"
 
-# A judge that fails is nobody's mistake here: status 1, with what it said.
+# A judge that fails is no mistake of the user: status 1, with what it wrote.
 cat >judge <<'SHELL'
 #!/bin/sh
 echo warming up >&2
@@ -235,7 +235,7 @@ if python3 -c 'import json, sys; e = json.loads(open("colder/evaluations.jsonl")
 printf x >>parts/checkpoints/0003/adapter_model.safetensors
 does "a damaged checkpoint" rein eval parts
 has "a damaged checkpoint: the one before" out '^policy       parts@2$'
-has "a damaged checkpoint: it is said" err '^rein eval: note: .*0003'
+has "a damaged checkpoint: it is reported" err '^rein eval: note: .*0003'
 refused "a damaged checkpoint by its name" '^rein eval: .*adapter_model' rein eval parts@3
 if [ -d parts/checkpoints/0003 ]; then pass; else fail "eval changes nothing"; fi
 does "a damaged checkpoint: run" rein run parts

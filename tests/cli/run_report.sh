@@ -28,9 +28,9 @@ rm -r runs/first/report.html
 
 refused "report: no run" 'the directory of a run is needed' rein report
 refused "report: nothing there" 'nothing: cannot be opened: No such file' rein report runs/nothing
-refused "report: no directory" 'is no directory|cannot be opened' rein report runs/first/config.yaml
-refused "report: not a run" 'none is no run' rein report none
-refused "report: one of two is no run" 'none is no run' rein report runs/first none
+refused "report: no directory" 'is not a directory|cannot be opened' rein report runs/first/config.yaml
+refused "report: not a run" 'none is not a run' rein report none
+refused "report: one of two is no run" 'none is not a run' rein report runs/first none
 refused "report: an empty name" 'is empty' rein report runs/first --output ''
 refused "report: nowhere to write" 'cannot be written' rein report runs/first --output nowhere/report.html
 # shellcheck disable=SC2046

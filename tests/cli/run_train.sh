@@ -1,6 +1,6 @@
 #!/bin/bash
-# run_train.sh REIN: train and sft from outside. A run that was stopped, by whatever, and gone on with has the files of one that was not; a
-# mistake is said before anything is written. Ends with 'N passed, N failed'.
+# run_train.sh REIN: train and sft from outside. A run that was stopped, by whatever, and resumed has the files of one that was not; a mistake
+# is reported before anything is written. Ends with 'N passed, N failed'.
 set -u
 # shellcheck source-path=SCRIPTDIR source=cases.sh
 . "$(dirname "$0")/cases.sh"
@@ -38,6 +38,7 @@ with open("texts.jsonl", "w") as f:
         f.write(line(prompt=f"{i}", completion=" nein"))
 open("ids.jsonl", "w").write("\n" + line(prompt_ids=[1, 2], response_ids=[3, 4]) * 3)
 open("empty.jsonl", "w").write("\n \n")
+open("far.jsonl", "w").write(line(prompt="a", completion="b") + line(prompt="a", completion="b" * 80))
 open("bad.jsonl", "w").write(line(prompt="a", completion="b") + line(prompt="a", completion=5))
 PYTHON
 
@@ -49,7 +50,7 @@ head=(--lora-modules lm_head) # the parrot's layers are 0, and what is added to 
 does "train" rein train one "${new[@]}" "${head[@]}" --preset grpo
 has "train: the table" out '^step         1$'
 has "train: the checkpoint" out '^checkpoint   one/checkpoints/0001$'
-has "train: missing log-probs are said" err 'warning: .*log-prob'
+has "train: missing log-probs are reported" err 'warning: .*log-prob'
 does "train again, from elsewhere" bash -c 'mkdir -p there && cd there && rein train ../one --groups ../groups.jsonl --json'
 has "train again" out '^\{"step": 2, "nothing_to_train": false, "checkpoint": "../one/checkpoints/0002", "metrics": \{"reward": 0.5'
 has "the settings stay" one/config.yaml '^preset: "grpo"'
@@ -79,7 +80,7 @@ has "nothing to learn" err '^rein train: nothing to train: '
 has "nothing to learn" err 'warning: .*all rewards are equal'
 if cmp -s equal/checkpoints/0000/adapter_model.safetensors equal/checkpoints/0001/adapter_model.safetensors; then pass; else fail "nothing to learn: the policy changed"; fi
 does "no objective" rein train plain "${new[@]}"
-has "no objective is said" err 'note: no preset'
+has "no objective is reported" err 'note: no preset'
 
 printf 'preset: dapo\nlearning_rate: 0.001\nlora_modules: [q_proj, v_proj]\nlora_rank: 2\n' >c.yaml
 does "a config" rein train config --model "$parrot" --groups groups.jsonl --config c.yaml --lora-rank 3 --preset=grpo
@@ -90,12 +91,14 @@ has "a config: the rest stays" config/config.yaml '^learning_rate: "0.001'
 
 does "dry run" rein train dry "${new[@]}" --preset grpo --dry-run
 has "dry run" out '^Nothing was written.$'
+has "dry run" out '^run          dry, will begin$'
 has "dry run" out '^tokens  .* of which 11 train$'
 absent "dry run" dry
 does "dry run as JSON" rein train dry "${new[@]}" --preset grpo --dry-run --json
 has "dry run as JSON" out '^\{"dry_run": true, "new_run": true, "groups": 2, "trajectories": 5'
 cp -r one before
 does "dry run of a run" rein train one --groups groups.jsonl --dry-run --learning-rate 1
+has "dry run of a run" out '^run          one, will resume$'
 if diff -r one before >different; then pass; else fail "a dry run wrote" "$(head -3 different)"; fi
 
 # ---------------------------------------------------------------------------------------------- mistakes, before anything is written
@@ -108,9 +111,9 @@ wrong() { # wrong TITLE PATTERN ARGUMENT…: of a new run
 }
 REIN_KERNEL=sse refused "kernel" '^rein train: the environment variable REIN_KERNEL is "sse"' rein train three "${new[@]}"
 refused "no run" '^rein train: a run is needed: rein train RUN' rein train
-wrong "no model" 'none is a new run: --model DIR is needed' --groups groups.jsonl
+wrong "no model" 'model is missing: a new run needs the directory of a model' --groups groups.jsonl
 wrong "no groups" 'trajectory groups are needed' --model "$parrot"
-wrong "no such model" '"nowhere" is no directory' --model nowhere --groups groups.jsonl
+wrong "no such model" '--model is "nowhere", which is no directory: it must be one on this machine' --model nowhere --groups groups.jsonl
 wrong "no such groups" 'nowhere: cannot be opened' --model "$parrot" --groups nowhere
 wrong "groups cut short" 'cut.jsonl: line 1' --model "$parrot" --groups cut.jsonl
 wrong "too long" 'long.jsonl: groups.0..trajectories.0..* has 73 tokens: the model has 64 positions' --model "$parrot" --groups long.jsonl
@@ -123,11 +126,13 @@ wrong "no value" '--lora-rank needs a value' "${new[@]}" --lora-rank
 wrong "twice" '--seed is given twice' "${new[@]}" --seed 1 --seed=1
 wrong "yes or no" '--full is "maybe"' "${new[@]}" --full=maybe
 wrong "contradiction" '--lora-rank has no effect with full' "${new[@]}" --full --lora-rank 4
-wrong "idle" '--epsilon has no effect: it needs' "${new[@]}" --epsilon 0.2
-wrong "idle reference" '--kl-penalty-step-lag has no effect' "${new[@]}" --kl-penalty-step-lag 2
+wrong "no effect" '--epsilon has no effect: it needs' "${new[@]}" --epsilon 0.2
+wrong "a reference without effect" '--kl-penalty-step-lag has no effect' "${new[@]}" --kl-penalty-step-lag 2
 wrong "two references" '--kl-penalty-reference-step and kl_penalty_step_lag are two references' "${new[@]}" --kl-penalty-coef 1 --kl-penalty-step-lag 2 --kl-penalty-reference-step 0
 wrong "no such step" '--kl-penalty-reference-step is 3: the run has no checkpoint' "${new[@]}" --kl-penalty-coef 1 --kl-penalty-reference-step 3
-wrong "no such adapter" 'nowhere' "${new[@]}" --kl-penalty-coef 1 --kl-ref-adapter-path nowhere
+wrong "no such reference" '--kl-ref-adapter-path is "nowhere", which is no directory' "${new[@]}" --kl-penalty-coef 1 --kl-ref-adapter-path nowhere
+wrong "no such adapter" '--adapter is "nowhere", which is no directory' "${new[@]}" --adapter nowhere
+wrong "no adapter" '.*adapter_config.json' "${new[@]}" --adapter .
 wrong "no such preset" '--preset "gropo" does not exist: did you mean grpo' "${new[@]}" --preset gropo
 wrong "save_steps" '--save-steps has no effect: one step is made' "${new[@]}" --save-steps 2
 wrong "no such metric" '--keep-best names "rewrad": no step has such a metric' "${new[@]}" --keep-best rewrad
@@ -145,7 +150,7 @@ echo 'epsilon: 0.3' >bad.yaml
 wrong "config, then a preset" '--preset would overwrite' "${new[@]}" --config bad.yaml --preset grpo
 refused "what made the policy" '^rein train: --lora-rank is "4", but the run was started with "8"' rein train one --groups groups.jsonl --lora-rank 4
 refused "a file" '^rein train: c.yaml is a file' rein train c.yaml "${new[@]}"
-refused "other files" '^rein train: there2 has files in it' bash -c 'mkdir there2 && touch there2/x && rein train there2 --model parrot --groups groups.jsonl'
+refused "other files" '^rein train: there2 is not a run, and not empty' bash -c 'mkdir there2 && touch there2/x && rein train there2 --model parrot --groups groups.jsonl'
 refused "where nothing can be written" '^rein train: ' rein train /proc/none "${new[@]}"
 if [ "$(id -u)" -ne 0 ]; then
     mkdir closed && chmod 500 closed
@@ -172,7 +177,7 @@ true_of "sft, linear" "0 < $(value linear 6 learning_rate) < $(value linear 1 le
 
 does "sft, a part" rein sft parts --data chats.jsonl "${sft[@]}" --batch-size 4 --num-train-epochs 6 --max-steps 5
 does "sft, the rest" bash -c 'cd there && rein sft ../parts --num-train-epochs 6'
-has "sft, the rest" err '^rein sft: going on after step 5 of 18$'
+has "sft, the rest" err '^rein sft: resuming after step 5 of 18$'
 equal "resumed is uninterrupted" chats parts 0018
 does "sft, nothing left" rein sft parts
 has "sft, nothing left" err '^rein sft: nothing to do: parts has made its 18 steps'
@@ -203,7 +208,7 @@ kill -INT $!
 status=0
 wait $! || status=$?
 if [ "$status" -eq 1 ]; then pass; else fail "Ctrl-C" "status $status"; fi
-has "Ctrl-C" err '^rein sft: stopped after step [0-9]+ of 1200, which is saved: rein sft stopped goes on$'
+has "Ctrl-C" err '^rein sft: stopped after step [0-9]+ of 1200, which is saved: rein sft stopped resumes it$'
 last=$(sed -n 's/^rein sft: stopped after step \([0-9]*\) of.*/\1/p' err)
 if [ -d "stopped/checkpoints/$(printf %04d "$last")" ]; then pass; else fail "Ctrl-C" "step $last is not saved"; fi
 
@@ -220,15 +225,17 @@ wrong_sft "no data" 'data is needed: --data FILE'
 wrong_sft "no such data" 'nowhere: cannot be opened' --data nowhere
 wrong_sft "no example" '.*empty.jsonl has no example' --data empty.jsonl
 wrong_sft "a bad line" '.*bad.jsonl: line 2: completion is 5' --data bad.jsonl
+wrong_sft "too long" '.*far.jsonl: example 2: .* has 8[0-9] tokens: the model has 64 positions' --data far.jsonl
 wrong_sft "groups" '.*groups.jsonl: line 1: one is needed: messages' --data groups.jsonl
 wrong_sft "a preset" '--preset grpo has no effect here' --data chats.jsonl --preset grpo
 wrong_sft "an objective" '--surrogate has no effect here: supervised' --data chats.jsonl --surrogate clip
 wrong_sft "epochs" '--epochs has no effect here: --num-train-epochs' --data chats.jsonl --epochs 2
 wrong_sft "minibatches" '--minibatches has no effect here: --batch-size' --data chats.jsonl --minibatches 2
 wrong_sft "batch size" '--batch-size is "0": a whole number' --data chats.jsonl --batch-size 0
+wrong_sft "more warm-up than steps" '--warmup-steps is 9: it must be less than total_steps, 2' --data chats.jsonl --lr-scheduler-type linear --warmup-steps 9
 wrong_sft "steps" '--max-steps is "0"' --data chats.jsonl --max-steps 0
-refused "sft: another batch size" '^rein sft: --batch-size is 5, and the run was begun with 4' rein sft parts --batch-size 5
-refused "sft: other data" '^rein sft: .*ids.jsonl has 3 examples, and the run was begun with 10' rein sft parts --data ids.jsonl
+refused "sft: another batch size" '^rein sft: --batch-size is 5, but the run began with 4' rein sft parts --batch-size 5
+refused "sft: other data" '^rein sft: .*ids.jsonl has 3 examples, but the run began with 10' rein sft parts --data ids.jsonl
 refused "sft: a run of another kind" '^rein sft: preset grpo has no effect here' rein sft two --data chats.jsonl
 
 # ---------------------------------------------------------------------------------------------------------------- help and more
@@ -239,23 +246,23 @@ does "a fork" rein train branch --fork two@0 --groups groups.jsonl --learning-ra
 has "a fork counts from 0" out '^\{"step": 1, '
 has "a fork has the settings of its trunk" branch/config.yaml '^preset: "grpo"'
 has "a fork has settings of its own" branch/config.yaml '^learning_rate: "0.01'
-if cmp -s branch/checkpoints/0001/adapter_model.safetensors one/checkpoints/0001/adapter_model.safetensors; then pass; else fail "a fork goes on as its trunk did"; fi
-does "a fork goes on" rein train branch --groups groups.jsonl
-has "a fork goes on" out '^step         2$'
+if cmp -s branch/checkpoints/0001/adapter_model.safetensors one/checkpoints/0001/adapter_model.safetensors; then pass; else fail "a fork continues as its trunk did"; fi
+does "a fork resumes" rein train branch --groups groups.jsonl
+has "a fork resumes" out '^step         2$'
 says "a fork, looked at" '^forked from       /.*/two@0$' rein inspect branch
 does "a fork, dry" rein train none --fork one@1 --groups groups.jsonl --kl-penalty-reference-step 0 --dry-run
-has "a fork, dry" out '^run          none, to be forked$'
+has "a fork, dry" out '^run          none, will be forked$'
 absent "a fork, dry" none
 fork() { # fork TITLE PATTERN RUN ARGUMENT…: refused
     local title=$1 pattern=$2 run=$3
     shift 3
     refused "a fork: $title" "^rein train: $pattern" rein train "$run" --groups groups.jsonl "$@"
 }
-fork "no step" '--fork is "one": a run and one of its steps, RUN@7' none --fork one
+fork "no step" '--fork is "one": a run and one of its steps are needed, RUN@7' none --fork one
 fork "no number" '--fork is "one@x": ' none --fork one@x
-fork "no run" '"nowhere" is no run: --fork needs one' none --fork nowhere@1
+fork "no run" 'nowhere is not a run: ' none --fork nowhere@1
 fork "no such step" '.*/two has no checkpoint of step 7, but of 0, 3' none --fork two@7
-fork "into a run" 'one is a run already: --fork begins a new one' one --fork two@0
+fork "into a run" 'one is a run already: a fork needs a directory that is new or empty' one --fork two@0
 fork "another policy" '--lora-rank is "3", but the run was started with "8": a fork keeps the policy' none --fork two@0 --lora-rank 3
 fork "a step of another run" 'kl_penalty_reference_step is 1 in the run that is forked' none --fork one@1
 absent "a fork" none

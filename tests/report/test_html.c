@@ -79,7 +79,7 @@ static void test_settings_and_commands(void **state) {
     assert_string_equal(text_at(one, "settings.0.1"), "my models/m");
     assert_string_equal(text_at(one, "settings.4.1"), "a, b");
     snprintf(wanted, sizeof wanted, "rein run %s --steps 4", run);
-    assert_string_equal(command(one, "Go on"), wanted);
+    assert_string_equal(command(one, "Resume"), wanted);
     snprintf(wanted, sizeof wanted, "rein eval %s --against base", run);
     assert_string_equal(command(one, "Evaluate"), wanted);
     snprintf(wanted, sizeof wanted,
@@ -180,7 +180,7 @@ static void test_missing_parts(void **state) {
     assert_int_equal(size_at(one, "notes"), 0);
     assert_string_equal(command(one, "Sample"), ""); /* there is no checkpoint */
     assert_string_equal(command(one, "Evaluate"), "");
-    assert_non_null(strstr(command(one, "Go on"), "rein train "));
+    assert_non_null(strstr(command(one, "Resume"), "rein train "));
     json_decref(one);
 
     put("config.yaml", "%s", "");
@@ -188,8 +188,8 @@ static void test_missing_parts(void **state) {
     put("sft.json", "{}");
     put("checkpoints/0003/model.safetensors", "%s", "");
     one = report();
-    assert_non_null(strstr(command(one, "Go on"), "rein sft "));
-    assert_true(noted(one, "config.yaml is no mapping"));
+    assert_non_null(strstr(command(one, "Resume"), "rein sft "));
+    assert_true(noted(one, "config.yaml is not a mapping"));
     json_decref(one);
 
     put("config.yaml", "model: m\n"); /* all weights: the checkpoint is the model */
@@ -438,9 +438,9 @@ static void test_errors(void **state) {
     snprintf(path, sizeof path, "%s/file", run);
     refused(page_path, (const char *const[]){path}, 1, REIN_EIO, "cannot be opened");
     chmod(path, 0777);
-    refused(page_path, (const char *const[]){path}, 1, REIN_EINVAL, "is no directory");
+    refused(page_path, (const char *const[]){path}, 1, REIN_EINVAL, "is not a directory");
     snprintf(path, sizeof path, "%s/other", run);
-    refused(page_path, (const char *const[]){path}, 1, REIN_EINVAL, "is no run");
+    refused(page_path, (const char *const[]){path}, 1, REIN_EINVAL, "is not a run");
     snprintf(path, sizeof path, "%s/nowhere/page.html", folder);
     refused(path, many, 1, REIN_EIO, "cannot be written");
     assert_int_equal(rein_report_write(page_path, many, 0, NULL), REIN_EINVAL); /* no message is wanted */

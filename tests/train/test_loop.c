@@ -1,4 +1,4 @@
-/* test_loop.c - the loop: on policy to the bit, gone on with to the bit, and everything it did readable afterwards. */
+/* test_loop.c - the loop: on policy bit for bit, resumed bit for bit, and everything it did readable afterwards. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -385,6 +385,36 @@ static void test_epochs(void **state) {
     assert_memory_not_equal(digits, "012345", 6);
 }
 
+/* ------------------------------------------------------------------------------------------------------------------- two halves */
+
+/* Prepare writes nothing; after begin the run is that of rein_loop_open. */
+static void test_halves(void **state) {
+    (void)state;
+    rein_loop *loop;
+    rein_loop_report report;
+    run_all("in-one", "steps=2");
+    for (int resumed = 0; resumed < 2; resumed++) {
+        OK(rein_loop_prepare(&loop, in_folder("in-two"), resumed ? new_settings() : settings_of("steps=2"), NULL, &error_));
+        const rein_session *session = rein_loop_session(loop);
+        assert_true(rein_session_is_new(session) == !resumed && (access(in_folder("in-two"), F_OK) == 0) == resumed);
+        assert_true(rein_settings_number(rein_session_settings(session), "steps") == 2);
+        rein_error err = {0};
+        assert_int_equal(rein_loop_step(&report, loop, &err), REIN_EINVAL);
+        assert_string_equal(err.message, "the run has not begun: call rein_session_begin or rein_loop_begin first");
+        assert_int_equal(rein_loop_evaluate(loop, &err), REIN_EINVAL);
+        assert_int_equal(rein_loop_finish(loop, &err), REIN_EINVAL);
+        OK(rein_loop_begin(loop, &error_));
+        assert_int_equal(rein_loop_begin(loop, &err), REIN_EINVAL);
+        assert_string_equal(err.message, "the run has begun already");
+        make_steps(loop, 1);
+        OK(rein_loop_finish(loop, &error_));
+        rein_loop_close(loop);
+    }
+    for (size_t step = 0; step <= 2; step++) assert_same_policies("in-one", "in-two", step, 0);
+    assert_same_history("in-one", "in-two");
+    assert_true(same_file(in_run("in-one", "evaluations.jsonl"), in_run("in-two", "evaluations.jsonl")));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shipped),
@@ -397,6 +427,7 @@ int main(void) {
         cmocka_unit_test(test_seeds_and_threads),
         cmocka_unit_test(test_activation_cache),
         cmocka_unit_test(test_epochs),
+        cmocka_unit_test(test_halves),
     };
     return cmocka_run_group_tests(tests, start, remove_folder);
 }

@@ -60,7 +60,7 @@ static void test_open_refuses(void **state) {
     rein_run_close(run);
     refuses("text", REIN_RUN_CREATE, REIN_EINVAL, "is a run already");
     refuses("mine/thesis.tex/run", REIN_RUN_CREATE, REIN_EIO, "mine/thesis.tex: the directory cannot be made: File exists");
-    refuses("mine/thesis.tex", REIN_RUN_RESUME, REIN_EIO, "Not a directory");
+    refuses("mine/thesis.tex", REIN_RUN_RESUME, REIN_EINVAL, "mine/thesis.tex is a file: a run is a directory");
 }
 
 /* ---- steps */

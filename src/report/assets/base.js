@@ -1,7 +1,7 @@
-/* base.js - numbers as words, elements, and what the data says. Text goes into the page by textContent alone: nothing in it is ever markup. */
+/* base.js - formats numbers, makes elements and reads the data. Text enters the page only through textContent, so it is never markup. */
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const RUNS = DATA.runs;
-const THIN = "\u202f"; // a narrow blank that does not break
+const THIN = "\u202f"; // narrow no-break space
 
 /* element("div.name", {title: "…"}, child, "text", …) */
 function element(kind, ...rest) {
@@ -50,7 +50,7 @@ function duration(seconds) {
   return `${Math.floor(s / 86400)} days ${Math.floor((s % 86400) / 3600)}${THIN}h`;
 }
 
-/* ---- what a run says */
+/* ---- the data of a run */
 
 /* {steps, values} of a metric, or null. */
 const metric = (run, name) => (Object.hasOwn(run.metrics, name) ? run.metrics[name] : null);
@@ -61,7 +61,7 @@ const setting = (run, name) => (run.settings || []).find(([key]) => key === name
 const hasHistory = (run) => Object.keys(run.metrics).length > 0;
 const nameOf = (run) => (RUNS.filter((r) => r.name === run.name).length > 1 ? run.path : run.name);
 
-/* A figure before and after: that of the summary, else the first and the last of the evaluations. */
+/* A figure before and after training: from the summary, or else from the first and the last evaluation. */
 function figure(run, name) {
   const s = run.summary || {};
   const of = (part, value) => (isNumber(s[part]?.[name]) ? s[part][name] : value);
@@ -73,7 +73,7 @@ function budgetOf(run) {
   return given > 0 ? given : null;
 }
 
-/* The greatest gap between sampler and trainer, or undefined. */
+/* The largest gap between sampler and trainer, or undefined. */
 function gapOf(run) {
   const gaps = finite(metric(run, "on_policy/max_gap"));
   const most = gaps.reduce((a, b) => Math.max(a, b), 0);

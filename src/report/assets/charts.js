@@ -1,11 +1,11 @@
 /* charts.js - curves and histograms, drawn by uPlot. Cursors are linked; dragging zooms all charts that share the axis of steps. */
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const PLOTS = []; // all that are drawn, to be drawn again when the colours change
+const PLOTS = []; // all charts, which are drawn again when the colours change
 const HEIGHT = 196;
 const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 
-/* One row, one chart. series: [metric, label]; of several runs only the first is drawn. zero: the axis begins there. */
+/* One row, one chart. series: [metric, label]; with several runs only the first series is drawn. zero: the axis starts at 0. */
 const CHARTS = [
   {
     group: "Does it learn?",
@@ -28,10 +28,10 @@ const CHARTS = [
   {
     group: "Does it stay close?",
     charts: [
-      { title: "KL to the reference", note: "How far the policy went, in nats a token", zero: true, series: [["kl/ref_k1", "training"], ["eval/kl", "held-out"]] },
-      { title: "Entropy", note: "Of the next token, in nats", zero: true, series: [["entropy", "entropy"]] },
+      { title: "KL to the reference", note: "How far the policy has moved, in nats per token", zero: true, series: [["kl/ref_k1", "training"], ["eval/kl", "held-out"]] },
+      { title: "Entropy", note: "Of the next token’s distribution, in nats", zero: true, series: [["entropy", "entropy"]] },
       {
-        title: "Clipped tokens", note: "Share of the tokens that the trust region silenced", zero: true, format: percent,
+        title: "Clipped tokens", note: "Share of tokens whose gradient the clipping removed", zero: true, format: percent,
         series: [["clip_ratio/high_mean", "above"], ["clip_ratio/low_mean", "below"]],
       },
       { title: "On-policy gap", gap: true, zero: true, series: [["on_policy/max_gap", "gap"]] },
@@ -40,11 +40,11 @@ const CHARTS = [
   {
     group: "How does it train?",
     charts: [
-      { title: "Loss", note: "What was minimised", series: [["loss", "loss"]] },
+      { title: "Loss", note: "The objective that is minimised", series: [["loss", "loss"]] },
       { title: "Gradient norm", note: "Before clipping", zero: true, series: [["grad_norm", "norm"]] },
       { title: "Learning rate", zero: true, series: [["learning_rate", "rate"]] },
       {
-        title: "Time", note: "Seconds of a step", zero: true, stacked: true, format: (x) => number(x, 3), instead: ["step_time", "step"],
+        title: "Time", note: "Seconds per step", zero: true, stacked: true, format: (x) => number(x, 3), instead: ["step_time", "step"],
         series: [["time/sample", "sample"], ["time/reference", "reference"], ["time/forward", "forward"], ["time/backward", "backward"], ["time/optimizer", "optimizer"]],
       },
     ],
@@ -60,7 +60,7 @@ function card(title, note, ...rest) {
   return { made, plot, now };
 }
 
-/* uPlot needs its size in pixels: drawn when the place is in the page, and again when it changes. */
+/* uPlot needs its size in pixels: a chart is drawn once its place is in the page, and again when the size changes. */
 function draw(place, options, data) {
   let plot = null;
   const size = () => ({ width: Math.max(place.clientWidth, 60), height: HEIGHT });
@@ -83,7 +83,7 @@ function axis(more) {
   };
 }
 
-/* A dashed line where the budget is, with its name. */
+/* A dashed, labelled line at the budget. */
 function budgetLine(budget, upright) {
   return (u) => {
     const at = u.valToPos(budget, upright ? "x" : "y", true);
@@ -135,7 +135,7 @@ function linesOfOne(spec, run) {
 
 const withAlpha = (colour, alpha) => colour + Math.round(255 * alpha).toString(16).padStart(2, "0");
 
-/* The part `share` of a colour, the rest of the surface: opaque, since what is stacked is drawn one over the other. */
+/* A colour mixed with that of the surface. It is opaque, because stacked areas are drawn over each other. */
 function shaded(share) {
   const parts = ["--accent", "--surface"].map((name) => css(name).slice(1).match(/../g).map((x) => parseInt(x, 16)));
   return `rgb(${parts[0].map((x, i) => Math.round(share * x + (1 - share) * parts[1][i])).join(" ")})`;
@@ -150,7 +150,7 @@ function serie(line, spec) {
   };
 }
 
-/* Tables of the lines, and of the band around each run’s first. */
+/* Tables of the lines, and of the band around the first line of each run. */
 function tablesOf(lines, spec) {
   const tables = lines.map((l) => [l.metric.steps, l.metric.values]);
   const bands = [];
@@ -170,7 +170,7 @@ function stack(data) {
   return [data[0], ...heights.reverse()];
 }
 
-/* Until somebody zooms in, all curves have the steps of all runs below them. */
+/* Until the user zooms in, all charts span the steps of all runs. */
 const SPAN = RUNS.flatMap((run) => Object.values(run.metrics)).reduce(([low, high], m) => [Math.min(low, m.steps[0]), Math.max(high, m.steps.at(-1))], [Infinity, -Infinity]);
 
 function xRange(u, low, high) {
@@ -229,7 +229,7 @@ function curve(spec) {
   return made;
 }
 
-/* A label of the y axis: no more digits than it needs. */
+/* A label of the y axis, with as few digits as possible. */
 function tick(value, format) {
   if (format === percent) return percent(value, 2);
   const size = Math.abs(value);
@@ -239,9 +239,9 @@ function tick(value, format) {
 
 function noteOf(spec, lines) {
   const thinned = lines.find((l) => l.metric.of);
-  const more = thinned ? `; least and greatest of every stretch, of ${many(thinned.metric.of, "step")}` : "";
-  if (spec.flat) return "Sampler and trainer agree bit for bit at every step: there is no gap to correct for";
-  if (spec.gap) return `Greatest difference between the log-probabilities of sampler and trainer${more}`;
+  const more = thinned ? `; minimum and maximum of each interval, from ${many(thinned.metric.of, "step")}` : "";
+  if (spec.flat) return "Sampler and trainer agree bit for bit at every step: no correction is needed";
+  if (spec.gap) return `Largest difference between the log-probabilities of sampler and trainer${more}`;
   return spec.note || more ? (spec.note || "") + more : null;
 }
 
@@ -249,7 +249,7 @@ function noteOf(spec, lines) {
 function tell({ now, keys, lines, raw, format, flat }, index) {
   const at = (i) => {
     if (index === null) return finite(lines[i].metric).at(-1);
-    let place = index; // where this line has no point, the one before it counts
+    let place = index; // a line without a point here shows its point before
     while (place > 0 && raw[i + 1][place] === undefined) place--;
     return raw[i + 1][place];
   };
@@ -270,7 +270,7 @@ function mark(line) {
 /* Metrics that have no chart of their own. */
 function otherCharts() {
   const shown = new Set(CHARTS.flatMap((g) => g.charts.flatMap((c) => [...c.series.map(([name]) => name), ...(c.band || [])])));
-  shown.add("eval/prompts").add("eval/samples"); // how the evaluation was made: the same each time
+  shown.add("eval/prompts").add("eval/samples"); // constant settings of the evaluation
   const names = new Set(RUNS.flatMap((run) => Object.keys(run.metrics)).filter((name) => !shown.has(name)));
   return [...names].map((name) => ({ title: name, series: [[name, name]] }));
 }

@@ -30,7 +30,7 @@ function accuracyTile(run) {
 function trainingTile(run) {
   const name = metric(run, "reward") ? "reward" : "loss";
   if (!metric(run, name) || isNumber(figure(run, "accuracy").final)) return null;
-  return tile(name === "reward" ? "Mean reward" : "Loss", change(number(first(run, name), 3), number(last(run, name), 3)), "first step and last", true);
+  return tile(name === "reward" ? "Mean reward" : "Loss", change(number(first(run, name), 3), number(last(run, name), 3)), "first and last step", true);
 }
 
 function lengthTile(run) {
@@ -51,7 +51,7 @@ function overTile(run) {
 function gapTile(run) {
   const gap = gapOf(run);
   if (gap === undefined) return null;
-  return tile("On-policy gap", gap === 0 ? "exactly 0" : number(gap, 3), gap === 0 ? "sampler and trainer agree bit for bit" : "greatest difference of log-probabilities");
+  return tile("On-policy gap", gap === 0 ? "exactly 0" : number(gap, 3), gap === 0 ? "sampler and trainer agree bit for bit" : "largest difference of log-probabilities");
 }
 
 function figures(run) {
@@ -60,7 +60,7 @@ function figures(run) {
   const tokens = last(run, "num_tokens");
   return element(
     "dl.figures", accuracyTile(run) || trainingTile(run), lengthTile(run), overTile(run),
-    isNumber(kl) && tile(isNumber(run.summary?.final?.kl) ? "KL to the base" : "KL to the reference", number(kl, 3), "nats a token"),
+    isNumber(kl) && tile(isNumber(run.summary?.final?.kl) ? "KL to the base" : "KL to the reference", number(kl, 3), "nats per token"),
     gapTile(run),
     isNumber(stepsOf(run)) && tile("Steps", whole(stepsOf(run)), [isNumber(seconds) && duration(seconds), isNumber(tokens) && `${number(tokens)} tokens`].filter(Boolean).join(", ")),
   );
@@ -71,7 +71,7 @@ function figures(run) {
 const three = (x) => number(x, 3);
 const strong = (text) => element("b", text);
 
-/* "rose from 1 to 2": words of the direction only where it is sure. */
+/* "rose from 1 to 2"; the direction is named only when it is certain. */
 function moved(was, is, format, unit = "", sure = true) {
   if (format(was) === format(is)) return ["stayed at ", strong(format(is) + unit)];
   return [!sure ? "went from " : is > was ? "rose from " : "fell from ", strong(format(was)), " to ", strong(format(is) + unit)];
@@ -81,20 +81,20 @@ function story(run) {
   const steps = stepsOf(run);
   const seconds = secondsOf(run);
   const [accuracy, length] = ["accuracy", "mean_length"].map((name) => figure(run, name));
-  const said = [];
+  const sentence = [];
   if (isNumber(accuracy.base) && isNumber(accuracy.final)) {
     const [low, high] = ["accuracy_low", "accuracy_high"].map((name) => figure(run, name));
     const apart = low.final > high.base || high.final < low.base;
-    said.push("held-out accuracy ", moved(accuracy.base, accuracy.final, percent, "", apart));
-    if (!apart && isNumber(low.final) && percent(accuracy.base) !== percent(accuracy.final)) said.push(" (the 95 % intervals overlap)");
-  } else if (metric(run, "reward")) said.push("the mean reward ", moved(first(run, "reward"), last(run, "reward"), three, "", false));
-  else if (metric(run, "loss")) said.push("the loss ", moved(first(run, "loss"), last(run, "loss"), three, "", false));
+    sentence.push("held-out accuracy ", moved(accuracy.base, accuracy.final, percent, "", apart));
+    if (!apart && isNumber(low.final) && percent(accuracy.base) !== percent(accuracy.final)) sentence.push(" (the 95 % intervals overlap)");
+  } else if (metric(run, "reward")) sentence.push("the mean reward ", moved(first(run, "reward"), last(run, "reward"), three, "", false));
+  else if (metric(run, "loss")) sentence.push("the loss ", moved(first(run, "loss"), last(run, "loss"), three, "", false));
   if (isNumber(length.base) && isNumber(length.final)) {
-    said.push(said.length ? " and " : "", "the mean response ", moved(length.base, length.final, three, " tokens"));
-    if (budgetOf(run)) said.push(`, with a budget of ${number(budgetOf(run))}`);
+    sentence.push(sentence.length ? " and " : "", "the mean response ", moved(length.base, length.final, three, " tokens"));
+    if (budgetOf(run)) sentence.push(`, with a budget of ${number(budgetOf(run))}`);
   }
-  if (!said.length || !isNumber(steps)) return null;
-  return element("p.lede", `In ${many(steps, "step")}${isNumber(seconds) ? ` and ${duration(seconds)}` : ""}, `, said, ".");
+  if (!sentence.length || !isNumber(steps)) return null;
+  return element("p.lede", `In ${many(steps, "step")}${isNumber(seconds) ? ` and ${duration(seconds)}` : ""}, `, sentence, ".");
 }
 
 /* ---- the parts of a run */
@@ -110,25 +110,25 @@ function command([title, text]) {
   return element("div.command", element("header", element("span", title), copy), element("pre", code));
 }
 
-/* A page from a file may not use the clipboard: then the text is selected, for the user to copy. */
+/* A page opened from a file may not use the clipboard: then the text is selected, so that the user can copy it. */
 function take(code, button) {
   getSelection().selectAllChildren(code);
-  const said = (text) => ((button.textContent = text), setTimeout(() => (button.textContent = "Copy"), 1500));
-  if (navigator.clipboard) navigator.clipboard.writeText(code.textContent).then(() => said("Copied"), () => said("Selected"));
-  else said("Selected");
+  const sentence = (text) => ((button.textContent = text), setTimeout(() => (button.textContent = "Copy"), 1500));
+  if (navigator.clipboard) navigator.clipboard.writeText(code.textContent).then(() => sentence("Copied"), () => sentence("Selected"));
+  else sentence("Selected");
 }
 
 function partsOf(run) {
   const parts = [];
   const bars = RUNS.length > 1 && histogram(run);
   if (bars) parts.push(element("div.charts", bars));
-  if (run.compare) parts.push(section("compare", "Before and after", "The same held-out prompts, answered by the policy at the start and at the end.", beforeAndAfter(run)));
+  if (run.compare) parts.push(section("compare", "Before and after", "The same held-out prompts, answered by the policy before and after training.", beforeAndAfter(run)));
   if (run.samples.length) {
     const coloured = run.samples.some((s) => greatestOf(s.groups) > 0);
-    const under = coloured ? "What the policy wrote on the way. Blue tokens were made more likely, orange ones less likely; the stronger the colour, the greater the advantage." : "What the policy wrote on the way.";
+    const under = coloured ? "Completions sampled during training. Training made blue tokens more likely and orange ones less likely; a stronger colour is a larger advantage." : "Completions sampled during training.";
     parts.push(section("samples", "Samples", under, sampled(run)));
   }
-  if (run.settings?.length) parts.push(section("settings", "Configuration", "The settings that were given; everything else is rein’s default.", element("dl.settings", run.settings.map(([name, value]) => element("div", element("dt", name), element("dd", value))))));
+  if (run.settings?.length) parts.push(section("settings", "Configuration", "The settings that were given; all others have their defaults.", element("dl.settings", run.settings.map(([name, value]) => element("div", element("dt", name), element("dd", value))))));
   parts.push(section("commands", "Commands", null, run.commands.map(command)));
   return parts;
 }
@@ -136,7 +136,7 @@ function partsOf(run) {
 /* ---- curves */
 
 function curves() {
-  if (!RUNS.some(hasHistory)) return section("curves", "Curves", RUNS.length > 1 ? "None of these runs has a history yet." : "This run has no history yet: history.jsonl has no step in it.");
+  if (!RUNS.some(hasHistory)) return section("curves", "Curves", RUNS.length > 1 ? "None of these runs has a history yet." : "This run has no history yet: history.jsonl has no steps.");
   const under = RUNS.length > 1 ? null : "Cursors are linked. Drag to zoom in, double-click to zoom out.";
   const legend = RUNS.length > 1 && element("div.keys", RUNS.map((run, i) => element("span", element("i", { "--colour": `var(${colourOf(i)})` }), nameOf(run))));
   const bars = RUNS.length === 1 && histogram(RUNS[0]);
@@ -196,8 +196,8 @@ function hero(title, ...rest) {
 }
 
 function about(run) {
-  const said = [setting(run, "model") && `model ${setting(run, "model").replace(/\/+$/, "").split("/").at(-1)}`, setting(run, "task") && `task ${setting(run, "task")}`, setting(run, "preset") && `objective ${setting(run, "preset")}`];
-  return said.filter(Boolean).join(" · ");
+  const parts = [setting(run, "model") && `model ${setting(run, "model").replace(/\/+$/, "").split("/").at(-1)}`, setting(run, "task") && `task ${setting(run, "task")}`, setting(run, "preset") && `objective ${setting(run, "preset")}`];
+  return parts.filter(Boolean).join(" · ");
 }
 
 function onePage(run) {
@@ -221,7 +221,7 @@ function contents() {
   document.getElementById("contents").append(...links.map((s) => element("a", { href: `#${s.id}` }, s.querySelector("h2").textContent)));
 }
 
-/* Light or dark as the system has it, until the button is pressed. */
+/* Light or dark as in the system’s settings, until the button is pressed. */
 function theme() {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   let chosen = null;
@@ -241,4 +241,4 @@ theme();
 if (RUNS.length === 1) onePage(RUNS[0]);
 else severalPage();
 contents();
-document.getElementById("colophon").append(`Written by rein ${DATA.version}. Everything is inside this file; it loads nothing. Charts: uPlot (MIT licence).`);
+document.getElementById("colophon").append(`Written by rein ${DATA.version}. This file is complete and loads nothing from the network. Charts: uPlot (MIT licence).`);

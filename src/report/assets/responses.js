@@ -1,15 +1,15 @@
-/* responses.js - what the policy wrote: tokens coloured by their advantage, and the same prompts before and after. */
+/* responses.js - completions: tokens coloured by their advantage, and the same prompts before and after training. */
 
 const MOST_ALPHA = 0.62;
 
-/* ---- the word under the pointer */
+/* ---- the tooltip */
 
 const TIP = element("div", { id: "tip", hidden: "" });
 document.body.append(TIP);
 
-function tipFor(span, said) {
+function tipFor(span, lines) {
   const show = () => {
-    TIP.replaceChildren(...said.map((line) => element("div", line)));
+    TIP.replaceChildren(...lines.map((line) => element("div", line)));
     TIP.hidden = false;
     const at = span.getClientRects()[0];
     TIP.style.left = `${Math.max(8, Math.min(at.left, innerWidth - TIP.offsetWidth - 8))}px`;
@@ -24,7 +24,7 @@ addEventListener("scroll", () => (TIP.hidden = true), { passive: true });
 
 const advantageAt = (r, i) => (Array.isArray(r.advantages) ? r.advantages[i] : r.advantages);
 
-/* The greatest |advantage| of the responses, for the scale of colours. */
+/* The largest |advantage| of the responses, for the colour scale. */
 function greatestOf(groups) {
   let most = 0;
   for (const r of groups.flatMap((g) => g.responses))
@@ -46,10 +46,10 @@ function token(r, i, most) {
     span.classList.add(advantage < 0 ? "down" : "up");
     span.style.setProperty("--a", (MOST_ALPHA * Math.abs(advantage) / most).toFixed(3));
   }
-  const said = [`token ${whole(i + 1)} of ${whole(r.tokens)}${r.pieces ? `: ${ends ? "the end" : JSON.stringify(text)}` : `: id ${text}`}`];
-  if (!trains) said.push("does not train");
-  else if (isNumber(advantage)) said.push(`advantage ${signed(advantage)}`);
-  tipFor(span, said);
+  const lines = [`token ${whole(i + 1)} of ${whole(r.tokens)}${r.pieces ? `: ${ends ? "the end" : JSON.stringify(text)}` : `: id ${text}`}`];
+  if (!trains) lines.push("does not train");
+  else if (isNumber(advantage)) lines.push(`advantage ${signed(advantage)}`);
+  tipFor(span, lines);
   return span;
 }
 
@@ -88,7 +88,7 @@ function sampled(run) {
       most > 0 ? element("div.scale", `−${number(most, 3)}`, element("i"), `+${number(most, 3)}`, element("span", "advantage")) : "",
       ...groups.map((g) => element(
         "div.asked", asked(g), g.responses.map((r) => element("div.response", facts(r), tokens(r, most))),
-        g.of > g.responses.length && element("p.under.small", `${g.responses.length} of ${g.of} responses, from the greatest ${most > 0 ? "advantage" : "reward"} to the least`),
+        g.of > g.responses.length && element("p.under.small", `${g.responses.length} of ${g.of} responses, from the highest ${most > 0 ? "advantage" : "reward"} to the lowest`),
       )),
     );
   };
@@ -130,6 +130,6 @@ function beforeAndAfter(run) {
   return [
     shares(c),
     c.prompts.map((p) => element("div.pair", asked(p), element("div.sides", side(titles[0], p.before, budget, longest), side(titles[1], p.after, budget, longest)))),
-    c.of > c.prompts.length && element("p.under.small", `${c.prompts.length} of ${whole(c.of)} prompts: some of each kind, in their order`),
+    c.of > c.prompts.length && element("p.under.small", `${c.prompts.length} of ${whole(c.of)} prompts: some of each kind, in the order of the file`),
   ];
 }

@@ -131,7 +131,7 @@ def test_of_another_model(tmp_path):
     other = models.make(tmp_path / "other")
     models.around(other, tmp_path / "theirs", target_modules=["lm_head"])
     tensors = load_file(tmp_path / "theirs" / "adapter_model.safetensors")
-    with pytest.raises(adapter_files.Refused, match="the adapter belongs to another one"):
+    with pytest.raises(adapter_files.Refused, match="the adapter belongs to another model"):
         tensors["base_model.model.lm_head.base_layer.weight"][3, 2] += 1
         save_file(tensors, tmp_path / "theirs" / "adapter_model.safetensors")
         adapter_files.run("copy", tmp_path / "other", tmp_path / "theirs", tmp_path / "ours")

@@ -1,32 +1,18 @@
 """stepper.py - the C optimizer, compiled once against the library, as functions."""
 
-import functools
-import os
-import shlex
 import subprocess
-import tempfile
 from pathlib import Path
 
 import numpy
-
-ROOT = Path(__file__).resolve().parents[3]
-LIBRARIES = ["-ljansson", "-lpcre2-8", "-lutf8proc", "-lyaml", "-lm", "-pthread"]
+from c_program import compiled
 
 
 class Refused(Exception):
     """The message of a call that was refused."""
 
 
-@functools.cache
 def program():
-    to = Path(tempfile.mkdtemp(prefix="rein-optimizer-")) / "run_optimizer"
-    compiler = shlex.split(os.environ.get("CC", "cc"))
-    alone = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
-    subprocess.run(["make", "build/librein.a"], cwd=ROOT, env=alone, check=True)
-    source = str(Path(__file__).parent / "run_optimizer.c")
-    flags = ["-std=c11", "-O1", "-D_POSIX_C_SOURCE=200809L", f"-I{ROOT}/include", "-o", str(to)]
-    subprocess.run([*compiler, *flags, source, str(ROOT / "build" / "librein.a"), *LIBRARIES], check=True)
-    return str(to)
+    return compiled(Path(__file__).parent / "run_optimizer.c")
 
 
 def run(*arguments, given=b""):

@@ -1,37 +1,26 @@
 """Event files of rein, read by TensorBoard's own code: the accumulator that tools use, and the one behind its pages."""
 
-import functools
 import importlib.util
 import math
 import os
 import re
-import shlex
 import struct
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
+from c_program import compiled
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator as PluginAccumulator
 from tensorboard.util import tensor_util
 
 ROOT = Path(__file__).resolve().parents[3]
-SOURCES = ["src/report/append.c", "src/report/tensorboard.c", "src/model/unicode.c", "src/model/tokenizer_text.c"]
 NOW = 1700000000.25
 
 
-@functools.cache
 def program():
-    to = Path(tempfile.mkdtemp(prefix="rein-report-")) / "write_events"
-    compiler = shlex.split(os.environ.get("CC", "cc"))
-    flags = ["-std=c11", "-O1", "-pthread", "-D_POSIX_C_SOURCE=200809L", f"-I{ROOT}/src", f"-I{ROOT}/include"]
-    sources = [ROOT / source for source in SOURCES] + sorted(ROOT.glob("src/base/*.c"))
-    sources.append(Path(__file__).parent / "write_events.c")
-    libraries = ["-ljansson", "-lutf8proc", "-lm"]
-    subprocess.run([*compiler, *flags, "-o", str(to), *map(str, sources), *libraries], check=True)
-    return str(to)
+    return compiled(Path(__file__).parent / "write_events.c")
 
 
 def write(directory, events, purge_step=0):

@@ -18,7 +18,7 @@ FIXTURES = ROOT / "tests" / "model" / "fixtures" / "tokenizer_chat"
 
 @pytest.fixture(scope="session")
 def recognise():
-    return compile_program("recognise", "chat*")
+    return compile_program("recognise")
 
 
 @pytest.mark.parametrize("name, expected", [("qwen2_5", "qwen2.5"), ("qwen3", "qwen3"), ("llama3_2", "llama3.1")])

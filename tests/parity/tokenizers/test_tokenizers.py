@@ -17,6 +17,7 @@ import pytest
 tokenizers = pytest.importorskip("tokenizers", reason="SKIPPED LOUDLY: the Python package tokenizers is not installed")
 
 import strings  # noqa: E402
+from c_program import compiled  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[3]
 HOME = ROOT / "build-parity" / "tokenizers"
@@ -32,32 +33,8 @@ FIXTURES = ROOT / "tests" / "model" / "fixtures" / "tokenizer"
 STORIES = ROOT.parent / "shared" / "models" / "stories260K"
 
 
-def compile_program(name, *more):
-    """NAME.c beside this file with the parts of the tokenizer, and more of them."""
-    HOME.mkdir(parents=True, exist_ok=True)
-    parts = [
-        p
-        for part in ("tokenizer*", "bpe*", "pretokenize*", "unicode*", *more)
-        for p in sorted((ROOT / "src/model").glob(part + ".c"))
-    ]
-    base = [ROOT / f"src/base/{part}.c" for part in ("base", "directory", "file")]
-    sources = [Path(__file__).with_name(name + ".c"), *parts, *base]
-    command = [
-        os.environ.get("CC", "cc"),
-        "-std=c11",
-        "-O2",
-        "-D_POSIX_C_SOURCE=200809L",
-        f"-I{ROOT}/src",
-        f"-I{ROOT}/include",
-        "-o",
-        str(HOME / name),
-        *map(str, sources),
-        "-ljansson",
-        "-lpcre2-8",
-        "-lutf8proc",
-    ]
-    subprocess.run(command, check=True)
-    return HOME / name
+def compile_program(name):
+    return Path(compiled(Path(__file__).with_name(name + ".c")))
 
 
 @pytest.fixture(scope="session")
