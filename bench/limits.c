@@ -17,15 +17,15 @@ enum { MOST = 256 };
 static cpu_set_t allowed; /* before any thread was bound to a core */
 static int cores;
 
-int rein_bench_cores(void) {
+int bench_cores(void) {
     if (!cores && sched_getaffinity(0, sizeof allowed, &allowed) == 0) cores = CPU_COUNT(&allowed);
     if (cores < 1) cores = 1;
     if (cores > MOST) cores = MOST;
     return cores;
 }
 
-void rein_bench_bind(void) {
-    (void)rein_bench_cores();
+void bench_bind(void) {
+    (void)bench_cores();
     rein_bind_threads();
 }
 
@@ -43,9 +43,9 @@ static pthread_barrier_t start_line;
 static void *do_share(void *argument) {
     share *s = argument;
     pthread_barrier_wait(&start_line);
-    s->began = rein_bench_now();
+    s->began = bench_now();
     s->work(s->thread, cores);
-    s->ended = rein_bench_now();
+    s->ended = bench_now();
     return NULL;
 }
 
@@ -61,15 +61,15 @@ static void set_core(pthread_attr_t *attributes, int place) {
 /* Seconds from the first thread that begins to the last one that ends: a thread that waits for its core may begin late. */
 static double seconds_of(void (*work)(int thread, int threads)) {
     static share shares[MOST];
-    const int n = rein_bench_cores();
-    if (pthread_barrier_init(&start_line, NULL, (unsigned)n)) rein_bench_give_up("a barrier cannot be made");
+    const int n = bench_cores();
+    if (pthread_barrier_init(&start_line, NULL, (unsigned)n)) bench_give_up("a barrier cannot be made");
     for (int i = 0; i < n; i++) {
         pthread_attr_t attributes;
         shares[i] = (share){.work = work, .thread = i};
         if (i == 0) continue; /* this thread */
         pthread_attr_init(&attributes);
         set_core(&attributes, i);
-        if (pthread_create(&shares[i].id, &attributes, do_share, &shares[i])) rein_bench_give_up("a thread cannot be started");
+        if (pthread_create(&shares[i].id, &attributes, do_share, &shares[i])) bench_give_up("a thread cannot be started");
         pthread_attr_destroy(&attributes);
     }
     do_share(&shares[0]);
@@ -183,9 +183,9 @@ static void multiply(int thread, int threads) {
     best_loops()->multiply(0.9f + 0.0001f * (float)thread);
 }
 
-double rein_bench_fma(void) {
+double bench_fma(void) {
     const double operations = best_loops()->operations * TIMES;
-    return (double)rein_bench_cores() * operations / seconds_of(multiply);
+    return (double)bench_cores() * operations / seconds_of(multiply);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------------- memory */
@@ -209,9 +209,9 @@ static void read_piece(int thread, int threads) {
     best_loops()->read(read_from + from, length);
 }
 
-double rein_bench_read(void) {
+double bench_read(void) {
     if (!read_from) {
-        read_from = rein_bench_get(READ);
+        read_from = bench_get(READ);
         memset(read_from, 1, READ);
     }
     return READ / seconds_of(read_piece);
@@ -223,9 +223,9 @@ static void triad_piece(int thread, int threads) {
     best_loops()->triad(stream_a + from, stream_b + from, stream_c + from, length / sizeof *stream_a);
 }
 
-double rein_bench_triad(void) {
+double bench_triad(void) {
     if (!stream_a) {
-        stream_a = rein_bench_get(STREAM), stream_b = rein_bench_get(STREAM), stream_c = rein_bench_get(STREAM);
+        stream_a = bench_get(STREAM), stream_b = bench_get(STREAM), stream_c = bench_get(STREAM);
         for (size_t i = 0; i < STREAM / sizeof *stream_a; i++) stream_a[i] = 0, stream_b[i] = 1, stream_c[i] = 2;
     }
     return 3.0 * STREAM / seconds_of(triad_piece);
@@ -233,6 +233,6 @@ double rein_bench_triad(void) {
 
 /* ------------------------------------------------------------------------------------------------------------------------ rows */
 
-void rein_bench_machine(rein_bench_figures *figures, const rein_bench_row *row, const rein_bench_job *job) {
+void bench_machine(bench_figures *figures, const bench_row *row, const bench_job *job) {
     for (uint64_t i = 0; i < job->rounds; i++) figures->value = fmax(figures->value, row->machine() / 1e9);
 }

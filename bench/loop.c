@@ -8,14 +8,14 @@
 
 static void set(rein_settings *settings, const char *name, const char *value) {
     rein_error err = {0};
-    rein_bench_must(rein_settings_set(settings, name, value, &err), &err);
+    bench_must(rein_settings_set(settings, name, value, &err), &err);
 }
 
 /* What all steps are told: GRPO, KL to the model in the loss; LoRA of rank 8, or all weights. */
 static rein_settings *settings_for(const char *model, int lora) {
     rein_settings *settings;
     rein_error err = {0};
-    rein_bench_must(rein_settings_new(&settings, &err), &err);
+    bench_must(rein_settings_new(&settings, &err), &err);
     set(settings, "model", model);
     if (lora) set(settings, "lora_rank", "8");
     else set(settings, "full", "yes");
@@ -25,21 +25,21 @@ static rein_settings *settings_for(const char *model, int lora) {
 }
 
 /* A directory that no row had before: each has its process. */
-static void run_place(char *path, size_t size, const rein_bench_job *job) {
+static void run_place(char *path, size_t size, const bench_job *job) {
     for (int i = 0; i < 10000; i++) {
         snprintf(path, size, "%s/run-%d", job->directory, i);
-        if (!rein_directory_has(path, ".")) return;
+        if (!cli_directory_has(path, ".")) return;
     }
 }
 
 static double metric(const rein_session_report *report, const char *name) {
     for (size_t i = 0; i < report->n; i++)
         if (!strcmp(report->names[i], name)) return report->values[i];
-    rein_bench_give_up("a step has no metric %s", name);
+    bench_give_up("a step has no metric %s", name);
 }
 
 /* A step of so many seconds: the shortest counts. */
-static void take_step(rein_bench_figures *figures, double seconds, const rein_session_report *report) {
+static void take_step(bench_figures *figures, double seconds, const rein_session_report *report) {
     if (!(seconds < figures->value)) return;
     figures->value = seconds;
     snprintf(figures->split, sizeof figures->split, "sample %.2f, reference %.2f, forward %.2f, backward %.2f, optimizer %.2f s",
@@ -49,7 +49,7 @@ static void take_step(rein_bench_figures *figures, double seconds, const rein_se
 
 /* ------------------------------------------------------------------------------------------------------------- the shipped model */
 
-void rein_bench_rl_sums(rein_bench_figures *figures, const rein_bench_row *row, const rein_bench_job *job) {
+void bench_rl_sums(bench_figures *figures, const bench_row *row, const bench_job *job) {
     static const char *const given[][2] = {{"task", "sums"},     {"prompts", "32"},     {"samples", "8"},
                                            {"max_tokens", "64"}, {"eval_prompts", "0"}, {"save_steps", "1000000"}};
     char model[4096], run[4096], steps[32];
@@ -57,18 +57,18 @@ void rein_bench_rl_sums(rein_bench_figures *figures, const rein_bench_row *row, 
     rein_loop_report report;
     rein_error err = {0};
     (void)row;
-    if (!rein_shipped_model(model, sizeof model)) rein_bench_give_up("the shipped model, models/sums, is not beside the program");
+    if (!cli_shipped_model(model, sizeof model)) bench_give_up("the shipped model, models/sums, is not beside the program");
     rein_settings *settings = settings_for(model, 1);
     for (size_t i = 0; i < sizeof given / sizeof *given; i++) set(settings, given[i][0], given[i][1]);
     snprintf(steps, sizeof steps, "%llu", (unsigned long long)job->rounds);
     set(settings, "steps", steps);
     run_place(run, sizeof run, job);
-    rein_bench_must(rein_loop_open(&loop, run, settings, NULL, &err), &err);
+    bench_must(rein_loop_open(&loop, run, settings, NULL, &err), &err);
     figures->value = INFINITY;
     while (!rein_loop_done(loop)) {
-        const double start = rein_bench_now();
-        rein_bench_must(rein_loop_step(&report, loop, &err), &err);
-        take_step(figures, rein_bench_now() - start, &report.trained);
+        const double start = bench_now();
+        bench_must(rein_loop_step(&report, loop, &err), &err);
+        take_step(figures, bench_now() - start, &report.trained);
     }
     rein_loop_close(loop);
     rein_settings_free(settings);
@@ -90,7 +90,7 @@ typedef struct batch {
 } batch;
 
 static batch *make_batch(size_t groups, size_t prompt, size_t response, int vocabulary) {
-    batch *b = rein_bench_get(sizeof *b);
+    batch *b = bench_get(sizeof *b);
     for (size_t i = 0; i < groups * RESPONSES; i++) {
         for (size_t k = 0; k < prompt + response; k++) {
             const size_t id = k < prompt ? i / RESPONSES * 131 + k * 17 : i * 37 + k * 29;
@@ -112,8 +112,8 @@ static batch *make_batch(size_t groups, size_t prompt, size_t response, int voca
 static void train(rein_session_report *report, rein_session *session, const batch *b, double seconds_sample) {
     const rein_train_options options = {.seconds_sample = seconds_sample};
     rein_error err = {0};
-    rein_bench_must(rein_session_train(report, session, &b->groups, &options, &err), &err);
-    rein_bench_must(rein_session_commit(report, session, &b->groups, NULL, 0, &err), &err);
+    bench_must(rein_session_train(report, session, &b->groups, &options, &err), &err);
+    bench_must(rein_session_commit(report, session, &b->groups, NULL, 0, &err), &err);
 }
 
 /* ------------------------------------------------------------------------------------------------- a larger one, without a tokenizer */
@@ -121,14 +121,14 @@ static void train(rein_session_report *report, rein_session *session, const batc
 enum { PROMPT = 32, NEW = 16 };
 
 /* Prompts that no round had before, so that no log-prob is known from an earlier one. */
-static void sample(batch *b, const rein_policy *policy, rein_activation_cache *cache, const rein_bench_job *job, uint64_t round,
+static void sample(batch *b, const rein_policy *policy, rein_activation_cache *cache, const bench_job *job, uint64_t round,
                    int vocabulary) {
     const rein_generator_options options = {.exec = job->exec, .activation_cache = cache};
     rein_generator *generator;
     const rein_sampled *sampled;
     rein_error err = {0};
     size_t number, n;
-    rein_bench_must(rein_generator_open(&generator, policy, NULL, &options, &err), &err);
+    bench_must(rein_generator_open(&generator, policy, NULL, &options, &err), &err);
     for (size_t g = 0; g < GROUPS; g++) {
         for (size_t i = 0; i < RESPONSES; i++)
             for (size_t k = 0; k < PROMPT; k++)
@@ -140,10 +140,10 @@ static void sample(batch *b, const rein_policy *policy, rein_activation_cache *c
                           .prompt_index = g,
                           .sampling = rein_sampling_plain()};
         r.sampling.max_tokens = NEW;
-        rein_bench_must(rein_generator_add(&number, generator, &r, &err), &err);
+        bench_must(rein_generator_add(&number, generator, &r, &err), &err);
     }
     do {
-        rein_bench_must(rein_generator_step(&sampled, &n, generator, &err), &err);
+        bench_must(rein_generator_step(&sampled, &n, generator, &err), &err);
         for (size_t i = 0; i < n; i++) {
             const size_t which = sampled[i].request * RESPONSES + sampled[i].sample, at = PROMPT + sampled[i].position;
             b->ids[which][at] = sampled[i].id;
@@ -163,26 +163,26 @@ static void reward(batch *b, int64_t step) { /* the share of even tokens */
     }
 }
 
-void rein_bench_rl_smollm(rein_bench_figures *figures, const rein_bench_row *row, const rein_bench_job *job) {
+void bench_rl_smollm(bench_figures *figures, const bench_row *row, const bench_job *job) {
     const int vocabulary = row->shape->vocabulary;
     char model[4096], run[4096];
     rein_session *session;
     rein_session_report report;
     rein_error err = {0};
-    rein_bench_model(model, sizeof model, row->shape, 0, job);
+    bench_model(model, sizeof model, row->shape, 0, job);
     rein_settings *settings = settings_for(model, 1);
     set(settings, "save_steps", "1000000");
     run_place(run, sizeof run, job);
-    rein_bench_must(rein_session_open(&session, run, settings, &err), &err);
+    bench_must(rein_session_open(&session, run, settings, &err), &err);
     batch *b = make_batch(GROUPS, PROMPT, NEW, vocabulary);
     figures->value = INFINITY;
     for (uint64_t i = 0; i < job->rounds; i++) {
-        const double start = rein_bench_now();
+        const double start = bench_now();
         const rein_policy policy = rein_session_policy(session);
         sample(b, &policy, rein_session_activation_cache(session), job, i, vocabulary);
         reward(b, rein_session_step(session));
-        train(&report, session, b, rein_bench_now() - start);
-        take_step(figures, rein_bench_now() - start, &report);
+        train(&report, session, b, bench_now() - start);
+        take_step(figures, bench_now() - start, &report);
     }
     rein_session_close(session);
     rein_settings_free(settings);
@@ -192,58 +192,58 @@ void rein_bench_rl_smollm(rein_bench_figures *figures, const rein_bench_row *row
 
 enum { SHARED_GROUPS = 4, SHARED_PROMPT = 256, SHARED_RESPONSE = 64 };
 
-void rein_bench_reference(rein_bench_figures *figures, const rein_bench_row *row, const rein_bench_job *job) {
+void bench_reference(bench_figures *figures, const bench_row *row, const bench_job *job) {
     char model[4096], run[4096];
     rein_session *session;
     rein_session_report report;
     rein_error err = {0};
-    rein_bench_model(model, sizeof model, row->shape, 0, job);
+    bench_model(model, sizeof model, row->shape, 0, job);
     rein_settings *settings = settings_for(model, row->lora);
     run_place(run, sizeof run, job);
-    rein_bench_must(rein_session_open(&session, run, settings, &err), &err);
+    bench_must(rein_session_open(&session, run, settings, &err), &err);
     batch *b = make_batch(SHARED_GROUPS, SHARED_PROMPT, SHARED_RESPONSE, row->shape->vocabulary);
     figures->value = INFINITY;
     for (uint64_t round = 0; round < job->rounds; round++) {
         for (size_t i = 0; i < SHARED_GROUPS * RESPONSES; i++) /* so that no reference is known from an earlier step */
             b->ids[i][SHARED_PROMPT] = (int32_t)((round * 64 + i) % (size_t)row->shape->vocabulary);
-        const double start = rein_bench_now();
+        const double start = bench_now();
         train(&report, session, b, NAN);
-        const double whole = rein_bench_now() - start, passes = metric(&report, "time/forward") + metric(&report, "time/backward") +
-                                                                metric(&report, "time/optimizer");
+        const double whole = bench_now() - start, passes = metric(&report, "time/forward") + metric(&report, "time/backward") +
+                                                           metric(&report, "time/optimizer");
         figures->value = fmin(figures->value, 100 * (1 - passes / whole));
     }
     rein_session_close(session);
     rein_settings_free(settings);
 }
 
-static double pass_seconds(rein_model *model, rein_adapter *adapter, const batch *b, int no_sharing, const rein_bench_job *job) {
+static double pass_seconds(rein_model *model, rein_adapter *adapter, const batch *b, int no_sharing, const bench_job *job) {
     const rein_trainer_options how = {.temperature = 1, .no_sharing = no_sharing, .exec = job->exec};
     rein_options *objective;
     rein_trainer *trainer;
     rein_pass_result pass;
     rein_error err = {0};
     double best = INFINITY;
-    rein_bench_must(rein_trainer_open(&trainer, model, adapter, &how, &err), &err);
-    rein_bench_must(rein_options_new(&objective, "dapo", &err), &err);
+    bench_must(rein_trainer_open(&trainer, model, adapter, &how, &err), &err);
+    bench_must(rein_options_new(&objective, "dapo", &err), &err);
     const rein_pass_options options = {.objective = objective, .policy_step = -1};
     for (uint64_t round = 0; round < job->rounds; round++) {
-        const double start = rein_bench_now();
-        rein_bench_must(rein_trainer_forward_backward(&pass, trainer, &b->groups, &options, &err), &err);
-        best = fmin(best, rein_bench_now() - start);
+        const double start = bench_now();
+        bench_must(rein_trainer_forward_backward(&pass, trainer, &b->groups, &options, &err), &err);
+        best = fmin(best, bench_now() - start);
     }
     rein_trainer_close(trainer);
     rein_options_free(objective);
     return best;
 }
 
-void rein_bench_sharing(rein_bench_figures *figures, const rein_bench_row *row, const rein_bench_job *job) {
+void bench_sharing(bench_figures *figures, const bench_row *row, const bench_job *job) {
     char path[4096];
     rein_model *model;
     rein_adapter *adapter;
     rein_error err = {0};
-    rein_bench_model(path, sizeof path, row->shape, 0, job);
-    rein_bench_must(rein_model_open(&model, path, &(rein_model_options){.exec = job->exec}, &err), &err);
-    rein_bench_must(rein_adapter_new(&adapter, model, &(rein_lora_options){.rank = 8, .alpha = 16}, &err), &err);
+    bench_model(path, sizeof path, row->shape, 0, job);
+    bench_must(rein_model_open(&model, path, &(rein_model_options){.exec = job->exec}, &err), &err);
+    bench_must(rein_adapter_new(&adapter, model, &(rein_lora_options){.rank = 8, .alpha = 16}, &err), &err);
     const batch *b = make_batch(SHARED_GROUPS, SHARED_PROMPT, SHARED_RESPONSE, row->shape->vocabulary);
     const double shared = pass_seconds(model, adapter, b, 0, job), alone = pass_seconds(model, adapter, b, 1, job);
     figures->value = alone / shared;

@@ -8,16 +8,16 @@
 #include "bench/bench.h"
 #include "cli/policy.h"
 
-const rein_bench_shape rein_bench_small = {"small", 384, 1024, 6, 6, 6, 4096};
-const rein_bench_shape rein_bench_smollm = {"smollm", 576, 1536, 30, 9, 3, 49152};
-const rein_bench_shape rein_bench_head = {"head", 896, 64, 1, 14, 2, 151936};
+const bench_shape bench_small = {"small", 384, 1024, 6, 6, 6, 4096};
+const bench_shape bench_smollm = {"smollm", 576, 1536, 30, 9, 3, 49152};
+const bench_shape bench_head = {"head", 896, 64, 1, 14, 2, 151936};
 
-double rein_bench_layer_weights(const rein_bench_shape *s) {
+double bench_layer_weights(const bench_shape *s) {
     const double hidden = s->hidden, width = hidden / s->heads;
     return s->layers * (hidden * width * (2.0 * s->heads + 2.0 * s->kv_heads) + 3.0 * hidden * s->intermediate);
 }
 
-double rein_bench_head_weights(const rein_bench_shape *s) { return (double)s->hidden * s->vocabulary; }
+double bench_head_weights(const bench_shape *s) { return (double)s->hidden * s->vocabulary; }
 
 /* -------------------------------------------------------------------------------------------------------------------- the tensors */
 
@@ -28,9 +28,9 @@ typedef struct tensor {
 
 enum { IN_A_LAYER = 9 };
 
-static int tensor_count(const rein_bench_shape *s) { return 2 + IN_A_LAYER * s->layers; }
+static int tensor_count(const bench_shape *s) { return 2 + IN_A_LAYER * s->layers; }
 
-static tensor tensor_at(const rein_bench_shape *s, int i) {
+static tensor tensor_at(const bench_shape *s, int i) {
     const int keys = s->hidden / s->heads * s->kv_heads;
     const struct {
         const char *name;
@@ -63,7 +63,7 @@ static float weight(const tensor *t, int number, size_t k) {
 
 /* --------------------------------------------------------------------------------------------------------------------- the files */
 
-static void write_header(FILE *file, const rein_bench_shape *s, int f32) {
+static void write_header(FILE *file, const bench_shape *s, int f32) {
     rein_text header = {0};
     size_t at = 0;
     for (int i = 0; i < tensor_count(s); i++) {
@@ -77,7 +77,7 @@ static void write_header(FILE *file, const rein_bench_shape *s, int f32) {
     }
     rein_text_put(&header, "}");
     rein_text_repeat(&header, " ", (8 - header.length % 8) % 8);
-    if (header.failed) rein_bench_give_up("no memory for the names of tensors");
+    if (header.failed) bench_give_up("no memory for the names of tensors");
     for (int i = 0; i < 8; i++) fputc((int)((uint64_t)header.length >> (8 * i) & 255), file);
     fwrite(header.data, 1, header.length, file);
     rein_text_free(&header);
@@ -104,16 +104,16 @@ static FILE *create(const char *directory, const char *name) {
     char path[4096];
     snprintf(path, sizeof path, "%s/%s", directory, name);
     FILE *file = fopen(path, "wb");
-    if (!file) rein_bench_give_up("cannot write %s: %s", path, strerror(errno));
+    if (!file) bench_give_up("cannot write %s: %s", path, strerror(errno));
     return file;
 }
 
 static void finish(FILE *file, const char *directory) {
     const int bad = ferror(file);
-    if (fclose(file) != 0 || bad) rein_bench_give_up("cannot write a model to %s: %s", directory, strerror(errno));
+    if (fclose(file) != 0 || bad) bench_give_up("cannot write a model to %s: %s", directory, strerror(errno));
 }
 
-static void write_config(FILE *file, const rein_bench_shape *s) {
+static void write_config(FILE *file, const bench_shape *s) {
     fprintf(file,
             "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"vocab_size\": %d, \"hidden_size\": %d, "
             "\"intermediate_size\": %d, \"num_hidden_layers\": %d, \"num_attention_heads\": %d, \"num_key_value_heads\": %d, "
@@ -122,11 +122,11 @@ static void write_config(FILE *file, const rein_bench_shape *s) {
             s->vocabulary, s->hidden, s->intermediate, s->layers, s->heads, s->kv_heads);
 }
 
-void rein_bench_model(char *path, size_t size, const rein_bench_shape *shape, int f32, const rein_bench_job *job) {
+void bench_model(char *path, size_t size, const bench_shape *shape, int f32, const bench_job *job) {
     const int length = snprintf(path, size, "%s/%s-%s", job->directory, shape->name, f32 ? "f32" : "bf16");
-    if (length < 0 || (size_t)length >= size) rein_bench_give_up("the name of the temporary directory is too long");
-    if (rein_directory_has(path, "config.json")) return;
-    if (mkdir(path, 0700) != 0 && errno != EEXIST) rein_bench_give_up("cannot make %s: %s", path, strerror(errno));
+    if (length < 0 || (size_t)length >= size) bench_give_up("the name of the temporary directory is too long");
+    if (cli_directory_has(path, "config.json")) return;
+    if (mkdir(path, 0700) != 0 && errno != EEXIST) bench_give_up("cannot make %s: %s", path, strerror(errno));
     FILE *file = create(path, "model.safetensors");
     write_header(file, shape, f32);
     for (int i = 0; i < tensor_count(shape); i++) {

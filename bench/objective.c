@@ -24,13 +24,13 @@ static void put(void *array, int f64, size_t i, double value) {
     else ((float *)array)[i] = (float)value;
 }
 
-static void alternate(rein_bench_figures *figures, const rein_bench_job *job, double bytes, void (*work)(void *), void *task,
+static void alternate(bench_figures *figures, const bench_job *job, double bytes, void (*work)(void *), void *task,
                       double (*limit)(void)) {
     figures->limit = 0;
     for (uint64_t i = 0; i < job->rounds; i++) {
-        const double start = rein_bench_now();
+        const double start = bench_now();
         work(task);
-        figures->value = fmax(figures->value, bytes / (rein_bench_now() - start) / 1e9);
+        figures->value = fmax(figures->value, bytes / (bench_now() - start) / 1e9);
         figures->limit = fmax(figures->limit, limit() / 1e9);
     }
 }
@@ -50,9 +50,9 @@ static void run_policy(void *task) {
     rein_step *step;
     rein_error err = {0};
     rein_loss loss;
-    rein_bench_must(rein_step_begin(&step, t->workspace, t->size, &t->batch, t->options, &t->exec, &err), &err);
-    rein_bench_must(rein_step_loss(step, 0, t->batch.n_sequences, NULL, NULL, t->gradient, NULL, NULL, &err), &err);
-    rein_bench_must(rein_step_finish(&loss, step, &err), &err);
+    bench_must(rein_step_begin(&step, t->workspace, t->size, &t->batch, t->options, &t->exec, &err), &err);
+    bench_must(rein_step_loss(step, 0, t->batch.n_sequences, NULL, NULL, t->gradient, NULL, NULL, &err), &err);
+    bench_must(rein_step_finish(&loss, step, &err), &err);
 }
 
 /* Log-probs of a policy, of the same policy a few updates ago, and of a more distant reference; one token in 50 is far off. */
@@ -67,15 +67,15 @@ static void fill_tokens(void *const arrays[4], uint8_t *mask, size_t tokens, int
     }
 }
 
-void rein_bench_policy_loss(rein_bench_figures *figures, const rein_bench_row *row, const rein_bench_job *job) {
+void bench_policy_loss(bench_figures *figures, const bench_row *row, const bench_job *job) {
     const size_t size = row->f64 ? 8 : 4, length = 1021, sequences = ((size_t)16 << 20) / length, tokens = sequences * length;
     const size_t n_groups = sequences / 8;
     void *arrays[4]; /* log-probs, old, reference, gradient */
-    uint8_t *mask = rein_bench_get(tokens);
-    size_t *offsets = rein_bench_get((sequences + 1) * sizeof *offsets), *groups = rein_bench_get((n_groups + 1) * sizeof *groups);
-    double *rewards = rein_bench_get(sequences * sizeof *rewards);
+    uint8_t *mask = bench_get(tokens);
+    size_t *offsets = bench_get((sequences + 1) * sizeof *offsets), *groups = bench_get((n_groups + 1) * sizeof *groups);
+    double *rewards = bench_get(sequences * sizeof *rewards);
     rein_error err = {0};
-    for (int i = 0; i < 4; i++) arrays[i] = rein_bench_get(tokens * size);
+    for (int i = 0; i < 4; i++) arrays[i] = bench_get(tokens * size);
     fill_tokens(arrays, mask, tokens, row->f64);
     for (size_t i = 0; i <= sequences; i++) offsets[i] = i * length;
     for (size_t g = 0; g <= n_groups; g++) groups[g] = g == n_groups ? sequences : g * 8;
@@ -92,10 +92,10 @@ void rein_bench_policy_loss(rein_bench_figures *figures, const rein_bench_row *r
                                .rewards = rewards},
                      .exec = job->exec,
                      .gradient = arrays[3]};
-    rein_bench_must(rein_options_new(&t.options, "grpo", &err), &err);
+    bench_must(rein_options_new(&t.options, "grpo", &err), &err);
     t.size = rein_step_size(&t.batch, t.options, &t.exec);
-    t.workspace = rein_bench_get(t.size);
-    alternate(figures, job, (double)tokens * (4 * (double)size + row->mask), run_policy, &t, rein_bench_triad);
+    t.workspace = bench_get(t.size);
+    alternate(figures, job, (double)tokens * (4 * (double)size + row->mask), run_policy, &t, bench_triad);
     rein_options_free(t.options);
 }
 
@@ -114,21 +114,21 @@ static void run_budget(void *task) {
     const rein_budget b = {.token_budget = 100, .kl_coef = 0.1, .budget_penalty_coef = 0.01};
     rein_error err = {0};
     double loss;
-    rein_bench_must(t->f64 ? rein_budget_loss(&loss, NULL, NULL, NULL, t->gradient, t->rewards, t->log_probs, t->old, t->lengths,
-                                              t->offsets, t->prompts, &b, &t->exec, &err)
-                           : rein_budget_loss_f32(&loss, NULL, NULL, NULL, t->gradient, t->rewards, t->log_probs, t->old,
-                                                  t->lengths, t->offsets, t->prompts, &b, &t->exec, &err),
-                    &err);
+    bench_must(t->f64 ? rein_budget_loss(&loss, NULL, NULL, NULL, t->gradient, t->rewards, t->log_probs, t->old, t->lengths,
+                                         t->offsets, t->prompts, &b, &t->exec, &err)
+                      : rein_budget_loss_f32(&loss, NULL, NULL, NULL, t->gradient, t->rewards, t->log_probs, t->old, t->lengths,
+                                             t->offsets, t->prompts, &b, &t->exec, &err),
+               &err);
 }
 
-void rein_bench_budget_loss(rein_bench_figures *figures, const rein_bench_row *row, const rein_bench_job *job) {
+void bench_budget_loss(bench_figures *figures, const bench_row *row, const bench_job *job) {
     const size_t prompts = 100000, k = 16, n = prompts * k, size = row->f64 ? 8 : 4;
-    budget_task t = {.rewards = rein_bench_get(n * size),
-                     .log_probs = rein_bench_get(n * size),
-                     .old = rein_bench_get(n * size),
-                     .gradient = row->gradient ? rein_bench_get(n * size) : NULL,
-                     .lengths = rein_bench_get(n * sizeof *t.lengths),
-                     .offsets = rein_bench_get((prompts + 1) * sizeof *t.offsets),
+    budget_task t = {.rewards = bench_get(n * size),
+                     .log_probs = bench_get(n * size),
+                     .old = bench_get(n * size),
+                     .gradient = row->gradient ? bench_get(n * size) : NULL,
+                     .lengths = bench_get(n * sizeof *t.lengths),
+                     .offsets = bench_get((prompts + 1) * sizeof *t.offsets),
                      .prompts = prompts,
                      .exec = job->exec,
                      .f64 = row->f64};
@@ -142,7 +142,7 @@ void rein_bench_budget_loss(rein_bench_figures *figures, const rein_bench_row *r
     if (t.gradient) memset(t.gradient, 0, n * size);
     for (size_t p = 0; p <= prompts; p++) t.offsets[p] = p * k;
     const double moved = (row->gradient ? 4 : 3) * (double)size + sizeof *t.lengths;
-    alternate(figures, job, (double)n * moved, run_budget, &t, rein_bench_triad);
+    alternate(figures, job, (double)n * moved, run_budget, &t, bench_triad);
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- rlhf update */
@@ -157,19 +157,19 @@ typedef struct update_task {
 static void run_update(void *task) {
     update_task *t = task;
     rein_error err = {0};
-    rein_bench_must(t->f64 ? rein_rlhf_update(t->updated, t->weights, t->small, t->small, t->small, t->gradients, t->n, t->p, 0.1,
-                                              1e-3, &t->exec, &err)
-                           : rein_rlhf_update_f32(t->updated, t->weights, t->small, t->small, t->small, t->gradients, t->n, t->p,
-                                                  0.1, 1e-3, &t->exec, &err),
-                    &err);
+    bench_must(t->f64 ? rein_rlhf_update(t->updated, t->weights, t->small, t->small, t->small, t->gradients, t->n, t->p, 0.1, 1e-3,
+                                         &t->exec, &err)
+                      : rein_rlhf_update_f32(t->updated, t->weights, t->small, t->small, t->small, t->gradients, t->n, t->p, 0.1,
+                                             1e-3, &t->exec, &err),
+               &err);
 }
 
-void rein_bench_rlhf_update(rein_bench_figures *figures, const rein_bench_row *row, const rein_bench_job *job) {
+void bench_rlhf_update(bench_figures *figures, const bench_row *row, const bench_job *job) {
     const size_t n = 64, p = (size_t)4 << 20, size = row->f64 ? 8 : 4;
-    update_task t = {.weights = rein_bench_get(p * size),
-                     .updated = rein_bench_get(p * size),
-                     .small = rein_bench_get(n * size),
-                     .gradients = rein_bench_get(n * p * size),
+    update_task t = {.weights = bench_get(p * size),
+                     .updated = bench_get(p * size),
+                     .small = bench_get(n * size),
+                     .gradients = bench_get(n * p * size),
                      .n = n,
                      .p = p,
                      .exec = job->exec,
@@ -178,7 +178,7 @@ void rein_bench_rlhf_update(rein_bench_figures *figures, const rein_bench_row *r
     memset(t.updated, 0, p * size);
     for (size_t i = 0; i < n; i++) put(t.small, row->f64, i, uniform(i));
     for (size_t i = 0; i < n * p; i++) put(t.gradients, row->f64, i, uniform(i));
-    alternate(figures, job, (double)(n * p * size), run_update, &t, rein_bench_read);
+    alternate(figures, job, (double)(n * p * size), run_update, &t, bench_read);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- a cold start */
@@ -190,8 +190,8 @@ static const char QUESTION[] =
 /* The seconds of a whole process, from fork to exit. */
 static double start_once(void) {
     int in[2], how = 0;
-    const double start = rein_bench_now();
-    if (pipe(in) != 0) rein_bench_give_up("no pipe");
+    const double start = bench_now();
+    if (pipe(in) != 0) bench_give_up("no pipe");
     const pid_t child = fork();
     if (child == 0) {
         dup2(in[0], 0);
@@ -204,8 +204,8 @@ static double start_once(void) {
     const ssize_t wrote = write(in[1], QUESTION, sizeof QUESTION - 1);
     close(in[1]);
     if (child < 0 || waitpid(child, &how, 0) != child || wrote < 0 || how != 0)
-        rein_bench_give_up("rein objective budget-loss does not run");
-    return rein_bench_now() - start;
+        bench_give_up("rein objective budget-loss does not run");
+    return bench_now() - start;
 }
 
 static int by_size(const void *a, const void *b) {
@@ -214,7 +214,7 @@ static int by_size(const void *a, const void *b) {
 }
 
 /* A round is the median of 21 processes. */
-void rein_bench_start(rein_bench_figures *figures, const rein_bench_row *row, const rein_bench_job *job) {
+void bench_start(bench_figures *figures, const bench_row *row, const bench_job *job) {
     double seconds[21];
     (void)row;
     figures->value = INFINITY;

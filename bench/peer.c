@@ -19,16 +19,16 @@ extern char **environ;
 static const char WHERE[] = "bench";
 enum { MOST_OUTPUT = 65536, MOST_ARGUMENTS = 64 };
 
-int rein_bench_peer_read(rein_bench_peer *peer, const char *given) {
+int bench_peer_read(bench_peer *peer, const char *given) {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
     const size_t length = strspn(given, letters);
     const char *command = given + length + strspn(given + length, "=");
     if (!length || length >= sizeof peer->name || given[length] != '=' || !command[strspn(command, " ")])
-        return rein_say(REIN_WRONG, WHERE, "--peer is \"%s\": NAME=COMMAND is needed, a name of letters, digits, . _ -", given);
+        return cli_say(CLI_WRONG, WHERE, "--peer is \"%s\": NAME=COMMAND is needed, a name of letters, digits, . _ -", given);
     memcpy(peer->name, given, length);
     peer->name[length] = 0;
     peer->command = given + length + 1;
-    return REIN_DONE;
+    return CLI_DONE;
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ the program */
@@ -91,9 +91,9 @@ static void last_line(char *line, size_t size, const char *path) {
     if (end) snprintf(line, size, ": %.*s", (int)(size - 3), newline ? newline + 1 : tail);
 }
 
-static rein_bench_answer nothing(const rein_bench_peer *peer, const char *row, const char *what, const char *why) {
-    if (!rein_bench_interrupted()) rein_say(0, WHERE, "peer %s: row %s: %s%s", peer->name, row, what, why);
-    return (rein_bench_answer){NAN, NAN};
+static bench_answer nothing(const bench_peer *peer, const char *row, const char *what, const char *why) {
+    if (!bench_interrupted()) cli_say(0, WHERE, "peer %s: row %s: %s%s", peer->name, row, what, why);
+    return (bench_answer){NAN, NAN};
 }
 
 /* NaN if there is no such field; returns 0 if it is not a number above 0. */
@@ -103,8 +103,8 @@ static int number(double *value, const rein_json *object, const char *name) {
     return !found || *value > 0;
 }
 
-static rein_bench_answer parse_answer(const rein_bench_peer *peer, const char *row, const rein_text *printed) {
-    rein_bench_answer answer = {NAN, NAN};
+static bench_answer parse_answer(const bench_peer *peer, const char *row, const rein_text *printed) {
+    bench_answer answer = {NAN, NAN};
     rein_error err = {0};
     rein_json *object = NULL;
     if (printed->failed) return nothing(peer, row, "out of memory", "");
@@ -118,19 +118,19 @@ static rein_bench_answer parse_answer(const rein_bench_peer *peer, const char *r
     return good ? answer : nothing(peer, row, "{\"value\": NUMBER, \"memory\": NUMBER}, both above 0, or {} is needed", "");
 }
 
-static rein_bench_answer run(const rein_bench_peer *peer, const char *row, char *const *arguments, const char *errors) {
+static bench_answer run(const bench_peer *peer, const char *row, char *const *arguments, const char *errors) {
     char what[200], why[500];
     rein_text printed = {0};
     pid_t pid;
     int output = -1, how = 0;
     const int wrong = start(&pid, &output, arguments, errors);
     if (wrong) return nothing(peer, row, "it cannot be started: ", strerror(wrong));
-    rein_bench_waits_for((int)pid);
+    bench_waits_for((int)pid);
     read_output(&printed, output);
     while (waitpid(pid, &how, 0) < 0 && errno == EINTR) {
     }
-    rein_bench_waits_for(0);
-    rein_bench_answer answer;
+    bench_waits_for(0);
+    bench_answer answer;
     const int too_long = printed.length > MOST_OUTPUT; /* then we ended it */
     if (how == 0 || too_long) answer = parse_answer(peer, row, &printed);
     else {
@@ -143,10 +143,10 @@ static rein_bench_answer run(const rein_bench_peer *peer, const char *row, char 
     return answer;
 }
 
-rein_bench_answer rein_bench_ask(const rein_bench_peer *peer, const char *row, const rein_bench_job *job) {
+bench_answer bench_ask(const bench_peer *peer, const char *row, const bench_job *job) {
     char *arguments[MOST_ARGUMENTS], *command = strdup(peer->command), *last = strdup(row);
     rein_text errors = {0};
-    rein_bench_answer answer;
+    bench_answer answer;
     rein_text_format(&errors, "%s/errors", job->directory);
     fflush(NULL);
     if (!command || !last || errors.failed) answer = nothing(peer, row, "out of memory", "");

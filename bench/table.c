@@ -9,20 +9,20 @@
 enum { NAME = 26, VALUE = 8, UNIT = 9, LIMIT = 9, SHARE = 8 };
 
 /* The share of the limit that is reached; above 1: better than the limit. */
-static double share(const rein_bench_line *line) {
-    return rein_bench_less_is_better(line->row) ? line->limit / line->value : line->value / line->limit;
+static double share(const bench_line *line) {
+    return bench_less_is_better(line->row) ? line->limit / line->value : line->value / line->limit;
 }
 
 /* How many times better than the peer. */
-static double ratio(const rein_bench_line *line, size_t peer) {
-    return rein_bench_less_is_better(line->row) ? line->peers[peer] / line->value : line->value / line->peers[peer];
+static double ratio(const bench_line *line, size_t peer) {
+    return bench_less_is_better(line->row) ? line->peers[peer] / line->value : line->value / line->peers[peer];
 }
 
 /* ------------------------------------------------------------------------------------------------------------------- text */
 
 /* Widths are columns, not bytes: × and – have several bytes. */
 static void put_cell(rein_text *out, const char *text, size_t width, int right) {
-    const size_t columns = rein_columns(text);
+    const size_t columns = cli_columns(text);
     if (right && columns < width) rein_text_repeat(out, " ", width - columns);
     rein_text_put(out, text);
     if (!right && columns < width) rein_text_repeat(out, " ", width - columns);
@@ -35,14 +35,14 @@ static void number_text(char *to, size_t size, double value) {
 }
 
 /* Wide enough for "torch 12.3×". */
-static size_t peer_width(const rein_bench_peer *peer) { return strlen(peer->name) + 9; }
+static size_t peer_width(const bench_peer *peer) { return strlen(peer->name) + 9; }
 
 static void end_line(rein_text *out) {
     while (out->length && out->data[out->length - 1] == ' ') out->data[--out->length] = 0;
     rein_text_put(out, "\n");
 }
 
-void rein_bench_put_head(rein_text *out) {
+void bench_put_head(rein_text *out) {
     put_cell(out, "row", NAME, 0);
     put_cell(out, "value", VALUE, 1);
     rein_text_repeat(out, " ", 1 + UNIT);
@@ -51,7 +51,7 @@ void rein_bench_put_head(rein_text *out) {
     rein_text_put(out, "\n");
 }
 
-void rein_bench_put_line(rein_text *out, const rein_bench_line *line, const rein_bench_peer *peers, size_t n_peers) {
+void bench_put_line(rein_text *out, const bench_line *line, const bench_peer *peers, size_t n_peers) {
     char text[64];
     put_cell(out, line->row->name, NAME, 0);
     number_text(text, sizeof text, line->value);
@@ -77,7 +77,7 @@ void rein_bench_put_line(rein_text *out, const rein_bench_line *line, const rein
 
 /* ----------------------------------------------------------------------------------------------------------------- JSON */
 
-void rein_bench_put_json(rein_text *out, const rein_bench_line *line, const rein_bench_peer *peers, size_t n_peers) {
+void bench_put_json(rein_text *out, const bench_line *line, const bench_peer *peers, size_t n_peers) {
     rein_text_put(out, "{");
     rein_json_put_name(out, "name");
     rein_json_put_string(out, line->row->name);

@@ -11,11 +11,11 @@ static void words(rein_text *out, const char *(*at)(size_t i)) {
 
 /* One case of bash or zsh for each command: its options and names, between the brackets of the shell's lists. */
 static void cases(rein_text *out, const char *open, const char *close) {
-    const rein_command *command;
+    const cli_command *command;
     const char *option;
-    for (size_t i = 0; (command = rein_command_at(i)); i++) {
+    for (size_t i = 0; (command = cli_command_at(i)); i++) {
         rein_text_format(out, "    %s) options=%s", command->name, open);
-        for (size_t o = 0; (option = rein_command_option(command, o).name); o++) rein_text_format(out, "--%s ", option);
+        for (size_t o = 0; (option = cli_command_option(command, o).name); o++) rein_text_format(out, "--%s ", option);
         rein_text_format(out, "--help%s names=%s", close, open);
         words(out, command->word);
         rein_text_format(out, "%s ;;\n", close);
@@ -29,7 +29,7 @@ static void bash(rein_text *out) {
                        "    COMPREPLY=()\n"
                        "    if ((COMP_CWORD == 1)); then\n"
                        "        COMPREPLY=($(compgen -W '");
-    words(out, rein_command_word);
+    words(out, cli_command_word);
     rein_text_put(out, " --help --version' -- \"$word\"))\n"
                        "        return\n"
                        "    fi\n"
@@ -52,7 +52,7 @@ static void zsh(rein_text *out) {
                        "_rein() {\n"
                        "    if ((CURRENT == 2)); then\n"
                        "        compadd -- ");
-    words(out, rein_command_word);
+    words(out, cli_command_word);
     rein_text_put(out, " --help --version\n"
                        "        return\n"
                        "    fi\n"
@@ -78,7 +78,7 @@ static void fish_quoted(rein_text *out, const char *text) {
 }
 
 /* -r: the value is a path; -x: it is not. */
-static void fish_option(rein_text *out, const char *command, rein_cli_option o) {
+static void fish_option(rein_text *out, const char *command, cli_option o) {
     const int path = o.value && (!strcmp(o.value, "DIR") || !strcmp(o.value, "FILE"));
     rein_text_format(out, "complete -c rein -n '__fish_seen_subcommand_from %s' -l %s %s-d ", command, o.name,
                      path      ? "-r "
@@ -88,12 +88,12 @@ static void fish_option(rein_text *out, const char *command, rein_cli_option o) 
 }
 
 static void fish(rein_text *out) {
-    const rein_command *command;
-    rein_cli_option option;
+    const cli_command *command;
+    cli_option option;
     rein_text_put(out, "# fish completion of rein: rein completion fish | source\n"
                        "complete -c rein -n __fish_use_subcommand -l version -d 'print the version'\n"
                        "complete -c rein -l help -d 'show the help'\n");
-    for (size_t i = 0; (command = rein_command_at(i)); i++) {
+    for (size_t i = 0; (command = cli_command_at(i)); i++) {
         rein_text_format(out, "complete -c rein -f -n __fish_use_subcommand -a %s -d ", command->name);
         fish_quoted(out, command->summary);
         if (command->word) {
@@ -102,7 +102,7 @@ static void fish(rein_text *out) {
             words(out, command->word);
             rein_text_put(out, "'\n");
         }
-        for (size_t o = 0; (option = rein_command_option(command, o)).name; o++) fish_option(out, command->name, option);
+        for (size_t o = 0; (option = cli_command_option(command, o)).name; o++) fish_option(out, command->name, option);
     }
 }
 
@@ -111,15 +111,15 @@ static const struct {
     void (*write)(rein_text *out);
 } SHELLS[] = {{"bash", bash}, {"zsh", zsh}, {"fish", fish}};
 
-const char *rein_shell_at(size_t i) { return i < sizeof SHELLS / sizeof *SHELLS ? SHELLS[i].name : NULL; }
+const char *cli_shell_at(size_t i) { return i < sizeof SHELLS / sizeof *SHELLS ? SHELLS[i].name : NULL; }
 
-int rein_run_completion(const rein_args *args) {
+int cli_run_completion(const cli_args *args) {
     rein_text out = {0};
-    if (!args->n_words) return rein_say(REIN_WRONG, "completion", "a shell is needed: bash, zsh or fish");
-    for (size_t i = 0; rein_shell_at(i); i++) {
+    if (!args->n_words) return cli_say(CLI_WRONG, "completion", "a shell is needed: bash, zsh or fish");
+    for (size_t i = 0; cli_shell_at(i); i++) {
         if (strcmp(args->words[0], SHELLS[i].name) != 0) continue;
         SHELLS[i].write(&out);
-        return rein_print(&out);
+        return cli_print(&out);
     }
-    return rein_say_unknown("completion", "shell", args->words[0], rein_shell_at, "it is one of bash, zsh, fish");
+    return cli_say_unknown("completion", "shell", args->words[0], cli_shell_at, "it is one of bash, zsh, fish");
 }

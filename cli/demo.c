@@ -38,17 +38,17 @@ static const char *const RECIPE[][2] = {{"task", "sums"},
 /* ------------------------------------------------------------------------------------------------------------- where things are */
 
 static int find_model(char *path, size_t size) {
-    if (rein_shipped_model(path, size)) return REIN_DONE;
-    return rein_say(REIN_WRONG, WHERE, "the shipped model is not beside the program: --model DIR says where models/sums is");
+    if (cli_shipped_model(path, size)) return CLI_DONE;
+    return cli_say(CLI_WRONG, WHERE, "the shipped model is not beside the program: --model DIR says where models/sums is");
 }
 
 /* rein-demo, or rein-demo-2 … where there is one that is finished: nothing is overwritten. */
 static int find_place(char *run, size_t size) {
     for (int i = 1; i < 1000; i++) {
         snprintf(run, size, i > 1 ? "rein-demo-%d" : "rein-demo", i);
-        if (!rein_run_exists(run) || !rein_directory_has(run, "summary.json")) return REIN_DONE;
+        if (!rein_run_exists(run) || !cli_directory_has(run, "summary.json")) return CLI_DONE;
     }
-    return rein_say(REIN_WRONG, WHERE, "there are 999 runs of the demo here: rein demo RUN names one");
+    return cli_say(CLI_WRONG, WHERE, "there are 999 runs of the demo here: rein demo RUN names one");
 }
 
 /* ---------------------------------------------------------------------------------------------------------------------- output */
@@ -83,7 +83,7 @@ static int after_the_first(const cli_training *t, const rein_loop *loop, const c
     cli_run_table(&s->table, loop);
     put_sample(&s->sample, loop);
     cli_training_checkpoint(&s->adapter, t, rein_session_step(rein_loop_session(loop)));
-    return REIN_DONE;
+    return CLI_DONE;
 }
 
 static int after_the_second(const cli_training *t, const rein_loop *loop, const char *report, void *context) {
@@ -91,12 +91,12 @@ static int after_the_second(const cli_training *t, const rein_loop *loop, const 
     (void)t, (void)report;
     s->done = rein_loop_done(loop);
     cli_run_row(&s->table, "held", rein_loop_last(loop));
-    return REIN_DONE;
+    return CLI_DONE;
 }
 
 static int tell(story *s, const cli_training *t) {
     rein_text out = {0};
-    if (s->table.failed || s->adapter.failed) return rein_say_no_memory(WHERE);
+    if (s->table.failed || s->adapter.failed) return cli_say_no_memory(WHERE);
     rein_text_format(&out, "%s", s->table.data);
     if (s->done)
         rein_text_put(
@@ -109,7 +109,7 @@ static int tell(story *s, const cli_training *t) {
     rein_text_format(&out,
                      "  %s run %s-grpo --model %s --task sums --preset grpo --learning-rate 2e-3 --max-tokens 128 --steps 20\n",
                      s->program, t->run, rein_settings_text(t->given, "model"));
-    return rein_print(&out);
+    return cli_print(&out);
 }
 
 static void introduce(void) {
@@ -123,24 +123,24 @@ static void introduce(void) {
 
 static int set(rein_settings *settings, const char *name, const char *value) {
     rein_error err = {0};
-    return rein_settings_set(settings, name, value, &err) ? rein_say_error(WHERE, &err) : REIN_DONE;
+    return rein_settings_set(settings, name, value, &err) ? cli_say_error(WHERE, &err) : CLI_DONE;
 }
 
-static int set_number(rein_settings *settings, const rein_args *args, const char *option, uint64_t standard, uint64_t least,
+static int set_number(rein_settings *settings, const cli_args *args, const char *option, uint64_t standard, uint64_t least,
                       uint64_t most) {
     char text[32];
-    const int status = rein_value_whole(&standard, args, option, least, most);
+    const int status = cli_value_whole(&standard, args, option, least, most);
     snprintf(text, sizeof text, "%" PRIu64, standard);
     return status ? status : set(settings, option, text);
 }
 
 /* The settings of the first run, in t->given. */
-static int read_settings(cli_training *t, const rein_args *args) {
+static int read_settings(cli_training *t, const cli_args *args) {
     char model[4096];
-    const char *given = rein_option_value(args, "model");
+    const char *given = cli_option_value(args, "model");
     rein_isa isa = REIN_ISA_BEST;
     rein_error err = {0};
-    int status = rein_settings_new(&t->given, &err) ? rein_say_error(WHERE, &err) : REIN_DONE;
+    int status = rein_settings_new(&t->given, &err) ? cli_say_error(WHERE, &err) : CLI_DONE;
     rein_settings *settings = t->given;
     if (status) return status;
     if (given) snprintf(model, sizeof model, "%s", given);
@@ -151,7 +151,7 @@ static int read_settings(cli_training *t, const rein_args *args) {
     if (!status) status = set_number(settings, args, "steps", 40, 6, 100000);
     if (!status) status = set_number(settings, args, "seed", 1, 0, 1000000000000000);
     if (!status) status = set_number(settings, args, "threads", 0, 0, 256);
-    if (!status) status = rein_value_kernel(&isa, WHERE);
+    if (!status) status = cli_value_kernel(&isa, WHERE);
     rein_settings_set_isa(settings, isa);
     return status;
 }
@@ -159,7 +159,7 @@ static int read_settings(cli_training *t, const rein_args *args) {
 static int run_first(story *s, cli_training *t) {
     const int status = cli_run_work(t, after_the_first, s);
     if (status || s->done) return status;
-    return rein_say(REIN_FAILED, WHERE, "stopped, and the last step is saved: %s demo %s resumes it", s->program, t->run);
+    return cli_say(CLI_FAILED, WHERE, "stopped, and the last step is saved: %s demo %s resumes it", s->program, t->run);
 }
 
 /* What staying near costs: the same run with three times the KL penalty, and both in one report. */
@@ -168,10 +168,10 @@ static int run_second(story *s, const cli_training *first) {
     char place[4096];
     rein_error err = {0};
     const int n = snprintf(place, sizeof place, "%s-kl", first->run);
-    if (n < 0 || (size_t)n >= sizeof place) return rein_say(REIN_WRONG, WHERE, "the name of the run is too long");
+    if (n < 0 || (size_t)n >= sizeof place) return cli_say(CLI_WRONG, WHERE, "the name of the run is too long");
     t.run = place;
     t.given = NULL;
-    int status = rein_settings_copy(&t.given, first->given, &err) ? rein_say_error(WHERE, &err) : REIN_DONE;
+    int status = rein_settings_copy(&t.given, first->given, &err) ? cli_say_error(WHERE, &err) : CLI_DONE;
     if (!status) status = set(t.given, "kl_penalty_coef", "0.3");
     if (!status) status = set(t.given, "eval_steps", "0");
     if (!status) status = cli_run_work(&t, after_the_second, s);
@@ -180,17 +180,17 @@ static int run_second(story *s, const cli_training *first) {
     rein_text report = {0};
     rein_text_format(&report, "%s/report.html", first->run);
     const char *runs[] = {first->run, place};
-    if (report.failed) status = rein_say_no_memory(WHERE);
-    else if (rein_report_write(report.data, runs, 2, &err)) status = rein_say_error(WHERE, &err);
+    if (report.failed) status = cli_say_no_memory(WHERE);
+    else if (rein_report_write(report.data, runs, 2, &err)) status = cli_say_error(WHERE, &err);
     rein_text_free(&report);
     return status;
 }
 
-int rein_run_demo(const rein_args *args) {
+int cli_run_demo(const cli_args *args) {
     cli_training t = {.args = args};
     story s = {.program = args->program};
     char place[64];
-    int status = args->n_words ? REIN_DONE : find_place(place, sizeof place);
+    int status = args->n_words ? CLI_DONE : find_place(place, sizeof place);
     t.run = args->n_words ? args->words[0] : place;
     if (!status) status = read_settings(&t, args);
     if (!status) introduce();

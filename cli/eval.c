@@ -29,7 +29,7 @@ typedef struct candidate {
 enum { RUN_SIZE = 4096 };
 
 typedef struct evaluation {
-    const rein_args *args;
+    const cli_args *args;
     rein_settings *given, *settings;
     char run[RUN_SIZE]; /* "": none */
     int64_t step;       /* of the run; -1: the last good one */
@@ -37,7 +37,7 @@ typedef struct evaluation {
     candidate first, second;
     int both, greedy, json;
     uint64_t k;
-    rein_view view;
+    cli_view view;
 } evaluation;
 
 /* ------------------------------------------------------------------------------------------------------------------- arguments */
@@ -53,11 +53,11 @@ static int read_run(char *run, int64_t *step, const char *text) {
         if (!*end && number >= 0) *step = number, length = (size_t)(at - text);
     }
     if (length >= RUN_SIZE)
-        return rein_say(REIN_WRONG, WHERE, "the name of the run has %zu bytes: at most %d are possible", length, RUN_SIZE - 1);
+        return cli_say(CLI_WRONG, WHERE, "the name of the run has %zu bytes: at most %d are possible", length, RUN_SIZE - 1);
     memcpy(run, text, length);
     run[length] = 0;
-    if (rein_run_exists(run)) return REIN_DONE;
-    return rein_say(REIN_WRONG, WHERE, "%s is no run: it has no config.yaml", run);
+    if (rein_run_exists(run)) return CLI_DONE;
+    return cli_say(CLI_WRONG, WHERE, "%s is no run: it has no config.yaml", run);
 }
 
 /* Copies a setting of the command line to the settings, also one that cannot change during a run. */
@@ -67,20 +67,20 @@ static int take_given(evaluation *c, const char *name) {
     const int failed = rein_settings_given(c->given, name) &&
                        (rein_settings_get(&value, c->given, name, &err) || rein_settings_set(c->settings, name, value.data, &err));
     rein_text_free(&value);
-    return failed ? rein_say_setting_error(c->args, &err) : REIN_DONE;
+    return failed ? cli_say_setting_error(c->args, &err) : CLI_DONE;
 }
 
 /* The settings of the run, overridden by those of the command line, which cannot replace the policy. */
 static int read_settings(evaluation *c) {
     rein_error err = {0};
-    int status = rein_args_settings(&c->given, c->args, 0);
+    int status = cli_args_settings(&c->given, c->args, 0);
     if (status) return status;
-    if (!*c->run) return rein_settings_copy(&c->settings, c->given, &err) ? rein_say_error(WHERE, &err) : REIN_DONE;
+    if (!*c->run) return rein_settings_copy(&c->settings, c->given, &err) ? cli_say_error(WHERE, &err) : CLI_DONE;
     const char *fixed = *rein_settings_text(c->given, "model")     ? "model"
                         : *rein_settings_text(c->given, "adapter") ? "adapter"
                                                                    : NULL;
-    if (fixed) return rein_say_option(WHERE, fixed, "and a run are both given: the policy is the run's");
-    status = rein_run_settings(&c->settings, c->run, WHERE);
+    if (fixed) return cli_say_option(WHERE, fixed, "and a run are both given: the policy is the run's");
+    status = cli_run_settings(&c->settings, c->run, WHERE);
     for (size_t i = 0; !status && rein_setting_at(i); i++) status = take_given(c, rein_setting_at(i)->name);
     if (!status) status = take_given(c, "token_budget");
     if (!status) rein_settings_set_isa(c->settings, rein_settings_exec(c->given).isa);
@@ -90,16 +90,16 @@ static int read_settings(evaluation *c) {
 static int check(evaluation *c) {
     const double samples = rein_settings_number(c->settings, "eval_samples");
     if (!*rein_settings_text(c->settings, "model"))
-        return rein_say(REIN_WRONG, WHERE, "a policy is needed: RUN, RUN@STEP, or --model DIR (with or without --adapter DIR)");
+        return cli_say(CLI_WRONG, WHERE, "a policy is needed: RUN, RUN@STEP, or --model DIR (with or without --adapter DIR)");
     if (!*rein_settings_text(c->settings, "task"))
-        return rein_say(REIN_WRONG, WHERE, "a task is needed: --task NAME, FILE.jsonl or a program");
+        return cli_say(CLI_WRONG, WHERE, "a task is needed: --task NAME, FILE.jsonl or a program");
     if (!(rein_settings_number(c->settings, "eval_prompts") > 0))
-        return rein_say_option(WHERE, "eval-prompts", "is 0: one prompt or more is needed");
-    if (c->greedy && rein_args_has_setting(c->args, "eval_samples"))
-        return rein_say_option(WHERE, "eval-samples", "has no effect with --greedy, which has one response per prompt");
+        return cli_say_option(WHERE, "eval-prompts", "is 0: one prompt or more is needed");
+    if (c->greedy && cli_args_has_setting(c->args, "eval_samples"))
+        return cli_say_option(WHERE, "eval-samples", "has no effect with --greedy, which has one response per prompt");
     if ((double)c->k > (c->greedy ? 1 : samples))
-        return rein_say_option(WHERE, "k", "is %llu: at most --eval-samples, %g", (unsigned long long)c->k, samples);
-    return REIN_DONE;
+        return cli_say_option(WHERE, "k", "is %llu: at most --eval-samples, %g", (unsigned long long)c->k, samples);
+    return CLI_DONE;
 }
 
 /* ------------------------------------------------------------------------------------------------------------------- policies */
@@ -109,26 +109,26 @@ static int checkpoint_path(char *path, size_t size, const char *directory, int64
     rein_error err = {0};
     char note[REIN_NOTE_SIZE] = "";
     rein_run *run = NULL;
-    if (rein_run_open(&run, directory, REIN_RUN_READ, &err)) return rein_say_error(WHERE, &err);
+    if (rein_run_open(&run, directory, REIN_RUN_READ, &err)) return cli_say_error(WHERE, &err);
     rein_status status = *step < 0 ? rein_run_last_good(step, note, run, &err) : rein_checkpoint_verify(run, *step, &err);
     if (!status && *step < 0) status = rein_fail(&err, REIN_EINVAL, "%s has no checkpoint yet", directory);
     if (!status && rein_run_checkpoint_path(path, size, run, *step) >= size)
         status = rein_fail(&err, REIN_EINVAL, "the path of the checkpoint is too long");
     rein_run_close(run);
-    if (!status && *note) rein_say(0, WHERE, "note: %s", note);
-    return status ? rein_say_error(WHERE, &err) : REIN_DONE;
+    if (!status && *note) cli_say(0, WHERE, "note: %s", note);
+    return status ? cli_say_error(WHERE, &err) : CLI_DONE;
 }
 
 static int open_model(candidate *p, const evaluation *c, const char *directory) {
     rein_error err = {0};
     const rein_model_options how = {.exec = rein_settings_exec(c->settings)};
-    if (rein_model_open(&p->model, directory, &how, &err)) return rein_say_error(WHERE, &err);
-    return REIN_DONE;
+    if (rein_model_open(&p->model, directory, &how, &err)) return cli_say_error(WHERE, &err);
+    return CLI_DONE;
 }
 
 static int open_adapter(candidate *p, const char *directory) {
     rein_error err = {0};
-    return rein_adapter_open(&p->adapter, p->model, directory, &err) ? rein_say_error(WHERE, &err) : REIN_DONE;
+    return rein_adapter_open(&p->adapter, p->model, directory, &err) ? cli_say_error(WHERE, &err) : CLI_DONE;
 }
 
 /* A checkpoint contains an adapter of the model, or is itself a model. */
@@ -138,7 +138,7 @@ static int open_checkpoint(candidate *p, evaluation *c, const char *run, int64_t
     if (status) return status;
     snprintf(p->name, sizeof p->name, "%s@%" PRId64, run, step);
     p->step = step;
-    if (!rein_directory_has(path, "adapter_config.json")) return open_model(p, c, path);
+    if (!cli_directory_has(path, "adapter_config.json")) return open_model(p, c, path);
     if (model) p->model = model, p->borrowed = 1;
     else if ((status = open_model(p, c, rein_settings_text(c->settings, "model")))) return status;
     return open_adapter(p, path);
@@ -155,13 +155,13 @@ static int open_first(evaluation *c) {
 /* An adapter fits only the model it was trained with. */
 static int check_same_model(evaluation *c, const char *run) {
     rein_settings *other = NULL;
-    int status = rein_run_settings(&other, run, WHERE);
+    int status = cli_run_settings(&other, run, WHERE);
     if (!status) {
         cli_absolute_setting(c->settings, "model");
         cli_absolute_setting(other, "model");
         const char *mine = rein_settings_text(c->settings, "model"), *theirs = rein_settings_text(other, "model");
         if (strcmp(mine, theirs) != 0)
-            status = rein_say_option(WHERE, "against", "%s is a run of another model, %s: one of %s is needed", run, theirs, mine);
+            status = cli_say_option(WHERE, "against", "%s is a run of another model, %s: one of %s is needed", run, theirs, mine);
     }
     rein_settings_free(other);
     return status;
@@ -176,7 +176,7 @@ static int open_second(evaluation *c, const char *against) {
         snprintf(c->second.name, sizeof c->second.name, "base");
         if (!c->first.adapter) return open_model(&c->second, c, rein_settings_text(c->settings, "model"));
         c->second.model = c->first.model, c->second.borrowed = 1;
-        return REIN_DONE;
+        return CLI_DONE;
     }
     int status = read_run(run, &step, against);
     if (!status) status = check_same_model(c, run);
@@ -193,7 +193,7 @@ static void close_candidate(candidate *p) {
 
 static void on_progress(void *context, size_t done, size_t all) {
     evaluation *c = context;
-    rein_view_phase(&c->view, "sampling", done, all);
+    cli_view_phase(&c->view, "sampling", done, all);
 }
 
 /* The temperature of the command line, or that of the run at the step of the policy. */
@@ -207,13 +207,13 @@ static int measure(evaluation *c, candidate *p) {
     const rein_policy policy = {p->model, p->adapter, temperature_of(c, p)};
     const rein_exec exec = rein_settings_exec(c->settings);
     const rein_status status = rein_task_runner_evaluate(&p->groups, c->runner, &policy, c->greedy, &exec, on_progress, c, &err);
-    rein_view_clear(&c->view);
+    cli_view_clear(&c->view);
     const char *log = rein_task_runner_log(c->runner);
-    if (*log) rein_say(0, WHERE, "reward: %s", log);
-    if (status) return rein_say_setting_error(c->args, &err);
+    if (*log) cli_say(0, WHERE, "reward: %s", log);
+    if (status) return cli_say_setting_error(c->args, &err);
     const double budget = rein_settings_number(c->settings, "token_budget");
     p->figures = rein_evaluate(&p->groups, isnan(budget) ? -1 : (int64_t)budget);
-    return REIN_DONE;
+    return CLI_DONE;
 }
 
 /* ---------------------------------------------------------------------------------------------------------------------- output */
@@ -246,7 +246,7 @@ static int print_json(const evaluation *c) {
         rein_json_put_field(&out, "difference_high", high);
     }
     rein_text_put(&out, "}\n");
-    return rein_print(&out);
+    return cli_print(&out);
 }
 
 static void table(rein_text *out, const evaluation *c, const candidate *p) {
@@ -274,37 +274,37 @@ static int print_table(const evaluation *c) {
         rein_text_format(&out, "\n%-12s %+.1f points of accuracy, 95 %% between %+.1f and %+.1f\n", "difference", 100 * difference,
                          100 * low, 100 * high);
     }
-    return rein_print(&out);
+    return cli_print(&out);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ the command */
 
 static int evaluate(evaluation *c) {
-    const char *against = rein_option_value(c->args, "against");
+    const char *against = cli_option_value(c->args, "against");
     rein_error err = {0};
-    int status = c->args->n_words ? read_run(c->run, &c->step, c->args->words[0]) : REIN_DONE;
+    int status = c->args->n_words ? read_run(c->run, &c->step, c->args->words[0]) : CLI_DONE;
     if (!status) status = read_settings(c);
-    if (!status) status = rein_value_whole(&c->k, c->args, "k", 1, 10000);
+    if (!status) status = cli_value_whole(&c->k, c->args, "k", 1, 10000);
     if (!status) status = check(c);
     if (!status && !c->k) c->k = (uint64_t)(c->greedy ? 1 : rein_settings_number(c->settings, "eval_samples"));
     if (!status) status = open_first(c);
     if (!status && against) status = open_second(c, against);
     if (!status && rein_task_runner_open(&c->runner, c->settings, c->first.model, &err))
-        status = rein_say_setting_error(c->args, &err);
+        status = cli_say_setting_error(c->args, &err);
     if (!status) status = measure(c, &c->first);
     if (!status && c->both) status = measure(c, &c->second);
     if (status) return status;
     return c->json ? print_json(c) : print_table(c);
 }
 
-int rein_run_eval(const rein_args *args) {
+int cli_run_eval(const cli_args *args) {
     evaluation *c = calloc(1, sizeof *c);
-    if (!c) return rein_say_no_memory(WHERE);
+    if (!c) return cli_say_no_memory(WHERE);
     c->args = args;
-    c->greedy = rein_option_value(args, "greedy") != NULL, c->json = rein_option_value(args, "json") != NULL;
-    rein_view_open(&c->view, "", 0, 0, NAN);
+    c->greedy = cli_option_value(args, "greedy") != NULL, c->json = cli_option_value(args, "json") != NULL;
+    cli_view_open(&c->view, "", 0, 0, NAN);
     const int status = evaluate(c);
-    rein_view_close(&c->view);
+    cli_view_close(&c->view);
     close_candidate(&c->second);
     close_candidate(&c->first);
     rein_task_runner_close(c->runner);

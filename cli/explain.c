@@ -106,7 +106,7 @@ static void text_rows(rein_text *out, const row *rows, size_t n) {
             end = strstr(text, ",  ");
             rein_text_put_bytes(&part, text, end ? (size_t)(end - text) : strlen(text));
             rein_text_format(out, "  %-9s", label);
-            rein_wrap(out, 11, WIDTH, part.data ? part.data : "");
+            cli_wrap(out, 11, WIDTH, part.data ? part.data : "");
             rein_text_free(&part);
         }
     }
@@ -126,7 +126,7 @@ static void write_options(rein_text *out, const explained *e) {
                          state == REIN_OPTION_REQUIRED ? "required"
                          : state == REIN_OPTION_OFF    ? "not set"
                                                        : show_value(value, e, info));
-        rein_wrap(out, 44, WIDTH, info->help);
+        cli_wrap(out, 44, WIDTH, info->help);
     }
 }
 
@@ -136,11 +136,11 @@ static void write_kl(rein_text *out, const rein_options *options) {
     if (!rein_kl_bias_of(options, 0)) rein_text_put(out, "  No KL term: every KL coefficient is 0.\n");
     for (size_t i = 0; (bias = rein_kl_bias_of(options, i)); i++) {
         rein_text_format(out, "  %s\n    on-policy   ", bias->form);
-        rein_wrap(out, 16, WIDTH, bias->on_policy);
+        cli_wrap(out, 16, WIDTH, bias->on_policy);
         rein_text_put(out, "    off-policy  ");
-        rein_wrap(out, 16, WIDTH, bias->off_policy);
+        cli_wrap(out, 16, WIDTH, bias->off_policy);
         rein_text_put(out, "    ");
-        rein_wrap(out, 4, WIDTH, bias->meaning);
+        cli_wrap(out, 4, WIDTH, bias->meaning);
     }
 }
 
@@ -206,7 +206,7 @@ static rein_status write_preset(rein_text *out, const rein_preset_info *info, in
     return REIN_OK;
 }
 
-static void write_operation(rein_text *out, const rein_operation *o, int json) {
+static void write_operation(rein_text *out, const cli_operation *o, int json) {
     const row rows[] = {{NULL, "operation", o->name},       {NULL, "title", o->summary},
                         {"formula", "formula", o->formula}, {"source", "source", o->source},
                         {"note", "note", o->note},          {"takes", "takes", o->arguments},
@@ -220,7 +220,7 @@ static void write_operation(rein_text *out, const rein_operation *o, int json) {
     rein_text_format(out, "%s: %s\n", o->name, o->summary);
     text_rows(out, rows, sizeof rows / sizeof *rows);
     rein_text_put(out, "\nTry it:\n  echo '");
-    rein_wrap(out, 8, WIDTH - 4, o->example);
+    cli_wrap(out, 8, WIDTH - 4, o->example);
     if (!out->failed) out->length--; /* the newline: the quote closes on the same line */
     rein_text_format(out, "' |\n    rein objective %s", o->name);
 }
@@ -270,14 +270,13 @@ static rein_status write_table(rein_text *out, rein_error *err) {
         if (status) return status;
     }
     for (size_t r = 0; r < n; r++) {
-        for (size_t c = 0; c < COLUMNS; c++)
-            widths[c] = rein_columns(rows[r][c]) > widths[c] ? rein_columns(rows[r][c]) : widths[c];
+        for (size_t c = 0; c < COLUMNS; c++) widths[c] = cli_columns(rows[r][c]) > widths[c] ? cli_columns(rows[r][c]) : widths[c];
     }
     for (size_t r = 0; r < n; r++) {
         if (r) rein_text_put(out, "\n");
         for (size_t c = 0; c < COLUMNS; c++) {
             rein_text_put(out, rows[r][c]);
-            rein_text_repeat(out, " ", c + 1 < COLUMNS ? widths[c] + 2 - rein_columns(rows[r][c]) : 0);
+            rein_text_repeat(out, " ", c + 1 < COLUMNS ? widths[c] + 2 - cli_columns(rows[r][c]) : 0);
         }
     }
     return REIN_OK;
@@ -296,26 +295,26 @@ static rein_status write_all(rein_text *out, int json, rein_error *err) {
 
 /* ---------------------------------------------------------------------------------------------------------------- the command */
 
-const char *rein_explained_at(size_t i) {
+const char *cli_explained_at(size_t i) {
     size_t presets = 0;
     while (rein_preset_name(presets)) presets++;
-    return i < presets ? rein_preset_name(i) : rein_operation_word(i - presets);
+    return i < presets ? rein_preset_name(i) : cli_operation_word(i - presets);
 }
 
-int rein_run_explain(const rein_args *args) {
+int cli_run_explain(const cli_args *args) {
     rein_text out = {0};
     rein_error err = {0};
     rein_status status = REIN_OK;
-    const int json = rein_option_value(args, "json") != NULL, all = rein_option_value(args, "all") != NULL;
+    const int json = cli_option_value(args, "json") != NULL, all = cli_option_value(args, "all") != NULL;
     const char *name = args->n_words ? args->words[0] : NULL;
-    if (all && name) return rein_say(REIN_WRONG, "explain", "--all explains every preset: leave out \"%s\"", name);
-    if (!all && !name) return rein_say(REIN_WRONG, "explain", "a preset is needed, such as grpo: rein explain --all lists them");
+    if (all && name) return cli_say(CLI_WRONG, "explain", "--all explains every preset: leave out \"%s\"", name);
+    if (!all && !name) return cli_say(CLI_WRONG, "explain", "a preset is needed, such as grpo: rein explain --all lists them");
     const rein_preset_info *preset = name ? rein_preset_describe(name) : NULL;
-    const rein_operation *operation = name ? rein_operation_named(name) : NULL;
+    const cli_operation *operation = name ? cli_operation_named(name) : NULL;
     if (all) status = write_all(&out, json, &err);
     else if (operation) write_operation(&out, operation, json);
     else if (preset) status = write_preset(&out, preset, json, &err);
-    else return rein_say_unknown("explain", "preset", name, rein_explained_at, "rein explain --all lists them");
+    else return cli_say_unknown("explain", "preset", name, cli_explained_at, "rein explain --all lists them");
     rein_text_put(&out, "\n");
-    return rein_print_result(&out, status ? rein_say(REIN_FAILED, "explain", "%s", err.message) : REIN_DONE);
+    return cli_print_result(&out, status ? cli_say(CLI_FAILED, "explain", "%s", err.message) : CLI_DONE);
 }

@@ -25,8 +25,8 @@ typedef struct response {
 } response;
 
 typedef struct generation {
-    const rein_opened *opened;
-    const rein_prompt *prompt;
+    const cli_opened *opened;
+    const cli_prompt *prompt;
     rein_request request;
     double temperature;
     int json, stream, truncates;
@@ -43,57 +43,57 @@ static int is_top_p(double x) { return x > 0 && x <= 1; }
 static int is_min_p(double x) { return x >= 0 && x < 1; }
 
 /* Options that choose among tokens have no effect on a greedy sampler. */
-static int check_greedy(const rein_args *args) {
+static int check_greedy(const cli_args *args) {
     static const char *const idle[] = {"top-k", "top-p", "min-p"};
-    const char *greedy = rein_option_value(args, "greedy") ? "--greedy" : "--temperature 0";
+    const char *greedy = cli_option_value(args, "greedy") ? "--greedy" : "--temperature 0";
     for (size_t i = 0; i < sizeof idle / sizeof *idle; i++) {
-        if (rein_option_value(args, idle[i]))
-            return rein_say(REIN_WRONG, WHERE, "%s takes the most probable token: --%s would have no effect", greedy, idle[i]);
+        if (cli_option_value(args, idle[i]))
+            return cli_say(CLI_WRONG, WHERE, "%s takes the most probable token: --%s would have no effect", greedy, idle[i]);
     }
-    return REIN_DONE;
+    return CLI_DONE;
 }
 
-static int read_sampler(generation *g, const rein_args *args) {
+static int read_sampler(generation *g, const cli_args *args) {
     rein_sampling *s = &g->request.sampling;
     uint64_t top_k = 0;
     int status;
     g->temperature = 1;
     if ((status =
-             rein_value_number(&g->temperature, args, "temperature", is_temperature, "from 0.001 to 1000, or 0 for --greedy,")) ||
-        (status = rein_value_whole(&top_k, args, "top-k", 0, INT32_MAX)) ||
-        (status = rein_value_number(&s->top_p, args, "top-p", is_top_p, "above 0 and at most 1")) ||
-        (status = rein_value_number(&s->min_p, args, "min-p", is_min_p, "from 0 and below 1")) ||
-        (status = rein_value_whole(&s->seed, args, "seed", 0, UINT64_MAX)))
+             cli_value_number(&g->temperature, args, "temperature", is_temperature, "from 0.001 to 1000, or 0 for --greedy,")) ||
+        (status = cli_value_whole(&top_k, args, "top-k", 0, INT32_MAX)) ||
+        (status = cli_value_number(&s->top_p, args, "top-p", is_top_p, "above 0 and at most 1")) ||
+        (status = cli_value_number(&s->min_p, args, "min-p", is_min_p, "from 0 and below 1")) ||
+        (status = cli_value_whole(&s->seed, args, "seed", 0, UINT64_MAX)))
         return status;
     s->top_k = (int64_t)top_k;
-    s->greedy = g->temperature == 0 || rein_option_value(args, "greedy");
+    s->greedy = g->temperature == 0 || cli_option_value(args, "greedy");
     if (g->temperature == 0) g->temperature = 1;
     g->truncates = s->top_k > 0 || s->top_p < 1 || s->min_p > 0;
-    return s->greedy ? check_greedy(args) : REIN_DONE;
+    return s->greedy ? check_greedy(args) : CLI_DONE;
 }
 
-static int read_options(generation *g, const rein_args *args) {
+static int read_options(generation *g, const cli_args *args) {
     rein_sampling *s = &g->request.sampling;
     uint64_t samples = 1, max_tokens = 256, top = 0;
     *s = rein_sampling_plain();
     s->seed = 1;
     int status = read_sampler(g, args);
-    if (status || (status = rein_value_whole(&samples, args, "samples", 1, MAX_SAMPLES)) ||
-        (status = rein_value_whole(&max_tokens, args, "max-tokens", 1, INT32_MAX)) ||
-        (status = rein_value_whole(&top, args, "top-log-probs", 1, INT32_MAX)))
+    if (status || (status = cli_value_whole(&samples, args, "samples", 1, MAX_SAMPLES)) ||
+        (status = cli_value_whole(&max_tokens, args, "max-tokens", 1, INT32_MAX)) ||
+        (status = cli_value_whole(&top, args, "top-log-probs", 1, INT32_MAX)))
         return status;
     g->request.samples = samples;
-    g->json = rein_option_value(args, "json") != NULL;
+    g->json = cli_option_value(args, "json") != NULL;
     g->stream = samples == 1 && !g->json;
     s->max_tokens = max_tokens;
     s->top_log_probs = top;
     s->stops = args->repeated;
     s->n_stops = args->n_repeated;
     for (size_t i = 0; i < s->n_stops; i++) {
-        if (!*s->stops[i]) return rein_say_option(WHERE, "stop", "is \"\": a text of one character or more is needed");
+        if (!*s->stops[i]) return cli_say_option(WHERE, "stop", "is \"\": a text of one character or more is needed");
     }
-    if (top && !g->json) return rein_say_option(WHERE, "top-log-probs", "needs --json: plain output does not show them");
-    return REIN_DONE;
+    if (top && !g->json) return cli_say_option(WHERE, "top-log-probs", "needs --json: plain output does not show them");
+    return CLI_DONE;
 }
 
 /* Checks what depends on the model. */
@@ -101,14 +101,14 @@ static int fit_to_model(generation *g) {
     const rein_sampling *s = &g->request.sampling;
     const rein_model_info *info = &g->opened->info;
     if (s->n_stops && !g->opened->tokenizer)
-        return rein_say(REIN_WRONG, WHERE, "%s has no tokenizer.json, and --stop is a text: --max-tokens can end a response",
-                        g->opened->directory);
+        return cli_say(CLI_WRONG, WHERE, "%s has no tokenizer.json, and --stop is a text: --max-tokens can end a response",
+                       g->opened->directory);
     if (s->top_log_probs > (size_t)info->vocabulary)
-        return rein_say_option(WHERE, "top-log-probs", "is %zu: the model has %lld tokens", s->top_log_probs,
-                               (long long)info->vocabulary);
-    if (g->prompt->ids.count < (size_t)info->max_positions) return REIN_DONE;
-    return rein_say(REIN_WRONG, WHERE, "the prompt has %zu tokens: the model has %lld positions, and a response needs one or more",
-                    g->prompt->ids.count, (long long)info->max_positions);
+        return cli_say_option(WHERE, "top-log-probs", "is %zu: the model has %lld tokens", s->top_log_probs,
+                              (long long)info->vocabulary);
+    if (g->prompt->ids.count < (size_t)info->max_positions) return CLI_DONE;
+    return cli_say(CLI_WRONG, WHERE, "the prompt has %zu tokens: the model has %lld positions, and a response needs one or more",
+                   g->prompt->ids.count, (long long)info->max_positions);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------------- output */
@@ -118,7 +118,7 @@ static void take_top(response *r, const rein_sampled *event, const rein_tokenize
     for (size_t i = 0; i < event->n_top; i++) {
         rein_text_format(&r->top, "%s{\"id\": %ld, \"logprob\": ", i ? ", " : "", (long)event->top[i].id);
         rein_json_put_float(&r->top, event->top[i].log_prob);
-        if (tokenizer) rein_json_put_name(&r->top, "token"), rein_json_token(&r->top, tokenizer, event->top[i].id);
+        if (tokenizer) rein_json_put_name(&r->top, "token"), cli_json_token(&r->top, tokenizer, event->top[i].id);
         rein_text_put(&r->top, "}");
     }
     rein_text_put(&r->top, "]");
@@ -153,7 +153,7 @@ static void json_entries(rein_text *out, const char *name, const rein_text *entr
 static void write_json(rein_text *out, const generation *g, size_t i) {
     const response *r = &g->responses[i];
     rein_text_format(out, "{\"sample\": %zu", i);
-    rein_json_ids(out, "prompt_ids", g->prompt->ids.data, g->prompt->ids.count);
+    cli_json_ids(out, "prompt_ids", g->prompt->ids.data, g->prompt->ids.count);
     json_entries(out, "response_ids", &r->ids);
     json_entries(out, "logprobs", &r->log_probs);
     if (g->truncates) json_entries(out, "sampler_logprobs", &r->sampler_log_probs);
@@ -179,13 +179,13 @@ static int print_response(generation *g, size_t i) {
     rein_text out = {0};
     if (g->json) write_json(&out, g, i);
     else {
-        rein_say(0, WHERE, "sample %zu: %zu tokens, %s", i, r->tokens, finish_name(r->finish));
+        cli_say(0, WHERE, "sample %zu: %zu tokens, %s", i, r->tokens, finish_name(r->finish));
         rein_text_put_bytes(&out, body->data, body->length);
         rein_text_put(&out, "\n");
     }
     out.failed |= r->ids.failed | r->log_probs.failed | r->sampler_log_probs.failed | r->top.failed | r->text.failed;
     free_response(r);
-    return rein_print(&out);
+    return cli_print(&out);
 }
 
 /* The new part of a single response. */
@@ -193,12 +193,12 @@ static int stream_event(const generation *g, const rein_sampled *event) {
     if (g->opened->tokenizer) fwrite(event->text, 1, event->length, stdout);
     else printf("%s%ld", event->position ? "," : "", (long)event->id);
     if (event->finish) putchar('\n');
-    if (!fflush(stdout) && !ferror(stdout)) return REIN_DONE;
-    return rein_say(REIN_FAILED, WHERE, "cannot write to stdout: %s", strerror(errno));
+    if (!fflush(stdout) && !ferror(stdout)) return CLI_DONE;
+    return cli_say(CLI_FAILED, WHERE, "cannot write to stdout: %s", strerror(errno));
 }
 
 static int take_events(generation *g, const rein_sampled *events, size_t n) {
-    int status = REIN_DONE;
+    int status = CLI_DONE;
     g->tokens += n;
     for (size_t i = 0; i < n && !status; i++) {
         if (g->stream) {
@@ -215,8 +215,8 @@ static int take_events(generation *g, const rein_sampled *events, size_t n) {
 static void say_speed(const generation *g) {
     static const char *const ends[] = {"", "", "", ", cut at --max-tokens", ", cut at the end of the context"};
     if (!isatty(STDERR_FILENO)) return;
-    rein_say(0, WHERE, "%zu tokens in %.2f s, %.1f tokens/s%s", g->tokens, g->seconds, (double)g->tokens / g->seconds,
-             g->stream ? ends[g->responses[0].finish] : "");
+    cli_say(0, WHERE, "%zu tokens in %.2f s, %.1f tokens/s%s", g->tokens, g->seconds, (double)g->tokens / g->seconds,
+            g->stream ? ends[g->responses[0].finish] : "");
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ generation */
@@ -225,20 +225,20 @@ static int run(generation *g, rein_generator *generator) {
     const rein_sampled *events;
     rein_error err = {0};
     size_t n = 1, number;
-    int status = rein_generator_add(&number, generator, &g->request, &err) ? rein_say_error(WHERE, &err) : REIN_DONE;
-    const double start = rein_now();
+    int status = rein_generator_add(&number, generator, &g->request, &err) ? cli_say_error(WHERE, &err) : CLI_DONE;
+    const double start = cli_now();
     while (!status && n) {
         if (rein_generator_step(&events, &n, generator, &err)) {
             if (g->stream && g->tokens) putchar('\n');
-            status = rein_say_error(WHERE, &err);
+            status = cli_say_error(WHERE, &err);
         } else status = take_events(g, events, n);
     }
-    g->seconds = rein_now() - start;
+    g->seconds = cli_now() - start;
     if (!status) say_speed(g);
     return status;
 }
 
-static int generate(generation *g, const rein_args *args) {
+static int generate(generation *g, const cli_args *args) {
     const rein_policy policy = {g->opened->model, g->opened->adapter, g->temperature};
     const rein_generator_options options = {.exec = g->opened->exec};
     int32_t end_ids[REIN_MAX_END_IDS + 1];
@@ -250,31 +250,31 @@ static int generate(generation *g, const rein_args *args) {
     memcpy(end_ids, g->opened->info.end_ids, sizeof g->opened->info.end_ids);
     s->n_end_ids = g->opened->info.n_end_ids;
     if (g->prompt->turn_end >= 0) end_ids[s->n_end_ids++] = g->prompt->turn_end;
-    if (rein_option_value(args, "ignore-end")) s->n_end_ids = 0;
+    if (cli_option_value(args, "ignore-end")) s->n_end_ids = 0;
     s->end_ids = end_ids;
     g->request.prompt = g->prompt->ids.data;
     g->request.n_prompt = g->prompt->ids.count;
     g->responses = calloc(g->request.samples, sizeof *g->responses);
-    if (!g->responses) return rein_say_no_memory(WHERE);
-    if (rein_generator_open(&generator, &policy, g->opened->tokenizer, &options, &err)) return rein_say_error(WHERE, &err);
+    if (!g->responses) return cli_say_no_memory(WHERE);
+    if (rein_generator_open(&generator, &policy, g->opened->tokenizer, &options, &err)) return cli_say_error(WHERE, &err);
     status = run(g, generator);
     rein_generator_close(generator);
     return status;
 }
 
-int rein_run_generate(const rein_args *args) {
-    rein_opened opened = {0};
-    rein_prompt prompt = {0};
+int cli_run_generate(const cli_args *args) {
+    cli_opened opened = {0};
+    cli_prompt prompt = {0};
     generation g = {.opened = &opened, .prompt = &prompt};
-    int status = rein_opened_read(&opened, args);
+    int status = cli_opened_read(&opened, args);
     if (!status) status = read_options(&g, args);
-    if (!status) status = rein_prompt_read(&prompt, args);
-    if (!status) status = rein_opened_open(&opened, args);
-    if (!status) status = rein_prompt_encode(&prompt, &opened);
+    if (!status) status = cli_prompt_read(&prompt, args);
+    if (!status) status = cli_opened_open(&opened, args);
+    if (!status) status = cli_prompt_encode(&prompt, &opened);
     if (!status) status = generate(&g, args);
     for (size_t i = 0; g.responses && i < g.request.samples; i++) free_response(&g.responses[i]);
     free(g.responses);
-    rein_prompt_free(&prompt);
-    rein_opened_close(&opened);
+    cli_prompt_free(&prompt);
+    cli_opened_close(&opened);
     return status;
 }

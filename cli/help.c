@@ -14,15 +14,15 @@ enum { WIDTH = 80 };
 
 /* The operations of `rein objective`, each with its arguments, results and gradients. */
 static void operations_help(rein_text *out) {
-    const rein_operation *o;
+    const cli_operation *o;
     rein_text_put(out, "\nOperations:\n");
-    for (size_t i = 0; (o = rein_operation_at(i)); i++) {
+    for (size_t i = 0; (o = cli_operation_at(i)); i++) {
         const char *rows[][2] = {{"takes", o->arguments}, {"gives", o->results}, {"--grad", o->gradients}};
         rein_text_format(out, "  %-15s%s\n", o->name, o->summary);
         for (size_t r = 0; r < 3; r++) {
             if (!rows[r][1]) continue;
             rein_text_format(out, "    %-8s", rows[r][0]);
-            rein_wrap(out, 12, WIDTH, rows[r][1]);
+            cli_wrap(out, 12, WIDTH, rows[r][1]);
         }
     }
 }
@@ -40,7 +40,7 @@ static void operations_help(rein_text *out) {
         "format of the messages: raw, chatml, qwen2.5, qwen3, llama3 or llama3.1 (default: the model's own, if it is one of " \
         "these)"
 
-static const rein_command COMMANDS[] = {
+static const cli_command COMMANDS[] = {
     {
         .name = "demo",
         .usage = "[RUN] [--seed N] [--steps N] [--threads N] [--model DIR]",
@@ -58,7 +58,7 @@ static const rein_command COMMANDS[] = {
                     {"model", "DIR", "the shipped model, models/sums, if it is not beside the program"}},
         .max_words = 1,
         .example = "rein demo",
-        .run = rein_run_demo,
+        .run = cli_run_demo,
     },
     {
         .name = "objective",
@@ -70,13 +70,13 @@ static const rein_command COMMANDS[] = {
                        "the field, its position and what would be right; the exit status is 2.",
         .options = {{"grad", NULL, "also print the exact gradient"}, {ERROR_JSON}, {THREADS}},
         .max_words = 2,
-        .word = rein_operation_word,
+        .word = cli_operation_word,
         .operations = 1,
         .example = "echo '{\"rewards\": [[1, 0.5]], \"log_probs\": [[-1, -1.5]],\n"
                    "    \"old_log_probs\": [[-1.2, -1.3]], \"response_lengths\": [[150, 80]],\n"
                    "    \"token_budget\": 100, \"kl_coef\": 0.1, \"budget_penalty_coef\": 0.01}' |\n"
                    "    rein objective budget-loss --grad",
-        .run = rein_run_objective,
+        .run = cli_run_objective,
     },
     {
         .name = "explain",
@@ -87,9 +87,9 @@ static const rein_command COMMANDS[] = {
                        "rein objective can be explained too.",
         .options = {{"all", NULL, "print one table of all presets"}, {"json", NULL, "print JSON"}},
         .max_words = 1,
-        .word = rein_explained_at,
+        .word = cli_explained_at,
         .example = "rein explain grpo",
-        .run = rein_run_explain,
+        .run = cli_run_explain,
     },
     {
         .name = "generate",
@@ -130,7 +130,7 @@ static const rein_command COMMANDS[] = {
                      "(end, stop, length or context); sampler_logprobs if the sampler differs from the policy; top_logprobs"}},
         .repeats = "stop",
         .example = "rein generate --model stories260K --prompt 'Once upon a time' --max-tokens 80",
-        .run = rein_run_generate,
+        .run = cli_run_generate,
     },
     {
         .name = "score",
@@ -156,7 +156,7 @@ static const rein_command COMMANDS[] = {
                     {THREADS}},
         .max_words = 1,
         .example = "echo '{\"prompt\": \"Once upon\", \"response\": \"a time\"}' |\n    rein score --model stories260K",
-        .run = rein_run_score,
+        .run = cli_run_score,
     },
     {
         .name = "inspect",
@@ -176,7 +176,7 @@ static const rein_command COMMANDS[] = {
                     {"json", NULL, "print JSON"}},
         .max_words = 1,
         .example = "rein inspect stories260K",
-        .run = rein_run_inspect,
+        .run = cli_run_inspect,
     },
     {
         .name = "run",
@@ -195,11 +195,11 @@ static const rein_command COMMANDS[] = {
             "At the end RUN contains summary.json and report.html, and RUN/checkpoints the adapters, in the format of PEFT.",
         .options = {{CONFIG}, {FORK}, {"json", NULL, "print one JSON object at the end: step, checkpoint, base, final"}},
         .max_words = 1,
-        .settings = REIN_SETTINGS_LOOP,
+        .settings = CLI_SETTINGS_LOOP,
         .example = "rein run my-run --model models/sums --task sums --preset k2 --tau 0.5 \\\n"
                    "    --token-budget 36 --budget-penalty-coef 0.02 --max-tokens 96 \\\n"
                    "    --learning-rate 2e-3 --steps 60",
-        .run = rein_run_run,
+        .run = cli_run_run,
     },
     {
         .name = "eval",
@@ -219,9 +219,9 @@ static const rein_command COMMANDS[] = {
                     {"json", NULL,
                      "print one JSON object: accuracy, accuracy_low, accuracy_high, pass_at_k, mean_length, share_over_budget, n"}},
         .max_words = 1,
-        .settings = REIN_SETTINGS_EVALUATION,
+        .settings = CLI_SETTINGS_EVALUATION,
         .example = "rein eval --model models/sums --task sums --eval-prompts 500 --max-tokens 96",
-        .run = rein_run_eval,
+        .run = cli_run_eval,
     },
     {
         .name = "watch",
@@ -232,7 +232,7 @@ static const rein_command COMMANDS[] = {
         .options = {{"once", NULL, "show the current state, then exit"}},
         .max_words = 1,
         .example = "rein watch my-run",
-        .run = rein_run_watch,
+        .run = cli_run_watch,
     },
     {
         .name = "train",
@@ -252,9 +252,9 @@ static const rein_command COMMANDS[] = {
                     {DRY_RUN},
                     {"json", NULL, "print one JSON object: step, nothing_to_train, checkpoint, metrics"}},
         .max_words = 1,
-        .settings = REIN_SETTINGS_TRAINING,
+        .settings = CLI_SETTINGS_TRAINING,
         .example = "rein train my-run --model stories260K --groups groups.jsonl --preset grpo",
-        .run = rein_run_train,
+        .run = cli_run_train,
     },
     {
         .name = "sft",
@@ -280,9 +280,9 @@ static const rein_command COMMANDS[] = {
                     {"json", NULL,
                      "print one JSON object at the end: step, nothing_to_train, checkpoint, metrics of the last step"}},
         .max_words = 1,
-        .settings = REIN_SETTINGS_TRAINING,
+        .settings = CLI_SETTINGS_TRAINING,
         .example = "rein sft my-run --model stories260K --data examples.jsonl --learning-rate 1e-4",
-        .run = rein_run_sft,
+        .run = cli_run_sft,
     },
     {
         .name = "init",
@@ -294,7 +294,7 @@ static const rein_command COMMANDS[] = {
         .options = {{"seed", "N", "seed of the weights (default 1)"}},
         .max_words = 1,
         .example = "rein init my-model --seed 1",
-        .run = rein_run_init,
+        .run = cli_run_init,
     },
     {
         .name = "report",
@@ -305,9 +305,9 @@ static const rein_command COMMANDS[] = {
                        "runs are drawn over each other and compared. The page leaves out what a run does not have, so an "
                        "unfinished run can be reported too. The path of the file is printed.",
         .options = {{"output", "FILE", "the file to write (default: report.html in the first RUN)"}},
-        .max_words = REIN_MAX_WORDS,
+        .max_words = CLI_MAX_WORDS,
         .example = "rein report my-run",
-        .run = rein_run_report,
+        .run = cli_run_report,
     },
     {
         .name = "task",
@@ -329,9 +329,9 @@ static const rein_command COMMANDS[] = {
              {"json", NULL,
               "print one JSON object a line, as in a file; with --demonstrations prompt and completion, as rein sft reads them"}},
         .max_words = 1,
-        .word = rein_task_word,
+        .word = cli_task_word,
         .example = "rein task sums --demonstrations",
-        .run = rein_run_task,
+        .run = cli_run_task,
     },
     {
         .name = "bench",
@@ -350,10 +350,10 @@ static const rein_command COMMANDS[] = {
                     {"peer", "NAME=COMMAND", "another program that does the same work; may be repeated"},
                     {"json", NULL, "print a JSON array: name, value, unit, limit, share_of_limit and peers of each row"}},
         .repeats = "peer",
-        .max_words = REIN_MAX_WORDS,
-        .word = rein_bench_word,
+        .max_words = CLI_MAX_WORDS,
+        .word = bench_word,
         .example = "rein bench fma read triad start",
-        .run = rein_run_bench,
+        .run = cli_run_bench,
     },
     {
         .name = "completion",
@@ -361,9 +361,9 @@ static const rein_command COMMANDS[] = {
         .summary = "completion of commands, options and names for your shell",
         .description = "Prints a script for the shell to read, for example from its start-up file.",
         .max_words = 1,
-        .word = rein_shell_at,
+        .word = cli_shell_at,
         .example = "source <(rein completion bash)",
-        .run = rein_run_completion,
+        .run = cli_run_completion,
     },
     {
         .name = "help",
@@ -372,52 +372,52 @@ static const rein_command COMMANDS[] = {
         .description = "The same as rein --help or rein COMMAND --help. With --man it prints the manual page (roff).",
         .options = {{"man", NULL, "print the manual page"}},
         .max_words = 1,
-        .word = rein_command_word,
+        .word = cli_command_word,
         .example = "rein help --man > rein.1",
-        .run = rein_run_help,
+        .run = cli_run_help,
     },
 };
 
-const rein_command *rein_command_at(size_t i) { return i < sizeof COMMANDS / sizeof *COMMANDS ? &COMMANDS[i] : NULL; }
+const cli_command *cli_command_at(size_t i) { return i < sizeof COMMANDS / sizeof *COMMANDS ? &COMMANDS[i] : NULL; }
 
-const char *rein_command_word(size_t i) { return rein_command_at(i) ? rein_command_at(i)->name : NULL; }
+const char *cli_command_word(size_t i) { return cli_command_at(i) ? cli_command_at(i)->name : NULL; }
 
-const rein_command *rein_command_named(const char *name) {
-    const rein_command *command;
-    for (size_t i = 0; (command = rein_command_at(i)) && strcmp(command->name, name) != 0; i++) {
+const cli_command *cli_command_named(const char *name) {
+    const cli_command *command;
+    for (size_t i = 0; (command = cli_command_at(i)) && strcmp(command->name, name) != 0; i++) {
     }
     return command;
 }
 
-rein_cli_option rein_command_option(const rein_command *command, size_t i) {
-    const rein_cli_setting *s;
+cli_option cli_command_option(const cli_command *command, size_t i) {
+    const cli_setting *s;
     size_t n = 0;
-    for (; n < REIN_MAX_OPTIONS && command->options[n].name; n++)
+    for (; n < CLI_MAX_OPTIONS && command->options[n].name; n++)
         if (n == i) return command->options[n];
-    for (size_t k = 0; (s = rein_cli_setting_at(k)); k++)
-        if (rein_takes_setting(command, s) && n++ == i) return (rein_cli_option){s->option, s->value, s->help};
-    return (rein_cli_option){0};
+    for (size_t k = 0; (s = cli_setting_at(k)); k++)
+        if (cli_takes_setting(command, s) && n++ == i) return (cli_option){s->option, s->value, s->help};
+    return (cli_option){0};
 }
 
-int rein_own_option(const rein_command *command, const char *name, size_t length) {
-    for (int i = 0; i < REIN_MAX_OPTIONS && command->options[i].name; i++)
+int cli_own_option(const cli_command *command, const char *name, size_t length) {
+    for (int i = 0; i < CLI_MAX_OPTIONS && command->options[i].name; i++)
         if (strlen(command->options[i].name) == length && !strncmp(command->options[i].name, name, length)) return i;
     return -1;
 }
 
-const char *rein_option_value(const rein_args *args, const char *name) {
-    const int i = rein_own_option(args->command, name, strlen(name));
+const char *cli_option_value(const cli_args *args, const char *name) {
+    const int i = cli_own_option(args->command, name, strlen(name));
     return i < 0 ? NULL : args->values[i];
 }
 
-void rein_help(rein_text *out) {
-    const rein_command *command;
+void cli_help(rein_text *out) {
+    const cli_command *command;
     rein_text_format(out,
                      "rein %s: reinforcement learning of language models\n"
                      "with token budgets, trust regions and KL to a reference.\n\n",
                      rein_version());
     rein_text_put(out, "Usage: rein COMMAND [OPTION...] [ARGUMENT...]\n\nCommands:\n");
-    for (size_t i = 0; (command = rein_command_at(i)); i++) rein_text_format(out, "  %-12s%s\n", command->name, command->summary);
+    for (size_t i = 0; (command = cli_command_at(i)); i++) rein_text_format(out, "  %-12s%s\n", command->name, command->summary);
     rein_text_put(out, "\nOptions:\n  --help      show this help, or the help of a command\n"
                        "  --version   print the version\n\n"
                        "Environment:\n"
@@ -430,39 +430,38 @@ void rein_help(rein_text *out) {
 
 static size_t option_columns(const char *name, const char *value) { return 4 + strlen(name) + (value ? 1 + strlen(value) : 0); }
 
-void rein_help_option(rein_text *out, const char *name, const char *value, const char *help, size_t column) {
+void cli_help_option(rein_text *out, const char *name, const char *value, const char *help, size_t column) {
     const size_t columns = option_columns(name, value);
     rein_text_format(out, "  --%s%s%s", name, value ? " " : "", value ? value : "");
     if (columns + 2 > column) rein_text_put(out, "\n");
     rein_text_repeat(out, " ", columns + 2 > column ? column : column - columns);
-    rein_wrap(out, column, WIDTH, help);
+    cli_wrap(out, column, WIDTH, help);
 }
 
-void rein_help_command(rein_text *out, const rein_command *command) {
-    const rein_cli_option *end = command->options + REIN_MAX_OPTIONS;
+void cli_help_command(rein_text *out, const cli_command *command) {
+    const cli_option *end = command->options + CLI_MAX_OPTIONS;
     size_t column = 16;
-    for (const rein_cli_option *o = command->options; o < end && o->name; o++)
+    for (const cli_option *o = command->options; o < end && o->name; o++)
         if (option_columns(o->name, o->value) + 2 > column) column = option_columns(o->name, o->value) + 2;
     rein_text_format(out, "Usage: rein %s %s\n\n", command->name, command->usage);
-    rein_wrap(out, 0, WIDTH, command->description);
+    cli_wrap(out, 0, WIDTH, command->description);
     rein_text_put(out, "\nOptions:\n");
-    for (const rein_cli_option *o = command->options; o < end && o->name; o++)
-        rein_help_option(out, o->name, o->value, o->help, column);
-    rein_help_option(out, "help", NULL, "show this help", column);
+    for (const cli_option *o = command->options; o < end && o->name; o++) cli_help_option(out, o->name, o->value, o->help, column);
+    cli_help_option(out, "help", NULL, "show this help", column);
     if (command->operations) operations_help(out);
-    if (command->settings) rein_help_settings(out, command);
+    if (command->settings) cli_help_settings(out, command);
     rein_text_format(out, "\nExample:\n  %s\n", command->example);
 }
 
-int rein_run_help(const rein_args *args) {
+int cli_run_help(const cli_args *args) {
     rein_text out = {0};
-    const int man = rein_option_value(args, "man") != NULL;
+    const int man = cli_option_value(args, "man") != NULL;
     const char *name = args->n_words ? args->words[0] : NULL;
-    const rein_command *command = name ? rein_command_named(name) : NULL;
-    if (name && man) return rein_say(REIN_WRONG, "help", "--man prints the whole manual: leave out \"%s\"", name);
-    if (name && !command) return rein_say_unknown("help", "command", name, rein_command_word, "rein help lists the commands");
-    if (man) rein_man(&out);
-    else if (command) rein_help_command(&out, command);
-    else rein_help(&out);
-    return rein_print(&out);
+    const cli_command *command = name ? cli_command_named(name) : NULL;
+    if (name && man) return cli_say(CLI_WRONG, "help", "--man prints the whole manual: leave out \"%s\"", name);
+    if (name && !command) return cli_say_unknown("help", "command", name, cli_command_word, "rein help lists the commands");
+    if (man) cli_man(&out);
+    else if (command) cli_help_command(&out, command);
+    else cli_help(&out);
+    return cli_print(&out);
 }

@@ -26,7 +26,7 @@ static int ends_with(const char *path, const char *end) {
     return n >= m && strcmp(path + n - m, end) == 0;
 }
 
-int rein_is_groups(const char *path) {
+int cli_is_groups(const char *path) {
     struct stat about;
     if (!strcmp(path, "-")) return 1;
     if (stat(path, &about) || !S_ISREG(about.st_mode)) return 0;
@@ -47,28 +47,28 @@ typedef struct opened {
 
 /* The option of this command that gives a missing tokenizer is --model. */
 static int say_unreadable(const rein_error *err, const opened *o) {
-    if (o->tokenizer || strcmp(err->field, "tokenizer") != 0) return rein_say_error(WHERE, err);
-    return rein_say(REIN_WRONG, WHERE, "%s: give --model DIR", err->message);
+    if (o->tokenizer || strcmp(err->field, "tokenizer") != 0) return cli_say_error(WHERE, err);
+    return cli_say(CLI_WRONG, WHERE, "%s: give --model DIR", err->message);
 }
 
 static int read_groups(opened *o, const char *path, const rein_chat *chat) {
     rein_error err = {0};
     rein_text text = {0};
-    int status = REIN_DONE;
+    int status = CLI_DONE;
     if (strcmp(path, "-") != 0) rein_groups_read(&o->groups, path, o->tokenizer, chat, &err);
-    else if (!(status = rein_read_input(&text, NULL, "trajectory groups, one JSON object a line", WHERE)))
+    else if (!(status = cli_read_input(&text, NULL, "trajectory groups, one JSON object a line", WHERE)))
         rein_groups_from_memory(&o->groups, text.data ? text.data : "", text.length, "standard input", o->tokenizer, chat, &err);
     rein_text_free(&text);
     return err.code ? say_unreadable(&err, o) : status;
 }
 
-static int open_groups(opened *o, const rein_args *args, const char *path) {
-    const char *model = rein_option_value(args, "model"), *format = rein_option_value(args, "chat-format");
+static int open_groups(opened *o, const cli_args *args, const char *path) {
+    const char *model = cli_option_value(args, "model"), *format = cli_option_value(args, "chat-format");
     rein_error err = {0};
     rein_chat chat;
-    if (format && !model) return rein_say(REIN_WRONG, WHERE, "--chat-format needs a tokenizer: give --model DIR");
-    if (model && rein_tokenizer_open(&o->tokenizer, model, &err)) return rein_say_error(WHERE, &err);
-    if (format && rein_chat_named(&chat, format, &err)) return rein_say_error(WHERE, &err);
+    if (format && !model) return cli_say(CLI_WRONG, WHERE, "--chat-format needs a tokenizer: give --model DIR");
+    if (model && rein_tokenizer_open(&o->tokenizer, model, &err)) return cli_say_error(WHERE, &err);
+    if (format && rein_chat_named(&chat, format, &err)) return cli_say_error(WHERE, &err);
     const int status = read_groups(o, path, format ? &chat : NULL);
     if (!status) o->summary = rein_groups_summarise(&o->groups);
     return status;
@@ -77,23 +77,23 @@ static int open_groups(opened *o, const rein_args *args, const char *path) {
 /* --------------------------------------------------------------------------------------------------------------------- summary */
 
 /* A JSON array of warnings, or paragraphs of text. */
-static void put_warnings(rein_sheet *r, const rein_groups_summary *s) {
+static void put_warnings(cli_sheet *r, const rein_groups_summary *s) {
     const unsigned warnings = rein_groups_warnings(s);
     char text[200];
     int n = 0;
-    if (r->json) rein_sheet_name(r, "warnings"), rein_text_put(&r->out, "[");
+    if (r->json) cli_sheet_name(r, "warnings"), rein_text_put(&r->out, "[");
     else if (warnings) rein_text_put(&r->out, "\n");
     for (unsigned bit = 1; bit <= warnings; bit <<= 1) {
         if (!(warnings & bit)) continue;
         rein_groups_warning_text(text, sizeof text, (rein_groups_warning)bit, s);
         rein_text_put(&r->out, !r->json ? "warning: " : n++ ? ", " : "");
         if (r->json) rein_json_put_string(&r->out, text);
-        else rein_wrap(&r->out, strlen("warning: "), WIDTH, text);
+        else cli_wrap(&r->out, strlen("warning: "), WIDTH, text);
     }
     if (r->json) rein_text_put(&r->out, "]");
 }
 
-static void put_json(rein_sheet *r, const rein_groups_summary *s) {
+static void put_json(cli_sheet *r, const rein_groups_summary *s) {
     const struct {
         const char *name;
         size_t n;
@@ -111,45 +111,45 @@ static void put_json(rein_sheet *r, const rein_groups_summary *s) {
                   {"length_min", s->length_min},
                   {"length_max", s->length_max},
                   {"policy_step_unknown", s->policy_step_unknown}};
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) rein_sheet_count(r, counts[i].name, (int64_t)counts[i].n);
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) cli_sheet_count(r, counts[i].name, (int64_t)counts[i].n);
     rein_json_put_field(&r->out, "length_mean", s->length_mean);
     rein_json_put_field(&r->out, "reward_mean", s->reward_mean);
     rein_json_put_field(&r->out, "reward_std", s->reward_std);
     rein_json_put_field(&r->out, "reward_min", s->reward_min);
     rein_json_put_field(&r->out, "reward_max", s->reward_max);
-    rein_sheet_count_or_none(r, "policy_step_min", s->policy_step_min);
-    rein_sheet_count_or_none(r, "policy_step_max", s->policy_step_max);
+    cli_sheet_count_or_none(r, "policy_step_min", s->policy_step_min);
+    cli_sheet_count_or_none(r, "policy_step_max", s->policy_step_max);
     put_warnings(r, s);
 }
 
 /* "5 (35.7 % of the groups)" */
-static void put_share(rein_sheet *r, const char *name, size_t n, size_t of, const char *what) {
-    rein_sheet_name(r, name);
+static void put_share(cli_sheet *r, const char *name, size_t n, size_t of, const char *what) {
+    cli_sheet_name(r, name);
     rein_text_format(&r->out, "%zu", n);
     if (of) rein_text_format(&r->out, " (%.3g %%%s)", 100 * (double)n / (double)of, what);
-    rein_sheet_end(r);
+    cli_sheet_end(r);
 }
 
-static void put_counts(rein_sheet *r, const rein_groups_summary *s) {
+static void put_counts(cli_sheet *r, const rein_groups_summary *s) {
     const long long first = s->policy_step_min, last = s->policy_step_max;
-    rein_sheet_count(r, "groups", (int64_t)s->groups);
-    rein_sheet_count(r, "trajectories", (int64_t)s->trajectories);
-    rein_sheet_count(r, "histories", (int64_t)s->histories);
-    rein_sheet_count(r, "tokens", (int64_t)s->tokens);
+    cli_sheet_count(r, "groups", (int64_t)s->groups);
+    cli_sheet_count(r, "trajectories", (int64_t)s->trajectories);
+    cli_sheet_count(r, "histories", (int64_t)s->histories);
+    cli_sheet_count(r, "tokens", (int64_t)s->tokens);
     put_share(r, "trained_tokens", s->trained_tokens, s->tokens, "");
     put_share(r, "truncated", s->truncated, s->trajectories, " of the trajectories");
     put_share(r, "equal_rewards", s->equal_groups, s->groups, " of the groups");
-    rein_sheet_name(r, "reward");
+    cli_sheet_name(r, "reward");
     rein_text_format(&r->out, "mean %.4g, deviation %.4g, from %.4g to %.4g\n", s->reward_mean, s->reward_std, s->reward_min,
                      s->reward_max);
-    rein_sheet_name(r, "trained_length");
+    cli_sheet_name(r, "trained_length");
     rein_text_format(&r->out, "mean %.4g, from %zu to %zu\n", s->length_mean, s->length_min, s->length_max);
-    rein_sheet_name(r, "policy_step");
+    cli_sheet_name(r, "policy_step");
     if (first < 0) rein_text_put(&r->out, "not known");
     else if (first == last) rein_text_format(&r->out, "%lld", first);
     else rein_text_format(&r->out, "%lld to %lld", first, last);
     if (first >= 0 && s->policy_step_unknown) rein_text_format(&r->out, ", %zu not known", s->policy_step_unknown);
-    rein_sheet_end(r);
+    cli_sheet_end(r);
 }
 
 typedef struct histogram {
@@ -255,22 +255,22 @@ static void put_ids(page *p, const int32_t *ids, size_t n, int trained) {
 static int put_run(page *p, const rein_tokenizer *tokenizer, const int32_t *ids, size_t n, int trained) {
     rein_text text = {0};
     rein_error err = {0};
-    if (!tokenizer) return put_ids(p, ids, n, trained), REIN_DONE;
-    if (rein_tokenizer_decode(&text, tokenizer, ids, n, 0, &err)) return rein_say_error(WHERE, &err);
+    if (!tokenizer) return put_ids(p, ids, n, trained), CLI_DONE;
+    if (rein_tokenizer_decode(&text, tokenizer, ids, n, 0, &err)) return cli_say_error(WHERE, &err);
     mark(p, trained);
     put_text(p, text.data, text.length);
     rein_text_free(&text);
-    return REIN_DONE;
+    return CLI_DONE;
 }
 
 /* A long prompt is cut: only its end is shown. */
 static int put_history(rein_text *out, const rein_history *h, const rein_tokenizer *tokenizer) {
-    page p = {.out = out, .column = 2, .colours = rein_has_colours(STDOUT_FILENO)};
+    page p = {.out = out, .column = 2, .colours = cli_has_colours(STDOUT_FILENO)};
     size_t first = 0;
     while (first < h->n && !h->mask[first]) first++;
     size_t k = first < h->n && first > SHOWN_TOKENS / 2 ? first - SHOWN_TOKENS / 2 : 0;
     const size_t stop = h->n - k > SHOWN_TOKENS ? k + SHOWN_TOKENS : h->n;
-    int status = REIN_DONE;
+    int status = CLI_DONE;
     rein_text_put(out, "  ");
     if (k) put_text(&p, "…", strlen("…"));
     while (k < stop && !status) {
@@ -287,7 +287,7 @@ static int put_history(rein_text *out, const rein_history *h, const rein_tokeniz
 
 static int put_trajectory(rein_text *out, const opened *o, size_t g, size_t t) {
     const rein_trajectory *trajectory = &o->groups.groups[g].trajectories[t];
-    int status = REIN_DONE;
+    int status = CLI_DONE;
     const size_t trained = rein_trajectory_length(trajectory);
     rein_text_format(out, "\ngroup %zu, trajectory %zu: reward %.6g, %zu %s%s\n", g + 1, t + 1, trajectory->reward, trained,
                      trained == 1 ? "token trains" : "tokens train", trajectory->truncated ? ", truncated" : "");
@@ -300,8 +300,8 @@ static int put_trajectory(rein_text *out, const opened *o, size_t g, size_t t) {
 
 static int put_trajectories(rein_text *out, const opened *o) {
     size_t shown = 0;
-    int status = REIN_DONE;
-    rein_text_format(out, "\nWhat trains is %s.\n", rein_has_colours(STDOUT_FILENO) ? "green" : "between ⟦ and ⟧");
+    int status = CLI_DONE;
+    rein_text_format(out, "\nWhat trains is %s.\n", cli_has_colours(STDOUT_FILENO) ? "green" : "between ⟦ and ⟧");
     for (size_t g = 0; g < o->groups.n; g++)
         for (size_t t = 0; t < o->groups.groups[g].n && shown < SHOWN_TRAJECTORIES && !status; t++, shown++)
             status = put_trajectory(out, o, g, t);
@@ -309,9 +309,9 @@ static int put_trajectories(rein_text *out, const opened *o) {
     return status;
 }
 
-int rein_inspect_groups(const rein_args *args, const char *path) {
+int cli_inspect_groups(const cli_args *args, const char *path) {
     opened o = {0};
-    rein_sheet r = {.json = rein_option_value(args, "json") != NULL};
+    cli_sheet r = {.json = cli_option_value(args, "json") != NULL};
     const rein_groups_summary *s = &o.summary;
     int status = open_groups(&o, args, path);
     if (!status && r.json) put_json(&r, s);
@@ -324,5 +324,5 @@ int rein_inspect_groups(const rein_args *args, const char *path) {
     }
     rein_groups_free(&o.groups);
     rein_tokenizer_close(o.tokenizer);
-    return rein_sheet_finish(&r, status);
+    return cli_sheet_finish(&r, status);
 }

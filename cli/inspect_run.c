@@ -14,9 +14,8 @@
 
 static const char WHERE[] = "inspect";
 
-int rein_is_run(const char *path) {
-    return rein_directory_has(path, "checkpoints") &&
-           (rein_directory_has(path, ".lock") || rein_directory_has(path, "config.yaml"));
+int cli_is_run(const char *path) {
+    return cli_directory_has(path, "checkpoints") && (cli_directory_has(path, ".lock") || cli_directory_has(path, "config.yaml"));
 }
 
 /* "RUN" and 7 for "RUN/checkpoints/0007", after the path is made absolute; NULL if it is not a checkpoint. */
@@ -34,10 +33,10 @@ static char *split(int64_t *step, const char *path) {
     return NULL;
 }
 
-int rein_is_checkpoint(const char *path) {
+int cli_is_checkpoint(const char *path) {
     int64_t step;
     char *run = split(&step, path);
-    const int is_one = run && rein_is_run(run);
+    const int is_one = run && cli_is_run(run);
     free(run);
     return is_one;
 }
@@ -45,27 +44,27 @@ int rein_is_checkpoint(const char *path) {
 /* ------------------------------------------------------------------------------------------------------------------------ fields */
 
 /* The setting or option, if it is given. Returns how many there are. */
-static size_t put_given(rein_sheet *given, const rein_settings *s, const char *name) {
+static size_t put_given(cli_sheet *given, const rein_settings *s, const char *name) {
     rein_text value = {0}, line = {0};
     const int is_given = rein_settings_given(s, name) && !rein_settings_get(&value, s, name, NULL);
     if (is_given && !given->json && strchr(value.data, '\n')) rein_json_put_string(&line, value.data); /* a list, on one line */
-    if (is_given) rein_sheet_text(given, name, line.data ? line.data : value.data);
+    if (is_given) cli_sheet_text(given, name, line.data ? line.data : value.data);
     rein_text_free(&line);
     rein_text_free(&value);
     return (size_t)is_given;
 }
 
 /* All settings of config.yaml. */
-static void put_settings(rein_sheet *r, const rein_settings *s) {
+static void put_settings(cli_sheet *r, const rein_settings *s) {
     const char *preset = rein_settings_text(s, "preset");
-    rein_sheet given = {.json = r->json, .nested = 1};
+    cli_sheet given = {.json = r->json, .nested = 1};
     char summary[40];
     size_t n = *preset != 0;
     for (size_t i = 0; rein_setting_at(i); i++) n += put_given(&given, s, rein_setting_at(i)->name);
-    if (*preset) rein_sheet_text(&given, "preset", preset);
+    if (*preset) cli_sheet_text(&given, "preset", preset);
     for (size_t i = 0; rein_option_at(i); i++) n += put_given(&given, s, rein_option_at(i)->name);
     snprintf(summary, sizeof summary, "%zu given", n);
-    rein_sheet_nest(r, "settings", summary, &given);
+    cli_sheet_nest(r, "settings", summary, &given);
 }
 
 /* 0 if the checkpoint was deleted after the run was opened. */
@@ -75,7 +74,7 @@ static int is_there(const rein_run *run, int64_t step) {
     return rein_run_checkpoint_path(path, sizeof path, run, step) < sizeof path && !stat(path, &about);
 }
 
-static void put_checkpoint(rein_sheet *r, int64_t step, rein_status status, const char *problem, int first) {
+static void put_checkpoint(cli_sheet *r, int64_t step, rein_status status, const char *problem, int first) {
     if (!r->json) {
         rein_text_format(&r->out, "  %04lld  %s%s%s\n", (long long)step, status == REIN_OK ? "good" : "",
                          status ? "not good: " : "", status ? problem : "");
@@ -89,12 +88,12 @@ static void put_checkpoint(rein_sheet *r, int64_t step, rein_status status, cons
 }
 
 /* *last_good is -1 if no checkpoint is good. */
-static void put_checkpoints(rein_sheet *r, int64_t *last_good, const rein_run *run) {
+static void put_checkpoints(cli_sheet *r, int64_t *last_good, const rein_run *run) {
     const int64_t *steps;
     const size_t n = rein_run_checkpoints(&steps, run);
     int first = 1;
     *last_good = -1;
-    rein_sheet_name(r, "checkpoints");
+    cli_sheet_name(r, "checkpoints");
     if (r->json) rein_text_put(&r->out, "[");
     else rein_text_format(&r->out, "%zu\n", n);
     for (size_t i = 0; i < n; i++) {
@@ -130,13 +129,13 @@ static rein_json *last_line(const char *path) {
 }
 
 /* The most important metrics; JSON has all of them. */
-static void put_metrics(rein_sheet *r, const rein_json *line) {
+static void put_metrics(cli_sheet *r, const rein_json *line) {
     static const char *const main_ones[] = {
         "reward",    "reward_std",    "accuracy",      "completions/mean_length", "loss",      "budget/share_over", "kl", "entropy",
         "grad_norm", "learning_rate", "eval/accuracy", "on_policy/max_gap",       "step_time", "num_tokens",        NULL};
-    rein_sheet shown = {.nested = 1};
+    cli_sheet shown = {.nested = 1};
     if (r->json) {
-        rein_sheet_value(r, "metrics", line);
+        cli_sheet_value(r, "metrics", line);
         return;
     }
     for (size_t i = 0; main_ones[i]; i++) {
@@ -144,10 +143,10 @@ static void put_metrics(rein_sheet *r, const rein_json *line) {
         if (rein_json_kind_of(value) != REIN_JSON_NUMBER) continue;
         char text[40];
         snprintf(text, sizeof text, "%.6g", rein_json_number(value));
-        rein_sheet_text(&shown, main_ones[i], text);
+        cli_sheet_text(&shown, main_ones[i], text);
     }
     if (rein_json_true(rein_json_get(line, "nothing_to_train"))) rein_text_put(&shown.out, "  nothing to train\n");
-    rein_sheet_nest(r, "metrics", line ? "of the last step" : "none", &shown);
+    cli_sheet_nest(r, "metrics", line ? "of the last step" : "none", &shown);
 }
 
 /* The state.json of a checkpoint; NULL if it cannot be read. */
@@ -161,13 +160,13 @@ static rein_json *read_state(const char *path, const char *checkpoint) {
 }
 
 /* The run that this one was forked from; its first checkpoint has it. */
-static void put_origin(rein_sheet *r, const char *path) {
+static void put_origin(cli_sheet *r, const char *path) {
     rein_json *state = read_state(path, "checkpoints/0000/");
     const rein_json *origin = rein_json_get(state, "forked_from");
     const char *run = rein_json_string(rein_json_get(origin, "run"));
-    if (r->json) rein_sheet_value(r, "forked_from", origin);
+    if (r->json) cli_sheet_value(r, "forked_from", origin);
     else if (origin) {
-        rein_sheet_name(r, "forked_from");
+        cli_sheet_name(r, "forked_from");
         rein_text_format(&r->out, "%s@%lld\n", run ? run : "a run", (long long)rein_json_number(rein_json_get(origin, "step")));
     }
     rein_json_free(state);
@@ -175,41 +174,41 @@ static void put_origin(rein_sheet *r, const char *path) {
 
 /* ------------------------------------------------------------------------------------------------------------------------ a run */
 
-int rein_inspect_run(const char *path, int json) {
-    rein_sheet r = {.json = json};
+int cli_inspect_run(const char *path, int json) {
+    cli_sheet r = {.json = json};
     rein_error err = {0};
     rein_settings *settings = NULL;
     rein_run *run = NULL;
     int64_t last_good;
-    int status = rein_directory_has(path, "config.yaml") ? rein_run_settings(&settings, path, WHERE)
-                 : rein_settings_new(&settings, &err)    ? rein_say_error(WHERE, &err)
-                                                         : REIN_DONE; /* stopped before its first step */
-    if (!status && rein_run_open(&run, path, REIN_RUN_READ, &err)) status = rein_say_error(WHERE, &err);
+    int status = cli_directory_has(path, "config.yaml") ? cli_run_settings(&settings, path, WHERE)
+                 : rein_settings_new(&settings, &err)   ? cli_say_error(WHERE, &err)
+                                                        : CLI_DONE; /* stopped before its first step */
+    if (!status && rein_run_open(&run, path, REIN_RUN_READ, &err)) status = cli_say_error(WHERE, &err);
     if (status) return rein_settings_free(settings), status;
     const char *model = rein_settings_text(settings, "model");
     rein_json *line = last_line(path);
-    rein_sheet_text(&r, "run", path);
-    rein_sheet_text(&r, "model", *model ? model : NULL);
-    rein_sheet_text(&r, "trains", rein_settings_number(settings, "full") > 0 ? "all weights" : "an adapter");
+    cli_sheet_text(&r, "run", path);
+    cli_sheet_text(&r, "model", *model ? model : NULL);
+    cli_sheet_text(&r, "trains", rein_settings_number(settings, "full") > 0 ? "all weights" : "an adapter");
     put_origin(&r, path);
     put_settings(&r, settings);
-    rein_sheet_count(&r, "steps", line ? (int64_t)rein_json_number(rein_json_get(line, "step")) : 0);
+    cli_sheet_count(&r, "steps", line ? (int64_t)rein_json_number(rein_json_get(line, "step")) : 0);
     put_checkpoints(&r, &last_good, run);
-    rein_sheet_count_or_none(&r, "last_good", last_good);
+    cli_sheet_count_or_none(&r, "last_good", last_good);
     put_metrics(&r, line);
     rein_json_free(line);
     rein_run_close(run);
     rein_settings_free(settings);
-    return rein_sheet_finish(&r, REIN_DONE);
+    return cli_sheet_finish(&r, CLI_DONE);
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- a checkpoint */
 
 static int is_visible(const struct dirent *entry) { return entry->d_name[0] != '.'; }
 
-static void put_files(rein_sheet *r, const char *path) {
+static void put_files(cli_sheet *r, const char *path) {
     struct dirent **entries = NULL;
-    rein_sheet files = {.json = r->json, .nested = 1};
+    cli_sheet files = {.json = r->json, .nested = 1};
     char text[40];
     const int n = scandir(path, &entries, is_visible, alphasort);
     for (int i = 0; i < n; i++) {
@@ -218,59 +217,59 @@ static void put_files(rein_sheet *r, const char *path) {
         rein_text_format(&file, "%s/%s", path, entries[i]->d_name);
         if (!file.failed && stat(file.data, &about)) about.st_size = 0;
         snprintf(text, sizeof text, "%lld bytes", (long long)about.st_size);
-        if (r->json) rein_sheet_count(&files, entries[i]->d_name, about.st_size);
-        else rein_sheet_text(&files, entries[i]->d_name, text);
+        if (r->json) cli_sheet_count(&files, entries[i]->d_name, about.st_size);
+        else cli_sheet_text(&files, entries[i]->d_name, text);
         rein_text_free(&file);
         free(entries[i]);
     }
     free(entries);
     snprintf(text, sizeof text, "%d", n > 0 ? n : 0);
-    rein_sheet_nest(r, "files", text, &files);
+    cli_sheet_nest(r, "files", text, &files);
 }
 
-static void put_state(rein_sheet *r, const char *path) {
+static void put_state(cli_sheet *r, const char *path) {
     const char *name;
     const rein_json *value;
     rein_json *state = read_state(path, "");
-    if (r->json) rein_sheet_value(r, "state", state);
+    if (r->json) cli_sheet_value(r, "state", state);
     for (void *at = NULL; !r->json && (at = rein_json_next(&name, &value, state, at));) {
         if (!strcmp(name, "step")) continue;
-        if (rein_json_string(value)) rein_sheet_text(r, name, rein_json_string(value));
-        else rein_sheet_value(r, name, value);
+        if (rein_json_string(value)) cli_sheet_text(r, name, rein_json_string(value));
+        else cli_sheet_value(r, name, value);
     }
     rein_json_free(state);
 }
 
-static int put_policy(rein_sheet *r, const rein_args *args, const char *path) {
-    rein_opened opened = {.directory = path};
-    if (rein_directory_has(path, "adapter_config.json")) return rein_inspect_adapter_alone(r, path);
-    const int status = rein_opened_open(&opened, args);
-    if (!status) rein_inspect_model(r, &opened);
-    rein_opened_close(&opened);
+static int put_policy(cli_sheet *r, const cli_args *args, const char *path) {
+    cli_opened opened = {.directory = path};
+    if (cli_directory_has(path, "adapter_config.json")) return cli_inspect_adapter_alone(r, path);
+    const int status = cli_opened_open(&opened, args);
+    if (!status) cli_inspect_model(r, &opened);
+    cli_opened_close(&opened);
     return status;
 }
 
-int rein_inspect_checkpoint(const rein_args *args, const char *path, int json) {
-    rein_sheet r = {.json = json};
+int cli_inspect_checkpoint(const cli_args *args, const char *path, int json) {
+    cli_sheet r = {.json = json};
     rein_error err = {0};
     rein_run *run = NULL;
     int64_t step;
     char *directory = split(&step, path);
-    if (!directory) return rein_say_no_memory(WHERE);
+    if (!directory) return cli_say_no_memory(WHERE);
     if (rein_run_open(&run, directory, REIN_RUN_READ, &err)) {
         free(directory);
-        return rein_say_error(WHERE, &err);
+        return cli_say_error(WHERE, &err);
     }
     const rein_status good = rein_checkpoint_verify(run, step, &err);
     rein_run_close(run);
-    rein_sheet_text(&r, "checkpoint", path);
-    rein_sheet_text(&r, "run", directory);
-    rein_sheet_count(&r, "step", step);
-    rein_sheet_yes(&r, "good", !good);
-    if (good || json) rein_sheet_text(&r, "problem", good ? err.message : NULL);
+    cli_sheet_text(&r, "checkpoint", path);
+    cli_sheet_text(&r, "run", directory);
+    cli_sheet_count(&r, "step", step);
+    cli_sheet_yes(&r, "good", !good);
+    if (good || json) cli_sheet_text(&r, "problem", good ? err.message : NULL);
     put_files(&r, path);
     free(directory);
-    if (good) return rein_sheet_finish(&r, REIN_DONE) ? REIN_FAILED : rein_say(REIN_FAILED, WHERE, "%s", err.message);
+    if (good) return cli_sheet_finish(&r, CLI_DONE) ? CLI_FAILED : cli_say(CLI_FAILED, WHERE, "%s", err.message);
     put_state(&r, path);
-    return rein_sheet_finish(&r, put_policy(&r, args, path));
+    return cli_sheet_finish(&r, put_policy(&r, args, path));
 }

@@ -8,14 +8,14 @@
 
 /* ------------------------------------------------------------------------------------------------------- the object as a whole */
 
-rein_status rein_in_status(const rein_in *in) { return in->fields.status; }
+rein_status cli_in_status(const cli_in *in) { return in->fields.status; }
 
 typedef struct block {
     struct block *next;
     double data[]; /* aligned for everything that is read */
 } block;
 
-void *rein_in_alloc(rein_in *in, size_t n, size_t size) {
+void *cli_in_alloc(cli_in *in, size_t n, size_t size) {
     if (in->fields.status) return NULL;
     block *b = n > (SIZE_MAX - sizeof *b - 1) / size ? NULL : calloc(1, sizeof *b + n * size + 1);
     if (!b) {
@@ -27,19 +27,19 @@ void *rein_in_alloc(rein_in *in, size_t n, size_t size) {
     return b->data;
 }
 
-void rein_in_close(rein_in *in) {
+void cli_in_close(cli_in *in) {
     for (block *b = in->blocks, *next; b; b = next) {
         next = b->next;
         free(b);
     }
     rein_json_free(in->root);
-    *in = (rein_in){0};
+    *in = (cli_in){0};
 }
 
-rein_status rein_in_open(rein_in *in, const char *text, size_t length, const char *line, const char *const *keys, rein_error *err) {
+rein_status cli_in_open(cli_in *in, const char *text, size_t length, const char *line, const char *const *keys, rein_error *err) {
     const unsigned one_line = REIN_JSON_ONE_LINE | REIN_JSON_ALLOWS_NUL; /* a model may have written \u0000 */
     const unsigned flags = REIN_JSON_NEEDS_OBJECT | REIN_JSON_WIDE_INTEGERS | (line ? one_line : 0u);
-    *in = (rein_in){.fields = {.file = line, .path = "", .err = err}};
+    *in = (cli_in){.fields = {.file = line, .path = "", .err = err}};
     in->fields.status = rein_json_parse(&in->root, text, length, line, flags, err);
     in->fields.object = in->root;
     return in->fields.status ? in->fields.status : rein_fields_only(&in->fields, keys);
@@ -48,9 +48,9 @@ rein_status rein_in_open(rein_in *in, const char *text, size_t length, const cha
 /* -------------------------------------------------------------------------------------------------------------------- scalars */
 
 /* A field that is null counts as present. */
-int rein_in_has(const rein_in *in, const char *name) { return !in->fields.status && rein_json_get(in->root, name) != NULL; }
+int cli_in_has(const cli_in *in, const char *name) { return !in->fields.status && rein_json_get(in->root, name) != NULL; }
 
-double rein_in_number(rein_in *in, const char *name) { return rein_fields_number(&in->fields, name, -INFINITY); }
+double cli_in_number(cli_in *in, const char *name) { return rein_fields_number(&in->fields, name, -INFINITY); }
 
 /* --------------------------------------------------------------------------------------------------------------------- arrays */
 
@@ -62,14 +62,14 @@ typedef struct place {
 } place;
 
 /* Reads one entry to values[k]. */
-typedef void reader(rein_in *in, void *values, size_t k, place at, const rein_json *value);
+typedef void reader(cli_in *in, void *values, size_t k, place at, const rein_json *value);
 
-static void wrong_entry(rein_in *in, place at, const rein_json *value, const char *need) {
+static void wrong_entry(cli_in *in, place at, const rein_json *value, const char *need) {
     char shown[REIN_TEXT_SHOWN];
     rein_fields_fail(&in->fields, REIN_EINVAL, at.name, (int64_t)at.i, "is %s: %s", rein_json_show(shown, value), need);
 }
 
-static void read_number(rein_in *in, void *values, size_t k, place at, const rein_json *value) {
+static void read_number(cli_in *in, void *values, size_t k, place at, const rein_json *value) {
     const rein_json_kind kind = rein_json_kind_of(value);
     double *numbers = values;
     if (kind == REIN_JSON_NUMBER) numbers[k] = rein_json_number(value);
@@ -78,14 +78,14 @@ static void read_number(rein_in *in, void *values, size_t k, place at, const rei
     else numbers[k] = NAN;
 }
 
-static void read_length(rein_in *in, void *values, size_t k, place at, const rein_json *value) {
+static void read_length(cli_in *in, void *values, size_t k, place at, const rein_json *value) {
     const double x = rein_json_kind_of(value) == REIN_JSON_NUMBER ? rein_json_number(value) : -1;
     int64_t *lengths = values;
     if (x >= 0 && x <= 9007199254740992.0 && x == floor(x)) lengths[k] = (int64_t)x;
     else wrong_entry(in, at, value, "a whole number, 0 or more and below 2^51, is needed");
 }
 
-static void read_bit(rein_in *in, void *values, size_t k, place at, const rein_json *value) {
+static void read_bit(cli_in *in, void *values, size_t k, place at, const rein_json *value) {
     const rein_json_kind kind = rein_json_kind_of(value);
     const double x = kind == REIN_JSON_NUMBER ? rein_json_number(value) : kind == REIN_JSON_BOOLEAN ? rein_json_true(value) : -1;
     uint8_t *bits = values;
@@ -94,53 +94,53 @@ static void read_bit(rein_in *in, void *values, size_t k, place at, const rein_j
 }
 
 /* Reads n entries of an array to values [first, first + n). */
-static void read_entries(rein_in *in, void *values, size_t first, const rein_json *array, size_t n, place at, reader *read) {
+static void read_entries(cli_in *in, void *values, size_t first, const rein_json *array, size_t n, place at, reader *read) {
     for (at.i = 0; at.i < n && !in->fields.status; at.i++) read(in, values, first + at.i, at, rein_json_at(array, at.i));
 }
 
-static const rein_json *array_field(rein_in *in, const char *name, const char *need) {
+static const rein_json *array_field(cli_in *in, const char *name, const char *need) {
     const rein_json *value = in->fields.status ? NULL : rein_json_get(in->root, name);
     if (rein_json_kind_of(value) == REIN_JSON_ARRAY) return value;
     rein_fields_wrong(&in->fields, name, value, "%s", need);
     return NULL;
 }
 
-static int agree(rein_in *in, const char *name, int64_t row, size_t n, rein_axis *axis) {
-    if (!axis->name) *axis = (rein_axis){row < 0 ? name : "its first row", n};
+static int agree(cli_in *in, const char *name, int64_t row, size_t n, cli_axis *axis) {
+    if (!axis->name) *axis = (cli_axis){row < 0 ? name : "its first row", n};
     if (axis->n == n) return 1;
     rein_fields_fail(&in->fields, REIN_EINVAL, name, row, "has %zu entries, %s has %zu: they must agree", n, axis->name, axis->n);
     return 0;
 }
 
-static const rein_json *array_of(rein_in *in, const char *name, rein_axis *axis, const char *need) {
+static const rein_json *array_of(cli_in *in, const char *name, cli_axis *axis, const char *need) {
     const rein_json *array = array_field(in, name, need);
     return array && agree(in, name, -1, rein_json_size(array), axis) ? array : NULL;
 }
 
 /* An array of elements of `size` bytes. */
-static void *read_array(rein_in *in, const char *name, rein_axis *axis, const uint8_t *mask, size_t size, reader *read,
+static void *read_array(cli_in *in, const char *name, cli_axis *axis, const uint8_t *mask, size_t size, reader *read,
                         const char *need) {
     const rein_json *array = array_of(in, name, axis, need);
-    void *values = array ? rein_in_alloc(in, axis->n, size) : NULL;
+    void *values = array ? cli_in_alloc(in, axis->n, size) : NULL;
     if (values) read_entries(in, values, 0, array, axis->n, (place){.name = name, .mask = mask}, read);
     return in->fields.status ? NULL : values;
 }
 
-double *rein_in_numbers(rein_in *in, const char *name, rein_axis *axis, const uint8_t *mask) {
+double *cli_in_numbers(cli_in *in, const char *name, cli_axis *axis, const uint8_t *mask) {
     return read_array(in, name, axis, mask, sizeof(double), read_number, "an array of numbers is needed");
 }
 
-int64_t *rein_in_lengths(rein_in *in, const char *name, rein_axis *axis) {
+int64_t *cli_in_lengths(cli_in *in, const char *name, cli_axis *axis) {
     return read_array(in, name, axis, NULL, sizeof(int64_t), read_length, "an array of whole numbers is needed");
 }
 
-uint8_t *rein_in_bits(rein_in *in, const char *name, rein_axis *axis) {
+uint8_t *cli_in_bits(cli_in *in, const char *name, cli_axis *axis) {
     return read_array(in, name, axis, NULL, sizeof(uint8_t), read_bit, "an array of 0 and 1 is needed");
 }
 
-size_t *rein_in_offsets(rein_in *in, const char *name, rein_axis *axis, const rein_axis *total) {
-    const int64_t *sizes = rein_in_lengths(in, name, axis);
-    size_t *offsets = sizes ? rein_in_alloc(in, axis->n + 1, sizeof *offsets) : NULL;
+size_t *cli_in_offsets(cli_in *in, const char *name, cli_axis *axis, const cli_axis *total) {
+    const int64_t *sizes = cli_in_lengths(in, name, axis);
+    size_t *offsets = sizes ? cli_in_alloc(in, axis->n + 1, sizeof *offsets) : NULL;
     double sum = 0; /* lengths are at most 2^53: a double cannot overflow, and an inexact sum is far above total */
     for (size_t i = 0; offsets && i < axis->n; i++) {
         sum += (double)sizes[i];
@@ -155,14 +155,14 @@ size_t *rein_in_offsets(rein_in *in, const char *name, rein_axis *axis, const re
 /* ------------------------------------------------------------------------------------------------------------- two dimensions */
 
 /* Reads row r of `name` to values [first, first + n). */
-static void read_row(rein_in *in, void *values, size_t first, const char *name, size_t r, const rein_json *row, size_t n,
+static void read_row(cli_in *in, void *values, size_t first, const char *name, size_t r, const rein_json *row, size_t n,
                      reader *read) {
     char room[80];
     snprintf(room, sizeof room, "%s[%zu]", name, r);
     read_entries(in, values, first, row, n, (place){.name = room}, read);
 }
 
-double *rein_in_matrix(rein_in *in, const char *name, rein_axis *rows, rein_axis *columns) {
+double *cli_in_matrix(cli_in *in, const char *name, cli_axis *rows, cli_axis *columns) {
     const rein_json *array = array_of(in, name, rows, "an array of rows of numbers is needed");
     double *numbers = NULL;
     for (size_t r = 0; array && r < rows->n && !in->fields.status; r++) {
@@ -171,23 +171,23 @@ double *rein_in_matrix(rein_in *in, const char *name, rein_axis *rows, rein_axis
             wrong_entry(in, (place){.name = name, .i = r}, row, "a row of numbers is needed");
         else agree(in, name, (int64_t)r, rein_json_size(row), columns);
         const size_t room = columns->n && rows->n > SIZE_MAX / columns->n ? SIZE_MAX : rows->n * columns->n;
-        if (!numbers) numbers = rein_in_alloc(in, room, sizeof *numbers);
+        if (!numbers) numbers = cli_in_alloc(in, room, sizeof *numbers);
         if (!in->fields.status) read_row(in, numbers, r * columns->n, name, r, row, columns->n, read_number);
     }
-    if (array && !numbers) numbers = rein_in_alloc(in, 0, sizeof *numbers);
+    if (array && !numbers) numbers = cli_in_alloc(in, 0, sizeof *numbers);
     return in->fields.status ? NULL : numbers;
 }
 
-static int is_row(rein_in *in, const char *name, size_t r, const rein_json *row) {
+static int is_row(cli_in *in, const char *name, size_t r, const rein_json *row) {
     if (rein_json_kind_of(row) == REIN_JSON_ARRAY) return 1;
     wrong_entry(in, (place){.name = name, .i = r}, row, "a row is needed, one entry a response");
     return 0;
 }
 
 /* The first field that is read with `rows` sets the shape. */
-static void shape_rows(rein_in *in, const char *name, const rein_json *array, rein_rows *rows) {
+static void shape_rows(cli_in *in, const char *name, const rein_json *array, cli_rows *rows) {
     const size_t n = rein_json_size(array);
-    size_t *offsets = n ? rein_in_alloc(in, n + 1, sizeof *offsets) : NULL;
+    size_t *offsets = n ? cli_in_alloc(in, n + 1, sizeof *offsets) : NULL;
     if (!n) rein_fields_fail(&in->fields, REIN_EINVAL, name, -1, "is empty: one row or more is needed, one a prompt");
     for (size_t r = 0; offsets && r < n && !in->fields.status; r++) {
         const rein_json *row = rein_json_at(array, r);
@@ -196,10 +196,10 @@ static void shape_rows(rein_in *in, const char *name, const rein_json *array, re
         if (!rein_json_size(row))
             rein_fields_fail(&in->fields, REIN_EINVAL, name, (int64_t)r, "is empty: a row has one entry or more");
     }
-    if (!in->fields.status) *rows = (rein_rows){name, n, offsets};
+    if (!in->fields.status) *rows = (cli_rows){name, n, offsets};
 }
 
-static const rein_json *rows_of(rein_in *in, const char *name, rein_rows *rows) {
+static const rein_json *rows_of(cli_in *in, const char *name, cli_rows *rows) {
     const rein_json *array = array_field(in, name, "an array of rows is needed, one a prompt");
     if (!array) return NULL;
     if (!rows->name) shape_rows(in, name, array, rows);
@@ -216,18 +216,18 @@ static const rein_json *rows_of(rein_in *in, const char *name, rein_rows *rows) 
     return in->fields.status ? NULL : array;
 }
 
-static void *read_rows(rein_in *in, const char *name, rein_rows *rows, size_t size, reader *read) {
+static void *read_rows(cli_in *in, const char *name, cli_rows *rows, size_t size, reader *read) {
     const rein_json *array = rows_of(in, name, rows);
-    void *values = array ? rein_in_alloc(in, rows->offsets[rows->n], size) : NULL;
+    void *values = array ? cli_in_alloc(in, rows->offsets[rows->n], size) : NULL;
     for (size_t r = 0; values && r < rows->n && !in->fields.status; r++)
         read_row(in, values, rows->offsets[r], name, r, rein_json_at(array, r), rows->offsets[r + 1] - rows->offsets[r], read);
     return in->fields.status ? NULL : values;
 }
 
-double *rein_in_number_rows(rein_in *in, const char *name, rein_rows *rows) {
+double *cli_in_number_rows(cli_in *in, const char *name, cli_rows *rows) {
     return read_rows(in, name, rows, sizeof(double), read_number);
 }
 
-int64_t *rein_in_length_rows(rein_in *in, const char *name, rein_rows *rows) {
+int64_t *cli_in_length_rows(cli_in *in, const char *name, cli_rows *rows) {
     return read_rows(in, name, rows, sizeof(int64_t), read_length);
 }

@@ -15,89 +15,88 @@ static const char *begun_option(const char *const *options, const char *name) {
     return NULL;
 }
 
-static int unknown_option(const rein_command *command, const char *argument) {
+static int unknown_option(const cli_command *command, const char *argument) {
     enum { MOST = 256 };
     const char *options[MOST + 1] = {NULL}, *after = argument + strspn(argument, "-"), *nearest;
     char name[64];
-    for (size_t i = 0; i < MOST && (options[i] = rein_command_option(command, i).name); i++) {
+    for (size_t i = 0; i < MOST && (options[i] = cli_command_option(command, i).name); i++) {
     }
     snprintf(name, sizeof name, "%.*s", (int)(strcspn(after, "=") < 63 ? strcspn(after, "=") : 63), after);
     nearest = begun_option(options, name);
     if (!nearest) nearest = rein_nearest(name, options);
     if (!nearest && (!strcmp(argument, "-h") || !strcmp(argument, "-?"))) nearest = "help";
     if (!nearest) nearest = rein_nearest(name, (const char *const[]){"help", NULL});
-    if (nearest) return rein_say(REIN_WRONG, command->name, "unknown option %s: did you mean --%s?", argument, nearest);
-    return rein_say(REIN_WRONG, command->name, "unknown option %s: rein %s --help lists the options", argument, command->name);
+    if (nearest) return cli_say(CLI_WRONG, command->name, "unknown option %s: did you mean --%s?", argument, nearest);
+    return cli_say(CLI_WRONG, command->name, "unknown option %s: rein %s --help lists the options", argument, command->name);
 }
 
 /* Keeps a value; 0 after an error. */
-static int keep_value(rein_args *args, size_t option, const char *value) {
-    const rein_command *command = args->command;
+static int keep_value(cli_args *args, size_t option, const char *value) {
+    const cli_command *command = args->command;
     const char *name = command->options[option].name;
     const int repeats = command->repeats && !strcmp(command->repeats, name);
-    if (args->values[option] && !repeats) return rein_say_option(command->name, name, "is given twice"), 0;
-    if (repeats && args->n_repeated == REIN_MAX_REPEATS)
-        return rein_say_option(command->name, name, "is given too often: at most %d times", REIN_MAX_REPEATS), 0;
+    if (args->values[option] && !repeats) return cli_say_option(command->name, name, "is given twice"), 0;
+    if (repeats && args->n_repeated == CLI_MAX_REPEATS)
+        return cli_say_option(command->name, name, "is given too often: at most %d times", CLI_MAX_REPEATS), 0;
     if (repeats) args->repeated[args->n_repeated++] = value;
     args->values[option] = value;
     return 1;
 }
 
-static int keep_setting(rein_args *args, const rein_cli_setting *s, const char *value) {
+static int keep_setting(cli_args *args, const cli_setting *s, const char *value) {
     const char *where = args->command->name;
-    if (rein_args_has_setting(args, s->name) && !rein_setting_is_list(s->name))
-        return rein_say_option(where, s->option, "is given twice"), 0;
-    if (args->n_settings == REIN_MAX_SETTINGS)
-        return rein_say(REIN_WRONG, where, "there are too many settings: at most %d", REIN_MAX_SETTINGS), 0;
+    if (cli_args_has_setting(args, s->name) && !rein_setting_is_list(s->name))
+        return cli_say_option(where, s->option, "is given twice"), 0;
+    if (args->n_settings == CLI_MAX_SETTINGS)
+        return cli_say(CLI_WRONG, where, "there are too many settings: at most %d", CLI_MAX_SETTINGS), 0;
     args->settings[args->n_settings].name = s->name;
     args->settings[args->n_settings++].value = value;
     return 1;
 }
 
 /* Takes the option at argv[i]; returns how many arguments it used, or 0 after an error. */
-static int take_option(rein_args *args, int argc, char **argv, int i) {
-    const rein_command *command = args->command;
+static int take_option(cli_args *args, int argc, char **argv, int i) {
+    const cli_command *command = args->command;
     const char *name = argv[i] + 2, *equals = strchr(name, '=');
     const size_t length = equals ? (size_t)(equals - name) : strlen(name);
-    const int own = rein_own_option(command, name, length);
-    const rein_cli_setting *s = own < 0 ? rein_cli_setting_named(name, length) : NULL;
-    if (own < 0 && !(s && rein_takes_setting(command, s))) return unknown_option(command, argv[i]), 0;
+    const int own = cli_own_option(command, name, length);
+    const cli_setting *s = own < 0 ? cli_setting_named(name, length) : NULL;
+    if (own < 0 && !(s && cli_takes_setting(command, s))) return unknown_option(command, argv[i]), 0;
     const char *option = s ? s->option : command->options[own].name, *needs = s ? s->value : command->options[own].value;
-    if (!s && !needs && equals) return rein_say_option(command->name, option, "takes no value"), 0;
-    if (needs && !equals && i + 1 >= argc)
-        return rein_say_option(command->name, option, "needs a value: --%s %s", option, needs), 0;
+    if (!s && !needs && equals) return cli_say_option(command->name, option, "takes no value"), 0;
+    if (needs && !equals && i + 1 >= argc) return cli_say_option(command->name, option, "needs a value: --%s %s", option, needs), 0;
     const char *value = equals ? equals + 1 : needs ? argv[i + 1] : "";
     if (!(s ? keep_setting(args, s, value) : keep_value(args, (size_t)own, value))) return 0;
     return needs && !equals ? 2 : 1;
 }
 
 /* --json is looked for first, so that an error in any other option is printed as JSON too. */
-static int wants_json(const rein_command *command, int argc, char **argv) {
-    if (rein_own_option(command, "json", strlen("json")) < 0) return 0;
+static int wants_json(const cli_command *command, int argc, char **argv) {
+    if (cli_own_option(command, "json", strlen("json")) < 0) return 0;
     for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
         if (!strcmp(argv[i], "--json")) return 1;
     return 0;
 }
 
-static int run_command(const char *program, const rein_command *command, int argc, char **argv) {
-    rein_args args = {.command = command, .program = program};
+static int run_command(const char *program, const cli_command *command, int argc, char **argv) {
+    cli_args args = {.command = command, .program = program};
     rein_text out = {0};
     int only_words = 0;
-    if (wants_json(command, argc, argv)) rein_errors_as_json();
+    if (wants_json(command, argc, argv)) cli_errors_as_json();
     for (int i = 0; i < argc; i++) {
         if (!only_words && !strcmp(argv[i], "--")) only_words = 1;
         else if (!only_words && !strcmp(argv[i], "--help")) {
-            rein_help_command(&out, command);
-            return rein_print(&out);
+            cli_help_command(&out, command);
+            return cli_print(&out);
         } else if (!only_words && !strncmp(argv[i], "--", 2)) {
             int taken = take_option(&args, argc, argv, i);
-            if (!taken) return REIN_WRONG;
+            if (!taken) return CLI_WRONG;
             i += taken - 1;
         } else if (!only_words && argv[i][0] == '-' && argv[i][1]) {
             return unknown_option(command, argv[i]);
         } else if (args.n_words == command->max_words) {
-            return rein_say(REIN_WRONG, command->name, "unexpected argument \"%s\": rein %s %s", argv[i], command->name,
-                            command->usage);
+            return cli_say(CLI_WRONG, command->name, "unexpected argument \"%s\": rein %s %s", argv[i], command->name,
+                           command->usage);
         } else {
             args.words[args.n_words++] = argv[i];
         }
@@ -108,21 +107,20 @@ static int run_command(const char *program, const rein_command *command, int arg
 int main(int argc, char **argv) {
     rein_text out = {0};
     const char *name = argc > 1 ? argv[1] : "", *nearest;
-    const rein_command *command = rein_command_named(name);
+    const cli_command *command = cli_command_named(name);
     if (command) return run_command(argv[0], command, argc - 2, argv + 2);
-    if (argc < 2)
-        return rein_say(REIN_WRONG, "", "a command is needed: rein --help lists the commands, rein demo shows one at work");
+    if (argc < 2) return cli_say(CLI_WRONG, "", "a command is needed: rein --help lists the commands, rein demo shows one at work");
     if (!strcmp(name, "--help") || !strcmp(name, "--version")) {
-        if (argc > 2) return rein_say(REIN_WRONG, "", "%s takes no argument: leave out \"%s\"", name, argv[2]);
-        if (!strcmp(name, "--help")) rein_help(&out);
+        if (argc > 2) return cli_say(CLI_WRONG, "", "%s takes no argument: leave out \"%s\"", name, argv[2]);
+        if (!strcmp(name, "--help")) cli_help(&out);
         else rein_text_format(&out, "rein %s\n", rein_version());
-        return rein_print(&out);
+        return cli_print(&out);
     }
     if (*name == '-') {
         const char *const options[] = {"--help", "--version", NULL};
         nearest = !strcmp(name, "-h") ? "--help" : !strcmp(name, "-V") ? "--version" : rein_nearest(name, options);
-        if (nearest) return rein_say(REIN_WRONG, "", "unknown option %s: did you mean %s?", name, nearest);
-        return rein_say(REIN_WRONG, "", "unknown option %s: a command comes first, rein --help lists the commands", name);
+        if (nearest) return cli_say(CLI_WRONG, "", "unknown option %s: did you mean %s?", name, nearest);
+        return cli_say(CLI_WRONG, "", "unknown option %s: a command comes first, rein --help lists the commands", name);
     }
-    return rein_say_unknown("", "command", name, rein_command_word, "rein --help lists the commands");
+    return cli_say_unknown("", "command", name, cli_command_word, "rein --help lists the commands");
 }

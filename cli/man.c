@@ -40,9 +40,9 @@ static void example(rein_text *out, const char *text) {
 }
 
 static void operations(rein_text *out) {
-    const rein_operation *o;
+    const cli_operation *o;
     rein_text_put(out, ".SS Operations\n");
-    for (size_t i = 0; (o = rein_operation_at(i)); i++) {
+    for (size_t i = 0; (o = cli_operation_at(i)); i++) {
         const char *rows[][2] = {{"takes: ", o->arguments}, {"gives: ", o->results}, {"with --grad: ", o->gradients}};
         rein_text_put(out, ".TP\n.B ");
         escaped(out, o->name);
@@ -67,13 +67,13 @@ static void option(rein_text *out, const char *name, const char *value, const ch
 }
 
 static void settings(rein_text *out) {
-    const rein_cli_setting *s;
+    const cli_setting *s;
     const char *title = "";
-    for (size_t i = 0; (s = rein_cli_setting_at(i)); i++) {
+    for (size_t i = 0; (s = cli_setting_at(i)); i++) {
         rein_text help = {0};
         if (strcmp(s->title, title) != 0) rein_text_format(out, ".SS %s\n", s->title);
         title = s->title;
-        rein_cli_setting_help(&help, s);
+        cli_setting_help(&help, s);
         option(out, s->option, s->value, help.failed ? s->help : help.data);
         rein_text_free(&help);
     }
@@ -82,19 +82,19 @@ static void settings(rein_text *out) {
 /* Several commands take the settings, so they have their own section. */
 static void settings_page(rein_text *out) {
     rein_text_put(out, ".SH SETTINGS\nThe settings of a run, for the commands that train:");
-    const rein_command *command;
-    for (size_t i = 0, n = 0; (command = rein_command_at(i)); i++)
+    const cli_command *command;
+    for (size_t i = 0, n = 0; (command = cli_command_at(i)); i++)
         if (command->settings) rein_text_format(out, "%s %s", n++ ? "," : "", command->name);
     rein_text_put(out, ".\nA file for \\fB\\-\\-config\\fR has _ in place of the dashes inside a name.\n");
     settings(out);
 }
 
-static void command_page(rein_text *out, const rein_command *command) {
+static void command_page(rein_text *out, const cli_command *command) {
     rein_text_format(out, ".SH REIN %s\n.B rein %s\n", command->name, command->name);
     escaped(out, command->usage);
     rein_text_put(out, "\n");
     paragraphs(out, command->description);
-    for (size_t i = 0; i < REIN_MAX_OPTIONS && command->options[i].name; i++)
+    for (size_t i = 0; i < CLI_MAX_OPTIONS && command->options[i].name; i++)
         option(out, command->options[i].name, command->options[i].value, command->options[i].help);
     if (command->operations) operations(out);
     if (command->settings) rein_text_put(out, ".PP\nIt also takes the options of SETTINGS, below.\n");
@@ -102,8 +102,8 @@ static void command_page(rein_text *out, const rein_command *command) {
     example(out, command->example);
 }
 
-void rein_man(rein_text *out) {
-    const rein_command *command;
+void cli_man(rein_text *out) {
+    const cli_command *command;
     rein_text_format(out, ".TH REIN 1 \"\" \"rein %s\" \"User Commands\"\n", rein_version());
     rein_text_put(out,
                   ".SH NAME\nrein \\- reinforcement learning of language models under token budgets\n"
@@ -114,14 +114,14 @@ void rein_man(rein_text *out) {
                   "and trains them with token budgets, trust regions and KL to a reference.\n"
                   "Data goes to standard output, everything else to standard error.\n"
                   ".SH COMMANDS\n");
-    for (size_t i = 0; (command = rein_command_at(i)); i++) {
+    for (size_t i = 0; (command = cli_command_at(i)); i++) {
         rein_text_format(out, ".TP\n.B %s\n", command->name);
         escaped(out, command->summary);
         rein_text_put(out, "\n");
     }
     rein_text_put(out, ".SH OPTIONS\n.TP\n.B \\-\\-help\nshow the help; after a command, the help of the command\n"
                        ".TP\n.B \\-\\-version\nprint the version\n");
-    for (size_t i = 0; (command = rein_command_at(i)); i++) command_page(out, command);
+    for (size_t i = 0; (command = cli_command_at(i)); i++) command_page(out, command);
     settings_page(out);
     rein_text_put(out,
                   ".SH EXIT STATUS\n.TP\n.B 0\nsuccess\n.TP\n.B 1\nfailure: no memory, a result that is not finite, or an output "

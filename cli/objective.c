@@ -5,47 +5,47 @@
 
 #include "nearest.h"
 
-static const rein_operation *const OPERATIONS[] = {
-    &rein_operation_budget_loss,
-    &rein_operation_gpo,
-    &rein_operation_rlhf_update,
-    &rein_operation_kl_advantage,
-    &rein_operation_budget_control,
-    &rein_operation_policy_loss,
+static const cli_operation *const OPERATIONS[] = {
+    &cli_operation_budget_loss,
+    &cli_operation_gpo,
+    &cli_operation_rlhf_update,
+    &cli_operation_kl_advantage,
+    &cli_operation_budget_control,
+    &cli_operation_policy_loss,
     NULL,
 };
 
-const rein_operation *rein_operation_at(size_t i) { return i < sizeof OPERATIONS / sizeof *OPERATIONS ? OPERATIONS[i] : NULL; }
+const cli_operation *cli_operation_at(size_t i) { return i < sizeof OPERATIONS / sizeof *OPERATIONS ? OPERATIONS[i] : NULL; }
 
-const rein_operation *rein_operation_named(const char *name) {
+const cli_operation *cli_operation_named(const char *name) {
     for (size_t i = 0; OPERATIONS[i]; i++) {
         if (!strcmp(name, OPERATIONS[i]->name)) return OPERATIONS[i];
     }
     return NULL;
 }
 
-const char *rein_operation_word(size_t i) { return rein_operation_at(i) ? rein_operation_at(i)->name : NULL; }
+const char *cli_operation_word(size_t i) { return cli_operation_at(i) ? cli_operation_at(i)->name : NULL; }
 
-static rein_status compute(const rein_operation *operation, const char *text, size_t length, int grad, const rein_exec *exec,
+static rein_status compute(const cli_operation *operation, const char *text, size_t length, int grad, const rein_exec *exec,
                            rein_text *out, rein_error *err) {
-    rein_in in;
+    cli_in in;
     rein_text_put(out, "{");
-    rein_status status = rein_in_open(&in, text, length, NULL, operation->keys, err);
+    rein_status status = cli_in_open(&in, text, length, NULL, operation->keys, err);
     if (!status) status = operation->run(&in, grad, exec, out);
-    rein_in_close(&in);
+    cli_in_close(&in);
     rein_text_put(out, "}\n");
     return !status && out->failed ? rein_fail(err, REIN_ENOMEM, "out of memory") : status;
 }
 
-int rein_cli_objective(const char *name, const char *text, size_t length, int grad, const rein_exec *exec, rein_text *out,
-                       rein_error *err) {
+int cli_objective(const char *name, const char *text, size_t length, int grad, const rein_exec *exec, rein_text *out,
+                  rein_error *err) {
     rein_error own;
     rein_text result = {0};
     rein_status status;
     if (!err) err = &own;
     *err = (rein_error){0};
-    const rein_operation *operation = rein_operation_named(name);
-    const char *nearest = rein_cli_nearest(name, rein_operation_word);
+    const cli_operation *operation = cli_operation_named(name);
+    const char *nearest = cli_nearest(name, cli_operation_word);
     if (!operation && nearest)
         status = rein_fail(err, REIN_EINVAL, "unknown operation \"%.40s\": did you mean \"%s\"?", name, nearest);
     else if (!operation)

@@ -13,7 +13,7 @@ static const char *const BUDGET_LOSS_KEYS[] = {"rewards", "log_probs",   "old_lo
                                                "kl_coef", "budget_rule", "budget_penalty_coef", "budget_penalty",   NULL};
 
 /* The library numbers the responses of the whole batch, the JSON has rows of them: rewards[3] becomes rewards[1][0]. */
-static rein_status in_rows(const rein_in *in, const rein_rows *rows, rein_status status) {
+static rein_status in_rows(const cli_in *in, const cli_rows *rows, rein_status status) {
     rein_error *err = in->fields.err;
     char field[sizeof err->field], reason[sizeof err->message];
     if (!status || err->index < 0 || (size_t)err->index >= rows->offsets[rows->n]) return status;
@@ -25,35 +25,35 @@ static rein_status in_rows(const rein_in *in, const rein_rows *rows, rein_status
     return rein_fail_at(err, status, field, (int64_t)(i - rows->offsets[r]), "%s", reason);
 }
 
-static void read_budget(rein_in *in, rein_rows *rows, rein_budget *budget) {
+static void read_budget(cli_in *in, cli_rows *rows, rein_budget *budget) {
     static const char *const rules[] = {"linear", "truncate", NULL};
     budget->rule = rein_fields_choice_or(&in->fields, "budget_rule", rules, 0) ? REIN_BUDGET_TRUNCATE : REIN_BUDGET_LINEAR;
     int truncate = budget->rule == REIN_BUDGET_TRUNCATE;
     const char *needed = truncate ? "budget_penalty" : "budget_penalty_coef";
     const char *other = truncate ? "budget_penalty_coef" : "budget_penalty";
-    if (rein_in_has(in, other))
+    if (cli_in_has(in, other))
         rein_fields_fail(&in->fields, REIN_EINVAL, other, -1, "has no effect with budget_rule \"%s\": give %s instead",
                          rules[truncate], needed);
-    *(truncate ? &budget->budget_penalty : &budget->budget_penalty_coef) = rein_in_number(in, needed);
-    budget->kl_coef = rein_in_number(in, "kl_coef");
+    *(truncate ? &budget->budget_penalty : &budget->budget_penalty_coef) = cli_in_number(in, needed);
+    budget->kl_coef = cli_in_number(in, "kl_coef");
     if (rein_json_kind_of(rein_json_get(in->root, "token_budget")) == REIN_JSON_ARRAY)
-        budget->token_budgets = rein_in_length_rows(in, "token_budget", rows);
-    else budget->token_budget = rein_in_number(in, "token_budget");
+        budget->token_budgets = cli_in_length_rows(in, "token_budget", rows);
+    else budget->token_budget = cli_in_number(in, "token_budget");
 }
 
-static rein_status run_budget_loss(rein_in *in, int grad, const rein_exec *exec, rein_text *out) {
-    rein_rows rows = {0};
+static rein_status run_budget_loss(cli_in *in, int grad, const rein_exec *exec, rein_text *out) {
+    cli_rows rows = {0};
     rein_budget budget = {0};
-    const double *rewards = rein_in_number_rows(in, "rewards", &rows);
-    const double *log_probs = rein_in_number_rows(in, "log_probs", &rows);
-    const double *old_log_probs = rein_in_number_rows(in, "old_log_probs", &rows);
-    const int64_t *response_lengths = rein_in_length_rows(in, "response_lengths", &rows);
+    const double *rewards = cli_in_number_rows(in, "rewards", &rows);
+    const double *log_probs = cli_in_number_rows(in, "log_probs", &rows);
+    const double *old_log_probs = cli_in_number_rows(in, "old_log_probs", &rows);
+    const int64_t *response_lengths = cli_in_length_rows(in, "response_lengths", &rows);
     read_budget(in, &rows, &budget);
-    size_t n = rein_in_status(in) ? 0 : rows.offsets[rows.n];
-    double loss, *adjusted = rein_in_alloc(in, n, sizeof *adjusted), *advantages = rein_in_alloc(in, n, sizeof *advantages);
-    double *baselines = rein_in_alloc(in, rows.n, sizeof *baselines);
-    double *grad_log_probs = grad ? rein_in_alloc(in, n, sizeof *grad_log_probs) : NULL;
-    if (rein_in_status(in)) return rein_in_status(in);
+    size_t n = cli_in_status(in) ? 0 : rows.offsets[rows.n];
+    double loss, *adjusted = cli_in_alloc(in, n, sizeof *adjusted), *advantages = cli_in_alloc(in, n, sizeof *advantages);
+    double *baselines = cli_in_alloc(in, rows.n, sizeof *baselines);
+    double *grad_log_probs = grad ? cli_in_alloc(in, n, sizeof *grad_log_probs) : NULL;
+    if (cli_in_status(in)) return cli_in_status(in);
     rein_status status = rein_budget_loss(&loss, adjusted, advantages, baselines, grad_log_probs, rewards, log_probs, old_log_probs,
                                           response_lengths, rows.offsets, rows.n, &budget, exec, in->fields.err);
     if (status) return in_rows(in, &rows, status);
@@ -65,7 +65,7 @@ static rein_status run_budget_loss(rein_in *in, int grad, const rein_exec *exec,
     return REIN_OK;
 }
 
-const rein_operation rein_operation_budget_loss = {
+const cli_operation cli_operation_budget_loss = {
     .name = "budget-loss",
     .summary = "budget-constrained loss (Kimi K2)",
     .arguments =
@@ -88,21 +88,21 @@ const rein_operation rein_operation_budget_loss = {
 
 static const char *const GPO_KEYS[] = {"ratios", "advantages", "pi_current", "pi_ref", "epsilon", "beta", "kl_direction", NULL};
 
-static rein_status run_gpo(rein_in *in, int grad, const rein_exec *exec, rein_text *out) {
+static rein_status run_gpo(cli_in *in, int grad, const rein_exec *exec, rein_text *out) {
     static const char *const directions[] = {"current_over_ref", "ref_over_current", NULL};
-    rein_axis axis = {0};
+    cli_axis axis = {0};
     rein_gpo value;
-    const double *ratios = rein_in_numbers(in, "ratios", &axis, NULL);
-    const double *advantages = rein_in_numbers(in, "advantages", &axis, NULL);
-    const double *pi_current = rein_in_numbers(in, "pi_current", &axis, NULL);
-    const double *pi_ref = rein_in_numbers(in, "pi_ref", &axis, NULL);
-    double epsilon = rein_in_number(in, "epsilon"), beta = rein_in_number(in, "beta");
+    const double *ratios = cli_in_numbers(in, "ratios", &axis, NULL);
+    const double *advantages = cli_in_numbers(in, "advantages", &axis, NULL);
+    const double *pi_current = cli_in_numbers(in, "pi_current", &axis, NULL);
+    const double *pi_ref = cli_in_numbers(in, "pi_ref", &axis, NULL);
+    double epsilon = cli_in_number(in, "epsilon"), beta = cli_in_number(in, "beta");
     int ref_over_current = rein_fields_choice_or(&in->fields, "kl_direction", directions, 0);
-    double *grad_ratios = grad ? rein_in_alloc(in, axis.n, sizeof *grad_ratios) : NULL;
-    double *grad_pi_current = grad ? rein_in_alloc(in, axis.n, sizeof *grad_pi_current) : NULL;
-    if (!rein_in_status(in) && !axis.n)
+    double *grad_ratios = grad ? cli_in_alloc(in, axis.n, sizeof *grad_ratios) : NULL;
+    double *grad_pi_current = grad ? cli_in_alloc(in, axis.n, sizeof *grad_pi_current) : NULL;
+    if (!cli_in_status(in) && !axis.n)
         rein_fields_fail(&in->fields, REIN_EINVAL, "ratios", -1, "is empty: one entry or more is needed");
-    if (rein_in_status(in)) return rein_in_status(in);
+    if (cli_in_status(in)) return cli_in_status(in);
     rein_status status =
         rein_gpo_objective(&value, grad_ratios, grad_pi_current, ratios, advantages, pi_current, pi_ref, axis.n, epsilon, beta,
                            ref_over_current ? REIN_REF_OVER_CURRENT : REIN_CURRENT_OVER_REF, exec, in->fields.err);
@@ -115,7 +115,7 @@ static rein_status run_gpo(rein_in *in, int grad, const rein_exec *exec, rein_te
     return REIN_OK;
 }
 
-const rein_operation rein_operation_gpo = {
+const cli_operation cli_operation_gpo = {
     .name = "gpo",
     .summary = "group policy objective: clipped surrogate minus a KL term",
     .arguments = "ratios, advantages, pi_current, pi_ref [n]; epsilon, beta; optional kl_direction: current_over_ref (default) or "
@@ -139,25 +139,25 @@ const rein_operation rein_operation_gpo = {
 static const char *const RLHF_UPDATE_KEYS[] = {"weights", "rewards", "policy_log_probs", "ref_log_probs", "log_prob_grads", "beta",
                                                "lr",      NULL};
 
-static rein_status run_rlhf_update(rein_in *in, int grad, const rein_exec *exec, rein_text *out) {
-    rein_axis n = {0}, p = {0};
-    double *weights = rein_in_numbers(in, "weights", &p, NULL);
-    const double *rewards = rein_in_numbers(in, "rewards", &n, NULL);
-    const double *policy_log_probs = rein_in_numbers(in, "policy_log_probs", &n, NULL);
-    const double *ref_log_probs = rein_in_numbers(in, "ref_log_probs", &n, NULL);
-    const double *log_prob_grads = rein_in_matrix(in, "log_prob_grads", &n, &p);
-    double beta = rein_in_number(in, "beta"), lr = rein_in_number(in, "lr");
+static rein_status run_rlhf_update(cli_in *in, int grad, const rein_exec *exec, rein_text *out) {
+    cli_axis n = {0}, p = {0};
+    double *weights = cli_in_numbers(in, "weights", &p, NULL);
+    const double *rewards = cli_in_numbers(in, "rewards", &n, NULL);
+    const double *policy_log_probs = cli_in_numbers(in, "policy_log_probs", &n, NULL);
+    const double *ref_log_probs = cli_in_numbers(in, "ref_log_probs", &n, NULL);
+    const double *log_prob_grads = cli_in_matrix(in, "log_prob_grads", &n, &p);
+    double beta = cli_in_number(in, "beta"), lr = cli_in_number(in, "lr");
     (void)grad;
-    if (!rein_in_status(in) && !n.n)
+    if (!cli_in_status(in) && !n.n)
         rein_fields_fail(&in->fields, REIN_EINVAL, "rewards", -1, "is empty: one entry or more is needed");
-    if (rein_in_status(in)) return rein_in_status(in);
+    if (cli_in_status(in)) return cli_in_status(in);
     rein_status status = rein_rlhf_update(weights, weights, rewards, policy_log_probs, ref_log_probs, log_prob_grads, n.n, p.n,
                                           beta, lr, exec, in->fields.err);
     if (!status) rein_json_put_array(out, "weights", weights, p.n);
     return status;
 }
 
-const rein_operation rein_operation_rlhf_update = {
+const cli_operation cli_operation_rlhf_update = {
     .name = "rlhf-update",
     .summary = "one step of KL-regularised policy gradient on a weight vector",
     .arguments = "weights [P]; rewards, policy_log_probs, ref_log_probs [N]; log_prob_grads [N][P]; beta, lr",
@@ -178,40 +178,40 @@ static const char *const KL_ADVANTAGE_KEYS[] = {"advantages", "log_probs",      
                                                 "kl_scope",   "sequence_lengths", "group_sizes",   NULL};
 
 /* The offsets that a scope needs, and no others: a shape that would have no effect is an error. */
-static void read_scope(rein_in *in, rein_kl_scope scope, const rein_axis *tokens, rein_axis *sequences, rein_axis *groups,
+static void read_scope(cli_in *in, rein_kl_scope scope, const cli_axis *tokens, cli_axis *sequences, cli_axis *groups,
                        const size_t **sequence_offsets, const size_t **group_offsets) {
     static const char *const names[] = {"batch", "group", "sequence"};
-    if (scope == REIN_KL_SCOPE_BATCH && rein_in_has(in, "sequence_lengths"))
+    if (scope == REIN_KL_SCOPE_BATCH && cli_in_has(in, "sequence_lengths"))
         rein_fields_fail(&in->fields, REIN_EINVAL, "sequence_lengths", -1,
                          "has no effect with kl_scope \"%s\": scopes sequence and group use it", names[scope]);
-    if (scope != REIN_KL_SCOPE_GROUP && rein_in_has(in, "group_sizes"))
+    if (scope != REIN_KL_SCOPE_GROUP && cli_in_has(in, "group_sizes"))
         rein_fields_fail(&in->fields, REIN_EINVAL, "group_sizes", -1, "has no effect with kl_scope \"%s\": scope group uses it",
                          names[scope]);
-    if (scope != REIN_KL_SCOPE_BATCH && !rein_in_has(in, "sequence_lengths"))
+    if (scope != REIN_KL_SCOPE_BATCH && !cli_in_has(in, "sequence_lengths"))
         rein_fields_fail(&in->fields, REIN_EINVAL, "sequence_lengths", -1,
                          "is missing: kl_scope \"%s\" needs the tokens of each sequence", names[scope]);
-    if (scope == REIN_KL_SCOPE_GROUP && !rein_in_has(in, "group_sizes"))
+    if (scope == REIN_KL_SCOPE_GROUP && !cli_in_has(in, "group_sizes"))
         rein_fields_fail(&in->fields, REIN_EINVAL, "group_sizes", -1,
                          "is missing: kl_scope \"group\" needs the sequences of each group");
-    if (scope != REIN_KL_SCOPE_BATCH) *sequence_offsets = rein_in_offsets(in, "sequence_lengths", sequences, tokens);
-    if (scope == REIN_KL_SCOPE_GROUP) *group_offsets = rein_in_offsets(in, "group_sizes", groups, sequences);
+    if (scope != REIN_KL_SCOPE_BATCH) *sequence_offsets = cli_in_offsets(in, "sequence_lengths", sequences, tokens);
+    if (scope == REIN_KL_SCOPE_GROUP) *group_offsets = cli_in_offsets(in, "group_sizes", groups, sequences);
 }
 
-static rein_status run_kl_advantage(rein_in *in, int grad, const rein_exec *exec, rein_text *out) {
+static rein_status run_kl_advantage(cli_in *in, int grad, const rein_exec *exec, rein_text *out) {
     static const char *const scopes[] = {"batch", "group", "sequence", NULL};
-    rein_axis tokens = {0}, sequences = {0}, groups = {0};
+    cli_axis tokens = {0}, sequences = {0}, groups = {0};
     const size_t *sequence_offsets = NULL, *group_offsets = NULL;
-    const double *advantages = rein_in_numbers(in, "advantages", &tokens, NULL);
-    const uint8_t *mask = rein_in_has(in, "mask") ? rein_in_bits(in, "mask", &tokens) : NULL;
-    double kl_penalty_coef = rein_in_number(in, "kl_penalty_coef"), kl_policy_ref;
-    const double *log_probs = rein_in_numbers(in, "log_probs", &tokens, mask);
+    const double *advantages = cli_in_numbers(in, "advantages", &tokens, NULL);
+    const uint8_t *mask = cli_in_has(in, "mask") ? cli_in_bits(in, "mask", &tokens) : NULL;
+    double kl_penalty_coef = cli_in_number(in, "kl_penalty_coef"), kl_policy_ref;
+    const double *log_probs = cli_in_numbers(in, "log_probs", &tokens, mask);
     const double *ref_log_probs =
-        kl_penalty_coef == 0 && !rein_in_has(in, "ref_log_probs") ? NULL : rein_in_numbers(in, "ref_log_probs", &tokens, mask);
+        kl_penalty_coef == 0 && !cli_in_has(in, "ref_log_probs") ? NULL : cli_in_numbers(in, "ref_log_probs", &tokens, mask);
     rein_kl_scope scope = (rein_kl_scope)rein_fields_choice_or(&in->fields, "kl_scope", scopes, REIN_KL_SCOPE_BATCH);
     read_scope(in, scope, &tokens, &sequences, &groups, &sequence_offsets, &group_offsets);
-    double *adjusted = rein_in_alloc(in, tokens.n, sizeof *adjusted);
+    double *adjusted = cli_in_alloc(in, tokens.n, sizeof *adjusted);
     (void)grad, (void)exec;
-    if (rein_in_status(in)) return rein_in_status(in);
+    if (cli_in_status(in)) return cli_in_status(in);
     rein_status status =
         rein_kl_advantage(adjusted, &kl_policy_ref, advantages, log_probs, ref_log_probs, mask, tokens.n, kl_penalty_coef, scope,
                           sequence_offsets, sequences.n, group_offsets, groups.n, in->fields.err);
@@ -221,7 +221,7 @@ static rein_status run_kl_advantage(rein_in *in, int grad, const rein_exec *exec
     return REIN_OK;
 }
 
-const rein_operation rein_operation_kl_advantage = {
+const cli_operation cli_operation_kl_advantage = {
     .name = "kl-advantage",
     .summary = "KL-penalised advantages (ART): drifted tokens lose, others gain",
     .arguments = "advantages, log_probs, ref_log_probs [tokens] (log-probs may be null where masked, ref_log_probs absent when "
@@ -245,21 +245,21 @@ const rein_operation rein_operation_kl_advantage = {
 
 static const char *const BUDGET_CONTROL_KEYS[] = {"multiplier", "response_lengths", "target_length", "step_size", NULL};
 
-static rein_status run_budget_control(rein_in *in, int grad, const rein_exec *exec, rein_text *out) {
-    rein_axis axis = {0};
-    double multiplier = rein_in_number(in, "multiplier");
-    const int64_t *lengths = rein_in_lengths(in, "response_lengths", &axis);
-    double target_length = rein_in_number(in, "target_length"), step_size = rein_in_number(in, "step_size");
+static rein_status run_budget_control(cli_in *in, int grad, const rein_exec *exec, rein_text *out) {
+    cli_axis axis = {0};
+    double multiplier = cli_in_number(in, "multiplier");
+    const int64_t *lengths = cli_in_lengths(in, "response_lengths", &axis);
+    double target_length = cli_in_number(in, "target_length"), step_size = cli_in_number(in, "step_size");
     (void)grad, (void)exec;
-    if (!rein_in_status(in) && !axis.n)
+    if (!cli_in_status(in) && !axis.n)
         rein_fields_fail(&in->fields, REIN_EINVAL, "response_lengths", -1, "is empty: one entry or more is needed");
-    if (rein_in_status(in)) return rein_in_status(in);
+    if (cli_in_status(in)) return cli_in_status(in);
     rein_status status = rein_budget_control(&multiplier, lengths, axis.n, target_length, step_size, in->fields.err);
     if (!status) rein_json_put_field(out, "multiplier", multiplier);
     return status;
 }
 
-const rein_operation rein_operation_budget_control = {
+const cli_operation cli_operation_budget_control = {
     .name = "budget-control",
     .summary = "one step of dual ascent towards a mean length",
     .arguments = "multiplier, response_lengths [n], target_length, step_size",

@@ -37,9 +37,9 @@ static void set_option(rein_fields *in, rein_options *options, const char *name,
                       : rein_options_set_number(options, name, rein_json_number(value), in->err);
 }
 
-static void read_options(rein_in *in, rein_options **made) {
+static void read_options(cli_in *in, rein_options **made) {
     rein_fields *fields = &in->fields;
-    const char *name, *preset = rein_in_has(in, "preset") ? rein_fields_string(fields, "preset") : "none";
+    const char *name, *preset = cli_in_has(in, "preset") ? rein_fields_string(fields, "preset") : "none";
     const rein_json *value, *budget = rein_json_get(in->root, "token_budget"), *given = rein_fields_object(fields, "options");
     if (!fields->status) fields->status = rein_options_new(made, preset, fields->err);
     rein_options *options = *made;
@@ -47,10 +47,10 @@ static void read_options(rein_in *in, rein_options **made) {
         rein_fields_fail(fields, REIN_EINVAL, "token_budget", -1, "is given twice, also in options: one of them is needed");
     if (fields->status) return;
     if (budget && rein_json_kind_of(budget) != REIN_JSON_ARRAY) {
-        rein_in_number(in, "token_budget"); /* a number, or an error */
+        cli_in_number(in, "token_budget"); /* a number, or an error */
         if (!fields->status) set_option(fields, options, "token_budget", budget);
     }
-    if (rein_in_has(in, "advantages") && !rein_json_get(given, "advantage") && !fields->status)
+    if (cli_in_has(in, "advantages") && !rein_json_get(given, "advantage") && !fields->status)
         fields->status = rein_options_set(options, "advantage", "given", fields->err);
     for (void *at = NULL; !fields->status && (at = rein_json_next(&name, &value, given, at));)
         set_option(fields, options, name, value);
@@ -59,17 +59,17 @@ static void read_options(rein_in *in, rein_options **made) {
 /* -------------------------------------------------------------------------------------------------------------------- the batch */
 
 typedef struct shape {
-    rein_axis tokens, sequences, groups, components;
+    cli_axis tokens, sequences, groups, components;
 } shape;
 
-static const double *optional(rein_in *in, const char *name, rein_axis *axis, const uint8_t *mask) {
-    return rein_in_has(in, name) ? rein_in_numbers(in, name, axis, mask) : NULL;
+static const double *optional(cli_in *in, const char *name, cli_axis *axis, const uint8_t *mask) {
+    return cli_in_has(in, name) ? cli_in_numbers(in, name, axis, mask) : NULL;
 }
 
-static void read_tokens(rein_in *in, shape *s, rein_batch *batch) {
-    const uint8_t *mask = batch->mask = rein_in_has(in, "mask") ? rein_in_bits(in, "mask", &s->tokens) : NULL;
+static void read_tokens(cli_in *in, shape *s, rein_batch *batch) {
+    const uint8_t *mask = batch->mask = cli_in_has(in, "mask") ? cli_in_bits(in, "mask", &s->tokens) : NULL;
     batch->dtype = REIN_F64;
-    batch->log_probs = rein_in_numbers(in, "log_probs", &s->tokens, mask);
+    batch->log_probs = cli_in_numbers(in, "log_probs", &s->tokens, mask);
     batch->old_log_probs = optional(in, "old_log_probs", &s->tokens, mask);
     batch->ref_log_probs = optional(in, "ref_log_probs", &s->tokens, mask);
     batch->sample_log_probs = optional(in, "sample_log_probs", &s->tokens, mask);
@@ -78,25 +78,25 @@ static void read_tokens(rein_in *in, shape *s, rein_batch *batch) {
     batch->advantages = optional(in, "advantages", &s->tokens, mask);
 }
 
-static void read_shape(rein_in *in, shape *s, rein_batch *batch) {
-    if (rein_in_has(in, "sequence_lengths")) {
-        batch->sequence_offsets = rein_in_offsets(in, "sequence_lengths", &s->sequences, &s->tokens);
+static void read_shape(cli_in *in, shape *s, rein_batch *batch) {
+    if (cli_in_has(in, "sequence_lengths")) {
+        batch->sequence_offsets = cli_in_offsets(in, "sequence_lengths", &s->sequences, &s->tokens);
     } else {
-        size_t *offsets = rein_in_alloc(in, 2, sizeof *offsets);
+        size_t *offsets = cli_in_alloc(in, 2, sizeof *offsets);
         if (offsets) offsets[1] = s->tokens.n;
         batch->sequence_offsets = offsets;
-        s->sequences = (rein_axis){"sequence_lengths (absent: all tokens are one sequence)", 1};
+        s->sequences = (cli_axis){"sequence_lengths (absent: all tokens are one sequence)", 1};
     }
-    s->groups = (rein_axis){NULL, 0};
-    if (rein_in_has(in, "group_sizes")) batch->group_offsets = rein_in_offsets(in, "group_sizes", &s->groups, &s->sequences);
-    else s->groups = (rein_axis){"group_sizes (absent: all sequences are one group)", 1};
+    s->groups = (cli_axis){NULL, 0};
+    if (cli_in_has(in, "group_sizes")) batch->group_offsets = cli_in_offsets(in, "group_sizes", &s->groups, &s->sequences);
+    else s->groups = (cli_axis){"group_sizes (absent: all sequences are one group)", 1};
     batch->n_sequences = s->sequences.n;
     batch->n_groups = s->groups.n;
 }
 
 /* One baseline for each sequence, or one for each group, shared by its sequences. */
-static const double *read_baselines(rein_in *in, shape *s, const size_t *group_offsets) {
-    rein_axis axis = {0};
+static const double *read_baselines(cli_in *in, shape *s, const size_t *group_offsets) {
+    cli_axis axis = {0};
     const double *given = optional(in, "baseline_rewards", &axis, NULL);
     if (!given || axis.n == s->sequences.n) return given;
     if (axis.n != s->groups.n) {
@@ -105,7 +105,7 @@ static const double *read_baselines(rein_in *in, shape *s, const size_t *group_o
                          s->sequences.n);
         return NULL;
     }
-    double *baselines = rein_in_alloc(in, s->sequences.n, sizeof *baselines);
+    double *baselines = cli_in_alloc(in, s->sequences.n, sizeof *baselines);
     for (size_t g = 0; baselines && g < s->groups.n; g++) {
         size_t first = group_offsets ? group_offsets[g] : 0, last = group_offsets ? group_offsets[g + 1] : s->sequences.n;
         for (size_t i = first; i < last; i++) baselines[i] = given[g];
@@ -113,22 +113,22 @@ static const double *read_baselines(rein_in *in, shape *s, const size_t *group_o
     return baselines;
 }
 
-static void read_rewards(rein_in *in, shape *s, rein_batch *batch) {
-    int components = rein_in_has(in, "reward_components");
-    if (components && rein_in_has(in, "rewards"))
+static void read_rewards(cli_in *in, shape *s, rein_batch *batch) {
+    int components = cli_in_has(in, "reward_components");
+    if (components && cli_in_has(in, "rewards"))
         rein_fields_fail(&in->fields, REIN_EINVAL, "rewards", -1, "and reward_components are both given: one of them is needed");
-    if (!components && rein_in_has(in, "reward_weights"))
+    if (!components && cli_in_has(in, "reward_weights"))
         rein_fields_fail(&in->fields, REIN_EINVAL, "reward_weights", -1, "has no effect without reward_components");
-    if (components) batch->reward_components = rein_in_matrix(in, "reward_components", &s->sequences, &s->components);
-    else if (rein_in_has(in, "rewards") || !batch->advantages) batch->rewards = rein_in_numbers(in, "rewards", &s->sequences, NULL);
+    if (components) batch->reward_components = cli_in_matrix(in, "reward_components", &s->sequences, &s->components);
+    else if (cli_in_has(in, "rewards") || !batch->advantages) batch->rewards = cli_in_numbers(in, "rewards", &s->sequences, NULL);
     if (s->components.name) s->components.name = "a row of reward_components";
     batch->n_components = s->components.n;
     batch->reward_weights = optional(in, "reward_weights", &s->components, NULL);
     batch->baseline_rewards = read_baselines(in, s, batch->group_offsets);
-    if (rein_in_has(in, "response_lengths")) batch->response_lengths = rein_in_lengths(in, "response_lengths", &s->sequences);
-    if (rein_in_has(in, "correct")) batch->correct = rein_in_bits(in, "correct", &s->sequences);
+    if (cli_in_has(in, "response_lengths")) batch->response_lengths = cli_in_lengths(in, "response_lengths", &s->sequences);
+    if (cli_in_has(in, "correct")) batch->correct = cli_in_bits(in, "correct", &s->sequences);
     if (rein_json_kind_of(rein_json_get(in->root, "token_budget")) == REIN_JSON_ARRAY)
-        batch->token_budgets = rein_in_lengths(in, "token_budget", &s->sequences);
+        batch->token_budgets = cli_in_lengths(in, "token_budget", &s->sequences);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------- the result */
@@ -166,7 +166,7 @@ static void write_metrics(rein_text *out, const rein_metrics *m, const rein_batc
     rein_text_put(out, "}");
 }
 
-static rein_status run_policy_loss(rein_in *in, int grad, const rein_exec *exec, rein_text *out) {
+static rein_status run_policy_loss(cli_in *in, int grad, const rein_exec *exec, rein_text *out) {
     shape s = {0};
     rein_batch batch = {0};
     rein_options *options = NULL;
@@ -176,10 +176,10 @@ static rein_status run_policy_loss(rein_in *in, int grad, const rein_exec *exec,
     read_shape(in, &s, &batch);
     read_rewards(in, &s, &batch);
     size_t n = s.tokens.n;
-    double *advantages = rein_in_alloc(in, n, sizeof *advantages);
-    double *grad_log_probs = grad ? rein_in_alloc(in, n, sizeof *grad_log_probs) : NULL;
-    double *grad_entropies = grad && batch.entropies ? rein_in_alloc(in, n, sizeof *grad_entropies) : NULL;
-    rein_status status = rein_in_status(in);
+    double *advantages = cli_in_alloc(in, n, sizeof *advantages);
+    double *grad_log_probs = grad ? cli_in_alloc(in, n, sizeof *grad_log_probs) : NULL;
+    double *grad_entropies = grad && batch.entropies ? cli_in_alloc(in, n, sizeof *grad_entropies) : NULL;
+    rein_status status = cli_in_status(in);
     if (!status)
         status = rein_policy_loss(&loss, grad_log_probs, grad_entropies, advantages, &batch, options, exec, in->fields.err);
     rein_options_free(options);
@@ -197,7 +197,7 @@ static rein_status run_policy_loss(rein_in *in, int grad, const rein_exec *exec,
     return REIN_OK;
 }
 
-const rein_operation rein_operation_policy_loss = {
+const cli_operation cli_operation_policy_loss = {
     .name = "policy-loss",
     .summary = "any composition of the catalogue, over one step",
     .arguments =

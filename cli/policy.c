@@ -11,7 +11,7 @@
 #include "terminal.h"
 #include "values.h"
 
-int rein_directory_has(const char *directory, const char *file) {
+int cli_directory_has(const char *directory, const char *file) {
     rein_text path = {0};
     rein_text_format(&path, "%s/%s", directory, file);
     const int has = !path.failed && access(path.data, F_OK) == 0;
@@ -24,7 +24,7 @@ char *cli_absolute_path(const char *path) {
     return absolute ? absolute : strdup(path);
 }
 
-int rein_shipped_model(char *path, size_t size) {
+int cli_shipped_model(char *path, size_t size) {
     static const char *const places[] = {"../models/sums", "../share/rein/models/sums"};
     char program[4096];
     const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
@@ -33,7 +33,7 @@ int rein_shipped_model(char *path, size_t size) {
     if (slash) *slash = 0;
     for (size_t i = 0; i < sizeof places / sizeof *places && slash; i++) {
         const int length = snprintf(path, size, "%s/%s", program, places[i]);
-        if (length > 0 && (size_t)length < size && rein_directory_has(path, "model.safetensors")) return 1;
+        if (length > 0 && (size_t)length < size && cli_directory_has(path, "model.safetensors")) return 1;
     }
     return 0;
 }
@@ -41,75 +41,73 @@ int rein_shipped_model(char *path, size_t size) {
 int cli_tokenizer_open(rein_tokenizer **tokenizer, const char *model, const char *where) {
     rein_error err = {0};
     *tokenizer = NULL;
-    if (!rein_directory_has(model, "tokenizer.json")) return REIN_DONE;
-    return rein_tokenizer_open(tokenizer, model, &err) ? rein_say_error(where, &err) : REIN_DONE;
+    if (!cli_directory_has(model, "tokenizer.json")) return CLI_DONE;
+    return rein_tokenizer_open(tokenizer, model, &err) ? cli_say_error(where, &err) : CLI_DONE;
 }
 
 /* A tokenizer may be smaller than the vocabulary, which is often padded; ids beyond the vocabulary belong to another model. */
-static int open_tokenizer(rein_opened *opened, const char *where) {
+static int open_tokenizer(cli_opened *opened, const char *where) {
     const int status = cli_tokenizer_open(&opened->tokenizer, opened->directory, where);
     if (status || !opened->tokenizer) return status;
     const size_t size = rein_tokenizer_size(opened->tokenizer);
-    if (size <= (size_t)opened->info.vocabulary) return REIN_DONE;
-    return rein_say(REIN_WRONG, where, "%s/tokenizer.json has %zu tokens, the model %lld: it belongs to another model",
-                    opened->directory, size, (long long)opened->info.vocabulary);
+    if (size <= (size_t)opened->info.vocabulary) return CLI_DONE;
+    return cli_say(CLI_WRONG, where, "%s/tokenizer.json has %zu tokens, the model %lld: it belongs to another model",
+                   opened->directory, size, (long long)opened->info.vocabulary);
 }
 
-int rein_opened_read(rein_opened *opened, const rein_args *args) {
-    *opened = (rein_opened){.directory = rein_option_value(args, "model")};
-    if (opened->directory) return rein_value_exec(&opened->exec, args);
-    return rein_say(REIN_WRONG, args->command->name,
-                    "a model is needed: --model DIR, a directory with config.json and safetensors");
+int cli_opened_read(cli_opened *opened, const cli_args *args) {
+    *opened = (cli_opened){.directory = cli_option_value(args, "model")};
+    if (opened->directory) return cli_value_exec(&opened->exec, args);
+    return cli_say(CLI_WRONG, args->command->name, "a model is needed: --model DIR, a directory with config.json and safetensors");
 }
 
-int rein_opened_open(rein_opened *opened, const rein_args *args) {
-    const char *where = args->command->name, *adapter = rein_option_value(args, "adapter");
+int cli_opened_open(cli_opened *opened, const cli_args *args) {
+    const char *where = args->command->name, *adapter = cli_option_value(args, "adapter");
     rein_error err = {0};
     struct stat about;
     if (stat(opened->directory, &about) || !S_ISDIR(about.st_mode))
-        return rein_say(REIN_WRONG, where,
-                        "\"%s\" is no directory: a model is one on this machine, with config.json and safetensors (nothing is "
-                        "downloaded)",
-                        opened->directory);
+        return cli_say(CLI_WRONG, where,
+                       "\"%s\" is no directory: a model is one on this machine, with config.json and safetensors (nothing is "
+                       "downloaded)",
+                       opened->directory);
     const rein_model_options options = {.exec = opened->exec};
-    if (rein_model_open(&opened->model, opened->directory, &options, &err)) return rein_say_error(where, &err);
+    if (rein_model_open(&opened->model, opened->directory, &options, &err)) return cli_say_error(where, &err);
     opened->info = rein_model_describe(opened->model);
     int status = open_tokenizer(opened, where);
     if (!status && adapter && rein_adapter_open(&opened->adapter, opened->model, adapter, &err))
-        status = rein_say_error(where, &err);
+        status = cli_say_error(where, &err);
     return status;
 }
 
-void rein_opened_close(rein_opened *opened) {
+void cli_opened_close(cli_opened *opened) {
     rein_tokenizer_close(opened->tokenizer);
     rein_adapter_close(opened->adapter);
     rein_model_close(opened->model);
-    *opened = (rein_opened){0};
+    *opened = (cli_opened){0};
 }
 
-int rein_opened_check_ids(const rein_opened *opened, const rein_ids *ids, const char *name, const char *where) {
+int cli_opened_check_ids(const cli_opened *opened, const rein_ids *ids, const char *name, const char *where) {
     for (size_t i = 0; i < ids->count; i++) {
         if (ids->data[i] >= opened->info.vocabulary)
-            return rein_say(REIN_WRONG, where, "%s[%zu] is %ld: the model's tokens are 0 to %lld", name, i, (long)ids->data[i],
-                            (long long)opened->info.vocabulary - 1);
+            return cli_say(CLI_WRONG, where, "%s[%zu] is %ld: the model's tokens are 0 to %lld", name, i, (long)ids->data[i],
+                           (long long)opened->info.vocabulary - 1);
     }
-    return REIN_DONE;
+    return CLI_DONE;
 }
 
-rein_status rein_opened_encode(rein_ids *ids, const rein_opened *opened, const char *text, size_t length, int part,
-                               rein_error *err) {
+rein_status cli_opened_encode(rein_ids *ids, const cli_opened *opened, const char *text, size_t length, int part, rein_error *err) {
     const rein_encoding how = {.add_special = !part, .parse_special = 1};
     return rein_tokenizer_encode(ids, opened->tokenizer, text, length, &how, err);
 }
 
-void rein_json_token(rein_text *out, const rein_tokenizer *tokenizer, int32_t id) {
+void cli_json_token(rein_text *out, const rein_tokenizer *tokenizer, int32_t id) {
     size_t length = 0;
     const char *token = rein_tokenizer_token(&length, tokenizer, id);
     if (token) rein_json_put_bytes(out, token, length);
     else rein_text_put(out, "null");
 }
 
-void rein_json_ids(rein_text *out, const char *name, const int32_t *ids, size_t n) {
+void cli_json_ids(rein_text *out, const char *name, const int32_t *ids, size_t n) {
     rein_json_put_name(out, name);
     rein_text_put(out, "[");
     for (size_t i = 0; i < n; i++) rein_text_format(out, "%s%ld", i ? ", " : "", (long)ids[i]);

@@ -1,42 +1,41 @@
 /* policy.h - a model with its adapter and tokenizer, opened as the command line says. */
-#ifndef REIN_CLI_POLICY_H
-#define REIN_CLI_POLICY_H
+#ifndef CLI_POLICY_H
+#define CLI_POLICY_H
 
 #include "help.h"
 #include "rein/model.h"
 #include "rein/tokenizer.h"
 
-typedef struct rein_opened {
+typedef struct cli_opened {
     const char *directory; /* of the model */
     rein_model_info info;
     rein_model *model;
     rein_adapter *adapter;     /* NULL: none was asked for */
     rein_tokenizer *tokenizer; /* NULL: the directory has none */
     rein_exec exec;            /* for all work */
-} rein_opened;
+} cli_opened;
 
 /* Reads the options --model and --threads and the variable REIN_KERNEL, which is quickly done; then opens what --model and --adapter
  * name. Both return an exit status, having said what is wrong. Close it whatever that is. */
-int rein_opened_read(rein_opened *opened, const rein_args *args);
-int rein_opened_open(rein_opened *opened, const rein_args *args);
-void rein_opened_close(rein_opened *opened);
+int cli_opened_read(cli_opened *opened, const cli_args *args);
+int cli_opened_open(cli_opened *opened, const cli_args *args);
+void cli_opened_close(cli_opened *opened);
 
-/* REIN_DONE if the model has all the ids; `name` says whose they are. Else the mistake is said. */
-int rein_opened_check_ids(const rein_opened *opened, const rein_ids *ids, const char *name, const char *where);
+/* CLI_DONE if the model has all the ids; `name` says whose they are. Else the mistake is said. */
+int cli_opened_check_ids(const cli_opened *opened, const rein_ids *ids, const char *name, const char *where);
 
 /* Text that a user wrote: with the begin token if the model wants one, and special tokens where it spells them out. A `part` goes on
  * after other text and has nothing around it. */
-rein_status rein_opened_encode(rein_ids *ids, const rein_opened *opened, const char *text, size_t length, int part,
-                               rein_error *err);
+rein_status cli_opened_encode(rein_ids *ids, const cli_opened *opened, const char *text, size_t length, int part, rein_error *err);
 
 /* A token as tokenizer.json spells it, for JSON; null where the id has none. */
-void rein_json_token(rein_text *out, const rein_tokenizer *tokenizer, int32_t id);
+void cli_json_token(rein_text *out, const rein_tokenizer *tokenizer, int32_t id);
 
 /* ids as the entries of a JSON array. */
-void rein_json_ids(rein_text *out, const char *name, const int32_t *ids, size_t n);
+void cli_json_ids(rein_text *out, const char *name, const int32_t *ids, size_t n);
 
 /* 1 if there is such a file. */
-int rein_directory_has(const char *directory, const char *file);
+int cli_directory_has(const char *directory, const char *file);
 
 /* The path as an absolute one; a path that does not exist stays as it is, so that opening it reports what was given. The caller frees it;
  * NULL: no memory. */
@@ -47,6 +46,6 @@ char *cli_absolute_path(const char *path);
 int cli_tokenizer_open(rein_tokenizer **tokenizer, const char *model, const char *where);
 
 /* Where models/sums is: beside the program, in the project or where it was installed. 0: it is not there. */
-int rein_shipped_model(char *path, size_t size);
+int cli_shipped_model(char *path, size_t size);
 
 #endif

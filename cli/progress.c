@@ -19,15 +19,15 @@ static void remember(int signal) {
     if (write(STDERR_FILENO, message, sizeof message - 1) < 0) interrupted = 1;
 }
 
-int rein_progress_interrupted(void) { return interrupted != 0; }
+int cli_progress_interrupted(void) { return interrupted != 0; }
 
-double rein_now(void) {
+double cli_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-void rein_catch_interrupts(void) {
+void cli_catch_interrupts(void) {
     struct sigaction once = {.sa_handler = remember,
                              .sa_flags = (int)(SA_RESETHAND | SA_RESTART)}; /* the second one has its default effect */
     sigemptyset(&once.sa_mask);
@@ -35,36 +35,36 @@ void rein_catch_interrupts(void) {
     sigaction(SIGTERM, &once, NULL);
 }
 
-void rein_progress_begin(rein_progress *p, int64_t done, int64_t total) {
-    rein_catch_interrupts();
-    *p = (rein_progress){.first = done, .total = total, .every = (total - done + 19) / 20, .began = rein_now(), .last = -1};
-    p->terminal = rein_is_terminal(STDERR_FILENO);
+void cli_progress_begin(cli_progress *p, int64_t done, int64_t total) {
+    cli_catch_interrupts();
+    *p = (cli_progress){.first = done, .total = total, .every = (total - done + 19) / 20, .began = cli_now(), .last = -1};
+    p->terminal = cli_is_terminal(STDERR_FILENO);
 }
 
-const char *rein_clock_text(char to[REIN_CLOCK_SIZE], double seconds) {
+const char *cli_clock_text(char to[CLI_CLOCK_SIZE], double seconds) {
     const long long s = (long long)fmin(ceil(fmax(seconds, 0)), 3.6e9);
-    if (s >= 3600) snprintf(to, REIN_CLOCK_SIZE, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
-    else snprintf(to, REIN_CLOCK_SIZE, "%lld:%02lld", s / 60, s % 60);
+    if (s >= 3600) snprintf(to, CLI_CLOCK_SIZE, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
+    else snprintf(to, CLI_CLOCK_SIZE, "%lld:%02lld", s / 60, s % 60);
     return to;
 }
 
-static void draw(rein_progress *p, int64_t done, const char *text, double at) {
+static void draw(cli_progress *p, int64_t done, const char *text, double at) {
     enum { CELLS = 10, COLUMNS = 79 };
     const double per_step = (at - p->began) / (double)(done - p->first);
     const int filled = (int)(done * CELLS / p->total);
-    char bar[CELLS + 1], left[REIN_CLOCK_SIZE], line[COLUMNS + 1];
+    char bar[CELLS + 1], left[CLI_CLOCK_SIZE], line[COLUMNS + 1];
     for (int i = 0; i < CELLS; i++) bar[i] = i < filled ? '#' : '.';
     bar[CELLS] = 0;
     snprintf(line, sizeof line, "[%s] %lld/%lld  %s  %.3g/s  %s left", bar, (long long)done, (long long)p->total, text,
-             1 / fmax(per_step, 1e-9), rein_clock_text(left, per_step * (double)(p->total - done)));
+             1 / fmax(per_step, 1e-9), cli_clock_text(left, per_step * (double)(p->total - done)));
     fprintf(stderr, "\r%s\033[K", line);
     fflush(stderr);
     p->last = at;
     p->drawn = 1;
 }
 
-void rein_progress_step(rein_progress *p, int64_t done, const char *text) {
-    const double at = rein_now();
+void cli_progress_step(cli_progress *p, int64_t done, const char *text) {
+    const double at = cli_now();
     if (p->terminal) {
         if (at - p->last >= 0.1 || done == p->total) draw(p, done, text, at);
     } else if ((done - p->first - 1) % p->every == 0 || done == p->total) {
@@ -72,7 +72,7 @@ void rein_progress_step(rein_progress *p, int64_t done, const char *text) {
     }
 }
 
-void rein_progress_clear(rein_progress *p) {
+void cli_progress_clear(cli_progress *p) {
     if (p->drawn) fprintf(stderr, "\r\033[K");
     p->drawn = 0;
 }

@@ -14,18 +14,18 @@ static void default_path(rein_text *path, const char *run) {
     rein_text_format(path, "%s%sreport.html", run, length && run[length - 1] == '/' ? "" : "/");
 }
 
-int rein_run_report(const rein_args *args) {
-    const char *output = rein_option_value(args, "output");
+int cli_run_report(const cli_args *args) {
+    const char *output = cli_option_value(args, "output");
     rein_error err = {0};
     rein_text path = {0};
-    if (!args->n_words) return rein_say(REIN_WRONG, WHERE, "the directory of a run is needed: rein report RUN");
+    if (!args->n_words) return cli_say(CLI_WRONG, WHERE, "the directory of a run is needed: rein report RUN");
     if (output) rein_text_put(&path, output);
     else default_path(&path, args->words[0]);
-    if (path.failed) return rein_text_free(&path), rein_say_no_memory(WHERE);
+    if (path.failed) return rein_text_free(&path), cli_say_no_memory(WHERE);
     if (rein_report_write(path.data ? path.data : "", args->words, args->n_words, &err)) {
         rein_text_free(&path);
-        return rein_say_error(WHERE, &err);
+        return cli_say_error(WHERE, &err);
     }
     rein_text_put(&path, "\n");
-    return rein_print(&path);
+    return cli_print(&path);
 }

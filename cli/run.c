@@ -19,56 +19,56 @@ static const char *where(const cli_training *t) { return t->args->command->name;
 
 static void on_progress(void *context, rein_phase phase, size_t done, size_t all) {
     static const char *const names[] = {"sampling", "training", "evaluating"};
-    rein_view_phase(context, names[phase], done, all);
+    cli_view_phase(context, names[phase], done, all);
 }
 
-static void show_evaluation(rein_view *v, const rein_loop_evaluation *e) {
-    rein_view_step s = rein_view_step_none(e->step);
+static void show_evaluation(cli_view *v, const rein_loop_evaluation *e) {
+    cli_view_step s = cli_view_step_none(e->step);
     if (e->step < 0) return;
     s.eval_accuracy = e->sampled.accuracy, s.eval_low = e->sampled.accuracy_low, s.eval_high = e->sampled.accuracy_high;
     s.eval_length = e->sampled.mean_length, s.eval_over = e->sampled.share_over_budget;
-    rein_view_evaluated(v, &s);
+    cli_view_evaluated(v, &s);
 }
 
-static void show_step(rein_view *v, const rein_loop_report *report) {
-    rein_view_step s = rein_view_step_none(report->trained.step);
-    for (size_t i = 0; i < report->trained.n; i++) rein_view_step_set(&s, report->trained.names[i], report->trained.values[i]);
-    rein_view_add(v, &s);
+static void show_step(cli_view *v, const rein_loop_report *report) {
+    cli_view_step s = cli_view_step_none(report->trained.step);
+    for (size_t i = 0; i < report->trained.n; i++) cli_view_step_set(&s, report->trained.names[i], report->trained.values[i]);
+    cli_view_add(v, &s);
 }
 
 /* Prints what the judges' programs logged, line by line, between two pictures. */
-static void show_log(rein_view *v, const cli_training *t, const char *log) {
+static void show_log(cli_view *v, const cli_training *t, const char *log) {
     if (!*log) return;
-    rein_view_clear(v);
+    cli_view_clear(v);
     for (const char *end; *log; log = *end ? end + 1 : end) {
         end = log + strcspn(log, "\n");
-        if (end > log) rein_say(0, where(t), "reward: %.*s", (int)(end - log), log);
+        if (end > log) cli_say(0, where(t), "reward: %.*s", (int)(end - log), log);
     }
 }
 
 /* ------------------------------------------------------------------------------------------------------------------------ work */
 
-static int work(cli_training *t, rein_loop *loop, rein_view *v) {
+static int work(cli_training *t, rein_loop *loop, cli_view *v) {
     rein_error err = {0};
-    rein_catch_interrupts();
-    if (rein_loop_first(loop)->step < 0 && rein_loop_evaluate(loop, &err)) return rein_view_clear(v), cli_training_failed(t, &err);
+    cli_catch_interrupts();
+    if (rein_loop_first(loop)->step < 0 && rein_loop_evaluate(loop, &err)) return cli_view_clear(v), cli_training_failed(t, &err);
     show_evaluation(v, rein_loop_first(loop));
-    while (!rein_loop_done(loop) && !rein_progress_interrupted()) {
+    while (!rein_loop_done(loop) && !cli_progress_interrupted()) {
         rein_loop_report report;
-        if (rein_loop_step(&report, loop, &err)) return rein_view_clear(v), cli_training_failed(t, &err);
+        if (rein_loop_step(&report, loop, &err)) return cli_view_clear(v), cli_training_failed(t, &err);
         show_log(v, t, report.judge_log);
         show_step(v, &report);
         if (report.trained.nothing_to_train) {
-            rein_view_clear(v);
-            rein_say(0, where(t), "step %" PRId64 ": nothing to train: the responses to each prompt are all equally good",
-                     report.trained.step);
+            cli_view_clear(v);
+            cli_say(0, where(t), "step %" PRId64 ": nothing to train: the responses to each prompt are all equally good",
+                    report.trained.step);
         }
         if (*report.stopped) {
-            rein_view_clear(v);
-            rein_say(0, where(t), "%s holds: the run ends after step %" PRId64, report.stopped, report.trained.step);
+            cli_view_clear(v);
+            cli_say(0, where(t), "%s holds: the run ends after step %" PRId64, report.stopped, report.trained.step);
         }
     }
-    return REIN_DONE;
+    return CLI_DONE;
 }
 
 /* An interrupted run has no evaluation of its last step: its summary and its report are of the last one it has. */
@@ -78,9 +78,9 @@ static int finish(cli_training *t, rein_loop *loop, rein_text *report_path) {
     if (rein_loop_finish(loop, &err)) return cli_training_failed(t, &err);
     cli_training_note(t, rein_loop_session(loop));
     rein_text_format(report_path, "%s/report.html", t->run);
-    if (report_path->failed) return rein_say_no_memory(where(t));
+    if (report_path->failed) return cli_say_no_memory(where(t));
     if (rein_report_write(report_path->data, &t->run, 1, &err)) return cli_training_failed(t, &err);
-    return REIN_DONE;
+    return CLI_DONE;
 }
 
 /* ---------------------------------------------------------------------------------------------------------------------- output */
@@ -109,7 +109,7 @@ static int print_summary(const cli_training *t, const rein_loop *loop, const cha
     rein_text_format(&out, "%-11s %" PRId64 "\n%-11s ", "steps", step, "checkpoint");
     cli_training_checkpoint(&out, t, step);
     rein_text_format(&out, "\n%-11s %s\n", "report", report);
-    return rein_print(&out);
+    return cli_print(&out);
 }
 
 /* The summary as it stands in the run. */
@@ -135,14 +135,14 @@ static int print_json(const cli_training *t, const rein_loop *loop) {
     }
     rein_text_put(&out, "}\n");
     rein_text_free(&path);
-    return rein_print(&out);
+    return cli_print(&out);
 }
 
 static int say_how_to_resume(const cli_training *t, const rein_loop *loop) {
     const rein_session *session = rein_loop_session(loop);
-    if (rein_loop_done(loop)) return REIN_DONE;
-    return rein_say(REIN_FAILED, where(t), "stopped after step %" PRId64 " of %" PRId64 ", which is saved: rein run %s resumes it",
-                    rein_session_step(session), (int64_t)rein_settings_number(rein_session_settings(session), "steps"), t->run);
+    if (rein_loop_done(loop)) return CLI_DONE;
+    return cli_say(CLI_FAILED, where(t), "stopped after step %" PRId64 " of %" PRId64 ", which is saved: rein run %s resumes it",
+                   rein_session_step(session), (int64_t)rein_settings_number(rein_session_settings(session), "steps"), t->run);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ the command */
@@ -151,11 +151,11 @@ static void say_where_it_is(const cli_training *t, const rein_loop *loop) {
     const int64_t step = rein_session_step(rein_loop_session(loop));
     if (!step) return;
     if (*rein_loop_stopped(loop))
-        rein_say(0, where(t), "nothing to do: %s ended after step %" PRId64 ", where %s held", t->run, step,
-                 rein_loop_stopped(loop));
+        cli_say(0, where(t), "nothing to do: %s ended after step %" PRId64 ", where %s held", t->run, step,
+                rein_loop_stopped(loop));
     else if (rein_loop_done(loop))
-        rein_say(0, where(t), "nothing to do: %s has made its %" PRId64 " steps (--steps N makes it longer)", t->run, step);
-    else rein_say(0, where(t), "resuming after step %" PRId64, step);
+        cli_say(0, where(t), "nothing to do: %s has made its %" PRId64 " steps (--steps N makes it longer)", t->run, step);
+    else cli_say(0, where(t), "resuming after step %" PRId64, step);
 }
 
 static void make_title(char *title, size_t size, const cli_training *t, const rein_settings *s) {
@@ -167,23 +167,23 @@ static void make_title(char *title, size_t size, const cli_training *t, const re
 int cli_run_work(cli_training *t, cli_run_end *end, void *context) {
     rein_error err = {0};
     rein_loop *loop = NULL;
-    rein_view v = {0};
+    cli_view v = {0};
     char title[300];
     rein_text report = {0};
     const rein_loop_options options = {on_progress, &v, t->fork.run ? &t->fork : NULL};
-    if (rein_loop_open(&loop, t->run, t->given, &options, &err)) return rein_say_setting_error(t->args, &err);
+    if (rein_loop_open(&loop, t->run, t->given, &options, &err)) return cli_say_setting_error(t->args, &err);
     const rein_session *session = rein_loop_session(loop);
     cli_training_note(t, session);
     say_where_it_is(t, loop);
     const rein_settings *settings = rein_session_settings(session);
     make_title(title, sizeof title, t, settings);
-    rein_view_open(&v, title, rein_session_step(session), (int64_t)rein_settings_number(settings, "steps"),
-                   rein_settings_number(settings, "token_budget"));
+    cli_view_open(&v, title, rein_session_step(session), (int64_t)rein_settings_number(settings, "steps"),
+                  rein_settings_number(settings, "token_budget"));
     int status = work(t, loop, &v);
     if (!status) status = finish(t, loop, &report);
-    rein_view_clear(&v);
+    cli_view_clear(&v);
     if (!status) status = end(t, loop, report.data, context);
-    rein_view_close(&v);
+    cli_view_close(&v);
     rein_text_free(&report);
     rein_loop_close(loop);
     return status;
@@ -195,8 +195,8 @@ static int at_the_end(const cli_training *t, const rein_loop *loop, const char *
     return status ? status : say_how_to_resume(t, loop);
 }
 
-int rein_run_run(const rein_args *args) {
-    int json = rein_option_value(args, "json") != NULL;
+int cli_run_run(const cli_args *args) {
+    int json = cli_option_value(args, "json") != NULL;
     cli_training t = {0};
     int status = cli_training_read(&t, args);
     if (!status) status = cli_run_work(&t, at_the_end, &json);

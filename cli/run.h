@@ -1,6 +1,6 @@
 /* run.h - the loop at work, for `rein run` and `rein demo`. */
-#ifndef REIN_CLI_RUN_H
-#define REIN_CLI_RUN_H
+#ifndef CLI_RUN_H
+#define CLI_RUN_H
 
 #include "training.h"
 

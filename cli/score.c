@@ -17,7 +17,7 @@
 static const char WHERE[] = "score";
 
 typedef struct scoring {
-    rein_opened opened;
+    cli_opened opened;
     rein_policy policy;
     rein_activations *activations;
     int entropy;
@@ -72,7 +72,7 @@ static void json_tokens(rein_text *out, const rein_tokenizer *tokenizer, const r
     rein_text_put(out, "[");
     for (size_t i = 0; i < ids->count; i++) {
         if (i) rein_text_put(out, ", ");
-        rein_json_token(out, tokenizer, ids->data[i]);
+        cli_json_token(out, tokenizer, ids->data[i]);
     }
     rein_text_put(out, "]");
 }
@@ -86,7 +86,7 @@ static void write_result(rein_text *out, const scoring *c, const sequence *s) {
     }
     const double mean = scored ? sum / (double)scored : NAN;
     rein_text_put(out, "{");
-    rein_json_ids(out, "ids", s->ids.data, s->ids.count);
+    cli_json_ids(out, "ids", s->ids.data, s->ids.count);
     if (c->opened.tokenizer) json_tokens(out, c->opened.tokenizer, &s->ids);
     json_scored(out, "logprobs", s->log_probs, s);
     if (c->entropy) json_scored(out, "entropies", s->entropies, s);
@@ -104,20 +104,20 @@ static rein_status score_and_write(rein_text *out, sequence *s, const scoring *c
 
 /* -------------------------------------------------------------------------------------------------------------- lines of JSON */
 
-static void add_text(sequence *s, rein_in *in, const scoring *c, const char *name, int part) {
+static void add_text(sequence *s, cli_in *in, const scoring *c, const char *name, int part) {
     rein_error err = {0};
     const char *text = rein_fields_string(&in->fields, name);
     if (text && !c->opened.tokenizer)
         rein_fields_fail(&in->fields, REIN_EINVAL, name, -1, "is a text, and the model has no tokenizer.json: give token ids");
-    else if (text && rein_opened_encode(&s->ids, &c->opened, text, strlen(text), part, &err))
+    else if (text && cli_opened_encode(&s->ids, &c->opened, text, strlen(text), part, &err))
         rein_fields_fail(&in->fields, err.code, name, -1, ": %s", err.message);
 }
 
-static void add_ids(sequence *s, rein_in *in, const scoring *c, const char *name) {
+static void add_ids(sequence *s, cli_in *in, const scoring *c, const char *name) {
     const long long vocabulary = c->opened.info.vocabulary;
-    rein_axis axis = {0};
-    const int64_t *ids = rein_in_lengths(in, name, &axis);
-    for (size_t i = 0; ids && i < axis.n && !rein_in_status(in); i++) {
+    cli_axis axis = {0};
+    const int64_t *ids = cli_in_lengths(in, name, &axis);
+    for (size_t i = 0; ids && i < axis.n && !cli_in_status(in); i++) {
         if (ids[i] >= vocabulary)
             rein_fields_fail(&in->fields, REIN_EINVAL, name, (int64_t)i, "is %lld: the model's tokens are 0 to %lld",
                              (long long)ids[i], vocabulary - 1);
@@ -125,18 +125,18 @@ static void add_ids(sequence *s, rein_in *in, const scoring *c, const char *name
     }
 }
 
-static void need_first(const sequence *s, rein_in *in, const char *name) {
+static void need_first(const sequence *s, cli_in *in, const char *name) {
     if (!s->ids.count) rein_fields_fail(&in->fields, REIN_EINVAL, name, -1, "has no token: one or more is needed");
 }
 
 /* A line is one sequence, or a prompt and its response, each as text or as ids. */
-static void read_sequence(sequence *s, rein_in *in, const scoring *c) {
+static void read_sequence(sequence *s, cli_in *in, const scoring *c) {
     static const char forms[] = "text, ids, prompt with response, or prompt_ids with response_ids";
-    const int ids = rein_in_has(in, "prompt_ids") || rein_in_has(in, "response_ids");
-    const int texts = rein_in_has(in, "prompt") || rein_in_has(in, "response");
-    const int whole = rein_in_has(in, "ids"), text = !ids && rein_in_has(in, "text"); /* generate prints text and response_ids */
+    const int ids = cli_in_has(in, "prompt_ids") || cli_in_has(in, "response_ids");
+    const int texts = cli_in_has(in, "prompt") || cli_in_has(in, "response");
+    const int whole = cli_in_has(in, "ids"), text = !ids && cli_in_has(in, "text"); /* generate prints text and response_ids */
     const int n = ids + texts + whole + text;
-    if (!rein_in_status(in) && n != 1) {
+    if (!cli_in_status(in) && n != 1) {
         rein_fail(in->fields.err, REIN_EINVAL, "%s is needed: %s", n ? "only one" : "one", forms);
         in->fields.status = rein_fail_in(in->fields.err, REIN_EINVAL, "%s", in->fields.file);
     } else if (whole) add_ids(s, in, c, "ids"), need_first(s, in, "ids");
@@ -160,43 +160,43 @@ static int score_line(const scoring *c, const char *line, size_t length, size_t 
     rein_text out = {0};
     rein_error err = {0};
     sequence s = {0};
-    rein_in in;
+    cli_in in;
     char place[40];
     snprintf(place, sizeof place, "line %zu", number);
     if (line[strspn(line, " \t")] != '{')
-        return rein_say(REIN_WRONG, WHERE,
-                        "line %zu is not a JSON object such as {\"text\": \"...\"}: --file FILE scores plain text", number);
-    rein_status bad = rein_in_open(&in, line, length, place, KEYS, &err);
-    if (!bad) read_sequence(&s, &in, c), bad = rein_in_status(&in);
+        return cli_say(CLI_WRONG, WHERE, "line %zu is not a JSON object such as {\"text\": \"...\"}: --file FILE scores plain text",
+                       number);
+    rein_status bad = cli_in_open(&in, line, length, place, KEYS, &err);
+    if (!bad) read_sequence(&s, &in, c), bad = cli_in_status(&in);
     if (!bad && (bad = score_and_write(&out, &s, c, &err))) rein_fail_in(&err, bad, "%s", place);
-    rein_in_close(&in);
+    cli_in_close(&in);
     sequence_free(&s);
-    return rein_print_result(&out, bad ? rein_say_error(WHERE, &err) : REIN_DONE);
+    return cli_print_result(&out, bad ? cli_say_error(WHERE, &err) : CLI_DONE);
 }
 
 static int score_lines(const scoring *c, FILE *file, const char *name) {
     char *line = NULL;
     size_t capacity = 0, number = 0;
     ssize_t length = 0;
-    int status = REIN_DONE;
+    int status = CLI_DONE;
     errno = 0;
     while (!status && (length = getline(&line, &capacity, file)) >= 0) {
         number++;
         if (length && line[length - 1] == '\n') length--;
         if (strspn(line, " \t\r\n") < (size_t)length) status = score_line(c, line, (size_t)length, number);
     }
-    if (!status && !feof(file)) status = rein_say(REIN_WRONG, WHERE, "cannot read %s: %s", name, strerror(errno));
+    if (!status && !feof(file)) status = cli_say(CLI_WRONG, WHERE, "cannot read %s: %s", name, strerror(errno));
     free(line);
     return status;
 }
 
 static int score_file(const scoring *c, const char *path) {
     if (!path || !strcmp(path, "-")) {
-        if (isatty(STDIN_FILENO)) rein_say(0, WHERE, "reading lines of JSON from the terminal; Ctrl-D ends the input");
+        if (isatty(STDIN_FILENO)) cli_say(0, WHERE, "reading lines of JSON from the terminal; Ctrl-D ends the input");
         return score_lines(c, stdin, "standard input");
     }
     FILE *file = fopen(path, "rb");
-    if (!file) return rein_say(REIN_WRONG, WHERE, "cannot open \"%s\": %s", path, strerror(errno));
+    if (!file) return cli_say(CLI_WRONG, WHERE, "cannot open \"%s\": %s", path, strerror(errno));
     const int status = score_lines(c, file, path);
     fclose(file);
     return status;
@@ -207,67 +207,67 @@ static int score_file(const scoring *c, const char *path) {
 static int encode_text(sequence *s, const scoring *c, const char *text, size_t length) {
     rein_error err = {0};
     if (!c->opened.tokenizer)
-        return rein_say(REIN_WRONG, WHERE, "%s has no tokenizer.json: a text must be given as --ids", c->opened.directory);
-    if (rein_opened_encode(&s->ids, &c->opened, text, length, 0, &err)) return rein_say_error(WHERE, &err);
-    if (s->ids.count) return REIN_DONE;
-    return rein_say(REIN_WRONG, WHERE, "the text is empty, and the tokenizer adds no begin token: there is nothing to score");
+        return cli_say(CLI_WRONG, WHERE, "%s has no tokenizer.json: a text must be given as --ids", c->opened.directory);
+    if (cli_opened_encode(&s->ids, &c->opened, text, length, 0, &err)) return cli_say_error(WHERE, &err);
+    if (s->ids.count) return CLI_DONE;
+    return cli_say(CLI_WRONG, WHERE, "the text is empty, and the tokenizer adds no begin token: there is nothing to score");
 }
 
-static int score_one(const scoring *c, const rein_args *args, rein_ids *ids, const rein_text *text) {
+static int score_one(const scoring *c, const cli_args *args, rein_ids *ids, const rein_text *text) {
     rein_text out = {0};
     rein_error err = {0};
     sequence s = {.ids = *ids};
     *ids = (rein_ids){0};
-    int status = rein_option_value(args, "ids") ? rein_opened_check_ids(&c->opened, &s.ids, "--ids", WHERE)
-                                                : encode_text(&s, c, text->data, text->length);
-    if (!status && score_and_write(&out, &s, c, &err)) status = rein_say_error(WHERE, &err);
+    int status = cli_option_value(args, "ids") ? cli_opened_check_ids(&c->opened, &s.ids, "--ids", WHERE)
+                                               : encode_text(&s, c, text->data, text->length);
+    if (!status && score_and_write(&out, &s, c, &err)) status = cli_say_error(WHERE, &err);
     sequence_free(&s);
-    return rein_print_result(&out, status);
+    return cli_print_result(&out, status);
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- the command */
 
 static int is_temperature(double x) { return x >= 1e-3 && x <= 1e3; }
 
-static int check_sources(const rein_args *args) {
+static int check_sources(const cli_args *args) {
     const char *const names[] = {"text", "file", "ids"};
     const char *given = args->n_words ? "a file of JSON lines" : NULL;
     for (size_t i = 0; i < 3; i++) {
-        if (!rein_option_value(args, names[i])) continue;
+        if (!cli_option_value(args, names[i])) continue;
         if (given)
-            return rein_say_option(WHERE, names[i], "and %s%s are both given: one is needed", *given == 'a' ? "" : "--", given);
+            return cli_say_option(WHERE, names[i], "and %s%s are both given: one is needed", *given == 'a' ? "" : "--", given);
         given = names[i];
     }
-    return REIN_DONE;
+    return CLI_DONE;
 }
 
 /* What the command line gives, read before the model is opened. */
-static int read_source(rein_ids *ids, rein_text *text, const rein_args *args) {
-    const char *file = rein_option_value(args, "file"), *given = rein_option_value(args, "text");
+static int read_source(rein_ids *ids, rein_text *text, const cli_args *args) {
+    const char *file = cli_option_value(args, "file"), *given = cli_option_value(args, "text");
     int status = check_sources(args);
-    if (!status) status = rein_value_ids(ids, args, "ids");
-    if (!status && file) status = rein_read_text(text, file, "a text", WHERE);
+    if (!status) status = cli_value_ids(ids, args, "ids");
+    if (!status && file) status = cli_read_text(text, file, "a text", WHERE);
     if (!status && given) rein_text_put(text, given);
-    return !status && text->failed ? rein_say_no_memory(WHERE) : status;
+    return !status && text->failed ? cli_say_no_memory(WHERE) : status;
 }
 
-int rein_run_score(const rein_args *args) {
-    scoring c = {.policy.temperature = 1, .entropy = rein_option_value(args, "entropy") != NULL};
+int cli_run_score(const cli_args *args) {
+    scoring c = {.policy.temperature = 1, .entropy = cli_option_value(args, "entropy") != NULL};
     rein_ids ids = {0};
     rein_text text = {0};
     rein_error err = {0};
-    const int lines = !rein_option_value(args, "text") && !rein_option_value(args, "file") && !rein_option_value(args, "ids");
-    int status = rein_opened_read(&c.opened, args);
-    if (!status) status = rein_value_number(&c.policy.temperature, args, "temperature", is_temperature, "from 0.001 to 1000");
+    const int lines = !cli_option_value(args, "text") && !cli_option_value(args, "file") && !cli_option_value(args, "ids");
+    int status = cli_opened_read(&c.opened, args);
+    if (!status) status = cli_value_number(&c.policy.temperature, args, "temperature", is_temperature, "from 0.001 to 1000");
     if (!status) status = read_source(&ids, &text, args);
-    if (!status) status = rein_opened_open(&c.opened, args);
+    if (!status) status = cli_opened_open(&c.opened, args);
     c.policy.model = c.opened.model;
     c.policy.adapter = c.opened.adapter;
-    if (!status && rein_activations_open(&c.activations, &c.opened.exec, &err)) status = rein_say_error(WHERE, &err);
+    if (!status && rein_activations_open(&c.activations, &c.opened.exec, &err)) status = cli_say_error(WHERE, &err);
     if (!status) status = lines ? score_file(&c, args->n_words ? args->words[0] : NULL) : score_one(&c, args, &ids, &text);
     rein_activations_close(c.activations);
     rein_ids_free(&ids);
     rein_text_free(&text);
-    rein_opened_close(&c.opened);
+    cli_opened_close(&c.opened);
     return status;
 }

@@ -14,13 +14,13 @@
 enum { MOST = 224 };
 
 /* Filled once. One thread reads the command line. */
-static rein_cli_setting table[MOST];
+static cli_setting table[MOST];
 static size_t n_table;
 
 static void add(const char *name, const char *value, const char *help, const char *choice, const char *stage) {
-    rein_cli_setting *row = &table[n_table];
+    cli_setting *row = &table[n_table];
     if (n_table == MOST) return;
-    *row = (rein_cli_setting){.name = name, .value = value, .help = help, .choice = choice, .objective = !stage};
+    *row = (cli_setting){.name = name, .value = value, .help = help, .choice = choice, .objective = !stage};
     row->loop = stage && (!strcmp(stage, "task") || !strcmp(stage, "rollout") || !strcmp(stage, "evaluation"));
     snprintf(row->title, sizeof row->title, "%s", stage ? stage : "objective (rein explain --all)");
     row->title[0] = (char)toupper((unsigned char)row->title[0]);
@@ -46,7 +46,7 @@ static void fill(void) {
     for (size_t i = 0; (alias = rein_option_alias_at(i)); i++) add(alias->name, alias->value, alias->help, NULL, NULL);
 }
 
-const rein_cli_setting *rein_cli_setting_at(size_t i) {
+const cli_setting *cli_setting_at(size_t i) {
     if (!n_table) fill();
     return i < n_table ? &table[i] : NULL;
 }
@@ -63,23 +63,23 @@ static int of_evaluations(const char *name) {
     return 0;
 }
 
-int rein_takes_setting(const rein_command *command, const rein_cli_setting *setting) {
-    if (command->settings == REIN_SETTINGS_EVALUATION) return of_evaluations(setting->name);
-    return command->settings && (command->settings == REIN_SETTINGS_LOOP || !setting->loop);
+int cli_takes_setting(const cli_command *command, const cli_setting *setting) {
+    if (command->settings == CLI_SETTINGS_EVALUATION) return of_evaluations(setting->name);
+    return command->settings && (command->settings == CLI_SETTINGS_LOOP || !setting->loop);
 }
 
 /* The old name of an option is accepted, but not shown. */
-const rein_cli_setting *rein_cli_setting_named(const char *option, size_t length) {
-    const rein_cli_setting *s;
+const cli_setting *cli_setting_named(const char *option, size_t length) {
+    const cli_setting *s;
     if (length == strlen("recall") && !strncmp(option, "recall", length)) option = "activation-cache", length = strlen(option);
-    for (size_t i = 0; (s = rein_cli_setting_at(i)); i++)
+    for (size_t i = 0; (s = cli_setting_at(i)); i++)
         if (strlen(s->option) == length && !strncmp(s->option, option, length)) return s;
     return NULL;
 }
 
-static const rein_cli_setting *find(const char *name) {
-    const rein_cli_setting *s;
-    for (size_t i = 0; (s = rein_cli_setting_at(i)) && strcmp(s->name, name) != 0; i++) {
+static const cli_setting *find(const char *name) {
+    const cli_setting *s;
+    for (size_t i = 0; (s = cli_setting_at(i)) && strcmp(s->name, name) != 0; i++) {
     }
     return s;
 }
@@ -96,7 +96,7 @@ static void put_choices(rein_text *out, const char *choices) {
 }
 
 /* " (default 8)"; a setting that is off or has no value has none. */
-static void put_default(rein_text *out, const rein_cli_setting *s) {
+static void put_default(rein_text *out, const cli_setting *s) {
     rein_settings *defaults;
     if (!s->value || s->objective || rein_settings_new(&defaults, NULL)) return;
     const char *text = rein_settings_text(defaults, s->name);
@@ -106,95 +106,93 @@ static void put_default(rein_text *out, const rein_cli_setting *s) {
     rein_settings_free(defaults);
 }
 
-void rein_cli_setting_help(rein_text *out, const rein_cli_setting *s) {
+void cli_setting_help(rein_text *out, const cli_setting *s) {
     rein_text_put(out, s->help);
     if (s->choice) put_choices(out, s->choice);
     put_default(out, s);
 }
 
-void rein_help_settings(rein_text *out, const rein_command *command) {
+void cli_help_settings(rein_text *out, const cli_command *command) {
     enum { COLUMN = 32 };
-    const rein_cli_setting *s;
+    const cli_setting *s;
     const char *title = "";
-    for (size_t i = 0; (s = rein_cli_setting_at(i)); i++) {
+    for (size_t i = 0; (s = cli_setting_at(i)); i++) {
         rein_text help = {0};
-        if (!rein_takes_setting(command, s)) continue;
+        if (!cli_takes_setting(command, s)) continue;
         if (strcmp(s->title, title) != 0) rein_text_format(out, "\n%s:\n", s->title);
         title = s->title;
-        rein_cli_setting_help(&help, s);
-        rein_help_option(out, s->option, s->value, help.failed ? s->help : help.data, COLUMN);
+        cli_setting_help(&help, s);
+        cli_help_option(out, s->option, s->value, help.failed ? s->help : help.data, COLUMN);
         rein_text_free(&help);
     }
 }
 
 /* ------------------------------------------------------------------------------------------------------- from the command line */
 
-int rein_args_has_setting(const rein_args *args, const char *name) {
+int cli_args_has_setting(const cli_args *args, const char *name) {
     for (size_t i = 0; i < args->n_settings; i++)
         if (!strcmp(args->settings[i].name, name)) return 1;
     return 0;
 }
 
-int rein_say_setting_error(const rein_args *args, const rein_error *err) {
+int cli_say_setting_error(const cli_args *args, const rein_error *err) {
     const size_t length = strlen(err->field);
-    const rein_cli_setting *s = rein_args_has_setting(args, err->field) ? find(err->field) : NULL;
+    const cli_setting *s = cli_args_has_setting(args, err->field) ? find(err->field) : NULL;
     rein_error spelled = *err;
     if (s && err->reason && !strncmp(err->message, err->field, length)) /* the message begins with the field */
         snprintf(spelled.message, sizeof spelled.message, "--%s%s", s->option, err->message + length);
-    return rein_say_error(args->command->name, &spelled);
+    return cli_say_error(args->command->name, &spelled);
 }
 
 /* Sets all values of a list at once; its option may be given several times. */
-static int set_list(rein_settings *settings, const rein_args *args, const char *name) {
+static int set_list(rein_settings *settings, const cli_args *args, const char *name) {
     rein_error err = {0};
     rein_text all = {0};
     for (size_t i = 0; i < args->n_settings; i++) {
         if (strcmp(args->settings[i].name, name) != 0) continue;
         if (strchr(args->settings[i].value, '\n'))
-            return rein_text_free(&all), rein_say(REIN_WRONG, args->command->name, "--%s has a newline in it%s", name,
-                                                  strcmp(name, "stop") ? ": leave it out" : ": write \\n, which stands for one");
+            return rein_text_free(&all), cli_say(CLI_WRONG, args->command->name, "--%s has a newline in it%s", name,
+                                                 strcmp(name, "stop") ? ": leave it out" : ": write \\n, which stands for one");
         rein_text_format(&all, "%s%s", all.length ? "\n" : "", args->settings[i].value);
     }
     const int failed = all.failed || rein_settings_set(settings, name, all.data, &err);
-    const int status = all.failed ? rein_say_no_memory(args->command->name)
-                       : failed   ? rein_say_setting_error(args, &err)
-                                  : REIN_DONE;
+    const int status = all.failed ? cli_say_no_memory(args->command->name) : failed ? cli_say_setting_error(args, &err) : CLI_DONE;
     rein_text_free(&all);
     return status;
 }
 
-static int set(rein_settings *settings, const rein_args *args, size_t i) {
+static int set(rein_settings *settings, const cli_args *args, size_t i) {
     rein_error err = {0};
     const char *name = args->settings[i].name;
     if (rein_setting_is_list(name)) return set_list(settings, args, name);
     if (!strcmp(name, "preset") && rein_options_given(rein_settings_objective(settings), NULL))
-        return rein_say(REIN_WRONG, args->command->name,
-                        "--preset would overwrite the options of the objective in %s: set the preset there",
-                        rein_option_value(args, "config"));
-    if (rein_settings_set(settings, name, args->settings[i].value, &err)) return rein_say_setting_error(args, &err);
-    return REIN_DONE;
+        return cli_say(CLI_WRONG, args->command->name,
+                       "--preset would overwrite the options of the objective in %s: set the preset there",
+                       cli_option_value(args, "config"));
+    if (rein_settings_set(settings, name, args->settings[i].value, &err)) return cli_say_setting_error(args, &err);
+    return CLI_DONE;
 }
 
 /* The file may only have settings that the command takes. */
-static int check_config(const rein_settings *settings, const rein_args *args, const char *config) {
-    const rein_cli_setting *s;
-    for (size_t i = 0; (s = rein_cli_setting_at(i)); i++)
-        if (!rein_takes_setting(args->command, s) && rein_settings_given(settings, s->name))
-            return rein_say(REIN_WRONG, args->command->name, "%s: %s has no effect here: it is for rein %s", config, s->name,
-                            s->loop ? "run" : "run and rein train");
-    return REIN_DONE;
+static int check_config(const rein_settings *settings, const cli_args *args, const char *config) {
+    const cli_setting *s;
+    for (size_t i = 0; (s = cli_setting_at(i)); i++)
+        if (!cli_takes_setting(args->command, s) && rein_settings_given(settings, s->name))
+            return cli_say(CLI_WRONG, args->command->name, "%s: %s has no effect here: it is for rein %s", config, s->name,
+                           s->loop ? "run" : "run and rein train");
+    return CLI_DONE;
 }
 
-int rein_args_settings(rein_settings **settings, const rein_args *args, int is_new) {
-    const char *config = rein_option_value(args, "config");
+int cli_args_settings(rein_settings **settings, const cli_args *args, int is_new) {
+    const char *config = cli_option_value(args, "config");
     rein_error err = {0};
     rein_isa isa = REIN_ISA_BEST;
-    int status = rein_value_kernel(&isa, args->command->name);
+    int status = cli_value_kernel(&isa, args->command->name);
     *settings = NULL;
     if (status) return status;
     if (rein_settings_new(settings, &err) || (is_new && rein_settings_set(*settings, "preset", "none", &err)) ||
         (config && rein_settings_read(*settings, config, &err)))
-        return rein_say_error(args->command->name, &err);
+        return cli_say_error(args->command->name, &err);
     rein_settings_set_isa(*settings, isa);
     status = check_config(*settings, args, config);
     for (int preset = 1; preset >= 0; preset--) {
@@ -204,14 +202,14 @@ int rein_args_settings(rein_settings **settings, const rein_args *args, int is_n
     return status;
 }
 
-int rein_run_settings(rein_settings **settings, const char *run, const char *where) {
+int cli_run_settings(rein_settings **settings, const char *run, const char *where) {
     rein_error err = {0};
     rein_text path = {0};
-    int status = REIN_DONE;
+    int status = CLI_DONE;
     rein_text_format(&path, "%s/config.yaml", run);
-    if (path.failed) status = rein_say_no_memory(where);
+    if (path.failed) status = cli_say_no_memory(where);
     else if (rein_settings_new(settings, &err) || rein_settings_read(*settings, path.data, &err))
-        status = rein_say_error(where, &err);
+        status = cli_say_error(where, &err);
     rein_text_free(&path);
     return status;
 }

@@ -1,13 +1,13 @@
 /* settings.h - the settings of a run and the options of the objective as options of the command line, from the library's tables.
  *
  * The table of commands says which commands take them (.settings). lora_rank is written --lora-rank. */
-#ifndef REIN_CLI_SETTINGS_H
-#define REIN_CLI_SETTINGS_H
+#ifndef CLI_SETTINGS_H
+#define CLI_SETTINGS_H
 
 #include "help.h"
 #include "rein/train.h"
 
-typedef struct rein_cli_setting {
+typedef struct cli_setting {
     const char *name;   /* "lora_rank", the name in the library */
     char option[64];    /* "lora-rank" */
     const char *value;  /* "N", "NAME", …; NULL: a switch, which --full=no turns off */
@@ -16,36 +16,36 @@ typedef struct rein_cli_setting {
     char title[40];     /* its section in the help: "Policy" */
     int objective;      /* an option of the objective, or "preset" */
     int loop;           /* a setting of the loop that samples: only `rein run` takes it */
-} rein_cli_setting;
+} cli_setting;
 
 /* Number i, in the order of the help, or NULL past the last. */
-const rein_cli_setting *rein_cli_setting_at(size_t i);
+const cli_setting *cli_setting_at(size_t i);
 
 /* 1 if the command takes it. */
-int rein_takes_setting(const rein_command *command, const rein_cli_setting *setting);
+int cli_takes_setting(const cli_command *command, const cli_setting *setting);
 
 /* The setting of the option --OPTION, where `option` has `length` bytes; or NULL. */
-const rein_cli_setting *rein_cli_setting_named(const char *option, size_t length);
+const cli_setting *cli_setting_named(const char *option, size_t length);
 
 /* Appends its help, with its choices and its default. */
-void rein_cli_setting_help(rein_text *out, const rein_cli_setting *setting);
+void cli_setting_help(rein_text *out, const cli_setting *setting);
 
 /* Appends the settings that a command takes to its help. */
-void rein_help_settings(rein_text *out, const rein_command *command);
+void cli_help_settings(rein_text *out, const cli_command *command);
 
 /* Makes settings from the defaults, then the file of --config, then the command line, its preset first. Those of a new run start with the
  * preset none, in which no constant is given; those of an existing run only change what it has. Returns an exit status, after printing what
  * is wrong. The caller frees *settings, whatever the status. */
-int rein_args_settings(rein_settings **settings, const rein_args *args, int is_new);
+int cli_args_settings(rein_settings **settings, const cli_args *args, int is_new);
 
 /* Makes the settings that RUN/config.yaml has. Returns an exit status, after printing what is wrong. The caller frees *settings, whatever
  * the status. */
-int rein_run_settings(rein_settings **settings, const char *run, const char *where);
+int cli_run_settings(rein_settings **settings, const char *run, const char *where);
 
 /* Prints err. The name of a setting that was given on the command line is printed as an option: --lora-rank. Returns the exit status. */
-int rein_say_setting_error(const rein_args *args, const rein_error *err);
+int cli_say_setting_error(const cli_args *args, const rein_error *err);
 
 /* 1 if the setting was given on the command line. */
-int rein_args_has_setting(const rein_args *args, const char *name);
+int cli_args_has_setting(const cli_args *args, const char *name);
 
 #endif

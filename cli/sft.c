@@ -60,10 +60,10 @@ static rein_status check_settings(const rein_settings *settings, rein_error *err
 static int set_defaults(const cli_training *t) {
     rein_error err = {0};
     rein_settings *given = t->given;
-    const int keeps = rein_args_has_setting(t->args, "keep_last") || rein_settings_number(given, "keep_last") > 0 ||
+    const int keeps = cli_args_has_setting(t->args, "keep_last") || rein_settings_number(given, "keep_last") > 0 ||
                       *rein_settings_text(given, "keep_best");
-    if (keeps || rein_run_exists(t->run) || !rein_settings_set(given, "keep_last", "3", &err)) return REIN_DONE;
-    return rein_say_setting_error(t->args, &err);
+    if (keeps || rein_run_exists(t->run) || !rein_settings_set(given, "keep_last", "3", &err)) return CLI_DONE;
+    return cli_say_setting_error(t->args, &err);
 }
 
 static int prepare(supervised *s) {
@@ -71,7 +71,7 @@ static int prepare(supervised *s) {
     const int status = cli_training_prepare(&s->t);
     if (status) return status;
     s->settings = rein_session_settings(s->t.session);
-    return check_settings(s->settings, &err) ? rein_say_setting_error(s->t.args, &err) : REIN_DONE;
+    return check_settings(s->settings, &err) ? cli_say_setting_error(s->t.args, &err) : CLI_DONE;
 }
 
 /* One example at a time: an error names it, and the check needs little memory. */
@@ -94,14 +94,14 @@ static int read_data(supervised *s) {
     const rein_model_info info = rein_model_describe(rein_session_policy(s->t.session).model);
     const int32_t named = s->t.tokenizer ? rein_tokenizer_named(s->t.tokenizer).end : -1;
     const int32_t end = info.n_end_ids ? info.end_ids[0] : -1;
-    if (*s->plan.chat_format && rein_chat_named(&s->t.chat, s->plan.chat_format, &err)) return rein_say_error(WHERE, &err);
+    if (*s->plan.chat_format && rein_chat_named(&s->t.chat, s->plan.chat_format, &err)) return cli_say_error(WHERE, &err);
     const rein_chat *chat = *s->plan.chat_format ? &s->t.chat : NULL;
     if (rein_sft_read(&s->data, s->plan.data, s->t.tokenizer, chat, named >= 0 ? named : end, &err))
-        return rein_say_error(WHERE, &err);
-    if (check_data(s, &err)) return rein_say_setting_error(s->t.args, &err);
+        return cli_say_error(WHERE, &err);
+    if (check_data(s, &err)) return cli_say_setting_error(s->t.args, &err);
     const int status = cli_sft_plan_finish(&s->plan, s->data.n);
     if (status || !s->t.total_open || !rein_session_set_total_steps(s->t.session, s->plan.total, &err)) return status;
-    return rein_say_setting_error(s->t.args, &err);
+    return cli_say_setting_error(s->t.args, &err);
 }
 
 /* ----------------------------------------------------------------------------------------------------------------------- a step */
@@ -110,7 +110,7 @@ static int allocate(supervised *s) {
     s->order = calloc(s->data.n, sizeof *s->order);
     s->batch = calloc((size_t)s->plan.batch_size, sizeof *s->batch);
     s->epoch = -1;
-    return s->order && s->batch ? REIN_DONE : rein_say_no_memory(WHERE);
+    return s->order && s->batch ? CLI_DONE : cli_say_no_memory(WHERE);
 }
 
 static rein_groups batch_of(supervised *s, int64_t step) {
@@ -124,27 +124,27 @@ static rein_groups batch_of(supervised *s, int64_t step) {
 }
 
 static int train(supervised *s, rein_session_report *report) {
-    rein_progress progress;
+    cli_progress progress;
     rein_error err = {0};
-    rein_progress_begin(&progress, rein_session_step(s->t.session), s->plan.total);
-    for (int64_t step; (step = rein_session_step(s->t.session)) < s->plan.total && !rein_progress_interrupted();) {
+    cli_progress_begin(&progress, rein_session_step(s->t.session), s->plan.total);
+    for (int64_t step; (step = rein_session_step(s->t.session)) < s->plan.total && !cli_progress_interrupted();) {
         const rein_groups batch = batch_of(s, step);
         char text[100];
         if (rein_session_train(report, s->t.session, &batch, NULL, &err) ||
             rein_session_commit(report, s->t.session, &batch, NULL, 0, &err)) {
-            rein_progress_clear(&progress);
+            cli_progress_clear(&progress);
             return cli_training_failed(&s->t, &err);
         }
         const double loss = cli_report_value(report, "loss");
         if (isnan(s->first_loss)) s->first_loss = loss;
         snprintf(text, sizeof text, "loss %.4f  lr %.3g  %.0f tok/s", loss, cli_report_value(report, "learning_rate"),
                  cli_report_value(report, "tokens_per_second"));
-        rein_progress_step(&progress, report->step, text);
+        cli_progress_step(&progress, report->step, text);
     }
-    rein_progress_clear(&progress);
+    cli_progress_clear(&progress);
     if (rein_session_save(s->t.session, &err)) return cli_training_failed(&s->t, &err);
     cli_training_note(&s->t, s->t.session);
-    return REIN_DONE;
+    return CLI_DONE;
 }
 
 /* ---------------------------------------------------------------------------------------------------------------------- output */
@@ -162,10 +162,10 @@ static int finish(const supervised *s, const rein_session_report *r) {
     rein_text out = {0};
     if (s->json) cli_report_json(&out, r, &s->t);
     else if (r->n) table(&out, s, r);
-    const int status = rein_print(&out);
+    const int status = cli_print(&out);
     if (status || r->step >= s->plan.total) return status;
-    return rein_say(REIN_FAILED, WHERE, "stopped after step %" PRId64 " of %" PRId64 ", which is saved: rein sft %s resumes it",
-                    r->step, s->plan.total, s->t.run);
+    return cli_say(CLI_FAILED, WHERE, "stopped after step %" PRId64 " of %" PRId64 ", which is saved: rein sft %s resumes it",
+                   r->step, s->plan.total, s->t.run);
 }
 
 static int dry_run(const supervised *s) {
@@ -177,7 +177,7 @@ static int dry_run(const supervised *s) {
                          "\"steps\": %" PRId64 "}\n",
                          rein_session_is_new(s->t.session) ? "true" : "false", sum.groups, sum.tokens, sum.trained_tokens,
                          s->plan.total);
-        return rein_print(&out);
+        return cli_print(&out);
     }
     rein_text_format(&out, "%-12s %s, %s\n", "run", s->t.run, cli_training_plan(&s->t));
     rein_text_format(&out, "%-12s %s\n", "model", rein_settings_text(s->settings, "model"));
@@ -186,7 +186,7 @@ static int dry_run(const supervised *s) {
     rein_text_format(&out, "%-12s %zu, of which %zu train\n", "tokens", sum.tokens, sum.trained_tokens);
     rein_text_format(&out, "%-12s %" PRId64 ", %" PRId64 " an epoch\n", "steps", s->plan.total, s->plan.steps_per_epoch);
     rein_text_put(&out, "Nothing was written.\n");
-    return rein_print(&out);
+    return cli_print(&out);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ the command */
@@ -199,22 +199,22 @@ static int run(supervised *s) {
     const int64_t step = rein_session_step(s->t.session);
     rein_session_report report = {.step = step, .nothing_to_train = 1};
     if (step >= s->plan.total)
-        rein_say(0, WHERE, "nothing to do: %s has made its %" PRId64 " steps; --num-train-epochs or --max-steps makes it longer",
-                 s->t.run, step);
-    else if (step) rein_say(0, WHERE, "resuming after step %" PRId64 " of %" PRId64, step, s->plan.total);
+        cli_say(0, WHERE, "nothing to do: %s has made its %" PRId64 " steps; --num-train-epochs or --max-steps makes it longer",
+                s->t.run, step);
+    else if (step) cli_say(0, WHERE, "resuming after step %" PRId64 " of %" PRId64, step, s->plan.total);
     status = train(s, &report);
     return status ? status : finish(s, &report);
 }
 
-int rein_run_sft(const rein_args *args) {
-    supervised s = {.first_loss = NAN, .json = rein_option_value(args, "json") != NULL};
+int cli_run_sft(const cli_args *args) {
+    supervised s = {.first_loss = NAN, .json = cli_option_value(args, "json") != NULL};
     s.t.knows_total = 1;
     int status = cli_training_read(&s.t, args);
     if (!status) status = cli_sft_plan_read(&s.plan, args, rein_run_exists(s.t.run) ? s.t.run : NULL);
     if (!status) status = set_defaults(&s.t);
     if (!status) status = prepare(&s);
     if (!status) status = read_data(&s);
-    if (!status) status = rein_option_value(args, "dry-run") ? dry_run(&s) : run(&s);
+    if (!status) status = cli_option_value(args, "dry-run") ? dry_run(&s) : run(&s);
     free(s.order);
     free(s.batch);
     rein_groups_free(&s.data);

@@ -23,7 +23,7 @@ static int read_saved(cli_sft_plan *plan, const char *run) {
     rein_error err = {0};
     rein_json *root = NULL;
     path_of(&path, run, "");
-    if (path.failed) return rein_say_no_memory(WHERE);
+    if (path.failed) return cli_say_no_memory(WHERE);
     rein_fields in = {.file = path.data, .path = "", .err = &err};
     in.status = rein_json_read(&root, path.data, REIN_JSON_NEEDS_OBJECT, &err);
     in.object = root;
@@ -38,51 +38,51 @@ static int read_saved(cli_sft_plan *plan, const char *run) {
     }
     rein_json_free(root);
     rein_text_free(&path);
-    return in.status ? rein_say_error(WHERE, &err) : REIN_DONE;
+    return in.status ? cli_say_error(WHERE, &err) : CLI_DONE;
 }
 
 /* A run can be resumed from any directory. */
 static int read_path(cli_sft_plan *plan, const char *given) {
     char *path = given ? cli_absolute_path(given) : NULL;
     const int fits = !path || strlen(path) < sizeof plan->data;
-    if (given && !path) return rein_say_no_memory(WHERE);
+    if (given && !path) return cli_say_no_memory(WHERE);
     if (path && fits) strcpy(plan->data, path);
     free(path);
-    if (!fits) return rein_say_option(WHERE, "data", "is too long for a path");
-    return *plan->data ? REIN_DONE : rein_say(REIN_WRONG, WHERE, "data is needed: --data FILE, JSON lines");
+    if (!fits) return cli_say_option(WHERE, "data", "is too long for a path");
+    return *plan->data ? CLI_DONE : cli_say(CLI_WRONG, WHERE, "data is needed: --data FILE, JSON lines");
 }
 
-int cli_sft_plan_read(cli_sft_plan *plan, const rein_args *args, const char *run) {
+int cli_sft_plan_read(cli_sft_plan *plan, const cli_args *args, const char *run) {
     *plan = (cli_sft_plan){.batch_size = 8, .epochs = 1};
-    const int saved = run && rein_directory_has(run, FILE_NAME);
-    int status = saved ? read_saved(plan, run) : REIN_DONE;
+    const int saved = run && cli_directory_has(run, FILE_NAME);
+    int status = saved ? read_saved(plan, run) : CLI_DONE;
     uint64_t batch = (uint64_t)plan->batch_size, epochs = (uint64_t)plan->epochs, steps = (uint64_t)plan->max_steps;
-    if (!status) status = rein_value_whole(&batch, args, "batch-size", 1, 1000000);
-    if (!status) status = rein_value_whole(&epochs, args, "num-train-epochs", 1, 1000000);
-    if (rein_option_value(args, "num-train-epochs")) steps = 0; /* the max_steps that the run began with does not end it earlier */
-    if (!status) status = rein_value_whole(&steps, args, "max-steps", 1, 1000000000);
+    if (!status) status = cli_value_whole(&batch, args, "batch-size", 1, 1000000);
+    if (!status) status = cli_value_whole(&epochs, args, "num-train-epochs", 1, 1000000);
+    if (cli_option_value(args, "num-train-epochs")) steps = 0; /* the max_steps that the run began with does not end it earlier */
+    if (!status) status = cli_value_whole(&steps, args, "max-steps", 1, 1000000000);
     if (status) return status;
     if (saved && batch != (uint64_t)plan->batch_size)
-        return rein_say_option(WHERE, "batch-size",
-                               "is %" PRIu64 ", but the run began with %" PRId64 ": another size needs a new run", batch,
-                               plan->batch_size);
-    const char *chat = rein_option_value(args, "chat-format");
+        return cli_say_option(WHERE, "batch-size",
+                              "is %" PRIu64 ", but the run began with %" PRId64 ": another size needs a new run", batch,
+                              plan->batch_size);
+    const char *chat = cli_option_value(args, "chat-format");
     if (chat) snprintf(plan->chat_format, sizeof plan->chat_format, "%s", chat);
     plan->batch_size = (int64_t)batch;
     plan->epochs = (int64_t)epochs;
     plan->max_steps = (int64_t)steps;
-    return read_path(plan, rein_option_value(args, "data"));
+    return read_path(plan, cli_option_value(args, "data"));
 }
 
 int cli_sft_plan_finish(cli_sft_plan *plan, size_t examples) {
     const int64_t n = (int64_t)examples;
     if (plan->examples && plan->examples != n)
-        return rein_say(REIN_WRONG, WHERE, "%s has %zu examples, but the run began with %" PRId64 ": other data needs a new run",
-                        plan->data, examples, plan->examples);
+        return cli_say(CLI_WRONG, WHERE, "%s has %zu examples, but the run began with %" PRId64 ": other data needs a new run",
+                       plan->data, examples, plan->examples);
     plan->examples = n;
     plan->steps_per_epoch = (n + plan->batch_size - 1) / plan->batch_size;
     plan->total = plan->max_steps ? plan->max_steps : plan->epochs * plan->steps_per_epoch;
-    return REIN_DONE;
+    return CLI_DONE;
 }
 
 static void put_number(rein_text *text, const char *name, int64_t value) {
@@ -109,13 +109,13 @@ static int write_file(const char *path, const rein_text *text) {
 
 int cli_sft_plan_write(const cli_sft_plan *plan, const char *run) {
     rein_text path = {0}, temporary = {0}, text = {0};
-    int status = REIN_DONE;
+    int status = CLI_DONE;
     path_of(&path, run, "");
     path_of(&temporary, run, ".new");
     put_plan(&text, plan);
-    if (text.failed || path.failed || temporary.failed) status = rein_say_no_memory(WHERE);
+    if (text.failed || path.failed || temporary.failed) status = cli_say_no_memory(WHERE);
     else if (!write_file(temporary.data, &text) || rename(temporary.data, path.data))
-        status = rein_say(REIN_FAILED, WHERE, "%s cannot be written: %s", path.data, strerror(errno));
+        status = cli_say(CLI_FAILED, WHERE, "%s cannot be written: %s", path.data, strerror(errno));
     rein_text_free(&text);
     rein_text_free(&path);
     rein_text_free(&temporary);

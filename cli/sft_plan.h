@@ -1,6 +1,6 @@
 /* sft_plan.h - how often `rein sft` goes through its data, and in which batches; kept with the run, in RUN/sft.json. */
-#ifndef REIN_CLI_SFT_PLAN_H
-#define REIN_CLI_SFT_PLAN_H
+#ifndef CLI_SFT_PLAN_H
+#define CLI_SFT_PLAN_H
 
 #include <stdint.h>
 
@@ -15,8 +15,8 @@ typedef struct cli_sft_plan {
 } cli_sft_plan;
 
 /* The options --data, --chat-format, --batch-size, --num-train-epochs and --max-steps, over those that `run` (NULL: a new one) began with. All return
- * an exit status; unless it is REIN_DONE, the error has been printed. */
-int cli_sft_plan_read(cli_sft_plan *plan, const rein_args *args, const char *run);
+ * an exit status; unless it is CLI_DONE, the error has been printed. */
+int cli_sft_plan_read(cli_sft_plan *plan, const cli_args *args, const char *run);
 
 /* Sets the numbers that depend on how many examples the data has. */
 int cli_sft_plan_finish(cli_sft_plan *plan, size_t examples);

@@ -6,8 +6,8 @@
 
 enum { COLUMN = 18, NESTED_COLUMN = 26 };
 
-void rein_sheet_name(rein_sheet *r, const char *name) {
-    const size_t column = r->nested ? NESTED_COLUMN : COLUMN, columns = rein_columns(name);
+void cli_sheet_name(cli_sheet *r, const char *name) {
+    const size_t column = r->nested ? NESTED_COLUMN : COLUMN, columns = cli_columns(name);
     if (r->json) {
         if (!r->out.length) rein_text_put(&r->out, "{");
         rein_json_put_name(&r->out, name);
@@ -18,78 +18,78 @@ void rein_sheet_name(rein_sheet *r, const char *name) {
     rein_text_repeat(&r->out, " ", columns < column ? column - columns : 1);
 }
 
-void rein_sheet_end(rein_sheet *r) {
+void cli_sheet_end(cli_sheet *r) {
     if (!r->json) rein_text_put(&r->out, "\n");
 }
 
-void rein_sheet_text(rein_sheet *r, const char *name, const char *text) {
-    rein_sheet_name(r, name);
+void cli_sheet_text(cli_sheet *r, const char *name, const char *text) {
+    cli_sheet_name(r, name);
     if (r->json && text) rein_json_put_string(&r->out, text);
     else rein_text_put(&r->out, text ? text : r->json ? "null" : "none");
-    rein_sheet_end(r);
+    cli_sheet_end(r);
 }
 
-void rein_sheet_value(rein_sheet *r, const char *name, const rein_json *value) {
-    rein_sheet_name(r, name);
+void cli_sheet_value(cli_sheet *r, const char *name, const rein_json *value) {
+    cli_sheet_name(r, name);
     if (value) rein_json_put_value(&r->out, value);
     else rein_text_put(&r->out, "null");
-    rein_sheet_end(r);
+    cli_sheet_end(r);
 }
 
-void rein_sheet_count_or_none(rein_sheet *r, const char *name, int64_t n) {
-    if (n < 0) rein_sheet_text(r, name, NULL);
-    else rein_sheet_count(r, name, n);
+void cli_sheet_count_or_none(cli_sheet *r, const char *name, int64_t n) {
+    if (n < 0) cli_sheet_text(r, name, NULL);
+    else cli_sheet_count(r, name, n);
 }
 
-void rein_sheet_count(rein_sheet *r, const char *name, int64_t n) {
-    rein_sheet_name(r, name);
+void cli_sheet_count(cli_sheet *r, const char *name, int64_t n) {
+    cli_sheet_name(r, name);
     rein_text_format(&r->out, "%lld", (long long)n);
-    rein_sheet_end(r);
+    cli_sheet_end(r);
 }
 
 /* In the largest unit that is not larger than n. */
-static void put_large(rein_sheet *r, const char *name, int64_t n, double step, const char *const units[3]) {
+static void put_large(cli_sheet *r, const char *name, int64_t n, double step, const char *const units[3]) {
     double size = step * step * step;
     int unit = 0;
-    rein_sheet_name(r, name);
+    cli_sheet_name(r, name);
     rein_text_format(&r->out, "%lld", (long long)n);
     for (; unit < 3 && (double)n < size; unit++) size /= step;
     if (!r->json && unit < 3) rein_text_format(&r->out, " (%.4g %s)", (double)n / size, units[unit]);
-    rein_sheet_end(r);
+    cli_sheet_end(r);
 }
 
-void rein_sheet_thousands(rein_sheet *r, const char *name, int64_t n) {
+void cli_sheet_thousands(cli_sheet *r, const char *name, int64_t n) {
     static const char *const units[] = {"billion", "million", "thousand"};
     put_large(r, name, n, 1000, units);
 }
 
-void rein_sheet_bytes(rein_sheet *r, const char *name, int64_t n) {
+void cli_sheet_bytes(cli_sheet *r, const char *name, int64_t n) {
     static const char *const units[] = {"GiB", "MiB", "KiB"};
     put_large(r, name, n, 1024, units);
 }
 
-void rein_sheet_number(rein_sheet *r, const char *name, double value) {
-    rein_sheet_name(r, name);
+void cli_sheet_number(cli_sheet *r, const char *name, double value) {
+    cli_sheet_name(r, name);
     rein_text_format(&r->out, "%.15g", value);
-    rein_sheet_end(r);
+    cli_sheet_end(r);
 }
 
-void rein_sheet_yes(rein_sheet *r, const char *name, int yes) {
-    rein_sheet_name(r, name);
+void cli_sheet_yes(cli_sheet *r, const char *name, int yes) {
+    cli_sheet_name(r, name);
     rein_text_put(&r->out, r->json ? yes ? "true" : "false" : yes ? "yes" : "no");
-    rein_sheet_end(r);
+    cli_sheet_end(r);
 }
 
-void rein_sheet_nest(rein_sheet *r, const char *name, const char *summary, rein_sheet *nested) {
+void cli_sheet_nest(cli_sheet *r, const char *name, const char *summary, cli_sheet *nested) {
     const char *fields = nested->out.data ? nested->out.data : r->json ? "{" : "";
-    rein_sheet_name(r, name);
+    cli_sheet_name(r, name);
     if (r->json) rein_text_format(&r->out, "%s}", fields);
     else rein_text_format(&r->out, "%s\n%s", summary, fields);
     r->out.failed |= nested->out.failed;
     rein_text_free(&nested->out);
 }
 
-int rein_sheet_finish(rein_sheet *r, int status) {
+int cli_sheet_finish(cli_sheet *r, int status) {
     if (r->json) rein_text_put(&r->out, "}\n");
-    return rein_print_result(&r->out, status);
+    return cli_print_result(&r->out, status);
 }

@@ -15,7 +15,7 @@ enum { COLUMN = 14 };
 
 static const char WHERE[] = "task";
 
-const char *rein_task_word(size_t i) {
+const char *cli_task_word(size_t i) {
     const rein_task_info *info = rein_task_at(i);
     return info ? info->name : NULL;
 }
@@ -33,21 +33,21 @@ typedef struct showing {
 static int is_share(double x) { return x > 0 && x < 1; }
 static int is_above_0(double x) { return x > 0; }
 
-static int read_split(rein_split *split, const rein_args *args) {
-    const char *name = rein_option_value(args, "split");
-    if (!name) return REIN_DONE;
+static int read_split(rein_split *split, const cli_args *args) {
+    const char *name = cli_option_value(args, "split");
+    if (!name) return CLI_DONE;
     if (strcmp(name, "train") != 0 && strcmp(name, "held-out") != 0)
-        return rein_say_option(WHERE, "split", "is \"%s\": train or held-out is needed", name);
+        return cli_say_option(WHERE, "split", "is \"%s\": train or held-out is needed", name);
     *split = *name == 't' ? REIN_SPLIT_TRAIN : REIN_SPLIT_HELD_OUT;
-    return REIN_DONE;
+    return CLI_DONE;
 }
 
-static int read_options(showing *s, const rein_args *args) {
-    int status = rein_value_whole(&s->count, args, "count", 1, UINT64_MAX);
-    if (!status) status = rein_value_whole(&s->from, args, "from", 0, UINT64_MAX - 1);
-    if (!status) status = rein_value_whole(&s->options.seed, args, "seed", 0, INT64_MAX);
-    if (!status) status = rein_value_number(&s->options.held_out_share, args, "held-out", is_share, "above 0, below 1");
-    if (!status) status = rein_value_number(&s->options.timeout, args, "timeout", is_above_0, "above 0");
+static int read_options(showing *s, const cli_args *args) {
+    int status = cli_value_whole(&s->count, args, "count", 1, UINT64_MAX);
+    if (!status) status = cli_value_whole(&s->from, args, "from", 0, UINT64_MAX - 1);
+    if (!status) status = cli_value_whole(&s->options.seed, args, "seed", 0, INT64_MAX);
+    if (!status) status = cli_value_number(&s->options.held_out_share, args, "held-out", is_share, "above 0, below 1");
+    if (!status) status = cli_value_number(&s->options.timeout, args, "timeout", is_above_0, "above 0");
     return status ? status : read_split(&s->split, args);
 }
 
@@ -103,21 +103,21 @@ static int show_one(int *end, const showing *s, uint64_t index) {
     rein_error err = {0};
     rein_status status = rein_task_example(&example, s->task, s->split, index, &err);
     *end = status == REIN_ERANGE && index > s->from && !rein_task_verifies(s->task);
-    if (*end) return REIN_DONE;
+    if (*end) return CLI_DONE;
     if (!status && s->demonstrations) status = rein_task_demonstrate(&shown, s->task, &example, index, &err);
     if (!status && s->json && s->demonstrations) put_pair(&out, "prompt", example.prompt, "completion", shown.data, shown.length);
     else if (!status && s->json) rein_text_format(&out, "%s\n", example.json);
     else if (!status) put_text(&out, s, &example, index, &shown);
     rein_text_free(&shown);
     rein_example_free(&example);
-    if (status == REIN_ERANGE) return rein_say(REIN_WRONG, WHERE, "%s", err.message);
-    return status ? rein_say_error(WHERE, &err) : rein_print(&out);
+    if (status == REIN_ERANGE) return cli_say(CLI_WRONG, WHERE, "%s", err.message);
+    return status ? cli_say_error(WHERE, &err) : cli_print(&out);
 }
 
 static int show(showing *s, const char *source) {
     rein_error err = {0};
-    int end = 0, status = REIN_DONE;
-    if (rein_task_open(&s->task, source, &s->options, &err)) return rein_say_error(WHERE, &err);
+    int end = 0, status = CLI_DONE;
+    if (rein_task_open(&s->task, source, &s->options, &err)) return cli_say_error(WHERE, &err);
     for (uint64_t i = 0; i < s->count && s->from + i >= s->from && !status && !end; i++) status = show_one(&end, s, s->from + i);
     rein_task_close(s->task);
     return status;
@@ -125,26 +125,26 @@ static int show(showing *s, const char *source) {
 
 /* ----------------------------------------------------------------------------------------------------------------- built-in ones */
 
-static int list_tasks(const rein_args *args) {
+static int list_tasks(const cli_args *args) {
     const rein_task_info *info;
     rein_text out = {0};
-    const int json = rein_option_value(args, "json") != NULL;
-    for (size_t o = 0; o < REIN_MAX_OPTIONS && args->command->options[o].name; o++) {
+    const int json = cli_option_value(args, "json") != NULL;
+    for (size_t o = 0; o < CLI_MAX_OPTIONS && args->command->options[o].name; o++) {
         const char *name = args->command->options[o].name;
         if (args->values[o] && strcmp(name, "json") != 0)
-            return rein_say_option(WHERE, name, "needs a task: rein task %s", args->command->usage);
+            return cli_say_option(WHERE, name, "needs a task: rein task %s", args->command->usage);
     }
     for (size_t i = 0; (info = rein_task_at(i)); i++) {
         if (json) put_pair(&out, "name", info->name, "help", info->help, strlen(info->help));
         else rein_text_format(&out, "%-*s%s\n", COLUMN, info->name, info->help);
     }
-    return rein_print(&out);
+    return cli_print(&out);
 }
 
-int rein_run_task(const rein_args *args) {
+int cli_run_task(const cli_args *args) {
     showing s = {.count = 5, .options.seed = 1};
-    s.demonstrations = rein_option_value(args, "demonstrations") != NULL;
-    s.json = rein_option_value(args, "json") != NULL;
+    s.demonstrations = cli_option_value(args, "demonstrations") != NULL;
+    s.json = cli_option_value(args, "json") != NULL;
     if (!args->n_words) return list_tasks(args);
     const int status = read_options(&s, args);
     return status ? status : show(&s, args->words[0]);

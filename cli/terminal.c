@@ -58,33 +58,33 @@ static int print_line(int status, const char *where, const char *text) {
     return status;
 }
 
-void rein_errors_as_json(void) { json_errors = 1; }
+void cli_errors_as_json(void) { json_errors = 1; }
 
-int rein_say(int status, const char *where, const char *format, ...) {
+int cli_say(int status, const char *where, const char *format, ...) {
     char text[LINE];
     rein_error err;
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    if (status == REIN_DONE || !json_errors) return print_line(status, where, text);
-    rein_fail(&err, status == REIN_WRONG ? REIN_EINVAL : REIN_EIO, "%s", text);
-    return rein_say_failure(status, where, &err);
+    if (status == CLI_DONE || !json_errors) return print_line(status, where, text);
+    rein_fail(&err, status == CLI_WRONG ? REIN_EINVAL : REIN_EIO, "%s", text);
+    return cli_say_failure(status, where, &err);
 }
 
-int rein_say_failure(int status, const char *where, const rein_error *err) {
+int cli_say_failure(int status, const char *where, const rein_error *err) {
     if (!json_errors) return print_line(status, where, err->message);
     fflush(stdout);
     print_json(err);
     return status;
 }
 
-int rein_say_error(const char *where, const rein_error *err) {
+int cli_say_error(const char *where, const rein_error *err) {
     const int failed = err->code == REIN_ENOMEM || err->code == REIN_ERANGE;
-    return rein_say_failure(failed ? REIN_FAILED : REIN_WRONG, where, err);
+    return cli_say_failure(failed ? CLI_FAILED : CLI_WRONG, where, err);
 }
 
-int rein_say_option(const char *where, const char *name, const char *format, ...) {
+int cli_say_option(const char *where, const char *name, const char *format, ...) {
     char reason[LINE], option[80];
     rein_error err;
     va_list arguments;
@@ -93,37 +93,37 @@ int rein_say_option(const char *where, const char *name, const char *format, ...
     va_end(arguments);
     snprintf(option, sizeof option, "--%s", name);
     rein_fail_at(&err, REIN_EINVAL, option, -1, "%s", reason);
-    return rein_say_error(where, &err);
+    return cli_say_error(where, &err);
 }
 
-int rein_say_no_memory(const char *where) {
+int cli_say_no_memory(const char *where) {
     rein_error err;
     rein_fail(&err, REIN_ENOMEM, "out of memory");
-    return rein_say_error(where, &err);
+    return cli_say_error(where, &err);
 }
 
-int rein_print(rein_text *out) {
-    int status = REIN_DONE;
+int cli_print(rein_text *out) {
+    int status = CLI_DONE;
     errno = 0;
-    if (out->failed) status = rein_say_no_memory("");
+    if (out->failed) status = cli_say_no_memory("");
     else if (fwrite(out->data ? out->data : "", 1, out->length, stdout) != out->length || fflush(stdout))
-        status = rein_say(REIN_FAILED, "", "cannot write to stdout: %s", strerror(errno));
+        status = cli_say(CLI_FAILED, "", "cannot write to stdout: %s", strerror(errno));
     rein_text_free(out);
     return status;
 }
 
-int rein_print_result(rein_text *out, int status) {
-    if (!status) return rein_print(out);
+int cli_print_result(rein_text *out, int status) {
+    if (!status) return cli_print(out);
     rein_text_free(out);
     return status;
 }
 
-int rein_is_terminal(int fd) {
+int cli_is_terminal(int fd) {
     const char *term = getenv("TERM");
     return isatty(fd) && !(term && !strcmp(term, "dumb"));
 }
 
-int rein_has_colours(int fd) {
+int cli_has_colours(int fd) {
     const char *no = getenv("NO_COLOR");
-    return rein_is_terminal(fd) && !(no && *no);
+    return cli_is_terminal(fd) && !(no && *no);
 }

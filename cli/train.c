@@ -14,8 +14,8 @@ static const char WHERE[] = "train";
 /* Reads the groups and checks them; *loss has what is known before a log-prob is computed. */
 static int read_groups(rein_groups *groups, rein_loss *loss, const cli_training *t, const char *path) {
     rein_error err = {0};
-    if (rein_groups_read(groups, path, t->tokenizer, t->has_chat ? &t->chat : NULL, &err)) return rein_say_error(WHERE, &err);
-    return rein_session_check(loss, t->session, groups, path, &err) ? rein_say_setting_error(t->args, &err) : REIN_DONE;
+    if (rein_groups_read(groups, path, t->tokenizer, t->has_chat ? &t->chat : NULL, &err)) return cli_say_error(WHERE, &err);
+    return rein_session_check(loss, t->session, groups, path, &err) ? cli_say_setting_error(t->args, &err) : CLI_DONE;
 }
 
 /* An objective that compares no rewards needs no warning about them. */
@@ -32,10 +32,10 @@ static void warn(const cli_training *t, const rein_groups_summary *summary) {
     for (unsigned bit = 1; bit && bit <= warnings; bit <<= 1) {
         const rein_groups_warning warning = (rein_groups_warning)bit;
         if (warnings & bit && applies(warning, settings))
-            rein_say(0, WHERE, "warning: %s", rein_groups_warning_text(text, sizeof text, warning, summary));
+            cli_say(0, WHERE, "warning: %s", rein_groups_warning_text(text, sizeof text, warning, summary));
     }
     if (!cli_preset(settings) && !rein_options_given(rein_settings_objective(settings), NULL))
-        rein_say(0, WHERE, "note: no preset and no option of the objective is given: this is REINFORCE on the rewards as they are");
+        cli_say(0, WHERE, "note: no preset and no option of the objective is given: this is REINFORCE on the rewards as they are");
 }
 
 /* ---------------------------------------------------------------------------------------------------------------------- output */
@@ -81,7 +81,7 @@ static int dry_run(const cli_training *t, const rein_groups_summary *s, const re
         rein_json_put_field(&out, "reward", loss->metrics.reward);
         rein_json_put_field(&out, "frac_reward_zero_std", loss->metrics.frac_reward_zero_std);
         rein_text_put(&out, "}\n");
-        return rein_print(&out);
+        return cli_print(&out);
     }
     rein_text_format(&out, "%-12s %s, %s\n", "run", t->run, cli_training_plan(t));
     rein_text_format(&out, "%-12s %s\n", "model", rein_settings_text(settings, "model"));
@@ -93,7 +93,7 @@ static int dry_run(const cli_training *t, const rein_groups_summary *s, const re
     rein_text_format(&out, "%-12s %.6g, after shaping; %.3g %% of the groups teach nothing\n", "reward", loss->metrics.reward,
                      100 * loss->metrics.frac_reward_zero_std);
     rein_text_put(&out, "Nothing was written.\n");
-    return rein_print(&out);
+    return cli_print(&out);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ the command */
@@ -110,28 +110,28 @@ static int train(cli_training *t, const rein_groups *groups, const rein_groups_s
         return cli_training_failed(t, &err);
     cli_training_note(t, t->session);
     if (report.nothing_to_train)
-        rein_say(0, WHERE, "nothing to train: no token trains, or every gradient is 0; the policy did not change");
+        cli_say(0, WHERE, "nothing to train: no token trains, or every gradient is 0; the policy did not change");
     if (json) cli_report_json(&out, &report, t);
     else table(&out, &report, t);
-    return rein_print(&out);
+    return cli_print(&out);
 }
 
-int rein_run_train(const rein_args *args) {
-    const char *path = rein_option_value(args, "groups");
-    const int json = rein_option_value(args, "json") != NULL;
+int cli_run_train(const cli_args *args) {
+    const char *path = cli_option_value(args, "groups");
+    const int json = cli_option_value(args, "json") != NULL;
     rein_groups groups = {0};
     rein_groups_summary summary;
     rein_loss loss = {0};
     cli_training t = {0};
     int status = cli_training_read(&t, args);
     if (!status && rein_settings_given(t.given, "save_steps"))
-        status = rein_say(REIN_WRONG, WHERE, "--save-steps has no effect: one step is made, and it is saved");
-    if (!status && !path) status = rein_say(REIN_WRONG, WHERE, "trajectory groups are needed: --groups FILE, JSON lines");
+        status = cli_say(CLI_WRONG, WHERE, "--save-steps has no effect: one step is made, and it is saved");
+    if (!status && !path) status = cli_say(CLI_WRONG, WHERE, "trajectory groups are needed: --groups FILE, JSON lines");
     if (!status) status = cli_training_prepare(&t);
     if (!status) status = read_groups(&groups, &loss, &t, path);
     if (!status) {
         summary = rein_groups_summarise(&groups);
-        status = rein_option_value(args, "dry-run") ? dry_run(&t, &summary, &loss, json) : train(&t, &groups, &summary, json);
+        status = cli_option_value(args, "dry-run") ? dry_run(&t, &summary, &loss, json) : train(&t, &groups, &summary, json);
     }
     rein_groups_free(&groups);
     cli_training_close(&t);

@@ -30,16 +30,16 @@ static void make_paths_absolute(rein_settings *settings) {
 
 /* "RUN@7": a checkpoint of a run. */
 static int read_fork(cli_training *t) {
-    const char *text = rein_option_value(t->args, "fork"), *at = text ? strrchr(text, '@') : NULL;
+    const char *text = cli_option_value(t->args, "fork"), *at = text ? strrchr(text, '@') : NULL;
     char *end = NULL;
-    if (!text) return REIN_DONE;
+    if (!text) return CLI_DONE;
     t->fork.step = at && at[1] >= '0' && at[1] <= '9' ? strtoll(at + 1, &end, 10) : -1;
     if (!end || *end || at == text)
-        return rein_say_option(where(t), "fork", "is \"%s\": a run and one of its steps are needed, RUN@7", text);
+        return cli_say_option(where(t), "fork", "is \"%s\": a run and one of its steps are needed, RUN@7", text);
     char *run = strndup(text, (size_t)(at - text));
     t->fork.run = t->fork_run = run ? cli_absolute_path(run) : NULL;
     free(run);
-    return t->fork_run ? REIN_DONE : rein_say_no_memory(where(t));
+    return t->fork_run ? CLI_DONE : cli_say_no_memory(where(t));
 }
 
 /* Until the command knows how many steps there will be, the schedule has a number that passes every check. */
@@ -47,21 +47,21 @@ static int leave_total_open(cli_training *t) {
     rein_error err = {0};
     const int constant = !strcmp(rein_settings_text(t->given, "lr_scheduler_type"), "constant");
     t->total_open = t->knows_total && !constant && !(rein_settings_number(t->given, "total_steps") > 0);
-    if (!t->total_open || !rein_settings_set(t->given, "total_steps", "1000000000", &err)) return REIN_DONE;
-    return rein_say_error(where(t), &err);
+    if (!t->total_open || !rein_settings_set(t->given, "total_steps", "1000000000", &err)) return CLI_DONE;
+    return cli_say_error(where(t), &err);
 }
 
-int cli_training_read(cli_training *t, const rein_args *args) {
-    const char *chat = rein_option_value(args, "chat-format");
+int cli_training_read(cli_training *t, const cli_args *args) {
+    const char *chat = cli_option_value(args, "chat-format");
     rein_error err = {0};
     *t = (cli_training){
         .args = args, .run = args->n_words ? args->words[0] : NULL, .has_chat = chat != NULL, .knows_total = t->knows_total};
     if (!t->run || !*t->run)
-        return rein_say(REIN_WRONG, where(t), "a run is needed: rein %s %s", args->command->name, args->command->usage);
+        return cli_say(CLI_WRONG, where(t), "a run is needed: rein %s %s", args->command->name, args->command->usage);
     int status = read_fork(t);
-    if (!status) status = rein_args_settings(&t->given, args, !t->fork.run && !rein_run_exists(t->run));
+    if (!status) status = cli_args_settings(&t->given, args, !t->fork.run && !rein_run_exists(t->run));
     if (status) return status;
-    if (chat && rein_chat_named(&t->chat, chat, &err)) return rein_say_error(where(t), &err);
+    if (chat && rein_chat_named(&t->chat, chat, &err)) return cli_say_error(where(t), &err);
     make_paths_absolute(t->given);
     return leave_total_open(t);
 }
@@ -71,15 +71,15 @@ int cli_training_read(cli_training *t, const rein_args *args) {
 int cli_training_prepare(cli_training *t) {
     rein_error err = {0};
     if (rein_session_prepare(&t->session, t->run, t->fork.run ? &t->fork : NULL, t->given, &err))
-        return rein_say_setting_error(t->args, &err);
+        return cli_say_setting_error(t->args, &err);
     return cli_tokenizer_open(&t->tokenizer, rein_settings_text(rein_session_settings(t->session), "model"), where(t));
 }
 
 int cli_training_begin(cli_training *t) {
     rein_error err = {0};
-    if (rein_session_begin(t->session, &err)) return rein_say_setting_error(t->args, &err);
+    if (rein_session_begin(t->session, &err)) return cli_say_setting_error(t->args, &err);
     cli_training_note(t, t->session);
-    return REIN_DONE;
+    return CLI_DONE;
 }
 
 const char *cli_preset(const rein_settings *settings) {
@@ -94,7 +94,7 @@ const char *cli_training_plan(const cli_training *t) {
 
 void cli_training_note(cli_training *t, const rein_session *session) {
     const char *note = rein_session_note(session);
-    if (*note && strcmp(note, t->noted) != 0) rein_say(0, where(t), "note: %s", note);
+    if (*note && strcmp(note, t->noted) != 0) cli_say(0, where(t), "note: %s", note);
     snprintf(t->noted, sizeof t->noted, "%s", note);
 }
 
@@ -107,8 +107,8 @@ void cli_training_close(cli_training *t) {
 }
 
 int cli_training_failed(const cli_training *t, const rein_error *err) {
-    const int status = rein_say_setting_error(t->args, err);
-    return err->code == REIN_EINVAL ? status : REIN_FAILED;
+    const int status = cli_say_setting_error(t->args, err);
+    return err->code == REIN_EINVAL ? status : CLI_FAILED;
 }
 
 void cli_training_checkpoint(rein_text *out, const cli_training *t, int64_t step) {

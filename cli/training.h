@@ -1,13 +1,13 @@
 /* training.h - what the commands that train a run have in common: from a command line to a prepared session, and the output of a step.
  *
- * Every int is an exit status: unless it is REIN_DONE, the error has been printed. */
-#ifndef REIN_CLI_TRAINING_H
-#define REIN_CLI_TRAINING_H
+ * Every int is an exit status: unless it is CLI_DONE, the error has been printed. */
+#ifndef CLI_TRAINING_H
+#define CLI_TRAINING_H
 
 #include "settings.h"
 
 typedef struct cli_training {
-    const rein_args *args;
+    const cli_args *args;
     const char *run; /* its directory */
     rein_fork fork;  /* --fork; .run NULL: none */
     char *fork_run;
@@ -22,7 +22,7 @@ typedef struct cli_training {
 } cli_training;
 
 /* Reads the command line; nothing is opened. Close it whatever the status. */
-int cli_training_read(cli_training *t, const rein_args *args);
+int cli_training_read(cli_training *t, const cli_args *args);
 
 /* Prepares the session, which checks everything and writes nothing, and opens the model's tokenizer. */
 int cli_training_prepare(cli_training *t);

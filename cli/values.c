@@ -22,27 +22,27 @@ static int read_whole(uint64_t *value, const char **text) {
     return errno == 0;
 }
 
-int rein_value_whole(uint64_t *value, const rein_args *args, const char *name, uint64_t least, uint64_t most) {
-    const char *text = rein_option_value(args, name), *end = text;
+int cli_value_whole(uint64_t *value, const cli_args *args, const char *name, uint64_t least, uint64_t most) {
+    const char *text = cli_option_value(args, name), *end = text;
     uint64_t n;
-    if (!text) return REIN_DONE;
+    if (!text) return CLI_DONE;
     if (!read_whole(&n, &end) || *end || n < least || n > most)
-        return rein_say_option(args->command->name, name, "is \"%s\": a whole number from %" PRIu64 " to %" PRIu64 " is needed",
-                               text, least, most);
+        return cli_say_option(args->command->name, name, "is \"%s\": a whole number from %" PRIu64 " to %" PRIu64 " is needed",
+                              text, least, most);
     *value = n;
-    return REIN_DONE;
+    return CLI_DONE;
 }
 
-int rein_value_number(double *value, const rein_args *args, const char *name, int (*fits)(double), const char *need) {
-    const char *text = rein_option_value(args, name);
+int cli_value_number(double *value, const cli_args *args, const char *name, int (*fits)(double), const char *need) {
+    const char *text = cli_option_value(args, name);
     char *end;
-    if (!text) return REIN_DONE;
+    if (!text) return CLI_DONE;
     const double number = strtod(text, &end);
     const int bare = *text && strspn(text, "+-.0123456789eE") == strlen(text); /* not " 1", "0x1", "inf" */
     if (!bare || *end || !isfinite(number) || !fits(number))
-        return rein_say_option(args->command->name, name, "is \"%s\": a number %s is needed", text, need);
+        return cli_say_option(args->command->name, name, "is \"%s\": a number %s is needed", text, need);
     *value = number;
-    return REIN_DONE;
+    return CLI_DONE;
 }
 
 /* ------------------------------------------------------------------------------------------------------------------------- ids */
@@ -50,10 +50,10 @@ int rein_value_number(double *value, const rein_args *args, const char *name, in
 static const char *skip_blanks(const char *text) { return text + strspn(text, " \t\r\n"); }
 
 /* 1,2,3 or [1, 2, 3]. */
-int rein_value_ids(rein_ids *ids, const rein_args *args, const char *name) {
-    const char *given = rein_option_value(args, name), *where = args->command->name;
+int cli_value_ids(rein_ids *ids, const cli_args *args, const char *name) {
+    const char *given = cli_option_value(args, name), *where = args->command->name;
     rein_error err;
-    if (!given) return REIN_DONE;
+    if (!given) return CLI_DONE;
     const char *text = skip_blanks(given);
     const int bracket = *text == '[';
     text += bracket;
@@ -62,39 +62,39 @@ int rein_value_ids(rein_ids *ids, const rein_args *args, const char *name) {
         text = skip_blanks(text);
         const char *entry = text;
         if (!read_whole(&id, &text) || id > INT32_MAX || !strchr(" \t\r\n,]", *text))
-            return rein_say_option(where, name, ": entry %zu is \"%.*s\": token ids such as 1,2,3 are needed", i,
-                                   (int)strcspn(entry, ",] \t\r\n"), entry);
-        if (rein_ids_append(ids, (int32_t)id, &err)) return rein_say_error(where, &err);
+            return cli_say_option(where, name, ": entry %zu is \"%.*s\": token ids such as 1,2,3 are needed", i,
+                                  (int)strcspn(entry, ",] \t\r\n"), entry);
+        if (rein_ids_append(ids, (int32_t)id, &err)) return cli_say_error(where, &err);
         text = skip_blanks(text);
         if (*text != ',') break;
     }
     if (bracket && *text == ']') text = skip_blanks(text + 1);
-    else if (bracket) return rein_say_option(where, name, "begins with [ but does not end with ]: close the bracket");
-    if (*text) return rein_say_option(where, name, ": \"%.20s\" follows the ids: a comma separates them", text);
-    return REIN_DONE;
+    else if (bracket) return cli_say_option(where, name, "begins with [ but does not end with ]: close the bracket");
+    if (*text) return cli_say_option(where, name, ": \"%.20s\" follows the ids: a comma separates them", text);
+    return CLI_DONE;
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- where it runs */
 
-int rein_value_kernel(rein_isa *isa, const char *where) {
+int cli_value_kernel(rein_isa *isa, const char *where) {
     const char *name = getenv("REIN_KERNEL");
-    if (!name || !*name) return REIN_DONE;
+    if (!name || !*name) return CLI_DONE;
     char all[40] = "";
     for (rein_isa known = REIN_ISA_REF; known <= REIN_ISA_AVX512; known++) {
         if (!rein_isa_available(known)) continue;
         snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", *all ? ", " : "", rein_isa_name(known));
         if (strcmp(name, rein_isa_name(known)) != 0) continue;
         *isa = known;
-        return REIN_DONE;
+        return CLI_DONE;
     }
-    return rein_say(REIN_WRONG, where, "the environment variable REIN_KERNEL is \"%s\": on this machine it can be one of %s", name,
-                    all);
+    return cli_say(CLI_WRONG, where, "the environment variable REIN_KERNEL is \"%s\": on this machine it can be one of %s", name,
+                   all);
 }
 
-int rein_value_exec(rein_exec *exec, const rein_args *args) {
+int cli_value_exec(rein_exec *exec, const cli_args *args) {
     uint64_t threads = 0;
-    const int status = rein_value_whole(&threads, args, "threads", 1, 256);
+    const int status = cli_value_whole(&threads, args, "threads", 1, 256);
     if (status) return status;
     exec->threads = (int)threads;
-    return rein_value_kernel(&exec->isa, args->command->name);
+    return cli_value_kernel(&exec->isa, args->command->name);
 }

@@ -1,25 +1,25 @@
 /* values.h - the values of options as numbers, and the threads and kernels that work uses.
  *
  * Each reader leaves its result unchanged if the option is absent. It returns an exit status, after printing what is wrong. */
-#ifndef REIN_CLI_VALUES_H
-#define REIN_CLI_VALUES_H
+#ifndef CLI_VALUES_H
+#define CLI_VALUES_H
 
 #include "help.h"
 #include "rein/tokenizer.h"
 
 /* A whole number from least to most. */
-int rein_value_whole(uint64_t *value, const rein_args *args, const char *name, uint64_t least, uint64_t most);
+int cli_value_whole(uint64_t *value, const cli_args *args, const char *name, uint64_t least, uint64_t most);
 
 /* A number for which `fits` is true; `need` describes it: "above 0, at most 1". */
-int rein_value_number(double *value, const rein_args *args, const char *name, int (*fits)(double), const char *need);
+int cli_value_number(double *value, const cli_args *args, const char *name, int (*fits)(double), const char *need);
 
 /* Token ids as 1,2,3, blanks and brackets allowed, appended to ids; at least one. */
-int rein_value_ids(rein_ids *ids, const rein_args *args, const char *name);
+int cli_value_ids(rein_ids *ids, const cli_args *args, const char *name);
 
 /* The instruction set of the environment variable REIN_KERNEL; *isa is unchanged if it is not set. */
-int rein_value_kernel(rein_isa *isa, const char *where);
+int cli_value_kernel(rein_isa *isa, const char *where);
 
 /* The option --threads, and REIN_KERNEL. */
-int rein_value_exec(rein_exec *exec, const rein_args *args);
+int cli_value_exec(rein_exec *exec, const cli_args *args);
 
 #endif

@@ -12,11 +12,11 @@
 
 /* ----------------------------------------------------------------------------------------------------------------------- steps */
 
-rein_view_step rein_view_step_none(int64_t step) {
-    return (rein_view_step){step, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN};
+cli_view_step cli_view_step_none(int64_t step) {
+    return (cli_view_step){step, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN};
 }
 
-void rein_view_step_set(rein_view_step *s, const char *name, double value) {
+void cli_view_step_set(cli_view_step *s, const char *name, double value) {
     const struct {
         const char *name;
         double *to;
@@ -59,9 +59,9 @@ static void put_curve_cells(rein_text *out, const double *values, size_t n, size
     }
 }
 
-static const rein_view_step *last_of(const rein_view *v) { return v->n ? &v->steps[v->n - 1] : NULL; }
+static const cli_view_step *last_of(const cli_view *v) { return v->n ? &v->steps[v->n - 1] : NULL; }
 
-static void put_bar(rein_text *out, const rein_view *v) {
+static void put_bar(rein_text *out, const cli_view *v) {
     enum { CELLS = 24 };
     const int64_t done = last_of(v) ? last_of(v)->step : v->first;
     const size_t filled = v->total > 0 ? (size_t)(done * CELLS / v->total) : 0;
@@ -73,14 +73,14 @@ static void put_bar(rein_text *out, const rein_view *v) {
     rein_text_format(out, " %lld/%lld", (long long)done, (long long)v->total);
     if (done > v->first && v->began > 0) {
         const double per_step = (v->last - v->began) / (double)(done - v->first);
-        char left[REIN_CLOCK_SIZE];
-        rein_text_format(out, "  %.2g s/step  %s left", per_step, rein_clock_text(left, per_step * (double)(v->total - done)));
+        char left[CLI_CLOCK_SIZE];
+        rein_text_format(out, "  %.2g s/step  %s left", per_step, cli_clock_text(left, per_step * (double)(v->total - done)));
     }
     if (*v->phase) rein_text_format(out, "  %s", v->phase);
 }
 
 /* "  accuracy   0.71  ▁▂▃▄▅▆▇  held out 0.68". Returns the number of lines: 0 if no step has the figure. */
-static int put_curve(rein_text *out, const rein_view *v, const char *name, const char *format, size_t field, const char *after) {
+static int put_curve(rein_text *out, const cli_view *v, const char *name, const char *format, size_t field, const char *after) {
     enum { COLUMNS = 32 };
     double *values = malloc((v->n + 1) * sizeof *values), newest = NAN;
     for (size_t i = 0; values && i < v->n; i++) {
@@ -102,17 +102,17 @@ static int put_curve(rein_text *out, const rein_view *v, const char *name, const
 }
 
 /* The texts after the curves. */
-static void notes(char accuracy[100], char length[100], const rein_view *v) {
-    const rein_view_step *e = &v->evaluation;
+static void notes(char accuracy[100], char length[100], const cli_view *v) {
+    const cli_view_step *e = &v->evaluation;
     accuracy[0] = length[0] = 0;
     if (!isnan(e->eval_accuracy) && !isnan(v->base_accuracy) && e->step)
         snprintf(accuracy, 100, "held out %.3f, was %.3f", e->eval_accuracy, v->base_accuracy);
     else if (!isnan(e->eval_accuracy)) snprintf(accuracy, 100, "held out %.3f", e->eval_accuracy);
-    const rein_view_step *s = last_of(v);
+    const cli_view_step *s = last_of(v);
     if (!isnan(v->budget) && s && !isnan(s->over)) snprintf(length, 100, "budget %g, %.0f %% over", v->budget, 100 * s->over);
 }
 
-static void draw(rein_view *v) {
+static void draw(cli_view *v) {
     rein_text out = {0};
     char accuracy[100], length[100];
     if (v->drawn) rein_text_format(&out, "\033[%dA\r", v->drawn);
@@ -120,12 +120,12 @@ static void draw(rein_view *v) {
     put_bar(&out, v);
     rein_text_put(&out, "\033[K\n");
     int lines = 1;
-    lines += put_curve(&out, v, "accuracy", "%.3f", offsetof(rein_view_step, accuracy), accuracy);
-    lines += put_curve(&out, v, "reward", "%.3f", offsetof(rein_view_step, reward), "");
-    lines += put_curve(&out, v, "length", "%.1f", offsetof(rein_view_step, length), length);
-    lines += put_curve(&out, v, "kl", "%.4f", offsetof(rein_view_step, kl), "nats a token");
-    lines += put_curve(&out, v, "entropy", "%.4f", offsetof(rein_view_step, entropy), "");
-    const rein_view_step *s = last_of(v);
+    lines += put_curve(&out, v, "accuracy", "%.3f", offsetof(cli_view_step, accuracy), accuracy);
+    lines += put_curve(&out, v, "reward", "%.3f", offsetof(cli_view_step, reward), "");
+    lines += put_curve(&out, v, "length", "%.1f", offsetof(cli_view_step, length), length);
+    lines += put_curve(&out, v, "kl", "%.4f", offsetof(cli_view_step, kl), "nats a token");
+    lines += put_curve(&out, v, "entropy", "%.4f", offsetof(cli_view_step, entropy), "");
+    const cli_view_step *s = last_of(v);
     if (s && !isnan(s->gap)) {
         rein_text_format(&out, "  %sgap%s       %7.3g  between what the sampler saw and the trainer computes\033[K\n",
                          v->colour ? "\033[2m" : "", v->colour ? "\033[0m" : "", s->gap);
@@ -137,7 +137,7 @@ static void draw(rein_view *v) {
     v->drawn = lines;
 }
 
-void rein_view_clear(rein_view *v) {
+void cli_view_clear(cli_view *v) {
     if (v->drawn) fprintf(stderr, "\033[%dA\r\033[J", v->drawn);
     fflush(stderr);
     v->drawn = 0;
@@ -145,24 +145,24 @@ void rein_view_clear(rein_view *v) {
 
 /* --------------------------------------------------------------------------------------------------------------------- events */
 
-void rein_view_open(rein_view *v, const char *title, int64_t first, int64_t total, double budget) {
-    *v = (rein_view){.first = first, .total = total, .budget = budget, .every = 1, .base_accuracy = NAN};
-    v->evaluation = rein_view_step_none(-1);
-    v->terminal = rein_is_terminal(STDERR_FILENO);
-    v->colour = rein_has_colours(STDERR_FILENO);
+void cli_view_open(cli_view *v, const char *title, int64_t first, int64_t total, double budget) {
+    *v = (cli_view){.first = first, .total = total, .budget = budget, .every = 1, .base_accuracy = NAN};
+    v->evaluation = cli_view_step_none(-1);
+    v->terminal = cli_is_terminal(STDERR_FILENO);
+    v->colour = cli_has_colours(STDERR_FILENO);
     if (*title) fprintf(stderr, "%s%s%s\n", v->colour ? "\033[1m" : "", title, v->colour ? "\033[0m" : "");
-    v->began = v->last = rein_now();
+    v->began = v->last = cli_now();
 }
 
-void rein_view_close(rein_view *v) {
+void cli_view_close(cli_view *v) {
     free(v->steps);
     v->steps = NULL;
 }
 
 /* A long run keeps every second point, then every fourth, and so on. */
-static void keep(rein_view *v, const rein_view_step *step) {
-    if (!v->steps && !(v->steps = malloc(REIN_VIEW_POINTS * sizeof *v->steps))) return;
-    if (v->n == REIN_VIEW_POINTS) {
+static void keep(cli_view *v, const cli_view_step *step) {
+    if (!v->steps && !(v->steps = malloc(CLI_VIEW_POINTS * sizeof *v->steps))) return;
+    if (v->n == CLI_VIEW_POINTS) {
         for (size_t i = 0; i < v->n / 2; i++) v->steps[i] = v->steps[2 * i + 1];
         v->n /= 2, v->every *= 2;
     }
@@ -171,7 +171,7 @@ static void keep(rein_view *v, const rein_view_step *step) {
     v->n += !replaces;
 }
 
-static void plain_line(const rein_view *v, const rein_view_step *s) {
+static void plain_line(const cli_view *v, const cli_view_step *s) {
     const struct {
         const char *format;
         double value;
@@ -185,7 +185,7 @@ static void plain_line(const rein_view *v, const rein_view_step *s) {
     fputc('\n', stderr);
 }
 
-void rein_view_evaluated(rein_view *v, const rein_view_step *s) {
+void cli_view_evaluated(cli_view *v, const cli_view_step *s) {
     if (isnan(s->eval_accuracy)) return;
     if (isnan(v->base_accuracy)) v->base_accuracy = s->eval_accuracy;
     v->evaluation = *s;
@@ -194,18 +194,18 @@ void rein_view_evaluated(rein_view *v, const rein_view_step *s) {
                 s->eval_accuracy, s->eval_length);
 }
 
-void rein_view_add(rein_view *v, const rein_view_step *s) {
-    v->last = rein_now();
+void cli_view_add(cli_view *v, const cli_view_step *s) {
+    v->last = cli_now();
     v->phase[0] = 0;
     keep(v, s);
-    rein_view_evaluated(v, s);
+    cli_view_evaluated(v, s);
     if (v->terminal) draw(v);
     else plain_line(v, s);
 }
 
-void rein_view_phase(rein_view *v, const char *what, size_t done, size_t all) {
+void cli_view_phase(cli_view *v, const char *what, size_t done, size_t all) {
     static double drawn_at;
-    const double at = rein_now();
+    const double at = cli_now();
     if (!v->terminal || at - drawn_at < 0.1) return;
     drawn_at = at;
     if (all > 1) snprintf(v->phase, sizeof v->phase, "%s %zu of %zu", what, done, all);

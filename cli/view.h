@@ -1,8 +1,8 @@
 /* view.h - the live view of a run on standard error: a bar with the remaining time, the figures of the step, and small curves. A terminal
  * shows it in place; elsewhere each step is one plain line. `rein run` and `rein demo` feed it while they train, `rein watch` from the
  * history of a run. */
-#ifndef REIN_CLI_VIEW_H
-#define REIN_CLI_VIEW_H
+#ifndef CLI_VIEW_H
+#define CLI_VIEW_H
 
 #include <stdint.h>
 
@@ -10,45 +10,45 @@
 #include "rein/train.h"
 
 /* The figures of a step. NaN: the step has none. */
-typedef struct rein_view_step {
+typedef struct cli_view_step {
     int64_t step;
     double reward, accuracy, length, over, kl, entropy, gap, seconds;
     double eval_accuracy, eval_low, eval_high, eval_length, eval_over;
-} rein_view_step;
+} cli_view_step;
 
 /* All NaN. */
-rein_view_step rein_view_step_none(int64_t step);
+cli_view_step cli_view_step_none(int64_t step);
 
 /* Sets a metric by its name; a metric that is not shown is ignored. */
-void rein_view_step_set(rein_view_step *step, const char *name, double value);
+void cli_view_step_set(cli_view_step *step, const char *name, double value);
 
-enum { REIN_VIEW_POINTS = 2048 };
+enum { CLI_VIEW_POINTS = 2048 };
 
-typedef struct rein_view {
+typedef struct cli_view {
     int64_t first, total;
     double budget;        /* NaN: none */
     int terminal, colour; /* of standard error */
     int drawn;            /* lines on the screen */
     double began, last;   /* seconds */
-    rein_view_step *steps;
-    size_t n, every;           /* kept points; one in so many steps is kept */
-    double base_accuracy;      /* of the first evaluation */
-    rein_view_step evaluation; /* the last one */
+    cli_view_step *steps;
+    size_t n, every;          /* kept points; one in so many steps is kept */
+    double base_accuracy;     /* of the first evaluation */
+    cli_view_step evaluation; /* the last one */
     char phase[80];
-} rein_view;
+} cli_view;
 
 /* `first` steps of `total` are done. `title` is one line. */
-void rein_view_open(rein_view *view, const char *title, int64_t first, int64_t total, double budget);
-void rein_view_close(rein_view *view);
+void cli_view_open(cli_view *view, const char *title, int64_t first, int64_t total, double budget);
+void cli_view_close(cli_view *view);
 
-/* A step is done, perhaps with an evaluation. rein_view_evaluated is for an evaluation without a step: the first of a run. */
-void rein_view_add(rein_view *view, const rein_view_step *step);
-void rein_view_evaluated(rein_view *view, const rein_view_step *step);
+/* A step is done, perhaps with an evaluation. cli_view_evaluated is for an evaluation without a step: the first of a run. */
+void cli_view_add(cli_view *view, const cli_view_step *step);
+void cli_view_evaluated(cli_view *view, const cli_view_step *step);
 
 /* The current work: "sampling 96 of 256". */
-void rein_view_phase(rein_view *view, const char *what, size_t done, size_t all);
+void cli_view_phase(cli_view *view, const char *what, size_t done, size_t all);
 
 /* Removes the view before other output. */
-void rein_view_clear(rein_view *view);
+void cli_view_clear(cli_view *view);
 
 #endif

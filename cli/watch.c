@@ -16,7 +16,7 @@ static const char WHERE[] = "watch";
 typedef struct watching {
     const char *run;
     rein_settings *settings;
-    rein_view view;
+    cli_view view;
     long at;      /* bytes of the history that are shown */
     int64_t last; /* step */
 } watching;
@@ -29,12 +29,12 @@ static FILE *open_file(const watching *w, const char *name) {
     return file;
 }
 
-static rein_view_step step_of(const rein_json *line) {
-    rein_view_step s = rein_view_step_none((int64_t)rein_json_number(rein_json_get(line, "step")));
+static cli_view_step step_of(const rein_json *line) {
+    cli_view_step s = cli_view_step_none((int64_t)rein_json_number(rein_json_get(line, "step")));
     const char *name;
     const rein_json *value;
     for (void *at = NULL; (at = rein_json_next(&name, &value, line, at));)
-        if (rein_json_kind_of(value) == REIN_JSON_NUMBER) rein_view_step_set(&s, name, rein_json_number(value));
+        if (rein_json_kind_of(value) == REIN_JSON_NUMBER) cli_view_step_set(&s, name, rein_json_number(value));
     return s;
 }
 
@@ -45,8 +45,8 @@ static void show_base(watching *w) {
     if (file && fgets(line, sizeof line, file)) {
         rein_json *root;
         if (!rein_json_parse(&root, line, strlen(line), NULL, REIN_JSON_NEEDS_OBJECT, NULL)) {
-            const rein_view_step s = step_of(root);
-            rein_view_evaluated(&w->view, &s);
+            const cli_view_step s = step_of(root);
+            cli_view_evaluated(&w->view, &s);
         }
         rein_json_free(root);
     }
@@ -66,10 +66,10 @@ static void show_new(watching *w) {
         w->at = ftell(file);
         rein_json *root;
         rein_json_parse(&root, line, (size_t)length, NULL, REIN_JSON_NEEDS_OBJECT, NULL);
-        const rein_view_step s = root ? step_of(root) : rein_view_step_none(-1);
+        const cli_view_step s = root ? step_of(root) : cli_view_step_none(-1);
         rein_json_free(root);
         if (s.step < 0) continue;
-        rein_view_add(&w->view, &s);
+        cli_view_add(&w->view, &s);
         w->last = s.step;
     }
     free(line);
@@ -81,27 +81,27 @@ static void pause_a_little(void) {
     nanosleep(&half, NULL);
 }
 
-int rein_run_watch(const rein_args *args) {
+int cli_run_watch(const cli_args *args) {
     watching w = {.run = args->n_words ? args->words[0] : NULL};
     char title[300];
-    if (!w.run) return rein_say(REIN_WRONG, WHERE, "a run is needed: rein watch RUN");
-    if (!rein_directory_has(w.run, "config.yaml")) return rein_say(REIN_WRONG, WHERE, "%s is no run: it has no config.yaml", w.run);
-    int status = rein_run_settings(&w.settings, w.run, WHERE);
+    if (!w.run) return cli_say(CLI_WRONG, WHERE, "a run is needed: rein watch RUN");
+    if (!cli_directory_has(w.run, "config.yaml")) return cli_say(CLI_WRONG, WHERE, "%s is no run: it has no config.yaml", w.run);
+    int status = cli_run_settings(&w.settings, w.run, WHERE);
     if (status) return rein_settings_free(w.settings), status;
     const char *task = rein_settings_text(w.settings, "task");
     const int64_t steps = (int64_t)rein_settings_number(w.settings, *task ? "steps" : "total_steps");
     snprintf(title, sizeof title, "%s%s%.100s", w.run, *task ? ": " : "", task);
-    rein_view_open(&w.view, title, 0, steps, rein_settings_number(w.settings, "token_budget"));
+    cli_view_open(&w.view, title, 0, steps, rein_settings_number(w.settings, "token_budget"));
     w.view.began = NAN; /* the time of the steps is unknown: no rate */
     show_base(&w);
     show_new(&w);
-    rein_catch_interrupts();
-    while (!rein_option_value(args, "once") && !rein_progress_interrupted() && !(steps > 0 && w.last >= steps)) {
+    cli_catch_interrupts();
+    while (!cli_option_value(args, "once") && !cli_progress_interrupted() && !(steps > 0 && w.last >= steps)) {
         pause_a_little();
         show_new(&w);
     }
-    if (!w.last) status = rein_say(REIN_DONE, WHERE, "%s has made no step yet", w.run);
-    rein_view_close(&w.view);
+    if (!w.last) status = cli_say(CLI_DONE, WHERE, "%s has made no step yet", w.run);
+    cli_view_close(&w.view);
     rein_settings_free(w.settings);
     return status;
 }

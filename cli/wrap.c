@@ -9,7 +9,7 @@ static size_t columns_of(const char *text, size_t n) {
     return columns;
 }
 
-size_t rein_columns(const char *text) { return columns_of(text, strlen(text)); }
+size_t cli_columns(const char *text) { return columns_of(text, strlen(text)); }
 
 static size_t begin_line(rein_text *out, size_t indent) {
     rein_text_put(out, "\n");
@@ -17,7 +17,7 @@ static size_t begin_line(rein_text *out, size_t indent) {
     return indent;
 }
 
-void rein_wrap(rein_text *out, size_t indent, size_t width, const char *text) {
+void cli_wrap(rein_text *out, size_t indent, size_t width, const char *text) {
     size_t column = indent;
     while (*text) {
         const size_t n = strcspn(text, " \n"), columns = columns_of(text, n);

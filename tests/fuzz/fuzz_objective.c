@@ -47,13 +47,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     size_t operations = 0;
     if (size < 2) return 0;
-    while (rein_operation_at(operations)) operations++;
-    const rein_operation *operation = rein_operation_at(data[0] % operations);
+    while (cli_operation_at(operations)) operations++;
+    const cli_operation *operation = cli_operation_at(data[0] % operations);
     const int grad = data[1] & 1 && operation->gradients;
     const rein_exec exec = {1 + (data[1] >> 1) % 2, (data[1] >> 2) % 2 ? REIN_ISA_REF : REIN_ISA_BEST};
     rein_text out = {0};
     rein_error err;
-    const int status = rein_cli_objective(operation->name, (const char *)data + 2, size - 2, grad, &exec, &out, &err);
+    const int status = cli_objective(operation->name, (const char *)data + 2, size - 2, grad, &exec, &out, &err);
     require(status >= 0 && status <= 2, "the status is not 0, 1 or 2", operation->name, err.message);
     if (status == 0) check_output(operation->name, &out);
     if (status == 2) require(*err.message != 0, "there is no message", operation->name, "");

@@ -139,12 +139,12 @@ static void check_metric(verdict *v, char *text) {
 
 /* ---- one case: its JSON through the operation; then line after line of what is expected */
 static void compute(verdict *v, const char *operation, const char *text) {
-    const rein_operation *known = rein_operation_named(operation);
+    const cli_operation *known = cli_operation_named(operation);
     rein_text out = {0};
     rein_error err;
     json_error_t where;
     assert_non_null(known);
-    const int status = rein_cli_objective(operation, text, strlen(text), known->gradients != NULL, NULL, &out, &err);
+    const int status = cli_objective(operation, text, strlen(text), known->gradients != NULL, NULL, &out, &err);
     v->output = status == 0 ? json_loadb(out.data, out.length, JSON_REJECT_DUPLICATES, &where) : NULL;
     if (status != 0) disagree(v, "status %d, %s", status, err.message);
     else if (!v->output) disagree(v, "the output is not JSON: %s", where.text);
