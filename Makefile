@@ -95,13 +95,14 @@ endef
 $(eval $(call variant,,))
 $(eval $(call variant,.f32,-DREAL_F32))
 $(eval $(call variant,.f64,-DREAL_F64))
-$(eval $(call variant,.ref_f32,-DREAL_F32 -DREIN_SUFFIX=ref_f32))
-$(eval $(call variant,.ref_f64,-DREAL_F64 -DREIN_SUFFIX=ref_f64))
-$(eval $(call variant,.avx2_f32,-DREAL_F32 -DREIN_SUFFIX=avx2_f32 -mavx2 -mfma))
-$(eval $(call variant,.avx2_f64,-DREAL_F64 -DREIN_SUFFIX=avx2_f64 -mavx2 -mfma))
-AVX512 := -mavx2 -mfma -mavx512f -mavx512vl -mavx512dq -mavx512bw
-$(eval $(call variant,.avx512_f32,-DREAL_F32 -DREIN_SUFFIX=avx512_f32 $(AVX512)))
-$(eval $(call variant,.avx512_f64,-DREAL_F64 -DREIN_SUFFIX=avx512_f64 $(AVX512)))
+# $(1): an instruction set. $(2): its flags.
+define instruction_set
+$(call variant,.$(1)_f32,-DREAL_F32 -DREIN_SUFFIX=$(1)_f32 $(2))
+$(call variant,.$(1)_f64,-DREAL_F64 -DREIN_SUFFIX=$(1)_f64 $(2))
+endef
+$(eval $(call instruction_set,ref))
+$(eval $(call instruction_set,avx2,-mavx2 -mfma))
+$(eval $(call instruction_set,avx512,-mavx2 -mfma -mavx512f -mavx512vl -mavx512dq -mavx512bw))
 -include $(OBJECTS:.o=.d)
 # Files included by .incbin, which the compiler does not report as dependencies.
 $(BUILD)/obj/src/report/html_assets.o: $(wildcard src/report/assets/* third_party/uplot/*)
