@@ -21,6 +21,8 @@ static void test_refused(void **state) {
         {"ptx_batch=4", "ptx_batch has no effect without ptx_data"},
         {"task=sums|eval_task=|reward=|reward_weights=1,1", "reward_weights has no effect without reward"},
         {"task=sums|eval_task=|reward=|reward_timeout=3", "reward_timeout has no effect: no reward and no task is a program"},
+        {"task=sums|eval_task=|reward=regex:a /b|reward_timeout=3",
+         "reward_timeout has no effect: no reward and no task is a program"},
         {"task=sums|eval_task=|reward=|reward_restarts=3", "reward_restarts has no effect: no reward and no task is a program"},
         {"task=sums|eval_task=|reward=|system=be", "system has no effect without chat"},
         {"task=sums|eval_task=|reward=|chat_format=raw", "chat_format has no effect without chat"},
