@@ -1,7 +1,7 @@
 """A small GRU learns to sort by reinforcement: groups of sampled answers, a checker as reward, rein.torch.policy_loss
 as loss.
 
-The prompt is four letters, the answer must be the same letters in order and then an end mark. Nobody shows the model a
+The prompt is four letters, the answer must be the same letters in order and then an end mark. The model is never shown a
 right answer: the reward is the share of letters that stand where they should. Each step samples 16 answers to each of
 16 prompts, and takes two updates on them; the second is off-policy, so that ratios and clipping matter.
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # run.sh RUN [SETTING…]: stories15M learns to end its stories within 128 tokens, as stories.yaml says; then what it kept is measured.
-# RUN is the directory of the run; an existing one goes on. Settings are those of `rein run` and count more than stories.yaml.
+# RUN is the directory of the run; an existing one resumes. Settings are those of `rein run` and take precedence over stories.yaml.
 # MODEL is the directory of the model (default: stories15M; get.sh fetches it if it is not there), BUDGET the tokens of a story,
 # REIN the program (default: rein, or the one that `make` built).
 set -eu

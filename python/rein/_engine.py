@@ -479,7 +479,7 @@ def call(function: Any, *arguments: Any) -> None:
 
 
 class Handle:
-    """Something that lives in the library, closed by close() or when nobody holds it any more. It holds what must
+    """Something that lives in the library, closed by close() or with its last reference. It holds what must
     outlive it."""
 
     __slots__ = ("__weakref__", "_needs", "address", "close")

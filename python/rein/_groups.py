@@ -24,7 +24,7 @@ class Trajectory:
     prompt_ids    [P] token ids that the policy was given, at least one
     response_ids  [R] token ids that follow
     log_probs     [R] of the response as it was sampled, NaN where not known; None: not known at all, then those of the
-                  policy as it is are taken
+                  current policy are taken
     reward        a finite number
     mask          [R] 1 where the policy sampled the token, so that it trains; None: everywhere
     policy_step   the step of the policy that sampled it (Sample has it); None: not known
@@ -63,7 +63,7 @@ class Trajectory:
         _same_length(trains, "mask", tokens.size, "ids")
         first = int(np.argmax(trains)) if trains.any() else tokens.size
         if first == 0:
-            raise ValueError("mask[0] is 1: nothing stands before the first token that could predict it")
+            raise ValueError("mask[0] is 1: the first token cannot train: no token precedes it")
         recorded = None
         if log_probs is not None:
             recorded = real(log_probs, "log_probs", FLOAT32)

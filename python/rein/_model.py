@@ -435,7 +435,7 @@ class Policy:
             e.call(e.model_save, model.address, _place(adapter), e.path_of(directory, "directory"))
 
     def save_state(self, directory: e.PathLike) -> None:
-        """Writes the policy as save does, and optimizer.safetensors: what load_state reads goes on bit for bit."""
+        """Writes the policy as save does, and optimizer.safetensors: after load_state, training resumes bit for bit."""
         with self._use():
             trainer, path = self._train(), e.path_of(directory, "directory")
             Path(os.fsdecode(path)).mkdir(parents=True, exist_ok=True)

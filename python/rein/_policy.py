@@ -73,7 +73,7 @@ class _Workspace:
         self.address = address(self.memory)
 
 
-# Workspaces that nobody uses. A call takes one out, so threads and signal handlers never share one.
+# Workspaces that are not in use. A call takes one out, so threads and signal handlers never share one.
 _free: list[_Workspace] = []
 _KEEP_BYTES = 64 << 20
 

@@ -12,7 +12,7 @@ from . import _engine as e
 from ._arrays import Array
 from ._groups import Trajectory
 
-FINISHES = ("goes on", "ended", "stopped", "cut", "full")  # rein_finish
+FINISHES = ("running", "ended", "stopped", "cut", "full")  # rein_finish
 
 
 @dataclass(frozen=True, eq=False)

@@ -68,12 +68,11 @@ def train(
     seconds_sample: float | None = None,
     **settings: Any,
 ) -> dict[str, Any]:
-    """One step of a run: it is begun in the directory `run` with `model`, or gone on with from its last checkpoint.
-    Checkpoint, history, metrics and the trajectories are on the disk when it returns.
+    """Starts a run in `run` with `model`, or resumes it from its last checkpoint, and makes one step. Checkpoint, history, metrics and the trajectories are on the disk when it returns.
 
     `groups`: as for Policy.forward_backward, or the path of a JSON-lines file. Every other keyword is a setting by the
     name it has on the command line (lora_rank, learning_rate, preset, kl_penalty_coef, …); what is not given is what
-    the run was begun with. None means "not given". `seconds_sample`: how long sampling took, for the history.
+    the run was started with. None means "not given". `seconds_sample`: how long sampling took, for the history.
 
     Returns "step", "nothing_to_train", "checkpoint" (the directory it wrote: an adapter for Policy, and the state for
     Policy.load_state) and every metric of the step by name. What had to be repaired is a warning. The model is opened

@@ -38,7 +38,7 @@ static const row ROWS[] = {
      AT(temperature),
      1e-3,
      1e3},
-    {{"seed", "N", "policy", "of everything random"}, WHOLE, AT(seed), 0, HUGE},
+    {{"seed", "N", "policy", "seed of all random numbers"}, WHOLE, AT(seed), 0, HUGE},
     {{"learning_rate", "X", "optimizer", "of AdamW"}, NUMBER, AT(learning_rate), 0, 1},
     {{"adam_beta1", "X", "optimizer", "decay of the first moment"}, NUMBER, AT(adam_beta1), 0, 0.999999},
     {{"adam_beta2", "X", "optimizer", "decay of the second moment"}, NUMBER, AT(adam_beta2), 0, 0.999999999},

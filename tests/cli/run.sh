@@ -305,7 +305,7 @@ refused "all and one" '^rein explain: --all' rein explain --all grpo
 refused "unknown shell" '^rein completion: unknown shell "bsh": did you mean "bash"' rein completion bsh
 refused "shell needed" '^rein completion: a shell is needed' rein completion
 refused "help of nothing" '^rein help: unknown command "x"' rein help x
-refused "version alone" '^rein: --version takes no argument' rein --version x
+refused "version alone" '^rein: --version takes no arguments' rein --version x
 refused "seed" '^rein demo: --seed is "-1"' rein demo --seed -1
 same "after --, a file" "$(rein objective budget-loss -- "$work/b1.json")" "$(rein objective budget-loss "$work/b1.json")"
 same "--threads=N" "$(rein objective budget-loss --threads=2 "$work/b1.json")" "$(rein objective budget-loss "$work/b1.json")"

@@ -245,7 +245,7 @@ def test_several_turns_train_what_was_sampled():
     [
         ({"prompt_ids": [1, -5]}, r"groups\[0\]\[1\].prompt_ids\[1\] is -5: a token id from 0"),
         ({"response_ids": [7, 40]}, "40"),
-        ({"prompt_ids": [], "response_ids": [7, 8]}, "first token is trained"),
+        ({"prompt_ids": [], "response_ids": [7, 8]}, "first token cannot train"),
         ({"log_probs": [-1.0]}, r"groups\[0\]\[1\].log_probs has shape \[1\], response_ids has \[2\]"),
         ({"log_probs": [-1.0, 2.0]}, "recorded log-prob is 2"),
         ({"mask": [1, 2]}, r"groups\[0\]\[1\].mask\[1\] is 2: 0 or 1 is needed"),
@@ -305,7 +305,7 @@ def test_steps_of_a_run(tmp_path):
     report = rein.train(run, equal, learning_rate=0.01, seconds_sample=1.5)
     assert report["step"] == 3 and report["nothing_to_train"] and report["time/sample"] == 1.5
     assert len((run / "history.jsonl").read_text().splitlines()) == 3
-    with (run / "config.yaml").open("a") as config:  # a run that a loop began: a step by itself is saved all the same
+    with (run / "config.yaml").open("a") as config:  # a run that a loop started: a step by itself is saved all the same
         config.write("save_steps: 100\n")
     assert rein.train(run, equal)["step"] == 4 and (run / "checkpoints" / "0004" / "MANIFEST").exists()
 
