@@ -158,8 +158,8 @@ wrong "unknown key, far" "${p}zebra is unknown here: it is one of rewards" budge
 wrong "unknown key, nasty" "${p}a.u000ab is unknown" budget-loss '{"a\nb":1}'
 wrong "duplicate key" "${p}rewards is given twice, again at line 1, column 26" budget-loss '{"rewards":[[1]],"rewards":[[1]]}'
 wrong "duplicate long key" "${p}budget_penalty_coef is given twice" budget-loss "${b1/\}/,\"budget_penalty_coef\":1\}}"
-wrong "text after" "${p}line 1, column [0-9]+: text follows" budget-loss "$b1 x"
-wrong "second object" "${p}line 1, column [0-9]+: text follows" budget-loss "$b1$b1"
+wrong "text after" "${p}line 1, column [0-9]+: there is text after the JSON value" budget-loss "$b1 x"
+wrong "second object" "${p}line 1, column [0-9]+: there is text after the JSON value" budget-loss "$b1$b1"
 wrong "cut short" "${p}rewards\[0\]\[1\] \(line 1, column [0-9]+\): the input ends" budget-loss '{"rewards":[[1,'
 wrong "line and column" "${p}kl_coef \(line 3, column [0-9]+\): " budget-loss $'{"rewards":[[1]],\n\n"kl_coef":?}'
 wrong "huge" "${p}rewards\[0\]\[1\] \(line 1, column [0-9]+\): 1e999 is beyond" budget-loss '{"rewards":[[1,1e999]]}'

@@ -35,7 +35,7 @@ has "token ids" "groups            2" "histories         4" "tokens            1
     "reward            mean 0.75, deviation 0.433, from 0 to 1" "trained length    mean 1.25, from 0 to 2" "policy step       3" \
     "warning: 1 of 4 trajectories have 0 % trainable tokens: they teach nothing" \
     "warning: 1 of 4 trajectories have 100 % trainable tokens: is the prompt masked?" \
-    "warning: 1 of 5 trained tokens have no log-probability: the current policy computes" \
+    "warning: 1 of 5 trained tokens have no log-probability: the current policy" \
     "         0  ██████████████ 1" "         1  ████████████████████████████████████████ 3" \
     "What trains is between ⟦ and ⟧." "group 1, trajectory 1: reward 1, 2 tokens train" "  11 12 ⟦13⟧ 14 ⟦15⟧" \
     "group 2, trajectory 1: reward 1, 2 tokens train, truncated" "  11 ⟦17 18⟧" "  11 12 16"

@@ -103,8 +103,8 @@ has "a config: two judges" config/history.jsonl '"rewards/task/mean":[0-9.]+,"re
 does "stop_at is reached" rein run early "${small[@]}" --preset grpo --steps 9 --stop-at 'completions/mean_length>0' --eval-steps 0
 has "stop_at is reached" err '^rein run: completions/mean_length>0 is reached: the run ends after step 1$'
 has "stop_at holds: the end is evaluated" out '^final +1 '
-does "stop_at held" rein run early
-has "stop_at held" err '^rein run: nothing to do: early ended after step 1, where completions/mean_length>0 held$'
+does "stop_at was reached" rein run early
+has "stop_at was reached" err '^rein run: nothing to do: early ended after step 1, because completions/mean_length>0 was reached$'
 does "nothing to train" rein run equal "${model[@]}" "${size[@]}" --task sums --preset grpo --kl-loss-coef 0 --reward length:1000 --steps 1 --eval-prompts 2
 has "nothing to train" err '^rein run: step 1: nothing to train: '
 

@@ -130,8 +130,8 @@ wrong "no effect" '--epsilon has no effect: it needs' "${new[@]}" --epsilon 0.2
 wrong "a reference without effect" '--kl-penalty-step-lag has no effect' "${new[@]}" --kl-penalty-step-lag 2
 wrong "two references" '--kl-penalty-reference-step and kl_penalty_step_lag are two references' "${new[@]}" --kl-penalty-coef 1 --kl-penalty-step-lag 2 --kl-penalty-reference-step 0
 wrong "no such step" '--kl-penalty-reference-step is 3: the run has no checkpoint' "${new[@]}" --kl-penalty-coef 1 --kl-penalty-reference-step 3
-wrong "no such reference" '--kl-ref-adapter-path is "nowhere", which is no directory' "${new[@]}" --kl-penalty-coef 1 --kl-ref-adapter-path nowhere
-wrong "no such adapter" '--adapter is "nowhere", which is no directory' "${new[@]}" --adapter nowhere
+wrong "no such reference" '--kl-ref-adapter-path is "nowhere", which is not a directory' "${new[@]}" --kl-penalty-coef 1 --kl-ref-adapter-path nowhere
+wrong "no such adapter" '--adapter is "nowhere", which is not a directory' "${new[@]}" --adapter nowhere
 wrong "no adapter" '.*adapter_config.json' "${new[@]}" --adapter .
 wrong "no such preset" '--preset "gropo" does not exist: did you mean grpo' "${new[@]}" --preset gropo
 wrong "save_steps" '--save-steps has no effect: one step is made' "${new[@]}" --save-steps 2

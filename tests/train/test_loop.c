@@ -189,7 +189,7 @@ static void test_on_policy(void **state) {
 
 /* ----------------------------------------------------------------------------------------------------------------- evaluations */
 
-/* The same policy asked twice says the same; what it is asked does not hang on what it trained on. */
+/* Two evaluations of the same policy agree; the evaluated prompts do not depend on those it trained on. */
 static void test_evaluations_repeat(void **state) {
     (void)state;
     const rein_settings *s = settings_of("eval_samples=3");

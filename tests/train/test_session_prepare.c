@@ -190,9 +190,9 @@ static void test_refused(void **state) {
     (void)state;
     refuses("model=", "model", "model is missing: a new run needs the directory of a model");
     refuses("model=nowhere", "model", "model is \"nowhere\", which is not a directory: a local directory with");
-    refuses("adapter=nowhere", "adapter", "adapter is \"nowhere\", which is no directory");
+    refuses("adapter=nowhere", "adapter", "adapter is \"nowhere\", which is not a directory");
     refuses("preset=grpo kl_ref_adapter_path=nowhere", "kl_ref_adapter_path",
-            "kl_ref_adapter_path is \"nowhere\", which is no directory");
+            "kl_ref_adapter_path is \"nowhere\", which is not a directory");
     refuses("preset=grpo kl_penalty_reference_step=3", "kl_penalty_reference_step",
             "is 3: the run has no checkpoint of step 3; it has 0");
     refuses("samples=4", "samples", "samples has no effect");
