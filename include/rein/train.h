@@ -147,7 +147,7 @@ typedef enum rein_run_access {
 
 /* The path is copied. A run that is open for writing is locked: for others REIN_EIO, "RUN is being written by process 4711". The lock ends
  * with the process, however it ends. Opening for writing also clears away what a writer that was stopped left behind. The caller closes
- * *run; it is NULL on failure. REIN_EINVAL: the directory is no run, or not a new one; REIN_EIO; REIN_ENOMEM. */
+ * *run; it is NULL on failure. REIN_EINVAL: the directory is not a run, or not a new one; REIN_EIO; REIN_ENOMEM. */
 REIN_API rein_status rein_run_open(rein_run **run, const char *directory, rein_run_access access, rein_error *err);
 
 /* Harmless on NULL. */

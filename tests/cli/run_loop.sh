@@ -217,7 +217,7 @@ does "eval, several samples" rein eval one --eval-samples 4 --k 2 --eval-prompts
 holds "eval, several samples" 'o["n"] == 12 and o["prompts"] == 3 and o["k"] == 2 and o["accuracy"] <= o["pass_at_k"]'
 says "eval, several samples" '^pass@k       ' rein eval one --eval-samples 4 --eval-prompts 3
 refused "eval: nothing" '^rein eval: a policy is needed: RUN, RUN@STEP, or --model DIR' rein eval
-refused "eval: no run" '^rein eval: there is no run: it has no config.yaml' rein eval there
+refused "eval: no run" '^rein eval: there is not a run: it has no config.yaml' rein eval there
 refused "eval: no step" '^rein eval: one/checkpoints/0007' rein eval one@7
 refused "eval: no task" '^rein eval: a task is needed' rein eval --model "$sums"
 refused "eval: two policies" '^rein eval: --model and a run are both given' rein eval one --model "$sums"
@@ -251,7 +251,7 @@ if [ -s out ]; then fail "watch: stdout is for data"; else pass; fi
 does "watch ends with the run" timeout 60 rein watch one
 does "watch, nothing yet" bash -c 'mkdir -p young/checkpoints && cp one/config.yaml young && rein watch young --once'
 has "watch, nothing yet" err '^rein watch: young has made no step yet$'
-refused "watch: no run" '^rein watch: there is no run' rein watch there
+refused "watch: no run" '^rein watch: there is not a run' rein watch there
 refused "watch: nothing" '^rein watch: a run is needed' rein watch
 cat >terminal.py <<'PYTHON'
 import os, pty, sys

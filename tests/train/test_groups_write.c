@@ -176,7 +176,7 @@ static void test_metrics(void **state) {
     assert_non_null(strstr(text.data, "\"metrics\": {\"kl\": 0.125}"));
     assert_int_equal(rein_trajectory_set_metric(bare, "kl", NAN, &err), REIN_EINVAL);
     assert_int_equal(rein_trajectory_set_metric(odd, "kl", 1, &err), REIN_EINVAL);
-    assert_non_null(strstr(err.message, "metrics of the trajectory is no object"));
+    assert_non_null(strstr(err.message, "metrics of the trajectory is not an object"));
     rein_text_free(&text);
     rein_groups_free(&groups);
 }
