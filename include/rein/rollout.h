@@ -19,7 +19,8 @@ extern "C" {
 /* ---------------------------------------------------------------------------------------------------------------- 1. generator */
 
 /* How tokens are chosen and when a completion ends. Zero is literal: rein_sampling_plain() is the policy itself. The temperature is the
- * policy's. With top_k, top_p or min_p the sampler is not the policy; they are applied in this order, each to the tokens left by the one before. */
+ * policy's. With top_k, top_p or min_p the sampler is not the policy; they are applied in this order, each to the tokens left by the one
+ * before. */
 typedef struct rein_sampling {
     int greedy;             /* the most probable token, of equals the first */
     int64_t top_k;          /* only the k most probable; 0: all */

@@ -44,11 +44,10 @@ typedef struct rein_history {
     float *log_probs;         /* [n] of the policy that sampled, where mask is 1; NaN where that is not known, and elsewhere */
     float *values;            /* [n] of a critic, or NULL */
     float *sampler_log_probs; /* [n] of the sampler, where top_k, top_p or min_p made it differ from the policy; or NULL */
-    float *
-        advantages; /* [n] NULL, or room that rein_session_train fills: the advantage that the loss used for each trained token; 0 elsewhere */
-    rein_text text;          /* what the sampled tokens say, without stops and special tokens */
-    size_t *text_ends;       /* [n] bytes of `text` that were certain after each token; NULL: there is no text */
-    uint64_t activation_key; /* of its rows in the activation cache (rein_sampled); 0: none. It is not written */
+    float *advantages;        /* [n] NULL, or filled by rein_session_train: the advantage of each trained token, 0 elsewhere */
+    rein_text text;           /* what the sampled tokens say, without stops and special tokens */
+    size_t *text_ends;        /* [n] bytes of `text` that were certain after each token; NULL: there is no text */
+    uint64_t activation_key;  /* of its rows in the activation cache (rein_sampled); 0: none. It is not written */
 } rein_history;
 
 /* The log-probs under which the tokens were drawn: the sampler's, where they differ from the policy's. */
