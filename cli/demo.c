@@ -90,7 +90,7 @@ static int after_the_second(const cli_training *t, const rein_loop *loop, const 
     story *s = context;
     (void)t, (void)report;
     s->done = rein_loop_done(loop);
-    cli_run_row(&s->table, "held", rein_loop_last(loop));
+    cli_run_row(&s->table, "kl x3", rein_loop_last(loop));
     return CLI_DONE;
 }
 
@@ -99,8 +99,8 @@ static int tell(story *s, const cli_training *t) {
     if (s->table.failed || s->adapter.failed) return cli_say_no_memory(WHERE);
     rein_text_format(&out, "%s", s->table.data);
     if (s->done)
-        rein_text_put(
-            &out, "\nheld: the same with three times the KL penalty. It stays nearer to where it began, and pays with length.\n");
+        rein_text_put(&out,
+                      "\nkl x3: the same with three times the KL penalty. It stays nearer to the initial policy, but is longer.\n");
     if (s->sample.data) rein_text_put(&out, s->sample.data);
     rein_text_format(&out, "\nreport   %s/report.html\nadapter  %s\n", t->run, s->adapter.data);
     rein_text_format(&out, "\nWhat to try next:\n  %s eval %s --against %s@0 --eval-samples 4\n", s->program, t->run, t->run);
@@ -115,7 +115,7 @@ static int tell(story *s, const cli_training *t) {
 static void introduce(void) {
     fputs("A language model of 0.34 million parameters adds digits and writes its working down. It is right\n"
           "about half of the time, and long-winded. Now it learns from its own attempts: a right answer\n"
-          "earns 1, each token over 36 costs 0.02, and a KL penalty holds it near where it began.\n\n",
+          "earns 1, each token over 36 costs 0.02, and a KL penalty keeps it near the initial policy.\n\n",
           stderr);
 }
 
@@ -159,10 +159,10 @@ static int read_settings(cli_training *t, const cli_args *args) {
 static int run_first(story *s, cli_training *t) {
     const int status = cli_run_work(t, after_the_first, s);
     if (status || s->done) return status;
-    return cli_say(CLI_FAILED, WHERE, "stopped, and the last step is saved: %s demo %s resumes it", s->program, t->run);
+    return cli_say(CLI_FAILED, WHERE, "stopped; the last step is saved. Resume with %s demo %s", s->program, t->run);
 }
 
-/* What staying near costs: the same run with three times the KL penalty, and both in one report. */
+/* What a stronger KL penalty costs: the same run with three times the KL penalty, and both in one report. */
 static int run_second(story *s, const cli_training *first) {
     cli_training t = *first;
     char place[4096];

@@ -57,7 +57,7 @@ static int read_run(char *run, int64_t *step, const char *text) {
     memcpy(run, text, length);
     run[length] = 0;
     if (rein_run_exists(run)) return CLI_DONE;
-    return cli_say(CLI_WRONG, WHERE, "%s is no run: it has no config.yaml", run);
+    return cli_say(CLI_WRONG, WHERE, "%s is not a run: it has no config.yaml", run);
 }
 
 /* Copies a setting of the command line to the settings, also one that cannot change during a run. */

@@ -31,7 +31,7 @@ static void operations_help(rein_text *out) {
 #define THREADS "threads", "N", "use at most N threads (default: all cores); the result is the same"
 #define MODEL "model", "DIR", "directory of the model"
 #define ADAPTER "adapter", "DIR", "LoRA adapter of the model, in the format of PEFT"
-#define CONFIG "config", "FILE", "settings, as YAML; the command line overrides them"
+#define CONFIG "config", "FILE", "settings, as YAML; the command line takes precedence"
 #define FORK "fork", "RUN@STEP", "start RUN from a checkpoint of another run, with its settings and those given here"
 #define DRY_RUN "dry-run", NULL, "check everything, report what would be trained, write nothing"
 #define ERROR_JSON "json", NULL, "print an error as JSON, on standard error"
@@ -50,9 +50,9 @@ static const cli_command COMMANDS[] = {
             "It learns from its own attempts with Kimi K2's budget-constrained loss and a KL penalty to the initial policy. A "
             "second run with a stronger penalty shows what the penalty costs. Both together take about a minute.\n"
             "RUN (default: rein-demo, or rein-demo-2 and so on if that is complete) and RUN-kl contain everything that rein run "
-            "writes: summary.json, report.html, the adapters. A stopped demo resumes.\n"
+            "writes: summary.json, report.html, the adapters. An interrupted demo resumes.\n"
             "The figures are of prompts that were never trained on. The same seed gives the same weights.",
-        .options = {{"seed", "N", "seed of everything random (default 1)"},
+        .options = {{"seed", "N", "seed of all random numbers (default 1)"},
                     {"steps", "N", "number of training steps (default 40)"},
                     {THREADS},
                     {"model", "DIR", "the shipped model, models/sums, if it is not beside the program"}},
@@ -100,8 +100,8 @@ static const cli_command COMMANDS[] = {
             "and Qwen3). A single response is printed while it is sampled. Several are printed one after the other, with a line on "
             "standard error before each. The prompt is not repeated. A model without tokenizer.json takes --prompt-ids and prints "
             "token ids.\n"
-            "The draw of a token depends only on the seed, the prompt, the number of the sample and the position, not on the "
-            "number of threads or samples. The log-probabilities of --json are bit for bit those of training and of rein score.\n"
+            "The drawn token depends only on seed, prompt, sample number and position, not on threads or the number of samples. "
+            "The log-probabilities of --json are bit for bit those of training and of rein score.\n"
             "In a plain prompt, special tokens that are spelled out are special tokens; in a chat they are text.",
         .options = {{MODEL},
                     {ADAPTER},
@@ -166,8 +166,8 @@ static const cli_command COMMANDS[] = {
             "Opens a model (config.json, safetensors, and tokenizer.json if it exists) and describes it, or reads the files of a "
             "LoRA adapter (adapter_config.json, adapter_model.safetensors). With --model the adapter is opened with that model; if "
             "it does not fit, a message says why and the exit status is 2.\n"
-            "For a run it shows the settings, the steps, the metrics of the last step, and every checkpoint, verified. For a "
-            "checkpoint (RUN/checkpoints/0007) it shows the contents, or what is damaged; then the exit status is 1.\n"
+            "For a run it shows settings, steps, the last metrics and every checkpoint, verified. For a checkpoint "
+            "(RUN/checkpoints/0007) it lists the contents; if it is damaged, the exit status is 1.\n"
             "For trajectory groups (JSON lines, of rein or of ART; - is standard input) it shows counts, rewards and lengths, "
             "warns about groups that would teach nothing, and marks the tokens that train. Messages, and texts in place of token "
             "ids, need the tokenizer of --model.",
@@ -185,8 +185,8 @@ static const cli_command COMMANDS[] = {
         .description =
             "Trains a model on its own attempts. In each step the model writes several completions to each of a number of prompts, "
             "the completions are rewarded, and the objective makes the better ones more likely. RUN is the directory of the run. A "
-            "new run needs --model, --task and the settings below. An existing run resumes with its own settings: rein run RUN is "
-            "enough, and the result is that of a run that was never stopped.\n"
+            "new run needs --model and --task. An existing run resumes where it stopped, with its own settings: rein run RUN is "
+            "enough, and the result is the same as without the interruption.\n"
             "--task is a built-in task (rein task lists them), a file of JSON lines ({\"prompt\": ..., \"answer\": ...}), or a "
             "program. --reward is a verifier (task, exact, number, regex:PATTERN, length:N) or a program; several rewards are "
             "added, weighted by --reward-weights.\n"
@@ -239,8 +239,8 @@ static const cli_command COMMANDS[] = {
         .usage = "RUN --groups FILE [--model DIR] [SETTING...]",
         .summary = "one step of a run on recorded trajectory groups",
         .description = "Trains on trajectory groups, one JSON object a line: token ids, or messages in the format of ART. RUN is "
-                       "the directory of the run. A new run needs --model and the settings below. An existing run resumes from its "
-                       "last good checkpoint with its own settings and those given here.\n"
+                       "the directory of the run. A new run needs --model; an existing one resumes from its last good "
+                       "checkpoint, with its settings and those given now.\n"
                        "One step is one pass over all groups, or --epochs passes of --minibatches parts each. At its end a new "
                        "checkpoint, the trajectories and a line of RUN/history.jsonl are on the disk. Errors in the options or the "
                        "groups are reported before anything is written.\n"
@@ -264,8 +264,8 @@ static const cli_command COMMANDS[] = {
             "Trains an adapter, or all weights with --full, on examples. FILE has one JSON object a line: {\"messages\": [...]} in "
             "the format of OpenAI, of which the assistant's turns train; {\"prompt\": ..., \"completion\": ...}, of which the "
             "completion and the end token train; or {\"prompt_ids\": [...], \"response_ids\": [...]}.\n"
-            "RUN is the directory of the run. A new run needs --model and the settings below. An existing run resumes with its own "
-            "settings: rein sft RUN is enough, and the result is that of a run that was never stopped. Ctrl-C ends it after the "
+            "RUN is the directory of the run. A new run needs --model. An existing run resumes where it stopped, with its own "
+            "settings: rein sft RUN is enough, and the result is the same as without the interruption. Ctrl-C ends it after the "
             "current step; a second Ctrl-C ends it at once. Every step is saved, or every Nth (--save-steps N) and the last; the "
             "last three checkpoints and the first are kept (--keep-last).\n"
             "The loss is the mean negative log-likelihood of the tokens that train. Errors in the options or the data are reported "
@@ -325,7 +325,7 @@ static const cli_command COMMANDS[] = {
              {"seed", "N", "seed of a built-in task or a program (default 1); another seed gives other examples"},
              {"held-out", "P", "file: share of its examples to hold out, about (default: none)"},
              {"timeout", "S", "program: seconds it may take for an example (default 30)"},
-             {"demonstrations", NULL, "built-in task: also show a completion of the kind that models are first taught"},
+             {"demonstrations", NULL, "built-in task: also show a completion, as used for supervised training"},
              {"json", NULL,
               "print one JSON object a line, as in a file; with --demonstrations prompt and completion, as rein sft reads them"}},
         .max_words = 1,
@@ -339,7 +339,7 @@ static const cli_command COMMANDS[] = {
         .summary = "speed, compared with the machine's limits and other programs",
         .description =
             "Measures the rows of the performance table, each in its own process, and the limit of the machine directly before or "
-            "after it. The share is the part of that limit, or of the row's goal, that is reached. ROW is the name of a row or its "
+            "after it. Each row shows the share of that limit, or of the target value. ROW is the name of a row or its "
             "beginning (train, \"decode smollm\"). Without a ROW all rows are measured, which takes some minutes.\n"
             "A peer is a program that can do the same work. It is run as COMMAND ROW, directly before or after the row, and prints "
             "{\"value\": NUMBER} in the row's unit, with \"memory\": MB if known, or {} for a row that it cannot do. The figure "

@@ -85,7 +85,7 @@ static int nothing_there(const char *path) {
     return cli_say(CLI_WRONG, WHERE,
                    "\"%s\" is %s: the directory of a model (with config.json), of an adapter (with adapter_config.json), of a run "
                    "or of a checkpoint is needed",
-                   path, S_ISDIR(about.st_mode) ? "none of these" : "no directory");
+                   path, S_ISDIR(about.st_mode) ? "not one of these" : "not a directory");
 }
 
 int cli_run_inspect(const cli_args *args) {

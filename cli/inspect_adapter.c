@@ -57,7 +57,7 @@ static int read_header(rein_text *header, const char *path) {
         whole = n > 0;
     }
     fclose(file);
-    if (!whole) return cli_say(CLI_WRONG, WHERE, "%s is no whole safetensors file: the header is cut off or too long", path);
+    if (!whole) return cli_say(CLI_WRONG, WHERE, "%s is not a complete safetensors file: the header is cut off or too long", path);
     return header->failed ? cli_say_no_memory(WHERE) : CLI_DONE;
 }
 
@@ -93,9 +93,9 @@ static int check_config(const rein_json *json, const char *path) {
     const char *type = rein_json_string(rein_json_get(json, "peft_type"));
     const double rank = rein_json_number(rein_json_get(json, "r"));
     if (!type || strcmp(type, "LORA") != 0)
-        return cli_say(CLI_WRONG, WHERE, "%s: peft_type is \"%s\": LORA is needed", path, type ? type : "");
+        return cli_say(CLI_WRONG, WHERE, "%s: peft_type is \"%s\": only LORA is supported", path, type ? type : "");
     if (!(rank >= 1 && rank <= 1e9))
-        return cli_say(CLI_WRONG, WHERE, "%s: r is not a rank: a whole number, 1 or more, is needed", path);
+        return cli_say(CLI_WRONG, WHERE, "%s: r is invalid: a whole number, 1 or more, is needed", path);
     return CLI_DONE;
 }
 

@@ -9,7 +9,7 @@
 #include "terminal.h"
 
 /* The option that begins with `name`: --temp is --temperature. */
-static const char *begun_option(const char *const *options, const char *name) {
+static const char *option_with_prefix(const char *const *options, const char *name) {
     for (size_t i = 0; name[0] && name[1] && options[i]; i++)
         if (!strncmp(options[i], name, strlen(name))) return options[i];
     return NULL;
@@ -22,7 +22,7 @@ static int unknown_option(const cli_command *command, const char *argument) {
     for (size_t i = 0; i < MOST && (options[i] = cli_command_option(command, i).name); i++) {
     }
     snprintf(name, sizeof name, "%.*s", (int)(strcspn(after, "=") < 63 ? strcspn(after, "=") : 63), after);
-    nearest = begun_option(options, name);
+    nearest = option_with_prefix(options, name);
     if (!nearest) nearest = rein_nearest(name, options);
     if (!nearest && (!strcmp(argument, "-h") || !strcmp(argument, "-?"))) nearest = "help";
     if (!nearest) nearest = rein_nearest(name, (const char *const[]){"help", NULL});
@@ -111,7 +111,7 @@ int main(int argc, char **argv) {
     if (command) return run_command(argv[0], command, argc - 2, argv + 2);
     if (argc < 2) return cli_say(CLI_WRONG, "", "a command is needed: rein --help lists the commands, rein demo shows one at work");
     if (!strcmp(name, "--help") || !strcmp(name, "--version")) {
-        if (argc > 2) return cli_say(CLI_WRONG, "", "%s takes no argument: leave out \"%s\"", name, argv[2]);
+        if (argc > 2) return cli_say(CLI_WRONG, "", "%s takes no arguments: leave out \"%s\"", name, argv[2]);
         if (!strcmp(name, "--help")) cli_help(&out);
         else rein_text_format(&out, "rein %s\n", rein_version());
         return cli_print(&out);

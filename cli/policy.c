@@ -67,7 +67,7 @@ int cli_opened_open(cli_opened *opened, const cli_args *args) {
     struct stat about;
     if (stat(opened->directory, &about) || !S_ISDIR(about.st_mode))
         return cli_say(CLI_WRONG, where,
-                       "\"%s\" is no directory: a model is one on this machine, with config.json and safetensors (nothing is "
+                       "\"%s\" is not a directory: a local model directory with config.json and safetensors is needed (nothing is "
                        "downloaded)",
                        opened->directory);
     const rein_model_options options = {.exec = opened->exec};

@@ -13,7 +13,7 @@ static volatile sig_atomic_t interrupted;
 
 /* A step may take minutes, so the message comes at once. */
 static void remember(int signal) {
-    static const char message[] = "\nfinishing the step; once more ends it now, and the step is lost\n";
+    static const char message[] = "\nfinishing the step; interrupt again to stop now and lose it\n";
     (void)signal;
     interrupted = 1;
     if (write(STDERR_FILENO, message, sizeof message - 1) < 0) interrupted = 1;

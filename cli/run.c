@@ -65,7 +65,7 @@ static int work(cli_training *t, rein_loop *loop, cli_view *v) {
         }
         if (*report.stopped) {
             cli_view_clear(v);
-            cli_say(0, where(t), "%s holds: the run ends after step %" PRId64, report.stopped, report.trained.step);
+            cli_say(0, where(t), "%s is reached: the run ends after step %" PRId64, report.stopped, report.trained.step);
         }
     }
     return CLI_DONE;
@@ -141,7 +141,7 @@ static int print_json(const cli_training *t, const rein_loop *loop) {
 static int say_how_to_resume(const cli_training *t, const rein_loop *loop) {
     const rein_session *session = rein_loop_session(loop);
     if (rein_loop_done(loop)) return CLI_DONE;
-    return cli_say(CLI_FAILED, where(t), "stopped after step %" PRId64 " of %" PRId64 ", which is saved: rein run %s resumes it",
+    return cli_say(CLI_FAILED, where(t), "stopped after step %" PRId64 " of %" PRId64 ", which is saved; resume with rein run %s",
                    rein_session_step(session), (int64_t)rein_settings_number(rein_session_settings(session), "steps"), t->run);
 }
 
@@ -151,7 +151,7 @@ static void say_where_it_is(const cli_training *t, const rein_loop *loop) {
     const int64_t step = rein_session_step(rein_loop_session(loop));
     if (!step) return;
     if (*rein_loop_stopped(loop))
-        cli_say(0, where(t), "nothing to do: %s ended after step %" PRId64 ", where %s held", t->run, step,
+        cli_say(0, where(t), "nothing to do: %s ended after step %" PRId64 ", because %s was reached", t->run, step,
                 rein_loop_stopped(loop));
     else if (rein_loop_done(loop))
         cli_say(0, where(t), "nothing to do: %s has made its %" PRId64 " steps (--steps N makes it longer)", t->run, step);

@@ -164,7 +164,7 @@ static int finish(const supervised *s, const rein_session_report *r) {
     else if (r->n) table(&out, s, r);
     const int status = cli_print(&out);
     if (status || r->step >= s->plan.total) return status;
-    return cli_say(CLI_FAILED, WHERE, "stopped after step %" PRId64 " of %" PRId64 ", which is saved: rein sft %s resumes it",
+    return cli_say(CLI_FAILED, WHERE, "stopped after step %" PRId64 " of %" PRId64 ", which is saved; resume with rein sft %s",
                    r->step, s->plan.total, s->t.run);
 }
 
@@ -199,7 +199,8 @@ static int run(supervised *s) {
     const int64_t step = rein_session_step(s->t.session);
     rein_session_report report = {.step = step, .nothing_to_train = 1};
     if (step >= s->plan.total)
-        cli_say(0, WHERE, "nothing to do: %s has made its %" PRId64 " steps; --num-train-epochs or --max-steps makes it longer",
+        cli_say(0, WHERE,
+                "nothing to do: %s has made its %" PRId64 " steps; a larger --num-train-epochs or --max-steps continues it",
                 s->t.run, step);
     else if (step) cli_say(0, WHERE, "resuming after step %" PRId64 " of %" PRId64, step, s->plan.total);
     status = train(s, &report);

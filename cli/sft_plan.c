@@ -59,12 +59,13 @@ int cli_sft_plan_read(cli_sft_plan *plan, const cli_args *args, const char *run)
     uint64_t batch = (uint64_t)plan->batch_size, epochs = (uint64_t)plan->epochs, steps = (uint64_t)plan->max_steps;
     if (!status) status = cli_value_whole(&batch, args, "batch-size", 1, 1000000);
     if (!status) status = cli_value_whole(&epochs, args, "num-train-epochs", 1, 1000000);
-    if (cli_option_value(args, "num-train-epochs")) steps = 0; /* the max_steps that the run began with does not end it earlier */
+    if (cli_option_value(args, "num-train-epochs"))
+        steps = 0; /* the max_steps that the run was started with does not end it earlier */
     if (!status) status = cli_value_whole(&steps, args, "max-steps", 1, 1000000000);
     if (status) return status;
     if (saved && batch != (uint64_t)plan->batch_size)
         return cli_say_option(WHERE, "batch-size",
-                              "is %" PRIu64 ", but the run began with %" PRId64 ": another size needs a new run", batch,
+                              "is %" PRIu64 ", but the run was started with %" PRId64 ": another size needs a new run", batch,
                               plan->batch_size);
     const char *chat = cli_option_value(args, "chat-format");
     if (chat) snprintf(plan->chat_format, sizeof plan->chat_format, "%s", chat);
@@ -77,8 +78,9 @@ int cli_sft_plan_read(cli_sft_plan *plan, const cli_args *args, const char *run)
 int cli_sft_plan_finish(cli_sft_plan *plan, size_t examples) {
     const int64_t n = (int64_t)examples;
     if (plan->examples && plan->examples != n)
-        return cli_say(CLI_WRONG, WHERE, "%s has %zu examples, but the run began with %" PRId64 ": other data needs a new run",
-                       plan->data, examples, plan->examples);
+        return cli_say(CLI_WRONG, WHERE,
+                       "%s has %zu examples, but the run was started with %" PRId64 ": other data needs a new run", plan->data,
+                       examples, plan->examples);
     plan->examples = n;
     plan->steps_per_epoch = (n + plan->batch_size - 1) / plan->batch_size;
     plan->total = plan->max_steps ? plan->max_steps : plan->epochs * plan->steps_per_epoch;

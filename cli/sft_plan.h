@@ -10,11 +10,11 @@ typedef struct cli_sft_plan {
     char data[4096];                       /* the file */
     char chat_format[32];                  /* as given; "": the model's own */
     int64_t batch_size, epochs, max_steps; /* max_steps 0: as many as the epochs have */
-    int64_t examples;                      /* that the run began with; 0: not known */
+    int64_t examples;                      /* that the run was started with; 0: not known */
     int64_t steps_per_epoch, total;        /* steps; known when the data is read */
 } cli_sft_plan;
 
-/* The options --data, --chat-format, --batch-size, --num-train-epochs and --max-steps, over those that `run` (NULL: a new one) began with. All return
+/* The options --data, --chat-format, --batch-size, --num-train-epochs and --max-steps, over those that `run` (NULL: a new one) was started with. All return
  * an exit status; unless it is CLI_DONE, the error has been printed. */
 int cli_sft_plan_read(cli_sft_plan *plan, const cli_args *args, const char *run);
 

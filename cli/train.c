@@ -110,7 +110,7 @@ static int train(cli_training *t, const rein_groups *groups, const rein_groups_s
         return cli_training_failed(t, &err);
     cli_training_note(t, t->session);
     if (report.nothing_to_train)
-        cli_say(0, WHERE, "nothing to train: no token trains, or every gradient is 0; the policy did not change");
+        cli_say(0, WHERE, "nothing to train: no token trains, or every gradient is 0; the policy is unchanged");
     if (json) cli_report_json(&out, &report, t);
     else table(&out, &report, t);
     return cli_print(&out);

@@ -88,8 +88,8 @@ const char *cli_preset(const rein_settings *settings) {
 }
 
 const char *cli_training_plan(const cli_training *t) {
-    if (t->fork.run) return "will be forked";
-    return rein_session_is_new(t->session) ? "will begin" : "will resume";
+    if (t->fork.run) return "forked";
+    return rein_session_is_new(t->session) ? "new" : "resumes";
 }
 
 void cli_training_note(cli_training *t, const rein_session *session) {

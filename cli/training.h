@@ -37,7 +37,7 @@ void cli_absolute_setting(rein_settings *settings, const char *name);
 /* The preset of the settings, or NULL: "none" is the absence of one. */
 const char *cli_preset(const rein_settings *settings);
 
-/* What begin will do: "will begin", "will resume" or "will be forked". */
+/* What begin does with the run: "new", "resumes" or "forked". */
 const char *cli_training_plan(const cli_training *t);
 
 /* Prints the session's note, if it has one that was not printed yet: after it began, and at the end. */

@@ -85,7 +85,7 @@ int cli_run_watch(const cli_args *args) {
     watching w = {.run = args->n_words ? args->words[0] : NULL};
     char title[300];
     if (!w.run) return cli_say(CLI_WRONG, WHERE, "a run is needed: rein watch RUN");
-    if (!cli_directory_has(w.run, "config.yaml")) return cli_say(CLI_WRONG, WHERE, "%s is no run: it has no config.yaml", w.run);
+    if (!cli_directory_has(w.run, "config.yaml")) return cli_say(CLI_WRONG, WHERE, "%s is not a run: it has no config.yaml", w.run);
     int status = cli_run_settings(&w.settings, w.run, WHERE);
     if (status) return rein_settings_free(w.settings), status;
     const char *task = rein_settings_text(w.settings, "task");

@@ -112,7 +112,7 @@ check_sources() { # types and style of the Python sources
     done
 }
 
-too_late() { [ "$(left 560)" -le 1 ]; } # on a slow machine. A part that has begun and does not end in time is a failure
+too_late() { [ "$(left 560)" -le 1 ]; } # on a slow machine. A part that was started and does not end in time is a failure
 
 run_framework() {
     if too_late; then

@@ -46,7 +46,7 @@ def row_of():
 
 
 def tune():
-    """Begins the program anew with the environment of a fair peer: malloc and OpenMP read theirs at their start. For
+    """Restarts the program with the environment of a fair peer: malloc and OpenMP read theirs at their start. For
     rows about memory malloc stays as it is: it then gives back what is free."""
     if os.environ.get("REIN_BENCH_TUNED") != str(CORES):
         wanted = {**THREADS, **({} if row_of().startswith("memory ") else KEPT), "REIN_BENCH_TUNED": str(CORES)}

@@ -76,7 +76,7 @@ def both_ways(loss, tensors):
 
 def milliseconds(losses, rounds):
     """The best time of each (loss, its tensors), in turns: noise meets all of them alike. OpenMP's threads look for
-    work for some milliseconds after they had some, on a core that the next one needs: nobody starts before that is
+    work for some milliseconds after they had some, on a core that the next one needs: each loss starts after that is
     over."""
     best = [float("inf")] * len(losses)
     for _ in range(rounds):

@@ -55,10 +55,10 @@ REIN_API rein_json_kind rein_json_kind_of(const rein_json *value);
 /* The entries of an array or object; 0 for anything else. */
 REIN_API size_t rein_json_size(const rein_json *value);
 
-/* Entry i of an array; NULL past the end, or if it is no array. */
+/* Entry i of an array; NULL past the end, or if it is not an array. */
 REIN_API const rein_json *rein_json_at(const rein_json *value, size_t i);
 
-/* The field of an object; NULL if there is none, or if it is no object. */
+/* The field of an object; NULL if there is none, or if it is not an object. */
 REIN_API const rein_json *rein_json_get(const rein_json *value, const char *key);
 
 /* Walks through the fields of an object in their order: for (void *at = NULL; (at = rein_json_next(&key, &field, object, at));) */
@@ -86,7 +86,7 @@ REIN_API const char *rein_json_quote(char to[REIN_TEXT_SHOWN], const char *text)
 typedef struct rein_fields {
     const rein_json *object;
     const char *file; /* what messages begin with; NULL: nothing */
-    const char *path; /* what stands before a key: "" at the top, "rope_scaling." inside that field */
+    const char *path; /* prefix of the key: "" at the top, "rope_scaling." inside that field */
     rein_status status;
     rein_error *err;
 } rein_fields;

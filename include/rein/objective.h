@@ -279,7 +279,7 @@ REIN_API rein_status rein_step_begin(rein_step **step, void *buffer, size_t size
 
 /* Adds the micro-batch of sequences [first, last) to the step. log_probs, entropies and the outputs are arrays of the *whole* step
  * (NULL: those of the batch, or no output). Micro-batches come in order, without gaps; however the step is cut, the bits are the same.
- * No allocation. On failure the gradients of [first, last) are set to 0 and the step cannot go on. */
+ * No allocation. On failure the gradients of [first, last) are set to 0 and the step cannot be continued. */
 REIN_API rein_status rein_step_loss(rein_step *step, size_t first, size_t last, const void *log_probs, const void *entropies,
                                     void *grad_log_probs, void *grad_entropies, void *advantages, rein_error *err);
 

@@ -1,6 +1,6 @@
 /* report.h - one HTML file about training runs, to look at and to show: it needs nothing but a browser.
  *
- * Charts, styles and data are inside; the page loads nothing, from nowhere. docs/report.md says what is shown. */
+ * Charts, styles and data are inside; it makes no network requests. docs/report.md says what is shown. */
 #ifndef REIN_REPORT_H
 #define REIN_REPORT_H
 
@@ -13,9 +13,9 @@ extern "C" {
 enum { REIN_REPORT_RUNS = 16 }; /* at most so many in one report */
 
 /* Writes the report of n runs (1 to REIN_REPORT_RUNS), directories as docs/runs.md has them, to `path`: whole or not at all, and what stood
- * there is replaced. The first run is the one that is shown when the page opens; several are laid over each other and compared. A run is
- * read as it is: what it does not have is not in the report, and a file or a line that cannot be read is named in it. Runs that are being
- * written can be reported on too. REIN_EINVAL: a directory is no run; REIN_EIO: one cannot be opened, or the report not be written;
+ * there is replaced. The first run is the one that is shown when the page opens; several are laid over each other and compared. What a
+ * run lacks is left out; unreadable files and lines are named. Runs that are being
+ * written can be reported on too. REIN_EINVAL: a directory is not a run; REIN_EIO: one cannot be opened, or the report not be written;
  * REIN_ENOMEM. Thread-safe for different paths. */
 REIN_API rein_status rein_report_write(const char *path, const char *const *runs, size_t n, rein_error *err);
 

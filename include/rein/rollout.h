@@ -18,30 +18,30 @@ extern "C" {
 
 /* ---------------------------------------------------------------------------------------------------------------- 1. generator */
 
-/* How tokens are chosen and when a response ends. Zero is literal: rein_sampling_plain() is the policy itself. The temperature is the
- * policy's. With top_k, top_p or min_p the sampler is not the policy; they act in this order, each on what the one before has left. */
+/* How tokens are chosen and when a completion ends. Zero is literal: rein_sampling_plain() is the policy itself. The temperature is the
+ * policy's. With top_k, top_p or min_p the sampler is not the policy; they are applied in this order, each to the tokens left by the one
+ * before. */
 typedef struct rein_sampling {
     int greedy;             /* the most probable token, of equals the first */
     int64_t top_k;          /* only the k most probable; 0: all */
     double top_p;           /* only the most probable whose sum reaches it, 0 < top_p <= 1; 1: all */
     double min_p;           /* only those with at least this share of the greatest probability, 0 <= min_p < 1; 0: all */
     size_t max_tokens;      /* 1 or more */
-    const int32_t *end_ids; /* tokens that end a response, and belong to it */
+    const int32_t *end_ids; /* tokens that end a completion, and belong to it */
     size_t n_end_ids;
-    const char *const *stops; /* texts that end a response wherever they begin; they need a tokenizer */
+    const char *const *stops; /* texts that end a completion wherever they begin; they need a tokenizer */
     size_t n_stops;
     size_t top_log_probs; /* how many of the most probable tokens are reported with each */
     uint64_t seed;
 } rein_sampling;
 
-/* Every token of the policy, at most 256 of them, no end but that. Thread-safe. */
+/* Plain sampling: no filter, at most 256 tokens, no end tokens or stop texts. Thread-safe. */
 REIN_API rein_sampling rein_sampling_plain(void);
 
 typedef struct rein_request {
-    const int32_t *prompt; /* [n_prompt], at least one: the begin token, if nothing else */
+    const int32_t *prompt; /* [n_prompt], at least one, such as the begin token */
     size_t n_prompt;
-    size_t
-        samples; /* responses, 1 to 1048576; the prompt is computed once for all, and they enter together, more than max_active too */
+    size_t samples; /* 1 to 1048576; the prompt is computed once for all of them; all start together, even beyond max_active */
     uint64_t step, prompt_index; /* the address of its randomness */
     rein_sampling sampling;
 } rein_request;
@@ -49,7 +49,7 @@ typedef struct rein_request {
 typedef struct rein_generator rein_generator;
 
 typedef struct rein_generator_options {
-    size_t max_active; /* samples at work at a time; 0: 256. The others wait */
+    size_t max_active; /* samples decoded at a time; further requests wait; 0: 256 */
     rein_exec exec;
     rein_activation_cache *activation_cache; /* keeps the activations of the samples for training; NULL: they are not kept */
 } rein_generator_options;
@@ -73,19 +73,19 @@ typedef struct rein_choice {
 /* A token that was sampled. Pointers are good until the next step. */
 typedef struct rein_sampled {
     size_t request, sample; /* the request's number, and which of its samples */
-    size_t position;        /* of the token in the response, from 0 */
+    size_t position;        /* of the token in the completion, from 0 */
     int32_t id;
     float log_prob;         /* of the policy, bit for bit what training computes */
     float sampler_log_prob; /* of the sampler: the same without top_k, top_p, min_p; 0 when greedy */
     const rein_choice *top; /* [n_top], the most probable tokens of the policy, in order */
     size_t n_top;
-    const char *text; /* what is certain of the response's text now and was not before; a stop is not part of it */
+    const char *text; /* the text that became final with this token, without stop texts */
     size_t length;
     rein_finish finish;
     uint64_t activation_key; /* names the sample in the generator's activation cache; 0: nothing is cached */
 } rein_sampled;
 
-/* The next token of every sample that is at work; *n is 0 when there is none. Prompts that enter are computed with them. After a failure
+/* The next token of every active sample; *n is 0 when there is none. New prompts are computed in the same step. After a failure
  * the generator can only be closed. */
 REIN_API rein_status rein_generator_step(const rein_sampled **sampled, size_t *n, rein_generator *generator, rein_error *err);
 
@@ -135,13 +135,13 @@ REIN_API size_t rein_task_size(const rein_task *task, rein_split split);
  * {0}. */
 REIN_API rein_status rein_task_example(rein_example *example, rein_task *task, rein_split split, uint64_t index, rein_error *err);
 
-/* 1 if the task has a verifier of its own: the built-in ones. */
+/* 1 if the task has a built-in verifier. */
 REIN_API int rein_task_verifies(const rein_task *task);
 
-/* Verifies a response: 1 if it is right, 0 if not, NaN if the task has no verifier of its own. Pure and thread-safe. */
+/* Verifies a completion: 1 if it is right, 0 if not, NaN if the task has no built-in verifier. Pure and thread-safe. */
 REIN_API double rein_task_verify(const rein_task *task, const rein_example *example, const char *response, size_t length);
 
-/* Appends a right (or plausible) response to *text, of the kind that models are first taught. Which one depends only on (seed, index).
+/* Appends a right (or plausible) completion to *text, as used for supervised training. Which one depends only on (seed, index).
  * REIN_EINVAL: the task is not built in. */
 REIN_API rein_status rein_task_demonstrate(rein_text *text, const rein_task *task, const rein_example *example, uint64_t index,
                                            rein_error *err);
@@ -155,10 +155,10 @@ REIN_API const rein_task_info *rein_task_at(size_t i);
 
 /* ------------------------------------------------------------------------------------------------------------------ 3. rewards */
 
-/* A response as judges see it. Everything is borrowed. */
+/* A completion as judges see it. Everything is borrowed. */
 typedef struct rein_response {
     const rein_example *example;
-    size_t group;     /* responses of one group have the same number and follow each other */
+    size_t group;     /* completions of one group have the same number and follow each other */
     const char *text; /* [length], UTF-8 */
     size_t length;
     size_t tokens; /* with the end token */
@@ -166,7 +166,7 @@ typedef struct rein_response {
     uint64_t step; /* of the policy that wrote it; above INT64_MAX: of no step of training */
 } rein_response;
 
-/* One or several judges of responses. One thread at a time. */
+/* One or several judges of completions. One thread at a time. */
 typedef struct rein_reward rein_reward;
 
 typedef struct rein_reward_options {
@@ -177,12 +177,12 @@ typedef struct rein_reward_options {
 
 /* Opens judges. Each is one of (docs/rewards.md):
  *     task           the task's own verifier
- *     exact          1 if the response, without blanks around it, is the answer
- *     number         1 if the last number in the response is the answer's
+ *     exact          1 if the completion, without blanks around it, is the answer
+ *     number         1 if the last number in the completion is the answer's
  *     regex:PATTERN  1 if it matches (PCRE2); with a group, 1 if what group 1 matches is the answer
  *     length:N       1 up to N tokens, then falling to 0 at 2N
- *     COMMAND        anything with a blank or a slash in it: a program that answers one JSON line for each response
- *     group: COMMAND one JSON line for a group of responses, and one answer with all their rewards
+ *     COMMAND        anything with a blank or a slash in it: a program that answers one JSON line for each completion
+ *     group: COMMAND one JSON line for a group of completions, and one answer with all their rewards
  * specs [n], at least one, are copied; `task` (may be NULL) must outlive the reward. Programs are started here, once. The caller closes
  * *reward; it is NULL on failure. */
 REIN_API rein_status rein_reward_open(rein_reward **reward, const char *const *specs, size_t n, const rein_task *task,
@@ -191,9 +191,9 @@ REIN_API rein_status rein_reward_open(rein_reward **reward, const char *const *s
 /* NULL is fine. Programs see the end of their input, then have a second to end. */
 REIN_API void rein_reward_close(rein_reward *reward);
 
-/* Rewards n responses: rewards [n] are weighted sums, components [n·judges] (or NULL) what each judge gave, before weighting, response by
- * response. A judge that needs an answer and gets an example without one is an error, as is a reward that is not a finite number: the
- * message names the judge, the response and what the judge gave. On failure nothing is written; where a program failed, the reward can then
+/* Rewards n completions: rewards [n] are weighted sums, components [n·judges] (or NULL) what each judge gave, before weighting, completion by
+ * completion. A judge that needs an answer and gets an example without one is an error, as is a reward that is not a finite number: the
+ * message names the judge, the completion and what the judge gave. On failure nothing is written; where a program failed, the reward can then
  * only be closed. */
 REIN_API rein_status rein_reward_give(double *rewards, double *components, rein_reward *reward, const rein_response *responses,
                                       size_t n, rein_error *err);
@@ -263,7 +263,7 @@ typedef struct rein_evaluation {
     size_t n, prompts, samples;                    /* trajectories; groups; the fewest trajectories that a group has */
     double accuracy;                               /* share of trajectories that are right, the mean over prompts */
     double accuracy_low, accuracy_high;            /* its 95 % interval */
-    double pass_at_k;                              /* k = samples: share of the prompts with a right response */
+    double pass_at_k;                              /* k = samples: share of the prompts with a right completion */
     double reward, mean_length, share_over_budget; /* over: of those with a budget; NaN if none has one */
     double truncated;                              /* share cut off at a limit of length */
 } rein_evaluation;

@@ -142,35 +142,35 @@ typedef struct rein_run rein_run;
 typedef enum rein_run_access {
     REIN_RUN_READ = 0,   /* an existing run, to look at; nothing is changed, nothing locked */
     REIN_RUN_CREATE = 1, /* a new run, to write: the directory is made; if it is there, it must be empty */
-    REIN_RUN_RESUME = 2  /* an existing run, to go on with; else a new one */
+    REIN_RUN_RESUME = 2  /* resumes an existing run, or creates a new one */
 } rein_run_access;
 
 /* The path is copied. A run that is open for writing is locked: for others REIN_EIO, "RUN is being written by process 4711". The lock ends
  * with the process, however it ends. Opening for writing also clears away what a writer that was stopped left behind. The caller closes
- * *run; it is NULL on failure. REIN_EINVAL: the directory is no run, or not a new one; REIN_EIO; REIN_ENOMEM. */
+ * *run; it is NULL on failure. REIN_EINVAL: the directory is not a run, or not a new one; REIN_EIO; REIN_ENOMEM. */
 REIN_API rein_status rein_run_open(rein_run **run, const char *directory, rein_run_access access, rein_error *err);
 
 /* Harmless on NULL. */
 REIN_API void rein_run_close(rein_run *run);
 
-/* 1 if the directory holds a run that has begun: it has a config.yaml. Thread-safe. */
+/* 1 if the directory holds a run that was started: it has a config.yaml. Thread-safe. */
 REIN_API int rein_run_exists(const char *directory);
 
 /* What opening repaired, as a sentence without a full stop; "" when there was nothing to repair. It belongs to the run. */
 REIN_API const char *rein_run_note(const rein_run *run);
 
 /* How many checkpoints there were when the run was opened (with what was written and deleted through this handle since), good or not.
- * *steps (or NULL) are theirs, growing; they belong to the run and change with it. */
+ * *steps (or NULL) are their steps, ascending; they belong to the run and change with it. */
 REIN_API size_t rein_run_checkpoints(const int64_t **steps, const rein_run *run);
 
 /* The directory of a checkpoint, whether it exists or not, written into path[size] if it fits with its 0. Returns its length. */
 REIN_API size_t rein_run_checkpoint_path(char *path, size_t size, const rein_run *run, int64_t step);
 
 /* Whether a checkpoint is what was written: every file of its MANIFEST is there, with its size and hash. REIN_EINVAL: it is not, and the
- * message says what is wrong; REIN_EIO: that cannot be told now (permissions, too many open files); REIN_ENOMEM. */
+ * message says what is wrong; REIN_EIO: that cannot be checked now (permissions, too many open files); REIN_ENOMEM. */
 REIN_API rein_status rein_checkpoint_verify(const rein_run *run, int64_t step, rein_error *err);
 
-/* The newest checkpoint that verifies; -1 if the run has none at all. `said` tells what was wrong with the newer ones, or is "". If there
+/* The newest checkpoint that verifies; -1 if the run has none at all. `note` tells what was wrong with the newer ones, or is "". If there
  * are checkpoints and none of them is good, that is an error, REIN_EINVAL. */
 enum { REIN_NOTE_SIZE = 500 };
 REIN_API rein_status rein_run_last_good(int64_t *step, char note[REIN_NOTE_SIZE], const rein_run *run, rein_error *err);
@@ -206,10 +206,11 @@ typedef struct rein_pass_options {
     const float *old_log_probs;       /* the same, or NULL: the recorded ones, or those of the current policy */
     int64_t policy_step; /* of the current policy: recorded log-probs of its own samples are compared with it; -1: they are not */
     int mask_truncated_completions; /* 1: truncated trajectories do not train, but count in the baseline */
-    /* 1: every recorded log-prob is that of the current policy, bit for bit, since it has just sampled the groups: a forward pass that only
-     * finds them is left out. If the pass finds a gap, it fails. */
+    /* 1: every recorded log-prob is that of the current policy, bit for bit, since it has just sampled the groups, so the
+     * forward pass that would compute them is skipped; a gap is an error. */
     int recorded_are_current;
-    float *advantages; /* NULL, or [tokens of all histories, in order]: becomes what the loss took of the tokens that train */
+    float *
+        advantages; /* NULL, or [tokens of all histories, in order]: becomes the advantage that the loss used for each trained token */
 } rein_pass_options;
 
 typedef struct rein_pass_result {
@@ -409,8 +410,8 @@ REIN_API rein_status rein_session_train(rein_session_report *report, rein_sessio
                                         const rein_train_options *options, rein_error *err);
 
 /* Commits the step that rein_session_train has made: counts it, and writes its trajectories, its line of the history with `more` [n_more]
- * metrics, every save_steps steps a checkpoint, and TensorBoard's events. report: that of rein_session_train, which becomes that of the
- * whole step. The names in `more` must live as long as the report. After a failure the session can only be closed. */
+ * metrics, every save_steps steps a checkpoint, and TensorBoard's events. report: that of rein_session_train, extended by `more`.
+ * The names in `more` must live as long as the report. After a failure the session can only be closed. */
 REIN_API rein_status rein_session_commit(rein_session_report *report, rein_session *session, const rein_groups *groups,
                                          const rein_named_number *more, size_t n_more, rein_error *err);
 

@@ -2,7 +2,7 @@
  *
  * A group is one prompt with several trajectories; a trajectory is one attempt, with its reward; a history is one sequence of tokens of it.
  * The sampler fills groups (rollout.h), judges reward them, the trainer learns from them and writes them (train.h). Files of groups give
- * the same type. A caller may also fill groups by hand: {0} is "not known" wherever nothing else is said. */
+ * the same type. A caller may also fill groups by hand: 0 means not known unless a comment says otherwise. */
 #ifndef REIN_TRAJECTORY_H
 #define REIN_TRAJECTORY_H
 
@@ -13,13 +13,13 @@
 extern "C" {
 #endif
 
-/* One question to a policy, and what is known of its answer. {0} is none. Texts end with 0 and are UTF-8. */
+/* A prompt and its reference answer. {0} is empty. Texts end with 0 and are UTF-8. */
 typedef struct rein_example {
     const char *prompt;           /* a plain text; NULL: messages are given */
     const rein_message *messages; /* [n_messages] a chat */
     size_t n_messages;
     const char *answer; /* what verifiers compare with; NULL: none */
-    int64_t budget;     /* tokens; -1: none of its own */
+    int64_t budget;     /* tokens; -1: not set */
     const char *json;   /* the whole JSON object, as programs are given it; NULL: none */
     char *memory;       /* from malloc: everything above points into it; NULL: it points to memory of the caller */
 } rein_example;
@@ -44,7 +44,7 @@ typedef struct rein_history {
     float *log_probs;         /* [n] of the policy that sampled, where mask is 1; NaN where that is not known, and elsewhere */
     float *values;            /* [n] of a critic, or NULL */
     float *sampler_log_probs; /* [n] of the sampler, where top_k, top_p or min_p made it differ from the policy; or NULL */
-    float *advantages;        /* [n] NULL, or room that rein_session_train fills: what the loss took, 0 where nothing trains */
+    float *advantages;        /* [n] NULL, or filled by rein_session_train: the advantage of each trained token, 0 elsewhere */
     rein_text text;           /* what the sampled tokens say, without stops and special tokens */
     size_t *text_ends;        /* [n] bytes of `text` that were certain after each token; NULL: there is no text */
     uint64_t activation_key;  /* of its rows in the activation cache (rein_sampled); 0: none. It is not written */
@@ -64,7 +64,7 @@ typedef struct rein_trajectory {
     double reward;
     int64_t policy_step;        /* the step of the policy that sampled it; -1: not known */
     int truncated;              /* cut off at a limit of length, not ended by the model */
-    int64_t budget;             /* tokens; -1: none of its own */
+    int64_t budget;             /* tokens; -1: not set */
     rein_finish finish;         /* of what was sampled here */
     rein_named_number *scores;  /* [n_scores] what each judge gave, before weighting, in the order of the judges */
     size_t n_scores;            /* 0: no judge, or not known */

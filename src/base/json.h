@@ -12,7 +12,7 @@
 rein_status rein_json_file_write(const char *path, const json_t *root, rein_error *err);
 
 /* Follows the well-formed JSON before text[end] and gives the path there: the innermost array's position in *index (-1: the innermost
- * value is no array), what is around it in `to`: "rewards[1]" and 0 for rewards[1][0]. "" and -1 at the top. */
+ * value is not an array), what is around it in `to`: "rewards[1]" and 0 for rewards[1][0]. "" and -1 at the top. */
 void rein_json_path_at(char *to, size_t size, int64_t *index, const char *text, size_t end);
 
 #endif

@@ -58,7 +58,7 @@ static void describe(rein_text *to, const source *s, const json_error_t *e) {
                                     : "input",
                          one_line ? ": a line holds a whole value" : "");
         break;
-    case json_error_end_of_input_expected: rein_text_put(to, "text follows the JSON: nothing may stand after it"); break;
+    case json_error_end_of_input_expected: rein_text_put(to, "there is text after the JSON value"); break;
     case json_error_null_character:
     case json_error_null_byte_in_key: rein_text_put(to, "\\u0000 is not allowed in a text"); break;
     case json_error_numeric_overflow:

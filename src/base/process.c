@@ -151,7 +151,7 @@ rein_status rein_process_open(rein_process **process, const char *command, rein_
 
 /* ---------------------------------------------------------------------------------------------------------- writing and reading */
 
-/* Writing to a pipe that nobody reads raises SIGPIPE, which would end the host. It is blocked in this thread only, and consumed,
+/* Writing to a pipe without a reader raises SIGPIPE, which would end the host. It is blocked in this thread only, and consumed,
  * unless one was pending for the host before. */
 static ssize_t write_quietly(int fd, const char *data, size_t size) {
     sigset_t broken_pipe, before, waiting;
@@ -310,7 +310,7 @@ static rein_status fail_slow(rein_process *p, double timeout, rein_error *err) {
     const int ended = has_ended(p, &how);
     if (p->input < 0 && !ended) return give_up(p, err, "closed its input");
     if (!ended) return give_up(p, err, "did not answer within %g seconds", timeout);
-    return give_up(p, err, "%s, and what it left behind did not answer", tell_end(told, sizeof told, ended, &how));
+    return give_up(p, err, "%s, and the processes it started did not answer", tell_end(told, sizeof told, ended, &how));
 }
 
 static rein_status fail_long(rein_process *p, rein_error *err) {

@@ -3,8 +3,8 @@
  * the whole name.
  *
  * The expressions are written for Python and run by PCRE2. Only syntax on which both agree for ASCII text is accepted: literals,
- * classes, groups, alternatives, repetitions, lookahead, \b. Everything else is an error, because nobody would notice a module
- * that is missed. */
+ * classes, groups, alternatives, repetitions, lookahead, \b. Everything else is an error, because a module that is missed would go
+ * unnoticed. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>

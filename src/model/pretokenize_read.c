@@ -1,5 +1,5 @@
-/* pretokenize_read.c - reads the pre_tokenizer of a file. Unknown steps are errors: another split would give other ids, and nobody
- * would notice. */
+/* pretokenize_read.c - reads the pre_tokenizer of a file. Unknown steps are errors: another split would give other ids without any
+ * error. */
 #include <string.h>
 
 #include "model/tokenizer_parts.h"

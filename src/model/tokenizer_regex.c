@@ -3,8 +3,8 @@
  * Hugging Face runs these expressions with Oniguruma. The two engines agree on most of the syntax. Where they differ, the
  * translation writes what Oniguruma means: \s is the property White_Space (PCRE2's includes U+180E), \d is \p{Nd}, \w includes
  * marks and connectors, \p{Han} is the script without the characters that other scripts share (PCRE2 includes them since 10.40).
- * Syntax that looks the same and means something else (\h, a possessive {1,3}+, ^) is an error, because nobody would notice a
- * wrong split. */
+ * Syntax that looks the same and means something else (\h, a possessive {1,3}+, ^) is an error, because a wrong split would go
+ * unnoticed. */
 #include "model/tokenizer_regex.h"
 
 #include <stdio.h>

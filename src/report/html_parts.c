@@ -28,7 +28,7 @@ double rein_report_number(const json_t *object, const char *key) {
 
 /* ----------------------------------------------------------------------------------------------------------------------- texts */
 
-/* Copies valid UTF-8; each invalid sequence becomes U+FFFD. Returns the end. `to` has room for 3·length bytes. */
+/* Copies UTF-8; invalid bytes become U+FFFD. Returns the end. `to` has room for 3·length bytes. */
 static char *copy_repaired(char *to, const char *text, size_t length) {
     for (size_t i = 0, n; i < length; i += n) {
         uint32_t character;

@@ -201,7 +201,7 @@ static int begin_request(rein_generator *g, rein_generator_request *r, rein_erro
     if (!take_prompt_keys(g, r)) return 0;
     for (size_t k = 0; k < r->r.samples; k++)
         if (!begin_sample(g, r, k, err)) {
-            r->left = k; /* those that began are closed one by one */
+            r->left = k; /* those that were started are closed one by one */
             return 0;
         }
     return 1;
@@ -211,10 +211,10 @@ rein_status rein_generator_admit(rein_generator *g, rein_error *err) {
     for (size_t rows = 0; g->waiting; rows += g->samples[g->n_samples - 1].of->r.n_prompt) {
         rein_generator_request *r = g->waiting;
         if (g->n_samples && (g->n_samples + r->r.samples > g->max_active || rows + r->r.n_prompt > MAX_PROMPT_ROWS)) break;
-        const int begun = begin_request(g, r, err), owned = begun || (r->left > 0 && r->left < r->r.samples);
+        const int started = begin_request(g, r, err), owned = started || (r->left > 0 && r->left < r->r.samples);
         if (owned) g->waiting = r->next; /* owned by its samples; else it still waits, and is freed with the generator */
         if (!g->waiting) g->waiting_end = &g->waiting;
-        if (!begun) return rein_fail(err, REIN_ENOMEM, "no memory for the samples of a request");
+        if (!started) return rein_fail(err, REIN_ENOMEM, "no memory for the samples of a request");
     }
     return REIN_OK;
 }

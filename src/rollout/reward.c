@@ -90,7 +90,7 @@ static void give_name(rein_judge *judges, size_t i, const char *name, size_t len
 
 static const char GROUP[] = "group:";
 
-/* The built-in judge that spec [length] names, and what stands behind the colon (NULL: no colon). */
+/* The built-in judge that spec [length] names, and the argument after the colon (NULL: no colon). */
 static const rein_judge_kind *find_kind(const char **argument, const char *spec, size_t length) {
     const rein_judge_kind *kind;
     for (size_t i = 0; (kind = rein_judge_kind_at(i)); i++) {
@@ -156,9 +156,9 @@ static rein_status open_kind(rein_judge *judge, const char *argument, const char
     const rein_judge_kind *kind = judge->kind;
     rein_show_short(shown, sizeof shown, spec, strlen(spec));
     if (kind->has_argument && (!argument || !*argument))
-        return rein_fail(err, REIN_EINVAL, "reward \"%s\" lacks what stands behind the colon: %s", shown, kind->usage);
+        return rein_fail(err, REIN_EINVAL, "reward \"%s\" needs an argument after the colon: %s", shown, kind->usage);
     if (!kind->has_argument && argument)
-        return rein_fail(err, REIN_EINVAL, "reward \"%s\" takes nothing behind a colon: %s", shown, kind->usage);
+        return rein_fail(err, REIN_EINVAL, "reward \"%s\" takes no argument: %s", shown, kind->usage);
     const rein_status status = kind->open ? kind->open(judge, argument, err) : REIN_OK;
     return status ? rein_fail_in(err, status, "reward \"%s\"", shown) : REIN_OK;
 }

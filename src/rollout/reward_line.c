@@ -119,7 +119,7 @@ static rein_status read_id(rein_answer_line *answer, rein_error *err) {
     if (!id || json_is_null(id)) return REIN_OK;
     answer->id = json_integer_value(id);
     if (json_is_integer(id) && answer->id >= 0) return REIN_OK;
-    return rein_fail(err, REIN_EIO, "the answer %s has an id that is none: that of the request is needed", show(shown, answer));
+    return rein_fail(err, REIN_EIO, "the answer %s has an invalid id: the id of the request is needed", show(shown, answer));
 }
 
 static rein_status read_plain(rein_answer_line *answer, rein_error *err) {

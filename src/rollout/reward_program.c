@@ -163,7 +163,7 @@ static rein_status recover(rein_judge_program *p, const rein_error *fault, rein_
         return rein_fail(err, fault->code, "%s (after %zu restart%s)", fault->message, p->restarts, p->restarts > 1 ? "s" : "");
     p->restarted++;
     note(&p->notes, p->name, rein_process_log(p->process));
-    snprintf(why, sizeof why, "started anew (%zu of %zu): %s", p->restarted, p->restarts, fault->message);
+    snprintf(why, sizeof why, "restarted (%zu of %zu): %s", p->restarted, p->restarts, fault->message);
     note(&p->notes, p->name, why);
     shorten_notes(&p->notes);
     rein_process_close(p->process);

@@ -176,7 +176,7 @@ static rein_status append_all(rein_groups *groups, batch *b, rein_error *err) {
 
 rein_status rein_rollout_sample(rein_groups *groups, const rein_rollout_options *options, rein_error *err) {
     batch b = {.options = options};
-    if (!options->n || !options->samples) return rein_fail(err, REIN_EINVAL, "nothing is asked: a rollout has one prompt or more");
+    if (!options->n || !options->samples) return rein_fail(err, REIN_EINVAL, "n and samples must be 1 or more");
     rein_status status = allocate(&b, err);
     if (!status) status = find_ends(&b, err);
     if (!status) status = generate(&b, err);

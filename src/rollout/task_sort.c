@@ -1,4 +1,4 @@
-/* task_sort.c - "sort": the letters of a word, or a list of numbers, to be put in order; the answer stands behind the last =.
+/* task_sort.c - "sort": the letters of a word, or a list of numbers, to be put in order; the answer follows the last =.
  *
  * Each way of working that the demonstrations show is right, and each next step can be read off the step before it: a small model can learn
  * any of them. They differ in length by a factor of ten or so, which leaves a budget something to decide. */

@@ -80,10 +80,10 @@ static rein_status steps(rein_text *text, const working *w, rein_error *err) {
 static rein_status sentences(rein_text *text, const working *w, rein_draws *draws, rein_error *err) {
     static const char *const opens[] = {"Take", "We have", "I start with"}, *const adds[] = {"plus", "and"},
                              *const is[] = {"is", "makes"};
-    const char *open = opens[rein_draw(draws, 3)], *and = adds[rein_draw(draws, 2)], *makes = is[rein_draw(draws, 2)];
+    const char *open = opens[rein_draw(draws, 3)], *add = adds[rein_draw(draws, 2)], *makes = is[rein_draw(draws, 2)];
     rein_status status = rein_text_print(text, err, "%s %d, ", open, w->digits[0]);
     for (int i = 1; i < w->n && !status; i++)
-        status = rein_text_print(text, err, "%s %d %s %d, ", and, w->digits[i], makes, w->sums[i]);
+        status = rein_text_print(text, err, "%s %d %s %d, ", add, w->digits[i], makes, w->sums[i]);
     return status ? status : rein_text_print(text, err, "so it is ");
 }
 
@@ -91,7 +91,7 @@ static rein_status demonstrate(rein_text *text, const rein_example *example, rei
     const uint64_t style = rein_draw(draws, 100);
     const working w = work_out(example->prompt, draws);
     rein_status status = REIN_OK;
-    if (!w.n) return rein_fail(err, REIN_EINVAL, "the prompt is none of the task sums: Q:7+1+5+9=?");
+    if (!w.n) return rein_fail(err, REIN_EINVAL, "the prompt is not one of the task sums (such as Q:7+1+5+9=?)");
     if (style < 65) status = sentences(text, &w, draws, err);
     else if (style < 85) status = steps(text, &w, err);
     else if (style < 92) status = terse(text, &w, err);

@@ -31,7 +31,7 @@ static size_t find_stop(const rein_text *text, size_t from, const char *const *s
     return text->length;
 }
 
-/* Where a stop might have begun that is not whole yet. */
+/* Where a stop text may start that is not complete yet. */
 static size_t find_beginning(const rein_text *text, size_t from, const char *const *stops, size_t n) {
     for (size_t at = from; at < text->length; at++)
         for (size_t i = 0; i < n; i++)

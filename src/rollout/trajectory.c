@@ -96,7 +96,7 @@ void rein_named_numbers_free(rein_named_number *list, size_t n) {
     free(list);
 }
 
-/* A file may have something under "metrics" that is no object. */
+/* A file may have something under "metrics" that is not an object. */
 static rein_status check_metrics(const rein_trajectory *t, const char *name, rein_error *err) {
     json_t *object = NULL;
     const rein_status status =
@@ -105,7 +105,7 @@ static rein_status check_metrics(const rein_trajectory *t, const char *name, rei
     const int fits = !metrics || json_is_object(metrics) || json_is_null(metrics);
     json_decref(object);
     if (status || fits) return status;
-    return rein_fail(err, REIN_EINVAL, "metrics of the trajectory is no object: \"%.60s\" cannot be set", name);
+    return rein_fail(err, REIN_EINVAL, "metrics of the trajectory is not an object: \"%.60s\" cannot be set", name);
 }
 
 rein_status rein_trajectory_set_metric(rein_trajectory *t, const char *name, double value, rein_error *err) {

@@ -1,5 +1,5 @@
 /* checkpoint.h - one checkpoint of a run, written and read. It appears whole or not at all: files go to a hidden directory beside it, and
- * commit makes them durable, adds the MANIFEST, and renames. What the files mean is nobody's business here. Private; one thread at a time. */
+ * commit makes them durable, adds the MANIFEST, and renames. This layer does not interpret the files. Private; one thread at a time. */
 #ifndef REIN_TRAIN_CHECKPOINT_H
 #define REIN_TRAIN_CHECKPOINT_H
 

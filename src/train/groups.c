@@ -108,7 +108,7 @@ const char *rein_groups_warning_text(char *text, size_t size, rein_groups_warnin
                  s->groups);
         break;
     case REIN_GROUPS_NO_LOG_PROBS:
-        snprintf(text, size, "%zu of %zu trained tokens have no log-probability: the policy as it is will compute it",
+        snprintf(text, size, "%zu of %zu trained tokens have no log-probability: the current policy computes them",
                  s->log_probs_missing, s->trained_tokens);
         break;
     case REIN_GROUPS_SEVERAL_POLICIES:

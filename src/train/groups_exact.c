@@ -106,8 +106,7 @@ rein_status rein_exact_read(rein_trajectory *trajectory, const rein_group_reader
     h.n = p.prompts + p.responses;
     if (!allocate(&h, h.n, p.values != NULL)) in.status = rein_fail(reader->err, REIN_ENOMEM, "out of memory");
     if (!in.status) read_tokens(&h, &in, &p);
-    if (!in.status && h.mask[0])
-        rein_group_wrong(&in, "prompt_ids is empty: the first token cannot train, nothing stands before it");
+    if (!in.status && h.mask[0]) rein_group_wrong(&in, "prompt_ids is empty: the first token cannot train: no token precedes it");
     if (!in.status) in.status = rein_trajectory_append(trajectory, &h, reader->err);
     rein_history_free(&h);
     return in.status;

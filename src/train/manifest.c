@@ -156,7 +156,7 @@ static rein_status keep_file(rein_manifest *manifest, const rein_manifest_file *
     return REIN_OK;
 }
 
-/* The lines of text[size], which ends in a 0; they are taken apart. Hashes the text before it takes apart what stands there. */
+/* The lines of text[size], which ends in a 0; they are taken apart. Hashes the text before it takes it apart. */
 static rein_status parse(rein_manifest *manifest, char *text, size_t size, const char *path, rein_error *err) {
     char shown[REIN_PATH_SHOWN];
     size_t last = size > 1 ? size - 1 : 0;

@@ -9,8 +9,7 @@
 static rein_status check_history(const rein_history *h, const char *path, size_t i, rein_error *err) {
     if (h->n == 0) return rein_fail_at(err, REIN_EINVAL, path, (int64_t)i, "has no tokens");
     if (!h->mask[0]) return REIN_OK;
-    return rein_fail_at(err, REIN_EINVAL, path, (int64_t)i,
-                        ": the first token is trained; nothing stands before it that could predict it");
+    return rein_fail_at(err, REIN_EINVAL, path, (int64_t)i, ": the first token cannot train: no token precedes it");
 }
 
 static rein_status check_trajectory(const rein_trajectory *trajectory, size_t g, size_t t, rein_error *err) {

@@ -1,4 +1,4 @@
-/* run.c - the directory of a run: opened, locked, cleared of what a stopped writer left.
+/* run.c - the directory of a run: opened, locked, cleared of the unfinished files of an interrupted run.
  *
  * What is hidden in RUN/checkpoints belongs to a checkpoint that is on its way or on its way out: only the writer, who holds the lock, makes
  * it, so the next one to hold the lock may remove it. The lock is flock's on RUN/.lock: the kernel releases it when the process is gone. The
@@ -121,7 +121,7 @@ static rein_status list_steps(rein_run *run, rein_error *err) {
 
 /* ----------------------------------------------------------------------------------------------------------------------- lock */
 
-/* Who holds it stands in the file, but for a moment after taking it. */
+/* The file names the holder, except for a moment after the lock is taken. */
 static rein_status locked_by_another(const rein_run *run, int lock, rein_error *err) {
     char shown[REIN_PATH_SHOWN], text[32] = "";
     const ssize_t n = read(lock, text, sizeof text - 1);
@@ -158,7 +158,7 @@ static int is_ours(const char *name) {
     return name[0] == '.' || !strcmp(name, "history.jsonl");
 }
 
-/* Nobody's directory becomes a run by accident: what is there must be a run, or nothing. */
+/* Only an empty directory or an existing run is accepted. */
 static rein_status check_directory(const char *directory, const char *checkpoints, rein_run_access access, rein_error *err) {
     char shown[REIN_PATH_SHOWN];
     rein_names names = {0};
@@ -171,8 +171,9 @@ static rein_status check_directory(const char *directory, const char *checkpoint
     rein_status status = rein_directory_list(&names, directory, err);
     for (size_t i = 0; i < names.n && !status; i++) {
         if (is_ours(names.at[i])) continue;
-        status = is_run ? rein_fail(err, REIN_EINVAL, "%s is a run already: resume it, or give the new one another name", shown)
-                        : rein_fail(err, REIN_EINVAL, "%s is not a run, and not empty: a run needs a directory of its own", shown);
+        status = is_run
+                     ? rein_fail(err, REIN_EINVAL, "%s is a run already: resume it, or give the new one another name", shown)
+                     : rein_fail(err, REIN_EINVAL, "%s is not a run, and not empty: a run needs a new or empty directory", shown);
     }
     rein_names_free(&names);
     return status;
@@ -238,7 +239,7 @@ static rein_status clear_leftovers(rein_run *run, rein_error *err) {
     if (!status) status = sweep(&swept, run->directory, ".tmp", err);
     if (!status) status = sweep(&swept, trained, ".tmp", err);
     if (!status && rein_file_is_directory(evaluated)) status = sweep(&swept, evaluated, ".tmp", err);
-    if (swept) snprintf(run->note, sizeof run->note, "removed what a stopped writer left unfinished (%zu)", swept);
+    if (swept) snprintf(run->note, sizeof run->note, "removed %zu unfinished files of an interrupted run", swept);
     free(evaluated);
     free(trained);
     return status;
@@ -320,7 +321,7 @@ void rein_run_close(rein_run *run) {
     if (!run) return;
     if (run->history >= 0) close(run->history);
     if (run->lock >= 0) {
-        if (ftruncate(run->lock, 0) != 0) errno = 0; /* nobody's number is better than an old one, no more */
+        if (ftruncate(run->lock, 0) != 0) errno = 0; /* an empty file is better than an old number; a failure does no harm */
         close(run->lock);
     }
     free(run->steps);

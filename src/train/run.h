@@ -9,7 +9,7 @@
 
 struct rein_run {
     char *directory, *checkpoints; /* RUN, RUN/checkpoints */
-    int64_t *steps;                /* of the checkpoints, growing */
+    int64_t *steps;                /* of the checkpoints, ascending */
     size_t n_steps, capacity;
     int lock;             /* descriptor of RUN/.lock; -1: open for reading */
     int history;          /* descriptor of RUN/history.jsonl, for appending; -1: to be opened */
@@ -25,7 +25,7 @@ rein_status rein_run_writable(const rein_run *run, rein_error *err);
 /* REIN_EINVAL unless a run can be in this directory: it holds one, or it is empty, or it does not exist. Nothing is written. */
 rein_status rein_run_check_place(const char *directory, rein_error *err);
 
-/* Where a run that was opened to resume goes on: *step and `note` as rein_run_last_good has them. The steps after it will be made again. So
+/* Resumes a run that was opened to resume: *step and `note` as rein_run_last_good has them. The steps after it will be made again. So
  * newer checkpoints, which are not good, are set aside as NAME.bad for the user to look at, and the lines of the history that are of later
  * steps are dropped: in the end the file is what it would have been without the stop. */
 rein_status rein_run_resume(int64_t *step, char note[REIN_NOTE_SIZE], rein_run *run, rein_error *err);

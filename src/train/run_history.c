@@ -102,10 +102,10 @@ static void stop(rein_run *run) {
 }
 
 static rein_status cut_torn_line(rein_run *run, const history *h, rein_error *err) {
-    const size_t said = strlen(run->note);
+    const size_t length = strlen(run->note);
     if (h->whole == h->size) return REIN_OK;
-    snprintf(run->note + said, sizeof run->note - said, "%shistory.jsonl ended in a torn line: cut off %zu bytes", said ? "; " : "",
-             h->size - h->whole);
+    snprintf(run->note + length, sizeof run->note - length, "%shistory.jsonl ended in a torn line: cut off %zu bytes",
+             length ? "; " : "", h->size - h->whole);
     return ftruncate(run->history, (off_t)h->whole) == 0 ? REIN_OK : rein_file_error(err, h->path, "cannot be cut");
 }
 

@@ -77,8 +77,8 @@ rein_status rein_session_expect(const rein_session *s, rein_session_state state,
     if (s->state == REIN_SESSION_FAILED)
         return rein_fail(err, REIN_EINVAL, "the session failed in an earlier step: it can only be closed");
     if (s->state == REIN_SESSION_PREPARED)
-        return rein_fail(err, REIN_EINVAL, "the run has not begun: call rein_session_begin or rein_loop_begin first");
-    if (state == REIN_SESSION_PREPARED) return rein_fail(err, REIN_EINVAL, "the run has begun already");
+        return rein_fail(err, REIN_EINVAL, "the run has not started: call rein_session_begin or rein_loop_begin first");
+    if (state == REIN_SESSION_PREPARED) return rein_fail(err, REIN_EINVAL, "the run has started already");
     return rein_fail(err, REIN_EINVAL,
                      s->state == REIN_SESSION_TRAINED ? "the step that was trained is not committed: rein_session_commit is needed"
                                                       : "there is no step to commit: rein_session_train makes one");

@@ -14,7 +14,7 @@ static rein_status check_step(const rein_fork *from, rein_error *err) {
     if (status) return status;
     if (rein_run_has_step(run, from->step)) status = rein_checkpoint_verify(run, from->step, err);
     else
-        status = rein_fail(err, REIN_EINVAL, "%s has no checkpoint of step %lld, but of %s", rein_path_show(name, from->run),
+        status = rein_fail(err, REIN_EINVAL, "%s has no checkpoint of step %lld; it has %s", rein_path_show(name, from->run),
                            (long long)from->step,
                            rein_run_checkpoints(NULL, run) ? rein_run_show_steps(shown, sizeof shown, run) : "none");
     rein_run_close(run);

@@ -54,7 +54,7 @@ static rein_status check_directory(const char *name, const char *path, const cha
     char shown[REIN_PATH_SHOWN];
     if (!*path || rein_file_is_directory(path)) return REIN_OK;
     return rein_fail_at(err, REIN_EINVAL, name, -1,
-                        "is \"%s\", which is no directory: it must be one on this machine, with %s (nothing is downloaded)",
+                        "is \"%s\", which is not a directory: a local directory with %s is needed (nothing is downloaded)",
                         rein_path_show(shown, path), holds);
 }
 
@@ -95,7 +95,7 @@ static rein_status check_reference_step(const rein_session *s, rein_error *err) 
     rein_run_close(run);
     if (found) return REIN_OK;
     return rein_fail_at(err, REIN_EINVAL, "kl_penalty_reference_step", -1,
-                        "is %lld: the run has no checkpoint of step %lld, but of %s", (long long)step, (long long)step, shown);
+                        "is %lld: the run has no checkpoint of step %lld; it has %s", (long long)step, (long long)step, shown);
 }
 
 static rein_status open_reference(rein_session *s, rein_error *err) {

@@ -1,4 +1,4 @@
-/* session_reference.c - the reference policy: a checkpoint by its step or its lag, an adapter, or the policy the run began from. */
+/* session_reference.c - the reference policy: a checkpoint by its step or its lag, an adapter, or the initial policy of the run. */
 #include <stdio.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static rein_status check_step(const rein_session *s, int64_t step, rein_error *e
     if (rein_run_has_step(s->run, step)) return rein_checkpoint_verify(s->run, step, err);
     const int64_t lag = s->settings.kl_penalty_step_lag;
     return rein_fail_at(err, REIN_EINVAL, lag ? "kl_penalty_step_lag" : "kl_penalty_reference_step", -1,
-                        "is %lld: the run has no checkpoint of step %lld, but of %s", (long long)(lag ? lag : step),
+                        "is %lld: the run has no checkpoint of step %lld; it has %s", (long long)(lag ? lag : step),
                         (long long)step, rein_run_show_steps(shown, sizeof shown, s->run));
 }
 

@@ -102,11 +102,11 @@ static rein_status open_tasks(rein_task_runner *r, rein_error *err) {
 static rein_status open_chat(rein_task_runner *r, rein_error *err) {
     const rein_settings *s = &r->settings;
     size_t length;
-    const char *template = rein_tokenizer_chat_template(&length, r->tokenizer);
+    const char *chat_template = rein_tokenizer_chat_template(&length, r->tokenizer);
     rein_error why = {0};
     r->prompting = (rein_prompting){.chat_prompts = s->chat, .system = *s->system ? s->system : NULL};
-    const rein_status status =
-        *s->chat_format ? rein_chat_named(&r->chat, s->chat_format, &why) : rein_chat_recognise(&r->chat, template, length, &why);
+    const rein_status status = *s->chat_format ? rein_chat_named(&r->chat, s->chat_format, &why)
+                                               : rein_chat_recognise(&r->chat, chat_template, length, &why);
     if (!status) r->prompting.chat = &r->chat;
     const int needed = s->chat || *s->chat_format;
     return status && needed ? rein_fail(err, status, "%s", why.message) : REIN_OK;

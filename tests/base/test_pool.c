@@ -103,7 +103,7 @@ static void test_after_fork(void **state) {
     assert_true(each_once(4, 300));
     assert_true(child_says(works));
     assert_true(child_says(works_in_its_own_child));
-    assert_true(each_once(4, 300)); /* and the parent goes on */
+    assert_true(each_once(4, 300)); /* and the parent still works */
     rein_parallel(4, 8, fork_once, NULL);
     for (int i = 0; i < 8; i++) assert_true(forked_well[i]);
     assert_true(each_once(4, 300));

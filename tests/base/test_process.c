@@ -249,7 +249,7 @@ static void test_closes_input(void **state) {
 static void test_leaves_somebody_behind(void **state) {
     (void)state;
     rein_process *p = start("sleep 100 & exit 0");
-    fails(p, 0.2, "the program ended with exit status 0, and what it left behind did not answer");
+    fails(p, 0.2, "the program ended with exit status 0, and the processes it started did not answer");
     rein_process_close(p);
 }
 
@@ -430,7 +430,7 @@ static void test_signals_of_the_program(void **state) {
     signal(SIGPIPE, SIG_DFL);
 }
 
-/* A host that lets nobody become a zombie: the status is lost, and that is all. */
+/* A host that ignores SIGCHLD, so that no child becomes a zombie: only the status is lost. */
 static void test_status_is_lost(void **state) {
     (void)state;
     signal(SIGCHLD, SIG_IGN);

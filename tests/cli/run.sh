@@ -158,8 +158,8 @@ wrong "unknown key, far" "${p}zebra is unknown here: it is one of rewards" budge
 wrong "unknown key, nasty" "${p}a.u000ab is unknown" budget-loss '{"a\nb":1}'
 wrong "duplicate key" "${p}rewards is given twice, again at line 1, column 26" budget-loss '{"rewards":[[1]],"rewards":[[1]]}'
 wrong "duplicate long key" "${p}budget_penalty_coef is given twice" budget-loss "${b1/\}/,\"budget_penalty_coef\":1\}}"
-wrong "text after" "${p}line 1, column [0-9]+: text follows" budget-loss "$b1 x"
-wrong "second object" "${p}line 1, column [0-9]+: text follows" budget-loss "$b1$b1"
+wrong "text after" "${p}line 1, column [0-9]+: there is text after the JSON value" budget-loss "$b1 x"
+wrong "second object" "${p}line 1, column [0-9]+: there is text after the JSON value" budget-loss "$b1$b1"
 wrong "cut short" "${p}rewards\[0\]\[1\] \(line 1, column [0-9]+\): the input ends" budget-loss '{"rewards":[[1,'
 wrong "line and column" "${p}kl_coef \(line 3, column [0-9]+\): " budget-loss $'{"rewards":[[1]],\n\n"kl_coef":?}'
 wrong "huge" "${p}rewards\[0\]\[1\] \(line 1, column [0-9]+\): 1e999 is beyond" budget-loss '{"rewards":[[1,1e999]]}'
@@ -305,7 +305,7 @@ refused "all and one" '^rein explain: --all' rein explain --all grpo
 refused "unknown shell" '^rein completion: unknown shell "bsh": did you mean "bash"' rein completion bsh
 refused "shell needed" '^rein completion: a shell is needed' rein completion
 refused "help of nothing" '^rein help: unknown command "x"' rein help x
-refused "version alone" '^rein: --version takes no argument' rein --version x
+refused "version alone" '^rein: --version takes no arguments' rein --version x
 refused "seed" '^rein demo: --seed is "-1"' rein demo --seed -1
 same "after --, a file" "$(rein objective budget-loss -- "$work/b1.json")" "$(rein objective budget-loss "$work/b1.json")"
 same "--threads=N" "$(rein objective budget-loss --threads=2 "$work/b1.json")" "$(rein objective budget-loss "$work/b1.json")"

@@ -116,7 +116,7 @@ status=0
 (ulimit -f 1024 && trap '' XFSZ && rein bench 'train small lora' fma --rounds 1 --json) >"$work/out" 2>"$work/err" || status=$?
 if [ "$status" -eq 1 ] && grep -q '"message": "row train small lora: cannot write a model to .*: File too large"' "$work/err"; then pass
 else fail "a row that fails" "status $status" "$(cat "$work/err")"; fi
-python "the others go on" 'assert [r["name"] for r in rows] == ["fma"]'
+python "the others are measured" 'assert [r["name"] for r in rows] == ["fma"]'
 
 # Interrupted while a peer hangs.
 script hanging <<<$'#!/bin/sh\necho $$ >"$(dirname "$0")/hangs"\nexec sleep 100'

@@ -26,12 +26,12 @@ PY
 
 if rein demo >told 2>err; then pass; else fail "the demo" "$(tail -3 err)"; fi
 if rein eval rein-demo --json >eval.json 2>err; then pass; else fail "its evaluation" "$(tail -3 err)"; fi
-holds "it began with a believable base" '0.40 <= base["accuracy"] <= 0.65 and base["mean_length"] > s["budget"]'
+holds "the initial policy is plausible" '0.40 <= base["accuracy"] <= 0.65 and base["mean_length"] > s["budget"]'
 holds "accuracy" 'final["accuracy"] >= 0.90 and final["accuracy_low"] > base["accuracy_high"]'
 holds "length" 'final["mean_length"] < s["budget"]'
 holds "over budget" 'final["share_over_budget"] < 0.05 and base["share_over_budget"] > 0.5'
 holds "held-out prompts" 'final["n"] >= 500 and e["prompts"] == final["n"]'
-holds "near where it began" '0 < final["kl"] <= 0.1'
+holds "near the initial policy" '0 < final["kl"] <= 0.1'
 holds "true on-policy" 's["on_policy_max_gap"] == 0 and all(h["on_policy/max_gap"] == 0 for h in history)'
 holds "all steps" 's["steps"] == len(history) and s["seconds"] > 0'
 holds "rein eval says the same" 'e["accuracy"] == final["accuracy"] and e["mean_length"] == final["mean_length"]'

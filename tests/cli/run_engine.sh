@@ -125,7 +125,7 @@ agrees "parrot at 1.5, top-p" "$work/warm" --model "$parrot" --temperature 1.5
 
 # -------------------------------------------------------------------------------------------- every family, as float64 has it
 
-# golden MODEL: score against golden.json, whose segments are roots or go on from one; a line 'ok TITLE' or 'FAIL TITLE' each
+# golden MODEL: score against golden.json, whose segments are roots or continue one; a line 'ok TITLE' or 'FAIL TITLE' each
 golden() {
     python3 - "$1" <<'PYTHON'
 import json, pathlib, subprocess, sys
@@ -314,7 +314,7 @@ broken() { # broken NAME: a copy of the parrot to be broken
 for command in "generate --prompt a" "score --text a"; do
     # shellcheck disable=SC2086 # words
     run() { rein $command --model "$@"; }
-    refused "no such model" "^rein ${command%% *}: \".*/nowhere\" is no directory: " run "$work/nowhere"
+    refused "no such model" "^rein ${command%% *}: \".*/nowhere\" is not a directory: " run "$work/nowhere"
     refused "no model in it" "^rein ${command%% *}: .*config.json" run "$work/bin"
     refused "a file for a model" "^rein ${command%% *}: " run "$parrot/config.json"
     broken cut && head -c 300000 "$parrot/model.safetensors" >"$work/cut/model.safetensors"
@@ -379,15 +379,15 @@ holds "an adapter and its model" 'b[0].pop("fits").endswith("llama") and a[0]["r
 refused "an adapter of another model" '^rein inspect: ' rein inspect "$tiny/adapter" --model "$parrot"
 refused "no path" '^rein inspect: a path is needed' rein inspect
 refused "nothing there" '^rein inspect: cannot open "/nowhere": ' rein inspect /nowhere
-refused "neither" '^rein inspect: ".*/bin" is none of these: the directory of a model \(with config.json\), of an adapter' rein inspect "$work/bin"
-refused "a file" '^rein inspect: ".*safetensors" is no directory: ' rein inspect "$parrot/model.safetensors"
+refused "neither" '^rein inspect: ".*/bin" is not one of these: the directory of a model \(with config.json\), of an adapter' rein inspect "$work/bin"
+refused "a file" '^rein inspect: ".*safetensors" is not a directory: ' rein inspect "$parrot/model.safetensors"
 refused "no adapter" '^rein inspect: .* has no adapter_config.json: --model is for an adapter' rein inspect "$parrot" --model "$parrot"
 refused "cut weights" '^rein inspect: .*model.safetensors' rein inspect "$work/cut"
 cp -r "$tiny/adapter" "$work/adapter"
 head -c 100 "$tiny/adapter/adapter_model.safetensors" >"$work/adapter/adapter_model.safetensors"
-refused "a cut adapter" '^rein inspect: .*adapter_model.safetensors is no whole safetensors file' rein inspect "$work/adapter"
+refused "a cut adapter" '^rein inspect: .*adapter_model.safetensors is not a complete safetensors file' rein inspect "$work/adapter"
 echo '{"peft_type": "IA3"}' >"$work/adapter/adapter_config.json"
-refused "no LoRA" '^rein inspect: .*peft_type is "IA3": LORA' rein inspect "$work/adapter"
+refused "no LoRA" '^rein inspect: .*peft_type is "IA3": only LORA' rein inspect "$work/adapter"
 
 # ------------------------------------------------------------------------------------------------------------ help and terminal
 

@@ -35,7 +35,7 @@ has "token ids" "groups            2" "histories         4" "tokens            1
     "reward            mean 0.75, deviation 0.433, from 0 to 1" "trained length    mean 1.25, from 0 to 2" "policy step       3" \
     "warning: 1 of 4 trajectories have 0 % trainable tokens: they teach nothing" \
     "warning: 1 of 4 trajectories have 100 % trainable tokens: is the prompt masked?" \
-    "warning: 1 of 5 trained tokens have no log-probability: the policy as it is will" \
+    "warning: 1 of 5 trained tokens have no log-probability: the current policy" \
     "         0  ██████████████ 1" "         1  ████████████████████████████████████████ 3" \
     "What trains is between ⟦ and ⟧." "group 1, trajectory 1: reward 1, 2 tokens train" "  11 12 ⟦13⟧ 14 ⟦15⟧" \
     "group 2, trajectory 1: reward 1, 2 tokens train, truncated" "  11 ⟦17 18⟧" "  11 12 16"
@@ -82,7 +82,7 @@ bad "no role" 'trajectories\[0\]\.messages_and_choices\[0\]\.role is missing' '{
 bad "tools" 'trajectories\[0\]\.tools: the chat format chatml has no place' '{"trajectories": [{"messages_and_choices": [{"role": "user", "content": "?"}], "tools": [{}], "reward": 1}]}'
 refused "no tokenizer" 'tokenizer is missing: .* cannot be read without one .*: give --model DIR$' rein inspect "$work/talk.jsonl"
 refused "a format without a tokenizer" '^rein inspect: --chat-format needs a tokenizer: give --model DIR$' rein inspect "$work/talk.jsonl" --chat-format raw
-refused "a format that is none" 'chat template "mistral" is not known' rein inspect "$work/talk.jsonl" --model "$model" --chat-format mistral
+refused "an unknown format" 'chat template "mistral" is not known' rein inspect "$work/talk.jsonl" --model "$model" --chat-format mistral
 refused "a format of a model" '^rein inspect: --chat-format is for a file of trajectories$' rein inspect "$model" --chat-format raw
 refused "nothing there" '^rein inspect: cannot open "/nowhere\.jsonl"' rein inspect /nowhere.jsonl
 : >"$work/empty.jsonl"

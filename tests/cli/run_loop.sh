@@ -98,13 +98,13 @@ does "no evaluation" rein run unknown "${bare[@]}" --preset grpo --steps 1 --eva
 absent "no evaluation" unknown/summary.json
 absent "no evaluation" unknown/evaluations.jsonl
 does "a config" bash -c "printf 'preset: grpo\nmodel: %s\ntask: sums\nsteps: 9\nprompts: 2\nsamples: 4\nmax_tokens: 12\nreward: [task, \"length:8\"]\nreward_weights: \"1,0.5\"\neval_prompts: 2\nstop: [\"\\\\\\\\n\", so]\n' fresh >c.yaml && rein run config --config c.yaml --steps 1"
-has "a config: the command line counts more" config/config.yaml '^steps: "1"'
+has "a config: the command line takes precedence" config/config.yaml '^steps: "1"'
 has "a config: two judges" config/history.jsonl '"rewards/task/mean":[0-9.]+,"rewards/length/mean":'
-does "stop_at holds" rein run early "${small[@]}" --preset grpo --steps 9 --stop-at 'completions/mean_length>0' --eval-steps 0
-has "stop_at holds" err '^rein run: completions/mean_length>0 holds: the run ends after step 1$'
+does "stop_at is reached" rein run early "${small[@]}" --preset grpo --steps 9 --stop-at 'completions/mean_length>0' --eval-steps 0
+has "stop_at is reached" err '^rein run: completions/mean_length>0 is reached: the run ends after step 1$'
 has "stop_at holds: the end is evaluated" out '^final +1 '
-does "stop_at held" rein run early
-has "stop_at held" err '^rein run: nothing to do: early ended after step 1, where completions/mean_length>0 held$'
+does "stop_at was reached" rein run early
+has "stop_at was reached" err '^rein run: nothing to do: early ended after step 1, because completions/mean_length>0 was reached$'
 does "nothing to train" rein run equal "${model[@]}" "${size[@]}" --task sums --preset grpo --kl-loss-coef 0 --reward length:1000 --steps 1 --eval-prompts 2
 has "nothing to train" err '^rein run: step 1: nothing to train: '
 
@@ -116,8 +116,8 @@ kill -INT $!
 status=0
 wait $! || status=$?
 if [ "$status" -eq 1 ]; then pass; else fail "Ctrl-C" "status $status"; fi
-has "Ctrl-C" err '^finishing the step; once more ends it now, and the step is lost$'
-has "Ctrl-C" err '^rein run: stopped after step [0-9]+ of 400, which is saved: rein run stopped resumes it$'
+has "Ctrl-C" err '^finishing the step; interrupt again to stop now and lose it$'
+has "Ctrl-C" err '^rein run: stopped after step [0-9]+ of 400, which is saved; resume with rein run stopped$'
 has "Ctrl-C: what there is" out '^checkpoint  stopped/checkpoints/[0-9]+$'
 steps=$(($(wc -l <stopped/history.jsonl) + 1))
 does "after Ctrl-C" rein run stopped --steps "$steps"
@@ -217,7 +217,7 @@ does "eval, several samples" rein eval one --eval-samples 4 --k 2 --eval-prompts
 holds "eval, several samples" 'o["n"] == 12 and o["prompts"] == 3 and o["k"] == 2 and o["accuracy"] <= o["pass_at_k"]'
 says "eval, several samples" '^pass@k       ' rein eval one --eval-samples 4 --eval-prompts 3
 refused "eval: nothing" '^rein eval: a policy is needed: RUN, RUN@STEP, or --model DIR' rein eval
-refused "eval: no run" '^rein eval: there is no run: it has no config.yaml' rein eval there
+refused "eval: no run" '^rein eval: there is not a run: it has no config.yaml' rein eval there
 refused "eval: no step" '^rein eval: one/checkpoints/0007' rein eval one@7
 refused "eval: no task" '^rein eval: a task is needed' rein eval --model "$sums"
 refused "eval: two policies" '^rein eval: --model and a run are both given' rein eval one --model "$sums"
@@ -251,7 +251,7 @@ if [ -s out ]; then fail "watch: stdout is for data"; else pass; fi
 does "watch ends with the run" timeout 60 rein watch one
 does "watch, nothing yet" bash -c 'mkdir -p young/checkpoints && cp one/config.yaml young && rein watch young --once'
 has "watch, nothing yet" err '^rein watch: young has made no step yet$'
-refused "watch: no run" '^rein watch: there is no run' rein watch there
+refused "watch: no run" '^rein watch: there is not a run' rein watch there
 refused "watch: nothing" '^rein watch: a run is needed' rein watch
 cat >terminal.py <<'PYTHON'
 import os, pty, sys

@@ -85,20 +85,20 @@ has "no objective is reported" err 'note: no preset'
 printf 'preset: dapo\nlearning_rate: 0.001\nlora_modules: [q_proj, v_proj]\nlora_rank: 2\n' >c.yaml
 does "a config" rein train config --model "$parrot" --groups groups.jsonl --config c.yaml --lora-rank 3 --preset=grpo
 has "a config: the list" config/config.yaml '^lora_modules: "q_proj,v_proj"'
-has "a config: the command line counts more" config/config.yaml '^lora_rank: "3"'
+has "a config: the command line takes precedence" config/config.yaml '^lora_rank: "3"'
 has "a config: its preset is replaced" config/config.yaml '^preset: "grpo"'
 has "a config: the rest stays" config/config.yaml '^learning_rate: "0.001'
 
 does "dry run" rein train dry "${new[@]}" --preset grpo --dry-run
 has "dry run" out '^Nothing was written.$'
-has "dry run" out '^run          dry, will begin$'
+has "dry run" out '^run          dry, new$'
 has "dry run" out '^tokens  .* of which 11 train$'
 absent "dry run" dry
 does "dry run as JSON" rein train dry "${new[@]}" --preset grpo --dry-run --json
 has "dry run as JSON" out '^\{"dry_run": true, "new_run": true, "groups": 2, "trajectories": 5'
 cp -r one before
 does "dry run of a run" rein train one --groups groups.jsonl --dry-run --learning-rate 1
-has "dry run of a run" out '^run          one, will resume$'
+has "dry run of a run" out '^run          one, resumes$'
 if diff -r one before >different; then pass; else fail "a dry run wrote" "$(head -3 different)"; fi
 
 # ---------------------------------------------------------------------------------------------- mistakes, before anything is written
@@ -113,7 +113,7 @@ REIN_KERNEL=sse refused "kernel" '^rein train: the environment variable REIN_KER
 refused "no run" '^rein train: a run is needed: rein train RUN' rein train
 wrong "no model" 'model is missing: a new run needs the directory of a model' --groups groups.jsonl
 wrong "no groups" 'trajectory groups are needed' --model "$parrot"
-wrong "no such model" '--model is "nowhere", which is no directory: it must be one on this machine' --model nowhere --groups groups.jsonl
+wrong "no such model" '--model is "nowhere", which is not a directory: a local directory with' --model nowhere --groups groups.jsonl
 wrong "no such groups" 'nowhere: cannot be opened' --model "$parrot" --groups nowhere
 wrong "groups cut short" 'cut.jsonl: line 1' --model "$parrot" --groups cut.jsonl
 wrong "too long" 'long.jsonl: groups.0..trajectories.0..* has 73 tokens: the model has 64 positions' --model "$parrot" --groups long.jsonl
@@ -130,8 +130,8 @@ wrong "no effect" '--epsilon has no effect: it needs' "${new[@]}" --epsilon 0.2
 wrong "a reference without effect" '--kl-penalty-step-lag has no effect' "${new[@]}" --kl-penalty-step-lag 2
 wrong "two references" '--kl-penalty-reference-step and kl_penalty_step_lag are two references' "${new[@]}" --kl-penalty-coef 1 --kl-penalty-step-lag 2 --kl-penalty-reference-step 0
 wrong "no such step" '--kl-penalty-reference-step is 3: the run has no checkpoint' "${new[@]}" --kl-penalty-coef 1 --kl-penalty-reference-step 3
-wrong "no such reference" '--kl-ref-adapter-path is "nowhere", which is no directory' "${new[@]}" --kl-penalty-coef 1 --kl-ref-adapter-path nowhere
-wrong "no such adapter" '--adapter is "nowhere", which is no directory' "${new[@]}" --adapter nowhere
+wrong "no such reference" '--kl-ref-adapter-path is "nowhere", which is not a directory' "${new[@]}" --kl-penalty-coef 1 --kl-ref-adapter-path nowhere
+wrong "no such adapter" '--adapter is "nowhere", which is not a directory' "${new[@]}" --adapter nowhere
 wrong "no adapter" '.*adapter_config.json' "${new[@]}" --adapter .
 wrong "no such preset" '--preset "gropo" does not exist: did you mean grpo' "${new[@]}" --preset gropo
 wrong "save_steps" '--save-steps has no effect: one step is made' "${new[@]}" --save-steps 2
@@ -208,7 +208,7 @@ kill -INT $!
 status=0
 wait $! || status=$?
 if [ "$status" -eq 1 ]; then pass; else fail "Ctrl-C" "status $status"; fi
-has "Ctrl-C" err '^rein sft: stopped after step [0-9]+ of 1200, which is saved: rein sft stopped resumes it$'
+has "Ctrl-C" err '^rein sft: stopped after step [0-9]+ of 1200, which is saved; resume with rein sft stopped$'
 last=$(sed -n 's/^rein sft: stopped after step \([0-9]*\) of.*/\1/p' err)
 if [ -d "stopped/checkpoints/$(printf %04d "$last")" ]; then pass; else fail "Ctrl-C" "step $last is not saved"; fi
 
@@ -234,8 +234,8 @@ wrong_sft "minibatches" '--minibatches has no effect here: --batch-size' --data 
 wrong_sft "batch size" '--batch-size is "0": a whole number' --data chats.jsonl --batch-size 0
 wrong_sft "more warm-up than steps" '--warmup-steps is 9: it must be less than total_steps, 2' --data chats.jsonl --lr-scheduler-type linear --warmup-steps 9
 wrong_sft "steps" '--max-steps is "0"' --data chats.jsonl --max-steps 0
-refused "sft: another batch size" '^rein sft: --batch-size is 5, but the run began with 4' rein sft parts --batch-size 5
-refused "sft: other data" '^rein sft: .*ids.jsonl has 3 examples, but the run began with 10' rein sft parts --data ids.jsonl
+refused "sft: another batch size" '^rein sft: --batch-size is 5, but the run was started with 4' rein sft parts --batch-size 5
+refused "sft: other data" '^rein sft: .*ids.jsonl has 3 examples, but the run was started with 10' rein sft parts --data ids.jsonl
 refused "sft: a run of another kind" '^rein sft: preset grpo has no effect here' rein sft two --data chats.jsonl
 
 # ---------------------------------------------------------------------------------------------------------------- help and more
@@ -251,7 +251,7 @@ does "a fork resumes" rein train branch --groups groups.jsonl
 has "a fork resumes" out '^step         2$'
 says "a fork, looked at" '^forked from       /.*/two@0$' rein inspect branch
 does "a fork, dry" rein train none --fork one@1 --groups groups.jsonl --kl-penalty-reference-step 0 --dry-run
-has "a fork, dry" out '^run          none, will be forked$'
+has "a fork, dry" out '^run          none, forked$'
 absent "a fork, dry" none
 fork() { # fork TITLE PATTERN RUN ARGUMENT…: refused
     local title=$1 pattern=$2 run=$3
@@ -261,7 +261,7 @@ fork() { # fork TITLE PATTERN RUN ARGUMENT…: refused
 fork "no step" '--fork is "one": a run and one of its steps are needed, RUN@7' none --fork one
 fork "no number" '--fork is "one@x": ' none --fork one@x
 fork "no run" 'nowhere is not a run: ' none --fork nowhere@1
-fork "no such step" '.*/two has no checkpoint of step 7, but of 0, 3' none --fork two@7
+fork "no such step" '.*/two has no checkpoint of step 7; it has 0, 3' none --fork two@7
 fork "into a run" 'one is a run already: a fork needs a directory that is new or empty' one --fork two@0
 fork "another policy" '--lora-rank is "3", but the run was started with "8": a fork keeps the policy' none --fork two@0 --lora-rank 3
 fork "a step of another run" 'kl_penalty_reference_step is 1 in the run that is forked' none --fork one@1
@@ -300,7 +300,7 @@ has "a bad checkpoint" err '^rein inspect: .*optimizer.safetensors has '
 rm spoilt/checkpoints/0001/MANIFEST
 true_of "a checkpoint without its MANIFEST" "$(rein inspect spoilt --json | python3 -c 'import json, sys; c = json.load(sys.stdin)["checkpoints"]; print([x["good"] for x in c][:3] == [True, False, False] and "MANIFEST" in c[1]["problem"])')"
 mkdir none
-refused "an empty directory" '^rein inspect: "none" is none of these: ' rein inspect none
+refused "an empty directory" '^rein inspect: "none" is not one of these: ' rein inspect none
 rmdir none
 
 for command in train sft; do

@@ -30,7 +30,7 @@ static void *get(size_t bytes) {
 /* Between -1 and 1. */
 static float number(size_t i) { return (float)((i + 1) * 0x9e3779b97f4a7c15u >> 40) * 0x1p-23f - 1; }
 
-/* Called through a pointer that nobody can see through: the compiler may neither take it in nor make copies of other names. */
+/* Called through a pointer that the compiler cannot resolve: it can neither inline the function nor clone it under other names. */
 static void counted(void (*work)(void *), void *context) { work(context); }
 static void (*volatile const count)(void (*work)(void *), void *context) = counted;
 

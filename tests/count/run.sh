@@ -1,6 +1,6 @@
 #!/bin/bash
 # run.sh LOOPS [--accept]: the instructions of five hot loops, counted by valgrind, against those of expected.txt, within 3 %. A count does
-# not hang on how busy the machine is, so it shows what a clock cannot. It hangs on the compiler: expected.txt has lines "COMPILER NAME
+# not depend on how busy the machine is, so it shows what a clock cannot. It depends on the compiler: expected.txt has lines "COMPILER NAME
 # COUNT", and without one for this compiler all is skipped. --accept writes what is counted now. Ends with 'N passed, N failed'.
 set -u
 loops=${1:?usage: $0 PATH-OF-LOOPS [--accept]}
@@ -40,7 +40,7 @@ grep -qw avx2 /proc/cpuinfo 2>/dev/null || skip "this machine has no AVX2"
 compiler=$(printf '#ifdef __clang__\nclang-__clang_major__\n#else\ngcc-__GNUC__\n#endif\n' | $cc -E -P -x c - | tr -d ' \n')
 [ -n "$compiler" ] || skip "$cc does not work"
 if [ "$accept" != --accept ] && ! grep -q "^$compiler " "$table"; then
-    skip "$compiler is none of $(cut -d' ' -f1 "$table" | sort -u | paste -sd ' '): make count ACCEPT=1 writes its own"
+    skip "$compiler is not one of $(cut -d' ' -f1 "$table" | sort -u | paste -sd ' '): make count ACCEPT=1 writes its own"
 fi
 
 passed=0 failed=0

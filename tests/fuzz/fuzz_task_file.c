@@ -25,7 +25,7 @@ static void check_same(const rein_example *a, const rein_example *b) {
 
 static void check_example(const rein_example *e) {
     require(!e->prompt == (e->n_messages > 0), "neither a prompt nor messages, or both", "");
-    require(e->budget == -1 || e->budget > 0, "a budget that is none", "");
+    require(e->budget == -1 || e->budget > 0, "an invalid budget", "");
     for (size_t i = 0; i < e->n_messages; i++)
         require(strlen(e->messages[i].content) == e->messages[i].length, "a length is wrong", e->messages[i].content);
 }

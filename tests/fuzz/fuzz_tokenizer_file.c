@@ -27,7 +27,7 @@ static void use_as(const rein_tokenizer *tokenizer, const char *text, size_t len
     const rein_status status = rein_tokenizer_encode(&ids, tokenizer, text, length, &how, &err);
     check_message(status, &err);
     for (size_t i = 0; i < ids.count; i++)
-        require(ids.data[i] >= 0 && (size_t)ids.data[i] < rein_tokenizer_size(tokenizer), "an id that is none", "");
+        require(ids.data[i] >= 0 && (size_t)ids.data[i] < rein_tokenizer_size(tokenizer), "an invalid id", "");
     require(rein_tokenizer_decode(&decoded, tokenizer, ids.data, ids.count, 0, &err) == REIN_OK, "decoding failed", err.message);
     require(rein_utf8_valid(decoded.data, decoded.length) == decoded.length, "the text is not UTF-8", "");
     rein_ids_free(&ids);

@@ -1,5 +1,5 @@
 /* test_golden.c - the operations, from JSON to JSON, against values made outside the project: four.txt and policy.txt, whose format and
- * making stand in generate.py. Every case that disagrees is named; the test goes on and fails at the end. */
+ * making stand in generate.py. Every case that disagrees is named; the test continues and fails at the end. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -509,7 +509,7 @@ static void test_cut_short(void **state) {
     rein_adapter_close(adapter);
 }
 
-/* Nobody's directory: root may write everywhere, and becomes somebody else for this. */
+/* A directory without write permission: root may write everywhere, so it takes another user id for this. */
 static void test_not_allowed(void **state) {
     (void)state;
     const char *place = sub_folder("locked");

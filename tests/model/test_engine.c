@@ -333,7 +333,7 @@ static void test_refusals(void **state) {
     rein_model_close(model), rein_model_close(other);
 }
 
-/* Nothing is wanted: nothing is computed, and there is no gradient; of a tree whose last segments nobody needs the first stays. */
+/* Nothing is wanted: nothing is computed, and there is no gradient; of a tree whose last segments are not needed the first stays. */
 static void test_nothing_wanted(void **state) {
     (void)state;
     rein_model *model = open_model(fixture("llama", ""), 0);

@@ -210,7 +210,7 @@ static void vary_options(const rein_policy *policy, const batch *b, pass *refere
     rein_activations_close(activations);
 }
 
-/* Responses alone, a token here and there, one, none: a pass that is not kept leaves rows that nobody wants out of its last layer. */
+/* Responses alone, a token here and there, one, none: a pass that is not kept leaves rows that are not wanted out of its last layer. */
 static void vary_wanted(const rein_policy *policy, const batch *b, pass *reference, const char *where) {
     rein_activations *activations = open_activations(2, REIN_ISA_BEST);
     const rein_tokens all = tokens(b);

@@ -212,7 +212,7 @@ static void test_rules(void **state) {
         {"", 0, "the header does not start with {"},
         {" {}", 0, "the header does not start with {"},
         {"[]", 0, "the header does not start with {"},
-        {"{} x", 0, "text follows the JSON"},
+        {"{} x", 0, "there is text after the JSON value"},
         {"{\"a\":", 0, "the file ends here"},
         {"{\"\xff\":1}", 0, "this is not UTF-8"},
         {"{\"__metadata__\":{\"a\":1}}", 0, "__metadata__.\"a\" is not a string"},

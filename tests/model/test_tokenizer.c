@@ -325,7 +325,7 @@ static void test_stream_waits(void **state) {
     rein_ids ids = encoded(t, "\xF0\x9F\x91\x8D", 4, NULL);
     assert_true(ids.count > 1);
     assert_int_equal(rein_stream_open(&stream, t, 0, NULL), REIN_OK);
-    for (int round = 0; round < 2; round++) { /* finish starts anew */
+    for (int round = 0; round < 2; round++) { /* finish resets it */
         text.length = 0;
         for (size_t i = 0; i < ids.count; i++) {
             assert_int_equal(text.length, 0);

@@ -335,7 +335,7 @@ static void test_shared_or_repeated(void **state) {
     }
 }
 
-/* A tree alone, with its segments counted anew. */
+/* A tree alone, with its segments numbered from 0. */
 static void test_tree_alone(void **state) {
     (void)state;
     const layer l = make((rein_heads){6, 2, 20}, random_forest(5, 60), 1);

@@ -208,7 +208,8 @@ static void test_pass_at_k_whole_group(void **state) {
     (void)state;
     step s;
     make_step(&s, 4, (const size_t[]){4, 3, 1, 2}, (const double[]){3, 1, 2.5, 0, 2, 2, 1, 9, -1, -4});
-    expect(&s, "advantage=pass-at-k", (const double[]){.5, 0, 0, 0, 0, 0, 0, 0, 3, 0}); /* two best: nobody is missed */
+    expect(&s, "advantage=pass-at-k",
+           (const double[]){.5, 0, 0, 0, 0, 0, 0, 0, 3, 0}); /* two best: without either one the other remains */
     advantages_fail(&s, "advantage=pass-at-k pass_k=3", "pass_k is 3", "group 3 has only 2");
 }
 

@@ -186,7 +186,7 @@ typedef struct parts {
     double part[SUM_ENTROPY_LOSS + 1], whole;
 } parts;
 
-/* The loss once more, from where the step began. */
+/* The loss once more, from the start of the step. */
 static parts loss_at(rein_step *s, const double *lp, const double *entropies) {
     parts loss = {.whole = (double)NAN};
     s->next = 0;

@@ -342,7 +342,7 @@ static void test_p99(void **state) {
     print_message("p99: worst error %.3f %%\n", 100 * worst);
 }
 
-/* Equal ratios are their own minimum, maximum and percentile, to the last bit; nobody's sample is lost. */
+/* Equal ratios are their own minimum, maximum and percentile, to the last bit; no sample is lost. */
 static void test_equal_ratios(void **state) {
     (void)state;
     const rein_options o = options_of("surrogate=clip advantage=none");

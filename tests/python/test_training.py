@@ -245,7 +245,7 @@ def test_several_turns_train_what_was_sampled():
     [
         ({"prompt_ids": [1, -5]}, r"groups\[0\]\[1\].prompt_ids\[1\] is -5: a token id from 0"),
         ({"response_ids": [7, 40]}, "40"),
-        ({"prompt_ids": [], "response_ids": [7, 8]}, "first token is trained"),
+        ({"prompt_ids": [], "response_ids": [7, 8]}, "first token cannot train"),
         ({"log_probs": [-1.0]}, r"groups\[0\]\[1\].log_probs has shape \[1\], response_ids has \[2\]"),
         ({"log_probs": [-1.0, 2.0]}, "recorded log-prob is 2"),
         ({"mask": [1, 2]}, r"groups\[0\]\[1\].mask\[1\] is 2: 0 or 1 is needed"),
@@ -269,7 +269,7 @@ def test_wrong_groups(tmp_path):
         ([], ValueError, "groups is empty"),
         ([[]], ValueError, r"groups\[0\] has no trajectories"),
         ([[3]], TypeError, r"groups\[0\]\[0\] is a int: a rein.Trajectory or a dict is needed"),
-        ([[good, {}]], TypeError, "all are rein.Trajectory, or all are dicts"),
+        ([[good, {}]], TypeError, "give only rein.Trajectory, or only dicts"),
         ([[good], [{}]], TypeError, r"groups\[0\] has a Trajectory"),
         ([[{"prompt_ids": [1], "response_ids": [2]}]], ValueError, r"line 1: trajectories\[0\].reward"),
         (tmp_path / "none.jsonl", OSError, "none.jsonl"),
@@ -339,7 +339,7 @@ def test_what_is_wrong_with_a_step(tmp_path):
         ({"model": LLAMA, "lora_rank": 0}, ValueError, "lora_rank"),
         ({"model": LLAMA, "save_steps": 2}, ValueError, "save_steps has no effect"),
         ({"model": LLAMA, "keep_best": "rewrad"}, ValueError, 'keep_best names "rewrad"'),
-        ({"model": LLAMA, "lora_rank": {}}, TypeError, "lora_rank is {}: a number, a text or a list"),
+        ({"model": LLAMA, "lora_rank": {}}, TypeError, "lora_rank is {}: a number, a string or a list"),
         ({"model": tmp_path / "none"}, OSError, "none"),
     ):
         with pytest.raises(kind, match=match):

@@ -63,7 +63,7 @@ static void test_curves(void **state) {
     assert_true(json_is_null(at(one, "metrics.kl.values.0")) && number_at(one, "metrics.kl.values.1") == 0.125);
     assert_null(at(one, "metrics.step"));
     assert_true(number_at(one, "steps") == 2 && number_at(one, "seconds") == 3.5);
-    assert_int_equal(size_at(one, "metrics.eval/accuracy.values"), 2); /* the file of evaluations counts more */
+    assert_int_equal(size_at(one, "metrics.eval/accuracy.values"), 2); /* the file of evaluations takes precedence */
     assert_true(number_at(one, "metrics.eval/accuracy.steps.0") == 0 && number_at(one, "metrics.eval/accuracy.values.1") == 1);
     assert_true(number_at(one, "summary.base.accuracy") == 0.5 && number_at(one, "summary.budget") == 3);
     json_decref(one);

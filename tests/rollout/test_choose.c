@@ -259,7 +259,7 @@ static void test_never_impossible(void **state) {
     }
 }
 
-/* Logits that are no numbers give a log-probability that is none, for the generator to report, and a token of the vocabulary. */
+/* NaN logits give a NaN log-probability, for the generator to report, and a token of the vocabulary. */
 static void test_not_numbers(void **state) {
     (void)state;
     const float bad[] = {(float)NAN, INFINITY, -INFINITY};

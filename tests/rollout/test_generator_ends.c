@@ -324,7 +324,7 @@ static void test_idle(void **state) {
     OK(rein_generator_add(&number_of, g, &j->r, &error_));
     rein_generator_close(g);
     rein_generator *beside;
-    OK(rein_generator_open(&g, &p.p, tokenizer, NULL, &error_)); /* what one leaves, the next one finds, and nobody else */
+    OK(rein_generator_open(&g, &p.p, tokenizer, NULL, &error_)); /* what one leaves, only the next one finds */
     OK(rein_generator_open(&beside, &p.p, tokenizer, NULL, &error_));
     assert_true(g->store->blocks == 2 + 3 && g->store->n_free == g->store->blocks && beside->store->blocks == 0);
     g->failed = 1; /* there may be a NaN in its keys */
@@ -406,7 +406,7 @@ static rein_status open_and_add(void *context, rein_error *err) {
     return status;
 }
 
-/* A request that could not be copied is not there; the generator goes on. */
+/* A request that could not be copied is not there; the generator still works. */
 static void test_failed_add(void **state) {
     (void)state;
     if (!can_fail()) skip();

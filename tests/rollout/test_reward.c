@@ -172,8 +172,8 @@ static void test_regex(void **state) {
 static void test_regex_wrong(void **state) {
     (void)state;
     refuses("regex:(a", "reward \"regex:(a\": the expression is wrong at byte 2: missing closing parenthesis");
-    refuses("regex:", "reward \"regex:\" lacks what stands behind the colon: regex:PATTERN");
-    refuses("regex", "reward \"regex\" lacks what stands behind the colon: regex:PATTERN");
+    refuses("regex:", "reward \"regex:\" needs an argument after the colon: regex:PATTERN");
+    refuses("regex", "reward \"regex\" needs an argument after the colon: regex:PATTERN");
     refuses("regex:a\\Cb", "reward \"regex:a\\Cb\": the expression is wrong at byte 3: using \\C is disabled by the application");
     rein_reward *reward;
     const char *spec = "regex:a\xff";
@@ -298,8 +298,8 @@ static void test_unknown(void **state) {
     refuses("judge.py",
             "reward \"judge.py\" is unknown: task, exact, number, regex:PATTERN, length:N or a command, with a blank or a "
             "slash in it (./judge.py)");
-    refuses("exact:5", "reward \"exact:5\" takes nothing behind a colon: exact");
-    refuses("length", "reward \"length\" lacks what stands behind the colon: length:N");
+    refuses("exact:5", "reward \"exact:5\" takes no argument: exact");
+    refuses("length", "reward \"length\" needs an argument after the colon: length:N");
     refuses("group:", "reward \"group:\" lacks its command: group: COMMAND");
     refuses("group:  ", "reward \"group:\" lacks its command: group: COMMAND");
     refuses(" ", "reward 1 is empty: the name of a judge or a command is needed");

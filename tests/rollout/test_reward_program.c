@@ -232,8 +232,7 @@ static void test_garbage(void **state) {
                            "holds a whole value"},
         {"{\"reward\": 1, \"reward\": 0}", "the answer {\"reward\": 1, \"reward\": 0} is not JSON: reward is given twice, again at "
                                            "column 22"},
-        {"{\"reward\": 1} 2",
-         "the answer {\"reward\": 1} 2 is not JSON: column 15: text follows the JSON: nothing may stand after it"},
+        {"{\"reward\": 1} 2", "the answer {\"reward\": 1} 2 is not JSON: column 15: there is text after the JSON value"},
         {"{}", "the answer {} has no \"reward\""},
         {"{\"score\": 1}", "the answer {\"score\": 1} has no \"reward\""},
         {"{\"reward\": null}", "the answer {\"reward\": null} has a \"reward\" that is not a number"},
@@ -268,12 +267,11 @@ static void test_ids(void **state) {
            "read: response 1 of 3 (prompt \"p0\"): the answer {\"id\": 0, \"reward\": 1} has an id that was not asked for: 1 to 3 "
            "were");
     faulty("read -r x; echo '{\"id\": -1, \"reward\": 1}'; cat > /dev/null", 20,
-           "read: response 1 of 3 (prompt \"p0\"): the answer {\"id\": -1, \"reward\": 1} has an id that is none: that of the "
+           "read: response 1 of 3 (prompt \"p0\"): the answer {\"id\": -1, \"reward\": 1} has an invalid id: the id of the "
            "request is needed");
     faulty("read -r x; echo '{\"id\": \"1\", \"reward\": 1}'; cat > /dev/null", 20,
-           "read: response 1 of 3 (prompt \"p0\"): the answer {\"id\": \"1\", \"reward\": 1} has an id that is none: that of the "
-           "request "
-           "is needed");
+           "read: response 1 of 3 (prompt \"p0\"): the answer {\"id\": \"1\", \"reward\": 1} has an invalid id: the id of the "
+           "request is needed");
     faulty("read -r x; echo '{\"id\": 3, \"reward\": 1}'; echo '{\"id\": 3, \"reward\": 1}'; cat > /dev/null", 20,
            "read: response 3 of 3 (prompt \"p1\"): the answer {\"id\": 3, \"reward\": 1} has an id that was answered before");
     faulty("read -r x; echo '{\"id\": 1, \"reward\": 1}'; echo 1; cat > /dev/null", 20,
@@ -361,7 +359,7 @@ static void test_flood_of_words(void **state) {
     rein_reward_close(reward);
 }
 
-/* ---- starting anew */
+/* ---- restarts */
 
 /* Dies behind its second answer, three times; then all is well. Each start and each request leaves a mark. */
 #define MORTAL                                                                                                                  \
@@ -396,13 +394,13 @@ static void test_restarts(void **state) {
     assert_string_equal(
         rein_reward_log(reward),
         "cd: death 1\n"
-        "cd: started anew (1 of 3): cd: response 3 of 8 (prompt \"p1\"): the program ended with exit status 9; the last "
+        "cd: restarted (1 of 3): cd: response 3 of 8 (prompt \"p1\"): the program ended with exit status 9; the last "
         "line of its log: death 1\n"
         "cd: death 2\n"
-        "cd: started anew (2 of 3): cd: response 5 of 8 (prompt \"p2\"): the program ended with exit status 9; the last "
+        "cd: restarted (2 of 3): cd: response 5 of 8 (prompt \"p2\"): the program ended with exit status 9; the last "
         "line of its log: death 2\n"
         "cd: death 3\n"
-        "cd: started anew (3 of 3): cd: response 7 of 8 (prompt \"p3\"): the program ended with exit status 9; the last "
+        "cd: restarted (3 of 3): cd: response 7 of 8 (prompt \"p3\"): the program ended with exit status 9; the last "
         "line of its log: death 3\n");
     assert_string_equal(rein_reward_log(reward), "");
     give(reward, 8);
@@ -439,12 +437,11 @@ static void test_restarts_after_all(void **state) {
     (void)state;
     static const char *const bad[] = {"echo garbage", "sleep 100", "exec >&-", "echo '{\"reward\": NaN}'",
                                       "printf '%s\\n' \"$r\" 8"};
-    static const char *const said[] = {
-        "started anew (1 of 1): cd: response 2 of 2 (prompt \"p0\"): the answer \"garbage\"",
-        "started anew (1 of 1): cd: response 2 of 2 (prompt \"p0\"): the program did not answer within",
-        "started anew (1 of 1): cd: response 2 of 2 (prompt \"p0\"): the program closed its output",
-        "started anew (1 of 1): cd: response 2 of 2 (prompt \"p0\"): the answer {\"reward\": NaN} is",
-        "started anew (1 of 1): cd: the program wrote \"8\" behind its last answer"};
+    static const char *const said[] = {"restarted (1 of 1): cd: response 2 of 2 (prompt \"p0\"): the answer \"garbage\"",
+                                       "restarted (1 of 1): cd: response 2 of 2 (prompt \"p0\"): the program did not answer within",
+                                       "restarted (1 of 1): cd: response 2 of 2 (prompt \"p0\"): the program closed its output",
+                                       "restarted (1 of 1): cd: response 2 of 2 (prompt \"p0\"): the answer {\"reward\": NaN} is",
+                                       "restarted (1 of 1): cd: the program wrote \"8\" behind its last answer"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char command[600];
         forget_marks();

@@ -366,9 +366,9 @@ static void test_refused(void **state) {
     rein_task *long_one = task_of(lines, 0);
     rein_rollout_options a = noise_of(long_one, 1, 2);
     a.n = 0;
-    refused(&a, REIN_EINVAL, "nothing is asked: a rollout has one prompt or more");
+    refused(&a, REIN_EINVAL, "n and samples must be 1 or more");
     a.n = 1, a.samples = 0;
-    refused(&a, REIN_EINVAL, "nothing is asked: a rollout has one prompt or more");
+    refused(&a, REIN_EINVAL, "n and samples must be 1 or more");
     a.samples = 2;
     rein_groups r = make(&a); /* the first is fine */
     rein_groups_free(&r);
@@ -421,7 +421,7 @@ static void test_refused_held_out(void **state) {
     rein_task_close(lines);
 }
 
-/* A number that is none is found by the generator, and the rollout is gone. */
+/* The generator finds a NaN, and the rollout fails. */
 static void test_broken(void **state) {
     (void)state;
     rein_task *lines = task_of("{\"prompt\": \"a\"}\n", 0);

@@ -380,7 +380,7 @@ static void test_pupil(void **state) {
     rein_task_close(task);
 }
 
-/* An example has several, and which one is shown hangs on the number that is asked for. */
+/* An example has several, and which one is shown depends on the requested number. */
 static void test_demonstrations_differ(void **state) {
     (void)state;
     for (size_t t = 0; t < 2; t++) {

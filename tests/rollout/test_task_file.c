@@ -153,7 +153,7 @@ static void test_no_json(void **state) {
            "data: line 2: prompt (column 14): the line ends here, inside the JSON: a line holds a whole value");
     refuse("{\"prompt\":\n\"a\"}",
            "data: line 1: prompt (column 10): the line ends here, inside the JSON: a line holds a whole value");
-    refuse("{\"prompt\": \"a\"} x", "data: line 1, column 17: text follows the JSON: nothing may stand after it");
+    refuse("{\"prompt\": \"a\"} x", "data: line 1, column 17: there is text after the JSON value");
     refuse("{\"prompt\": \"a\", \"prompt\": \"b\"}", "data: line 1: prompt is given twice, again at column 24");
     refuse("{\"prompt\": \"a\", \"x\": {\"y\": 1, \"y\": 2}}", "data: line 1: x.y is given twice, again at column 33");
     refuse("{\"prompt\": \"a\\u0000b\"}", "data: line 1: prompt (column 21): \\u0000 is not allowed in a text");

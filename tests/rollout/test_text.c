@@ -133,7 +133,7 @@ static void test_across_tokens(void **state) {
     push_bytes(&r, "hello");
     assert_certain(&r, "hello");
     push_bytes(&r, "\n");
-    assert_certain(&r, "hello"); /* a stop may have begun */
+    assert_certain(&r, "hello"); /* a stop may have started */
     push_bytes(&r, "\nUser");
     assert_certain(&r, "hello");
     push_bytes(&r, ":");
@@ -185,7 +185,7 @@ static void test_overlapping(void **state) {
     push_bytes(&r, "ab");
     assert_ended(&r, 1, "a");
 
-    r = begin(gpt2, STOPS("abc", "b")); /* "abc" may have begun, but "b" is there */
+    r = begin(gpt2, STOPS("abc", "b")); /* "abc" may have started, but "b" is there */
     push_bytes(&r, "xa");
     assert_certain(&r, "x");
     push_bytes(&r, "b");

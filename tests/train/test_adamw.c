@@ -291,7 +291,7 @@ static void refused(model *m, const rein_adamw *o, const rein_exec *e, rein_stat
     assert_null(strchr(err.message, '\n'));
     assert_int_not_equal(err.message[strlen(err.message) - 1], '.');
     same_models(m, &before, "what was refused");
-    assert_int_equal(advance(m, o, e, NULL), status); /* nobody listens */
+    assert_int_equal(advance(m, o, e, NULL), status); /* no rein_error */
     same_models(m, &before, "what was refused");
     model_free(&before);
 }

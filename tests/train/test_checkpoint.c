@@ -298,7 +298,7 @@ static void test_put_refuses(void **state) {
     rein_run_close(run);
 }
 
-/* What another run of the same process cannot remove when it is abandoned is in the way of nobody. */
+/* What another run of the same process cannot remove when it is abandoned does no harm. */
 static void test_leftover_of_this_process(void **state) {
     (void)state;
     rein_error err;

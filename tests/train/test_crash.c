@@ -166,7 +166,7 @@ static void test_every_fsync_is_needed(void **state) {
         const long first = shared->opened, end = shared->syncs;
         for (disk.ignored = first; disk.ignored < end; disk.ignored++, noticed++)
             if (!is_noticed(s))
-                fail_msg("%s: nobody notices when fsync %ld of %ld is left out", s->title, disk.ignored - first + 1, end - first);
+                fail_msg("%s: no check notices when fsync %ld of %ld is left out", s->title, disk.ignored - first + 1, end - first);
         disk.ignored = -1;
     }
     print_message("             %ld left out, %ld noticed\n", noticed, noticed);
@@ -244,7 +244,7 @@ static int has_arrived(const scenario *s) {
     return step == s->after;
 }
 
-/* A failure is said, nothing is lost; when the disk is well again the same handle goes on. */
+/* A failure is reported, nothing is lost; when the disk works again, so does the same handle. */
 static void fail_act(void) {
     rein_run *run = NULL;
     rein_error err = {0};

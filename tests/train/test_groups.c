@@ -136,7 +136,7 @@ static void test_mistakes(void **state) {
          ": trajectories[0] (column 18): the line ends here, inside the JSON: a line holds a whole value"},
         {"{\"a\": NaN}", ": a (column 9): NaN is not a finite number: JSON has neither NaN nor Infinity"},
         {"{\"a\": 1, \"a\": 2}", ": a is given twice, again at column 12"},
-        {"{\"a\": 1} x", ", column 10: text follows the JSON: nothing may stand after it"},
+        {"{\"a\": 1} x", ", column 10: there is text after the JSON value"},
         {"{}", ": trajectories is missing: an array of trajectories is needed"},
         {"{\"trajectories\": 5}", ": trajectories is 5: an array"},
         {"{\"trajectories\": []}", ": trajectories is empty: a group has one trajectory or more"},

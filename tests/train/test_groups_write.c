@@ -71,7 +71,7 @@ static void test_warnings(void **state) {
         {GROUP(FINE("1") ", " FINE("1")) GROUP(FINE("1") ", " FINE("0")), 0, NULL},
         {GROUP(FINE("1")), REIN_GROUPS_SINGLE, "1 of 1 groups have one trajectory: there is nothing to compare it with"},
         {GROUP(TRAJECTORY("[1, 2]", "[3]", ", \"policy_step\": 1, \"reward\": 0") ", " FINE("1")), REIN_GROUPS_NO_LOG_PROBS,
-         "1 of 3 trained tokens have no log-probability: the policy as it is will compute it"},
+         "1 of 3 trained tokens have no log-probability: the current policy computes them"},
         {GROUP(TRAJECTORY("[1, 2]", "[3]", ", \"logprobs\": [-1], \"policy_step\": 7, \"reward\": 0") ", " FINE("1")),
          REIN_GROUPS_SEVERAL_POLICIES, "the trajectories are of policies from step 1 to step 7"},
     };
@@ -176,7 +176,7 @@ static void test_metrics(void **state) {
     assert_non_null(strstr(text.data, "\"metrics\": {\"kl\": 0.125}"));
     assert_int_equal(rein_trajectory_set_metric(bare, "kl", NAN, &err), REIN_EINVAL);
     assert_int_equal(rein_trajectory_set_metric(odd, "kl", 1, &err), REIN_EINVAL);
-    assert_non_null(strstr(err.message, "metrics of the trajectory is no object"));
+    assert_non_null(strstr(err.message, "metrics of the trajectory is not an object"));
     rein_text_free(&text);
     rein_groups_free(&groups);
 }

@@ -1,5 +1,5 @@
-/* test_kill.c - a process that writes checkpoints is killed at random moments, for real. The next one always finds a run that it can go on
- * with, and in the end nobody can tell that there was a kill. */
+/* test_kill.c - a process that writes checkpoints is killed at random moments, for real. The next one can always resume the run, and in
+ * the end its files are the same as without a kill. */
 #define _DEFAULT_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,7 +24,7 @@ static rein_status make_step(rein_run *run, int64_t step, rein_error *err) {
     return status;
 }
 
-/* Opens or makes the run and goes on with it up to step `last`. */
+/* Creates or resumes the run, up to step `last`. */
 static rein_status go_on(const char *directory, int64_t last, rein_error *err) {
     rein_run *run;
     int64_t step = -1;

@@ -189,7 +189,7 @@ static void test_on_policy(void **state) {
 
 /* ----------------------------------------------------------------------------------------------------------------- evaluations */
 
-/* The same policy asked twice says the same; what it is asked does not hang on what it trained on. */
+/* Two evaluations of the same policy agree; the evaluated prompts do not depend on those it trained on. */
 static void test_evaluations_repeat(void **state) {
     (void)state;
     const rein_settings *s = settings_of("eval_samples=3");
@@ -400,12 +400,12 @@ static void test_halves(void **state) {
         assert_true(rein_settings_number(rein_session_settings(session), "steps") == 2);
         rein_error err = {0};
         assert_int_equal(rein_loop_step(&report, loop, &err), REIN_EINVAL);
-        assert_string_equal(err.message, "the run has not begun: call rein_session_begin or rein_loop_begin first");
+        assert_string_equal(err.message, "the run has not started: call rein_session_begin or rein_loop_begin first");
         assert_int_equal(rein_loop_evaluate(loop, &err), REIN_EINVAL);
         assert_int_equal(rein_loop_finish(loop, &err), REIN_EINVAL);
         OK(rein_loop_begin(loop, &error_));
         assert_int_equal(rein_loop_begin(loop, &err), REIN_EINVAL);
-        assert_string_equal(err.message, "the run has begun already");
+        assert_string_equal(err.message, "the run has started already");
         make_steps(loop, 1);
         OK(rein_loop_finish(loop, &error_));
         rein_loop_close(loop);

@@ -174,7 +174,7 @@ static void test_controller(void **state) {
         assert_true(multiplier != 0.05);
     }
     rein_loop_close(loop);
-    char *config = text_of(in_run("controlled", "config.yaml")); /* the setting is where it began */
+    char *config = text_of(in_run("controlled", "config.yaml")); /* the setting is the initial value */
     assert_non_null(strstr(config, "budget_penalty_coef: \"0.05\""));
     free(config);
 }
@@ -346,7 +346,7 @@ static void test_stop_at(void **state) {
         assert_true(report.done && rein_loop_done(loop));
         assert_string_equal(report.stopped, ways[i]);
         rein_loop_close(loop);
-        loop = go_on(name); /* that was the end, also for who goes on */
+        loop = go_on(name); /* that was the end, also for a resumed run */
         assert_true(rein_loop_done(loop));
         assert_string_equal(rein_loop_stopped(loop), ways[i]);
         assert_int_equal(rein_loop_step(&report, loop, NULL), REIN_EINVAL);
@@ -438,7 +438,7 @@ static void put_program(const char *name, const char *text) {
     assert_int_equal(chmod(in_folder(name), 0755), 0);
 }
 
-/* A judge that dies in the second step: the run is as it was after the first, and goes on when the judge is well. */
+/* A judge that dies in the second step: the run is as it was after the first, and resumes when the judge works. */
 static void test_judge_fails(void **state) {
     (void)state;
     put_program("judge.sh", "#!/bin/sh\n"

@@ -44,13 +44,13 @@ static void test_open(void **state) {
     says(&err, "not with 7");
 }
 
-/* Nobody's directory becomes a run by accident, and nothing is left in it. */
+/* Only an empty directory or an existing run is accepted; nothing is left in any other. */
 static void test_open_refuses(void **state) {
     (void)state;
     rein_error err;
     fine(rein_make_directories(in_folder("mine"), &err), &err);
     put_text(in_folder("mine/thesis.tex"), "...");
-    refuses("mine", REIN_RUN_CREATE, REIN_EINVAL, "mine is not a run, and not empty: a run needs a directory of its own");
+    refuses("mine", REIN_RUN_CREATE, REIN_EINVAL, "mine is not a run, and not empty: a run needs a new or empty directory");
     refuses("mine", REIN_RUN_RESUME, REIN_EINVAL, "mine is not a run, and not empty");
     assert_false(rein_file_exists(in_folder("mine/.lock")));
     fine(make_run(in_folder("is"), 1, &err), &err);
@@ -149,7 +149,7 @@ static void test_lock(void **state) {
     rein_run_close(open_run("locked", REIN_RUN_RESUME));
 }
 
-/* ---- what a stopped writer left */
+/* ---- the unfinished files of an interrupted run */
 static void test_leftovers(void **state) {
     (void)state;
     rein_error err;
@@ -163,7 +163,7 @@ static void test_leftovers(void **state) {
     assert_true(rein_file_exists(in_folder("left/checkpoints/.0002.new")));
     rein_run_close(run);
     run = open_run("left", REIN_RUN_RESUME);
-    assert_string_equal(rein_run_note(run), "removed what a stopped writer left unfinished (3)");
+    assert_string_equal(rein_run_note(run), "removed 3 unfinished files of an interrupted run");
     assert_false(rein_file_exists(in_folder("left/checkpoints/.0002.new")));
     assert_false(rein_file_exists(in_folder("left/.summary.json-1-0.tmp")));
     assert_false(rein_file_exists(in_folder("left/trajectories/train/.0002.jsonl-1-0.tmp")));
@@ -262,7 +262,7 @@ static void test_read_only(void **state) {
     assert_int_equal(chmod(in_folder("closed/checkpoints"), 0755), 0);
     assert_int_equal(chmod(in_folder("closed/.lock"), 0644), 0);
     if (WIFEXITED(result) && (WEXITSTATUS(result) == 3 || WEXITSTATUS(result) == 4)) {
-        print_message("SKIPPED: nobody here for whom a directory is read-only\n");
+        print_message("SKIPPED: no user here for whom a directory is read-only\n");
         skip();
     }
     assert_true(WIFEXITED(result));

@@ -88,7 +88,7 @@ static void test_torn_line(void **state) {
     free(lines);
 }
 
-/* A line elsewhere that is no line was damaged by somebody: nothing is cut, nobody goes on silently. */
+/* An invalid line elsewhere is damage: nothing is cut, and it is an error. */
 static void test_damaged_line(void **state) {
     (void)state;
     static const struct {
@@ -144,7 +144,7 @@ static void test_retention(void **state) {
         {{.keep_last = 1, .keep_best = "reward"}, 2, {0, 2, 6}, 3},
         {{.keep_last = 1, .keep_best = "reward", .lower_is_better = 1}, 6, {0, 6}, 2},
         {{.keep_last = 2, .keep_best = "loss"}, 0, {0, 5, 6}, 3},
-        {{.keep_last = 1, .keep_best = "los"}, -1, {0, 1, 2, 3, 4, 5, 6}, 7}, /* nobody has it: nothing goes */
+        {{.keep_last = 1, .keep_best = "los"}, -1, {0, 1, 2, 3, 4, 5, 6}, 7}, /* no step has it: nothing is deleted */
         {{.keep_last = 1, .keep_best = "flat"}, 1, {0, 1, 6}, 3},             /* the older of equals */
         {{.keep_last = 1, .needed = needed, .n_needed = 2}, -1, {0, 3, 6}, 3},
     };

@@ -56,7 +56,7 @@ static void refused(rein_schedule s, int64_t step, const char *text, const char 
         fail_msg("\"%s\" does not say \"%s\" and \"%s\"", err.message, text, more);
     assert_int_not_equal(err.message[strlen(err.message) - 1], '.');
     assert_true(rate == 77);
-    assert_int_equal(rein_learning_rate(&rate, &s, step, NULL), REIN_EINVAL); /* nobody listens */
+    assert_int_equal(rein_learning_rate(&rate, &s, step, NULL), REIN_EINVAL); /* no rein_error */
 }
 
 static void test_errors(void **state) {

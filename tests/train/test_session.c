@@ -1,4 +1,4 @@
-/* test_session.c - runs: their files, going on bit for bit, references, epochs, retention; and that a policy learns. */
+/* test_session.c - runs: their files, resuming bit for bit, references, epochs, retention; and that a policy learns. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -52,7 +52,7 @@ static rein_session_report train(rein_session *s, const rein_groups *groups) {
     return report;
 }
 
-/* NaN: there is none of that name. */
+/* NaN: no metric has that name. */
 static double metric(const rein_session_report *report, const char *name) {
     for (size_t i = 0; i < report->n; i++)
         if (!strcmp(report->names[i], name)) return report->values[i];
@@ -288,7 +288,7 @@ static void test_references(void **state) {
     rein_session_close(s);
     OK(rein_settings_set(o, "kl_penalty_reference_step", "7", &error_)); /* and one that is not */
     REFUSED(rein_session_open(&s, in_folder("by-step"), o, &error_),
-            "kl_penalty_reference_step is 7: the run has no checkpoint of step 7, but of 0, 1, 2, 3, 4");
+            "kl_penalty_reference_step is 7: the run has no checkpoint of step 7; it has 0, 1, 2, 3, 4");
     rein_groups_free(&groups);
     o = settings_of("preset=grpo kl_penalty_reference_step=0 kl_penalty_step_lag=1");
     REFUSED(rein_session_open(&s, in_folder("two"), o, &error_),
@@ -296,7 +296,7 @@ static void test_references(void **state) {
     rein_settings *loop = new_settings();
     assert_int_equal(rein_settings_set(loop, "samples", "4", NULL), REIN_OK);
     REFUSED(rein_session_open(&s, in_folder("three"), loop, &error_), "samples has no effect: nothing is sampled");
-    assert_false(exists(in_folder("two"))); /* nothing was begun */
+    assert_false(exists(in_folder("two"))); /* nothing was started */
 }
 
 /* The same groups under the same reference: computed in the first step that needs them, and no more; the policy is that of a session which
@@ -497,7 +497,7 @@ static void test_save_steps_and_retention(void **state) {
 
 /* ---- forks */
 
-/* A fork goes on as its trunk did: policy and optimizer are those of the step. */
+/* A fork continues as its trunk did: policy and optimizer are those of the step. */
 static void check_fork(const char *name, const char *settings, int full) {
     char trunk[40], branch[40];
     const char *const weights = full ? "model.safetensors" : "adapter_model.safetensors";
@@ -542,7 +542,7 @@ static void test_fork_refuses(void **state) {
     const char *const twig = in_folder("twig"), *const stem = in_folder("stem");
     char to[1200], from[1200];
     snprintf(to, sizeof to, "%s", twig), snprintf(from, sizeof from, "%s", stem);
-    REFUSED(rein_session_fork(&s, to, &(rein_fork){from, 7}, now, &error_), "has no checkpoint of step 7, but of 0, 1, 2");
+    REFUSED(rein_session_fork(&s, to, &(rein_fork){from, 7}, now, &error_), "has no checkpoint of step 7; it has 0, 1, 2");
     REFUSED(rein_session_fork(&s, to, &(rein_fork){to, 7}, now, &error_), "is not a run");
     REFUSED(rein_session_fork(&s, to, &(rein_fork){from, 2}, now, &error_),
             "kl_penalty_reference_step is 0 in the run that is forked");
@@ -794,7 +794,7 @@ static void test_train_then_commit(void **state) {
     rein_groups_free(&groups);
 }
 
-/* Histories with room get what the loss took; the coefficient of a step is an argument, and the settings stay. */
+/* Histories with room get the advantages that the loss used; the coefficient of a step is an argument, and the settings stay. */
 static void test_advantages_and_penalty(void **state) {
     (void)state;
     rein_groups groups = groups_of_step(1);

@@ -153,14 +153,14 @@ static void test_order(void **state) {
     rein_session_report report;
     rein_session *s = prepared("order", "preset=grpo lr_scheduler_type=linear total_steps=1000");
     REFUSED(rein_session_train(&report, s, &groups, NULL, &error_),
-            "the run has not begun: call rein_session_begin or rein_loop_begin first");
-    REFUSED(rein_session_commit(&report, s, &groups, NULL, 0, &error_), "the run has not begun");
-    REFUSED(rein_session_save(s, &error_), "the run has not begun");
+            "the run has not started: call rein_session_begin or rein_loop_begin first");
+    REFUSED(rein_session_commit(&report, s, &groups, NULL, 0, &error_), "the run has not started");
+    REFUSED(rein_session_save(s, &error_), "the run has not started");
     REFUSED(rein_session_set_total_steps(s, 0, &error_), "total_steps");
     OK(rein_session_set_total_steps(s, 20, &error_));
     OK(rein_session_begin(s, &error_));
-    REFUSED(rein_session_begin(s, &error_), "the run has begun already");
-    REFUSED(rein_session_set_total_steps(s, 30, &error_), "the run has begun already");
+    REFUSED(rein_session_begin(s, &error_), "the run has started already");
+    REFUSED(rein_session_set_total_steps(s, 30, &error_), "the run has started already");
     rein_session *other = prepared("order", ""); /* preparing takes no lock */
     REFUSED(rein_session_begin(other, &error_), "is being written by process");
     REFUSED(rein_session_begin(other, &error_), "can only be closed");
@@ -189,12 +189,12 @@ static void refuses(const char *settings, const char *field, const char *message
 static void test_refused(void **state) {
     (void)state;
     refuses("model=", "model", "model is missing: a new run needs the directory of a model");
-    refuses("model=nowhere", "model", "model is \"nowhere\", which is no directory: it must be one on this machine");
-    refuses("adapter=nowhere", "adapter", "adapter is \"nowhere\", which is no directory");
+    refuses("model=nowhere", "model", "model is \"nowhere\", which is not a directory: a local directory with");
+    refuses("adapter=nowhere", "adapter", "adapter is \"nowhere\", which is not a directory");
     refuses("preset=grpo kl_ref_adapter_path=nowhere", "kl_ref_adapter_path",
-            "kl_ref_adapter_path is \"nowhere\", which is no directory");
+            "kl_ref_adapter_path is \"nowhere\", which is not a directory");
     refuses("preset=grpo kl_penalty_reference_step=3", "kl_penalty_reference_step",
-            "is 3: the run has no checkpoint of step 3, but of 0");
+            "is 3: the run has no checkpoint of step 3; it has 0");
     refuses("samples=4", "samples", "samples has no effect");
     refuses("kl_penalty_step_lag=2", "kl_penalty_step_lag", "has no effect");
     refuses("lora_modules=1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17", "lora_modules", "names more than 16 modules");

@@ -171,7 +171,7 @@ static void test_reference(void **state) {
         assert_true(pass.loss.metrics.kl_ref_k1 == 0 && pass.loss.metrics.kl_ref_k3 == 0 && pass.loss.metrics.kl_loss == 0);
         assert_int_equal(pass.reference_tokens, trained_tokens(&groups));
         const rein_policy trap = {(const rein_model *)(uintptr_t)16, (const rein_adapter *)(uintptr_t)16, 1};
-        none.reference = &trap; /* nobody looks */
+        none.reference = &trap; /* it is not read */
         float *without = take_gradient(t, &groups, &none, &pass);
         assert_int_equal(pass.reference_tokens, 0);
         assert_true(pass.seconds_reference == 0);
@@ -556,7 +556,8 @@ static void test_wrong_groups(void **state) {
     for (size_t i = 0; i < 3; i++) bad->reward = rewards[i], refuse_groups(t, &groups, "groups[1].trajectories[1].reward is");
     bad->reward = 0;
     bad->n_histories = 0, refuse_groups(t, &groups, "groups[1].trajectories[1] has no history"), bad->n_histories = 1;
-    h->mask[0] = 1, refuse_groups(t, &groups, "groups[1].trajectories[1].histories[0]: the first token is trained"), h->mask[0] = 0;
+    h->mask[0] = 1, refuse_groups(t, &groups, "groups[1].trajectories[1].histories[0]: the first token cannot train"),
+    h->mask[0] = 0;
     const size_t n = h->n, size = groups.groups[1].n;
     h->n = 0, refuse_groups(t, &groups, "groups[1].trajectories[1].histories[0] has no tokens"), h->n = n;
     groups.groups[1].n = 0, refuse_groups(t, &groups, "groups[1] has no trajectories"), groups.groups[1].n = size;
