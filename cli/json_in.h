@@ -9,7 +9,7 @@
 #include "rein/json.h"
 
 typedef struct cli_in {
-    rein_fields fields; /* the object, and the first error; its scalars are read with cli_fields_* */
+    rein_fields fields; /* the object, and the first error; its scalars are read with rein_fields_* */
     rein_json *root;
     void *blocks; /* memory of the readers, newest first */
 } cli_in;

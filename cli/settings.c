@@ -84,8 +84,6 @@ static const cli_setting *find(const char *name) {
     return s;
 }
 
-int cli_is_objective(const char *name) { return find(name) && find(name)->objective; }
-
 /* ---------------------------------------------------------------------------------------------------------------------- help */
 
 /* "none, budget, truncate" */

@@ -48,7 +48,4 @@ int cli_say_setting_error(const cli_args *args, const rein_error *err);
 /* 1 if the setting was given on the command line. */
 int cli_args_has_setting(const cli_args *args, const char *name);
 
-/* 1 if the name is an option of the objective, or "preset". */
-int cli_is_objective(const char *name);
-
 #endif

@@ -39,7 +39,8 @@ void cli_view_step_set(cli_view_step *s, const char *name, double value) {
 
 /* -------------------------------------------------------------------------------------------------------------------- drawing */
 
-void cli_sparkline(rein_text *out, const double *values, size_t n, size_t columns) {
+/* values [n] as a curve of at most `columns` cells: ▁▂▃▄▅▆▇█; the last value is always in the last cell. */
+static void put_curve_cells(rein_text *out, const double *values, size_t n, size_t columns) {
     static const char *const levels[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     double low = INFINITY, high = -INFINITY;
     const size_t cells = n < columns ? n : columns;
@@ -91,7 +92,7 @@ static int put_curve(rein_text *out, const cli_view *v, const char *name, const 
     snprintf(number, sizeof number, format, newest);
     rein_text_format(out, "  %s%-9s%s %7s  %s", v->colour ? "\033[2m" : "", name, v->colour ? "\033[0m" : "", number,
                      v->colour ? "\033[36m" : "");
-    cli_sparkline(out, values, v->n, COLUMNS);
+    put_curve_cells(out, values, v->n, COLUMNS);
     rein_text_format(out, "%s", v->colour ? "\033[0m" : "");
     rein_text_repeat(out, " ", v->n < COLUMNS ? COLUMNS - v->n : 0);
     if (*after) rein_text_format(out, "  %s", after);

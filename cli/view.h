@@ -51,7 +51,4 @@ void cli_view_phase(cli_view *view, const char *what, size_t done, size_t all);
 /* Removes the view before other output. */
 void cli_view_clear(cli_view *view);
 
-/* values [n] as a curve of at most `columns` cells: ▁▂▃▄▅▆▇█; the last value is always the last cell. Appended. */
-void cli_sparkline(rein_text *out, const double *values, size_t n, size_t columns);
-
 #endif

@@ -33,7 +33,7 @@ NAME = "rein_rl"
 
 
 def version() -> str:
-    """The version of the library's header."""
+    """The version in the library's header."""
     header = (ROOT / "include" / "rein" / "base.h").read_text()
     return ".".join(re.findall(r"#define REIN_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", header))
 
@@ -66,7 +66,7 @@ def make(*arguments: str) -> None:
     """Runs make in a build directory of its own."""
     environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "BUILD")}
     environment.setdefault("CFLAGS", "-O3")
-    # DT_RPATH, not DT_RUNPATH: it also holds for what the bundled libraries need.
+    # DT_RPATH, not DT_RUNPATH: it also applies to the libraries that the bundled libraries need.
     rpath = "-Wl,-rpath,'$$ORIGIN',--disable-new-dtags"
     flags = f"{rpath} {environment.pop('LDFLAGS', '')}".strip()
     command = ["make", f"BUILD={BUILD}", f"LDFLAGS={flags}", *arguments]
@@ -75,22 +75,22 @@ def make(*arguments: str) -> None:
 
 
 def build_library() -> Path:
-    """librein.so with jansson, PCRE2, utf8proc and LibYAML inside: other copies in the process are not in its way."""
+    """librein.so with jansson, PCRE2, utf8proc and LibYAML inside; they do not conflict with other copies."""
     library = f"{BUILD}/librein.so"
-    make(f"{BUILD}/librein.a")  # a source that does not compile ends here
+    make(f"{BUILD}/librein.a")  # fails here if a source does not compile
     try:
         make("STATIC=1", library)
     except subprocess.CalledProcessError:
-        print("no archives that fit into a shared library: what librein.so needs goes beside it", flush=True)
+        print("no archives that fit into a shared library: the libraries are copied beside librein.so", flush=True)
         make("STATIC=", library)
     return ROOT / library
 
 
 def find_library(name: str) -> Path:
-    """A library by its soname: where the compiler finds it, else where the system keeps them."""
+    """The path of a library by its soname: where the compiler finds it, or else in the system's directories."""
     compiler = os.environ.get("CC", "cc").split()
-    said = subprocess.run([*compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=False)
-    places = [Path(said.stdout.strip())] if said.returncode == 0 else []
+    found = subprocess.run([*compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=False)
+    places = [Path(found.stdout.strip())] if found.returncode == 0 else []
     for folder in ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/lib"):
         places += [Path(folder, name), *Path(folder).glob(f"*-linux-gnu*/{name}")]
     for place in places:
@@ -100,7 +100,7 @@ def find_library(name: str) -> Path:
 
 
 def with_dependencies(library: Path) -> dict[str, Path]:
-    """The library and everything it needs that is not glibc, by the names they are asked for."""
+    """The library and all libraries it needs except glibc, by the names under which they are needed."""
     found, waiting = {library.name: library}, [library]
     while waiting:
         for name in Elf(waiting.pop()).needed():
@@ -111,7 +111,7 @@ def with_dependencies(library: Path) -> dict[str, Path]:
 
 
 def licences_of(libraries: dict[str, Path]) -> dict[str, str]:
-    """Ours, those of what is inside librein.so, and what the system says of the libraries that go beside it."""
+    """The licences of rein, of the libraries inside librein.so, and of the libraries copied beside it."""
     licences = {"LICENSE": (ROOT / "LICENSE").read_text()}
     licences["uplot.txt"] = (ROOT / "third_party" / "uplot" / "LICENSE").read_text()
     licences.update((path.name, path.read_text()) for path in (ROOT / "third_party" / "licences").glob("*.txt"))
@@ -123,19 +123,19 @@ def licences_of(libraries: dict[str, Path]) -> dict[str, str]:
 
 
 def licence_of(library: Path) -> str | None:
-    """What Debian says about the copyright of an installed library."""
-    for path in (str(library), str(library).removeprefix("/usr")):  # dpkg knows it by the name it was installed with
+    """Debian's copyright file of an installed library."""
+    for path in (str(library), str(library).removeprefix("/usr")):  # dpkg knows the path that was installed
         try:
             owner = subprocess.run(["dpkg", "-S", path], capture_output=True, text=True, check=True).stdout
         except (OSError, subprocess.CalledProcessError):
             continue
-        said = Path("/usr/share/doc", owner.split(":")[0], "copyright")
-        return said.read_text() if said.exists() else None
+        copyright_file = Path("/usr/share/doc", owner.split(":")[0], "copyright")
+        return copyright_file.read_text() if copyright_file.exists() else None
     return None
 
 
 def platform_tag(libraries: dict[str, Path]) -> str:
-    """manylinux_2_XX_…, with the glibc that the libraries' symbols need; 2.17 is the oldest we name."""
+    """manylinux_2_XX_…, with the version of glibc that the libraries need, at least 2.17."""
     platform = re.sub(r"[-.]", "_", sysconfig.get_platform())
     newest = max(Elf(path).glibc() for path in libraries.values())
     if newest == (0, 0) or not platform.startswith("linux_"):
@@ -148,12 +148,12 @@ def platform_tag(libraries: dict[str, Path]) -> str:
 
 
 def timestamp() -> int:
-    """When everything in an archive was made: the same for everybody, unless SOURCE_DATE_EPOCH says otherwise."""
-    return max(int(os.environ.get("SOURCE_DATE_EPOCH", "0")), 315532800)  # 1980: zip knows nothing before it
+    """The time of all files in an archive: a constant, unless SOURCE_DATE_EPOCH is set."""
+    return max(int(os.environ.get("SOURCE_DATE_EPOCH", "0")), 315532800)  # 1980, the earliest time in a zip file
 
 
 class Wheel:
-    """A wheel that is the same bits whoever packs it."""
+    """A reproducible wheel."""
 
     def __init__(self, directory: str, tag: str) -> None:
         self.info = f"{NAME}-{version()}.dist-info"
@@ -186,7 +186,7 @@ def wheel_file(tag: str) -> str:
 
 
 def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_directory: Any = None) -> str:
-    """PEP 517: the package with the library and all it needs."""
+    """PEP 517: the package with the library and the libraries it needs."""
     libraries = with_dependencies(build_library())
     wheel = Wheel(wheel_directory, f"py3-none-{platform_tag(libraries)}")
     for path in sorted([*PACKAGE.glob("*.py"), PACKAGE / "py.typed"]):
@@ -197,7 +197,7 @@ def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_dire
 
 
 def build_editable(wheel_directory: str, config_settings: Any = None, metadata_directory: Any = None) -> str:
-    """PEP 660: a path to this folder, with the library put into it."""
+    """PEP 660: copies the library into this directory; the wheel holds its path."""
     libraries = with_dependencies(build_library())
     for name, path in libraries.items():
         (PACKAGE / name).unlink(missing_ok=True)  # never write into a file that a process has mapped
@@ -225,7 +225,7 @@ MADE = re.compile(r"(build|build-.*|\.git|__pycache__|\..*_cache|.*\.egg-info|di
 
 
 def source_files() -> list[Path]:
-    """What belongs to the project: what git says, or in an unpacked sdist everything that was not made."""
+    """The files of the project: those of git or, in an unpacked sdist, all that were not built."""
     try:
         git = ["git", "-C", str(ROOT)]
         top = subprocess.run([*git, "rev-parse", "--show-toplevel"], capture_output=True, text=True, check=True).stdout
@@ -253,7 +253,7 @@ def build_sdist(sdist_directory: str, config_settings: Any = None) -> str:
             add_file(archive, f"{base}/{path.as_posix()}", source.read_bytes(), 0o755 if executable else 0o644)
         add_file(archive, f"{base}/PKG-INFO", metadata().encode(), 0o644)
     with open(Path(sdist_directory, f"{base}.tar.gz"), "wb") as out:
-        out.write(gzip.compress(packed.getvalue(), mtime=timestamp()))  # no time of day in its header
+        out.write(gzip.compress(packed.getvalue(), mtime=timestamp()))  # a constant time in its header
     return f"{base}.tar.gz"
 
 

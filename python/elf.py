@@ -1,4 +1,4 @@
-"""What a shared library needs, read from its ELF file: other libraries, and versions of glibc's symbols."""
+"""The libraries and the versions of glibc symbols that a shared library needs, read from its ELF file."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 SHT_DYNAMIC, SHT_GNU_VERNEED = 6, 0x6FFFFFFE
 DT_NEEDED, DT_SONAME = 1, 14
 
-# glibc itself, under every name it has: on the machine of whoever installs the wheel, in the version its tag asks for.
+# The libraries of glibc. The machine that installs the wheel has them, in the version of the wheel's tag or later.
 GLIBC = re.compile(r"(lib(c|m|pthread|dl|rt|util|mvec|resolv|anl)\.so\.\d+|ld-linux.*\.so\.\d+|ld64\.so\.\d+)$")
 
 
 class Elf:
-    """One ELF file of 64 bits."""
+    """A 64-bit ELF file."""
 
     def __init__(self, path: Path) -> None:
         self.data = path.read_bytes()
@@ -35,7 +35,7 @@ class Elf:
         return self.data[start : self.data.index(b"\0", start)].decode()
 
     def dynamic(self, tag: int) -> list[str]:
-        """The texts of one tag of the dynamic section."""
+        """The strings of one tag of the dynamic section."""
         found = []
         for section in self.sections:
             if section[1] != SHT_DYNAMIC:
@@ -47,11 +47,11 @@ class Elf:
         return found
 
     def needed(self) -> list[str]:
-        """The libraries it asks the loader for."""
+        """The libraries that it needs."""
         return self.dynamic(DT_NEEDED)
 
     def versions(self) -> Iterator[str]:
-        """The symbol versions it asks for: GLIBC_2.17, GOMP_4.0, …"""
+        """The symbol versions that it needs: GLIBC_2.17, GOMP_4.0, …"""
         for section in self.sections:
             if section[1] != SHT_GNU_VERNEED:
                 continue
@@ -66,7 +66,7 @@ class Elf:
                 entry += following
 
     def glibc(self) -> tuple[int, int]:
-        """The oldest glibc that has everything it asks for; (0, 0) if it asks for none."""
+        """The oldest glibc that has all symbols it needs; (0, 0) if it needs none."""
         newest = (0, 0)
         for version in self.versions():
             match = re.match(r"GLIBC_(\d+)\.(\d+)", version)

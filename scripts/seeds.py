@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""seeds.py unpack TARGET DIRECTORY: writes the seeds of a fuzz target as files, one a seed.
+"""seeds.py unpack TARGET DIRECTORY: writes the seeds of a fuzz target as files, one per seed.
 seeds.py add TARGET FILE...: adds files as seeds, or replaces the seeds of the same names.
 
 The seeds of a target are the text file tests/fuzz/TARGET.seeds, sorted by name. A line "seed NAME" begins a seed; its bytes follow on

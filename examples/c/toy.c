@@ -1,4 +1,4 @@
-/* toy.c - a softmax policy over four arms, trained by GRPO: librein gives d loss / d log-prob, the chain rule does the rest.
+/* toy.c - a softmax policy over four arms, trained by GRPO: librein computes d loss / d log-prob; the chain rule gives the gradient of the logits.
  *
  *     cc -o toy toy.c $(pkg-config --cflags --libs rein) -lm && ./toy
  */
@@ -41,7 +41,7 @@ int main(void) {
     for (int step = 0; step <= STEPS; step++) {
         rein_loss loss;
         softmax(p, logits);
-        for (int i = 0; i < N; i++) { /* sample, and see what it earns */
+        for (int i = 0; i < N; i++) { /* sample an arm and its reward */
             double u = uniform();
             for (arm[i] = 0; arm[i] < ARMS - 1 && u >= p[arm[i]]; arm[i]++) u -= p[arm[i]];
             log_probs[i] = old[i] = log(p[arm[i]]);

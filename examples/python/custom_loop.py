@@ -1,9 +1,9 @@
-"""Reinforcement learning of a language model, in a loop of your own: sample, reward, forward_backward, optim_step.
+"""Reinforcement learning of a language model in a custom loop: sample, reward, forward_backward, optim_step.
 
 python examples/python/custom_loop.py [MODEL_DIRECTORY [OUTPUT_DIRECTORY]]
 
-The task is silly, so that every model can learn it in seconds: say the same again and again. The default model is a
-tiny one of the tests, whose prompts are token ids; with a tokenizer they can be texts, or lists of chat messages.
+The task is so simple that every model can learn it in seconds: repeat the same token. The default model is a tiny
+fixture of the tests, so prompts are token ids; with a tokenizer they can be texts or lists of chat messages.
 """
 
 import sys

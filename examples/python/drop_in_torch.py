@@ -1,9 +1,8 @@
-"""A small GRU learns to sort by reinforcement: groups of sampled answers, a checker as reward, rein.torch.policy_loss
-as loss.
+"""A small GRU learns to sort by reinforcement learning, with groups of sampled answers and rein.torch.policy_loss.
 
-The prompt is four letters, the answer must be the same letters in order and then an end mark. Nobody shows the model a
-right answer: the reward is the share of letters that stand where they should. Each step samples 16 answers to each of
-16 prompts, and takes two updates on them; the second is off-policy, so that ratios and clipping matter.
+The prompt is four letters; the answer must be the same letters in order and then an end token. The model never sees a
+correct answer: the reward is the share of correct positions. Each step samples 16 answers to each of 16 prompts and
+makes two updates with them; the second is off-policy, so that ratios and clipping matter.
 
     python examples/python/drop_in_torch.py        about half a minute on two cores
 """
@@ -42,7 +41,7 @@ class Sorter(nn.Module):
 
     @torch.no_grad()
     def sample(self, prompts, greedy=False):
-        """Answers [B, LENGTH + 1], with the mask of what was really written: everything up to the end mark."""
+        """Answers [B, LENGTH + 1], with the mask of the tokens up to the end token."""
         state, token = self.start(prompts), torch.full((len(prompts), 1), END)
         tokens = []
         for _ in range(LENGTH + 1):
@@ -56,7 +55,7 @@ class Sorter(nn.Module):
 
 
 def rewards_of(prompts, answers, mask):
-    """The share of places that are right, the end mark's included. What comes after it is not looked at."""
+    """The share of correct positions, including that of the end token. Later tokens are ignored."""
     right = torch.cat([prompts.sort(dim=1).values, torch.full_like(prompts[:, :1], END)], dim=1)
     return ((answers == right) & mask).double().mean(1)
 
@@ -87,7 +86,7 @@ def train(model, optimizer, preset):
 
 
 def sorted_share(model, prompts=1024):
-    """The share of new prompts whose greedy answer is entirely right."""
+    """The share of new prompts whose greedy answer is entirely correct."""
     fresh = torch.randint(0, LETTERS, (prompts, LENGTH))
     return (rewards_of(fresh, *model.sample(fresh, greedy=True)) == 1).double().mean().item()
 

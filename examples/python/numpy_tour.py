@@ -34,7 +34,7 @@ def four_operations():
 
 
 def sampled_batch():
-    """Two prompts with four answers each, padded to twelve tokens. Padding is NaN: it is never read."""
+    """Two prompts with four answers each, padded to twelve tokens. Padding is NaN, which is never read."""
     generator = np.random.default_rng(0)
     lengths = generator.integers(4, 13, 8)
     mask = np.arange(12) < lengths[:, None]
@@ -49,7 +49,7 @@ def policy_losses():
     current, old, ref, mask, rewards = sampled_batch()
     print(f"{'preset':15}{'loss':>10}{'|gradient|':>12}{'clipped':>9}{'KL to ref':>11}")
     for name in rein.presets():
-        if rein.explain(name).required or name == "ppo":  # ppo wants a critic's values
+        if rein.explain(name).required or name == "ppo":  # ppo needs the values of a critic
             continue
         result = rein.policy_loss(name, current, old, ref_log_probs=ref, mask=mask, rewards=rewards, group_sizes=4)
         metrics = result.metrics
@@ -59,7 +59,7 @@ def policy_losses():
 
 
 def micro_batches():
-    title("3. A step in micro-batches: the same bits, however it is cut")
+    title("3. A step in micro-batches: every split gives the same bits")
     current, old, ref, mask, rewards = sampled_batch()
     whole = rein.policy_loss("grpo", current, old, ref_log_probs=ref, mask=mask, rewards=rewards, group_sizes=4)
     step = rein.Step("grpo", old, ref_log_probs=ref, mask=mask, rewards=rewards, group_sizes=4)
@@ -78,9 +78,9 @@ def budget():
 
 
 def explanation():
-    title("5. What a preset says about itself")
+    title("5. The description of a preset")
     print(rein.explain("grpo"))
-    title("6. What a mistake says")
+    title("6. Error messages")
     for name, options in (("grpo", {"epsilom": 0.1}), ("grpo", {"tau": 0.1}), ("k2", {})):
         try:
             rein.Options(name, **options).resolve()

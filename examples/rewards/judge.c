@@ -1,9 +1,9 @@
-/* judge.c - a judge in C: the share of a response's words that were not said before. Who repeats himself gets less.
+/* judge.c - a judge in C: the share of words in a response that did not occur before. Repetition lowers the reward.
  *
  *     cc -O2 -o judge examples/rewards/judge.c -ljansson
  *     --reward ./judge
  *
- * One JSON object a line comes in for each response, one goes out; docs/rewards.md has the fields. */
+ * Each response is a line of JSON on stdin; the answer is a line of JSON on stdout. docs/rewards.md has the fields. */
 #define _POSIX_C_SOURCE 200809L /* getline */
 #include <jansson.h>
 #include <stdio.h>
@@ -32,9 +32,9 @@ int main(void) {
         json_t *request = json_loads(line, JSON_ALLOW_NUL, NULL);
         const char *response = json_string_value(json_object_get(request, "response"));
         char *text = response ? strdup(response) : NULL;
-        if (!text) return fputs("this is not a request\n", stderr), 1;
+        if (!text) return fputs("the line is not a request\n", stderr), 1;
         printf("{\"id\": %lld, \"reward\": %.17g}\n", (long long)json_integer_value(json_object_get(request, "id")), judge(text));
-        fflush(stdout); /* an answer that waits in a buffer is an answer that does not come */
+        fflush(stdout); /* otherwise the answer would stay in the buffer */
         free(text);
         json_decref(request);
     }

@@ -3,8 +3,8 @@
 
     --reward 'python3 examples/rewards/judge.py'
 
-One JSON object a line comes in for each response, one goes out; docs/rewards.md has the fields. Import what is slow
-to load at the top: the program is started once. What it prints to stderr is shown with its name.
+Each response is a line of JSON on stdin; the answer is a line of JSON on stdout. docs/rewards.md has the fields. The
+program is started once, so import slow modules at the top. rein shows what it prints to stderr, with its name.
 """
 
 import json
@@ -19,7 +19,7 @@ def judge(request):
     return 1.0 if found[1].strip() == request["answer"] else 0.1
 
 
-for line in sys.stdin.buffer:  # bytes: the lines are UTF-8, whatever the locale says
+for line in sys.stdin.buffer:  # bytes: the lines are UTF-8 in every locale
     request = json.loads(line)
-    # flush: an answer that waits in a buffer is an answer that does not come
+    # flush: otherwise the answer would stay in the buffer
     print(json.dumps({"id": request["id"], "reward": judge(request)}), flush=True)

@@ -3,8 +3,8 @@
 
     --reward 'group: python3 examples/rewards/rank.py'
 
-All responses to one prompt come in together, so they can be compared with each other: 1 for the shortest right one,
-less for each that was beaten, 0 for what is wrong. Equals get the same.
+All responses to one prompt arrive together, so they can be compared: 1 for the shortest correct one, less for each
+longer one, 0 for wrong ones. Responses of equal length get the same reward.
 """
 
 import json

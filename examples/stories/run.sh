@@ -1,6 +1,6 @@
 #!/bin/sh
-# run.sh RUN [SETTING…]: stories15M learns to end its stories within 128 tokens, as stories.yaml says; then what it kept is measured.
-# RUN is the directory of the run; an existing one goes on. Settings are those of `rein run` and count more than stories.yaml.
+# run.sh RUN [SETTING…]: stories15M learns to end its stories within 128 tokens, with the settings of stories.yaml; then its drift is measured.
+# RUN is the directory of the run; an existing run resumes. Settings are those of `rein run` and override stories.yaml.
 # MODEL is the directory of the model (default: stories15M; get.sh fetches it if it is not there), BUDGET the tokens of a story,
 # REIN the program (default: rein, or the one that `make` built).
 set -eu
@@ -21,7 +21,7 @@ run=$1
 shift
 [ -e "$model/config.json" ] || "$here/get.sh" "$model"
 
-judge=$(printf %s "$here/judge.py" | sed 's/[^[:alnum:]_./-]/\\&/g') # a shell will read it
+judge=$(printf %s "$here/judge.py" | sed 's/[^[:alnum:]_./-]/\\&/g') # quoted for the shell
 "$rein" run "$run" --config "$here/stories.yaml" --model "$model" --task "$here/prompts.jsonl" --reward "python3 $judge $budget" \
     --token-budget "$budget" --max-tokens $((budget * 9 / 8)) "$@"
 python3 "$here/drift.py" "$rein" "$run" "$model"

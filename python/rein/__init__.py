@@ -1,6 +1,7 @@
-"""rein: reinforcement learning for language models, every objective with its exact gradient.
+"""rein: reinforcement learning for language models; every objective comes with its exact gradient.
 
-Arrays in, arrays out, computed by librein, a C library inside this package. `rein.torch` has the same for PyTorch.
+Functions take and return arrays; librein, a C library inside this package, does the computation. `rein.torch` has
+the same functions for PyTorch.
 `rein.Policy` is a language model that samples and trains on the CPU.
 """
 

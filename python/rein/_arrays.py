@@ -1,4 +1,4 @@
-"""From whatever the user has to plain arrays in C order, without a copy where none is needed."""
+"""Converts the user's arguments to plain arrays in C order, and copies only when needed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
-ArrayLike = Any  # ndarrays, nested lists, CPU tensors of torch: whatever numpy can read
+ArrayLike = Any  # ndarrays, nested lists, CPU tensors of torch: anything that numpy can read
 
 FLOAT32 = np.dtype(np.float32)
 FLOAT64 = np.dtype(np.float64)
@@ -24,7 +24,7 @@ _addressof = ctypes.addressof
 
 
 def address(array: Array) -> int:
-    """Where the array's numbers are. ndarray.ctypes.data is the same, four times slower."""
+    """The address of the array's numbers. ndarray.ctypes.data is the same, but four times slower."""
     try:
         return _addressof(_at_buffer(array))
     except (TypeError, ValueError):  # read-only, or empty
@@ -32,7 +32,7 @@ def address(array: Array) -> int:
 
 
 def from_tensor(tensor: Any) -> Array:
-    """A torch tensor as an array: shared, if it is on the CPU and its type is one that numpy has."""
+    """A torch tensor as an array. It shares memory if it is on the CPU and numpy has its type."""
     tensor = tensor.detach()
     if "bfloat16" in str(tensor.dtype):
         tensor = tensor.double()
@@ -41,7 +41,7 @@ def from_tensor(tensor: Any) -> Array:
 
 
 def as_array(value: ArrayLike, name: str) -> Array:
-    """Any array-like as an ndarray of numbers or marks."""
+    """Any array-like as an ndarray of numbers or booleans."""
     if hasattr(value, "detach"):
         value = from_tensor(value)
     try:
@@ -54,7 +54,7 @@ def as_array(value: ArrayLike, name: str) -> Array:
 
 
 def is_float32(value: ArrayLike) -> bool:
-    """Whether the value's own type is the machine's float32: that of an array or a tensor, never that of a list."""
+    """Whether the value is an array or a tensor of float32 in native byte order. A list never is."""
     dtype = getattr(value, "dtype", None)
     if dtype is FLOAT32:
         return True
@@ -62,7 +62,7 @@ def is_float32(value: ArrayLike) -> bool:
 
 
 def real(value: ArrayLike, name: str, dtype: np.dtype[Any]) -> Array:
-    """Numbers of type float32 or float64 in C order; the same array if it is that already."""
+    """Numbers of type float32 or float64 in C order; the same array if it has this form already."""
     if type(value) is np.ndarray and value.dtype is dtype and value.flags.c_contiguous:
         return value
     array = as_array(value, name)
@@ -73,7 +73,7 @@ def real(value: ArrayLike, name: str, dtype: np.dtype[Any]) -> Array:
 
 
 def reals_like(value: ArrayLike, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], other: str) -> Array:
-    """real, with the shape that `other` has."""
+    """Like `real`, but the array must have the shape of `other`."""
     array = real(value, name, dtype)
     if array.shape != shape:
         raise ValueError(f"{name} has shape {show(array.shape)}, {other} has {show(shape)}: they must agree")
@@ -99,7 +99,7 @@ def whole(value: ArrayLike, name: str) -> Array:
 
 
 def marks(value: ArrayLike, name: str) -> Array:
-    """0 and 1 in C order, a byte each: bool as it is, other types checked and converted."""
+    """0 and 1 in C order, one byte each. bool arrays are used as they are, other types are checked and converted."""
     if type(value) is np.ndarray and value.dtype is BOOL and value.flags.c_contiguous:
         return value
     array = as_array(value, name)
@@ -112,7 +112,7 @@ def marks(value: ArrayLike, name: str) -> Array:
 
 
 def refuse(bad: Array, array: Array, name: str, why: str) -> None:
-    """Raises for the first place of `array` that is bad."""
+    """Raises an error for the first bad entry of `array`."""
     if bad.any():
         place = np.unravel_index(int(np.argmax(bad)), bad.shape)
         raise ValueError(f"{name}{''.join(f'[{int(i)}]' for i in place)} is {array[place]}: {why}")
@@ -134,7 +134,7 @@ def _even_offsets(rows: int, size: int) -> tuple[Array, int]:
 
 
 _few_rows = lru_cache(maxsize=64)(_even_offsets)
-_many_rows = lru_cache(maxsize=2)(_even_offsets)  # these are large, and the next batch often has as many
+_many_rows = lru_cache(maxsize=2)(_even_offsets)  # these are large, and the next batch often has the same size
 
 
 def even_offsets(rows: int, size: int) -> tuple[Array, int]:
@@ -146,7 +146,7 @@ def offsets_of(lengths: ArrayLike, name: str, total: int, what: str) -> tuple[Ar
     """Offsets of rows with these lengths, which must add up to `total`."""
     array = whole(lengths, name)
     if array.ndim != 1:
-        raise ValueError(f"{name} has shape {show(array.shape)}: one number for each is needed")
+        raise ValueError(f"{name} has shape {show(array.shape)}: a one-dimensional array is needed")
     refuse(array < 0, array, name, "it must be 0 or more")
     offsets = np.zeros(array.size + 1, SIZE)
     np.cumsum(array, out=offsets[1:], dtype=SIZE)
@@ -159,7 +159,7 @@ GroupSizes = Optional[Union[int, ArrayLike]]
 
 
 def group_offsets_of(group_sizes: GroupSizes, n_sequences: int) -> tuple[Array, int]:
-    """Offsets, in sequences, of groups: all of one size, or of these sizes."""
+    """The offsets of groups, counted in sequences. group_sizes is one size for all groups, or one per group."""
     if type(group_sizes) is int or isinstance(group_sizes, np.integer):
         size = int(group_sizes)
         if size < 1 or n_sequences % size:

@@ -1,4 +1,4 @@
-"""One optimizer step as the library wants it: a rein_batch, and the arrays it points to."""
+"""One optimizer step in the form of the library: a rein_batch, and the arrays it points to."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ TOKEN_ARRAYS = ("log_probs", "old_log_probs", "ref_log_probs", "sample_log_probs
 
 
 def type_of(value: ArrayLike) -> np.dtype[Any]:
-    """f32 in, f32 out; anything else is f64."""
+    """float32 for float32 input, float64 for everything else."""
     return FLOAT32 if is_float32(value) else FLOAT64
 
 
 def scalar_or_none(value: Any) -> float | None:
-    """A budget for all as a number, None if it is one for each."""
+    """A budget that all sequences share, as a number; None if there is one per sequence."""
     if value is None or type(value) in (int, float):
         return value  # type: ignore[no-any-return]
     return float(value) if np.ndim(value) == 0 else None
 
 
 class Inputs:
-    """A rein_batch over the user's arrays. Nothing is copied that is an array of the right type in C order."""
+    """A rein_batch over the user's arrays. Arrays of the right type in C order are not copied."""
 
     __slots__ = (
         "batch",
@@ -70,7 +70,7 @@ class Inputs:
         self.group_offsets: Array | None = None
         if len(shape) == 2:
             if sequence_lengths is not None:
-                raise ValueError("sequence_lengths has no effect with [B, T] arrays: mask says what trains")
+                raise ValueError("sequence_lengths has no effect with [B, T] arrays: mask marks the tokens that train")
             self.n_sequences = shape[0]
             self.offsets, batch.sequence_offsets = even_offsets(shape[0], shape[1])
         elif len(shape) != 1:
@@ -85,8 +85,8 @@ class Inputs:
         batch.dtype = c.F32 if dtype is FLOAT32 else c.F64
 
     def tokens(self, name: str, value: ArrayLike) -> Array:
-        """One number a token. The first line is `real`, without its calls: most arrays are right, and small batches
-        count."""
+        """Sets an array with one number per token. The test repeats `real` without its calls, because most arrays pass
+        it and calls are slow for small batches."""
         if (
             type(value) is np.ndarray
             and value.dtype is self.dtype
@@ -114,22 +114,22 @@ class Inputs:
         self.group_offsets = offsets
 
     def sequences(self, field: str, name: str, array: Array) -> None:
-        """One number a sequence."""
+        """Sets an array with one number per sequence."""
         if array.shape != (self.n_sequences,):
             raise ValueError(f"{name} has shape {show(array.shape)}, but there are {self.n_sequences} sequences")
         setattr(self.batch, field, address(array))
         self.keep.append(array)
 
     def advantages(self, value: ArrayLike, rewarded: bool) -> None:
-        """One a token, or one a sequence: without rewards the latter go where the library has one number a sequence."""
+        """Sets advantages, one per token or per sequence; the latter replace the rewards, if none are given."""
         array = real(value, "advantages", type_of(value))
         if array.shape == self.shape:
             self.tokens("advantages", array)
             self.source = PER_TOKEN
         elif array.shape != (self.n_sequences,):
             raise ValueError(
-                f"advantages has shape {show(array.shape)}: one a sequence, [{self.n_sequences}], "
-                f"or one a token, {show(self.shape)}, is needed"
+                f"advantages has shape {show(array.shape)}: one per sequence, [{self.n_sequences}], "
+                f"or one per token, {show(self.shape)}, is needed"
             )
         elif rewarded:
             lengths: Any = np.diff(self.offsets.astype(np.intp))
@@ -140,7 +140,7 @@ class Inputs:
             self.source = PER_SEQUENCE
 
     def components(self, value: ArrayLike, weights: ArrayLike) -> None:
-        """Several rewards a sequence, and what each counts."""
+        """Sets several rewards per sequence, and the weight of each."""
         if value is None:
             raise ValueError("reward_weights has no effect without reward_components")
         array = real(value, "reward_components", FLOAT64)
@@ -157,7 +157,7 @@ class Inputs:
             self.keep.append(array)
 
     def baselines(self, value: ArrayLike) -> None:
-        """One a sequence, or one a group, which all its sequences share."""
+        """Sets baselines: one per sequence, or one per group, which all its sequences share."""
         array = real(value, "baseline_rewards", FLOAT64)
         offsets = even_offsets(1, self.n_sequences)[0] if self.group_offsets is None else self.group_offsets
         sizes: Any = np.diff(offsets.astype(np.intp))
@@ -166,7 +166,7 @@ class Inputs:
         self.sequences("baseline_rewards", "baseline_rewards", array)
 
     def layouts(self) -> dict[str, tuple[str, Any]]:
-        """How positions in messages are to be said."""
+        """The layouts of the arrays, to show positions in messages as the user counts them."""
         names: dict[str, tuple[str, Any]] = dict.fromkeys(TOKEN_ARRAYS, ("shape", self.shape))
         if self.batch.n_components:
             names["reward_components"] = ("shape", (self.n_sequences, self.batch.n_components))
@@ -198,7 +198,7 @@ def make_inputs(
     correct: ArrayLike = None,
     token_budget: ArrayLike = None,
 ) -> Inputs:
-    """A batch of this shape with its options. `tokens` are arrays that have one number a token."""
+    """A batch of this shape with its options. `tokens` are arrays with one number per token."""
     inputs = Inputs(shape, dtype, sequence_lengths)
     for name, value in tokens:
         if value is not None:
@@ -228,6 +228,6 @@ def make_inputs(
 
 @lru_cache(maxsize=64)
 def exec_of(threads: int) -> tuple[c.Exec, Any]:
-    """Where work runs, with its reference for calls."""
+    """An Exec with this number of threads, and its reference for calls."""
     where = c.Exec(threads, 0)
     return where, ctypes.byref(where)

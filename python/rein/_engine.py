@@ -1,6 +1,6 @@
-"""The engine through ctypes: models, adapters, tokenizers, sampling, training. The pattern is that of _library.
+"""The engine through ctypes: models, adapters, tokenizers, sampling, training. It follows the pattern of _library.
 
-What lives in the library is held by a Handle; ctypes releases the GIL while a call runs.
+A Handle holds an object of the library; ctypes releases the GIL while a call runs.
 """
 
 from __future__ import annotations
@@ -401,7 +401,7 @@ _LETTERS = {"p": _address, "n": _size, "d": _double, "i": _int, "l": _int64, "s"
 
 
 def declare(name: str, arguments: str, result: Any = ctypes.c_int) -> Any:
-    """A function of the library: p is an address, n a size, d a double, i an int, l an int64, s a text."""
+    """A function of the library: p is an address, n a size, d a double, i an int, l an int64, s a string."""
     function = getattr(c.library, name)
     function.argtypes = [_LETTERS[letter] for letter in arguments]
     function.restype = result
@@ -461,8 +461,8 @@ trainer_load = declare("rein_trainer_load", "psp")
 
 
 def fail(status: int, error: c.Error) -> NoReturn:
-    """Raises what the library reported: OSError for files, ArithmeticError for results that are not finite numbers,
-    MemoryError, and ValueError for what the caller could have known."""
+    """Raises the error that the library reported: OSError for files, ArithmeticError for results that are not finite
+    numbers, MemoryError, and ValueError for wrong arguments."""
     if status == EIO:
         raise c.reported(c.FileError, error)
     if status == c.ERANGE:
@@ -471,7 +471,7 @@ def fail(status: int, error: c.Error) -> NoReturn:
 
 
 def call(function: Any, *arguments: Any) -> None:
-    """A call that can fail: its error is the last argument."""
+    """Calls a function that can fail; its last argument is the error."""
     error = c.Error()
     status = function(*arguments, ctypes.byref(error))
     if status:
@@ -479,8 +479,8 @@ def call(function: Any, *arguments: Any) -> None:
 
 
 class Handle:
-    """Something that lives in the library, closed by close() or when nobody holds it any more. It holds what must
-    outlive it."""
+    """An object of the library, closed by close() or when nothing refers to it any more. It keeps alive the objects
+    that it needs."""
 
     __slots__ = ("__weakref__", "_needs", "address", "close")
 
@@ -488,11 +488,11 @@ class Handle:
         self.address = address
         self._needs = needs
         self.close = weakref.finalize(self, close, address)
-        self.close.atexit = False  # another thread may still be inside, and the memory goes anyway
+        self.close.atexit = False  # another thread may still use it, and the system frees the memory anyway
 
 
 def opened(function: Any, close: Any, *arguments: Any, needs: tuple[Any, ...] = ()) -> Handle:
-    """The Handle that an opening call fills in as its first argument."""
+    """The Handle of an object that a function opens and stores in its first argument."""
     place = ctypes.c_void_p()
     call(function, ctypes.byref(place), *arguments)
     assert place.value is not None
@@ -500,7 +500,7 @@ def opened(function: Any, close: Any, *arguments: Any, needs: tuple[Any, ...] = 
 
 
 class Memory:
-    """Floats of the library as numpy sees them, with their owner, so that an array of them keeps it alive."""
+    """Floats of the library for numpy, with their owner, so that an array of them keeps the owner alive."""
 
     __slots__ = ("__array_interface__", "_owner")
 
@@ -513,18 +513,18 @@ class Memory:
 
 
 def path_of(path: PathLike, name: str) -> bytes:
-    """A path as the library takes it."""
+    """A path in the form of the library."""
     try:
         encoded = os.fsencode(path)
     except TypeError:
         raise TypeError(f"{name} is {path!r}: a path is needed") from None
     if not encoded or b"\0" in encoded:
-        raise ValueError(f"{name} is {path!r}: that is no path")
+        raise ValueError(f"{name} is {path!r}: a path without NUL is needed")
     return encoded
 
 
 def ids_of(value: ArrayLike, name: str, vocabulary: int | None = None) -> Array:
-    """Token ids [n] as int32 in C order; the same array if it is that already."""
+    """Token ids [n] as int32 in C order; the same array if it has this form already."""
     given = type(value) is np.ndarray and value.dtype is INT32 and value.flags.c_contiguous
     array = value if given else whole(value, name)
     if array.ndim != 1:

@@ -1,4 +1,4 @@
-"""Trajectory groups: what a trainer learns from, as Python has it, handed to the library without a copy of its own."""
+"""Trajectory groups, the training data, in Python and in the form of the library."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from ._engine import INT32
 class Trajectory:
     """One response to a prompt, with its reward.
 
-    prompt_ids    [P] token ids that the policy was given, at least one
-    response_ids  [R] token ids that follow
-    log_probs     [R] of the response as it was sampled, NaN where not known; None: not known at all, then those of the
-                  policy as it is are taken
+    prompt_ids    [P] token ids of the prompt, at least one
+    response_ids  [R] token ids of the response
+    log_probs     [R] of the response when it was sampled, NaN where unknown; None: unknown, then those of the current
+                  policy are used
     reward        a finite number
-    mask          [R] 1 where the policy sampled the token, so that it trains; None: everywhere
-    policy_step   the step of the policy that sampled it (Sample has it); None: not known
-    truncated     cut off at a limit of length, not ended by the policy
-    budget        tokens it should not exceed, for objectives with a budget; None: none of its own
-    values        [R] a critic's, for objectives with one
-    sampler_log_probs  [R] of the sampler, where top_k, top_p, min_p or greedy choice made it differ from the policy: the
-                  probabilities the tokens were drawn with; None: log_probs are those
-    activation_key  of its activations in the policy's activation cache (Sample has it); 0: they are computed
+    mask          [R] 1 where the policy sampled the token, so that it trains; None: all tokens
+    policy_step   the step of the policy that sampled it (Sample has it); None: unknown
+    truncated     cut off at a length limit, not ended by the policy
+    budget        its token budget, for objectives with one; None: the budget of the objective
+    values        [R] of a critic, for objectives that need one
+    sampler_log_probs  [R] under which the sampler drew the tokens, where top_k, top_p, min_p or greedy made it differ from
+                  the policy; None: it was the policy itself
+    activation_key  key of its activations in the policy's activation cache (Sample has it); 0: they are computed again
 
     >>> Trajectory([1, 5], [7, 8, 2], [-0.1, -2.0, -0.5], reward=1.0).reward
     1.0
@@ -56,7 +56,7 @@ class Trajectory:
         cls, ids: ArrayLike, mask: ArrayLike, log_probs: ArrayLike | None, reward: float, **more: Any
     ) -> Trajectory:
         """A whole conversation: ids, mask and log_probs [n] of all its tokens. Where mask is 1 the policy sampled the
-        token; everything else (a user's turns, a tool's answers) it only read, and log_probs are not looked at.
+        token. The other tokens (turns of a user, answers of a tool) are only read, and their log_probs are ignored.
 
         >>> turns = Trajectory.from_ids([1, 7, 8, 5, 9], [0, 1, 1, 0, 1], [0, -0.5, -1, 0, -2], reward=1)
         >>> turns.prompt_ids.tolist(), turns.response_ids.tolist(), turns.mask.tolist()
@@ -66,7 +66,7 @@ class Trajectory:
         _same_length(trains, "mask", tokens.size, "ids")
         first = int(np.argmax(trains)) if trains.any() else tokens.size
         if first == 0:
-            raise ValueError("mask[0] is 1: nothing stands before the first token that could predict it")
+            raise ValueError("mask[0] is 1: the first token cannot train, because no token comes before it")
         recorded = None
         if log_probs is not None:
             recorded = real(log_probs, "log_probs", FLOAT32)
@@ -86,7 +86,7 @@ def _same_length(array: Array, name: str, n: int, other: str) -> None:
 
 
 class Groups:
-    """rein_groups, and whatever it points to. Used as a context: memory of the library is given back at its end."""
+    """rein_groups, and the memory it points to. A context manager: at its end memory of the library is freed."""
 
     def __init__(self, groups: GroupsLike, tokenizer: Any | None) -> None:
         self.struct = e.Groups()
@@ -116,7 +116,7 @@ class Groups:
             e.groups_free(self.reference)
 
     def _borrow(self, groups: Sequence[Sequence[Trajectory]]) -> None:
-        """The library's structs, pointing into arrays of ours: one each for all tokens."""
+        """Fills the library's structs; they point into arrays that hold the tokens of all trajectories."""
         rows = [_row(t, f"groups[{g}][{i}]") for g, group in enumerate(groups) for i, t in enumerate(group)]
         flat = _Flat(rows)
         histories, trajectories = (e.History * len(rows))(), (e.TrajectoryStruct * len(rows))()
@@ -135,7 +135,7 @@ class Groups:
         self._keep = [flat, histories, trajectories, structs]
 
 
-# ------------------------------------------------------------------------------------------------------- as JSON has it
+# ------------------------------------------------------------------------------------------------------- groups as JSON
 
 
 def _is_json(group: Any) -> bool:
@@ -147,12 +147,12 @@ def _line(group: Any, i: int) -> str:
     whole = group if isinstance(group, Mapping) else {"trajectories": group}
     trajectories = whole.get("trajectories") or ()
     if any(isinstance(trajectory, Trajectory) for trajectory in trajectories) or not _is_json(group):
-        raise TypeError(f"groups[{i}] has a Trajectory: all are rein.Trajectory, or all are dicts")
+        raise TypeError(f"groups[{i}] has a Trajectory: give only rein.Trajectory, or only dicts")
     return json.dumps(whole, default=_plain)
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no word for: arrays, and the numbers in them; NaN is null."""
+    """Arrays and numpy numbers as lists and numbers for JSON; NaN becomes null."""
     if isinstance(value, Mapping):
         return dict(value)
     listed = as_array(value, "a value").tolist()
@@ -161,7 +161,7 @@ def _plain(value: Any) -> Any:
     return listed
 
 
-# --------------------------------------------------------------------------------------------------------- in one piece
+# --------------------------------------------------------------------------------------------------------- flat arrays
 
 
 @dataclass
@@ -182,7 +182,7 @@ def _row(trajectory: Any, name: str) -> _Row:
 
 
 class _Flat:
-    """The tokens of all trajectories, one after another."""
+    """The tokens of all trajectories in flat arrays, one trajectory after another."""
 
     def __init__(self, rows: list[_Row]) -> None:
         lengths = [row.prompt.size + row.response.size for row in rows]

@@ -1,6 +1,6 @@
-"""librein through ctypes: where it is found, its structs, its signatures, its errors.
+"""librein through ctypes: its location, structs, signatures and errors.
 
-Everything numeric of this package is one of the calls declared here. ctypes releases the GIL while they run.
+All numeric work of this package is done by the functions declared here. ctypes releases the GIL while they run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OPTION_IDLE, OPTION_OFF, OPTION_SET, OPTION_REQUIRED = range(4)
 
 
 class Error(ctypes.Structure):
-    """rein_error: filled by a call that fails."""
+    """rein_error: filled in by a call that fails."""
 
     _fields_ = [
         ("code", ctypes.c_int),
@@ -34,7 +34,7 @@ class Error(ctypes.Structure):
 
 
 class Exec(ctypes.Structure):
-    """rein_exec: where work runs."""
+    """rein_exec: the number of threads and the instruction set."""
 
     _fields_ = [("threads", ctypes.c_int), ("isa", ctypes.c_int)]
 
@@ -87,7 +87,7 @@ class Batch(ctypes.Structure):
 
 
 class OptionInfo(ctypes.Structure):
-    """rein_option_info: what an option's name means."""
+    """rein_option_info: the description of an option."""
 
     _fields_ = [
         ("name", ctypes.c_char_p),
@@ -98,7 +98,7 @@ class OptionInfo(ctypes.Structure):
 
 
 class PresetInfo(ctypes.Structure):
-    """rein_preset_info: what is said of a preset."""
+    """rein_preset_info: the description of a preset."""
 
     _fields_ = [
         ("name", ctypes.c_char_p),
@@ -122,7 +122,7 @@ class KlBiasRow(ctypes.Structure):
 
 
 def library_path() -> Path:
-    """The library that is loaded: REIN_LIBRARY where it is set, the one beside this file otherwise."""
+    """The path of the library: REIN_LIBRARY if it is set, otherwise librein.so in the directory of this file."""
     override = os.environ.get("REIN_LIBRARY")
     return Path(override) if override else _HERE / "librein.so"
 
@@ -148,7 +148,7 @@ _LETTERS = {"p": ctypes.c_void_p, "n": ctypes.c_size_t, "d": ctypes.c_double, "i
 
 
 def _function(name: str, arguments: str, result: Any = ctypes.c_int) -> Any:
-    """A function of the library: p is an address, n a size, d a double, i an int, s a text."""
+    """A function of the library: p is an address, n a size, d a double, i an int, s a string."""
     function = getattr(library, name)
     function.argtypes = [_LETTERS[letter] for letter in arguments]
     function.restype = result
@@ -160,7 +160,7 @@ metric_name = _function("rein_metric_name", "n", ctypes.c_char_p)
 
 
 def each(item: Any) -> Iterator[Any]:
-    """item(0), item(1), … until there is no more."""
+    """item(0), item(1), … up to the last one."""
     return takewhile(bool, map(item, count()))
 
 
@@ -179,13 +179,13 @@ class Loss(ctypes.Structure):
 
 
 def check_sizes(structs: Mapping[str, type[ctypes.Structure]]) -> None:
-    """Structs that are declared here a second time must have the size that the library knows."""
+    """Checks that the structs declared in Python have the same sizes as in the library."""
     for name, kind in structs.items():
         size = struct_size(name.encode())
         if size != ctypes.sizeof(kind):
             raise ImportError(
                 f"rein: {name} has {size} bytes in {library_path()}, and {ctypes.sizeof(kind)} in the Python package: "
-                "they are of different builds"
+                "they come from different builds"
             )
 
 
@@ -203,7 +203,7 @@ check_sizes(
     }
 )
 
-# The last argument of every call that can fail is its rein_error. The pairs are those for double and for float.
+# The last argument of every function that can fail is a rein_error. Pairs are the functions for double and for float.
 budget_loss = (
     _function("rein_budget_loss", "pppppppppp" + "nppp"),
     _function("rein_budget_loss_f32", "p" * 10 + "nppp"),
@@ -242,17 +242,18 @@ step_finish = _function("rein_step_finish", "ppp")
 shape_rewards = _function("rein_shape_rewards", "pppp")
 advantages = _function("rein_advantages", "pppp")
 
-# What a flat index means to the user: the shape of an array, or the offsets of ragged rows.
+# How a flat index is shown to the user: by the shape of an array, or by the offsets of ragged rows.
 Layout = Union[tuple[int, ...], Sequence[int]]
 Layouts = Mapping[str, tuple[str, Layout]]
 Index = Union[int, tuple[int, ...]]
 
 
 class ReportedError(Exception):
-    """What the library reports, as data: the argument, option or JSON path that is wrong, and the position in it.
+    """An error of the library: its message, the argument, option or JSON path that is wrong, and the position in it.
 
-    `field` is None if the error is not about one, `index` if it is not about one position. The index of an array with
-    several axes, or of ragged rows, is a tuple: rewards[1][0] has the field "rewards" and the index (1, 0).
+    `field` is None if the error does not concern one, and `index` is None if it does not concern one position. The
+    index of an array with several axes, or of ragged rows, is a tuple: rewards[1][0] has the field "rewards" and the
+    index (1, 0).
 
     >>> import rein
     >>> try:
@@ -268,7 +269,7 @@ class ReportedError(Exception):
 
 
 class ArgumentError(ReportedError, ValueError):
-    """A wrong argument, or one that makes the result no finite number."""
+    """A wrong argument, or one whose result is not a finite number."""
 
     __module__ = "rein"
 
@@ -294,9 +295,9 @@ class OutOfMemoryError(ReportedError, MemoryError):
 def raise_error(
     status: int, error: Error, layouts: Layouts | None = None, names: Mapping[str, str] | None = None
 ) -> NoReturn:
-    """Raises what the library reported: OutOfMemoryError for lack of memory, ArgumentError for everything else.
+    """Raises the error that the library reported: OutOfMemoryError, or ArgumentError for everything else.
 
-    Positions are those of the user's arrays (`layouts`), arguments are called as the user calls them (`names`).
+    Positions are shown as in the user's arrays (`layouts`), arguments by the user's names for them (`names`).
     """
     raise reported(OutOfMemoryError if status == ENOMEM else ArgumentError, error, layouts, names)
 
@@ -304,7 +305,7 @@ def raise_error(
 def reported(
     kind: type[ReportedError], error: Error, layouts: Layouts | None = None, names: Mapping[str, str] | None = None
 ) -> ReportedError:
-    """The exception of an error."""
+    """The exception for an error."""
     field = error.field.decode(errors="replace")
     if not field:
         return kind(error.message.decode(errors="replace"))
@@ -319,7 +320,7 @@ def reported(
 
 
 def _message(error: Error, field: str, name: str, index: Index | None) -> str:
-    """The message with the argument's name and position as the user has them: PLACE: NAME[1][0] REASON."""
+    """The message with the user's name and position of the argument: PLACE: NAME[1][0] REASON."""
     message: bytes = error.message
     reason = message[error.reason :].decode(errors="replace")
     blank = "" if reason.startswith(":") else " "
@@ -335,7 +336,7 @@ def brackets(index: Index | None) -> str:
 
 
 def position(index: int, kind: str, layout: Layout) -> Index:
-    """The user's index of a flat one: kind is "shape" (of an array) or "offsets" (of ragged rows)."""
+    """Converts a flat index to the user's: kind is "shape" (of an array) or "offsets" (of ragged rows)."""
     if kind == "offsets":
         row = next(r for r in range(len(layout) - 1) if index < layout[r + 1])
         return row, int(index - layout[row])

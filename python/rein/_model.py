@@ -1,4 +1,4 @@
-"""A policy: a language model, with or without an adapter, that samples, learns and is saved."""
+"""A policy: a language model, with or without an adapter, that can sample, train and be saved."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _TOKENS_AT_ONCE = 8192
 
 @dataclass(frozen=True)
 class Pass:
-    """What forward_backward did.
+    """The result of forward_backward.
 
     loss              of all groups
     metrics           by name, as docs/aggregation.md defines them
-    nothing_to_train  True if no token trains, or every gradient is exactly 0: then optim_step has nothing to do
-    max_gap           greatest |log-prob computed now − recorded| over tokens that this very policy sampled; NaN if
-                      there are none. Rein's own samples have 0
+    nothing_to_train  True if no token trains or every gradient is exactly 0; then optim_step has no gradient
+    max_gap           largest |log-prob computed now − recorded| over the tokens that this policy sampled; NaN if
+                      there are none. It is 0 for samples of rein
     recomputed        trained tokens whose log-probs were not recorded
-    reference_tokens  that went through the reference
+    reference_tokens  tokens that the reference processed
     cached_tokens     tokens whose activations came from the activation cache
-    times             seconds, of "reference", "forward" and "backward"
+    times             seconds spent in "reference", "forward" and "backward"
     """
 
     loss: float
@@ -52,20 +52,20 @@ class Pass:
 
 
 class Policy:
-    """A language model of a directory as Hugging Face writes it, with a LoRA adapter, ready to sample and to train.
+    """A language model from a directory in the format of Hugging Face, with a LoRA adapter, that samples and trains.
 
     `adapter`: None for a new one of `lora_rank`, `lora_alpha` (its scale is alpha/rank, or alpha/√rank with
-    `use_rslora`) on `lora_modules` (a list of names; None: all linear modules but lm_head); a directory as PEFT writes
-    it; or False: the model as it is, which samples but does not train. `full=True` trains all weights instead.
-    `temperature` is part of the policy, softmax(z/temperature), in sampling and in training alike. `seed` is that of
-    the new adapter and of sampling. `threads` 0: all cores; no result depends on it. `recompute`: less memory for
-    training, more time, the same bits. `activation_cache`: megabytes, at most a quarter of the available
-    memory, for the activations that sample computes: forward_backward reuses them as long as the policy has not
-    changed, the same bits in less time. It is filled from the first forward_backward on, and holds the newest samples.
-    Sample.trajectory finds them by Sample.activation_key.
+    `use_rslora`) on `lora_modules` (a list of names; None: all linear modules but lm_head); a directory written by
+    PEFT; or False for the model without an adapter, which samples but does not train. `full=True` trains all weights
+    instead. `temperature` is part of the policy, softmax(z/temperature), both in sampling and in training. `seed` is
+    used for the new adapter and for sampling. `threads` 0: all cores; results do not depend on it. `recompute`: less
+    memory for training, more time, the same bits. `activation_cache`: megabytes, at most a quarter of the available
+    memory, for the activations that sample computes. forward_backward reuses them until the policy changes: the same
+    bits in less time. The cache is used after the first forward_backward, and keeps the newest samples.
+    Sample.activation_key finds them.
 
-    One call at a time runs on a policy: others wait. It is closed by close(), at the end of a `with`, or when nothing
-    refers to it any more.
+    A policy runs one call at a time; other threads wait. It is closed by close(), at the end of a `with`, or when
+    nothing refers to it any more.
 
     >>> policy = Policy("tests/model/fixtures/engine/llama")
     >>> group = policy.sample([[1, 5, 6]], samples=4, max_tokens=8)[0]
@@ -120,7 +120,7 @@ class Policy:
         if megabytes and self._trains:
             opening = (e.activation_cache_open, e.activation_cache_close)
             self._activation_cache = e.opened(*opening, megabytes * 10**6, self._recompute)
-        self._generator().close()  # it knows which temperatures and numbers of threads there are
+        self._generator().close()  # checks the temperature and the number of threads
 
     def _begin(
         self, name: str, model: e.Handle, adapter: e.Handle | None, tokenizer: Tokenizer | None, temperature: float
@@ -144,7 +144,9 @@ class Policy:
         """
         with self._use() as (model, adapter):
             if self._trains and adapter is None:
-                raise ValueError("all weights train: there is no copy. save(directory), and open that as a Policy")
+                raise ValueError(
+                    "all weights train: a copy is not possible. save(directory), and open that as a Policy"
+                )
             other = object.__new__(Policy)
             made = None
             if adapter is not None:
@@ -153,11 +155,11 @@ class Policy:
             other._seed, other._exec, other._recompute, other._trains = self._seed, self._exec, False, False
             return other
 
-    # ----------------------------------------------------------------------------------------------- what it is
+    # --------------------------------------------------------------------------------------------- properties
 
     @property
     def vocab_size(self) -> int:
-        """Token ids are 0 to vocab_size − 1."""
+        """The number of token ids, which are 0 to vocab_size − 1."""
         return int(self._info.vocabulary)
 
     @property
@@ -172,7 +174,7 @@ class Policy:
 
     @property
     def temperature(self) -> float:
-        """π = softmax(z/temperature)."""
+        """The temperature of the policy softmax(z/temperature)."""
         return self._temperature
 
     @property
@@ -184,15 +186,15 @@ class Policy:
 
     @property
     def steps(self) -> int:
-        """Steps of the optimizer so far."""
+        """The number of optimizer steps so far."""
         with self._lock:
             return int(e.trainer_steps(self._trainer.address)) if self._trainer else 0
 
     def parameters(self) -> dict[str, Array]:
-        """What trains, by name: the live values, float32, [rows, columns] or [n]. Nothing is copied.
+        """The trained parameters by name: views of their values, float32, [rows, columns] or [n]. Nothing is copied.
 
-        After writing into them call changed(): the library keeps some of them in another order, too. They stay
-        readable when the policy is closed.
+        After writing into them call changed(), because the library also keeps some of them in another order. They stay
+        readable after the policy is closed.
 
         >>> with Policy("tests/model/fixtures/engine/llama", lora_rank=2) as policy:
         ...     policy.parameters()["model.layers.0.self_attn.q_proj.lora_A"].shape
@@ -207,7 +209,7 @@ class Policy:
             return {row.name.decode(): _view(row, owner) for row in rows}
 
     def changed(self) -> None:
-        """Says that values of parameters() were written, before the policy is used again."""
+        """Must be called after values of parameters() were written, before the policy is used again."""
         with self._use() as (model, adapter):
             e.call(e.parameters_changed, model.address, _place(adapter))
 
@@ -240,17 +242,18 @@ class Policy:
         prompt_index: Sequence[int] | None = None,
         top_log_probs: int = 0,
     ) -> list[list[Sample]]:
-        """Samples `samples` responses to each prompt: a list for each prompt, of Sample.
+        """Samples `samples` responses to each prompt. Returns one list of Sample per prompt.
 
-        A prompt is a text (encoded with what the tokenizer puts around it), a list of chat messages ({"role": …,
-        "content": …}) or token ids. A response ends with one of `stop_ids` (None: the model's own), before one of the
-        texts `stop`, at max_tokens, or at the model's last position.
+        A prompt is a text (encoded with the special tokens that the tokenizer adds), a list of chat messages
+        ({"role": …, "content": …}) or token ids. A response ends with one of `stop_ids` (None: the model's own), before
+        one of the texts `stop`, at max_tokens, or at the model's last position.
 
-        Randomness is addressed: a sample depends on the policy, the prompt and (seed, step, prompt_index, its number)
-        alone. The same address gives the same tokens, whatever else is sampled beside it: a loop that wants new
-        samples says which `step` it is at. `prompt_index` is one number a prompt, None: its place in `prompts`.
+        Randomness is addressed: a sample depends only on the policy, the prompt and (seed, step, prompt_index, its
+        number). The same address gives the same tokens, in any batch. A loop that wants new samples gives its `step`.
+        `prompt_index` has one number per prompt; None: its position in `prompts`.
 
-        With top_k, top_p or min_p what samples is not the policy, as Sample.sampler_log_probs says.
+        With top_k, top_p or min_p the sampling distribution differs from the policy; Sample.sampler_log_probs has its
+        log-probs.
         """
         with self._use():
             listed = [self._encode(prompt, f"prompts[{i}]") for i, prompt in enumerate(_listed(prompts))]
@@ -294,7 +297,7 @@ class Policy:
         return e.ids_of(prompt, name, self.vocab_size)
 
     def _generator(self) -> e.Handle:
-        cache = _place(self._activation_cache) if self._trainer else None  # a policy that never trains needs none
+        cache = _place(self._activation_cache) if self._trainer else None  # a policy that never trains needs no cache
         options = e.GeneratorOptions(0, self._exec, cache)
         tokenizer = self._tokenizer._handle.address if self._tokenizer else None
         arguments = (ctypes.byref(self._policy()), tokenizer, ctypes.byref(options))
@@ -314,8 +317,8 @@ class Policy:
         self, sequences: Sequence[ArrayLike], *, entropies: bool = False
     ) -> list[Array] | tuple[list[Array], list[Array]]:
         """The log-probability of every token given those before it: for each sequence of ids [n] a float32 array [n].
-        The first token has none: NaN stands there. With `entropies` also those of the distributions that the tokens
-        were drawn from, alike."""
+        The first token has none: it is NaN. With `entropies`, also the entropies of the distributions that the tokens
+        were drawn from, in the same form."""
         with self._use():
             listed = [e.ids_of(ids, f"sequences[{i}]", self.vocab_size) for i, ids in enumerate(_listed(sequences))]
             for i, ids in enumerate(listed):
@@ -358,15 +361,16 @@ class Policy:
         mask_truncated_completions: bool = False,
         **options: Any,
     ) -> Pass:
-        """Adds the gradient of the groups' loss to what the policy holds for optim_step. All groups together are one
-        step: averages are over all of them.
+        """Adds the gradient of the groups' loss to the gradient that optim_step uses. All groups together are one step:
+        averages are over all of them.
 
-        `groups`: a list of groups, one a prompt; a group is a list of Trajectory, or of dicts as docs/trajectories.md
-        has them (ART's messages too); or the path of such a JSON-lines file. `preset` and further keywords: the
-        objective, as in policy_loss. `reference`: the Policy that a KL is to; grpo's kl_loss_coef, for one, needs it.
-        `mask_truncated_completions`: what was cut off does not train, but counts in the baseline.
+        `groups`: a list of groups, one per prompt; a group is a list of Trajectory, or of dicts as described in
+        docs/trajectories.md (also ART's messages); or the path of such a JSON-lines file. `preset` and further
+        keywords: the objective, as in policy_loss. `reference`: the reference Policy of a KL term, such as
+        kl_loss_coef of grpo. `mask_truncated_completions`: truncated completions do not train, but they count in the
+        baseline.
 
-        After an error no gradient is held.
+        After an error the policy has no gradient.
         """
         objective = cached_options(preset, options, None, ESTIMATED)
         with self._use(reference), Groups(groups, self._tokenizer) as given:
@@ -398,16 +402,16 @@ class Policy:
         weight_decay: float = 0.0,
         max_grad_norm: float = 1.0,
     ) -> float:
-        """One step of AdamW, as torch.optim.AdamW makes it, with the gradient that is held; then there is none.
-        Returns the gradient's norm before clipping to max_grad_norm (0: no clipping). Without a gradient (every pass
-        had nothing_to_train) it is a ValueError."""
+        """Makes one step of AdamW, as torch.optim.AdamW does, and clears the gradient. Returns the norm of the gradient
+        before clipping to max_grad_norm (0: no clipping). Raises ValueError if there is no gradient (every pass had
+        nothing_to_train)."""
         with self._use():
             norm, adamw = ctypes.c_double(), e.AdamW(learning_rate, *betas, eps, weight_decay, max_grad_norm)
             e.call(e.trainer_optim_step, ctypes.byref(norm), self._train().address, ctypes.byref(adamw))
             return norm.value
 
     def _train(self) -> e.Handle:
-        """The trainer, made when it is first needed: it holds gradients and moments."""
+        """The trainer, which holds gradients and moments. It is opened when it is first needed."""
         assert self._model is not None
         if not self._trains:
             raise ValueError("the policy does not train: it has no adapter, or is a frozen copy")
@@ -422,7 +426,7 @@ class Policy:
     # ---------------------------------------------------------------------------------------------- files
 
     def save(self, directory: e.PathLike) -> None:
-        """Writes the adapter as PEFT does; without one, the model as transformers does."""
+        """Writes the adapter in the format of PEFT; without an adapter, the model in that of transformers."""
         with self._use() as (model, adapter):
             if adapter is None:
                 e.call(e.model_save, model.address, None, e.path_of(directory, "directory"))
@@ -430,26 +434,26 @@ class Policy:
                 e.call(e.adapter_save, adapter.address, e.path_of(directory, "directory"))
 
     def merge(self, directory: e.PathLike) -> None:
-        """Writes a model that transformers loads, with the adapter's product added to its weights."""
+        """Writes a model in the format of transformers, with the adapter merged into its weights."""
         with self._use() as (model, adapter):
             e.call(e.model_save, model.address, _place(adapter), e.path_of(directory, "directory"))
 
     def save_state(self, directory: e.PathLike) -> None:
-        """Writes the policy as save does, and optimizer.safetensors: what load_state reads goes on bit for bit."""
+        """Writes the policy as save does, and optimizer.safetensors; after load_state, training resumes bit for bit."""
         with self._use():
             trainer, path = self._train(), e.path_of(directory, "directory")
             Path(os.fsdecode(path)).mkdir(parents=True, exist_ok=True)
             e.call(e.trainer_save, trainer.address, path)
 
     def load_state(self, directory: e.PathLike) -> None:
-        """Reads back what save_state, or a checkpoint of a run, holds: weights, moments and steps."""
+        """Reads weights, moments and steps that save_state wrote, or those of a checkpoint of a run."""
         with self._use():
             e.call(e.trainer_load, self._train().address, e.path_of(directory, "directory"))
 
-    # ---------------------------------------------------------------------------------------------- its life
+    # ---------------------------------------------------------------------------------------------- lifetime
 
     def close(self) -> None:
-        """Gives the memory back, but for what copies and parameters() still hold. Closing twice is fine."""
+        """Frees the memory, except what copies and parameters() still use. It may be called twice."""
         with self._lock:
             self._trainer = self._activations = self._activation_cache = self._adapter = self._model = None
 
@@ -464,7 +468,7 @@ class Policy:
 
     @contextlib.contextmanager
     def _use(self, other: Policy | None = None) -> Iterator[tuple[e.Handle, e.Handle | None]]:
-        """The model and the adapter, while no other thread uses them. Several locks are taken in one order."""
+        """The model and the adapter, locked for this thread. Several locks are always taken in the same order."""
         if other is not None and not isinstance(other, Policy):
             raise TypeError(f"reference is {other!r}: a rein.Policy is needed")
         with contextlib.ExitStack() as stack:
@@ -486,12 +490,12 @@ def _place(handle: e.Handle | None) -> int | None:
 
 def _listed(value: Any) -> list[Any]:
     if isinstance(value, (str, Mapping)):
-        raise TypeError(f"{value!r} is one: a list is needed, [{value!r}]")
+        raise TypeError(f"{value!r} is not a list: a list is needed, [{value!r}]")
     return list(value)
 
 
 def _batches(sequences: list[Array]) -> Iterator[list[Array]]:
-    """Sequences in order, some thousand tokens at a time: a bound on memory, no result depends on it."""
+    """The sequences in order, in batches of some thousand tokens. This limits memory and does not change results."""
     some: list[Array] = []
     tokens = 0
     for ids in sequences:
@@ -511,7 +515,7 @@ def _view(row: e.Parameter, owner: e.Handle) -> Array:
 
 @dataclass
 class _Lora:
-    """What a new adapter is made of."""
+    """The settings of a new adapter."""
 
     lora_rank: int = 8
     lora_alpha: float = 16.0

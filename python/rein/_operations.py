@@ -1,4 +1,4 @@
-"""The four named operations and the controllers."""
+"""The four named operations, and the controllers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ._arrays import (
 
 
 def _type_of(*values: ArrayLike) -> tuple[int, np.dtype[Any]]:
-    """f32 where every array is f32, f64 otherwise: the index of the function, and numpy's type."""
+    """float32 if every array is float32, otherwise float64: the index of the function, and numpy's type."""
     for value in values:
         if value is not None and not is_float32(value):
             return c.F64, FLOAT64
@@ -41,7 +41,7 @@ def _type_of(*values: ArrayLike) -> tuple[int, np.dtype[Any]]:
 
 
 class _Rows:
-    """[batch][K] arrays: a rectangle, or rows of any length."""
+    """[batch][K] arrays: rectangular, or with rows of any length."""
 
     def __init__(self, first: ArrayLike, name: str, dtype: np.dtype[Any]) -> None:
         self.name = name
@@ -82,7 +82,7 @@ class _Rows:
         return array
 
     def flat(self, value: ArrayLike, name: str, dtype: np.dtype[Any] | None) -> Array:
-        """Ragged rows, one after another."""
+        """Ragged rows as one flat array."""
         lengths = _ragged_lengths(value) or _even_lengths(value, name)
         assert self.lengths is not None
         if len(lengths) != self.n_rows:
@@ -159,8 +159,8 @@ def rl_budget_loss(
 
     `rewards`, `log_probs`, `old_log_probs` [batch, K], log-probs of whole responses; `response_lengths` [batch, K],
     whole numbers; `token_budget` B, a number or [batch, K]; `kl_coef` τ; `budget_penalty_coef` λ. Lists of lists may be
-    ragged: rows of any length from 1. With `return_grad` also dloss/dlog_probs, in the shape of log_probs (ragged: a
-    list of rows).
+    ragged, with rows of length 1 or more. With `return_grad` also dloss/dlog_probs, in the shape of log_probs (ragged:
+    a list of rows).
 
     >>> round(rl_budget_loss([[1, 0.5]], [[-1, -1.5]], [[-1.2, -1.3]], [[150, 80]], 100, 0.1, 0.01), 12)
     0.0004
@@ -192,7 +192,7 @@ def rl_budget_loss(
     if status:
         names = ("rewards", "log_probs", "old_log_probs", "response_lengths", "token_budget")
         c.raise_error(status, error, dict.fromkeys(names, rows.layout))
-    del budgets  # kept until here: the struct had its address
+    del budgets  # alive until here, because the struct holds its address
     return loss.value if gradient is None else (loss.value, rows.split(gradient))
 
 
@@ -265,7 +265,7 @@ def gpo_objective(
 ) -> float | tuple[float, tuple[Array, Array]]:
     """Group policy objective, to be maximised: mean min(ρA, clip(ρ, 1−ε, 1+ε)A) − β·mean ρ(q − log q − 1).
 
-    `ratios` ρ ≥ 0, `advantages` A, `pi_current` π > 0, `pi_ref` > 0: arrays of one shape, any. q = π/π_ref, or with
+    `ratios` ρ ≥ 0, `advantages` A, `pi_current` π > 0, `pi_ref` > 0: arrays of the same shape. q = π/π_ref, or with
     `kl_direction` "ref_over_current" π_ref/π. With `return_grad`: (objective, (grad_ratios, grad_pi_current)).
 
     >>> round(gpo_objective([1.1, 0.9, 1], [2, -1.5, 0.5], [0.4, 0.6, 0.5], [0.5, 0.5, 0.5], 0.2, 0.05), 10)
@@ -312,8 +312,8 @@ def rlhf_weight_update(
     beta: float,
     lr: float,
 ) -> Array:
-    """One weight update: w + lr·mean_i (R_i − β·(lp_i − ref_i))·G_i. Returns new weights [P]; the old ones are
-    untouched.
+    """One weight update: w + lr·mean_i (R_i − β·(lp_i − ref_i))·G_i. Returns new weights [P] and leaves
+    the old ones unchanged.
 
     `weights` [P]; `rewards`, `policy_log_probs`, `ref_log_probs` [N]; `log_prob_grads` G [N, P].
 
@@ -362,9 +362,10 @@ def kl_penalized_advantages(
     """KL-penalised advantages (ART #562): A + c·(mean d − d) on trained tokens, d = lp − ref. Others keep A.
 
     `advantages`, `log_probs`, `ref_log_probs`, `mask` [tokens], or all [B, T]: then rows are sequences. `mask` 1
-    trains, None: all do; where it is 0 anything may stand. `kl_scope`: what the mean is over, "batch", "group" (with
-    `group_sizes`) or "sequence" (both with `sequence_lengths`, if the arrays are [tokens]). `ref_log_probs` may be None
-    when c is 0. Returns (advantages in their shape, kl_policy_ref = mean of d over all trained tokens).
+    trains, None: all tokens train; entries where it is 0 are ignored. `kl_scope`: the tokens that the mean is over,
+    "batch", "group" (with `group_sizes`) or "sequence" (both with `sequence_lengths`, if the arrays are [tokens]).
+    `ref_log_probs` may be None when c is 0. Returns (advantages in their shape, kl_policy_ref): the latter is the mean
+    of d over all trained tokens.
 
     >>> kl_penalized_advantages([1, 1], [-0.5, -1], [-1, -1], [1, 1], 0.1)
     (array([0.975, 1.025]), 0.25)
@@ -408,7 +409,7 @@ Offsets = Optional[tuple[Array, int]]
 def _scope_offsets(
     shape: tuple[int, ...], scope: int, name: str, sequence_lengths: ArrayLike, group_sizes: GroupSizes
 ) -> tuple[Offsets, Offsets]:
-    """The offsets a scope needs, and no others: a shape that would be ignored is a mistake."""
+    """The offsets that a scope needs. Sizes that the scope does not use are errors."""
     if len(shape) not in (1, 2):
         raise ValueError(f"advantages has shape {show(shape)}: [tokens] or [B, T] is needed")
     padded = len(shape) == 2
@@ -437,8 +438,8 @@ def _scope_offsets(
 
 
 def budget_control(multiplier: float, lengths: ArrayLike, target_length: float, step_size: float) -> float:
-    """Dual ascent on a mean length: max(0, multiplier + step_size·(mean lengths − target_length)). `lengths` [n],
-    whole.
+    """Dual ascent on a mean length: max(0, multiplier + step_size·(mean lengths − target_length)). `lengths` [n], whole
+    numbers.
 
     >>> round(budget_control(0.01, [150, 80, 220], 100, 1e-4), 12)
     0.015
@@ -454,8 +455,8 @@ def budget_control(multiplier: float, lengths: ArrayLike, target_length: float, 
 
 
 def entropy_control(coef: float, mean_entropy: float, entropy_target: float, step_size: float) -> float:
-    """Adaptive entropy coefficient (Skywork-OR1): up by step_size while the entropy is below its target, else down,
-    never below 0.
+    """Adaptive entropy coefficient (Skywork-OR1): it rises by step_size while the entropy is at most its target, and
+    falls by step_size otherwise, but never below 0.
 
     >>> entropy_control(0.0, 0.1, 0.2, 0.005)
     0.005

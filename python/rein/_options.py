@@ -1,4 +1,4 @@
-"""Options and presets. The library's tables know every name, range and default; nothing of them is repeated here."""
+"""Options and presets. Every name, range and default comes from the library's tables."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def _info(row: Any) -> _Info:
     return _Info(row.name.decode(), choices, row.stage.decode(), row.help.decode())
 
 
-# The library's table of options, in its order.
+# The library's table of options, in the same order.
 _INFO: dict[str, _Info] = {row.contents.name.decode(): _info(row.contents) for row in c.each(c.option_at)}
 
 
 def _value_of(name: str, value: Any) -> str | float:
-    """An option's value as the library takes it: a text or a number."""
+    """The value of an option in the form of the library: a string or a number."""
     if isinstance(value, (bool, np.bool_)):
         return "true" if value else "false"
     info = _INFO.get(name)
@@ -56,14 +56,14 @@ def _value_of(name: str, value: Any) -> str | float:
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise ValueError(f"{name} is {value!r}: a number or a text is needed") from None
+        raise ValueError(f"{name} is {value!r}: a number or a string is needed") from None
 
 
 class Options:
-    """One row of choices: a preset, and what is different from it.
+    """The options of an objective: a preset, with changes.
 
     `preset` is a name, a dict of options (with or without "preset"), another Options, or None: plain REINFORCE. Every
-    other keyword is an option by its name. None means "not given". Immutable.
+    other keyword is the name of an option. None means "not given". Immutable.
 
     >>> options = Options("dapo", epsilon=0.1)
     >>> options.get("epsilon"), options.get("surrogate")
@@ -77,7 +77,7 @@ class Options:
     __slots__ = ("address", "given", "preset")
 
     def __init__(self, preset: Preset = None, **options: Any) -> None:
-        self.address: int | None = None  # of a rein_options, which belongs to this object
+        self.address: int | None = None  # of a rein_options, which this object owns
         self.preset: str = "none"
         self.given: dict[str, Any] = {}
         if isinstance(preset, Options):
@@ -99,14 +99,14 @@ class Options:
         self.address = place.value
 
     def _start(self, preset: Preset, options: dict[str, Any]) -> dict[str, Any]:
-        """Fills in the preset; returns all that is to be set after it."""
+        """Fills in the preset; returns the options to set after it."""
         if isinstance(preset, Mapping):
             given = dict(preset)
             self.preset = str(given.pop("preset", None) or "none")
             more = {name: value for name, value in options.items() if value is not None}
             for name in more:
                 if given.get(name) is not None:
-                    raise ValueError(f"{name} is given twice: one of them is needed")
+                    raise ValueError(f"{name} is given twice: give it once")
             options = {**given, **more}
         elif isinstance(preset, str):
             self.preset = preset
@@ -128,7 +128,7 @@ class Options:
         self.given[name] = value
 
     def get(self, name: str) -> Value | None:
-        """An option's value: a number, a text, or None where nothing is set yet.
+        """The value of an option: a number, a string, or None if it is not set.
 
         >>> Options("grpo").get("kl_loss_coef")
         0.04
@@ -154,7 +154,7 @@ class Options:
         return {name: value for name, value in values if value is not None}
 
     def resolve(self) -> Options:
-        """The same with published constants where nothing was given, checked as a whole.
+        """A copy with published constants for options that were not given, checked as a whole.
 
         >>> Options("grpo").resolve().get("epsilon_high")
         0.2
@@ -174,27 +174,27 @@ class Options:
         return f"rein.Options({', '.join(parts)})"
 
 
-# Where advantages come from: the estimator, the batch's one a token, the batch's one a sequence.
+# Where advantages come from: an estimator, given per token, or given per sequence.
 ESTIMATED, PER_TOKEN, PER_SEQUENCE = range(3)
 
 _cache: dict[Any, Options] = {}
 
 
 def cached_options(preset: Preset, options: dict[str, Any], token_budget: float | None, source: int) -> Options:
-    """The options of one call, made once for all calls with the same arguments."""
+    """The options of a call. Calls with the same arguments share them."""
     first = tuple(preset.items()) if isinstance(preset, dict) else preset
     key: Any = (first, token_budget, source)
     if options:
-        # The types too: 1 and True are equal to a dict, but not to the library.
+        # With their types: 1 and True are equal as keys, but differ for the library.
         key += (tuple(options.items()), tuple(map(type, options.values())))
     try:
         return _cache[key]
     except KeyError:
         pass
-    except TypeError:  # a value without a hash: _value_of says what is wrong with it
+    except TypeError:  # a value that cannot be hashed: _value_of reports what is wrong with it
         return _options_for(preset, options, token_budget, source)
     made = _options_for(preset, options, token_budget, source)
-    if len(_cache) >= 256:  # a coefficient that changes at every step would fill the memory
+    if len(_cache) >= 256:  # otherwise a coefficient that changes at every step would fill the memory
         _cache.clear()
     _cache[key] = made
     return made
@@ -204,7 +204,7 @@ def _options_for(preset: Preset, options: dict[str, Any], token_budget: float | 
     more = dict(options)
     if token_budget is not None:
         if isinstance(preset, Options) and "token_budget" in preset.given:
-            raise ValueError("token_budget is given twice: one of them is needed")
+            raise ValueError("token_budget is given twice: give it once")
         more["token_budget"] = token_budget
     made = Options(preset, **more)
     if source == PER_SEQUENCE:
@@ -215,8 +215,8 @@ def _options_for(preset: Preset, options: dict[str, Any], token_budget: float | 
 
 
 def _take_per_sequence(options: Options) -> None:
-    """One advantage a sequence is what the library calls a reward with no estimator: nothing may change it before the
-    loss."""
+    """One advantage per sequence is given to the library as a reward without an estimator, so no other option may
+    change it before the loss."""
     if options.given.get("advantage", "given") != "given":
         raise ValueError("advantages has no effect: it needs advantage given")
     for name, off in (("shape", "none"), ("reward_clip", 0), ("kl_reward_coef", 0)):
@@ -228,7 +228,7 @@ def _take_per_sequence(options: Options) -> None:
 
 @dataclass(frozen=True)
 class KlBias:
-    """Which gradient a KL term has in expectation, against that of KL(policy‖reference)."""
+    """The expected gradient of a KL term, compared with that of KL(policy‖reference)."""
 
     form: str
     on_policy: str
@@ -238,8 +238,8 @@ class KlBias:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a preset computes. `options` has a value for each option that has an effect, None where it is off or
-    required; `required` names those you must give. str() is readable."""
+    """The description of a preset. `options` has a value for each option that has an effect, None if it is off or
+    required; `required` names the options that you must give. str() is readable."""
 
     name: str
     title: str
@@ -275,7 +275,7 @@ class Explanation:
 
 
 def explain(name: str) -> Explanation:
-    """What preset `name` computes: formula, source, every default, and which gradient its KL has.
+    """Describes the preset `name`: its formula, source, defaults, and the expected gradient of its KL.
 
     >>> explain("dapo").options["epsilon_high"]
     0.28
@@ -289,7 +289,7 @@ def explain(name: str) -> Explanation:
     required = {option for option, state in states.items() if state == c.OPTION_REQUIRED}
     resolved = Options(options, **dict.fromkeys(required, 1)).resolve()
     if resolved.get("shape") in ("budget", "truncate") and resolved.get("token_budget") is None:
-        required.add("token_budget")  # it may come with the batch
+        required.add("token_budget")  # the batch may have it
     info = c.preset_describe(name.encode()).contents
     texts = {
         field: (getattr(info, field) or b"").decode() for field in ("title", "formula", "purpose", "source", "note")

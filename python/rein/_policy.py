@@ -1,4 +1,4 @@
-"""The policy loss: a whole step in one call, a step in micro-batches, and its first two stages alone."""
+"""The policy loss of a whole step or of a step in micro-batches, and its first two stages as functions."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ._options import PER_SEQUENCE, Preset
 
 
 class PolicyLoss:
-    """What a policy loss gives. Gradients and advantages have shape and type of log_probs, and are None if not asked
-    for."""
+    """The result of a policy loss. Gradients and advantages have the shape and type of log_probs; they are None unless
+    requested."""
 
     __slots__ = ("_metrics", "_raw", "_rewarded", "advantages", "grad_entropies", "grad_log_probs", "loss")
 
@@ -43,7 +43,7 @@ class PolicyLoss:
     @property
     def metrics(self) -> dict[str, float]:
         """The metrics by name: those of `rein_metrics`, which docs/aggregation.md defines."""
-        if self._metrics is None:  # most calls of a tight loop never look
+        if self._metrics is None:  # computed when first read: most calls of a tight loop do not
             self._metrics = dict(zip(c.METRICS, self._raw.metrics))
             if not self._rewarded:
                 self._metrics["reward"] = self._metrics["reward_std"] = 0.0
@@ -59,7 +59,7 @@ class PolicyLoss:
 
 
 class _Workspace:
-    """Memory for one step at a time, and what its calls report to."""
+    """Memory for one step at a time, and the error and step that its calls fill in."""
 
     __slots__ = ("address", "error", "error_reference", "memory", "size", "step", "step_reference")
 
@@ -73,13 +73,13 @@ class _Workspace:
         self.address = address(self.memory)
 
 
-# Workspaces that nobody uses. A call takes one out, so threads and signal handlers never share one.
+# Workspaces that are not in use. A call removes one, so threads and signal handlers never share one.
 _free: list[_Workspace] = []
 _KEEP_BYTES = 64 << 20
 
 
 def _begin(inputs: Inputs, where: Any, work: _Workspace) -> None:
-    """rein_step_begin, in a workspace that is made larger if it is too small."""
+    """Calls rein_step_begin, with a larger workspace if this one is too small."""
     batch, options = inputs.reference, inputs.options.address
     while True:
         status = c.step_begin(work.step_reference, work.address, work.size, batch, options, where, work.error_reference)
@@ -139,21 +139,22 @@ def policy_loss(
     threads: int = 0,
     **options: Any,
 ) -> PolicyLoss:
-    """The policy loss of one optimizer step with its gradient: any composition of the catalogue.
+    """The policy loss of one optimizer step, with its gradient, for any preset or composition of options.
 
-    `preset`: a name of `presets()`, a dict of options, an `Options`, or None; further keywords are options that
+    `preset`: a name from `presets()`, a dict of options, an `Options`, or None; further keywords are options that
     override it.
 
     Token arrays (`log_probs`, `old_log_probs`, `ref_log_probs`, `sample_log_probs`, `entropies`, `values`, `mask`) are
-    padded, [B, T], or packed, [tokens] with `sequence_lengths` [B]. `mask` is 1 where a token trains, None: all do;
-    where it is 0 anything may stand, NaN too. `group_sizes`: how many sequences answer one prompt, a number or one a
-    prompt; default: all.
+    padded, [B, T], or packed, [tokens] with `sequence_lengths` [B]. `mask` is 1 where a token trains, None: all tokens
+    train; entries where it is 0 are ignored and may be NaN. `group_sizes`: the number of sequences per prompt, one
+    number or one per prompt; default: all sequences are one group.
 
-    `rewards` [B], or `reward_components` [B, n] with `reward_weights` [n], or `advantages`, [B] or one a token, which
-    then are taken as they are. Where a composition uses them: `baseline_rewards` [B] or one a group, `response_lengths`
-    [B] (default: the trained tokens), `correct` [B], `token_budget` (a number or [B]).
+    `rewards` [B], or `reward_components` [B, n] with `reward_weights` [n], or `advantages`, [B] or one per token,
+    which are used unchanged. For compositions that need them: `baseline_rewards` [B] or one per group,
+    `response_lengths` [B] (default: the number of trained tokens), `correct` [B], `token_budget` (a number or [B]).
 
-    The type of log_probs decides: f32 stays f32, anything else is f64. `threads` 0: all cores; it changes no bit.
+    If log_probs is float32, the computation is in float32, otherwise in float64. `threads` 0: all cores; the number of
+    threads does not change any bit of the result.
 
     >>> result = policy_loss("dapo", [[-0.5, -1.0], [-2.0, -0.7]], [[-0.6, -1.0], [-1.8, -0.7]], rewards=[1, 0],
     ...                      overlong_max=8, overlong_cushion=2)
@@ -197,12 +198,11 @@ def policy_loss(
 
 
 class Step:
-    """A whole optimizer step, prepared: baselines, stds, KL averages and normalisers are those of all its sequences.
+    """A prepared optimizer step: baselines, stds, KL averages and normalisers are computed over all its sequences.
 
-    The keywords are those of `policy_loss`, for the whole step. Then micro-batches come in order, and every split gives
-    the same bits. `log_probs` and `entropies` of the whole step are needed here only where something of the whole step
-    reads them: KL in the reward or the advantage, entropy_target, top_entropy. `dtype` is that of the first token array
-    given, or say it.
+    The keywords are those of `policy_loss`, for the whole step. Micro-batches are then added in order; every split
+    gives the same bits. `log_probs` and `entropies` of the whole step are needed here only for KL in the reward or the
+    advantage, entropy_target and top_entropy. `dtype`: by default the type of the first token array.
 
     >>> step = Step("grpo", [[-0.6, -1.0], [-1.8, -0.7]], rewards=[1, 0], kl_loss_coef=0)
     >>> gradients = [step.loss([[-0.5, -1.0]], 0, 1), step.loss([[-2.0, -0.7]], 1, 2)]
@@ -269,7 +269,7 @@ class Step:
 
     @property
     def n_sequences(self) -> int:
-        """The sequences of the whole step."""
+        """The number of sequences of the whole step."""
         return self._inputs.n_sequences
 
     @property
@@ -292,7 +292,7 @@ class Step:
     def add(
         self, log_probs: ArrayLike, first: int, last: int, entropies: ArrayLike | None = None, gradients: bool = True
     ) -> tuple[Array | None, Array | None]:
-        """`loss`, with a choice whether gradients are computed."""
+        """Like `loss`, but gradients are optional."""
         inputs = self._inputs
         shape, start = self._micro_batch(first, last)
         current = reals_like(log_probs, "log_probs", inputs.dtype, shape, f"sequences {first} to {last}")
@@ -301,7 +301,7 @@ class Step:
             others = reals_like(entropies, "entropies", inputs.dtype, shape, f"sequences {first} to {last}")
         gradient = np.empty_like(current) if gradients else None
         of_entropies = np.empty_like(current) if gradients and others is not None else None
-        # The library counts tokens from the step's first, so it is told where that one would be.
+        # The library counts tokens from the first of the step, so it gets the address that this token would have.
         skipped = start * inputs.dtype.itemsize
         arrays = (current, others, gradient, of_entropies)
         addresses = [None if array is None else address(array) - skipped for array in arrays]
@@ -311,7 +311,7 @@ class Step:
         return gradient, of_entropies
 
     def _micro_batch(self, first: int, last: int) -> tuple[tuple[int, ...], int]:
-        """The shape that a micro-batch must have, and the step's tokens before it."""
+        """The shape that a micro-batch must have, and the number of tokens before it."""
         inputs = self._inputs
         if not 0 <= first < last <= inputs.n_sequences:
             raise ValueError(f"sequences {first} to {last}: the step has sequences 0 to {inputs.n_sequences}")
@@ -330,8 +330,7 @@ class Step:
 def _shape_and_type(
     tokens: tuple[tuple[str, ArrayLike], ...], mask: ArrayLike, sequence_lengths: ArrayLike
 ) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and type of a step, from the first token array that is given; its shape from mask or lengths if there is
-    none."""
+    """The shape and type of a step, from its first token array; without one, the shape of mask or sequence_lengths."""
     for name, value in tokens:
         if value is not None:
             array = real(value, name, type_of(value))
@@ -344,7 +343,7 @@ def _shape_and_type(
     raise ValueError("the step's shape is unknown: give old_log_probs, mask or sequence_lengths")
 
 
-# ---------------------------------------------------------------------------------------------- the first stages alone
+# ---------------------------------------------------------------------------------------------- the first stages
 
 
 def advantages(
@@ -366,13 +365,12 @@ def advantages(
     token_budget: ArrayLike | None = None,
     **options: Any,
 ) -> Array:
-    """Advantages by one estimator: "group-mean", "group-std", "leave-one-out", … ([docs/advantages.md] has all of
-    them).
+    """Advantages by one estimator: "group-mean", "group-std", "leave-one-out", … (docs/advantages.md lists all).
 
-    `rewards` [n] and `group_sizes` as in `policy_loss`; result [n], one a sequence. What an estimator needs:
+    `rewards` [n] and `group_sizes` as in `policy_loss`; result [n], one per sequence. Some estimators need more:
     `response_lengths` (opo), `baseline_rewards` (remax), `reward_components` (gdpo), `values` (gae). With token arrays
-    (gae; reinforce++ with `mask`, `sequence_lengths` or log-probs) the result is one a token in their shape, 0 where
-    masked. Type as that of `rewards`.
+    (gae; reinforce++ with `mask`, `sequence_lengths` or log-probs) the result has one advantage per token, in
+    their shape, 0 where masked. Its type is that of `rewards`.
 
     >>> advantages("group-mean", [1, 0, 0.5, 0.25], group_sizes=2).tolist()
     [0.5, -0.5, 0.125, -0.125]
@@ -436,8 +434,8 @@ def shape_rewards(
     token_budget: ArrayLike | None = None,
     **options: Any,
 ) -> Array:
-    """Rewards shaped by length: "budget", "truncate", "overlong", "k1.5-length" or "none". The options are the shape's
-    own.
+    """Rewards shaped by length: "budget", "truncate", "overlong", "k1.5-length" or "none", with the options of that
+    shape.
 
     `rewards`, `response_lengths` [n]; `correct` [n] for k1.5-length, in its groups; `token_budget` a number or [n].
     Result [n].
@@ -448,7 +446,7 @@ def shape_rewards(
     array = real(rewards, "rewards", FLOAT64)
     not_empty(array, "rewards")
     if array.ndim != 1:
-        raise ValueError(f"rewards has shape {show(array.shape)}: one a sequence is needed")
+        raise ValueError(f"rewards has shape {show(array.shape)}: one per sequence is needed")
     inputs = make_inputs(
         {"shape": shape},
         (array.shape[0], 1),

@@ -1,4 +1,4 @@
-"""What comes out of a generator: responses, token by token, put together."""
+"""Collects the tokens that a generator samples into responses."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from . import _engine as e
 from ._arrays import Array
 from ._groups import Trajectory
 
-FINISHES = ("goes on", "ended", "stopped", "cut", "full")  # rein_finish
+FINISHES = ("unfinished", "ended", "stopped", "cut", "full")  # rein_finish
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """A response that was sampled.
+    """A sampled response.
 
     prompt_ids         int32 [P]
-    response_ids       int32 [R], with the token that ended it
-    log_probs          float32 [R] of the policy: bit for bit what training computes
+    response_ids       int32 [R], including the token that ended it
+    log_probs          float32 [R] under the policy: bit for bit those that training computes
     text               of the response, without a stop text; "" if the model has no tokenizer
     finish             "ended" (by a stop id), "stopped" (by a stop text), "cut" (max_tokens), "full" (the model's last
                        position)
-    sampler_log_probs  float32 [R]: the same but for top_k, top_p and min_p; 0 when greedy
+    sampler_log_probs  float32 [R] under the distribution after top_k, top_p and min_p; 0 when greedy
     top                with top_log_probs: for each token the most probable ones, [(id, log-prob), …]; else None
-    policy_step        the policy's `steps` when it sampled; None for a policy that does not train
-    activation_key     names its activations in the policy's activation cache; 0: they are not there
+    policy_step        the `steps` of the policy when it sampled; None for a policy that does not train
+    activation_key     key of its activations in the policy's activation cache; 0: they are not in the cache
     """
 
     prompt_ids: Array
@@ -43,12 +43,14 @@ class Sample:
 
     @property
     def truncated(self) -> bool:
-        """Whether it was cut off, not ended by the policy or a stop."""
+        """Whether it was cut off, instead of ended by the policy or a stop."""
         return self.finish in ("cut", "full")
 
     def trajectory(self, reward: float, **more: Any) -> Trajectory:
-        """With its reward, for forward_backward; keywords are those of Trajectory. The sampler's log-probs go with it
-        where they differ from the policy's."""
+        """The trajectory with this reward, for forward_backward; keywords are those of Trajectory.
+
+        It has the sampler's log-probs where they differ from the policy's.
+        """
         own: dict[str, Any] = {"policy_step": self.policy_step, "truncated": self.truncated}
         own["activation_key"] = self.activation_key
         if not np.array_equal(self.sampler_log_probs, self.log_probs):
@@ -57,7 +59,7 @@ class Sample:
 
 
 class Drawn:
-    """Everything a generator samples, sorted by sample."""
+    """All tokens that a generator samples, sorted by sample."""
 
     def __init__(self, generator: e.Handle, n: int, samples: int, with_top: bool) -> None:
         self._texts: list[list[bytes]] = [[] for _ in range(n)]
@@ -70,14 +72,14 @@ class Drawn:
                 break
             read = ctypes.string_at(place.value, count.value * e.SAMPLED.itemsize)
             steps.append(np.frombuffer(read, e.SAMPLED))
-            self._take_loans(steps[-1], samples)
+            self._copy_borrowed(steps[-1], samples)
         events = np.concatenate(steps)
         slots = (events["request"] * samples + events["sample"]).astype(np.int64)
         self._events = events[np.argsort(slots, kind="stable")]
         self._offsets = [0, *np.cumsum(np.bincount(slots, minlength=n)).tolist()]
 
-    def _take_loans(self, events: Array, samples: int) -> None:
-        """Texts and most probable tokens, which are good until the next step."""
+    def _copy_borrowed(self, events: Array, samples: int) -> None:
+        """Copies texts and most probable tokens, which are valid only until the next step."""
         for event in events[events["length"] > 0] if self._tops is None else events:
             slot = int(event["request"]) * samples + int(event["sample"])
             if event["length"]:

@@ -1,4 +1,4 @@
-"""Text to token ids and back, and chat messages to the ids a model was trained on, all by the library."""
+"""Converts text to token ids and back, and chat messages to token ids by the model's chat template."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._arrays import ArrayLike, address
 class Tokenizer:
     """The tokenizer of a model directory (tokenizer.json): the ids are those of Hugging Face's tokenizers.
 
-    Any number of threads may use one. `Policy.tokenizer` is that of its model.
+    Any number of threads may use one. `Policy.tokenizer` is the one of its model.
 
     >>> tokenizer = Tokenizer("tests/model/fixtures/tokenizer/gpt2")
     >>> tokenizer.decode(tokenizer.encode("Hello"))
@@ -29,22 +29,22 @@ class Tokenizer:
 
     @property
     def size(self) -> int:
-        """One more than the highest id."""
+        """The highest id plus one."""
         return int(e.tokenizer_size(self._handle.address))
 
     def token_id(self, token: str) -> int | None:
-        """The id of a token as the file spells it, None if there is none."""
+        """The id of a token by its spelling in the file; None if there is no such token."""
         spelled = token.encode()
         found = e.tokenizer_id(self._handle.address, spelled, len(spelled))
         return None if found < 0 else int(found)
 
     def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
-        """The ids of a text. `add_special`: with what the tokenizer puts around a text (a begin token, for many).
-        `parse_special`: special tokens that the text spells out become their ids."""
+        """The ids of a text. `add_special`: with the special tokens that the tokenizer adds, often a begin token.
+        `parse_special`: special tokens that are spelled out in the text become their ids."""
         return self._encode(text.encode(), e.Encoding(add_special, parse_special, None, 0))
 
     def decode(self, ids: ArrayLike, *, skip_special: bool = False) -> str:
-        """The text of ids [n]; bytes that make no character become U+FFFD."""
+        """The text of ids [n]; invalid UTF-8 becomes U+FFFD."""
         array, text = e.ids_of(ids, "ids"), e.Text()
         try:
             arguments = (self._handle.address, address(array), array.size, bool(skip_special))
@@ -57,8 +57,8 @@ class Tokenizer:
         self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True
     ) -> list[int]:
         """The ids of messages ({"role": …, "content": …}) as the model's chat template writes them. With
-        `add_generation_prompt` they end with the begin of an assistant's turn. Special tokens that a content spells
-        out stay plain text."""
+        `add_generation_prompt` they end with the beginning of an assistant's turn. Special tokens that are spelled out
+        in a content stay plain text."""
         text, spans = self._render(messages, add_generation_prompt)
         literal = (e.Span * len(spans))(*(span.content for span in spans))
         return self._encode(text, e.Encoding(0, 1, ctypes.addressof(literal), len(spans)))
@@ -107,6 +107,6 @@ class Tokenizer:
 def _message(message: Mapping[str, Any], i: int) -> e.Message:
     role, content = message.get("role"), message.get("content")
     if not isinstance(role, str) or not isinstance(content, str):
-        raise ValueError(f"messages[{i}] is {message!r}: a role and a content, both texts, are needed")
+        raise ValueError(f"messages[{i}] is {message!r}: a role and a content, both strings, are needed")
     encoded = content.encode()
     return e.Message(role.encode(), encoded, len(encoded))

@@ -1,4 +1,4 @@
-"""One step of a run: the session of the library, opened, used and closed."""
+"""One step of a run, by a session of the library."""
 
 from __future__ import annotations
 
@@ -68,16 +68,16 @@ def train(
     seconds_sample: float | None = None,
     **settings: Any,
 ) -> dict[str, Any]:
-    """One step of a run: it is begun in the directory `run` with `model`, or gone on with from its last checkpoint.
-    Checkpoint, history, metrics and the trajectories are on the disk when it returns.
+    """Trains one step of a run. A new run starts in the directory `run` with `model`; an existing run resumes from its
+    last checkpoint. Checkpoint, history, metrics and trajectories are on disk when it returns.
 
-    `groups`: as for Policy.forward_backward, or the path of a JSON-lines file. Every other keyword is a setting by the
-    name it has on the command line (lora_rank, learning_rate, preset, kl_penalty_coef, …); what is not given is what
-    the run was begun with. None means "not given". `seconds_sample`: how long sampling took, for the history.
+    `groups`: as for Policy.forward_backward, or the path of a JSON-lines file. Every other keyword is a setting by its
+    name on the command line (lora_rank, learning_rate, preset, kl_penalty_coef, …). Settings that are not given, or
+    None, keep the values with which the run was started. `seconds_sample`: how long sampling took, for the history.
 
     Returns "step", "nothing_to_train", "checkpoint" (the directory it wrote: an adapter for Policy, and the state for
-    Policy.load_state) and every metric of the step by name. What had to be repaired is a warning. The model is opened
-    in every call: for many small steps in one process a Policy is faster.
+    Policy.load_state) and every metric of the step by name. Repairs of a damaged run are warnings. Each call opens
+    the model: for many small steps in one process a Policy is faster.
 
     >>> import tempfile
     >>> from rein import Trajectory
@@ -88,7 +88,7 @@ def train(
     (1, False, 0.5)
     """
     if settings.get("save_steps") is not None:
-        raise ValueError("save_steps has no effect: one step is made, and it is saved")
+        raise ValueError("save_steps has no effect: the call makes one step and saves it")
     directory, given = e.path_of(run, "run"), _settings_of(model, settings)
     with contextlib.closing(e.opened(_session_open, _session_close, directory, given.address)) as session:
         note = _note(session, "")
@@ -106,7 +106,7 @@ def train(
 
 
 def _note(session: e.Handle, before: str) -> str:
-    """What the session has to say, as a warning of the caller's line, unless it said that before."""
+    """Shows the note of the session as a warning at the caller's line, unless it was shown before."""
     note = str(_session_note(session.address).decode(errors="replace"))
     if note and note != before:
         warnings.warn(note, stacklevel=3)
@@ -115,7 +115,7 @@ def _note(session: e.Handle, before: str) -> str:
 
 def _settings_of(model: e.PathLike | None, settings: dict[str, Any]) -> e.Handle:
     given = e.opened(_settings_new, _settings_free)
-    named = {"preset": settings.get("preset"), **settings}  # it comes before the options that change it
+    named = {"preset": settings.get("preset"), **settings}  # the preset comes first: other options change it
     if model is not None:
         named["model"] = os.fsdecode(e.path_of(model, "model"))
     for name, value in named.items():
@@ -125,7 +125,7 @@ def _settings_of(model: e.PathLike | None, settings: dict[str, Any]) -> e.Handle
 
 
 def _text_of(name: str, value: Any) -> str:
-    """A setting's value as the library reads it."""
+    """The value of a setting as text."""
     if isinstance(value, (bool, np.bool_)):
         return "true" if value else "false"
     if isinstance(value, (int, np.integer)):
@@ -136,11 +136,11 @@ def _text_of(name: str, value: Any) -> str:
         return os.fspath(value)
     if isinstance(value, (list, tuple)):
         return ",".join(_text_of(name, entry) for entry in value)
-    raise TypeError(f"{name} is {value!r}: a number, a text or a list of them is needed")
+    raise TypeError(f"{name} is {value!r}: a number, a string or a list of them is needed")
 
 
 def _tokenizer_of(session: e.Handle) -> Tokenizer | None:
-    """That of the run's model, if it has one."""
+    """The tokenizer of the run's model, if it has one."""
     directory = os.fsdecode(_settings_text(_session_settings(session.address), b"model"))
     return Tokenizer(directory) if os.path.exists(os.path.join(directory, "tokenizer.json")) else None
 

@@ -1,8 +1,8 @@
-"""The same objectives for PyTorch: losses that autograd can differentiate, computed by librein on the CPU.
+"""The objectives for PyTorch: losses that autograd can differentiate, computed by librein on the CPU.
 
-Loss and gradient come from one pass in the forward; the backward only hands the gradient on, scaled. bf16 and f16 are
-computed in f32, and their gradient comes back in their type. Tensors on another device are copied to the CPU and their
-gradients back.
+Loss and gradient are computed together in the forward pass; the backward pass only scales the gradient. bf16 and f16
+are computed in f32, and the gradient has the type of the input. Tensors on another device are copied to the CPU, and
+their gradients are copied back.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Step", "gpo_objective", "kl_penalized_advantages", "policy_loss", "r
 
 
 class _NoSecond(torch.autograd.Function):
-    """Its input, with a gradient that cannot be had."""
+    """Returns its input; an attempt to differentiate it is an error."""
 
     @staticmethod
     def forward(ctx: Any, gradient: Tensor, anchor: Tensor) -> Tensor:
@@ -39,8 +39,8 @@ class _Known(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, value: float, dtype: torch.dtype, gradients: Sequence[Tensor], *inputs: Tensor) -> Tensor:
-        # Saved as tensors, not as attributes: so autograd lets go of them when it is done, and only then may a leaf
-        # keep one as its .grad without a copy.
+        # Saved as tensors, not as attributes: autograd then releases them when it is done, so that a leaf can keep one
+        # as its .grad without a copy.
         ctx.save_for_backward(*gradients)
         ctx.types = [(tensor.dtype, tensor.device) for tensor in inputs]
         return torch.scalar_tensor(value, dtype=dtype, device=inputs[0].device)
@@ -51,14 +51,14 @@ class _Known(torch.autograd.Function):
         found = []
         for gradient, (dtype, device) in zip(ctx.saved_tensors, ctx.types):
             found.append((gradient if scale == 1 else gradient * scale).to(device, dtype))
-        if torch.is_grad_enabled():  # create_graph: someone may want more than there is
+        if torch.is_grad_enabled():  # create_graph: second derivatives may follow
             anchor = torch.zeros((), requires_grad=True)
             found = [_NoSecond.apply(gradient, anchor) for gradient in found]  # type: ignore[no-untyped-call]
         return (None, None, None, *found)
 
 
 def _working_type(*values: Any) -> torch.dtype:
-    """f64 if a tensor is, f32 otherwise."""
+    """float64 if a tensor is float64, otherwise float32."""
     return torch.float64 if any(getattr(v, "dtype", None) == torch.float64 for v in values) else torch.float32
 
 
@@ -66,7 +66,7 @@ _SHARED = (torch.float32, torch.float64)
 
 
 def _array(value: Any, dtype: torch.dtype | None = None) -> Any:
-    """A tensor as an array, shared where it can be; anything else as it is. `dtype` is for floating point only."""
+    """A tensor as an array, without a copy if possible; other values unchanged. `dtype` is for floating point only."""
     if not isinstance(value, Tensor):
         return value
     if value.requires_grad:
@@ -81,7 +81,7 @@ def _wants_gradient(value: Any) -> bool:
 
 
 def _known(value: float, dtype: torch.dtype, pairs: Sequence[tuple[Any, Array | None]]) -> Tensor:
-    """The value as a tensor, with the gradients of those inputs that want one. The first input is a tensor."""
+    """The value as a tensor, with the gradients of the inputs that need one. The first input is a tensor."""
     wanted = [(tensor, gradient) for tensor, gradient in pairs if gradient is not None]
     if not wanted:
         return torch.scalar_tensor(value, dtype=dtype, device=pairs[0][0].device)
@@ -119,8 +119,8 @@ def policy_loss(
     threads: int = 0,
     **options: Any,
 ) -> Any:
-    """The policy loss as a scalar tensor, differentiable in `log_probs` and `entropies`; with `return_metrics` (loss,
-    metrics).
+    """The policy loss as a scalar tensor, differentiable in `log_probs` and `entropies`; with `return_metrics` the pair
+    (loss, metrics).
 
     `log_probs` [B, T] with `mask` [B, T], or [tokens] with `sequence_lengths` [B]; everything else as in
     `rein.policy_loss`, as tensors or as arrays. `old_log_probs` None means on-policy: log_probs.detach(). Under
@@ -174,8 +174,7 @@ def policy_loss(
 
 
 class Step:
-    """`rein.Step` for gradient accumulation: the sum of its micro-batches' losses is the step's loss, and so are the
-    gradients.
+    """`rein.Step` for gradient accumulation: losses and gradients of the micro-batches add up to those of the step.
 
     The arguments are those of `rein.Step`, as tensors or arrays of the whole step.
 
@@ -194,8 +193,8 @@ class Step:
         self._so_far = 0.0
 
     def loss(self, log_probs: Tensor, first: int, last: int, entropies: Tensor | None = None) -> Tensor:
-        """What sequences [first, last) add to the step's loss. Micro-batches come in order; `log_probs` [last − first,
-        T] or packed."""
+        """The part of the step's loss that sequences [first, last) add. Micro-batches are added in order; `log_probs`
+        [last − first, T] or packed."""
         _need_tensor(log_probs, "log_probs")
         wanted = _wants_gradient(log_probs) or _wants_gradient(entropies)
         gradient, of_entropies = self._step.add(
@@ -224,8 +223,8 @@ def gpo_objective(
     *,
     kl_direction: str = "current_over_ref",
 ) -> Tensor:
-    """`rein.gpo_objective` as a scalar tensor to be maximised, differentiable in `ratios` and `pi_current` (one shape,
-    any).
+    """`rein.gpo_objective` as a scalar tensor to be maximised, differentiable in `ratios` and `pi_current` (of the same
+    shape).
 
     >>> ratios = torch.tensor([1.1, 0.9, 1.0], dtype=torch.float64, requires_grad=True)
     >>> gpo_objective(ratios, [2, -1.5, 0.5], [0.4, 0.6, 0.5], [0.5, 0.5, 0.5], 0.2, 0.05).item()
@@ -246,7 +245,7 @@ def gpo_objective(
 
 
 def _numbers(value: Any, dtype: torch.dtype) -> Any:
-    """Floating-point numbers of the working type, so that the operation runs in it."""
+    """Floating-point numbers of the working type."""
     array = _array(value, dtype)
     return array if array is None else np.asarray(array, FLOAT32 if dtype == torch.float32 else FLOAT64)
 

@@ -1,5 +1,4 @@
-"""The four operations in plain numpy, straight from their formulas: slow, obvious, and made without looking at the
-C."""
+"""The four operations in plain numpy, written from their formulas, independently of the C code."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What is copied and what is not; errors of the library and of memory; where the library is found."""
+"""Which arrays are copied; errors of the library and of memory; the path of the library."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ TOKENS = ("log_probs", "old_log_probs", "ref_log_probs", "mask")
 
 
 def seen_by_the_library(monkeypatch):
-    """Every rein_batch that a step begins with."""
+    """Every rein_batch that a step starts with."""
     seen, begin = [], _library.step_begin
 
     def spy(*arguments):

@@ -1,4 +1,4 @@
-"""The backend: a wheel that is right, reproducible and alone; an sdist from which the same wheel comes; metadata."""
+"""The build backend: a correct, reproducible, self-contained wheel; an sdist that builds the same wheel; metadata."""
 
 import base64
 import ctypes
@@ -67,7 +67,7 @@ def test_record_and_names(wheel):
 
 
 def has_archives():
-    """Whether jansson, PCRE2 and utf8proc are here as archives, as Debian's packages have them."""
+    """Whether jansson, PCRE2 and utf8proc are installed as archives, as in Debian's packages."""
     compiler = os.environ.get("CC", "cc").split()
     for name in ("libjansson.a", "libpcre2-8.a", "libutf8proc.a", "libyaml.a"):
         said = subprocess.run([*compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True)
@@ -127,7 +127,7 @@ def test_the_wheel_works_alone(wheel, tmp_path):
 
 
 def check_alone(wheel, tmp_path):
-    """Needs glibc and what the wheel brings, of the version that its tag says, and is found where it was unpacked."""
+    """It needs only the glibc of its tag and the libraries in the wheel, and finds them where the wheel is unpacked."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
     libraries = sorted((tmp_path / "rein").glob("*.so*"))

@@ -13,7 +13,7 @@ import rein
     "name", ["", "_options", "_operations", "_policy", "_groups", "_model", "_tokenizer", "_train", "torch"]
 )
 def test_docstrings(name, monkeypatch):
-    monkeypatch.chdir(Path(__file__).parents[2])  # the models they open are tests' fixtures
+    monkeypatch.chdir(Path(__file__).parents[2])  # the models that they open are fixtures of the tests
     if name == "torch":
         pytest.importorskip("torch")
     module = importlib.import_module(f"rein.{name}".rstrip("."))

@@ -1,4 +1,4 @@
-"""The examples run, and the README's lines print what they say."""
+"""The examples run, and the lines of the README print what it shows."""
 
 import contextlib
 import io

@@ -35,7 +35,7 @@ def budget_batch(shape=(5, 7), dtype=np.float64):
 
 
 def layouts(array):
-    """The same numbers as other people keep them."""
+    """The same numbers in other types and layouts."""
     strided = np.repeat(array, 2, axis=-1)[..., ::2]
     locked = array.copy()
     locked.flags.writeable = False
@@ -112,7 +112,7 @@ def budget_error(**changes):
 
 
 def test_errors_are_data():
-    """Field and position as attributes, as the user counts: in arrays, in ragged rows, and under the user's name."""
+    """Field and position as attributes, in the user's terms: in arrays, in ragged rows, and by the user's name."""
     nan = float("nan")
     ragged = {"rewards": [[1, 2], [nan]], "log_probs": [[-1, -2], [-3]], "old_log_probs": [[-1, -2], [-3]]}
     cases = [

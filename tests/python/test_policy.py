@@ -10,7 +10,7 @@ SHAPE = (8, 12)
 
 
 def batch(dtype=np.float64, seed=3):
-    """Padded, with holes, and NaN wherever nothing trains."""
+    """Padded, with gaps, and NaN wherever nothing trains."""
     generator = np.random.default_rng(seed)
     old = generator.normal(-1, 0.4, SHAPE)
     log_probs = old + generator.normal(0, 0.2, SHAPE)
@@ -25,7 +25,7 @@ def batch(dtype=np.float64, seed=3):
 
 
 def packed(padded):
-    """The same sequences, one after another, without what is masked."""
+    """The same sequences as flat arrays, without masked tokens."""
     mask = padded["mask"]
     tokens = {
         n: a[mask] for n, a in padded.items() if isinstance(a, np.ndarray) and a.shape == mask.shape and n != "mask"
@@ -157,7 +157,7 @@ def test_advantages_given():
     bad[2, 0] = np.nan
     with pytest.raises(ValueError, match=r"^log_probs\[2\]\[0\] is NaN"):
         rein.policy_loss("grpo", **{**given, "log_probs": bad}, advantages=own)
-    with pytest.raises(ValueError, match=r"advantages has shape \[7\]: one a sequence, \[8\], or one a token"):
+    with pytest.raises(ValueError, match=r"advantages has shape \[7\]: one per sequence, \[8\], or one per token"):
         rein.policy_loss("grpo", **given, advantages=own[:7])
 
 

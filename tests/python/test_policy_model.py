@@ -1,4 +1,4 @@
-"""rein.Policy on tiny models: what it samples, what it computes, what it keeps, and how it ends."""
+"""rein.Policy on tiny models: sampling, log-probs, parameters, files and lifetime."""
 
 import ctypes
 import gc
@@ -41,7 +41,7 @@ stories = pytest.mark.skipif(not STORIES.exists(), reason=f"there is no {STORIES
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler: the layout of the structs is not compared")
 def test_structs_are_those_of_the_headers(tmp_path):
-    """Sizes and offsets, as the C compiler has them."""
+    """Sizes and offsets of the C compiler."""
     names = {"Error": "error", "Loss": "loss", "Exec": "exec"}
     structs = [getattr(rein._library, name) for name in names]
     structs += [
@@ -260,7 +260,7 @@ def test_what_is_saved_is_what_is_opened(tmp_path):
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_a_state_goes_on_bit_for_bit(tmp_path, full):
+def test_a_state_resumes_bit_for_bit(tmp_path, full):
     policy = trained(rein.Policy(LLAMA, full=full))
     policy.save_state(tmp_path / "state")
     other = rein.Policy(LLAMA, full=full)
@@ -334,7 +334,7 @@ def test_numbers_that_are_none():
         policy.log_probs([[]])
 
 
-# ----------------------------------------------------------------------------------------------------------- its life
+# ----------------------------------------------------------------------------------------------------------- lifetime
 
 
 def test_after_the_end():
@@ -356,10 +356,10 @@ def test_after_the_end():
     ):
         with pytest.raises(ValueError, match="the policy is closed"):
             call()
-    assert len(reference.sample([[1, 5]])[0][0].response_ids)  # it keeps the model
+    assert len(reference.sample([[1, 5]])[0][0].response_ids)  # the copy keeps the model
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(reference)
-    with pytest.raises(ValueError, match="all weights train: there is no copy"):
+    with pytest.raises(ValueError, match="all weights train: a copy is not possible"):
         rein.Policy(LLAMA, full=True).copy()
 
 
@@ -391,7 +391,7 @@ def test_threads_on_one_policy_wait_for_each_other():
         except Exception as problem:
             problems.append(problem)
 
-    # Each is the other's reference: two locks in two orders would never end.
+    # Each is the reference of the other: taking the two locks in different orders would deadlock.
     pairs = [(policy, reference), (reference, policy), (policy, reference)]
     threads = [threading.Thread(target=run, args=pair) for pair in pairs]
     for thread in threads:

@@ -35,7 +35,7 @@ def test_threads_side_by_side():
 
 
 def ticks_during(call):
-    """How often another Python thread came to run while the call did."""
+    """How often another Python thread ran during the call."""
     ticks, stop = [], threading.Event()
 
     def tick():

@@ -1,4 +1,4 @@
-"""rein.torch: gradients through autograd, types, accumulation, what may not be done."""
+"""rein.torch: gradients through autograd, types, accumulation, errors."""
 
 import numpy as np
 import pytest

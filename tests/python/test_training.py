@@ -26,7 +26,7 @@ from rein import _engine, _train
 
 
 def gradient_of(policy, sequences, weights):
-    """The gradient of Σ weights·log_probs with respect to the parameters, by the engine alone."""
+    """The gradient of Σ weights·log_probs with respect to the parameters, computed by the engine."""
     with policy._use() as (model, adapter):
         place = adapter.address if adapter else None
         gradient = np.zeros(_engine.parameter_floats(model.address, place), np.float32)
@@ -43,7 +43,7 @@ def gradient_of(policy, sequences, weights):
 
 @pytest.mark.parametrize("full", [False, True])
 def test_a_step_is_that_of_adamw(full):
-    """Three steps: the gradient from rein.policy_loss and the engine's backward, the step in numpy as torch has it."""
+    """Three steps: gradients from rein.policy_loss and the engine's backward, steps in numpy as torch computes them."""
     policy = rein.Policy(LLAMA, full=full)
     rate, betas, eps, decay, clip = 0.01, (0.9, 0.95), 1e-6, 0.1, 0.5
     first = second = 0.0
@@ -79,7 +79,7 @@ def test_a_step_is_that_of_adamw(full):
         second = betas[1] * second + (1 - betas[1]) * gradient**2
         expected -= rate / (1 - betas[0] ** step) * first / (np.sqrt(second / (1 - betas[1] ** step)) + eps)
         after = np.concatenate([values.ravel() for values in policy.parameters().values()])
-        # Where a gradient is all rounding its sign may differ, and with it the step: none such is larger than 1e-6.
+        # If a gradient is only rounding error, its sign and the step may differ; such steps are at most 1e-6.
         sure = np.abs(gradient) > 1e-6
         assert sure.mean() > 0.4 and np.allclose(after[sure], expected[sure], atol=2e-5, rtol=0)
 
@@ -97,7 +97,7 @@ def test_passes_add_up_and_threads_do_not_matter():
 
 
 def test_activation_cache():
-    """The same bits with and without it; never what an earlier policy computed, and never more than was allowed."""
+    """The same bits with and without it; no activations of an earlier policy, and no more memory than allowed."""
     policies = [rein.Policy(LLAMA, activation_cache=megabytes) for megabytes in (100, 0)]
     for step in range(3):
         done = [policy.forward_backward(groups_of(policy, step), "reinforce") for policy in policies]
@@ -258,7 +258,7 @@ def test_several_turns_train_what_was_sampled():
     assert policy.forward_backward([rows], PLAIN).metrics["trained_tokens"] == 8
     nothing = rein.Trajectory.from_ids(ids, [0] * 7, None, 1.0)
     assert nothing.response_ids.size == 0
-    with pytest.raises(ValueError, match=r"mask\[0\] is 1: nothing stands before"):
+    with pytest.raises(ValueError, match=r"mask\[0\] is 1: the first token cannot train"):
         rein.Trajectory.from_ids(ids, [1] * 7, None, 1.0)
     with pytest.raises(ValueError, match=r"mask has shape \[2\], ids has \[7\]"):
         rein.Trajectory.from_ids(ids, [0, 1], None, 1.0)
@@ -312,7 +312,7 @@ def test_wrong_groups(tmp_path):
 
 
 def test_steps_of_a_run(tmp_path):
-    """A run gives what the verbs give, and its checkpoints are adapters and states."""
+    """A run gives the same results as the methods of Policy, and its checkpoints are adapters and states."""
     run, policy = tmp_path / "run", rein.Policy(LLAMA, lora_rank=4, seed=5)
     settings = {"advantage": "group-mean", "learning_rate": 0.02, "lora_rank": 4, "seed": 5}
     for step in (1, 2):
@@ -331,7 +331,7 @@ def test_steps_of_a_run(tmp_path):
     report = rein.train(run, equal, learning_rate=0.01, seconds_sample=1.5)
     assert report["step"] == 3 and report["nothing_to_train"] and report["time/sample"] == 1.5
     assert len((run / "history.jsonl").read_text().splitlines()) == 3
-    with (run / "config.yaml").open("a") as config:  # a run that a loop began: a step by itself is saved all the same
+    with (run / "config.yaml").open("a") as config:  # settings of a loop: a single step is saved nevertheless
         config.write("save_steps: 100\n")
     assert rein.train(run, equal)["step"] == 4 and (run / "checkpoints" / "0004" / "MANIFEST").exists()
 
@@ -366,13 +366,13 @@ def test_what_is_wrong_with_a_step(tmp_path):
         ({"model": LLAMA, "save_steps": 2}, ValueError, "save_steps has no effect"),
         ({"model": LLAMA, "keep_best": "rewrad"}, ValueError, 'keep_best names "rewrad"'),
         ({"model": LLAMA, "lora_rank": {}}, TypeError, "lora_rank is {}: a number, a text or a list"),
-        ({"model": tmp_path / "none"}, OSError, "none"),
+        ({"model": tmp_path / "none"}, ValueError, "which is no directory"),
     ):
         with pytest.raises(kind, match=match):
             rein.train(tmp_path / "run", good, **settings)
         assert not (tmp_path / "run").exists()
     rein.train(tmp_path / "run", good, model=LLAMA, advantage="group-mean")
-    for _ in range(2):  # the run is not locked by a call that failed
+    for _ in range(2):  # a failed call does not leave the run locked
         with pytest.raises(ValueError, match=r"log_probs has shape \[1\]"):
             rein.train(tmp_path / "run", [[rein.Trajectory([1], [2, 3], [-1.0], 1.0)]])
     with pytest.raises(ValueError, match="changing it needs a new run"):
