@@ -209,7 +209,8 @@ typedef struct rein_pass_options {
     /* 1: every recorded log-prob is that of the current policy, bit for bit, since it has just sampled the groups: a forward pass that only
      * finds them is left out. If the pass finds a gap, it fails. */
     int recorded_are_current;
-    float *advantages; /* NULL, or [tokens of all histories, in order]: becomes what the loss took of the tokens that train */
+    float *advantages;  /* NULL, or [tokens of all histories, in order]: becomes what the loss took of the tokens that train */
+    double temperature; /* of the policy in this pass; 0: that of the trainer */
 } rein_pass_options;
 
 typedef struct rein_pass_result {
@@ -377,7 +378,8 @@ REIN_API const rein_settings *rein_session_settings(const rein_session *session)
 /* 1 if the directory held no run when the session was prepared. */
 REIN_API int rein_session_is_new(const rein_session *session);
 
-/* The number of steps made, and the current policy. Before rein_session_begin they are 0 and the policy that a new run begins with. */
+/* The number of steps made, and the current policy, with the temperature of the next step (rein_settings_temperature). Before
+ * rein_session_begin they are 0 and the policy that a new run begins with. */
 REIN_API int64_t rein_session_step(const rein_session *session);
 REIN_API rein_policy rein_session_policy(const rein_session *session);
 
@@ -400,12 +402,14 @@ typedef struct rein_train_options {
     const rein_groups *ptx; /* supervised examples, whose loss times their rewards is added to every optimizer step; NULL: none */
     size_t ptx_batch;       /* examples of each optimizer step */
     const double *budget_penalty_coef; /* of this step; NULL: that of the objective */
+    double temperature;                /* of the policy and the reference in this step; 0: that of rein_session_policy */
+    int keep_advantages; /* 1: every history gets the advantages of its tokens, in memory from malloc; rein_session_commit writes them */
 } rein_train_options;
 
-/* Trains the policy on groups, in memory only: reference, epochs, minibatches, optimizer. The report has the metrics of the training, and
- * the histories that have room for advantages get them. rein_session_commit must follow. options may be NULL: nothing was sampled. After a
- * failure the session can only be closed; the run resumes from its last checkpoint. */
-REIN_API rein_status rein_session_train(rein_session_report *report, rein_session *session, const rein_groups *groups,
+/* Trains the policy on groups, in memory only: reference, epochs, minibatches, optimizer. The report has the metrics of the training. The
+ * groups change only with keep_advantages. rein_session_commit must follow. options may be NULL: nothing was sampled. After a failure the
+ * session can only be closed; the run resumes from its last checkpoint. */
+REIN_API rein_status rein_session_train(rein_session_report *report, rein_session *session, rein_groups *groups,
                                         const rein_train_options *options, rein_error *err);
 
 /* Commits the step that rein_session_train has made: counts it, and writes its trajectories, its line of the history with `more` [n_more]
