@@ -88,8 +88,10 @@ REIN_API rein_status rein_groups_from_memory(rein_groups *groups, const char *te
 
 /* How groups are written. The values are part of the ABI: never renumbered. */
 typedef enum rein_groups_form {
-    REIN_GROUPS_EXACT = 0, /* token ids; reading it back gives the same arrays, bit for bit */
-    REIN_GROUPS_ART = 1    /* messages as they were read, with the current rewards: for trajectories that were read from messages */
+    /* Token ids. Reading it back gives the same ids, mask, recorded log-probs (rein_history_recorded, as log_probs), values and rewards,
+     * bit for bit. Other arrays do not return. */
+    REIN_GROUPS_EXACT = 0,
+    REIN_GROUPS_ART = 1 /* messages as they were read, with the current rewards: for trajectories that were read from messages */
 } rein_groups_form;
 
 /* Writes groups to a file, one line each; the file appears whole or not at all. Keys that were read and have no field (metadata, logs and
@@ -330,7 +332,7 @@ REIN_API rein_status rein_settings_check(const rein_settings *settings, rein_err
 typedef struct rein_session rein_session;
 
 /* Begins a run in a directory that is new or empty, and writes its checkpoint 0; or resumes a run from its last good checkpoint, with its own
- * settings and those given now. Settings that made the policy (model, adapter, lora_*, full, seed, shards, share_limit) cannot change.
+ * settings and those given now. Settings that made the policy (model, adapter, lora_*, full, seed, shards, share_limit, no_sharing) cannot change.
  * Everything is checked before anything is written: this is rein_session_prepare, then rein_session_begin. The caller closes *session; it is
  * NULL on failure. */
 REIN_API rein_status rein_session_open(rein_session **session, const char *directory, const rein_settings *settings,
