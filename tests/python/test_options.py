@@ -45,7 +45,7 @@ def test_options_know_their_values():
         ({"preset": "grpo", "epsilom": 1}, "epsilom is not an option: did you mean epsilon"),
         ({"preset": "grpo", "epsilon": "0.1"}, "epsilon is '0.1': a number is needed"),
         ({"preset": "grpo", "epsilon": True}, 'epsilon is "true": a number is needed'),
-        ({"preset": "grpo", "epsilon": [1]}, r"epsilon is \[1\]: a number or a text is needed"),
+        ({"preset": "grpo", "epsilon": [1]}, r"epsilon is \[1\]: a number or a string is needed"),
         ({"preset": "grpo", "epsilon": -1}, "epsilon is -1: it must be 0 or more"),
         ({"preset": "grpo", "epsilon": float("nan")}, "epsilon is not a finite number"),
         ({"preset": "grpo", "surrogate": 3}, "surrogate is 3: one of reinforce|clip"),

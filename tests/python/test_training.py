@@ -295,7 +295,7 @@ def test_wrong_groups(tmp_path):
         ([], ValueError, "groups is empty"),
         ([[]], ValueError, r"groups\[0\] has no trajectories"),
         ([[3]], TypeError, r"groups\[0\]\[0\] is a int: a rein.Trajectory or a dict is needed"),
-        ([[good, {}]], TypeError, "all are rein.Trajectory, or all are dicts"),
+        ([[good, {}]], TypeError, "give only rein.Trajectory, or only dicts"),
         ([[good], [{}]], TypeError, r"groups\[0\] has a Trajectory"),
         ([[{"prompt_ids": [1], "response_ids": [2]}]], ValueError, r"line 1: trajectories\[0\].reward"),
         (tmp_path / "none.jsonl", OSError, "none.jsonl"),
@@ -365,7 +365,7 @@ def test_what_is_wrong_with_a_step(tmp_path):
         ({"model": LLAMA, "lora_rank": 0}, ValueError, "lora_rank"),
         ({"model": LLAMA, "save_steps": 2}, ValueError, "save_steps has no effect"),
         ({"model": LLAMA, "keep_best": "rewrad"}, ValueError, 'keep_best names "rewrad"'),
-        ({"model": LLAMA, "lora_rank": {}}, TypeError, "lora_rank is {}: a number, a text or a list"),
+        ({"model": LLAMA, "lora_rank": {}}, TypeError, "lora_rank is {}: a number, a string or a list"),
         ({"model": tmp_path / "none"}, ValueError, "which is no directory"),
     ):
         with pytest.raises(kind, match=match):
