@@ -109,7 +109,7 @@ static batch *make_batch(size_t groups, size_t prompt, size_t response, int voca
 }
 
 /* A step with everything that it puts on the disk. */
-static void train(rein_session_report *report, rein_session *session, const batch *b, double seconds_sample) {
+static void train(rein_session_report *report, rein_session *session, batch *b, double seconds_sample) {
     const rein_train_options options = {.seconds_sample = seconds_sample};
     rein_error err = {0};
     bench_must(rein_session_train(report, session, &b->groups, &options, &err), &err);

@@ -128,7 +128,7 @@ static int train(supervised *s, rein_session_report *report) {
     rein_error err = {0};
     cli_progress_begin(&progress, rein_session_step(s->t.session), s->plan.total);
     for (int64_t step; (step = rein_session_step(s->t.session)) < s->plan.total && !cli_progress_interrupted();) {
-        const rein_groups batch = batch_of(s, step);
+        rein_groups batch = batch_of(s, step);
         char text[100];
         if (rein_session_train(report, s->t.session, &batch, NULL, &err) ||
             rein_session_commit(report, s->t.session, &batch, NULL, 0, &err)) {

@@ -102,7 +102,7 @@ static int show_one(int *end, const showing *s, uint64_t index) {
     rein_text out = {0};
     rein_error err = {0};
     rein_status status = rein_task_example(&example, s->task, s->split, index, &err);
-    *end = status == REIN_ERANGE && index > s->from && !rein_task_verifies(s->task);
+    *end = status == REIN_END && index > s->from && !rein_task_verifies(s->task);
     if (*end) return CLI_DONE;
     if (!status && s->demonstrations) status = rein_task_demonstrate(&shown, s->task, &example, index, &err);
     if (!status && s->json && s->demonstrations) put_pair(&out, "prompt", example.prompt, "completion", shown.data, shown.length);
@@ -110,7 +110,7 @@ static int show_one(int *end, const showing *s, uint64_t index) {
     else if (!status) put_text(&out, s, &example, index, &shown);
     rein_text_free(&shown);
     rein_example_free(&example);
-    if (status == REIN_ERANGE) return cli_say(CLI_WRONG, WHERE, "%s", err.message);
+    if (status == REIN_END) return cli_say(CLI_WRONG, WHERE, "%s", err.message);
     return status ? cli_say_error(WHERE, &err) : cli_print(&out);
 }
 

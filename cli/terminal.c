@@ -80,7 +80,7 @@ int cli_say_failure(int status, const char *where, const rein_error *err) {
 }
 
 int cli_say_error(const char *where, const rein_error *err) {
-    const int failed = err->code == REIN_ENOMEM || err->code == REIN_ERANGE;
+    const int failed = err->code == REIN_ENOMEM || err->code == REIN_ERANGE || err->code == REIN_END;
     return cli_say_failure(failed ? CLI_FAILED : CLI_WRONG, where, err);
 }
 

@@ -98,7 +98,7 @@ static int dry_run(const cli_training *t, const rein_groups_summary *s, const re
 
 /* ------------------------------------------------------------------------------------------------------------------ the command */
 
-static int train(cli_training *t, const rein_groups *groups, const rein_groups_summary *summary, int json) {
+static int train(cli_training *t, rein_groups *groups, const rein_groups_summary *summary, int json) {
     rein_session_report report;
     rein_error err = {0};
     rein_text out = {0};

@@ -26,7 +26,8 @@ typedef enum rein_status {
     REIN_EINVAL = 1, /* an argument is wrong: the message names it, its position and what would be right */
     REIN_ENOMEM = 2, /* no memory, or a workspace that is too small */
     REIN_ERANGE = 3, /* each argument is valid, but the result is not a finite number */
-    REIN_EIO = 4     /* a file cannot be opened, read or written */
+    REIN_EIO = 4,    /* a file cannot be opened, read or written */
+    REIN_END = 5     /* there is nothing at that position */
 } rein_status;
 
 /* What went wrong. A call that fails fills it; every `rein_error *` may be NULL. Programs read code, field and index; people read the

@@ -1,7 +1,8 @@
 /* objective.h - the mathematics of RL post-training over plain arrays: every objective with its exact gradient.
  *
- * Boundary: numbers in, numbers out. No model, no file, no sampling. Every function is thread-safe, keeps nothing after it returns
- * (a rein_step lives in the caller's buffer), and on failure leaves its outputs untouched unless its contract says otherwise.
+ * Boundary: numbers in, numbers out. No model, no file, no sampling. Every function is thread-safe and keeps no results (a rein_step lives
+ * in the caller's buffer); up to 64 MB of scratch memory stay with the calling thread. On failure outputs are untouched unless the contract
+ * says otherwise.
  * Outputs come first; an output pointer marked "or NULL" is skipped when NULL. Ragged data is offsets: row r is [off[r], off[r+1]).
  * `_f32` twins take and return float arrays; scalars stay double. A loss is minimised, an objective maximised. */
 #ifndef REIN_OBJECTIVE_H

@@ -131,7 +131,7 @@ REIN_API const char *rein_task_name(const rein_task *task);
 /* The number of examples of a split; SIZE_MAX: endless, or not known. */
 REIN_API size_t rein_task_size(const rein_task *task, rein_split split);
 
-/* Gets example number `index` of a split, the same every time. The caller frees it. REIN_ERANGE: there is none. On failure *example is
+/* Gets example number `index` of a split, the same every time. The caller frees it. REIN_END: there is none. On failure *example is
  * {0}. */
 REIN_API rein_status rein_task_example(rein_example *example, rein_task *task, rein_split split, uint64_t index, rein_error *err);
 

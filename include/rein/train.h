@@ -88,8 +88,10 @@ REIN_API rein_status rein_groups_from_memory(rein_groups *groups, const char *te
 
 /* How groups are written. The values are part of the ABI: never renumbered. */
 typedef enum rein_groups_form {
-    REIN_GROUPS_EXACT = 0, /* token ids; reading it back gives the same arrays, bit for bit */
-    REIN_GROUPS_ART = 1    /* messages as they were read, with the current rewards: for trajectories that were read from messages */
+    /* Token ids. Reading it back gives the same ids, mask, recorded log-probs (rein_history_recorded, as log_probs), values and rewards,
+     * bit for bit. Other arrays do not return. */
+    REIN_GROUPS_EXACT = 0,
+    REIN_GROUPS_ART = 1 /* messages as they were read, with the current rewards: for trajectories that were read from messages */
 } rein_groups_form;
 
 /* Writes groups to a file, one line each; the file appears whole or not at all. Keys that were read and have no field (metadata, logs and
@@ -210,7 +212,8 @@ typedef struct rein_pass_options {
      * forward pass that would compute them is skipped; a gap is an error. */
     int recorded_are_current;
     float *
-        advantages; /* NULL, or [tokens of all histories, in order]: becomes the advantage that the loss used for each trained token */
+        advantages; /* NULL, or [tokens of all histories, in order]: becomes the advantage that the loss used, 0 where nothing trains */
+    double temperature; /* of the policy in this pass; 0: that of the trainer */
 } rein_pass_options;
 
 typedef struct rein_pass_result {
@@ -330,7 +333,7 @@ REIN_API rein_status rein_settings_check(const rein_settings *settings, rein_err
 typedef struct rein_session rein_session;
 
 /* Begins a run in a directory that is new or empty, and writes its checkpoint 0; or resumes a run from its last good checkpoint, with its own
- * settings and those given now. Settings that made the policy (model, adapter, lora_*, full, seed, shards, share_limit) cannot change.
+ * settings and those given now. Settings that made the policy (model, adapter, lora_*, full, seed, shards, share_limit, no_sharing) cannot change.
  * Everything is checked before anything is written: this is rein_session_prepare, then rein_session_begin. The caller closes *session; it is
  * NULL on failure. */
 REIN_API rein_status rein_session_open(rein_session **session, const char *directory, const rein_settings *settings,
@@ -378,7 +381,8 @@ REIN_API const rein_settings *rein_session_settings(const rein_session *session)
 /* 1 if the directory held no run when the session was prepared. */
 REIN_API int rein_session_is_new(const rein_session *session);
 
-/* The number of steps made, and the current policy. Before rein_session_begin they are 0 and the policy that a new run begins with. */
+/* The number of steps made, and the current policy, with the temperature of the next step (rein_settings_temperature). Before
+ * rein_session_begin they are 0 and the policy that a new run begins with. */
 REIN_API int64_t rein_session_step(const rein_session *session);
 REIN_API rein_policy rein_session_policy(const rein_session *session);
 
@@ -401,12 +405,14 @@ typedef struct rein_train_options {
     const rein_groups *ptx; /* supervised examples, whose loss times their rewards is added to every optimizer step; NULL: none */
     size_t ptx_batch;       /* examples of each optimizer step */
     const double *budget_penalty_coef; /* of this step; NULL: that of the objective */
+    double temperature;                /* of the policy and the reference in this step; 0: that of rein_session_policy */
+    int keep_advantages; /* 1: every history gets the advantages of its tokens, in memory from malloc; rein_session_commit writes them */
 } rein_train_options;
 
-/* Trains the policy on groups, in memory only: reference, epochs, minibatches, optimizer. The report has the metrics of the training, and
- * the histories that have room for advantages get them. rein_session_commit must follow. options may be NULL: nothing was sampled. After a
- * failure the session can only be closed; the run resumes from its last checkpoint. */
-REIN_API rein_status rein_session_train(rein_session_report *report, rein_session *session, const rein_groups *groups,
+/* Trains the policy on groups, in memory only: reference, epochs, minibatches, optimizer. The report has the metrics of the training. The
+ * groups change only with keep_advantages. rein_session_commit must follow. options may be NULL: nothing was sampled. After a failure the
+ * session can only be closed; the run resumes from its last checkpoint. */
+REIN_API rein_status rein_session_train(rein_session_report *report, rein_session *session, rein_groups *groups,
                                         const rein_train_options *options, rein_error *err);
 
 /* Commits the step that rein_session_train has made: counts it, and writes its trajectories, its line of the history with `more` [n_more]

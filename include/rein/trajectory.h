@@ -44,7 +44,7 @@ typedef struct rein_history {
     float *log_probs;         /* [n] of the policy that sampled, where mask is 1; NaN where that is not known, and elsewhere */
     float *values;            /* [n] of a critic, or NULL */
     float *sampler_log_probs; /* [n] of the sampler, where top_k, top_p or min_p made it differ from the policy; or NULL */
-    float *advantages;        /* [n] NULL, or filled by rein_session_train: the advantage of each trained token, 0 elsewhere */
+    float *advantages;        /* [n] that the loss used, 0 where nothing trains (keep_advantages of rein_train_options); or NULL */
     rein_text text;           /* what the sampled tokens say, without stops and special tokens */
     size_t *text_ends;        /* [n] bytes of `text` that were certain after each token; NULL: there is no text */
     uint64_t activation_key;  /* of its rows in the activation cache (rein_sampled); 0: none. It is not written */

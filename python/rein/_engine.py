@@ -329,6 +329,7 @@ class PassOptions(ctypes.Structure):
         ("mask_truncated_completions", _int),
         ("recorded_are_current", _int),
         ("advantages", _address),
+        ("temperature", _double),
     ]
 
 

@@ -31,6 +31,8 @@ class Trajectory:
     truncated     cut off at a length limit, not ended by the policy
     budget        its token budget, for objectives with one; None: the budget of the objective
     values        [R] of a critic, for objectives that need one
+    sampler_log_probs  [R] under which the sampler drew the tokens, where top_k, top_p, min_p or greedy made it differ from
+                  the policy; None: it was the policy itself
     activation_key  key of its activations in the policy's activation cache (Sample has it); 0: they are computed again
 
     >>> Trajectory([1, 5], [7, 8, 2], [-0.1, -2.0, -0.5], reward=1.0).reward
@@ -47,6 +49,7 @@ class Trajectory:
     budget: int | None = None
     values: ArrayLike | None = None
     activation_key: int = 0
+    sampler_log_probs: ArrayLike | None = None
 
     @classmethod
     def from_ids(
@@ -189,6 +192,8 @@ class _Flat:
         self.log_probs = np.full(n, np.nan, FLOAT32)
         self.has_values = [row.trajectory.values is not None for row in rows]
         self.values = np.full(n if any(self.has_values) else 0, np.nan, FLOAT32)
+        self.has_sampler = [row.trajectory.sampler_log_probs is not None for row in rows]
+        self.sampler_log_probs = np.full(n if any(self.has_sampler) else 0, np.nan, FLOAT32)
         for row, start, end in zip(rows, self.offsets, self.offsets[1:]):
             self._put(row, start, start + row.prompt.size, end)
 
@@ -201,8 +206,12 @@ class _Flat:
             mask = marks(trajectory.mask, f"{row.name}.mask")
             _same_length(mask, f"{row.name}.mask", n, "response_ids")
             self.mask[middle:end] = mask
-        floats = (("log_probs", trajectory.log_probs, self.log_probs), ("values", trajectory.values, self.values))
-        for name, given, to in floats:
+        for name, to in (
+            ("log_probs", self.log_probs),
+            ("values", self.values),
+            ("sampler_log_probs", self.sampler_log_probs),
+        ):
+            given = getattr(trajectory, name)
             if given is not None:
                 numbers = real(given, f"{row.name}.{name}", FLOAT32)
                 _same_length(numbers, f"{row.name}.{name}", n, "response_ids")
@@ -211,8 +220,9 @@ class _Flat:
     def history(self, i: int) -> e.History:
         start, n = self.offsets[i], self.offsets[i + 1] - self.offsets[i]
         values = address(self.values) + 4 * start if self.has_values[i] else None
+        sampler = address(self.sampler_log_probs) + 4 * start if self.has_sampler[i] else None
         arrays = (address(self.ids) + 4 * start, address(self.mask) + start, address(self.log_probs) + 4 * start)
-        return e.History(n, *arrays, values)
+        return e.History(n, *arrays, values, sampler)
 
 
 def _fill(struct: e.TrajectoryStruct, trajectory: Trajectory, name: str) -> None:

@@ -47,9 +47,14 @@ class Sample:
         return self.finish in ("cut", "full")
 
     def trajectory(self, reward: float, **more: Any) -> Trajectory:
-        """The trajectory with this reward, for forward_backward; keywords are those of Trajectory."""
+        """The trajectory with this reward, for forward_backward; keywords are those of Trajectory.
+
+        It has the sampler's log-probs where they differ from the policy's.
+        """
         own: dict[str, Any] = {"policy_step": self.policy_step, "truncated": self.truncated}
         own["activation_key"] = self.activation_key
+        if not np.array_equal(self.sampler_log_probs, self.log_probs):
+            own["sampler_log_probs"] = self.sampler_log_probs
         return Trajectory(self.prompt_ids, self.response_ids, self.log_probs, reward, **{**own, **more})
 
 

@@ -39,6 +39,8 @@ class _Options(ctypes.Structure):
         ("ptx", ctypes.c_void_p),
         ("ptx_batch", ctypes.c_size_t),
         ("budget_penalty_coef", ctypes.c_void_p),
+        ("temperature", ctypes.c_double),
+        ("keep_advantages", ctypes.c_int),
     ]
 
 

@@ -121,7 +121,7 @@ void rein_json_put_rows(rein_text *text, const char *name, const double *values,
 }
 
 static const char *code_name(rein_status code) {
-    static const char *const names[] = {"OK", "EINVAL", "ENOMEM", "ERANGE", "EIO"};
+    static const char *const names[] = {"OK", "EINVAL", "ENOMEM", "ERANGE", "EIO", "END"};
     return (unsigned)code < sizeof names / sizeof *names ? names[code] : "EINVAL";
 }
 

@@ -178,7 +178,11 @@ rein_status rein_estimate(double *a, const double *r, const int64_t *length, con
             break;
         case REIN_ADVANTAGE_PASS_AT_K: status = pass_at_k(ag, rg, n, o->pass_k, g, err); break;
         case REIN_ADVANTAGE_MAX_RL: max_rl(ag, rg, n); break;
-        default: memcpy(ag, rg, n * sizeof *ag); break;
+        case REIN_ADVANTAGE_NONE:
+        case REIN_ADVANTAGE_GAE:
+        case REIN_ADVANTAGE_GIVEN: memcpy(ag, rg, n * sizeof *ag); break;
+        case REIN_ADVANTAGE_GDPO:
+        case REIN_ADVANTAGE_REINFORCE_PP: break; /* over the whole batch: done above */
         }
         if (status != REIN_OK) return status;
     }

@@ -153,7 +153,7 @@ static rein_status ask(rein_example *example, const rein_task *task, rein_split 
         task->builtin->ask(&question, &draws);
         if (split_of(question.prompt) == split) return make_example(example, &question, err);
     }
-    return rein_fail(err, REIN_ERANGE, "task %s has no example for this split in %d attempts", task->name, MAX_ATTEMPTS);
+    return rein_fail(err, REIN_END, "task %s has no example for this split in %d attempts", task->name, MAX_ATTEMPTS);
 }
 
 rein_status rein_task_example(rein_example *example, rein_task *task, rein_split split, uint64_t index, rein_error *err) {

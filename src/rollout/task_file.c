@@ -134,7 +134,7 @@ rein_status rein_task_file_example(rein_example *example, const rein_task_file *
     *example = (rein_example){0};
     if (index < s->n) return rein_example_read(example, s->objects[index], file->name, err);
     rein_path_show(shown, file->name);
-    if (!s->n) return rein_fail(err, REIN_ERANGE, "%s has no held-out examples: held_out_share is 0", shown);
-    return rein_fail(err, REIN_ERANGE, "%s has %zu %s examples: there is no number %llu (they count from 0)", shown, s->n,
+    if (!s->n) return rein_fail(err, REIN_END, "%s has no held-out examples: held_out_share is 0", shown);
+    return rein_fail(err, REIN_END, "%s has %zu %s examples: there is no number %llu (they count from 0)", shown, s->n,
                      name_of(split), (unsigned long long)index);
 }

@@ -96,7 +96,7 @@ static rein_status check_end(const json_t *object, const char *where, rein_error
     if (!json_is_true(end)) return rein_fields_wrong(&in, "end", end, "true is needed, or an example without end");
     if (json_object_size(object) > 1)
         return rein_fields_wrong(&in, "end", end, "an example cannot stand beside it, {\"end\": true} alone is needed");
-    return rein_fail(err, REIN_ERANGE, "%s: the program says that its examples ended before this one", where);
+    return rein_fail(err, REIN_END, "%s: the program says that its examples ended before this one", where);
 }
 
 rein_status rein_task_program_example(rein_example *example, rein_task_program *p, rein_split split, uint64_t index,

@@ -173,7 +173,7 @@ static int is_due(const rein_loop *l, int64_t step) {
 static size_t loop_rows(rein_named_number *rows, const rein_loop *l, const rein_step_batch *batch) {
     const rein_settings *s = settings_of(l);
     size_t n = judge_rows(rows, l, &batch->sampled);
-    if (s->temperature_final > 0) rows[n++] = (rein_named_number){"temperature", l->session->temperature};
+    if (s->temperature_final > 0) rows[n++] = (rein_named_number){"temperature", rein_settings_temperature(s, l->session->step)};
     if (s->dynamic_sampling) rows[n++] = (rein_named_number){"dynamic_sampling/prompts", (double)batch->sampled.n};
     return n;
 }
@@ -201,30 +201,18 @@ static rein_status control(rein_session *s, const rein_groups *groups, rein_erro
     return status;
 }
 
-/* Room for the advantages that the loss takes: they are written with the trajectories. */
-static rein_status make_room(const rein_groups *groups, rein_error *err) {
-    for (size_t g = 0; g < groups->n; g++)
-        for (size_t t = 0; t < groups->groups[g].n; t++) {
-            rein_history *h = groups->groups[g].trajectories[t].histories;
-            free(h->advantages);
-            h->advantages = calloc(h->n, sizeof *h->advantages);
-            if (!h->advantages) return rein_fail(err, REIN_ENOMEM, "no memory for the advantages of %zu tokens", h->n);
-        }
-    return REIN_OK;
-}
-
-static rein_status train(rein_session_report *report, rein_loop *l, const rein_groups *groups, double seconds_sample,
-                         rein_error *err) {
+static rein_status train(rein_session_report *report, rein_loop *l, rein_groups *groups, double seconds_sample, rein_error *err) {
     rein_session *s = l->session;
     const double multiplier = s->multiplier;
     const rein_train_options options = {.seconds_sample = seconds_sample,
                                         .own_samples = !rein_settings_truncate(&s->settings),
                                         .ptx = l->ptx.n ? &l->ptx : NULL,
                                         .ptx_batch = (size_t)s->settings.ptx_batch,
-                                        .budget_penalty_coef = isnan(multiplier) ? NULL : &multiplier};
+                                        .budget_penalty_coef = isnan(multiplier) ? NULL : &multiplier,
+                                        .temperature = rein_settings_temperature(&s->settings, s->step),
+                                        .keep_advantages = 1};
     if (l->options.progress) l->options.progress(l->options.context, REIN_PHASE_TRAINING, 0, 1);
-    rein_status status = make_room(groups, err);
-    if (!status) status = rein_session_train(report, s, groups, &options, err);
+    const rein_status status = rein_session_train(report, s, groups, &options, err);
     return status ? status : control(s, groups, err);
 }
 
@@ -279,7 +267,6 @@ rein_status rein_loop_step(rein_loop_report *report, rein_loop *l, rein_error *e
     if (status) return status;
     if (rein_loop_done(l)) return rein_fail(err, REIN_EINVAL, "the run has made its %lld steps", (long long)s->settings.steps);
     if (s->step == 0) status = rein_loop_evaluate(l, err);
-    rein_session_set_temperature(s, rein_settings_temperature(&s->settings, s->step));
     if (!status) status = make_step(&report->trained, &batch, l, err);
     if (!status) finish_report(report, l);
     rein_step_batch_free(&batch);

@@ -16,15 +16,14 @@ static void on_progress(void *context, size_t done, size_t all) {
     if (l->options.progress) l->options.progress(l->options.context, REIN_PHASE_EVALUATING, done, all);
 }
 
-static rein_status sample(rein_groups *groups, rein_loop *l, int greedy, rein_error *err) {
-    const rein_policy policy = rein_session_policy(l->session);
-    return rein_task_runner_evaluate(groups, l->runner, &policy, greedy, &l->session->exec, on_progress, l, err);
+static rein_status sample(rein_groups *groups, rein_loop *l, const rein_policy *policy, int greedy, rein_error *err) {
+    return rein_task_runner_evaluate(groups, l->runner, policy, greedy, &l->session->exec, on_progress, l, err);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ the figures */
 
 /* The KL to the policy of step 0 by k1, the mean of log-prob differences over the policy's own tokens: unbiased, and exactly 0 at step 0. */
-static rein_status measure_kl(double *kl, rein_loop *l, const rein_groups *groups, rein_error *err) {
+static rein_status measure_kl(double *kl, rein_loop *l, double temperature, const rein_groups *groups, rein_error *err) {
     rein_policy first;
     rein_model *model;
     rein_adapter *adapter;
@@ -33,7 +32,7 @@ static rein_status measure_kl(double *kl, rein_loop *l, const rein_groups *group
     double sum = 0;
     float *log_probs = malloc((tokens ? tokens : 1) * sizeof *log_probs);
     if (!log_probs) return rein_fail(err, REIN_ENOMEM, "no memory for the log-probs of %zu tokens", tokens);
-    rein_status status = rein_session_first_policy(&first, &model, &adapter, l->session, err);
+    rein_status status = rein_session_first_policy(&first, &model, &adapter, l->session, temperature, err);
     if (!status) status = rein_trainer_log_probs(log_probs, NULL, l->session->trainer, &first, groups, err);
     const float *at = log_probs;
     for (size_t g = 0; g < groups->n && !status; g++)
@@ -132,14 +131,15 @@ static void remember(rein_loop *l, const rein_loop_evaluation *e, rein_groups *s
 rein_status rein_loop_evaluate_as(rein_named_number *rows, size_t *n, rein_loop *l, int64_t step, rein_error *err) {
     rein_loop_evaluation e = {.step = step};
     rein_groups sampled = {0}, greedy = {0};
-    rein_session_set_temperature(l->session, rein_settings_temperature(&l->session->settings, step));
-    rein_status status = sample(&sampled, l, 0, err);
-    if (!status) status = sample(&greedy, l, 1, err);
+    rein_policy policy = rein_session_policy(l->session);
+    policy.temperature = rein_settings_temperature(&l->session->settings, step); /* the session may not have counted the step yet */
+    rein_status status = sample(&sampled, l, &policy, 0, err);
+    if (!status) status = sample(&greedy, l, &policy, 1, err);
     if (!status) {
         e.sampled = rein_evaluate(&sampled, budget_of(l));
         e.greedy = rein_evaluate(&greedy, budget_of(l));
         set_policy_step(&sampled, step);
-        status = measure_kl(&e.kl, l, &sampled, err);
+        status = measure_kl(&e.kl, l, policy.temperature, &sampled, err);
     }
     if (!status) status = keep(l, &e, &sampled, err);
     if (!status) remember(l, &e, &sampled), *n = rows_of(rows, &e);

@@ -9,13 +9,29 @@
 
 enum { CHAINS = 1 << 12 };
 
+/* What log-probs depend on. */
+typedef struct question {
+    const rein_trajectory *trajectory;
+    int64_t identity; /* of the policy */
+    double temperature;
+    size_t n;     /* tokens of all histories */
+    size_t chain; /* by the hash of all that */
+} question;
+
+/* Behind the lengths of the histories stand float log_probs [n], int32_t ids [n] and uint8_t mask [n]. */
 typedef struct entry {
     struct entry *next;  /* of its chain */
     struct entry *newer; /* of the queue */
-    uint64_t key;
-    size_t n;
-    float log_probs[]; /* [n] */
+    size_t chain;
+    int64_t identity;
+    double temperature;
+    size_t n, n_histories;
+    size_t lengths[]; /* [n_histories] */
 } entry;
+
+static float *log_probs_of(entry *e) { return (float *)(e->lengths + e->n_histories); }
+static int32_t *ids_of(entry *e) { return (int32_t *)(log_probs_of(e) + e->n); }
+static uint8_t *mask_of(entry *e) { return (uint8_t *)(ids_of(e) + e->n); }
 
 struct rein_reference_cache {
     size_t most;
@@ -34,21 +50,59 @@ rein_reference_cache_counts rein_reference_cache_count(const rein_reference_cach
 
 /* --------------------------------------------------------------------------------------------------------------------- the table */
 
-static size_t size_of(size_t n) { return sizeof(entry) + n * sizeof(float); }
+static size_t size_of(size_t n, size_t n_histories) {
+    return sizeof(entry) + n_histories * sizeof(size_t) + n * (sizeof(float) + sizeof(int32_t) + sizeof(uint8_t));
+}
 
-/* The link to the entry, or to where its chain ends. */
-static entry **find(rein_reference_cache *cache, uint64_t key, size_t n) {
-    entry **link = &cache->chains[key % CHAINS];
-    while (*link && ((*link)->key != key || (*link)->n != n)) link = &(*link)->next;
-    return link;
+static uint64_t hash_of(const question *q) {
+    struct {
+        int64_t identity;
+        double temperature;
+    } policy = {q->identity, q->temperature};
+    uint64_t hash = rein_hash(&policy, sizeof policy);
+    for (size_t i = 0; i < q->trajectory->n_histories; i++) {
+        const rein_history *h = &q->trajectory->histories[i];
+        const uint64_t parts[] = {hash, h->n, rein_hash(h->ids, h->n * sizeof *h->ids), rein_hash(h->mask, h->n)};
+        hash = rein_hash(parts, sizeof parts);
+    }
+    return hash;
+}
+
+static question question_of(const rein_trajectory *t, double temperature, int64_t identity) {
+    question q = {.trajectory = t, .identity = identity, .temperature = temperature};
+    for (size_t i = 0; i < t->n_histories; i++) q.n += t->histories[i].n;
+    q.chain = hash_of(&q) % CHAINS;
+    return q;
+}
+
+/* 1 if the entry has the log-probs in question: the tokens themselves are compared, since different ones may have the same hash. */
+static int is_answer(entry *e, const question *q) {
+    const rein_trajectory *t = q->trajectory;
+    if (e->identity != q->identity || e->n != q->n || e->n_histories != t->n_histories) return 0;
+    if (memcmp(&e->temperature, &q->temperature, sizeof e->temperature) != 0) return 0;
+    for (size_t i = 0, at = 0; i < t->n_histories; at += t->histories[i++].n) {
+        const rein_history *h = &t->histories[i];
+        if (e->lengths[i] != h->n || memcmp(ids_of(e) + at, h->ids, h->n * sizeof *h->ids) != 0 ||
+            memcmp(mask_of(e) + at, h->mask, h->n) != 0)
+            return 0;
+    }
+    return 1;
+}
+
+/* NULL: not known. */
+static entry *find(const rein_reference_cache *cache, const question *q) {
+    entry *e = cache->chains[q->chain];
+    while (e && !is_answer(e, q)) e = e->next;
+    return e;
 }
 
 static void drop_oldest(rein_reference_cache *cache) {
-    entry *e = cache->oldest;
-    *find(cache, e->key, e->n) = e->next;
+    entry *e = cache->oldest, **link = &cache->chains[e->chain];
+    while (*link != e) link = &(*link)->next;
+    *link = e->next;
     cache->oldest = e->newer;
     if (!cache->oldest) cache->newest = NULL;
-    cache->counts.bytes -= size_of(e->n);
+    cache->counts.bytes -= size_of(e->n, e->n_histories);
     free(e);
 }
 
@@ -57,48 +111,42 @@ void rein_reference_cache_free(rein_reference_cache *cache) {
     free(cache);
 }
 
+static void fill(entry *e, const question *q, const float *log_probs) {
+    const rein_trajectory *t = q->trajectory;
+    *e = (entry){
+        .chain = q->chain, .identity = q->identity, .temperature = q->temperature, .n = q->n, .n_histories = t->n_histories};
+    memcpy(log_probs_of(e), log_probs, q->n * sizeof *log_probs);
+    for (size_t i = 0, at = 0; i < t->n_histories; at += t->histories[i++].n) {
+        const rein_history *h = &t->histories[i];
+        e->lengths[i] = h->n;
+        memcpy(ids_of(e) + at, h->ids, h->n * sizeof *h->ids);
+        memcpy(mask_of(e) + at, h->mask, h->n);
+    }
+}
+
 /* Where there is no memory, nothing is kept, and nothing is lost. */
-static void keep(rein_reference_cache *cache, uint64_t key, const float *log_probs, size_t n) {
-    if (size_of(n) > cache->most || *find(cache, key, n)) return;
-    while (cache->counts.bytes + size_of(n) > cache->most) drop_oldest(cache);
-    entry *e = malloc(size_of(n));
+static void keep(rein_reference_cache *cache, const question *q, const float *log_probs) {
+    const size_t size = size_of(q->n, q->trajectory->n_histories);
+    if (size > cache->most || find(cache, q)) return;
+    while (cache->counts.bytes + size > cache->most) drop_oldest(cache);
+    entry *e = malloc(size);
     if (!e) return;
-    *e = (entry){.key = key, .n = n};
-    memcpy(e->log_probs, log_probs, n * sizeof *log_probs);
-    *find(cache, key, n) = e;
+    fill(e, q, log_probs);
+    e->next = cache->chains[q->chain];
+    cache->chains[q->chain] = e;
     if (cache->newest) cache->newest->newer = e;
     else cache->oldest = e;
     cache->newest = e;
-    cache->counts.bytes += size_of(n);
+    cache->counts.bytes += size;
 }
 
 /* ----------------------------------------------------------------------------------------------------------------- trajectories */
-
-static size_t tokens_of(const rein_trajectory *t) {
-    size_t n = 0;
-    for (size_t i = 0; i < t->n_histories; i++) n += t->histories[i].n;
-    return n;
-}
-
-static uint64_t key_of(const rein_trajectory *t, double temperature, int64_t identity) {
-    struct {
-        int64_t identity;
-        double temperature;
-    } policy = {identity, temperature};
-    uint64_t key = rein_hash(&policy, sizeof policy);
-    for (size_t i = 0; i < t->n_histories; i++) {
-        const rein_history *h = &t->histories[i];
-        const uint64_t parts[] = {key, h->n, rein_hash(h->ids, h->n * sizeof *h->ids), rein_hash(h->mask, h->n)};
-        key = rein_hash(parts, sizeof parts);
-    }
-    return key;
-}
 
 /* The trajectories that are not known, in groups as they were: what a group shares is still shared. */
 typedef struct unknown {
     rein_groups groups;            /* borrows the histories */
     rein_trajectory *trajectories; /* [n] of all groups */
-    uint64_t *keys;                /* [n] */
+    question *questions;           /* [n] */
     float **places;                /* [n] where the log-probs of each belong */
     size_t n, tokens;
     float *log_probs; /* [tokens] */
@@ -107,7 +155,7 @@ typedef struct unknown {
 static void release(unknown *u) {
     free(u->groups.groups);
     free(u->trajectories);
-    free(u->keys);
+    free(u->questions);
     free(u->places);
     free(u->log_probs);
 }
@@ -117,9 +165,9 @@ static rein_status make_room(unknown *u, const rein_groups *groups, rein_error *
     for (size_t g = 0; g < groups->n; g++) n += groups->groups[g].n;
     u->groups.groups = calloc(groups->n + 1, sizeof *u->groups.groups);
     u->trajectories = calloc(n + 1, sizeof *u->trajectories);
-    u->keys = calloc(n + 1, sizeof *u->keys);
+    u->questions = calloc(n + 1, sizeof *u->questions);
     u->places = calloc(n + 1, sizeof *u->places);
-    if (u->groups.groups && u->trajectories && u->keys && u->places) return REIN_OK;
+    if (u->groups.groups && u->trajectories && u->questions && u->places) return REIN_OK;
     return rein_fail(err, REIN_ENOMEM, "no memory for a list of %zu trajectories", n);
 }
 
@@ -130,18 +178,17 @@ static void look_up(unknown *u, float *log_probs, rein_reference_cache *cache, d
         rein_group part = {.trajectories = u->trajectories + u->n};
         for (size_t t = 0; t < groups->groups[g].n; t++) {
             const rein_trajectory *trajectory = &groups->groups[g].trajectories[t];
-            const size_t n = tokens_of(trajectory);
-            const uint64_t key = key_of(trajectory, temperature, identity);
-            const entry *e = *find(cache, key, n);
+            const question q = question_of(trajectory, temperature, identity);
+            entry *e = find(cache, &q);
             if (e) {
-                memcpy(log_probs, e->log_probs, n * sizeof *log_probs);
-                cache->counts.known += n;
+                memcpy(log_probs, log_probs_of(e), q.n * sizeof *log_probs);
+                cache->counts.known += q.n;
             } else {
-                u->trajectories[u->n] = *trajectory, u->keys[u->n] = key, u->places[u->n++] = log_probs;
-                u->tokens += n;
+                u->trajectories[u->n] = *trajectory, u->questions[u->n] = q, u->places[u->n++] = log_probs;
+                u->tokens += q.n;
                 part.n++;
             }
-            log_probs += n;
+            log_probs += q.n;
         }
         if (part.n || groups->groups[g].n == 0) u->groups.groups[u->groups.n++] = part; /* an empty group is an error, not here */
     }
@@ -150,10 +197,10 @@ static void look_up(unknown *u, float *log_probs, rein_reference_cache *cache, d
 static void take(unknown *u, rein_reference_cache *cache) {
     const float *from = u->log_probs;
     for (size_t i = 0; i < u->n; i++) {
-        const size_t n = tokens_of(&u->trajectories[i]);
-        memcpy(u->places[i], from, n * sizeof *from);
-        keep(cache, u->keys[i], from, n);
-        from += n;
+        const question *q = &u->questions[i];
+        memcpy(u->places[i], from, q->n * sizeof *from);
+        keep(cache, q, from);
+        from += q->n;
     }
     cache->counts.computed += u->tokens;
 }

@@ -1,8 +1,9 @@
 /* reference_cache.h - log-probs under reference policies, kept from step to step: a trajectory that is trained again under the same reference
  * is not computed again. Private; one thread at a time.
  *
- * A trajectory is identified by a hash (hash.h) of everything that its log-probs depend on: the policy, the temperature, and the ids and the
- * mask of each of its histories. They do not depend on the rest of the batch, so the kept ones have the bits that would be computed. */
+ * A trajectory is found by a hash (hash.h) of everything that its log-probs depend on: the policy, the temperature, and the ids and the mask
+ * of each of its histories. The cache keeps a copy of these and compares them, so that equal hashes do no harm. The log-probs do not depend
+ * on the rest of the batch, so the kept ones have the bits that would be computed. */
 #ifndef REIN_TRAIN_REFERENCE_CACHE_H
 #define REIN_TRAIN_REFERENCE_CACHE_H
 

@@ -198,9 +198,6 @@ int64_t rein_session_step(const rein_session *s) { return s->step; }
 
 rein_activation_cache *rein_session_activation_cache(const rein_session *s) { return s->activation_cache; }
 
-rein_policy rein_session_policy(const rein_session *s) { return (rein_policy){s->model, s->adapter, s->temperature}; }
-
-void rein_session_set_temperature(rein_session *s, double temperature) {
-    s->temperature = temperature;
-    s->trainer->options.temperature = temperature;
+rein_policy rein_session_policy(const rein_session *s) {
+    return (rein_policy){s->model, s->adapter, rein_settings_temperature(&s->settings, s->step)};
 }

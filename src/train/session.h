@@ -32,11 +32,10 @@ struct rein_session {
     rein_trainer *trainer;
     rein_tensorboard *board;
     int64_t step;
-    int64_t saved;      /* the step of the last checkpoint; -1: none */
-    double tokens;      /* of the run so far */
-    double seconds;     /* of its steps */
-    double multiplier;  /* of the budget penalty, where dual ascent sets it; else NaN */
-    double temperature; /* of the next step */
+    int64_t saved;     /* the step of the last checkpoint; -1: none */
+    double tokens;     /* of the run so far */
+    double seconds;    /* of its steps */
+    double multiplier; /* of the budget penalty, where dual ascent sets it; else NaN */
     rein_session_state state;
     /* The reference, kept while it stays the same; the policy's own model with adapter NULL is the base. */
     int64_t reference_step; /* the checkpoint it is; -1: none, or not a checkpoint */
@@ -52,12 +51,10 @@ struct rein_session {
 /* REIN_EINVAL if the session is not in this state. */
 rein_status rein_session_expect(const rein_session *session, rein_session_state state, rein_error *err);
 
-/* The reference policy of step number `step`. Borrowed from the session. */
-rein_status rein_session_reference(rein_policy *policy, rein_session *session, int64_t step, rein_error *err);
-
-/* The log-probs of the groups under the reference of the next step, [tokens of all histories]; those of an earlier step are not computed
- * again, as long as they fit into the session's memory of them. */
-rein_status rein_session_reference_log_probs(float *log_probs, rein_session *session, const rein_groups *groups, rein_error *err);
+/* The log-probs of the groups under the reference of the next step, [tokens of all histories], at a temperature; those of an earlier step
+ * are not computed again, as long as they fit into the session's reference cache. */
+rein_status rein_session_reference_log_probs(float *log_probs, rein_session *session, double temperature, const rein_groups *groups,
+                                             rein_error *err);
 void rein_session_drop_reference(rein_session *session);
 
 /* rein_session_prepare for the loop: the settings of sampling have an effect. */
@@ -71,12 +68,9 @@ rein_status rein_session_check_minibatches(const rein_session *session, size_t n
 rein_status rein_fork_settings(rein_settings *settings, const char *directory, const rein_fork *from, const rein_settings *given,
                                rein_error *err);
 
-/* The policy at the beginning of the run: its checkpoint 0. The caller closes *adapter and *model, which may be NULL: the policy then has
- * those of the session. */
+/* The policy at the beginning of the run, its checkpoint 0, at a temperature. The caller closes *adapter and *model, which may be NULL: the
+ * policy then has those of the session. */
 rein_status rein_session_first_policy(rein_policy *policy, rein_model **model, rein_adapter **adapter, const rein_session *session,
-                                      rein_error *err);
-
-/* The temperature of the steps from now on, in sampling, training and reference. */
-void rein_session_set_temperature(rein_session *session, double temperature);
+                                      double temperature, rein_error *err);
 
 #endif

@@ -123,7 +123,6 @@ static rein_status prepare(rein_session *s, const rein_settings *given, rein_err
     rein_status status = rein_run_check_place(s->directory, err);
     if (!status) status = resolve_settings(s, given, err);
     if (!status) status = rein_exec_resolve(&s->exec, &(rein_exec){(int)s->settings.threads, given->isa}, REIN_SERIAL, err);
-    s->temperature = s->settings.temperature;
     if (!status) status = check_directories(&s->settings, err);
     if (!status) status = open_policy(s, err);
     return status ? status : open_reference(s, err);

@@ -6,7 +6,7 @@
 #include "session.h"
 #include "settings.h"
 
-enum { MOST_REFERENCES = 64 << 20 }; /* bytes of log-probs: 16 million tokens */
+enum { MOST_REFERENCES = 64 << 20 }; /* bytes: log-probs, ids and masks of 7 million tokens */
 
 void rein_session_drop_reference(rein_session *s) {
     rein_adapter_close(s->reference_adapter);
@@ -41,18 +41,19 @@ static rein_status load_step(rein_session *s, int64_t step, rein_error *err) {
 }
 
 rein_status rein_session_first_policy(rein_policy *policy, rein_model **model, rein_adapter **adapter, const rein_session *s,
-                                      rein_error *err) {
+                                      double temperature, rein_error *err) {
     char path[4096];
     *model = NULL, *adapter = NULL;
     if (rein_run_checkpoint_path(path, sizeof path, s->run, 0) >= sizeof path)
         return rein_fail(err, REIN_EINVAL, "the path of checkpoint 0 is too long");
     const rein_status status = s->adapter ? rein_adapter_open(adapter, s->model, path, err)
                                           : rein_model_open(model, path, &(rein_model_options){.exec = s->exec}, err);
-    *policy = (rein_policy){*model ? *model : s->model, *adapter, s->temperature};
+    *policy = (rein_policy){*model ? *model : s->model, *adapter, temperature};
     return status;
 }
 
-rein_status rein_session_reference(rein_policy *policy, rein_session *s, int64_t step, rein_error *err) {
+/* The reference policy of step number `step`. Borrowed from the session. */
+static rein_status reference_policy(rein_policy *policy, rein_session *s, int64_t step, double temperature, rein_error *err) {
     const rein_settings *o = &s->settings;
     rein_status status = REIN_OK;
     int64_t from = -1; /* a checkpoint */
@@ -62,17 +63,18 @@ rein_status rein_session_reference(rein_policy *policy, rein_session *s, int64_t
     if (from >= 0) status = load_step(s, from, err);
     else if (*o->kl_ref_adapter_path && !s->reference_adapter)
         status = rein_adapter_open(&s->reference_adapter, s->model, o->kl_ref_adapter_path, err);
-    *policy = (rein_policy){s->reference_model ? s->reference_model : s->model, s->reference_adapter, s->temperature};
+    *policy = (rein_policy){s->reference_model ? s->reference_model : s->model, s->reference_adapter, temperature};
     return status;
 }
 
 /* The step of its checkpoint identifies a reference: checkpoints are never replaced, and another reference (the base, an adapter from
  * elsewhere) stays the same as long as the session lives. */
-rein_status rein_session_reference_log_probs(float *log_probs, rein_session *s, const rein_groups *groups, rein_error *err) {
+rein_status rein_session_reference_log_probs(float *log_probs, rein_session *s, double temperature, const rein_groups *groups,
+                                             rein_error *err) {
     rein_policy policy;
     if (!s->references) s->references = rein_reference_cache_new(MOST_REFERENCES);
     if (!s->references) return rein_fail(err, REIN_ENOMEM, "no memory for log-probs of the reference");
-    const rein_status status = rein_session_reference(&policy, s, s->step, err);
+    const rein_status status = reference_policy(&policy, s, s->step, temperature, err);
     if (status) return status;
     return rein_reference_cache_log_probs(log_probs, s->references, s->trainer, &policy, s->reference_step, groups, err);
 }

@@ -10,6 +10,7 @@
 #include "session.h"
 #include "settings.h"
 #include "step_metrics.h"
+#include "trainer.h"
 
 /* Tokens of the groups before `last`. */
 static size_t tokens_before(const rein_groups *groups, size_t last) {
@@ -26,8 +27,9 @@ static double truncated_share(const rein_groups *groups) {
 /* A step at work. */
 typedef struct working {
     rein_session *s;
-    const rein_groups *groups;
+    rein_groups *groups;
     const rein_train_options *options;
+    rein_policy policy;     /* at the temperature of this step */
     rein_options objective; /* of this step */
     size_t tokens;          /* of the groups */
     float *reference, *old; /* [tokens] or NULL: not needed */
@@ -71,13 +73,13 @@ static rein_status before_the_passes(working *w, rein_error *err) {
     const double began = rein_now();
     if (rein_options_use_reference(&w->objective)) {
         status = take_log_probs(&w->reference, w, err);
-        if (!status) status = rein_session_reference_log_probs(w->reference, s, w->groups, err);
+        if (!status) status = rein_session_reference_log_probs(w->reference, s, w->policy.temperature, w->groups, err);
         w->numbers.seconds_reference = rein_now() - began;
     }
     const int several = s->settings.epochs * s->settings.minibatches > 1;
     const int mismatch = w->objective.mismatch != REIN_MISMATCH_NONE;
     if (!status && several && (mismatch || some_not_recorded(w->groups))) status = take_log_probs(&w->old, w, err);
-    if (!status && w->old) status = rein_trainer_log_probs(w->old, NULL, s->trainer, NULL, w->groups, err);
+    if (!status && w->old) status = rein_trainer_log_probs(w->old, NULL, s->trainer, &w->policy, w->groups, err);
     if (!status && w->old && !mismatch) put_recorded(w->old, w->groups);
     return status;
 }
@@ -119,7 +121,7 @@ static rein_status ptx_pass(working *w, rein_error *err) {
     if (!status) {
         rein_shuffle(order, data->n, (uint64_t)w->s->settings.seed, number / per_epoch);
         for (size_t i = 0; i < batch; i++) part[i] = data->groups[order[first + i]];
-        const rein_pass_options options = {.policy_step = -1}; /* zero is literal */
+        const rein_pass_options options = {.policy_step = -1, .temperature = w->policy.temperature}; /* zero is literal */
         status = rein_trainer_forward_backward(&pass, w->s->trainer, &(rein_groups){part, batch, 0}, &options, err);
     }
     if (!status) {
@@ -143,7 +145,8 @@ static rein_status one_pass(working *w, int64_t epoch, size_t first, size_t last
                                        .policy_step = w->passes == 0 ? s->step : -1,
                                        .mask_truncated_completions = s->settings.mask_truncated_completions,
                                        .recorded_are_current = w->passes == 0 && w->options->own_samples,
-                                       .advantages = epoch == 0 ? w->advantages + at : NULL};
+                                       .advantages = epoch == 0 ? w->advantages + at : NULL,
+                                       .temperature = w->policy.temperature};
     rein_status status = rein_trainer_forward_backward(&pass, s->trainer, &part, &options, err);
     if (!status) add_pass(w, &pass, epoch == 0);
     if (!status && w->options->ptx) status = ptx_pass(w, err);
@@ -216,15 +219,19 @@ static void make_report(rein_session_report *report, const working *w) {
 
 /* ------------------------------------------------------------------------------------------------------------------------- train */
 
-/* Every history that has room for advantages gets them. */
-static void put_advantages(const rein_groups *groups, const float *advantages) {
+/* Gives every history the advantages of its tokens. */
+static rein_status keep_advantages(rein_groups *groups, const float *advantages, rein_error *err) {
     for (size_t g = 0; g < groups->n; g++)
         for (size_t t = 0; t < groups->groups[g].n; t++)
             for (size_t i = 0; i < groups->groups[g].trajectories[t].n_histories; i++) {
-                const rein_history *h = &groups->groups[g].trajectories[t].histories[i];
-                for (size_t k = 0; k < h->n && h->advantages; k++) h->advantages[k] = h->mask[k] ? advantages[k] : 0;
+                rein_history *h = &groups->groups[g].trajectories[t].histories[i];
+                float *kept = realloc(h->advantages, (h->n ? h->n : 1) * sizeof *kept);
+                if (!kept) return rein_fail(err, REIN_ENOMEM, "no memory for the advantages of %zu tokens", h->n);
+                for (size_t k = 0; k < h->n; k++) kept[k] = h->mask[k] ? advantages[k] : 0;
+                h->advantages = kept;
                 advantages += h->n;
             }
+    return REIN_OK;
 }
 
 static rein_status begin_step(working *w, rein_error *err) {
@@ -232,7 +239,10 @@ static rein_status begin_step(working *w, rein_error *err) {
     if (o->ptx && (!o->ptx->n || !o->ptx_batch))
         return rein_fail_at(err, REIN_EINVAL, o->ptx->n ? "ptx_batch" : "ptx", -1, "is %s: 1 example or more is needed",
                             o->ptx->n ? "0" : "empty");
+    if (o->temperature != 0) w->policy.temperature = o->temperature;
     if (o->budget_penalty_coef) w->objective.budget_penalty_coef = *o->budget_penalty_coef;
+    const rein_status status = rein_check_temperature(w->policy.temperature, err);
+    if (status) return status;
     rein_step_numbers_clear(&w->numbers);
     w->numbers.loss = (rein_loss){0};
     w->numbers.seconds_forward = w->numbers.seconds_backward = w->numbers.seconds_optimizer = 0;
@@ -243,25 +253,26 @@ static rein_status begin_step(working *w, rein_error *err) {
 
 static void end_step(rein_session_report *report, working *w, double began) {
     finish_numbers(w, began);
-    put_advantages(w->groups, w->advantages);
     make_report(report, w);
     w->s->tokens = w->numbers.num_tokens;
     w->s->seconds += w->numbers.seconds_step;
 }
 
-rein_status rein_session_train(rein_session_report *report, rein_session *s, const rein_groups *groups,
-                               const rein_train_options *options, rein_error *err) {
+rein_status rein_session_train(rein_session_report *report, rein_session *s, rein_groups *groups, const rein_train_options *options,
+                               rein_error *err) {
     static const rein_train_options nothing_sampled = {.seconds_sample = NAN};
     const double began = rein_now();
     working w = {.s = s,
                  .groups = groups,
                  .options = options ? options : &nothing_sampled,
+                 .policy = rein_session_policy(s),
                  .objective = s->settings.objective,
                  .tokens = rein_groups_tokens(groups)};
     rein_status status = rein_session_expect(s, REIN_SESSION_READY, err);
     if (status) return status;
     status = begin_step(&w, err);
     if (!status) status = all_passes(&w, err);
+    if (!status && w.options->keep_advantages) status = keep_advantages(groups, w.advantages, err);
     if (!status) end_step(report, &w, began);
     free(w.advantages);
     free(w.reference);

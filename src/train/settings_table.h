@@ -14,7 +14,7 @@
     ROW(use_rslora, SWITCH, "yes|no", 0, 0, 0, "policy", "its scale is alpha/√rank")                                               \
     ROW(lora_modules, TEXT, "TEXT", 0, 0, 0, "policy", "modules with an adapter, \"q_proj,v_proj\"; all linear ones if not given") \
     ROW(temperature, NUMBER, "X", 1e-3, 1e3, 1, "policy", "of the policy, softmax(z/T), in sampling and in training")              \
-    ROW(seed, WHOLE, "N", 0, 1e15, 1, "policy", "seed of all random numbers")                                                            \
+    ROW(seed, WHOLE, "N", 0, 1e15, 1, "policy", "seed of all random numbers")                                                      \
     ROW(learning_rate, NUMBER, "X", 0, 1, 1e-5, "optimizer", "of AdamW")                                                           \
     ROW(adam_beta1, NUMBER, "X", 0, 0.999999, 0.9, "optimizer", "decay of the first moment")                                       \
     ROW(adam_beta2, NUMBER, "X", 0, 0.999999999, 0.99, "optimizer", "decay of the second moment")                                  \

@@ -167,7 +167,7 @@ static rein_status count_held_out(size_t *n, rein_task_runner *r, rein_error *er
     if (rein_task_kind_of(rein_task_name(r->eval_task)) != REIN_TASK_PROGRAM || r->held_out == wanted) return REIN_OK;
     for (rein_example example; !r->held_out_ends && r->held_out < wanted; r->held_out++, rein_example_free(&example)) {
         const rein_status status = rein_task_example(&example, r->eval_task, r->eval_split, r->held_out, &why);
-        if (status && status != REIN_ERANGE) return rein_fail(err, status, "%s", why.message);
+        if (status && status != REIN_END) return rein_fail(err, status, "%s", why.message);
         if ((r->held_out_ends = status != REIN_OK)) break;
     }
     *n = r->held_out;

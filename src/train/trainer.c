@@ -11,11 +11,16 @@
 
 enum { ADAPTER_SHARDS = 16, SHARE_LIMIT = 16, LARGEST_SHARDS = 4096 };
 
+rein_status rein_check_temperature(double temperature, rein_error *err) {
+    if (temperature >= 1e-3 && temperature <= 1e3) return REIN_OK;
+    return rein_fail_at(err, REIN_EINVAL, "temperature", -1, "is %g: 0.001 to 1000", temperature);
+}
+
 static rein_status check(rein_trainer_options *o, const rein_model *model, const rein_adapter *adapter, rein_error *err) {
     if (!rein_parameter_floats(model, adapter))
         return rein_fail(err, REIN_EINVAL, "nothing trains: there is no adapter, and the model was not opened to train");
-    if (!(o->temperature >= 1e-3 && o->temperature <= 1e3))
-        return rein_fail_at(err, REIN_EINVAL, "temperature", -1, "is %g: 0.001 to 1000", o->temperature);
+    const rein_status status = rein_check_temperature(o->temperature, err);
+    if (status) return status;
     if (o->shards > LARGEST_SHARDS)
         return rein_fail_at(err, REIN_EINVAL, "shards", -1, "is %zu: at most %d", o->shards, LARGEST_SHARDS);
     if (o->activation_cache && rein_activation_cache_inputs_only(o->activation_cache) && !o->recompute)

@@ -20,6 +20,9 @@ struct rein_trainer {
     int holds;     /* 1: the gradient is not 0 */
 };
 
+/* REIN_EINVAL if a policy cannot have this temperature. */
+rein_status rein_check_temperature(double temperature, rein_error *err);
+
 /* Makes the gradient 0. */
 void rein_trainer_clear(rein_trainer *trainer);
 

@@ -13,6 +13,7 @@
 typedef struct pass_work {
     rein_trainer *t;
     const rein_pass_options *o;
+    rein_policy own;        /* the trainer's, at the temperature of the pass */
     rein_options objective; /* resolved */
     rein_packing packing;
     rein_pass_result *pass;
@@ -25,7 +26,9 @@ typedef struct pass_work {
     rein_step *step;
 } pass_work;
 
-static rein_policy own_policy(const rein_trainer *t) { return (rein_policy){t->model, t->adapter, t->options.temperature}; }
+static rein_policy own_policy(const rein_trainer *t, double temperature) {
+    return (rein_policy){t->model, t->adapter, temperature > 0 ? temperature : t->options.temperature};
+}
 
 /* ---------------------------------------------------------------------------------------------------------------- what is needed */
 
@@ -168,7 +171,6 @@ static rein_status reference_pass(pass_work *w, rein_error *err) {
 
 /* The log-probs that quantities of the whole step need, before the first gradient. */
 static rein_status before_the_step(pass_work *w, rein_error *err) {
-    const rein_policy own = own_policy(w->t);
     rein_status status = check_recorded(&w->packing, err);
     if (!status) status = reference_pass(w, err);
     if (status) return status;
@@ -177,7 +179,7 @@ static rein_status before_the_step(pass_work *w, rein_error *err) {
     const int known = w->o->recorded_are_current && !w->pass->recomputed && !uses_entropies(&w->objective);
     if (known) memcpy(w->current, w->packing.recorded, w->packing.n_tokens * sizeof *w->current);
     else if (needs_current_first(&w->objective))
-        status = all_forward(w->current, uses_entropies(&w->objective) ? w->entropies : NULL, w, &own, err);
+        status = all_forward(w->current, uses_entropies(&w->objective) ? w->entropies : NULL, w, &w->own, err);
     w->pass->seconds_forward = rein_now() - began;
     return status;
 }
@@ -227,13 +229,12 @@ static rein_status begin_step(pass_work *w, rein_error *err) {
 /* Forward, loss and backward of one micro-batch; its gradient goes to the shard of its group. */
 static rein_status forward_and_backward(pass_work *w, const rein_micro_batch *micro_batch, rein_error *err) {
     rein_trainer *t = w->t;
-    const rein_policy own = own_policy(t);
     const int bonus = has_bonus(&w->objective), wanted = wants_something(micro_batch);
     const rein_forward_options how = {1, bonus, t->options.recompute,
                                       micro_batch == w->measured ? NULL : t->options.activation_cache};
     rein_status status = REIN_OK;
     const double began = rein_now();
-    if (wanted) status = forward(w->current, w->entropies, w, micro_batch, &own, &how, err);
+    if (wanted) status = forward(w->current, w->entropies, w, micro_batch, &w->own, &how, err);
     if (wanted && !status) w->pass->cached_tokens += rein_activations_cached_tokens(t->activations);
     if (!status) measure_gap(w, micro_batch), take_old(w, micro_batch);
     if (!status)
@@ -257,7 +258,8 @@ static rein_status forward_and_backward(pass_work *w, const rein_micro_batch *mi
 }
 
 static rein_status run_pass(pass_work *w, const rein_groups *groups, rein_error *err) {
-    rein_status status = rein_options_resolve(&w->objective, w->o->objective, err);
+    rein_status status = w->o->temperature == 0 ? REIN_OK : rein_check_temperature(w->o->temperature, err);
+    if (!status) status = rein_options_resolve(&w->objective, w->o->objective, err);
     if (!status) status = pack(w, groups, err);
     if (!status) status = before_the_step(w, err);
     if (!status) status = begin_step(w, err);
@@ -276,7 +278,7 @@ static rein_status run_pass(pass_work *w, const rein_groups *groups, rein_error 
 rein_status rein_trainer_forward_backward(rein_pass_result *pass, rein_trainer *t, const rein_groups *groups,
                                           const rein_pass_options *options, rein_error *err) {
     rein_pass_result result = {.nothing_to_train = 1, .max_gap = NAN};
-    pass_work w = {.t = t, .o = options, .pass = &result};
+    pass_work w = {.t = t, .o = options, .own = own_policy(t, options->temperature), .pass = &result};
     const rein_status status = run_pass(&w, groups, err);
     if (status) {
         rein_trainer_clear(t);
@@ -313,7 +315,7 @@ rein_status rein_trainer_check(rein_loss *loss, rein_trainer *t, const rein_grou
 rein_status rein_trainer_log_probs(float *log_probs, float *entropies, rein_trainer *t, const rein_policy *policy,
                                    const rein_groups *groups, rein_error *err) {
     pass_work w = {.t = t};
-    const rein_policy own = own_policy(t);
+    const rein_policy own = own_policy(t, 0);
     const rein_status status = pack(&w, groups, err);
     return status ? status : all_forward(log_probs, entropies, &w, policy ? policy : &own, err);
 }

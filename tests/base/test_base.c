@@ -122,6 +122,8 @@ static void test_status_values(void **state) {
     assert_int_equal(REIN_EINVAL, 1);
     assert_int_equal(REIN_ENOMEM, 2);
     assert_int_equal(REIN_ERANGE, 3);
+    assert_int_equal(REIN_EIO, 4);
+    assert_int_equal(REIN_END, 5);
 }
 
 static void test_version(void **state) {

@@ -274,7 +274,7 @@ def test_a_state_resumes_bit_for_bit(tmp_path, full):
     [
         ({"model": "no/such/model"}, OSError, "no/such/model"),
         ({"model": 3}, TypeError, "model is 3: a path is needed"),
-        ({"model": "a\0b"}, ValueError, "a path without NUL"),
+        ({"model": "a\0b"}, ValueError, "a path without NUL is needed"),
         ({"adapter": "no/such/adapter"}, OSError, "no/such/adapter"),
         ({"lora_rank": 0}, ValueError, "lora_rank is 0: it must be 1 or more"),
         ({"lora_rank": 2.5}, TypeError, "lora_rank is 2.5: a whole number is needed"),

@@ -226,6 +226,30 @@ def test_budgets_and_values_of_trajectories():
     assert policy.forward_backward(critic, "ppo").loss == pytest.approx(result.loss, rel=1e-5)
 
 
+def test_the_samplers_log_probs_correct_the_loss():
+    """With top_p the tokens come from another distribution than the policy's: token-tis weighs them by the quotient."""
+    policy, corrected = rein.Policy(LLAMA), {**PLAIN, "mismatch": "token-tis", "tis_cap": 10.0}
+    drawn = [sample for group in policy.sample(PROMPTS, samples=4, max_tokens=8, top_p=0.6) for sample in group]
+    flat = [sample.trajectory(float((sample.response_ids == 7).sum()) + 0.1 * i) for i, sample in enumerate(drawn)]
+    groups = [flat[i : i + 4] for i in (0, 4, 8)]
+    expected = rein.policy_loss(
+        corrected,
+        np.concatenate([sample.log_probs for sample in drawn]),
+        np.concatenate([sample.log_probs for sample in drawn]),
+        sample_log_probs=np.concatenate([sample.sampler_log_probs for sample in drawn]),
+        rewards=[t.reward for t in flat],
+        sequence_lengths=[len(sample.response_ids) for sample in drawn],
+        group_sizes=4,
+    )
+    done = policy.forward_backward(groups, corrected)
+    assert done.loss == pytest.approx(expected.loss, rel=1e-5) and done.max_gap > 0
+    without = [[dataclasses.replace(t, sampler_log_probs=None) for t in group] for group in groups]
+    uncorrected = policy.forward_backward(without, corrected)
+    assert abs(done.loss - uncorrected.loss) > 1e-3 and uncorrected.max_gap == 0
+    plain = policy.sample(PROMPTS, samples=1, max_tokens=8)[0][0]
+    assert plain.trajectory(1.0).sampler_log_probs is None  # the policy itself sampled
+
+
 def test_several_turns_train_what_was_sampled():
     policy = rein.Policy(LLAMA)
     ids, mask = [1, 5, 6, 7, 8, 9, 3], [0, 1, 1, 0, 0, 1, 1]
@@ -248,6 +272,8 @@ def test_several_turns_train_what_was_sampled():
         ({"prompt_ids": [], "response_ids": [7, 8]}, "first token cannot train"),
         ({"log_probs": [-1.0]}, r"groups\[0\]\[1\].log_probs has shape \[1\], response_ids has \[2\]"),
         ({"log_probs": [-1.0, 2.0]}, "recorded log-prob is 2"),
+        ({"sampler_log_probs": [-1.0]}, r"groups\[0\]\[1\].sampler_log_probs has shape \[1\], response_ids has \[2\]"),
+        ({"sampler_log_probs": [-1.0, 2.0]}, "recorded log-prob is 2"),
         ({"mask": [1, 2]}, r"groups\[0\]\[1\].mask\[1\] is 2: 0 or 1 is needed"),
         ({"reward": "much"}, r"groups\[0\]\[1\].reward is 'much': a number is needed"),
         ({"reward": float("nan")}, "reward is nan"),
@@ -340,7 +366,7 @@ def test_what_is_wrong_with_a_step(tmp_path):
         ({"model": LLAMA, "save_steps": 2}, ValueError, "save_steps has no effect"),
         ({"model": LLAMA, "keep_best": "rewrad"}, ValueError, 'keep_best names "rewrad"'),
         ({"model": LLAMA, "lora_rank": {}}, TypeError, "lora_rank is {}: a number, a string or a list"),
-        ({"model": tmp_path / "none"}, OSError, "none"),
+        ({"model": tmp_path / "none"}, ValueError, "is not a directory"),
     ):
         with pytest.raises(kind, match=match):
             rein.train(tmp_path / "run", good, **settings)

@@ -114,10 +114,10 @@ static void test_lines(void **state) {
             assert_string_equal(e.prompt, wanted[2 - i]);
             rein_example_free(&e);
         }
-    assert_int_equal(rein_task_file_example(&e, file, REIN_SPLIT_TRAIN, 3, &err), REIN_ERANGE);
+    assert_int_equal(rein_task_file_example(&e, file, REIN_SPLIT_TRAIN, 3, &err), REIN_END);
     assert_string_equal(err.message, "data has 3 train examples: there is no number 3 (they count from 0)");
     assert_null(e.memory);
-    assert_int_equal(rein_task_file_example(&e, file, REIN_SPLIT_HELD_OUT, 0, &err), REIN_ERANGE);
+    assert_int_equal(rein_task_file_example(&e, file, REIN_SPLIT_HELD_OUT, 0, &err), REIN_END);
     assert_string_equal(err.message, "data has no held-out examples: held_out_share is 0");
     rein_task_file_close(file);
 }

@@ -91,11 +91,11 @@ static void test_end(void **state) {
     rein_error err = {0};
     rein_example e;
     (void)state;
-    fails(task, REIN_ERANGE, ": the program says that its examples ended before this one");
+    fails(task, REIN_END, ": the program says that its examples ended before this one");
     assert_int_equal(rein_task_example(&e, task, REIN_SPLIT_HELD_OUT, 0, &err), REIN_OK);
     assert_int_equal(e.n_messages, 1);
     rein_example_free(&e);
-    fails(task, REIN_ERANGE, ": the program says that its examples ended before this one");
+    fails(task, REIN_END, ": the program says that its examples ended before this one");
     rein_task_close(task);
 }
 

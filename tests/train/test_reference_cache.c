@@ -69,6 +69,16 @@ static void test_what_is_known(void **state) {
     rein_reference_cache_free(cache), rein_groups_free(&groups), rein_groups_free(&others);
 }
 
+/* So many trajectories that several of one length are in one chain: only their tokens tell them apart. */
+static void test_collisions(void **state) {
+    (void)state;
+    rein_reference_cache *cache = rein_reference_cache_new(PLENTY);
+    rein_groups groups = make_groups(300, 15);
+    (void)asked(cache, &policy_a.p, 0, &groups);
+    assert_int_equal(asked(cache, &policy_a.p, 0, &groups), 0);
+    rein_reference_cache_free(cache), rein_groups_free(&groups);
+}
+
 static void test_policies_are_apart(void **state) {
     (void)state;
     rein_reference_cache *cache = rein_reference_cache_new(PLENTY);
@@ -189,9 +199,8 @@ static int end(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_known), cmocka_unit_test(test_policies_are_apart),
-        cmocka_unit_test(test_bounded),       cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_what_is_known), cmocka_unit_test(test_collisions), cmocka_unit_test(test_policies_are_apart),
+        cmocka_unit_test(test_bounded),       cmocka_unit_test(test_errors),     cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, start, end);
 }

@@ -45,7 +45,7 @@ static rein_session *go_on(const char *run) {
     return s;
 }
 
-static rein_session_report train(rein_session *s, const rein_groups *groups) {
+static rein_session_report train(rein_session *s, rein_groups *groups) {
     rein_session_report report;
     OK(rein_session_train(&report, s, groups, NULL, &error_));
     OK(rein_session_commit(&report, s, groups, NULL, 0, &error_));
@@ -794,19 +794,19 @@ static void test_train_then_commit(void **state) {
     rein_groups_free(&groups);
 }
 
-/* Histories with room get the advantages that the loss used; the coefficient of a step is an argument, and the settings stay. */
+/* With keep_advantages every history gets the advantages that the loss used, without it none; the coefficient of a step is an argument, and
+ * the settings stay. */
 static void test_advantages_and_penalty(void **state) {
     (void)state;
     rein_groups groups = groups_of_step(1);
     rein_history *h = groups.groups[1].trajectories[0].histories, *other = groups.groups[1].trajectories[1].histories;
     float before[64] = {0};
     assert_true(h->n <= 64);
-    h->advantages = floats(h->n);
     const double coefficients[] = {0, 0.75};
     for (size_t i = 0; i < 2; i++) {
         rein_session *s = open_session(i ? "penalty" : "no-penalty", "preset=grpo kl_loss_coef=0 shape=budget token_budget=1 "
                                                                      "budget_penalty_coef=0.5");
-        const rein_train_options options = {.seconds_sample = NAN, .budget_penalty_coef = &coefficients[i]};
+        const rein_train_options options = {.seconds_sample = NAN, .budget_penalty_coef = &coefficients[i], .keep_advantages = 1};
         rein_session_report report;
         OK(rein_session_train(&report, s, &groups, &options, &error_));
         int trains = 0;
@@ -815,9 +815,37 @@ static void test_advantages_and_penalty(void **state) {
             trains |= h->mask[k] && h->advantages[k] != (i ? before[k] : 0);
             before[k] = h->advantages[k];
         }
-        assert_true(trains && !other->advantages && s->settings.objective.budget_penalty_coef == 0.5);
+        assert_true(trains && other->advantages && s->settings.objective.budget_penalty_coef == 0.5);
         rein_session_close(s);
     }
+    rein_groups_free(&groups);
+    groups = groups_of_step(1);
+    rein_session *s = open_session("no-advantages", "preset=grpo kl_loss_coef=0");
+    train(s, &groups);
+    for (size_t t = 0; t < groups.groups[1].n; t++) assert_null(groups.groups[1].trajectories[t].histories->advantages);
+    rein_session_close(s);
+    rein_groups_free(&groups);
+}
+
+/* A step at a given temperature is that of a run with this temperature: old and new log-probs, the reference and the gradient. */
+static void test_temperature_of_a_step(void **state) {
+    (void)state;
+    rein_groups groups = groups_of_step(1);
+    const rein_train_options options = {.seconds_sample = NAN, .temperature = 0.7},
+                             wrong = {.seconds_sample = NAN, .temperature = -1};
+    const char *const rest = "preset=grpo kl_loss_coef=0.1 minibatches=2";
+    char settings[200];
+    snprintf(settings, sizeof settings, "%s temperature=0.7", rest);
+    rein_session *s = open_session("at-a-temperature", rest), *other = open_session("of-a-temperature", settings);
+    rein_session_report report, expected;
+    OK(rein_session_train(&report, s, &groups, &options, &error_));
+    OK(rein_session_train(&expected, other, &groups, NULL, &error_));
+    assert_true(metric(&report, "loss") == metric(&expected, "loss") &&
+                metric(&report, "grad_norm") == metric(&expected, "grad_norm"));
+    assert_true(rein_session_policy(s).temperature == 1 && rein_session_policy(other).temperature == 0.7);
+    OK(rein_session_commit(&report, s, &groups, NULL, 0, &error_));
+    REFUSED(rein_session_train(&report, s, &groups, &wrong, &error_), "temperature is -1: 0.001 to 1000");
+    rein_session_close(s), rein_session_close(other);
     rein_groups_free(&groups);
 }
 
@@ -842,6 +870,7 @@ int main(void) {
         cmocka_unit_test(test_learning),
         cmocka_unit_test(test_train_then_commit),
         cmocka_unit_test(test_advantages_and_penalty),
+        cmocka_unit_test(test_temperature_of_a_step),
     };
     return cmocka_run_group_tests(tests, start, remove_folder);
 }

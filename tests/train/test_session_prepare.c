@@ -38,7 +38,7 @@ static rein_session *prepared(const char *run, const char *settings) {
 
 static int exists(const char *path) { return access(path, F_OK) == 0; }
 
-static void train(rein_session *s, const rein_groups *groups) {
+static void train(rein_session *s, rein_groups *groups) {
     rein_session_report report;
     OK(rein_session_train(&report, s, groups, NULL, &error_));
     OK(rein_session_commit(&report, s, groups, NULL, 0, &error_));

@@ -169,6 +169,13 @@ static void test_temperature(void **state) {
     expected e = expect(&groups, &s.p, NULL, o.objective, 0);
     pass_over(t, &groups, &o);
     assert_true(worst_slope(&s, t, &groups, &e, o.objective, 0) < 3e-4);
+    rein_trainer *other = open_trainer(&s, &(rein_trainer_options){.temperature = 1}); /* the same, given to the pass */
+    pass_over(other, &groups, &(rein_pass_options){.objective = o.objective, .policy_step = -1, .temperature = 0.7});
+    assert_memory_equal(other->shards, t->shards, t->options.shards * t->floats * sizeof *t->shards);
+    rein_pass_result pass;
+    const rein_pass_options wrong = {.objective = o.objective, .policy_step = -1, .temperature = -1};
+    REFUSED(rein_trainer_forward_backward(&pass, other, &groups, &wrong, &error_), "temperature is -1");
+    rein_trainer_close(other);
     free_expected(&e), rein_groups_free(&groups), rein_trainer_close(t), close_subject(&s);
 }
 
