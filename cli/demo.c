@@ -99,8 +99,8 @@ static int tell(story *s, const cli_training *t) {
     if (s->table.failed || s->adapter.failed) return cli_say_no_memory(WHERE);
     rein_text_format(&out, "%s", s->table.data);
     if (s->done)
-        rein_text_put(&out,
-                      "\nkl x3: the same with three times the KL penalty. It stays nearer to the initial policy, but is longer.\n");
+        rein_text_put(&out, "\nkl x3: the same with three times the KL penalty. It stays nearer to the initial policy, and its "
+                            "answers are longer.\n");
     if (s->sample.data) rein_text_put(&out, s->sample.data);
     rein_text_format(&out, "\nreport   %s/report.html\nadapter  %s\n", t->run, s->adapter.data);
     rein_text_format(&out, "\nWhat to try next:\n  %s eval %s --against %s@0 --eval-samples 4\n", s->program, t->run, t->run);

@@ -25,7 +25,7 @@ void cli_opened_close(cli_opened *opened);
 int cli_opened_check_ids(const cli_opened *opened, const rein_ids *ids, const char *name, const char *where);
 
 /* Text that a user wrote: with the begin token if the model wants one, and special tokens where it spells them out. A `part`
- * continues other text and gets neither. */
+ * continues other text and gets no begin token. */
 rein_status cli_opened_encode(rein_ids *ids, const cli_opened *opened, const char *text, size_t length, int part, rein_error *err);
 
 /* A token as tokenizer.json spells it, for JSON; null where the id has none. */
