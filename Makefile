@@ -23,7 +23,7 @@ LANED := src/kernel/explog.c src/objective/token_loss.c src/objective/gpo_pass.c
 LANED_F32 := src/kernel/decode.c src/kernel/gemm_block.c src/kernel/rows.c src/train/adamw_pass.c
 # Sources that gain from AVX-512.
 WIDE      := src/objective/token_loss.c
-WIDE_F32  := src/kernel/decode.c src/kernel/gemm_block.c
+WIDE_F32  := src/kernel/decode.c src/kernel/gemm_block.c src/kernel/rows.c
 X86   := $(filter x86_64%,$(shell $(CC) -dumpmachine 2>/dev/null || uname -m))
 # The tables of instruction sets of other architectures.
 ABSENT := $(if $(X86),,src/isa/avx2.c src/isa/avx512.c)

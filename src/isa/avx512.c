@@ -1,4 +1,4 @@
-/* avx512.c - the kernels of AVX-512 F, VL, DQ and BW. Kernels that gain nothing from wider registers are those of AVX2. */
+/* avx512.c - the kernels of AVX-512 F, VL, DQ and BW. Kernels that gain nothing from it are those of AVX2. */
 #include "isa.h"
 #include "kernel/gemm_block.h"
 #include "kernel/rows.h"
@@ -13,7 +13,7 @@ static int available(void) {
 const rein_kernels rein_kernels_avx512 = {
     .available = available,
     .gemm = &rein_gemm_kernels_avx512_f32,
-    .rows = &rein_row_kernels_avx2_f32,
+    .rows = &rein_row_kernels_avx512_f32,
     .decode = rein_decode_avx512_f32,
     .exp_f32 = rein_exp_avx2_f32,
     .log_f32 = rein_log_avx2_f32,

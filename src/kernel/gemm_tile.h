@@ -84,6 +84,8 @@ typedef struct right_factor {
 /* c = or, with from_c, += a·b for `rows` rows of `panels` panels, of which the last has `last` columns. */
 INLINE void tile(float *c, size_t stride, left_factor a, right_factor b, const rein_storage storage, size_t depth, size_t last,
                  int from_c, const size_t rows, const size_t panels) {
+    const char *const first = b.data, *const second = first + b.bytes, *const third = second + b.bytes,
+                      *const fourth = third + b.bytes;
     row16 sum[TILE_ROWS * TILE_PANELS] = {row_zero()};
 #pragma GCC unroll 24
     for (size_t i = 0; i < rows * panels; i++) {
@@ -94,7 +96,8 @@ INLINE void tile(float *c, size_t stride, left_factor a, right_factor b, const r
     for (size_t k = 0; k < depth; k++) {
         row16 row[FEW_PANELS] = {row_zero()};
 #pragma GCC unroll 4
-        for (size_t p = 0; p < panels; p++) row[p] = row_of_panel((const char *)b.data + p * b.bytes, k * b.step, storage);
+        for (size_t p = 0; p < panels; p++)
+            row[p] = row_of_panel(p == 0 ? first : p == 1 ? second : p == 2 ? third : fourth, k * b.step, storage);
 #pragma GCC unroll 24
         for (size_t i = 0; i < rows * panels; i++)
             sum[i] = row_fmadd(a.data[i / panels * a.row + k * a.step], row[i % panels], sum[i]);
