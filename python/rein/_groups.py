@@ -31,8 +31,8 @@ class Trajectory:
     truncated     cut off at a length limit, not ended by the policy
     budget        its token budget, for objectives with one; None: the budget of the objective
     values        [R] of a critic, for objectives that need one
-    sampler_log_probs  [R] under which the sampler drew the tokens, where top_k, top_p, min_p or greedy made it differ from
-                  the policy; None: it was the policy itself
+    sampler_log_probs  [R] of the sampler, where top_k, top_p, min_p or greedy made it differ from the policy;
+                  None: the sampler was the policy itself
     activation_key  key of its activations in the policy's activation cache (Sample has it); 0: they are computed again
 
     >>> Trajectory([1, 5], [7, 8, 2], [-0.1, -2.0, -0.5], reward=1.0).reward

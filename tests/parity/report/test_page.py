@@ -178,7 +178,7 @@ def test_one_step_is_a_point(browser, pages):
 
 def test_long_histories(browser, pages):
     browser.open(pages["long"])
-    assert "of 20,000 steps" in browser.evaluate("document.querySelector('figure.card .note').textContent")
+    assert "from 20,000 steps" in browser.evaluate("document.querySelector('figure.card .note').textContent")
     assert near(drawn(browser, 0), ACCENT["light"], 200).sum() > 5000
 
 
