@@ -13,6 +13,7 @@ from browser import Browser, program
 from png import decode, near
 
 import rein
+from rein._library import Error
 
 if not program():
     pytest.skip("no Chromium here: the report was NOT looked at in a browser", allow_module_level=True)
@@ -27,10 +28,10 @@ ONE_RUN = 13  # charts: four of each group, and the histogram
 
 def write_report(path, *runs):
     library = ctypes.CDLL(str(Path(rein.__file__).parent / "librein.so"))
-    message = ctypes.create_string_buffer(600)  # a rein_error: the code, then the text
+    error = Error()
     paths = (ctypes.c_char_p * len(runs))(*(str(run).encode() for run in runs))
-    status = library.rein_report_write(str(path).encode(), paths, ctypes.c_size_t(len(runs)), message)
-    assert status == 0, message.raw[4:].split(b"\0")[0]
+    status = library.rein_report_write(str(path).encode(), paths, ctypes.c_size_t(len(runs)), ctypes.byref(error))
+    assert status == 0, error.message.decode()
     return path
 
 
