@@ -126,18 +126,17 @@ INLINE void tile_with_rows(size_t rows, float *c, size_t stride, left_factor a, 
     }
 }
 
-/* How many of the next columns a tile takes. */
+/* How many of the next columns a tile takes: those of all its panels, or of one. */
 INLINE size_t tile_columns(size_t left, size_t rows) {
     const size_t most = (size_t)(rows <= FEW_ROWS ? FEW_PANELS : TILE_PANELS) * GEMM_PANEL;
-    return left < most ? left : most;
+    if (left > most - GEMM_PANEL) return left < most ? left : most;
+    return left < GEMM_PANEL ? left : GEMM_PANEL;
 }
 
 /* Makes the number of panels a constant too. */
 INLINE void tile_of(size_t rows, size_t columns, float *c, size_t stride, left_factor a, right_factor b, const rein_storage storage,
                     size_t depth, int from_c) {
     if (TILE_PANELS == 1 || columns <= GEMM_PANEL) tile_with_rows(rows, c, stride, a, b, storage, depth, columns, from_c, 1);
-    else if (columns <= 2 * GEMM_PANEL)
-        tile_with_rows(rows, c, stride, a, b, storage, depth, columns - GEMM_PANEL, from_c, TILE_PANELS < 2 ? 1 : 2);
     else if (FEW_PANELS == 1 || columns <= TILE_PANELS * GEMM_PANEL)
         tile_with_rows(rows, c, stride, a, b, storage, depth, columns - (TILE_PANELS - 1) * GEMM_PANEL, from_c, TILE_PANELS);
     else if (rows == 1) tile(c, stride, a, b, storage, depth, columns - (FEW_PANELS - 1) * GEMM_PANEL, from_c, 1, FEW_PANELS);
