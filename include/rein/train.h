@@ -202,7 +202,7 @@ REIN_API rein_status rein_trainer_open(rein_trainer **trainer, rein_model *model
 REIN_API void rein_trainer_close(rein_trainer *trainer);
 
 typedef struct rein_pass_options {
-    const rein_options *objective;    /* NULL: REINFORCE; its token_budget applies where a trajectory has none of its own */
+    const rein_options *objective;    /* NULL: REINFORCE; its token_budget is for trajectories without a budget */
     const rein_policy *reference;     /* for KL; NULL: none. It may be the policy itself */
     const float *reference_log_probs; /* [tokens of all histories, in order] or NULL: computed with `reference` */
     const float *old_log_probs;       /* the same, or NULL: the recorded ones, or those of the current policy */
@@ -370,7 +370,7 @@ REIN_API rein_status rein_session_check(rein_loss *loss, const rein_session *ses
                                         rein_error *err);
 
 /* Closes a session; NULL is fine. Steps after the last checkpoint are lost, and made again when the run resumes: rein_session_save keeps them.
- * With save_steps 1, the default, there are none. */
+ * With save_steps 1, the default, every step is saved. */
 REIN_API void rein_session_close(rein_session *session);
 
 /* A note to the user, or "": what opening found wrong (a damaged checkpoint, for example); after a step, that keep_best still has no metric.

@@ -34,7 +34,7 @@ class Pass:
     metrics           by name, as docs/aggregation.md defines them
     nothing_to_train  True if no token trains or every gradient is exactly 0; then optim_step has no gradient
     max_gap           largest |log-prob computed now − recorded| over the tokens that this policy sampled; NaN if
-                      there are none. It is 0 for samples of rein
+                      it sampled no token. It is 0 unless top_k, top_p, min_p or greedy changed the sampler
     recomputed        trained tokens whose log-probs were not recorded
     reference_tokens  tokens that the reference processed
     cached_tokens     tokens whose activations came from the activation cache

@@ -79,7 +79,7 @@ static int put_tokens(json_t *to, const json_t *ids, const json_t *pieces) {
     return failed;
 }
 
-/* The texts of the tokens, joined; left out if there are none. */
+/* The texts of the tokens, joined; left out without tokens. */
 static int put_text(json_t *to, const json_t *pieces) {
     char text[REIN_SHOWN_TEXT + 1];
     size_t n = 0, i;
