@@ -38,9 +38,9 @@ LIB_OBJS  := $(call objects_of,$(PLAIN)) \
              $(foreach lane,$(LANES),$(call objects_of,$(LANED),.$(lane))) \
              $(foreach lane,$(filter %_f32,$(LANES)),$(call objects_of,$(LANED_F32),.$(lane))) \
              $(if $(X86),$(call objects_of,$(WIDE) $(WIDE_F32),.avx512_f32) $(call objects_of,$(WIDE),.avx512_f64))
-# The program rein: the command line, and `rein bench`.
-CLI_OBJS  := $(call objects_of,$(wildcard cli/*.c bench/*.c))
-# Tests link the program's objects too, except main().
+# The program rein: the command line, the server, and `rein bench`.
+CLI_OBJS  := $(call objects_of,$(wildcard cli/*.c server/*.c bench/*.c))
+# Tests of the command line link its objects too, except main().
 CLI_PARTS := $(filter-out $(BUILD)/obj/cli/main.o,$(CLI_OBJS))
 
 # One test program per tests/FOLDER/test_NAME.c, one fuzz target per tests/fuzz/fuzz_NAME.c.
@@ -59,26 +59,30 @@ RUNNERS    ?= $(wildcard tests/cli/run*.sh tests/install/run.sh)
 WARNINGS := -Wall -Wextra -Wpedantic -Wconversion -Wno-psabi
 ALWAYS   := -std=c11 -ffp-contract=off -fno-math-errno -pthread -fPIC -fvisibility=hidden -D_POSIX_C_SOURCE=200809L
 ERRORS   := $(if $(or $(WERROR),$(CI)),-Werror)
-# cli/ and examples/ see the public headers only; bench/ also sees the headers of cli/, and tests/ sees everything.
-INCLUDES  = -Iinclude $(if $(filter src/%,$<),-Isrc) $(if $(filter bench/%,$<),-I.) $(if $(filter tests/%,$<),-Isrc -Itests -I.)
-COMPILE   = $(CC) $(CFLAGS) $(CPPFLAGS) $(ALWAYS) $(WARNINGS) $(ERRORS) $(INCLUDES) -MMD -MP
+# cli/, server/ and examples/ see the public headers only; cli/ also sees the header of server/, bench/ those of cli/, and tests/ everything.
+INCLUDES  = -Iinclude $(if $(filter src/%,$<),-Isrc) $(if $(filter bench/% cli/%,$<),-I.) $(if $(filter tests/%,$<),-Isrc -Itests -I.)
+# The program works on a stack of 64 KB. Sanitizers and -O0 take larger frames.
+FRAMES    = $(if $(findstring -O3,$(CFLAGS)),$(if $(filter tests/%,$<),,-Wframe-larger-than=20480))
+COMPILE   = $(CC) $(CFLAGS) $(CPPFLAGS) $(ALWAYS) $(WARNINGS) $(FRAMES) $(ERRORS) $(INCLUDES) -MMD -MP
 LINK      = $(CC) $(CFLAGS) -pthread $(LDFLAGS)
 LIBS     := $(shell pkg-config --libs jansson libpcre2-8 libutf8proc yaml-0.1 2>/dev/null || echo -ljansson -lpcre2-8 -lutf8proc -lyaml)
-# STATIC=1, for the Python wheel: librein.so contains the libraries it needs, and their symbols are hidden.
-BUNDLED  := $(BUILD)/obj/python/stdin.o -Wl,--wrap=stdin -Wl,--exclude-libs,ALL -Wl,-Bstatic $(LIBS) -Wl,-Bdynamic
-SO_LIBS  := $(if $(STATIC),$(BUNDLED),$(LIBS)) -lm
+# STATIC=1, for the Python wheel: librein.so and rein contain the libraries they need; in librein.so their symbols are hidden.
+BUNDLED  := -Wl,-Bstatic $(LIBS) -Wl,-Bdynamic
+HIDDEN   := $(BUILD)/obj/python/stdin.o -Wl,--wrap=stdin -Wl,--exclude-libs,ALL $(BUNDLED)
+SO_LIBS  := $(if $(STATIC),$(HIDDEN),$(LIBS)) -lm
+CLI_LIBS := $(if $(STATIC),$(BUNDLED),$(LIBS)) -lm -ldl
 CMOCKA    = $(shell pkg-config --libs cmocka 2>/dev/null || echo -lcmocka)
 
 # --------------------------------------------------------------------------------------------------------------------- build
 
-.PHONY: all demo test check asan fuzz fuzz-smoke fuzzers soak count lint format syntax coverage parity parity-all base-model bench \
-        bench-peers install uninstall clean help FORCE
+.PHONY: all demo test check asan tsan fuzz fuzz-smoke fuzzers soak count lint format syntax coverage parity parity-all base-model bench \
+        bench-peers wheel install uninstall clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 
 all: $(BUILD)/librein.a $(BUILD)/librein.so $(BUILD)/rein
 
-# These two files change only when the flags do. A change of flags compiles everything again; a change of libs links librein.so again.
+# These two files change only when the flags do. A change of flags compiles everything again; a change of libs links again.
 $(BUILD)/flags: private TEXT = $(CC) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(ALWAYS)
 $(BUILD)/libs: private TEXT = $(SO_LIBS)
 $(BUILD)/flags $(BUILD)/libs: FORCE
@@ -115,9 +119,9 @@ $(BUILD)/librein.so: $(LIB_OBJS) $(if $(STATIC),$(BUILD)/obj/python/stdin.o) $(B
 	@echo '  ld   $@'
 	$(Q)$(LINK) -shared -Wl,-soname,librein.so.0 -Wl,-z,nodelete -o $@ $(LIB_OBJS) $(SO_LIBS)
 
-$(BUILD)/rein: $(CLI_OBJS) $(BUILD)/librein.a
+$(BUILD)/rein: $(CLI_OBJS) $(BUILD)/librein.a $(BUILD)/libs
 	@echo '  ld   $@'
-	$(Q)$(LINK) -o $@ $(CLI_OBJS) $(BUILD)/librein.a $(LIBS) -lm
+	$(Q)$(LINK) -o $@ $(CLI_OBJS) $(BUILD)/librein.a $(CLI_LIBS)
 
 # Tests in which allocations fail: those that define wrappers or include tests/support/allocation.h.
 STARVED := $(shell grep -lE '__wrap_malloc|allocation\.h' $(TEST_SOURCES))
@@ -127,13 +131,21 @@ CRASHED := $(shell grep -lE 'include .*crash(_scenarios)?\.h' $(TEST_SOURCES))
 DISK_CALLS := open write fsync rename mkdir rmdir unlink ftruncate close openat creat fopen pwrite writev fdatasync truncate link linkat \
               renameat mkdirat unlinkat remove
 $(CRASHED:%.c=$(BUILD)/%): private WRAP += $(DISK_CALLS:%=-Wl,--wrap=%)
-$(TESTS): $(BUILD)/%: $(BUILD)/obj/%.o $(CLI_PARTS) $(BUILD)/librein.a
+CLI_TESTS := $(filter $(BUILD)/tests/cli/%,$(TESTS))
+$(CLI_TESTS): $(CLI_PARTS)
+$(CLI_TESTS): private PARTS = $(CLI_PARTS)
+# Tests of the server link its objects, and so does the fuzz target of its border.
+SERVER_TESTS := $(filter $(BUILD)/tests/server/% $(BUILD)/tests/fuzz/fuzz_http,$(TESTS) $(FUZZERS))
+SERVER_PARTS := $(call objects_of,$(wildcard server/*.c))
+$(SERVER_TESTS): $(SERVER_PARTS)
+$(SERVER_TESTS): private PARTS = $(SERVER_PARTS)
+$(TESTS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/librein.a
 	@mkdir -p $(@D)
-	$(Q)$(LINK) $(WRAP) -o $@ $< $(CLI_PARTS) $(BUILD)/librein.a $(CMOCKA) $(LIBS) -lm
+	$(Q)$(LINK) $(WRAP) -o $@ $< $(PARTS) $(BUILD)/librein.a $(CMOCKA) $(LIBS) -lm -ldl
 
-$(FUZZERS): $(BUILD)/%: $(BUILD)/obj/%.o $(CLI_PARTS) $(BUILD)/librein.a
+$(FUZZERS): $(BUILD)/%: $(BUILD)/obj/%.o $(BUILD)/librein.a
 	@mkdir -p $(@D)
-	$(Q)$(LINK) -fsanitize=fuzzer -o $@ $< $(CLI_PARTS) $(BUILD)/librein.a $(LIBS) -lm
+	$(Q)$(LINK) -fsanitize=fuzzer -o $@ $< $(PARTS) $(BUILD)/librein.a $(LIBS) -lm -ldl
 
 $(BUILD)/tests/count/loops: $(BUILD)/obj/tests/count/loops.o $(BUILD)/librein.a
 	@mkdir -p $(@D)
@@ -143,6 +155,7 @@ $(BUILD)/tests/count/loops: $(BUILD)/obj/tests/count/loops.o $(BUILD)/librein.a
 
 SETUP = @CC='$(CC)' CLANG='$(CLANG)' scripts/setup.sh
 ASAN  = -O1 -g1 -fno-omit-frame-pointer -fno-sanitize-recover=all -fsanitize=address,undefined
+TSAN  = -O1 -g1 -fno-omit-frame-pointer -fsanitize=thread
 
 demo:
 	$(SETUP) base
@@ -154,13 +167,24 @@ test:
 	@$(MAKE) all
 	@$(MAKE) check
 
+# Preloaded, it makes an allocation fail (tests/cli/run_memory.sh).
+$(BUILD)/tests/support/fail_malloc.so: tests/support/fail_malloc.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) -MF $(@:.so=.d) -shared -o $@ $<
+
 # The tests of one build directory, without setup. Scripts come first, because some take long.
-check: $(BUILD)/rein $(TESTS)
+check: $(BUILD)/rein $(TESTS) $(BUILD)/tests/support/fail_malloc.so
 	@BUILD=$(BUILD) scripts/run-tests.sh $(RUNNERS) $(TESTS)
 
 asan:
 	$(SETUP) test
-	@REIN_TEST_FAST=1 $(MAKE) check BUILD=build-asan CFLAGS='$(ASAN)' RUNNERS='$(filter-out %install/run.sh,$(RUNNERS))'
+	@REIN_TEST_FAST=1 $(MAKE) check BUILD=build-asan CFLAGS='$(ASAN)' RUNNERS='$(filter-out %install/run.sh %run_docs.sh,$(RUNNERS))'
+
+# The tests that use several threads, with the thread sanitizer.
+THREADED := $(shell grep -lE 'threads|pthread' $(TEST_SOURCES))
+tsan:
+	$(SETUP) test
+	@REIN_TEST_FAST=1 TSAN_OPTIONS=halt_on_error=1:die_after_fork=0 $(MAKE) check BUILD=build-tsan CFLAGS='$(TSAN)' TEST_SOURCES='$(THREADED)' RUNNERS='tests/cli/run_serve.sh tests/cli/run_serve_train.sh'
 
 fuzz-smoke fuzz:
 	$(SETUP) fuzz
@@ -169,13 +193,18 @@ fuzz-smoke fuzz:
 
 fuzzers: $(FUZZERS)
 
-# ROUNDS repeats of the tests that kill a process and cut the power, then the sanitizers, then `make fuzz`. Takes hours.
+# ROUNDS repeats of the tests that kill a process and cut the power; every allocation failing once; a kill and an error at every system call; then the sanitizers (threads too), then `make fuzz`.
+# Takes hours.
 ROUNDS ?= 100
 soak:
 	$(SETUP) test
 	@$(MAKE) $(BUILD)/tests/train/test_kill $(BUILD)/tests/train/test_crash
 	@scripts/soak.sh $(ROUNDS) $(BUILD)/tests/train/test_kill $(BUILD)/tests/train/test_crash
+	@$(MAKE) $(BUILD)/rein $(BUILD)/tests/support/fail_malloc.so
+	@REIN_TEST_ALLOCATIONS=all tests/cli/run_memory.sh $(BUILD)/rein
+	@REIN_TEST_CALLS=all tests/cli/run_calls.sh $(BUILD)/rein
 	@$(MAKE) asan
+	@$(MAKE) tsan
 	@$(MAKE) fuzz
 
 # Counts the instructions of the hot loops and compares with tests/count/expected.txt; ACCEPT=1 writes that file.
@@ -194,11 +223,19 @@ format:
 # Compiles every variant of every source; `make lint` uses it for the warnings.
 syntax: $(OBJECTS)
 
+# Measured for all of src/ and cli/. The scripts take part: most of what the program does when memory or a disk fails is theirs to reach.
+COVERED = src/base src/objective src/report src/rollout src/train
 coverage:
 	$(SETUP) test
 	@rm -f $$(find build-cov -name '*.gcda' 2>/dev/null)
-	@REIN_TEST_FAST=1 $(MAKE) check BUILD=build-cov CC=gcc CFLAGS='-O0 -g --coverage' RUNNERS=
-	@python3 scripts/coverage.py build-cov src/objective 90
+	@REIN_TEST_FAST=1 REIN_TEST_ALLOCATIONS=200 REIN_TEST_CALLS=100 $(MAKE) check BUILD=build-cov CC=gcc CFLAGS='-O0 -g --coverage' \
+	    RUNNERS='$(filter-out %install/run.sh %run_docs.sh,$(RUNNERS))'
+	@python3 scripts/coverage.py build-cov 90 $(COVERED)
+
+# A wheel in dist/ that installs on other machines: pip builds it, auditwheel checks what it needs and gives it its manylinux tag.
+wheel:
+	$(SETUP) base
+	@scripts/wheel.sh
 
 parity parity-all:
 	$(SETUP) test
@@ -223,12 +260,13 @@ bench-peers:
 # ------------------------------------------------------------------------------------------------------------------- install
 
 INSTALLED = bin/rein lib/librein.a lib/librein.so lib/librein.so.0 lib/pkgconfig/rein.pc include/rein \
-            share/man/man1/rein.1 share/bash-completion/completions/rein share/rein
+            share/man/man1/rein.1 share/bash-completion/completions/rein share/zsh/site-functions/_rein \
+            share/fish/vendor_completions.d/rein.fish share/rein
 TO        = $(DESTDIR)$(PREFIX)
 
 install: all
 	@install -d $(TO)/bin $(TO)/lib/pkgconfig $(TO)/include/rein $(TO)/share/man/man1 $(TO)/share/bash-completion/completions \
-	    $(TO)/share/rein/models/sums
+	    $(TO)/share/zsh/site-functions $(TO)/share/fish/vendor_completions.d $(TO)/share/rein/models/sums
 	@install -m 755 $(BUILD)/rein $(TO)/bin/rein
 	@install -m 644 $(BUILD)/librein.a $(TO)/lib/librein.a
 	@install -m 755 $(BUILD)/librein.so $(TO)/lib/librein.so.0
@@ -238,30 +276,34 @@ install: all
 	@sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' rein.pc.in > $(TO)/lib/pkgconfig/rein.pc
 	@$(BUILD)/rein help --man > $(TO)/share/man/man1/rein.1
 	@$(BUILD)/rein completion bash > $(TO)/share/bash-completion/completions/rein
+	@$(BUILD)/rein completion zsh > $(TO)/share/zsh/site-functions/_rein
+	@$(BUILD)/rein completion fish > $(TO)/share/fish/vendor_completions.d/rein.fish
 	@echo 'installed rein $(VERSION) into $(TO)'
 
 uninstall:
 	rm -rf $(INSTALLED:%=$(TO)/%)
 
 clean:
-	rm -rf build build-asan build-cov build-fuzz build-lint build-wheel build-parity build-bench python/rein/*.so*
+	rm -rf build build-asan build-tsan build-cov build-fuzz build-lint build-wheel build-parity build-bench dist python/rein/*.so*
 
 help:
 	@echo 'make             builds librein.a, librein.so and rein in build/ (CC=clang, CFLAGS=…; V=1 shows commands)'
 	@echo 'make demo        trains a small model to answer correctly within a token budget; writes a report'
 	@echo 'make test        runs every test'
 	@echo 'make asan        runs the tests with the address and undefined-behaviour sanitizers'
-	@echo 'make fuzz-smoke  runs every fuzz target for 8 s'
+	@echo 'make tsan        runs the tests that use several threads with the thread sanitizer'
+	@echo 'make fuzz-smoke  runs every fuzz target for 5 s'
 	@echo 'make fuzz        fuzzes until 10 minutes bring no new coverage; ONLY="config chat" picks targets'
-	@echo 'make soak        kills and power cuts many times (ROUNDS=100), then asan and fuzz; takes hours'
+	@echo 'make soak        kills, power cuts, failing allocations and system calls (ROUNDS=100), asan, tsan, fuzz; takes hours'
 	@echo 'make count       compares instruction counts of the hot loops, within 3 % (ACCEPT=1 accepts new ones)'
 	@echo 'make lint        format, warnings of gcc and clang, public headers as C and C++, folder order'
 	@echo 'make format      runs clang-format over every C file'
-	@echo 'make coverage    branch coverage of src/objective, at least 90 %'
-	@echo 'make parity      compares with PyTorch, Hugging Face, TRL, verl, Liger, Tinker and ART in 10 minutes'
+	@echo 'make coverage    branch coverage of src/ and cli/; at least 90 % of $(COVERED)'
+	@echo 'make parity      compares with PyTorch, Hugging Face, TRL, verl, Liger, Tinker, ART, wandb and OpenAI clients in 15 minutes'
 	@echo 'make parity-all  the same without a time limit, with ten times as many tokenizer texts'
 	@echo 'make base-model  trains the shipped model, models/sums, again (CHECK=1 compares with the existing one)'
 	@echo 'make bench       the performance table of this machine (ARGS=… selects rows), with installed peers'
 	@echo 'make bench-peers installs those peers: PyTorch, numpy and llama.cpp (15 minutes)'
+	@echo 'make wheel       builds the Python package, with the program rein in it, as a wheel in dist/'
 	@echo 'make install     installs into PREFIX (/usr/local) below DESTDIR; make uninstall removes it'
 	@echo 'make clean       removes everything that was built'

@@ -122,7 +122,7 @@ static rein_generator *open_generator(rein_model *model, size_t batch, size_t pr
     tokens_for(ids, prompt, vocabulary);
     bench_must(rein_generator_open(&generator, &policy, NULL, &options, &err), &err);
     for (size_t i = 0; i < batch; i++) {
-        rein_request r = {.prompt = ids, .n_prompt = prompt, .samples = 1, .prompt_index = i, .sampling = rein_sampling_plain()};
+        rein_request r = {.prompt = ids, .n_prompt = prompt, .samples = 1, .address.prompt = i, .sampling = rein_sampling_plain()};
         r.sampling.max_tokens = max_tokens;
         bench_must(rein_generator_add(&number, generator, &r, &err), &err);
     }

@@ -34,7 +34,7 @@ static void run_place(char *path, size_t size, const bench_job *job) {
 
 static double metric(const rein_session_report *report, const char *name) {
     for (size_t i = 0; i < report->n; i++)
-        if (!strcmp(report->names[i], name)) return report->values[i];
+        if (!strcmp(report->metrics[i].name, name)) return report->metrics[i].value;
     bench_give_up("a step has no metric %s", name);
 }
 
@@ -136,21 +136,21 @@ static void sample(batch *b, const rein_policy *policy, rein_activation_cache *c
         rein_request r = {.prompt = b->ids[g * RESPONSES],
                           .n_prompt = PROMPT,
                           .samples = RESPONSES,
-                          .step = round,
-                          .prompt_index = g,
+                          .address = {.step = round, .prompt = g},
                           .sampling = rein_sampling_plain()};
         r.sampling.max_tokens = NEW;
         bench_must(rein_generator_add(&number, generator, &r, &err), &err);
     }
-    do {
+    while (rein_generator_unfinished(generator)) {
         bench_must(rein_generator_step(&sampled, &n, generator, &err), &err);
+        bench_must(rein_generator_failed(&number, generator, &err), &err);
         for (size_t i = 0; i < n; i++) {
             const size_t which = sampled[i].request * RESPONSES + sampled[i].sample, at = PROMPT + sampled[i].position;
             b->ids[which][at] = sampled[i].id;
             b->log_probs[which][at] = sampled[i].log_prob;
             b->histories[which].activation_key = sampled[i].activation_key;
         }
-    } while (n);
+    }
     rein_generator_close(generator);
 }
 

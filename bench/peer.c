@@ -33,19 +33,33 @@ int bench_peer_read(bench_peer *peer, const char *given) {
 
 /* ------------------------------------------------------------------------------------------------------------------ the program */
 
+/* Signals that rein ignores have their default effect in other programs. */
+static int reset_signals(posix_spawnattr_t *attributes) {
+    sigset_t ignored;
+    sigemptyset(&ignored);
+    sigaddset(&ignored, SIGPIPE);
+    sigaddset(&ignored, SIGXFSZ);
+    const int wrong = posix_spawnattr_setsigdefault(attributes, &ignored);
+    return wrong ? wrong : posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSIGDEF);
+}
+
 /* Starts the program; *output reads its stdout. Returns 0 or an errno. */
 static int start(pid_t *pid, int *output, char *const *arguments, const char *errors) {
     posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
     int pipes[2];
     if (pipe(pipes) != 0) return errno;
     posix_spawn_file_actions_init(&actions);
-    int wrong = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawnattr_init(&attributes);
+    int wrong = reset_signals(&attributes);
+    if (!wrong) wrong = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
     if (!wrong) wrong = posix_spawn_file_actions_addopen(&actions, 2, errors, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     if (!wrong) wrong = posix_spawn_file_actions_adddup2(&actions, pipes[1], 1);
     if (!wrong) wrong = posix_spawn_file_actions_addclose(&actions, pipes[0]);
     if (!wrong) wrong = posix_spawn_file_actions_addclose(&actions, pipes[1]);
-    if (!wrong) wrong = posix_spawnp(pid, arguments[0], &actions, NULL, arguments, environ);
+    if (!wrong) wrong = posix_spawnp(pid, arguments[0], &actions, &attributes, arguments, environ);
     posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
     close(pipes[1]);
     *output = pipes[0];
     if (wrong) close(pipes[0]);

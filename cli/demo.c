@@ -11,6 +11,7 @@
 #include "run.h"
 #include "terminal.h"
 #include "values.h"
+#include "wrap.h"
 
 static const char WHERE[] = "demo";
 
@@ -53,6 +54,15 @@ static int find_place(char *run, size_t size) {
 
 /* ---------------------------------------------------------------------------------------------------------------------- output */
 
+static void put_answer(rein_text *out, const char *when, const char *answer, const char *verdict, size_t tokens) {
+    enum { INDENT = 10, WIDTH = 80 };
+    rein_text text = {0};
+    rein_text_format(&text, "%s (%s, %zu tokens)", answer, verdict, tokens);
+    rein_text_format(out, "  %-7s ", when);
+    cli_wrap(out, INDENT, WIDTH, text.failed ? answer : text.data);
+    rein_text_free(&text);
+}
+
 static void put_sample(rein_text *out, const rein_loop *loop) {
     rein_before_after s;
     size_t best = 0, gain = 0;
@@ -65,8 +75,9 @@ static void put_sample(rein_text *out, const rein_loop *loop) {
     if (!found || !rein_loop_sample(&s, loop, best)) return;
     rein_text_put(out, "\nThe same question, which it never trained on:\n  ");
     for (const char *c = s.prompt; *c; c++) rein_text_put(out, *c == '\n' ? "  " : (const char[]){*c, 0});
-    rein_text_format(out, "\n  before: %s   (wrong, %zu tokens)\n  after:  %s   (right, %zu tokens)\n", s.before, s.tokens_before,
-                     s.after, s.tokens_after);
+    rein_text_put(out, "\n");
+    put_answer(out, "before:", s.before, "wrong", s.tokens_before);
+    put_answer(out, "after:", s.after, "right", s.tokens_after);
 }
 
 /* What is printed at the end, collected run by run. */
@@ -99,8 +110,8 @@ static int tell(story *s, const cli_training *t) {
     if (s->table.failed || s->adapter.failed) return cli_say_no_memory(WHERE);
     rein_text_format(&out, "%s", s->table.data);
     if (s->done)
-        rein_text_put(&out, "\nkl x3: the same with three times the KL penalty. It stays nearer to the initial policy, and its "
-                            "answers are longer.\n");
+        rein_text_put(&out, "\nkl x3: the same with three times the KL penalty. It stays nearer to the initial\n"
+                            "policy, and its answers are longer.\n");
     if (s->sample.data) rein_text_put(&out, s->sample.data);
     rein_text_format(&out, "\nreport   %s/report.html\nadapter  %s\n", t->run, s->adapter.data);
     rein_text_format(&out, "\nWhat to try next:\n  %s eval %s --against %s@0 --eval-samples 4\n", s->program, t->run, t->run);
@@ -113,9 +124,10 @@ static int tell(story *s, const cli_training *t) {
 }
 
 static void introduce(void) {
-    fputs("A language model of 0.34 million parameters adds digits and writes its working down. It is right\n"
-          "about half of the time, and long-winded. Now it learns from its own attempts: a right answer\n"
-          "earns 1, each token over 36 costs 0.02, and a KL penalty keeps it near the initial policy.\n\n",
+    fputs("A language model of 0.34 million parameters adds digits and writes its steps\n"
+          "down. Half of its answers are wrong, and most are too long. Now it learns from\n"
+          "its own attempts: a right answer earns 1, each token over 36 costs 0.02, and a\n"
+          "KL penalty keeps it near the initial policy.\n\n",
           stderr);
 }
 
@@ -146,7 +158,7 @@ static int read_settings(cli_training *t, const cli_args *args) {
     if (given) snprintf(model, sizeof model, "%s", given);
     else status = find_model(model, sizeof model);
     if (!status) status = set(settings, "model", model);
-    if (!status) cli_absolute_setting(settings, "model");
+    if (!status) status = cli_absolute_setting(settings, "model", WHERE);
     for (size_t i = 0; i < sizeof RECIPE / sizeof *RECIPE && !status; i++) status = set(settings, RECIPE[i][0], RECIPE[i][1]);
     if (!status) status = set_number(settings, args, "steps", 40, 6, 100000);
     if (!status) status = set_number(settings, args, "seed", 1, 0, 1000000000000000);

@@ -35,6 +35,7 @@ typedef struct evaluation {
     int64_t step;       /* of the run; -1: the last good one */
     rein_task_runner *runner;
     candidate first, second;
+    int by_model; /* the run was given as --model */
     int both, greedy, json;
     uint64_t k;
     cli_view view;
@@ -42,22 +43,31 @@ typedef struct evaluation {
 
 /* ------------------------------------------------------------------------------------------------------------------- arguments */
 
-/* "RUN@7" or "RUN". */
-static int read_run(char *run, int64_t *step, const char *text) {
-    const char *at = strrchr(text, '@');
-    char *end;
-    *step = -1;
-    size_t length = strlen(text);
-    if (at && at[1]) {
-        const long long number = strtoll(at + 1, &end, 10);
-        if (!*end && number >= 0) *step = number, length = (size_t)(at - text);
+/* "RUN@7" or "RUN"; `field` is what it was given as. */
+static int read_run(char *run, int64_t *step, const char *text, const char *field) {
+    const size_t length = cli_value_run(step, text);
+    rein_error err;
+    if (length < RUN_SIZE) {
+        memcpy(run, text, length);
+        run[length] = 0;
+        if (rein_run_exists(run)) return CLI_DONE;
+        rein_fail(&err, REIN_EINVAL, "%s is not a run: it has no config.yaml", run);
+    } else rein_fail(&err, REIN_EINVAL, "the name of the run has %zu bytes: at most %d are possible", length, RUN_SIZE - 1);
+    return cli_say_error_of(WHERE, field, &err);
+}
+
+/* The run of the command line: its word, or a --model that is a run. */
+static int find_run(evaluation *c) {
+    const cli_args *args = c->args;
+    if (args->n_words) return read_run(c->run, &c->step, args->words[0], "run");
+    for (size_t i = 0; i < args->n_settings; i++) {
+        int64_t step;
+        char *run = strndup(args->settings[i].value, cli_value_run(&step, args->settings[i].value));
+        c->by_model = !strcmp(args->settings[i].name, "model") && run && rein_run_exists(run);
+        free(run);
+        if (c->by_model) return read_run(c->run, &c->step, args->settings[i].value, "model");
     }
-    if (length >= RUN_SIZE)
-        return cli_say(CLI_WRONG, WHERE, "the name of the run has %zu bytes: at most %d are possible", length, RUN_SIZE - 1);
-    memcpy(run, text, length);
-    run[length] = 0;
-    if (rein_run_exists(run)) return CLI_DONE;
-    return cli_say(CLI_WRONG, WHERE, "%s is not a run: it has no config.yaml", run);
+    return cli_check_allowed(args, "there is no run");
 }
 
 /* Copies a setting of the command line to the settings, also one that cannot change during a run. */
@@ -70,18 +80,30 @@ static int take_given(evaluation *c, const char *name) {
     return failed ? cli_say_setting_error(c->args, &err) : CLI_DONE;
 }
 
+/* Commands of the command line are meant for the current directory, not for that of the run. */
+static int gives_programs(const cli_args *args) {
+    return cli_args_has_setting(args, "task") || cli_args_has_setting(args, "eval_task") || cli_args_has_setting(args, "reward");
+}
+
+static int start_here(evaluation *c) {
+    rein_error err = {0};
+    return rein_settings_set(c->settings, "working_directory", "", &err) ? cli_say_error(WHERE, &err) : CLI_DONE;
+}
+
 /* The settings of the run, overridden by those of the command line, which cannot replace the policy. */
 static int read_settings(evaluation *c) {
     rein_error err = {0};
     int status = cli_args_settings(&c->given, c->args, 0);
     if (status) return status;
     if (!*c->run) return rein_settings_copy(&c->settings, c->given, &err) ? cli_say_error(WHERE, &err) : CLI_DONE;
-    const char *fixed = *rein_settings_text(c->given, "model")     ? "model"
-                        : *rein_settings_text(c->given, "adapter") ? "adapter"
-                                                                   : NULL;
+    const char *fixed = !c->by_model && *rein_settings_text(c->given, "model") ? "model"
+                        : *rein_settings_text(c->given, "adapter")             ? "adapter"
+                                                                               : NULL;
     if (fixed) return cli_say_option(WHERE, fixed, "and a run are both given: the policy is the run's");
     status = cli_run_settings(&c->settings, c->run, WHERE);
-    for (size_t i = 0; !status && rein_setting_at(i); i++) status = take_given(c, rein_setting_at(i)->name);
+    if (!status && gives_programs(c->args)) status = start_here(c);
+    for (size_t i = 0; !status && rein_setting_at(i); i++)
+        if (!c->by_model || strcmp(rein_setting_at(i)->name, "model") != 0) status = take_given(c, rein_setting_at(i)->name);
     if (!status) status = take_given(c, "token_budget");
     if (!status) rein_settings_set_isa(c->settings, rein_settings_exec(c->given).isa);
     return status;
@@ -98,43 +120,47 @@ static int check(evaluation *c) {
     if (c->greedy && cli_args_has_setting(c->args, "eval_samples"))
         return cli_say_option(WHERE, "eval-samples", "has no effect with --greedy, which has one response per prompt");
     if ((double)c->k > (c->greedy ? 1 : samples))
-        return cli_say_option(WHERE, "k", "is %llu: at most --eval-samples, %g", (unsigned long long)c->k, samples);
+        return cli_say_option(WHERE, "k", "is %" PRIu64 ": it must be at most %g, the number of responses to a prompt", c->k,
+                              c->greedy ? 1 : samples);
     return CLI_DONE;
 }
 
 /* ------------------------------------------------------------------------------------------------------------------- policies */
 
-/* The directory of the checkpoint. If *step is negative, it becomes that of the last good checkpoint. */
-static int checkpoint_path(char *path, size_t size, const char *directory, int64_t *step) {
+/* The directory of the checkpoint. If *step is negative, it becomes that of the last good checkpoint. The first policy brings its task, a
+ * second one is measured on the same. */
+static int checkpoint_path(char *path, size_t size, const evaluation *c, const char *directory, int64_t *step) {
     rein_error err = {0};
+    const unsigned parts = directory == c->run ? REIN_RUN_POLICY | REIN_RUN_TASK : REIN_RUN_POLICY;
     char note[REIN_NOTE_SIZE] = "";
     rein_run *run = NULL;
-    if (rein_run_open(&run, directory, REIN_RUN_READ, &err)) return cli_say_error(WHERE, &err);
+    if (rein_run_open(&run, directory, REIN_RUN_READ, &err)) return cli_say_error_of(WHERE, "run", &err);
     rein_status status = *step < 0 ? rein_run_last_good(step, note, run, &err) : rein_checkpoint_verify(run, *step, &err);
     if (!status && *step < 0) status = rein_fail(&err, REIN_EINVAL, "%s has no checkpoint yet", directory);
     if (!status && rein_run_checkpoint_path(path, size, run, *step) >= size)
         status = rein_fail(&err, REIN_EINVAL, "the path of the checkpoint is too long");
+    if (!status) status = rein_run_check(run, *step, c->settings, c->given, parts, &err);
     rein_run_close(run);
     if (!status && *note) cli_say(0, WHERE, "note: %s", note);
-    return status ? cli_say_error(WHERE, &err) : CLI_DONE;
+    return status ? cli_say_error_of(WHERE, "run", &err) : CLI_DONE;
 }
 
 static int open_model(candidate *p, const evaluation *c, const char *directory) {
     rein_error err = {0};
     const rein_model_options how = {.exec = rein_settings_exec(c->settings)};
-    if (rein_model_open(&p->model, directory, &how, &err)) return cli_say_error(WHERE, &err);
+    if (rein_model_open(&p->model, directory, &how, &err)) return cli_say_error_of(WHERE, "model", &err);
     return CLI_DONE;
 }
 
 static int open_adapter(candidate *p, const char *directory) {
     rein_error err = {0};
-    return rein_adapter_open(&p->adapter, p->model, directory, &err) ? cli_say_error(WHERE, &err) : CLI_DONE;
+    return rein_adapter_open(&p->adapter, p->model, directory, &err) ? cli_say_error_of(WHERE, "adapter", &err) : CLI_DONE;
 }
 
 /* A checkpoint contains an adapter of the model, or is itself a model. */
 static int open_checkpoint(candidate *p, evaluation *c, const char *run, int64_t step, rein_model *model) {
     char path[4096];
-    int status = checkpoint_path(path, sizeof path, run, &step);
+    int status = checkpoint_path(path, sizeof path, c, run, &step);
     if (status) return status;
     snprintf(p->name, sizeof p->name, "%s@%" PRId64, run, step);
     p->step = step;
@@ -156,9 +182,9 @@ static int open_first(evaluation *c) {
 static int check_same_model(evaluation *c, const char *run) {
     rein_settings *other = NULL;
     int status = cli_run_settings(&other, run, WHERE);
+    if (!status) status = cli_absolute_setting(c->settings, "model", WHERE);
+    if (!status) status = cli_absolute_setting(other, "model", WHERE);
     if (!status) {
-        cli_absolute_setting(c->settings, "model");
-        cli_absolute_setting(other, "model");
         const char *mine = rein_settings_text(c->settings, "model"), *theirs = rein_settings_text(other, "model");
         if (strcmp(mine, theirs) != 0)
             status = cli_say_option(WHERE, "against", "%s is a run of another model, %s: one of %s is needed", run, theirs, mine);
@@ -178,7 +204,7 @@ static int open_second(evaluation *c, const char *against) {
         c->second.model = c->first.model, c->second.borrowed = 1;
         return CLI_DONE;
     }
-    int status = read_run(run, &step, against);
+    int status = read_run(run, &step, against, "--against");
     if (!status) status = check_same_model(c, run);
     return status ? status : open_checkpoint(&c->second, c, run, step, c->first.adapter ? c->first.model : NULL);
 }
@@ -282,14 +308,14 @@ static int print_table(const evaluation *c) {
 static int evaluate(evaluation *c) {
     const char *against = cli_option_value(c->args, "against");
     rein_error err = {0};
-    int status = c->args->n_words ? read_run(c->run, &c->step, c->args->words[0]) : CLI_DONE;
+    int status = find_run(c);
     if (!status) status = read_settings(c);
     if (!status) status = cli_value_whole(&c->k, c->args, "k", 1, 10000);
     if (!status) status = check(c);
     if (!status && !c->k) c->k = (uint64_t)(c->greedy ? 1 : rein_settings_number(c->settings, "eval_samples"));
     if (!status) status = open_first(c);
     if (!status && against) status = open_second(c, against);
-    if (!status && rein_task_runner_open(&c->runner, c->settings, c->first.model, &err))
+    if (!status && rein_task_runner_open(&c->runner, c->settings, c->first.model, NULL, &err))
         status = cli_say_setting_error(c->args, &err);
     if (!status) status = measure(c, &c->first);
     if (!status && c->both) status = measure(c, &c->second);
@@ -302,7 +328,7 @@ int cli_run_eval(const cli_args *args) {
     if (!c) return cli_say_no_memory(WHERE);
     c->args = args;
     c->greedy = cli_option_value(args, "greedy") != NULL, c->json = cli_option_value(args, "json") != NULL;
-    cli_view_open(&c->view, "", 0, 0, NAN);
+    cli_view_open(&c->view, stderr, "", 0, 0, NAN);
     const int status = evaluate(c);
     cli_view_close(&c->view);
     close_candidate(&c->second);

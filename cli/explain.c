@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "explain_option.h"
 #include "help.h"
 #include "nearest.h"
-#include "objective.h"
 #include "rein/rein.h"
 #include "terminal.h"
 #include "wrap.h"
@@ -206,7 +206,7 @@ static rein_status write_preset(rein_text *out, const rein_preset_info *info, in
     return REIN_OK;
 }
 
-static void write_operation(rein_text *out, const cli_operation *o, int json) {
+static void write_operation(rein_text *out, const rein_operation_info *o, int json) {
     const row rows[] = {{NULL, "operation", o->name},       {NULL, "title", o->summary},
                         {"formula", "formula", o->formula}, {"source", "source", o->source},
                         {"note", "note", o->note},          {"takes", "takes", o->arguments},
@@ -261,17 +261,10 @@ static rein_status row_of(char row[COLUMNS][CELL], const char *preset, rein_erro
     return REIN_OK;
 }
 
-static rein_status write_table(rein_text *out, rein_error *err) {
-    char rows[40][COLUMNS][CELL] = {{"preset", "surrogate", "advantage", "ratio", "KL", "aggregation", "source"}};
-    size_t widths[COLUMNS] = {0}, n = 1;
-    const char *preset;
-    for (size_t i = 0; n < 40 && (preset = rein_preset_name(i)); i++, n++) {
-        rein_status status = row_of(rows[n], preset, err);
-        if (status) return status;
-    }
-    for (size_t r = 0; r < n; r++) {
+static void write_rows(rein_text *out, char (*rows)[COLUMNS][CELL], size_t n) {
+    size_t widths[COLUMNS] = {0};
+    for (size_t r = 0; r < n; r++)
         for (size_t c = 0; c < COLUMNS; c++) widths[c] = cli_columns(rows[r][c]) > widths[c] ? cli_columns(rows[r][c]) : widths[c];
-    }
     for (size_t r = 0; r < n; r++) {
         if (r) rein_text_put(out, "\n");
         for (size_t c = 0; c < COLUMNS; c++) {
@@ -279,7 +272,20 @@ static rein_status write_table(rein_text *out, rein_error *err) {
             rein_text_repeat(out, " ", c + 1 < COLUMNS ? widths[c] + 2 - cli_columns(rows[r][c]) : 0);
         }
     }
-    return REIN_OK;
+}
+
+static rein_status write_table(rein_text *out, rein_error *err) {
+    static const char titles[COLUMNS][CELL] = {"preset", "surrogate", "advantage", "ratio", "KL", "aggregation", "source"};
+    size_t n = 1; /* rows, the first with the titles */
+    while (rein_preset_name(n - 1)) n++;
+    char(*rows)[COLUMNS][CELL] = calloc(n, sizeof *rows);
+    if (!rows) return rein_fail(err, REIN_ENOMEM, "no memory for %zu rows", n);
+    rein_status status = REIN_OK;
+    memcpy(rows[0], titles, sizeof titles);
+    for (size_t i = 1; i < n && !status; i++) status = row_of(rows[i], rein_preset_name(i - 1), err);
+    if (!status) write_rows(out, rows, n);
+    free(rows);
+    return status;
 }
 
 static rein_status write_all(rein_text *out, int json, rein_error *err) {
@@ -298,7 +304,13 @@ static rein_status write_all(rein_text *out, int json, rein_error *err) {
 const char *cli_explained_at(size_t i) {
     size_t presets = 0;
     while (rein_preset_name(presets)) presets++;
-    return i < presets ? rein_preset_name(i) : cli_operation_word(i - presets);
+    if (i < presets) return rein_preset_name(i);
+    size_t operations = 0;
+    while (cli_operation_word(operations)) operations++;
+    if (i < presets + operations) return cli_operation_word(i - presets);
+    if (i == presets + operations) return "symbols";
+    const cli_setting *s = cli_setting_at(i - presets - operations - 1);
+    return s ? s->option : NULL;
 }
 
 int cli_run_explain(const cli_args *args) {
@@ -308,13 +320,20 @@ int cli_run_explain(const cli_args *args) {
     const int json = cli_option_value(args, "json") != NULL, all = cli_option_value(args, "all") != NULL;
     const char *name = args->n_words ? args->words[0] : NULL;
     if (all && name) return cli_say(CLI_WRONG, "explain", "--all explains every preset: leave out \"%s\"", name);
-    if (!all && !name) return cli_say(CLI_WRONG, "explain", "a preset is needed, such as grpo: rein explain --all lists them");
+    if (!all && !name)
+        return cli_say(CLI_WRONG, "explain",
+                       "a preset, an operation or an option is needed, such as grpo: rein explain --all lists the presets");
     const rein_preset_info *preset = name ? rein_preset_describe(name) : NULL;
-    const cli_operation *operation = name ? cli_operation_named(name) : NULL;
+    const rein_operation_info *operation = name ? rein_operation_describe(name) : NULL;
+    const cli_setting *option = name ? cli_explained_option(name) : NULL;
     if (all) status = write_all(&out, json, &err);
     else if (operation) write_operation(&out, operation, json);
     else if (preset) status = write_preset(&out, preset, json, &err);
-    else return cli_say_unknown("explain", "preset", name, cli_explained_at, "rein explain --all lists them");
+    else if (option) cli_explain_option(&out, option, json);
+    else if (!strcmp(name, "symbols")) cli_explain_symbols(&out, json);
+    else
+        return cli_say_unknown("explain", "name", name, cli_explained_at,
+                               "rein explain --all lists the presets, rein run --help the options");
     rein_text_put(&out, "\n");
     return cli_print_result(&out, status ? cli_say(CLI_FAILED, "explain", "%s", err.message) : CLI_DONE);
 }

@@ -1,6 +1,6 @@
 /* generate.c - `rein generate`: responses to one prompt. A single response is printed while it is sampled. Several are printed in the order
  * of their numbers, each when it and those before it are complete, so --samples 8 begins with the output of --samples 4. */
-#include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,7 +48,7 @@ static int check_greedy(const cli_args *args) {
     const char *greedy = cli_option_value(args, "greedy") ? "--greedy" : "--temperature 0";
     for (size_t i = 0; i < sizeof idle / sizeof *idle; i++) {
         if (cli_option_value(args, idle[i]))
-            return cli_say(CLI_WRONG, WHERE, "%s takes the most probable token: --%s would have no effect", greedy, idle[i]);
+            return cli_say_option(WHERE, idle[i], "has no effect with %s, which takes the most probable token", greedy);
     }
     return CLI_DONE;
 }
@@ -57,12 +57,12 @@ static int read_sampler(generation *g, const cli_args *args) {
     rein_sampling *s = &g->request.sampling;
     uint64_t top_k = 0;
     int status;
-    g->temperature = 1;
+    g->temperature = NAN; /* that of the policy */
     if ((status =
-             cli_value_number(&g->temperature, args, "temperature", is_temperature, "from 0.001 to 1000, or 0 for --greedy,")) ||
+             cli_value_number(&g->temperature, args, "temperature", is_temperature, "between 0.001 and 1000, or 0 for --greedy")) ||
         (status = cli_value_whole(&top_k, args, "top-k", 0, INT32_MAX)) ||
         (status = cli_value_number(&s->top_p, args, "top-p", is_top_p, "above 0 and at most 1")) ||
-        (status = cli_value_number(&s->min_p, args, "min-p", is_min_p, "from 0 and below 1")) ||
+        (status = cli_value_number(&s->min_p, args, "min-p", is_min_p, "from 0 to below 1")) ||
         (status = cli_value_whole(&s->seed, args, "seed", 0, UINT64_MAX)))
         return status;
     s->top_k = (int64_t)top_k;
@@ -107,7 +107,7 @@ static int fit_to_model(generation *g) {
         return cli_say_option(WHERE, "top-log-probs", "is %zu: the model has %lld tokens", s->top_log_probs,
                               (long long)info->vocabulary);
     if (g->prompt->ids.count < (size_t)info->max_positions) return CLI_DONE;
-    return cli_say(CLI_WRONG, WHERE, "the prompt has %zu tokens: the model has %lld positions, and a response needs one or more",
+    return cli_say(CLI_WRONG, WHERE, "the prompt has %zu tokens: the model has %lld positions, and a response needs one more",
                    g->prompt->ids.count, (long long)info->max_positions);
 }
 
@@ -190,11 +190,11 @@ static int print_response(generation *g, size_t i) {
 
 /* The new part of a single response. */
 static int stream_event(const generation *g, const rein_sampled *event) {
-    if (g->opened->tokenizer) fwrite(event->text, 1, event->length, stdout);
-    else printf("%s%ld", event->position ? "," : "", (long)event->id);
-    if (event->finish) putchar('\n');
-    if (!fflush(stdout) && !ferror(stdout)) return CLI_DONE;
-    return cli_say(CLI_FAILED, WHERE, "cannot write to stdout: %s", strerror(errno));
+    rein_text out = {0};
+    if (g->opened->tokenizer) rein_text_put_bytes(&out, event->text, event->length);
+    else rein_text_format(&out, "%s%ld", event->position ? "," : "", (long)event->id);
+    if (event->finish) rein_text_put(&out, "\n");
+    return cli_print(&out);
 }
 
 static int take_events(generation *g, const rein_sampled *events, size_t n) {
@@ -224,11 +224,11 @@ static void say_speed(const generation *g) {
 static int run(generation *g, rein_generator *generator) {
     const rein_sampled *events;
     rein_error err = {0};
-    size_t n = 1, number;
+    size_t n, number;
     int status = rein_generator_add(&number, generator, &g->request, &err) ? cli_say_error(WHERE, &err) : CLI_DONE;
     const double start = cli_now();
-    while (!status && n) {
-        if (rein_generator_step(&events, &n, generator, &err)) {
+    while (!status && rein_generator_unfinished(generator)) {
+        if (rein_generator_step(&events, &n, generator, &err) || rein_generator_failed(&number, generator, &err)) {
             if (g->stream && g->tokens) putchar('\n');
             status = cli_say_error(WHERE, &err);
         } else status = take_events(g, events, n);
@@ -239,7 +239,7 @@ static int run(generation *g, rein_generator *generator) {
 }
 
 static int generate(generation *g, const cli_args *args) {
-    const rein_policy policy = {g->opened->model, g->opened->adapter, g->temperature};
+    rein_policy policy = {g->opened->model, g->opened->adapter, g->temperature};
     const rein_generator_options options = {.exec = g->opened->exec};
     int32_t end_ids[REIN_MAX_END_IDS + 1];
     rein_sampling *s = &g->request.sampling;
@@ -247,6 +247,7 @@ static int generate(generation *g, const cli_args *args) {
     rein_error err = {0};
     int status = fit_to_model(g);
     if (status) return status;
+    if (isnan(g->temperature)) policy.temperature = g->opened->files.temperature;
     memcpy(end_ids, g->opened->info.end_ids, sizeof g->opened->info.end_ids);
     s->n_end_ids = g->opened->info.n_end_ids;
     if (g->prompt->turn_end >= 0) end_ids[s->n_end_ids++] = g->prompt->turn_end;

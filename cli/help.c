@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "nearest.h"
-#include "objective.h"
 #include "rein/rein.h"
 #include "settings.h"
 #include "terminal.h"
@@ -14,9 +13,9 @@ enum { WIDTH = 80 };
 
 /* The operations of `rein objective`, each with its arguments, results and gradients. */
 static void operations_help(rein_text *out) {
-    const cli_operation *o;
+    const rein_operation_info *o;
     rein_text_put(out, "\nOperations:\n");
-    for (size_t i = 0; (o = cli_operation_at(i)); i++) {
+    for (size_t i = 0; (o = rein_operation_at(i)); i++) {
         const char *rows[][2] = {{"takes", o->arguments}, {"gives", o->results}, {"--grad", o->gradients}};
         rein_text_format(out, "  %-15s%s\n", o->name, o->summary);
         for (size_t r = 0; r < 3; r++) {
@@ -28,17 +27,18 @@ static void operations_help(rein_text *out) {
 }
 
 /* Options of several commands. */
-#define THREADS "threads", "N", "use at most N threads (default: all cores); the result is the same"
-#define MODEL "model", "DIR", "directory of the model"
+#define THREADS "threads", "N", "use at most N threads (default 0: all cores); the result is the same"
+#define MODEL "model", "DIR", "directory of the model; or a run, RUN or RUN@STEP"
 #define ADAPTER "adapter", "DIR", "LoRA adapter of the model, in the format of PEFT"
 #define CONFIG "config", "FILE", "settings, as YAML; the command line takes precedence"
 #define FORK "fork", "RUN@STEP", "start RUN from a checkpoint of another run, with its settings and those given here"
+#define ACCEPT_CHANGED "accept-changed", NULL, "continue although a file of the run (model, adapter, task, data) is not what it was"
+#define TRUST "trust", NULL, "run the commands of a run that was not made here by you: look at its config.yaml first"
 #define DRY_RUN "dry-run", NULL, "check everything, report what would be trained, write nothing"
 #define ERROR_JSON "json", NULL, "print an error as JSON, on standard error"
-#define CHAT_FORMAT                                                                                                           \
-    "chat-format", "NAME",                                                                                                    \
-        "format of the messages: raw, chatml, qwen2.5, qwen3, llama3 or llama3.1 (default: the model's own, if it is one of " \
-        "these)"
+#define CHAT_FORMAT        \
+    "chat-format", "NAME", \
+        "format of the messages: raw, chatml, qwen2.5, qwen3, llama3 or llama3.1 (default: the model's own chat template)"
 
 static const cli_command COMMANDS[] = {
     {
@@ -80,14 +80,16 @@ static const cli_command COMMANDS[] = {
     },
     {
         .name = "explain",
-        .usage = "PRESET|OPERATION [--json], or --all [--json]",
-        .summary = "a method: its formula, source, defaults, and the bias of its KL",
+        .usage = "PRESET|OPERATION|OPTION|symbols [--json], or --all [--json]",
+        .summary = "a method or an option: formula, source, defaults, bias of the KL",
         .description = "Explains a preset of policy-loss: what it computes, where it was published, the value of every option "
                        "(required if none was published), and which gradient its KL terms have in expectation. The operations of "
-                       "rein objective can be explained too.",
+                       "rein objective can be explained too, and every option of rein run: what it does, its default, and its "
+                       "value in every preset. rein explain symbols lists the symbols of the formulas.",
         .options = {{"all", NULL, "print one table of all presets"}, {"json", NULL, "print JSON"}},
         .max_words = 1,
         .word = cli_explained_at,
+        .explains = 1,
         .example = "rein explain grpo",
         .run = cli_run_explain,
     },
@@ -96,38 +98,41 @@ static const cli_command COMMANDS[] = {
         .usage = "--model DIR --prompt TEXT [OPTION...]",
         .summary = "responses of a model to a prompt",
         .description =
-            "Samples from a model in the format of Hugging Face (config.json, safetensors, tokenizer.json; Llama, Mistral, Qwen2 "
-            "and Qwen3). A single response is printed while it is sampled. Several are printed one after the other, with a line on "
+            "Samples from a model in the format of Hugging Face (config.json, safetensors, tokenizer.json; rein inspect says "
+            "whether it is supported). A single response is printed while it is sampled. Several are printed one after the other, "
+            "with a line on "
             "standard error before each. The prompt is not repeated. A model without tokenizer.json takes --prompt-ids and prints "
             "token ids.\n"
             "The drawn token depends only on seed, prompt, sample number and position, not on threads or the number of samples. "
             "The log-probabilities of --json are bit for bit those of training and of rein score.\n"
             "In a plain prompt, special tokens that are spelled out are special tokens; in a chat they are text.",
-        .options = {{MODEL},
-                    {ADAPTER},
-                    {"prompt", "TEXT", "the prompt; \"\" is only the begin token, if the model has one"},
-                    {"prompt-file", "FILE", "read the prompt from a file (- is standard input), without the newline at its end"},
-                    {"prompt-ids", "IDS", "the prompt as token ids: 1,2,3"},
-                    {"messages", "FILE", "a chat, as JSON: [{\"role\": \"user\", \"content\": \"...\"}, ...]"},
-                    {"chat", NULL, "the prompt is a user's message in the model's chat template"},
-                    {CHAT_FORMAT},
-                    {"system", "TEXT", "chat with this system message"},
-                    {"no-thinking", NULL, "chat without thinking (qwen3)"},
-                    {"samples", "N", "number of responses (default 1)"},
-                    {"max-tokens", "N", "maximum length of a response (default 256)"},
-                    {"temperature", "T", "temperature of the policy (default 1); 0 is --greedy at temperature 1"},
-                    {"greedy", NULL, "always take the most probable token"},
-                    {"top-k", "K", "sample from the K most probable tokens"},
-                    {"top-p", "P", "sample from the most probable tokens whose sum reaches P"},
-                    {"min-p", "P", "sample from the tokens with at least P times the greatest probability"},
-                    {"stop", "TEXT", "end a response before this text; may be repeated"},
-                    {"ignore-end", NULL, "continue after the model's end tokens"},
-                    {"seed", "N", "seed of the samples (default 1); the same seed gives the same samples"},
-                    {THREADS},
-                    {"top-log-probs", "N", "with --json: the N most probable tokens at each position"},
-                    {"json", NULL,
-                     "print one JSON object a line for each sample: sample, prompt_ids, response_ids, logprobs, text and finish "
-                     "(end, stop, length or context); sampler_logprobs if the sampler differs from the policy; top_logprobs"}},
+        .options =
+            {{MODEL},
+             {ADAPTER},
+             {"prompt", "TEXT", "the prompt; \"\" is only the begin token, if the model has one"},
+             {"prompt-file", "FILE", "read the prompt from a file (- is standard input), without the newline at its end"},
+             {"prompt-ids", "IDS", "the prompt as token ids: 1,2,3"},
+             {"messages", "FILE",
+              "a chat, as JSON: [{\"role\": \"user\", \"content\": \"...\"}, ...]; or {\"messages\": [...], \"tools\": [...]}"},
+             {"chat", NULL, "the prompt is a user's message in the model's chat template"},
+             {CHAT_FORMAT},
+             {"system", "TEXT", "chat with this system message"},
+             {"no-thinking", NULL, "chat without thinking (qwen3, and templates that read enable_thinking)"},
+             {"samples", "N", "number of responses (default 1)"},
+             {"max-tokens", "N", "maximum length of a response (default 256)"},
+             {"temperature", "T", "temperature of the policy (default: the run's, or 1); 0 is --greedy at temperature 1"},
+             {"greedy", NULL, "always take the most probable token"},
+             {"top-k", "K", "sample from the K most probable tokens"},
+             {"top-p", "P", "sample from the most probable tokens whose sum reaches P"},
+             {"min-p", "P", "sample from the tokens with at least P times the greatest probability"},
+             {"stop", "TEXT", "end a response before this text; may be repeated"},
+             {"ignore-end", NULL, "continue after the model's end tokens"},
+             {"seed", "N", "seed of the samples (default 1); the same seed gives the same samples"},
+             {THREADS},
+             {"top-log-probs", "N", "with --json: the N most probable tokens at each position"},
+             {"json", NULL,
+              "print one JSON object a line for each sample: sample, prompt_ids, response_ids, logprobs, text and finish "
+              "(end, stop, length or context); sampler_logprobs if the sampler differs from the policy; top_logprobs"}},
         .repeats = "stop",
         .example = "rein generate --model stories260K --prompt 'Once upon a time' --max-tokens 80",
         .run = cli_run_generate,
@@ -160,10 +165,14 @@ static const cli_command COMMANDS[] = {
     },
     {
         .name = "inspect",
-        .usage = "DIR|FILE [--model DIR] [--chat-format NAME] [--json]",
+        .usage = "DIR|FILE [--model DIR] [OPTION...]",
         .summary = "what is in a model, an adapter, a run or a file of trajectories",
         .description =
-            "Opens a model (config.json, safetensors, and tokenizer.json if it exists) and describes it, or reads the files of a "
+            "Opens a model (config.json, safetensors, and tokenizer.json if it exists) and describes it: its sizes, the parts of "
+            "its "
+            "layers, the modules that can train, and an estimate of the memory for sampling and for training (an adapter of rank "
+            "8, "
+            "all weights). Or reads the files of a "
             "LoRA adapter (adapter_config.json, adapter_model.safetensors). With --model the adapter is opened with that model; if "
             "it does not fit, a message says why and the exit status is 2.\n"
             "For a run it shows settings, steps, the last metrics and every checkpoint, verified. For a checkpoint "
@@ -172,6 +181,8 @@ static const cli_command COMMANDS[] = {
             "warns about groups that would teach nothing, and marks the tokens that train. Messages, and texts in place of token "
             "ids, need the tokenizer of --model.",
         .options = {{"model", "DIR", "model that an adapter must fit, or whose tokenizer the trajectories need"},
+                    {"tokens", "N", "tokens of a sequence, for the estimates of memory (default 1024, or the context)"},
+                    {"samples", "N", "sequences that are sampled at once, for the same (default 8)"},
                     {CHAT_FORMAT},
                     {"json", NULL, "print JSON"}},
         .max_words = 1,
@@ -193,7 +204,13 @@ static const cli_command COMMANDS[] = {
             "The policy is evaluated on held-out prompts before the first step, every --eval-steps steps and at the end. Ctrl-C "
             "ends the run after the current step; a second Ctrl-C ends it at once, and that step is lost.\n"
             "At the end RUN contains summary.json and report.html, and RUN/checkpoints the adapters, in the format of PEFT.",
-        .options = {{CONFIG}, {FORK}, {"json", NULL, "print one JSON object at the end: step, checkpoint, base, final"}},
+        .options = {{CONFIG},
+                    {FORK},
+                    {ACCEPT_CHANGED},
+                    {TRUST},
+                    {"dry-run", NULL,
+                     "check everything, show what will be asked and trained and how long a step takes, write nothing"},
+                    {"json", NULL, "print one JSON object at the end: step, checkpoint, base, final"}},
         .max_words = 1,
         .settings = CLI_SETTINGS_LOOP,
         .example = "rein run my-run --model models/sums --task sums --preset k2 --tau 0.5 \\\n"
@@ -216,12 +233,104 @@ static const cli_command COMMANDS[] = {
                     {"greedy", NULL, "take the most probable token, one completion a prompt"},
                     {"k", "K", "the k of pass@k (default: --eval-samples)"},
                     {CONFIG},
+                    {ACCEPT_CHANGED},
+                    {TRUST},
                     {"json", NULL,
                      "print one JSON object: accuracy, accuracy_low, accuracy_high, pass_at_k, mean_length, share_over_budget, n"}},
         .max_words = 1,
         .settings = CLI_SETTINGS_EVALUATION,
         .example = "rein eval --model models/sums --task sums --eval-prompts 500 --max-tokens 96",
         .run = cli_run_eval,
+    },
+    {
+        .name = "chat",
+        .usage = "MODEL|RUN[@STEP] | --url URL [NAME] [OPTION...]",
+        .summary = "a conversation with a policy in the terminal",
+        .description =
+            "Reads messages, one line each, and prints the answers. The conversation is rendered with the chat template of the "
+            "model; a run gives its newest policy, or that of STEP.\n"
+            "/base prints what the model without the adapter answers to the last message, /reset begins a new conversation, /exit "
+            "ends it. Ctrl-C ends an answer, or the conversation.",
+        .options = {{ADAPTER},
+                    {"url", "URL",
+                     "talk to a rein serve at http://HOST:PORT; NAME is one of its models (default: the newest policy). The key is "
+                     "in the variable REIN_API_KEY"},
+                    {"system", "TEXT", "the system message"},
+                    {CHAT_FORMAT},
+                    {"no-thinking", NULL, "chat without thinking (qwen3, and templates that read enable_thinking)"},
+                    {"temperature", "T", "temperature of the policy (default: the run's, or 1); 0 takes the most probable tokens"},
+                    {"top-p", "P", "sample from the most probable tokens whose sum reaches P"},
+                    {"max-tokens", "N", "maximum length of an answer (default 1024)"},
+                    {"seed", "N", "seed of the answers (default 1)"},
+                    {THREADS}},
+        .max_words = 1,
+        .example = "echo 'What is 2 + 3?' | rein chat SmolLM2-135M-Instruct",
+        .run = cli_run_chat,
+    },
+    {
+        .name = "serve",
+        .usage = "[RUN] [--model DIR] [OPTION...] [SETTING...]",
+        .summary = "a policy behind OpenAI's API, trained over HTTP",
+        .description =
+            "Answers requests of OpenAI clients over HTTP: chat and text completions, streams, tools, "
+            "log-probabilities. The first line on stdout is the address.\n"
+            "With RUN clients can also train it, by POST /v1/train or with ART. A new run needs --model; the settings are "
+            "those of rein train. Without RUN the model of --model is served as it is.\n"
+            "NAME is the newest policy, NAME@STEP that of a checkpoint, base the model without an adapter. SIGTERM or "
+            "Ctrl-C stops: requests under way finish first.\n"
+            "The server listens on this machine only; any other --host needs an API key.",
+        .options = {{"adapter", "NAME=DIR", "serve an adapter under this name; may be repeated"},
+                    {"name", "NAME", "name of the policy (default: that of the directory)"},
+                    {"host", "ADDRESS", "address to listen on (default 127.0.0.1)"},
+                    {"port", "N", "port to listen on (default 8000); 0: any free port"},
+                    {"api-key-file", "FILE", "ask clients for the key in this file (default: the variable REIN_API_KEY)"},
+                    {"tls-cert", "FILE", "certificate for HTTPS (PEM)"},
+                    {"tls-key", "FILE", "its private key (PEM)"},
+                    {"max-concurrent", "N", "samples decoded at a time (default 64)"},
+                    {"queue", "N", "requests that may wait besides (default 256); more are refused with 429"},
+                    {"max-body", "MB", "largest request (default 16; with RUN 256)"},
+                    {"prefix-cache", "MB", "memory for prompts that begin alike (default 512); 0: none"},
+                    {"adapter-cache", "N", "adapters of steps that stay open (default 8)"},
+                    {"adapter-root", "DIR", "clients may load adapters from below this directory"},
+                    {"grace", "SECONDS", "time that requests under way have when the server stops (default 30)"},
+                    {"always-logprobs", NULL, "send log-probabilities whether asked for or not"},
+                    {"tokens-as-ids", NULL, "write tokens as token_id:N in log-probabilities"},
+                    {"retokenize", NULL, "encode the text of earlier answers again instead of using the sampled ids"},
+                    {CONFIG},
+                    {ACCEPT_CHANGED},
+                    {TRUST},
+                    {"json", NULL, "print the address as JSON: url, port, model"}},
+        .repeats = "adapter",
+        .max_words = 1,
+        .settings = CLI_SETTINGS_TRAINING,
+        .example = "rein serve --model models/sums --port 8000",
+        .run = cli_run_serve,
+    },
+    {
+        .name = "export",
+        .usage = "MODEL|RUN[@STEP] [--adapter DIR] --to DIR",
+        .summary = "a policy as a model directory for other programs",
+        .description =
+            "Writes a model in the format of Hugging Face: the weights, with the adapter merged into them, config.json and "
+            "the tokenizer. Weights that were stored in 16 bits are rounded to that type again. DIR may exist if it "
+            "holds no model. Prints DIR.",
+        .options = {{"to", "DIR", "the directory to write"}, {ADAPTER}, {ERROR_JSON}},
+        .max_words = 1,
+        .example = "rein export my-run --to my-model",
+        .run = cli_run_export,
+    },
+    {
+        .name = "bundle",
+        .usage = "RUN[@STEP] [--output FILE]",
+        .summary = "one archive of a run, to send to others",
+        .description =
+            "Writes a tar file with the settings, history, evaluations, summary and report of a run, and the adapter (or the "
+            "model, if all weights trained) of its newest checkpoint, or that of STEP. The optimizer stays behind: the "
+            "archive is for using and looking at, not for resuming. Prints the name of the file.",
+        .options = {{"output", "FILE", "the archive (default: RUN.tar)"}, {ERROR_JSON}},
+        .max_words = 1,
+        .example = "rein bundle my-run",
+        .run = cli_run_bundle,
     },
     {
         .name = "watch",
@@ -249,6 +358,8 @@ static const cli_command COMMANDS[] = {
                     {CONFIG},
                     {FORK},
                     {CHAT_FORMAT},
+                    {ACCEPT_CHANGED},
+                    {TRUST},
                     {DRY_RUN},
                     {"json", NULL, "print one JSON object: step, nothing_to_train, checkpoint, metrics"}},
         .max_words = 1,
@@ -276,6 +387,8 @@ static const cli_command COMMANDS[] = {
                     {"max-steps", "N", "end after this many steps, whatever the number of epochs"},
                     {CONFIG},
                     {CHAT_FORMAT},
+                    {ACCEPT_CHANGED},
+                    {TRUST},
                     {DRY_RUN},
                     {"json", NULL,
                      "print one JSON object at the end: step, nothing_to_train, checkpoint, metrics of the last step"}},
@@ -304,7 +417,7 @@ static const cli_command COMMANDS[] = {
                        "token coloured by its advantage, the same held-out prompts before and after, and the settings. Several "
                        "runs are drawn over each other and compared. The page leaves out what a run does not have, so an "
                        "unfinished run can be reported too. The path of the file is printed.",
-        .options = {{"output", "FILE", "the file to write (default: report.html in the first RUN)"}},
+        .options = {{"output", "FILE", "the file to write (default: report.html in RUN; needed for several runs)"}},
         .max_words = CLI_MAX_WORDS,
         .example = "rein report my-run",
         .run = cli_run_report,
@@ -430,12 +543,17 @@ void cli_help(rein_text *out) {
 
 static size_t option_columns(const char *name, const char *value) { return 4 + strlen(name) + (value ? 1 + strlen(value) : 0); }
 
-void cli_help_option(rein_text *out, const char *name, const char *value, const char *help, size_t column) {
+/* One option and its help, which begins in `column`; on the next line if the name is too long. */
+static void help_option(rein_text *out, const char *name, const char *value, const char *help, size_t column) {
     const size_t columns = option_columns(name, value);
     rein_text_format(out, "  --%s%s%s", name, value ? " " : "", value ? value : "");
     if (columns + 2 > column) rein_text_put(out, "\n");
     rein_text_repeat(out, " ", columns + 2 > column ? column : column - columns);
     cli_wrap(out, column, WIDTH, help);
+}
+
+static void put_setting(rein_text *out, const char *name, const char *value, const char *help) {
+    help_option(out, name, value, help, 32);
 }
 
 void cli_help_command(rein_text *out, const cli_command *command) {
@@ -446,10 +564,10 @@ void cli_help_command(rein_text *out, const cli_command *command) {
     rein_text_format(out, "Usage: rein %s %s\n\n", command->name, command->usage);
     cli_wrap(out, 0, WIDTH, command->description);
     rein_text_put(out, "\nOptions:\n");
-    for (const cli_option *o = command->options; o < end && o->name; o++) cli_help_option(out, o->name, o->value, o->help, column);
-    cli_help_option(out, "help", NULL, "show this help", column);
+    for (const cli_option *o = command->options; o < end && o->name; o++) help_option(out, o->name, o->value, o->help, column);
+    help_option(out, "help", NULL, "show this help", column);
     if (command->operations) operations_help(out);
-    if (command->settings) cli_help_settings(out, command);
+    if (command->settings) cli_put_settings(out, command, "\n", ":", put_setting);
     rein_text_format(out, "\nExample:\n  %s\n", command->example);
 }
 

@@ -40,6 +40,7 @@ typedef struct cli_command {
     const char *repeats; /* the option that may be given several times, or NULL */
     size_t max_words;
     const char *(*word)(size_t i);    /* the possible first words, for completion, or NULL */
+    int explains;                     /* 1: a word may be written as an option, --learning-rate */
     int operations;                   /* 1: the help lists the operations of rein objective */
     int settings;                     /* CLI_SETTINGS_…: which settings it takes; 0: none */
     const char *example;              /* a shell command that works in the directory of its model */
@@ -63,9 +64,6 @@ const char *cli_option_value(const cli_args *args, const char *name);
 void cli_help(rein_text *out);
 void cli_help_command(rein_text *out, const cli_command *command);
 
-/* One option and its help, which begins in `column`; on the next line if the name is too long. */
-void cli_help_option(rein_text *out, const char *name, const char *value, const char *help, size_t column);
-
 void cli_man(rein_text *out); /* man.c: roff */
 const char *cli_shell_at(size_t i);
 
@@ -74,6 +72,10 @@ int cli_run_demo(const cli_args *args);
 int cli_run_init(const cli_args *args);
 int cli_run_run(const cli_args *args);
 int cli_run_eval(const cli_args *args);
+int cli_run_chat(const cli_args *args);
+int cli_run_serve(const cli_args *args);
+int cli_run_export(const cli_args *args);
+int cli_run_bundle(const cli_args *args);
 int cli_run_watch(const cli_args *args);
 int cli_run_objective(const cli_args *args);
 int cli_run_explain(const cli_args *args);
@@ -88,13 +90,16 @@ int cli_run_bench(const cli_args *args);
 int cli_run_completion(const cli_args *args);
 int cli_run_help(const cli_args *args);
 
+/* The operations of `rein objective`. */
+const char *cli_operation_word(size_t i);
+
 /* The built-in tasks. */
 const char *cli_task_word(size_t i);
 
 /* The first words of the names of the rows of `rein bench`. */
 const char *bench_word(size_t i);
 
-/* The names that `rein explain` knows: presets, then operations. */
+/* The names that `rein explain` knows: presets, operations, symbols, options. */
 const char *cli_explained_at(size_t i);
 
 #endif

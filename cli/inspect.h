@@ -1,4 +1,4 @@
-/* inspect.h - the parts of `rein inspect`: inspect.c (models, and the command), inspect_adapter.c, inspect_run.c (runs and checkpoints).
+/* inspect.h - the parts of `rein inspect`: inspect.c (models, adapters, and the command), inspect_run.c (runs and checkpoints).
  *
  * Every function that returns an int, except cli_is_run and cli_is_checkpoint, returns an exit status, after printing what is wrong. */
 #ifndef CLI_INSPECT_H
@@ -9,9 +9,8 @@
 
 void cli_inspect_model(cli_sheet *sheet, const cli_opened *opened);
 
-/* An adapter, opened with the model; and its files alone, without a model. */
-int cli_inspect_adapter(cli_sheet *sheet, const char *directory, const cli_opened *opened);
-int cli_inspect_adapter_alone(cli_sheet *sheet, const char *directory);
+/* The files of an adapter, without its model. */
+int cli_inspect_adapter(cli_sheet *sheet, const char *directory);
 
 /* 1 if the directory is a run; 1 if it is a checkpoint of a run: RUN/checkpoints/0007. */
 int cli_is_run(const char *path);

@@ -68,7 +68,7 @@ static int open_groups(opened *o, const cli_args *args, const char *path) {
     rein_chat chat;
     if (format && !model) return cli_say(CLI_WRONG, WHERE, "--chat-format needs a tokenizer: give --model DIR");
     if (model && rein_tokenizer_open(&o->tokenizer, model, &err)) return cli_say_error(WHERE, &err);
-    if (format && rein_chat_named(&chat, format, &err)) return cli_say_error(WHERE, &err);
+    if (format && rein_chat_named(&chat, format, &err)) return cli_say_option_error(WHERE, "chat-format", &err);
     const int status = read_groups(o, path, format ? &chat : NULL);
     if (!status) o->summary = rein_groups_summarise(&o->groups);
     return status;
@@ -210,7 +210,7 @@ typedef struct page {
 
 static void mark(page *p, int trained) {
     if (p->trained == trained) return;
-    if (p->colours) rein_text_put(p->out, trained ? "\033[32m" : "\033[0m");
+    if (p->colours) rein_text_put(p->out, trained ? CLI_GREEN : CLI_PLAIN);
     else rein_text_put(p->out, trained ? "⟦" : "⟧"), p->column++;
     p->trained = trained;
 }
@@ -311,7 +311,7 @@ static int put_trajectories(rein_text *out, const opened *o) {
 
 int cli_inspect_groups(const cli_args *args, const char *path) {
     opened o = {0};
-    cli_sheet r = {.json = cli_option_value(args, "json") != NULL};
+    cli_sheet r = {.json = cli_option_value(args, "json") != NULL, .coloured = cli_has_colours(STDOUT_FILENO)};
     const rein_groups_summary *s = &o.summary;
     int status = open_groups(&o, args, path);
     if (!status && r.json) put_json(&r, s);

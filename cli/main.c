@@ -6,6 +6,7 @@
 #include "nearest.h"
 #include "rein/rein.h"
 #include "settings.h"
+#include "surroundings.h"
 #include "terminal.h"
 
 /* The option that begins with `name`: --temp is --temperature. */
@@ -24,7 +25,7 @@ static int unknown_option(const cli_command *command, const char *argument) {
     snprintf(name, sizeof name, "%.*s", (int)(strcspn(after, "=") < 63 ? strcspn(after, "=") : 63), after);
     nearest = option_with_prefix(options, name);
     if (!nearest) nearest = rein_nearest(name, options);
-    if (!nearest && (!strcmp(argument, "-h") || !strcmp(argument, "-?"))) nearest = "help";
+    if (!nearest && !strcmp(argument, "-?")) nearest = "help";
     if (!nearest) nearest = rein_nearest(name, (const char *const[]){"help", NULL});
     if (nearest) return cli_say(CLI_WRONG, command->name, "unknown option %s: did you mean --%s?", argument, nearest);
     return cli_say(CLI_WRONG, command->name, "unknown option %s: rein %s --help lists the options", argument, command->name);
@@ -78,6 +79,13 @@ static int wants_json(const cli_command *command, int argc, char **argv) {
     return 0;
 }
 
+/* `rein explain --learning-rate` means the option by that name. */
+static int is_explained(const cli_command *command, const char *argument) {
+    if (!command->explains || strncmp(argument, "--", 2) != 0) return 0;
+    const char *name = argument + 2;
+    return cli_own_option(command, name, strlen(name)) < 0 && cli_setting_named(name, strlen(name)) != NULL;
+}
+
 static int run_command(const char *program, const cli_command *command, int argc, char **argv) {
     cli_args args = {.command = command, .program = program};
     rein_text out = {0};
@@ -85,20 +93,20 @@ static int run_command(const char *program, const cli_command *command, int argc
     if (wants_json(command, argc, argv)) cli_errors_as_json();
     for (int i = 0; i < argc; i++) {
         if (!only_words && !strcmp(argv[i], "--")) only_words = 1;
-        else if (!only_words && !strcmp(argv[i], "--help")) {
+        else if (!only_words && (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))) {
             cli_help_command(&out, command);
             return cli_print(&out);
-        } else if (!only_words && !strncmp(argv[i], "--", 2)) {
+        } else if (!only_words && !strncmp(argv[i], "--", 2) && !is_explained(command, argv[i])) {
             int taken = take_option(&args, argc, argv, i);
             if (!taken) return CLI_WRONG;
             i += taken - 1;
-        } else if (!only_words && argv[i][0] == '-' && argv[i][1]) {
+        } else if (!only_words && argv[i][0] == '-' && argv[i][1] && !is_explained(command, argv[i])) {
             return unknown_option(command, argv[i]);
         } else if (args.n_words == command->max_words) {
             return cli_say(CLI_WRONG, command->name, "unexpected argument \"%s\": rein %s %s", argv[i], command->name,
                            command->usage);
         } else {
-            args.words[args.n_words++] = argv[i];
+            args.words[args.n_words++] = argv[i] + (is_explained(command, argv[i]) ? 2 : 0);
         }
     }
     return command->run(&args);
@@ -108,17 +116,19 @@ int main(int argc, char **argv) {
     rein_text out = {0};
     const char *name = argc > 1 ? argv[1] : "", *nearest;
     const cli_command *command = cli_command_named(name);
+    cli_prepare_process();
     if (command) return run_command(argv[0], command, argc - 2, argv + 2);
     if (argc < 2) return cli_say(CLI_WRONG, "", "a command is needed: rein --help lists the commands, rein demo shows one at work");
-    if (!strcmp(name, "--help") || !strcmp(name, "--version")) {
+    const int help = !strcmp(name, "--help") || !strcmp(name, "-h"), version = !strcmp(name, "--version") || !strcmp(name, "-V");
+    if (help || version) {
         if (argc > 2) return cli_say(CLI_WRONG, "", "%s takes no arguments: leave out \"%s\"", name, argv[2]);
-        if (!strcmp(name, "--help")) cli_help(&out);
+        if (help) cli_help(&out);
         else rein_text_format(&out, "rein %s\n", rein_version());
         return cli_print(&out);
     }
     if (*name == '-') {
         const char *const options[] = {"--help", "--version", NULL};
-        nearest = !strcmp(name, "-h") ? "--help" : !strcmp(name, "-V") ? "--version" : rein_nearest(name, options);
+        nearest = rein_nearest(name, options);
         if (nearest) return cli_say(CLI_WRONG, "", "unknown option %s: did you mean %s?", name, nearest);
         return cli_say(CLI_WRONG, "", "unknown option %s: a command comes first, rein --help lists the commands", name);
     }

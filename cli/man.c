@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "help.h"
-#include "objective.h"
 #include "rein/rein.h"
 #include "settings.h"
 
@@ -40,9 +39,9 @@ static void example(rein_text *out, const char *text) {
 }
 
 static void operations(rein_text *out) {
-    const cli_operation *o;
+    const rein_operation_info *o;
     rein_text_put(out, ".SS Operations\n");
-    for (size_t i = 0; (o = cli_operation_at(i)); i++) {
+    for (size_t i = 0; (o = rein_operation_at(i)); i++) {
         const char *rows[][2] = {{"takes: ", o->arguments}, {"gives: ", o->results}, {"with --grad: ", o->gradients}};
         rein_text_put(out, ".TP\n.B ");
         escaped(out, o->name);
@@ -66,19 +65,6 @@ static void option(rein_text *out, const char *name, const char *value, const ch
     rein_text_put(out, "\n");
 }
 
-static void settings(rein_text *out) {
-    const cli_setting *s;
-    const char *title = "";
-    for (size_t i = 0; (s = cli_setting_at(i)); i++) {
-        rein_text help = {0};
-        if (strcmp(s->title, title) != 0) rein_text_format(out, ".SS %s\n", s->title);
-        title = s->title;
-        cli_setting_help(&help, s);
-        option(out, s->option, s->value, help.failed ? s->help : help.data);
-        rein_text_free(&help);
-    }
-}
-
 /* Several commands take the settings, so they have their own section. */
 static void settings_page(rein_text *out) {
     rein_text_put(out, ".SH SETTINGS\nThe settings of a run, for the commands that train:");
@@ -86,7 +72,7 @@ static void settings_page(rein_text *out) {
     for (size_t i = 0, n = 0; (command = cli_command_at(i)); i++)
         if (command->settings) rein_text_format(out, "%s %s", n++ ? "," : "", command->name);
     rein_text_put(out, ".\nA file for \\fB\\-\\-config\\fR has _ in place of the dashes inside a name.\n");
-    settings(out);
+    cli_put_settings(out, NULL, ".SS ", "", option);
 }
 
 static void command_page(rein_text *out, const cli_command *command) {

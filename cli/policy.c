@@ -2,6 +2,8 @@
 #define _XOPEN_SOURCE 700 /* realpath */
 #include "policy.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,16 +14,14 @@
 #include "values.h"
 
 int cli_directory_has(const char *directory, const char *file) {
-    rein_text path = {0};
-    rein_text_format(&path, "%s/%s", directory, file);
-    const int has = !path.failed && access(path.data, F_OK) == 0;
-    rein_text_free(&path);
-    return has;
+    char path[PATH_MAX + 100]; /* not allocated: no memory would look like no file */
+    return snprintf(path, sizeof path, "%s/%s", directory, file) < (int)sizeof path && access(path, F_OK) == 0;
 }
 
 char *cli_absolute_path(const char *path) {
+    errno = 0;
     char *absolute = *path ? realpath(path, NULL) : NULL;
-    return absolute ? absolute : strdup(path);
+    return absolute || errno == ENOMEM ? absolute : strdup(path);
 }
 
 int cli_shipped_model(char *path, size_t size) {
@@ -42,7 +42,7 @@ int cli_tokenizer_open(rein_tokenizer **tokenizer, const char *model, const char
     rein_error err = {0};
     *tokenizer = NULL;
     if (!cli_directory_has(model, "tokenizer.json")) return CLI_DONE;
-    return rein_tokenizer_open(tokenizer, model, &err) ? cli_say_error(where, &err) : CLI_DONE;
+    return rein_tokenizer_open(tokenizer, model, &err) ? cli_say_error_of(where, "model", &err) : CLI_DONE;
 }
 
 /* A tokenizer may be smaller than the vocabulary, which is often padded; ids beyond the vocabulary belong to another model. */
@@ -56,26 +56,34 @@ static int open_tokenizer(cli_opened *opened, const char *where) {
 }
 
 int cli_opened_read(cli_opened *opened, const cli_args *args) {
-    *opened = (cli_opened){.directory = cli_option_value(args, "model")};
-    if (opened->directory) return cli_value_exec(&opened->exec, args);
-    return cli_say(CLI_WRONG, args->command->name, "a model is needed: --model DIR, a directory with config.json and safetensors");
+    *opened = (cli_opened){.name = cli_option_value(args, "model"), .files.step = -1};
+    if (opened->name) return cli_value_exec(&opened->exec, args);
+    return cli_say(CLI_WRONG, args->command->name,
+                   "a policy is needed: --model DIR, a directory with config.json and safetensors, or a run, RUN or RUN@STEP");
+}
+
+/* --adapter belongs to a model; a run has its own. */
+static int find_files(cli_opened *opened, const char *adapter, const char *where) {
+    rein_error err = {0};
+    if (rein_policy_find(&opened->files, opened->name, &err)) return cli_say_error(where, &err);
+    if (*opened->files.note) cli_say(0, where, "note: %s", opened->files.note);
+    opened->directory = opened->files.model;
+    if (adapter && opened->files.run) return cli_say_option(where, "adapter", "and a run are both given: the policy is the run's");
+    return CLI_DONE;
 }
 
 int cli_opened_open(cli_opened *opened, const cli_args *args) {
     const char *where = args->command->name, *adapter = cli_option_value(args, "adapter");
     rein_error err = {0};
-    struct stat about;
-    if (stat(opened->directory, &about) || !S_ISDIR(about.st_mode))
-        return cli_say(CLI_WRONG, where,
-                       "\"%s\" is not a directory: a local model directory with config.json and safetensors is needed (nothing is "
-                       "downloaded)",
-                       opened->directory);
+    int status = find_files(opened, adapter, where);
+    if (status) return status;
+    if (!adapter) adapter = opened->files.adapter;
     const rein_model_options options = {.exec = opened->exec};
-    if (rein_model_open(&opened->model, opened->directory, &options, &err)) return cli_say_error(where, &err);
+    if (rein_model_open(&opened->model, opened->directory, &options, &err)) return cli_say_error_of(where, "model", &err);
     opened->info = rein_model_describe(opened->model);
-    int status = open_tokenizer(opened, where);
+    status = open_tokenizer(opened, where);
     if (!status && adapter && rein_adapter_open(&opened->adapter, opened->model, adapter, &err))
-        status = cli_say_error(where, &err);
+        status = cli_say_error_of(where, "adapter", &err);
     return status;
 }
 
@@ -83,6 +91,7 @@ void cli_opened_close(cli_opened *opened) {
     rein_tokenizer_close(opened->tokenizer);
     rein_adapter_close(opened->adapter);
     rein_model_close(opened->model);
+    rein_policy_files_free(&opened->files);
     *opened = (cli_opened){0};
 }
 
@@ -96,8 +105,18 @@ int cli_opened_check_ids(const cli_opened *opened, const rein_ids *ids, const ch
 }
 
 rein_status cli_opened_encode(rein_ids *ids, const cli_opened *opened, const char *text, size_t length, int part, rein_error *err) {
-    const rein_encoding how = {.add_special = !part, .parse_special = 1};
+    const rein_encoding how = {.add_special = !part, .parse_special = 1, .max_tokens = (size_t)opened->info.max_positions};
     return rein_tokenizer_encode(ids, opened->tokenizer, text, length, &how, err);
+}
+
+int cli_opened_encode_whole(rein_ids *ids, const cli_opened *opened, const rein_text *text, const char *what, const char *option,
+                            const char *where) {
+    rein_error err = {0};
+    if (!opened->tokenizer)
+        return cli_say(CLI_WRONG, where, "%s has no tokenizer.json: the %s must be given as %s", opened->directory, what, option);
+    if (cli_opened_encode(ids, opened, text->data, text->length, 0, &err)) return cli_say_error(where, &err);
+    if (ids->count) return CLI_DONE;
+    return cli_say(CLI_WRONG, where, "the %s is empty, and the tokenizer adds no begin token: give one token or more", what);
 }
 
 void cli_json_token(rein_text *out, const rein_tokenizer *tokenizer, int32_t id) {

@@ -3,11 +3,12 @@
 #define CLI_POLICY_H
 
 #include "help.h"
-#include "rein/model.h"
-#include "rein/tokenizer.h"
+#include "rein/train.h"
 
 typedef struct cli_opened {
-    const char *directory; /* of the model */
+    const char *name;        /* what was asked for: a model's directory, RUN or RUN@STEP */
+    rein_policy_files files; /* where it is */
+    const char *directory;   /* of the model */
     rein_model_info info;
     rein_model *model;
     rein_adapter *adapter;     /* NULL: none was asked for */
@@ -15,18 +16,23 @@ typedef struct cli_opened {
     rein_exec exec;            /* for all work */
 } cli_opened;
 
-/* Reads the options --model and --threads and the variable REIN_KERNEL, which is quickly done; then opens what --model and --adapter
- * name. Both return an exit status, having said what is wrong. Close it whatever that is. */
+/* Reads the options --model and --threads and the variable REIN_KERNEL, which is quickly done; then opens what --model (or `name`, if that is
+ * set before opening) and --adapter name. Both return an exit status, after printing what is wrong. Close it whatever that is. */
 int cli_opened_read(cli_opened *opened, const cli_args *args);
 int cli_opened_open(cli_opened *opened, const cli_args *args);
 void cli_opened_close(cli_opened *opened);
 
-/* CLI_DONE if the model has all the ids; `name` says whose they are. Else the mistake is said. */
+/* CLI_DONE if the model has all the ids; `name` says whose they are. Otherwise the error is printed. */
 int cli_opened_check_ids(const cli_opened *opened, const rein_ids *ids, const char *name, const char *where);
 
 /* Text that a user wrote: with the begin token if the model wants one, and special tokens where it spells them out. A `part`
  * continues other text and gets no begin token. */
 rein_status cli_opened_encode(rein_ids *ids, const cli_opened *opened, const char *text, size_t length, int part, rein_error *err);
+
+/* The same for the `what` ("prompt") of the command line, which has one token or more. A model without a tokenizer takes `option` instead.
+ * Returns an exit status, after printing what is wrong. */
+int cli_opened_encode_whole(rein_ids *ids, const cli_opened *opened, const rein_text *text, const char *what, const char *option,
+                            const char *where);
 
 /* A token as tokenizer.json spells it, for JSON; null where the id has none. */
 void cli_json_token(rein_text *out, const rein_tokenizer *tokenizer, int32_t id);

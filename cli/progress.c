@@ -1,22 +1,27 @@
 /* progress.c - a bar or lines, and signals. */
 #include "progress.h"
 
+#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "terminal.h"
 
 static volatile sig_atomic_t interrupted;
+static const char *told =
+    "\nfinishing the step; interrupt again to stop now and lose it\n"; /* by the first interrupt; NULL: nothing */
 
 /* A step may take minutes, so the message comes at once. */
 static void remember(int signal) {
-    static const char message[] = "\nfinishing the step; interrupt again to stop now and lose it\n";
+    const int code = errno;
     (void)signal;
     interrupted = 1;
-    if (write(STDERR_FILENO, message, sizeof message - 1) < 0) interrupted = 1;
+    if (told && write(STDERR_FILENO, told, strlen(told)) < 0) interrupted = 1;
+    errno = code; /* of the call that was interrupted */
 }
 
 int cli_progress_interrupted(void) { return interrupted != 0; }
@@ -27,12 +32,26 @@ double cli_now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* A terminal that is closed sends SIGHUP more than once, from the kernel and from the shell. It stays ignored for a program that was
+ * started with nohup. */
+static void catch_hangup(void) {
+    struct sigaction before, each = {.sa_handler = remember, .sa_flags = SA_RESTART};
+    sigemptyset(&each.sa_mask);
+    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) sigaction(SIGHUP, &each, NULL);
+}
+
 void cli_catch_interrupts(void) {
     struct sigaction once = {.sa_handler = remember,
                              .sa_flags = (int)(SA_RESETHAND | SA_RESTART)}; /* the second one has its default effect */
     sigemptyset(&once.sa_mask);
     sigaction(SIGINT, &once, NULL);
     sigaction(SIGTERM, &once, NULL);
+    catch_hangup();
+}
+
+void cli_catch_interrupts_silently(void) {
+    told = NULL;
+    cli_catch_interrupts();
 }
 
 void cli_progress_begin(cli_progress *p, int64_t done, int64_t total) {

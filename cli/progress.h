@@ -19,8 +19,12 @@ double cli_now(void);
 enum { CLI_CLOCK_SIZE = 40 };
 const char *cli_clock_text(char to[CLI_CLOCK_SIZE], double seconds);
 
-/* From now on the first Ctrl-C or SIGTERM only sets the flag that cli_progress_interrupted returns; a second one ends the process. */
+/* From now on the first Ctrl-C or SIGTERM, and every SIGHUP, only sets the flag that cli_progress_interrupted returns; a second Ctrl-C or
+ * SIGTERM ends the process. */
 void cli_catch_interrupts(void);
+
+/* The same without a message: nothing is being finished, or the live view shows it. */
+void cli_catch_interrupts_silently(void);
 int cli_progress_interrupted(void);
 
 /* `done` steps of `total` are done already. Catches interrupts. */

@@ -6,6 +6,7 @@
 
 #include "policy.h"
 #include "rein/json.h"
+#include "rein/rollout.h"
 
 typedef struct cli_prompt {
     const char *where, *source; /* the command, and the option with the prompt */
@@ -14,10 +15,12 @@ typedef struct cli_prompt {
     int chat;
     const char *system, *format; /* NULL: none; that of the tokenizer */
     int no_thinking;
-    rein_json *json; /* of --messages */
-    rein_message *messages;
+    rein_json *json;        /* of --messages */
+    rein_message *messages; /* [n_messages] that are a role and a text each */
     size_t n_messages;
-    int32_t turn_end; /* the token that ends a turn of the chat, or -1 */
+    rein_conversation conversation; /* messages with more than that, or with tools; messages NULL: none */
+    char date[24];                  /* for a chat template that asks */
+    int32_t turn_end;               /* the token that ends a turn of the chat, or -1 */
 } cli_prompt;
 
 /* Both return an exit status, after printing what is wrong. Free the prompt whatever the status. */

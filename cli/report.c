@@ -19,6 +19,8 @@ int cli_run_report(const cli_args *args) {
     rein_error err = {0};
     rein_text path = {0};
     if (!args->n_words) return cli_say(CLI_WRONG, WHERE, "the directory of a run is needed: rein report RUN");
+    if (!output && args->n_words > 1)
+        return cli_say(CLI_WRONG, WHERE, "--output is missing: a page about several runs needs a file of its own, --output FILE");
     if (output) rein_text_put(&path, output);
     else default_path(&path, args->words[0]);
     if (path.failed) return rein_text_free(&path), cli_say_no_memory(WHERE);

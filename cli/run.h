@@ -14,4 +14,8 @@ int cli_run_work(cli_training *t, cli_run_end *end, void *context);
 void cli_run_table(rein_text *out, const rein_loop *loop);
 void cli_run_row(rein_text *out, const char *name, const rein_loop_evaluation *evaluation);
 
+/* run_plan.c: prints notes on settings that are allowed and rarely meant; and does what --dry-run asks for. Returns an exit status. */
+void cli_run_notes(const cli_training *t, rein_loop *loop);
+int cli_run_plan(cli_training *t, int json);
+
 #endif

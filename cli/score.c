@@ -1,15 +1,12 @@
 /* score.c - `rein score`: the log-probability of every token of given texts, from the forward pass of training.
  *
  * Each line is scored and printed at once. A wrong line ends the command; the lines before it are printed, and nothing of itself. */
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "input.h"
-#include "json_in.h"
 #include "policy.h"
 #include "terminal.h"
 #include "values.h"
@@ -104,114 +101,100 @@ static rein_status score_and_write(rein_text *out, sequence *s, const scoring *c
 
 /* -------------------------------------------------------------------------------------------------------------- lines of JSON */
 
-static void add_text(sequence *s, cli_in *in, const scoring *c, const char *name, int part) {
+static void add_text(sequence *s, rein_fields *in, const scoring *c, const char *name, int part) {
     rein_error err = {0};
-    const char *text = rein_fields_string(&in->fields, name);
+    const char *text = rein_fields_string(in, name);
     if (text && !c->opened.tokenizer)
-        rein_fields_fail(&in->fields, REIN_EINVAL, name, -1, "is a text, and the model has no tokenizer.json: give token ids");
+        rein_fields_fail(in, REIN_EINVAL, name, -1, "is a text, and the model has no tokenizer.json: give token ids");
     else if (text && cli_opened_encode(&s->ids, &c->opened, text, strlen(text), part, &err))
-        rein_fields_fail(&in->fields, err.code, name, -1, ": %s", err.message);
+        rein_fields_fail(in, err.code, name, -1, ": %s", err.message);
 }
 
-static void add_ids(sequence *s, cli_in *in, const scoring *c, const char *name) {
-    const long long vocabulary = c->opened.info.vocabulary;
-    cli_axis axis = {0};
-    const int64_t *ids = cli_in_lengths(in, name, &axis);
-    for (size_t i = 0; ids && i < axis.n && !cli_in_status(in); i++) {
-        if (ids[i] >= vocabulary)
-            rein_fields_fail(&in->fields, REIN_EINVAL, name, (int64_t)i, "is %lld: the model's tokens are 0 to %lld",
-                             (long long)ids[i], vocabulary - 1);
-        else in->fields.status = rein_ids_append(&s->ids, (int32_t)ids[i], in->fields.err);
+static void add_ids(sequence *s, rein_fields *in, const scoring *c, const char *name) {
+    const long long last = c->opened.info.vocabulary - 1;
+    const rein_json *array = rein_fields_array(in, name);
+    if (!array) rein_fields_wrong(in, name, NULL, "an array of token ids is needed");
+    for (size_t i = 0; i < rein_json_size(array) && !in->status; i++) {
+        const rein_json *value = rein_json_at(array, i);
+        const double id = rein_json_kind_of(value) == REIN_JSON_NUMBER ? rein_json_number(value) : -1;
+        char shown[REIN_TEXT_SHOWN];
+        if (id >= 0 && id <= (double)last && id == floor(id)) in->status = rein_ids_append(&s->ids, (int32_t)id, in->err);
+        else
+            rein_fields_fail(in, REIN_EINVAL, name, (int64_t)i, "is %s: the model's tokens are 0 to %lld",
+                             rein_json_show(shown, value), last);
     }
 }
 
-static void need_first(const sequence *s, cli_in *in, const char *name) {
-    if (!s->ids.count) rein_fields_fail(&in->fields, REIN_EINVAL, name, -1, "has no token: one or more is needed");
+/* The prompt, or a text without a response, has one token or more. */
+static void add_first(sequence *s, rein_fields *in, const scoring *c, const char *name, int ids) {
+    if (ids) add_ids(s, in, c, name);
+    else add_text(s, in, c, name, 0);
+    if (!s->ids.count) rein_fields_fail(in, REIN_EINVAL, name, -1, "has no token: one or more is needed");
 }
 
 /* A line is one sequence, or a prompt and its response, each as text or as ids. */
-static void read_sequence(sequence *s, cli_in *in, const scoring *c) {
+static void read_sequence(sequence *s, rein_fields *in, const scoring *c) {
     static const char forms[] = "text, ids, prompt with response, or prompt_ids with response_ids";
-    const int ids = cli_in_has(in, "prompt_ids") || cli_in_has(in, "response_ids");
-    const int texts = cli_in_has(in, "prompt") || cli_in_has(in, "response");
-    const int whole = cli_in_has(in, "ids"), text = !ids && cli_in_has(in, "text"); /* generate prints text and response_ids */
+    const int ids = rein_fields_has(in, "prompt_ids") || rein_fields_has(in, "response_ids");
+    const int texts = rein_fields_has(in, "prompt") || rein_fields_has(in, "response");
+    const int whole = rein_fields_has(in, "ids"),
+              text = !ids && rein_fields_has(in, "text"); /* generate prints text and response_ids */
     const int n = ids + texts + whole + text;
-    if (!cli_in_status(in) && n != 1) {
-        rein_fail(in->fields.err, REIN_EINVAL, "%s is needed: %s", n ? "only one" : "one", forms);
-        in->fields.status = rein_fail_in(in->fields.err, REIN_EINVAL, "%s", in->fields.file);
-    } else if (whole) add_ids(s, in, c, "ids"), need_first(s, in, "ids");
-    else if (text) add_text(s, in, c, "text", 0), need_first(s, in, "text");
-    else if (ids) {
-        add_ids(s, in, c, "prompt_ids"), need_first(s, in, "prompt_ids");
+    if (n != 1) {
+        rein_fail(in->err, REIN_EINVAL, "%s is needed: %s", n ? "only one" : "one", forms);
+        in->status = rein_fail_in(in->err, REIN_EINVAL, "%s", in->file);
+    } else if (whole || text) add_first(s, in, c, whole ? "ids" : "text", whole);
+    else {
+        add_first(s, in, c, ids ? "prompt_ids" : "prompt", ids);
         s->first = s->ids.count;
-        add_ids(s, in, c, "response_ids");
-    } else {
-        add_text(s, in, c, "prompt", 0), need_first(s, in, "prompt");
-        s->first = s->ids.count;
-        add_text(s, in, c, "response", 1);
+        if (ids) add_ids(s, in, c, "response_ids");
+        else add_text(s, in, c, "response", 1);
     }
 }
 
-/* The lines of rein generate --json can be given as they are. */
-static const char *const KEYS[] = {"text",   "ids",      "prompt", "response",         "prompt_ids",   "response_ids",
-                                   "sample", "logprobs", "finish", "sampler_logprobs", "top_logprobs", NULL};
-
 static int score_line(const scoring *c, const char *line, size_t length, size_t number) {
+    /* The lines of rein generate --json can be given as they are, with a \u0000 that the model may have written. */
+    static const char *const keys[] = {"text",   "ids",      "prompt", "response",         "prompt_ids",   "response_ids",
+                                       "sample", "logprobs", "finish", "sampler_logprobs", "top_logprobs", NULL};
+    const unsigned flags = REIN_JSON_NEEDS_OBJECT | REIN_JSON_WIDE_INTEGERS | REIN_JSON_ONE_LINE | REIN_JSON_ALLOWS_NUL;
     rein_text out = {0};
     rein_error err = {0};
+    rein_json *root = NULL;
     sequence s = {0};
-    cli_in in;
     char place[40];
     snprintf(place, sizeof place, "line %zu", number);
-    if (line[strspn(line, " \t")] != '{')
+    if (*cli_skip_blanks(line) != '{')
         return cli_say(CLI_WRONG, WHERE, "line %zu is not a JSON object such as {\"text\": \"...\"}: --file FILE scores plain text",
                        number);
-    rein_status bad = cli_in_open(&in, line, length, place, KEYS, &err);
-    if (!bad) read_sequence(&s, &in, c), bad = cli_in_status(&in);
-    if (!bad && (bad = score_and_write(&out, &s, c, &err))) rein_fail_in(&err, bad, "%s", place);
-    cli_in_close(&in);
+    rein_fields in = {.file = place, .path = "", .err = &err};
+    in.status = rein_json_parse(&root, line, length, place, flags, &err);
+    in.object = root;
+    if (!in.status && !rein_fields_only(&in, keys)) read_sequence(&s, &in, c);
+    if (!in.status && (in.status = score_and_write(&out, &s, c, &err))) rein_fail_in(&err, in.status, "%s", place);
+    rein_json_free(root);
     sequence_free(&s);
-    return cli_print_result(&out, bad ? cli_say_error(WHERE, &err) : CLI_DONE);
+    return cli_print_result(&out, in.status ? cli_say_error(WHERE, &err) : CLI_DONE);
 }
 
 static int score_lines(const scoring *c, FILE *file, const char *name) {
-    char *line = NULL;
-    size_t capacity = 0, number = 0;
-    ssize_t length = 0;
-    int status = CLI_DONE;
-    errno = 0;
-    while (!status && (length = getline(&line, &capacity, file)) >= 0) {
-        number++;
-        if (length && line[length - 1] == '\n') length--;
-        if (strspn(line, " \t\r\n") < (size_t)length) status = score_line(c, line, (size_t)length, number);
-    }
-    if (!status && !feof(file)) status = cli_say(CLI_WRONG, WHERE, "cannot read %s: %s", name, strerror(errno));
-    free(line);
+    rein_text line = {0};
+    int ended = 0, status = CLI_DONE;
+    for (size_t number = 1; !status && !(status = cli_read_line(&line, &ended, file, number, name, WHERE)) && !ended; number++)
+        if (cli_skip_blanks(line.data) < line.data + line.length) status = score_line(c, line.data, line.length, number);
+    rein_text_free(&line);
     return status;
 }
 
 static int score_file(const scoring *c, const char *path) {
-    if (!path || !strcmp(path, "-")) {
-        if (isatty(STDIN_FILENO)) cli_say(0, WHERE, "reading lines of JSON from the terminal; Ctrl-D ends the input");
-        return score_lines(c, stdin, "standard input");
-    }
-    FILE *file = fopen(path, "rb");
-    if (!file) return cli_say(CLI_WRONG, WHERE, "cannot open \"%s\": %s", path, strerror(errno));
-    const int status = score_lines(c, file, path);
-    fclose(file);
+    FILE *file;
+    int status = cli_open_input(&file, path, "lines of JSON", WHERE);
+    if (status) return status;
+    status = score_lines(c, file, cli_input_name(path));
+    cli_close_input(file);
     return status;
 }
 
 /* ----------------------------------------------------------------------------------------------------- one text, on the command line */
-
-static int encode_text(sequence *s, const scoring *c, const char *text, size_t length) {
-    rein_error err = {0};
-    if (!c->opened.tokenizer)
-        return cli_say(CLI_WRONG, WHERE, "%s has no tokenizer.json: a text must be given as --ids", c->opened.directory);
-    if (cli_opened_encode(&s->ids, &c->opened, text, length, 0, &err)) return cli_say_error(WHERE, &err);
-    if (s->ids.count) return CLI_DONE;
-    return cli_say(CLI_WRONG, WHERE, "the text is empty, and the tokenizer adds no begin token: there is nothing to score");
-}
 
 static int score_one(const scoring *c, const cli_args *args, rein_ids *ids, const rein_text *text) {
     rein_text out = {0};
@@ -219,7 +202,7 @@ static int score_one(const scoring *c, const cli_args *args, rein_ids *ids, cons
     sequence s = {.ids = *ids};
     *ids = (rein_ids){0};
     int status = cli_option_value(args, "ids") ? cli_opened_check_ids(&c->opened, &s.ids, "--ids", WHERE)
-                                               : encode_text(&s, c, text->data, text->length);
+                                               : cli_opened_encode_whole(&s.ids, &c->opened, text, "text", "--ids", WHERE);
     if (!status && score_and_write(&out, &s, c, &err)) status = cli_say_error(WHERE, &err);
     sequence_free(&s);
     return cli_print_result(&out, status);
@@ -252,17 +235,18 @@ static int read_source(rein_ids *ids, rein_text *text, const cli_args *args) {
 }
 
 int cli_run_score(const cli_args *args) {
-    scoring c = {.policy.temperature = 1, .entropy = cli_option_value(args, "entropy") != NULL};
+    scoring c = {.policy.temperature = NAN, .entropy = cli_option_value(args, "entropy") != NULL};
     rein_ids ids = {0};
     rein_text text = {0};
     rein_error err = {0};
     const int lines = !cli_option_value(args, "text") && !cli_option_value(args, "file") && !cli_option_value(args, "ids");
     int status = cli_opened_read(&c.opened, args);
-    if (!status) status = cli_value_number(&c.policy.temperature, args, "temperature", is_temperature, "from 0.001 to 1000");
+    if (!status) status = cli_value_number(&c.policy.temperature, args, "temperature", is_temperature, "between 0.001 and 1000");
     if (!status) status = read_source(&ids, &text, args);
     if (!status) status = cli_opened_open(&c.opened, args);
     c.policy.model = c.opened.model;
     c.policy.adapter = c.opened.adapter;
+    if (isnan(c.policy.temperature)) c.policy.temperature = c.opened.files.temperature;
     if (!status && rein_activations_open(&c.activations, &c.opened.exec, &err)) status = cli_say_error(WHERE, &err);
     if (!status) status = lines ? score_file(&c, args->n_words ? args->words[0] : NULL) : score_one(&c, args, &ids, &text);
     rein_activations_close(c.activations);

@@ -11,7 +11,7 @@
 
 /* ----------------------------------------------------------------------------------------------------------------- the table */
 
-enum { MOST = 224 };
+enum { MOST = 224 }; /* tests/cli/test_settings.c fails if the library has more */
 
 /* Filled once. One thread reads the command line. */
 static cli_setting table[MOST];
@@ -51,20 +51,17 @@ const cli_setting *cli_setting_at(size_t i) {
     return i < n_table ? &table[i] : NULL;
 }
 
-/* The settings that an evaluation depends on. */
-static int of_evaluations(const char *name) {
-    static const char *const names[] = {"model",          "adapter",         "temperature", "seed",        "threads",
-                                        "task",           "eval_task",       "held_out",    "reward",      "reward_weights",
-                                        "reward_timeout", "reward_restarts", "chat",        "chat_format", "system",
-                                        "max_tokens",     "top_k",           "top_p",       "min_p",       "stop",
-                                        "eval_prompts",   "eval_samples",    "token_budget"};
+/* The settings that an evaluation depends on: those of the task, and these. */
+static int of_evaluations(const cli_setting *s) {
+    static const char *const names[] = {"model", "adapter", "temperature", "seed",         "threads",      "max_tokens",  "top_k",
+                                        "top_p", "min_p",   "stop",        "eval_prompts", "eval_samples", "token_budget"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!strcmp(names[i], name)) return 1;
-    return 0;
+        if (!strcmp(names[i], s->name)) return 1;
+    return !strcmp(s->title, "Task");
 }
 
 int cli_takes_setting(const cli_command *command, const cli_setting *setting) {
-    if (command->settings == CLI_SETTINGS_EVALUATION) return of_evaluations(setting->name);
+    if (command->settings == CLI_SETTINGS_EVALUATION) return of_evaluations(setting);
     return command->settings && (command->settings == CLI_SETTINGS_LOOP || !setting->loop);
 }
 
@@ -95,10 +92,10 @@ static void put_choices(rein_text *out, const char *choices) {
     }
 }
 
-/* " (default 8)"; a setting that is off or has no value has none. */
+/* " (default 8)", unless the help has it; a setting that is off or has no value has none. */
 static void put_default(rein_text *out, const cli_setting *s) {
     rein_settings *defaults;
-    if (!s->value || s->objective || rein_settings_new(&defaults, NULL)) return;
+    if (strstr(s->help, "(default ") || !s->value || s->objective || rein_settings_new(&defaults, NULL)) return;
     const char *text = rein_settings_text(defaults, s->name);
     const double number = rein_settings_number(defaults, s->name);
     if (*text) rein_text_format(out, " (default %s)", text);
@@ -112,17 +109,16 @@ void cli_setting_help(rein_text *out, const cli_setting *s) {
     put_default(out, s);
 }
 
-void cli_help_settings(rein_text *out, const cli_command *command) {
-    enum { COLUMN = 32 };
+void cli_put_settings(rein_text *out, const cli_command *command, const char *before, const char *after, cli_put_option *put) {
     const cli_setting *s;
     const char *title = "";
     for (size_t i = 0; (s = cli_setting_at(i)); i++) {
         rein_text help = {0};
-        if (!cli_takes_setting(command, s)) continue;
-        if (strcmp(s->title, title) != 0) rein_text_format(out, "\n%s:\n", s->title);
+        if (command && !cli_takes_setting(command, s)) continue;
+        if (strcmp(s->title, title) != 0) rein_text_format(out, "%s%s%s\n", before, s->title, after);
         title = s->title;
         cli_setting_help(&help, s);
-        cli_help_option(out, s->option, s->value, help.failed ? s->help : help.data, COLUMN);
+        put(out, s->option, s->value, help.failed ? s->help : help.data);
         rein_text_free(&help);
     }
 }
@@ -136,12 +132,8 @@ int cli_args_has_setting(const cli_args *args, const char *name) {
 }
 
 int cli_say_setting_error(const cli_args *args, const rein_error *err) {
-    const size_t length = strlen(err->field);
     const cli_setting *s = cli_args_has_setting(args, err->field) ? find(err->field) : NULL;
-    rein_error spelled = *err;
-    if (s && err->reason && !strncmp(err->message, err->field, length)) /* the message begins with the field */
-        snprintf(spelled.message, sizeof spelled.message, "--%s%s", s->option, err->message + length);
-    return cli_say_error(args->command->name, &spelled);
+    return s ? cli_say_option_error(args->command->name, s->option, err) : cli_say_error(args->command->name, err);
 }
 
 /* Sets all values of a list at once; its option may be given several times. */
@@ -151,8 +143,8 @@ static int set_list(rein_settings *settings, const cli_args *args, const char *n
     for (size_t i = 0; i < args->n_settings; i++) {
         if (strcmp(args->settings[i].name, name) != 0) continue;
         if (strchr(args->settings[i].value, '\n'))
-            return rein_text_free(&all), cli_say(CLI_WRONG, args->command->name, "--%s has a newline in it%s", name,
-                                                 strcmp(name, "stop") ? ": leave it out" : ": write \\n, which stands for one");
+            return rein_text_free(&all), cli_say_option(args->command->name, find(name)->option, "has a newline in it: %s",
+                                                        strcmp(name, "stop") ? "leave it out" : "write \\n, which stands for one");
         rein_text_format(&all, "%s%s", all.length ? "\n" : "", args->settings[i].value);
     }
     const int failed = all.failed || rein_settings_set(settings, name, all.data, &err);
@@ -192,14 +184,23 @@ int cli_args_settings(rein_settings **settings, const cli_args *args, int is_new
     if (status) return status;
     if (rein_settings_new(settings, &err) || (is_new && rein_settings_set(*settings, "preset", "none", &err)) ||
         (config && rein_settings_read(*settings, config, &err)))
-        return cli_say_error(args->command->name, &err);
+        return cli_say_error_of(args->command->name, "config", &err);
     rein_settings_set_isa(*settings, isa);
+    rein_settings_allow(*settings, (cli_option_value(args, "accept-changed") ? REIN_ALLOW_CHANGED : 0u) |
+                                       (cli_option_value(args, "trust") ? REIN_ALLOW_COMMANDS : 0u));
     status = check_config(*settings, args, config);
     for (int preset = 1; preset >= 0; preset--) {
         for (size_t i = 0; i < args->n_settings && !status; i++)
             if ((strcmp(args->settings[i].name, "preset") == 0) == preset) status = set(*settings, args, i);
     }
     return status;
+}
+
+int cli_check_allowed(const cli_args *args, const char *reason) {
+    static const char *const names[] = {"accept-changed", "trust"};
+    for (size_t i = 0; i < 2; i++)
+        if (cli_option_value(args, names[i])) return cli_say_option(args->command->name, names[i], "has no effect: %s", reason);
+    return CLI_DONE;
 }
 
 int cli_run_settings(rein_settings **settings, const char *run, const char *where) {

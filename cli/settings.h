@@ -30,8 +30,10 @@ const cli_setting *cli_setting_named(const char *option, size_t length);
 /* Appends its help, with its choices and its default. */
 void cli_setting_help(rein_text *out, const cli_setting *setting);
 
-/* Appends the settings that a command takes to its help. */
-void cli_help_settings(rein_text *out, const cli_command *command);
+/* Appends the settings that a command takes (NULL: all of them), section by section: its title between `before` and `after`, then each
+ * setting as `put` writes an option. Its help has its choices and its default. */
+typedef void cli_put_option(rein_text *out, const char *name, const char *value, const char *help);
+void cli_put_settings(rein_text *out, const cli_command *command, const char *before, const char *after, cli_put_option *put);
 
 /* Makes settings from the defaults, then the file of --config, then the command line, its preset first. Those of a new run start with the
  * preset none, in which no constant is given; those of an existing run only change what it has. Returns an exit status, after printing what
@@ -44,6 +46,9 @@ int cli_run_settings(rein_settings **settings, const char *run, const char *wher
 
 /* Prints err. The name of a setting that was given on the command line is printed as an option: --lora-rank. Returns the exit status. */
 int cli_say_setting_error(const cli_args *args, const rein_error *err);
+
+/* Refuses --accept-changed and --trust where they have no effect, for this reason. Returns the exit status. */
+int cli_check_allowed(const cli_args *args, const char *reason);
 
 /* 1 if the setting was given on the command line. */
 int cli_args_has_setting(const cli_args *args, const char *name);

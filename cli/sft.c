@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "memory.h"
 #include "progress.h"
 #include "sft_plan.h"
 #include "terminal.h"
@@ -25,6 +26,7 @@ typedef struct supervised {
     int64_t epoch;     /* that `order` is of; -1: none yet */
     rein_group *batch; /* [batch_size] borrowed from data */
     double first_loss;
+    rein_memory_use memory; /* total 0: there is no estimate */
     int json;
 } supervised;
 
@@ -68,25 +70,32 @@ static int set_defaults(const cli_training *t) {
 
 static int prepare(supervised *s) {
     rein_error err = {0};
+    cli_memory_foresee(&s->t, REIN_MEMORY_TRAINING);
     const int status = cli_training_prepare(&s->t);
     if (status) return status;
     s->settings = rein_session_settings(s->t.session);
     return check_settings(s->settings, &err) ? cli_say_setting_error(s->t.args, &err) : CLI_DONE;
 }
 
-/* One example at a time: an error names it, and the check needs little memory. */
+/* An error about a place in the groups of one example is one about the example, or a token of it. */
+static rein_status fail_example(rein_error *err, rein_status status, size_t i) {
+    const char *last = strrchr(err->field, '.');
+    char name[80], token[40] = "";
+    if (strncmp(err->field, "groups", strlen("groups")) != 0) return status;
+    if (!strcmp(last ? last : "", ".ids")) snprintf(token, sizeof token, ": token %" PRId64, err->index);
+    snprintf(name, sizeof name, "example %zu%s", i + 1, token);
+    return rein_fail_as(err, status, "data", (int64_t)i, name);
+}
+
+/* One example at a time, which needs little memory. */
 static rein_status check_data(const supervised *s, rein_error *err) {
-    rein_status status = REIN_OK;
-    rein_text name = {0};
-    for (size_t i = 0; i < s->data.n && !status; i++) {
+    for (size_t i = 0; i < s->data.n; i++) {
         rein_loss loss;
-        name.length = 0;
-        rein_text_format(&name, "%s: example %zu", s->plan.data, i + 1);
         const rein_groups example = {s->data.groups + i, 1, 0};
-        status = rein_session_check(&loss, s->t.session, &example, name.failed ? s->plan.data : name.data, err);
+        const rein_status status = rein_session_check(&loss, s->t.session, &example, s->plan.data, err);
+        if (status) return fail_example(err, status, i);
     }
-    rein_text_free(&name);
-    return status;
+    return REIN_OK;
 }
 
 static int read_data(supervised *s) {
@@ -94,12 +103,18 @@ static int read_data(supervised *s) {
     const rein_model_info info = rein_model_describe(rein_session_policy(s->t.session).model);
     const int32_t named = s->t.tokenizer ? rein_tokenizer_named(s->t.tokenizer).end : -1;
     const int32_t end = info.n_end_ids ? info.end_ids[0] : -1;
-    if (*s->plan.chat_format && rein_chat_named(&s->t.chat, s->plan.chat_format, &err)) return cli_say_error(WHERE, &err);
-    const rein_chat *chat = *s->plan.chat_format ? &s->t.chat : NULL;
+    if (*s->plan.chat_format && rein_chat_named(&s->t.chat, s->plan.chat_format, &err))
+        return cli_say_option_error(WHERE, "chat-format", &err);
+    const rein_status found =
+        *s->plan.chat_format ? REIN_OK : rein_settings_chat(&s->t.chat, rein_session_settings(s->t.session), s->t.tokenizer, &err);
+    if (found && found != REIN_END) return cli_say_error(WHERE, &err);
+    const rein_chat *chat = found ? NULL : &s->t.chat;
     if (rein_sft_read(&s->data, s->plan.data, s->t.tokenizer, chat, named >= 0 ? named : end, &err))
-        return cli_say_error(WHERE, &err);
+        return cli_say_error_of(WHERE, "data", &err);
     if (check_data(s, &err)) return cli_say_setting_error(s->t.args, &err);
-    const int status = cli_sft_plan_finish(&s->plan, s->data.n);
+    int status = cli_sft_plan_finish(&s->plan, s->data.n);
+    if (!status && rein_session_add_file(s->t.session, "data", s->plan.data, &err)) status = cli_say_error(WHERE, &err);
+    if (!status) status = cli_sft_plan_keep(&s->plan, s->t.session);
     if (status || !s->t.total_open || !rein_session_set_total_steps(s->t.session, s->plan.total, &err)) return status;
     return cli_say_setting_error(s->t.args, &err);
 }
@@ -174,17 +189,16 @@ static int dry_run(const supervised *s) {
     if (s->json) {
         rein_text_format(&out,
                          "{\"dry_run\": true, \"new_run\": %s, \"examples\": %zu, \"tokens\": %zu, \"trained_tokens\": %zu, "
-                         "\"steps\": %" PRId64 "}\n",
+                         "\"steps\": %" PRId64 ", \"memory_bytes\": %zu}\n",
                          rein_session_is_new(s->t.session) ? "true" : "false", sum.groups, sum.tokens, sum.trained_tokens,
-                         s->plan.total);
+                         s->plan.total, s->memory.total);
         return cli_print(&out);
     }
-    rein_text_format(&out, "%-12s %s, %s\n", "run", s->t.run, cli_training_plan(&s->t));
-    rein_text_format(&out, "%-12s %s\n", "model", rein_settings_text(s->settings, "model"));
-    rein_text_format(&out, "%-12s %s\n", "trains", rein_settings_number(s->settings, "full") > 0 ? "all weights" : "an adapter");
+    cli_training_describe(&out, &s->t, s->t.session);
     rein_text_format(&out, "%-12s %zu, the longest trains %zu tokens\n", "examples", sum.groups, sum.length_max);
     rein_text_format(&out, "%-12s %zu, of which %zu train\n", "tokens", sum.tokens, sum.trained_tokens);
     rein_text_format(&out, "%-12s %" PRId64 ", %" PRId64 " an epoch\n", "steps", s->plan.total, s->plan.steps_per_epoch);
+    if (s->memory.total) cli_memory_row(&out, &s->memory);
     rein_text_put(&out, "Nothing was written.\n");
     return cli_print(&out);
 }
@@ -193,7 +207,6 @@ static int dry_run(const supervised *s) {
 
 static int run(supervised *s) {
     int status = cli_training_begin(&s->t);
-    if (!status) status = cli_sft_plan_write(&s->plan, s->t.run);
     if (!status) status = allocate(s);
     if (status) return status;
     const int64_t step = rein_session_step(s->t.session);
@@ -215,6 +228,7 @@ int cli_run_sft(const cli_args *args) {
     if (!status) status = set_defaults(&s.t);
     if (!status) status = prepare(&s);
     if (!status) status = read_data(&s);
+    if (!status && cli_memory_estimate(&s.memory, s.settings, REIN_MEMORY_TRAINING, 0, &s.data)) cli_memory_note(&s.t, &s.memory);
     if (!status) status = cli_option_value(args, "dry-run") ? dry_run(&s) : run(&s);
     free(s.order);
     free(s.batch);

@@ -2,12 +2,10 @@
  * changes within a run. */
 #include "sft_plan.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "policy.h"
 #include "rein/json.h"
@@ -16,13 +14,11 @@
 
 static const char WHERE[] = "sft", FILE_NAME[] = "sft.json";
 
-static void path_of(rein_text *path, const char *run, const char *more) { rein_text_format(path, "%s/%s%s", run, FILE_NAME, more); }
-
 static int read_saved(cli_sft_plan *plan, const char *run) {
     rein_text path = {0};
     rein_error err = {0};
     rein_json *root = NULL;
-    path_of(&path, run, "");
+    rein_text_format(&path, "%s/%s", run, FILE_NAME);
     if (path.failed) return cli_say_no_memory(WHERE);
     rein_fields in = {.file = path.data, .path = "", .err = &err};
     in.status = rein_json_read(&root, path.data, REIN_JSON_NEEDS_OBJECT, &err);
@@ -103,23 +99,13 @@ static void put_plan(rein_text *text, const cli_sft_plan *plan) {
     rein_text_put(text, "\n}");
 }
 
-static int write_file(const char *path, const rein_text *text) {
-    FILE *file = fopen(path, "w");
-    const int whole = file && fwrite(text->data, 1, text->length, file) == text->length;
-    return file && !fclose(file) && whole;
-}
-
-int cli_sft_plan_write(const cli_sft_plan *plan, const char *run) {
-    rein_text path = {0}, temporary = {0}, text = {0};
+int cli_sft_plan_keep(const cli_sft_plan *plan, rein_session *session) {
+    rein_text text = {0};
+    rein_error err = {0};
     int status = CLI_DONE;
-    path_of(&path, run, "");
-    path_of(&temporary, run, ".new");
     put_plan(&text, plan);
-    if (text.failed || path.failed || temporary.failed) status = cli_say_no_memory(WHERE);
-    else if (!write_file(temporary.data, &text) || rename(temporary.data, path.data))
-        status = cli_say(CLI_FAILED, WHERE, "%s cannot be written: %s", path.data, strerror(errno));
+    if (text.failed) status = cli_say_no_memory(WHERE);
+    else if (rein_session_keep_text(session, FILE_NAME, text.data, &err)) status = cli_say_error(WHERE, &err);
     rein_text_free(&text);
-    rein_text_free(&path);
-    rein_text_free(&temporary);
     return status;
 }

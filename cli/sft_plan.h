@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "help.h"
+#include "rein/train.h"
 
 typedef struct cli_sft_plan {
     char data[4096];                       /* the file */
@@ -14,14 +15,14 @@ typedef struct cli_sft_plan {
     int64_t steps_per_epoch, total;        /* steps; known when the data is read */
 } cli_sft_plan;
 
-/* The options --data, --chat-format, --batch-size, --num-train-epochs and --max-steps, over those that `run` (NULL: a new one) was started with. All return
- * an exit status; unless it is CLI_DONE, the error has been printed. */
+/* The options --data, --chat-format, --batch-size, --num-train-epochs and --max-steps, over those that `run` (NULL: a new one) was
+ * started with. All return an exit status; unless it is CLI_DONE, the error has been printed. */
 int cli_sft_plan_read(cli_sft_plan *plan, const cli_args *args, const char *run);
 
 /* Sets the numbers that depend on how many examples the data has. */
 int cli_sft_plan_finish(cli_sft_plan *plan, size_t examples);
 
-/* Writes RUN/sft.json, whole or not at all. */
-int cli_sft_plan_write(const cli_sft_plan *plan, const char *run);
+/* Makes the session write RUN/sft.json with its settings, and before them. */
+int cli_sft_plan_keep(const cli_sft_plan *plan, rein_session *session);
 
 #endif

@@ -1,10 +1,20 @@
 /* sheet.c - fields as text or as JSON. */
 #include "sheet.h"
 
+#include <string.h>
+
 #include "terminal.h"
 #include "wrap.h"
 
 enum { COLUMN = 18, NESTED_COLUMN = 26 };
+
+/* Names of files and fields are always shown, not printed: a sheet is read by people. */
+static void put_label(cli_sheet *r, const char *name) {
+    const size_t from = r->out.length;
+    cli_show(&r->out, name, strlen(name));
+    for (size_t i = from; !r->nested && i < r->out.length; i++)
+        if (r->out.data[i] == '_') r->out.data[i] = ' ';
+}
 
 void cli_sheet_name(cli_sheet *r, const char *name) {
     const size_t column = r->nested ? NESTED_COLUMN : COLUMN, columns = cli_columns(name);
@@ -14,7 +24,7 @@ void cli_sheet_name(cli_sheet *r, const char *name) {
         return;
     }
     if (r->nested) rein_text_put(&r->out, "  ");
-    for (size_t i = 0; name[i]; i++) rein_text_put_bytes(&r->out, name[i] == '_' && !r->nested ? " " : name + i, 1);
+    put_label(r, name);
     rein_text_repeat(&r->out, " ", columns < column ? column - columns : 1);
 }
 
@@ -91,5 +101,6 @@ void cli_sheet_nest(cli_sheet *r, const char *name, const char *summary, cli_she
 
 int cli_sheet_finish(cli_sheet *r, int status) {
     if (r->json) rein_text_put(&r->out, "}\n");
+    if (!status && r->coloured) return cli_print_coloured(&r->out);
     return cli_print_result(&r->out, status);
 }

@@ -10,7 +10,8 @@
 typedef struct cli_sheet {
     rein_text out;
     int json;
-    int nested; /* text: the fields are indented, and their names are not changed */
+    int nested;   /* text: the fields are indented, and their names are not changed */
+    int coloured; /* the text has colours in it (terminal.h) */
 } cli_sheet;
 
 /* Begins a field; its value follows, then cli_sheet_end. In a text the values begin in column 18, and _ in a name becomes a blank. */

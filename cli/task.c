@@ -37,7 +37,7 @@ static int read_split(rein_split *split, const cli_args *args) {
     const char *name = cli_option_value(args, "split");
     if (!name) return CLI_DONE;
     if (strcmp(name, "train") != 0 && strcmp(name, "held-out") != 0)
-        return cli_say_option(WHERE, "split", "is \"%s\": train or held-out is needed", name);
+        return cli_say_option(WHERE, "split", "is \"%s\": it must be train or held-out", name);
     *split = *name == 't' ? REIN_SPLIT_TRAIN : REIN_SPLIT_HELD_OUT;
     return CLI_DONE;
 }
@@ -46,7 +46,7 @@ static int read_options(showing *s, const cli_args *args) {
     int status = cli_value_whole(&s->count, args, "count", 1, UINT64_MAX);
     if (!status) status = cli_value_whole(&s->from, args, "from", 0, UINT64_MAX - 1);
     if (!status) status = cli_value_whole(&s->options.seed, args, "seed", 0, INT64_MAX);
-    if (!status) status = cli_value_number(&s->options.held_out_share, args, "held-out", is_share, "above 0, below 1");
+    if (!status) status = cli_value_number(&s->options.held_out_share, args, "held-out", is_share, "above 0 and below 1");
     if (!status) status = cli_value_number(&s->options.timeout, args, "timeout", is_above_0, "above 0");
     return status ? status : read_split(&s->split, args);
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "memory.h"
 #include "terminal.h"
 #include "training.h"
 #include "values.h"
@@ -14,7 +15,10 @@ static const char WHERE[] = "train";
 /* Reads the groups and checks them; *loss has what is known before a log-prob is computed. */
 static int read_groups(rein_groups *groups, rein_loss *loss, const cli_training *t, const char *path) {
     rein_error err = {0};
-    if (rein_groups_read(groups, path, t->tokenizer, t->has_chat ? &t->chat : NULL, &err)) return cli_say_error(WHERE, &err);
+    rein_chat chat;
+    const rein_status found = rein_settings_chat(&chat, rein_session_settings(t->session), t->tokenizer, &err);
+    if (found && found != REIN_END) return cli_say_error(WHERE, &err);
+    if (rein_groups_read(groups, path, t->tokenizer, found ? NULL : &chat, &err)) return cli_say_error_of(WHERE, "groups", &err);
     return rein_session_check(loss, t->session, groups, path, &err) ? cli_say_setting_error(t->args, &err) : CLI_DONE;
 }
 
@@ -61,13 +65,14 @@ static void table(rein_text *out, const rein_session_report *r, const cli_traini
     row(out, "kl", "%.6g", cli_report_value(r, "kl"), " to the reference");
     row(out, "clipped", "%.3g", 100 * cli_report_value(r, "clip_ratio/region_mean"), " % of the tokens");
     row(out, "gap", "%.3g", cli_report_value(r, "on_policy/max_gap"), " between sampler and trainer");
-    row(out, "speed", "%.0f", cli_report_value(r, "tokens_per_second"), " tokens/s");
+    if (!r->nothing_to_train) row(out, "speed", "%.0f", cli_report_value(r, "tokens_per_second"), " tokens/s");
     rein_text_format(out, "%-12s ", "checkpoint");
     cli_training_checkpoint(out, t, r->step);
     rein_text_put(out, "\n");
 }
 
-static int dry_run(const cli_training *t, const rein_groups_summary *s, const rein_loss *loss, int json) {
+static int dry_run(const cli_training *t, const rein_groups_summary *s, const rein_loss *loss, const rein_memory_use *memory,
+                   int json) {
     const rein_settings *settings = rein_session_settings(t->session);
     rein_text out = {0};
     const int nothing = loss->nothing_to_train || !s->trained_tokens;
@@ -78,20 +83,20 @@ static int dry_run(const cli_training *t, const rein_groups_summary *s, const re
                          "\"trained_tokens\": %zu, \"nothing_to_train\": %s",
                          rein_session_is_new(t->session) ? "true" : "false", s->groups, s->trajectories, s->tokens,
                          s->trained_tokens, nothing ? "true" : "false");
+        rein_json_put_field(&out, "memory_bytes", (double)memory->total);
         rein_json_put_field(&out, "reward", loss->metrics.reward);
         rein_json_put_field(&out, "frac_reward_zero_std", loss->metrics.frac_reward_zero_std);
         rein_text_put(&out, "}\n");
         return cli_print(&out);
     }
-    rein_text_format(&out, "%-12s %s, %s\n", "run", t->run, cli_training_plan(t));
-    rein_text_format(&out, "%-12s %s\n", "model", rein_settings_text(settings, "model"));
-    rein_text_format(&out, "%-12s %s\n", "trains", rein_settings_number(settings, "full") > 0 ? "all weights" : "an adapter");
+    cli_training_describe(&out, t, t->session);
     rein_text_format(&out, "%-12s %s\n", "objective", cli_preset(settings) ? cli_preset(settings) : "by its stages");
     rein_text_format(&out, "%-12s %zu with %zu trajectories\n", "groups", s->groups, s->trajectories);
     rein_text_format(&out, "%-12s %zu, of which %zu train%s\n", "tokens", s->tokens, s->trained_tokens,
                      nothing ? ": nothing to train" : "");
     rein_text_format(&out, "%-12s %.6g, after shaping; %.3g %% of the groups teach nothing\n", "reward", loss->metrics.reward,
                      100 * loss->metrics.frac_reward_zero_std);
+    if (memory->total) cli_memory_row(&out, memory);
     rein_text_put(&out, "Nothing was written.\n");
     return cli_print(&out);
 }
@@ -116,22 +121,35 @@ static int train(cli_training *t, rein_groups *groups, const rein_groups_summary
     return cli_print(&out);
 }
 
+/* It is a setting: the next step of the run reads its messages in the same way. */
+static int keep_chat_format(const cli_training *t) {
+    const char *format = cli_option_value(t->args, "chat-format");
+    rein_error err = {0};
+    return format && rein_settings_set(t->given, "chat_format", format, &err) ? cli_say_error(WHERE, &err) : CLI_DONE;
+}
+
 int cli_run_train(const cli_args *args) {
     const char *path = cli_option_value(args, "groups");
     const int json = cli_option_value(args, "json") != NULL;
     rein_groups groups = {0};
     rein_groups_summary summary;
     rein_loss loss = {0};
+    rein_memory_use memory = {0};
     cli_training t = {0};
     int status = cli_training_read(&t, args);
+    if (!status) status = keep_chat_format(&t);
     if (!status && rein_settings_given(t.given, "save_steps"))
-        status = cli_say(CLI_WRONG, WHERE, "--save-steps has no effect: one step is made, and it is saved");
+        status = cli_say_option(WHERE, "save-steps", "has no effect here: one step is made, and it is saved");
     if (!status && !path) status = cli_say(CLI_WRONG, WHERE, "trajectory groups are needed: --groups FILE, JSON lines");
+    if (!status) cli_memory_foresee(&t, REIN_MEMORY_TRAINING);
     if (!status) status = cli_training_prepare(&t);
     if (!status) status = read_groups(&groups, &loss, &t, path);
     if (!status) {
         summary = rein_groups_summarise(&groups);
-        status = cli_option_value(args, "dry-run") ? dry_run(&t, &summary, &loss, json) : train(&t, &groups, &summary, json);
+        if (cli_memory_estimate(&memory, rein_session_settings(t.session), REIN_MEMORY_TRAINING, 0, &groups))
+            cli_memory_note(&t, &memory);
+        status =
+            cli_option_value(args, "dry-run") ? dry_run(&t, &summary, &loss, &memory, json) : train(&t, &groups, &summary, json);
     }
     rein_groups_free(&groups);
     cli_training_close(&t);

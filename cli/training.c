@@ -8,35 +8,39 @@
 
 #include "policy.h"
 #include "terminal.h"
+#include "values.h"
 
 static const char *where(const cli_training *t) { return t->args->command->name; }
 
 /* ------------------------------------------------------------------------------------------------------------ the command line */
 
-void cli_absolute_setting(rein_settings *settings, const char *name) {
+int cli_absolute_setting(rein_settings *settings, const char *name, const char *where) {
     char *path = cli_absolute_path(rein_settings_text(settings, name));
-    if (path && *path) (void)rein_settings_set(settings, name, path, NULL);
+    const int no_memory = !path || (*path && rein_settings_set(settings, name, path, NULL) == REIN_ENOMEM);
     free(path);
+    return no_memory ? cli_say_no_memory(where) : CLI_DONE;
 }
 
 /* A run can resume from any directory: its paths are absolute. */
-static void make_paths_absolute(rein_settings *settings) {
+static int make_paths_absolute(rein_settings *settings, const char *where) {
     static const char *const paths[] = {"model", "adapter", "kl_ref_adapter_path", "ptx_data"}, *const tasks[] = {"task",
                                                                                                                   "eval_task"};
-    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) cli_absolute_setting(settings, paths[i]);
-    for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++)
-        if (rein_task_kind_of(rein_settings_text(settings, tasks[i])) == REIN_TASK_FILE) cli_absolute_setting(settings, tasks[i]);
+    int status = CLI_DONE;
+    for (size_t i = 0; i < sizeof paths / sizeof *paths && !status; i++) status = cli_absolute_setting(settings, paths[i], where);
+    for (size_t i = 0; i < sizeof tasks / sizeof *tasks && !status; i++)
+        if (rein_task_kind_of(rein_settings_text(settings, tasks[i])) == REIN_TASK_FILE)
+            status = cli_absolute_setting(settings, tasks[i], where);
+    return status;
 }
 
 /* "RUN@7": a checkpoint of a run. */
 static int read_fork(cli_training *t) {
-    const char *text = cli_option_value(t->args, "fork"), *at = text ? strrchr(text, '@') : NULL;
-    char *end = NULL;
+    const char *text = cli_option_value(t->args, "fork");
     if (!text) return CLI_DONE;
-    t->fork.step = at && at[1] >= '0' && at[1] <= '9' ? strtoll(at + 1, &end, 10) : -1;
-    if (!end || *end || at == text)
-        return cli_say_option(where(t), "fork", "is \"%s\": a run and one of its steps are needed, RUN@7", text);
-    char *run = strndup(text, (size_t)(at - text));
+    const size_t length = cli_value_run(&t->fork.step, text);
+    if (t->fork.step < 0 || !length)
+        return cli_say_option(where(t), "fork", "is \"%s\": it must be a run and one of its steps, as in RUN@7", text);
+    char *run = strndup(text, length);
     t->fork.run = t->fork_run = run ? cli_absolute_path(run) : NULL;
     free(run);
     return t->fork_run ? CLI_DONE : cli_say_no_memory(where(t));
@@ -54,16 +58,16 @@ static int leave_total_open(cli_training *t) {
 int cli_training_read(cli_training *t, const cli_args *args) {
     const char *chat = cli_option_value(args, "chat-format");
     rein_error err = {0};
-    *t = (cli_training){
-        .args = args, .run = args->n_words ? args->words[0] : NULL, .has_chat = chat != NULL, .knows_total = t->knows_total};
+    *t = (cli_training){.args = args, .run = args->n_words ? args->words[0] : NULL, .knows_total = t->knows_total};
     if (!t->run || !*t->run)
         return cli_say(CLI_WRONG, where(t), "a run is needed: rein %s %s", args->command->name, args->command->usage);
     int status = read_fork(t);
+    if (!status && !t->fork.run && !rein_run_exists(t->run)) status = cli_check_allowed(args, "the run is new");
     if (!status) status = cli_args_settings(&t->given, args, !t->fork.run && !rein_run_exists(t->run));
     if (status) return status;
-    if (chat && rein_chat_named(&t->chat, chat, &err)) return cli_say_error(where(t), &err);
-    make_paths_absolute(t->given);
-    return leave_total_open(t);
+    if (chat && rein_chat_named(&t->chat, chat, &err)) return cli_say_option_error(where(t), "chat-format", &err);
+    status = make_paths_absolute(t->given, where(t));
+    return status ? status : leave_total_open(t);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ the session */
@@ -87,9 +91,12 @@ const char *cli_preset(const rein_settings *settings) {
     return *preset && strcmp(preset, "none") != 0 ? preset : NULL;
 }
 
-const char *cli_training_plan(const cli_training *t) {
-    if (t->fork.run) return "forked";
-    return rein_session_is_new(t->session) ? "new" : "resumes";
+void cli_training_describe(rein_text *out, const cli_training *t, const rein_session *session) {
+    const rein_settings *settings = rein_session_settings(session);
+    const char *plan = t->fork.run ? "forked" : rein_session_is_new(session) ? "new" : "resumes";
+    rein_text_format(out, "%-12s %s, %s\n", "run", t->run, plan);
+    rein_text_format(out, "%-12s %s\n", "model", rein_settings_text(settings, "model"));
+    rein_text_format(out, "%-12s %s\n", "trains", rein_settings_number(settings, "full") > 0 ? "all weights" : "an adapter");
 }
 
 void cli_training_note(cli_training *t, const rein_session *session) {
@@ -122,7 +129,7 @@ void cli_training_checkpoint(rein_text *out, const cli_training *t, int64_t step
 
 double cli_report_value(const rein_session_report *report, const char *name) {
     for (size_t i = 0; i < report->n; i++)
-        if (!strcmp(report->names[i], name)) return report->values[i];
+        if (!strcmp(report->metrics[i].name, name)) return report->metrics[i].value;
     return NAN;
 }
 
@@ -133,7 +140,7 @@ void cli_report_json(rein_text *out, const rein_session_report *report, const cl
                      report->nothing_to_train ? "true" : "false");
     rein_json_put_string(out, path.failed ? "" : path.data);
     rein_text_put(out, ", \"metrics\": {");
-    for (size_t i = 0; i < report->n; i++) rein_json_put_field(out, report->names[i], report->values[i]);
+    for (size_t i = 0; i < report->n; i++) rein_json_put_field(out, report->metrics[i].name, report->metrics[i].value);
     rein_text_put(out, "}}\n");
     out->failed |= path.failed;
     rein_text_free(&path);

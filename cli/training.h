@@ -11,14 +11,14 @@ typedef struct cli_training {
     const char *run; /* its directory */
     rein_fork fork;  /* --fork; .run NULL: none */
     char *fork_run;
-    rein_settings *given; /* by the file of --config and the command line */
-    rein_chat chat;
-    int has_chat;               /* --chat-format */
+    rein_settings *given;       /* by the file of --config and the command line */
+    rein_chat chat;             /* of --chat-format */
     rein_session *session;      /* NULL until it is prepared */
     rein_tokenizer *tokenizer;  /* NULL: the model has none */
     char noted[REIN_NOTE_SIZE]; /* the note of the session that was printed last */
-    int knows_total; /* set before reading: the command knows how many steps there will be, so total_steps need not be given */
-    int total_open;  /* … and was not given: the command sets it after preparing */
+    int knows_total;  /* set before reading: the command knows how many steps there will be, so total_steps need not be given */
+    int memory_noted; /* it was printed that the run will not fit into memory */
+    int total_open;   /* … and was not given: the command sets it after preparing */
 } cli_training;
 
 /* Reads the command line; nothing is opened. Close it whatever the status. */
@@ -31,14 +31,14 @@ int cli_training_prepare(cli_training *t);
 int cli_training_begin(cli_training *t);
 void cli_training_close(cli_training *t);
 
-/* Makes the path of a setting absolute, if it exists. */
-void cli_absolute_setting(rein_settings *settings, const char *name);
+/* Makes the path of a setting absolute, if it exists. An exit status. */
+int cli_absolute_setting(rein_settings *settings, const char *name, const char *where);
 
 /* The preset of the settings, or NULL: "none" is the absence of one. */
 const char *cli_preset(const rein_settings *settings);
 
-/* What begin does with the run: "new", "resumes" or "forked". */
-const char *cli_training_plan(const cli_training *t);
+/* Appends what --dry-run shows first: the run, whether it is new, its model, and what trains. */
+void cli_training_describe(rein_text *out, const cli_training *t, const rein_session *session);
 
 /* Prints the session's note, if it has one that was not printed yet: after it began, and at the end. */
 void cli_training_note(cli_training *t, const rein_session *session);

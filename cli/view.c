@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "progress.h"
@@ -24,7 +25,7 @@ void cli_view_step_set(cli_view_step *s, const char *name, double value) {
                {"accuracy", &s->accuracy},
                {"completions/mean_length", &s->length},
                {"budget/share_over", &s->over},
-               {"kl/ref_k1", &s->kl},
+               {"kl", &s->kl},
                {"entropy", &s->entropy},
                {"on_policy/max_gap", &s->gap},
                {"step_time", &s->seconds},
@@ -35,6 +36,15 @@ void cli_view_step_set(cli_view_step *s, const char *name, double value) {
                {"eval/share_over_budget", &s->eval_over}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(all[i].name, name)) *all[i].to = value;
+}
+
+cli_view_step cli_view_step_of(const rein_json *line) {
+    cli_view_step s = cli_view_step_none((int64_t)rein_json_number(rein_json_get(line, "step")));
+    const char *name;
+    const rein_json *value;
+    for (void *at = NULL; (at = rein_json_next(&name, &value, line, at));)
+        if (rein_json_kind_of(value) == REIN_JSON_NUMBER) cli_view_step_set(&s, name, rein_json_number(value));
+    return s;
 }
 
 /* -------------------------------------------------------------------------------------------------------------------- drawing */
@@ -70,8 +80,8 @@ static void put_bar(rein_text *out, const cli_view *v) {
     rein_text_put(out, v->colour ? "\033[2m" : "");
     rein_text_repeat(out, "░", filled < CELLS ? CELLS - filled : 0);
     rein_text_put(out, v->colour ? "\033[0m" : "");
-    rein_text_format(out, " %lld/%lld", (long long)done, (long long)v->total);
-    if (done > v->first && v->began > 0) {
+    rein_text_format(out, v->total > 0 ? " %lld/%lld" : " step %lld", (long long)done, (long long)v->total);
+    if (done > v->first && v->began > 0 && v->total > 0) {
         const double per_step = (v->last - v->began) / (double)(done - v->first);
         char left[CLI_CLOCK_SIZE];
         rein_text_format(out, "  %.2g s/step  %s left", per_step, cli_clock_text(left, per_step * (double)(v->total - done)));
@@ -79,15 +89,18 @@ static void put_bar(rein_text *out, const cli_view *v) {
     if (*v->phase) rein_text_format(out, "  %s", v->phase);
 }
 
-/* "  accuracy   0.71  ▁▂▃▄▅▆▇  held out 0.68". Returns the number of lines: 0 if no step has the figure. */
-static int put_curve(rein_text *out, const cli_view *v, const char *name, const char *format, size_t field, const char *after) {
+/* "  accuracy   0.71  ▁▂▃▄▅▆▇  held out 0.68"; nothing if no step has the figure. */
+static void put_curve(rein_text *out, const cli_view *v, const char *name, const char *format, size_t field, const char *after) {
     enum { COLUMNS = 32 };
     double *values = malloc((v->n + 1) * sizeof *values), newest = NAN;
     for (size_t i = 0; values && i < v->n; i++) {
         values[i] = *(const double *)((const char *)&v->steps[i] + field);
         if (!isnan(values[i])) newest = values[i];
     }
-    if (isnan(newest)) return free(values), 0;
+    if (isnan(newest)) {
+        free(values);
+        return;
+    }
     char number[40];
     snprintf(number, sizeof number, format, newest);
     rein_text_format(out, "  %s%-9s%s %7s  %s", v->colour ? "\033[2m" : "", name, v->colour ? "\033[0m" : "", number,
@@ -98,7 +111,6 @@ static int put_curve(rein_text *out, const cli_view *v, const char *name, const 
     if (*after) rein_text_format(out, "  %s", after);
     rein_text_put(out, "\033[K\n");
     free(values);
-    return 1;
 }
 
 /* The texts after the curves. */
@@ -112,51 +124,105 @@ static void notes(char accuracy[100], char length[100], const cli_view *v) {
     if (!isnan(v->budget) && s && !isnan(s->over)) snprintf(length, 100, "budget %g, %.0f %% over", v->budget, 100 * s->over);
 }
 
-static void draw(cli_view *v) {
+static int columns_of(const cli_view *v) {
+    struct winsize size;
+    return ioctl(fileno(v->to), TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col : 80;
+}
+
+/* Appends the lines of a picture, each cut to fit into the columns; colours stay. Counts the lines. */
+static void put_cut(rein_text *out, cli_view *v, const char *picture) {
+    int width = 0, escape = 0;
+    for (const char *c = picture; *c; c++) {
+        const int starts = (*c & 0xC0) != 0x80; /* of a character */
+        escape = escape || *c == '\033';
+        if (*c == '\n') v->drawn++, width = 0;
+        else if (!escape && starts) width += width < v->columns;
+        if (escape || *c == '\n' || width < v->columns) rein_text_put_bytes(out, c, 1);
+        if (escape && strchr("mKAJ", *c)) escape = 0;
+    }
+}
+
+static void put_title(rein_text *out, const cli_view *v) {
+    if (v->title) rein_text_format(out, "%s%s%s\n", v->colour ? "\033[1m" : "", v->title, v->colour ? "\033[0m" : "");
+}
+
+/* Moves the cursor to the first line of the last picture and clears what follows. A terminal of another width has wrapped the lines, perhaps
+ * while a picture was on its way, so that their number is not known: the screen starts again with the title, and what it showed is in the
+ * terminal's history. */
+static void put_back(rein_text *out, cli_view *v) {
+    const int columns = columns_of(v);
+    if (v->drawn && columns == v->columns) rein_text_format(out, "\033[%dA\r\033[J", v->drawn);
+    else if (v->drawn) rein_text_put(out, "\033[2J\033[H"), put_title(out, v);
+    v->columns = columns;
+    v->drawn = 0;
+}
+
+static void put_picture(rein_text *to, cli_view *v) {
     rein_text out = {0};
     char accuracy[100], length[100];
-    if (v->drawn) rein_text_format(&out, "\033[%dA\r", v->drawn);
     notes(accuracy, length, v);
     put_bar(&out, v);
     rein_text_put(&out, "\033[K\n");
-    int lines = 1;
-    lines += put_curve(&out, v, "accuracy", "%.3f", offsetof(cli_view_step, accuracy), accuracy);
-    lines += put_curve(&out, v, "reward", "%.3f", offsetof(cli_view_step, reward), "");
-    lines += put_curve(&out, v, "length", "%.1f", offsetof(cli_view_step, length), length);
-    lines += put_curve(&out, v, "kl", "%.4f", offsetof(cli_view_step, kl), "nats a token");
-    lines += put_curve(&out, v, "entropy", "%.4f", offsetof(cli_view_step, entropy), "");
+    put_curve(&out, v, "accuracy", "%.3f", offsetof(cli_view_step, accuracy), accuracy);
+    put_curve(&out, v, "reward", "%.3f", offsetof(cli_view_step, reward), "");
+    put_curve(&out, v, "length", "%.1f", offsetof(cli_view_step, length), length);
+    put_curve(&out, v, "kl", "%.4f", offsetof(cli_view_step, kl), "nats a token");
+    put_curve(&out, v, "entropy", "%.4f", offsetof(cli_view_step, entropy), "");
     const cli_view_step *s = last_of(v);
-    if (s && !isnan(s->gap)) {
+    if (s && !isnan(s->gap))
         rein_text_format(&out, "  %sgap%s       %7.3g  between what the sampler saw and the trainer computes\033[K\n",
                          v->colour ? "\033[2m" : "", v->colour ? "\033[0m" : "", s->gap);
-        lines++;
-    }
-    if (!out.failed) fputs(out.data, stderr);
-    fflush(stderr);
+    if (v->finishes && cli_progress_interrupted())
+        rein_text_put(&out, "finishing the step; interrupt again to stop now and lose it\033[K\n");
+    put_back(to, v);
+    if (!out.failed) put_cut(to, v, out.data);
     rein_text_free(&out);
-    v->drawn = lines;
+}
+
+static void print(cli_view *v, rein_text *out) {
+    if (!out->failed && out->data) fputs(out->data, v->to), fflush(v->to);
+    rein_text_free(out);
+}
+
+static void draw(cli_view *v) {
+    rein_text out = {0};
+    put_picture(&out, v);
+    print(v, &out);
 }
 
 void cli_view_clear(cli_view *v) {
-    if (v->drawn) fprintf(stderr, "\033[%dA\r\033[J", v->drawn);
-    fflush(stderr);
-    v->drawn = 0;
+    rein_text out = {0};
+    put_back(&out, v);
+    print(v, &out);
 }
 
 /* --------------------------------------------------------------------------------------------------------------------- events */
 
-void cli_view_open(cli_view *v, const char *title, int64_t first, int64_t total, double budget) {
-    *v = (cli_view){.first = first, .total = total, .budget = budget, .every = 1, .base_accuracy = NAN};
+static void keep_title(cli_view *v, const char *title) {
+    rein_text shown = {0};
+    cli_show(&shown, title, strlen(title));
+    if (shown.length && !shown.failed) v->title = strdup(shown.data);
+    v->failed = *title && !v->title;
+    rein_text_free(&shown);
+}
+
+void cli_view_open(cli_view *v, FILE *to, const char *title, int64_t first, int64_t total, double budget) {
+    rein_text out = {0};
+    *v = (cli_view){.to = to, .first = first, .total = total, .budget = budget, .every = 1, .base_accuracy = NAN};
     v->evaluation = cli_view_step_none(-1);
-    v->terminal = cli_is_terminal(STDERR_FILENO);
-    v->colour = cli_has_colours(STDERR_FILENO);
-    if (*title) fprintf(stderr, "%s%s%s\n", v->colour ? "\033[1m" : "", title, v->colour ? "\033[0m" : "");
+    v->terminal = cli_is_terminal(fileno(to));
+    v->colour = cli_has_colours(fileno(to));
+    keep_title(v, title);
+    put_title(&out, v);
+    v->failed |= out.failed;
+    print(v, &out);
     v->began = v->last = cli_now();
 }
 
 void cli_view_close(cli_view *v) {
     free(v->steps);
-    v->steps = NULL;
+    free(v->title);
+    v->steps = NULL, v->title = NULL;
 }
 
 /* A long run keeps every second point, then every fourth, and so on. */
@@ -171,6 +237,11 @@ static void keep(cli_view *v, const cli_view_step *step) {
     v->n += !replaces;
 }
 
+/* "step 3/40"; without a total "step 3" */
+static void put_step(const cli_view *v, int64_t step) {
+    fprintf(v->to, v->total > 0 ? "step %lld/%lld" : "step %lld", (long long)step, (long long)v->total);
+}
+
 static void plain_line(const cli_view *v, const cli_view_step *s) {
     const struct {
         const char *format;
@@ -179,10 +250,10 @@ static void plain_line(const cli_view *v, const cli_view_step *s) {
                  {"  length %.1f", s->length}, {"  over %.3f", s->over},
                  {"  kl %.4f", s->kl},         {"  gap %.3g", s->gap},
                  {"  %.2f s", s->seconds},     {"  held out %.3f", s->eval_accuracy}};
-    fprintf(stderr, "step %lld/%lld", (long long)s->step, (long long)v->total);
+    put_step(v, s->step);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (!isnan(parts[i].value)) fprintf(stderr, parts[i].format, parts[i].value);
-    fputc('\n', stderr);
+        if (!isnan(parts[i].value)) fprintf(v->to, parts[i].format, parts[i].value);
+    fputc('\n', v->to);
 }
 
 void cli_view_evaluated(cli_view *v, const cli_view_step *s) {
@@ -190,8 +261,12 @@ void cli_view_evaluated(cli_view *v, const cli_view_step *s) {
     if (isnan(v->base_accuracy)) v->base_accuracy = s->eval_accuracy;
     v->evaluation = *s;
     if (!v->terminal && (!v->n || last_of(v)->step != s->step))
-        fprintf(stderr, "step %lld/%lld  held out: accuracy %.3f  length %.1f\n", (long long)s->step, (long long)v->total,
-                s->eval_accuracy, s->eval_length);
+        put_step(v, s->step), fprintf(v->to, "  held out: accuracy %.3f  length %.1f\n", s->eval_accuracy, s->eval_length);
+}
+
+void cli_view_recall(cli_view *v, const cli_view_step *s) {
+    keep(v, s);
+    if (!isnan(s->eval_accuracy)) v->evaluation = *s;
 }
 
 void cli_view_add(cli_view *v, const cli_view_step *s) {

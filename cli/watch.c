@@ -1,10 +1,13 @@
-/* watch.c - `rein watch`: follows the history of a run as it grows. It locks nothing and changes nothing. */
+/* watch.c - `rein watch`: follows the history of a run as it grows. It changes nothing. */
+#include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include <sys/file.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "history.h"
 #include "policy.h"
 #include "progress.h"
 #include "settings.h"
@@ -17,63 +20,52 @@ typedef struct watching {
     const char *run;
     rein_settings *settings;
     cli_view view;
-    long at;      /* bytes of the history that are shown */
+    int64_t at;   /* bytes of the history that are shown */
     int64_t last; /* step */
+    int64_t steps;
+    int said; /* that no process writes the run */
 } watching;
 
-static FILE *open_file(const watching *w, const char *name) {
-    rein_text path = {0};
-    rein_text_format(&path, "%s/%s", w->run, name);
-    FILE *file = path.failed ? NULL : fopen(path.data, "r");
-    rein_text_free(&path);
-    return file;
-}
-
-static cli_view_step step_of(const rein_json *line) {
-    cli_view_step s = cli_view_step_none((int64_t)rein_json_number(rein_json_get(line, "step")));
-    const char *name;
-    const rein_json *value;
-    for (void *at = NULL; (at = rein_json_next(&name, &value, line, at));)
-        if (rein_json_kind_of(value) == REIN_JSON_NUMBER) cli_view_step_set(&s, name, rein_json_number(value));
-    return s;
-}
-
 /* The first evaluation comes before the first step. */
-static void show_base(watching *w) {
-    FILE *file = open_file(w, "evaluations.jsonl");
-    char line[4096];
-    if (file && fgets(line, sizeof line, file)) {
-        rein_json *root;
-        if (!rein_json_parse(&root, line, strlen(line), NULL, REIN_JSON_NEEDS_OBJECT, NULL)) {
-            const cli_view_step s = step_of(root);
-            cli_view_evaluated(&w->view, &s);
-        }
-        rein_json_free(root);
+static int show_base(watching *w) {
+    cli_history file;
+    rein_json *line = NULL;
+    int status = cli_history_open(&file, w->run, "evaluations.jsonl", 0, WHERE);
+    if (!status) status = cli_history_next(&line, &file, WHERE);
+    if (line) {
+        const cli_view_step s = cli_view_step_of(line);
+        cli_view_evaluated(&w->view, &s);
     }
-    if (file) fclose(file);
+    rein_json_free(line);
+    cli_history_close(&file);
+    return status;
 }
 
-/* Reads whole lines only: the last one may be incomplete. */
-static void show_new(watching *w) {
-    FILE *file = open_file(w, "history.jsonl");
-    char *line = NULL;
-    size_t size = 0;
-    ssize_t length;
-    /* The history of a run that resumed from an earlier step is shorter. */
-    if (!file || fseek(file, 0, SEEK_END) || ftell(file) < w->at) w->at = 0;
-    if (file) fseek(file, w->at, SEEK_SET);
-    while (file && (length = getline(&line, &size, file)) > 0 && line[length - 1] == '\n') {
-        w->at = ftell(file);
-        rein_json *root;
-        rein_json_parse(&root, line, (size_t)length, NULL, REIN_JSON_NEEDS_OBJECT, NULL);
-        const cli_view_step s = root ? step_of(root) : cli_view_step_none(-1);
-        rein_json_free(root);
-        if (s.step < 0) continue;
-        cli_view_add(&w->view, &s);
-        w->last = s.step;
-    }
-    free(line);
-    if (file) fclose(file);
+static int show_new(watching *w) { return cli_history_steps(&w->view, &w->at, &w->last, w->run, INT64_MAX, cli_view_add, WHERE); }
+
+/* 1 if a process has the run open for writing, or if that cannot be known. The writer holds flock's lock on RUN/.lock; a shared lock,
+ * released at once, tells. */
+static int is_being_written(const char *run) {
+    rein_text path = {0};
+    rein_text_format(&path, "%s/.lock", run);
+    const int lock = path.failed ? -1 : open(path.data, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    const int missing = !path.failed && lock < 0 && errno == ENOENT; /* of a copy of a run */
+    rein_text_free(&path);
+    if (lock < 0) return !missing;
+    const int held = flock(lock, LOCK_SH | LOCK_NB) != 0;
+    close(lock);
+    return held;
+}
+
+/* Said once, and again after the run was resumed and ended early again. */
+static void say_if_dead(watching *w) {
+    const char *command = *rein_settings_text(w->settings, "task") ? "run"
+                          : cli_directory_has(w->run, "sft.json")  ? "sft"
+                                                                   : "train";
+    if (w->said || w->steps <= 0 || w->last >= w->steps || is_being_written(w->run)) return;
+    cli_say(0, WHERE, "no process is writing %s: resume with rein %s %s", w->run, command, w->run);
+    w->view.drawn = 0; /* the picture stays above the message */
+    w->said = 1;
 }
 
 static void pause_a_little(void) {
@@ -89,18 +81,23 @@ int cli_run_watch(const cli_args *args) {
     int status = cli_run_settings(&w.settings, w.run, WHERE);
     if (status) return rein_settings_free(w.settings), status;
     const char *task = rein_settings_text(w.settings, "task");
-    const int64_t steps = (int64_t)rein_settings_number(w.settings, *task ? "steps" : "total_steps");
+    w.steps = (int64_t)rein_settings_number(w.settings, *task ? "steps" : "total_steps");
     snprintf(title, sizeof title, "%s%s%.100s", w.run, *task ? ": " : "", task);
-    cli_view_open(&w.view, title, 0, steps, rein_settings_number(w.settings, "token_budget"));
+    const int once = cli_option_value(args, "once") != NULL; /* what it shows is data */
+    cli_view_open(&w.view, once ? stdout : stderr, title, 0, w.steps, rein_settings_number(w.settings, "token_budget"));
     w.view.began = NAN; /* the time of the steps is unknown: no rate */
-    show_base(&w);
-    show_new(&w);
-    cli_catch_interrupts();
-    while (!cli_option_value(args, "once") && !cli_progress_interrupted() && !(steps > 0 && w.last >= steps)) {
+    status = w.view.failed ? cli_say_no_memory(WHERE) : show_base(&w);
+    if (!status) status = show_new(&w);
+    cli_catch_interrupts_silently();
+    if (!status) say_if_dead(&w);
+    while (!status && !once && !cli_progress_interrupted() && !ferror(stderr) && !(w.steps > 0 && w.last >= w.steps)) {
+        const int64_t before = w.last;
         pause_a_little();
-        show_new(&w);
+        status = show_new(&w);
+        if (w.last != before) w.said = 0;
+        else if (!status) say_if_dead(&w);
     }
-    if (!w.last) status = cli_say(CLI_DONE, WHERE, "%s has made no step yet", w.run);
+    if (!status && !w.last) status = cli_say(CLI_DONE, WHERE, "%s has made no step yet", w.run);
     cli_view_close(&w.view);
     rein_settings_free(w.settings);
     return status;

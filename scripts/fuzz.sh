@@ -1,5 +1,5 @@
 #!/bin/bash
-# fuzz.sh fuzz-smoke|fuzz BUILD [TARGET...]: runs every fuzz target in BUILD, or only those named. fuzz-smoke runs each target for 8 seconds;
+# fuzz.sh fuzz-smoke|fuzz BUILD [TARGET...]: runs every fuzz target in BUILD, or only those named. fuzz-smoke runs each target for 5 seconds;
 # fuzz runs each until 600 seconds bring no new coverage.
 # The seeds of a target are tests/fuzz/TARGET.seeds (scripts/seeds.py); they are unpacked into BUILD/seeds_TARGET. New inputs that reach new
 # code are kept in BUILD/corpus_TARGET, inputs that break something in BUILD/. `scripts/seeds.py add TARGET FILE` makes a file a seed.
@@ -9,7 +9,7 @@ set -u
 mode=$1
 build=$2
 shift 2
-smoke_seconds=${FUZZ_SECONDS:-8}
+smoke_seconds=${FUZZ_SECONDS:-5}
 quiet_seconds=${FUZZ_QUIET_SECONDS:-600}
 
 shopt -s nullglob

@@ -7,9 +7,11 @@
 #      steps of RL with PEFT and autograd
 #   5. event files with TensorBoard's own reader
 #   6. the HTML report in Chromium, pixel by pixel
-#   7. the losses of TRL, verl, Liger, Tinker cookbook and ART, called without changes
-# The whole takes at most ten minutes: parts for which no time is left are skipped and counted. --all has no time limit, and compares
-# 100,000 texts per tokenizer instead of 10,000.
+#   7. the losses of TRL, verl, Liger, Tinker cookbook and ART, called without changes; TRL's reward functions, an offline run of wandb and a
+#      notebook with rein.run; rein serve with the clients of OpenAI (the last of version 2, and the newest) and LiteLLM, /metrics with Prometheus'
+#      parser; ART's own programs and clients with rein.art and rein serve
+# The whole takes at most fifteen minutes: parts for which no time is left are skipped and counted. --all has no time limit, and compares
+# 100,000 texts per tokenizer instead of 10,000, and all published tokenizers and chat templates instead of a core of them.
 # Environments live in build-parity/ and are made again when their requirements change. Without a package registry the parts that need
 # one are skipped, with a message. Every package is pinned and installed without its dependencies, except torch: a package that depends
 # on torch would fetch another build of it.
@@ -21,9 +23,10 @@ case "$*" in
 *) echo "usage: parity.sh [--all]" >&2 && exit 2 ;;
 esac
 
-home=build-parity
+home=$PWD/build-parity # absolute: a notebook starts in a directory of its own
 suite=tests/parity
-frameworks="trl verl liger tinker art"
+frameworks="trl verl liger tinker art art_backend wandb notebook"
+clients="openai2 openai3 litellm prometheus" # of rein serve
 start=$(date +%s)
 passed=0 failed=0 skipped=0
 
@@ -85,7 +88,7 @@ run() { # run NAME FILE…: runs pytest and adds up its counts
     shift
     report=$home/logs/$name.xml log=$home/logs/$name.log
     rm -f "$report"
-    PYTHONPYCACHEPREFIX=$home/pycache timeout "$(left 580)" "$home/venv/bin/python" -m pytest -q -rs \
+    PYTHONPYCACHEPREFIX=$home/pycache timeout "$(left 880)" "$home/venv/bin/python" -m pytest -q -rs \
         -p no:cacheprovider --junitxml="$report" "$@" >"$log" 2>&1
     status=$?
     counts=$(sed -n 's/.*<testsuite [^>]*errors="\([0-9]*\)" failures="\([0-9]*\)" skipped="\([0-9]*\)" tests="\([0-9]*\)".*/\1 \2 \3 \4/p' \
@@ -112,17 +115,18 @@ check_sources() { # types and style of the Python sources
     done
 }
 
-too_late() { [ "$(left 560)" -le 1 ]; } # on a slow machine. A part that was started and does not end in time is a failure
+too_late() { [ "$(left 860)" -le 1 ]; } # on a slow machine. A part that was started and does not end in time is a failure
 
-run_framework() {
+run_framework() { # run_framework NAME [TESTS]: with the packages of NAME, test_TESTS.py, which is test_NAME.py if not given
+    tests=$suite/frameworks/test_${2:-$1}.py
     if too_late; then
-        skip "$1" "the ten minutes are over" "$suite/frameworks/test_$1.py"
+        skip "$1" "the fifteen minutes are over" "$tests"
     elif ! packages huggingface; then
-        skip "$1" "the packages it needs cannot be installed: $(reason "$home/logs/huggingface.log")" "$suite/frameworks/test_$1.py"
+        skip "$1" "the packages it needs cannot be installed: $(reason "$home/logs/huggingface.log")" "$tests"
     elif ! packages "$1"; then
-        skip "$1" "cannot be installed: $(reason "$home/logs/$1.log")" "$suite/frameworks/test_$1.py"
+        skip "$1" "cannot be installed: $(reason "$home/logs/$1.log")" "$tests"
     else
-        PYTHONPATH=$home/packages/$1:$home/packages/huggingface run "$1" "$suite/frameworks/test_$1.py"
+        PYTHONPATH=$home/packages/$1:$home/packages/huggingface run "$1" "$tests"
     fi
 }
 
@@ -143,8 +147,8 @@ if ! make_environment; then
     finish
 fi
 unset PYTHONPATH
-for list in huggingface tensorboard $frameworks; do packages "$list"; done # all of them first: installing has its own time limit
-if ! pip_install "$home/logs/package.log" --no-deps --force-reinstall .; then
+for list in huggingface tensorboard $frameworks $clients; do packages "$list"; done # all of them first: installing has its own time limit
+if ! pip_install "$home/logs/package.log" --no-deps --no-build-isolation --force-reinstall .; then
     echo "package: pip install . failed"
     tail -30 "$home/logs/package.log"
     failed=$((failed + 1))
@@ -153,12 +157,14 @@ if ! pip_install "$home/logs/package.log" --no-deps --force-reinstall .; then
 fi
 export OMP_NUM_THREADS=1 # for torch: on small batches more threads only wait for each other
 [ "$all" = 1 ] || export REIN_PARITY_TEXTS="${REIN_PARITY_TEXTS:-10000}" # per tokenizer; the default of the tests is 100,000
-make build/librein.a >"$home/logs/library.log" 2>&1 # once, for all parts below
+[ "$all" = 0 ] || export REIN_PARITY_ALL=1                              # every published tokenizer and chat template, not a core of them
+[ "$all" = 0 ] || packages real_models # for engine/test_real_models.py, which says so when it has to skip
+make build/librein.a build/rein >"$home/logs/library.log" 2>&1 # once, for all parts below
 
 with_huggingface() { # with_huggingface PART…
     for part in "$@"; do
-        if too_late; then skip "$part" "the ten minutes are over" "$suite/$part"
-        elif packages huggingface; then PYTHONPATH=$home/packages/huggingface run "$part" "$suite/$part"
+        if too_late; then skip "$part" "the fifteen minutes are over" "$suite/$part"
+        elif packages huggingface; then PYTHONPATH=$home/packages/real_models:$home/packages/huggingface run "$part" "$suite/$part"
         else skip "$part" "the packages it needs cannot be installed: $(reason "$home/logs/huggingface.log")" "$suite/$part"; fi
     done
 }
@@ -172,7 +178,7 @@ first_lane() {
     events=$suite/report/test_tensorboard.py
     if packages tensorboard; then PYTHONPATH=$home/packages/tensorboard:$home/packages/trl run events "$events"
     else skip events "the packages it needs cannot be installed: $(reason "$home/logs/tensorboard.log")" "$events"; fi
-    for framework in trl verl; do run_framework "$framework"; done
+    for framework in trl verl art_backend; do run_framework "$framework"; done
 }
 second_lane() {
     page=$suite/report/test_page.py
@@ -181,7 +187,8 @@ second_lane() {
     run oracles "$suite" --ignore="$suite/frameworks" --ignore="$suite/model_files" --ignore="$suite/tokenizers" \
         --ignore="$suite/optimizer" --ignore="$suite/adapters" --ignore="$suite/engine" --ignore="$suite/trainer" --ignore="$suite/report"
     with_huggingface tokenizers model_files adapters trainer
-    for framework in liger tinker art; do run_framework "$framework"; done
+    for framework in liger tinker art wandb notebook litellm prometheus; do run_framework "$framework"; done
+    for version in openai2 openai3; do run_framework "$version" openai; done
 }
 # Each lane writes its own counts to a file.
 before="$passed $failed $skipped"

@@ -49,7 +49,7 @@ need gcc have gcc
 need make have make
 need pkg-config have pkg-config
 case $kind in
-test) need g++ have g++; need python3 have python3 ;;
+test) need g++ have g++; need python3 have python3; need tmux have tmux; need strace have strace ;;
 lint) need g++ have g++; need clang have "$clang"; need clang-format have clang-format ;;
 fuzz) need clang have "$clang"; need python3 have python3 ;;
 count) need valgrind have valgrind ;;
@@ -64,6 +64,7 @@ need libpcre2-dev header pcre2posix.h
 need libutf8proc-dev header utf8proc.h
 need libyaml-dev header yaml.h
 need libxxhash-dev header xxhash.h
+need libmicrohttpd-dev header microhttpd.h
 case $kind in
 test | lint) need libcmocka-dev header cmocka.h ;;
 fuzz) need "libclang-rt-$("$clang" -dumpversion | cut -d. -f1)-dev" fuzzer_runtime ;;

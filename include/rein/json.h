@@ -15,7 +15,7 @@ extern "C" {
 /* ----------------------------------------------------------------------------------------------------------- 1. text to value */
 
 /* A JSON value: opaque, never changed after parsing. Any number of threads may read one at the same time. */
-typedef struct json_t rein_json;
+typedef struct rein_json rein_json;
 
 enum {
     REIN_JSON_NEEDS_OBJECT = 1,  /* any other value is an error */
@@ -26,15 +26,15 @@ enum {
 
 /* Parses one JSON value. `place` is what messages begin with: a file, or "FILE: line 3"; NULL for an input without a name. `flags` are
  * those above. The caller frees *value, which is NULL on failure. Errors: an empty text, a byte order mark, NUL bytes, invalid UTF-8, a
- * key given twice in an object, text after the value, NaN and Infinity, numbers out of range, nesting deeper than 2048, and \u0000
- * unless allowed. The status is REIN_EINVAL or REIN_ENOMEM. Thread-safe. */
+ * key given twice in an object, text after the value, NaN and Infinity, numbers out of range, nesting deeper than 256, more than
+ * 33 million values (an array or object counts as 9), and \u0000 unless allowed. The status is REIN_EINVAL or REIN_ENOMEM. Thread-safe. */
 REIN_API rein_status rein_json_parse(rein_json **value, const char *text, size_t length, const char *place, unsigned flags,
                                      rein_error *err);
 
 /* The same for a file, which is the place; REIN_EIO if it cannot be read. Thread-safe. */
 REIN_API rein_status rein_json_read(rein_json **value, const char *path, unsigned flags, rein_error *err);
 
-/* NULL is fine. What was borrowed from the value is gone too. */
+/* Frees a value. NULL is fine. What was borrowed from the value is gone too. */
 REIN_API void rein_json_free(rein_json *value);
 
 /* ------------------------------------------------------------------------------------------------------------ 2. parts of a value */
@@ -91,6 +91,7 @@ typedef struct rein_fields {
     rein_error *err;
 } rein_fields;
 
+/* Tells whether the object has the field: 1 or 0. */
 REIN_API int rein_fields_has(const rein_fields *in, const char *key);
 
 /* Whole numbers from low to high. The field must be there, unless there is a fallback; so for all getters below. */
@@ -117,11 +118,13 @@ REIN_API const rein_json *rein_fields_object(rein_fields *in, const char *key);
 /* Fails if the object has another key than `keys`, which NULL ends. Returns the status. */
 REIN_API rein_status rein_fields_only(rein_fields *in, const char *const *keys);
 
-/* "FILE: PATH.KEY is VALUE: NEED", unless something failed before; "is missing" if `value` is NULL. Returns the status. */
+/* Reports that a field has a wrong value: "FILE: PATH.KEY is VALUE: NEED", unless something failed before; "is missing" if `value`
+ * is NULL. Returns the status. */
 REIN_API rein_status rein_fields_wrong(rein_fields *in, const char *key, const rein_json *value, const char *need, ...)
     REIN_PRINTF(4, 5);
 
-/* "FILE: PATH.KEY[INDEX] REASON", as rein_fail_at has it (index -1: none), unless something failed before. Returns the status. */
+/* Reports what is wrong with a field: "FILE: PATH.KEY[INDEX] REASON", as rein_fail_at has it (index -1: none), unless something
+ * failed before. Returns the status. */
 REIN_API rein_status rein_fields_fail(rein_fields *in, rein_status code, const char *key, int64_t index, const char *format, ...)
     REIN_PRINTF(5, 6);
 

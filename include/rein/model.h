@@ -10,7 +10,7 @@
 #ifndef REIN_MODEL_H
 #define REIN_MODEL_H
 
-#include "rein/base.h"
+#include "rein/text.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -53,6 +53,21 @@ typedef struct rein_model_info {
 
 /* Describes a model. Strings live as long as the model. Thread-safe. */
 REIN_API rein_model_info rein_model_describe(const rein_model *model);
+
+/* Appends what config.json says of the parts of the model, as one JSON object on one line; weights are not opened. Its fields:
+ *   text_part    true: the text model inside a larger one, whose other tensors are ignored
+ *   norms        "before", "after" or "before and after" attention and MLP; norm_offset true: files store the weight minus 1
+ *   qk_norm      null, "each head" or "all heads"
+ *   activation   "silu" or "gelu_tanh"
+ *   fused        the matrices that hold several modules: ["qkv_proj", "gate_up_proj"]
+ *   biases       of modules: ["q_proj"]
+ *   embedding_scale, score_scale, residual_scale, logit_divisor, score_cap, logit_cap
+ *                only those that differ from the usual: 1, 1/√head_dim, 1, 1, none, none
+ *   attention    layers that are alike: [{"layers": "0-4, 6", "window": 512 or null, "rope": null or {"base": 10000, …}}], and
+ *                "experts": {"n": 64, "per_token": 8, "intermediate": 1024} where the MLP is a mixture
+ *   lora_modules the names of modules that can have a LoRA
+ * Thread-safe. */
+REIN_API rein_status rein_model_description(rein_text *json, const char *directory, rein_error *err);
 
 /* Writes a model directory that transformers loads: the current weights, with the adapter merged into them (adapter may be NULL),
  * config.json, and unchanged copies of the tokenizer files. Weights that were stored in 16 bits are rounded to that type again;
@@ -102,11 +117,16 @@ typedef struct rein_adapter_info {
     const char *modules[REIN_MODULES]; /* static storage */
     size_t n_modules;
     int64_t parameters;
-    char base[300]; /* base_model_name_or_path of adapter_config.json, or the directory of the model; may be "" */
+    const char *base; /* base_model_name_or_path of adapter_config.json, or the directory of the model; may be "" */
 } rein_adapter_info;
 
-/* Describes an adapter. Thread-safe. */
+/* Describes an adapter; `base` is borrowed from it. Thread-safe. */
 REIN_API rein_adapter_info rein_adapter_describe(const rein_adapter *adapter);
+
+/* Describes the adapter in a directory without its model: what adapter_config.json says, and the modules and parameters of which
+ * adapter_model.safetensors has factors. info->base is borrowed from the text `base`, which is {0} before and which the caller frees.
+ * Thread-safe. */
+REIN_API rein_status rein_adapter_describe_files(rein_adapter_info *info, rein_text *base, const char *directory, rein_error *err);
 
 /* -------------------------------------------------------------------------------------------------------------- 3. parameters */
 
@@ -121,7 +141,7 @@ REIN_API size_t rein_parameter_floats(const rein_model *model, const rein_adapte
  * used again. */
 REIN_API void rein_parameters(rein_parameter *parameters, rein_model *model, rein_adapter *adapter, float *gradient);
 
-/* Must be called after the values of parameters changed: it updates what was derived from them. */
+/* Updates what is derived from parameters. It must be called after their values changed. */
 REIN_API rein_status rein_parameters_changed(rein_model *model, rein_adapter *adapter, rein_error *err);
 
 /* ----------------------------------------------------------------------------------------- 4. log-probabilities and gradients */
@@ -140,21 +160,21 @@ typedef struct rein_tokens {
     const size_t *offsets;  /* [n + 1]: segment s is tokens [offsets[s], offsets[s+1]), at least one */
     const int64_t *parents; /* [n]: the segment it continues, -1 for none; NULL: all are roots */
     const int32_t *ids;     /* [offsets[n]] */
-    const uint8_t
-        *wanted; /* [offsets[n]]: 1 where the log-probability is wanted; NULL: everywhere but at the first token of a root,
-                             * which has none */
-    const uint64_t *activation_keys; /* [n]: of a completion that the tokens from the root to the end of the segment belong to
-                                      * (rein_sampled), 0: none; NULL: none has one */
+    /* [offsets[n]]: 1 where the log-probability is wanted. NULL: everywhere but at the first token of a root, which has none. */
+    const uint8_t *wanted;
+    /* [n]: the activation key (rein_sampled) of the completion that the tokens from the root to the end of the segment belong to; 0: none.
+     * NULL: no segment has one. */
+    const uint64_t *activation_keys;
 } rein_tokens;
 
 /* The activations of a forward pass: kept for the backward pass, their memory reused by the next forward pass. One thread at a
  * time. */
 typedef struct rein_activations rein_activations;
 
-/* Makes an empty one. The caller closes *activations; it is NULL on failure. */
+/* Opens an empty store of activations. The caller closes *activations; it is NULL on failure. */
 REIN_API rein_status rein_activations_open(rein_activations **activations, const rein_exec *exec, rein_error *err);
 
-/* Frees it. NULL is fine. */
+/* Frees activations. NULL is fine. */
 REIN_API void rein_activations_close(rein_activations *activations);
 
 /* The memory it holds, in bytes. */
@@ -171,7 +191,7 @@ typedef struct rein_activation_cache rein_activation_cache;
  * closes *cache, after the generators and trainers that use it; it is NULL on failure. */
 REIN_API rein_status rein_activation_cache_open(rein_activation_cache **cache, size_t max_bytes, int recompute, rein_error *err);
 
-/* Frees it. NULL is fine. */
+/* Frees a cache. NULL is fine. */
 REIN_API void rein_activation_cache_close(rein_activation_cache *cache);
 
 /* The number of tokens it holds. cache may be NULL. */
@@ -180,8 +200,8 @@ REIN_API size_t rein_activation_cache_tokens(const rein_activation_cache *cache)
 typedef struct rein_forward_options {
     int keep;             /* for rein_backward */
     int entropy_gradient; /* with keep: rein_backward will be given dentropies */
-    int recompute; /* with keep: only the inputs of the layers are kept, and rein_backward computes the rest again; the same bits, less
-                    * memory */
+    /* With keep: only the inputs of the layers are kept, and rein_backward computes the rest again: the same bits in less memory. */
+    int recompute;
     const rein_activation_cache *activation_cache; /* with keep: that of the policy's generator; NULL: everything is computed */
 } rein_forward_options;
 

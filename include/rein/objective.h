@@ -22,6 +22,7 @@ typedef enum rein_budget_rule {
     REIN_BUDGET_TRUNCATE = 1 /* L > B: the reward becomes −budget_penalty (the report's rule: cut off and assigned a penalty) */
 } rein_budget_rule;
 
+/* The constants of the budget-constrained loss. */
 typedef struct rein_budget {
     double token_budget;          /* B for every response; >= 0 */
     const int64_t *token_budgets; /* [n] one a response, or NULL: token_budget */
@@ -31,9 +32,9 @@ typedef struct rein_budget {
     rein_budget_rule rule;
 } rein_budget;
 
-/* Budget-constrained loss (Kimi K2): *loss = mean_i (A_i − tau·(lp_i − old_i))², A_i = adjusted_i − its prompt's mean. Rows of
- * `offsets` [n_prompts + 1] are prompts, of any length >= 1; all arrays have n = offsets[n_prompts] entries. adjusted, advantages,
- * grad_log_probs [n] and baselines [n_prompts] may be NULL. */
+/* Computes the budget-constrained loss of Kimi K2 and its gradient: *loss = mean_i (A_i − tau·(lp_i − old_i))², A_i = adjusted_i − its
+ * prompt's mean. Rows of `offsets` [n_prompts + 1] are prompts, of any length >= 1; all arrays have n = offsets[n_prompts] entries.
+ * adjusted, advantages, grad_log_probs [n] and baselines [n_prompts] may be NULL. */
 REIN_API rein_status rein_budget_loss(double *loss, double *adjusted, double *advantages, double *baselines, double *grad_log_probs,
                                       const double *rewards, const double *log_probs, const double *old_log_probs,
                                       const int64_t *response_lengths, const size_t *offsets, size_t n_prompts,
@@ -50,12 +51,13 @@ typedef enum rein_kl_direction {
     REIN_REF_OVER_CURRENT = 2      /* q = pi_ref / pi: unbiased for KL(pi‖ref) (DeepSeek-V3.2, eq. 7) */
 } rein_kl_direction;
 
+/* The value of the group policy objective. */
 typedef struct rein_gpo {
     double objective, surrogate, kl; /* objective = surrogate − beta·kl */
 } rein_gpo;
 
-/* Group policy objective: J = mean_i min(rho_i A_i, clip(rho_i, 1−eps, 1+eps) A_i) − beta·mean_i rho_i (q_i − log q_i − 1).
- * Arrays have n >= 1 entries; pi > 0. grad_ratios, grad_pi_current: dJ/d(each) [n], or NULL. */
+/* Computes the group policy objective and its gradient: J = mean_i min(rho_i A_i, clip(rho_i, 1−eps, 1+eps) A_i) − beta·mean_i rho_i
+ * (q_i − log q_i − 1). Arrays have n >= 1 entries; pi > 0. grad_ratios, grad_pi_current: dJ/d(each) [n], or NULL. */
 REIN_API rein_status rein_gpo_objective(rein_gpo *value, double *grad_ratios, double *grad_pi_current, const double *ratios,
                                         const double *advantages, const double *pi_current, const double *pi_ref, size_t n,
                                         double epsilon, double beta, rein_kl_direction direction, const rein_exec *exec,
@@ -65,9 +67,9 @@ REIN_API rein_status rein_gpo_objective_f32(rein_gpo *value, float *grad_ratios,
                                             double epsilon, double beta, rein_kl_direction direction, const rein_exec *exec,
                                             rein_error *err);
 
-/* RLHF weight update: updated = weights + lr·(1/n) Σ_i (R_i − beta·(lp_i − ref_i))·G_i. weights, updated [p] (they may be the same
- * array); rewards and log-probs [n], n >= 1; log_prob_grads [n][p] row-major, read once. Of what it
- * allocates up to 64 MB stay with the calling thread. */
+/* Makes one RLHF step of the weights: updated = weights + lr·(1/n) Σ_i (R_i − beta·(lp_i − ref_i))·G_i. weights, updated [p] (they
+ * may be the same array); rewards and log-probs [n], n >= 1; log_prob_grads [n][p] row-major, read once. Of what it allocates up to
+ * 64 MB stay with the calling thread. */
 REIN_API rein_status rein_rlhf_update(double *updated, const double *weights, const double *rewards, const double *policy_log_probs,
                                       const double *ref_log_probs, const double *log_prob_grads, size_t n, size_t p, double beta,
                                       double lr, const rein_exec *exec, rein_error *err);
@@ -78,10 +80,11 @@ REIN_API rein_status rein_rlhf_update_f32(float *updated, const float *weights, 
 /* Over which tokens the KL penalty is centred. */
 typedef enum rein_kl_scope { REIN_KL_SCOPE_BATCH = 0, REIN_KL_SCOPE_GROUP = 1, REIN_KL_SCOPE_SEQUENCE = 2 } rein_kl_scope;
 
-/* KL-penalised advantages (ART #562): adjusted_t = A_t + c·(avg − d_t) on trained tokens, d = lp − ref, avg its mean over the scope;
- * other tokens keep A_t. *kl_policy_ref = mean of d over all trained tokens (0 when there are none). mask [n_tokens] or NULL (all
- * train). sequence_offsets [n_sequences + 1] for scopes sequence and group, group_offsets [n_groups + 1] (in sequences) for group;
- * NULL where the scope does not need them. c = 0 copies A and needs no reference: without one kl_policy_ref is 0. */
+/* Moves advantages from tokens that drifted from the reference to the others (KL-penalised advantages, ART #562): adjusted_t = A_t +
+ * c·(avg − d_t) on trained tokens, d = lp − ref, avg its mean over the scope; other tokens keep A_t. *kl_policy_ref = mean of d over
+ * all trained tokens (0 when there are none). mask [n_tokens] or NULL (all train). sequence_offsets [n_sequences + 1] for scopes
+ * sequence and group, group_offsets [n_groups + 1] (in sequences) for group; NULL where the scope does not need them. c = 0 copies A
+ * and needs no reference: without one kl_policy_ref is 0. */
 REIN_API rein_status rein_kl_advantage(double *adjusted, double *kl_policy_ref, const double *advantages, const double *log_probs,
                                        const double *ref_log_probs, const uint8_t *mask, size_t n_tokens, double kl_penalty_coef,
                                        rein_kl_scope scope, const size_t *sequence_offsets, size_t n_sequences,
@@ -98,7 +101,7 @@ REIN_API rein_status rein_kl_advantage_f32(float *adjusted, double *kl_policy_re
 REIN_API rein_status rein_budget_control(double *multiplier, const int64_t *lengths, size_t n, double target_length,
                                          double step_size, rein_error *err);
 
-/* Adaptive entropy coefficient (Skywork-OR1, arXiv 2505.22312): *coef moves by ±step_size towards the target, never below 0. The loss
+/* Adapts the entropy coefficient (Skywork-OR1, arXiv 2505.22312): *coef moves by ±step_size towards the target, never below 0. The loss
  * applies the coefficient only while the entropy is at or below the target (option entropy_target). */
 REIN_API rein_status rein_entropy_control(double *coef, double mean_entropy, double entropy_target, double step_size,
                                           rein_error *err);
@@ -113,14 +116,14 @@ REIN_API rein_status rein_entropy_control(double *coef, double mean_entropy, dou
  * NULL is REINFORCE on the raw reward. */
 typedef struct rein_options rein_options;
 
-/* Makes the options of a preset ("grpo"; NULL or "none": nothing is given, which is REINFORCE). An unknown name is an error that suggests
- * the nearest. The caller frees *options, which is NULL on failure. Thread-safe. */
+/* Makes the options of a preset ("grpo"; NULL or "none": nothing is given, which is REINFORCE). An unknown name is an error that
+ * suggests the nearest. The caller frees *options, which is NULL on failure. Thread-safe. */
 REIN_API rein_status rein_options_new(rein_options **options, const char *preset, rein_error *err);
 
 /* Makes an independent copy. The caller frees *copy, which is NULL on failure. */
 REIN_API rein_status rein_options_copy(rein_options **copy, const rein_options *options, rein_error *err);
 
-/* Harmless on NULL. */
+/* Frees options. Harmless on NULL. */
 REIN_API void rein_options_free(rein_options *options);
 
 /* Describes one option. */
@@ -131,7 +134,7 @@ typedef struct rein_option_info {
     const char *help;    /* one line */
 } rein_option_info;
 
-/* Option number i, in the order of the stages, or NULL past the last. Static storage; thread-safe. */
+/* Lists the options: number i, in the order of the stages, or NULL past the last. Static storage; thread-safe. */
 REIN_API const rein_option_info *rein_option_at(size_t i);
 
 /* Another name that sets an option: those of ART. */
@@ -142,14 +145,14 @@ typedef struct rein_option_alias {
     const char *help;   /* one line */
 } rein_option_alias;
 
-/* Alias number i, or NULL past the last. Static storage; thread-safe. */
+/* Lists the aliases: number i, or NULL past the last. Static storage; thread-safe. */
 REIN_API const rein_option_alias *rein_option_alias_at(size_t i);
 
-/* Sets one option, by its name or an alias, from text ("0.2", "group-std"), and records that it was given: a given option that has no effect
- * in the composition is an error of the check. On failure the options stay as they were; err->field is the name. */
+/* Sets one option, by its name or an alias, from text ("0.2", "group-std"), and records that it was given: a given option that has no
+ * effect in the composition is an error of the check. On failure the options stay as they were; err->field is the name. */
 REIN_API rein_status rein_options_set(rein_options *options, const char *name, const char *value, rein_error *err);
 
-/* The same from a number. */
+/* Sets one option from a number, as rein_options_set does from text. */
 REIN_API rein_status rein_options_set_number(rein_options *options, const char *name, double x, rein_error *err);
 
 /* Reads a choice: *word becomes its word ("group-std"), "" where none is set. Static storage. */
@@ -158,14 +161,14 @@ REIN_API rein_status rein_options_get(const char **word, const rein_options *opt
 /* Reads a number: NaN where none is set. */
 REIN_API rein_status rein_options_get_number(double *number, const rein_options *options, const char *name, rein_error *err);
 
-/* 1 if the option was given, by its name or an alias; name NULL: if any was. What a preset sets was not given. */
+/* Says whether an option was given, by its name or an alias: 1 if it was; name NULL: if any was. What a preset sets was not given. */
 REIN_API int rein_options_given(const rein_options *options, const char *name);
 
-/* Fills in the published constants where nothing was given and checks the composition: ranges, required options, given options that have no
- * effect. *resolved, which exists, may be `options`; it stays as it was on failure. The policy loss does this itself. */
+/* Fills in the published constants where nothing was given and checks the composition: ranges, required options, given options that
+ * have no effect. *resolved, which exists, may be `options`; it stays as it was on failure. The policy loss does this itself. */
 REIN_API rein_status rein_options_resolve(rein_options *resolved, const rein_options *options, rein_error *err);
 
-/* The same check without a result. */
+/* Checks a composition as rein_options_resolve does, without a result. */
 REIN_API rein_status rein_options_check(const rein_options *options, rein_error *err);
 
 /* What an option is to a composition. The values are part of the ABI: never renumbered. */
@@ -176,13 +179,13 @@ typedef enum rein_option_state {
     REIN_OPTION_REQUIRED  /* it has an effect, no value is published, and none was given */
 } rein_option_state;
 
-/* The state of option number i (rein_option_at) in `options`, which need not be resolved. */
+/* Says what option number i (rein_option_at) is to `options`, which need not be resolved. */
 REIN_API rein_option_state rein_options_state(const rein_options *options, size_t i);
 
-/* 1 if the composition has a KL to a reference policy: then a batch needs ref_log_probs. */
+/* Says whether a batch needs ref_log_probs: 1 if the composition has a KL to a reference policy. */
 REIN_API int rein_options_use_reference(const rein_options *options);
 
-/* Name of preset number i, or NULL past the last. Static storage; thread-safe. */
+/* Lists the presets: the name of number i, or NULL past the last. Static storage; thread-safe. */
 REIN_API const char *rein_preset_name(size_t i);
 
 /* Describes a preset: what `rein explain NAME` prints. The strings are static. */
@@ -190,7 +193,7 @@ typedef struct rein_preset_info {
     const char *name, *title, *source, *formula, *purpose, *note;
 } rein_preset_info;
 
-/* The description of preset `name`, or NULL when there is none. Static storage; thread-safe. */
+/* Describes preset `name`; NULL when there is none. Static storage; thread-safe. */
 REIN_API const rein_preset_info *rein_preset_describe(const char *name);
 
 /* One row of the gradient-bias table (docs/kl.md): the gradient that a KL term has in expectation. */
@@ -201,11 +204,13 @@ typedef struct rein_kl_bias {
     const char *meaning; /* one plain sentence */
 } rein_kl_bias;
 
-/* The row of the i-th KL term of `options` (reward, advantage, loss, in that order), or NULL past the last. Static storage. */
+/* Says which gradient a KL term of `options` has: the row of the i-th (reward, advantage, loss, in that order), or NULL past the
+ * last. Static storage. */
 REIN_API const rein_kl_bias *rein_kl_bias_of(const rein_options *options, size_t i);
 
 /* -------------------------------------------------------------------------------------------------------------- 4. policy loss */
 
+/* The type of token arrays. */
 typedef enum rein_dtype { REIN_F64 = 0, REIN_F32 = 1 } rein_dtype;
 
 /* One optimizer step of sampled responses, packed without padding. Token arrays have n_tokens = sequence_offsets[n_sequences] entries
@@ -250,26 +255,27 @@ typedef struct rein_metrics {
     double tokens, trained_tokens, sequences, trained_sequences, groups;
 } rein_metrics;
 
-/* The name of the i-th double of rein_metrics ("reward"), or NULL past the last: all its fields are doubles, and these are their names in
- * order. For programs that read metrics by name. Static storage; thread-safe. */
+/* Names the metrics, for programs that read them by name: the name of the i-th double of rein_metrics ("reward"), or NULL past the
+ * last. All its fields are doubles, and these are their names in order. Static storage; thread-safe. */
 REIN_API const char *rein_metric_name(size_t i);
 
+/* The result of a policy loss. */
 typedef struct rein_loss {
     double loss;
     rein_metrics metrics;
     int nothing_to_train; /* 1: no trained token; the loss and every gradient are 0 */
 } rein_loss;
 
-/* The policy loss of a whole step with its gradient: grad_log_probs, grad_entropies [n_tokens] (d loss / d each; 0 at masked tokens)
- * and advantages [n_tokens] (after adjustment), each of type batch->dtype or NULL. Allocates its workspace, of which up to 64 MB
- * stay with the calling thread; computes twice so that outputs stay untouched on failure: a rein_step does it once. */
+/* Computes the policy loss of a whole step and its gradient: grad_log_probs, grad_entropies [n_tokens] (d loss / d each; 0 at masked
+ * tokens) and advantages [n_tokens] (after adjustment), each of type batch->dtype or NULL. Allocates its workspace, of which up to 64
+ * MB stay with the calling thread; computes twice so that outputs stay untouched on failure: a rein_step does it once. */
 REIN_API rein_status rein_policy_loss(rein_loss *loss, void *grad_log_probs, void *grad_entropies, void *advantages,
                                       const rein_batch *batch, const rein_options *options, const rein_exec *exec, rein_error *err);
 
 /* A step, prepared: advantages, normalisers, KL averages of the *whole* optimizer step, fixed before the first token's loss. */
 typedef struct rein_step rein_step;
 
-/* Bytes of workspace that rein_step_begin needs for this batch; 0 when the batch's shape is wrong (begin says how). */
+/* Says how many bytes of workspace rein_step_begin needs for this batch; 0 when the batch's shape is wrong (begin says how). */
 REIN_API size_t rein_step_size(const rein_batch *batch, const rein_options *options, const rein_exec *exec);
 
 /* Prepares a step in the caller's buffer (any alignment, at least rein_step_size bytes; the step lives there until it is reused).
@@ -284,13 +290,37 @@ REIN_API rein_status rein_step_begin(rein_step **step, void *buffer, size_t size
 REIN_API rein_status rein_step_loss(rein_step *step, size_t first, size_t last, const void *log_probs, const void *entropies,
                                     void *grad_log_probs, void *grad_entropies, void *advantages, rein_error *err);
 
-/* The loss and metrics of the sequences added so far. */
+/* Gives the loss and the metrics of the sequences added so far. */
 REIN_API rein_status rein_step_finish(rein_loss *loss, const rein_step *step, rein_error *err);
 
-/* Shaped rewards [n_sequences] of a batch: the `shape` and `reward_clip` of options (no KL). */
+/* A step may be shared by several processes. Each begins it with the same batch, adds its own sequences, skips the others', and sends the
+ * sums of what it added; one that has added the sums of all finishes the step. Gradients never depend on the cut. Loss and metrics are
+ * those of one process bit for bit if
+ *   - every share begins and ends at a cut (rein_step_cut): its sums may be added in any order;
+ *   - or each share continues the one before it: its process adds the sums that it was sent, then its own sequences, and sends on
+ *     what rein_step_sums now gives.
+ * Otherwise they agree to rounding. */
+
+/* Passes over sequences up to `last`, which another process adds. */
+REIN_API rein_status rein_step_skip(rein_step *step, size_t last, rein_error *err);
+
+/* The nearest place at or after `sequence` where a share may begin: the first sequence of a block of about 8192 tokens, or
+ * n_sequences. */
+REIN_API size_t rein_step_cut(const rein_step *step, size_t sequence);
+
+/* How many numbers rein_step_sums writes. It depends only on the batch. */
+REIN_API size_t rein_step_sums_length(const rein_step *step);
+
+/* Writes everything that this step has added so far: sums [rein_step_sums_length], to be sent to other processes. */
+REIN_API rein_status rein_step_sums(double *sums, const rein_step *step, rein_error *err);
+
+/* Adds what rein_step_sums wrote for other sequences of the same batch. On failure the step is as it was. */
+REIN_API rein_status rein_step_add_sums(rein_step *step, const double *sums, rein_error *err);
+
+/* Computes the shaped rewards [n_sequences] of a batch: the `shape` and `reward_clip` of options (no KL). */
 REIN_API rein_status rein_shape_rewards(double *shaped, const rein_batch *batch, const rein_options *options, rein_error *err);
 
-/* Advantages of a batch, one a token [n_tokens] in double, 0-filled where masked: shaped reward, KL in the reward, estimator and
+/* Computes the advantages of a batch, one a token [n_tokens] in double, 0 where masked: shaped reward, KL in the reward, estimator and
  * balance, before the per-token adjustments. */
 REIN_API rein_status rein_advantages(double *advantages, const rein_batch *batch, const rein_options *options, rein_error *err);
 

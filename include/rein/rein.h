@@ -6,6 +6,7 @@
 #include "rein/json.h"
 #include "rein/model.h"
 #include "rein/objective.h"
+#include "rein/operation.h"
 #include "rein/report.h"
 #include "rein/rollout.h"
 #include "rein/text.h"
@@ -17,8 +18,8 @@
 extern "C" {
 #endif
 
-/* The size of a public struct that callers fill or read field by field ("rein_batch"), or 0 for another name. For bindings that declare such
- * structs a second time: if the size differs, the binding does not fit this library. Thread-safe. */
+/* The size of a public struct that callers fill or read field by field ("rein_batch"), or 0 for another name. For bindings that
+ * declare such structs a second time: if the size differs, the binding does not fit this library. Thread-safe. */
 REIN_API size_t rein_struct_size(const char *name);
 
 #ifdef __cplusplus

@@ -29,7 +29,7 @@ typedef struct rein_adamw {
     double max_gradient_norm; /* 0: no clipping; else gradients whose norm is larger are scaled down to it */
 } rein_adamw;
 
-/* One step of AdamW (Loshchilov & Hutter 2019, decoupled decay), in float, in the order of operations of torch.optim.AdamW
+/* Makes one step of AdamW (Loshchilov & Hutter 2019, decoupled decay), in float, in the order of operations of torch.optim.AdamW
  * (docs/optimizer.md); t = *step + 1, per element:
  *     g = gradient·min(1, max_gradient_norm / (norm + 1e-6))
  *     value = value·(1 − learning_rate·weight_decay)           where the parameter decays
@@ -74,17 +74,28 @@ REIN_API rein_status rein_learning_rate(double *rate, const rein_schedule *sched
 /* ---------------------------------------------------------------------------------------------------- 3. files of trajectory groups */
 
 /* Reads a file of groups and appends them. It has JSON lines, one group each, in rein's exact form or in that of ART's JSONL
- * (docs/trajectories.md). The tokenizer (NULL: only the exact form can be read) turns messages into ids, in the given chat format (NULL: that
- * of the tokenizer's own template). Only what a Choice says was sampled trains. A turn that the template writes differently in the context
- * of the next one (without its thinking, for example) begins a new history, so that every trained token follows what the model saw. Missing
- * log-probs are NaN; a missing reward is an error, as is a line without a trajectory. Errors name file, line and JSON path: REIN_EINVAL,
- * REIN_EIO for a file that cannot be read, REIN_ENOMEM. On failure the groups are as they were. Thread-safe. */
+ * (docs/trajectories.md). The tokenizer (NULL: only the exact form can be read) turns messages into ids, in the given chat format
+ * (NULL: that of the tokenizer's own template). Only what a Choice says was sampled trains. A turn that the template writes
+ * differently in the context of the next one (without its thinking, for example) begins a new history, so that every trained token
+ * follows what the model saw. Missing log-probs are NaN; a missing reward is an error, as is a line without a trajectory. Errors
+ * name file, line and JSON path: REIN_EINVAL, REIN_EIO for a file that cannot be read, REIN_ENOMEM. On failure the groups are as
+ * they were. Thread-safe. */
 REIN_API rein_status rein_groups_read(rein_groups *groups, const char *path, const rein_tokenizer *tokenizer, const rein_chat *chat,
                                       rein_error *err);
 
 /* Reads groups from a text in memory, which need not outlive the call. Errors name it `name`. */
 REIN_API rein_status rein_groups_from_memory(rein_groups *groups, const char *text, size_t length, const char *name,
                                              const rein_tokenizer *tokenizer, const rein_chat *chat, rein_error *err);
+
+struct rein_json; /* json.h */
+
+/* Reads groups from a JSON array of objects, each as a line of a file has it; those without a trajectory, in which every rollout failed, are
+ * skipped. The field of an error begins with `name`: "NAME[3].trajectories[0].reward". */
+REIN_API rein_status rein_groups_from_json(rein_groups *groups, const struct rein_json *list, const char *name,
+                                           const rein_tokenizer *tokenizer, const rein_chat *chat, rein_error *err);
+
+/* Checks whether a model can train on groups: it must have their ids and enough positions. The field of an error begins with `name`. */
+REIN_API rein_status rein_groups_fit(const rein_groups *groups, const rein_model *model, const char *name, rein_error *err);
 
 /* How groups are written. The values are part of the ABI: never renumbered. */
 typedef enum rein_groups_form {
@@ -127,7 +138,7 @@ typedef enum rein_groups_warning {
     REIN_GROUPS_SEVERAL_POLICIES = 32 /* trajectories were sampled by policies of different steps */
 } rein_groups_warning;
 
-/* The warnings that apply, or-ed. Thread-safe, as is the next. */
+/* Tells which warnings apply, or-ed. Thread-safe, as is the next. */
 REIN_API unsigned rein_groups_warnings(const rein_groups_summary *summary);
 
 /* Writes one of them as a sentence with its numbers, without a full stop, into text [size]; returns text. 200 bytes are enough. */
@@ -147,33 +158,35 @@ typedef enum rein_run_access {
     REIN_RUN_RESUME = 2  /* resumes an existing run, or creates a new one */
 } rein_run_access;
 
-/* The path is copied. A run that is open for writing is locked: for others REIN_EIO, "RUN is being written by process 4711". The lock ends
- * with the process, however it ends. Opening for writing also clears away what a writer that was stopped left behind. The caller closes
- * *run; it is NULL on failure. REIN_EINVAL: the directory is not a run, or not a new one; REIN_EIO; REIN_ENOMEM. */
+/* Opens the directory of a run. The path is copied. A run that is open for writing is locked: for others REIN_EIO, "RUN is being
+ * written by process 4711". The lock ends with the process, however it ends. Opening for writing also clears away what a writer
+ * that was stopped left behind. The caller closes *run; it is NULL on failure. REIN_EINVAL: the directory is not a run, or not a
+ * new one; REIN_EIO; REIN_ESYSTEM; REIN_ENOMEM. */
 REIN_API rein_status rein_run_open(rein_run **run, const char *directory, rein_run_access access, rein_error *err);
 
-/* Harmless on NULL. */
+/* Closes a run. NULL is fine. */
 REIN_API void rein_run_close(rein_run *run);
 
-/* 1 if the directory holds a run that was started: it has a config.yaml. Thread-safe. */
+/* Tells whether the directory holds a run that was started, which has a config.yaml: 1 or 0. Thread-safe. */
 REIN_API int rein_run_exists(const char *directory);
 
 /* What opening repaired, as a sentence without a full stop; "" when there was nothing to repair. It belongs to the run. */
 REIN_API const char *rein_run_note(const rein_run *run);
 
-/* How many checkpoints there were when the run was opened (with what was written and deleted through this handle since), good or not.
- * *steps (or NULL) are their steps, ascending; they belong to the run and change with it. */
+/* Counts the checkpoints that there were when the run was opened (with what was written and deleted through this handle since),
+ * good or not. *steps (or NULL) are their steps, ascending; they belong to the run and change with it. */
 REIN_API size_t rein_run_checkpoints(const int64_t **steps, const rein_run *run);
 
-/* The directory of a checkpoint, whether it exists or not, written into path[size] if it fits with its 0. Returns its length. */
+/* Writes the directory of a checkpoint, whether it exists or not, into path[size] if it fits with its 0. Returns its length. */
 REIN_API size_t rein_run_checkpoint_path(char *path, size_t size, const rein_run *run, int64_t step);
 
-/* Whether a checkpoint is what was written: every file of its MANIFEST is there, with its size and hash. REIN_EINVAL: it is not, and the
- * message says what is wrong; REIN_EIO: that cannot be checked now (permissions, too many open files); REIN_ENOMEM. */
+/* Checks whether a checkpoint is what was written: every file of its MANIFEST is there, with its size and hash. REIN_EINVAL: it is
+ * not, and the message says what is wrong; REIN_EIO, REIN_ESYSTEM: that cannot be checked now (permissions, too many open files);
+ * REIN_ENOMEM. */
 REIN_API rein_status rein_checkpoint_verify(const rein_run *run, int64_t step, rein_error *err);
 
-/* The newest checkpoint that verifies; -1 if the run has none at all. `note` tells what was wrong with the newer ones, or is "". If there
- * are checkpoints and none of them is good, that is an error, REIN_EINVAL. */
+/* Finds the newest checkpoint that verifies; -1 if the run has none at all. `note` tells what was wrong with the newer ones, or is
+ * "". If there are checkpoints and none of them is good, that is an error, REIN_EINVAL. */
 enum { REIN_NOTE_SIZE = 500 };
 REIN_API rein_status rein_run_last_good(int64_t *step, char note[REIN_NOTE_SIZE], const rein_run *run, rein_error *err);
 
@@ -185,11 +198,11 @@ typedef struct rein_trainer rein_trainer;
 
 typedef struct rein_trainer_options {
     double temperature; /* of the policy, above 0 */
-    /* Gradients are summed in this many parts, by the index of the group, and the parts by one fixed tree, so that ranks can take over whole
-     * parts. 0: 16 for an adapter, 1 for all weights. */
+    /* Gradients are summed in this many parts, by the index of the group, and the parts by one fixed tree, so that ranks can take
+     * over whole parts. 0: 16 for an adapter, 1 for all weights. */
     size_t shards;
     size_t share_limit; /* histories of a micro-batch, which share their prompt; 0: 16. It changes the bits of the result */
-    int no_sharing;     /* 1: the prompt is computed for every history */
+    int no_sharing;     /* 1: the prompt is computed for every history; changes the last bits of the gradient */
     int recompute;      /* 1: activations are computed again when they are needed, for less memory */
     rein_exec exec;
     /* That of the generator, opened with the same recompute, or NULL. It must outlive the trainer. */
@@ -199,6 +212,8 @@ typedef struct rein_trainer_options {
 /* Opens a trainer. model and adapter (NULL: all weights train) must outlive it. The caller closes *trainer; it is NULL on failure. */
 REIN_API rein_status rein_trainer_open(rein_trainer **trainer, rein_model *model, rein_adapter *adapter,
                                        const rein_trainer_options *options, rein_error *err);
+
+/* Closes a trainer. NULL is fine. */
 REIN_API void rein_trainer_close(rein_trainer *trainer);
 
 typedef struct rein_pass_options {
@@ -211,8 +226,8 @@ typedef struct rein_pass_options {
     /* 1: every recorded log-prob is that of the current policy, bit for bit, since it has just sampled the groups, so the
      * forward pass that would compute them is skipped; a gap is an error. */
     int recorded_are_current;
-    float *
-        advantages; /* NULL, or [tokens of all histories, in order]: becomes the advantage that the loss used, 0 where nothing trains */
+    /* [tokens of all histories, in order]: becomes the advantage that the loss used, 0 where nothing trains. NULL: not wanted. */
+    float *advantages;
     double temperature; /* of the policy in this pass; 0: that of the trainer */
 } rein_pass_options;
 
@@ -228,33 +243,34 @@ typedef struct rein_pass_result {
     double seconds_reference, seconds_forward, seconds_backward;
 } rein_pass_result;
 
-/* Adds the gradient of the groups' loss to that of the trainer. The whole of `groups` is one optimizer step: normalisers and averages are
- * over all of it. Old log-probs are the recorded ones; with a `mismatch` correction, or where none were recorded, those of the policy at the
- * beginning of the call. On failure the gradient of the trainer is 0. */
+/* Adds the gradient of the groups' loss to that of the trainer. The whole of `groups` is one optimizer step: normalisers and
+ * averages are over all of it. Old log-probs are the recorded ones; with a `mismatch` correction, or where none were recorded,
+ * those of the policy at the beginning of the call. On failure the gradient of the trainer is 0. */
 REIN_API rein_status rein_trainer_forward_backward(rein_pass_result *pass, rein_trainer *trainer, const rein_groups *groups,
                                                    const rein_pass_options *options, rein_error *err);
 
-/* Computes the log-prob of every trained token under the policy, or under `policy` if not NULL: log_probs [tokens of all histories, in order],
- * 0 where nothing trains. entropies the same, or NULL. */
+/* Computes the log-prob of every trained token under the policy, or under `policy` if not NULL: log_probs [tokens of all histories,
+ * in order], 0 where nothing trains. entropies the same, or NULL. */
 REIN_API rein_status rein_trainer_log_probs(float *log_probs, float *entropies, rein_trainer *trainer, const rein_policy *policy,
                                             const rein_groups *groups, rein_error *err);
 
-/* Makes one step of AdamW with the gradient of the trainer, which becomes 0. *gradient_norm (or NULL) is before clipping. */
+/* Makes one step of AdamW with the gradient of the trainer, which becomes 0. *gradient_norm (or NULL) is before clipping. If an option is
+ * wrong the gradient stays as it was, and the call can be repeated. */
 REIN_API rein_status rein_trainer_optim_step(double *gradient_norm, rein_trainer *trainer, const rein_adamw *adamw,
                                              rein_error *err);
 
 /* Steps of the optimizer so far. */
 REIN_API int64_t rein_trainer_steps(const rein_trainer *trainer);
 
-/* Saves the policy (an adapter as PEFT does, or the model) and optimizer.safetensors in an existing directory; and loads the weights and the
- * state of the optimizer. A trainer that loads what was saved continues bit for bit. */
+/* Saves the policy (an adapter as PEFT does, or the model) and optimizer.safetensors in an existing directory; and loads the
+ * weights and the state of the optimizer. A trainer that loads what was saved continues bit for bit. */
 REIN_API rein_status rein_trainer_save(const rein_trainer *trainer, const char *directory, rein_error *err);
 REIN_API rein_status rein_trainer_load(rein_trainer *trainer, const char *directory, rein_error *err);
 
 /* ----------------------------------------------------------------------------------------------------------------- 6. settings */
 
-/* Everything a run is made with. The names are those of the command line (--lora-rank), of YAML and of Python. A setting that has no effect,
- * or that contradicts another, is an error when a run begins.
+/* Everything a run is made with. The names are those of the command line (--lora-rank), of YAML and of Python. A setting that has
+ * no effect, or that contradicts another, is an error when a run begins.
  *
  * A handle: the caller frees it. Any number of threads may read one at the same time; only one may change it. Texts have any length. */
 typedef struct rein_settings rein_settings;
@@ -265,7 +281,7 @@ REIN_API rein_status rein_settings_new(rein_settings **settings, rein_error *err
 /* Makes an independent copy. The caller frees *copy, which is NULL on failure. */
 REIN_API rein_status rein_settings_copy(rein_settings **copy, const rein_settings *settings, rein_error *err);
 
-/* Harmless on NULL. */
+/* Frees settings. NULL is fine. */
 REIN_API void rein_settings_free(rein_settings *settings);
 
 /* Describes one setting. */
@@ -307,6 +323,17 @@ REIN_API const rein_options *rein_settings_objective(const rein_settings *settin
 REIN_API rein_exec rein_settings_exec(const rein_settings *settings);
 REIN_API void rein_settings_set_isa(rein_settings *settings, rein_isa isa);
 
+/* What a caller allows for once. It has no name and is not written. */
+typedef enum rein_allowance {
+    /* A file of the run (model, adapter, task, data) is not what it was: the next checkpoint records what it is now. */
+    REIN_ALLOW_CHANGED = 1,
+    /* The run was not made here by this user, and its tasks or rewards are commands: they may run. */
+    REIN_ALLOW_COMMANDS = 2
+} rein_allowance;
+
+/* Sets what is allowed: 0, or values of rein_allowance added up. */
+REIN_API void rein_settings_allow(rein_settings *settings, unsigned allowed);
+
 /* Sets every key of a YAML file: one mapping of names to values, or to lists of values. Errors name the file and the line. On failure the
  * settings stay as they were. */
 REIN_API rein_status rein_settings_read(rein_settings *settings, const char *path, rein_error *err);
@@ -316,7 +343,7 @@ REIN_API rein_status rein_settings_write(const rein_settings *settings, const ch
 
 /* Applies what was given in `now` to the settings of a run that resumes. A preset replaces the objective, and the options given with it
  * change that. The settings that made the policy (model, adapter, lora_*, full, seed, shards, share_limit, no_sharing) cannot change:
- * REIN_EINVAL. */
+ * REIN_EINVAL. But the paths of model and adapter may, as files can move; a session checks that the files are the same. */
 REIN_API rein_status rein_settings_change(rein_settings *settings, const rein_settings *now, rein_error *err);
 
 /* The same for a fork (rein_session_fork), a new run that starts from a checkpoint of the run with these settings: seed and engine may
@@ -327,15 +354,76 @@ REIN_API rein_status rein_settings_fork(rein_settings *settings, const rein_sett
 /* Checks what can be wrong with several settings together: contradictions, and given settings that have no effect. */
 REIN_API rein_status rein_settings_check(const rein_settings *settings, rein_error *err);
 
+/* What a checkpoint is used for. The values are part of the ABI. */
+typedef enum rein_run_part { REIN_RUN_POLICY = 1, REIN_RUN_TASK = 2 } rein_run_part;
+
+/* Checks whether a checkpoint, which was verified, can be used now: its format and its step, and that the files which the settings
+ * name are those that the run was made with: model and adapter for its policy; task, eval_task and the commands of rewards for its
+ * task (`parts`: one or both). `settings` are those of the run, changed by `given`; what was given is not compared. For a task it
+ * also checks whether the run was made here by this user, if it has commands. REIN_EINVAL names what is not as it was;
+ * rein_settings_allow(given, …) allows it. */
+REIN_API rein_status rein_run_check(const rein_run *run, int64_t step, const rein_settings *settings, const rein_settings *given,
+                                    unsigned parts, rein_error *err);
+
+/* Where the files of a policy are. Everything belongs to it; the caller frees it. */
+typedef struct rein_policy_files {
+    char *model;               /* the directory of the model */
+    char *adapter;             /* that of its adapter; NULL: none */
+    char *run;                 /* the directory of the run; NULL: the policy is a model */
+    int64_t step;              /* of the run; -1: none */
+    double temperature;        /* of the run at that step; 1 for a model */
+    char note[REIN_NOTE_SIZE]; /* what was wrong with newer checkpoints, or that the model changed since; or "" */
+} rein_policy_files;
+
+/* Finds a policy by name: the directory of a model, RUN (its newest good checkpoint) or RUN@STEP. The checkpoint is verified; no model is
+ * opened. On failure *files is empty: REIN_EINVAL, REIN_EIO, REIN_ENOMEM. Thread-safe. */
+REIN_API rein_status rein_policy_find(rein_policy_files *files, const char *name, rein_error *err);
+
+/* Frees them. Harmless on those of a failed rein_policy_find. */
+REIN_API void rein_policy_files_free(rein_policy_files *files);
+
+/* Writes one archive of a run, RUN or RUN@STEP, to send to others: a tar file with config.yaml, history, evaluations, summary and
+ * report, and the adapter (or the model, if all weights trained) of that step, without the optimizer. It appears whole or not at
+ * all; the same run gives the same bytes. Thread-safe for different paths. */
+REIN_API rein_status rein_run_bundle(const char *path, const char *run, rein_error *err);
+
+/* What a run is estimated to need in memory, in bytes. A part that it does not have is 0. The files of the model are mapped as well; the
+ * system can drop these pages, so they do not count. */
+typedef struct rein_memory_use {
+    size_t weights;          /* the model, packed for products; if all weights train also their f32 values */
+    size_t keys;             /* keys and values of the sequences that are sampled at once */
+    size_t step;             /* a step of the sampler: activations of a layer, logits */
+    size_t activation_cache; /* of what sampling computed, for training */
+    size_t gradients;
+    size_t optimizer;   /* parameters of the adapter, and both moments of AdamW */
+    size_t activations; /* of the largest micro-batch, forward and backward */
+    size_t reference;   /* a second model: the reference of a run in which all weights train */
+    size_t program;     /* the tokenizer, and the rest */
+    size_t total;
+} rein_memory_use;
+
+typedef enum rein_memory_parts {
+    REIN_MEMORY_SAMPLING = 1,
+    REIN_MEMORY_TRAINING = 2,
+    REIN_MEMORY_RUN = 3 /* both, as rein_loop does */
+} rein_memory_parts;
+
+/* Estimates memory from the settings, config.json and the types of the tensors, before anything is allocated. The settings that count are
+ * model, full, lora_rank, lora_modules, prompts, samples, max_tokens, activation_cache, share_limit, no_sharing, shards, recompute, threads
+ * and, for a reference, those of a KL. prompt_tokens is the length of the longest prompt. Sums that would not fit become SIZE_MAX / 2.
+ * Thread-safe. */
+REIN_API rein_status rein_memory_estimate(rein_memory_use *use, const rein_settings *settings, rein_memory_parts parts,
+                                          size_t prompt_tokens, rein_error *err);
+
 /* ----------------------------------------------------------------------------------------------------------------- 7. sessions */
 
 /* A run being trained: policy, optimizer, reference, checkpoints, history. One thread at a time; one session a run. */
 typedef struct rein_session rein_session;
 
-/* Begins a run in a directory that is new or empty, and writes its checkpoint 0; or resumes a run from its last good checkpoint, with its own
- * settings and those given now. Settings that made the policy (model, adapter, lora_*, full, seed, shards, share_limit, no_sharing) cannot change.
- * Everything is checked before anything is written: this is rein_session_prepare, then rein_session_begin. The caller closes *session; it is
- * NULL on failure. */
+/* Begins a run in a directory that is new or empty, and writes its checkpoint 0; or resumes a run from its last good checkpoint,
+ * with its own settings and those given now. Settings that made the policy (model, adapter, lora_*, full, seed, shards,
+ * share_limit, no_sharing) cannot change. Everything is checked before anything is written: this is rein_session_prepare, then
+ * rein_session_begin. The caller closes *session; it is NULL on failure. */
 REIN_API rein_status rein_session_open(rein_session **session, const char *directory, const rein_settings *settings,
                                        rein_error *err);
 
@@ -345,9 +433,10 @@ typedef struct rein_fork {
     int64_t step;
 } rein_fork;
 
-/* Begins a run in a directory that is new or empty from a checkpoint of another run, policy and optimizer, with the settings of that run and
- * those given now (rein_settings_fork). The checkpoint is verified and copied as step 0; its state.json has "forked_from". From then on it
- * is a run like any other. Everything is checked before anything is written. The caller closes *session; it is NULL on failure. */
+/* Begins a run in a directory that is new or empty from a checkpoint of another run, policy and optimizer, with the settings of
+ * that run and those given now (rein_settings_fork). The checkpoint is verified and copied as step 0; its state.json has
+ * "forked_from". From then on it is a run like any other. Everything is checked before anything is written. The caller closes
+ * *session; it is NULL on failure. */
 REIN_API rein_status rein_session_fork(rein_session **session, const char *directory, const rein_fork *from,
                                        const rein_settings *settings, rein_error *err);
 
@@ -360,21 +449,30 @@ REIN_API rein_status rein_session_prepare(rein_session **session, const char *di
 /* Sets total_steps of a prepared session, for callers who know the number only after reading their data with the model's tokenizer. */
 REIN_API rein_status rein_session_set_total_steps(rein_session *session, int64_t steps, rein_error *err);
 
-/* Begins or resumes the run of a prepared session: from here on it is written. After a failure the session can only be closed. */
+/* Names a file that the caller of a prepared session trains with, such as supervised data. The run keeps its size and hash under `name`. An
+ * existing run refuses a file that is not what it was (REIN_EINVAL), unless rein_settings_allow allows it. */
+REIN_API rein_status rein_session_add_file(rein_session *session, const char *name, const char *path, rein_error *err);
+
+/* Gives a prepared session a text to keep in the run as the file `name`. It is written whenever the settings are, and before them:
+ * a run that has settings has it. Both are copied; a second text takes the place of the first. */
+REIN_API rein_status rein_session_keep_text(rein_session *session, const char *name, const char *text, rein_error *err);
+
+/* Begins or resumes the run of a prepared session: from here on it is written. After a failure the session can only be closed. The settings
+ * of an existing run are written when the first thing is done with them: a step, or an evaluation. */
 REIN_API rein_status rein_session_begin(rein_session *session, rein_error *err);
 
 /* Checks whether a step can be made of groups: the model must have their ids and enough positions, and the objective must make a loss of
- * them. No forward pass is made; *loss has what is known without one: rewards after shaping, for example. `name` stands before errors about
- * ids and positions, such as the name of a file. Works before and after rein_session_begin; it changes no result. */
+ * them. No forward pass is made; *loss has what is known without one: rewards after shaping, for example. `name`, such as that of a file,
+ * stands before errors about the groups themselves. Works before and after rein_session_begin; it changes no result. */
 REIN_API rein_status rein_session_check(rein_loss *loss, const rein_session *session, const rein_groups *groups, const char *name,
                                         rein_error *err);
 
-/* Closes a session; NULL is fine. Steps after the last checkpoint are lost, and made again when the run resumes: rein_session_save keeps them.
- * With save_steps 1, the default, every step is saved. */
+/* Closes a session; NULL is fine. Steps after the last checkpoint are lost, and made again when the run resumes: rein_session_save
+ * keeps them. With save_steps 1, the default, every step is saved. */
 REIN_API void rein_session_close(rein_session *session);
 
-/* A note to the user, or "": what opening found wrong (a damaged checkpoint, for example); after a step, that keep_best still has no metric.
- * Lives as long as the session, as does the next. */
+/* A note to the user, or "": what opening found wrong (a damaged checkpoint, for example); after a step, that keep_best still has
+ * no metric. Lives as long as the session, as does the next. */
 REIN_API const char *rein_session_note(const rein_session *session);
 REIN_API const rein_settings *rein_session_settings(const rein_session *session);
 
@@ -391,11 +489,10 @@ REIN_API rein_policy rein_session_policy(const rein_session *session);
 REIN_API rein_activation_cache *rein_session_activation_cache(const rein_session *session);
 
 typedef struct rein_session_report {
-    int64_t step;             /* the one that was made */
-    int nothing_to_train;     /* the policy did not change */
-    size_t n;                 /* metrics (docs/metrics.md) */
-    const char *const *names; /* [n] both live until the next step */
-    const double *values;     /* [n] */
+    int64_t step;         /* the one that was made */
+    int nothing_to_train; /* the policy did not change */
+    size_t n;
+    const rein_named_number *metrics; /* [n] (docs/metrics.md); they live until the next step */
 } rein_session_report;
 
 /* What a step is trained with besides the groups. Everything is borrowed. */
@@ -404,26 +501,53 @@ typedef struct rein_train_options {
     int own_samples; /* 1: the current policy has just sampled the groups, so that their log-probs need not be computed again */
     const rein_groups *ptx; /* supervised examples, whose loss times their rewards is added to every optimizer step; NULL: none */
     size_t ptx_batch;       /* examples of each optimizer step */
-    const double *budget_penalty_coef; /* of this step; NULL: that of the objective */
-    double temperature;                /* of the policy and the reference in this step; 0: that of rein_session_policy */
+    double temperature;     /* of the policy and the reference in this step; 0: that of rein_session_policy */
     int keep_advantages; /* 1: every history gets the advantages of its tokens, in memory from malloc; rein_session_commit writes them */
+    const double
+        *learning_rates; /* [n_learning_rates] one for each optimizer step, epochs·minibatches of them; NULL: the settings' */
+    size_t n_learning_rates;
+    /* NULL, or called before every micro-batch, on the thread that trains: `share` of the step is done, 0 to 1. Not 0: the step is
+     * stopped, and fails with REIN_ECANCELLED; rein_session_revert makes the session as it was. */
+    int (*progress)(void *context, double share);
+    void *context;
 } rein_train_options;
 
 /* Trains the policy on groups, in memory only: reference, epochs, minibatches, optimizer. The report has the metrics of the training. The
  * groups change only with keep_advantages. rein_session_commit must follow. options may be NULL: nothing was sampled. After a failure the
- * session can only be closed; the run resumes from its last checkpoint. */
+ * session can only be reverted or closed; the run resumes from its last checkpoint. */
 REIN_API rein_status rein_session_train(rein_session_report *report, rein_session *session, rein_groups *groups,
                                         const rein_train_options *options, rein_error *err);
 
 /* Commits the step that rein_session_train has made: counts it, and writes its trajectories, its line of the history with `more` [n_more]
  * metrics, every save_steps steps a checkpoint, and TensorBoard's events. report: that of rein_session_train, extended by `more`.
- * The names in `more` must live as long as the report. After a failure the session can only be closed. */
+ * The names in `more` must live as long as the report. After a failure the session can only be reverted or closed. */
 REIN_API rein_status rein_session_commit(rein_session_report *report, rein_session *session, const rein_groups *groups,
                                          const rein_named_number *more, size_t n_more, rein_error *err);
 
 /* Saves the last step: writes its checkpoint, if there is none yet, and deletes those that keep_last and keep_best do not keep. It is for
  * the end of the work where save_steps is more than 1. After a failure (a full disk) the run is as it was, and it may be tried again. */
 REIN_API rein_status rein_session_save(rein_session *session, rein_error *err);
+
+/* Returns to the last checkpoint: policy, optimizer and files are as if no step had been begun after it. For a step that failed, was
+ * stopped, or is not committed. A step whose checkpoint was written before its commit failed counts:
+ * rein_session_step says where the run is. After a failure of this call it may be tried again. */
+REIN_API rein_status rein_session_revert(rein_session *session, rein_error *err);
+
+/* Replaces the settings from the next step on. Settings that made the policy (as for rein_settings_change) must be those of the session,
+ * and so must the rest of what only a new session can change: save_steps, recompute, threads. The file config.yaml keeps the settings that
+ * the session began with. Errors name the setting; on failure the settings stay as they were. */
+REIN_API rein_status rein_session_change(rein_session *session, const rein_settings *settings, rein_error *err);
+
+/* What became of a checkpoint that was to be deleted. The values are part of the ABI. */
+typedef enum rein_deletion {
+    REIN_DELETED = 0,
+    REIN_DELETION_KEPT = 1, /* it is step 0, the newest, or what a reference needs */
+    REIN_DELETION_MISSING = 2
+} rein_deletion;
+
+/* Deletes checkpoints of the steps [n]; what[n] says what became of each. */
+REIN_API rein_status rein_session_delete(rein_deletion *what, rein_session *session, const int64_t *steps, size_t n,
+                                         rein_error *err);
 
 /* ---------------------------------------------------------------------------------------------------------- 8. supervised data */
 
@@ -451,17 +575,26 @@ REIN_API void rein_shuffle(size_t *order, size_t n, uint64_t seed, uint64_t epoc
  * time. */
 typedef struct rein_task_runner rein_task_runner;
 
-/* Opens a task runner. It uses the settings model (for its tokenizer) and those of the task, of sampling and of evaluation, which are copied.
- * The caller closes *runner; it is NULL on failure. */
-REIN_API rein_status rein_task_runner_open(rein_task_runner **runner, const rein_settings *settings, const rein_model *model,
-                                           rein_error *err);
+/* What settings name and the calling program has: reward functions ("function:NAME") and examples ("examples:NAME"). A run that uses them
+ * can be resumed only by a program that has them too. */
+typedef struct rein_task_inputs {
+    const rein_reward_function *functions; /* [n_functions]; they must outlive what is opened with them */
+    size_t n_functions;
+    const rein_task_text *texts; /* [n_texts]; needed only while opening */
+    size_t n_texts;
+} rein_task_inputs;
 
-/* NULL is fine. */
+/* Opens a task runner. It uses the settings model (for its tokenizer) and those of the task, of sampling and of evaluation, which
+ * are copied. inputs may be NULL: none. The caller closes *runner; it is NULL on failure. */
+REIN_API rein_status rein_task_runner_open(rein_task_runner **runner, const rein_settings *settings, const rein_model *model,
+                                           const rein_task_inputs *inputs, rein_error *err);
+
+/* Closes a task runner. NULL is fine. */
 REIN_API void rein_task_runner_close(rein_task_runner *runner);
 
-/* Samples completions of eval_prompts held-out examples, eval_samples each, or the greedy one, and rewards them. The prompts and the
- * randomness are the same every time: two evaluations differ only by their policies. exec and progress may be NULL. The caller frees *groups
- * (rein_evaluate has their figures); they are {0} on failure. */
+/* Samples completions of eval_prompts held-out examples, eval_samples each, or the greedy one, and rewards them. The prompts and
+ * the randomness are the same every time: two evaluations differ only by their policies. exec and progress may be NULL. The caller
+ * frees *groups (rein_evaluate has their figures); they are {0} on failure. */
 REIN_API rein_status rein_task_runner_evaluate(rein_groups *groups, rein_task_runner *runner, const rein_policy *policy, int greedy,
                                                const rein_exec *exec, void (*progress)(void *context, size_t done, size_t all),
                                                void *context, rein_error *err);
@@ -479,11 +612,18 @@ typedef enum rein_phase { REIN_PHASE_SAMPLING = 0, REIN_PHASE_TRAINING = 1, REIN
 typedef struct rein_loop_options {
     void (*progress)(void *context, rein_phase phase, size_t done, size_t all); /* NULL, or called during the work */
     void *context;
-    const rein_fork
-        *fork; /* NULL, or where a new run begins (rein_session_fork); only rein_loop_open and rein_loop_prepare read it */
+    /* Where a new run begins (rein_session_fork); NULL: at the model. Only rein_loop_open and rein_loop_prepare read it. */
+    const rein_fork *fork;
+    const rein_task_inputs *inputs; /* NULL, or reward functions and examples; read as fork is */
 } rein_loop_options;
 
-/* The temperature of the policy after `step` steps: `temperature`, or linear from there to temperature_final at the last step. Thread-safe. */
+/* The chat format of a run: `chat_format`, or that of the tokenizer's own template (rein_chat_of), with the run's date. The chat borrows from
+ * both. tokenizer may be NULL. REIN_END: neither gives one, and err says why; only conversations need it. Thread-safe. */
+REIN_API rein_status rein_settings_chat(rein_chat *chat, const rein_settings *settings, const rein_tokenizer *tokenizer,
+                                        rein_error *err);
+
+/* The temperature of the policy after `step` steps: `temperature`, or linear from there to temperature_final at the last step.
+ * Thread-safe. */
 REIN_API double rein_settings_temperature(const rein_settings *settings, int64_t step);
 
 /* Begins a run, or resumes one, bit for bit as if it had not stopped. Everything is checked before anything is written: this is
@@ -492,9 +632,25 @@ REIN_API rein_status rein_loop_open(rein_loop **loop, const char *directory, con
                                     const rein_loop_options *options, rein_error *err);
 
 /* Checks a run before anything is written: what rein_session_prepare checks, and the task, its first prompts and the rewards. Until
- * rein_loop_begin the loop can only be asked for its session, and be closed. */
+ * rein_loop_begin the loop can only be asked for its session and its plan, and be closed. */
 REIN_API rein_status rein_loop_prepare(rein_loop **loop, const char *directory, const rein_settings *settings,
                                        const rein_loop_options *options, rein_error *err);
+
+/* What a prepared loop will do. */
+typedef struct rein_loop_plan {
+    size_t examples;      /* that it trains on; SIZE_MAX: endless, or not known */
+    size_t held_out;      /* prompts of an evaluation, at most eval_prompts */
+    int ignores_template; /* 1: the model has a chat template, and the prompts are plain texts without it */
+    size_t prompt_tokens; /* of the first example */
+} rein_loop_plan;
+REIN_API rein_status rein_loop_describe(rein_loop_plan *plan, rein_loop *loop, rein_error *err);
+
+/* Appends prompt number i of the first step as the model sees it, with special tokens. REIN_END: a step has fewer. */
+REIN_API rein_status rein_loop_prompt(rein_text *text, rein_loop *loop, size_t i, rein_error *err);
+
+/* Estimates the seconds of one step, without rewards and evaluations, by sampling and training on a few short completions. They are
+ * thrown away. Only before rein_loop_begin. */
+REIN_API rein_status rein_loop_estimate(double *seconds, rein_loop *loop, rein_error *err);
 
 /* Begins or resumes the run of a prepared loop: from here on it is written. After a failure the loop can only be closed. */
 REIN_API rein_status rein_loop_begin(rein_loop *loop, rein_error *err);
@@ -509,7 +665,8 @@ REIN_API const rein_session *rein_loop_session(const rein_loop *loop);
 typedef struct rein_loop_evaluation {
     int64_t step; /* -1: none yet */
     rein_evaluation sampled, greedy;
-    double kl; /* to the policy of step 0, nats a token: mean of log-prob differences over the sampled completions */
+    double kl;            /* to the policy of step 0 over the sampled completions, nats a token: k3, never negative */
+    double kl_policy_ref; /* the same by k1, the mean of log-prob differences */
 } rein_loop_evaluation;
 
 typedef struct rein_loop_report {
@@ -520,8 +677,8 @@ typedef struct rein_loop_report {
     const char *judge_log; /* what the judges' programs wrote to standard error, or "" */
 } rein_loop_report;
 
-/* Evaluates the current policy, unless that was done before or eval_prompts is 0. A run begins with an evaluation: if it was not made by this
- * call, the first step makes it. */
+/* Evaluates the current policy, unless that was done before or eval_prompts is 0. A run begins with an evaluation: if it was not
+ * made by this call, the first step makes it. */
 REIN_API rein_status rein_loop_evaluate(rein_loop *loop, rein_error *err);
 
 /* The first evaluation of the run, and the last. They belong to the loop. */
@@ -543,8 +700,8 @@ REIN_API rein_status rein_loop_step(rein_loop_report *report, rein_loop *loop, r
  * "budget", "steps", "seconds", "on_policy_max_gap"}. */
 REIN_API rein_status rein_loop_finish(rein_loop *loop, rein_error *err);
 
-/* Completions of one held-out prompt, number i, in the first evaluation and in the last. Returns 0 if there is none. The texts belong to the
- * loop. */
+/* Completions of one held-out prompt, number i, in the first evaluation and in the last. Returns 0 if there is none. The texts
+ * belong to the loop. */
 typedef struct rein_before_after {
     const char *prompt, *before, *after;
     int right_before, right_after;

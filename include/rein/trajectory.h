@@ -22,6 +22,7 @@ typedef struct rein_example {
     int64_t budget;     /* tokens; -1: not set */
     const char *json;   /* the whole JSON object, as programs are given it; NULL: none */
     char *memory;       /* from malloc: everything above points into it; NULL: it points to memory of the caller */
+    int needs_template; /* 1: messages have more than a role and a content, or there are tools: `json` has them */
 } rein_example;
 
 /* Frees an example and makes it {0}. Harmless on {0}. */

@@ -19,14 +19,17 @@ from ._operations import (
 )
 from ._options import Explanation, KlBias, Options, explain, presets
 from ._policy import PolicyLoss, Step, advantages, policy_loss, shape_rewards
+from ._run import Evaluation, HtmlReport, Run, StepReport, evaluate, report, run
 from ._sampling import Sample
 from ._tokenizer import Tokenizer
 from ._train import train
 
 __all__ = [
     "ArgumentError",
+    "Evaluation",
     "Explanation",
     "FileError",
+    "HtmlReport",
     "KlBias",
     "Options",
     "OutOfMemoryError",
@@ -35,21 +38,26 @@ __all__ = [
     "PolicyLoss",
     "ReportedError",
     "ResultError",
+    "Run",
     "Sample",
     "Step",
+    "StepReport",
     "Tokenizer",
     "Trajectory",
     "__version__",
     "advantages",
     "budget_control",
     "entropy_control",
+    "evaluate",
     "explain",
     "gpo_objective",
     "kl_penalized_advantages",
     "policy_loss",
     "presets",
+    "report",
     "rl_budget_loss",
     "rlhf_weight_update",
+    "run",
     "shape_rewards",
     "train",
 ]

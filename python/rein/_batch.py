@@ -30,6 +30,9 @@ from ._options import ESTIMATED, PER_SEQUENCE, PER_TOKEN, Options, Preset, cache
 
 TOKEN_ARRAYS = ("log_probs", "old_log_probs", "ref_log_probs", "sample_log_probs", "entropies", "values", "advantages")
 
+# The user's names for arguments of the library.
+USER_NAMES = {"group_offsets": "group_sizes"}
+
 
 def type_of(value: ArrayLike) -> np.dtype[Any]:
     """float32 for float32 input, float64 for everything else."""
@@ -175,8 +178,8 @@ class Inputs:
     def fail(self, status: int, error: c.Error) -> None:
         if self.source == PER_SEQUENCE:
             layouts = {**self.layouts(), "advantages": ("shape", (self.n_sequences,))}
-            c.raise_error(status, error, layouts, {"rewards": "advantages"})
-        c.raise_error(status, error, self.layouts())
+            c.raise_error(status, error, layouts, {**USER_NAMES, "rewards": "advantages"})
+        c.raise_error(status, error, self.layouts(), USER_NAMES)
 
 
 def make_inputs(

@@ -15,7 +15,7 @@ import numpy as np
 from . import _library as c
 from ._arrays import FLOAT32, Array, ArrayLike, refuse, show, whole
 
-EIO = 4
+EIO, ESYSTEM = 4, 6
 PathLike = Union[str, "os.PathLike[str]"]
 
 INT32 = np.dtype(np.int32)
@@ -84,7 +84,7 @@ class AdapterInfo(ctypes.Structure):
         ("modules", ctypes.c_char_p * 8),
         ("n_modules", _size),
         ("parameters", _int64),
-        ("base", ctypes.c_char * 300),
+        ("base", ctypes.c_char_p),
     ]
 
 
@@ -148,13 +148,26 @@ class Span(ctypes.Structure):
 class Encoding(ctypes.Structure):
     """rein_encoding."""
 
-    _fields_ = [("add_special", _int), ("parse_special", _int), ("literal", _address), ("literals", _size)]
+    _fields_ = [
+        ("add_special", _int),
+        ("parse_special", _int),
+        ("literal", _address),
+        ("literals", _size),
+        ("max_tokens", _size),
+    ]
 
 
 class Chat(ctypes.Structure):
     """rein_chat."""
 
-    _fields_ = [("kind", _int), ("system", ctypes.c_char * 500), ("always_generation", _int)]
+    _fields_ = [
+        ("kind", _int),
+        ("always_generation", _int),
+        ("system", ctypes.c_void_p),
+        ("system_length", _size),
+        ("run", _address),
+        ("date", ctypes.c_char_p),
+    ]
 
 
 class Message(ctypes.Structure):
@@ -180,6 +193,30 @@ class ChatSpan(ctypes.Structure):
     _fields_ = [("content", Span), ("stop", _size), ("assistant", _int)]
 
 
+class Rendered(ctypes.Structure):
+    """rein_rendered."""
+
+    _fields_ = [
+        ("text", Text),
+        ("literals", _address),
+        ("n_literals", _size),
+        ("generated", _address),
+        ("n_generated", _size),
+    ]
+
+
+class TemplateOptions(ctypes.Structure):
+    """rein_template_options."""
+
+    _fields_ = [
+        ("add_generation_prompt", _int),
+        ("tools", _address),
+        ("documents", _address),
+        ("variables", _address),
+        ("date", ctypes.c_char_p),
+    ]
+
+
 class Sampling(ctypes.Structure):
     """rein_sampling."""
 
@@ -189,6 +226,7 @@ class Sampling(ctypes.Structure):
         ("top_p", _double),
         ("min_p", _double),
         ("max_tokens", _size),
+        ("min_tokens", _size),
         ("end_ids", _address),
         ("n_end_ids", _size),
         ("stops", _address),
@@ -198,6 +236,12 @@ class Sampling(ctypes.Structure):
     ]
 
 
+class Address(ctypes.Structure):
+    """rein_address."""
+
+    _fields_ = [("purpose", ctypes.c_int), ("step", _uint64), ("prompt", _uint64)]
+
+
 class Request(ctypes.Structure):
     """rein_request."""
 
@@ -205,16 +249,24 @@ class Request(ctypes.Structure):
         ("prompt", _address),
         ("n_prompt", _size),
         ("samples", _size),
-        ("step", _uint64),
-        ("prompt_index", _uint64),
+        ("address", Address),
         ("sampling", Sampling),
+        ("policy", ctypes.POINTER(PolicyStruct)),
+        ("prompt_log_probs", _int),
     ]
 
 
 class GeneratorOptions(ctypes.Structure):
     """rein_generator_options."""
 
-    _fields_ = [("max_active", _size), ("exec", c.Exec), ("activation_cache", _address)]
+    _fields_ = [
+        ("max_active", _size),
+        ("exec", c.Exec),
+        ("activation_cache", _address),
+        ("max_prompt_tokens", _size),
+        ("memory", _address),
+        ("prefix_cache", _size),
+    ]
 
 
 class Sampled(ctypes.Structure):
@@ -233,6 +285,9 @@ class Sampled(ctypes.Structure):
         ("length", _size),
         ("finish", _int),
         ("activation_key", _uint64),
+        ("cached_tokens", _size),
+        ("prompt_log_probs", _size),
+        ("prompt_top", _size),
     ]
 
 
@@ -288,6 +343,7 @@ class Example(ctypes.Structure):
         ("budget", _int64),
         ("json", _address),
         ("memory", _address),
+        ("needs_template", _int),
     ]
 
 
@@ -380,7 +436,10 @@ c.check_sizes(
         "rein_message": Message,
         "rein_chat_options": ChatOptions,
         "rein_chat_span": ChatSpan,
+        "rein_rendered": Rendered,
+        "rein_template_options": TemplateOptions,
         "rein_sampling": Sampling,
+        "rein_address": Address,
         "rein_request": Request,
         "rein_generator_options": GeneratorOptions,
         "rein_sampled": Sampled,
@@ -437,7 +496,13 @@ tokenizer_id = declare("rein_tokenizer_id", "psn", ctypes.c_int32)
 tokenizer_chat_template = declare("rein_tokenizer_chat_template", "pp", ctypes.c_void_p)
 ids_free = declare("rein_ids_free", "p", None)
 text_free = declare("rein_text_free", "p", None)
-chat_recognise = declare("rein_chat_recognise", "ppnp")
+chat_of = declare("rein_chat_of", "ppp")
+chat_messages_read = declare("rein_chat_messages_read", "ppp")
+chat_template_render = declare("rein_chat_template_render", "ppppp")
+rendered_free = declare("rein_rendered_free", "p", None)
+json_parse = declare("rein_json_parse", "psnsip")
+json_free = declare("rein_json_free", "p", None)
+chat_named = declare("rein_chat_named", "psp")
 chat_render = declare("rein_chat_render", "ppppnpp")
 
 activation_cache_open = declare("rein_activation_cache_open", "pnip")
@@ -446,6 +511,8 @@ generator_open = declare("rein_generator_open", "ppppp")
 generator_close = declare("rein_generator_close", "p", None)
 generator_add = declare("rein_generator_add", "pppp")
 generator_step = declare("rein_generator_step", "pppp")
+generator_failed = declare("rein_generator_failed", "ppp")
+generator_unfinished = declare("rein_generator_unfinished", "p", ctypes.c_size_t)
 
 groups_free = declare("rein_groups_free", "p", None)
 groups_read = declare("rein_groups_read", "psppp")
@@ -464,7 +531,7 @@ trainer_load = declare("rein_trainer_load", "psp")
 def fail(status: int, error: c.Error) -> NoReturn:
     """Raises the error that the library reported: OSError for files, ArithmeticError for results that are not finite
     numbers, MemoryError, and ValueError for wrong arguments."""
-    if status == EIO:
+    if status in (EIO, ESYSTEM):
         raise c.reported(c.FileError, error)
     if status == c.ERANGE:
         raise c.reported(c.ResultError, error)
@@ -535,10 +602,20 @@ def ids_of(value: ArrayLike, name: str, vocabulary: int | None = None) -> Array:
     return array if given else array.astype(INT32)
 
 
+def number_of(value: Any, name: str) -> float:
+    """A number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is {value!r}: a number is needed") from None
+
+
 def count_of(value: Any, name: str, least: int = 0, limit: int = 2**63) -> int:
     """A whole number of at least `least`."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name} is {value!r}: a whole number is needed")
-    if not least <= int(value) < limit:
-        raise ValueError(f"{name} is {value}: it must be {least} or more, and below {limit}")
+    if int(value) < least:
+        raise ValueError(f"{name} is {value}: it must be {least} or more")
+    if int(value) >= limit:
+        raise ValueError(f"{name} is {value}: it must be below {limit}")
     return int(value)

@@ -88,15 +88,18 @@ def _same_length(array: Array, name: str, n: int, other: str) -> None:
 class Groups:
     """rein_groups, and the memory it points to. A context manager: at its end memory of the library is freed."""
 
-    def __init__(self, groups: GroupsLike, tokenizer: Any | None) -> None:
+    def __init__(self, groups: GroupsLike, tokenizer: Any | None, chat: e.Chat | None = None) -> None:
+        """`chat`: the format of messages; None: that of the tokenizer."""
         self.struct = e.Groups()
         self.reference = ctypes.byref(self.struct)
         self._keep: list[Any] = []
         self._owned = False
-        handle = tokenizer._handle.address if tokenizer is not None else None
+        if chat is None and tokenizer is not None:
+            chat = tokenizer._dated_format()
+        how = (tokenizer._handle.address if tokenizer is not None else None, ctypes.byref(chat) if chat else None)
         if isinstance(groups, (str, os.PathLike)):
             self._owned = True
-            e.call(e.groups_read, self.reference, e.path_of(groups, "groups"), handle, None)
+            e.call(e.groups_read, self.reference, e.path_of(groups, "groups"), *how)
             return
         listed: list[Any] = [group if isinstance(group, Mapping) else list(group) for group in groups]
         if not listed:
@@ -104,7 +107,7 @@ class Groups:
         if any(map(_is_json, listed)):
             self._owned = True
             text = "\n".join(_line(group, i) for i, group in enumerate(listed)).encode()
-            e.call(e.groups_from_memory, self.reference, text, len(text), b"groups", handle, None)
+            e.call(e.groups_from_memory, self.reference, text, len(text), b"groups", *how)
         else:
             self._borrow(listed)
 
@@ -176,7 +179,7 @@ class _Row:
 
 def _row(trajectory: Any, name: str) -> _Row:
     if not isinstance(trajectory, Trajectory):
-        raise TypeError(f"{name} is a {type(trajectory).__name__}: a rein.Trajectory or a dict is needed")
+        raise TypeError(f"{name} is {trajectory!r:.60}: a rein.Trajectory or a dict is needed")
     prompt = e.ids_of(trajectory.prompt_ids, f"{name}.prompt_ids")
     return _Row(name, trajectory, prompt, e.ids_of(trajectory.response_ids, f"{name}.response_ids"))
 

@@ -18,6 +18,7 @@ _HERE = Path(__file__).parent
 
 OK, EINVAL, ENOMEM, ERANGE = range(4)
 F64, F32 = range(2)
+MESSAGE_SIZE = 500
 OPTION_IDLE, OPTION_OFF, OPTION_SET, OPTION_REQUIRED = range(4)
 
 
@@ -26,10 +27,11 @@ class Error(ctypes.Structure):
 
     _fields_ = [
         ("code", ctypes.c_int),
+        ("system", ctypes.c_int32),
         ("index", ctypes.c_int64),
         ("reason", ctypes.c_size_t),
         ("field", ctypes.c_char * 128),
-        ("message", ctypes.c_char * 500),
+        ("message", ctypes.c_char * MESSAGE_SIZE),
     ]
 
 
@@ -220,6 +222,7 @@ kl_advantage = (
     _function("rein_kl_advantage", "pppppp" + "ndipnpnp"),
     _function("rein_kl_advantage_f32", "p" * 6 + "ndipnpnp"),
 )
+error_spelled = _function("rein_error_spelled", "pps", ctypes.c_char_p)
 budget_control = _function("rein_budget_control", "ppnddp")
 entropy_control = _function("rein_entropy_control", "pdddp")
 option_at = _function("rein_option_at", "n", ctypes.POINTER(OptionInfo))
@@ -314,19 +317,11 @@ def reported(
     index: Index | None = error.index if error.index >= 0 else None
     if isinstance(index, int) and layout:
         index = position(index, *layout)
-    problem = kind(_message(error, field, name, index))
+    message = ctypes.create_string_buffer(MESSAGE_SIZE)
+    error_spelled(message, ctypes.byref(error), f"{name}{brackets(index)}".encode())
+    problem = kind(message.value.decode(errors="replace"))
     problem.field, problem.index = name, index
     return problem
-
-
-def _message(error: Error, field: str, name: str, index: Index | None) -> str:
-    """The message with the user's name and position of the argument: PLACE: NAME[1][0] REASON."""
-    message: bytes = error.message
-    reason = message[error.reason :].decode(errors="replace")
-    blank = "" if reason.startswith(":") else " "
-    flat = f"[{error.index}]" if error.index >= 0 else ""
-    place = message[: error.reason - len(f"{field}{flat}{blank}".encode())].decode(errors="replace")
-    return f"{place}{name}{brackets(index)}{blank}{reason}"
 
 
 def brackets(index: Index | None) -> str:

@@ -21,7 +21,7 @@ from ._options import ESTIMATED, Preset, cached_options
 from ._sampling import Drawn, Sample
 from ._tokenizer import Tokenizer
 
-Prompt = Union[str, Sequence[Mapping[str, Any]], ArrayLike]
+Prompt = Union[str, Sequence[Mapping[str, Any]], Mapping[str, Any], ArrayLike]
 
 _TOKENS_AT_ONCE = 8192
 
@@ -129,6 +129,7 @@ class Policy:
         self._name, self._model, self._adapter, self._tokenizer = name, model, adapter, tokenizer
         self._temperature = temperature
         self._info = e.model_describe(model.address)
+        self._calls = 0  # of sample without a step
         self._trainer: e.Handle | None = None
         self._activations: e.Handle | None = None
         self._activation_cache = None
@@ -238,25 +239,27 @@ class Policy:
         stop: Sequence[str] = (),
         stop_ids: ArrayLike | None = None,
         seed: int | None = None,
-        step: int = 0,
+        step: int | None = None,
         prompt_index: Sequence[int] | None = None,
         top_log_probs: int = 0,
     ) -> list[list[Sample]]:
         """Samples `samples` responses to each prompt. Returns one list of Sample per prompt.
 
         A prompt is a text (encoded with the special tokens that the tokenizer adds), a list of chat messages
-        ({"role": …, "content": …}) or token ids. A response ends with one of `stop_ids` (None: the model's own), before
+        ({"role": …, "content": …, "tool_calls": …}), a dict {"messages": …, "tools": …, "chat_template_kwargs": …}, or
+        token ids. A response ends with one of `stop_ids` (None: the model's own), before
         one of the texts `stop`, at max_tokens, or at the model's last position.
 
         Randomness is addressed: a sample depends only on the policy, the prompt and (seed, step, prompt_index, its
-        number). The same address gives the same tokens, in any batch. A loop that wants new samples gives its `step`.
-        `prompt_index` has one number per prompt; None: its position in `prompts`.
+        number). The same address gives the same tokens, in any batch. `step` None: the number of earlier calls without
+        a step, so that each call gives new samples. `prompt_index` has one number per prompt; None: its position in
+        `prompts`.
 
         With top_k, top_p or min_p the sampling distribution differs from the policy; Sample.sampler_log_probs has its
         log-probs.
         """
         with self._use():
-            listed = [self._encode(prompt, f"prompts[{i}]") for i, prompt in enumerate(_listed(prompts))]
+            listed = [self._encode(prompt, f"prompts[{i}]") for i, prompt in enumerate(_listed(prompts, "prompts"))]
             numbers = list(range(len(listed))) if prompt_index is None else [int(i) for i in prompt_index]
             if len(numbers) != len(listed):
                 raise ValueError(f"prompt_index has {len(numbers)} entries, prompts has {len(listed)}: they must agree")
@@ -276,22 +279,33 @@ class Policy:
                 top_log_probs=e.count_of(top_log_probs, "top_log_probs"),
                 seed=self._seed if seed is None else e.count_of(seed, "seed", limit=2**64),
             )
-            samples, step = e.count_of(samples, "samples", 1), e.count_of(step, "step", limit=2**64)
+            samples = e.count_of(samples, "samples", 1)
+            address_step = self._calls if step is None else e.count_of(step, "step", limit=2**64)
             with contextlib.closing(self._generator()) as generator:
                 for prompt, i in zip(listed, numbers):
-                    place = e.count_of(i, "prompt_index", limit=2**64)
-                    request = e.Request(address(prompt), prompt.size, samples, step, place, sampling)
+                    place = e.Address(step=address_step, prompt=e.count_of(i, "prompt_index", limit=2**64))
+                    request = e.Request(address(prompt), prompt.size, samples, place, sampling)
                     number = ctypes.c_size_t()
                     e.call(e.generator_add, ctypes.byref(number), generator.address, ctypes.byref(request))
                 drawn = Drawn(generator, len(listed) * samples, samples, bool(top_log_probs))
+            self._calls += step is None
             at = self.steps if self._trains else None
             return [[drawn.sample(p * samples + k, ids, at) for k in range(samples)] for p, ids in enumerate(listed)]
+
+    def _encode_conversation(self, prompt: Mapping[str, Any], name: str) -> list[int]:
+        known = {"messages", "tools", "chat_template_kwargs"}
+        if not prompt.keys() <= known:
+            raise ValueError(f"{name} has {sorted(prompt.keys() - known)}: {', '.join(sorted(known))} are possible")
+        variables = prompt.get("chat_template_kwargs") or {}
+        return self.tokenizer.apply_chat_template(prompt["messages"], tools=prompt.get("tools"), **variables)
 
     def _encode(self, prompt: Any, name: str) -> Array:
         if isinstance(prompt, str):
             prompt = self.tokenizer.encode(prompt)
         elif isinstance(prompt, Sequence) and len(prompt) and isinstance(prompt[0], Mapping):
             prompt = self.tokenizer.apply_chat_template(prompt)
+        elif isinstance(prompt, Mapping) and "messages" in prompt:
+            prompt = self._encode_conversation(prompt, name)
         if not hasattr(prompt, "__len__") or isinstance(prompt, Mapping):
             raise TypeError(f"{name} is {prompt!r}: a text, a list of messages or a list of token ids is needed")
         return e.ids_of(prompt, name, self.vocab_size)
@@ -320,7 +334,10 @@ class Policy:
         The first token has none: it is NaN. With `entropies`, also the entropies of the distributions that the tokens
         were drawn from, in the same form."""
         with self._use():
-            listed = [e.ids_of(ids, f"sequences[{i}]", self.vocab_size) for i, ids in enumerate(_listed(sequences))]
+            listed = [
+                e.ids_of(ids, f"sequences[{i}]", self.vocab_size)
+                for i, ids in enumerate(_listed(sequences, "sequences"))
+            ]
             for i, ids in enumerate(listed):
                 if not 1 <= ids.size <= self.max_positions:
                     raise ValueError(f"sequences[{i}] has {ids.size} tokens: 1 to {self.max_positions} are needed")
@@ -404,9 +421,11 @@ class Policy:
     ) -> float:
         """Makes one step of AdamW, as torch.optim.AdamW does, and clears the gradient. Returns the norm of the gradient
         before clipping to max_grad_norm (0: no clipping). Raises ValueError if there is no gradient (every pass had
-        nothing_to_train)."""
+        nothing_to_train), or if an argument is wrong; then the gradient stays."""
         with self._use():
-            norm, adamw = ctypes.c_double(), e.AdamW(learning_rate, *betas, eps, weight_decay, max_grad_norm)
+            values = [("learning_rate", learning_rate), *zip(("betas[0]", "betas[1]"), betas), ("eps", eps)]
+            values += [("weight_decay", weight_decay), ("max_grad_norm", max_grad_norm)]
+            norm, adamw = ctypes.c_double(), e.AdamW(*(e.number_of(value, name) for name, value in values))
             e.call(e.trainer_optim_step, ctypes.byref(norm), self._train().address, ctypes.byref(adamw))
             return norm.value
 
@@ -488,9 +507,10 @@ def _place(handle: e.Handle | None) -> int | None:
     return handle.address if handle else None
 
 
-def _listed(value: Any) -> list[Any]:
+def _listed(value: Any, name: str) -> list[Any]:
     if isinstance(value, (str, Mapping)):
-        raise TypeError(f"{value!r} is not a list: a list is needed, [{value!r}]")
+        kind = "string" if isinstance(value, str) else "dict"
+        raise TypeError(f"{name} must be a list; got a single {kind}: [{value!r}]")
     return list(value)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -40,6 +41,31 @@ def _info(row: Any) -> _Info:
 
 # The library's table of options, in the same order.
 _INFO: dict[str, _Info] = {row.contents.name.decode(): _info(row.contents) for row in c.each(c.option_at)}
+
+
+# Arguments of the functions that take options as keywords, too.
+_ARGUMENTS = (
+    *(
+        "rewards",
+        "advantages",
+        "mask",
+        "sequence_lengths",
+        "group_sizes",
+        "reference",
+        "values",
+        "entropies",
+        "correct",
+    ),
+    *("log_probs", "old_log_probs", "ref_log_probs", "sample_log_probs", "reward_components", "reward_weights"),
+    *("baseline_rewards", "response_lengths", "threads", "return_grad", "return_advantages", "return_metrics"),
+)
+
+
+def _check_name(name: str) -> None:
+    """A keyword that is almost an argument was not meant as an option."""
+    near = [] if name in _INFO else difflib.get_close_matches(name, _ARGUMENTS, 1, 0.85)
+    if near:
+        raise ValueError(f"no argument named {name}: did you mean {near[0]}?")
 
 
 def _value_of(name: str, value: Any) -> str | float:
@@ -118,6 +144,7 @@ class Options:
     def _set(self, name: str, value: Any) -> None:
         if value is None:
             return
+        _check_name(name)
         error, wanted = c.Error(), _value_of(name, value)
         if isinstance(wanted, str):
             status = c.options_set(self.address, name.encode(), wanted.encode(), ctypes.byref(error))

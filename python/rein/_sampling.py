@@ -65,11 +65,12 @@ class Drawn:
         self._texts: list[list[bytes]] = [[] for _ in range(n)]
         self._tops: list[list[list[tuple[int, float]]]] | None = [[] for _ in range(n)] if with_top else None
         steps = [np.empty(0, e.SAMPLED)]
-        place, count = ctypes.c_void_p(), ctypes.c_size_t()
-        while True:
+        place, count, failed = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t()
+        while e.generator_unfinished(generator.address):
             e.call(e.generator_step, ctypes.byref(place), ctypes.byref(count), generator.address)
+            e.call(e.generator_failed, ctypes.byref(failed), generator.address)
             if not count.value or place.value is None:
-                break
+                continue
             read = ctypes.string_at(place.value, count.value * e.SAMPLED.itemsize)
             steps.append(np.frombuffer(read, e.SAMPLED))
             self._copy_borrowed(steps[-1], samples)

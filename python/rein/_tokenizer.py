@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import datetime
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +12,9 @@ import numpy as np
 
 from . import _engine as e
 from ._arrays import ArrayLike, address
+
+_TEMPLATE = 6  # REIN_CHAT_TEMPLATE
+_ALLOWS_NUL = 8  # REIN_JSON_ALLOWS_NUL
 
 
 class Tokenizer:
@@ -22,7 +27,9 @@ class Tokenizer:
     'Hello'
     """
 
-    def __init__(self, directory: e.PathLike) -> None:
+    def __init__(self, directory: e.PathLike, date: str | None = None) -> None:
+        """`date` ("2026-11-18"): what a chat template that asks for the date sees; None: the current one."""
+        self.date = date
         self._directory = e.path_of(directory, "directory")
         self._handle = e.opened(e.tokenizer_open, e.tokenizer_close, self._directory)
         self._chat: e.Chat | None = None
@@ -54,18 +61,30 @@ class Tokenizer:
             e.text_free(ctypes.byref(text))
 
     def apply_chat_template(
-        self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        add_generation_prompt: bool = True,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **variables: Any,
     ) -> list[int]:
         """The ids of messages ({"role": …, "content": …}) as the model's chat template writes them. With
         `add_generation_prompt` they end with the beginning of an assistant's turn. Special tokens that are spelled out
-        in a content stay plain text."""
-        text, spans = self._render(messages, add_generation_prompt)
-        literal = (e.Span * len(spans))(*(span.content for span in spans))
-        return self._encode(text, e.Encoding(0, 1, ctypes.addressof(literal), len(spans)))
+        in a content stay plain text. Messages may have tool_calls and whatever else the template reads; `tools` and
+        `variables` (enable_thinking=False …) are given to it."""
+        text, literal = self._render(messages, add_generation_prompt, tools, variables)
+        return self._encode(text, e.Encoding(0, 1, ctypes.addressof(literal), len(literal)))
 
-    def chat_text(self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True) -> str:
+    def chat_text(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        add_generation_prompt: bool = True,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **variables: Any,
+    ) -> str:
         """The text that apply_chat_template encodes."""
-        return self._render(messages, add_generation_prompt)[0].decode()
+        return self._render(messages, add_generation_prompt, tools, variables)[0].decode()
 
     def __repr__(self) -> str:
         return f"Tokenizer({self._directory.decode(errors='replace')!r}, {self.size} tokens)"
@@ -86,22 +105,83 @@ class Tokenizer:
     def _format(self) -> e.Chat:
         """The format of the tokenizer's own template."""
         if self._chat is None:
-            chat, length = e.Chat(), ctypes.c_size_t()
-            template = e.tokenizer_chat_template(ctypes.byref(length), self._handle.address)
-            e.call(e.chat_recognise, ctypes.byref(chat), template, length.value)
+            chat = e.Chat()
+            e.call(e.chat_of, ctypes.byref(chat), self._handle.address)
             self._chat = chat
         return self._chat
 
-    def _render(self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool) -> tuple[bytes, Any]:
-        chat, text, n = self._format(), e.Text(), len(messages)
-        spans, options = (e.ChatSpan * n)(), e.ChatOptions(bool(add_generation_prompt), 0, None, None)
+    def _now(self) -> bytes:
+        return (self.date or datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%S")).encode()
+
+    def _dated_format(self) -> e.Chat | None:
+        """The format with the date that its template sees; None: there is none."""
+        try:
+            own = self._format()
+        except ValueError:
+            return None
+        return e.Chat(own.kind, own.always_generation, own.system, own.system_length, own.run, self._now())
+
+    def _render(
+        self, messages: Sequence[Mapping[str, Any]], generation: bool, tools: Any, variables: Mapping[str, Any]
+    ) -> tuple[bytes, Any]:
+        """The text, and the spans of it that are contents."""
+        chat = self._format()
+        plain = tools is None and not variables and all(message.keys() <= {"role", "content"} for message in messages)
+        if plain and chat.kind != _TEMPLATE:
+            return self._by_format(chat, messages, generation)
+        return self._by_template(chat, messages, generation, tools, variables)
+
+    def _by_format(self, chat: e.Chat, messages: Sequence[Mapping[str, Any]], generation: bool) -> tuple[bytes, Any]:
+        text, n = e.Text(), len(messages)
+        spans, options = (e.ChatSpan * n)(), e.ChatOptions(bool(generation), 0, None, None)
         rows = (e.Message * n)(*(_message(message, i) for i, message in enumerate(messages)))
         try:
             arguments = (ctypes.byref(chat), rows, n, ctypes.byref(options))
             e.call(e.chat_render, ctypes.byref(text), spans, *arguments)
-            return (ctypes.string_at(text.data, text.length) if text.length else b""), spans
+            literal = (e.Span * n)(*(span.content for span in spans))
+            return (ctypes.string_at(text.data, text.length) if text.length else b""), literal
         finally:
             e.text_free(ctypes.byref(text))
+
+    def _by_template(
+        self,
+        chat: e.Chat,
+        messages: Sequence[Mapping[str, Any]],
+        generation: bool,
+        tools: Any,
+        variables: Mapping[str, Any],
+    ) -> tuple[bytes, Any]:
+        if not chat.run:
+            raise ValueError("the chat template cannot be run: it has no place for tools, tool calls and variables")
+        said = _json(list(messages), "messages")
+        given = e.opened(e.chat_messages_read, e.json_free, said.address)
+        listed = None if tools is None else _json(list(tools), "tools")
+        more = _json(dict(variables), "variables") if variables else None
+        options = e.TemplateOptions(bool(generation), _address(listed), None, _address(more), self._now())
+        rendered = e.Rendered()
+        try:
+            e.call(e.chat_template_render, ctypes.byref(rendered), chat.run, given.address, ctypes.byref(options))
+            size = rendered.n_literals * ctypes.sizeof(e.Span)
+            literal = (e.Span * rendered.n_literals)()
+            if size:
+                ctypes.memmove(literal, rendered.literals, size)
+            text = rendered.text
+            return (ctypes.string_at(text.data, text.length) if text.length else b""), literal
+        finally:
+            e.rendered_free(ctypes.byref(rendered))
+
+
+def _address(handle: e.Handle | None) -> int | None:
+    return None if handle is None else handle.address
+
+
+def _json(value: Any, name: str) -> e.Handle:
+    """The value for the library."""
+    try:
+        text = json.dumps(value, allow_nan=False).encode()
+    except TypeError as error:
+        raise TypeError(f"{name} cannot be JSON: {error}") from None
+    return e.opened(e.json_parse, e.json_free, text, len(text), name.encode(), _ALLOWS_NUL)
 
 
 def _message(message: Mapping[str, Any], i: int) -> e.Message:

@@ -15,19 +15,28 @@ from . import _library as c
 from ._groups import Groups, GroupsLike
 from ._tokenizer import Tokenizer
 
-_READ = 0
+_READ, _END = 0, 5
+_ALLOW_CHANGED, _ALLOW_COMMANDS = 1, 2
 
 
-class _Report(ctypes.Structure):
+class _Metric(ctypes.Structure):
+    """rein_named_number."""
+
+    _fields_ = [("name", ctypes.c_char_p), ("value", ctypes.c_double)]
+
+
+class Report(ctypes.Structure):
     """rein_session_report."""
 
     _fields_ = [
         ("step", ctypes.c_int64),
         ("nothing_to_train", ctypes.c_int),
         ("n", ctypes.c_size_t),
-        ("names", ctypes.POINTER(ctypes.c_char_p)),
-        ("values", ctypes.POINTER(ctypes.c_double)),
+        ("metrics", ctypes.POINTER(_Metric)),
     ]
+
+    def as_dict(self) -> dict[str, float]:
+        return {metric.name.decode(): metric.value for metric in self.metrics[: self.n]}
 
 
 class _Options(ctypes.Structure):
@@ -38,28 +47,40 @@ class _Options(ctypes.Structure):
         ("own_samples", ctypes.c_int),
         ("ptx", ctypes.c_void_p),
         ("ptx_batch", ctypes.c_size_t),
-        ("budget_penalty_coef", ctypes.c_void_p),
         ("temperature", ctypes.c_double),
         ("keep_advantages", ctypes.c_int),
+        ("learning_rates", ctypes.c_void_p),
+        ("n_learning_rates", ctypes.c_size_t),
+        ("progress", ctypes.c_void_p),
+        ("context", ctypes.c_void_p),
     ]
 
 
-c.check_sizes({"rein_session_report": _Report, "rein_train_options": _Options})
+c.check_sizes({"rein_named_number": _Metric, "rein_session_report": Report, "rein_train_options": _Options})
 
 _settings_new = e.declare("rein_settings_new", "pp")
 _settings_free = e.declare("rein_settings_free", "p", None)
 _settings_set = e.declare("rein_settings_set", "pssp")
+_settings_allow = e.declare("rein_settings_allow", "pi", None)
 _settings_text = e.declare("rein_settings_text", "ps", ctypes.c_char_p)
-_session_open = e.declare("rein_session_open", "pspp")
+_settings_read = e.declare("rein_settings_read", "psp")
+_setting_is_list = e.declare("rein_setting_is_list", "s")
+_task_kind = e.declare("rein_task_kind_of", "s")
+_session_prepare = e.declare("rein_session_prepare", "psppp")
+_session_begin = e.declare("rein_session_begin", "pp")
+_session_check = e.declare("rein_session_check", "pppsp")
 _session_close = e.declare("rein_session_close", "p", None)
 _session_note = e.declare("rein_session_note", "p", ctypes.c_char_p)
 _session_settings = e.declare("rein_session_settings", "p", ctypes.c_void_p)
+_settings_chat = e.declare("rein_settings_chat", "pppp")
 _session_train = e.declare("rein_session_train", "ppppp")
 _session_commit = e.declare("rein_session_commit", "ppppnp")
 _session_save = e.declare("rein_session_save", "pp")
 _run_open = e.declare("rein_run_open", "psip")
 _run_close = e.declare("rein_run_close", "p", None)
 _run_checkpoint_path = e.declare("rein_run_checkpoint_path", "pnpl", ctypes.c_size_t)
+_run_last_good = e.declare("rein_run_last_good", "pppp")
+_checkpoint_verify = e.declare("rein_checkpoint_verify", "plp")
 
 
 def train(
@@ -68,6 +89,8 @@ def train(
     *,
     model: e.PathLike | None = None,
     seconds_sample: float | None = None,
+    accept_changed: bool = False,
+    trust: bool = False,
     **settings: Any,
 ) -> dict[str, Any]:
     """Trains one step of a run. A new run starts in the directory `run` with `model`; an existing run resumes from its
@@ -76,6 +99,10 @@ def train(
     `groups`: as for Policy.forward_backward, or the path of a JSON-lines file. Every other keyword is a setting by its
     name on the command line (lora_rank, learning_rate, preset, kl_penalty_coef, …). Settings that are not given, or
     None, keep the values with which the run was started. `seconds_sample`: how long sampling took, for the history.
+    A run keeps the hashes of its model and adapter: if one of them is not what it was, that is an error, unless
+    `accept_changed` is True; then the next checkpoint has the new hashes. The same model may be at another place.
+    A run that was copied from elsewhere and has commands as its tasks or rewards is an error, too,
+    unless `trust` is True.
 
     Returns "step", "nothing_to_train", "checkpoint" (the directory it wrote: an adapter for Policy, and the state for
     Policy.load_state) and every metric of the step by name. Repairs of a damaged run are warnings. Each call opens
@@ -91,19 +118,23 @@ def train(
     """
     if settings.get("save_steps") is not None:
         raise ValueError("save_steps has no effect: the call makes one step and saves it")
-    directory, given = e.path_of(run, "run"), _settings_of(model, settings)
-    with contextlib.closing(e.opened(_session_open, _session_close, directory, given.address)) as session:
-        note = _note(session, "")
-        report, options = _Report(), _Options(np.nan if seconds_sample is None else float(seconds_sample))
-        with Groups(groups, _tokenizer_of(session)) as listed:
+    directory, given = e.path_of(run, "run"), settings_of(model, settings)
+    _settings_allow(given.address, _ALLOW_CHANGED * bool(accept_changed) + _ALLOW_COMMANDS * bool(trust))
+    with contextlib.closing(e.opened(_session_prepare, _session_close, directory, None, given.address)) as session:
+        report, options = Report(), _Options(np.nan if seconds_sample is None else float(seconds_sample))
+        tokenizer = _tokenizer_of(session)
+        with Groups(groups, tokenizer, _chat_of(session, tokenizer)) as listed:
+            e.call(_session_check, ctypes.byref(c.Loss()), session.address, listed.reference, b"groups")
+            e.call(_session_begin, session.address)  # from here on the run is written
+            note = _note(session, "")
             step = (ctypes.byref(report), session.address, listed.reference)
             e.call(_session_train, *step, ctypes.byref(options))
             e.call(_session_commit, *step, None, 0)
         e.call(_session_save, session.address)
         _note(session, note)
         made: dict[str, Any] = {"step": report.step, "nothing_to_train": bool(report.nothing_to_train)}
-        made["checkpoint"] = _checkpoint(directory, report.step)
-        made.update((report.names[i].decode(), report.values[i]) for i in range(report.n))
+        made["checkpoint"] = checkpoint_path(directory, report.step)
+        made.update(report.as_dict())
         return made
 
 
@@ -115,15 +146,32 @@ def _note(session: e.Handle, before: str) -> str:
     return note
 
 
-def _settings_of(model: e.PathLike | None, settings: dict[str, Any]) -> e.Handle:
+# Settings that are paths: a run can be resumed from another directory.
+_PATHS = ("model", "adapter", "kl_ref_adapter_path", "ptx_data")
+_TASKS = ("task", "eval_task")
+_TASK_FILE = 2
+
+
+def settings_of(model: e.PathLike | None, settings: dict[str, Any], config: e.PathLike | None = None) -> e.Handle:
+    """Settings by their names, on top of those of a file (config) if there is one."""
     given = e.opened(_settings_new, _settings_free)
+    if config is not None:
+        e.call(_settings_read, given.address, e.path_of(config, "config"))
     named = {"preset": settings.get("preset"), **settings}  # the preset comes first: other options change it
     if model is not None:
         named["model"] = os.fsdecode(e.path_of(model, "model"))
     for name, value in named.items():
         if value is not None:
             e.call(_settings_set, given.address, name.encode(), _text_of(name, value).encode())
+    _make_absolute(given, set(named))
     return given
+
+
+def _make_absolute(given: e.Handle, names: set[str]) -> None:
+    for name in names.intersection(_PATHS + _TASKS):
+        path = _settings_text(given.address, name.encode())
+        if path and (name in _PATHS or _task_kind(path) == _TASK_FILE) and os.path.exists(path):
+            e.call(_settings_set, given.address, name.encode(), os.path.realpath(path))
 
 
 def _text_of(name: str, value: Any) -> str:
@@ -137,7 +185,8 @@ def _text_of(name: str, value: Any) -> str:
     if isinstance(value, (str, os.PathLike)):
         return os.fspath(value)
     if isinstance(value, (list, tuple)):
-        return ",".join(_text_of(name, entry) for entry in value)
+        between = "\n" if _setting_is_list(name.encode()) else ","
+        return between.join(_text_of(name, entry) for entry in value)
     raise TypeError(f"{name} is {value!r}: a number, a string or a list of them is needed")
 
 
@@ -147,8 +196,25 @@ def _tokenizer_of(session: e.Handle) -> Tokenizer | None:
     return Tokenizer(directory) if os.path.exists(os.path.join(directory, "tokenizer.json")) else None
 
 
-def _checkpoint(run: bytes, step: int) -> str:
-    path = ctypes.create_string_buffer(4096)
+def _chat_of(session: e.Handle, tokenizer: Tokenizer | None) -> e.Chat | None:
+    """The run's format of messages, with the date that its chat template sees; None: there is none."""
+    chat, error = e.Chat(), c.Error()
+    place = None if tokenizer is None else tokenizer._handle.address
+    status = _settings_chat(ctypes.byref(chat), _session_settings(session.address), place, ctypes.byref(error))
+    if status and status != _END:
+        e.fail(status, error)
+    return None if status else chat
+
+
+def checkpoint_path(run: bytes, step: int) -> str:
+    """The directory of a checkpoint that is whole; step -1: of the newest one."""
+    path, note, found = ctypes.create_string_buffer(4096), ctypes.create_string_buffer(500), ctypes.c_int64(step)
     with contextlib.closing(e.opened(_run_open, _run_close, run, _READ)) as opened:
-        _run_checkpoint_path(path, len(path), opened.address, step)
+        if step >= 0:
+            e.call(_checkpoint_verify, opened.address, step)
+        else:
+            e.call(_run_last_good, ctypes.byref(found), note, opened.address)
+        if found.value < 0:
+            raise ValueError(f"{os.fsdecode(run)} has no checkpoint yet")
+        _run_checkpoint_path(path, len(path), opened.address, found.value)
     return os.fsdecode(path.value)

@@ -7,8 +7,9 @@ their gradients are copied back.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 from . import _operations, _policy
 from ._arrays import FLOAT32, FLOAT64, Array, ArrayLike, GroupSizes
 from ._batch import make_inputs
+from ._library import METRICS
 from ._options import PER_SEQUENCE, Preset
 
 __all__ = ["Step", "gpo_objective", "kl_penalized_advantages", "policy_loss", "rl_budget_loss"]
@@ -95,6 +97,99 @@ def _need_tensor(value: Any, name: str) -> None:
         raise TypeError(f"{name} is {type(value).__name__}: a floating-point tensor is needed")
 
 
+# ------------------------------------------------------------------------------------------------------- torch.compile
+
+# torch.compile cannot look into a call of the library: there it is one operator, whose arguments are tensors and texts.
+
+
+def _options_text(preset: Any, options: dict[str, Any]) -> str:
+    """The preset and options as lines that ast.literal_eval reads: NAME=VALUE."""
+    given = dict(preset) if isinstance(preset, dict) else {"preset": preset}
+    return "\n".join(f"{name}={value!r}" for name, value in [*given.items(), *options.items()])
+
+
+def _options_of(text: str) -> dict[str, Any]:
+    pairs = (line.split("=", 1) for line in text.split("\n") if line)
+    return {name: ast.literal_eval(value) for name, value in pairs}
+
+
+@torch.library.custom_op("rein::policy_loss", mutates_args=())
+def _policy_loss_operator(
+    log_probs: Tensor,
+    entropies: Optional[Tensor],  # noqa: UP045 (torch reads it, on Python 3.9 too)
+    arrays: list[Tensor],
+    names: str,
+    options: str,
+    threads: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Loss, d loss/d log_probs, d loss/d entropies, metrics. Unused gradients are empty."""
+    listed: Any = dict(zip(names.split(","), arrays))
+    for name in ("group_sizes", "token_budget"):
+        if name in listed and listed[name].ndim == 0:
+            listed[name] = listed[name].item()
+    dtype = _working_type(log_probs)
+    leaves = [value.detach().to(dtype).requires_grad_() for value in (log_probs, entropies) if value is not None]
+    with torch.enable_grad():
+        listed["entropies"] = leaves[1] if entropies is not None else None
+        loss, metrics = policy_loss(
+            leaves[0], preset=_options_of(options), threads=threads, return_metrics=True, **listed
+        )
+        found = torch.autograd.grad(loss, leaves, materialize_grads=True)
+    of_entropies = found[1] if entropies is not None else loss.new_empty(0)
+    return loss.detach(), found[0], of_entropies, torch.tensor(list(metrics.values()), dtype=torch.float64)
+
+
+@_policy_loss_operator.register_fake
+def _(
+    log_probs: Tensor,
+    entropies: Tensor | None,
+    arrays: list[Tensor],
+    names: str,
+    options: str,
+    threads: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    loss = log_probs.new_empty((), dtype=_working_type(log_probs))
+    of_entropies = loss.new_empty(0) if entropies is None else loss.new_empty(entropies.shape)
+    return loss, loss.new_empty(log_probs.shape), of_entropies, torch.empty(len(METRICS), dtype=torch.float64)
+
+
+def _keep_gradients(ctx: Any, inputs: Any, output: Any) -> None:
+    ctx.save_for_backward(output[1], output[2])
+    ctx.types = [None if value is None else value.dtype for value in inputs[:2]]
+    ctx.n_arrays = len(inputs[2])
+
+
+def _scale_gradients(ctx: Any, of_loss: Tensor, *_: Tensor) -> Any:
+    found = [None if to is None else (known * of_loss).to(to) for known, to in zip(ctx.saved_tensors, ctx.types)]
+    return (*found, [None] * ctx.n_arrays, None, None, None)
+
+
+_policy_loss_operator.register_autograd(_scale_gradients, setup_context=_keep_gradients)
+
+
+def _compiled_policy_loss(
+    log_probs: Tensor,
+    entropies: Tensor | None,
+    arrays: dict[str, Any],
+    preset: Any,
+    options: dict[str, Any],
+    threads: int,
+    return_metrics: bool,
+) -> Any:
+    if not (preset is None or isinstance(preset, (str, dict))):  # a rein.Options has no text
+        outside: Any = torch.compiler.disable(policy_loss)  # type: ignore[no-untyped-call]
+        rest = {"threads": threads, "return_metrics": return_metrics, **options}
+        return outside(log_probs, preset=preset, entropies=entropies, **arrays, **rest)
+    given = {name: torch.as_tensor(value).detach() for name, value in arrays.items() if value is not None}
+    text = _options_text(preset, options)
+    names = ",".join(given)
+    loss, _, _, metrics = _policy_loss_operator(log_probs, entropies, list(given.values()), names, text, threads)
+    return (loss, dict(zip(METRICS, metrics.tolist()))) if return_metrics else loss
+
+
+# ----------------------------------------------------------------------------------------------------------- functions
+
+
 def policy_loss(
     log_probs: Tensor,
     old_log_probs: ArrayLike | None = None,
@@ -134,6 +229,25 @@ def policy_loss(
             [ 0.1768,  0.1768]])
     """
     _need_tensor(log_probs, "log_probs")
+    if torch.compiler.is_compiling():
+        arrays = {
+            "old_log_probs": old_log_probs,
+            "rewards": rewards,
+            "advantages": advantages,
+            "mask": mask,
+            "sequence_lengths": sequence_lengths,
+            "group_sizes": group_sizes,
+            "ref_log_probs": ref_log_probs,
+            "sample_log_probs": sample_log_probs,
+            "values": values,
+            "reward_components": reward_components,
+            "reward_weights": reward_weights,
+            "baseline_rewards": baseline_rewards,
+            "response_lengths": response_lengths,
+            "correct": correct,
+            "token_budget": token_budget,
+        }
+        return _compiled_policy_loss(log_probs, entropies, arrays, preset, options, threads, return_metrics)
     dtype = torch.float64 if log_probs.dtype == torch.float64 else torch.float32
     current = _array(log_probs, dtype)
     if current.size == 0:

@@ -15,6 +15,7 @@ typedef struct rein_arena {
     size_t current; /* the chunk in use */
     size_t used;    /* bytes of it */
     int failed;     /* an allocation failed; stays until the arena is reset */
+    int measures;   /* 1: nothing is allocated, `used` is what would be. Pointers are not NULL, and may not be read or written */
 } rein_arena;
 
 /* Uninitialised memory, aligned to 64 bytes; NULL, and `failed` is set, when there is none. */

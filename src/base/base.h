@@ -4,6 +4,12 @@
 
 #include "rein/base.h"
 
+/* Reports an error that another call filled, with its field, position and errno. Returns code. */
+rein_status rein_fail_with(rein_error *err, rein_status code, const rein_error *cause);
+
+/* REIN_ENOMEM, "out of memory": for small things, of which the caller need not know more. Returns REIN_ENOMEM. */
+rein_status rein_no_memory(rein_error *err);
+
 /* exec, with the defaults put in: at least 1 and at most REIN_MAX_THREADS threads, an instruction set this machine has. `work` is the
  * number of elements: below REIN_SERIAL of them waking a thread costs more than it saves, and there is one. */
 enum { REIN_MAX_THREADS = 256, REIN_SERIAL = 16384 };

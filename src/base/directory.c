@@ -11,8 +11,6 @@
 
 #include "file.h"
 
-static rein_status no_memory(rein_error *err) { return rein_fail(err, REIN_ENOMEM, "out of memory"); }
-
 void rein_names_free(rein_names *names) {
     for (size_t i = 0; i < names->n; i++) free(names->at[i]);
     free(names->at);
@@ -23,13 +21,13 @@ static rein_status add_name(rein_names *names, const char *name, rein_error *err
     if (names->n == names->capacity) {
         const size_t capacity = names->capacity ? 2 * names->capacity : 16;
         char **at = realloc(names->at, capacity * sizeof *at);
-        if (!at) return no_memory(err);
+        if (!at) return rein_no_memory(err);
         names->at = at;
         names->capacity = capacity;
     }
     const size_t size = strlen(name) + 1;
     char *copy = malloc(size);
-    if (!copy) return no_memory(err);
+    if (!copy) return rein_no_memory(err);
     names->at[names->n++] = memcpy(copy, name, size);
     return REIN_OK;
 }
@@ -67,7 +65,7 @@ static rein_status remove_names(const char *path, rein_error *err) {
     rein_status status = rein_directory_list(&names, path, err);
     for (size_t i = 0; i < names.n && !status; i++) {
         char *below = rein_path_join(path, names.at[i]);
-        status = below ? rein_remove_all(below, err) : no_memory(err);
+        status = below ? rein_remove_all(below, err) : rein_no_memory(err);
         free(below);
     }
     rein_names_free(&names);

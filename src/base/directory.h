@@ -2,9 +2,9 @@
 #ifndef REIN_BASE_DIRECTORY_H
 #define REIN_BASE_DIRECTORY_H
 
-#include "rein/base.h"
+#include "base.h"
 
-/* Names, sorted by their bytes. {0} is none. */
+/* Names, sorted by their bytes. {0} is empty. */
 typedef struct rein_names {
     char **at;
     size_t n, capacity;
@@ -17,7 +17,7 @@ rein_status rein_directory_list(rein_names *names, const char *path, rein_error 
 void rein_names_free(rein_names *names);
 
 /* Makes the names in a directory durable: those made, changed and removed. 0, or -1 with errno. A file system that does not support this
- * is no error. Thread-safe. */
+ * is not an error. Thread-safe. */
 int rein_directory_sync(const char *path);
 
 /* Removes a file, or a directory with everything in it; of a link the link itself, not its target. Fine if nothing has that name. After a

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,24 +30,45 @@ const char *rein_path_show(char to[REIN_PATH_SHOWN], const char *path) {
     return to;
 }
 
+/* The machine fails, and not the name of the file. */
+static int is_of_system(int code) {
+    static const int all[] = {EIO, ENOSPC, EDQUOT, EFBIG, EMFILE, ENFILE, EAGAIN, EPIPE, ESTALE};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i] == code) return 1;
+    return 0;
+}
+
 rein_status rein_file_error(rein_error *err, const char *path, const char *what) {
     const int code = errno;
     char shown[REIN_PATH_SHOWN], reason[120];
     if (code == ENOMEM) return rein_fail(err, REIN_ENOMEM, "%s: out of memory", rein_path_show(shown, path));
     if (strerror_r(code, reason, sizeof reason) != 0) snprintf(reason, sizeof reason, "error %d", code);
-    return rein_fail(err, REIN_EIO, "%s: %s: %s", rein_path_show(shown, path), what, reason);
+    const rein_status status = is_of_system(code) ? REIN_ESYSTEM : REIN_EIO;
+    rein_fail(err, status, "%s: %s: %s", rein_path_show(shown, path), what, reason);
+    if (err) err->system = code;
+    return status;
 }
 
-static rein_status no_memory(rein_error *err) { return rein_fail(err, REIN_ENOMEM, "out of memory"); }
+/* What has this name. A machine that fails is asked again: on a network a second look may succeed. */
+static int look(struct stat *about, const char *path) {
+    return stat(path, about) == 0 || (is_of_system(errno) && stat(path, about) == 0) ? 0 : -1;
+}
 
+/* If the system cannot tell, the answer is 1: the caller then opens the file, and reports why that fails. With 0 it would begin a new run in
+ * place of the existing one. */
 int rein_file_exists(const char *path) {
     struct stat about;
-    return stat(path, &about) == 0;
+    return look(&about, path) == 0 || is_of_system(errno);
+}
+
+int rein_directory_has(const char *directory, const char *name) {
+    char path[PATH_MAX + 256]; /* what does not fit is too long for the system too */
+    return snprintf(path, sizeof path, "%s/%s", directory, name) < (int)sizeof path && rein_file_exists(path);
 }
 
 int rein_file_is_directory(const char *path) {
     struct stat about;
-    return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
+    return look(&about, path) == 0 ? S_ISDIR(about.st_mode) : is_of_system(errno);
 }
 
 char *rein_path_join(const char *directory, const char *name) {
@@ -106,13 +128,16 @@ static int read_bytes(char *data, size_t *size, int fd) {
     return 0;
 }
 
-int rein_file_read(char **data, size_t *size, const char *path) {
+int rein_file_read(char **data, size_t *size, const char *path) { return rein_file_read_most(data, size, path, SIZE_MAX / 2); }
+
+int rein_file_read_most(char **data, size_t *size, const char *path, size_t most) {
     struct stat about;
     *data = NULL;
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return -1;
     int result = fstat(fd, &about);
     if (result == 0 && !S_ISREG(about.st_mode)) errno = S_ISDIR(about.st_mode) ? EISDIR : EINVAL, result = -1;
+    if (result == 0 && (uintmax_t)about.st_size > most) errno = EFBIG, result = -1;
     if (result == 0) {
         *size = (size_t)about.st_size;
         *data = malloc(*size + 1);
@@ -157,17 +182,28 @@ static rein_status open_temporary(rein_writer *writer, size_t size, rein_error *
     return status;
 }
 
+/* Renaming would replace a pipe or a device by a file. A name that cannot be looked up is left to the calls that follow. */
+static rein_status check_target(const char *path, rein_error *err) {
+    struct stat about;
+    char shown[REIN_PATH_SHOWN];
+    if (look(&about, path) != 0 || S_ISREG(about.st_mode)) return REIN_OK;
+    return rein_fail(err, REIN_EINVAL, "%s is not a regular file: only a regular file is replaced", rein_path_show(shown, path));
+}
+
 rein_status rein_writer_open(rein_writer *writer, const char *path, rein_error *err) {
     const size_t length = strlen(path), size = length + SUFFIX;
+    *writer = (rein_writer){.fd = -1};
+    rein_status status = check_target(path, err);
+    if (status) return status;
     *writer = (rein_writer){.path = malloc(length + 1), .temporary = malloc(size), .fd = -1};
     if (!writer->path || !writer->temporary) {
         free(writer->temporary);
         writer->temporary = NULL;
         rein_writer_abandon(writer);
-        return no_memory(err);
+        return rein_no_memory(err);
     }
     memcpy(writer->path, path, length + 1);
-    const rein_status status = open_temporary(writer, size, err);
+    status = open_temporary(writer, size, err);
     if (status) rein_writer_abandon(writer);
     return status;
 }
@@ -195,6 +231,8 @@ static rein_status finish(rein_writer *writer, const char *directory, rein_error
     if (fsync(fd) != 0) return rein_file_error(err, writer->path, "cannot be written");
     writer->fd = -1;
     if (close(fd) != 0) return rein_file_error(err, writer->path, "cannot be written");
+    const rein_status status = check_target(writer->path, err); /* again: it may have been made since */
+    if (status) return status;
     if (rename(writer->temporary, writer->path) != 0) return rein_file_error(err, writer->path, "cannot be replaced");
     free(writer->temporary);
     writer->temporary = NULL;
@@ -206,7 +244,7 @@ static rein_status finish(rein_writer *writer, const char *directory, rein_error
 rein_status rein_writer_commit(rein_writer *writer, rein_error *err) {
     if (!writer->path) return rein_fail(err, REIN_EINVAL, "a file is committed after it failed or was committed");
     char *directory = directory_of(writer->path);
-    const rein_status status = directory ? finish(writer, directory, err) : no_memory(err);
+    const rein_status status = directory ? finish(writer, directory, err) : rein_no_memory(err);
     free(directory);
     rein_writer_abandon(writer);
     return status;
@@ -240,7 +278,7 @@ rein_status rein_make_directories(const char *path, rein_error *err) {
     const size_t length = strlen(path);
     char *part = malloc(length + 1);
     rein_status status = REIN_OK;
-    if (!part) return no_memory(err);
+    if (!part) return rein_no_memory(err);
     memcpy(part, path, length + 1);
     for (size_t i = 1; i <= length && !status; i++) {
         if (part[i] && part[i] != '/') continue;

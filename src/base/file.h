@@ -5,12 +5,13 @@
 #ifndef REIN_BASE_FILE_H
 #define REIN_BASE_FILE_H
 
-#include "rein/base.h"
+#include "base.h"
 
-/* "PATH: WHAT: REASON", the reason from errno: REIN_ENOMEM if that is it, else REIN_EIO. Thread-safe. */
+/* "PATH: WHAT: REASON", the reason from errno: REIN_ENOMEM if that is it, REIN_ESYSTEM for a full disk, a disk error or too many open files,
+ * else REIN_EIO. Thread-safe. */
 rein_status rein_file_error(rein_error *err, const char *path, const char *what);
 
-/* A file in memory. {0} is none. */
+/* A file in memory. {0} is empty. */
 typedef struct rein_file {
     const unsigned char *data; /* page aligned; not NULL, also when the file is empty */
     size_t size;
@@ -30,10 +31,16 @@ void rein_file_unmap(rein_file *file);
  * short, or a disk that cannot read it, is an error and not a signal. 0, or -1 with errno and *data NULL. Thread-safe. */
 int rein_file_read(char **data, size_t *size, const char *path);
 
-/* 1 if anything has that name. Thread-safe. */
+/* The same for a file of at most `most` bytes; EFBIG if it is larger: a sparse file of any size is easily made. */
+int rein_file_read_most(char **data, size_t *size, const char *path, size_t most);
+
+/* 1 if anything has that name, or if a failing machine cannot tell. Thread-safe. */
 int rein_file_exists(const char *path);
 
-/* 1 if it is a directory. Thread-safe. */
+/* The same for a name in a directory. It allocates nothing: no memory would look like no file. */
+int rein_directory_has(const char *directory, const char *name);
+
+/* 1 if it is a directory, or if a failing machine cannot tell. Thread-safe. */
 int rein_file_is_directory(const char *path);
 
 /* directory + "/" + name, for the caller to free; NULL when there is no memory. */
@@ -44,8 +51,9 @@ enum { REIN_PATH_SHOWN = 160 };
 const char *rein_path_show(char to[REIN_PATH_SHOWN], const char *path);
 
 /* A file being written: nothing has its name until it is whole. The bytes go to a temporary name in the same directory;
- * commit makes them durable (fsync), renames, and makes the name durable (fsync of the directory). A link of that name is replaced,
- * not followed. {0} is none. One thread at a time. */
+ * commit makes them durable (fsync), renames, and makes the name durable (fsync of the directory). Only a regular file is replaced: a pipe, a
+ * device or a directory of that name, or a link to one, is REIN_EINVAL. A link to a regular file or to nothing is replaced itself and not
+ * followed: a link in a run must not lead to a write outside of it. {0} is not open. One thread at a time. */
 typedef struct rein_writer {
     char *path, *temporary;
     int fd;

@@ -7,7 +7,7 @@
 #include "file.h"
 #include "json.h"
 
-enum { FIELD_SHOWN = 128, NEED_SHOWN = 300 };
+enum { FIELD_SHOWN = 128, NEED_SHOWN = 360 };
 
 static rein_status fail(rein_fields *in, rein_status code, const char *key, int64_t index, const char *reason) {
     char field[FIELD_SHOWN], file[REIN_PATH_SHOWN];

@@ -1,4 +1,4 @@
-/* json_parse.c - jansson parses; this file decides what is rejected and how a mistake is described. */
+/* json_parse.c - what is rejected, and how a mistake is described; json_build.c parses. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,24 +17,14 @@ typedef struct source {
     rein_error *err;
 } source;
 
-static rein_status no_memory(rein_error *err) { return rein_fail(err, REIN_ENOMEM, "out of memory"); }
+/* ------------------------------------------------------------------------------------------------------------------- what is wrong */
 
-/* --------------------------------------------------------------------------------------------------------- what jansson reports */
+enum { LONGEST_NEAR = 20 };
 
-/* jansson reports a string for which it found no memory as a syntax error. Whether there is memory now tells the two apart. */
-static int memory_is_out(void) {
-    void *volatile probe = malloc(4096); /* volatile: a compiler may remove an allocation that is not used */
-    free(probe);
-    return !probe;
-}
-
-/* jansson quotes the offending text only if it is short: "invalid token near 'NaN'". */
-static void near_text(char *to, size_t size, const json_error_t *e) {
-    const char *near = strstr(e->text, " near '");
-    size_t n = 0;
-    for (near = near ? near + strlen(" near '") : ""; *near && !(near[0] == '\'' && !near[1]) && n + 1 < size; near++)
-        to[n++] = *near;
-    to[n] = 0;
+/* The offending text if it is short, else "". */
+static void near_text(char to[LONGEST_NEAR + 1], const source *s, const rein_json_problem *p) {
+    const size_t length = p->position - p->token;
+    snprintf(to, LONGEST_NEAR + 1, "%.*s", length <= LONGEST_NEAR ? (int)length : 0, s->text + p->token);
 }
 
 static int is_not_finite(const char *near) {
@@ -44,69 +34,70 @@ static int is_not_finite(const char *near) {
     return 0;
 }
 
-static void describe(rein_text *to, const source *s, const json_error_t *e) {
-    char near[80];
-    near_text(near, sizeof near, e);
+static void describe(rein_text *to, const source *s, const rein_json_problem *p) {
+    char near[LONGEST_NEAR + 1];
+    near_text(near, s, p);
     const char *shown = *near && strcmp(near, "-") != 0 ? near : "this";
     const int one_line = (s->flags & REIN_JSON_ONE_LINE) != 0;
-    switch (json_error_code(e)) {
-    case json_error_stack_overflow: rein_text_put(to, "nested too deep"); break;
-    case json_error_premature_end_of_input:
+    switch (p->mistake) {
+    case REIN_JSON_DEEP: rein_text_put(to, "nested too deep"); break;
+    case REIN_JSON_MANY:
+        rein_text_put(to, "too many values: a text may have 33 million, and an array or object counts as 9");
+        break;
+    case REIN_JSON_CUT:
         rein_text_format(to, "the %s ends here, inside the JSON%s",
                          one_line   ? "line"
                          : s->place ? "file"
                                     : "input",
                          one_line ? ": a line holds a whole value" : "");
         break;
-    case json_error_end_of_input_expected: rein_text_put(to, "there is text after the JSON value"); break;
-    case json_error_null_character:
-    case json_error_null_byte_in_key: rein_text_put(to, "\\u0000 is not allowed in a text"); break;
-    case json_error_numeric_overflow:
+    case REIN_JSON_AFTER: rein_text_put(to, "there is text after the JSON value"); break;
+    case REIN_JSON_NUL: rein_text_put(to, "\\u0000 is not allowed in a text"); break;
+    case REIN_JSON_RANGE:
         rein_text_format(to, "%s is beyond the range of numbers (%s1.8e308)", shown,
                          s->flags & REIN_JSON_WIDE_INTEGERS ? "" : "whole numbers have 64 bits, others end at ");
         break;
-    case json_error_invalid_utf8: rein_text_put(to, "this is not UTF-8"); break;
+    case REIN_JSON_NOT_UTF8: rein_text_put(to, "this is not UTF-8"); break;
     default:
         if (is_not_finite(near)) rein_text_format(to, "%s is not a finite number: JSON has neither NaN nor Infinity", shown);
-        else rein_text_put(to, e->text);
+        else if (*near) rein_text_format(to, "%s near '%s'", p->what, near);
+        else rein_text_put(to, p->what);
     }
 }
 
 /* --------------------------------------------------------------------------------------------------------------- where it stands */
 
-/* The key that ends just before text[end], without its quotes. */
-static size_t key_before(const char **key, const char *text, size_t end) {
-    size_t first = end < 2 ? 0 : end - 1;
-    while (first > 0 && text[first - 1] != '"') first--;
-    *key = text + first;
-    return end < 2 ? 0 : end - 1 - first;
+/* "line 3, column 4": lines from 1; the column counts the characters before the position. */
+static void show_position(char *to, size_t size, const source *s, size_t end) {
+    size_t line = 1, column = 0;
+    for (size_t i = 0; i < end; i++) {
+        if (s->text[i] == '\n') line++, column = 0;
+        else column += ((unsigned char)s->text[i] & 0xC0) != 0x80;
+    }
+    if (s->flags & REIN_JSON_ONE_LINE) snprintf(to, size, "column %zu", column);
+    else snprintf(to, size, "line %zu, column %zu", line, column);
 }
 
-static rein_status given_twice(const source *s, const json_error_t *e, const char *path, size_t end, const char *position) {
-    const char *key;
-    const size_t length = key_before(&key, s->text, end);
+static rein_status given_twice(const source *s, const rein_json_problem *p, const char *path, const char *position) {
+    const size_t length = p->position - p->token - 2; /* without the quotes */
     char field[PATH_SHOWN + 80];
-    (void)e;
-    snprintf(field, sizeof field, "%s%s%.*s", path, *path ? "." : "", length < 60 ? (int)length : 60, key);
+    snprintf(field, sizeof field, "%s%s%.*s", path, *path ? "." : "", length < 60 ? (int)length : 60, s->text + p->token + 1);
     return rein_fail_at(s->err, REIN_EINVAL, field, -1, "is given twice, again at %s", position);
 }
 
-static rein_status syntax_error(const source *s, const json_error_t *e) {
-    const int silent = e->line < 0 || !e->text[0]; /* how jansson reports most failed allocations */
-    if (json_error_code(e) == json_error_out_of_memory || silent || memory_is_out()) return no_memory(s->err);
-    const int cut = json_error_code(e) == json_error_premature_end_of_input; /* else the last byte belongs to the mistake */
-    const int one_line = (s->flags & REIN_JSON_ONE_LINE) != 0, twice = json_error_code(e) == json_error_duplicate_key;
+static rein_status syntax_error(const source *s, const rein_json_problem *p) {
+    if (p->mistake == REIN_JSON_NO_MEMORY) return rein_no_memory(s->err);
+    const int cut = p->mistake == REIN_JSON_CUT; /* else the last byte belongs to the mistake */
+    const int one_line = (s->flags & REIN_JSON_ONE_LINE) != 0, twice = p->mistake == REIN_JSON_TWICE;
     char path[PATH_SHOWN], position[60], shown[REIN_PATH_SHOWN];
-    size_t end = e->position > 0 ? (size_t)e->position : 0;
+    const size_t end = p->position;
     int64_t index;
     rein_text reason = {0};
-    if (end > s->length) end = s->length;
     rein_json_path_at(path, sizeof path, &index, s->text, end && !cut ? end - 1 : end);
-    if (one_line) snprintf(position, sizeof position, "column %d", e->column);
-    else snprintf(position, sizeof position, "line %d, column %d", e->line, e->column);
-    describe(&reason, s, e);
-    if (reason.failed) return no_memory(s->err);
-    if (twice) given_twice(s, e, path, end, position);
+    show_position(position, sizeof position, s, end);
+    describe(&reason, s, p);
+    if (reason.failed) return rein_no_memory(s->err);
+    if (twice) given_twice(s, p, path, position);
     else if (*path) rein_fail_at(s->err, REIN_EINVAL, path, index, "(%s): %s", position, reason.data);
     else if (s->place && one_line)
         rein_fail(s->err, REIN_EINVAL, "%s, %s: %s", rein_path_show(shown, s->place), position, reason.data);
@@ -118,7 +109,7 @@ static rein_status syntax_error(const source *s, const json_error_t *e) {
 
 /* ------------------------------------------------------------------------------------------------------------------------ parse */
 
-/* What is wrong before jansson sees it. */
+/* What is wrong before it is parsed. */
 static rein_status check_text(const source *s) {
     char subject[REIN_PATH_SHOWN];
     const char *object = s->flags & REIN_JSON_NEEDS_OBJECT ? "a JSON object" : "a JSON value", *text = s->text;
@@ -138,14 +129,12 @@ static rein_status check_text(const source *s) {
 rein_status rein_json_parse(rein_json **value, const char *text, size_t length, const char *place, unsigned flags,
                             rein_error *err) {
     const source s = {text, length, place, flags, err};
-    json_error_t e = {.line = -1};
+    rein_json_problem problem;
     *value = NULL;
     const rein_status status = check_text(&s);
     if (status) return status;
-    const size_t wide = flags & REIN_JSON_WIDE_INTEGERS ? JSON_DECODE_INT_AS_REAL : 0;
-    const size_t nul = flags & REIN_JSON_ALLOWS_NUL ? JSON_ALLOW_NUL : 0;
-    *value = json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | wide | nul, &e);
-    return *value ? REIN_OK : syntax_error(&s, &e);
+    *value = rein_json_build(&problem, text, length, flags);
+    return *value ? REIN_OK : syntax_error(&s, &problem);
 }
 
 rein_status rein_json_read(rein_json **value, const char *path, unsigned flags, rein_error *err) {
@@ -161,13 +150,11 @@ rein_status rein_json_read(rein_json **value, const char *path, unsigned flags, 
 void rein_json_free(rein_json *value) { json_decref(value); }
 
 rein_status rein_json_file_write(const char *path, const json_t *root, rein_error *err) {
-    char *text = json_dumps(root, JSON_INDENT(2));
-    rein_writer writer;
-    if (!text) return no_memory(err);
-    rein_status status = rein_writer_open(&writer, path, err);
-    if (!status) status = rein_writer_put(&writer, text, strlen(text), err);
-    if (!status) status = rein_writer_put(&writer, "\n", 1, err);
-    if (!status) status = rein_writer_commit(&writer, err);
+    size_t length;
+    char *text = rein_json_dump(&length, root, JSON_INDENT(2));
+    if (!text) return rein_no_memory(err);
+    text[length] = '\n';
+    const rein_status status = rein_file_write(path, text, length + 1, err);
     free(text);
     return status;
 }

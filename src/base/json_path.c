@@ -23,7 +23,7 @@ static size_t string_end(const char *text, size_t i, size_t end) {
     return i < end ? i + 1 : end;
 }
 
-/* Where the next token begins after text[i], which is looked at. */
+/* Takes the token at text[i]; returns where the next one begins. */
 static size_t step(walk *w, const char *text, size_t i, size_t end) {
     level *top = w->depth && w->depth <= DEPTH ? &w->levels[w->depth - 1] : NULL;
     if (text[i] == '"') {

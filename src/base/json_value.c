@@ -37,6 +37,25 @@ void *rein_json_next(const char **key, const rein_json **field, const rein_json 
     return at;
 }
 
+char *rein_json_dump(size_t *length, const json_t *value, size_t flags) {
+    const size_t size = json_dumpb(value, NULL, 0, flags);
+    char *text = size ? malloc(size + 2) : NULL;
+    if (!text || json_dumpb(value, text, size, flags) != size) {
+        free(text);
+        return NULL;
+    }
+    text[size] = 0;
+    if (length) *length = size;
+    return text;
+}
+
+json_t *rein_json_copy(const json_t *object) {
+    json_t *copy = json_object();
+    if (copy && !json_object_update(copy, (json_t *)(uintptr_t)object)) return copy;
+    json_decref(copy);
+    return NULL;
+}
+
 /* 0.1 is shown as 0.1, but never as a number that it is not. */
 static const char *show_number(char to[REIN_TEXT_SHOWN], double x) {
     snprintf(to, REIN_TEXT_SHOWN, "%.15g", x);

@@ -44,7 +44,8 @@ static struct pool {
           .posted = PTHREAD_COND_INITIALIZER,
           .finished = PTHREAD_COND_INITIALIZER};
 
-static _Thread_local int inside; /* this thread is running a piece */
+static _Thread_local int inside;   /* this thread is running a piece */
+static _Thread_local int reserved; /* this thread holds `busy` between its jobs too */
 
 static inline void pause_a_little(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -105,6 +106,7 @@ static void forget_threads(void) { /* in the child of a fork, which has one thre
     pool.started = 0;
     atomic_store(&pool.number, 0);
     inside = 0;
+    reserved = 0;
 }
 
 static void watch_forks(void) { pthread_atfork(NULL, NULL, forget_threads); }
@@ -158,7 +160,7 @@ static void wait_for_threads(void) {
 void rein_parallel(int threads, size_t pieces, rein_work *work, void *context) {
     job j = {work, context, pieces, threads};
     if ((size_t)threads > pieces) j.threads = pieces ? (int)pieces : 1;
-    if (j.threads <= 1 || inside || pthread_mutex_trylock(&pool.busy) != 0) {
+    if (j.threads <= 1 || inside || (!reserved && pthread_mutex_trylock(&pool.busy) != 0)) {
         const int outer = inside;
         j.threads = 1;
         do_share(&j, 0);
@@ -169,6 +171,18 @@ void rein_parallel(int threads, size_t pieces, rein_work *work, void *context) {
     if (j.threads > 1) post(&j);
     do_share(&j, 0);
     if (j.threads > 1) wait_for_threads();
+    if (!reserved) pthread_mutex_unlock(&pool.busy);
+}
+
+void rein_threads_reserve(void) {
+    if (inside || reserved) return;
+    pthread_mutex_lock(&pool.busy);
+    reserved = 1;
+}
+
+void rein_threads_release(void) {
+    if (!reserved) return;
+    reserved = 0;
     pthread_mutex_unlock(&pool.busy);
 }
 

@@ -3,7 +3,7 @@
  * Pipes, because a program may open its standard input a second time by its name in /dev, which a socket would refuse. SIGPIPE is kept
  * from the host by the signal mask of the calling thread. posix_spawn, because other threads may exist: no code of ours runs between fork
  * and exec. */
-#define _GNU_SOURCE /* pipe2, environ */
+#define _GNU_SOURCE /* pipe2, environ, posix_spawn_file_actions_addchdir_np */
 #include "process.h"
 
 #include <errno.h>
@@ -42,7 +42,8 @@ typedef struct bytes {
 struct rein_process {
     pid_t pid;
     int input, output, errors; /* our ends of its three pipes; -1: closed */
-    double input_closed;       /* when we noticed that it had closed its input */
+    double began;
+    double input_closed; /* when we noticed that it had closed its input */
     bytes unsent, unread;
     size_t searched; /* there is no newline in unread before this */
     char log[2 * KEPT], shown[KEPT + 1];
@@ -67,8 +68,6 @@ static int make_room(bytes *b, size_t more) {
     b->data = data, b->capacity = capacity;
     return 1;
 }
-
-static rein_status no_memory(rein_error *err) { return rein_fail(err, REIN_ENOMEM, "out of memory"); }
 
 /* -------------------------------------------------------------------------------------------------------------------- starting */
 
@@ -99,7 +98,7 @@ static int set_signals(posix_spawnattr_t *attributes) {
 }
 
 /* The child's ends become its 0, 1 and 2; everything else is closed by O_CLOEXEC. 0, or what errno would be. */
-static int spawn(pid_t *pid, const char *command, const int theirs[3]) {
+static int spawn(pid_t *pid, const char *command, const char *directory, const int theirs[3]) {
     char *arguments[] = {(char *)(uintptr_t) "sh", (char *)(uintptr_t) "-c", (char *)(uintptr_t)command, NULL};
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
@@ -109,6 +108,7 @@ static int spawn(pid_t *pid, const char *command, const int theirs[3]) {
     if (!code) {
         code = set_signals(&attributes);
         for (int i = 0; i < 3 && !code; i++) code = posix_spawn_file_actions_adddup2(&actions, theirs[i], i);
+        if (!code && directory && *directory) code = posix_spawn_file_actions_addchdir_np(&actions, directory);
         if (!code) code = posix_spawn(pid, "/bin/sh", &actions, &attributes, arguments, environ);
         posix_spawnattr_destroy(&attributes);
     }
@@ -124,22 +124,28 @@ static int do_not_block(const rein_process *p) {
     return 0;
 }
 
-static int start(rein_process *p, const char *command) {
+static int start(rein_process *p, const char *command, const char *directory) {
     int in[2] = {-1, -1}, out[2] = {-1, -1}, errors[2] = {-1, -1};
     int code = make_pipe(in) || make_pipe(out) || make_pipe(errors) ? errno : 0;
     p->input = in[1], p->output = out[0], p->errors = errors[0];
     if (!code) code = do_not_block(p);
-    if (!code) code = spawn(&p->pid, command, (const int[3]){in[0], out[1], errors[1]});
+    if (!code) code = spawn(&p->pid, command, directory, (const int[3]){in[0], out[1], errors[1]});
     shut(&in[0]), shut(&out[1]), shut(&errors[1]);
     if (code) shut(&p->input), shut(&p->output), shut(&p->errors);
     return code;
 }
 
-rein_status rein_process_open(rein_process **process, const char *command, rein_error *err) {
+rein_status rein_process_open(rein_process **process, const char *command, const char *directory, rein_error *err) {
+    char shown[REIN_PATH_SHOWN];
     *process = NULL;
+    if (directory && *directory && !rein_file_is_directory(directory))
+        return rein_fail(err, REIN_EINVAL,
+                         "the program cannot be started in %s, which is not a directory: --working-directory DIR gives another",
+                         rein_path_show(shown, directory));
     rein_process *p = calloc(1, sizeof *p);
-    if (!p) return no_memory(err);
-    const int code = start(p, command);
+    if (!p) return rein_no_memory(err);
+    const int code = start(p, command, directory);
+    p->began = rein_now();
     if (!code) {
         *process = p;
         return REIN_OK;
@@ -190,7 +196,7 @@ static void send_some(rein_process *p) {
 
 static rein_status read_some(rein_process *p, rein_error *err) {
     const size_t searched = p->searched - p->unread.begin;
-    if (!make_room(&p->unread, PIECE)) return no_memory(err);
+    if (!make_room(&p->unread, PIECE)) return rein_no_memory(err);
     p->searched = p->unread.begin + searched;
     const ssize_t n = read(p->output, p->unread.data + p->unread.end, PIECE);
     if (n > 0) p->unread.end += (size_t)n;
@@ -236,7 +242,7 @@ rein_status rein_process_ask(rein_process *p, const char *line, size_t length, r
     if (p->failed) return rein_fail(err, REIN_EIO, "the program failed before: it can only be closed");
     if (memchr(line, '\n', length)) return rein_fail(err, REIN_EINVAL, "a request is one line: this has a newline in it");
     if (p->input < 0) return REIN_OK; /* rein_process_answer reports it, after the answers that are on their way */
-    if (!make_room(&p->unsent, length + 1)) return no_memory(err);
+    if (!make_room(&p->unsent, length + 1)) return rein_no_memory(err);
     memcpy(p->unsent.data + p->unsent.end, line, length);
     p->unsent.data[p->unsent.end + length] = '\n';
     p->unsent.end += length + 1;
@@ -299,6 +305,8 @@ static rein_status fail_ended(rein_process *p, rein_error *err) {
     const int ended = ends_soon(p, &how);
     const size_t left = p->unread.end - p->unread.begin;
     const char *what = ended ? tell_end(told, sizeof told, ended, &how) : "closed its output";
+    if (!left && ended > 0 && how.si_code == CLD_EXITED && !how.si_status) /* a file that only defines a function does this */
+        return give_up(p, err, "ended without answering; it must read requests from standard input (docs/rewards.md)");
     if (!left) return give_up(p, err, "%s", what);
     return give_up(p, err, "%s in the middle of a line: %s", what,
                    rein_show_short(part, sizeof part, p->unread.data + p->unread.begin, left));
@@ -353,6 +361,12 @@ rein_status rein_process_answer(const char **line, size_t *length, rein_process 
         const rein_status status = take_turns(p, left, err);
         if (status) return p->failed = 1, status;
     }
+}
+
+rein_status rein_process_check(rein_process *p, double seconds, rein_error *err) {
+    rein_status status = REIN_OK;
+    for (double left; !status && p->output >= 0 && (left = p->began + seconds - rein_now()) > 0;) status = take_turns(p, left, err);
+    return status || p->output >= 0 ? status : fail_ended(p, err);
 }
 
 void rein_process_unread(const char **text, size_t *length, rein_process *p) {

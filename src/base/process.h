@@ -6,16 +6,20 @@
 #ifndef REIN_BASE_PROCESS_H
 #define REIN_BASE_PROCESS_H
 
-#include "rein/base.h"
+#include "base.h"
 
 typedef struct rein_process rein_process;
 
-/* Starts the command; it is copied. The caller closes *process; NULL on failure. A command that does not exist is
- * reported by the first answer, with the message of the shell. */
-rein_status rein_process_open(rein_process **process, const char *command, rein_error *err);
+/* Starts the command, which is copied, in a directory (NULL or "": the current one). The caller closes *process; NULL on failure. A command
+ * that does not exist is reported by the first answer, with the message of the shell. */
+rein_status rein_process_open(rein_process **process, const char *command, const char *directory, rein_error *err);
 
 /* Ends its input, gives it a second, then kills the whole process group; after a failure, at once. NULL is fine. */
 void rein_process_close(rein_process *process);
+
+/* REIN_EIO if the program ended within so many seconds of its start: its command does not exist or fails at once. Waits until then, and
+ * reads what it wrote. */
+rein_status rein_process_check(rein_process *process, double seconds, rein_error *err);
 
 /* Adds a request: `line` [length] without its newline, copied. It is written as soon as the program reads. */
 rein_status rein_process_ask(rein_process *process, const char *line, size_t length, rein_error *err);

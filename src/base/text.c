@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static rein_status no_memory(rein_error *err) { return rein_fail(err, REIN_ENOMEM, "out of memory"); }
-
 size_t rein_grown(size_t capacity, size_t need, size_t element) {
     const size_t most = (SIZE_MAX / 2) / element;
     size_t grown = capacity + capacity / 2 + 16;
@@ -22,11 +20,11 @@ void rein_text_free(rein_text *text) {
 }
 
 rein_status rein_text_reserve(rein_text *text, size_t more, rein_error *err) {
-    if (text->failed || more > SIZE_MAX / 4) return no_memory(err);
+    if (text->failed || more > SIZE_MAX / 4) return rein_no_memory(err);
     if (more < text->capacity - text->length) return REIN_OK;
     const size_t capacity = rein_grown(text->capacity, text->length + more + 1, 1);
     char *data = capacity ? realloc(text->data, capacity) : NULL;
-    if (!data) return no_memory(err);
+    if (!data) return rein_no_memory(err);
     text->data = data, text->capacity = capacity;
     return REIN_OK;
 }
@@ -79,7 +77,7 @@ void rein_text_repeat(rein_text *text, const char *string, size_t times) {
     while (times--) rein_text_put(text, string);
 }
 
-rein_status rein_text_status(const rein_text *text, rein_error *err) { return text->failed ? no_memory(err) : REIN_OK; }
+rein_status rein_text_status(const rein_text *text, rein_error *err) { return text->failed ? rein_no_memory(err) : REIN_OK; }
 
 void rein_text_cut(rein_text *text, size_t length) {
     text->length = length;
@@ -88,7 +86,7 @@ void rein_text_cut(rein_text *text, size_t length) {
 
 rein_status rein_text_copy(char **copy, const char *bytes, size_t length, rein_error *err) {
     *copy = malloc(length + 1);
-    if (!*copy) return no_memory(err);
+    if (!*copy) return rein_no_memory(err);
     memcpy(*copy, bytes, length);
     (*copy)[length] = 0;
     return REIN_OK;

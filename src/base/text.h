@@ -2,6 +2,7 @@
 #ifndef REIN_BASE_TEXT_H
 #define REIN_BASE_TEXT_H
 
+#include "base.h"
 #include "rein/text.h"
 
 /* The capacity for `need` elements, at least half as much again as there is; 0 when that overflows. */
@@ -33,5 +34,12 @@ static inline int rein_all_blank(const char *text, size_t length) {
     rein_trim(&text, &length);
     return length == 0;
 }
+
+/* The longest line of a file of examples. A sparse file of any size is easily made, and searching it for a newline reads it whole. */
+enum { REIN_LONGEST_LINE = 256 << 20 };
+
+/* Finds the end of the line that begins at text[begin]: the position of its newline, or length. REIN_EINVAL: it is longer than
+ * REIN_LONGEST_LINE; `where` names it, "FILE: line 3". Thread-safe. */
+rein_status rein_line_end(size_t *end, const char *text, size_t begin, size_t length, const char *where, rein_error *err);
 
 #endif

@@ -110,10 +110,12 @@ static plan plan_of(const rein_gemm_task *t) {
     p.columns_in_place = t->panel && !t->transposed && is_read_in_place(t->b.storage);
     if (!t->panel && t->m <= 2 * TILE_ROWS && t->n % GEMM_PANEL == 0 && is_contiguous_f32(&t->b, t->b.column))
         p.columns_in_place = 1, p.rows_in_place = 0;
+    if (few && p.rows_in_place && p.columns_in_place) { /* one part; attention has many such products, and they are small */
+        p.depth = t->k + 1, p.rows = p.tall = t->m, p.columns = t->n;
+        return p;
+    }
     const size_t elements = t->panel && !t->transposed ? rein_storage_elements(t->b.storage) : 1;
-    const size_t deepest = few && p.rows_in_place && p.columns_in_place  ? t->k + 1
-                           : 2 * t->m <= PART_ROWS && p.columns_in_place ? 2 * PART_DEPTH
-                                                                         : PART_DEPTH;
+    const size_t deepest = 2 * t->m <= PART_ROWS && p.columns_in_place ? 2 * PART_DEPTH : PART_DEPTH;
     p.depth = part_size(t->k, deepest, elements > GEMM_PANEL ? elements : GEMM_PANEL);
     p.rows = part_size(t->m, PART_ROWS, TILE_ROWS);
     p.columns = p.columns_in_place       ? t->n
@@ -178,23 +180,28 @@ static int has_few_columns(const rein_gemm_task *t) {
            is_contiguous_f32(&t->b, t->b.column) && t->k > 0;
 }
 
-static void multiply(const rein_gemm_task *task) {
-    rein_gemm_task t = *task;
-    if (has_few_columns(task)) {
-        t.m = task->m / GEMM_PANEL * GEMM_PANEL;
-        multiply_few_columns(&t);
-        t.c += t.m * task->stride, t.a.data = (const float *)task->a.data + t.m, t.m = task->m - t.m;
-        if (!t.m) return;
-    }
-    const plan p = plan_of(&t);
-    for (size_t from = 0; from == 0 || from < t.k; from += p.depth)
-        for (size_t j = 0; j < t.n; j += p.columns) {
-            part columns = {.c = t.c + j, .stride = t.stride, .tall = p.tall, .from_c = t.add || from > 0};
-            columns.depth = t.k - from < p.depth ? t.k - from : p.depth;
-            columns.n = t.n - j < p.columns ? t.n - j : p.columns;
-            set_panels(&columns, &t, j, from, t.scratch + GEMM_ROWS * GEMM_DEPTH + GEMM_SPILL, p.columns_in_place);
-            multiply_rows(&columns, &t, &p, from);
+static void multiply_parts(const rein_gemm_task *t) {
+    const plan p = plan_of(t);
+    for (size_t from = 0; from == 0 || from < t->k; from += p.depth)
+        for (size_t j = 0; j < t->n; j += p.columns) {
+            part columns = {.c = t->c + j, .stride = t->stride, .tall = p.tall, .from_c = t->add || from > 0};
+            columns.depth = t->k - from < p.depth ? t->k - from : p.depth;
+            columns.n = t->n - j < p.columns ? t->n - j : p.columns;
+            set_panels(&columns, t, j, from, t->scratch + GEMM_ROWS * GEMM_DEPTH + GEMM_SPILL, p.columns_in_place);
+            multiply_rows(&columns, t, &p, from);
         }
+}
+
+static void multiply(const rein_gemm_task *task) {
+    if (!has_few_columns(task)) {
+        multiply_parts(task);
+        return;
+    }
+    rein_gemm_task t = *task;
+    t.m = task->m / GEMM_PANEL * GEMM_PANEL;
+    multiply_few_columns(&t);
+    t.c += t.m * task->stride, t.a.data = (const float *)task->a.data + t.m, t.m = task->m - t.m;
+    if (t.m) multiply_parts(&t);
 }
 
 const rein_gemm_kernels KERNEL(rein_gemm_kernels) = {.tile_rows = TILE_ROWS, .multiply = multiply, .pack_panel = pack_panel};

@@ -126,11 +126,12 @@ INLINE void tile_with_rows(size_t rows, float *c, size_t stride, left_factor a, 
     }
 }
 
-/* How many of the next columns a tile takes: those of all its panels, or of one. */
+/* How many of the next columns a tile takes: as many panels as it can have, or one. */
 INLINE size_t tile_columns(size_t left, size_t rows) {
-    const size_t most = (size_t)(rows <= FEW_ROWS ? FEW_PANELS : TILE_PANELS) * GEMM_PANEL;
-    if (left > most - GEMM_PANEL) return left < most ? left : most;
-    return left < GEMM_PANEL ? left : GEMM_PANEL;
+    const size_t panels = rows <= FEW_ROWS && left > (FEW_PANELS - 1) * GEMM_PANEL ? FEW_PANELS
+                          : left > (TILE_PANELS - 1) * GEMM_PANEL                  ? TILE_PANELS
+                                                                                   : 1;
+    return left < panels * GEMM_PANEL ? left : panels * GEMM_PANEL;
 }
 
 /* Makes the number of panels a constant too. */

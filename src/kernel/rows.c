@@ -15,18 +15,18 @@ static double dot(const float *a, const float *b, size_t n) {
     return add_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
-static float norm(float *y, const float *x, const float *weight, size_t n, float epsilon) {
+static float norm(float *y, const float *x, const float *weight, size_t n, float offset, float epsilon) {
     const float s = (float)(1 / sqrt(dot(x, x, n) / (double)n + (double)epsilon));
-    EACH(i, n) store(y + i, (load(x + i, n - i) * s) * load(weight + i, n - i), n - i);
+    EACH(i, n) store(y + i, (load(x + i, n - i) * s) * (load(weight + i, n - i) + offset), n - i);
     return s;
 }
 
-static void norm_backward(float *dx, const float *dy, const float *x, const float *weight, size_t n, float s) {
+static void norm_backward(float *dx, const float *dy, const float *x, const float *weight, size_t n, float offset, float s) {
     V sum = {0};
-    EACH(i, n) sum = fmadd(load(dy + i, n - i) * load(weight + i, n - i), load(x + i, n - i), sum);
+    EACH(i, n) sum = fmadd(load(dy + i, n - i) * (load(weight + i, n - i) + offset), load(x + i, n - i), sum);
     const float along = (float)(-add_lanes(sum) * (double)s * (double)s * (double)s / (double)n);
     EACH(i, n) {
-        const V across = load(dy + i, n - i) * load(weight + i, n - i) * s;
+        const V across = load(dy + i, n - i) * (load(weight + i, n - i) + offset) * s;
         store(dx + i, load(dx + i, n - i) + fmadd(load(x + i, n - i), splat(along), across), n - i);
     }
 }
@@ -49,7 +49,7 @@ static void add_rows(float *dbias, const float *dy, size_t rows, size_t stride, 
     }
 }
 
-/* ---- RoPE and SwiGLU */
+/* ---- RoPE and gates */
 static void rotate(float *x, const float *cosine, const float *sine, size_t half, float direction) {
     EACH(i, half) {
         const size_t left = half - i;
@@ -75,6 +75,57 @@ static void swiglu_backward(float *dg, float *du, const float *dh, const float *
         store(dg + i, d * up * (s * fmadd(x, 1 - s, splat(1))), n - i);
         store(du + i, d * (x * s), n - i);
     }
+}
+
+#define GELU_A 1.5957691216057308f /* √(8/π) */
+#define GELU_B 0.044715f
+
+/* Beyond ±12, σ(t) is 0 or 1, and the cube of a large number would be infinite. */
+INLINE V gelu_range(V x) { return clamp(x, splat(-12), splat(12)); }
+
+static void geglu(float *h, const float *g, const float *u, size_t n) {
+    EACH(i, n) {
+        const V x = load(g + i, n - i), c = gelu_range(x), t = c * GELU_A * fmadd(c * c, splat(GELU_B), splat(1));
+        store(h + i, x * sigmoid(t) * load(u + i, n - i), n - i);
+    }
+}
+
+static void geglu_backward(float *dg, float *du, const float *dh, const float *g, const float *u, size_t n) {
+    EACH(i, n) {
+        const V x = load(g + i, n - i), up = load(u + i, n - i), d = load(dh + i, n - i), c = gelu_range(x), square = c * c;
+        const V t = c * GELU_A * fmadd(square, splat(GELU_B), splat(1)), dt = GELU_A * fmadd(square, splat(3 * GELU_B), splat(1));
+        const V s = sigmoid(t);
+        store(dg + i, d * up * fmadd(x * (s * (1 - s)), dt, s), n - i);
+        store(du + i, d * (x * s), n - i);
+    }
+}
+
+/* ---- soft caps */
+
+/* tanh x = 1 − 2/(e^2x + 1); near 0 that cancels, and a polynomial of x² takes its place (Cephes' tanhf). */
+INLINE V tanh_lanes(V x) {
+    const V z = x * x;
+    V p = fmadd(splat(-5.70498872745e-3f), z, splat(2.06390887954e-2f));
+    p = fmadd(p, z, splat(-5.37397155531e-2f));
+    p = fmadd(p, z, splat(1.33314422036e-1f));
+    p = fmadd(p, z, splat(-3.33332819422e-1f));
+    const V near = fmadd(p * z, x, x), far = 1 - 2 / (exp_lanes(2 * x) + 1);
+    return pick(z < splat(0.625f * 0.625f), near, far);
+}
+
+static void soft_cap(float *x, size_t n, float scale, float cap) {
+    EACH(i, n) store(x + i, tanh_lanes(load(x + i, n - i) * scale / cap) * cap, n - i);
+}
+
+static void soft_cap_slope(float *slope, const float *x, size_t n, float cap) {
+    EACH(i, n) {
+        const V t = load(x + i, n - i) / cap;
+        store(slope + i, fmadd(-t, t, splat(1)), n - i);
+    }
+}
+
+static void multiply(float *x, const float *y, size_t n) {
+    EACH(i, n) store(x + i, load(x + i, n - i) * load(y + i, n - i), n - i);
 }
 
 /* ---- softmax */
@@ -162,12 +213,18 @@ const rein_row_kernels KERNEL(rein_row_kernels) = {
     .rotate = rotate,
     .swiglu = swiglu,
     .swiglu_backward = swiglu_backward,
+    .geglu = geglu,
+    .geglu_backward = geglu_backward,
+    .soft_cap = soft_cap,
+    .soft_cap_slope = soft_cap_slope,
+    .multiply = multiply,
     .softmax_exp = softmax_exp,
     .softmax_from_stats = softmax_from_stats,
     .softmax_backward = softmax_backward,
     .softmax_stats = softmax_stats,
     .exp_shifted = exp_shifted,
     .logits_backward = logits_backward,
+    .dot = dot,
     .scale = scale_row,
     .add_scaled = add_scaled,
 };

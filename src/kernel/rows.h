@@ -12,10 +12,10 @@ typedef struct rein_softmax_stats {
 } rein_softmax_stats;
 
 typedef struct rein_row_kernels {
-    /* RMSNorm: y = x·s·weight with s = 1/√(mean x² + epsilon). Returns s. y may be x. */
-    float (*norm)(float *y, const float *x, const float *weight, size_t n, float epsilon);
-    /* dx += dy·weight·s − x·s³/n·Σ dy·weight·x */
-    void (*norm_backward)(float *dx, const float *dy, const float *x, const float *weight, size_t n, float s);
+    /* RMSNorm: y = x·s·w with s = 1/√(mean x² + epsilon) and w = offset + weight. Returns s. y may be x. */
+    float (*norm)(float *y, const float *x, const float *weight, size_t n, float offset, float epsilon);
+    /* dx += dy·w·s − x·s³/n·Σ dy·w·x */
+    void (*norm_backward)(float *dx, const float *dy, const float *x, const float *weight, size_t n, float offset, float s);
     /* dweight += Σ dy·x·s over the rows, in their order. Rows are `stride` apart; row r has the scale s[r]. */
     void (*norm_weight_backward)(float *dweight, const float *dy, const float *x, const float *s, size_t rows, size_t stride,
                                  size_t n);
@@ -29,6 +29,15 @@ typedef struct rein_row_kernels {
     void (*swiglu)(float *h, const float *g, const float *u, size_t n);
     /* dg = dh·u·σ(g)·(1 + g·(1 − σ(g))), du = dh·g·σ(g). dg may be g, du may be u. */
     void (*swiglu_backward)(float *dg, float *du, const float *dh, const float *g, const float *u, size_t n);
+    /* The same with gelu(g) = g·σ(t), t = √(8/π)·(g + 0.044715·g³), in place of g·σ(g): h = gelu(g)·u. It equals GELU's tanh form. */
+    void (*geglu)(float *h, const float *g, const float *u, size_t n);
+    void (*geglu_backward)(float *dg, float *du, const float *dh, const float *g, const float *u, size_t n);
+
+    /* x ← cap·tanh(scale·x/cap) */
+    void (*soft_cap)(float *x, size_t n, float scale, float cap);
+    /* slope = 1 − (x/cap)²: the derivative of cap·tanh(z/cap) where its value is x. slope may be x. */
+    void (*soft_cap_slope)(float *slope, const float *x, size_t n, float cap);
+    void (*multiply)(float *x, const float *y, size_t n); /* x ← x·y */
 
     /* x ← e^(scale·x − m) with m = max scale·x. Returns m; *sum is the sum of the new x. */
     float (*softmax_exp)(float *sum, float *x, size_t n, float scale);
@@ -45,6 +54,7 @@ typedef struct rein_row_kernels {
      * dz may be x. */
     void (*logits_backward)(float *dz, const float *x, size_t n, float log_sum, float entropy, float dlp, float dh, float scale);
 
+    double (*dot)(const float *a, const float *b, size_t n);              /* Σ a·b */
     void (*scale)(float *x, size_t n, float factor);                      /* x ← factor·x */
     void (*add_scaled)(float *y, const float *x, size_t n, float factor); /* y += factor·x */
 } rein_row_kernels;

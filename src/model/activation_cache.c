@@ -1,8 +1,6 @@
 /* activation_cache.c - requests with their keys, the memory of their rows, and copies to and from a batch. */
 #include "activation_cache.h"
 
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,31 +35,11 @@ struct rein_activation_cache {
     size_t n_free, free_capacity;
 };
 
-/* The number that follows a label in a file; INFINITY if there is none, as in "max". */
-static double number_in(const char *path, const char *label) {
-    char text[4096];
-    double number = INFINITY;
-    FILE *file = fopen(path, "r");
-    if (!file) return number;
-    text[fread(text, 1, sizeof text - 1, file)] = 0;
-    fclose(file);
-    const char *at = strstr(text, label);
-    if (at && sscanf(at + strlen(label), "%lf", &number) != 1) number = INFINITY;
-    return number;
-}
-
-/* Bytes that this process may use: what the system has available, and what a container allows. INFINITY if neither is known. */
-static double available_memory(void) {
-    const double kilobytes = number_in("/proc/meminfo", "MemAvailable:"), limit = number_in("/sys/fs/cgroup/memory.max", ""),
-                 old_limit = number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes", "");
-    return fmin(1024 * kilobytes, fmin(limit, old_limit));
-}
-
 rein_status rein_activation_cache_open(rein_activation_cache **cache, size_t max_bytes, int recompute, rein_error *err) {
     *cache = calloc(1, sizeof **cache);
     if (!*cache) return rein_fail(err, REIN_ENOMEM, "no memory for an activation cache");
-    const double quarter = available_memory() / 4;
-    (*cache)->max_bytes = (double)max_bytes < quarter ? max_bytes : (size_t)quarter;
+    const size_t quarter = rein_memory_available() / 4;
+    (*cache)->max_bytes = max_bytes < quarter ? max_bytes : quarter;
     (*cache)->recompute = recompute;
     (*cache)->next_key = 1;
     return REIN_OK;
@@ -126,6 +104,11 @@ static void drop_request(rein_activation_cache *c, request *r) {
     free(r->parts);
     const size_t at = (size_t)(r - c->requests);
     memmove(r, r + 1, (--c->n_requests - at) * sizeof *r);
+}
+
+void rein_activation_cache_drop(rein_activation_cache *c, uint64_t key) {
+    request *r = c ? find_request(c, key) : NULL;
+    if (r) drop_request(c, r);
 }
 
 void rein_activation_cache_clear(rein_activation_cache *c) {

@@ -31,7 +31,10 @@ void rein_activation_cache_put(const rein_activation_cache *cache, float *const 
 void rein_activation_cache_put_last(const rein_activation_cache *cache, float *const *rows, const float *x,
                                     const rein_batch_rows *batch);
 
-/* Drops all requests, including rows that were reserved and not filled. cache may be NULL. */
+/* Drops the request of a key, if it is there. cache may be NULL. */
+void rein_activation_cache_drop(rein_activation_cache *cache, uint64_t key);
+
+/* Drops all requests. cache may be NULL. */
 void rein_activation_cache_clear(rein_activation_cache *cache);
 
 /* Whether it serves only passes with recompute. */

@@ -7,8 +7,6 @@
 #include "activation_cache.h"
 #include "base/base.h"
 
-enum { MAX_LOGITS_BYTES = 1 << 30 }; /* logits of a head that trains are kept up to here; beyond they are computed again */
-
 rein_status rein_activations_open(rein_activations **activations, const rein_exec *exec, rein_error *err) {
     rein_exec resolved;
     *activations = NULL;
@@ -77,10 +75,13 @@ static void take_positions(rein_activations *a) {
         if (segment->before + segment->count > b->keys) b->keys = segment->before + segment->count;
     }
     b->positions = positions;
-    b->angles.half = b->model->heads.dim / 2;
-    b->angles.cosine = rein_arena_floats(&a->arena, b->keys * b->angles.half);
-    b->angles.sine = rein_arena_floats(&a->arena, b->keys * b->angles.half);
-    if (!a->arena.failed) rein_angles_fill(&b->angles, b->model->frequencies, 0, b->keys);
+    for (int r = 0; r < REIN_ROPES; r++) {
+        rein_angles *angles = &b->angles[r];
+        *angles = rein_angles_of(b->model, r);
+        angles->cosine = rein_arena_floats(&a->arena, b->keys * angles->half);
+        angles->sine = rein_arena_floats(&a->arena, b->keys * angles->half);
+        if (!a->arena.failed) rein_angles_fill(angles, b->model->ropes[r].values, 0, b->keys);
+    }
 }
 
 /* Of each segment the rows from the first to the last that predict a wanted token. a->row becomes an index among these. */
@@ -124,7 +125,7 @@ static void take_head(rein_activations *a, const rein_policy *policy, int with_e
     const rein_model *model = policy->model;
     const size_t hidden = (size_t)model->config.hidden_size, n = a->n_wanted;
     const rein_lora *lora = rein_adapter_lora(policy->adapter, 0, REIN_HEAD_MODULE);
-    a->head = (rein_head){&model->head, lora, (float)(1 / policy->temperature)};
+    a->head = (rein_head){&model->head, lora, rein_inverse_temperature(model, policy->temperature), (float)model->config.logit_cap};
     a->head_trains = policy->adapter ? lora != NULL : model->values != NULL;
     a->last = rein_arena_floats(arena, n * hidden);
     a->last_scale = rein_arena_floats(arena, n);
@@ -138,7 +139,7 @@ static void take_head(rein_activations *a, const rein_policy *policy, int with_e
         a->out.log_sums = rein_arena_floats(arena, n);
         a->out.x_row =
             ((size_t)model->config.vocab_size + 15) / 16 * 16 + 16; /* rows a power of two apart would share cache lines */
-        if ((double)n * (double)a->out.x_row * sizeof(float) <= MAX_LOGITS_BYTES)
+        if ((double)n * (double)a->out.x_row * sizeof(float) <= REIN_MAX_KEPT_LOGITS)
             a->out.x = rein_arena_floats(arena, n * a->out.x_row);
     }
     if (directions) a->out.u = rein_arena_floats(arena, n * hidden);

@@ -6,6 +6,10 @@
 
 #include "decoder.h"
 
+enum {
+    REIN_MAX_KEPT_LOGITS = 1 << 30
+}; /* bytes: logits of a head that trains are kept up to here, beyond they are computed again */
+
 struct rein_activations {
     rein_exec exec;
     rein_arena arena;

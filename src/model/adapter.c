@@ -7,53 +7,73 @@
 #include "base/random.h"
 #include "weights.h"
 
-const rein_lora *rein_adapter_lora(const rein_adapter *adapter, size_t layer, rein_module module) {
-    if (!adapter || !(adapter->modules >> module & 1)) return NULL;
-    return module == REIN_HEAD_MODULE ? &adapter->loras[rein_adapter_slots(adapter->model) - 1]
-                                      : &adapter->loras[layer * REIN_LAYER_MODULES + (size_t)module];
+const rein_lora *rein_adapter_slot(const rein_adapter *adapter, size_t slot) {
+    return adapter && adapter->loras[slot].rank ? &adapter->loras[slot] : NULL;
 }
 
-static rein_module module_of(const rein_model *model, size_t slot) {
-    return slot + 1 < rein_adapter_slots(model) ? (rein_module)(slot % REIN_LAYER_MODULES) : REIN_HEAD_MODULE;
+const rein_lora *rein_adapter_lora(const rein_adapter *adapter, size_t layer, rein_module module) {
+    if (!adapter) return NULL;
+    const size_t slots = rein_adapter_slots(adapter->model);
+    return rein_adapter_slot(
+        adapter, module == REIN_HEAD_MODULE ? slots - 1 : layer * rein_layer_slots(&adapter->model->config) + (size_t)module);
 }
 
 static void name_factors(rein_adapter *a, size_t slot, char (*names)[120]) {
-    const rein_module module = module_of(a->model, slot);
+    char name[REIN_SLOT_NAME];
     for (int factor = 0; factor < 2; factor++)
-        if (module == REIN_HEAD_MODULE) snprintf(names[factor], sizeof *names, "lm_head.lora_%c", "AB"[factor]);
-        else
-            snprintf(names[factor], sizeof *names, "model.layers.%zu.%s.lora_%c", slot / REIN_LAYER_MODULES,
-                     rein_module_path(module), "AB"[factor]);
+        snprintf(names[factor], sizeof *names, "%s.lora_%c", rein_slot_name(name, &a->model->config, slot), "AB"[factor]);
+}
+
+int rein_adapter_has(const rein_adapter *a, size_t slot) {
+    return a->modules >> rein_slot_module(&a->model->config, slot) & 1 && rein_slot_count(&a->model->config, slot) > 0;
+}
+
+size_t rein_tensor_rows(const rein_model *model, size_t slot) {
+    const int n = rein_slot_count(&model->config, slot);
+    size_t rows = 0;
+    for (int i = 0; i < n; i++) rows += rein_model_linear(model, slot + (size_t)i)->out;
+    return rows;
+}
+
+/* The LoRAs of the modules of one tensor, from `slot` on. */
+static void lay_out_tensor(rein_adapter *a, size_t slot) {
+    const double scale = a->alpha / (a->rank_stabilized ? sqrt((double)a->rank) : (double)a->rank);
+    const size_t rank = (size_t)a->rank, in = rein_model_linear(a->model, slot)->in;
+    float *factor_a = a->values ? a->values + a->floats : NULL, *factor_b = factor_a ? factor_a + rank * in : NULL;
+    for (int i = 0; i < rein_slot_count(&a->model->config, slot); i++) {
+        rein_lora *lora = &a->loras[slot + (size_t)i];
+        const size_t out = rein_model_linear(a->model, slot + (size_t)i)->out;
+        lora->rank = rank, lora->scale = (float)scale;
+        lora->a = factor_a, lora->b = factor_b;
+        lora->continues = i > 0, lora->continued = i + 1 < rein_slot_count(&a->model->config, slot);
+        if (factor_b) factor_b += out * rank;
+        a->packed_floats += rein_lora_packed_size(lora, in, out);
+    }
+    a->floats += rank * (in + rein_tensor_rows(a->model, slot));
 }
 
 /* Computes rank, scale and total sizes of all slots; if a->values is allocated, also the places and names of the factors. */
 static void lay_out(rein_adapter *a) {
-    const double scale = a->alpha / (a->rank_stabilized ? sqrt((double)a->rank) : (double)a->rank);
     a->floats = a->packed_floats = a->n = 0;
     for (size_t slot = 0; slot < rein_adapter_slots(a->model); slot++) {
-        rein_lora *lora = &a->loras[slot];
-        const rein_linear *linear = rein_model_linear(a->model, slot);
-        if (!(a->modules >> module_of(a->model, slot) & 1)) continue;
-        lora->rank = (size_t)a->rank;
-        lora->scale = (float)scale;
-        if (a->values) {
-            lora->a = a->values + a->floats;
-            lora->b = lora->a + lora->rank * linear->in;
-            name_factors(a, slot, a->names + 2 * a->n);
-        }
-        a->floats += lora->rank * (linear->in + linear->out);
-        a->packed_floats += rein_lora_packed_size(lora, linear->in, linear->out);
+        if (!rein_adapter_has(a, slot)) continue;
+        lay_out_tensor(a, slot);
+        if (a->values) name_factors(a, slot, a->names + 2 * a->n);
         a->n++;
     }
 }
 
-rein_status rein_adapter_allocate(rein_adapter **adapter, const rein_model *model, int64_t rank, double alpha, int rank_stabilized,
-                                  unsigned modules, rein_error *err) {
+rein_status rein_adapter_allocate(rein_adapter **adapter, const rein_model *model, const rein_adapter_config *config,
+                                  rein_error *err) {
     rein_adapter *a = calloc(1, sizeof *a);
     *adapter = NULL;
     if (!a) return rein_fail(err, REIN_ENOMEM, "no memory for an adapter");
-    *a = (rein_adapter){.model = model, .rank = rank, .alpha = alpha, .rank_stabilized = rank_stabilized, .modules = modules};
-    snprintf(a->base, sizeof a->base, "%s", model->directory);
+    *a = (rein_adapter){.model = model,
+                        .rank = config->rank,
+                        .alpha = config->alpha,
+                        .rank_stabilized = config->rank_stabilized,
+                        .modules = config->modules,
+                        .base = strdup(*config->base ? config->base : model->directory)};
     a->loras = calloc(rein_adapter_slots(model), sizeof *a->loras);
     if (a->loras) {
         lay_out(a);
@@ -61,9 +81,9 @@ rein_status rein_adapter_allocate(rein_adapter **adapter, const rein_model *mode
         a->packed = aligned_alloc(64, (a->packed_floats * sizeof *a->packed + 63) / 64 * 64);
         a->names = calloc(2 * a->n, sizeof *a->names);
     }
-    if (!a->loras || !a->values || !a->packed || !a->names) {
+    if (!a->base || !a->loras || !a->values || !a->packed || !a->names) {
         rein_adapter_close(a);
-        return rein_fail(err, REIN_ENOMEM, "no memory for an adapter of rank %lld", (long long)rank);
+        return rein_fail(err, REIN_ENOMEM, "no memory for an adapter of rank %lld", (long long)config->rank);
     }
     lay_out(a);
     *adapter = a;
@@ -83,6 +103,7 @@ void rein_adapter_pack(rein_adapter *a) {
 
 void rein_adapter_close(rein_adapter *a) {
     if (!a) return;
+    free(a->base);
     free(a->loras);
     free(a->values);
     free(a->packed);
@@ -92,26 +113,38 @@ void rein_adapter_close(rein_adapter *a) {
 
 /* ----------------------------------------------------------------------------------------------------------------------- new */
 
-enum { ALL_LINEAR = (1 << REIN_LAYER_MODULES) - 1 };
+/* The names of the modules that can have a LoRA, and their numbers. Returns how many they are. */
+static int names_of(const char *names[REIN_MODULES + 1], int numbers[REIN_MODULES], const rein_model_config *config) {
+    int n = 0;
+    for (int m = 0; m < REIN_MODULES; m++)
+        if (rein_module_count(config, (rein_module)m)) names[n] = rein_module_name(config, (rein_module)m), numbers[n++] = m;
+    names[n] = NULL;
+    return n;
+}
 
-static rein_status modules_of(unsigned *modules, const rein_lora_options *o, rein_error *err) {
-    const char *names[REIN_MODULES + 1] = {0};
-    for (int m = 0; m < REIN_MODULES; m++) names[m] = rein_module_name((rein_module)m);
-    *modules = o->n_modules ? 0 : ALL_LINEAR;
+static rein_status unknown_module(const char *name, size_t i, const char *const *names, rein_error *err) {
+    const char *nearest = rein_nearest(name, names);
+    char all[120] = "";
+    for (size_t m = 0, n = 0; names[m] && n < sizeof all; m++)
+        n += (size_t)snprintf(all + n, sizeof all - n, "%s%s", m ? ", " : "one of ", names[m]);
+    return rein_fail_at(err, REIN_EINVAL, "modules", (int64_t)i, "is \"%.60s\": %s%s%s", name, nearest ? "did you mean " : all,
+                        nearest ? nearest : "", nearest ? "?" : "");
+}
+
+static rein_status modules_of(unsigned *modules, const rein_lora_options *o, const rein_model_config *config, rein_error *err) {
+    const char *names[REIN_MODULES + 1];
+    int numbers[REIN_MODULES];
+    const int n = names_of(names, numbers, config);
+    *modules = 0;
+    for (int m = 0; m < n && !o->n_modules; m++)
+        if (numbers[m] != REIN_HEAD_MODULE) *modules |= 1u << numbers[m];
     for (size_t i = 0; i < o->n_modules; i++) {
-        int found = -1;
-        for (int m = 0; m < REIN_MODULES; m++)
-            if (!strcmp(o->modules[i], names[m])) found = m;
-        if (found < 0) {
-            const char *nearest = rein_nearest(o->modules[i], names);
-            return rein_fail_at(err, REIN_EINVAL, "modules", (int64_t)i, "is \"%.60s\": %s%s%s", o->modules[i],
-                                nearest ? "did you mean "
-                                        : "one of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head",
-                                nearest ? nearest : "", nearest ? "?" : "");
-        }
-        if (*modules >> found & 1)
+        int found = 0;
+        while (found < n && strcmp(o->modules[i], names[found]) != 0) found++;
+        if (found == n) return unknown_module(o->modules[i], i, names, err);
+        if (*modules >> numbers[found] & 1)
             return rein_fail_at(err, REIN_EINVAL, "modules", (int64_t)i, ": %s is given twice", names[found]);
-        *modules |= 1u << found;
+        *modules |= 1u << numbers[found];
     }
     return REIN_OK;
 }
@@ -121,21 +154,22 @@ static void initialise(rein_adapter *a, uint64_t seed) {
     for (size_t slot = 0; slot < rein_adapter_slots(a->model); slot++) {
         const size_t in = rein_model_linear(a->model, slot)->in;
         const double bound = 1 / sqrt((double)in);
-        if (a->loras[slot].rank)
+        if (rein_adapter_has(a, slot))
             rein_random_fill_uniform(a->loras[slot].a, a->loras[slot].rank * in, -bound, bound, seed, REIN_RANDOM_ADAPTER, slot, 0,
                                      0, 1);
     }
 }
 
 rein_status rein_adapter_new(rein_adapter **adapter, const rein_model *model, const rein_lora_options *o, rein_error *err) {
-    unsigned modules;
+    rein_adapter_config config = {o->rank, o->alpha, o->rank_stabilized != 0, 0, ""};
     *adapter = NULL;
     if (o->rank < 1 || o->rank > REIN_MAX_RANK)
-        return rein_fail_at(err, REIN_EINVAL, "rank", -1, "is %lld: 1 to %d", (long long)o->rank, REIN_MAX_RANK);
+        return rein_fail_at(err, REIN_EINVAL, "rank", -1, "is %lld: it must be between 1 and %d", (long long)o->rank,
+                            REIN_MAX_RANK);
     if (!(o->alpha > 0) || !isfinite(o->alpha))
         return rein_fail_at(err, REIN_EINVAL, "alpha", -1, "is %g: a number above 0 is needed", o->alpha);
-    rein_status status = modules_of(&modules, o, err);
-    if (!status) status = rein_adapter_allocate(adapter, model, o->rank, o->alpha, o->rank_stabilized != 0, modules, err);
+    rein_status status = modules_of(&config.modules, o, &model->config, err);
+    if (!status) status = rein_adapter_allocate(adapter, model, &config, err);
     if (status) return status;
     initialise(*adapter, o->seed);
     rein_adapter_pack(*adapter);
@@ -143,19 +177,25 @@ rein_status rein_adapter_new(rein_adapter **adapter, const rein_model *model, co
 }
 
 rein_status rein_adapter_copy(rein_adapter **copy, const rein_adapter *a, rein_error *err) {
-    const rein_status status = rein_adapter_allocate(copy, a->model, a->rank, a->alpha, a->rank_stabilized, a->modules, err);
+    const rein_adapter_config config = {a->rank, a->alpha, a->rank_stabilized, a->modules, a->base};
+    const rein_status status = rein_adapter_allocate(copy, a->model, &config, err);
     if (status) return status;
     memcpy((*copy)->values, a->values, a->floats * sizeof *a->values);
-    memcpy((*copy)->base, a->base, sizeof a->base);
     rein_adapter_pack(*copy);
     return REIN_OK;
 }
 
-rein_adapter_info rein_adapter_describe(const rein_adapter *a) {
-    rein_adapter_info info = {
-        .rank = a->rank, .alpha = a->alpha, .rank_stabilized = a->rank_stabilized, .parameters = (int64_t)a->floats};
+void rein_adapter_info_modules(rein_adapter_info *info, const rein_model_config *config, unsigned modules) {
     for (int m = 0; m < REIN_MODULES; m++)
-        if (a->modules >> m & 1) info.modules[info.n_modules++] = rein_module_name((rein_module)m);
-    memcpy(info.base, a->base, sizeof info.base);
+        if (modules >> m & 1) info->modules[info->n_modules++] = rein_module_name(config, (rein_module)m);
+}
+
+rein_adapter_info rein_adapter_describe(const rein_adapter *a) {
+    rein_adapter_info info = {.rank = a->rank,
+                              .alpha = a->alpha,
+                              .rank_stabilized = a->rank_stabilized,
+                              .parameters = (int64_t)a->floats,
+                              .base = a->base};
+    rein_adapter_info_modules(&info, &a->model->config, a->modules);
     return info;
 }

@@ -2,6 +2,7 @@
  * error that names it, unless it is unset (null, false, an empty list or object). So is an unknown field. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "adapter_files.h"
@@ -92,15 +93,6 @@ static void read_scale(rein_adapter_config *to, rein_fields *in) {
                           "divided by r (or √r) it must be a nonzero number that f32 can hold");
 }
 
-static void read_base(rein_adapter_config *to, rein_fields *in) {
-    const char *base = rein_fields_string_or(in, "base_model_name_or_path", "");
-    if (in->status) return;
-    if (strlen(base) >= sizeof to->base)
-        rein_fields_wrong(in, "base_model_name_or_path", json_object_get(in->object, "base_model_name_or_path"),
-                          "it has %zu bytes; at most %zu are supported", strlen(base), sizeof to->base - 1);
-    else strcpy(to->base, base);
-}
-
 rein_status rein_adapter_config_parse(rein_adapter_config *config, const rein_model_config *model, const char *file,
                                       const json_t *json, rein_error *err) {
     rein_adapter_config c = {0};
@@ -110,12 +102,14 @@ rein_status rein_adapter_config_parse(rein_adapter_config *config, const rein_mo
     require_text(&in, "peft_type", "LORA", NULL);
     require_text(&in, "task_type", "CAUSAL_LM", "CAUSAL_LM");
     require_text(&in, "bias", "none", "none");
+    /* First: an adapter of experts in one tensor also has patterns of ranks and alphas. */
+    if ((value = json_object_get(json, "target_parameters"))) refuse_field(&in, "target_parameters", value);
     json_object_foreach((json_t *)(uintptr_t)json, key, value) refuse_field(&in, key, value);
     check_initialisation(&in);
     check_dropout(&in);
     read_scale(&c, &in);
-    read_base(&c, &in);
-    if (!in.status) c.modules = rein_adapter_modules_read(model, &in);
+    c.base = rein_fields_string_or(&in, "base_model_name_or_path", "");
+    if (!in.status && model) c.modules = rein_adapter_modules_read(model, &in);
     if (!in.status) *config = c;
     return in.status;
 }
@@ -123,11 +117,17 @@ rein_status rein_adapter_config_parse(rein_adapter_config *config, const rein_mo
 /* --------------------------------------------------------------------------------------------------------------------- writing */
 
 /* Sorted, so that the same adapter always gives the same file. PEFT accepts any order. */
-static json_t *module_list(unsigned modules) {
-    static const rein_module by_name[] = {REIN_DOWN, REIN_GATE, REIN_K, REIN_HEAD_MODULE, REIN_O, REIN_Q, REIN_UP, REIN_V};
+static int by_name(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+
+static json_t *module_list(const rein_adapter *a) {
+    const char *names[REIN_MODULES];
+    size_t n = 0;
     json_t *list = json_array();
-    for (size_t i = 0; list && i < sizeof by_name / sizeof *by_name; i++)
-        if (modules >> by_name[i] & 1 && json_array_append_new(list, json_string(rein_module_name(by_name[i]))) != 0) {
+    for (int m = 0; m < REIN_MODULES; m++)
+        if (a->modules >> m & 1) names[n++] = rein_module_name(&a->model->config, (rein_module)m);
+    qsort(names, n, sizeof *names, by_name);
+    for (size_t i = 0; list && i < n; i++)
+        if (json_array_append_new(list, json_string(names[i])) != 0) {
             json_decref(list);
             return NULL;
         }
@@ -150,6 +150,6 @@ json_t *rein_adapter_config_json(const rein_adapter *a) {
         "alpha_pattern", "auto_mapping", "base_model_name_or_path", base_or_null(a->base), "bias", "none", "fan_in_fan_out", 0,
         "inference_mode", 1, "init_lora_weights", 1, "layer_replication", "layers_pattern", "layers_to_transform", "loftq_config",
         "lora_alpha", number(a->alpha), "lora_dropout", 0.0, "megatron_config", "megatron_core", "megatron.core", "modules_to_save",
-        "peft_type", "LORA", "r", (json_int_t)a->rank, "rank_pattern", "revision", "target_modules", module_list(a->modules),
-        "task_type", "CAUSAL_LM", "use_dora", 0, "use_rslora", a->rank_stabilized != 0);
+        "peft_type", "LORA", "r", (json_int_t)a->rank, "rank_pattern", "revision", "target_modules", module_list(a), "task_type",
+        "CAUSAL_LM", "use_dora", 0, "use_rslora", a->rank_stabilized != 0);
 }

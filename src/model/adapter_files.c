@@ -11,39 +11,34 @@
 #include "kernel/kernels.h"
 #include "weight_type.h"
 
-static const char PREFIX[] = "base_model.model.", LAYERS[] = "model.layers.";
+static const char PREFIX[] = "base_model.model.", LAYERS[] = "model.layers.", EXPERTS[] = ".mlp.experts.";
 enum { MAX_NAME = 160 };
 
 /* ----------------------------------------------------------------------------------------------------------------------- names */
 
-static size_t slots_of(const rein_model_config *model) { return (size_t)model->n_layers * REIN_LAYER_MODULES + 1; }
-
-static rein_module module_of(const rein_model_config *model, size_t slot) {
-    return slot + 1 < slots_of(model) ? (rein_module)(slot % REIN_LAYER_MODULES) : REIN_HEAD_MODULE;
-}
-
-static void slot_name(char name[MAX_NAME], const rein_model_config *model, size_t slot, const char *prefix, const char *suffix) {
-    const rein_module module = module_of(model, slot);
-    if (module == REIN_HEAD_MODULE) snprintf(name, MAX_NAME, "%s%s%s", prefix, rein_module_path(module), suffix);
-    else snprintf(name, MAX_NAME, "%s%s%zu.%s%s", prefix, LAYERS, slot / REIN_LAYER_MODULES, rein_module_path(module), suffix);
-}
-
 static void factor_name(char name[MAX_NAME], const rein_model_config *model, size_t slot, int factor) {
-    slot_name(name, model, slot, PREFIX, factor ? ".lora_B.weight" : ".lora_A.weight");
+    char module[REIN_SLOT_NAME];
+    snprintf(name, MAX_NAME, "%s%s%s", PREFIX, rein_slot_name(module, model, slot), factor ? ".lora_B.weight" : ".lora_A.weight");
 }
 
-/* Reads the layer from the digits of the name, and compares the rest with the names of the slots. */
+/* Reads the layer and the expert from the digits of the name, and compares the rest with the names of the slots. */
 int rein_module_slot(size_t *slot, const char **rest, const rein_model_config *model, const char *name) {
-    char whole[MAX_NAME];
+    char whole[REIN_SLOT_NAME];
     const char *digits = name + strlen(LAYERS);
     const int layered = !strncmp(name, LAYERS, strlen(LAYERS)) && *digits >= '0' && *digits <= '9';
     const unsigned long long layer = layered ? strtoull(digits, NULL, 10) : 0;
     if (layered && layer >= (unsigned long long)model->n_layers) return 0;
-    const size_t first = layered ? (size_t)layer * REIN_LAYER_MODULES : slots_of(model) - 1;
-    const size_t end = layered ? first + REIN_LAYER_MODULES : first + 1;
+    size_t first = layered ? (size_t)layer * rein_layer_slots(model) : rein_slots(model) - 1;
+    size_t end = layered ? first + rein_layer_slots(model) : first + 1;
+    const char *expert = layered ? strstr(digits, EXPERTS) : NULL;
+    if (expert) {
+        const unsigned long long e = strtoull(expert + strlen(EXPERTS), NULL, 10);
+        if (e >= (unsigned long long)model->n_experts) return 0;
+        first += REIN_LAYER_MODULES + 3 * (size_t)e, end = first + 3;
+    }
     for (*slot = first; *slot < end; ++*slot) {
-        slot_name(whole, model, *slot, "", "");
-        const size_t length = strlen(whole);
+        if (!rein_slot_count(model, *slot)) continue;
+        const size_t length = strlen(rein_slot_name(whole, model, *slot));
         if (strncmp(name, whole, length) != 0) continue;
         *rest = name + length;
         return 1;
@@ -60,23 +55,29 @@ typedef struct source {
     rein_error *err;
 } source;
 
+/* Whether the slot has a LoRA according to adapter_config.json. */
+static int has_factors(const source *s, size_t slot) {
+    const rein_model_config *c = &s->model->config;
+    return s->config->modules >> rein_slot_module(c, slot) & 1 && rein_slot_count(c, slot) > 0;
+}
+
 static size_t expected_count(const source *s) {
-    size_t modules = 0;
-    for (int m = 0; m < REIN_LAYER_MODULES; m++) modules += s->config->modules >> m & 1;
-    return 2 * (modules * (size_t)s->model->config.n_layers + (s->config->modules >> REIN_HEAD_MODULE & 1));
+    size_t n = 0;
+    for (size_t slot = 0; slot < rein_slots(&s->model->config); slot++) n += (size_t)has_factors(s, slot);
+    return 2 * n;
 }
 
 static void factor_shape(size_t shape[2], const source *s, size_t slot, int factor) {
     const rein_linear *linear = rein_model_linear(s->model, slot);
-    shape[0] = factor ? linear->out : (size_t)s->config->rank;
+    shape[0] = factor ? rein_tensor_rows(s->model, slot) : (size_t)s->config->rank;
     shape[1] = factor ? (size_t)s->config->rank : linear->in;
 }
 
 static rein_status missing(const source *s, const char *name, const size_t shape[2]) {
     char shown[REIN_PATH_SHOWN], needed[REIN_SHAPE_SHOWN], other[MAX_NAME];
     size_t absent = 0;
-    for (size_t slot = 0; slot < slots_of(&s->model->config); slot++)
-        for (int factor = 0; factor < 2 && s->config->modules >> module_of(&s->model->config, slot) & 1; factor++) {
+    for (size_t slot = 0; slot < rein_slots(&s->model->config); slot++)
+        for (int factor = 0; factor < 2 && has_factors(s, slot); factor++) {
             factor_name(other, &s->model->config, slot, factor);
             absent += !rein_tensors_find(s->tensors, other);
         }
@@ -114,9 +115,9 @@ static rein_status read_factor(float *to, const source *s, size_t slot, int fact
  * is allocated. */
 static rein_status read_factors(rein_adapter *adapter, const source *s, const rein_kernels *kernels) {
     rein_status status = REIN_OK;
-    for (size_t slot = 0; slot < slots_of(&s->model->config) && !status; slot++) {
+    for (size_t slot = 0; slot < rein_slots(&s->model->config) && !status; slot++) {
         rein_lora *lora = adapter ? &adapter->loras[slot] : NULL;
-        if (!(s->config->modules >> module_of(&s->model->config, slot) & 1)) continue;
+        if (!has_factors(s, slot)) continue;
         status = read_factor(lora ? lora->a : NULL, s, slot, 0, kernels);
         if (!status) status = read_factor(lora ? lora->b : NULL, s, slot, 1, kernels);
     }
@@ -155,7 +156,7 @@ static rein_status check_base(const source *s, const rein_matrix *matrix, const 
     rein_status status = find(&tensor, s, name, shape);
     if (status) return status;
     float *row = malloc(columns * sizeof *row);
-    if (!row) return rein_fail(s->err, REIN_ENOMEM, "out of memory");
+    if (!row) return rein_no_memory(s->err);
     for (size_t r = 0; r < rows && !status; r++) {
         kernels->decode(row, (const char *)matrix->data + r * width, matrix->storage, columns);
         if (!row_is_the_same(row, columns, tensor, r * columns))
@@ -168,11 +169,12 @@ static rein_status check_base(const source *s, const rein_matrix *matrix, const 
 }
 
 /* Lists the modules for a message: "q_proj, v_proj". */
-static const char *list_modules(char to[120], unsigned modules) {
+static const char *list_modules(char to[120], const rein_model_config *config, unsigned modules) {
     size_t n = 0;
     to[0] = 0;
     for (int m = 0; m < REIN_MODULES; m++)
-        if (modules >> m & 1) n += (size_t)snprintf(to + n, 120 - n, "%s%s", n ? ", " : "", rein_module_name((rein_module)m));
+        if (modules >> m & 1)
+            n += (size_t)snprintf(to + n, 120 - n, "%s%s", n ? ", " : "", rein_module_name(config, (rein_module)m));
     return to;
 }
 
@@ -181,8 +183,7 @@ static int is_expected(const source *s, const char *name) {
     const char *rest;
     if (strncmp(name, PREFIX, strlen(PREFIX)) != 0) return 0;
     if (!rein_module_slot(&slot, &rest, &s->model->config, name + strlen(PREFIX))) return 0;
-    return (!strcmp(rest, ".lora_A.weight") || !strcmp(rest, ".lora_B.weight")) &&
-           s->config->modules >> module_of(&s->model->config, slot) & 1;
+    return (!strcmp(rest, ".lora_A.weight") || !strcmp(rest, ".lora_B.weight")) && has_factors(s, slot);
 }
 
 /* Checks the tensors that are not factors. Names are unique and all factors are there, so their count tells whether there are
@@ -200,7 +201,7 @@ static rein_status check_others(const source *s, const rein_kernels *kernels) {
             status = rein_fail(s->err, REIN_EINVAL,
                                "%s: %s is not expected: adapter_config.json and the model require LoRA on %s, in %lld layers",
                                rein_path_show(shown, rein_tensors_name(s->tensors)), rein_json_quote(quoted, name),
-                               list_modules(modules, s->config->modules), (long long)s->model->config.n_layers);
+                               list_modules(modules, &s->model->config, s->config->modules), (long long)s->model->config.n_layers);
     }
     return status;
 }
@@ -219,27 +220,99 @@ rein_status rein_adapter_from_files(rein_adapter **adapter, const rein_model *mo
     const rein_kernels *kernels = rein_kernels_of(exec.isa);
     status = read_factors(NULL, &s, kernels);
     if (!status) status = check_others(&s, kernels);
-    if (!status)
-        status = rein_adapter_allocate(adapter, model, config.rank, config.alpha, config.rank_stabilized, config.modules, err);
+    if (!status) status = rein_adapter_allocate(adapter, model, &config, err);
     if (status) return status;
     read_factors(*adapter, &s, kernels); /* they were checked above */
-    if (*config.base) memcpy((*adapter)->base, config.base, sizeof config.base);
     rein_adapter_pack(*adapter);
     return REIN_OK;
 }
 
-rein_status rein_adapter_open(rein_adapter **adapter, const rein_model *model, const char *directory, rein_error *err) {
-    char *file = rein_path_join(directory, "adapter_config.json");
-    json_t *json = NULL;
-    rein_tensors *tensors = NULL;
-    *adapter = NULL;
-    rein_status status =
-        file ? rein_json_read(&json, file, REIN_JSON_NEEDS_OBJECT, err) : rein_fail(err, REIN_ENOMEM, "out of memory");
-    if (!status) status = rein_tensors_open_adapter(&tensors, directory, err);
-    if (!status) status = rein_adapter_from_files(adapter, model, file, json, tensors, err);
+/* Opens the two files of an adapter. The caller frees all three, whatever the status. */
+static rein_status open_files(char **config_file, json_t **config, rein_tensors **tensors, const char *directory, rein_error *err) {
+    *config_file = rein_path_join(directory, "adapter_config.json");
+    *config = NULL;
+    *tensors = NULL;
+    if (!*config_file) return rein_no_memory(err);
+    const rein_status status = rein_json_read(config, *config_file, REIN_JSON_NEEDS_OBJECT, err);
+    return status ? status : rein_tensors_open_adapter(tensors, directory, err);
+}
+
+static void close_files(char *config_file, json_t *config, rein_tensors *tensors) {
     rein_tensors_close(tensors);
-    json_decref(json);
-    free(file);
+    json_decref(config);
+    free(config_file);
+}
+
+rein_status rein_adapter_open(rein_adapter **adapter, const rein_model *model, const char *directory, rein_error *err) {
+    char *file;
+    json_t *json;
+    rein_tensors *tensors;
+    *adapter = NULL;
+    rein_status status = open_files(&file, &json, &tensors, directory, err);
+    if (!status) status = rein_adapter_from_files(adapter, model, file, json, tensors, err);
+    close_files(file, json, tensors);
+    return status;
+}
+
+/* -------------------------------------------------------------------------------------------------------------------- describe */
+
+/* Whether a tensor is factor A (0) or B (1) of a module: "….self_attn.q_proj.lora_A.weight", "….mlp.experts.3.up_proj.lora_B.weight". */
+static int is_factor(const char *name, const rein_model_config *config, rein_module m, int factor) {
+    char end[MAX_NAME];
+    const char *expert = strstr(name, EXPERTS), *path = expert ? rein_module_name(config, m) : rein_module_path(config, m);
+    const size_t length = strlen(name), n = (size_t)snprintf(end, sizeof end, ".%s.lora_%c.weight", path, "AB"[factor]);
+    if (!rein_module_count(config, m)) return 0;
+    if (!expert) return length > n && !strcmp(name + length - n, end);
+    expert += strlen(EXPERTS);
+    return m >= REIN_GATE && m <= REIN_DOWN && !strcmp(expert + strspn(expert, "0123456789"), end);
+}
+
+/* The module of a factor; REIN_MODULES if the tensor is none. */
+static int factor_module(const char *name, const rein_model_config *config) {
+    for (int m = 0; m < REIN_MODULES; m++)
+        if (is_factor(name, config, (rein_module)m, 0) || is_factor(name, config, (rein_module)m, 1)) return m;
+    return REIN_MODULES;
+}
+
+static unsigned count_factors(int64_t *parameters, const rein_model_config *config, const rein_tensors *tensors) {
+    unsigned modules = 0;
+    *parameters = 0;
+    for (size_t i = 0; i < rein_tensors_count(tensors); i++) {
+        const rein_tensor *tensor = rein_tensors_at(tensors, i);
+        const int module = factor_module(tensor->name, config);
+        if (module == REIN_MODULES) continue;
+        modules |= 1u << module;
+        *parameters += (int64_t)(tensor->bytes * 8 / rein_tensor_type_bits(tensor->dtype));
+    }
+    return modules;
+}
+
+/* Which family the adapter is for is not known: that of whose modules the tensors have the most parameters. */
+static void describe_modules(rein_adapter_info *info, const rein_tensors *tensors) {
+    static const rein_family *const layouts[] = {&rein_family_llama, &rein_family_phi3};
+    rein_model_config config = {0};
+    int64_t parameters;
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        const rein_model_config other = {.family = layouts[i]};
+        count_factors(&parameters, &other, tensors);
+        if (!i || parameters > info->parameters) config = other, info->parameters = parameters;
+    }
+    rein_adapter_info_modules(info, &config, count_factors(&parameters, &config, tensors));
+}
+
+rein_status rein_adapter_describe_files(rein_adapter_info *info, rein_text *base, const char *directory, rein_error *err) {
+    char *file;
+    json_t *json;
+    rein_tensors *tensors;
+    rein_adapter_config c;
+    rein_status status = open_files(&file, &json, &tensors, directory, err);
+    if (!status) status = rein_adapter_config_parse(&c, NULL, file, json, err);
+    if (!status) status = rein_text_append(base, c.base, strlen(c.base), err);
+    if (!status) {
+        *info = (rein_adapter_info){c.rank, c.alpha, c.rank_stabilized, .base = base->data};
+        describe_modules(info, tensors);
+    }
+    close_files(file, json, tensors);
     return status;
 }
 
@@ -250,7 +323,7 @@ static rein_tensor factor_tensor(const rein_adapter *a, size_t slot, int factor,
     const size_t rank = (size_t)a->rank;
     rein_tensor tensor = {.name = name, .dtype = REIN_TENSOR_F32, .n_dims = 2};
     factor_name(name, &a->model->config, slot, factor);
-    tensor.shape[0] = factor ? linear->out : rank;
+    tensor.shape[0] = factor ? rein_tensor_rows(a->model, slot) : rank;
     tensor.shape[1] = factor ? rank : linear->in;
     tensor.data = factor ? a->loras[slot].b : a->loras[slot].a;
     tensor.bytes = tensor.shape[0] * tensor.shape[1] * sizeof(float);
@@ -261,9 +334,9 @@ static rein_status write_factors(const rein_adapter *a, const char *path, rein_e
     rein_tensor *tensors = calloc(2 * a->n, sizeof *tensors);
     char(*names)[MAX_NAME] = calloc(2 * a->n, sizeof *names);
     size_t n = 0;
-    rein_status status = tensors && names ? REIN_OK : rein_fail(err, REIN_ENOMEM, "out of memory");
-    for (size_t slot = 0; slot < slots_of(&a->model->config) && !status; slot++)
-        for (int factor = 0; factor < 2 && a->loras[slot].rank; factor++, n++)
+    rein_status status = tensors && names ? REIN_OK : rein_no_memory(err);
+    for (size_t slot = 0; slot < rein_slots(&a->model->config) && !status; slot++)
+        for (int factor = 0; factor < 2 && rein_adapter_has(a, slot); factor++, n++)
             tensors[n] = factor_tensor(a, slot, factor, names[n]);
     if (!status) status = rein_tensors_write(path, tensors, n, NULL, 0, err);
     free(tensors);
@@ -276,7 +349,7 @@ rein_status rein_adapter_save(const rein_adapter *a, const char *directory, rein
     char *config = rein_path_join(directory, "adapter_config.json"),
          *factors = rein_path_join(directory, "adapter_model.safetensors");
     json_t *json = rein_adapter_config_json(a);
-    rein_status status = config && factors && json ? REIN_OK : rein_fail(err, REIN_ENOMEM, "out of memory");
+    rein_status status = config && factors && json ? REIN_OK : rein_no_memory(err);
     if (!status) status = rein_make_directories(directory, err);
     if (!status) status = write_factors(a, factors, err);
     if (!status) status = rein_json_file_write(config, json, err);

@@ -5,16 +5,8 @@
 #include "base/json.h"
 #include "weights.h"
 
-/* What is read from adapter_config.json. */
-typedef struct rein_adapter_config {
-    int64_t rank;
-    double alpha;
-    int rank_stabilized;
-    unsigned modules;                           /* bit m: module m */
-    char base[sizeof((rein_adapter *)0)->base]; /* "": none is named */
-} rein_adapter_config;
-
-/* Reads the parsed adapter_config.json. Settings that are not supported and would change the numbers are errors that name them. */
+/* Reads the parsed adapter_config.json. Settings that are not supported and would change the numbers are errors that name them. Which
+ * modules it means depends on the model; with model NULL config->modules is 0. config->base is borrowed from json. */
 rein_status rein_adapter_config_parse(rein_adapter_config *config, const rein_model_config *model, const char *file,
                                       const json_t *json, rein_error *err);
 

@@ -14,10 +14,11 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include "base/base.h"
+
 enum {
     MAX_STEPS = 100000, /* of one match; an expression that needs more is an error */
     MAX_DEPTH = 32,     /* nested groups */
-    MAX_KEY = 80,       /* such as "model.layers.16383.self_attn.q_proj" */
     LAYER_MODULES = REIN_LAYER_MODULES
 };
 
@@ -145,7 +146,7 @@ static void compile(pattern *p, rein_fields *in, const json_t *value) {
         rein_fields_wrong(in, p->key, value, "not a valid regular expression, at byte %zu; use a list of modules", (size_t)at);
         return;
     }
-    if (!p->code || !p->match || !p->limits) in->status = rein_fail(in->err, REIN_ENOMEM, "out of memory");
+    if (!p->code || !p->match || !p->limits) in->status = rein_no_memory(in->err);
     else pcre2_set_match_limit(p->limits, MAX_STEPS);
 }
 
@@ -196,7 +197,8 @@ static int matches(const pattern *p, rein_fields *in, const char *name, int line
     if (p->list) return in_list(p->list, name);
     if (!p->code || in->status) return 0;
     const int found = pcre2_match(p->code, (PCRE2_SPTR)name, strlen(name), 0, 0, p->match, p->limits);
-    if (found < 0 && found != PCRE2_ERROR_NOMATCH)
+    if (found == PCRE2_ERROR_NOMEMORY) rein_fields_fail(in, REIN_ENOMEM, p->key, -1, ": no memory to match it");
+    else if (found < 0 && found != PCRE2_ERROR_NOMATCH)
         rein_fields_wrong(in, p->key, json_object_get(in->object, p->key),
                           "the regular expression takes too many steps on %s; use a list of modules", name);
     return found >= 0;
@@ -208,21 +210,44 @@ static int is_target(const pattern *target, const pattern *exclude, rein_fields 
     return matches(target, in, name, linear) && !matches(exclude, in, name, 0);
 }
 
-/* An adapter has a module's LoRA in every layer or in none. */
-static int read_module(const pattern *target, const pattern *exclude, int64_t layers, int module, rein_fields *in) {
-    const char *path = rein_module_path((rein_module)module);
-    char name[MAX_KEY];
-    int first = 0;
-    for (int64_t layer = 0; layer < layers && !in->status; layer++) {
-        snprintf(name, sizeof name, "model.layers.%lld.%s", (long long)layer, path);
-        const int this_one = is_target(target, exclude, in, name, 1);
-        if (layer == 0) first = this_one;
-        else if (this_one != first)
-            rein_fields_wrong(in, "target_modules", json_object_get(in->object, "target_modules"),
-                              "a LoRA on %s of some layers only is not supported: layer 0 has %s and layer %lld has %s", path,
-                              first ? "one" : "none", (long long)layer, first ? "none" : "one");
+static void refuse_some(rein_fields *in, const rein_model_config *model, size_t first, size_t other, int first_has) {
+    char names[2][REIN_SLOT_NAME];
+    const json_t *value = json_object_get(in->object, "target_modules");
+    const char *path = rein_module_path(model, rein_slot_module(model, first));
+    if (model->n_experts)
+        rein_fields_wrong(in, "target_modules", value,
+                          "a LoRA on some layers or experts only is not supported: %s has %s and %s has %s",
+                          rein_slot_name(names[0], model, first), first_has ? "one" : "none",
+                          rein_slot_name(names[1], model, other), first_has ? "none" : "one");
+    else
+        rein_fields_wrong(in, "target_modules", value,
+                          "a LoRA on %s of some layers only is not supported: layer 0 has %s and layer %zu has %s", path,
+                          first_has ? "one" : "none", other / rein_layer_slots(model), first_has ? "none" : "one");
+}
+
+/* An adapter has a module's LoRA in every layer, and in every expert, or in none. */
+static int read_module(const pattern *target, const pattern *exclude, const rein_model_config *model, int module, rein_fields *in) {
+    char name[REIN_SLOT_NAME];
+    size_t first = SIZE_MAX;
+    int first_has = 0;
+    for (size_t slot = 0; slot + 1 < rein_slots(model) && !in->status; slot++) {
+        if (rein_slot_module(model, slot) != (rein_module)module || !rein_slot_count(model, slot)) continue;
+        const int has = is_target(target, exclude, in, rein_slot_name(name, model, slot), 1);
+        if (first == SIZE_MAX) first = slot, first_has = has;
+        else if (has != first_has) refuse_some(in, model, first, slot, first_has);
     }
-    return first;
+    return first_has;
+}
+
+/* "all-linear" means attention and MLPs or experts, not the routers. */
+static void refuse_routers(const pattern *target, const pattern *exclude, const rein_model_config *model, rein_fields *in) {
+    char name[REIN_SLOT_NAME];
+    for (size_t layer = 0; layer < (size_t)model->n_layers && !in->status; layer++) {
+        snprintf(name, sizeof name, "model.layers.%zu.mlp.gate", layer);
+        if (model->layers[layer] & REIN_LAYER_EXPERTS && is_target(target, exclude, in, name, 0))
+            rein_fields_wrong(in, "target_modules", json_object_get(in->object, "target_modules"),
+                              "a LoRA on the router (mlp.gate) is not supported");
+    }
 }
 
 unsigned rein_adapter_modules_read(const rein_model_config *model, rein_fields *in) {
@@ -231,15 +256,17 @@ unsigned rein_adapter_modules_read(const rein_model_config *model, rein_fields *
     read_pattern(&target, in, "target_modules");
     read_pattern(&exclude, in, "exclude_modules");
     for (int m = 0; m < LAYER_MODULES && !in->status; m++)
-        if (read_module(&target, &exclude, model->n_layers, m, in)) modules |= 1u << m;
+        if (read_module(&target, &exclude, model, m, in)) modules |= 1u << m;
+    refuse_routers(&target, &exclude, model, in);
     const json_t *value = json_object_get(in->object, "target_modules");
     if (is_target(&target, &exclude, in, "lm_head", 0)) modules |= 1u << REIN_HEAD_MODULE;
     if (is_target(&target, &exclude, in, "model.embed_tokens", 0))
         rein_fields_wrong(in, "target_modules", value, "a LoRA on the embedding (embed_tokens) is not supported");
     if (!modules)
         rein_fields_wrong(in, "target_modules", json_is_null(value) ? NULL : value,
-                          "it must name modules that the model has: q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, "
-                          "lm_head");
+                          "it must name modules that the model has: %s, lm_head",
+                          model->family->fused ? "qkv_proj, o_proj, gate_up_proj, down_proj"
+                                               : "q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj");
     free_pattern(&target);
     free_pattern(&exclude);
     return modules;

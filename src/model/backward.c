@@ -24,12 +24,16 @@ static rein_linear_gradient linear_gradient(const rein_activations *a, float *gr
     return g;
 }
 
-static rein_layer_gradient layer_gradient(const rein_activations *a, float *gradient, size_t l) {
+/* experts [3·n_experts] is memory for the gradients of a layer's experts. */
+static rein_layer_gradient layer_gradient(const rein_activations *a, float *gradient, size_t l, rein_linear_gradient *experts) {
     const rein_layer *layer = &a->policy.model->layers[l];
-    rein_layer_gradient g = {.norm_attention = gradient_of(a, gradient, layer->norm_attention),
-                             .norm_mlp = gradient_of(a, gradient, layer->norm_mlp),
-                             .norm_q = gradient_of(a, gradient, layer->norm_q),
-                             .norm_k = gradient_of(a, gradient, layer->norm_k)};
+    const rein_model_config *c = &a->policy.model->config;
+    const size_t first = l * rein_layer_slots(c) + REIN_LAYER_MODULES, n = layer->experts ? 3 * (size_t)c->n_experts : 0;
+    rein_layer_gradient g = {.experts = experts};
+    if (n) g.router = linear_gradient(a, gradient, &layer->router, NULL);
+    for (size_t i = 0; i < n; i++)
+        experts[i] = linear_gradient(a, gradient, &layer->experts[i], rein_adapter_slot(a->policy.adapter, first + i));
+    for (int n = 0; n < REIN_NORMS; n++) g.norms[n] = gradient_of(a, gradient, layer->norms[n].weight);
     for (int m = 0; m < REIN_LAYER_MODULES; m++)
         g.linear[m] = linear_gradient(a, gradient, &layer->linear[m], rein_adapter_lora(a->policy.adapter, l, (rein_module)m));
     return g;
@@ -39,6 +43,7 @@ typedef struct gradients {
     float *dx, *dhidden, *dlast;    /* [rows], [n], [n] × hidden */
     float *dlog_probs, *dentropies; /* [n] */
     float *dinner, *dlogits;        /* of a head that trains */
+    rein_linear_gradient *experts;  /* of a layer */
     rein_backward_scratch scratch;
 } gradients;
 
@@ -52,6 +57,7 @@ static rein_status take_memory(gradients *g, rein_activations *a, rein_error *er
     g->dentropies = rein_arena_floats(arena, n);
     g->dinner = a->head.lora ? rein_arena_floats(arena, n * a->head.lora->rank) : NULL;
     g->dlogits = a->head_trains && !a->out.x ? rein_arena_floats(arena, n * REIN_BACKWARD_CHUNK) : NULL;
+    g->experts = rein_arena_take(arena, 3 * (size_t)a->batch.model->config.n_experts * sizeof *g->experts);
     rein_backward_take(&g->scratch, &a->batch, arena);
     if (arena->failed) return rein_fail(err, REIN_ENOMEM, "no memory for the gradients of %zu tokens", a->batch.rows);
     return REIN_OK;
@@ -93,8 +99,8 @@ static void head_backward(gradients *g, float *gradient, const rein_activations 
                            a->inner, a->hidden, a->targets, a->n_wanted, &a->head, g->dlogits, &b->run);
     } else frozen_head_backward(g, a);
     memset(g->dlast, 0, a->n_wanted * hidden * sizeof(float));
-    rein_norm_backward(g->dlast, gradient_of(a, gradient, b->model->norm), g->dhidden, a->last, b->model->norm, a->last_scale,
-                       a->n_wanted, hidden, &b->run);
+    rein_norm_backward(g->dlast, gradient_of(a, gradient, b->model->norm.weight), g->dhidden, a->last, &b->model->norm,
+                       a->last_scale, a->n_wanted, hidden, &b->run);
     memset(g->dx, 0, b->rows * hidden * sizeof(float));
     for (size_t i = 0; i < a->n_wanted; i++)
         b->run.kernels->rows->add_scaled(g->dx + a->row[i] * hidden, g->dlast + i * hidden, hidden, 1);
@@ -102,8 +108,9 @@ static void head_backward(gradients *g, float *gradient, const rein_activations 
 
 static void embedding_backward(float *dembedding, const float *dx, const rein_activations *a) {
     const size_t hidden = (size_t)a->batch.model->config.hidden_size;
+    const float scale = (float)a->batch.model->config.embedding_scale;
     for (size_t r = 0; r < a->batch.rows; r++)
-        a->batch.run.kernels->rows->add_scaled(dembedding + (size_t)a->ids[r] * hidden, dx + r * hidden, hidden, 1);
+        a->batch.run.kernels->rows->add_scaled(dembedding + (size_t)a->ids[r] * hidden, dx + r * hidden, hidden, scale);
 }
 
 rein_status rein_backward(float *gradient, rein_activations *a, const float *dlog_probs, const float *dentropies, rein_error *err) {
@@ -125,7 +132,7 @@ rein_status rein_backward(float *gradient, rein_activations *a, const float *dlo
     float *embedding = gradient_of(a, gradient, model->embedding.data);
     head_backward(&g, gradient, a);
     for (size_t l = (size_t)model->config.n_layers; l-- > 0;) {
-        const rein_layer_gradient of_layer = layer_gradient(a, gradient, l);
+        const rein_layer_gradient of_layer = layer_gradient(a, gradient, l, g.experts);
         if (a->options.recompute) rein_layer_forward(NULL, &a->kept[l], l, &a->batch);
         rein_layer_backward(g.dx, l > 0 || embedding, &of_layer, &a->kept[l], l, &a->batch, a->segments, a->trees, a->n_trees,
                             &g.scratch);

@@ -64,13 +64,13 @@ static rein_status reserve(rein_word *word, size_t n, rein_error *err) {
     if (n > word->capacity) {
         const size_t capacity = rein_grown(word->capacity, n, sizeof *word->symbols);
         rein_symbol *symbols = capacity ? realloc(word->symbols, capacity * sizeof *symbols) : NULL;
-        if (!symbols) return rein_no_memory(err);
+        if (!symbols) return rein_tokenizer_no_memory(err);
         word->symbols = symbols, word->capacity = capacity;
     }
     if (2 * n > word->heap_capacity) {
         const size_t capacity = rein_grown(word->heap_capacity, 2 * n, sizeof *word->heap);
         rein_merge_candidate *heap = capacity ? realloc(word->heap, capacity * sizeof *heap) : NULL;
-        if (!heap) return rein_no_memory(err);
+        if (!heap) return rein_tokenizer_no_memory(err);
         word->heap = heap, word->heap_capacity = capacity;
     }
     return REIN_OK;

@@ -109,7 +109,7 @@ static rein_status make_table(rein_bpe *bpe, size_t count, rein_error *err) {
     size_t slots = 16;
     while (slots < 2 * count) slots *= 2;
     bpe->merges = malloc(slots * sizeof *bpe->merges);
-    if (!bpe->merges) return rein_no_memory(err);
+    if (!bpe->merges) return rein_tokenizer_no_memory(err);
     bpe->mask = slots - 1;
     for (size_t i = 0; i < slots; i++) bpe->merges[i] = (rein_merge){UINT64_MAX, 0, -1};
     return REIN_OK;

@@ -5,6 +5,8 @@
  * and kept. */
 #include "rein/tokenizer.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "model/tokenizer_parts.h"
@@ -33,22 +35,23 @@ static const known templates[] = {
     {REIN_CHAT_LLAMA3_1, NULL, NULL, 0x1A6DA26E3AEF1B34u, 3800, 0},               /* Llama-3.2 */
 };
 
-static const char *const names[] = {"raw", "chatml", "qwen2.5", "qwen3", "llama3", "llama3.1", NULL};
+static const char *const names[] = {"raw", "chatml", "qwen2.5", "qwen3", "llama3", "llama3.1", "template"};
 static const char qwen_system[] = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.";
 
 const char *rein_chat_name(const rein_chat *chat) {
+    if (chat->kind == REIN_CHAT_TEMPLATE && !chat->run) return NULL;
     return (size_t)chat->kind < sizeof names / sizeof *names ? names[chat->kind] : NULL;
 }
 
 rein_status rein_chat_named(rein_chat *chat, const char *name, rein_error *err) {
-    for (size_t i = 0; names[i]; i++) {
+    for (size_t i = 0; i < REIN_CHAT_TEMPLATE; i++) {
         if (strcmp(names[i], name) != 0) continue;
         *chat = (rein_chat){.kind = (rein_chat_kind)i};
-        if (chat->kind == REIN_CHAT_QWEN2_5) strcpy(chat->system, qwen_system);
+        if (chat->kind == REIN_CHAT_QWEN2_5) chat->system = qwen_system, chat->system_length = strlen(qwen_system);
         return REIN_OK;
     }
-    return rein_fail(err, REIN_EINVAL, "chat template \"%.60s\" is not known: raw, chatml, qwen2.5, qwen3, llama3 and llama3.1 are",
-                     name);
+    return rein_fail_at(err, REIN_EINVAL, "chat_format", -1,
+                        "is \"%.60s\": raw, chatml, qwen2.5, qwen3, llama3 or llama3.1 is needed", name);
 }
 
 /* ---- recognising */
@@ -64,63 +67,86 @@ static uint64_t hash_of(const char *text, size_t length) {
     return hash;
 }
 
-/* Resolves the escapes \\ and \' of Jinja. */
-static void unescape(char *text) {
-    char *to = text;
-    for (; *text; text++) {
-        if (*text == '\\' && (text[1] == '\\' || text[1] == '\'')) text++;
-        *to++ = *text;
-    }
-    *to = 0;
-}
+/* Where a message is in a text. */
+typedef struct part {
+    size_t begin, length;
+} part;
 
-/* Copies the default system message between the marks of a row into `system`. Returns 0 if it is not there or too long. */
-static int find_system(char *system, size_t size, const known *row, const char *text) {
+/* Finds the default system message between the marks of a row. Returns 0 if it is not there. */
+static int find_system(part *system, const known *row, const char *text) {
     const char *begin = row->before ? strstr(text, row->before) : NULL;
-    if (!row->before) return *system = 0, 1;
+    *system = (part){0, 0};
+    if (!row->before) return 1;
     while (begin && begin[strlen(row->before)] == '\'')
         begin = strstr(begin + 1, row->before); /* '…' + something is not a message */
     if (!begin) return 0;
     begin += strlen(row->before);
     const char *end = strstr(begin, row->after);
-    if (!end || end == begin || (size_t)(end - begin) >= size) return 0;
-    memcpy(system, begin, (size_t)(end - begin));
-    system[end - begin] = 0;
+    if (!end || end == begin) return 0;
+    *system = (part){(size_t)(begin - text), (size_t)(end - begin)};
     return 1;
 }
 
-static rein_status is_row(int *is, rein_chat *chat, const known *row, const rein_text *text, rein_error *err) {
+static rein_status is_row(int *is, part *system, const known *row, const rein_text *text, rein_error *err) {
     rein_text rest = {0};
     *is = 0;
-    if (!find_system(chat->system, sizeof chat->system, row, text->data)) return REIN_OK;
-    const rein_status status = rein_text_replace(&rest, text->data, text->length, chat->system, strlen(chat->system), "", 0, err);
+    if (!find_system(system, row, text->data)) return REIN_OK;
+    const rein_status status =
+        rein_text_replace(&rest, text->data, text->length, text->data + system->begin, system->length, "", 0, err);
     *is = !status && rest.length == row->length && hash_of(rest.data, rest.length) == row->hash;
     rein_text_free(&rest);
     return status;
 }
 
+/* The place in a template that is at `position` of its canonical text, in which each "\n" is one character. */
+static const char *place_of(const char *template_text, size_t position) {
+    for (; position; position--) template_text += template_text[0] == '\\' && template_text[1] == 'n' ? 2 : 1;
+    return template_text;
+}
+
+/* Removes the backslash of \\ and \'. */
+static void unescape(rein_text *text, size_t from) {
+    size_t to = from;
+    for (size_t at = from; at < text->length; at++) {
+        if (text->data[at] == '\\' && at + 1 < text->length && (text->data[at + 1] == '\\' || text->data[at + 1] == '\'')) at++;
+        text->data[to++] = text->data[at];
+    }
+    if (text->data) text->data[text->length = to] = 0;
+}
+
+rein_status rein_chat_system(rein_text *text, const rein_chat *chat, rein_error *err) {
+    const size_t before = text->length;
+    const rein_status status =
+        chat->system ? rein_text_replace(text, chat->system, chat->system_length, "\\n", 2, "\n", 1, err) : REIN_OK;
+    if (!status) unescape(text, before);
+    return status;
+}
+
 rein_status rein_chat_recognise(rein_chat *chat, const char *template_text, size_t length, rein_error *err) {
     rein_text text = {0};
-    rein_chat found;
+    const known *row = NULL;
+    part system;
     int is = 0;
     if (!template_text)
-        return rein_fail(err, REIN_EINVAL,
-                         "the tokenizer has no chat template: give one by name (chatml, llama3, raw …), or token ids");
+        return rein_fail(
+            err, REIN_EINVAL,
+            "the tokenizer has no chat template: --chat-format (in Python chat_format) names one (raw, chatml, llama3 …); "
+            "token ids need none");
     if (rein_utf8_valid(template_text, length) < length)
         return rein_fail(err, REIN_EINVAL, "the chat template: byte %zu is not UTF-8", rein_utf8_valid(template_text, length));
     rein_status status = canonical(&text, template_text, length, err);
-    for (size_t i = 0; !status && !is && i < sizeof templates / sizeof *templates; i++) {
-        found = (rein_chat){.kind = templates[i].kind, .always_generation = templates[i].always_generation};
-        status = is_row(&is, &found, &templates[i], &text, err);
-    }
+    for (size_t i = 0; !status && !is && i < sizeof templates / sizeof *templates; i++)
+        status = is_row(&is, &system, row = &templates[i], &text, err);
     rein_text_free(&text);
     if (status) return status;
     if (!is)
         return rein_fail(err, REIN_EINVAL,
                          "the chat template is not one of the known ones: if it renders as raw, chatml, qwen2.5, qwen3, llama3 or "
                          "llama3.1 does, give that name; token ids can always be given");
-    unescape(found.system);
-    *chat = found;
+    *chat = (rein_chat){.kind = row->kind, .always_generation = row->always_generation};
+    if (!row->before) return REIN_OK;
+    chat->system = place_of(template_text, system.begin);
+    chat->system_length = (size_t)(place_of(chat->system, system.length) - chat->system);
     return REIN_OK;
 }
 
@@ -139,6 +165,18 @@ typedef struct slice {
     const char *text;
     size_t length;
 } slice;
+
+/* "messages[1].role REASON" */
+static rein_status wrong_message(const rendering *r, size_t i, const char *part, const char *format, ...) REIN_PRINTF(4, 5);
+static rein_status wrong_message(const rendering *r, size_t i, const char *part, const char *format, ...) {
+    char field[60], reason[100];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(reason, sizeof reason, format, arguments);
+    va_end(arguments);
+    snprintf(field, sizeof field, "messages[%zu].%s", i, part);
+    return rein_fail_at(r->err, REIN_EINVAL, field, -1, "%s", reason);
+}
 
 static rein_status put(rendering *r, const char *text) { return rein_text_append(r->text, text, strlen(text), r->err); }
 
@@ -164,9 +202,9 @@ static rein_status put_turn(rendering *r, size_t i, slice content) {
 }
 
 static rein_status put_default_system(rendering *r) {
-    if (is_role(r, 0, "system") || !*r->chat->system) return REIN_OK;
+    if (is_role(r, 0, "system") || !r->chat->system) return REIN_OK;
     rein_status status = put(r, "<|im_start|>system\n");
-    if (!status) status = put(r, r->chat->system);
+    if (!status) status = rein_chat_system(r->text, r->chat, r->err);
     return status ? status : put(r, "<|im_end|>\n");
 }
 
@@ -290,8 +328,7 @@ static rein_status render_llama3(rendering *r) {
     if (!status && dated) status = put_dates(r);
     for (size_t i = 0; !status && i < r->n; i++) {
         const int headed = dated && i == 0 && is_role(r, 0, "system");
-        if (is_role(r, i, "tool"))
-            return rein_fail(r->err, REIN_EINVAL, "messages[%zu].role is tool: llama3 templates have no tool messages here", i);
+        if (is_role(r, i, "tool")) return wrong_message(r, i, "role", "is tool: llama3 templates have no tool messages here");
         if (!headed) status = put_header(r, r->messages[i].role);
         if (!status) status = put_content(r, i, r->text->length, strip(content_of(r, i)), "<|eot_id|>");
     }
@@ -303,6 +340,8 @@ static rein_status check(const rendering *r) {
     static const char *const roles[] = {"system", "user", "assistant", "tool"};
     if (!rein_chat_name(r->chat))
         return rein_fail_at(r->err, REIN_EINVAL, "chat.kind", -1, "is %d: not a chat format", (int)r->chat->kind);
+    if (r->chat->kind == REIN_CHAT_TEMPLATE)
+        return rein_fail_at(r->err, REIN_EINVAL, "chat.kind", -1, "is a template: rein_chat_template_render runs it");
     if (!r->n) return rein_fail_at(r->err, REIN_EINVAL, "messages", -1, "is empty: at least one message is needed");
     if (r->options->no_thinking && (r->chat->kind != REIN_CHAT_QWEN3 || !r->options->add_generation_prompt))
         return rein_fail_at(r->err, REIN_EINVAL, "no_thinking", -1, "has an effect only on the generation prompt of qwen3");
@@ -310,10 +349,9 @@ static rein_status check(const rendering *r) {
         const rein_message *m = &r->messages[i];
         int is = 0;
         for (size_t k = 0; m->role && k < sizeof roles / sizeof *roles; k++) is |= strcmp(m->role, roles[k]) == 0;
-        if (!is)
-            return rein_fail(r->err, REIN_EINVAL, "messages[%zu].role is unknown: system, user, assistant or tool is needed", i);
+        if (!is) return wrong_message(r, i, "role", "is unknown: system, user, assistant or tool is needed");
         const size_t wrong = rein_utf8_valid(m->content, m->length);
-        if (wrong < m->length) return rein_fail(r->err, REIN_EINVAL, "messages[%zu].content: byte %zu is not UTF-8", i, wrong);
+        if (wrong < m->length) return wrong_message(r, i, "content", ": byte %zu is not UTF-8", wrong);
     }
     return REIN_OK;
 }

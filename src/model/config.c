@@ -2,6 +2,7 @@
  * name them; absent ones have the default of the family's configuration class in transformers (as of 5.22). */
 #include "config.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,58 +11,46 @@
 #include "base/json.h"
 #include "weight_type.h"
 
-/* A family is a row. The numbers are the defaults of its configuration class; kv_heads 0: as many as heads. */
-static const struct family {
-    const char *model_type, *architecture;
-    int64_t kv_heads, head_dim, max_positions;
-    int64_t bos, eos;       /* -1: none */
-    int bias_by_config;     /* attention_bias of config.json turns on biases of q, k, v and o */
-    int qkv_bias, mlp_bias; /* qkv_bias: q, k and v always have one; mlp_bias: config.json may turn it on */
-    int qk_norm;
-    int64_t sliding_window; /* the default if absent; 0: the family has none */
-    int window_by_flag;     /* the window is used only if use_sliding_window is true */
-} families[REIN_FAMILIES] = {
-    [REIN_LLAMA] = {"llama", "LlamaForCausalLM", .max_positions = 2048, .bos = 1, .eos = 2, .bias_by_config = 1, .mlp_bias = 1},
-    [REIN_MISTRAL] = {"mistral", "MistralForCausalLM", .kv_heads = 8, .max_positions = 131072, .bos = 1, .eos = 2,
-                      .sliding_window = 4096},
-    [REIN_QWEN2] = {"qwen2", "Qwen2ForCausalLM", .kv_heads = 32, .max_positions = 32768, .bos = -1, .eos = -1, .qkv_bias = 1,
-                    .sliding_window = 4096, .window_by_flag = 1},
-    [REIN_QWEN3] = {"qwen3", "Qwen3ForCausalLM", .kv_heads = 32, .head_dim = 128, .max_positions = 32768, .bos = -1, .eos = -1,
-                    .bias_by_config = 1, .qk_norm = 1, .sliding_window = 4096, .window_by_flag = 1},
-};
-
 /* Limits, far above any model: the product of two of these, times 8 bytes, stays below 2^63. */
-enum { MAX_TOKENS = 1 << 26, MAX_WIDTH = 1 << 24, MAX_LAYERS = 1 << 14, MAX_HEADS = 1 << 14, MAX_HEAD_DIM = 1 << 14 };
+enum { MAX_TOKENS = 1 << 26, MAX_WIDTH = 1 << 24, MAX_HEADS = 1 << 14, MAX_HEAD_DIM = 1 << 14, MAX_ALL_EXPERTS = 1 << 16 };
 static const int64_t MAX_POSITIONS = (int64_t)1 << 40;
-
-const char *rein_family_name(rein_family family) { return families[family].model_type; }
 
 /* ----------------------------------------------------------------------------------------------------------------- family */
 
-static int family_of(rein_family *family, const char *model_type, const char *architecture) {
-    for (int i = 0; i < REIN_FAMILIES; i++) {
-        const int agrees =
-            architecture ? !strcmp(architecture, families[i].architecture) : !strcmp(model_type, families[i].model_type);
-        if (agrees) return *family = (rein_family)i, 1;
-    }
-    return 0;
+static void refuse_family(rein_fields *in, const char *key, const json_t *value) {
+    char names[320];
+    size_t n = 0;
+    const rein_family *family;
+    for (size_t i = 0; (family = rein_family_at(i)) && n < sizeof names; i++)
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s",
+                              !i                      ? ""
+                              : rein_family_at(i + 1) ? ", "
+                                                      : " and ",
+                              family->architecture);
+    rein_fields_wrong(in, key, value, "not supported; %s are", names);
 }
 
 static void read_family(rein_model_config *to, rein_fields *in) {
-    static const char supported[] = "not supported; LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM "
-                                    "are (model_type llama, mistral, qwen2, qwen3)";
     const json_t *architectures = rein_fields_array(in, "architectures"), *first = json_array_get(architectures, 0);
     const char *model_type = rein_fields_string_or(in, "model_type", NULL), *architecture = json_string_value(first);
+    const json_t *type = json_object_get(in->object, "model_type");
     if (in->status) return;
     if (first && (!architecture || json_array_size(architectures) != 1))
         rein_fields_wrong(in, "architectures", architectures, "the name of one architecture is needed");
     else if (!first && !model_type) rein_fields_wrong(in, "architectures", NULL, "the name of one architecture is needed");
-    else if (!family_of(&to->family, model_type, architecture))
-        rein_fields_wrong(in, first ? "architectures[0]" : "model_type", first ? first : json_object_get(in->object, "model_type"),
-                          "%s", supported);
-    else if (model_type && strcmp(model_type, families[to->family].model_type) != 0)
-        rein_fields_wrong(in, "model_type", json_object_get(in->object, "model_type"), "with %s it is \"%s\"", architecture,
-                          families[to->family].model_type);
+    if (in->status) return;
+    to->family = rein_family_find(model_type, architecture);
+    if (!to->family) refuse_family(in, first ? "architectures[0]" : "model_type", first ? first : type);
+    else if (model_type && strcmp(model_type, to->family->model_type) != 0)
+        rein_fields_wrong(in, "model_type", type, "with %s it is \"%s\"", architecture, to->family->model_type);
+}
+
+/* Goes on in the object that describes the text model, if the family has one. */
+static void enter_nested(const rein_model_config *c, rein_fields *in) {
+    if (in->status || !c->family->nested) return;
+    const json_t *inside = rein_fields_object(in, c->family->nested);
+    if (!inside) rein_fields_wrong(in, c->family->nested, NULL, "an object is needed: it describes the text model");
+    else in->object = inside, in->path = "text_config.";
 }
 
 /* ------------------------------------------------------------------------------------------------------------- unsupported settings */
@@ -82,106 +71,49 @@ static void refuse_experts(rein_fields *in) {
     for (int i = 0; keys[i]; i++) {
         const json_t *value = json_object_get(in->object, keys[i]);
         if (value && !json_is_null(value) && json_number_value(value) != 0)
-            rein_fields_wrong(in, keys[i], value, "mixtures of experts are not supported; dense models are");
+            rein_fields_wrong(in, keys[i], value, "mixtures of experts are not supported in this family");
     }
 }
 
-static void refuse_activation(rein_fields *in) {
-    const char *activation = rein_fields_string_or(in, "hidden_act", "silu");
-    if (activation && strcmp(activation, "silu") != 0 && strcmp(activation, "swish") != 0) /* two names of the same function */
-        rein_fields_wrong(in, "hidden_act", json_object_get(in->object, "hidden_act"), "not supported; \"silu\" is");
+static void read_activation(rein_model_config *to, rein_fields *in) {
+    const char *key = to->family->activation_key ? to->family->activation_key : "hidden_act";
+    const int silu = to->family->activation == REIN_SILU;
+    const char *name = rein_fields_string_or(in, key, NULL);
+    to->activation = to->family->activation;
+    if (!name || !strcmp(name, silu ? "silu" : "gelu_pytorch_tanh")) return;
+    if (silu && !strcmp(name, "swish")) return; /* another name of silu */
+    rein_fields_wrong(in, key, json_object_get(in->object, key), "not supported; \"%s\" is", silu ? "silu" : "gelu_pytorch_tanh");
 }
 
-/* Sliding windows are not supported. A window as long as the context has no effect. */
-static void refuse_window(const rein_model_config *c, rein_fields *in) {
-    const struct family *family = &families[c->family];
-    const json_t *types = rein_fields_array(in, "layer_types"), *window = json_object_get(in->object, "sliding_window");
-    const int64_t first = rein_fields_integer_or(in, "max_window_layers", 0, INT64_MAX, 28);
-    const int flag = rein_fields_bool_or(in, "use_sliding_window", 0);
-    int64_t size =
-        window && family->sliding_window ? rein_fields_integer_or(in, "sliding_window", 1, INT64_MAX, 0) : family->sliding_window;
-    size_t i;
-    json_t *type;
-    if (family->window_by_flag && !flag) size = 0;
-    json_array_foreach((json_t *)(uintptr_t)types, i, type) {
-        char key[40];
-        const char *name = json_string_value(type);
-        snprintf(key, sizeof key, "layer_types[%zu]", i);
-        if (name && !strcmp(name, "full_attention")) continue;
-        if (name && !strcmp(name, "sliding_attention") && size >= c->max_positions) continue;
-        rein_fields_wrong(in, key, type, "not supported; \"full_attention\" is");
-    }
-    if (family->sliding_window == 0 || size == 0 || size >= c->max_positions) return;
-    if (family->window_by_flag && (types || first >= c->n_layers)) return;
-    rein_fields_wrong(in, "sliding_window", window,
-                      "a window of %lld in a context of %lld is not supported; null is (with no window in use)", (long long)size,
-                      (long long)c->max_positions);
+double rein_config_cap(rein_fields *in, const char *key, double fallback) {
+    return json_is_null(json_object_get(in->object, key)) ? 0 : rein_fields_number_or(in, key, 0, fallback);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- rotary embedding */
-
-static void read_rope_type(rein_rope *rope, rein_fields *in) {
-    static const char *const names[] = {"default", "linear", "llama3"};
-    const char *type = rein_fields_string_or(in, "rope_type", NULL), *old = rein_fields_string_or(in, "type", NULL);
-    const char *key = type ? "rope_type" : "type";
-    if (in->status) return;
-    if (type && old && strcmp(type, old) != 0)
-        rein_fields_wrong(in, "type", json_object_get(in->object, "type"), "rope_type is \"%.40s\": they must agree", type);
-    if (!type) type = old ? old : "default";
-    int i = 0;
-    while (i < 3 && strcmp(type, names[i]) != 0) i++;
-    if (i < 3) rope->type = (rein_rope_type)i;
-    else rein_fields_wrong(in, key, json_object_get(in->object, key), "not supported; \"default\", \"linear\" and \"llama3\" are");
+void rein_config_check_experts(rein_model_config *to, rein_fields *in) {
+    int any = 0;
+    for (int64_t l = 0; l < to->n_layers; l++) any |= to->layers[l] & REIN_LAYER_EXPERTS;
+    if (!any) to->n_experts = 0;
+    if (any && to->experts_per_token > to->n_experts)
+        rein_fields_wrong(in, "num_experts_per_tok", json_object_get(in->object, "num_experts_per_tok"),
+                          "at most as many as there are experts, %lld, are needed", (long long)to->n_experts);
+    if (to->n_experts * to->n_layers > MAX_ALL_EXPERTS)
+        rein_fields_wrong(in, "num_hidden_layers", json_object_get(in->object, "num_hidden_layers"),
+                          "with %lld experts in a layer, at most %lld layers are supported", (long long)to->n_experts,
+                          (long long)(MAX_ALL_EXPERTS / to->n_experts));
 }
 
-/* Reads the object of rope_scaling or rope_parameters. */
-static void read_scaling(rein_rope *rope, rein_fields *in, int64_t max_positions) {
-    read_rope_type(rope, in);
-    if (rein_fields_number_or(in, "partial_rotary_factor", 0, 1) != 1)
-        rein_fields_wrong(in, "partial_rotary_factor", json_object_get(in->object, "partial_rotary_factor"), "not supported; 1 is");
-    if (in->status || rope->type == REIN_ROPE_DEFAULT) return;
-    rope->factor = rein_fields_number(in, "factor", 0);
-    if (rope->type != REIN_ROPE_LLAMA3) return;
-    rope->low_freq_factor = rein_fields_number(in, "low_freq_factor", 0);
-    rope->high_freq_factor = rein_fields_number(in, "high_freq_factor", 0);
-    rope->original_max_positions = rein_fields_integer_or(in, "original_max_position_embeddings", 1, MAX_POSITIONS, max_positions);
-    if (!in->status && rope->high_freq_factor <= rope->low_freq_factor)
-        rein_fields_wrong(in, "high_freq_factor", json_object_get(in->object, "high_freq_factor"),
-                          "it must be above low_freq_factor, %g", rope->low_freq_factor);
-}
-
-/* transformers 4 writes rope_theta, and rope_scaling (null if there is none); transformers 5 writes all of it in rope_parameters.
- * Either object may hold either set of fields. */
-static void read_rope(rein_model_config *to, rein_fields *in) {
-    const json_t *scaling = rein_fields_object(in, "rope_scaling"), *parameters = rein_fields_object(in, "rope_parameters");
-    const double theta = rein_fields_number_or(in, "rope_theta", 0, 0);
-    rein_rope rope = {.type = REIN_ROPE_DEFAULT, .theta = 10000, .factor = 1};
-    if (scaling && parameters && !json_equal((json_t *)(uintptr_t)scaling, (json_t *)(uintptr_t)parameters))
-        rein_fields_wrong(in, "rope_scaling", scaling, "rope_parameters is given too, and differs");
-    if (rein_fields_number_or(in, "partial_rotary_factor", 0, 1) != 1)
-        rein_fields_wrong(in, "partial_rotary_factor", json_object_get(in->object, "partial_rotary_factor"), "not supported; 1 is");
-    if (theta > 0) rope.theta = theta;
-    if (in->status) return;
-    if (scaling || parameters) {
-        rein_fields inside = *in;
-        inside.object = parameters ? parameters : scaling;
-        inside.path = parameters ? "rope_parameters." : "rope_scaling.";
-        rope.theta = rein_fields_number_or(&inside, "rope_theta", 0, rope.theta);
-        if (theta > 0 && rope.theta != theta)
-            rein_fields_wrong(&inside, "rope_theta", json_object_get(inside.object, "rope_theta"),
-                              "the rope_theta outside is %g: they must agree", theta);
-        read_scaling(&rope, &inside, to->max_positions);
-        in->status = inside.status;
-    }
-    to->rope = rope;
+void rein_config_refuse(rein_fields *in, const char *key) {
+    const json_t *value = json_object_get(in->object, key);
+    if (value && !json_is_null(value) && !json_is_false(value)) rein_fields_wrong(in, key, value, "not supported; null is");
 }
 
 /* -------------------------------------------------------------------------------------------------------------------- sizes */
 
 static void read_heads(rein_model_config *to, rein_fields *in) {
-    const struct family *family = &families[to->family];
+    const rein_family *family = to->family;
     const json_t *given = json_object_get(in->object, "num_key_value_heads");
-    to->n_heads = rein_fields_integer(in, "num_attention_heads", 1, MAX_HEADS);
+    to->n_heads = family->heads ? rein_fields_integer_or(in, "num_attention_heads", 1, MAX_HEADS, family->heads)
+                                : rein_fields_integer(in, "num_attention_heads", 1, MAX_HEADS);
     const int64_t kv_heads = given || !family->kv_heads ? to->n_heads : family->kv_heads; /* null and absent differ */
     to->n_kv_heads = rein_fields_integer_or(in, "num_key_value_heads", 1, MAX_HEADS, kv_heads);
     if (in->status) return;
@@ -200,23 +132,27 @@ static void read_heads(rein_model_config *to, rein_fields *in) {
 }
 
 static void read_sizes(rein_model_config *to, rein_fields *in) {
-    to->vocab_size = rein_fields_integer(in, "vocab_size", 1, MAX_TOKENS);
+    const rein_family *family = to->family;
+    to->vocab_size = family->vocab_size ? rein_fields_integer_or(in, "vocab_size", 1, MAX_TOKENS, family->vocab_size)
+                                        : rein_fields_integer(in, "vocab_size", 1, MAX_TOKENS);
     to->hidden_size = rein_fields_integer(in, "hidden_size", 1, MAX_WIDTH);
     to->intermediate_size = rein_fields_integer(in, "intermediate_size", 1, MAX_WIDTH);
-    to->n_layers = rein_fields_integer(in, "num_hidden_layers", 1, MAX_LAYERS);
+    to->n_layers = rein_fields_integer(in, "num_hidden_layers", 1, REIN_MAX_LAYERS);
     if (!in->status) read_heads(to, in);
-    to->max_positions = rein_fields_integer_or(in, "max_position_embeddings", 1, MAX_POSITIONS, families[to->family].max_positions);
-    to->rms_norm_eps = rein_fields_number_or(in, "rms_norm_eps", 0, 1e-6);
+    to->max_positions = rein_fields_integer_or(in, "max_position_embeddings", 1, MAX_POSITIONS, family->max_positions);
+    to->rms_norm_eps = rein_fields_number_or(in, "rms_norm_eps", 0, family->norm_epsilon > 0 ? family->norm_epsilon : 1e-6);
 }
 
 static void read_switches(rein_model_config *to, rein_fields *in) {
-    const struct family *family = &families[to->family];
+    const rein_family *family = to->family;
     const int bias = family->bias_by_config && rein_fields_bool_or(in, "attention_bias", 0);
-    to->tie_word_embeddings = rein_fields_bool_or(in, "tie_word_embeddings", 0);
+    to->tie_word_embeddings = rein_fields_bool_or(in, "tie_word_embeddings", family->tied);
     to->qkv_bias = bias || family->qkv_bias;
     to->o_bias = bias;
     to->mlp_bias = family->mlp_bias && rein_fields_bool_or(in, "mlp_bias", 0);
     to->qk_norm = family->qk_norm;
+    to->embedding_scale = family->scaled_embedding ? sqrt((double)to->hidden_size) : 1;
+    to->residual_scale = to->logit_divisor = 1;
 }
 
 /* ------------------------------------------------------------------------------------------------------------- tokens and types */
@@ -250,10 +186,16 @@ static void read_tokens(rein_model_config *to, rein_fields *in, int null_is_none
 }
 
 static void default_tokens(rein_model_config *to) {
-    const struct family *family = &families[to->family];
+    const rein_family *family = to->family;
     to->bos = family->bos < to->vocab_size ? family->bos : -1;
     to->n_eos = family->eos >= 0 && family->eos < to->vocab_size;
     to->eos[0] = family->eos;
+}
+
+/* The larger model's own settings take precedence. */
+static void read_switches_outside(rein_model_config *to, rein_fields *in) {
+    to->tie_word_embeddings = rein_fields_bool_or(in, "tie_word_embeddings", to->tie_word_embeddings);
+    read_tokens(to, in, 0);
 }
 
 static void read_dtype(rein_model_config *to, rein_fields *in) {
@@ -274,21 +216,30 @@ static void read_dtype(rein_model_config *to, rein_fields *in) {
 
 /* -------------------------------------------------------------------------------------------------------------- files */
 
+/* Reads what the text model is made of. */
+static void read_model(rein_model_config *c, rein_fields *in) {
+    if (!c->family->experts) refuse_experts(in);
+    read_activation(c, in);
+    if (!in->status) read_sizes(c, in);
+    if (!in->status) read_switches(c, in);
+    if (!in->status && c->family->read) c->family->read(c, in);
+    if (!in->status) rein_config_read_windows(c, in);
+    if (!in->status) rein_config_read_rope(c, in);
+    default_tokens(c);
+    read_tokens(c, in, 1);
+}
+
 rein_status rein_model_config_parse(rein_model_config *config, const char *file, const json_t *json, const char *generation_file,
                                     const json_t *generation, rein_error *err) {
     rein_model_config c = {0};
     rein_fields in = {.object = json, .file = file, .path = "", .err = err};
     read_family(&c, &in);
     refuse_quantization(&in);
-    refuse_experts(&in);
-    refuse_activation(&in);
-    if (!in.status) read_sizes(&c, &in);
-    if (!in.status) refuse_window(&c, &in);
-    read_rope(&c, &in);
-    read_switches(&c, &in);
+    enter_nested(&c, &in);
+    if (!in.status) read_model(&c, &in);
+    in.object = json, in.path = "";
     read_dtype(&c, &in);
-    default_tokens(&c);
-    read_tokens(&c, &in, 1);
+    if (!in.status && c.family->nested) read_switches_outside(&c, &in);
     if (!in.status && generation) {
         in = (rein_fields){.object = generation, .file = generation_file, .path = "", .err = err};
         read_tokens(&c, &in, 0);
@@ -301,7 +252,7 @@ rein_status rein_model_config_parse(rein_model_config *config, const char *file,
 static rein_status read_json(json_t **json, char **path, const char *directory, const char *name, int optional, rein_error *err) {
     *json = NULL;
     *path = rein_path_join(directory, name);
-    if (!*path) return rein_fail(err, REIN_ENOMEM, "out of memory");
+    if (!*path) return rein_no_memory(err);
     return optional && !rein_file_exists(*path) ? REIN_OK : rein_json_read(json, *path, REIN_JSON_NEEDS_OBJECT, err);
 }
 
@@ -328,14 +279,40 @@ static int set_dtype(json_t *json, const rein_model_config *before, rein_tensor_
     return old || !now ? json_object_set_new(json, "torch_dtype", json_string(name)) : 0;
 }
 
+/* The configuration of the text model alone, which is what is written; the larger model's own settings take precedence. */
+static json_t *text_model(const json_t *json, const rein_model_config *c) {
+    static const char *const outside[] = {"bos_token_id", "eos_token_id", "tie_word_embeddings", "dtype", "torch_dtype"};
+    const rein_family *family = c->family->text;
+    json_t *text = json_deep_copy(json_object_get(json, c->family->nested));
+    int failed = !text || json_object_set_new(text, "architectures", json_pack("[s]", family->architecture)) != 0 ||
+                 json_object_set_new(text, "model_type", json_string(family->model_type)) != 0;
+    for (size_t i = 0; i < sizeof outside / sizeof *outside && !failed; i++) {
+        json_t *value = json_object_get(json, outside[i]);
+        if (value && !json_is_null(value)) failed = json_object_set(text, outside[i], value) != 0;
+    }
+    if (failed) json_decref(text);
+    return failed ? NULL : text;
+}
+
 static rein_status change(json_t *json, const char *file, rein_tensor_type dtype, int tie, rein_error *err) {
     rein_model_config before;
     const rein_status status = rein_model_config_parse(&before, file, json, NULL, NULL, err);
     if (status) return status;
-    if (set_dtype(json, &before, dtype) != 0) return rein_fail(err, REIN_ENOMEM, "out of memory");
+    if (set_dtype(json, &before, dtype) != 0) return rein_no_memory(err);
     if (!before.tie_word_embeddings != !tie && json_object_set_new(json, "tie_word_embeddings", json_boolean(tie)) != 0)
-        return rein_fail(err, REIN_ENOMEM, "out of memory");
+        return rein_no_memory(err);
     return REIN_OK;
+}
+
+/* Replaces a configuration by that of its text model, if it has one inside. */
+static rein_status take_text_model(json_t **json, const char *file, rein_error *err) {
+    rein_model_config c;
+    const rein_status status = rein_model_config_parse(&c, file, *json, NULL, NULL, err);
+    if (status || !c.family->nested) return status;
+    json_t *text = text_model(*json, &c);
+    json_decref(*json);
+    *json = text;
+    return text ? REIN_OK : rein_no_memory(err);
 }
 
 rein_status rein_model_config_write(const char *to_directory, const char *from_directory, rein_tensor_type dtype,
@@ -346,9 +323,10 @@ rein_status rein_model_config_write(const char *to_directory, const char *from_d
     if (!rein_weight_type_of(dtype))
         return rein_fail(err, REIN_EINVAL, "a model is written as %s", rein_weight_types_show(types, "or"));
     rein_status status = read_json(&json, &from, from_directory, "config.json", 0, err);
+    if (!status) status = take_text_model(&json, from, err);
     if (!status) status = change(json, from, dtype, tie_word_embeddings, err);
     if (!status) to = rein_path_join(to_directory, "config.json");
-    if (!status) status = to ? rein_json_file_write(to, json, err) : rein_fail(err, REIN_ENOMEM, "out of memory");
+    if (!status) status = to ? rein_json_file_write(to, json, err) : rein_no_memory(err);
     json_decref(json);
     free(from);
     free(to);

@@ -7,6 +7,7 @@
 
 #include "nn/head.h"
 #include "nn/rope.h"
+#include "nn/route.h"
 #include "weights.h"
 
 /* Where the keys and values of a row are stored: slot `slot` of a block. */
@@ -15,42 +16,65 @@ typedef struct rein_slot {
     size_t slot;
 } rein_slot;
 
+/* Scratch of layers with experts, which are computed one after the other. An expert has at most as many rows as the batch. */
+typedef struct rein_expert_scratch {
+    rein_routes routes;
+    rein_lora_rows *parts; /* [n_parts]: of the rows of an expert */
+    float *x, *y;          /* [rows][hidden] */
+    float *gate, *up;      /* [rows][expert_size] */
+    float *inner[3];       /* [rows][rank], or NULL: of gate, up and down */
+} rein_expert_scratch;
+
 /* A batch of rows that goes through the layers. */
 typedef struct rein_batch_rows {
     const rein_model *model;
-    const rein_adapter *adapter; /* or NULL */
+    const rein_adapter *adapter; /* or NULL. Of rows with several adapters, which have no backward pass: any of them */
     size_t rows;
+    const rein_lora_rows *parts; /* the rows of each adapter */
+    size_t n_parts;
     const int32_t *positions; /* [rows] */
     const rein_slot *slots;   /* [rows] */
     const rein_query *queries;
     size_t n_queries, keys; /* keys: the largest number that a query sees */
-    size_t
-        layer_stride; /* floats between the keys of a layer and those of the next in a block; 0: each layer overwrites the one before */
-    rein_angles angles;
+    /* Floats between the keys of a layer and those of the next layer in a block; 0: each layer overwrites the one before. */
+    size_t layer_stride;
+    rein_angles angles[REIN_ROPES]; /* of the model's ropes */
     rein_nn_context run;
     /* Scratch: */
     float *normed;    /* [rows][hidden] */
-    float *gated;     /* [rows][intermediate] */
+    float *gated;     /* [rows][intermediate], or expert_size if that is larger */
     float *attention; /* rein_attention_scratch */
     size_t *pieces;   /* [n_queries + 1] */
+    rein_expert_scratch experts;
 } rein_batch_rows;
 
 /* What a layer keeps for its backward pass: arrays of floats only, each with a row in kept.c. Without a backward pass all layers use the
  * same memory. */
 typedef struct rein_kept {
-    float *x, *middle;                /* [rows][hidden]: the input, and the sum after attention */
-    float *scale, *middle_scale;      /* [rows] scales of the norms */
-    float *q_raw, *k_raw;             /* before their norm; q and k themselves if there is none */
-    float *q_scale, *k_scale;         /* [rows][heads] scales of their norms, or NULL */
+    float *x, *middle;                          /* [rows][hidden]: the input, and the sum after attention */
+    float *scale, *middle_scale;                /* [rows] scales of the norms before attention and MLP */
+    float *attention_out, *mlp_out;             /* [rows][hidden] before their norm, or NULL */
+    float *attention_out_scale, *mlp_out_scale; /* [rows] scales of these norms, or NULL */
+    float *q_raw, *k_raw;                       /* before their norm; q and k themselves if there is none */
+    float *q_scale, *k_scale;         /* [rows][heads], or [rows] for one norm of all heads: scales of their norms, or NULL */
     float *q, *k, *v, *o;             /* [rows][heads][dim] */
     float *softmax_stats;             /* [rows][heads][2], or NULL */
     float *gate, *up;                 /* [rows][intermediate] */
     float *inner[REIN_LAYER_MODULES]; /* [rows][rank], or NULL */
+    /* In layers with experts, instead of the above of the MLP: */
+    float *router;                  /* [rows][n_experts]: probabilities */
+    float *expert_gate, *expert_up; /* [rows][experts_per_token][expert_size] */
+    float *expert_inner[3];         /* [rows][experts_per_token][rank], or NULL */
 } rein_kept;
 enum { REIN_KEPT_ARRAYS = sizeof(rein_kept) / sizeof(float *) };
 
-/* Takes the scratch memory of a batch whose rows, queries, keys and run are set. Check arena->failed afterwards, as with the next
- * one. */
+/* The angles of a rope of the model, without memory yet; half is 0 if the model has no such rope. */
+static inline rein_angles rein_angles_of(const rein_model *model, int rope) {
+    return (rein_angles){.half = model->ropes[rope].half, .dim = model->heads.dim, .factor = model->ropes[rope].factor};
+}
+
+/* Takes the scratch memory of a batch whose rows, queries, keys and run are set; without parts it makes one of all rows, with the batch's
+ * adapter. Check arena->failed afterwards, as with the next one. */
 void rein_batch_take(rein_batch_rows *batch, rein_arena *arena);
 
 /* Takes the arrays of a layer, except x. */
@@ -84,12 +108,16 @@ void rein_last_layer_forward(float *out, const rein_kept *kept, const rein_selec
 /* ---- backward */
 typedef struct rein_layer_gradient {
     rein_linear_gradient linear[REIN_LAYER_MODULES];
-    float *norm_attention, *norm_mlp, *norm_q, *norm_k; /* NULL: does not train */
+    rein_linear_gradient router, *experts; /* [3·n_experts] */
+    float *norms[REIN_NORMS];              /* NULL: does not train */
 } rein_layer_gradient;
 
 typedef struct rein_backward_scratch {
     float *normed, *dnormed;          /* [rows][hidden] */
-    float *gated, *dgated;            /* [rows][intermediate] */
+    float *dscaled, *dbranch;         /* [rows][hidden] with a residual scale, and with norms after attention and MLP; or NULL */
+    float *gated, *dgated;            /* [rows][intermediate], or expert_size if that is larger */
+    float *weighted;                  /* [rows][expert_size] with experts */
+    float *dweights, *dlogits;        /* [rows][experts_per_token], [rows][n_experts]: of the router */
     float *dq, *dk, *dv, *d_o, *draw; /* [rows][heads][dim] */
     float *dinner;                    /* [rows][rank] */
     float *attention;                 /* rein_attention_backward_scratch */

@@ -37,8 +37,7 @@ static void layers_forward(rein_activations *a) {
     if (a->cached) read_cached_layers(a, layers, step);
     else compute_layers(a, layers, step);
     gather_rows(a->last, last->x + step, a->row, a->n_wanted, hidden);
-    rein_norm_forward(a->hidden, a->last_scale, a->last, b->model->norm, a->n_wanted, hidden, (float)b->model->config.rms_norm_eps,
-                      &b->run);
+    rein_norm_forward(a->hidden, a->last_scale, a->last, &b->model->norm, a->n_wanted, hidden, &b->run);
 }
 
 /* Copies the results of the head to the places of their tokens. */
@@ -77,10 +76,14 @@ rein_status rein_logits(float *logits, rein_activations *a, const rein_policy *p
     a->options = (rein_forward_options){0};
     const rein_status status = rein_activations_prepare(a, policy, tokens, 0, err);
     if (status) return status;
-    const size_t chunks = rein_head_chunks(&a->head);
+    const size_t chunks = rein_head_chunks(a->head.linear);
     rein_softmax_stats *masses = rein_arena_take(&a->arena, a->n_wanted * chunks * sizeof *masses);
-    if (!masses && a->n_wanted) return rein_fail(err, REIN_ENOMEM, "no memory for the logits of %zu tokens", a->n_wanted);
+    float *inverse = rein_arena_floats(&a->arena, a->n_wanted);
+    if (a->arena.failed) return rein_fail(err, REIN_ENOMEM, "no memory for the logits of %zu tokens", a->n_wanted);
     layers_forward(a);
-    rein_head_logits(logits, masses, a->inner, a->hidden, a->n_wanted, &a->head, &a->batch.run);
+    for (size_t i = 0; i < a->n_wanted; i++) inverse[i] = a->head.inverse_temperature;
+    const rein_lora_rows all = {a->head.lora, 0, a->n_wanted};
+    rein_head_logits(logits, masses, a->inner, a->hidden, inverse, a->n_wanted, a->head.linear, a->head.cap, 0, &all, 1,
+                     &a->batch.run);
     return REIN_OK;
 }

@@ -2,6 +2,7 @@
 #include "key_store.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { MAX_KEPT = 1 << 30 }; /* bytes that stay with a model that has no generator */
 
@@ -12,8 +13,8 @@ static void destroy(rein_key_store *store) {
     free(store);
 }
 
-rein_key_store *rein_key_store_open(const rein_model *model) {
-    rein_key_store *store = atomic_exchange(&model->spare->keys, NULL);
+rein_key_store *rein_key_store_open(const rein_model *model, int kept) {
+    rein_key_store *store = kept ? atomic_exchange(&model->spare->keys, NULL) : NULL;
     if (store) return store;
     store = calloc(1, sizeof *store);
     if (store) store->floats = (size_t)model->config.n_layers * rein_key_block_floats(&model->heads);
@@ -34,7 +35,10 @@ float *rein_key_store_take(rein_key_store *s) {
     return block;
 }
 
-void rein_key_store_give(rein_key_store *s, float *block) { s->free[s->n_free++] = block; }
+void rein_key_store_give(rein_key_store *s, float *block, int spoiled) {
+    if (spoiled) memset(block, 0, s->floats * sizeof *block);
+    s->free[s->n_free++] = block;
+}
 
 void rein_key_store_close(rein_key_store *store, const rein_model *model, int keep) {
     const int small = store && store->blocks * store->floats <= MAX_KEPT / sizeof(float);

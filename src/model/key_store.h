@@ -12,17 +12,17 @@ typedef struct rein_key_store {
     size_t n_free, capacity, blocks; /* blocks: their total number */
 } rein_key_store;
 
-/* Opens the store that is kept with the model, or an empty one; NULL if there is no memory. Thread-safe. */
-rein_key_store *rein_key_store_open(const rein_model *model);
+/* Opens the store that is kept with the model, if there is one and `kept` is 1, or an empty one; NULL if there is no memory. Thread-safe. */
+rein_key_store *rein_key_store_open(const rein_model *model, int kept);
 
 /* Takes a block, which may hold finite numbers of an earlier use. NULL if there is no memory. */
 float *rein_key_store_take(rein_key_store *store);
 
-/* Gives a block back. Cannot fail. */
-void rein_key_store_give(rein_key_store *store, float *block);
+/* Gives a block back. Cannot fail. `spoiled`: it may hold a NaN, and is cleared. */
+void rein_key_store_give(rein_key_store *store, float *block, int spoiled);
 
 /* Closes a store to which all blocks have been given back. With `keep` it stays with the model, in place of another one, unless it
- * is too large; else it is freed. A store that may hold a NaN must not be kept. Thread-safe; NULL is fine. */
+ * is too large; else it is freed. Thread-safe; NULL is fine. */
 void rein_key_store_close(rein_key_store *store, const rein_model *model, int keep);
 
 #endif

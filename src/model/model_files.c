@@ -50,7 +50,9 @@ static rein_status plan_weight(saving *s, size_t i, const rein_model_config *con
     const char *rest;
     rein_model_weight(w, config, i);
     const size_t from = i < rein_model_weights(&model->config) ? i : 0;
-    const rein_status status = rein_tensors_weight(&stored, model->tensors, from == i ? w->name : s->weights[0].name, s->err);
+    const char *name = from == i ? w->name : s->weights[0].name;
+    const rein_tensor *found = rein_model_tensor(&model->config, model->tensors, name);
+    const rein_status status = rein_tensors_weight(&stored, model->tensors, found ? found->name : name, s->err);
     if (status) return status;
     rein_tensor *t = &s->tensors[i];
     *t = (rein_tensor){.name = w->name, .n_dims = w->n_dims, .shape = {w->shape[0], w->shape[1]}};
@@ -170,7 +172,7 @@ static rein_status write_shard(saving *s, size_t shard) {
     while (s->shards[s->first] != shard) s->first++;
     while (s->first + count < s->n && s->shards[s->first + count] == shard) count++;
     char *path = rein_path_join(s->directory, shard_name(name, shard, s->n_shards));
-    if (!path) return rein_fail(s->err, REIN_ENOMEM, "out of memory");
+    if (!path) return rein_no_memory(s->err);
     const rein_status status = rein_tensors_write_generated(path, s->tensors + s->first, count, NULL, 0, put_weight, s, s->err);
     free(path);
     return status;
@@ -197,8 +199,7 @@ static json_t *make_index(const saving *s) {
 static rein_status write_index(const saving *s) {
     char *path = rein_path_join(s->directory, "model.safetensors.index.json");
     json_t *index = make_index(s);
-    const rein_status status =
-        path && index ? rein_json_file_write(path, index, s->err) : rein_fail(s->err, REIN_ENOMEM, "out of memory");
+    const rein_status status = path && index ? rein_json_file_write(path, index, s->err) : rein_no_memory(s->err);
     json_decref(index);
     free(path);
     return status;
@@ -208,7 +209,7 @@ static rein_status write_index(const saving *s) {
 static rein_status copy_file(const saving *s, const char *name) {
     char *from = rein_path_join(s->model->directory, name), *to = rein_path_join(s->directory, name);
     rein_file file = {0};
-    rein_status status = from && to ? REIN_OK : rein_fail(s->err, REIN_ENOMEM, "out of memory");
+    rein_status status = from && to ? REIN_OK : rein_no_memory(s->err);
     if (!status && rein_file_exists(from)) {
         status = rein_file_map(&file, from, s->err);
         if (!status) status = rein_file_write(to, file.data, file.size, s->err);
@@ -276,7 +277,7 @@ rein_status rein_model_save_shards(const rein_model *model, const rein_adapter *
     saving s = {.model = model, .directory = directory, .err = err};
     rein_model_config config = model->config;
     rein_exec exec;
-    if (adapter && adapter->model != model) return rein_fail(err, REIN_EINVAL, "the adapter was made for another model");
+    if (adapter && adapter->model != model) return rein_fail_at(err, REIN_EINVAL, "adapter", -1, "was made for another model");
     if (rein_adapter_lora(adapter, 0, REIN_HEAD_MODULE)) config.tie_word_embeddings = 0;
     rein_status status = rein_exec_resolve(&exec, NULL, 0, err);
     if (status) return status;

@@ -17,8 +17,8 @@ static void adapter_parameters(rein_parameter *p, rein_adapter *a, float *gradie
     for (size_t slot = 0; slot < rein_adapter_slots(a->model); slot++) {
         const rein_lora *lora = &a->loras[slot];
         const rein_linear *linear = rein_model_linear(a->model, slot);
-        const size_t shapes[2][2] = {{lora->rank, linear->in}, {linear->out, lora->rank}};
-        for (int factor = 0; factor < 2 && lora->rank; factor++, i++) {
+        const size_t shapes[2][2] = {{lora->rank, linear->in}, {rein_tensor_rows(a->model, slot), lora->rank}};
+        for (int factor = 0; factor < 2 && rein_adapter_has(a, slot); factor++, i++) {
             float *value = factor ? lora->b : lora->a;
             p[i] = (rein_parameter){.name = a->names[i],
                                     .value = value,

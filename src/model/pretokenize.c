@@ -11,7 +11,7 @@ static rein_status push(rein_parts *parts, size_t begin, size_t end, bool match,
     if (parts->count == parts->capacity) {
         const size_t capacity = rein_grown(parts->capacity, parts->count + 1, sizeof *parts->data);
         rein_part *data = capacity ? realloc(parts->data, capacity * sizeof *data) : NULL;
-        if (!data) return rein_no_memory(err);
+        if (!data) return rein_tokenizer_no_memory(err);
         parts->data = data, parts->capacity = capacity;
     }
     parts->data[parts->count++] = (rein_part){begin, end, match};
@@ -23,12 +23,12 @@ static rein_status find_regex(rein_pieces *p, const rein_regex *regex, size_t be
     const char *text = p->text + begin;
     const size_t length = end - begin;
     size_t done = 0, from = 0, last = SIZE_MAX; /* last: the end of the previous match */
-    rein_status status = rein_regex_prepare(&p->match, regex, err);
+    rein_status status = REIN_OK;
     while (!status && from <= length) {
         size_t b, e;
         bool found;
         uint32_t skipped;
-        status = rein_regex_find(&found, &b, &e, regex, p->match, text, length, from, err);
+        status = rein_regex_find(&found, &b, &e, regex, p->matcher, text, length, from, err);
         if (status || !found) break;
         from = b < e ? e : b < length ? b + rein_utf8_next(&skipped, text + b) : length + 1;
         if (b == e && b == last) continue; /* an empty match counts, unless the previous match ended here */
@@ -152,9 +152,9 @@ static rein_status run(rein_pieces *p, const rein_pretokenizer *step, rein_error
     return status;
 }
 
-rein_status rein_pretokenize(rein_pieces *p, const rein_pretokenizers *all, const char *text, size_t length, bool at_start,
-                             rein_error *err) {
-    p->text = text, p->at_start = at_start;
+rein_status rein_pretokenize(rein_pieces *p, rein_matcher *matcher, const rein_pretokenizers *all, const char *text, size_t length,
+                             bool at_start, rein_error *err) {
+    p->text = text, p->matcher = matcher, p->at_start = at_start;
     p->parts.count = 0;
     rein_status status = length ? push(&p->parts, 0, length, false, err) : REIN_OK;
     for (size_t i = 0; !status && i < all->count; i++) status = run(p, &all->steps[i], err);
@@ -167,6 +167,5 @@ void rein_pieces_free(rein_pieces *p) {
     free(p->found.data);
     rein_text_free(&p->held[0]);
     rein_text_free(&p->held[1]);
-    pcre2_match_data_free(p->match);
     *p = (rein_pieces){0};
 }

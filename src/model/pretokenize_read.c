@@ -11,7 +11,9 @@ static rein_status make_regex(rein_regex **regex, const char *pattern, size_t le
                               rein_error *err) {
     rein_error why = {0};
     const rein_status status = rein_regex_make(regex, pattern, length, literal, &why);
-    return status == REIN_EINVAL ? rein_place_fail(place, err, "pattern: %s", why.message) : status ? rein_no_memory(err) : REIN_OK;
+    return status == REIN_EINVAL ? rein_place_fail(place, err, "pattern: %s", why.message)
+           : status              ? rein_tokenizer_no_memory(err)
+                                 : REIN_OK;
 }
 
 static rein_status read_behavior(rein_split_behavior *behavior, const json_t *object, const rein_place *place, rein_error *err) {

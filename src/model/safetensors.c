@@ -186,7 +186,7 @@ static rein_status check_layout(const rein_shard *shard, const rein_entry *entri
 static rein_status grow(rein_tensors *all, size_t more, rein_error *err) {
     const size_t n = all->n + more;
     rein_entry *entries = n > SIZE_MAX / sizeof *entries ? NULL : realloc(all->entries, (n ? n : 1) * sizeof *entries);
-    if (!entries) return rein_fail(err, REIN_ENOMEM, "out of memory");
+    if (!entries) return rein_no_memory(err);
     all->entries = entries;
     return REIN_OK;
 }

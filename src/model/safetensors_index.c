@@ -9,8 +9,6 @@
 
 static const char SINGLE[] = "model.safetensors", INDEX[] = "model.safetensors.index.json", ADAPTER[] = "adapter_model.safetensors";
 
-static rein_status no_memory(rein_error *err) { return rein_fail(err, REIN_ENOMEM, "out of memory"); }
-
 static char *copy_text(const char *text) {
     const size_t size = strlen(text) + 1;
     char *copy = malloc(size);
@@ -61,7 +59,7 @@ static int by_name(const void *a, const void *b) {
 static rein_status sort_names(rein_tensors *set, rein_error *err) {
     char first[REIN_PATH_SHOWN], second[REIN_PATH_SHOWN], quoted[REIN_TEXT_SHOWN];
     set->by_name = malloc((set->n ? set->n : 1) * sizeof *set->by_name);
-    if (!set->by_name) return no_memory(err);
+    if (!set->by_name) return rein_no_memory(err);
     for (size_t i = 0; i < set->n; i++) set->by_name[i] = &set->entries[i];
     qsort(set->by_name, set->n, sizeof *set->by_name, by_name);
     for (size_t i = 1; i < set->n; i++) {
@@ -101,7 +99,7 @@ static rein_status files_of_index(const char ***files, size_t *n_files, const ch
         return rein_fail(err, REIN_EINVAL, "%s: weight_map is missing: an object that names the file of each tensor is needed",
                          rein_path_show(shown, name));
     const char **list = malloc(json_object_size(map) * sizeof *list);
-    if (!list) return no_memory(err);
+    if (!list) return rein_no_memory(err);
     json_object_foreach((json_t *)(uintptr_t)map, tensor, file) {
         const rein_status status = check_file_name(name, tensor, file, err);
         if (status) return free(list), status;
@@ -165,7 +163,7 @@ static rein_status read_set(rein_tensors *set, const json_t *index, rein_error *
 
 static rein_status map_shard(rein_shard *shard, const char *directory, const char *name, rein_error *err) {
     shard->path = *directory ? rein_path_join(directory, name) : copy_text(name);
-    return shard->path ? rein_file_map(&shard->file, shard->path, err) : no_memory(err);
+    return shard->path ? rein_file_map(&shard->file, shard->path, err) : rein_no_memory(err);
 }
 
 /* Opens `files` of the directory; "": the names are paths. */
@@ -173,7 +171,7 @@ static rein_status open_files(rein_tensors **to, const char *name, const char *d
                               const json_t *index, rein_error *err) {
     rein_tensors *set = new_set(name, n_files);
     rein_status status = REIN_OK;
-    if (!set) return no_memory(err);
+    if (!set) return rein_no_memory(err);
     for (size_t i = 0; i < n_files && !status; i++) status = map_shard(&set->shards[i], directory, files[i], err);
     if (!status) status = read_set(set, index, err);
     if (status) rein_tensors_close(set);
@@ -204,7 +202,7 @@ static rein_status no_weights(const char *directory, rein_error *err) {
     for (int i = 0; pickled[i]; i++) {
         char *path = rein_path_join(directory, pickled[i]);
         const int there = path && rein_file_exists(path);
-        if (!path) return no_memory(err);
+        if (!path) return rein_no_memory(err);
         free(path);
         if (there)
             return rein_fail(err, REIN_EINVAL, "%s has %s, which is not supported: convert it to safetensors", shown, pickled[i]);
@@ -217,7 +215,7 @@ rein_status rein_tensors_open(rein_tensors **tensors, const char *path, rein_err
     if (!rein_file_is_directory(path)) return open_file(tensors, path, err);
     char *single = rein_path_join(path, SINGLE), *index = rein_path_join(path, INDEX);
     rein_status status;
-    if (!single || !index) status = no_memory(err);
+    if (!single || !index) status = rein_no_memory(err);
     else if (rein_file_exists(single)) status = open_file(tensors, single, err);
     else if (rein_file_exists(index)) status = open_index(tensors, path, index, err);
     else status = no_weights(path, err);
@@ -229,7 +227,7 @@ rein_status rein_tensors_open(rein_tensors **tensors, const char *path, rein_err
 rein_status rein_tensors_open_adapter(rein_tensors **tensors, const char *directory, rein_error *err) {
     *tensors = NULL;
     char *path = rein_path_join(directory, ADAPTER);
-    const rein_status status = path ? open_file(tensors, path, err) : no_memory(err);
+    const rein_status status = path ? open_file(tensors, path, err) : rein_no_memory(err);
     free(path);
     return status;
 }
@@ -245,11 +243,11 @@ rein_status rein_tensors_from_memory(rein_tensors **tensors, const rein_tensors_
     if (index && n_names != n_files)
         return rein_fail(err, REIN_EINVAL, "the index lists %zu files, but %zu are given", n_names, n_files);
     rein_tensors *set = new_set(index ? INDEX : n_files ? files[0].name : "nothing", n_files);
-    if (!set) return no_memory(err);
+    if (!set) return rein_no_memory(err);
     for (size_t i = 0; i < n_files && !status; i++) {
         set->shards[i].path = copy_text(files[i].name);
         set->shards[i].file = (rein_file){files[i].data, files[i].size, 0};
-        if (!set->shards[i].path) status = no_memory(err);
+        if (!set->shards[i].path) status = rein_no_memory(err);
     }
     if (!status) status = read_set(set, index, err);
     if (status) rein_tensors_close(set);

@@ -51,7 +51,7 @@ static rein_status sort_tensors(const rein_tensor ***sorted, const char *path, c
                                 rein_error *err) {
     char shown[REIN_PATH_SHOWN], quoted[REIN_TEXT_SHOWN];
     const rein_tensor **list = n > SIZE_MAX / sizeof *list ? NULL : malloc((n ? n : 1) * sizeof *list);
-    if (!list) return rein_fail(err, REIN_ENOMEM, "out of memory");
+    if (!list) return rein_no_memory(err);
     *sorted = list;
     for (size_t i = 0; i < n; i++) {
         const rein_status status = check_tensor(&tensors[i], path, err);
@@ -80,7 +80,7 @@ static rein_status add_metadata(rein_text *to, const char *path, const rein_meta
     char shown[REIN_PATH_SHOWN];
     rein_metadata *sorted = malloc(n * sizeof *sorted);
     rein_status status = REIN_OK;
-    if (!sorted) return rein_fail(err, REIN_ENOMEM, "out of memory");
+    if (!sorted) return rein_no_memory(err);
     memcpy(sorted, metadata, n * sizeof *sorted);
     qsort(sorted, n, sizeof *sorted, by_key);
     rein_text_put(to, "\"__metadata__\":{");

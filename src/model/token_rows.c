@@ -35,10 +35,13 @@ static rein_status check_length(const rein_activations *a, size_t s, rein_error 
     const int64_t positions = a->policy.model->config.max_positions;
     int depth = 0;
     if (segment->before + segment->count > (size_t)positions)
-        return rein_fail(err, REIN_EINVAL, "segment %zu ends at position %zu: the model has %lld positions", s,
-                         segment->before + segment->count, (long long)positions);
+        return rein_fail_at(err, REIN_EINVAL, "offsets", (int64_t)s + 1,
+                            "is too large: its segment ends at position %zu, and the model has %lld positions",
+                            segment->before + segment->count, (long long)positions);
     for (int64_t up = segment->parent; up != REIN_NO_PARENT; up = a->segments[up].parent)
-        if (++depth > MAX_DEPTH) return rein_fail(err, REIN_EINVAL, "segment %zu continues more than %d others", s, MAX_DEPTH);
+        if (++depth > MAX_DEPTH)
+            return rein_fail_at(err, REIN_EINVAL, "parents", (int64_t)s, "is wrong: the segment continues more than %d others",
+                                MAX_DEPTH);
     return REIN_OK;
 }
 
@@ -131,7 +134,7 @@ static rein_status make_rows(rein_activations *a, const rein_tokens *t, rein_err
 
 rein_status rein_token_rows(rein_activations *a, const rein_tokens *t, rein_error *err) {
     rein_arena *arena = &a->arena;
-    if (t->n == 0) return rein_fail(err, REIN_EINVAL, "there are no tokens: n is 0");
+    if (t->n == 0) return rein_fail_at(err, REIN_EINVAL, "n", -1, "is 0: there are no tokens");
     if (t->offsets[0] != 0) return rein_fail_at(err, REIN_EINVAL, "offsets", 0, "is %zu: the first offset is 0", t->offsets[0]);
     a->n_segments = t->n;
     a->segments = rein_arena_take(arena, t->n * sizeof *a->segments);

@@ -13,7 +13,7 @@
 static rein_status map_file(rein_file *file, const char *directory, const char *name, bool optional, rein_error *err) {
     char *path = rein_path_join(directory, name);
     rein_status status = REIN_OK;
-    if (!path) return rein_no_memory(err);
+    if (!path) return rein_tokenizer_no_memory(err);
     if (!optional || rein_file_exists(path)) status = rein_file_map(file, path, err);
     if (!status && file->size > REIN_TOKENIZER_FILE) {
         const rein_place place = {path, ""};
@@ -66,7 +66,7 @@ static rein_status make_added_sets(rein_tokenizer *t, const rein_place *place, r
     rein_status status = rein_added_set_make(&t->plain_set, t->added, t->added_count, false, &t->vocabulary, &t->normalizers, &why);
     if (!status)
         status = rein_added_set_make(&t->normalized_set, t->added, t->added_count, true, &t->vocabulary, &t->normalizers, &why);
-    return status == REIN_EINVAL ? rein_place_fail(&at, err, "%s", why.message) : status ? rein_no_memory(err) : REIN_OK;
+    return status == REIN_EINVAL ? rein_place_fail(&at, err, "%s", why.message) : status ? rein_tokenizer_no_memory(err) : REIN_OK;
 }
 
 static rein_status read_parts(rein_tokenizer *t, const json_t *root, const rein_place *place, rein_error *err) {
@@ -82,28 +82,62 @@ static rein_status read_parts(rein_tokenizer *t, const json_t *root, const rein_
     if (!status) status = rein_bpe_read(&t->bpe, model, t->pretokenizers.byte_level, &t->vocabulary, place, err);
     if (!status) status = rein_affixes_read(&t->affixes, json_object_get(root, "post_processor"), &t->vocabulary, place, err);
     if (!status) status = rein_decoders_read(&t->decoders, json_object_get(root, "decoder"), place, err);
-    return status ? status : make_added_sets(t, place, err);
+    if (!status) status = make_added_sets(t, place, err);
+    if (!status) t->bytes_per_token = rein_bytes_per_token(t);
+    return status;
+}
+
+/* The key "\u0000" of a vocabulary; NULL: there is none. */
+static const char *find_nul_key(const char *text, size_t length) {
+    static const char key[] = "\"\\u0000\"";
+    for (const char *at = text; at && (at = rein_text_find(at, length - (size_t)(at - text), key, sizeof key - 1)); at++) {
+        const char *after = at + sizeof key - 1, *end = text + length;
+        while (after < end && strchr(" \t\r\n", *after)) after++;
+        if (at > text && at[-1] != '\\' && after < end && *after == ':') return at;
+    }
+    return NULL;
+}
+
+/* jansson has no keys with a NUL. This one becomes REIN_NUL_KEY, which is not a character of any text, and *hides is set. */
+static rein_status parse(json_t **root, bool *hides, const rein_tokenizer_files *files, const char *path, rein_error *err) {
+    const unsigned flags = REIN_JSON_NEEDS_OBJECT | REIN_JSON_ALLOWS_NUL;
+    const char *key = find_nul_key(files->tokenizer, files->tokenizer_length);
+    *hides = key != NULL;
+    if (!key) return rein_json_parse(root, files->tokenizer, files->tokenizer_length, path, flags, err);
+    char *copy = malloc(files->tokenizer_length);
+    if (!copy) return rein_tokenizer_no_memory(err);
+    memcpy(copy, files->tokenizer, files->tokenizer_length);
+    memcpy(copy + (key - files->tokenizer) + 3, "FDD0", 4); /* \uFDD0 */
+    const rein_status status = rein_json_parse(root, copy, files->tokenizer_length, path, flags, err);
+    free(copy);
+    return status;
 }
 
 static rein_status read_tokenizer(rein_tokenizer *t, const rein_tokenizer_files *files, rein_error *err) {
     char *path = rein_path_join(files->name, "tokenizer.json");
     const rein_place place = {path, ""};
     json_t *root = NULL;
-    if (!path) return rein_no_memory(err);
-    rein_status status =
-        rein_json_parse(&root, files->tokenizer, files->tokenizer_length, path, REIN_JSON_NEEDS_OBJECT | REIN_JSON_ALLOWS_NUL, err);
+    if (!path) return rein_tokenizer_no_memory(err);
+    rein_status status = parse(&root, &t->vocabulary.hides_nul, files, path, err);
     if (!status) status = read_parts(t, root, &place, err);
     json_decref(root);
     free(path);
     return status;
 }
 
+/* A template that cannot be run is a problem of those who need it. */
+static rein_status open_chat(rein_tokenizer *t, rein_error *err) {
+    const rein_status status = rein_chat_template_of(&t->chat, t, &t->chat_problem);
+    return status == REIN_ENOMEM ? rein_tokenizer_no_memory(err) : REIN_OK;
+}
+
 rein_status rein_tokenizer_read(rein_tokenizer **tokenizer, const rein_tokenizer_files *files, rein_error *err) {
     rein_tokenizer *t = calloc(1, sizeof *t);
     *tokenizer = NULL;
-    if (!t) return rein_no_memory(err);
+    if (!t) return rein_tokenizer_no_memory(err);
     rein_status status = read_tokenizer(t, files, err);
     if (!status) status = rein_tokenizer_settings_read(&t->settings, &t->affixes, files, &t->vocabulary, err);
+    if (!status) status = open_chat(t, err);
     if (status) rein_tokenizer_close(t);
     else *tokenizer = t;
     return status;
@@ -118,7 +152,9 @@ void rein_tokenizer_close(rein_tokenizer *t) {
     rein_pretokenizers_free(&t->pretokenizers);
     rein_bpe_free(&t->bpe);
     rein_decoders_free(&t->decoders);
+    rein_chat_template_close(t->chat);
     free(t->settings.chat_template);
+    free(t->settings.tool_template);
     free(t->added);
     free(t);
 }

@@ -19,11 +19,13 @@ static int by_pattern(const void *left, const void *right) {
 static rein_status normalize_pattern(rein_text *patterns, size_t *length, const rein_normalizers *normalizers, const char *text,
                                      size_t text_length, rein_error *err) {
     rein_text first = {0}, second = {0};
+    rein_matcher matcher = {.length = text_length};
     const char *made;
-    rein_status status = rein_normalize(&made, length, &first, &second, normalizers, text, text_length, err);
+    rein_status status = rein_normalize(&made, length, &first, &second, &matcher, normalizers, text, text_length, err);
     if (!status) status = rein_text_append(patterns, made, *length, err);
     rein_text_free(&first);
     rein_text_free(&second);
+    rein_matcher_free(&matcher);
     return status;
 }
 
@@ -62,7 +64,7 @@ static void index_set(rein_added_set *set) {
 /* Decoding writes a normalized token as it was matched, not as the file spells it, like newer versions of Hugging Face. */
 static rein_status make_by_id(rein_added_set *set, size_t size, rein_error *err) {
     set->by_id = malloc(size * sizeof *set->by_id);
-    if (!set->by_id) return rein_no_memory(err);
+    if (!set->by_id) return rein_tokenizer_no_memory(err);
     for (size_t i = 0; i < size; i++) set->by_id[i] = -1;
     return REIN_OK;
 }
@@ -71,7 +73,7 @@ rein_status rein_added_set_make(rein_added_set *set, const rein_added *added, si
                                 const rein_vocabulary *vocabulary, const rein_normalizers *normalizers, rein_error *err) {
     rein_text patterns = {0};
     set->entries = calloc(count + 1, sizeof *set->entries);
-    if (!set->entries) return rein_no_memory(err);
+    if (!set->entries) return rein_tokenizer_no_memory(err);
     rein_status status = fill(set, &patterns, added, count, normalized, vocabulary, normalizers, err);
     set->patterns = patterns.data;
     if (!status && normalized && set->count) status = make_by_id(set, vocabulary->size, err);

@@ -50,25 +50,32 @@ static rein_status read_llama(rein_affixes *affixes, const rein_named_tokens *na
     return status ? status : read_side(affixes->after, &affixes->afters, root, "add_eos_token", named->end, place, err);
 }
 
-/* Reads the template, which is a string or a list of named ones of which "default" is used. */
-static const json_t *default_template(const json_t *value) {
+/* The template of a list that has this name; NULL: there is none. */
+static const json_t *named_template(const json_t *list, const char *wanted) {
     size_t i;
     json_t *item;
-    if (!json_is_array(value)) return value;
-    json_array_foreach((json_t *)(uintptr_t)value, i, item) {
+    json_array_foreach((json_t *)(uintptr_t)list, i, item) {
         const char *name = json_string_value(json_object_get(item, "name"));
-        if (name && strcmp(name, "default") == 0) return json_object_get(item, "template");
+        if (name && strcmp(name, wanted) == 0) return json_object_get(item, "template");
     }
     return NULL;
 }
 
+static rein_status copy_text(char **to, size_t *length, const json_t *text, rein_error *err) {
+    *length = json_string_length(text);
+    return rein_text_copy(to, json_string_value(text), *length, err);
+}
+
+/* Reads the template: a string, or a list of named ones of which "default" is used, and "tool_use" where there are tools. */
 static rein_status read_template(rein_tokenizer_settings *settings, const json_t *root, const rein_place *place, rein_error *err) {
     const rein_place at = rein_place_at(place, "chat_template");
-    const json_t *value = json_object_get(root, "chat_template"), *text = default_template(value);
+    const json_t *value = json_object_get(root, "chat_template"), *tools = named_template(value, "tool_use");
+    const json_t *text = json_is_array(value) ? named_template(value, "default") : value;
     if (!value || json_is_null(value) || settings->chat_template) return REIN_OK;
     if (!json_is_string(text)) return rein_place_fail(&at, err, "is neither a string nor a list with one named \"default\"");
-    settings->chat_template_length = json_string_length(text);
-    return rein_text_copy(&settings->chat_template, json_string_value(text), settings->chat_template_length, err);
+    const rein_status status = copy_text(&settings->chat_template, &settings->chat_template_length, text, err);
+    if (status || !json_is_string(tools)) return status;
+    return copy_text(&settings->tool_template, &settings->tool_template_length, tools, err);
 }
 
 static rein_status read_config(rein_tokenizer_settings *settings, rein_affixes *affixes, const rein_tokenizer_files *files,
@@ -76,7 +83,7 @@ static rein_status read_config(rein_tokenizer_settings *settings, rein_affixes *
     char *path = rein_path_join(files->name, "tokenizer_config.json");
     const rein_place place = {path, ""};
     json_t *root = NULL;
-    if (!path) return rein_no_memory(err);
+    if (!path) return rein_tokenizer_no_memory(err);
     /* "model_max_length" often has 31 digits. No integer is read here. */
     const unsigned flags = REIN_JSON_NEEDS_OBJECT | REIN_JSON_ALLOWS_NUL | REIN_JSON_WIDE_INTEGERS;
     rein_status status = rein_json_parse(&root, files->config, files->config_length, path, flags, err);

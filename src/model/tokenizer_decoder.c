@@ -158,7 +158,7 @@ static rein_status feed(rein_text *out, rein_stream *s, size_t at, const char *t
 /* ---- the stream */
 rein_status rein_stream_open(rein_stream **stream, const rein_tokenizer *tokenizer, int skip_special, rein_error *err) {
     *stream = calloc(1, sizeof **stream);
-    if (!*stream) return rein_no_memory(err);
+    if (!*stream) return rein_tokenizer_no_memory(err);
     (*stream)->tokenizer = tokenizer;
     (*stream)->skip_special = skip_special != 0;
     return REIN_OK;

@@ -8,6 +8,7 @@ typedef struct work {
     const rein_encoding *how;
     rein_ids *ids;
     rein_pieces pieces;
+    rein_matcher matcher;
     rein_word word;
     rein_text normalized[2];
 } work;
@@ -15,7 +16,7 @@ typedef struct work {
 /* Encodes plain text, which contains no added token. */
 static rein_status encode_plain(work *w, const char *text, size_t length, bool at_start, rein_error *err) {
     const rein_tokenizer *t = w->tokenizer;
-    rein_status status = rein_pretokenize(&w->pieces, &t->pretokenizers, text, length, at_start, err);
+    rein_status status = rein_pretokenize(&w->pieces, &w->matcher, &t->pretokenizers, text, length, at_start, err);
     for (size_t i = 0; !status && i < w->pieces.parts.count; i++) {
         const rein_part *part = &w->pieces.parts.data[i];
         status =
@@ -46,7 +47,8 @@ static rein_status cut_added(work *w, const rein_added_set *set, const rein_enco
 static rein_status encode_unnormalized(work *w, const char *text, size_t length, bool at_start, rein_error *err) {
     const rein_tokenizer *t = w->tokenizer;
     const rein_encoding how = {.parse_special = w->how->parse_special && !w->how->literals};
-    rein_status status = rein_normalize(&text, &length, &w->normalized[0], &w->normalized[1], &t->normalizers, text, length, err);
+    rein_status status =
+        rein_normalize(&text, &length, &w->normalized[0], &w->normalized[1], &w->matcher, &t->normalizers, text, length, err);
     if (status) return status;
     return cut_added(w, &t->normalized_set, &how, encode_plain, text, length, at_start, err);
 }
@@ -67,6 +69,13 @@ static rein_status check_spans(const rein_encoding *how, size_t length, rein_err
     return REIN_OK;
 }
 
+static rein_status check_length(const work *w, size_t length, rein_error *err) {
+    const size_t of_token = w->tokenizer->bytes_per_token, most = w->how->max_tokens;
+    if (!most || !of_token || length / of_token <= most) return REIN_OK;
+    return rein_fail(err, REIN_EINVAL, "the text has %zu bytes, which are more than %zu tokens: at most %zu bytes can fit", length,
+                     most, most * of_token);
+}
+
 static rein_status encode(work *w, const char *text, size_t length, rein_error *err) {
     const rein_affixes *around = &w->tokenizer->affixes;
     rein_status status = check_spans(w->how, length, err);
@@ -79,7 +88,9 @@ static rein_status encode(work *w, const char *text, size_t length, rein_error *
 rein_status rein_tokenizer_encode(rein_ids *ids, const rein_tokenizer *tokenizer, const char *text, size_t length,
                                   const rein_encoding *how, rein_error *err) {
     static const rein_encoding plain;
-    work w = {.tokenizer = tokenizer, .how = how ? how : &plain, .ids = ids};
+    work w = {.tokenizer = tokenizer, .how = how ? how : &plain, .ids = ids, .matcher = {.length = length}};
+    const rein_status fits = check_length(&w, length, err);
+    if (fits) return fits;
     const size_t before = ids->count, wrong = rein_utf8_valid(text, length);
     if (wrong < length)
         return rein_fail(err, REIN_EINVAL, "byte %zu of the text (0x%02X) is not UTF-8", wrong,
@@ -89,6 +100,7 @@ rein_status rein_tokenizer_encode(rein_ids *ids, const rein_tokenizer *tokenizer
     if (status) ids->count = before;
     rein_pieces_free(&w.pieces);
     rein_word_free(&w.word);
+    rein_matcher_free(&w.matcher);
     rein_text_free(&w.normalized[0]);
     rein_text_free(&w.normalized[1]);
     return status;

@@ -59,10 +59,12 @@ rein_status rein_json_sequence(const json_t *object, const char *key, rein_json_
                                rein_error *err);
 
 /* ---- tokenizer_text.c */
+/* The first place of a part, of 1 byte or more, in a text; NULL: it is not there. */
+const char *rein_text_find(const char *text, size_t length, const char *part, size_t part_length);
 /* Appends `text` with every `from` replaced by `to`. */
 rein_status rein_text_replace(rein_text *out, const char *text, size_t length, const char *from, size_t from_length, const char *to,
                               size_t to_length, rein_error *err);
-rein_status rein_no_memory(rein_error *err);
+rein_status rein_tokenizer_no_memory(rein_error *err);
 
 /* ---- tokenizer_vocabulary.c: ids and their texts */
 typedef struct rein_vocabulary {
@@ -73,7 +75,9 @@ typedef struct rein_vocabulary {
     size_t size, mask;
     size_t model_bytes; /* the texts of model.vocab end here; those of tokens that were only added follow */
     bool *special;      /* [size] */
+    bool hides_nul;     /* the token "\0" is REIN_NUL_KEY in the JSON */
 } rein_vocabulary;
+#define REIN_NUL_KEY "\xEF\xB7\x90" /* U+FDD0 */
 
 typedef struct rein_added {
     int32_t id;
@@ -89,7 +93,12 @@ int32_t rein_vocabulary_find_model(const rein_vocabulary *vocabulary, const char
 const char *rein_vocabulary_text(size_t *length, const rein_vocabulary *vocabulary, int32_t id);
 
 /* ---- tokenizer_normalize.c */
-typedef enum rein_normalizer_kind { REIN_NORMALIZE_NFC, REIN_NORMALIZE_PREPEND, REIN_NORMALIZE_REPLACE } rein_normalizer_kind;
+typedef enum rein_normalizer_kind {
+    REIN_NORMALIZE_NFC,
+    REIN_NORMALIZE_NFKC,
+    REIN_NORMALIZE_PREPEND,
+    REIN_NORMALIZE_REPLACE
+} rein_normalizer_kind;
 typedef struct rein_normalizer {
     rein_normalizer_kind kind;
     char *from, *to; /* Replace: from (or regex) to; Prepend: to */
@@ -102,8 +111,10 @@ typedef struct rein_normalizers {
 } rein_normalizers;
 rein_status rein_normalizers_read(rein_normalizers *normalizers, const json_t *object, const rein_place *place, rein_error *err);
 void rein_normalizers_free(rein_normalizers *normalizers);
-/* Normalizes a text. *result is `text` itself if nothing changes, otherwise `first` or `second` holds it. */
-rein_status rein_normalize(const char **result, size_t *result_length, rein_text *first, rein_text *second,
+/* Normalizes a text. *result is `text` itself if nothing changes, otherwise `first` or `second` holds it. A text that becomes longer than
+ * REIN_NORMALIZED_TIMES times its length, and REIN_NORMALIZED_MORE bytes, is an error. */
+enum { REIN_NORMALIZED_TIMES = 64, REIN_NORMALIZED_MORE = 256 };
+rein_status rein_normalize(const char **result, size_t *result_length, rein_text *first, rein_text *second, rein_matcher *matcher,
                            const rein_normalizers *normalizers, const char *text, size_t length, rein_error *err);
 
 /* ---- tokenizer_added.c: finds added tokens */
@@ -171,16 +182,16 @@ typedef struct rein_parts {
     rein_part *data;
     size_t count, capacity;
 } rein_parts;
-/* The pieces of one text, with the memory to find them; reused for the next text. */
+/* The pieces of one text, with the memory to find them; reused for the next text. The matcher is the caller's. */
 typedef struct rein_pieces {
     const char *text;
     rein_parts parts, spare, found;
     rein_text held[2];
-    pcre2_match_data *match;
+    rein_matcher *matcher;
     bool at_start; /* the first piece begins where the whole input does */
 } rein_pieces;
-rein_status rein_pretokenize(rein_pieces *pieces, const rein_pretokenizers *all, const char *text, size_t length, bool at_start,
-                             rein_error *err);
+rein_status rein_pretokenize(rein_pieces *pieces, rein_matcher *matcher, const rein_pretokenizers *all, const char *text,
+                             size_t length, bool at_start, rein_error *err);
 void rein_pieces_free(rein_pieces *pieces);
 
 /* ---- bpe.c: merges pieces into tokens */
@@ -261,11 +272,15 @@ void rein_decoders_free(rein_decoders *decoders);
 /* ---- tokenizer_config.c: tokenizer_config.json */
 typedef struct rein_tokenizer_settings {
     rein_named_tokens named;
-    char *chat_template;
-    size_t chat_template_length;
+    char *chat_template, *tool_template; /* tool_template: of a list, the one for conversations with tools; NULL: none */
+    size_t chat_template_length, tool_template_length;
 } rein_tokenizer_settings;
 rein_status rein_tokenizer_settings_read(rein_tokenizer_settings *settings, rein_affixes *affixes,
                                          const rein_tokenizer_files *files, const rein_vocabulary *vocabulary, rein_error *err);
+
+/* ---- tokenizer_bound.c */
+/* The most bytes of a text that one token stands for; 0: there is no bound. */
+size_t rein_bytes_per_token(const rein_tokenizer *tokenizer);
 
 struct rein_tokenizer {
     rein_vocabulary vocabulary;
@@ -278,6 +293,9 @@ struct rein_tokenizer {
     rein_affixes affixes;
     rein_decoders decoders;
     rein_tokenizer_settings settings;
+    size_t bytes_per_token;   /* rein_bytes_per_token */
+    rein_chat_template *chat; /* the chat template; NULL: there is none, or chat_problem says why it cannot be run */
+    rein_error chat_problem;
 };
 
 #endif

@@ -11,14 +11,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "model/tokenizer_parts.h"
 
 #define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
 #define WORD_ALONE \
     WORD "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}" /* includes ²³¹¼½¾, as in Oniguruma outside of a class; inside it does not */
 
-/* Limit of steps per match: a run of blanks of this length, or a tenth of a second of backtracking. */
-enum { STEPS = 10000000 };
+/* The time of a text: PCRE2's limit counts steps of backtracking, of which each may read the whole text, and a failure at every byte adds up.
+ * So a match is first tried in the next FIRST bytes and with FIRST steps, which is enough for almost every token and takes no time worth
+ * counting; where that is not enough, it is tried again with GROWTH times as many, as long as there is time: a second, and another for every
+ * megabyte, of which known tokenizers need a hundredth. */
+enum { FIRST = 64, GROWTH = 4 };
+static const double SECONDS = 1, SECONDS_PER_BYTE = 1e-6;
 
 typedef struct reading {
     const char *pattern;
@@ -57,7 +62,7 @@ static rein_status is_script(bool *is, const char *name, size_t length, rein_err
     pcre2_code *compiled = pcre2_compile((PCRE2_SPTR)probe, (size_t)size, PCRE2_UTF, &code, &at, NULL);
     *is = compiled != NULL;
     pcre2_code_free(compiled);
-    return code == PCRE2_ERROR_HEAP_FAILED ? rein_no_memory(err) : REIN_OK;
+    return code == PCRE2_ERROR_HEAP_FAILED ? rein_tokenizer_no_memory(err) : REIN_OK;
 }
 
 /* Copies \p{L}, \P{N}, \p{^L} and \x{1F600}; scripts are rewritten. */
@@ -177,17 +182,18 @@ static rein_status compile(rein_regex *regex, const char *pattern, size_t length
     PCRE2_SIZE at = 0;
     PCRE2_UCHAR reason[120] = "";
     pcre2_compile_context *context = pcre2_compile_context_create(regex->memory);
-    if (!context) return rein_no_memory(err);
+    if (!context) return rein_tokenizer_no_memory(err);
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
     pcre2_set_parens_nest_limit(context, 100);
     const uint32_t options = PCRE2_UTF | (literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C);
     regex->code = pcre2_compile((PCRE2_SPTR)pattern, length, options, &code, &at, context);
     pcre2_compile_context_free(context);
     if (regex->code) {
-        pcre2_jit_compile(regex->code, PCRE2_JIT_COMPLETE); /* optional: matches are only slower without it */
+        pcre2_jit_compile(regex->code,
+                          PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD); /* optional: matches are only slower without it */
         return REIN_OK;
     }
-    if (code == PCRE2_ERROR_HEAP_FAILED || code == PCRE2_ERROR_NOMEMORY) return rein_no_memory(err);
+    if (code == PCRE2_ERROR_HEAP_FAILED || code == PCRE2_ERROR_NOMEMORY) return rein_tokenizer_no_memory(err);
     pcre2_get_error_message(code, reason, sizeof reason);
     return rein_fail(err, REIN_EINVAL, "the expression is wrong at byte %zu (as translated): %s", (size_t)at, (const char *)reason);
 }
@@ -195,15 +201,13 @@ static rein_status compile(rein_regex *regex, const char *pattern, size_t length
 rein_status rein_regex_make(rein_regex **result, const char *pattern, size_t length, bool literal, rein_error *err) {
     rein_text translated = {0};
     rein_regex *regex = calloc(1, sizeof *regex);
-    if (!regex) return rein_no_memory(err);
+    if (!regex) return rein_tokenizer_no_memory(err);
     rein_status status =
         literal ? rein_text_append(&translated, pattern, length, err) : translate(&translated, pattern, length, err);
     if (!status) {
         regex->memory = pcre2_general_context_create(get_memory, give_memory, NULL);
-        regex->limits = regex->memory ? pcre2_match_context_create(regex->memory) : NULL;
-        if (!regex->limits) status = rein_no_memory(err);
+        if (!regex->memory) status = rein_tokenizer_no_memory(err);
     }
-    if (!status) pcre2_set_match_limit(regex->limits, STEPS);
     if (!status) status = compile(regex, translated.data, translated.length, literal, err);
     rein_text_free(&translated);
     if (status) rein_regex_free(regex), regex = NULL;
@@ -214,7 +218,6 @@ rein_status rein_regex_make(rein_regex **result, const char *pattern, size_t len
 void rein_regex_free(rein_regex *regex) {
     if (!regex) return;
     pcre2_code_free(regex->code);
-    pcre2_match_context_free(regex->limits);
     pcre2_general_context_free(regex->memory);
     free(regex);
 }
@@ -225,24 +228,71 @@ bool rein_regex_may_be_empty(const rein_regex *regex) {
     return empty != 0;
 }
 
-rein_status rein_regex_prepare(pcre2_match_data **match, const rein_regex *regex, rein_error *err) {
-    if (!*match) *match = pcre2_match_data_create(1, regex->memory);
-    return *match ? REIN_OK : rein_no_memory(err);
+/* ---- matching */
+void rein_matcher_free(rein_matcher *m) {
+    pcre2_match_data_free(m->data);
+    pcre2_match_context_free(m->limits);
+    *m = (rein_matcher){0};
 }
 
-rein_status rein_regex_find(bool *found, size_t *begin, size_t *end, const rein_regex *regex, pcre2_match_data *match,
-                            const char *text, size_t length, size_t from, rein_error *err) {
-    int code = pcre2_match(regex->code, (PCRE2_SPTR)text, length, from, PCRE2_NO_UTF_CHECK, match, regex->limits);
-    if (code == PCRE2_ERROR_JIT_STACKLIMIT)
-        code = pcre2_match(regex->code, (PCRE2_SPTR)text, length, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, match, regex->limits);
-    *found = code >= 0;
-    if (code == PCRE2_ERROR_NOMATCH) return REIN_OK;
-    if (code == PCRE2_ERROR_NOMEMORY) return rein_no_memory(err);
-    if (code < 0)
+static rein_status prepare(rein_matcher *m, const rein_regex *regex, rein_error *err) {
+    if (!m->data) m->data = pcre2_match_data_create(1, regex->memory);
+    if (!m->limits) m->limits = pcre2_match_context_create(regex->memory);
+    if (!m->data || !m->limits) return rein_tokenizer_no_memory(err);
+    pcre2_set_match_limit(m->limits, FIRST);
+    return REIN_OK;
+}
+
+/* Where a window ends: at a border of characters. */
+static size_t window_end(const char *text, size_t length, size_t from, size_t window) {
+    if (length - from <= window) return length;
+    size_t end = from + window;
+    while (((unsigned char)text[end] & 0xC0) == 0x80) end--;
+    return end;
+}
+
+/* In a window PCRE2 reports a partial match wherever the text after it could make a difference. */
+static int match_in(const rein_regex *regex, rein_matcher *m, const char *text, size_t end, size_t from, bool whole) {
+    const uint32_t options = PCRE2_NO_UTF_CHECK | (whole ? 0 : PCRE2_PARTIAL_HARD);
+    const int code = pcre2_match(regex->code, (PCRE2_SPTR)text, end, from, options, m->data, m->limits);
+    if (code != PCRE2_ERROR_JIT_STACKLIMIT) return code;
+    return pcre2_match(regex->code, (PCRE2_SPTR)text, end, from, options | PCRE2_NO_JIT, m->data, m->limits);
+}
+
+/* Allows another try with so many steps, if there is time. */
+static rein_status allow(rein_matcher *m, uint64_t steps, size_t from, size_t length, rein_error *err) {
+    const double now = rein_seconds(CLOCK_THREAD_CPUTIME_ID);
+    if (!(m->began > 0)) m->began = now;
+    if (now - m->began > SECONDS + SECONDS_PER_BYTE * (double)m->length || steps > UINT32_MAX)
         return rein_fail(
             err, REIN_EINVAL,
-            "the regular expression of the tokenizer takes too many steps at byte %zu of a text of %zu bytes (PCRE2 error %d)",
-            from, length, code);
-    *begin = pcre2_get_ovector_pointer(match)[0], *end = pcre2_get_ovector_pointer(match)[1];
+            "the regular expression of the tokenizer takes too many steps: it is at byte %zu of %zu after %.1f seconds", from,
+            length, now - m->began);
+    pcre2_set_match_limit(m->limits, (uint32_t)steps);
     return REIN_OK;
+}
+
+rein_status rein_regex_find(bool *found, size_t *begin, size_t *end, const rein_regex *regex, rein_matcher *m, const char *text,
+                            size_t length, size_t from, rein_error *err) {
+    uint64_t window = FIRST, steps = FIRST;
+    rein_status status = prepare(m, regex, err);
+    *found = false;
+    while (!status) {
+        const size_t stop = window_end(text, length, from, window);
+        const int code = match_in(regex, m, text, stop, from, stop == length);
+        *begin = pcre2_get_ovector_pointer(m->data)[0], *end = pcre2_get_ovector_pointer(m->data)[1];
+        if (code >= 0 && (stop == length || *end < stop)) return *found = true, REIN_OK;
+        if (code == PCRE2_ERROR_NOMATCH && stop == length) return REIN_OK;
+        if (code == PCRE2_ERROR_MATCHLIMIT) steps *= GROWTH;
+        else if (code >= 0 || code == PCRE2_ERROR_NOMATCH || code == PCRE2_ERROR_PARTIAL) window *= GROWTH;
+        else if (code == PCRE2_ERROR_NOMEMORY) return rein_tokenizer_no_memory(err);
+        else
+            return rein_fail(
+                err, REIN_EINVAL,
+                "the regular expression of the tokenizer takes too many steps at byte %zu of a text of %zu bytes (PCRE2 "
+                "error %d)",
+                from, length, code);
+        status = allow(m, steps, from, length, err);
+    }
+    return status;
 }

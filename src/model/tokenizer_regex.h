@@ -12,9 +12,18 @@
 
 typedef struct rein_regex {
     pcre2_code *code;
-    pcre2_match_context *limits;
     pcre2_general_context *memory;
 } rein_regex;
+
+/* What finding matches in one text needs, for any number of expressions. One thread at a time. */
+typedef struct rein_matcher {
+    size_t length; /* bytes of the whole text; the time that all expressions together may take depends on it */
+    double began;  /* CPU seconds of the thread when a match was not found at once; 0: all were */
+    pcre2_match_data *data;
+    pcre2_match_context *limits;
+} rein_matcher;
+
+void rein_matcher_free(rein_matcher *matcher);
 
 /* Compiles a pattern in the syntax of Hugging Face's files (Oniguruma's), or a literal text. A pattern that PCRE2 might read
  * differently is an error. The message does not name the file yet. */
@@ -24,12 +33,9 @@ void rein_regex_free(rein_regex *regex);
 /* Whether it might match an empty text. */
 bool rein_regex_may_be_empty(const rein_regex *regex);
 
-/* Makes *match if it is NULL. The caller frees it; one thread at a time uses it. */
-rein_status rein_regex_prepare(pcre2_match_data **match, const rein_regex *regex, rein_error *err);
-
-/* Finds the first match at or after `from` in UTF-8 text: *found, [*begin, *end). An expression that takes too many steps is an
- * error. */
-rein_status rein_regex_find(bool *found, size_t *begin, size_t *end, const rein_regex *regex, pcre2_match_data *match,
+/* Finds the first match at or after `from` in UTF-8 text: *found, [*begin, *end). It is an error if the
+ * time for the text is used up. */
+rein_status rein_regex_find(bool *found, size_t *begin, size_t *end, const rein_regex *regex, rein_matcher *matcher,
                             const char *text, size_t length, size_t from, rein_error *err);
 
 #endif

@@ -96,7 +96,7 @@ static rein_status allocate(rein_vocabulary *v, const counts *seen, rein_error *
     v->lengths = malloc((seen->size + 1) * sizeof *v->lengths);
     v->special = calloc(seen->size + 1, sizeof *v->special);
     v->slots = malloc(slots * sizeof *v->slots);
-    if (!v->bytes || !v->begins || !v->lengths || !v->special || !v->slots) return rein_no_memory(err);
+    if (!v->bytes || !v->begins || !v->lengths || !v->special || !v->slots) return rein_tokenizer_no_memory(err);
     v->size = seen->size, v->mask = slots - 1;
     for (size_t i = 0; i < v->size; i++) v->lengths[i] = -1;
     for (size_t i = 0; i < slots; i++) v->slots[i] = -1;
@@ -155,7 +155,8 @@ static rein_status store_all(rein_vocabulary *v, rein_added *added, bool *seen, 
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)vocab, key, value) {
-        status = store(v, &used, key, strlen(key), (int32_t)json_integer_value(value), false, &at, err);
+        const bool nul = v->hides_nul && !strcmp(key, REIN_NUL_KEY);
+        status = store(v, &used, nul ? "" : key, nul ? 1 : strlen(key), (int32_t)json_integer_value(value), false, &at, err);
         if (status) return status;
     }
     v->model_bytes = used;
@@ -175,7 +176,7 @@ rein_status rein_vocabulary_read(rein_vocabulary *v, rein_added **added, size_t 
     if (status) return status;
     *added = calloc(*count + 1, sizeof **added);
     bool *listed = calloc(seen.size + 1, sizeof *listed);
-    status = *added && listed ? store_all(v, *added, listed, vocab, list, place, err) : rein_no_memory(err);
+    status = *added && listed ? store_all(v, *added, listed, vocab, list, place, err) : rein_tokenizer_no_memory(err);
     free(listed);
     return status;
 }

@@ -98,23 +98,24 @@ bool rein_is_word(uint32_t c) {
     }
 }
 
-/* ---- NFC */
+/* ---- NFC and NFKC */
 
 /* Characters that normalization never changes and that do not combine with others: most text consists of them. */
-static bool is_inert(uint32_t c) {
+static bool is_inert(uint32_t c, bool compatible) {
+    if (compatible) return c < 0xA0 || (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0xAC00 && c <= 0xD7A3);
     return c < 0x300 || (c >= 0x2010 && c <= 0x2027) || c == 0x3000 || c == 0x3001 || c == 0x3002 || (c >= 0x4E00 && c <= 0x9FFF) ||
            (c >= 0xAC00 && c <= 0xD7A3) || (c >= 0x1F300 && c <= 0x1FAFF);
 }
 
-static bool looks_normal(const char *text, size_t length) {
+static bool looks_normal(const char *text, size_t length, bool compatible) {
     uint32_t c;
     for (size_t at = 0; at < length;) {
-        if ((unsigned char)text[at] < 0xCC) { /* below U+0300 */
+        if ((unsigned char)text[at] < (compatible ? 0x80 : 0xCC)) { /* below U+0080, or U+0300 */
             at += (unsigned char)text[at] < 0x80 ? 1 : 2;
             continue;
         }
         at += rein_utf8_next(&c, text + at);
-        if (!is_inert(c)) return false;
+        if (!is_inert(c, compatible)) return false;
     }
     return true;
 }
@@ -140,17 +141,28 @@ static void order_marks(int32_t *characters, size_t n, int32_t *spare) {
     }
 }
 
-/* A character decomposes into at most 4, the longest canonical decomposition. */
-static size_t decompose(int32_t *out, const char *text, size_t length) {
-    enum { LONGEST = 4 };
-    static const utf8proc_option_t DECOMPOSE = (utf8proc_option_t)(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE);
+/* Compatible characters that came after Unicode 11, the version of the normalization in `tokenizers`, stay as they are there. */
+static bool is_too_new(uint32_t c) {
+    static const uint32_t ranges[][2] = {{0x32FF, 0x32FF},   {0xA7F2, 0xA7F4},   {0xAB69, 0xAB69},
+                                         {0x10780, 0x107BF}, {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9}};
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        if (c >= ranges[i][0] && c <= ranges[i][1]) return true;
+    return false;
+}
+
+/* A character decomposes into at most 4, the longest canonical decomposition, or 18, that of U+FDFA, which has 3 bytes. */
+enum { LONGEST = 4, LONGEST_COMPATIBLE = 18, MOST_PER_BYTE = 6 };
+static size_t decompose(int32_t *out, const char *text, size_t length, bool compatible) {
+    const utf8proc_ssize_t longest = compatible ? LONGEST_COMPATIBLE : LONGEST;
+    const utf8proc_option_t how = (utf8proc_option_t)(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0));
     size_t n = 0;
     uint32_t c;
     for (size_t at = 0; at < length;) {
         int last = 0;
         at += rein_utf8_next(&c, text + at);
-        const utf8proc_ssize_t made = utf8proc_decompose_char((utf8proc_int32_t)c, out + n, LONGEST, DECOMPOSE, &last);
-        if (made > 0 && made <= LONGEST) n += (size_t)made;
+        const utf8proc_ssize_t made =
+            compatible && is_too_new(c) ? 0 : utf8proc_decompose_char((utf8proc_int32_t)c, out + n, longest, how, &last);
+        if (made > 0 && made <= longest) n += (size_t)made;
         else out[n++] = (int32_t)c;
     }
     return n;
@@ -173,14 +185,15 @@ static rein_status compose(rein_text *out, int32_t *characters, size_t n, rein_e
     return status;
 }
 
-rein_status rein_nfc(rein_text *out, bool *same, const char *text, size_t length, rein_error *err) {
-    *same = looks_normal(text, length);
+rein_status rein_normal_form(rein_text *out, bool *same, bool compatible, const char *text, size_t length, rein_error *err) {
+    *same = looks_normal(text, length, compatible);
     if (*same) return REIN_OK;
-    if (length > SIZE_MAX / 64) return rein_no_memory(err);
-    int32_t *characters = malloc((length + 1) * 8 * sizeof *characters);
-    if (!characters) return rein_no_memory(err);
-    const size_t n = decompose(characters, text, length);
-    order_marks(characters, n, characters + (length + 1) * 4);
+    if (length > SIZE_MAX / 256) return rein_tokenizer_no_memory(err);
+    const size_t room = (length + 3) * (compatible ? MOST_PER_BYTE : LONGEST);
+    int32_t *characters = malloc(2 * room * sizeof *characters);
+    if (!characters) return rein_tokenizer_no_memory(err);
+    const size_t n = decompose(characters, text, length, compatible);
+    order_marks(characters, n, characters + room);
     const rein_status status = compose(out, characters, n, err);
     free(characters);
     return status;

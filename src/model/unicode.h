@@ -1,4 +1,4 @@
-/* unicode.h - UTF-8, the properties of characters that tokenizers need, and NFC. Private. */
+/* unicode.h - UTF-8, the properties of characters that tokenizers need, NFC and NFKC. Private. */
 #ifndef REIN_MODEL_UNICODE_H
 #define REIN_MODEL_UNICODE_H
 
@@ -25,8 +25,8 @@ bool rein_is_white_space(uint32_t character); /* the property White_Space */
 bool rein_is_numeric(uint32_t character);     /* categories Nd, Nl, No */
 bool rein_is_word(uint32_t character);        /* \w of Unicode: alphabetic, marks, decimal digits, connectors, joiners */
 
-/* Appends the NFC of `text`, which is UTF-8. If a quick check shows that it is NFC already, *same is set and nothing is
- * appended. */
-rein_status rein_nfc(rein_text *out, bool *same, const char *text, size_t length, rein_error *err);
+/* Appends the NFC of `text`, which is UTF-8, or its NFKC if `compatible`. If a quick check shows that it is that already, *same is set and
+ * nothing is appended. */
+rein_status rein_normal_form(rein_text *out, bool *same, bool compatible, const char *text, size_t length, rein_error *err);
 
 #endif

@@ -11,51 +11,43 @@
 #include "key_store.h"
 #include "weight_type.h"
 
-static const char *const PATHS[] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
-                                    "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj",    "lm_head"};
-
-const char *rein_module_path(rein_module module) { return PATHS[module]; }
-
-const char *rein_module_name(rein_module module) {
-    const char *point = strchr(PATHS[module], '.');
-    return point ? point + 1 : PATHS[module];
-}
-
 /* ------------------------------------------------------------------------------------------------------------------- binding */
 
 static void widen(float *to, const rein_tensor *from, size_t n, const rein_kernels *kernels) {
     kernels->decode(to, from->data, rein_weight_type_of(from->dtype)->storage, n);
 }
 
-/* Binds the tensor `name` of a layer, given without "model.layers.N.". */
-static void bind_layer(rein_layer *layer, const char *name, rein_matrix matrix, const float *vector) {
-    for (int m = 0; m < REIN_LAYER_MODULES; m++) {
-        const size_t length = strlen(PATHS[m]);
-        if (strncmp(name, PATHS[m], length) != 0) continue;
-        if (!strcmp(name + length, ".bias")) layer->linear[m].bias = vector;
-        else if (!strcmp(name + length, ".weight")) layer->linear[m].weight = matrix;
+/* A matrix that several modules share is cut into their rows. */
+static void bind_modules(rein_layer *layer, const rein_model_config *c, rein_module module, rein_matrix matrix) {
+    const int n = rein_module_count(c, module);
+    for (int i = 0; i < n; i++) {
+        rein_linear *linear = &layer->linear[(int)module + i];
+        linear->weight = matrix;
+        matrix.data = (const char *)matrix.data + rein_storage_bytes(matrix.storage, linear->out * matrix.row);
     }
-    if (!strcmp(name, "input_layernorm.weight")) layer->norm_attention = vector;
-    else if (!strcmp(name, "post_attention_layernorm.weight")) layer->norm_mlp = vector;
-    else if (!strcmp(name, "self_attn.q_norm.weight")) layer->norm_q = vector;
-    else if (!strcmp(name, "self_attn.k_norm.weight")) layer->norm_k = vector;
 }
 
-static void bind(rein_model *model, const rein_weight *weight, rein_matrix matrix, const float *vector) {
-    static const char LAYERS[] = "model.layers.";
-    if (!strncmp(weight->name, LAYERS, strlen(LAYERS))) {
-        char *rest;
-        const size_t layer = strtoul(weight->name + strlen(LAYERS), &rest, 10);
-        bind_layer(&model->layers[layer], rest + 1, matrix, vector);
-    } else if (!strcmp(weight->name, "model.embed_tokens.weight")) model->embedding = matrix;
-    else if (!strcmp(weight->name, "lm_head.weight")) model->head.weight = matrix;
-    else model->norm = vector;
+static void bind(rein_model *model, const rein_weight *w, rein_matrix matrix, const float *vector) {
+    const rein_model_config *c = &model->config;
+    rein_layer *layer = &model->layers[w->layer];
+    const rein_norm norm = {vector, (float)c->family->norm_offset, (float)c->rms_norm_eps};
+    switch (w->kind) {
+    case REIN_EMBEDDING: model->embedding = matrix; break;
+    case REIN_MATRIX: bind_modules(layer, c, (rein_module)w->to, matrix); break;
+    case REIN_BIAS: layer->linear[w->to].bias = vector; break;
+    case REIN_NORM: layer->norms[w->to] = norm; break;
+    case REIN_ROUTER: layer->router.weight = matrix; break;
+    case REIN_EXPERT: layer->experts[w->to].weight = matrix; break;
+    case REIN_LAST_NORM: model->norm = norm; break;
+    case REIN_HEAD: model->head.weight = matrix; break;
+    }
 }
 
 /* Finds the tensor of a weight. A row of a matrix starts with a new block of its storage type, so it must consist of whole blocks. */
 static rein_status find_tensor(const rein_tensor **tensor, const rein_model *model, const rein_weight *weight, rein_error *err) {
     char shown[REIN_PATH_SHOWN];
-    const rein_status status = rein_tensors_weight(tensor, model->tensors, weight->name, err);
+    const rein_tensor *found = rein_model_tensor(&model->config, model->tensors, weight->name);
+    const rein_status status = rein_tensors_weight(tensor, model->tensors, found ? found->name : weight->name, err);
     if (status) return status;
     const size_t block = rein_storage_elements(rein_weight_type_of((*tensor)->dtype)->storage);
     const size_t row = weight->shape[weight->n_dims - 1];
@@ -89,24 +81,32 @@ static rein_status bind_all(rein_model *model, const rein_kernels *kernels, rein
 /* ------------------------------------------------------------------------------------------------------------------- packing */
 
 const rein_linear *rein_model_linear(const rein_model *model, size_t slot) {
-    return slot + 1 < rein_adapter_slots(model) ? &model->layers[slot / REIN_LAYER_MODULES].linear[slot % REIN_LAYER_MODULES]
-                                                : &model->head;
+    const size_t each = rein_layer_slots(&model->config), in_layer = slot % each;
+    if (slot + 1 == rein_adapter_slots(model)) return &model->head;
+    const rein_layer *layer = &model->layers[slot / each];
+    return in_layer >= REIN_LAYER_MODULES && layer->experts ? &layer->experts[in_layer - REIN_LAYER_MODULES]
+                                                            : &layer->linear[in_layer % REIN_LAYER_MODULES];
 }
 
-static rein_linear *linear_at(const rein_model *model, size_t slot) {
-    return (rein_linear *)(uintptr_t)rein_model_linear(model, slot);
+/* The matrices that are packed: those of the slots, then the router of each layer. */
+static size_t packed_count(const rein_model *model) { return rein_adapter_slots(model) + (size_t)model->config.n_layers; }
+
+static rein_linear *linear_at(const rein_model *model, size_t i) {
+    const size_t slots = rein_adapter_slots(model);
+    return i < slots ? (rein_linear *)(uintptr_t)rein_model_linear(model, i) : &model->layers[i - slots].router;
 }
 
 static void drop_packed(const rein_model *model) {
-    for (size_t slot = 0; slot < rein_adapter_slots(model); slot++) linear_at(model, slot)->packed = (rein_packed){0};
+    for (size_t i = 0; i < packed_count(model); i++) linear_at(model, i)->packed = (rein_packed){0};
     model->packing->done = 0;
 }
 
 static rein_status pack(const rein_model *model, const rein_exec *exec, rein_error *err) {
     rein_packed_weights *to = model->packing;
     rein_arena_reset(&to->memory);
-    for (size_t slot = 0; slot < rein_adapter_slots(model); slot++) {
-        rein_linear *linear = linear_at(model, slot);
+    for (size_t i = 0; i < packed_count(model); i++) {
+        rein_linear *linear = linear_at(model, i);
+        if (!linear->weight.data || linear->packed.data) continue; /* the layer has no such module */
         const rein_matrix transposed = {linear->weight.data, linear->weight.column, linear->weight.row, linear->weight.storage};
         void *data = rein_arena_take(&to->memory, rein_packed_size(linear->in, linear->out, linear->weight.storage));
         if (!data) {
@@ -153,27 +153,63 @@ static float scaled_frequency(const rein_rope *rope, float frequency) {
     return (1 - smooth) * frequency / factor + smooth * frequency;
 }
 
-static void fill_frequencies(rein_model *model) {
-    const size_t half = model->heads.dim / 2;
-    for (size_t i = 0; i < half; i++) {
-        const float exponent = (float)(2 * i) / (float)model->heads.dim;
-        const float frequency = 1 / (float)pow((double)(float)model->config.rope.theta, (double)exponent);
-        model->frequencies[i] = scaled_frequency(&model->config.rope, frequency);
+/* The position in a head whose wave turns `turns` times in the original context. */
+static double yarn_position(const rein_rope *rope, double dims, double turns) {
+    return dims * log((double)rope->original_max_positions / (turns * 2 * 3.14159265358979323846)) / (2 * log(rope->theta));
+}
+
+/* YaRN: short waves keep their frequency, long ones are divided by the factor, with a ramp between. */
+static float yarn_frequency(const rein_rope *rope, size_t i, size_t dims, float frequency) {
+    double low = yarn_position(rope, (double)dims, rope->beta_fast), high = yarn_position(rope, (double)dims, rope->beta_slow);
+    if (rope->whole_range) low = floor(low), high = ceil(high);
+    low = fmax(low, 0), high = fmin(high, (double)dims - 1);
+    if (low == high) high += 0.001;
+    const float ramp = (float)fmin(fmax(((double)i - low) / (high - low), 0), 1);
+    return frequency / (float)rope->factor * ramp + frequency * (1 - ramp);
+}
+
+static size_t rope_half(const rein_rope *rope, size_t dim) { return (size_t)((double)dim * rope->partial) / 2; }
+
+static void fill_frequencies(rein_frequencies *to, const rein_rope *rope, size_t dim) {
+    to->half = rope_half(rope, dim), to->factor = (float)rope->attention_factor;
+    for (size_t i = 0; i < to->half; i++) {
+        const float exponent = (float)(2 * i) / (float)(2 * to->half),
+                    power = (float)pow((double)(float)rope->theta, (double)exponent);
+        if (rope->type == REIN_ROPE_YARN) to->values[i] = yarn_frequency(rope, i, 2 * to->half, 1 / power);
+        else if (rope->type == REIN_ROPE_LONGROPE) to->values[i] = 1 / (rope->factors[i] * power);
+        else to->values[i] = scaled_frequency(rope, 1 / power);
     }
 }
 
 /* ---------------------------------------------------------------------------------------------------------------------- open */
 
-static void shape_layers(rein_model *model) {
+/* The experts of a layer; 0: there is no memory. */
+static int shape_experts(rein_model *model, rein_layer *layer) {
+    const rein_model_config *c = &model->config;
+    const size_t hidden = (size_t)c->hidden_size, middle = (size_t)c->expert_size, n = 3 * (size_t)c->n_experts;
+    layer->router = (rein_linear){.in = hidden, .out = (size_t)c->n_experts};
+    layer->experts = rein_arena_take(&model->memory, n * sizeof *layer->experts);
+    for (size_t i = 0; layer->experts && i < n; i++)
+        layer->experts[i] = (rein_linear){.in = i % 3 == 2 ? middle : hidden, .out = i % 3 == 2 ? hidden : middle};
+    return layer->experts != NULL;
+}
+
+static int shape_layers(rein_model *model) {
     const rein_model_config *c = &model->config;
     const size_t hidden = (size_t)c->hidden_size, middle = (size_t)c->intermediate_size;
     const size_t queries = model->heads.n * model->heads.dim, keys = model->heads.n_kv * model->heads.dim;
     const size_t shapes[REIN_LAYER_MODULES][2] = {{hidden, queries}, {hidden, keys},   {hidden, keys},  {queries, hidden},
                                                   {hidden, middle},  {hidden, middle}, {middle, hidden}};
-    for (size_t l = 0; l < (size_t)c->n_layers; l++)
-        for (int m = 0; m < REIN_LAYER_MODULES; m++)
-            model->layers[l].linear[m].in = shapes[m][0], model->layers[l].linear[m].out = shapes[m][1];
+    for (size_t l = 0; l < (size_t)c->n_layers; l++) {
+        rein_layer *layer = &model->layers[l];
+        for (int m = 0; m < REIN_LAYER_MODULES; m++) layer->linear[m].in = shapes[m][0], layer->linear[m].out = shapes[m][1];
+        layer->heads = model->heads;
+        layer->heads.window = c->layers[l] & REIN_LAYER_WINDOW ? (size_t)c->window : 0;
+        layer->rope = rein_layer_rope(c, l);
+        if (c->layers[l] & REIN_LAYER_EXPERTS && !shape_experts(model, layer)) return 0;
+    }
     model->head.in = hidden, model->head.out = (size_t)c->vocab_size;
+    return 1;
 }
 
 static rein_status allocate_values(rein_model *model, rein_error *err) {
@@ -202,13 +238,19 @@ static rein_status open_files(rein_model *model, const char *directory, rein_err
 
 static rein_status build(rein_model *model, int train, const rein_exec *exec, rein_error *err) {
     const rein_model_config *c = &model->config;
-    model->heads = (rein_heads){(size_t)c->n_heads, (size_t)c->n_kv_heads, (size_t)c->head_dim};
+    const rein_rope *const ropes[REIN_ROPES] = {&c->rope, &c->window_rope};
+    model->heads = (rein_heads){.n = (size_t)c->n_heads,
+                                .n_kv = (size_t)c->n_kv_heads,
+                                .dim = (size_t)c->head_dim,
+                                .scale = (float)c->score_scale,
+                                .cap = (float)c->score_cap};
     model->layers = rein_arena_take(&model->memory, (size_t)c->n_layers * sizeof *model->layers);
-    model->frequencies = rein_arena_floats(&model->memory, model->heads.dim / 2);
+    for (int r = 0; r < REIN_ROPES && ropes[r]->theta > 0; r++)
+        model->ropes[r].values = rein_arena_floats(&model->memory, rope_half(ropes[r], model->heads.dim));
     if (model->memory.failed) return rein_fail(err, REIN_ENOMEM, "no memory for %s", model->directory);
     memset(model->layers, 0, (size_t)c->n_layers * sizeof *model->layers);
-    shape_layers(model);
-    fill_frequencies(model);
+    if (!shape_layers(model)) return rein_fail(err, REIN_ENOMEM, "no memory for %s", model->directory);
+    for (int r = 0; r < REIN_ROPES && ropes[r]->theta > 0; r++) fill_frequencies(&model->ropes[r], ropes[r], model->heads.dim);
     rein_status status = train ? allocate_values(model, err) : REIN_OK;
     if (!status) status = bind_all(model, rein_kernels_of(exec->isa), err);
     if (!status && c->tie_word_embeddings) model->head.weight = model->embedding;
@@ -263,7 +305,7 @@ static const char *stored_type(const rein_model *model) {
     for (size_t i = 0; i < rein_model_weights(&model->config); i++) {
         rein_weight w;
         rein_model_weight(&w, &model->config, i);
-        const rein_tensor *tensor = rein_tensors_find(model->tensors, w.name);
+        const rein_tensor *tensor = rein_model_tensor(&model->config, model->tensors, w.name);
         const char *this_type = tensor ? rein_tensor_type_name(tensor->dtype) : "";
         if (type && strcmp(type, this_type) != 0) return "mixed";
         type = this_type;
@@ -273,7 +315,7 @@ static const char *stored_type(const rein_model *model) {
 
 rein_model_info rein_model_describe(const rein_model *model) {
     const rein_model_config *c = &model->config;
-    rein_model_info info = {.family = rein_family_name(c->family),
+    rein_model_info info = {.family = c->family->model_type,
                             .type = stored_type(model),
                             .vocabulary = c->vocab_size,
                             .hidden = c->hidden_size,
@@ -298,11 +340,12 @@ rein_model_info rein_model_describe(const rein_model *model) {
 }
 
 rein_status rein_policy_check(const rein_policy *policy, rein_error *err) {
-    if (!policy->model) return rein_fail(err, REIN_EINVAL, "the policy has no model");
+    if (!policy->model) return rein_fail_at(err, REIN_EINVAL, "policy.model", -1, "is NULL: a policy needs a model");
     if (policy->adapter && policy->adapter->model != policy->model)
-        return rein_fail(err, REIN_EINVAL, "the policy's adapter was made for another model");
+        return rein_fail_at(err, REIN_EINVAL, "policy.adapter", -1, "was made for another model");
     if (!(policy->temperature >= 1e-3 && policy->temperature <= 1e3))
         return rein_fail_at(err, REIN_EINVAL, "temperature", -1,
-                            "is %g: 0.001 to 1000; sampling.greedy always takes the most probable token", policy->temperature);
+                            "is %g: it must be between 0.001 and 1000; sampling.greedy always takes the most probable token",
+                            policy->temperature);
     return REIN_OK;
 }

@@ -9,34 +9,28 @@
 #include "config.h"
 #include "nn/attention.h"
 #include "nn/linear.h"
+#include "nn/norm.h"
 #include "rein/model.h"
 #include "safetensors.h"
 
 enum { REIN_MAX_RANK = 65536 };
 
-/* The linear modules of a layer, and the head, in the order of adapters. */
-typedef enum rein_module {
-    REIN_Q,
-    REIN_K,
-    REIN_V,
-    REIN_O,
-    REIN_GATE,
-    REIN_UP,
-    REIN_DOWN,
-    REIN_LAYER_MODULES,
-    REIN_HEAD_MODULE = REIN_LAYER_MODULES
-} rein_module;
-
-/* The name of a module, "q_proj", …, "lm_head", and its path below "model.layers.N.": "self_attn.q_proj". Static storage. */
-const char *rein_module_name(rein_module module);
-const char *rein_module_path(rein_module module);
-
 /* The weights of a layer. Norms and biases are small, and copied to f32. */
 typedef struct rein_layer {
     rein_linear linear[REIN_LAYER_MODULES];
-    const float *norm_attention, *norm_mlp; /* [hidden] */
-    const float *norm_q, *norm_k;           /* [head_dim] or NULL */
+    rein_linear router, *experts; /* [3·n_experts]: gate, up and down of each; NULL: the layer has an MLP */
+    rein_norm norms[REIN_NORMS];  /* weight NULL: this model has no such norm */
+    rein_heads heads;             /* with the window of the layer */
+    int rope;                     /* an index of the model's ropes; -1: none */
 } rein_layer;
+
+/* The inverse frequencies of a rotary embedding. */
+typedef struct rein_frequencies {
+    float *values; /* [half] */
+    size_t half;
+    float factor; /* of cosines and sines */
+} rein_frequencies;
+enum { REIN_ROPES = 2 };
 
 /* Memory kept for the next generator: key_store.h. */
 typedef struct rein_spare {
@@ -50,9 +44,9 @@ struct rein_model {
     rein_heads heads;
     rein_layer *layers;    /* [n_layers] */
     rein_matrix embedding; /* [vocabulary][hidden] */
-    const float *norm;     /* the norm before the head */
+    rein_norm norm;        /* before the head */
     rein_linear head;
-    float *frequencies;                  /* [head_dim / 2] of the rotary embedding */
+    rein_frequencies ropes[REIN_ROPES];  /* of the rotary embeddings: config.rope and config.window_rope */
     rein_arena memory;                   /* holds everything above */
     struct rein_packed_weights *packing; /* packed copies of the matrices of layers and head */
     rein_spare *spare;
@@ -68,34 +62,55 @@ struct rein_adapter {
     int64_t rank;
     double alpha;
     int rank_stabilized;
-    unsigned modules; /* bit m: module m has a LoRA */
-    char base[300];
-    rein_lora *loras; /* [rein_adapter_slots]; rank 0: none */
+    unsigned modules; /* bit m: the tensor that begins with module m has a LoRA (rein_module_count) */
+    char *base;       /* what the adapter is for: a name or a directory */
+    rein_lora *loras; /* [rein_adapter_slots]; rank 0: none. Modules of one tensor share A, and each has its rows of B */
     float *values;    /* A and B of each LoRA, in the order of loras */
     float *packed;
     size_t floats, packed_floats;
-    size_t n;           /* number of LoRAs */
+    size_t n;           /* number of LoRAs: tensors that have one */
     uint64_t version;   /* as that of a model */
     char (*names)[120]; /* [2·n]: "model.layers.0.self_attn.q_proj.lora_A", …, "lm_head.lora_B" */
 };
 
-/* The LoRA of a module of a layer, or of the head (with any layer); NULL if there is none. adapter may be NULL. */
+/* The LoRA of a module of a layer, or of the head (with any layer); NULL if there is none. adapter may be NULL. The one of a slot, the same. */
 const rein_lora *rein_adapter_lora(const rein_adapter *adapter, size_t layer, rein_module module);
+const rein_lora *rein_adapter_slot(const rein_adapter *adapter, size_t slot);
 
-/* Modules are numbered by slots: layer·REIN_LAYER_MODULES + module, and the head last. The number of slots, and the linear module
- * of a slot. */
-static inline size_t rein_adapter_slots(const rein_model *model) { return (size_t)model->config.n_layers * REIN_LAYER_MODULES + 1; }
+/* The number of slots (config.h), and the linear module of a slot. */
+static inline size_t rein_adapter_slots(const rein_model *model) { return rein_slots(&model->config); }
 const rein_linear *rein_model_linear(const rein_model *model, size_t slot);
 
+/* Whether the adapter has a LoRA for the tensor that begins with the module of a slot, and the rows of that tensor. */
+int rein_adapter_has(const rein_adapter *adapter, size_t slot);
+size_t rein_tensor_rows(const rein_model *model, size_t slot);
+
+/* What an adapter is made of. */
+typedef struct rein_adapter_config {
+    int64_t rank;
+    double alpha;
+    int rank_stabilized;
+    unsigned modules; /* bit m: module m */
+    const char *base; /* borrowed; "": none is named */
+} rein_adapter_config;
+
 /* Allocates an adapter with all its arrays; values are not set. For rein_adapter_new, _open and _copy. */
-rein_status rein_adapter_allocate(rein_adapter **adapter, const rein_model *model, int64_t rank, double alpha, int rank_stabilized,
-                                  unsigned modules, rein_error *err);
+rein_status rein_adapter_allocate(rein_adapter **adapter, const rein_model *model, const rein_adapter_config *config,
+                                  rein_error *err);
 
 /* Checks that the policy has a model, an adapter of that model or none, and a temperature in range. Thread-safe. */
 rein_status rein_policy_check(const rein_policy *policy, rein_error *err);
 
 /* A new number for every call, above 0. Thread-safe. */
 uint64_t rein_new_version(void);
+
+/* Sets the names of the modules: bit m is module m. config may be NULL: the names that most families have. */
+void rein_adapter_info_modules(rein_adapter_info *info, const rein_model_config *config, unsigned modules);
+
+/* 1/T of the policy's softmax(z/T), with the divisor that the family has for its logits. */
+static inline float rein_inverse_temperature(const rein_model *model, double temperature) {
+    return (float)(1 / (temperature * model->config.logit_divisor));
+}
 
 /* Packs all factors again after their values changed. */
 void rein_adapter_pack(rein_adapter *adapter);

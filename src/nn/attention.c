@@ -51,54 +51,90 @@ static size_t query_of(const attention_work *w, size_t piece) {
     return low;
 }
 
+/* A block of queries at work, with its scratch memory. */
+typedef struct attending {
+    const attention_work *w;
+    const rein_query *query;
+    rein_query_block block;
+    size_t m, before, seen; /* rows of scores; keys before the first query; keys of the last query */
+    size_t block_at, from;  /* the first block of keys that a query sees, and the position it begins with */
+    float *scores, *q, *o;
+    rein_gemm_task task;
+} attending;
+
+static size_t keys_from(const attending *a, size_t b, size_t at) {
+    const size_t count = a->query->keys[b].count;
+    return count < a->seen - at ? count : a->seen - at;
+}
+
+static void find_first_block(attending *a) {
+    const size_t first = rein_first_key(a->w->heads, a->before + 1);
+    while (a->from + a->query->keys[a->block_at].count <= first) a->from += a->query->keys[a->block_at++].count;
+}
+
+static void compute_scores(attending *a, size_t keys_at) {
+    a->task.stride = a->w->row, a->task.k = a->task.panel = a->w->heads->dim;
+    for (size_t b = a->block_at, at = a->from; at < a->seen; at += a->query->keys[b++].count) {
+        a->task.c = a->scores + at;
+        a->task.b = (rein_matrix){a->query->keys[b].data + keys_at, 0, 0, REIN_STORED_F32};
+        a->task.n = keys_from(a, b, at);
+        a->w->run->kernels->gemm->multiply(&a->task);
+    }
+}
+
+/* Makes e^(score − maximum) of a row of scores, 0 for keys that its query does not see. Returns 1 / their sum. */
+static float softmax_row(attending *a, size_t r) {
+    const rein_heads *heads = a->w->heads;
+    const rein_row_kernels *kernels = a->w->run->kernels->rows;
+    const size_t group = heads->n / heads->n_kv, n = a->before + r / group + 1, first = rein_first_key(heads, n),
+                 start = rein_sum_start(first);
+    float *row = a->scores + r * a->w->row, sum, scale = rein_score_scale(heads);
+    if (heads->cap > 0) kernels->soft_cap(row + start, n - start, scale, heads->cap), scale = 1;
+    rein_exclude(row, start, first);
+    const float maximum = kernels->softmax_exp(&sum, row + start, n - start, scale);
+    memset(row + n, 0, (a->seen - n) * sizeof *row);
+    if (start > a->from) memset(row + a->from, 0, (start - a->from) * sizeof *row);
+    if (a->w->softmax_stats) {
+        float *kept = a->w->softmax_stats + 2 * ((a->block.first + r / group) * heads->n + a->block.head * group + r % group);
+        kept[0] = maximum, kept[1] = 1 / sum;
+    }
+    return 1 / sum;
+}
+
+static void add_values(attending *a, size_t values_at) {
+    a->task.c = a->o, a->task.stride = a->task.n = a->w->heads->dim, a->task.panel = REIN_KEY_BLOCK;
+    a->task.a = (rein_matrix){a->scores, a->w->row, 1, REIN_STORED_F32};
+    for (size_t b = a->block_at, at = a->from; at < a->seen; at += a->query->keys[b++].count) {
+        a->task.a.data = a->scores + at;
+        a->task.b = (rein_matrix){a->query->keys[b].data + values_at, 0, 0, REIN_STORED_F32};
+        a->task.k = keys_from(a, b, at);
+        a->task.add = at > a->from;
+        a->w->run->kernels->gemm->multiply(&a->task);
+    }
+}
+
 static void attend(void *context, size_t piece, int thread) {
     const attention_work *w = context;
     const rein_heads *heads = w->heads;
-    const rein_query *query = &w->queries[query_of(w, piece)];
-    const size_t within = piece - w->pieces[query - w->queries], group = heads->n / heads->n_kv;
-    const size_t head = within % heads->n_kv, from = within / heads->n_kv * rein_query_block_queries(heads);
-    const rein_query_block block = {.first = query->first + from,
-                                    .rows = query->count - from < rein_query_block_queries(heads) ? query->count - from
-                                                                                                  : rein_query_block_queries(heads),
-                                    .head = head,
-                                    .heads = heads};
-    const size_t m = block.rows * group, seen = query->before + from + block.rows;
-    float *scores = w->scratch + (size_t)thread * w->scratch_of_thread, *q = scores + rein_query_block_rows(heads) * w->row,
-          *o = q + rein_query_block_rows(heads) * heads->dim;
-    const size_t keys_at = w->offset + head * head_floats(heads), values_at = keys_at + REIN_KEY_BLOCK * heads->dim;
-    rein_gemm_task task = {.a = {q, heads->dim, 1, REIN_STORED_F32}, .m = m, .scratch = rein_nn_gemm_scratch(w->run, thread)};
-
-    rein_query_block_gather(q, w->q, &block);
-    task.stride = w->row, task.k = task.panel = heads->dim;
-    for (size_t b = 0, at = 0; at < seen; at += query->keys[b++].count) {
-        task.c = scores + at;
-        task.b = (rein_matrix){query->keys[b].data + keys_at, 0, 0, REIN_STORED_F32};
-        task.n = query->keys[b].count < seen - at ? query->keys[b].count : seen - at;
-        w->run->kernels->gemm->multiply(&task);
-    }
-    float *factors = q; /* reuses the memory of the queries */
-    for (size_t r = 0; r < m; r++) {
-        float *row = scores + r * w->row, sum;
-        const size_t n = query->before + from + r / group + 1;
-        const float maximum = w->run->kernels->rows->softmax_exp(&sum, row, n, 1 / sqrtf((float)heads->dim));
-        factors[r] = 1 / sum;
-        memset(row + n, 0, (seen - n) * sizeof *row);
-        if (w->softmax_stats) {
-            float *kept = w->softmax_stats + 2 * ((block.first + r / group) * heads->n + head * group + r % group);
-            kept[0] = maximum, kept[1] = factors[r];
-        }
-    }
-    task.a = (rein_matrix){scores, w->row, 1, REIN_STORED_F32};
-    task.c = o, task.stride = heads->dim, task.n = heads->dim, task.panel = REIN_KEY_BLOCK;
-    for (size_t b = 0, at = 0; at < seen; at += query->keys[b++].count) {
-        task.a.data = scores + at;
-        task.b = (rein_matrix){query->keys[b].data + values_at, 0, 0, REIN_STORED_F32};
-        task.k = query->keys[b].count < seen - at ? query->keys[b].count : seen - at;
-        task.add = at > 0;
-        w->run->kernels->gemm->multiply(&task);
-    }
-    for (size_t r = 0; r < m; r++) w->run->kernels->rows->scale(o + r * heads->dim, heads->dim, factors[r]);
-    rein_query_block_scatter(w->o, o, &block);
+    attending a = {.w = w, .query = &w->queries[query_of(w, piece)]};
+    const size_t within = piece - w->pieces[a.query - w->queries], queries = rein_query_block_queries(heads);
+    const size_t head = within % heads->n_kv, first = within / heads->n_kv * queries, left = a.query->count - first;
+    const size_t keys_at = w->offset + head * head_floats(heads);
+    a.block = (rein_query_block){a.query->first + first, left < queries ? left : queries, head, heads};
+    a.m = a.block.rows * (heads->n / heads->n_kv);
+    a.before = a.query->before + first, a.seen = a.before + a.block.rows;
+    a.scores = w->scratch + (size_t)thread * w->scratch_of_thread;
+    a.q = a.scores + rein_query_block_rows(heads) * w->row, a.o = a.q + rein_query_block_rows(heads) * heads->dim;
+    a.task =
+        (rein_gemm_task){.a = {a.q, heads->dim, 1, REIN_STORED_F32}, .m = a.m, .scratch = rein_nn_gemm_scratch(w->run, thread)};
+    find_first_block(&a);
+    rein_query_block_gather(a.q, w->q, &a.block);
+    compute_scores(&a, keys_at);
+    float *factors = a.q; /* reuses the memory of the queries */
+    for (size_t r = 0; r < a.m; r++) factors[r] = softmax_row(&a, r);
+    add_values(&a, keys_at + REIN_KEY_BLOCK * heads->dim);
+    for (size_t r = 0; r < a.m; r++) w->run->kernels->rows->scale(a.o + r * heads->dim, heads->dim, factors[r]);
+    rein_query_block_scatter(w->o, a.o, &a.block);
 }
 
 void rein_attention_forward(float *o, float *softmax_stats, const float *q, const rein_query *queries, size_t n_queries,
@@ -110,7 +146,8 @@ void rein_attention_forward(float *o, float *softmax_stats, const float *q, cons
     for (size_t i = 0; i < n_queries; i++) {
         const size_t blocks = (queries[i].count + rein_query_block_queries(heads) - 1) / rein_query_block_queries(heads);
         pieces[i + 1] = pieces[i] + blocks * heads->n_kv;
-        work += (double)queries[i].count * (double)(queries[i].before + queries[i].count) * (double)(heads->n * heads->dim);
+        const size_t all = queries[i].before + queries[i].count, seen = all - rein_first_key(heads, all);
+        work += (double)queries[i].count * (double)seen * (double)(heads->n * heads->dim);
     }
     attention_work w = {.o = o,
                         .softmax_stats = softmax_stats,

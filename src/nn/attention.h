@@ -1,4 +1,4 @@
-/* attention.h - causal grouped-query attention over keys in blocks. Private.
+/* attention.h - causal grouped-query attention over keys in blocks, perhaps within a window, perhaps with capped scores. Private.
  *
  * The scores of a query against all its keys are complete before their softmax. Each score q·k is one chain of fma, and exponentials and
  * values are added in the order of the positions. So the result of a query depends only on its keys: not on the other queries, on how the
@@ -11,6 +11,9 @@
 
 typedef struct rein_heads {
     size_t n, n_kv, dim; /* n_kv divides n */
+    float scale;         /* of the scores q·k; 0: 1/√dim */
+    float cap;           /* scores become cap·tanh(score/cap); 0: they do not */
+    size_t window;       /* a query sees this many keys, its own the last; 0: all */
 } rein_heads;
 
 /* Keys and values of up to REIN_KEY_BLOCK consecutive positions, as panels of a product: for each kv head its keys [4][dim][16] and its

@@ -2,6 +2,7 @@
 #ifndef REIN_NN_ATTENTION_ROWS_H
 #define REIN_NN_ATTENTION_ROWS_H
 
+#include <math.h>
 #include <string.h>
 
 #include "attention.h"
@@ -13,6 +14,22 @@ static inline size_t rein_query_block_queries(const rein_heads *heads) {
 }
 static inline size_t rein_query_block_rows(const rein_heads *heads) {
     return rein_query_block_queries(heads) * (heads->n / heads->n_kv);
+}
+
+static inline float rein_score_scale(const rein_heads *heads) {
+    return heads->scale > 0 ? heads->scale : 1 / sqrtf((float)heads->dim);
+}
+
+/* The first of n keys that the last of them sees, and the place from which sums over keys begin: the same for every query at this position,
+ * so that the order of the sums depends on nothing else. */
+static inline size_t rein_first_key(const rein_heads *heads, size_t n) {
+    return heads->window && n > heads->window ? n - heads->window : 0;
+}
+static inline size_t rein_sum_start(size_t first_key) { return first_key / GEMM_PANEL * GEMM_PANEL; }
+
+/* Excludes the keys before the window from a row of scores: their exponentials are 0. */
+static inline void rein_exclude(float *row, size_t start, size_t first_key) {
+    for (size_t i = start; i < first_key; i++) row[i] = -INFINITY;
 }
 
 typedef struct rein_query_block {

@@ -37,24 +37,25 @@ rein_softmax_total rein_head_total(const rein_softmax_stats *stats, size_t chunk
 double rein_head_log_sum(const rein_softmax_total *t, rein_isa isa) { return t->maximum + rein_log_of(t->sum, isa); }
 
 /* z [m][.] of the columns [first, first + n) of the vocabulary. */
-static void chunk_logits(float *z, size_t stride, const float *h, const float *inner, size_t m, size_t first, size_t n,
-                         const rein_head *head, float *gemm_scratch, const rein_nn_context *run) {
-    const rein_linear *l = head->linear;
+static void chunk_logits(float *z, size_t stride, const float *h, size_t m, size_t first, size_t n, const rein_linear *l,
+                         float *gemm_scratch, const rein_nn_context *run) {
     rein_gemm_task task = {.c = z, .stride = stride, .m = m, .n = n, .k = l->in, .scratch = gemm_scratch};
     task.a = (rein_matrix){h, l->in, 1, REIN_STORED_F32};
     task.b = rein_linear_columns(l, first);
     task.panel = l->packed.data ? l->in : 0;
     run->kernels->gemm->multiply(&task);
-    if (!head->lora || !head->lora->rank) return;
-    const rein_packed *b = &head->lora->packed_b;
-    task.a = (rein_matrix){inner, b->k, 1, REIN_STORED_F32};
-    task.b = (rein_matrix){(const float *)b->data + first * b->k, 0, 0, REIN_STORED_F32};
-    task.k = task.panel = b->k, task.add = 1;
-    run->kernels->gemm->multiply(&task);
 }
 
-static void lora_inner(float *inner, const float *h, size_t n, const rein_head *head, const rein_nn_context *run) {
-    if (head->lora && head->lora->rank) rein_lora_inner(inner, h, n, head->linear->in, head->lora, run);
+static int has_lora(const rein_lora *lora) { return lora && lora->rank; }
+
+/* Adds the LoRA to them. */
+static void add_chunk_lora(float *z, size_t stride, const float *inner, size_t m, size_t first, size_t n, const rein_lora *lora,
+                           float *gemm_scratch, const rein_nn_context *run) {
+    const rein_packed *b = &lora->packed_b;
+    rein_gemm_task task = {.c = z, .stride = stride, .m = m, .n = n, .k = b->k, .panel = b->k, .add = 1, .scratch = gemm_scratch};
+    task.a = (rein_matrix){inner, b->k, 1, REIN_STORED_F32};
+    task.b = (rein_matrix){(const float *)b->data + first * b->k, 0, 0, REIN_STORED_F32};
+    run->kernels->gemm->multiply(&task);
 }
 
 /* ---- a block of rows */
@@ -73,7 +74,8 @@ typedef struct head_block {
     size_t first, rows;
     float *z, *y; /* [rows][chunk]: x, then e^(x−maximum); e^(x−maximum)·(x−maximum) */
     rein_softmax_total totals[ROWS];
-    float picked[ROWS]; /* x of the target */
+    float picked[ROWS];                  /* x of the target */
+    float slopes[REIN_VOCABULARY_CHUNK]; /* of capped logits, in one row */
 } head_block;
 
 size_t rein_head_scratch(const rein_head *head, const rein_nn_context *run) {
@@ -113,17 +115,39 @@ static void add_directions(head_block *b, size_t first, size_t n, float *gemm_sc
     w->run->kernels->gemm->multiply(&task);
 }
 
+static void cap_logits(head_block *b, float *z, size_t n) {
+    const head_work *w = b->w;
+    w->run->kernels->rows->soft_cap(z, n, 1, w->head->cap);
+    if (w->out->u) w->run->kernels->rows->soft_cap_slope(b->slopes, z, n, w->head->cap);
+}
+
+static void multiply_by_slopes(const head_block *b, float *e, float *y, size_t n) {
+    b->w->run->kernels->rows->multiply(e, b->slopes, n);
+    if (y) b->w->run->kernels->rows->multiply(y, b->slopes, n);
+}
+
+/* The slope of the cap at the target's logit. */
+static float target_slope(const head_block *b, size_t r) {
+    const rein_head *head = b->w->head;
+    float slope = b->picked[r] / head->inverse_temperature;
+    if (!(head->cap > 0)) return 1;
+    b->w->run->kernels->rows->soft_cap_slope(&slope, &slope, 1, head->cap);
+    return slope;
+}
+
 static void do_chunk(head_block *b, size_t first, size_t n, float *gemm_scratch) {
     const head_work *w = b->w;
     const rein_head_out *out = w->out;
-    const size_t hidden = w->head->linear->in, rank = w->head->lora ? w->head->lora->rank : 0;
+    const size_t hidden = w->head->linear->in;
     const size_t row = out->x ? out->x_row : REIN_VOCABULARY_CHUNK;
     float *z = out->x ? out->x + b->first * row + first : b->z;
-    chunk_logits(z, row, w->h + b->first * hidden, rank ? w->inner + b->first * rank : NULL, b->rows, first, n, w->head,
-                 gemm_scratch, w->run);
+    chunk_logits(z, row, w->h + b->first * hidden, b->rows, first, n, w->head->linear, gemm_scratch, w->run);
+    if (has_lora(w->head->lora))
+        add_chunk_lora(z, row, w->inner + b->first * w->head->lora->rank, b->rows, first, n, w->head->lora, gemm_scratch, w->run);
     for (size_t r = 0; r < b->rows; r++) {
         float *x = z + r * row, *y = out->v ? b->y + r * REIN_VOCABULARY_CHUNK : NULL;
         const size_t target = (size_t)w->targets[b->first + r];
+        if (w->head->cap > 0) cap_logits(b, x, n);
         const rein_softmax_stats m =
             w->run->kernels->rows->softmax_stats(x, n, w->head->inverse_temperature, out->entropies || out->v);
         const double before = b->totals[r].maximum;
@@ -134,6 +158,7 @@ static void do_chunk(head_block *b, size_t first, size_t n, float *gemm_scratch)
         if (!out->u) continue;
         if (first > 0 && b->totals[r].maximum > before) rescale(b, r, factor, before - b->totals[r].maximum);
         w->run->kernels->rows->exp_shifted(x, y, x, n, (float)b->totals[r].maximum);
+        if (w->head->cap > 0) multiply_by_slopes(b, x, y, n);
     }
     if (out->u) add_directions(b, first, n, gemm_scratch);
 }
@@ -145,6 +170,7 @@ static void finish_directions(const head_block *b, size_t r) {
     const size_t hidden = w->head->linear->in, at = (b->first + r) * hidden;
     const rein_matrix *weight = &w->head->linear->weight;
     const float inverse = w->head->inverse_temperature, share = (float)(1 / b->totals[r].sum) * inverse;
+    const float slope = target_slope(b, r);
     float *u = w->out->u + at, *v = w->out->v ? w->out->v + at : NULL;
     if (v) {
         k->scale(v, hidden, -share);
@@ -157,7 +183,7 @@ static void finish_directions(const head_block *b, size_t r) {
     for (size_t i = 0; i < hidden; i += REIN_VOCABULARY_CHUNK) {
         const size_t n = hidden - i < REIN_VOCABULARY_CHUNK ? hidden - i : REIN_VOCABULARY_CHUNK;
         w->run->kernels->decode(row, from + rein_storage_bytes(weight->storage, i), weight->storage, n);
-        k->add_scaled(u + i, row, n, inverse);
+        k->add_scaled(u + i, row, n, inverse * slope);
     }
 }
 
@@ -193,7 +219,7 @@ void rein_head_forward(const rein_head_out *out, float *inner, const float *h, c
     size_t rows = blocks_each ? (n + blocks_each * threads - 1) / (blocks_each * threads) : 1;
     rows = (rows + GEMM_TILE_ROWS - 1) / GEMM_TILE_ROWS * GEMM_TILE_ROWS;
     head_work w = {out, inner, h, targets, n, rows, head, scratch, run};
-    lora_inner(inner, h, n, head, run);
+    if (has_lora(head->lora)) rein_lora_inner(inner, h, n, head->linear->in, head->lora, run);
     rein_parallel(run->exec.threads, (n + w.rows - 1) / w.rows, do_rows, &w);
 }
 
@@ -201,29 +227,54 @@ void rein_head_forward(const rein_head_out *out, float *inner, const float *h, c
 typedef struct logits_work {
     float *x;
     rein_softmax_stats *stats;
-    const float *inner, *h;
+    const float *inner, *h, *inverse_temperatures;
     size_t n;
-    const rein_head *head;
+    const rein_linear *linear;
+    float cap;
+    size_t number, width; /* width: floats of a row of inner */
+    const rein_lora_rows *parts;
+    size_t n_parts;
     const rein_nn_context *run;
 } logits_work;
 
-static void do_logits(void *context, size_t chunk, int thread) {
-    const logits_work *w = context;
-    const size_t vocabulary = w->head->linear->out, first = chunk * REIN_VOCABULARY_CHUNK;
-    const size_t n = vocabulary - first < REIN_VOCABULARY_CHUNK ? vocabulary - first : REIN_VOCABULARY_CHUNK;
-    for (size_t r = 0; r < w->n; r += ROWS) {
-        const size_t some = w->n - r < ROWS ? w->n - r : ROWS, rank = w->head->lora ? w->head->lora->rank : 0;
-        chunk_logits(w->x + r * vocabulary + first, vocabulary, w->h + r * w->head->linear->in, rank ? w->inner + r * rank : NULL,
-                     some, first, n, w->head, rein_nn_gemm_scratch(w->run, thread), w->run);
-    }
-    for (size_t r = 0; r < w->n; r++)
-        w->stats[r * rein_head_chunks(w->head) + chunk] =
-            w->run->kernels->rows->softmax_stats(w->x + r * vocabulary + first, n, w->head->inverse_temperature, 0);
+static const rein_lora *lora_of(const rein_lora_rows *part, size_t number) {
+    return part->loras && part->loras[number].rank ? &part->loras[number] : NULL;
 }
 
-void rein_head_logits(float *x, rein_softmax_stats *stats, float *inner, const float *h, size_t n, const rein_head *head,
+static void add_loras(const logits_work *w, size_t first, size_t n, float *scratch) {
+    for (size_t p = 0; p < w->n_parts; p++) {
+        const rein_lora_rows *part = &w->parts[p];
+        const rein_lora *lora = lora_of(part, w->number);
+        if (lora)
+            add_chunk_lora(w->x + part->first * w->linear->out + first, w->linear->out, w->inner + part->first * w->width,
+                           part->rows, first, n, lora, scratch, w->run);
+    }
+}
+
+static void do_logits(void *context, size_t chunk, int thread) {
+    const logits_work *w = context;
+    const size_t vocabulary = w->linear->out, first = chunk * REIN_VOCABULARY_CHUNK;
+    const size_t n = vocabulary - first < REIN_VOCABULARY_CHUNK ? vocabulary - first : REIN_VOCABULARY_CHUNK;
+    float *scratch = rein_nn_gemm_scratch(w->run, thread);
+    for (size_t r = 0; r < w->n; r += ROWS)
+        chunk_logits(w->x + r * vocabulary + first, vocabulary, w->h + r * w->linear->in, w->n - r < ROWS ? w->n - r : ROWS, first,
+                     n, w->linear, scratch, w->run);
+    if (w->width) add_loras(w, first, n, scratch);
+    for (size_t r = 0; r < w->n && w->cap > 0; r++) w->run->kernels->rows->soft_cap(w->x + r * vocabulary + first, n, 1, w->cap);
+    for (size_t r = 0; r < w->n; r++)
+        w->stats[r * rein_head_chunks(w->linear) + chunk] =
+            w->run->kernels->rows->softmax_stats(w->x + r * vocabulary + first, n, w->inverse_temperatures[r], 0);
+}
+
+void rein_head_logits(float *x, rein_softmax_stats *stats, float *inner, const float *h, const float *inverse_temperatures,
+                      size_t n, const rein_linear *linear, float cap, size_t number, const rein_lora_rows *parts, size_t n_parts,
                       const rein_nn_context *run) {
-    logits_work w = {x, stats, inner, h, n, head, run};
-    lora_inner(inner, h, n, head, run);
-    rein_parallel(run->exec.threads, rein_head_chunks(head), do_logits, &w);
+    const size_t width = rein_lora_rows_rank(parts, n_parts, number);
+    logits_work w = {x, stats, inner, h, inverse_temperatures, n, linear, cap, number, width, parts, n_parts, run};
+    for (size_t p = 0; width && p < n_parts; p++) {
+        const rein_lora *lora = lora_of(&parts[p], number);
+        if (lora)
+            rein_lora_inner(inner + parts[p].first * width, h + parts[p].first * linear->in, parts[p].rows, linear->in, lora, run);
+    }
+    rein_parallel(run->exec.threads, rein_head_chunks(linear), do_logits, &w);
 }

@@ -4,7 +4,8 @@
  *     lp = z_y/T − log Σ e^(z/T)      H = −Σ p·log p
  *     u  = dlp/dh = (W_y − Σ p·W)/T   v = dH/dh = −(Σ p·x·W − (Σ p·x)·(Σ p·W))/T, x = z/T
  * With a frozen head, the pass over the vocabulary that computes lp also computes u and v, before any loss is known; later
- * d loss/dh = g·u + g_H·v. A head that trains needs g first, so its logits are kept or computed a second time.
+ * d loss/dh = g·u + g_H·v. A head that trains needs g first, so its logits are kept or computed a second time. With capped logits every
+ * W_v above is multiplied by the slope of the cap at z_v.
  *
  * The vocabulary is processed in chunks of REIN_VOCABULARY_CHUNK. Their sums are combined in order, in double, in training and decoding. */
 #ifndef REIN_NN_HEAD_H
@@ -18,6 +19,7 @@ typedef struct rein_head {
     const rein_linear *linear; /* [vocabulary][hidden], no bias */
     const rein_lora *lora;     /* or NULL */
     float inverse_temperature;
+    float cap; /* logits become cap·tanh(z/cap), before the temperature; 0: they do not */
 } rein_head;
 
 /* The softmax statistics of a whole row: its maximum, Σ e^(x−maximum), Σ e^(x−maximum)·(x−maximum). */
@@ -48,11 +50,13 @@ void rein_head_backward(float *dh, const rein_linear_gradient *gradient, float *
                         const float *dentropies, const rein_head_out *out, const float *inner, const float *h,
                         const int32_t *targets, size_t n, const rein_head *head, float *scratch, const rein_nn_context *run);
 
-/* For sampling: x [n][vocabulary] = z/T, and the statistics of each row's chunks, stats [n][chunks]. */
-static inline size_t rein_head_chunks(const rein_head *head) {
-    return (head->linear->out + REIN_VOCABULARY_CHUNK - 1) / REIN_VOCABULARY_CHUNK;
+/* For sampling: x [n][vocabulary] = z/T (capped as in rein_head), and the statistics of each row's chunks, stats [n][chunks]. Each row has its own 1/T; parts
+ * [n_parts] of the rows have their own LoRAs, of which the head's has this number; inner as in rein_linears_forward. */
+static inline size_t rein_head_chunks(const rein_linear *linear) {
+    return (linear->out + REIN_VOCABULARY_CHUNK - 1) / REIN_VOCABULARY_CHUNK;
 }
-void rein_head_logits(float *x, rein_softmax_stats *stats, float *inner, const float *h, size_t n, const rein_head *head,
+void rein_head_logits(float *x, rein_softmax_stats *stats, float *inner, const float *h, const float *inverse_temperatures,
+                      size_t n, const rein_linear *linear, float cap, size_t number, const rein_lora_rows *parts, size_t n_parts,
                       const rein_nn_context *run);
 
 /* The statistics of a row from those of its chunks, combined in order. */

@@ -30,17 +30,25 @@ static void recompute_logits(const part_of_vocabulary *s, const float *inner, co
     rein_gemm_packed(s->z, s->row, &low, &panels, s->n, 1, s->run->gemm_scratch, &s->run->exec);
 }
 
+static void scale_logits(const part_of_vocabulary *s, float *z) {
+    if (s->head->cap > 0) s->run->kernels->rows->soft_cap(z, s->columns, 1, s->head->cap);
+    s->run->kernels->rows->scale(z, s->columns, s->head->inverse_temperature);
+}
+
 static void softmax_backward(void *context, size_t piece, int thread) {
     const part_of_vocabulary *s = context;
     const float inverse = s->head->inverse_temperature;
+    float slopes[REIN_BACKWARD_CHUNK];
     (void)thread;
     for (size_t r = piece * REIN_ROWS_PER_PIECE; r < s->n && r < (piece + 1) * REIN_ROWS_PER_PIECE; r++) {
         float *z = s->z + r * s->row;
         const size_t target = (size_t)s->targets[r];
-        if (!s->out->x) s->run->kernels->rows->scale(z, s->columns, inverse);
+        if (!s->out->x) scale_logits(s, z);
+        if (s->head->cap > 0) s->run->kernels->rows->soft_cap_slope(slopes, z, s->columns, s->head->cap * inverse);
         s->run->kernels->rows->logits_backward(z, z, s->columns, s->out->log_sums[r], s->out->entropies ? s->out->entropies[r] : 0,
                                                s->dlog_probs[r], s->dentropies ? s->dentropies[r] : 0, inverse);
         if (target >= s->first && target < s->first + s->columns) z[target - s->first] += s->dlog_probs[r] * inverse;
+        if (s->head->cap > 0) s->run->kernels->rows->multiply(z, slopes, s->columns);
     }
 }
 

@@ -27,8 +27,21 @@ typedef struct rein_lora {
     float scale; /* alpha/r, or alpha/√r */
     float *a;    /* [rank][in] */
     float *b;    /* [out][rank] */
+    /* Linear layers of which one tensor holds the weights share A. Their backward passes follow each other, with the same dinner and x, so
+     * that the gradient of A is one sum over the rows. continues: one of them came before; continued: another follows. */
+    int continues, continued;
     rein_packed packed_a, packed_b;
 } rein_lora;
+
+/* Rows [first, first + rows) of a batch, and the LoRAs that they use, by the number of the linear layer; NULL: none. The parts of a batch
+ * follow each other and cover its rows, so that one batch can hold rows of several adapters. */
+typedef struct rein_lora_rows {
+    const rein_lora *loras;
+    size_t first, rows;
+} rein_lora_rows;
+
+/* The largest rank that a part has in a linear layer; 0: none has a LoRA there. */
+size_t rein_lora_rows_rank(const rein_lora_rows *parts, size_t n, size_t number);
 
 /* The gradients to add to; NULL for what does not train. */
 typedef struct rein_linear_gradient {
@@ -43,14 +56,15 @@ void rein_lora_inner(float *inner, const float *x, size_t rows, size_t in, const
 void rein_linear_forward(float *y, float *inner, const float *x, size_t rows, const rein_linear *linear, const rein_lora *lora,
                          int add, const rein_nn_context *run);
 
-/* The same for up to 4 layers with the same input x. */
+/* The same for up to 4 layers with the same input x, and rows in n_parts parts. `number` is that of the layer; inner has rows ·
+ * rein_lora_rows_rank floats, of which a part uses rows · rank from first · rein_lora_rows_rank on. */
 typedef struct rein_linear_call {
     float *y, *inner;
     const rein_linear *linear;
-    const rein_lora *lora;
+    size_t number;
 } rein_linear_call;
 void rein_linears_forward(const rein_linear_call *calls, size_t n, const float *x, size_t rows, int add,
-                          const rein_nn_context *run);
+                          const rein_lora_rows *parts, size_t n_parts, const rein_nn_context *run);
 
 /* dx [rows][in] =, or with `add` += (NULL: not needed). dinner [rows][rank] is scratch. x and inner are those of the forward pass. */
 void rein_linear_backward(float *dx, int add, const rein_linear_gradient *gradient, float *dinner, const float *dy, const float *x,

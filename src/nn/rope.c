@@ -7,8 +7,8 @@ void rein_angles_fill(const rein_angles *angles, const float *frequencies, size_
     for (size_t p = from; p < to; p++)
         for (size_t i = 0; i < angles->half; i++) {
             const float angle = (float)p * frequencies[i];
-            angles->cosine[p * angles->half + i] = (float)cos((double)angle);
-            angles->sine[p * angles->half + i] = (float)sin((double)angle);
+            angles->cosine[p * angles->half + i] = (float)cos((double)angle) * angles->factor;
+            angles->sine[p * angles->half + i] = (float)sin((double)angle) * angles->factor;
         }
 }
 
@@ -28,7 +28,7 @@ static void rotate_rows(void *context, size_t piece, int thread) {
     for (size_t r = piece * REIN_ROWS_PER_PIECE; r < w->rows && r < (piece + 1) * REIN_ROWS_PER_PIECE; r++) {
         const size_t at = (size_t)w->positions[r] * half;
         for (size_t h = 0; h < w->heads; h++)
-            w->kernels->rows->rotate(w->x + (r * w->heads + h) * 2 * half, w->angles->cosine + at, w->angles->sine + at, half,
+            w->kernels->rows->rotate(w->x + (r * w->heads + h) * w->angles->dim, w->angles->cosine + at, w->angles->sine + at, half,
                                      w->direction);
     }
 }

@@ -120,34 +120,31 @@ static void gdpo(double *a, double *scratch, const rein_batch *b, double eps) {
     group_std(a, scratch, b->n_sequences, eps);
 }
 
-/* x ← (x − mean)/√(var + eps) over trained tokens, 0 when all are equal                     REINFORCE++, arXiv 2501.03262 */
-typedef struct whitening {
-    double origin, low, high, sum, squares, count; /* sum of the differences to the first one */
-} whitening;
-
-static void whiten_see(whitening *w, double x, double tokens) {
-    if (w->count == 0) w->origin = w->low = w->high = x;
-    w->low = fmin(w->low, x);
-    w->high = fmax(w->high, x);
-    w->sum += tokens * (x - w->origin);
-    w->count += tokens;
+/* x ← (x − mean)/√(var + eps), 0 when all are equal. x[i] counts tokens[i] times, or once if `tokens` is NULL; where that is 0 times, it is
+ * neither read nor written.                                                                 REINFORCE++, arXiv 2501.03262 */
+static void whiten(double *x, const size_t *tokens, size_t n, double eps) {
+    double origin = 0, low = 0, high = 0, sum = 0, squares = 0, total = 0;
+    for (size_t i = 0; i < n; i++) {
+        const double count = tokens ? (double)tokens[i] : 1;
+        if (count == 0) continue;
+        if (total == 0) origin = low = high = x[i];
+        low = fmin(low, x[i]);
+        high = fmax(high, x[i]);
+        sum += count * (x[i] - origin); /* shifted: exact when all are equal */
+        total += count;
+    }
+    const double mean = origin + sum / total;
+    for (size_t i = 0; i < n; i++)
+        if (!tokens || tokens[i]) squares += (tokens ? (double)tokens[i] : 1) * (x[i] - mean) * (x[i] - mean);
+    const int equal = high - low <= 1e-12 * fmax(fabs(low), fabs(high)), too_large = !isfinite(squares);
+    for (size_t i = 0; i < n; i++)
+        if (!tokens || tokens[i]) /* the check of the advantages reports a NaN */
+            x[i] = too_large ? (double)NAN : equal ? 0 : (x[i] - mean) / sqrt(squares / (total - 1) + eps);
 }
 
-static double whiten_mean(const whitening *w) { return w->origin + w->sum / w->count; }
-
-static double whitened(const whitening *w, double x, double eps) {
-    const int equal = w->high - w->low <= 1e-12 * fmax(fabs(w->low), fabs(w->high));
-    if (!isfinite(w->squares)) return (double)NAN; /* too large to whiten: the check of the advantages reports it */
-    return equal ? 0 : (x - whiten_mean(w)) / sqrt(w->squares / (w->count - 1) + eps);
-}
-
-static void whiten_over_tokens(double *a, const double *r, const size_t *trained, const rein_batch *b, double eps) {
-    whitening w = {0, 0, 0, 0, 0, 0};
-    for (size_t i = 0; i < b->n_sequences; i++)
-        if (trained[i]) whiten_see(&w, r[i], (double)trained[i]);
-    for (size_t i = 0; i < b->n_sequences; i++)
-        if (trained[i]) w.squares += (double)trained[i] * (r[i] - whiten_mean(&w)) * (r[i] - whiten_mean(&w));
-    for (size_t i = 0; i < b->n_sequences; i++) a[i] = trained[i] ? whitened(&w, r[i], eps) : 0;
+static void whiten_over_tokens(double *a, const double *r, const size_t *trained, size_t n, double eps) {
+    for (size_t i = 0; i < n; i++) a[i] = trained[i] ? r[i] : 0;
+    whiten(a, trained, n, eps);
 }
 
 rein_status rein_estimate(double *a, const double *r, const int64_t *length, const size_t *trained, double *scratch,
@@ -156,7 +153,7 @@ rein_status rein_estimate(double *a, const double *r, const int64_t *length, con
     double batch_std = 0, mean, std;
     int equal;
     if (o->advantage == REIN_ADVANTAGE_GDPO) return gdpo(a, scratch, b, o->advantage_eps), REIN_OK;
-    if (o->advantage == REIN_ADVANTAGE_REINFORCE_PP) return whiten_over_tokens(a, r, trained, b, o->advantage_eps), REIN_OK;
+    if (o->advantage == REIN_ADVANTAGE_REINFORCE_PP) return whiten_over_tokens(a, r, trained, n_all, o->advantage_eps), REIN_OK;
     if (o->advantage == REIN_ADVANTAGE_BATCH_STD) (void)rein_mean(r, n_all, &batch_std, &equal);
     for (size_t g = 0; g < rein_group_count(b); g++) {
         const size_t first = rein_group_start(b, g), n = rein_group_start(b, g + 1) - first;
@@ -189,21 +186,18 @@ rein_status rein_estimate(double *a, const double *r, const int64_t *length, con
     return REIN_OK;
 }
 
-/* Walks the trained tokens of a sequence from the last to the first and skips masked ones. The last trained token has the reward, and
- * each token pays β·(source − ref) of KL. With values the result is δ_t = r_t + γV_{t+1} − V_t, A_t = δ_t + γλA_{t+1} (GAE, arXiv
- * 1506.02438), without them the return to go. It is written to `returns` in double or, if that is NULL, to `out`. */
+/* Walks the trained tokens of a sequence from the last to the first and skips masked ones, whose result is 0. The last trained token has the
+ * reward, and each token pays β·(source − ref) of KL. With values the result is δ_t = r_t + γV_{t+1} − V_t, A_t = δ_t + γλA_{t+1} (GAE,
+ * arXiv 1506.02438), without them the return to go. It is written to `returns` in double or, if that is NULL, to `out`. */
 static void backwards(void *out, double *returns, double reward, const void *kl_source, const rein_batch *b, const rein_options *o,
                       size_t start, size_t end) {
     const int gae = o->advantage == REIN_ADVANTAGE_GAE;
-    double carried = 0, next_value = 0;
-    int last = 1;
+    double carried = 0, next_value = 0, r = reward;
     for (size_t t = end; t-- > start;) {
         if (!rein_trains(b, t)) {
             rein_put(b, out, t, 0);
             continue;
         }
-        double r = last ? reward : 0;
-        last = 0;
         if (o->kl_reward_coef != 0) r -= o->kl_reward_coef * (rein_at(b, kl_source, t) - rein_at(b, b->ref_log_probs, t));
         if (gae) {
             const double value = rein_at(b, b->values, t);
@@ -214,27 +208,21 @@ static void backwards(void *out, double *returns, double reward, const void *kl_
         }
         if (returns) returns[t] = carried;
         else rein_put(b, out, t, carried);
+        r = 0; /* only the last token has the reward */
     }
-}
-
-/* The returns are doubles: small differences between them would be lost in f32. */
-static void whiten(void *a, const double *returns, const rein_batch *b, double eps) {
-    whitening w = {0, 0, 0, 0, 0, 0};
-    const size_t n = rein_batch_tokens(b);
-    for (size_t t = 0; t < n; t++)
-        if (rein_trains(b, t)) whiten_see(&w, returns[t], 1);
-    if (w.count == 0) return;
-    const double mean = whiten_mean(&w);
-    for (size_t t = 0; t < n; t++)
-        if (rein_trains(b, t)) w.squares += (returns[t] - mean) * (returns[t] - mean);
-    for (size_t t = 0; t < n; t++)
-        if (rein_trains(b, t)) rein_put(b, a, t, whitened(&w, returns[t], eps));
 }
 
 void rein_estimate_tokens(void *a, double *scratch, const double *reward, const void *kl_source, const rein_batch *b,
                           const rein_options *o) {
     const int whitens = o->advantage == REIN_ADVANTAGE_REINFORCE_PP;
+    const size_t n = rein_batch_tokens(b);
+    size_t trained = 0;
     for (size_t i = 0; i < b->n_sequences; i++)
         backwards(a, whitens ? scratch : NULL, reward[i], kl_source, b, o, b->sequence_offsets[i], b->sequence_offsets[i + 1]);
-    if (whitens) whiten(a, scratch, b, o->advantage_eps);
+    if (!whitens) return;
+    for (size_t t = 0; t < n; t++) /* whitened as doubles: small differences between the returns would be lost in f32 */
+        if (rein_trains(b, t)) scratch[trained++] = scratch[t];
+    whiten(scratch, NULL, trained, o->advantage_eps);
+    for (size_t t = n; t-- > 0;)
+        if (rein_trains(b, t)) rein_put(b, a, t, scratch[--trained]);
 }

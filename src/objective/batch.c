@@ -3,37 +3,22 @@
 
 #include "check.h"
 
-static rein_status check_offsets(const size_t *offsets, size_t n, const char *name, rein_error *err) {
-    if (!offsets) return rein_fail_at(err, REIN_EINVAL, name, -1, "is missing");
-    if (offsets[0] != 0) return rein_fail_at(err, REIN_EINVAL, name, 0, "is %zu: offsets start at 0", offsets[0]);
-    for (size_t i = 0; i < n; i++)
-        if (offsets[i + 1] < offsets[i])
-            return rein_fail_at(err, REIN_EINVAL, name, (int64_t)(i + 1), "is %zu: offsets never fall, and the one before is %zu",
-                                offsets[i + 1], offsets[i]);
-    return REIN_OK;
-}
-
 rein_status rein_batch_check_shape(const rein_batch *b, rein_error *err) {
     if (b->dtype != REIN_F64 && b->dtype != REIN_F32)
         return rein_fail_at(err, REIN_EINVAL, "dtype", -1, "is %d: REIN_F64 or REIN_F32", (int)b->dtype);
-    if (b->n_sequences == 0) return rein_fail(err, REIN_EINVAL, "the batch is empty: at least one sequence is needed");
-    rein_status status = check_offsets(b->sequence_offsets, b->n_sequences, "sequence_offsets", err);
+    if (b->n_sequences == 0) return rein_fail_at(err, REIN_EINVAL, "n_sequences", -1, "is 0: at least one sequence is needed");
+    rein_status status = rein_check_offsets(b->sequence_offsets, b->n_sequences, "sequence_offsets", err);
     if (status != REIN_OK || !b->group_offsets) return status;
-    status = check_offsets(b->group_offsets, b->n_groups, "group_offsets", err);
+    status = rein_check_offsets(b->group_offsets, b->n_groups, "group_offsets", err);
     if (status != REIN_OK) return status;
     for (size_t g = 0; g < b->n_groups; g++)
         if (b->group_offsets[g + 1] == b->group_offsets[g])
-            return rein_fail(err, REIN_EINVAL, "group %zu is empty: a group has at least one sequence", g);
+            return rein_fail_at(err, REIN_EINVAL, "group_offsets", (int64_t)g,
+                                "is of an empty group: a group has at least one sequence");
     if (b->group_offsets[b->n_groups] != b->n_sequences)
-        return rein_fail(err, REIN_EINVAL, "the groups hold %zu sequences, but there are %zu", b->group_offsets[b->n_groups],
-                         b->n_sequences);
+        return rein_fail_at(err, REIN_EINVAL, "group_offsets", (int64_t)b->n_groups, "is %zu: it must be n_sequences, which is %zu",
+                            b->group_offsets[b->n_groups], b->n_sequences);
     return REIN_OK;
-}
-
-static rein_status check_finite(const double *x, size_t n, const char *name, rein_error *err) {
-    rein_status status = REIN_OK;
-    for (size_t i = 0; x && status == REIN_OK && i < n; i++) status = rein_check_finite(x[i], name, (int64_t)i, err);
-    return status;
 }
 
 /* An array that a composition reads: it needs the array if `needed`, and has no use for it if `useless`. */
@@ -72,13 +57,14 @@ rein_status rein_batch_check_rewards(const rein_batch *b, const rein_options *o,
         return rein_fail_at(err, REIN_EINVAL, "reward_components", -1, "has no components: at least one is needed");
     if (b->reward_weights && !b->reward_components)
         return rein_fail_at(err, REIN_EINVAL, "reward_weights", -1, "needs reward_components");
-    rein_status status = check_finite(b->rewards, n, "rewards", err);
-    if (status == REIN_OK) status = check_finite(b->reward_components, n * b->n_components, "reward_components", err);
-    if (status == REIN_OK) status = check_finite(b->reward_weights, b->n_components, "reward_weights", err);
+    rein_status status = rein_check_numbers(b->rewards, REIN_F64, n, "rewards", err);
+    if (status == REIN_OK)
+        status = rein_check_numbers(b->reward_components, REIN_F64, n * b->n_components, "reward_components", err);
+    if (status == REIN_OK) status = rein_check_numbers(b->reward_weights, REIN_F64, b->n_components, "reward_weights", err);
     if (status == REIN_OK) status = rein_check_lengths(b->response_lengths, n, "response_lengths", err);
     if (status == REIN_OK) status = rein_check_lengths(b->token_budgets, n, "token_budget", err);
     if (status == REIN_OK) status = check_requirements(read, sizeof read / sizeof *read, err);
-    return status == REIN_OK ? check_finite(b->baseline_rewards, n, "baseline_rewards", err) : status;
+    return status == REIN_OK ? rein_check_numbers(b->baseline_rewards, REIN_F64, n, "baseline_rewards", err) : status;
 }
 
 rein_status rein_batch_check_arrays(const rein_batch *b, const rein_options *o, rein_error *err) {

@@ -44,15 +44,15 @@ static rein_status check_budget(const rein_budget *b, size_t n, rein_error *err)
 
 /* Names the first bad number. If every number is valid, the sum overflows. */
 static rein_status find_bad(const task *t, rein_error *err) {
-    for (size_t i = 0; i < t->offsets[t->n_prompts]; i++) {
-        rein_status status = rein_check_finite((double)t->rewards[i], "rewards", (int64_t)i, err);
-        if (status == REIN_OK) status = rein_check_finite((double)t->log_probs[i], "log_probs", (int64_t)i, err);
-        if (status == REIN_OK) status = rein_check_finite((double)t->old_log_probs[i], "old_log_probs", (int64_t)i, err);
-        if (status != REIN_OK) return status;
+    const size_t n = t->offsets[t->n_prompts];
+    rein_status status = rein_check_numbers(t->rewards, REAL, n, "rewards", err);
+    if (status == REIN_OK) status = rein_check_numbers(t->log_probs, REAL, n, "log_probs", err);
+    if (status == REIN_OK) status = rein_check_numbers(t->old_log_probs, REAL, n, "old_log_probs", err);
+    for (size_t i = 0; status == REIN_OK && i < n; i++)
         if (!is_length(t->lengths[i]))
             return rein_fail_at(err, REIN_EINVAL, "response_lengths", (int64_t)i, "is %lld: a length is 0 or more, and below 2^51",
                                 (long long)t->lengths[i]);
-    }
+    if (status != REIN_OK) return status;
     return rein_fail(err, REIN_ERANGE,
                      "the loss is not finite, or its gradient: a reward, a log-prob or a coefficient is too large");
 }
@@ -145,19 +145,15 @@ static sums add_prompts(const task *t, size_t from, size_t to, int write) {
 
 typedef struct run {
     const task *task;
+    int write;
     sums sums[PIECES];
 } run;
 
-static void sum_piece(void *context, size_t k, int thread) {
+static void do_piece(void *context, size_t k, int thread) {
     run *r = context;
+    const size_t n = r->task->n_prompts;
     (void)thread;
-    r->sums[k] = add_prompts(r->task, piece_start(r->task->n_prompts, k), piece_start(r->task->n_prompts, k + 1), 0);
-}
-
-static void write_piece(void *context, size_t k, int thread) {
-    const run *r = context;
-    (void)thread;
-    (void)add_prompts(r->task, piece_start(r->task->n_prompts, k), piece_start(r->task->n_prompts, k + 1), 1);
+    r->sums[k] = add_prompts(r->task, piece_start(n, k), piece_start(n, k + 1), r->write);
 }
 
 rein_status TYPED(rein_budget_loss)(double *loss, real *adjusted, real *advantages, real *baselines, real *grad_log_probs,
@@ -167,7 +163,9 @@ rein_status TYPED(rein_budget_loss)(double *loss, real *adjusted, real *advantag
     if (n_prompts == 0) return rein_fail_at(err, REIN_EINVAL, "rewards", -1, "is empty: at least one prompt is needed");
     for (size_t p = 0; p < n_prompts; p++)
         if (offsets[p + 1] <= offsets[p])
-            return rein_fail(err, REIN_EINVAL, "prompt %zu has no responses: at least one is needed", p);
+            return rein_fail_at(err, REIN_EINVAL, "offsets", (int64_t)p + 1,
+                                "is %zu, and the one before is %zu: a prompt has at least one response", offsets[p + 1],
+                                offsets[p]);
     const size_t n = offsets[n_prompts];
     const task t = {adjusted,      advantages,       baselines, grad_log_probs, rewards, log_probs,
                     old_log_probs, response_lengths, offsets,   n_prompts,      *budget, -2 * budget->kl_coef / (double)n};
@@ -178,7 +176,7 @@ rein_status TYPED(rein_budget_loss)(double *loss, real *adjusted, real *advantag
 
     run r = {.task = &t};
     sums total = {0, 0, 0};
-    rein_parallel(e.threads, PIECES, sum_piece, &r);
+    rein_parallel(e.threads, PIECES, do_piece, &r);
     for (size_t k = 0; k < PIECES; k++) {
         total.loss += r.sums[k].loss;
         total.reach = fmax(total.reach, r.sums[k].reach);
@@ -187,6 +185,7 @@ rein_status TYPED(rein_budget_loss)(double *loss, real *adjusted, real *advantag
     const double steepest = t.scale * sqrt(total.loss); /* no single gap exceeds the root of the sum of squares */
     if (total.bad || !isfinite(total.loss) || !isfinite((real)steepest) || !isfinite((real)total.reach)) return find_bad(&t, err);
     *loss = total.loss / (double)n;
-    if (adjusted || advantages || baselines || grad_log_probs) rein_parallel(e.threads, PIECES, write_piece, &r);
+    r.write = adjusted || advantages || baselines || grad_log_probs;
+    if (r.write) rein_parallel(e.threads, PIECES, do_piece, &r);
     return REIN_OK;
 }

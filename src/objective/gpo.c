@@ -7,18 +7,10 @@
 #include "kernels.h"
 #include "typed.h"
 
-static rein_status check(const real *ratios, const real *advantages, const real *current, const real *ref, size_t n,
-                         rein_error *err) {
-    for (size_t i = 0; i < n; i++) {
-        if (!(ratios[i] >= 0) || !isfinite(ratios[i]))
-            return rein_fail_at(err, REIN_EINVAL, "ratios", (int64_t)i, "is %g: a ratio is 0 or more, and finite",
-                                (double)ratios[i]);
-        if (!isfinite(advantages[i])) return rein_fail_at(err, REIN_EINVAL, "advantages", (int64_t)i, "is not a finite number");
-        if (!(current[i] > 0) || !isfinite(current[i]))
-            return rein_fail_at(err, REIN_EINVAL, "pi_current", (int64_t)i, "is %g: it must be above 0", (double)current[i]);
-        if (!(ref[i] > 0) || !isfinite(ref[i]))
-            return rein_fail_at(err, REIN_EINVAL, "pi_ref", (int64_t)i, "is %g: it must be above 0", (double)ref[i]);
-    }
+static rein_status check_sign(const real *x, size_t n, int zero_too, const char *name, const char *rule, rein_error *err) {
+    for (size_t i = 0; i < n; i++)
+        if (!(x[i] > 0 || (zero_too && x[i] == 0)) || !isfinite(x[i]))
+            return rein_fail_at(err, REIN_EINVAL, name, (int64_t)i, "is %g: %s", (double)x[i], rule);
     return REIN_OK;
 }
 
@@ -43,12 +35,14 @@ rein_status TYPED(rein_gpo_objective)(rein_gpo *value, real *grad_ratios, real *
     rein_status status = rein_exec_resolve(&e, exec, n, err);
     if (status != REIN_OK) return status;
     if (n == 0) return rein_fail_at(err, REIN_EINVAL, "ratios", -1, "is empty: at least one is needed");
-    status = rein_check_coefficient(epsilon, "epsilon", err);
-    if (status == REIN_OK) status = rein_check_coefficient(beta, "beta", err);
-    if (status != REIN_OK) return status;
     if (direction < REIN_KL_DIRECTION_DEFAULT || direction > REIN_REF_OVER_CURRENT)
         return rein_fail_at(err, REIN_EINVAL, "kl_direction", -1, "is %d: no such direction", (int)direction);
-    status = check(ratios, advantages, pi_current, pi_ref, n, err);
+    status = rein_check_coefficient(epsilon, "epsilon", err);
+    if (status == REIN_OK) status = rein_check_coefficient(beta, "beta", err);
+    if (status == REIN_OK) status = check_sign(ratios, n, 1, "ratios", "a ratio is 0 or more, and finite", err);
+    if (status == REIN_OK) status = rein_check_numbers(advantages, REAL, n, "advantages", err);
+    if (status == REIN_OK) status = check_sign(pi_current, n, 0, "pi_current", "it must be above 0", err);
+    if (status == REIN_OK) status = check_sign(pi_ref, n, 0, "pi_ref", "it must be above 0", err);
     if (status != REIN_OK) return status;
 
     const rein_gpo_task g = {ratios,        advantages,

@@ -3,7 +3,7 @@
  *     J = mean min(ρA, clip(ρ, 1−ε, 1+ε)A) − β·mean ρ(q − log q − 1),   q = π/π_ref or π_ref/π
  *
  * With x = log q the bracket of the KL term is e^x − 1 − x, the k3 of the policy loss; its derivative in x is e^x − 1. */
-#include "gpo.h"
+#include "kernels.h"
 
 #include "kl.h"
 #include "surrogate.h"

@@ -1,4 +1,4 @@
-/* loss.c - the loss of a prepared step, micro-batch by micro-batch, and its metrics.
+/* loss.c - the loss of a prepared step, micro-batch by micro-batch.
  *
  * A block of sequences is the unit of work. Each block has its own sums, which are filled in sequence order by any thread and in any
  * number of micro-batches; the sums of the blocks are added in block order. So neither the number of threads nor the split into
@@ -12,8 +12,6 @@
 #include "options.h"
 #include "step.h"
 
-#define SATURATION 4.8516519540979028e8 /* e^20 */
-
 static size_t block_of(const rein_step *s, size_t sequence) {
     size_t low = 0, high = s->n_blocks - 1;
     while (low < high) {
@@ -24,75 +22,25 @@ static size_t block_of(const rein_step *s, size_t sequence) {
     return low;
 }
 
-static double add_lanes(const rein_loss_sums *s, enum rein_loss_sum which) {
-    double sum = 0;
-    for (int l = 0; l < SUM_LANES; l++) sum += s->sum[which][l];
-    return sum;
+size_t rein_step_cut(const rein_step *s, size_t sequence) {
+    if (sequence >= s->batch.n_sequences) return s->batch.n_sequences;
+    const rein_loss_block block = s->blocks[block_of(s, sequence)];
+    return block.first == sequence ? sequence : block.last;
 }
 
-static double sum_of(const rein_step *s, enum rein_loss_sum which) {
-    double sum = 0;
-    for (size_t k = 0; k < s->n_blocks; k++) sum += add_lanes(&s->sums[k], which);
-    return sum;
+static rein_status check_next(const rein_step *s, size_t first, size_t last, rein_error *err) {
+    if (s->failed) return rein_fail(err, REIN_EINVAL, "the step failed before: begin a new one");
+    if (first == s->next && last >= first && last <= s->batch.n_sequences) return REIN_OK;
+    if (first != s->next)
+        return rein_fail_at(err, REIN_EINVAL, "first", -1, "is %zu: the next micro-batch begins with sequence %zu", first, s->next);
+    return rein_fail_at(err, REIN_EINVAL, "last", -1, "is %zu: it must be between first, which is %zu, and the %zu sequences", last,
+                        first, s->batch.n_sequences);
 }
 
-static size_t count_in_bin(const rein_step *s, int bin) {
-    size_t n = 0;
-    for (int t = 0; t < s->exec.threads; t++)
-        for (int k = 0; k < RATIO_COUNTERS; k++) n += s->histograms[t].count[bin][k];
-    return n;
-}
-
-/* The 99th percentile of the ratio of n tokens: the middle of its bin, inside [low, high]. */
-static double p99(const rein_step *s, size_t n, double low, double high) {
-    const size_t above = n - (size_t)ceil(0.99 * (double)n); /* how many tokens may have a larger ratio */
-    size_t seen = 0;
-    int bin = RATIO_BINS;
-    while (bin > 0 && seen <= above) seen += count_in_bin(s, --bin);
-    const double log_ratio = (double)bin / RATIO_BINS_PER_UNIT - RATIO_RANGE;
-    return exp(fmin(fmax(log_ratio, low), high));
-}
-
-static double mean_of(double sum, double n) { return n > 0 ? fmin(sum / n, SATURATION) : 0; }
-
-rein_status rein_step_finish(rein_loss *loss, const rein_step *s, rein_error *err) {
-    if (s->failed) return rein_fail(err, REIN_EINVAL, "the step failed: it has no loss");
-    size_t added = 0;
-    double low = HUGE_VAL, high = -HUGE_VAL;
-    for (size_t i = 0; i < s->next; i++) added += s->trained[i];
-    for (int t = 0; t < s->exec.threads; t++) {
-        low = fmin(low, s->histograms[t].low);
-        high = fmax(high, s->histograms[t].high);
-    }
-    low = fmin(fmax(low, -RATIO_RANGE), RATIO_RANGE);
-    high = fmin(fmax(high, -RATIO_RANGE), RATIO_RANGE);
-    const double n = (double)added, ratios = sum_of(s, SUM_RATIO), squares = sum_of(s, SUM_RATIO_SQUARE);
-    rein_loss out = {.metrics = s->metrics, .nothing_to_train = s->trained_tokens == 0};
-    rein_metrics *m = &out.metrics;
-    m->surrogate_loss = sum_of(s, SUM_SURROGATE);
-    m->kl_loss = sum_of(s, SUM_KL_LOSS);
-    m->entropy_loss = sum_of(s, SUM_ENTROPY_LOSS);
-    out.loss = m->surrogate_loss + m->kl_loss + m->entropy_loss;
-    m->clip_low = mean_of(sum_of(s, SUM_CLIPPED_LOW), n);
-    m->clip_high = mean_of(sum_of(s, SUM_CLIPPED_HIGH), n);
-    m->ratio_mean = mean_of(ratios, n);
-    m->ratio_min = added ? exp(low) : 0;
-    m->ratio_max = added ? exp(high) : 0;
-    m->ratio_p99 = added ? p99(s, added, low, high) : 0;
-    const int finite = isfinite(ratios * ratios) && isfinite(squares) && squares > 0; /* otherwise one ratio dominates all others */
-    m->ess = n > 0 ? (finite ? ratios * ratios / (n * squares) : 1 / n) : 0;
-    m->kl_old_k1 = n > 0 ? (0 - sum_of(s, SUM_LOG_RATIO)) / n : 0; /* never -0 */
-    m->kl_old_k3 = mean_of(sum_of(s, SUM_EXCESS), n);
-    m->kl_ref_k1 = n > 0 ? sum_of(s, SUM_REF) / n : 0;
-    m->kl_ref_k3 = mean_of(sum_of(s, SUM_REF_EXCESS), n);
-    m->entropy = n > 0 ? sum_of(s, SUM_ENTROPY) / n : 0;
-    m->tokens = (double)rein_batch_tokens(&s->batch);
-    m->trained_tokens = n;
-    m->sequences = (double)s->batch.n_sequences;
-    m->trained_sequences = (double)s->trained_sequences;
-    m->groups = (double)rein_group_count(&s->batch);
-    *loss = out;
-    return REIN_OK;
+rein_status rein_step_skip(rein_step *s, size_t last, rein_error *err) {
+    const rein_status status = check_next(s, s->next, last, err);
+    if (status == REIN_OK) s->next = last;
+    return status;
 }
 
 static void clear(const rein_batch *b, void *array, size_t first, size_t last) {
@@ -100,32 +48,31 @@ static void clear(const rein_batch *b, void *array, size_t first, size_t last) {
     if (array) memset((char *)array + from * size, 0, (b->sequence_offsets[last] - from) * size);
 }
 
-/* The error when the sums are not finite: a bad input by name, or an overflow with the token whose exponent is largest. */
+/* Why the sums are not finite: an input that is not, by name, or an overflow. Exponentials overflow first, so then the error names the token
+ * whose exponent is largest. */
 static rein_status explain_failure(const rein_step *s, const void *log_probs, const void *entropies, size_t first, size_t last,
                                    rein_error *err) {
     const rein_batch *b = &s->batch;
     const rein_status status = rein_batch_find_bad(b, log_probs, entropies, first, last, err);
+    const int has_kl = b->ref_log_probs && s->options.kl_loss_coef != 0;
+    size_t worst = 0;
+    double largest = -1;
+    int is_kl = 0;
     if (status != REIN_OK) return status;
-    size_t worst = b->sequence_offsets[first];
-    double reach = -1;
-    const char *what = "log_probs - old_log_probs";
     for (size_t t = b->sequence_offsets[first]; t < b->sequence_offsets[last]; t++) {
         if (!rein_trains(b, t)) continue;
         const double lp = rein_at(b, log_probs, t), d = b->old_log_probs ? lp - rein_at(b, b->old_log_probs, t) : 0;
-        const double x = b->ref_log_probs && s->options.kl_loss_coef != 0 ? fabs(rein_at(b, b->ref_log_probs, t) - lp) : 0;
-        if (fmax(d, x) > reach) {
-            reach = fmax(d, x);
-            worst = t;
-            what = x > d ? "ref_log_probs - log_probs (kl_clamp bounds it)" : "log_probs - old_log_probs";
-        }
+        const double x = has_kl ? fabs(rein_at(b, b->ref_log_probs, t) - lp) : 0;
+        if (fmax(d, x) > largest) largest = fmax(d, x), worst = t, is_kl = x > d;
     }
-    if (reach < 40)
+    if (largest < 40) /* e^40 is far from overflowing */
         return rein_fail(err, REIN_ERANGE,
                          "the loss or its gradient is not finite: a reward, a log-prob or a coefficient is too large");
     return rein_fail_at(err, REIN_ERANGE, "log_probs", (int64_t)worst,
-                        ": the loss or its gradient is not finite: a coefficient is too large, or %s, %.6g in size here: its "
-                        "exponential overflows",
-                        what, reach);
+                        ": the loss or its gradient is not finite: %s is %.6g here, and its exponential overflows%s; or a "
+                        "coefficient is too large",
+                        is_kl ? "|ref_log_probs - log_probs|" : "log_probs - old_log_probs", largest,
+                        is_kl ? " (kl_clamp bounds it)" : "");
 }
 
 /* Sequences [first, last); the first of them lies in block `from`. */
@@ -143,54 +90,59 @@ static void add_block(void *context, size_t piece, int thread) {
     m->step->token_loss(&m->step->sums[k], &m->step->histograms[thread], m->inputs, first, last);
 }
 
+/* Adds sequences [first, last) to the sums of their blocks; returns whether these sums are finite. */
+static int add(rein_step *s, const rein_loss_inputs *inputs, size_t first, size_t last) {
+    static const enum rein_loss_sum checked[] = {SUM_SURROGATE, SUM_KL_LOSS, SUM_ENTROPY_LOSS, SUM_LOG_RATIO,
+                                                 SUM_REF,       SUM_ENTROPY, SUM_CHECK};
+    const size_t from = block_of(s, first), to = block_of(s, last - 1) + 1;
+    int finite = 1;
+    rein_parallel(s->exec.threads, to - from, add_block, &(micro_batch){s, inputs, from, first, last});
+    for (size_t k = from; k < to; k++)
+        for (size_t i = 0; i < sizeof checked / sizeof *checked; i++)
+            finite &= isfinite(rein_add_lanes(&s->sums[k], checked[i])) != 0;
+    return finite;
+}
+
 rein_status rein_step_loss_apart(rein_step *s, size_t first, size_t last, const void *log_probs, const void *stop_log_probs,
                                  const void *entropies, void *grad_log_probs, void *grad_entropies, void *advantages,
                                  rein_error *err) {
     const rein_batch *b = &s->batch;
-    if (s->failed) return rein_fail(err, REIN_EINVAL, "the step failed before: begin a new one");
-    if (first != s->next || last < first || last > b->n_sequences)
-        return rein_fail(err, REIN_EINVAL, "sequences %zu to %zu: the next micro-batch starts at %zu and ends at %zu or before",
-                         first, last, s->next, b->n_sequences);
+    const rein_options *o = &s->options;
+    const rein_status status = check_next(s, first, last, err);
+    if (status != REIN_OK) return status;
     if (!log_probs) log_probs = b->log_probs;
     if (!entropies) entropies = b->entropies;
     if (!log_probs) return rein_fail_at(err, REIN_EINVAL, "log_probs", -1, "is missing");
-    if (s->options.entropy_coef != 0 && !entropies)
-        return rein_fail_at(err, REIN_EINVAL, "entropies", -1, "is missing: entropy_coef needs it");
-    if (grad_entropies && !entropies) return rein_fail_at(err, REIN_EINVAL, "entropies", -1, "is missing: their gradient needs it");
+    if ((o->entropy_coef != 0 || grad_entropies) && !entropies)
+        return rein_fail_at(err, REIN_EINVAL, "entropies", -1, "is missing: %s needs it",
+                            o->entropy_coef != 0 ? "entropy_coef" : "their gradient");
     if (first == last) return REIN_OK;
-    const rein_options *o = &s->options;
     const int per_token_penalty = o->kl_penalty_coef != 0 && !rein_sequence_unit(o);
     const rein_loss_inputs inputs = {.options = o,
                                      .sequences = s->sequences,
                                      .offsets = b->sequence_offsets,
                                      .mask = b->mask,
-                                     .log_probs = log_probs,
-                                     .stop_log_probs = stop_log_probs ? stop_log_probs : log_probs,
-                                     .old_log_probs = b->old_log_probs,
-                                     .ref_log_probs = b->ref_log_probs,
-                                     .sample_log_probs = b->sample_log_probs,
-                                     .kl_source = per_token_penalty ? rein_kl_source_of(s) : NULL,
-                                     .entropies = entropies,
-                                     .token_advantages = s->token_advantages,
+                                     .in = {[IN_LOG_PROB] = log_probs,
+                                            [IN_STOP] = stop_log_probs ? stop_log_probs : log_probs,
+                                            [IN_OLD] = b->old_log_probs,
+                                            [IN_REF] = b->ref_log_probs,
+                                            [IN_SAMPLE] = b->sample_log_probs,
+                                            [IN_KL_SOURCE] = per_token_penalty ? rein_kl_source_of(s) : NULL,
+                                            [IN_ENTROPY] = entropies,
+                                            [IN_ADVANTAGE] = s->token_advantages},
                                      .grad_log_probs = grad_log_probs,
                                      .grad_entropies = grad_entropies,
                                      .advantages = advantages,
                                      .entropy_coef = s->entropy_coef,
                                      .entropy_threshold = s->entropy_threshold};
-    const size_t from = block_of(s, first), to = block_of(s, last - 1) + 1;
-    rein_parallel(s->exec.threads, to - from, add_block, &(micro_batch){s, &inputs, from, first, last});
-    int finite = 1;
-    for (size_t k = from; k < to; k++)
-        for (int i = SUM_SURROGATE; i < SUM_COUNT; i++)
-            if (i <= SUM_LOG_RATIO || i == SUM_REF || i == SUM_ENTROPY || i == SUM_CHECK)
-                finite &= isfinite(add_lanes(&s->sums[k], (enum rein_loss_sum)i)) != 0;
-    if (!finite) {
+    if (!add(s, &inputs, first, last)) {
         clear(b, grad_log_probs, first, last);
         clear(b, grad_entropies, first, last);
         clear(b, advantages, first, last);
         s->failed = 1;
         return explain_failure(s, log_probs, entropies, first, last, err);
     }
+    for (size_t i = first; i < last; i++) s->added += s->trained[i];
     s->next = last;
     return REIN_OK;
 }

@@ -1,7 +1,8 @@
-/* options.c - the options of the policy loss: one table of names, ranges and conditions; the published constants of the surrogates; and
- * the check that completes a composition. */
+/* options.c - the options of the policy loss: one table of names, ranges and conditions; options as a handle, set and read by name; the
+ * published constants of the surrogates; and the check that completes a composition. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "../base/base.h"
@@ -24,97 +25,100 @@ static const struct published {
 enum { N_SURROGATES = 0 REIN_SURROGATES(COUNTED) };
 _Static_assert(sizeof surrogates / sizeof *surrogates == N_SURROGATES, "every surrogate has its published constants");
 
-/* ---- when an option has an effect */
+/* ---- when an option has an effect: a name, what the error says is needed, and the condition */
 typedef rein_options O;
-static int always(const O *o) { return (void)o, 1; }
-static int on_budget(const O *o) { return o->shape == REIN_SHAPE_BUDGET; }
-static int on_truncate(const O *o) { return o->shape == REIN_SHAPE_TRUNCATE; }
-static int on_overlong(const O *o) { return o->shape == REIN_SHAPE_OVERLONG; }
-static int on_k15(const O *o) { return o->shape == REIN_SHAPE_K15_LENGTH; }
-static int on_scalar_reward(const O *o) { return o->advantage != REIN_ADVANTAGE_GDPO && o->advantage != REIN_ADVANTAGE_GIVEN; }
-static int on_pass_at_k(const O *o) { return o->advantage == REIN_ADVANTAGE_PASS_AT_K; }
-static int on_gae(const O *o) { return o->advantage == REIN_ADVANTAGE_GAE; }
-static int on_std(const O *o) {
-    return o->advantage == REIN_ADVANTAGE_GROUP_STD || o->advantage == REIN_ADVANTAGE_BATCH_STD ||
-           o->advantage == REIN_ADVANTAGE_REINFORCE_PP || o->advantage == REIN_ADVANTAGE_GDPO;
-}
-static int on_ratio(const O *o) { return o->surrogate != REIN_SURROGATE_REINFORCE && o->surrogate != REIN_SURROGATE_GMPO; }
-static int on_tis(const O *o) { return o->mismatch == REIN_MISMATCH_TOKEN_TIS || o->mismatch == REIN_MISMATCH_SEQUENCE_TIS; }
-static int on_mismatch_mask(const O *o) {
-    return o->mismatch == REIN_MISMATCH_TOKEN_MASK || o->mismatch == REIN_MISMATCH_SEQUENCE_MASK;
-}
-static int on_clip(const O *o) { return !isnan(surrogates[o->surrogate].epsilon); }
-static int on_clipped_ratio(const O *o) { return on_clip(o) && o->surrogate != REIN_SURROGATE_GMPO; }
-static int on_dual_clip(const O *o) { return o->surrogate == REIN_SURROGATE_DUAL_CLIP; }
-static int on_squared(const O *o) { return o->surrogate == REIN_SURROGATE_SQUARED; }
-static int on_dro(const O *o) { return o->surrogate == REIN_SURROGATE_DRO; }
-static int on_sapo(const O *o) { return o->surrogate == REIN_SURROGATE_SAPO; }
-static int on_vespo(const O *o) { return o->surrogate == REIN_SURROGATE_VESPO; }
-static int on_topr(const O *o) { return o->surrogate == REIN_SURROGATE_TOPR; }
-static int on_dppo(const O *o) { return o->surrogate == REIN_SURROGATE_DPPO; }
-static int on_token_unit(const O *o) { return !rein_sequence_unit(o); }
-static int on_kl_loss(const O *o) { return o->kl_loss_coef != 0; }
-static int on_k3_loss(const O *o) { return on_kl_loss(o) && (o->kl_estimator == REIN_K3 || o->kl_estimator == REIN_IS_K3); }
-static int on_kl_penalty(const O *o) { return o->kl_penalty_coef != 0; }
-static int on_entropy(const O *o) { return o->entropy_coef != 0; }
-static int on_dr_grpo(const O *o) { return o->aggregation == REIN_DR_GRPO; }
+#define CONDITION(name, needs, condition)                     \
+    static int name##_holds(const O *o) { return condition; } \
+    static const rein_option_condition name = {name##_holds, needs};
+static int always_holds(const O *o) { return (void)o, 1; }
+static const rein_option_condition always = {always_holds, ""};
+CONDITION(on_budget, "shape budget", o->shape == REIN_SHAPE_BUDGET)
+CONDITION(on_truncate, "shape truncate", o->shape == REIN_SHAPE_TRUNCATE)
+CONDITION(on_overlong, "shape overlong", o->shape == REIN_SHAPE_OVERLONG)
+CONDITION(on_k15, "shape k1.5-length", o->shape == REIN_SHAPE_K15_LENGTH)
+CONDITION(on_scalar_reward, "an advantage made from one reward (not gdpo, not given)",
+          o->advantage != REIN_ADVANTAGE_GDPO && o->advantage != REIN_ADVANTAGE_GIVEN)
+CONDITION(on_pass_at_k, "advantage pass-at-k", o->advantage == REIN_ADVANTAGE_PASS_AT_K)
+CONDITION(on_gae, "advantage gae", o->advantage == REIN_ADVANTAGE_GAE)
+CONDITION(on_std, "an advantage that divides by a std",
+          o->advantage == REIN_ADVANTAGE_GROUP_STD || o->advantage == REIN_ADVANTAGE_BATCH_STD ||
+              o->advantage == REIN_ADVANTAGE_REINFORCE_PP || o->advantage == REIN_ADVANTAGE_GDPO)
+CONDITION(on_ratio, "a surrogate that takes a ratio (not reinforce, not gmpo)",
+          o->surrogate != REIN_SURROGATE_REINFORCE && o->surrogate != REIN_SURROGATE_GMPO)
+CONDITION(on_tis, "mismatch token-tis or sequence-tis",
+          o->mismatch == REIN_MISMATCH_TOKEN_TIS || o->mismatch == REIN_MISMATCH_SEQUENCE_TIS)
+CONDITION(on_mismatch_mask, "mismatch token-mask or sequence-mask",
+          o->mismatch == REIN_MISMATCH_TOKEN_MASK || o->mismatch == REIN_MISMATCH_SEQUENCE_MASK)
+CONDITION(on_clip, "a surrogate that clips", !isnan(surrogates[o->surrogate].epsilon))
+CONDITION(on_clipped_ratio, "a surrogate that clips the ratio (clip, dual-clip, cispo, luspo)",
+          on_clip_holds(o) && o->surrogate != REIN_SURROGATE_GMPO)
+CONDITION(on_dual_clip, "surrogate dual-clip", o->surrogate == REIN_SURROGATE_DUAL_CLIP)
+CONDITION(on_squared, "surrogate squared", o->surrogate == REIN_SURROGATE_SQUARED)
+CONDITION(on_dro, "surrogate dro", o->surrogate == REIN_SURROGATE_DRO)
+CONDITION(on_sapo, "surrogate sapo", o->surrogate == REIN_SURROGATE_SAPO)
+CONDITION(on_vespo, "surrogate vespo", o->surrogate == REIN_SURROGATE_VESPO)
+CONDITION(on_topr, "surrogate topr", o->surrogate == REIN_SURROGATE_TOPR)
+CONDITION(on_dppo, "surrogate dppo", o->surrogate == REIN_SURROGATE_DPPO)
+CONDITION(on_token_unit, "a token-level ratio", !rein_sequence_unit(o))
+CONDITION(on_kl_loss, "kl_loss_coef", o->kl_loss_coef != 0)
+CONDITION(on_k3_loss, "kl_loss_coef with kl_estimator k3 or is-k3",
+          on_kl_loss_holds(o) && (o->kl_estimator == REIN_K3 || o->kl_estimator == REIN_IS_K3))
+CONDITION(on_kl_penalty, "kl_penalty_coef", o->kl_penalty_coef != 0)
+CONDITION(on_detached_kl, "kl_penalty_coef or kl_reward_coef", rein_detached_kl(o))
+CONDITION(on_entropy, "entropy_coef", o->entropy_coef != 0)
+CONDITION(on_dr_grpo, "aggregation dr-grpo", o->aggregation == REIN_DR_GRPO)
+#undef CONDITION
 
 /* ---- the table */
 
-/* The words of the enums that are public: their places are those of the enums. */
+/* The words of the enums that are public. */
 #define KL_SCOPES(X) X(REIN_KL_SCOPE_BATCH, "batch") X(REIN_KL_SCOPE_GROUP, "group") X(REIN_KL_SCOPE_SEQUENCE, "sequence")
 #define KL_DIRECTIONS(X) X(REIN_CURRENT_OVER_REF, "current_over_ref") X(REIN_REF_OVER_CURRENT, "ref_over_current")
-#define PLACE(value, word) PLACE_OF_##value,
-enum { KL_SCOPES(PLACE) };
-enum { PLACE_OF_DEFAULT, KL_DIRECTIONS(PLACE) };
-#define SAME(value, word) _Static_assert((int)PLACE_OF_##value == (int)value, word " has the place of its enum value");
-KL_SCOPES(SAME)
-KL_DIRECTIONS(SAME)
 
 #define JOINED(value, word) "|" word
-#define WORD(value, word) word,
-#define NUM(name, stage, kind, low, high, standard, has_effect, needs, help) \
-    {{#name, NULL, stage, help}, NULL, offsetof(O, name), REIN_OPTION_##kind, low, high, standard, has_effect, needs},
-#define PICK(name, stage, kind, list, has_effect, needs, help) \
-    {{#name, &(list(JOINED))[1], stage, help},                 \
-     (const char *const[]){list(WORD) NULL},                   \
-     offsetof(O, name),                                        \
-     REIN_OPTION_##kind,                                       \
-     0,                                                        \
-     0,                                                        \
-     0,                                                        \
-     has_effect,                                               \
-     needs},
-const rein_option_row rein_option_rows[] = {REIN_OPTION_LIST(NUM, PICK)};
+#define WORD(value, word) [value] = word,
+#define NUM(name, stage, kind, low, high, standard, condition, help) \
+    {{#name, NULL, stage, help}, NULL, offsetof(O, name), REIN_OPTION_##kind, low, high, standard, &condition},
+#define PICK(name, stage, kind, list, when, help) \
+    {{#name, &(list(JOINED))[1], stage, help},    \
+     (const char *const[]){list(WORD) NULL},      \
+     offsetof(O, name),                           \
+     REIN_OPTION_##kind,                          \
+     .condition = &when},
+static const rein_option_row rows[] = {REIN_OPTION_LIST(NUM, PICK)};
 #undef NUM
 #undef PICK
 
-const rein_option_info *rein_option_at(size_t i) { return i < REIN_OPTION_COUNT ? &rein_option_rows[i].info : NULL; }
+const rein_option_info *rein_option_at(size_t i) { return i < REIN_OPTION_COUNT ? &rows[i].info : NULL; }
 
 const rein_option_row *rein_option_find(const char *name) {
     for (size_t i = 0; i < REIN_OPTION_COUNT; i++)
-        if (strcmp(rein_option_rows[i].info.name, name) == 0) return &rein_option_rows[i];
+        if (strcmp(rows[i].info.name, name) == 0) return &rows[i];
     return NULL;
 }
 
-double *rein_option_number(rein_options *o, const rein_option_row *row) { return (double *)(void *)((char *)o + row->offset); }
-int *rein_option_choice(rein_options *o, const rein_option_row *row) { return (int *)(void *)((char *)o + row->offset); }
+static size_t index_of(const rein_option_row *row) { return (size_t)(row - rows); }
+static int is_choice(const rein_option_row *row) { return row->kind >= REIN_OPTION_CHOICE; }
+static double *number_of(O *o, const rein_option_row *row) { return (double *)(void *)((char *)o + row->offset); }
+static int *choice_of(O *o, const rein_option_row *row) { return (int *)(void *)((char *)o + row->offset); }
 
-const char *rein_option_word(const rein_option_row *row, int value) {
-    int i = value - (row->kind == REIN_OPTION_CHOICE_FROM_1);
-    const char *const *word = row->words;
-    if (i < 0) return NULL;
-    while (*word && i-- > 0) word++;
-    return *word;
+/* The first value of a choice that has a word. */
+static int first_value(const rein_option_row *row) { return row->kind == REIN_OPTION_CHOICE_FROM_1; }
+
+/* The word of a choice's value; NULL where the value has none. */
+static const char *word_of(const rein_option_row *row, int value) {
+    int i = first_value(row);
+    while (i < value && row->words[i]) i++;
+    return i == value ? row->words[i] : NULL;
 }
 
-rein_status rein_option_check_range(const rein_option_row *row, double x, rein_error *err) {
+static rein_status check_range(const rein_option_row *row, double x, rein_error *err) {
     const char *name = row->info.name;
     const int positive = row->kind == REIN_OPTION_POSITIVE || row->kind == REIN_OPTION_SWITCH;
     if (!isfinite(x)) return rein_fail_at(err, REIN_EINVAL, name, -1, "is not a finite number");
     if (positive && !(x > 0)) return rein_fail_at(err, REIN_EINVAL, name, -1, "is %.17g: it must be above 0", x);
     if (row->kind == REIN_OPTION_WHOLE && x != floor(x))
-        return rein_fail_at(err, REIN_EINVAL, name, -1, "is %.17g: a whole number is needed", x);
+        return rein_fail_at(err, REIN_EINVAL, name, -1, "is %.17g: it must be a whole number", x);
     if (x < row->low) return rein_fail_at(err, REIN_EINVAL, name, -1, "is %.17g: it must be %.17g or more", x, row->low);
     if (x > row->high) return rein_fail_at(err, REIN_EINVAL, name, -1, "is %.17g: it must be %.17g or less", x, row->high);
     return REIN_OK;
@@ -125,7 +129,7 @@ rein_status rein_option_check_range(const rein_option_row *row, double x, rein_e
 int rein_sequence_unit(const rein_options *o) {
     const rein_ratio level = o->ratio ? o->ratio : surrogates[o->surrogate].level;
     if (o->surrogate == REIN_SURROGATE_GMPO) return 1;
-    return on_ratio(o) && (level == REIN_RATIO_SEQUENCE || level == REIN_RATIO_SEQUENCE_SUM);
+    return on_ratio_holds(o) && (level == REIN_RATIO_SEQUENCE || level == REIN_RATIO_SEQUENCE_SUM);
 }
 
 int rein_advantage_per_token(const rein_options *o) {
@@ -138,9 +142,105 @@ int rein_options_use_reference(const rein_options *o) {
     return o->kl_reward_coef > 0 || o->kl_penalty_coef > 0 || o->kl_loss_coef > 0;
 }
 
-/* ---- published constants */
+/* ---- lifetime */
 
-void rein_options_change_surrogate(rein_options *o, rein_surrogate before) {
+rein_status rein_options_new(rein_options **options, const char *preset, rein_error *err) {
+    *options = NULL;
+    rein_options *o = malloc(sizeof *o);
+    if (!o) return rein_fail(err, REIN_ENOMEM, "no memory for options");
+    const rein_status status = rein_options_init(o, preset, err);
+    if (status) free(o);
+    else *options = o;
+    return status;
+}
+
+rein_status rein_options_copy(rein_options **copy, const rein_options *options, rein_error *err) {
+    *copy = malloc(sizeof **copy);
+    if (!*copy) return rein_fail(err, REIN_ENOMEM, "no memory for options");
+    **copy = *options;
+    return REIN_OK;
+}
+
+void rein_options_free(rein_options *options) { free(options); }
+
+/* ---- aliases */
+
+static const rein_option_alias aliases[REIN_OPTION_ALIAS_COUNT] = {
+    {"importance_sampling_level", "ratio", "NAME", "ART's name of ratio"},
+    {"scale_rewards", "advantage", "true|false", "ART's name of advantage group-std (true) or group-mean (false)"},
+    {"truncated_importance_sampling", "tis_cap", "X", "ART's name of tis_cap with mismatch token-tis"}};
+
+const rein_option_alias *rein_option_alias_at(size_t i) { return i < REIN_OPTION_ALIAS_COUNT ? &aliases[i] : NULL; }
+
+static const rein_option_alias *find_alias(const char *name) {
+    for (size_t i = 0; i < REIN_OPTION_ALIAS_COUNT; i++)
+        if (!strcmp(aliases[i].name, name)) return &aliases[i];
+    return NULL;
+}
+
+static rein_status given_twice(const rein_option_alias *alias, rein_error *err) {
+    return rein_fail_at(err, REIN_EINVAL, alias->name, -1, "and %s are the same option: give one of them", alias->option);
+}
+
+static rein_status set_alias(rein_options *o, const rein_option_alias *alias, const char *value, rein_error *err) {
+    const char *name = alias->name;
+    rein_options next = *o;
+    rein_status status = REIN_OK;
+    if (rein_options_given(o, alias->option)) return given_twice(alias, err);
+    if (!strcmp(name, "scale_rewards")) {
+        const int yes = !strcmp(value, "true") || !strcmp(value, "1"), no = !strcmp(value, "false") || !strcmp(value, "0");
+        if (!yes && !no) return rein_fail_at(err, REIN_EINVAL, name, -1, "is \"%.60s\": it must be true or false", value);
+        value = yes ? "group-std" : "group-mean";
+    } else if (!strcmp(name, "truncated_importance_sampling")) {
+        if (rein_options_given(o, "mismatch") && o->mismatch != REIN_MISMATCH_TOKEN_TIS)
+            return rein_fail_at(err, REIN_EINVAL, name, -1, "means mismatch token-tis: another mismatch is given");
+        status = rein_options_set(&next, "mismatch", "token-tis", err);
+    }
+    if (!status) status = rein_options_set(&next, alias->option, value, err);
+    if (status) return status;
+    next.given_by[alias - aliases] = 1;
+    *o = next;
+    return REIN_OK;
+}
+
+/* ---- set */
+
+static rein_status unknown_option(const char *name, rein_error *err) {
+    const char *names[REIN_OPTION_COUNT + REIN_OPTION_ALIAS_COUNT + 1] = {NULL};
+    char shown[61];
+    for (size_t i = 0; i < REIN_OPTION_COUNT; i++) names[i] = rows[i].info.name;
+    for (size_t i = 0; i < REIN_OPTION_ALIAS_COUNT; i++) names[REIN_OPTION_COUNT + i] = aliases[i].name;
+    snprintf(shown, sizeof shown, "%s", name);
+    const char *nearest = rein_nearest(name, names);
+    if (nearest) return rein_fail_at(err, REIN_EINVAL, shown, -1, "is not an option: did you mean %s?", nearest);
+    return rein_fail_at(err, REIN_EINVAL, shown, -1, "is not an option: rein explain lists the options of a preset");
+}
+
+static rein_status set_choice(rein_options *o, const rein_option_row *row, const char *value, rein_error *err) {
+    for (int i = first_value(row); row->words[i]; i++)
+        if (!strcmp(row->words[i], value)) return *choice_of(o, row) = i, REIN_OK;
+    return rein_fail_at(err, REIN_EINVAL, row->info.name, -1, "is \"%.60s\": it must be one of %s", value, row->info.choices);
+}
+
+static rein_status set_number(rein_options *o, const rein_option_row *row, const char *value, rein_error *err) {
+    char *end;
+    const double x = strtod(value, &end);
+    if (end == value || *end) return rein_fail_at(err, REIN_EINVAL, row->info.name, -1, "is \"%.60s\": it must be a number", value);
+    const rein_status status = check_range(row, x, err);
+    if (!status) *number_of(o, row) = x;
+    return status;
+}
+
+/* The row of an option that may be set by this name. */
+static rein_status find_to_set(const rein_option_row **row, const rein_options *o, const char *name, rein_error *err) {
+    for (size_t i = 0; i < REIN_OPTION_ALIAS_COUNT; i++)
+        if (!strcmp(name, aliases[i].option) && o->given_by[i]) return given_twice(&aliases[i], err);
+    *row = rein_option_find(name);
+    return *row ? REIN_OK : unknown_option(name, err);
+}
+
+/* After another surrogate was chosen: its own published constants and level, unless the user gave theirs. */
+static void change_surrogate(rein_options *o, rein_surrogate before) {
     const struct published *was = &surrogates[before], *now = &surrogates[o->surrogate];
     if (was->epsilon != now->epsilon) {
         if (!rein_options_given(o, "epsilon")) o->epsilon = NAN;
@@ -149,22 +249,78 @@ void rein_options_change_surrogate(rein_options *o, rein_surrogate before) {
     if (was->level != now->level && !rein_options_given(o, "ratio")) o->ratio = REIN_RATIO_PUBLISHED;
 }
 
+rein_status rein_options_set(rein_options *o, const char *name, const char *value, rein_error *err) {
+    const rein_option_alias *alias = find_alias(name);
+    const rein_option_row *row;
+    const rein_surrogate before = o->surrogate;
+    if (alias) return set_alias(o, alias, value, err);
+    rein_status status = find_to_set(&row, o, name, err);
+    if (status) return status;
+    status = is_choice(row) ? set_choice(o, row, value, err) : set_number(o, row, value, err);
+    if (status) return status;
+    o->given[index_of(row)] = 1;
+    if (o->surrogate != before) change_surrogate(o, before);
+    return REIN_OK;
+}
+
+rein_status rein_options_set_number(rein_options *o, const char *name, double x, rein_error *err) {
+    char text[40];
+    snprintf(text, sizeof text, "%.17g", x); /* enough digits for every double */
+    return rein_options_set(o, name, text, err);
+}
+
+void rein_options_unset(rein_options *o, const char *name) {
+    const rein_option_row *row = rein_option_find(name);
+    if (row && !is_choice(row)) *number_of(o, row) = NAN;
+}
+
+/* ---- get */
+
+int rein_options_given(const rein_options *o, const char *name) {
+    const rein_option_row *row = name ? rein_option_find(name) : NULL;
+    const rein_option_alias *alias = name ? find_alias(name) : NULL;
+    if (row) return o->given[index_of(row)];
+    if (alias) return o->given_by[alias - aliases];
+    return !name && memchr(o->given, 1, sizeof o->given) != NULL;
+}
+
+rein_status rein_options_get(const char **word, const rein_options *options, const char *name, rein_error *err) {
+    const rein_option_row *row = rein_option_find(name);
+    if (!row) return unknown_option(name, err);
+    if (!is_choice(row)) return rein_fail_at(err, REIN_EINVAL, name, -1, "is a number: rein_options_get_number reads it");
+    rein_options o = *options;
+    const char *found = word_of(row, *choice_of(&o, row));
+    *word = found ? found : "";
+    return REIN_OK;
+}
+
+rein_status rein_options_get_number(double *number, const rein_options *options, const char *name, rein_error *err) {
+    const rein_option_row *row = rein_option_find(name);
+    if (!row) return unknown_option(name, err);
+    if (is_choice(row))
+        return rein_fail_at(err, REIN_EINVAL, name, -1, "is one of %s: rein_options_get reads it", row->info.choices);
+    rein_options o = *options;
+    *number = *number_of(&o, row);
+    return REIN_OK;
+}
+
+/* ---- published constants */
+
 static void default_to(double *field, double published) {
     if (isnan(*field)) *field = published;
 }
 
 static void switch_off(rein_options *o, const rein_option_row *d) {
-    if (rein_option_is_choice(d)) *rein_option_choice(o, d) = 0;
-    else *rein_option_number(o, d) = 0;
+    if (is_choice(d)) *choice_of(o, d) = 0;
+    else *number_of(o, d) = 0;
 }
 
 /* Published constants where nothing was given. Off switches become NaN, the form the loss tests for. */
 static void fill(rein_options *o) {
     const struct published *p = &surrogates[o->surrogate];
-    const rein_option_row *const rows = rein_option_rows;
     for (size_t i = 0; i < REIN_OPTION_COUNT; i++)
-        if (rows[i].has_effect == on_scalar_reward && !on_scalar_reward(o) && !o->given[i]) switch_off(o, &rows[i]);
-    if (o->ratio == REIN_RATIO_PUBLISHED || !on_ratio(o)) o->ratio = p->level;
+        if (rows[i].condition == &on_scalar_reward && !on_scalar_reward_holds(o) && !o->given[i]) switch_off(o, &rows[i]);
+    if (o->ratio == REIN_RATIO_PUBLISHED || !on_ratio_holds(o)) o->ratio = p->level;
     if (isnan(o->epsilon) && isnan(o->epsilon_high)) o->epsilon_high = p->epsilon_high;
     default_to(&o->epsilon, p->epsilon);
     default_to(&o->epsilon_high, o->epsilon);
@@ -172,10 +328,10 @@ static void fill(rein_options *o) {
     default_to(&o->advantage_eps, o->advantage == REIN_ADVANTAGE_REINFORCE_PP ? 1e-8 : 1e-6);
     default_to(&o->mismatch_high, o->mismatch == REIN_MISMATCH_SEQUENCE_MASK ? 2 : 5);
     for (size_t i = 0; i < REIN_OPTION_COUNT; i++)
-        if (!rein_option_is_choice(&rows[i])) default_to(rein_option_number(o, &rows[i]), rows[i].standard);
+        if (!is_choice(&rows[i])) default_to(number_of(o, &rows[i]), rows[i].standard);
     if (o->kl_direction == REIN_KL_DIRECTION_DEFAULT) o->kl_direction = REIN_REF_OVER_CURRENT;
     for (size_t i = 0; i < REIN_OPTION_COUNT; i++)
-        if (rows[i].kind == REIN_OPTION_SWITCH && *rein_option_number(o, &rows[i]) == 0) *rein_option_number(o, &rows[i]) = NAN;
+        if (rows[i].kind == REIN_OPTION_SWITCH && *number_of(o, &rows[i]) == 0) *number_of(o, &rows[i]) = NAN;
     if (o->pass_k == 0) o->pass_k = NAN;
     if (isinf(o->dppo_ratio_cap)) o->dppo_ratio_cap = NAN; /* the options were resolved before */
 }
@@ -187,32 +343,32 @@ static int may_be_absent(const rein_option_row *d) {
 }
 
 /* Giving 0 to one of these turns it off, which is allowed where it has no effect. */
-static int off_at_zero(const rein_option_row *d) { return d->has_effect == on_scalar_reward || d->has_effect == on_token_unit; }
+static int off_at_zero(const rein_option_row *d) { return d->condition == &on_scalar_reward || d->condition == &on_token_unit; }
 
 static rein_status no_effect(const rein_option_row *row, rein_error *err) {
-    return rein_fail_at(err, REIN_EINVAL, row->info.name, -1, "has no effect: it needs %s", row->needs);
+    return rein_fail_at(err, REIN_EINVAL, row->info.name, -1, "has no effect: it needs %s", row->condition->needs);
 }
 
 static rein_status check_choice(rein_options *o, const rein_option_row *row, int useless, rein_error *err) {
-    const int value = *rein_option_choice(o, row);
-    if (!rein_option_word(row, value))
-        return rein_fail_at(err, REIN_EINVAL, row->info.name, -1, "is %d: one of %s", value, row->info.choices);
-    const int off = row->has_effect == on_scalar_reward && value == 0; /* shape none */
+    const int value = *choice_of(o, row);
+    if (!word_of(row, value))
+        return rein_fail_at(err, REIN_EINVAL, row->info.name, -1, "is %d: it must be one of %s", value, row->info.choices);
+    const int off = row->condition == &on_scalar_reward && value == 0; /* shape none */
     return useless && !off ? no_effect(row, err) : REIN_OK;
 }
 
 /* `o` has its published constants. */
 static rein_status check_one(rein_options *o, const rein_option_row *row, rein_error *err) {
-    const int has_effect = row->has_effect(o), useless = o->given[rein_option_index(row)] && !has_effect;
-    if (rein_option_is_choice(row)) return check_choice(o, row, useless, err);
-    const double x = *rein_option_number(o, row);
+    const int has_effect = row->condition->holds(o), useless = o->given[index_of(row)] && !has_effect;
+    if (is_choice(row)) return check_choice(o, row, useless, err);
+    const double x = *number_of(o, row);
     if (useless && !(x == 0 && off_at_zero(row))) return no_effect(row, err);
-    return has_effect && !isnan(x) ? rein_option_check_range(row, x, err) : REIN_OK;
+    return has_effect && !isnan(x) ? check_range(row, x, err) : REIN_OK;
 }
 
 static rein_option_state state_of(rein_options *filled, const rein_option_row *d) {
-    if (!d->has_effect(filled)) return REIN_OPTION_IDLE;
-    if (rein_option_is_choice(d) || !isnan(*rein_option_number(filled, d))) return REIN_OPTION_SET;
+    if (!d->condition->holds(filled)) return REIN_OPTION_IDLE;
+    if (is_choice(d) || !isnan(*number_of(filled, d))) return REIN_OPTION_SET;
     return may_be_absent(d) ? REIN_OPTION_OFF : REIN_OPTION_REQUIRED;
 }
 
@@ -223,7 +379,7 @@ rein_option_state rein_options_state(const rein_options *given, size_t i) {
     rein_options o = or_zero(given);
     if (i >= REIN_OPTION_COUNT || (unsigned)o.surrogate >= N_SURROGATES) return REIN_OPTION_IDLE;
     fill(&o);
-    return state_of(&o, &rein_option_rows[i]);
+    return state_of(&o, &rows[i]);
 }
 
 /* Names every option that is required and was not given, in one message. */
@@ -231,8 +387,8 @@ static rein_status check_missing(rein_options *o, rein_error *err) {
     char others[300] = "";
     const char *first = NULL;
     for (size_t i = 0; i < REIN_OPTION_COUNT; i++) {
-        if (state_of(o, &rein_option_rows[i]) != REIN_OPTION_REQUIRED) continue;
-        const char *name = rein_option_rows[i].info.name;
+        if (state_of(o, &rows[i]) != REIN_OPTION_REQUIRED) continue;
+        const char *name = rows[i].info.name;
         const size_t used = strlen(others);
         if (!first) first = name;
         else snprintf(others + used, sizeof others - used, "%s%s", used ? " and " : "", name);
@@ -250,8 +406,8 @@ static rein_status check_negative_bound(const rein_options *o, rein_error *err) 
     static const char name[] = "max_negative_advantage_importance_sampling_weight";
     const double bound = o->max_negative_advantage_importance_sampling_weight, low = 1 - o->epsilon;
     const int cispo = o->surrogate == REIN_SURROGATE_CISPO;
-    const double high = cispo ? 1 + o->epsilon_high : on_dual_clip(o) ? o->dual_clip : (double)INFINITY;
-    if (!on_clipped_ratio(o) || isnan(bound) || (bound > low && bound < high)) return REIN_OK;
+    const double high = cispo ? 1 + o->epsilon_high : on_dual_clip_holds(o) ? o->dual_clip : (double)INFINITY;
+    if (!on_clipped_ratio_holds(o) || isnan(bound) || (bound > low && bound < high)) return REIN_OK;
     if (bound <= low) return rein_fail_at(err, REIN_EINVAL, name, -1, "is %.17g: it must be above 1 - epsilon, %.17g", bound, low);
     return rein_fail_at(err, REIN_EINVAL, name, -1, "is %.17g: it must be below %s, %.17g, to have an effect", bound,
                         cispo ? "1 + epsilon_high" : "dual_clip", high);
@@ -265,10 +421,10 @@ static rein_status check_order(const char *low_name, double low, const char *hig
 static rein_status check_ranges(const rein_options *o, rein_error *err) {
     rein_status status = REIN_OK;
 #define IN_ORDER(low, high) status = status ? status : check_order(#low, o->low, #high, o->high, err)
-    if (on_mismatch_mask(o)) IN_ORDER(mismatch_low, mismatch_high);
-    if (on_topr(o)) IN_ORDER(topr_positive_low, topr_positive_high);
-    if (on_topr(o)) IN_ORDER(topr_negative_low, topr_negative_high);
-    if (on_overlong(o)) IN_ORDER(overlong_cushion, overlong_max);
+    if (on_mismatch_mask_holds(o)) IN_ORDER(mismatch_low, mismatch_high);
+    if (on_topr_holds(o)) IN_ORDER(topr_positive_low, topr_positive_high);
+    if (on_topr_holds(o)) IN_ORDER(topr_negative_low, topr_negative_high);
+    if (on_overlong_holds(o)) IN_ORDER(overlong_cushion, overlong_max);
 #undef IN_ORDER
     return status ? status : check_negative_bound(o, err);
 }
@@ -296,7 +452,7 @@ rein_status rein_options_resolve(rein_options *resolved, const rein_options *giv
                             (int)N_SURROGATES);
     fill(&o);
     for (size_t i = 0; i < REIN_OPTION_COUNT; i++) {
-        const rein_status status = check_one(&o, &rein_option_rows[i], err);
+        const rein_status status = check_one(&o, &rows[i], err);
         if (status != REIN_OK) return status;
     }
     rein_status status = check_missing(&o, err);

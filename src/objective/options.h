@@ -93,7 +93,7 @@ typedef enum rein_ratio {
 typedef enum rein_mismatch { REIN_MISMATCHES(REIN_VALUE) } rein_mismatch;
 typedef enum rein_surrogate { REIN_SURROGATES(REIN_VALUE) } rein_surrogate;
 typedef enum rein_kl_estimator { REIN_KL_ESTIMATORS(REIN_VALUE) } rein_kl_estimator;
-typedef enum rein_kl_source { REIN_KL_SOURCES(REIN_VALUE) } rein_kl_source;
+typedef enum rein_kl_penalty_source { REIN_KL_SOURCES(REIN_VALUE) } rein_kl_penalty_source;
 typedef enum rein_dppo_divergence { REIN_DPPO_DIVERGENCES(REIN_VALUE) } rein_dppo_divergence;
 typedef enum rein_aggregation { REIN_AGGREGATIONS(REIN_VALUE) } rein_aggregation;
 #undef REIN_VALUE
@@ -103,32 +103,15 @@ enum { REIN_OPTION_LIST(REIN_PLACE, REIN_PLACE) REIN_OPTION_COUNT };
 #undef REIN_PLACE
 enum { REIN_OPTION_ALIAS_COUNT = 3 };
 
-/* A composition. {0} is REINFORCE on the raw reward, and zero is literal (kl_loss_coef 0: no KL). NaN means "not given": a published
- * constant takes its place, or the check says that one is required. */
+/* A composition: a field for each row of REIN_OPTION_LIST, a double or the enum of its choice (rein_shape shape). {0} is REINFORCE on the raw
+ * reward, and zero is literal (kl_loss_coef 0: no KL). NaN means "not given": a published constant takes its place, or the check says that
+ * one is required. */
 struct rein_options {
-    rein_shape shape;
-    double token_budget, budget_penalty_coef, budget_penalty, overlong_max, overlong_cushion, length_weight, reward_clip;
-    rein_advantage advantage;
-    double pass_k, gae_gamma, gae_lambda, advantage_eps, advantage_balance;
-    rein_ratio ratio;
-    rein_mismatch mismatch;
-    double tis_cap, mismatch_low, mismatch_high, off_policy_mask_delta;
-    rein_surrogate surrogate;
-    double epsilon, epsilon_high, dual_clip, max_negative_advantage_importance_sampling_weight;
-    double tau, dro_beta, sapo_tau_positive, sapo_tau_negative;
-    double vespo_k_positive, vespo_lambda_positive, vespo_k_negative, vespo_lambda_negative;
-    double topr_positive_low, topr_positive_high, topr_negative_low, topr_negative_high;
-    rein_dppo_divergence dppo_divergence;
-    double dppo_delta, dppo_ratio_cap, kimi_k2_tau;
-    double kl_reward_coef, kl_penalty_coef, kl_loss_coef;
-    rein_kl_estimator kl_estimator;
-    rein_kl_direction kl_direction;
-    rein_kl_scope kl_scope;
-    rein_kl_source kl_penalty_source;
-    double kl_clamp;
-    double entropy_coef, entropy_target, top_entropy;
-    rein_aggregation aggregation;
-    double max_response_length;
+#define REIN_NUMBER(name, ...) double name;
+#define REIN_CHOICE(name, ...) rein_##name name;
+    REIN_OPTION_LIST(REIN_NUMBER, REIN_CHOICE)
+#undef REIN_NUMBER
+#undef REIN_CHOICE
     unsigned char given[REIN_OPTION_COUNT];          /* 1: rein_options_set set it; in the order of rein_option_at */
     unsigned char given_by[REIN_OPTION_ALIAS_COUNT]; /* 1: by this alias; in the order of rein_option_alias_at */
 };

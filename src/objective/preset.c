@@ -39,7 +39,7 @@ static const struct preset {
     {{"dapo", "DAPO", "arXiv 2503.14476 (Yu et al. 2025), eq. 8-13",
       "loss = -1/Σ|o| Σ_i Σ_t min(ρA, clip(ρ,1-ε,1+ε_h)A),  A_i = (r'_i - mean)/std,  r' = r + overlong(L)",
       "long chains of thought: room upwards for rare tokens, every token counts the same, a soft length limit",
-      "ε = 0.2, ε_h = 0.28; the length penalty runs from 16384 to 20480 tokens. Dynamic sampling is the sampler's business."},
+      "ε = 0.2, ε_h = 0.28; the length penalty runs from 16384 to 20480 tokens. Dynamic sampling is a setting of the run."},
      "shape=overlong overlong_max=20480 overlong_cushion=4096 advantage=group-std surrogate=clip epsilon=0.2 epsilon_high=0.28 "
      "aggregation=token-mean"},
     {{"bnpo", "BNPO as TRL has it", "TRL GRPOTrainer, loss_type bnpo",

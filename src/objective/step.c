@@ -6,7 +6,6 @@
 
 #include "../base/base.h"
 #include "../base/pool.h"
-#include "aggregate.h"
 #include "kernels.h"
 #include "options.h"
 
@@ -174,12 +173,15 @@ static void group_stds(void *context, size_t piece, int thread) {
     }
 }
 
-static rein_status reward_metrics(rein_step *s, rein_error *err) {
+/* The shaped rewards and their metrics. */
+static rein_status shape_rewards(rein_step *s, rein_error *err) {
     const rein_batch *b = &s->batch;
     const size_t n = b->n_sequences, groups = rein_group_count(b);
     const int limited = b->token_budgets || !isnan(s->options.token_budget);
     rein_metrics *m = &s->metrics;
     double over = 0, lengths = 0, longest = 0, rewards = 0, stds = 0;
+    rein_rewards_of(s->reward, b);
+    rein_shape_into(s->reward, s->length, b, &s->options);
     for (size_t i = 0; i < n; i++) {
         const double length = (double)s->length[i];
         rewards += s->reward[i];
@@ -199,13 +201,28 @@ static rein_status reward_metrics(rein_step *s, rein_error *err) {
     return rein_fail(err, REIN_ERANGE, "the mean of the rewards is not finite: the rewards, or their weights, are too large");
 }
 
+/* How token losses become one number, loss = Σ weight·ℓ: the weight of a trained token. Its sequence has `own` trained tokens; the
+ * step has `tokens`, in `sequences` that have at least one. */
+static double token_weight(const rein_options *o, double own, double tokens, double sequences) {
+    if (own == 0) return 0;
+    switch (o->aggregation) {
+    case REIN_TOKEN_SUM: return 1;
+    case REIN_SEQ_MEAN_TOKEN_MEAN: return 1 / (sequences * own);
+    case REIN_SEQ_MEAN_TOKEN_SUM: return 1 / sequences;
+    case REIN_DR_GRPO:
+        return 1 / (sequences * o->max_response_length); /* a constant that does not depend on the samples: arXiv 2503.20783 */
+    case REIN_TOKEN_MEAN: break;
+    }
+    return 1 / tokens;
+}
+
 static void weigh_block(void *context, size_t k, int thread) {
     rein_step *s = context;
     const double tokens = (double)s->trained_tokens, sequences = (double)s->trained_sequences;
     (void)thread;
     for (size_t i = s->blocks[k].first; i < s->blocks[k].last; i++) {
         s->sequences[i].advantage = rein_balance(s->estimate[i], &s->options);
-        s->sequences[i].weight = rein_token_weight(&s->options, (double)s->trained[i], tokens, sequences);
+        s->sequences[i].weight = token_weight(&s->options, (double)s->trained[i], tokens, sequences);
     }
 }
 
@@ -292,44 +309,55 @@ static rein_status check_sequences(const rein_step *s, rein_error *err) {
     return REIN_OK;
 }
 
+/* ---- begin */
+
+/* What the step must know about each sequence before the first gradient: how many of its tokens train and, for a detached KL, its log-prob
+ * against the reference (`drift`). A loss that depends on the log-probs of whole sequences, as one over pairs, starts from such sums. */
+static rein_status measure(rein_step *s, rein_error *err) {
+    const rein_batch *b = &s->batch;
+    const rein_options *o = &s->options;
+    const int detached = rein_detached_kl(o), entropies = !isnan(o->top_entropy) || !isnan(o->entropy_target);
+    rein_parallel(s->exec.threads, s->n_blocks, measure_block, s);
+    if (detached || entropies || o->advantage == REIN_ADVANTAGE_GAE) {
+        const rein_status status = rein_batch_find_bad(b, detached ? b->log_probs : NULL, b->entropies, 0, b->n_sequences, err);
+        if (status != REIN_OK) return status;
+    }
+    if (detached) rein_parallel(s->exec.threads, s->n_blocks, measure_drift, s);
+    return REIN_OK;
+}
+
+/* Options, shape, threads and arrays, before anything is written. */
+static rein_status check(rein_step *now, const rein_options *options, const rein_exec *exec, rein_error *err) {
+    const rein_batch *b = &now->batch;
+    rein_status status = rein_options_resolve(&now->options, options, err);
+    if (status == REIN_OK) status = rein_batch_check_shape(b, err);
+    if (status == REIN_OK) status = rein_exec_resolve(&now->exec, exec, rein_batch_tokens(b), err);
+    if (status == REIN_OK) status = rein_batch_check_rewards(b, &now->options, err);
+    return status == REIN_OK ? rein_batch_check_arrays(b, &now->options, err) : status;
+}
+
 rein_status rein_step_begin(rein_step **step, void *buffer, size_t size, const rein_batch *batch, const rein_options *options,
                             const rein_exec *exec, rein_error *err) {
     rein_step now = {.batch = *batch};
-    rein_status status = rein_options_resolve(&now.options, options, err);
-    if (status == REIN_OK) status = rein_batch_check_shape(batch, err);
-    if (status == REIN_OK) status = rein_exec_resolve(&now.exec, exec, rein_batch_tokens(batch), err);
-    if (status == REIN_OK) status = rein_batch_check_rewards(batch, &now.options, err);
-    if (status == REIN_OK) status = rein_batch_check_arrays(batch, &now.options, err);
+    rein_status status = check(&now, options, exec, err);
     if (status != REIN_OK) return status;
-
     char *base = (char *)buffer + (ALIGNMENT - (uintptr_t)buffer % ALIGNMENT) % ALIGNMENT;
     const size_t needed = layout(&now, base, batch, &now.options, &now.exec);
     if (!buffer || size < needed)
         return rein_fail(err, REIN_ENOMEM, "the workspace has %zu bytes: %zu are needed", buffer ? size : 0, needed);
+    const rein_kernels *kernels = rein_kernels_of(now.exec.isa);
+    now.token_loss = (batch->dtype == REIN_F32 ? kernels->objective_f32 : kernels->objective_f64)->token_loss;
+    now.n_blocks = cut_blocks(now.blocks, batch);
+    memset(now.histograms, 0, (size_t)now.exec.threads * sizeof *now.histograms);
+    for (int t = 0; t < now.exec.threads; t++) now.histograms[t].low = HUGE_VAL, now.histograms[t].high = -HUGE_VAL;
+
     rein_step *s = (rein_step *)(void *)base;
     *s = now;
-
-    const rein_options *o = &s->options;
-    const int detached = rein_detached_kl(o);
-    const rein_kernels *kernels = rein_kernels_of(s->exec.isa);
-    s->token_loss = (batch->dtype == REIN_F32 ? kernels->objective_f32 : kernels->objective_f64)->token_loss;
-    s->n_blocks = cut_blocks(s->blocks, batch);
-    rein_parallel(s->exec.threads, s->n_blocks, measure_block, s);
-    if (detached || o->advantage == REIN_ADVANTAGE_GAE || !isnan(o->top_entropy) || !isnan(o->entropy_target)) {
-        status = rein_batch_find_bad(batch, detached ? batch->log_probs : NULL, batch->entropies, 0, batch->n_sequences, err);
-        if (status != REIN_OK) return status;
-    }
-    if (detached) rein_parallel(s->exec.threads, s->n_blocks, measure_drift, s);
-    rein_rewards_of(s->reward, batch);
-    rein_shape_into(s->reward, s->length, batch, o);
-    status = reward_metrics(s, err);
+    status = measure(s, err);
+    if (status == REIN_OK) status = shape_rewards(s, err);
     if (status == REIN_OK) status = advantages(s, err);
-    if (status != REIN_OK) return status;
-    entropy(s);
-    status = check_sequences(s, err);
-    if (status != REIN_OK) return status;
-    memset(s->histograms, 0, (size_t)s->exec.threads * sizeof *s->histograms);
-    for (int t = 0; t < s->exec.threads; t++) s->histograms[t].low = HUGE_VAL, s->histograms[t].high = -HUGE_VAL;
-    *step = s;
-    return REIN_OK;
+    if (status == REIN_OK) entropy(s);
+    if (status == REIN_OK) status = check_sequences(s, err);
+    if (status == REIN_OK) *step = s;
+    return status;
 }

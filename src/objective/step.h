@@ -31,13 +31,21 @@ struct rein_step {
     double entropy_coef, entropy_threshold;
     rein_metrics metrics; /* those that depend on rewards and lengths alone */
     size_t trained_tokens, trained_sequences;
-    size_t next; /* the first sequence not yet added */
+    size_t next;  /* the first sequence neither added nor skipped */
+    size_t added; /* trained tokens in the sums */
     int failed;
 };
 
 /* The log-probs that measure the detached KL. */
 static inline const void *rein_kl_source_of(const rein_step *s) {
     return s->options.kl_penalty_source == REIN_KL_SOURCE_SAMPLE ? s->batch.sample_log_probs : s->batch.log_probs;
+}
+
+/* One sum of a block, over its lanes. */
+static inline double rein_add_lanes(const rein_loss_sums *s, enum rein_loss_sum which) {
+    double sum = 0;
+    for (int l = 0; l < SUM_LANES; l++) sum += s->sum[which][l];
+    return sum;
 }
 
 /* rein_step_loss with separate log-probs for stop(·), which a finite difference keeps fixed. NULL: those of log_probs. */

@@ -48,9 +48,9 @@ static composition composition_of(const rein_loss_inputs *in) {
     if (o->kl_loss_coef != 0)
         c.kl = (kl_form){(uint8_t)o->kl_estimator, (uint8_t)(k3 && o->kl_direction == REIN_CURRENT_OVER_REF),
                          (uint8_t)!isnan(o->kl_clamp)};
-    c.per_token_advantage = in->token_advantages || in->kl_source || o->kimi_k2_tau != 0;
+    c.per_token_advantage = in->in[IN_ADVANTAGE] || in->in[IN_KL_SOURCE] || o->kimi_k2_tau != 0;
     c.weighted = o->mismatch != REIN_MISMATCH_NONE || !isnan(o->off_policy_mask_delta) || in->entropy_threshold > -HUGE_VAL;
-    c.stop_apart = in->stop_log_probs != in->log_probs;
+    c.stop_apart = in->in[IN_STOP] != in->in[IN_LOG_PROB];
     return c;
 }
 
@@ -62,34 +62,10 @@ INLINE int kl_is_ref_excess(const composition c) { return c.kl.estimator == REIN
 
 /* ------------------------------------------------------------------------------------------------------------------- one tile */
 
-/* The input arrays of the loop, as reals. */
-enum input { LOG_PROB, STOP, OLD, REF, SAMPLE, KL_SOURCE, ENTROPY, ADVANTAGE, INPUTS };
-
-typedef struct arrays {
-    const real *in[INPUTS]; /* NULL where there is none */
-    const uint8_t *mask;
-    real *gradient, *entropy_gradient, *advantage;
-} arrays;
-
-static arrays arrays_of(const rein_loss_inputs *in) {
-    return (arrays){.in = {[LOG_PROB] = in->log_probs,
-                           [STOP] = in->stop_log_probs,
-                           [OLD] = in->old_log_probs,
-                           [REF] = in->ref_log_probs,
-                           [SAMPLE] = in->sample_log_probs,
-                           [KL_SOURCE] = in->kl_source,
-                           [ENTROPY] = in->entropies,
-                           [ADVANTAGE] = in->token_advantages},
-                    .mask = in->mask,
-                    .gradient = in->grad_log_probs,
-                    .entropy_gradient = in->grad_entropies,
-                    .advantage = in->advantages};
-}
-
 /* Whole vectors of a sequence, n tokens. */
 typedef struct tile {
-    const real *in[INPUTS];
-    const uint8_t *mask; /* NULL: every token trains */
+    const real *in[IN_COUNT]; /* NULL where there is none */
+    const uint8_t *mask;      /* NULL: every token trains */
     real *gradient, *advantage;
     size_t n;
 } tile;
@@ -108,7 +84,9 @@ typedef struct context {
     const rein_loss_inputs *inputs;
     rein_loss_sums *sums;
     rein_ratio_histogram *histogram;
-    arrays arrays;
+    const real *in[IN_COUNT]; /* the arrays of `inputs`, as reals */
+    const uint8_t *mask;
+    real *gradient, *entropy_gradient, *advantage;
     constants constants; /* of the surrogate */
     composition composition;
 } context;
@@ -123,12 +101,12 @@ typedef struct vector {
     V own;                        /* how much of by_ratio goes to the token itself; the rest is shared by the sequence */
 } vector;
 
-INLINE V take(const tile *t, enum input which, size_t i, M on) { return keep(on, load(t->in[which] + i, LANES)); }
+INLINE V take(const tile *t, enum rein_loss_input which, size_t i, M on) { return keep(on, load(t->in[which] + i, LANES)); }
 
 INLINE vector read_vector(const tile *t, size_t i, const sequence *s, const composition c, const int masked) {
     const M none = (M)splat(0), on = masked ? ~(widen(t->mask + i) == 0) : ~none;
-    const V lp = take(t, LOG_PROB, i, on), stop = c.stop_apart ? take(t, STOP, i, on) : lp;
-    const V old = t->in[OLD] ? take(t, OLD, i, on) : stop, d = lp - old, stop_d = stop - old;
+    const V lp = take(t, IN_LOG_PROB, i, on), stop = c.stop_apart ? take(t, IN_STOP, i, on) : lp;
+    const V old = t->in[IN_OLD] ? take(t, IN_OLD, i, on) : stop, d = lp - old, stop_d = stop - old;
     vector v = {.on = on, .ratio = exponential_of(d), .ref = lp, .own = splat(1)};
     v.token = (token){.ratio = v.ratio.value,
                       .log_ratio = d,
@@ -141,8 +119,8 @@ INLINE vector read_vector(const tile *t, size_t i, const sequence *s, const comp
                       .token_log_ratio = d,
                       .geometric_mean = splat(s->geometric_mean),
                       .length = (real)s->trained};
-    if (c.kl.estimator != NO_KL || t->in[REF]) {
-        v.ref = take(t, REF, i, on);
+    if (c.kl.estimator != NO_KL || t->in[IN_REF]) {
+        v.ref = take(t, IN_REF, i, on);
         v.ref_gap = v.ref - lp;
         v.ref_over_current = exponential_of(v.ref_gap);
     }
@@ -153,9 +131,9 @@ INLINE vector read_vector(const tile *t, size_t i, const sequence *s, const comp
  * c·(centre − (source − ref)). */
 INLINE V token_advantage(const vector *v, const tile *t, size_t i, const rein_options *o, const sequence *s) {
     V advantage = splat(s->advantage);
-    if (t->in[ADVANTAGE]) advantage += load(t->in[ADVANTAGE] + i, LANES);
+    if (t->in[IN_ADVANTAGE]) advantage += load(t->in[IN_ADVANTAGE] + i, LANES);
     if (o->kimi_k2_tau != 0) advantage -= (real)o->kimi_k2_tau * v->token.stop_log_ratio;
-    if (t->in[KL_SOURCE]) advantage += (real)o->kl_penalty_coef * (s->kl_centre - (take(t, KL_SOURCE, i, v->on) - v->ref));
+    if (t->in[IN_KL_SOURCE]) advantage += (real)o->kl_penalty_coef * (s->kl_centre - (take(t, IN_KL_SOURCE, i, v->on) - v->ref));
     return advantage;
 }
 
@@ -164,10 +142,10 @@ INLINE contribution weigh(contribution j, const vector *v, const tile *t, size_t
     const rein_options *o = in->options;
     V omega = splat(s->mismatch);
     if (o->mismatch == REIN_MISMATCH_TOKEN_TIS || o->mismatch == REIN_MISMATCH_TOKEN_MASK)
-        omega = mismatch_weight(exp_lanes(v->token.old_log_prob - take(t, SAMPLE, i, v->on)), o);
+        omega = mismatch_weight(exp_lanes(v->token.old_log_prob - take(t, IN_SAMPLE, i, v->on)), o);
     if (s->off_policy) omega = keep(v->token.advantage >= 0, omega);
     M counts = omega != 0;
-    if (in->entropy_threshold > -HUGE_VAL) counts &= load(t->in[ENTROPY] + i, LANES) >= (real)in->entropy_threshold;
+    if (in->entropy_threshold > -HUGE_VAL) counts &= load(t->in[IN_ENTROPY] + i, LANES) >= (real)in->entropy_threshold;
     j.objective = keep(counts, omega * j.objective);
     j.by_ratio = keep(counts, omega * j.by_ratio);
     j.by_log_prob = keep(counts, omega * j.by_log_prob);
@@ -223,7 +201,7 @@ INLINE void walk(tile_sums *sums, const tile *of_tile, const sequence *of_sequen
         contribution j = surrogate_of((rein_surrogate)c.surrogate, &v.token, &k);
         if (c.weighted) {
             j = weigh(j, &v, &t, i, x->inputs, &s);
-            if (t.in[SAMPLE]) check_finite(&acc.check, take(&t, SAMPLE, i, v.on));
+            if (t.in[IN_SAMPLE]) check_finite(&acc.check, take(&t, IN_SAMPLE, i, v.on));
         }
         acc.objective += keep(v.on, j.objective);
         if (shares_gradient(c)) acc.shared += keep(v.on, (1 - v.own) * j.by_ratio);
@@ -284,22 +262,21 @@ static int needs_sequence_sums(const rein_options *o) {
 }
 
 static void sequence_sums(sequence *s, const context *x) {
-    const arrays *a = &x->arrays;
     const rein_options *o = x->inputs->options;
     double d_sum = 0, stop_sum = 0, clipped_sum = 0, mismatch_sum = 0, drift_sum = 0;
     for (size_t i = 0; i < s->length; i += LANES) {
         const size_t at = s->start + i, left = s->length - i;
-        const M on = load_mask(a->mask ? a->mask + at : NULL, left);
-        const V stop = load(a->in[STOP] + at, left), old = a->in[OLD] ? load(a->in[OLD] + at, left) : stop;
-        const V d = load(a->in[LOG_PROB] + at, left) - old;
+        const M on = load_mask(x->mask ? x->mask + at : NULL, left);
+        const V stop = load(x->in[IN_STOP] + at, left), old = x->in[IN_OLD] ? load(x->in[IN_OLD] + at, left) : stop;
+        const V d = load(x->in[IN_LOG_PROB] + at, left) - old;
         d_sum += add_lanes(keep(on, d));
         stop_sum += add_lanes(keep(on, stop - old));
         if (o->surrogate == REIN_SURROGATE_GMPO) {
             M unclipped;
             clipped_sum += add_lanes(keep(on, gmpo_clip(d, splat(s->advantage), &x->constants, &unclipped)));
         }
-        if (a->in[SAMPLE]) {
-            const V sample = load(a->in[SAMPLE] + at, left);
+        if (x->in[IN_SAMPLE]) {
+            const V sample = load(x->in[IN_SAMPLE] + at, left);
             mismatch_sum += add_lanes(keep(on, old - sample));
             drift_sum += add_lanes(keep(on, sample - stop));
         }
@@ -315,30 +292,29 @@ static void sequence_sums(sequence *s, const context *x) {
 }
 
 /* n tokens from `at` on; n is a multiple of LANES. */
-static tile tile_at(const arrays *a, const uint8_t *mask, size_t at, size_t n) {
+static tile tile_at(const context *x, const uint8_t *mask, size_t at, size_t n) {
     tile t = {.mask = mask ? mask + at : NULL,
-              .gradient = a->gradient ? a->gradient + at : NULL,
-              .advantage = a->advantage ? a->advantage + at : NULL,
+              .gradient = x->gradient ? x->gradient + at : NULL,
+              .advantage = x->advantage ? x->advantage + at : NULL,
               .n = n};
-    for (int i = 0; i < INPUTS; i++) t.in[i] = a->in[i] ? a->in[i] + at : NULL;
+    for (int i = 0; i < IN_COUNT; i++) t.in[i] = x->in[i] ? x->in[i] + at : NULL;
     return t;
 }
 
 /* The last n < LANES tokens of a sequence from `at` on, through whole vectors: past the end nothing trains. */
 static void walk_rest(tile_sums *sums, const uint8_t *mask, size_t at, size_t n, const sequence *s, const context *x,
                       walk_fn *walk_tile) {
-    const arrays *a = &x->arrays;
-    V in[INPUTS], gradient, advantage;
+    V in[IN_COUNT], gradient, advantage;
     uint8_t marks[LANES];
     tile t = {.mask = marks, .gradient = (real *)&gradient, .advantage = (real *)&advantage, .n = LANES};
-    for (int i = 0; i < INPUTS; i++) {
-        if (a->in[i]) in[i] = load(a->in[i] + at, n);
-        t.in[i] = a->in[i] ? (const real *)&in[i] : NULL;
+    for (int i = 0; i < IN_COUNT; i++) {
+        if (x->in[i]) in[i] = load(x->in[i] + at, n);
+        t.in[i] = x->in[i] ? (const real *)&in[i] : NULL;
     }
     for (size_t l = 0; l < LANES; l++) marks[l] = l < n && (!mask || mask[at + l]);
     walk_tile(sums, &t, s, x);
-    if (a->gradient) store(a->gradient + at, gradient, n);
-    if (a->advantage) store(a->advantage + at, advantage, n);
+    if (x->gradient) store(x->gradient + at, gradient, n);
+    if (x->advantage) store(x->advantage + at, advantage, n);
 }
 
 INLINE void add_to(double *sum, V lanes, double factor) {
@@ -376,24 +352,23 @@ static void add_tile(const context *x, const tile_sums *t, double weight) {
 /* The part of the gradient that the trained tokens of a sequence share: through the sequence's ratio, or, for gmpo, through the mean
  * of those log-ratios that are not clipped. */
 static void add_shared_gradient(const context *x, const sequence *s, real amount) {
-    const arrays *a = &x->arrays;
     const int gmpo = x->composition.surrogate == REIN_SURROGATE_GMPO;
     for (size_t i = s->start; i < s->start + s->length; i++) {
-        if (a->mask && !a->mask[i]) continue;
+        if (x->mask && !x->mask[i]) continue;
         M unclipped = ~(M)splat(0);
-        if (gmpo) (void)gmpo_clip(splat(a->in[LOG_PROB][i] - a->in[OLD][i]), splat(s->advantage), &x->constants, &unclipped);
-        if (unclipped[0]) a->gradient[i] += amount;
+        if (gmpo) (void)gmpo_clip(splat(x->in[IN_LOG_PROB][i] - x->in[IN_OLD][i]), splat(s->advantage), &x->constants, &unclipped);
+        if (unclipped[0]) x->gradient[i] += amount;
     }
 }
 
 static void walk_sequence(const context *x, const sequence *s, walk_fn *walk_tile) {
     const double weight = (double)s->weight;
-    const uint8_t *mask = s->trained < s->length ? x->arrays.mask : NULL;
+    const uint8_t *mask = s->trained < s->length ? x->mask : NULL;
     V lowest = splat((real)INFINITY), highest = splat((real)-INFINITY);
     double shared = 0;
     for (size_t from = 0; from < s->length; from += TILE) {
         const size_t n = s->length - from < TILE ? s->length - from : TILE, rest = n % LANES, at = s->start + from;
-        const tile t = tile_at(&x->arrays, mask, at, n - rest);
+        const tile t = tile_at(x, mask, at, n - rest);
         tile_sums acc = {.lowest = lowest, .highest = highest};
         walk_tile(&acc, &t, s, x);
         if (rest > 0) walk_rest(&acc, mask, at + n - rest, rest, s, x, walk_tile);
@@ -407,36 +382,44 @@ static void walk_sequence(const context *x, const sequence *s, walk_fn *walk_til
     }
     const real amount = (real)(-weight * shared / (x->composition.ratio == REIN_RATIO_SEQUENCE_SUM ? 1 : (double)s->trained));
     x->sums->sum[SUM_CHECK][0] += (double)amount * 0;
-    if (x->arrays.gradient && amount != 0) add_shared_gradient(x, s, amount);
+    if (x->gradient && amount != 0) add_shared_gradient(x, s, amount);
 }
 
 /* The entropy bonus. It does not depend on the rest of the loss. */
 static void walk_entropies(const context *x, const sequence *s) {
-    const arrays *a = &x->arrays;
     const double weight = (double)s->weight, coef = x->inputs->entropy_coef;
     V sum = splat(0);
     for (size_t i = 0; i < s->length; i += LANES) {
         const size_t at = s->start + i, left = s->length - i;
-        sum += keep(load_mask(a->mask ? a->mask + at : NULL, left), load(a->in[ENTROPY] + at, left));
+        sum += keep(load_mask(x->mask ? x->mask + at : NULL, left), load(x->in[IN_ENTROPY] + at, left));
         if ((i + LANES) % TILE && left > LANES) continue;
         add_to(x->sums->sum[SUM_ENTROPY], sum, 1);
         add_to(x->sums->sum[SUM_ENTROPY_LOSS], sum, -weight * coef);
         sum = splat(0);
     }
-    for (size_t i = s->start; a->entropy_gradient && i < s->start + s->length; i++)
-        a->entropy_gradient[i] = !a->mask || a->mask[i] ? (real)(-coef * weight) : 0;
+    for (size_t i = s->start; x->entropy_gradient && i < s->start + s->length; i++)
+        x->entropy_gradient[i] = !x->mask || x->mask[i] ? (real)(-coef * weight) : 0;
 }
 
 /* The outputs of tokens [from, to), which lie before the first or after the last trained token of their sequence. */
-static void fill(const arrays *a, real advantage, size_t from, size_t to) {
-    if (a->gradient) memset(a->gradient + from, 0, (to - from) * sizeof *a->gradient);
-    if (a->entropy_gradient) memset(a->entropy_gradient + from, 0, (to - from) * sizeof *a->entropy_gradient);
-    for (size_t i = from; a->advantage && i < to; i++) a->advantage[i] = advantage;
+static void fill(const context *x, real advantage, size_t from, size_t to) {
+    if (x->gradient) memset(x->gradient + from, 0, (to - from) * sizeof *x->gradient);
+    if (x->entropy_gradient) memset(x->entropy_gradient + from, 0, (to - from) * sizeof *x->entropy_gradient);
+    for (size_t i = from; x->advantage && i < to; i++) x->advantage[i] = advantage;
 }
 
 void KERNEL(rein_token_loss)(rein_loss_sums *sums, rein_ratio_histogram *histogram, const rein_loss_inputs *in, size_t first,
                              size_t last) {
-    const context x = {in, sums, histogram, arrays_of(in), constants_of(in->options), composition_of(in)};
+    context x = {.inputs = in,
+                 .sums = sums,
+                 .histogram = histogram,
+                 .mask = in->mask,
+                 .gradient = in->grad_log_probs,
+                 .entropy_gradient = in->grad_entropies,
+                 .advantage = in->advantages,
+                 .constants = constants_of(in->options),
+                 .composition = composition_of(in)};
+    for (int i = 0; i < IN_COUNT; i++) x.in[i] = in->in[i];
     const int sums_first = needs_sequence_sums(in->options);
     walk_fn *walk_tile = walk_for(&x.composition);
     for (size_t r = first; r < last; r++) {
@@ -449,12 +432,12 @@ void KERNEL(rein_token_loss)(rein_loss_sums *sums, rein_ratio_histogram *histogr
                       .kl_centre = (real)given->kl_centre,
                       .trained = given->trained,
                       .mismatch = 1};
-        fill(&x.arrays, s.advantage, in->offsets[r], start);
+        fill(&x, s.advantage, in->offsets[r], start);
         if (s.trained > 0) {
             if (sums_first) sequence_sums(&s, &x);
-            if (x.arrays.in[ENTROPY]) walk_entropies(&x, &s);
+            if (x.in[IN_ENTROPY]) walk_entropies(&x, &s);
             walk_sequence(&x, &s, walk_tile);
         }
-        fill(&x.arrays, s.advantage, end, in->offsets[r + 1]);
+        fill(&x, s.advantage, end, in->offsets[r + 1]);
     }
 }

@@ -47,20 +47,26 @@ typedef struct rein_ratio_histogram {
     double low, high;
 } rein_ratio_histogram;
 
+/* The token arrays that the loop reads. */
+enum rein_loss_input {
+    IN_LOG_PROB, /* differentiated */
+    IN_STOP,     /* what stop(·) reads: the same array, except in gradient checks */
+    IN_OLD,      /* without it, old = stop(lp) */
+    IN_REF,
+    IN_SAMPLE,
+    IN_KL_SOURCE, /* of the KL penalty per token */
+    IN_ENTROPY,
+    IN_ADVANTAGE, /* one a token, added to the sequence's */
+    IN_COUNT
+};
+
 /* Arrays are those of the whole step and of the loop's real type. */
 typedef struct rein_loss_inputs {
     const rein_options *options; /* resolved */
     const rein_loss_sequence *sequences;
     const size_t *offsets;
-    const uint8_t *mask;          /* NULL: every token trains */
-    const void *log_probs;        /* differentiated */
-    const void *stop_log_probs;   /* what stop(·) reads: the same array, except in gradient checks */
-    const void *old_log_probs;    /* NULL: old = stop(lp) */
-    const void *ref_log_probs;    /* NULL: no reference */
-    const void *sample_log_probs; /* NULL: no sampler */
-    const void *kl_source;        /* of the KL penalty per token; NULL: none */
-    const void *entropies;
-    const void *token_advantages;                       /* added to the sequence's; NULL: none */
+    const uint8_t *mask;                                /* NULL: every token trains */
+    const void *in[IN_COUNT];                           /* NULL where there is none */
     void *grad_log_probs, *grad_entropies, *advantages; /* outputs, or NULL */
     double entropy_coef;                                /* 0 while the entropy is above its target */
     double entropy_threshold;                           /* of top_entropy; −inf: every token */

@@ -10,37 +10,34 @@
 #include "../base/pool.h"
 #include "../base/scratch.h"
 #include "check.h"
-#include "rein/objective.h"
 #include "typed.h"
 
+/* c [n] = lr/n·(R − β·(lp − ref)) */
 static rein_status coefficients(double *c, const real *rewards, const real *lp, const real *ref, size_t n, double beta, double lr,
                                 rein_error *err) {
-    for (size_t i = 0; i < n; i++) {
-        rein_status status = rein_check_finite((double)rewards[i], "rewards", (int64_t)i, err);
-        if (status == REIN_OK) status = rein_check_finite((double)lp[i], "policy_log_probs", (int64_t)i, err);
-        if (status == REIN_OK) status = rein_check_finite((double)ref[i], "ref_log_probs", (int64_t)i, err);
-        if (status != REIN_OK) return status;
+    rein_status status = rein_check_numbers(rewards, REAL, n, "rewards", err);
+    if (status == REIN_OK) status = rein_check_numbers(lp, REAL, n, "policy_log_probs", err);
+    if (status == REIN_OK) status = rein_check_numbers(ref, REAL, n, "ref_log_probs", err);
+    for (size_t i = 0; status == REIN_OK && i < n; i++)
         c[i] = lr / (double)n * ((double)rewards[i] - beta * ((double)lp[i] - (double)ref[i]));
-    }
-    return REIN_OK;
+    return status;
 }
 
 static rein_status find_bad(const real *weights, const real *g, size_t n, size_t p, rein_error *err) {
-    rein_status status = REIN_OK;
-    for (size_t j = 0; status == REIN_OK && j < p; j++) status = rein_check_finite((double)weights[j], "weights", (int64_t)j, err);
-    for (size_t k = 0; status == REIN_OK && k < n * p; k++)
-        status = rein_check_finite((double)g[k], "log_prob_grads", (int64_t)k, err);
+    rein_status status = rein_check_numbers(weights, REAL, p, "weights", err);
+    if (status == REIN_OK) status = rein_check_numbers(g, REAL, n * p, "log_prob_grads", err);
     if (status != REIN_OK) return status;
     return rein_fail(err, REIN_ERANGE, "an updated weight is not finite: lr, rewards or gradients are too large");
 }
 
-enum { STRIP = 4096 };
+enum { STRIP = 4096 }; /* columns */
 
 typedef struct task {
     real *updated, *before; /* [p]; before: a copy of the previous content of updated, or NULL */
     const real *weights;    /* [p] */
     const real *grads;      /* [n][p] */
-    const double *c;        /* [n]: lr/n·(R − β·(lp − ref)) */
+    const double *c;        /* [n]: coefficients */
+    double *sums;           /* [threads][STRIP]: not on the stack of a thread, which may be small */
     size_t n, p;
     atomic_int bad; /* an updated weight is not finite */
 } task;
@@ -63,9 +60,9 @@ static void update_strip(void *context, size_t k, int thread) {
     task *t = context;
     const size_t first = k * STRIP, left = t->p - first, columns = left < STRIP ? left : STRIP;
     real *updated = t->updated + first;
-    double sum[STRIP] = {0};
+    double *sum = t->sums + (size_t)thread * STRIP;
     int finite = 1;
-    (void)thread;
+    memset(sum, 0, columns * sizeof *sum);
     if (t->before) memcpy(t->before + first, updated, columns * sizeof *updated);
     add_rows(sum, t->grads + first, t->p, t->c, t->n, columns);
     for (size_t j = 0; j < columns; j++) {
@@ -88,12 +85,13 @@ rein_status TYPED(rein_rlhf_update)(real *updated, const real *weights, const re
     if (status == REIN_OK) status = rein_check_coefficient(lr, "lr", err);
     if (status != REIN_OK) return status;
     const int several = p > STRIP; /* a single strip is written completely or not at all */
-    double *c = malloc(n * sizeof *c);
+    double *c = malloc(n * sizeof *c), *sums = malloc((size_t)e.threads * STRIP * sizeof *sums);
     real *before = several ? rein_scratch_take(p * sizeof *before) : NULL;
-    status = !c || (several && !before) ? rein_fail(err, REIN_ENOMEM, "no memory for %zu coefficients and %zu weights", n, p)
-                                        : coefficients(c, rewards, policy_log_probs, ref_log_probs, n, beta, lr, err);
+    status = !c || !sums || (several && !before)
+                 ? rein_fail(err, REIN_ENOMEM, "no memory for %zu coefficients and %zu weights", n, p)
+                 : coefficients(c, rewards, policy_log_probs, ref_log_probs, n, beta, lr, err);
     if (status == REIN_OK) {
-        task t = {updated, before, weights, log_prob_grads, c, n, p, 0};
+        task t = {updated, before, weights, log_prob_grads, c, sums, n, p, 0};
         rein_parallel(e.threads, (p + STRIP - 1) / STRIP, update_strip, &t);
         if (atomic_load(&t.bad)) {
             if (before) memcpy(updated, before, p * sizeof *before);
@@ -101,6 +99,7 @@ rein_status TYPED(rein_rlhf_update)(real *updated, const real *weights, const re
         }
     }
     rein_scratch_give(before);
+    free(sums);
     free(c);
     return status;
 }

@@ -9,16 +9,9 @@
 
 #include "base/file.h"
 
-rein_status rein_append_error(rein_error *err, const char *path, const char *what) {
-    const int code = errno;
-    char shown[REIN_PATH_SHOWN], reason[120];
-    if (strerror_r(code, reason, sizeof reason) != 0) snprintf(reason, sizeof reason, "error %d", code);
-    return rein_fail(err, code == ENOMEM ? REIN_ENOMEM : REIN_EIO, "%s: %s: %s", rein_path_show(shown, path), what, reason);
-}
-
 rein_status rein_append_open(int *fd, const char *path, int fresh, rein_error *err) {
     *fd = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | (fresh ? O_EXCL : 0), 0666);
-    return *fd < 0 ? rein_append_error(err, path, "cannot be written") : REIN_OK;
+    return *fd < 0 ? rein_file_error(err, path, "cannot be written") : REIN_OK;
 }
 
 /* 0, or -1 with errno. */
@@ -36,9 +29,9 @@ static int write_all(int fd, const unsigned char *data, size_t size) {
 
 rein_status rein_append(int fd, const char *path, const void *data, size_t size, rein_error *err) {
     const off_t before = lseek(fd, 0, SEEK_END);
-    if (before < 0) return rein_append_error(err, path, "cannot be written");
+    if (before < 0) return rein_file_error(err, path, "cannot be written");
     if (write_all(fd, data, size) == 0) return REIN_OK;
-    const rein_status status = rein_append_error(err, path, "cannot be written");
+    const rein_status status = rein_file_error(err, path, "cannot be written");
     while (ftruncate(fd, before) != 0 && errno == EINTR) continue;
     return status;
 }

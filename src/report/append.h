@@ -13,7 +13,4 @@ rein_status rein_append_open(int *fd, const char *path, int fresh, rein_error *e
 /* Adds the bytes at the end. After a failure, such as a full disk, the file has its previous content. `path` is for the message. */
 rein_status rein_append(int fd, const char *path, const void *data, size_t size, rein_error *err);
 
-/* "PATH: WHAT: REASON", the reason from errno; returns the status. */
-rein_status rein_append_error(rein_error *err, const char *path, const char *what);
-
 #endif

@@ -1,7 +1,8 @@
 /* html.c - the report: the data of the runs as one JSON object, inside a page that shows it.
  *
  * The page is a template (assets/page.html) with placeholders such as "@{page.css}". The data is in a script element that is not executed;
- * `<` is written as \u003c there, so no text can end the element. */
+ * `<` is written as \u003c there, so no text can end the element. Besides, the Content-Security-Policy names the styles and scripts of the page
+ * by their hashes, so a browser runs nothing else. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,9 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/json.h"
+#include "base/sha256.h"
+#include "base/text.h"
 #include "html_assets.h"
 #include "html_parts.h"
 #include "rein/report.h"
@@ -22,7 +26,7 @@ static rein_status look_for_run(int *found, const char *directory, rein_error *e
     *found = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts && !*found; i++) {
         char *path = rein_path_join(directory, parts[i]);
-        if (!path) return rein_fail(err, REIN_ENOMEM, "out of memory");
+        if (!path) return rein_no_memory(err);
         *found = rein_file_exists(path);
         free(path);
     }
@@ -70,85 +74,111 @@ static rein_status gather(json_t *runs, const char *directory, rein_error *err) 
 
 /* ------------------------------------------------------------------------------------------------------------------- the page */
 
+/* A placeholder that fails is remembered in `status`; a lack of memory in the text. */
 typedef struct page {
-    rein_writer writer;
+    rein_text text;
     const json_t *runs;
     char *data; /* the JSON */
+    rein_status status;
     rein_error *err;
 } page;
 
-/* Writes text; each byte that is in `special` is written as its replacement. */
-static rein_status put_escaped(page *p, const char *text, const char *special, const char *const *replacements) {
-    rein_status status = REIN_OK;
-    while (*text && !status) {
+/* Puts text; each byte that is in `special` is replaced. */
+static void put_escaped(rein_text *to, const char *text, const char *special, const char *const *replacements) {
+    for (;;) {
         const size_t n = strcspn(text, special);
-        status = rein_writer_put(&p->writer, text, n, p->err);
+        rein_text_put_bytes(to, text, n);
         text += n;
-        if (*text && !status) {
-            const char *replacement = replacements[strchr(special, *text) - special];
-            status = rein_writer_put(&p->writer, replacement, strlen(replacement), p->err);
-            text++;
-        }
+        if (!*text) return;
+        rein_text_put(to, replacements[strchr(special, *text++) - special]);
     }
-    return status;
 }
 
 /* "demo, other", for the title. */
-static rein_status put_title(page *p) {
+static void put_title(page *p) {
     static const char *const entities[] = {"&amp;", "&lt;", "&gt;", "&quot;"};
-    rein_status status = REIN_OK;
     size_t i;
     json_t *run;
     json_array_foreach((json_t *)(uintptr_t)p->runs, i, run) {
-        if (i && !status) status = rein_writer_put(&p->writer, ", ", 2, p->err);
-        if (!status) status = put_escaped(p, json_string_value(json_object_get(run, "name")), "&<>\"", entities);
+        if (i) rein_text_put(&p->text, ", ");
+        put_escaped(&p->text, json_string_value(json_object_get(run, "name")), "&<>\"", entities);
     }
-    return status;
 }
 
-static rein_status put_named(page *p, const char *name, size_t length) {
-    static const char *const escapes[] = {"\\u003c"};
+static void put_template(page *p, const char *from, const char *to);
+
+/* The hashes of all elements that start with `open`: " 'sha256-…' 'sha256-…'". A browser uses no other style and runs no other script. */
+static void put_hashes(page *p, const char *open, const char *close) {
+    char base64[REIN_SHA256_BASE64];
+    const char *at = rein_asset_at(0).data, *end;
+    while ((at = strstr(at, open)) && (end = strstr(at, close))) {
+        page element = {.runs = p->runs, .data = p->data, .err = p->err};
+        put_template(&element, at + strlen(open), end);
+        p->text.failed |= element.text.failed;
+        if (element.status) p->status = element.status;
+        rein_text_format(&p->text, " 'sha256-%s'", rein_sha256_base64(base64, element.text.data, element.text.length));
+        rein_text_free(&element.text);
+        at = end;
+    }
+}
+
+static int is_named(const char *name, size_t length, const char *wanted) {
+    return strlen(wanted) == length && !memcmp(name, wanted, length);
+}
+
+static void put_asset(page *p, const char *name, size_t length) {
     rein_asset asset;
-    if (length == 4 && !memcmp(name, "data", 4)) return put_escaped(p, p->data, "<", escapes);
-    if (length == 5 && !memcmp(name, "title", 5)) return put_title(p);
-    for (size_t i = 0; (asset = rein_asset_at(i)).name; i++)
-        if (strlen(asset.name) == length && !memcmp(asset.name, name, length))
-            return rein_writer_put(&p->writer, asset.data, asset.size, p->err);
-    return rein_fail(p->err, REIN_EINVAL, "the page has the placeholder \"%.*s\": no such asset exists", (int)length, name);
+    for (size_t i = 0; (asset = rein_asset_at(i)).name; i++) {
+        if (!is_named(name, length, asset.name)) continue;
+        rein_text_put_bytes(&p->text, asset.data, asset.size);
+        return;
+    }
+    p->status = rein_fail(p->err, REIN_EINVAL, "the page has the placeholder \"%.*s\": no such asset exists", (int)length, name);
 }
 
-static rein_status put_page(page *p) {
-    const char *at = rein_asset_at(0).data, *open, *close;
-    rein_status status = REIN_OK;
-    while (!status && (open = strstr(at, "@{")) && (close = strchr(open, '}'))) {
-        status = rein_writer_put(&p->writer, at, (size_t)(open - at), p->err);
-        if (!status) status = put_named(p, open + 2, (size_t)(close - open - 2));
-        at = close + 1;
+static void put_named(page *p, const char *name, size_t length) {
+    static const char *const escapes[] = {"\\u003c"};
+    if (is_named(name, length, "data")) put_escaped(&p->text, p->data, "<", escapes);
+    else if (is_named(name, length, "title")) put_title(p);
+    else if (is_named(name, length, "style hashes")) put_hashes(p, "<style>", "</style>");
+    else if (is_named(name, length, "script hashes")) put_hashes(p, "<script>", "</script>");
+    else put_asset(p, name, length);
+}
+
+/* A part of the template, its placeholders replaced. */
+static void put_template(page *p, const char *from, const char *to) {
+    const char *open, *close;
+    while ((open = strstr(from, "@{")) && open < to && (close = strchr(open, '}'))) {
+        rein_text_put_bytes(&p->text, from, (size_t)(open - from));
+        put_named(p, open + 2, (size_t)(close - open - 2));
+        from = close + 1;
     }
-    return status ? status : rein_writer_put(&p->writer, at, strlen(at), p->err);
+    rein_text_put_bytes(&p->text, from, (size_t)(to - from));
 }
 
 static rein_status write_page(const char *path, const json_t *runs, rein_error *err) {
+    const rein_asset page_template = rein_asset_at(0);
     json_t *all = json_object();
     const int failed =
         json_object_set_new(all, "version", json_string(rein_version())) | json_object_set(all, "runs", (json_t *)(uintptr_t)runs);
     page p = {.runs = runs, .err = err};
-    if (!failed) p.data = json_dumps(all, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    rein_status status = p.data ? rein_writer_open(&p.writer, path, err) : rein_fail(err, REIN_ENOMEM, "out of memory");
-    if (!status) status = put_page(&p);
-    if (!status) status = rein_writer_commit(&p.writer, err);
-    rein_writer_abandon(&p.writer);
+    if (!failed) p.data = rein_json_dump(NULL, all, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    if (p.data) put_template(&p, page_template.data, page_template.data + page_template.size);
+    rein_status status = p.data ? p.status : rein_no_memory(err);
+    if (!status) status = rein_text_status(&p.text, err);
+    if (!status) status = rein_file_write(path, p.text.data, p.text.length, err);
+    rein_text_free(&p.text);
     free(p.data);
     json_decref(all);
     return status;
 }
 
 rein_status rein_report_write(const char *path, const char *const *runs, size_t n, rein_error *err) {
-    if (!path || !*path) return rein_fail(err, REIN_EINVAL, "the name of the report is empty: a file name is needed");
+    if (!path || !*path) return rein_fail_at(err, REIN_EINVAL, "path", -1, "is empty: the name of a file is needed");
     if (!n || n > REIN_REPORT_RUNS)
-        return rein_fail(err, REIN_EINVAL, "there are %zu runs: 1 to %d are needed", n, REIN_REPORT_RUNS);
+        return rein_fail_at(err, REIN_EINVAL, "n", -1, "is %zu: 1 to %d runs are needed", n, REIN_REPORT_RUNS);
     json_t *all = json_array();
-    rein_status status = all ? REIN_OK : rein_fail(err, REIN_ENOMEM, "out of memory");
+    rein_status status = all ? REIN_OK : rein_no_memory(err);
     for (size_t i = 0; i < n && !status; i++) status = gather(all, runs[i], err);
     if (!status) status = write_page(path, all, err);
     json_decref(all);

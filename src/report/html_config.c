@@ -1,4 +1,7 @@
-/* html_config.c - config.yaml as pairs of texts. Settings are shown as written, without interpretation. */
+/* html_config.c - config.yaml as pairs of texts. Settings are shown as written, without interpretation.
+ *
+ * The events of the parser are taken one by one, and size and depth are limited: to load a document takes libyaml a time that grows with the
+ * square of its depth. */
 #include <stdlib.h>
 #include <string.h>
 #include <yaml.h>
@@ -6,78 +9,144 @@
 #include "base/file.h"
 #include "html_parts.h"
 
-enum { MORE = sizeof ", …" - 1 };
+enum {
+    MORE = sizeof ", …" - 1,
+    MOST_BYTES = 1 << 20,
+    MOST_DEPTH = 16 /* of lists and mappings; settings need 2 */
+};
 
-/* The items of a list, separated by commas; only scalars are shown. NULL when there is no memory. */
-static json_t *list_text(yaml_document_t *document, const yaml_node_t *list) {
-    const yaml_node_item_t *first = list->data.sequence.items.start, *end = list->data.sequence.items.top;
-    char text[REIN_SHOWN_TEXT];
-    size_t n = 0;
-    for (const yaml_node_item_t *item = first; item < end; item++) {
-        const yaml_node_t *node = yaml_document_get_node(document, *item);
-        if (!node || node->type != YAML_SCALAR_NODE) continue;
-        const size_t length = node->data.scalar.length, comma = n ? 2 : 0;
-        if (length + comma + MORE > sizeof text - n) {
-            memcpy(text + n, ", …", MORE), n += MORE;
-            break;
-        }
-        memcpy(text + n, ", ", comma);
-        memcpy(text + n + comma, node->data.scalar.value, length);
-        n += comma + length;
+typedef struct reading {
+    rein_report_run *run;
+    yaml_parser_t parser;
+    json_t *settings, *key;     /* the key of the next value; NULL: that is not shown */
+    char list[REIN_SHOWN_TEXT]; /* the scalars of a list so far */
+    size_t n;
+    int depth, has_key, in_list, cut;
+    int done, failed; /* failed: no memory */
+} reading;
+
+static json_t *scalar_text(const yaml_event_t *event) {
+    return rein_report_text((const char *)event->data.scalar.value, event->data.scalar.length, REIN_SHOWN_TEXT);
+}
+
+/* Takes the reference to the value, which is NULL when there was no memory for it. */
+static void put_pair(reading *r, json_t *value) {
+    json_t *both = json_array();
+    r->failed |= json_array_append(both, r->key) | json_array_append_new(both, value);
+    r->failed |= json_array_append_new(r->settings, both);
+}
+
+/* A value has ended; its text, or NULL if it is not shown. */
+static void end_value(reading *r, json_t *value, int shown) {
+    if (shown && r->key && json_array_size(r->settings) < REIN_SHOWN_SETTINGS) put_pair(r, value);
+    else json_decref(value);
+    json_decref(r->key);
+    r->key = NULL;
+    r->has_key = r->in_list = 0;
+}
+
+/* The items of a list are separated by commas; only scalars are shown. */
+static void put_item(reading *r, const yaml_event_t *event) {
+    const size_t length = event->data.scalar.length, comma = r->n ? 2 : 0;
+    if (r->cut) return;
+    if (length + comma + MORE > sizeof r->list - r->n) {
+        memcpy(r->list + r->n, ", …", MORE), r->n += MORE;
+        r->cut = 1;
+        return;
     }
-    return rein_report_text(text, n, sizeof text);
+    memcpy(r->list + r->n, ", ", comma);
+    memcpy(r->list + r->n + comma, event->data.scalar.value, length);
+    r->n += comma + length;
 }
 
-static json_t *scalar_text(const yaml_node_t *node) {
-    return rein_report_text((const char *)node->data.scalar.value, node->data.scalar.length, REIN_SHOWN_TEXT);
-}
-
-static rein_status put_pairs(rein_report_run *run, yaml_document_t *document, const yaml_node_t *root) {
-    json_t *settings = json_array();
-    int failed = json_object_set_new(run->json, "settings", settings);
-    for (const yaml_node_pair_t *pair = root->data.mapping.pairs.start; pair < root->data.mapping.pairs.top && !failed; pair++) {
-        const yaml_node_t *key = yaml_document_get_node(document, pair->key),
-                          *value = yaml_document_get_node(document, pair->value);
-        if (!key || !value || key->type != YAML_SCALAR_NODE || value->type == YAML_MAPPING_NODE) continue;
-        if (json_array_size(settings) == REIN_SHOWN_SETTINGS) break;
-        json_t *both = json_array();
-        failed |= json_array_append_new(both, scalar_text(key));
-        failed |= json_array_append_new(both, value->type == YAML_SCALAR_NODE ? scalar_text(value) : list_text(document, value));
-        failed |= json_array_append_new(settings, both);
+static void on_scalar(reading *r, const yaml_event_t *event) {
+    if (r->depth == 2 && r->in_list) put_item(r, event);
+    if (r->depth != 1) return;
+    if (r->has_key) end_value(r, scalar_text(event), 1);
+    else {
+        r->has_key = 1;
+        r->key = scalar_text(event);
+        r->failed |= !r->key;
     }
-    return failed ? rein_report_no_memory(run) : REIN_OK;
 }
 
-static rein_status put_document(rein_report_run *run, yaml_parser_t *parser) {
-    yaml_document_t document;
+static void on_start(reading *r, const yaml_event_t *event) {
+    if (++r->depth != 2) return;
+    r->in_list = r->has_key && event->type == YAML_SEQUENCE_START_EVENT;
+    r->n = 0;
+    r->cut = 0;
+}
+
+static void on_end(reading *r) {
+    if (--r->depth != 1) return;
+    if (!r->has_key) r->has_key = 1; /* a key that is not a scalar: its value is not shown */
+    else end_value(r, r->in_list ? rein_report_text(r->list, r->n, sizeof r->list) : NULL, r->in_list);
+}
+
+/* 1 unless the document is not a mapping. */
+static int on_event(reading *r, const yaml_event_t *event) {
+    switch (event->type) {
+    case YAML_SCALAR_EVENT: on_scalar(r, event); return r->depth > 0;
+    case YAML_ALIAS_EVENT:
+        if (r->depth == 1 && r->has_key) end_value(r, NULL, 0);
+        else if (r->depth == 1) r->has_key = 1;
+        return 1;
+    case YAML_SEQUENCE_START_EVENT: on_start(r, event); return r->depth > 1;
+    case YAML_MAPPING_START_EVENT: on_start(r, event); return 1;
+    case YAML_SEQUENCE_END_EVENT:
+    case YAML_MAPPING_END_EVENT: on_end(r); return 1;
+    case YAML_STREAM_END_EVENT: return 0; /* before any document */
+    case YAML_DOCUMENT_END_EVENT: return r->done = 1;
+    default: return 1;
+    }
+}
+
+static rein_status parse_error(reading *r) {
+    if (r->parser.error == YAML_MEMORY_ERROR) return rein_report_no_memory(r->run);
+    return rein_report_note(r->run, "config.yaml: line %zu: %s", r->parser.problem_mark.line + 1,
+                            r->parser.problem ? r->parser.problem : "it is not YAML");
+}
+
+static rein_status read_events(reading *r) {
+    while (!r->done) {
+        yaml_event_t event;
+        if (!yaml_parser_parse(&r->parser, &event)) return parse_error(r);
+        const int is_mapping = on_event(r, &event);
+        yaml_event_delete(&event);
+        if (r->failed) return rein_report_no_memory(r->run);
+        if (!is_mapping) return rein_report_note(r->run, "config.yaml is not a mapping of names to values");
+        if (r->depth > MOST_DEPTH) return rein_report_note(r->run, "config.yaml is nested too deep: settings are flat");
+    }
+    return json_object_set(r->run->json, "settings", r->settings) ? rein_report_no_memory(r->run) : REIN_OK;
+}
+
+static rein_status read_text(rein_report_run *run, const char *text, size_t size) {
+    reading *r = calloc(1, sizeof *r);
     rein_status status = REIN_OK;
-    if (!yaml_parser_load(parser, &document)) {
-        if (parser->error == YAML_MEMORY_ERROR) return rein_report_no_memory(run);
-        return rein_report_note(run, "config.yaml: line %zu: %s", parser->problem_mark.line + 1,
-                                parser->problem ? parser->problem : "it is not YAML");
+    if (!r) return rein_report_no_memory(run);
+    r->run = run;
+    r->settings = json_array();
+    if (!r->settings || !yaml_parser_initialize(&r->parser)) status = rein_report_no_memory(run);
+    else {
+        yaml_parser_set_input_string(&r->parser, (const unsigned char *)text, size);
+        status = read_events(r);
+        yaml_parser_delete(&r->parser);
     }
-    const yaml_node_t *root = yaml_document_get_root_node(&document);
-    if (root && root->type == YAML_MAPPING_NODE) status = put_pairs(run, &document, root);
-    else status = rein_report_note(run, "config.yaml is not a mapping of names to values");
-    yaml_document_delete(&document);
+    json_decref(r->settings);
+    json_decref(r->key);
+    free(r);
     return status;
 }
 
 rein_status rein_report_config(rein_report_run *run) {
     char *path = rein_report_path(run, "config.yaml"), *text = NULL;
     size_t size = 0;
-    yaml_parser_t parser;
     rein_error why = {0};
     if (!path) return rein_report_no_memory(run);
     rein_status status = REIN_OK;
-    if (rein_file_exists(path) && rein_file_read(&text, &size, path) != 0)
+    if (rein_file_exists(path) && rein_file_read_most(&text, &size, path, MOST_BYTES) != 0)
         status = rein_report_noted(run, rein_file_error(&why, "config.yaml", "cannot be read"), &why);
-    if (text && !yaml_parser_initialize(&parser)) status = rein_report_no_memory(run);
-    else if (text) {
-        yaml_parser_set_input_string(&parser, (const unsigned char *)text, size);
-        status = put_document(run, &parser);
-        yaml_parser_delete(&parser);
-    }
+    if (text) status = read_text(run, text, size);
     free(text);
     free(path);
     return status;

@@ -3,6 +3,7 @@
  * A long column is thinned: it is cut into a thousand intervals, and the minimum and maximum of each are kept, so that no peak is lost. The
  * first and the last point are kept too. If a step occurs again, the run was resumed there: the new line replaces that step and all later
  * ones. */
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -185,8 +186,9 @@ rein_status rein_report_summary(rein_report_run *run) {
     rein_error why = {0};
     rein_status status = path ? REIN_OK : rein_report_no_memory(run);
     if (!status && rein_file_exists(path)) {
-        if (rein_file_read(&text, &size, path) != 0) status = rein_file_error(&why, "summary.json", "cannot be read");
-        else if (size > MOST_SUMMARY) status = rein_fail(&why, REIN_EINVAL, "summary.json is too large to show");
+        if (rein_file_read_most(&text, &size, path, MOST_SUMMARY) != 0)
+            status = errno == EFBIG ? rein_fail(&why, REIN_EINVAL, "summary.json is too large to show")
+                                    : rein_file_error(&why, "summary.json", "cannot be read");
         else status = rein_json_parse(&summary, text, size, "summary.json", REIN_JSON_NEEDS_OBJECT, &why);
         status = rein_report_noted(run, status, &why);
     }

@@ -2,14 +2,11 @@
 #include "html_parts.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/types.h>
-#include <unistd.h>
 
 #include "base/directory.h"
 #include "base/file.h"
@@ -17,7 +14,7 @@
 #include "base/text.h"
 #include "model/unicode.h"
 
-rein_status rein_report_no_memory(const rein_report_run *run) { return rein_fail(run->err, REIN_ENOMEM, "out of memory"); }
+rein_status rein_report_no_memory(const rein_report_run *run) { return rein_no_memory(run->err); }
 
 char *rein_report_path(const rein_report_run *run, const char *name) { return rein_path_join(run->directory, name); }
 
@@ -84,9 +81,8 @@ rein_status rein_report_noted(rein_report_run *run, rein_status status, const re
 typedef struct lines {
     rein_report_run *run;
     const char *name;
-    FILE *file;
-    char *text; /* the line, from getline */
-    size_t capacity, number;
+    rein_lines *file;
+    size_t number;
     int repaired; /* a note about bytes that are not UTF-8 was written */
 } lines;
 
@@ -99,10 +95,10 @@ static rein_status parse_line(json_t **object, lines *l, const char *text, size_
     return status == REIN_EINVAL && !ended ? REIN_OK : rein_report_noted(l->run, status, &why);
 }
 
-static rein_status parse_repaired(json_t **object, lines *l, size_t length, int ended) {
+static rein_status parse_repaired(json_t **object, lines *l, const char *text, size_t length, int ended) {
     char *copy = malloc(3 * length + 1);
     if (!copy) return rein_report_no_memory(l->run);
-    const size_t n = (size_t)(copy_repaired(copy, l->text, length) - copy);
+    const size_t n = (size_t)(copy_repaired(copy, text, length) - copy);
     rein_status status = REIN_OK;
     if (!l->repaired++)
         status = rein_report_note(l->run, "%s: line %zu has bytes that are not UTF-8: they are shown as \xef\xbf\xbd", l->name,
@@ -112,41 +108,47 @@ static rein_status parse_repaired(json_t **object, lines *l, size_t length, int 
     return status;
 }
 
+static rein_status take_line(lines *l, const char *text, size_t length, rein_report_take take, void *context, int *enough) {
+    const int ended = text[length] == '\n';
+    json_t *object = NULL;
+    if (rein_all_blank(text, length)) return REIN_OK;
+    rein_status status = rein_utf8_valid(text, length) == length ? parse_line(&object, l, text, length, ended)
+                                                                 : parse_repaired(&object, l, text, length, ended);
+    if (object) status = take(context, object, enough);
+    json_decref(object);
+    return status;
+}
+
 static rein_status each_line(lines *l, size_t most, rein_report_take take, void *context) {
-    rein_status status = REIN_OK;
-    size_t bytes = 0;
-    ssize_t got;
-    for (int enough = 0; !status && !enough && (got = getline(&l->text, &l->capacity, l->file)) > 0; bytes += (size_t)got) {
-        const int ended = l->text[got - 1] == '\n';
-        const size_t length = (size_t)got - (size_t)ended;
-        json_t *object = NULL;
+    const char *text;
+    size_t length, bytes = 0;
+    rein_error why = {0};
+    rein_status status = REIN_OK, end = REIN_OK;
+    for (int enough = 0; !status && !enough && !(end = rein_lines_next(&text, &length, l->file, &why)); bytes += length + 1) {
         l->number++;
         if (bytes > most) return rein_report_note(l->run, "%s: only the first %zu MB were read", l->name, most >> 20);
-        if (rein_all_blank(l->text, length)) continue;
-        status = rein_utf8_valid(l->text, length) == length ? parse_line(&object, l, l->text, length, ended)
-                                                            : parse_repaired(&object, l, length, ended);
-        if (object) status = take(context, object, &enough);
-        json_decref(object);
+        status = take_line(l, text, length, take, context, &enough);
     }
-    if (!status && ferror(l->file) && errno == ENOMEM) return rein_report_no_memory(l->run);
-    if (!status && ferror(l->file)) return rein_report_note(l->run, "%s cannot be read to its end", l->name);
-    return status;
+    if (status || !end || end == REIN_END) return status;
+    if (end == REIN_ENOMEM) return rein_report_no_memory(l->run);
+    if (end == REIN_EINVAL)
+        return rein_report_note(l->run, "%s: line %zu is longer than %d MB: the rest is left out", l->name, l->number + 1,
+                                REIN_READ_BYTES >> 20);
+    return rein_report_note(l->run, "%s cannot be read to its end", l->name);
 }
 
 rein_status rein_report_lines(rein_report_run *run, const char *name, size_t most, rein_report_take take, void *context) {
     char *path = rein_report_path(run, name);
     lines l = {.run = run, .name = name};
+    rein_error why = {0};
     if (!path) return rein_report_no_memory(run);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe must not block */
-    const int code = errno;
+    rein_status status = rein_lines_open(&l.file, path, 0, REIN_READ_BYTES, &why);
     free(path);
-    if (fd < 0 && (code == ENOENT || code == ENOTDIR)) return REIN_OK;
-    if (fd < 0) return rein_report_note(run, "%s cannot be opened", name);
-    l.file = fdopen(fd, "r");
-    if (!l.file) close(fd);
-    const rein_status status = l.file ? each_line(&l, most, take, context) : rein_report_no_memory(run);
-    free(l.text);
-    if (l.file) fclose(l.file);
+    if (!status) status = each_line(&l, most, take, context);
+    else if (status == REIN_ENOMEM) status = rein_report_no_memory(run);
+    else if (why.system == ENOENT || why.system == ENOTDIR) status = REIN_OK;
+    else status = rein_report_note(run, why.system ? "%s cannot be opened" : "%s is not a regular file", name);
+    rein_lines_close(l.file);
     return status;
 }
 

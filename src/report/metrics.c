@@ -1,13 +1,8 @@
-/* metrics.c - the table of metric names, and history.jsonl: one line per step. */
+/* metrics.c - the table of metric names. */
 #include "metrics.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-#include "append.h"
-#include "base/file.h"
 
 enum { TRAINED = 16 }; /* at least one token trained: continues rein_step_parts */
 
@@ -36,8 +31,7 @@ static const struct {
     {"grad_norm", AT(gradient_norm), 0, 0},
     {"learning_rate", AT(learning_rate), 0, 0},
     {"kl", LOSS(kl_ref_k3), TRAINED | REIN_STEP_REFERENCE, 0},
-    {"kl/ref_k1", LOSS(kl_ref_k1), TRAINED | REIN_STEP_REFERENCE, 0},
-    {"kl/ref_k3", LOSS(kl_ref_k3), TRAINED | REIN_STEP_REFERENCE, 0},
+    {"kl_policy_ref", LOSS(kl_ref_k1), TRAINED | REIN_STEP_REFERENCE, 0},
     {"kl/old_k1", LOSS(kl_old_k1), TRAINED, 0},
     {"kl/old_k3", LOSS(kl_old_k3), TRAINED, 0},
     {"entropy", LOSS(entropy), TRAINED | REIN_STEP_ENTROPIES, 0},
@@ -104,36 +98,4 @@ json_t *rein_metric_object(int64_t step, const rein_named_number *rows, size_t n
     if (!failed) return object;
     json_decref(object);
     return NULL;
-}
-
-/* The line with its newline; another newline comes first if the line before it is unfinished. */
-static char *make_line(size_t *size, const json_t *object, int unfinished) {
-    char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(17));
-    const size_t length = text ? strlen(text) : 0;
-    char *line = text ? malloc(length + 2) : NULL;
-    if (line) {
-        *size = 0;
-        if (unfinished) line[(*size)++] = '\n';
-        memcpy(line + *size, text, length);
-        *size += length;
-        line[(*size)++] = '\n';
-    }
-    free(text);
-    return line;
-}
-
-rein_status rein_metric_append(const char *path, const json_t *object, rein_error *err) {
-    char last = '\n';
-    size_t size;
-    int fd;
-    rein_status status = rein_append_open(&fd, path, 0, err);
-    if (status) return status;
-    const off_t end = lseek(fd, 0, SEEK_END);
-    if (end > 0 && pread(fd, &last, 1, end - 1) != 1) status = rein_append_error(err, path, "cannot be read");
-    char *line = status ? NULL : make_line(&size, object, last != '\n');
-    if (line) status = rein_append(fd, path, line, size, err);
-    else if (!status) status = rein_fail(err, REIN_ENOMEM, "out of memory");
-    free(line);
-    close(fd);
-    return status;
 }

@@ -29,7 +29,7 @@ typedef struct rein_step_numbers {
     double peak_memory;       /* bytes, of the process so far */
 } rein_step_numbers;
 
-enum { REIN_METRIC_ROWS = 39 }; /* the most that a step has */
+enum { REIN_METRIC_ROWS = 38 }; /* the most that a step has */
 
 /* Makes every number "not applicable" and clears the parts. Call it first. Thread-safe. */
 void rein_step_numbers_clear(rein_step_numbers *numbers);
@@ -44,9 +44,5 @@ int rein_metric_is_known(const char *name);
 /* {"step": step, name: value, …} in the order of the rows; null for a value that is not finite, which JSON cannot express. The caller
  * owns the reference; NULL when there is no memory or a name is not UTF-8. Thread-safe. */
 json_t *rein_metric_object(int64_t step, const rein_named_number *rows, size_t n);
-
-/* Adds the object as one line to a file such as history.jsonl, in one write. The file is created if needed, and unchanged after a
- * failure. Numbers round-trip (%.17g). An unfinished last line, left by a crash, stays as a line of its own. */
-rein_status rein_metric_append(const char *path, const json_t *object, rein_error *err);
 
 #endif

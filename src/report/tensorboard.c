@@ -139,9 +139,9 @@ static size_t value_size(const char *name) {
     return 1 + varint_size(length) + length + 5;
 }
 
-static size_t summary_size(const char *const *names, size_t n) {
+static size_t summary_size(const rein_named_number *metrics, size_t n) {
     size_t size = 0;
-    for (size_t i = 0; i < n; i++) size += 1 + varint_size(value_size(names[i])) + value_size(names[i]);
+    for (size_t i = 0; i < n; i++) size += 1 + varint_size(value_size(metrics[i].name)) + value_size(metrics[i].name);
     return size;
 }
 
@@ -153,14 +153,13 @@ static uint32_t float_bits(double value) {
     return bits;
 }
 
-static void put_step(rein_tensorboard *tb, int64_t step, double wall_time, const char *const *names, const double *values,
-                     size_t n) {
+static void put_step(rein_tensorboard *tb, int64_t step, double wall_time, const rein_named_number *metrics, size_t n) {
     const size_t start = begin_event(tb, wall_time, step);
-    put_byte(tb, 5 << 3 | 2), put_varint(tb, summary_size(names, n));
+    put_byte(tb, 5 << 3 | 2), put_varint(tb, summary_size(metrics, n));
     for (size_t i = 0; i < n; i++) {
-        put_byte(tb, 1 << 3 | 2), put_varint(tb, value_size(names[i]));
-        put_byte(tb, 1 << 3 | 2), put_text(tb, names[i]);
-        put_byte(tb, 2 << 3 | 5), put_fixed(tb, float_bits(values[i]), 4);
+        put_byte(tb, 1 << 3 | 2), put_varint(tb, value_size(metrics[i].name));
+        put_byte(tb, 1 << 3 | 2), put_text(tb, metrics[i].name);
+        put_byte(tb, 2 << 3 | 5), put_fixed(tb, float_bits(metrics[i].value), 4);
     }
     end_event(tb, start);
 }
@@ -171,7 +170,7 @@ static void put_step(rein_tensorboard *tb, int64_t step, double wall_time, const
 static rein_status find_latest(long long *latest, const char *path, rein_error *err) {
     DIR *directory = opendir(path);
     *latest = -1;
-    if (!directory) return rein_append_error(err, path, "the directory cannot be read");
+    if (!directory) return rein_file_error(err, path, "the directory cannot be read");
     for (struct dirent *entry; (entry = readdir(directory));) {
         if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) != 0) continue;
         const char *digits = entry->d_name + strlen(PREFIX);
@@ -204,7 +203,7 @@ static rein_status new_file(rein_tensorboard *tb, double wall_time, rein_error *
     if (status) return status;
     make_name(name, (long long)fmin(fmax(wall_time, (double)latest + 1), LATEST));
     tb->path = rein_path_join(tb->directory, name);
-    if (!tb->path) return rein_fail(err, REIN_ENOMEM, "out of memory");
+    if (!tb->path) return rein_no_memory(err);
     return rein_append_open(&tb->fd, tb->path, 1, err);
 }
 
@@ -224,41 +223,44 @@ static rein_status write_step(rein_tensorboard *tb, double wall_time, rein_error
 
 rein_status rein_tensorboard_open(rein_tensorboard **tb, const char *directory, int64_t purge_step, rein_error *err) {
     *tb = NULL;
-    if (purge_step < 0) return rein_fail(err, REIN_EINVAL, "purge_step is %lld: 0 or more is needed", (long long)purge_step);
+    if (purge_step < 0)
+        return rein_fail_at(err, REIN_EINVAL, "purge_step", -1, "is %lld: 0 or more is needed", (long long)purge_step);
     const rein_status status = rein_make_directories(directory, err);
     if (status) return status;
     rein_tensorboard *out = malloc(sizeof *out);
     if (out) *out = (rein_tensorboard){.directory = malloc(strlen(directory) + 1), .fd = -1, .purge_step = purge_step};
     if (!out || !out->directory) {
         rein_tensorboard_close(out);
-        return rein_fail(err, REIN_ENOMEM, "out of memory");
+        return rein_no_memory(err);
     }
     strcpy(out->directory, directory);
     *tb = out;
     return REIN_OK;
 }
 
-static rein_status check_step(int64_t step, double wall_time, const char *const *names, size_t n, rein_error *err) {
-    if (step < 0) return rein_fail(err, REIN_EINVAL, "step is %lld: 0 or more is needed", (long long)step);
+static rein_status check_step(int64_t step, double wall_time, const rein_named_number *metrics, size_t n, rein_error *err) {
+    if (step < 0) return rein_fail_at(err, REIN_EINVAL, "step", -1, "is %lld: 0 or more is needed", (long long)step);
     if (!(wall_time >= 0 && wall_time <= LATEST))
-        return rein_fail(err, REIN_EINVAL, "wall_time is %g: seconds since 1970 are needed, at most %.0f", wall_time, LATEST);
+        return rein_fail_at(err, REIN_EINVAL, "wall_time", -1, "is %g: seconds since 1970 are needed, at most %.0f", wall_time,
+                            LATEST);
     for (size_t i = 0; i < n; i++) {
-        if (!names[i] || !*names[i]) return rein_fail(err, REIN_EINVAL, "names[%zu] is empty: a metric has a name", i);
-        const size_t length = strlen(names[i]), valid = rein_utf8_valid(names[i], length);
-        if (valid < length) return rein_fail(err, REIN_EINVAL, "names[%zu] is not UTF-8, from byte %zu on", i, valid);
+        const char *name = metrics[i].name;
+        if (!name || !*name) return rein_fail_at(err, REIN_EINVAL, "metrics", (int64_t)i, "has no name: a metric has one");
+        const size_t length = strlen(name), valid = rein_utf8_valid(name, length);
+        if (valid < length)
+            return rein_fail_at(err, REIN_EINVAL, "metrics", (int64_t)i, "has a name that is not UTF-8, from byte %zu on", valid);
     }
     return REIN_OK;
 }
 
-rein_status rein_tensorboard_add(rein_tensorboard *tb, int64_t step, double wall_time, const char *const *names,
-                                 const double *values, size_t n, rein_error *err) {
-    const rein_status status = check_step(step, wall_time, names, n, err);
+rein_status rein_tensorboard_add(rein_tensorboard *tb, int64_t step, double wall_time, const rein_named_number *metrics, size_t n,
+                                 rein_error *err) {
+    const rein_status status = check_step(step, wall_time, metrics, n, err);
     if (status || n == 0) return status;
-    if (!reserve(tb, START_SIZE + RECORD_EXTRA + EVENT_EXTRA + summary_size(names, n)))
-        return rein_fail(err, REIN_ENOMEM, "out of memory");
+    if (!reserve(tb, START_SIZE + RECORD_EXTRA + EVENT_EXTRA + summary_size(metrics, n))) return rein_no_memory(err);
     tb->size = 0;
     if (tb->fd < 0) put_start(tb, wall_time);
-    put_step(tb, step, wall_time, names, values, n);
+    put_step(tb, step, wall_time, metrics, n);
     return write_step(tb, wall_time, err);
 }
 

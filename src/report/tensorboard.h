@@ -9,7 +9,7 @@
 #ifndef REIN_REPORT_TENSORBOARD_H
 #define REIN_REPORT_TENSORBOARD_H
 
-#include "rein/base.h"
+#include "rein/trajectory.h"
 
 typedef struct rein_tensorboard rein_tensorboard;
 
@@ -20,10 +20,10 @@ typedef struct rein_tensorboard rein_tensorboard;
 rein_status rein_tensorboard_open(rein_tensorboard **tb, const char *directory, int64_t purge_step, rein_error *err);
 
 /* Adds the values of one step in one write; without values nothing is written. wall_time is in seconds since 1970: the library has no
- * clock. names [n] are UTF-8 and not empty, values [n] any double. After a failure nothing of the step is in the file, and the next step
+ * clock. Names are UTF-8 and not empty, values any double. After a failure nothing of the step is in the file, and the next step
  * starts a new one. */
-rein_status rein_tensorboard_add(rein_tensorboard *tb, int64_t step, double wall_time, const char *const *names,
-                                 const double *values, size_t n, rein_error *err);
+rein_status rein_tensorboard_add(rein_tensorboard *tb, int64_t step, double wall_time, const rein_named_number *metrics, size_t n,
+                                 rein_error *err);
 
 /* Harmless on NULL. */
 void rein_tensorboard_close(rein_tensorboard *tb);

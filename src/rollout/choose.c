@@ -12,10 +12,17 @@ static double log_prob_of(const rein_logits_row *row, const rein_softmax_total *
     return (double)row->x[id] - rein_head_log_sum(total, row->isa);
 }
 
+static int is_banned(const rein_logits_row *row, size_t id) {
+    for (size_t i = 0; i < row->n_banned; i++)
+        if ((size_t)row->banned[i] == id) return 1;
+    return 0;
+}
+
 static int32_t greatest(const rein_logits_row *row) {
     size_t best = 0;
-    for (size_t v = 1; v < row->vocabulary; v++)
-        if (row->x[v] > row->x[best]) best = v;
+    while (best + 1 < row->vocabulary && is_banned(row, best)) best++;
+    for (size_t v = best + 1; v < row->vocabulary; v++)
+        if (row->x[v] > row->x[best] && !is_banned(row, v)) best = v;
     return (int32_t)best;
 }
 
@@ -60,7 +67,7 @@ static int by_probability(const void *a, const void *b) {
 static size_t collect(rein_logit *candidates, const rein_logits_row *row, double greatest_x, double depth) {
     size_t n = 0;
     for (size_t v = 0; v < row->vocabulary; v++)
-        if ((double)row->x[v] >= greatest_x - depth) candidates[n++] = (rein_logit){row->x[v], (int32_t)v};
+        if ((double)row->x[v] >= greatest_x - depth && !is_banned(row, v)) candidates[n++] = (rein_logit){row->x[v], (int32_t)v};
     qsort(candidates, n, sizeof *candidates, by_probability);
     return n;
 }
@@ -87,11 +94,23 @@ static size_t collect_enough(rein_logit *candidates, const rein_logits_row *row,
     return s->top_k > 0 && n > (size_t)s->top_k ? (size_t)s->top_k : n;
 }
 
+/* What the tokens that may be chosen weigh. */
+static double allowed_mass(const rein_logits_row *row, const rein_softmax_total *total) {
+    double mass = total->sum;
+    for (size_t i = 0; i < row->n_banned; i++) {
+        int again = 0;
+        for (size_t j = 0; j < i; j++) again |= row->banned[j] == row->banned[i];
+        if (!again) mass -= rein_exp_of((double)row->x[row->banned[i]] - total->maximum, row->isa);
+    }
+    return mass;
+}
+
 /* The number of the n candidates that top_p and min_p leave: at least one. */
-static size_t truncate_candidates(const rein_logit *candidates, size_t n, const rein_softmax_total *total, const rein_sampling *s,
-                                  rein_isa isa) {
+static size_t truncate_candidates(const rein_logit *candidates, size_t n, const rein_logits_row *row,
+                                  const rein_softmax_total *total, const rein_sampling *s) {
+    const rein_isa isa = row->isa;
     if (s->top_p < 1) {
-        const double whole = s->top_k > 0 ? mass_of(candidates, n, total->maximum, isa) : total->sum;
+        const double whole = s->top_k > 0 ? mass_of(candidates, n, total->maximum, isa) : allowed_mass(row, total);
         double sum = 0;
         size_t kept = 0;
         while (kept < n && (kept == 0 || sum < s->top_p * whole))
@@ -104,11 +123,13 @@ static size_t truncate_candidates(const rein_logit *candidates, size_t n, const 
     return n;
 }
 
+/* -1: there is no candidate. */
 static int32_t from_candidates(float *sampler_log_prob, const rein_logits_row *row, const rein_softmax_total *total,
                                const rein_sampling *s, double u, rein_logit *candidates) {
     const rein_isa isa = row->isa;
-    const size_t n = truncate_candidates(candidates, collect_enough(candidates, row, total, s), total, s, isa);
+    const size_t n = truncate_candidates(candidates, collect_enough(candidates, row, total, s), row, total, s);
     const double mass = mass_of(candidates, n, total->maximum, isa);
+    if (!n) return -1;
     double rest = u * mass;
     size_t i = 0;
     for (; i + 1 < n; i++) {
@@ -124,12 +145,19 @@ rein_chosen_token rein_choose(const rein_logits_row *row, const rein_sampling *s
     rein_chosen_token chosen = {0, NAN, NAN};
     if (!(total.sum > 0)) return chosen; /* some logits are NaN */
     chosen.sampler_log_prob = 0;
+    const int truncates = rein_truncates(s) || row->n_banned;
     if (s->greedy) chosen.id = greatest(row);
-    else if (rein_truncates(s)) chosen.id = from_candidates(&chosen.sampler_log_prob, row, &total, s, u, candidates);
+    else if (truncates) chosen.id = from_candidates(&chosen.sampler_log_prob, row, &total, s, u, candidates);
     else chosen.id = from_policy(row, &total, u);
+    if (chosen.id < 0 || is_banned(row, (size_t)chosen.id)) return (rein_chosen_token){0, NAN, NAN}; /* every token is banned */
     chosen.log_prob = (float)log_prob_of(row, &total, chosen.id);
-    if (!s->greedy && !rein_truncates(s)) chosen.sampler_log_prob = chosen.log_prob;
+    if (!s->greedy && !truncates) chosen.sampler_log_prob = chosen.log_prob;
     return chosen;
+}
+
+float rein_choose_log_prob(const rein_logits_row *row, int32_t id) {
+    const rein_softmax_total total = rein_head_total(row->masses, row->chunks, row->isa);
+    return (float)log_prob_of(row, &total, id);
 }
 
 void rein_choose_top(rein_choice *top, size_t n, const rein_logits_row *row) {

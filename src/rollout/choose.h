@@ -11,6 +11,8 @@ typedef struct rein_logits_row {
     const rein_softmax_stats *masses;
     size_t vocabulary, chunks;
     rein_isa isa;
+    const int32_t *banned; /* [n_banned] tokens that must not be chosen */
+    size_t n_banned;
 } rein_logits_row;
 
 typedef struct rein_logit {
@@ -18,8 +20,8 @@ typedef struct rein_logit {
     int32_t id;
 } rein_logit;
 
-/* Chooses a token. candidates [vocabulary] is scratch memory, used only with top_k, top_p or min_p (else NULL). u is uniform in
- * [0, 1). */
+/* Chooses a token. candidates [vocabulary] is scratch memory, used only with top_k, top_p, min_p or banned tokens (else NULL). u is
+ * uniform in [0, 1). */
 typedef struct rein_chosen_token {
     int32_t id;
     float log_prob, sampler_log_prob;
@@ -28,6 +30,9 @@ rein_chosen_token rein_choose(const rein_logits_row *row, const rein_sampling *s
 
 /* Whether the sampler leaves tokens out, so that its distribution differs from the policy. */
 static inline int rein_truncates(const rein_sampling *s) { return s->top_k > 0 || s->top_p < 1 || s->min_p > 0; }
+
+/* The log-probability of a token under the policy. */
+float rein_choose_log_prob(const rein_logits_row *row, int32_t id);
 
 /* Finds the n most probable tokens, in order; equal ones by id. n is at most the vocabulary. */
 void rein_choose_top(rein_choice *top, size_t n, const rein_logits_row *row);

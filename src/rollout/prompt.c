@@ -2,13 +2,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rein/rollout.h"
+#include "base/base.h"
+#include "model/chat.h"
+#include "rollout/conversation.h"
 
 /* The model ends its turn with what the template puts behind an assistant's content. */
 rein_status rein_turn_end(int32_t *id, const rein_tokenizer *tokenizer, const rein_chat *chat, rein_error *err) {
     const rein_message turns[] = {{"user", "a", 1}, {"assistant", "b", 1}};
     rein_chat_span spans[2];
     rein_text text = {0};
+    if (chat->kind == REIN_CHAT_TEMPLATE && chat->run) return rein_template_turn_end(id, tokenizer, chat, err);
     rein_status status = rein_chat_render(&text, spans, chat, turns, 2, NULL, err);
     *id = -1;
     if (!status && spans[1].stop > spans[1].content.end) {
@@ -29,7 +32,7 @@ static rein_status begin_token(char **text, const rein_tokenizer *tokenizer, rei
     const char *token = rein_tokenizer_token(&length, tokenizer, rein_tokenizer_named(tokenizer).begin);
     *text = NULL;
     if (!token) return REIN_OK;
-    if (!(*text = malloc(length + 1))) return rein_fail(err, REIN_ENOMEM, "out of memory");
+    if (!(*text = malloc(length + 1))) return rein_no_memory(err);
     memcpy(*text, token, length);
     (*text)[length] = 0;
     return REIN_OK;
@@ -37,14 +40,14 @@ static rein_status begin_token(char **text, const rein_tokenizer *tokenizer, rei
 
 /* A raw chat is plain text, which has its begin token from the tokenizer, not from a template. */
 static rein_status encode(rein_ids *ids, const rein_tokenizer *tokenizer, const rein_chat *chat, const rein_message *messages,
-                          size_t n, const rein_chat_options *options, rein_error *err) {
+                          size_t n, const rein_chat_options *options, size_t max_tokens, rein_error *err) {
     rein_chat_span *spans = calloc(n, sizeof *spans);
     rein_span *contents = calloc(n, sizeof *contents);
     rein_text text = {0};
-    rein_status status = spans && contents ? REIN_OK : rein_fail(err, REIN_ENOMEM, "out of memory");
+    rein_status status = spans && contents ? REIN_OK : rein_no_memory(err);
     if (!status) status = rein_chat_render(&text, spans, chat, messages, n, options, err);
     for (size_t i = 0; i < n && !status; i++) contents[i] = spans[i].content;
-    const rein_encoding how = {chat->kind == REIN_CHAT_RAW, 1, contents, n};
+    const rein_encoding how = {chat->kind == REIN_CHAT_RAW, 1, contents, n, max_tokens};
     if (!status) status = rein_tokenizer_encode(ids, tokenizer, text.data, text.length, &how, err);
     rein_text_free(&text);
     free(contents);
@@ -53,14 +56,16 @@ static rein_status encode(rein_ids *ids, const rein_tokenizer *tokenizer, const 
 }
 
 rein_status rein_messages_encode(rein_ids *ids, const rein_tokenizer *tokenizer, const rein_chat *chat,
-                                 const rein_message *messages, size_t n, int no_thinking, rein_error *err) {
+                                 const rein_message *messages, size_t n, int no_thinking, size_t max_tokens, rein_error *err) {
     char *begin = NULL;
+    if (chat->kind == REIN_CHAT_TEMPLATE && chat->run)
+        return rein_messages_by_template(ids, tokenizer, chat, messages, n, no_thinking, max_tokens, err);
     if (no_thinking && chat->kind != REIN_CHAT_QWEN3)
-        return rein_fail(err, REIN_EINVAL, "without thinking is for the chat format qwen3, and this one is %s",
-                         rein_chat_name(chat));
+        return rein_fail_at(err, REIN_EINVAL, "no_thinking", -1, "is for the chat format qwen3, and this one is %s",
+                            rein_chat_name(chat));
     rein_status status = begin_token(&begin, tokenizer, err);
     const rein_chat_options options = {.add_generation_prompt = 1, .no_thinking = no_thinking, .begin = begin};
-    if (!status) status = encode(ids, tokenizer, chat, messages, n, &options, err);
+    if (!status) status = encode(ids, tokenizer, chat, messages, n, &options, max_tokens, err);
     free(begin);
     return status;
 }
@@ -69,12 +74,14 @@ rein_status rein_messages_encode(rein_ids *ids, const rein_tokenizer *tokenizer,
 static rein_status encode_chat(rein_ids *ids, const rein_tokenizer *tokenizer, const rein_example *example,
                                const rein_prompting *how, rein_error *err) {
     const size_t system = how->system != NULL, n = example->prompt ? 1 : example->n_messages;
+    if (example->needs_template) return rein_example_by_template(ids, tokenizer, example, how, err);
     rein_message *messages = calloc(n + 1, sizeof *messages);
-    if (!messages) return rein_fail(err, REIN_ENOMEM, "out of memory");
+    if (!messages) return rein_no_memory(err);
     if (system) messages[0] = (rein_message){"system", how->system, strlen(how->system)};
     if (example->prompt) messages[system] = (rein_message){"user", example->prompt, strlen(example->prompt)};
     else memcpy(messages + system, example->messages, n * sizeof *messages);
-    const rein_status status = rein_messages_encode(ids, tokenizer, how->chat, messages, n + system, how->no_thinking, err);
+    const rein_status status =
+        rein_messages_encode(ids, tokenizer, how->chat, messages, n + system, how->no_thinking, how->max_tokens, err);
     free(messages);
     return status;
 }
@@ -83,13 +90,13 @@ rein_status rein_example_encode(rein_ids *ids, const rein_tokenizer *tokenizer, 
                                 const rein_prompting *how, rein_error *err) {
     const size_t before = ids->count;
     const int chat = !example->prompt || how->chat_prompts;
-    const rein_encoding plain = {.add_special = 1, .parse_special = 1};
+    const rein_encoding plain = {.add_special = 1, .parse_special = 1, .max_tokens = how->max_tokens};
     if (chat && !how->chat)
-        return rein_fail(err, REIN_EINVAL, "the example has messages, and there is no chat format: chat_format names one");
+        return rein_fail_at(err, REIN_EINVAL, "chat_format", -1, "is not set: the example has messages, which need one");
     if (how->system && (!chat || (!example->prompt && example->n_messages && !strcmp(example->messages[0].role, "system"))))
-        return rein_fail(err, REIN_EINVAL,
-                         chat ? "the example has a system message of its own, and system gives another"
-                              : "system has no effect: the prompt is plain text, not a chat");
+        return rein_fail_at(err, REIN_EINVAL, "system", -1,
+                            chat ? "cannot be used: the example has a system message of its own"
+                                 : "has no effect: the prompt is plain text, not a chat");
     const rein_status status = chat ? encode_chat(ids, tokenizer, example, how, err)
                                     : rein_tokenizer_encode(ids, tokenizer, example->prompt, strlen(example->prompt), &plain, err);
     if (!status && ids->count == before)

@@ -1,12 +1,13 @@
 /* reward.c - several judges, one reward: how a judge is named in settings and metrics, and the weighted sum of the scores.
  *
- * Built-in judges go first: if one of them fails, no program has been asked yet, and everything is as it was. All programs are asked before
- * the first answer is read, so that they work at the same time. */
+ * Built-in judges and functions go first: if one of them fails, no program has been asked yet, and everything is as it was. All programs are
+ * asked before the first answer is read, so that they work at the same time. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "base/show.h"
 #include "model/tokenizer_parts.h"
 #include "reward.h"
@@ -25,10 +26,16 @@ static rein_status no_memory(rein_error *err) { return rein_fail(err, REIN_ENOME
 
 const char *rein_reward_place(char to[REIN_REWARD_PLACE], const char *name, const char *what, size_t number, size_t of,
                               const rein_example *example) {
-    char shown[60];
+    char shown[60], text[2 * sizeof shown];
     const rein_message *last = example->n_messages ? &example->messages[example->n_messages - 1] : NULL;
     const char *prompt = example->prompt ? example->prompt : last ? last->content : "";
-    rein_show_short(shown, sizeof shown, prompt, example->prompt || !last ? strlen(prompt) : last->length);
+    const size_t length = example->prompt || !last ? strlen(prompt) : last->length;
+    size_t n = 0;
+    for (size_t i = 0; i < length && i < sizeof shown; i++) { /* newlines as \n */
+        if (prompt[i] == '\n') text[n++] = '\\';
+        text[n++] = prompt[i] == '\n' ? 'n' : prompt[i];
+    }
+    rein_show_short(shown, sizeof shown, text, n);
     snprintf(to, REIN_REWARD_PLACE, "%s: %s %zu of %zu (prompt \"%s\")", name, what, number + 1, of, shown);
     return to;
 }
@@ -88,7 +95,11 @@ static void give_name(rein_judge *judges, size_t i, const char *name, size_t len
 
 /* ------------------------------------------------------------------------------------------------------------------------ specs */
 
-static const char GROUP[] = "group:";
+static const char GROUP[] = "group:", FUNCTION[] = "function:";
+
+static int begins_with(const char *text, size_t length, const char *beginning) {
+    return length >= strlen(beginning) && !strncmp(text, beginning, strlen(beginning));
+}
 
 /* The built-in judge that spec [length] names, and the argument after the colon (NULL: no colon). */
 static const rein_judge_kind *find_kind(const char **argument, const char *spec, size_t length) {
@@ -105,7 +116,8 @@ static const rein_judge_kind *find_kind(const char **argument, const char *spec,
 
 /* One word alone is taken for a judge's name, not for a command. */
 static int is_command(const char *spec, size_t length) {
-    if (length >= strlen(GROUP) && !strncmp(spec, GROUP, strlen(GROUP))) return 1;
+    if (begins_with(spec, length, GROUP)) return 1;
+    if (begins_with(spec, length, FUNCTION)) return 0;
     for (size_t i = 0; i < length; i++)
         if (spec[i] == '/' || rein_is_blank(spec[i])) return 1;
     return 0;
@@ -136,7 +148,7 @@ static const char *nearest_usage(const char *word) {
     return nearest ? "group: COMMAND" : NULL;
 }
 
-/* One word that is no judge: a misspelling, or a program without a path. */
+/* Reports a word that does not name a judge: it is misspelt, or a program without its path. */
 static rein_status refuse_word(const char *spec, rein_error *err) {
     char shown[60], word[60], usages[LISTED];
     const size_t length = strcspn(spec, ":");
@@ -156,38 +168,58 @@ static rein_status open_kind(rein_judge *judge, const char *argument, const char
     const rein_judge_kind *kind = judge->kind;
     rein_show_short(shown, sizeof shown, spec, strlen(spec));
     if (kind->has_argument && (!argument || !*argument))
-        return rein_fail(err, REIN_EINVAL, "reward \"%s\" needs an argument after the colon: %s", shown, kind->usage);
+        return rein_fail_at(err, REIN_EINVAL, "reward", -1, "\"%s\" needs an argument after the colon: %s", shown, kind->usage);
     if (!kind->has_argument && argument)
-        return rein_fail(err, REIN_EINVAL, "reward \"%s\" takes no argument: %s", shown, kind->usage);
-    const rein_status status = kind->open ? kind->open(judge, argument, err) : REIN_OK;
-    return status ? rein_fail_in(err, status, "reward \"%s\"", shown) : REIN_OK;
+        return rein_fail_at(err, REIN_EINVAL, "reward", -1, "\"%s\" takes no argument: %s", shown, kind->usage);
+    rein_error why = {0};
+    const rein_status status = kind->open ? kind->open(judge, argument, &why) : REIN_OK;
+    if (status == REIN_EINVAL) return rein_fail_at(err, status, "reward", -1, "\"%s\": %s", shown, why.message);
+    return status ? rein_fail_with(err, status, &why) : REIN_OK;
 }
 
 static rein_status open_program(rein_judge *judges, size_t i, const char *spec, const rein_reward_options *o, rein_error *err) {
     const char *name = NULL;
-    const int whole_groups = strncmp(spec, GROUP, strlen(GROUP)) == 0;
+    const int whole_groups = begins_with(spec, strlen(spec), GROUP);
     if (!is_command(spec, strlen(spec))) return refuse_word(spec, err);
     if (whole_groups) spec += strlen(GROUP);
     while (rein_is_blank(*spec)) spec++;
-    if (!*spec) return rein_fail(err, REIN_EINVAL, "reward \"group:\" lacks its command: group: COMMAND");
+    if (!*spec) return rein_fail_at(err, REIN_EINVAL, "reward", -1, "\"group:\" lacks its command: group: COMMAND");
     const size_t length = find_name(&name, spec);
     give_name(judges, i, name, length);
     const rein_judge_program_options options = {.name = judges[i].name,
                                                 .command = spec,
                                                 .whole_groups = whole_groups,
                                                 .timeout = o->timeout > 0 ? o->timeout : TIMEOUT,
-                                                .restarts = o->restarts};
+                                                .restarts = o->restarts,
+                                                .directory = o->directory};
     return rein_judge_program_open(&judges[i].program, &options, err);
+}
+
+/* The run was started by a program that had the function; only such a program can resume it. */
+static rein_status open_function(rein_judge *judges, size_t i, const char *spec, const rein_reward_options *o, rein_error *err) {
+    char shown[60];
+    const char *name = spec + strlen(FUNCTION);
+    for (size_t k = 0; k < o->n_functions; k++)
+        if (!strcmp(o->functions[k].name, name)) {
+            judges[i].function = &o->functions[k];
+            give_name(judges, i, name, strlen(name));
+            return REIN_OK;
+        }
+    rein_show_short(shown, sizeof shown, name, strlen(name));
+    return rein_fail_at(
+        err, REIN_EINVAL, "reward", -1,
+        "\"function:%s\" is a function of the program that calls the library, and this one has no function of that name", shown);
 }
 
 static rein_status open_judge(rein_judge *judges, size_t i, const char *spec, const rein_reward_options *o, rein_error *err) {
     const char *argument = NULL;
     rein_judge *judge = &judges[i];
     while (rein_is_blank(*spec)) spec++;
-    if (!*spec) return rein_fail(err, REIN_EINVAL, "reward %zu is empty: the name of a judge or a command is needed", i + 1);
+    if (!*spec) return rein_fail_at(err, REIN_EINVAL, "reward", (int64_t)i, "is empty: the name of a judge or a command is needed");
     judge->weight = o->weights ? o->weights[i] : 1;
     if (!isfinite(judge->weight))
         return rein_fail_at(err, REIN_EINVAL, "weights", (int64_t)i, "is %g: a finite number is needed", judge->weight);
+    if (begins_with(spec, strlen(spec), FUNCTION)) return open_function(judges, i, spec, o, err);
     judge->kind = find_kind(&argument, spec, strlen(spec));
     if (!judge->kind) return open_program(judges, i, spec, o, err);
     give_name(judges, i, judge->kind->name, strlen(judge->kind->name));
@@ -200,7 +232,7 @@ rein_status rein_reward_open(rein_reward **reward, const char *const *specs, siz
                              const rein_reward_options *options, rein_error *err) {
     const rein_reward_options o = options ? *options : (rein_reward_options){0};
     *reward = NULL;
-    if (!n) return rein_fail(err, REIN_EINVAL, "there is no reward: one judge or more is needed");
+    if (!n) return rein_fail_at(err, REIN_EINVAL, "reward", -1, "is missing: one judge or more is needed");
     if (!(o.timeout >= 0 && isfinite(o.timeout)))
         return rein_fail_at(err, REIN_EINVAL, "timeout", -1, "is %g: seconds above 0 are needed (0: %d)", o.timeout, TIMEOUT);
     rein_reward *r = calloc(1, sizeof *r);
@@ -210,6 +242,7 @@ rein_status rein_reward_open(rein_reward **reward, const char *const *specs, siz
     for (; r->n < n && !status; r->n++) {
         r->judges[r->n].task = task;
         status = open_judge(r->judges, r->n, specs[r->n], &o, err);
+        if (status && err && !strcmp(err->field, "reward")) err->index = (int64_t)r->n; /* the message quotes it */
     }
     if (status) rein_reward_close(r);
     else *reward = r;
@@ -257,10 +290,45 @@ static rein_status give_built_in(double *given, const rein_judge *judge, const r
     return REIN_OK;
 }
 
+/* Of a function only what is not a number may be missing: it does not apply. */
+static rein_status give_function(double *given, const rein_judge *judge, const rein_response *responses, size_t n,
+                                 rein_error *err) {
+    const rein_status status = judge->function->give(judge->function->context, given, responses, n, err);
+    if (status) return rein_fail_in(err, status, "%s", judge->name);
+    for (size_t i = 0; i < n; i++)
+        if (isinf(given[i])) {
+            char place[REIN_REWARD_PLACE];
+            rein_reward_place(place, judge->name, "response", i, n, responses[i].example);
+            return rein_fail(err, REIN_ERANGE, "%s: the reward is %g: not a finite number", place, given[i]);
+        }
+    return REIN_OK;
+}
+
+/* What a judge needs of an example does not depend on the completion: an empty one shows it. */
+rein_status rein_reward_check(const rein_reward *r, const rein_example *example, rein_error *err) {
+    const rein_response empty = {.example = example, .text = ""};
+    double reward;
+    for (size_t j = 0; j < r->n; j++) {
+        const rein_judge *judge = &r->judges[j];
+        const rein_status status = judge->kind ? judge->kind->give(&reward, judge, &empty, err) : REIN_OK;
+        if (status) return rein_fail_in(err, status, "reward %s", judge->name);
+    }
+    return REIN_OK;
+}
+
+rein_status rein_reward_check_programs(rein_reward *r, rein_error *err) {
+    rein_status status = REIN_OK;
+    for (size_t j = 0; j < r->n && !status; j++)
+        if (r->judges[j].program) status = rein_judge_program_check(r->judges[j].program, err);
+    return status;
+}
+
 static rein_status give_all(double *given, rein_reward *r, const rein_response *responses, size_t n, rein_error *err) {
     rein_status status = REIN_OK;
     for (size_t j = 0; j < r->n && !status; j++)
         if (r->judges[j].kind) status = give_built_in(given + j * n, &r->judges[j], responses, n, err);
+    for (size_t j = 0; j < r->n && !status; j++)
+        if (r->judges[j].function) status = give_function(given + j * n, &r->judges[j], responses, n, err);
     if (status) return status;
     for (size_t j = 0; j < r->n && !status; j++)
         if (r->judges[j].program) status = rein_judge_program_ask(r->judges[j].program, responses, n, err);
@@ -270,15 +338,18 @@ static rein_status give_all(double *given, rein_reward *r, const rein_response *
     return status;
 }
 
-/* rewards [n] = Σ weight·given, in the order of the judges. */
+/* rewards [n] = Σ weight·given over the judges that apply, in their order. */
 static rein_status add_up(double *rewards, const double *given, const rein_reward *r, const rein_response *responses, size_t n,
                           rein_error *err) {
     for (size_t i = 0; i < n; i++) {
+        size_t apply = 0;
         rewards[i] = 0;
-        for (size_t j = 0; j < r->n; j++) rewards[i] += r->judges[j].weight * given[j * n + i];
-        if (isfinite(rewards[i])) continue;
+        for (size_t j = 0; j < r->n; j++)
+            if (!isnan(given[j * n + i])) rewards[i] += r->judges[j].weight * given[j * n + i], apply++;
+        if (apply && isfinite(rewards[i])) continue;
         char place[REIN_REWARD_PLACE];
         rein_reward_place(place, "reward", "response", i, n, responses[i].example);
+        if (!apply) return rein_fail(err, REIN_ERANGE, "%s: no judge gave a reward: a missing reward is not 0", place);
         return rein_fail(err, REIN_ERANGE, "%s: the weighted sum is %g: not a finite number", place, rewards[i]);
     }
     return REIN_OK;
@@ -308,15 +379,28 @@ static size_t count_trajectories(const rein_groups *groups) {
     return n;
 }
 
+/* What was sampled, if it is the end of the history. */
+static const int32_t *sampled_ids(size_t *n, const rein_history *h) {
+    size_t first = h->n;
+    while (first && h->mask[first - 1]) first--;
+    for (size_t i = 0; i < first; i++)
+        if (h->mask[i]) return *n = 0, NULL;
+    return *n = h->n - first, h->ids + first;
+}
+
 static rein_response response_of(const rein_group *group, size_t g, const rein_trajectory *t) {
     const rein_text *text = t->n_histories ? &t->histories[0].text : &(rein_text){0};
+    size_t n_ids = 0;
+    const int32_t *ids = t->n_histories ? sampled_ids(&n_ids, t->histories) : NULL;
     return (rein_response){.example = &group->example,
                            .group = g,
                            .text = text->data ? text->data : "",
                            .length = text->length,
                            .tokens = rein_trajectory_length(t),
                            .truncated = t->truncated,
-                           .step = t->policy_step < 0 ? UINT64_MAX : (uint64_t)t->policy_step};
+                           .step = t->policy_step,
+                           .ids = ids,
+                           .n_ids = n_ids};
 }
 
 /* Responses to judge, and what comes of them. */

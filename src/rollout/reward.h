@@ -35,9 +35,11 @@ typedef struct rein_judge_kind rein_judge_kind;
 enum { REIN_JUDGE_NAME = 48 };
 
 typedef struct rein_judge {
-    const rein_judge_kind *kind; /* NULL: a program */
-    rein_judge_program *program; /* NULL: built in */
-    char name[REIN_JUDGE_NAME];  /* unique */
+    /* One of the three. */
+    const rein_judge_kind *kind; /* a built-in judge */
+    const rein_reward_function *function;
+    rein_judge_program *program;
+    char name[REIN_JUDGE_NAME]; /* unique */
     double weight;
     const rein_task *task;
     void *state; /* of its kind, which opens and closes it; or NULL */
@@ -73,6 +75,12 @@ void rein_judge_regex_close(rein_judge *judge);
  * "group:". Thread-safe. */
 int rein_judge_is_program(const char *spec, size_t length);
 
+/* Whether every built-in judge can judge completions of the example: it has the answer that they need (reward.c). */
+rein_status rein_reward_check(const rein_reward *reward, const rein_example *example, rein_error *err);
+
+/* REIN_EINVAL if a program cannot be started: it ended before anything was asked. */
+rein_status rein_reward_check_programs(rein_reward *reward, rein_error *err);
+
 /* ---- places in messages (reward.c) */
 enum { REIN_REWARD_PLACE = 200 };
 
@@ -94,7 +102,7 @@ typedef struct rein_answer_line {
     double plain;
 } rein_answer_line;
 
-/* Reads an answer before its request is known; the caller frees it. REIN_EIO: the line is no answer. */
+/* Reads an answer before its request is known; the caller frees it. REIN_EIO: the line is not an answer. */
 rein_status rein_answer_read(rein_answer_line *answer, const char *line, size_t length, rein_error *err);
 void rein_answer_free(rein_answer_line *answer);
 
@@ -108,11 +116,15 @@ typedef struct rein_judge_program_options {
     int whole_groups;
     double timeout;
     size_t restarts;
+    const char *directory; /* where it starts; NULL: in the current directory. It is copied */
 } rein_judge_program_options;
 
 /* The caller closes *program; NULL on failure. */
 rein_status rein_judge_program_open(rein_judge_program **program, const rein_judge_program_options *options, rein_error *err);
 void rein_judge_program_close(rein_judge_program *program); /* NULL is fine */
+
+/* REIN_EINVAL if it ended within half a second of its start. */
+rein_status rein_judge_program_check(rein_judge_program *program, rein_error *err);
 
 /* Asks for all responses, which must stay until they are collected. After a failure of either it can only be closed. */
 rein_status rein_judge_program_ask(rein_judge_program *program, const rein_response *responses, size_t n, rein_error *err);

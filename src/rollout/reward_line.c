@@ -1,5 +1,5 @@
 /* reward_line.c - the protocol of judges that are programs: a request is one line of JSON, an answer too, or a plain number. The step of an
- * evaluation, which is no step of training, is null.
+ * evaluation, which is not a step of training, is null.
  *
  * An answer is read in two steps, because its id tells which request it belongs to, and so how many rewards it must have. A wrong answer is
  * REIN_EIO, and the message shows the line. */
@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "base/json.h"
 #include "base/show.h"
 #include "base/text.h"
@@ -75,8 +76,8 @@ static rein_status put_responses(rein_text *line, const rein_response *responses
 /* Step, group, and the whole example, which is JSON already. */
 static void put_rest(rein_text *line, const rein_response *response) {
     rein_json_put_name(line, "step");
-    if (response->step > INT64_MAX) rein_text_put(line, "null");
-    else rein_text_format(line, "%llu", (unsigned long long)response->step);
+    if (response->step < 0) rein_text_put(line, "null");
+    else rein_text_format(line, "%lld", (long long)response->step);
     rein_json_put_name(line, "group");
     rein_text_format(line, "%zu", response->group);
     rein_json_put_name(line, "example");
@@ -109,7 +110,7 @@ static rein_status read_object(rein_answer_line *answer, rein_error *err) {
     const rein_status status =
         rein_json_parse(&answer->object, answer->line, answer->length, NULL, REIN_JSON_NEEDS_OBJECT | REIN_JSON_ONE_LINE, &cause);
     if (!status) return REIN_OK;
-    if (status == REIN_ENOMEM) return rein_fail(err, status, "%s", cause.message);
+    if (status == REIN_ENOMEM) return rein_fail_with(err, status, &cause);
     return rein_fail(err, REIN_EIO, "the answer %s is not JSON: %s", show(shown, answer), cause.message);
 }
 

@@ -61,7 +61,7 @@ size_t rein_decimal_read(rein_decimal *number, const char *text, size_t length, 
     return sign + n;
 }
 
-/* 3-5 and (a)-5: between operands it is no sign. */
+/* In 3-5 and (a)-5 the minus is between operands: it is not a sign. */
 static int is_operand(char c) { return is_digit(c) || is_letter(c) || c == ')' || c == ']' || c == '}'; }
 
 /* Whether text + at, where a number can be read, is not in the middle of something else. 0: one byte further there may be a number. */

@@ -49,7 +49,7 @@ static int count_step(pcre2_callout_block *unused, void *steps) {
 static rein_status compile(pattern *p, const char *expression, rein_error *err) {
     int code = 0;
     PCRE2_SIZE at = 0;
-    PCRE2_UCHAR said[120] = "";
+    PCRE2_UCHAR reason[120] = "";
     pcre2_compile_context *context = pcre2_compile_context_create(p->memory);
     if (!context) return no_memory(err);
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
@@ -59,8 +59,8 @@ static rein_status compile(pattern *p, const char *expression, rein_error *err) 
     pcre2_compile_context_free(context);
     if (p->code) return REIN_OK;
     if (code == PCRE2_ERROR_HEAP_FAILED || code == PCRE2_ERROR_NOMEMORY) return no_memory(err);
-    pcre2_get_error_message(code, said, sizeof said);
-    return rein_fail(err, REIN_EINVAL, "the expression is wrong at byte %zu: %s", (size_t)at, (const char *)said);
+    pcre2_get_error_message(code, reason, sizeof reason);
+    return rein_fail(err, REIN_EINVAL, "the expression is wrong at byte %zu: %s", (size_t)at, (const char *)reason);
 }
 
 static rein_status prepare(pattern *p, rein_error *err) {
@@ -86,7 +86,7 @@ rein_status rein_judge_regex_open(rein_judge *judge, const char *argument, rein_
 
 /* *matched: 0 or 1. */
 static rein_status match(int *matched, pattern *p, const char *text, size_t length, rein_error *err) {
-    PCRE2_UCHAR said[120] = "";
+    PCRE2_UCHAR reason[120] = "";
     p->steps = 0;
     const int code = pcre2_match(p->code, (PCRE2_SPTR)text, length, 0, 0, p->found, p->limits);
     *matched = code >= 0;
@@ -97,8 +97,8 @@ static rein_status match(int *matched, pattern *p, const char *text, size_t leng
     if (code == PCRE2_ERROR_HEAPLIMIT)
         return rein_fail(err, REIN_EINVAL, "the expression takes more than %d MB on it: it tries too many ways to match",
                          KILOBYTES >> 10);
-    pcre2_get_error_message(code, said, sizeof said);
-    return rein_fail(err, REIN_EINVAL, "it cannot be matched: %s", (const char *)said);
+    pcre2_get_error_message(code, reason, sizeof reason);
+    return rein_fail(err, REIN_EINVAL, "it cannot be matched: %s", (const char *)reason);
 }
 
 rein_status rein_judge_regex(double *reward, const rein_judge *judge, const rein_response *response, rein_error *err) {

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "model/tokenizer_parts.h"
+#include "model/weights.h"
 #include "rein/rollout.h"
 #include "trajectory.h"
 
@@ -42,7 +44,8 @@ static rein_status find_ends(batch *b, rein_error *err) {
     b->sampling = o->sampling;
     b->sampling.end_ids = b->end_ids;
     if (b->sampling.n_end_ids > REIN_MAX_END_IDS)
-        return rein_fail(err, REIN_EINVAL, "there are %zu end tokens: %d at most", b->sampling.n_end_ids, REIN_MAX_END_IDS);
+        return rein_fail_at(err, REIN_EINVAL, "sampling.end_ids", -1, "has %zu tokens: %d at most", b->sampling.n_end_ids,
+                            REIN_MAX_END_IDS);
     for (size_t i = 0; i < o->sampling.n_end_ids; i++) b->end_ids[i] = o->sampling.end_ids[i];
     const rein_status status = o->prompting.chat ? rein_turn_end(&turn, o->tokenizer, o->prompting.chat, err) : REIN_OK;
     for (size_t i = 0; i < b->sampling.n_end_ids && turn >= 0; i++)
@@ -63,7 +66,7 @@ static rein_status reserve(rein_history *h, size_t *capacity, size_t n, rein_err
 static rein_status put_prompt(rein_history *h, size_t *capacity, const rein_ids *prompt, int sampler_log_probs, rein_error *err) {
     h->text_ends = malloc(sizeof *h->text_ends);
     h->sampler_log_probs = sampler_log_probs ? malloc(sizeof *h->sampler_log_probs) : NULL;
-    if (!h->text_ends || (sampler_log_probs && !h->sampler_log_probs)) return rein_fail(err, REIN_ENOMEM, "out of memory");
+    if (!h->text_ends || (sampler_log_probs && !h->sampler_log_probs)) return rein_no_memory(err);
     rein_status status = reserve(h, capacity, prompt->count + 32, err);
     if (!status) status = rein_text_append(&h->text, "", 0, err); /* an empty completion has a text too */
     if (status) return status;
@@ -86,10 +89,10 @@ static rein_status begin_trajectories(rein_group *group, size_t *capacities, con
     group->n = o->samples;
     for (size_t k = 0; k < group->n && !status; k++) {
         rein_trajectory *t = &group->trajectories[k];
-        t->policy_step = o->step > INT64_MAX ? -1 : (int64_t)o->step;
+        t->policy_step = o->address.purpose == REIN_PURPOSE_EVALUATION ? -1 : (int64_t)o->address.step;
         t->budget = group->example.budget;
         t->histories = calloc(1, sizeof *t->histories);
-        if (!t->histories) return rein_fail(err, REIN_ENOMEM, "out of memory");
+        if (!t->histories) return rein_no_memory(err);
         t->n_histories = 1;
         status = put_prompt(t->histories, &capacities[k], prompt, o->sampler_log_probs, err);
     }
@@ -126,13 +129,10 @@ static rein_status in_example(const batch *b, size_t i, rein_status status, rein
 
 static rein_status add_request(batch *b, size_t i, const rein_ids *prompt, rein_error *err) {
     const rein_rollout_options *o = b->options;
-    const rein_request request = {.prompt = prompt->data,
-                                  .n_prompt = prompt->count,
-                                  .samples = o->samples,
-                                  .step = o->step,
-                                  .prompt_index = o->first_prompt + i,
-                                  .sampling = b->sampling};
+    rein_request request = {
+        .prompt = prompt->data, .n_prompt = prompt->count, .samples = o->samples, .address = o->address, .sampling = b->sampling};
     size_t number;
+    request.address.prompt += i;
     return rein_generator_add(&number, b->generator, &request, err);
 }
 
@@ -140,9 +140,11 @@ static rein_status add_example(batch *b, size_t i, rein_error *err) {
     const rein_rollout_options *o = b->options;
     rein_group *group = &b->groups[b->n++];
     rein_ids prompt = {0};
+    rein_prompting prompting = o->prompting;
+    if (!prompting.max_tokens) prompting.max_tokens = (size_t)o->policy.model->config.max_positions;
     rein_status status = rein_task_example(&group->example, o->task, o->split, o->indices[i], err);
     if (status) return status; /* it names the example itself */
-    status = rein_example_encode(&prompt, o->tokenizer, &group->example, &o->prompting, err);
+    status = rein_example_encode(&prompt, o->tokenizer, &group->example, &prompting, err);
     if (!status) status = add_request(b, i, &prompt, err);
     if (status) in_example(b, i, status, err);
     else status = begin_trajectories(group, b->capacities + i * o->samples, o, &prompt, err);
@@ -154,12 +156,13 @@ static rein_status generate(batch *b, rein_error *err) {
     const rein_rollout_options *o = b->options;
     const rein_generator_options options = {.exec = o->exec, .activation_cache = o->activation_cache};
     const rein_sampled *sampled;
-    size_t n = 1;
+    size_t n, failed;
     rein_status status = rein_generator_open(&b->generator, &o->policy, o->tokenizer, &options, err);
     for (size_t i = 0; i < o->n && !status; i++) status = add_example(b, i, err);
-    while (!status && n) {
+    while (!status && rein_generator_unfinished(b->generator)) {
         const size_t before = b->finished;
         status = rein_generator_step(&sampled, &n, b->generator, err);
+        if (!status && (status = rein_generator_failed(&failed, b->generator, err))) in_example(b, failed, status, err);
         for (size_t i = 0; i < n && !status; i++) status = put_token(b, &sampled[i], err);
         if (o->progress && b->finished > before && !status) o->progress(o->context, b->finished, o->n * o->samples);
     }
@@ -176,7 +179,11 @@ static rein_status append_all(rein_groups *groups, batch *b, rein_error *err) {
 
 rein_status rein_rollout_sample(rein_groups *groups, const rein_rollout_options *options, rein_error *err) {
     batch b = {.options = options};
-    if (!options->n || !options->samples) return rein_fail(err, REIN_EINVAL, "n and samples must be 1 or more");
+    if (!options->n || !options->samples)
+        return rein_fail_at(err, REIN_EINVAL, options->n ? "samples" : "n", -1, "is 0: 1 or more is needed");
+    if (options->address.step > INT64_MAX)
+        return rein_fail_at(err, REIN_EINVAL, "address.step", -1, "is %llu: a step of training is at most %lld",
+                            (unsigned long long)options->address.step, (long long)INT64_MAX);
     rein_status status = allocate(&b, err);
     if (!status) status = find_ends(&b, err);
     if (!status) status = generate(&b, err);

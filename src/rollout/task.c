@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/file.h"
 #include "base/hash.h"
@@ -45,10 +46,18 @@ uint64_t rein_draw(rein_draws *d, uint64_t n) {
 
 /* ------------------------------------------------------------------------------------------------------------- open and close */
 
+static const char EXAMPLES[] = "examples:";
+
 static const rein_builtin_task *builtin_named(const char *name) {
     for (size_t i = 0; i < N_BUILTIN; i++)
         if (!strcmp(BUILTIN[i]->info.name, name)) return BUILTIN[i];
     return NULL;
+}
+
+/* A regular file without permission to execute: data under a name that does not say so. The shell would run "data/plain" as a script. */
+static int is_plain(const char *source) {
+    struct stat about;
+    return stat(source, &about) == 0 && S_ISREG(about.st_mode) && !(about.st_mode & (S_IXUSR | S_IXGRP | S_IXOTH));
 }
 
 static rein_status unknown(const char *source, rein_error *err) {
@@ -60,40 +69,66 @@ static rein_status unknown(const char *source, rein_error *err) {
     }
     const char *near = rein_nearest(source, names);
     rein_json_quote(shown, source);
-    if (near) return rein_fail(err, REIN_EINVAL, "there is no task %s: did you mean %s?", shown, near);
+    if (near) return rein_fail_at(err, REIN_EINVAL, "task", -1, "%s is unknown: did you mean %s?", shown, near);
+    if (is_plain(source))
+        return rein_fail_at(err, REIN_EINVAL, "task", -1,
+                            "%s is a file that cannot be executed: the name of examples ends in .jsonl (one JSON object a line) or "
+                            ".json (an array); a program needs chmod +x",
+                            shown);
     if (rein_file_exists(source))
-        return rein_fail(
-            err, REIN_EINVAL,
-            "there is no task %s: a file of examples has a name that ends in .jsonl, a program that is run a slash (./%s)", shown,
+        return rein_fail_at(
+            err, REIN_EINVAL, "task", -1,
+            "%s is unknown: a file of examples has a name that ends in .jsonl, a program that is run a slash (./%s)", shown,
             source);
-    return rein_fail(err, REIN_EINVAL,
-                     "there is no task %s: there are %s, files (NAME.jsonl) and commands (with a blank or a slash in them)", shown,
-                     list);
+    return rein_fail_at(err, REIN_EINVAL, "task", -1,
+                        "%s is unknown: there are %s, files (NAME.jsonl) and commands (with a blank or a slash in them)", shown,
+                        list);
 }
 
-/* A command may end with the name of a file: "python3 task.py data.jsonl". */
+static int ends_with(const char *text, const char *end) {
+    return strlen(text) >= strlen(end) && !strcmp(text + strlen(text) - strlen(end), end);
+}
+
+/* A name of data is never run. A command may end with one: "python3 task.py data.jsonl". */
 static int is_file(const char *source) {
-    static const char end[] = ".jsonl";
-    const size_t length = strlen(source);
-    if (length < strlen(end) || strcmp(source + length - strlen(end), end) != 0) return 0;
-    return !strpbrk(source, " \t\n") || rein_file_exists(source);
+    static const char *const ends[] = {".jsonl", ".json", ".csv", ".tsv", ".parquet"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (ends_with(source, ends[i])) return !strpbrk(source, " \t\n") || rein_file_exists(source);
+    return 0;
 }
 
 rein_task_kind rein_task_kind_of(const char *source) {
     if (builtin_named(source)) return REIN_TASK_BUILTIN;
+    if (!strncmp(source, EXAMPLES, strlen(EXAMPLES))) return REIN_TASK_EXAMPLES;
     if (is_file(source)) return REIN_TASK_FILE;
+    if (is_plain(source)) return REIN_TASK_UNKNOWN;
     return strpbrk(source, " \t\n/") ? REIN_TASK_PROGRAM : REIN_TASK_UNKNOWN;
 }
 
+int rein_task_is_divided(rein_task_kind kind) { return kind == REIN_TASK_FILE || kind == REIN_TASK_EXAMPLES; }
+
 /* Options that have no effect are errors. */
 static rein_status check_options(const rein_task *t, rein_task_kind kind, rein_error *err) {
-    if (t->options.held_out_share != 0 && kind != REIN_TASK_FILE)
-        return rein_fail_at(err, REIN_EINVAL, "held_out_share", -1, "is %g: it has no effect, because only a file is divided",
-                            t->options.held_out_share);
+    if (t->options.held_out_share != 0 && !rein_task_is_divided(kind))
+        return rein_fail_at(err, REIN_EINVAL, "held_out_share", -1,
+                            "is %g: it has no effect, because only a list of examples is divided", t->options.held_out_share);
+    if (t->options.directory && *t->options.directory && kind != REIN_TASK_PROGRAM)
+        return rein_fail_at(err, REIN_EINVAL, "directory", -1, "has no effect, because the task is not a program");
     if (t->options.timeout != 0 && kind != REIN_TASK_PROGRAM)
         return rein_fail_at(err, REIN_EINVAL, "timeout", -1, "is %g: it has no effect, because the task is not a program",
                             t->options.timeout);
     return REIN_OK;
+}
+
+/* Examples that the calling program has. */
+static rein_status open_examples(rein_task *t, const char *source, rein_error *err) {
+    const rein_task_options *o = &t->options;
+    for (size_t i = 0; i < o->n_texts; i++)
+        if (!strcmp(o->texts[i].name, source + strlen(EXAMPLES)))
+            return rein_task_file_from_memory(&t->file, o->texts[i].text, o->texts[i].length, source, o->held_out_share, err);
+    return rein_fail(err, REIN_EINVAL,
+                     "the task was a list of examples in the memory of the program that started the run: give the list again (in "
+                     "Python task=[...])");
 }
 
 static rein_status open_source(rein_task *t, const char *source, rein_error *err) {
@@ -102,20 +137,22 @@ static rein_status open_source(rein_task *t, const char *source, rein_error *err
     const rein_status status = check_options(t, kind, err);
     t->builtin = builtin_named(source);
     if (status || t->builtin) return status;
+    if (kind == REIN_TASK_EXAMPLES) return open_examples(t, source, err);
     if (kind == REIN_TASK_FILE) return rein_task_file_open(&t->file, source, t->options.held_out_share, err);
-    return rein_task_program_open(&t->program, source, t->options.seed, t->options.timeout, err);
+    return rein_task_program_open(&t->program, source, &t->options, err);
 }
 
 rein_status rein_task_open(rein_task **task, const char *source, const rein_task_options *options, rein_error *err) {
     *task = NULL;
     rein_task *t = calloc(1, sizeof *t);
-    if (!t) return rein_fail(err, REIN_ENOMEM, "out of memory");
+    if (!t) return rein_no_memory(err);
     if (options) t->options = *options;
     rein_status status = rein_text_copy(&t->name, source, strlen(source), err);
     if (!status) status = open_source(t, source, err);
-    if (status) rein_task_close(t);
-    else *task = t;
-    return status;
+    t->options.texts = NULL, t->options.n_texts = 0; /* they need not outlive this call */
+    if (!status) return *task = t, REIN_OK;
+    rein_task_close(t);
+    return rein_fail_as(err, status, "task", -1, NULL);
 }
 
 void rein_task_close(rein_task *task) {
@@ -127,6 +164,15 @@ void rein_task_close(rein_task *task) {
 }
 
 const char *rein_task_name(const rein_task *task) { return task->name; }
+
+rein_status rein_task_fail_in(rein_error *err, rein_status status, const rein_task *task, rein_split split, uint64_t index) {
+    char shown[REIN_PATH_SHOWN];
+    if (task->file)
+        return rein_fail_in(err, status, "%s: line %zu", rein_path_show(shown, task->name),
+                            rein_task_file_line(task->file, split, index));
+    return rein_fail_in(err, status, "task %.60s, example %llu%s", task->name, (unsigned long long)index,
+                        split == REIN_SPLIT_HELD_OUT ? " (held out)" : "");
+}
 
 size_t rein_task_size(const rein_task *task, rein_split split) {
     return task->file ? rein_task_file_size(task->file, split) : SIZE_MAX;
@@ -140,7 +186,7 @@ static rein_split split_of(const char *prompt) {
 
 static rein_status make_example(rein_example *example, const rein_question *question, rein_error *err) {
     json_t *object = json_pack("{s:s, s:s}", "prompt", question->prompt, "answer", question->answer);
-    if (!object) return rein_fail(err, REIN_ENOMEM, "out of memory");
+    if (!object) return rein_no_memory(err);
     const rein_status status = rein_example_read(example, object, "", err);
     json_decref(object);
     return status;

@@ -23,47 +23,78 @@ rein_status rein_example_parse(json_t **object, const char *where, const char *t
 
 /* --------------------------------------------------------------------------------------------------------------------- messages */
 
-/* A chat format shows nothing but these two: what else has a value would be lost. */
-static void refuse_others(rein_fields *in) {
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)in->object, key, value) {
-        char shown[REIN_TEXT_SHOWN];
-        if (!strcmp(key, "role") || !strcmp(key, "content") || json_is_null(value)) continue;
-        rein_json_quote(shown, key);
-        rein_fields_wrong(in, shown, value, "a message has a role and a content, nothing else would be shown to the model");
-    }
+/* A role as a static text, so that only contents need memory; NULL: unknown. */
+static const char *known_role(const char *role) {
+    static const char *const roles[] = {"system", "user", "assistant", "tool"};
+    for (size_t i = 0; role && i < sizeof roles / sizeof *roles; i++)
+        if (!strcmp(role, roles[i])) return roles[i];
+    return NULL;
 }
 
-/* The roles are static texts, so that only contents need memory. */
 static void read_message(rein_message *message, rein_fields *in) {
-    static const char *const roles[] = {"system", "user", "assistant", "tool"};
-    const char *role = rein_fields_string(in, "role"), *content = rein_fields_string(in, "content"), *known = NULL;
-    for (size_t i = 0; role && i < sizeof roles / sizeof *roles; i++)
-        if (!strcmp(role, roles[i])) known = roles[i];
+    const char *role = rein_fields_string(in, "role"), *content = rein_fields_string(in, "content"), *known = known_role(role);
     if (role && !known)
         rein_fields_wrong(in, "role", json_object_get(in->object, "role"), "system, user, assistant or tool is needed");
-    refuse_others(in);
     if (!in->status) *message = (rein_message){.role = known, .content = content, .length = strlen(content)};
 }
 
-static rein_status read_messages(rein_message **messages, size_t *n_messages, rein_fields *in) {
+/* 1 if a message has more than a role and a text: only the tokenizer's own template can show that to the model. */
+static int has_more(const json_t *message) {
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)message, key, value) {
+        if (strcmp(key, "role") != 0 && strcmp(key, "content") != 0 && !json_is_null(value)) return 1;
+    }
+    return 0;
+}
+
+static int needs_template(const json_t *object) {
+    const json_t *messages = json_object_get(object, "messages"), *tools = json_object_get(object, "tools"),
+                 *variables = json_object_get(object, "chat_template_kwargs");
+    int needs = (tools && !json_is_null(tools)) || (variables && !json_is_null(variables));
+    for (size_t i = 0; i < json_array_size(messages) && !needs; i++) needs = has_more(json_array_get(messages, i));
+    return needs;
+}
+
+/* Messages for a template, of which judges and reports see the texts. `read` holds them; the caller frees it. */
+static rein_status view_messages(rein_message *messages, json_t **read, rein_fields *in) {
+    rein_error why = {0};
+    rein_fields_array(in, "tools");
+    rein_fields_object(in, "chat_template_kwargs");
+    if (in->status) return in->status;
+    const rein_status status = rein_chat_messages_read(read, json_object_get(in->object, "messages"), &why);
+    if (status == REIN_EINVAL) return rein_fields_fail(in, REIN_EINVAL, "messages", -1, ": %s", why.message);
+    if (status) return in->status = rein_no_memory(in->err);
+    for (size_t i = 0; i < json_array_size(*read); i++) {
+        const json_t *message = json_array_get(*read, i), *content = json_object_get(message, "content");
+        const char *role = known_role(json_string_value(json_object_get(message, "role")));
+        messages[i] = (rein_message){role ? role : "tool", json_string_value(content), json_string_length(content)};
+    }
+    return REIN_OK;
+}
+
+static void read_plain(rein_message *messages, const json_t *list, rein_fields *in) {
+    char path[MAX_FIELD];
+    for (size_t i = 0; i < json_array_size(list) && !in->status; i++) {
+        const json_t *object = json_array_get(list, i);
+        snprintf(path, sizeof path, "messages[%zu]%s", i, json_is_object(object) ? "." : "");
+        rein_fields message = {.object = object, .file = in->file, .path = path, .err = in->err};
+        if (!json_is_object(object)) rein_fields_wrong(in, path, object, "{\"role\": ..., \"content\": ...} is needed");
+        if (!in->status) read_message(&messages[i], &message), in->status = message.status;
+    }
+}
+
+static rein_status read_messages(rein_example *example, rein_message **messages, json_t **read, rein_fields *in) {
     const json_t *list = rein_fields_array(in, "messages");
     const size_t n = json_array_size(list);
     char path[MAX_FIELD];
     if (in->status) return in->status;
     if (!n) return rein_fields_wrong(in, "messages", list, "one message or more is needed");
     *messages = calloc(n, sizeof **messages);
-    if (!*messages) return in->status = rein_fail(in->err, REIN_ENOMEM, "out of memory");
-    *n_messages = n;
-    for (size_t i = 0; i < n && !in->status; i++) {
-        const json_t *object = json_array_get(list, i);
-        snprintf(path, sizeof path, "messages[%zu]%s", i, json_is_object(object) ? "." : "");
-        rein_fields message = {.object = object, .file = in->file, .path = path, .err = in->err};
-        if (!json_is_object(object)) return rein_fields_wrong(in, path, object, "{\"role\": ..., \"content\": ...} is needed");
-        read_message(&(*messages)[i], &message);
-        in->status = message.status;
-    }
+    if (!*messages) return in->status = rein_no_memory(in->err);
+    example->n_messages = n;
+    if ((example->needs_template = needs_template(in->object))) view_messages(*messages, read, in);
+    else read_plain(*messages, list, in);
     if (in->status || strcmp((*messages)[n - 1].role, "assistant") != 0) return in->status;
     snprintf(path, sizeof path, "messages[%zu].role", n - 1);
     return rein_fields_wrong(in, path, json_object_get(json_array_get(list, n - 1), "role"),
@@ -113,10 +144,14 @@ static rein_status copy_example(rein_example *to, const rein_example *from, rein
     size_t size = n * sizeof(rein_message) + size_of(from->prompt) + size_of(from->answer) + size_of(from->json) + 1;
     for (size_t i = 0; i < n; i++) size += from->messages[i].length + 1;
     void *memory = malloc(size);
-    if (!memory) return rein_fail(err, REIN_ENOMEM, "out of memory");
+    if (!memory) return rein_no_memory(err);
     rein_message *messages = memory;
     char *at = (char *)memory + n * sizeof *messages;
-    *to = (rein_example){.n_messages = n, .budget = from->budget, .messages = n ? messages : NULL, .memory = memory};
+    *to = (rein_example){.n_messages = n,
+                         .budget = from->budget,
+                         .messages = n ? messages : NULL,
+                         .memory = memory,
+                         .needs_template = from->needs_template};
     for (size_t i = 0; i < n; i++) {
         messages[i] = from->messages[i];
         messages[i].content = keep(&at, from->messages[i].content);
@@ -134,17 +169,19 @@ void rein_example_free(rein_example *example) {
 
 rein_status rein_example_read(rein_example *example, json_t *object, const char *where, rein_error *err) {
     rein_fields in = {.object = object, .file = where, .path = "", .err = err};
-    const int prompt = rein_fields_has(&in, "prompt"), chat = rein_fields_has(&in, "messages");
+    const char *name = !rein_fields_has(&in, "prompt") && rein_fields_has(&in, "question") ? "question" : "prompt";
+    const int prompt = rein_fields_has(&in, name), chat = rein_fields_has(&in, "messages");
     rein_message *messages = NULL;
     rein_example read = {0};
+    json_t *viewed = NULL;
     char number[MAX_NUMBER];
     *example = (rein_example){0};
     if (prompt && chat)
         rein_fields_wrong(&in, "messages", json_object_get(object, "messages"),
                           "there is a prompt already, one of the two is needed");
     else if (!prompt && !chat) rein_fields_wrong(&in, "prompt", NULL, "a text is needed, or messages in its place");
-    else if (prompt) read.prompt = rein_fields_string(&in, "prompt");
-    else read_messages(&messages, &read.n_messages, &in);
+    else if (prompt) read.prompt = rein_fields_string(&in, name);
+    else read_messages(&read, &messages, &viewed, &in);
     read.messages = messages;
     read.answer = read_answer(number, &in);
     read.budget = rein_fields_integer_or(&in, "budget", 1, INT64_MAX, -1);
@@ -154,6 +191,7 @@ rein_status rein_example_read(rein_example *example, json_t *object, const char 
     read.json = json.data;
     if (!in.status) in.status = copy_example(example, &read, err);
     rein_text_free(&json);
+    json_decref(viewed);
     free(messages);
     return in.status;
 }

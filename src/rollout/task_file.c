@@ -12,8 +12,13 @@
 #include "model/tokenizer_parts.h"
 #include "task.h"
 
+typedef struct line {
+    json_t *object;
+    size_t number; /* in the file, from 1 */
+} line;
+
 typedef struct side {
-    json_t **objects;
+    line *lines;
     size_t n, capacity;
 } side;
 
@@ -27,27 +32,37 @@ static const char *name_of(rein_split split) { return split == REIN_SPLIT_HELD_O
 
 /* ------------------------------------------------------------------------------------------------------------------------ lines */
 
-static rein_status append(side *s, json_t *object, rein_error *err) {
+static rein_status append(side *s, json_t *object, size_t number, rein_error *err) {
     if (s->n == s->capacity) {
         const size_t capacity = s->capacity ? 2 * s->capacity : 64;
-        json_t **objects = realloc(s->objects, capacity * sizeof *objects);
-        if (!objects) return rein_fail(err, REIN_ENOMEM, "out of memory");
-        s->objects = objects, s->capacity = capacity;
+        line *lines = realloc(s->lines, capacity * sizeof *lines);
+        if (!lines) return rein_no_memory(err);
+        s->lines = lines, s->capacity = capacity;
     }
-    s->objects[s->n++] = json_incref(object);
+    s->lines[s->n++] = (line){json_incref(object), number};
     return REIN_OK;
 }
 
-static rein_status read_line(rein_task_file *file, const char *where, const char *text, size_t length, rein_error *err) {
+static int ends_with(const char *text, const char *end) {
+    return strlen(text) >= strlen(end) && !strcmp(text + strlen(text) - strlen(end), end);
+}
+
+static rein_status add_example(rein_task_file *file, size_t number, const char *where, json_t *object, rein_error *err) {
     rein_example example = {0};
-    json_t *object;
     uint64_t hash = 0;
-    rein_status status = rein_example_parse(&object, where, text, length, err);
-    if (!status) status = rein_example_read(&example, object, where, err);
+    rein_status status = rein_example_read(&example, object, where, err);
     if (!status) status = rein_example_hash(&hash, &example, err);
     const int held_out = (double)(hash >> 11) * 0x1p-53 < file->held_out_share;
-    if (!status) status = append(&file->sides[held_out ? REIN_SPLIT_HELD_OUT : REIN_SPLIT_TRAIN], object, err);
+    if (!status) status = append(&file->sides[held_out ? REIN_SPLIT_HELD_OUT : REIN_SPLIT_TRAIN], object, number, err);
     rein_example_free(&example);
+    return status;
+}
+
+static rein_status read_line(rein_task_file *file, size_t number, const char *where, const char *text, size_t length,
+                             rein_error *err) {
+    json_t *object;
+    rein_status status = rein_example_parse(&object, where, text, length, err);
+    if (!status) status = add_example(file, number, where, object, err);
     json_decref(object);
     return status;
 }
@@ -55,14 +70,52 @@ static rein_status read_line(rein_task_file *file, const char *where, const char
 static rein_status read_lines(rein_task_file *file, const char *text, size_t length, const char *shown, rein_error *err) {
     char where[REIN_PATH_SHOWN + 32];
     rein_status status = REIN_OK;
-    size_t line = 1;
-    for (size_t at = 0, stop; at < length && !status; at = stop + 1, line++) {
-        const char *newline = memchr(text + at, '\n', length - at);
-        stop = newline ? (size_t)(newline - text) : length;
-        snprintf(where, sizeof where, "%s: line %zu", shown, line);
-        if (!rein_all_blank(text + at, stop - at)) status = read_line(file, where, text + at, stop - at, err);
+    size_t number = 1;
+    for (size_t at = 0, stop; at < length && !status; at = stop + 1, number++) {
+        snprintf(where, sizeof where, "%s: line %zu", shown, number);
+        if ((status = rein_line_end(&stop, text, at, length, where, err))) break;
+        if (!rein_all_blank(text + at, stop - at)) status = read_line(file, number, where, text + at, stop - at, err);
     }
     return status;
+}
+
+/* A file that is one JSON array: example i counts as line i + 1. */
+static rein_status read_array(rein_task_file *file, const char *text, size_t length, const char *shown, rein_error *err) {
+    char where[REIN_PATH_SHOWN + 32];
+    json_t *array;
+    rein_status status = rein_json_parse(&array, text, length, shown, 0, err);
+    if (!status && !json_is_array(array))
+        status = rein_fail(err, REIN_EINVAL, "%s is not a JSON array: [{\"prompt\": ..., \"answer\": ...}, ...] is needed", shown);
+    for (size_t i = 0; i < json_array_size(array) && !status; i++) {
+        snprintf(where, sizeof where, "%s: example %zu", shown, i + 1);
+        json_t *object = json_array_get(array, i);
+        if (!json_is_object(object))
+            status = rein_fail(err, REIN_EINVAL, "%s is not an object: {\"prompt\": ...} is needed", where);
+        else status = add_example(file, i + 1, where, object, err);
+    }
+    json_decref(array);
+    return status;
+}
+
+/* The length of the name without its ending. */
+static int stem_of(const char *name) {
+    const char *dot = strrchr(name, '.');
+    return (int)(dot && !strchr(dot, '/') ? (size_t)(dot - name) : strlen(name));
+}
+
+rein_status rein_data_refuse_format(const char *text, size_t length, const char *name, rein_error *err) {
+    char shown[REIN_PATH_SHOWN];
+    const int parquet = length >= 4 && !memcmp(text, "PAR1", 4), csv = ends_with(name, ".csv"), tsv = ends_with(name, ".tsv");
+    if (!parquet && !csv && !tsv) return REIN_OK;
+    rein_path_show(shown, name);
+    return rein_fail(err, REIN_EINVAL,
+                     "%s is %s: JSON lines are needed: python3 -c 'import pandas; "
+                     "pandas.read_%s(\"%s\"%s).to_json(\"%.*s.jsonl\", orient=\"records\", lines=True)'",
+                     shown,
+                     parquet ? "Parquet"
+                     : csv   ? "CSV"
+                             : "TSV",
+                     parquet ? "parquet" : "csv", shown, tsv ? ", sep=\"\\t\"" : "", stem_of(shown), shown);
 }
 
 /* A split that is empty is an error now, not at the first evaluation. */
@@ -73,13 +126,13 @@ static rein_status check_sides(const rein_task_file *file, const char *shown, re
                          "%s has no example: one JSON object a line is needed, {\"prompt\": ..., \"answer\": ...}", shown);
     if (!train)
         return rein_fail(err, REIN_EINVAL,
-                         "%s: held_out_share %g holds out all %zu examples: a smaller share, or more examples, are needed", shown,
+                         "%s: held_out %g holds out all %zu examples: a smaller share, or more examples, are needed", shown,
                          file->held_out_share, held_out);
     if (!held_out && file->held_out_share > 0)
         return rein_fail(
             err, REIN_EINVAL,
-            "%s: held_out_share %g holds out none of %zu examples: a larger share, or more examples, are needed (0: train on all)",
-            shown, file->held_out_share, train);
+            "%s: held_out %g holds out none of %zu examples: a larger share, or more examples, are needed (0: train on all)", shown,
+            file->held_out_share, train);
     return REIN_OK;
 }
 
@@ -88,18 +141,20 @@ static rein_status check_sides(const rein_task_file *file, const char *shown, re
 rein_status rein_task_file_from_memory(rein_task_file **file, const char *text, size_t length, const char *name,
                                        double held_out_share, rein_error *err) {
     char shown[REIN_PATH_SHOWN];
+    const int memory = !strncmp(name, "examples:", strlen("examples:")); /* a name of the library's own */
     *file = NULL;
-    rein_path_show(shown, name);
+    rein_path_show(shown, memory ? "examples" : name);
     if (!(held_out_share >= 0 && held_out_share < 1))
         return rein_fail_at(err, REIN_EINVAL, "held_out_share", -1, "is %g: a number from 0 to below 1 is needed", held_out_share);
-    if (length >= 4 && !memcmp(text, "PAR1", 4))
-        return rein_fail(err, REIN_EINVAL, "%s is Parquet: JSON lines are needed, {\"prompt\": ..., \"answer\": ...}", shown);
+    rein_status status = rein_data_refuse_format(text, length, name, err);
+    if (status) return status;
     rein_task_file *f = calloc(1, sizeof *f);
-    if (!f) return rein_fail(err, REIN_ENOMEM, "out of memory");
+    if (!f) return rein_no_memory(err);
     f->held_out_share = held_out_share;
-    rein_status status = rein_text_copy(&f->name, name, strlen(name), err);
-    if (!status) status = read_lines(f, text, length, shown, err);
-    if (!status) status = check_sides(f, shown, err);
+    status = rein_text_copy(&f->name, name, strlen(name), err);
+    if (!status && ends_with(name, ".json")) status = read_array(f, text, length, shown, err);
+    else if (!status) status = read_lines(f, text, length, shown, err);
+    if (!status) status = check_sides(f, memory ? "the list of examples" : shown, err);
     if (status) rein_task_file_close(f);
     else *file = f;
     return status;
@@ -118,8 +173,8 @@ rein_status rein_task_file_open(rein_task_file **file, const char *path, double 
 void rein_task_file_close(rein_task_file *file) {
     if (!file) return;
     for (size_t s = 0; s < 2; s++) {
-        for (size_t i = 0; i < file->sides[s].n; i++) json_decref(file->sides[s].objects[i]);
-        free(file->sides[s].objects);
+        for (size_t i = 0; i < file->sides[s].n; i++) json_decref(file->sides[s].lines[i].object);
+        free(file->sides[s].lines);
     }
     free(file->name);
     free(file);
@@ -127,14 +182,18 @@ void rein_task_file_close(rein_task_file *file) {
 
 size_t rein_task_file_size(const rein_task_file *file, rein_split split) { return file->sides[split == REIN_SPLIT_HELD_OUT].n; }
 
+size_t rein_task_file_line(const rein_task_file *file, rein_split split, uint64_t index) {
+    return file->sides[split == REIN_SPLIT_HELD_OUT].lines[index].number;
+}
+
 rein_status rein_task_file_example(rein_example *example, const rein_task_file *file, rein_split split, uint64_t index,
                                    rein_error *err) {
     const side *s = &file->sides[split == REIN_SPLIT_HELD_OUT];
     char shown[REIN_PATH_SHOWN];
     *example = (rein_example){0};
-    if (index < s->n) return rein_example_read(example, s->objects[index], file->name, err);
+    if (index < s->n) return rein_example_read(example, s->lines[index].object, file->name, err);
     rein_path_show(shown, file->name);
-    if (!s->n) return rein_fail(err, REIN_END, "%s has no held-out examples: held_out_share is 0", shown);
+    if (!s->n) return rein_fail(err, REIN_END, "%s has no held-out examples: held_out is 0", shown);
     return rein_fail(err, REIN_END, "%s has %zu %s examples: there is no number %llu (they count from 0)", shown, s->n,
                      name_of(split), (unsigned long long)index);
 }

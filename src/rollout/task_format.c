@@ -153,9 +153,9 @@ static size_t squeeze(char to[SQUEEZED], const char *text, size_t length) {
 }
 
 static int right_text(const rein_example *example, const char *response, size_t length) {
-    char said[SQUEEZED], wanted[SQUEEZED];
-    const size_t n = squeeze(said, response, length), m = squeeze(wanted, example->answer, strlen(example->answer));
-    return n == m && n != SIZE_MAX && !memcmp(said, wanted, n);
+    char given[SQUEEZED], wanted[SQUEEZED];
+    const size_t n = squeeze(given, response, length), m = squeeze(wanted, example->answer, strlen(example->answer));
+    return n == m && n != SIZE_MAX && !memcmp(given, wanted, n);
 }
 
 /* Without what is free in JSON: blanks outside of texts. The length, or SIZE_MAX: too long. */
@@ -172,9 +172,9 @@ static size_t squeeze_json(char to[SQUEEZED], const char *text, size_t length) {
 }
 
 static int right_json(const rein_example *example, const char *response, size_t length) {
-    char said[SQUEEZED], wanted[SQUEEZED];
-    const size_t n = squeeze_json(said, response, length), m = squeeze_json(wanted, example->answer, strlen(example->answer));
-    return n == m && n != SIZE_MAX && !memcmp(said, wanted, n);
+    char given[SQUEEZED], wanted[SQUEEZED];
+    const size_t n = squeeze_json(given, response, length), m = squeeze_json(wanted, example->answer, strlen(example->answer));
+    return n == m && n != SIZE_MAX && !memcmp(given, wanted, n);
 }
 
 typedef struct choice {
@@ -213,16 +213,16 @@ static int is_same(const char *a, const char *b, size_t length) {
 /* n words between separators, each of them new. */
 static int right_choice(const rein_example *example, const char *response, size_t length) {
     const choice wanted = read_choice(example->prompt);
-    char said[SQUEEZED];
+    char given[SQUEEZED];
     size_t begins[MOST], lengths[MOST], at = 0;
-    const size_t total = squeeze(said, response, length);
+    const size_t total = squeeze(given, response, length);
     if (!wanted.n || total == SIZE_MAX) return 0;
     for (int i = 0; i < wanted.n; i++) {
         if (at > total) return 0;
-        begins[i] = at, lengths[i] = strcspn(said + at, wanted.separator->open);
-        if (!is_word(said + at, lengths[i], wanted.letter)) return 0;
+        begins[i] = at, lengths[i] = strcspn(given + at, wanted.separator->open);
+        if (!is_word(given + at, lengths[i], wanted.letter)) return 0;
         for (int k = 0; k < i; k++)
-            if (lengths[k] == lengths[i] && is_same(said + begins[k], said + at, lengths[i])) return 0;
+            if (lengths[k] == lengths[i] && is_same(given + begins[k], given + at, lengths[i])) return 0;
         at += lengths[i] + 1;
     }
     return at == total + 1;

@@ -1,14 +1,16 @@
 /* task_program.c - a task that is a program: it answers each request with an example. Examples are not kept: the program must give the same
  * one every time.
  *
- * After an object that is no example the next request can be made. A program that ended, was too slow (its answer may still come), wrote
- * something that is not JSON or wrote without a request is given up: its next line could be taken for another answer. */
+ * If the answer is an object but not an example, the next request can still be made. A program that ended, was too slow (its answer may
+ * still come), wrote something that is not JSON, or wrote without a request is not used again: its next line could be taken for the answer
+ * to another request. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "base/json.h"
 #include "base/process.h"
 #include "base/show.h"
@@ -23,17 +25,18 @@ struct rein_task_program {
     double timeout;
 };
 
-rein_status rein_task_program_open(rein_task_program **program, const char *command, uint64_t seed, double timeout,
+rein_status rein_task_program_open(rein_task_program **program, const char *command, const rein_task_options *options,
                                    rein_error *err) {
+    const double timeout = options->timeout;
     *program = NULL;
     if (!(timeout >= 0 && isfinite(timeout)))
-        return rein_fail(err, REIN_EINVAL, "timeout is %g: seconds above 0 are needed (0: %d)", timeout, TIMEOUT);
+        return rein_fail_at(err, REIN_EINVAL, "timeout", -1, "is %g: seconds above 0 are needed (0: %d)", timeout, TIMEOUT);
     rein_task_program *p = calloc(1, sizeof *p);
-    if (!p) return rein_fail(err, REIN_ENOMEM, "out of memory");
-    p->seed = seed;
+    if (!p) return rein_no_memory(err);
+    p->seed = options->seed;
     p->timeout = timeout > 0 ? timeout : TIMEOUT;
     rein_json_quote(p->shown, command);
-    const rein_status status = rein_process_open(&p->process, command, err);
+    const rein_status status = rein_process_open(&p->process, command, options->directory, err);
     if (status) rein_task_program_close(p);
     else *program = p;
     return status;
@@ -70,7 +73,7 @@ static rein_status parse(json_t **object, const char *where, const char *line, s
     char shown[SHOWN];
     rein_error cause = {0};
     const rein_status status = rein_example_parse(object, where, line, length, &cause);
-    if (status != REIN_EINVAL) return status ? rein_fail(err, status, "%s", cause.message) : REIN_OK;
+    if (status != REIN_EINVAL) return status ? rein_fail_with(err, status, &cause) : REIN_OK;
     return rein_fail(err, status, "%s; the program wrote: %s", cause.message, rein_show_short(shown, sizeof shown, line, length));
 }
 

@@ -2,12 +2,11 @@
 #include "trajectory.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
-
-static rein_status no_memory(rein_error *err) { return rein_fail(err, REIN_ENOMEM, "out of memory"); }
 
 /* NULL, and the array is as it was, when there is no memory. */
 static void *grown(void *array, size_t n, size_t size) { return n > SIZE_MAX / 2 / size ? NULL : realloc(array, n * size); }
@@ -30,7 +29,7 @@ rein_status rein_history_reserve(rein_history *h, size_t n, rein_error *err) {
     for (size_t i = 0; i < sizeof columns / sizeof *columns && done; i++) done = grow(&columns[i], n, sizes[i], i < NEEDED);
     h->ids = columns[0], h->mask = columns[1], h->log_probs = columns[2], h->values = columns[3];
     h->sampler_log_probs = columns[4], h->advantages = columns[5], h->text_ends = columns[6];
-    return done ? REIN_OK : no_memory(err);
+    return done ? REIN_OK : rein_no_memory(err);
 }
 
 rein_status rein_history_extend(rein_history *h, const int32_t *ids, const float *log_probs, size_t n, int trained,
@@ -60,7 +59,7 @@ const float *rein_history_recorded(const rein_history *h) { return h->sampler_lo
 
 rein_status rein_trajectory_append(rein_trajectory *trajectory, rein_history *history, rein_error *err) {
     rein_history *histories = grown(trajectory->histories, trajectory->n_histories + 1, sizeof *histories);
-    if (!histories) return no_memory(err);
+    if (!histories) return rein_no_memory(err);
     trajectory->histories = histories;
     trajectory->histories[trajectory->n_histories++] = *history;
     *history = (rein_history){0};
@@ -83,7 +82,7 @@ rein_status rein_named_numbers_set(rein_named_number **list, size_t *n, const ch
         rein_named_number *moved = grown(*list, *n + 1, sizeof *moved);
         if (moved) *list = moved;
         char *copy = moved ? malloc(strlen(name) + 1) : NULL;
-        if (!copy) return no_memory(err);
+        if (!copy) return rein_no_memory(err);
         strcpy(copy, name);
         (*list)[(*n)++].name = copy;
     }
@@ -105,11 +104,13 @@ static rein_status check_metrics(const rein_trajectory *t, const char *name, rei
     const int fits = !metrics || json_is_object(metrics) || json_is_null(metrics);
     json_decref(object);
     if (status || fits) return status;
-    return rein_fail(err, REIN_EINVAL, "metrics of the trajectory is not an object: \"%.60s\" cannot be set", name);
+    return rein_fail_at(err, REIN_EINVAL, "metrics", -1, "of the trajectory is not an object: \"%.60s\" cannot be set", name);
 }
 
 rein_status rein_trajectory_set_metric(rein_trajectory *t, const char *name, double value, rein_error *err) {
-    if (!isfinite(value)) return rein_fail(err, REIN_EINVAL, "metrics.%.60s is %g: a finite number is needed", name, value);
+    char field[80];
+    snprintf(field, sizeof field, "metrics.%.60s", name);
+    if (!isfinite(value)) return rein_fail_at(err, REIN_EINVAL, field, -1, "is %g: a finite number is needed", value);
     const rein_status status = check_metrics(t, name, err);
     return status ? status : rein_named_numbers_set(&t->metrics, &t->n_metrics, name, value, err);
 }
@@ -136,7 +137,7 @@ rein_status rein_groups_append(rein_groups *groups, rein_group *group, rein_erro
     if (groups->n == groups->capacity) {
         const size_t capacity = groups->n + groups->n / 2 + 8;
         rein_group *moved = grown(groups->groups, capacity, sizeof *moved);
-        if (!moved) return no_memory(err);
+        if (!moved) return rein_no_memory(err);
         groups->groups = moved;
         groups->capacity = capacity;
     }

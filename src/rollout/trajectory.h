@@ -1,7 +1,8 @@
-/* trajectory.h - trajectories being built. Private; rein/trajectory.h has the type. */
+/* trajectory.h - trajectories being built and checked. Private; rein/trajectory.h has the type. */
 #ifndef REIN_ROLLOUT_TRAJECTORY_H
 #define REIN_ROLLOUT_TRAJECTORY_H
 
+#include "rein/model.h"
 #include "rein/trajectory.h"
 
 /* Room for n tokens: ids, mask and log-probs; and what else the history has. On failure it is as it was, but for its room. */
@@ -23,5 +24,24 @@ void rein_named_numbers_free(rein_named_number *list, size_t n);
 
 /* Tokens of all histories. */
 size_t rein_groups_tokens(const rein_groups *groups);
+
+/* ---- trajectory_check.c */
+
+/* What groups are checked for. {0}: to be written. */
+typedef struct rein_groups_use {
+    const rein_model *model; /* it gets the tokens; NULL: none does */
+    int no_log_probs;        /* 1: recorded log-probs are not read */
+    int mask_truncated;      /* 1: those of truncated trajectories are not */
+} rein_groups_use;
+
+/* Whether groups can train, and be written: there is a group, a trajectory of each, a history of each and a token of each; rewards are
+ * finite, ids are those of the model (or 0 or more), no history is longer than its positions, the first token does not train, recorded
+ * log-probs and values are numbers or NaN, and text_ends are in the text. The error names the array, such as
+ * groups[1].trajectories[0].histories[0].ids, and the index of the token. The second function checks one group, which is number g. */
+rein_status rein_groups_check(const rein_groups *groups, const rein_groups_use *use, rein_error *err);
+rein_status rein_group_check(const rein_group *group, size_t g, const rein_groups_use *use, rein_error *err);
+
+/* 1 if a number can be a log-probability. NaN cannot. */
+int rein_is_log_prob(float x);
 
 #endif

@@ -5,12 +5,14 @@
  * and the beginning of the next. At most CHUNKS chunks exist, so their sums need no allocation. */
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 
 #include "../base/base.h"
 #include "../base/pool.h"
 #include "../kernel/kernels.h"
 #include "adamw_pass.h"
 #include "rein/train.h"
+#include "trainer.h"
 
 enum { CHUNKS = 512, SMALLEST_CHUNK = 16384 }; /* elements; the last chunk may have fewer */
 
@@ -72,80 +74,93 @@ static double norm_of_gradients(update_run *r, int threads) {
 
 /* -------------------------------------------------------------------------------------------------------------------- checks */
 
-static rein_status check_options(const rein_adamw *o, rein_error *err) {
-    if (!o) return rein_fail(err, REIN_EINVAL, "options is NULL: AdamW needs them");
+static rein_status wrong(rein_error *err, const char *field, double x, const char *need) {
+    return rein_fail_at(err, REIN_EINVAL, field, -1, "is %g: it must be %s", x, need);
+}
+
+rein_status rein_adamw_check(const rein_adamw *o, rein_error *err) {
+    if (!o) return rein_fail_at(err, REIN_EINVAL, "options", -1, "is NULL: AdamW needs them");
     if (!(o->learning_rate >= 0 && o->learning_rate <= 1e6))
-        return rein_fail(err, REIN_EINVAL, "learning_rate is %g: it must be 0 or more, and at most 1e6", o->learning_rate);
-    if (!(o->beta1 >= 0 && o->beta1 < 1))
-        return rein_fail(err, REIN_EINVAL, "beta1 is %g: it must be 0 or more, below 1", o->beta1);
-    if (!(o->beta2 >= 0 && o->beta2 < 1))
-        return rein_fail(err, REIN_EINVAL, "beta2 is %g: it must be 0 or more, below 1", o->beta2);
+        return wrong(err, "learning_rate", o->learning_rate, "0 or more, and at most 1e6");
+    if (!(o->beta1 >= 0 && o->beta1 < 1)) return wrong(err, "beta1", o->beta1, "0 or more, below 1");
+    if (!(o->beta2 >= 0 && o->beta2 < 1)) return wrong(err, "beta2", o->beta2, "0 or more, below 1");
     if (!(o->epsilon >= (double)FLT_MIN && o->epsilon <= (double)FLT_MAX))
-        return rein_fail(err, REIN_EINVAL, "epsilon is %g: it must be above 0, and a float (%g to %g)", o->epsilon, (double)FLT_MIN,
-                         (double)FLT_MAX);
-    if (!(o->weight_decay >= 0 && isfinite(o->weight_decay)))
-        return rein_fail(err, REIN_EINVAL, "weight_decay is %g: it must be 0 or more", o->weight_decay);
+        return wrong(err, "epsilon", o->epsilon, "above 0, and a float (1.17549e-38 to 3.40282e+38)");
+    if (!(o->weight_decay >= 0 && isfinite(o->weight_decay))) return wrong(err, "weight_decay", o->weight_decay, "0 or more");
     if (o->learning_rate * o->weight_decay > 1)
-        return rein_fail(err, REIN_EINVAL, "learning_rate times weight_decay is %g: above 1 every weight would change its sign",
-                         o->learning_rate * o->weight_decay);
+        return rein_fail_at(err, REIN_EINVAL, "weight_decay", -1,
+                            "is %g: times learning_rate it is %g, and above 1 every weight would change its sign", o->weight_decay,
+                            o->learning_rate * o->weight_decay);
     if (!(o->max_gradient_norm >= 0 && isfinite(o->max_gradient_norm)))
-        return rein_fail(err, REIN_EINVAL, "max_gradient_norm is %g: it must be 0 (no clipping) or more", o->max_gradient_norm);
+        return wrong(err, "max_gradient_norm", o->max_gradient_norm, "0 (no clipping) or more");
     return REIN_OK;
 }
 
+/* "parameters[3].size": a field of parameter number i. */
+static const char *field_of(char field[64], size_t i, const char *name) {
+    snprintf(field, 64, "parameters[%zu].%s", i, name);
+    return field;
+}
+
 static rein_status check_parameter(const rein_parameter *p, size_t i, rein_error *err) {
-    if (!p->name) return rein_fail(err, REIN_EINVAL, "parameters[%zu].name is NULL: messages need one", i);
+    char field[64];
+    if (!p->name) return rein_fail_at(err, REIN_EINVAL, field_of(field, i, "name"), -1, "is NULL: messages need one");
     if (!p->value || !p->gradient)
-        return rein_fail(err, REIN_EINVAL, "parameters[%zu].%s is NULL (%.200s): both arrays are needed", i,
-                         p->value ? "gradient" : "value", p->name);
+        return rein_fail_at(err, REIN_EINVAL, field_of(field, i, p->value ? "gradient" : "value"), -1,
+                            "is NULL (%.200s): both arrays are needed", p->name);
     if (p->size == 0 || p->columns == 0 || p->size % p->columns != 0 || p->size / p->columns != p->rows)
-        return rein_fail(err, REIN_EINVAL,
-                         "parameters[%zu].size is %zu (%.200s): it must be rows times columns, %zu x %zu, and not 0", i, p->size,
-                         p->name, p->rows, p->columns);
+        return rein_fail_at(err, REIN_EINVAL, field_of(field, i, "size"), -1,
+                            "is %zu (%.200s): it must be rows times columns, %zu x %zu, and not 0", p->size, p->name, p->rows,
+                            p->columns);
     return REIN_OK;
 }
 
 /* *total += Σ size. */
 static rein_status check_parameters(size_t *total, const rein_parameter *parameters, size_t n, rein_error *err) {
     const size_t most = SIZE_MAX / sizeof(float);
-    if (!parameters || n == 0) return rein_fail(err, REIN_EINVAL, "parameters is empty: at least one is needed");
+    char field[64];
+    if (!parameters || n == 0) return rein_fail_at(err, REIN_EINVAL, "parameters", -1, "is empty: at least one is needed");
     for (size_t i = 0; i < n; i++) {
         const rein_status status = check_parameter(&parameters[i], i, err);
         if (status != REIN_OK) return status;
         if (parameters[i].size > most - *total)
-            return rein_fail(err, REIN_EINVAL, "parameters[%zu].size is %zu (%.200s): more than memory can hold", i,
-                             parameters[i].size, parameters[i].name);
+            return rein_fail_at(err, REIN_EINVAL, field_of(field, i, "size"), -1, "is %zu (%.200s): more than memory can hold",
+                                parameters[i].size, parameters[i].name);
         *total += parameters[i].size;
     }
     return REIN_OK;
 }
 
 static rein_status check_state(const float *first, const float *second, const int64_t *step, rein_error *err) {
-    if (!first || !second) return rein_fail(err, REIN_EINVAL, "%s is NULL: both moments are needed", first ? "second" : "first");
-    if (!step) return rein_fail(err, REIN_EINVAL, "step is NULL: the count of steps is needed");
+    if (!first || !second)
+        return rein_fail_at(err, REIN_EINVAL, first ? "second" : "first", -1, "is NULL: both moments are needed");
+    if (!step) return rein_fail_at(err, REIN_EINVAL, "step", -1, "is NULL: the count of steps is needed");
     if (*step < 0 || *step == INT64_MAX)
-        return rein_fail(err, REIN_EINVAL, "step is %lld: it must be the number of steps so far, 0 or more", (long long)*step);
+        return rein_fail_at(err, REIN_EINVAL, "step", -1, "is %lld: it must be the number of steps so far, 0 or more",
+                            (long long)*step);
     return REIN_OK;
 }
 
 /* Reports the first gradient that is not finite; at least one is not. */
-static rein_status report_bad_gradient(const rein_parameter *p, rein_error *err) {
+static rein_status report_bad_gradient(const rein_parameter *parameters, rein_error *err) {
+    const rein_parameter *p = parameters;
     size_t i = 0;
+    char field[64];
     while (isfinite(p->gradient[i]))
         if (++i == p->size) i = 0, p++;
     const char *what = isnan(p->gradient[i]) ? "NaN" : p->gradient[i] > 0 ? "inf" : "-inf";
-    return rein_fail(err, REIN_EINVAL,
-                     "the gradient of %.200s is %s at row %zu, column %zu: it must be finite; nothing was changed", p->name, what,
-                     i / p->columns, i % p->columns);
+    return rein_fail_at(err, REIN_EINVAL, field_of(field, (size_t)(p - parameters), "gradient"), (int64_t)i,
+                        "is %s (%.200s, row %zu, column %zu): it must be finite; nothing was changed", what, p->name,
+                        i / p->columns, i % p->columns);
 }
 
 /* The second moment is an average of squares: if their sum is at most FLT_MAX, so is the moment. */
-static rein_status check_norm(double norm, double scale, const update_run *r, rein_error *err) {
-    if (!isfinite(norm)) return report_bad_gradient(r->parameters, err);
+static rein_status check_norm(double norm, double scale, const rein_adamw *o, const rein_parameter *parameters, rein_error *err) {
+    if (!isfinite(norm)) return report_bad_gradient(parameters, err);
     if (norm * scale * (norm * scale) > (double)FLT_MAX)
-        return rein_fail(err, REIN_ERANGE,
-                         "the norm of the gradient is %g: its square does not fit a float; clip it (max_gradient_norm)",
-                         norm * scale);
+        return rein_fail_at(err, REIN_ERANGE, "max_gradient_norm", -1,
+                            "is %g: the norm of the gradient is %g, whose square does not fit a float; clip it",
+                            o->max_gradient_norm, norm * scale);
     return REIN_OK;
 }
 
@@ -181,14 +196,14 @@ rein_status rein_adamw_step(double *gradient_norm, float *first, float *second, 
                             size_t n_parameters, const rein_adamw *options, const rein_exec *exec, rein_error *err) {
     rein_exec e;
     size_t total = 0;
-    rein_status status = check_options(options, err);
+    rein_status status = rein_adamw_check(options, err);
     if (status == REIN_OK) status = check_parameters(&total, parameters, n_parameters, err);
     if (status == REIN_OK) status = check_state(first, second, step, err);
     if (status == REIN_OK) status = rein_exec_resolve(&e, exec, total, err);
     if (status != REIN_OK) return status;
     update_run r = start(parameters, first, second, total, e.isa);
     const double norm = norm_of_gradients(&r, e.threads), scale = clip(norm, options->max_gradient_norm);
-    status = check_norm(norm, scale, &r, err);
+    status = check_norm(norm, scale, options, parameters, err);
     if (status != REIN_OK) return status;
     for (int decay = 0; decay < 2; decay++) r.factors[decay] = factors_of(options, (double)*step + 1, scale, decay);
     visit_all(&r, update, e.threads);

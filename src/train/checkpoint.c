@@ -3,6 +3,7 @@
  * What must be durable before what: the files and the names in the directory before the directory gets its name, and that name before
  * commit returns. Whoever finds RUN/checkpoints/0007 therefore finds all of it, after a power cut too. */
 #include "checkpoint.h"
+#include "base/base.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,8 +26,6 @@ struct rein_checkpoint {
     char *directory; /* hidden */
 };
 
-static rein_status no_memory(rein_error *err) { return rein_fail(err, REIN_ENOMEM, "out of memory"); }
-
 /* -------------------------------------------------------------------------------------------------------------------- writing */
 
 static void release(rein_checkpoint *checkpoint) {
@@ -46,12 +45,13 @@ rein_status rein_checkpoint_begin(rein_checkpoint **checkpoint, rein_run *run, i
     *checkpoint = NULL;
     rein_status status = rein_run_writable(run, err);
     if (status) return status;
-    if (step < 0) return rein_fail(err, REIN_EINVAL, "the step of a checkpoint is %lld: 0 or more is needed", (long long)step);
+    if (step < 0)
+        return rein_fail_at(err, REIN_EINVAL, "step", -1, "is %lld: the step of a checkpoint is 0 or more", (long long)step);
     if (run->writing) return rein_fail(err, REIN_EINVAL, "a run writes one checkpoint at a time");
     rein_checkpoint *made = malloc(sizeof *made);
-    if (!made) return no_memory(err);
+    if (!made) return rein_no_memory(err);
     *made = (rein_checkpoint){run, step, rein_run_hidden_path(run, step, "new")};
-    status = made->directory ? rein_run_reserve_step(run, err) : no_memory(err);
+    status = made->directory ? rein_run_reserve_step(run, err) : rein_no_memory(err);
     if (!status) status = make_hidden(made->directory, err);
     if (status) return release(made), status;
     run->writing = 1;
@@ -80,7 +80,7 @@ static rein_status put_bytes(int fd, const char *path, const unsigned char *data
 rein_status rein_checkpoint_put(const rein_checkpoint *checkpoint, const char *name, const void *data, size_t size,
                                 rein_error *err) {
     char *path = rein_checkpoint_path(checkpoint, name);
-    if (!path) return no_memory(err);
+    if (!path) return rein_no_memory(err);
     const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     rein_status status = fd < 0 ? rein_file_error(err, path, "cannot be written") : put_bytes(fd, path, data, size, err);
     if (fd >= 0 && close(fd) != 0 && !status) status = rein_file_error(err, path, "cannot be written");
@@ -89,9 +89,9 @@ rein_status rein_checkpoint_put(const rein_checkpoint *checkpoint, const char *n
 }
 
 rein_status rein_checkpoint_put_json(const rein_checkpoint *checkpoint, const char *name, const json_t *object, rein_error *err) {
-    char *text = json_dumps(object, JSON_INDENT(2));
-    if (!text) return no_memory(err);
-    const size_t length = strlen(text);
+    size_t length;
+    char *text = rein_json_dump(&length, object, JSON_INDENT(2));
+    if (!text) return rein_no_memory(err);
     text[length] = '\n'; /* where the 0 was: the size is what counts from here */
     const rein_status status = rein_checkpoint_put(checkpoint, name, text, length + 1, err);
     free(text);
@@ -100,7 +100,8 @@ rein_status rein_checkpoint_put_json(const rein_checkpoint *checkpoint, const ch
 
 void rein_checkpoint_abandon(rein_checkpoint *checkpoint) {
     if (!checkpoint) return;
-    rein_remove_all(checkpoint->directory, NULL); /* if it cannot be, the next one to open the run will */
+    if (rein_run_is_in_place(checkpoint->run))        /* else the name may be that of another run's */
+        rein_remove_all(checkpoint->directory, NULL); /* if it cannot be, the next one to open the run will */
     release(checkpoint);
 }
 
@@ -126,12 +127,14 @@ static rein_status look_for_same(int *same, const rein_checkpoint *checkpoint, c
 static rein_status make_final(const rein_checkpoint *checkpoint, const char *final, rein_error *err) {
     int same = 0;
     rein_run *run = checkpoint->run;
-    rein_manifest manifest;
-    rein_status status = rein_manifest_write(&manifest, checkpoint->directory, err);
+    rein_manifest manifest = {0};
+    rein_status status = rein_run_writable(run, err);
+    if (!status) status = rein_manifest_write(&manifest, checkpoint->directory, err);
     if (!status && rein_directory_sync(checkpoint->directory) != 0)
         status = rein_file_error(err, checkpoint->directory, "the directory cannot be synchronised");
     if (!status) status = look_for_same(&same, checkpoint, &manifest, final, err);
     rein_manifest_free(&manifest);
+    if (!status) status = rein_run_writable(run, err);
     if (!status && !same && rename(checkpoint->directory, final) != 0) status = rein_file_error(err, final, "cannot be made");
     if (status) return status;
     rein_run_add_step(run, checkpoint->step);
@@ -142,7 +145,7 @@ static rein_status make_final(const rein_checkpoint *checkpoint, const char *fin
 
 rein_status rein_checkpoint_commit(rein_checkpoint *checkpoint, rein_error *err) {
     char *final = rein_run_step_path(checkpoint->run, checkpoint->step);
-    const rein_status status = final ? make_final(checkpoint, final, err) : no_memory(err);
+    const rein_status status = final ? make_final(checkpoint, final, err) : rein_no_memory(err);
     free(final);
     rein_checkpoint_abandon(checkpoint); /* what is left of it: nothing, if it has its name now */
     return status;
@@ -153,7 +156,7 @@ rein_status rein_checkpoint_commit(rein_checkpoint *checkpoint, rein_error *err)
 rein_status rein_checkpoint_verify(const rein_run *run, int64_t step, rein_error *err) {
     rein_manifest manifest = {0};
     char *directory = rein_run_step_path(run, step);
-    rein_status status = directory ? rein_manifest_read(&manifest, directory, err) : no_memory(err);
+    rein_status status = directory ? rein_manifest_read(&manifest, directory, err) : rein_no_memory(err);
     for (size_t i = 0; i < manifest.n && !status; i++) status = rein_manifest_check(&manifest.files[i], directory, err);
     rein_manifest_free(&manifest);
     free(directory);
@@ -163,7 +166,7 @@ rein_status rein_checkpoint_verify(const rein_run *run, int64_t step, rein_error
 rein_status rein_checkpoint_read_json(json_t **object, const rein_run *run, int64_t step, const char *name, rein_error *err) {
     *object = NULL;
     char *directory = rein_run_step_path(run, step), *path = directory ? rein_path_join(directory, name) : NULL;
-    const rein_status status = path ? rein_json_read(object, path, REIN_JSON_NEEDS_OBJECT, err) : no_memory(err);
+    const rein_status status = path ? rein_json_read(object, path, REIN_JSON_NEEDS_OBJECT, err) : rein_no_memory(err);
     free(directory);
     free(path);
     return status;
@@ -182,7 +185,7 @@ rein_status rein_run_last_good(int64_t *step, char note[REIN_NOTE_SIZE], const r
     note[0] = 0;
     for (size_t i = run->n_steps; i-- > 0;) {
         const rein_status status = rein_checkpoint_verify(run, run->steps[i], &problem);
-        if (status && status != REIN_EINVAL) return rein_fail(err, status, "%s", problem.message);
+        if (status && status != REIN_EINVAL) return rein_fail_with(err, status, &problem);
         if (status && !first.code) first = problem;
         if (status) continue;
         *step = run->steps[i];

@@ -7,7 +7,7 @@
 
 #define REIN_STATE_NAME "state.json"
 
-/* A checkpoint on its way. */
+/* A checkpoint that is being written. */
 typedef struct rein_checkpoint rein_checkpoint;
 
 /* For a run that is open for writing and outlives it, one at a time. *checkpoint is NULL on failure; else it is committed or abandoned. */
@@ -24,7 +24,7 @@ rein_status rein_checkpoint_put(const rein_checkpoint *checkpoint, const char *n
                                 rein_error *err);
 rein_status rein_checkpoint_put_json(const rein_checkpoint *checkpoint, const char *name, const json_t *object, rein_error *err);
 
-/* Ends the checkpoint, whatever comes out; on success it is durable. A checkpoint is never replaced: if the run has one of this step that is
+/* Ends the checkpoint, also if it fails; on success it is durable. A checkpoint is never replaced: if the run has one of this step that is
  * the same and good, nothing changes and all is well (a step made again after a resume); else it is an error. After a failure the run is as
  * it was; the exception is a directory that cannot be synchronised after the rename, when the checkpoint is there and may not survive a
  * power cut. */

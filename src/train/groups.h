@@ -2,7 +2,7 @@
  *
  * A line is parsed (groups_read.c); a trajectory in exact form is copied (groups_exact.c); one of messages is rendered, cut at the borders of
  * what was sampled, and encoded (groups_art.c), where a Choice has the sampled tokens (groups_choice.c) and tools become text
- * (groups_tools.c). */
+ * (groups_tools.c). A template outside the known formats is run (groups_template.c). */
 #ifndef REIN_TRAIN_GROUPS_H
 #define REIN_TRAIN_GROUPS_H
 
@@ -20,6 +20,7 @@ enum { REIN_GROUP_PATH = 160 }; /* bytes of a JSON path in a message */
 typedef struct rein_group_reader {
     const rein_tokenizer *tokenizer;
     rein_chat chat;
+    int parsed;    /* 1: the tokenizer's template is outside the known formats, and is run */
     int given;     /* 1: the caller chose the chat format */
     int ready;     /* chat and all below are known */
     char *begin;   /* the begin token as text, or NULL */
@@ -34,8 +35,11 @@ void rein_group_path(char to[REIN_GROUP_PATH], const char *format, ...) __attrib
 /* An object of the file; `path` ends with a dot, or is empty. */
 rein_fields rein_group_fields(const rein_group_reader *reader, const json_t *object, const char *path);
 
-/* The path and the message, which continues it or begins with a blank; nothing if something failed before. Returns the status. */
+/* The object itself is wrong: its place is the field of the error. Nothing if something failed before. Returns the status. */
 rein_status rein_group_wrong(rein_fields *in, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* "KEY[index] is VALUE: NEED", or "KEY is VALUE: NEED" with index -1: an entry of a list of the object. Returns the status. */
+rein_status rein_group_wrong_at(rein_fields *in, const char *key, int64_t index, const json_t *value, const char *need);
 
 /* The texts of `key` cannot be read because there is no tokenizer: that is the field of the error. Returns the status. */
 rein_status rein_group_no_tokenizer(rein_fields *in, const char *key);
@@ -44,8 +48,8 @@ rein_status rein_group_no_tokenizer(rein_fields *in, const char *key);
  * is absent, or wrong (in->status). */
 json_t *rein_group_list(rein_fields *in, const char *key);
 
-/* A log-probability (null: NaN), as it is recorded. */
-float rein_group_log_prob(rein_fields *in, const char *key, const json_t *value);
+/* A log-probability (null: NaN), as it is recorded; index as above. */
+float rein_group_log_prob(rein_fields *in, const char *key, int64_t index, const json_t *value);
 
 /* ---- groups_exact.c: 1 if an object has token ids; appends its history */
 int rein_exact_has(const json_t *object);
@@ -58,6 +62,20 @@ rein_status rein_art_read(rein_trajectory *trajectory, rein_group_reader *reader
 /* What rein_art_read keeps in the reader for the next one. */
 void rein_group_reader_free(rein_group_reader *reader);
 
+/* ---- groups_template.c: conversations by the tokenizer's own template */
+
+/* Finds what ends an assistant's turn: appends its text to reader->end, its ids to reader->end_ids. */
+rein_status rein_group_find_end(rein_group_reader *reader);
+
+/* Renders the first n of the messages, as they were for the server that sampled the next one if `generation`. `rendered` is {0}. */
+rein_status rein_group_render(rein_rendered *rendered, const rein_group_reader *reader, const rein_conversation *conversation,
+                              size_t n, int generation);
+
+/* Fills `written`, which is {0}, with what message n wrote, as the template writes it after `prompt`, without the end of the turn. Where the
+ * template marks the model's text ({% generation %}), the prompt becomes what stands before that. The caller frees it whatever the status. */
+rein_status rein_group_written(rein_rendered *written, rein_rendered *prompt, const rein_group_reader *reader,
+                               const rein_conversation *conversation, size_t n);
+
 /* ---- groups_choice.c: what a policy wrote. {0} is nothing. */
 typedef struct rein_written {
     rein_ids ids;
@@ -67,10 +85,10 @@ typedef struct rein_written {
 } rein_written;
 void rein_written_free(rein_written *sampled);
 
-/* `choice` is the Choice, or a message that is marked as trainable; text is its content with everything that stands in the context of later
- * turns, `plain` the content alone. */
+/* `choice` is the Choice, or a message that is marked as trainable; `written` is its content with everything that stands in the context of
+ * later turns, `plain` the content alone. Special tokens outside of the literals of `written` are special. */
 rein_status rein_choice_read(rein_written *sampled, const rein_group_reader *reader, const json_t *choice, const char *path,
-                             const rein_text *text, const char *plain);
+                             const rein_rendered *written, const char *plain);
 
 /* 1 if the Choice has token ids. */
 int rein_choice_has_ids(const json_t *choice);

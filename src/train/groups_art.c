@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
+#include "model/chat.h"
 #include "model/tokenizer_parts.h"
 #include "train/groups_turns.h"
 
@@ -18,8 +20,10 @@ typedef struct conversation {
     size_t n, first;        /* 0 if that place is used, else 1 */
     rein_message *messages; /* [n + 1] and so on: what is handed to the renderer */
     rein_chat_span *spans;
-    rein_span *literals;
-    rein_text prompt, seen; /* what the next Choice saw; the text of the history so far */
+    json_t *read, *tools;    /* for the tokenizer's own template: the messages and the tools; else NULL */
+    const json_t *variables; /* its variables, borrowed; NULL: none */
+    rein_rendered prompt;    /* what the next Choice saw; its literals are contents, which spell no special token */
+    rein_text seen;          /* the text of the history so far */
     rein_history history;
 } conversation;
 
@@ -62,13 +66,13 @@ static rein_status prepare(rein_group_reader *reader, rein_fields *in) {
     size_t length;
     if (reader->ready) return REIN_OK;
     if (!reader->tokenizer) return rein_group_no_tokenizer(in, messages_key(in->object));
-    const char *text = rein_tokenizer_chat_template(&length, reader->tokenizer);
-    rein_status status = reader->given ? REIN_OK : rein_chat_recognise(&reader->chat, text, length, &why);
-    if (status == REIN_EINVAL) return rein_group_wrong(in, "%s: %s", messages_key(in->object), why.message);
+    rein_status status = reader->given ? REIN_OK : rein_chat_of(&reader->chat, reader->tokenizer, &why);
+    reader->parsed = !status && reader->chat.kind == REIN_CHAT_TEMPLATE;
+    if (status == REIN_EINVAL) return rein_fields_fail(in, REIN_EINVAL, messages_key(in->object), -1, ": %s", why.message);
     const char *token = rein_tokenizer_token(&length, reader->tokenizer, rein_tokenizer_named(reader->tokenizer).begin);
     if (!status && token) status = rein_text_copy(&reader->begin, token, length, &why);
-    if (status) return in->status = rein_fail(reader->err, status, "%s", why.message);
-    in->status = find_end(reader);
+    if (status) return in->status = rein_fail_with(reader->err, status, &why);
+    in->status = reader->parsed ? rein_group_find_end(reader) : find_end(reader);
     reader->ready = !in->status;
     return in->status;
 }
@@ -80,8 +84,9 @@ static void close_conversation(conversation *c) {
     free(c->turns);
     free(c->messages);
     free(c->spans);
-    free(c->literals);
-    rein_text_free(&c->prompt);
+    json_decref(c->read);
+    json_decref(c->tools);
+    rein_rendered_free(&c->prompt);
     rein_text_free(&c->seen);
     rein_history_free(&c->history);
 }
@@ -90,10 +95,9 @@ static rein_status allocate(conversation *c, size_t n) {
     c->turns = calloc(n + 1, sizeof *c->turns);
     c->messages = calloc(n + 1, sizeof *c->messages);
     c->spans = calloc(n + 1, sizeof *c->spans);
-    c->literals = calloc(n + 1, sizeof *c->literals);
     c->n = n;
     c->first = 1;
-    return c->turns && c->messages && c->spans && c->literals ? REIN_OK : rein_fail(c->reader->err, REIN_ENOMEM, "out of memory");
+    return c->turns && c->messages && c->spans ? REIN_OK : rein_no_memory(c->reader->err);
 }
 
 static void name_turn(char path[REIN_GROUP_PATH], const conversation *c, size_t i) {
@@ -103,13 +107,14 @@ static void name_turn(char path[REIN_GROUP_PATH], const conversation *c, size_t 
 static rein_status read_turns(conversation *c, rein_fields *in, const json_t *list) {
     for (size_t i = 1; i <= c->n && !in->status; i++) {
         const json_t *object = json_array_get(list, i - 1);
-        char path[REIN_GROUP_PATH], key[60];
+        const int64_t index = (int64_t)i - 1;
+        char path[REIN_GROUP_PATH];
         name_turn(path, c, i);
-        snprintf(key, sizeof key, "%s[%zu]", c->key, i - 1);
-        if (!json_is_object(object)) return rein_fields_wrong(in, key, object, "an object is needed, a message or a Choice");
+        if (!json_is_object(object))
+            return rein_group_wrong_at(in, c->key, index, object, "an object is needed, a message or a Choice");
         in->status = rein_turn_read(&c->turns[i], c->reader, object, path);
         if (!in->status && i == 1 && c->turns[1].choice)
-            rein_group_wrong(in, "%s is a Choice: a message is needed before it, which it answers", key);
+            rein_fields_fail(in, REIN_EINVAL, c->key, index, "is a Choice: a message is needed before it, which it answers");
     }
     return in->status;
 }
@@ -125,21 +130,40 @@ static rein_status read_tools(conversation *c, rein_fields *in) {
     return in->status;
 }
 
+/* The messages as the template reads them: of a Choice its message. */
+static rein_status read_for_template(conversation *c, rein_fields *in, const json_t *list) {
+    json_t *given = json_array();
+    rein_error why = {0};
+    rein_status status = given ? REIN_OK : REIN_ENOMEM;
+    for (size_t i = 0; i < json_array_size(list) && !status; i++) {
+        json_t *entry = json_array_get(list, i), *inner = json_object_get(entry, "message");
+        if (json_array_append(given, json_is_object(inner) ? inner : entry)) status = REIN_ENOMEM;
+    }
+    if (!status) status = rein_chat_messages_read(&c->read, given, &why);
+    json_decref(given);
+    c->tools = rein_group_list(in, "tools");
+    c->variables = rein_fields_object(in, "chat_template_kwargs");
+    if (in->status || !status) return in->status;
+    if (status != REIN_EINVAL) return in->status = rein_fail(c->reader->err, status, "out of memory");
+    return rein_fields_fail(in, REIN_EINVAL, c->key, -1, ": %s", why.message);
+}
+
 static rein_status open_conversation(conversation *c, rein_fields *in) {
     const json_t *list = json_object_get(in->object, c->key);
     if (!json_is_array(list)) return rein_fields_wrong(in, c->key, list, "an array of messages and Choices is needed");
-    if (!json_array_size(list)) return rein_group_wrong(in, "%s is empty: there is no message", c->key);
+    if (!json_array_size(list)) return rein_fields_fail(in, REIN_EINVAL, c->key, -1, "is empty: there is no message");
     if (prepare(c->reader, in)) return in->status;
     in->status = allocate(c, json_array_size(list));
     if (!in->status) read_turns(c, in, list);
+    if (!in->status && c->reader->parsed) return read_for_template(c, in, list);
     if (!in->status) read_tools(c, in);
     return in->status;
 }
 
 /* ------------------------------------------------------------------------------------------------------------------- token ids */
 
-/* 1 if a user asked something after turn i, before `stop`: then qwen3's template leaves the thinking of the turn out. What a tool answered
- * in a user's words is no question. */
+/* 1 if a user asked something after turn i, before `stop`: then qwen3's template leaves the thinking of the turn out. A tool's
+ * answer in a user's turn is not a question. */
 static int is_past(const conversation *c, size_t i, size_t stop) {
     static const char open[] = "<tool_response>", close[] = "</tool_response>";
     for (size_t k = i + 1; k < stop; k++) {
@@ -151,8 +175,28 @@ static int is_past(const conversation *c, size_t i, size_t stop) {
     return 0;
 }
 
+/* What the tokenizer's own template reads. */
+static rein_conversation given_to_template(const conversation *c) {
+    return (rein_conversation){.messages = c->read, .tools = c->tools, .variables = c->variables};
+}
+
+static rein_status render_template(conversation *c, size_t stop, int generation) {
+    const rein_conversation given = given_to_template(c);
+    rein_rendered_free(&c->prompt);
+    return rein_group_render(&c->prompt, c->reader, &given, stop - 1, generation);
+}
+
+static rein_status keep_literals(conversation *c, size_t n) {
+    rein_span *literals = realloc(c->prompt.literals, (n + 1) * sizeof *literals);
+    if (!literals) return rein_fail(c->reader->err, REIN_ENOMEM, "out of memory");
+    for (size_t i = 0; i < n; i++) literals[i] = c->spans[i].content;
+    c->prompt.literals = literals, c->prompt.n_literals = n;
+    return REIN_OK;
+}
+
 /* The messages before `stop`. Qwen3 wrote after the end of an empty thought, unless it began one. */
 static rein_status render(conversation *c, size_t stop, const rein_written *answer) {
+    if (c->reader->parsed) return render_template(c, stop, answer != NULL);
     const int thinks = answer && answer->text.data && !strncmp(answer->text.data, "<think>", strlen("<think>"));
     const rein_chat_options options = {.add_generation_prompt = answer != NULL,
                                        .no_thinking = answer && c->reader->chat.kind == REIN_CHAT_QWEN3 && !thinks,
@@ -161,56 +205,66 @@ static rein_status render(conversation *c, size_t stop, const rein_written *answ
         const rein_text *text = c->turns[i].bare.data && is_past(c, i, stop) ? &c->turns[i].bare : &c->turns[i].text;
         c->messages[i] = (rein_message){c->turns[i].role, text->data, text->length};
     }
-    rein_text_cut(&c->prompt, 0);
-    return rein_chat_render(&c->prompt, c->spans, &c->reader->chat, c->messages + c->first, stop - c->first, &options,
-                            c->reader->err);
-}
-
-/* The contents of n messages within the prompt from `from` on. */
-static size_t find_literals(conversation *c, size_t n, size_t from) {
-    size_t found = 0;
-    for (size_t i = 0; i < n; i++) {
-        const rein_span s = c->spans[i].content;
-        if (s.end > from) c->literals[found++] = (rein_span){s.begin > from ? s.begin - from : 0, s.end - from};
-    }
-    return found;
+    rein_text_cut(&c->prompt.text, 0);
+    const rein_status status = rein_chat_render(&c->prompt.text, c->spans, &c->reader->chat, c->messages + c->first,
+                                                stop - c->first, &options, c->reader->err);
+    return status ? status : keep_literals(c, stop - c->first);
 }
 
 /* Extends the history by the rest of the prompt, or begins a new one. */
-static rein_status put_context(conversation *c, size_t messages) {
+static rein_status put_context(conversation *c) {
+    const rein_text *text = &c->prompt.text;
     rein_ids ids = {0};
     rein_status status = REIN_OK;
     size_t from = c->seen.length;
-    if (c->prompt.length < from || (from && memcmp(c->prompt.data, c->seen.data, from) != 0)) {
+    if (text->length < from || (from && memcmp(text->data, c->seen.data, from) != 0)) {
         status = rein_trajectory_append(c->trajectory, &c->history, c->reader->err);
         from = 0;
     }
     const rein_encoding how = {.add_special = !from && c->reader->chat.kind == REIN_CHAT_RAW,
                                .parse_special = 1,
-                               .literal = c->literals,
-                               .literals = find_literals(c, messages, from)};
-    if (!status && (how.add_special || c->prompt.length > from))
-        status =
-            rein_tokenizer_encode(&ids, c->reader->tokenizer, c->prompt.data + from, c->prompt.length - from, &how, c->reader->err);
+                               .literals = rein_spans_after(c->prompt.literals, c->prompt.literals, c->prompt.n_literals, from),
+                               .literal = c->prompt.literals};
+    if (!status && (how.add_special || text->length > from))
+        status = rein_tokenizer_encode(&ids, c->reader->tokenizer, text->data + from, text->length - from, &how, c->reader->err);
     if (!status) status = rein_history_extend(&c->history, ids.data, NULL, ids.count, 0, c->reader->err);
     rein_ids_free(&ids);
     return status;
 }
 
-static rein_status put_choice(conversation *c, size_t i) {
+/* By the tokenizer's own template the prompt is known first, and what was written is what the template adds to it. */
+static rein_status read_by_template(rein_written *s, conversation *c, size_t i, const char *path) {
     const rein_turn *turn = &c->turns[i];
+    const rein_conversation given = given_to_template(c);
+    rein_rendered written = {0};
+    rein_status status = render(c, i, s);
+    if (!status && !rein_choice_has_ids(turn->choice)) status = rein_group_written(&written, &c->prompt, c->reader, &given, i - 1);
+    if (!status) status = rein_choice_read(s, c->reader, turn->choice, path, &written, turn->plain);
+    rein_rendered_free(&written);
+    return status;
+}
+
+/* In a named format all that was written is text; what the prompt is may depend on it. */
+static rein_status read_by_format(rein_written *s, conversation *c, size_t i, const char *path) {
+    const rein_turn *turn = &c->turns[i];
+    rein_span all = {0, turn->text.length};
+    const rein_rendered written = {.text = turn->text, .literals = &all, .n_literals = 1};
+    const rein_status status = rein_choice_read(s, c->reader, turn->choice, path, &written, turn->plain);
+    return status ? status : render(c, i, s);
+}
+
+static rein_status put_choice(conversation *c, size_t i) {
     rein_error *err = c->reader->err;
     rein_written s = {0};
     char path[REIN_GROUP_PATH];
     name_turn(path, c, i);
-    rein_fields in = rein_group_fields(c->reader, turn->choice, path);
-    rein_status status = rein_choice_read(&s, c->reader, turn->choice, path, &turn->text, turn->plain);
-    if (!status) status = render(c, i, &s);
-    if (!status) status = put_context(c, i - c->first);
-    if (!status && !c->history.n && s.ids.count) status = rein_group_wrong(&in, " has no token before it that could predict it");
+    rein_fields in = rein_group_fields(c->reader, c->turns[i].choice, path);
+    rein_status status = c->reader->parsed ? read_by_template(&s, c, i, path) : read_by_format(&s, c, i, path);
+    if (!status) status = put_context(c);
+    if (!status && !c->history.n && s.ids.count) status = rein_group_wrong(&in, "has no token before it that could predict it");
     if (!status) status = rein_history_extend(&c->history, s.ids.data, s.log_probs, s.ids.count, 1, err);
     rein_text_cut(&c->seen, 0);
-    if (!status) status = rein_text_append(&c->seen, c->prompt.data, c->prompt.length, err);
+    if (!status) status = rein_text_append(&c->seen, c->prompt.text.data, c->prompt.text.length, err);
     if (!status) status = rein_text_append(&c->seen, s.text.data, s.text.length, err);
     c->trajectory->truncated |= s.truncated;
     rein_written_free(&s);
@@ -225,8 +279,8 @@ static rein_status put_all(conversation *c, rein_fields *in) {
         if (c->turns[i].choice) status = put_choice(c, i), choices++;
     }
     if (!status && !choices) status = render(c, c->n + 1, NULL);
-    if (!status && !choices) status = put_context(c, c->n + 1 - c->first);
-    if (!status && !c->history.n) return rein_group_wrong(in, "%s: there is no token in them", c->key);
+    if (!status && !choices) status = put_context(c);
+    if (!status && !c->history.n) return rein_fields_fail(in, REIN_EINVAL, c->key, -1, ": there is no token in them");
     return status ? status : rein_trajectory_append(c->trajectory, &c->history, c->reader->err);
 }
 

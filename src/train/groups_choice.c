@@ -13,7 +13,7 @@ static const char replacement[] = "\xEF\xBF\xBD";
 
 typedef struct recorded {
     const json_t *list; /* of log-probs; NULL: there are none */
-    const char *name;   /* of the list */
+    const char *key;    /* of the list in the Choice */
 } recorded;
 
 void rein_written_free(rein_written *s) {
@@ -27,8 +27,8 @@ void rein_written_free(rein_written *s) {
 static recorded recorded_of(const json_t *choice) {
     const json_t *log_probs = json_object_get(choice, "logprobs");
     const json_t *content = json_object_get(log_probs, "content"), *refusal = json_object_get(log_probs, "refusal");
-    if (json_array_size(content)) return (recorded){content, "content"};
-    return (recorded){json_array_size(refusal) ? refusal : NULL, "refusal"};
+    if (json_array_size(content)) return (recorded){content, "logprobs.content"};
+    return (recorded){json_array_size(refusal) ? refusal : NULL, "logprobs.refusal"};
 }
 
 static const char *token_at(const recorded *r, size_t i) {
@@ -61,14 +61,14 @@ static rein_status read_log_probs(rein_written *s, const rein_group_reader *read
     const size_t n = json_array_size(r->list);
     rein_status status = REIN_OK;
     s->log_probs = malloc(n * sizeof *s->log_probs);
-    if (!s->log_probs) return rein_fail(reader->err, REIN_ENOMEM, "out of memory");
+    if (!s->log_probs) return rein_no_memory(reader->err);
     for (size_t i = 0; i < n && !status; i++) {
         const json_t *entry = json_array_get(r->list, i);
         char at[REIN_GROUP_PATH];
-        rein_group_path(at, "%slogprobs.%s[%zu].", path, r->name, i);
+        rein_group_path(at, "%s%s[%zu].", path, r->key, i);
         rein_fields in = rein_group_fields(reader, entry, at);
         rein_fields_string(&in, "token");
-        s->log_probs[i] = rein_group_log_prob(&in, "logprob", json_object_get(entry, "logprob"));
+        s->log_probs[i] = rein_group_log_prob(&in, "logprob", -1, json_object_get(entry, "logprob"));
         status = in.status;
     }
     return status;
@@ -100,9 +100,9 @@ static rein_status take_ids(rein_written *s, const rein_group_reader *reader, co
     if (!status) status = rein_tokenizer_decode(&decoded, reader->tokenizer, s->ids.data, s->ids.count, 1, reader->err);
     if (!status && !holds(&decoded, plain, certain_length(plain))) {
         rein_fields in = rein_group_fields(reader, NULL, path);
-        status =
-            rein_group_wrong(&in, "logprobs.%s: the token ids say %s, the content is %s: they are of another tokenizer", r->name,
-                             rein_json_quote(shown[0], decoded.data ? decoded.data : ""), rein_json_quote(shown[1], plain));
+        status = rein_fields_fail(&in, REIN_EINVAL, r->key, -1,
+                                  ": the token ids say %s, the content is %s: they are of another tokenizer",
+                                  rein_json_quote(shown[0], decoded.data ? decoded.data : ""), rein_json_quote(shown[1], plain));
     }
     rein_text_free(&decoded);
     return status;
@@ -125,11 +125,17 @@ static rein_status may_be(int *may, const rein_group_reader *reader, int32_t id,
     return status;
 }
 
-/* The tokens of the text, and of the end of the turn if there are as many: *wrong is the first that is another, or the number of all. */
+static rein_status encode(rein_written *s, const rein_group_reader *reader, const rein_rendered *written) {
+    const rein_encoding how = {.parse_special = 1, .literal = written->literals, .literals = written->n_literals};
+    return rein_tokenizer_encode(&s->ids, reader->tokenizer, written->text.data, written->text.length, &how, reader->err);
+}
+
+/* Compares the recorded tokens with those of the text, followed by the end of the turn if their number says so. *wrong is the position of the
+ * first that differs, or the number of tokens. */
 static rein_status match(rein_written *s, size_t *wrong, size_t *own, const rein_group_reader *reader, const recorded *r,
-                         const rein_text *text) {
+                         const rein_rendered *written) {
     const size_t n = json_array_size(r->list), ends = reader->end_ids.count;
-    rein_status status = rein_tokenizer_encode(&s->ids, reader->tokenizer, text->data, text->length, NULL, reader->err);
+    rein_status status = encode(s, reader, written);
     *own = s->ids.count;
     *wrong = 0;
     for (size_t i = 0; i < ends && n == *own + ends && !status; i++)
@@ -198,24 +204,26 @@ static rein_status say_disagreement(const rein_group_reader *reader, const recor
                                     int32_t id) {
     rein_fields in = rein_group_fields(reader, NULL, path);
     const size_t n = json_array_size(r->list), ends = reader->end_ids.count;
-    char shown[2][REIN_TEXT_SHOWN], spelled[REIN_TEXT_SHOWN] = "";
+    char shown[2][REIN_TEXT_SHOWN], spelled[REIN_TEXT_SHOWN] = "", key[60];
     size_t length = 0;
     const char *token = rein_tokenizer_token(&length, reader->tokenizer, id);
     if (n != own && n != own + ends)
-        return rein_group_wrong(
-            &in, "logprobs.%s has %zu entries, the content has %zu tokens (%zu with the end of the turn): they must agree", r->name,
-            n, own, own + ends);
+        return rein_fields_fail(&in, REIN_EINVAL, r->key, -1,
+                                "has %zu entries, the content has %zu tokens (%zu with the end of the turn): they must agree", n,
+                                own, own + ends);
     if (token) snprintf(spelled, sizeof spelled, "%.*s", (int)(length < 60 ? length : 60), token);
-    return rein_group_wrong(&in, "logprobs.%s[%zu].token is %s: of the %zu tokens of the content, this one is %s", r->name, wrong,
+    snprintf(key, sizeof key, "%s[%zu].token", r->key, wrong);
+    return rein_fields_fail(&in, REIN_EINVAL, key, -1, "is %s: of the %zu tokens of the content, this one is %s",
                             rein_json_quote(shown[0], token_at(r, wrong)), own, rein_json_quote(shown[1], spelled));
 }
 
 static rein_status take_texts(rein_written *s, const rein_group_reader *reader, const recorded *r, const char *path,
-                              const rein_text *text) {
+                              const rein_rendered *written) {
+    const rein_text *text = &written->text;
     const size_t n = json_array_size(r->list);
     size_t wrong = 0, own = 0;
     int found = 0;
-    rein_status status = match(s, &wrong, &own, reader, r, text);
+    rein_status status = match(s, &wrong, &own, reader, r, written);
     const int32_t other = wrong < s->ids.count ? s->ids.data[wrong] : -1;
     if (!status && wrong == n) {
         status = rein_text_append(&s->text, text->data, text->length, reader->err);
@@ -243,9 +251,9 @@ static int ended(const json_t *choice, const char *finish) {
            !json_is_string(json_object_get(choice, "stop_reason"));
 }
 
-static rein_status take_content(rein_written *s, const rein_group_reader *reader, const rein_text *text, int with_end) {
-    rein_status status = rein_tokenizer_encode(&s->ids, reader->tokenizer, text->data, text->length, NULL, reader->err);
-    if (!status) status = rein_text_append(&s->text, text->data, text->length, reader->err);
+static rein_status take_content(rein_written *s, const rein_group_reader *reader, const rein_rendered *written, int with_end) {
+    rein_status status = encode(s, reader, written);
+    if (!status) status = rein_text_append(&s->text, written->text.data, written->text.length, reader->err);
     if (!status && with_end) status = rein_text_append(&s->text, reader->end.data, reader->end.length, reader->err);
     for (size_t i = 0; with_end && i < reader->end_ids.count && !status; i++)
         status = rein_ids_append(&s->ids, reader->end_ids.data[i], reader->err);
@@ -253,14 +261,14 @@ static rein_status take_content(rein_written *s, const rein_group_reader *reader
 }
 
 rein_status rein_choice_read(rein_written *s, const rein_group_reader *reader, const json_t *choice, const char *path,
-                             const rein_text *text, const char *plain) {
+                             const rein_rendered *written, const char *plain) {
     rein_fields in = rein_group_fields(reader, choice, path);
     const recorded r = recorded_of(choice);
     const char *finish = rein_fields_string_or(&in, "finish_reason", "");
     if (check_lists(&in, reader)) return in.status;
     s->truncated = strcmp(finish, "length") == 0;
-    if (!r.list) return take_content(s, reader, text, ended(choice, finish));
+    if (!r.list) return take_content(s, reader, written, ended(choice, finish));
     const rein_status status = read_log_probs(s, reader, &r, path);
     if (status) return status;
-    return names_ids(&r) ? take_ids(s, reader, &r, path, plain) : take_texts(s, reader, &r, path, text);
+    return names_ids(&r) ? take_ids(s, reader, &r, path, plain) : take_texts(s, reader, &r, path, written);
 }

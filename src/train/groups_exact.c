@@ -18,7 +18,8 @@ typedef struct parts {
 
 static void check_length(rein_fields *in, const char *key, const json_t *list, size_t n) {
     if (list && json_array_size(list) != n)
-        rein_group_wrong(in, "%s has %zu entries, response_ids has %zu: they must agree", key, json_array_size(list), n);
+        rein_fields_fail(in, REIN_EINVAL, key, -1, "has %zu entries, response_ids has %zu: they must agree", json_array_size(list),
+                         n);
 }
 
 static const json_t *need_array(rein_fields *in, const char *key) {
@@ -37,22 +38,16 @@ static rein_status find_parts(parts *p, rein_fields *in) {
     check_length(in, "logprobs", p->log_probs, p->responses);
     check_length(in, "mask", p->mask, p->responses);
     check_length(in, "values", p->values, p->responses);
-    if (!p->prompts && !p->responses) rein_group_wrong(in, "prompt_ids and response_ids are empty: there is no token");
+    if (!p->prompts && !p->responses)
+        rein_fields_fail(in, REIN_EINVAL, "prompt_ids", -1, "is empty, as is response_ids: there is no token");
     return in->status;
-}
-
-/* "KEY[i] is VALUE: NEED" */
-static void wrong_at(rein_fields *in, const char *key, size_t i, const json_t *value, const char *need) {
-    char name[64];
-    snprintf(name, sizeof name, "%s[%zu]", key, i);
-    rein_fields_wrong(in, name, value, "%s", need);
 }
 
 static int32_t read_id(rein_fields *in, const char *key, const json_t *list, size_t i) {
     const json_t *value = json_array_get(list, i);
     const json_int_t id = json_integer_value(value);
     if (json_is_integer(value) && id >= 0 && id <= INT32_MAX) return (int32_t)id;
-    wrong_at(in, key, i, value, "a token id, a whole number from 0, is needed");
+    rein_group_wrong_at(in, key, (int64_t)i, value, "a token id, a whole number from 0, is needed");
     return 0;
 }
 
@@ -60,21 +55,19 @@ static uint8_t read_mask(rein_fields *in, const json_t *list, size_t i) {
     const json_t *value = json_array_get(list, i);
     if (!list || json_is_true(value) || (json_is_integer(value) && json_integer_value(value) == 1)) return 1;
     if (!json_is_false(value) && !(json_is_integer(value) && json_integer_value(value) == 0))
-        wrong_at(in, "mask", i, value, "0, 1, false or true is needed");
+        rein_group_wrong_at(in, "mask", (int64_t)i, value, "0, 1, false or true is needed");
     return 0;
 }
 
 static float read_log_prob(rein_fields *in, const json_t *list, size_t i) {
-    char name[64];
-    snprintf(name, sizeof name, "logprobs[%zu]", i);
-    return rein_group_log_prob(in, name, json_array_get(list, i));
+    return rein_group_log_prob(in, "logprobs", (int64_t)i, json_array_get(list, i));
 }
 
 static float read_value(rein_fields *in, const json_t *list, size_t i) {
     const json_t *value = json_array_get(list, i);
     const float x = (float)json_number_value(value);
     if (json_is_null(value)) return NAN;
-    if (!json_is_number(value) || !isfinite(x)) wrong_at(in, "values", i, value, "a number is needed, or null");
+    if (!json_is_number(value) || !isfinite(x)) rein_group_wrong_at(in, "values", (int64_t)i, value, "a number is needed, or null");
     return x;
 }
 
@@ -104,9 +97,10 @@ rein_status rein_exact_read(rein_trajectory *trajectory, const rein_group_reader
     parts p;
     if (find_parts(&p, &in)) return in.status;
     h.n = p.prompts + p.responses;
-    if (!allocate(&h, h.n, p.values != NULL)) in.status = rein_fail(reader->err, REIN_ENOMEM, "out of memory");
+    if (!allocate(&h, h.n, p.values != NULL)) in.status = rein_no_memory(reader->err);
     if (!in.status) read_tokens(&h, &in, &p);
-    if (!in.status && h.mask[0]) rein_group_wrong(&in, "prompt_ids is empty: the first token cannot train: no token precedes it");
+    if (!in.status && h.mask[0])
+        rein_fields_fail(&in, REIN_EINVAL, "prompt_ids", -1, "is empty: the first token cannot train: no token precedes it");
     if (!in.status) in.status = rein_trajectory_append(trajectory, &h, reader->err);
     rein_history_free(&h);
     return in.status;

@@ -1,5 +1,6 @@
 /* groups_more.c - what a trajectory is written with besides its tokens: keys of its file that have no field, metrics, what was asked and
  * written, advantages. */
+#include <math.h>
 #include <string.h>
 
 #include "train/groups.h"
@@ -28,16 +29,17 @@ void rein_kept_put(rein_text *text, const json_t *kept, const char *const *excep
 
 /* ---------------------------------------------------------------------------------------------------------------------- metrics */
 
+/* A judge that did not apply gave NaN: null. */
 static int set_numbers(json_t *object, const rein_named_number *list, size_t n) {
     for (size_t i = 0; i < n; i++)
-        if (json_object_set_new(object, list[i].name, json_real(list[i].value))) return 0;
+        if (json_object_set_new(object, list[i].name, isnan(list[i].value) ? json_null() : json_real(list[i].value))) return 0;
     return 1;
 }
 
 /* {judge: score, "accuracy": 0 or 1, metric: value, …} behind those of the file; a later one of the same name replaces an earlier one. The
  * caller's reference; NULL: no memory. */
 static json_t *metrics_of(const rein_trajectory *t, const json_t *of_file) {
-    json_t *metrics = json_is_object(of_file) ? json_copy((json_t *)(uintptr_t)of_file) : json_object();
+    json_t *metrics = json_is_object(of_file) ? rein_json_copy(of_file) : json_object();
     const rein_named_number accuracy = {"accuracy", rein_trajectory_is_right(t)};
     if (set_numbers(metrics, t->scores, t->n_scores) && set_numbers(metrics, &accuracy, t->n_scores ? 1 : 0) &&
         set_numbers(metrics, t->metrics, t->n_metrics))
@@ -108,7 +110,7 @@ static void put_advantages(rein_text *text, const rein_history *h) {
 
 /* A copy of `kept` with what is known better now. The caller's reference; NULL: no memory. */
 static json_t *update(const rein_trajectory *t, const json_t *kept) {
-    json_t *updated = kept ? json_copy((json_t *)(uintptr_t)kept) : json_object();
+    json_t *updated = kept ? rein_json_copy(kept) : json_object();
     const int measured = t->n_scores || t->n_metrics;
     if (updated && t->histories[0].advantages) json_object_del(updated, "advantages");
     if (updated && measured && json_object_set_new(updated, "metrics", metrics_of(t, json_object_get(updated, "metrics")))) {
@@ -122,7 +124,7 @@ rein_status rein_more_put(rein_text *text, const rein_trajectory *t, const json_
                           const rein_example *example, rein_error *err) {
     const int asked = example->prompt || example->n_messages;
     json_t *updated = update(t, kept);
-    if (!updated) return rein_fail(err, REIN_ENOMEM, "out of memory");
+    if (!updated) return rein_no_memory(err);
     rein_kept_put(text, updated, except);
     if (asked && !json_object_get(updated, "metadata")) put_metadata(text, example, t->histories);
     if (t->histories[0].advantages) put_advantages(text, t->histories);

@@ -4,14 +4,15 @@
  * kept, so that it can be written as messages. */
 #include "train/groups.h"
 
-#include <float.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "model/tokenizer_parts.h"
 
 static const char convert[] =
@@ -31,18 +32,27 @@ rein_fields rein_group_fields(const rein_group_reader *reader, const json_t *obj
     return (rein_fields){.object = object, .path = path, .err = reader->err};
 }
 
+/* The path of an object ends with a dot; that of an entry of a list is the list and an index. */
 rein_status rein_group_wrong(rein_fields *in, const char *format, ...) {
     char message[sizeof in->err->message], field[REIN_GROUP_PATH];
+    int64_t index = -1;
     va_list arguments;
     if (in->status) return in->status;
     va_start(arguments, format);
     vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
-    const size_t length = strlen(in->path);
-    rein_group_path(field, "%.*s", length ? (int)length - 1 : 0, in->path); /* without the dot */
-    if (*message == ' ' && length) in->status = rein_fail_at(in->err, REIN_EINVAL, field, -1, "%s", message + 1);
-    else in->status = rein_fail(in->err, REIN_EINVAL, "%s%s", in->path, message + (*message == ' '));
-    return in->status;
+    rein_group_path(field, "%s", in->path);
+    const size_t length = strlen(field);
+    if (!length) return in->status = rein_fail(in->err, REIN_EINVAL, "%s", message);
+    field[length - 1] = 0;
+    char *bracket = length > 1 && field[length - 2] == ']' ? strrchr(field, '[') : NULL;
+    if (bracket) index = strtoll(bracket + 1, NULL, 10), *bracket = 0;
+    return in->status = rein_fail_at(in->err, REIN_EINVAL, field, index, "%s", message);
+}
+
+rein_status rein_group_wrong_at(rein_fields *in, const char *key, int64_t index, const json_t *value, const char *need) {
+    char shown[REIN_TEXT_SHOWN];
+    return rein_fields_fail(in, REIN_EINVAL, key, index, "is %s: %s", value ? rein_json_show(shown, value) : "missing", need);
 }
 
 rein_status rein_group_no_tokenizer(rein_fields *in, const char *key) {
@@ -77,12 +87,12 @@ json_t *rein_group_list(rein_fields *in, const char *key) {
     return NULL;
 }
 
-/* Above 0 by what rounding can do, it is let through. Compared as it is kept: what is written must be let through again. */
-float rein_group_log_prob(rein_fields *in, const char *key, const json_t *value) {
+/* Compared as it is kept: what is written must be let through again. */
+float rein_group_log_prob(rein_fields *in, const char *key, int64_t index, const json_t *value) {
     const float x = (float)json_number_value(value);
     if (!value || json_is_null(value)) return NAN;
-    if (json_is_number(value) && x <= 1e-3f && x >= -FLT_MAX) return x;
-    rein_fields_wrong(in, key, value, "a log-probability (0 or below) is needed, or null where it is not known");
+    if (json_is_number(value) && rein_is_log_prob(x)) return x;
+    rein_group_wrong_at(in, key, index, value, "a log-probability (0 or below) is needed, or null where it is not known");
     return NAN;
 }
 
@@ -92,7 +102,7 @@ static rein_status read_history(rein_trajectory *t, rein_group_reader *reader, c
     rein_fields in = rein_group_fields(reader, object, path);
     if (rein_exact_has(object)) return rein_exact_read(t, reader, object, path);
     if (rein_art_has(object)) return rein_art_read(t, reader, object, path);
-    return rein_group_wrong(&in, " has no tokens: prompt_ids and response_ids are needed, or messages_and_choices");
+    return rein_group_wrong(&in, "has no tokens: prompt_ids and response_ids are needed, or messages_and_choices");
 }
 
 static rein_status read_more_histories(rein_trajectory *t, rein_group_reader *reader, rein_fields *in, const json_t *list) {
@@ -100,11 +110,9 @@ static rein_status read_more_histories(rein_trajectory *t, rein_group_reader *re
         const json_t *object = json_array_get(list, i);
         char path[REIN_GROUP_PATH];
         rein_group_path(path, "%sadditional_histories[%zu].", in->path, i);
-        if (!json_is_object(object)) {
-            path[strlen(path) - 1] = 0;
-            return rein_fields_wrong(in, path + strlen(in->path), object,
-                                     "an object is needed, with tokens as a trajectory has them");
-        }
+        if (!json_is_object(object))
+            return rein_group_wrong_at(in, "additional_histories", (int64_t)i, object,
+                                       "an object is needed, with tokens as a trajectory has them");
         in->status = read_history(t, reader, object, path);
     }
     return in->status;
@@ -121,27 +129,31 @@ static rein_status read_histories(rein_trajectory *t, rein_group_reader *reader,
     return in->status;
 }
 
-/* The object as text; NULL if it is empty. */
-static rein_status keep_json(char **json, const json_t *object, rein_error *err) {
+/* The object as text, without the fields, which NULL ends; NULL if nothing is left. */
+static rein_status keep_json(char **json, const json_t *object, const char *const *fields, rein_error *err) {
     rein_text text = {0};
-    if (!json_object_size(object)) return REIN_OK;
-    rein_json_put_value(&text, object);
+    json_t *rest = rein_json_copy(object);
+    if (!rest) return rein_fail(err, REIN_ENOMEM, "out of memory");
+    for (size_t i = 0; fields[i]; i++) json_object_del(rest, fields[i]);
+    if (json_object_size(rest)) rein_json_put_value(&text, rest);
+    json_decref(rest);
     const rein_status status = rein_text_status(&text, err);
     if (status) rein_text_free(&text);
     *json = text.data;
     return status;
 }
 
-static rein_status keep_rest(rein_trajectory *t, json_t *object, rein_error *err) {
-    static const char *const fields[] = {"prompt_ids", "response_ids", "logprobs",  "mask",   "values",
-                                         "reward",     "policy_step",  "truncated", "budget", "additional_histories"};
+static rein_status keep_rest(rein_trajectory *t, const json_t *object, rein_error *err) {
+    static const char *const none[] = {NULL}, *const fields[] = {
+                                                  "prompt_ids", "response_ids", "logprobs",  "mask",   "values",
+                                                  "reward",     "policy_step",  "truncated", "budget", "additional_histories",
+                                                  NULL};
     const int exact = rein_exact_has(object);
     t->from_messages = rein_art_has(object) && !exact;
-    for (size_t i = 0; exact && i < sizeof fields / sizeof *fields; i++) json_object_del(object, fields[i]);
-    return keep_json(&t->json, object, err);
+    return keep_json(&t->json, object, exact ? fields : none, err);
 }
 
-static rein_status read_trajectory(rein_trajectory *t, rein_group_reader *reader, json_t *object, const char *path) {
+static rein_status read_trajectory(rein_trajectory *t, rein_group_reader *reader, const json_t *object, const char *path) {
     rein_fields in = rein_group_fields(reader, object, path);
     const json_t *reward = json_object_get(object, "reward");
     if (!json_is_number(reward))
@@ -160,28 +172,28 @@ static rein_status read_trajectory(rein_trajectory *t, rein_group_reader *reader
 static rein_status read_trajectories(rein_group *group, rein_group_reader *reader, const json_t *list) {
     rein_status status = REIN_OK;
     for (size_t t = 0; t < group->n && !status; t++) {
-        json_t *object = json_array_get(list, t);
+        const json_t *object = json_array_get(list, t);
         char path[REIN_GROUP_PATH];
-        rein_group_path(path, "trajectories[%zu]%s", t, json_is_object(object) ? "." : "");
+        rein_group_path(path, "trajectories[%zu].", t);
         rein_fields in = rein_group_fields(reader, object, "");
-        if (!json_is_object(object)) status = rein_fields_wrong(&in, path, object, "an object is needed");
+        if (!json_is_object(object)) status = rein_group_wrong_at(&in, "trajectories", (int64_t)t, object, "an object is needed");
         else status = read_trajectory(&group->trajectories[t], reader, object, path);
     }
     return status;
 }
 
-static rein_status read_group(rein_group *group, rein_group_reader *reader, json_t *root) {
+static rein_status read_group(rein_group *group, rein_group_reader *reader, const json_t *root) {
+    static const char *const fields[] = {"trajectories", NULL};
     rein_fields in = rein_group_fields(reader, root, "");
     const json_t *list = json_object_get(root, "trajectories");
     if (!json_is_array(list)) return rein_fields_wrong(&in, "trajectories", list, "an array of trajectories is needed");
-    if (!json_array_size(list)) return rein_group_wrong(&in, "trajectories is empty: a group has one trajectory or more");
+    if (!json_array_size(list))
+        return rein_fields_fail(&in, REIN_EINVAL, "trajectories", -1, "is empty: a group has one trajectory or more");
     group->trajectories = calloc(json_array_size(list), sizeof *group->trajectories);
     if (!group->trajectories) return rein_fail(reader->err, REIN_ENOMEM, "out of memory");
     group->n = json_array_size(list);
     const rein_status status = read_trajectories(group, reader, list);
-    if (status) return status;
-    json_object_del(root, "trajectories");
-    return keep_json(&group->json, root, reader->err);
+    return status ? status : keep_json(&group->json, root, fields, reader->err);
 }
 
 static rein_status read_line(rein_groups *groups, rein_group_reader *reader, const char *where, const char *text, size_t length) {
@@ -204,12 +216,26 @@ static rein_status read_lines(rein_groups *groups, rein_group_reader *reader, co
     rein_status status = REIN_OK;
     size_t line = 1;
     for (size_t at = 0, stop; at < length && !status; at = stop + 1, line++) {
-        const char *newline = memchr(text + at, '\n', length - at);
-        stop = newline ? (size_t)(newline - text) : length;
         snprintf(where, sizeof where, "%s: line %zu", shown, line);
+        if ((status = rein_line_end(&stop, text, at, length, where, reader->err))) break;
         if (!rein_all_blank(text + at, stop - at)) status = read_line(groups, reader, where, text + at, stop - at);
     }
     return status;
+}
+
+static rein_status choose_chat(rein_group_reader *reader, const rein_chat *chat) {
+    if (chat && !rein_chat_name(chat))
+        return rein_fail_at(reader->err, REIN_EINVAL, "chat.kind", -1, "is %d: no format", (int)chat->kind);
+    if (chat) reader->chat = *chat;
+    reader->given = chat != NULL;
+    return REIN_OK;
+}
+
+/* On failure the groups are as they were. */
+static void end_reading(rein_groups *groups, size_t before, rein_status status, rein_group_reader *reader) {
+    for (size_t g = before; status && g < groups->n; g++) rein_group_free(&groups->groups[g]);
+    if (status) groups->n = before;
+    rein_group_reader_free(reader);
 }
 
 rein_status rein_groups_from_memory(rein_groups *groups, const char *text, size_t length, const char *name,
@@ -223,16 +249,56 @@ rein_status rein_groups_from_memory(rein_groups *groups, const char *text, size_
         return rein_fail(err, REIN_EINVAL,
                          "%s is Parquet: JSON lines are needed, which python3 -c \"%s\" FILE.parquet > FILE.jsonl makes", shown,
                          convert);
-    if (chat && !rein_chat_name(chat)) return rein_fail(err, REIN_EINVAL, "chat.kind is %d: no format", (int)chat->kind);
-    if (chat) reader.chat = *chat;
-    reader.given = chat != NULL;
-    rein_status status = read_lines(groups, &reader, text, length, shown);
+    rein_status status = choose_chat(&reader, chat);
+    if (!status) status = read_lines(groups, &reader, text, length, shown);
     if (!status && groups->n == before)
         status = rein_fail(err, REIN_EINVAL, "%s has no group: one JSON object a line is needed, {\"trajectories\": [...]}", shown);
-    for (size_t g = before; status && g < groups->n; g++) rein_group_free(&groups->groups[g]);
-    if (status) groups->n = before;
-    rein_group_reader_free(&reader);
+    end_reading(groups, before, status, &reader);
     return status;
+}
+
+/* The field of a group's error, as the whole list spells it. */
+static rein_status name_entry(const char *name, size_t i, rein_status status, rein_error *err) {
+    char field[sizeof err->field], reason[REIN_MESSAGE_SIZE];
+    snprintf(field, sizeof field, "%s[%zu]%s%.90s", name, i, *err->field ? "." : "", err->field);
+    snprintf(reason, sizeof reason, "%s", err->message + err->reason);
+    return rein_fail_at(err, status, field, err->index, "%s%s", *err->field ? "" : ": ", reason);
+}
+
+rein_status rein_groups_from_json(rein_groups *groups, const rein_json *list, const char *name, const rein_tokenizer *tokenizer,
+                                  const rein_chat *chat, rein_error *err) {
+    rein_error room;
+    rein_group_reader reader = {.tokenizer = tokenizer, .err = err ? err : &room};
+    const size_t before = groups->n, n = json_array_size(list);
+    rein_status status = choose_chat(&reader, chat);
+    if (!status && !n)
+        status =
+            rein_fail_at(reader.err, REIN_EINVAL, name, -1, "must be a list of groups, {\"trajectories\": [...]}, one or more");
+    for (size_t i = 0; i < n && !status; i++) {
+        const json_t *entry = json_array_get(list, i), *trajectories = json_object_get(entry, "trajectories");
+        rein_group group = {0};
+        if (json_is_array(trajectories) && !json_array_size(trajectories)) continue;
+        if (!json_is_object(entry))
+            status = rein_fail_at(reader.err, REIN_EINVAL, name, (int64_t)i, "must be an object, {\"trajectories\": [...]}");
+        else if ((status = read_group(&group, &reader, entry)) == REIN_EINVAL) name_entry(name, i, status, reader.err);
+        if (!status) status = rein_groups_append(groups, &group, reader.err);
+        rein_group_free(&group);
+    }
+    if (!status && groups->n == before)
+        status = rein_fail_at(reader.err, REIN_EINVAL, name, -1, "has no group with a trajectory: there is nothing to train on");
+    end_reading(groups, before, status, &reader);
+    return status;
+}
+
+rein_status rein_groups_fit(const rein_groups *groups, const rein_model *model, const char *name, rein_error *err) {
+    static const char own[] = "groups"; /* what its errors begin with */
+    rein_error wrong = {0};
+    char field[sizeof wrong.field];
+    const rein_status status = rein_groups_check(groups, &(rein_groups_use){.model = model}, &wrong);
+    if (!status) return REIN_OK;
+    if (strncmp(wrong.field, own, strlen(own)) != 0) return rein_fail_with(err, status, &wrong);
+    snprintf(field, sizeof field, "%.40s%.80s", name, wrong.field + strlen(own));
+    return rein_fail_at(err, status, field, wrong.index, "%s", wrong.message + wrong.reason);
 }
 
 rein_status rein_groups_read(rein_groups *groups, const char *path, const rein_tokenizer *tokenizer, const rein_chat *chat,

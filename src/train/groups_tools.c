@@ -45,7 +45,7 @@ static rein_status put_arguments(rein_text *text, rein_fields *in) {
     if (!value || json_is_null(value) || (given && !*given)) return put(text, "{}", in->err);
     if (!given) return rein_json_put_value(text, value), rein_text_status(text, in->err);
     if (rein_json_parse(&parsed, given, json_string_length(value), NULL, REIN_JSON_NEEDS_OBJECT, &why) == REIN_ENOMEM)
-        return rein_fail(in->err, REIN_ENOMEM, "out of memory");
+        return rein_no_memory(in->err);
     if (!parsed) return rein_fields_wrong(in, "arguments", value, "a JSON object in a text is needed");
     rein_json_put_value(text, parsed);
     json_decref(parsed);

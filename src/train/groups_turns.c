@@ -13,7 +13,8 @@ static rein_status put(rein_text *text, const char *what, rein_error *err) {
 }
 
 static rein_status no_place(rein_fields *in, const rein_group_reader *reader, const char *what) {
-    return rein_group_wrong(in, "%s: the chat format %s has no place for it here", what, rein_chat_name(&reader->chat));
+    return rein_fields_fail(in, REIN_EINVAL, what, -1, ": the chat format %s has no place for it here",
+                            rein_chat_name(&reader->chat));
 }
 
 /* --------------------------------------------------------------------------------------------------------------------- contents */
@@ -27,9 +28,9 @@ static rein_status put_parts(rein_text *text, rein_fields *in, const rein_group_
         const char *type = rein_fields_string(&part, "type");
         if (type && strcmp(type, "text") != 0)
             rein_fields_wrong(&part, "type", json_object_get(part.object, "type"), "only text can be read here");
-        const char *said = rein_fields_string(&part, "text");
+        const char *part_text = rein_fields_string(&part, "text");
         if (!part.status && i) part.status = put(text, "\n", reader->err);
-        if (!part.status) part.status = put(text, said, reader->err);
+        if (!part.status) part.status = put(text, part_text, reader->err);
         in->status = part.status;
     }
     return in->status;
@@ -88,7 +89,21 @@ static rein_status read_role(rein_turn *turn, rein_fields *in, const rein_group_
         rein_fields_wrong(in, "role", json_object_get(in->object, "role"), "system, user, assistant or tool is needed");
     if (!in->status && turn->choice && strcmp(turn->role, "assistant") != 0)
         rein_fields_wrong(in, "role", json_object_get(in->object, "role"), "only what an assistant wrote can train");
-    if (!in->status && !strcmp(turn->role, "tool") && reader->chat.kind >= REIN_CHAT_LLAMA3) no_place(in, reader, "role tool");
+    if (!in->status && !strcmp(turn->role, "tool") && reader->chat.kind >= REIN_CHAT_LLAMA3)
+        rein_fields_wrong(in, "role", json_object_get(in->object, "role"), "the chat format %s has no place for it here",
+                          rein_chat_name(&reader->chat));
+    return in->status;
+}
+
+/* The template reads the message itself. */
+static rein_status read_for_template(rein_turn *turn, rein_fields *in) {
+    const json_t *content = json_object_get(in->object, "content");
+    const char *role = rein_fields_string_or(in, "role", turn->choice ? "assistant" : NULL);
+    if (!in->status && !role) rein_fields_wrong(in, "role", NULL, "system, user, assistant or tool is needed");
+    if (!in->status && turn->choice && strcmp(role, "assistant") != 0)
+        rein_fields_wrong(in, "role", json_object_get(in->object, "role"), "only what an assistant wrote can train");
+    turn->role = role;
+    turn->plain = json_is_string(content) ? json_string_value(content) : "";
     return in->status;
 }
 
@@ -100,6 +115,7 @@ rein_status rein_turn_read(rein_turn *turn, const rein_group_reader *reader, con
     rein_fields in = rein_group_fields(reader, json_is_object(inner) ? inner : object, inside);
     if (json_is_object(inner) || json_is_true(json_object_get(object, "trainable"))) turn->choice = object;
     turn->plain = "";
+    if (reader->parsed) return read_for_template(turn, &in);
     read_role(turn, &in, reader);
     if (in.status) return in.status;
     const int wrote = strcmp(turn->role, "assistant") == 0;
@@ -114,17 +130,15 @@ rein_status rein_turn_read(rein_turn *turn, const rein_group_reader *reader, con
 }
 
 rein_status rein_turns_put_tools(rein_turn *system, const rein_group_reader *reader, const json_t *tools, rein_fields *in) {
-    const char *said = system->role ? NULL : reader->chat.kind == REIN_CHAT_QWEN2_5 ? reader->chat.system : "";
-    const int alone = said && !*said;
+    const int has_default = !system->role && reader->chat.kind == REIN_CHAT_QWEN2_5 && reader->chat.system;
+    const int alone = !system->role && !has_default;
     if (!rein_chat_has_tools(&reader->chat)) return no_place(in, reader, "tools");
-    for (size_t i = 0; i < json_array_size(tools); i++) {
-        char key[40];
-        snprintf(key, sizeof key, "tools[%zu]", i);
+    for (size_t i = 0; i < json_array_size(tools); i++)
         if (!json_is_object(json_array_get(tools, i)))
-            return rein_fields_wrong(in, key, json_array_get(tools, i), "an object is needed, which says what the tool is");
-    }
+            return rein_group_wrong_at(in, "tools", (int64_t)i, json_array_get(tools, i),
+                                       "an object is needed, which says what the tool is");
     system->role = "system";
-    in->status = put(&system->text, said ? said : "", reader->err);
+    in->status = has_default ? rein_chat_system(&system->text, &reader->chat, reader->err) : put(&system->text, "", reader->err);
     if (!in->status && !alone) in->status = put(&system->text, "\n\n", reader->err);
     if (!in->status) in->status = rein_tools_put(&system->text, tools, reader->err);
     return in->status;

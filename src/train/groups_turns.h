@@ -4,7 +4,7 @@
 
 #include "train/groups.h"
 
-/* {0} is none; the texts are to be freed. The rest is borrowed from the JSON. */
+/* {0} is empty. The caller frees the texts. The rest is borrowed from the JSON. */
 typedef struct rein_turn {
     const char *role;
     rein_text text;       /* the content, with thinking and calls of tools where the format has them */

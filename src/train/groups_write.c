@@ -21,23 +21,6 @@ static void put_bool(rein_text *text, const char *key, int value) {
 
 /* -------------------------------------------------------------------------------------------------------------------- histories */
 
-static rein_status check_history(const rein_history *h, const char *where, size_t i, rein_error *err) {
-    char path[120];
-    snprintf(path, sizeof path, "%s.histories[%zu]", where, i);
-    if (!h->n) return rein_fail_at(err, REIN_EINVAL, path, -1, "has no token");
-    if (h->mask[0]) return rein_fail_at(err, REIN_EINVAL, path, -1, ": the first token cannot train");
-    for (size_t k = 0; k < h->n; k++) {
-        const int value = h->values && isinf(h->values[k]);
-        if (value || (h->mask[k] && isinf(rein_history_recorded(h)[k])))
-            return rein_fail_at(err, REIN_EINVAL, path, -1, ": the %s of token %zu is not finite",
-                                value ? "value" : "log-probability", k);
-        if (h->ids[k] >= 0) continue;
-        strcat(path, ".ids");
-        return rein_fail_at(err, REIN_EINVAL, path, (int64_t)k, "is %ld: 0 or more is needed", (long)h->ids[k]);
-    }
-    return REIN_OK;
-}
-
 /* Where the response begins. */
 static size_t prompt_length(const rein_history *h) {
     size_t n = 0;
@@ -135,23 +118,12 @@ static rein_status put_art(rein_text *text, const rein_trajectory *t, const json
     return status;
 }
 
-static rein_status check_trajectory(const rein_trajectory *t, const char *where, rein_groups_form form, rein_error *err) {
-    rein_status status = REIN_OK;
-    char path[100];
-    snprintf(path, sizeof path, "%s.reward", where);
-    if (!isfinite(t->reward)) return rein_fail_at(err, REIN_EINVAL, path, -1, "is %g: a finite number is needed", t->reward);
-    if (!t->n_histories) return rein_fail_at(err, REIN_EINVAL, where, -1, "has no history");
-    if (form == REIN_GROUPS_ART && !t->from_messages)
-        return rein_fail_at(err, REIN_EINVAL, where, -1, "was not read from messages: only the exact form can be written");
-    for (size_t i = 0; i < t->n_histories && !status; i++) status = check_history(&t->histories[i], where, i, err);
-    return status;
-}
-
-static rein_status put_trajectory(rein_text *text, const rein_trajectory *t, const rein_example *example, const char *where,
-                                  rein_groups_form form, rein_error *err) {
+static rein_status put_trajectory(rein_text *text, const rein_trajectory *t, const rein_example *example, const char *path,
+                                  size_t i, rein_groups_form form, rein_error *err) {
     json_t *kept = NULL;
-    rein_status status = check_trajectory(t, where, form, err);
-    if (!status) status = rein_kept_parse(&kept, t->json, err);
+    if (form == REIN_GROUPS_ART && !t->from_messages)
+        return rein_fail_at(err, REIN_EINVAL, path, (int64_t)i, "was not read from messages: only the exact form can be written");
+    rein_status status = rein_kept_parse(&kept, t->json, err);
     if (status) return status;
     rein_text_put(text, "{");
     status = form == REIN_GROUPS_ART ? put_art(text, t, kept, example, err) : put_exact(text, t, kept, example, err);
@@ -165,14 +137,13 @@ static rein_status put_trajectory(rein_text *text, const rein_trajectory *t, con
 rein_status rein_group_put(rein_text *text, const rein_group *group, size_t g, rein_groups_form form, rein_error *err) {
     static const char *const fields[] = {"trajectories", NULL};
     json_t *kept = NULL;
-    rein_status status = REIN_OK;
-    if (!group->n) return rein_fail_at(err, REIN_EINVAL, "groups", (int64_t)g, "has no trajectory");
+    char path[80];
+    snprintf(path, sizeof path, "groups[%zu].trajectories", g);
+    rein_status status = rein_group_check(group, g, &(rein_groups_use){0}, err);
     rein_text_put(text, "{\"trajectories\": [");
     for (size_t t = 0; t < group->n && !status; t++) {
-        char where[80];
-        snprintf(where, sizeof where, "groups[%zu].trajectories[%zu]", g, t);
         if (t) rein_text_put(text, ", ");
-        status = put_trajectory(text, &group->trajectories[t], &group->example, where, form, err);
+        status = put_trajectory(text, &group->trajectories[t], &group->example, path, t, form, err);
     }
     if (!status) status = rein_kept_parse(&kept, group->json, err);
     if (status) return status;

@@ -9,12 +9,13 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "rollout/trajectory.h"
 
 static const rein_settings *settings_of(const rein_loop *l) { return &l->session->settings; }
 
 /* ------------------------------------------------------------------------------------------------------------------------- open */
 
-/* A file can be gone through any number of times, but a step has no example twice. */
+/* Different steps may use the same example again; one step uses it at most once. */
 static rein_status check_size(const rein_loop *l, rein_error *err) {
     const size_t there = rein_task_size(l->runner->task, REIN_SPLIT_TRAIN), wanted = (size_t)settings_of(l)->prompts;
     if (wanted <= there) return REIN_OK;
@@ -47,6 +48,30 @@ static rein_status check_judges(const rein_loop *l, rein_error *err) {
     return status ? status : check_judge(l, "keep_best", best, strlen(best), err);
 }
 
+/* An error about a place in the groups of one example is one about the example, or a token of it. */
+static rein_status fail_example(rein_error *err, rein_status status, const char *file, size_t i) {
+    char name[80], token[40] = "";
+    if (!err) return status;
+    const char *last = strrchr(err->field, '.');
+    if (last && !strcmp(last, ".ids")) snprintf(token, sizeof token, ": token %lld", (long long)err->index);
+    snprintf(name, sizeof name, "example %zu%s", i + 1, token);
+    rein_fail_as(err, status, "ptx_data", (int64_t)i, name);
+    return rein_fail_in(err, status, "%s", file);
+}
+
+/* Every example now, and not when the step comes that takes it. */
+static rein_status check_ptx(const rein_loop *l, rein_error *err) {
+    const rein_groups_use use = {.model = l->session->model};
+    char shown[REIN_PATH_SHOWN];
+    rein_path_show(shown, settings_of(l)->ptx_data);
+    for (size_t i = 0; i < l->ptx.n; i++) {
+        const rein_groups example = {.groups = l->ptx.groups + i, .n = 1};
+        const rein_status status = rein_groups_check(&example, &use, err);
+        if (status) return fail_example(err, status, shown, i);
+    }
+    return REIN_OK;
+}
+
 /* The reward of a supervised example is the weight of its loss. */
 static rein_status open_ptx(rein_loop *l, rein_error *err) {
     const rein_settings *s = settings_of(l);
@@ -56,32 +81,40 @@ static rein_status open_ptx(rein_loop *l, rein_error *err) {
     const rein_status status =
         rein_sft_read(&l->ptx, s->ptx_data, l->runner->tokenizer, l->runner->prompting.chat, named >= 0 ? named : end, err);
     for (size_t i = 0; i < l->ptx.n && !status; i++) l->ptx.groups[i].trajectories[0].reward = s->ptx_coef;
-    return status;
+    return status ? rein_fail_as(err, status, "ptx_data", -1, NULL) : check_ptx(l, err);
 }
 
-static void start_controller(rein_loop *l) {
-    rein_session *s = l->session;
-    if (!(s->settings.budget_target > 0)) s->multiplier = NAN;
-    else if (isnan(s->multiplier))
-        s->multiplier = isnan(s->settings.objective.budget_penalty_coef) ? 0 : s->settings.objective.budget_penalty_coef;
-}
-
-static void note_metric(rein_loop *l, const char *name, double value, int last) {
+static void note_metric(rein_loop *l, const char *name, double value) {
     if (!strcmp(name, "on_policy/max_gap") && !(value <= l->max_gap)) l->max_gap = value;
-    l->stopped |= last && rein_stop_holds(settings_of(l)->stop_at, name, value);
+    l->stopped |= rein_stop_holds(settings_of(l)->stop_at, name, value);
 }
 
 /* The steps of earlier sessions of the run: their greatest gap, and whether stop_at held after the last one. */
 static rein_status read_steps(rein_loop *l, rein_error *err) {
-    json_t *lines, *value;
+    rein_run_lines *lines;
+    json_t *line, *value;
     const char *name;
-    const rein_status status = rein_run_history_read(&lines, l->session->run, err);
+    const int stopped = l->stopped;
+    rein_status status = rein_run_history_open(&lines, l->session->run, err);
     l->max_gap = NAN;
-    for (size_t i = 0; i < json_array_size(lines) && !status; i++) json_object_foreach(json_array_get(lines, i), name, value) {
-            if (json_is_number(value)) note_metric(l, name, json_number_value(value), i + 1 == json_array_size(lines));
+    while (!status && !(status = rein_run_history_next(&line, lines, err))) {
+        l->stopped = stopped;
+        json_object_foreach(line, name, value) {
+            if (json_is_number(value)) note_metric(l, name, json_number_value(value));
         }
-    json_decref(lines);
-    return status;
+        json_decref(line);
+    }
+    rein_run_history_close(lines);
+    return status == REIN_END ? REIN_OK : status;
+}
+
+/* A new run keeps three checkpoints besides the first one, as rein sft does, unless the user says what stays: with one a step there would be
+ * many. It is written to the run, so that an older run keeps all of its checkpoints. */
+static rein_status choose_keep_last(rein_session *s, const rein_settings *given, rein_error *err) {
+    static const char *const names[] = {"keep_last", "keep_best", "kl_penalty_reference_step", "kl_penalty_step_lag"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (rein_settings_given(given, names[i])) return REIN_OK;
+    return s->is_new && !s->fork.run ? rein_settings_set(&s->settings, "keep_last", "3", err) : REIN_OK;
 }
 
 rein_status rein_loop_prepare(rein_loop **loop, const char *directory, const rein_settings *settings,
@@ -92,9 +125,11 @@ rein_status rein_loop_prepare(rein_loop **loop, const char *directory, const rei
     if (options) l->options = *options;
     l->first.step = l->last.step = -1;
     rein_status status = rein_session_prepare_loop(&l->session, directory, l->options.fork, settings, err);
-    l->options.fork = NULL;
+    if (!status) status = choose_keep_last(l->session, settings, err);
+    l->options.fork = NULL; /* as inputs below, it need not outlive this call */
     if (!status) status = rein_loop_check(settings_of(l), err);
-    if (!status) status = rein_task_runner_open(&l->runner, settings_of(l), l->session->model, err);
+    if (!status) status = rein_task_runner_open(&l->runner, settings_of(l), l->session->model, l->options.inputs, err);
+    l->options.inputs = NULL;
     if (!status) status = rein_task_runner_check(l->runner, err);
     if (!status) status = check_size(l, err);
     if (!status) status = name_judges(l, err);
@@ -110,8 +145,9 @@ rein_status rein_loop_begin(rein_loop *l, rein_error *err) {
     if (status) return status;
     status = rein_loop_read_evaluations(l, err);
     if (!status) status = read_steps(l, err);
+    if (!status && !rein_loop_done(l)) status = rein_loop_check_comparable(l, err);
+    if (!status && !rein_loop_done(l)) status = rein_session_store(l->session, err);
     if (status) l->session->state = REIN_SESSION_FAILED;
-    else start_controller(l);
     return status;
 }
 
@@ -146,20 +182,22 @@ int rein_loop_done(const rein_loop *l) { return l->stopped || l->session->step >
 
 /* ---------------------------------------------------------------------------------------------------------------------- a step */
 
-/* Means over everything that was sampled, whether it trains or not. */
+/* Means over everything that was sampled, whether it trains or not; that of a judge is over the completions to which it applies. */
 static size_t judge_rows(rein_named_number *rows, const rein_loop *l, const rein_groups *sampled) {
     enum { SHOWN = 32 };
     const size_t judges = rein_reward_count(l->runner->reward), shown = judges < SHOWN ? judges : SHOWN;
-    double all = 0, right = 0, sums[SHOWN] = {0};
+    double all = 0, right = 0, sums[SHOWN] = {0}, counts[SHOWN] = {0};
     for (size_t g = 0; g < sampled->n; g++)
         for (size_t k = 0; k < sampled->groups[g].n; k++, all++) {
             const rein_trajectory *t = &sampled->groups[g].trajectories[k];
             right += rein_trajectory_is_right(t);
-            for (size_t j = 0; j < shown; j++) sums[j] += t->scores[j].value;
+            for (size_t j = 0; j < shown; j++)
+                if (!isnan(t->scores[j].value)) sums[j] += t->scores[j].value, counts[j]++;
         }
     size_t n = 0;
     rows[n++] = (rein_named_number){"accuracy", right / all};
-    for (size_t j = 0; j < shown; j++) rows[n++] = (rein_named_number){l->judge_names[j], sums[j] / all};
+    for (size_t j = 0; j < shown; j++)
+        if (counts[j] > 0) rows[n++] = (rein_named_number){l->judge_names[j], sums[j] / counts[j]};
     return n;
 }
 
@@ -185,35 +223,23 @@ double rein_settings_temperature(const rein_settings *s, int64_t step) {
     return s->temperature + (s->temperature_final - s->temperature) * (progress < 1 ? progress : 1);
 }
 
-/* Dual ascent on the penalty's coefficient, by the lengths of what this step trained on: the multiplier becomes that of the next step. */
-static rein_status control(rein_session *s, const rein_groups *groups, rein_error *err) {
-    if (isnan(s->multiplier)) return REIN_OK;
-    size_t n = 0;
-    for (size_t g = 0; g < groups->n; g++) n += groups->groups[g].n;
-    int64_t *lengths = malloc((n ? n : 1) * sizeof *lengths), *at = lengths;
-    if (!lengths) return rein_fail(err, REIN_ENOMEM, "no memory for %zu lengths", n);
-    for (size_t g = 0; g < groups->n; g++)
-        for (size_t t = 0; t < groups->groups[g].n; t++)
-            *at++ = (int64_t)rein_trajectory_length(&groups->groups[g].trajectories[t]);
-    const rein_status status =
-        rein_budget_control(&s->multiplier, lengths, n, s->settings.budget_target, s->settings.budget_rate, err);
-    free(lengths);
-    return status;
+/* In hundredths of the step. */
+static int note_training(void *context, double share) {
+    const rein_loop *l = context;
+    l->options.progress(l->options.context, REIN_PHASE_TRAINING, (size_t)(100 * share), 100);
+    return 0;
 }
 
 static rein_status train(rein_session_report *report, rein_loop *l, rein_groups *groups, double seconds_sample, rein_error *err) {
     rein_session *s = l->session;
-    const double multiplier = s->multiplier;
     const rein_train_options options = {.seconds_sample = seconds_sample,
                                         .own_samples = !rein_settings_truncate(&s->settings),
                                         .ptx = l->ptx.n ? &l->ptx : NULL,
                                         .ptx_batch = (size_t)s->settings.ptx_batch,
-                                        .budget_penalty_coef = isnan(multiplier) ? NULL : &multiplier,
-                                        .temperature = rein_settings_temperature(&s->settings, s->step),
-                                        .keep_advantages = 1};
-    if (l->options.progress) l->options.progress(l->options.context, REIN_PHASE_TRAINING, 0, 1);
-    const rein_status status = rein_session_train(report, s, groups, &options, err);
-    return status ? status : control(s, groups, err);
+                                        .keep_advantages = 1,
+                                        .progress = l->options.progress ? note_training : NULL,
+                                        .context = l};
+    return rein_session_train(report, s, groups, &options, err);
 }
 
 /* The evaluation of the policy that was just trained, if it is due, joins the rows. */
@@ -227,9 +253,11 @@ static rein_status evaluate_if_due(rein_named_number *rows, size_t *n, rein_loop
 rein_status rein_loop_evaluate(rein_loop *l, rein_error *err) {
     rein_named_number rows[REIN_MORE_ROWS];
     size_t n;
-    const rein_status status = rein_session_expect(l->session, REIN_SESSION_READY, err);
-    if (status || !settings_of(l)->eval_prompts || l->last.step == l->session->step) return status;
-    return rein_loop_evaluate_as(rows, &n, l, l->session->step, err);
+    rein_session *s = l->session;
+    rein_status status = rein_session_expect(s, REIN_SESSION_READY, err);
+    if (status || !settings_of(l)->eval_prompts || l->last.step == s->step) return status;
+    status = rein_loop_evaluate_as(rows, &n, l, s->step, err);
+    return status ? status : rein_tensorboard_add(s->board, s->step, rein_seconds(CLOCK_REALTIME), rows, n, err);
 }
 
 /* With dynamic sampling there may be several rounds of sampling and rewarding. */
@@ -254,7 +282,8 @@ static rein_status make_step(rein_session_report *report, rein_step_batch *batch
 static void finish_report(rein_loop_report *report, rein_loop *l) {
     report->evaluated = l->last.step == l->session->step;
     report->judge_log = rein_reward_log(l->runner->reward);
-    for (size_t i = 0; i < report->trained.n; i++) note_metric(l, report->trained.names[i], report->trained.values[i], 1);
+    for (size_t i = 0; i < report->trained.n; i++)
+        note_metric(l, report->trained.metrics[i].name, report->trained.metrics[i].value);
     report->stopped = rein_loop_stopped(l);
     report->done = rein_loop_done(l);
 }
@@ -293,6 +322,7 @@ static json_t *side_of(const rein_loop_evaluation *e, int with_kl) {
 rein_status rein_loop_finish(rein_loop *l, rein_error *err) {
     const rein_session *s = l->session;
     rein_status status = rein_session_save(l->session, err);
+    if (!status) status = rein_run_writable(s->run, err); /* saving does not look if the step is saved already */
     if (status || l->first.step < 0) return status;
     json_t *base = side_of(&l->first, 0), *final = side_of(&l->last, 1), *summary = json_object();
     const double budget = s->settings.objective.token_budget;

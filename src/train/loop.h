@@ -1,4 +1,5 @@
-/* loop.h - inside of the loop, for loop.c (how it opens, and its steps), loop_check.c, loop_sample.c and loop_evaluate.c. Private. */
+/* loop.h - inside of the loop, for loop.c (how it opens, and its steps), loop_check.c, loop_plan.c, loop_sample.c
+ * and loop_evaluate.c. Private. */
 #ifndef REIN_TRAIN_LOOP_H
 #define REIN_TRAIN_LOOP_H
 
@@ -22,10 +23,13 @@ struct rein_loop {
 /* Everything that can be checked of the settings before a model is opened. */
 rein_status rein_loop_check(const rein_settings *settings, rein_error *err);
 
+/* REIN_EINVAL if a setting that evaluations depend on is not what the evaluations of the run were made with. */
+rein_status rein_loop_check_comparable(const rein_loop *loop, rein_error *err);
+
 /* Whether stop_at holds for a metric of this name and value. */
 int rein_stop_holds(const char *stop_at, const char *name, double value);
 
-/* ---- loop_sample.c: what a step trains on. With dynamic sampling it is sampled in several rounds. {0} is none. */
+/* ---- loop_sample.c: what a step trains on. With dynamic sampling it is sampled in several rounds. {0} is empty. */
 typedef struct rein_step_batch {
     rein_groups sampled; /* all of it, round after round */
     size_t rounds;
@@ -36,6 +40,9 @@ void rein_step_batch_free(rein_step_batch *batch);
 
 /* 1 if a (further) round is needed. */
 int rein_step_batch_wants_more(const rein_step_batch *batch, const rein_settings *settings);
+
+/* The places [prompts] in the task of the examples of a round of the next step. */
+rein_status rein_loop_places(uint64_t *indices, const rein_loop *loop, size_t round, rein_error *err);
 
 /* Samples the next round; *round is its groups, borrowed from the batch. */
 rein_status rein_loop_sample_round(rein_groups *round, rein_step_batch *batch, rein_loop *loop, rein_error *err);

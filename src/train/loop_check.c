@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "loop.h"
-#include "rollout/reward.h"
+#include "rollout/task.h"
 #include "settings.h"
 
 /* A setting that was given needs another one. */
@@ -24,18 +25,10 @@ static rein_status check_needs(const rein_settings *s, rein_error *err) {
     return REIN_OK;
 }
 
-/* Whether a task or one of the judges, which stand one per line, is a program. */
-static int has_program(const rein_settings *s) {
-    if (rein_task_kind_of(s->task) == REIN_TASK_PROGRAM || rein_task_kind_of(s->eval_task) == REIN_TASK_PROGRAM) return 1;
-    for (const char *line = s->reward; *line; line += strcspn(line, "\n"), line += *line == '\n')
-        if (rein_judge_is_program(line, strcspn(line, "\n"))) return 1;
-    return 0;
-}
-
 static rein_status check_programs(const rein_settings *s, rein_error *err) {
-    const char *const names[] = {"reward_timeout", "reward_restarts"};
-    for (size_t i = 0; i < 2; i++)
-        if (rein_settings_given(s, names[i]) && !has_program(s))
+    const char *const names[] = {"reward_timeout", "reward_restarts", "working_directory"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (rein_settings_given(s, names[i]) && !rein_settings_has_program(s))
             return rein_fail_at(err, REIN_EINVAL, names[i], -1, "has no effect: no reward and no task is a program");
     return REIN_OK;
 }
@@ -46,6 +39,23 @@ static rein_status check_sampler(const rein_settings *s, rein_error *err) {
     if (!what || s->objective.mismatch != REIN_MISMATCH_NONE) return REIN_OK;
     return rein_fail_at(err, REIN_EINVAL, what, -1,
                         "changes the sampling distribution: it needs a correction, such as mismatch token-tis");
+}
+
+/* Advantages that need more than rewards: the loop samples and rewards, it computes no values. */
+static rein_status check_advantage(const rein_settings *s, rein_error *err) {
+    static const struct {
+        rein_advantage advantage;
+        const char *needs;
+    } all[] = {{REIN_ADVANTAGE_GAE, "values"},
+               {REIN_ADVANTAGE_GIVEN, "advantages"},
+               {REIN_ADVANTAGE_GDPO, "reward_components"},
+               {REIN_ADVANTAGE_REMAX, "baseline_rewards"}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (s->objective.advantage == all[i].advantage)
+            return rein_fail_at(err, REIN_EINVAL, "advantage", -1,
+                                "is %s, which needs %s, and a run has none: choose another, such as group-std",
+                                rein_settings_text(s, "advantage"), all[i].needs);
+    return REIN_OK;
 }
 
 static rein_status check_budget(const rein_settings *s, rein_error *err) {
@@ -62,9 +72,9 @@ static rein_status check_evaluation(const rein_settings *s, rein_error *err) {
     const char *const idle[] = {"eval_task", "eval_steps", "eval_samples"};
     for (size_t i = 0; i < 3 && !s->eval_prompts; i++)
         if (rein_settings_given(s, idle[i])) return rein_fail_at(err, REIN_EINVAL, idle[i], -1, "has no effect: eval_prompts is 0");
-    if (rein_settings_given(s, "held_out") && (*s->eval_task || rein_task_kind_of(s->task) != REIN_TASK_FILE))
+    if (rein_settings_given(s, "held_out") && (*s->eval_task || !rein_task_is_divided(rein_task_kind_of(s->task))))
         return rein_fail_at(err, REIN_EINVAL, "held_out", -1, "has no effect: %s",
-                            *s->eval_task ? "eval_task is the task of evaluations" : "it divides only tasks that are files");
+                            *s->eval_task ? "eval_task is the task of evaluations" : "it divides only lists of examples");
     return REIN_OK;
 }
 
@@ -76,7 +86,7 @@ typedef struct condition {
     double value;
 } condition;
 
-/* 0 if the text is no condition. */
+/* Reads "NAME > NUMBER"; returns 0 if the text is not a condition. */
 static int read_condition(condition *c, const char *text) {
     char *end;
     c->name = strcspn(text, "<>");
@@ -115,11 +125,46 @@ rein_status rein_loop_check(const rein_settings *s, rein_error *err) {
     rein_status status = check_needs(s, err);
     if (!status) status = check_programs(s, err);
     if (!status) status = check_sampler(s, err);
+    if (!status) status = check_advantage(s, err);
     if (!status) status = check_budget(s, err);
     if (!status) status = check_evaluation(s, err);
     if (!status) status = check_stop(s, err);
     if (!status && s->minibatches > s->prompts)
         status = rein_fail_at(err, REIN_EINVAL, "minibatches", -1, "is %lld: a step has only %lld prompts",
                               (long long)s->minibatches, (long long)s->prompts);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------------- what evaluations mean */
+
+/* With another value two evaluations of a run could not be compared. Files that moved are compared by their hashes. */
+static const char *const COMPARED[] = {"max_tokens",     "stop",     "chat",         "chat_format",  "system", "date",  "reward",
+                                       "reward_weights", "held_out", "eval_prompts", "eval_samples", "top_k",  "top_p", "min_p"};
+
+static rein_status check_same(const rein_settings *before, const rein_settings *now, const char *name, rein_error *err) {
+    rein_text was = {0}, is = {0};
+    rein_status status = rein_settings_get(&was, before, name, err);
+    if (!status) status = rein_settings_get(&is, now, name, err);
+    if (!status && strcmp(was.data ? was.data : "", is.data ? is.data : "") != 0)
+        status =
+            rein_fail_at(err, REIN_EINVAL, name, -1,
+                         "is \"%.100s\", but the evaluations of the run were made with \"%.100s\": they could not be compared; "
+                         "--accept-changed (in Python accept_changed=True) changes it",
+                         is.data ? is.data : "", was.data ? was.data : "");
+    rein_text_free(&was);
+    rein_text_free(&is);
+    return status;
+}
+
+rein_status rein_loop_check_comparable(const rein_loop *l, rein_error *err) {
+    rein_settings before;
+    if (!json_array_size(l->evaluations) || l->session->allowed & REIN_ALLOW_CHANGED) return REIN_OK;
+    rein_settings_init(&before);
+    char *path = rein_path_join(l->session->directory, "config.yaml");
+    rein_status status = path ? rein_settings_read(&before, path, err) : rein_fail(err, REIN_ENOMEM, "no memory for a path");
+    for (size_t i = 0; i < sizeof COMPARED / sizeof *COMPARED && !status; i++)
+        status = check_same(&before, &l->session->settings, COMPARED[i], err);
+    free(path);
+    rein_settings_clear(&before);
     return status;
 }

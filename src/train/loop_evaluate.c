@@ -11,6 +11,8 @@
 #include "loop.h"
 #include "rollout/trajectory.h"
 
+enum { LONGEST_LINE = 16 << 20 }; /* bytes */
+
 static void on_progress(void *context, size_t done, size_t all) {
     const rein_loop *l = context;
     if (l->options.progress) l->options.progress(l->options.context, REIN_PHASE_EVALUATING, done, all);
@@ -22,27 +24,35 @@ static rein_status sample(rein_groups *groups, rein_loop *l, const rein_policy *
 
 /* ------------------------------------------------------------------------------------------------------------------ the figures */
 
-/* The KL to the policy of step 0 by k1, the mean of log-prob differences over the policy's own tokens: unbiased, and exactly 0 at step 0. */
-static rein_status measure_kl(double *kl, rein_loop *l, double temperature, const rein_groups *groups, rein_error *err) {
+/* The KL to the policy of step 0 over the policy's own tokens, by k3 and by k1: both unbiased, and exactly 0 at step 0. `first` has its
+ * log-probs of all tokens of the groups. */
+static void mean_kl(rein_loop_evaluation *e, const rein_groups *groups, const float *first) {
+    double sum = 0, excess = 0, count = 0;
+    for (size_t g = 0; g < groups->n; g++)
+        for (size_t t = 0; t < groups->groups[g].n; t++) {
+            const rein_history *h = &groups->groups[g].trajectories[t].histories[0];
+            for (size_t i = 0; i < h->n; i++) {
+                if (!h->mask[i]) continue;
+                const double x = (double)first[i] - (double)h->log_probs[i];
+                sum -= x, excess += fmax(expm1(x) - x, 0), count++; /* rounding may give less than 0 */
+            }
+            first += h->n;
+        }
+    e->kl = count > 0 ? excess / count : 0;
+    e->kl_policy_ref = count > 0 ? sum / count : 0;
+}
+
+static rein_status measure_kl(rein_loop_evaluation *e, rein_loop *l, double temperature, const rein_groups *groups,
+                              rein_error *err) {
     rein_policy first;
     rein_model *model;
     rein_adapter *adapter;
     const size_t tokens = rein_groups_tokens(groups);
-    size_t trained = 0;
-    double sum = 0;
     float *log_probs = malloc((tokens ? tokens : 1) * sizeof *log_probs);
     if (!log_probs) return rein_fail(err, REIN_ENOMEM, "no memory for the log-probs of %zu tokens", tokens);
     rein_status status = rein_session_first_policy(&first, &model, &adapter, l->session, temperature, err);
     if (!status) status = rein_trainer_log_probs(log_probs, NULL, l->session->trainer, &first, groups, err);
-    const float *at = log_probs;
-    for (size_t g = 0; g < groups->n && !status; g++)
-        for (size_t t = 0; t < groups->groups[g].n; t++) {
-            const rein_history *h = &groups->groups[g].trajectories[t].histories[0];
-            for (size_t i = 0; i < h->n; i++)
-                if (h->mask[i]) sum += (double)h->log_probs[i] - (double)at[i], trained++;
-            at += h->n;
-        }
-    *kl = trained ? sum / (double)trained : 0;
+    if (!status) mean_kl(e, groups, log_probs);
     rein_adapter_close(adapter);
     rein_model_close(model);
     free(log_probs);
@@ -64,6 +74,7 @@ static size_t rows_of(rein_named_number *rows, const rein_loop_evaluation *e) {
                                      {"eval/clipped_ratio", e->sampled.truncated},
                                      {"eval/pass_at_k", e->sampled.samples > 1 ? e->sampled.pass_at_k : NAN},
                                      {"eval/kl", e->kl},
+                                     {"eval/kl_policy_ref", e->kl_policy_ref},
                                      {"eval/greedy_accuracy", e->greedy.accuracy},
                                      {"eval/greedy_mean_length", e->greedy.mean_length}};
     size_t n = 0;
@@ -79,8 +90,9 @@ static rein_status write_lines(const rein_loop *l, rein_error *err) {
     rein_writer writer = {0};
     rein_status status = path ? rein_writer_open(&writer, path, err) : rein_fail(err, REIN_ENOMEM, "no memory for a path");
     for (size_t i = 0; i < json_array_size(l->evaluations) && !status; i++) {
-        char *text = json_dumps(json_array_get(l->evaluations, i), JSON_COMPACT | JSON_REAL_PRECISION(17));
-        status = text ? rein_writer_put(&writer, text, strlen(text), err) : rein_fail(err, REIN_ENOMEM, "no memory for a line");
+        size_t length;
+        char *text = rein_json_dump(&length, json_array_get(l->evaluations, i), JSON_COMPACT | JSON_REAL_PRECISION(17));
+        status = text ? rein_writer_put(&writer, text, length, err) : rein_fail(err, REIN_ENOMEM, "no memory for a line");
         if (!status) status = rein_writer_put(&writer, "\n", 1, err);
         free(text);
     }
@@ -102,13 +114,16 @@ static rein_status write_responses(const rein_loop *l, const rein_groups *groups
 
 static rein_status keep(rein_loop *l, const rein_loop_evaluation *e, const rein_groups *groups, rein_error *err) {
     rein_named_number rows[16];
+    rein_status status = rein_run_writable(l->session->run, err);
+    if (!status) status = rein_session_store(l->session, err);
+    if (status) return status;
     json_t *line = rein_metric_object(e->step, rows, rows_of(rows, e));
     if (!line || json_object_set_new(line, "eval/prompts", json_integer((json_int_t)e->sampled.prompts)) ||
         json_object_set_new(line, "eval/samples", json_integer((json_int_t)e->sampled.samples)) ||
         json_array_append_new(l->evaluations, line))
         return rein_fail(err, REIN_ENOMEM, "no memory for an evaluation");
-    const rein_status status = write_responses(l, groups, e->step, err);
-    return status ? status : write_lines(l, err);
+    status = write_responses(l, groups, e->step, err);
+    return rein_run_explain(l->session->run, status ? status : write_lines(l, err), err);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ the evaluation */
@@ -139,7 +154,7 @@ rein_status rein_loop_evaluate_as(rein_named_number *rows, size_t *n, rein_loop 
         e.sampled = rein_evaluate(&sampled, budget_of(l));
         e.greedy = rein_evaluate(&greedy, budget_of(l));
         set_policy_step(&sampled, step);
-        status = measure_kl(&e.kl, l, policy.temperature, &sampled, err);
+        status = measure_kl(&e, l, policy.temperature, &sampled, err);
     }
     if (!status) status = keep(l, &e, &sampled, err);
     if (!status) remember(l, &e, &sampled), *n = rows_of(rows, &e);
@@ -157,6 +172,7 @@ static double number_of(const json_t *line, const char *name) {
 
 static rein_loop_evaluation evaluation_of(const json_t *line) {
     rein_loop_evaluation e = {.step = (int64_t)number_of(line, "step"), .kl = number_of(line, "eval/kl")};
+    e.kl_policy_ref = number_of(line, "eval/kl_policy_ref");
     rein_evaluation *s = &e.sampled;
     s->prompts = (size_t)number_of(line, "eval/prompts"), s->samples = (size_t)number_of(line, "eval/samples");
     s->n = s->prompts * s->samples;
@@ -190,18 +206,24 @@ static rein_status read_line(rein_loop *l, const char *path, const char *text, s
     return REIN_OK;
 }
 
+/* A last line without its newline is left out. */
+static rein_status read_lines(rein_loop *l, const char *path, rein_error *err) {
+    rein_lines *lines;
+    const char *text;
+    size_t length;
+    rein_status status = rein_lines_open(&lines, path, 0, LONGEST_LINE, err);
+    while (!status && !(status = rein_lines_next(&text, &length, lines, err)) && text[length] == '\n')
+        status = read_line(l, path, text, length, err);
+    rein_lines_close(lines);
+    return status == REIN_END ? REIN_OK : status;
+}
+
 rein_status rein_loop_read_evaluations(rein_loop *l, rein_error *err) {
-    char *path = rein_path_join(l->session->run->directory, "evaluations.jsonl"), *text = NULL;
-    size_t size = 0;
+    char *path = rein_path_join(l->session->run->directory, "evaluations.jsonl");
     rein_status status = path ? REIN_OK : rein_fail(err, REIN_ENOMEM, "no memory for a path");
     l->evaluations = json_array();
     if (!status && !l->evaluations) status = rein_fail(err, REIN_ENOMEM, "no memory for evaluations");
-    if (!status && rein_file_exists(path) && rein_file_read(&text, &size, path)) status = rein_file_error(err, path, "reading");
-    for (char *at = text, *end; at && *at && !status; at = end + 1) {
-        if (!(end = strchr(at, '\n'))) break;
-        status = read_line(l, path, at, (size_t)(end - at), err);
-    }
-    free(text);
+    if (!status && rein_file_exists(path)) status = read_lines(l, path, err);
     free(path);
     return status;
 }

@@ -24,8 +24,8 @@ int rein_step_batch_wants_more(const rein_step_batch *batch, const rein_settings
 
 /* --------------------------------------------------------------------------------------------------------------------- sampling */
 
-/* Where the examples of a round stand: an endless task has new ones for ever, the others are gone through epoch by epoch. */
-static rein_status place_examples(uint64_t *indices, const rein_loop *l, size_t round, rein_error *err) {
+/* The indices of the examples of a round. An endless task always has new ones; others repeat their examples, in a new order each epoch. */
+rein_status rein_loop_places(uint64_t *indices, const rein_loop *l, size_t round, rein_error *err) {
     const rein_settings *s = settings_of(l);
     const size_t size = rein_task_size(l->runner->task, REIN_SPLIT_TRAIN);
     const uint64_t first = ((uint64_t)l->session->step * (uint64_t)(1 + s->dynamic_sampling) + round) * (uint64_t)s->prompts;
@@ -54,11 +54,11 @@ rein_status rein_loop_sample_round(rein_groups *round, rein_step_batch *batch, r
     if (!indices) return rein_fail(err, REIN_ENOMEM, "no memory for %zu prompts", prompts);
     rein_rollout_options o = rein_task_runner_options(l->runner, rein_session_policy(l->session), l->session->exec);
     o.indices = indices, o.n = prompts, o.samples = (size_t)s->samples;
-    o.step = (uint64_t)l->session->step, o.first_prompt = batch->rounds * prompts;
+    o.address = (rein_address){REIN_PURPOSE_TRAINING, (uint64_t)l->session->step, batch->rounds * prompts};
     o.sampler_log_probs = rein_settings_truncate(s);
     o.activation_cache = rein_session_activation_cache(l->session);
     o.progress = on_progress, o.context = l;
-    rein_status status = place_examples(indices, l, batch->rounds, err);
+    rein_status status = rein_loop_places(indices, l, batch->rounds, err);
     if (!status) status = rein_rollout_sample(&batch->sampled, &o, err);
     free(indices);
     if (status) return status;

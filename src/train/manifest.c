@@ -15,9 +15,8 @@
 #include "base/hash.h"
 #include "base/json.h"
 
+enum { LARGEST_MANIFEST = 16 << 20 }; /* bytes: a checkpoint has some ten files */
 enum { HASH_DIGITS = 16, MOST_SIZE_DIGITS = 18, LINE_EXTRA = MOST_SIZE_DIGITS + HASH_DIGITS + 3 };
-
-static rein_status no_memory(rein_error *err) { return rein_fail(err, REIN_ENOMEM, "out of memory"); }
 
 void rein_manifest_free(rein_manifest *manifest) {
     for (size_t i = 0; i < manifest->n; i++) free(manifest->files[i].name);
@@ -35,7 +34,9 @@ static int name_is_plain(const char *name) {
 
 /* What a failure with this errno says about the file: that it is bad, or nothing. */
 static rein_status cannot_be_read(const char *path, rein_error *err) {
-    const int bad = errno == EIO || errno == ENOENT || errno == ENOTDIR || errno == EISDIR || errno == ELOOP;
+    static const int all[] = {EIO, ENOENT, ENOTDIR, EISDIR, ELOOP, ENAMETOOLONG, EFBIG, EINVAL}; /* the last: not a regular file */
+    int bad = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) bad |= errno == all[i];
     const rein_status status = rein_file_error(err, path, "cannot be read");
     if (!bad) return status;
     if (err) err->code = REIN_EINVAL;
@@ -67,7 +68,7 @@ static rein_status add_file(rein_manifest *manifest, char **name, const char *di
     *file = (rein_manifest_file){.name = *name};
     *name = NULL;
     char *path = rein_path_join(directory, file->name);
-    const rein_status status = path ? hash_and_sync(file, path, err) : no_memory(err);
+    const rein_status status = path ? hash_and_sync(file, path, err) : rein_no_memory(err);
     free(path);
     return status;
 }
@@ -80,7 +81,7 @@ static rein_status add_files(rein_manifest *manifest, const char *directory, rei
         status = rein_fail(err, REIN_EINVAL, "%s: a checkpoint needs a file", rein_path_show(shown, directory));
     if (!status) {
         manifest->files = calloc(names.n, sizeof *manifest->files);
-        if (!manifest->files) status = no_memory(err);
+        if (!manifest->files) status = rein_no_memory(err);
     }
     for (size_t i = 0; i < names.n && !status; i++) status = add_file(manifest, &names.at[i], directory, err);
     rein_names_free(&names);
@@ -122,8 +123,8 @@ rein_status rein_manifest_write(rein_manifest *manifest, const char *directory, 
     *manifest = (rein_manifest){0};
     size_t size = 0;
     char *text = NULL, *path = rein_path_join(directory, REIN_MANIFEST_NAME);
-    rein_status status = path ? add_files(manifest, directory, err) : no_memory(err);
-    if (!status && !(text = manifest_text(&size, manifest))) status = no_memory(err);
+    rein_status status = path ? add_files(manifest, directory, err) : rein_no_memory(err);
+    if (!status && !(text = manifest_text(&size, manifest))) status = rein_no_memory(err);
     if (!status) status = write_durable(path, text, size, err);
     free(text);
     free(path);
@@ -144,14 +145,19 @@ static int parse_line(rein_manifest_file *file, char *line, size_t length) {
     return 1;
 }
 
+/* 1 if the name is plain and comes after that of the last file: names are sorted and different. */
+static int name_fits(const rein_manifest *manifest, const char *name) {
+    return name_is_plain(name) && (!manifest->n || strcmp(manifest->files[manifest->n - 1].name, name) < 0);
+}
+
 /* A copy, after the files that are there. */
 static rein_status keep_file(rein_manifest *manifest, const rein_manifest_file *file, rein_error *err) {
     const size_t size = strlen(file->name) + 1;
     rein_manifest_file *files = realloc(manifest->files, (manifest->n + 1) * sizeof *files);
-    if (!files) return no_memory(err);
+    if (!files) return rein_no_memory(err);
     manifest->files = files;
     files[manifest->n] = (rein_manifest_file){malloc(size), file->size, file->hash};
-    if (!files[manifest->n].name) return no_memory(err);
+    if (!files[manifest->n].name) return rein_no_memory(err);
     memcpy(files[manifest->n++].name, file->name, size);
     return REIN_OK;
 }
@@ -163,14 +169,14 @@ static rein_status parse(rein_manifest *manifest, char *text, size_t size, const
     while (last > 0 && text[last - 1] != '\n') last--;
     manifest->hash = rein_hash(text, last);
     for (size_t at = 0; at < size;) {
-        rein_manifest_file file;
+        rein_manifest_file file = {0};
         const char *end = memchr(text + at, '\n', size - at);
         const size_t length = end ? (size_t)(end - text) - at : 0;
         const int fine = end && parse_line(&file, text + at, length);
         if (fine && at == last && at > 0 && !strcmp(file.name, REIN_MANIFEST_NAME) && file.size == at &&
             file.hash == manifest->hash)
             return REIN_OK;
-        if (!fine || at == last || !name_is_plain(file.name)) break;
+        if (!fine || at == last || !name_fits(manifest, file.name)) break;
         const rein_status status = keep_file(manifest, &file, err);
         if (status) return status;
         at += length + 1;
@@ -183,8 +189,8 @@ rein_status rein_manifest_read(rein_manifest *manifest, const char *directory, r
     *manifest = (rein_manifest){0};
     char *text = NULL, *path = rein_path_join(directory, REIN_MANIFEST_NAME);
     size_t size;
-    if (!path) return no_memory(err);
-    rein_status status = rein_file_read(&text, &size, path) == 0 ? REIN_OK : cannot_be_read(path, err);
+    if (!path) return rein_no_memory(err);
+    rein_status status = rein_file_read_most(&text, &size, path, LARGEST_MANIFEST) == 0 ? REIN_OK : cannot_be_read(path, err);
     if (!status) status = parse(manifest, text, size, path, err);
     free(text);
     free(path);
@@ -208,7 +214,7 @@ static rein_status compare(const rein_manifest_file *file, int fd, const char *p
 
 rein_status rein_manifest_check(const rein_manifest_file *file, const char *directory, rein_error *err) {
     char *path = rein_path_join(directory, file->name);
-    if (!path) return no_memory(err);
+    if (!path) return rein_no_memory(err);
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     const rein_status status = fd < 0 ? cannot_be_read(path, err) : compare(file, fd, path, err);
     if (fd >= 0) close(fd);

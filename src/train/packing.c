@@ -2,43 +2,10 @@
 #include "packing.h"
 
 #include <math.h>
-#include <stdio.h>
 
-/* ---------------------------------------------------------------------------------------------------------------------- checks */
-
-static rein_status check_history(const rein_history *h, const char *path, size_t i, rein_error *err) {
-    if (h->n == 0) return rein_fail_at(err, REIN_EINVAL, path, (int64_t)i, "has no tokens");
-    if (!h->mask[0]) return REIN_OK;
-    return rein_fail_at(err, REIN_EINVAL, path, (int64_t)i, ": the first token cannot train: no token precedes it");
-}
-
-static rein_status check_trajectory(const rein_trajectory *trajectory, size_t g, size_t t, rein_error *err) {
-    char path[100];
-    rein_status status = REIN_OK;
-    snprintf(path, sizeof path, "groups[%zu].trajectories[%zu].reward", g, t);
-    if (!isfinite(trajectory->reward))
-        return rein_fail_at(err, REIN_EINVAL, path, -1, "is %g: a finite number", trajectory->reward);
-    snprintf(path, sizeof path, "groups[%zu].trajectories", g);
-    if (trajectory->n_histories == 0) return rein_fail_at(err, REIN_EINVAL, path, (int64_t)t, "has no history");
-    snprintf(path, sizeof path, "groups[%zu].trajectories[%zu].histories", g, t);
-    for (size_t i = 0; i < trajectory->n_histories && !status; i++) status = check_history(&trajectory->histories[i], path, i, err);
-    return status;
-}
-
-static rein_status count(rein_packing *packing, const rein_groups *groups, rein_error *err) {
-    rein_status status = REIN_OK;
-    *packing = (rein_packing){.n_groups = groups->n};
-    if (groups->n == 0) return rein_fail(err, REIN_EINVAL, "there are no groups");
-    for (size_t g = 0; g < groups->n; g++) {
-        if (groups->groups[g].n == 0) return rein_fail_at(err, REIN_EINVAL, "groups", (int64_t)g, "has no trajectories");
-        for (size_t t = 0; t < groups->groups[g].n && !status; t++) {
-            const rein_trajectory *trajectory = &groups->groups[g].trajectories[t];
-            if ((status = check_trajectory(trajectory, g, t, err))) return status;
-            for (size_t i = 0; i < trajectory->n_histories; i++) packing->n_tokens += trajectory->histories[i].n;
-            packing->n_sequences++;
-        }
-    }
-    return status;
+static void count(rein_packing *packing, const rein_groups *groups) {
+    *packing = (rein_packing){.n_groups = groups->n, .n_tokens = rein_groups_tokens(groups)};
+    for (size_t g = 0; g < groups->n; g++) packing->n_sequences += groups->groups[g].n;
 }
 
 /* --------------------------------------------------------------------------------------------------------- for the objective */
@@ -81,7 +48,7 @@ static void put_trajectory(rein_packing *packing, size_t sequence, const rein_tr
         const float *recorded = rein_history_recorded(h);
         for (size_t k = 0; k < h->n; k++, at++) {
             length += h->mask[k] != 0;
-            packing->mask[at] = h->mask[k] && !(o->mask_truncated && trajectory->truncated);
+            packing->mask[at] = h->mask[k] && !(o->use.mask_truncated && trajectory->truncated);
             packing->recorded[at] = h->mask[k] ? recorded[k] : NAN;
             if (packing->values) packing->values[at] = h->values[k];
         }
@@ -96,8 +63,8 @@ static rein_status put_budget(rein_packing *packing, size_t sequence, const rein
                               rein_error *err) {
     if (!packing->budgets) return REIN_OK;
     if (trajectory->budget < 0 && !(common >= 0))
-        return rein_fail(err, REIN_EINVAL, "trajectory %zu has no budget, others have their own: token_budget is needed for it",
-                         sequence);
+        return rein_fail_at(err, REIN_EINVAL, "token_budget", -1,
+                            "is missing: trajectory %zu has no budget, and others have their own", sequence);
     packing->budgets[sequence] = trajectory->budget >= 0 ? trajectory->budget : (int64_t)common;
     return REIN_OK;
 }
@@ -188,8 +155,9 @@ static rein_status make_micro_batches(rein_packing *packing, const rein_group *g
 
 rein_status rein_pack_groups(rein_packing *packing, const rein_groups *groups, const rein_packing_options *o, rein_arena *arena,
                              rein_error *err) {
-    rein_status status = count(packing, groups, err);
+    rein_status status = rein_groups_check(groups, &o->use, err);
     if (status) return status;
+    count(packing, groups);
     take(packing, groups, o, arena);
     if (arena->failed) return rein_fail(err, REIN_ENOMEM, "no memory for %zu tokens", packing->n_tokens);
     size_t sequence = 0;

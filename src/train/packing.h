@@ -7,6 +7,7 @@
 
 #include "base/arena.h"
 #include "rein/train.h"
+#include "rollout/trajectory.h"
 
 typedef struct rein_micro_batch {
     size_t group;       /* index in the groups */
@@ -28,14 +29,14 @@ typedef struct rein_packing {
 
 typedef struct rein_packing_options {
     size_t share_limit;
-    int no_sharing, mask_truncated;
+    int no_sharing;
+    rein_groups_use use;
     int64_t policy_step;
     double token_budget; /* for trajectories without their own, NaN: none */
     int needs_budgets;   /* 1: a trajectory without any is an error; 0: then there are none */
 } rein_packing_options;
 
-/* Packs groups into arrays of the arena. An empty group, a trajectory without a history or a token, a mask on the first token and a reward
- * that is not a finite number are errors that name the place. */
+/* Packs groups into arrays of the arena, after rein_groups_check. */
 rein_status rein_pack_groups(rein_packing *packing, const rein_groups *groups, const rein_packing_options *options,
                              rein_arena *arena, rein_error *err);
 

@@ -6,6 +6,7 @@
 
 #include "base/base.h"
 #include "base/hash.h"
+#include "rollout/trajectory.h"
 
 enum { CHAINS = 1 << 12 };
 
@@ -124,7 +125,7 @@ static void fill(entry *e, const question *q, const float *log_probs) {
     }
 }
 
-/* Where there is no memory, nothing is kept, and nothing is lost. */
+/* Without memory nothing is kept; it is computed again. */
 static void keep(rein_reference_cache *cache, const question *q, const float *log_probs) {
     const size_t size = size_of(q->n, q->trajectory->n_histories);
     if (size > cache->most || find(cache, q)) return;
@@ -190,7 +191,7 @@ static void look_up(unknown *u, float *log_probs, rein_reference_cache *cache, d
             }
             log_probs += q.n;
         }
-        if (part.n || groups->groups[g].n == 0) u->groups.groups[u->groups.n++] = part; /* an empty group is an error, not here */
+        if (part.n) u->groups.groups[u->groups.n++] = part;
     }
 }
 
@@ -208,15 +209,16 @@ static void take(unknown *u, rein_reference_cache *cache) {
 rein_status rein_reference_cache_log_probs(float *log_probs, rein_reference_cache *cache, rein_trainer *trainer,
                                            const rein_policy *policy, int64_t identity, const rein_groups *groups,
                                            rein_error *err) {
+    const rein_groups_use use = {.model = policy->model, .no_log_probs = 1};
     unknown u = {0};
-    rein_status status = make_room(&u, groups, err);
+    rein_status status = rein_groups_check(groups, &use, err); /* here, where errors name the place in all of the groups */
+    if (!status) status = make_room(&u, groups, err);
     if (!status) look_up(&u, log_probs, cache, policy->temperature, identity, groups);
-    if (!status && (u.groups.n > 0 || groups->n == 0)) {
+    if (!status && u.groups.n > 0) {
         u.log_probs = malloc((u.tokens + 1) * sizeof *u.log_probs);
         status = u.log_probs ? rein_trainer_log_probs(u.log_probs, NULL, trainer, policy, &u.groups, err)
                              : rein_fail(err, REIN_ENOMEM, "no memory for the log-probs of %zu tokens", u.tokens);
         if (!status) take(&u, cache);
-        else if (status == REIN_EINVAL) status = rein_trainer_log_probs(log_probs, NULL, trainer, policy, groups, err);
     }
     release(&u);
     return status;

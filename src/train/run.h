@@ -4,14 +4,17 @@
 #define REIN_TRAIN_RUN_H
 
 #include <jansson.h>
+#include <sys/types.h>
 
 #include "rein/train.h"
 
 struct rein_run {
-    char *directory, *checkpoints; /* RUN, RUN/checkpoints */
-    int64_t *steps;                /* of the checkpoints, ascending */
+    char *directory, *checkpoints, *lock_path; /* RUN, RUN/checkpoints, RUN/.lock */
+    int64_t *steps;                            /* of the checkpoints, ascending */
     size_t n_steps, capacity;
-    int lock;             /* descriptor of RUN/.lock; -1: open for reading */
+    int lock;     /* descriptor of RUN/.lock; -1: open for reading */
+    dev_t device; /* of RUN/checkpoints, as its inode */
+    ino_t inode;
     int history;          /* descriptor of RUN/history.jsonl, for appending; -1: to be opened */
     int64_t history_size; /* bytes of whole lines */
     int64_t history_step; /* of the last line; -1: none */
@@ -19,8 +22,15 @@ struct rein_run {
     char note[REIN_NOTE_SIZE];
 };
 
-/* REIN_EINVAL if the run is open for reading only. */
+/* REIN_EINVAL if the run is open for reading only. REIN_EIO if its directory was moved or replaced since it was opened: its path may be that
+ * of another run. */
 rein_status rein_run_writable(const rein_run *run, rein_error *err);
+
+/* 1 if the directory of a run that is open for writing still has the name by which it was opened. */
+int rein_run_is_in_place(const rein_run *run);
+
+/* The status of writing to a run. If it failed because the directory was moved meanwhile, the error says so. */
+rein_status rein_run_explain(const rein_run *run, rein_status status, rein_error *err);
 
 /* REIN_EINVAL unless a run can be in this directory: it holds one, or it is empty, or it does not exist. Nothing is written. */
 rein_status rein_run_check_place(const char *directory, rein_error *err);
@@ -39,8 +49,12 @@ rein_status rein_run_write_text(const rein_run *run, const char *name, const cha
  * that step is committed: then resuming finds a line for every step up to its checkpoint. */
 rein_status rein_run_history_append(rein_run *run, const json_t *line, rein_error *err);
 
-/* All whole lines, as an array that the caller releases; NULL on failure. */
-rein_status rein_run_history_read(json_t **lines, const rein_run *run, rein_error *err);
+/* Reads the whole lines, one after the other: *line for the caller to release, NULL unless REIN_OK is returned; REIN_END after the last. A run
+ * without the file has no lines. Closing NULL is fine. */
+typedef struct rein_run_lines rein_run_lines;
+rein_status rein_run_history_open(rein_run_lines **lines, const rein_run *run, rein_error *err);
+rein_status rein_run_history_next(json_t **line, rein_run_lines *lines, rein_error *err);
+void rein_run_history_close(rein_run_lines *lines);
 
 /* For opening: cuts off a last line that is torn, and makes the name of the file durable. For resuming: drops the lines of steps after
  * `step`. */
@@ -60,6 +74,9 @@ typedef struct rein_retention {
  * *best which step keep_best kept: the older one of equals. It is -1 as long as no checkpoint has the metric; then nothing is deleted. Both
  * may be NULL. */
 rein_status rein_run_retain(size_t *deleted, int64_t *best, rein_run *run, const rein_retention *rule, rein_error *err);
+
+/* Deletes these checkpoints [n], which must exist. */
+rein_status rein_run_delete(rein_run *run, const int64_t *steps, size_t n, rein_error *err);
 
 /* ---- forks */
 

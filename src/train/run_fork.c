@@ -9,8 +9,7 @@
 #include "base/json.h"
 #include "checkpoint.h"
 #include "manifest.h"
-
-static rein_status no_memory(rein_error *err) { return rein_fail(err, REIN_ENOMEM, "out of memory"); }
+#include "model/unicode.h"
 
 /* What is copied, and from where. */
 typedef struct source {
@@ -27,13 +26,17 @@ static void release(source *from) {
     free(from->directory);
 }
 
+/* The checkpoint becomes one of step 0. */
 static rein_status add_provenance(source *from, rein_error *err) {
     char hash[17];
     snprintf(hash, sizeof hash, "%016" PRIx64, from->manifest.hash);
-    json_t *run = json_string(from->run);
-    if (!run) run = json_null(); /* a path that is not UTF-8 */
+    const size_t length = strlen(from->run);
+    json_t *run = rein_utf8_valid(from->run, length) == length ? json_string(from->run) : json_null();
+    if (!run) return rein_no_memory(err);
     json_t *origin = json_pack("{s:o, s:I, s:s}", "run", run, "step", (json_int_t)from->step, "manifest", hash);
-    if (!origin || json_object_set_new(from->state, "forked_from", origin) != 0) return no_memory(err);
+    if (!origin || json_object_set_new(from->state, "forked_from", origin) != 0) return rein_no_memory(err);
+    if (json_object_get(from->state, "step") && json_object_set_new(from->state, "step", json_integer(0)) != 0)
+        return rein_no_memory(err);
     return REIN_OK;
 }
 
@@ -43,17 +46,17 @@ static int has_state(const rein_manifest *manifest) {
     return 0;
 }
 
-/* The caller releases, whatever comes out. */
+/* The caller releases *from, after a failure too. */
 static rein_status look_at_source(source *from, const char *run_directory, int64_t step, rein_error *err) {
     rein_run *run;
     *from = (source){.run = run_directory, .step = step};
     rein_status status = rein_run_open(&run, run_directory, REIN_RUN_READ, err);
     if (status) return status;
     from->directory = rein_run_step_path(run, step);
-    status = from->directory ? rein_checkpoint_verify(run, step, err) : no_memory(err);
+    status = from->directory ? rein_checkpoint_verify(run, step, err) : rein_no_memory(err);
     if (!status) status = rein_manifest_read(&from->manifest, from->directory, err);
     if (!status && has_state(&from->manifest)) status = rein_checkpoint_read_json(&from->state, run, step, REIN_STATE_NAME, err);
-    else if (!status && !(from->state = json_object())) status = no_memory(err);
+    else if (!status && !(from->state = json_object())) status = rein_no_memory(err);
     if (!status) status = add_provenance(from, err);
     rein_run_close(run);
     return status;
@@ -62,7 +65,7 @@ static rein_status look_at_source(source *from, const char *run_directory, int64
 static rein_status copy_file(const rein_checkpoint *to, const source *from, const rein_manifest_file *file, rein_error *err) {
     rein_file data = {0};
     char *path = rein_path_join(from->directory, file->name);
-    rein_status status = path ? rein_file_map(&data, path, err) : no_memory(err);
+    rein_status status = path ? rein_file_map(&data, path, err) : rein_no_memory(err);
     if (!status) status = rein_checkpoint_put(to, file->name, data.data, data.size, err);
     if (!status) status = rein_manifest_check(file, rein_checkpoint_directory(to), err);
     rein_file_unmap(&data);

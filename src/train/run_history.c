@@ -1,8 +1,9 @@
 /* run_history.c - history.jsonl: whole lines, one a step.
  *
  * A line goes to the file in one write and is durable before the next one starts, so a stop can tear the last line and no other. Torn is a
- * line without its newline, and also a last line that is no JSON: a file system may have made the file longer and not written the bytes. A
- * line elsewhere that is no JSON was damaged by somebody else, and is an error. */
+ * last line without its newline, or with NUL bytes: a file system may have made the file longer and not written the bytes. Any other line
+ * that is not one of ours was damaged by somebody else: it is an error, and nothing is cut. So a line is never lost to a failure of this
+ * process, such as memory that runs out. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,81 +19,97 @@
 
 static const int64_t LAST_STEP = INT64_MAX - 1; /* one more is still a number */
 
-static rein_status no_memory(rein_error *err) { return rein_fail(err, REIN_ENOMEM, "out of memory"); }
-
 static char *history_path(const rein_run *run) { return rein_path_join(run->directory, "history.jsonl"); }
 
 /* -------------------------------------------------------------------------------------------------------------------- reading */
 
-/* The file, and how much of it is good. */
-typedef struct history {
-    char *path, *text;
-    size_t size;
-    size_t whole; /* bytes of the lines taken */
-    int64_t step; /* of the last of them; -1: none */
-} history;
+enum { LONGEST = 16 << 20 }; /* bytes of a line */
 
-static void release(history *h) {
+struct rein_run_lines {
+    char *path;
+    rein_lines *file; /* NULL: there is none */
+    size_t number;
+    int64_t whole; /* bytes of the lines taken */
+    int64_t step;  /* of the last of them; -1: none */
+};
+
+void rein_run_history_close(rein_run_lines *h) {
+    if (!h) return;
+    rein_lines_close(h->file);
     free(h->path);
-    free(h->text);
+    free(h);
 }
 
-/* No file is an empty one. The caller releases, whatever comes out. */
-static rein_status load(history *h, const rein_run *run, rein_error *err) {
-    *h = (history){.path = history_path(run), .step = -1};
-    if (!h->path) return no_memory(err);
-    if (rein_file_read(&h->text, &h->size, h->path) == 0 || errno == ENOENT) return REIN_OK;
-    return rein_file_error(err, h->path, "cannot be read");
+rein_status rein_run_history_open(rein_run_lines **lines, const rein_run *run, rein_error *err) {
+    rein_error why = {0};
+    rein_run_lines *h = *lines = calloc(1, sizeof *h);
+    if (h) h->path = history_path(run), h->step = -1;
+    rein_status status = h && h->path ? rein_lines_open(&h->file, h->path, 0, LONGEST, &why) : rein_no_memory(&why);
+    if (status && why.system == ENOENT) return REIN_OK;
+    if (!status) return REIN_OK;
+    if (err) *err = why;
+    rein_run_history_close(h);
+    *lines = NULL;
+    return status;
 }
 
 /* The line as an object, and its step, which is beyond that of the line before. */
-static rein_status parse_line(json_t **object, int64_t *step, const history *h, size_t number, size_t length, rein_error *err) {
+static rein_status parse_line(json_t **object, rein_run_lines *h, const char *line, size_t length, rein_error *err) {
     char name[REIN_PATH_SHOWN + 40], shown[REIN_PATH_SHOWN];
-    snprintf(name, sizeof name, "%s: line %zu", rein_path_show(shown, h->path), number);
-    const rein_status status =
-        rein_json_parse(object, h->text + h->whole, length, name, REIN_JSON_NEEDS_OBJECT | REIN_JSON_ONE_LINE, err);
+    snprintf(name, sizeof name, "%s: line %zu", rein_path_show(shown, h->path), h->number);
+    const rein_status status = rein_json_parse(object, line, length, name, REIN_JSON_NEEDS_OBJECT | REIN_JSON_ONE_LINE, err);
     if (status) return status;
     rein_fields in = {.object = *object, .file = name, .path = "", .err = err};
-    *step = rein_fields_integer(&in, "step", h->step + 1, LAST_STEP);
+    const int64_t step = rein_fields_integer(&in, "step", h->step + 1, LAST_STEP);
     if (in.status) json_decref(*object), *object = NULL;
+    else h->step = step;
     return in.status;
 }
 
-/* Takes line after line into `lines` (or NULL), up to the first of a step beyond `last`, or the one that is torn. */
-static rein_status take_lines(history *h, json_t *lines, int64_t last, rein_error *err) {
-    for (size_t number = 1; h->whole < h->size; number++) {
-        json_t *object;
-        int64_t step;
-        const char *end = memchr(h->text + h->whole, '\n', h->size - h->whole);
-        if (!end) return REIN_OK;
-        const size_t after = (size_t)(end - h->text) + 1;
-        const rein_status status = parse_line(&object, &step, h, number, after - 1 - h->whole, err);
-        if (status == REIN_EINVAL && after == h->size) return REIN_OK;
-        if (status) return status;
-        if (step > last) return json_decref(object), REIN_OK;
-        const int kept = lines ? json_array_append(lines, object) : 0;
-        json_decref(object);
-        if (kept != 0) return no_memory(err);
-        h->whole = after;
-        h->step = step;
-    }
-    return REIN_OK;
+/* A line with NUL bytes is torn if it is the last one, else damaged. */
+static rein_status after_nul(rein_run_lines *h, const char *line, size_t length, rein_error *err) {
+    rein_error damage;
+    json_t *none;
+    const rein_status damaged = parse_line(&none, h, line, length, &damage);
+    const rein_status status = rein_lines_next(&line, &length, h->file, err);
+    if (status) return status;
+    if (err) *err = damage;
+    return damaged;
 }
 
-rein_status rein_run_history_read(json_t **lines, const rein_run *run, rein_error *err) {
-    history h;
-    *lines = json_array();
-    rein_status status = load(&h, run, err);
-    if (!status) status = *lines ? take_lines(&h, *lines, LAST_STEP, err) : no_memory(err);
-    release(&h);
-    if (status) json_decref(*lines), *lines = NULL;
+rein_status rein_run_history_next(json_t **line, rein_run_lines *h, rein_error *err) {
+    const char *text;
+    size_t length;
+    *line = NULL;
+    rein_status status = h->file ? rein_lines_next(&text, &length, h->file, err) : REIN_END;
+    if (status) return status;
+    h->number++;
+    if (text[length] != '\n') return REIN_END;
+    if (memchr(text, 0, length)) return after_nul(h, text, length, err);
+    status = parse_line(line, h, text, length, err);
+    if (!status) h->whole += (int64_t)length + 1;
     return status;
+}
+
+/* Takes the lines up to step `last`: *whole bytes, the last of *step. */
+static rein_status measure(int64_t *whole, int64_t *step, const rein_run *run, int64_t last, rein_error *err) {
+    rein_run_lines *h;
+    json_t *line;
+    *whole = 0, *step = -1;
+    rein_status status = rein_run_history_open(&h, run, err);
+    while (!status && !(status = rein_run_history_next(&line, h, err))) {
+        json_decref(line);
+        if (h->step > last) break;
+        *whole = h->whole, *step = h->step;
+    }
+    rein_run_history_close(h);
+    return status == REIN_END ? REIN_OK : status;
 }
 
 /* -------------------------------------------------------------------------------------------------------------------- writing */
 
 static rein_status open_to_append(rein_run *run, const char *path, rein_error *err) {
-    run->history = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+    run->history = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
     return run->history >= 0 ? REIN_OK : rein_file_error(err, path, "cannot be opened for writing");
 }
 
@@ -101,48 +118,71 @@ static void stop(rein_run *run) {
     run->history = -1;
 }
 
-static rein_status cut_torn_line(rein_run *run, const history *h, rein_error *err) {
+static rein_status cut_torn_line(rein_run *run, const char *path, rein_error *err) {
     const size_t length = strlen(run->note);
-    if (h->whole == h->size) return REIN_OK;
-    snprintf(run->note + length, sizeof run->note - length, "%shistory.jsonl ended in a torn line: cut off %zu bytes",
-             length ? "; " : "", h->size - h->whole);
-    return ftruncate(run->history, (off_t)h->whole) == 0 ? REIN_OK : rein_file_error(err, h->path, "cannot be cut");
+    struct stat about;
+    if (fstat(run->history, &about) != 0) return rein_file_error(err, path, "cannot be read");
+    if (run->history_size >= about.st_size) return REIN_OK;
+    snprintf(run->note + length, sizeof run->note - length, "%shistory.jsonl ended in a torn line: cut off %lld bytes",
+             length ? "; " : "", (long long)(about.st_size - run->history_size));
+    return ftruncate(run->history, run->history_size) == 0 ? REIN_OK : rein_file_error(err, path, "cannot be cut");
 }
 
 rein_status rein_run_history_start(rein_run *run, rein_error *err) {
-    history h;
-    rein_status status = load(&h, run, err);
-    if (!status) status = take_lines(&h, NULL, LAST_STEP, err);
-    if (!status) status = open_to_append(run, h.path, err);
-    if (!status) status = cut_torn_line(run, &h, err);
+    char *path = history_path(run);
+    rein_status status = path ? measure(&run->history_size, &run->history_step, run, LAST_STEP, err) : rein_no_memory(err);
+    if (!status) status = open_to_append(run, path, err);
+    if (!status) status = cut_torn_line(run, path, err);
     if (!status && rein_directory_sync(run->directory) != 0)
         status = rein_file_error(err, run->directory, "the directory cannot be synchronised");
     if (status) stop(run);
-    run->history_size = (int64_t)h.whole;
-    run->history_step = h.step;
-    release(&h);
+    free(path);
+    return status;
+}
+
+/* Copies the first bytes of the file. */
+static rein_status put_part(rein_writer *writer, const char *path, int64_t bytes, rein_error *err) {
+    rein_lines *lines;
+    const char *line;
+    size_t length;
+    rein_status status = rein_lines_open(&lines, path, 0, LONGEST, err);
+    while (bytes > 0 && !status && !(status = rein_lines_next(&line, &length, lines, err))) {
+        status = rein_writer_put(writer, line, length + 1, err);
+        bytes -= (int64_t)length + 1;
+    }
+    rein_lines_close(lines);
     return status;
 }
 
 /* The file is replaced, not cut: a reader that has the old one open keeps it whole. */
-rein_status rein_run_history_drop(rein_run *run, int64_t step, rein_error *err) {
-    history h;
-    rein_status status = load(&h, run, err);
-    if (!status) status = take_lines(&h, NULL, step, err);
-    if (!status && h.whole < h.size) {
-        stop(run);
-        status = rein_file_write(h.path, h.text, h.whole, err);
-    }
-    if (!status && run->history < 0) status = rein_run_history_start(run, err);
-    release(&h);
+static rein_status replace(rein_run *run, int64_t bytes, rein_error *err) {
+    char *path = history_path(run);
+    rein_writer writer = {0};
+    rein_status status = path ? rein_writer_open(&writer, path, err) : rein_no_memory(err);
+    if (!status) status = put_part(&writer, path, bytes, err);
+    if (!status) status = rein_writer_commit(&writer, err);
+    rein_writer_abandon(&writer);
+    free(path);
     return status;
+}
+
+rein_status rein_run_history_drop(rein_run *run, int64_t step, rein_error *err) {
+    int64_t whole, last;
+    rein_status status = measure(&whole, &last, run, step, err);
+    if (!status && whole < run->history_size) {
+        stop(run);
+        status = replace(run, whole, err);
+    }
+    return !status && run->history < 0 ? rein_run_history_start(run, err) : status;
 }
 
 /* A line and its newline, for the caller to free. */
 static rein_status line_text(char **text, size_t *size, const json_t *line, rein_error *err) {
-    const size_t length = json_dumpb(line, NULL, 0, JSON_COMPACT);
-    *text = length ? malloc(length + 1) : NULL;
-    if (!*text || json_dumpb(line, *text, length, JSON_COMPACT) != length) return no_memory(err);
+    size_t length;
+    *text = rein_json_dump(&length, line, JSON_COMPACT);
+    if (!*text) return rein_no_memory(err);
+    if (length > LONGEST)
+        return rein_fail(err, REIN_EINVAL, "a line of the history has %zu bytes: at most %d fit", length, LONGEST);
     (*text)[length] = '\n';
     *size = length + 1;
     return REIN_OK;
@@ -170,7 +210,7 @@ static rein_status append_text(rein_run *run, const char *path, const char *text
 rein_status rein_run_history_append(rein_run *run, const json_t *line, rein_error *err) {
     char *text = NULL, *path = history_path(run);
     size_t size = 0;
-    rein_status status = path ? rein_run_writable(run, err) : no_memory(err);
+    rein_status status = path ? rein_run_writable(run, err) : rein_no_memory(err);
     if (!status && run->history < 0) status = rein_run_history_start(run, err);
     rein_fields in = {.object = line, .file = path, .path = "", .status = status, .err = err};
     const int64_t step = rein_fields_integer(&in, "step", run->history_step + 1, LAST_STEP);

@@ -16,22 +16,23 @@ static int has_step(const int64_t *steps, size_t n, int64_t step) {
 
 /* Of the checkpoints that have the metric in their line of the history; -1: none has. */
 static rein_status find_best(int64_t *best, const rein_run *run, const rein_retention *rule, rein_error *err) {
-    json_t *lines;
-    const json_t *line;
-    size_t i;
+    rein_run_lines *lines;
+    json_t *line;
     double record = 0;
-    const rein_status status = rein_run_history_read(&lines, run, err);
-    json_array_foreach(lines, i, line) {
+    rein_status status = rein_run_history_open(&lines, run, err);
+    while (!status && !(status = rein_run_history_next(&line, lines, err))) {
         const int64_t step = json_integer_value(json_object_get(line, "step"));
         const json_t *value = json_object_get(line, rule->keep_best);
         const double x = json_number_value(value);
-        if (!json_is_number(value) || !has_step(run->steps, run->n_steps, step)) continue;
-        if (*best >= 0 && !(rule->lower_is_better ? x < record : x > record)) continue;
-        *best = step;
-        record = x;
+        const int has_both = json_is_number(value) && has_step(run->steps, run->n_steps, step);
+        if (has_both && (*best < 0 || (rule->lower_is_better ? x < record : x > record))) {
+            *best = step;
+            record = x;
+        }
+        json_decref(line);
     }
-    json_decref(lines);
-    return status;
+    rein_run_history_close(lines);
+    return status == REIN_END ? REIN_OK : status;
 }
 
 /* The steps to delete, in list[n_steps]. What is newer than the last good one is bad, and stays until its step is made again. */
@@ -78,6 +79,11 @@ static rein_status delete_steps(size_t *deleted, rein_run *run, const int64_t *l
     return status;
 }
 
+rein_status rein_run_delete(rein_run *run, const int64_t *steps, size_t n, rein_error *err) {
+    const rein_status status = rein_run_writable(run, err);
+    return status ? status : delete_steps(NULL, run, steps, n, err);
+}
+
 rein_status rein_run_retain(size_t *deleted, int64_t *best, rein_run *run, const rein_retention *rule, rein_error *err) {
     int64_t good, found = -1;
     char note[REIN_NOTE_SIZE];
@@ -85,7 +91,7 @@ rein_status rein_run_retain(size_t *deleted, int64_t *best, rein_run *run, const
     if (best) *best = -1;
     rein_status status = rein_run_writable(run, err);
     if (!status && rule->keep_last < 0)
-        status = rein_fail(err, REIN_EINVAL, "keep_last is %lld: 0 or more is needed", (long long)rule->keep_last);
+        status = rein_fail_at(err, REIN_EINVAL, "keep_last", -1, "is %lld: 0 or more is needed", (long long)rule->keep_last);
     if (!status) status = rein_run_last_good(&good, note, run, err);
     if (!status && rule->keep_best) status = find_best(&found, run, rule, err);
     if (status || run->n_steps == 0 || (rule->keep_best && found < 0)) return status;

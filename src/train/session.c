@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "checkpoint.h"
 #include "settings.h"
+#include "state.h"
 #include "trainer.h"
 
 /* ------------------------------------------------------------------------------------------------------------------ checkpoints */
@@ -23,15 +24,15 @@ static rein_status write_state(rein_session *s, const char *directory, rein_erro
         json_decref(state);
         state = NULL;
     }
-    const rein_status status =
-        path && state ? rein_json_file_write(path, state, err) : rein_fail(err, REIN_ENOMEM, "no memory for state.json");
+    rein_status status =
+        path && state ? rein_state_complete(state, s->files, err) : rein_fail(err, REIN_ENOMEM, "no memory for state.json");
+    if (!status) status = rein_json_file_write(path, state, err);
     json_decref(state);
     free(path);
     return status;
 }
 
-/* Checkpoints that later steps need as their reference: that of the next step is `lag` checkpoints back. */
-static size_t needed_steps(int64_t *needed, const rein_session *s) {
+size_t rein_session_needed_steps(int64_t *needed, const rein_session *s) {
     const rein_settings *o = &s->settings;
     const int64_t *steps;
     const size_t n_steps = rein_run_checkpoints(&steps, s->run);
@@ -48,7 +49,7 @@ static rein_status retain(rein_session *s, rein_error *err) {
     int64_t *needed = malloc((rein_run_checkpoints(NULL, s->run) + 1) * sizeof *needed);
     if (!needed) return rein_fail(err, REIN_ENOMEM, "no memory for a list of checkpoints");
     const rein_retention rule = {o->keep_last ? o->keep_last : 1, *o->keep_best ? o->keep_best + (*o->keep_best == '-') : NULL,
-                                 *o->keep_best == '-', needed, needed_steps(needed, s)};
+                                 *o->keep_best == '-', needed, rein_session_needed_steps(needed, s)};
     int64_t best;
     const rein_status status = rein_run_retain(NULL, &best, s->run, &rule, err);
     free(needed);
@@ -87,7 +88,7 @@ rein_status rein_session_expect(const rein_session *s, rein_session_state state,
 rein_status rein_session_save(rein_session *s, rein_error *err) {
     rein_status status = rein_session_expect(s, REIN_SESSION_READY, err);
     if (status || s->saved == s->step) return status;
-    status = write_checkpoint(s, err);
+    status = rein_run_explain(s->run, write_checkpoint(s, err), err);
     if (status) return status;
     s->saved = s->step;
     return s->step ? retain(s, err) : REIN_OK;
@@ -95,13 +96,22 @@ rein_status rein_session_save(rein_session *s, rein_error *err) {
 
 /* The history has the seconds of the steps. Checkpoints do not, so that those of a resumed run are the same. */
 static rein_status add_up_seconds(rein_session *s, rein_error *err) {
-    json_t *lines;
-    const json_t *line;
-    size_t i;
-    const rein_status status = rein_run_history_read(&lines, s->run, err);
-    json_array_foreach(lines, i, line) s->seconds += json_number_value(json_object_get(line, "step_time"));
-    json_decref(lines);
-    return status;
+    rein_run_lines *lines;
+    json_t *line;
+    rein_status status = rein_run_history_open(&lines, s->run, err);
+    while (!status && !(status = rein_run_history_next(&line, lines, err))) {
+        s->seconds += json_number_value(json_object_get(line, "step_time"));
+        json_decref(line);
+    }
+    rein_run_history_close(lines);
+    return status == REIN_END ? REIN_OK : status;
+}
+
+static void note_version(rein_session *s, const json_t *state) {
+    const char *version = json_string_value(json_object_get(state, "rein"));
+    if (version && strcmp(version, rein_version()) != 0 && !*s->note)
+        snprintf(s->note, sizeof s->note, "the checkpoint was written by rein %.40s, and this is rein %s: results may differ",
+                 version, rein_version());
 }
 
 static rein_status load(rein_session *s, rein_error *err) {
@@ -114,17 +124,29 @@ static rein_status load(rein_session *s, rein_error *err) {
     strcat(path, "/state.json");
     if ((status = rein_json_read(&state, path, REIN_JSON_NEEDS_OBJECT, err))) return status;
     rein_fields fields = {.object = state, .file = path, .path = "", .err = err};
+    fields.status = rein_state_check(state, path, s->step, err);
+    note_version(s, state);
     s->tokens = rein_fields_number_or(&fields, "tokens", -1, 0);
     s->multiplier = rein_fields_number_or(&fields, "budget_multiplier", -1, NAN);
     json_decref(state);
     s->saved = s->step;
+    s->seconds = 0;
     return fields.status ? fields.status : add_up_seconds(s, err);
 }
 
-static rein_status write_settings(const rein_session *s, rein_error *err) {
-    char *path = rein_path_join(s->run->directory, "config.yaml");
+/* A process that was killed between a checkpoint and the deletion of older ones left one too many. */
+static rein_status retain_again(rein_session *s, rein_error *err) {
+    char note[REIN_NOTE_SIZE];
+    memcpy(note, s->note, sizeof note);
+    const rein_status status = s->step && s->keeps_rule ? retain(s, err) : REIN_OK;
+    if (*note) memcpy(s->note, note, sizeof note); /* what opening found is more important */
+    return status;
+}
+
+static rein_status open_board(rein_session *s, rein_error *err) {
+    char *path = rein_path_join(s->directory, "tensorboard");
     const rein_status status =
-        path ? rein_settings_write(&s->settings, path, err) : rein_fail(err, REIN_ENOMEM, "no memory for a path");
+        path ? rein_tensorboard_open(&s->board, path, s->step + 1, err) : rein_fail(err, REIN_ENOMEM, "no memory for a path");
     free(path);
     return status;
 }
@@ -134,16 +156,16 @@ static rein_status begin(rein_session *s, rein_error *err) {
     rein_status status = s->fork.run ? rein_run_fork(&s->run, s->directory, s->fork.run, s->fork.step, err)
                                      : rein_run_open(&s->run, s->directory, REIN_RUN_RESUME, err);
     if (!status) status = rein_run_resume(&s->step, s->note, s->run, err);
-    if (!status) status = write_settings(s, err);
+    if (!status && s->is_new) status = rein_session_store(s, err);
     if (!status && s->step < 0) {
         s->step = 0;
         status = rein_session_save(s, err);
-    } else if (!status) status = load(s, err);
-    char *path = status ? NULL : rein_path_join(s->directory, "tensorboard");
-    if (!status && !path) status = rein_fail(err, REIN_ENOMEM, "no memory for a path");
-    if (!status) status = rein_tensorboard_open(&s->board, path, s->step + 1, err);
-    free(path);
-    return status;
+    } else if (!status) {
+        status = load(s, err);
+        if (!status) status = retain_again(s, err);
+        if (!status && !s->is_new) status = rein_session_relocate(s, err);
+    }
+    return status ? status : open_board(s, err);
 }
 
 rein_status rein_session_begin(rein_session *s, rein_error *err) {
@@ -152,7 +174,24 @@ rein_status rein_session_begin(rein_session *s, rein_error *err) {
     s->state = REIN_SESSION_READY;
     status = begin(s, err);
     if (status) s->state = REIN_SESSION_FAILED;
+    else rein_session_budget_start(s);
     return status;
+}
+
+rein_status rein_session_revert(rein_session *s, rein_error *err) {
+    char note[REIN_NOTE_SIZE];
+    if (s->state == REIN_SESSION_PREPARED) return rein_session_expect(s, REIN_SESSION_READY, err);
+    if (s->state == REIN_SESSION_READY && s->saved == s->step) return REIN_OK;
+    s->state = REIN_SESSION_FAILED;
+    rein_status status = rein_run_resume(&s->step, note, s->run, err);
+    if (!status) status = load(s, err);
+    if (status) return status;
+    rein_tensorboard_close(s->board);
+    s->board = NULL;
+    if ((status = open_board(s, err))) return status;
+    rein_session_budget_start(s);
+    s->state = REIN_SESSION_READY;
+    return REIN_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------------------- open and close */
@@ -183,6 +222,10 @@ void rein_session_close(rein_session *s) {
     rein_adapter_close(s->adapter);
     rein_model_close(s->model);
     rein_settings_clear(&s->settings);
+    json_decref(s->files);
+    json_decref(s->recorded);
+    free(s->text_name);
+    free(s->text);
     free(s->directory);
     free((char *)(uintptr_t)s->fork.run);
     free(s);

@@ -1,5 +1,5 @@
-/* session.h - inside of a session, for session_prepare.c (checks), session.c (begins, saves), session_check.c,
- * session_reference.c, session_train.c and session_commit.c. Private. */
+/* session.h - inside of a session, for session_prepare.c (checks), session.c (begins, saves), session_budget.c, session_change.c,
+ * session_check.c, session_reference.c, session_train.c and session_commit.c. Private. */
 #ifndef REIN_TRAIN_SESSION_H
 #define REIN_TRAIN_SESSION_H
 
@@ -23,9 +23,15 @@ struct rein_session {
     rein_settings settings;
     rein_exec exec;
     rein_run *run;
-    char *directory; /* of the run */
-    int is_new;      /* the directory held no run */
-    rein_fork fork;  /* .run NULL: no fork; else it belongs to the session */
+    char *directory;        /* of the run */
+    int is_new;             /* the directory held no run */
+    rein_fork fork;         /* .run NULL: no fork; else it belongs to the session */
+    unsigned allowed;       /* rein_allowance */
+    json_t *files;          /* that the run is made with now (fingerprint.h) */
+    json_t *recorded;       /* those of its newest checkpoint; NULL: it has none recorded */
+    char *text_name, *text; /* to be written with the settings; NULL: none */
+    int stored;             /* the settings are written */
+    int keeps_rule;         /* no setting that decides which checkpoints stay was given now */
     rein_model *model;
     rein_adapter *adapter;                   /* NULL: all weights train */
     rein_activation_cache *activation_cache; /* NULL: not wanted */
@@ -35,16 +41,14 @@ struct rein_session {
     int64_t saved;     /* the step of the last checkpoint; -1: none */
     double tokens;     /* of the run so far */
     double seconds;    /* of its steps */
-    double multiplier; /* of the budget penalty, where dual ascent sets it; else NaN */
+    double multiplier; /* of the budget penalty, in the next step (session_budget.c); NaN: that of the settings */
     rein_session_state state;
     /* The reference, kept while it stays the same; the policy's own model with adapter NULL is the base. */
     int64_t reference_step; /* the checkpoint it is; -1: none, or not a checkpoint */
     rein_model *reference_model;
     rein_adapter *reference_adapter;
-    rein_reference_cache *references; /* log-probs under it; NULL: none yet */
-    /* The last report. */
-    const char *names[REIN_REPORT_ROWS];
-    double values[REIN_REPORT_ROWS];
+    rein_reference_cache *references;            /* log-probs under it; NULL: none yet */
+    rein_named_number metrics[REIN_REPORT_ROWS]; /* of the last report */
     char note[REIN_NOTE_SIZE];
 };
 
@@ -57,12 +61,37 @@ rein_status rein_session_reference_log_probs(float *log_probs, rein_session *ses
                                              rein_error *err);
 void rein_session_drop_reference(rein_session *session);
 
+/* REIN_EINVAL if the run has no checkpoint of kl_penalty_reference_step. session_prepare.c has it. */
+rein_status rein_session_check_reference(const rein_session *session, const rein_settings *settings, rein_error *err);
+
+/* Checkpoints that later steps need as their reference: that of the next step is `lag` checkpoints back. needed has room for one more than
+ * there are checkpoints; returns their number. */
+size_t rein_session_needed_steps(int64_t *needed, const rein_session *session);
+
+/* ---- session_budget.c */
+
+/* Starts the multiplier of a session that begins: at the penalty of the settings, or where its checkpoint left it. */
+void rein_session_budget_start(rein_session *session);
+
+/* Puts it into the objective of a step. */
+void rein_session_budget_apply(rein_options *objective, const rein_session *session);
+
+/* Dual ascent, by the lengths of what a step trained on: it becomes that of the next step. */
+rein_status rein_session_budget_move(rein_session *session, const rein_groups *groups, rein_error *err);
+
 /* rein_session_prepare for the loop: the settings of sampling have an effect. */
 rein_status rein_session_prepare_loop(rein_session **session, const char *directory, const rein_fork *from,
                                       const rein_settings *settings, rein_error *err);
 
 /* REIN_EINVAL if so many groups cannot be divided into minibatches. */
 rein_status rein_session_check_minibatches(const rein_session *session, size_t n_groups, rein_error *err);
+
+/* Writes the settings, and the text that belongs to them, unless that was done: something is about to be done with them. */
+rein_status rein_session_store(rein_session *session, rein_error *err);
+
+/* For a run that resumes: files that were given at a new place, and are the same, are written to its settings, and no other setting is.
+ * The note names them. */
+rein_status rein_session_relocate(rein_session *session, rein_error *err);
 
 /* The settings of a fork. REIN_EINVAL if it cannot be made: the run must have the step, and the directory must not be a run. */
 rein_status rein_fork_settings(rein_settings *settings, const char *directory, const rein_fork *from, const rein_settings *given,

@@ -3,6 +3,7 @@
 
 #include "base/base.h"
 #include "base/file.h"
+#include "origin.h"
 #include "session.h"
 
 static rein_status no_memory(rein_error *err) { return rein_fail(err, REIN_ENOMEM, "no memory for a path"); }
@@ -36,6 +37,7 @@ rein_status rein_fork_settings(rein_settings *settings, const char *directory, c
     char *path = status ? NULL : rein_path_join(from->run, "config.yaml");
     if (!status) status = path ? rein_settings_read(settings, path, err) : no_memory(err);
     free(path);
+    if (!status) status = rein_origin_check(from->run, settings, given, err);
     if (!status) status = rein_settings_fork(settings, given, err);
     return status ? status : rein_settings_check(settings, err);
 }

@@ -134,6 +134,11 @@ static rein_status ptx_pass(working *w, rein_error *err) {
     return status;
 }
 
+/* The learning rate of the pass that was just made. */
+static double rate_of(const working *w) {
+    return w->options->learning_rates ? w->options->learning_rates[w->passes - 1] : w->numbers.learning_rate;
+}
+
 static rein_status one_pass(working *w, int64_t epoch, size_t first, size_t last, rein_error *err) {
     rein_session *s = w->s;
     rein_pass_result pass;
@@ -152,7 +157,7 @@ static rein_status one_pass(working *w, int64_t epoch, size_t first, size_t last
     if (!status && w->options->ptx) status = ptx_pass(w, err);
     if (status || (pass.nothing_to_train && !w->options->ptx)) return status;
     const double began = rein_now();
-    const rein_adamw adamw = adamw_of(&s->settings, w->numbers.learning_rate);
+    const rein_adamw adamw = adamw_of(&s->settings, rate_of(w));
     double norm = 0;
     status = rein_trainer_optim_step(&norm, s->trainer, &adamw, err);
     w->norms += norm;
@@ -161,12 +166,39 @@ static rein_status one_pass(working *w, int64_t epoch, size_t first, size_t last
     return status;
 }
 
+/* Those of the caller: one for each pass. What is reported is their mean. */
+static rein_status check_learning_rates(working *w, rein_error *err) {
+    const rein_train_options *o = w->options;
+    const size_t passes = (size_t)(w->s->settings.epochs * w->s->settings.minibatches);
+    double sum = 0;
+    if (!o->learning_rates) return REIN_OK;
+    if (o->n_learning_rates != passes)
+        return rein_fail_at(err, REIN_EINVAL, "learning_rate", -1, "is a list of %zu numbers: epochs·minibatches, %zu, are needed",
+                            o->n_learning_rates, passes);
+    for (size_t i = 0; i < passes; i++) {
+        if (!(o->learning_rates[i] >= 0 && o->learning_rates[i] <= 1))
+            return rein_fail_at(err, REIN_EINVAL, "learning_rate", (int64_t)i, "is %g: it must be a number between 0 and 1",
+                                o->learning_rates[i]);
+        sum += o->learning_rates[i];
+    }
+    w->numbers.learning_rate = sum / (double)passes;
+    return REIN_OK;
+}
+
+/* rein_trainer_watch: the share of all passes of the step. */
+static int note_progress(void *context, size_t done, size_t all) {
+    const working *w = context;
+    const double passes = (double)(w->s->settings.epochs * w->s->settings.minibatches);
+    return w->options->progress(w->options->context, ((double)w->passes + (all ? (double)done / (double)all : 0)) / passes);
+}
+
 static rein_status all_passes(working *w, rein_error *err) {
     const rein_settings *o = &w->s->settings;
     const size_t parts = (size_t)o->minibatches;
     /* The first step of the warm-up has a rate above 0, and the last step of the run more than that at its end. */
     const int64_t step = w->s->step < o->warmup_steps ? w->s->step + 1 : w->s->step;
     rein_status status = learning_rate(&w->numbers.learning_rate, o, step, err);
+    if (!status) status = check_learning_rates(w, err);
     if (!status) status = rein_session_check_minibatches(w->s, w->groups->n, err);
     for (int64_t epoch = 0; epoch < o->epochs && !status; epoch++)
         for (size_t b = 0; b < parts && !status; b++)
@@ -207,14 +239,11 @@ static void finish_numbers(working *w, double began) {
     n->peak_memory = peak_memory();
 }
 
-/* The rows of the report, in the arrays of the session. */
 static void make_report(rein_session_report *report, const working *w) {
     rein_session *s = w->s;
-    rein_named_number rows[REIN_METRIC_ROWS + 1];
-    size_t n = rein_metric_rows(rows, REIN_METRIC_ROWS, &w->numbers);
-    if (w->options->ptx) rows[n++] = (rein_named_number){"ptx/loss", w->ptx_loss / (double)w->passes};
-    for (size_t i = 0; i < n; i++) s->names[i] = rows[i].name, s->values[i] = rows[i].value;
-    *report = (rein_session_report){s->step + 1, w->optimizer_steps == 0, n, s->names, s->values};
+    size_t n = rein_metric_rows(s->metrics, REIN_METRIC_ROWS, &w->numbers);
+    if (w->options->ptx) s->metrics[n++] = (rein_named_number){"ptx/loss", w->ptx_loss / (double)w->passes};
+    *report = (rein_session_report){s->step + 1, w->optimizer_steps == 0, n, s->metrics};
 }
 
 /* ------------------------------------------------------------------------------------------------------------------------- train */
@@ -234,14 +263,25 @@ static rein_status keep_advantages(rein_groups *groups, const float *advantages,
     return REIN_OK;
 }
 
-static rein_status begin_step(working *w, rein_error *err) {
+/* Before a pass on a part of the groups: errors name the place in all of them. */
+static rein_status check_data(const working *w, rein_error *err) {
     const rein_train_options *o = w->options;
-    if (o->ptx && (!o->ptx->n || !o->ptx_batch))
+    rein_groups_use use = {.model = w->s->model, .mask_truncated = w->s->settings.mask_truncated_completions};
+    const rein_status status = rein_groups_check(w->groups, &use, err);
+    if (status || !o->ptx) return status;
+    if (!o->ptx->n || !o->ptx_batch)
         return rein_fail_at(err, REIN_EINVAL, o->ptx->n ? "ptx_batch" : "ptx", -1, "is %s: 1 example or more is needed",
                             o->ptx->n ? "0" : "empty");
-    if (o->temperature != 0) w->policy.temperature = o->temperature;
-    if (o->budget_penalty_coef) w->objective.budget_penalty_coef = *o->budget_penalty_coef;
-    const rein_status status = rein_check_temperature(w->policy.temperature, err);
+    use.mask_truncated = 0;
+    const rein_status of_ptx = rein_groups_check(o->ptx, &use, err);
+    return of_ptx ? rein_fail_in(err, of_ptx, "ptx") : REIN_OK;
+}
+
+static rein_status begin_step(working *w, rein_error *err) {
+    if (w->options->temperature != 0) w->policy.temperature = w->options->temperature;
+    rein_session_budget_apply(&w->objective, w->s);
+    rein_status status = rein_check_temperature(w->policy.temperature, err);
+    if (!status) status = check_data(w, err);
     if (status) return status;
     rein_step_numbers_clear(&w->numbers);
     w->numbers.loss = (rein_loss){0};
@@ -251,11 +291,12 @@ static rein_status begin_step(working *w, rein_error *err) {
     return before_the_passes(w, err);
 }
 
-static void end_step(rein_session_report *report, working *w, double began) {
+static rein_status end_step(rein_session_report *report, working *w, double began, rein_error *err) {
     finish_numbers(w, began);
     make_report(report, w);
     w->s->tokens = w->numbers.num_tokens;
     w->s->seconds += w->numbers.seconds_step;
+    return rein_session_budget_move(w->s, w->groups, err);
 }
 
 rein_status rein_session_train(rein_session_report *report, rein_session *s, rein_groups *groups, const rein_train_options *options,
@@ -270,10 +311,13 @@ rein_status rein_session_train(rein_session_report *report, rein_session *s, rei
                  .tokens = rein_groups_tokens(groups)};
     rein_status status = rein_session_expect(s, REIN_SESSION_READY, err);
     if (status) return status;
-    status = begin_step(&w, err);
+    if (w.options->progress) s->trainer->watch = (rein_trainer_watch){note_progress, &w};
+    status = rein_session_store(s, err);
+    if (!status) status = begin_step(&w, err);
     if (!status) status = all_passes(&w, err);
     if (!status && w.options->keep_advantages) status = keep_advantages(groups, w.advantages, err);
-    if (!status) end_step(report, &w, began);
+    if (!status) status = end_step(report, &w, began, err);
+    s->trainer->watch = (rein_trainer_watch){0};
     free(w.advantages);
     free(w.reference);
     free(w.old);

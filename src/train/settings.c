@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "model/tokenizer_parts.h"
 #include "model/unicode.h"
@@ -155,19 +156,20 @@ static rein_status check_list(const row *r, const char *value, rein_error *err) 
     return REIN_OK;
 }
 
+/* The words of YAML and of Python, in any case. */
 static rein_status set_switch(int *to, const row *r, const char *value, rein_error *err) {
     const char *const yes[] = {"yes", "true", "1", "on", ""}, *const no[] = {"no", "false", "0", "off"};
     for (size_t i = 0; i < sizeof yes / sizeof *yes; i++)
-        if (!strcmp(value, yes[i])) return *to = 1, REIN_OK;
+        if (!strcasecmp(value, yes[i])) return *to = 1, REIN_OK;
     for (size_t i = 0; i < sizeof no / sizeof *no; i++)
-        if (!strcmp(value, no[i])) return *to = 0, REIN_OK;
-    return rein_fail_at(err, REIN_EINVAL, r->info.name, -1, "is \"%.60s\": yes or no is needed", value);
+        if (!strcasecmp(value, no[i])) return *to = 0, REIN_OK;
+    return rein_fail_at(err, REIN_EINVAL, r->info.name, -1, "is \"%.60s\": it must be yes or no", value);
 }
 
 static rein_status set_schedule(rein_schedule_shape *to, const row *r, const char *value, rein_error *err) {
     for (size_t i = 0; i < N_SCHEDULES; i++)
         if (!strcmp(SCHEDULES[i], value)) return *to = (rein_schedule_shape)i, REIN_OK;
-    return rein_fail_at(err, REIN_EINVAL, r->info.name, -1, "is \"%.60s\": one of %s", value, r->info.value);
+    return rein_fail_at(err, REIN_EINVAL, r->info.name, -1, "is \"%.60s\": it must be one of %s", value, r->info.value);
 }
 
 static rein_status set_number(void *to, const row *r, const char *value, rein_error *err) {
@@ -176,8 +178,8 @@ static rein_status set_number(void *to, const row *r, const char *value, rein_er
     const int whole = r->kind == WHOLE, number = *value && !*end;
     const char *quote = number ? "" : "\"";
     if (!number || !(x >= r->low && x <= r->high) || (whole && x != floor(x)))
-        return rein_fail_at(err, REIN_EINVAL, r->info.name, -1, "is %s%.60s%s: a %s from %.15g to %.15g is needed", quote, value,
-                            quote, whole ? "whole number" : "number", r->low, r->high);
+        return rein_fail_at(err, REIN_EINVAL, r->info.name, -1, "is %s%.60s%s: it must be a %s between %.15g and %.15g", quote,
+                            value, quote, whole ? "whole number" : "number", r->low, r->high);
     if (whole) *(int64_t *)to = (int64_t)x;
     else *(double *)to = x;
     return REIN_OK;
@@ -238,6 +240,8 @@ rein_status rein_settings_set(rein_settings *s, const char *name, const char *va
 }
 
 void rein_settings_set_isa(rein_settings *s, rein_isa isa) { s->isa = isa; }
+
+void rein_settings_allow(rein_settings *s, unsigned allowed) { s->allowed = allowed; }
 
 /* --------------------------------------------------------------------------------------------------------------------- reading */
 

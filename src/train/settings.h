@@ -37,8 +37,9 @@ struct rein_settings {
 
     int64_t shards, share_limit; /* 0: the trainer's own */
     int no_sharing, recompute;
-    int64_t threads; /* 0: all cores; never part of a result */
-    rein_isa isa;    /* never part of a result; it has no name */
+    int64_t threads;  /* 0: all cores; never part of a result */
+    rein_isa isa;     /* never part of a result; it has no name */
+    unsigned allowed; /* rein_allowance; neither has this */
 
     int64_t save_steps; /* a checkpoint every so many steps */
     int64_t keep_last;  /* checkpoints; 0: all */
@@ -47,8 +48,9 @@ struct rein_settings {
     /* For the loop that samples, rewards and trains; training on groups that come from elsewhere needs none of these. */
     char *task, *eval_task; /* sources of rein_task_open; eval_task "": what `task` holds out */
     double held_out;
-    char *reward;         /* judges as rein_reward_open takes them, one per line; "": the task's own */
-    char *reward_weights; /* "1,0.5"; "": all 1 */
+    char *reward;            /* judges as rein_reward_open takes them, one per line; "": the task's own */
+    char *reward_weights;    /* "1,0.5"; "": all 1 */
+    char *working_directory; /* where programs start; "": in the current directory */
     double reward_timeout;
     int64_t reward_restarts;
     int64_t steps, prompts, samples, max_tokens; /* of the run; of a step; of a prompt; of a response */
@@ -57,7 +59,7 @@ struct rein_settings {
     double top_p, min_p;
     char *stop; /* texts that end a response, one per line; \n is a newline, \\ a backslash */
     int chat;
-    char *chat_format, *system;
+    char *chat_format, *system, *date; /* date: of strftime_now in a chat template; "": it does not ask for one */
     double temperature_final;          /* 0: not given */
     double budget_target, budget_rate; /* of the controller; target 0: none */
     char *ptx_data;
@@ -87,11 +89,21 @@ int rein_settings_is_on(const rein_settings *settings, const char *name);
 /* The name of a setting today: config.yaml of older runs has earlier names, which are still accepted. */
 const char *rein_setting_name(const char *name);
 
+/* 1 if a judge is a program; if a judge or a task is one. */
+int rein_settings_judges_are_programs(const rein_settings *settings);
+int rein_settings_has_program(const rein_settings *settings);
+
 /* Steps of the learning rate's schedule: total_steps, or those of the loop. */
 int64_t rein_settings_total_steps(const rein_settings *settings);
 
 /* Checks that some step of a run with these settings may have the metric that `setting` names. Those of rewards are checked when the
  * rewards are open. */
 rein_status rein_settings_check_metric(const rein_settings *settings, const char *setting, const char *metric, rein_error *err);
+
+/* ---- settings_chat.c */
+
+/* Sets the date to today if it is not set and a template of the model asks for one (strftime_now). */
+rein_status rein_settings_choose_date(rein_settings *settings, rein_error *err);
+rein_status rein_settings_check_date(const rein_settings *settings, rein_error *err);
 
 #endif

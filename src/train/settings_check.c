@@ -17,13 +17,18 @@ static int belongs_to_policy(const rein_setting_info *s) {
     return !strcmp(s->stage, "policy") && is_fixed(s) && strcmp(s->name, "seed") != 0;
 }
 
+/* A directory can move. That it has the same files is checked when it is opened. */
+static int is_moved(const rein_setting_info *s, const char *before, const char *now) {
+    return !strcmp(s->value, "DIR") && *before && *now;
+}
+
 static rein_status change_setting(rein_settings *s, const rein_settings *now, const rein_setting_info *info, int fork,
                                   rein_error *err) {
     rein_text value = {0}, before = {0};
     rein_status status = rein_settings_get(&value, now, info->name, err);
     if (!status) status = rein_settings_get(&before, s, info->name, err);
     if (!status && strcmp(value.data, before.data) != 0) {
-        if (fork ? belongs_to_policy(info) : is_fixed(info))
+        if ((fork ? belongs_to_policy(info) : is_fixed(info)) && !is_moved(info, before.data, value.data))
             status =
                 rein_fail_at(err, REIN_EINVAL, info->name, -1, "is \"%.100s\", but the run was started with \"%.100s\": %s",
                              value.data, before.data, fork ? "a fork keeps the policy of that run" : "changing it needs a new run");
@@ -143,5 +148,6 @@ rein_status rein_settings_check(const rein_settings *s, rein_error *err) {
     if (!status) status = check_schedule(s, err);
     if (!status) status = check_reference(s, err);
     if (!status) status = check_best(s, err);
+    if (!status) status = rein_settings_check_date(s, err);
     return status ? status : rein_options_check(&s->objective, err);
 }

@@ -1,4 +1,5 @@
 /* settings_file.c - settings as YAML: one mapping, read with libyaml, written so that reading gives the same. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,10 @@
 #include "model/unicode.h"
 #include "settings.h"
 
-enum { N_NAMES = REIN_SETTING_COUNT + 1 + REIN_OPTION_COUNT };
+enum {
+    N_NAMES = REIN_SETTING_COUNT + 1 + REIN_OPTION_COUNT,
+    MOST_BYTES = 16 << 20 /* of a file; settings have a few hundred */
+};
 
 /* Every name that can be set, in the order of a file: the preset comes before the options that change it. */
 static const char *name_at(size_t i) {
@@ -29,6 +33,8 @@ typedef struct reading {
     int depth, has_key, in_list;
     rein_error *err;
 } reading;
+
+static rein_status no_memory(const reading *r) { return rein_fail(r->err, REIN_ENOMEM, "no memory to read %.300s", r->path); }
 
 static rein_status at_line(const reading *r, size_t line, rein_status status) {
     char shown[REIN_PATH_SHOWN];
@@ -96,6 +102,7 @@ static rein_status read_events(reading *r) {
     for (int done = 0; !done && !status;) {
         yaml_event_t event;
         if (!yaml_parser_parse(&r->parser, &event)) {
+            if (r->parser.error == YAML_MEMORY_ERROR) return no_memory(r);
             const char *problem = r->parser.problem ? r->parser.problem : "it is not YAML";
             return at_line(r, r->parser.problem_mark.line, rein_fail(r->err, REIN_EINVAL, "%s", problem));
         }
@@ -106,25 +113,31 @@ static rein_status read_events(reading *r) {
     return status;
 }
 
-static rein_status parse(reading *r, const rein_file *file) {
-    if (!yaml_parser_initialize(&r->parser)) return rein_fail(r->err, REIN_ENOMEM, "no memory to read %.300s", r->path);
-    yaml_parser_set_input_string(&r->parser, file->data, file->size);
+static rein_status parse(reading *r, const char *text, size_t size) {
+    if (!yaml_parser_initialize(&r->parser)) return no_memory(r);
+    yaml_parser_set_input_string(&r->parser, (const unsigned char *)text, size);
     const rein_status status = read_events(r);
     yaml_parser_delete(&r->parser);
     rein_text_free(&r->value);
     return status;
 }
 
+static rein_status cannot_be_read(const char *path, rein_error *err) {
+    char shown[REIN_PATH_SHOWN];
+    if (errno != EFBIG) return rein_file_error(err, path, "cannot be opened");
+    return rein_fail(err, REIN_EINVAL, "%s is larger than %d MB: settings are a few lines", rein_path_show(shown, path),
+                     MOST_BYTES >> 20);
+}
+
 rein_status rein_settings_read(rein_settings *settings, const char *path, rein_error *err) {
-    rein_file file;
     reading r = {.path = path, .err = err};
+    char *text = NULL;
+    size_t size = 0;
     rein_status status = rein_settings_copy(&r.settings, settings, err);
     if (status) return status;
-    status = rein_file_map(&file, path, err);
-    if (!status) {
-        status = parse(&r, &file);
-        rein_file_unmap(&file);
-    }
+    if (rein_file_read_most(&text, &size, path, MOST_BYTES) != 0) status = cannot_be_read(path, err);
+    if (!status) status = parse(&r, text, size);
+    free(text);
     if (!status) status = rein_settings_assign(settings, r.settings, err);
     rein_settings_free(r.settings);
     return status;

@@ -21,6 +21,7 @@ static const struct {
             {"eval/clipped_ratio", "eval_prompts"},
             {"eval/pass_at_k", "eval_prompts"},
             {"eval/kl", "eval_prompts"},
+            {"eval/kl_policy_ref", "eval_prompts"},
             {"eval/greedy_accuracy", "eval_prompts"},
             {"eval/greedy_mean_length", "eval_prompts"}};
 
@@ -37,7 +38,7 @@ rein_status rein_settings_check_metric(const rein_settings *s, const char *setti
     for (size_t i = 0; i < sizeof LOOP / sizeof *LOOP; i++)
         if (!strcmp(LOOP[i].name, metric)) known = 1, needs = missing(s, LOOP[i].needs);
     if (needs) return rein_fail_at(err, REIN_EINVAL, setting, -1, "has no effect: there is no %.100s without %s", metric, needs);
-    if ((!strcmp(metric, "kl") || !strncmp(metric, "kl/ref_", 7)) && !rein_options_use_reference(&s->objective))
+    if ((!strcmp(metric, "kl") || !strcmp(metric, "kl_policy_ref")) && !rein_options_use_reference(&s->objective))
         return rein_fail_at(err, REIN_EINVAL, setting, -1, "has no effect: there is no %s without a KL in the objective%s", metric,
                             *s->task ? "; eval/kl is measured" : "");
     if (known) return REIN_OK;

@@ -15,7 +15,7 @@
     ROW(lora_modules, TEXT, "TEXT", 0, 0, 0, "policy", "modules with an adapter, \"q_proj,v_proj\"; all linear ones if not given") \
     ROW(temperature, NUMBER, "X", 1e-3, 1e3, 1, "policy", "of the policy, softmax(z/T), in sampling and in training")              \
     ROW(seed, WHOLE, "N", 0, 1e15, 1, "policy", "seed of all random numbers")                                                      \
-    ROW(learning_rate, NUMBER, "X", 0, 1, 1e-5, "optimizer", "of AdamW")                                                           \
+    ROW(learning_rate, NUMBER, "X", 0, 1, 1e-5, "optimizer", "of AdamW (default 3e-4; with --full 1e-5)")                          \
     ROW(adam_beta1, NUMBER, "X", 0, 0.999999, 0.9, "optimizer", "decay of the first moment")                                       \
     ROW(adam_beta2, NUMBER, "X", 0, 0.999999999, 0.99, "optimizer", "decay of the second moment")                                  \
     ROW(adam_epsilon, NUMBER, "X", 1e-30, 1, 1e-8, "optimizer", "added to the root of the second moment")                          \
@@ -36,11 +36,12 @@
     ROW(shards, WHOLE, "N", 0, 4096, 0, "engine", "parts in which gradients are summed; changes the last bits of results")         \
     ROW(share_limit, WHOLE, "N", 0, 65536, 0, "engine",                                                                            \
         "responses that share the computation of their prompt; changes the last bits of results")                                  \
-    ROW(no_sharing, SWITCH, "yes|no", 0, 0, 0, "engine", "compute the prompt again for each response")                             \
+    ROW(no_sharing, SWITCH, "yes|no", 0, 0, 0, "engine",                                                                           \
+        "compute the prompt again for each response; changes the last bits of results")                                            \
     ROW(recompute, SWITCH, "yes|no", 0, 0, 0, "engine", "compute activations again in the backward pass, for less memory")         \
     ROW(threads, WHOLE, "N", 0, 256, 0, "engine", "0: all cores")                                                                  \
     ROW(save_steps, WHOLE, "N", 1, 1e9, 1, "run", "a checkpoint every N steps, and at the end")                                    \
-    ROW(keep_last, WHOLE, "N", 0, 1e9, 0, "run", "checkpoints to keep; 0: all")                                                    \
+    ROW(keep_last, WHOLE, "N", 0, 1e9, 0, "run", "checkpoints to keep; 0: all; a new run of rein run or rein sft gets 3")          \
     ROW(keep_best, TEXT, "METRIC", 0, 0, 0, "run", "keep the checkpoint where it was greatest (\"-loss\": least)")                 \
     ROW(steps, WHOLE, "N", 1, 1e9, 100, "rollout", "steps of the run")                                                             \
     ROW(prompts, WHOLE, "N", 1, 1e6, 32, "rollout", "prompts of a step")                                                           \
@@ -68,12 +69,16 @@
     ROW(held_out, NUMBER, "X", 0, 0.9, 0.1, "task", "share of a file that is held out for evaluations")                            \
     ROW(reward, LIST, "JUDGE", 0, 0, 0, "task", "task, exact, number, regex:PATTERN, length:N or a program; may be repeated")      \
     ROW(reward_weights, TEXT, "LIST", 0, 0, 0, "task", "weights of several rewards: 1,0.5")                                        \
+    ROW(working_directory, TEXT, "DIR", 0, 0, 0, "task",                                                                           \
+        "where programs of tasks and rewards start; where the run was started if not given")                                       \
     ROW(reward_timeout, NUMBER, "X", 1e-3, 1e6, 30, "task", "seconds that a program may take for one reply")                       \
     ROW(reward_restarts, WHOLE, "N", 0, 1000, 0, "task", "how many times in a row a program that failed is restarted")             \
     ROW(chat, SWITCH, "yes|no", 0, 0, 0, "task", "a prompt is a user's message, put into the chat template")                       \
     ROW(chat_format, TEXT, "NAME", 0, 0, 0, "task",                                                                                \
         "chat format instead of the model's own: raw, chatml, qwen2.5, qwen3, llama3, llama3.1")                                   \
     ROW(system, TEXT, "TEXT", 0, 0, 0, "task", "system message before every prompt")                                               \
+    ROW(date, TEXT, "DATE", 0, 0, 0, "task",                                                                                       \
+        "date that a chat template sees, YYYY-MM-DD; the day on which the run was started if not given")                           \
     ROW(eval_steps, WHOLE, "N", 0, 1e9, 10, "evaluation", "evaluate every N steps; 0: at the beginning and the end")               \
     ROW(eval_prompts, WHOLE, "N", 0, 1e6, 100, "evaluation", "held-out prompts; 0: no evaluation")                                 \
     ROW(eval_samples, WHOLE, "N", 1, 1e4, 1, "evaluation", "sampled responses to each")

@@ -7,9 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "base/file.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "rollout/task.h"
 #include "train/groups.h"
 
 typedef struct sft_reader {
@@ -42,11 +44,11 @@ static rein_status mark_turns(rein_fields *in, json_t *messages) {
         if (!assistant) continue;
         if (json_object_set_new(message, "trainable", json_true()) ||
             json_object_set_new(message, "finish_reason", json_string("stop")))
-            return in->status = rein_fail(in->err, REIN_ENOMEM, "out of memory");
+            return in->status = rein_no_memory(in->err);
         marked++;
     }
     if (!in->status && !marked && json_array_size(messages))
-        rein_group_wrong(in, "messages has no turn of an assistant that trains: there is nothing to learn");
+        rein_fields_fail(in, REIN_EINVAL, "messages", -1, "has no turn of an assistant that trains: there is nothing to learn");
     return in->status;
 }
 
@@ -65,8 +67,8 @@ static rein_status encode(rein_ids *ids, sft_reader *reader, rein_fields *in, co
     rein_error why = {0};
     if (in->status) return in->status;
     const rein_status status = rein_tokenizer_encode(ids, reader->group.tokenizer, text, strlen(text), &how, &why);
-    if (status == REIN_EINVAL) return rein_group_wrong(in, "%s: %s", key, why.message);
-    return in->status = status ? rein_fail(in->err, status, "%s", why.message) : REIN_OK;
+    if (status == REIN_EINVAL) return rein_fields_fail(in, REIN_EINVAL, key, -1, ": %s", why.message);
+    return in->status = status ? rein_fail_with(in->err, status, &why) : REIN_OK;
 }
 
 /* Without a token before it, the first one of the completion cannot train. */
@@ -77,7 +79,8 @@ static rein_status read_texts(rein_trajectory *t, sft_reader *reader, rein_field
     if (!reader->group.tokenizer) return rein_group_no_tokenizer(in, "prompt");
     encode(&prompt, reader, in, "prompt", 0);
     encode(&answer, reader, in, "completion", 1);
-    if (!in->status && !answer.count && reader->end_id < 0) rein_group_wrong(in, "completion has no token: nothing would train");
+    if (!in->status && !answer.count && reader->end_id < 0)
+        rein_fields_fail(in, REIN_EINVAL, "completion", -1, "has no token: nothing would train");
     const size_t seen = !prompt.count && answer.count ? 1 : 0;
     if (!in->status) in->status = rein_history_extend(&h, prompt.data, NULL, prompt.count, 0, err);
     if (!in->status && seen) in->status = rein_history_extend(&h, answer.data, NULL, seen, 0, err);
@@ -120,7 +123,7 @@ static size_t forget_log_probs(rein_trajectory *t) {
 static rein_status read_example(rein_groups *groups, sft_reader *reader, const json_t *root) {
     rein_fields in = rein_group_fields(&reader->group, root, "");
     rein_group group = {.trajectories = calloc(1, sizeof(rein_trajectory)), .n = 1};
-    if (!group.trajectories) return rein_fail(in.err, REIN_ENOMEM, "out of memory");
+    if (!group.trajectories) return rein_no_memory(in.err);
     rein_trajectory *t = group.trajectories;
     *t = (rein_trajectory){.reward = 1, .policy_step = -1, .budget = -1};
     rein_status status = read_kind(t, reader, &in);
@@ -146,12 +149,35 @@ static rein_status read_lines(rein_groups *groups, sft_reader *reader, const cha
     rein_status status = REIN_OK;
     size_t line = 1;
     for (size_t at = 0, stop; at < length && !status; at = stop + 1, line++) {
-        const char *newline = memchr(text + at, '\n', length - at);
-        stop = newline ? (size_t)(newline - text) : length;
         snprintf(where, sizeof where, "%s: line %zu", shown, line);
+        if ((status = rein_line_end(&stop, text, at, length, where, reader->group.err))) break;
         if (!rein_all_blank(text + at, stop - at)) status = read_line(groups, reader, where, text + at, stop - at);
     }
     return status;
+}
+
+/* A file that is one JSON array, as tasks may be. */
+static rein_status read_array(rein_groups *groups, sft_reader *reader, const char *text, size_t length, const char *shown) {
+    rein_error *err = reader->group.err;
+    json_t *array, *object;
+    size_t i;
+    rein_status status = rein_json_parse(&array, text, length, shown, 0, err);
+    if (!status && !json_is_array(array))
+        status = rein_fail(err, REIN_EINVAL, "%s is not a JSON array: [{\"messages\": [...]}, ...] is needed", shown);
+    json_array_foreach(array, i, object) {
+        if (status) break;
+        if (!json_is_object(object)) status = rein_fail(err, REIN_EINVAL, "is not an object: {\"messages\": [...]} is needed");
+        else status = read_example(groups, reader, object);
+        if (status == REIN_EINVAL) rein_fail_in(err, status, "%s: example %zu", shown, i + 1);
+    }
+    json_decref(array);
+    return status;
+}
+
+static int is_array(const char *name) {
+    static const char end[] = ".json";
+    const size_t length = strlen(name), tail = sizeof end - 1;
+    return length > tail && !strcmp(name + length - tail, end);
 }
 
 rein_status rein_sft_from_memory(rein_groups *groups, const char *text, size_t length, const char *name,
@@ -161,9 +187,11 @@ rein_status rein_sft_from_memory(rein_groups *groups, const char *text, size_t l
     const size_t before = groups->n;
     char shown[REIN_PATH_SHOWN];
     rein_path_show(shown, name);
-    if (chat && !rein_chat_name(chat)) return rein_fail(err, REIN_EINVAL, "chat.kind is %d: no format", (int)chat->kind);
+    if (chat && !rein_chat_name(chat)) return rein_fail_at(err, REIN_EINVAL, "chat.kind", -1, "is %d: no format", (int)chat->kind);
     if (chat) reader.group.chat = *chat;
-    rein_status status = read_lines(groups, &reader, text, length, shown);
+    rein_status status = rein_data_refuse_format(text, length, name, err);
+    if (!status && is_array(name)) status = read_array(groups, &reader, text, length, shown);
+    else if (!status) status = read_lines(groups, &reader, text, length, shown);
     if (!status && groups->n == before)
         status = rein_fail(err, REIN_EINVAL, "%s has no example: one JSON object a line is needed, {\"messages\": [...]}", shown);
     for (size_t g = before; status && g < groups->n; g++) rein_group_free(&groups->groups[g]);

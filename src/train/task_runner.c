@@ -1,9 +1,13 @@
 /* task_runner.c - what sampling and rewarding need, opened as the settings say: tokenizer, tasks, judges, chat format, stops. */
 #include "task_runner.h"
+#include "base/base.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "rollout/reward.h"
+#include "rollout/task.h"
 
 /* Cuts a text into its lines. */
 static rein_status split_lines(const char **lines, size_t *n, size_t most, char *text, const char *name, rein_error *err) {
@@ -49,12 +53,16 @@ static rein_status read_weights(double *weights, size_t n, const char *text, rei
 }
 
 /* `judges` is cut apart. */
-static rein_status open_judges(rein_task_runner *r, char *judges, rein_error *err) {
+static rein_status open_judges(rein_task_runner *r, char *judges, const rein_task_inputs *inputs, rein_error *err) {
     enum { MOST = 32 };
     const rein_settings *s = &r->settings;
     const char *specs[MOST] = {"task"};
     double weights[MOST];
-    rein_reward_options how = {.timeout = s->reward_timeout, .restarts = (size_t)s->reward_restarts};
+    rein_reward_options how = {.timeout = s->reward_timeout,
+                               .restarts = (size_t)s->reward_restarts,
+                               .directory = s->working_directory,
+                               .functions = inputs->functions,
+                               .n_functions = inputs->n_functions};
     size_t n;
     if (split_lines(specs, &n, MOST, judges, "reward", err)) return REIN_EINVAL;
     if (!n && !rein_task_verifies(r->task))
@@ -71,58 +79,73 @@ static rein_status open_judges(rein_task_runner *r, char *judges, rein_error *er
     return rein_reward_open(&r->reward, specs, n, r->task, &how, err);
 }
 
-static rein_status open_reward(rein_task_runner *r, rein_error *err) {
+static rein_status open_reward(rein_task_runner *r, const rein_task_inputs *inputs, rein_error *err) {
     char *judges = strdup(r->settings.reward);
-    const rein_status status = judges ? open_judges(r, judges, err) : rein_fail(err, REIN_ENOMEM, "no memory for rewards");
+    const rein_status status = judges ? open_judges(r, judges, inputs, err) : rein_fail(err, REIN_ENOMEM, "no memory for rewards");
     free(judges);
     return status;
 }
 
-static rein_status open_task(rein_task **task, const rein_task_runner *r, const char *source, double held_out, rein_error *err) {
+static rein_status open_task(rein_task **task, const rein_task_runner *r, const char *source, double held_out,
+                             const rein_task_inputs *inputs, rein_error *err) {
     const rein_task_kind kind = rein_task_kind_of(source);
-    const rein_task_options how = {(uint64_t)r->settings.seed, kind == REIN_TASK_FILE ? held_out : 0,
-                                   kind == REIN_TASK_PROGRAM ? r->settings.reward_timeout : 0};
+    const rein_task_options how = {.seed = (uint64_t)r->settings.seed,
+                                   .held_out_share = rein_task_is_divided(kind) ? held_out : 0,
+                                   .timeout = kind == REIN_TASK_PROGRAM ? r->settings.reward_timeout : 0,
+                                   .directory = kind == REIN_TASK_PROGRAM ? r->settings.working_directory : NULL,
+                                   .texts = inputs->texts,
+                                   .n_texts = inputs->n_texts};
     return rein_task_open(task, source, &how, err);
 }
 
-/* All of a file that is given for evaluations is held out; built-in tasks and programs have their own split. */
-static rein_status open_tasks(rein_task_runner *r, rein_error *err) {
+/* The setting that names the source is eval_task, not task. */
+static rein_status of_eval_task(rein_status status, rein_error *err) {
+    if (!status || !err || strcmp(err->field, "task") != 0) return status;
+    return rein_fail_as(err, status, "eval_task", -1, "eval_task");
+}
+
+/* All of a list that is given for evaluations is held out; built-in tasks and programs have their own split. */
+static rein_status open_tasks(rein_task_runner *r, const rein_task_inputs *inputs, rein_error *err) {
     const rein_settings *s = &r->settings;
     const int apart = *s->eval_task != 0;
-    rein_status status = open_task(&r->task, r, s->task, apart || !s->eval_prompts ? 0 : s->held_out, err);
+    rein_status status = open_task(&r->task, r, s->task, apart || !s->eval_prompts ? 0 : s->held_out, inputs, err);
     r->eval_task = r->task;
     if (!status && apart) {
         r->eval_task = NULL;
-        status = open_task(&r->eval_task, r, s->eval_task, 0, err);
+        status = of_eval_task(open_task(&r->eval_task, r, s->eval_task, 0, inputs, err), err);
     }
-    r->eval_split = apart && rein_task_kind_of(s->eval_task) == REIN_TASK_FILE ? REIN_SPLIT_TRAIN : REIN_SPLIT_HELD_OUT;
+    r->eval_split = apart && rein_task_is_divided(rein_task_kind_of(s->eval_task)) ? REIN_SPLIT_TRAIN : REIN_SPLIT_HELD_OUT;
     return status;
 }
 
 static rein_status open_chat(rein_task_runner *r, rein_error *err) {
     const rein_settings *s = &r->settings;
-    size_t length;
-    const char *chat_template = rein_tokenizer_chat_template(&length, r->tokenizer);
     rein_error why = {0};
-    r->prompting = (rein_prompting){.chat_prompts = s->chat, .system = *s->system ? s->system : NULL};
-    const rein_status status = *s->chat_format ? rein_chat_named(&r->chat, s->chat_format, &why)
-                                               : rein_chat_recognise(&r->chat, chat_template, length, &why);
+    r->prompting = (rein_prompting){
+        .chat_prompts = s->chat, .system = *s->system ? s->system : NULL, .max_tokens = (size_t)r->info.max_positions};
+    rein_status status = rein_settings_choose_date(&r->settings, err);
+    if (status) return status;
+    status = rein_settings_chat(&r->chat, s, r->tokenizer, &why);
     if (!status) r->prompting.chat = &r->chat;
+    if (rein_settings_given(s, "date") && !(r->chat.run && rein_chat_template_names(r->chat.run, "strftime_now")))
+        return rein_fail_at(err, REIN_EINVAL, "date", -1, "has no effect: the chat template does not ask for it (strftime_now)");
     const int needed = s->chat || *s->chat_format;
-    return status && needed ? rein_fail(err, status, "%s", why.message) : REIN_OK;
+    return status && needed ? rein_fail_with(err, status == REIN_END ? REIN_EINVAL : status, &why) : REIN_OK;
 }
 
 rein_status rein_task_runner_open(rein_task_runner **runner, const rein_settings *settings, const rein_model *model,
-                                  rein_error *err) {
+                                  const rein_task_inputs *inputs, rein_error *err) {
+    const rein_task_inputs none = {0};
     *runner = NULL;
+    if (!inputs) inputs = &none;
     rein_task_runner *r = calloc(1, sizeof *r);
     if (!r) return rein_fail(err, REIN_ENOMEM, "no memory for a task");
     rein_settings_init(&r->settings);
     r->info = rein_model_describe(model);
     rein_status status = rein_settings_assign(&r->settings, settings, err);
     if (!status) status = rein_tokenizer_open(&r->tokenizer, settings->model, err);
-    if (!status) status = open_tasks(r, err);
-    if (!status) status = open_reward(r, err);
+    if (!status) status = open_tasks(r, inputs, err);
+    if (!status) status = open_reward(r, inputs, err);
     if (!status) status = open_chat(r, err);
     if (!status) status = read_stops(r, err);
     if (status) rein_task_runner_close(r);
@@ -159,30 +182,27 @@ rein_rollout_options rein_task_runner_options(rein_task_runner *r, rein_policy p
                                   .exec = exec};
 }
 
-/* The number of held-out examples, at most eval_prompts. Those of a program are counted by getting them. */
-static rein_status count_held_out(size_t *n, rein_task_runner *r, rein_error *err) {
+/* Those of a program are counted by getting them. */
+rein_status rein_task_runner_held_out(size_t *n, rein_task_runner *r, rein_error *err) {
     const size_t wanted = (size_t)r->settings.eval_prompts, size = rein_task_size(r->eval_task, r->eval_split);
     rein_error why = {0};
     *n = wanted < size ? wanted : size;
     if (rein_task_kind_of(rein_task_name(r->eval_task)) != REIN_TASK_PROGRAM || r->held_out == wanted) return REIN_OK;
     for (rein_example example; !r->held_out_ends && r->held_out < wanted; r->held_out++, rein_example_free(&example)) {
         const rein_status status = rein_task_example(&example, r->eval_task, r->eval_split, r->held_out, &why);
-        if (status && status != REIN_END) return rein_fail(err, status, "%s", why.message);
+        if (status && status != REIN_END) return rein_fail_with(err, status, &why);
         if ((r->held_out_ends = status != REIN_OK)) break;
     }
     *n = r->held_out;
     return *n ? REIN_OK : rein_fail(err, REIN_EINVAL, "%s: nothing is held out for evaluations", why.message);
 }
 
-/* No step of training has this number, so that the randomness of evaluations is their own, and the same in each. */
-static const uint64_t EVALUATION = UINT64_MAX;
-
 rein_status rein_task_runner_evaluate(rein_groups *groups, rein_task_runner *r, const rein_policy *policy, int greedy,
                                       const rein_exec *exec, void (*progress)(void *context, size_t done, size_t all),
                                       void *context, rein_error *err) {
     size_t n;
     *groups = (rein_groups){0};
-    rein_status status = count_held_out(&n, r, err);
+    rein_status status = rein_task_runner_held_out(&n, r, err);
     if (status) return status;
     uint64_t *indices = malloc((n ? n : 1) * sizeof *indices);
     if (!indices) return rein_fail(err, REIN_ENOMEM, "no memory for %zu prompts", n);
@@ -191,7 +211,7 @@ rein_status rein_task_runner_evaluate(rein_groups *groups, rein_task_runner *r, 
     o.task = r->eval_task, o.split = r->eval_split;
     o.indices = indices, o.n = n;
     o.samples = greedy ? 1 : (size_t)r->settings.eval_samples;
-    o.step = EVALUATION;
+    o.address.purpose = REIN_PURPOSE_EVALUATION;
     o.sampling.greedy = greedy;
     if (greedy) o.sampling.top_k = 0, o.sampling.top_p = 1, o.sampling.min_p = 0;
     o.progress = progress, o.context = context;
@@ -202,16 +222,30 @@ rein_status rein_task_runner_evaluate(rein_groups *groups, rein_task_runner *r, 
     return status;
 }
 
-/* Finds what is wrong with the prompting, as far as the first example shows it. */
-static rein_status check_example(rein_task_runner *r, rein_task *task, rein_split split, rein_error *err) {
-    rein_example example;
+/* What can be known of an example before it is sampled: the prompt can be encoded and leaves room, and the judges have their answer. */
+static rein_status check_prompt(rein_task_runner *r, const rein_example *example, rein_ids *ids, rein_error *err) {
+    const size_t positions = (size_t)r->info.max_positions;
+    const rein_status status = rein_example_encode(ids, r->tokenizer, example, &r->prompting, err);
+    if (status || ids->count < positions) return status ? status : rein_reward_check(r->reward, example, err);
+    return rein_fail_at(err, REIN_EINVAL, "prompt", -1,
+                        "has %zu tokens: the model has %zu positions, which leaves no room for a completion", ids->count,
+                        positions);
+}
+
+/* Checks all examples of a file, and the first of other tasks. */
+static rein_status check_examples(rein_task_runner *r, rein_task *task, rein_split split, rein_error *err) {
+    const int file = rein_task_kind_of(rein_task_name(task)) == REIN_TASK_FILE;
+    const size_t n = file ? rein_task_size(task, split) : 1;
     rein_ids ids = {0};
-    rein_status status = rein_task_example(&example, task, split, 0, err);
-    if (!status && (status = rein_example_encode(&ids, r->tokenizer, &example, &r->prompting, err)))
-        rein_fail_in(err, status, "task %.60s, example 0%s", rein_task_name(task),
-                     split == REIN_SPLIT_HELD_OUT ? " (held out)" : "");
+    rein_status status = REIN_OK;
+    for (size_t i = 0; i < n && !status; i++) {
+        rein_example example;
+        if ((status = rein_task_example(&example, task, split, i, err))) break; /* it names the example itself */
+        ids.count = 0;
+        if ((status = check_prompt(r, &example, &ids, err))) rein_task_fail_in(err, status, task, split, i);
+        rein_example_free(&example);
+    }
     rein_ids_free(&ids);
-    rein_example_free(&example);
     return status;
 }
 
@@ -219,9 +253,10 @@ rein_status rein_task_runner_check(rein_task_runner *r, rein_error *err) {
     int32_t end;
     size_t n;
     rein_status status = r->prompting.chat ? rein_turn_end(&end, r->tokenizer, r->prompting.chat, err) : REIN_OK;
-    if (!status) status = check_example(r, r->task, REIN_SPLIT_TRAIN, err);
-    if (!status && r->settings.eval_prompts) status = count_held_out(&n, r, err);
-    return status || !r->settings.eval_prompts ? status : check_example(r, r->eval_task, r->eval_split, err);
+    if (!status) status = check_examples(r, r->task, REIN_SPLIT_TRAIN, err);
+    if (!status && r->settings.eval_prompts) status = rein_task_runner_held_out(&n, r, err);
+    if (!status && r->settings.eval_prompts) status = check_examples(r, r->eval_task, r->eval_split, err);
+    return status ? status : rein_reward_check_programs(r->reward, err); /* last: they have had time to start */
 }
 
 const char *rein_task_runner_log(rein_task_runner *r) { return rein_reward_log(r->reward); }

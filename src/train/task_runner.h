@@ -22,8 +22,12 @@ struct rein_task_runner {
     int held_out_ends;
 };
 
-/* Encodes the first example of each split: that finds a wrong chat format or system message. */
+/* Checks every example of a file, and the first of each split of other tasks: prompts that cannot be encoded or are too long, answers that a
+ * judge needs and that are missing. */
 rein_status rein_task_runner_check(rein_task_runner *runner, rein_error *err);
+
+/* The number of prompts of an evaluation: the held-out examples, at most eval_prompts. */
+rein_status rein_task_runner_held_out(size_t *n, rein_task_runner *runner, rein_error *err);
 
 /* How examples are sampled; the caller adds which ones. */
 rein_rollout_options rein_task_runner_options(rein_task_runner *runner, rein_policy policy, rein_exec exec);

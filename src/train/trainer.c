@@ -9,11 +9,11 @@
 #include "base/pool.h"
 #include "model/activation_cache.h"
 
-enum { ADAPTER_SHARDS = 16, SHARE_LIMIT = 16, LARGEST_SHARDS = 4096 };
+enum { LARGEST_SHARDS = 4096 };
 
 rein_status rein_check_temperature(double temperature, rein_error *err) {
     if (temperature >= 1e-3 && temperature <= 1e3) return REIN_OK;
-    return rein_fail_at(err, REIN_EINVAL, "temperature", -1, "is %g: 0.001 to 1000", temperature);
+    return rein_fail_at(err, REIN_EINVAL, "temperature", -1, "is %g: it must be between 0.001 and 1000", temperature);
 }
 
 static rein_status check(rein_trainer_options *o, const rein_model *model, const rein_adapter *adapter, rein_error *err) {
@@ -24,9 +24,10 @@ static rein_status check(rein_trainer_options *o, const rein_model *model, const
     if (o->shards > LARGEST_SHARDS)
         return rein_fail_at(err, REIN_EINVAL, "shards", -1, "is %zu: at most %d", o->shards, LARGEST_SHARDS);
     if (o->activation_cache && rein_activation_cache_inputs_only(o->activation_cache) && !o->recompute)
-        return rein_fail(err, REIN_EINVAL, "the activation cache was opened with recompute, the trainer without: open both alike");
-    if (!o->shards) o->shards = adapter ? ADAPTER_SHARDS : 1;
-    if (!o->share_limit) o->share_limit = SHARE_LIMIT;
+        return rein_fail_at(err, REIN_EINVAL, "activation_cache", -1,
+                            "was opened with recompute, the trainer without: open both alike");
+    if (!o->shards) o->shards = adapter ? REIN_ADAPTER_SHARDS : 1;
+    if (!o->share_limit) o->share_limit = REIN_SHARE_LIMIT;
     return rein_exec_resolve(&o->exec, &o->exec, REIN_SERIAL, err);
 }
 
@@ -98,10 +99,12 @@ static void add_stretch(void *context, size_t piece, int thread) {
 
 rein_status rein_trainer_optim_step(double *gradient_norm, rein_trainer *t, const rein_adamw *adamw, rein_error *err) {
     if (!t->holds) return rein_fail(err, REIN_EINVAL, "there is no gradient: every pass since the last step had nothing to train");
+    rein_status status = rein_adamw_check(adamw, err);
+    if (status) return status; /* the gradient stays: the caller can correct the options and call again */
     rein_parallel(t->options.exec.threads, (t->floats + PIECE - 1) / PIECE, add_stretch, t);
-    rein_status status = rein_adamw_step(gradient_norm, t->first, t->second, &t->steps, t->parameters, t->n_parameters, adamw,
-                                         &t->options.exec, err);
+    status = rein_adamw_step(gradient_norm, t->first, t->second, &t->steps, t->parameters, t->n_parameters, adamw, &t->options.exec,
+                             err);
     if (!status) status = rein_parameters_changed(t->model, t->adapter, err);
-    rein_trainer_clear(t); /* also after a failure: the first shard holds the sum */
+    rein_trainer_clear(t); /* also if AdamW failed: the first shard holds the sum */
     return status;
 }

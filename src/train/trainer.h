@@ -5,6 +5,16 @@
 #include "base/arena.h"
 #include "rein/train.h"
 
+/* Defaults of rein_trainer_options; all weights have one shard. */
+enum { REIN_ADAPTER_SHARDS = 16, REIN_SHARE_LIMIT = 16 };
+
+/* Called before every micro-batch of a forward pass, with a backward pass (`done` of `all` micro-batches were trained) or without (all is 0:
+ * a reference, for example). Not 0: the pass stops with REIN_ECANCELLED. */
+typedef struct rein_trainer_watch {
+    int (*call)(void *context, size_t done, size_t all); /* NULL: none */
+    void *context;
+} rein_trainer_watch;
+
 struct rein_trainer {
     rein_model *model;
     rein_adapter *adapter;
@@ -18,10 +28,14 @@ struct rein_trainer {
     int64_t steps;
     size_t groups; /* whose gradients were added since the last step: the index of the next one */
     int holds;     /* 1: the gradient is not 0 */
+    rein_trainer_watch watch;
 };
 
 /* REIN_EINVAL if a policy cannot have this temperature. */
 rein_status rein_check_temperature(double temperature, rein_error *err);
+
+/* REIN_EINVAL if AdamW cannot make a step with these options. adamw.c has it. */
+rein_status rein_adamw_check(const rein_adamw *options, rein_error *err);
 
 /* Makes the gradient 0. */
 void rein_trainer_clear(rein_trainer *trainer);

@@ -13,13 +13,13 @@
 typedef struct pass_work {
     rein_trainer *t;
     const rein_pass_options *o;
-    rein_policy own;        /* the trainer's, at the temperature of the pass */
+    rein_policy own;        /* whose log-probs are computed: the trainer's, at the temperature of the pass, or one that was given */
     rein_options objective; /* resolved */
     rein_packing packing;
     rein_pass_result *pass;
     const rein_micro_batch *measured; /* or NULL */
-    float *current,
-        *entropies; /* of the current policy: all at the beginning, if something needs them; else as they are computed */
+    /* Of the current policy: all at the beginning, if something needs them; else as they are computed. */
+    float *current, *entropies;
     float *old, *reference, *dlog_probs, *dentropies;
     float *batch_log_probs, *batch_entropies, *batch_dlog_probs, *batch_dentropies; /* [tokens of the largest micro-batch] */
     rein_batch batch;
@@ -45,17 +45,6 @@ static size_t not_recorded(const rein_packing *packing) {
     size_t n = 0;
     for (size_t i = 0; i < packing->n_tokens; i++) n += packing->mask[i] && isnan(packing->recorded[i]);
     return n;
-}
-
-/* Where a token trains, its recorded log-prob must be a number or missing (NaN): some samplers write -inf or -9999. */
-static rein_status check_recorded(const rein_packing *packing, rein_error *err) {
-    for (size_t s = 0; s < packing->n_sequences; s++)
-        for (size_t i = packing->sequence_offsets[s]; i < packing->sequence_offsets[s + 1]; i++)
-            if (packing->mask[i] && (isinf(packing->recorded[i]) || packing->recorded[i] > 0))
-                return rein_fail(err, REIN_EINVAL,
-                                 "trajectory %zu, token %zu: the recorded log-prob is %g: a number that is at most 0, or null", s,
-                                 i - packing->sequence_offsets[s], (double)packing->recorded[i]);
-    return REIN_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ log-probs */
@@ -86,13 +75,20 @@ static rein_status forward(float *log_probs, float *entropies, pass_work *w, con
     return REIN_OK;
 }
 
+static rein_status ask_watch(const rein_trainer *t, size_t done, size_t all, rein_error *err) {
+    if (!t->watch.call || !t->watch.call(t->watch.context, done, all)) return REIN_OK;
+    return rein_fail(err, REIN_ECANCELLED, "the step was stopped");
+}
+
 static rein_status all_forward(float *log_probs, float *entropies, pass_work *w, const rein_policy *policy, rein_error *err) {
     rein_status status = REIN_OK;
     memset(log_probs, 0, w->packing.n_tokens * sizeof *log_probs);
     if (entropies) memset(entropies, 0, w->packing.n_tokens * sizeof *entropies);
-    for (size_t u = 0; u < w->packing.n_micro_batches && !status; u++)
-        if (wants_something(&w->packing.micro_batches[u]))
+    for (size_t u = 0; u < w->packing.n_micro_batches && !status; u++) {
+        status = ask_watch(w->t, 0, 0, err);
+        if (!status && wants_something(&w->packing.micro_batches[u]))
             status = forward(log_probs, entropies, w, &w->packing.micro_batches[u], policy, NULL, err);
+    }
     return status;
 }
 
@@ -143,7 +139,7 @@ static rein_status take_arrays(pass_work *w, rein_error *err) {
 static rein_status pack(pass_work *w, const rein_groups *groups, rein_error *err) {
     const rein_packing_options o = {w->t->options.share_limit,
                                     w->t->options.no_sharing,
-                                    w->o ? w->o->mask_truncated_completions : 0,
+                                    {w->own.model, !w->o, w->o && w->o->mask_truncated_completions},
                                     w->o ? w->o->policy_step : -1,
                                     w->o ? w->objective.token_budget : NAN,
                                     w->o && (w->objective.shape == REIN_SHAPE_BUDGET || w->objective.shape == REIN_SHAPE_TRUNCATE)};
@@ -160,9 +156,8 @@ static rein_status reference_pass(pass_work *w, rein_error *err) {
         return REIN_OK;
     }
     if (!w->o->reference)
-        return rein_fail(err, REIN_EINVAL,
-                         "the objective has a KL to a reference (kl_reward_coef, kl_penalty_coef or kl_loss_coef), and "
-                         "there is no reference");
+        return rein_fail_at(err, REIN_EINVAL, "reference", -1,
+                            "is missing: the objective has a KL to a reference (kl_reward_coef, kl_penalty_coef or kl_loss_coef)");
     const rein_status status = all_forward(w->reference, NULL, w, w->o->reference, err);
     for (size_t i = 0; i < w->packing.n_tokens; i++) w->pass->reference_tokens += w->packing.mask[i];
     w->pass->seconds_reference = rein_now() - began;
@@ -171,8 +166,7 @@ static rein_status reference_pass(pass_work *w, rein_error *err) {
 
 /* The log-probs that quantities of the whole step need, before the first gradient. */
 static rein_status before_the_step(pass_work *w, rein_error *err) {
-    rein_status status = check_recorded(&w->packing, err);
-    if (!status) status = reference_pass(w, err);
+    rein_status status = reference_pass(w, err);
     if (status) return status;
     w->pass->recomputed = not_recorded(&w->packing);
     const double began = rein_now();
@@ -264,8 +258,10 @@ static rein_status run_pass(pass_work *w, const rein_groups *groups, rein_error 
     if (!status) status = before_the_step(w, err);
     if (!status) status = begin_step(w, err);
     if (!status) find_measured(w);
-    for (size_t u = 0; u < w->packing.n_micro_batches && !status; u++)
-        status = forward_and_backward(w, &w->packing.micro_batches[u], err);
+    for (size_t u = 0; u < w->packing.n_micro_batches && !status; u++) {
+        status = ask_watch(w->t, u, w->packing.n_micro_batches, err);
+        if (!status) status = forward_and_backward(w, &w->packing.micro_batches[u], err);
+    }
     if (!status) status = rein_step_finish(&w->pass->loss, w->step, err);
     if (!status && w->o->recorded_are_current && w->pass->max_gap > 0)
         status = rein_fail(
@@ -300,10 +296,9 @@ static void put_recorded_everywhere(pass_work *w) {
 rein_status rein_trainer_check(rein_loss *loss, rein_trainer *t, const rein_groups *groups, const rein_pass_options *options,
                                rein_error *err) {
     rein_pass_result result = {0};
-    pass_work w = {.t = t, .o = options, .pass = &result};
+    pass_work w = {.t = t, .o = options, .own = own_policy(t, 0), .pass = &result};
     rein_status status = rein_options_resolve(&w.objective, options->objective, err);
     if (!status) status = pack(&w, groups, err);
-    if (!status) status = check_recorded(&w.packing, err);
     if (status) return status;
     put_recorded_everywhere(&w);
     result.recomputed = not_recorded(&w.packing);
@@ -314,8 +309,7 @@ rein_status rein_trainer_check(rein_loss *loss, rein_trainer *t, const rein_grou
 
 rein_status rein_trainer_log_probs(float *log_probs, float *entropies, rein_trainer *t, const rein_policy *policy,
                                    const rein_groups *groups, rein_error *err) {
-    pass_work w = {.t = t};
-    const rein_policy own = own_policy(t, 0);
+    pass_work w = {.t = t, .own = policy ? *policy : own_policy(t, 0)};
     const rein_status status = pack(&w, groups, err);
-    return status ? status : all_forward(log_probs, entropies, &w, policy ? policy : &own, err);
+    return status ? status : all_forward(log_probs, entropies, &w, &w.own, err);
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "support/check.h"
 
 /* ---- errors */
 static void test_fail_formats(void **state) {
@@ -54,6 +55,102 @@ static void test_fail_in_adds_the_place(void **state) {
     assert_string_equal(err.message, "here: no field");
     assert_int_equal(err.reason, 0);
     assert_int_equal(rein_fail_in(NULL, REIN_EIO, "here"), REIN_EIO);
+}
+
+/* An error that is passed on stays data. */
+static void test_fail_with(void **state) {
+    (void)state;
+    rein_error cause, err = {0};
+    rein_fail_at(&cause, REIN_EIO, "reward", 2, "is missing");
+    cause.system = 28;
+    assert_int_equal(rein_fail_with(&err, REIN_EIO, &cause), REIN_EIO);
+    assert_memory_equal(&err, &cause, sizeof err);
+    assert_int_equal(rein_fail_with(NULL, REIN_EIO, &cause), REIN_EIO);
+}
+
+/* A caller may know the field by another name: an option, a position in rows. The place and the reason stay. */
+static void test_spelled(void **state) {
+    (void)state;
+    rein_error err;
+    char text[REIN_MESSAGE_SIZE];
+    rein_fail_at(&err, REIN_EINVAL, "kl_loss_coef", -1, "is -1: it must be 0 or more, as kl_loss_coef is a weight");
+    assert_string_equal(rein_error_spelled(text, &err, "--kl-loss-coef"),
+                        "--kl-loss-coef is -1: it must be 0 or more, as kl_loss_coef is a weight");
+    rein_fail_at(&err, REIN_EINVAL, "rewards", 3, ": no number");
+    rein_fail_in(&err, REIN_EINVAL, "rewards.json: line %d", 3);
+    assert_string_equal(rein_error_spelled(text, &err, "rewards[1][0]"), "rewards.json: line 3: rewards[1][0]: no number");
+    assert_string_equal(err.message, "rewards.json: line 3: rewards[3]: no number");
+    rein_fail(&err, REIN_EIO, "no field");
+    assert_string_equal(rein_error_spelled(text, &err, "name"), "no field");
+}
+
+/* Also where the field, the reason, the place or the new name does not fit. */
+/* Another field, and another name for it. */
+static void test_renamed(void **state) {
+    (void)state;
+    rein_error err;
+    rein_fail_at(&err, REIN_EINVAL, "groups[0].histories", 0, "has 602 tokens");
+    rein_fail_in(&err, REIN_EINVAL, "data.jsonl");
+    assert_int_equal(rein_fail_as(&err, REIN_EINVAL, "data", 5, "example 6"), REIN_EINVAL);
+    assert_string_equal(err.message, "data.jsonl: example 6 has 602 tokens");
+    assert_string_equal(err.message + err.reason, "has 602 tokens");
+    assert_string_equal(err.field, "data");
+    assert_int_equal(err.index, 5);
+    assert_int_equal(rein_fail_as(&err, REIN_EIO, "other", -1, NULL), REIN_EIO); /* it has a field */
+    assert_string_equal(err.field, "data");
+    assert_int_equal(rein_fail_as(NULL, REIN_EIO, "data", 0, "x"), REIN_EIO);
+}
+
+/* A message without a field stays as it is; only what is wrong with the input is about a field. */
+static void test_named(void **state) {
+    (void)state;
+    static const rein_status codes[] = {REIN_EINVAL, REIN_EIO, REIN_ENOMEM, REIN_ESYSTEM};
+    rein_error err;
+    for (size_t i = 0; i < COUNT(codes); i++) {
+        rein_fail(&err, codes[i], "nowhere: cannot be opened");
+        assert_int_equal(rein_fail_as(&err, codes[i], "data", -1, NULL), codes[i]);
+        assert_string_equal(err.message, "nowhere: cannot be opened");
+        assert_string_equal(err.field, i < 2 ? "data" : "");
+        assert_int_equal(err.index, -1);
+    }
+}
+
+/* The message may quote an element instead of its position. */
+static void test_spelled_without_position(void **state) {
+    (void)state;
+    char text[REIN_MESSAGE_SIZE];
+    rein_error err;
+    rein_fail_at(&err, REIN_EINVAL, "reward", -1, "\"exat\" is unknown");
+    err.index = 1;
+    assert_string_equal(rein_error_spelled(text, &err, "--reward[1]"), "--reward \"exat\" is unknown");
+    assert_string_equal(rein_error_spelled(text, &err, "--reward"), "--reward \"exat\" is unknown");
+}
+
+static void test_spelled_truncates(void **state) {
+    char text[2000], spelled[REIN_MESSAGE_SIZE];
+    (void)state;
+    memset(text, 'a', sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    for (size_t length = 0; length < sizeof text - 8; length += 7) {
+        rein_error err;
+        rein_fail_at(&err, REIN_EINVAL, text + length, 5, "is long");
+        assert_non_null(strstr(err.message, "[5] is long")); /* a long field leaves room for the reason */
+        assert_string_equal(rein_error_spelled(spelled, &err, "x"), "x is long");
+        assert_true(strlen(rein_error_spelled(spelled, &err, text + length)) < REIN_MESSAGE_SIZE);
+        rein_fail_in(&err, REIN_EINVAL, "%s", text + length);
+        assert_true(strlen(rein_error_spelled(spelled, &err, text + length)) < REIN_MESSAGE_SIZE);
+        if (length < 1400) assert_string_equal(spelled, err.message); /* the place alone fills the message */
+    }
+}
+
+/* The reason of an error may be given again, with another field. */
+static void test_fail_at_takes_its_own_reason(void **state) {
+    (void)state;
+    rein_error err;
+    rein_fail_at(&err, REIN_EINVAL, "rewards", 3, "is NaN: a number is needed");
+    rein_fail_at(&err, REIN_ERANGE, "rewards[1]", 0, "%s", err.message + err.reason);
+    assert_string_equal(err.message, "rewards[1][0] is NaN: a number is needed");
+    assert_true(err.code == REIN_ERANGE && !strcmp(err.field, "rewards[1]") && err.index == 0);
 }
 
 /* Fields, reasons and places of any length stay inside the error, and every offset points into the message. */
@@ -124,6 +221,7 @@ static void test_status_values(void **state) {
     assert_int_equal(REIN_ERANGE, 3);
     assert_int_equal(REIN_EIO, 4);
     assert_int_equal(REIN_END, 5);
+    assert_int_equal(REIN_ESYSTEM, 6);
 }
 
 static void test_version(void **state) {
@@ -191,8 +289,10 @@ static void test_exec_errors(void **state) {
     const rein_exec negative = {-2, REIN_ISA_BEST}, strange = {1, (rein_isa)9};
     assert_int_equal(rein_exec_resolve(&out, &negative, REIN_SERIAL, &err), REIN_EINVAL);
     assert_non_null(strstr(err.message, "threads is -2"));
+    assert_string_equal(err.field, "threads");
     assert_int_equal(rein_exec_resolve(&out, &strange, REIN_SERIAL, &err), REIN_EINVAL);
-    assert_non_null(strstr(err.message, "isa 9"));
+    assert_non_null(strstr(err.message, "isa is 9"));
+    assert_string_equal(err.field, "isa");
     assert_int_equal(out.threads, 11); /* untouched */
 }
 
@@ -246,6 +346,13 @@ int main(void) {
         cmocka_unit_test(test_fail_formats),
         cmocka_unit_test(test_fail_at_names_the_field),
         cmocka_unit_test(test_fail_in_adds_the_place),
+        cmocka_unit_test(test_fail_with),
+        cmocka_unit_test(test_spelled),
+        cmocka_unit_test(test_renamed),
+        cmocka_unit_test(test_named),
+        cmocka_unit_test(test_spelled_without_position),
+        cmocka_unit_test(test_spelled_truncates),
+        cmocka_unit_test(test_fail_at_takes_its_own_reason),
         cmocka_unit_test(test_fail_at_truncates),
         cmocka_unit_test(test_fail_without_error),
         cmocka_unit_test(test_fail_truncates),

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 #include <dirent.h>
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -133,7 +134,7 @@ static void test_full_disk(void **state) {
     const rein_status status = rein_file_write(in_folder("full"), large, sizeof large, &err);
     setrlimit(RLIMIT_FSIZE, &before);
     signal(SIGXFSZ, SIG_DFL);
-    assert_int_equal(status, REIN_EIO);
+    assert_int_equal(status, REIN_ESYSTEM);
     says(&err, "full: cannot be written: ");
     holds(in_folder("full"), "old");
     assert_int_equal(count_entries(folder), entries);
@@ -173,9 +174,52 @@ static void test_write_refuses(void **state) {
     assert_int_equal(rein_file_write(in_folder(name), "x", 1, &err), REIN_EIO);
     assert_int_equal(mkdir(in_folder("is a directory"), 0777), 0);
     const size_t entries = count_entries(folder);
-    assert_int_equal(rein_file_write(in_folder("is a directory"), "x", 1, &err), REIN_EIO);
-    says(&err, "cannot be replaced");
+    assert_int_equal(rein_file_write(in_folder("is a directory"), "x", 1, &err), REIN_EINVAL);
+    says(&err, "is a directory is not a regular file");
     assert_int_equal(count_entries(folder), entries);
+}
+
+static mode_t mode_of(const char *path) {
+    struct stat about;
+    assert_int_equal(lstat(path, &about), 0);
+    return about.st_mode;
+}
+
+/* A pipe stands for a device: it is refused and stays, and so does a link to it. */
+static void test_only_regular_files_are_replaced(void **state) {
+    (void)state;
+    rein_error err;
+    assert_int_equal(mkfifo(in_folder("a pipe"), 0600), 0);
+    assert_int_equal(symlink("a pipe", in_folder("to a pipe")), 0);
+    const size_t entries = count_entries(folder);
+    for (int i = 0; i < 2; i++) {
+        const char *path = in_folder(i ? "to a pipe" : "a pipe");
+        assert_int_equal(rein_file_write(path, "x", 1, &err), REIN_EINVAL);
+        says(&err, "a pipe is not a regular file");
+        assert_true(i ? S_ISLNK(mode_of(path)) : S_ISFIFO(mode_of(path)));
+    }
+    rein_writer writer;
+    assert_int_equal(rein_writer_open(&writer, in_folder("late"), NULL), REIN_OK);
+    assert_int_equal(mkfifo(in_folder("late"), 0600), 0);
+    assert_int_equal(rein_writer_commit(&writer, &err), REIN_EINVAL);
+    says(&err, "late is not a regular file");
+    assert_true(S_ISFIFO(mode_of(in_folder("late"))));
+    assert_int_equal(count_entries(folder), entries + 1);
+}
+
+/* What a link leads to is not written, and need not be there. */
+static void test_links_are_replaced(void **state) {
+    (void)state;
+    put(in_folder("target"), "old");
+    assert_int_equal(symlink("target", in_folder("a link")), 0);
+    assert_int_equal(symlink("no such file", in_folder("a loose link")), 0);
+    put(in_folder("a link"), "new");
+    put(in_folder("a loose link"), "new");
+    holds(in_folder("target"), "old");
+    holds(in_folder("a link"), "new");
+    assert_true(S_ISREG(mode_of(in_folder("a link"))));
+    assert_true(S_ISREG(mode_of(in_folder("a loose link"))));
+    assert_int_equal(access(in_folder("no such file"), F_OK), -1);
 }
 
 static void test_make_directories(void **state) {
@@ -206,8 +250,24 @@ static void test_json_round_trip(void **state) {
     assert_null(root);
 }
 
+/* A machine that fails is told from a file that is wrong. */
+static void test_errors_of_the_system(void **state) {
+    (void)state;
+    static const int of_system[] = {ENOSPC, EDQUOT, EMFILE, ENFILE, EIO}, of_files[] = {ENOENT, EACCES, EISDIR, ELOOP, EROFS};
+    rein_error err;
+    for (size_t i = 0; i < COUNT(of_system); i++) {
+        errno = of_system[i];
+        assert_int_equal(rein_file_error(&err, "a", "cannot be written"), REIN_ESYSTEM);
+        errno = of_files[i];
+        assert_int_equal(rein_file_error(&err, "a", "cannot be written"), REIN_EIO);
+    }
+    errno = ENOMEM;
+    assert_int_equal(rein_file_error(&err, "a", "cannot be written"), REIN_ENOMEM);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_errors_of_the_system),
         cmocka_unit_test(test_map),
         cmocka_unit_test(test_map_refuses),
         cmocka_unit_test(test_long_paths_are_cut),
@@ -217,6 +277,8 @@ int main(void) {
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_closed_directory),
         cmocka_unit_test(test_write_refuses),
+        cmocka_unit_test(test_only_regular_files_are_replaced),
+        cmocka_unit_test(test_links_are_replaced),
         cmocka_unit_test(test_make_directories),
         cmocka_unit_test(test_json_round_trip),
     };

@@ -1,4 +1,4 @@
-/* test_hash.c - the hash against values of another build of xxHash, in memory and from a file; directories listed and removed. */
+/* test_hash.c - the hashes against values of other programs, in memory and from a file; directories listed and removed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/sha256.h"
 #include "support/folder.h"
 
 /* python-xxhash 4.1.0 (xxHash 0.8.4): xxhash.xxh3_64_intdigest(bytes((i * 7 + i // 251) % 256 for i in range(n))). The lengths are on
@@ -41,6 +42,34 @@ static void test_hash(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
         if (rein_hash(bytes, expected[i].n) != expected[i].hash) fail_msg("%zu bytes", expected[i].n);
+}
+
+/* The examples of FIPS 180-4 (csrc.nist.gov, SHA256.pdf), and lengths around a block by Python's hashlib:
+ * hashlib.sha256(bytes((i * 7 + i // 251) % 256 for i in range(n))). */
+static void test_sha256(void **state) {
+    static const struct {
+        const char *text;
+        size_t n;
+        const char *base64;
+    } known[] = {
+        {"abc", 3, "ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0="},
+        {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq", 56, "JI1qYdIGOLjlwCaTDD5gOaM85Flk/yFn9uzt1BnbBsE="},
+        {NULL, 0, "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="},
+        {NULL, 55, "V2ob+NRHhlfm3Er5OYVEdlwqks3ihHiwGSNc/tMV/Ak="},
+        {NULL, 56, "myBQHf0dmRYcJXlQ80RPPkkjDDUcXI4JQ+82n4X1IF0="},
+        {NULL, 63, "MLNFkGtJPwb2lES2UhETURwkLzDimEBGKVADUENoLx4="},
+        {NULL, 64, "2LxjtPwRVuXn2VpBi5v1TNMXS+28LbQPdIlTSbIps8A="},
+        {NULL, 65, "HuI7D7yuzBr/Sp6PFkXzWrLI4TYJzXO2jfi14/Y84HM="},
+        {NULL, 119, "emWJghF4kYyo2e2rpav8HpsmaVZPRGm2aIU3nBUwssg="},
+        {NULL, 120, "ZVJQQn1WsbDuuEl9IUKHBCc0WKAXctaIG2XAq6wPipg="},
+        {NULL, 100000, "a04/PR3uFdtyxRn1liutJT38fUGD1+MOZWJZzh7qsAc="},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        char base64[REIN_SHA256_BASE64];
+        assert_string_equal(rein_sha256_base64(base64, known[i].text ? (const void *)known[i].text : bytes, known[i].n),
+                            known[i].base64);
+    }
 }
 
 static void test_hash_file(void **state) {
@@ -115,8 +144,10 @@ static void test_sync(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hash), cmocka_unit_test(test_hash_file), cmocka_unit_test(test_hash_of_what_cannot_be_read),
-        cmocka_unit_test(test_list), cmocka_unit_test(test_sync),      cmocka_unit_test(test_remove_all),
+        cmocka_unit_test(test_hash),       cmocka_unit_test(test_sha256),
+        cmocka_unit_test(test_hash_file),  cmocka_unit_test(test_hash_of_what_cannot_be_read),
+        cmocka_unit_test(test_list),       cmocka_unit_test(test_sync),
+        cmocka_unit_test(test_remove_all),
     };
     return cmocka_run_group_tests(tests, set_up, remove_folder);
 }

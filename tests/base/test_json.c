@@ -27,6 +27,7 @@ static void test_json_mistakes(void **state) {
         {" \n\t", "c.json is empty"},
         {"[1]", "c.json does not start with {"},
         {"\xef\xbb\xbf{}", "byte order mark"},
+        {"\xef\xbb\xbf", "byte order mark"},
         {"{\"a\": 1,\n \"b\": 2,\n \"a\": 3}", "c.json: a is given twice, again at line 3, column 4"},
         {"{\"a\": {\"b\": 1, \"b\": 1}}", "c.json: a.b is given twice, again at line 1, column 18"},
         {"{\"a\": 1", "c.json: a (line 1, column 7): the file ends here"},
@@ -39,6 +40,8 @@ static void test_json_mistakes(void **state) {
         {"{\"a\\u0000\": 1}", "\\u0000 is not allowed"},
         {"{\"a\": \"\\u0000\"}", "\\u0000 is not allowed"},
         {"{\"a\": tru}", "c.json: a (line 1, column 9): "},
+        {"{\"a\": abcdefghijklmnopqrst}", "near 'abcdefghijklmnopqrst'"},
+        {"{\"a\": [1,", "c.json: a[1] (line 1, column 9): the file ends here"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         rein_error err;
@@ -238,6 +241,69 @@ static void test_writes_fields(void **state) {
     rein_text_free(&out);
 }
 
+/* ---- the same values as jansson's own parser, of well-formed texts and of texts with a few bytes changed */
+static const char *const texts[] = {
+    "{\"a\": [1, -2.5e-3, 0, 9223372036854775807, 1E+2], \"b\": {\"c\": true, \"d\": null}, \"\": false}",
+    "[\"\\u00e9\\ud83d\\ude00\\n\\/\", \"\xc3\xa9\xf0\x9f\x98\x80\", [[[]]], {}, -0, -0.0, 1e-400]",
+    " \t\r\n\"text\" ",
+    "{\"key\\u0041\": \"\\\"\\\\\\b\\f\\r\\t\", \"k\": [[1], [2, [3]]]}",
+};
+
+static void compare_with_jansson(const char *text, size_t length) {
+    rein_json_problem problem;
+    if (memchr(text, 0, length)) return; /* rejected before it is parsed */
+    json_t *wanted = json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
+    json_t *built = rein_json_build(&problem, text, length, 0);
+    if (!wanted != !built || (wanted && !json_equal(wanted, built)))
+        fail_msg("jansson %s and rein %s: %.*s (%s)", wanted ? "takes" : "rejects", built ? "takes" : "rejects", (int)length, text,
+                 problem.what);
+    if (!built) assert_true(problem.mistake != REIN_JSON_GOOD && problem.token <= problem.position && problem.position <= length);
+    json_decref(wanted);
+    json_decref(built);
+}
+
+static void test_agrees_with_jansson(void **state) {
+    (void)state;
+    static const char bytes[] = "{}[],:\"\\u0019eE+-. \n\t\x0b\x80\xc3\xed\xa0\xf4truefalsn/dD8c";
+    uint64_t random = 1;
+    for (int round = 0; round < 200000; round++) {
+        char text[200];
+        const char *from = texts[round % (int)(sizeof texts / sizeof *texts)];
+        size_t length = strlen(from);
+        memcpy(text, from, length);
+        for (int changes = round % 4; changes > 0; changes--) {
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            const size_t at = (size_t)(random >> 33) % length;
+            if (random >> 63) text[at] = bytes[(random >> 40) % (sizeof bytes - 1)];
+            else if (length > 2) memmove(text + at, text + at + 1, --length - at); /* one byte less */
+        }
+        compare_with_jansson(text, length);
+    }
+}
+
+/* 20 million empty objects would take 4.5 GB. */
+static void test_values_are_limited(void **state) {
+    (void)state;
+    enum { N = 12 << 20 };
+    char *text = malloc(N);
+    rein_json *value;
+    rein_error err;
+    assert_non_null(text);
+    for (size_t i = 0; i + 3 <= N; i += 3) memcpy(text + i, "{},", 3);
+    text[0] = '[', text[1] = ' ', text[N - 1] = ']';
+    text[2] = ' ';
+    assert_int_equal(rein_json_parse(&value, text, N, "f", 0, &err), REIN_EINVAL);
+    says(&err, "too many values");
+    free(text);
+    char deep[1000];
+    memset(deep, '[', 256), memset(deep + 256, ']', 256);
+    assert_int_equal(rein_json_parse(&value, deep, 512, "f", 0, &err), REIN_OK);
+    rein_json_free(value);
+    memset(deep, '[', 257);
+    assert_int_equal(rein_json_parse(&value, deep, 512, "f", 0, &err), REIN_EINVAL);
+    says(&err, "nested too deep");
+}
+
 /* ---- memory */
 static rein_status parse_and_write(void *context, rein_error *err) {
     const char *text = context;
@@ -254,16 +320,26 @@ static rein_status parse_and_write(void *context, rein_error *err) {
 static void test_memory_runs_out(void **state) {
     (void)state;
     static char text[] = "{\"a\": [1, 2.5, \"some text that is long enough to be allocated\"], \"b\": {\"c\": true}}";
+    static char escapes[] = "{\"a key that is longer than a buffer of 16 bytes\": \"\\u0041 text with an escape\", \"b\": [{}]}";
     if (!can_fail()) skip();
-    assert_true(fail_each_allocation(parse_and_write, text) > 5);
+    assert_true(fail_each_allocation(parse_and_write, text) > 10);
+    assert_true(fail_each_allocation(parse_and_write, escapes) > 8);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_json_mistakes),   cmocka_unit_test(test_positions_are_data), cmocka_unit_test(test_flags),
-        cmocka_unit_test(test_json_fields),     cmocka_unit_test(test_json_wrong_types),   cmocka_unit_test(test_only_known_keys),
-        cmocka_unit_test(test_quote),           cmocka_unit_test(test_writes_as_python),   cmocka_unit_test(test_writes_fields),
+        cmocka_unit_test(test_json_mistakes),
+        cmocka_unit_test(test_positions_are_data),
+        cmocka_unit_test(test_flags),
+        cmocka_unit_test(test_json_fields),
+        cmocka_unit_test(test_json_wrong_types),
+        cmocka_unit_test(test_only_known_keys),
+        cmocka_unit_test(test_quote),
+        cmocka_unit_test(test_writes_as_python),
+        cmocka_unit_test(test_writes_fields),
         cmocka_unit_test(test_memory_runs_out),
+        cmocka_unit_test(test_agrees_with_jansson),
+        cmocka_unit_test(test_values_are_limited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

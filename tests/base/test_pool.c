@@ -1,16 +1,19 @@
-/* test_pool.c - the library's threads: every piece once, from any thread, inside itself, and after fork. */
-#define _GNU_SOURCE /* CPU_COUNT */
+/* test_pool.c - the library's threads: every piece once, from any thread, inside itself, and after fork; no more threads than are asked for. */
+#define _GNU_SOURCE /* CPU_COUNT, RTLD_NEXT */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <dirent.h>
+#include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -98,6 +101,37 @@ static void fork_once(void *context, size_t piece, int thread) { /* while the ot
     if (atomic_fetch_add(&forked, 1) < 8) forked_well[piece] = child_says(works);
 }
 
+static void note_thread(void *context, size_t piece, int thread) {
+    (void)piece;
+    atomic_fetch_or((atomic_int *)context, 1 << thread);
+    usleep(2000);
+}
+
+static void *compute_beside(void *context) {
+    rein_parallel(2, 50, note_thread, context);
+    return NULL;
+}
+
+/* While they are reserved, others compute on their own thread; afterwards on all again. */
+static void test_reserve(void **state) {
+    (void)state;
+    atomic_int own = 0, other = 0;
+    pthread_t beside;
+    rein_threads_reserve();
+    rein_threads_reserve(); /* harmless */
+    assert_int_equal(pthread_create(&beside, NULL, compute_beside, &other), 0);
+    for (int i = 0; i < 500 && atomic_load(&own) != 3; i++)
+        rein_parallel(2, 20, note_thread, &own); /* a busy machine wakes threads late */
+    assert_int_equal(pthread_join(beside, NULL), 0);
+    assert_int_equal(atomic_load(&own), 3);
+    assert_int_equal(atomic_load(&other), 1);
+    rein_threads_release();
+    rein_threads_release();
+    for (int i = 0; i < 500 && atomic_load(&other) != 3; i++) compute_beside(&other);
+    assert_int_equal(atomic_load(&other), 3);
+    assert_true(each_once(2, 100));
+}
+
 static void test_after_fork(void **state) {
     (void)state;
     assert_true(each_once(4, 300));
@@ -107,6 +141,77 @@ static void test_after_fork(void **state) {
     rein_parallel(4, 8, fork_once, NULL);
     for (int i = 0; i < 8; i++) assert_true(forked_well[i]);
     assert_true(each_once(4, 300));
+}
+
+/* ---- a fork while the pool's lock is held */
+
+/* Called in place of libc's. The pool posts a job with its lock held: a process that forks then has a child whose lock is never released. */
+typedef int broadcast_fn(pthread_cond_t *condition);
+static int forks_now, child_was_well;
+int pthread_cond_broadcast(pthread_cond_t *condition) {
+    broadcast_fn *real;
+    *(void **)&real = dlsym(RTLD_NEXT, "pthread_cond_broadcast");
+    if (forks_now) forks_now = 0, child_was_well = child_says(works);
+    return real(condition);
+}
+
+static void test_fork_with_the_lock(void **state) {
+    (void)state;
+    forks_now = 1;
+    assert_true(each_once(3, 300));
+    assert_int_equal(forks_now, 0); /* the lock was held */
+    assert_true(child_was_well);
+    assert_true(each_once(3, 300));
+}
+
+/* ---- how many threads there are */
+
+static int tasks(void) {
+    int n = 0;
+    DIR *directory = opendir("/proc/self/task");
+    if (!directory) return -1;
+    for (const struct dirent *entry; (entry = readdir(directory));) n += entry->d_name[0] != '.';
+    closedir(directory);
+    return n;
+}
+
+/* A piece waits until all have begun: that takes as many threads as there are pieces. */
+static atomic_int begun;
+static void meet(void *context, size_t piece, int thread) {
+    (void)piece, (void)thread;
+    atomic_fetch_add(&begun, 1);
+    while (atomic_load(&begun) < *(const int *)context) sched_yield();
+}
+
+/* Long enough that every thread of the job takes some. */
+static void slow_once(void *context, size_t piece, int thread) {
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    once(context, piece, thread);
+}
+
+static int only_two_work(void) {
+    count c;
+    memset(&c, 0, sizeof c);
+    c.threads = 2;
+    rein_parallel(2, 60, slow_once, &c);
+    return atomic_load(&c.strangers) == 0;
+}
+
+/* Threads are started when they are needed, as many as that, and stay. */
+static int starts_as_many(void) {
+    static const int wanted[] = {1, 3, 2, 3, 6, 4}, started[] = {1, 3, 3, 3, 6, 6};
+    const int before = tasks() - 1; /* a sanitizer's own */
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        atomic_store(&begun, 0);
+        rein_parallel(wanted[i], (size_t)wanted[i], meet, (void *)(uintptr_t)&wanted[i]);
+        if (tasks() != before + started[i] || (started[i] > 1 && !only_two_work())) return 0;
+    }
+    return 1;
+}
+
+static void test_threads_started(void **state) {
+    (void)state;
+    assert_true(child_says(starts_as_many)); /* in a child, which has none yet */
 }
 
 static atomic_int arrived;
@@ -141,7 +246,8 @@ static void test_bind(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_piece_once), cmocka_unit_test(test_inside_a_piece), cmocka_unit_test(test_many_callers),
-        cmocka_unit_test(test_after_fork),       cmocka_unit_test(test_bind),
+        cmocka_unit_test(test_reserve),          cmocka_unit_test(test_after_fork),     cmocka_unit_test(test_fork_with_the_lock),
+        cmocka_unit_test(test_threads_started),  cmocka_unit_test(test_bind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

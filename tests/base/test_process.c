@@ -31,7 +31,7 @@ static double seconds(void) {
 static rein_process *start(const char *command) {
     rein_process *p;
     rein_error err = {0};
-    if (rein_process_open(&p, command, &err) != REIN_OK) fail_msg("%s", err.message);
+    if (rein_process_open(&p, command, NULL, &err) != REIN_OK) fail_msg("%s", err.message);
     return p;
 }
 
@@ -373,7 +373,7 @@ static void test_broken_pipe(void **state) {
         if (handled) sigaction(SIGPIPE, &own, NULL);
         rein_process *p = start("exit 0");
         for (int i = 0; i < 50; i++) ask(p, line), usleep(1000);
-        fails(p, PATIENCE, "the program ended with exit status 0");
+        fails(p, PATIENCE, "the program ended without answering; it must read requests from standard input (docs/rewards.md)");
         rein_process_close(p);
     }
     assert_int_equal(broken_pipes, 0);
@@ -397,7 +397,7 @@ static void test_held_back_signal(void **state) {
     raise(SIGPIPE);
     rein_process *p = start("exit 0");
     for (int i = 0; i < 20; i++) ask(p, "x"), usleep(1000);
-    fails(p, PATIENCE, "the program ended with exit status 0");
+    fails(p, PATIENCE, "the program ended without answering; it must read requests from standard input (docs/rewards.md)");
     rein_process_close(p);
     sigpending(&waiting);
     assert_true(sigismember(&waiting, SIGPIPE));
@@ -472,7 +472,7 @@ static void test_host_without_files(void **state) {
         size_t length;
         rein_process *p;
         close(0), close(1), close(2);
-        int good = rein_process_open(&p, "cat; echo word >&2", NULL) == REIN_OK;
+        int good = rein_process_open(&p, "cat; echo word >&2", NULL, NULL) == REIN_OK;
         for (int fd = 0; fd < 3; fd++) good = good && fcntl(fd, F_GETFD) < 0; /* what the host prints must not reach the program */
         good = good && rein_process_ask(p, "one", 3, NULL) == REIN_OK;
         good = good && rein_process_answer(&line, &length, p, PATIENCE, NULL) == REIN_OK && !strcmp(line, "one");
@@ -491,11 +491,25 @@ static rein_status converse(void *context, rein_error *err) {
     rein_process *p;
     (void)context;
     memset(line, 'x', sizeof line);
-    rein_status status = rein_process_open(&p, "cat", err);
+    rein_status status = rein_process_open(&p, "cat", NULL, err);
     if (!status) status = rein_process_ask(p, line, sizeof line, err);
     if (!status) status = rein_process_answer(&text, &length, p, PATIENCE, err);
     rein_process_close(p);
     return status;
+}
+
+static void test_directory(void **state) {
+    (void)state;
+    rein_process *p;
+    rein_error err = {0};
+    assert_int_equal(rein_process_open(&p, "read -r x; pwd", "/", &err), REIN_OK);
+    ask(p, "where");
+    answers(p, "/");
+    rein_process_close(p);
+    assert_int_equal(rein_process_open(&p, "cat", "/nowhere", &err), REIN_EINVAL);
+    assert_null(p);
+    assert_string_equal(err.message, "the program cannot be started in /nowhere, which is not a directory: --working-directory DIR "
+                                     "gives another");
 }
 
 static void test_memory(void **state) {
@@ -533,6 +547,7 @@ int main(void) {
         cmocka_unit_test(test_status_is_lost),
         cmocka_unit_test(test_open_files_of_the_program),
         cmocka_unit_test(test_host_without_files),
+        cmocka_unit_test(test_directory),
         cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

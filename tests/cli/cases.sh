@@ -50,6 +50,16 @@ does() {
 }
 # has TITLE FILE PATTERN
 has() { if grep -qE -- "$3" "$2"; then pass; else fail "$1" "wanted $3" "$(head -c 500 "$2")"; fi; }
+# until_step RUN STEP: waits until the run has this checkpoint, or a later one: retention may have deleted it
+until_step() {
+    local newest
+    for _ in $(seq 1200); do
+        newest=$(find "$1/checkpoints" -mindepth 1 -maxdepth 1 -name '[0-9]*' -printf '%f\n' 2>/dev/null | sort | tail -1)
+        if [[ -n $newest && ! $newest < $2 ]]; then return; fi
+        sleep 0.05
+    done
+    fail "$1 came to no step $2"
+}
 # absent TITLE PATH…
 absent() {
     local title=$1

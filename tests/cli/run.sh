@@ -277,6 +277,42 @@ fails_with "JSON error: an option" 2 EINVAL --threads None rein objective gpo --
 fails_with "JSON error: an option before --json" 2 EINVAL --grad None rein objective gpo --grad --grad --json
 fails_with "JSON error: a word" 2 EINVAL None None rein explain grp --json
 fails_with "JSON error: a file" 2 EINVAL None None rein inspect "$work/none" --json
+# Every command that has --json: how it fails in its own work, and the field that the error names. A new command needs a line.
+declare -A fails=(
+    [objective]="EINVAL None gpo $work/none" [explain]="EINVAL None nothing" [inspect]="EINVAL None $work/none"
+    [generate]="EINVAL model --model $work/none --prompt a" [score]="EINVAL --temperature --model $work --text a --temperature 0"
+    [run]="EINVAL steps $work/run --steps 0" [train]="EINVAL None $work/run --model $work/none"
+    [sft]="EINVAL --batch-size $work/run --model $work --data $work/none --batch-size 0"
+    [eval]="EINVAL --against --model $work --against x --against y" [task]="EINVAL --split sums --split neither" [bench]="EINVAL --rounds fma --rounds 0"
+    [export]="EINVAL model $work/none --to $work/there" [bundle]="EINVAL run $work/none" [serve]="EINVAL model $work/none"
+)
+for command in $(rein --help | sed -n '/^Commands:/,/^$/p' | awk 'NR > 1 && NF { print $1 }'); do
+    if ! rein "$command" --help | grep -q -- '^  --json '; then continue; fi
+    read -r code where rest <<<"${fails[$command]:-missing missing}"
+    # shellcheck disable=SC2086 # words
+    fails_with "JSON error: $command" 2 "$code" "$where" None rein "$command" --json $rest </dev/null
+    # shellcheck disable=SC2086
+    fails_with "JSON error: $command, after the others" 2 "$code" "$where" None rein "$command" $rest --json </dev/null
+    fails_with "JSON error: $command, an unknown option" 2 EINVAL None None rein "$command" --zebra --json
+done
+# What names a file or a policy is the field of an error about it, and a judge has its place among the others.
+sums=$(dirname "$0")/../../models/sums
+mkdir "$work/empty"
+fails_with "JSON error: a policy" 2 EINVAL model None rein score --model "$work/none" --text a --json
+fails_with "JSON error: a directory without a model" 2 EIO model None rein generate --model "$work/empty" --prompt a --json
+fails_with "JSON error: an adapter" 2 EIO adapter None rein generate --model "$sums" --adapter "$work/none" --prompt a --json
+fails_with "JSON error: a run" 2 EINVAL run None rein eval "$work/none" --json
+fails_with "JSON error: a model is no run" 2 EINVAL run None rein bundle "$sums" --json
+fails_with "JSON error: another run" 2 EINVAL --against None rein eval --model "$sums" --task sums --against "$work/none" --json
+fails_with "JSON error: data" 2 EIO data None rein sft "$work/run" --model "$sums" --data "$work/none" --json
+fails_with "JSON error: groups" 2 EIO groups None rein train "$work/run" --model "$sums" --groups "$work/none" --json
+fails_with "JSON error: settings" 2 EIO config None rein run "$work/run" --config "$work/none" --json
+fails_with "JSON error: a task" 2 EIO task None rein run "$work/run" --model "$sums" --task "$work/none.jsonl" --json
+fails_with "JSON error: a task of evaluations" 2 EIO eval_task None rein run "$work/run" --model "$sums" --task sums --eval-task "$work/none.jsonl" --json
+fails_with "JSON error: more data" 2 EIO ptx_data None rein run "$work/run" --model "$sums" --task sums --ptx-data "$work/none" --ptx-coef 0.1 --json
+for judge in 'regex:(' length:x nosuch regex: exact:5; do
+    fails_with "JSON error: reward $judge" 2 EINVAL reward 1 rein run "$work/run" --model "$sums" --task sums --reward number --reward "$judge" --json
+done
 refused "--json of another command is no JSON" '^rein help: unknown option --json' rein help --json
 
 # ------------------------------------------------------------------------------------------------------------------- usage
@@ -287,20 +323,23 @@ refused "swapped letters" 'did you mean "explain"' rein epxlain
 refused "far command" '^rein: unknown command "zzzzzz": rein --help' rein zzzzzz
 refused "unknown option" '^rein objective: unknown option --gard: did you mean --grad\?' rein objective gpo --gard
 refused "unknown option with value" 'did you mean --threads\?' rein objective gpo --thread=2
-refused "short option" '^rein explain: unknown option -h: did you mean --help\?' rein explain -h
-refused "short option first" '^rein: unknown option -h: did you mean --help\?' rein -h
+refused "short option" '^rein explain: unknown option -\?: did you mean --help\?' rein explain '-?'
 refused "option first" '^rein: unknown option --vesrion: did you mean --version\?' rein --vesrion
 refused "option twice" '^rein objective: --grad is given twice' rein objective gpo --grad --grad
 refused "switch with value" '^rein objective: --grad takes no value' rein objective gpo --grad=1
+says "-h" '^Usage: rein COMMAND' rein -h
+says "-V" '^rein [0-9]' rein -V
+says "-h of a command" '^Usage: rein objective' rein objective -h
 refused "option without value" '^rein objective: --threads needs a value' rein objective gpo --threads
-for n in 0 -1 x 1x 99999999999999999999 ''; do refused "threads $n" '^rein objective: --threads is ' rein objective gpo --threads "$n"; done
+for n in -1 x 1x 99999999999999999999 ''; do refused "threads $n" '^rein objective: --threads is ' rein objective gpo --threads "$n"; done
 refused "unknown operation" '^rein objective: unknown operation "budgetloss": did you mean "budget-loss"\?' rein objective budgetloss </dev/null
 refused "operation needed" '^rein objective: a name is needed' rein objective
 refused "too many words" '^rein objective: unexpected argument "c"' rein objective gpo b c
 refused "no such file" "^rein objective gpo: cannot open \"$work/none\": " rein objective gpo "$work/none"
 refused "a directory" '^rein objective gpo: cannot read ' rein objective gpo "$work"
-refused "unknown preset" '^rein explain: unknown preset "gropo": did you mean "grpo"\?' rein explain gropo
-refused "preset needed" '^rein explain: a preset is needed' rein explain
+says "explain an option with its dashes" '^learning_rate: of AdamW .default 3e-4; with --full 1e-5.$' rein explain --learning-rate
+refused "unknown preset" '^rein explain: unknown name "gropo": did you mean "grpo"\?' rein explain gropo
+refused "preset needed" '^rein explain: a preset, an operation or an option is needed' rein explain
 refused "all and one" '^rein explain: --all' rein explain --all grpo
 refused "unknown shell" '^rein completion: unknown shell "bsh": did you mean "bash"' rein completion bsh
 refused "shell needed" '^rein completion: a shell is needed' rein completion
@@ -344,6 +383,18 @@ for preset in $presets; do
     says "explain $preset" '^  source ' rein explain "$preset"
     narrow "explain $preset"
     says "explain $preset --json" '"kl_bias": \[' rein explain "$preset" --json
+done
+says "an option" '^kl_loss_coef: ' rein explain kl-loss-coef
+says "an option: its presets" '^  presets   .*grpo 0.04' rein explain kl_loss_coef
+says "an option: its choices" 'dapo clip, bnpo clip' rein explain surrogate
+says "a setting" '^  written   --learning-rate X$' rein explain learning-rate
+says "a setting: who takes it" '^  taken by  rein run, rein eval$' rein explain max-tokens
+says "symbols" '^  ρ  ' rein explain symbols
+narrow "explain symbols"
+for option in $(rein completion fish | sed -nE "s/.*__fish_seen_subcommand_from run.* -l ([a-z0-9-]+) .*/\1/p" | grep -vE '^(help|json|config|fork|trust|dry-run|accept-changed)$'); do
+    says "explain $option" "^${option//-/_}: " rein explain "$option"
+    narrow "explain $option"
+    says "explain $option --json" "^\{\"option\": \"${option//-/_}\", " rein explain "$option" --json
 done
 says "required" '^  tau  *required' rein explain k2
 says "required" '"required": \["token_budget", "budget_penalty_coef", "tau"\]' rein explain k2 --json

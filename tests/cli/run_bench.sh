@@ -99,7 +99,7 @@ refused "a row, nearly" '^rein bench: there is no row "strat": did you mean "sta
 refused "a longer one" '^rein bench: there is no row "decode smolm 16": did you mean "decode smollm 16"\?$' rein bench 'decode smolm 16'
 refused "no row" '^rein bench: there is no row "zebra": rein bench --list lists them$' rein bench zebra
 refused "an empty row" '^rein bench: there is no row "": ' rein bench ''
-refused "rounds" '^rein bench: --rounds is "0": a whole number from 1 to 1000 is needed$' rein bench fma --rounds 0
+refused "rounds" '^rein bench: --rounds is "0": it must be a whole number between 1 and 1000$' rein bench fma --rounds 0
 refused "a peer without a command" '^rein bench: --peer is "torch": NAME=COMMAND is needed' rein bench fma --peer torch
 refused "a peer without a name" '^rein bench: --peer is "=true": NAME=COMMAND is needed' rein bench fma --peer =true
 refused "a blank command" '^rein bench: --peer is "a= ": NAME=COMMAND is needed' rein bench fma --peer 'a= '

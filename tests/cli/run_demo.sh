@@ -24,7 +24,7 @@ PY
     then pass; else fail "$1" "$2: $(tr -d '\n' <rein-demo/summary.json)"; fi
 }
 
-if rein demo >told 2>err; then pass; else fail "the demo" "$(tail -3 err)"; fi
+if rein demo >told 2>err.demo; then pass; else fail "the demo" "$(tail -3 err.demo)"; fi
 if rein eval rein-demo --json >eval.json 2>err; then pass; else fail "its evaluation" "$(tail -3 err)"; fi
 holds "the initial policy is plausible" '0.40 <= base["accuracy"] <= 0.65 and base["mean_length"] > s["budget"]'
 holds "accuracy" 'final["accuracy"] >= 0.90 and final["accuracy_low"] > base["accuracy_high"]'
@@ -36,6 +36,11 @@ holds "true on-policy" 's["on_policy_max_gap"] == 0 and all(h["on_policy/max_gap
 holds "all steps" 's["steps"] == len(history) and s["seconds"] > 0'
 holds "rein eval says the same" 'e["accuracy"] == final["accuracy"] and e["mean_length"] == final["mean_length"]'
 if [ -s rein-demo/report.html ]; then pass; else fail "there is a report"; fi
+
+sed '/^What to try next/,$d' told >out # the commands below it stay in one line each
+narrow "the demo's result"
+sed '/^rein-demo/,$d' err.demo >out
+narrow "the demo's introduction"
 
 # What to try next: as it is printed, but the third, another run, with few steps.
 sed -n '/^What to try next/,$p' told | sed 1d | sed 's/--kl-penalty-coef 0.3/& --steps 6/' >next

@@ -82,7 +82,7 @@ bad "no role" 'trajectories\[0\]\.messages_and_choices\[0\]\.role is missing' '{
 bad "tools" 'trajectories\[0\]\.tools: the chat format chatml has no place' '{"trajectories": [{"messages_and_choices": [{"role": "user", "content": "?"}], "tools": [{}], "reward": 1}]}'
 refused "no tokenizer" 'tokenizer is missing: .* cannot be read without one .*: give --model DIR$' rein inspect "$work/talk.jsonl"
 refused "a format without a tokenizer" '^rein inspect: --chat-format needs a tokenizer: give --model DIR$' rein inspect "$work/talk.jsonl" --chat-format raw
-refused "an unknown format" 'chat template "mistral" is not known' rein inspect "$work/talk.jsonl" --model "$model" --chat-format mistral
+refused "an unknown format" '--chat-format is "mistral": raw, chatml' rein inspect "$work/talk.jsonl" --model "$model" --chat-format mistral
 refused "a format of a model" '^rein inspect: --chat-format is for a file of trajectories$' rein inspect "$model" --chat-format raw
 refused "nothing there" '^rein inspect: cannot open "/nowhere\.jsonl"' rein inspect /nowhere.jsonl
 : >"$work/empty.jsonl"

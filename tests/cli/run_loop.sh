@@ -20,8 +20,6 @@ sys.exit(not eval(sys.argv[1]))
 PYTHON
     then pass; else fail "$1" "$2" "$(head -c 400 out)"; fi
 }
-# until_step RUN STEP: waits for a checkpoint
-until_step() { for _ in $(seq 600); do if [ -d "$1/checkpoints/$2" ]; then return; fi; sleep 0.05; done; fail "$1 came to no step $2"; }
 
 mkdir fresh && cp "$sums"/{tokenizer,tokenizer_config}.json fresh
 cat >fresh/config.json <<'JSON'
@@ -54,6 +52,7 @@ k2=(--preset k2 --token-budget 20 --budget-penalty-coef 0.02 --tau 0.5)
 # ------------------------------------------------------------------------------------------------------------------------- run
 
 does "run" rein run one "${small[@]}" "${k2[@]}" --steps 3 --eval-steps 2
+narrow "run: the table with a budget"
 has "run: what it is" err '^one: sums, k2, 2 prompts × 4 responses a step$'
 has "run: the beginning" err '^step 0/3  held out: accuracy 0\.[0-9]+  length [0-9.]+$'
 has "run: a step" err '^step 2/3  reward -?[0-9.]+  accuracy [0-9.]+  length [0-9.]+  over [0-9.]+  gap 0  [0-9.]+ s  held out [0-9.]+$'
@@ -87,6 +86,70 @@ for file in "long 0001" "long 0002" "long-file 0001"; do
     if [ "$(prompts $file)" -gt 5000 ]; then pass; else fail "a long text: $file" "more than 5000 tokens" "$(prompts $file)"; fi
 done
 
+# a chat template of the model's own: tools of examples, and the date, which is saved with the run
+cp -r fresh own
+cat >own/chat_template.jinja <<'TEMPLATE'
+{{ strftime_now('%d') }}{% for t in tools or [] %}{{ t.n }}+{% endfor %}{% for m in messages %}{{ m.content }}{{ '<end>' if m.role == 'assistant' else '=' }}{% endfor %}
+TEMPLATE
+for i in 1 2 3; do echo "{\"messages\": [{\"role\": \"user\", \"content\": \"$i\"}], \"tools\": [{\"n\": 4}], \"answer\": \"$i\"}"; done >calls.jsonl
+own=(--model own --task calls.jsonl --eval-task calls.jsonl --reward 'regex:[0-2]' --prompts 2 --samples 2 --max-tokens 4 --eval-prompts 2)
+# texts RUN STEP: the prompts without their last number
+texts() { python3 -c '
+import json, sys
+names = {i: token for token, i in json.load(open("own/tokenizer.json"))["model"]["vocab"].items()}
+groups = [json.loads(line) for line in open(sys.argv[1])]
+print(" ".join(sorted({"".join(names[i] for i in t["prompt_ids"])[:-2] for g in groups for t in g["trajectories"]})))' "$1/trajectories/train/$2.jsonl"; }
+does "a template that asks for the date" rein run dated "${own[@]}" --steps 1 --date 2020-01-02
+does "a template, resumed" rein run dated --steps 2
+has "the date is saved" dated/config.yaml '^date: "2020-01-02"$'
+for step in 0001 0002; do if [ "$(texts dated $step)" = "024+" ]; then pass; else fail "the date of step $step" 024+ "$(texts dated $step)"; fi; done
+refused "another date" '^rein run: --date is "2021-01-01", but the evaluations of the run were made with "2020-01-02"' rein run dated --steps 3 --date 2021-01-01
+does "a template: eval" rein eval dated --json
+does "today" rein run today "${own[@]}" --steps 1
+has "today is saved" today/config.yaml '^date: "20[0-9][0-9]-[0-9][0-9]-[0-9][0-9]"$'
+refused "no date" '^rein run: --date is "soon": a date is needed, YYYY-MM-DD' rein run no "${own[@]}" --steps 1 --date soon
+refused "a date that nothing asks for" '^rein run: --date has no effect: the chat template does not ask for it' rein run no "${chat[@]}" --steps 1 --date 2020-01-02
+echo '{"messages": [{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"}, {"role": "user", "content": "3"}, {"role": "assistant", "content": "4"}]}' >turns.jsonl
+does "a template: sft" rein sft taught --model own --data turns.jsonl --batch-size 1 --max-steps 1
+does "a template: sft, dry" rein sft dry --model own --data turns.jsonl --batch-size 1 --dry-run
+has "a template: sft, what trains" out '^tokens  *10, of which 4 train$'
+has "a template: sft, the date" taught/config.yaml '^date: "20'
+if [ "$(echo 1 | rein chat own --max-tokens 1 2>err | wc -l)" -eq 1 ]; then pass; else fail "a template: chat" "$(cat err)"; fi
+
+# ------------------------------------------------------------------------------------------------------------------ a dry run
+
+does "a dry run" rein run dry "${small[@]}" --preset grpo --steps 3 --dry-run
+has "a dry run: what" out '^task         sums, as many prompts as it takes, 6 to evaluate on$'
+has "a dry run: a step" out '^a step       2 prompts × 4 responses of at most 24 tokens$'
+has "a dry run: the time" out '^time         about [0-9.]+ s a step, [0-9.]+ s for 3 steps'
+has "a dry run: a prompt" out '^prompt 1     "Q:[0-9+]+=\?\\nA:"$'
+has "a dry run: the end" out '^Nothing was written\.$'
+absent "a dry run writes nothing" dry
+does "a dry run, JSON" rein run dry "${small[@]}" --preset grpo --dry-run --json
+holds "a dry run, JSON" 'o["dry_run"] and o["new_run"] and o["held_out"] == 6 and o["seconds_per_step"] > 0 and len(o["prompts"]) == 2'
+cp one/config.yaml config.before
+does "a dry run of a run that resumes" rein run one --steps 9 --dry-run
+has "a dry run of a run that resumes" out '^run          one, resumes$'
+if cmp -s one/config.yaml config.before; then pass; else fail "a dry run changes config.yaml"; fi
+refused "a dry run: a mistake" '^rein run: --steps is 0' rein run dry "${small[@]}" --steps 0 --dry-run
+# what is allowed, and rarely meant
+python3 - <<'PYTHON'
+import json
+open("few.jsonl", "w").write("".join(json.dumps({"prompt": f"Q:{i}=?", "answer": str(i)}) + "\n" for i in range(40)))
+PYTHON
+few=("${model[@]}" "${size[@]}" --task few.jsonl --reward number --preset grpo)
+does "a dry run: few are held out" rein run dry "${few[@]}" --dry-run
+has "a dry run: few are held out" err '^rein run: note: [0-9] examples are held out, fewer than --eval-prompts, 100: '
+does "a dry run: one sample" rein run dry "${model[@]}" "${task[@]}" --preset grpo --samples 1 --prompts 2 --max-tokens 24 --dry-run
+has "a dry run: one sample" err '^rein run: note: --samples is 1, and advantage group-std compares the responses to one prompt'
+python3 "$here/parrot.py" talks || fail "parrot.py"
+talks=(--model talks "${task[@]}" "${size[@]}" --preset grpo --eval-prompts 2 --steps 1)
+does "a dry run: a chat model" rein run dry "${talks[@]}" --dry-run
+has "a dry run: a chat model" err "^rein run: note: the model has a chat template, and the prompts are plain text: --chat makes each a user's message\$"
+does "a dry run: a chat" rein run dry "${talks[@]}" --chat --dry-run
+has "a dry run: a chat" out '^prompt 1     "<\|im_start\|>.*<\|im_start\|>assistant\\n"$'
+if grep -q note: err; then fail "a dry run: a chat needs no note"; else pass; fi
+absent "a dry run writes nothing" dry
 does "a part" rein run parts "${small[@]}" "${k2[@]}" --steps 1 --eval-steps 2
 does "the rest, from elsewhere" bash -c 'cd there && rein run ../parts --steps 3'
 has "the rest" err '^rein run: resuming after step 1$'
@@ -105,6 +168,10 @@ has "stop_at is reached" err '^rein run: completions/mean_length>0 is reached: t
 has "stop_at holds: the end is evaluated" out '^final +1 '
 does "stop_at was reached" rein run early
 has "stop_at was reached" err '^rein run: nothing to do: early ended after step 1, because completions/mean_length>0 was reached$'
+does "few checkpoints stay" rein run stay "${bare[@]}" --preset grpo --steps 5 --eval-prompts 0
+if [ "$(ls stay/checkpoints)" = "$(printf '0000\n0003\n0004\n0005')" ]; then pass; else fail "few checkpoints stay" "$(ls stay/checkpoints)"; fi
+does "all checkpoints stay" rein run stay-all "${bare[@]}" --preset grpo --steps 5 --eval-prompts 0 --keep-last 0
+if [ "$(find stay-all/checkpoints -name '0*' | wc -l)" = 6 ]; then pass; else fail "all checkpoints stay" "$(ls stay-all/checkpoints)"; fi
 does "nothing to train" rein run equal "${model[@]}" "${size[@]}" --task sums --preset grpo --kl-loss-coef 0 --reward length:1000 --steps 1 --eval-prompts 2
 has "nothing to train" err '^rein run: step 1: nothing to train: '
 
@@ -167,7 +234,11 @@ wrong "no reward" 'reward is missing: the task ' "${model[@]}" "${size[@]}" --ta
 wrong "no such reward" '--reward "exat" is unknown: did you mean exact' "${model[@]}" --task sums --reward exat
 wrong "sampler" '--top-p changes the sampling distribution' "${small[@]}" --top-p 0.9
 wrong "no effect" '--budget-rate has no effect without budget_target' "${small[@]}" --budget-rate 1
-wrong "no number" '--steps is "x"' "${small[@]}" --steps x
+wrong "no number" '--learning-rate is "abc": it must be a number between 0 and 1$' "${small[@]:0:6}" --learning-rate abc
+wrong "too few" '--steps is 0: it must be a whole number between 1 and 1000000000$' "${small[@]}" --steps 0
+wrong "half a step" '--steps is 1.5: it must be a whole number between 1 and 1000000000$' "${small[@]}" --steps 1.5
+wrong "no such schedule" '--lr-scheduler-type is "flat": it must be one of constant.linear.cosine$' "${small[@]}" --lr-scheduler-type flat
+wrong "no switch" '--full is "maybe": it must be yes or no$' "${small[@]}" --full=maybe
 wrong "misspelt" 'unknown option --sampels: did you mean --samples' "${small[@]}" --sampels 8
 wrong "a newline" '--stop has a newline in it: write \\n, which stands for one' "${small[@]:0:6}" --stop $'\n'
 wrong "stop at what" '--stop-at names "acuracy"' "${small[@]}" --stop-at 'acuracy>1'
@@ -190,7 +261,7 @@ status=0
 rein run judged "${model[@]}" "${size[@]}" --task sums --preset grpo --reward ./judge --steps 3 --eval-prompts 0 >out 2>err || status=$?
 if [ "$status" -eq 1 ]; then pass; else fail "a judge that fails" "status $status"; fi
 has "a judge that fails" err '^rein run: reward: judge: warming up$'
-has "a judge that fails" err '^rein run: judge: response 1 of 8 .*exit status 3; the last line of its log: oh no$'
+has "a judge that fails" err '^rein run: judge: response 1 of 8 \(prompt "Q:[0-9+]+=\?\\nA:"\): .*exit status 3; the last line of its log: oh no$'
 if [ -d judged/checkpoints/0001 ] && [ ! -e judged/checkpoints/0002 ]; then pass; else fail "a judge that fails: step 1 stays"; fi
 
 # ------------------------------------------------------------------------------------------------------------------------ eval
@@ -221,7 +292,7 @@ refused "eval: no run" '^rein eval: there is not a run: it has no config.yaml' r
 refused "eval: no step" '^rein eval: one/checkpoints/0007' rein eval one@7
 refused "eval: no task" '^rein eval: a task is needed' rein eval --model "$sums"
 refused "eval: two policies" '^rein eval: --model and a run are both given' rein eval one --model "$sums"
-refused "eval: k" '^rein eval: --k is 3: at most --eval-samples, 2' rein eval one --eval-samples 2 --k 3
+refused "eval: k" '^rein eval: --k is 3: it must be at most 2, the number of responses to a prompt$' rein eval one --eval-samples 2 --k 3
 refused "eval: greedy samples" '^rein eval: --eval-samples has no effect with --greedy' rein eval one --greedy --eval-samples 2
 cp -r fresh other
 does "another model" rein run elsewhere --model other --task sums --preset grpo --prompts 2 --samples 2 --max-tokens 8 --eval-prompts 0 --steps 1
@@ -242,12 +313,18 @@ does "a damaged checkpoint: run" rein run parts
 has "a damaged checkpoint: run" err '^rein run: note: '
 equal "a damaged checkpoint: made again" one parts 0003
 
+# What a run repeats in every step is said once.
+does "one sample" rein run alone --model "$sums" --task sums --preset grpo --prompts 2 --samples 1 --max-tokens 4 --eval-prompts 0 --steps 4
+has "one sample" err '^alone: sums, grpo, 2 prompts × 1 response a step$'
+if [ "$(grep -c 'nothing to train: within every group' err)" -eq 1 ]; then pass; else fail "one sample: said once" "$(cat err)"; fi
+has "one sample: counted" err '^rein run: 4 steps had nothing to train$'
+
 # ----------------------------------------------------------------------------------------------------------------------- watch
 
 does "watch" rein watch one --once
-has "watch" err '^step 0/3  held out: accuracy '
-has "watch" err '^step 3/3  reward '
-if [ -s out ]; then fail "watch: stdout is for data"; else pass; fi
+has "watch" out "^step 0/3  held out: accuracy "
+has "watch" out "^step 3/3  reward "
+if [ -s err ]; then fail "watch --once: all of it is data"; else pass; fi
 does "watch ends with the run" timeout 60 rein watch one
 does "watch, nothing yet" bash -c 'mkdir -p young/checkpoints && cp one/config.yaml young && rein watch young --once'
 has "watch, nothing yet" err '^rein watch: young has made no step yet$'
@@ -296,5 +373,12 @@ PYTHON
         then pass; else fail "it learns, seed $seed" "$(tr -d '\n' <"learns$seed/summary.json")"; fi
     done
 fi
+
+# An objective that a run cannot compute is refused before anything is written or sampled.
+refused "values" 'advantage is gae, which needs values, and a run has none' rein run without-values --model "$sums" --task sums --preset ppo --steps 1
+for advantage in given gdpo remax; do
+    refused "$advantage" "advantage is $advantage, which needs .*, and a run has none" rein run without-values --model "$sums" --task sums --preset grpo --advantage $advantage --steps 1
+done
+absent "values" without-values
 
 finish

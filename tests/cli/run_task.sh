@@ -123,20 +123,33 @@ prints "a program" '{"prompt": "a", "asked": {"split": "held_out", "index": 0, "
 
 # ---------------------------------------------------------------------------------------------------------------- what is wrong
 
-refused "a name, nearly" '^rein task: there is no task "sum": did you mean sums\?$' rein task sum
-refused "a name" '^rein task: there is no task "zebra": there are sums, sort, format, files' rein task zebra
+refused "a name, nearly" '^rein task: task "sum" is unknown: did you mean sums\?$' rein task sum
+refused "a name" '^rein task: task "zebra" is unknown: there are sums, sort, format, files' rein task zebra
 refused "two names" '^rein task: unexpected argument "sort"' rein task sums sort
 refused "no task" '^rein task: --count needs a task: rein task \[NAME' rein task --count 3
-refused "count" '^rein task: --count is "0": a whole number from 1 ' rein task sums --count 0
-refused "split" '^rein task: --split is "test": train or held-out is needed$' rein task sums --split test
-refused "share" '^rein task: --held-out is "1": a number above 0, below 1 is needed$' rein task "$work/many.jsonl" --held-out 1
+refused "count" '^rein task: --count is "0": it must be a whole number between 1 and ' rein task sums --count 0
+refused "split" '^rein task: --split is "test": it must be train or held-out$' rein task sums --split test
+refused "share" '^rein task: --held-out is "1": it must be a number above 0 and below 1$' rein task "$work/many.jsonl" --held-out 1
 refused "share of what has none" '^rein task: held_out_share is 0.5: it has no effect' rein task sums --held-out 0.5
 refused "timeout of what has none" '^rein task: timeout is 5: it has no effect' rein task "$work/many.jsonl" --timeout 5
-refused "nothing held out" "^rein task: $work/many.jsonl has no held-out examples: held_out_share is 0\$" rein task "$work/many.jsonl" --split held-out
-refused "a share that is too small" "^rein task: $work/many.jsonl: held_out_share 1e-06 holds out none of 100 examples: " rein task "$work/many.jsonl" --held-out 0.000001
+refused "nothing held out" "^rein task: $work/many.jsonl has no held-out examples: held_out is 0\$" rein task "$work/many.jsonl" --split held-out
+refused "a share that is too small" "^rein task: $work/many.jsonl: held_out 1e-06 holds out none of 100 examples: " rein task "$work/many.jsonl" --held-out 0.000001
 refused "beyond the end" "^rein task: $work/data.jsonl has 3 train examples: there is no number 3 " rein task "$work/data.jsonl" --from 3
 refused "no file" '^rein task: .*nowhere.jsonl.*No such file' rein task "$work/nowhere.jsonl"
-echo '{"question": "a"}' >"$work/bad.jsonl"
+mkdir "$work/data" && echo '[{"prompt": "a", "answer": "2"}, {"question": "b"}]' >"$work/data/train.json"
+prints "a JSON array" '{"prompt": "a", "answer": "2"}
+{"question": "b"}' rein task "$work/data/train.json" --json --count 2
+printf 'question,answer\na,2\n' >"$work/data/train.csv" && echo '{"prompt": 1}' >"$work/data/object.json"
+refused "CSV" '/data/train.csv is CSV: JSON lines are needed: python3 -c .import pandas; pandas.read_csv' rein task "$work/data/train.csv"
+refused "CSV: the command has the name" "read_csv\\(\"$work/data/train.csv\"\\).to_json\\(\"$work/data/train.jsonl\"" rein task "$work/data/train.csv"
+printf 'touch %s/owned\n' "$work" >"$work/data/plain.txt" && cp "$work/data/plain.txt" "$work/data/noext"
+for name in plain.txt noext; do
+    refused "a file without an ending: $name" "^rein task: task \".*/data/$name\" is a file that cannot be executed: the name of examples ends in .jsonl " rein task "$work/data/$name"
+done
+absent "a file that is not run" "$work/owned"
+refused "an object" '/data/object.json is not a JSON array' rein task "$work/data/object.json"
+refused "data that is not there" 'nowhere.json.*No such file' rein task "$work/data/nowhere.json"
+echo '{"questions": "a"}' >"$work/bad.jsonl"
 refused "a wrong line" "^rein task: $work/bad.jsonl: line 1: prompt is missing: a text is needed, or messages in its place\$" rein task "$work/bad.jsonl"
 refused "demonstrations of a file" "^rein task: task $work/data.jsonl has no demonstrations: only built-in tasks have them\$" rein task "$work/data.jsonl" --demonstrations
 refused "a program that ends" '^rein task: task "exit 3; true", train example 0: the program ended with exit status 3$' rein task 'exit 3; true'

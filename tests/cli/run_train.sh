@@ -39,6 +39,7 @@ with open("texts.jsonl", "w") as f:
 open("ids.jsonl", "w").write("\n" + line(prompt_ids=[1, 2], response_ids=[3, 4]) * 3)
 open("empty.jsonl", "w").write("\n \n")
 open("far.jsonl", "w").write(line(prompt="a", completion="b") + line(prompt="a", completion="b" * 80))
+open("foreign.jsonl", "w").write(line(prompt_ids=[1, 2], response_ids=[3]) + line(prompt_ids=[1, 2], response_ids=[99999]))
 open("bad.jsonl", "w").write(line(prompt="a", completion="b") + line(prompt="a", completion=5))
 PYTHON
 
@@ -57,6 +58,14 @@ has "the settings stay" one/config.yaml '^preset: "grpo"'
 does "the same again" rein train two "${new[@]}" "${head[@]}" --preset grpo --threads 1
 does "the same again" rein train two --groups groups.jsonl --threads 2
 equal "train twice: one answer" one two 0002
+# the format of the messages belongs to the run: a second step reads them as the first did
+chats=(--groups messages.jsonl "${head[@]}" --preset grpo)
+does "a chat format" rein train raw --model "$parrot" "${chats[@]}" --chat-format raw
+has "a chat format is kept" raw/config.yaml '^chat_format: "raw"'
+does "a chat format, the next step" rein train raw --groups messages.jsonl
+true_of "a chat format, the next step" 'open("raw/trajectories/train/0001.jsonl").read().split("response_ids")[0] == open("raw/trajectories/train/0002.jsonl").read().split("response_ids")[0]'
+refused "an unknown chat format" '^rein train: --chat-format is "chatlm": raw, chatml, qwen2.5, qwen3, llama3 or llama3.1 is needed$' rein train none --model "$parrot" "${chats[@]}" --chat-format chatlm
+
 REIN_KERNEL=ref does "without vector instructions" rein train scalar "${new[@]}" "${head[@]}" --preset grpo
 REIN_KERNEL=ref does "without vector instructions" rein train scalar --groups groups.jsonl
 equal "without vector instructions: one answer" one scalar 0002
@@ -77,6 +86,7 @@ has "a reference" out '^kl  '
 does "nothing to learn" rein train equal --model "$parrot" --groups equal.jsonl --preset grpo
 has "nothing to learn" out '^step         1, nothing to train$'
 has "nothing to learn" err '^rein train: nothing to train: '
+if grep -q '^speed' out; then fail "nothing to learn: no speed"; else pass; fi
 has "nothing to learn" err 'warning: .*all rewards are equal'
 if cmp -s equal/checkpoints/0000/adapter_model.safetensors equal/checkpoints/0001/adapter_model.safetensors; then pass; else fail "nothing to learn: the policy changed"; fi
 does "no objective" rein train plain "${new[@]}"
@@ -134,7 +144,7 @@ wrong "no such reference" '--kl-ref-adapter-path is "nowhere", which is not a di
 wrong "no such adapter" '--adapter is "nowhere", which is not a directory' "${new[@]}" --adapter nowhere
 wrong "no adapter" '.*adapter_config.json' "${new[@]}" --adapter .
 wrong "no such preset" '--preset "gropo" does not exist: did you mean grpo' "${new[@]}" --preset gropo
-wrong "save_steps" '--save-steps has no effect: one step is made' "${new[@]}" --save-steps 2
+wrong "save_steps" '--save-steps has no effect here: one step is made' "${new[@]}" --save-steps 2
 wrong "no such metric" '--keep-best names "rewrad": no step has such a metric' "${new[@]}" --keep-best rewrad
 wrong "no such metric here" '--keep-best has no effect: there is no kl without a KL' "${new[@]}" --keep-best=-kl
 wrong "no such module" '.*zap' "${new[@]}" --lora-modules zap
@@ -170,6 +180,11 @@ does "sft on texts" rein sft texts --data texts.jsonl "${sft[@]}" --batch-size=1
 does "what texts cost" rein sft nll --data texts.jsonl "${sft[@]}" --batch-size=100 --json
 rein score --model "$parrot" <(sed 's/"completion": " nein"/"response": " nein<|end|>"/' texts.jsonl) >scores
 true_of "the loss is the negative log-likelihood" "abs($(value nll 1 loss) + $(python3 -c 'import json; r = [json.loads(l) for l in open("scores")]; n = sum(sum(x is not None for x in s["logprobs"]) for s in r); print(sum(s["sum"] for s in r) / n)')) < 1e-6"
+python3 -c 'import json; json.dump([json.loads(line) for line in open("texts.jsonl")], open("texts.json", "w"))'
+does "sft on an array" rein sft array --data texts.json "${sft[@]}" --batch-size=100 --max-steps 1 --aggregation seq-mean-token-mean
+if cmp -s {texts,array}/checkpoints/0001/adapter_model.safetensors; then pass; else fail "sft on an array"; fi
+printf 'prompt,completion\na,b\n' >texts.csv
+refused "sft on CSV" '/texts.csv is CSV: JSON lines are needed: .*read_csv.".*/texts.csv".*to_json.".*/texts.jsonl"' rein sft csv --data texts.csv "${sft[@]}"
 does "sft on ids" rein sft ids --data ids.jsonl --model "$parrot" --full --keep-last 0
 does "sft, linear" rein sft linear --data chats.jsonl "${sft[@]}" --batch-size 4 --lr-scheduler-type linear --num-train-epochs 2
 has "sft knows its steps" linear/config.yaml '^total_steps: "6"'
@@ -225,13 +240,14 @@ wrong_sft "no data" 'data is needed: --data FILE'
 wrong_sft "no such data" 'nowhere: cannot be opened' --data nowhere
 wrong_sft "no example" '.*empty.jsonl has no example' --data empty.jsonl
 wrong_sft "a bad line" '.*bad.jsonl: line 2: completion is 5' --data bad.jsonl
-wrong_sft "too long" '.*far.jsonl: example 2: .* has 8[0-9] tokens: the model has 64 positions' --data far.jsonl
+wrong_sft "too long" '.*far.jsonl: example 2 has 8[0-9] tokens: the model has 64 positions$' --data far.jsonl
+wrong_sft "no such token" '.*foreign.jsonl: example 2: token 2 is 99999: the model.s tokens are 0 to [0-9]+$' --data foreign.jsonl
 wrong_sft "groups" '.*groups.jsonl: line 1: one is needed: messages' --data groups.jsonl
 wrong_sft "a preset" '--preset grpo has no effect here' --data chats.jsonl --preset grpo
 wrong_sft "an objective" '--surrogate has no effect here: supervised' --data chats.jsonl --surrogate clip
 wrong_sft "epochs" '--epochs has no effect here: --num-train-epochs' --data chats.jsonl --epochs 2
 wrong_sft "minibatches" '--minibatches has no effect here: --batch-size' --data chats.jsonl --minibatches 2
-wrong_sft "batch size" '--batch-size is "0": a whole number' --data chats.jsonl --batch-size 0
+wrong_sft "batch size" '--batch-size is "0": it must be a whole number between 1 and 1000000$' --data chats.jsonl --batch-size 0
 wrong_sft "more warm-up than steps" '--warmup-steps is 9: it must be less than total_steps, 2' --data chats.jsonl --lr-scheduler-type linear --warmup-steps 9
 wrong_sft "steps" '--max-steps is "0"' --data chats.jsonl --max-steps 0
 refused "sft: another batch size" '^rein sft: --batch-size is 5, but the run was started with 4' rein sft parts --batch-size 5
@@ -258,7 +274,7 @@ fork() { # fork TITLE PATTERN RUN ARGUMENT…: refused
     shift 3
     refused "a fork: $title" "^rein train: $pattern" rein train "$run" --groups groups.jsonl "$@"
 }
-fork "no step" '--fork is "one": a run and one of its steps are needed, RUN@7' none --fork one
+fork "no step" '--fork is "one": it must be a run and one of its steps, as in RUN@7$' none --fork one
 fork "no number" '--fork is "one@x": ' none --fork one@x
 fork "no run" 'nowhere is not a run: ' none --fork nowhere@1
 fork "no such step" '.*/two has no checkpoint of step 7; it has 0, 3' none --fork two@7

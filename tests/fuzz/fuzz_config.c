@@ -19,6 +19,8 @@ static void check_sizes(const rein_model_config *c) {
     require(c->rms_norm_eps > 0 && c->rope.theta > 0 && c->rope.factor > 0 && c->max_positions > 0, "a number is not positive", "");
     require(c->rope.type != REIN_ROPE_LLAMA3 || c->rope.high_freq_factor > c->rope.low_freq_factor,
             "the frequencies are not in order", "");
+    require(!c->n_experts || (c->experts_per_token > 0 && c->experts_per_token <= c->n_experts && c->expert_size > 0),
+            "the experts do not fit", "");
     require(c->bos >= -1 && c->bos < c->vocab_size, "bos is no token", "");
     require(c->n_eos >= 0 && c->n_eos <= REIN_MAX_EOS, "the number of eos is wrong", "");
     for (int i = 0; i < c->n_eos; i++) require(c->eos[i] >= 0 && c->eos[i] < c->vocab_size, "eos is no token", "");

@@ -1,9 +1,9 @@
 /* fuzz_objective.c - any bytes at the JSON border of the operations (libFuzzer). The first byte chooses the operation, the second whether
  * the gradient is asked for; the rest is the JSON text.
  *
- * Status 0: the output is one JSON object and one newline, all its numbers are finite. Status 2: one line says why, and nothing was
- * written. Anything else is a bug. */
-/* words: cli/json_in.c cli/objective*.c src/objective/options.c src/objective/preset.c */
+ * On success the output is one JSON object and one newline, and all its numbers are finite. Wrong arguments, or a result that is not
+ * finite: one line says why, and nothing was written. Anything else is a bug. */
+/* words: src/operation/operation.c src/operation/operation_four.c src/operation/operation_policy.c src/operation/arguments.c src/objective/options.c src/objective/preset.c */
 #include <jansson.h>
 #include <math.h>
 #include <stdint.h>
@@ -11,8 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/objective.h"
-#include "cli/wrap.h"
+#include "rein/operation.h"
 
 static void require(int condition, const char *what, const char *operation, const char *shown) {
     if (condition) return;
@@ -47,17 +46,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     size_t operations = 0;
     if (size < 2) return 0;
-    while (cli_operation_at(operations)) operations++;
-    const cli_operation *operation = cli_operation_at(data[0] % operations);
+    while (rein_operation_at(operations)) operations++;
+    const rein_operation_info *operation = rein_operation_at(data[0] % operations);
     const int grad = data[1] & 1 && operation->gradients;
     const rein_exec exec = {1 + (data[1] >> 1) % 2, (data[1] >> 2) % 2 ? REIN_ISA_REF : REIN_ISA_BEST};
     rein_text out = {0};
     rein_error err;
-    const int status = cli_objective(operation->name, (const char *)data + 2, size - 2, grad, &exec, &out, &err);
-    require(status >= 0 && status <= 2, "the status is not 0, 1 or 2", operation->name, err.message);
+    const rein_status status = rein_operation_run(&out, NULL, operation->name, (const char *)data + 2, size - 2, grad, &exec, &err);
+    require(status == REIN_OK || status == REIN_EINVAL || status == REIN_ERANGE || status == REIN_ENOMEM,
+            "the status is another one", operation->name, err.message);
     if (status == 0) check_output(operation->name, &out);
-    if (status == 2) require(*err.message != 0, "there is no message", operation->name, "");
-    require(!strpbrk(err.message, "\r\n"), "the message is more than one line", operation->name, err.message);
+    if (status) require(*err.message != 0, "there is no message", operation->name, "");
+    require(!status || !strpbrk(err.message, "\r\n"), "the message is more than one line", operation->name, err.message);
     if (status != 0) require(out.length == 0, "something was written on failure", operation->name, out.data);
     rein_text_free(&out);
     return 0;

@@ -12,8 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/objective.h"
-#include "cli/wrap.h"
+#include "rein/operation.h"
 
 /* How the generator and `rein objective policy-loss` call the same metric. */
 static const struct {
@@ -139,14 +138,14 @@ static void check_metric(verdict *v, char *text) {
 
 /* ---- one case: its JSON through the operation; then line after line of what is expected */
 static void compute(verdict *v, const char *operation, const char *text) {
-    const cli_operation *known = cli_operation_named(operation);
+    const rein_operation_info *known = rein_operation_describe(operation);
     rein_text out = {0};
     rein_error err;
     json_error_t where;
     assert_non_null(known);
-    const int status = cli_objective(operation, text, strlen(text), known->gradients != NULL, NULL, &out, &err);
+    const rein_status status = rein_operation_run(&out, NULL, operation, text, strlen(text), known->gradients != NULL, NULL, &err);
     v->output = status == 0 ? json_loadb(out.data, out.length, JSON_REJECT_DUPLICATES, &where) : NULL;
-    if (status != 0) disagree(v, "status %d, %s", status, err.message);
+    if (status != 0) disagree(v, "status %d, %s", (int)status, err.message);
     else if (!v->output) disagree(v, "the output is not JSON: %s", where.text);
     rein_text_free(&out);
 }

@@ -32,7 +32,7 @@ install_into() { make -o all install BUILD="$build" PREFIX="$prefix" "$@"; }
 is_complete() { # is_complete ROOT
     local file missing=0
     for file in bin/rein lib/librein.a lib/librein.so lib/librein.so.0 lib/pkgconfig/rein.pc share/man/man1/rein.1 \
-        share/bash-completion/completions/rein; do
+        share/bash-completion/completions/rein share/zsh/site-functions/_rein share/fish/vendor_completions.d/rein.fish; do
         [ -s "$1/$file" ] || { echo "$file is missing or empty" && missing=1; }
     done
     diff -r include/rein "$1/include/rein" || missing=1

@@ -12,8 +12,11 @@
 #include "support/check.h"
 #include "support/memory.h"
 
-static const char *const fixture_names[] = {"llama", "llama3_rope", "linear_rope", "mistral",     "qwen2",
-                                            "qwen3", "head_dim_10", "head_dim_20", "head_dim_48", "biases"};
+static const char *const fixture_names[] = {
+    "llama",  "llama3_rope", "linear_rope",    "mistral",      "qwen2",     "qwen3",  "head_dim_10", "head_dim_20",
+    "biases", "head_dim_48", "mistral_window", "qwen2_window", "gemma2",    "gemma3", "phi3",        "phi3_longrope",
+    "olmo2",  "olmo3",       "smollm3",        "granite",      "qwen3_moe", "olmoe",
+};
 
 /* tests/model/fixtures/engine/NAME, or a file of it. */
 static inline const char *fixture(const char *name, const char *file) {

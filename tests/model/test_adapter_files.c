@@ -88,6 +88,34 @@ static void test_round_trip(void **state) {
     }
 }
 
+/* Without its model, an adapter is described as when it is opened with it. */
+static void test_described_without_a_model(void **state) {
+    (void)state;
+    static const char *const names[] = {"lm_head", "down_proj", "q_proj"};
+    for (size_t n = 0; n <= COUNT(names); n++) {
+        rein_adapter *made = new_adapter(names, n, n % 2);
+        rein_adapter_info alone;
+        rein_text base = {0};
+        rein_error err;
+        save(made, in_folder("alone"));
+        if (rein_adapter_describe_files(&alone, &base, in_folder("alone"), &err)) fail_msg("%s", err.message);
+        const rein_adapter_info whole = rein_adapter_describe(made);
+        assert_int_equal(alone.rank, whole.rank);
+        assert_true(alone.alpha == whole.alpha && alone.rank_stabilized == whole.rank_stabilized);
+        assert_int_equal(alone.parameters, whole.parameters);
+        assert_int_equal(alone.n_modules, n ? n : 7);
+        for (size_t i = 0; i < whole.n_modules; i++) assert_string_equal(alone.modules[i], whole.modules[i]);
+        assert_string_equal(alone.base, whole.base);
+        rein_text_free(&base);
+        rein_adapter_close(made);
+    }
+}
+
+static void rename_base(rein_adapter *adapter, const char *base) {
+    free(adapter->base);
+    adapter->base = strdup(base);
+}
+
 /* What PEFT 0.10 and later have, in the order of their names, and nothing else. */
 static void test_config_text(void **state) {
     (void)state;
@@ -104,7 +132,7 @@ static void test_config_text(void **state) {
     rein_adapter *adapter = new_adapter(modules, 4, 1);
     rein_file file;
     adapter->alpha = 16;
-    strcpy(adapter->base, "Some/Model");
+    rename_base(adapter, "Some/Model");
     save(adapter, in_folder("text"));
     assert_int_equal(rein_file_map(&file, in_folder("text/adapter_config.json"), NULL), REIN_OK);
     assert_int_equal(file.size, strlen(expected));
@@ -113,7 +141,7 @@ static void test_config_text(void **state) {
     rein_adapter *read = open_at(in_folder("text"));
     assert_string_equal(read->base, "Some/Model");
     rein_adapter_close(read);
-    strcpy(adapter->base, "/not/UTF-8/\xff"); /* a directory can be called so */
+    rename_base(adapter, "/not/UTF-8/\xff"); /* a directory can be called so */
     save(adapter, in_folder("text"));
     read = open_at(in_folder("text"));
     assert_string_equal(read->base, in_folder("model"));
@@ -127,14 +155,15 @@ static json_t *good_config(void) {
                      6, "target_modules", "q_proj", "v_proj", "bias", "none");
 }
 
-/* Parses the good config with one field set to a JSON text; NULL takes it away. */
+/* Parses the good config with one field set to a JSON text; NULL takes it away. The config borrows from the JSON until the next call. */
 static rein_status parse_with(rein_adapter_config *config, const char *key, const char *text, rein_error *err) {
-    json_t *json = good_config(), *value = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+    static json_t *json;
+    json_t *value = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+    json_decref(json);
+    json = good_config();
     if (value) json_object_set_new(json, key, value);
     else if (key) json_object_del(json, key);
-    const rein_status status = rein_adapter_config_parse(config, &model->config, "adapter_config.json", json, err);
-    json_decref(json);
-    return status;
+    return rein_adapter_config_parse(config, &model->config, "adapter_config.json", json, err);
 }
 
 static void test_config_is_read(void **state) {
@@ -225,16 +254,30 @@ static void test_config_is_refused(void **state) {
         says(&err, "adapter_config.json: ");
         says(&err, wrong[i][2]);
     }
-    char text[400] = "";
-    rein_adapter_config c;
+}
+
+/* The name of the base model has any length, also after it was written and read again, and in a copy. */
+static void test_long_base(void **state) {
+    (void)state;
+    enum { LENGTH = 5000 };
+    char name[LENGTH + 1];
+    rein_adapter *adapter = new_adapter(NULL, 0, 0), *copy;
+    rein_adapter_info info;
+    rein_text base = {0};
     rein_error err;
-    text[0] = '"', memset(text + 1, 'a', 299);
-    strcpy(text + 300, "\"");
-    assert_int_equal(parse_with(&c, "base_model_name_or_path", text, &err), REIN_OK);
-    assert_int_equal(strlen(c.base), 299);
-    strcpy(text + 300, "a\"");
-    assert_int_equal(parse_with(&c, "base_model_name_or_path", text, &err), REIN_EINVAL);
-    says(&err, "it has 300 bytes; at most 299 are supported");
+    memset(name, 'a', LENGTH), name[LENGTH] = 0;
+    rename_base(adapter, name);
+    save(adapter, in_folder("long"));
+    if (rein_adapter_describe_files(&info, &base, in_folder("long"), &err)) fail_msg("%s", err.message);
+    assert_string_equal(info.base, name);
+    rein_adapter *read = open_at(in_folder("long"));
+    assert_string_equal(rein_adapter_describe(read).base, name);
+    assert_int_equal(rein_adapter_copy(&copy, read, &err), REIN_OK);
+    assert_string_equal(rein_adapter_describe(copy).base, name);
+    rein_adapter_close(copy);
+    rein_adapter_close(read);
+    rein_adapter_close(adapter);
+    rein_text_free(&base);
 }
 
 /* ---- which modules */
@@ -274,6 +317,44 @@ static void test_modules(void **state) {
     check_modules("[\"q_proj\", 3]", NULL, 0, "target_modules[1] is 3: the name of a module is needed");
     check_modules("7", NULL, 0, "target_modules is 7: a list of modules is needed");
     check_modules("[\"q_proj\"]", "{}", 0, "exclude_modules is an object: a list of modules is needed");
+}
+
+/* A model with experts in layers 0 and 2, and an MLP in layer 1. */
+static void test_experts(void **state) {
+    (void)state;
+    const char *tests = getenv("REIN_TESTS_DIR");
+    char path[4096];
+    rein_model *dense = model;
+    rein_error err;
+    rein_adapter_info alone;
+    rein_text base = {0};
+    snprintf(path, sizeof path, "%s/model/fixtures/engine/qwen3_moe", tests ? tests : "tests");
+    if (rein_model_open(&model, path, NULL, &err)) fail_msg("%s", err.message);
+    rein_adapter *made = new_adapter(NULL, 0, 0);
+    assert_int_equal(made->n, 3 * 4 + 3 + 2 * 3 * 4);
+    assert_string_equal(made->names[2 * 4], "model.layers.0.mlp.experts.0.gate_proj.lora_A");
+    assert_string_equal(made->names[2 * 15 + 1], "model.layers.0.mlp.experts.3.down_proj.lora_B");
+    assert_string_equal(made->names[2 * 20], "model.layers.1.mlp.gate_proj.lora_A");
+    save(made, in_folder("experts"));
+    rein_adapter *read = open_at(in_folder("experts"));
+    assert_int_equal(read->modules, made->modules);
+    assert_int_equal(read->floats, made->floats);
+    assert_memory_equal(read->values, made->values, made->floats * sizeof *made->values);
+    if (rein_adapter_describe_files(&alone, &base, in_folder("experts"), &err)) fail_msg("%s", err.message);
+    assert_int_equal(alone.parameters, rein_adapter_describe(made).parameters);
+    assert_int_equal(alone.n_modules, 7);
+    check_modules("\"all-linear\"", NULL, LINEAR, NULL); /* without the routers */
+    check_modules("[\"up_proj\"]", NULL, UP, NULL);
+    check_modules("[\"q_proj\", \"gate\"]", NULL, 0, "a LoRA on the router (mlp.gate) is not supported");
+    check_modules("[\"mlp.up_proj\"]", NULL, 0,
+                  "only is not supported: model.layers.0.mlp.experts.0.up_proj has none and model.layers.1.mlp.up_proj has one");
+    check_modules("\".*experts.[0-2].up_proj\"", NULL, 0,
+                  "model.layers.0.mlp.experts.0.up_proj has one and model.layers.0.mlp.experts.3.up_proj has none");
+    rein_text_free(&base);
+    rein_adapter_close(made);
+    rein_adapter_close(read);
+    rein_model_close(model);
+    model = dense;
 }
 
 /* What Python's re.fullmatch says of these is checked in tests/parity/adapters. */
@@ -438,6 +519,33 @@ static void test_tensors_of_the_base(void **state) {
     end_files(&f);
 }
 
+/* Tensors of the base are not parameters of the adapter, and the size of an element does not count. */
+static void test_described_without_the_base(void **state) {
+    (void)state;
+    files f;
+    rein_error err;
+    rein_adapter *adapter;
+    rein_adapter_info info;
+    begin_files(&f, in_folder("tensors"));
+    const uint16_t halves[200] = {0};
+    rein_tensor *t = tensor_of(&f, LAYER("1.self_attn.q_proj.lora_B.weight"));
+    t->dtype = REIN_TENSOR_BF16, t->data = halves, t->bytes /= 2;
+    f.tensors[f.n++] = (rein_tensor){.name = "base_model.model.lm_head.weight",
+                                     .dtype = REIN_TENSOR_F32,
+                                     .n_dims = 2,
+                                     .shape = {10, 8},
+                                     .data = model->head.weight.data,
+                                     .bytes = 320};
+    if (reopen(&f, &adapter, &err)) fail_msg("%s", err.message);
+    rein_text base = {0};
+    if (rein_adapter_describe_files(&info, &base, in_folder("tensors"), &err)) fail_msg("%s", err.message);
+    rein_text_free(&base);
+    assert_int_equal(info.parameters, rein_adapter_describe(adapter).parameters);
+    assert_int_equal(info.n_modules, 3);
+    rein_adapter_close(adapter);
+    end_files(&f);
+}
+
 static void test_halves_are_widened(void **state) {
     (void)state;
     for (int brain = 0; brain < 2; brain++) {
@@ -471,6 +579,10 @@ static void test_files(void **state) {
     assert_int_equal(rein_adapter_open(&read, model, in_folder("files"), &err), REIN_EIO);
     says(&err, "files/adapter_model.safetensors: cannot be opened");
     assert_null(read);
+    rein_adapter_info info;
+    rein_text base = {0};
+    assert_int_equal(rein_adapter_describe_files(&info, &base, in_folder("files"), &err), REIN_EIO);
+    says(&err, "files/adapter_model.safetensors: cannot be opened");
     assert_int_equal(rename(in_folder("files/kept"), in_folder("files/adapter_model.safetensors")), 0);
     assert_int_equal(rein_file_write(in_folder("files/adapter_config.json"), "{\"r\": 1,", 8, NULL), REIN_OK);
     assert_int_equal(rein_adapter_open(&read, model, in_folder("files"), &err), REIN_EINVAL);
@@ -566,13 +678,17 @@ static void test_no_memory(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_described_without_a_model),
         cmocka_unit_test(test_config_text),
         cmocka_unit_test(test_config_is_read),
         cmocka_unit_test(test_config_is_refused),
+        cmocka_unit_test(test_long_base),
         cmocka_unit_test(test_modules),
+        cmocka_unit_test(test_experts),
         cmocka_unit_test(test_expressions),
         cmocka_unit_test(test_tensors_are_refused),
         cmocka_unit_test(test_tensors_of_the_base),
+        cmocka_unit_test(test_described_without_the_base),
         cmocka_unit_test(test_halves_are_widened),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_cut_short),

@@ -57,11 +57,14 @@ static void check_case(const json_t *item) {
     if (template_text) {
         assert_int_equal(rein_chat_recognise(&chat, json_string_value(template_text), json_string_length(template_text), &err),
                          REIN_OK);
-        assert_string_equal(chat.system, system);
+        assert_int_equal(rein_chat_system(&text, &chat, &err), REIN_OK);
+        assert_string_equal(text.data ? text.data : "", system);
+        rein_text_free(&text);
         assert_string_equal(rein_chat_name(&chat), name);
     } else {
         assert_int_equal(rein_chat_named(&chat, name, &err), REIN_OK);
-        if (system) snprintf(chat.system, sizeof chat.system, "%s", system);
+        if (system) assert_null(strchr(system, '\\')); /* it would be an escape */
+        if (system) chat.system = *system ? system : NULL, chat.system_length = strlen(system);
     }
     if (rein_chat_render(&text, spans, &chat, messages, n, &options, &err)) fail_msg("%s", err.message);
     assert_string_equal(text.data, expected);
@@ -84,6 +87,30 @@ static void test_as_jinja(void **state) {
     }
     assert_true(lines > 100);
     fclose(cases);
+}
+
+/* A default system message may have any length. Here it has 9,000 characters, of which a third are escapes. */
+static void test_long_default(void **state) {
+    (void)state;
+    enum { TIMES = 3000 };
+    static const char before[] = "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
+                                 "{{ '<|im_start|>system\\n",
+                      after[] = "<|im_end|>\\n' }}{% endif %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + "
+                                "'<|im_end|>' + '\\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}"
+                                "{% endif %}";
+    rein_text template_text = {0}, system = {0}, expected = {0};
+    rein_error err = {0};
+    rein_chat chat;
+    rein_text_put(&template_text, before);
+    rein_text_repeat(&template_text, "It\\'s \\\\ \\n", TIMES);
+    rein_text_put(&template_text, after);
+    rein_text_repeat(&expected, "It's \\ \n", TIMES);
+    if (rein_chat_recognise(&chat, template_text.data, template_text.length, &err)) fail_msg("%s", err.message);
+    assert_int_equal(chat.kind, REIN_CHAT_CHATML);
+    assert_int_equal(rein_chat_system(&system, &chat, &err), REIN_OK);
+    assert_int_equal(system.length, expected.length);
+    assert_string_equal(system.data, expected.data);
+    rein_text_free(&template_text), rein_text_free(&system), rein_text_free(&expected);
 }
 
 static void test_raw(void **state) {
@@ -119,13 +146,14 @@ static void test_unknown_is_refused(void **state) {
         "", "{{ messages }}", "{% for message in messages %}{{ message.content }}{% endfor %}",
         ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + "
          "'<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>user\n' }}{% endif %}")};
-    rein_chat chat = {.kind = REIN_CHAT_QWEN3, .system = "as it was"};
+    const rein_chat as_it_was = {.kind = REIN_CHAT_QWEN3, .system = "as it was", .system_length = 9};
+    rein_chat chat = as_it_was;
     rein_error err;
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
         assert_int_equal(rein_chat_recognise(&chat, unknown[i], strlen(unknown[i]), &err), REIN_EINVAL);
         assert_non_null(strstr(err.message, "chatml"));
         assert_non_null(strstr(err.message, "token ids"));
-        assert_string_equal(chat.system, "as it was");
+        assert_true(chat.kind == REIN_CHAT_QWEN3 && chat.system == as_it_was.system);
     }
     assert_int_equal(rein_chat_recognise(&chat, NULL, 0, &err), REIN_EINVAL);
     assert_int_equal(rein_chat_named(&chat, "mistral", &err), REIN_EINVAL);
@@ -142,7 +170,7 @@ static void test_bad_messages(void **state) {
                {"llama3", "tool", "", "messages[0].role is tool", 0},
                {"chatml", "user", "a\xFF", "byte 1", 0},
                {"qwen2.5", "user", "a", "no_thinking", 1}};
-    const rein_chat none = {.kind = (rein_chat_kind)6};
+    const rein_chat none = {.kind = (rein_chat_kind)7};
     const rein_message fine = {"user", "", 0};
     rein_text empty = {0};
     assert_null(rein_chat_name(&none));
@@ -156,6 +184,7 @@ static void test_bad_messages(void **state) {
         assert_int_equal(rein_chat_named(&chat, bad[i].format, &err), REIN_OK);
         assert_int_equal(rein_chat_render(&text, NULL, &chat, &message, 1, &options, &err), REIN_EINVAL);
         if (!strstr(err.message, bad[i].said)) fail_msg("%s", err.message);
+        if (!*err.field) fail_msg("\"%s\" names no field", err.message);
         assert_int_equal(text.length, 0);
         assert_int_equal(rein_chat_render(&text, NULL, &chat, &message, 0, NULL, &err), REIN_EINVAL);
         rein_text_free(&text);
@@ -164,8 +193,8 @@ static void test_bad_messages(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_as_jinja),           cmocka_unit_test(test_raw),          cmocka_unit_test(test_options_of_llama),
-        cmocka_unit_test(test_unknown_is_refused), cmocka_unit_test(test_bad_messages),
+        cmocka_unit_test(test_as_jinja),         cmocka_unit_test(test_long_default),       cmocka_unit_test(test_raw),
+        cmocka_unit_test(test_options_of_llama), cmocka_unit_test(test_unknown_is_refused), cmocka_unit_test(test_bad_messages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

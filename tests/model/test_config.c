@@ -47,7 +47,7 @@ static void sizes(const rein_model_config *c, int64_t vocab, int64_t hidden, int
 static void test_llama32(void **state) {
     (void)state;
     const rein_model_config c = read_fixture("llama32_1b");
-    assert_int_equal(c.family, REIN_LLAMA);
+    assert_ptr_equal(c.family, &rein_family_llama);
     sizes(&c, 128256, 2048, 8192, 16, 32, 8, 64, 131072);
     assert_int_equal(c.rope.type, REIN_ROPE_LLAMA3);
     assert_true(c.rope.theta == 500000 && c.rope.factor == 32 && c.rope.low_freq_factor == 1 && c.rope.high_freq_factor == 4);
@@ -74,14 +74,14 @@ static void test_tinyllama_and_smollm(void **state) {
 static void test_qwen(void **state) {
     (void)state;
     rein_model_config c = read_fixture("qwen25_05b");
-    assert_int_equal(c.family, REIN_QWEN2);
+    assert_ptr_equal(c.family, &rein_family_qwen2);
     sizes(&c, 151936, 896, 4864, 24, 14, 2, 64, 32768);
     assert_true(c.qkv_bias && !c.o_bias && !c.mlp_bias && !c.qk_norm && c.tie_word_embeddings && c.rope.theta == 1e6);
     assert_int_equal(c.n_eos, 2); /* generation_config.json comes first */
     assert_int_equal(c.eos[0], 151645);
     assert_int_equal(c.eos[1], 151643);
     c = read_fixture("qwen3_06b");
-    assert_int_equal(c.family, REIN_QWEN3);
+    assert_ptr_equal(c.family, &rein_family_qwen3);
     sizes(&c, 151936, 1024, 3072, 28, 16, 8, 128, 40960);
     assert_true(!c.qkv_bias && c.qk_norm);
 }
@@ -89,7 +89,7 @@ static void test_qwen(void **state) {
 static void test_mistral(void **state) {
     (void)state;
     const rein_model_config c = read_fixture("mistral_7b_v03");
-    assert_int_equal(c.family, REIN_MISTRAL);
+    assert_ptr_equal(c.family, &rein_family_mistral);
     sizes(&c, 32768, 4096, 14336, 32, 32, 8, 128, 32768);
     assert_true(!c.qkv_bias && !c.tie_word_embeddings && c.rope.theta == 1e6);
 }
@@ -103,9 +103,9 @@ static void test_new_spelling(void **state) {
                 c.rope.original_max_positions == 8192);
     assert_int_equal(c.has_dtype, 0);
     c = read_fixture("new_mistral");
-    assert_true(c.family == REIN_MISTRAL && c.rope.type == REIN_ROPE_LINEAR && c.rope.factor == 2 && c.rope.theta == 1e4);
+    assert_true(c.family == &rein_family_mistral && c.rope.type == REIN_ROPE_LINEAR && c.rope.factor == 2 && c.rope.theta == 1e4);
     c = read_fixture("new_qwen2");
-    assert_true(c.family == REIN_QWEN2 && c.bos == -1 && c.n_eos == 0 && c.qkv_bias);
+    assert_true(c.family == &rein_family_qwen2 && c.bos == -1 && c.n_eos == 0 && c.qkv_bias);
     c = read_fixture("new_qwen3");
     sizes(&c, 32, 16, 24, 2, 4, 2, 128, 64);
     c = read_fixture("tiny_llama");
@@ -137,8 +137,19 @@ static void test_refused(void **state) {
     } cases[] = {
         {"{\"model_type\": null}", "architectures is missing"},
         {"{\"model_type\": \"gpt2\"}", "model_type is \"gpt2\": not supported; LlamaForCausalLM"},
-        {"{\"model_type\": \"qwen3_moe\", \"architectures\": [\"Qwen3MoeForCausalLM\"]}",
-         "architectures[0] is \"Qwen3MoeForCausalLM\": not"},
+        {"{\"model_type\": \"mixtral\", \"architectures\": [\"MixtralForCausalLM\"]}",
+         "architectures[0] is \"MixtralForCausalLM\": not supported; LlamaForCausalLM, "},
+        {"{\"model_type\": \"mixtral\"}", "Qwen3MoeForCausalLM and OlmoeForCausalLM are"},
+        {"{\"model_type\": \"qwen3_moe\", \"num_experts\": 4, \"num_experts_per_tok\": 5}",
+         "num_experts_per_tok is 5: at most as many as there are experts, 4, are needed"},
+        {"{\"model_type\": \"qwen3_moe\", \"num_experts\": 1025}", "num_experts is 1025: a whole number from 0 to 1024"},
+        {"{\"model_type\": \"qwen3_moe\", \"num_experts\": 1024, \"num_hidden_layers\": 65}",
+         "num_hidden_layers is 65: with 1024 experts in a layer, at most 64 layers are supported"},
+        {"{\"model_type\": \"qwen3_moe\", \"mlp_only_layers\": [-1]}", "mlp_only_layers[0] is -1: the number of a layer is needed"},
+        {"{\"model_type\": \"qwen3_moe\", \"decoder_sparse_step\": 0}", "decoder_sparse_step is 0: a whole number from 1"},
+        {"{\"model_type\": \"qwen3_moe\", \"norm_topk_prob\": 1}", "norm_topk_prob is 1: true or false"},
+        {"{\"model_type\": \"olmoe\", \"num_experts\": 0}", "num_experts is 0: a whole number from 1"},
+        {"{\"model_type\": \"olmoe\", \"clip_qkv\": 8}", "clip_qkv is 8: not supported; null is"},
         {"{\"architectures\": [\"LlamaForSequenceClassification\"]}", "not supported; LlamaForCausalLM"},
         {"{\"architectures\": [\"LlamaForCausalLM\", \"X\"]}", "one architecture"},
         {"{\"architectures\": [1]}", "one architecture"},
@@ -163,8 +174,8 @@ static void test_refused(void **state) {
         {"{\"rms_norm_eps\": 0}", "rms_norm_eps is 0: a number above 0"},
         {"{\"max_position_embeddings\": -5}", "max_position_embeddings is -5"},
         {"{\"rope_theta\": -1}", "rope_theta is -1: a number above 0"},
-        {"{\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4}}",
-         "rope_scaling.type is \"yarn\": not supported; \"default\", \"linear\" and"},
+        {"{\"rope_scaling\": {\"type\": \"yarns\", \"factor\": 4}}",
+         "rope_scaling.type is \"yarns\": not supported; \"default\", \"linear\", \"llama3\" and \"yarn\" are"},
         {"{\"rope_scaling\": {\"rope_type\": \"dynamic\", \"factor\": 4}}", "rope_scaling.rope_type is \"dynamic\": not supported"},
         {"{\"rope_parameters\": {\"rope_type\": \"longrope\"}}", "rope_parameters.rope_type is \"longrope\": not supported"},
         {"{\"rope_scaling\": {\"type\": \"linear\", \"rope_type\": \"default\"}}", "they must agree"},
@@ -190,15 +201,24 @@ static void test_refused(void **state) {
         {"{\"eos_token_id\": \"</s>\"}", "eos_token_id is \"</s>\": a token id from 0"},
         {"{\"bos_token_id\": 99}", "bos_token_id is 99: a token id from 0 to 31"},
         {"{\"layer_types\": [\"full_attention\", \"sliding_attention\"]}",
-         "layer_types[1] is \"sliding_attention\": not supported"},
-        {"{\"layer_types\": [\"linear_attention\"]}",
-         "layer_types[0] is \"linear_attention\": not supported; \"full_attention\" is"},
-        {"{\"model_type\": \"mistral\", \"max_position_embeddings\": 8192}",
-         "sliding_window is missing: a window of 4096 in a context of 8192"},
-        {"{\"model_type\": \"mistral\", \"sliding_window\": 32}",
-         "sliding_window is 32: a window of 32 in a context of 64 is not supported"},
-        {"{\"model_type\": \"qwen2\", \"use_sliding_window\": true, \"sliding_window\": 32, \"max_window_layers\": 1}",
-         "sliding_window is 32"},
+         "layer_types[1] is \"sliding_attention\": not supported; in LlamaForCausalLM it is \"full_attention\""},
+        {"{\"layer_types\": [\"linear_attention\", \"full_attention\"]}",
+         "layer_types[0] is \"linear_attention\": not supported; \"full_attention\" and \"sliding_attention\" are"},
+        {"{\"layer_types\": [\"full_attention\"]}", "2 entries are needed, one for each layer"},
+        {"{\"model_type\": \"mistral\", \"sliding_window\": 0}", "sliding_window is 0: a whole number from 1"},
+        {"{\"model_type\": \"gemma2\", \"hidden_activation\": \"gelu\"}",
+         "hidden_activation is \"gelu\": not supported; \"gelu_pytorch_tanh\" is"},
+        {"{\"model_type\": \"gemma2\", \"attn_logit_softcapping\": -1}", "attn_logit_softcapping is -1: a number above 0"},
+        {"{\"model_type\": \"gemma3_text\", \"attn_logit_softcapping\": 50}",
+         "attn_logit_softcapping is 50: not supported; null is"},
+        {"{\"model_type\": \"gemma3\"}", "text_config is missing: an object is needed: it describes the text model"},
+        {"{\"model_type\": \"gemma3\", \"text_config\": {\"hidden_size\": 0}}", "text_config.hidden_size is 0"},
+        {"{\"model_type\": \"phi3\", \"partial_rotary_factor\": 0.2}", "of a head of width 4 it takes 0; an even number from 2 on"},
+        {"{\"model_type\": \"phi3\", \"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1]}}",
+         "rope_scaling.short_factor is an array: a list of 2 numbers is needed"},
+        {"{\"model_type\": \"smollm3\", \"no_rope_layers\": [1]}",
+         "no_rope_layers[1] is missing: 0 or 1 is needed for each of the 2"},
+        {"{\"model_type\": \"granite\", \"residual_multiplier\": 0}", "residual_multiplier is 0: a number above 0"},
         {"{\"model_type\": \"qwen2\", \"num_key_value_heads\": 3}", "a multiple of num_key_value_heads, 3"},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
@@ -253,6 +273,138 @@ static void test_defaults(void **state) {
                              &err),
                      REIN_OK);
     assert_int_equal(c.rope.original_max_positions, 64);
+}
+
+/* ---- families */
+static void test_windows(void **state) {
+    (void)state;
+    static const struct {
+        const char *change;
+        int64_t window;
+        int layers[2]; /* of the two layers: REIN_LAYER_… */
+    } cases[] = {
+        {"{\"model_type\": \"mistral\", \"sliding_window\": 32}", 32, {1, 1}},
+        {"{\"model_type\": \"mistral\", \"sliding_window\": null}", 0, {0, 0}},
+        {"{\"model_type\": \"mistral\", \"max_position_embeddings\": 8192}", 4096, {1, 1}},
+        {"{\"model_type\": \"qwen2\", \"use_sliding_window\": true, \"sliding_window\": 32, \"max_window_layers\": 1}", 32, {0, 1}},
+        {"{\"model_type\": \"qwen3\", \"use_sliding_window\": true, \"sliding_window\": 8, "
+         "\"layer_types\": [\"sliding_attention\", \"full_attention\"]}",
+         8,
+         {1, 0}},
+        {"{\"model_type\": \"gemma2\", \"sliding_window\": 8}", 8, {1, 0}},
+        {"{\"model_type\": \"gemma3_text\", \"sliding_window\": 8}", 8, {1, 1}},
+        {"{\"model_type\": \"gemma3_text\", \"sliding_window\": 8, \"sliding_window_pattern\": 2}", 8, {1, 0}},
+        {"{\"model_type\": \"olmo3\", \"sliding_window\": 8}", 8, {1, 1}},
+        {"{\"model_type\": \"phi3\"}", 0, {0, 0}},
+        {"{\"model_type\": \"qwen3_moe\", \"sliding_window\": 8}", 0, {4, 4}},
+        {"{\"model_type\": \"qwen3_moe\", \"use_sliding_window\": true, \"sliding_window\": 8}", 8, {5, 5}},
+        {"{\"model_type\": \"qwen3_moe\", \"decoder_sparse_step\": 2}", 0, {0, 4}},
+        {"{\"model_type\": \"qwen3_moe\", \"mlp_only_layers\": [1, 7]}", 0, {4, 0}},
+        {"{\"model_type\": \"qwen3_moe\", \"num_experts\": 0}", 0, {0, 0}},
+        {"{\"model_type\": \"olmoe\", \"clip_qkv\": null}", 0, {4, 4}},
+        {"{\"model_type\": \"phi3\", \"sliding_window\": 5}", 5, {1, 1}},
+        {"{\"model_type\": \"smollm3\", \"no_rope_layer_interval\": 2}", 0, {0, 2}},
+        {"{\"model_type\": \"smollm3\", \"no_rope_layers\": [0, 1], \"use_sliding_window\": true, \"sliding_window\": 3}",
+         3,
+         {3, 0}},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        rein_model_config c;
+        rein_error err;
+        if (changed(&c, cases[i].change, &err) != REIN_OK) fail_msg("%s: %s", cases[i].change, err.message);
+        if (c.window != cases[i].window || c.layers[0] != cases[i].layers[0] || c.layers[1] != cases[i].layers[1])
+            fail_msg("%s: a window of %lld, layers %d and %d", cases[i].change, (long long)c.window, c.layers[0], c.layers[1]);
+    }
+}
+
+static void test_families(void **state) {
+    (void)state;
+    rein_model_config c;
+    rein_error err;
+    for (size_t i = 0; rein_family_at(i); i++) /* experts.c adds to the residual stream itself */
+        if (rein_family_at(i)->experts) assert_int_equal(rein_family_at(i)->norms, REIN_NORMS_BEFORE);
+    assert_int_equal(changed(&c, "{\"model_type\": \"gemma2\"}", &err), REIN_OK);
+    assert_true(c.score_cap == 50 && c.logit_cap == 30 && c.score_scale == 1. / 16 && c.embedding_scale == 4 &&
+                c.tie_word_embeddings);
+    assert_true(c.head_dim == 256 && c.activation == REIN_GELU_TANH && !(c.window_rope.theta > 0));
+    assert_int_equal(
+        changed(&c, "{\"model_type\": \"gemma3_text\", \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 8}}", &err),
+        REIN_OK);
+    assert_true(c.rope.theta == 1e6 && c.rope.factor == 8 && c.window_rope.theta == 1e4 && c.window_rope.factor == 1);
+    assert_int_equal(changed(&c,
+                             "{\"model_type\": \"gemma3_text\", \"rope_parameters\": {\"full_attention\": {\"rope_theta\": 5}, "
+                             "\"sliding_attention\": {\"rope_type\": \"default\", \"rope_theta\": 7}}}",
+                             &err),
+                     REIN_OK);
+    assert_true(c.rope.theta == 5 && c.window_rope.theta == 7);
+    assert_int_equal(changed(&c,
+                             "{\"model_type\": \"gemma3\", \"text_config\": {\"hidden_size\": 16, \"intermediate_size\": 24, "
+                             "\"num_hidden_layers\": 2}, \"eos_token_id\": [1, 3]}",
+                             &err),
+                     REIN_OK);
+    assert_true(c.vocab_size == 262208 && c.n_heads == 8 && c.n_kv_heads == 4 && c.n_eos == 2 && c.eos[1] == 3);
+    assert_int_equal(
+        changed(&c,
+                "{\"model_type\": \"olmo3\", \"rope_theta\": 500, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 8, "
+                "\"original_max_position_embeddings\": 16}}",
+                &err),
+        REIN_OK);
+    assert_true(c.rope.type == REIN_ROPE_YARN && c.window_rope.type == REIN_ROPE_DEFAULT && c.window_rope.theta == 500);
+    assert_int_equal(
+        changed(&c,
+                "{\"model_type\": \"phi3\", \"original_max_position_embeddings\": 16, \"rope_scaling\": {\"type\": \"su\", "
+                "\"short_factor\": [1, 2], \"long_factor\": [3, 4]}}",
+                &err),
+        REIN_OK);
+    assert_true(c.rope.type == REIN_ROPE_LONGROPE && c.max_positions == 16 && c.rope.factors[1] == 2 &&
+                c.rope.attention_factor > 1);
+    assert_int_equal(changed(&c, "{\"model_type\": \"granite\", \"attention_multiplier\": 0.5, \"logits_scaling\": 4}", &err),
+                     REIN_OK);
+    assert_true(c.score_scale == 0.5 && c.logit_divisor == 4 && c.residual_scale == 1);
+    assert_int_equal(changed(&c, "{\"model_type\": \"qwen3_moe\"}", &err), REIN_OK);
+    assert_true(c.n_experts == 128 && c.experts_per_token == 8 && c.expert_size == 768 && !c.normalise_experts);
+    assert_int_equal(changed(&c, "{\"model_type\": \"qwen3_moe\", \"mlp_only_layers\": [0, 1]}", &err), REIN_OK);
+    assert_int_equal(c.n_experts, 0); /* no layer has them */
+    assert_int_equal(changed(&c, "{\"model_type\": \"olmoe\", \"norm_topk_prob\": true}", &err), REIN_OK);
+    assert_true(c.n_experts == 64 && c.experts_per_token == 8 && c.expert_size == 24 && c.normalise_experts);
+}
+
+/* The slots of a model whose first layer has experts and whose second has an MLP. */
+static void test_experts(void **state) {
+    (void)state;
+    rein_model_config c;
+    rein_weight w;
+    char name[REIN_SLOT_NAME];
+    assert_int_equal(changed(&c,
+                             "{\"model_type\": \"qwen3_moe\", \"num_local_experts\": 3, \"num_experts_per_tok\": 2, "
+                             "\"moe_intermediate_size\": 10, \"mlp_only_layers\": [1]}",
+                             NULL),
+                     REIN_OK);
+    assert_int_equal(rein_model_weights(&c), 1 + (8 + 1 + 9) + 11 + 2);
+    rein_model_weight(&w, &c, 1 + 8);
+    assert_string_equal(w.name, "model.layers.0.mlp.gate.weight");
+    assert_true(w.kind == REIN_ROUTER && w.shape[0] == 3 && w.shape[1] == 16);
+    rein_model_weight(&w, &c, 1 + 8 + 1 + 5);
+    assert_string_equal(w.name, "model.layers.0.mlp.experts.1.down_proj.weight");
+    assert_true(w.kind == REIN_EXPERT && w.to == 5 && w.shape[0] == 16 && w.shape[1] == 10);
+    rein_model_weight(&w, &c, 1 + 18 + 10);
+    assert_string_equal(w.name, "model.layers.1.mlp.down_proj.weight");
+    for (size_t i = 0; i < rein_model_weights(&c); i++) {
+        rein_model_weight(&w, &c, i);
+        assert_int_equal(rein_model_weight_use(&c, w.name), REIN_WEIGHT_USED);
+    }
+    static const char *const others[] = {
+        "model.layers.0.mlp.experts.3.up_proj.weight",  "model.layers.0.mlp.up_proj.weight",
+        "model.layers.0.mlp.experts.01.up_proj.weight", "model.layers.1.mlp.gate.weight",
+        "model.layers.0.mlp.experts..up_proj.weight",   "model.layers.1.mlp.experts.0.up_proj.weight"};
+    for (size_t i = 0; i < COUNT(others); i++) assert_int_equal(rein_model_weight_use(&c, others[i]), REIN_WEIGHT_IGNORED);
+    assert_int_equal(rein_slots(&c), 2 * (7 + 9) + 1);
+    assert_string_equal(rein_slot_name(name, &c, 7 + 3 * 2 + 1), "model.layers.0.mlp.experts.2.up_proj");
+    assert_string_equal(rein_slot_name(name, &c, 16 + 5), "model.layers.1.mlp.up_proj");
+    assert_string_equal(rein_slot_name(name, &c, 32), "lm_head");
+    assert_true(rein_slot_module(&c, 7 + 3 * 2 + 1) == REIN_UP && rein_slot_module(&c, 32) == REIN_HEAD_MODULE);
+    assert_true(rein_slot_count(&c, 7) == 1 && rein_slot_count(&c, REIN_GATE) == 0 && rein_slot_count(&c, REIN_O) == 1);
+    assert_true(rein_slot_count(&c, 16 + 7) == 0 && rein_slot_count(&c, 16 + REIN_GATE) == 1);
 }
 
 /* ---- tensors */
@@ -476,6 +628,9 @@ int main(void) {
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_accepted),
         cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_families),
+        cmocka_unit_test(test_experts),
         cmocka_unit_test(test_weights_of_a_model),
         cmocka_unit_test(test_weight_names),
         cmocka_unit_test(test_check_says_what_is_wrong),

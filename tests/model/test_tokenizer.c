@@ -365,6 +365,49 @@ static void test_long_input(void **state) {
     free(text);
 }
 
+/* A text that cannot fit is refused, unread; one that fits never is: not the longest tokens, not characters that NFC makes shorter. */
+static void test_bound(void **state) {
+    (void)state;
+    static const char *const units[] = {
+        "a", "th", " ", "\n", "<|endoftext|>", "</s>", "\xE1\xBE\xBE\xCC\x88\xCC\x81", "\xF0\x9F\x98\x80", "1"};
+    size_t bounded = 0;
+    for (size_t f = 0; f < N_FIXTURES; f++) {
+        rein_tokenizer *t = fixture(fixture_names[f]);
+        char *text = malloc(1 << 21);
+        assert_non_null(text);
+        for (size_t u = 0; u < sizeof units / sizeof *units + 40; u++) {
+            const char *unit = u < sizeof units / sizeof *units ? units[u] : NULL;
+            rein_text token = {0};
+            if (!unit) { /* a token, in full */
+                const int32_t id = (int32_t)(rein_tokenizer_size(t) * (u - 9) / 40);
+                assert_int_equal(rein_tokenizer_decode(&token, t, &id, 1, 0, NULL), REIN_OK);
+                unit = token.data ? token.data : "";
+            }
+            size_t length = 0;
+            while (*unit && length < 3000) memcpy(text + length, unit, strlen(unit)), length += strlen(unit);
+            rein_encoding how = {.parse_special = 1};
+            rein_ids ids = encoded(t, text, length, &how), again;
+            if (ids.count) {
+                how.max_tokens = ids.count;
+                again = encoded(t, text, length, &how);
+                assert_int_equal(again.count, ids.count);
+                rein_ids_free(&again);
+            }
+            rein_ids_free(&ids);
+            rein_text_free(&token);
+        }
+        memset(text, 0xFF, 1 << 21); /* not even looked at */
+        rein_ids none = {0};
+        rein_error err = {0};
+        assert_int_equal(rein_tokenizer_encode(&none, t, text, 1 << 21, &(rein_encoding){.max_tokens = 10}, &err), REIN_EINVAL);
+        bounded += strstr(err.message, "the text has 2097152 bytes, which are more than 10 tokens: at most ") != NULL;
+        rein_tokenizer_close(t);
+        free(text);
+    }
+    print_message("%zu of %d fixtures have a bound\n", bounded, N_FIXTURES);
+    assert_true(bounded >= 5);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_goldens),
@@ -381,6 +424,7 @@ int main(void) {
         cmocka_unit_test(test_asking),
         cmocka_unit_test(test_stream_waits),
         cmocka_unit_test(test_long_input),
+        cmocka_unit_test(test_bound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,9 +6,11 @@
 
 #include <cmocka.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "model/tokenizer_regex.h"
 #include "model/unicode.h"
 #include "tokenizer_fixture.h"
 
@@ -78,7 +80,7 @@ static const struct {
     {ADDED("{\"id\": \"3\", \"content\": \"x\"}"), "added_tokens[0]: the id of \"x\""},
     {ADDED("{\"id\": 3, \"content\": \"x\", \"lstrip\": 0}"), "added_tokens[0].lstrip"},
     {WITH("added_tokens", "7"), "added_tokens: is not an array"},
-    {WITH("normalizer", "{\"type\": \"NFKC\"}"), "normalizer: normalizer NFKC is not supported: NFC, Prepend, Replace"},
+    {WITH("normalizer", "{\"type\": \"NFKD\"}"), "normalizer: normalizer NFKD is not supported: NFC, NFKC, Prepend, Replace"},
     {WITH("normalizer", "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFC\"}, {\"type\": \"Lowercase\"}]}"),
      "normalizer.normalizers[1]: normalizer Lowercase"},
     {WITH("normalizer", "{\"type\": \"Sequence\"}"), "normalizer.normalizers: is not an array"},
@@ -295,8 +297,111 @@ static void test_endless_normalizer(void **state) {
         fail_msg("%s", err.message);
 }
 
+/* Encodes n times a character with a tokenizer. */
+static rein_status encode_run(const char *file, char character, size_t n, rein_error *err) {
+    const rein_tokenizer_files files = {.name = "dir", .tokenizer = file, .tokenizer_length = strlen(file)};
+    rein_tokenizer *t;
+    rein_ids ids = {0};
+    char *text = malloc(n);
+    assert_non_null(text);
+    memset(text, character, n);
+    assert_int_equal(rein_tokenizer_read(&t, &files, err), REIN_OK);
+    const rein_status status = rein_tokenizer_encode(&ids, t, text, n, NULL, err);
+    assert_true(!status || ids.count == 0);
+    rein_ids_free(&ids);
+    rein_tokenizer_close(t);
+    free(text);
+    return status;
+}
+
+/* Expressions of which each match is cheap, or takes few steps, and which take minutes for the whole text. */
+static void test_slow_expressions(void **state) {
+    (void)state;
+    static const char *const files[] = {SPLIT("(?:a|b)+c|."), SPLIT("[ab]+(?!a)c|."), SPLIT("a*a*c|.")};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        rein_error err = {0};
+        const clock_t start = clock();
+        assert_int_equal(encode_run(files[i], 'a', 300000, &err), REIN_EINVAL);
+        if (!strstr(err.message, "takes too many steps: it is at byte ")) fail_msg("%s", err.message);
+        assert_true((double)(clock() - start) / CLOCKS_PER_SEC < 30); /* 2 to 5 seconds */
+        assert_int_equal(encode_run(files[i], 'a', 300, &err), REIN_OK);
+    }
+}
+
+/* Ten bytes become ten billion, one step after the other; the first few steps alone are fine. */
+#define TENFOLD "{\"type\": \"Replace\", \"pattern\": {\"String\": \"a\"}, \"content\": \"aaaaaaaaaa\"}"
+#define TENFOLD_REGEX "{\"type\": \"Replace\", \"pattern\": {\"Regex\": \"a\"}, \"content\": \"aaaaaaaaaa\"}"
+#define NORMALIZERS(list) WITH("normalizer", "{\"type\": \"Sequence\", \"normalizers\": [" list "]}")
+static void test_growing_text(void **state) {
+    (void)state;
+    static const char *const wrong[] = {NORMALIZERS(TENFOLD ", " TENFOLD ", " TENFOLD ", " TENFOLD ", " TENFOLD ", " TENFOLD
+                                                            ", " TENFOLD ", " TENFOLD ", " TENFOLD),
+                                        NORMALIZERS(TENFOLD_REGEX ", " TENFOLD_REGEX), NORMALIZERS(TENFOLD ", " TENFOLD)};
+    for (size_t i = 0; i < 3; i++) {
+        rein_error err = {0};
+        assert_int_equal(encode_run(wrong[i], 'a', 10, &err), REIN_EINVAL);
+        assert_string_equal(err.message,
+                            "the normalizer of the tokenizer makes more than 896 bytes of a text of 10: at most 64 times its "
+                            "length is supported");
+    }
+    assert_int_equal(encode_run(NORMALIZERS(TENFOLD), 'a', 10000, NULL), REIN_OK);
+    assert_int_equal(encode_run(NORMALIZERS(TENFOLD ", " TENFOLD), 'a', 2, NULL), REIN_OK); /* a little is always allowed */
+}
+
+/* What is found in windows is what PCRE2 finds in the whole text. Each place has a budget of its own, because a text is not searched from
+ * all of them. */
+static void find_everywhere(const rein_regex *regex, const char *text, size_t length) {
+    pcre2_match_data *data = pcre2_match_data_create(1, NULL);
+    uint32_t skipped;
+    for (size_t from = 0; from <= length; from += from < length ? rein_utf8_next(&skipped, text + from) : 1) {
+        size_t begin, end;
+        bool found;
+        rein_error err = {0};
+        rein_matcher matcher = {.length = length};
+        const int code = pcre2_match(regex->code, (PCRE2_SPTR)text, length, from, PCRE2_NO_JIT, data, NULL);
+        if (rein_regex_find(&found, &begin, &end, regex, &matcher, text, length, from, &err)) fail_msg("%s", err.message);
+        rein_matcher_free(&matcher);
+        const PCRE2_SIZE *wanted = pcre2_get_ovector_pointer(data);
+        if (found != (code >= 0) || (found && (begin != wanted[0] || end != wanted[1])))
+            fail_msg("from %zu: found %d [%zu, %zu), not %d [%zu, %zu)", from, found, begin, end, code, wanted[0], wanted[1]);
+    }
+    pcre2_match_data_free(data);
+}
+
+static void test_windows(void **state) {
+    (void)state;
+    static const char *const patterns[] = {
+        "'s|'t| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
+        "(?i:'s|'ll)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+        "a*",
+        "(?<=a)b+$|(?=b*a)b",
+        "a+b|é+(?= )",
+        "zz|q"};
+    static const char *const units[] = {"a", "b", " ", "\n", "1", "'", "é", "z"};
+    uint64_t random = 5;
+    for (size_t p = 0; p < sizeof patterns / sizeof *patterns; p++) {
+        rein_regex *regex;
+        assert_int_equal(rein_regex_make(&regex, patterns[p], strlen(patterns[p]), false, NULL), REIN_OK);
+        for (int round = 0; round < 12; round++) {
+            char text[3000];
+            size_t length = 0;
+            while (length < 1500) { /* runs of a few to hundreds of characters: shorter and longer than a window */
+                random = random * 6364136223846793005u + 1442695040888963407u;
+                const char *unit = units[random >> 60 & 7];
+                for (size_t n = (size_t)1 << (random >> 40 & 15) % 10; n && length < 1500; n--)
+                    memcpy(text + length, unit, strlen(unit)), length += strlen(unit);
+            }
+            find_everywhere(regex, text, length);
+        }
+        rein_regex_free(regex);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_slow_expressions),
+        cmocka_unit_test(test_growing_text),
+        cmocka_unit_test(test_windows),
         cmocka_unit_test(test_bad_files),
         cmocka_unit_test(test_fields),
         cmocka_unit_test(test_bad_configs),

@@ -10,8 +10,9 @@
 
 #define FIXTURES "tests/model/fixtures/tokenizer/"
 
-static const char *const fixture_names[] = {"gpt2",      "prefix_space",    "llama3", "qwen",   "smollm", "llama2",
-                                            "metaspace", "metaspace_whole", "added",  "splits", "words",  "model_only"};
+static const char *const fixture_names[] = {"gpt2",   "prefix_space", "llama3",          "qwen",  "smollm",
+                                            "llama2", "metaspace",    "metaspace_whole", "added", "splits",
+                                            "words",  "model_only",   "gemma",           "nfkc"};
 enum { N_FIXTURES = sizeof fixture_names / sizeof *fixture_names };
 
 /* A file with a NUL at its end; NULL when it is not there. */

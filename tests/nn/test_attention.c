@@ -143,17 +143,19 @@ static void attend(double *o, double softmax_stats[2], const reference *f, size_
     const rein_heads *h = &f->l->heads;
     const size_t s = f->segment_of[row], dim = h->dim, kv = head / (h->n / h->n_kv);
     const size_t n = f->l->f.segments[s].before + (row - f->l->f.segments[s].first) + 1;
+    const size_t first = h->window && n > h->window ? n - h->window : 0;
     double most = -HUGE_VAL, sum = 0;
-    for (size_t j = 0; j < n; j++) {
+    for (size_t j = first; j < n; j++) {
         const double *q = f->q + row * f->l->width + head * dim, *k = f->k + f->way[s][j] * f->l->kv_width + kv * dim;
         f->scores[j] = 0;
         for (size_t d = 0; d < dim; d++) f->scores[j] += q[d] * k[d];
-        f->scores[j] /= sqrt((double)dim);
+        f->scores[j] *= h->scale > 0 ? (double)h->scale : 1 / sqrt((double)dim);
+        if (h->cap > 0) f->scores[j] = (double)h->cap * tanh(f->scores[j] / (double)h->cap);
         most = fmax(most, f->scores[j]);
     }
-    for (size_t j = 0; j < n; j++) sum += exp(f->scores[j] - most);
+    for (size_t j = first; j < n; j++) sum += exp(f->scores[j] - most);
     for (size_t d = 0; d < dim; d++) o[d] = 0;
-    for (size_t j = 0; j < n; j++) {
+    for (size_t j = first; j < n; j++) {
         const double p = exp(f->scores[j] - most) / sum, *v = f->v + f->way[s][j] * f->l->kv_width + kv * dim;
         for (size_t d = 0; d < dim; d++) o[d] += p * v[d];
     }
@@ -205,26 +207,40 @@ static void check_layer(const layer *l, size_t tries) {
 static const size_t DIMS[] = {2, 10, 20, 48, 80, 128, 130}, GROUPS[] = {1, 2, 3, 7, 8};
 
 static rein_heads some_heads(void) {
-    const size_t n_kv = 1 + below(3);
-    return (rein_heads){n_kv * GROUPS[below(COUNT(GROUPS))], n_kv, DIMS[below(COUNT(DIMS))]};
+    const size_t n_kv = 1 + below(3), windows[] = {0, 0, 1, 5, 16, 40, 100};
+    return (rein_heads){n_kv * GROUPS[below(COUNT(GROUPS))], n_kv, DIMS[below(COUNT(DIMS))], below(2) ? 0 : 0.2f, below(3) ? 0 : 2,
+                        windows[below(COUNT(windows))]};
 }
 
 static void test_against_double(void **state) {
     (void)state;
     for (size_t d = 0; d < COUNT(DIMS); d++) /* every size of heads and groups */
         for (size_t g = 0; g < COUNT(GROUPS); g++) {
-            const layer l = make((rein_heads){2 * GROUPS[g], 2, DIMS[d]}, random_forest(2, quick() ? 5 : 12), 1);
+            const layer l =
+                make((rein_heads){.n = 2 * GROUPS[g], .n_kv = 2, .dim = DIMS[d]}, random_forest(2, quick() ? 5 : 12), 1);
             check_layer(&l, quick() ? 5 : 60);
         }
     const size_t many[] = {64, 97, 200}; /* heads that share one key: a block of queries is then fewer rows, or one */
     for (size_t i = 0; i < COUNT(many); i++) {
-        const layer l = make((rein_heads){many[i], 1, 4}, random_forest(2, 8), 1);
+        const layer l = make((rein_heads){.n = many[i], .n_kv = 1, .dim = 4}, random_forest(2, 8), 1);
         check_layer(&l, 10);
     }
     for (int round = 0; round < (quick() ? 1 : 10); round++) { /* long enough for several blocks of keys, and of queries */
-        const layer l = make((rein_heads){1 + (size_t)round % 3, 1, 10}, random_forest(1, 200), 1);
+        const layer l = make((rein_heads){.n = 1 + (size_t)round % 3, .n_kv = 1, .dim = 10}, random_forest(1, 200), 1);
         check_layer(&l, quick() ? 2 : 10);
     }
+}
+
+/* Windows shorter and longer than blocks of keys and queries, capped scores, and both. */
+static void test_windows_and_caps(void **state) {
+    (void)state;
+    const size_t windows[] = {0, 1, 2, 15, 16, 17, 63, 64, 65, 130};
+    for (size_t i = 0; i < COUNT(windows); i += quick() ? 3 : 1)
+        for (int capped = 0; capped < 2; capped++) {
+            const rein_heads heads = {3, 1, 10, capped ? 0.5f : 0, capped ? 1.5f : 0, windows[i]};
+            const layer l = make(heads, random_forest(2, 150), 1);
+            check_layer(&l, quick() ? 2 : 8);
+        }
 }
 
 /* A prompt with three answers, one of which is continued twice; all borders of blocks. */
@@ -236,7 +252,7 @@ static void test_block_borders(void **state) {
         add_segment(&f, REIN_NO_PARENT, lengths[i]);
         add_segment(&f, 0, 1), add_segment(&f, 0, 64), add_segment(&f, 0, 5);
         add_segment(&f, 2, 3), add_segment(&f, 2, 62), add_segment(&f, 4, 1);
-        const layer l = make((rein_heads){4, 2, 10}, f, 1);
+        const layer l = make((rein_heads){.n = 4, .n_kv = 2, .dim = 10}, f, 1);
         check_layer(&l, quick() ? 1 : 8);
     }
 }
@@ -246,7 +262,7 @@ static void test_extreme_scores(void **state) {
     (void)state;
     const float sizes[] = {0, 8, 30, 1e15f};
     for (size_t i = 0; i < COUNT(sizes); i++) {
-        const layer l = make((rein_heads){4, 2, 20}, random_forest(3, 40), sizes[i]);
+        const layer l = make((rein_heads){.n = 4, .n_kv = 2, .dim = 20}, random_forest(3, 40), sizes[i]);
         const reference f = in_double(&l);
         const results r = run_layer(&l, 0, best());
         double *o = doubles(l.f.rows * l.width), softmax_stats[2];
@@ -338,7 +354,7 @@ static void test_shared_or_repeated(void **state) {
 /* A tree alone, with its segments numbered from 0. */
 static void test_tree_alone(void **state) {
     (void)state;
-    const layer l = make((rein_heads){6, 2, 20}, random_forest(5, 60), 1);
+    const layer l = make((rein_heads){.n = 6, .n_kv = 2, .dim = 20}, random_forest(5, 60), 1);
     const results all = run_layer(&l, 0, best());
     for (size_t t = 0; t < l.f.n_trees; t++) {
         const size_t first = l.f.trees[t], row = l.f.segments[first].first;
@@ -356,9 +372,9 @@ static void test_tree_alone(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_double), cmocka_unit_test(test_block_borders),
-                                       cmocka_unit_test(test_extreme_scores), cmocka_unit_test(test_one_answer),
-                                       cmocka_unit_test(test_step_by_step),   cmocka_unit_test(test_shared_or_repeated),
-                                       cmocka_unit_test(test_tree_alone)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_double),     cmocka_unit_test(test_windows_and_caps),
+                                       cmocka_unit_test(test_block_borders),      cmocka_unit_test(test_extreme_scores),
+                                       cmocka_unit_test(test_one_answer),         cmocka_unit_test(test_step_by_step),
+                                       cmocka_unit_test(test_shared_or_repeated), cmocka_unit_test(test_tree_alone)};
     return cmocka_run_group_tests_name("attention", tests, open_machines, close_machines);
 }

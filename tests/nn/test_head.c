@@ -30,7 +30,10 @@ static const rein_head *head_of(layer *l) {
 }
 
 static layer make(size_t rows, size_t hidden, size_t vocabulary, rein_storage storage, size_t rank, float temperature) {
-    layer l = {.rows = rows, .hidden = hidden, .vocabulary = vocabulary, .head = {.inverse_temperature = 1 / temperature}};
+    layer l = {.rows = rows,
+               .hidden = hidden,
+               .vocabulary = vocabulary,
+               .head = {.inverse_temperature = 1 / temperature, .cap = below(3) ? 0 : 3}};
     l.linear = (rein_linear){.in = hidden, .out = vocabulary};
     l.linear.weight = (rein_matrix){stored_numbers(hidden * vocabulary, storage, 1), hidden, 1, storage};
     const rein_matrix transposed = {l.linear.weight.data, 1, hidden, storage};
@@ -116,6 +119,7 @@ static answer row_of(const reference *f, size_t r) {
         double z = 0;
         for (size_t i = 0; i < l->hidden; i++) z += h[i] * f->w[v * l->hidden + i];
         for (size_t k = 0; k < l->lora.rank; k++) z += f->inner[k] * f->b[v * l->lora.rank + k];
+        if (l->head.cap > 0) z = (double)l->head.cap * tanh(z / (double)l->head.cap);
         f->x[v] = z * (double)l->head.inverse_temperature;
         most = fmax(most, f->x[v]);
     }
@@ -293,6 +297,7 @@ static void test_extreme_logits(void **state) {
     for (size_t k = 0; k < COUNT(all); k++)
         for (size_t t = 0; t < 3; t++) {
             layer l = make(7, 6, 1500, REIN_STORED_F32, 0, TEMPERATURES[t]);
+            l.head.cap = 0; /* the slope of a cap that is reached is 0 */
             set_logits(&l, all[k]);
             for (size_t r = 0; r < l.rows; r++) l.targets[r] = (int32_t)(r * 240 + (r == 4)); /* 0, 240, …; some masked */
             reference f = in_double(&l);
@@ -357,14 +362,19 @@ static void test_logits(void **state) {
         layer l = make(1 + below(round % 5 ? 10 : 200), some_hidden(), VOCABULARIES[(size_t)round % 6], (rein_storage)below(3),
                        round % 3 ? 0 : 5, some_temperature());
         const rein_head *head = head_of(&l);
-        const size_t chunks = rein_head_chunks(head), n = l.rows * l.vocabulary;
+        const size_t chunks = rein_head_chunks(head->linear), n = l.rows * l.vocabulary;
         const results trained = forward(&l, 0, l.rows, LOG_SUMS, best());
         float *plainest = NULL;
         assert_int_equal(chunks, (l.vocabulary + 511) / 512);
         for (size_t m = 0; m < n_machines; m++) {
             float *x = floats(n);
             rein_softmax_stats *masses = room(l.rows * chunks, sizeof *masses);
-            rein_head_logits(x, masses, floats(l.rows * l.lora.rank), l.h, l.rows, head, &machines[m]);
+            const size_t half = l.rows / 2;
+            const rein_lora_rows parts[] = {{head->lora, 0, half}, {head->lora, half, l.rows - half}};
+            float *inverse = floats(l.rows);
+            for (size_t r = 0; r < l.rows; r++) inverse[r] = head->inverse_temperature;
+            rein_head_logits(x, masses, floats(l.rows * l.lora.rank), l.h, inverse, l.rows, head->linear, head->cap, 0, parts, 2,
+                             &machines[m]);
             if (m) same_bits("logits", x, plainest, n);
             else plainest = x;
             for (size_t r = 0; r < l.rows; r++) {

@@ -49,8 +49,12 @@ static layer make(size_t rows, size_t in, size_t out, size_t rank) {
 /* Without a LoRA: NULL, or one of rank 0. */
 static const rein_lora *lora_of(const layer *l) { return l->lora.rank || l->add ? &l->lora : NULL; }
 
+static float *begin_of(const layer *l) {
+    return l->add ? copy_of(l->before, l->rows * l->linear.out) : floats(l->rows * l->linear.out);
+}
+
 static float *forward(const layer *l, float *inner, const rein_nn_context *run) {
-    float *y = l->add ? copy_of(l->before, l->rows * l->linear.out) : floats(l->rows * l->linear.out);
+    float *y = begin_of(l);
     rein_linear_forward(y, inner, l->x, l->rows, &l->linear, lora_of(l), l->add, run);
     return y;
 }
@@ -101,7 +105,39 @@ static void test_chains(void **state) {
     }
 }
 
-/* Layers that see the same x, up to four of them at a time: the same bits as one after the other. */
+enum { MOST_PARTS = 9 };
+
+/* Rows cut into parts, each with its own LoRA of its own rank, or none. */
+static void check_parts(const layer *layers, size_t n, const rein_nn_context *run) {
+    rein_linear_call calls[4];
+    rein_lora loras[MOST_PARTS][4];
+    rein_lora_rows parts[MOST_PARTS];
+    const size_t rows = layers[0].rows;
+    size_t n_parts = 0;
+    for (size_t first = 0; first < rows; n_parts++) {
+        const size_t left = rows - first, some = n_parts + 1 == MOST_PARTS ? left : 1 + below((unsigned)left);
+        for (size_t i = 0; i < n; i++)
+            loras[n_parts][i] = make_lora(layers[i].linear.in, layers[i].linear.out, RANKS[below(COUNT(RANKS))]);
+        parts[n_parts] = (rein_lora_rows){below(4) ? loras[n_parts] : NULL, first, some};
+        first += some;
+    }
+    for (size_t i = 0; i < n; i++)
+        calls[i] =
+            (rein_linear_call){begin_of(&layers[i]), floats(rows * rein_lora_rows_rank(parts, n_parts, i)), &layers[i].linear, i};
+    rein_linears_forward(calls, n, layers[0].x, rows, layers[0].add, parts, n_parts, run);
+    for (size_t p = 0; p < n_parts; p++)
+        for (size_t i = 0; i < n; i++) {
+            layer l = layers[i];
+            const size_t in = l.linear.in, out = l.linear.out;
+            l.lora = parts[p].loras ? loras[p][i] : (rein_lora){0};
+            l.rows = parts[p].rows, l.x += parts[p].first * in, l.before += parts[p].first * out;
+            const float *alone = forward(&l, floats(l.rows * l.lora.rank), run);
+            same_bits("y of rows with another adapter", calls[i].y + parts[p].first * out, alone, l.rows * out);
+        }
+}
+
+/* Layers that see the same x, up to four of them at a time, each row with one of up to nine adapters: the same bits as one layer and
+ * one adapter after the other. */
 static void test_together(void **state) {
     (void)state;
     for (int round = 0; round < (quick() ? 10 : 60); round++) {
@@ -117,16 +153,19 @@ static void test_together(void **state) {
         }
         for (size_t m = 0; m < n_machines; m++) {
             rein_linear_call calls[4];
+            rein_lora loras[4];
+            const rein_lora_rows all = {loras, 0, rows};
             for (size_t i = 0; i < n; i++) {
                 const layer *l = &layers[i];
-                float *y = l->add ? copy_of(l->before, rows * l->linear.out) : floats(rows * l->linear.out);
-                calls[i] = (rein_linear_call){y, floats(rows * l->lora.rank), &l->linear, lora_of(l)};
+                loras[i] = l->lora;
+                calls[i] = (rein_linear_call){begin_of(l), floats(rows * l->lora.rank), &l->linear, i};
             }
-            rein_linears_forward(calls, n, layers[0].x, rows, layers[0].add, &machines[m]);
+            rein_linears_forward(calls, n, layers[0].x, rows, layers[0].add, &all, 1, &machines[m]);
             for (size_t i = 0; i < n; i++) {
                 same_bits("y of several layers", calls[i].y, wanted[i], rows * layers[i].linear.out);
                 same_bits("inner of several layers", calls[i].inner, inner[i], rows * layers[i].lora.rank);
             }
+            check_parts(layers, n, &machines[m]);
         }
         clear();
     }

@@ -16,7 +16,7 @@ static const size_t HALVES[] = {1, 2, 4, 5, 7, 8, 9, 10, 16, 20, 24, 33, 40, 64,
 
 /* Frequencies θ^(−i/half) as a model has them, and the angles of positions [0, n). */
 static rein_angles make_angles(size_t half, size_t n, float **frequencies) {
-    rein_angles a = {floats(n * half), floats(n * half), half};
+    rein_angles a = {floats(n * half), floats(n * half), half, 2 * half, 1};
     *frequencies = floats(half);
     for (size_t i = 0; i < half; i++) (*frequencies)[i] = (float)pow(10000, -(double)i / (double)half);
     rein_angles_fill(&a, *frequencies, 0, n);
@@ -36,28 +36,35 @@ static void test_angles(void **state) {
                 assert_true(all.cosine[p * half + i] == (float)cos((double)angle));
                 assert_true(all.sine[p * half + i] == (float)sin((double)angle));
             }
-        const rein_angles parts = {floats(n * half), floats(n * half), half};
+        const rein_angles parts = {floats(n * half), floats(n * half), half, 2 * half, 1};
         rein_angles_fill(&parts, frequencies, 100, n);
         assert_true(isnan(parts.cosine[100 * half - 1]) && isnan(parts.sine[100 * half - 1])); /* nothing before */
         rein_angles_fill(&parts, frequencies, 0, 100);
         same_bits("cosines in two calls", parts.cosine, all.cosine, n * half);
         same_bits("sines in two calls", parts.sine, all.sine, n * half);
+        const rein_angles scaled = {floats(n * half), floats(n * half), half, 2 * half, 1.25f};
+        rein_angles_fill(&scaled, frequencies, 0, n);
+        for (size_t i = 0; i < n * half; i++)
+            assert_true(scaled.cosine[i] == all.cosine[i] * 1.25f && scaled.sine[i] == all.sine[i] * 1.25f);
         clear();
     }
 }
 
 typedef struct layer {
     size_t rows, heads, half, n; /* n: of the numbers */
+    size_t dim;                  /* of a head; what follows its first 2·half elements is not rotated */
     rein_angles angles;
     int32_t *positions;
     float *x, *dy;
 } layer;
 
 static layer make(size_t rows, size_t heads, size_t half) {
-    layer l = {.rows = rows, .heads = heads, .half = half, .n = rows * heads * 2 * half};
+    layer l = {.rows = rows, .heads = heads, .half = half, .dim = 2 * half + (below(2) ? 0 : below(9))};
+    l.n = rows * heads * l.dim;
     float *frequencies;
     const size_t positions = 1 + below(2000);
     l.angles = make_angles(half, positions, &frequencies);
+    l.angles.dim = l.dim;
     l.positions = room(rows, sizeof *l.positions);
     for (size_t r = 0; r < rows; r++) l.positions[r] = (int32_t)below(positions);
     l.x = numbers(l.n, 1), l.dy = numbers(l.n, 1);
@@ -66,10 +73,11 @@ static layer make(size_t rows, size_t heads, size_t half) {
 
 /* Pairs (x[i], x[half + i]) are turned by the angle, counter-clockwise. */
 static void reference(double *y, const double *x, const layer *l) {
+    memcpy(y, x, l->n * sizeof *y);
     for (size_t r = 0; r < l->rows; r++)
         for (size_t h = 0; h < l->heads; h++)
             for (size_t i = 0; i < l->half; i++) {
-                const size_t a = (r * l->heads + h) * 2 * l->half + i, b = a + l->half, at = (size_t)l->positions[r] * l->half + i;
+                const size_t a = (r * l->heads + h) * l->dim + i, b = a + l->half, at = (size_t)l->positions[r] * l->half + i;
                 const double c = (double)l->angles.cosine[at], s = (double)l->angles.sine[at];
                 y[a] = x[a] * c - x[b] * s;
                 y[b] = x[b] * c + x[a] * s;

@@ -72,6 +72,7 @@ static void advantages_fail(const step *s, const char *settings, const char *tex
     const rein_status status = rein_advantages(a, &s->batch, &o, &err);
     if (status != REIN_EINVAL || !strstr(err.message, text) || !strstr(err.message, more))
         fail_msg("%s: status %d, \"%s\" does not say \"%s\" and \"%s\"", settings, (int)status, err.message, text, more);
+    if (!*err.field) fail_msg("%s: \"%s\" names no field", settings, err.message);
     for (size_t i = 0; i < MOST; i++) assert_true(a[i] == 77);
     assert_int_equal(rein_advantages(a, &s->batch, &o, NULL), REIN_EINVAL);
 }
@@ -563,13 +564,13 @@ static void test_errors(void **state) {
     FAILS(s.batch.rewards = nan_reward, "advantage=group-mean", "rewards[2]", "finite");
     FAILS(s.batch.rewards = inf_reward, "advantage=group-mean", "rewards[1]", "finite");
     FAILS(s.batch.rewards = NULL, "advantage=group-mean", "rewards", "missing");
-    FAILS(s.batch.n_sequences = 0, "", "empty", "at least one");
+    FAILS(s.batch.n_sequences = 0, "", "n_sequences is 0", "at least one");
     FAILS(s.batch.dtype = (rein_dtype)7, "", "dtype is 7", "REIN_F64");
     FAILS(s.batch.sequence_offsets = NULL, "", "sequence_offsets", "missing");
     FAILS(s.batch.sequence_offsets = falling, "", "sequence_offsets[2]", "never");
     FAILS(s.batch.sequence_offsets = late, "", "sequence_offsets[0] is 1", "start at 0");
-    FAILS(s.batch.group_offsets = empty_group, "", "group 1 is empty", "at least one");
-    FAILS(s.batch.group_offsets = few, "", "2 sequences", "3");
+    FAILS(s.batch.group_offsets = empty_group, "", "group_offsets[1] is of an empty group", "at least one");
+    FAILS(s.batch.group_offsets = few, "", "group_offsets[2] is 2", "n_sequences, which is 3");
     FAILS(s.batch.response_lengths = negative, "", "response_lengths[2] is -3", "0 or more");
     FAILS(s.batch.token_budgets = negative, "", "token_budget[2] is -3", "0 or more");
     FAILS((void)0, "shape=budget budget_penalty_coef=1", "token_budget is missing", "budget");

@@ -270,8 +270,8 @@ static void test_budget_errors(void **state) {
     c = GOOD_BUDGET, c.budget.kl_coef = -.5, budget_fails(c, REIN_EINVAL, "kl_coef is -0.5", "0 or more");
     c = GOOD_BUDGET, c.budget.rule = (rein_budget_rule)5, budget_fails(c, REIN_EINVAL, "rule is 5", "REIN_BUDGET_LINEAR");
     c = GOOD_BUDGET, c.n_prompts = 0, budget_fails(c, REIN_EINVAL, "rewards is empty", "at least one");
-    c = GOOD_BUDGET, c.offsets[1] = 0, budget_fails(c, REIN_EINVAL, "prompt 0 has no responses", "at least one");
-    c = GOOD_BUDGET, c.offsets[2] = 1, budget_fails(c, REIN_EINVAL, "prompt 1 has no responses", "at least one");
+    c = GOOD_BUDGET, c.offsets[1] = 0, budget_fails(c, REIN_EINVAL, "offsets[1] is 0", "at least one");
+    c = GOOD_BUDGET, c.offsets[2] = 1, budget_fails(c, REIN_EINVAL, "offsets[2] is 1", "at least one");
     c = GOOD_BUDGET, c.rewards[0] = 1e200, budget_fails(c, REIN_ERANGE, "the loss is not finite", "too large");
     const rein_exec exec = {-1, REIN_ISA_BEST};
     rein_error err;
@@ -771,7 +771,7 @@ static void test_kl_errors(void **state) {
     c = good, c.groups = NULL, kl_fails(c, REIN_EINVAL, "group_offsets is missing", "kl_scope");
     c = good, c.sequences = falling, kl_fails(c, REIN_EINVAL, "sequence_offsets[2]", "never");
     c = good, c.sequences = short_one, kl_fails(c, REIN_EINVAL, "sequence_offsets covers 13 tokens", "14");
-    c = good, c.sequences = late, kl_fails(c, REIN_EINVAL, "sequence_offsets covers 13 tokens", "14");
+    c = good, c.sequences = late, kl_fails(c, REIN_EINVAL, "sequence_offsets[0] is 1", "start at 0");
     c = good, c.groups = falling_groups, kl_fails(c, REIN_EINVAL, "group_offsets[2]", "never");
     c = good, c.groups = few_groups, kl_fails(c, REIN_EINVAL, "group_offsets covers 4 sequences", "5");
     c = good, c.lp[0] = 1e308, c.ref[0] = -1e308, kl_fails(c, REIN_ERANGE, "KL is not finite", "too large");

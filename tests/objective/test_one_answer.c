@@ -150,6 +150,103 @@ static void micro_batches_change_no_bit(void **state) {
     for_all(vary_cuts, 20);
 }
 
+/* ---- ranks: processes that share a step. Here each is a step of its own, in turn. */
+typedef struct rank {
+    void *buffer;
+    rein_step *step;
+    size_t first, last;
+} rank;
+
+/* Adds the rank's sequences, `most` at a time, and writes what it would send to `sums`. */
+static void run_rank(double *sums, answer *a, rank *k, const rein_batch *b, size_t most, rng *g) {
+    rein_error err;
+    assert_int_equal(rein_step_skip(k->step, k->first, &err), REIN_OK);
+    for (size_t first = k->first; first < k->last;) {
+        const size_t last = next_cut(g, first, k->last, most);
+        if (rein_step_loss(k->step, first, last, NULL, NULL, a->gradient, b->entropies ? a->by_entropy : NULL, a->advantages, &err))
+            fail_msg("%s", err.message);
+        first = last;
+    }
+    assert_int_equal(rein_step_skip(k->step, b->n_sequences, &err), REIN_OK);
+    assert_int_equal(rein_step_sums(sums, k->step, &err), REIN_OK);
+}
+
+/* In a relay each rank continues the sums of the one before. Otherwise the last one gets those of the others, in no particular order. */
+static void run_ranks(answer *a, const rein_batch *b, const rein_options *o, size_t n, int relay, rng *g) {
+    rank ranks[4];
+    double *sums[4];
+    rein_error err;
+    memset(a->gradient, 0xff, a->bytes), memset(a->by_entropy, 0xff, a->bytes), memset(a->advantages, 0xff, a->bytes);
+    for (size_t k = 0; k < n; k++) {
+        const rein_exec e = {.threads = 1 + (int)rng_below(g, 3)};
+        const size_t size = rein_step_size(b, o, &e), end = (k + 1) * b->n_sequences / n;
+        rank *r = &ranks[k];
+        r->buffer = some(1, size);
+        if (rein_step_begin(&r->step, r->buffer, size, b, o, &e, &err)) fail_msg("%s", err.message);
+        r->first = k ? ranks[k - 1].last : 0;
+        r->last = relay ? end : rein_step_cut(r->step, end);
+        sums[k] = some(rein_step_sums_length(r->step), sizeof *sums[k]);
+        if (relay && k) assert_int_equal(rein_step_add_sums(r->step, sums[k - 1], &err), REIN_OK);
+        run_rank(sums[k], a, r, b, 1 + rng_below(g, 9), g);
+    }
+    for (size_t k = n - 1; !relay && k-- > 0;) assert_int_equal(rein_step_add_sums(ranks[n - 1].step, sums[k], &err), REIN_OK);
+    assert_int_equal(rein_step_finish(&a->loss, ranks[n - 1].step, &err), REIN_OK);
+    for (size_t k = 0; k < n; k++) free(ranks[k].buffer), free(sums[k]);
+}
+
+static void vary_ranks(answer *reference, answer *other, const rein_batch *b, const rein_options *o, rng *g, const char *settings) {
+    run(reference, b, o, NULL, 0, g, 1);
+    other->bytes = reference->bytes;
+    for (size_t n = 1; n <= 4; n++)
+        for (int relay = 0; relay < 2; relay++) {
+            run_ranks(other, b, o, n, relay, g);
+            assert_same(reference, other, settings, relay ? "ranks in a relay" : "ranks");
+        }
+}
+
+static void ranks_change_no_bit(void **state) {
+    (void)state;
+    for_all(vary_ranks, 25);
+}
+
+static void shares_are_checked(void **state) {
+    const size_t offsets[] = {0, 1, 2, 3};
+    const double lp[] = {-1, -2, -3}, rewards[] = {1, 2, 4};
+    const rein_batch b = {.n_sequences = 3, .sequence_offsets = offsets, .log_probs = lp, .old_log_probs = lp, .rewards = rewards};
+    const rein_options o = options_of("surrogate=clip aggregation=token-sum");
+    const size_t size = rein_step_size(&b, &o, NULL);
+    void *buffer = some(1, size), *other = some(1, size);
+    rein_step *step, *rest;
+    rein_loss loss;
+    rein_error err;
+    (void)state;
+    assert_int_equal(rein_step_begin(&step, buffer, size, &b, &o, NULL, &err), REIN_OK);
+    assert_int_equal(rein_step_begin(&rest, other, size, &b, &o, NULL, &err), REIN_OK);
+    assert_true(rein_step_cut(step, 0) == 0 && rein_step_cut(step, 1) == 3 && rein_step_cut(step, 3) == 3); /* a single block */
+    assert_int_equal(rein_step_skip(step, 4, &err), REIN_EINVAL);
+    assert_int_equal(rein_step_skip(step, 2, &err), REIN_OK);
+    assert_int_equal(rein_step_skip(step, 1, &err), REIN_EINVAL);
+    assert_int_equal(rein_step_loss(step, 1, 3, NULL, NULL, NULL, NULL, NULL, &err), REIN_EINVAL); /* 1 was skipped */
+    assert_int_equal(rein_step_loss(step, 2, 3, NULL, NULL, NULL, NULL, NULL, &err), REIN_OK);
+    const size_t n = rein_step_sums_length(step);
+    double *sums = some(n, sizeof *sums);
+    assert_int_equal(rein_step_sums(sums, step, &err), REIN_OK);
+    assert_int_equal(rein_step_loss(rest, 0, 2, NULL, NULL, NULL, NULL, NULL, &err), REIN_OK);
+    for (size_t i = 0; i < n; i += i < 4 ? 1 : n - 5) { /* a number of each kind */
+        const double was = sums[i];
+        sums[i] = (double)NAN;
+        assert_int_equal(rein_step_add_sums(rest, sums, &err), REIN_EINVAL);
+        assert_true(strcmp(err.field, "sums") == 0 && err.index == (int64_t)i);
+        sums[i] = was;
+    }
+    assert_int_equal(rein_step_add_sums(rest, sums, &err), REIN_OK);
+    assert_int_equal(rein_step_finish(&loss, rest, &err), REIN_OK);
+    assert_true(loss.loss == -7 && loss.metrics.trained_tokens == 3);
+    assert_int_equal(rein_step_add_sums(rest, sums, &err), REIN_EINVAL); /* twice: more tokens than the step has */
+    assert_true(strcmp(err.field, "sums") == 0 && err.index == 0);
+    free(buffer), free(other), free(sums);
+}
+
 /* ---- instruction sets */
 static void vary_isa(answer *reference, answer *other, const rein_batch *b, const rein_options *o, rng *g, const char *settings) {
     const rein_exec ref = {.threads = 2, .isa = REIN_ISA_REF};
@@ -654,6 +751,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(micro_batches_change_no_bit),
+        cmocka_unit_test(ranks_change_no_bit),
+        cmocka_unit_test(shares_are_checked),
         cmocka_unit_test(instruction_sets_change_no_bit),
         cmocka_unit_test(the_loop_of_a_common_composition_changes_no_bit),
         cmocka_unit_test(a_step_of_masked_sequences),

@@ -340,7 +340,7 @@ static void test_set_number(void **state) {
     assert_string_equal(err.message, "epsilon is -1: it must be 0 or more");
     assert_int_equal(rein_options_set_number(&o, "epsilon", NAN, &err), REIN_EINVAL);
     assert_int_equal(rein_options_set_number(&o, "surrogate", 3, &err), REIN_EINVAL);
-    assert_non_null(strstr(err.message, "surrogate is \"3\": one of reinforce|clip"));
+    assert_non_null(strstr(err.message, "surrogate is \"3\": it must be one of reinforce|clip"));
     assert_int_equal(rein_options_set_number(&o, "epsilom", 3, &err), REIN_EINVAL);
     assert_memory_equal(&o, &before, sizeof o);
     assert_int_equal(rein_options_set_number(&o, "truncated_importance_sampling", 3, NULL), REIN_OK);

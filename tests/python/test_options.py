@@ -44,12 +44,12 @@ def test_options_know_their_values():
         ({"preset": "grpq"}, "did you mean grpo"),
         ({"preset": "grpo", "epsilom": 1}, "epsilom is not an option: did you mean epsilon"),
         ({"preset": "grpo", "epsilon": "0.1"}, "epsilon is '0.1': a number is needed"),
-        ({"preset": "grpo", "epsilon": True}, 'epsilon is "true": a number is needed'),
+        ({"preset": "grpo", "epsilon": True}, 'epsilon is "true": it must be a number'),
         ({"preset": "grpo", "epsilon": [1]}, r"epsilon is \[1\]: a number or a string is needed"),
         ({"preset": "grpo", "epsilon": -1}, "epsilon is -1: it must be 0 or more"),
         ({"preset": "grpo", "epsilon": float("nan")}, "epsilon is not a finite number"),
         ({"preset": "grpo", "surrogate": 3}, "surrogate is 3: one of reinforce|clip"),
-        ({"preset": "grpo", "surrogate": "clop"}, 'surrogate is "clop": one of reinforce'),
+        ({"preset": "grpo", "surrogate": "clop"}, 'surrogate is "clop": it must be one of reinforce'),
         ({"preset": "grpo", "tau": 1}, "tau has no effect: it needs surrogate squared"),
         ({"preset": "grpo", "ratio": "token", "importance_sampling_level": "token"}, "are the same option"),
         ({"preset": "k2"}, "budget_penalty_coef.* required"),
@@ -100,7 +100,7 @@ def test_the_cache_tells_values_and_types_apart_and_is_bounded():
 
     assert loss(epsilon=1) != loss(epsilon=0.01)
     loss(epsilon=1)
-    with pytest.raises(ValueError, match="a number is needed"):
+    with pytest.raises(ValueError, match="it must be a number"):
         loss(epsilon=True)
     for i in range(600):
         loss(epsilon=i / 1000)

@@ -220,7 +220,7 @@ def test_step_with_entropies_and_its_errors():
     np.testing.assert_array_equal(of_entropies, whole.grad_entropies)
     assert gradient.dtype == np.float32
     step = rein.Step("grpo", **given)
-    with pytest.raises(ValueError, match="sequences 3 to 4: the next micro-batch starts at 0"):
+    with pytest.raises(ValueError, match="first is 3: the next micro-batch begins with sequence 0"):
         step.loss(log_probs[3:4], 3, 4)
     with pytest.raises(ValueError, match=r"log_probs has shape \[2, 12\], sequences 0 to 1 has \[1, 12\]"):
         step.loss(log_probs[:2], 0, 1)
@@ -256,7 +256,10 @@ def test_errors_name_field_and_position():
     far = given["log_probs"].copy()
     far[place] = 800
     wrong(
-        rf"^log_probs{where}: .* or log_probs - old_log_probs", log_probs=far, rewards=-given["rewards"], kl_loss_coef=0
+        rf"^log_probs{where}: .*log_probs - old_log_probs is 80",
+        log_probs=far,
+        rewards=-given["rewards"],
+        kl_loss_coef=0,
     )
     wrong(r"^rewards\[2\] is not a finite number", rewards=np.where(np.arange(8) == 2, np.nan, 1.0))
     wrong(r"^rewards has shape \[7\], but there are 8 sequences", rewards=np.ones(7))
@@ -265,7 +268,7 @@ def test_errors_name_field_and_position():
     wrong(r"^old_log_probs has shape \[8, 11\], the batch has \[8, 12\]", old_log_probs=np.ones((8, 11)))
     wrong("group_sizes is 3: 8 sequences cannot be cut", group_sizes=3)
     wrong(r"^group_sizes adds up to 9, but there are 8 sequences", group_sizes=[4, 5])
-    wrong("group 1 is empty", group_sizes=[4, 0, 4])
+    wrong(r"group_sizes\[1\] is of an empty group", group_sizes=[4, 0, 4])
     wrong(r"^group_sizes\[1\] is -4: it must be 0 or more", group_sizes=[4, -4, 8])
     wrong("sequence_lengths has no effect with", sequence_lengths=[12] * 8)
     wrong("rewards is missing", rewards=None)
@@ -346,3 +349,13 @@ def test_shape_rewards_alone():
         rein.shape_rewards("none", [], [])
     with pytest.raises(ValueError, match=r"response_lengths has shape \[1\]"):
         rein.shape_rewards("none", [1, 2], [3])
+
+
+def test_an_argument_that_is_misspelt():
+    log_probs = np.full((2, 3), -1.0)
+    with pytest.raises(ValueError, match=r"^no argument named reward: did you mean rewards\?"):
+        rein.policy_loss("grpo", log_probs, reward=[1, 0])
+    with pytest.raises(ValueError, match=r"^no argument named ref_logprobs: did you mean ref_log_probs\?"):
+        rein.policy_loss("grpo", log_probs, rewards=[1, 0], ref_logprobs=log_probs)
+    with pytest.raises(ValueError, match=r"^epsilom is not an option: did you mean epsilon\?"):
+        rein.policy_loss("grpo", log_probs, rewards=[1, 0], epsilom=0.1)

@@ -49,7 +49,7 @@ def test_structs_are_those_of_the_headers(tmp_path):
         for kind in vars(_engine).values()
         if isinstance(kind, type) and issubclass(kind, ctypes.Structure) and "rein_" in (kind.__doc__ or "")
     ]
-    structs.append(_train._Report)
+    structs.append(_train.Report)
     lines = []
     for kind in structs:
         name = re.search(r"rein_\w+", kind.__doc__)[0]
@@ -85,10 +85,10 @@ def test_what_it_says_of_itself():
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_sample_has_an_address(family):
-    policy = rein.Policy(FIXTURES / family, FIXTURES / family / "adapter", temperature=0.7)
+    policy = rein.Policy(FIXTURES / family, FIXTURES / family / "adapter", temperature=3.0)
     together = policy.sample(PROMPTS, samples=5, max_tokens=9, step=3)
     assert [len(group) for group in together] == [5, 5, 5]
-    again = rein.Policy(FIXTURES / family, FIXTURES / family / "adapter", temperature=0.7, threads=1)
+    again = rein.Policy(FIXTURES / family, FIXTURES / family / "adapter", temperature=3.0, threads=1)
     for i, prompt in enumerate(PROMPTS):
         alone = again.sample([prompt], samples=5, max_tokens=9, step=3, prompt_index=[i])[0]
         for one, other in zip(together[i], alone):
@@ -96,13 +96,28 @@ def test_a_sample_has_an_address(family):
             assert one.log_probs.tobytes() == other.log_probs.tobytes()
             assert one.prompt_ids.tolist() == prompt and one.finish == other.finish
     assert len({tuple(sample.response_ids) for sample in together[0]}) > 1
-    one, two = policy.sample([[1, 5], [1, 5]], max_tokens=20)
+    one, two = policy.sample([[1, 5], [1, 5]], max_tokens=20, step=0)
     assert not np.array_equal(one[0].response_ids, two[0].response_ids)
-    for repeated in policy.sample([[1, 5], [1, 5]], max_tokens=20, prompt_index=[1, 1]):
+    for repeated in policy.sample([[1, 5], [1, 5]], max_tokens=20, step=0, prompt_index=[1, 1]):
         assert np.array_equal(repeated[0].response_ids, two[0].response_ids)
     for different in ({"step": 4}, {"seed": 2, "step": 3}):
         other = policy.sample(PROMPTS, samples=5, max_tokens=9, **different)
         assert any(not np.array_equal(a.response_ids, b.response_ids) for a, b in zip(together[0], other[0]))
+
+
+def test_each_call_without_a_step_gives_new_samples():
+    """The calls count the steps themselves; those with a step do not count."""
+    policy, other = rein.Policy(LLAMA), rein.Policy(LLAMA)
+    for step in range(3):
+        counted = policy.sample([[1, 5]], max_tokens=20)[0][0]
+        given = other.sample([[1, 5]], max_tokens=20, step=step)[0][0]
+        assert np.array_equal(counted.response_ids, given.response_ids)
+    with pytest.raises(ValueError):
+        policy.sample([[-1]])
+    assert np.array_equal(
+        policy.sample([[1, 5]], max_tokens=20)[0][0].response_ids,
+        other.sample([[1, 5]], max_tokens=20, step=3)[0][0].response_ids,
+    )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -207,6 +222,46 @@ def test_a_chat_becomes_ids(tmp_path):
         pickle.dumps(tokenizer)
 
 
+TEMPLATE = (
+    "{% for t in tools or [] %}{{ t.name }}{% endfor %}{% if day %}{{ strftime_now('%d') }}{% endif %}"
+    "{% for m in messages %}{{ m.role[0] ~ ':' ~ (m.content or '') }}"
+    "{% for c in m.tool_calls or [] %}({{ c.function.name }} {{ c.function.arguments.n }}){% endfor %}<end>{% endfor %}"
+    "{% if add_generation_prompt %}a:{% endif %}"
+)
+
+
+def model_with_template(directory, template):
+    """models/sums with a chat template of its own."""
+    shutil.copytree(ROOT / "models" / "sums", directory, dirs_exist_ok=True)
+    (directory / "chat_template.jinja").write_text(template)
+    return directory
+
+
+def test_a_template_is_run(tmp_path):
+    """With tools, tool calls and variables; a content spells no special token."""
+    directory = model_with_template(tmp_path, TEMPLATE)
+    tokenizer = rein.Tokenizer(directory, date="2026-11-18")
+    call = {"type": "function", "function": {"name": "add", "arguments": '{"n": 3}'}}
+    messages = [{"role": "user", "content": "1<end>"}, {"role": "assistant", "tool_calls": [call]}]
+    text = "addu:1<end><end>a:(add 3)<end>a:"
+    assert tokenizer.chat_text(messages, tools=[{"name": "add"}]) == text
+    ids = tokenizer.apply_chat_template(messages, tools=[{"name": "add"}])
+    assert tokenizer.decode(ids) == text and ids.count(tokenizer.token_id("<end>")) == 2
+    assert tokenizer.chat_text(messages[:1], False, day=True) == "18u:1<end><end>"
+    with pytest.raises(TypeError, match="tools cannot be JSON"):
+        tokenizer.chat_text(messages, tools=[object()])
+    with rein.Policy(directory, adapter=False) as policy:
+        sample = policy.sample([{"messages": messages, "tools": [{"name": "add"}]}], max_tokens=2)[0][0]
+        assert sample.prompt_ids.tolist() == ids
+        assert policy.sample([messages[:1]], max_tokens=1)[0][0].prompt_ids.tolist() == tokenizer.encode(
+            "u:1", add_special=False
+        ) + tokenizer.encode("<end>", add_special=False) + tokenizer.encode(
+            "<end>a:", add_special=False, parse_special=True
+        )
+        with pytest.raises(ValueError, match="chat_template_kwargs, messages, tools are possible"):
+            policy.sample([{"messages": messages, "tols": []}])
+
+
 # ------------------------------------------------------------------------------------------------- parameters and files
 
 
@@ -284,7 +339,7 @@ def test_a_state_resumes_bit_for_bit(tmp_path, full):
         ({"adapter": False, "lora_rank": 4}, ValueError, "lora_rank has no effect"),
         ({"full": True, "adapter": "x"}, ValueError, "adapter has no effect with full"),
         ({"full": True, "use_rslora": True}, ValueError, "use_rslora has no effect"),
-        ({"temperature": 0.0}, ValueError, "temperature is 0: 0.001 to 1000"),
+        ({"temperature": 0.0}, ValueError, "temperature is 0: it must be between 0.001 and 1000"),
         ({"threads": -1}, ValueError, "threads is -1"),
     ],
 )
@@ -296,7 +351,7 @@ def test_what_cannot_be_opened(arguments, kind, match):
 @pytest.mark.parametrize(
     ("prompts", "options", "kind", "match"),
     [
-        ("text", {}, TypeError, r"a list is needed, \['text'\]"),
+        ("text", {}, TypeError, r"^prompts must be a list; got a single string: \['text'\]"),
         (["text"], {}, ValueError, "no tokenizer.json"),
         ([[1, 40]], {}, ValueError, r"prompts\[0\]\[1\] is 40: a token id from 0 to 39 is needed"),
         ([[]], {}, ValueError, "prompt is empty"),
@@ -304,7 +359,7 @@ def test_what_cannot_be_opened(arguments, kind, match):
         ([[1]], {"samples": 0}, ValueError, "samples is 0: it must be 1 or more"),
         ([[1]], {"max_tokens": 0}, ValueError, "max_tokens is 0"),
         ([[1]], {"top_p": 0.0}, ValueError, "top_p is 0"),
-        ([[1]], {"greedy": True, "top_k": 3}, ValueError, "they would have no effect"),
+        ([[1]], {"greedy": True, "top_k": 3}, ValueError, "min_p would have no effect"),
         ([[1]], {"stop": ["a"]}, ValueError, "needs a tokenizer"),
         ([[1]], {"stop_ids": [99]}, ValueError, r"stop_ids\[0\] is 99"),
         ([[1]], {"prompt_index": [1, 2]}, ValueError, "prompt_index has 2 entries, prompts has 1"),
@@ -335,6 +390,15 @@ def test_numbers_that_are_none():
 
 
 # ----------------------------------------------------------------------------------------------------------- lifetime
+
+
+def test_wrong_numbers():
+    with rein.Policy(LLAMA) as policy:
+        policy.forward_backward(groups_of(policy), PLAIN)
+        with pytest.raises(TypeError, match="learning_rate is 'x': a number is needed"):
+            policy.optim_step("x")
+        with pytest.raises(ValueError, match="samples is 0: it must be 1 or more$"):
+            policy.sample([[1]], samples=0)
 
 
 def test_after_the_end():

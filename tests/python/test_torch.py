@@ -205,3 +205,68 @@ def test_tensors_in_the_numpy_functions():
         "dapo", torch.full((2, 2), -1.0, dtype=torch.bfloat16), np.full((2, 2), -1.5), rewards=[1, 0]
     )
     assert half.grad_log_probs.dtype == np.float64
+
+
+# ------------------------------------------------------------------------------------------------------- torch.compile
+
+COMPILED = {"fullgraph": True, "backend": "aot_eager"}  # traced and differentiated, without a compiler for the rest
+
+
+def compile_case(dtype=torch.float32):
+    generator = torch.Generator().manual_seed(3)
+    shape = (8, 5)
+    current = -torch.rand(shape, generator=generator, dtype=dtype)
+    near = [current + 0.1 * torch.randn(shape, generator=generator, dtype=dtype) for _ in range(2)]
+    mask = torch.rand(shape, generator=generator) > 0.2
+    mask[:, 0] = True
+    return current, near[0], near[1], mask, torch.rand(8, generator=generator)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("preset", ["grpo", {"preset": "dapo", "epsilon": 0.1}])
+def test_compiled_losses_have_the_same_bits(preset, dtype):
+    current, old, ref, mask, rewards = compile_case(dtype)
+    uses_ref = {"ref_log_probs": ref} if preset == "grpo" else {}
+
+    def loss_of(log_probs, entropies):
+        given = {"mask": mask, "rewards": rewards, "group_sizes": 4, "entropy_coef": 0.01, **uses_ref}
+        loss = rein.torch.policy_loss(log_probs * 1, old, preset=preset, entropies=entropies * 2, **given)
+        return loss * 3
+
+    found = []
+    for function in (loss_of, torch.compile(loss_of, **COMPILED)):
+        inputs = [current.clone().requires_grad_(), current.neg().requires_grad_()]
+        loss = function(*inputs)
+        loss.backward()
+        found.append((loss.detach(), inputs[0].grad, inputs[1].grad))
+    assert all(torch.equal(a, b) for a, b in zip(*found))
+
+
+def test_compiled_metrics_and_no_grad():
+    current, old, _, mask, rewards = compile_case()
+
+    def both(log_probs):
+        return rein.torch.policy_loss(log_probs, old, preset="dapo", mask=mask, rewards=rewards, return_metrics=True)
+
+    loss, metrics = torch.compile(both, backend="aot_eager")(current)
+    expected, wanted = both(current)
+    assert torch.equal(loss, expected) and metrics == pytest.approx(wanted, nan_ok=True)
+    with torch.no_grad():
+        assert torch.equal(torch.compile(both, backend="aot_eager")(current)[0], expected)
+
+
+def test_the_operator_is_what_torch_expects():
+    current, old, _, mask, rewards = compile_case()
+    arguments = (current.requires_grad_(), None, [old, mask, rewards], "old_log_probs,mask,rewards", "preset='dapo'", 0)
+    torch.library.opcheck(rein.torch._policy_loss_operator, arguments)
+
+
+def test_options_of_a_compiled_loss():
+    """A rein.Options cannot be part of a graph: the call is made outside of it."""
+    current, old, _, _, rewards = compile_case()
+    options = rein.Options("dapo")
+
+    def loss_of(log_probs):
+        return rein.torch.policy_loss(log_probs, old, preset=options, rewards=rewards)
+
+    assert torch.equal(torch.compile(loss_of, backend="aot_eager")(current), loss_of(current))

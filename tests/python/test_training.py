@@ -4,6 +4,7 @@ import ctypes
 import dataclasses
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -141,7 +142,7 @@ def test_a_reference_stays():
     assert same(values_of(reference), values_of(rein.Policy(LLAMA)))
     base = rein.Policy(LLAMA, False)
     assert policy.forward_backward(groups_of(policy, step=1), "grpo", reference=base).loss == second.loss
-    with pytest.raises(ValueError, match="there is no reference"):
+    with pytest.raises(ValueError, match="reference is missing"):
         policy.forward_backward(groups, "grpo")
     with pytest.raises(ValueError, match="does not train"):
         reference.forward_backward(groups, PLAIN)
@@ -271,9 +272,9 @@ def test_several_turns_train_what_was_sampled():
         ({"response_ids": [7, 40]}, "40"),
         ({"prompt_ids": [], "response_ids": [7, 8]}, "first token cannot train"),
         ({"log_probs": [-1.0]}, r"groups\[0\]\[1\].log_probs has shape \[1\], response_ids has \[2\]"),
-        ({"log_probs": [-1.0, 2.0]}, "recorded log-prob is 2"),
+        ({"log_probs": [-1.0, 2.0]}, r"histories\[0\].log_probs\[3\] is 2: a log-probability"),
         ({"sampler_log_probs": [-1.0]}, r"groups\[0\]\[1\].sampler_log_probs has shape \[1\], response_ids has \[2\]"),
-        ({"sampler_log_probs": [-1.0, 2.0]}, "recorded log-prob is 2"),
+        ({"sampler_log_probs": [-1.0, 2.0]}, r"histories\[0\].sampler_log_probs\[3\] is 2: a log-probability"),
         ({"mask": [1, 2]}, r"groups\[0\]\[1\].mask\[1\] is 2: 0 or 1 is needed"),
         ({"reward": "much"}, r"groups\[0\]\[1\].reward is 'much': a number is needed"),
         ({"reward": float("nan")}, "reward is nan"),
@@ -293,8 +294,8 @@ def test_wrong_groups(tmp_path):
     good = rein.Trajectory(**GOOD)
     for groups, kind, match in (
         ([], ValueError, "groups is empty"),
-        ([[]], ValueError, r"groups\[0\] has no trajectories"),
-        ([[3]], TypeError, r"groups\[0\]\[0\] is a int: a rein.Trajectory or a dict is needed"),
+        ([[]], ValueError, r"groups\[0\] has no trajectory"),
+        ([[3]], TypeError, r"groups\[0\]\[0\] is 3: a rein.Trajectory or a dict is needed"),
         ([[good, {}]], TypeError, "give only rein.Trajectory, or only dicts"),
         ([[good], [{}]], TypeError, r"groups\[0\] has a Trajectory"),
         ([[{"prompt_ids": [1], "response_ids": [2]}]], ValueError, r"line 1: trajectories\[0\].reward"),
@@ -346,15 +347,66 @@ def test_groups_of_a_run_from_a_file(tmp_path):
     assert sorted(adapter["target_modules"]) == ["q_proj", "v_proj"] and adapter["use_rslora"] is True
 
 
+def test_other_files_of_a_run(tmp_path):
+    """A model may move; one that changed is refused once."""
+    good = [[rein.Trajectory(**GOOD), rein.Trajectory(**{**GOOD, "reward": 0})]]
+    run, model = tmp_path / "run", tmp_path / "model"
+    shutil.copytree(LLAMA, model)
+    rein.train(run, good, model=model, advantage="group-mean")
+    assert rein.train(run, good, model=model.rename(tmp_path / "moved"))["step"] == 2
+    config = tmp_path / "moved" / "config.json"
+    config.write_text(config.read_text() + " ")
+    wanted = r"model is not what the run was made with: .*config\.json was \d+ bytes"
+    with pytest.raises(ValueError, match=wanted) as caught:
+        rein.train(run, good)
+    assert caught.value.field == "model"
+    assert rein.train(run, good, accept_changed=True)["step"] == 3
+    assert rein.train(run, good)["step"] == 4
+
+
 def test_texts_of_any_length(tmp_path):
     modules = "q_proj" + " " * 5000 + ",v_proj"
     good = [[rein.Trajectory(**GOOD), rein.Trajectory(**{**GOOD, "reward": 0})]]
     rein.train(tmp_path / "run", good, model=LLAMA, advantage="group-mean", lora_modules=modules)
     assert f'lora_modules: "{modules}"\n' in (tmp_path / "run/config.yaml").read_text()
     assert rein.train(tmp_path / "run", good)["step"] == 2
-    settings = _train._settings_of(None, {"system": "s" * 5000, "stop": "x" * 5000})
+    settings = _train.settings_of(None, {"system": "s" * 5000, "stop": "x" * 5000})
     assert _train._settings_text(settings.address, b"system") == b"s" * 5000
     assert _train._settings_text(settings.address, b"stop") == b"x" * 5000
+
+
+SUMS = Path(__file__).parents[2] / "models" / "sums"
+
+
+def test_the_chat_format_is_kept(tmp_path):
+    """As on the command line: messages are read in the format that is given, and by the next call in the same one."""
+    choice = {"finish_reason": "stop", "index": 0, "logprobs": None}
+    rows = [
+        {
+            "reward": reward,
+            "messages_and_choices": [
+                {"role": "user", "content": "1+1="},
+                {**choice, "message": {"role": "assistant", "content": content}},
+            ],
+        }
+        for content, reward in (("2", 1), ("3", 0))
+    ]
+    with pytest.raises(ValueError, match="chat template"):  # the model has none
+        rein.train(tmp_path / "run", [{"trajectories": rows}], model=SUMS, preset="rloo")
+    assert not (tmp_path / "run").exists()
+    rein.train(tmp_path / "run", [{"trajectories": rows}], model=SUMS, preset="rloo", chat_format="raw")
+    assert rein.train(tmp_path / "run", [{"trajectories": rows}])["step"] == 2
+
+
+def test_a_refused_step_keeps_the_gradient():
+    policy, other = rein.Policy(LLAMA), rein.Policy(LLAMA)
+    for one in (policy, other):
+        one.forward_backward(groups_of(one), PLAIN)
+    for wrong in ({"learning_rate": float("nan")}, {"learning_rate": -1}, {"learning_rate": 0.1, "betas": (2, 3)}):
+        with pytest.raises(ValueError):
+            policy.optim_step(**wrong)
+    assert policy.optim_step(0.1) == other.optim_step(0.1)
+    assert same(values_of(policy), values_of(other))
 
 
 def test_what_is_wrong_with_a_step(tmp_path):
@@ -370,6 +422,15 @@ def test_what_is_wrong_with_a_step(tmp_path):
     ):
         with pytest.raises(kind, match=match):
             rein.train(tmp_path / "run", good, **settings)
+        assert not (tmp_path / "run").exists()
+    for groups, kind in (
+        ([["text"]], TypeError),
+        ([[rein.Trajectory([1], [2, 3], [-1.0], 1.0)]], ValueError),
+        ([[rein.Trajectory([1], [2, 3000], None, 1.0)]], ValueError),
+        (tmp_path / "none.jsonl", OSError),
+    ):
+        with pytest.raises(kind):
+            rein.train(tmp_path / "run", groups, model=LLAMA)
         assert not (tmp_path / "run").exists()
     rein.train(tmp_path / "run", good, model=LLAMA, advantage="group-mean")
     for _ in range(2):  # a failed call does not leave the run locked

@@ -88,6 +88,34 @@ static void test_settings_and_commands(void **state) {
     json_decref(one);
 }
 
+/* Settings that rein does not write: what is not a name with a text or a list is left out, and what follows it is right. */
+static void test_settings_of_others(void **state) {
+    char many[30000] = "";
+    (void)state;
+    for (int i = 0; i < 4000; i++) strcat(many, i ? ", item" : "item");
+    put("config.yaml",
+        "model: &m name\ncopy: *m\nnested: {a: 1, b: [2]}\n? [k, l]\n: value\n*m : other\nstop: [a, [b], {c: d}, e]\nlong: "
+        "[%s]\nlast: 1\n",
+        many);
+    json_t *one = report();
+    assert_int_equal(size_at(one, "settings"), 4);
+    assert_string_equal(text_at(one, "settings.0.0"), "model");
+    assert_string_equal(text_at(one, "settings.0.1"), "name");
+    assert_string_equal(text_at(one, "settings.1.1"), "a, e");
+    const char *list = text_at(one, "settings.2.1");
+    assert_memory_equal(list, "item, item, ", 12);
+    assert_string_equal(list + strlen(list) - strlen(", …"), ", …");
+    assert_string_equal(text_at(one, "settings.3.0"), "last");
+    json_decref(one);
+    static const char *const wrong[] = {"[1, 2]\n", "text\n", "# nothing\n"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        put("config.yaml", "%s", wrong[i]);
+        one = report();
+        if (!noted(one, "config.yaml is not a mapping of names to values")) fail_msg("%s", wrong[i]);
+        json_decref(one);
+    }
+}
+
 /* A group whose responses differ comes before one in which they do not; the best response first. */
 static void test_samples(void **state) {
     (void)state;
@@ -107,6 +135,45 @@ static void test_samples(void **state) {
     assert_string_equal(text_at(worst, "pieces.0"), "a");
     assert_string_equal(text_at(worst, "pieces.1"), "\n");
     assert_true(json_is_true(at(worst, "truncated")) && !at(worst, "accuracy"));
+    json_decref(one);
+}
+
+/* A file that another program wrote: masks that are true and false, values of other types, conversations in place of a prompt. */
+static void test_samples_of_others(void **state) {
+    char long_text[6001];
+    (void)state;
+    memset(long_text, 'x', sizeof long_text - 1);
+    long_text[sizeof long_text - 1] = 0;
+    put("trajectories/train/0001.jsonl",
+        "{\"trajectories\": [{\"response_ids\": [1, 2, 3], \"reward\": \"1\", \"mask\": [true, false, 2], \"advantages\": [1, "
+        "null, 2], "
+        "\"metadata\": {\"prompt\": 5, \"answer\": 6, \"pieces\": [\"a\", 7, \"c\"], \"messages\": [{\"role\": \"user\", "
+        "\"content\": \"hi\"}, "
+        "{\"content\": \"no role\"}, {\"role\": \"tool\"}, {\"role\": \"user\", \"content\": \"%s\"}, {\"role\": \"last\"}]}}]}\n",
+        long_text);
+    put("trajectories/train/0002.jsonl",
+        "{\"trajectories\": [{\"response_ids\": [1, \"2\"], \"mask\": [true, true], \"truncated\": 1, "
+        "\"metadata\": {\"prompt\": \"p\", \"answer\": \"a\"}}, {\"response_ids\": 5, \"reward\": 1}]}\n");
+    json_t *one = report();
+    const json_t *group = at(one, "samples.0.groups.0"), *odd = at(group, "responses.0");
+    assert_null(at(odd, "reward"));
+    assert_true(number_at(odd, "mask.0") == 1 && number_at(odd, "mask.1") == 0 && number_at(odd, "mask.2") == 1);
+    assert_true(number_at(odd, "advantages.0") == 1 && json_is_null(at(odd, "advantages.1")) &&
+                number_at(odd, "advantages.2") == 2);
+    assert_string_equal(text_at(odd, "pieces.1"), "");
+    assert_string_equal(text_at(odd, "pieces.2"), "c");
+    assert_null(at(group, "answer"));
+    static const char begin[] = "user: hi\n\n: no role\n\ntool: \n\nuser: xxx";
+    assert_memory_equal(text_at(group, "prompt"), begin, sizeof begin - 1);
+    assert_null(strstr(text_at(group, "prompt"), "last"));
+    group = at(one, "samples.1.groups.0");
+    assert_string_equal(text_at(group, "prompt"), "p");
+    assert_string_equal(text_at(group, "answer"), "a");
+    const json_t *others = at(group, "responses");
+    assert_int_equal(json_array_size(others), 2);
+    const json_t *plain = at(others, number_at(others, "0.tokens") == 2 ? "0" : "1");
+    assert_true(number_at(plain, "ids.0") == 1 && json_is_null(at(plain, "ids.1")));
+    assert_true(!at(plain, "mask") && !at(plain, "truncated"));
     json_decref(one);
 }
 
@@ -228,7 +295,7 @@ static void test_damage_is_said(void **state) {
     assert_true(noted(one, "history.jsonl: line 2 does not start with {"));
     assert_true(noted(one, "a line without a step"));
     assert_true(noted(one, "history.jsonl: line 5 has bytes that are not UTF-8"));
-    assert_true(noted(one, "evaluations.jsonl cannot be read"));
+    assert_true(noted(one, "evaluations.jsonl is not a regular file"));
     assert_int_equal(size_at(one, "notes"), 6); /* the last line was being written: that is no damage */
     assert_int_equal(size_at(one, "metrics.a.values"), 2);
     assert_int_equal(size_at(one, "samples"), 1);
@@ -284,6 +351,19 @@ static void test_nothing_gets_out_of_its_place(void **state) {
     free(page);
     free(plain);
     memcpy(run, old, sizeof old);
+}
+
+/* The policy names each style and each script by its hash, and allows no other. tests/cli/run_report.sh computes the hashes again. */
+static void test_the_policy_names_hashes(void **state) {
+    (void)state;
+    put_run();
+    json_decref(report());
+    char *page = read_page();
+    assert_null(strstr(page, "unsafe-"));
+    assert_int_equal(count(page, "'sha256-"), count(page, "<style>") + count(page, "<script>"));
+    assert_int_equal(count(page, "style-src 'sha256-") + count(page, "script-src 'sha256-"), 2);
+    assert_null(strstr(page, " style=\""));
+    free(page);
 }
 
 static void test_bytes_that_are_no_text(void **state) {
@@ -430,8 +510,8 @@ static void test_errors(void **state) {
     json_decref(report());
     char *before = read_page();
     for (size_t i = 0; i <= REIN_REPORT_RUNS; i++) many[i] = run;
-    refused(page_path, many, 0, REIN_EINVAL, "there are 0 runs");
-    refused(page_path, many, REIN_REPORT_RUNS + 1, REIN_EINVAL, "there are 17 runs: 1 to 16");
+    refused(page_path, many, 0, REIN_EINVAL, "n is 0: 1 to");
+    refused(page_path, many, REIN_REPORT_RUNS + 1, REIN_EINVAL, "n is 17: 1 to 16");
     refused("", many, 1, REIN_EINVAL, "is empty");
     snprintf(path, sizeof path, "%s/nothing", folder);
     refused(page_path, (const char *const[]){run, path}, 2, REIN_EIO, "nothing: cannot be opened");
@@ -479,7 +559,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         EACH(test_curves),
         EACH(test_settings_and_commands),
+        EACH(test_settings_of_others),
         EACH(test_samples),
+        EACH(test_samples_of_others),
         EACH(test_samples_are_in_the_order_of_their_worth),
         EACH(test_before_and_after),
         EACH(test_prompts_are_chosen_from_every_kind),
@@ -487,6 +569,7 @@ int main(void) {
         EACH(test_a_run_that_was_gone_on_with),
         EACH(test_damage_is_said),
         EACH(test_nothing_gets_out_of_its_place),
+        EACH(test_the_policy_names_hashes),
         EACH(test_bytes_that_are_no_text),
         EACH(test_quotes_of_the_shell),
         EACH(test_long_histories_are_thinned),

@@ -51,7 +51,8 @@ static rein_tensorboard *open_here(int64_t purge_step) {
 
 static void add(rein_tensorboard *tb, int64_t step, double wall_time, const char *name, double value) {
     rein_error err;
-    if (rein_tensorboard_add(tb, step, wall_time, &name, &value, 1, &err) != REIN_OK) fail_msg("%s", err.message);
+    if (rein_tensorboard_add(tb, step, wall_time, &(rein_named_number){name, value}, 1, &err) != REIN_OK)
+        fail_msg("%s", err.message);
 }
 
 static rein_file map(const char *path) {
@@ -106,14 +107,12 @@ static void test_crc_known_answers(void **state) {
 /* ---- against tensorboard's writer: generate.py has the same steps */
 static void add_many(rein_tensorboard *tb, int64_t step, double wall_time) {
     static char text[1000][10];
-    static const char *names[1000];
-    static double values[1000];
+    static rein_named_number metrics[1000];
     for (size_t i = 0; i < 1000; i++) {
         snprintf(text[i], sizeof text[i], "many/%04u", (unsigned)i % 1000);
-        names[i] = text[i];
-        values[i] = (double)i / 7;
+        metrics[i] = (rein_named_number){text[i], (double)i / 7};
     }
-    assert_int_equal(rein_tensorboard_add(tb, step, wall_time, names, values, 1000, NULL), REIN_OK);
+    assert_int_equal(rein_tensorboard_add(tb, step, wall_time, metrics, 1000, NULL), REIN_OK);
 }
 
 static void test_bytes(void **state) {
@@ -123,14 +122,14 @@ static void test_bytes(void **state) {
     longest[300] = 0;
     rein_tensorboard *tb = open_here(0);
     rein_error err;
-    assert_int_equal(rein_tensorboard_add(tb, 5, NOW, NULL, NULL, 0, &err), REIN_OK);
+    assert_int_equal(rein_tensorboard_add(tb, 5, NOW, NULL, 0, &err), REIN_OK);
     assert_int_equal(list_files(), 0); /* nothing to say, nothing written */
-    const char *first[] = {"loss", "reward"}, *second[] = {"loss", "kl", "größe/β"},
-               *fourth[] = {"infinite", "below", "nan", "huge"};
-    assert_int_equal(rein_tensorboard_add(tb, 0, NOW, first, (double[]){0, -1.5}, 2, &err), REIN_OK);
-    assert_int_equal(rein_tensorboard_add(tb, 1, NOW + 1, second, (double[]){0.1, -0.0, 1e-45}, 3, &err), REIN_OK);
+    const rein_named_number first[] = {{"loss", 0}, {"reward", -1.5}}, second[] = {{"loss", 0.1}, {"kl", -0.0}, {"größe/β", 1e-45}},
+                            fourth[] = {{"infinite", INFINITY}, {"below", -INFINITY}, {"nan", NAN}, {"huge", 1e300}};
+    assert_int_equal(rein_tensorboard_add(tb, 0, NOW, first, 2, &err), REIN_OK);
+    assert_int_equal(rein_tensorboard_add(tb, 1, NOW + 1, second, 3, &err), REIN_OK);
     add(tb, 127, NOW + 2, longest, 16777217);
-    assert_int_equal(rein_tensorboard_add(tb, 128, NOW + 3, fourth, (double[]){INFINITY, -INFINITY, NAN, 1e300}, 4, &err), REIN_OK);
+    assert_int_equal(rein_tensorboard_add(tb, 128, NOW + 3, fourth, 4, &err), REIN_OK);
     add_many(tb, (int64_t)1 << 40, NOW + 4);
     add(tb, INT64_MAX, NOW + 5, "last", 1);
     rein_tensorboard_close(tb);
@@ -182,12 +181,11 @@ static void test_names_are_in_order(void **state) {
 /* ---- failures. A limit on the size of files is what a full disk is. */
 static rein_status add_within(rlim_t limit, rein_tensorboard *tb, int64_t step, const char *name, rein_error *err) {
     struct rlimit before, small;
-    const double value = 1;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     small = (struct rlimit){limit, before.rlim_max};
     signal(SIGXFSZ, SIG_IGN);
     setrlimit(RLIMIT_FSIZE, &small);
-    const rein_status status = rein_tensorboard_add(tb, step, NOW, &name, &value, 1, err);
+    const rein_status status = rein_tensorboard_add(tb, step, NOW, &(rein_named_number){name, 1}, 1, err);
     setrlimit(RLIMIT_FSIZE, &before);
     signal(SIGXFSZ, SIG_DFL);
     return status;
@@ -200,13 +198,13 @@ static void test_full_disk(void **state) {
     memset(name, 'n', sizeof name - 1);
     name[sizeof name - 1] = 0;
     rein_tensorboard *tb = open_here(7);
-    assert_int_equal(add_within(100, tb, 7, name, &err), REIN_EIO);
+    assert_int_equal(add_within(100, tb, 7, name, &err), REIN_ESYSTEM);
     says(&err, "cannot be written: ");
     assert_int_equal(list_files(), 0); /* not even the beginning of a file */
     assert_int_equal(add_within(400, tb, 7, name, &err), REIN_OK);
     assert_int_equal(list_files(), 1);
     assert_int_equal(count_records(names_found[0]), 3); /* version, purge, step */
-    assert_int_equal(add_within(400, tb, 8, name, &err), REIN_EIO);
+    assert_int_equal(add_within(400, tb, 8, name, &err), REIN_ESYSTEM);
     assert_int_equal(list_files(), 1);
     assert_int_equal(count_records(names_found[0]), 3);
     add(tb, 9, NOW, name, 1);
@@ -239,25 +237,26 @@ static void test_refuses(void **state) {
     (void)state;
     rein_error err;
     rein_tensorboard *tb = open_here(0), *other;
-    const char *good = "a", *none = NULL, *empty = "",
-               *latin = "gr\xf6\xdf"
-                        "e";
-    const double value = 1;
+    const rein_named_number good = {"a", 1}, none = {NULL, 1}, empty = {"", 1},
+                            latin = {"gr\xf6\xdf"
+                                     "e",
+                                     1};
     const double times[] = {NAN, INFINITY, -1, 1e10};
-    assert_int_equal(rein_tensorboard_add(tb, -1, NOW, &good, &value, 1, &err), REIN_EINVAL);
+    assert_int_equal(rein_tensorboard_add(tb, -1, NOW, &good, 1, &err), REIN_EINVAL);
     says(&err, "step is -1: 0 or more");
     assert_int_equal(rein_tensorboard_open(&other, folder, -1, &err), REIN_EINVAL);
     says(&err, "purge_step is -1: 0 or more");
     assert_null(other);
     for (size_t i = 0; i < 4; i++) {
-        assert_int_equal(rein_tensorboard_add(tb, 1, times[i], &good, &value, 1, &err), REIN_EINVAL);
+        assert_int_equal(rein_tensorboard_add(tb, 1, times[i], &good, 1, &err), REIN_EINVAL);
         says(&err, "seconds since 1970 are needed");
     }
-    assert_int_equal(rein_tensorboard_add(tb, 1, NOW, &none, &value, 1, &err), REIN_EINVAL);
-    assert_int_equal(rein_tensorboard_add(tb, 1, NOW, &empty, &value, 1, &err), REIN_EINVAL);
-    says(&err, "names[0] is empty");
-    assert_int_equal(rein_tensorboard_add(tb, 1, NOW, &latin, &value, 1, &err), REIN_EINVAL);
-    says(&err, "names[0] is not UTF-8, from byte 2 on");
+    assert_int_equal(rein_tensorboard_add(tb, 1, NOW, &none, 1, &err), REIN_EINVAL);
+    assert_int_equal(rein_tensorboard_add(tb, 1, NOW, &empty, 1, &err), REIN_EINVAL);
+    says(&err, "metrics[0] has no name");
+    assert_true(!strcmp(err.field, "metrics") && err.index == 0);
+    assert_int_equal(rein_tensorboard_add(tb, 1, NOW, &latin, 1, &err), REIN_EINVAL);
+    says(&err, "metrics[0] has a name that is not UTF-8, from byte 2 on");
     rein_tensorboard_close(tb);
     rein_tensorboard_close(NULL);
     assert_int_equal(list_files(), 0);
@@ -267,7 +266,6 @@ static void test_directories(void **state) {
     (void)state;
     rein_error err;
     rein_tensorboard *tb;
-    const double value = 1;
     char below[600];
     fclose(fopen(in_folder("file"), "w"));
     snprintf(below, sizeof below, "%s/file/below", folder);
@@ -278,7 +276,7 @@ static void test_directories(void **state) {
     assert_int_equal(rein_tensorboard_open(&tb, below, 0, &err), REIN_OK);
     assert_true(rein_file_is_directory(below));
     assert_int_equal(rmdir(below), 0); /* taken away meanwhile */
-    assert_int_equal(rein_tensorboard_add(tb, 1, NOW, &(const char *){"a"}, &value, 1, &err), REIN_EIO);
+    assert_int_equal(rein_tensorboard_add(tb, 1, NOW, &(rein_named_number){"a", 1}, 1, &err), REIN_EIO);
     says(&err, "new: the directory cannot be read: No such file");
     rein_tensorboard_close(tb);
 }
@@ -286,10 +284,8 @@ static void test_directories(void **state) {
 static rein_status open_and_add(void *context, rein_error *err) {
     (void)context;
     rein_tensorboard *tb;
-    const char *name = "a";
-    const double value = 1;
     rein_status status = rein_tensorboard_open(&tb, folder, 1, err);
-    if (!status) status = rein_tensorboard_add(tb, 1, NOW, &name, &value, 1, err);
+    if (!status) status = rein_tensorboard_add(tb, 1, NOW, &(rein_named_number){"a", 1}, 1, err);
     rein_tensorboard_close(tb);
     return status;
 }

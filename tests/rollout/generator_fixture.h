@@ -29,11 +29,23 @@ typedef struct kind {
     int broken;             /* a weight is NaN */
     int vocabulary, hidden; /* 0: VOCABULARY, 40 */
     int trains;             /* all weights */
+    int experts;
 } kind;
 
-/* Every family, in f32 and bf16, as it is, with an adapter, and with one that has the head too. */
-enum { KINDS = 18 };
+/* Mixtures of experts: Qwen3 with an MLP in the second layer, and OLMoE. */
+enum { DENSE_KINDS = 18, KINDS = 24 };
+static inline kind experts_of(size_t i) {
+    return (kind){.family = i % 2 ? "olmoe" : "qwen3_moe",
+                  .architecture = i % 2 ? "OlmoeForCausalLM" : "Qwen3MoeForCausalLM",
+                  .head_dim = 10,
+                  .bf16 = (int)(i / 2 % 2),
+                  .experts = 1,
+                  .adapter = (adapters)(i / 2)};
+}
+
+/* Some families, in f32 and bf16, as they are, with an adapter, and with one that has the head too; then mixtures of experts. */
 static inline kind kind_of(size_t i) {
+    if (i >= DENSE_KINDS) return experts_of(i - DENSE_KINDS);
     static const char *const families[][2] = {
         {"llama", "LlamaForCausalLM"}, {"qwen2", "Qwen2ForCausalLM"}, {"qwen3", "Qwen3ForCausalLM"}};
     return (kind){.family = families[i % 3][0],
@@ -52,15 +64,17 @@ typedef struct policy {
 } policy;
 
 static inline void write_config(const kind *k, const char *directory) {
+    static const char experts[] = ", \"num_experts\": 5, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 14, "
+                                  "\"mlp_only_layers\": [1], \"norm_topk_prob\": true";
     char text[1000], path[400];
     snprintf(path, sizeof path, "%s/config.json", directory);
     const int n = snprintf(text, sizeof text,
                            "{\"architectures\": [\"%s\"], \"model_type\": \"%s\", \"vocab_size\": %d, \"hidden_size\": %d, "
                            "\"intermediate_size\": 24, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "
                            "\"num_key_value_heads\": 2, \"head_dim\": %d, \"tie_word_embeddings\": false, \"torch_dtype\": \"%s\", "
-                           "\"sliding_window\": null, \"max_position_embeddings\": %d, \"rope_theta\": 10000.0}",
+                           "\"sliding_window\": null, \"max_position_embeddings\": %d, \"rope_theta\": 10000.0%s}",
                            k->architecture, k->family, k->vocabulary ? k->vocabulary : VOCABULARY, k->hidden ? k->hidden : 40,
-                           k->head_dim, k->bf16 ? "bfloat16" : "float32", POSITIONS);
+                           k->head_dim, k->bf16 ? "bfloat16" : "float32", POSITIONS, k->experts ? experts : "");
     OK(rein_file_write(path, text, (size_t)n, &error_));
 }
 
@@ -106,7 +120,8 @@ static inline void write_model(const kind *k, const char *directory) {
 /* Both factors are random: a new adapter would change nothing. */
 static inline rein_adapter *make_adapter(rein_model *model, adapters which) {
     static const char *const modules[] = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head"};
-    const rein_lora_options options = {.rank = 3, .alpha = 6, .modules = modules, .n_modules = which == ADAPTER_OF_HEAD ? 8 : 7};
+    const rein_lora_options options = {
+        .rank = which == ADAPTER_OF_HEAD ? 5 : 3, .alpha = 6, .modules = modules, .n_modules = which == ADAPTER_OF_HEAD ? 8 : 7};
     rein_adapter *adapter;
     OK(rein_adapter_new(&adapter, model, &options, &error_));
     const size_t n = rein_parameter_count(model, adapter);
@@ -171,7 +186,7 @@ typedef struct job {
 /* A prompt of n random tokens; the address is its number. */
 static inline job *new_job(size_t n, size_t samples, size_t max_tokens, size_t index) {
     job *j = some(1, sizeof *j);
-    j->r = (rein_request){j->prompt, n, samples, 5, index, rein_sampling_plain()};
+    j->r = (rein_request){j->prompt, n, samples, {.step = 5, .prompt = index}, rein_sampling_plain(), NULL, 0};
     j->r.sampling.max_tokens = max_tokens;
     j->r.sampling.seed = 11;
     for (size_t i = 0; i < n; i++) j->prompt[i] = (int32_t)below(VOCABULARY);
@@ -203,12 +218,10 @@ static inline void run_jobs(job *const *jobs, size_t n, const policy *p, const r
                             const rein_generator_options *options) {
     rein_generator *g;
     job **by_number = some(n, sizeof *by_number);
-    size_t added = 0, most = options && options->max_active ? options->max_active : 256;
+    size_t added = 0;
+    const size_t most = options && options->max_active ? options->max_active : 256;
     OK(rein_generator_open(&g, &p->p, tokenizer, options, &error_));
-    for (size_t i = 0; i < n; i++) {
-        memset(jobs[i]->responses, 0, jobs[i]->r.samples * sizeof *jobs[i]->responses);
-        if (jobs[i]->r.samples > most) most = jobs[i]->r.samples;
-    }
+    for (size_t i = 0; i < n; i++) memset(jobs[i]->responses, 0, jobs[i]->r.samples * sizeof *jobs[i]->responses);
     for (size_t step = 0;; step++) {
         const rein_sampled *sampled;
         size_t count, number_of;
@@ -219,12 +232,13 @@ static inline void run_jobs(job *const *jobs, size_t n, const policy *p, const r
             by_number[added++] = jobs[i];
         }
         OK(rein_generator_step(&sampled, &count, g, &error_));
+        OK(rein_generator_failed(&number_of, g, &error_));
         assert_true(count <= most);
         for (size_t i = 0; i < count; i++) {
             assert_true(sampled[i].request < added);
             write_down(by_number[sampled[i].request], &sampled[i]);
         }
-        if (count == 0 && added == n) break;
+        if (rein_generator_unfinished(g) == 0 && added == n) break;
     }
     for (size_t i = 0; i < n; i++)
         for (size_t s = 0; s < jobs[i]->r.samples; s++) assert_true(jobs[i]->responses[s].finish != REIN_FINISH_NONE);
@@ -237,6 +251,11 @@ static inline void run_job(job *j, const policy *p, const rein_tokenizer *tokeni
     j->enters = 0;
     run_jobs(&j, 1, p, tokenizer, options);
     j->enters = enters;
+}
+
+static inline void reports(const rein_error *err, rein_status status, const char *part) {
+    if (err->code != status || !strstr(err->message, part))
+        fail_msg("%d, \"%s\": not %d, \"…%s…\"", (int)err->code, err->message, (int)status, part);
 }
 
 /* Every bit of the first n tokens. */

@@ -32,7 +32,8 @@ static inline rein_response *respond(size_t i, const char *prompt, const char *a
     char *json = json_dumps(object, 0);
     json_decref(object);
     examples[i] = (rein_example){.prompt = prompt, .answer = answer, .budget = -1, .json = json, .memory = json};
-    responses[i] = (rein_response){&examples[i], i, text, strlen(text), 10, 0, 7};
+    responses[i] =
+        (rein_response){.example = &examples[i], .group = i, .text = text, .length = strlen(text), .tokens = 10, .step = 7};
     return &responses[i];
 }
 

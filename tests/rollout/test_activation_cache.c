@@ -344,7 +344,7 @@ static void test_room(void **state) {
     for (size_t c = 0; c < COUNT(cases); c++) {
         rein_activation_cache *cache = open_cache(cases[c].bytes, 0);
         for (int again = 0; again < 2; again++) { /* older requests make room for newer ones */
-            for (int i = 0; i < 3; i++) jobs[i]->r.step++;
+            for (int i = 0; i < 3; i++) jobs[i]->r.address.step++;
             sample(jobs, 3, &p, cache);
             assert_true(rein_activation_cache_tokens(cache) * row <= cases[c].bytes);
             for (int i = 0; i < 3; i++) check(jobs[i], &p, cache, 0, i >= 3 - cases[c].cached, "as much as there is room for");
@@ -365,7 +365,7 @@ static void test_churn(void **state) {
     rein_activation_cache *cache = open_cache(1 << 20, 0);
     job *j = new_job(9, 3, 40, 0);
     for (uint64_t step = 0; step < (quick() ? 40 : 700); step++) {
-        j->r.step = step;
+        j->r.address.step = step;
         sample(&j, 1, &p, cache);
         if (step % 97 == 3 || step > 690) check(j, &p, cache, 0, 1, "the last one");
     }
@@ -387,7 +387,8 @@ static void test_failed_step(void **state) {
     size_t number_of, count;
     OK(rein_generator_open(&g, &p.p, NULL, &options, &error_));
     OK(rein_generator_add(&number_of, g, &j->r, &error_));
-    assert_int_equal(rein_generator_step(&sampled, &count, g, NULL), REIN_ERANGE);
+    OK(rein_generator_step(&sampled, &count, g, &error_));
+    assert_int_equal(rein_generator_failed(&number_of, g, NULL), REIN_ERANGE);
     assert_true(rein_activation_cache_tokens(cache) == 0);
     rein_generator_close(g);
     free_job(j);
@@ -423,8 +424,9 @@ static void test_no_memory(void **state) {
         OK(rein_generator_add(&number_of, g, &j->r, &error_));
         left = n, once = 1, failures = 0;
         rein_status status = REIN_OK;
-        while (!status && count) {
+        while (!status && rein_generator_unfinished(g)) {
             status = rein_generator_step(&sampled, &count, g, NULL);
+            if (!status) status = rein_generator_failed(&number_of, g, NULL);
             for (size_t i = 0; i < count && !status; i++) write_down(j, &sampled[i]);
         }
         left = -1;

@@ -25,7 +25,7 @@ static rein_logits_row make_row(const float *x, size_t n, const rein_nn_context 
         masses[c] =
             run->kernels->rows->softmax_stats(scaled + first, left < REIN_VOCABULARY_CHUNK ? left : REIN_VOCABULARY_CHUNK, 1, 0);
     }
-    return (rein_logits_row){scaled, masses, n, chunks, run->exec.isa};
+    return (rein_logits_row){scaled, masses, n, chunks, run->exec.isa, NULL, 0};
 }
 
 static rein_chosen_token choose(const rein_logits_row *row, const rein_sampling *s, double u) {

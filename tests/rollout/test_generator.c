@@ -203,13 +203,21 @@ static void test_address(void **state) {
     const response first = j->responses[0];
     run_job(j, &p, NULL, NULL);
     same_response("again", &j->responses[0], &first);
-    uint64_t *const parts[] = {&j->r.sampling.seed, &j->r.step, &j->r.prompt_index};
+    uint64_t *const parts[] = {&j->r.sampling.seed, &j->r.address.step, &j->r.address.prompt};
     for (size_t i = 0; i < 3; i++) {
         ++*parts[i];
         run_job(j, &p, NULL, NULL);
         assert_memory_not_equal(j->responses[0].ids, first.ids, 20 * sizeof(int32_t));
         --*parts[i];
     }
+    j->r.address = (rein_address){REIN_PURPOSE_TRAINING, UINT64_MAX, j->r.address.prompt};
+    run_job(j, &p, NULL, NULL); /* what an evaluation samples is the same in every version: that of the last step there could be */
+    const response last = j->responses[0];
+    j->r.address = (rein_address){REIN_PURPOSE_EVALUATION, 0, j->r.address.prompt};
+    run_job(j, &p, NULL, NULL);
+    same_response("evaluation", &j->responses[0], &last);
+    assert_memory_not_equal(j->responses[0].ids, first.ids, 20 * sizeof(int32_t));
+    j->r.address = (rein_address){REIN_PURPOSE_TRAINING, 5, j->r.address.prompt};
     j->r.sampling.max_tokens = 7; /* a shorter one is its beginning */
     run_job(j, &p, NULL, NULL);
     same_tokens("shorter", &j->responses[0], &first, 7);
@@ -236,7 +244,7 @@ static void test_many_rows(void **state) {
 static void test_many_logits(void **state) {
     (void)state;
     enum { MANY = 9 };
-    policy p = open_policy(&(kind){"llama", "LlamaForCausalLM", 2, 1, NO_ADAPTER, 0, 1 << 20, 4, 0}, 1);
+    policy p = open_policy(&(kind){"llama", "LlamaForCausalLM", 2, 1, NO_ADAPTER, 0, 1 << 20, 4, 0, 0}, 1);
     job *jobs[MANY], *alone = new_job(2, 2, 2, 8);
     for (size_t i = 0; i < MANY; i++) jobs[i] = new_job(2, 2, 2, i);
     memcpy(alone->prompt, jobs[8]->prompt, sizeof alone->prompt);

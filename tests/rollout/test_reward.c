@@ -267,7 +267,7 @@ static void test_task(void **state) {
     if (rein_task_example(&example, task, REIN_SPLIT_TRAIN, 0, &err) != REIN_OK) fail_msg("%s", err.message);
     char text[100];
     snprintf(text, sizeof text, "=%s", example.answer);
-    responses[0] = responses[1] = (rein_response){&example, 0, text, strlen(text), 3, 0, 0};
+    responses[0] = responses[1] = (rein_response){.example = &example, .text = text, .length = strlen(text), .tokens = 3};
     responses[1].length = 1;
     give(reward, 2);
     assert_true(rewards[0] == 1 && rewards[1] == 0);
@@ -302,7 +302,7 @@ static void test_unknown(void **state) {
     refuses("length", "reward \"length\" needs an argument after the colon: length:N");
     refuses("group:", "reward \"group:\" lacks its command: group: COMMAND");
     refuses("group:  ", "reward \"group:\" lacks its command: group: COMMAND");
-    refuses(" ", "reward 1 is empty: the name of a judge or a command is needed");
+    refuses(" ", "reward[0] is empty: the name of a judge or a command is needed");
 }
 
 static void test_options(void **state) {
@@ -310,7 +310,7 @@ static void test_options(void **state) {
     static const char *const specs[] = {"exact", "number"};
     rein_reward *reward;
     assert_int_equal(rein_reward_open(&reward, NULL, 0, NULL, NULL, &err), REIN_EINVAL);
-    says("there is no reward: one judge or more is needed");
+    says("reward is missing: one judge or more is needed");
     const rein_reward_options slow = {.timeout = -1}, never = {.timeout = INFINITY}, odd = {.weights = (const double[]){1, NAN}};
     assert_int_equal(rein_reward_open(&reward, specs, 2, NULL, &slow, &err), REIN_EINVAL);
     says("timeout is -1: seconds above 0 are needed (0: 30)");

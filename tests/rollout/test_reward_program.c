@@ -133,8 +133,8 @@ static void test_request_of_a_chat(void **state) {
     rein_response *r = respond(0, "", NULL, "");
     rein_example_free(&examples[0]);
     examples[0] = (rein_example){.messages = chat, .n_messages = 2, .budget = -1};
-    r->text = NULL;       /* of nothing */
-    r->step = UINT64_MAX; /* an evaluation */
+    r->text = NULL; /* of nothing */
+    r->step = -1;   /* an evaluation */
     give(reward, 1);
     same_json(
         asked(reward, "while: "),
@@ -200,7 +200,9 @@ static void test_exits(void **state) {
     (void)state;
     faulty("read -r x; echo 1; read -r x; echo 'out of luck' >&2; exit 3", 20,
            "read: response 2 of 3 (prompt \"p0\"): the program ended with exit status 3; the last line of its log: out of luck");
-    faulty("exit 0", 20, "exit: response 1 of 3 (prompt \"p0\"): the program ended with exit status 0");
+    faulty("exit 0", 20,
+           "exit: response 1 of 3 (prompt \"p0\"): the program ended without answering; it must read requests from standard input "
+           "(docs/rewards.md)");
     faulty("kill -9 $$", 20, "kill: response 1 of 3 (prompt \"p0\"): the program was ended by signal 9 (Killed)");
 }
 
@@ -428,7 +430,10 @@ static void test_restarts_in_a_row(void **state) {
     respond_many(2);
     give(reward, 2);
     gives_indices(2);
-    fails(reward, 2, REIN_EIO, "read: response 2 of 2 (prompt \"p0\"): the program ended with exit status 0 (after 1 restart)");
+    fails(reward, 2, REIN_EIO,
+          "read: response 2 of 2 (prompt \"p0\"): the program ended without answering; it must read requests from standard input "
+          "(docs/rewards.md) "
+          "(after 1 restart)");
     rein_reward_close(reward);
 }
 

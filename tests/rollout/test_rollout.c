@@ -64,8 +64,7 @@ static rein_rollout_options asking_of(size_t n, size_t samples) {
                               .policy = sums.p,
                               .tokenizer = sums_tokenizer,
                               .sampling = rein_sampling_plain(),
-                              .step = 5,
-                              .first_prompt = 20,
+                              .address = {.step = 5, .prompt = 20},
                               .sampler_log_probs = 1};
     a.sampling.max_tokens = 24, a.sampling.seed = 7;
     return a;
@@ -144,7 +143,7 @@ static void test_one_answer(void **state) {
     for (size_t i = 0; i < 4; i++) {
         rein_rollout_options one = asking_of(1, i % 2 ? 4 : 2);
         one.exec.threads = 1;
-        one.indices = &INDICES[i], one.first_prompt += i;
+        one.indices = &INDICES[i], one.address.prompt += i;
         rein_groups alone = make(&one);
         OK(rein_reward_groups(&alone, reward, &error_));
         assert_string_equal(alone.groups[0].example.prompt, together.groups[i].example.prompt);
@@ -196,8 +195,8 @@ static void test_addresses(void **state) {
     for (size_t what = 0; what < 3; what++) {
         rein_rollout_options other = a;
         if (what == 0) other.sampling.seed++;
-        if (what == 1) other.step++;
-        if (what == 2) other.first_prompt++;
+        if (what == 1) other.address.step++;
+        if (what == 2) other.address.prompt++;
         rein_groups r = make(&other);
         int differ = 0;
         for (size_t k = 0; k < 4; k++) {
@@ -208,6 +207,12 @@ static void test_addresses(void **state) {
         rein_groups_free(&r);
     }
     rein_groups_free(&first);
+    a.address = (rein_address){.purpose = REIN_PURPOSE_EVALUATION};
+    rein_groups evaluated = make(&a);
+    assert_int_equal(evaluated.groups[0].trajectories[3].policy_step, -1);
+    rein_groups_free(&evaluated);
+    a.address = (rein_address){.step = UINT64_MAX};
+    refused(&a, REIN_EINVAL, "address.step is 18446744073709551615: a step of training is at most 9223372036854775807");
 }
 
 /* The recorded log-probs are those that training computes. */
@@ -338,7 +343,7 @@ static void test_end_of_turn(void **state) {
     a.policy.temperature = 30; /* every token is about as probable as every other */
     a.sampling.max_tokens = 100;
     size_t ended = 0, tried = 0;
-    for (; tried < 20 && !ended; tried++, a.step++) {
+    for (; tried < 20 && !ended; tried++, a.address.step++) {
         rein_groups r = make(&a);
         for (size_t k = 0; k < 4; k++) {
             const completion w = completion_of(&r, k);
@@ -351,7 +356,7 @@ static void test_end_of_turn(void **state) {
     assert_true(ended > 0);
     int32_t many[REIN_MAX_END_IDS + 1] = {0};
     a.sampling.end_ids = many, a.sampling.n_end_ids = REIN_MAX_END_IDS + 1;
-    refused(&a, REIN_EINVAL, "there are 17 end tokens: 16 at most");
+    refused(&a, REIN_EINVAL, "sampling.end_ids has 17 tokens: 16 at most");
     rein_task_close(lines);
 }
 
@@ -366,9 +371,9 @@ static void test_refused(void **state) {
     rein_task *long_one = task_of(lines, 0);
     rein_rollout_options a = noise_of(long_one, 1, 2);
     a.n = 0;
-    refused(&a, REIN_EINVAL, "n and samples must be 1 or more");
+    refused(&a, REIN_EINVAL, "n is 0: 1 or more is needed");
     a.n = 1, a.samples = 0;
-    refused(&a, REIN_EINVAL, "n and samples must be 1 or more");
+    refused(&a, REIN_EINVAL, "samples is 0: 1 or more is needed");
     a.samples = 2;
     rein_groups r = make(&a); /* the first is fine */
     rein_groups_free(&r);
@@ -381,8 +386,7 @@ static void test_refused(void **state) {
     refused(&a, REIN_EINVAL, wanted);
     const uint64_t chat = 2, empty = 3, beyond = 4;
     a.n = 1, a.indices = &chat;
-    snprintf(wanted, sizeof wanted, "%s, example 2: the example has messages, and there is no chat format: chat_format names one",
-             name);
+    snprintf(wanted, sizeof wanted, "%s, example 2: chat_format is not set: the example has messages, which need one", name);
     refused(&a, REIN_EINVAL, wanted);
     a.indices = &empty;
     snprintf(wanted, sizeof wanted, "%s, example 3: the prompt is empty, and the tokenizer adds no begin token", name);
@@ -393,7 +397,7 @@ static void test_refused(void **state) {
     assert_non_null(strstr(err.message, "there is no number 4"));
     a = noise_of(long_one, 1, 2);
     a.sampling.max_tokens = 0;
-    snprintf(wanted, sizeof wanted, "%s, example 0: max_tokens is 0: 1 or more", name);
+    snprintf(wanted, sizeof wanted, "%s, example 0: max_tokens is 0: it must be 1 or more", name);
     refused(&a, REIN_EINVAL, wanted);
     rein_task_close(long_one);
 }
@@ -425,7 +429,7 @@ static void test_refused_held_out(void **state) {
 static void test_broken(void **state) {
     (void)state;
     rein_task *lines = task_of("{\"prompt\": \"a\"}\n", 0);
-    const kind broken = {"llama", "LlamaForCausalLM", 10, 0, NO_ADAPTER, 1, 0, 0, 0};
+    const kind broken = {"llama", "LlamaForCausalLM", 10, 0, NO_ADAPTER, 1, 0, 0, 0, 0};
     policy p = open_policy(&broken, 1);
     rein_rollout_options a = noise_of(lines, 1, 1);
     rein_groups r = {0};
@@ -526,14 +530,14 @@ static void test_prompts(void **state) {
             "<|im_start|>system\nbe<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n");
 
     how = (rein_prompting){0};
-    not_encoded(&chat, &how, "the example has messages, and there is no chat format: chat_format names one");
+    not_encoded(&chat, &how, "chat_format is not set: the example has messages, which need one");
     not_encoded(&empty, &how, "the prompt is empty, and the tokenizer adds no begin token");
     how.system = "be";
     not_encoded(&plain, &how, "system has no effect: the prompt is plain text, not a chat");
     how.chat = &chatml;
-    not_encoded(&with_system, &how, "the example has a system message of its own, and system gives another");
+    not_encoded(&with_system, &how, "system cannot be used: the example has a system message of its own");
     how.system = NULL, how.no_thinking = 1;
-    not_encoded(&chat, &how, "without thinking is for the chat format qwen3, and this one is chatml");
+    not_encoded(&chat, &how, "no_thinking is for the chat format qwen3, and this one is chatml");
 }
 
 /* What a chat's contents spell is text; in a plain prompt it is a special token. */

@@ -400,6 +400,44 @@ static void test_demonstrations_differ(void **state) {
     }
 }
 
+/* Every way to write the working of task sort, and how often it is chosen. */
+static void test_demonstrations_of_sort(void **state) {
+    static const struct {
+        const char *text;
+        size_t percent;
+    } forms[] = {{"d+b=bd;bd+c=bcd;bcd+a=abcd;=abcd", 20}, {"a:dbc;b:dc;c:d;=abcd", 15}, {"d;bd;bcd=abcd", 15}, {"=abcd", 10}};
+    enum { N = 100000, N_FORMS = sizeof forms / sizeof *forms };
+    const rein_example e = {.prompt = "Q:sort dbca\nA:", .answer = "abcd", .budget = -1};
+    rein_task *task = open_task("sort", 1);
+    size_t counts[N_FORMS + 1] = {0};
+    (void)state;
+    for (uint64_t index = 0; index < N; index++) {
+        rein_text text = demonstrate(task, &e, index);
+        size_t form = 0;
+        while (form < N_FORMS && strcmp(text.data, forms[form].text) != 0) form++;
+        if (form == N_FORMS && !ends_with(text.data, text.length, ": abcd, so it is =abcd")) fail_msg("\"%s\"", text.data);
+        counts[form]++;
+        rein_text_free(&text);
+    }
+    for (size_t form = 0; form < N_FORMS; form++) /* four standard deviations, half a percent */
+        if (fabs((double)counts[form] - N / 100.0 * (double)forms[form].percent) > N / 200)
+            fail_msg("%zu times %s", counts[form], forms[form].text);
+    rein_task_close(task);
+}
+
+static void test_fail_in(void **state) {
+    rein_task *task = open_task("sort", 1);
+    rein_error err = {0};
+    (void)state;
+    rein_fail(&err, REIN_EINVAL, "is wrong");
+    assert_int_equal(rein_task_fail_in(&err, REIN_EINVAL, task, REIN_SPLIT_TRAIN, 7), REIN_EINVAL);
+    assert_string_equal(err.message, "task sort, example 7: is wrong");
+    rein_fail(&err, REIN_EINVAL, "is wrong");
+    rein_task_fail_in(&err, REIN_EINVAL, task, REIN_SPLIT_HELD_OUT, 8);
+    assert_string_equal(err.message, "task sort, example 8 (held out): is wrong");
+    rein_task_close(task);
+}
+
 static void test_demonstrations_append(void **state) {
     rein_task *task = open_task("sort", 1);
     rein_example e = get(task, REIN_SPLIT_TRAIN, 0);
@@ -436,18 +474,18 @@ static void refused(const char *source, const rein_task_options *options, const 
 
 static void test_faults(void **state) {
     (void)state;
-    refused("sum", NULL, "there is no task \"sum\": did you mean sums?");
+    refused("sum", NULL, "task \"sum\" is unknown: did you mean sums?");
     refused("zebra", NULL,
-            "there is no task \"zebra\": there are sums, sort, format, files (NAME.jsonl) and commands (with a blank or a slash in "
+            "task \"zebra\" is unknown: there are sums, sort, format, files (NAME.jsonl) and commands (with a blank or a slash in "
             "them)");
     refused(
         "", NULL,
-        "there is no task \"\": there are sums, sort, format, files (NAME.jsonl) and commands (with a blank or a slash in them)");
+        "task \"\" is unknown: there are sums, sort, format, files (NAME.jsonl) and commands (with a blank or a slash in them)");
     refused("Makefile", NULL,
-            "there is no task \"Makefile\": a file of examples has a name that ends in .jsonl, a program that is run a slash "
-            "(./Makefile)");
+            "task \"Makefile\" is a file that cannot be executed: the name of examples ends in .jsonl (one JSON object a line) or "
+            ".json (an array); a program needs chmod +x");
     refused("sums", &(rein_task_options){.held_out_share = 0.1},
-            "held_out_share is 0.1: it has no effect, because only a file is divided");
+            "held_out_share is 0.1: it has no effect, because only a list of examples is divided");
     refused("sums", &(rein_task_options){.timeout = 3}, "timeout is 3: it has no effect, because the task is not a program");
     rein_task *task = open_task("sums", 1);
     rein_example e;
@@ -495,6 +533,8 @@ int main(void) {
         cmocka_unit_test(test_demonstrations_are_right),
         cmocka_unit_test(test_pupil),
         cmocka_unit_test(test_demonstrations_differ),
+        cmocka_unit_test(test_demonstrations_of_sort),
+        cmocka_unit_test(test_fail_in),
         cmocka_unit_test(test_demonstrations_append),
         cmocka_unit_test(test_faults),
         cmocka_unit_test(test_out_of_memory),

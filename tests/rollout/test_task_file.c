@@ -118,7 +118,7 @@ static void test_lines(void **state) {
     assert_string_equal(err.message, "data has 3 train examples: there is no number 3 (they count from 0)");
     assert_null(e.memory);
     assert_int_equal(rein_task_file_example(&e, file, REIN_SPLIT_HELD_OUT, 0, &err), REIN_END);
-    assert_string_equal(err.message, "data has no held-out examples: held_out_share is 0");
+    assert_string_equal(err.message, "data has no held-out examples: held_out is 0");
     rein_task_file_close(file);
 }
 
@@ -141,9 +141,10 @@ static void test_no_example(void **state) {
     refuse("", none);
     refuse("\n \r\n\t\n", none);
     refuse("{}", "data: line 1: prompt is missing: a text is needed, or messages in its place");
-    refuse("{\"prompt\": \"a\"}\n\n{\"question\": \"b\"}",
+    refuse("{\"prompt\": \"a\"}\n\n{\"questions\": \"b\"}",
            "data: line 3: prompt is missing: a text is needed, or messages in its place");
-    refuse("PAR1xxxx", "data is Parquet: JSON lines are needed, {\"prompt\": ..., \"answer\": ...}");
+    refuse("PAR1xxxx", "data is Parquet: JSON lines are needed: python3 -c 'import pandas; "
+                       "pandas.read_parquet(\"data\").to_json(\"data.jsonl\", orient=\"records\", lines=True)'");
 }
 
 static void test_no_json(void **state) {
@@ -196,10 +197,10 @@ static void test_wrong_messages(void **state) {
            "data: line 1: messages[0].content is an array: a text is needed");
     refuse("{\"messages\": [{\"role\": \"human\", \"content\": \"a\"}]}",
            "data: line 1: messages[0].role is \"human\": system, user, assistant or tool is needed");
-    refuse("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"tool\", \"content\": \"a\", \"tool_call_id\": "
-           "\"b\"}]}",
-           "data: line 1: messages[1].\"tool_call_id\" is \"b\": a message has a role and a content, nothing else would be shown "
-           "to the model");
+    refuse("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"tool\", \"tool_call_id\": \"b\"}]}",
+           "data: line 1: messages: messages[1].content is missing: a text, or a list of text parts, is needed");
+    refuse("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"tools\": [], \"chat_template_kwargs\": 1}",
+           "data: line 1: chat_template_kwargs is 1: an object is needed");
     refuse("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\"}]}",
            "data: line 1: messages[1].role is \"assistant\": the last message is what the policy answers to");
 }
@@ -289,9 +290,9 @@ static void test_wrong_share(void **state) {
     refuse_bytes(line, strlen(line), (double)NAN, "held_out_share is nan: a number from 0 to below 1 is needed");
     refuse_bytes(
         line, strlen(line), 1e-9,
-        "data: held_out_share 1e-09 holds out none of 1 examples: a larger share, or more examples, are needed (0: train on all)");
+        "data: held_out 1e-09 holds out none of 1 examples: a larger share, or more examples, are needed (0: train on all)");
     refuse_bytes(line, strlen(line), 1 - 1e-9,
-                 "data: held_out_share 1 holds out all 1 examples: a smaller share, or more examples, are needed");
+                 "data: held_out 1 holds out all 1 examples: a smaller share, or more examples, are needed");
 }
 
 /* ------------------------------------------------------------------------------------------------------------------------ files */

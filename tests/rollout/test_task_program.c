@@ -156,7 +156,7 @@ static void test_ended(void **state) {
     fails_alone("read -r x; echo 'no data' >&2; exit 1", 0, REIN_EIO,
                 ": the program ended with exit status 1; the last line of its log: no data");
     rein_task *task = open_task("exit 0; true", 1, 0);
-    fails(task, REIN_EIO, ": the program ended with exit status 0");
+    fails(task, REIN_EIO, ": the program ended without answering; it must read requests from standard input (docs/rewards.md)");
     fails(task, REIN_EIO, ": the program was given up after it failed");
     rein_task_close(task);
     task = open_task("/nonexistent/program", 1, 0);
@@ -200,7 +200,7 @@ static void test_options(void **state) {
     assert_string_equal(err.message, "timeout is -1: seconds above 0 are needed (0: 30)");
     assert_int_equal(rein_task_open(&task, "a b", &(rein_task_options){.timeout = (double)NAN}, &err), REIN_EINVAL);
     assert_int_equal(rein_task_open(&task, "a b", &(rein_task_options){.held_out_share = 0.5}, &err), REIN_EINVAL);
-    assert_string_equal(err.message, "held_out_share is 0.5: it has no effect, because only a file is divided");
+    assert_string_equal(err.message, "held_out_share is 0.5: it has no effect, because only a list of examples is divided");
     assert_null(task);
 }
 

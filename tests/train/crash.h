@@ -30,6 +30,7 @@ extern int __real_rmdir(const char *path);
 extern int __real_unlink(const char *path);
 extern int __real_ftruncate(int fd, off_t size);
 extern int __real_close(int fd);
+extern FILE *__real_fopen(const char *path, const char *mode);
 int __wrap_open(const char *path, int flags, ...);
 ssize_t __wrap_write(int fd, const void *data, size_t size);
 int __wrap_fsync(int fd);
@@ -39,6 +40,7 @@ int __wrap_rmdir(const char *path);
 int __wrap_unlink(const char *path);
 int __wrap_ftruncate(int fd, off_t size);
 int __wrap_close(int fd);
+FILE *__wrap_fopen(const char *path, const char *mode);
 
 enum { NODES = 600, NAME = 64, DESCRIPTORS = 256, ROOT = 0, NONE = -1 };
 
@@ -356,7 +358,6 @@ int __wrap_close(int fd) {
     int __wrap_##function(void) { disk_broken("not simulated", #function); }
 NOT_SIMULATED(openat)
 NOT_SIMULATED(creat)
-NOT_SIMULATED(fopen)
 NOT_SIMULATED(pwrite)
 NOT_SIMULATED(writev)
 NOT_SIMULATED(fdatasync)
@@ -367,6 +368,12 @@ NOT_SIMULATED(renameat)
 NOT_SIMULATED(mkdirat)
 NOT_SIMULATED(unlinkat)
 NOT_SIMULATED(remove)
+
+/* Files elsewhere, such as those of /proc, may be read. */
+FILE *__wrap_fopen(const char *path, const char *mode) {
+    if (is_inside(path)) disk_broken("not simulated", "fopen");
+    return __real_fopen(path, mode);
+}
 
 /* The process is gone: its descriptors are closed, and with them its locks end. */
 static void disk_kill_process(void) {

@@ -173,7 +173,7 @@ static inline rein_loop_report step_of(rein_loop *loop) {
 
 static inline double metric(const rein_loop_report *report, const char *name) {
     for (size_t i = 0; i < report->trained.n; i++)
-        if (!strcmp(report->trained.names[i], name)) return report->trained.values[i];
+        if (!strcmp(report->trained.metrics[i].name, name)) return report->trained.metrics[i].value;
     return (double)NAN;
 }
 

@@ -290,6 +290,8 @@ static void refused(model *m, const rein_adamw *o, const rein_exec *e, rein_stat
         fail_msg("\"%s\" does not say \"%s\" and \"%s\"", err.message, text, more);
     assert_null(strchr(err.message, '\n'));
     assert_int_not_equal(err.message[strlen(err.message) - 1], '.');
+    assert_true(e || *err.field); /* base.h reports what is wrong with e */
+    assert_int_equal(strncmp(err.message, err.field, strlen(err.field)), 0);
     same_models(m, &before, "what was refused");
     assert_int_equal(advance(m, o, e, NULL), status); /* no rein_error */
     same_models(m, &before, "what was refused");
@@ -315,6 +317,10 @@ static void test_bad_gradients(void **state) {
                 m.parameters[1].gradient[13] = (float)bad[k].x; /* the first is named */
                 refused(&m, &usual, &e, REIN_EINVAL, "layers.0.q_proj", "row 1, column 6");
                 refused(&m, &usual, &e, REIN_EINVAL, bad[k].text, "nothing was changed");
+                rein_error err = {0};
+                assert_int_equal(advance(&m, &usual, &e, &err), REIN_EINVAL);
+                assert_string_equal(err.field, "parameters[1].gradient");
+                assert_int_equal(err.index, 13);
             }
     model_free(&m);
 }
@@ -356,7 +362,7 @@ static void test_bad_options(void **state) {
     o = usual, o.learning_rate = 3, o.weight_decay = .5, refused(&m, &o, NULL, REIN_EINVAL, "is 1.5", "sign");
     refused(&m, NULL, NULL, REIN_EINVAL, "options is NULL", "needs");
     refused(&m, &usual, &(rein_exec){-1, REIN_ISA_BEST}, REIN_EINVAL, "threads is -1", "or more");
-    refused(&m, &usual, &(rein_exec){1, (rein_isa)9}, REIN_EINVAL, "isa 9", "not available");
+    refused(&m, &usual, &(rein_exec){1, (rein_isa)9}, REIN_EINVAL, "isa is 9", "not available");
     model_free(&m);
 }
 

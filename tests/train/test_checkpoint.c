@@ -6,9 +6,12 @@
 
 #include <cmocka.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include "base/hash.h"
+#include "train/manifest.h"
 #include "train/run_files.h"
 
 static rein_run *open_new(const char *name) {
@@ -52,6 +55,35 @@ static void test_manifest_to_the_byte(void **state) {
     fine(rein_checkpoint_verify(run, 7, &err), &err);
     free(text);
     rein_run_close(run);
+}
+
+/* A MANIFEST whose last line fits, made by somebody else: names that are not sorted, or that occur twice, are refused. */
+static void test_manifest_not_sorted(void **state) {
+    static const char *const names[][2] = {{"b", "a"}, {"a", "a"}};
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        rein_manifest manifest;
+        rein_error err;
+        char text[300];
+        int n = snprintf(text, sizeof text, "1 0123456789abcdef %s\n1 0123456789abcdef %s\n", names[i][0], names[i][1]);
+        n += snprintf(text + n, sizeof text - (size_t)n, "%d %016" PRIx64 " MANIFEST\n", n, rein_hash(text, (size_t)n));
+        assert_int_equal(rein_file_write(in_folder("MANIFEST"), text, (size_t)n, NULL), REIN_OK);
+        assert_int_equal(rein_manifest_read(&manifest, folder, &err), REIN_EINVAL);
+        says(&err, "MANIFEST is not what was written");
+        rein_manifest_free(&manifest);
+    }
+}
+
+/* A name that no file can have says that the checkpoint is bad, not that it cannot be read now. */
+static void test_manifest_name_too_long(void **state) {
+    char name[300];
+    rein_error err;
+    (void)state;
+    memset(name, 'x', sizeof name - 1);
+    name[sizeof name - 1] = 0;
+    const rein_manifest_file file = {.name = name};
+    assert_int_equal(rein_manifest_check(&file, folder, &err), REIN_EINVAL);
+    says(&err, "File name too long");
 }
 
 /* Any byte of it that changes, and any length it is cut to, shows. */
@@ -196,7 +228,7 @@ static void test_not_telling_is_not_bad(void **state) {
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
     const rein_status status = rein_run_last_good(&step, note, run, &err);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
-    assert_int_equal(status, REIN_EIO);
+    assert_int_equal(status, REIN_ESYSTEM);
     says(&err, "cannot be read: Too many open files");
     rein_run_close(run);
 }
@@ -226,7 +258,7 @@ static void test_nothing_until_commit(void **state) {
     rein_checkpoint_abandon(NULL);
     assert_int_equal(entries(run->checkpoints), 0);
     assert_int_equal(rein_checkpoint_begin(&checkpoint, run, -1, &err), REIN_EINVAL);
-    says(&err, "the step of a checkpoint is -1: 0 or more is needed");
+    says(&err, "step is -1: the step of a checkpoint is 0 or more");
     fine(write_checkpoint(run, 3, 1, &err), &err);
     assert_null(checkpoint_problem(run, 3, 3));
     rein_run_close(run);
@@ -336,6 +368,8 @@ static void test_state_round_trip(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_manifest_to_the_byte),
+        cmocka_unit_test(test_manifest_not_sorted),
+        cmocka_unit_test(test_manifest_name_too_long),
         cmocka_unit_test(test_manifest_damaged),
         cmocka_unit_test(test_damage_is_noticed),
         cmocka_unit_test(test_more_files_are_fine),

@@ -225,7 +225,7 @@ static const char *reader_problem(const scenario *s) {
     const char *problem = steps_problem(s, run, 0);
     if (!problem) problem = text_problem(s, live(), 0);
     if (!problem && disk.code == ENOSPC && s->work != work_retain) problem = leftover_problem(run); /* removing needs no space */
-    if (rein_run_history_read(&lines, run, NULL) != REIN_OK) problem = "the history cannot be read";
+    if (read_history(&lines, run, NULL) != REIN_OK) problem = "the history cannot be read";
     const int64_t n = (int64_t)json_array_size(lines);
     if (n != s->lines_before && n != s->lines_after) problem = "the history is another";
     json_decref(lines);

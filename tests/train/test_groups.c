@@ -111,6 +111,22 @@ typedef struct mistake {
     const char *text, *said; /* after "x.jsonl: line 1" */
 } mistake;
 
+/* Field and index are what the message begins with, and an index is not part of the field. Syntax errors of a whole line have no field. */
+static void check_place(const rein_error *err) {
+    static const char line[] = "x.jsonl: line 1: ";
+    char place[200];
+    if (strncmp(err->message, line, strlen(line)) != 0) {
+        assert_string_equal(err->field, "");
+        return;
+    }
+    if (err->index < 0) snprintf(place, sizeof place, "%s%s", line, err->field);
+    else snprintf(place, sizeof place, "%s%s[%lld]", line, err->field, (long long)err->index);
+    const char next = err->message[strlen(place)];
+    if (!*err->field || strncmp(err->message, place, strlen(place)) != 0 || (next != ' ' && next != ':'))
+        fail_msg("%s\n  is about \"%s\"", err->message, place);
+    assert_int_not_equal(err->field[strlen(err->field) - 1], ']');
+}
+
 static void check_mistakes(const mistake *mistakes, size_t n, const rein_tokenizer *tokenizer, const char *format) {
     for (size_t i = 0; i < n; i++) {
         rein_groups groups = {0};
@@ -122,6 +138,7 @@ static void check_mistakes(const mistake *mistakes, size_t n, const rein_tokeniz
         const rein_status status = read_text(&groups, mistakes[i].text, tokenizer, format ? &chat : NULL, &err);
         if (status != REIN_EINVAL || strncmp(err.message, wanted, strlen(wanted)) != 0)
             fail_msg("%s\n  says %d: %s\n  not %s", mistakes[i].text, (int)status, err.message, wanted);
+        check_place(&err);
         assert_int_equal(groups.n, 0);
         assert_int_equal(read_text(&groups, mistakes[i].text, tokenizer, format ? &chat : NULL, NULL), REIN_EINVAL);
         rein_groups_free(&groups);
@@ -151,7 +168,7 @@ static void test_mistakes(void **state) {
         {"{\"trajectories\": [{\"reward\": 1, \"prompt_ids\": [1]}]}", ": trajectories[0].response_ids is missing: an array"},
         {"{\"trajectories\": [{\"reward\": 1, \"response_ids\": [1]}]}", ": trajectories[0].prompt_ids is missing: an array"},
         {"{\"trajectories\": [{\"reward\": 1, \"prompt_ids\": [], \"response_ids\": []}]}",
-         ": trajectories[0].prompt_ids and response_ids are empty: there is no token"},
+         ": trajectories[0].prompt_ids is empty, as is response_ids: there is no token"},
         {"{\"trajectories\": [{\"reward\": 1, \"prompt_ids\": [], \"response_ids\": [1]}]}",
          ": trajectories[0].prompt_ids is empty: the first token cannot train"},
         {"{\"trajectories\": [{\"reward\": 1, \"prompt_ids\": [1, -1], \"response_ids\": [1]}]}",
@@ -246,7 +263,7 @@ static void test_mistakes_in_messages(void **state) {
     };
     static const mistake of_roles[] = {
         {ART(USER ", {\"role\": \"tool\", \"content\": \"4\"}"),
-         ": trajectories[0].messages_and_choices[1].role tool: the chat format llama3 has no place"}};
+         ": trajectories[0].messages_and_choices[1].role is \"tool\": the chat format llama3 has no place"}};
     static const mistake of_nothing[] = {
         {ART("{\"role\": \"user\", \"content\": \"\"}, " CHOICE("}")),
          ": trajectories[0].messages_and_choices[1] has no token before it that could predict it"},
@@ -259,10 +276,90 @@ static void test_mistakes_in_messages(void **state) {
     rein_tokenizer_close(tokenizer);
 }
 
+/* Clients write a tool call without arguments in five ways, and arguments as a text or as an object: the tokens are the same. */
+static void test_tool_calls(void **state) {
+    (void)state;
+    static const char *const ways[2][5] = {
+        {"{\"function\": {\"name\": \"f\", \"arguments\": \"{}\"}}", "{\"function\": {\"name\": \"f\", \"arguments\": null}}",
+         "{\"function\": {\"name\": \"f\", \"arguments\": \"\"}}", "{\"function\": {\"name\": \"f\"}}", "{\"name\": \"f\"}"},
+        {"{\"function\": {\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}}",
+         "{\"function\": {\"name\": \"f\", \"arguments\": {\"a\": 1}}}", "{\"name\": \"f\", \"arguments\": {\"a\": 1}}"}};
+    rein_tokenizer *tokenizer = open_tokenizer();
+    rein_chat chat;
+    assert_int_equal(rein_chat_named(&chat, "qwen2.5", NULL), REIN_OK);
+    size_t lengths[2];
+    for (int with = 0; with < 2; with++) {
+        rein_groups first = {0};
+        for (int i = 0; i < 5 && ways[with][i]; i++) {
+            char text[1000];
+            rein_groups groups = {0};
+            rein_error err = {0};
+            snprintf(text, sizeof text, ART(USER ", {\"role\": \"assistant\", \"tool_calls\": [%s]}, " USER), ways[with][i]);
+            if (read_text(i ? &groups : &first, text, tokenizer, &chat, &err)) fail_msg("%s: %s", ways[with][i], err.message);
+            if (i) same_groups(&first, &groups);
+            rein_groups_free(&groups);
+        }
+        lengths[with] = first.groups[0].trajectories[0].histories[0].n;
+        rein_groups_free(&first);
+    }
+    assert_true(lengths[0] < lengths[1]);
+    rein_tokenizer_close(tokenizer);
+}
+
+/* 0, 1, false and true are masks; other values are named with their place. */
+static void test_masks(void **state) {
+    (void)state;
+    static const mistake mistakes[] = {
+        {EXACT(", \"mask\": [1, 2]"), ": trajectories[0].mask[1] is 2: 0, 1, false or true"},
+        {EXACT(", \"mask\": [0.5, 1]"), ": trajectories[0].mask[0] is 0.5: 0, 1, false or true"},
+        {EXACT(", \"values\": [1, \"1\"]"), ": trajectories[0].values[1] is \"1\": a number"},
+        {EXACT(", \"values\": [1e300, 1]"), ": trajectories[0].values[0] is 1e+300: a number"},
+        {EXACT(", \"additional_histories\": [{\"prompt_ids\": [2147483648], \"response_ids\": [1]}]"),
+         ": trajectories[0].additional_histories[0].prompt_ids[0] is 2147483648: a token id"},
+    };
+    rein_groups groups = {0};
+    rein_error err = {0};
+    check_mistakes(mistakes, sizeof mistakes / sizeof *mistakes, NULL, NULL);
+    if (read_text(&groups, EXACT(", \"mask\": [false, true]"), NULL, NULL, &err)) fail_msg("%s", err.message);
+    const rein_history *h = &groups.groups[0].trajectories[0].histories[0];
+    assert_true(h->mask[h->n - 2] == 0 && h->mask[h->n - 1] == 1);
+    rein_groups_free(&groups);
+}
+
+/* What a program reads of an error. */
+static void test_fields(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *field;
+        int64_t index;
+    } cases[] = {
+        {"{}", "trajectories", -1},
+        {"{\"trajectories\": [5]}", "trajectories", 0},
+        {EXACT(", \"x\": 1}, {\"reward\": 1"), "trajectories", 1},
+        {EXACT(", \"logprobs\": [-1, 0.5]"), "trajectories[0].logprobs", 1},
+        {EXACT(", \"mask\": [1]"), "trajectories[0].mask", -1},
+        {EXACT(", \"additional_histories\": [{\"prompt_ids\": [1], \"response_ids\": [2, -3]}]"),
+         "trajectories[0].additional_histories[0].response_ids", 1},
+        {ART(USER ", 5"), "trajectories[0].messages_and_choices", 1},
+        {ART(CHOICE("}")), "trajectories[0].messages_and_choices", 0},
+        {ART(USER ", " CHOICE("}, \"logprobs\": {\"content\": [{\"token\": \"5\"}]}")),
+         "trajectories[0].messages_and_choices[1].logprobs.content[0].token", -1},
+    };
+    rein_tokenizer *tokenizer = open_tokenizer();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rein_groups groups = {0};
+        rein_error err = {0};
+        assert_int_equal(read_text(&groups, cases[i].text, tokenizer, NULL, &err), REIN_EINVAL);
+        assert_string_equal(err.field, cases[i].field);
+        assert_int_equal(err.index, cases[i].index);
+    }
+    rein_tokenizer_close(tokenizer);
+}
+
 static void test_no_template(void **state) {
     (void)state;
     static const mistake none[] = {
-        {ART(USER), ": trajectories[0].messages_and_choices: the tokenizer has no chat template: give one"}};
+        {ART(USER), ": trajectories[0].messages_and_choices: the tokenizer has no chat template: --chat-format"}};
     const rein_chat odd = {.kind = (rein_chat_kind)77};
     rein_tokenizer *tokenizer = NULL;
     rein_groups groups = {0};
@@ -271,6 +368,7 @@ static void test_no_template(void **state) {
     check_mistakes(none, 1, tokenizer, NULL);
     assert_int_equal(read_text(&groups, ART(USER), tokenizer, &odd, &err), REIN_EINVAL);
     assert_string_equal(err.message, "chat.kind is 77: no format");
+    assert_string_equal(err.field, "chat.kind");
     rein_tokenizer_close(tokenizer);
 }
 
@@ -305,8 +403,15 @@ static void test_files(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exact),    cmocka_unit_test(test_exact_round_trip),     cmocka_unit_test(test_any_float),
-        cmocka_unit_test(test_mistakes), cmocka_unit_test(test_mistakes_in_messages), cmocka_unit_test(test_no_template),
+        cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_exact_round_trip),
+        cmocka_unit_test(test_any_float),
+        cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_mistakes_in_messages),
+        cmocka_unit_test(test_tool_calls),
+        cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_fields),
+        cmocka_unit_test(test_no_template),
         cmocka_unit_test(test_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

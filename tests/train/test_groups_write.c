@@ -177,6 +177,7 @@ static void test_metrics(void **state) {
     assert_int_equal(rein_trajectory_set_metric(bare, "kl", NAN, &err), REIN_EINVAL);
     assert_int_equal(rein_trajectory_set_metric(odd, "kl", 1, &err), REIN_EINVAL);
     assert_non_null(strstr(err.message, "metrics of the trajectory is not an object"));
+    assert_string_equal(err.field, "metrics");
     rein_text_free(&text);
     rein_groups_free(&groups);
 }
@@ -224,8 +225,9 @@ static void test_not_written(void **state) {
     (void)state;
     float log_prob[] = {0, -INFINITY}, value[] = {0, INFINITY};
     int32_t ids[] = {1, 2}, negative[] = {1, -2};
-    uint8_t mask[] = {0, 1}, first[] = {1, 1};
+    uint8_t mask[] = {0, 1}, first[] = {1, 1}, two[] = {0, 2};
     float fine[] = {0, -1};
+    const rein_text text = {.data = (char[]){"yes"}, .length = 3};
     struct {
         rein_history history;
         double reward;
@@ -238,16 +240,26 @@ static void test_not_written(void **state) {
         {{.n = 2, .ids = ids, .mask = first, .log_probs = fine},
          1,
          1,
-         "groups[0].trajectories[0].histories[0]: the first token cannot train"},
+         "groups[0].trajectories[0].histories[0].mask[0] is 1: the first token cannot train"},
         {{.n = 2, .ids = negative, .mask = mask, .log_probs = fine}, 1, 1, "groups[0].trajectories[0].histories[0].ids[1] is -2"},
         {{.n = 2, .ids = ids, .mask = mask, .log_probs = log_prob},
          1,
          1,
-         "groups[0].trajectories[0].histories[0]: the log-probability of token 1"},
+         "groups[0].trajectories[0].histories[0].log_probs[1] is -inf: a log-probability"},
         {{.n = 2, .ids = ids, .mask = mask, .log_probs = fine, .values = value},
          1,
          1,
-         "groups[0].trajectories[0].histories[0]: the value of token 1"}};
+         "groups[0].trajectories[0].histories[0].values[1] is inf: a finite number"},
+        {{.n = 2, .ids = ids, .mask = two, .log_probs = fine}, 1, 1, "groups[0].trajectories[0].histories[0].mask[1] is 2: 0 or 1"},
+        {{.n = 2, .ids = ids, .mask = mask}, 1, 1, "groups[0].trajectories[0].histories[0] has no log_probs"},
+        {{.n = 2, .ids = ids, .mask = mask, .log_probs = fine, .text = text, .text_ends = (size_t[]){0, 4}},
+         1,
+         1,
+         "groups[0].trajectories[0].histories[0].text_ends[1] is 4: at least that of the token before, at most the 3 bytes"},
+        {{.n = 2, .ids = ids, .mask = mask, .log_probs = fine, .text = text, .text_ends = (size_t[]){2, 1}},
+         1,
+         1,
+         "groups[0].trajectories[0].histories[0].text_ends[1] is 1: "}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         rein_trajectory t = {.histories = &cases[i].history, .n_histories = cases[i].histories, .reward = cases[i].reward};
         rein_group group = {.trajectories = &t, .n = 1};

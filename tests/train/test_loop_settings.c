@@ -32,7 +32,7 @@ static void test_refused(void **state) {
         {"preset=grpo|budget_target=5", "budget_target has no effect: it changes the penalty of shape budget"},
         {"max_tokens=4", "token_budget is 4: it must be below max_tokens, 4, or no response can exceed it"},
         {"eval_prompts=0", "eval_task has no effect: eval_prompts is 0"},
-        {"eval_task=|held_out=0.2|task=sums|reward=", "held_out has no effect: it divides only tasks that are files"},
+        {"eval_task=|held_out=0.2|task=sums|reward=", "held_out has no effect: it divides only lists of examples"},
         {"held_out=0.2", "held_out has no effect: eval_task is the task of evaluations"},
         {"minibatches=5", "minibatches is 5: a step has only 4 prompts"},
         {"stop_at=eval/accuracy",
@@ -57,9 +57,12 @@ static void test_refused(void **state) {
         {"reward_weights=1,2,3", "reward_weights has 3 numbers, and there are 2 rewards"},
         {"reward_weights=1,x", "reward_weights[1] is \"x\": numbers with commas between them"},
         {"reward_weights=1,", "reward_weights has 1 numbers, and there are 2 rewards"},
+        {"eval_task=sum", "eval_task \"sum\" is unknown: did you mean sums?"},
         {"reward=exat", "reward \"exat\" is unknown: did you mean exact? (A program of this folder is ./exat)"},
-        {"chat=yes", "the tokenizer has no chat template: give one by name (chatml, llama3, raw …), or token ids"},
-        {"system=be", "task @/six.jsonl, example 0: system has no effect: the prompt is plain text, not a chat"},
+        {"chat=yes",
+         "the tokenizer has no chat template: --chat-format (in Python chat_format) names one (raw, chatml, llama3 …); token ids "
+         "need none"},
+        {"system=be", "@/six.jsonl: line 1: system has no effect: the prompt is plain text, not a chat"},
         {"model=", "model is missing: a new run needs the directory of a model"},
         {"stop=a;b;c;d;e;f;g;h;i;j;k;l;m;n;o;p;q;r;s;t;u;v;w;x;y;z;A;B;C;D;E;F;G;H;I;J;K;L;M;N;O;P;Q;R;S;T;U;V;W;X;Y;Z;0;1;2;3;4;5;"
          "6;7;8;9;"
@@ -67,6 +70,34 @@ static void test_refused(void **state) {
          "stop has more than 64 values"},
     };
     for (size_t i = 0; i < COUNT(note); i++) refuses(note[i][0], note[i][1]);
+}
+
+/* Every line of a file is checked before the first step, also of one for evaluations. */
+static void test_whole_files(void **state) {
+    (void)state;
+    static const char six[] =
+        "{\"prompt\": \"1\", \"answer\": 1}\n\n{\"prompt\": \"2\", \"answer\": 2}\n{\"prompt\": \"3\", \"answer\": 3}\n"
+        "{\"prompt\": \"4\", \"answer\": 4}\n";
+    static const char *const last[][3] = {
+        {"{\"prompt\": \"5\"}", "reward=exact", "reward exact: the example has no answer to compare with"},
+        {"{\"prompt\": \"5\"}", "reward=length:3;regex:=(.)", "reward regex: the example has no answer to compare with"},
+        {"{\"prompt\": \"5\", \"answer\": \"five\"}", "reward=number", "reward number: the answer \"five\" has no number in it"},
+        {"{\"prompt\": \"0123456789012345678901234567890123456789012345678901234567890123\", \"answer\": 5}", "reward=exact",
+         "prompt has 64 tokens: the model has 64 positions, which leaves no room for a completion"},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": \"5\"}], \"answer\": 5}", "reward=exact",
+         "chat_format is not set: the example has messages, which need one"}};
+    for (size_t i = 0; i < COUNT(last); i++) {
+        char file[600], text[200], reason[300];
+        snprintf(file, sizeof file, "%s%s", six, last[i][0]);
+        put("last.jsonl", file);
+        snprintf(reason, sizeof reason, "@/last.jsonl: line 6: %s", last[i][2]);
+        snprintf(text, sizeof text, "task=@/last.jsonl|%s", last[i][1]);
+        refuses(text, reason);
+        snprintf(text, sizeof text, "eval_task=@/last.jsonl|%s", last[i][1]);
+        refuses(text, reason);
+    }
+    put("last.jsonl", six);
+    rein_loop_close(open_loop("complete", "task=@/last.jsonl|reward=number|prompts=2"));
 }
 
 /* A list has no value that is empty. */
@@ -141,7 +172,7 @@ static void test_temperature(void **state) {
     assert_true(policy.temperature == 0.5 && rein_loop_last(loop)->step == 3);
     rein_task_runner *runner;
     rein_groups r;
-    OK(rein_task_runner_open(&runner, s, policy.model, &error_));
+    OK(rein_task_runner_open(&runner, s, policy.model, NULL, &error_));
     OK(rein_task_runner_evaluate(&r, runner, &policy, 0, NULL, NULL, NULL, &error_));
     assert_true(rein_evaluate(&r, -1).reward == rein_loop_last(loop)->sampled.reward);
     rein_groups_free(&r), rein_task_runner_close(runner), rein_loop_close(loop);
@@ -156,6 +187,33 @@ static void test_temperature(void **state) {
 }
 
 /* ---------------------------------------------------------------------------------------------------------------------- budgets */
+
+/* The multiplier in the checkpoint of a step: that of the next one. */
+static double saved_multiplier(const char *run, size_t step) {
+    json_t *state;
+    OK(rein_json_read(&state, checkpoint(run, step, "state.json"), REIN_JSON_NEEDS_OBJECT, &error_));
+    const double multiplier = json_number_value(json_object_get(state, "budget_multiplier"));
+    json_decref(state);
+    return multiplier;
+}
+
+/* A step on given groups, of a run that has a controller: it belongs to the session, not to the loop. */
+static void train_on_file(const char *run, const char *file, size_t step, double multiplier) {
+    rein_session *session;
+    rein_session_report trained;
+    rein_groups groups = {0};
+    const rein_settings *s = new_settings();
+    OK(rein_groups_read(&groups, in_run(run, file), NULL, NULL, &error_));
+    OK(rein_session_open(&session, in_folder(run), s, &error_));
+    OK(rein_session_train(&trained, session, &groups, NULL, &error_));
+    OK(rein_session_commit(&trained, session, &groups, NULL, 0, &error_));
+    const rein_loop_report report = {.trained = trained};
+    assert_true(metric(&report, "budget/multiplier") == multiplier);
+    const double moved = fmax(0, multiplier + 0.01 * (metric(&report, "completions/mean_length") - 3));
+    assert_true(moved != multiplier && fabs(saved_multiplier(run, step) - moved) < 1e-15);
+    rein_session_close(session);
+    rein_groups_free(&groups);
+}
 
 /* Dual ascent: the penalty of each step is that of the one before, moved by its mean length. */
 static void test_controller(void **state) {
@@ -174,6 +232,8 @@ static void test_controller(void **state) {
         assert_true(multiplier != 0.05);
     }
     rein_loop_close(loop);
+    assert_true(fabs(saved_multiplier("controlled", 4) - multiplier) < 1e-15);
+    train_on_file("controlled", "trajectories/train/0001.jsonl", 5, saved_multiplier("controlled", 4));
     char *config = text_of(in_run("controlled", "config.yaml")); /* the setting is the initial value */
     assert_non_null(strstr(config, "budget_penalty_coef: \"0.05\""));
     free(config);
@@ -411,7 +471,7 @@ static void test_the_page_has_every_metric(void **state) {
         found += json_object_get(metrics, real) != NULL;
     }
     fclose(page);
-    assert_true(of_loop == 16);
+    assert_true(of_loop == 17);
     assert_int_equal(found + 2, json_object_size(metrics)); /* but for the step, and the other reward */
     json_decref(lines);
 }
@@ -502,6 +562,7 @@ static void test_task_program_ends(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_whole_files),
         cmocka_unit_test(test_lists),
         cmocka_unit_test(test_stops),
         cmocka_unit_test(test_temperature),

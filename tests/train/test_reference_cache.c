@@ -142,7 +142,8 @@ static void test_errors(void **state) {
     groups.groups[2].trajectories[1].histories[0].mask[0] = 0;
     rein_groups none = {0}, hollow = {&(rein_group){0}, 1, 0};
     REFUSED(rein_reference_cache_log_probs(log_probs, cache, trainer, &policy_a.p, 0, &none, &error_), "there are no groups");
-    REFUSED(rein_reference_cache_log_probs(log_probs, cache, trainer, &policy_a.p, 0, &hollow, &error_), "has no trajectories");
+    REFUSED(rein_reference_cache_log_probs(log_probs, cache, trainer, &policy_a.p, 0, &hollow, &error_),
+            "groups[0] has no trajectory");
     assert_int_equal(asked(cache, &policy_a.p, 0, &groups), 0);
     free(log_probs), rein_reference_cache_free(cache), rein_groups_free(&groups);
 }

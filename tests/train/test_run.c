@@ -171,6 +171,117 @@ static void test_leftovers(void **state) {
     rein_run_close(run);
 }
 
+/* Only the names that rein itself makes are removed: those below are the user's. */
+static void test_leftovers_of_others(void **state) {
+    (void)state;
+    static const char *const kept[] = {"checkpoints/.git",
+                                       "checkpoints/.ssh",
+                                       "checkpoints/.0002.new2",
+                                       "checkpoints/.2.new",
+                                       "checkpoints/.0002",
+                                       "checkpoints/.new",
+                                       "checkpoints/..new",
+                                       ".notes-1-0.tmp",
+                                       ".config.yaml-1.tmp",
+                                       ".config.yaml--0.tmp",
+                                       ".tmp",
+                                       "trajectories/train/.mine-1-0.tmp",
+                                       ".config.yaml.bak-1-0.tmp"};
+    static const char *const swept[] = {"checkpoints/.0002.new", "checkpoints/.10000.old", ".config.yaml-1-0.tmp",
+                                        ".evaluations.jsonl-4711-99.tmp", "trajectories/train/.0010.jsonl-1-0.tmp"};
+    rein_error err;
+    fine(make_run(in_folder("others"), 1, &err), &err);
+    for (size_t i = 0; i < COUNT(kept); i++) put_text(in_folder_format("others/%s", kept[i]), "mine");
+    for (size_t i = 0; i < COUNT(swept); i++) put_text(in_folder_format("others/%s", swept[i]), "half");
+    rein_run *run = open_run("others", REIN_RUN_RESUME);
+    assert_string_equal(rein_run_note(run), "removed 5 unfinished files of an interrupted run");
+    rein_run_close(run);
+    for (size_t i = 0; i < COUNT(kept); i++) holds(in_folder_format("others/%s", kept[i]), "mine");
+    for (size_t i = 0; i < COUNT(swept); i++) assert_false(rein_file_exists(in_folder_format("others/%s", swept[i])));
+}
+
+/* A directory that another project calls checkpoints makes no run; nothing in it is touched. */
+static void test_checkpoints_of_others(void **state) {
+    (void)state;
+    rein_error err;
+    fine(rein_make_directories(in_folder("project/checkpoints/.git"), &err), &err);
+    fine(rein_make_directories(in_folder("numbers/checkpoints/0001"), &err), &err);
+    put_text(in_folder("project/checkpoints/.git/HEAD"), "main");
+    refuses("project", REIN_RUN_RESUME, REIN_EINVAL, "project is not a run, and not empty: a run needs a new or empty directory");
+    refuses("numbers", REIN_RUN_RESUME, REIN_EINVAL, "numbers is not a run, and not empty");
+    holds(in_folder("project/checkpoints/.git/HEAD"), "main");
+    assert_false(rein_file_exists(in_folder("project/.lock")));
+}
+
+/* Links out of a run: no file behind one is removed, cut or overwritten. */
+static void test_links(void **state) {
+    (void)state;
+    rein_error err;
+    fine(rein_make_directories(in_folder("home/.ssh"), &err), &err);
+    put_text(in_folder("home/.ssh/id"), "key");
+    put_text(in_folder("precious"), "precious");
+    fine(make_run(in_folder("linked"), 1, &err), &err);
+    assert_int_equal(rename(in_folder("linked/checkpoints"), in_folder("linked/there")), 0);
+    assert_int_equal(symlink("../home", in_folder("linked/checkpoints")), 0);
+    put_text(in_folder("linked/config.yaml"), "model: m\n");
+    refuses("linked", REIN_RUN_RESUME, REIN_EINVAL, "linked/checkpoints is a link: a run has its own directory checkpoints");
+    holds(in_folder("home/.ssh/id"), "key");
+    fine(make_run(in_folder("outside"), 1, &err), &err);
+    assert_int_equal(rename(in_folder("outside/trajectories"), in_folder("outside/there")), 0);
+    assert_int_equal(symlink("../home", in_folder("outside/trajectories")), 0);
+    refuses("outside", REIN_RUN_RESUME, REIN_EINVAL, "outside/trajectories is a link");
+    static const char *const files[] = {".lock", "history.jsonl"};
+    for (size_t i = 0; i < COUNT(files); i++) {
+        fine(make_run(in_folder_format("file%zu", i), 1, &err), &err);
+        assert_int_equal(unlink(in_folder_format("file%zu/%s", i, files[i])), 0);
+        assert_int_equal(symlink("../precious", in_folder_format("file%zu/%s", i, files[i])), 0);
+    }
+    refuses("file0", REIN_RUN_RESUME, REIN_EIO, ".lock: cannot be opened for writing: Too many levels of symbolic links");
+    holds(in_folder("precious"), "precious");
+    put_text(in_folder("precious"), "{\"step\": 0}\n{"); /* a history with a torn line, which would be cut off */
+    refuses("file1", REIN_RUN_RESUME, REIN_EIO, "history.jsonl: cannot be opened for writing: Too many levels of symbolic links");
+    holds(in_folder("precious"), "{\"step\": 0}\n{");
+    fine(make_run(in_folder("hard"), 1, &err), &err);
+    put_text(in_folder("precious"), "precious");
+    assert_int_equal(unlink(in_folder("hard/.lock")), 0);
+    assert_int_equal(link(in_folder("precious"), in_folder("hard/.lock")), 0);
+    refuses("hard", REIN_RUN_RESUME, REIN_EINVAL, "hard/.lock is not a lock of a run: another file has its name");
+    holds(in_folder("precious"), "precious");
+}
+
+/* A run that is moved while it is written, and another one at its old place: its writer leaves that one alone. */
+static void test_moved(void **state) {
+    (void)state;
+    static const char reason[] = "moved was moved or replaced while it was being written: nothing more is written";
+    rein_error err;
+    rein_checkpoint *checkpoint;
+    const rein_retention rule = {.keep_last = 1};
+    fine(make_run(in_folder("moved"), 2, &err), &err);
+    rein_run *run = open_run("moved", REIN_RUN_RESUME);
+    fine(rein_checkpoint_begin(&checkpoint, run, 3, &err), &err);
+    fine(fill_checkpoint(checkpoint, 3, 0, &err), &err);
+    assert_int_equal(rename(in_folder("moved"), in_folder("away")), 0);
+    rein_run *other = open_run("moved", REIN_RUN_CREATE);
+    rein_checkpoint *its;
+    fine(rein_checkpoint_begin(&its, other, 3, &err), &err);
+    fine(fill_checkpoint(its, 5, 0, &err), &err);
+    assert_int_equal(rein_checkpoint_commit(checkpoint, &err), REIN_EIO);
+    says(&err, reason);
+    fine(rein_checkpoint_commit(its, &err), &err); /* its files are there, and its own */
+    assert_null(checkpoint_problem(other, 3, 5));
+    assert_int_equal(rein_checkpoint_begin(&checkpoint, run, 3, &err), REIN_EIO);
+    assert_int_equal(append_line(run, 3, &err), REIN_EIO);
+    assert_int_equal(rein_run_write_text(run, "config.yaml", "x", 1, &err), REIN_EIO);
+    assert_int_equal(rein_run_retain(NULL, NULL, run, &rule, &err), REIN_EIO);
+    says(&err, reason);
+    rein_run_close(run);
+    rein_run_close(other);
+    assert_false(rein_file_exists(in_folder("moved/config.yaml")));
+    run = open_run("away", REIN_RUN_RESUME);
+    has_steps(run, (int64_t[]){0, 1, 2}, 3);
+    rein_run_close(run);
+}
+
 /* ---- resuming */
 static void test_resume(void **state) {
     (void)state;
@@ -274,10 +385,20 @@ static void test_read_only(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_open),      cmocka_unit_test(test_open_refuses),         cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_lock),      cmocka_unit_test(test_readers_do_not_write), cmocka_unit_test(test_leftovers),
-        cmocka_unit_test(test_resume),    cmocka_unit_test(test_resume_nothing),       cmocka_unit_test(test_write_text),
+        cmocka_unit_test(test_open),
+        cmocka_unit_test(test_open_refuses),
+        cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_lock),
+        cmocka_unit_test(test_readers_do_not_write),
+        cmocka_unit_test(test_leftovers),
+        cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_resume_nothing),
+        cmocka_unit_test(test_write_text),
         cmocka_unit_test(test_read_only),
+        cmocka_unit_test(test_leftovers_of_others),
+        cmocka_unit_test(test_checkpoints_of_others),
+        cmocka_unit_test(test_links),
+        cmocka_unit_test(test_moved),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -38,7 +38,7 @@ static rein_session_report train(rein_session *s, rein_groups *groups) {
 /* NaN: no metric has that name. */
 static double metric(const rein_session_report *report, const char *name) {
     for (size_t i = 0; i < report->n; i++)
-        if (!strcmp(report->names[i], name)) return report->values[i];
+        if (!strcmp(report->metrics[i].name, name)) return report->metrics[i].value;
     return NAN;
 }
 
@@ -234,7 +234,7 @@ static void check_references(const char *run, const char *settings, const int64_
         assert_false(pass.nothing_to_train);
         twin_step(&w, o);
         const rein_session_report report = train(s, &groups);
-        assert_true(fabs(metric(&report, "kl/ref_k1") - e.loss.metrics.kl_ref_k1) < 1e-6);
+        assert_true(fabs(metric(&report, "kl_policy_ref") - e.loss.metrics.kl_ref_k1) < 1e-6);
         assert_true((e.loss.metrics.kl_ref_k1 == 0) ==
                     (from == (int64_t)step - 1 || (from == -1 && step == 1))); /* the policy itself */
         assert_same_policy(&w, s);
@@ -256,6 +256,8 @@ static void test_references(void **state) {
     check_references("by-path", text, (int64_t[]){-2, -2, -2}, 3);
     check_references("by-base", "preset=art kl_penalty_coef=0.3 kl_scope=group", (int64_t[]){-1, -1, -1}, 3);
     check_references("by-step", "preset=grpo kl_penalty_reference_step=0", (int64_t[]){0, 0, 0}, 3);
+    snprintf(text, sizeof text, "preset=grpo adapter=%s kl_penalty_reference_step=0", in_folder("reference"));
+    check_references("by-step-0", text, (int64_t[]){0, 0}, 2); /* the adapter that it began with, not the base */
     check_references("by-lag", "preset=grpo kl_penalty_step_lag=2", (int64_t[]){0, 0, 0, 1, 2}, 5);
     check_references("by-lag-1", "preset=grpo kl_penalty_step_lag=1", (int64_t[]){0, 0, 1, 2}, 4);
     check_references("full-base", "preset=grpo full=yes", (int64_t[]){0, 0, 0}, 3);
@@ -295,7 +297,7 @@ static void check_known_references(const char *run, const char *settings, const 
         const size_t now = rein_reference_cache_count(s->references).computed - before;
         assert_int_equal(now, computed[step - 1] ? tokens_of(&groups) : 0);
         assert_true(metric(&report, "time/reference") >= 0);
-        if (step == 1) assert_true(metric(&report, "kl") == 0 && metric(&report, "kl/ref_k1") == 0);
+        if (step == 1) assert_true(metric(&report, "kl") == 0 && metric(&report, "kl_policy_ref") == 0);
         else assert_true(metric(&report, "kl") > 0);
         forgets = open_session(other, settings);
         train(forgets, &groups);
@@ -590,10 +592,9 @@ static void test_fixed_settings(void **state) {
     rein_session *s = open_session("fixed", "preset=art lora_rank=4 shards=2 epsilon_high=3");
     train_steps(s, 1, 1);
     rein_session_close(s);
-    const char *const fixed[][2] = {{"model", "elsewhere"},     {"adapter", "x"},     {"full", "yes"},
-                                    {"lora_rank", "5"},         {"lora_alpha", "3"},  {"use_rslora", "yes"},
-                                    {"lora_modules", "q_proj"}, {"seed", "2"},        {"shards", "3"},
-                                    {"share_limit", "2"},       {"no_sharing", "yes"}};
+    const char *const fixed[][2] = {
+        {"adapter", "x"},           {"full", "yes"}, {"lora_rank", "5"}, {"lora_alpha", "3"},  {"use_rslora", "yes"},
+        {"lora_modules", "q_proj"}, {"seed", "2"},   {"shards", "3"},    {"share_limit", "2"}, {"no_sharing", "yes"}};
     for (size_t i = 0; i < COUNT(fixed); i++) {
         rein_settings *o = new_settings();
         OK(rein_settings_set(o, fixed[i][0], fixed[i][1], &error_));
@@ -606,6 +607,12 @@ static void test_fixed_settings(void **state) {
     const rein_settings *now = rein_session_settings(s);
     assert_true(now->learning_rate == 0.5 && now->objective.epsilon_high == 2 && now->lora_rank == 4 && now->keep_last == 7);
     assert_true(now->objective.surrogate == REIN_SURROGATE_CISPO && !strcmp(now->preset, "art"));
+    rein_session_close(s);
+    s = go_on("fixed"); /* nothing was done with them: they were not stored */
+    assert_true(rein_session_settings(s)->learning_rate == 0.02 && rein_session_settings(s)->keep_last == 0);
+    rein_session_close(s);
+    OK(rein_session_open(&s, in_folder("fixed"), same, &error_));
+    train_steps(s, 2, 2);
     rein_session_close(s);
     s = go_on("fixed"); /* and it stays so */
     assert_true(rein_session_settings(s)->learning_rate == 0.5 && rein_session_settings(s)->objective.epsilon_high == 2);
@@ -673,7 +680,7 @@ static double sample_step(rein_groups *groups, const rein_session *s, const int3
     for (size_t p = 0; p < PROMPTS; p++) {
         const int32_t begin = 1;
         size_t count;
-        const rein_request request = {&begin, 1, SAMPLES, (uint64_t)rein_session_step(s), p, sampling};
+        const rein_request request = {&begin, 1, SAMPLES, {.step = (uint64_t)rein_session_step(s), .prompt = p}, sampling, NULL, 0};
         OK(rein_generator_add(&count, generator, &request, &error_));
         rein_trajectory *t = group_of(groups, SAMPLES);
         for (size_t i = 0; i < SAMPLES; i++) add_history(&t[i], &begin, 1, BUDGET), t[i].policy_step = rein_session_step(s);
@@ -777,8 +784,8 @@ static void test_train_then_commit(void **state) {
     rein_groups_free(&groups);
 }
 
-/* With keep_advantages every history gets the advantages that the loss used, without it none; the coefficient of a step is an argument, and
- * the settings stay. */
+/* With keep_advantages every history gets the advantages that the loss used, without it none; the multiplier of the session takes the place
+ * of the penalty, and the settings stay. */
 static void test_advantages_and_penalty(void **state) {
     (void)state;
     rein_groups groups = groups_of_step(1);
@@ -789,8 +796,9 @@ static void test_advantages_and_penalty(void **state) {
     for (size_t i = 0; i < 2; i++) {
         rein_session *s = open_session(i ? "penalty" : "no-penalty", "preset=grpo kl_loss_coef=0 shape=budget token_budget=1 "
                                                                      "budget_penalty_coef=0.5");
-        const rein_train_options options = {.seconds_sample = NAN, .budget_penalty_coef = &coefficients[i], .keep_advantages = 1};
+        const rein_train_options options = {.seconds_sample = NAN, .keep_advantages = 1};
         rein_session_report report;
+        s->settings.budget_target = 1, s->multiplier = coefficients[i];
         OK(rein_session_train(&report, s, &groups, &options, &error_));
         int trains = 0;
         for (size_t k = 0; k < h->n; k++) {
@@ -827,14 +835,41 @@ static void test_temperature_of_a_step(void **state) {
                 metric(&report, "grad_norm") == metric(&expected, "grad_norm"));
     assert_true(rein_session_policy(s).temperature == 1 && rein_session_policy(other).temperature == 0.7);
     OK(rein_session_commit(&report, s, &groups, NULL, 0, &error_));
-    REFUSED(rein_session_train(&report, s, &groups, &wrong, &error_), "temperature is -1: 0.001 to 1000");
+    REFUSED(rein_session_train(&report, s, &groups, &wrong, &error_), "temperature is -1: it must be between 0.001 and 1000");
     rein_session_close(s), rein_session_close(other);
     rein_groups_free(&groups);
+}
+
+/* A minibatch is a part of the groups; its errors name the place in all of them. */
+static void test_errors_of_minibatches(void **state) {
+    (void)state;
+    rein_groups groups = groups_of_step(1), ptx = groups_of_step(2);
+    rein_session_report report;
+    for (size_t i = 0; i < 2; i++) {
+        rein_session *s = open_session(i ? "wrong-ptx" : "wrong-groups", "preset=grpo kl_loss_coef=0 minibatches=2");
+        rein_groups *wrong = i ? &ptx : &groups;
+        const size_t last = wrong->n - 1;
+        rein_history *h = wrong->groups[last].trajectories[0].histories;
+        const int32_t id = h->ids[0];
+        rein_error err = {0};
+        char field[100];
+        snprintf(field, sizeof field, "groups[%zu].trajectories[0].histories[0].ids", last);
+        h->ids[0] = -1;
+        const rein_train_options options = {.seconds_sample = NAN, .ptx = i ? &ptx : NULL, .ptx_batch = i};
+        assert_int_equal(rein_session_train(&report, s, &groups, &options, &err), REIN_EINVAL);
+        assert_string_equal(err.field, field);
+        assert_int_equal(err.index, 0);
+        assert_int_equal(strncmp(err.message, i ? "ptx: groups[" : "groups[", i ? 12 : 7), 0);
+        h->ids[0] = id;
+        rein_session_close(s);
+    }
+    rein_groups_free(&groups), rein_groups_free(&ptx);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layout),
+        cmocka_unit_test(test_errors_of_minibatches),
         cmocka_unit_test(test_resume),
         cmocka_unit_test(test_references),
         cmocka_unit_test(test_known_references),

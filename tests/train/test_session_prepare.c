@@ -213,7 +213,7 @@ static void group_refused(const rein_session *s, const rein_groups *groups, cons
 
 static void test_groups(void **state) {
     (void)state;
-    static const char place[] = "groups[1].trajectories[1].histories";
+    static const char place[] = "groups[1].trajectories[1].histories", ids[] = "groups[1].trajectories[1].histories[0].ids";
     rein_groups groups = make_groups(3, 7);
     rein_history *h = groups.groups[1].trajectories[1].histories;
     rein_session *s = prepared("groups", "preset=grpo minibatches=2");
@@ -223,13 +223,12 @@ static void test_groups(void **state) {
     OK(rein_session_check(&loss, s, &groups, "some.jsonl", &error_));
     const int32_t id = h->ids[1];
     h->ids[1] = TINY_VOCABULARY;
-    snprintf(message, sizeof message, "some.jsonl: %s[0]: token 1 is %d: the model's tokens are 0 to %d", place, TINY_VOCABULARY,
+    snprintf(message, sizeof message, "some.jsonl: %s[1] is %d: the model's tokens are 0 to %d", ids, TINY_VOCABULARY,
              TINY_VOCABULARY - 1);
-    group_refused(s, &groups, place, 0, message);
+    group_refused(s, &groups, ids, 1, message);
     h->ids[1] = -1;
-    snprintf(message, sizeof message, "some.jsonl: %s[0]: token 1 is -1: the model's tokens are 0 to %d", place,
-             TINY_VOCABULARY - 1);
-    group_refused(s, &groups, place, 0, message);
+    snprintf(message, sizeof message, "some.jsonl: %s[1] is -1: the model's tokens are 0 to %d", ids, TINY_VOCABULARY - 1);
+    group_refused(s, &groups, ids, 1, message);
     h->ids[1] = id;
     const size_t n = h->n;
     h->n = (size_t)positions + 1;
@@ -239,7 +238,8 @@ static void test_groups(void **state) {
     h->n = n;
     group_refused(s, &(rein_groups){groups.groups, 1, 0}, "minibatches", -1, "minibatches is 2: there are only 1 groups");
     groups.groups[2].trajectories[0].reward = NAN;
-    group_refused(s, &groups, "groups[2].trajectories[0].reward", -1, "groups[2].trajectories[0].reward is nan: a finite number");
+    group_refused(s, &groups, "groups[2].trajectories[0].reward", -1,
+                  "some.jsonl: groups[2].trajectories[0].reward is nan: a finite number is needed");
     assert_false(exists(in_folder("groups")));
     rein_session_close(s), rein_groups_free(&groups);
 }
@@ -254,7 +254,7 @@ static void test_objective(void **state) {
     EACH_HISTORY(h, &groups) for (size_t k = 0; k < h->n; k++) h->log_probs[k] = -800; /* its exponential is 0 */
     OK(rein_session_check(&loss, s, &groups, "some.jsonl", &error_));
     groups.groups[0].trajectories[0].histories[0].log_probs[groups.groups[0].trajectories[0].histories[0].n - 1] = 1;
-    REFUSED(rein_session_check(&loss, s, &groups, "some.jsonl", &error_), "the recorded log-prob is 1");
+    REFUSED(rein_session_check(&loss, s, &groups, "some.jsonl", &error_), "log_probs[5] is 1: a log-probability");
     rein_session_close(s);
     EACH_HISTORY(h, &groups) for (size_t k = 0; k < h->n; k++) h->log_probs[k] = NAN;
     s = prepared("shaped", "preset=k2 tau=0.3 token_budget=4 budget_penalty_coef=0.1 mask_truncated_completions=yes");
@@ -266,9 +266,10 @@ static void test_objective(void **state) {
     rein_session_report report;
     OK(rein_session_train(&report, s, &groups, NULL, &error_));
     for (size_t i = 0; i < report.n; i++) {
-        if (!strcmp(report.names[i], "reward")) assert_true(report.values[i] == loss.metrics.reward);
-        if (!strcmp(report.names[i], "tokens/trained")) assert_true(report.values[i] == loss.metrics.trained_tokens);
-        if (!strcmp(report.names[i], "frac_reward_zero_std")) assert_true(report.values[i] == loss.metrics.frac_reward_zero_std);
+        if (!strcmp(report.metrics[i].name, "reward")) assert_true(report.metrics[i].value == loss.metrics.reward);
+        if (!strcmp(report.metrics[i].name, "tokens/trained")) assert_true(report.metrics[i].value == loss.metrics.trained_tokens);
+        if (!strcmp(report.metrics[i].name, "frac_reward_zero_std"))
+            assert_true(report.metrics[i].value == loss.metrics.frac_reward_zero_std);
     }
     rein_session_close(s);
     s = prepared("critic", "preset=ppo");

@@ -48,7 +48,7 @@ static const struct setting {
 } SETTINGS[] = {
     {"model", "", {"/models/a", "b c"}, {0}},
     {"adapter", "", {"x", "y"}, {0}},
-    {"full", "no", {"yes", "no"}, {"maybe", "2", "YES"}},
+    {"full", "no", {"yes", "no"}, {"maybe", "2", "yess"}},
     {"lora_rank", "8", {"1", "65536"}, {"0", "65537", "2.5", "eight"}},
     {"lora_alpha", "16", {"0.5", "32"}, {"0", "-1", "nan", "1e7"}},
     {"use_rslora", "no", {"no", "yes"}, {"perhaps"}},
@@ -101,11 +101,13 @@ static const struct setting {
     {"held_out", "0.1", {"0", "0.5"}, {"-0.1", "0.95"}},
     {"reward", "", {"exact", "exact\nlength:36"}, {"\n", "\nexact"}},
     {"reward_weights", "", {"1,0.5", "2"}, {0}},
+    {"working_directory", "", {"/", "d"}, {0}},
     {"reward_timeout", "30", {"0.5", "60"}, {"0", "-1"}},
     {"reward_restarts", "0", {"1", "3"}, {"-1", "0.5"}},
     {"chat", "no", {"yes", "no"}, {"so"}},
     {"chat_format", "", {"chatml", "raw"}, {0}},
     {"system", "", {"Be brief.", "x"}, {0}},
+    {"date", "", {"2026-11-18", "2024-02-29"}, {0}},
     {"eval_steps", "10", {"0", "5"}, {"-1", "0.5"}},
     {"eval_prompts", "100", {"0", "512"}, {"-1", "1e7"}},
     {"eval_samples", "1", {"2", "4"}, {"0", "0.5"}},
@@ -335,7 +337,7 @@ static void test_yaml(void **state) {
 static void test_wrong_yaml(void **state) {
     (void)state;
     const char *const cases[][2] = {
-        {"lora_rank: 4\nfull: perhaps\n", "line 2: full is \"perhaps\": yes or no is needed"},
+        {"lora_rank: 4\nfull: perhaps\n", "line 2: full is \"perhaps\": it must be yes or no"},
         {"a: b\n", "line 1: a is not a setting"},
         {"seed: 1\n\nlora_rnak: 3\n", "line 3: lora_rnak is not a setting: did you mean lora_rank?"},
         {"lora:\n  rank: 4\n", "line 2: a mapping inside the mapping: settings are flat"},

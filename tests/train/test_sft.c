@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "rein/train.h"
+#include "support/allocation.h"
 
 /* ---------------------------------------------------------------------------------------------------------------------- a tokenizer */
 
@@ -160,6 +161,31 @@ static void test_ids(void **state) {
     rein_groups_free(&g);
 }
 
+/* What a program reads of an error. */
+static void test_fields(void **state) {
+    static const struct {
+        const char *text, *field;
+        int64_t index;
+    } cases[] = {{"{\"messages\": [" USER("a") "]}", "messages", -1},
+                 {"{\"messages\": [" USER("a") ", " ASSISTANT("b") ", 5]}", "messages", 2},
+                 {"{\"messages\": [" ASSISTANT("b") "]}", "messages", 0},
+                 {"{\"messages\": [{\"role\": \"assistant\", \"content\": \"b\", \"weight\": 2}]}", "messages[0].weight", -1},
+                 {"{\"prompt\": \"a\"}", "completion", -1},
+                 {"{\"prompt_ids\": [1], \"response_ids\": [2, -1]}", "response_ids", 1},
+                 {"{}", "", -1}};
+    rein_tokenizer *tokenizer = open_tokenizer(1);
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rein_groups groups = {0};
+        rein_error err = {0};
+        const char *text = cases[i].text;
+        assert_int_equal(rein_sft_from_memory(&groups, text, strlen(text), "data", tokenizer, NULL, -1, &err), REIN_EINVAL);
+        assert_string_equal(err.field, cases[i].field);
+        assert_int_equal(err.index, cases[i].index);
+    }
+    rein_tokenizer_close(tokenizer);
+}
+
 static void test_refused(void **state) {
     rein_tokenizer *tokenizer = open_tokenizer(1);
     (void)state;
@@ -167,6 +193,11 @@ static void test_refused(void **state) {
     assert_refused("\n \n", tokenizer, "data has no example");
     assert_refused("{\"prompt\": \"a\", \"completion\": \"b\"}\n[]", tokenizer, "data: line 2");
     assert_refused("{\"prompt\": ", tokenizer, "data: line 1");
+    static const char empty[] = "{\"prompt\": \"a\", \"completion\": \"\"}"; /* and no end token either */
+    rein_groups groups;
+    rein_error err = {0};
+    assert_int_equal(rein_sft_from_memory(&groups, empty, sizeof empty - 1, "data", tokenizer, NULL, -1, &err), REIN_EINVAL);
+    assert_string_equal(err.message, "data: line 1: completion has no token: nothing would train");
     assert_refused("{}", tokenizer, "data: line 1: one is needed: messages");
     assert_refused("{\"prompt\": \"a\", \"messages\": []}", tokenizer, "data: line 1: only one is needed");
     assert_refused("{\"prompt\": \"a\"}", tokenizer, "data: line 1: completion is missing");
@@ -186,9 +217,69 @@ static void test_refused(void **state) {
                    "data: line 1: messages[1].role");
     assert_refused("{\"prompt_ids\": [1], \"response_ids\": []}", tokenizer, "data: line 1: ");
     assert_refused("{\"prompt_ids\": [1], \"response_ids\": [2], \"mask\": [0]}", tokenizer, "data: line 1: nothing trains");
-    rein_error err = {0};
     rein_groups g = {0};
     assert_int_equal(rein_sft_read(&g, "/nowhere/data", tokenizer, NULL, -1, &err), REIN_EIO);
+    rein_tokenizer_close(tokenizer);
+}
+
+static void assert_array_refused(const char *text, const rein_tokenizer *tokenizer, const char *message) {
+    rein_groups groups = {0};
+    rein_error err = {0};
+    assert_int_equal(rein_sft_from_memory(&groups, text, strlen(text), "data.json", tokenizer, NULL, STOP, &err), REIN_EINVAL);
+    assert_string_equal(err.message, message);
+    assert_int_equal(groups.n, 0);
+    assert_int_equal(rein_sft_from_memory(&groups, text, strlen(text), "data.json", tokenizer, NULL, STOP, NULL), REIN_EINVAL);
+    rein_groups_free(&groups);
+}
+
+/* A file whose name ends with .json is one array. */
+static void test_array(void **state) {
+    static const char good[] = "[{\"prompt\": \"a\", \"completion\": \"b\"},\n{\"prompt_ids\": [1], \"response_ids\": [2]}]";
+    rein_tokenizer *tokenizer = open_tokenizer(0);
+    rein_groups groups = {0};
+    rein_error err = {0};
+    (void)state;
+    if (rein_sft_from_memory(&groups, good, strlen(good), "data.json", tokenizer, NULL, STOP, &err)) fail_msg("%s", err.message);
+    assert_int_equal(groups.n, 2);
+    assert_example(&groups, 0, 0, (int[]){0, 1, STOP}, ".xx");
+    assert_example(&groups, 1, 0, (int[]){1, 2}, ".x");
+    rein_groups_free(&groups);
+    assert_array_refused("{}", tokenizer, "data.json is not a JSON array: [{\"messages\": [...]}, ...] is needed");
+    assert_array_refused("[]", tokenizer, "data.json has no example: one JSON object a line is needed, {\"messages\": [...]}");
+    assert_array_refused("[{\"prompt_ids\": [1], \"response_ids\": [2]}, 5]", tokenizer,
+                         "data.json: example 2: is not an object: {\"messages\": [...]} is needed");
+    assert_array_refused("[{\"prompt_ids\": [1], \"response_ids\": [2]}, {\"messages\": null, \"prompt\": 1}]", tokenizer,
+                         "data.json: example 2: prompt is 1: a text is needed");
+    const rein_chat unknown = {.kind = (rein_chat_kind)99};
+    assert_int_equal(rein_sft_from_memory(&groups, good, strlen(good), "data.json", tokenizer, &unknown, STOP, &err), REIN_EINVAL);
+    assert_string_equal(err.field, "chat.kind");
+    rein_tokenizer_close(tokenizer);
+}
+
+typedef struct attempt {
+    const char *text, *name;
+    const rein_tokenizer *tokenizer;
+} attempt;
+
+static rein_status read_once(void *context, rein_error *err) {
+    const attempt *a = context;
+    rein_groups groups = {0};
+    const rein_status status = rein_sft_from_memory(&groups, a->text, strlen(a->text), a->name, a->tokenizer, NULL, STOP, err);
+    if (status) assert_int_equal(groups.n, 0);
+    rein_groups_free(&groups);
+    return status;
+}
+
+static void test_out_of_memory(void **state) {
+    (void)state;
+    if (!can_fail()) skip();
+    rein_tokenizer *tokenizer = open_tokenizer(1);
+    attempt lines = {"{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"prompt\": \"\", \"completion\": \"bc\"}\n", "data", tokenizer};
+    attempt chat = {"{\"messages\": [" USER("a") ", " ASSISTANT("b") "]}", "data", tokenizer};
+    attempt array = {"[{\"prompt_ids\": [1], \"response_ids\": [2]}]", "data.json", NULL};
+    assert_true(fail_each_allocation(read_once, &lines) > 30);
+    assert_true(fail_each_allocation(read_once, &chat) > 30);
+    assert_true(fail_each_allocation(read_once, &array) > 10);
     rein_tokenizer_close(tokenizer);
 }
 
@@ -232,10 +323,10 @@ static void test_shuffle_is_fair(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_texts),           cmocka_unit_test(test_no_begin),
-        cmocka_unit_test(test_chats),           cmocka_unit_test(test_ids),
-        cmocka_unit_test(test_refused),         cmocka_unit_test(test_shuffle),
-        cmocka_unit_test(test_shuffle_is_fair),
+        cmocka_unit_test(test_texts),         cmocka_unit_test(test_no_begin),        cmocka_unit_test(test_chats),
+        cmocka_unit_test(test_ids),           cmocka_unit_test(test_refused),         cmocka_unit_test(test_fields),
+        cmocka_unit_test(test_shuffle),       cmocka_unit_test(test_shuffle_is_fair), cmocka_unit_test(test_array),
+        cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

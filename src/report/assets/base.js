@@ -19,6 +19,7 @@ function element(kind, ...rest) {
 
 function set(to, key, value) {
   if (key.startsWith("--")) to.style.setProperty(key, value);
+  else if (key === "style") to.style.cssText = value; // the page's policy forbids the attribute
   else if (typeof value === "function") to.addEventListener(key, value);
   else to.setAttribute(key, value);
 }
@@ -83,7 +84,19 @@ function gapOf(run) {
 
 const stepsOf = (run) => (isNumber(run.summary?.steps) ? run.summary.steps : run.steps);
 const secondsOf = (run) => (isNumber(run.summary?.seconds) ? run.summary.seconds : run.seconds);
-const klOf = (run) => (isNumber(run.summary?.final?.kl) ? run.summary.final.kl : last(run, "kl/ref_k1"));
+
+/* Like is compared with like: of several kinds of a figure the one that most runs have, the first of those. */
+function commonOf(kinds, has) {
+  const counts = kinds.map((kind) => RUNS.filter((run) => has(kind, run)).length);
+  return kinds[counts.indexOf(Math.max(...counts))];
+}
+
+/* The KL at the end: [title, value of a run]. Both kinds are k3. */
+const KL_KINDS = [
+  ["KL to the base", (run) => (isNumber(run.summary?.final?.kl) ? run.summary.final.kl : last(run, "eval/kl"))],
+  ["KL to the reference", (run) => last(run, "kl")],
+];
+const klKind = () => commonOf(KL_KINDS, ([, value], run) => isNumber(value(run)));
 
 /* A row of buttons of which one is pressed. */
 function choices(labels, choose) {

@@ -5,7 +5,7 @@ const PLOTS = []; // all charts, which are drawn again when the colours change
 const HEIGHT = 196;
 const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 
-/* One row, one chart. series: [metric, label]; with several runs only the first series is drawn. zero: the axis starts at 0. */
+/* One row, one chart. series: [metric, label]; with several runs one series is drawn, the same for all. zero: the axis starts at 0. */
 const CHARTS = [
   {
     group: "Does it learn?",
@@ -28,7 +28,7 @@ const CHARTS = [
   {
     group: "Does it stay close?",
     charts: [
-      { title: "KL to the reference", note: "How far the policy has moved, in nats per token", zero: true, series: [["kl/ref_k1", "training"], ["eval/kl", "held-out"]] },
+      { title: "KL to the reference", note: "How far the policy has moved, in nats per token", zero: true, series: [["kl", "training"], ["eval/kl", "held-out"]] },
       { title: "Entropy", note: "Of the next token’s distribution, in nats", zero: true, series: [["entropy", "entropy"]] },
       {
         title: "Clipped tokens", note: "Share of tokens whose gradient the clipping removed", zero: true, format: percent,
@@ -113,13 +113,9 @@ function budgetLine(budget, upright) {
 /* The lines of a chart: {run, name, label, colour, dash, metric, role}. */
 function linesOf(spec) {
   if (RUNS.length === 1) return linesOfOne(spec, RUNS[0]);
-  const lines = [];
-  RUNS.forEach((run, i) => {
-    const wanted = spec.instead ? [spec.instead] : spec.series;
-    const found = wanted.find(([name]) => metric(run, name));
-    if (found) lines.push({ run, name: found[0], label: nameOf(run), colour: colourOf(i), dash: i >= 8 ? [6, 4] : undefined, metric: metric(run, found[0]) });
-  });
-  return lines;
+  const [name] = commonOf(spec.instead ? [spec.instead] : spec.series, ([series], run) => metric(run, series));
+  const lines = RUNS.map((run, i) => ({ run, name, label: nameOf(run), colour: colourOf(i), dash: i >= 8 ? [6, 4] : undefined, metric: metric(run, name) }));
+  return lines.filter((line) => line.metric);
 }
 
 const colourOf = (i) => `--run${i % 8}`;

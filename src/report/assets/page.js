@@ -55,12 +55,13 @@ function gapTile(run) {
 }
 
 function figures(run) {
+  const [klTitle, klOf] = klKind();
   const kl = klOf(run);
   const seconds = secondsOf(run);
   const tokens = last(run, "num_tokens");
   return element(
     "dl.figures", accuracyTile(run) || trainingTile(run), lengthTile(run), overTile(run),
-    isNumber(kl) && tile(isNumber(run.summary?.final?.kl) ? "KL to the base" : "KL to the reference", number(kl, 3), "nats per token"),
+    isNumber(kl) && tile(klTitle, number(kl, 3), "nats per token"),
     gapTile(run),
     isNumber(stepsOf(run)) && tile("Steps", whole(stepsOf(run)), [isNumber(seconds) && duration(seconds), isNumber(tokens) && `${number(tokens)} tokens`].filter(Boolean).join(", ")),
   );
@@ -155,13 +156,13 @@ function others() {
 
 /* ---- several runs */
 
-const COLUMNS = [
+const columnsOf = ([klTitle, klOf]) => [
   ["Accuracy", (run) => arrow(figure(run, "accuracy"), percent)],
   ["Mean tokens", (run) => arrow(figure(run, "mean_length"), (x) => number(x, 3))],
   ["Over budget", (run) => arrow(figure(run, "share_over_budget"), percent)],
   ["Reward", (run) => (metric(run, "reward") ? arrow({ base: first(run, "reward"), final: last(run, "reward") }, (x) => number(x, 3)) : null)],
   ["Loss", (run) => (metric(run, "reward") || !metric(run, "loss") ? null : arrow({ base: first(run, "loss"), final: last(run, "loss") }, (x) => number(x, 3)))],
-  ["KL", (run) => (isNumber(klOf(run)) ? number(klOf(run), 3) : null)],
+  [klTitle, (run) => (isNumber(klOf(run)) ? number(klOf(run), 3) : null)],
   ["Gap", (run) => (gapOf(run) === undefined ? null : gapOf(run) === 0 ? "exactly 0" : number(gapOf(run), 3))],
   ["Steps", (run) => (isNumber(stepsOf(run)) ? whole(stepsOf(run)) : null)],
   ["Time", (run) => (isNumber(secondsOf(run)) ? duration(secondsOf(run)) : null)],
@@ -177,7 +178,7 @@ function table(columns, rows) {
 const runCell = (run, i) => element("span", element("i.dot", { "--colour": `var(${colourOf(i)})` }), nameOf(run));
 
 function comparison() {
-  const columns = COLUMNS.filter(([, value]) => RUNS.some((run) => value(run) !== null));
+  const columns = columnsOf(klKind()).filter(([, value]) => RUNS.some((run) => value(run) !== null));
   return table(["Run", ...columns.map(([title]) => title)], RUNS.map((run, i) => [runCell(run, i), ...columns.map(([, value]) => value(run))]));
 }
 

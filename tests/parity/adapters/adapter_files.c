@@ -44,7 +44,7 @@ static int merge(const char *directory, const char *from, const char *to, size_t
 }
 
 static int print_modules(int64_t layers, const char *path) {
-    const rein_model_config model = {.n_layers = layers};
+    const rein_model_config model = {.family = &rein_family_llama, .n_layers = layers};
     json_t *all = json_load_file(path, 0, NULL), *config;
     size_t i;
     json_array_foreach(all, i, config) {
@@ -53,7 +53,7 @@ static int print_modules(int64_t layers, const char *path) {
         if (rein_adapter_config_parse(&c, &model, "", config, &err)) printf("%s", err.message);
         else
             for (int m = 0; m < REIN_MODULES; m++)
-                if (c.modules >> m & 1) printf("%s ", rein_module_name((rein_module)m));
+                if (c.modules >> m & 1) printf("%s ", rein_module_name(&model, (rein_module)m));
         printf("\n");
     }
     json_decref(all);

@@ -61,8 +61,81 @@ def test_copy(tmp_path, kind):
 @pytest.mark.parametrize("tied", [False, True])
 def test_copy_of_each_family(tmp_path, family, tied):
     base = models.make(tmp_path / "base", family, tied=tied)
-    wrapped = models.around(base, tmp_path / "theirs", target_modules=models.MODULES + ["lm_head"])
+    wrapped = models.around(base, tmp_path / "theirs", target_modules=models.modules_of(family) + ["lm_head"])
     check_copy(tmp_path, AutoModelForCausalLM.from_pretrained(tmp_path / "base"), wrapped)
+
+
+def test_fused_modules(tmp_path):
+    """One pair of factors for all of a fused matrix."""
+    base = models.make(tmp_path / "base", "phi3")
+    wrapped = models.around(base, tmp_path / "theirs", target_modules="all-linear")
+    check_copy(tmp_path, AutoModelForCausalLM.from_pretrained(tmp_path / "base"), wrapped)
+    assert (tmp_path / "ours" / "adapter_model.safetensors").stat().st_size > 0
+    shape = factors(tmp_path / "ours")["base_model.model.model.layers.0.self_attn.qkv_proj.lora_B.weight"].shape
+    assert shape == (base.model.layers[0].self_attn.qkv_proj.out_features, 4)
+
+
+# ---- experts
+@pytest.mark.parametrize("family", models.EXPERTS)
+def test_attention_beside_experts(tmp_path, family):
+    base = models.make(tmp_path / "base", family)
+    wrapped = models.around(base, tmp_path / "theirs", target_modules=models.ATTENTION)
+    check_copy(tmp_path, AutoModelForCausalLM.from_pretrained(tmp_path / "base"), wrapped)
+
+
+def experts_by_name(folder, base, rank):
+    """An adapter of all modules, as PEFT wrote it when every expert was a module; {name: tensor}."""
+    generator = torch.Generator().manual_seed(5)
+    saved = {name: t for name, t in load_file(base / "model.safetensors").items() if "_proj" in name}
+    tensors = {}
+    for name, weight in saved.items():
+        path = f"base_model.model.{name.removesuffix('.weight')}"
+        out, into = weight.shape
+        tensors[f"{path}.lora_A.weight"] = torch.randn(rank, into, generator=generator) * 0.2
+        tensors[f"{path}.lora_B.weight"] = torch.randn(out, rank, generator=generator) * 0.2
+    folder.mkdir()
+    save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    config = LoraConfig(r=rank, lora_alpha=10, target_modules=models.MODULES, task_type="CAUSAL_LM").to_dict()
+    config = {k: v for k, v in config.items() if v is not None} | dict(inference_mode=True, peft_type="LORA")
+    config["target_modules"] = list(models.MODULES)
+    (folder / "adapter_config.json").write_text(json.dumps(config, default=str))
+    return tensors
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", models.EXPERTS)
+def test_experts(tmp_path, family):
+    """The layout in which every expert is a module: PEFT reads it, and gets ours as it gets its own. Merged weights are
+    the right ones, expert by expert."""
+    base = models.make(tmp_path / "base", family)
+    written = experts_by_name(tmp_path / "theirs", tmp_path / "base", 4)
+    adapter_files.run("copy", tmp_path / "base", tmp_path / "theirs", tmp_path / "ours")
+    ours = load_file(tmp_path / "ours" / "adapter_model.safetensors")
+    assert ours.keys() == written.keys() and all(torch.equal(ours[name], written[name]) for name in ours)
+    found = [
+        models.logits(models.wrap(AutoModelForCausalLM.from_pretrained(tmp_path / "base"), tmp_path / folder))
+        for folder in ("theirs", "ours")
+    ]
+    assert torch.equal(*found)
+    adapter_files.run("merge", tmp_path / "base", tmp_path / "ours", tmp_path / "merged", 0)
+    before, after = (load_file(tmp_path / folder / "model.safetensors") for folder in ("base", "merged"))
+    assert before.keys() == after.keys()
+    for name, weight in before.items():
+        path = f"base_model.model.{name.removesuffix('.weight')}"
+        if f"{path}.lora_A.weight" in written:
+            weight = weight + 2.5 * written[f"{path}.lora_B.weight"] @ written[f"{path}.lora_A.weight"]
+        torch.testing.assert_close(after[name], weight, rtol=1e-6, atol=1e-6)
+    merged = models.logits(AutoModelForCausalLM.from_pretrained(tmp_path / "merged"))
+    if not getattr(base.config, "mlp_only_layers", None):  # PEFT 0.21 drops the LoRAs of MLPs beside experts
+        torch.testing.assert_close(merged, found[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", models.EXPERTS)
+def test_experts_in_one_tensor_are_refused(tmp_path, family):
+    """What PEFT makes of experts now: factors of all of them in one tensor, by target_parameters."""
+    models.around(models.make(tmp_path / "base", family), tmp_path / "theirs")
+    with pytest.raises(adapter_files.Refused, match="target_parameters"):
+        adapter_files.run("copy", tmp_path / "base", tmp_path / "theirs", tmp_path / "ours")
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

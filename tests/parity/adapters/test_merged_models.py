@@ -44,6 +44,20 @@ def agree(ours, theirs):
         ("qwen3", "bfloat16", True),
         ("llama", "float16", False),
         ("mistral", "float16", True),
+        ("mistral, window", "float32", False),
+        ("gemma2", "float32", True),
+        ("gemma2", "bfloat16", False),
+        ("gemma3", "float32", True),
+        ("gemma3", "float16", False),
+        ("phi3", "float32", False),
+        ("phi3", "bfloat16", True),
+        ("olmo2", "float32", False),
+        ("olmo2", "bfloat16", True),
+        ("olmo3", "float32", True),
+        ("smollm3", "float32", True),
+        ("smollm3", "bfloat16", False),
+        ("granite", "float32", False),
+        ("granite", "float16", True),
     ],
 )
 def test_merge(tmp_path, family, dtype, tied):
@@ -114,9 +128,21 @@ def test_index_is_that_of_transformers(tmp_path):
     assert a["metadata"] == b["metadata"] and a["weight_map"].keys() == b["weight_map"].keys()
 
 
+@pytest.mark.parametrize("family", models.FAMILIES | models.EXPERTS)
+def test_saved_as_it_was(tmp_path, family):
+    """Weights that did not train, in the family's own layout: to transformers the same model, config and all."""
+    models.make(tmp_path / "base", family)
+    adapter_files.run("merge", tmp_path / "base", "-", tmp_path / "to", 0)
+    before, after = load_file(tmp_path / "base" / "model.safetensors"), load_file(tmp_path / "to" / "model.safetensors")
+    assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
+    assert load(tmp_path / "to").config.to_diff_dict() == load(tmp_path / "base").config.to_diff_dict()
+    assert torch.equal(models.logits(load(tmp_path / "to")), models.logits(load(tmp_path / "base")))
+
+
 @pytest.mark.parametrize("tied", [False, True])
-def test_trained_weights_are_f32(tmp_path, tied):
-    base = models.make(tmp_path / "base", "llama", torch.bfloat16, tied)
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gemma3", "phi3", "olmo2", "granite", *models.EXPERTS])
+def test_trained_weights_are_f32(tmp_path, family, tied):
+    base = models.make(tmp_path / "base", family, torch.bfloat16, tied)
     adapter_files.run("train", tmp_path / "base", tmp_path / "to")
     ours = load(tmp_path / "to")
     assert ours.config.dtype == torch.float32

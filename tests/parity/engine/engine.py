@@ -1,4 +1,4 @@
-"""engine.py - the C engine as functions: evaluate.c, compiled once against the library."""
+"""engine.py - the C engine as functions: evaluate.c and sample.c, compiled once against the library."""
 
 import functools
 import json
@@ -29,11 +29,11 @@ def made(target):
 
 
 @functools.cache
-def program():
-    to = Path(tempfile.mkdtemp(prefix="rein-engine-")) / "evaluate"
+def program(name):
+    to = Path(tempfile.mkdtemp(prefix="rein-engine-")) / name
     compiler = shlex.split(os.environ.get("CC", "cc"))
     library = str(made("build/librein.a"))
-    source = str(Path(__file__).parent / "evaluate.c")
+    source = str(Path(__file__).parent / f"{name}.c")
     flags = ["-std=c11", "-O1", f"-I{ROOT}/include", "-o", str(to)]
     subprocess.run([*compiler, *flags, source, library, *LIBRARIES], check=True)
     return str(to)
@@ -58,7 +58,7 @@ def evaluate(model, tokens, temperature=1.0, vocabulary=None, **more):
     with tempfile.TemporaryDirectory() as folder:
         asked = Path(folder) / "request.json"
         asked.write_text(json.dumps(request | dict(to=folder, logits=vocabulary is not None)))
-        done = subprocess.run([program(), str(asked)], capture_output=True, text=True)
+        done = subprocess.run([program("evaluate"), str(asked)], capture_output=True, text=True)
         if done.returncode == 2:
             raise Refused(done.stderr.strip())
         assert done.returncode == 0, done.stderr
@@ -68,6 +68,24 @@ def evaluate(model, tokens, temperature=1.0, vocabulary=None, **more):
     if vocabulary is not None:
         files["logits"] = files["logits"].view(-1, vocabulary)
     return Result(**(dict.fromkeys(Result.__dataclass_fields__) | files | dict(losses=said["losses"])))
+
+
+def sample(model, prompts, **more):
+    """{(request, sample): (ids, log_probs)}. more: adapter, temperature, samples, max_tokens, greedy … of sample.c."""
+    request = dict(model=str(model), prompts=prompts, temperature=1.0, samples=1) | more
+    with tempfile.TemporaryDirectory() as folder:
+        asked = Path(folder) / "request.json"
+        asked.write_text(json.dumps({k: v for k, v in request.items() if v is not None}))
+        done = subprocess.run([program("sample"), str(asked)], capture_output=True, text=True)
+    if done.returncode == 2:
+        raise Refused(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+    found = {}
+    for token in map(json.loads, done.stdout.splitlines()):
+        ids, bits = found.setdefault((token["request"], token["sample"]), ([], []))
+        ids.append(token["id"])
+        bits.append(token["bits"])
+    return {k: (ids, torch.from_numpy(numpy.array(bits, "<u4").view("<f4"))) for k, (ids, bits) in found.items()}
 
 
 def split(numbers, parameters):

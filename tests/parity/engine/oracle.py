@@ -1,8 +1,10 @@
 """oracle.py - models of transformers with random weights, and what torch says of them: log-probs, entropies, gradients.
 
 Used by the tests here and by tests/model/fixtures/engine/generate.py. Two precisions: float32 is transformers as it
-comes; in float64 transformers would still norm, rotate and softmax in float32, so these three are done again here, in
-float64. Positions times frequencies stay a float32 product, because that is how the published models were trained.
+comes; in float64 transformers would still norm, rotate, route and softmax in float32, so these four are done again
+here, in float64. Positions times frequencies stay a float32 product, because that is how the published models were
+trained. The masks are those of transformers. Experts, which transformers keep as one tensor in memory, are modules of
+their own here, with the names that they have in files.
 """
 
 import copy
@@ -12,19 +14,24 @@ from dataclasses import dataclass
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AttentionInterface, AutoModelForCausalLM
+from torch import nn
+from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM
+from transformers.masking_utils import eager_mask
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 MODULES = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+FUSED_MODULES = ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]  # of Phi
 
 
-# ---- the three in float64
-def attention(module, query, key, value, attention_mask, scaling, dropout=0.0, **_):
-    """Eager attention without the softmax in float32. One sequence, no padding: the mask is the causal one."""
+# ---- the four in float64
+def attention(module, query, key, value, attention_mask, scaling, dropout=0.0, softcap=None, **_):
+    """Eager attention without the softmax in float32."""
     key = key.repeat_interleave(module.num_key_value_groups, dim=1)
     value = value.repeat_interleave(module.num_key_value_groups, dim=1)
     scores = (query @ key.transpose(2, 3)) * scaling
-    later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
-    weights = scores.masked_fill(later, -math.inf).softmax(-1)
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    weights = scores.masked_fill(attention_mask != 0, -math.inf).softmax(-1)
     return (weights @ value).transpose(1, 2).contiguous(), weights
 
 
@@ -32,25 +39,84 @@ def norm(module, x):
     return module.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + module.variance_epsilon))
 
 
-def rotary(module, x, position_ids):
-    angles = position_ids[..., None].float() * module.inv_freq.float()
+def gemma_norm(module, x):
+    return (1 + module.weight) * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + module.eps))
+
+
+def rotary(module, x, position_ids, layer_type=None):
+    prefix = f"{layer_type}_" if layer_type else ""
+    frequencies, scaling = getattr(module, f"{prefix}inv_freq"), getattr(module, f"{prefix}attention_scaling")
+    if module.rope_type == "longrope":
+        frequencies, _ = ROPE_INIT_FUNCTIONS["longrope"](module.config, seq_len=int(position_ids.max()) + 1)
+    angles = position_ids[..., None].float() * frequencies.float()
     angles = torch.cat((angles, angles), dim=-1).to(x.dtype)
-    return angles.cos() * module.attention_scaling, angles.sin() * module.attention_scaling
+    return angles.cos() * scaling, angles.sin() * scaling
+
+
+def router(module, x):
+    logits = x.reshape(-1, module.hidden_dim) @ module.weight.T
+    weights, chosen = logits.softmax(-1).topk(module.top_k, dim=-1)
+    if module.norm_topk_prob:
+        weights = weights / weights.sum(-1, keepdim=True)
+    return logits, weights, chosen
 
 
 AttentionInterface.register("exact", attention)
+AttentionMaskInterface.register("exact", eager_mask)
+FORWARD = {"RMSNorm": norm, "RotaryEmbedding": rotary, "TopKRouter": router}
 
 
 def exact(model):
     """A float64 copy."""
-    twin = copy.deepcopy(model).double()
+    twin = unfused(model).double()
     twin.config._attn_implementation = "exact"
     for module in twin.modules():
         kind = type(module).__name__
-        if kind.endswith("RMSNorm"):
-            module.forward = norm.__get__(module)
-        elif kind.endswith("RotaryEmbedding"):
-            module.forward = rotary.__get__(module)
+        for ending, forward in FORWARD.items():
+            if kind.endswith(ending):
+                forward = gemma_norm if kind.startswith("Gemma") and forward is norm else forward
+                module.forward = forward.__get__(module)
+    return twin
+
+
+def plain(model):
+    """A float32 copy: transformers as it comes."""
+    return unfused(model).float()
+
+
+# ---- experts as modules
+class Expert(nn.Module):
+    def __init__(self, gate_up, down, activation):
+        super().__init__()
+        gate, up = gate_up.chunk(2)
+        self.gate_proj, self.up_proj, self.down_proj = (
+            nn.Linear(*weight.shape[::-1], bias=False, dtype=weight.dtype) for weight in (gate, up, down)
+        )
+        for module, weight in zip((self.gate_proj, self.up_proj, self.down_proj), (gate, up, down)):
+            module.weight.data = weight.detach().clone()
+        self.activation = activation
+
+    def forward(self, x):
+        return self.down_proj(self.activation(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Experts(nn.ModuleList):
+    def forward(self, x, chosen, weights):
+        out = torch.zeros_like(x)
+        for e, expert in enumerate(self):
+            rows, place = torch.where(chosen == e)
+            if len(rows):
+                out = out.index_add(0, rows, expert(x[rows]) * weights[rows, place, None])
+        return out
+
+
+def unfused(model):
+    """A copy in which every expert is a module."""
+    twin = copy.deepcopy(model)
+    for path, module in list(twin.named_modules()):
+        if hasattr(module, "gate_up_proj") and hasattr(module, "num_experts"):
+            pairs = zip(module.gate_up_proj, module.down_proj)
+            twin.set_submodule(path, Experts([Expert(gate_up, down, module.act_fn) for gate_up, down in pairs]))
     return twin
 
 
@@ -62,19 +128,25 @@ def randomize(model, seed):
         for name, p in model.named_parameters():
             noise = torch.randn(p.shape, generator=g)
             if p.dim() == 1:
-                p.copy_(0.3 * noise + (0 if name.endswith("bias") else 1))
+                around = 0 if name.endswith("bias") or model.config.model_type.startswith("gemma") else 1
+                p.copy_(0.3 * noise + around)
             elif "embed" in name or "lm_head" in name:
                 p.copy_(noise * 1.5 / math.sqrt(p.shape[1]))
             else:
-                p.copy_(noise / math.sqrt(p.shape[1]))
+                p.copy_(noise / math.sqrt(p.shape[-1]))
 
 
 def make(config, dtype=torch.float32, seed=0):
     config = copy.deepcopy(config)
-    config._attn_implementation = "eager"
+    config._attn_implementation = config._experts_implementation = "eager"
     config.dtype = dtype
     model = AutoModelForCausalLM.from_config(config).float().eval()
     randomize(model, seed)
+    for module in model.modules():
+        if isinstance(module, nn.Embedding):
+            module.padding_idx = None  # torch would leave out the gradient of that row
+        if hasattr(module, "embed_scale"):  # it was rounded to dtype
+            module.embed_scale = torch.tensor(module.scalar_embed_scale, dtype=torch.float32)
     for (
         p
     ) in model.parameters():  # not model.to(dtype): that would round the rotary frequencies too, which no loader does
@@ -164,13 +236,10 @@ def load_adapter(folder, model):
     tensors = load_file(folder / "adapter_model.safetensors")
     scale = config["lora_alpha"] / (math.sqrt(config["r"]) if config["use_rslora"] else config["r"])
     factors = {}
-    for layer in [*range(model.config.num_hidden_layers), None]:
-        for module in [*MODULES, "lm_head"]:
-            block = "self_attn" if module in MODULES[:4] else "mlp"
-            path = "lm_head" if module == "lm_head" else f"model.layers.{layer}.{block}.{module}"
-            key = f"base_model.model.{path}.lora_%s.weight"
-            if (layer is None) == (module == "lm_head") and key % "A" in tensors:
-                factors[path] = (tensors[key % "A"], tensors[key % "B"])
+    for path, _ in model.named_modules():
+        key = f"base_model.model.{path}.lora_%s.weight"
+        if key % "A" in tensors:
+            factors[path] = (tensors[key % "A"], tensors[key % "B"])
     assert 2 * len(factors) == len(tensors)
     return Adapter(scale, factors)
 
@@ -240,5 +309,5 @@ def gradients(model, adapter, tokens, temperature, dlog_probs, dentropies=None):
     if dentropies is not None:
         loss = loss + (entropies * dentropies).sum()
     named = dict(adapter.named() if adapter else model.named_parameters())
-    found = torch.autograd.grad(loss, list(named.values()))
+    found = torch.autograd.grad(loss, list(named.values()), allow_unused=True, materialize_grads=True)
     return lp.detach(), entropies.detach(), dict(zip(named, found))

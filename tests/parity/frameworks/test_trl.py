@@ -281,3 +281,43 @@ def test_std_is_unbiased_and_eps_is_1e_4():
     assert (
         "advantages / (std_rewards + 1e-4)" in source and "nanstd(rewards.view(-1, num_generations), dim=1)" in source
     )
+
+
+# ------------------------------------------------------------------------------------------------- reward functions
+
+
+def test_reward_functions_work_as_they_are(tmp_path):
+    """TRL's own reward functions in rein.run. What they give is compared with a second call of theirs on the recorded
+    completions."""
+    import json
+    from pathlib import Path
+
+    from trl.rewards import get_repetition_penalty_reward, get_soft_overlong_punishment, think_format_reward
+
+    import rein
+
+    functions = [get_repetition_penalty_reward(2), get_soft_overlong_punishment(16, 8), think_format_reward]
+    chats = [{"prompt": [{"role": "user", "content": f"Q: {i} + {i}"}], "answer": str(2 * i)} for i in range(20)]
+    run = rein.run(
+        tmp_path / "run",
+        model=Path(__file__).parents[3] / "models/sums",
+        task=chats,
+        reward=functions,
+        chat_format="raw",
+        preset="grpo",
+        steps=1,
+        prompts=4,
+        samples=4,
+        max_tokens=16,
+        eval_prompts=0,
+    )
+    assert run.step == 1
+    groups = [json.loads(line) for line in (tmp_path / "run/trajectories/train/0001.jsonl").read_text().splitlines()]
+    trajectories = [one for group in groups for one in group["trajectories"]]
+    assert len(trajectories) == 16
+    ids = [one["response_ids"] for one in trajectories]
+    texts = [[{"role": "assistant", "content": "".join(one["metadata"]["pieces"])}] for one in trajectories]
+    for function in functions:
+        expected = function(completions=texts, completion_ids=ids)
+        assert [one["metrics"][function.__name__] for one in trajectories] == pytest.approx(expected, abs=1e-12)
+    assert any(one["reward"] for one in trajectories)

@@ -59,7 +59,7 @@ static int print_config(const char *directory) {
     rein_error err;
     if (rein_model_config_read(&c, directory, &err)) return refused(&err);
     printf("{\"family\": \"%s\", \"vocab_size\": %" PRId64 ", \"hidden_size\": %" PRId64 ", \"intermediate_size\": %" PRId64,
-           rein_family_name(c.family), c.vocab_size, c.hidden_size, c.intermediate_size);
+           c.family->model_type, c.vocab_size, c.hidden_size, c.intermediate_size);
     printf(", \"layers\": %" PRId64 ", \"heads\": %" PRId64 ", \"kv_heads\": %" PRId64 ", \"head_dim\": %" PRId64
            ", \"positions\": %" PRId64,
            c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim, c.max_positions);

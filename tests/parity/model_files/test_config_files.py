@@ -165,11 +165,9 @@ def test_rewritten_config_loads(tmp_path, name):
 @pytest.mark.parametrize(
     "kind, more, said",
     [
-        (MistralConfig, {}, "sliding_window is 4096"),
-        (Qwen2Config, dict(use_sliding_window=True, sliding_window=16, max_window_layers=1), "sliding_attention"),
+        (LlamaConfig, dict(layer_types=["sliding_attention"] * 2), "sliding_attention"),
         (LlamaConfig, dict(hidden_act="gelu"), "hidden_act"),
         (LlamaConfig, dict(rope_parameters=dict(rope_type="dynamic", factor=2.0, rope_theta=1e4)), "dynamic"),
-        (LlamaConfig, dict(rope_parameters=dict(rope_type="yarn", factor=2.0, rope_theta=1e4)), "yarn"),
     ],
 )
 def test_refused_by_name(tmp_path, kind, more, said):

@@ -9,8 +9,7 @@
 enum { MOST = 100 };
 
 static char text[MOST][1000];
-static const char *names[MOST];
-static double values[MOST];
+static rein_named_number metrics[MOST];
 static size_t n;
 
 static void check(rein_status status, const rein_error *err) {
@@ -32,14 +31,14 @@ int main(int count, char **arguments) {
         line[strcspn(line, "\n")] = 0;
         if (sscanf(line, "%lld %lf %lf %n", &next, &time, &value, &at) != 3) return 1;
         if (n == MOST || (n > 0 && next != step)) {
-            check(rein_tensorboard_add(tb, step, wall_time, names, values, n, &err), &err);
+            check(rein_tensorboard_add(tb, step, wall_time, metrics, n, &err), &err);
             n = 0;
         }
-        step = next, wall_time = time, values[n] = value;
-        names[n] = strncpy(text[n], line + at, sizeof text[n] - 1);
+        step = next, wall_time = time;
+        metrics[n] = (rein_named_number){strncpy(text[n], line + at, sizeof text[n] - 1), value};
         n++;
     }
-    check(rein_tensorboard_add(tb, step, wall_time, names, values, n, &err), &err);
+    check(rein_tensorboard_add(tb, step, wall_time, metrics, n, &err), &err);
     rein_tensorboard_close(tb);
     return 0;
 }

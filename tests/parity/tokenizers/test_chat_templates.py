@@ -11,7 +11,8 @@ import pytest
 
 pytest.importorskip("jinja2", reason="SKIPPED LOUDLY: the Python package jinja2 is not installed")
 
-from test_tokenizers import HOME, ROOT, compile_program, fetch
+from published import HOME, ROOT, fetch
+from test_tokenizers import compile_program
 
 FIXTURES = ROOT / "tests" / "model" / "fixtures" / "tokenizer_chat"
 

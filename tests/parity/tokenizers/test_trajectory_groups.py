@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("jinja2", reason="SKIPPED LOUDLY: the Python package jinja2 is not installed")
 pytest.importorskip("pyarrow", reason="SKIPPED LOUDLY: the Python package pyarrow is not installed")
 
-from test_tokenizers import HOME, ROOT, fetch
+from published import HOME, ROOT, fetch
 
 GENERATOR = ROOT / "tests" / "train" / "fixtures" / "groups" / "generate.py"
 

@@ -1,0 +1,14 @@
+/* explain_option.h - one option, and the symbols of the formulas, for `rein explain`. */
+#ifndef CLI_EXPLAIN_OPTION_H
+#define CLI_EXPLAIN_OPTION_H
+
+#include "settings.h"
+
+/* The option of this name, with dashes or underscores; NULL: there is none. */
+const cli_setting *cli_explained_option(const char *word);
+
+/* Append the explanation, without a newline at its end. */
+void cli_explain_option(rein_text *out, const cli_setting *setting, int json);
+void cli_explain_symbols(rein_text *out, int json);
+
+#endif
