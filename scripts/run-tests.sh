@@ -1,6 +1,8 @@
 #!/bin/bash
 # run-tests.sh RUNNER…: runs cmocka programs and scripts, one per core at a time. Prints one line for each that passes, the whole output
 # of each that fails, and the sums in the last line. A script gets the path of the program and ends with 'N passed, N failed'.
+# A runner that fails is run once more, alone, after all others. If it passes then, it depended on a busy machine: it is named in a line
+# 'unsteady: …' and counted there, and the sums take the second run.
 set -u
 unset MAKEFLAGS MFLAGS MAKELEVEL # a script may call make, but not as a part of the make that runs this
 export BUILD=${BUILD:-build}
@@ -15,7 +17,7 @@ counts() {
          function number(line) { match(line, /[0-9]+ test\(s\)/); return substr(line, RSTART) + 0 }' "$1"
 }
 
-run_one() {
+run_one() { # run_one RUNNER: its counts go to $RESULTS/counts; a failure, which runs again, to $RESULTS/failed
     local runner=$1 status=0 start=$EPOCHREALTIME log seconds passed failed skipped
     log=$(mktemp "$RESULTS/log.XXXXXX")
     case $runner in
@@ -27,7 +29,8 @@ run_one() {
     if ((status == 0 && passed + skipped == 0)); then echo "$runner: ran no test" >>"$log"; fi
     # A crash counts as a failure, and so does a runner that ran no test.
     if ((failed == 0 && (status != 0 || passed + skipped == 0))); then failed=1; fi
-    echo "$passed $failed $skipped" >>"$RESULTS/counts"
+    if ((failed > 0)) && [ -z "${AGAIN:-}" ]; then echo "$runner" >>"$RESULTS/failed"
+    else echo "$passed $failed $skipped" >>"$RESULTS/counts"; fi
     {
         if ((failed > 0)); then cat "$log"; fi
         printf '%-44s %5d passed, %d failed' "${runner#"$BUILD"/}" "$passed" "$failed"
@@ -45,6 +48,19 @@ export -f run_one counts
 : >"$RESULTS/counts"
 # shellcheck disable=SC2016
 printf '%s\0' "$@" | xargs -0 -r -n 1 -P "$(nproc 2>/dev/null || echo 2)" bash -c 'run_one "$0"'
+
+unsteady=0
+if [ -s "$RESULTS/failed" ]; then
+    echo "again, alone:"
+    while IFS= read -r runner; do
+        AGAIN=1 run_one "$runner"
+        if [ "$(tail -n 1 "$RESULTS/counts" | cut -d' ' -f2)" = 0 ]; then
+            unsteady=$((unsteady + 1))
+            echo "unsteady: ${runner#"$BUILD"/} failed beside other tests and passed alone"
+        fi
+    done <"$RESULTS/failed"
+    echo "unsteady: $unsteady of $# runners"
+fi
 
 awk '{ passed += $1; failed += $2; skipped += $3 }
      END {
