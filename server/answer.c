@@ -83,10 +83,13 @@ static void put_text(rein_text *out, const job *j, const choice *c) {
     rein_text_free(&text);
 }
 
+/* The step stands in each Choice too: a client that keeps only Choices, such as ART's, sends it back with them to train. */
 static void put_choice(rein_text *out, const job *j, const choice *c) {
+    const int64_t step = policy_step(j->policy);
     if (j->kind == JOB_CHAT) put_message(out, j, c);
     else put_text(out, j, c);
     logprobs_put(out, j, c);
+    if (step >= 0) rein_text_format(out, ", \"policy_step\": %" PRId64, step);
     if (j->return_ids) put_ids(out, "token_ids", c->ids.data, c->ids.count);
     if (j->return_ids && j->kind == JOB_COMPLETION) {
         const rein_ids *prompt = &j->prompts[index_of(j, c) / j->samples];

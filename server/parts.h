@@ -257,6 +257,9 @@ void training_ignore(server *s, job *j);
 /* Deletes checkpoints, as soon as no step is at work; the answer goes to j. steps [n] become the call's. An HTTP status. */
 int training_delete(server *s, job *j, int64_t *steps, size_t n, bool art, rein_error *err);
 
+/* The step that a job would make which is added now. Only of a server that trains. */
+int64_t training_next_step(server *s);
+
 /* The settings that a job starts from. */
 const rein_settings *training_settings(const server *s);
 

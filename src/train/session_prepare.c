@@ -245,19 +245,17 @@ static rein_status open_policy(rein_session *s, rein_error *err) {
 
 /* A run that is new, or was stopped before its first checkpoint, begins with that of step 0. */
 rein_status rein_session_check_reference(const rein_session *s, const rein_settings *settings, rein_error *err) {
+    static const char field[] = "kl_penalty_reference_step";
     const int64_t step = settings->kl_penalty_reference_step;
-    char shown[300] = "0";
     rein_run *run = NULL;
     if (step < 0) return REIN_OK;
     rein_status status = s->is_new && !s->run ? REIN_OK : rein_run_open(&run, s->directory, REIN_RUN_READ, err);
-    if (status) return status;
-    const int has_steps = run && rein_run_checkpoints(NULL, run);
-    const int found = has_steps ? rein_run_has_step(run, step) : step == 0;
-    if (has_steps) rein_run_show_steps(shown, sizeof shown, run);
+    if (!status && run && rein_run_checkpoints(NULL, run)) status = rein_run_check_step(run, step, field, err);
+    else if (!status && step > 0)
+        status = rein_fail_at(err, REIN_EINVAL, field, -1, "is %lld: the run has no checkpoint of step %lld; it has 0",
+                              (long long)step, (long long)step);
     rein_run_close(run);
-    if (found) return REIN_OK;
-    return rein_fail_at(err, REIN_EINVAL, "kl_penalty_reference_step", -1,
-                        "is %lld: the run has no checkpoint of step %lld; it has %s", (long long)step, (long long)step, shown);
+    return status;
 }
 
 static rein_status open_reference(rein_session *s, rein_error *err) {

@@ -20,9 +20,9 @@ static rein_status check_step(const rein_session *s, int64_t step, rein_error *e
     char shown[300];
     if (rein_run_has_step(s->run, step)) return rein_checkpoint_verify(s->run, step, err);
     const int64_t lag = s->settings.kl_penalty_step_lag;
-    return rein_fail_at(err, REIN_EINVAL, lag ? "kl_penalty_step_lag" : "kl_penalty_reference_step", -1,
-                        "is %lld: the run has no checkpoint of step %lld; it has %s", (long long)(lag ? lag : step),
-                        (long long)step, rein_run_show_steps(shown, sizeof shown, s->run));
+    if (!lag) return rein_run_check_step(s->run, step, "kl_penalty_reference_step", err);
+    return rein_fail_at(err, REIN_EINVAL, "kl_penalty_step_lag", -1, "is %lld: the run has no checkpoint of step %lld; it has %s",
+                        (long long)lag, (long long)step, rein_run_show_steps(shown, sizeof shown, s->run));
 }
 
 /* A checkpoint holds an adapter, or a whole model. */
