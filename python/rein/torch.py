@@ -15,13 +15,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import _operations, _policy
+from . import _operations, _policy, _preferences
 from ._arrays import FLOAT32, FLOAT64, Array, ArrayLike, GroupSizes
 from ._batch import make_inputs
 from ._library import METRICS
 from ._options import PER_SEQUENCE, Preset
 
-__all__ = ["Step", "gpo_objective", "kl_penalized_advantages", "policy_loss", "rl_budget_loss"]
+__all__ = [
+    "Step",
+    "gpo_objective",
+    "kl_penalized_advantages",
+    "policy_loss",
+    "preference_loss",
+    "reward_loss",
+    "rl_budget_loss",
+    "value_loss",
+]
 
 
 class _NoSecond(torch.autograd.Function):
@@ -426,3 +435,93 @@ def kl_penalized_advantages(
         group_sizes=_array(group_sizes),
     )
     return torch.from_numpy(adjusted).to(advantages.device, advantages.dtype), mean
+
+
+def preference_loss(
+    loss: str,
+    chosen_log_probs: Tensor | None = None,
+    rejected_log_probs: Tensor | None = None,
+    ref_chosen_log_probs: ArrayLike | None = None,
+    ref_rejected_log_probs: ArrayLike | None = None,
+    *,
+    log_probs: Tensor | None = None,
+    return_metrics: bool = False,
+    **arguments: Any,
+) -> Any:
+    """`rein.preference_loss` as a scalar tensor, differentiable in `chosen_log_probs` and `rejected_log_probs`, for
+    "kto" in `log_probs`; with `return_metrics` the pair (loss, metrics). The other arguments are those of
+    `rein.preference_loss`, as tensors or arrays.
+
+    >>> chosen = torch.tensor([-10.0, -12.0], requires_grad=True)
+    >>> preference_loss("dpo", chosen, torch.tensor([-11.0, -9.0]), [-12, -12], [-10, -10]).backward()
+    >>> chosen.grad
+    tensor([-0.0213, -0.0262])
+    """
+    leaves = [log_probs] if loss == "kto" else [chosen_log_probs, rejected_log_probs]
+    for leaf, name in zip(leaves, ("log_probs",) if loss == "kto" else ("chosen_log_probs", "rejected_log_probs")):
+        _need_tensor(leaf, name)
+    dtype = _working_type(*leaves)
+    numbers = (chosen_log_probs, rejected_log_probs, ref_chosen_log_probs, ref_rejected_log_probs)
+    operation: Any = _preferences.preference_loss
+    value, found, metrics = operation(
+        loss,
+        *(_numbers(value, torch.float64) for value in numbers),
+        log_probs=_numbers(log_probs, torch.float64),
+        **{name: _array(value) for name, value in arguments.items()},
+        return_grad=True,
+        return_metrics=True,
+    )
+    gradients = [found] if loss == "kto" else list(found)
+    pairs = [(leaf, g if _wants_gradient(leaf) else None) for leaf, g in zip(leaves, gradients)]
+    result = _known(value, dtype, pairs)
+    return (result, metrics) if return_metrics else result
+
+
+def reward_loss(
+    chosen_rewards: Tensor,
+    rejected_rewards: Tensor,
+    margins: ArrayLike | None = None,
+    center_rewards_coefficient: float = 0.0,
+) -> Tensor:
+    """`rein.reward_loss` as a scalar tensor, differentiable in both rewards.
+
+    >>> chosen = torch.tensor([1.5, 0.2], requires_grad=True)
+    >>> reward_loss(chosen, torch.tensor([0.5, 0.4])).backward()
+    >>> chosen.grad
+    tensor([-0.1345, -0.2749])
+    """
+    leaves = (chosen_rewards, rejected_rewards)
+    for leaf, name in zip(leaves, ("chosen_rewards", "rejected_rewards")):
+        _need_tensor(leaf, name)
+    operation: Any = _preferences.reward_loss
+    value, gradients = operation(
+        *(_numbers(leaf, torch.float64) for leaf in leaves),
+        _numbers(margins, torch.float64),
+        center_rewards_coefficient,
+        return_grad=True,
+    )
+    pairs = [(leaf, g if _wants_gradient(leaf) else None) for leaf, g in zip(leaves, gradients)]
+    return _known(value, _working_type(*leaves), pairs)
+
+
+def value_loss(
+    values: Tensor,
+    old_values: ArrayLike,
+    returns: ArrayLike,
+    mask: ArrayLike | None = None,
+    value_clip: float | None = 0.5,
+) -> Tensor:
+    """`rein.value_loss` as a scalar tensor, differentiable in `values`.
+
+    >>> values = torch.tensor([0.5, 2.0], requires_grad=True)
+    >>> value_loss(values, [0.5, 1.0], [1.0, 1.0]).backward()
+    >>> values.grad
+    tensor([-0.2500,  0.5000])
+    """
+    _need_tensor(values, "values")
+    dtype = _working_type(values)
+    operation: Any = _preferences.value_loss
+    value, gradient = operation(
+        *(_numbers(x, dtype) for x in (values, old_values, returns)), _array(mask), value_clip, return_grad=True
+    )
+    return _known(value, dtype, ((values, gradient if _wants_gradient(values) else None),))

@@ -86,6 +86,95 @@ def kl_advantage(data):
     return {"advantages": a, "kl_policy_ref": [mean(list(d.values()))]}
 
 
+def logistic(x):
+    return ONE / (1 + (-x).exp())
+
+
+def minus_log_logistic(x):
+    return (1 + (-x).exp()).ln()
+
+
+def completion(data, side, i):
+    """s of one completion as a variable, its reference (0 without one) and its length (1 without one)."""
+    s = Dual(data[f"{side}_log_probs"][i], {(side, i): ONE})
+    ref = Decimal(data[f"ref_{side}_log_probs"][i]) if f"ref_{side}_log_probs" in data else ZERO
+    return s, ref, Decimal(data[f"{side}_lengths"][i]) if f"{side}_lengths" in data else ONE
+
+
+def pair_loss(data, i):
+    """The loss of a pair as its paper has it: (s, ref, length) of the chosen and of the rejected completion."""
+    (s_w, ref_w, n_w), (s_l, ref_l, n_l) = completion(data, "chosen", i), completion(data, "rejected", i)
+    name, beta = data["loss"], Decimal(data.get("beta", 2 if data["loss"] == "simpo" else 0.1))
+    noise, h = Decimal(data.get("label_smoothing", 0)), beta * ((s_w - ref_w) - (s_l - ref_l))
+    agree, contradict = minus_log_logistic(h), minus_log_logistic(-h)
+    if name == "dpo":                                           # 2305.18290, eq. 7
+        return agree
+    if name == "cdpo":                                          # Mitchell 2023: cross-entropy with the target 1 − ε
+        return (1 - noise) * agree + noise * contradict
+    if name == "robust":                                        # 2403.00409, eq. 12
+        return ((1 - noise) * agree - noise * contradict) / (1 - 2 * noise)
+    if name == "hinge":                                         # 2305.10425
+        return 1 - h if not above(h.value, ONE) else Dual(0)
+    if name in ("ipo_sum", "ipo_mean"):                         # 2310.12036, eq. 17; TRL divides by the lengths
+        gap = (s_w - ref_w) / n_w - (s_l - ref_l) / n_l - 1 / (2 * beta)
+        return gap * gap
+    if name == "simpo":                                         # 2405.14734, eq. 6
+        return minus_log_logistic(beta / n_w * s_w - beta / n_l * s_l - Decimal(data.get("simpo_gamma", 0.5)))
+    if name == "cpo":                                           # 2401.08417: a uniform reference, and the log-likelihood
+        return minus_log_logistic(beta * (s_w - s_l)) - Decimal(data.get("cpo_alpha", 1)) * s_w / n_w
+    p_w, p_l = (s_w / n_w).exp(), (s_l / n_l).exp()             # orpo, 2403.07691, eqs. 4 to 7
+    odds = (p_w / (1 - p_w)) / (p_l / (1 - p_l))
+    return -(s_w / n_w) + beta * minus_log_logistic(odds.ln())
+
+
+def kto_loss(data):
+    """2402.01306, eqs. 7 and 8: λ_D(1 − σ(β(u − z))) or λ_U(1 − σ(β(z − u))), z = max(0, kl)."""
+    beta, n = Decimal(data.get("beta", 0.1)), len(data["labels"])
+    z, losses = max(ZERO, Decimal(data["kl"])), []
+    for i, label in enumerate(data["labels"]):
+        u = Dual(data["log_probs"][i], {i: ONE}) - Decimal(data["ref_log_probs"][i])
+        weight = Decimal(data.get("desirable_weight" if label else "undesirable_weight", 1))
+        losses.append(weight * (1 - logistic(beta * (u - z) if label else beta * (z - u))))
+    loss = total(losses) / n
+    return {"loss": [loss.value], "grad_log_probs": [loss.grad.get(i, ZERO) for i in range(n)]}
+
+
+def preference_loss(data):
+    if data["loss"] == "kto":
+        return kto_loss(data)
+    n = len(data["chosen_log_probs"])
+    loss = total([pair_loss(data, i) for i in range(n)]) / n
+    return {"loss": [loss.value], "grad_chosen_log_probs": [loss.grad.get(("chosen", i), ZERO) for i in range(n)],
+            "grad_rejected_log_probs": [loss.grad.get(("rejected", i), ZERO) for i in range(n)]}
+
+
+def reward_loss(data):
+    """−log σ(r_w − r_l − m) + c·(r_w + r_l)²: 2307.09288 eq. 2, and the centring of 2312.09244."""
+    n, c = len(data["chosen_rewards"]), Decimal(data.get("center_rewards_coefficient", 0))
+    losses = []
+    for i in range(n):
+        r_w, r_l = Dual(data["chosen_rewards"][i], {("w", i): ONE}), Dual(data["rejected_rewards"][i], {("l", i): ONE})
+        centre = r_w + r_l
+        losses.append(minus_log_logistic(r_w - r_l - Decimal(data.get("margins", [0] * n)[i])) + c * centre * centre)
+    loss = total(losses) / n
+    right = sum(Decimal(w) > Decimal(r) for w, r in zip(data["chosen_rewards"], data["rejected_rewards"]))
+    return {"loss": [loss.value], "accuracy": [Decimal(right) / n],
+            "grad_chosen_rewards": [loss.grad[("w", i)] for i in range(n)],
+            "grad_rejected_rewards": [loss.grad[("l", i)] for i in range(n)]}
+
+
+def value_loss(data):
+    """½·mean max((V − G)², (clip(V, V_old ± ε) − G)²) over the trained tokens."""
+    n, epsilon, losses = len(data["values"]), Decimal(data.get("value_clip", 0.5)), []
+    trained = [t for t in range(n) if "mask" not in data or data["mask"][t]]
+    for t in trained:
+        v, old, target = Dual(data["values"][t], {t: ONE}), Decimal(data["old_values"][t]), Decimal(data["returns"][t])
+        free, near = v - target, clip(v, old - epsilon, old + epsilon) - target
+        losses.append(free * free if near.grad or above((free * free).value, (near * near).value) else near * near)
+    loss = total(losses) / (2 * len(trained))
+    return {"loss": [loss.value], "grad_values": [loss.grad.get(t, ZERO) for t in range(n)]}
+
+
 def regroup(lengths, sizes):
     ends = [sum(sizes[:g]) for g in range(len(sizes) + 1)]
     return [sum(lengths[ends[g]:ends[g + 1]]) for g in range(len(sizes))]
