@@ -58,7 +58,7 @@ static rein_status plan_weight(saving *s, size_t i, const rein_model_config *con
     *t = (rein_tensor){.name = w->name, .n_dims = w->n_dims, .shape = {w->shape[0], w->shape[1]}};
     t->dtype = model->values ? REIN_TENSOR_F32 : stored->dtype;
     t->data = model->values ? model->values + model->offsets[from] : stored->data;
-    t->bytes = elements(w) * rein_tensor_type_bits(t->dtype) / 8;
+    t->bytes = rein_tensor_type_bytes(t->dtype, elements(w));
     if (adapter && rein_module_slot(&slot, &rest, config, w->name) && !strcmp(rest, ".weight") && adapter->loras[slot].rank)
         s->loras[i] = &adapter->loras[slot];
     return REIN_OK;
@@ -123,7 +123,7 @@ static rein_status overflow(const saving *s, size_t i, size_t r) {
 static rein_status merge_row(void *to, const saving *s, size_t i, size_t r) {
     const rein_tensor *t = &s->tensors[i];
     const rein_lora *lora = s->loras[i];
-    const size_t n = t->shape[1], size = rein_tensor_type_bits(t->dtype) / 8;
+    const size_t n = t->shape[1], size = rein_tensor_type_bytes(t->dtype, 1);
     const double scale = (double)lora->scale, limit = rein_weight_type_of(t->dtype)->limit;
     int fits = 1;
     memset(s->sum, 0, n * sizeof *s->sum);
