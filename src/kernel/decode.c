@@ -1,16 +1,9 @@
 /* decode.c - stored elements to f32, one function for each storage type; compiled per instruction set. */
 #include "decode_blocks.h"
-#include "lanes.h"
+#include "lanes_f16.h"
 #include "storage.h"
 
 static void decode_f32(float *to, const void *from, size_t n) { memcpy(to, from, n * sizeof *to); }
-
-INLINE U load_16_bits(const uint16_t *from) {
-    typedef uint16_t H __attribute__((vector_size(16)));
-    H h;
-    memcpy(&h, from, sizeof h);
-    return __builtin_convertvector(h, U);
-}
 
 /* A bf16 is the upper half of an f32. */
 INLINE V from_bf16(U h) { return (V)(h << 16); }

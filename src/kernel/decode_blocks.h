@@ -5,23 +5,13 @@
 #ifndef REIN_KERNEL_DECODE_BLOCKS_H
 #define REIN_KERNEL_DECODE_BLOCKS_H
 
-#include "lanes.h"
-
-/* An f16 is moved into the places of an f32 and scaled by 2^112, which also normalises subnormals. Inf and NaN keep their mantissa. */
-INLINE V from_f16(U h) {
-    const U magnitude_bits = (h & 0x7fff) << 13;
-    const V scaled = (V)magnitude_bits * 0x1p112f;
-    const U special = (U)((M)magnitude_bits >= 0x0f800000) & 0x7f800000;
-    return (V)((U)scaled | special | (h & 0x8000) << 16);
-}
+#include "lanes_f16.h"
 
 /* The f16 at `from`, which may have any alignment, in all lanes. */
 INLINE V scale_at(const uint8_t *from) {
     const uint32_t h = (uint32_t)from[0] | (uint32_t)from[1] << 8;
     return from_f16((U){h, h, h, h, h, h, h, h});
 }
-
-INLINE V to_floats(M q) { return __builtin_convertvector(q, V); }
 
 /* Bits first … first + 7 of `from`, one in each lane. */
 INLINE M bit_lanes(uint32_t from, size_t first) {

@@ -1,7 +1,8 @@
 /* storage.h - the types in which weights are stored. Private.
  *
  * A storage type is a row of REIN_STORAGE_TYPES: its name, the elements and the bytes of one block. Plain number types have blocks of one
- * element. To add a type, add a row here and its decode function to decode.c. Two rules: a block of zero bytes decodes to zeros, and a
+ * element. To add a type, add a row here and its decode function to decode.c; a type of blocks is decoded from panels too (block_panel.h,
+ * decode_panel.h). Two rules: a block of zero bytes decodes to zeros, and a
  * block has at most REIN_STORAGE_BLOCK elements, 1 or a multiple of 16. In a matrix of blocks an element's index decides its block: every
  * row starts with a new block. */
 #ifndef REIN_KERNEL_STORAGE_H
