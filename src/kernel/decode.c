@@ -1,26 +1,12 @@
 /* decode.c - stored elements to f32, one function for each storage type; compiled per instruction set. */
-#include "lanes.h"
+#include "decode_blocks.h"
+#include "lanes_f16.h"
 #include "storage.h"
 
 static void decode_f32(float *to, const void *from, size_t n) { memcpy(to, from, n * sizeof *to); }
 
-INLINE U load_16_bits(const uint16_t *from) {
-    typedef uint16_t H __attribute__((vector_size(16)));
-    H h;
-    memcpy(&h, from, sizeof h);
-    return __builtin_convertvector(h, U);
-}
-
 /* A bf16 is the upper half of an f32. */
 INLINE V from_bf16(U h) { return (V)(h << 16); }
-
-/* An f16 is moved into the places of an f32 and scaled by 2^112, which also normalises subnormals. Inf and NaN keep their mantissa. */
-INLINE V from_f16(U h) {
-    const U magnitude_bits = (h & 0x7fff) << 13;
-    const V scaled = (V)magnitude_bits * 0x1p112f;
-    const U special = (U)((M)magnitude_bits >= 0x0f800000) & 0x7f800000;
-    return (V)((U)scaled | special | (h & 0x8000) << 16);
-}
 
 static void decode_bf16(float *to, const void *from, size_t n) {
     const uint16_t *h = from;

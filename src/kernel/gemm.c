@@ -8,6 +8,7 @@
 #include "../base/base.h"
 #include "../base/pool.h"
 #include "../base/scratch.h"
+#include "block_panel.h"
 #include "gemm_block.h"
 #include "kernels.h"
 
@@ -33,14 +34,15 @@ static void pack_bf16_panel(uint16_t *to, const rein_matrix *b, size_t first, si
         for (size_t j = 0; j < GEMM_PANEL; j++) to[rein_bf16_place(j)] = j < columns ? from[j * b->column] : 0;
 }
 
-/* Copies the blocks of any other storage type as they are. */
+/* Copies numbers of any other type as they are, and blocks as panel blocks. */
 static void pack_block_panel(char *to, const rein_matrix *b, size_t first, size_t columns, size_t k) {
     const size_t elements = rein_storage_elements(b->storage), bytes = rein_storage_bytes(b->storage, elements);
-    for (size_t i = 0; i < k; i += elements)
-        for (size_t j = 0; j < GEMM_PANEL; j++, to += bytes) {
-            const size_t index = i * b->row + (first + j) * b->column;
-            if (j < columns) memcpy(to, (const char *)b->data + rein_storage_bytes(b->storage, index), bytes);
-            else memset(to, 0, bytes);
+    for (size_t i = 0; i < k; i += elements, to += GEMM_PANEL * bytes)
+        for (size_t j = 0; j < GEMM_PANEL; j++) {
+            const char *from = (const char *)b->data + rein_storage_bytes(b->storage, i * b->row + (first + j) * b->column);
+            if (elements > 1) rein_put_block((uint8_t *)to, j < columns ? (const uint8_t *)from : NULL, b->storage, j);
+            else if (j < columns) memcpy(to + j * bytes, from, bytes);
+            else memset(to + j * bytes, 0, bytes);
         }
 }
 

@@ -17,7 +17,7 @@ typedef struct rein_matrix {
 } rein_matrix;
 
 /* A right factor [k][n], packed once and used often, in the storage type it had. It is cut into panels of 16 columns, padded with zeros. A
- * panel holds the blocks of its 16 columns in the order [k / elements of a block][16]. */
+ * panel of numbers is [k][16]; one of blocks is [k / elements of a block] panel blocks (block_panel.h). */
 typedef struct rein_packed {
     const void *data;
     size_t k, n;

@@ -89,7 +89,9 @@ static void multiply_narrow(const part *t) {
 /* ---- cutting a block into parts */
 _Static_assert(0 <= GEMM_ROWS * GEMM_DEPTH - PART_ROWS * PART_DEPTH, "room for the rows of a part");
 _Static_assert(0 <= GEMM_COLUMNS * GEMM_DEPTH - PART_COLUMNS * PART_DEPTH, "room for its columns");
-_Static_assert(0 <= PART_DEPTH - REIN_STORAGE_BLOCK, "a part has whole blocks");
+
+/* The rows of decoded panels that few rows of a read once: they and four panels stay in the first-level cache. */
+enum { FEW_DEPTH = 96 };
 
 /* n cut into parts of at most `most`, nearly equal, each a multiple of `unit`. */
 static size_t part_size(size_t n, size_t most, size_t unit) {
@@ -114,12 +116,13 @@ static plan plan_of(const rein_gemm_task *t) {
         p.depth = t->k + 1, p.rows = p.tall = t->m, p.columns = t->n;
         return p;
     }
-    const size_t elements = t->panel && !t->transposed ? rein_storage_elements(t->b.storage) : 1;
-    const size_t deepest = 2 * t->m <= PART_ROWS && p.columns_in_place ? 2 * PART_DEPTH : PART_DEPTH;
-    p.depth = part_size(t->k, deepest, elements > GEMM_PANEL ? elements : GEMM_PANEL);
+    const size_t deepest = few && p.rows_in_place                        ? FEW_DEPTH
+                           : 2 * t->m <= PART_ROWS && p.columns_in_place ? 2 * PART_DEPTH
+                                                                         : PART_DEPTH;
+    p.depth = part_size(t->k, deepest, GEMM_PANEL);
     p.rows = part_size(t->m, PART_ROWS, TILE_ROWS);
     p.columns = p.columns_in_place       ? t->n
-                : few && p.rows_in_place ? TILE_PANELS * GEMM_PANEL /* decoded, read once: they stay in the first-level cache */
+                : few && p.rows_in_place ? FEW_PANELS * GEMM_PANEL /* decoded, read once: they stay in the first-level cache */
                                          : part_size(t->n, PART_COLUMNS, TILE_PANELS * GEMM_PANEL);
     p.tall = t->m < PART_ROWS ? part_size(t->m, TILE_ROWS, 1) : TILE_ROWS;
     return p;

@@ -37,7 +37,7 @@ typedef struct rein_gemm_kernels {
     void (*multiply)(const rein_gemm_task *task);
 
     /* to [depth][16] = the columns [first, first + 16) of the task's b in the rows [from, from + depth), as f32, with 0 past the last
-     * column. `from` is a multiple of 16 and of the elements of a block. */
+     * column. `from` is a multiple of 16. */
     void (*pack_panel)(float *to, const rein_gemm_task *task, size_t first, size_t from, size_t depth);
 } rein_gemm_kernels;
 

@@ -3,6 +3,7 @@
 #ifndef REIN_KERNEL_GEMM_PACK_H
 #define REIN_KERNEL_GEMM_PACK_H
 
+#include "decode_panel.h"
 #include "gemm_tile.h"
 
 /* Element (i, j) of a view in any storage type. */
@@ -96,21 +97,10 @@ static void pack_view(float *to, const rein_matrix *b, size_t first, size_t colu
 /* Tiles read f32 and bf16 panels as they are. Those of other storage types are decoded. */
 static int is_read_in_place(rein_storage storage) { return storage == REIN_STORED_F32 || storage == REIN_STORED_BF16; }
 
-/* The blocks of the 16 columns lie side by side; `from` and depth are whole blocks. */
 static void decode_panel(float *to, const void *panel, rein_storage storage, size_t from, size_t depth) {
-    const size_t elements = rein_storage_elements(storage);
-    const char *blocks = (const char *)panel + rein_storage_bytes(storage, from * GEMM_PANEL);
-    float columns[GEMM_PANEL * REIN_STORAGE_BLOCK];
-    if (elements == 1) {
-        KERNEL(rein_decode)(to, blocks, storage, depth * GEMM_PANEL);
-        return;
-    }
-    for (size_t k = 0; k < depth; k += elements) {
-        KERNEL(rein_decode)(columns, blocks + rein_storage_bytes(storage, k * GEMM_PANEL), storage, elements * GEMM_PANEL);
-        for (size_t l = 0; l < elements; l += LANES)
-            for (size_t j = 0; j < GEMM_PANEL; j += LANES)
-                transpose_8x8(to + (k + l) * GEMM_PANEL + j, GEMM_PANEL, columns + j * elements + l, elements);
-    }
+    if (rein_storage_elements(storage) > 1) decode_panel_rows(to, panel, storage, from, depth);
+    else KERNEL(rein_decode)
+    (to, (const char *)panel + rein_storage_bytes(storage, from * GEMM_PANEL), storage, depth * GEMM_PANEL);
 }
 
 /* to [16][16] = the transpose of 16 rows of a panel of f32 or bf16. */
@@ -134,16 +124,16 @@ INLINE void transpose_square(float *to, const void *panel, size_t first, const r
 
 /* The same for any storage type and for fewer rows; the columns of `to` past them are 0. */
 static void transpose_rows(float *to, const void *panel, rein_storage storage, size_t first, size_t rows) {
-    const size_t elements = rein_storage_elements(storage), in_block = first % elements;
-    const char *blocks = (const char *)panel + rein_storage_bytes(storage, (first - in_block) * GEMM_PANEL);
-    float numbers[GEMM_PANEL * REIN_STORAGE_BLOCK];
-    if (elements > 1) { /* a decoded block is a row of the transpose */
-        KERNEL(rein_decode)(numbers, blocks, storage, elements * GEMM_PANEL);
-        for (size_t l = 0; l < GEMM_PANEL; l++)
-            memcpy(to + l * GEMM_PANEL, numbers + l * elements + in_block, GEMM_PANEL * sizeof *to);
+    float numbers[GEMM_PANEL * GEMM_PANEL];
+    if (rein_storage_elements(storage) > 1) { /* all sixteen rows are there, because the panel has whole blocks */
+        decode_panel_rows(numbers, panel, storage, first, GEMM_PANEL);
+        for (size_t r = 0; r < GEMM_PANEL; r += LANES)
+            for (size_t l = 0; l < GEMM_PANEL; l += LANES)
+                transpose_8x8(to + l * GEMM_PANEL + r, GEMM_PANEL, numbers + r * GEMM_PANEL + l, GEMM_PANEL);
         return;
     }
-    KERNEL(rein_decode)(numbers, blocks, storage, rows * GEMM_PANEL);
+    const char *from = (const char *)panel + rein_storage_bytes(storage, first * GEMM_PANEL);
+    KERNEL(rein_decode)(numbers, from, storage, rows * GEMM_PANEL);
     for (size_t l = 0; l < GEMM_PANEL; l++)
         for (size_t r = 0; r < GEMM_PANEL; r++) {
             const size_t place = storage == REIN_STORED_BF16 ? rein_bf16_place(l) : l;

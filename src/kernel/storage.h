@@ -1,7 +1,8 @@
 /* storage.h - the types in which weights are stored. Private.
  *
  * A storage type is a row of REIN_STORAGE_TYPES: its name, the elements and the bytes of one block. Plain number types have blocks of one
- * element. To add a type, add a row here and its decode function to decode.c. Two rules: a block of zero bytes decodes to zeros, and a
+ * element. To add a type, add a row here and its decode function to decode.c; a type of blocks is decoded from panels too (block_panel.h,
+ * decode_panel.h). Two rules: a block of zero bytes decodes to zeros, and a
  * block has at most REIN_STORAGE_BLOCK elements, 1 or a multiple of 16. In a matrix of blocks an element's index decides its block: every
  * row starts with a new block. */
 #ifndef REIN_KERNEL_STORAGE_H
@@ -12,10 +13,18 @@
 #include "isa_list.h"
 
 /*      name, decode function, elements of a block, bytes of a block */
-#define REIN_STORAGE_TYPES(ROW)  \
-    ROW(F32, decode_f32, 1, 4)   \
-    ROW(BF16, decode_bf16, 1, 2) \
-    ROW(F16, decode_f16, 1, 2)
+#define REIN_STORAGE_TYPES(ROW)      \
+    ROW(F32, decode_f32, 1, 4)       \
+    ROW(BF16, decode_bf16, 1, 2)     \
+    ROW(F16, decode_f16, 1, 2)       \
+    ROW(Q8_0, decode_q8_0, 32, 34)   \
+    ROW(Q4_0, decode_q4_0, 32, 18)   \
+    ROW(Q4_1, decode_q4_1, 32, 20)   \
+    ROW(Q5_0, decode_q5_0, 32, 22)   \
+    ROW(Q5_1, decode_q5_1, 32, 24)   \
+    ROW(Q4_K, decode_q4_k, 256, 144) \
+    ROW(Q5_K, decode_q5_k, 256, 176) \
+    ROW(Q6_K, decode_q6_k, 256, 210)
 
 #define REIN_STORAGE_NAME(name, decode, elements, bytes) REIN_STORED_##name,
 typedef enum rein_storage { REIN_STORAGE_TYPES(REIN_STORAGE_NAME) REIN_STORAGE_COUNT } rein_storage;

@@ -274,6 +274,12 @@ static int factor_module(const char *name, const rein_model_config *config) {
     return REIN_MODULES;
 }
 
+static size_t elements(const rein_tensor *tensor) { /* cannot overflow: the size of the tensor was computed */
+    size_t n = 1;
+    for (int i = 0; i < tensor->n_dims; i++) n *= tensor->shape[i];
+    return n;
+}
+
 static unsigned count_factors(int64_t *parameters, const rein_model_config *config, const rein_tensors *tensors) {
     unsigned modules = 0;
     *parameters = 0;
@@ -282,7 +288,7 @@ static unsigned count_factors(int64_t *parameters, const rein_model_config *conf
         const int module = factor_module(tensor->name, config);
         if (module == REIN_MODULES) continue;
         modules |= 1u << module;
-        *parameters += (int64_t)(tensor->bytes * 8 / rein_tensor_type_bits(tensor->dtype));
+        *parameters += (int64_t)elements(tensor);
     }
     return modules;
 }

@@ -209,7 +209,7 @@ static void read_dtype(rein_model_config *to, rein_fields *in) {
     if (!strncmp(name, "torch.", 6)) name += 6;
     const rein_weight_type *type;
     for (size_t i = 0; (type = rein_weight_type_at(i)) && !to->has_dtype; i++)
-        if (!strcmp(name, type->word)) to->has_dtype = 1, to->dtype = type->dtype;
+        if (type->word && !strcmp(name, type->word)) to->has_dtype = 1, to->dtype = type->dtype;
     if (!to->has_dtype)
         rein_fields_wrong(in, key, json_object_get(in->object, key), "not supported; %s are", rein_weight_words_show(words, "and"));
 }
@@ -320,8 +320,8 @@ rein_status rein_model_config_write(const char *to_directory, const char *from_d
     char *from = NULL, *to = NULL;
     json_t *json = NULL;
     char types[REIN_WEIGHT_TYPES_SHOWN];
-    if (!rein_weight_type_of(dtype))
-        return rein_fail(err, REIN_EINVAL, "a model is written as %s", rein_weight_types_show(types, "or"));
+    const rein_weight_type *type = rein_weight_type_of(dtype);
+    if (!type || !type->word) return rein_fail(err, REIN_EINVAL, "a model is written as %s", rein_weight_types_show(types, "or"));
     rein_status status = read_json(&json, &from, from_directory, "config.json", 0, err);
     if (!status) status = take_text_model(&json, from, err);
     if (!status) status = change(json, from, dtype, tie_word_embeddings, err);

@@ -1,5 +1,6 @@
 /* model_files.c - writes a model as transformers saves it. An adapter is merged into its modules: W + s·B·A, summed in f64 and
- * rounded once, to the type the weight is stored in. Merged weights are computed a few rows at a time, as they are written.
+ * rounded once, to the type the weight is stored in. Quantised weights are decoded and written as f32, which changes none of them. Merged
+ * and decoded weights are computed a few rows at a time, as they are written.
  * config.json is written last: a directory without it is not a model. */
 #include "model_files.h"
 
@@ -25,7 +26,8 @@ typedef struct saving {
     const rein_kernels *kernels;
     size_t n;
     rein_weight *weights;    /* [n] */
-    rein_tensor *tensors;    /* [n]: as they are written; data is the weight without the LoRA */
+    rein_tensor *tensors;    /* [n]: as they are written; data is the weight without the LoRA, stored as `storages` say */
+    rein_storage *storages;  /* [n] */
     const rein_lora **loras; /* [n] or NULL each */
     size_t *shards;          /* [n]: index of the file */
     size_t n_shards;
@@ -56,9 +58,11 @@ static rein_status plan_weight(saving *s, size_t i, const rein_model_config *con
     if (status) return status;
     rein_tensor *t = &s->tensors[i];
     *t = (rein_tensor){.name = w->name, .n_dims = w->n_dims, .shape = {w->shape[0], w->shape[1]}};
-    t->dtype = model->values ? REIN_TENSOR_F32 : stored->dtype;
+    const rein_weight_type *type = rein_weight_type_of(model->values ? REIN_TENSOR_F32 : stored->dtype);
+    s->storages[i] = type->storage;
+    t->dtype = type->word ? type->dtype : REIN_TENSOR_F32;
     t->data = model->values ? model->values + model->offsets[from] : stored->data;
-    t->bytes = elements(w) * rein_tensor_type_bits(t->dtype) / 8;
+    t->bytes = rein_tensor_type_bytes(t->dtype, elements(w));
     if (adapter && rein_module_slot(&slot, &rest, config, w->name) && !strcmp(rest, ".weight") && adapter->loras[slot].rank)
         s->loras[i] = &adapter->loras[slot];
     return REIN_OK;
@@ -81,17 +85,19 @@ static int take_memory(saving *s) {
         if (rein_model_linear(s->model, slot)->in > max_width) max_width = rein_model_linear(s->model, slot)->in;
     s->weights = calloc(s->n, sizeof *s->weights);
     s->tensors = calloc(s->n, sizeof *s->tensors);
+    s->storages = calloc(s->n, sizeof *s->storages);
     s->loras = calloc(s->n, sizeof *s->loras);
     s->shards = calloc(s->n, sizeof *s->shards);
     s->sum = malloc(max_width * sizeof *s->sum);
     s->row = malloc(max_width * sizeof *s->row);
     s->block = malloc((max_width > BLOCK ? max_width : BLOCK) * sizeof *s->block);
-    return s->weights && s->tensors && s->loras && s->shards && s->sum && s->row && s->block;
+    return s->weights && s->tensors && s->storages && s->loras && s->shards && s->sum && s->row && s->block;
 }
 
 static void free_memory(saving *s) {
     free(s->weights);
     free(s->tensors);
+    free(s->storages);
     free(s->loras);
     free(s->shards);
     free(s->sum);
@@ -119,11 +125,18 @@ static rein_status overflow(const saving *s, size_t i, size_t r) {
                      s->sum[j], rein_tensor_type_name(t->dtype));
 }
 
-/* Row r of the module merged with its LoRA, in f64, where products of f32 are exact. `to` has the type of the tensor. */
+static int is_decoded(const saving *s, size_t i) { return rein_weight_type_of(s->tensors[i].dtype)->storage != s->storages[i]; }
+
+/* Row r of the module merged with its LoRA, if it has one, in f64, where products of f32 are exact. `to` has the type of the tensor. */
 static rein_status merge_row(void *to, const saving *s, size_t i, size_t r) {
     const rein_tensor *t = &s->tensors[i];
     const rein_lora *lora = s->loras[i];
-    const size_t n = t->shape[1], size = rein_tensor_type_bits(t->dtype) / 8;
+    const size_t n = t->shape[t->n_dims - 1];
+    const char *row = (const char *)t->data + rein_storage_bytes(s->storages[i], r * n);
+    if (!lora) { /* the weight is decoded to f32 */
+        s->kernels->decode(to, row, s->storages[i], n);
+        return REIN_OK;
+    }
     const double scale = (double)lora->scale, limit = rein_weight_type_of(t->dtype)->limit;
     int fits = 1;
     memset(s->sum, 0, n * sizeof *s->sum);
@@ -132,7 +145,7 @@ static rein_status merge_row(void *to, const saving *s, size_t i, size_t r) {
         const float *a = lora->a + k * n;
         for (size_t j = 0; j < n; j++) s->sum[j] += b * (double)a[j];
     }
-    s->kernels->decode(s->row, (const char *)t->data + r * n * size, rein_weight_type_of(t->dtype)->storage, n);
+    s->kernels->decode(s->row, row, s->storages[i], n);
     for (size_t j = 0; j < n; j++) s->sum[j] = (double)s->row[j] + scale * s->sum[j];
     for (size_t j = 0; j < n; j++) fits &= s->sum[j] > -limit && s->sum[j] < limit;
     if (!fits) return overflow(s, i, r);
@@ -155,7 +168,8 @@ static rein_status put_merged(rein_writer *writer, const saving *s, size_t i) {
 static rein_status put_weight(rein_writer *writer, size_t place, void *context, rein_error *err) {
     const saving *s = context;
     const size_t i = s->first + place;
-    return s->loras[i] ? put_merged(writer, s, i) : rein_writer_put(writer, s->tensors[i].data, s->tensors[i].bytes, err);
+    return s->loras[i] || is_decoded(s, i) ? put_merged(writer, s, i)
+                                           : rein_writer_put(writer, s->tensors[i].data, s->tensors[i].bytes, err);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------- files */

@@ -20,16 +20,21 @@
 
 enum { PREFIX = 8 }; /* bytes before the header: its length */
 
+/* Elements and bits of one block. */
 static const struct {
     const char *name;
-    size_t bits;
-} dtypes[REIN_TENSOR_TYPES] = {{"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},     {"U8", 8},          {"I8", 8},
-                               {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},
-                               {"U16", 16},    {"F16", 16},    {"BF16", 16},   {"I32", 32},        {"U32", 32},        {"F32", 32},
-                               {"C64", 64},    {"F64", 64},    {"I64", 64},    {"U64", 64}};
+    size_t elements, bits;
+} dtypes[REIN_TENSOR_TYPES] = {
+    {"BOOL", 1, 8},        {"F4", 1, 4},         {"F6_E2M3", 1, 6},      {"F6_E3M2", 1, 6},      {"U8", 1, 8},
+    {"I8", 1, 8},          {"F8_E5M2", 1, 8},    {"F8_E4M3", 1, 8},      {"F8_E8M0", 1, 8},      {"F8_E4M3FNUZ", 1, 8},
+    {"F8_E5M2FNUZ", 1, 8}, {"I16", 1, 16},       {"U16", 1, 16},         {"F16", 1, 16},         {"BF16", 1, 16},
+    {"I32", 1, 32},        {"U32", 1, 32},       {"F32", 1, 32},         {"C64", 1, 64},         {"F64", 1, 64},
+    {"I64", 1, 64},        {"U64", 1, 64},       {"Q8_0", 32, 34 * 8},   {"Q4_0", 32, 18 * 8},   {"Q4_1", 32, 20 * 8},
+    {"Q5_0", 32, 22 * 8},  {"Q5_1", 32, 24 * 8}, {"Q4_K", 256, 144 * 8}, {"Q5_K", 256, 176 * 8}, {"Q6_K", 256, 210 * 8}};
 
 const char *rein_tensor_type_name(rein_tensor_type dtype) { return dtypes[dtype].name; }
-size_t rein_tensor_type_bits(rein_tensor_type dtype) { return dtypes[dtype].bits; }
+size_t rein_tensor_type_elements(rein_tensor_type dtype) { return dtypes[dtype].elements; }
+size_t rein_tensor_type_bytes(rein_tensor_type dtype, size_t n) { return n / dtypes[dtype].elements * dtypes[dtype].bits / 8; }
 
 const char *rein_shape_show(char to[REIN_SHAPE_SHOWN], const size_t *shape, int n_dims) {
     size_t n = 1;
@@ -45,15 +50,17 @@ int rein_tensor_bytes(size_t *bytes, rein_tensor_type dtype, const size_t *shape
         if (shape[i] && n > SIZE_MAX / shape[i]) return 0;
         n *= shape[i];
     }
-    if (n > SIZE_MAX / dtypes[dtype].bits || n * dtypes[dtype].bits % 8 != 0) return 0;
-    *bytes = n * dtypes[dtype].bits / 8;
+    const size_t elements = dtypes[dtype].elements, bits = dtypes[dtype].bits, blocks = n / elements;
+    if (elements > 1 && (n_dims == 0 || shape[n_dims - 1] % elements != 0)) return 0;
+    if (blocks > SIZE_MAX / bits || blocks * bits % 8 != 0) return 0;
+    *bytes = blocks * bits / 8;
     return 1;
 }
 
 /* -------------------------------------------------------------------------------------------------------- header entries */
 
 static int find_dtype(rein_tensor_type *dtype, const char *name) {
-    for (int i = 0; i < REIN_TENSOR_TYPES; i++)
+    for (int i = 0; i < REIN_TENSOR_SAFETENSORS_TYPES; i++)
         if (!strcmp(name, dtypes[i].name)) return *dtype = (rein_tensor_type)i, 1;
     return 0;
 }
@@ -215,7 +222,7 @@ rein_status rein_shard_read(rein_tensors *all, rein_shard *shard, rein_error *er
 /* -------------------------------------------------------------------------------------------------------------------- alignment */
 
 static int misaligned(const rein_tensor *tensor) {
-    return rein_weight_type_of(tensor->dtype) && (uintptr_t)tensor->data % (rein_tensor_type_bits(tensor->dtype) / 8) != 0;
+    return rein_weight_type_of(tensor->dtype) && (uintptr_t)tensor->data % rein_tensor_type_bytes(tensor->dtype, 1) != 0;
 }
 
 /* The size of a copy, rounded up so that the next one is aligned too. It is never 0, so that an empty tensor has an aligned

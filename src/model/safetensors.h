@@ -10,7 +10,8 @@
 #include "base/file.h"
 #include "rein/base.h"
 
-/* All types of the format, in the order in which the reference writer sorts them: growing alignment. */
+/* All types of the format, in the order in which the reference writer sorts them: growing alignment. Then those of quantised weights, which
+ * only GGUF files have: blocks of 32 or 256 elements. */
 typedef enum rein_tensor_type {
     REIN_TENSOR_BOOL,
     REIN_TENSOR_F4,
@@ -34,14 +35,24 @@ typedef enum rein_tensor_type {
     REIN_TENSOR_F64,
     REIN_TENSOR_I64,
     REIN_TENSOR_U64,
+    REIN_TENSOR_SAFETENSORS_TYPES,
+    REIN_TENSOR_Q8_0 = REIN_TENSOR_SAFETENSORS_TYPES,
+    REIN_TENSOR_Q4_0,
+    REIN_TENSOR_Q4_1,
+    REIN_TENSOR_Q5_0,
+    REIN_TENSOR_Q5_1,
+    REIN_TENSOR_Q4_K,
+    REIN_TENSOR_Q5_K,
+    REIN_TENSOR_Q6_K,
     REIN_TENSOR_TYPES
 } rein_tensor_type;
 
 /* The name of a type, such as "BF16". Static storage; thread-safe. */
 const char *rein_tensor_type_name(rein_tensor_type dtype);
 
-/* The size of an element in bits. Thread-safe. */
-size_t rein_tensor_type_bits(rein_tensor_type dtype);
+/* The elements of one block of a type, 1 for number types, and the bytes of n elements, which are whole blocks and whole bytes. Thread-safe. */
+size_t rein_tensor_type_elements(rein_tensor_type dtype);
+size_t rein_tensor_type_bytes(rein_tensor_type dtype, size_t n);
 
 enum { REIN_MAX_DIMENSIONS = 8 };     /* our limit; the format has none */
 enum { REIN_MAX_HEADER = 100000000 }; /* bytes; the reference reader's limit */
@@ -120,7 +131,8 @@ typedef rein_status rein_tensor_put(rein_writer *writer, size_t i, void *context
 rein_status rein_tensors_write_generated(const char *path, const rein_tensor *tensors, size_t n, const rein_metadata *metadata,
                                          size_t n_metadata, rein_tensor_put *put, void *context, rein_error *err);
 
-/* Computes the size of a tensor in bytes. Returns 0, and leaves *bytes, if it overflows or is not a whole number of bytes. */
+/* Computes the size of a tensor in bytes. Returns 0, and leaves *bytes, if it overflows or is not a whole number of bytes, or if rows are not
+ * whole blocks. */
 int rein_tensor_bytes(size_t *bytes, rein_tensor_type dtype, const size_t *shape, int n_dims);
 
 #endif

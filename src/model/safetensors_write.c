@@ -22,9 +22,10 @@ static rein_status check_tensor(const rein_tensor *tensor, const char *path, rei
     if (!tensor->name || !is_utf8(tensor->name) || !strcmp(tensor->name, "__metadata__"))
         return rein_fail(err, REIN_EINVAL, "%s: the name of a tensor is missing, is not UTF-8, or is __metadata__", shown);
     rein_json_quote(quoted, tensor->name);
-    if ((unsigned)tensor->dtype >= REIN_TENSOR_TYPES || tensor->n_dims < 0 || tensor->n_dims > REIN_MAX_DIMENSIONS)
-        return rein_fail(err, REIN_EINVAL, "%s: tensor %s has dtype %d and %d dimensions: a known type and 0 to %d are needed",
-                         shown, quoted, (int)tensor->dtype, tensor->n_dims, REIN_MAX_DIMENSIONS);
+    if ((unsigned)tensor->dtype >= REIN_TENSOR_SAFETENSORS_TYPES || tensor->n_dims < 0 || tensor->n_dims > REIN_MAX_DIMENSIONS)
+        return rein_fail(err, REIN_EINVAL,
+                         "%s: tensor %s has dtype %d and %d dimensions: a type of the format and 0 to %d are needed", shown, quoted,
+                         (int)tensor->dtype, tensor->n_dims, REIN_MAX_DIMENSIONS);
     rein_shape_show(shape, tensor->shape, tensor->n_dims);
     if (!rein_tensor_bytes(&bytes, tensor->dtype, tensor->shape, tensor->n_dims) || bytes != tensor->bytes)
         return rein_fail(err, REIN_EINVAL, "%s: tensor %s has %zu bytes, which is not the size of %s of %s", shown, quoted,

@@ -33,6 +33,14 @@ static const rein_weight_type TYPES[] = {
     {REIN_TENSOR_F32, "float32", REIN_STORED_F32, 0x1.ffffffp127, round_to_f32, copy_f32},
     {REIN_TENSOR_BF16, "bfloat16", REIN_STORED_BF16, 0x1.ffp127, round_to_bf16, round_f32_to_bf16},
     {REIN_TENSOR_F16, "float16", REIN_STORED_F16, 65520, round_to_f16, round_f32_to_f16},
+    {REIN_TENSOR_Q8_0, NULL, REIN_STORED_Q8_0, 0, NULL, NULL},
+    {REIN_TENSOR_Q4_0, NULL, REIN_STORED_Q4_0, 0, NULL, NULL},
+    {REIN_TENSOR_Q4_1, NULL, REIN_STORED_Q4_1, 0, NULL, NULL},
+    {REIN_TENSOR_Q5_0, NULL, REIN_STORED_Q5_0, 0, NULL, NULL},
+    {REIN_TENSOR_Q5_1, NULL, REIN_STORED_Q5_1, 0, NULL, NULL},
+    {REIN_TENSOR_Q4_K, NULL, REIN_STORED_Q4_K, 0, NULL, NULL},
+    {REIN_TENSOR_Q5_K, NULL, REIN_STORED_Q5_K, 0, NULL, NULL},
+    {REIN_TENSOR_Q6_K, NULL, REIN_STORED_Q6_K, 0, NULL, NULL},
 };
 enum { N_TYPES = sizeof TYPES / sizeof *TYPES };
 _Static_assert((int)N_TYPES == (int)REIN_STORAGE_COUNT, "every storage type of the kernels has a row");
@@ -45,11 +53,13 @@ const rein_weight_type *rein_weight_type_of(rein_tensor_type dtype) {
     return NULL;
 }
 
+/* Those that safetensors files can have, which are the first. */
 static const char *show(char to[REIN_WEIGHT_TYPES_SHOWN], int words, const char *last_link) {
-    size_t n = 0;
-    for (size_t i = 0; i < N_TYPES && n < REIN_WEIGHT_TYPES_SHOWN; i++) {
+    size_t n = 0, count = 0;
+    while (count < N_TYPES && TYPES[count].word) count++;
+    for (size_t i = 0; i < count && n < REIN_WEIGHT_TYPES_SHOWN; i++) {
         const char *name = words ? TYPES[i].word : rein_tensor_type_name(TYPES[i].dtype);
-        const char *before = i == 0 ? "" : i + 1 < N_TYPES ? ", " : " ", *link = i && i + 1 == N_TYPES ? last_link : "";
+        const char *before = i == 0 ? "" : i + 1 < count ? ", " : " ", *link = i && i + 1 == count ? last_link : "";
         n += (size_t)snprintf(to + n, REIN_WEIGHT_TYPES_SHOWN - n, "%s%s%s%s", before, link, *link ? " " : "", name);
     }
     return to;

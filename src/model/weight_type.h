@@ -6,11 +6,11 @@
 #include "safetensors.h"
 
 typedef struct rein_weight_type {
-    rein_tensor_type dtype; /* in safetensors files */
-    const char *word;       /* in config.json: "bfloat16" */
+    rein_tensor_type dtype; /* in files */
+    const char *word;       /* in config.json: "bfloat16"; NULL: a type of quantised weights, which safetensors files cannot have */
     rein_storage storage;   /* in kernels */
     double limit;           /* numbers of at least this magnitude round to infinity */
-    /* Round x [n] to the nearest number of the type, ties to even. */
+    /* Round x [n] to the nearest number of the type, ties to even. NULL for quantised weights. */
     void (*round)(void *to, const double *x, size_t n);
     void (*round_f32)(void *to, const float *x, size_t n);
 } rein_weight_type;
@@ -21,7 +21,7 @@ const rein_weight_type *rein_weight_type_at(size_t i);
 /* The row of a type; NULL: weights cannot have it. */
 const rein_weight_type *rein_weight_type_of(rein_tensor_type dtype);
 
-/* All types as text, for messages: "F32, BF16 or F16" with "or" as the last link. Returns `to`. */
+/* All types of safetensors files as text, for messages: "F32, BF16 or F16" with "or" as the last link. Returns `to`. */
 enum { REIN_WEIGHT_TYPES_SHOWN = 100 };
 const char *rein_weight_types_show(char to[REIN_WEIGHT_TYPES_SHOWN], const char *last_link);
 

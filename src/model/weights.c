@@ -101,19 +101,26 @@ static void drop_packed(const rein_model *model) {
     model->packing->done = 0;
 }
 
+/* After so many bytes the pages of the files that were packed are released: a model is never in memory twice. */
+enum { DROP_BYTES = 8 << 20 };
+
 static rein_status pack(const rein_model *model, const rein_exec *exec, rein_error *err) {
     rein_packed_weights *to = model->packing;
+    size_t bytes = 0;
     rein_arena_reset(&to->memory);
     for (size_t i = 0; i < packed_count(model); i++) {
         rein_linear *linear = linear_at(model, i);
         if (!linear->weight.data || linear->packed.data) continue; /* the layer has no such module */
         const rein_matrix transposed = {linear->weight.data, linear->weight.column, linear->weight.row, linear->weight.storage};
-        void *data = rein_arena_take(&to->memory, rein_packed_size(linear->in, linear->out, linear->weight.storage));
+        const size_t size = rein_packed_size(linear->in, linear->out, linear->weight.storage);
+        void *data = rein_arena_take(&to->memory, size);
         if (!data) {
             drop_packed(model);
             return rein_fail(err, REIN_ENOMEM, "no memory for the weights of %s", model->directory);
         }
         linear->packed = rein_pack_on(data, &transposed, linear->in, linear->out, exec);
+        bytes += size;
+        if (bytes >= DROP_BYTES) rein_tensors_drop_pages(model->tensors), bytes = 0;
     }
     to->done = 1;
     return REIN_OK;

@@ -30,7 +30,7 @@ static void check_tensor(const rein_tensors *tensors, const rein_tensor *t) {
     require(rein_tensor_bytes(&size, t->dtype, t->shape, t->n_dims) && size == t->bytes, "the size is not the shape's", "");
     require(rein_tensors_find(tensors, t->name) == t, "a tensor is not found by its name", "");
     if (rein_weight_type_of(t->dtype))
-        require((uintptr_t)t->data % (rein_tensor_type_bits(t->dtype) / 8) == 0, "weights are not aligned", "");
+        require((uintptr_t)t->data % rein_tensor_type_bytes(t->dtype, 1) == 0, "weights are not aligned", "");
 }
 
 /* Written and read again: the same tensors. */

@@ -18,7 +18,7 @@
 
 /* Element i of a fixture's tensor is i + the length of its name. */
 static void check_counts(const rein_tensor *t) {
-    const size_t elements = t->bytes / (rein_tensor_type_bits(t->dtype) / 8);
+    const size_t elements = t->bytes / rein_tensor_type_bytes(t->dtype, 1);
     for (size_t i = 0; i < elements; i++) {
         const float expected = (float)(strlen(t->name) + i);
         float got = 0;
@@ -68,7 +68,7 @@ static void test_types(void **state) {
         assert_int_equal(t->dtype, expected[i].dtype);
         assert_int_equal(t->n_dims, 2);
         assert_int_equal(t->shape[0] * 10 + t->shape[1], 23);
-        assert_int_equal(t->bytes, 6 * rein_tensor_type_bits(t->dtype) / 8);
+        assert_int_equal(t->bytes, rein_tensor_type_bytes(t->dtype, 6));
         const rein_status status = rein_tensors_weight(&weight, tensors, expected[i].name, &err);
         if (rein_weight_type_of(t->dtype)) {
             assert_int_equal(status, REIN_OK);
@@ -136,7 +136,7 @@ static void test_unaligned(void **state) {
     rein_tensors *tensors = opened(fixture("unaligned.safetensors"));
     for (size_t i = 0; i < 2; i++) {
         const rein_tensor *t = rein_tensors_at(tensors, i);
-        assert_int_equal((uintptr_t)t->data % (rein_tensor_type_bits(t->dtype) / 8), 0);
+        assert_int_equal((uintptr_t)t->data % rein_tensor_type_bytes(t->dtype, 1), 0);
         check_counts(t);
     }
     rein_tensors_close(tensors);
@@ -224,6 +224,7 @@ static void test_rules(void **state) {
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[]}}", 4, "\"a\".data_offsets is missing"},
         {"{\"a\":" T("F99", "[]", 0, 4) "}", 4, "\"a\".dtype is \"F99\": not a type of the format"},
         {"{\"a\":" T("f32", "[]", 0, 4) "}", 4, "not a type of the format"},
+        {"{\"a\":" T("Q8_0", "[32]", 0, 34) "}", 34, "\"a\".dtype is \"Q8_0\": not a type of the format"},
         {"{\"a\":" T("F32", "[-1]", 0, 4) "}", 4, "\"a\".shape[0] is -1"},
         {"{\"a\":" T("F32", "[1.5]", 0, 4) "}", 4, "\"a\".shape[0] is 1.5"},
         {"{\"a\":" T("F32", "3", 0, 4) "}", 4, "\"a\".shape is 3: an array is needed"},

@@ -118,11 +118,13 @@ static void test_write_refuses(void **state) {
     (void)state;
     const float x = 1;
     const rein_tensor good = {.name = "a", .dtype = REIN_TENSOR_F32, .data = &x, .bytes = 4};
-    rein_tensor twice[2] = {good, good}, bad[9];
+    rein_tensor twice[2] = {good, good}, bad[10];
     rein_error err;
     for (size_t i = 0; i < COUNT(bad); i++) bad[i] = good;
     bad[0].name = "\xff", bad[1].name = "__metadata__", bad[2].bytes = 8, bad[3].data = NULL, bad[4].dtype = REIN_TENSOR_TYPES;
     bad[5].n_dims = 9, bad[6].name = "\xed\xa0\x80", bad[7].name = "\xc0\x80", bad[8].name = "\xe2\x82x";
+    bad[9].dtype = REIN_TENSOR_Q8_0, bad[9].n_dims = 1, bad[9].shape[0] = 32,
+    bad[9].bytes = 34; /* safetensors files cannot have it */
     for (size_t i = 0; i < COUNT(bad); i++) {
         assert_int_equal(rein_tensors_write(in_folder("refused"), &bad[i], 1, NULL, 0, &err), REIN_EINVAL);
         says(&err, "refused");

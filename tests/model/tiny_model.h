@@ -47,7 +47,7 @@ static inline void *tiny_numbers(rein_tensor_type dtype, size_t n) {
     uint32_t *data = calloc(n, sizeof *data);
     for (size_t i = 0; i < n; i++) {
         const double x = (double)tiny_number();
-        rein_weight_type_of(dtype)->round((char *)data + i * rein_tensor_type_bits(dtype) / 8, &x, 1);
+        rein_weight_type_of(dtype)->round((char *)data + rein_tensor_type_bytes(dtype, i), &x, 1);
     }
     return data;
 }
@@ -67,7 +67,7 @@ static inline void tiny_model(const tiny *t, const char *directory) {
         const rein_tensor_type dtype = t->f32_vectors && w->n_dims == 1 ? REIN_TENSOR_F32 : t->dtype;
         tensors[i] = (rein_tensor){.name = w->name, .dtype = dtype, .n_dims = w->n_dims, .shape = {w->shape[0], w->shape[1]}};
         rein_tensor_bytes(&tensors[i].bytes, dtype, w->shape, w->n_dims);
-        tensors[i].data = tiny_numbers(dtype, tensors[i].bytes * 8 / rein_tensor_type_bits(dtype));
+        tensors[i].data = tiny_numbers(dtype, tensors[i].bytes / rein_tensor_type_bytes(dtype, 1));
     }
     snprintf(path, sizeof path, "%s/model.safetensors", directory);
     if (rein_tensors_write(path, tensors, n, NULL, 0, NULL) != REIN_OK) abort();
