@@ -14,7 +14,7 @@
 #include "report/metrics.h"
 #include "support/allocation.h"
 
-enum { ALL = REIN_STEP_REWARDS | REIN_STEP_BUDGETS | REIN_STEP_REFERENCE | REIN_STEP_ENTROPIES };
+enum { ALL = REIN_STEP_REWARDS | REIN_STEP_BUDGETS | REIN_STEP_REFERENCE | REIN_STEP_ENTROPIES | REIN_STEP_EXACT_KL };
 
 /* Every field another number. */
 static rein_step_numbers numbered(void) {
@@ -37,6 +37,7 @@ static rein_step_numbers numbered(void) {
                              .kl_old_k3 = 16,
                              .kl_ref_k1 = 18,
                              .kl_ref_k3 = 19,
+                             .kl_exact = 39,
                              .entropy = 20,
                              .surrogate_loss = 21,
                              .kl_loss = 22,
@@ -100,6 +101,7 @@ static const rein_named_number expected[] = {
     {"time/backward", 35},
     {"time/optimizer", 36},
     {"peak_memory", 38},
+    {"kl_exact", 39},
 };
 enum { EXPECTED = sizeof expected / sizeof *expected };
 
