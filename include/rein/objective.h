@@ -221,14 +221,14 @@ typedef struct rein_batch {
     const size_t *group_offsets;    /* [n_groups + 1] in sequences; NULL: all sequences are one group */
     const size_t *sequence_offsets; /* [n_sequences + 1] in tokens */
     rein_dtype dtype;
-    const uint8_t *mask;             /* [n_tokens] 1: trains; NULL: all do */
-    const void *log_probs;           /* under the policy being trained */
-    const void *old_log_probs;       /* under the policy at the start of the update */
-    const void *ref_log_probs;       /* under the reference policy */
-    const void *sample_log_probs;    /* as the sampler saw them */
-    const void *entropies;           /* of the policy being trained, nats */
-    const void *exact_kl;            /* KL(policy‖reference) of each token's whole distribution, for kl_estimator exact and kl_reward_exact */
-    const void *values;              /* a critic's, for gae */
+    const uint8_t *mask;          /* [n_tokens] 1: trains; NULL: all do */
+    const void *log_probs;        /* under the policy being trained */
+    const void *old_log_probs;    /* under the policy at the start of the update */
+    const void *ref_log_probs;    /* under the reference policy */
+    const void *sample_log_probs; /* as the sampler saw them */
+    const void *entropies;        /* of the policy being trained, nats */
+    const void *exact_kl; /* KL(policy‖reference) of each token's whole distribution, for kl_estimator exact and kl_reward_exact */
+    const void *values;   /* a critic's, for gae */
     const double *rewards;           /* [n_sequences], or NULL with reward_components or advantage given */
     const double *reward_components; /* [n_sequences][n_components] row-major */
     const double *reward_weights;    /* [n_components]; NULL: all 1 */

@@ -40,7 +40,7 @@ static rein_layer_gradient layer_gradient(const rein_activations *a, float *grad
 }
 
 typedef struct gradients {
-    float *dx, *dhidden, *dlast;    /* [rows], [n], [n] × hidden */
+    float *dx, *dhidden, *dlast;          /* [rows], [n], [n] × hidden */
     float *dlog_probs, *dentropies, *dkl; /* [n]; dkl NULL: no gradient of a KL */
     float *dinner, *dlogits, *reference;  /* of a head that trains */
     rein_linear_gradient *experts;        /* of a layer */
@@ -100,8 +100,8 @@ static void head_backward(gradients *g, float *gradient, const rein_activations 
     const size_t hidden = (size_t)b->model->config.hidden_size;
     if (a->head_trains) {
         const rein_linear_gradient of_head = linear_gradient(a, gradient, a->head.linear, a->head.lora);
-        rein_head_backward(g->dhidden, &of_head, g->dinner, g->dlog_probs, a->out.entropies ? g->dentropies : NULL, g->dkl,
-                           &a->out, a->inner, a->hidden, a->targets, a->n_wanted, &a->head, g->dlogits, g->reference, &b->run);
+        rein_head_backward(g->dhidden, &of_head, g->dinner, g->dlog_probs, a->out.entropies ? g->dentropies : NULL, g->dkl, &a->out,
+                           a->inner, a->hidden, a->targets, a->n_wanted, &a->head, g->dlogits, g->reference, &b->run);
     } else frozen_head_backward(g, a);
     memset(g->dlast, 0, a->n_wanted * hidden * sizeof(float));
     rein_norm_backward(g->dlast, gradient_of(a, gradient, b->model->norm.weight), g->dhidden, a->last, &b->model->norm,

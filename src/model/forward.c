@@ -49,10 +49,11 @@ static rein_status check_finite(const rein_activations *a, rein_error *err) {
                 "not finite",
                 a->wanted[i]);
         else if (a->out.kl && (!isfinite(a->out.kl[i]) || !isfinite(a->out.reference_log_probs[i])))
-            return rein_fail(err, REIN_ERANGE,
-                             "the KL to the reference at token %zu is not a finite number: weights of the reference are too large or "
-                             "not finite",
-                             a->wanted[i]);
+            return rein_fail(
+                err, REIN_ERANGE,
+                "the KL to the reference at token %zu is not a finite number: weights of the reference are too large or "
+                "not finite",
+                a->wanted[i]);
     return REIN_OK;
 }
 

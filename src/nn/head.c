@@ -74,9 +74,9 @@ typedef struct head_block {
     size_t first, rows;
     float *z, *y, *q; /* [rows][chunk]: x, then e = e^(x−maximum); e·(x−maximum); the reference's x, then e·(x − it) */
     rein_softmax_total totals[ROWS], reference[ROWS];
-    double apart[ROWS];                           /* Σ e·(x − the reference's x) */
-    float picked[ROWS], reference_picked[ROWS];   /* x of the target */
-    float slopes[REIN_VOCABULARY_CHUNK]; /* of capped logits, in one row */
+    double apart[ROWS];                         /* Σ e·(x − the reference's x) */
+    float picked[ROWS], reference_picked[ROWS]; /* x of the target */
+    float slopes[REIN_VOCABULARY_CHUNK];        /* of capped logits, in one row */
 } head_block;
 
 /* Of a thread. */
@@ -223,8 +223,7 @@ static void finish_directions(const head_block *b, size_t r) {
     const rein_matrix *weight = &w->head->linear->weight;
     const float inverse = w->head->inverse_temperature, share = (float)(1 / b->totals[r].sum) * inverse;
     const float slope = target_slope(b, r);
-    float *u = w->out->u + at, *v = w->out->v ? w->out->v + at : NULL,
-          *by_kl = w->out->w ? w->out->w + at : NULL;
+    float *u = w->out->u + at, *v = w->out->v ? w->out->v + at : NULL, *by_kl = w->out->w ? w->out->w + at : NULL;
     if (by_kl) {
         k->scale(by_kl, hidden, share);
         k->add_scaled(by_kl, u, hidden, -(float)(b->apart[r] / b->totals[r].sum) * share);

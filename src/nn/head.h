@@ -40,13 +40,13 @@ typedef struct rein_head_reference {
 
 /* Results for n rows; NULL for those that are not needed. */
 typedef struct rein_head_out {
-    float *log_probs, *entropies;           /* [n] */
-    const rein_head_reference *reference;   /* or NULL; the next three and w need it, and it needs kl */
-    float *kl;                              /* [n] */
-    float *reference_log_probs;             /* [n] of the targets */
-    float *reference_log_sums;              /* [n] log Σ e^y, for the backward pass */
-    float *log_sums;              /* [n] log Σ e^x, for the backward pass */
-    float *x;                     /* [n][x_row] z/T, for the backward pass; if NULL, that computes it again */
+    float *log_probs, *entropies;         /* [n] */
+    const rein_head_reference *reference; /* or NULL; the next three and w need it, and it needs kl */
+    float *kl;                            /* [n] */
+    float *reference_log_probs;           /* [n] of the targets */
+    float *reference_log_sums;            /* [n] log Σ e^y, for the backward pass */
+    float *log_sums;                      /* [n] log Σ e^x, for the backward pass */
+    float *x;                             /* [n][x_row] z/T, for the backward pass; if NULL, that computes it again */
     size_t x_row;
     float *u, *v, *w; /* [n][hidden] */
 } rein_head_out;

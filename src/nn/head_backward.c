@@ -41,7 +41,8 @@ static void scale_logits(const part_of_vocabulary *s, const rein_head *head, flo
 static void kl_backward(const part_of_vocabulary *s, size_t r, const float *x) {
     const rein_row_kernels *k = s->run->kernels->rows;
     const rein_head_out *out = s->out;
-    const float constant = out->reference_log_sums[r] - out->log_sums[r] - out->kl[r], by = s->dkl[r] * s->head->inverse_temperature;
+    const float constant = out->reference_log_sums[r] - out->log_sums[r] - out->kl[r],
+                by = s->dkl[r] * s->head->inverse_temperature;
     float *q = s->q + r * s->columns, p[REIN_BACKWARD_CHUNK];
     scale_logits(s, out->reference->head, q);
     k->scale(q, s->columns, -1);

@@ -214,7 +214,8 @@ static rein_options rewards_only(const rein_options *options) {
     o.ratio = REIN_RATIO_PUBLISHED;
     o.mismatch = REIN_MISMATCH_NONE;
     o.aggregation = REIN_TOKEN_SUM;
-    o.off_policy_mask_delta = o.top_entropy = o.entropy_coef = o.kimi_k2_tau = o.kl_penalty_coef = o.kl_loss_coef = o.kl_reward_exact = 0;
+    o.off_policy_mask_delta = o.top_entropy = o.entropy_coef = o.kimi_k2_tau = o.kl_penalty_coef = o.kl_loss_coef =
+        o.kl_reward_exact = 0;
     memset(o.given, 0, sizeof o.given);
     return o;
 }

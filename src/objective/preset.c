@@ -96,7 +96,7 @@ enum { COUNT = sizeof presets / sizeof *presets };
 
 /* The options before a preset: no constant is given. */
 static rein_options nothing_given(void) {
-    static const char *const zero[] = {"advantage_balance", "kimi_k2_tau", "kl_reward_coef", "kl_reward_exact",
+    static const char *const zero[] = {"advantage_balance", "kimi_k2_tau",  "kl_reward_coef", "kl_reward_exact",
                                        "kl_penalty_coef",   "kl_loss_coef", "entropy_coef",   NULL};
     rein_options o = {.kl_estimator = REIN_K3};
     const rein_option_info *info;
@@ -179,11 +179,11 @@ static const rein_kl_bias in_loss[] = {
     [REIN_KL_ABS] = {"|x| as loss", "wrong", "wrong", "A pull towards the reference that is the gradient of no KL."},
     [REIN_IS_K1] = {"ρ·k1 as loss, gradient through ρ", "exact", "exact",
                     "The gradient is that of KL(policy‖reference), also off-policy."},
-    [REIN_KL_EXACT] = {"exact KL as loss",
-                       "exact for the token itself; over sequences exact together with kl_reward_exact of the same value",
-                       "wrong: the ratio of the tokens before it is missing",
-                       "The KL over the whole vocabulary and its exact gradient: what remains of the variance is that of the tokens "
-                       "before it, and none is of the sampled token. On its own it leaves out how a token changes the KL of later tokens."},
+    [REIN_KL_EXACT] =
+        {"exact KL as loss", "exact for the token itself; over sequences exact together with kl_reward_exact of the same value",
+         "wrong: the ratio of the tokens before it is missing",
+         "The KL over the whole vocabulary and its exact gradient: what remains of the variance is that of the tokens "
+         "before it, and none is of the sampled token. On its own it leaves out how a token changes the KL of later tokens."},
     [REIN_IS_K3] = {"ρ·k3 as loss, gradient through ρ", "exact", "exact",
                     "The gradient is that of KL(policy‖reference), also off-policy, with less variance than ρ·k1."},
 };

@@ -7,10 +7,27 @@
 #include "operation.h"
 #include "rein/objective.h"
 
-static const char *const KEYS[] = {"log_probs", "old_log_probs",     "ref_log_probs",  "sample_log_probs", "entropies",  "exact_kl",
-                                   "values",    "advantages",        "mask",           "sequence_lengths", "group_sizes",
-                                   "rewards",   "reward_components", "reward_weights", "baseline_rewards", "response_lengths",
-                                   "correct",   "token_budget",      "preset",         "options",          NULL};
+static const char *const KEYS[] = {"log_probs",
+                                   "old_log_probs",
+                                   "ref_log_probs",
+                                   "sample_log_probs",
+                                   "entropies",
+                                   "exact_kl",
+                                   "values",
+                                   "advantages",
+                                   "mask",
+                                   "sequence_lengths",
+                                   "group_sizes",
+                                   "rewards",
+                                   "reward_components",
+                                   "reward_weights",
+                                   "baseline_rewards",
+                                   "response_lengths",
+                                   "correct",
+                                   "token_budget",
+                                   "preset",
+                                   "options",
+                                   NULL};
 
 /* ------------------------------------------------------------------------------------------------------------------ the options */
 
@@ -217,7 +234,8 @@ const rein_operation rein_operation_policy_loss = {
     .info.name = "policy-loss",
     .info.summary = "any composition of the catalogue, over one step",
     .info.arguments =
-        "log_probs, old_log_probs, and where used ref_log_probs, sample_log_probs, entropies, exact_kl, values, mask [tokens] (null where "
+        "log_probs, old_log_probs, and where used ref_log_probs, sample_log_probs, entropies, exact_kl, values, mask [tokens] "
+        "(null where "
         "masked); sequence_lengths, group_sizes; rewards [sequences], or reward_components [sequences][n] with reward_weights, or "
         "advantages [tokens]; where used baseline_rewards, response_lengths, correct, token_budget; preset (a name of rein explain "
         "--all) and options, an "

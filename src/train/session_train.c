@@ -29,13 +29,13 @@ typedef struct working {
     rein_session *s;
     rein_groups *groups;
     const rein_train_options *options;
-    rein_policy policy;     /* at the temperature of this step */
-    rein_options objective; /* of this step */
-    size_t tokens;          /* of the groups */
+    rein_policy policy;           /* at the temperature of this step */
+    rein_options objective;       /* of this step */
+    size_t tokens;                /* of the groups */
     rein_policy reference_policy; /* with an exact KL */
     float *reference, *old;       /* [tokens] or NULL: not needed */
-    float *advantages;      /* [tokens] */
-    double ptx_loss;        /* added up */
+    float *advantages;            /* [tokens] */
+    double ptx_loss;              /* added up */
     rein_step_numbers numbers;
     size_t passes, optimizer_steps;
     double norms; /* added up */

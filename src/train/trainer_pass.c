@@ -21,7 +21,7 @@ typedef struct pass_work {
     const rein_micro_batch *measured; /* or NULL */
     /* Of the current policy: all at the beginning, if something needs them; else as they are computed. */
     float *current, *entropies;
-    float *old, *reference, *kl, *dlog_probs, *dentropies, *dkl; /* kl: the exact one */
+    float *old, *reference, *kl, *dlog_probs, *dentropies, *dkl;           /* kl: the exact one */
     float *batch_log_probs, *batch_entropies, *batch_reference, *batch_kl; /* [tokens of the largest micro-batch] */
     float *batch_dlog_probs, *batch_dentropies, *batch_dkl;
     rein_batch batch;
@@ -72,8 +72,9 @@ static rein_status forward(float *log_probs, float *entropies, int exact_kl, pas
                            const rein_policy *policy, const rein_forward_options *how, rein_error *err) {
     const rein_beside beside = {w->t->reference_activations, exact_kl ? w->o->reference : NULL, w->batch_kl, w->batch_reference,
                                 how && rein_exact_kl_loss(&w->objective)};
-    const rein_status status = rein_forward_beside(w->batch_log_probs, entropies ? w->batch_entropies : NULL,
-                                                   exact_kl ? &beside : NULL, w->t->activations, policy, &micro_batch->tokens, how, err);
+    const rein_status status =
+        rein_forward_beside(w->batch_log_probs, entropies ? w->batch_entropies : NULL, exact_kl ? &beside : NULL, w->t->activations,
+                            policy, &micro_batch->tokens, how, err);
     if (status) return status;
     scatter(log_probs, w->batch_log_probs, micro_batch);
     if (entropies) scatter(entropies, w->batch_entropies, micro_batch);
@@ -134,8 +135,7 @@ static rein_status take_arrays(pass_work *w, rein_error *err) {
         const rein_tokens *tokens = &w->packing.micro_batches[u].tokens;
         if (tokens->offsets[tokens->n] > largest) largest = tokens->offsets[tokens->n];
     }
-    float **arrays[] = {&w->current, &w->entropies, &w->old, &w->reference,
-                        &w->kl,      &w->dlog_probs, &w->dentropies, &w->dkl};
+    float **arrays[] = {&w->current, &w->entropies, &w->old, &w->reference, &w->kl, &w->dlog_probs, &w->dentropies, &w->dkl};
     float **of_micro_batch[] = {&w->batch_log_probs,  &w->batch_entropies,  &w->batch_reference, &w->batch_kl,
                                 &w->batch_dlog_probs, &w->batch_dentropies, &w->batch_dkl};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
@@ -185,8 +185,8 @@ static rein_status before_the_step(pass_work *w, rein_error *err) {
     if (status) return status;
     w->pass->recomputed = not_recorded(&w->packing);
     const double began = rein_now();
-    const int known = w->o->recorded_are_current && !w->pass->recomputed && !uses_entropies(&w->objective) &&
-                      !(w->objective.kl_reward_exact > 0);
+    const int known =
+        w->o->recorded_are_current && !w->pass->recomputed && !uses_entropies(&w->objective) && !(w->objective.kl_reward_exact > 0);
     if (known) memcpy(w->current, w->packing.recorded, w->packing.n_tokens * sizeof *w->current);
     else if (needs_current_first(&w->objective))
         status = all_forward(w->current, uses_entropies(&w->objective) ? w->entropies : NULL, w->objective.kl_reward_exact > 0, w,

@@ -299,7 +299,8 @@ static void test_beside_itself(void **state) {
     for (size_t rank = 0; rank <= 2; rank += 2) {
         layer l = make(40, 11, 1200, REIN_STORED_BF16, rank, 2), same = l;
         l.beside = &same;
-        const results r = forward(&l, 0, l.rows, rank ? TRAINS : FROZEN, best()), alone = forward(&same, 0, l.rows, LOG_SUMS, best());
+        const results r = forward(&l, 0, l.rows, rank ? TRAINS : FROZEN, best()),
+                      alone = forward(&same, 0, l.rows, LOG_SUMS, best());
         for (size_t i = 0; i < l.rows; i++) assert_true(r.out.kl[i] == 0);
         for (size_t i = 0; r.out.w && i < l.rows * l.hidden; i++) assert_true(r.out.w[i] == 0);
         same_bits("the reference's log-probabilities", r.out.reference_log_probs, alone.out.log_probs, l.rows);

@@ -28,9 +28,7 @@ typedef struct world {
 } world;
 
 /* The index of a beginning: 0, 1 + y0, 5 + 4·y0 + y1. */
-static size_t beginning_of(size_t sequence, size_t t) {
-    return t == 0 ? 0 : t == 1 ? 1 + sequence / 16 : 5 + sequence / 4;
-}
+static size_t beginning_of(size_t sequence, size_t t) { return t == 0 ? 0 : t == 1 ? 1 + sequence / 16 : 5 + sequence / 4; }
 static size_t token_of(size_t sequence, size_t t) { return t == 0 ? sequence / 16 : t == 1 ? sequence / 4 % 4 : sequence % 4; }
 
 static void fill_table(table *to, uint64_t number, double spread) {
@@ -163,8 +161,9 @@ static void both_parts_are_exact_on_policy(void **state) {
     const world on = world_of(0), off = world_of(1);
     (void)state;
     assert_true(moments_of(&on, BOTH).bias < EXACT);
-    assert_true(moments_of(&on, "surrogate=clip aggregation=seq-mean-token-sum kl_loss_coef=1 kl_estimator=exact kl_reward_exact=1")
-                    .bias < EXACT); /* a ratio of 1 */
+    assert_true(
+        moments_of(&on, "surrogate=clip aggregation=seq-mean-token-sum kl_loss_coef=1 kl_estimator=exact kl_reward_exact=1").bias <
+        EXACT);                                                              /* a ratio of 1 */
     assert_true(moments_of(&on, REINFORCE "kl_reward_coef=1").bias < EXACT); /* the control: k1 in the reward */
     assert_true(moments_of(&off, BOTH).bias > WRONG);                        /* the ratio of the beginning is missing */
 }
@@ -176,8 +175,9 @@ static void one_part_alone_is_not(void **state) {
     assert_true(moments_of(&on, REINFORCE "kl_reward_exact=1").bias > WRONG);
     assert_true(moments_of(&on, REINFORCE "kl_loss_coef=1 kl_estimator=exact kl_reward_exact=0.5").bias > WRONG);
     /* A token mean divides by the length. */
-    assert_true(moments_of(&on, "surrogate=reinforce aggregation=token-mean kl_loss_coef=1 kl_estimator=exact kl_reward_exact=1").bias >
-                WRONG);
+    assert_true(
+        moments_of(&on, "surrogate=reinforce aggregation=token-mean kl_loss_coef=1 kl_estimator=exact kl_reward_exact=1").bias >
+        WRONG);
 }
 
 /* The variance of one sample. docs/kl.md has the numbers. */
@@ -187,8 +187,8 @@ static void the_variance_is_below_that_of_the_estimators(void **state) {
     const world on = world_of(0);
     const moments exact = moments_of(&on, BOTH), part = moments_of(&on, REINFORCE "kl_loss_coef=1 kl_estimator=exact");
     (void)state;
-    print_message("sd/|gradient|: exact, both parts %.3f (bias %.1e), exact as loss %.3f (bias %.3f)\n", exact.deviation, exact.bias,
-                  part.deviation, part.bias);
+    print_message("sd/|gradient|: exact, both parts %.3f (bias %.1e), exact as loss %.3f (bias %.3f)\n", exact.deviation,
+                  exact.bias, part.deviation, part.bias);
     for (size_t i = 0; i < 4; i++) {
         const moments m = moments_of(&on, others[i]);
         print_message("sd/|gradient|: %s: %.3f (bias %.3f)\n", others[i] + sizeof REINFORCE - 1, m.deviation, m.bias);
@@ -239,8 +239,10 @@ static void mistakes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_truth_is_a_gradient), cmocka_unit_test(both_parts_are_exact_on_policy),
-        cmocka_unit_test(one_part_alone_is_not),   cmocka_unit_test(the_variance_is_below_that_of_the_estimators),
+        cmocka_unit_test(the_truth_is_a_gradient),
+        cmocka_unit_test(both_parts_are_exact_on_policy),
+        cmocka_unit_test(one_part_alone_is_not),
+        cmocka_unit_test(the_variance_is_below_that_of_the_estimators),
         cmocka_unit_test(mistakes),
     };
     return cmocka_run_group_tests_name("exact KL", tests, NULL, NULL);

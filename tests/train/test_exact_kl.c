@@ -87,8 +87,7 @@ static double *kl_of(const rein_groups *groups, const rein_policy *policy, const
 static void test_values(void **state) {
     (void)state;
     static const char *const settings[] = {
-        LOSS, LOSS " kl_reward_exact=0.4",
-        "surrogate=clip advantage=group-std kl_reward_exact=0.4 aggregation=token-mean",
+        LOSS, LOSS " kl_reward_exact=0.4", "surrogate=clip advantage=group-std kl_reward_exact=0.4 aggregation=token-mean",
         "surrogate=clip advantage=group-mean kl_loss_coef=0.3 kl_estimator=exact entropy_coef=0.1"};
     for (int kind = 0; kind < KINDS; kind++)
         for (size_t i = 0; i < COUNT(settings); i++) {
@@ -192,7 +191,8 @@ static void test_itself(void **state) {
         rein_trainer *t = open_trainer(&s, NULL);
         rein_groups groups = make_groups(3, 5);
         record(&groups, &s.p, 0.1);
-        rein_pass_options o = {.objective = options_of("preset=grpo kl_loss_coef=0.5 kl_estimator=exact"), .reference = &s.p, .policy_step = -1};
+        rein_pass_options o = {
+            .objective = options_of("preset=grpo kl_loss_coef=0.5 kl_estimator=exact"), .reference = &s.p, .policy_step = -1};
         const rein_pass_options none = {.objective = options_of("preset=grpo kl_loss_coef=0"), .policy_step = -1};
         float *with = gradient_of(t, &groups, &o), *without = gradient_of(t, &groups, &none);
         const rein_pass_result pass = pass_over(t, &groups, &o);
@@ -205,8 +205,11 @@ static void test_itself(void **state) {
 /* ---- one answer */
 static void test_one_answer(void **state) {
     (void)state;
-    static const rein_trainer_options others[] = {
-        {.exec = {.threads = 1}}, {.exec = {.threads = 2}}, {.exec = {.threads = 5}}, {.recompute = 1}, {.exec = {.isa = REIN_ISA_REF}}};
+    static const rein_trainer_options others[] = {{.exec = {.threads = 1}},
+                                                  {.exec = {.threads = 2}},
+                                                  {.exec = {.threads = 5}},
+                                                  {.recompute = 1},
+                                                  {.exec = {.isa = REIN_ISA_REF}}};
     for (int kind = 0; kind < KINDS; kind++) {
         subject s = open_kind(kind, "a"), other = open_subject("b", 0);
         rein_groups groups = make_groups(4, 5);
@@ -215,7 +218,8 @@ static void test_one_answer(void **state) {
         record(&groups, &s.p, 0.1);
         for (size_t i = 0; i < COUNT(others); i++) {
             rein_trainer *t = open_trainer(&s, &others[i]);
-            const rein_pass_options o = {.objective = options_of("preset=grpo kl_estimator=exact kl_loss_coef=0.3 kl_reward_exact=0.3"),
+            const rein_pass_options o = {.objective =
+                                             options_of("preset=grpo kl_estimator=exact kl_loss_coef=0.3 kl_reward_exact=0.3"),
                                          .reference = &other.p,
                                          .policy_step = -1};
             const double now = pass_over(t, &groups, &o).loss.loss;
