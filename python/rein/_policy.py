@@ -166,7 +166,8 @@ def policy_loss(
     override it.
 
     Token arrays (`log_probs`, `old_log_probs`, `ref_log_probs`, `sample_log_probs`, `entropies`, `exact_kl`, `values`,
-    `mask`) are padded, [B, T], or packed, [tokens] with `sequence_lengths` [B]. `mask` is 1 where a token trains, None: all tokens
+    `mask`) are padded, [B, T], or packed, [tokens] with `sequence_lengths` [B]. `mask` is 1 where a token trains, None:
+    all tokens
     train; entries where it is 0 are ignored and may be NaN. `group_sizes`: the number of sequences per prompt, one
     number or one per prompt; default: all sequences are one group.
 
@@ -226,7 +227,8 @@ class Step:
 
     The keywords are those of `policy_loss`, for the whole step. Micro-batches are then added in order; every split
     gives the same bits. `log_probs` and `entropies` of the whole step are needed here only for KL in the reward or the
-    advantage, entropy_target and top_entropy; `exact_kl` where an option reads it. `dtype`: by default the type of the first token array.
+    advantage, entropy_target and top_entropy; `exact_kl` where an option reads it. `dtype`: by default the type of the
+    first token array.
 
     >>> step = Step("grpo", [[-0.6, -1.0], [-1.8, -0.7]], rewards=[1, 0], kl_loss_coef=0)
     >>> gradients = [step.loss([[-0.5, -1.0]], 0, 1), step.loss([[-2.0, -0.7]], 1, 2)]

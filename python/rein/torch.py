@@ -216,8 +216,8 @@ def policy_loss(
     threads: int = 0,
     **options: Any,
 ) -> Any:
-    """The policy loss as a scalar tensor, differentiable in `log_probs`, `entropies` and `exact_kl`; with `return_metrics`
-    the pair (loss, metrics).
+    """The policy loss as a scalar tensor, differentiable in `log_probs`, `entropies` and `exact_kl`; with
+    `return_metrics` the pair (loss, metrics).
 
     `log_probs` [B, T] with `mask` [B, T], or [tokens] with `sequence_lengths` [B]; everything else as in
     `rein.policy_loss`, as tensors or as arrays. `old_log_probs` None means on-policy: log_probs.detach(). Under

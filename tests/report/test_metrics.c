@@ -157,9 +157,11 @@ static void test_what_does_not_apply_is_left_out(void **state) {
     gone(&numbers, (const char *const[]){"kl", "kl_policy_ref", NULL});
     numbers.parts = ALL & ~REIN_STEP_ENTROPIES;
     gone(&numbers, (const char *const[]){"entropy", NULL});
+    numbers.parts = ALL & ~REIN_STEP_EXACT_KL;
+    gone(&numbers, (const char *const[]){"kl_exact", NULL});
     numbers.parts = ALL;
     numbers.loss.nothing_to_train = 1;
-    gone(&numbers, (const char *const[]){"kl", "kl_policy_ref", "kl/old_k1", "kl/old_k3", "entropy", "clip_ratio/low_mean",
+    gone(&numbers, (const char *const[]){"kl", "kl_policy_ref", "kl_exact", "kl/old_k1", "kl/old_k3", "entropy", "clip_ratio/low_mean",
                                          "clip_ratio/high_mean", "clip_ratio/region_mean", "ratio/mean", "ratio/min", "ratio/max",
                                          "ratio/p99", "ratio/ess", NULL});
     numbers.loss.nothing_to_train = 0;

@@ -102,8 +102,8 @@ def grpo(groups, lp, old, ref, o):
 
 
 def exact(groups, lp, old, kl, o):
-    """The clipped surrogate with KL(policy‖reference) over the whole vocabulary: in the loss, and in the reward the sum of
-    that of the later tokens, detached."""
+    """The clipped surrogate with KL(policy‖reference) over the whole vocabulary: in the loss, and in the reward the
+    sum of that of the later tokens, detached."""
     units = []
     for group, lps, olds, kls in zip(groups, lp, old, kl):
         advantages = group_std([r.reward for r in group], o["advantage_eps"])
