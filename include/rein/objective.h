@@ -221,13 +221,14 @@ typedef struct rein_batch {
     const size_t *group_offsets;    /* [n_groups + 1] in sequences; NULL: all sequences are one group */
     const size_t *sequence_offsets; /* [n_sequences + 1] in tokens */
     rein_dtype dtype;
-    const uint8_t *mask;             /* [n_tokens] 1: trains; NULL: all do */
-    const void *log_probs;           /* under the policy being trained */
-    const void *old_log_probs;       /* under the policy at the start of the update */
-    const void *ref_log_probs;       /* under the reference policy */
-    const void *sample_log_probs;    /* as the sampler saw them */
-    const void *entropies;           /* of the policy being trained, nats */
-    const void *values;              /* a critic's, for gae */
+    const uint8_t *mask;          /* [n_tokens] 1: trains; NULL: all do */
+    const void *log_probs;        /* under the policy being trained */
+    const void *old_log_probs;    /* under the policy at the start of the update */
+    const void *ref_log_probs;    /* under the reference policy */
+    const void *sample_log_probs; /* as the sampler saw them */
+    const void *entropies;        /* of the policy being trained, nats */
+    const void *exact_kl; /* KL(policy‖reference) of each token's whole distribution, for kl_estimator exact and kl_reward_exact */
+    const void *values;   /* a critic's, for gae */
     const double *rewards;           /* [n_sequences], or NULL with reward_components or advantage given */
     const double *reward_components; /* [n_sequences][n_components] row-major */
     const double *reward_weights;    /* [n_components]; NULL: all 1 */
@@ -250,6 +251,7 @@ typedef struct rein_metrics {
     double ess;                                         /* (Σρ)² / (n Σρ²): 1 when all ratios agree */
     double kl_old_k1, kl_old_k3;                        /* KL(old‖current) */
     double kl_ref_k1, kl_ref_k3;                        /* KL(current‖ref); k1 is kl_policy_ref */
+    double kl_exact;                                    /* KL(current‖ref) over the whole vocabulary, of exact_kl */
     double entropy;
     double surrogate_loss, kl_loss, entropy_loss; /* the loss is their sum */
     double tokens, trained_tokens, sequences, trained_sequences, groups;
@@ -289,6 +291,15 @@ REIN_API rein_status rein_step_begin(rein_step **step, void *buffer, size_t size
  * No allocation. On failure the gradients of [first, last) are set to 0 and the step cannot be continued. */
 REIN_API rein_status rein_step_loss(rein_step *step, size_t first, size_t last, const void *log_probs, const void *entropies,
                                     void *grad_log_probs, void *grad_entropies, void *advantages, rein_error *err);
+
+/* The gradient of the exact KL: grad_exact_kl = d loss / d exact_kl of the tokens of sequences [first, last), in an array of the whole
+ * step; 0 at masked tokens and without kl_estimator exact. It depends on no log-prob, so that it may be asked for at any time. */
+REIN_API rein_status rein_step_exact_kl_gradient(void *grad_exact_kl, const rein_step *step, size_t first, size_t last,
+                                                 rein_error *err);
+
+/* The same of a whole step without a rein_step, as rein_policy_loss has it. */
+REIN_API rein_status rein_policy_loss_exact_kl_gradient(void *grad_exact_kl, const rein_batch *batch, const rein_options *options,
+                                                        rein_error *err);
 
 /* Gives the loss and the metrics of the sequences added so far. */
 REIN_API rein_status rein_step_finish(rein_loss *loss, const rein_step *step, rein_error *err);

@@ -132,6 +132,7 @@ class Batch(ctypes.Structure):
         ("ref_log_probs", ctypes.c_void_p),
         ("sample_log_probs", ctypes.c_void_p),
         ("entropies", ctypes.c_void_p),
+        ("exact_kl", ctypes.c_void_p),
         ("values", ctypes.c_void_p),
         ("rewards", ctypes.c_void_p),
         ("reward_components", ctypes.c_void_p),
@@ -312,6 +313,7 @@ step_size = _function("rein_step_size", "ppp", ctypes.c_size_t)
 step_begin = _function("rein_step_begin", "ppnpppp")
 step_loss = _function("rein_step_loss", "pnnpppppp")
 step_finish = _function("rein_step_finish", "ppp")
+step_exact_kl_gradient = _function("rein_step_exact_kl_gradient", "ppnnp")
 shape_rewards = _function("rein_shape_rewards", "pppp")
 advantages = _function("rein_advantages", "pppp")
 

@@ -185,7 +185,8 @@ def _compiled_policy_loss(
     threads: int,
     return_metrics: bool,
 ) -> Any:
-    if not (preset is None or isinstance(preset, (str, dict))):  # a rein.Options has no text
+    # A rein.Options has no text; the operator has no gradient of an exact KL.
+    if not (preset is None or isinstance(preset, (str, dict))) or arrays["exact_kl"] is not None:
         outside: Any = torch.compiler.disable(policy_loss)  # type: ignore[no-untyped-call]
         rest = {"threads": threads, "return_metrics": return_metrics, **options}
         return outside(log_probs, preset=preset, entropies=entropies, **arrays, **rest)
@@ -212,6 +213,7 @@ def policy_loss(
     ref_log_probs: ArrayLike | None = None,
     sample_log_probs: ArrayLike | None = None,
     entropies: ArrayLike | None = None,
+    exact_kl: ArrayLike | None = None,
     values: ArrayLike | None = None,
     reward_components: ArrayLike | None = None,
     reward_weights: ArrayLike | None = None,
@@ -223,8 +225,8 @@ def policy_loss(
     threads: int = 0,
     **options: Any,
 ) -> Any:
-    """The policy loss as a scalar tensor, differentiable in `log_probs` and `entropies`; with `return_metrics` the pair
-    (loss, metrics).
+    """The policy loss as a scalar tensor, differentiable in `log_probs`, `entropies` and `exact_kl`; with
+    `return_metrics` the pair (loss, metrics).
 
     `log_probs` [B, T] with `mask` [B, T], or [tokens] with `sequence_lengths` [B]; everything else as in
     `rein.policy_loss`, as tensors or as arrays. `old_log_probs` None means on-policy: log_probs.detach(). Under
@@ -248,6 +250,7 @@ def policy_loss(
             "group_sizes": group_sizes,
             "ref_log_probs": ref_log_probs,
             "sample_log_probs": sample_log_probs,
+            "exact_kl": exact_kl,
             "values": values,
             "reward_components": reward_components,
             "reward_weights": reward_weights,
@@ -267,6 +270,7 @@ def policy_loss(
         ("ref_log_probs", _array(ref_log_probs, dtype)),
         ("sample_log_probs", _array(sample_log_probs, dtype)),
         ("entropies", _array(entropies, dtype)),
+        ("exact_kl", _array(exact_kl, dtype)),
         ("values", _array(values, dtype)),
     )
     inputs = make_inputs(
@@ -289,8 +293,9 @@ def policy_loss(
     )
     gradient = np.empty(inputs.shape, inputs.dtype) if _wants_gradient(log_probs) else None
     of_entropies = np.empty(inputs.shape, inputs.dtype) if _wants_gradient(entropies) else None
-    raw = _policy.run_step(inputs, (gradient, of_entropies, None), threads)
-    loss = _known(raw.loss, dtype, ((log_probs, gradient), (entropies, of_entropies)))
+    of_exact_kl = np.empty(inputs.shape, inputs.dtype) if _wants_gradient(exact_kl) else None
+    raw = _policy.run_step(inputs, (gradient, of_entropies, None), threads, of_exact_kl)
+    loss = _known(raw.loss, dtype, ((log_probs, gradient), (entropies, of_entropies), (exact_kl, of_exact_kl)))
     if not return_metrics:
         return loss
     return loss, _policy.PolicyLoss(raw, inputs.source != PER_SEQUENCE).metrics
@@ -310,6 +315,8 @@ class Step:
     """
 
     def __init__(self, preset: Preset, old_log_probs: ArrayLike | None = None, **arguments: Any) -> None:
+        if _wants_gradient(arguments.get("exact_kl")):
+            raise ValueError("exact_kl requires a gradient, which a Step does not give: rein.torch.policy_loss does")
         arrays = {name: _array(value) for name, value in arguments.items()}
         self._step = _policy.Step(preset, _array(old_log_probs), **arrays)
         self._dtype = torch.float32 if self._step.dtype == FLOAT32 else torch.float64

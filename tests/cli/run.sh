@@ -120,6 +120,7 @@ gives "one baseline a group" policy-loss "{$plain,\"baseline_rewards\":[0.5],\"o
 gives "one baseline a sequence" policy-loss "{$plain,\"baseline_rewards\":[0.5,0.5],\"options\":{\"advantage\":\"remax\"}}" grad_log_probs '-0.25 0.25 0' --grad
 gives "reward components" policy-loss '{"log_probs":[-1],"old_log_probs":[-1],"reward_components":[[1,2]],"reward_weights":[1,0.5]}' reward 2
 gives "entropies" policy-loss '{"log_probs":[-1],"old_log_probs":[-1],"rewards":[1],"entropies":[0.5],"options":{"entropy_coef":0.1}}' grad_entropies '-0.1' --grad
+gives "exact KL" policy-loss '{"log_probs":[-1],"old_log_probs":[-1],"rewards":[1],"exact_kl":[0.5],"options":{"kl_loss_coef":0.1,"kl_estimator":"exact"}}' grad_exact_kl '0.1' --grad
 gives "rewards whose squares overflow" policy-loss '{"preset":"dapo","log_probs":[-1,-1],"old_log_probs":[-1,-1],"sequence_lengths":[1,1],"rewards":[1e300,0]}' advantages '0.70710678118654752 -0.70710678118654752'
 gives "rewards whose squares overflow" policy-loss '{"preset":"dapo","log_probs":[-1,-1],"old_log_probs":[-1,-1],"sequence_lengths":[1,1],"rewards":[1e300,0]}' reward_std 7.0710678118654752e299
 wrong "rewards too large to whiten" "rewards are too large" policy-loss '{"log_probs":[-1,-1],"old_log_probs":[-1,-1],"sequence_lengths":[1,1],"rewards":[1e300,0],"options":{"advantage":"reinforce++"}}'

@@ -211,7 +211,7 @@ EMPTY = dict(shape="none", advantage="none", surrogate="reinforce", mismatch="no
              gae_gamma=1.0, gae_lambda=0.95, dual_clip=3.0, tis_cap=2.0, sapo_tau_positive=1.0, sapo_tau_negative=1.05,
              vespo_k_positive=2.0, vespo_lambda_positive=3.0, vespo_k_negative=3.0, vespo_lambda_negative=2.0,
              topr_positive_low=1.0, topr_positive_high=1.0, topr_negative_low=0.0, topr_negative_high=1.0,
-             kl_reward_coef=0.0, kl_penalty_coef=0.0, kl_loss_coef=0.0, entropy_coef=0.0)
+             kl_reward_coef=0.0, kl_reward_exact=0.0, kl_penalty_coef=0.0, kl_loss_coef=0.0, entropy_coef=0.0)
 PUBLISHED_EPSILON = {"cispo": (1.0, 4.0), "gmpo": (0.4, 0.4), "luspo": (0.002, 0.0025)}
 PUBLISHED_RATIO = {"squared": "sequence-sum", "vespo": "sequence-sum", "topr": "sequence-sum", "luspo": "sequence"}
 MISMATCH_RANGE = {"token-mask": (0.5, 5.0), "sequence-mask": (0.5, 2.0)}
@@ -427,6 +427,10 @@ def adjusted_advantages(b, o, a):
             for unit, x in zip(units, sums):
                 for t in unit:
                     a[t] += o.kl_penalty_coef * (mean(sums) - x)
+    if o.kl_reward_exact:  # the reward-to-go of -KL_s: the trained tokens after t
+        for s in b.sequences:
+            for place, t in enumerate(s.tokens):
+                a[t] -= o.kl_reward_exact * sum((b.exact_kl[later] for later in s.tokens[place + 1:]), ZERO)
     return a
 
 
@@ -629,6 +633,7 @@ def policy_loss(data):
     lp = {t: Dual(b.log_probs[t], {("lp", t): ONE}) for t in b.trained}
     d = {t: lp[t] - b.old_log_probs[t] for t in b.trained}
     entropy = {t: Dual(b.entropies[t], {("H", t): ONE}) for t in b.trained} if b.entropies else {}
+    exact_kl = {t: Dual(b.exact_kl[t], {("KL", t): ONE}) for t in b.trained} if b.exact_kl else {}
     bonus = o.entropy_coef
     if o.entropy_target is not None and above(mean([h.value for h in entropy.values()]), o.entropy_target):
         bonus = ZERO
@@ -641,7 +646,9 @@ def policy_loss(data):
             ratio = bounded_ratio(log_r.exp(), a[t], o)
             units.append(Unit(ratio, log_r.exp(), log_r, lp[t], b.old_log_probs[t], a[t], len(s), d[t], sequence_d))
             term = SURROGATES[o.surrogate](units[-1], o) * omega[t]
-            if o.kl_loss_coef:
+            if o.kl_loss_coef and o.kl_estimator == "exact":
+                term += o.kl_loss_coef * exact_kl[t]
+            elif o.kl_loss_coef:
                 term += o.kl_loss_coef * kl_term(o, lp[t], b.ref_log_probs[t], d[t])
             if bonus:
                 term -= bonus * entropy[t]
@@ -652,6 +659,8 @@ def policy_loss(data):
            "grad_log_probs": [loss.grad.get(("lp", t), ZERO) for t in tokens]}
     if b.entropies:
         out["grad_entropies"] = [loss.grad.get(("H", t), ZERO) for t in tokens]
+    if b.exact_kl:
+        out["grad_exact_kl"] = [loss.grad.get(("KL", t), ZERO) for t in tokens]
     return {**out, **{"metric:" + k: v for k, v in metrics(b, o, shaped, zero_groups, units, lp).items()}}
 
 
@@ -675,6 +684,8 @@ def metrics(b, o, shaped, zero_groups, units, lp):
     if b.ref_log_probs:
         xs = [b.ref_log_probs[t] - lp[t].value for t in b.trained]
         m["kl_ref_k1"], m["kl_ref_k3"] = mean([-x for x in xs]), mean([x.exp() - x - 1 for x in xs])
+    if b.exact_kl:
+        m["kl_exact"] = mean([b.exact_kl[t] for t in b.trained])
     if b.entropies:
         m["entropy"] = mean([b.entropies[t] for t in b.trained])
     return m

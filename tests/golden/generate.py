@@ -82,7 +82,9 @@ def token_arrays(spec, o, rng, mask):
     digits = 4 if spec.drift > 0.01 else 7
     lp = [rng.uniform(-3, -0.05) for _ in mask]
     columns = {"log_probs": lp, "old_log_probs": [min(-0.01, x + rng.uniform(-spec.drift, spec.drift)) for x in lp]}
-    if o.kl_reward_coef or o.kl_penalty_coef or o.kl_loss_coef or "ref_log_probs" in spec.also:
+    if o.kl_reward_exact or o.kl_loss_coef and o.kl_estimator == "exact":
+        columns["exact_kl"] = [rng.uniform(0, 0.6) for _ in mask]
+    elif o.kl_reward_coef or o.kl_penalty_coef or o.kl_loss_coef or "ref_log_probs" in spec.also:
         columns["ref_log_probs"] = [min(-0.01, x + rng.uniform(-0.5, 0.5)) for x in lp]
     if (o.mismatch != "none" or o.off_policy_mask_delta is not None or o.kl_penalty_source == "sample"
             or "sample_log_probs" in spec.also):
@@ -252,6 +254,13 @@ def kl_cases():
             yield Spec(f"kl_loss.{estimator}.{direction}", opts(kl_loss_coef=0.3, kl_estimator=estimator, kl_direction=direction))
         yield Spec(f"kl_loss.{estimator}.current_over_ref.clamp",
                    opts(kl_loss_coef=0.3, kl_estimator=estimator, kl_direction="current_over_ref", kl_clamp=0.2))
+    for surrogate in ("clip", "squared", "reinforce", "cispo"):
+        yield Spec(f"kl_loss.exact.{surrogate}", opts(surrogate, kl_loss_coef=0.3, kl_estimator="exact"))
+    for aggregation in ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum"):
+        both = dict(kl_reward_exact=0.3, kl_loss_coef=0.3, kl_estimator="exact", aggregation=aggregation)
+        yield Spec(f"kl_exact.both.{aggregation}", opts(**both))
+    for advantage in ("none", "group-std", "leave-one-out", "reinforce++", "gdpo"):
+        yield Spec(f"kl_exact.reward.{advantage}", opts(advantage=advantage, kl_reward_exact=0.2))
     for advantage in ADVANTAGES:
         if advantage != "gdpo":
             yield Spec(f"kl_reward.{advantage}", opts(advantage=advantage, kl_reward_coef=0.2), rewards="equal")

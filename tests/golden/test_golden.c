@@ -33,6 +33,7 @@ static const struct {
                {"kl_old_k3", "kl_old/k3"},
                {"kl_ref_k1", "kl_policy_ref"},
                {"kl_ref_k3", "kl"},
+               {"kl_exact", "kl_exact"},
                {"entropy", "entropy"},
                {"trained_tokens", "trained_tokens"}};
 
