@@ -36,8 +36,8 @@ def reset(event):
 def step(event):
     game = games[event["episode"]]
     number, game[1] = game[0], game[1] + 1
-    found = re.fullmatch(r"\s*(\d+)\s*\.?\s*", event["message"]["content"] or "")
-    guess = int(found[1]) if found else None
+    found = re.findall(r"\d+", event["message"]["content"] or "")
+    guess = int(found[-1]) if found else None
     if guess == number:
         return {"messages": [], "reward": 1 - 0.1 * (game[1] - 1), "done": True}
     if game[1] == options.guesses:

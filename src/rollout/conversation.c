@@ -129,6 +129,9 @@ rein_status rein_conversation_render(rein_rendered *rendered, const rein_tokeniz
         return rein_fail_at(err, REIN_EINVAL, more, -1,
                             "cannot be used: the chat format %s has no place for it here, a model's own template is needed",
                             rein_chat_name(chat));
+    if (given->tools && !rein_chat_template_names(chat->run, "tools"))
+        return rein_fail_at(err, REIN_EINVAL, "tools", -1,
+                            ": the chat template does not read them, so the model would not see them");
     rein_status status = rein_chat_messages_read(&messages, given->messages, err);
     if (!status) status = check_fields(&plain, chat, messages, err);
     if (!status)

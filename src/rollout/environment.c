@@ -248,19 +248,28 @@ static void read_tools(rein_environment_answer *answer, rein_fields *in) {
     if (!in->status && json_array_size(tools)) answer->tools = json_incref((json_t *)(uintptr_t)tools);
 }
 
-static rein_status read_answer(rein_environment_answer *answer, const open_episode *episode, const json_t *object,
-                               rein_error *err) {
+static rein_status read_fields(rein_environment_answer *answer, const json_t *object, rein_error *err) {
     static const char *const keys[][5] = {
         {"episode", "messages", "tools", NULL}, {"episode", "messages", "reward", "done", NULL}, {"episode", "reward", NULL}};
+    const rein_event event = answer->event;
     rein_fields in = {.object = object, .path = "", .err = err};
-    *answer = (rein_environment_answer){.place = episode->place, .event = episode->asked};
-    rein_fields_only(&in, keys[episode->asked]);
-    if (episode->asked == REIN_EVENT_STEP) answer->done = read_done(&in);
-    if (episode->asked != REIN_EVENT_RESET) answer->reward = read_reward(&in);
-    if (episode->asked != REIN_EVENT_END) read_messages(answer, &in, episode->asked);
-    if (episode->asked == REIN_EVENT_RESET) read_tools(answer, &in);
+    rein_fields_only(&in, keys[event]);
+    if (event == REIN_EVENT_STEP) answer->done = read_done(&in);
+    if (event != REIN_EVENT_RESET) answer->reward = read_reward(&in);
+    if (event != REIN_EVENT_END) read_messages(answer, &in, event);
+    if (event == REIN_EVENT_RESET) read_tools(answer, &in);
     if (in.status) rein_environment_answer_free(answer);
     return in.status == REIN_EINVAL ? REIN_EIO : in.status;
+}
+
+rein_status rein_environment_read(rein_environment_answer *answer, rein_event event, const char *line, size_t length,
+                                  rein_error *err) {
+    json_t *object = NULL;
+    *answer = (rein_environment_answer){.event = event};
+    rein_status status = parse(&object, line, length, err);
+    if (!status) status = read_fields(answer, object, err);
+    json_decref(object);
+    return status;
 }
 
 static void forget(rein_environment *e, open_episode *episode) { *episode = e->open[--e->n_open]; }
@@ -287,7 +296,8 @@ static rein_status take_line(int *found, rein_environment_answer *answer, rein_e
     open_episode *episode = NULL;
     rein_status status = parse(&object, line, length, err);
     if (!status) status = find_episode(&episode, e, object, line, length, err);
-    if (!status && !episode->abandoned) status = read_answer(answer, episode, object, err);
+    if (!status) *answer = (rein_environment_answer){.place = episode->place, .event = episode->asked};
+    if (!status && !episode->abandoned) status = read_fields(answer, object, err);
     json_decref(object);
     if (status) return fault(e, episode, status, err);
     *found = !episode->abandoned;

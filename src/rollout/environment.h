@@ -30,6 +30,10 @@ typedef struct rein_environment_answer {
 } rein_environment_answer;
 void rein_environment_answer_free(rein_environment_answer *answer);
 
+/* Reads the answer to an event, one line without its newline; the place is 0. REIN_EIO: it is none. Thread-safe. */
+rein_status rein_environment_read(rein_environment_answer *answer, rein_event event, const char *line, size_t length,
+                                  rein_error *err);
+
 /* Starts the program and asks how many episodes it has. The caller closes *environment; NULL on failure. */
 rein_status rein_environment_open(rein_environment **environment, const char *command, const rein_task_options *options,
                                   rein_error *err);

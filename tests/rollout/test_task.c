@@ -480,7 +480,7 @@ static void test_faults(void **state) {
             "them)");
     refused(
         "", NULL,
-        "task \"\" is unknown: there are sums, sort, format, files (NAME.jsonl) and commands (with a blank or a slash in them)");
+        "task \"\" is unknown: there are sums, sort, format, files (NAME.jsonl), commands (with a blank or a slash in them) and env: COMMAND");
     refused("Makefile", NULL,
             "task \"Makefile\" is a file that cannot be executed: the name of examples ends in .jsonl (one JSON object a line) or "
             ".json (an array); a program needs chmod +x");
