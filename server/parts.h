@@ -77,15 +77,6 @@ void turns_add(turns *t, const char *text, size_t length, size_t covered, const 
  * many bytes they cover; 0: there is none, or no memory. */
 size_t turns_find(rein_ids *ids, turns *t, const rein_rendered *rendered);
 
-/* ---- tools.c: tool calls in an answer */
-
-/* How many bytes of an unfinished answer are content for sure, neither a tool call nor the beginning of one, nor blanks before it. */
-size_t tools_content(const char *text, size_t length);
-
-/* If the text contains tool calls, and all of them are well-formed: appends the entries of a JSON array to `calls`, and returns their number;
- * *content is the length of what stands before them. 0: there are none. `id` is what their ids begin with. */
-size_t tools_parse(rein_text *calls, size_t *content, const char *text, size_t length, const char *id, bool stream);
-
 /* ---- job.c: a request whose answer is computed by another thread */
 typedef enum job_kind {
     JOB_CHAT,

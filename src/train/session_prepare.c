@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "fingerprint.h"
 #include "origin.h"
+#include "rollout/task.h"
 #include "session.h"
 #include "settings.h"
 #include "state.h"
@@ -29,8 +30,7 @@ static rein_status resume_settings(rein_session *s, const rein_settings *given, 
 
 /* Commands that are given now are meant for the current directory. A file that moved is no command. */
 static int programs_given(const rein_settings *given) {
-    return rein_task_kind_of(given->task) == REIN_TASK_PROGRAM || rein_task_kind_of(given->eval_task) == REIN_TASK_PROGRAM ||
-           rein_settings_given(given, "reward");
+    return rein_task_command(given->task) || rein_task_command(given->eval_task) || rein_settings_given(given, "reward");
 }
 
 /* A run can be resumed from any directory. */
@@ -98,7 +98,7 @@ static void choose_skipped(const char **skipped, const rein_session *s, const re
     for (size_t i = 0; i < N_NAMED; i++) {
         const char *name = NAMED[i].name, *value = rein_settings_text(&s->settings, name);
         const int file = !NAMED[i].is_task || rein_task_kind_of(rein_settings_text(given, name)) == REIN_TASK_FILE;
-        const int command = !strcmp(name, "reward") || (NAMED[i].is_task && rein_task_kind_of(value) == REIN_TASK_PROGRAM);
+        const int command = !strcmp(name, "reward") || (NAMED[i].is_task && rein_task_command(value));
         if (command || (rein_settings_given(given, name) && (s->fork.run || !NAMED[i].moves || !file))) *skipped++ = name;
     }
 }
