@@ -32,7 +32,8 @@ size_t rein_activations_bytes(const rein_activations *a) { return rein_arena_byt
 
 static size_t blocks_of(size_t positions) { return (positions + REIN_KEY_BLOCK - 1) / REIN_KEY_BLOCK; }
 
-/* Blocks of keys for every segment; each layer overwrites them. A query sees the blocks of its ancestors and its own. */
+/* Blocks of keys for every segment; each layer overwrites them, so that both parts of a block are the same memory. A query sees the blocks of its
+ * ancestors and its own. */
 static void take_keys(rein_activations *a) {
     rein_arena *arena = &a->arena;
     const size_t floats = rein_key_block_floats(&a->batch.model->heads);
@@ -54,8 +55,8 @@ static void take_keys(rein_activations *a) {
         if (parent) memcpy(keys, parent->keys, parent->n_keys * sizeof *keys);
         for (size_t at = 0; at < segment->count; at += REIN_KEY_BLOCK, data += floats) {
             const size_t count = segment->count - at < REIN_KEY_BLOCK ? segment->count - at : REIN_KEY_BLOCK;
-            keys[queries[s].n_keys++] = (rein_keys){data, count};
-            for (size_t i = 0; i < count; i++) slots[segment->first + at + i] = (rein_slot){data, i};
+            keys[queries[s].n_keys++] = (rein_keys){{data, data}, count};
+            for (size_t i = 0; i < count; i++) slots[segment->first + at + i] = (rein_slot){{data, data}, i};
         }
         keys += queries[s].n_keys;
     }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "activations.h"
+#include "key_store.h"
 #include "weight_type.h"
 
 /* --------------------------------------------------------------------------------------------------------------------- weights */
@@ -103,8 +104,13 @@ static size_t blocks_of(size_t positions) { return (positions + REIN_KEY_BLOCK -
 
 static const rein_adapter *adapter_of(const rein_outline *o) { return o->adapter.loras ? &o->adapter : NULL; }
 
-size_t rein_outline_key_block(const rein_outline *o) {
-    return (size_t)o->model.config.n_layers * rein_key_block_floats(&o->model.heads) * sizeof(float);
+size_t rein_outline_key_part(const rein_outline *o, rein_key_part part) {
+    return rein_key_part_floats(&o->model.config, &o->model.heads, part) * sizeof(float);
+}
+
+size_t rein_outline_window_blocks(const rein_outline *o, size_t blocks) {
+    const size_t most = rein_key_blocks_touched((size_t)o->model.config.window);
+    return blocks < most ? blocks : most;
 }
 
 size_t rein_outline_angles(const rein_outline *o, size_t positions) {

@@ -24,8 +24,11 @@ rein_status rein_outline_open(rein_outline *outline, const char *directory, cons
                               const rein_exec *exec, rein_error *err);
 void rein_outline_close(rein_outline *outline);
 
-/* Bytes of one block of keys and values of all layers: REIN_KEY_BLOCK positions. */
-size_t rein_outline_key_block(const rein_outline *outline);
+/* Bytes of a part of a block of keys: REIN_KEY_BLOCK positions. */
+size_t rein_outline_key_part(const rein_outline *outline, rein_key_part part);
+
+/* Of so many blocks in a row, those whose keys in layers with a window are stored. */
+size_t rein_outline_window_blocks(const rein_outline *outline, size_t blocks);
 
 /* Bytes of the cosines and sines of so many positions. */
 size_t rein_outline_angles(const rein_outline *outline, size_t positions);

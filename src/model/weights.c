@@ -207,11 +207,13 @@ static int shape_layers(rein_model *model) {
     const size_t queries = model->heads.n * model->heads.dim, keys = model->heads.n_kv * model->heads.dim;
     const size_t shapes[REIN_LAYER_MODULES][2] = {{hidden, queries}, {hidden, keys},   {hidden, keys},  {queries, hidden},
                                                   {hidden, middle},  {hidden, middle}, {middle, hidden}};
+    size_t n_keys[REIN_KEY_PARTS] = {0};
     for (size_t l = 0; l < (size_t)c->n_layers; l++) {
         rein_layer *layer = &model->layers[l];
         for (int m = 0; m < REIN_LAYER_MODULES; m++) layer->linear[m].in = shapes[m][0], layer->linear[m].out = shapes[m][1];
         layer->heads = model->heads;
         layer->heads.window = c->layers[l] & REIN_LAYER_WINDOW ? (size_t)c->window : 0;
+        layer->key_index = n_keys[rein_key_part_of(&layer->heads)]++;
         layer->rope = rein_layer_rope(c, l);
         if (c->layers[l] & REIN_LAYER_EXPERTS && !shape_experts(model, layer)) return 0;
     }

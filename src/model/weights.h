@@ -21,6 +21,7 @@ typedef struct rein_layer {
     rein_linear router, *experts; /* [3·n_experts]: gate, up and down of each; NULL: the layer has an MLP */
     rein_norm norms[REIN_NORMS];  /* weight NULL: this model has no such norm */
     rein_heads heads;             /* with the window of the layer */
+    size_t key_index;             /* its place among the layers of its part of a key block */
     int rope;                     /* an index of the model's ropes; -1: none */
 } rein_layer;
 

@@ -36,7 +36,13 @@ static sizes sizes_of(const rein_settings *s, const rein_outline *o, size_t prom
 
 static size_t keys_of(const rein_outline *o, const sizes *z) {
     const size_t prompts = (z->active + z->samples - 1) / z->samples;
-    return (prompts * blocks_of(z->prompt) + z->active * blocks_of(z->completion)) * rein_outline_key_block(o);
+    const size_t of_prompt = blocks_of(z->prompt), of_sample = blocks_of(z->completion);
+    const size_t pieces =
+        blocks_of(least(prompts * z->prompt, REIN_MAX_PROMPT_TOKENS)); /* before what is behind the window is given back */
+    const size_t windows = z->active * rein_outline_window_blocks(o, of_sample);
+    return (prompts * of_prompt + z->active * of_sample) * rein_outline_key_part(o, REIN_KEYS_ALL) +
+           (prompts * rein_outline_window_blocks(o, of_prompt) + (windows > pieces ? windows : pieces)) *
+               rein_outline_key_part(o, REIN_KEYS_WINDOW);
 }
 
 /* The largest step: prompts, or the samples that run; both if not all prompts are computed at once. */
