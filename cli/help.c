@@ -217,6 +217,7 @@ static const cli_command COMMANDS[] = {
         .example = "rein run my-run --model models/sums --task sums --preset k2 --tau 0.5 \\\n"
                    "    --token-budget 36 --budget-penalty-coef 0.02 --max-tokens 96 \\\n"
                    "    --learning-rate 2e-3 --steps 60",
+        .ranks = 1,
         .run = cli_run_run,
     },
     {
@@ -366,6 +367,7 @@ static const cli_command COMMANDS[] = {
         .max_words = 1,
         .settings = CLI_SETTINGS_TRAINING,
         .example = "rein train my-run --model stories260K --groups groups.jsonl --preset grpo",
+        .ranks = 1,
         .run = cli_run_train,
     },
     {
@@ -396,6 +398,7 @@ static const cli_command COMMANDS[] = {
         .max_words = 1,
         .settings = CLI_SETTINGS_TRAINING,
         .example = "rein sft my-run --model stories260K --data examples.jsonl --learning-rate 1e-4",
+        .ranks = 1,
         .run = cli_run_sft,
     },
     {

@@ -11,6 +11,7 @@
 #include "memory.h"
 #include "policy.h"
 #include "progress.h"
+#include "ranks.h"
 #include "rein/report.h"
 #include "terminal.h"
 #include "training.h"
@@ -67,9 +68,8 @@ static int work(cli_training *t, rein_loop *loop, cli_view *v) {
     if (rein_loop_first(loop)->step < 0 && rein_loop_evaluate(loop, &err)) return cli_view_clear(v), cli_training_failed(t, &err);
     show_evaluation(v, rein_loop_first(loop));
     int64_t idle = 0; /* steps with nothing to train: the first is reported at once, all of them at the end */
-    const int status = show_past(v, t, loop);
-    if (status) return status;
-    while (!rein_loop_done(loop) && !cli_progress_interrupted()) {
+    int interrupted = 0, status = show_past(v, t, loop);
+    while (!status && !(status = cli_ranks_interrupted(&interrupted, where(t))) && !interrupted && !rein_loop_done(loop)) {
         rein_loop_report report;
         if (rein_loop_step(&report, loop, &err)) return cli_view_clear(v), cli_training_failed(t, &err);
         show_log(v, t, report.judge_log);
@@ -88,7 +88,7 @@ static int work(cli_training *t, rein_loop *loop, cli_view *v) {
         cli_view_clear(v);
         cli_say(0, where(t), "%" PRId64 " steps had nothing to train", idle);
     }
-    return CLI_DONE;
+    return status;
 }
 
 /* 1 if everything that the end of a run leaves is there. */
@@ -106,7 +106,7 @@ static int finish(cli_training *t, rein_loop *loop, const char *report_path) {
     if (rein_loop_done(loop) && rein_loop_evaluate(loop, &err)) return cli_training_failed(t, &err);
     if (rein_loop_finish(loop, &err)) return cli_training_failed(t, &err);
     cli_training_note(t, rein_loop_session(loop));
-    if (rein_report_write(report_path, &t->run, 1, &err)) return cli_training_failed(t, &err);
+    if (cli_ranks_first() && rein_report_write(report_path, &t->run, 1, &err)) return cli_training_failed(t, &err);
     return CLI_DONE;
 }
 
@@ -223,8 +223,9 @@ int cli_run_work(cli_training *t, cli_run_end *end, void *context) {
     cli_view_open(&v, stderr, title, rein_session_step(session), (int64_t)rein_settings_number(settings, "steps"),
                   rein_settings_number(settings, "token_budget"));
     rein_text_format(&report, "%s/report.html", t->run);
-    int status = report.failed ? cli_say_no_memory(where(t)) : CLI_DONE;
-    if (!status && !is_finished(t, loop)) {
+    int status = report.failed ? cli_say_no_memory(where(t)) : CLI_DONE, finished = is_finished(t, loop);
+    if (!status) status = cli_ranks_same(&finished, where(t));
+    if (!status && !finished) {
         status = work(t, loop, &v);
         if (!status) status = finish(t, loop, report.data);
     }
@@ -246,6 +247,8 @@ int cli_run_run(const cli_args *args) {
     int json = cli_option_value(args, "json") != NULL;
     cli_training t = {0};
     int status = cli_training_read(&t, args);
+    if (!status && cli_ranks() && cli_option_value(args, "dry-run"))
+        status = cli_say_option("run", "dry-run", "is for one process: leave out mpirun or srun");
     if (!status) status = cli_option_value(args, "dry-run") ? cli_run_plan(&t, json) : cli_run_work(&t, at_the_end, &json);
     cli_training_close(&t);
     return status;

@@ -1,5 +1,6 @@
 /* settings.c - settings on the command line. They come from the library's tables: a new row there is a new option here. */
 #include "settings.h"
+#include "ranks.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -186,6 +187,7 @@ int cli_args_settings(rein_settings **settings, const cli_args *args, int is_new
         (config && rein_settings_read(*settings, config, &err)))
         return cli_say_error_of(args->command->name, "config", &err);
     rein_settings_set_isa(*settings, isa);
+    rein_settings_set_ranks(*settings, cli_ranks());
     rein_settings_allow(*settings, (cli_option_value(args, "accept-changed") ? REIN_ALLOW_CHANGED : 0u) |
                                        (cli_option_value(args, "trust") ? REIN_ALLOW_COMMANDS : 0u));
     status = check_config(*settings, args, config);

@@ -6,6 +6,7 @@
 
 #include "rein/model.h"
 #include "rein/objective.h"
+#include "rein/ranks.h"
 #include "rein/rollout.h"
 #include "rein/tokenizer.h"
 #include "rein/trajectory.h"
@@ -203,7 +204,7 @@ typedef struct rein_trainer rein_trainer;
 typedef struct rein_trainer_options {
     double temperature; /* of the policy, above 0 */
     /* Gradients are summed in this many parts, by the index of the group, and the parts by one fixed tree, so that ranks can take
-     * over whole parts. 0: 16 for an adapter, 1 for all weights. */
+     * over whole parts. 0: 16 for an adapter, 1 for all weights. A new run in which all weights train sets 8. */
     size_t shards;
     size_t share_limit; /* histories of a micro-batch, which share their prompt; 0: 16. It changes the bits of the result */
     int no_sharing;     /* 1: the prompt is computed for every history; changes the last bits of the gradient */
@@ -326,6 +327,12 @@ REIN_API const rein_options *rein_settings_objective(const rein_settings *settin
 /* Where work runs: the setting "threads", and the instruction set, which has no name. Neither is part of a result. */
 REIN_API rein_exec rein_settings_exec(const rein_settings *settings);
 REIN_API void rein_settings_set_isa(rein_settings *settings, rein_isa isa);
+
+/* The ranks that share the work of a session or a loop opened with these settings; NULL, the default: there is one. They must outlive it, and
+ * every rank calls the functions of the session or the loop in the same order with equal arguments. Rank 0 writes the run, whose directory all
+ * ranks must see. Results are those of one rank, bit for bit. If a call fails on one rank, it fails on all. Several ranks cannot revert a
+ * session, change its settings or delete its checkpoints. */
+REIN_API void rein_settings_set_ranks(rein_settings *settings, rein_ranks *ranks);
 
 /* What a caller allows for once. It has no name and is not written. */
 typedef enum rein_allowance {

@@ -69,13 +69,21 @@ static void add_sampling(rein_memory_use *use, const rein_settings *s, const rei
 
 /* -------------------------------------------------------------------------------------------------------------------- training */
 
+/* Where all weights train, shards are computed one after the other and added as soon as they can be (trainer_gradient.c). */
+static size_t gradient_buffers(const rein_settings *s, const rein_outline *o, size_t shards) {
+    size_t buffers = 1;
+    if (!o->full || *s->ptx_data) return shards;
+    for (size_t width = 1; width < shards; width *= 2) buffers++;
+    return buffers;
+}
+
 static void add_training(rein_memory_use *use, const rein_settings *s, const rein_outline *o, const sizes *z) {
     const size_t floats = o->full ? o->numbers : o->adapter_floats;
-    const size_t shards = s->shards ? (size_t)s->shards : o->full ? 1 : REIN_ADAPTER_SHARDS;
+    const size_t shards = s->shards ? (size_t)s->shards : o->full ? REIN_FULL_SHARDS : REIN_ADAPTER_SHARDS;
     const size_t n = least(z->samples, s->share_limit ? (size_t)s->share_limit : REIN_SHARE_LIMIT);
     const size_t shared = s->no_sharing || n == 1 ? 0 : z->prompt;
     const rein_outline_pass pass = {shared, z->completion + (shared ? 0 : z->prompt), n, s->recompute};
-    use->gradients = shards * floats * sizeof(float);
+    use->gradients = gradient_buffers(s, o, shards) * floats * sizeof(float);
     use->optimizer = 2 * floats * sizeof(float) + o->adapter_floats * sizeof(float) + o->adapter_packed;
     use->activations = rein_outline_activations(o, &pass);
     if (o->full && rein_options_use_reference(&s->objective)) use->reference = o->vectors + o->packed_f32;

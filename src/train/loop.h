@@ -44,7 +44,7 @@ int rein_step_batch_wants_more(const rein_step_batch *batch, const rein_settings
 /* The places [prompts] in the task of the examples of a round of the next step. */
 rein_status rein_loop_places(uint64_t *indices, const rein_loop *loop, size_t round, rein_error *err);
 
-/* Samples the next round; *round is its groups, borrowed from the batch. */
+/* Samples and rewards the next round; *round is its groups, borrowed from the batch. */
 rein_status rein_loop_sample_round(rein_groups *round, rein_step_batch *batch, rein_loop *loop, rein_error *err);
 
 /* Chooses which groups of a round, which are rewarded, train. */

@@ -114,7 +114,7 @@ static rein_status write_responses(const rein_loop *l, const rein_groups *groups
 
 static rein_status keep(rein_loop *l, const rein_loop_evaluation *e, const rein_groups *groups, rein_error *err) {
     rein_named_number rows[16];
-    rein_status status = rein_run_writable(l->session->run, err);
+    rein_status status = rein_session_writes(l->session) ? rein_run_writable(l->session->run, err) : REIN_OK;
     if (!status) status = rein_session_store(l->session, err);
     if (status) return status;
     json_t *line = rein_metric_object(e->step, rows, rows_of(rows, e));
@@ -122,6 +122,7 @@ static rein_status keep(rein_loop *l, const rein_loop_evaluation *e, const rein_
         json_object_set_new(line, "eval/samples", json_integer((json_int_t)e->sampled.samples)) ||
         json_array_append_new(l->evaluations, line))
         return rein_fail(err, REIN_ENOMEM, "no memory for an evaluation");
+    if (!rein_session_writes(l->session)) return REIN_OK;
     status = write_responses(l, groups, e->step, err);
     return rein_run_explain(l->session->run, status ? status : write_lines(l, err), err);
 }
@@ -156,7 +157,7 @@ rein_status rein_loop_evaluate_as(rein_named_number *rows, size_t *n, rein_loop 
         set_policy_step(&sampled, step);
         status = measure_kl(&e, l, policy.temperature, &sampled, err);
     }
-    if (!status) status = keep(l, &e, &sampled, err);
+    if (!status) status = rein_ranks_agree(l->session->ranks, keep(l, &e, &sampled, err), err);
     if (!status) remember(l, &e, &sampled), *n = rows_of(rows, &e);
     rein_groups_free(&greedy);
     rein_groups_free(&sampled);

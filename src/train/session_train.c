@@ -156,6 +156,7 @@ static rein_status one_pass(working *w, int64_t epoch, size_t first, size_t last
                                        .recorded_are_current = w->passes == 0 && w->options->own_samples,
                                        .advantages = epoch == 0 ? w->advantages + at : NULL,
                                        .temperature = w->policy.temperature};
+    s->trainer->last_pass = !s->adapter && !w->options->ptx && s->trainer->options.shards > 1;
     rein_status status = rein_trainer_forward_backward(&pass, s->trainer, &part, &options, err);
     if (!status) add_pass(w, &pass, epoch == 0);
     if (!status && w->options->ptx) status = ptx_pass(w, err);

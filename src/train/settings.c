@@ -241,6 +241,8 @@ rein_status rein_settings_set(rein_settings *s, const char *name, const char *va
 
 void rein_settings_set_isa(rein_settings *s, rein_isa isa) { s->isa = isa; }
 
+void rein_settings_set_ranks(rein_settings *s, rein_ranks *ranks) { s->ranks = ranks; }
+
 void rein_settings_allow(rein_settings *s, unsigned allowed) { s->allowed = allowed; }
 
 /* --------------------------------------------------------------------------------------------------------------------- reading */

@@ -37,9 +37,10 @@ struct rein_settings {
 
     int64_t shards, share_limit; /* 0: the trainer's own */
     int no_sharing, recompute;
-    int64_t threads;  /* 0: all cores; never part of a result */
-    rein_isa isa;     /* never part of a result; it has no name */
-    unsigned allowed; /* rein_allowance; neither has this */
+    int64_t threads;   /* 0: all cores; never part of a result */
+    rein_isa isa;      /* never part of a result; it has no name */
+    unsigned allowed;  /* rein_allowance; neither has this */
+    rein_ranks *ranks; /* that share the work; NULL: one. Nor this */
 
     int64_t save_steps; /* a checkpoint every so many steps */
     int64_t keep_last;  /* checkpoints; 0: all */

@@ -188,7 +188,7 @@ static twin twin_of(const char *run, size_t step, const rein_settings *o) {
     OK(rein_model_open(&w.s.model, in_folder("a"), &(rein_model_options){.train = o->full}, &error_));
     if (!o->full) OK(rein_adapter_open(&w.s.adapter, w.s.model, checkpoint(run, step, ""), &error_));
     w.s.p = (rein_policy){w.s.model, w.s.adapter, o->temperature};
-    w.t = open_trainer(&w.s, NULL);
+    w.t = open_trainer(&w.s, &(rein_trainer_options){.shards = o->full ? 8 : 0}); /* as a new run has them */
     OK(rein_trainer_load(w.t, checkpoint(run, step, ""), &error_));
     return w;
 }

@@ -35,7 +35,7 @@ static float *copy_of(const float *from, size_t n) {
 /* The gradient a pass leaves behind; then there is none. */
 static float *take_gradient(rein_trainer *t, const rein_groups *groups, const rein_pass_options *o, rein_pass_result *pass) {
     *pass = pass_over(t, groups, o);
-    float *gradient = copy_of(t->shards, t->options.shards * t->floats);
+    float *gradient = copy_of(t->buffers, t->options.shards * t->floats);
     rein_trainer_clear(t);
     return gradient;
 }
@@ -263,7 +263,7 @@ static void test_nothing_to_train(void **state) {
         assert_int_equal(rein_trainer_steps(t), 0);
     }
     pass_over(t, &next, &art), pass_over(fresh, &next, &art); /* and what comes after does not know of it */
-    assert_memory_equal(t->shards, fresh->shards, t->options.shards * t->floats * sizeof(float));
+    assert_memory_equal(t->buffers, fresh->buffers, t->options.shards * t->floats * sizeof(float));
     rein_trainer_clear(t);
     EACH_HISTORY(h, &next) memset(h->mask, 0, h->n);
     const rein_pass_result pass = pass_over(t, &next, &art);
