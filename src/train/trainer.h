@@ -3,6 +3,7 @@
 #define REIN_TRAIN_TRAINER_H
 
 #include "base/arena.h"
+#include "model/expert_load.h"
 #include "rein/train.h"
 
 /* Defaults of rein_trainer_options; all weights have one shard. */
@@ -21,6 +22,7 @@ struct rein_trainer {
     rein_trainer_options options; /* with the defaults put in */
     rein_activations *activations;
     rein_activations *reference_activations; /* of the reference, in a pass that computes the exact KL */
+    rein_expert_load *load;                  /* of its backward passes, or NULL */
     rein_arena arena;                        /* of a pass */
     size_t floats, n_parameters;
     rein_parameter *parameters;
