@@ -153,7 +153,7 @@ rein_status rein_rollout_sample_some(rein_groups *groups, const rein_rollout_opt
     if (options->address.step > INT64_MAX)
         return rein_fail_at(err, REIN_EINVAL, "address.step", -1, "is %llu: a step of training is at most %lld",
                             (unsigned long long)options->address.step, (long long)INT64_MAX);
-    if (rein_task_environment(options->task)) return rein_rollout_play(groups, options, err);
+    if (rein_task_environment(options->task)) return rein_rollout_play(groups, options, places, n, err);
     rein_status status = allocate(&b, err);
     if (!status) status = rein_rollout_sampling(&b.sampling, b.end_ids, options, err);
     if (!status) status = generate(&b, err);

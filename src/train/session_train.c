@@ -226,6 +226,13 @@ static int has_budgets(const working *w) {
     return 0;
 }
 
+static void put_balance(rein_step_numbers *n, const rein_expert_load *load, const rein_ranks *ranks) {
+    if (!load || rein_ranks_several(ranks)) return; /* each rank knows only its own tokens */
+    const rein_expert_balance b = rein_expert_load_balance(load);
+    n->expert_load_max = b.load_max, n->expert_load_cv = b.load_cv;
+    n->expert_entropy = b.entropy, n->expert_balance_loss = b.balance_loss;
+}
+
 static void finish_numbers(working *w, double began) {
     rein_step_numbers *n = &w->numbers;
     const double tokens = (double)w->tokens, seconds_sample = w->options->seconds_sample;
@@ -243,6 +250,7 @@ static void finish_numbers(working *w, double began) {
     n->budget_multiplier = isnan(w->s->multiplier) ? NAN : w->objective.budget_penalty_coef;
     n->tokens_per_second = n->seconds_step > 0 ? tokens / n->seconds_step : NAN;
     n->peak_memory = peak_memory();
+    put_balance(n, w->s->trainer->load, w->s->ranks);
 }
 
 static void make_report(rein_session_report *report, const working *w) {
@@ -290,6 +298,7 @@ static rein_status begin_step(working *w, rein_error *err) {
     if (!status) status = check_data(w, err);
     if (status) return status;
     rein_step_numbers_clear(&w->numbers);
+    if (w->s->trainer->load) rein_expert_load_clear(w->s->trainer->load);
     w->numbers.loss = (rein_loss){0};
     w->numbers.seconds_forward = w->numbers.seconds_backward = w->numbers.seconds_optimizer = 0;
     w->advantages = calloc(w->tokens + 1, sizeof *w->advantages);

@@ -7,6 +7,7 @@
 
 #include "base/base.h"
 #include "model/activation_cache.h"
+#include "model/activations.h"
 #include "model/weights.h"
 
 enum { LARGEST_SHARDS = 4096 };
@@ -45,8 +46,11 @@ static rein_status allocate(rein_trainer *t, rein_error *err) {
         return rein_fail(err, REIN_ENOMEM, "no memory to train %zu numbers in %zu shards", t->floats, t->options.shards);
     for (size_t s = 0; s < t->options.shards; s++) t->buffer_of[s] = -1;
     rein_parameters(t->parameters, t->model, t->adapter, t->buffers);
-    const rein_status status = rein_activations_open(&t->activations, &t->options.exec, err);
-    return status ? status : rein_activations_open(&t->reference_activations, &t->options.exec, err);
+    rein_status status = rein_activations_open(&t->activations, &t->options.exec, err);
+    if (!status) status = rein_activations_open(&t->reference_activations, &t->options.exec, err);
+    if (!status) status = rein_expert_load_open(&t->load, &t->model->config, err);
+    if (!status) t->activations->load = t->load;
+    return status;
 }
 
 rein_status rein_trainer_open(rein_trainer **trainer, rein_model *model, rein_adapter *adapter, const rein_trainer_options *options,
@@ -70,6 +74,7 @@ void rein_trainer_close(rein_trainer *t) {
     if (!t) return;
     rein_activations_close(t->activations);
     rein_activations_close(t->reference_activations);
+    rein_expert_load_close(t->load);
     rein_arena_free(&t->arena);
     free(t->parameters);
     rein_pages_free(t->buffers, t->options.shards * t->floats * sizeof *t->buffers);

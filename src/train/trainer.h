@@ -5,6 +5,7 @@
 
 #include "base/arena.h"
 #include "dist/ranks.h"
+#include "model/expert_load.h"
 #include "packing.h"
 #include "rein/train.h"
 
@@ -24,6 +25,7 @@ struct rein_trainer {
     rein_trainer_options options; /* with the defaults put in */
     rein_activations *activations;
     rein_activations *reference_activations; /* of the reference, in a pass that computes the exact KL */
+    rein_expert_load *load;                  /* of its backward passes, or NULL */
     rein_arena arena;                        /* of a pass */
     size_t floats, n_parameters;
     rein_parameter *parameters;
