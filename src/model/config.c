@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "gguf.h"
 #include "weight_type.h"
 
 /* Limits, far above any model: the product of two of these, times 8 bytes, stays below 2^63. */
@@ -256,7 +257,19 @@ static rein_status read_json(json_t **json, char **path, const char *directory, 
     return optional && !rein_file_exists(*path) ? REIN_OK : rein_json_read(json, *path, REIN_JSON_NEEDS_OBJECT, err);
 }
 
+static rein_status read_gguf(rein_model_config *config, const char *path, rein_error *err) {
+    rein_gguf *gguf;
+    json_t *json = NULL;
+    rein_status status = rein_gguf_open(&gguf, path, err);
+    if (!status) status = rein_gguf_config(&json, gguf, err);
+    if (!status) status = rein_model_config_parse(config, path, json, NULL, NULL, err);
+    json_decref(json);
+    rein_gguf_close(gguf);
+    return status;
+}
+
 rein_status rein_model_config_read(rein_model_config *config, const char *directory, rein_error *err) {
+    if (rein_gguf_is(directory)) return read_gguf(config, directory, err);
     char *file = NULL, *generation_file = NULL;
     json_t *json = NULL, *generation = NULL;
     rein_status status = read_json(&json, &file, directory, "config.json", 0, err);
