@@ -107,9 +107,12 @@ static rein_status wrong(const building *b, const char *name, const char *why) {
 }
 
 static rein_status refuse_type(const building *b, const rein_gguf_tensor *t) {
-    char names[REIN_WEIGHT_TYPES_SHOWN];
-    return rein_gguf_wrong(b->gguf, t->name, b->err, "has type %s, which is not supported: %s are", rein_gguf_type_at(t->type).name,
-                           rein_weight_types_show(names, "and"));
+    char names[200];
+    size_t n = 0;
+    const rein_weight_type *type;
+    for (size_t i = 0; (type = rein_weight_type_at(i)) && n < sizeof names; i++)
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", rein_tensor_type_name(type->dtype));
+    return rein_gguf_wrong(b->gguf, t->name, b->err, "has type %s, which is not supported: %s are", rein_gguf_type_at(t->type).name, names);
 }
 
 /* A vector of which the set holds a copy in another form. */
