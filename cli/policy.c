@@ -58,8 +58,9 @@ static int open_tokenizer(cli_opened *opened, const char *where) {
 int cli_opened_read(cli_opened *opened, const cli_args *args) {
     *opened = (cli_opened){.name = cli_option_value(args, "model"), .files.step = -1};
     if (opened->name) return cli_value_exec(&opened->exec, args);
-    return cli_say(CLI_WRONG, args->command->name,
-                   "a policy is needed: --model PATH, a directory with config.json and safetensors, a GGUF file, or a run, RUN or RUN@STEP");
+    return cli_say(
+        CLI_WRONG, args->command->name,
+        "a policy is needed: --model PATH, a directory with config.json and safetensors, a GGUF file, or a run, RUN or RUN@STEP");
 }
 
 /* --adapter belongs to a model; a run has its own. */

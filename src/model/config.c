@@ -249,27 +249,17 @@ rein_status rein_model_config_parse(rein_model_config *config, const char *file,
     return in.status;
 }
 
-/* Reads DIRECTORY/NAME. If it is optional and does not exist, *json is NULL. */
+/* Reads DIRECTORY/NAME, or what a model in GGUF has in its place. If it is optional and does not exist, *json is NULL. */
 static rein_status read_json(json_t **json, char **path, const char *directory, const char *name, int optional, rein_error *err) {
+    const int gguf = rein_gguf_is(directory);
     *json = NULL;
-    *path = rein_path_join(directory, name);
+    *path = gguf ? strdup(directory) : rein_path_join(directory, name);
     if (!*path) return rein_no_memory(err);
+    if (gguf) return rein_gguf_json(json, directory, name, err);
     return optional && !rein_file_exists(*path) ? REIN_OK : rein_json_read(json, *path, REIN_JSON_NEEDS_OBJECT, err);
 }
 
-static rein_status read_gguf(rein_model_config *config, const char *path, rein_error *err) {
-    rein_gguf *gguf;
-    json_t *json = NULL;
-    rein_status status = rein_gguf_open(&gguf, path, err);
-    if (!status) status = rein_gguf_config(&json, gguf, err);
-    if (!status) status = rein_model_config_parse(config, path, json, NULL, NULL, err);
-    json_decref(json);
-    rein_gguf_close(gguf);
-    return status;
-}
-
 rein_status rein_model_config_read(rein_model_config *config, const char *directory, rein_error *err) {
-    if (rein_gguf_is(directory)) return read_gguf(config, directory, err);
     char *file = NULL, *generation_file = NULL;
     json_t *json = NULL, *generation = NULL;
     rein_status status = read_json(&json, &file, directory, "config.json", 0, err);

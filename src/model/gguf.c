@@ -43,8 +43,8 @@ static const unsigned char *take(reading *in, size_t n, const char *what) {
     const unsigned char *bytes = in->at;
     if (in->status) return NULL;
     if (left(in) < n) {
-        fail(in, "%s at byte %zu needs %zu bytes, but the file has %zu more: was it cut short?", what, (size_t)(in->at - in->begin), n,
-             left(in));
+        fail(in, "%s at byte %zu needs %zu bytes, but the file has %zu more: was it cut short?", what, (size_t)(in->at - in->begin),
+             n, left(in));
         return NULL;
     }
     in->at += n;
@@ -85,7 +85,7 @@ static rein_gguf_text take_name(reading *in, size_t most, const char *what) {
 static const struct {
     const char *name;
     size_t bytes; /* 0: a string or an array */
-} kinds[REIN_GGUF_KINDS] = {{"u8", 1},   {"i8", 1},   {"u16", 2},    {"i16", 2},   {"u32", 4}, {"i32", 4}, {"f32", 4},
+} kinds[REIN_GGUF_KINDS] = {{"u8", 1},   {"i8", 1},     {"u16", 2},   {"i16", 2}, {"u32", 4}, {"i32", 4}, {"f32", 4},
                             {"bool", 1}, {"string", 0}, {"array", 0}, {"u64", 8}, {"i64", 8}, {"f64", 8}};
 
 const char *rein_gguf_kind_name(rein_gguf_kind kind) { return kinds[kind].name; }
@@ -188,7 +188,8 @@ static void measure(reading *in, rein_gguf_tensor *tensor) {
         return;
     }
     for (int i = 0; i < tensor->n_dims && !in->status; i++) {
-        if (tensor->sizes[i] && n > SIZE_MAX / tensor->sizes[i]) fail(in, "tensor %s is too large: its size overflows", tensor->name);
+        if (tensor->sizes[i] && n > SIZE_MAX / tensor->sizes[i])
+            fail(in, "tensor %s is too large: its size overflows", tensor->name);
         else n *= tensor->sizes[i];
     }
     if (in->status) return;
@@ -222,7 +223,8 @@ static void take_tensor(reading *in, rein_gguf_tensor *tensor) {
 
 static int by_offset(const void *a, const void *b) {
     const rein_gguf_tensor *x = a, *y = b;
-    return x->offset != y->offset ? (x->offset > y->offset) - (x->offset < y->offset) : (x->bytes > y->bytes) - (x->bytes < y->bytes);
+    return x->offset != y->offset ? (x->offset > y->offset) - (x->offset < y->offset)
+                                  : (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
 /* The tensors lie after the metadata, each at a multiple of the alignment, and share no byte. */
@@ -236,13 +238,12 @@ static void place_tensors(reading *in, rein_gguf_tensor *tensors, size_t n, size
         rein_gguf_tensor *t = &tensors[i];
         const rein_gguf_tensor *before = i ? &tensors[i - 1] : NULL;
         if (t->offset % alignment)
-            fail(in, "tensor %s begins at byte %llu of the data: a multiple of %zu is needed", t->name, (unsigned long long)t->offset,
-                 alignment);
+            fail(in, "tensor %s begins at byte %llu of the data: a multiple of %zu is needed", t->name,
+                 (unsigned long long)t->offset, alignment);
         else if (t->offset > available || t->bytes > available - t->offset)
             fail(in, "tensor %s has bytes %llu to %llu of the data, of which there are %zu: was the file cut short?", t->name,
                  (unsigned long long)t->offset, (unsigned long long)(t->offset + t->bytes), available);
-        else if (before && before->offset + before->bytes > t->offset)
-            fail(in, "tensors %s and %s overlap", before->name, t->name);
+        else if (before && before->offset + before->bytes > t->offset) fail(in, "tensors %s and %s overlap", before->name, t->name);
         else t->data = data + t->offset;
     }
 }
@@ -285,7 +286,8 @@ static size_t take_count(reading *in, size_t smallest, size_t most, const char *
     if (in->status) return 0;
     if (n > most) fail(in, "the file would have %llu %s: at most %zu are supported", (unsigned long long)n, what, most);
     else if (n > left(in) / smallest)
-        fail(in, "the file would have %llu %s, but has only %zu more bytes: was it cut short?", (unsigned long long)n, what, left(in));
+        fail(in, "the file would have %llu %s, but has only %zu more bytes: was it cut short?", (unsigned long long)n, what,
+             left(in));
     return in->status ? 0 : (size_t)n;
 }
 

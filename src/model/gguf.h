@@ -128,18 +128,27 @@ rein_status rein_gguf_wrong(const rein_gguf *gguf, const char *key, rein_error *
 
 /* ---- a model */
 
-/* The JSON that a file of a model directory has, for the caller to release: "config.json", "tokenizer.json" or "tokenizer_config.json";
- * *json is NULL for any other name, and where the model has no tokenizer. A key of the vocabulary that is a NUL is REIN_NUL_KEY. */
-rein_status rein_gguf_json(json_t **json, const rein_gguf *gguf, const char *name, rein_error *err);
+/* The JSON that a file of a model directory has, for the caller to release: "config.json", "tokenizer.json" or "tokenizer_config.json" of the
+ * model in GGUF at this path. *json is NULL for any other name, and where the model has no tokenizer. Thread-safe. */
+rein_status rein_gguf_json(json_t **json, const char *path, const char *name, rein_error *err);
 
-/* The parts of it: gguf_config.c, gguf_tokenizer.c. */
+/* The path of part i of a model, for the caller to free: part 0 is the file itself. NULL after the last. */
+rein_status rein_gguf_part(char **part, const char *path, size_t i, rein_error *err);
+
+/* 1 if the chat template of the model has this word. A file that cannot be read has none. */
+int rein_gguf_chat_names(const char *path, const char *word);
+
+/* About the bytes of the tokenizer.json of the model; 0 if the file cannot be read. */
+size_t rein_gguf_tokenizer_size(const char *path);
+
+/* The parts of it: gguf_config.c, gguf_tokenizer.c. A key of the vocabulary that is a NUL is REIN_NUL_KEY. */
 rein_status rein_gguf_config(json_t **json, const rein_gguf *gguf, rein_error *err);
 rein_status rein_gguf_tokenizer(json_t **json, const rein_gguf *gguf, rein_error *err);
 rein_status rein_gguf_tokenizer_config(json_t **json, const rein_gguf *gguf, rein_error *err);
 
 /* The merges of a vocabulary with scores, as tokenizer.json lists them (gguf_merges.c). texts and scores have n elements; a token without
  * text takes no part. */
-rein_status rein_gguf_merges(json_t **merges, const rein_gguf_text *texts, const rein_gguf_value *scores, size_t n, rein_error *err);
+rein_status rein_gguf_merges(json_t **merges, const rein_gguf_text *texts, const float *scores, size_t n, rein_error *err);
 
 /* How the tensors of an architecture are stored. */
 typedef struct rein_gguf_family {

@@ -27,8 +27,8 @@ rein_status rein_gguf_family_of(const rein_gguf_family **family, const rein_gguf
         if (strlen(name) == value->count && !memcmp(name, value->bytes, value->count)) return *family = &families[i], REIN_OK;
         n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i == 0 ? "" : i + 1 < FAMILIES ? ", " : " and ", name);
     }
-    return rein_gguf_wrong(gguf, key, err, "is \"%.*s\", which is not supported: %s are", (int)(value->count < 60 ? value->count : 60),
-                           (const char *)value->bytes, names);
+    return rein_gguf_wrong(gguf, key, err, "is \"%.*s\", which is not supported: %s are",
+                           (int)(value->count < 60 ? value->count : 60), (const char *)value->bytes, names);
 }
 
 /* ----------------------------------------------------------------------------------------------------------------------- fields */
@@ -184,14 +184,14 @@ static void put_llama3(making *m, const float *factors, size_t n, double theta) 
         if (fabs((double)factors[i] - expected) <= 1e-4 * expected) continue;
         if (!m->status)
             m->status = rein_gguf_wrong(m->gguf, "rope_freqs.weight", m->err,
-                                        "has %g for frequency %zu: with a factor of %g, Llama 3's scaling has %g", (double)factors[i],
-                                        i, factor, expected);
+                                        "has %g for frequency %zu: with a factor of %g, Llama 3's scaling has %g",
+                                        (double)factors[i], i, factor, expected);
         return;
     }
     if (!m->status)
         set(m, "rope_scaling",
-            json_pack("{s:s, s:f, s:f, s:f, s:i}", "rope_type", "llama3", "factor", factor, "low_freq_factor", low, "high_freq_factor",
-                      high, "original_max_position_embeddings", (int)original));
+            json_pack("{s:s, s:f, s:f, s:f, s:i}", "rope_type", "llama3", "factor", factor, "low_freq_factor", low,
+                      "high_freq_factor", high, "original_max_position_embeddings", (int)original));
 }
 
 static json_t *list_of(const float *numbers, size_t n) {
@@ -255,6 +255,34 @@ static void put_gemma(making *m, size_t head_dim, double large) {
     set_integer(m, "query_pre_attn_scalar", is_large ? floor(hidden / heads) : (double)head_dim);
 }
 
+/* Which layers have a window: one flag each, or "all but every n-th". */
+static void put_window_pattern(making *m) {
+    const rein_gguf_value *pattern = value_of(m, "attention.sliding_window_pattern");
+    if (!pattern || m->status) return;
+    if (pattern->kind != REIN_GGUF_ARRAY) {
+        set_integer(m, "sliding_window_pattern", rein_gguf_number(pattern, 0));
+        return;
+    }
+    json_t *types = json_array();
+    for (size_t i = 0; i < pattern->count && types && !m->status; i++)
+        if (json_array_append_new(types, json_string(rein_gguf_number(pattern, i) != 0 ? "sliding_attention" : "full_attention")) !=
+            0)
+            m->status = rein_no_memory(m->err);
+    set(m, "layer_types", types);
+}
+
+/* The layers of a mixture of experts that have one MLP. */
+static void put_dense_layers(making *m) {
+    const double layers = number_of(m, "block_count", 0);
+    json_t *list = json_array();
+    char name[60];
+    for (int l = 0; l < layers && l < 1024 && list && !m->status; l++) {
+        snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", l);
+        if (!has_tensor(m, name) && json_array_append_new(list, json_integer(l)) != 0) m->status = rein_no_memory(m->err);
+    }
+    set(m, "mlp_only_layers", list);
+}
+
 static void put_family(making *m, size_t head_dim) {
     const char *name = m->family->architecture;
     if (!strcmp(name, "gemma2")) put_gemma(m, head_dim, 46);
@@ -262,7 +290,11 @@ static void put_family(making *m, size_t head_dim) {
         put_gemma(m, head_dim, 62);
         set(m, "rope_local_base_freq", json_real(number_of(m, "rope.freq_base_swa", 1e4)));
     }
-    if (!strcmp(name, "qwen3moe")) set(m, "norm_topk_prob", json_true()); /* llama.cpp has no other */
+    if (!strcmp(name, "qwen3moe")) {
+        set(m, "norm_topk_prob", json_true()); /* llama.cpp has no other */
+        put_dense_layers(m);
+    }
+    put_window_pattern(m);
     if (!strcmp(name, "phi3") && !value_of(m, "attention.sliding_window")) set(m, "sliding_window", json_null());
     if (strcmp(name, "qwen3moe") != 0 && number_of(m, "expert_count", 0) == 0 && !m->status) json_object_del(m->to, "num_experts");
 }
@@ -288,7 +320,8 @@ static void put_tokens(making *m) {
     const unsigned char *at = listed ? tokens->bytes : NULL;
     json_t *list = json_array();
     if (!list) m->status = rein_no_memory(m->err);
-    for (size_t i = 0; i < 3; i++) add_end(m, list, rein_gguf_find(m->gguf, ends[i]) ? rein_gguf_number(rein_gguf_find(m->gguf, ends[i]), 0) : -1);
+    for (size_t i = 0; i < 3; i++)
+        add_end(m, list, rein_gguf_find(m->gguf, ends[i]) ? rein_gguf_number(rein_gguf_find(m->gguf, ends[i]), 0) : -1);
     for (size_t i = 0; listed && i < tokens->count; i++) {
         const rein_gguf_text text = rein_gguf_next_text(&at);
         for (size_t k = 0; k < sizeof turn_ends / sizeof *turn_ends; k++)

@@ -84,7 +84,8 @@ static rein_status cut(merges *all, const table *t, uint32_t i, float score, rei
     return status;
 }
 
-#define DIFFERS(x, y) if ((x) != (y)) return (x) < (y) ? -1 : 1
+#define DIFFERS(x, y) \
+    if ((x) != (y)) return (x) < (y) ? -1 : 1
 static int first(const void *a, const void *b) {
     const merge *x = a, *y = b;
     DIFFERS(y->score, x->score);
@@ -112,23 +113,23 @@ static rein_status write_all(json_t **to, const rein_gguf_text *texts, const mer
     json_t *list = json_array();
     rein_text joined = {0};
     int failed = !list;
-    for (size_t i = 0; i < all->n && !failed; i++) failed = json_array_append_new(list, written(&joined, texts, &all->data[i])) != 0;
+    for (size_t i = 0; i < all->n && !failed; i++)
+        failed = json_array_append_new(list, written(&joined, texts, &all->data[i])) != 0;
     rein_text_free(&joined);
     if (failed) return json_decref(list), rein_no_memory(err);
     *to = list;
     return REIN_OK;
 }
 
-rein_status rein_gguf_merges(json_t **to, const rein_gguf_text *texts, const rein_gguf_value *scores, size_t n, rein_error *err) {
+rein_status rein_gguf_merges(json_t **to, const rein_gguf_text *texts, const float *scores, size_t n, rein_error *err) {
     merges all = {0};
     table t;
     *to = NULL;
     if (!make_table(&t, texts, n)) return rein_no_memory(err);
     rein_status status = REIN_OK;
     for (size_t i = 0; i < n && !status; i++) {
-        const double score = rein_gguf_number(scores, i);
-        if (score != score) status = rein_fail(err, REIN_EINVAL, "tokenizer.ggml.scores[%zu] is not a number", i);
-        else status = cut(&all, &t, (uint32_t)i, (float)score, err);
+        if (scores[i] != scores[i]) status = rein_fail(err, REIN_EINVAL, "tokenizer.ggml.scores[%zu] is not a number", i);
+        else status = cut(&all, &t, (uint32_t)i, scores[i], err);
     }
     if (!status && all.n) qsort(all.data, all.n, sizeof *all.data, first);
     if (!status) status = write_all(to, texts, &all, err);

@@ -118,7 +118,8 @@ static rein_status check_names(const rein_gguf *gguf, rein_error *err) {
     for (size_t i = 0; i < gguf->n_tensors && !status; i++) list[i] = &gguf->tensors[i];
     if (!status) qsort(list, gguf->n_tensors, sizeof *list, by_name);
     for (size_t i = 1; i < gguf->n_tensors && !status; i++)
-        if (!strcmp(list[i - 1]->name, list[i]->name)) status = rein_gguf_wrong(gguf, list[i]->name, err, "is the name of two tensors");
+        if (!strcmp(list[i - 1]->name, list[i]->name))
+            status = rein_gguf_wrong(gguf, list[i]->name, err, "is the name of two tensors");
     free(list);
     return status;
 }
@@ -166,7 +167,8 @@ static rein_status open_parts(rein_gguf *gguf, size_t n, rein_error *err) {
     gguf->n_files = n;
     snprintf(end, sizeof end, "-%05d-of-%05zu.gguf", 1, n);
     if (!ends_with(gguf->files[0].path, end))
-        return rein_gguf_wrong(gguf, "split.count", err, "is %zu: the file is the first part, so its name must end with %s", n, end);
+        return rein_gguf_wrong(gguf, "split.count", err, "is %zu: the file is the first part, so its name must end with %s", n,
+                               end);
     for (size_t i = 1; i < n && !status; i++) status = open_part(gguf, i, n, err);
     const rein_gguf_value *total = rein_gguf_find(gguf, "split.tensors.count");
     if (!status && total && rein_gguf_number(total, 0) != (double)gguf->n_tensors)
@@ -180,7 +182,8 @@ static rein_status read_split(rein_gguf *gguf, rein_error *err) {
                  no = rein_gguf_number(rein_gguf_find(gguf, "split.no"), 0);
     if (n <= 1) return REIN_OK;
     if (no != 0) return rein_gguf_wrong(gguf, "split.no", err, "is %.0f: the first part, with 0, is needed; the others follow", no);
-    if (n > REIN_GGUF_FILES) return rein_gguf_wrong(gguf, "split.count", err, "is %.0f: at most %d are supported", n, REIN_GGUF_FILES);
+    if (n > REIN_GGUF_FILES)
+        return rein_gguf_wrong(gguf, "split.count", err, "is %.0f: at most %d are supported", n, REIN_GGUF_FILES);
     return open_parts(gguf, (size_t)n, err);
 }
 

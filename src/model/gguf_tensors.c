@@ -112,7 +112,8 @@ static rein_status refuse_type(const building *b, const rein_gguf_tensor *t) {
     const rein_weight_type *type;
     for (size_t i = 0; (type = rein_weight_type_at(i)) && n < sizeof names; i++)
         n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", rein_tensor_type_name(type->dtype));
-    return rein_gguf_wrong(b->gguf, t->name, b->err, "has type %s, which is not supported: %s are", rein_gguf_type_at(t->type).name, names);
+    return rein_gguf_wrong(b->gguf, t->name, b->err, "has type %s, which is not supported: %s are", rein_gguf_type_at(t->type).name,
+                           names);
 }
 
 /* A vector of which the set holds a copy in another form. */
@@ -120,7 +121,8 @@ static rein_status copy_vector(building *b, rein_tensor *to, size_t heads) {
     const size_t n = to->shape[0], size = to->bytes / (n ? n : 1);
     unsigned char *copy = b->to->copies + b->used;
     if (!heads && to->dtype != REIN_TENSOR_F32) return wrong(b, to->name, "is a norm with 1 added: it must have type F32");
-    for (size_t i = 0; i < n; i++) memcpy(copy + i * size, (const unsigned char *)to->data + (heads ? rein_tensor_row(to, i) : i) * size, size);
+    for (size_t i = 0; i < n; i++)
+        memcpy(copy + i * size, (const unsigned char *)to->data + (heads ? rein_tensor_row(to, i) : i) * size, size);
     for (size_t i = 0; i < n && !heads; i++) ((float *)(void *)copy)[i] -= 1;
     to->data = copy, to->pairs = 0;
     b->used += (to->bytes + 15) / 16 * 16;
@@ -144,7 +146,8 @@ static rein_status add_entry(building *b, const rein_gguf_tensor *t, size_t expe
     to->bytes = experts ? t->bytes / experts : t->bytes;
     to->data = t->data + e * to->bytes;
     to->pairs = paired_heads(b, t->name);
-    if (to->pairs && (!to->n_dims || to->shape[0] % (2 * to->pairs))) return wrong(b, t->name, "has rows that are not pairs of each head");
+    if (to->pairs && (!to->n_dims || to->shape[0] % (2 * to->pairs)))
+        return wrong(b, t->name, "has rows that are not pairs of each head");
     b->to->n++;
     return is_copied(b, t) ? copy_vector(b, to, to->pairs) : REIN_OK;
 }

@@ -31,8 +31,8 @@ static const split gpt2 = {.regex = NULL}, digits = {.digits = 1},
                    llama3 = {.regex = SHORT_FORMS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|" GPT4_END, .ignore_merges = 1},
                    dbrx = {.regex = SHORT_FORMS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|" GPT4_END},
                    qwen2 = {.regex = SHORT_FORMS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|" GPT4_END, .nfc = 1},
-                   o200k = {.regex = "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" SHORT_FORMS "?|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER
-                                     "*" SHORT_FORMS "?|\\p{N}{1,3}|" O200K_END},
+                   o200k = {.regex = "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" SHORT_FORMS "?|[^\\r\\n\\p{L}\\p{N}]?" UPPER
+                                     "+" LOWER "*" SHORT_FORMS "?|\\p{N}{1,3}|" O200K_END},
                    tekken = {.regex = "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER
                                       "*|\\p{N}|" O200K_END,
                              .ignore_merges = 1};
@@ -41,10 +41,11 @@ static const struct {
     const char *name; /* tokenizer.ggml.pre */
     const split *split;
 } splits[] = {
-    {"gpt-2", &gpt2},     {"olmo", &gpt2},       {"mpt", &gpt2},         {"phi-2", &gpt2},          {"smollm", &digits},
-    {"starcoder", &digits}, {"refact", &digits}, {"command-r", &digits}, {"codeshell", &digits},    {"llama3", &llama3},
-    {"llama-v3", &llama3}, {"llama-bpe", &llama3}, {"dbrx", &dbrx},      {"smaug-bpe", &dbrx},      {"qwen2", &qwen2},
-    {"deepseek-r1-qwen", &qwen2}, {"gpt-4o", &o200k}, {"llama4", &o200k}, {"tekken", &tekken},
+    {"gpt-2", &gpt2},       {"olmo", &gpt2},        {"mpt", &gpt2},        {"phi-2", &gpt2},
+    {"smollm", &digits},    {"starcoder", &digits}, {"refact", &digits},   {"command-r", &digits},
+    {"codeshell", &digits}, {"llama3", &llama3},    {"llama-v3", &llama3}, {"llama-bpe", &llama3},
+    {"dbrx", &dbrx},        {"smaug-bpe", &dbrx},   {"qwen2", &qwen2},     {"deepseek-r1-qwen", &qwen2},
+    {"gpt-4o", &o200k},     {"llama4", &o200k},     {"tekken", &tekken},
 };
 
 typedef struct making {
@@ -52,11 +53,13 @@ typedef struct making {
     rein_gguf_text *texts; /* [n] */
     size_t n;
     const rein_gguf_value *types; /* [n]; NULL: all are normal */
+    char *marked;                 /* texts with marks for blanks */
     json_t *root;
     rein_status status;
     rein_error *err;
 } making;
 
+#define BLANK "\xE2\x96\x81"
 #define KEY(name) "tokenizer.ggml." name
 
 /* ------------------------------------------------------------------------------------------------------------------------ values */
@@ -67,7 +70,9 @@ static rein_gguf_text text_of(const rein_gguf *gguf, const char *key) {
     return (rein_gguf_text){(const char *)value->bytes, value->count};
 }
 
-static int is(rein_gguf_text text, const char *name) { return text.bytes && text.length == strlen(name) && !memcmp(text.bytes, name, text.length); }
+static int is(rein_gguf_text text, const char *name) {
+    return text.bytes && text.length == strlen(name) && !memcmp(text.bytes, name, text.length);
+}
 
 static int flag_of(const rein_gguf *gguf, const char *key, int absent) {
     const rein_gguf_value *value = rein_gguf_find(gguf, key);
@@ -125,34 +130,39 @@ static rein_status read_tokens(making *m) {
 /* A token that is cut out of the text before it is split. */
 static int is_added(int type) { return type == UNKNOWN || type == CONTROL || type == USER_DEFINED; }
 
-static void put_added(making *m, json_t *list, size_t id) {
+static void put_added(making *m, json_t *list, size_t id, const char *content) {
     const int special = type_of(m, id) != USER_DEFINED;
-    const rein_gguf_text text = m->texts[id];
-    json_t *token = json_pack("{s:I, s:s%, s:b, s:b, s:b, s:b, s:b}", "id", (json_int_t)id, "content", text.bytes, text.length,
-                              "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", 0, "special", special);
+    json_t *token = json_pack("{s:I, s:s, s:b, s:b, s:b, s:b, s:b}", "id", (json_int_t)id, "content", content, "single_word", 0,
+                              "lstrip", 0, "rstrip", 0, "normalized", 0, "special", special);
     if (!token || json_array_append_new(list, token) != 0) m->status = rein_no_memory(m->err);
 }
 
 static void put_token(making *m, json_t *vocab, char *key, size_t id) {
-    const rein_gguf_text text = m->texts[id];
-    memcpy(key, text.bytes, text.length);
-    key[text.length] = 0;
-    if (text.length == 1 && !*key) strcpy(key, REIN_NUL_KEY);
     if (json_object_get(vocab, key))
         m->status = rein_gguf_wrong(m->gguf, KEY("tokens"), m->err, "has \"%.60s\" twice, as %lld and %zu", key,
                                     (long long)json_integer_value(json_object_get(vocab, key)), id);
     else if (json_object_set_new_nocheck(vocab, key, json_integer((json_int_t)id)) != 0) m->status = rein_no_memory(m->err);
 }
 
-/* Unused tokens fill up the vocabulary and have no text. */
-static void put_vocabulary(making *m, json_t *model) {
+/* The text of a token as tokenizer.json has it. */
+static const char *spelled(char *to, const making *m, size_t id) {
+    const rein_gguf_text text = m->texts[id];
+    memcpy(to, text.bytes, text.length);
+    to[text.length] = 0;
+    return text.length == 1 && !*to ? strcpy(to, REIN_NUL_KEY) : to;
+}
+
+/* Unused tokens fill up the vocabulary and have no text. With SentencePiece (both) added tokens are in the vocabulary too. */
+static void put_vocabulary(making *m, json_t *model, int both) {
     json_t *vocab = json_object(), *added = json_array();
-    char *key = malloc(REIN_TOKENIZER_TOKEN + sizeof REIN_NUL_KEY);
+    char *key = malloc(3 * REIN_TOKENIZER_TOKEN + sizeof REIN_NUL_KEY);
     if (!vocab || !added || !key) m->status = rein_no_memory(m->err);
     for (size_t i = 0; i < m->n && !m->status; i++) {
-        const int type = type_of(m, i);
-        if (is_added(type) && m->texts[i].length) put_added(m, added, i);
-        else if (type != UNUSED) put_token(m, vocab, key, i);
+        const int type = type_of(m, i), adds = is_added(type) && m->texts[i].length;
+        if (type == UNUSED) continue;
+        spelled(key, m, i);
+        if (adds) put_added(m, added, i, key);
+        if ((!adds || both) && !m->status) put_token(m, vocab, key, i);
     }
     free(key);
     set(m, m->root, "added_tokens", added);
@@ -191,7 +201,8 @@ static void put_affixes(making *m, int bos_by_default) {
         else m->status = rein_no_memory(m->err);
     }
     if (!m->status && add_eos) put_affix(m, single, known, eos);
-    json_t *processor = m->status ? NULL : json_pack("{s:s, s:O, s:O}", "type", "TemplateProcessing", "single", single, "special_tokens", known);
+    json_t *processor =
+        m->status ? NULL : json_pack("{s:s, s:O, s:O}", "type", "TemplateProcessing", "single", single, "special_tokens", known);
     json_decref(single);
     json_decref(known);
     set(m, m->root, "post_processor", processor);
@@ -208,17 +219,20 @@ static const split *split_of(making *m) {
         if (n < sizeof names) n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", splits[i].name);
     }
     m->status = rein_gguf_wrong(m->gguf, KEY("pre"), m->err, "is %.*s, which is not supported: %s are",
-                                (int)(pre.bytes && pre.length < 60 ? pre.length : pre.bytes ? 60 : 7), pre.bytes ? pre.bytes : "missing",
-                                names);
+                                (int)(pre.bytes && pre.length < 60 ? pre.length
+                                      : pre.bytes                  ? 60
+                                                                   : 7),
+                                pre.bytes ? pre.bytes : "missing", names);
     return NULL;
 }
 
 static void put_split(making *m, const split *how) {
-    json_t *level = json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 0, "use_regex", !how->regex);
+    json_t *level =
+        json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 0, "use_regex", !how->regex);
     json_t *steps = json_pack("{s:s, s:[]}", "type", "Sequence", "pretokenizers"), *list = json_object_get(steps, "pretokenizers");
     json_t *first = how->digits  ? json_pack("{s:s, s:b}", "type", "Digits", "individual_digits", 1)
-                    : how->regex ? json_pack("{s:s, s:{s:s}, s:s, s:b}", "type", "Split", "pattern", "Regex", how->regex, "behavior",
-                                             "Isolated", "invert", 0)
+                    : how->regex ? json_pack("{s:s, s:{s:s}, s:s, s:b}", "type", "Split", "pattern", "Regex", how->regex,
+                                             "behavior", "Isolated", "invert", 0)
                                  : NULL;
     const int needs_first = how->digits || how->regex;
     if (!level || !steps || (needs_first && !first)) {
@@ -230,7 +244,8 @@ static void put_split(making *m, const split *how) {
     }
     set(m, m->root, "pre_tokenizer", steps);
     set(m, m->root, "normalizer", how->nfc ? json_pack("{s:s}", "type", "NFC") : json_null());
-    set(m, m->root, "decoder", json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 0, "use_regex", 0));
+    set(m, m->root, "decoder",
+        json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 0, "use_regex", 0));
 }
 
 static void put_listed_merges(making *m, json_t *model) {
@@ -243,7 +258,8 @@ static void put_listed_merges(making *m, json_t *model) {
     for (size_t i = 0; !m->status && i < merges->count; i++) {
         const rein_gguf_text text = rein_gguf_next_text(&at);
         if (rein_utf8_valid(text.bytes, text.length) < text.length) fail(m, KEY("merges"), "has a merge that is not UTF-8");
-        else if (json_array_append_new(list, json_stringn_nocheck(text.bytes, text.length)) != 0) m->status = rein_no_memory(m->err);
+        else if (json_array_append_new(list, json_stringn_nocheck(text.bytes, text.length)) != 0)
+            m->status = rein_no_memory(m->err);
     }
     set(m, model, "merges", list);
 }
@@ -259,33 +275,39 @@ static void make_byte_level(making *m, json_t *model) {
 
 /* -------------------------------------------------------------------------------------------------------------- SentencePiece */
 
+/* Tokens that users define have the score 0, whatever the file says: converters write -1000. */
 static void put_scored_merges(making *m, json_t *model) {
     const rein_gguf_value *scores = rein_gguf_find(m->gguf, KEY("scores"));
     rein_gguf_text *texts = malloc((m->n + 1) * sizeof *texts);
+    float *points = malloc((m->n + 1) * sizeof *points);
     json_t *merges = NULL;
-    if (!texts) m->status = rein_no_memory(m->err);
+    if (!texts || !points) m->status = rein_no_memory(m->err);
     if (!scores || scores->kind != REIN_GGUF_ARRAY || scores->element != REIN_GGUF_F32 || scores->count != m->n)
         fail(m, KEY("scores"), "is missing, or not an array with an f32 for each token");
-    for (size_t i = 0; i < m->n && !m->status; i++)
-        texts[i] = type_of(m, i) == NORMAL ? m->texts[i] : (rein_gguf_text){"", 0};
-    if (!m->status) m->status = rein_gguf_merges(&merges, texts, scores, m->n, m->err);
+    for (size_t i = 0; i < m->n && !m->status; i++) {
+        const int type = type_of(m, i);
+        points[i] = type == USER_DEFINED ? 0 : (float)rein_gguf_number(scores, i);
+        texts[i] = type == NORMAL || type == USER_DEFINED ? m->texts[i] : (rein_gguf_text){"", 0};
+    }
+    if (!m->status) m->status = rein_gguf_merges(&merges, texts, points, m->n, m->err);
     free(texts);
+    free(points);
     if (!m->status) set(m, model, "merges", merges);
 }
 
 /* Text is written with U+2581 for blanks, and one before its beginning if a prefix is added. */
 static void put_blanks(making *m, int prefix) {
-    static const char blank[] = "\xE2\x96\x81";
-    json_t *replace = json_pack("{s:s, s:{s:s}, s:s}", "type", "Replace", "pattern", "String", " ", "content", blank);
-    json_t *back = json_pack("{s:s, s:{s:s}, s:s}", "type", "Replace", "pattern", "String", blank, "content", " ");
+    json_t *replace = json_pack("{s:s, s:{s:s}, s:s}", "type", "Replace", "pattern", "String", " ", "content", BLANK);
+    json_t *back = json_pack("{s:s, s:{s:s}, s:s}", "type", "Replace", "pattern", "String", BLANK, "content", " ");
     json_t *strip = json_pack("{s:s, s:s, s:i, s:i}", "type", "Strip", "content", " ", "start", prefix, "stop", 0);
     if (replace && back && strip && prefix)
         set(m, m->root, "normalizer",
-            json_pack("{s:s, s:[{s:s, s:s}, O]}", "type", "Sequence", "normalizers", "type", "Prepend", "prepend", blank, replace));
+            json_pack("{s:s, s:[{s:s, s:s}, O]}", "type", "Sequence", "normalizers", "type", "Prepend", "prepend", BLANK, replace));
     else if (replace && back && strip) set(m, m->root, "normalizer", json_incref(replace));
     if (replace && back && strip && prefix)
         set(m, m->root, "decoder",
-            json_pack("{s:s, s:[O, {s:s}, {s:s}, O]}", "type", "Sequence", "decoders", back, "type", "ByteFallback", "type", "Fuse", strip));
+            json_pack("{s:s, s:[O, {s:s}, {s:s}, O]}", "type", "Sequence", "decoders", back, "type", "ByteFallback", "type", "Fuse",
+                      strip));
     else if (replace && back && strip)
         set(m, m->root, "decoder",
             json_pack("{s:s, s:[O, {s:s}, {s:s}]}", "type", "Sequence", "decoders", back, "type", "ByteFallback", "type", "Fuse"));
@@ -294,6 +316,26 @@ static void put_blanks(making *m, int prefix) {
     json_decref(back);
     json_decref(strip);
     set(m, m->root, "pre_tokenizer", json_null());
+}
+
+/* Converters write the blanks of user-defined tokens as blanks; everywhere else they are U+2581. The new texts are owned by m. */
+static void mark_blanks(making *m) {
+    size_t bytes = 0, used = 0;
+    for (size_t i = 0; i < m->n; i++)
+        if (type_of(m, i) == USER_DEFINED && memchr(m->texts[i].bytes, ' ', m->texts[i].length)) bytes += 3 * m->texts[i].length;
+    m->marked = malloc(bytes + 1);
+    if (!m->marked) m->status = rein_no_memory(m->err);
+    for (size_t i = 0; i < m->n && !m->status; i++) {
+        const rein_gguf_text text = m->texts[i];
+        if (type_of(m, i) != USER_DEFINED || !memchr(text.bytes, ' ', text.length)) continue;
+        m->texts[i].bytes = m->marked + used;
+        for (size_t k = 0; k < text.length; k++) {
+            const size_t n = text.bytes[k] == ' ' ? sizeof BLANK - 1 : 1;
+            memcpy(m->marked + used, n > 1 ? BLANK : text.bytes + k, n);
+            used += n;
+        }
+        m->texts[i].length = (size_t)(m->marked + used - m->texts[i].bytes);
+    }
 }
 
 static void make_sentencepiece(making *m, json_t *model) {
@@ -316,7 +358,8 @@ static void make(making *m) {
         m->status = rein_gguf_wrong(m->gguf, KEY("model"), m->err, "is %.*s, which is not supported: gpt2 and llama are",
                                     (int)(name.length < 60 ? name.length : 60), name.bytes ? name.bytes : "");
     if (!m->status) read_tokens(m);
-    if (!m->status) put_vocabulary(m, model);
+    if (!m->status && is(name, "llama")) mark_blanks(m);
+    if (!m->status) put_vocabulary(m, model, !is(name, "gpt2"));
     if (!m->status && is(name, "gpt2")) make_byte_level(m, model);
     else if (!m->status) make_sentencepiece(m, model);
     set(m, m->root, "model", model);
@@ -330,6 +373,7 @@ rein_status rein_gguf_tokenizer(json_t **json, const rein_gguf *gguf, rein_error
     if (m.root) make(&m);
     else m.status = rein_no_memory(err);
     free(m.texts);
+    free(m.marked);
     if (m.status) json_decref(m.root);
     else *json = m.root;
     return m.status;
@@ -356,14 +400,8 @@ rein_status rein_gguf_tokenizer_config(json_t **json, const rein_gguf *gguf, rei
     if (chat.bytes && rein_utf8_valid(chat.bytes, chat.length) < chat.length) fail(&m, "tokenizer.chat_template", "is not UTF-8");
     if (chat.bytes) set(&m, m.root, "chat_template", m.status ? NULL : json_stringn(chat.bytes, chat.length));
     free(m.texts);
+    free(m.marked);
     if (m.status) json_decref(m.root);
     else *json = m.root;
     return m.status;
-}
-
-rein_status rein_gguf_json(json_t **json, const rein_gguf *gguf, const char *name, rein_error *err) {
-    *json = NULL;
-    if (!strcmp(name, "config.json")) return rein_gguf_config(json, gguf, err);
-    if (!strcmp(name, "tokenizer.json")) return rein_gguf_tokenizer(json, gguf, err);
-    return strcmp(name, "tokenizer_config.json") ? REIN_OK : rein_gguf_tokenizer_config(json, gguf, err);
 }

@@ -32,7 +32,8 @@ static rein_status open_gguf(rein_tokenizer **tokenizer, const char *path, rein_
     rein_status status = rein_gguf_open(&gguf, path, err);
     if (!status) status = rein_gguf_tokenizer(&root, gguf, err);
     if (!status) status = rein_gguf_tokenizer_config(&config, gguf, err);
-    if (!status && !root) status = rein_fail(err, REIN_EINVAL, "%s has no tokenizer: tokenizer.ggml.model is missing", rein_path_show(shown, path));
+    if (!status && !root)
+        status = rein_fail(err, REIN_EINVAL, "%s has no tokenizer: tokenizer.ggml.model is missing", rein_path_show(shown, path));
     rein_gguf_close(gguf);
     if (!status) status = rein_tokenizer_make(tokenizer, root, config, path, err);
     json_decref(root);
@@ -172,7 +173,8 @@ rein_status rein_tokenizer_read(rein_tokenizer **tokenizer, const rein_tokenizer
     return status;
 }
 
-rein_status rein_tokenizer_make(rein_tokenizer **tokenizer, const json_t *root, const json_t *config, const char *path, rein_error *err) {
+rein_status rein_tokenizer_make(rein_tokenizer **tokenizer, const json_t *root, const json_t *config, const char *path,
+                                rein_error *err) {
     rein_tokenizer *t = calloc(1, sizeof *t);
     *tokenizer = NULL;
     if (!t) return rein_tokenizer_no_memory(err);

@@ -78,8 +78,8 @@ static rein_status read_template(rein_tokenizer_settings *settings, const json_t
     return copy_text(&settings->tool_template, &settings->tool_template_length, tools, err);
 }
 
-static rein_status take_config(rein_tokenizer_settings *settings, rein_affixes *affixes, const json_t *root, const rein_vocabulary *v,
-                               const rein_place *place, rein_error *err) {
+static rein_status take_config(rein_tokenizer_settings *settings, rein_affixes *affixes, const json_t *root,
+                               const rein_vocabulary *v, const rein_place *place, rein_error *err) {
     rein_status status = read_names(&settings->named, root, v, place, err);
     if (!status) status = read_llama(affixes, &settings->named, root, place, err);
     return status ? status : read_template(settings, root, place, err);

@@ -283,7 +283,8 @@ rein_status rein_tokenizer_settings_take(rein_tokenizer_settings *settings, rein
                                          const rein_vocabulary *vocabulary, const rein_place *place, rein_error *err);
 
 /* ---- tokenizer.c: opens a tokenizer from a parsed tokenizer.json and tokenizer_config.json (NULL: none). The path is for messages. */
-rein_status rein_tokenizer_make(rein_tokenizer **tokenizer, const json_t *root, const json_t *config, const char *path, rein_error *err);
+rein_status rein_tokenizer_make(rein_tokenizer **tokenizer, const json_t *root, const json_t *config, const char *path,
+                                rein_error *err);
 
 /* ---- tokenizer_bound.c */
 /* The most bytes of a text that one token stands for; 0: there is no bound. */

@@ -19,8 +19,8 @@ static void widen(float *to, const rein_tensor *from, size_t n, const rein_kerne
     const rein_storage storage = rein_weight_type_of(from->dtype)->storage;
     const size_t row = from->pairs ? from->shape[1] : n;
     for (size_t i = 0; i * row < n; i++)
-        kernels->decode(to + i * row, (const char *)from->data + rein_tensor_row(from, i) * rein_storage_bytes(storage, row), storage,
-                        row);
+        kernels->decode(to + i * row, (const char *)from->data + rein_tensor_row(from, i) * rein_storage_bytes(storage, row),
+                        storage, row);
 }
 
 /* A matrix that several modules share is cut into their rows. */
