@@ -18,7 +18,8 @@ endif
 
 # TYPED sources are compiled once per type, LANED ones once per type and instruction set, LANED_F32 ones once per instruction set in f32.
 # All other sources of src/ are PLAIN: compiled once.
-TYPED := src/objective/budget.c src/objective/gpo.c src/objective/kl_advantage.c src/objective/update.c
+TYPED := src/objective/budget.c src/objective/gpo.c src/objective/kl_advantage.c src/objective/update.c \
+         src/objective/value.c
 LANED := src/kernel/explog.c src/objective/token_loss.c src/objective/gpo_pass.c
 LANED_F32 := src/kernel/decode.c src/kernel/gemm_block.c src/kernel/rows.c src/train/adamw_pass.c
 # Sources that gain from AVX-512.

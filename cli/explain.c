@@ -225,6 +225,69 @@ static void write_operation(rein_text *out, const rein_operation_info *o, int js
     rein_text_format(out, "' |\n    rein objective %s", o->name);
 }
 
+/* A constant of a loss over preferences with its published value: NaN where there is none. */
+typedef struct constant {
+    const char *name, *help;
+    double published;
+} constant;
+
+enum { PREFERENCE_CONSTANTS = 6 };
+
+static void preference_constants(constant constants[PREFERENCE_CONSTANTS], rein_preference loss) {
+    const rein_preference_options o = rein_preference_published(loss);
+    const constant all[PREFERENCE_CONSTANTS] = {
+        {"beta", "scale of the rewards; above 0", o.beta},
+        {"label_smoothing", "ε: the share of wrong labels", o.label_smoothing},
+        {"simpo_gamma", "γ: the margin of the reward", o.simpo_gamma},
+        {"cpo_alpha", "α: weight of the log-likelihood of the chosen completion", o.cpo_alpha},
+        {"desirable_weight", "λ_D: weight of desirable completions", o.desirable_weight},
+        {"undesirable_weight", "λ_U: weight of undesirable completions", o.undesirable_weight}};
+    memcpy(constants, all, sizeof all);
+}
+
+static int needs_smoothing(const rein_preference_info *info, const constant *c) {
+    return !strcmp(c->name, "label_smoothing") && (info->loss == REIN_PREFERENCE_CDPO || info->loss == REIN_PREFERENCE_ROBUST);
+}
+
+static void preference_options(rein_text *out, const rein_preference_info *info, int json) {
+    constant constants[PREFERENCE_CONSTANTS];
+    size_t n = 0;
+    preference_constants(constants, info->loss);
+    for (size_t i = 0; i < PREFERENCE_CONSTANTS; i++) {
+        const constant *c = &constants[i];
+        const int required = needs_smoothing(info, c);
+        if (isnan(c->published) && !required) continue;
+        if (json && required) rein_text_format(out, "%s\"%s\": null", n++ ? ", " : "", c->name);
+        else if (json) rein_text_format(out, "%s\"%s\": %.15g", n++ ? ", " : "", c->name, c->published);
+        else if (required) rein_text_format(out, "  %-20s%-10s", c->name, "required");
+        else rein_text_format(out, "  %-20s%-10.15g", c->name, c->published);
+        if (!json) cli_wrap(out, 32, WIDTH, c->help);
+    }
+}
+
+static void write_preference(rein_text *out, const rein_preference_info *info, int json) {
+    const char *uses = info->loss == REIN_PREFERENCE_KTO            ? "log-probs of the policy and of the reference, labels, kl"
+                       : info->uses_reference && info->uses_lengths ? "log-probs of the policy and of the reference, lengths"
+                       : info->uses_reference                       ? "log-probs of the policy and of the reference"
+                                                                    : "log-probs of the policy, lengths; no reference";
+    const row rows[] = {{NULL, "loss", info->name},         {NULL, "title", info->title}, {"formula", "formula", info->formula},
+                        {"source", "source", info->source}, {"note", "note", info->note}, {"takes", "takes", uses}};
+    if (json) rein_text_put(out, "{");
+    else rein_text_format(out, "%s: %s\n", info->name, info->title);
+    if (json) json_rows(out, rows, sizeof rows / sizeof *rows);
+    else text_rows(out, rows, sizeof rows / sizeof *rows);
+    if (json) rein_json_put_name(out, "options");
+    rein_text_put(out, json ? "{" : "\n");
+    preference_options(out, info, json);
+    rein_text_put(out, json ? "}}" : "\n");
+    if (json) return;
+    cli_wrap(
+        out, 0, WIDTH,
+        "s is the sum of the log-probs of a completion, n its number of tokens, w the chosen completion, l the rejected one, σ the "
+        "logistic function; the loss is the mean over pairs (kto: over completions).");
+    rein_text_format(out, "\nUse it: {\"loss\": \"%s\", ...} with rein objective preference-loss.", info->name);
+}
+
 /* ------------------------------------------------------------------------------------------------------------- all the presets */
 
 enum { COLUMNS = 7, CELL = 160 };
@@ -309,7 +372,11 @@ const char *cli_explained_at(size_t i) {
     while (cli_operation_word(operations)) operations++;
     if (i < presets + operations) return cli_operation_word(i - presets);
     if (i == presets + operations) return "symbols";
-    const cli_setting *s = cli_setting_at(i - presets - operations - 1);
+    i -= presets + operations + 1;
+    size_t losses = 0;
+    while (rein_preference_at(losses)) losses++;
+    if (i < losses) return rein_preference_at(i)->name;
+    const cli_setting *s = cli_setting_at(i - losses);
     return s ? s->option : NULL;
 }
 
@@ -325,9 +392,11 @@ int cli_run_explain(const cli_args *args) {
                        "a preset, an operation or an option is needed, such as grpo: rein explain --all lists the presets");
     const rein_preset_info *preset = name ? rein_preset_describe(name) : NULL;
     const rein_operation_info *operation = name ? rein_operation_describe(name) : NULL;
+    const rein_preference_info *preference = name ? rein_preference_describe(name) : NULL;
     const cli_setting *option = name ? cli_explained_option(name) : NULL;
     if (all) status = write_all(&out, json, &err);
     else if (operation) write_operation(&out, operation, json);
+    else if (preference) write_preference(&out, preference, json);
     else if (preset) status = write_preset(&out, preset, json, &err);
     else if (option) cli_explain_option(&out, option, json);
     else if (!strcmp(name, "symbols")) cli_explain_symbols(&out, json);

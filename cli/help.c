@@ -80,11 +80,12 @@ static const cli_command COMMANDS[] = {
     },
     {
         .name = "explain",
-        .usage = "PRESET|OPERATION|OPTION|symbols [--json], or --all [--json]",
+        .usage = "PRESET|OPERATION|LOSS|OPTION|symbols [--json], or --all",
         .summary = "a method or an option: formula, source, defaults, bias of the KL",
         .description = "Explains a preset of policy-loss: what it computes, where it was published, the value of every option "
                        "(required if none was published), and which gradient its KL terms have in expectation. The operations of "
-                       "rein objective can be explained too, and every option of rein run: what it does, its default, and its "
+                       "rein objective can be explained too, the losses of preference-loss, and every option of rein run: what it "
+                       "does, its default, and its "
                        "value in every preset. rein explain symbols lists the symbols of the formulas.",
         .options = {{"all", NULL, "print one table of all presets"}, {"json", NULL, "print JSON"}},
         .max_words = 1,

@@ -8,7 +8,8 @@
 #include "terminal.h"
 #include "values.h"
 
-static const char NAMES[] = "budget-loss, gpo, rlhf-update, kl-advantage, budget-control or policy-loss";
+static const char NAMES[] = "budget-loss, gpo, rlhf-update, kl-advantage, budget-control, policy-loss, preference-loss, "
+                            "reward-loss or value-loss";
 
 const char *cli_operation_word(size_t i) { return rein_operation_at(i) ? rein_operation_at(i)->name : NULL; }
 
@@ -35,7 +36,7 @@ int cli_run_objective(const cli_args *args) {
     if (!args->n_words) return cli_say(CLI_WRONG, "objective", "a name is needed: %s", NAMES);
     const rein_operation_info *operation = rein_operation_describe(args->words[0]);
     if (operation) return compute(args, operation, &exec);
-    char help[120];
+    char help[160];
     snprintf(help, sizeof help, "it is one of %s", NAMES);
     return cli_say_unknown("objective", "operation", args->words[0], cli_operation_word, help);
 }

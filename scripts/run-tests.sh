@@ -5,6 +5,7 @@
 # 'unsteady: …' and counted there, and the sums take the second run.
 set -u
 unset MAKEFLAGS MFLAGS MAKELEVEL # a script may call make, but not as a part of the make that runs this
+umask 022
 export BUILD=${BUILD:-build}
 
 # cmocka prints '[  PASSED  ] 3 test(s).' and '[  FAILED  ] 1 test(s), listed below:' once for each group of tests.
@@ -20,10 +21,9 @@ counts() {
 run_one() { # run_one RUNNER: its counts go to $RESULTS/counts; a failure, which runs again, to $RESULTS/failed
     local runner=$1 status=0 start=$EPOCHREALTIME log seconds passed failed skipped
     log=$(mktemp "$RESULTS/log.XXXXXX")
-    case $runner in
-    *.sh) "$runner" "$BUILD/rein" ;;
-    *) "$runner" ;;
-    esac >"$log" 2>&1 </dev/null || status=$?
+    local command=(env --default-signal "$runner") # under nohup, or started in the background, signals are ignored
+    if [[ $runner == *.sh ]]; then command+=("$BUILD/rein"); fi
+    "${command[@]}" >"$log" 2>&1 </dev/null || status=$?
     seconds=$(awk -v a="$start" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }')
     read -r passed failed skipped < <(counts "$log")
     if ((status == 0 && passed + skipped == 0)); then echo "$runner: ran no test" >>"$log"; fi

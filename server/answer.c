@@ -49,7 +49,7 @@ size_t answer_put_message(rein_text *out, const job *j, const choice *c) {
     char id[80];
     call_id(id, j, c);
     const char *text = c->text.data ? c->text.data : "";
-    if (j->tools) n = tools_parse(&calls, &content, text, c->text.length, id, false);
+    if (j->tools) n = rein_tool_calls_parse(&calls, &content, text, c->text.length, id, false);
     if (!n) content = c->text.length;
     rein_text_put(out, "{\"role\": \"assistant\", \"content\": ");
     if (n && !content) rein_text_put(out, "null");
@@ -83,10 +83,13 @@ static void put_text(rein_text *out, const job *j, const choice *c) {
     rein_text_free(&text);
 }
 
+/* The step stands in each Choice too: a client that keeps only Choices, such as ART's, sends it back with them to train. */
 static void put_choice(rein_text *out, const job *j, const choice *c) {
+    const int64_t step = policy_step(j->policy);
     if (j->kind == JOB_CHAT) put_message(out, j, c);
     else put_text(out, j, c);
     logprobs_put(out, j, c);
+    if (step >= 0) rein_text_format(out, ", \"policy_step\": %" PRId64, step);
     if (j->return_ids) put_ids(out, "token_ids", c->ids.data, c->ids.count);
     if (j->return_ids && j->kind == JOB_COMPLETION) {
         const rein_ids *prompt = &j->prompts[index_of(j, c) / j->samples];
@@ -153,13 +156,15 @@ static void send_role(job *j, choice *c) {
 
 /* What became final with a token: text, the token's log-probability and id. */
 static void send_token(job *j, choice *c, const rein_sampled *token) {
-    const size_t ready = j->tools && !c->finish ? tools_content(c->text.data ? c->text.data : "", c->text.length) : c->text.length;
+    const size_t ready =
+        j->tools && !c->finish ? rein_tool_calls_begin(c->text.data ? c->text.data : "", c->text.length) : c->text.length;
     size_t to = ready > c->sent ? ready : c->sent, content;
     rein_text calls = {0};
     char id[80];
     call_id(id, j, c);
-    const size_t n =
-        j->tools && c->finish ? tools_parse(&calls, &content, c->text.data ? c->text.data : "", c->text.length, id, true) : 0;
+    const size_t n = j->tools && c->finish
+                         ? rein_tool_calls_parse(&calls, &content, c->text.data ? c->text.data : "", c->text.length, id, true)
+                         : 0;
     if (n) to = content > c->sent ? content : c->sent;
     if (to > c->sent || j->logprobs || j->return_ids) {
         begin_chunk(j, c, j->kind == JOB_COMPLETION && !token->position);

@@ -77,15 +77,6 @@ void turns_add(turns *t, const char *text, size_t length, size_t covered, const 
  * many bytes they cover; 0: there is none, or no memory. */
 size_t turns_find(rein_ids *ids, turns *t, const rein_rendered *rendered);
 
-/* ---- tools.c: tool calls in an answer */
-
-/* How many bytes of an unfinished answer are content for sure, neither a tool call nor the beginning of one, nor blanks before it. */
-size_t tools_content(const char *text, size_t length);
-
-/* If the text contains tool calls, and all of them are well-formed: appends the entries of a JSON array to `calls`, and returns their number;
- * *content is the length of what stands before them. 0: there are none. `id` is what their ids begin with. */
-size_t tools_parse(rein_text *calls, size_t *content, const char *text, size_t length, const char *id, bool stream);
-
 /* ---- job.c: a request whose answer is computed by another thread */
 typedef enum job_kind {
     JOB_CHAT,
@@ -256,6 +247,9 @@ void training_ignore(server *s, job *j);
 
 /* Deletes checkpoints, as soon as no step is at work; the answer goes to j. steps [n] become the call's. An HTTP status. */
 int training_delete(server *s, job *j, int64_t *steps, size_t n, bool art, rein_error *err);
+
+/* The step that a job would make which is added now. Only of a server that trains. */
+int64_t training_next_step(server *s);
 
 /* The settings that a job starts from. */
 const rein_settings *training_settings(const server *s);

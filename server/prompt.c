@@ -165,19 +165,6 @@ static bool put_answer(rein_text *messages, const job *j, const choice *c) {
     return calls;
 }
 
-/* Where the content or the tool calls of the last message end, in a conversation that began like `before`; 0: it has none, or the
- * template writes calls in another way than the model does. */
-static size_t end_of_answer(const rein_rendered *rendered, const rein_text *before, bool calls) {
-    const char *end_of_call = "</tool_call>";
-    size_t same = 0;
-    while (same < before->length && same < rendered->text.length && before->data[same] == rendered->text.data[same]) same++;
-    if (!rendered->n_literals || rendered->literals[rendered->n_literals - 1].end <= same) return 0;
-    const size_t end = rendered->literals[rendered->n_literals - 1].end;
-    const char *close = calls ? strstr(rendered->text.data + end, end_of_call) : NULL;
-    if (calls) return close ? (size_t)(close - rendered->text.data) + strlen(end_of_call) : 0;
-    return end;
-}
-
 /* How many of the sampled ids stand for the text of the answer. A stop text is not in it, and neither is the end of the turn, which the
  * template writes. *rest is the length of the text's end that belongs to a token within which the stop text begins. */
 static size_t ids_of_text(size_t *rest, const server *s, const choice *c) {
@@ -224,7 +211,7 @@ void prompts_remember(server *s, job *j, const choice *c) {
     if (!s->turns || !inputs || c->text.failed) return;
     const bool calls = put_answer(&said->messages, j, c);
     if (!render(&rendered, s, &said->messages, &options, NULL)) {
-        const size_t end = end_of_answer(&rendered, &said->text, calls);
+        const size_t end = rein_rendered_answer_end(&rendered, &said->text, calls);
         if (end) remember(s, j, c, &rendered, end, calls);
     }
     said->messages.length = length;

@@ -85,6 +85,19 @@ static rein_status read_options(train_request *r, server *s, const rein_json *op
     return status;
 }
 
+/* The reference is a checkpoint that is there, or that a job before this one makes. */
+static rein_status check_reference(const train_request *r, server *s, rein_error *err) {
+    static const char field[] = "kl_penalty_reference_step";
+    const double step = rein_settings_number(r->settings, field);
+    rein_run *run;
+    if (!(step >= 0)) return REIN_OK; /* not given */
+    if (step > (double)policies_newest(s->policies) && step < (double)training_next_step(s)) return REIN_OK;
+    rein_status status = rein_run_open(&run, s->options.run, REIN_RUN_READ, err);
+    if (!status) status = rein_run_check_step(run, (int64_t)step, field, err);
+    rein_run_close(run);
+    return status;
+}
+
 rein_status train_parse(train_request *r, server *s, const rein_json *body, const rein_json *options, const char *const *others,
                         rein_error *err) {
     const rein_json *groups = rein_json_get(body, "trajectory_groups");
@@ -96,6 +109,7 @@ rein_status train_parse(train_request *r, server *s, const rein_json *body, cons
     const rein_status found = rein_settings_chat(&chat, training_settings(s), s->options.tokenizer, err);
     rein_status status = found == REIN_END ? REIN_OK : found;
     if (!status) status = read_options(r, s, options, others, err);
+    if (!status) status = check_reference(r, s, err);
     if (!status)
         status = rein_groups_from_json(&r->groups, groups, "trajectory_groups", s->options.tokenizer, found ? NULL : &chat, err);
     if (!status) status = rein_groups_fit(&r->groups, s->options.model, "trajectory_groups", err);

@@ -304,6 +304,18 @@ static int refuse(const server *s, rein_error *err) {
     return 0;
 }
 
+/* The step that a job makes which comes after all others. Below the lock. */
+static int64_t next_step(const training *t) {
+    return (t->running ? t->running->step : policies_newest(t->s->policies)) + (int64_t)t->waiting + 1;
+}
+
+int64_t training_next_step(server *s) {
+    pthread_mutex_lock(&s->training->lock);
+    const int64_t step = next_step(s->training);
+    pthread_mutex_unlock(&s->training->lock);
+    return step;
+}
+
 int training_add(char id[48], int64_t *step, server *s, train_request *request, rein_error *err) {
     training *t = s->training;
     int status = refuse(s, err);
@@ -324,7 +336,7 @@ int training_add(char id[48], int64_t *step, server *s, train_request *request, 
     if (!status) {
         snprintf(j->id, sizeof j->id, "train-%02x%02x%02x%02x-%llu", s->nonce[0], s->nonce[1], s->nonce[2], s->nonce[3],
                  (unsigned long long)++t->serial);
-        j->step = (t->running ? t->running->step : policies_newest(s->policies)) + (int64_t)t->waiting + 1;
+        j->step = next_step(t);
         snprintf(id, 48, "%s", j->id);
         *step = j->step;
         j->older = t->jobs, t->jobs = j;

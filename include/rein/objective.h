@@ -221,13 +221,14 @@ typedef struct rein_batch {
     const size_t *group_offsets;    /* [n_groups + 1] in sequences; NULL: all sequences are one group */
     const size_t *sequence_offsets; /* [n_sequences + 1] in tokens */
     rein_dtype dtype;
-    const uint8_t *mask;             /* [n_tokens] 1: trains; NULL: all do */
-    const void *log_probs;           /* under the policy being trained */
-    const void *old_log_probs;       /* under the policy at the start of the update */
-    const void *ref_log_probs;       /* under the reference policy */
-    const void *sample_log_probs;    /* as the sampler saw them */
-    const void *entropies;           /* of the policy being trained, nats */
-    const void *values;              /* a critic's, for gae */
+    const uint8_t *mask;          /* [n_tokens] 1: trains; NULL: all do */
+    const void *log_probs;        /* under the policy being trained */
+    const void *old_log_probs;    /* under the policy at the start of the update */
+    const void *ref_log_probs;    /* under the reference policy */
+    const void *sample_log_probs; /* as the sampler saw them */
+    const void *entropies;        /* of the policy being trained, nats */
+    const void *exact_kl; /* KL(policy‖reference) of each token's whole distribution, for kl_estimator exact and kl_reward_exact */
+    const void *values;   /* a critic's, for gae */
     const double *rewards;           /* [n_sequences], or NULL with reward_components or advantage given */
     const double *reward_components; /* [n_sequences][n_components] row-major */
     const double *reward_weights;    /* [n_components]; NULL: all 1 */
@@ -250,6 +251,7 @@ typedef struct rein_metrics {
     double ess;                                         /* (Σρ)² / (n Σρ²): 1 when all ratios agree */
     double kl_old_k1, kl_old_k3;                        /* KL(old‖current) */
     double kl_ref_k1, kl_ref_k3;                        /* KL(current‖ref); k1 is kl_policy_ref */
+    double kl_exact;                                    /* KL(current‖ref) over the whole vocabulary, of exact_kl */
     double entropy;
     double surrogate_loss, kl_loss, entropy_loss; /* the loss is their sum */
     double tokens, trained_tokens, sequences, trained_sequences, groups;
@@ -290,6 +292,15 @@ REIN_API rein_status rein_step_begin(rein_step **step, void *buffer, size_t size
 REIN_API rein_status rein_step_loss(rein_step *step, size_t first, size_t last, const void *log_probs, const void *entropies,
                                     void *grad_log_probs, void *grad_entropies, void *advantages, rein_error *err);
 
+/* The gradient of the exact KL: grad_exact_kl = d loss / d exact_kl of the tokens of sequences [first, last), in an array of the whole
+ * step; 0 at masked tokens and without kl_estimator exact. It depends on no log-prob, so that it may be asked for at any time. */
+REIN_API rein_status rein_step_exact_kl_gradient(void *grad_exact_kl, const rein_step *step, size_t first, size_t last,
+                                                 rein_error *err);
+
+/* The same of a whole step without a rein_step, as rein_policy_loss has it. */
+REIN_API rein_status rein_policy_loss_exact_kl_gradient(void *grad_exact_kl, const rein_batch *batch, const rein_options *options,
+                                                        rein_error *err);
+
 /* Gives the loss and the metrics of the sequences added so far. */
 REIN_API rein_status rein_step_finish(rein_loss *loss, const rein_step *step, rein_error *err);
 
@@ -323,6 +334,96 @@ REIN_API rein_status rein_shape_rewards(double *shaped, const rein_batch *batch,
 /* Computes the advantages of a batch, one a token [n_tokens] in double, 0 where masked: shaped reward, KL in the reward, estimator and
  * balance, before the per-token adjustments. */
 REIN_API rein_status rein_advantages(double *advantages, const rein_batch *batch, const rein_options *options, rein_error *err);
+
+/* ------------------------------------------------------------------------------------- 5. preferences, reward models and critics */
+
+/* The losses over preferences. The values are part of the ABI: never renumbered. */
+typedef enum rein_preference {
+    REIN_PREFERENCE_DPO = 0,
+    REIN_PREFERENCE_CDPO,
+    REIN_PREFERENCE_ROBUST,
+    REIN_PREFERENCE_HINGE,
+    REIN_PREFERENCE_IPO_MEAN,
+    REIN_PREFERENCE_IPO_SUM,
+    REIN_PREFERENCE_SIMPO,
+    REIN_PREFERENCE_CPO,
+    REIN_PREFERENCE_ORPO,
+    REIN_PREFERENCE_KTO
+} rein_preference;
+
+/* The constants of a preference loss. NaN: not given. A given constant that the loss does not have is an error, and so is a missing one. */
+typedef struct rein_preference_options {
+    rein_preference loss;
+    double beta;               /* above 0; every loss has it */
+    double label_smoothing;    /* share of wrong labels: cdpo 0 to 1/2; robust 0 to below 1/2 */
+    double simpo_gamma;        /* simpo: the margin of the reward */
+    double cpo_alpha;          /* cpo: weight of the log-likelihood of the chosen completion; 0 or more */
+    double desirable_weight;   /* kto; 0 or more */
+    double undesirable_weight; /* kto; 0 or more */
+} rein_preference_options;
+
+/* Describes a preference loss. */
+typedef struct rein_preference_info {
+    const char *name, *title, *formula, *source, *note; /* "dpo", … */
+    rein_preference loss;
+    int uses_reference, uses_lengths; /* 1: it needs the log-probs of the reference; the lengths */
+} rein_preference_info;
+
+/* Lists the preference losses: number i, or NULL past the last; and the one of a name, or NULL. Static storage; thread-safe. */
+REIN_API const rein_preference_info *rein_preference_at(size_t i);
+REIN_API const rein_preference_info *rein_preference_describe(const char *name);
+
+/* The published constants of a loss: NaN for those that it does not have and for those that have no published value (the
+ * label_smoothing of cdpo and robust). */
+REIN_API rein_preference_options rein_preference_published(rein_preference loss);
+
+/* Checks the constants as the losses do: what is missing, out of range, or has no effect. err->field is the constant. */
+REIN_API rein_status rein_preference_check(const rein_preference_options *options, rein_error *err);
+
+/* Pairs of completions of the same prompt, one number a pair. Log-probs are sums over the tokens of a completion, its end token included;
+ * lengths are the numbers of these tokens, 1 or more. What a loss does not use may be NULL, and is not read. */
+typedef struct rein_pairs {
+    size_t n;
+    const double *chosen_log_probs, *rejected_log_probs;
+    const double *ref_chosen_log_probs, *ref_rejected_log_probs;
+    const int64_t *chosen_lengths, *rejected_lengths;
+} rein_pairs;
+
+/* Metrics as TRL names them, u = log-prob − reference: means over pairs of beta·u (ipo_mean included), of beta·s where there is no
+ * reference, and of beta·s/length for simpo and orpo. NaN where there is no such completion (kto). */
+typedef struct rein_preference_metrics {
+    double rewards_chosen, rewards_rejected, rewards_margins, rewards_accuracies, logps_chosen, logps_rejected;
+} rein_preference_metrics;
+
+/* Computes a loss over pairs, the mean of their losses, and its gradient by each log-prob [n] (or NULL). n >= 1. Not for kto. The formulas
+ * are those of rein_preference_at; log-probs that differ by 1,000 nats give finite results. orpo needs log-probs below 0. */
+REIN_API rein_status rein_preference_loss(double *loss, double *grad_chosen_log_probs, double *grad_rejected_log_probs,
+                                          rein_preference_metrics *metrics, const rein_pairs *pairs,
+                                          const rein_preference_options *options, rein_error *err);
+
+/* Computes the loss of KTO, the mean over n >= 1 completions of which each is desirable (labels 1) or not (0), and its gradient [n] (or
+ * NULL). kl is the mean of log-prob − reference over mismatched pairs, before max(0, ·); nothing is differentiated through it.
+ * `chosen` in the metrics is the desirable completions; rewards_accuracies is NaN. */
+REIN_API rein_status rein_kto_loss(double *loss, double *grad_log_probs, rein_preference_metrics *metrics, const double *log_probs,
+                                   const double *ref_log_probs, const uint8_t *labels, size_t n, double kl,
+                                   const rein_preference_options *options, rein_error *err);
+
+/* Computes the Bradley–Terry loss of a reward model, the mean over n >= 1 pairs of −log σ(r_w − r_l − m) + c·(r_w + r_l)², its gradient by
+ * each reward [n] (or NULL), and the share of pairs with r_w > r_l (or NULL). margins m [n] or NULL: 0; c, which centres the rewards, is
+ * 0 or more. */
+REIN_API rein_status rein_reward_loss(double *loss, double *grad_chosen_rewards, double *grad_rejected_rewards, double *accuracy,
+                                      const double *chosen_rewards, const double *rejected_rewards, const double *margins, size_t n,
+                                      double center_rewards_coefficient, rein_error *err);
+
+/* Computes the loss of a critic, ½·mean max((V − G)², (clip(V, V_old ± c) − G)²) over trained tokens, and its gradient [n] (or NULL; 0 where
+ * masked). G are the returns; value_clip c is 0 or more, INFINITY for no clipping. mask [n] or NULL (all train); masked entries are not
+ * read. *trained (or NULL) is the number of trained tokens; without any, loss and gradient are 0. n >= 1. */
+REIN_API rein_status rein_value_loss(double *loss, size_t *trained, double *grad_values, const double *values,
+                                     const double *old_values, const double *returns, const uint8_t *mask, size_t n,
+                                     double value_clip, const rein_exec *exec, rein_error *err);
+REIN_API rein_status rein_value_loss_f32(double *loss, size_t *trained, float *grad_values, const float *values,
+                                         const float *old_values, const float *returns, const uint8_t *mask, size_t n,
+                                         double value_clip, const rein_exec *exec, rein_error *err);
 
 #ifdef __cplusplus
 }

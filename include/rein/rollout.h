@@ -50,6 +50,9 @@ typedef struct rein_address {
     rein_purpose purpose;
     uint64_t step;   /* of training; 0 in an evaluation */
     uint64_t prompt; /* which one of the step, or of the evaluation */
+    /* In an episode of several turns, where each turn is a request: the episode's number among those of its prompt, and the tokens that were
+     * sampled in it before. Elsewhere 0. */
+    uint64_t sample, position;
 } rein_address;
 
 typedef struct rein_request {
@@ -153,10 +156,11 @@ typedef enum rein_split { REIN_SPLIT_TRAIN = 0, REIN_SPLIT_HELD_OUT = 1 } rein_s
 /* What a source is. The values are part of the ABI: never renumbered. */
 typedef enum rein_task_kind {
     REIN_TASK_UNKNOWN = 0,
-    REIN_TASK_BUILTIN = 1, /* NAME: a built-in task (rein_task_at) */
-    REIN_TASK_FILE = 2,    /* FILE.jsonl */
-    REIN_TASK_PROGRAM = 3, /* anything else with a blank or a slash in it: a command */
-    REIN_TASK_EXAMPLES = 4 /* examples:NAME: a list that the calling program has in memory */
+    REIN_TASK_BUILTIN = 1,    /* NAME: a built-in task (rein_task_at) */
+    REIN_TASK_FILE = 2,       /* FILE.jsonl */
+    REIN_TASK_PROGRAM = 3,    /* anything else with a blank or a slash in it: a command */
+    REIN_TASK_EXAMPLES = 4,   /* examples:NAME: a list that the calling program has in memory */
+    REIN_TASK_ENVIRONMENT = 5 /* env: COMMAND: a program that plays over several turns */
 } rein_task_kind;
 
 /* Tells what a source is; nothing is opened. Thread-safe. */
@@ -175,7 +179,7 @@ typedef struct rein_task_text {
 typedef struct rein_task_options {
     uint64_t seed;         /* of a built-in task: another seed gives other examples */
     double held_out_share; /* of a file: about this share of its examples is held out, by a hash of the prompt; 0: all train */
-    double timeout;        /* of a program: seconds it may take for an example; 0: 30 */
+    double timeout;        /* of a program or an environment: seconds it may take for an answer; 0: 30 */
     const rein_task_text *texts; /* [n_texts] what "examples:NAME" may name; they are needed only while the task is opened */
     size_t n_texts;
     const char *directory; /* where a program starts; NULL or "": the current directory. Read only while the task is opened */
@@ -185,6 +189,7 @@ typedef struct rein_task_options {
  *     NAME         a built-in task (rein_task_at)
  *     FILE.jsonl   JSON lines: {"prompt": text} or {"messages": [...]}, "answer" (a text or a number), "budget", and anything else
  *     examples:NAME  the same in memory (options->texts)
+ *     env: COMMAND  an environment (docs/agents.md): a program with which the model plays episodes of several turns
  *     COMMAND      anything else with a blank or a slash in it: /bin/sh runs it; it reads {"split": "train"|"held_out", "index": N,
  *                  "seed": N} and answers with an example as in a file, one line each; {"end": true} means that there is no example
  *                  of this index or a later one
@@ -197,17 +202,17 @@ REIN_API void rein_task_close(rein_task *task);
 /* The source of a task, as given. It belongs to the task. */
 REIN_API const char *rein_task_name(const rein_task *task);
 
-/* The number of examples of a split; SIZE_MAX: endless, or not known. */
+/* The number of examples of a split; SIZE_MAX: endless, or not known. Of an environment: of different episodes. */
 REIN_API size_t rein_task_size(const rein_task *task, rein_split split);
 
-/* Gets example number `index` of a split, the same every time. The caller frees it. REIN_END: there is none. On failure *example is
+/* Gets example number `index` of a split, the same every time: of an environment, what an episode begins with. The caller frees it. REIN_END: there is none. On failure *example is
  * {0}. */
 REIN_API rein_status rein_task_example(rein_example *example, rein_task *task, rein_split split, uint64_t index, rein_error *err);
 
-/* Tells whether the task has a built-in verifier: 1 or 0. */
+/* Tells whether the task rewards completions itself: 1 if it is built in or an environment, else 0. */
 REIN_API int rein_task_verifies(const rein_task *task);
 
-/* Verifies a completion: 1 if it is right, 0 if not, NaN if the task has no built-in verifier. Pure and thread-safe. */
+/* Verifies a completion: 1 if it is right, 0 if not, NaN if the task is not built in. Pure and thread-safe. */
 REIN_API double rein_task_verify(const rein_task *task, const rein_example *example, const char *response, size_t length);
 
 /* Appends a right (or plausible) completion to *text, as used for supervised training. Which one depends only on (seed, index).
@@ -235,6 +240,7 @@ typedef struct rein_response {
     int64_t step;       /* of the policy that wrote it; -1: not known, as in an evaluation */
     const int32_t *ids; /* [n_ids] what the policy sampled, with the end token; NULL: not known, or not in one piece */
     size_t n_ids;
+    double earned; /* what an environment gave for the episode; 0: the task is none */
 } rein_response;
 
 /* A judge that is a function of the calling program. Its spec is "function:NAME". */
@@ -259,7 +265,7 @@ typedef struct rein_reward_options {
 } rein_reward_options;
 
 /* Opens judges. Each is one of (docs/rewards.md):
- *     task           the task's own verifier
+ *     task           the task's own verifier; of an environment, the sum of the rewards that it gave
  *     exact          1 if the completion, without blanks around it, is the answer
  *     number         1 if the last number in the completion is the answer's
  *     regex:PATTERN  1 if it matches (PCRE2); with a group, 1 if what group 1 matches is the answer
@@ -325,6 +331,19 @@ REIN_API rein_status rein_messages_encode(rein_ids *ids, const rein_tokenizer *t
                                           const rein_message *messages, size_t n, int no_thinking, size_t max_tokens,
                                           rein_error *err);
 
+/* If a text contains tool calls as Hermes and Qwen models write them, <tool_call>{"name": …, "arguments": {…}}</tool_call>, and all of them are
+ * well-formed: appends the entries of a JSON array to `calls`, as OpenAI's API has them (stream 1: as in a chunk), and returns their number;
+ * *content is the length of what stands before them. 0: there are none. `id` is what their ids begin with. Thread-safe. */
+REIN_API size_t rein_tool_calls_parse(rein_text *calls, size_t *content, const char *text, size_t length, const char *id,
+                                      int stream);
+
+/* How many bytes of an unfinished text are content for sure, neither a tool call nor the beginning of one, nor blanks before it. Thread-safe. */
+REIN_API size_t rein_tool_calls_begin(const char *text, size_t length);
+
+/* Where the content or, with calls 1, the tool calls of the last message end in a conversation that begins like the text `before`; 0: they
+ * cannot be told apart. What stands behind is the rest of the turn, as the template writes it. Thread-safe. */
+REIN_API size_t rein_rendered_answer_end(const rein_rendered *rendered, const rein_text *before, int calls);
+
 /* Gets the token that ends an assistant's turn in a chat format; -1: the format has none (raw). In a template that is run it is the first
  * special token behind a content, or else the tokenizer's end token. REIN_EINVAL: the tokenizer has no such token, so it was not made for
  * the format. Thread-safe. */
@@ -348,6 +367,7 @@ typedef struct rein_rollout_options {
     rein_sampling sampling; /* its end_ids and the end of a turn end a completion */
     rein_address address;   /* of the first prompt; prompt i has address.prompt + i */
     int sampler_log_probs;  /* 1: the log-probs of the sampler are recorded too */
+    size_t max_turns; /* of an episode of an environment; 0: no limit. sampling.max_tokens is the limit of the whole episode */
     rein_exec exec;
     rein_activation_cache *activation_cache;                      /* as the generator's */
     void (*progress)(void *context, size_t finished, size_t all); /* NULL, or called as completions end */
@@ -356,7 +376,10 @@ typedef struct rein_rollout_options {
 
 /* Samples completions, and appends one group for each example: its trajectories have one history each, the prompt and the completion. Their
  * policy_step is the step of the address (-1 in an evaluation), their rewards are 0 until rein_reward_groups. An example whose prompt
- * leaves no room in the model is an error that names it. On failure the groups are as they were. */
+ * leaves no room in the model is an error that names it. On failure the groups are as they were.
+ * With an environment each trajectory is an episode. It needs prompting.chat. Its history has the prompt, what the model wrote, which trains, and
+ * what the environment answered; where the chat template writes an earlier turn differently, the next turn begins another history. Its reward is
+ * the sum of the environment's, its metric "turns" counts the model's turns, and its json has the messages. */
 REIN_API rein_status rein_rollout_sample(rein_groups *groups, const rein_rollout_options *options, rein_error *err);
 
 /* --------------------------------------------------------------------------------------------------------------- 6. evaluation */

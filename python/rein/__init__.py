@@ -19,6 +19,7 @@ from ._operations import (
 )
 from ._options import Explanation, KlBias, Options, explain, presets
 from ._policy import PolicyLoss, Step, advantages, policy_loss, shape_rewards
+from ._preferences import preference_loss, reward_loss, value_loss
 from ._run import Evaluation, HtmlReport, Run, StepReport, evaluate, report, run
 from ._sampling import Sample
 from ._tokenizer import Tokenizer
@@ -53,11 +54,14 @@ __all__ = [
     "gpo_objective",
     "kl_penalized_advantages",
     "policy_loss",
+    "preference_loss",
     "presets",
     "report",
+    "reward_loss",
     "rl_budget_loss",
     "rlhf_weight_update",
     "run",
     "shape_rewards",
     "train",
+    "value_loss",
 ]

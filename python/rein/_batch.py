@@ -28,7 +28,16 @@ from ._arrays import (
 )
 from ._options import ESTIMATED, PER_SEQUENCE, PER_TOKEN, Options, Preset, cached_options
 
-TOKEN_ARRAYS = ("log_probs", "old_log_probs", "ref_log_probs", "sample_log_probs", "entropies", "values", "advantages")
+TOKEN_ARRAYS = (
+    "log_probs",
+    "old_log_probs",
+    "ref_log_probs",
+    "sample_log_probs",
+    "entropies",
+    "exact_kl",
+    "values",
+    "advantages",
+)
 
 # The user's names for arguments of the library.
 USER_NAMES = {"group_offsets": "group_sizes"}

@@ -239,7 +239,7 @@ class Sampling(ctypes.Structure):
 class Address(ctypes.Structure):
     """rein_address."""
 
-    _fields_ = [("purpose", ctypes.c_int), ("step", _uint64), ("prompt", _uint64)]
+    _fields_ = [("purpose", ctypes.c_int), *((name, _uint64) for name in ("step", "prompt", "sample", "position"))]
 
 
 class Request(ctypes.Structure):

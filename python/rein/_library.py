@@ -60,6 +60,62 @@ class Gpo(ctypes.Structure):
     _fields_ = [("objective", ctypes.c_double), ("surrogate", ctypes.c_double), ("kl", ctypes.c_double)]
 
 
+class PreferenceOptions(ctypes.Structure):
+    """rein_preference_options: the constants of a loss over preferences; NaN is not given."""
+
+    _fields_ = [
+        ("loss", ctypes.c_int),
+        ("beta", ctypes.c_double),
+        ("label_smoothing", ctypes.c_double),
+        ("simpo_gamma", ctypes.c_double),
+        ("cpo_alpha", ctypes.c_double),
+        ("desirable_weight", ctypes.c_double),
+        ("undesirable_weight", ctypes.c_double),
+    ]
+
+
+class PreferenceInfo(ctypes.Structure):
+    """rein_preference_info: the description of a loss over preferences."""
+
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("title", ctypes.c_char_p),
+        ("formula", ctypes.c_char_p),
+        ("source", ctypes.c_char_p),
+        ("note", ctypes.c_char_p),
+        ("loss", ctypes.c_int),
+        ("uses_reference", ctypes.c_int),
+        ("uses_lengths", ctypes.c_int),
+    ]
+
+
+class PreferenceMetrics(ctypes.Structure):
+    """rein_preference_metrics: what TRL reports of a loss over preferences."""
+
+    _fields_ = [
+        ("rewards_chosen", ctypes.c_double),
+        ("rewards_rejected", ctypes.c_double),
+        ("rewards_margins", ctypes.c_double),
+        ("rewards_accuracies", ctypes.c_double),
+        ("logps_chosen", ctypes.c_double),
+        ("logps_rejected", ctypes.c_double),
+    ]
+
+
+class Pairs(ctypes.Structure):
+    """rein_pairs: pairs of completions; pointers are addresses."""
+
+    _fields_ = [
+        ("n", ctypes.c_size_t),
+        ("chosen_log_probs", ctypes.c_void_p),
+        ("rejected_log_probs", ctypes.c_void_p),
+        ("ref_chosen_log_probs", ctypes.c_void_p),
+        ("ref_rejected_log_probs", ctypes.c_void_p),
+        ("chosen_lengths", ctypes.c_void_p),
+        ("rejected_lengths", ctypes.c_void_p),
+    ]
+
+
 class Batch(ctypes.Structure):
     """rein_batch: one optimizer step of sampled responses; pointers are addresses."""
 
@@ -76,6 +132,7 @@ class Batch(ctypes.Structure):
         ("ref_log_probs", ctypes.c_void_p),
         ("sample_log_probs", ctypes.c_void_p),
         ("entropies", ctypes.c_void_p),
+        ("exact_kl", ctypes.c_void_p),
         ("values", ctypes.c_void_p),
         ("rewards", ctypes.c_void_p),
         ("reward_components", ctypes.c_void_p),
@@ -197,6 +254,10 @@ check_sizes(
         "rein_exec": Exec,
         "rein_budget": Budget,
         "rein_gpo": Gpo,
+        "rein_preference_options": PreferenceOptions,
+        "rein_preference_info": PreferenceInfo,
+        "rein_preference_metrics": PreferenceMetrics,
+        "rein_pairs": Pairs,
         "rein_batch": Batch,
         "rein_loss": Loss,
         "rein_option_info": OptionInfo,
@@ -222,6 +283,16 @@ kl_advantage = (
     _function("rein_kl_advantage", "pppppp" + "ndipnpnp"),
     _function("rein_kl_advantage_f32", "p" * 6 + "ndipnpnp"),
 )
+preference_at = _function("rein_preference_at", "n", ctypes.POINTER(PreferenceInfo))
+preference_published = _function("rein_preference_published", "i", PreferenceOptions)
+preference_check = _function("rein_preference_check", "pp")
+preference_loss = _function("rein_preference_loss", "ppp" + "pppp")
+kto_loss = _function("rein_kto_loss", "ppp" + "pppn" + "dpp")
+reward_loss = _function("rein_reward_loss", "pppp" + "pppn" + "dp")
+value_loss = (
+    _function("rein_value_loss", "ppp" + "ppppn" + "dpp"),
+    _function("rein_value_loss_f32", "ppp" + "ppppn" + "dpp"),
+)
 error_spelled = _function("rein_error_spelled", "pps", ctypes.c_char_p)
 budget_control = _function("rein_budget_control", "ppnddp")
 entropy_control = _function("rein_entropy_control", "pdddp")
@@ -242,6 +313,7 @@ step_size = _function("rein_step_size", "ppp", ctypes.c_size_t)
 step_begin = _function("rein_step_begin", "ppnpppp")
 step_loss = _function("rein_step_loss", "pnnpppppp")
 step_finish = _function("rein_step_finish", "ppp")
+step_exact_kl_gradient = _function("rein_step_exact_kl_gradient", "ppnnp")
 shape_rewards = _function("rein_shape_rewards", "pppp")
 advantages = _function("rein_advantages", "pppp")
 

@@ -54,6 +54,7 @@ _ARGUMENTS = (
         "reference",
         "values",
         "entropies",
+        "exact_kl",
         "correct",
     ),
     *("log_probs", "old_log_probs", "ref_log_probs", "sample_log_probs", "reward_components", "reward_weights"),

@@ -17,11 +17,21 @@ class PolicyLoss:
     """The result of a policy loss. Gradients and advantages have the shape and type of log_probs; they are None unless
     requested."""
 
-    __slots__ = ("_metrics", "_raw", "_rewarded", "advantages", "grad_entropies", "grad_log_probs", "loss")
+    __slots__ = (
+        "_metrics",
+        "_raw",
+        "_rewarded",
+        "advantages",
+        "grad_entropies",
+        "grad_exact_kl",
+        "grad_log_probs",
+        "loss",
+    )
 
     loss: float
     grad_log_probs: Array | None
     grad_entropies: Array | None
+    grad_exact_kl: Array | None
     advantages: Array | None
 
     def __init__(
@@ -31,10 +41,12 @@ class PolicyLoss:
         grad_log_probs: Array | None = None,
         grad_entropies: Array | None = None,
         advantages: Array | None = None,
+        grad_exact_kl: Array | None = None,
     ) -> None:
         self.loss = raw.loss
         self.grad_log_probs = grad_log_probs
         self.grad_entropies = grad_entropies
+        self.grad_exact_kl = grad_exact_kl
         self.advantages = advantages
         self._raw = raw
         self._rewarded = rewarded
@@ -91,9 +103,14 @@ def _begin(inputs: Inputs, where: Any, work: _Workspace) -> None:
         work.resize(needed)
 
 
-def run_step(inputs: Inputs, outputs: tuple[Array | None, Array | None, Array | None], threads: int) -> c.Loss:
+def run_step(
+    inputs: Inputs,
+    outputs: tuple[Array | None, Array | None, Array | None],
+    threads: int,
+    grad_exact_kl: Array | None = None,
+) -> c.Loss:
     """The loss of a whole step, in one pass that also writes the outputs: gradients of log-probs and entropies,
-    advantages."""
+    advantages; and the gradient of the exact KL."""
     loss = c.Loss()
     addresses = [array if array is None else address(array) for array in outputs]
     where = exec_of(threads)[1] if threads else None
@@ -104,6 +121,9 @@ def run_step(inputs: Inputs, outputs: tuple[Array | None, Array | None, Array | 
     try:
         _begin(inputs, where, work)
         status = c.step_loss(work.step, 0, inputs.n_sequences, None, None, *addresses, work.error_reference)
+        if not status and grad_exact_kl is not None:
+            to = address(grad_exact_kl)
+            status = c.step_exact_kl_gradient(to, work.step, 0, inputs.n_sequences, work.error_reference)
         if not status:
             status = c.step_finish(ctypes.byref(loss), work.step, work.error_reference)
         if status:
@@ -127,6 +147,7 @@ def policy_loss(
     ref_log_probs: ArrayLike | None = None,
     sample_log_probs: ArrayLike | None = None,
     entropies: ArrayLike | None = None,
+    exact_kl: ArrayLike | None = None,
     values: ArrayLike | None = None,
     reward_components: ArrayLike | None = None,
     reward_weights: ArrayLike | None = None,
@@ -144,8 +165,9 @@ def policy_loss(
     `preset`: a name from `presets()`, a dict of options, an `Options`, or None; further keywords are options that
     override it.
 
-    Token arrays (`log_probs`, `old_log_probs`, `ref_log_probs`, `sample_log_probs`, `entropies`, `values`, `mask`) are
-    padded, [B, T], or packed, [tokens] with `sequence_lengths` [B]. `mask` is 1 where a token trains, None: all tokens
+    Token arrays (`log_probs`, `old_log_probs`, `ref_log_probs`, `sample_log_probs`, `entropies`, `exact_kl`, `values`,
+    `mask`) are padded, [B, T], or packed, [tokens] with `sequence_lengths` [B]. `mask` is 1 where a token trains, None:
+    all tokens
     train; entries where it is 0 are ignored and may be NaN. `group_sizes`: the number of sequences per prompt, one
     number or one per prompt; default: all sequences are one group.
 
@@ -173,6 +195,7 @@ def policy_loss(
             ("ref_log_probs", ref_log_probs),
             ("sample_log_probs", sample_log_probs),
             ("entropies", entropies),
+            ("exact_kl", exact_kl),
             ("values", values),
         ),
         options,
@@ -194,7 +217,9 @@ def policy_loss(
         np.empty(shape, dtype) if return_grad and entropies is not None else None,
         np.empty(shape, dtype) if return_advantages else None,
     )
-    return PolicyLoss(run_step(inputs, outputs, threads), inputs.source != PER_SEQUENCE, *outputs)
+    of_exact_kl = np.empty(shape, dtype) if return_grad and exact_kl is not None else None
+    loss = run_step(inputs, outputs, threads, of_exact_kl)
+    return PolicyLoss(loss, inputs.source != PER_SEQUENCE, *outputs, of_exact_kl)
 
 
 class Step:
@@ -202,7 +227,8 @@ class Step:
 
     The keywords are those of `policy_loss`, for the whole step. Micro-batches are then added in order; every split
     gives the same bits. `log_probs` and `entropies` of the whole step are needed here only for KL in the reward or the
-    advantage, entropy_target and top_entropy. `dtype`: by default the type of the first token array.
+    advantage, entropy_target and top_entropy; `exact_kl` where an option reads it. `dtype`: by default the type of the
+    first token array.
 
     >>> step = Step("grpo", [[-0.6, -1.0], [-1.8, -0.7]], rewards=[1, 0], kl_loss_coef=0)
     >>> gradients = [step.loss([[-0.5, -1.0]], 0, 1), step.loss([[-2.0, -0.7]], 1, 2)]
@@ -224,6 +250,7 @@ class Step:
         ref_log_probs: ArrayLike | None = None,
         sample_log_probs: ArrayLike | None = None,
         entropies: ArrayLike | None = None,
+        exact_kl: ArrayLike | None = None,
         values: ArrayLike | None = None,
         reward_components: ArrayLike | None = None,
         reward_weights: ArrayLike | None = None,
@@ -241,6 +268,7 @@ class Step:
             ("ref_log_probs", ref_log_probs),
             ("sample_log_probs", sample_log_probs),
             ("entropies", entropies),
+            ("exact_kl", exact_kl),
             ("values", values),
         )
         shape, own = _shape_and_type(tokens, mask, sequence_lengths)
@@ -317,6 +345,15 @@ class Step:
             raise ValueError(f"sequences {first} to {last}: the step has sequences 0 to {inputs.n_sequences}")
         start, end = int(inputs.offsets[first]), int(inputs.offsets[last])
         return ((last - first, inputs.shape[1]) if len(inputs.shape) == 2 else (end - start,)), start
+
+    def exact_kl_gradient(self) -> Array:
+        """d loss/d exact_kl of the whole step, in the shape of its token arrays: it depends on no log-prob."""
+        gradient = np.empty(self._inputs.shape, self._inputs.dtype)
+        work, to = self._work, address(gradient)
+        status = c.step_exact_kl_gradient(to, work.step, 0, self._inputs.n_sequences, work.error_reference)
+        if status:
+            self._inputs.fail(status, work.error)
+        return gradient
 
     def finish(self) -> PolicyLoss:
         """The loss and metrics of the sequences added so far."""

@@ -36,6 +36,7 @@ class _Response(ctypes.Structure):
         ("step", ctypes.c_int64),
         ("ids", ctypes.POINTER(ctypes.c_int32)),
         ("n_ids", ctypes.c_size_t),
+        ("earned", ctypes.c_double),
     ]
 
 

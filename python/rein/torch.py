@@ -15,13 +15,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import _operations, _policy
+from . import _operations, _policy, _preferences
 from ._arrays import FLOAT32, FLOAT64, Array, ArrayLike, GroupSizes
 from ._batch import make_inputs
 from ._library import METRICS
 from ._options import PER_SEQUENCE, Preset
 
-__all__ = ["Step", "gpo_objective", "kl_penalized_advantages", "policy_loss", "rl_budget_loss"]
+__all__ = [
+    "Step",
+    "gpo_objective",
+    "kl_penalized_advantages",
+    "policy_loss",
+    "preference_loss",
+    "reward_loss",
+    "rl_budget_loss",
+    "value_loss",
+]
 
 
 class _NoSecond(torch.autograd.Function):
@@ -176,7 +185,8 @@ def _compiled_policy_loss(
     threads: int,
     return_metrics: bool,
 ) -> Any:
-    if not (preset is None or isinstance(preset, (str, dict))):  # a rein.Options has no text
+    # A rein.Options has no text; the operator has no gradient of an exact KL.
+    if not (preset is None or isinstance(preset, (str, dict))) or arrays["exact_kl"] is not None:
         outside: Any = torch.compiler.disable(policy_loss)  # type: ignore[no-untyped-call]
         rest = {"threads": threads, "return_metrics": return_metrics, **options}
         return outside(log_probs, preset=preset, entropies=entropies, **arrays, **rest)
@@ -203,6 +213,7 @@ def policy_loss(
     ref_log_probs: ArrayLike | None = None,
     sample_log_probs: ArrayLike | None = None,
     entropies: ArrayLike | None = None,
+    exact_kl: ArrayLike | None = None,
     values: ArrayLike | None = None,
     reward_components: ArrayLike | None = None,
     reward_weights: ArrayLike | None = None,
@@ -214,8 +225,8 @@ def policy_loss(
     threads: int = 0,
     **options: Any,
 ) -> Any:
-    """The policy loss as a scalar tensor, differentiable in `log_probs` and `entropies`; with `return_metrics` the pair
-    (loss, metrics).
+    """The policy loss as a scalar tensor, differentiable in `log_probs`, `entropies` and `exact_kl`; with
+    `return_metrics` the pair (loss, metrics).
 
     `log_probs` [B, T] with `mask` [B, T], or [tokens] with `sequence_lengths` [B]; everything else as in
     `rein.policy_loss`, as tensors or as arrays. `old_log_probs` None means on-policy: log_probs.detach(). Under
@@ -239,6 +250,7 @@ def policy_loss(
             "group_sizes": group_sizes,
             "ref_log_probs": ref_log_probs,
             "sample_log_probs": sample_log_probs,
+            "exact_kl": exact_kl,
             "values": values,
             "reward_components": reward_components,
             "reward_weights": reward_weights,
@@ -258,6 +270,7 @@ def policy_loss(
         ("ref_log_probs", _array(ref_log_probs, dtype)),
         ("sample_log_probs", _array(sample_log_probs, dtype)),
         ("entropies", _array(entropies, dtype)),
+        ("exact_kl", _array(exact_kl, dtype)),
         ("values", _array(values, dtype)),
     )
     inputs = make_inputs(
@@ -280,8 +293,9 @@ def policy_loss(
     )
     gradient = np.empty(inputs.shape, inputs.dtype) if _wants_gradient(log_probs) else None
     of_entropies = np.empty(inputs.shape, inputs.dtype) if _wants_gradient(entropies) else None
-    raw = _policy.run_step(inputs, (gradient, of_entropies, None), threads)
-    loss = _known(raw.loss, dtype, ((log_probs, gradient), (entropies, of_entropies)))
+    of_exact_kl = np.empty(inputs.shape, inputs.dtype) if _wants_gradient(exact_kl) else None
+    raw = _policy.run_step(inputs, (gradient, of_entropies, None), threads, of_exact_kl)
+    loss = _known(raw.loss, dtype, ((log_probs, gradient), (entropies, of_entropies), (exact_kl, of_exact_kl)))
     if not return_metrics:
         return loss
     return loss, _policy.PolicyLoss(raw, inputs.source != PER_SEQUENCE).metrics
@@ -301,6 +315,8 @@ class Step:
     """
 
     def __init__(self, preset: Preset, old_log_probs: ArrayLike | None = None, **arguments: Any) -> None:
+        if _wants_gradient(arguments.get("exact_kl")):
+            raise ValueError("exact_kl requires a gradient, which a Step does not give: rein.torch.policy_loss does")
         arrays = {name: _array(value) for name, value in arguments.items()}
         self._step = _policy.Step(preset, _array(old_log_probs), **arrays)
         self._dtype = torch.float32 if self._step.dtype == FLOAT32 else torch.float64
@@ -426,3 +442,93 @@ def kl_penalized_advantages(
         group_sizes=_array(group_sizes),
     )
     return torch.from_numpy(adjusted).to(advantages.device, advantages.dtype), mean
+
+
+def preference_loss(
+    loss: str,
+    chosen_log_probs: Tensor | None = None,
+    rejected_log_probs: Tensor | None = None,
+    ref_chosen_log_probs: ArrayLike | None = None,
+    ref_rejected_log_probs: ArrayLike | None = None,
+    *,
+    log_probs: Tensor | None = None,
+    return_metrics: bool = False,
+    **arguments: Any,
+) -> Any:
+    """`rein.preference_loss` as a scalar tensor, differentiable in `chosen_log_probs` and `rejected_log_probs`, for
+    "kto" in `log_probs`; with `return_metrics` the pair (loss, metrics). The other arguments are those of
+    `rein.preference_loss`, as tensors or arrays.
+
+    >>> chosen = torch.tensor([-10.0, -12.0], requires_grad=True)
+    >>> preference_loss("dpo", chosen, torch.tensor([-11.0, -9.0]), [-12, -12], [-10, -10]).backward()
+    >>> chosen.grad
+    tensor([-0.0213, -0.0262])
+    """
+    leaves = [log_probs] if loss == "kto" else [chosen_log_probs, rejected_log_probs]
+    for leaf, name in zip(leaves, ("log_probs",) if loss == "kto" else ("chosen_log_probs", "rejected_log_probs")):
+        _need_tensor(leaf, name)
+    dtype = _working_type(*leaves)
+    numbers = (chosen_log_probs, rejected_log_probs, ref_chosen_log_probs, ref_rejected_log_probs)
+    operation: Any = _preferences.preference_loss
+    value, found, metrics = operation(
+        loss,
+        *(_numbers(value, torch.float64) for value in numbers),
+        log_probs=_numbers(log_probs, torch.float64),
+        **{name: _array(value) for name, value in arguments.items()},
+        return_grad=True,
+        return_metrics=True,
+    )
+    gradients = [found] if loss == "kto" else list(found)
+    pairs = [(leaf, g if _wants_gradient(leaf) else None) for leaf, g in zip(leaves, gradients)]
+    result = _known(value, dtype, pairs)
+    return (result, metrics) if return_metrics else result
+
+
+def reward_loss(
+    chosen_rewards: Tensor,
+    rejected_rewards: Tensor,
+    margins: ArrayLike | None = None,
+    center_rewards_coefficient: float = 0.0,
+) -> Tensor:
+    """`rein.reward_loss` as a scalar tensor, differentiable in both rewards.
+
+    >>> chosen = torch.tensor([1.5, 0.2], requires_grad=True)
+    >>> reward_loss(chosen, torch.tensor([0.5, 0.4])).backward()
+    >>> chosen.grad
+    tensor([-0.1345, -0.2749])
+    """
+    leaves = (chosen_rewards, rejected_rewards)
+    for leaf, name in zip(leaves, ("chosen_rewards", "rejected_rewards")):
+        _need_tensor(leaf, name)
+    operation: Any = _preferences.reward_loss
+    value, gradients = operation(
+        *(_numbers(leaf, torch.float64) for leaf in leaves),
+        _numbers(margins, torch.float64),
+        center_rewards_coefficient,
+        return_grad=True,
+    )
+    pairs = [(leaf, g if _wants_gradient(leaf) else None) for leaf, g in zip(leaves, gradients)]
+    return _known(value, _working_type(*leaves), pairs)
+
+
+def value_loss(
+    values: Tensor,
+    old_values: ArrayLike,
+    returns: ArrayLike,
+    mask: ArrayLike | None = None,
+    value_clip: float | None = 0.5,
+) -> Tensor:
+    """`rein.value_loss` as a scalar tensor, differentiable in `values`.
+
+    >>> values = torch.tensor([0.5, 2.0], requires_grad=True)
+    >>> value_loss(values, [0.5, 1.0], [1.0, 1.0]).backward()
+    >>> values.grad
+    tensor([-0.2500,  0.5000])
+    """
+    _need_tensor(values, "values")
+    dtype = _working_type(values)
+    operation: Any = _preferences.value_loss
+    value, gradient = operation(
+        *(_numbers(x, dtype) for x in (values, old_values, returns)), _array(mask), value_clip, return_grad=True
+    )
+    return _known(value, dtype, ((values, gradient if _wants_gradient(values) else None),))

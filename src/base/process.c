@@ -348,7 +348,12 @@ static void take_line(const char **line, size_t *length, rein_process *p, char *
 }
 
 rein_status rein_process_answer(const char **line, size_t *length, rein_process *p, double timeout, rein_error *err) {
-    const double deadline = rein_now() + timeout;
+    return rein_process_answer_since(line, length, p, rein_now(), timeout, err);
+}
+
+rein_status rein_process_answer_since(const char **line, size_t *length, rein_process *p, double asked, double timeout,
+                                      rein_error *err) {
+    const double deadline = asked + timeout;
     if (p->failed) return rein_fail(err, REIN_EIO, "the program failed before: it can only be closed");
     for (int looked = 0;; looked = 1) {
         int too_long;

@@ -30,6 +30,10 @@ rein_status rein_process_ask(rein_process *process, const char *line, size_t len
  * answered before comes first. After a failure it can only be closed. */
 rein_status rein_process_answer(const char **line, size_t *length, rein_process *process, double timeout, rein_error *err);
 
+/* The same where the program has had the request since the time `asked` (rein_now), and may take so many seconds from then. */
+rein_status rein_process_answer_since(const char **line, size_t *length, rein_process *process, double asked, double timeout,
+                                      rein_error *err);
+
 /* What it wrote and was not read yet, up to the end of a line, without waiting. Output before a request is a mistake: it would shift all
  * later answers. *length is 0 if there is none; valid until the next call. */
 void rein_process_unread(const char **text, size_t *length, rein_process *process);

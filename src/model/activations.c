@@ -120,7 +120,20 @@ static void take_layers(rein_activations *a) {
     }
 }
 
-static void take_head(rein_activations *a, const rein_policy *policy, int with_entropies) {
+/* What the head needs to compare itself with another one. */
+static void take_comparison(rein_activations *a, const rein_beside *beside, int directions) {
+    rein_arena *arena = &a->arena;
+    const size_t n = a->n_wanted;
+    a->reference = (rein_head_reference){&beside->activations->head, beside->activations->hidden, beside->activations->inner};
+    a->out.reference = &a->reference;
+    a->out.kl = rein_arena_floats(arena, n);
+    a->out.reference_log_probs = rein_arena_floats(arena, n);
+    a->kl_gradient = a->options.keep && beside->kl_gradient;
+    if (a->kl_gradient && directions) a->out.w = rein_arena_floats(arena, n * (size_t)a->batch.model->config.hidden_size);
+    if (a->kl_gradient && !directions) a->out.reference_log_sums = rein_arena_floats(arena, n);
+}
+
+static void take_head(rein_activations *a, const rein_policy *policy, int with_entropies, const rein_beside *beside) {
     rein_arena *arena = &a->arena;
     const rein_model *model = policy->model;
     const size_t hidden = (size_t)model->config.hidden_size, n = a->n_wanted;
@@ -131,7 +144,6 @@ static void take_head(rein_activations *a, const rein_policy *policy, int with_e
     a->last_scale = rein_arena_floats(arena, n);
     a->hidden = rein_arena_floats(arena, n * hidden);
     a->inner = lora ? rein_arena_floats(arena, n * lora->rank) : NULL;
-    a->head_scratch = rein_arena_floats(arena, rein_head_scratch(&a->head, &a->batch.run));
     a->out = (rein_head_out){.log_probs = rein_arena_floats(arena, n)};
     const int directions = a->options.keep && !a->head_trains, entropy_gradient = a->options.keep && a->options.entropy_gradient;
     if (with_entropies || entropy_gradient) a->out.entropies = rein_arena_floats(arena, n);
@@ -144,6 +156,9 @@ static void take_head(rein_activations *a, const rein_policy *policy, int with_e
     }
     if (directions) a->out.u = rein_arena_floats(arena, n * hidden);
     if (directions && entropy_gradient) a->out.v = rein_arena_floats(arena, n * hidden);
+    a->kl_gradient = 0;
+    if (beside) take_comparison(a, beside, directions);
+    a->head_scratch = rein_arena_floats(arena, rein_head_scratch(&a->out, &a->batch.run));
 }
 
 /* ---------------------------------------------------------------------------------------------------------------------- a pass */
@@ -172,7 +187,7 @@ static void find_cached(rein_activations *a) {
 }
 
 rein_status rein_activations_prepare(rein_activations *a, const rein_policy *policy, const rein_tokens *tokens, int with_entropies,
-                                     rein_error *err) {
+                                     const rein_beside *beside, rein_error *err) {
     rein_arena *arena = &a->arena;
     rein_status status = rein_policy_check(policy, err);
     if (status) return status;
@@ -187,7 +202,7 @@ rein_status rein_activations_prepare(rein_activations *a, const rein_policy *pol
     if (!arena->failed) rein_batch_take(&a->batch, arena);
     if (!arena->failed && !a->options.keep) take_selected(a);
     if (!arena->failed) take_layers(a);
-    if (!arena->failed) take_head(a, policy, with_entropies);
+    if (!arena->failed) take_head(a, policy, with_entropies, beside);
     if (arena->failed) return rein_fail(err, REIN_ENOMEM, "no memory for the activations of %zu tokens", a->n_tokens);
     return REIN_OK;
 }

@@ -4,6 +4,7 @@
 #ifndef REIN_MODEL_ACTIVATIONS_H
 #define REIN_MODEL_ACTIVATIONS_H
 
+#include "beside.h"
 #include "decoder.h"
 
 enum {
@@ -40,6 +41,8 @@ struct rein_activations {
     float *inner;  /* of the head's LoRA */
     rein_head head;
     rein_head_out out;
+    rein_head_reference reference; /* of a pass beside another model */
+    int kl_gradient;               /* rein_backward_beside may be given dkl */
     int head_trains;
     float *head_scratch;
 };
@@ -48,8 +51,8 @@ struct rein_activations {
  * last one that is needed for a prediction get no row: the last token of a completion is only a target. */
 rein_status rein_token_rows(rein_activations *activations, const rein_tokens *tokens, rein_error *err);
 
-/* Checks policy and tokens and takes all memory of a pass whose options are set, before anything is computed. */
+/* Checks policy and tokens and takes all memory of a pass whose options are set, before anything is computed. beside may be NULL. */
 rein_status rein_activations_prepare(rein_activations *activations, const rein_policy *policy, const rein_tokens *tokens,
-                                     int with_entropies, rein_error *err);
+                                     int with_entropies, const rein_beside *beside, rein_error *err);
 
 #endif

@@ -40,14 +40,14 @@ static rein_layer_gradient layer_gradient(const rein_activations *a, float *grad
 }
 
 typedef struct gradients {
-    float *dx, *dhidden, *dlast;    /* [rows], [n], [n] × hidden */
-    float *dlog_probs, *dentropies; /* [n] */
-    float *dinner, *dlogits;        /* of a head that trains */
-    rein_linear_gradient *experts;  /* of a layer */
+    float *dx, *dhidden, *dlast;          /* [rows], [n], [n] × hidden */
+    float *dlog_probs, *dentropies, *dkl; /* [n]; dkl NULL: no gradient of a KL */
+    float *dinner, *dlogits, *reference;  /* of a head that trains */
+    rein_linear_gradient *experts;        /* of a layer */
     rein_backward_scratch scratch;
 } gradients;
 
-static rein_status take_memory(gradients *g, rein_activations *a, rein_error *err) {
+static rein_status take_memory(gradients *g, rein_activations *a, int with_kl, rein_error *err) {
     rein_arena *arena = &a->arena;
     const size_t hidden = (size_t)a->batch.model->config.hidden_size, n = a->n_wanted;
     g->dx = rein_arena_floats(arena, a->batch.rows * hidden);
@@ -57,29 +57,33 @@ static rein_status take_memory(gradients *g, rein_activations *a, rein_error *er
     g->dentropies = rein_arena_floats(arena, n);
     g->dinner = a->head.lora ? rein_arena_floats(arena, n * a->head.lora->rank) : NULL;
     g->dlogits = a->head_trains && !a->out.x ? rein_arena_floats(arena, n * REIN_BACKWARD_CHUNK) : NULL;
+    g->dkl = with_kl ? rein_arena_floats(arena, n) : NULL;
+    g->reference = a->head_trains && with_kl ? rein_arena_floats(arena, n * REIN_BACKWARD_CHUNK) : NULL;
     g->experts = rein_arena_take(arena, 3 * (size_t)a->batch.model->config.n_experts * sizeof *g->experts);
     rein_backward_take(&g->scratch, &a->batch, arena);
     if (arena->failed) return rein_fail(err, REIN_ENOMEM, "no memory for the gradients of %zu tokens", a->batch.rows);
     return REIN_OK;
 }
 
-/* The gradients of the wanted tokens, checked. */
-static rein_status gather_gradients(gradients *g, const rein_activations *a, const float *dlog_probs, const float *dentropies,
-                                    rein_error *err) {
+/* The gradients of the wanted tokens by one result of the forward pass, checked; from NULL: 0. */
+static rein_status gather_gradient(float *to, const float *from, const char *name, const rein_activations *a, rein_error *err) {
     for (size_t i = 0; i < a->n_wanted; i++) {
-        g->dlog_probs[i] = dlog_probs[a->wanted[i]];
-        g->dentropies[i] = dentropies ? dentropies[a->wanted[i]] : 0;
-        if (!isfinite(g->dlog_probs[i]))
-            return rein_fail_at(err, REIN_EINVAL, "dlog_probs", (int64_t)a->wanted[i], "is %g: a finite number is needed",
-                                (double)g->dlog_probs[i]);
-        if (!isfinite(g->dentropies[i]))
-            return rein_fail_at(err, REIN_EINVAL, "dentropies", (int64_t)a->wanted[i], "is %g: a finite number is needed",
-                                (double)g->dentropies[i]);
+        to[i] = from ? from[a->wanted[i]] : 0;
+        if (!isfinite(to[i]))
+            return rein_fail_at(err, REIN_EINVAL, name, (int64_t)a->wanted[i], "is %g: a finite number is needed", (double)to[i]);
     }
     return REIN_OK;
 }
 
-/* d loss/d hidden of a frozen head: the forward pass computed d log_prob/d hidden (u) and d entropy/d hidden (v) of each row. */
+static rein_status gather_gradients(gradients *g, const rein_activations *a, const float *dlog_probs, const float *dentropies,
+                                    const float *dkl, rein_error *err) {
+    rein_status status = gather_gradient(g->dlog_probs, dlog_probs, "dlog_probs", a, err);
+    if (!status) status = gather_gradient(g->dentropies, dentropies, "dentropies", a, err);
+    return !status && dkl ? gather_gradient(g->dkl, dkl, "dkl", a, err) : status;
+}
+
+/* d loss/d hidden of a frozen head: the forward pass computed d log_prob/d hidden (u), d entropy/d hidden (v) and d KL/d hidden
+ * (w) of each row. */
 static void frozen_head_backward(gradients *g, const rein_activations *a) {
     const size_t hidden = (size_t)a->batch.model->config.hidden_size;
     const rein_row_kernels *k = a->batch.run.kernels->rows;
@@ -87,6 +91,7 @@ static void frozen_head_backward(gradients *g, const rein_activations *a) {
     for (size_t i = 0; i < a->n_wanted; i++) {
         k->add_scaled(g->dhidden + i * hidden, a->out.u + i * hidden, hidden, g->dlog_probs[i]);
         if (a->out.v) k->add_scaled(g->dhidden + i * hidden, a->out.v + i * hidden, hidden, g->dentropies[i]);
+        if (g->dkl) k->add_scaled(g->dhidden + i * hidden, a->out.w + i * hidden, hidden, g->dkl[i]);
     }
 }
 
@@ -95,8 +100,8 @@ static void head_backward(gradients *g, float *gradient, const rein_activations 
     const size_t hidden = (size_t)b->model->config.hidden_size;
     if (a->head_trains) {
         const rein_linear_gradient of_head = linear_gradient(a, gradient, a->head.linear, a->head.lora);
-        rein_head_backward(g->dhidden, &of_head, g->dinner, g->dlog_probs, a->out.entropies ? g->dentropies : NULL, &a->out,
-                           a->inner, a->hidden, a->targets, a->n_wanted, &a->head, g->dlogits, &b->run);
+        rein_head_backward(g->dhidden, &of_head, g->dinner, g->dlog_probs, a->out.entropies ? g->dentropies : NULL, g->dkl, &a->out,
+                           a->inner, a->hidden, a->targets, a->n_wanted, &a->head, g->dlogits, g->reference, &b->run);
     } else frozen_head_backward(g, a);
     memset(g->dlast, 0, a->n_wanted * hidden * sizeof(float));
     rein_norm_backward(g->dlast, gradient_of(a, gradient, b->model->norm.weight), g->dhidden, a->last, &b->model->norm,
@@ -114,6 +119,11 @@ static void embedding_backward(float *dembedding, const float *dx, const rein_ac
 }
 
 rein_status rein_backward(float *gradient, rein_activations *a, const float *dlog_probs, const float *dentropies, rein_error *err) {
+    return rein_backward_beside(gradient, a, dlog_probs, dentropies, NULL, err);
+}
+
+rein_status rein_backward_beside(float *gradient, rein_activations *a, const float *dlog_probs, const float *dentropies,
+                                 const float *dkl, rein_error *err) {
     gradients g;
     if (!a->has_forward)
         return rein_fail(err, REIN_EINVAL,
@@ -121,11 +131,13 @@ rein_status rein_backward(float *gradient, rein_activations *a, const float *dlo
     if (dentropies && !a->options.entropy_gradient)
         return rein_fail_at(err, REIN_EINVAL, "dentropies", -1,
                             "are given, but the forward pass ran without entropy_gradient: set it");
+    if (dkl && !a->kl_gradient)
+        return rein_fail_at(err, REIN_EINVAL, "dkl", -1, "is given, but the forward pass ran without kl_gradient: set it");
     const rein_model *model = a->policy.model;
     if (!rein_parameter_floats(model, a->policy.adapter))
         return rein_fail(err, REIN_EINVAL, "nothing trains: the policy has no adapter, and the model was not opened with train");
-    rein_status status = take_memory(&g, a, err);
-    if (!status) status = gather_gradients(&g, a, dlog_probs, dentropies, err);
+    rein_status status = take_memory(&g, a, dkl != NULL, err);
+    if (!status) status = gather_gradients(&g, a, dlog_probs, dentropies, dkl, err);
     if (status) return status;
     a->has_forward = 0;
     if (!a->n_wanted) return REIN_OK;

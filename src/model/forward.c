@@ -40,8 +40,7 @@ static void layers_forward(rein_activations *a) {
     rein_norm_forward(a->hidden, a->last_scale, a->last, &b->model->norm, a->n_wanted, hidden, &b->run);
 }
 
-/* Copies the results of the head to the places of their tokens. */
-static rein_status write_results(float *log_probs, float *entropies, const rein_activations *a, rein_error *err) {
+static rein_status check_finite(const rein_activations *a, rein_error *err) {
     for (size_t i = 0; i < a->n_wanted; i++)
         if (!isfinite(a->out.log_probs[i]) || (a->out.entropies && !isfinite(a->out.entropies[i])))
             return rein_fail(
@@ -49,32 +48,63 @@ static rein_status write_results(float *log_probs, float *entropies, const rein_
                 "the log-probability of token %zu is not a finite number: weights of the model or adapter are too large or "
                 "not finite",
                 a->wanted[i]);
-    memset(log_probs, 0, a->n_tokens * sizeof *log_probs);
-    if (entropies) memset(entropies, 0, a->n_tokens * sizeof *entropies);
-    for (size_t i = 0; i < a->n_wanted; i++) {
-        log_probs[a->wanted[i]] = a->out.log_probs[i];
-        if (entropies) entropies[a->wanted[i]] = a->out.entropies[i];
-    }
+        else if (a->out.kl && (!isfinite(a->out.kl[i]) || !isfinite(a->out.reference_log_probs[i])))
+            return rein_fail(
+                err, REIN_ERANGE,
+                "the KL to the reference at token %zu is not a finite number: weights of the reference are too large or "
+                "not finite",
+                a->wanted[i]);
+    return REIN_OK;
+}
+
+/* Copies a result of the head to the places of its tokens; `to` may be NULL. */
+static void write_result(float *to, const float *from, const rein_activations *a) {
+    if (to) memset(to, 0, a->n_tokens * sizeof *to);
+    for (size_t i = 0; to && i < a->n_wanted; i++) to[a->wanted[i]] = from[i];
+}
+
+/* The rows of the reference, up to its head. */
+static rein_status reference_forward(const rein_beside *beside, const rein_policy *policy, const rein_tokens *tokens,
+                                     rein_error *err) {
+    rein_activations *a = beside->activations;
+    if (beside->policy->model->config.vocab_size != policy->model->config.vocab_size)
+        return rein_fail(err, REIN_EINVAL, "the reference has a vocabulary of %d tokens, the policy one of %d: they must agree",
+                         (int)beside->policy->model->config.vocab_size, (int)policy->model->config.vocab_size);
+    a->has_forward = 0;
+    a->options = (rein_forward_options){0};
+    const rein_status status = rein_activations_prepare(a, beside->policy, tokens, 0, NULL, err);
+    if (!status) layers_forward(a);
+    return status;
+}
+
+rein_status rein_forward_beside(float *log_probs, float *entropies, const rein_beside *beside, rein_activations *a,
+                                const rein_policy *policy, const rein_tokens *tokens, const rein_forward_options *options,
+                                rein_error *err) {
+    a->has_forward = 0;
+    a->options = options ? *options : (rein_forward_options){0};
+    rein_status status = rein_policy_check(policy, err);
+    if (!status && beside) status = reference_forward(beside, policy, tokens, err);
+    if (!status) status = rein_activations_prepare(a, policy, tokens, entropies != NULL, beside, err);
+    if (status) return status;
+    layers_forward(a);
+    rein_head_forward(&a->out, a->inner, a->hidden, a->targets, a->n_wanted, &a->head, a->head_scratch, &a->batch.run);
+    if ((status = check_finite(a, err))) return status;
+    write_result(log_probs, a->out.log_probs, a);
+    write_result(entropies, a->out.entropies, a);
+    if (beside) write_result(beside->kl, a->out.kl, a), write_result(beside->log_probs, a->out.reference_log_probs, a);
+    a->has_forward = a->options.keep;
     return REIN_OK;
 }
 
 rein_status rein_forward(float *log_probs, float *entropies, rein_activations *a, const rein_policy *policy,
                          const rein_tokens *tokens, const rein_forward_options *options, rein_error *err) {
-    a->has_forward = 0;
-    a->options = options ? *options : (rein_forward_options){0};
-    rein_status status = rein_activations_prepare(a, policy, tokens, entropies != NULL, err);
-    if (status) return status;
-    layers_forward(a);
-    rein_head_forward(&a->out, a->inner, a->hidden, a->targets, a->n_wanted, &a->head, a->head_scratch, &a->batch.run);
-    status = write_results(log_probs, entropies, a, err);
-    a->has_forward = !status && a->options.keep;
-    return status;
+    return rein_forward_beside(log_probs, entropies, NULL, a, policy, tokens, options, err);
 }
 
 rein_status rein_logits(float *logits, rein_activations *a, const rein_policy *policy, const rein_tokens *tokens, rein_error *err) {
     a->has_forward = 0;
     a->options = (rein_forward_options){0};
-    const rein_status status = rein_activations_prepare(a, policy, tokens, 0, err);
+    const rein_status status = rein_activations_prepare(a, policy, tokens, 0, NULL, err);
     if (status) return status;
     const size_t chunks = rein_head_chunks(a->head.linear);
     rein_softmax_stats *masses = rein_arena_take(&a->arena, a->n_wanted * chunks * sizeof *masses);

@@ -152,7 +152,7 @@ static size_t head_floats(const rein_outline *o, size_t n) {
     const size_t hidden = (size_t)o->model.config.hidden_size, vocabulary = (size_t)o->model.config.vocab_size;
     const rein_lora *lora = rein_adapter_lora(adapter_of(o), 0, REIN_HEAD_MODULE);
     const rein_nn_context run = {rein_kernels_of(o->exec.isa), o->exec, NULL};
-    size_t floats = 4 * n * hidden + 6 * n + rein_head_scratch(NULL, &run);
+    size_t floats = 4 * n * hidden + 6 * n + rein_head_scratch(&(rein_head_out){0}, &run);
     if (!lora && !o->full) return floats + n * hidden;
     floats += lora ? 2 * n * lora->rank : 0;
     return floats + n * (n * vocabulary <= REIN_MAX_KEPT_LOGITS / sizeof(float) ? vocabulary : REIN_BACKWARD_CHUNK);

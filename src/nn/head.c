@@ -8,7 +8,7 @@
 
 enum { ROWS = 192 }; /* the most rows of a block; its logits of one chunk stay in the second-level cache */
 
-/* Adds a chunk. If the maximum grows, the sums so far are scaled; reblocks_each their factor. */
+/* Adds a chunk. If the maximum grows, the sums so far are scaled; returns their factor. */
 static double add_chunk(rein_softmax_total *t, const rein_softmax_stats *m, rein_isa isa) {
     const double top = (double)m->maximum, sum = (double)m->sum, weighted = (double)m->weighted;
     if (top > t->maximum) {
@@ -72,15 +72,18 @@ typedef struct head_work {
 typedef struct head_block {
     const head_work *w;
     size_t first, rows;
-    float *z, *y; /* [rows][chunk]: x, then e^(x−maximum); e^(x−maximum)·(x−maximum) */
-    rein_softmax_total totals[ROWS];
-    float picked[ROWS];                  /* x of the target */
-    float slopes[REIN_VOCABULARY_CHUNK]; /* of capped logits, in one row */
+    float *z, *y, *q; /* [rows][chunk]: x, then e = e^(x−maximum); e·(x−maximum); the reference's x, then e·(x − it) */
+    rein_softmax_total totals[ROWS], reference[ROWS];
+    double apart[ROWS];                         /* Σ e·(x − the reference's x) */
+    float picked[ROWS], reference_picked[ROWS]; /* x of the target */
+    float slopes[REIN_VOCABULARY_CHUNK];        /* of capped logits, in one row */
 } head_block;
 
-size_t rein_head_scratch(const rein_head *head, const rein_nn_context *run) {
-    (void)head;
-    return (size_t)run->exec.threads * ROWS * REIN_VOCABULARY_CHUNK * 2;
+/* Of a thread. */
+static size_t scratch_floats(const rein_head_out *out) { return (size_t)ROWS * REIN_VOCABULARY_CHUNK * (out->reference ? 3 : 2); }
+
+size_t rein_head_scratch(const rein_head_out *out, const rein_nn_context *run) {
+    return (size_t)run->exec.threads * scratch_floats(out);
 }
 
 /* Scales the directions so far to a new maximum. */
@@ -90,12 +93,14 @@ static void rescale(head_block *b, size_t r, double factor, double shift) {
     if (!((float)factor > 0)) { /* they vanish; 0·∞ would be NaN */
         memset(out->u + at, 0, hidden * sizeof *out->u);
         if (out->v) memset(out->v + at, 0, hidden * sizeof *out->v);
+        if (out->w) memset(out->w + at, 0, hidden * sizeof *out->w);
         return;
     }
     if (out->v) { /* Σ e·(x−M′)·W = factor·(Σ e·(x−M)·W + shift·Σ e·W) */
         b->w->run->kernels->rows->add_scaled(out->v + at, out->u + at, hidden, (float)shift);
         b->w->run->kernels->rows->scale(out->v + at, hidden, (float)factor);
     }
+    if (out->w) b->w->run->kernels->rows->scale(out->w + at, hidden, (float)factor);
     b->w->run->kernels->rows->scale(out->u + at, hidden, (float)factor);
 }
 
@@ -109,10 +114,12 @@ static void add_directions(head_block *b, size_t first, size_t n, float *gemm_sc
     task.a = (rein_matrix){b->z, REIN_VOCABULARY_CHUNK, 1, REIN_STORED_F32};
     task.c = w->out->u + b->first * hidden;
     w->run->kernels->gemm->multiply(&task);
-    if (!w->out->v) return;
     task.a.data = b->y;
     task.c = w->out->v + b->first * hidden;
-    w->run->kernels->gemm->multiply(&task);
+    if (w->out->v) w->run->kernels->gemm->multiply(&task);
+    task.a.data = b->q;
+    task.c = w->out->w + b->first * hidden;
+    if (w->out->w) w->run->kernels->gemm->multiply(&task);
 }
 
 static void cap_logits(head_block *b, float *z, size_t n) {
@@ -121,9 +128,46 @@ static void cap_logits(head_block *b, float *z, size_t n) {
     if (w->out->u) w->run->kernels->rows->soft_cap_slope(b->slopes, z, n, w->head->cap);
 }
 
-static void multiply_by_slopes(const head_block *b, float *e, float *y, size_t n) {
+static void multiply_by_slopes(const head_block *b, float *e, float *y, float *q, size_t n) {
     b->w->run->kernels->rows->multiply(e, b->slopes, n);
     if (y) b->w->run->kernels->rows->multiply(y, b->slopes, n);
+    if (q) b->w->run->kernels->rows->multiply(q, b->slopes, n);
+}
+
+/* ---- the reference */
+/* The same columns of the other model, into q: its capped logits/T; the statistics of each row. */
+static void reference_chunk(head_block *b, size_t first, size_t n, float *gemm_scratch) {
+    const head_work *w = b->w;
+    const rein_head_reference *other = w->out->reference;
+    const rein_head *head = other->head;
+    const rein_row_kernels *k = w->run->kernels->rows;
+    chunk_logits(b->q, REIN_VOCABULARY_CHUNK, other->h + b->first * head->linear->in, b->rows, first, n, head->linear, gemm_scratch,
+                 w->run);
+    if (has_lora(head->lora))
+        add_chunk_lora(b->q, REIN_VOCABULARY_CHUNK, other->inner + b->first * head->lora->rank, b->rows, first, n, head->lora,
+                       gemm_scratch, w->run);
+    for (size_t r = 0; r < b->rows; r++) {
+        float *y = b->q + r * REIN_VOCABULARY_CHUNK;
+        const size_t target = (size_t)w->targets[b->first + r];
+        if (head->cap > 0) k->soft_cap(y, n, 1, head->cap);
+        const rein_softmax_stats m = k->softmax_stats(y, n, head->inverse_temperature, 0);
+        if (target >= first && target < first + n) b->reference_picked[r] = y[target - first];
+        if (first == 0) b->reference[r] = first_chunk(&m);
+        else add_chunk(&b->reference[r], &m, w->run->exec.isa);
+    }
+}
+
+/* q ← e·(x − q), given x − q; its sum. e is in x, or a copy where x must stay. */
+static void weigh_difference(head_block *b, size_t r, const float *e, size_t n, double factor) {
+    float *q = b->q + r * REIN_VOCABULARY_CHUNK;
+    b->apart[r] = factor * b->apart[r] + b->w->run->kernels->rows->dot(e, q, n);
+    if (b->w->out->w) b->w->run->kernels->rows->multiply(q, e, n);
+}
+
+static void subtract_reference(const head_block *b, size_t r, const float *x, size_t n) {
+    float *q = b->q + r * REIN_VOCABULARY_CHUNK;
+    b->w->run->kernels->rows->scale(q, n, -1);
+    b->w->run->kernels->rows->add_scaled(q, x, n, 1);
 }
 
 /* The slope of the cap at the target's logit. */
@@ -135,6 +179,28 @@ static float target_slope(const head_block *b, size_t r) {
     return slope;
 }
 
+/* A row of a chunk: its statistics, and with directions e^(x−maximum) and what it is multiplied by. */
+static void do_row(head_block *b, size_t r, float *x, size_t first, size_t n) {
+    const head_work *w = b->w;
+    const rein_head_out *out = w->out;
+    const rein_row_kernels *k = w->run->kernels->rows;
+    const size_t target = (size_t)w->targets[b->first + r];
+    const double before = b->totals[r].maximum;
+    double factor = 1;
+    float *y = out->v ? b->y + r * REIN_VOCABULARY_CHUNK : NULL, *e = out->x ? b->y + r * REIN_VOCABULARY_CHUNK : x;
+    if (w->head->cap > 0) cap_logits(b, x, n);
+    const rein_softmax_stats m = k->softmax_stats(x, n, w->head->inverse_temperature, out->entropies || out->v);
+    if (target >= first && target < first + n) b->picked[r] = x[target - first];
+    if (first == 0) b->totals[r] = first_chunk(&m), b->apart[r] = 0;
+    else factor = add_chunk(&b->totals[r], &m, w->run->exec.isa);
+    if (!out->u && !out->reference) return;
+    if (out->reference) subtract_reference(b, r, x, n);
+    if (out->u && first > 0 && b->totals[r].maximum > before) rescale(b, r, factor, before - b->totals[r].maximum);
+    k->exp_shifted(e, y, x, n, (float)b->totals[r].maximum);
+    if (out->reference) weigh_difference(b, r, e, n, factor);
+    if (out->u && w->head->cap > 0) multiply_by_slopes(b, x, y, out->w ? b->q + r * REIN_VOCABULARY_CHUNK : NULL, n);
+}
+
 static void do_chunk(head_block *b, size_t first, size_t n, float *gemm_scratch) {
     const head_work *w = b->w;
     const rein_head_out *out = w->out;
@@ -144,26 +210,12 @@ static void do_chunk(head_block *b, size_t first, size_t n, float *gemm_scratch)
     chunk_logits(z, row, w->h + b->first * hidden, b->rows, first, n, w->head->linear, gemm_scratch, w->run);
     if (has_lora(w->head->lora))
         add_chunk_lora(z, row, w->inner + b->first * w->head->lora->rank, b->rows, first, n, w->head->lora, gemm_scratch, w->run);
-    for (size_t r = 0; r < b->rows; r++) {
-        float *x = z + r * row, *y = out->v ? b->y + r * REIN_VOCABULARY_CHUNK : NULL;
-        const size_t target = (size_t)w->targets[b->first + r];
-        if (w->head->cap > 0) cap_logits(b, x, n);
-        const rein_softmax_stats m =
-            w->run->kernels->rows->softmax_stats(x, n, w->head->inverse_temperature, out->entropies || out->v);
-        const double before = b->totals[r].maximum;
-        double factor = 1;
-        if (target >= first && target < first + n) b->picked[r] = x[target - first];
-        if (first == 0) b->totals[r] = first_chunk(&m);
-        else factor = add_chunk(&b->totals[r], &m, w->run->exec.isa);
-        if (!out->u) continue;
-        if (first > 0 && b->totals[r].maximum > before) rescale(b, r, factor, before - b->totals[r].maximum);
-        w->run->kernels->rows->exp_shifted(x, y, x, n, (float)b->totals[r].maximum);
-        if (w->head->cap > 0) multiply_by_slopes(b, x, y, n);
-    }
+    if (out->reference) reference_chunk(b, first, n, gemm_scratch);
+    for (size_t r = 0; r < b->rows; r++) do_row(b, r, z + r * row, first, n);
     if (out->u) add_directions(b, first, n, gemm_scratch);
 }
 
-/* u ← (W_y − u/S)/T, v ← −(v/S − (Σ p·x)·u/S)/T. Before, they are sums over the vocabulary. */
+/* u ← (W_y − u/S)/T, v ← −(v/S − (Σ p·x)·u/S)/T, w ← (w/S − (Σ p·(x − y))·u/S)/T. Before, they are sums over the vocabulary. */
 static void finish_directions(const head_block *b, size_t r) {
     const head_work *w = b->w;
     const rein_row_kernels *k = w->run->kernels->rows;
@@ -171,7 +223,11 @@ static void finish_directions(const head_block *b, size_t r) {
     const rein_matrix *weight = &w->head->linear->weight;
     const float inverse = w->head->inverse_temperature, share = (float)(1 / b->totals[r].sum) * inverse;
     const float slope = target_slope(b, r);
-    float *u = w->out->u + at, *v = w->out->v ? w->out->v + at : NULL;
+    float *u = w->out->u + at, *v = w->out->v ? w->out->v + at : NULL, *by_kl = w->out->w ? w->out->w + at : NULL;
+    if (by_kl) {
+        k->scale(by_kl, hidden, share);
+        k->add_scaled(by_kl, u, hidden, -(float)(b->apart[r] / b->totals[r].sum) * share);
+    }
     if (v) {
         k->scale(v, hidden, -share);
         k->add_scaled(v, u, hidden, (float)(b->totals[r].weighted / b->totals[r].sum) * share);
@@ -187,6 +243,15 @@ static void finish_directions(const head_block *b, size_t r) {
     }
 }
 
+static void finish_reference(const head_block *b, size_t r, double log_sum) {
+    const rein_head_out *out = b->w->out;
+    const size_t at = b->first + r;
+    const double reference = rein_head_log_sum(&b->reference[r], b->w->run->exec.isa);
+    out->kl[at] = (float)(b->apart[r] / b->totals[r].sum + (reference - log_sum));
+    if (out->reference_log_probs) out->reference_log_probs[at] = (float)((double)b->reference_picked[r] - reference);
+    if (out->reference_log_sums) out->reference_log_sums[at] = (float)reference;
+}
+
 static void finish_row(head_block *b, size_t r) {
     const rein_head_out *out = b->w->out;
     const size_t at = b->first + r;
@@ -195,17 +260,20 @@ static void finish_row(head_block *b, size_t r) {
     if (out->log_probs) out->log_probs[at] = (float)((double)b->picked[r] - log_sum);
     if (out->entropies) out->entropies[at] = (float)(log_of_sum - t->weighted / t->sum);
     if (out->log_sums) out->log_sums[at] = (float)log_sum;
+    if (out->reference) finish_reference(b, r, log_sum);
     if (out->u) finish_directions(b, r);
 }
 
 static void do_rows(void *context, size_t piece, int thread) {
     const head_work *w = context;
     const size_t vocabulary = w->head->linear->out, hidden = w->head->linear->in;
-    head_block b = {.w = w, .first = piece * w->rows, .z = w->scratch + (size_t)thread * 2 * ROWS * REIN_VOCABULARY_CHUNK};
+    head_block b = {.w = w, .first = piece * w->rows, .z = w->scratch + (size_t)thread * scratch_floats(w->out)};
     b.rows = w->n - b.first < w->rows ? w->n - b.first : w->rows;
     b.y = b.z + ROWS * REIN_VOCABULARY_CHUNK;
+    b.q = b.y + ROWS * REIN_VOCABULARY_CHUNK;
     if (w->out->u) memset(w->out->u + b.first * hidden, 0, b.rows * hidden * sizeof(float));
     if (w->out->v) memset(w->out->v + b.first * hidden, 0, b.rows * hidden * sizeof(float));
+    if (w->out->w) memset(w->out->w + b.first * hidden, 0, b.rows * hidden * sizeof(float));
     for (size_t first = 0; first < vocabulary; first += REIN_VOCABULARY_CHUNK)
         do_chunk(&b, first, vocabulary - first < REIN_VOCABULARY_CHUNK ? vocabulary - first : REIN_VOCABULARY_CHUNK,
                  rein_nn_gemm_scratch(w->run, thread));
@@ -219,7 +287,10 @@ void rein_head_forward(const rein_head_out *out, float *inner, const float *h, c
     size_t rows = blocks_each ? (n + blocks_each * threads - 1) / (blocks_each * threads) : 1;
     rows = (rows + GEMM_TILE_ROWS - 1) / GEMM_TILE_ROWS * GEMM_TILE_ROWS;
     head_work w = {out, inner, h, targets, n, rows, head, scratch, run};
+    const rein_head_reference *other = out->reference;
     if (has_lora(head->lora)) rein_lora_inner(inner, h, n, head->linear->in, head->lora, run);
+    if (other && has_lora(other->head->lora))
+        rein_lora_inner(other->inner, other->h, n, other->head->linear->in, other->head->lora, run);
     rein_parallel(run->exec.threads, (n + w.rows - 1) / w.rows, do_rows, &w);
 }
 

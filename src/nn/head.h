@@ -3,8 +3,12 @@
  * The policy is softmax(z/T). For a row with target y and p = softmax(z/T):
  *     lp = z_y/T − log Σ e^(z/T)      H = −Σ p·log p
  *     u  = dlp/dh = (W_y − Σ p·W)/T   v = dH/dh = −(Σ p·x·W − (Σ p·x)·(Σ p·W))/T, x = z/T
+ * Against another model's q = softmax(y), y its capped logits/T, over the same vocabulary:
+ *     KL = KL(p‖q) = Σ p·(x − y) − log Σ e^x + log Σ e^y      w = dKL/dh = (Σ p·(x − y)·W − (Σ p·(x − y))·(Σ p·W))/T
+ * No logarithm of a probability is taken, so a q that underflows is no infinity; and p = q gives exactly 0, in both.
+ *
  * With a frozen head, the pass over the vocabulary that computes lp also computes u and v, before any loss is known; later
- * d loss/dh = g·u + g_H·v. A head that trains needs g first, so its logits are kept or computed a second time. With capped logits every
+ * d loss/dh = g·u + g_H·v + g_KL·w. A head that trains needs g first, so its logits are kept or computed a second time. With capped logits every
  * W_v above is multiplied by the slope of the cap at z_v.
  *
  * The vocabulary is processed in chunks of REIN_VOCABULARY_CHUNK. Their sums are combined in order, in double, in training and decoding. */
@@ -27,28 +31,42 @@ typedef struct rein_softmax_total {
     double maximum, sum, weighted;
 } rein_softmax_total;
 
+/* Another model's head, and the input that the same rows have there; its vocabulary is the same, its width may differ. */
+typedef struct rein_head_reference {
+    const rein_head *head;
+    const float *h; /* [n][its hidden] */
+    float *inner;   /* [n][rank] of its LoRA; rein_head_forward fills it */
+} rein_head_reference;
+
 /* Results for n rows; NULL for those that are not needed. */
 typedef struct rein_head_out {
-    float *log_probs, *entropies; /* [n] */
-    float *log_sums;              /* [n] log Σ e^x, for the backward pass */
-    float *x;                     /* [n][x_row] z/T, for the backward pass; if NULL, that computes it again */
+    float *log_probs, *entropies;         /* [n] */
+    const rein_head_reference *reference; /* or NULL; the next three and w need it, and it needs kl */
+    float *kl;                            /* [n] */
+    float *reference_log_probs;           /* [n] of the targets */
+    float *reference_log_sums;            /* [n] log Σ e^y, for the backward pass */
+    float *log_sums;                      /* [n] log Σ e^x, for the backward pass */
+    float *x;                             /* [n][x_row] z/T, for the backward pass; if NULL, that computes it again */
     size_t x_row;
-    float *u, *v; /* [n][hidden] */
+    float *u, *v, *w; /* [n][hidden] */
 } rein_head_out;
 
 /* Scratch memory in floats. */
-size_t rein_head_scratch(const rein_head *head, const rein_nn_context *run);
+size_t rein_head_scratch(const rein_head_out *out, const rein_nn_context *run);
 
-/* h [n][hidden], targets [n]; inner [n][rank] as in linear.h. v needs u. u and v are allowed neither with a LoRA nor together with x. */
+/* h [n][hidden], targets [n]; inner [n][rank] as in linear.h. v and w need u. u, v
+ * and w are allowed neither with a LoRA nor together with x. */
 void rein_head_forward(const rein_head_out *out, float *inner, const float *h, const int32_t *targets, size_t n,
                        const rein_head *head, float *scratch, const rein_nn_context *run);
 
-/* The backward pass of a head that trains: overwrites dh [n][hidden] and adds to the gradients of W, A and B. dentropies may be NULL. dinner
- * [n][rank] and scratch [n][REIN_BACKWARD_CHUNK] are scratch; with out->x, whose values are destroyed, scratch is NULL. */
+/* The backward pass of a head that trains: overwrites dh [n][hidden] and adds to the gradients of W, A and B. dentropies and dkl may be NULL.
+ * dinner [n][rank], scratch and reference_scratch [n][REIN_BACKWARD_CHUNK] are scratch; with out->x, whose values are destroyed, scratch is
+ * NULL, and without dkl reference_scratch is. */
 enum { REIN_BACKWARD_CHUNK = 2048 };
 void rein_head_backward(float *dh, const rein_linear_gradient *gradient, float *dinner, const float *dlog_probs,
-                        const float *dentropies, const rein_head_out *out, const float *inner, const float *h,
-                        const int32_t *targets, size_t n, const rein_head *head, float *scratch, const rein_nn_context *run);
+                        const float *dentropies, const float *dkl, const rein_head_out *out, const float *inner, const float *h,
+                        const int32_t *targets, size_t n, const rein_head *head, float *scratch, float *reference_scratch,
+                        const rein_nn_context *run);
 
 /* For sampling: x [n][vocabulary] = z/T (capped as in rein_head), and the statistics of each row's chunks, stats [n][chunks]. Each row has its own 1/T; parts
  * [n_parts] of the rows have their own LoRAs, of which the head's has this number; inner as in rein_linears_forward. */

@@ -69,6 +69,7 @@ rein_status rein_batch_check_rewards(const rein_batch *b, const rein_options *o,
 
 rein_status rein_batch_check_arrays(const rein_batch *b, const rein_options *o, rein_error *err) {
     const int detached = rein_detached_kl(o), sampled = detached && o->kl_penalty_source == REIN_KL_SOURCE_SAMPLE;
+    const int exact = rein_uses_exact_kl(o), sampled_loss = o->kl_loss_coef != 0 && !rein_exact_kl_loss(o);
     const int is = o->kl_loss_coef != 0 && (o->kl_estimator == REIN_IS_K1 || o->kl_estimator == REIN_IS_K3);
     const int mismatch = o->mismatch != REIN_MISMATCH_NONE;
     const int given = o->advantage == REIN_ADVANTAGE_GIVEN, gae = o->advantage == REIN_ADVANTAGE_GAE;
@@ -77,7 +78,8 @@ rein_status rein_batch_check_arrays(const rein_batch *b, const rein_options *o, 
         {b->old_log_probs, "old_log_probs", is, 0, "the ratio in kl_estimator is-k1 or is-k3"},
         {b->old_log_probs, "old_log_probs", mismatch, 0, "mismatch"},
         {b->old_log_probs, "old_log_probs", o->kimi_k2_tau != 0, 0, "kimi_k2_tau"},
-        {b->ref_log_probs, "ref_log_probs", o->kl_loss_coef != 0, 0, "kl_loss_coef"},
+        {b->ref_log_probs, "ref_log_probs", sampled_loss, 0, "kl_loss_coef"},
+        {b->exact_kl, "exact_kl", exact, !exact, "kl_estimator exact with kl_loss_coef, or kl_reward_exact,"},
         {b->ref_log_probs, "ref_log_probs", o->kl_reward_coef != 0, 0, "kl_reward_coef"},
         {b->ref_log_probs, "ref_log_probs", o->kl_penalty_coef != 0, 0, "kl_penalty_coef"},
         {b->sample_log_probs, "sample_log_probs", mismatch, 0, "mismatch"},
@@ -102,6 +104,7 @@ rein_status rein_batch_find_bad(const rein_batch *b, const void *log_probs, cons
                   {b->ref_log_probs, "ref_log_probs"},
                   {b->sample_log_probs, "sample_log_probs"},
                   {entropies, "entropies"},
+                  {b->exact_kl, "exact_kl"},
                   {b->values, "values"},
                   {b->advantages, "advantages"}};
     for (size_t t = b->sequence_offsets[first]; t < b->sequence_offsets[last]; t++) {

@@ -93,7 +93,7 @@ static void add_block(void *context, size_t piece, int thread) {
 /* Adds sequences [first, last) to the sums of their blocks; returns whether these sums are finite. */
 static int add(rein_step *s, const rein_loss_inputs *inputs, size_t first, size_t last) {
     static const enum rein_loss_sum checked[] = {SUM_SURROGATE, SUM_KL_LOSS, SUM_ENTROPY_LOSS, SUM_LOG_RATIO,
-                                                 SUM_REF,       SUM_ENTROPY, SUM_CHECK};
+                                                 SUM_REF,       SUM_ENTROPY, SUM_EXACT_KL,     SUM_CHECK};
     const size_t from = block_of(s, first), to = block_of(s, last - 1) + 1;
     int finite = 1;
     rein_parallel(s->exec.threads, to - from, add_block, &(micro_batch){s, inputs, from, first, last});
@@ -129,6 +129,7 @@ rein_status rein_step_loss_apart(rein_step *s, size_t first, size_t last, const 
                                             [IN_SAMPLE] = b->sample_log_probs,
                                             [IN_KL_SOURCE] = per_token_penalty ? rein_kl_source_of(s) : NULL,
                                             [IN_ENTROPY] = entropies,
+                                            [IN_EXACT_KL] = b->exact_kl,
                                             [IN_ADVANTAGE] = s->token_advantages},
                                      .grad_log_probs = grad_log_probs,
                                      .grad_entropies = grad_entropies,
@@ -150,6 +151,30 @@ rein_status rein_step_loss_apart(rein_step *s, size_t first, size_t last, const 
 rein_status rein_step_loss(rein_step *s, size_t first, size_t last, const void *log_probs, const void *entropies,
                            void *grad_log_probs, void *grad_entropies, void *advantages, rein_error *err) {
     return rein_step_loss_apart(s, first, last, log_probs, NULL, entropies, grad_log_probs, grad_entropies, advantages, err);
+}
+
+rein_status rein_step_exact_kl_gradient(void *gradient, const rein_step *s, size_t first, size_t last, rein_error *err) {
+    const rein_batch *b = &s->batch;
+    if (first > last || last > b->n_sequences)
+        return rein_fail_at(err, REIN_EINVAL, "last", -1, "is %zu: it must be between first, which is %zu, and the %zu sequences",
+                            last, first, b->n_sequences);
+    clear(b, gradient, first, last);
+    for (size_t i = first; i < last && rein_exact_kl_loss(&s->options); i++)
+        for (size_t t = b->sequence_offsets[i]; t < b->sequence_offsets[i + 1]; t++)
+            if (rein_trains(b, t)) rein_put(b, gradient, t, s->options.kl_loss_coef * s->sequences[i].weight);
+    return REIN_OK;
+}
+
+rein_status rein_policy_loss_exact_kl_gradient(void *gradient, const rein_batch *batch, const rein_options *options,
+                                               rein_error *err) {
+    const size_t size = rein_step_size(batch, options, NULL);
+    void *buffer = size ? rein_scratch_take(size) : NULL;
+    rein_step *s;
+    if (size && !buffer) return rein_fail(err, REIN_ENOMEM, "no memory for a workspace of %zu bytes", size);
+    rein_status status = rein_step_begin(&s, buffer, size, batch, options, NULL, err);
+    if (!status) status = rein_step_exact_kl_gradient(gradient, s, 0, batch->n_sequences, err);
+    rein_scratch_give(buffer);
+    return status;
 }
 
 /* Computes twice: once to check that the loss is finite, once to write the outputs. */
@@ -189,7 +214,8 @@ static rein_options rewards_only(const rein_options *options) {
     o.ratio = REIN_RATIO_PUBLISHED;
     o.mismatch = REIN_MISMATCH_NONE;
     o.aggregation = REIN_TOKEN_SUM;
-    o.off_policy_mask_delta = o.top_entropy = o.entropy_coef = o.kimi_k2_tau = o.kl_penalty_coef = o.kl_loss_coef = 0;
+    o.off_policy_mask_delta = o.top_entropy = o.entropy_coef = o.kimi_k2_tau = o.kl_penalty_coef = o.kl_loss_coef =
+        o.kl_reward_exact = 0;
     memset(o.given, 0, sizeof o.given);
     return o;
 }

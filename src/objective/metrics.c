@@ -21,6 +21,7 @@ const rein_metric_field rein_metric_fields[REIN_METRIC_FIELDS] = {
     FIELD(kl_old_k3, REIN_MEAN),
     FIELD(kl_ref_k1, REIN_MEAN),
     FIELD(kl_ref_k3, REIN_MEAN),
+    FIELD(kl_exact, REIN_MEAN),
     FIELD(entropy, REIN_MEAN),
     FIELD(surrogate_loss, REIN_MEAN),
     FIELD(kl_loss, REIN_MEAN),

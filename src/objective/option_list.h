@@ -53,13 +53,14 @@
     NUM(dppo_ratio_cap, "surrogate", SWITCH, 0, 1e300, NAN, on_dppo, "C: ratios are clipped to this")                             \
     NUM(kimi_k2_tau, "adjust", NUMBER, 0, 1e300, 0, on_token_unit, "A <- A - tau * stop(log-ratio), per token")                   \
     NUM(kl_reward_coef, "kl", NUMBER, 0, 1e300, 0, on_scalar_reward, "KL (k1, detached) in the reward")                           \
+    NUM(kl_reward_exact, "kl", NUMBER, 0, 1e300, 0, on_exact_reward, "exact KL (detached) of the later tokens, in the reward")    \
     NUM(kl_penalty_coef, "kl", NUMBER, 0, 1e300, 0, always, "KL (centred, detached) in the advantage")                            \
     NUM(kl_loss_coef, "kl", NUMBER, 0, 1e300, NAN, always, "KL in the loss")                                                      \
     PICK(kl_estimator, "kl", CHOICE, REIN_KL_ESTIMATORS, on_kl_loss, "the estimator in the loss")                                 \
     PICK(kl_direction, "kl", CHOICE_FROM_1, KL_DIRECTIONS, on_k3_loss, "the direction of the quotient in k3")                     \
     PICK(kl_scope, "kl", CHOICE, KL_SCOPES, on_kl_penalty, "the tokens over which the KL penalty is centred")                     \
     PICK(kl_penalty_source, "kl", CHOICE, REIN_KL_SOURCES, on_detached_kl, "whose log-probs measure the detached KL")             \
-    NUM(kl_clamp, "kl", SWITCH, 0, 1e300, NAN, on_kl_loss, "ref - log-prob is clipped to ± this in the KL loss")                  \
+    NUM(kl_clamp, "kl", SWITCH, 0, 1e300, NAN, on_sampled_kl_loss, "ref - log-prob is clipped to ± this in the KL loss")          \
     NUM(entropy_coef, "entropy", NUMBER, 0, 1e300, 0, always, "entropy bonus")                                                    \
     NUM(entropy_target, "entropy", SWITCH, 0, 1e300, NAN, on_entropy, "the bonus applies only while the entropy is at most this") \
     NUM(top_entropy, "entropy", SWITCH, 0, 1, NAN, always, "share of tokens, by entropy, whose surrogate trains")                 \

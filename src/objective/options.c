@@ -61,6 +61,10 @@ CONDITION(on_topr, "surrogate topr", o->surrogate == REIN_SURROGATE_TOPR)
 CONDITION(on_dppo, "surrogate dppo", o->surrogate == REIN_SURROGATE_DPPO)
 CONDITION(on_token_unit, "a token-level ratio", !rein_sequence_unit(o))
 CONDITION(on_kl_loss, "kl_loss_coef", o->kl_loss_coef != 0)
+CONDITION(on_sampled_kl_loss, "kl_loss_coef with a kl_estimator of the sampled token (not exact)",
+          on_kl_loss_holds(o) && o->kl_estimator != REIN_KL_EXACT)
+CONDITION(on_exact_reward, "a token-level ratio, and an advantage of one number per sequence (not gae, not given)",
+          !rein_sequence_unit(o) && o->advantage != REIN_ADVANTAGE_GAE && o->advantage != REIN_ADVANTAGE_GIVEN)
 CONDITION(on_k3_loss, "kl_loss_coef with kl_estimator k3 or is-k3",
           on_kl_loss_holds(o) && (o->kl_estimator == REIN_K3 || o->kl_estimator == REIN_IS_K3))
 CONDITION(on_kl_penalty, "kl_penalty_coef", o->kl_penalty_coef != 0)
@@ -139,7 +143,7 @@ int rein_advantage_per_token(const rein_options *o) {
 
 int rein_options_use_reference(const rein_options *o) {
     if (!o) return 0;
-    return o->kl_reward_coef > 0 || o->kl_penalty_coef > 0 || o->kl_loss_coef > 0;
+    return o->kl_reward_coef > 0 || o->kl_penalty_coef > 0 || o->kl_loss_coef > 0 || o->kl_reward_exact > 0;
 }
 
 /* ---- lifetime */
@@ -441,6 +445,13 @@ static rein_status check_together(const rein_options *o, rein_error *err) {
         return rein_fail_at(err, REIN_EINVAL, "kl_scope", -1,
                             "sequence has no effect: with a sequence-level ratio the penalty is one number per sequence, and "
                             "centred over itself it is 0");
+    if (o->kl_reward_exact != 0 && o->kl_reward_coef != 0)
+        return rein_fail_at(err, REIN_EINVAL, "kl_reward_exact", -1,
+                            "and kl_reward_coef both put the KL into the reward: give one of them");
+    if (o->kl_penalty_coef != 0 && rein_exact_kl_loss(o))
+        return rein_fail_at(err, REIN_EINVAL, "kl_estimator", -1,
+                            "exact is a KL of the loss (kl_loss_coef) or of the reward (kl_reward_exact), not of the advantage "
+                            "(kl_penalty_coef): an exact KL depends only on the tokens before it, so E[KL_t*grad lp_t] = 0");
     if (o->kimi_k2_tau != 0 && rein_sequence_unit(o)) return no_effect(rein_option_find("kimi_k2_tau"), err);
     return check_ranges(o, err);
 }

@@ -66,7 +66,8 @@
     X(REIN_K3, "k3")          \
     X(REIN_KL_ABS, "abs")     \
     X(REIN_IS_K1, "is-k1")    \
-    X(REIN_IS_K3, "is-k3")
+    X(REIN_IS_K3, "is-k3")    \
+    X(REIN_KL_EXACT, "exact")
 
 #define REIN_KL_SOURCES(X)                               \
     X(REIN_KL_SOURCE_CURRENT_LEARNER, "current_learner") \
@@ -127,6 +128,17 @@ int rein_sequence_unit(const rein_options *options);
 
 /* 1 if there is one advantage per token instead of one per sequence. */
 int rein_advantage_per_token(const rein_options *options);
+
+/* 1 if the loss has the KL of whole distributions. */
+static inline int rein_exact_kl_loss(const rein_options *o) { return o->kl_loss_coef != 0 && o->kl_estimator == REIN_KL_EXACT; }
+
+/* 1 if that KL is read: in the loss, or in the reward. */
+static inline int rein_uses_exact_kl(const rein_options *o) { return rein_exact_kl_loss(o) || o->kl_reward_exact != 0; }
+
+/* 1 if the reference's log-probs of the sampled tokens are read, not only for a metric. */
+static inline int rein_uses_ref_log_probs(const rein_options *o) {
+    return o->kl_reward_coef > 0 || o->kl_penalty_coef > 0 || (o->kl_loss_coef > 0 && o->kl_estimator != REIN_KL_EXACT);
+}
 
 /* 1 if a KL is measured without a gradient: in the reward or in the advantage. */
 static inline int rein_detached_kl(const rein_options *o) { return o->kl_reward_coef != 0 || o->kl_penalty_coef != 0; }

@@ -96,8 +96,8 @@ enum { COUNT = sizeof presets / sizeof *presets };
 
 /* The options before a preset: no constant is given. */
 static rein_options nothing_given(void) {
-    static const char *const zero[] = {"advantage_balance", "kimi_k2_tau", "kl_reward_coef", "kl_penalty_coef", "kl_loss_coef",
-                                       "entropy_coef",      NULL};
+    static const char *const zero[] = {"advantage_balance", "kimi_k2_tau",  "kl_reward_coef", "kl_reward_exact",
+                                       "kl_penalty_coef",   "kl_loss_coef", "entropy_coef",   NULL};
     rein_options o = {.kl_estimator = REIN_K3};
     const rein_option_info *info;
     for (size_t i = 0; (info = rein_option_at(i)); i++) {
@@ -158,6 +158,12 @@ rein_status rein_options_init(rein_options *options, const char *preset, rein_er
 static const rein_kl_bias in_reward = {"k1 detached, in the reward", "exact",
                                        "exact when multiplied by stop(ρ), as a ratio surrogate does",
                                        "The gradient is that of KL(policy‖reference)."};
+static const rein_kl_bias exactly_in_reward = {
+    "the exact KL of the later tokens, detached, in the reward", "exact together with the exact KL as loss",
+    "exact together with it where the ratio of the whole sequence multiplies both",
+    "The second term of the gradient of KL(policy‖reference) over sequences: how a token changes the KL of the tokens after it. It "
+    "replaces the sampled log-ratios of k1 by their expectations. With kl_estimator exact, kl_loss_coef of the same value and "
+    "aggregation seq-mean-token-sum, the gradient is complete."};
 static const rein_kl_bias in_advantage = {
     "k1 detached and centred, in the advantage", "exact", "exact when multiplied by stop(ρ), as a ratio surrogate does",
     "The gradient is that of KL(policy‖reference), but for the 1/n that a token has of its own centre."};
@@ -173,6 +179,11 @@ static const rein_kl_bias in_loss[] = {
     [REIN_KL_ABS] = {"|x| as loss", "wrong", "wrong", "A pull towards the reference that is the gradient of no KL."},
     [REIN_IS_K1] = {"ρ·k1 as loss, gradient through ρ", "exact", "exact",
                     "The gradient is that of KL(policy‖reference), also off-policy."},
+    [REIN_KL_EXACT] =
+        {"exact KL as loss", "exact for the token itself; over sequences exact together with kl_reward_exact of the same value",
+         "wrong: the ratio of the tokens before it is missing",
+         "The KL over the whole vocabulary and its exact gradient: what remains of the variance is that of the tokens "
+         "before it, and none is of the sampled token. On its own it leaves out how a token changes the KL of later tokens."},
     [REIN_IS_K3] = {"ρ·k3 as loss, gradient through ρ", "exact", "exact",
                     "The gradient is that of KL(policy‖reference), also off-policy, with less variance than ρ·k1."},
 };
@@ -184,6 +195,7 @@ static const rein_kl_bias reversed = {
 const rein_kl_bias *rein_kl_bias_of(const rein_options *o, size_t i) {
     if (!o) return NULL;
     if (o->kl_reward_coef != 0 && i-- == 0) return &in_reward;
+    if (o->kl_reward_exact != 0 && i-- == 0) return &exactly_in_reward;
     if (o->kl_penalty_coef != 0 && i-- == 0) return &in_advantage;
     if (o->kl_loss_coef != 0 && i == 0) {
         const int k3 = o->kl_estimator == REIN_K3 || o->kl_estimator == REIN_IS_K3;

@@ -54,8 +54,9 @@ static size_t layout(rein_step *s, char *base, const rein_batch *b, const rein_o
     s->length = carve(base, &used, n, sizeof *s->length);
     s->trained = carve(base, &used, n, sizeof *s->trained);
     const int borrowed = o->advantage == REIN_ADVANTAGE_GIVEN && o->advantage_balance == 0;
-    s->own_token_advantages = rein_advantage_per_token(o) && !borrowed ? carve(base, &used, tokens, rein_element_size(b)) : NULL;
-    s->token_advantages = borrowed ? b->advantages : s->own_token_advantages;
+    const int own = (rein_advantage_per_token(o) && !borrowed) || o->kl_reward_exact != 0;
+    s->own_token_advantages = own ? carve(base, &used, tokens, rein_element_size(b)) : NULL;
+    s->token_advantages = borrowed ? b->advantages : rein_advantage_per_token(o) ? s->own_token_advantages : NULL;
     s->blocks = carve(base, &used, blocks, sizeof *s->blocks);
     s->sums = carve(base, &used, blocks, sizeof *s->sums);
     s->histograms = carve(base, &used, (size_t)e->threads, sizeof *s->histograms);
@@ -146,6 +147,20 @@ static void penalise(rein_step *s) {
         for (size_t g = 0; g < rein_group_count(b); g++) centre_kl(s, rein_group_start(b, g), rein_group_start(b, g + 1));
     if (s->options.kl_scope == REIN_KL_SCOPE_SEQUENCE)
         for (size_t i = 0; i < b->n_sequences; i++) centre_kl(s, i, i + 1);
+}
+
+/* ---- the exact KL in the reward: −β·Σ_{s>t} KL_s, the reward-to-go of token t. KL_t itself depends only on the tokens before t, so it
+ * would add noise and no pull. Σ over the trained tokens of the sequence. */
+static void penalise_exactly(rein_step *s) {
+    const rein_batch *b = &s->batch;
+    for (size_t i = 0; i < b->n_sequences; i++) {
+        double later = 0;
+        for (size_t t = b->sequence_offsets[i + 1]; t-- > b->sequence_offsets[i];) {
+            rein_put(b, s->own_token_advantages, t, -s->options.kl_reward_exact * later);
+            if (rein_trains(b, t)) later += rein_at(b, b->exact_kl, t);
+        }
+    }
+    s->token_advantages = s->own_token_advantages;
 }
 
 /* ---- advantages */
@@ -246,6 +261,7 @@ static rein_status advantages(rein_step *s, rein_error *err) {
     for (size_t g = 0; g < groups; g++)
         s->metrics.frac_reward_zero_std += all_zero(s, rein_group_start(b, g), rein_group_start(b, g + 1)) / (double)groups;
     if (o->kl_penalty_coef != 0) penalise(s);
+    if (o->kl_reward_exact != 0) penalise_exactly(s);
     return REIN_OK;
 }
 
@@ -318,7 +334,7 @@ static rein_status measure(rein_step *s, rein_error *err) {
     const rein_options *o = &s->options;
     const int detached = rein_detached_kl(o), entropies = !isnan(o->top_entropy) || !isnan(o->entropy_target);
     rein_parallel(s->exec.threads, s->n_blocks, measure_block, s);
-    if (detached || entropies || o->advantage == REIN_ADVANTAGE_GAE) {
+    if (detached || entropies || o->advantage == REIN_ADVANTAGE_GAE || o->kl_reward_exact != 0) {
         const rein_status status = rein_batch_find_bad(b, detached ? b->log_probs : NULL, b->entropies, 0, b->n_sequences, err);
         if (status != REIN_OK) return status;
     }

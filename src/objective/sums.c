@@ -73,6 +73,7 @@ rein_status rein_step_finish(rein_loss *loss, const rein_step *s, rein_error *er
     m->kl_old_k3 = mean_of(sum_of(s, SUM_EXCESS), n);
     m->kl_ref_k1 = n > 0 ? sum_of(s, SUM_REF) / n : 0;
     m->kl_ref_k3 = mean_of(sum_of(s, SUM_REF_EXCESS), n);
+    m->kl_exact = n > 0 ? sum_of(s, SUM_EXACT_KL) / n : 0;
     m->entropy = n > 0 ? sum_of(s, SUM_ENTROPY) / n : 0;
     m->tokens = (double)rein_batch_tokens(&s->batch);
     m->trained_tokens = n;

@@ -45,7 +45,7 @@ static composition composition_of(const rein_loss_inputs *in) {
     const rein_options *o = in->options;
     const int k3 = o->kl_estimator == REIN_K3 || o->kl_estimator == REIN_IS_K3;
     composition c = {.surrogate = (uint8_t)o->surrogate, .ratio = (uint8_t)o->ratio, .kl = {.estimator = NO_KL}};
-    if (o->kl_loss_coef != 0)
+    if (o->kl_loss_coef != 0 && o->kl_estimator != REIN_KL_EXACT)
         c.kl = (kl_form){(uint8_t)o->kl_estimator, (uint8_t)(k3 && o->kl_direction == REIN_CURRENT_OVER_REF),
                          (uint8_t)!isnan(o->kl_clamp)};
     c.per_token_advantage = in->in[IN_ADVANTAGE] || in->in[IN_KL_SOURCE] || o->kimi_k2_tau != 0;
@@ -401,6 +401,21 @@ static void walk_entropies(const context *x, const sequence *s) {
         x->entropy_gradient[i] = !x->mask || x->mask[i] ? (real)(-coef * weight) : 0;
 }
 
+/* The exact KL: its mean is a metric, and with kl_estimator exact it is the KL of the loss. It does not depend on the sampled tokens. */
+static void walk_exact_kl(const context *x, const sequence *s) {
+    const rein_options *o = x->inputs->options;
+    const double coef = o->kl_estimator == REIN_KL_EXACT ? (double)s->weight * o->kl_loss_coef : 0;
+    V sum = splat(0);
+    for (size_t i = 0; i < s->length; i += LANES) {
+        const size_t at = s->start + i, left = s->length - i;
+        sum += keep(load_mask(x->mask ? x->mask + at : NULL, left), load(x->in[IN_EXACT_KL] + at, left));
+        if ((i + LANES) % TILE && left > LANES) continue;
+        add_to(x->sums->sum[SUM_EXACT_KL], sum, 1);
+        add_to(x->sums->sum[SUM_KL_LOSS], sum, coef);
+        sum = splat(0);
+    }
+}
+
 /* The outputs of tokens [from, to), which lie before the first or after the last trained token of their sequence. */
 static void fill(const context *x, real advantage, size_t from, size_t to) {
     if (x->gradient) memset(x->gradient + from, 0, (to - from) * sizeof *x->gradient);
@@ -436,6 +451,7 @@ void KERNEL(rein_token_loss)(rein_loss_sums *sums, rein_ratio_histogram *histogr
         if (s.trained > 0) {
             if (sums_first) sequence_sums(&s, &x);
             if (x.in[IN_ENTROPY]) walk_entropies(&x, &s);
+            if (x.in[IN_EXACT_KL]) walk_exact_kl(&x, &s);
             walk_sequence(&x, &s, walk_tile);
         }
         fill(&x, s.advantage, end, in->offsets[r + 1]);

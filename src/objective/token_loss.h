@@ -26,6 +26,7 @@ enum rein_loss_sum {
     SUM_REF, /* lp − ref, and the excess of ref − lp */
     SUM_REF_EXCESS,
     SUM_ENTROPY,
+    SUM_EXACT_KL,
     SUM_CLIPPED_LOW,
     SUM_CLIPPED_HIGH,
     SUM_CHECK, /* 0, or NaN when a gradient, an adjusted advantage or a sampler's log-prob is not finite */
@@ -56,6 +57,7 @@ enum rein_loss_input {
     IN_SAMPLE,
     IN_KL_SOURCE, /* of the KL penalty per token */
     IN_ENTROPY,
+    IN_EXACT_KL,
     IN_ADVANTAGE, /* one a token, added to the sequence's */
     IN_COUNT
 };

@@ -4,8 +4,9 @@
 #include <string.h>
 
 static const rein_operation *const OPERATIONS[] = {
-    &rein_operation_budget_loss,    &rein_operation_gpo,         &rein_operation_rlhf_update, &rein_operation_kl_advantage,
-    &rein_operation_budget_control, &rein_operation_policy_loss,
+    &rein_operation_budget_loss,    &rein_operation_gpo,         &rein_operation_rlhf_update,     &rein_operation_kl_advantage,
+    &rein_operation_budget_control, &rein_operation_policy_loss, &rein_operation_preference_loss, &rein_operation_reward_loss,
+    &rein_operation_value_loss,
 };
 enum { N_OPERATIONS = sizeof OPERATIONS / sizeof *OPERATIONS };
 

@@ -13,6 +13,7 @@ typedef struct rein_operation {
 } rein_operation;
 
 extern const rein_operation rein_operation_budget_loss, rein_operation_gpo, rein_operation_rlhf_update, rein_operation_kl_advantage,
-    rein_operation_budget_control, rein_operation_policy_loss;
+    rein_operation_budget_control, rein_operation_policy_loss, rein_operation_preference_loss, rein_operation_reward_loss,
+    rein_operation_value_loss;
 
 #endif

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { TRAINED = 16 }; /* at least one token trained: continues rein_step_parts */
+enum { TRAINED = 32 }; /* at least one token trained: continues rein_step_parts */
 
 #define AT(field) offsetof(rein_step_numbers, field)
 #define LOSS(field) offsetof(rein_step_numbers, loss.metrics.field)
@@ -32,6 +32,7 @@ static const struct {
     {"learning_rate", AT(learning_rate), 0, 0},
     {"kl", LOSS(kl_ref_k3), TRAINED | REIN_STEP_REFERENCE, 0},
     {"kl_policy_ref", LOSS(kl_ref_k1), TRAINED | REIN_STEP_REFERENCE, 0},
+    {"kl_exact", LOSS(kl_exact), TRAINED | REIN_STEP_EXACT_KL, 0},
     {"kl/old_k1", LOSS(kl_old_k1), TRAINED, 0},
     {"kl/old_k3", LOSS(kl_old_k3), TRAINED, 0},
     {"entropy", LOSS(entropy), TRAINED | REIN_STEP_ENTROPIES, 0},

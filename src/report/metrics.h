@@ -12,7 +12,8 @@ enum rein_step_parts {
     REIN_STEP_REWARDS = 1,   /* rewards, instead of given advantages */
     REIN_STEP_BUDGETS = 2,   /* token budgets, of the options or of the responses */
     REIN_STEP_REFERENCE = 4, /* log-probs under a reference policy */
-    REIN_STEP_ENTROPIES = 8
+    REIN_STEP_ENTROPIES = 8,
+    REIN_STEP_EXACT_KL = 16
 };
 
 /* All numbers of one step. NaN: not applicable, left out. */
@@ -29,7 +30,7 @@ typedef struct rein_step_numbers {
     double peak_memory;       /* bytes, of the process so far */
 } rein_step_numbers;
 
-enum { REIN_METRIC_ROWS = 38 }; /* the most that a step has */
+enum { REIN_METRIC_ROWS = 39 }; /* the most that a step has */
 
 /* Makes every number "not applicable" and clears the parts. Call it first. Thread-safe. */
 void rein_step_numbers_clear(rein_step_numbers *numbers);

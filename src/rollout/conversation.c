@@ -24,18 +24,13 @@ static rein_status choose_variables(json_t **chosen, const rein_chat *chat, cons
     return json_object_set_new(*chosen, "enable_thinking", json_false()) ? no_memory(err) : REIN_OK;
 }
 
-static rein_status run(rein_ids *ids, const rein_tokenizer *tokenizer, const rein_chat *chat, const json_t *messages,
-                       const rein_conversation *given, int no_thinking, size_t max_tokens, rein_error *err) {
-    rein_template_options options = {.add_generation_prompt = 1, .tools = given->tools, .date = chat->date};
-    rein_rendered rendered = {0};
+static rein_status run(rein_rendered *rendered, const rein_chat *chat, const json_t *messages, const rein_conversation *given,
+                       int no_thinking, int generation, rein_error *err) {
+    rein_template_options options = {.add_generation_prompt = generation, .tools = given->tools, .date = chat->date};
     json_t *variables = NULL;
     rein_status status = choose_variables(&variables, chat, given->variables, no_thinking, err);
     options.variables = variables;
-    if (!status) status = rein_chat_template_render(&rendered, chat->run, messages, &options, err);
-    const rein_encoding how = {
-        .parse_special = 1, .literal = rendered.literals, .literals = rendered.n_literals, .max_tokens = max_tokens};
-    if (!status) status = rein_tokenizer_encode(ids, tokenizer, rendered.text.data, rendered.text.length, &how, err);
-    rein_rendered_free(&rendered);
+    if (!status) status = rein_chat_template_render(rendered, chat->run, messages, &options, err);
     json_decref(variables);
     return status;
 }
@@ -56,6 +51,7 @@ static rein_status check_message(const rein_message *m, size_t i, rein_error *er
 rein_status rein_messages_by_template(rein_ids *ids, const rein_tokenizer *tokenizer, const rein_chat *chat,
                                       const rein_message *messages, size_t n, int no_thinking, size_t max_tokens, rein_error *err) {
     const rein_conversation nothing_more = {0};
+    rein_rendered rendered = {0};
     json_t *list = json_array(), *read = NULL;
     rein_status status = list ? REIN_OK : no_memory(err);
     for (size_t i = 0; i < n && !status; i++) {
@@ -64,7 +60,9 @@ rein_status rein_messages_by_template(rein_ids *ids, const rein_tokenizer *token
             status = no_memory(err);
     }
     if (!status) status = rein_chat_messages_read(&read, list, err);
-    if (!status) status = run(ids, tokenizer, chat, read, &nothing_more, no_thinking, max_tokens, err);
+    if (!status) status = run(&rendered, chat, read, &nothing_more, no_thinking, 1, err);
+    if (!status) status = rein_rendered_encode(ids, tokenizer, chat, &rendered, 0, max_tokens, err);
+    rein_rendered_free(&rendered);
     json_decref(read);
     json_decref(list);
     return status;
@@ -75,8 +73,8 @@ rein_status rein_messages_by_template(rein_ids *ids, const rein_tokenizer *token
 static const char *text_of(const json_t *message, const char *key) { return json_string_value(json_object_get(message, key)); }
 
 /* Messages that have a role and a content alone. */
-static rein_status by_format(rein_ids *ids, const rein_tokenizer *tokenizer, const rein_chat *chat, const json_t *messages,
-                             int no_thinking, size_t max_tokens, rein_error *err) {
+static rein_status by_format(rein_rendered *rendered, const rein_tokenizer *tokenizer, const rein_chat *chat,
+                             const json_t *messages, int no_thinking, int generation, rein_error *err) {
     const size_t n = json_array_size(messages);
     rein_message *rows = calloc(n, sizeof *rows);
     if (!rows) return no_memory(err);
@@ -85,7 +83,7 @@ static rein_status by_format(rein_ids *ids, const rein_tokenizer *tokenizer, con
         rows[i] = (rein_message){text_of(message, "role"), text_of(message, "content"),
                                  json_string_length(json_object_get(message, "content"))};
     }
-    const rein_status status = rein_messages_encode(ids, tokenizer, chat, rows, n, no_thinking, max_tokens, err);
+    const rein_status status = rein_messages_render(rendered, tokenizer, chat, rows, n, no_thinking, generation, err);
     free(rows);
     return status;
 }
@@ -121,8 +119,8 @@ static rein_status check_fields(int *plain, const rein_chat *chat, const json_t 
     return REIN_OK;
 }
 
-rein_status rein_conversation_encode(rein_ids *ids, const rein_tokenizer *tokenizer, const rein_chat *chat,
-                                     const rein_conversation *given, int no_thinking, size_t max_tokens, rein_error *err) {
+rein_status rein_conversation_render(rein_rendered *rendered, const rein_tokenizer *tokenizer, const rein_chat *chat,
+                                     const rein_conversation *given, int no_thinking, int generation, rein_error *err) {
     const char *more = given->tools ? "tools" : given->variables ? "chat_template_kwargs" : NULL;
     int plain = !more && chat->kind != REIN_CHAT_TEMPLATE;
     json_t *messages = NULL;
@@ -131,12 +129,24 @@ rein_status rein_conversation_encode(rein_ids *ids, const rein_tokenizer *tokeni
         return rein_fail_at(err, REIN_EINVAL, more, -1,
                             "cannot be used: the chat format %s has no place for it here, a model's own template is needed",
                             rein_chat_name(chat));
+    if (given->tools && !rein_chat_template_names(chat->run, "tools"))
+        return rein_fail_at(err, REIN_EINVAL, "tools", -1,
+                            ": the chat template does not read them, so the model would not see them");
     rein_status status = rein_chat_messages_read(&messages, given->messages, err);
     if (!status) status = check_fields(&plain, chat, messages, err);
     if (!status)
-        status = plain ? by_format(ids, tokenizer, chat, messages, no_thinking, max_tokens, err)
-                       : run(ids, tokenizer, chat, messages, given, no_thinking, max_tokens, err);
+        status = plain ? by_format(rendered, tokenizer, chat, messages, no_thinking, generation, err)
+                       : run(rendered, chat, messages, given, no_thinking, generation, err);
     json_decref(messages);
+    return status;
+}
+
+rein_status rein_conversation_encode(rein_ids *ids, const rein_tokenizer *tokenizer, const rein_chat *chat,
+                                     const rein_conversation *given, int no_thinking, size_t max_tokens, rein_error *err) {
+    rein_rendered rendered = {0};
+    rein_status status = rein_conversation_render(&rendered, tokenizer, chat, given, no_thinking, 1, err);
+    if (!status) status = rein_rendered_encode(ids, tokenizer, chat, &rendered, 0, max_tokens, err);
+    rein_rendered_free(&rendered);
     return status;
 }
 

@@ -318,8 +318,8 @@ static void choose_one(void *context, size_t piece, int thread) {
     const rein_request *r = &s->of->r;
     rein_logits_row row = row_of(c, s->row);
     if (s->n < r->sampling.min_tokens) row.banned = s->of->end_ids, row.n_banned = r->sampling.n_end_ids;
-    const double u =
-        rein_random_uniform(r->sampling.seed, REIN_RANDOM_SAMPLING, random_step(&r->address), r->address.prompt, s->index, s->n);
+    const double u = rein_random_uniform(r->sampling.seed, REIN_RANDOM_SAMPLING, random_step(&r->address), r->address.prompt,
+                                         s->index + r->address.sample, s->n + r->address.position);
     const rein_chosen_token chosen =
         rein_choose(&row, &r->sampling, u, c->candidates ? c->candidates + (size_t)thread * c->vocabulary : NULL);
     if (r->sampling.top_log_probs) rein_choose_top(top, r->sampling.top_log_probs, &row);

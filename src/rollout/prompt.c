@@ -38,35 +38,55 @@ static rein_status begin_token(char **text, const rein_tokenizer *tokenizer, rei
     return REIN_OK;
 }
 
-/* A raw chat is plain text, which has its begin token from the tokenizer, not from a template. */
-static rein_status encode(rein_ids *ids, const rein_tokenizer *tokenizer, const rein_chat *chat, const rein_message *messages,
-                          size_t n, const rein_chat_options *options, size_t max_tokens, rein_error *err) {
+/* A chat of a named format as text, whose literals are the contents. */
+static rein_status render(rein_rendered *rendered, const rein_chat *chat, const rein_message *messages, size_t n,
+                          const rein_chat_options *options, rein_error *err) {
     rein_chat_span *spans = calloc(n, sizeof *spans);
-    rein_span *contents = calloc(n, sizeof *contents);
-    rein_text text = {0};
-    rein_status status = spans && contents ? REIN_OK : rein_no_memory(err);
-    if (!status) status = rein_chat_render(&text, spans, chat, messages, n, options, err);
-    for (size_t i = 0; i < n && !status; i++) contents[i] = spans[i].content;
-    const rein_encoding how = {chat->kind == REIN_CHAT_RAW, 1, contents, n, max_tokens};
-    if (!status) status = rein_tokenizer_encode(ids, tokenizer, text.data, text.length, &how, err);
-    rein_text_free(&text);
-    free(contents);
+    rendered->literals = calloc(n, sizeof *rendered->literals);
+    rein_status status = spans && rendered->literals ? REIN_OK : rein_no_memory(err);
+    if (!status) status = rein_chat_render(&rendered->text, spans, chat, messages, n, options, err);
+    for (size_t i = 0; i < n && !status; i++) rendered->literals[rendered->n_literals++] = spans[i].content;
     free(spans);
+    return status;
+}
+
+rein_status rein_messages_render(rein_rendered *rendered, const rein_tokenizer *tokenizer, const rein_chat *chat,
+                                 const rein_message *messages, size_t n, int no_thinking, int generation, rein_error *err) {
+    char *begin = NULL;
+    if (no_thinking && chat->kind != REIN_CHAT_QWEN3)
+        return rein_fail_at(err, REIN_EINVAL, "no_thinking", -1, "is for the chat format qwen3, and this one is %s",
+                            rein_chat_name(chat));
+    rein_status status = begin_token(&begin, tokenizer, err);
+    const rein_chat_options options = {.add_generation_prompt = generation, .no_thinking = no_thinking, .begin = begin};
+    if (!status) status = render(rendered, chat, messages, n, &options, err);
+    free(begin);
+    return status;
+}
+
+/* A raw chat is plain text, which has its begin token from the tokenizer, not from a template. */
+rein_status rein_rendered_encode(rein_ids *ids, const rein_tokenizer *tokenizer, const rein_chat *chat,
+                                 const rein_rendered *rendered, size_t from, size_t max_tokens, rein_error *err) {
+    rein_span *literals = calloc(rendered->n_literals + 1, sizeof *literals);
+    if (!literals) return rein_no_memory(err);
+    const rein_encoding how = {.add_special = chat->kind == REIN_CHAT_RAW && !from,
+                               .parse_special = 1,
+                               .literal = literals,
+                               .literals = rein_spans_after(literals, rendered->literals, rendered->n_literals, from),
+                               .max_tokens = max_tokens};
+    const rein_status status =
+        rein_tokenizer_encode(ids, tokenizer, rendered->text.data + from, rendered->text.length - from, &how, err);
+    free(literals);
     return status;
 }
 
 rein_status rein_messages_encode(rein_ids *ids, const rein_tokenizer *tokenizer, const rein_chat *chat,
                                  const rein_message *messages, size_t n, int no_thinking, size_t max_tokens, rein_error *err) {
-    char *begin = NULL;
+    rein_rendered rendered = {0};
     if (chat->kind == REIN_CHAT_TEMPLATE && chat->run)
         return rein_messages_by_template(ids, tokenizer, chat, messages, n, no_thinking, max_tokens, err);
-    if (no_thinking && chat->kind != REIN_CHAT_QWEN3)
-        return rein_fail_at(err, REIN_EINVAL, "no_thinking", -1, "is for the chat format qwen3, and this one is %s",
-                            rein_chat_name(chat));
-    rein_status status = begin_token(&begin, tokenizer, err);
-    const rein_chat_options options = {.add_generation_prompt = 1, .no_thinking = no_thinking, .begin = begin};
-    if (!status) status = encode(ids, tokenizer, chat, messages, n, &options, max_tokens, err);
-    free(begin);
+    rein_status status = rein_messages_render(&rendered, tokenizer, chat, messages, n, no_thinking, 1, err);
+    if (!status) status = rein_rendered_encode(ids, tokenizer, chat, &rendered, 0, max_tokens, err);
+    rein_rendered_free(&rendered);
     return status;
 }
 

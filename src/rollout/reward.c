@@ -400,7 +400,8 @@ static rein_response response_of(const rein_group *group, size_t g, const rein_t
                            .truncated = t->truncated,
                            .step = t->policy_step,
                            .ids = ids,
-                           .n_ids = n_ids};
+                           .n_ids = n_ids,
+                           .earned = t->reward};
 }
 
 /* Responses to judge, and what comes of them. */

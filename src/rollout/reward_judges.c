@@ -4,6 +4,7 @@
 
 #include "base/show.h"
 #include "base/text.h"
+#include "episodes.h"
 #include "reward.h"
 
 enum { MOST_TOKENS = 1000000000 };
@@ -33,6 +34,7 @@ static rein_status open_task(rein_judge *judge, const char *argument, rein_error
 
 static rein_status task(double *reward, const rein_judge *judge, const rein_response *response, rein_error *err) {
     (void)err;
+    if (rein_task_environment(judge->task)) return *reward = response->earned, REIN_OK;
     *reward = rein_task_verify(judge->task, response->example, response->text, response->length);
     return REIN_OK;
 }

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "episodes.h"
 #include "model/tokenizer_parts.h"
 #include "model/weights.h"
-#include "rein/rollout.h"
 #include "trajectory.h"
 
 /* A batch at work. */
@@ -37,49 +37,24 @@ static rein_status allocate(batch *b, rein_error *err) {
     return rein_fail(err, REIN_ENOMEM, "no memory for %zu responses", all);
 }
 
-/* What ends a completion: the end tokens of the caller, and the end of a turn where the prompts are chats. */
-static rein_status find_ends(batch *b, rein_error *err) {
-    const rein_rollout_options *o = b->options;
+/* The turn ends where the prompts are chats. */
+rein_status rein_rollout_sampling(rein_sampling *sampling, int32_t end_ids[REIN_MAX_END_IDS + 1], const rein_rollout_options *o,
+                                  rein_error *err) {
     int32_t turn = -1;
-    b->sampling = o->sampling;
-    b->sampling.end_ids = b->end_ids;
-    if (b->sampling.n_end_ids > REIN_MAX_END_IDS)
-        return rein_fail_at(err, REIN_EINVAL, "sampling.end_ids", -1, "has %zu tokens: %d at most", b->sampling.n_end_ids,
+    *sampling = o->sampling;
+    sampling->end_ids = end_ids;
+    if (sampling->n_end_ids > REIN_MAX_END_IDS)
+        return rein_fail_at(err, REIN_EINVAL, "sampling.end_ids", -1, "has %zu tokens: %d at most", sampling->n_end_ids,
                             REIN_MAX_END_IDS);
-    for (size_t i = 0; i < o->sampling.n_end_ids; i++) b->end_ids[i] = o->sampling.end_ids[i];
+    for (size_t i = 0; i < o->sampling.n_end_ids; i++) end_ids[i] = o->sampling.end_ids[i];
     const rein_status status = o->prompting.chat ? rein_turn_end(&turn, o->tokenizer, o->prompting.chat, err) : REIN_OK;
-    for (size_t i = 0; i < b->sampling.n_end_ids && turn >= 0; i++)
-        if (b->end_ids[i] == turn) turn = -1;
-    if (turn >= 0) b->end_ids[b->sampling.n_end_ids++] = turn;
+    for (size_t i = 0; i < sampling->n_end_ids && turn >= 0; i++)
+        if (end_ids[i] == turn) turn = -1;
+    if (turn >= 0) end_ids[sampling->n_end_ids++] = turn;
     return status;
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ trajectories */
-
-static rein_status reserve(rein_history *h, size_t *capacity, size_t n, rein_error *err) {
-    const rein_status status = rein_history_reserve(h, n, err);
-    if (!status) *capacity = n;
-    return status;
-}
-
-/* A history begins with the prompt. */
-static rein_status put_prompt(rein_history *h, size_t *capacity, const rein_ids *prompt, int sampler_log_probs, rein_error *err) {
-    h->text_ends = malloc(sizeof *h->text_ends);
-    h->sampler_log_probs = sampler_log_probs ? malloc(sizeof *h->sampler_log_probs) : NULL;
-    if (!h->text_ends || (sampler_log_probs && !h->sampler_log_probs)) return rein_no_memory(err);
-    rein_status status = reserve(h, capacity, prompt->count + 32, err);
-    if (!status) status = rein_text_append(&h->text, "", 0, err); /* an empty completion has a text too */
-    if (status) return status;
-    h->n = prompt->count;
-    memcpy(h->ids, prompt->data, h->n * sizeof *h->ids);
-    memset(h->mask, 0, h->n);
-    for (size_t i = 0; i < h->n; i++) {
-        h->log_probs[i] = NAN;
-        h->text_ends[i] = 0;
-        if (sampler_log_probs) h->sampler_log_probs[i] = NAN;
-    }
-    return REIN_OK;
-}
 
 static rein_status begin_trajectories(rein_group *group, size_t *capacities, const rein_rollout_options *o, const rein_ids *prompt,
                                       rein_error *err) {
@@ -94,24 +69,16 @@ static rein_status begin_trajectories(rein_group *group, size_t *capacities, con
         t->histories = calloc(1, sizeof *t->histories);
         if (!t->histories) return rein_no_memory(err);
         t->n_histories = 1;
-        status = put_prompt(t->histories, &capacities[k], prompt, o->sampler_log_probs, err);
+        status = rein_history_begin(t->histories, &capacities[k], prompt, o->sampler_log_probs, err);
     }
     return status;
 }
 
 static rein_status put_token(batch *b, const rein_sampled *s, rein_error *err) {
     rein_trajectory *t = &b->groups[s->request].trajectories[s->sample];
-    rein_history *h = t->histories;
-    size_t *capacity = &b->capacities[s->request * b->options->samples + s->sample];
-    rein_status status = h->n == *capacity ? reserve(h, capacity, 2 * *capacity, err) : REIN_OK;
-    if (!status && s->text) status = rein_text_append(&h->text, s->text, s->length, err);
+    const rein_status status =
+        rein_history_add_sampled(t->histories, &b->capacities[s->request * b->options->samples + s->sample], s, err);
     if (status) return status;
-    h->ids[h->n] = s->id;
-    h->mask[h->n] = 1;
-    h->log_probs[h->n] = s->log_prob;
-    if (h->sampler_log_probs) h->sampler_log_probs[h->n] = s->sampler_log_prob;
-    h->text_ends[h->n++] = h->text.length;
-    h->activation_key = s->activation_key;
     t->finish = s->finish;
     t->truncated = s->finish == REIN_FINISH_MAX_TOKENS || s->finish == REIN_FINISH_CONTEXT;
     b->finished += s->finish != REIN_FINISH_NONE;
@@ -169,14 +136,6 @@ static rein_status generate(batch *b, rein_error *err) {
     return status;
 }
 
-static rein_status append_all(rein_groups *groups, batch *b, rein_error *err) {
-    const size_t before = groups->n;
-    rein_status status = REIN_OK;
-    for (size_t i = 0; i < b->n && !status; i++) status = rein_groups_append(groups, &b->groups[i], err);
-    while (status && groups->n > before) rein_group_free(&groups->groups[--groups->n]);
-    return status;
-}
-
 rein_status rein_rollout_sample(rein_groups *groups, const rein_rollout_options *options, rein_error *err) {
     batch b = {.options = options};
     if (!options->n || !options->samples)
@@ -184,10 +143,11 @@ rein_status rein_rollout_sample(rein_groups *groups, const rein_rollout_options 
     if (options->address.step > INT64_MAX)
         return rein_fail_at(err, REIN_EINVAL, "address.step", -1, "is %llu: a step of training is at most %lld",
                             (unsigned long long)options->address.step, (long long)INT64_MAX);
+    if (rein_task_environment(options->task)) return rein_rollout_play(groups, options, err);
     rein_status status = allocate(&b, err);
-    if (!status) status = find_ends(&b, err);
+    if (!status) status = rein_rollout_sampling(&b.sampling, b.end_ids, options, err);
     if (!status) status = generate(&b, err);
-    if (!status) status = append_all(groups, &b, err);
+    if (!status) status = rein_groups_append_all(groups, b.groups, b.n, err);
     free_batch(&b);
     return status;
 }

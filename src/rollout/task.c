@@ -15,6 +15,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/random.h"
+#include "episodes.h"
 #include "model/tokenizer_parts.h"
 
 enum { MAX_ATTEMPTS = 10000, HELD_OUT_PART = 8 };
@@ -26,9 +27,10 @@ enum { N_BUILTIN = sizeof BUILTIN / sizeof *BUILTIN };
 struct rein_task {
     char *name;
     rein_task_options options;
-    const rein_builtin_task *builtin; /* one of the three */
+    const rein_builtin_task *builtin; /* one of the four */
     rein_task_file *file;
     rein_task_program *program;
+    rein_environment *environment;
 };
 
 const rein_task_info *rein_task_at(size_t i) { return i < N_BUILTIN ? &BUILTIN[i]->info : NULL; }
@@ -46,7 +48,7 @@ uint64_t rein_draw(rein_draws *d, uint64_t n) {
 
 /* ------------------------------------------------------------------------------------------------------------- open and close */
 
-static const char EXAMPLES[] = "examples:";
+static const char EXAMPLES[] = "examples:", ENVIRONMENT[] = "env:";
 
 static const rein_builtin_task *builtin_named(const char *name) {
     for (size_t i = 0; i < N_BUILTIN; i++)
@@ -80,9 +82,10 @@ static rein_status unknown(const char *source, rein_error *err) {
             err, REIN_EINVAL, "task", -1,
             "%s is unknown: a file of examples has a name that ends in .jsonl, a program that is run a slash (./%s)", shown,
             source);
-    return rein_fail_at(err, REIN_EINVAL, "task", -1,
-                        "%s is unknown: there are %s, files (NAME.jsonl) and commands (with a blank or a slash in them)", shown,
-                        list);
+    return rein_fail_at(
+        err, REIN_EINVAL, "task", -1,
+        "%s is unknown: there are %s, files (NAME.jsonl), commands (with a blank or a slash in them) and env: COMMAND", shown,
+        list);
 }
 
 static int ends_with(const char *text, const char *end) {
@@ -100,9 +103,18 @@ static int is_file(const char *source) {
 rein_task_kind rein_task_kind_of(const char *source) {
     if (builtin_named(source)) return REIN_TASK_BUILTIN;
     if (!strncmp(source, EXAMPLES, strlen(EXAMPLES))) return REIN_TASK_EXAMPLES;
+    if (!strncmp(source, ENVIRONMENT, strlen(ENVIRONMENT))) return REIN_TASK_ENVIRONMENT;
     if (is_file(source)) return REIN_TASK_FILE;
     if (is_plain(source)) return REIN_TASK_UNKNOWN;
     return strpbrk(source, " \t\n/") ? REIN_TASK_PROGRAM : REIN_TASK_UNKNOWN;
+}
+
+const char *rein_task_command(const char *source) {
+    const rein_task_kind kind = rein_task_kind_of(source);
+    if (kind == REIN_TASK_PROGRAM) return source;
+    if (kind != REIN_TASK_ENVIRONMENT) return NULL;
+    source += strlen(ENVIRONMENT);
+    return source + strspn(source, " \t\n");
 }
 
 int rein_task_is_divided(rein_task_kind kind) { return kind == REIN_TASK_FILE || kind == REIN_TASK_EXAMPLES; }
@@ -112,9 +124,10 @@ static rein_status check_options(const rein_task *t, rein_task_kind kind, rein_e
     if (t->options.held_out_share != 0 && !rein_task_is_divided(kind))
         return rein_fail_at(err, REIN_EINVAL, "held_out_share", -1,
                             "is %g: it has no effect, because only a list of examples is divided", t->options.held_out_share);
-    if (t->options.directory && *t->options.directory && kind != REIN_TASK_PROGRAM)
+    const int runs = kind == REIN_TASK_PROGRAM || kind == REIN_TASK_ENVIRONMENT;
+    if (t->options.directory && *t->options.directory && !runs)
         return rein_fail_at(err, REIN_EINVAL, "directory", -1, "has no effect, because the task is not a program");
-    if (t->options.timeout != 0 && kind != REIN_TASK_PROGRAM)
+    if (t->options.timeout != 0 && !runs)
         return rein_fail_at(err, REIN_EINVAL, "timeout", -1, "is %g: it has no effect, because the task is not a program",
                             t->options.timeout);
     return REIN_OK;
@@ -139,7 +152,11 @@ static rein_status open_source(rein_task *t, const char *source, rein_error *err
     if (status || t->builtin) return status;
     if (kind == REIN_TASK_EXAMPLES) return open_examples(t, source, err);
     if (kind == REIN_TASK_FILE) return rein_task_file_open(&t->file, source, t->options.held_out_share, err);
-    return rein_task_program_open(&t->program, source, &t->options, err);
+    if (kind == REIN_TASK_PROGRAM) return rein_task_program_open(&t->program, source, &t->options, err);
+    const char *command = rein_task_command(source);
+    if (!*command)
+        return rein_fail(err, REIN_EINVAL, "\"%s\" has no command: env: COMMAND is needed, as in docs/agents.md", source);
+    return rein_environment_open(&t->environment, command, &t->options, err);
 }
 
 rein_status rein_task_open(rein_task **task, const char *source, const rein_task_options *options, rein_error *err) {
@@ -159,6 +176,7 @@ void rein_task_close(rein_task *task) {
     if (!task) return;
     rein_task_file_close(task->file);
     rein_task_program_close(task->program);
+    rein_environment_close(task->environment);
     free(task->name);
     free(task);
 }
@@ -175,8 +193,11 @@ rein_status rein_task_fail_in(rein_error *err, rein_status status, const rein_ta
 }
 
 size_t rein_task_size(const rein_task *task, rein_split split) {
+    if (task->environment) return rein_environment_size(task->environment, split);
     return task->file ? rein_task_file_size(task->file, split) : SIZE_MAX;
 }
+
+rein_environment *rein_task_environment(const rein_task *task) { return task->environment; }
 
 /* -------------------------------------------------------------------------------------------------------------- built-in tasks */
 
@@ -207,6 +228,7 @@ rein_status rein_task_example(rein_example *example, rein_task *task, rein_split
     if (split != REIN_SPLIT_TRAIN && split != REIN_SPLIT_HELD_OUT)
         return rein_fail_at(err, REIN_EINVAL, "split", -1, "is %d: there are two, 0 and 1", (int)split);
     if (task->file) return rein_task_file_example(example, task->file, split, index, err);
+    if (task->environment) return rein_environment_example(example, task->environment, split, index, err);
     return task->program ? rein_task_program_example(example, task->program, split, index, err)
                          : ask(example, task, split, index, err);
 }
@@ -216,7 +238,7 @@ static int is_asked(const rein_example *example) {
     return example->prompt && example->answer && !strncmp(example->prompt, "Q:", 2);
 }
 
-int rein_task_verifies(const rein_task *task) { return task->builtin != NULL; }
+int rein_task_verifies(const rein_task *task) { return task->builtin || task->environment; }
 
 double rein_task_verify(const rein_task *task, const rein_example *example, const char *response, size_t length) {
     if (!task->builtin) return NAN;

@@ -63,6 +63,9 @@ rein_status rein_task_file_example(rein_example *example, const rein_task_file *
 /* Puts the place of an example before the message of an error: the line of a file, or the task and the number. Returns status. */
 rein_status rein_task_fail_in(rein_error *err, rein_status status, const rein_task *task, rein_split split, uint64_t index);
 
+/* The command of a source that is a program or an environment; NULL: it is neither. Points into the source. */
+const char *rein_task_command(const char *source);
+
 /* ---- a program (task_program.c). The caller closes *program; NULL on failure. */
 typedef struct rein_task_program rein_task_program;
 rein_status rein_task_program_open(rein_task_program **program, const char *command, const rein_task_options *options,

@@ -103,19 +103,23 @@ static int stem_of(const char *name) {
     return (int)(dot && !strchr(dot, '/') ? (size_t)(dot - name) : strlen(name));
 }
 
+/* What a command calls the file: its name, unless that does not fit into a message, or a shell or Python would read it otherwise. */
+static const char *name_in_command(const char *name, const char *otherwise) {
+    enum { LONGEST = 100 };
+    return strlen(name) <= LONGEST && !strpbrk(name, "'\"\\\n") ? name : otherwise;
+}
+
 rein_status rein_data_refuse_format(const char *text, size_t length, const char *name, rein_error *err) {
     char shown[REIN_PATH_SHOWN];
     const int parquet = length >= 4 && !memcmp(text, "PAR1", 4), csv = ends_with(name, ".csv"), tsv = ends_with(name, ".tsv");
     if (!parquet && !csv && !tsv) return REIN_OK;
-    rein_path_show(shown, name);
+    const char *format = parquet ? "Parquet" : csv ? "CSV" : "TSV";
+    const char *file = name_in_command(name, parquet ? "FILE.parquet" : csv ? "FILE.csv" : "FILE.tsv");
     return rein_fail(err, REIN_EINVAL,
                      "%s is %s: JSON lines are needed: python3 -c 'import pandas; "
                      "pandas.read_%s(\"%s\"%s).to_json(\"%.*s.jsonl\", orient=\"records\", lines=True)'",
-                     shown,
-                     parquet ? "Parquet"
-                     : csv   ? "CSV"
-                             : "TSV",
-                     parquet ? "parquet" : "csv", shown, tsv ? ", sep=\"\\t\"" : "", stem_of(shown), shown);
+                     rein_path_show(shown, name), format, parquet ? "parquet" : "csv", file, tsv ? ", sep=\"\\t\"" : "",
+                     stem_of(file), file);
 }
 
 /* A split that is empty is an error now, not at the first evaluation. */

@@ -46,6 +46,65 @@ rein_status rein_history_extend(rein_history *h, const int32_t *ids, const float
     return REIN_OK;
 }
 
+static rein_status reserve(rein_history *h, size_t *capacity, size_t n, rein_error *err) {
+    const rein_status status = rein_history_reserve(h, n, err);
+    if (!status) *capacity = n;
+    return status;
+}
+
+rein_status rein_history_begin(rein_history *h, size_t *capacity, const rein_ids *prompt, int sampler_log_probs, rein_error *err) {
+    h->text_ends = malloc(sizeof *h->text_ends);
+    h->sampler_log_probs = sampler_log_probs ? malloc(sizeof *h->sampler_log_probs) : NULL;
+    if (!h->text_ends || (sampler_log_probs && !h->sampler_log_probs)) return rein_no_memory(err);
+    rein_status status = reserve(h, capacity, prompt->count + 32, err);
+    if (!status) status = rein_text_append(&h->text, "", 0, err); /* an empty completion has a text too */
+    if (status) return status;
+    h->n = prompt->count;
+    memcpy(h->ids, prompt->data, h->n * sizeof *h->ids);
+    memset(h->mask, 0, h->n);
+    for (size_t i = 0; i < h->n; i++) {
+        h->log_probs[i] = NAN;
+        h->text_ends[i] = 0;
+        if (sampler_log_probs) h->sampler_log_probs[i] = NAN;
+    }
+    return REIN_OK;
+}
+
+/* One more token, with what the text has grown to. */
+static rein_status add_token(rein_history *h, size_t *capacity, int32_t id, int trained, rein_error *err) {
+    const rein_status status = h->n == *capacity ? reserve(h, capacity, 2 * *capacity, err) : REIN_OK;
+    if (status) return status;
+    h->ids[h->n] = id;
+    h->mask[h->n] = trained != 0;
+    h->log_probs[h->n] = NAN;
+    if (h->sampler_log_probs) h->sampler_log_probs[h->n] = NAN;
+    h->text_ends[h->n++] = h->text.length;
+    return REIN_OK;
+}
+
+rein_status rein_history_add_sampled(rein_history *h, size_t *capacity, const rein_sampled *s, rein_error *err) {
+    rein_status status = s->text ? rein_text_append(&h->text, s->text, s->length, err) : REIN_OK;
+    if (!status) status = add_token(h, capacity, s->id, 1, err);
+    if (status) return status;
+    h->log_probs[h->n - 1] = s->log_prob;
+    if (h->sampler_log_probs) h->sampler_log_probs[h->n - 1] = s->sampler_log_prob;
+    h->activation_key = s->activation_key;
+    return REIN_OK;
+}
+
+rein_status rein_history_add_given(rein_history *h, size_t *capacity, const int32_t *ids, size_t n, const rein_tokenizer *tokenizer,
+                                   rein_error *err) {
+    rein_stream *stream;
+    rein_status status = rein_stream_open(&stream, tokenizer, 1, err);
+    for (size_t i = 0; i < n && !status; i++) {
+        status = rein_stream_push(&h->text, stream, ids[i], err);
+        if (!status && i + 1 == n) status = rein_stream_finish(&h->text, stream, err);
+        if (!status) status = add_token(h, capacity, ids[i], 0, err);
+    }
+    rein_stream_close(stream);
+    return status;
+}
+
 void rein_history_free(rein_history *h) {
     void *const columns[] = {h->ids, h->mask, h->log_probs, h->values, h->sampler_log_probs, h->advantages, h->text_ends};
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) free(columns[i]);
@@ -144,6 +203,14 @@ rein_status rein_groups_append(rein_groups *groups, rein_group *group, rein_erro
     groups->groups[groups->n++] = *group;
     *group = (rein_group){0};
     return REIN_OK;
+}
+
+rein_status rein_groups_append_all(rein_groups *groups, rein_group *list, size_t n, rein_error *err) {
+    const size_t before = groups->n;
+    rein_status status = REIN_OK;
+    for (size_t i = 0; i < n && !status; i++) status = rein_groups_append(groups, &list[i], err);
+    while (status && groups->n > before) rein_group_free(&groups->groups[--groups->n]);
+    return status;
 }
 
 void rein_groups_free(rein_groups *groups) {

@@ -3,7 +3,7 @@
 #define REIN_ROLLOUT_TRAJECTORY_H
 
 #include "rein/model.h"
-#include "rein/trajectory.h"
+#include "rein/rollout.h"
 
 /* Room for n tokens: ids, mask and log-probs; and what else the history has. On failure it is as it was, but for its room. */
 rein_status rein_history_reserve(rein_history *history, size_t n, rein_error *err);
@@ -12,11 +12,23 @@ rein_status rein_history_reserve(rein_history *history, size_t n, rein_error *er
  * history is as it was. */
 rein_status rein_history_extend(rein_history *history, const int32_t *ids, const float *log_probs, size_t n, int trained,
                                 rein_error *err);
+
+/* A history that grows token by token; *capacity is its room. It begins with a prompt; then come tokens that the policy sampled, and tokens
+ * that it was given between its turns, whose text joins the history's. */
+rein_status rein_history_begin(rein_history *history, size_t *capacity, const rein_ids *prompt, int sampler_log_probs,
+                               rein_error *err);
+rein_status rein_history_add_sampled(rein_history *history, size_t *capacity, const rein_sampled *sampled, rein_error *err);
+rein_status rein_history_add_given(rein_history *history, size_t *capacity, const int32_t *ids, size_t n,
+                                   const rein_tokenizer *tokenizer, rein_error *err);
+
 void rein_history_free(rein_history *history);
 
 /* Takes *history over and makes it {0}; on failure it stays the caller's. */
 rein_status rein_trajectory_append(rein_trajectory *trajectory, rein_history *history, rein_error *err);
 void rein_group_free(rein_group *group);
+
+/* Appends n groups, which are {0} then; on failure nothing is appended, and those that moved are freed. */
+rein_status rein_groups_append_all(rein_groups *groups, rein_group *list, size_t n, rein_error *err);
 
 /* Sets the number of this name in a list, or appends it; the name is copied. On failure the list is as it was. */
 rein_status rein_named_numbers_set(rein_named_number **list, size_t *n, const char *name, double value, rein_error *err);

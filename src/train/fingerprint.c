@@ -19,6 +19,7 @@
 #include "base/show.h"
 #include "model/gguf.h"
 #include "rollout/reward.h"
+#include "rollout/task.h"
 
 static rein_status no_memory(rein_error *err) { return rein_fail(err, REIN_ENOMEM, "no memory for the hashes of files"); }
 
@@ -101,7 +102,8 @@ static rein_status add_weights(json_t *files, const rein_settings *s, rein_error
 static rein_status add_task(json_t *files, const char *setting, const char *source, rein_error *err) {
     const rein_task_kind kind = *source ? rein_task_kind_of(source) : REIN_TASK_UNKNOWN;
     if (kind == REIN_TASK_FILE) return rein_fingerprint_add(files, setting, source, err);
-    return kind == REIN_TASK_PROGRAM ? add_command(files, setting, source, err) : REIN_OK;
+    const char *command = *source ? rein_task_command(source) : NULL;
+    return command ? add_command(files, setting, command, err) : REIN_OK;
 }
 
 rein_status rein_fingerprint_settings(json_t **files, const rein_settings *s, rein_error *err) {

@@ -108,6 +108,9 @@ rein_status rein_tool_calls_put(rein_text *text, int follows, const rein_group_r
 /* The object that a group or a trajectory was read with; NULL if `json` is. The caller's reference. */
 rein_status rein_kept_parse(json_t **kept, const char *json, rein_error *err);
 
+/* Where the response of a history begins: at the first token that trains, or has a value (groups_write.c). */
+size_t rein_prompt_length(const rein_history *history);
+
 /* Appends its fields, but for those named in `except`, which ends with NULL. */
 void rein_kept_put(rein_text *text, const json_t *kept, const char *const *except);
 

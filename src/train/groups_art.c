@@ -253,13 +253,21 @@ static rein_status read_by_format(rein_written *s, conversation *c, size_t i, co
     return status ? status : render(c, i, s);
 }
 
+/* rein serve writes into each Choice which policy sampled it. That of a trajectory is the oldest; one Choice without it, and it is unknown. */
+static rein_status take_policy_step(rein_trajectory *trajectory, rein_fields *choice) {
+    const int64_t step = rein_fields_integer_or(choice, "policy_step", 0, INT64_MAX, -1);
+    if (step < trajectory->policy_step) trajectory->policy_step = step;
+    return choice->status;
+}
+
 static rein_status put_choice(conversation *c, size_t i) {
     rein_error *err = c->reader->err;
     rein_written s = {0};
     char path[REIN_GROUP_PATH];
     name_turn(path, c, i);
     rein_fields in = rein_group_fields(c->reader, c->turns[i].choice, path);
-    rein_status status = c->reader->parsed ? read_by_template(&s, c, i, path) : read_by_format(&s, c, i, path);
+    rein_status status = take_policy_step(c->trajectory, &in);
+    if (!status) status = c->reader->parsed ? read_by_template(&s, c, i, path) : read_by_format(&s, c, i, path);
     if (!status) status = put_context(c);
     if (!status && !c->history.n && s.ids.count) status = rein_group_wrong(&in, "has no token before it that could predict it");
     if (!status) status = rein_history_extend(&c->history, s.ids.data, s.log_probs, s.ids.count, 1, err);

@@ -63,13 +63,12 @@ static void put_messages(rein_text *text, const rein_example *e) {
     rein_text_put(text, "]");
 }
 
-/* ["1", "+", …]: joined they are the completion. A token without a text, as the end token, is "". A model may write a NUL byte, which JSON
- * could hold and its readers refuse. */
+/* ["1", "+", …]: joined they are the completion, and in an episode also what stands between its turns. A token without a text, as the end token,
+ * is "". A model may write a NUL byte, which JSON could hold and its readers refuse. */
 static void put_pieces(rein_text *text, const rein_history *h) {
     size_t at = 0, n = 0;
     rein_text_put(text, "[");
-    for (size_t i = 0; i < h->n && h->text_ends; i++) {
-        if (!h->mask[i]) continue;
+    for (size_t i = rein_prompt_length(h); i < h->n && h->text_ends; i++) {
         const char *piece = h->text.data + at;
         const size_t length = h->text_ends[i] - at;
         if (n++) rein_text_put(text, ", ");
@@ -98,8 +97,7 @@ static void put_advantages(rein_text *text, const rein_history *h) {
     size_t n = 0;
     rein_json_put_name(text, "advantages");
     rein_text_put(text, "[");
-    for (size_t i = 0; i < h->n; i++) {
-        if (!h->mask[i]) continue;
+    for (size_t i = rein_prompt_length(h); i < h->n; i++) {
         if (n++) rein_text_put(text, ", ");
         rein_json_put_shortest(text, (double)h->advantages[i]);
     }

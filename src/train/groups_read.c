@@ -159,10 +159,12 @@ static rein_status read_trajectory(rein_trajectory *t, rein_group_reader *reader
     if (!json_is_number(reward))
         return rein_fields_wrong(&in, "reward", json_is_null(reward) ? NULL : reward, "a number is needed");
     t->reward = json_number_value(reward);
-    t->policy_step = rein_fields_integer_or(&in, "initial_policy_version", 0, INT64_MAX, -1); /* ART's word for it */
-    t->policy_step = rein_fields_integer_or(&in, "policy_step", 0, INT64_MAX, t->policy_step);
     t->budget = rein_fields_integer_or(&in, "budget", 0, INT64_MAX, -1);
+    t->policy_step = INT64_MAX; /* until a Choice is read */
     read_histories(t, reader, &in);
+    if (t->policy_step == INT64_MAX) t->policy_step = -1;
+    t->policy_step = rein_fields_integer_or(&in, "initial_policy_version", 0, INT64_MAX, t->policy_step); /* ART's word for it */
+    t->policy_step = rein_fields_integer_or(&in, "policy_step", 0, INT64_MAX, t->policy_step);
     t->truncated = rein_fields_bool_or(&in, "truncated", t->truncated);
     return in.status ? in.status : keep_rest(t, object, reader->err);
 }

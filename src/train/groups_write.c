@@ -21,8 +21,7 @@ static void put_bool(rein_text *text, const char *key, int value) {
 
 /* -------------------------------------------------------------------------------------------------------------------- histories */
 
-/* Where the response begins. */
-static size_t prompt_length(const rein_history *h) {
+size_t rein_prompt_length(const rein_history *h) {
     size_t n = 0;
     while (n < h->n && !h->mask[n] && !(h->values && !isnan(h->values[n]))) n++;
     return n;
@@ -53,7 +52,7 @@ static void put_column(rein_text *text, const char *key, const rein_history *h, 
 }
 
 static void put_history(rein_text *text, const rein_history *h) {
-    const size_t prompt = prompt_length(h);
+    const size_t prompt = rein_prompt_length(h);
     put_column(text, "prompt_ids", h, IDS, 0, prompt);
     put_column(text, "response_ids", h, IDS, prompt, h->n);
     put_column(text, "logprobs", h, LOG_PROBS, prompt, h->n);

@@ -25,6 +25,13 @@ static rein_status check_needs(const rein_settings *s, rein_error *err) {
     return REIN_OK;
 }
 
+static int is_environment(const char *source) { return rein_task_kind_of(source) == REIN_TASK_ENVIRONMENT; }
+
+static rein_status check_environment(const rein_settings *s, rein_error *err) {
+    if (!rein_settings_given(s, "max_turns") || is_environment(s->task) || is_environment(s->eval_task)) return REIN_OK;
+    return rein_fail_at(err, REIN_EINVAL, "max_turns", -1, "has no effect: the task is not an environment (env: COMMAND)");
+}
+
 static rein_status check_programs(const rein_settings *s, rein_error *err) {
     const char *const names[] = {"reward_timeout", "reward_restarts", "working_directory"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -124,6 +131,7 @@ rein_status rein_loop_check(const rein_settings *s, rein_error *err) {
                             "is missing: a built-in task, a file of JSON lines, or a program is needed");
     rein_status status = check_needs(s, err);
     if (!status) status = check_programs(s, err);
+    if (!status) status = check_environment(s, err);
     if (!status) status = check_sampler(s, err);
     if (!status) status = check_advantage(s, err);
     if (!status) status = check_budget(s, err);
@@ -138,8 +146,9 @@ rein_status rein_loop_check(const rein_settings *s, rein_error *err) {
 /* ------------------------------------------------------------------------------------------------------- what evaluations mean */
 
 /* With another value two evaluations of a run could not be compared. Files that moved are compared by their hashes. */
-static const char *const COMPARED[] = {"max_tokens",     "stop",     "chat",         "chat_format",  "system", "date",  "reward",
-                                       "reward_weights", "held_out", "eval_prompts", "eval_samples", "top_k",  "top_p", "min_p"};
+static const char *const COMPARED[] = {"max_tokens",   "max_turns",    "stop",   "chat",           "chat_format",
+                                       "system",       "date",         "reward", "reward_weights", "held_out",
+                                       "eval_prompts", "eval_samples", "top_k",  "top_p",          "min_p"};
 
 static rein_status check_same(const rein_settings *before, const rein_settings *now, const char *name, rein_error *err) {
     rein_text was = {0}, is = {0};

@@ -54,7 +54,8 @@ rein_status rein_loop_sample_round(rein_groups *round, rein_step_batch *batch, r
     if (!indices) return rein_fail(err, REIN_ENOMEM, "no memory for %zu prompts", prompts);
     rein_rollout_options o = rein_task_runner_options(l->runner, rein_session_policy(l->session), l->session->exec);
     o.indices = indices, o.n = prompts, o.samples = (size_t)s->samples;
-    o.address = (rein_address){REIN_PURPOSE_TRAINING, (uint64_t)l->session->step, batch->rounds * prompts};
+    o.address =
+        (rein_address){.purpose = REIN_PURPOSE_TRAINING, .step = (uint64_t)l->session->step, .prompt = batch->rounds * prompts};
     o.sampler_log_probs = rein_settings_truncate(s);
     o.activation_cache = rein_session_activation_cache(l->session);
     o.progress = on_progress, o.context = l;

@@ -15,6 +15,7 @@
 #include "base/show.h"
 #include "base/text.h"
 #include "rollout/reward.h"
+#include "rollout/task.h"
 
 enum { ORIGIN_SIZE = 80, SHOWN = 250 };
 
@@ -64,8 +65,7 @@ int rein_settings_judges_are_programs(const rein_settings *s) {
 }
 
 int rein_settings_has_program(const rein_settings *s) {
-    return rein_task_kind_of(s->task) == REIN_TASK_PROGRAM || rein_task_kind_of(s->eval_task) == REIN_TASK_PROGRAM ||
-           rein_settings_judges_are_programs(s);
+    return rein_task_command(s->task) || rein_task_command(s->eval_task) || rein_settings_judges_are_programs(s);
 }
 
 /* Appends "; COMMAND". */
@@ -80,8 +80,7 @@ static rein_status list_commands(rein_text *list, const rein_settings *s, const 
     rein_status status = REIN_OK;
     for (size_t i = 0; i < 2 && !status; i++) {
         const char *source = rein_settings_text(s, tasks[i]);
-        if (rein_task_kind_of(source) == REIN_TASK_PROGRAM && !(given && rein_settings_given(given, tasks[i])))
-            status = add_command(list, source, err);
+        if (rein_task_command(source) && !(given && rein_settings_given(given, tasks[i]))) status = add_command(list, source, err);
     }
     if (!status && rein_settings_judges_are_programs(s) && !(given && rein_settings_given(given, "reward")))
         status = add_command(list, s->reward, err);

@@ -537,3 +537,10 @@ const char *rein_run_show_steps(char *to, size_t size, const rein_run *run) {
         at += (size_t)snprintf(to + at, size - at, "%s%lld", at ? ", " : n > 12 ? "…, " : "", (long long)steps[i]);
     return to;
 }
+
+rein_status rein_run_check_step(const rein_run *run, int64_t step, const char *field, rein_error *err) {
+    char shown[300];
+    if (rein_run_has_step(run, step)) return REIN_OK;
+    return rein_fail_at(err, REIN_EINVAL, field, -1, "is %lld: the run has no checkpoint of step %lld; it has %s", (long long)step,
+                        (long long)step, rein_run_show_steps(shown, sizeof shown, run));
+}

@@ -55,6 +55,9 @@ struct rein_session {
 /* REIN_EINVAL if the session is not in this state. */
 rein_status rein_session_expect(const rein_session *session, rein_session_state state, rein_error *err);
 
+/* The reference policy of the next step, at a temperature. Borrowed from the session, until that of another step is asked for. */
+rein_status rein_session_reference_policy(rein_policy *policy, rein_session *session, double temperature, rein_error *err);
+
 /* The log-probs of the groups under the reference of the next step, [tokens of all histories], at a temperature; those of an earlier step
  * are not computed again, as long as they fit into the session's reference cache. */
 rein_status rein_session_reference_log_probs(float *log_probs, rein_session *session, double temperature, const rein_groups *groups,

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "fingerprint.h"
 #include "origin.h"
+#include "rollout/task.h"
 #include "session.h"
 #include "settings.h"
 #include "state.h"
@@ -29,8 +30,7 @@ static rein_status resume_settings(rein_session *s, const rein_settings *given, 
 
 /* Commands that are given now are meant for the current directory. A file that moved is no command. */
 static int programs_given(const rein_settings *given) {
-    return rein_task_kind_of(given->task) == REIN_TASK_PROGRAM || rein_task_kind_of(given->eval_task) == REIN_TASK_PROGRAM ||
-           rein_settings_given(given, "reward");
+    return rein_task_command(given->task) || rein_task_command(given->eval_task) || rein_settings_given(given, "reward");
 }
 
 /* A run can be resumed from any directory. */
@@ -98,7 +98,7 @@ static void choose_skipped(const char **skipped, const rein_session *s, const re
     for (size_t i = 0; i < N_NAMED; i++) {
         const char *name = NAMED[i].name, *value = rein_settings_text(&s->settings, name);
         const int file = !NAMED[i].is_task || rein_task_kind_of(rein_settings_text(given, name)) == REIN_TASK_FILE;
-        const int command = !strcmp(name, "reward") || (NAMED[i].is_task && rein_task_kind_of(value) == REIN_TASK_PROGRAM);
+        const int command = !strcmp(name, "reward") || (NAMED[i].is_task && rein_task_command(value));
         if (command || (rein_settings_given(given, name) && (s->fork.run || !NAMED[i].moves || !file))) *skipped++ = name;
     }
 }
@@ -245,19 +245,17 @@ static rein_status open_policy(rein_session *s, rein_error *err) {
 
 /* A run that is new, or was stopped before its first checkpoint, begins with that of step 0. */
 rein_status rein_session_check_reference(const rein_session *s, const rein_settings *settings, rein_error *err) {
+    static const char field[] = "kl_penalty_reference_step";
     const int64_t step = settings->kl_penalty_reference_step;
-    char shown[300] = "0";
     rein_run *run = NULL;
     if (step < 0) return REIN_OK;
     rein_status status = s->is_new && !s->run ? REIN_OK : rein_run_open(&run, s->directory, REIN_RUN_READ, err);
-    if (status) return status;
-    const int has_steps = run && rein_run_checkpoints(NULL, run);
-    const int found = has_steps ? rein_run_has_step(run, step) : step == 0;
-    if (has_steps) rein_run_show_steps(shown, sizeof shown, run);
+    if (!status && run && rein_run_checkpoints(NULL, run)) status = rein_run_check_step(run, step, field, err);
+    else if (!status && step > 0)
+        status = rein_fail_at(err, REIN_EINVAL, field, -1, "is %lld: the run has no checkpoint of step %lld; it has 0",
+                              (long long)step, (long long)step);
     rein_run_close(run);
-    if (found) return REIN_OK;
-    return rein_fail_at(err, REIN_EINVAL, "kl_penalty_reference_step", -1,
-                        "is %lld: the run has no checkpoint of step %lld; it has %s", (long long)step, (long long)step, shown);
+    return status;
 }
 
 static rein_status open_reference(rein_session *s, rein_error *err) {

@@ -20,9 +20,9 @@ static rein_status check_step(const rein_session *s, int64_t step, rein_error *e
     char shown[300];
     if (rein_run_has_step(s->run, step)) return rein_checkpoint_verify(s->run, step, err);
     const int64_t lag = s->settings.kl_penalty_step_lag;
-    return rein_fail_at(err, REIN_EINVAL, lag ? "kl_penalty_step_lag" : "kl_penalty_reference_step", -1,
-                        "is %lld: the run has no checkpoint of step %lld; it has %s", (long long)(lag ? lag : step),
-                        (long long)step, rein_run_show_steps(shown, sizeof shown, s->run));
+    if (!lag) return rein_run_check_step(s->run, step, "kl_penalty_reference_step", err);
+    return rein_fail_at(err, REIN_EINVAL, "kl_penalty_step_lag", -1, "is %lld: the run has no checkpoint of step %lld; it has %s",
+                        (long long)lag, (long long)step, rein_run_show_steps(shown, sizeof shown, s->run));
 }
 
 /* A checkpoint holds an adapter, or a whole model. */
@@ -52,9 +52,9 @@ rein_status rein_session_first_policy(rein_policy *policy, rein_model **model, r
     return status;
 }
 
-/* The reference policy of step number `step`. Borrowed from the session. */
-static rein_status reference_policy(rein_policy *policy, rein_session *s, int64_t step, double temperature, rein_error *err) {
+rein_status rein_session_reference_policy(rein_policy *policy, rein_session *s, double temperature, rein_error *err) {
     const rein_settings *o = &s->settings;
+    const int64_t step = s->step;
     rein_status status = REIN_OK;
     int64_t from = -1; /* a checkpoint */
     if (o->kl_penalty_reference_step >= 0) from = o->kl_penalty_reference_step;
@@ -74,7 +74,7 @@ rein_status rein_session_reference_log_probs(float *log_probs, rein_session *s, 
     rein_policy policy;
     if (!s->references) s->references = rein_reference_cache_new(MOST_REFERENCES);
     if (!s->references) return rein_fail(err, REIN_ENOMEM, "no memory for log-probs of the reference");
-    const rein_status status = reference_policy(&policy, s, s->step, temperature, err);
+    const rein_status status = rein_session_reference_policy(&policy, s, temperature, err);
     if (status) return status;
     return rein_reference_cache_log_probs(log_probs, s->references, s->trainer, &policy, s->reference_step, groups, err);
 }

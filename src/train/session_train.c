@@ -29,12 +29,13 @@ typedef struct working {
     rein_session *s;
     rein_groups *groups;
     const rein_train_options *options;
-    rein_policy policy;     /* at the temperature of this step */
-    rein_options objective; /* of this step */
-    size_t tokens;          /* of the groups */
-    float *reference, *old; /* [tokens] or NULL: not needed */
-    float *advantages;      /* [tokens] */
-    double ptx_loss;        /* added up */
+    rein_policy policy;           /* at the temperature of this step */
+    rein_options objective;       /* of this step */
+    size_t tokens;                /* of the groups */
+    rein_policy reference_policy; /* with an exact KL */
+    float *reference, *old;       /* [tokens] or NULL: not needed */
+    float *advantages;            /* [tokens] */
+    double ptx_loss;              /* added up */
     rein_step_numbers numbers;
     size_t passes, optimizer_steps;
     double norms; /* added up */
@@ -71,7 +72,9 @@ static rein_status before_the_passes(working *w, rein_error *err) {
     rein_session *s = w->s;
     rein_status status = REIN_OK;
     const double began = rein_now();
-    if (rein_options_use_reference(&w->objective)) {
+    if (rein_uses_exact_kl(&w->objective))
+        status = rein_session_reference_policy(&w->reference_policy, s, w->policy.temperature, err);
+    if (!status && rein_uses_ref_log_probs(&w->objective)) {
         status = take_log_probs(&w->reference, w, err);
         if (!status) status = rein_session_reference_log_probs(w->reference, s, w->policy.temperature, w->groups, err);
         w->numbers.seconds_reference = rein_now() - began;
@@ -145,6 +148,7 @@ static rein_status one_pass(working *w, int64_t epoch, size_t first, size_t last
     const size_t at = tokens_before(w->groups, first);
     const rein_groups part = {w->groups->groups + first, last - first, 0};
     const rein_pass_options options = {.objective = &w->objective,
+                                       .reference = w->reference_policy.model ? &w->reference_policy : NULL,
                                        .reference_log_probs = w->reference ? w->reference + at : NULL,
                                        .old_log_probs = w->old ? w->old + at : NULL,
                                        .policy_step = w->passes == 0 ? s->step : -1,
@@ -227,7 +231,8 @@ static void finish_numbers(working *w, double began) {
     rein_metrics_finish(&n->loss.metrics, w->passes);
     n->loss.loss /= (double)w->passes;
     n->loss.nothing_to_train = w->optimizer_steps == 0;
-    n->parts = REIN_STEP_REWARDS | (w->reference ? REIN_STEP_REFERENCE : 0) | (has_budgets(w) ? REIN_STEP_BUDGETS : 0) |
+    n->parts = REIN_STEP_REWARDS | (rein_options_use_reference(&w->objective) ? REIN_STEP_REFERENCE : 0) |
+               (rein_uses_exact_kl(&w->objective) ? REIN_STEP_EXACT_KL : 0) | (has_budgets(w) ? REIN_STEP_BUDGETS : 0) |
                (n->loss.metrics.entropy > 0 ? REIN_STEP_ENTROPIES : 0);
     n->gradient_norm = w->optimizer_steps ? w->norms / (double)w->optimizer_steps : 0;
     n->clipped_ratio = truncated_share(w->groups);

@@ -54,6 +54,7 @@ struct rein_settings {
     double reward_timeout;
     int64_t reward_restarts;
     int64_t steps, prompts, samples, max_tokens; /* of the run; of a step; of a prompt; of a response */
+    int64_t max_turns;                           /* of an episode */
     int64_t activation_cache; /* MB for activations that sampling computed and training reuses; never part of a result */
     int64_t top_k;
     double top_p, min_p;

@@ -55,6 +55,7 @@
         "sample among the most probable tokens whose sum reaches it; needs a mismatch correction")                                 \
     ROW(min_p, NUMBER, "X", 0, 0.999999, 0, "rollout",                                                                             \
         "sample among tokens with this share of the greatest probability; needs a mismatch correction")                            \
+    ROW(max_turns, WHOLE, "N", 1, 1e6, 8, "rollout", "turns of the model in an episode of an environment")                         \
     ROW(stop, LIST, "TEXT", 0, 0, 0, "rollout", "a text that ends a response, \\n a newline; may be repeated")                     \
     ROW(dynamic_sampling, WHOLE, "N", 0, 1000, 0, "rollout",                                                                       \
         "sample again, up to N times, for groups in which all rewards are the same (DAPO)")                                        \
@@ -64,7 +65,8 @@
     ROW(ptx_coef, NUMBER, "X", 0, 1e6, 0.1, "rollout", "weight of their loss")                                                     \
     ROW(ptx_batch, WHOLE, "N", 1, 1e6, 8, "rollout", "examples of a step")                                                         \
     ROW(stop_at, TEXT, "TEXT", 0, 0, 0, "rollout", "end the run when a metric gets there: \"eval/accuracy>=0.95\", \"kl>0.2\"")    \
-    ROW(task, TEXT, "TASK", 0, 0, 0, "task", "a built-in task (rein task), a file of JSON lines, or a program")                    \
+    ROW(task, TEXT, "TASK", 0, 0, 0, "task",                                                                                       \
+        "a built-in task (rein task), a file of JSON lines, a program, or env: and a program that plays")                          \
     ROW(eval_task, TEXT, "TASK", 0, 0, 0, "task", "the task of evaluations; the held-out part of the task if not given")           \
     ROW(held_out, NUMBER, "X", 0, 0.9, 0.1, "task", "share of a file that is held out for evaluations")                            \
     ROW(reward, LIST, "JUDGE", 0, 0, 0, "task", "task, exact, number, regex:PATTERN, length:N or a program; may be repeated")      \

@@ -89,10 +89,11 @@ static rein_status open_reward(rein_task_runner *r, const rein_task_inputs *inpu
 static rein_status open_task(rein_task **task, const rein_task_runner *r, const char *source, double held_out,
                              const rein_task_inputs *inputs, rein_error *err) {
     const rein_task_kind kind = rein_task_kind_of(source);
+    const int runs = rein_task_command(source) != NULL;
     const rein_task_options how = {.seed = (uint64_t)r->settings.seed,
                                    .held_out_share = rein_task_is_divided(kind) ? held_out : 0,
-                                   .timeout = kind == REIN_TASK_PROGRAM ? r->settings.reward_timeout : 0,
-                                   .directory = kind == REIN_TASK_PROGRAM ? r->settings.working_directory : NULL,
+                                   .timeout = runs ? r->settings.reward_timeout : 0,
+                                   .directory = runs ? r->settings.working_directory : NULL,
                                    .texts = inputs->texts,
                                    .n_texts = inputs->n_texts};
     return rein_task_open(task, source, &how, err);
@@ -179,6 +180,7 @@ rein_rollout_options rein_task_runner_options(rein_task_runner *r, rein_policy p
                                                .stops = r->stop_list,
                                                .n_stops = r->n_stops,
                                                .seed = (uint64_t)s->seed},
+                                  .max_turns = (size_t)s->max_turns,
                                   .exec = exec};
 }
 

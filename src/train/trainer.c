@@ -41,7 +41,8 @@ static rein_status allocate(rein_trainer *t, rein_error *err) {
     if (!t->parameters || !t->shards || !t->first || !t->second)
         return rein_fail(err, REIN_ENOMEM, "no memory to train %zu numbers in %zu shards", t->floats, t->options.shards);
     rein_parameters(t->parameters, t->model, t->adapter, t->shards);
-    return rein_activations_open(&t->activations, &t->options.exec, err);
+    const rein_status status = rein_activations_open(&t->activations, &t->options.exec, err);
+    return status ? status : rein_activations_open(&t->reference_activations, &t->options.exec, err);
 }
 
 rein_status rein_trainer_open(rein_trainer **trainer, rein_model *model, rein_adapter *adapter, const rein_trainer_options *options,
@@ -64,6 +65,7 @@ rein_status rein_trainer_open(rein_trainer **trainer, rein_model *model, rein_ad
 void rein_trainer_close(rein_trainer *t) {
     if (!t) return;
     rein_activations_close(t->activations);
+    rein_activations_close(t->reference_activations);
     rein_arena_free(&t->arena);
     free(t->parameters);
     rein_pages_free(t->shards, t->options.shards * t->floats * sizeof *t->shards);

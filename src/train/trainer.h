@@ -20,7 +20,8 @@ struct rein_trainer {
     rein_adapter *adapter;
     rein_trainer_options options; /* with the defaults put in */
     rein_activations *activations;
-    rein_arena arena; /* of a pass */
+    rein_activations *reference_activations; /* of the reference, in a pass that computes the exact KL */
+    rein_arena arena;                        /* of a pass */
     size_t floats, n_parameters;
     rein_parameter *parameters;
     float *shards;         /* [shards][floats] gradients */

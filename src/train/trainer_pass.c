@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "model/beside.h"
 #include "objective/options.h"
 #include "packing.h"
 #include "trainer.h"
@@ -20,8 +21,9 @@ typedef struct pass_work {
     const rein_micro_batch *measured; /* or NULL */
     /* Of the current policy: all at the beginning, if something needs them; else as they are computed. */
     float *current, *entropies;
-    float *old, *reference, *dlog_probs, *dentropies;
-    float *batch_log_probs, *batch_entropies, *batch_dlog_probs, *batch_dentropies; /* [tokens of the largest micro-batch] */
+    float *old, *reference, *kl, *dlog_probs, *dentropies, *dkl;           /* kl: the exact one */
+    float *batch_log_probs, *batch_entropies, *batch_reference, *batch_kl; /* [tokens of the largest micro-batch] */
+    float *batch_dlog_probs, *batch_dentropies, *batch_dkl;
     rein_batch batch;
     rein_step *step;
 } pass_work;
@@ -38,7 +40,7 @@ static int uses_entropies(const rein_options *o) { return has_bonus(o) || o->top
 /* 1 if the log-probs of the whole step are needed before the first gradient. */
 static int needs_current_first(const rein_options *o) {
     const int penalty = o->kl_penalty_coef > 0 && o->kl_penalty_source == REIN_KL_SOURCE_CURRENT_LEARNER;
-    return penalty || o->kl_reward_coef > 0 || uses_entropies(o);
+    return penalty || o->kl_reward_coef > 0 || o->kl_reward_exact > 0 || uses_entropies(o);
 }
 
 static size_t not_recorded(const rein_packing *packing) {
@@ -65,13 +67,18 @@ static int wants_something(const rein_micro_batch *micro_batch) {
     return 0;
 }
 
-static rein_status forward(float *log_probs, float *entropies, pass_work *w, const rein_micro_batch *micro_batch,
+/* exact_kl: beside the reference, whose log-probs and exact KL are those of the micro-batch then. */
+static rein_status forward(float *log_probs, float *entropies, int exact_kl, pass_work *w, const rein_micro_batch *micro_batch,
                            const rein_policy *policy, const rein_forward_options *how, rein_error *err) {
-    const rein_status status = rein_forward(w->batch_log_probs, entropies ? w->batch_entropies : NULL, w->t->activations, policy,
-                                            &micro_batch->tokens, how, err);
+    const rein_beside beside = {w->t->reference_activations, exact_kl ? w->o->reference : NULL, w->batch_kl, w->batch_reference,
+                                how && rein_exact_kl_loss(&w->objective)};
+    const rein_status status =
+        rein_forward_beside(w->batch_log_probs, entropies ? w->batch_entropies : NULL, exact_kl ? &beside : NULL, w->t->activations,
+                            policy, &micro_batch->tokens, how, err);
     if (status) return status;
     scatter(log_probs, w->batch_log_probs, micro_batch);
     if (entropies) scatter(entropies, w->batch_entropies, micro_batch);
+    if (exact_kl) scatter(w->reference, w->batch_reference, micro_batch), scatter(w->kl, w->batch_kl, micro_batch);
     return REIN_OK;
 }
 
@@ -80,14 +87,15 @@ static rein_status ask_watch(const rein_trainer *t, size_t done, size_t all, rei
     return rein_fail(err, REIN_ECANCELLED, "the step was stopped");
 }
 
-static rein_status all_forward(float *log_probs, float *entropies, pass_work *w, const rein_policy *policy, rein_error *err) {
+static rein_status all_forward(float *log_probs, float *entropies, int exact_kl, pass_work *w, const rein_policy *policy,
+                               rein_error *err) {
     rein_status status = REIN_OK;
     memset(log_probs, 0, w->packing.n_tokens * sizeof *log_probs);
     if (entropies) memset(entropies, 0, w->packing.n_tokens * sizeof *entropies);
     for (size_t u = 0; u < w->packing.n_micro_batches && !status; u++) {
         status = ask_watch(w->t, 0, 0, err);
         if (!status && wants_something(&w->packing.micro_batches[u]))
-            status = forward(log_probs, entropies, w, &w->packing.micro_batches[u], policy, NULL, err);
+            status = forward(log_probs, entropies, exact_kl, w, &w->packing.micro_batches[u], policy, NULL, err);
     }
     return status;
 }
@@ -127,8 +135,9 @@ static rein_status take_arrays(pass_work *w, rein_error *err) {
         const rein_tokens *tokens = &w->packing.micro_batches[u].tokens;
         if (tokens->offsets[tokens->n] > largest) largest = tokens->offsets[tokens->n];
     }
-    float **arrays[] = {&w->current, &w->entropies, &w->old, &w->reference, &w->dlog_probs, &w->dentropies};
-    float **of_micro_batch[] = {&w->batch_log_probs, &w->batch_entropies, &w->batch_dlog_probs, &w->batch_dentropies};
+    float **arrays[] = {&w->current, &w->entropies, &w->old, &w->reference, &w->kl, &w->dlog_probs, &w->dentropies, &w->dkl};
+    float **of_micro_batch[] = {&w->batch_log_probs,  &w->batch_entropies,  &w->batch_reference, &w->batch_kl,
+                                &w->batch_dlog_probs, &w->batch_dentropies, &w->batch_dkl};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         if ((*arrays[i] = rein_arena_floats(arena, n))) memset(*arrays[i], 0, n * sizeof(float));
     for (size_t i = 0; i < sizeof of_micro_batch / sizeof *of_micro_batch; i++)
@@ -151,6 +160,12 @@ static rein_status pack(pass_work *w, const rein_groups *groups, rein_error *err
 static rein_status reference_pass(pass_work *w, rein_error *err) {
     const double began = rein_now();
     if (!rein_options_use_reference(&w->objective)) return REIN_OK;
+    const int exact = rein_uses_exact_kl(&w->objective);
+    if (exact && !w->o->reference)
+        return rein_fail_at(err, REIN_EINVAL, "reference", -1,
+                            "is missing: the exact KL (kl_estimator exact, kl_reward_exact) needs the policy itself, not only its "
+                            "log-probs");
+    if (exact && !rein_uses_ref_log_probs(&w->objective)) return REIN_OK; /* they come with the exact KL */
     if (w->o->reference_log_probs) {
         memcpy(w->reference, w->o->reference_log_probs, w->packing.n_tokens * sizeof *w->reference);
         return REIN_OK;
@@ -158,7 +173,7 @@ static rein_status reference_pass(pass_work *w, rein_error *err) {
     if (!w->o->reference)
         return rein_fail_at(err, REIN_EINVAL, "reference", -1,
                             "is missing: the objective has a KL to a reference (kl_reward_coef, kl_penalty_coef or kl_loss_coef)");
-    const rein_status status = all_forward(w->reference, NULL, w, w->o->reference, err);
+    const rein_status status = all_forward(w->reference, NULL, 0, w, w->o->reference, err);
     for (size_t i = 0; i < w->packing.n_tokens; i++) w->pass->reference_tokens += w->packing.mask[i];
     w->pass->seconds_reference = rein_now() - began;
     return status;
@@ -170,10 +185,12 @@ static rein_status before_the_step(pass_work *w, rein_error *err) {
     if (status) return status;
     w->pass->recomputed = not_recorded(&w->packing);
     const double began = rein_now();
-    const int known = w->o->recorded_are_current && !w->pass->recomputed && !uses_entropies(&w->objective);
+    const int known =
+        w->o->recorded_are_current && !w->pass->recomputed && !uses_entropies(&w->objective) && !(w->objective.kl_reward_exact > 0);
     if (known) memcpy(w->current, w->packing.recorded, w->packing.n_tokens * sizeof *w->current);
     else if (needs_current_first(&w->objective))
-        status = all_forward(w->current, uses_entropies(&w->objective) ? w->entropies : NULL, w, &w->own, err);
+        status = all_forward(w->current, uses_entropies(&w->objective) ? w->entropies : NULL, w->objective.kl_reward_exact > 0, w,
+                             &w->own, err);
     w->pass->seconds_forward = rein_now() - began;
     return status;
 }
@@ -209,6 +226,7 @@ static rein_status begin_step(pass_work *w, rein_error *err) {
                             .old_log_probs = w->old,
                             .ref_log_probs = rein_options_use_reference(&w->objective) ? w->reference : NULL,
                             .sample_log_probs = uses_recorded(&w->objective) ? packing->recorded : NULL,
+                            .exact_kl = rein_uses_exact_kl(&w->objective) ? w->kl : NULL,
                             .entropies = w->entropies, /* at least to be measured */
                             .values = w->objective.advantage == REIN_ADVANTAGE_GAE ? packing->values : NULL,
                             .rewards = packing->rewards,
@@ -223,29 +241,32 @@ static rein_status begin_step(pass_work *w, rein_error *err) {
 /* Forward, loss and backward of one micro-batch; its gradient goes to the shard of its group. */
 static rein_status forward_and_backward(pass_work *w, const rein_micro_batch *micro_batch, rein_error *err) {
     rein_trainer *t = w->t;
-    const int bonus = has_bonus(&w->objective), wanted = wants_something(micro_batch);
+    const int bonus = has_bonus(&w->objective), exact = rein_exact_kl_loss(&w->objective), wanted = wants_something(micro_batch);
     const rein_forward_options how = {1, bonus, t->options.recompute,
                                       micro_batch == w->measured ? NULL : t->options.activation_cache};
     rein_status status = REIN_OK;
     const double began = rein_now();
-    if (wanted) status = forward(w->current, w->entropies, w, micro_batch, &w->own, &how, err);
+    if (wanted) status = forward(w->current, w->entropies, exact, w, micro_batch, &w->own, &how, err);
     if (wanted && !status) w->pass->cached_tokens += rein_activations_cached_tokens(t->activations);
     if (!status) measure_gap(w, micro_batch), take_old(w, micro_batch);
     if (!status)
         status = rein_step_loss(w->step, micro_batch->first, micro_batch->last, w->current, w->entropies, w->dlog_probs,
                                 bonus ? w->dentropies : NULL, w->o->advantages, err);
+    if (!status && exact) status = rein_step_exact_kl_gradient(w->dkl, w->step, micro_batch->first, micro_batch->last, err);
     const double middle = rein_now();
     w->pass->seconds_forward += middle - began;
     if (status || !wanted) return status;
     gather(w->batch_dlog_probs, w->dlog_probs, micro_batch);
     if (bonus) gather(w->batch_dentropies, w->dentropies, micro_batch);
+    if (exact) gather(w->batch_dkl, w->dkl, micro_batch);
     int any = 0;
     for (size_t i = 0; i < micro_batch->tokens.offsets[micro_batch->tokens.n] && !any; i++)
-        any = w->batch_dlog_probs[i] != 0 || (bonus && w->batch_dentropies[i] != 0);
+        any = w->batch_dlog_probs[i] != 0 || (bonus && w->batch_dentropies[i] != 0) || (exact && w->batch_dkl[i] != 0);
     if (any) {
         float *shard = t->shards + (t->groups + micro_batch->group) % t->options.shards * t->floats;
         w->pass->nothing_to_train = 0;
-        status = rein_backward(shard, t->activations, w->batch_dlog_probs, bonus ? w->batch_dentropies : NULL, err);
+        status = rein_backward_beside(shard, t->activations, w->batch_dlog_probs, bonus ? w->batch_dentropies : NULL,
+                                      exact ? w->batch_dkl : NULL, err);
     }
     w->pass->seconds_backward += rein_now() - middle;
     return status;
@@ -311,5 +332,5 @@ rein_status rein_trainer_log_probs(float *log_probs, float *entropies, rein_trai
                                    const rein_groups *groups, rein_error *err) {
     pass_work w = {.t = t, .own = policy ? *policy : own_policy(t, 0)};
     const rein_status status = pack(&w, groups, err);
-    return status ? status : all_forward(log_probs, entropies, &w, &w.own, err);
+    return status ? status : all_forward(log_probs, entropies, 0, &w, &w.own, err);
 }

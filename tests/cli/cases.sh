@@ -81,7 +81,7 @@ completes() { # completes WANTED WORD…: the completion of the last word holds 
     local wanted=$1
     shift
     if bash -eu -c 'source <(rein completion bash); COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _rein; printf "%s\n" "${COMPREPLY[@]}"' - "$@" 2>"$work/err" |
-        grep -qxF -- "$wanted" && [ ! -s "$work/err" ]; then pass; else fail "completion of $*" "$(cat "$work/err")"; fi
+        grep -xF -- "$wanted" >"$work/found" && [ ! -s "$work/err" ]; then pass; else fail "completion of $*" "$(cat "$work/err")"; fi
 }
 
 finish() {

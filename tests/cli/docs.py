@@ -10,6 +10,8 @@ import json
 import os
 import re
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -53,6 +55,15 @@ int main(void) {
     (void)err;
 %s}
 """
+
+
+def with_free_ports(text):
+    """The commands, with ports on which nothing listens: another test may run the same page at the same time."""
+    for port in sorted(set(re.findall(r"--port ([1-9]\d*)", text))):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            text = re.sub(rf"\b{port}\b", str(s.getsockname()[1]), text)
+    return text
 
 
 class Report:
@@ -137,10 +148,18 @@ class Place:
         return where
 
     def shell(self, text, where):
-        return subprocess.run(
-            ["bash", "-eu", "-o", "pipefail", "-c", text], cwd=where, env=self.environment, timeout=300,
+        """Runs commands. What they leave running ends with them."""
+        command = ["bash", "-eu", "-o", "pipefail", "-c", with_free_ports(text)]
+        process = subprocess.Popen(
+            command, cwd=where, env=self.environment, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
+        try:
+            output, _ = process.communicate(timeout=300)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output = process.communicate()[0] + "\nkilled after 300 s\n"
+        return subprocess.CompletedProcess(command, process.returncode, output)
 
     def program(self, text, where):
         """Compiles a C block, the inside of main() if it has none, and runs it."""

@@ -93,6 +93,18 @@ gives "no penalty, no reference" kl-advantage '{"advantages":[1,2],"log_probs":[
 gives "budget-control" budget-control '{"multiplier":0.01,"response_lengths":[150,80,220],"target_length":100,"step_size":0.0001}' multiplier 0.015
 gives "budget-control, never below 0" budget-control '{"multiplier":0.01,"response_lengths":[10],"target_length":100,"step_size":1}' multiplier 0
 
+dpo='{"loss":"dpo","chosen_log_probs":[-10],"rejected_log_probs":[-10],"ref_chosen_log_probs":[-12],"ref_rejected_log_probs":[-12]}'
+gives "preference-loss, equal" preference-loss "$dpo" loss 0.69314718055994529
+gives "preference-loss, equal" preference-loss "$dpo" grad_chosen_log_probs '-0.050000000000000003' --grad
+gives "preference-loss, metrics" preference-loss "$dpo" rewards/chosen 0.20000000000000001
+gives "preference-loss, kto" preference-loss '{"loss":"kto","log_probs":[-1],"ref_log_probs":[-1],"labels":[1],"kl":-1}' grad_log_probs '-0.025000000000000001' --grad
+gives "preference-loss, cpo with both lengths" preference-loss '{"loss":"cpo","chosen_log_probs":[-4],"rejected_log_probs":[-4],"chosen_lengths":[2],"rejected_lengths":[2],"cpo_alpha":0}' loss 0.69314718055994529
+gives "reward-loss" reward-loss '{"chosen_rewards":[500,1],"rejected_rewards":[-500,3],"margins":[0,-2]}' accuracy 0.5
+gives "reward-loss" reward-loss '{"chosen_rewards":[1],"rejected_rewards":[1],"center_rewards_coefficient":0.5}' grad_rejected_rewards 2.5 --grad
+gives "value-loss" value-loss '{"values":[0.5,2],"old_values":[0.5,1],"returns":[1,1]}' loss 0.3125
+gives "value-loss, mask" value-loss '{"values":[0.5,null],"old_values":[0.5,null],"returns":[1,null],"mask":[1,0],"value_clip":0}' grad_values '-0.5 0' --grad
+gives "value-loss, nothing trains" value-loss '{"values":[null],"old_values":[null],"returns":[null],"mask":[0]}' loss 0
+
 # The same loss by its name and as a composition.
 k2='{"preset":"k2","log_probs":[-1,-1.5],"old_log_probs":[-1.2,-1.3],"sequence_lengths":[1,1],"rewards":[1,0.5],"response_lengths":[150,80],"token_budget":100,"options":{"tau":0.1,"budget_penalty_coef":0.01}}'
 gives "policy-loss k2 is budget-loss" policy-loss "$k2" loss 0.0004
@@ -108,6 +120,7 @@ gives "one baseline a group" policy-loss "{$plain,\"baseline_rewards\":[0.5],\"o
 gives "one baseline a sequence" policy-loss "{$plain,\"baseline_rewards\":[0.5,0.5],\"options\":{\"advantage\":\"remax\"}}" grad_log_probs '-0.25 0.25 0' --grad
 gives "reward components" policy-loss '{"log_probs":[-1],"old_log_probs":[-1],"reward_components":[[1,2]],"reward_weights":[1,0.5]}' reward 2
 gives "entropies" policy-loss '{"log_probs":[-1],"old_log_probs":[-1],"rewards":[1],"entropies":[0.5],"options":{"entropy_coef":0.1}}' grad_entropies '-0.1' --grad
+gives "exact KL" policy-loss '{"log_probs":[-1],"old_log_probs":[-1],"rewards":[1],"exact_kl":[0.5],"options":{"kl_loss_coef":0.1,"kl_estimator":"exact"}}' grad_exact_kl '0.1' --grad
 gives "rewards whose squares overflow" policy-loss '{"preset":"dapo","log_probs":[-1,-1],"old_log_probs":[-1,-1],"sequence_lengths":[1,1],"rewards":[1e300,0]}' advantages '0.70710678118654752 -0.70710678118654752'
 gives "rewards whose squares overflow" policy-loss '{"preset":"dapo","log_probs":[-1,-1],"old_log_probs":[-1,-1],"sequence_lengths":[1,1],"rewards":[1e300,0]}' reward_std 7.0710678118654752e299
 wrong "rewards too large to whiten" "rewards are too large" policy-loss '{"log_probs":[-1,-1],"old_log_probs":[-1,-1],"sequence_lengths":[1,1],"rewards":[1e300,0],"options":{"advantage":"reinforce++"}}'
@@ -219,6 +232,27 @@ wrong "no gradient" "${p}--grad" budget-control '{}' --grad
 wrong "negative length" "${p}response_lengths\[0\] is -1" budget-control '{"multiplier":0,"response_lengths":[-1],"target_length":1,"step_size":1}'
 wrong "no lengths" "${p}response_lengths is empty" budget-control '{"multiplier":0,"response_lengths":[],"target_length":1,"step_size":1}'
 wrong "negative multiplier" "${p}multiplier is -1" budget-control '{"multiplier":-1,"response_lengths":[1],"target_length":1,"step_size":1}'
+
+p='^rein objective preference-loss: '
+wrong "no loss" "${p}loss is missing" preference-loss '{}'
+wrong "unknown loss" "${p}loss is \"ppo\": it is one of dpo, cdpo" preference-loss '{"loss":"ppo"}'
+wrong "no log-probs" "${p}chosen_log_probs is missing" preference-loss '{"loss":"dpo"}'
+wrong "no reference" "${p}ref_chosen_log_probs is missing" preference-loss '{"loss":"dpo","chosen_log_probs":[-1],"rejected_log_probs":[-1]}'
+wrong "no pairs" "${p}chosen_log_probs is empty" preference-loss "${dpo//\[-1[02]\]/[]}"
+wrong "other lengths" "${p}rejected_log_probs has 2 entries, chosen_log_probs has 1" preference-loss '{"loss":"dpo","chosen_log_probs":[-1],"rejected_log_probs":[-1,-2]}'
+wrong "idle option" "${p}simpo_gamma has no effect with loss dpo" preference-loss "${dpo/\}/,\"simpo_gamma\":1\}}"
+wrong "idle lengths" "${p}chosen_lengths has no effect with loss \"dpo\"" preference-loss "${dpo/\}/,\"chosen_lengths\":[1]\}}"
+wrong "idle reference" "${p}ref_chosen_log_probs has no effect with loss \"orpo\"" preference-loss "${dpo/\"dpo\"/\"orpo\"}"
+wrong "kto has no pairs" "${p}chosen_log_probs has no effect with loss \"kto\"" preference-loss "${dpo/\"dpo\"/\"kto\"}"
+wrong "no label_smoothing" "${p}label_smoothing is missing: loss cdpo" preference-loss "${dpo/\"dpo\"/\"cdpo\"}"
+wrong "beta 0" "${p}beta is 0: it must be above 0" preference-loss "${dpo/\}/,\"beta\":0\}}"
+wrong "certain completion" "${p}chosen_log_probs\[0\] is 0: orpo" preference-loss '{"loss":"orpo","chosen_log_probs":[0],"rejected_log_probs":[-1],"chosen_lengths":[1],"rejected_lengths":[1]}'
+wrong "length 0" "${p}rejected_lengths\[0\] is 0" preference-loss '{"loss":"simpo","chosen_log_probs":[-1],"rejected_log_probs":[-1],"chosen_lengths":[1],"rejected_lengths":[0]}'
+wrong "no kl" "${p}kl is missing" preference-loss '{"loss":"kto","log_probs":[-1],"ref_log_probs":[-1],"labels":[1]}'
+wrong "no rewards" "^rein objective reward-loss: chosen_rewards is empty" reward-loss '{"chosen_rewards":[],"rejected_rewards":[]}'
+wrong "negative centring" "^rein objective reward-loss: center_rewards_coefficient is -1" reward-loss '{"chosen_rewards":[1],"rejected_rewards":[1],"center_rewards_coefficient":-1}'
+wrong "no values" "^rein objective value-loss: values is empty" value-loss '{"values":[],"old_values":[],"returns":[]}'
+wrong "negative clip" "^rein objective value-loss: value_clip is -0.5" value-loss '{"values":[1],"old_values":[1],"returns":[1],"value_clip":-0.5}'
 
 p='^rein objective policy-loss: '
 wrong "unknown preset" "${p}.*gropo.*did you mean .*grpo" policy-loss '{"preset":"gropo"}'
@@ -367,7 +401,7 @@ for command in objective explain completion help; do
     if [ -s "$work/example" ] && (cd "$work" && bash -eu "$work/example") >"$work/out" 2>"$work/err" && [ ! -s "$work/err" ]; then pass
     else fail "example of $command" "$(cat "$work/example")" "$(head -3 "$work/err")"; fi
 done
-for operation in budget-loss gpo rlhf-update kl-advantage policy-loss budget-control; do
+for operation in budget-loss gpo rlhf-update kl-advantage policy-loss budget-control preference-loss reward-loss value-loss; do
     says "explain $operation" "^$operation: " rein explain "$operation"
     narrow "explain $operation"
     sed '1,/^Try it:$/d' "$work/out" >"$work/example"
@@ -384,6 +418,12 @@ for preset in $presets; do
     narrow "explain $preset"
     says "explain $preset --json" '"kl_bias": \[' rein explain "$preset" --json
 done
+for loss in dpo cdpo robust hinge ipo_mean ipo_sum simpo cpo orpo kto; do
+    says "explain $loss" '^  beta  ' rein explain "$loss"
+    narrow "explain $loss"
+    says "explain $loss --json" "^\{\"loss\": \"$loss\".*\"options\": \{\"beta\": " rein explain "$loss" --json
+done
+says "explain robust" '^  label_smoothing  *required ' rein explain robust
 says "an option" '^kl_loss_coef: ' rein explain kl-loss-coef
 says "an option: its presets" '^  presets   .*grpo 0.04' rein explain kl_loss_coef
 says "an option: its choices" 'dapo clip, bnpo clip' rein explain surrogate

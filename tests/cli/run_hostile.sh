@@ -111,8 +111,11 @@ write("rlhf-update", weights=row, rewards=[1] * n, policy_log_probs=[-1] * n, re
 write("kl-advantage", advantages=row, log_probs=row, ref_log_probs=row, kl_penalty_coef=0.1)
 write("budget-control", multiplier=0.01, response_lengths=[1] * p, target_length=100, step_size=0.0001)
 write("policy-loss", log_probs=row, old_log_probs=row, ref_log_probs=row, sequence_lengths=[p // n] * n, rewards=list(range(n)), options={"kl_loss_coef": 0.1})
+write("preference-loss", loss="simpo", chosen_log_probs=row, rejected_log_probs=row, chosen_lengths=[1] * p, rejected_lengths=[1] * p)
+write("reward-loss", chosen_rewards=row, rejected_rewards=row, margins=row)
+write("value-loss", values=row, old_values=row, returns=row)
 PYTHON
-    for operation in gpo budget-loss rlhf-update kl-advantage budget-control policy-loss; do
+    for operation in gpo budget-loss rlhf-update kl-advantage budget-control policy-loss preference-loss reward-loss value-loss; do
         for threads in 1 3; do
             does "a stack of 64 KB: $operation" "${shallow[@]}" rein objective $operation $operation.json --threads $threads
         done

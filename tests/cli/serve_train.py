@@ -57,6 +57,7 @@ class Server(serving.Server):
         for i, text in enumerate(prompts):
             answer = self.chat(model, text, 100 * seed + i, n)
             choices = answer["choices"]
+            assert all(c["policy_step"] == answer["policy_step"] for c in choices)  # it comes back with the Choices
             rewards = [-len(c["logprobs"]["content"]) + 0.01 * c["index"] for c in choices]
             out.append(
                 {
@@ -64,7 +65,6 @@ class Server(serving.Server):
                         {
                             "messages_and_choices": [{"role": "user", "content": text}, choice],
                             "reward": reward,
-                            "policy_step": answer["policy_step"],
                             "metadata": {"seed": seed},
                         }
                         for choice, reward in zip(choices, rewards, strict=True)
@@ -77,7 +77,7 @@ class Server(serving.Server):
     def train(self, groups, **options):
         return self.good("/v1/train", {"trajectory_groups": groups, **options}, 202)
 
-    def wait(self, job, within=120):
+    def wait(self, job, within=300):
         end = time.time() + within
         while (state := self.good(f"/v1/train/{job['id']}"))["status"] in ("queued", "running"):
             assert time.time() < end, state
@@ -120,6 +120,11 @@ def test_a_job():
         assert s.bad(400, "/v1/history?after=x") and s.bad(404, "/v1/train/nothing")
         first, second = s.good("/v1/checkpoints")["data"]
         assert first["step"] == 0 and second["metrics"]["loss"] == state["metrics"]["loss"]
+        # groups of an earlier policy have no gap to measure, nor have those of a policy that is not known
+        for changed in (None, 7):
+            for t in (t for group in groups for t in group["trajectories"]):
+                t["messages_and_choices"][1]["policy_step"] = 0 if changed is None else changed
+            assert "on_policy/max_gap" not in s.step(groups)["metrics"]
         s.stop()
     # the same step, made by the command line on the trajectories that the run has kept
     kept = Path("job/trajectories/train/0001.jsonl")
@@ -173,10 +178,14 @@ def test_options():
             ([groups[0], {"trajectories": [{"messages_and_choices": []}]}], "trajectory_groups[1].trajectories[0].reward"),
         ]:
             s.bad(400, "/v1/train", {"trajectory_groups": wrong}, param)
-        state = s.wait(s.train(groups, kl_penalty_coef=1.0, kl_penalty_reference_step=99))
-        assert state["status"] == "failed" and "it has 0, 1, 2, 3, 4, 5" in state["error"], state
+        said = s.bad(400, "/v1/train", {**body, "kl_penalty_coef": 1.0, "kl_penalty_reference_step": 99}, "kl_penalty_reference_step")
+        assert "it has 0, 1, 2, 3, 4, 5" in said, said
+        # a step that a job before it makes is there by then
+        jobs = [s.train(groups, epochs=4), s.train(groups, kl_penalty_coef=1.0, kl_penalty_reference_step=6)]
+        s.bad(400, "/v1/train", {**body, "kl_penalty_coef": 1.0, "kl_penalty_reference_step": 8}, "kl_penalty_reference_step")
+        assert [s.wait(job)["status"] for job in jobs] == ["done", "done"]
         # groups without a trajectory, in which every rollout failed, are left out
-        assert s.step([*groups, {"trajectories": [], "exceptions": [{"type": "E"}]}])["step"] == 6
+        assert s.step([*groups, {"trajectories": [], "exceptions": [{"type": "E"}]}])["step"] == 8
 
 
 def test_nothing_to_train():
@@ -200,7 +209,8 @@ def test_queue_events_and_cancel():
             return [json.loads(event.removeprefix("data: ")) for event in events.split("\n\n") if event.startswith("data: ")]
 
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
-            jobs = [s.train(groups) for _ in range(3)]
+            # the first one takes long: the second cannot be done before it is cancelled
+            jobs = [s.train(groups, epochs=epochs) for epochs in (20, 1, 1)]
             assert [job["step"] for job in jobs] == [1, 2, 3]
             streams = [pool.submit(listen, f"/v1/train/{job['id']}/events") for job in jobs]
             cancelled = s.good(f"/v1/train/{jobs[1]['id']}/cancel", {})
@@ -218,13 +228,15 @@ def test_queue_events_and_cancel():
         assert len(listen(f"/v1/train/{jobs[0]['id']}/events")) == 1
         # somebody who listens to everything, and goes away
         s.bad(404, "/v1/train/nothing/events")
-        everything = http.client.HTTPConnection("127.0.0.1", s.port, timeout=60)
+        everything = http.client.HTTPConnection("127.0.0.1", s.port, timeout=120)
         everything.request("GET", "/v1/events")
         response = everything.getresponse()
         job = s.train(groups[:4])
         text = b""
         while b'"status": "done"' not in text:
-            text += response.read1(1 << 16)
+            more = response.read1(1 << 16)
+            assert more, text[-500:]
+            text += more
         everything.close()
         assert s.wait(job)["status"] == "done"
 
@@ -341,7 +353,7 @@ def test_full_weights():
     shutil.rmtree("whole", ignore_errors=True)
     with Server("whole", "--model", "chatty", "--full", "--preset", "grpo", "--learning-rate", "1e-3") as s:
         base = s.chat("base", "Q:3+4=?", 5)["choices"]
-        assert s.chat("whole", "Q:3+4=?", 5)["choices"] == base
+        assert s.chat("whole", "Q:3+4=?", 5)["choices"] == [{**choice, "policy_step": 0} for choice in base]
         for step in (1, 2):
             assert s.step(s.groups("whole", step))["metrics"]["on_policy/max_gap"] == 0
             assert s.chat("whole", "Q:3+4=?", 5)["policy_step"] == step
@@ -354,11 +366,9 @@ def test_stop_while_training():
     s = new("stop", "--grace", "1")
     groups = s.groups("stop", 1)
     s.step(groups)
-    s.train(groups * 100, epochs=50)
+    s.train(groups * 100, epochs=1000)  # would take many minutes
     time.sleep(0.2)
-    began = time.time()
-    s.stop()
-    assert time.time() - began < 20
+    s.stop(within=120)
     with Server("stop") as s:
         assert s.newest() == 1 and s.step(groups)["step"] == 2
 
@@ -403,10 +413,9 @@ def test_art_routes():
         assert s.good(f"{path}?after={events[1]['id']}")["data"] == events[2:]
         job = s.good("/v1/preview/training-jobs", {**body, "experimental_config": {**config, "ppo": True}})
         assert s.wait(job)["status"] == "done"
-        job = s.good("/v1/preview/training-jobs", {**body, "experimental_config": {"kl_penalty_coef": 1, "kl_penalty_reference_step": 9}})
-        s.wait(job)
-        failed = s.good(f"/v1/preview/training-jobs/{job['id']}/events")["data"][-1]
-        assert failed["type"] == "training_failed" and "no checkpoint of step 9" in failed["data"]["error_message"]
+        missing = {"kl_penalty_coef": 1, "kl_penalty_reference_step": 9}
+        said = s.bad(400, "/v1/preview/training-jobs", {**body, "experimental_config": missing}, "kl_penalty_reference_step")
+        assert "no checkpoint of step 9; it has 0, 1, 2" in said, said
         s.bad(400, "/v1/preview/training-jobs", {**body, "experimental_config": {"mask_prob_ratio": True}}, "mask_prob_ratio")
         s.bad(404, "/v1/preview/training-jobs", {**body, "model_id": "x"}, "model_id")
         listed = s.good(f"/v1/preview/models/{model['id']}/checkpoints?limit=1&order=desc")

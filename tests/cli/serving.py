@@ -63,7 +63,7 @@ class Server:
         if self.process.poll() is None:
             self.stop()
 
-    def stop(self, within=60):
+    def stop(self, within=120):
         self.process.send_signal(signal.SIGTERM)
         _, log = self.process.communicate(timeout=within)
         assert self.process.returncode == 0, (self.process.returncode, log[-2000:])

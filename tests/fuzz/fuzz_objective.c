@@ -1,9 +1,9 @@
-/* fuzz_objective.c - any bytes at the JSON border of the operations (libFuzzer). The first byte chooses the operation, the second whether
+/* fuzz_objective.c - any bytes at the JSON border of the operations (libFuzzer). The first byte, counted from '0', chooses the operation, the second whether
  * the gradient is asked for; the rest is the JSON text.
  *
  * On success the output is one JSON object and one newline, and all its numbers are finite. Wrong arguments, or a result that is not
  * finite: one line says why, and nothing was written. Anything else is a bug. */
-/* words: src/operation/operation.c src/operation/operation_four.c src/operation/operation_policy.c src/operation/arguments.c src/objective/options.c src/objective/preset.c */
+/* words: src/operation/operation.c src/operation/operation_four.c src/operation/operation_policy.c src/operation/operation_preference.c src/operation/arguments.c src/objective/options.c src/objective/preset.c src/objective/preference.c */
 #include <jansson.h>
 #include <math.h>
 #include <stdint.h>
@@ -47,7 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     size_t operations = 0;
     if (size < 2) return 0;
     while (rein_operation_at(operations)) operations++;
-    const rein_operation_info *operation = rein_operation_at(data[0] % operations);
+    const rein_operation_info *operation = rein_operation_at((data[0] + 256u - '0') % operations);
     const int grad = data[1] & 1 && operation->gradients;
     const rein_exec exec = {1 + (data[1] >> 1) % 2, (data[1] >> 2) % 2 ? REIN_ISA_REF : REIN_ISA_BEST};
     rein_text out = {0};

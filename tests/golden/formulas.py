@@ -86,6 +86,95 @@ def kl_advantage(data):
     return {"advantages": a, "kl_policy_ref": [mean(list(d.values()))]}
 
 
+def logistic(x):
+    return ONE / (1 + (-x).exp())
+
+
+def minus_log_logistic(x):
+    return (1 + (-x).exp()).ln()
+
+
+def completion(data, side, i):
+    """s of one completion as a variable, its reference (0 without one) and its length (1 without one)."""
+    s = Dual(data[f"{side}_log_probs"][i], {(side, i): ONE})
+    ref = Decimal(data[f"ref_{side}_log_probs"][i]) if f"ref_{side}_log_probs" in data else ZERO
+    return s, ref, Decimal(data[f"{side}_lengths"][i]) if f"{side}_lengths" in data else ONE
+
+
+def pair_loss(data, i):
+    """The loss of a pair as its paper has it: (s, ref, length) of the chosen and of the rejected completion."""
+    (s_w, ref_w, n_w), (s_l, ref_l, n_l) = completion(data, "chosen", i), completion(data, "rejected", i)
+    name, beta = data["loss"], Decimal(data.get("beta", 2 if data["loss"] == "simpo" else 0.1))
+    noise, h = Decimal(data.get("label_smoothing", 0)), beta * ((s_w - ref_w) - (s_l - ref_l))
+    agree, contradict = minus_log_logistic(h), minus_log_logistic(-h)
+    if name == "dpo":                                           # 2305.18290, eq. 7
+        return agree
+    if name == "cdpo":                                          # Mitchell 2023: cross-entropy with the target 1 − ε
+        return (1 - noise) * agree + noise * contradict
+    if name == "robust":                                        # 2403.00409, eq. 12
+        return ((1 - noise) * agree - noise * contradict) / (1 - 2 * noise)
+    if name == "hinge":                                         # 2305.10425
+        return 1 - h if not above(h.value, ONE) else Dual(0)
+    if name in ("ipo_sum", "ipo_mean"):                         # 2310.12036, eq. 17; TRL divides by the lengths
+        gap = (s_w - ref_w) / n_w - (s_l - ref_l) / n_l - 1 / (2 * beta)
+        return gap * gap
+    if name == "simpo":                                         # 2405.14734, eq. 6
+        return minus_log_logistic(beta / n_w * s_w - beta / n_l * s_l - Decimal(data.get("simpo_gamma", 0.5)))
+    if name == "cpo":                                           # 2401.08417: a uniform reference, and the log-likelihood
+        return minus_log_logistic(beta * (s_w - s_l)) - Decimal(data.get("cpo_alpha", 1)) * s_w / n_w
+    p_w, p_l = (s_w / n_w).exp(), (s_l / n_l).exp()             # orpo, 2403.07691, eqs. 4 to 7
+    odds = (p_w / (1 - p_w)) / (p_l / (1 - p_l))
+    return -(s_w / n_w) + beta * minus_log_logistic(odds.ln())
+
+
+def kto_loss(data):
+    """2402.01306, eqs. 7 and 8: λ_D(1 − σ(β(u − z))) or λ_U(1 − σ(β(z − u))), z = max(0, kl)."""
+    beta, n = Decimal(data.get("beta", 0.1)), len(data["labels"])
+    z, losses = max(ZERO, Decimal(data["kl"])), []
+    for i, label in enumerate(data["labels"]):
+        u = Dual(data["log_probs"][i], {i: ONE}) - Decimal(data["ref_log_probs"][i])
+        weight = Decimal(data.get("desirable_weight" if label else "undesirable_weight", 1))
+        losses.append(weight * (1 - logistic(beta * (u - z) if label else beta * (z - u))))
+    loss = total(losses) / n
+    return {"loss": [loss.value], "grad_log_probs": [loss.grad.get(i, ZERO) for i in range(n)]}
+
+
+def preference_loss(data):
+    if data["loss"] == "kto":
+        return kto_loss(data)
+    n = len(data["chosen_log_probs"])
+    loss = total([pair_loss(data, i) for i in range(n)]) / n
+    return {"loss": [loss.value], "grad_chosen_log_probs": [loss.grad.get(("chosen", i), ZERO) for i in range(n)],
+            "grad_rejected_log_probs": [loss.grad.get(("rejected", i), ZERO) for i in range(n)]}
+
+
+def reward_loss(data):
+    """−log σ(r_w − r_l − m) + c·(r_w + r_l)²: 2307.09288 eq. 2, and the centring of 2312.09244."""
+    n, c = len(data["chosen_rewards"]), Decimal(data.get("center_rewards_coefficient", 0))
+    losses = []
+    for i in range(n):
+        r_w, r_l = Dual(data["chosen_rewards"][i], {("w", i): ONE}), Dual(data["rejected_rewards"][i], {("l", i): ONE})
+        centre = r_w + r_l
+        losses.append(minus_log_logistic(r_w - r_l - Decimal(data.get("margins", [0] * n)[i])) + c * centre * centre)
+    loss = total(losses) / n
+    right = sum(Decimal(w) > Decimal(r) for w, r in zip(data["chosen_rewards"], data["rejected_rewards"]))
+    return {"loss": [loss.value], "accuracy": [Decimal(right) / n],
+            "grad_chosen_rewards": [loss.grad[("w", i)] for i in range(n)],
+            "grad_rejected_rewards": [loss.grad[("l", i)] for i in range(n)]}
+
+
+def value_loss(data):
+    """½·mean max((V − G)², (clip(V, V_old ± ε) − G)²) over the trained tokens."""
+    n, epsilon, losses = len(data["values"]), Decimal(data.get("value_clip", 0.5)), []
+    trained = [t for t in range(n) if "mask" not in data or data["mask"][t]]
+    for t in trained:
+        v, old, target = Dual(data["values"][t], {t: ONE}), Decimal(data["old_values"][t]), Decimal(data["returns"][t])
+        free, near = v - target, clip(v, old - epsilon, old + epsilon) - target
+        losses.append(free * free if near.grad or above((free * free).value, (near * near).value) else near * near)
+    loss = total(losses) / (2 * len(trained))
+    return {"loss": [loss.value], "grad_values": [loss.grad.get(t, ZERO) for t in range(n)]}
+
+
 def regroup(lengths, sizes):
     ends = [sum(sizes[:g]) for g in range(len(sizes) + 1)]
     return [sum(lengths[ends[g]:ends[g + 1]]) for g in range(len(sizes))]
@@ -122,7 +211,7 @@ EMPTY = dict(shape="none", advantage="none", surrogate="reinforce", mismatch="no
              gae_gamma=1.0, gae_lambda=0.95, dual_clip=3.0, tis_cap=2.0, sapo_tau_positive=1.0, sapo_tau_negative=1.05,
              vespo_k_positive=2.0, vespo_lambda_positive=3.0, vespo_k_negative=3.0, vespo_lambda_negative=2.0,
              topr_positive_low=1.0, topr_positive_high=1.0, topr_negative_low=0.0, topr_negative_high=1.0,
-             kl_reward_coef=0.0, kl_penalty_coef=0.0, kl_loss_coef=0.0, entropy_coef=0.0)
+             kl_reward_coef=0.0, kl_reward_exact=0.0, kl_penalty_coef=0.0, kl_loss_coef=0.0, entropy_coef=0.0)
 PUBLISHED_EPSILON = {"cispo": (1.0, 4.0), "gmpo": (0.4, 0.4), "luspo": (0.002, 0.0025)}
 PUBLISHED_RATIO = {"squared": "sequence-sum", "vespo": "sequence-sum", "topr": "sequence-sum", "luspo": "sequence"}
 MISMATCH_RANGE = {"token-mask": (0.5, 5.0), "sequence-mask": (0.5, 2.0)}
@@ -338,6 +427,10 @@ def adjusted_advantages(b, o, a):
             for unit, x in zip(units, sums):
                 for t in unit:
                     a[t] += o.kl_penalty_coef * (mean(sums) - x)
+    if o.kl_reward_exact:  # the reward-to-go of -KL_s: the trained tokens after t
+        for s in b.sequences:
+            for place, t in enumerate(s.tokens):
+                a[t] -= o.kl_reward_exact * sum((b.exact_kl[later] for later in s.tokens[place + 1:]), ZERO)
     return a
 
 
@@ -540,6 +633,7 @@ def policy_loss(data):
     lp = {t: Dual(b.log_probs[t], {("lp", t): ONE}) for t in b.trained}
     d = {t: lp[t] - b.old_log_probs[t] for t in b.trained}
     entropy = {t: Dual(b.entropies[t], {("H", t): ONE}) for t in b.trained} if b.entropies else {}
+    exact_kl = {t: Dual(b.exact_kl[t], {("KL", t): ONE}) for t in b.trained} if b.exact_kl else {}
     bonus = o.entropy_coef
     if o.entropy_target is not None and above(mean([h.value for h in entropy.values()]), o.entropy_target):
         bonus = ZERO
@@ -552,7 +646,9 @@ def policy_loss(data):
             ratio = bounded_ratio(log_r.exp(), a[t], o)
             units.append(Unit(ratio, log_r.exp(), log_r, lp[t], b.old_log_probs[t], a[t], len(s), d[t], sequence_d))
             term = SURROGATES[o.surrogate](units[-1], o) * omega[t]
-            if o.kl_loss_coef:
+            if o.kl_loss_coef and o.kl_estimator == "exact":
+                term += o.kl_loss_coef * exact_kl[t]
+            elif o.kl_loss_coef:
                 term += o.kl_loss_coef * kl_term(o, lp[t], b.ref_log_probs[t], d[t])
             if bonus:
                 term -= bonus * entropy[t]
@@ -563,6 +659,8 @@ def policy_loss(data):
            "grad_log_probs": [loss.grad.get(("lp", t), ZERO) for t in tokens]}
     if b.entropies:
         out["grad_entropies"] = [loss.grad.get(("H", t), ZERO) for t in tokens]
+    if b.exact_kl:
+        out["grad_exact_kl"] = [loss.grad.get(("KL", t), ZERO) for t in tokens]
     return {**out, **{"metric:" + k: v for k, v in metrics(b, o, shaped, zero_groups, units, lp).items()}}
 
 
@@ -586,6 +684,8 @@ def metrics(b, o, shaped, zero_groups, units, lp):
     if b.ref_log_probs:
         xs = [b.ref_log_probs[t] - lp[t].value for t in b.trained]
         m["kl_ref_k1"], m["kl_ref_k3"] = mean([-x for x in xs]), mean([x.exp() - x - 1 for x in xs])
+    if b.exact_kl:
+        m["kl_exact"] = mean([b.exact_kl[t] for t in b.trained])
     if b.entropies:
         m["entropy"] = mean([b.entropies[t] for t in b.trained])
     return m

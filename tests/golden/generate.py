@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""generate.py - golden values for the objectives, made outside the C code: four.txt and policy.txt beside this file.
+"""generate.py - golden values for the objectives, made outside the C code: four.txt, preference.txt and policy.txt beside this file.
 
 Everything is computed from the formulas of the specification (formulas.py) in 50-digit decimals. Gradients come from dual numbers
 (dual.py: a value and its derivatives, carried through every operation), so no hand-derived gradient is involved.
@@ -27,7 +27,8 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True  # the folder holds goldens, not caches
 from dual import Kinks, NearKink  # noqa: E402
-from formulas import PRESETS, Options, budget_loss, gpo, kl_advantage, policy_loss, rlhf_update  # noqa: E402
+from formulas import (PRESETS, Options, budget_loss, gpo, kl_advantage, policy_loss, preference_loss, reward_loss,  # noqa: E402
+                      rlhf_update, value_loss)
 
 
 # ------------------------------------------------------------------------------------------------------------- drawing the batches
@@ -81,7 +82,9 @@ def token_arrays(spec, o, rng, mask):
     digits = 4 if spec.drift > 0.01 else 7
     lp = [rng.uniform(-3, -0.05) for _ in mask]
     columns = {"log_probs": lp, "old_log_probs": [min(-0.01, x + rng.uniform(-spec.drift, spec.drift)) for x in lp]}
-    if o.kl_reward_coef or o.kl_penalty_coef or o.kl_loss_coef or "ref_log_probs" in spec.also:
+    if o.kl_reward_exact or o.kl_loss_coef and o.kl_estimator == "exact":
+        columns["exact_kl"] = [rng.uniform(0, 0.6) for _ in mask]
+    elif o.kl_reward_coef or o.kl_penalty_coef or o.kl_loss_coef or "ref_log_probs" in spec.also:
         columns["ref_log_probs"] = [min(-0.01, x + rng.uniform(-0.5, 0.5)) for x in lp]
     if (o.mismatch != "none" or o.off_policy_mask_delta is not None or o.kl_penalty_source == "sample"
             or "sample_log_probs" in spec.also):
@@ -251,6 +254,13 @@ def kl_cases():
             yield Spec(f"kl_loss.{estimator}.{direction}", opts(kl_loss_coef=0.3, kl_estimator=estimator, kl_direction=direction))
         yield Spec(f"kl_loss.{estimator}.current_over_ref.clamp",
                    opts(kl_loss_coef=0.3, kl_estimator=estimator, kl_direction="current_over_ref", kl_clamp=0.2))
+    for surrogate in ("clip", "squared", "reinforce", "cispo"):
+        yield Spec(f"kl_loss.exact.{surrogate}", opts(surrogate, kl_loss_coef=0.3, kl_estimator="exact"))
+    for aggregation in ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum"):
+        both = dict(kl_reward_exact=0.3, kl_loss_coef=0.3, kl_estimator="exact", aggregation=aggregation)
+        yield Spec(f"kl_exact.both.{aggregation}", opts(**both))
+    for advantage in ("none", "group-std", "leave-one-out", "reinforce++", "gdpo"):
+        yield Spec(f"kl_exact.reward.{advantage}", opts(advantage=advantage, kl_reward_exact=0.2))
     for advantage in ADVANTAGES:
         if advantage != "gdpo":
             yield Spec(f"kl_reward.{advantage}", opts(advantage=advantage, kl_reward_coef=0.2), rewards="equal")
@@ -428,6 +438,90 @@ def four_texts():
         yield case_text(f"{operation}.{variant}.{i}", operation, data, FOUR[operation](data))
 
 
+# ------------------------------------------------------------------------------------------ preferences, reward models and critics
+LOSSES = {  # whether the loss has a reference, which lengths it has, and its constants
+    "dpo": (True, (), {}), "cdpo": (True, (), {"label_smoothing": (0, .4)}), "robust": (True, (), {"label_smoothing": (0, .4)}),
+    "hinge": (True, (), {}), "ipo_mean": (True, ("chosen", "rejected"), {}), "ipo_sum": (True, (), {}),
+    "simpo": (False, ("chosen", "rejected"), {"simpo_gamma": (0, 2)}), "cpo": (False, ("chosen",), {"cpo_alpha": (0, 2)}),
+    "orpo": (False, ("chosen", "rejected"), {})}
+
+
+def pairs_input(rng, loss, variant):
+    """variant: published (only constants without a published value are given), given, or far (differences of 1,000 nats)."""
+    n, (reference, lengths, constants) = rng.randint(1, 5), LOSSES[loss]
+    reach = 1000 if variant == "far" else 20
+    data = {"loss": loss}
+    for side in ("chosen", "rejected"):
+        data[f"{side}_log_probs"] = [round(rng.uniform(-reach, -1), 3) for _ in range(n)]
+        if reference:
+            data[f"ref_{side}_log_probs"] = [round(x + rng.uniform(-reach / 2, reach / 2), 3) for x in data[f"{side}_log_probs"]]
+        if side in lengths:
+            data[f"{side}_lengths"] = [rng.randint(1, 30) for _ in range(n)]
+    if variant != "published":
+        data["beta"] = round(rng.uniform(0.05, 1), 3)
+    return data | {name: round(rng.uniform(*span), 3) for name, span in constants.items()
+                   if variant != "published" or name == "label_smoothing"}
+
+
+def kto_input(rng, variant):
+    n, reach = rng.randint(1, 6), 1000 if variant == "far" else 10
+    s = [round(rng.uniform(-60, -1), 3) for _ in range(n)]
+    data = {"loss": "kto", "log_probs": s, "ref_log_probs": [round(x + rng.uniform(-reach, reach), 3) for x in s],
+            "labels": [rng.randint(0, 1) for _ in range(n)], "kl": round(rng.uniform(-3, 5), 3)}
+    if variant != "published":
+        data |= {"beta": round(rng.uniform(0.05, 1), 3), "desirable_weight": round(rng.uniform(0, 2), 3),
+                 "undesirable_weight": round(rng.uniform(0, 2), 3)}
+    return data
+
+
+def rewards_input(rng, variant):
+    n, reach = rng.randint(1, 6), 1000 if variant == "far" else 3
+    data = {f"{side}_rewards": [round(rng.uniform(-reach, reach), 3) for _ in range(n)] for side in ("chosen", "rejected")}
+    if variant in ("margin", "both"):
+        data["margins"] = [round(rng.uniform(-1, 2), 3) for _ in range(n)]
+    if variant in ("centre", "both"):
+        data["center_rewards_coefficient"] = round(rng.uniform(0, 0.1), 3)
+    return data
+
+
+def values_input(rng, variant):
+    n = rng.randint(2, 12)
+    column = lambda: [round(rng.uniform(-1.5, 1.5), 3) for _ in range(n)]  # noqa: E731
+    data = {"values": column(), "old_values": column(), "returns": column()}
+    if variant == "given":
+        data["value_clip"] = round(rng.uniform(0, 1), 3)
+    if variant == "mask":
+        data["mask"] = [1] + [rng.randint(0, 1) for _ in range(n - 1)]
+        for name in ("values", "old_values", "returns"):
+            data[name] = [x if m else rng.choice([None, 900.0]) for x, m in zip(data[name], data["mask"])]
+    return data
+
+
+def drawn(make, compute, seed):
+    """Draws again while the numbers are too near to a kink."""
+    rng = random.Random(seed)
+    while True:
+        try:
+            data = make(rng)
+            return data, compute(data)
+        except NearKink:
+            continue
+
+
+def preference_texts():
+    variants = [("preference-loss", f"{loss}.{v}", lambda rng, loss=loss, v=v: pairs_input(rng, loss, v), preference_loss)
+                for loss in LOSSES for v in ("published", "given", "far")]
+    variants += [("preference-loss", f"kto.{v}", lambda rng, v=v: kto_input(rng, v), preference_loss)
+                 for v in ("published", "given", "far")]
+    variants += [("reward-loss", v, lambda rng, v=v: rewards_input(rng, v), reward_loss)
+                 for v in ("plain", "margin", "centre", "both", "far")]
+    variants += [("value-loss", v, lambda rng, v=v: values_input(rng, v), value_loss) for v in ("published", "given", "mask")]
+    for operation, variant, make, compute in variants:
+        for i in range(4):
+            data, out = drawn(make, compute, f"{operation}/{variant}/{i}")
+            yield case_text(f"{operation}.{variant}.{i}", operation, data, out)
+
+
 # -------------------------------------------------------------------------------------------------------------------------- output
 def hex_float(x):
     """The nearest double; None is nan, and there is one zero."""
@@ -448,7 +542,7 @@ def case_text(name, operation, data, out):
 
 def main():
     here, check, stale = Path(__file__).resolve().parent, "--check" in sys.argv[1:], []
-    for name, texts in (("four.txt", four_texts()), ("policy.txt", map(policy_case, policy_cases()))):
+    for name, texts in (("four.txt", four_texts()), ("preference.txt", preference_texts()), ("policy.txt", map(policy_case, policy_cases()))):
         text = "".join(texts)
         path = here / name
         if check and (not path.exists() or path.read_text() != text):

@@ -1,4 +1,4 @@
-/* test_golden.c - the operations, from JSON to JSON, against values made outside the project: four.txt and policy.txt, whose format and
+/* test_golden.c - the operations, from JSON to JSON, against values made outside the project: four.txt, preference.txt and policy.txt, whose format and
  * making stand in generate.py. Every case that disagrees is named; the test continues and fails at the end. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,6 +33,7 @@ static const struct {
                {"kl_old_k3", "kl_old/k3"},
                {"kl_ref_k1", "kl_policy_ref"},
                {"kl_ref_k3", "kl"},
+               {"kl_exact", "kl_exact"},
                {"entropy", "entropy"},
                {"trained_tokens", "trained_tokens"}};
 
@@ -194,12 +195,18 @@ static void test_four(void **state) {
     check_file("four.txt", 60);
 }
 
+static void test_preference(void **state) {
+    (void)state;
+    check_file("preference.txt", 150);
+}
+
 static void test_policy(void **state) {
     (void)state;
     check_file("policy.txt", 350);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_four), cmocka_unit_test(test_policy)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_four), cmocka_unit_test(test_preference),
+                                       cmocka_unit_test(test_policy)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,14 +15,16 @@
 #define DIRECTIONS 1e-5
 #define BACKWARD 5e-6
 
-typedef struct layer {
+typedef struct layer layer;
+struct layer {
     size_t rows, hidden, vocabulary;
     rein_linear linear;
     rein_lora lora;
     rein_head head; /* points at the two above: set by head_of */
-    float *h, *dlog_probs, *dentropies;
+    float *h, *dlog_probs, *dentropies, *dkl;
     int32_t *targets;
-} layer;
+    struct layer *beside; /* the reference, or NULL */
+};
 
 static const rein_head *head_of(layer *l) {
     l->head.linear = &l->linear, l->head.lora = l->lora.rank || l->rows % 2 ? &l->lora : NULL; /* of rank 0, or none */
@@ -44,7 +46,7 @@ static layer make(size_t rows, size_t hidden, size_t vocabulary, rein_storage st
         rein_lora_pack(&l.lora, floats(rein_lora_packed_size(&l.lora, hidden, vocabulary)), hidden, vocabulary);
     }
     l.h = numbers(rows * hidden, 4 / sqrtf((float)hidden)); /* logits of a few units */
-    l.dlog_probs = numbers(rows, 1), l.dentropies = numbers(rows, 1);
+    l.dlog_probs = numbers(rows, 1), l.dentropies = numbers(rows, 1), l.dkl = numbers(rows, 1);
     l.targets = room(rows, sizeof *l.targets);
     for (size_t r = 0; r < rows; r++) l.targets[r] = (int32_t)below(vocabulary);
     return l;
@@ -58,6 +60,15 @@ typedef struct results {
 
 enum { ENTROPIES = 1, LOG_SUMS = 2, U = 4, V = 8, TRAINS = ENTROPIES | LOG_SUMS, FROZEN = ENTROPIES | U | V };
 
+/* What a layer beside another one gives; w only where u is wanted. */
+static void beside(results *r, layer *l, size_t first, size_t n, int wanted) {
+    rein_head_reference *other = room(1, sizeof *other);
+    *other = (rein_head_reference){head_of(l->beside), l->beside->h + first * l->beside->hidden, floats(n * l->beside->lora.rank)};
+    r->out.reference = other;
+    r->out.kl = floats(n), r->out.reference_log_probs = floats(n), r->out.reference_log_sums = floats(n);
+    if (wanted & U) r->out.w = floats(n * l->hidden);
+}
+
 static results forward(layer *l, size_t first, size_t n, int wanted, const rein_nn_context *run) {
     results r = {.inner = floats(n * l->lora.rank)};
     r.out.log_probs = floats(n);
@@ -65,8 +76,9 @@ static results forward(layer *l, size_t first, size_t n, int wanted, const rein_
     if (wanted & LOG_SUMS) r.out.log_sums = floats(n);
     if (wanted & U) r.out.u = floats(n * l->hidden);
     if (wanted & V) r.out.v = floats(n * l->hidden);
+    if (l->beside) beside(&r, l, first, n, wanted);
     rein_head_forward(&r.out, r.inner, l->h + first * l->hidden, l->targets + first, n, head_of(l),
-                      floats(rein_head_scratch(head_of(l), run)), run);
+                      floats(rein_head_scratch(&r.out, run)), run);
     return r;
 }
 
@@ -83,15 +95,18 @@ static gradients no_gradients(const layer *l) {
 static void backward(gradients *g, layer *l, const results *f, size_t first, size_t n, int entropies, const rein_nn_context *run) {
     const rein_linear_gradient to = {.weight = g->weight, .a = l->lora.rank ? g->a : NULL, .b = l->lora.rank ? g->b : NULL};
     rein_head_backward(g->dh + first * l->hidden, &to, floats(n * l->lora.rank), l->dlog_probs + first,
-                       entropies ? l->dentropies + first : NULL, &f->out, f->inner, l->h + first * l->hidden, l->targets + first, n,
-                       head_of(l), floats(n * REIN_BACKWARD_CHUNK), run);
+                       entropies ? l->dentropies + first : NULL, l->beside ? l->dkl + first : NULL, &f->out, f->inner,
+                       l->h + first * l->hidden, l->targets + first, n, head_of(l), floats(n * REIN_BACKWARD_CHUNK),
+                       l->beside ? floats(n * REIN_BACKWARD_CHUNK) : NULL, run);
 }
 
 /* ---- in double */
-typedef struct reference {
+typedef struct reference reference;
+struct reference {
     const layer *l;
     double *h, *w, *a, *b, *x, *inner;
-} reference;
+    reference *beside; /* of the layer's */
+};
 
 static reference in_double(const layer *l) {
     const size_t n = l->vocabulary * l->hidden;
@@ -100,11 +115,15 @@ static reference in_double(const layer *l) {
     f.inner = doubles(l->lora.rank);
     if (l->lora.rank)
         f.a = as_doubles(l->lora.a, l->lora.rank * l->hidden), f.b = as_doubles(l->lora.b, l->vocabulary * l->lora.rank);
+    if (l->beside) {
+        f.beside = room(1, sizeof *f.beside);
+        *f.beside = in_double(l->beside);
+    }
     return f;
 }
 
 typedef struct answer {
-    double log_prob, entropy, log_sum;
+    double log_prob, entropy, log_sum, kl, reference_log_prob;
 } answer;
 
 static answer row_of(const reference *f, size_t r) {
@@ -128,7 +147,13 @@ static answer row_of(const reference *f, size_t r) {
         sum += e;
         if (e > 0) weighted += e * (f->x[v] - most);
     }
-    return (answer){f->x[l->targets[r]] - most - log(sum), log(sum) - weighted / sum, most + log(sum)};
+    answer a = {f->x[l->targets[r]] - most - log(sum), log(sum) - weighted / sum, most + log(sum), 0, 0};
+    if (!l->beside) return a;
+    const double reference = row_of(f->beside, r).log_sum;
+    a.reference_log_prob = f->beside->x[l->targets[r]] - reference;
+    for (size_t v = 0; v < l->vocabulary; v++)
+        a.kl += exp(f->x[v] - a.log_sum) * (f->x[v] - a.log_sum - (f->beside->x[v] - reference));
+    return a;
 }
 
 static double log_prob(void *context, size_t place) {
@@ -139,13 +164,17 @@ static double entropy(void *context, size_t place) {
     const reference *f = context;
     return row_of(f, place / f->l->hidden).entropy;
 }
+static double kl_of(void *context, size_t place) {
+    const reference *f = context;
+    return row_of(f, place / f->l->hidden).kl;
+}
 static double log_sum_of(void *context, size_t place) {
     const reference *f = context;
     return row_of(f, place / f->l->hidden).log_sum;
 }
 static double row_loss(const reference *f, size_t r) {
-    const answer a = row_of(f, r);
-    return (double)f->l->dlog_probs[r] * a.log_prob + (double)f->l->dentropies[r] * a.entropy;
+    const answer a = row_of(f, r); /* its KL is 0 without a layer beside it */
+    return (double)f->l->dlog_probs[r] * a.log_prob + (double)f->l->dentropies[r] * a.entropy + (double)f->l->dkl[r] * a.kl;
 }
 static double loss_by_h(void *context, size_t place) {
     const reference *f = context;
@@ -169,6 +198,9 @@ static void check_forward(const results *r, const reference *f, double tolerance
     check("head, log-probabilities", apart_at_least(r->out.log_probs, log_probs, n, 1), tolerance);
     if (r->out.entropies) check("head, entropies", apart_at_least(r->out.entropies, entropies, n, 1), tolerance);
     if (r->out.log_sums) check("head, log-sums", apart_at_least(r->out.log_sums, log_sums, n, 1), tolerance);
+    for (size_t i = 0; i < n && r->out.kl; i++) log_probs[i] = row_of(f, i).reference_log_prob, entropies[i] = row_of(f, i).kl;
+    if (r->out.kl) check("head, the reference", apart_at_least(r->out.reference_log_probs, log_probs, n, 1), tolerance);
+    if (r->out.kl) check("head, KL", apart_at_least(r->out.kl, entropies, n, 1), tolerance);
 }
 
 /* Where the probability of the target is near 1, a direction is a small difference of numbers of the size of W/T. */
@@ -187,6 +219,7 @@ static void check_frozen(layer *l, size_t tries) {
     check_forward(&r, &f, FORWARD);
     check("head, u", gradient_error(r.out.u, f.h, n, tries, log_prob, &f, least(l)), DIRECTIONS);
     check("head, v", gradient_error(r.out.v, f.h, n, tries, entropy, &f, least(l)), DIRECTIONS);
+    if (l->beside) check("head, w", gradient_error(r.out.w, f.h, n, tries, kl_of, &f, least(l)), DIRECTIONS);
     clear();
 }
 
@@ -236,6 +269,45 @@ static void test_trained(void **state) {
     clear();
 }
 
+/* Beside a head of the same vocabulary: another width, storage, temperature, cap and LoRA. */
+static layer another(const layer *l, size_t rank) {
+    layer other = make(l->rows, some_hidden(), l->vocabulary, (rein_storage)below(3), rank, some_temperature());
+    memcpy(other.targets, l->targets, l->rows * sizeof *l->targets);
+    return other;
+}
+
+static void test_beside(void **state) {
+    (void)state;
+    const size_t vocabularies[] = {1, 5, 512, 513, 1500, 2049};
+    for (size_t v = 0; v < COUNT(vocabularies); v++)
+        for (size_t rank = 0; rank < 6; rank += 3) {
+            layer frozen = make(1 + below(12), some_hidden(), vocabularies[v], (rein_storage)below(3), 0, some_temperature()),
+                  of_frozen = another(&frozen, rank);
+            frozen.beside = &of_frozen;
+            check_frozen(&frozen, quick() ? 6 : 20);
+            layer trained = make(1 + below(4), 1 + below(9), vocabularies[v], (rein_storage)below(3), rank, some_temperature()),
+                  of_trained = another(&trained, 3 - rank);
+            trained.beside = &of_trained;
+            check_trained(&trained, quick() ? 3 : 10);
+            clear();
+        }
+}
+
+/* The same head beside itself: a KL of exactly 0, without a gradient. */
+static void test_beside_itself(void **state) {
+    (void)state;
+    for (size_t rank = 0; rank <= 2; rank += 2) {
+        layer l = make(40, 11, 1200, REIN_STORED_BF16, rank, 2), same = l;
+        l.beside = &same;
+        const results r = forward(&l, 0, l.rows, rank ? TRAINS : FROZEN, best()),
+                      alone = forward(&same, 0, l.rows, LOG_SUMS, best());
+        for (size_t i = 0; i < l.rows; i++) assert_true(r.out.kl[i] == 0);
+        for (size_t i = 0; r.out.w && i < l.rows * l.hidden; i++) assert_true(r.out.w[i] == 0);
+        same_bits("the reference's log-probabilities", r.out.reference_log_probs, alone.out.log_probs, l.rows);
+        clear();
+    }
+}
+
 /* What does not train has no gradient; dh is the same. */
 static void test_what_is_wanted(void **state) {
     (void)state;
@@ -246,8 +318,8 @@ static void test_what_is_wanted(void **state) {
         gradients g = no_gradients(&l);
         float *dh = floats(5 * 11);
         backward(&g, &l, &f, 0, 5, 1, best());
-        rein_head_backward(dh, &nothing, floats(5 * rank), l.dlog_probs, l.dentropies, &f.out, f.inner, l.h, l.targets, 5,
-                           head_of(&l), floats(5 * REIN_BACKWARD_CHUNK), best());
+        rein_head_backward(dh, &nothing, floats(5 * rank), l.dlog_probs, l.dentropies, NULL, &f.out, f.inner, l.h, l.targets, 5,
+                           head_of(&l), floats(5 * REIN_BACKWARD_CHUNK), NULL, best());
         same_bits("dh alone", dh, g.dh, 5 * 11);
         clear();
     }
@@ -328,6 +400,8 @@ static void same_forward(const results *r, const results *wanted, size_t first, 
     if (r->out.log_sums) same_bits("log-sums", r->out.log_sums, wanted->out.log_sums + first, n);
     if (r->out.u) same_bits("u", r->out.u, wanted->out.u + at, n * l->hidden);
     if (r->out.v) same_bits("v", r->out.v, wanted->out.v + at, n * l->hidden);
+    if (r->out.kl) same_bits("kl", r->out.kl, wanted->out.kl + first, n);
+    if (r->out.w) same_bits("w", r->out.w, wanted->out.w + at, n * l->hidden);
 }
 
 static void test_one_answer(void **state) {
@@ -335,8 +409,10 @@ static void test_one_answer(void **state) {
     const int combinations[] = {0, ENTROPIES, LOG_SUMS, U, U | V, U | ENTROPIES, TRAINS};
     for (int round = 0; round < (quick() ? 4 : 12); round++) {
         layer l = make(1 + below(quick() ? 30 : 200), some_hidden(), VOCABULARIES[(size_t)round % 6], (rein_storage)below(3),
-                       round % 4 ? 0 : 3, some_temperature());
+                       round % 4 ? 0 : 3, some_temperature()),
+              other = another(&l, (size_t)round % 3);
         const int wanted = l.lora.rank ? TRAINS : FROZEN | LOG_SUMS;
+        if (round % 2) l.beside = &other;
         const results plainest = forward(&l, 0, l.rows, wanted, &machines[0]);
         for (size_t m = 1; m < n_machines; m++) {
             const results r = forward(&l, 0, l.rows, wanted, &machines[m]);
@@ -402,7 +478,9 @@ static void test_one_gradient(void **state) {
     const size_t vocabularies[] = {5, 513, 1500, 2100};
     for (int round = 0; round < (quick() ? 4 : 8); round++) {
         layer l = make(2 + below(quick() ? 8 : 40), 1 + below(20), vocabularies[(size_t)round % 4], (rein_storage)below(3),
-                       round % 2 ? 0 : 3, some_temperature());
+                       round % 2 ? 0 : 3, some_temperature()),
+              other = another(&l, (size_t)round % 3);
+        l.beside = &other;
         const results f = forward(&l, 0, l.rows, TRAINS, best());
         gradients plainest = no_gradients(&l), parts = no_gradients(&l);
         backward(&plainest, &l, &f, 0, l.rows, 1, &machines[0]);
@@ -423,6 +501,7 @@ static void test_one_gradient(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_frozen),         cmocka_unit_test(test_trained),
+                                       cmocka_unit_test(test_beside),         cmocka_unit_test(test_beside_itself),
                                        cmocka_unit_test(test_what_is_wanted), cmocka_unit_test(test_two_ways),
                                        cmocka_unit_test(test_extreme_logits), cmocka_unit_test(test_one_answer),
                                        cmocka_unit_test(test_logits),         cmocka_unit_test(test_one_gradient)};

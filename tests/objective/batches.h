@@ -188,6 +188,7 @@ static inline rein_batch ragged_batch(const ragged *r, const rein_options *o, re
                         .ref_log_probs = TOKENS(REF_LOG_PROBS),
                         .sample_log_probs = TOKENS(SAMPLE_LOG_PROBS),
                         .entropies = entropies ? TOKENS(ENTROPIES) : NULL,
+                        .exact_kl = rein_uses_exact_kl(o) ? TOKENS(ENTROPIES) : NULL, /* any numbers serve */
                         .values = o->advantage == REIN_ADVANTAGE_GAE ? TOKENS(VALUES) : NULL,
                         .rewards = components ? NULL : r->rewards,
                         .reward_components = components ? r->components : NULL,

@@ -397,6 +397,7 @@ static void every_kl_in_the_loss(void **state) {
                                            "any kl_loss_coef=0.5 kl_estimator=abs",
                                            "any kl_loss_coef=0.5 kl_estimator=is-k1",
                                            "any kl_loss_coef=0.5 kl_estimator=is-k3",
+                                           "any kl_loss_coef=0.5 kl_estimator=exact",
                                            "any kl_loss_coef=0.5 kl_estimator=k3 kl_direction=current_over_ref",
                                            "any kl_loss_coef=0.5 kl_estimator=k3 kl_direction=ref_over_current",
                                            "any kl_loss_coef=0.5 kl_estimator=is-k3 kl_direction=current_over_ref",

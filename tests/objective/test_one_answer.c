@@ -28,6 +28,7 @@ static const char *const compositions[] = {
     "surrogate=vespo advantage=batch-std top_entropy=0.3 entropy_coef=0.01 entropy_target=9",
     "surrogate=topr advantage=gdpo mismatch=token-mask",
     "surrogate=dppo advantage=opo mismatch=token-tis dppo_divergence=kl",
+    "surrogate=clip advantage=group-std kl_loss_coef=0.1 kl_estimator=exact kl_reward_exact=0.2",
     "surrogate=dro dro_beta=0.2 ratio=average kl_loss_coef=0.1 kl_estimator=is-k1",
     "surrogate=luspo ratio=geometric-average advantage=max-rl kl_penalty_coef=0.1 kl_scope=group",
     "surrogate=dual-clip ratio=sequence-sum advantage=pass-at-k kl_loss_coef=0.1 kl_estimator=abs kl_clamp=0.5",

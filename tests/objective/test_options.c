@@ -594,6 +594,9 @@ static const struct idle {
     {"grpo", "kl_scope=group", "kl_scope", "kl_penalty_coef"},
     {"grpo", "kl_penalty_source=sample", "kl_penalty_source", "kl_penalty_coef"},
     {"dapo", "kl_clamp=1", "kl_clamp", "kl_loss_coef"},
+    {"grpo", "kl_estimator=exact kl_clamp=1", "kl_clamp", "not exact"},
+    {"gspo", "kl_reward_exact=0.1", "kl_reward_exact", "token-level ratio"},
+    {"ppo", "kl_reward_exact=0.1", "kl_reward_exact", "not gae"},
     {"grpo", "entropy_target=1", "entropy_target", "entropy_coef"},
     {"grpo", "max_response_length=9", "max_response_length", "dr-grpo"},
 };
@@ -828,6 +831,9 @@ static void test_bias_rows(void **state) {
     bias_is("grpo", "", 0, "k3", "wrong", "wrong");
     bias_is("grpo", "kl_estimator=k1", 0, "k1", "no gradient", "wrong");
     bias_is("grpo", "kl_estimator=k2", 0, "k2", "exact", "exact when multiplied by stop(ρ)");
+    bias_is("grpo", "kl_estimator=exact", 0, "exact KL as loss", "exact for the token itself", "wrong");
+    bias_is("grpo", "kl_estimator=exact kl_reward_exact=0.04", 0, "in the reward", "exact together", "exact together");
+    bias_is("grpo", "kl_estimator=exact kl_reward_exact=0.04", 1, "exact KL as loss", "exact for the token itself", "wrong");
     bias_is("grpo", "kl_estimator=abs", 0, "|x|", "wrong", "wrong");
     bias_is("grpo", "kl_estimator=is-k1", 0, "ρ·k1", "exact", "exact");
     bias_is("deepseek-v3.2", "kl_loss_coef=0.1", 0, "ρ·k3", "exact", "exact");

@@ -33,7 +33,7 @@ static void test_examples(void **state) {
         assert_null(note);
         rein_text_free(&out);
     }
-    assert_int_equal(n, 6);
+    assert_int_equal(n, 9);
     assert_null(rein_operation_describe("gpo "));
 }
 
@@ -60,7 +60,8 @@ static void test_errors(void **state) {
     } cases[] = {
         {"gop", "{}", 0, "", -1, "unknown operation \"gop\": did you mean \"gpo\"?"},
         {"zebra", "{}", 0, "", -1,
-         "unknown operation \"zebra\": it is one of budget-loss, gpo, rlhf-update, kl-advantage, budget-control, policy-loss"},
+         "unknown operation \"zebra\": it is one of budget-loss, gpo, rlhf-update, kl-advantage, budget-control, policy-loss, "
+         "preference-loss, reward-loss, value-loss"},
         {"rlhf-update", "{}", 1, "grad", -1, "grad has no effect here: this operation has no gradient"},
         {"budget-control", "{\"multiplier\": 1, \"response_lengths\": [1, -1], \"target_length\": 1, \"step_size\": 1}", 0,
          "response_lengths", 1, "response_lengths[1] is -1: a whole number, 0 or more and below 2^51, is needed"},

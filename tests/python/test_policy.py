@@ -359,3 +359,20 @@ def test_an_argument_that_is_misspelt():
         rein.policy_loss("grpo", log_probs, rewards=[1, 0], ref_logprobs=log_probs)
     with pytest.raises(ValueError, match=r"^epsilom is not an option: did you mean epsilon\?"):
         rein.policy_loss("grpo", log_probs, rewards=[1, 0], epsilom=0.1)
+
+
+def test_exact_kl():
+    arrays = dict(log_probs=[[-0.5, -1.0], [-2.0, -0.7]], old_log_probs=[[-0.5, -1.0], [-2.0, -0.7]])
+    given = dict(exact_kl=[[0.5, 0.25], [0.125, np.nan]], mask=[[1, 1], [1, 0]], rewards=[0, 0])
+    options = dict(surrogate="clip", kl_estimator="exact", kl_loss_coef=2.0, kl_reward_exact=3.0)
+    result = rein.policy_loss(options, **arrays, **given, return_advantages=True)
+    assert result.metrics["kl_exact"] == pytest.approx((0.5 + 0.25 + 0.125) / 3)
+    assert result.metrics["kl_loss"] == pytest.approx(2 * (0.5 + 0.25 + 0.125) / 3)
+    np.testing.assert_allclose(result.advantages, [[-0.75, 0], [0, 0]], atol=1e-15)
+    np.testing.assert_allclose(result.grad_exact_kl, [[2 / 3, 2 / 3], [2 / 3, 0]], rtol=1e-15)
+    step = rein.Step(options, arrays["old_log_probs"], **given)
+    np.testing.assert_array_equal(step.exact_kl_gradient(), result.grad_exact_kl)
+    with pytest.raises(ValueError, match="exact_kl is missing"):
+        rein.policy_loss(options, **arrays, rewards=[0, 0])
+    with pytest.raises(ValueError, match="exact_kl has no effect"):
+        rein.policy_loss("dapo", **arrays, **given, overlong_max=8, overlong_cushion=2)

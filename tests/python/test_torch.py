@@ -109,7 +109,7 @@ def test_no_gradient_where_none_is_wanted(monkeypatch):
     asked = []
     run = rein.torch._policy.run_step
     monkeypatch.setattr(
-        rein.torch._policy, "run_step", lambda i, outputs, t: asked.append(outputs) or run(i, outputs, t)
+        rein.torch._policy, "run_step", lambda i, outputs, t, _: asked.append(outputs) or run(i, outputs, t)
     )
     with torch.no_grad():
         loss = policy_loss(log_probs, **rest)
@@ -270,3 +270,20 @@ def test_options_of_a_compiled_loss():
         return rein.torch.policy_loss(log_probs, old, preset=options, rewards=rewards)
 
     assert torch.equal(torch.compile(loss_of, backend="aot_eager")(current), loss_of(current))
+
+
+def test_exact_kl_has_a_gradient():
+    log_probs = torch.tensor([[-0.5, -1.0]], dtype=torch.float64, requires_grad=True)
+    kl = torch.tensor([[0.5, 0.25]], dtype=torch.float64, requires_grad=True)
+    given = dict(preset="grpo", rewards=[1.0], kl_estimator="exact", kl_loss_coef=0.2)
+    loss = rein.torch.policy_loss(log_probs, exact_kl=kl, **given)
+    loss.backward()
+    assert loss.item() == pytest.approx(0.2 * 0.375)
+    torch.testing.assert_close(kl.grad, torch.full((1, 2), 0.1, dtype=torch.float64))
+    assert rein.torch.policy_loss(log_probs, exact_kl=kl.detach(), **given).item() == loss.item()
+    compiled = torch.compile(lambda x, k: rein.torch.policy_loss(x, exact_kl=k, **given), backend="eager")
+    again = kl.detach().clone().requires_grad_()
+    compiled(log_probs, again).backward()
+    torch.testing.assert_close(again.grad, kl.grad)
+    with pytest.raises(ValueError, match="which a Step does not give"):
+        rein.torch.Step("grpo", log_probs.detach(), rewards=[1.0], exact_kl=kl, kl_estimator="exact")

@@ -14,7 +14,7 @@
 #include "report/metrics.h"
 #include "support/allocation.h"
 
-enum { ALL = REIN_STEP_REWARDS | REIN_STEP_BUDGETS | REIN_STEP_REFERENCE | REIN_STEP_ENTROPIES };
+enum { ALL = REIN_STEP_REWARDS | REIN_STEP_BUDGETS | REIN_STEP_REFERENCE | REIN_STEP_ENTROPIES | REIN_STEP_EXACT_KL };
 
 /* Every field another number. */
 static rein_step_numbers numbered(void) {
@@ -37,6 +37,7 @@ static rein_step_numbers numbered(void) {
                              .kl_old_k3 = 16,
                              .kl_ref_k1 = 18,
                              .kl_ref_k3 = 19,
+                             .kl_exact = 39,
                              .entropy = 20,
                              .surrogate_loss = 21,
                              .kl_loss = 22,
@@ -100,6 +101,7 @@ static const rein_named_number expected[] = {
     {"time/backward", 35},
     {"time/optimizer", 36},
     {"peak_memory", 38},
+    {"kl_exact", 39},
 };
 enum { EXPECTED = sizeof expected / sizeof *expected };
 
@@ -155,9 +157,11 @@ static void test_what_does_not_apply_is_left_out(void **state) {
     gone(&numbers, (const char *const[]){"kl", "kl_policy_ref", NULL});
     numbers.parts = ALL & ~REIN_STEP_ENTROPIES;
     gone(&numbers, (const char *const[]){"entropy", NULL});
+    numbers.parts = ALL & ~REIN_STEP_EXACT_KL;
+    gone(&numbers, (const char *const[]){"kl_exact", NULL});
     numbers.parts = ALL;
     numbers.loss.nothing_to_train = 1;
-    gone(&numbers, (const char *const[]){"kl", "kl_policy_ref", "kl/old_k1", "kl/old_k3", "entropy", "clip_ratio/low_mean",
+    gone(&numbers, (const char *const[]){"kl", "kl_policy_ref", "kl_exact", "kl/old_k1", "kl/old_k3", "entropy", "clip_ratio/low_mean",
                                          "clip_ratio/high_mean", "clip_ratio/region_mean", "ratio/mean", "ratio/min", "ratio/max",
                                          "ratio/p99", "ratio/ess", NULL});
     numbers.loss.nothing_to_train = 0;

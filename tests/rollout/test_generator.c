@@ -210,14 +210,14 @@ static void test_address(void **state) {
         assert_memory_not_equal(j->responses[0].ids, first.ids, 20 * sizeof(int32_t));
         --*parts[i];
     }
-    j->r.address = (rein_address){REIN_PURPOSE_TRAINING, UINT64_MAX, j->r.address.prompt};
+    j->r.address = (rein_address){.step = UINT64_MAX, .prompt = j->r.address.prompt};
     run_job(j, &p, NULL, NULL); /* what an evaluation samples is the same in every version: that of the last step there could be */
     const response last = j->responses[0];
-    j->r.address = (rein_address){REIN_PURPOSE_EVALUATION, 0, j->r.address.prompt};
+    j->r.address = (rein_address){.purpose = REIN_PURPOSE_EVALUATION, .prompt = j->r.address.prompt};
     run_job(j, &p, NULL, NULL);
     same_response("evaluation", &j->responses[0], &last);
     assert_memory_not_equal(j->responses[0].ids, first.ids, 20 * sizeof(int32_t));
-    j->r.address = (rein_address){REIN_PURPOSE_TRAINING, 5, j->r.address.prompt};
+    j->r.address = (rein_address){.step = 5, .prompt = j->r.address.prompt};
     j->r.sampling.max_tokens = 7; /* a shorter one is its beginning */
     run_job(j, &p, NULL, NULL);
     same_tokens("shorter", &j->responses[0], &first, 7);

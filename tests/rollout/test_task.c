@@ -476,11 +476,11 @@ static void test_faults(void **state) {
     (void)state;
     refused("sum", NULL, "task \"sum\" is unknown: did you mean sums?");
     refused("zebra", NULL,
-            "task \"zebra\" is unknown: there are sums, sort, format, files (NAME.jsonl) and commands (with a blank or a slash in "
-            "them)");
-    refused(
-        "", NULL,
-        "task \"\" is unknown: there are sums, sort, format, files (NAME.jsonl) and commands (with a blank or a slash in them)");
+            "task \"zebra\" is unknown: there are sums, sort, format, files (NAME.jsonl), commands (with a blank or a slash in "
+            "them) and env: COMMAND");
+    refused("", NULL,
+            "task \"\" is unknown: there are sums, sort, format, files (NAME.jsonl), commands (with a blank or a slash in them) "
+            "and env: COMMAND");
     refused("Makefile", NULL,
             "task \"Makefile\" is a file that cannot be executed: the name of examples ends in .jsonl (one JSON object a line) or "
             ".json (an array); a program needs chmod +x");

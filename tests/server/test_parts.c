@@ -28,12 +28,12 @@ static void content_before_a_tool_call(void **state) {
                  {"x <tool_cal!", 12},
                  {"<<tool_call>", 1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        assert_int_equal(tools_content(cases[i].text, strlen(cases[i].text)), cases[i].content);
+        assert_int_equal(rein_tool_calls_begin(cases[i].text, strlen(cases[i].text)), cases[i].content);
 }
 
 static size_t parse(rein_text *calls, size_t *content, const char *text) {
     calls->length = 0;
-    return tools_parse(calls, content, text, strlen(text), "call_x", false);
+    return rein_tool_calls_parse(calls, content, text, strlen(text), "call_x", false);
 }
 
 static void tool_calls_are_parsed(void **state) {

@@ -1,12 +1,13 @@
 /* folder.h - a temporary folder for the files of one test program.
- * make_folder and remove_folder are cmocka's setup and teardown. The folder stands below $TMPDIR, else in /dev/shm, where syncing a file
- * takes no time, else in /tmp. */
+ * make_folder and remove_folder are cmocka's setup and teardown. The folder stands below $TMPDIR, unless that is so long that messages would
+ * cut paths below it; else in /dev/shm, where syncing a file takes no time, else in /tmp. */
 #ifndef REIN_TESTS_SUPPORT_FOLDER_H
 #define REIN_TESTS_SUPPORT_FOLDER_H
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,7 +18,7 @@ static char folder[256];
 static inline int make_folder(void **state) {
     (void)state;
     const char *temporary = getenv("TMPDIR"), *memory = "/dev/shm";
-    if (!temporary) temporary = access(memory, W_OK) == 0 ? memory : "/tmp";
+    if (!temporary || strlen(temporary) > 60) temporary = access(memory, W_OK) == 0 ? memory : "/tmp";
     snprintf(folder, sizeof folder, "%s/rein-test-XXXXXX", temporary);
     return mkdtemp(folder) == NULL;
 }

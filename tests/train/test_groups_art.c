@@ -98,7 +98,54 @@ static void test_as_hugging_face(void **state) {
     assert_int_equal(fails, 0);
 }
 
+#define WROTE(step) "{\"message\": {\"role\": \"assistant\", \"content\": \"4\"}, \"finish_reason\": \"stop\"" step "}"
+#define STEP(n) ", \"policy_step\": " #n
+#define ASKED "{\"role\": \"user\", \"content\": \"?\"}, "
+#define TURNS(...) "\"messages_and_choices\": [" ASKED __VA_ARGS__ "]"
+
+/* The oldest policy of its Choices is that of a trajectory, unless the trajectory names one or a Choice names none. */
+static void test_policy_of_choices(void **state) {
+    (void)state;
+    static const struct {
+        const char *trajectory;
+        int64_t step;
+    } cases[] = {
+        {TURNS(WROTE(STEP(3))), 3},
+        {TURNS(WROTE(STEP(5)) ", " ASKED WROTE(STEP(4)) ", " ASKED WROTE(STEP(6))), 4},
+        {TURNS(WROTE(STEP(5)) ", " ASKED WROTE("")), -1},
+        {TURNS(WROTE("") ", " ASKED WROTE(STEP(5))), -1},
+        {TURNS(WROTE("")), -1},
+        {TURNS(WROTE(STEP(0))), 0},
+        {TURNS(WROTE(STEP(null))), -1},
+        {TURNS(WROTE(STEP(5))) STEP(2), 2},
+        {TURNS(WROTE(STEP(5))) ", \"initial_policy_version\": 1", 1},
+        {TURNS(WROTE(STEP(5))) ", \"additional_histories\": [{" TURNS(WROTE(STEP(2))) "}]", 2},
+        {TURNS(WROTE(STEP(5))) ", \"additional_histories\": [{" TURNS(WROTE("")) "}]", -1},
+        {TURNS("{\"role\": \"assistant\", \"content\": \"4\"}"), -1},
+    };
+    rein_tokenizer *tokenizer = open_tokenizer();
+    rein_chat chat;
+    rein_error err = {0};
+    assert_int_equal(rein_chat_named(&chat, "chatml", NULL), REIN_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char line[1000];
+        rein_groups groups = {0};
+        snprintf(line, sizeof line, "{\"trajectories\": [{%s, \"reward\": 1}]}", cases[i].trajectory);
+        if (read_text(&groups, line, tokenizer, &chat, &err)) fail_msg("%s: %s", line, err.message);
+        if (groups.groups[0].trajectories[0].policy_step != cases[i].step)
+            fail_msg("%s: %lld", line, (long long)groups.groups[0].trajectories[0].policy_step);
+        check_round_trips(&groups, tokenizer, &chat);
+        rein_groups_free(&groups);
+    }
+    rein_groups groups = {0};
+    assert_int_equal(
+        read_text(&groups, "{\"trajectories\": [{" TURNS(WROTE(STEP("x"))) ", \"reward\": 1}]}", tokenizer, &chat, &err),
+        REIN_EINVAL);
+    assert_non_null(strstr(err.message, "trajectories[0].messages_and_choices[1].policy_step is \"x\": a whole number"));
+    rein_tokenizer_close(tokenizer);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_as_hugging_face)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_as_hugging_face), cmocka_unit_test(test_policy_of_choices)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,7 +18,7 @@ import pytest
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # nothing is downloaded
 art = pytest.importorskip("art")
-pytest.importorskip("openai")
+openai = pytest.importorskip("openai")
 
 from rein.art import LocalBackend  # noqa: E402
 from rein.art.__main__ import main  # noqa: E402
@@ -155,7 +155,7 @@ def test_a_loop_of_art(base, tmp_path):
                 assert result.metrics["data/step_num_trajectories"] == 24
                 assert result.metrics["data/step_trainer_tokens"] > 24 and "loss/kl_policy_ref" not in result.metrics
             for line in history(backend, model):  # the sampler's log-probs are those of the trainer, bit for bit
-                assert line["ratio/min"] == line["ratio/max"] == 1
+                assert line["ratio/min"] == line["ratio/max"] == 1 and line["on_policy/max_gap"] == 0
             logged = [json.loads(line) for line in (directory / "history.jsonl").read_text().splitlines()]
             assert [line["training_step"] for line in logged] == [1, 2, 3] and "train/reward" in logged[0]
             assert (directory / "trajectories/train/0003.parquet").exists()
@@ -289,6 +289,8 @@ def test_old_log_probs_of_the_current_policy(base, tmp_path):
             await backend.train(model, groups, learning_rate=1e-2)
             first, second, third = (line["ratio/mean"] for line in history(backend, model))
             assert first == second == 1 and third != 1
+            # the step of the policy comes with the Choices: only the first step trained what its own policy sampled
+            assert [line.get("on_policy/max_gap") for line in history(backend, model)] == [0, None, None]
 
     run(work())
 
@@ -391,13 +393,24 @@ def test_supervised_training(base, tmp_path):
 # --------------------------------------------------------------------------------------------------- failures and ends
 
 
+def damage(checkpoint):
+    """Its adapter is no longer what its MANIFEST says."""
+    with open(checkpoint / "adapter_model.safetensors", "ab") as f:
+        f.write(b" ")
+
+
 def test_a_failed_job_raises(base, tmp_path):
     async def work():
         async with registered(base, tmp_path) as (backend, model):
-            with pytest.raises(RuntimeError, match="training failed: .*no checkpoint of step 7"):
+            missing = "kl_penalty_reference_step is 7: the run has no checkpoint of step 7; it has 0$"
+            with pytest.raises(ValueError, match=missing):
                 await backend.train(model, await roll_out(model, 1), kl_penalty_coef=1.0, kl_penalty_reference_step=7)
             assert await model.get_step() == 0
             assert (await backend.train(model, await roll_out(model, 1))).step == 1
+            damage(tmp_path / "tests/models/learner/rein/checkpoints/0000")
+            with pytest.raises(RuntimeError, match="training failed: .*adapter_model.safetensors"):
+                await backend.train(model, await roll_out(model, 1), kl_penalty_coef=1.0, kl_penalty_reference_step=0)
+            assert await model.get_step() == 1
 
     run(work())
 
@@ -727,19 +740,27 @@ def test_the_serverless_backend(program, base, tmp_path):
             same = [art.TrajectoryGroup([one for one in group.trajectories[:1] * 2]) for group in groups]
             result = await backend.train(model, same)  # nothing trains: the step is made all the same
             assert result.step == 5 and "loss/grad_norm" not in result.metrics
-            with pytest.raises(RuntimeError, match="no checkpoint of step 77"):
-                await failing(backend, model, groups)
+            lines = [json.loads(line) for line in (tmp_path / "run/history.jsonl").read_text().splitlines()]
+            assert all(line["on_policy/max_gap"] == 0 for line in lines[:4])  # through ART's own copy of the Choices
+            with pytest.raises(openai.BadRequestError, match="no checkpoint of step 77; it has 0, 4, 5"):
+                await with_reference(backend, model, groups, 77)
+            damage(tmp_path / "run/checkpoints/0000")
+            with pytest.raises(RuntimeError, match="adapter_model.safetensors"):
+                await with_reference(backend, model, groups, 0)
 
-    async def failing(backend, model, groups):
+    async def with_reference(backend, model, groups, step):
         """Its own keywords cannot name a reference: a job of the same route does."""
-        config = {"kl_penalty_coef": 1.0, "kl_penalty_reference_step": 77}
+        config = {"kl_penalty_coef": 1.0, "kl_penalty_reference_step": step}
         create = backend._client.training_jobs.create
 
-        async def with_reference(**more):
+        async def configured(**more):
             return await create(**{**more, "experimental_config": config})
 
-        backend._client.training_jobs.create = with_reference
-        await backend.train(model, groups)
+        backend._client.training_jobs.create = configured
+        try:
+            await backend.train(model, groups)
+        finally:
+            backend._client.training_jobs.create = create
 
     run(loop())
 

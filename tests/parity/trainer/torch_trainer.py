@@ -101,6 +101,20 @@ def grpo(groups, lp, old, ref, o):
     return torch.stack(units).mean()
 
 
+def exact(groups, lp, old, kl, o):
+    """The clipped surrogate with KL(policy‖reference) over the whole vocabulary: in the loss, and in the reward the
+    sum of that of the later tokens, detached."""
+    units = []
+    for group, lps, olds, kls in zip(groups, lp, old, kl):
+        advantages = group_std([r.reward for r in group], o["advantage_eps"])
+        for a, x, y, k in zip(advantages, lps, olds, kls):
+            later = (k.sum() - k.cumsum(0)).detach()
+            a, ratio = a - o["kl_reward_exact"] * later, (x - y).exp()
+            clipped = ratio.clamp(1 - o["epsilon"], 1 + o["epsilon"])
+            units.append((-torch.minimum(ratio * a, clipped * a) + o["kl_loss_coef"] * k).mean())
+    return torch.stack(units).mean()
+
+
 def cispo(groups, lp, old, _, o):
     """MiniMax-M1, arXiv 2506.13585, with ART's constants and mean: -stop(clip(ratio, 0, 5))·A·lp."""
     units = []
@@ -123,6 +137,24 @@ def factors(wrapped):
     return {k.replace(".default", ""): p for k, p in wrapped.named_parameters() if p.requires_grad}
 
 
+def distributions(model, r):
+    logits = model(torch.tensor([r.prompt + r.ids]), use_cache=False).logits[0, len(r.prompt) - 1 : -1]
+    return logits.log_softmax(-1)[r.mask]
+
+
+def all_exact_kls(policy, first, groups):
+    """Over the whole vocabulary, by autograd."""
+    kls = []
+    for group in groups:
+        kls.append([])
+        for r in group:
+            p = distributions(policy, r)
+            with torch.no_grad():
+                q = distributions(first, r)
+            kls[-1].append((p.exp() * (p - q)).sum(-1))
+    return kls
+
+
 def all_log_probs(model, groups):
     return [[log_probs(model, r.prompt, r.ids)[r.mask] for r in group] for group in groups]
 
@@ -143,8 +175,9 @@ def train(model, adapter, paths, loss, options, optimizer, dtype):
         groups = read(path, dtype)
         lp, old = all_log_probs(policy, groups), [[r.old[r.mask] for r in group] for group in groups]
         with torch.no_grad():
-            ref = all_log_probs(first, groups) if loss is grpo else lp
-        value = loss(groups, lp, old, ref, options)
+            ref = all_log_probs(first, groups) if loss in (grpo, exact) else lp
+        kls = all_exact_kls(policy, first, groups) if loss is exact else ref
+        value = loss(groups, lp, old, kls, options)
         adamw.zero_grad()
         value.backward()
         norm = torch.nn.utils.clip_grad_norm_(own.values(), optimizer["max_grad_norm"])

@@ -1,7 +1,9 @@
-/* tools.c - tool calls, as Hermes and Qwen models write them: <tool_call>{"name": ..., "arguments": {...}}</tool_call>. */
+/* tool_calls.c - tool calls, as Hermes and Qwen models write them: <tool_call>{"name": ..., "arguments": {...}}</tool_call>. */
+#include <stdbool.h>
 #include <string.h>
 
-#include "parts.h"
+#include "base/json.h"
+#include "rein/rollout.h"
 
 static const char BEGIN[] = "<tool_call>", END[] = "</tool_call>";
 enum { BEGIN_LENGTH = sizeof BEGIN - 1, END_LENGTH = sizeof END - 1 };
@@ -20,7 +22,7 @@ static size_t find(const char *text, size_t length, const char *part, size_t par
     return length;
 }
 
-size_t tools_content(const char *text, size_t length) {
+size_t rein_tool_calls_begin(const char *text, size_t length) {
     const size_t call = find(text, length, BEGIN, BEGIN_LENGTH);
     size_t most = call;
     for (size_t n = length < BEGIN_LENGTH - 1 ? length : BEGIN_LENGTH - 1; call == length && n; n--) {
@@ -31,7 +33,7 @@ size_t tools_content(const char *text, size_t length) {
     return without_blanks(text, most);
 }
 
-static bool put_call(rein_text *calls, const char *text, size_t length, const char *id, size_t number, bool stream) {
+static bool put_call(rein_text *calls, const char *text, size_t length, const char *id, size_t number, int stream) {
     rein_json *call;
     rein_text arguments = {0};
     if (rein_json_parse(&call, text, length, NULL, REIN_JSON_NEEDS_OBJECT, NULL)) return false;
@@ -57,7 +59,7 @@ static bool put_call(rein_text *calls, const char *text, size_t length, const ch
     return good;
 }
 
-size_t tools_parse(rein_text *calls, size_t *content, const char *text, size_t length, const char *id, bool stream) {
+size_t rein_tool_calls_parse(rein_text *calls, size_t *content, const char *text, size_t length, const char *id, int stream) {
     size_t number = 0, at = find(text, length, BEGIN, BEGIN_LENGTH);
     *content = without_blanks(text, at);
     while (at < length) {
@@ -70,4 +72,14 @@ size_t tools_parse(rein_text *calls, size_t *content, const char *text, size_t l
         while (at < length && is_blank(text[at])) at++;
     }
     return number;
+}
+
+size_t rein_rendered_answer_end(const rein_rendered *rendered, const rein_text *before, int calls) {
+    size_t same = 0;
+    while (same < before->length && same < rendered->text.length && before->data[same] == rendered->text.data[same]) same++;
+    if (!rendered->n_literals || rendered->literals[rendered->n_literals - 1].end <= same) return 0;
+    const size_t end = rendered->literals[rendered->n_literals - 1].end;
+    const char *close = calls ? strstr(rendered->text.data + end, END) : NULL;
+    if (calls) return close ? (size_t)(close - rendered->text.data) + END_LENGTH : 0;
+    return end;
 }
