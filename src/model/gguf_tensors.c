@@ -140,6 +140,7 @@ static rein_status add_entry(building *b, const rein_gguf_tensor *t, size_t expe
     char *name = b->to->names + b->to->n * NAME;
     const int dims = experts ? 2 : t->n_dims;
     if (!type.known) return refuse_type(b, t);
+    if (dims < 2 && type.elements > 1) return wrong(b, t->name, "is a vector of a quantised type: F32, F16 or BF16 is needed");
     name_of(name, b, t->name, experts ? (long)e : -1);
     *to = (rein_tensor){.name = name, .dtype = type.dtype, .n_dims = dims, .file = b->to->shards[t->file].path};
     for (int d = 0; d < dims; d++) to->shape[d] = t->sizes[dims - 1 - d];
