@@ -8,13 +8,19 @@
 
 #include "base/base.h"
 #include "base/file.h"
+#include "gguf.h"
 #include "key_store.h"
 #include "weight_type.h"
 
 /* ------------------------------------------------------------------------------------------------------------------- binding */
 
+/* Row by row where GGUF has rows in another order. */
 static void widen(float *to, const rein_tensor *from, size_t n, const rein_kernels *kernels) {
-    kernels->decode(to, from->data, rein_weight_type_of(from->dtype)->storage, n);
+    const rein_storage storage = rein_weight_type_of(from->dtype)->storage;
+    const size_t row = from->pairs ? from->shape[1] : n;
+    for (size_t i = 0; i * row < n; i++)
+        kernels->decode(to + i * row, (const char *)from->data + rein_tensor_row(from, i) * rein_storage_bytes(storage, row),
+                        storage, row);
 }
 
 /* A matrix that several modules share is cut into their rows. */
@@ -74,6 +80,7 @@ static rein_status bind_all(rein_model *model, const rein_kernels *kernels, rein
         else
             bind(model, &weight, (rein_matrix){tensor->data, weight.shape[1], 1, rein_weight_type_of(tensor->dtype)->storage},
                  NULL);
+        if (weight.kind == REIN_MATRIX && !values) model->layers[weight.layer].linear[weight.to].pairs = tensor->pairs;
     }
     return REIN_OK;
 }
@@ -104,6 +111,21 @@ static void drop_packed(const rein_model *model) {
 /* After so many bytes the pages of the files that were packed are released: a model is never in memory twice. */
 enum { DROP_BYTES = 8 << 20 };
 
+/* Rows of interleaved pairs are packed from a copy in the usual order, which lives for this one matrix. */
+static void *pack_one(void *to, rein_linear *linear, const rein_exec *exec) {
+    const rein_matrix *w = &linear->weight;
+    const size_t row = rein_storage_bytes(w->storage, linear->in);
+    const rein_tensor order = {.shape = {linear->out}, .pairs = linear->pairs};
+    char *rows = linear->pairs ? malloc(linear->out * row) : NULL;
+    if (!to || (linear->pairs && !rows)) return free(rows), NULL;
+    for (size_t i = 0; rows && i < linear->out; i++)
+        memcpy(rows + i * row, (const char *)w->data + rein_tensor_row(&order, i) * row, row);
+    const rein_matrix transposed = {rows ? rows : w->data, w->column, w->row, w->storage};
+    linear->packed = rein_pack_on(to, &transposed, linear->in, linear->out, exec);
+    free(rows);
+    return to;
+}
+
 static rein_status pack(const rein_model *model, const rein_exec *exec, rein_error *err) {
     rein_packed_weights *to = model->packing;
     size_t bytes = 0;
@@ -111,14 +133,12 @@ static rein_status pack(const rein_model *model, const rein_exec *exec, rein_err
     for (size_t i = 0; i < packed_count(model); i++) {
         rein_linear *linear = linear_at(model, i);
         if (!linear->weight.data || linear->packed.data) continue; /* the layer has no such module */
-        const rein_matrix transposed = {linear->weight.data, linear->weight.column, linear->weight.row, linear->weight.storage};
         const size_t size = rein_packed_size(linear->in, linear->out, linear->weight.storage);
         void *data = rein_arena_take(&to->memory, size);
-        if (!data) {
+        if (!pack_one(data, linear, exec)) {
             drop_packed(model);
             return rein_fail(err, REIN_ENOMEM, "no memory for the weights of %s", model->directory);
         }
-        linear->packed = rein_pack_on(data, &transposed, linear->in, linear->out, exec);
         bytes += size;
         if (bytes >= DROP_BYTES) rein_tensors_drop_pages(model->tensors), bytes = 0;
     }
@@ -293,6 +313,10 @@ rein_status rein_model_open(rein_model **model, const char *directory, const rei
     *model = m;
     return REIN_OK;
 }
+
+int rein_model_is_gguf(const char *path) { return rein_gguf_is(path); }
+
+int rein_model_exists(const char *path) { return rein_gguf_is(path) || rein_directory_has(path, "config.json"); }
 
 void rein_model_close(rein_model *model) {
     if (!model) return;
