@@ -161,9 +161,9 @@ static void test_what_does_not_apply_is_left_out(void **state) {
     gone(&numbers, (const char *const[]){"kl_exact", NULL});
     numbers.parts = ALL;
     numbers.loss.nothing_to_train = 1;
-    gone(&numbers, (const char *const[]){"kl", "kl_policy_ref", "kl_exact", "kl/old_k1", "kl/old_k3", "entropy", "clip_ratio/low_mean",
-                                         "clip_ratio/high_mean", "clip_ratio/region_mean", "ratio/mean", "ratio/min", "ratio/max",
-                                         "ratio/p99", "ratio/ess", NULL});
+    gone(&numbers, (const char *const[]){"kl", "kl_policy_ref", "kl_exact", "kl/old_k1", "kl/old_k3", "entropy",
+                                         "clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean", "ratio/mean",
+                                         "ratio/min", "ratio/max", "ratio/p99", "ratio/ess", NULL});
     numbers.loss.nothing_to_train = 0;
     numbers.on_policy_gap = numbers.seconds_sample = NAN;
     gone(&numbers, (const char *const[]){"on_policy/max_gap", "time/sample", NULL});
