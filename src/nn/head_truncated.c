@@ -14,9 +14,9 @@ typedef struct truncated_work {
     size_t first, rows; /* of those at once */
     const rein_head *head;
     const rein_truncation *truncation;
-    float *x;                                        /* [AT_ONCE][vocabulary] */
-    rein_softmax_stats *masses;                      /* [AT_ONCE][chunks] */
-    rein_logit *kept;                                /* [threads][vocabulary] */
+    float *x;                   /* [AT_ONCE][vocabulary] */
+    rein_softmax_stats *masses; /* [AT_ONCE][chunks] */
+    rein_logit *kept;           /* [threads][vocabulary] */
     const rein_nn_context *run;
 } truncated_work;
 
@@ -101,7 +101,8 @@ void rein_head_truncated(const rein_head_out *out, const float *h, const int32_t
     for (size_t i = 0; i < AT_ONCE; i++) inverse[i] = head->inverse_temperature;
     for (w.first = 0; w.first < n; w.first += w.rows) {
         w.rows = n - w.first < AT_ONCE ? n - w.first : AT_ONCE;
-        rein_head_logits(w.x, w.masses, NULL, h + w.first * head->linear->in, inverse, w.rows, head->linear, head->cap, 0, NULL, 0, run);
+        rein_head_logits(w.x, w.masses, NULL, h + w.first * head->linear->in, inverse, w.rows, head->linear, head->cap, 0, NULL, 0,
+                         run);
         rein_parallel(run->exec.threads, w.rows, do_row, &w);
     }
 }

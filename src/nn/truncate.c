@@ -22,7 +22,8 @@ static int by_probability(const void *a, const void *b) {
 static size_t collect(rein_logit *candidates, const rein_logits_row *row, double greatest_x, double depth) {
     size_t n = 0;
     for (size_t v = 0; v < row->vocabulary; v++)
-        if ((double)row->x[v] >= greatest_x - depth && !rein_is_banned(row, v)) candidates[n++] = (rein_logit){row->x[v], (int32_t)v};
+        if ((double)row->x[v] >= greatest_x - depth && !rein_is_banned(row, v))
+            candidates[n++] = (rein_logit){row->x[v], (int32_t)v};
     qsort(candidates, n, sizeof *candidates, by_probability);
     return n;
 }

@@ -76,7 +76,8 @@ rein_chosen_token rein_choose(const rein_logits_row *row, const rein_sampling *s
     if (s->greedy) chosen.id = greatest(row);
     else if (truncates) chosen.id = from_candidates(&chosen.sampler_log_prob, row, &total, s, u, candidates);
     else chosen.id = from_policy(row, &total, u);
-    if (chosen.id < 0 || rein_is_banned(row, (size_t)chosen.id)) return (rein_chosen_token){0, NAN, NAN}; /* every token is banned */
+    if (chosen.id < 0 || rein_is_banned(row, (size_t)chosen.id))
+        return (rein_chosen_token){0, NAN, NAN}; /* every token is banned */
     chosen.log_prob = (float)log_prob_of(row, &total, chosen.id);
     if (!s->greedy && !truncates) chosen.sampler_log_prob = chosen.log_prob;
     return chosen;

@@ -48,11 +48,13 @@ static rein_status check_truncation(const rein_settings *s, rein_error *err) {
     if (s->objective.mismatch != REIN_MISMATCH_NONE)
         return rein_fail_at(err, REIN_EINVAL, name, -1, "policy makes the sampler the policy: mismatch would correct nothing");
     if (s->epochs * s->minibatches > 1)
-        return rein_fail_at(err, REIN_EINVAL, name, -1,
-                            "policy needs epochs 1 and minibatches 1: after an optimizer step the policy keeps other tokens than those "
-                            "that were sampled from");
+        return rein_fail_at(
+            err, REIN_EINVAL, name, -1,
+            "policy needs epochs 1 and minibatches 1: after an optimizer step the policy keeps other tokens than those "
+            "that were sampled from");
     if (s->full || strstr(s->lora_modules, "lm_head"))
-        return rein_fail_at(err, REIN_EINVAL, name, -1, "policy needs a head that does not train: without full, and without lm_head");
+        return rein_fail_at(err, REIN_EINVAL, name, -1,
+                            "policy needs a head that does not train: without full, and without lm_head");
     if (rein_uses_exact_kl(&s->objective))
         return rein_fail_at(err, REIN_EINVAL, name, -1,
                             "policy has no exact KL: choose another kl_estimator, and kl_reward_coef in place of kl_reward_exact");

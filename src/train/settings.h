@@ -62,7 +62,7 @@ struct rein_settings {
     int64_t top_k;
     double top_p, min_p;
     int truncation; /* a rein_truncation_kind */
-    char *stop; /* texts that end a response, one per line; \n is a newline, \\ a backslash */
+    char *stop;     /* texts that end a response, one per line; \n is a newline, \\ a backslash */
     int chat;
     char *chat_format, *system, *date; /* date: of strftime_now in a chat template; "": it does not ask for one */
     double temperature_final;          /* 0: not given */

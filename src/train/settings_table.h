@@ -50,7 +50,7 @@
     ROW(activation_cache, WHOLE, "MB", 0, 1e9, 4096, "rollout",                                                                    \
         "memory for activations that sampling computes and training reuses; 0: none")                                              \
     ROW(temperature_final, NUMBER, "X", 1e-3, 1e3, 0, "rollout", "the temperature falls (or rises) to this over the steps")        \
-    ROW(top_k, WHOLE, "N", 0, 1e9, 0, "rollout", "sample among the N most probable tokens; needs a mismatch or truncation policy")  \
+    ROW(top_k, WHOLE, "N", 0, 1e9, 0, "rollout", "sample among the N most probable tokens; needs a mismatch or truncation policy") \
     ROW(top_p, NUMBER, "X", 1e-9, 1, 1, "rollout",                                                                                 \
         "sample among the most probable tokens whose sum reaches it; needs a mismatch or truncation policy")                       \
     ROW(min_p, NUMBER, "X", 0, 0.999999, 0, "rollout",                                                                             \
