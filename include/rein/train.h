@@ -234,6 +234,8 @@ typedef struct rein_pass_options {
     /* [tokens of all histories, in order]: becomes the advantage that the loss used, 0 where nothing trains. NULL: not wanted. */
     float *advantages;
     double temperature; /* of the policy in this pass; 0: that of the trainer */
+    /* The policy is truncated, as the sampler was: rein_forward_options. The reference is not. Not with an exact KL. NULL: it is not. */
+    const rein_truncation *truncation;
 } rein_pass_options;
 
 typedef struct rein_pass_result {

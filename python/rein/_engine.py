@@ -124,7 +124,7 @@ class Tokens(ctypes.Structure):
 class ForwardOptions(ctypes.Structure):
     """rein_forward_options."""
 
-    _fields_ = [("keep", _int), ("entropy_gradient", _int), ("recompute", _int), ("activation_cache", _address)]
+    _fields_ = [("keep", _int), ("entropy_gradient", _int), ("recompute", _int), ("activation_cache", _address), ("truncation", _address)]
 
 
 class Ids(ctypes.Structure):
@@ -386,6 +386,7 @@ class PassOptions(ctypes.Structure):
         ("recorded_are_current", _int),
         ("advantages", _address),
         ("temperature", _double),
+        ("truncation", _address),
     ]
 
 

@@ -6,6 +6,7 @@
 
 #include "activation_cache.h"
 #include "base/base.h"
+#include "nn/truncate.h"
 
 rein_status rein_activations_open(rein_activations **activations, const rein_exec *exec, rein_error *err) {
     rein_exec resolved;
@@ -159,7 +160,8 @@ static void take_head(rein_activations *a, const rein_policy *policy, int with_e
     if (directions && entropy_gradient) a->out.v = rein_arena_floats(arena, n * hidden);
     a->kl_gradient = 0;
     if (beside) take_comparison(a, beside, directions);
-    a->head_scratch = rein_arena_floats(arena, rein_head_scratch(&a->out, &a->batch.run));
+    a->head_scratch = rein_arena_floats(arena, a->options.truncation ? rein_head_truncated_scratch(&a->head, &a->batch.run)
+                                                                     : rein_head_scratch(&a->out, &a->batch.run));
 }
 
 /* ---------------------------------------------------------------------------------------------------------------------- a pass */
@@ -204,6 +206,8 @@ rein_status rein_activations_prepare(rein_activations *a, const rein_policy *pol
     if (!arena->failed && !a->options.keep) take_selected(a);
     if (!arena->failed) take_layers(a);
     if (!arena->failed) take_head(a, policy, with_entropies, beside);
+    if (!arena->failed && a->options.truncation && (beside || a->head_trains || a->head.lora))
+        return rein_fail(err, REIN_EINVAL, "a truncated policy needs a head that does not train, and has no exact KL");
     if (arena->failed) return rein_fail(err, REIN_ENOMEM, "no memory for the activations of %zu tokens", a->n_tokens);
     return REIN_OK;
 }

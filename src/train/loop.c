@@ -244,7 +244,8 @@ static int note_training(void *context, double share) {
 static rein_status train(rein_session_report *report, rein_loop *l, rein_groups *groups, double seconds_sample, rein_error *err) {
     rein_session *s = l->session;
     const rein_train_options options = {.seconds_sample = seconds_sample,
-                                        .own_samples = !rein_settings_truncate(&s->settings),
+                                        .own_samples = !rein_settings_truncate(&s->settings) ||
+                                                       s->settings.truncation == REIN_TRUNCATION_POLICY,
                                         .ptx = l->ptx.n ? &l->ptx : NULL,
                                         .ptx_batch = (size_t)s->settings.ptx_batch,
                                         .keep_advantages = 1,

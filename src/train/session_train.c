@@ -147,6 +147,7 @@ static rein_status one_pass(working *w, int64_t epoch, size_t first, size_t last
     rein_pass_result pass;
     const size_t at = tokens_before(w->groups, first);
     const rein_groups part = {w->groups->groups + first, last - first, 0};
+    const rein_truncation truncation = {s->settings.top_k, s->settings.top_p, s->settings.min_p};
     const rein_pass_options options = {.objective = &w->objective,
                                        .reference = w->reference_policy.model ? &w->reference_policy : NULL,
                                        .reference_log_probs = w->reference ? w->reference + at : NULL,
@@ -155,7 +156,8 @@ static rein_status one_pass(working *w, int64_t epoch, size_t first, size_t last
                                        .mask_truncated_completions = s->settings.mask_truncated_completions,
                                        .recorded_are_current = w->passes == 0 && w->options->own_samples,
                                        .advantages = epoch == 0 ? w->advantages + at : NULL,
-                                       .temperature = w->policy.temperature};
+                                       .temperature = w->policy.temperature,
+                                       .truncation = s->settings.truncation ? &truncation : NULL};
     s->trainer->last_pass = !s->adapter && !w->options->ptx && s->trainer->options.shards > 1;
     rein_status status = rein_trainer_forward_backward(&pass, s->trainer, &part, &options, err);
     if (!status) add_pass(w, &pass, epoch == 0);
@@ -294,6 +296,10 @@ static rein_status check_data(const working *w, rein_error *err) {
 static rein_status begin_step(working *w, rein_error *err) {
     if (w->options->temperature != 0) w->policy.temperature = w->options->temperature;
     rein_session_budget_apply(&w->objective, w->s);
+    if (w->s->settings.truncation == REIN_TRUNCATION_POLICY && !w->options->own_samples)
+        return rein_fail_at(err, REIN_EINVAL, "truncation", -1,
+                            "policy trains only on what the run has just sampled: groups from elsewhere need truncation none and a "
+                            "mismatch, such as token-tis");
     rein_status status = rein_check_temperature(w->policy.temperature, err);
     if (!status) status = check_data(w, err);
     if (status) return status;

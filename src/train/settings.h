@@ -12,6 +12,9 @@
 enum { REIN_SETTINGS_TABLE(REIN_PLACE) REIN_SETTING_COUNT };
 #undef REIN_PLACE
 
+/* What top_k, top_p and min_p are: the sampler's own, which a mismatch corrects, or a part of the policy. */
+typedef enum rein_truncation_kind { REIN_TRUNCATION_NONE, REIN_TRUNCATION_POLICY } rein_truncation_kind;
+
 /* Texts are never NULL: "" is "not given". They belong to the settings. */
 struct rein_settings {
     char *model;   /* directory */
@@ -59,7 +62,8 @@ struct rein_settings {
     int64_t activation_cache; /* MB for activations that sampling computed and training reuses; never part of a result */
     int64_t top_k;
     double top_p, min_p;
-    char *stop; /* texts that end a response, one per line; \n is a newline, \\ a backslash */
+    int truncation; /* a rein_truncation_kind */
+    char *stop;     /* texts that end a response, one per line; \n is a newline, \\ a backslash */
     int chat;
     char *chat_format, *system, *date; /* date: of strftime_now in a chat template; "": it does not ask for one */
     double temperature_final;          /* 0: not given */

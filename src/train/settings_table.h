@@ -50,11 +50,13 @@
     ROW(activation_cache, WHOLE, "MB", 0, 1e9, 4096, "rollout",                                                                    \
         "memory for activations that sampling computes and training reuses; 0: none")                                              \
     ROW(temperature_final, NUMBER, "X", 1e-3, 1e3, 0, "rollout", "the temperature falls (or rises) to this over the steps")        \
-    ROW(top_k, WHOLE, "N", 0, 1e9, 0, "rollout", "sample among the N most probable tokens; needs a mismatch correction")           \
+    ROW(top_k, WHOLE, "N", 0, 1e9, 0, "rollout", "sample among the N most probable tokens; needs a mismatch or truncation policy") \
     ROW(top_p, NUMBER, "X", 1e-9, 1, 1, "rollout",                                                                                 \
-        "sample among the most probable tokens whose sum reaches it; needs a mismatch correction")                                 \
+        "sample among the most probable tokens whose sum reaches it; needs a mismatch or truncation policy")                       \
     ROW(min_p, NUMBER, "X", 0, 0.999999, 0, "rollout",                                                                             \
-        "sample among tokens with this share of the greatest probability; needs a mismatch correction")                            \
+        "sample among tokens with this share of the greatest probability; needs a mismatch or truncation policy")                  \
+    ROW(truncation, TRUNCATION, "none|policy", 0, 0, 0, "rollout",                                                                 \
+        "policy: top_k, top_p and min_p are part of the policy, in sampling and in training")                                      \
     ROW(max_turns, WHOLE, "N", 1, 1e6, 8, "rollout", "turns of the model in an episode of an environment")                         \
     ROW(stop, LIST, "TEXT", 0, 0, 0, "rollout", "a text that ends a response, \\n a newline; may be repeated")                     \
     ROW(dynamic_sampling, WHOLE, "N", 0, 1000, 0, "rollout",                                                                       \

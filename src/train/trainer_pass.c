@@ -75,7 +75,7 @@ static int wants_something(const rein_micro_batch *micro_batch) {
 static rein_status forward(float *log_probs, float *entropies, int exact_kl, pass_work *w, const rein_micro_batch *micro_batch,
                            const rein_policy *policy, const rein_forward_options *how, rein_error *err) {
     const rein_beside beside = {w->t->reference_activations, exact_kl ? w->o->reference : NULL, w->batch_kl, w->batch_reference,
-                                how && rein_exact_kl_loss(&w->objective)};
+                                rein_exact_kl_loss(&w->objective)};
     const rein_status status =
         rein_forward_beside(w->batch_log_probs, entropies ? w->batch_entropies : NULL, exact_kl ? &beside : NULL, w->t->activations,
                             policy, &micro_batch->tokens, how, err);
@@ -101,6 +101,7 @@ static int is_mine(const pass_work *w, size_t u) { return w->ranks[u] == rein_ra
 
 static rein_status all_forward(float *log_probs, float *entropies, int exact_kl, pass_work *w, const rein_policy *policy,
                                rein_error *err) {
+    const rein_forward_options how = {.truncation = policy == &w->own && w->o ? w->o->truncation : NULL};
     rein_status status = REIN_OK;
     memset(log_probs, 0, w->packing.n_tokens * sizeof *log_probs);
     if (entropies) memset(entropies, 0, w->packing.n_tokens * sizeof *entropies);
@@ -108,7 +109,7 @@ static rein_status all_forward(float *log_probs, float *entropies, int exact_kl,
     for (size_t u = 0; u < w->packing.n_micro_batches && !status; u++) {
         status = ask_watch(w->t, 0, 0, err);
         if (!status && is_mine(w, u) && wants_something(&w->packing.micro_batches[u]))
-            status = forward(log_probs, entropies, exact_kl, w, &w->packing.micro_batches[u], policy, NULL, err);
+            status = forward(log_probs, entropies, exact_kl, w, &w->packing.micro_batches[u], policy, &how, err);
     }
     status = rein_ranks_agree(w->t->ranks, status, err);
     if (!status) status = rein_trainer_share_tokens(log_probs, w->ranks, w->t, &w->packing, err);
@@ -265,7 +266,7 @@ static rein_status forward_and_backward(pass_work *w, const rein_micro_batch *mi
     rein_trainer *t = w->t;
     const int bonus = has_bonus(&w->objective), exact = rein_exact_kl_loss(&w->objective), wanted = wants_something(micro_batch);
     const rein_forward_options how = {1, bonus, t->options.recompute,
-                                      micro_batch == w->measured ? NULL : t->options.activation_cache};
+                                      micro_batch == w->measured ? NULL : t->options.activation_cache, w->o->truncation};
     rein_status status = REIN_OK;
     const double began = rein_now();
     if (wanted) status = forward(w->current, w->entropies, exact, w, micro_batch, &w->own, &how, err);
