@@ -24,6 +24,9 @@ typedef struct rein_model rein_model;
 typedef struct rein_model_options {
     int train;      /* 1: all weights can be trained, and become f32; 0: they keep the type they are stored in */
     rein_exec exec; /* for opening */
+    /* NULL, or "q8_0" or "q4_0": matrices are quantised to these types of GGUF in memory, with ggml's rounding, but for the routers of
+     * experts. That changes the model. Not with `train`. */
+    const char *quantize;
 } rein_model_options;
 
 /* Opens the directory of a model: config.json, generation_config.json if it exists, and the safetensors files. Or opens a GGUF file, which

@@ -383,6 +383,7 @@ typedef struct rein_policy_files {
     char *model;               /* the directory of the model */
     char *adapter;             /* that of its adapter; NULL: none */
     char *run;                 /* the directory of the run; NULL: the policy is a model */
+    char *quantize;            /* how the run opens the model: rein_model_options; NULL: as it is stored */
     int64_t step;              /* of the run; -1: none */
     double temperature;        /* of the run at that step; 1 for a model */
     char note[REIN_NOTE_SIZE]; /* what was wrong with newer checkpoints, or that the model changed since; or "" */

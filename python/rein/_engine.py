@@ -35,7 +35,7 @@ _int, _size, _double, _float, _address = (
 class ModelOptions(ctypes.Structure):
     """rein_model_options."""
 
-    _fields_ = [("train", _int), ("exec", c.Exec)]
+    _fields_ = [("train", _int), ("exec", c.Exec), ("quantize", ctypes.c_char_p)]
 
 
 class ModelInfo(ctypes.Structure):

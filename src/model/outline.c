@@ -6,6 +6,7 @@
 
 #include "activations.h"
 #include "key_store.h"
+#include "quantize.h"
 #include "weight_type.h"
 
 /* --------------------------------------------------------------------------------------------------------------------- weights */
@@ -26,8 +27,12 @@ static void count_weight(rein_outline *o, const rein_weight *w, const rein_tenso
     const int head = w->kind == REIN_HEAD || (w->kind == REIN_EMBEDDING && o->model.config.tie_word_embeddings);
     o->numbers += n;
     if (w->n_dims == 1) o->vectors += n * sizeof(float);
+    const int quantizes = rein_quantizes(o->model.quantize, w);
+    const rein_storage storage = quantizes ? o->model.quantize->storage : storage_of(o, tensors, w->name);
+    if (quantizes && (w->kind == REIN_EMBEDDING || w->kind == REIN_HEAD))
+        o->packed += rein_storage_bytes(storage, n); /* its rows */
     if (w->n_dims == 1 || (w->kind == REIN_EMBEDDING && !head)) return;
-    o->packed += rein_packed_size(w->shape[1], w->shape[0], storage_of(o, tensors, w->name));
+    o->packed += rein_packed_size(w->shape[1], w->shape[0], storage);
     o->packed_f32 += rein_packed_size(w->shape[1], w->shape[0], REIN_STORED_F32);
 }
 
@@ -85,13 +90,14 @@ static rein_status add_loras(rein_outline *o, const rein_lora_options *lora, rei
 
 /* ------------------------------------------------------------------------------------------------------------------------ open */
 
-rein_status rein_outline_open(rein_outline *o, const char *directory, const rein_lora_options *lora, int full,
+rein_status rein_outline_open(rein_outline *o, const char *directory, const char *quantize, const rein_lora_options *lora, int full,
                               const rein_exec *exec, rein_error *err) {
     *o = (rein_outline){.full = full, .exec = *exec};
     rein_model_config *c = &o->model.config;
     const rein_status status = rein_model_config_read(c, directory, err);
     if (status) return status;
     o->model.heads = (rein_heads){.n = (size_t)c->n_heads, .n_kv = (size_t)c->n_kv_heads, .dim = (size_t)c->head_dim};
+    o->model.quantize = quantize ? rein_quantize_type(quantize) : NULL;
     count_weights(o, directory);
     return lora ? add_loras(o, lora, err) : REIN_OK;
 }

@@ -51,7 +51,8 @@ struct rein_model {
     rein_arena memory;                   /* holds everything above */
     struct rein_packed_weights *packing; /* packed copies of the matrices of layers and head */
     rein_spare *spare;
-    uint64_t version; /* changes (rein_new_version) whenever the values change */
+    const struct rein_weight_type *quantize; /* the type that matrices were quantised to (quantize.h); NULL: they are as stored */
+    uint64_t version;                        /* changes (rein_new_version) whenever the values change */
     /* If all weights train: their f32 values, tensor after tensor in the order of rein_model_weight; offsets [weights + 1]. */
     float *values;
     size_t *offsets;

@@ -132,7 +132,9 @@ rein_status rein_memory_estimate(rein_memory_use *use, const rein_settings *s, r
     char *text = strdup(s->lora_modules);
     if (!text) return rein_fail(err, REIN_ENOMEM, "no memory for the names of modules");
     read_modules(&lora, modules, text);
-    if (!status) status = rein_outline_open(&o, s->model, trains && !full ? &lora : NULL, full, &exec, err);
+    if (!status)
+        status =
+            rein_outline_open(&o, s->model, *s->quantize ? s->quantize : NULL, trains && !full ? &lora : NULL, full, &exec, err);
     if (!status) {
         const sizes z = sizes_of(s, &o, prompt_tokens);
         u.weights = weights_of(&o, samples), u.program = program_of(s->model);

@@ -239,7 +239,7 @@ static rein_status check_directories(const rein_settings *o, rein_error *err) {
 
 static rein_status open_policy(rein_session *s, rein_error *err) {
     const rein_settings *o = &s->settings;
-    const rein_model_options how = {.train = o->full, .exec = s->exec};
+    const rein_model_options how = {.train = o->full, .exec = s->exec, .quantize = *o->quantize ? o->quantize : NULL};
     rein_trainer_options trainer = {
         o->temperature, (size_t)o->shards, (size_t)o->share_limit, o->no_sharing, o->recompute, s->exec, NULL};
     rein_status status = rein_model_open(&s->model, o->model, &how, err);

@@ -17,9 +17,10 @@ typedef enum rein_truncation_kind { REIN_TRUNCATION_NONE, REIN_TRUNCATION_POLICY
 
 /* Texts are never NULL: "" is "not given". They belong to the settings. */
 struct rein_settings {
-    char *model;   /* directory */
-    char *adapter; /* directory of an adapter to begin with; "": a new one */
-    int full;      /* all weights train, not an adapter */
+    char *model;    /* directory */
+    char *adapter;  /* directory of an adapter to begin with; "": a new one */
+    char *quantize; /* "q8_0" or "q4_0": rein_model_options; "": the weights are as stored */
+    int full;       /* all weights train, not an adapter */
     int64_t lora_rank;
     double lora_alpha;
     int use_rslora;

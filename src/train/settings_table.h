@@ -8,6 +8,7 @@
 #define REIN_SETTINGS_TABLE(ROW)                                                                                                   \
     ROW(model, TEXT, "DIR", 0, 0, 0, "policy", "directory of the model, as Hugging Face writes it")                                \
     ROW(adapter, TEXT, "DIR", 0, 0, 0, "policy", "directory of an adapter (PEFT) to begin with")                                   \
+    ROW(quantize, TEXT, "q8_0|q4_0", 0, 0, 0, "policy", "quantise the matrices of the model, for less memory; changes the policy") \
     ROW(full, SWITCH, "yes|no", 0, 0, 0, "policy", "train all weights instead of an adapter")                                      \
     ROW(lora_rank, WHOLE, "N", 1, 65536, 8, "policy", "rank of the adapter")                                                       \
     ROW(lora_alpha, NUMBER, "X", 1e-6, 1e6, 16, "policy", "its scale is alpha/rank")                                               \

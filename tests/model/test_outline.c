@@ -23,7 +23,7 @@ static rein_exec resolved(void) {
 
 static void outline_of(rein_outline *o, const char *name, const rein_lora_options *lora, int full) {
     const rein_exec exec = resolved();
-    OK(rein_outline_open(o, fixture(name, ""), lora, full, &exec, &error_));
+    OK(rein_outline_open(o, fixture(name, ""), NULL, lora, full, &exec, &error_));
 }
 
 /* Within a share of what was allocated. */

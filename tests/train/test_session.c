@@ -592,9 +592,10 @@ static void test_fixed_settings(void **state) {
     rein_session *s = open_session("fixed", "preset=art lora_rank=4 shards=2 epsilon_high=3");
     train_steps(s, 1, 1);
     rein_session_close(s);
-    const char *const fixed[][2] = {
-        {"adapter", "x"},           {"full", "yes"}, {"lora_rank", "5"}, {"lora_alpha", "3"},  {"use_rslora", "yes"},
-        {"lora_modules", "q_proj"}, {"seed", "2"},   {"shards", "3"},    {"share_limit", "2"}, {"no_sharing", "yes"}};
+    const char *const fixed[][2] = {{"quantize", "q8_0"},       {"adapter", "x"},     {"full", "yes"},
+                                    {"lora_rank", "5"},         {"lora_alpha", "3"},  {"use_rslora", "yes"},
+                                    {"lora_modules", "q_proj"}, {"seed", "2"},        {"shards", "3"},
+                                    {"share_limit", "2"},       {"no_sharing", "yes"}};
     for (size_t i = 0; i < COUNT(fixed); i++) {
         rein_settings *o = new_settings();
         OK(rein_settings_set(o, fixed[i][0], fixed[i][1], &error_));

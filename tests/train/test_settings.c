@@ -48,6 +48,7 @@ static const struct setting {
 } SETTINGS[] = {
     {"model", "", {"/models/a", "b c"}, {0}},
     {"adapter", "", {"x", "y"}, {0}},
+    {"quantize", "", {"q8_0", "q4_0"}, {0}},
     {"full", "no", {"yes", "no"}, {"maybe", "2", "yess"}},
     {"lora_rank", "8", {"1", "65536"}, {"0", "65537", "2.5", "eight"}},
     {"lora_alpha", "16", {"0.5", "32"}, {"0", "-1", "nan", "1e7"}},
@@ -497,6 +498,9 @@ static const char *const CHECKS[][2] = {
     {"adapter=a lora_modules=q_proj", "lora_modules has no effect with adapter"},
     {"adapter=a", NULL},
     {"full=yes adapter=a", "full and adapter contradict each other"},
+    {"full=yes quantize=q8_0", "quantize and full contradict each other: weights that train are f32"},
+    {"quantize=q3_k", "quantize is \"q3_k\": q8_0 and q4_0 are known"},
+    {"quantize=q4_0", NULL},
     {"lr_scheduler_type=linear", "lr_scheduler_type linear needs total_steps"},
     {"lr_scheduler_type=cosine", "lr_scheduler_type cosine needs total_steps"},
     {"lr_scheduler_type=cosine total_steps=10 warmup_steps=10", "warmup_steps is 10: it must be less than total_steps, 10"},
