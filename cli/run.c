@@ -27,8 +27,8 @@ static void on_progress(void *context, rein_phase phase, size_t done, size_t all
 }
 
 static void show_evaluation(cli_view *v, const rein_loop_evaluation *e) {
+    if (!e) return;
     cli_view_step s = cli_view_step_none(e->step);
-    if (e->step < 0) return;
     s.eval_accuracy = e->sampled.accuracy, s.eval_low = e->sampled.accuracy_low, s.eval_high = e->sampled.accuracy_high;
     s.eval_length = e->sampled.mean_length, s.eval_over = e->sampled.share_over_budget;
     cli_view_evaluated(v, &s);
@@ -65,7 +65,7 @@ static int work(cli_training *t, rein_loop *loop, cli_view *v) {
     v->finishes = v->terminal;
     if (v->terminal) cli_catch_interrupts_silently(); /* a line under the picture would shift it: the picture has the message */
     else cli_catch_interrupts();
-    if (rein_loop_first(loop)->step < 0 && rein_loop_evaluate(loop, &err)) return cli_view_clear(v), cli_training_failed(t, &err);
+    if (!rein_loop_first(loop) && rein_loop_evaluate(loop, &err)) return cli_view_clear(v), cli_training_failed(t, &err);
     show_evaluation(v, rein_loop_first(loop));
     int64_t idle = 0; /* steps with nothing to train: the first is reported at once, all of them at the end */
     int interrupted = 0, status = show_past(v, t, loop);
@@ -96,7 +96,7 @@ static int is_finished(const cli_training *t, const rein_loop *loop) {
     const rein_loop_evaluation *last = rein_loop_last(loop);
     const int evaluates = rein_settings_number(rein_session_settings(rein_loop_session(loop)), "eval_prompts") > 0;
     if (!rein_loop_done(loop) || !cli_directory_has(t->run, "report.html")) return 0;
-    if (last->step < 0) return !evaluates;
+    if (!last) return !evaluates;
     return last->step == rein_session_step(rein_loop_session(loop)) && cli_directory_has(t->run, "summary.json");
 }
 
@@ -125,7 +125,7 @@ void cli_run_row(rein_text *out, const char *name, const rein_loop_evaluation *e
 
 void cli_run_table(rein_text *out, const rein_loop *loop) {
     const rein_loop_evaluation *first = rein_loop_first(loop), *last = rein_loop_last(loop);
-    if (first->step < 0) return;
+    if (!first) return;
     rein_text_format(out, "%-7s %6s  %8s  %-15s  %8s  %7s%s  %7s\n", "", "step", "accuracy", "  95 %", "greedy", "length",
                      isnan(first->sampled.share_over_budget) ? "" : "      over", "kl");
     cli_run_row(out, "base", first);
@@ -151,7 +151,7 @@ static int print_json(const cli_training *t, const rein_loop *loop) {
     cli_training_checkpoint(&path, t, rein_session_step(session));
     rein_text_format(&out, "{\"step\": %" PRId64 ", \"checkpoint\": ", rein_session_step(session));
     rein_json_put_string(&out, path.failed ? "" : path.data);
-    for (size_t i = 0; i < 2 && sides[0]->step >= 0; i++) {
+    for (size_t i = 0; i < 2 && sides[0]; i++) {
         const rein_evaluation *s = &sides[i]->sampled;
         rein_text_format(&out, ", \"%s\": {", names[i]);
         rein_json_put_field(&out, "accuracy", s->accuracy);

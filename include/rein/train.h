@@ -677,7 +677,7 @@ REIN_API const rein_session *rein_loop_session(const rein_loop *loop);
 
 /* An evaluation of a step's policy on held-out prompts. */
 typedef struct rein_loop_evaluation {
-    int64_t step; /* -1: none yet */
+    int64_t step;
     rein_evaluation sampled, greedy;
     double kl;            /* to the policy of step 0 over the sampled completions, nats a token: k3, never negative */
     double kl_policy_ref; /* the same by k1, the mean of log-prob differences */
@@ -695,7 +695,7 @@ typedef struct rein_loop_report {
  * made by this call, the first step makes it. */
 REIN_API rein_status rein_loop_evaluate(rein_loop *loop, rein_error *err);
 
-/* The first evaluation of the run, and the last. They belong to the loop. */
+/* The first evaluation of the run, and the last; NULL: there is none yet. They belong to the loop. */
 REIN_API const rein_loop_evaluation *rein_loop_first(const rein_loop *loop);
 REIN_API const rein_loop_evaluation *rein_loop_last(const rein_loop *loop);
 

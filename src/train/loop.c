@@ -131,7 +131,6 @@ rein_status rein_loop_prepare(rein_loop **loop, const char *directory, const rei
     rein_loop *l = calloc(1, sizeof *l);
     if (!l) return rein_fail(err, REIN_ENOMEM, "no memory for a loop");
     if (options) l->options = *options;
-    l->first.step = l->last.step = -1;
     rein_status status = rein_session_prepare_loop(&l->session, directory, l->options.fork, settings, err);
     if (!status) status = choose_keep_last(l->session, settings, err);
     l->options.fork = NULL; /* as inputs below, it need not outlive this call */
@@ -186,8 +185,8 @@ void rein_loop_close(rein_loop *l) {
 }
 
 const rein_session *rein_loop_session(const rein_loop *l) { return l->session; }
-const rein_loop_evaluation *rein_loop_first(const rein_loop *l) { return &l->first; }
-const rein_loop_evaluation *rein_loop_last(const rein_loop *l) { return &l->last; }
+const rein_loop_evaluation *rein_loop_first(const rein_loop *l) { return l->evaluated ? &l->first : NULL; }
+const rein_loop_evaluation *rein_loop_last(const rein_loop *l) { return l->evaluated ? &l->last : NULL; }
 const char *rein_loop_stopped(const rein_loop *l) { return l->stopped ? l->session->settings.stop_at : ""; }
 int rein_loop_done(const rein_loop *l) { return l->stopped || l->session->step >= l->session->settings.steps; }
 
@@ -262,12 +261,14 @@ static rein_status evaluate_if_due(rein_named_number *rows, size_t *n, rein_loop
     return status;
 }
 
+static int is_evaluated(const rein_loop *l, int64_t step) { return l->evaluated && l->last.step == step; }
+
 rein_status rein_loop_evaluate(rein_loop *l, rein_error *err) {
     rein_named_number rows[REIN_MORE_ROWS];
     size_t n;
     rein_session *s = l->session;
     rein_status status = rein_session_expect(s, REIN_SESSION_READY, err);
-    if (status || !settings_of(l)->eval_prompts || l->last.step == s->step) return status;
+    if (status || !settings_of(l)->eval_prompts || is_evaluated(l, s->step)) return status;
     status = rein_loop_evaluate_as(rows, &n, l, s->step, err);
     if (status || !rein_session_writes(s)) return status;
     return rein_tensorboard_add(s->board, s->step, rein_seconds(CLOCK_REALTIME), rows, n, err);
@@ -293,7 +294,7 @@ static rein_status make_step(rein_session_report *report, rein_step_batch *batch
 
 /* Metrics such as seconds are not the same on all ranks, and stop_at may name one: rank 0 decides. */
 static rein_status finish_report(rein_loop_report *report, rein_loop *l, rein_error *err) {
-    report->evaluated = l->last.step == l->session->step;
+    report->evaluated = is_evaluated(l, l->session->step);
     report->judge_log = rein_reward_log(l->runner->reward);
     for (size_t i = 0; i < report->trained.n; i++)
         note_metric(l, report->trained.metrics[i].name, report->trained.metrics[i].value);
@@ -339,7 +340,7 @@ rein_status rein_loop_finish(rein_loop *l, rein_error *err) {
     rein_status status = rein_session_save(l->session, err);
     if (!rein_session_writes(s)) return status;
     if (!status) status = rein_run_writable(s->run, err); /* saving does not look if the step is saved already */
-    if (status || l->first.step < 0) return status;
+    if (status || !l->evaluated) return status;
     json_t *base = side_of(&l->first, 0), *final = side_of(&l->last, 1), *summary = json_object();
     const double budget = s->settings.objective.token_budget;
     const int failed = !base || !final || !summary || json_object_set(summary, "base", base) ||

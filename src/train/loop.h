@@ -13,10 +13,11 @@ struct rein_loop {
     rein_loop_options options;
     char (*judge_names)[80]; /* "rewards/exact/mean" */
     /* Evaluations. */
-    rein_loop_evaluation first, last;
-    json_t *evaluations;       /* array of the lines of evaluations.jsonl */
-    rein_groups before, after; /* the sampled ones */
-    double max_gap;            /* of all steps; NaN: none measured */
+    int evaluated;                    /* 1: `first` and `last` are set */
+    rein_loop_evaluation first, last; /* of the run */
+    json_t *evaluations;              /* array of the lines of evaluations.jsonl */
+    rein_groups before, after;        /* the sampled ones */
+    double max_gap;                   /* of all steps; NaN: none measured */
     int stopped;
 };
 

@@ -134,11 +134,16 @@ static void set_policy_step(rein_groups *groups, int64_t step) {
         for (size_t t = 0; t < groups->groups[g].n; t++) groups->groups[g].trajectories[t].policy_step = step;
 }
 
+static void note_evaluation(rein_loop *l, rein_loop_evaluation e) {
+    if (!l->evaluated) l->first = e;
+    l->last = e;
+    l->evaluated = 1;
+}
+
 /* The first evaluation and the last one stay, with their completions. */
 static void remember(rein_loop *l, const rein_loop_evaluation *e, rein_groups *sampled) {
     rein_groups *place = l->before.n || e->step ? &l->after : &l->before;
-    if (l->first.step < 0) l->first = *e;
-    l->last = *e;
+    note_evaluation(l, *e);
     rein_groups_free(place);
     *place = *sampled;
     *sampled = (rein_groups){0};
@@ -199,10 +204,7 @@ static rein_status read_line(rein_loop *l, const char *path, const char *text, s
         json_decref(line);
         return rein_fail(err, REIN_ENOMEM, "no memory for an evaluation");
     }
-    if (ours) {
-        l->last = evaluation_of(line);
-        if (l->first.step < 0) l->first = l->last;
-    }
+    if (ours) note_evaluation(l, evaluation_of(line));
     json_decref(line);
     return REIN_OK;
 }
