@@ -145,7 +145,6 @@ static void decode_row(float *to, const saving *s, size_t i, size_t r) {
     s->kernels->decode(to, stored_row(s, i, r), s->storages[i], n);
     if (rein_quantizes(s->model->quantize, &s->weights[i])) rein_quantize_round(to, n, s->model->quantize, s->kernels);
 }
-}
 
 /* Row r of the module merged with its LoRA, if it has one, in f64, where products of f32 are exact. `to` has the type of the tensor. */
 static rein_status merge_row(void *to, const saving *s, size_t i, size_t r) {
