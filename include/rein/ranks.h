@@ -59,7 +59,7 @@ REIN_API rein_status rein_ranks_any(int *any, rein_ranks *ranks, int mine, rein_
  * others: "WHAT of rank 3 differ from those of the other ranks". With two ranks nobody can say which one is wrong: both are named. */
 REIN_API rein_status rein_ranks_compare(rein_ranks *ranks, uint64_t fingerprint, const char *what, rein_error *err);
 
-/* The last call of a program: `status` is 0 for success, and else `message` says why this rank stops (NULL: it need not be said). Ranks that
+/* The last call of a program: `status` is 0 for success, otherwise `message` says why this rank stops (NULL: without a reason). Ranks that
  * are still at work fail with that message in their next call. Returns REIN_OK if all ranks have ended, or have failed together before. */
 REIN_API rein_status rein_ranks_end(rein_ranks *ranks, int status, const char *message, rein_error *err);
 

@@ -205,8 +205,8 @@ REIN_API const char *rein_task_name(const rein_task *task);
 /* The number of examples of a split; SIZE_MAX: endless, or not known. Of an environment: of different episodes. */
 REIN_API size_t rein_task_size(const rein_task *task, rein_split split);
 
-/* Gets example number `index` of a split, the same every time: of an environment, what an episode begins with. The caller frees it. REIN_END: there is none. On failure *example is
- * {0}. */
+/* Gets example number `index` of a split, the same every time; of an environment, what an episode begins with. The caller frees it.
+ * REIN_END: there is none. On failure *example is {0}. */
 REIN_API rein_status rein_task_example(rein_example *example, rein_task *task, rein_split split, uint64_t index, rein_error *err);
 
 /* Tells whether the task rewards completions itself: 1 if it is built in or an environment, else 0. */
@@ -240,7 +240,7 @@ typedef struct rein_response {
     int64_t step;       /* of the policy that wrote it; -1: not known, as in an evaluation */
     const int32_t *ids; /* [n_ids] what the policy sampled, with the end token; NULL: not known, or not in one piece */
     size_t n_ids;
-    double earned; /* what an environment gave for the episode; 0: the task is none */
+    double earned; /* the sum of an environment's rewards for the episode; 0 without an environment */
 } rein_response;
 
 /* A judge that is a function of the calling program. Its spec is "function:NAME". */
@@ -337,11 +337,11 @@ REIN_API rein_status rein_messages_encode(rein_ids *ids, const rein_tokenizer *t
 REIN_API size_t rein_tool_calls_parse(rein_text *calls, size_t *content, const char *text, size_t length, const char *id,
                                       int stream);
 
-/* How many bytes of an unfinished text are content for sure, neither a tool call nor the beginning of one, nor blanks before it. Thread-safe. */
+/* How many bytes of an unfinished text are certainly content: no tool call, no beginning of one, no blanks before one. Thread-safe. */
 REIN_API size_t rein_tool_calls_begin(const char *text, size_t length);
 
 /* Where the content or, with calls 1, the tool calls of the last message end in a conversation that begins like the text `before`; 0: they
- * cannot be told apart. What stands behind is the rest of the turn, as the template writes it. Thread-safe. */
+ * cannot be separated. What follows is the rest of the turn, as the template writes it. Thread-safe. */
 REIN_API size_t rein_rendered_answer_end(const rein_rendered *rendered, const rein_text *before, int calls);
 
 /* Gets the token that ends an assistant's turn in a chat format; -1: the format has none (raw). In a template that is run it is the first

@@ -257,16 +257,10 @@ static void test_refused(void **state) {
     free(log_probs), rein_groups_free(&groups), rein_trainer_close(t), close_subject(&s), close_subject(&wide);
 }
 
-static int start(void **state) {
-    const int status = make_folder(state);
-    if (!status) make_models();
-    return status;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values),     cmocka_unit_test(test_gradient), cmocka_unit_test(test_itself),
         cmocka_unit_test(test_one_answer), cmocka_unit_test(test_refused),
     };
-    return cmocka_run_group_tests(tests, start, remove_folder);
+    return cmocka_run_group_tests(tests, make_folder_of_models, remove_folder);
 }

@@ -184,9 +184,8 @@ static void test_memory(void **state) {
 }
 
 static int start(void **state) {
-    const int status = make_folder(state);
+    const int status = make_folder_of_models(state);
     if (status) return status;
-    make_models();
     policy_a = open_subject("a", 0);
     trainer = open_trainer(&policy_a, NULL);
     return 0;

@@ -745,12 +745,6 @@ static void test_learning(void **state) {
     rein_session_close(s);
 }
 
-static int start(void **state) {
-    const int status = make_folder(state);
-    if (!status) make_models();
-    return status;
-}
-
 /* ------------------------------------------------------------------------------------------------------------- train and commit */
 
 /* Nothing is on the disk before the commit, which comes once, after each training. */
@@ -891,5 +885,5 @@ int main(void) {
         cmocka_unit_test(test_advantages_and_penalty),
         cmocka_unit_test(test_temperature_of_a_step),
     };
-    return cmocka_run_group_tests(tests, start, remove_folder);
+    return cmocka_run_group_tests(tests, make_folder_of_models, remove_folder);
 }

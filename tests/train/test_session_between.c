@@ -219,16 +219,10 @@ static void test_not_begun(void **state) {
     rein_session_close(s);
 }
 
-static int start(void **state) {
-    const int status = make_folder(state);
-    if (!status) make_models();
-    return status;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stop_anywhere),  cmocka_unit_test(test_revert), cmocka_unit_test(test_change),
         cmocka_unit_test(test_learning_rates), cmocka_unit_test(test_delete), cmocka_unit_test(test_not_begun),
     };
-    return cmocka_run_group_tests(tests, start, remove_folder);
+    return cmocka_run_group_tests(tests, make_folder_of_models, remove_folder);
 }

@@ -298,17 +298,11 @@ static void test_check_leaves_no_trace(void **state) {
     rein_groups_free(&groups);
 }
 
-static int start(void **state) {
-    const int status = make_folder(state);
-    if (!status) make_models();
-    return status;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_halves), cmocka_unit_test(test_stopped_early), cmocka_unit_test(test_nothing_written),
         cmocka_unit_test(test_order),  cmocka_unit_test(test_refused),       cmocka_unit_test(test_places),
         cmocka_unit_test(test_groups), cmocka_unit_test(test_objective),     cmocka_unit_test(test_check_leaves_no_trace),
     };
-    return cmocka_run_group_tests(tests, start, remove_folder);
+    return cmocka_run_group_tests(tests, make_folder_of_models, remove_folder);
 }

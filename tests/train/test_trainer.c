@@ -394,12 +394,6 @@ static void test_memory(void **state) {
     rein_groups_free(&groups), close_subject(&s), close_subject(&other);
 }
 
-static int start(void **state) {
-    const int status = make_folder(state);
-    if (!status) make_models();
-    return status;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradients),
@@ -411,5 +405,5 @@ int main(void) {
         cmocka_unit_test(test_shards),
         cmocka_unit_test(test_memory),
     };
-    return cmocka_run_group_tests(tests, start, remove_folder);
+    return cmocka_run_group_tests(tests, make_folder_of_models, remove_folder);
 }

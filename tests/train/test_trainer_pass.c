@@ -647,12 +647,6 @@ static void test_wrong_objectives(void **state) {
     free(before), free(after), rein_groups_free(&groups), rein_trainer_close(t), close_subject(&s);
 }
 
-static int start(void **state) {
-    const int status = make_folder(state);
-    if (!status) make_models();
-    return status;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_old_log_probs),    cmocka_unit_test(test_mismatch),         cmocka_unit_test(test_masked_log_probs),
@@ -662,5 +656,5 @@ int main(void) {
         cmocka_unit_test(test_wrong_files),      cmocka_unit_test(test_wrong_options),    cmocka_unit_test(test_wrong_groups),
         cmocka_unit_test(test_wrong_objectives),
     };
-    return cmocka_run_group_tests(tests, start, remove_folder);
+    return cmocka_run_group_tests(tests, make_folder_of_models, remove_folder);
 }

@@ -214,8 +214,7 @@ static void test_refused(void **state) {
 }
 
 static int start(void **state) {
-    const int status = make_folder(state);
-    if (!status) make_models();
+    const int status = make_folder_of_models(state);
     snprintf(model_a, sizeof model_a, "%s", in_folder("a"));
     snprintf(model_b, sizeof model_b, "%s", in_folder("b"));
     return status;

@@ -40,6 +40,13 @@ static inline void make_models(void) {
     tiny_state = 99, tiny_model(&TINY_LLAMA, sub_folder("b"));
 }
 
+/* Setup of a group of tests: a temporary folder with both models. */
+static inline int make_folder_of_models(void **state) {
+    const int status = make_folder(state);
+    if (!status) make_models();
+    return status;
+}
+
 static inline void change(subject *s, double by) {
     const size_t n = rein_parameter_count(s->model, s->adapter);
     rein_parameter *parameters = some(n, sizeof *parameters);
