@@ -123,7 +123,7 @@ static float *gradient_of(rein_trainer *t, const rein_groups *groups, const rein
     float *sum = floats(t->floats);
     pass_over(t, groups, o);
     for (size_t s = 0; s < t->options.shards; s++)
-        for (size_t i = 0; i < t->floats; i++) sum[i] += t->shards[s * t->floats + i];
+        for (size_t i = 0; i < t->floats; i++) sum[i] += t->buffers[s * t->floats + i];
     rein_trainer_clear(t);
     return sum;
 }
