@@ -1,11 +1,11 @@
-"""The Python blocks of docs/ run, and print what they show. What a block leaves to its reader (arrays, a model, a tracker) is given here.
+"""The Python blocks of docs/ run, and print what they show. What a block leaves to its reader (arrays, a model, a
+tracker) is given here.
 
 README.md's block is in test_examples.py. A block with the note "not run" names what runs it instead."""
 
 import ast
 import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
