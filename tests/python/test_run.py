@@ -95,6 +95,10 @@ def test_a_mistake_is_found_before_anything_is_written(tmp_path):
         ({"task": [{"answer": "1"}], "reward": "exact"}, ValueError, "line 1"),
         ({"task": "sums", "on_step": 3}, TypeError, "on_step is 3"),
         ({"task": "sums", "learning_rat": 1}, ValueError, "did you mean learning_rate"),
+        ({"task": "sums", "rewards": digits}, ValueError, r"^rewards is not a setting: did you mean reward\?$"),
+        ({"task": "sums", "rewards": [digits]}, ValueError, r"^rewards is not a setting: did you mean reward\?$"),
+        ({"task": "sums", "steps": digits}, TypeError, "^steps is <function"),
+        ({"task": "sums", "kl_loss_coef": digits}, TypeError, "^kl_loss_coef is <function"),
         ({"task": "sums", "report_to": "wandbb"}, ValueError, "report_to is 'wandbb'"),
     ]
     for given, kind, message in wrong:
