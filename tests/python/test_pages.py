@@ -148,8 +148,14 @@ def test_torch():
     torch = pytest.importorskip("torch")
     names = {n: torch.tensor(v) if isinstance(v, np.ndarray) else v for n, v in given().items()}
     names["log_probs"].requires_grad_(True)
-    run(block_with("import rein.torch"), names)
+    run(block_with("loss = rein.torch.policy_loss("), names)
     assert names["log_probs"].grad.shape == (64, 5)
+
+
+def test_preferences():
+    pytest.importorskip("torch")
+    names = run(block_with("rein.torch.preference_loss("), given())
+    assert names["chosen"].grad.abs().sum() > 0 and names["rejected"].grad.abs().sum() > 0
 
 
 def test_a_reward_program(tmp_path):

@@ -225,7 +225,7 @@ def test_evaluate(tmp_path):
         assert rein.evaluate(policy, task="sums", eval_prompts=3, max_tokens=12).reward == made.last.reward
         listed = rein.evaluate(policy, task=EXAMPLES, reward=digits, eval_prompts=30, max_tokens=4, greedy=True)
     assert listed.prompts == 30 and listed.samples == 1
-    with pytest.raises(ValueError, match="0009"):
+    with pytest.raises(ValueError, match=" has no step 9: it has 0, 1, 2$"):
         rein.evaluate(f"{made.directory}@9")
 
 
