@@ -136,7 +136,8 @@ static int checkpoint_path(char *path, size_t size, const evaluation *c, const c
     char note[REIN_NOTE_SIZE] = "";
     rein_run *run = NULL;
     if (rein_run_open(&run, directory, REIN_RUN_READ, &err)) return cli_say_error_of(WHERE, "run", &err);
-    rein_status status = *step < 0 ? rein_run_last_good(step, note, run, &err) : rein_checkpoint_verify(run, *step, &err);
+    rein_status status = *step < 0 ? rein_run_last_good(step, note, run, &err) : rein_run_check_step(run, *step, NULL, &err);
+    if (!status && *step >= 0) status = rein_checkpoint_verify(run, *step, &err);
     if (!status && *step < 0) status = rein_fail(&err, REIN_EINVAL, "%s has no checkpoint yet", directory);
     if (!status && rein_run_checkpoint_path(path, size, run, *step) >= size)
         status = rein_fail(&err, REIN_EINVAL, "the path of the checkpoint is too long");

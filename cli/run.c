@@ -197,11 +197,20 @@ static void say_where_it_is(const cli_training *t, const rein_loop *loop) {
     else cli_say(0, where(t), "resuming after step %" PRId64, step);
 }
 
-static void make_title(char *title, size_t size, const cli_training *t, const rein_settings *s) {
+static void put_title(char *title, size_t size, const cli_training *t, const rein_settings *s) {
     const double prompts = rein_settings_number(s, "prompts"), samples = rein_settings_number(s, "samples");
     snprintf(title, size, "%s: %.60s, %s, %.0f prompt%s × %.0f response%s a step", t->run, rein_settings_text(s, "task"),
              cli_preset(s) ? cli_preset(s) : "an objective by its stages", prompts, prompts == 1 ? "" : "s", samples,
              samples == 1 ? "" : "s");
+}
+
+/* A finished run does not take what was given now: its title is of the settings that it has. */
+static int make_title(char *title, size_t size, const cli_training *t, const rein_settings *now, int finished) {
+    rein_settings *kept = NULL;
+    const int status = finished ? cli_run_settings(&kept, t->run, where(t)) : CLI_DONE;
+    if (!status) put_title(title, size, t, kept ? kept : now);
+    rein_settings_free(kept);
+    return status;
 }
 
 int cli_run_work(cli_training *t, cli_run_end *end, void *context) {
@@ -219,12 +228,13 @@ int cli_run_work(cli_training *t, cli_run_end *end, void *context) {
     cli_training_note(t, session);
     say_where_it_is(t, loop);
     const rein_settings *settings = rein_session_settings(session);
-    make_title(title, sizeof title, t, settings);
+    int finished = is_finished(t, loop), status = cli_ranks_same(&finished, where(t));
+    if (!status) status = make_title(title, sizeof title, t, settings, finished);
+    if (status) return rein_loop_close(loop), status;
     cli_view_open(&v, stderr, title, rein_session_step(session), (int64_t)rein_settings_number(settings, "steps"),
                   rein_settings_number(settings, "token_budget"));
     rein_text_format(&report, "%s/report.html", t->run);
-    int status = report.failed ? cli_say_no_memory(where(t)) : CLI_DONE, finished = is_finished(t, loop);
-    if (!status) status = cli_ranks_same(&finished, where(t));
+    if (report.failed) status = cli_say_no_memory(where(t));
     if (!status && !finished) {
         status = work(t, loop, &v);
         if (!status) status = finish(t, loop, report.data);

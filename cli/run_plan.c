@@ -51,11 +51,23 @@ static void put_size(rein_text *out, size_t examples) {
     else rein_text_format(out, "%zu prompt%s to train on", examples, examples == 1 ? "" : "s");
 }
 
+/* How many of the steps an existing run has not made. */
+static double steps_left(const cli_training *t, const rein_session *session) {
+    const double steps = rein_settings_number(rein_session_settings(session), "steps");
+    const int64_t *made;
+    rein_run *run;
+    if (rein_session_is_new(session) || rein_run_open(&run, t->run, REIN_RUN_READ, NULL)) return steps;
+    const size_t n = rein_run_checkpoints(&made, run);
+    const double left = n ? steps - (double)made[n - 1] : steps;
+    rein_run_close(run);
+    return left > 0 ? left : 0;
+}
+
 static void put_table(rein_text *out, const cli_training *t, const rein_loop *loop, const rein_loop_plan *plan, double seconds) {
     const rein_session *session = rein_loop_session(loop);
     const rein_settings *s = rein_session_settings(session);
-    const double steps = rein_settings_number(s, "steps"), prompts = rein_settings_number(s, "prompts"),
-                 samples = rein_settings_number(s, "samples");
+    const double prompts = rein_settings_number(s, "prompts"), samples = rein_settings_number(s, "samples");
+    const double steps = steps_left(t, session);
     cli_training_describe(out, t, session);
     rein_text_format(out, "%-12s %s\n", "objective", cli_preset(s) ? cli_preset(s) : "by its stages");
     rein_text_format(out, "%-12s %g\n", "rate", rein_settings_number(s, "learning_rate"));
@@ -68,7 +80,8 @@ static void put_table(rein_text *out, const cli_training *t, const rein_loop *lo
     put_time(out, seconds);
     rein_text_format(out, " a step, ");
     put_time(out, seconds * steps);
-    rein_text_format(out, " for %.0f step%s, without rewards and evaluations\n", steps, steps == 1 ? "" : "s");
+    rein_text_format(out, " for %.0f step%s%s, without rewards and evaluations\n", steps, steps == 1 ? "" : "s",
+                     rein_session_is_new(session) ? "" : " more");
     rein_memory_use use;
     if (cli_memory_estimate(&use, s, REIN_MEMORY_RUN, plan->prompt_tokens, NULL)) cli_memory_row(out, &use);
 }

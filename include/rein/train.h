@@ -178,8 +178,8 @@ REIN_API const char *rein_run_note(const rein_run *run);
  * good or not. *steps (or NULL) are their steps, ascending; they belong to the run and change with it. */
 REIN_API size_t rein_run_checkpoints(const int64_t **steps, const rein_run *run);
 
-/* Checks that a step has a checkpoint, good or not, which the setting `field` names. REIN_EINVAL: it has none, and the message lists the
- * steps that have one. */
+/* Checks that a step has a checkpoint, good or not, which the setting `field` names (NULL: no setting). REIN_EINVAL: it has none, and the
+ * message lists the steps that have one. */
 REIN_API rein_status rein_run_check_step(const rein_run *run, int64_t step, const char *field, rein_error *err);
 
 /* Writes the directory of a checkpoint, whether it exists or not, into path[size] if it fits with its 0. Returns its length. */

@@ -64,6 +64,7 @@ _settings_set = e.declare("rein_settings_set", "pssp")
 _settings_allow = e.declare("rein_settings_allow", "pi", None)
 _settings_text = e.declare("rein_settings_text", "ps", ctypes.c_char_p)
 _settings_read = e.declare("rein_settings_read", "psp")
+_setting_at = e.declare("rein_setting_at", "n", ctypes.POINTER(ctypes.c_char_p))  # a setting begins with its name
 _setting_is_list = e.declare("rein_setting_is_list", "s")
 _task_kind = e.declare("rein_task_kind_of", "s")
 _session_prepare = e.declare("rein_session_prepare", "psppp")
@@ -80,6 +81,7 @@ _run_open = e.declare("rein_run_open", "psip")
 _run_close = e.declare("rein_run_close", "p", None)
 _run_checkpoint_path = e.declare("rein_run_checkpoint_path", "pnpl", ctypes.c_size_t)
 _run_last_good = e.declare("rein_run_last_good", "pppp")
+_run_check_step = e.declare("rein_run_check_step", "plsp")
 _checkpoint_verify = e.declare("rein_checkpoint_verify", "plp")
 
 
@@ -162,9 +164,20 @@ def settings_of(model: e.PathLike | None, settings: dict[str, Any], config: e.Pa
         named["model"] = os.fsdecode(e.path_of(model, "model"))
     for name, value in named.items():
         if value is not None:
-            e.call(_settings_set, given.address, name.encode(), _text_of(name, value).encode())
+            try:
+                text = _text_of(name, value)
+            except TypeError:
+                if _is_setting(name):
+                    raise
+                text = ""  # the mistake is the name
+            e.call(_settings_set, given.address, name.encode(), text.encode())
     _make_absolute(given, set(named))
     return given
+
+
+def _is_setting(name: str) -> bool:
+    settings = {row.contents.value for row in c.each(_setting_at)}
+    return name.encode() in settings | {row.contents.name for row in c.each(c.option_at)}
 
 
 def _make_absolute(given: e.Handle, names: set[str]) -> None:
@@ -211,6 +224,7 @@ def checkpoint_path(run: bytes, step: int) -> str:
     path, note, found = ctypes.create_string_buffer(4096), ctypes.create_string_buffer(500), ctypes.c_int64(step)
     with contextlib.closing(e.opened(_run_open, _run_close, run, _READ)) as opened:
         if step >= 0:
+            e.call(_run_check_step, opened.address, step, None)
             e.call(_checkpoint_verify, opened.address, step)
         else:
             e.call(_run_last_good, ctypes.byref(found), note, opened.address)

@@ -44,16 +44,13 @@ static rein_status note_changes(char note[REIN_NOTE_SIZE], const rein_run *run, 
 static rein_status find_checkpoint(char **path, int64_t *step, char note[REIN_NOTE_SIZE], const char *directory,
                                    const rein_settings *settings, rein_error *err) {
     rein_run *run;
-    char shown[REIN_PATH_SHOWN], steps[200];
+    char shown[REIN_PATH_SHOWN];
     *path = NULL;
     rein_status status = rein_run_open(&run, directory, REIN_RUN_READ, err);
     if (status) return status;
-    rein_path_show(shown, directory);
-    if (*step >= 0 && !rein_run_has_step(run, *step))
-        status = rein_fail(err, REIN_EINVAL, "%s has no step %lld: it has %s", shown, (long long)*step,
-                           rein_run_show_steps(steps, sizeof steps, run));
-    else status = *step < 0 ? rein_run_last_good(step, note, run, err) : rein_checkpoint_verify(run, *step, err);
-    if (!status && *step < 0) status = rein_fail(err, REIN_EINVAL, "%s has no checkpoint yet", shown);
+    if (*step >= 0) status = rein_run_check_step(run, *step, NULL, err);
+    if (!status) status = *step < 0 ? rein_run_last_good(step, note, run, err) : rein_checkpoint_verify(run, *step, err);
+    if (!status && *step < 0) status = rein_fail(err, REIN_EINVAL, "%s has no checkpoint yet", rein_path_show(shown, directory));
     if (!status) status = note_changes(note, run, *step, settings, err);
     if (!status && !(*path = rein_run_step_path(run, *step))) status = rein_no_memory(err);
     rein_run_close(run);

@@ -539,8 +539,11 @@ const char *rein_run_show_steps(char *to, size_t size, const rein_run *run) {
 }
 
 rein_status rein_run_check_step(const rein_run *run, int64_t step, const char *field, rein_error *err) {
-    char shown[300];
+    char shown[300], path[REIN_PATH_SHOWN];
     if (rein_run_has_step(run, step)) return REIN_OK;
+    if (!field)
+        return rein_fail(err, REIN_EINVAL, "%s has no step %lld: it has %s", rein_path_show(path, run->directory), (long long)step,
+                         rein_run_show_steps(shown, sizeof shown, run));
     return rein_fail_at(err, REIN_EINVAL, field, -1, "is %lld: the run has no checkpoint of step %lld; it has %s", (long long)step,
                         (long long)step, rein_run_show_steps(shown, sizeof shown, run));
 }

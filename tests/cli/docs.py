@@ -4,7 +4,7 @@ commands, options and links exist. Ends with 'N passed, N failed'.
 The blocks of a page run one after the other in a directory of their own, which looks like the project's: models/, examples/ and tests/
 are there, MODEL is the shipped model, my-run and other-run are short runs of it (unless the page makes my-run itself), problems.jsonl,
 examples.jsonl and groups.jsonl are small files. `rein run` makes two small steps whatever the page asks for, and `make` only checks
-that the Makefile has the target. Python blocks are run by tests/python/test_documentation.py."""
+that the Makefile has the target. Python blocks are run by tests/python/test_pages.py."""
 
 import json
 import os

@@ -87,6 +87,12 @@ cp -r one meaning
 does "an evaluation that means something else, accepted" rein run meaning --steps 4 --max-tokens 3 --accept-changed
 still "nothing to do, fewer steps" one rein run one --steps 2
 has "nothing to do" err '^rein run: nothing to do: one has made its 3 steps'
+still "nothing to do, more samples" one rein run one --samples 9
+if grep -q "^one: .* prompts × " err && ! grep -q "9 responses" err; then pass; else fail "nothing to do: the title is of the run that there is" "$(cat err)"; fi
+does "a dry run of a run" rein run one --steps 5 --dry-run
+has "a dry run of a run: the steps that it would make" out ' for 2 steps more, without rewards'
+refused "eval: no such step" '^rein eval: one has no step 77: it has 0, 1, 2, 3$' rein eval one@77
+refused "eval against no such step" '^rein eval: one has no step 77: it has 0, 1, 2, 3$' rein eval one --against one@77
 rm one/summary.json
 does "an end that is missing" rein run one
 if [ -s one/summary.json ]; then pass; else fail "an end that is missing is made"; fi

@@ -10,18 +10,18 @@ screen() { tmux -L "rein$$-${columns:-0}" -f /dev/null "$@"; }
 trap 'screen kill-server 2>/dev/null; rm -rf "$work"' EXIT
 small=(--model "$sums" --task sums --preset grpo --prompts 2 --samples 2 --max-tokens 8 --eval-prompts 4 --steps 100000)
 
-# waits PATTERN: until the screen shows it, at most 20 seconds
+# waits PATTERN: until the screen shows it, at most 60 seconds
 waits() {
-    for _ in $(seq 200); do
+    for _ in $(seq 600); do
         screen capture-pane -p >shown
         if grep -qE -- "$1" shown; then return; fi
         sleep 0.1
     done
 }
-# one TITLE: exactly one picture is on the screen, not wrapped, within 20 seconds; what an older one left would stay
+# one TITLE: exactly one picture is on the screen, not wrapped, within 60 seconds; what an older one left would stay
 one() {
     local bars=0
-    for _ in $(seq 200); do
+    for _ in $(seq 600); do
         screen capture-pane -p >shown
         bars=$(grep -cE '^[█░]+ [0-9]+/' shown)
         if [ "$bars" -eq 1 ] && [ "$(grep -c '^  reward' shown)" -eq 1 ] && [ "$(grep -c '^  kl' shown)" -eq 1 ]; then pass && return; fi
@@ -57,9 +57,10 @@ columns=80c
 prompts=$([ -n "${REIN_TEST_FAST:-}" ] && echo 8 || echo 64) # a sanitizer is slow, and a step must take longer than a key press
 screen new-session -d -x 80 -y 24 "env TERM=screen rein run stops --model $sums --task sums --preset grpo --prompts $prompts --samples 16 --max-tokens 128 --eval-prompts 0 --steps 1000; sleep 100"
 waits '^  entropy'
+screen pipe-pane "cat >typed" # a step may end before the screen is looked at
 screen send-keys C-c
-waits '^finishing the step; interrupt again to stop now'
-has "Ctrl-C: the picture says what happens" shown '^finishing the step; interrupt again to stop now'
+for _ in $(seq 600); do if grep -qs 'finishing the step' typed; then break; else sleep 0.1; fi; done
+has "Ctrl-C: the picture says what happens" typed 'finishing the step; interrupt again to stop now'
 waits '^rein run: stopped after step'
 has "Ctrl-C: the run stops" shown '^rein run: stopped after step'
 if grep -qE '[█░▁▂▃▄▅▆▇]|finishing' shown; then fail "Ctrl-C: part of the picture is left" "$(cat shown)"; else pass; fi

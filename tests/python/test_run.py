@@ -95,6 +95,10 @@ def test_a_mistake_is_found_before_anything_is_written(tmp_path):
         ({"task": [{"answer": "1"}], "reward": "exact"}, ValueError, "line 1"),
         ({"task": "sums", "on_step": 3}, TypeError, "on_step is 3"),
         ({"task": "sums", "learning_rat": 1}, ValueError, "did you mean learning_rate"),
+        ({"task": "sums", "rewards": digits}, ValueError, r"^rewards is not a setting: did you mean reward\?$"),
+        ({"task": "sums", "rewards": [digits]}, ValueError, r"^rewards is not a setting: did you mean reward\?$"),
+        ({"task": "sums", "steps": digits}, TypeError, "^steps is <function"),
+        ({"task": "sums", "kl_loss_coef": digits}, TypeError, "^kl_loss_coef is <function"),
         ({"task": "sums", "report_to": "wandbb"}, ValueError, "report_to is 'wandbb'"),
     ]
     for given, kind, message in wrong:
@@ -221,7 +225,7 @@ def test_evaluate(tmp_path):
         assert rein.evaluate(policy, task="sums", eval_prompts=3, max_tokens=12).reward == made.last.reward
         listed = rein.evaluate(policy, task=EXAMPLES, reward=digits, eval_prompts=30, max_tokens=4, greedy=True)
     assert listed.prompts == 30 and listed.samples == 1
-    with pytest.raises(ValueError, match="0009"):
+    with pytest.raises(ValueError, match=" has no step 9: it has 0, 1, 2$"):
         rein.evaluate(f"{made.directory}@9")
 
 

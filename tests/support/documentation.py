@@ -1,4 +1,4 @@
-"""The Markdown pages of the project as blocks, for the tests that run them (tests/cli/docs.py, tests/python/test_documentation.py).
+"""The Markdown pages of the project as blocks, for the tests that run them (tests/cli/docs.py, tests/python/test_pages.py).
 
 A note is an HTML comment on the lines directly before a block. Readers of the page do not see it. There are four:
 
