@@ -157,7 +157,7 @@ int cli_run_inspect(const cli_args *args) {
     if (cli_option_value(args, "chat-format")) return cli_say_option(WHERE, "chat-format", "is for a file of trajectories");
     if (!model && cli_is_run(path)) return cli_inspect_run(path, r.json);
     if (!model && cli_is_checkpoint(path)) return cli_inspect_checkpoint(args, path, r.json);
-    const int is_model = cli_directory_has(path, "config.json"), is_adapter = cli_directory_has(path, "adapter_config.json");
+    const int is_model = rein_model_exists(path), is_adapter = cli_directory_has(path, "adapter_config.json");
     if (!is_model && !is_adapter) return nothing_there(path);
     if ((model || !is_model) && (status = refuse_sizes(args))) return status;
     if (model && !is_adapter)

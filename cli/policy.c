@@ -41,7 +41,7 @@ int cli_shipped_model(char *path, size_t size) {
 int cli_tokenizer_open(rein_tokenizer **tokenizer, const char *model, const char *where) {
     rein_error err = {0};
     *tokenizer = NULL;
-    if (!cli_directory_has(model, "tokenizer.json")) return CLI_DONE;
+    if (!rein_tokenizer_exists(model)) return CLI_DONE;
     return rein_tokenizer_open(tokenizer, model, &err) ? cli_say_error_of(where, "model", &err) : CLI_DONE;
 }
 
@@ -51,15 +51,16 @@ static int open_tokenizer(cli_opened *opened, const char *where) {
     if (status || !opened->tokenizer) return status;
     const size_t size = rein_tokenizer_size(opened->tokenizer);
     if (size <= (size_t)opened->info.vocabulary) return CLI_DONE;
-    return cli_say(CLI_WRONG, where, "%s/tokenizer.json has %zu tokens, the model %lld: it belongs to another model",
+    return cli_say(CLI_WRONG, where, "the tokenizer of %s has %zu tokens, the model %lld: it belongs to another model",
                    opened->directory, size, (long long)opened->info.vocabulary);
 }
 
 int cli_opened_read(cli_opened *opened, const cli_args *args) {
     *opened = (cli_opened){.name = cli_option_value(args, "model"), .files.step = -1};
     if (opened->name) return cli_value_exec(&opened->exec, args);
-    return cli_say(CLI_WRONG, args->command->name,
-                   "a policy is needed: --model DIR, a directory with config.json and safetensors, or a run, RUN or RUN@STEP");
+    return cli_say(
+        CLI_WRONG, args->command->name,
+        "a policy is needed: --model PATH, a directory with config.json and safetensors, a GGUF file, or a run, RUN or RUN@STEP");
 }
 
 /* --adapter and --quantize belong to a model; a run has its own. */
@@ -116,7 +117,7 @@ int cli_opened_encode_whole(rein_ids *ids, const cli_opened *opened, const rein_
                             const char *where) {
     rein_error err = {0};
     if (!opened->tokenizer)
-        return cli_say(CLI_WRONG, where, "%s has no tokenizer.json: the %s must be given as %s", opened->directory, what, option);
+        return cli_say(CLI_WRONG, where, "%s has no tokenizer: the %s must be given as %s", opened->directory, what, option);
     if (cli_opened_encode(ids, opened, text->data, text->length, 0, &err)) return cli_say_error(where, &err);
     if (ids->count) return CLI_DONE;
     return cli_say(CLI_WRONG, where, "the %s is empty, and the tokenizer adds no begin token: give one token or more", what);

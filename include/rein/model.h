@@ -29,9 +29,16 @@ typedef struct rein_model_options {
     const char *quantize;
 } rein_model_options;
 
-/* Opens the directory of a model: config.json, generation_config.json if it exists, and the safetensors files. options may be
- * NULL: {0}. The caller closes *model; it is NULL on failure. Thread-safe. */
+/* Opens the directory of a model: config.json, generation_config.json if it exists, and the safetensors files. Or opens a GGUF file, which
+ * holds all of a model; of a split one, the first part. options may be NULL: {0}. The caller closes *model; it is NULL on failure.
+ * Thread-safe. */
 REIN_API rein_status rein_model_open(rein_model **model, const char *directory, const rein_model_options *options, rein_error *err);
+
+/* 1 if the path is that of a model, which rein_model_open may open: a directory with config.json, or a GGUF file. Thread-safe. */
+REIN_API int rein_model_exists(const char *path);
+
+/* 1 if the path is that of a GGUF file: it begins with the letters GGUF, or is named *.gguf. Thread-safe. */
+REIN_API int rein_model_is_gguf(const char *path);
 
 /* Writes new random weights, DIRECTORY/model.safetensors, for the config.json of the directory. They are f32: matrices normal with
  * standard deviation initializer_range, norms 1, biases 0, as Hugging Face initialises models. The same seed gives the same

@@ -38,9 +38,12 @@ REIN_API rein_status rein_ids_append(rein_ids *ids, int32_t id, rein_error *err)
 /* A tokenizer. It never changes: any number of threads may use it. */
 typedef struct rein_tokenizer rein_tokenizer;
 
-/* Opens the tokenizer of a model directory: reads tokenizer.json, and tokenizer_config.json and chat_template.jinja if they exist.
- * The caller closes *tokenizer; it is NULL on failure. Thread-safe. */
+/* Opens the tokenizer of a model directory: reads tokenizer.json, and tokenizer_config.json and chat_template.jinja if they exist. Or that
+ * of a GGUF file, from its metadata. The caller closes *tokenizer; it is NULL on failure. Thread-safe. */
 REIN_API rein_status rein_tokenizer_open(rein_tokenizer **tokenizer, const char *directory, rein_error *err);
+
+/* 1 if the model has a tokenizer: its directory has tokenizer.json, or it is a GGUF file. Thread-safe. */
+REIN_API int rein_tokenizer_exists(const char *model);
 
 /* Opens a tokenizer from files in memory, which are needed only during the call; `config` and `chat_template` may be NULL. `name`
  * is used in messages in place of the directory. Thread-safe. */

@@ -488,6 +488,7 @@ forward = declare("rein_forward", "ppppppp")
 backward = declare("rein_backward", "ppppp")
 
 tokenizer_open = declare("rein_tokenizer_open", "psp")
+tokenizer_exists = declare("rein_tokenizer_exists", "s", ctypes.c_int)
 tokenizer_close = declare("rein_tokenizer_close", "p", None)
 tokenizer_encode = declare("rein_tokenizer_encode", "ppsnpp")
 tokenizer_decode = declare("rein_tokenizer_decode", "pppnip")

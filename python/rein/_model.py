@@ -115,7 +115,7 @@ class Policy:
         elif adapter is not None and adapter is not False:
             directory = e.path_of(adapter, "adapter")
             made = e.opened(e.adapter_open, e.adapter_close, loaded.address, directory, needs=(loaded,))
-        tokenizer = Tokenizer(model) if os.path.exists(os.path.join(path, b"tokenizer.json")) else None
+        tokenizer = Tokenizer(model) if e.tokenizer_exists(path) else None
         self._begin(os.fsdecode(path), loaded, made, tokenizer, float(temperature))
         self._recompute, self._trains = bool(recompute), full or made is not None
         megabytes = e.count_of(activation_cache, "activation_cache", limit=2**31)

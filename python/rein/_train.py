@@ -193,7 +193,7 @@ def _text_of(name: str, value: Any) -> str:
 def _tokenizer_of(session: e.Handle) -> Tokenizer | None:
     """The tokenizer of the run's model, if it has one."""
     directory = os.fsdecode(_settings_text(_session_settings(session.address), b"model"))
-    return Tokenizer(directory) if os.path.exists(os.path.join(directory, "tokenizer.json")) else None
+    return Tokenizer(directory) if e.tokenizer_exists(os.fsencode(directory)) else None
 
 
 def _chat_of(session: e.Handle, tokenizer: Tokenizer | None) -> e.Chat | None:

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "gguf.h"
 #include "weight_type.h"
 
 /* Limits, far above any model: the product of two of these, times 8 bytes, stays below 2^63. */
@@ -248,11 +249,13 @@ rein_status rein_model_config_parse(rein_model_config *config, const char *file,
     return in.status;
 }
 
-/* Reads DIRECTORY/NAME. If it is optional and does not exist, *json is NULL. */
+/* Reads DIRECTORY/NAME, or what a model in GGUF has in its place. If it is optional and does not exist, *json is NULL. */
 static rein_status read_json(json_t **json, char **path, const char *directory, const char *name, int optional, rein_error *err) {
+    const int gguf = rein_gguf_is(directory);
     *json = NULL;
-    *path = rein_path_join(directory, name);
+    *path = gguf ? strdup(directory) : rein_path_join(directory, name);
     if (!*path) return rein_no_memory(err);
+    if (gguf) return rein_gguf_json(json, directory, name, err);
     return optional && !rein_file_exists(*path) ? REIN_OK : rein_json_read(json, *path, REIN_JSON_NEEDS_OBJECT, err);
 }
 

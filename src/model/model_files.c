@@ -14,6 +14,7 @@
 #include "base/directory.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "gguf.h"
 #include "kernel/kernels.h"
 #include "quantize.h"
 #include "weight_type.h"
@@ -63,6 +64,7 @@ static rein_status plan_weight(saving *s, size_t i, const rein_model_config *con
     s->storages[i] = type->storage;
     t->dtype = type->word && !rein_quantizes(model->quantize, w) ? type->dtype : REIN_TENSOR_F32;
     t->data = model->values ? model->values + model->offsets[from] : stored->data;
+    t->pairs = model->values ? 0 : stored->pairs;
     t->bytes = rein_tensor_type_bytes(t->dtype, elements(w));
     if (adapter && rein_module_slot(&slot, &rest, config, w->name) && !strcmp(rest, ".weight") && adapter->loras[slot].rank)
         s->loras[i] = &adapter->loras[slot];
@@ -126,16 +128,21 @@ static rein_status overflow(const saving *s, size_t i, size_t r) {
                      s->sum[j], rein_tensor_type_name(t->dtype));
 }
 
-static int is_decoded(const saving *s, size_t i) {
-    return rein_weight_type_of(s->tensors[i].dtype)->storage != s->storages[i] ||
+/* The bytes are not those of the file: they have another type, or GGUF has the rows in another order. */
+static int is_changed(const saving *s, size_t i) {
+    return rein_weight_type_of(s->tensors[i].dtype)->storage != s->storages[i] || s->tensors[i].pairs ||
            rein_quantizes(s->model->quantize, &s->weights[i]);
+}
+
+static const void *stored_row(const saving *s, size_t i, size_t r) {
+    const rein_tensor *t = &s->tensors[i];
+    return (const char *)t->data + rein_storage_bytes(s->storages[i], rein_tensor_row(t, r) * t->shape[t->n_dims - 1]);
 }
 
 /* Row r of weight i without its LoRA, as the model computes with it. */
 static void decode_row(float *to, const saving *s, size_t i, size_t r) {
-    const rein_tensor *t = &s->tensors[i];
-    const size_t n = t->shape[t->n_dims - 1];
-    s->kernels->decode(to, (const char *)t->data + rein_storage_bytes(s->storages[i], r * n), s->storages[i], n);
+    const size_t n = s->tensors[i].shape[s->tensors[i].n_dims - 1];
+    s->kernels->decode(to, stored_row(s, i, r), s->storages[i], n);
     if (rein_quantizes(s->model->quantize, &s->weights[i])) rein_quantize_round(to, n, s->model->quantize, s->kernels);
 }
 
@@ -144,6 +151,8 @@ static rein_status merge_row(void *to, const saving *s, size_t i, size_t r) {
     const rein_tensor *t = &s->tensors[i];
     const rein_lora *lora = s->loras[i];
     const size_t n = t->shape[t->n_dims - 1];
+    if (!lora && rein_weight_type_of(t->dtype)->storage == s->storages[i] && !rein_quantizes(s->model->quantize, &s->weights[i]))
+        return memcpy(to, stored_row(s, i, r), rein_storage_bytes(s->storages[i], n)), REIN_OK;
     if (!lora) { /* the weight is decoded to f32 */
         decode_row(to, s, i, r);
         return REIN_OK;
@@ -166,10 +175,11 @@ static rein_status merge_row(void *to, const saving *s, size_t i, size_t r) {
 
 static rein_status put_merged(rein_writer *writer, const saving *s, size_t i) {
     const rein_tensor *t = &s->tensors[i];
-    const size_t width = t->bytes / t->shape[0], most = BLOCK * sizeof *s->block / width, block = most ? most : 1;
+    const size_t n = t->n_dims == 2 ? t->shape[0] : 1, width = t->bytes / n;
+    const size_t most = BLOCK * sizeof *s->block / width, block = most ? most : 1;
     rein_status status = REIN_OK;
-    for (size_t r = 0; r < t->shape[0] && !status; r += block) {
-        const size_t rows = t->shape[0] - r < block ? t->shape[0] - r : block;
+    for (size_t r = 0; r < n && !status; r += block) {
+        const size_t rows = n - r < block ? n - r : block;
         for (size_t j = 0; j < rows && !status; j++) status = merge_row((char *)s->block + j * width, s, i, r + j);
         if (!status) status = rein_writer_put(writer, s->block, rows * width, s->err);
     }
@@ -179,7 +189,7 @@ static rein_status put_merged(rein_writer *writer, const saving *s, size_t i) {
 static rein_status put_weight(rein_writer *writer, size_t place, void *context, rein_error *err) {
     const saving *s = context;
     const size_t i = s->first + place;
-    return s->loras[i] || is_decoded(s, i) ? put_merged(writer, s, i)
+    return s->loras[i] || is_changed(s, i) ? put_merged(writer, s, i)
                                            : rein_writer_put(writer, s->tensors[i].data, s->tensors[i].bytes, err);
 }
 
@@ -230,8 +240,20 @@ static rein_status write_index(const saving *s) {
     return status;
 }
 
+/* Writes what a model in GGUF has in place of the file. */
+static rein_status write_gguf_file(const saving *s, const char *name) {
+    char *to = rein_path_join(s->directory, name);
+    json_t *json = NULL;
+    rein_status status = to ? rein_gguf_json(&json, s->model->directory, name, s->err) : rein_no_memory(s->err);
+    if (!status && json) status = rein_json_file_write(to, json, s->err);
+    json_decref(json);
+    free(to);
+    return status;
+}
+
 /* Copies a file unchanged, if the model has it. */
 static rein_status copy_file(const saving *s, const char *name) {
+    if (rein_gguf_is(s->model->directory)) return write_gguf_file(s, name);
     char *from = rein_path_join(s->model->directory, name), *to = rein_path_join(s->directory, name);
     rein_file file = {0};
     rein_status status = from && to ? REIN_OK : rein_no_memory(s->err);

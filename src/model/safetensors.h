@@ -65,7 +65,15 @@ typedef struct rein_tensor {
     const void *data;                  /* little-endian; aligned for its type if weights can have it, else perhaps not */
     size_t bytes;
     const char *file; /* its file, for messages; not used in writing */
+    size_t pairs;     /* 0, or the heads whose rows are stored in the order of interleaved rotary pairs (GGUF): rein_tensor_row */
 } rein_tensor;
+
+/* The place where row i is stored. With pairs, a head's rows are 0, n/2, 1, n/2 + 1, … and not 0, 1, 2, … */
+static inline size_t rein_tensor_row(const rein_tensor *tensor, size_t i) {
+    if (!tensor->pairs) return i;
+    const size_t rows = tensor->shape[0] / tensor->pairs, half = rows / 2, in_head = i % rows;
+    return i - in_head + (in_head < half ? 2 * in_head : 2 * (in_head - half) + 1);
+}
 
 /* Writes a shape as text: "[3, 4]", "[]" for a single number. Returns `to`. Thread-safe. */
 enum { REIN_SHAPE_SHOWN = 200 };
@@ -75,8 +83,8 @@ const char *rein_shape_show(char to[REIN_SHAPE_SHOWN], const size_t *shape, int 
  * set and lives until rein_tensors_close. */
 typedef struct rein_tensors rein_tensors;
 
-/* Opens a .safetensors file, or the directory of a model: model.safetensors, else the shards of model.safetensors.index.json. The
- * caller closes *tensors; it is NULL on failure. */
+/* Opens a .safetensors file, a model in GGUF (gguf.h), or the directory of a model: model.safetensors, else the shards of
+ * model.safetensors.index.json. The caller closes *tensors; it is NULL on failure. */
 rein_status rein_tensors_open(rein_tensors **tensors, const char *path, rein_error *err);
 
 /* Opens adapter_model.safetensors of the directory of an adapter. */

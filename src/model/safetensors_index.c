@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "gguf.h"
 
 static const char SINGLE[] = "model.safetensors", INDEX[] = "model.safetensors.index.json", ADAPTER[] = "adapter_model.safetensors";
 
@@ -37,6 +38,7 @@ void rein_tensors_close(rein_tensors *tensors) {
     free(tensors->entries);
     free(tensors->by_name);
     free(tensors->copies);
+    free(tensors->names);
     free(tensors->name);
     free(tensors);
 }
@@ -56,7 +58,7 @@ static int by_name(const void *a, const void *b) {
     return strcmp((*x)->tensor.name, (*y)->tensor.name);
 }
 
-static rein_status sort_names(rein_tensors *set, rein_error *err) {
+rein_status rein_tensors_sort(rein_tensors *set, rein_error *err) {
     char first[REIN_PATH_SHOWN], second[REIN_PATH_SHOWN], quoted[REIN_TEXT_SHOWN];
     set->by_name = malloc((set->n ? set->n : 1) * sizeof *set->by_name);
     if (!set->by_name) return rein_no_memory(err);
@@ -155,7 +157,7 @@ static rein_status check_index(const rein_tensors *set, const json_t *index, rei
 static rein_status read_set(rein_tensors *set, const json_t *index, rein_error *err) {
     rein_status status = REIN_OK;
     for (size_t i = 0; i < set->n_shards && !status; i++) status = rein_shard_read(set, &set->shards[i], err);
-    if (!status) status = sort_names(set, err);
+    if (!status) status = rein_tensors_sort(set, err);
     if (!status && index) status = check_index(set, index, err);
     if (!status) status = rein_tensors_align(set, err);
     return status;
@@ -210,8 +212,15 @@ static rein_status no_weights(const char *directory, rein_error *err) {
     return rein_fail(err, REIN_EIO, "%s has no weights: %s, or %s with its shards, is needed", shown, SINGLE, INDEX);
 }
 
+static rein_status open_gguf(rein_tensors **to, const char *path, rein_error *err) {
+    rein_gguf *gguf;
+    const rein_status status = rein_gguf_open(&gguf, path, err);
+    return status ? status : rein_gguf_take_tensors(to, &gguf, err);
+}
+
 rein_status rein_tensors_open(rein_tensors **tensors, const char *path, rein_error *err) {
     *tensors = NULL;
+    if (rein_gguf_is(path)) return open_gguf(tensors, path, err);
     if (!rein_file_is_directory(path)) return open_file(tensors, path, err);
     char *single = rein_path_join(path, SINGLE), *index = rein_path_join(path, INDEX);
     rein_status status;

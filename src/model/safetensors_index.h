@@ -23,11 +23,15 @@ struct rein_tensors {
     rein_shard *shards;
     rein_entry *entries;
     const rein_entry **by_name;
-    unsigned char *copies; /* of tensors that are misaligned in their file */
+    unsigned char *copies; /* of tensors that are misaligned in their file, or of vectors that GGUF stores in another form */
+    char *names;           /* those of tensors from GGUF */
 };
 
 /* Reads the header of a shard whose file is mapped, and adds its tensors to the set. */
 rein_status rein_shard_read(rein_tensors *all, rein_shard *shard, rein_error *err);
+
+/* Sorts the tensors by name, for rein_tensors_find. Two with one name are an error. */
+rein_status rein_tensors_sort(rein_tensors *all, rein_error *err);
 
 /* Copies the weights that are not aligned for their type. */
 rein_status rein_tensors_align(rein_tensors *all, rein_error *err);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "model/gguf.h"
 #include "model/tokenizer_parts.h"
 
 /* ---- files */
@@ -23,7 +24,25 @@ static rein_status map_file(rein_file *file, const char *directory, const char *
     return status;
 }
 
+/* A model in GGUF has its tokenizer in its metadata. */
+static rein_status open_gguf(rein_tokenizer **tokenizer, const char *path, rein_error *err) {
+    rein_gguf *gguf;
+    json_t *root = NULL, *config = NULL;
+    char shown[REIN_PATH_SHOWN];
+    rein_status status = rein_gguf_open(&gguf, path, err);
+    if (!status) status = rein_gguf_tokenizer(&root, gguf, err);
+    if (!status) status = rein_gguf_tokenizer_config(&config, gguf, err);
+    if (!status && !root)
+        status = rein_fail(err, REIN_EINVAL, "%s has no tokenizer: tokenizer.ggml.model is missing", rein_path_show(shown, path));
+    rein_gguf_close(gguf);
+    if (!status) status = rein_tokenizer_make(tokenizer, root, config, path, err);
+    json_decref(root);
+    json_decref(config);
+    return status;
+}
+
 rein_status rein_tokenizer_open(rein_tokenizer **tokenizer, const char *directory, rein_error *err) {
+    if (rein_gguf_is(directory)) return *tokenizer = NULL, open_gguf(tokenizer, directory, err);
     rein_file file = {0}, config = {0}, chat = {0};
     *tokenizer = NULL;
     rein_status status = map_file(&file, directory, "tokenizer.json", false, err);
@@ -42,6 +61,8 @@ rein_status rein_tokenizer_open(rein_tokenizer **tokenizer, const char *director
     rein_file_unmap(&chat);
     return status;
 }
+
+int rein_tokenizer_exists(const char *model) { return rein_gguf_is(model) || rein_directory_has(model, "tokenizer.json"); }
 
 /* ---- reading */
 
@@ -113,6 +134,15 @@ static rein_status parse(json_t **root, bool *hides, const rein_tokenizer_files 
     return status;
 }
 
+/* Reads a vocabulary and all parts from parsed files; `config` may be NULL. */
+static rein_status make_tokenizer(rein_tokenizer *t, const json_t *root, const json_t *config, const char *path, rein_error *err) {
+    const rein_place place = {path, ""};
+    t->vocabulary.hides_nul = json_object_get(json_object_get(json_object_get(root, "model"), "vocab"), REIN_NUL_KEY) != NULL;
+    rein_status status = read_parts(t, root, &place, err);
+    if (!status) status = rein_tokenizer_settings_take(&t->settings, &t->affixes, config, &t->vocabulary, &place, err);
+    return status;
+}
+
 static rein_status read_tokenizer(rein_tokenizer *t, const rein_tokenizer_files *files, rein_error *err) {
     char *path = rein_path_join(files->name, "tokenizer.json");
     const rein_place place = {path, ""};
@@ -137,6 +167,18 @@ rein_status rein_tokenizer_read(rein_tokenizer **tokenizer, const rein_tokenizer
     if (!t) return rein_tokenizer_no_memory(err);
     rein_status status = read_tokenizer(t, files, err);
     if (!status) status = rein_tokenizer_settings_read(&t->settings, &t->affixes, files, &t->vocabulary, err);
+    if (!status) status = open_chat(t, err);
+    if (status) rein_tokenizer_close(t);
+    else *tokenizer = t;
+    return status;
+}
+
+rein_status rein_tokenizer_make(rein_tokenizer **tokenizer, const json_t *root, const json_t *config, const char *path,
+                                rein_error *err) {
+    rein_tokenizer *t = calloc(1, sizeof *t);
+    *tokenizer = NULL;
+    if (!t) return rein_tokenizer_no_memory(err);
+    rein_status status = make_tokenizer(t, root, config, path, err);
     if (!status) status = open_chat(t, err);
     if (status) rein_tokenizer_close(t);
     else *tokenizer = t;

@@ -78,6 +78,19 @@ static rein_status read_template(rein_tokenizer_settings *settings, const json_t
     return copy_text(&settings->tool_template, &settings->tool_template_length, tools, err);
 }
 
+static rein_status take_config(rein_tokenizer_settings *settings, rein_affixes *affixes, const json_t *root,
+                               const rein_vocabulary *v, const rein_place *place, rein_error *err) {
+    rein_status status = read_names(&settings->named, root, v, place, err);
+    if (!status) status = read_llama(affixes, &settings->named, root, place, err);
+    return status ? status : read_template(settings, root, place, err);
+}
+
+rein_status rein_tokenizer_settings_take(rein_tokenizer_settings *settings, rein_affixes *affixes, const json_t *config,
+                                         const rein_vocabulary *v, const rein_place *place, rein_error *err) {
+    settings->named = (rein_named_tokens){-1, -1, -1, -1};
+    return config ? take_config(settings, affixes, config, v, place, err) : REIN_OK;
+}
+
 static rein_status read_config(rein_tokenizer_settings *settings, rein_affixes *affixes, const rein_tokenizer_files *files,
                                const rein_vocabulary *v, rein_error *err) {
     char *path = rein_path_join(files->name, "tokenizer_config.json");
@@ -87,9 +100,7 @@ static rein_status read_config(rein_tokenizer_settings *settings, rein_affixes *
     /* "model_max_length" often has 31 digits. No integer is read here. */
     const unsigned flags = REIN_JSON_NEEDS_OBJECT | REIN_JSON_ALLOWS_NUL | REIN_JSON_WIDE_INTEGERS;
     rein_status status = rein_json_parse(&root, files->config, files->config_length, path, flags, err);
-    if (!status) status = read_names(&settings->named, root, v, &place, err);
-    if (!status) status = read_llama(affixes, &settings->named, root, &place, err);
-    if (!status) status = read_template(settings, root, &place, err);
+    if (!status) status = take_config(settings, affixes, root, v, &place, err);
     json_decref(root);
     free(path);
     return status;

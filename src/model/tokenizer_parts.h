@@ -278,6 +278,14 @@ typedef struct rein_tokenizer_settings {
 rein_status rein_tokenizer_settings_read(rein_tokenizer_settings *settings, rein_affixes *affixes,
                                          const rein_tokenizer_files *files, const rein_vocabulary *vocabulary, rein_error *err);
 
+/* The same from a parsed tokenizer_config.json, or NULL. */
+rein_status rein_tokenizer_settings_take(rein_tokenizer_settings *settings, rein_affixes *affixes, const json_t *config,
+                                         const rein_vocabulary *vocabulary, const rein_place *place, rein_error *err);
+
+/* ---- tokenizer.c: opens a tokenizer from a parsed tokenizer.json and tokenizer_config.json (NULL: none). The path is for messages. */
+rein_status rein_tokenizer_make(rein_tokenizer **tokenizer, const json_t *root, const json_t *config, const char *path,
+                                rein_error *err);
+
 /* ---- tokenizer_bound.c */
 /* The most bytes of a text that one token stands for; 0: there is no bound. */
 size_t rein_bytes_per_token(const rein_tokenizer *tokenizer);

@@ -9,14 +9,20 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "gguf.h"
 #include "key_store.h"
 #include "quantize.h"
 #include "weight_type.h"
 
 /* ------------------------------------------------------------------------------------------------------------------- binding */
 
+/* Row by row where GGUF has rows in another order. */
 static void widen(float *to, const rein_tensor *from, size_t n, const rein_kernels *kernels) {
-    kernels->decode(to, from->data, rein_weight_type_of(from->dtype)->storage, n);
+    const rein_storage storage = rein_weight_type_of(from->dtype)->storage;
+    const size_t row = from->pairs ? from->shape[1] : n;
+    for (size_t i = 0; i * row < n; i++)
+        kernels->decode(to + i * row, (const char *)from->data + rein_tensor_row(from, i) * rein_storage_bytes(storage, row),
+                        storage, row);
 }
 
 /* A matrix that several modules share is cut into their rows. */
@@ -99,6 +105,7 @@ static rein_status bind_all(rein_model *model, const rein_exec *exec, rein_error
         if (weight.n_dims == 1) bind(model, &weight, (rein_matrix){0}, values);
         else if (values) bind(model, &weight, (rein_matrix){values, weight.shape[1], 1, REIN_STORED_F32}, NULL);
         else if ((status = bind_stored(model, &weight, tensor, exec, err))) return status;
+        if (weight.kind == REIN_MATRIX && !values) model->layers[weight.layer].linear[weight.to].pairs = tensor->pairs;
     }
     return REIN_OK;
 }
@@ -141,16 +148,35 @@ static rein_status quantize_slot(void **blocks, const rein_model *model, size_t 
                               rein_slot_name(name, &model->config, i), exec, err);
 }
 
+/* Rows of interleaved pairs in the usual order, which the caller frees; NULL: there is no memory. */
+static void *order_rows(const rein_linear *linear, const rein_matrix *from) {
+    const size_t row = rein_storage_bytes(from->storage, linear->in);
+    const rein_tensor order = {.shape = {linear->out}, .pairs = linear->pairs};
+    char *rows = malloc(linear->out * row);
+    for (size_t i = 0; rows && i < linear->out; i++)
+        memcpy(rows + i * row, (const char *)from->data + rein_tensor_row(&order, i) * row, row);
+    return rows;
+}
+
+static rein_status pack_matrix(size_t *size, const rein_model *model, rein_linear *linear, const rein_matrix *w,
+                               const rein_exec *exec, rein_error *err) {
+    rein_matrix from = {w->data, w->column, w->row, w->storage};
+    void *rows = linear->pairs ? order_rows(linear, w) : NULL;
+    *size = rein_packed_size(linear->in, linear->out, w->storage);
+    void *to = linear->pairs && !rows ? NULL : rein_arena_take(&model->packing->memory, *size);
+    if (rows) from.data = rows;
+    if (to) linear->packed = rein_pack_on(to, &from, linear->in, linear->out, exec);
+    free(rows);
+    return to ? REIN_OK : rein_fail(err, REIN_ENOMEM, "no memory for the weights of %s", model->directory);
+}
+
 static rein_status pack_slot(size_t *size, const rein_model *model, size_t i, const rein_exec *exec, rein_error *err) {
     rein_linear *linear = linear_at(model, i);
+    rein_matrix from = linear->weight;
     void *blocks;
     rein_status status = quantize_slot(&blocks, model, i, exec, err);
-    rein_matrix from = {linear->weight.data, linear->weight.column, linear->weight.row, linear->weight.storage};
     if (blocks) from.data = blocks, from.storage = model->quantize->storage;
-    *size = rein_packed_size(linear->in, linear->out, from.storage);
-    void *to = status ? NULL : rein_arena_take(&model->packing->memory, *size);
-    if (to) linear->packed = rein_pack_on(to, &from, linear->in, linear->out, exec);
-    else if (!status) status = rein_fail(err, REIN_ENOMEM, "no memory for the weights of %s", model->directory);
+    if (!status) status = pack_matrix(size, model, linear, &from, exec, err);
     free(blocks);
     return status;
 }
@@ -349,6 +375,10 @@ rein_status rein_model_open(rein_model **model, const char *directory, const rei
     *model = m;
     return REIN_OK;
 }
+
+int rein_model_is_gguf(const char *path) { return rein_gguf_is(path); }
+
+int rein_model_exists(const char *path) { return rein_gguf_is(path) || rein_directory_has(path, "config.json"); }
 
 void rein_model_close(rein_model *model) {
     if (!model) return;

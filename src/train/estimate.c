@@ -5,6 +5,7 @@
 
 #include "base/base.h"
 #include "base/file.h"
+#include "model/gguf.h"
 #include "model/outline.h"
 #include "rollout/generator.h"
 #include "settings.h"
@@ -88,7 +89,7 @@ static size_t program_of(const char *directory) {
     char *path = rein_path_join(directory, "tokenizer.json");
     const size_t bytes = path && !stat(path, &about) && about.st_size > 0 ? (size_t)about.st_size : 0;
     free(path);
-    return PROGRAM_BYTES + TOKENIZER_FACTOR * bytes;
+    return PROGRAM_BYTES + TOKENIZER_FACTOR * (rein_gguf_is(directory) ? rein_gguf_tokenizer_size(directory) : bytes);
 }
 
 static void add_up(rein_memory_use *use) {

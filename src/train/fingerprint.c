@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/show.h"
+#include "model/gguf.h"
 #include "rollout/reward.h"
 #include "rollout/task.h"
 
@@ -70,9 +71,25 @@ static int is_weights(const char *name) {
     return !strncmp(name, begin, sizeof begin - 1) && length > tail && !strcmp(name + length - tail, end);
 }
 
+/* A model in GGUF: its file, or all its parts. */
+static rein_status add_gguf(json_t *files, const char *path, rein_error *err) {
+    rein_status status = REIN_OK;
+    char *part = NULL;
+    for (size_t i = 0; !(status = rein_gguf_part(&part, path, i, err)) && part; i++) {
+        const char *slash = strrchr(part, '/');
+        char *key = rein_path_join("model", slash ? slash + 1 : part);
+        status = key ? rein_fingerprint_add(files, key, part, err) : no_memory(err);
+        free(key);
+        free(part);
+        if (status) break;
+    }
+    return status;
+}
+
 /* Where all weights train, those of a run are in its checkpoints. */
 static rein_status add_weights(json_t *files, const rein_settings *s, rein_error *err) {
     rein_names names = {0};
+    if (rein_gguf_is(s->model)) return add_gguf(files, s->model, err);
     if (s->full || !rein_file_is_directory(s->model)) return REIN_OK;
     rein_status status = rein_directory_list(&names, s->model, err);
     for (size_t i = 0; i < names.n && !status; i++)

@@ -63,14 +63,14 @@ static rein_status find_checkpoint(char **path, int64_t *step, char note[REIN_NO
 static rein_status model_is_gone(const char *run, const rein_settings *settings, rein_error *err) {
     char shown[REIN_PATH_SHOWN], model[REIN_PATH_SHOWN];
     rein_path_show(shown, run);
-    return rein_fail(err, REIN_EINVAL, "%s, the model of %s, is not a directory: rein %s %s --model NEWPLACE relocates it",
+    return rein_fail(err, REIN_EINVAL, "%s, the model of %s, is not there: rein %s %s --model NEWPLACE relocates it",
                      rein_path_show(model, settings->model), shown, *settings->task ? "run" : "serve", shown);
 }
 
 /* A checkpoint has an adapter of the run's model, or is itself a model. */
 static rein_status take_checkpoint(rein_policy_files *files, char *checkpoint, const rein_settings *settings, rein_error *err) {
     const int adapts = rein_directory_has(checkpoint, "adapter_config.json");
-    if (adapts && !rein_file_is_directory(settings->model)) {
+    if (adapts && !rein_file_is_directory(settings->model) && !rein_model_is_gguf(settings->model)) {
         const rein_status status = model_is_gone(files->run, settings, err);
         return free(checkpoint), status;
     }
@@ -104,12 +104,12 @@ rein_status rein_policy_find(rein_policy_files *files, const char *text, rein_er
     if (rein_run_exists(directory)) {
         files->run = directory, files->step = step;
         status = find_in_run(files, err);
-    } else if (step < 0 && rein_file_is_directory(directory)) {
+    } else if (step < 0 && (rein_file_is_directory(directory) || rein_model_is_gguf(directory))) {
         files->model = directory;
     } else {
         status = rein_fail(err, REIN_EINVAL,
-                           "\"%s\" is neither a model directory (config.json and safetensors; nothing is downloaded) nor a run "
-                           "(RUN or RUN@STEP)",
+                           "\"%s\" is neither a model (a directory with config.json and safetensors, or a GGUF file; nothing is "
+                           "downloaded) nor a run (RUN or RUN@STEP)",
                            rein_path_show(shown, text));
         free(directory);
     }

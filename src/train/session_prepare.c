@@ -214,7 +214,7 @@ static rein_status new_adapter(rein_session *s, rein_error *err) {
 /* Where a setting names a directory, there must be one. */
 static rein_status check_directory(const char *name, const char *path, const char *holds, rein_error *err) {
     char shown[REIN_PATH_SHOWN];
-    if (!*path || rein_file_is_directory(path)) return REIN_OK;
+    if (!*path || rein_file_is_directory(path) || (!strcmp(name, "model") && rein_model_is_gguf(path))) return REIN_OK;
     return rein_fail_at(err, REIN_EINVAL, name, -1,
                         "is \"%s\", which is not a directory: a local directory with %s is needed (nothing is downloaded)",
                         rein_path_show(shown, path), holds);

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "model/chat.h"
+#include "model/gguf.h"
 #include "settings.h"
 
 enum { DATE_SIZE = 16 };
@@ -34,7 +35,10 @@ static int asks_for_date(const char *directory, const char *name) {
 rein_status rein_settings_choose_date(rein_settings *s, rein_error *err) {
     char date[DATE_SIZE];
     if (*s->date) return REIN_OK;
-    if (!asks_for_date(s->model, "chat_template.jinja") && !asks_for_date(s->model, "tokenizer_config.json")) return REIN_OK;
+    if (rein_gguf_is(s->model)
+            ? !rein_gguf_chat_names(s->model, "strftime_now")
+            : !asks_for_date(s->model, "chat_template.jinja") && !asks_for_date(s->model, "tokenizer_config.json"))
+        return REIN_OK;
     today(date);
     return rein_settings_set(s, "date", date, err);
 }

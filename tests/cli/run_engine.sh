@@ -246,14 +246,14 @@ refused "text and lines" '^rein score: --text and a file of JSON lines are both 
 refused "ids too large" '^rein score: --ids\[2\] is 260: ' score --ids 1,2,260
 refused "too long" '^rein score: there are 65 tokens: the model has 64 positions' score --ids "$(seq -s, 1 65)"
 refused "not UTF-8" '^rein score: byte 1 of the text \(0xFF\) is not UTF-8' score --text $'a\xff'
-refused "text without a tokenizer" '^rein score: .* has no tokenizer.json: the text must be given as --ids' rein score --model "$tiny" --text a
+refused "text without a tokenizer" '^rein score: .* has no tokenizer: the text must be given as --ids' rein score --model "$tiny" --text a
 echo '{"prompt": "a", "response": "b"}' >"$work/lines"
 refused "lines without a tokenizer" '^rein score: line 1: prompt is a text, and the model has no tokenizer.json' rein score --model "$tiny" "$work/lines"
 for t in 0 -1 x nan 2000 ''; do refused "temperature $t" '^rein score: --temperature is "'"$t"'": it must be a number between 0.001 and 1000' score --text a --temperature "$t"; done
 
 # --------------------------------------------------------------------------------------------------- mistakes with generate
 
-refused "no model" '^rein generate: a policy is needed: --model DIR' rein generate --prompt a
+refused "no model" '^rein generate: a policy is needed: --model PATH' rein generate --prompt a
 refused "no prompt" '^rein generate: a prompt is needed' parrot
 refused "two prompts" '^rein generate: --prompt and --prompt-ids are both given' parrot --prompt a --prompt-ids 1
 refused "ids in a chat" '^rein generate: --prompt-ids and --chat are both given: a chat needs a text' parrot --prompt-ids 1 --chat
@@ -317,7 +317,7 @@ broken() { # broken NAME: a copy of the parrot to be broken
 for command in "generate --prompt a" "score --text a"; do
     # shellcheck disable=SC2086 # words
     run() { rein $command --model "$@"; }
-    refused "no such model" "^rein ${command%% *}: \".*/nowhere\" is neither a model directory " run "$work/nowhere"
+    refused "no such model" "^rein ${command%% *}: \".*/nowhere\" is neither a model " run "$work/nowhere"
     refused "no model in it" "^rein ${command%% *}: .*config.json" run "$work/bin"
     refused "a file for a model" "^rein ${command%% *}: " run "$parrot/config.json"
     broken cut && head -c 300000 "$parrot/model.safetensors" >"$work/cut/model.safetensors"
@@ -329,7 +329,7 @@ for command in "generate --prompt a" "score --text a"; do
     broken tokens && echo '{}' >"$work/tokens/tokenizer.json"
     refused "broken tokenizer" "^rein ${command%% *}: .*tokenizer.json" run "$work/tokens"
     broken other && cp "$fixtures/tokenizer/gpt2/tokenizer.json" "$work/other"
-    refused "another model's tokenizer" "^rein ${command%% *}: .*/tokenizer.json has 321 tokens, the model 260: it belongs to another model" run "$work/other"
+    refused "another model's tokenizer" "^rein ${command%% *}: the tokenizer of .* has 321 tokens, the model 260: it belongs to another model" run "$work/other"
     refused "no such adapter" "^rein ${command%% *}: .*/nowhere" run "$parrot" --adapter "$work/nowhere"
     refused "another model's adapter" "^rein ${command%% *}: " run "$parrot" --adapter "$tiny/adapter"
 done
@@ -359,7 +359,7 @@ refused "a field that the template does not read" '^rein generate: messages\[0\]
 broken loop && echo '{% for m in messages %}{{ m.content }}' >"$work/loop/chat_template.jinja"
 refused "a template that cannot be run" '^rein generate: the chat template cannot be run: the chat template, line 1, column 39' rein generate --model "$work/loop" --prompt a --chat
 prints "another chat template, named" "Hi_😀,you." rein generate --model "$work/odd" --prompt a --chat-format chatml --greedy
-refused "text without a tokenizer" '^rein generate: .* has no tokenizer.json: the prompt must be given as --prompt-ids' rein generate --model "$tiny" --prompt a
+refused "text without a tokenizer" '^rein generate: .* has no tokenizer: the prompt must be given as --prompt-ids' rein generate --model "$tiny" --prompt a
 refused "stop without a tokenizer" '^rein generate: .* has no tokenizer.json, and --stop is a text' rein generate --model "$tiny" --prompt-ids 1 --stop a
 broken nan && python3 - "$work/nan/model.safetensors" <<'PYTHON'
 import sys

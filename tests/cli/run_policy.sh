@@ -33,7 +33,7 @@ does "eval: a run as a word" rein eval one@1 --json
 same "eval: the same" step out
 does "generate: all weights" rein generate --model whole "${ask[@]}"
 
-neither='is neither a model directory \(config.json and safetensors; nothing is downloaded\) nor a run \(RUN or RUN@STEP\)$'
+neither='is neither a model \(a directory with config.json and safetensors, or a GGUF file; nothing is downloaded\) nor a run \(RUN or RUN@STEP\)$'
 refused "no such policy" "^rein generate: \"nothing\" $neither" rein generate --model nothing "${plain[@]}"
 refused "no such step" '^rein generate: one has no step 7: it has 0, 1, 2$' rein generate --model one@7 "${plain[@]}"
 refused "a model has no steps" "^rein score: \".*sums@3\" $neither" rein score --model "$sums@3" --text a

@@ -122,7 +122,7 @@ does "moved, and stays there" rein run one --steps 5
 
 # A finished run moves too, and stores nothing else.
 mv elsewhere third
-refused "a finished run, gone" '/elsewhere, the model of one, is not a directory: rein run one --model NEWPLACE relocates it$' rein generate --model one --prompt Q1
+refused "a finished run, gone" '/elsewhere, the model of one, is not there: rein run one --model NEWPLACE relocates it$' rein generate --model one --prompt Q1
 cp one/config.yaml before.yaml
 does "a finished run, moved" rein run one --model third --learning-rate 0.5
 has "a finished run, moved" err '^rein run: note: model moved to .*/third$'
