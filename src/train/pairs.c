@@ -42,9 +42,11 @@ static size_t common_messages(const json_t *a, const json_t *b) {
     return n;
 }
 
+/* NULL: no memory. */
 static json_t *part_of(const json_t *list, size_t first, size_t last) {
     json_t *part = json_array();
-    for (size_t i = first; i < last; i++) json_array_append(part, json_array_get(list, i));
+    for (size_t i = first; i < last && part; i++)
+        if (json_array_append(part, json_array_get(list, i))) json_decref(part), part = NULL;
     return part;
 }
 
@@ -104,27 +106,37 @@ static rein_status read_parts(pair *p, rein_fields *in) {
     return in->status;
 }
 
-/* All assistant's turns of the answer train, and none of the prompt. */
-static json_t *conversation(const pair *p, size_t k, const json_t *root) {
-    json_t *messages = json_array(), *example = json_object(), *message;
+/* All assistant's turns of the answer train, and none of the prompt. NULL: no memory. */
+static json_t *messages_of(const pair *p, size_t k) {
+    json_t *messages = json_array(), *message;
+    int failed = !messages;
     size_t i;
     json_array_foreach(p->prompt, i, message) {
-        json_t *copy = json_copy(message);
-        if (json_is_object(copy)) json_object_set_new(copy, "weight", json_integer(0));
-        json_array_append_new(messages, copy);
+        json_t *copy = json_copy(message); /* which loses keys where there is no memory */
+        failed |= !copy || json_object_size(copy) != json_object_size(message);
+        failed |= json_is_object(message) && (!copy || json_object_set_new(copy, "weight", json_integer(0)));
+        failed |= json_array_append_new(messages, copy) != 0;
     }
-    json_array_foreach(p->answers[k], i, message) json_array_append(messages, message);
-    json_object_set_new(example, "messages", messages);
-    if (json_object_get(root, "tools")) json_object_set(example, "tools", json_object_get(root, "tools"));
-    return example;
+    json_array_foreach(p->answers[k], i, message) failed |= json_array_append(messages, message) != 0;
+    if (!failed) return messages;
+    json_decref(messages);
+    return NULL;
 }
 
+/* As supervised training takes it. NULL: no memory. */
 static json_t *example_of(const pair *p, size_t k, const json_t *root) {
-    if (json_is_array(p->answers[k])) return conversation(p, k, root);
-    json_t *example = json_object();
-    json_object_set(example, "prompt", p->prompt);
-    json_object_set(example, "completion", p->answers[k]);
-    return example;
+    json_t *example = json_object(), *tools = json_object_get(root, "tools");
+    int failed = !example;
+    if (json_is_array(p->answers[k])) {
+        failed |= json_object_set_new(example, "messages", messages_of(p, k)) != 0;
+        failed |= tools && json_object_set(example, "tools", tools);
+    } else {
+        failed |= json_object_set(example, "prompt", p->prompt) != 0;
+        failed |= json_object_set(example, "completion", p->answers[k]) != 0;
+    }
+    if (!failed) return example;
+    json_decref(example);
+    return NULL;
 }
 
 /* ------------------------------------------------------------------------------------------------------------------- tokens */
