@@ -1,7 +1,7 @@
-/* sft.c - `rein sft`: supervised training, as many steps of a run as the data and the epochs have.
+/* sft.c - `rein sft` and `rein dpo`: training on examples or on pairs, as many steps of a run as the data and the epochs have.
  *
  * Step s takes batch s mod n of epoch s / n, and the order of an epoch depends only on seed and epoch: a resumed run sees the same batches.
- * What decides them (the data, the size of a batch) is kept with the run in sft.json. */
+ * What decides them (the data, the size of a batch, the loss over pairs) is kept with the run in sft.json or dpo.json. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,8 +15,6 @@
 #include "terminal.h"
 #include "training.h"
 #include "values.h"
-
-static const char WHERE[] = "sft";
 
 typedef struct supervised {
     cli_training t;
@@ -41,9 +39,11 @@ static const char *instead_of(const char *name) {
 }
 
 /* The loss is the negative log-likelihood, and a step is a batch. */
-static rein_status check_settings(const rein_settings *settings, rein_error *err) {
-    static const char only[] =
-        "supervised training has one objective, the log-likelihood, of which only the aggregation can be chosen";
+static rein_status check_settings(const supervised *s, rein_error *err) {
+    const rein_settings *settings = s->settings;
+    const char *only =
+        s->plan.loss ? "the objective is the loss over pairs: --loss chooses it"
+                     : "supervised training has one objective, the log-likelihood, of which only the aggregation can be chosen";
     const char *preset = cli_preset(settings);
     for (size_t i = 0; rein_setting_at(i); i++) {
         const char *name = rein_setting_at(i)->name;
@@ -53,7 +53,7 @@ static rein_status check_settings(const rein_settings *settings, rein_error *err
     if (preset) return rein_fail_at(err, REIN_EINVAL, "preset", -1, "%s has no effect here: %s", preset, only);
     for (size_t i = 0; rein_option_at(i); i++) {
         const char *name = rein_option_at(i)->name;
-        if (rein_settings_given(settings, name) && strcmp(name, "aggregation") != 0)
+        if (rein_settings_given(settings, name) && (s->plan.loss || strcmp(name, "aggregation") != 0))
             return rein_fail_at(err, REIN_EINVAL, name, -1, "has no effect here: %s", only);
     }
     return REIN_OK;
@@ -69,13 +69,29 @@ static int set_defaults(const cli_training *t) {
     return cli_say_setting_error(t->args, &err);
 }
 
+/* A reference that the loss does not have is not ignored. */
+static int check_reference(supervised *s) {
+    static const char *const names[] = {"kl_penalty_reference_step", "kl_penalty_step_lag", "kl_ref_adapter_path"};
+    rein_error err = {0};
+    const rein_preference_info *loss = s->plan.loss;
+    rein_settings_use_reference(s->t.given, loss && loss->uses_reference);
+    for (size_t i = 0; loss && !loss->uses_reference && i < sizeof names / sizeof *names; i++)
+        if (rein_settings_given(s->t.given, names[i])) {
+            rein_fail_at(&err, REIN_EINVAL, names[i], -1, "has no effect: loss %s has no reference", loss->name);
+            return cli_say_setting_error(s->t.args, &err);
+        }
+    return CLI_DONE;
+}
+
 static int prepare(supervised *s) {
     rein_error err = {0};
     cli_memory_foresee(&s->t, REIN_MEMORY_TRAINING);
-    const int status = cli_training_prepare(&s->t);
+    int status = check_reference(s);
+    if (status) return status;
+    status = cli_training_prepare(&s->t);
     if (status) return status;
     s->settings = rein_session_settings(s->t.session);
-    return check_settings(s->settings, &err) ? cli_say_setting_error(s->t.args, &err) : CLI_DONE;
+    return check_settings(s, &err) ? cli_say_setting_error(s->t.args, &err) : CLI_DONE;
 }
 
 /* An error about a place in the groups of one example is one about the example, or a token of it. */
@@ -105,16 +121,18 @@ static int read_data(supervised *s) {
     const int32_t named = s->t.tokenizer ? rein_tokenizer_named(s->t.tokenizer).end : -1;
     const int32_t end = info.n_end_ids ? info.end_ids[0] : -1;
     if (*s->plan.chat_format && rein_chat_named(&s->t.chat, s->plan.chat_format, &err))
-        return cli_say_option_error(WHERE, "chat-format", &err);
+        return cli_say_option_error(s->plan.command, "chat-format", &err);
     const rein_status found =
         *s->plan.chat_format ? REIN_OK : rein_settings_chat(&s->t.chat, rein_session_settings(s->t.session), s->t.tokenizer, &err);
-    if (found && found != REIN_END) return cli_say_error(WHERE, &err);
+    if (found && found != REIN_END) return cli_say_error(s->plan.command, &err);
     const rein_chat *chat = found ? NULL : &s->t.chat;
-    if (rein_sft_read(&s->data, s->plan.data, s->t.tokenizer, chat, named >= 0 ? named : end, &err))
-        return cli_say_error_of(WHERE, "data", &err);
+    const int32_t end_id = named >= 0 ? named : end;
+    if (s->plan.loss ? rein_pairs_read(&s->data, s->plan.data, s->t.tokenizer, chat, end_id, info.max_positions, &err)
+                     : rein_sft_read(&s->data, s->plan.data, s->t.tokenizer, chat, end_id, &err))
+        return cli_say_error_of(s->plan.command, "data", &err);
     if (check_data(s, &err)) return cli_say_setting_error(s->t.args, &err);
     int status = cli_sft_plan_finish(&s->plan, s->data.n);
-    if (!status && rein_session_add_file(s->t.session, "data", s->plan.data, &err)) status = cli_say_error(WHERE, &err);
+    if (!status && rein_session_add_file(s->t.session, "data", s->plan.data, &err)) status = cli_say_error(s->plan.command, &err);
     if (!status) status = cli_sft_plan_keep(&s->plan, s->t.session);
     if (status || !s->t.total_open || !rein_session_set_total_steps(s->t.session, s->plan.total, &err)) return status;
     return cli_say_setting_error(s->t.args, &err);
@@ -126,7 +144,7 @@ static int allocate(supervised *s) {
     s->order = calloc(s->data.n, sizeof *s->order);
     s->batch = calloc((size_t)s->plan.batch_size, sizeof *s->batch);
     s->epoch = -1;
-    return s->order && s->batch ? CLI_DONE : cli_say_no_memory(WHERE);
+    return s->order && s->batch ? CLI_DONE : cli_say_no_memory(s->plan.command);
 }
 
 static rein_groups batch_of(supervised *s, int64_t step) {
@@ -145,17 +163,19 @@ static int train(supervised *s, rein_session_report *report) {
     cli_progress_begin(&progress, rein_session_step(s->t.session), s->plan.total);
     int interrupted = 0, status = CLI_DONE;
     for (int64_t step; (step = rein_session_step(s->t.session)) < s->plan.total;) {
-        if ((status = cli_ranks_interrupted(&interrupted, WHERE)) || interrupted) break;
+        if ((status = cli_ranks_interrupted(&interrupted, s->plan.command)) || interrupted) break;
         rein_groups batch = batch_of(s, step);
-        char text[100];
-        if (rein_session_train(report, s->t.session, &batch, NULL, &err) ||
+        const rein_train_options options = {.seconds_sample = NAN, .preference = s->plan.loss ? &s->plan.preference : NULL};
+        char text[140], accuracy[40] = "";
+        if (rein_session_train(report, s->t.session, &batch, &options, &err) ||
             rein_session_commit(report, s->t.session, &batch, NULL, 0, &err)) {
             cli_progress_clear(&progress);
             return cli_training_failed(&s->t, &err);
         }
         const double loss = cli_report_value(report, "loss");
         if (isnan(s->first_loss)) s->first_loss = loss;
-        snprintf(text, sizeof text, "loss %.4f  lr %.3g  %.0f tok/s", loss, cli_report_value(report, "learning_rate"),
+        if (s->plan.loss) snprintf(accuracy, sizeof accuracy, "accuracy %.2f  ", cli_report_value(report, "rewards/accuracies"));
+        snprintf(text, sizeof text, "loss %.4f  %slr %.3g  %.0f tok/s", loss, accuracy, cli_report_value(report, "learning_rate"),
                  cli_report_value(report, "tokens_per_second"));
         cli_progress_step(&progress, report->step, text);
     }
@@ -171,6 +191,7 @@ static int train(supervised *s, rein_session_report *report) {
 static void table(rein_text *out, const supervised *s, const rein_session_report *r) {
     rein_text_format(out, "%-12s %" PRId64 " of %" PRId64 "\n", "steps", r->step, s->plan.total);
     rein_text_format(out, "%-12s %.4f, from %.4f\n", "loss", cli_report_value(r, "loss"), s->first_loss);
+    if (s->plan.loss) rein_text_format(out, "%-12s %.2f\n", "accuracy", cli_report_value(r, "rewards/accuracies"));
     rein_text_format(out, "%-12s %.0f\n", "tokens", cli_report_value(r, "num_tokens"));
     rein_text_format(out, "%-12s ", "checkpoint");
     cli_training_checkpoint(out, &s->t, r->step);
@@ -183,8 +204,9 @@ static int finish(const supervised *s, const rein_session_report *r) {
     else if (r->n) table(&out, s, r);
     const int status = cli_print(&out);
     if (status || r->step >= s->plan.total) return status;
-    return cli_say(CLI_FAILED, WHERE, "stopped after step %" PRId64 " of %" PRId64 ", which is saved; resume with rein sft %s",
-                   r->step, s->plan.total, s->t.run);
+    return cli_say(CLI_FAILED, s->plan.command,
+                   "stopped after step %" PRId64 " of %" PRId64 ", which is saved; resume with rein %s %s", r->step, s->plan.total,
+                   s->plan.command, s->t.run);
 }
 
 static int dry_run(const supervised *s) {
@@ -199,7 +221,9 @@ static int dry_run(const supervised *s) {
         return cli_print(&out);
     }
     cli_training_describe(&out, &s->t, s->t.session);
-    rein_text_format(&out, "%-12s %zu, the longest trains %zu tokens\n", "examples", sum.groups, sum.length_max);
+    if (s->plan.loss) rein_text_format(&out, "%-12s %s, beta %g\n", "loss", s->plan.loss->name, s->plan.preference.beta);
+    rein_text_format(&out, "%-12s %zu, the longest trains %zu tokens\n", s->plan.loss ? "pairs" : "examples", sum.groups,
+                     sum.length_max);
     rein_text_format(&out, "%-12s %zu, of which %zu train\n", "tokens", sum.tokens, sum.trained_tokens);
     rein_text_format(&out, "%-12s %" PRId64 ", %" PRId64 " an epoch\n", "steps", s->plan.total, s->plan.steps_per_epoch);
     if (s->memory.total) cli_memory_row(&out, &s->memory);
@@ -216,16 +240,16 @@ static int run(supervised *s) {
     const int64_t step = rein_session_step(s->t.session);
     rein_session_report report = {.step = step, .nothing_to_train = 1};
     if (step >= s->plan.total)
-        cli_say(0, WHERE,
+        cli_say(0, s->plan.command,
                 "nothing to do: %s has made its %" PRId64 " steps; a larger --num-train-epochs or --max-steps continues it",
                 s->t.run, step);
-    else if (step) cli_say(0, WHERE, "resuming after step %" PRId64 " of %" PRId64, step, s->plan.total);
+    else if (step) cli_say(0, s->plan.command, "resuming after step %" PRId64 " of %" PRId64, step, s->plan.total);
     status = train(s, &report);
     return status ? status : finish(s, &report);
 }
 
-int cli_run_sft(const cli_args *args) {
-    supervised s = {.first_loss = NAN, .json = cli_option_value(args, "json") != NULL};
+static int run_command(const cli_args *args, const char *command) {
+    supervised s = {.plan.command = command, .first_loss = NAN, .json = cli_option_value(args, "json") != NULL};
     s.t.knows_total = 1;
     int status = cli_training_read(&s.t, args);
     if (!status) status = cli_sft_plan_read(&s.plan, args, rein_run_exists(s.t.run) ? s.t.run : NULL);
@@ -240,3 +264,6 @@ int cli_run_sft(const cli_args *args) {
     cli_training_close(&s.t);
     return status;
 }
+
+int cli_run_sft(const cli_args *args) { return run_command(args, "sft"); }
+int cli_run_dpo(const cli_args *args) { return run_command(args, "dpo"); }

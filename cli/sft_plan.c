@@ -3,6 +3,8 @@
 #include "sft_plan.h"
 
 #include <inttypes.h>
+#include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,46 +14,105 @@
 #include "terminal.h"
 #include "values.h"
 
-static const char WHERE[] = "sft", FILE_NAME[] = "sft.json";
+/* The constants of a loss over pairs, under their options and in the file. */
+static const struct {
+    const char *option, *key;
+    size_t offset;
+} CONSTANTS[] = {{"beta", "beta", offsetof(rein_preference_options, beta)},
+                 {"label-smoothing", "label_smoothing", offsetof(rein_preference_options, label_smoothing)},
+                 {"simpo-gamma", "simpo_gamma", offsetof(rein_preference_options, simpo_gamma)},
+                 {"cpo-alpha", "cpo_alpha", offsetof(rein_preference_options, cpo_alpha)}};
+enum { N_CONSTANTS = sizeof CONSTANTS / sizeof *CONSTANTS };
+
+static double *constant(cli_sft_plan *plan, size_t i) {
+    return (double *)(void *)((char *)&plan->preference + CONSTANTS[i].offset);
+}
+
+static int is_dpo(const cli_sft_plan *plan) { return !strcmp(plan->command, "dpo"); }
+static const char *file_of(const cli_sft_plan *plan) { return is_dpo(plan) ? "dpo.json" : "sft.json"; }
+
+/* kto has no pairs. */
+static int take_loss(cli_sft_plan *plan, const char *name) {
+    const rein_preference_info *loss = rein_preference_describe(name);
+    if (!loss || loss->loss == REIN_PREFERENCE_KTO)
+        return cli_say_option(plan->command, "loss",
+                              "is \"%s\": it is one of dpo, cdpo, robust, hinge, ipo_mean, ipo_sum, simpo, cpo, orpo", name);
+    plan->loss = loss;
+    plan->preference = rein_preference_published(loss->loss);
+    return CLI_DONE;
+}
+
+static int read_saved_loss(cli_sft_plan *plan, rein_fields *in) {
+    const char *loss = rein_fields_string(in, "loss");
+    int status = in->status ? CLI_DONE : take_loss(plan, loss);
+    for (size_t i = 0; !status && !in->status && i < N_CONSTANTS; i++)
+        if (rein_fields_has(in, CONSTANTS[i].key)) *constant(plan, i) = rein_fields_number(in, CONSTANTS[i].key, -INFINITY);
+    return status;
+}
+
+static int is_finite(double x) { return isfinite(x) != 0; }
+
+/* A run keeps its loss. */
+static int read_loss(cli_sft_plan *plan, const cli_args *args, int saved) {
+    const char *given = cli_option_value(args, "loss");
+    rein_error err = {0};
+    if (saved && given && strcmp(given, plan->loss->name) != 0)
+        return cli_say_option(plan->command, "loss", "is %s, but the run was started with %s: another loss needs a new run", given,
+                              plan->loss->name);
+    int status = saved ? CLI_DONE : take_loss(plan, given ? given : "dpo");
+    for (size_t i = 0; !status && i < N_CONSTANTS; i++) {
+        double x = *constant(plan, i);
+        status = cli_value_number(&x, args, CONSTANTS[i].option, is_finite, "that is finite");
+        if (!status && saved && cli_option_value(args, CONSTANTS[i].option) && x != *constant(plan, i))
+            return cli_say_option(plan->command, CONSTANTS[i].option,
+                                  "is %g, but the run was started with another value: changing it needs a new run", x);
+        *constant(plan, i) = x;
+    }
+    if (status || !rein_preference_check(&plan->preference, &err)) return status;
+    return cli_say_error_of(plan->command, err.field, &err);
+}
 
 static int read_saved(cli_sft_plan *plan, const char *run) {
     rein_text path = {0};
     rein_error err = {0};
     rein_json *root = NULL;
-    rein_text_format(&path, "%s/%s", run, FILE_NAME);
-    if (path.failed) return cli_say_no_memory(WHERE);
+    rein_text_format(&path, "%s/%s", run, file_of(plan));
+    if (path.failed) return cli_say_no_memory(plan->command);
     rein_fields in = {.file = path.data, .path = "", .err = &err};
     in.status = rein_json_read(&root, path.data, REIN_JSON_NEEDS_OBJECT, &err);
     in.object = root;
     const char *data = rein_fields_string(&in, "data"), *chat = rein_fields_string(&in, "chat_format");
-    *plan = (cli_sft_plan){.batch_size = rein_fields_integer(&in, "batch_size", 1, INT64_MAX),
+    *plan = (cli_sft_plan){.command = plan->command,
+                           .batch_size = rein_fields_integer(&in, "batch_size", 1, INT64_MAX),
                            .epochs = rein_fields_integer(&in, "num_train_epochs", 1, INT64_MAX),
                            .max_steps = rein_fields_integer(&in, "max_steps", 0, INT64_MAX),
                            .examples = rein_fields_integer(&in, "examples", 0, INT64_MAX)};
+    const int status = is_dpo(plan) && !in.status ? read_saved_loss(plan, &in) : CLI_DONE;
     if (!in.status) {
         snprintf(plan->data, sizeof plan->data, "%s", data);
         snprintf(plan->chat_format, sizeof plan->chat_format, "%s", chat);
     }
     rein_json_free(root);
     rein_text_free(&path);
-    return in.status ? cli_say_error(WHERE, &err) : CLI_DONE;
+    return status || !in.status ? status : cli_say_error(plan->command, &err);
 }
 
 /* A run can be resumed from any directory. */
 static int read_path(cli_sft_plan *plan, const char *given) {
     char *path = given ? cli_absolute_path(given) : NULL;
     const int fits = !path || strlen(path) < sizeof plan->data;
-    if (given && !path) return cli_say_no_memory(WHERE);
+    if (given && !path) return cli_say_no_memory(plan->command);
     if (path && fits) strcpy(plan->data, path);
     free(path);
-    if (!fits) return cli_say_option(WHERE, "data", "is too long for a path");
-    return *plan->data ? CLI_DONE : cli_say(CLI_WRONG, WHERE, "data is needed: --data FILE, JSON lines");
+    if (!fits) return cli_say_option(plan->command, "data", "is too long for a path");
+    return *plan->data ? CLI_DONE : cli_say(CLI_WRONG, plan->command, "data is needed: --data FILE, JSON lines");
 }
 
 int cli_sft_plan_read(cli_sft_plan *plan, const cli_args *args, const char *run) {
-    *plan = (cli_sft_plan){.batch_size = 8, .epochs = 1};
-    const int saved = run && cli_directory_has(run, FILE_NAME);
+    *plan = (cli_sft_plan){.command = plan->command, .batch_size = 8, .epochs = 1};
+    const int saved = run && cli_directory_has(run, file_of(plan));
     int status = saved ? read_saved(plan, run) : CLI_DONE;
+    if (!status && is_dpo(plan)) status = read_loss(plan, args, saved);
     uint64_t batch = (uint64_t)plan->batch_size, epochs = (uint64_t)plan->epochs, steps = (uint64_t)plan->max_steps;
     if (!status) status = cli_value_whole(&batch, args, "batch-size", 1, 1000000);
     if (!status) status = cli_value_whole(&epochs, args, "num-train-epochs", 1, 1000000);
@@ -60,7 +121,7 @@ int cli_sft_plan_read(cli_sft_plan *plan, const cli_args *args, const char *run)
     if (!status) status = cli_value_whole(&steps, args, "max-steps", 1, 1000000000);
     if (status) return status;
     if (saved && batch != (uint64_t)plan->batch_size)
-        return cli_say_option(WHERE, "batch-size",
+        return cli_say_option(plan->command, "batch-size",
                               "is %" PRIu64 ", but the run was started with %" PRId64 ": another size needs a new run", batch,
                               plan->batch_size);
     const char *chat = cli_option_value(args, "chat-format");
@@ -74,7 +135,7 @@ int cli_sft_plan_read(cli_sft_plan *plan, const cli_args *args, const char *run)
 int cli_sft_plan_finish(cli_sft_plan *plan, size_t examples) {
     const int64_t n = (int64_t)examples;
     if (plan->examples && plan->examples != n)
-        return cli_say(CLI_WRONG, WHERE,
+        return cli_say(CLI_WRONG, plan->command,
                        "%s has %zu examples, but the run was started with %" PRId64 ": other data needs a new run", plan->data,
                        examples, plan->examples);
     plan->examples = n;
@@ -87,6 +148,14 @@ static void put_number(rein_text *text, const char *name, int64_t value) {
     rein_text_format(text, ",\n  \"%s\": %" PRId64, name, value);
 }
 
+static void put_loss(rein_text *text, const cli_sft_plan *plan) {
+    cli_sft_plan copy = *plan;
+    rein_text_put(text, ",\n  \"loss\": ");
+    rein_json_put_string(text, plan->loss->name);
+    for (size_t i = 0; i < N_CONSTANTS; i++)
+        if (!isnan(*constant(&copy, i))) rein_text_format(text, ",\n  \"%s\": %.17g", CONSTANTS[i].key, *constant(&copy, i));
+}
+
 static void put_plan(rein_text *text, const cli_sft_plan *plan) {
     rein_text_put(text, "{\n  \"data\": ");
     rein_json_put_string(text, plan->data);
@@ -96,6 +165,7 @@ static void put_plan(rein_text *text, const cli_sft_plan *plan) {
     put_number(text, "num_train_epochs", plan->epochs);
     put_number(text, "max_steps", plan->max_steps);
     put_number(text, "examples", plan->examples);
+    if (plan->loss) put_loss(text, plan);
     rein_text_put(text, "\n}");
 }
 
@@ -104,8 +174,8 @@ int cli_sft_plan_keep(const cli_sft_plan *plan, rein_session *session) {
     rein_error err = {0};
     int status = CLI_DONE;
     put_plan(&text, plan);
-    if (text.failed) status = cli_say_no_memory(WHERE);
-    else if (rein_session_keep_text(session, FILE_NAME, text.data, &err)) status = cli_say_error(WHERE, &err);
+    if (text.failed) status = cli_say_no_memory(plan->command);
+    else if (rein_session_keep_text(session, file_of(plan), text.data, &err)) status = cli_say_error(plan->command, &err);
     rein_text_free(&text);
     return status;
 }

@@ -1,4 +1,5 @@
-/* sft_plan.h - how often `rein sft` goes through its data, and in which batches; kept with the run, in RUN/sft.json. */
+/* sft_plan.h - how often `rein sft` and `rein dpo` go through their data, and in which batches; kept with the run, in RUN/sft.json or
+ * RUN/dpo.json, which also has the loss over pairs. */
 #ifndef CLI_SFT_PLAN_H
 #define CLI_SFT_PLAN_H
 
@@ -8,6 +9,9 @@
 #include "rein/train.h"
 
 typedef struct cli_sft_plan {
+    const char *command;                   /* "sft" or "dpo": set before reading */
+    const rein_preference_info *loss;      /* of dpo; NULL: sft */
+    rein_preference_options preference;    /* of dpo: the loss with its constants */
     char data[4096];                       /* the file */
     char chat_format[32];                  /* as given; "": the model's own */
     int64_t batch_size, epochs, max_steps; /* max_steps 0: as many as the epochs have */
@@ -15,14 +19,14 @@ typedef struct cli_sft_plan {
     int64_t steps_per_epoch, total;        /* steps; known when the data is read */
 } cli_sft_plan;
 
-/* The options --data, --chat-format, --batch-size, --num-train-epochs and --max-steps, over those that `run` (NULL: a new one) was
+/* For dpo also --loss and its constants. The options --data, --chat-format, --batch-size, --num-train-epochs and --max-steps, over those that `run` (NULL: a new one) was
  * started with. All return an exit status; unless it is CLI_DONE, the error has been printed. */
 int cli_sft_plan_read(cli_sft_plan *plan, const cli_args *args, const char *run);
 
 /* Sets the numbers that depend on how many examples the data has. */
 int cli_sft_plan_finish(cli_sft_plan *plan, size_t examples);
 
-/* Makes the session write RUN/sft.json with its settings, and before them. */
+/* Makes the session write RUN/COMMAND.json with its settings, and before them. */
 int cli_sft_plan_keep(const cli_sft_plan *plan, rein_session *session);
 
 #endif

@@ -60,6 +60,7 @@ static int is_being_written(const char *run) {
 /* Said once, and again after the run was resumed and ended early again. */
 static void say_if_dead(watching *w) {
     const char *command = *rein_settings_text(w->settings, "task") ? "run"
+                          : cli_directory_has(w->run, "dpo.json")  ? "dpo"
                           : cli_directory_has(w->run, "sft.json")  ? "sft"
                                                                    : "train";
     if (w->said || w->steps <= 0 || w->last >= w->steps || is_being_written(w->run)) return;

@@ -336,6 +336,10 @@ REIN_API void rein_settings_set_isa(rein_settings *settings, rein_isa isa);
  * session, change its settings or delete its checkpoints. */
 REIN_API void rein_settings_set_ranks(rein_settings *settings, rein_ranks *ranks);
 
+/* Says that the loss needs a reference policy although the objective has no KL, as losses over pairs do: the settings that choose one
+ * have an effect. It has no name and is not written. */
+REIN_API void rein_settings_use_reference(rein_settings *settings, int uses);
+
 /* What a caller allows for once. It has no name and is not written. */
 typedef enum rein_allowance {
     /* A file of the run (model, adapter, task, data) is not what it was: the next checkpoint records what it is now. */
@@ -520,6 +524,9 @@ typedef struct rein_train_options {
     const double
         *learning_rates; /* [n_learning_rates] one for each optimizer step, epochs·minibatches of them; NULL: the settings' */
     size_t n_learning_rates;
+    /* The groups are pairs, of two trajectories each: the chosen one, then the rejected one; their rewards do not matter and become 1 and
+     * 0. The loss is this one, whatever the objective, with the settings' reference (rein_settings_use_reference). NULL: the objective. */
+    const rein_preference_options *preference;
     /* NULL, or called before every micro-batch, on the thread that trains: `share` of the step is done, 0 to 1. Not 0: the step is
      * stopped, and fails with REIN_ECANCELLED; rein_session_revert makes the session as it was. */
     int (*progress)(void *context, double share);
@@ -564,6 +571,17 @@ REIN_API rein_status rein_session_delete(rein_deletion *what, rein_session *sess
                                          rein_error *err);
 
 /* ---------------------------------------------------------------------------------------------------------- 8. supervised data */
+
+/* Reads preference data and appends its pairs: groups of two trajectories, the chosen one (reward 1) and the rejected one (reward 0).
+ * JSON lines, or one array in a file *.json: {"prompt", "chosen", "rejected"} as texts or as lists of messages; without a prompt, what both
+ * answers begin with is the prompt. The tokens of the answers train, with the end of the turn or the end token (end_id; -1: none).
+ * `positions` is how many tokens the model has room for (0: any number). Errors name the line: equal answers, an empty one, a prompt that
+ * leaves no room. Otherwise as rein_sft_read. */
+REIN_API rein_status rein_pairs_read(rein_groups *groups, const char *path, const rein_tokenizer *tokenizer, const rein_chat *chat,
+                                     int32_t end_id, int64_t positions, rein_error *err);
+REIN_API rein_status rein_pairs_from_memory(rein_groups *groups, const char *text, size_t length, const char *name,
+                                            const rein_tokenizer *tokenizer, const rein_chat *chat, int32_t end_id,
+                                            int64_t positions, rein_error *err);
 
 /* Reads a file of examples, JSON lines, and appends each as a group of one trajectory whose reward is 1 (docs/training.md):
  *     {"messages": [...]}                          OpenAI's chat; turns of the assistant train, with their ends (not those of "weight": 0)

@@ -51,6 +51,7 @@ class _Options(ctypes.Structure):
         ("keep_advantages", ctypes.c_int),
         ("learning_rates", ctypes.c_void_p),
         ("n_learning_rates", ctypes.c_size_t),
+        ("preference", ctypes.c_void_p),
         ("progress", ctypes.c_void_p),
         ("context", ctypes.c_void_p),
     ]

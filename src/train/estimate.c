@@ -87,7 +87,7 @@ static void add_training(rein_memory_use *use, const rein_settings *s, const rei
     use->gradients = gradient_buffers(s, o, shards) * floats * sizeof(float);
     use->optimizer = 2 * floats * sizeof(float) + o->adapter_floats * sizeof(float) + o->adapter_packed;
     use->activations = rein_outline_activations(o, &pass);
-    if (o->full && rein_options_use_reference(&s->objective)) use->reference = o->vectors + o->packed_f32;
+    if (o->full && (s->has_reference || rein_options_use_reference(&s->objective))) use->reference = o->vectors + o->packed_f32;
 }
 
 /* ------------------------------------------------------------------------------------------------------------------- the whole */

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "rollout/trajectory.h"
 #include "session.h"
+#include "session_pairs.h"
 #include "settings.h"
 #include "step_metrics.h"
 #include "trainer.h"
@@ -36,6 +37,7 @@ typedef struct working {
     float *reference, *old;       /* [tokens] or NULL: not needed */
     float *advantages;            /* [tokens] */
     double ptx_loss;              /* added up */
+    rein_pairs_step pairs;        /* with options->preference */
     rein_step_numbers numbers;
     size_t passes, optimizer_steps;
     double norms; /* added up */
@@ -72,13 +74,15 @@ static rein_status before_the_passes(working *w, rein_error *err) {
     rein_session *s = w->s;
     rein_status status = REIN_OK;
     const double began = rein_now();
-    if (rein_uses_exact_kl(&w->objective))
+    const rein_preference_options *preference = w->options->preference;
+    if (!preference && rein_uses_exact_kl(&w->objective))
         status = rein_session_reference_policy(&w->reference_policy, s, w->policy.temperature, err);
-    if (!status && rein_uses_ref_log_probs(&w->objective)) {
+    if (!status && (preference ? rein_preference_uses_reference(preference) : rein_uses_ref_log_probs(&w->objective))) {
         status = take_log_probs(&w->reference, w, err);
         if (!status) status = rein_session_reference_log_probs(w->reference, s, w->policy.temperature, w->groups, err);
         w->numbers.seconds_reference = rein_now() - began;
     }
+    if (!status && preference) status = rein_pairs_weigh(&w->pairs, s, w->groups, &w->policy, w->reference, preference, err);
     const int several = s->settings.epochs * s->settings.minibatches > 1;
     const int mismatch = w->objective.mismatch != REIN_MISMATCH_NONE;
     if (!status && several && (mismatch || some_not_recorded(w->groups))) status = take_log_probs(&w->old, w, err);
@@ -244,6 +248,7 @@ static void finish_numbers(working *w, double began) {
     n->parts = REIN_STEP_REWARDS | (rein_options_use_reference(&w->objective) ? REIN_STEP_REFERENCE : 0) |
                (rein_uses_exact_kl(&w->objective) ? REIN_STEP_EXACT_KL : 0) | (has_budgets(w) ? REIN_STEP_BUDGETS : 0) |
                (n->loss.metrics.entropy > 0 ? REIN_STEP_ENTROPIES : 0);
+    if (w->options->preference) n->loss.loss = w->pairs.loss, n->parts = 0; /* the rest is that of the weights */
     n->gradient_norm = w->optimizer_steps ? w->norms / (double)w->optimizer_steps : 0;
     n->clipped_ratio = truncated_share(w->groups);
     n->num_tokens = w->s->tokens + tokens;
@@ -259,6 +264,7 @@ static void make_report(rein_session_report *report, const working *w) {
     rein_session *s = w->s;
     size_t n = rein_metric_rows(s->metrics, REIN_METRIC_ROWS, &w->numbers);
     if (w->options->ptx) s->metrics[n++] = (rein_named_number){"ptx/loss", w->ptx_loss / (double)w->passes};
+    if (w->options->preference) n = rein_pairs_rows(s->metrics, n, &w->pairs);
     *report = (rein_session_report){s->step + 1, w->optimizer_steps == 0, n, s->metrics};
 }
 
@@ -293,6 +299,15 @@ static rein_status check_data(const working *w, rein_error *err) {
     return of_ptx ? rein_fail_in(err, of_ptx, "ptx") : REIN_OK;
 }
 
+/* One pass has the gradient of the whole step, since its weights are those of the policy before it. */
+static rein_status begin_pairs(working *w, rein_error *err) {
+    const rein_settings *o = &w->s->settings;
+    if (o->epochs * o->minibatches > 1)
+        return rein_fail_at(err, REIN_EINVAL, o->epochs > 1 ? "epochs" : "minibatches", -1,
+                            "must be 1 for pairs: a step is a batch");
+    return rein_pairs_objective(&w->objective, err);
+}
+
 static rein_status begin_step(working *w, rein_error *err) {
     if (w->options->temperature != 0) w->policy.temperature = w->options->temperature;
     rein_session_budget_apply(&w->objective, w->s);
@@ -301,6 +316,7 @@ static rein_status begin_step(working *w, rein_error *err) {
                             "policy trains only on what the run has just sampled: groups from elsewhere need truncation none and a "
                             "mismatch, such as token-tis");
     rein_status status = rein_check_temperature(w->policy.temperature, err);
+    if (!status && w->options->preference) status = begin_pairs(w, err);
     if (!status) status = check_data(w, err);
     if (status) return status;
     rein_step_numbers_clear(&w->numbers);
@@ -339,6 +355,7 @@ rein_status rein_session_train(rein_session_report *report, rein_session *s, rei
     if (!status && w.options->keep_advantages) status = keep_advantages(groups, w.advantages, err);
     if (!status) status = end_step(report, &w, began, err);
     s->trainer->watch = (rein_trainer_watch){0};
+    if (w.options->preference) rein_pairs_restore(groups);
     free(w.advantages);
     free(w.reference);
     free(w.old);

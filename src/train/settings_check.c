@@ -52,6 +52,7 @@ static rein_status change(rein_settings *s, const rein_settings *now, int fork, 
     const rein_setting_info *info;
     const rein_option_info *option;
     rein_status status = REIN_OK;
+    s->has_reference = now->has_reference;
     for (size_t i = 0; !status && (info = rein_setting_at(i)); i++)
         if (now->given[i]) status = change_setting(s, now, info, fork, err);
     if (*now->preset && !status) {
@@ -133,7 +134,7 @@ static rein_status check_reference(const rein_settings *s, rein_error *err) {
     if (step + lag + adapter > 1)
         return rein_fail_at(err, REIN_EINVAL, name, -1, "and %s are two references: give one of them",
                             adapter ? "kl_ref_adapter_path" : "kl_penalty_step_lag");
-    if (step + lag + adapter && !rein_options_use_reference(&s->objective))
+    if (step + lag + adapter && !s->has_reference && !rein_options_use_reference(&s->objective))
         return rein_fail_at(err, REIN_EINVAL, name, -1, "has no effect: kl_penalty_coef, kl_reward_coef and kl_loss_coef are 0");
     if (lag && s->save_steps > 1)
         return rein_fail_at(err, REIN_EINVAL, name, -1, "needs a checkpoint of every step: save_steps is %lld, and must be 1",

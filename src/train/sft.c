@@ -12,12 +12,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "rollout/task.h"
-#include "train/groups.h"
-
-typedef struct sft_reader {
-    rein_group_reader group;
-    int32_t end_id;
-} sft_reader;
+#include "train/sft.h"
 
 /* ----------------------------------------------------------------------------------------------------------------------- a chat */
 
@@ -52,7 +47,7 @@ static rein_status mark_turns(rein_fields *in, json_t *messages) {
     return in->status;
 }
 
-static rein_status read_chat(rein_trajectory *t, sft_reader *reader, rein_fields *in) {
+static rein_status read_chat(rein_trajectory *t, rein_sft_reader *reader, rein_fields *in) {
     json_t *messages = json_object_get(in->object, "messages");
     if (!json_is_array(messages)) return rein_fields_wrong(in, "messages", messages, "an array of messages is needed");
     if (mark_turns(in, messages)) return in->status;
@@ -61,7 +56,7 @@ static rein_status read_chat(rein_trajectory *t, sft_reader *reader, rein_fields
 
 /* ---------------------------------------------------------------------------------------------------------- a prompt and its answer */
 
-static rein_status encode(rein_ids *ids, sft_reader *reader, rein_fields *in, const char *key, int part) {
+static rein_status encode(rein_ids *ids, rein_sft_reader *reader, rein_fields *in, const char *key, int part) {
     const rein_encoding how = {.add_special = !part, .parse_special = 1};
     const char *text = rein_fields_string(in, key);
     rein_error why = {0};
@@ -72,7 +67,7 @@ static rein_status encode(rein_ids *ids, sft_reader *reader, rein_fields *in, co
 }
 
 /* Without a token before it, the first one of the completion cannot train. */
-static rein_status read_texts(rein_trajectory *t, sft_reader *reader, rein_fields *in) {
+static rein_status read_texts(rein_trajectory *t, rein_sft_reader *reader, rein_fields *in) {
     rein_ids prompt = {0}, answer = {0};
     rein_history h = {0};
     rein_error *err = in->err;
@@ -98,7 +93,7 @@ static rein_status read_texts(rein_trajectory *t, sft_reader *reader, rein_field
 
 /* ------------------------------------------------------------------------------------------------------------------------ lines */
 
-static rein_status read_kind(rein_trajectory *t, sft_reader *reader, rein_fields *in) {
+static rein_status read_kind(rein_trajectory *t, rein_sft_reader *reader, rein_fields *in) {
     const int chat = rein_fields_has(in, "messages"),
               ids = rein_fields_has(in, "prompt_ids") || rein_fields_has(in, "response_ids");
     const int texts = rein_fields_has(in, "prompt") || rein_fields_has(in, "completion");
@@ -120,31 +115,34 @@ static size_t forget_log_probs(rein_trajectory *t) {
     return trained;
 }
 
-static rein_status read_example(rein_groups *groups, sft_reader *reader, const json_t *root) {
+rein_status rein_sft_read_trajectory(rein_trajectory *t, rein_sft_reader *reader, const json_t *root) {
     rein_fields in = rein_group_fields(&reader->group, root, "");
-    rein_group group = {.trajectories = calloc(1, sizeof(rein_trajectory)), .n = 1};
-    if (!group.trajectories) return rein_no_memory(in.err);
-    rein_trajectory *t = group.trajectories;
     *t = (rein_trajectory){.reward = 1, .policy_step = -1, .budget = -1};
-    rein_status status = read_kind(t, reader, &in);
-    if (!status && !forget_log_probs(t)) status = rein_group_wrong(&in, "nothing trains in this example");
-    if (!status) status = rein_groups_append(groups, &group, in.err);
+    const rein_status status = read_kind(t, reader, &in);
+    return !status && !forget_log_probs(t) ? rein_group_wrong(&in, "nothing trains in this example") : status;
+}
+
+static rein_status read_example(rein_groups *groups, rein_sft_reader *reader, const json_t *root) {
+    rein_group group = {.trajectories = calloc(1, sizeof(rein_trajectory)), .n = 1};
+    if (!group.trajectories) return rein_no_memory(reader->group.err);
+    rein_status status = rein_sft_read_trajectory(group.trajectories, reader, root);
+    if (!status) status = rein_groups_append(groups, &group, reader->group.err);
     rein_group_free(&group);
     return status;
 }
 
-static rein_status read_line(rein_groups *groups, sft_reader *reader, const char *where, const char *text, size_t length) {
+static rein_status read_line(rein_groups *groups, rein_sft_reader *reader, const char *where, const char *text, size_t length) {
     json_t *root;
     rein_error *err = reader->group.err;
     rein_status status = rein_json_parse(&root, text, length, where, REIN_JSON_NEEDS_OBJECT | REIN_JSON_ONE_LINE, err);
     if (status) return status;
-    status = read_example(groups, reader, root);
+    status = reader->read(groups, reader, root);
     if (status == REIN_EINVAL) rein_fail_in(err, status, "%s", where);
     json_decref(root);
     return status;
 }
 
-static rein_status read_lines(rein_groups *groups, sft_reader *reader, const char *text, size_t length, const char *shown) {
+static rein_status read_lines(rein_groups *groups, rein_sft_reader *reader, const char *text, size_t length, const char *shown) {
     char where[REIN_PATH_SHOWN + 32];
     rein_status status = REIN_OK;
     size_t line = 1;
@@ -157,17 +155,17 @@ static rein_status read_lines(rein_groups *groups, sft_reader *reader, const cha
 }
 
 /* A file that is one JSON array, as tasks may be. */
-static rein_status read_array(rein_groups *groups, sft_reader *reader, const char *text, size_t length, const char *shown) {
+static rein_status read_array(rein_groups *groups, rein_sft_reader *reader, const char *text, size_t length, const char *shown) {
     rein_error *err = reader->group.err;
     json_t *array, *object;
     size_t i;
     rein_status status = rein_json_parse(&array, text, length, shown, 0, err);
     if (!status && !json_is_array(array))
-        status = rein_fail(err, REIN_EINVAL, "%s is not a JSON array: [{\"messages\": [...]}, ...] is needed", shown);
+        status = rein_fail(err, REIN_EINVAL, "%s is not a JSON array: [%s, ...] is needed", shown, reader->form);
     json_array_foreach(array, i, object) {
         if (status) break;
-        if (!json_is_object(object)) status = rein_fail(err, REIN_EINVAL, "is not an object: {\"messages\": [...]} is needed");
-        else status = read_example(groups, reader, object);
+        if (!json_is_object(object)) status = rein_fail(err, REIN_EINVAL, "is not an object: %s is needed", reader->form);
+        else status = reader->read(groups, reader, object);
         if (status == REIN_EINVAL) rein_fail_in(err, status, "%s: example %zu", shown, i + 1);
     }
     json_decref(array);
@@ -180,24 +178,34 @@ static int is_array(const char *name) {
     return length > tail && !strcmp(name + length - tail, end);
 }
 
-rein_status rein_sft_from_memory(rein_groups *groups, const char *text, size_t length, const char *name,
-                                 const rein_tokenizer *tokenizer, const rein_chat *chat, int32_t end_id, rein_error *err) {
-    rein_error room;
-    sft_reader reader = {.group = {.tokenizer = tokenizer, .given = chat != NULL, .err = err ? err : &room}, .end_id = end_id};
+rein_status rein_sft_read_text(rein_groups *groups, rein_sft_reader *reader, const char *text, size_t length, const char *name,
+                               const rein_chat *chat) {
+    rein_error *err = reader->group.err;
     const size_t before = groups->n;
     char shown[REIN_PATH_SHOWN];
     rein_path_show(shown, name);
     if (chat && !rein_chat_name(chat)) return rein_fail_at(err, REIN_EINVAL, "chat.kind", -1, "is %d: no format", (int)chat->kind);
-    if (chat) reader.group.chat = *chat;
+    if (chat) reader->group.chat = *chat;
+    reader->group.given = chat != NULL;
     rein_status status = rein_data_refuse_format(text, length, name, err);
-    if (!status && is_array(name)) status = read_array(groups, &reader, text, length, shown);
-    else if (!status) status = read_lines(groups, &reader, text, length, shown);
+    if (!status && is_array(name)) status = read_array(groups, reader, text, length, shown);
+    else if (!status) status = read_lines(groups, reader, text, length, shown);
     if (!status && groups->n == before)
-        status = rein_fail(err, REIN_EINVAL, "%s has no example: one JSON object a line is needed, {\"messages\": [...]}", shown);
+        status = rein_fail(err, REIN_EINVAL, "%s has no example: one JSON object a line is needed, %s", shown, reader->form);
     for (size_t g = before; status && g < groups->n; g++) rein_group_free(&groups->groups[g]);
     if (status) groups->n = before;
-    rein_group_reader_free(&reader.group);
+    rein_group_reader_free(&reader->group);
     return status;
+}
+
+rein_status rein_sft_from_memory(rein_groups *groups, const char *text, size_t length, const char *name,
+                                 const rein_tokenizer *tokenizer, const rein_chat *chat, int32_t end_id, rein_error *err) {
+    rein_error room;
+    rein_sft_reader reader = {.group = {.tokenizer = tokenizer, .err = err ? err : &room},
+                              .end_id = end_id,
+                              .read = read_example,
+                              .form = "{\"messages\": [...]}"};
+    return rein_sft_read_text(groups, &reader, text, length, name, chat);
 }
 
 rein_status rein_sft_read(rein_groups *groups, const char *path, const rein_tokenizer *tokenizer, const rein_chat *chat,

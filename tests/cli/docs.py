@@ -3,8 +3,8 @@ commands, options and links exist. Ends with 'N passed, N failed'.
 
 The blocks of a page run one after the other in a directory of their own, which looks like the project's: models/, examples/ and tests/
 are there, MODEL is the shipped model, my-run and other-run are short runs of it (unless the page makes my-run itself), problems.jsonl,
-examples.jsonl and groups.jsonl are small files. `rein run` makes two small steps whatever the page asks for, and `make` only checks
-that the Makefile has the target. Python blocks are run by tests/python/test_pages.py."""
+examples.jsonl, pairs.jsonl and groups.jsonl are small files. `rein run` makes two small steps whatever the page asks for, and `make`
+only checks that the Makefile has the target. Python blocks are run by tests/python/test_pages.py."""
 
 import json
 import os
@@ -132,6 +132,7 @@ class Place:
         commands = """
             rein task sums --json --count 60 > problems.jsonl
             rein task sums --demonstrations --json --count 40 > examples.jsonl
+            sed -E 's/"completion": ("[^"]*")/"chosen": \\1, "rejected": "no"/' examples.jsonl > pairs.jsonl
             rein run my-run --model MODEL --task sums --preset grpo --max-tokens 64 --learning-rate 1e-3
             rein run other-run --model MODEL --task sums --preset k2 --tau 0.5 --token-budget 36 --budget-penalty-coef 0.02
             cp my-run/trajectories/train/0001.jsonl groups.jsonl

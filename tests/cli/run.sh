@@ -317,6 +317,7 @@ declare -A fails=(
     [generate]="EINVAL model --model $work/none --prompt a" [score]="EINVAL --temperature --model $work --text a --temperature 0"
     [run]="EINVAL steps $work/run --steps 0" [train]="EINVAL None $work/run --model $work/none"
     [sft]="EINVAL --batch-size $work/run --model $work --data $work/none --batch-size 0"
+    [dpo]="EINVAL --loss $work/run --model $work --data $work/none --loss kto"
     [eval]="EINVAL --against --model $work --against x --against y" [task]="EINVAL --split sums --split neither" [bench]="EINVAL --rounds fma --rounds 0"
     [export]="EINVAL model $work/none --to $work/there" [bundle]="EINVAL run $work/none" [serve]="EINVAL model $work/none"
 )
@@ -339,6 +340,7 @@ fails_with "JSON error: a run" 2 EINVAL run None rein eval "$work/none" --json
 fails_with "JSON error: a model is no run" 2 EINVAL run None rein bundle "$sums" --json
 fails_with "JSON error: another run" 2 EINVAL --against None rein eval --model "$sums" --task sums --against "$work/none" --json
 fails_with "JSON error: data" 2 EIO data None rein sft "$work/run" --model "$sums" --data "$work/none" --json
+fails_with "JSON error: pairs" 2 EIO data None rein dpo "$work/run" --model "$sums" --data "$work/none" --json
 fails_with "JSON error: groups" 2 EIO groups None rein train "$work/run" --model "$sums" --groups "$work/none" --json
 fails_with "JSON error: settings" 2 EIO config None rein run "$work/run" --config "$work/none" --json
 fails_with "JSON error: a task" 2 EIO task None rein run "$work/run" --model "$sums" --task "$work/none.jsonl" --json
