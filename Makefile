@@ -52,13 +52,16 @@ FUZZERS := $(FUZZ_SOURCES:%.c=$(BUILD)/%)
 OTHER_OBJS := $(call objects_of,$(TEST_SOURCES) $(FUZZ_SOURCES) $(wildcard tests/count/*.c examples/*/*.c python/*.c))
 OBJECTS    := $(LIB_OBJS) $(CLI_OBJS) $(OTHER_OBJS)
 # Test scripts, which `make check` runs along with the test programs.
-RUNNERS    ?= $(wildcard tests/cli/run*.sh tests/install/run.sh)
+RUNNERS    ?= $(filter-out %run_ranks.sh,$(wildcard tests/cli/run*.sh)) tests/install/run.sh
 
 # --------------------------------------------------------------------------------------------------------------------- flags
 
 # Results must not depend on the compiler: it may use fma only where the source calls fma.
+# MPI=1, for build-mpi: ranks that exchange over MPI. Without it nothing looks for MPI.
+MPI_FLAGS := $(if $(MPI),-DREIN_MPI $(shell pkg-config --cflags ompi-c | sed 's/-I/-isystem /g'))
+MPI_LIBS  := $(if $(MPI),$(shell pkg-config --libs ompi-c))
 WARNINGS := -Wall -Wextra -Wpedantic -Wconversion -Wno-psabi
-ALWAYS   := -std=c11 -ffp-contract=off -fno-math-errno -pthread -fPIC -fvisibility=hidden -D_POSIX_C_SOURCE=200809L
+ALWAYS   := -std=c11 -ffp-contract=off -fno-math-errno -pthread -fPIC -fvisibility=hidden -D_POSIX_C_SOURCE=200809L $(MPI_FLAGS)
 ERRORS   := $(if $(or $(WERROR),$(CI)),-Werror)
 # cli/, server/ and examples/ see the public headers only; cli/ also sees the header of server/, bench/ those of cli/, and tests/ everything.
 INCLUDES  = -Iinclude $(if $(filter src/%,$<),-Isrc) $(if $(filter bench/% cli/%,$<),-I.) $(if $(filter tests/%,$<),-Isrc -Itests -I.)
@@ -66,7 +69,7 @@ INCLUDES  = -Iinclude $(if $(filter src/%,$<),-Isrc) $(if $(filter bench/% cli/%
 FRAMES    = $(if $(findstring -O3,$(CFLAGS)),$(if $(filter tests/%,$<),,-Wframe-larger-than=20480))
 COMPILE   = $(CC) $(CFLAGS) $(CPPFLAGS) $(ALWAYS) $(WARNINGS) $(FRAMES) $(ERRORS) $(INCLUDES) -MMD -MP
 LINK      = $(CC) $(CFLAGS) -pthread $(LDFLAGS)
-LIBS     := $(shell pkg-config --libs jansson libpcre2-8 libutf8proc yaml-0.1 2>/dev/null || echo -ljansson -lpcre2-8 -lutf8proc -lyaml)
+LIBS     := $(shell pkg-config --libs jansson libpcre2-8 libutf8proc yaml-0.1 2>/dev/null || echo -ljansson -lpcre2-8 -lutf8proc -lyaml) $(MPI_LIBS)
 # STATIC=1, for the Python wheel: librein.so and rein contain the libraries they need; in librein.so their symbols are hidden.
 BUNDLED  := -Wl,-Bstatic $(LIBS) -Wl,-Bdynamic
 HIDDEN   := $(BUILD)/obj/python/stdin.o -Wl,--wrap=stdin -Wl,--exclude-libs,ALL $(BUNDLED)
@@ -77,7 +80,7 @@ CMOCKA    = $(shell pkg-config --libs cmocka 2>/dev/null || echo -lcmocka)
 # --------------------------------------------------------------------------------------------------------------------- build
 
 .PHONY: all demo test check asan tsan fuzz fuzz-smoke fuzzers soak count lint format syntax coverage parity parity-all base-model bench \
-        bench-peers wheel install uninstall clean help FORCE
+        bench-peers mpi ranks wheel install uninstall clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -214,6 +217,14 @@ count:
 	@$(MAKE) $(BUILD)/tests/count/loops
 	@CC='$(CC)' tests/count/run.sh $(BUILD)/tests/count/loops $(if $(ACCEPT),--accept)
 
+# The program with ranks over MPI, and its tests.
+mpi:
+	$(SETUP) mpi
+	@$(MAKE) all BUILD=build-mpi MPI=1
+
+ranks:
+	@tests/cli/run_ranks.sh build-mpi/rein
+
 lint:
 	$(SETUP) lint
 	@CLANG='$(CLANG)' MAKE='$(MAKE)' scripts/lint.sh
@@ -285,7 +296,7 @@ uninstall:
 	rm -rf $(INSTALLED:%=$(TO)/%)
 
 clean:
-	rm -rf build build-asan build-tsan build-cov build-fuzz build-lint build-wheel build-parity build-bench dist python/rein/*.so*
+	rm -rf build build-mpi build-asan build-tsan build-cov build-fuzz build-lint build-wheel build-parity build-bench dist python/rein/*.so*
 
 help:
 	@echo 'make             builds librein.a, librein.so and rein in build/ (CC=clang, CFLAGS=…; V=1 shows commands)'
@@ -297,6 +308,8 @@ help:
 	@echo 'make fuzz        fuzzes until 10 minutes bring no new coverage; ONLY="config chat" picks targets'
 	@echo 'make soak        kills, power cuts, failing allocations and system calls (ROUNDS=100), asan, tsan, fuzz; takes hours'
 	@echo 'make count       compares instruction counts of the hot loops, within 3 % (ACCEPT=1 accepts new ones)'
+	@echo 'make mpi         installs Open MPI and builds build-mpi/rein, which shares its work among ranks (docs/cluster.md)'
+	@echo 'make ranks       compares runs on 1, 2, 3 and 4 ranks bit for bit; skipped, with a message, where MPI cannot be installed'
 	@echo 'make lint        format, warnings of gcc and clang, public headers as C and C++, folder order'
 	@echo 'make format      runs clang-format over every C file'
 	@echo 'make coverage    branch coverage of src/ and cli/; at least 90 % of $(COVERED)'

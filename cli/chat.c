@@ -189,7 +189,7 @@ static int find_model(conversation *c) {
 }
 
 static int begin_remote(conversation *c, const cli_args *args) {
-    static const char *const local[] = {"adapter", "chat-format", "threads"};
+    static const char *const local[] = {"adapter", "quantize", "chat-format", "threads"};
     const char *system = cli_option_value(args, "system"), *key = getenv("REIN_API_KEY");
     for (size_t i = 0; i < sizeof local / sizeof *local; i++)
         if (cli_option_value(args, local[i]))

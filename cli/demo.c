@@ -101,7 +101,7 @@ static int after_the_second(const cli_training *t, const rein_loop *loop, const 
     story *s = context;
     (void)t, (void)report;
     s->done = rein_loop_done(loop);
-    cli_run_row(&s->table, "kl x3", rein_loop_last(loop));
+    if (rein_loop_last(loop)) cli_run_row(&s->table, "kl x3", rein_loop_last(loop));
     return CLI_DONE;
 }
 

@@ -98,6 +98,7 @@ static int read_settings(evaluation *c) {
     if (!*c->run) return rein_settings_copy(&c->settings, c->given, &err) ? cli_say_error(WHERE, &err) : CLI_DONE;
     const char *fixed = !c->by_model && *rein_settings_text(c->given, "model") ? "model"
                         : *rein_settings_text(c->given, "adapter")             ? "adapter"
+                        : *rein_settings_text(c->given, "quantize")            ? "quantize"
                                                                                : NULL;
     if (fixed) return cli_say_option(WHERE, fixed, "and a run are both given: the policy is the run's");
     status = cli_run_settings(&c->settings, c->run, WHERE);
@@ -147,7 +148,8 @@ static int checkpoint_path(char *path, size_t size, const evaluation *c, const c
 
 static int open_model(candidate *p, const evaluation *c, const char *directory) {
     rein_error err = {0};
-    const rein_model_options how = {.exec = rein_settings_exec(c->settings)};
+    const char *quantize = rein_settings_text(c->settings, "quantize");
+    const rein_model_options how = {.exec = rein_settings_exec(c->settings), .quantize = *quantize ? quantize : NULL};
     if (rein_model_open(&p->model, directory, &how, &err)) return cli_say_error_of(WHERE, "model", &err);
     return CLI_DONE;
 }

@@ -29,6 +29,7 @@ static void operations_help(rein_text *out) {
 /* Options of several commands. */
 #define THREADS "threads", "N", "use at most N threads (default 0: all cores); the result is the same"
 #define MODEL "model", "DIR", "directory of the model; or a run, RUN or RUN@STEP"
+#define QUANTIZE "quantize", "TYPE", "quantise the matrices of the model to q8_0 or q4_0, for less memory; changes the policy"
 #define ADAPTER "adapter", "DIR", "LoRA adapter of the model, in the format of PEFT"
 #define CONFIG "config", "FILE", "settings, as YAML; the command line takes precedence"
 #define FORK "fork", "RUN@STEP", "start RUN from a checkpoint of another run, with its settings and those given here"
@@ -110,6 +111,7 @@ static const cli_command COMMANDS[] = {
         .options =
             {{MODEL},
              {ADAPTER},
+             {QUANTIZE},
              {"prompt", "TEXT", "the prompt; \"\" is only the begin token, if the model has one"},
              {"prompt-file", "FILE", "read the prompt from a file (- is standard input), without the newline at its end"},
              {"prompt-ids", "IDS", "the prompt as token ids: 1,2,3"},
@@ -153,6 +155,7 @@ static const cli_command COMMANDS[] = {
             "the field.",
         .options = {{MODEL},
                     {ADAPTER},
+                    {QUANTIZE},
                     {"text", "TEXT", "score this text"},
                     {"file", "FILE", "score the text of a file (- is standard input), without the newline at its end"},
                     {"ids", "IDS", "score these token ids: 1,2,3"},
@@ -217,6 +220,7 @@ static const cli_command COMMANDS[] = {
         .example = "rein run my-run --model models/sums --task sums --preset k2 --tau 0.5 \\\n"
                    "    --token-budget 36 --budget-penalty-coef 0.02 --max-tokens 96 \\\n"
                    "    --learning-rate 2e-3 --steps 60",
+        .ranks = 1,
         .run = cli_run_run,
     },
     {
@@ -253,6 +257,7 @@ static const cli_command COMMANDS[] = {
             "/base prints what the model without the adapter answers to the last message, /reset begins a new conversation, /exit "
             "ends it. Ctrl-C ends an answer, or the conversation.",
         .options = {{ADAPTER},
+                    {QUANTIZE},
                     {"url", "URL",
                      "talk to a rein serve at http://HOST:PORT; NAME is one of its models (default: the newest policy). The key is "
                      "in the variable REIN_API_KEY"},
@@ -366,6 +371,7 @@ static const cli_command COMMANDS[] = {
         .max_words = 1,
         .settings = CLI_SETTINGS_TRAINING,
         .example = "rein train my-run --model stories260K --groups groups.jsonl --preset grpo",
+        .ranks = 1,
         .run = cli_run_train,
     },
     {
@@ -396,6 +402,7 @@ static const cli_command COMMANDS[] = {
         .max_words = 1,
         .settings = CLI_SETTINGS_TRAINING,
         .example = "rein sft my-run --model stories260K --data examples.jsonl --learning-rate 1e-4",
+        .ranks = 1,
         .run = cli_run_sft,
     },
     {

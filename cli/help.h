@@ -43,6 +43,7 @@ typedef struct cli_command {
     int explains;                     /* 1: a word may be written as an option, --learning-rate */
     int operations;                   /* 1: the help lists the operations of rein objective */
     int settings;                     /* CLI_SETTINGS_…: which settings it takes; 0: none */
+    int ranks;                        /* 1: several ranks can share its work (ranks.h) */
     const char *example;              /* a shell command that works in the directory of its model */
     int (*run)(const cli_args *args); /* returns the exit status */
 } cli_command;

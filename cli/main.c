@@ -4,6 +4,7 @@
 
 #include "help.h"
 #include "nearest.h"
+#include "ranks.h"
 #include "rein/rein.h"
 #include "settings.h"
 #include "surroundings.h"
@@ -109,7 +110,8 @@ static int run_command(const char *program, const cli_command *command, int argc
             args.words[args.n_words++] = argv[i] + (is_explained(command, argv[i]) ? 2 : 0);
         }
     }
-    return command->run(&args);
+    const int status = cli_ranks_open(command);
+    return cli_ranks_close(command, status ? status : command->run(&args));
 }
 
 int main(int argc, char **argv) {

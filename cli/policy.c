@@ -63,23 +63,26 @@ int cli_opened_read(cli_opened *opened, const cli_args *args) {
         "a policy is needed: --model PATH, a directory with config.json and safetensors, a GGUF file, or a run, RUN or RUN@STEP");
 }
 
-/* --adapter belongs to a model; a run has its own. */
-static int find_files(cli_opened *opened, const char *adapter, const char *where) {
+/* --adapter and --quantize belong to a model; a run has its own. */
+static int find_files(cli_opened *opened, const char *adapter, const char *quantize, const char *where) {
     rein_error err = {0};
     if (rein_policy_find(&opened->files, opened->name, &err)) return cli_say_error(where, &err);
     if (*opened->files.note) cli_say(0, where, "note: %s", opened->files.note);
     opened->directory = opened->files.model;
+    if (quantize && opened->files.run)
+        return cli_say_option(where, "quantize", "and a run are both given: the policy is the run's");
     if (adapter && opened->files.run) return cli_say_option(where, "adapter", "and a run are both given: the policy is the run's");
     return CLI_DONE;
 }
 
 int cli_opened_open(cli_opened *opened, const cli_args *args) {
-    const char *where = args->command->name, *adapter = cli_option_value(args, "adapter");
+    const char *where = args->command->name, *adapter = cli_option_value(args, "adapter"),
+               *quantize = cli_option_value(args, "quantize");
     rein_error err = {0};
-    int status = find_files(opened, adapter, where);
+    int status = find_files(opened, adapter, quantize, where);
     if (status) return status;
     if (!adapter) adapter = opened->files.adapter;
-    const rein_model_options options = {.exec = opened->exec};
+    const rein_model_options options = {.exec = opened->exec, .quantize = quantize ? quantize : opened->files.quantize};
     if (rein_model_open(&opened->model, opened->directory, &options, &err)) return cli_say_error_of(where, "model", &err);
     opened->info = rein_model_describe(opened->model);
     status = open_tokenizer(opened, where);

@@ -11,6 +11,7 @@
 #include "memory.h"
 #include "policy.h"
 #include "progress.h"
+#include "ranks.h"
 #include "rein/report.h"
 #include "terminal.h"
 #include "training.h"
@@ -26,8 +27,8 @@ static void on_progress(void *context, rein_phase phase, size_t done, size_t all
 }
 
 static void show_evaluation(cli_view *v, const rein_loop_evaluation *e) {
+    if (!e) return;
     cli_view_step s = cli_view_step_none(e->step);
-    if (e->step < 0) return;
     s.eval_accuracy = e->sampled.accuracy, s.eval_low = e->sampled.accuracy_low, s.eval_high = e->sampled.accuracy_high;
     s.eval_length = e->sampled.mean_length, s.eval_over = e->sampled.share_over_budget;
     cli_view_evaluated(v, &s);
@@ -64,12 +65,11 @@ static int work(cli_training *t, rein_loop *loop, cli_view *v) {
     v->finishes = v->terminal;
     if (v->terminal) cli_catch_interrupts_silently(); /* a line under the picture would shift it: the picture has the message */
     else cli_catch_interrupts();
-    if (rein_loop_first(loop)->step < 0 && rein_loop_evaluate(loop, &err)) return cli_view_clear(v), cli_training_failed(t, &err);
+    if (!rein_loop_first(loop) && rein_loop_evaluate(loop, &err)) return cli_view_clear(v), cli_training_failed(t, &err);
     show_evaluation(v, rein_loop_first(loop));
     int64_t idle = 0; /* steps with nothing to train: the first is reported at once, all of them at the end */
-    const int status = show_past(v, t, loop);
-    if (status) return status;
-    while (!rein_loop_done(loop) && !cli_progress_interrupted()) {
+    int interrupted = 0, status = show_past(v, t, loop);
+    while (!status && !(status = cli_ranks_interrupted(&interrupted, where(t))) && !interrupted && !rein_loop_done(loop)) {
         rein_loop_report report;
         if (rein_loop_step(&report, loop, &err)) return cli_view_clear(v), cli_training_failed(t, &err);
         show_log(v, t, report.judge_log);
@@ -88,7 +88,7 @@ static int work(cli_training *t, rein_loop *loop, cli_view *v) {
         cli_view_clear(v);
         cli_say(0, where(t), "%" PRId64 " steps had nothing to train", idle);
     }
-    return CLI_DONE;
+    return status;
 }
 
 /* 1 if everything that the end of a run leaves is there. */
@@ -96,7 +96,7 @@ static int is_finished(const cli_training *t, const rein_loop *loop) {
     const rein_loop_evaluation *last = rein_loop_last(loop);
     const int evaluates = rein_settings_number(rein_session_settings(rein_loop_session(loop)), "eval_prompts") > 0;
     if (!rein_loop_done(loop) || !cli_directory_has(t->run, "report.html")) return 0;
-    if (last->step < 0) return !evaluates;
+    if (!last) return !evaluates;
     return last->step == rein_session_step(rein_loop_session(loop)) && cli_directory_has(t->run, "summary.json");
 }
 
@@ -106,7 +106,7 @@ static int finish(cli_training *t, rein_loop *loop, const char *report_path) {
     if (rein_loop_done(loop) && rein_loop_evaluate(loop, &err)) return cli_training_failed(t, &err);
     if (rein_loop_finish(loop, &err)) return cli_training_failed(t, &err);
     cli_training_note(t, rein_loop_session(loop));
-    if (rein_report_write(report_path, &t->run, 1, &err)) return cli_training_failed(t, &err);
+    if (cli_ranks_first() && rein_report_write(report_path, &t->run, 1, &err)) return cli_training_failed(t, &err);
     return CLI_DONE;
 }
 
@@ -125,7 +125,7 @@ void cli_run_row(rein_text *out, const char *name, const rein_loop_evaluation *e
 
 void cli_run_table(rein_text *out, const rein_loop *loop) {
     const rein_loop_evaluation *first = rein_loop_first(loop), *last = rein_loop_last(loop);
-    if (first->step < 0) return;
+    if (!first) return;
     rein_text_format(out, "%-7s %6s  %8s  %-15s  %8s  %7s%s  %7s\n", "", "step", "accuracy", "  95 %", "greedy", "length",
                      isnan(first->sampled.share_over_budget) ? "" : "      over", "kl");
     cli_run_row(out, "base", first);
@@ -151,7 +151,7 @@ static int print_json(const cli_training *t, const rein_loop *loop) {
     cli_training_checkpoint(&path, t, rein_session_step(session));
     rein_text_format(&out, "{\"step\": %" PRId64 ", \"checkpoint\": ", rein_session_step(session));
     rein_json_put_string(&out, path.failed ? "" : path.data);
-    for (size_t i = 0; i < 2 && sides[0]->step >= 0; i++) {
+    for (size_t i = 0; i < 2 && sides[0]; i++) {
         const rein_evaluation *s = &sides[i]->sampled;
         rein_text_format(&out, ", \"%s\": {", names[i]);
         rein_json_put_field(&out, "accuracy", s->accuracy);
@@ -223,8 +223,9 @@ int cli_run_work(cli_training *t, cli_run_end *end, void *context) {
     cli_view_open(&v, stderr, title, rein_session_step(session), (int64_t)rein_settings_number(settings, "steps"),
                   rein_settings_number(settings, "token_budget"));
     rein_text_format(&report, "%s/report.html", t->run);
-    int status = report.failed ? cli_say_no_memory(where(t)) : CLI_DONE;
-    if (!status && !is_finished(t, loop)) {
+    int status = report.failed ? cli_say_no_memory(where(t)) : CLI_DONE, finished = is_finished(t, loop);
+    if (!status) status = cli_ranks_same(&finished, where(t));
+    if (!status && !finished) {
         status = work(t, loop, &v);
         if (!status) status = finish(t, loop, report.data);
     }
@@ -246,6 +247,8 @@ int cli_run_run(const cli_args *args) {
     int json = cli_option_value(args, "json") != NULL;
     cli_training t = {0};
     int status = cli_training_read(&t, args);
+    if (!status && cli_ranks() && cli_option_value(args, "dry-run"))
+        status = cli_say_option("run", "dry-run", "is for one process: leave out mpirun or srun");
     if (!status) status = cli_option_value(args, "dry-run") ? cli_run_plan(&t, json) : cli_run_work(&t, at_the_end, &json);
     cli_training_close(&t);
     return status;

@@ -147,10 +147,16 @@ static int read_names(service *s, const cli_args *args, const char *model, const
 
 /* ------------------------------------------------------------------------------------------------------------------- what is served */
 
+static const char *setting(const cli_args *args, const char *name) {
+    for (size_t i = 0; i < args->n_settings; i++)
+        if (!strcmp(args->settings[i].name, name)) return args->settings[i].value;
+    return NULL;
+}
+
 /* The model itself, where the policy found is one; else the model below the adapter or the run. */
-static int open_base(service *s, const char *directory) {
+static int open_base(service *s, const char *directory, const char *quantize) {
     rein_error err = {0};
-    const rein_model_options how = {.exec = s->opened.exec};
+    const rein_model_options how = {.exec = s->opened.exec, .quantize = quantize};
     if (rein_model_open(&s->opened.model, directory, &how, &err)) return cli_say_error(WHERE, &err);
     return CLI_DONE;
 }
@@ -168,7 +174,7 @@ static int open_policy(service *s, const cli_args *args, const char *name) {
     o->full = files->run && !files->adapter;
     int status = o->full ? cli_run_settings(&settings, files->run, WHERE) : CLI_DONE;
     model = settings ? rein_settings_text(settings, "model") : files->model;
-    if (!status) status = open_base(s, model);
+    if (!status) status = open_base(s, model, files->run ? files->quantize : setting(args, "quantize"));
     if (!status) status = cli_tokenizer_open(&s->opened.tokenizer, model, WHERE);
     o->model = s->opened.model, o->tokenizer = s->opened.tokenizer, o->exec = s->opened.exec;
     o->step = files->run ? files->step : -1, o->temperature = files->temperature;
@@ -198,14 +204,16 @@ static int open_run(service *s, const cli_args *args, int *read_only) {
     const char *model = rein_settings_text(settings, "model");
     s->opened.exec = rein_settings_exec(settings);
     o->full = !policy.adapter;
-    if (o->full) status = open_base(s, model);
+    if (o->full) status = open_base(s, model, NULL);
     o->model = o->full ? s->opened.model : policy.model;
     o->tokenizer = t->tokenizer, o->exec = s->opened.exec;
     o->session = t->session, o->step = rein_session_step(t->session), o->temperature = policy.temperature;
     return status ? status : read_names(s, args, model, t->run);
 }
 
-static int is_setting_of_models(const char *name) { return !strcmp(name, "model") || !strcmp(name, "threads"); }
+static int is_setting_of_models(const char *name) {
+    return !strcmp(name, "model") || !strcmp(name, "quantize") || !strcmp(name, "threads");
+}
 
 /* Settings of training have no effect without a run. */
 static int check_no_settings(const cli_args *args) {
@@ -221,12 +229,6 @@ static int check_no_settings(const cli_args *args) {
         return cli_say_option(WHERE, option, "has no effect: there is no run to train");
     }
     return CLI_DONE;
-}
-
-static const char *setting(const cli_args *args, const char *name) {
-    for (size_t i = 0; i < args->n_settings; i++)
-        if (!strcmp(args->settings[i].name, name)) return args->settings[i].value;
-    return NULL;
 }
 
 static int read_exec(service *s, const cli_args *args) {
@@ -249,7 +251,8 @@ static int open_served(service *s, const cli_args *args) {
         cli_training_close(&s->training);
         return open_policy(s, args, run);
     }
-    if (run && model) return cli_say_option(WHERE, "model", "has no effect with RUN@STEP, which has its own");
+    const char *own = model ? "model" : setting(args, "quantize") ? "quantize" : NULL;
+    if (run && own) return cli_say_option(WHERE, own, "has no effect with RUN@STEP, which has its own");
     if ((status = check_no_settings(args)) || (status = read_exec(s, args))) return status;
     return open_policy(s, args, run ? run : model);
 }

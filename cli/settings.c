@@ -1,5 +1,6 @@
 /* settings.c - settings on the command line. They come from the library's tables: a new row there is a new option here. */
 #include "settings.h"
+#include "ranks.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -53,8 +54,9 @@ const cli_setting *cli_setting_at(size_t i) {
 
 /* The settings that an evaluation depends on: those of the task, and these. */
 static int of_evaluations(const cli_setting *s) {
-    static const char *const names[] = {"model", "adapter", "temperature", "seed",         "threads",      "max_tokens",  "top_k",
-                                        "top_p", "min_p",   "stop",        "eval_prompts", "eval_samples", "token_budget"};
+    static const char *const names[] = {"model",   "adapter",      "quantize",     "temperature", "seed",
+                                        "threads", "max_tokens",   "top_k",        "top_p",       "min_p",
+                                        "stop",    "eval_prompts", "eval_samples", "token_budget"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(names[i], s->name)) return 1;
     return !strcmp(s->title, "Task");
@@ -186,6 +188,7 @@ int cli_args_settings(rein_settings **settings, const cli_args *args, int is_new
         (config && rein_settings_read(*settings, config, &err)))
         return cli_say_error_of(args->command->name, "config", &err);
     rein_settings_set_isa(*settings, isa);
+    rein_settings_set_ranks(*settings, cli_ranks());
     rein_settings_allow(*settings, (cli_option_value(args, "accept-changed") ? REIN_ALLOW_CHANGED : 0u) |
                                        (cli_option_value(args, "trust") ? REIN_ALLOW_COMMANDS : 0u));
     status = check_config(*settings, args, config);

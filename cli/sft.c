@@ -10,6 +10,7 @@
 
 #include "memory.h"
 #include "progress.h"
+#include "ranks.h"
 #include "sft_plan.h"
 #include "terminal.h"
 #include "training.h"
@@ -142,7 +143,9 @@ static int train(supervised *s, rein_session_report *report) {
     cli_progress progress;
     rein_error err = {0};
     cli_progress_begin(&progress, rein_session_step(s->t.session), s->plan.total);
-    for (int64_t step; (step = rein_session_step(s->t.session)) < s->plan.total && !cli_progress_interrupted();) {
+    int interrupted = 0, status = CLI_DONE;
+    for (int64_t step; (step = rein_session_step(s->t.session)) < s->plan.total;) {
+        if ((status = cli_ranks_interrupted(&interrupted, WHERE)) || interrupted) break;
         rein_groups batch = batch_of(s, step);
         char text[100];
         if (rein_session_train(report, s->t.session, &batch, NULL, &err) ||
@@ -157,6 +160,7 @@ static int train(supervised *s, rein_session_report *report) {
         cli_progress_step(&progress, report->step, text);
     }
     cli_progress_clear(&progress);
+    if (status) return status;
     if (rein_session_save(s->t.session, &err)) return cli_training_failed(&s->t, &err);
     cli_training_note(&s->t, s->t.session);
     return CLI_DONE;

@@ -13,6 +13,7 @@
 enum { LINE = 1024 };
 
 static int json_errors; /* set once, before the command runs */
+static char last_failure[LINE];
 
 /* ---------------------------------------------------------------------------------------------------------------- characters */
 
@@ -87,6 +88,13 @@ static int print_line(int status, const char *where, const char *text) {
     return status;
 }
 
+static int remember(int status, const char *text) {
+    if (status != CLI_DONE) snprintf(last_failure, sizeof last_failure, "%s", text);
+    return status;
+}
+
+const char *cli_last_failure(void) { return last_failure; }
+
 void cli_errors_as_json(void) { json_errors = 1; }
 
 int cli_say(int status, const char *where, const char *format, ...) {
@@ -96,12 +104,14 @@ int cli_say(int status, const char *where, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
+    remember(status, text);
     if (status == CLI_DONE || !json_errors) return print_line(status, where, text);
     rein_fail(&err, status == CLI_WRONG ? REIN_EINVAL : REIN_EIO, "%s", text);
     return cli_say_failure(status, where, &err);
 }
 
 int cli_say_failure(int status, const char *where, const rein_error *err) {
+    remember(status, err->message);
     if (!json_errors) return print_line(status, where, err->message);
     fflush(stdout);
     print_json(err);

@@ -10,6 +10,9 @@ enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_WRONG = 2 };
 /* From now on an error is one line of JSON on stderr, {"error": {"code", "field", "index", "message"}} (--json). Notes stay text. */
 void cli_errors_as_json(void);
 
+/* The message of the last failure that was printed, or "". */
+const char *cli_last_failure(void);
+
 /* One line on stderr, "rein WHERE: …"; control bytes and invalid UTF-8 are shown as ?. With CLI_DONE it is a note, with any other status an
  * error. Returns status. */
 int cli_say(int status, const char *where, const char *format, ...) REIN_PRINTF(3, 4);

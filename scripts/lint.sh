@@ -43,7 +43,7 @@ library_is_silent() { ! grep -nE '\bstd(in|out|err)\b|\b(v?f?printf|puts|fputs|p
 
 # The folders of src/ in order: each may include headers of earlier folders only.
 folder_order() {
-    local order=(base kernel objective operation nn model rollout report train isa) bad=0 i later
+    local order=(base kernel objective operation nn model rollout report dist train isa) bad=0 i later
     for i in "${!order[@]}"; do
         for later in "${order[@]:i+1}"; do
             if [ -d "src/${order[i]}" ] && grep -nE "#include \"(\.\./)?$later/" -r "src/${order[i]}"; then bad=1; fi

@@ -1,5 +1,5 @@
 #!/bin/sh
-# setup.sh [base|test|lint|fuzz|count|peers|browser]: installs the Debian packages that a target needs; prints nothing when all are there.
+# setup.sh [base|test|lint|fuzz|count|peers|browser|mpi]: installs the Debian packages that a target needs; prints nothing when all are there.
 # It looks for the command or header itself, not for the package.
 set -u
 
@@ -41,8 +41,8 @@ install_missing() {
 }
 
 case $kind in
-base | test | lint | fuzz | count | peers | browser) ;;
-*) echo "usage: setup.sh [base|test|lint|fuzz|count|peers|browser]" >&2 && exit 2 ;;
+base | test | lint | fuzz | count | peers | browser | mpi) ;;
+*) echo "usage: setup.sh [base|test|lint|fuzz|count|peers|browser|mpi]" >&2 && exit 2 ;;
 esac
 
 need gcc have gcc
@@ -55,6 +55,7 @@ fuzz) need clang have "$clang"; need python3 have python3 ;;
 count) need valgrind have valgrind ;;
 peers) need g++ have g++; need python3 have python3; need cmake have cmake; need ninja-build have ninja ;;
 browser) need chromium have chromium ;;
+mpi) need openmpi-bin have mpirun; need libopenmpi-dev pkg-config --exists ompi-c ;;
 esac
 install_missing # the search for headers below needs a compiler
 

@@ -24,6 +24,9 @@ typedef struct rein_model rein_model;
 typedef struct rein_model_options {
     int train;      /* 1: all weights can be trained, and become f32; 0: they keep the type they are stored in */
     rein_exec exec; /* for opening */
+    /* NULL, or "q8_0" or "q4_0": matrices are quantised to these types of GGUF in memory, with ggml's rounding, but for the routers of
+     * experts. That changes the model. Not with `train`. */
+    const char *quantize;
 } rein_model_options;
 
 /* Opens the directory of a model: config.json, generation_config.json if it exists, and the safetensors files. Or opens a GGUF file, which
@@ -211,12 +214,23 @@ REIN_API void rein_activation_cache_close(rein_activation_cache *cache);
 /* The number of tokens it holds. cache may be NULL. */
 REIN_API size_t rein_activation_cache_tokens(const rein_activation_cache *cache);
 
+/* A policy that is truncated: its probabilities are those of the tokens that are kept, and the others have none. Applied in this order, each to
+ * the tokens left by the one before, as by a sampler with the same numbers (rein_sampling). */
+typedef struct rein_truncation {
+    int64_t top_k; /* 0: all */
+    double top_p;  /* 1: all */
+    double min_p;  /* 0: all */
+} rein_truncation;
+
 typedef struct rein_forward_options {
     int keep;             /* for rein_backward */
     int entropy_gradient; /* with keep: rein_backward will be given dentropies */
     /* With keep: only the inputs of the layers are kept, and rein_backward computes the rest again: the same bits in less memory. */
     int recompute;
     const rein_activation_cache *activation_cache; /* with keep: that of the policy's generator; NULL: everything is computed */
+    /* The policy is truncated; the kept tokens are constants in the gradient. Not with a head that trains. A wanted token that is not kept is
+     * REIN_EINVAL. NULL: it is not. */
+    const rein_truncation *truncation;
 } rein_forward_options;
 
 /* The number of tokens that the last forward pass took from its activation cache, without those that are only targets. */

@@ -7,6 +7,7 @@
 #include "rein/model.h"
 #include "rein/objective.h"
 #include "rein/operation.h"
+#include "rein/ranks.h"
 #include "rein/report.h"
 #include "rein/rollout.h"
 #include "rein/text.h"

@@ -6,6 +6,7 @@
 
 #include "rein/model.h"
 #include "rein/objective.h"
+#include "rein/ranks.h"
 #include "rein/rollout.h"
 #include "rein/tokenizer.h"
 #include "rein/trajectory.h"
@@ -203,7 +204,7 @@ typedef struct rein_trainer rein_trainer;
 typedef struct rein_trainer_options {
     double temperature; /* of the policy, above 0 */
     /* Gradients are summed in this many parts, by the index of the group, and the parts by one fixed tree, so that ranks can take
-     * over whole parts. 0: 16 for an adapter, 1 for all weights. */
+     * over whole parts. 0: 16 for an adapter, 1 for all weights. A new run in which all weights train sets 8. */
     size_t shards;
     size_t share_limit; /* histories of a micro-batch, which share their prompt; 0: 16. It changes the bits of the result */
     int no_sharing;     /* 1: the prompt is computed for every history; changes the last bits of the gradient */
@@ -233,6 +234,8 @@ typedef struct rein_pass_options {
     /* [tokens of all histories, in order]: becomes the advantage that the loss used, 0 where nothing trains. NULL: not wanted. */
     float *advantages;
     double temperature; /* of the policy in this pass; 0: that of the trainer */
+    /* The policy is truncated, as the sampler was: rein_forward_options. The reference is not. Not with an exact KL. NULL: it is not. */
+    const rein_truncation *truncation;
 } rein_pass_options;
 
 typedef struct rein_pass_result {
@@ -327,6 +330,12 @@ REIN_API const rein_options *rein_settings_objective(const rein_settings *settin
 REIN_API rein_exec rein_settings_exec(const rein_settings *settings);
 REIN_API void rein_settings_set_isa(rein_settings *settings, rein_isa isa);
 
+/* The ranks that share the work of a session or a loop opened with these settings; NULL, the default: there is one. They must outlive it, and
+ * every rank calls the functions of the session or the loop in the same order with equal arguments. Rank 0 writes the run, whose directory all
+ * ranks must see. Results are those of one rank, bit for bit. If a call fails on one rank, it fails on all. Several ranks cannot revert a
+ * session, change its settings or delete its checkpoints. */
+REIN_API void rein_settings_set_ranks(rein_settings *settings, rein_ranks *ranks);
+
 /* What a caller allows for once. It has no name and is not written. */
 typedef enum rein_allowance {
     /* A file of the run (model, adapter, task, data) is not what it was: the next checkpoint records what it is now. */
@@ -374,6 +383,7 @@ typedef struct rein_policy_files {
     char *model;               /* the directory of the model */
     char *adapter;             /* that of its adapter; NULL: none */
     char *run;                 /* the directory of the run; NULL: the policy is a model */
+    char *quantize;            /* how the run opens the model: rein_model_options; NULL: as it is stored */
     int64_t step;              /* of the run; -1: none */
     double temperature;        /* of the run at that step; 1 for a model */
     char note[REIN_NOTE_SIZE]; /* what was wrong with newer checkpoints, or that the model changed since; or "" */
@@ -667,7 +677,7 @@ REIN_API const rein_session *rein_loop_session(const rein_loop *loop);
 
 /* An evaluation of a step's policy on held-out prompts. */
 typedef struct rein_loop_evaluation {
-    int64_t step; /* -1: none yet */
+    int64_t step;
     rein_evaluation sampled, greedy;
     double kl;            /* to the policy of step 0 over the sampled completions, nats a token: k3, never negative */
     double kl_policy_ref; /* the same by k1, the mean of log-prob differences */
@@ -685,7 +695,7 @@ typedef struct rein_loop_report {
  * made by this call, the first step makes it. */
 REIN_API rein_status rein_loop_evaluate(rein_loop *loop, rein_error *err);
 
-/* The first evaluation of the run, and the last. They belong to the loop. */
+/* The first evaluation of the run, and the last; NULL: there is none yet. They belong to the loop. */
 REIN_API const rein_loop_evaluation *rein_loop_first(const rein_loop *loop);
 REIN_API const rein_loop_evaluation *rein_loop_last(const rein_loop *loop);
 

@@ -35,7 +35,7 @@ _int, _size, _double, _float, _address = (
 class ModelOptions(ctypes.Structure):
     """rein_model_options."""
 
-    _fields_ = [("train", _int), ("exec", c.Exec)]
+    _fields_ = [("train", _int), ("exec", c.Exec), ("quantize", ctypes.c_char_p)]
 
 
 class ModelInfo(ctypes.Structure):
@@ -124,7 +124,7 @@ class Tokens(ctypes.Structure):
 class ForwardOptions(ctypes.Structure):
     """rein_forward_options."""
 
-    _fields_ = [("keep", _int), ("entropy_gradient", _int), ("recompute", _int), ("activation_cache", _address)]
+    _fields_ = [("keep", _int), ("entropy_gradient", _int), ("recompute", _int), ("activation_cache", _address), ("truncation", _address)]
 
 
 class Ids(ctypes.Structure):
@@ -386,6 +386,7 @@ class PassOptions(ctypes.Structure):
         ("recorded_are_current", _int),
         ("advantages", _address),
         ("temperature", _double),
+        ("truncation", _address),
     ]
 
 

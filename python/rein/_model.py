@@ -57,7 +57,8 @@ class Policy:
     `adapter`: None for a new one of `lora_rank`, `lora_alpha` (its scale is alpha/rank, or alpha/√rank with
     `use_rslora`) on `lora_modules` (a list of names; None: all linear modules but lm_head); a directory written by
     PEFT; or False for the model without an adapter, which samples but does not train. `full=True` trains all weights
-    instead. `temperature` is part of the policy, softmax(z/temperature), both in sampling and in training. `seed` is
+    instead. `quantize`: "q8_0" or "q4_0" quantises the matrices of the model to these types of GGUF, for less memory;
+    that changes the model, so it does not go with `full`. `temperature` is part of the policy, softmax(z/temperature), both in sampling and in training. `seed` is
     used for the new adapter and for sampling. `threads` 0: all cores; results do not depend on it. `recompute`: less
     memory for training, more time, the same bits. `activation_cache`: megabytes, at most a quarter of the available
     memory, for the activations that sample computes. forward_backward reuses them until the policy changes: the same
@@ -91,6 +92,7 @@ class Policy:
         lora_modules: Sequence[str] | None = None,
         use_rslora: bool = False,
         full: bool = False,
+        quantize: str | None = None,
         temperature: float = 1.0,
         seed: int = 1,
         threads: int = 0,
@@ -104,7 +106,7 @@ class Policy:
             lora.refuse()
         self._seed = e.count_of(seed, "seed", limit=2**64)
         self._exec = c.Exec(e.count_of(threads, "threads", limit=2**31), 0)
-        options = e.ModelOptions(bool(full), self._exec)
+        options = e.ModelOptions(bool(full), self._exec, None if quantize is None else quantize.encode())
         path = e.path_of(model, "model")
         loaded = e.opened(e.model_open, e.model_close, path, ctypes.byref(options))
         made = None

@@ -236,9 +236,9 @@ def _evaluation(figures: _Figures, **more: Any) -> Evaluation:
 
 
 def _loop_evaluation(of: Any) -> Evaluation | None:
-    one = of.contents
-    if one.step < 0:
+    if not of:
         return None
+    one = of.contents
     return _evaluation(
         one.sampled, step=one.step, greedy_accuracy=one.greedy.accuracy, kl=one.kl, kl_policy_ref=one.kl_policy_ref
     )
@@ -403,7 +403,7 @@ class _Loop:
     def work(self, hooks: list[Callable[[StepReport], Any]]) -> None:
         """All steps that are left. After Ctrl-C, or a hook that failed, the last step is saved."""
         try:
-            if _loop_first(self._loop.address).contents.step < 0:
+            if not _loop_first(self._loop.address):
                 self._call(_loop_evaluate, self._loop.address)
             while not _loop_done(self._loop.address):
                 report = self._step()

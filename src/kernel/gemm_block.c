@@ -5,6 +5,7 @@
  * where they are. With few rows or few columns packing a would cost more than it saves, so its rows are read in place. */
 #include "gemm_block.h"
 
+#include "gemm_blocks.h"
 #include "gemm_pack.h"
 
 /* ---- a part of the product: some rows, some columns, a stretch of k */
@@ -196,6 +197,10 @@ static void multiply_parts(const rein_gemm_task *t) {
 }
 
 static void multiply(const rein_gemm_task *task) {
+    if (has_few_rows_of_blocks(task)) {
+        multiply_few_rows_of_blocks(task);
+        return;
+    }
     if (!has_few_columns(task)) {
         multiply_parts(task);
         return;

@@ -6,6 +6,7 @@
 
 #include "activation_cache.h"
 #include "base/base.h"
+#include "nn/truncate.h"
 
 rein_status rein_activations_open(rein_activations **activations, const rein_exec *exec, rein_error *err) {
     rein_exec resolved;
@@ -32,7 +33,8 @@ size_t rein_activations_bytes(const rein_activations *a) { return rein_arena_byt
 
 static size_t blocks_of(size_t positions) { return (positions + REIN_KEY_BLOCK - 1) / REIN_KEY_BLOCK; }
 
-/* Blocks of keys for every segment; each layer overwrites them. A query sees the blocks of its ancestors and its own. */
+/* Blocks of keys for every segment; each layer overwrites them, so that both parts of a block are the same memory. A query sees the blocks of its
+ * ancestors and its own. */
 static void take_keys(rein_activations *a) {
     rein_arena *arena = &a->arena;
     const size_t floats = rein_key_block_floats(&a->batch.model->heads);
@@ -54,8 +56,8 @@ static void take_keys(rein_activations *a) {
         if (parent) memcpy(keys, parent->keys, parent->n_keys * sizeof *keys);
         for (size_t at = 0; at < segment->count; at += REIN_KEY_BLOCK, data += floats) {
             const size_t count = segment->count - at < REIN_KEY_BLOCK ? segment->count - at : REIN_KEY_BLOCK;
-            keys[queries[s].n_keys++] = (rein_keys){data, count};
-            for (size_t i = 0; i < count; i++) slots[segment->first + at + i] = (rein_slot){data, i};
+            keys[queries[s].n_keys++] = (rein_keys){{data, data}, count};
+            for (size_t i = 0; i < count; i++) slots[segment->first + at + i] = (rein_slot){{data, data}, i};
         }
         keys += queries[s].n_keys;
     }
@@ -158,7 +160,8 @@ static void take_head(rein_activations *a, const rein_policy *policy, int with_e
     if (directions && entropy_gradient) a->out.v = rein_arena_floats(arena, n * hidden);
     a->kl_gradient = 0;
     if (beside) take_comparison(a, beside, directions);
-    a->head_scratch = rein_arena_floats(arena, rein_head_scratch(&a->out, &a->batch.run));
+    a->head_scratch = rein_arena_floats(arena, a->options.truncation ? rein_head_truncated_scratch(&a->head, &a->batch.run)
+                                                                     : rein_head_scratch(&a->out, &a->batch.run));
 }
 
 /* ---------------------------------------------------------------------------------------------------------------------- a pass */
@@ -203,6 +206,8 @@ rein_status rein_activations_prepare(rein_activations *a, const rein_policy *pol
     if (!arena->failed && !a->options.keep) take_selected(a);
     if (!arena->failed) take_layers(a);
     if (!arena->failed) take_head(a, policy, with_entropies, beside);
+    if (!arena->failed && a->options.truncation && (beside || a->head_trains || a->head.lora))
+        return rein_fail(err, REIN_EINVAL, "a truncated policy needs a head that does not train, and has no exact KL");
     if (arena->failed) return rein_fail(err, REIN_ENOMEM, "no memory for the activations of %zu tokens", a->n_tokens);
     return REIN_OK;
 }

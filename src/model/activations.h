@@ -6,6 +6,7 @@
 
 #include "beside.h"
 #include "decoder.h"
+#include "expert_load.h"
 
 enum {
     REIN_MAX_KEPT_LOGITS = 1 << 30
@@ -44,6 +45,7 @@ struct rein_activations {
     rein_head_reference reference; /* of a pass beside another model */
     int kl_gradient;               /* rein_backward_beside may be given dkl */
     int head_trains;
+    rein_expert_load *load; /* backward passes add to it, or NULL. The caller's */
     float *head_scratch;
 };
 

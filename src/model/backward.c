@@ -148,6 +148,8 @@ rein_status rein_backward_beside(float *gradient, rein_activations *a, const flo
         if (a->options.recompute) rein_layer_forward(NULL, &a->kept[l], l, &a->batch);
         rein_layer_backward(g.dx, l > 0 || embedding, &of_layer, &a->kept[l], l, &a->batch, a->segments, a->trees, a->n_trees,
                             &g.scratch);
+        if (a->load && model->layers[l].experts) /* the choices of the layer are still there */
+            rein_expert_load_add(a->load, l, a->kept[l].router, a->batch.experts.routes.experts, a->batch.rows);
     }
     if (embedding) embedding_backward(embedding, g.dx, a);
     return REIN_OK;

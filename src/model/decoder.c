@@ -57,6 +57,7 @@ void rein_embed(float *x, const rein_model *model, const int32_t *ids, size_t ro
 typedef struct keys_work {
     const rein_batch_rows *batch;
     const rein_kept *kept;
+    rein_key_part part;
     size_t offset;
 } keys_work;
 
@@ -66,8 +67,8 @@ static void put_rows(void *context, size_t piece, int thread) {
     const size_t width = h->n_kv * h->dim;
     (void)thread;
     for (size_t r = piece * REIN_ROWS_PER_PIECE; r < w->batch->rows && r < (piece + 1) * REIN_ROWS_PER_PIECE; r++)
-        rein_keys_put(w->batch->slots[r].block + w->offset, w->batch->slots[r].slot, w->kept->k + r * width, w->kept->v + r * width,
-                      h);
+        rein_keys_put(w->batch->slots[r].block[w->part] + w->offset, w->batch->slots[r].slot, w->kept->k + r * width,
+                      w->kept->v + r * width, h);
 }
 
 static rein_linear_call call(float *y, const rein_kept *kept, size_t layer, rein_module m, const rein_batch_rows *b) {
@@ -103,8 +104,9 @@ static const float *normed_input(float *scales, const float *x, size_t layer, re
 
 static void put_keys(const rein_kept *kept, size_t layer, const rein_batch_rows *b) {
     const rein_heads *h = &b->model->heads;
-    keys_work keys = {b, kept, layer * b->layer_stride};
-    heads_forward(kept->k, kept->k_scale, kept->k_raw, &b->model->layers[layer].norms[REIN_NORM_K], h->n_kv, layer, b);
+    const rein_layer *l = &b->model->layers[layer];
+    keys_work keys = {b, kept, rein_key_part_of(&l->heads), l->key_index * b->layer_stride};
+    heads_forward(kept->k, kept->k_scale, kept->k_raw, &l->norms[REIN_NORM_K], h->n_kv, layer, b);
     rein_parallel(rein_row_threads(&b->run, b->rows, 2 * h->n_kv * h->dim), rein_row_pieces(b->rows), put_rows, &keys);
 }
 
@@ -129,8 +131,8 @@ static void add_branch(float *y, float *branch, float *scales, rein_norm_place p
 static void attention_forward(const rein_kept *kept, size_t layer, const rein_batch_rows *b) {
     const rein_layer *l = &b->model->layers[layer];
     heads_forward(kept->q, kept->q_scale, kept->q_raw, &l->norms[REIN_NORM_Q], l->heads.n, layer, b);
-    rein_attention_forward(kept->o, kept->softmax_stats, kept->q, b->queries, b->n_queries, layer * b->layer_stride, &l->heads,
-                           b->pieces, b->attention, b->keys, &b->run);
+    rein_attention_forward(kept->o, kept->softmax_stats, kept->q, b->queries, b->n_queries, l->key_index * b->layer_stride,
+                           &l->heads, b->pieces, b->attention, b->keys, &b->run);
     add_branch(kept->middle, kept->attention_out, kept->attention_out_scale, REIN_NORM_ATTENTION_OUT, kept->o, kept, layer, REIN_O,
                b);
 }

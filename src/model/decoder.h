@@ -12,7 +12,7 @@
 
 /* Where the keys and values of a row are stored: slot `slot` of a block. */
 typedef struct rein_slot {
-    float *block; /* of the first layer; layer_stride leads to the others */
+    float *block[REIN_KEY_PARTS]; /* of the first layer of each part; layer_stride leads to the others */
     size_t slot;
 } rein_slot;
 
@@ -36,7 +36,7 @@ typedef struct rein_batch_rows {
     const rein_slot *slots;   /* [rows] */
     const rein_query *queries;
     size_t n_queries, keys; /* keys: the largest number that a query sees */
-    /* Floats between the keys of a layer and those of the next layer in a block; 0: each layer overwrites the one before. */
+    /* Floats between the keys of a layer and those of the next layer in a part of a block; 0: each layer overwrites the one before. */
     size_t layer_stride;
     rein_angles angles[REIN_ROPES]; /* of the model's ropes */
     rein_nn_context run;

@@ -6,6 +6,7 @@
 #include "activations.h"
 #include "base/base.h"
 #include "nn/norm.h"
+#include "nn/truncate.h"
 
 static void gather_rows(float *to, const float *from, const size_t *rows, size_t n, size_t width) {
     for (size_t i = 0; i < n; i++) memcpy(to + i * width, from + rows[i] * width, width * sizeof *to);
@@ -42,7 +43,12 @@ static void layers_forward(rein_activations *a) {
 
 static rein_status check_finite(const rein_activations *a, rein_error *err) {
     for (size_t i = 0; i < a->n_wanted; i++)
-        if (!isfinite(a->out.log_probs[i]) || (a->out.entropies && !isfinite(a->out.entropies[i])))
+        if (a->options.truncation && isinf(a->out.log_probs[i]))
+            return rein_fail(err, REIN_EINVAL,
+                             "token %zu is not among those that top_k, top_p and min_p keep: a truncated policy trains on what it "
+                             "sampled itself",
+                             a->wanted[i]);
+        else if (!isfinite(a->out.log_probs[i]) || (a->out.entropies && !isfinite(a->out.entropies[i])))
             return rein_fail(
                 err, REIN_ERANGE,
                 "the log-probability of token %zu is not a finite number: weights of the model or adapter are too large or "
@@ -87,7 +93,10 @@ rein_status rein_forward_beside(float *log_probs, float *entropies, const rein_b
     if (!status) status = rein_activations_prepare(a, policy, tokens, entropies != NULL, beside, err);
     if (status) return status;
     layers_forward(a);
-    rein_head_forward(&a->out, a->inner, a->hidden, a->targets, a->n_wanted, &a->head, a->head_scratch, &a->batch.run);
+    if (a->options.truncation)
+        rein_head_truncated(&a->out, a->hidden, a->targets, a->n_wanted, &a->head, a->options.truncation, a->head_scratch,
+                            &a->batch.run);
+    else rein_head_forward(&a->out, a->inner, a->hidden, a->targets, a->n_wanted, &a->head, a->head_scratch, &a->batch.run);
     if ((status = check_finite(a, err))) return status;
     write_result(log_probs, a->out.log_probs, a);
     write_result(entropies, a->out.entropies, a);

@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "gguf.h"
 #include "kernel/kernels.h"
+#include "quantize.h"
 #include "weight_type.h"
 
 static const size_t MAX_SHARD_BYTES = 5000000000; /* as in transformers 4 */
@@ -61,7 +62,7 @@ static rein_status plan_weight(saving *s, size_t i, const rein_model_config *con
     *t = (rein_tensor){.name = w->name, .n_dims = w->n_dims, .shape = {w->shape[0], w->shape[1]}};
     const rein_weight_type *type = rein_weight_type_of(model->values ? REIN_TENSOR_F32 : stored->dtype);
     s->storages[i] = type->storage;
-    t->dtype = type->word ? type->dtype : REIN_TENSOR_F32;
+    t->dtype = type->word && !rein_quantizes(model->quantize, w) ? type->dtype : REIN_TENSOR_F32;
     t->data = model->values ? model->values + model->offsets[from] : stored->data;
     t->pairs = model->values ? 0 : stored->pairs;
     t->bytes = rein_tensor_type_bytes(t->dtype, elements(w));
@@ -129,7 +130,20 @@ static rein_status overflow(const saving *s, size_t i, size_t r) {
 
 /* The bytes are not those of the file: they have another type, or GGUF has the rows in another order. */
 static int is_changed(const saving *s, size_t i) {
-    return rein_weight_type_of(s->tensors[i].dtype)->storage != s->storages[i] || s->tensors[i].pairs;
+    return rein_weight_type_of(s->tensors[i].dtype)->storage != s->storages[i] || s->tensors[i].pairs ||
+           rein_quantizes(s->model->quantize, &s->weights[i]);
+}
+
+static const char *stored_row(const saving *s, size_t i, size_t r) {
+    const rein_tensor *t = &s->tensors[i];
+    return (const char *)t->data + rein_storage_bytes(s->storages[i], rein_tensor_row(t, r) * t->shape[t->n_dims - 1]);
+}
+
+/* Row r of weight i without its LoRA, as the model computes with it. */
+static void decode_row(float *to, const saving *s, size_t i, size_t r) {
+    const size_t n = s->tensors[i].shape[s->tensors[i].n_dims - 1];
+    s->kernels->decode(to, stored_row(s, i, r), s->storages[i], n);
+    if (rein_quantizes(s->model->quantize, &s->weights[i])) rein_quantize_round(to, n, s->model->quantize, s->kernels);
 }
 
 /* Row r of the module merged with its LoRA, if it has one, in f64, where products of f32 are exact. `to` has the type of the tensor. */
@@ -137,11 +151,10 @@ static rein_status merge_row(void *to, const saving *s, size_t i, size_t r) {
     const rein_tensor *t = &s->tensors[i];
     const rein_lora *lora = s->loras[i];
     const size_t n = t->shape[t->n_dims - 1];
-    const char *row = (const char *)t->data + rein_storage_bytes(s->storages[i], rein_tensor_row(t, r) * n);
-    if (!lora && rein_weight_type_of(t->dtype)->storage == s->storages[i])
-        return memcpy(to, row, rein_storage_bytes(s->storages[i], n)), REIN_OK;
+    if (!lora && rein_weight_type_of(t->dtype)->storage == s->storages[i] && !rein_quantizes(s->model->quantize, &s->weights[i]))
+        return memcpy(to, stored_row(s, i, r), rein_storage_bytes(s->storages[i], n)), REIN_OK;
     if (!lora) { /* the weight is decoded to f32 */
-        s->kernels->decode(to, row, s->storages[i], n);
+        decode_row(to, s, i, r);
         return REIN_OK;
     }
     const double scale = (double)lora->scale, limit = rein_weight_type_of(t->dtype)->limit;
@@ -152,7 +165,7 @@ static rein_status merge_row(void *to, const saving *s, size_t i, size_t r) {
         const float *a = lora->a + k * n;
         for (size_t j = 0; j < n; j++) s->sum[j] += b * (double)a[j];
     }
-    s->kernels->decode(s->row, row, s->storages[i], n);
+    decode_row(s->row, s, i, r);
     for (size_t j = 0; j < n; j++) s->sum[j] = (double)s->row[j] + scale * s->sum[j];
     for (size_t j = 0; j < n; j++) fits &= s->sum[j] > -limit && s->sum[j] < limit;
     if (!fits) return overflow(s, i, r);

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "activations.h"
+#include "key_store.h"
+#include "quantize.h"
 #include "weight_type.h"
 
 /* --------------------------------------------------------------------------------------------------------------------- weights */
@@ -25,8 +27,12 @@ static void count_weight(rein_outline *o, const rein_weight *w, const rein_tenso
     const int head = w->kind == REIN_HEAD || (w->kind == REIN_EMBEDDING && o->model.config.tie_word_embeddings);
     o->numbers += n;
     if (w->n_dims == 1) o->vectors += n * sizeof(float);
+    const int quantizes = rein_quantizes(o->model.quantize, w);
+    const rein_storage storage = quantizes ? o->model.quantize->storage : storage_of(o, tensors, w->name);
+    if (quantizes && (w->kind == REIN_EMBEDDING || w->kind == REIN_HEAD))
+        o->packed += rein_storage_bytes(storage, n); /* its rows */
     if (w->n_dims == 1 || (w->kind == REIN_EMBEDDING && !head)) return;
-    o->packed += rein_packed_size(w->shape[1], w->shape[0], storage_of(o, tensors, w->name));
+    o->packed += rein_packed_size(w->shape[1], w->shape[0], storage);
     o->packed_f32 += rein_packed_size(w->shape[1], w->shape[0], REIN_STORED_F32);
 }
 
@@ -84,13 +90,14 @@ static rein_status add_loras(rein_outline *o, const rein_lora_options *lora, rei
 
 /* ------------------------------------------------------------------------------------------------------------------------ open */
 
-rein_status rein_outline_open(rein_outline *o, const char *directory, const rein_lora_options *lora, int full,
+rein_status rein_outline_open(rein_outline *o, const char *directory, const char *quantize, const rein_lora_options *lora, int full,
                               const rein_exec *exec, rein_error *err) {
     *o = (rein_outline){.full = full, .exec = *exec};
     rein_model_config *c = &o->model.config;
     const rein_status status = rein_model_config_read(c, directory, err);
     if (status) return status;
     o->model.heads = (rein_heads){.n = (size_t)c->n_heads, .n_kv = (size_t)c->n_kv_heads, .dim = (size_t)c->head_dim};
+    o->model.quantize = quantize ? rein_quantize_type(quantize) : NULL;
     count_weights(o, directory);
     return lora ? add_loras(o, lora, err) : REIN_OK;
 }
@@ -103,8 +110,13 @@ static size_t blocks_of(size_t positions) { return (positions + REIN_KEY_BLOCK -
 
 static const rein_adapter *adapter_of(const rein_outline *o) { return o->adapter.loras ? &o->adapter : NULL; }
 
-size_t rein_outline_key_block(const rein_outline *o) {
-    return (size_t)o->model.config.n_layers * rein_key_block_floats(&o->model.heads) * sizeof(float);
+size_t rein_outline_key_part(const rein_outline *o, rein_key_part part) {
+    return rein_key_part_floats(&o->model.config, &o->model.heads, part) * sizeof(float);
+}
+
+size_t rein_outline_window_blocks(const rein_outline *o, size_t blocks) {
+    const size_t most = rein_key_blocks_touched((size_t)o->model.config.window);
+    return blocks < most ? blocks : most;
 }
 
 size_t rein_outline_angles(const rein_outline *o, size_t positions) {

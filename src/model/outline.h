@@ -17,15 +17,19 @@ typedef struct rein_outline {
     size_t adapter_floats, adapter_packed;
 } rein_outline;
 
-/* Reads config.json, and the types of the tensors if their files are there; without them the type is that of config.json. lora may be NULL;
+/* Reads config.json, and the types of the tensors if their files are there; without them the type is that of config.json. quantize is that of
+ * rein_model_options. lora may be NULL;
  * names of modules that the model does not have are ignored. exec is resolved. The outline points into itself: it is not copied. The caller closes it,
  * also after a failure. */
-rein_status rein_outline_open(rein_outline *outline, const char *directory, const rein_lora_options *lora, int full,
-                              const rein_exec *exec, rein_error *err);
+rein_status rein_outline_open(rein_outline *outline, const char *directory, const char *quantize, const rein_lora_options *lora,
+                              int full, const rein_exec *exec, rein_error *err);
 void rein_outline_close(rein_outline *outline);
 
-/* Bytes of one block of keys and values of all layers: REIN_KEY_BLOCK positions. */
-size_t rein_outline_key_block(const rein_outline *outline);
+/* Bytes of a part of a block of keys: REIN_KEY_BLOCK positions. */
+size_t rein_outline_key_part(const rein_outline *outline, rein_key_part part);
+
+/* Of so many blocks in a row, those whose keys in layers with a window are stored. */
+size_t rein_outline_window_blocks(const rein_outline *outline, size_t blocks);
 
 /* Bytes of the cosines and sines of so many positions. */
 size_t rein_outline_angles(const rein_outline *outline, size_t positions);

@@ -10,7 +10,8 @@ typedef struct rein_weight_type {
     const char *word;       /* in config.json: "bfloat16"; NULL: a type of quantised weights, which safetensors files cannot have */
     rein_storage storage;   /* in kernels */
     double limit;           /* numbers of at least this magnitude round to infinity */
-    /* Round x [n] to the nearest number of the type, ties to even. NULL for quantised weights. */
+    /* Round x [n] to the nearest number of the type, ties to even; to Q8_0 and Q4_0 as ggml's reference quantisation does, n being whole
+     * blocks. NULL for the other types of blocks, which are only read. */
     void (*round)(void *to, const double *x, size_t n);
     void (*round_f32)(void *to, const float *x, size_t n);
 } rein_weight_type;

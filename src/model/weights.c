@@ -8,8 +8,10 @@
 
 #include "base/base.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "gguf.h"
 #include "key_store.h"
+#include "quantize.h"
 #include "weight_type.h"
 
 /* ------------------------------------------------------------------------------------------------------------------- binding */
@@ -62,13 +64,38 @@ static rein_status find_tensor(const rein_tensor **tensor, const rein_model *mod
                      rein_path_show(shown, (*tensor)->file), weight->name, row, rein_tensor_type_name((*tensor)->dtype), block);
 }
 
+/* The embedding and the head, whose rows are read one by one, are quantised here. Other matrices are quantised while they are packed. */
+static rein_status quantize_rows(rein_matrix *matrix, rein_model *model, const rein_weight *w, const rein_exec *exec,
+                                 rein_error *err) {
+    const rein_storage storage = model->quantize->storage;
+    void *blocks = rein_arena_take(&model->memory, rein_storage_bytes(storage, w->shape[0] * w->shape[1]));
+    if (!blocks) return rein_fail(err, REIN_ENOMEM, "no memory for the weights of %s", model->directory);
+    const rein_status status = rein_quantize_rows(blocks, matrix, w->shape[0], w->shape[1], model->quantize, w->name, exec, err);
+    *matrix = (rein_matrix){blocks, w->shape[1], 1, storage};
+    return status;
+}
+
+static rein_status bind_stored(rein_model *model, const rein_weight *weight, const rein_tensor *tensor, const rein_exec *exec,
+                               rein_error *err) {
+    rein_matrix matrix = {tensor->data, weight->shape[1], 1, rein_weight_type_of(tensor->dtype)->storage};
+    rein_status status = REIN_OK;
+    if (rein_quantizes(model->quantize, weight)) {
+        status = rein_quantize_check(model->quantize, weight, tensor, err);
+        if (!status && (weight->kind == REIN_EMBEDDING || weight->kind == REIN_HEAD))
+            status = quantize_rows(&matrix, model, weight, exec, err);
+    }
+    if (!status) bind(model, weight, matrix, NULL);
+    return status;
+}
+
 /* Matrices stay mapped from the files, vectors become f32; if the model trains, all become f32. */
-static rein_status bind_all(rein_model *model, const rein_kernels *kernels, rein_error *err) {
+static rein_status bind_all(rein_model *model, const rein_exec *exec, rein_error *err) {
+    const rein_kernels *kernels = rein_kernels_of(exec->isa);
     for (size_t i = 0; i < rein_model_weights(&model->config); i++) {
         rein_weight weight;
         const rein_tensor *tensor;
         rein_model_weight(&weight, &model->config, i);
-        const rein_status status = find_tensor(&tensor, model, &weight, err);
+        rein_status status = find_tensor(&tensor, model, &weight, err);
         if (status) return status;
         const size_t n = weight.n_dims == 2 ? weight.shape[0] * weight.shape[1] : weight.shape[0];
         float *values = model->values ? model->values + model->offsets[i] : NULL;
@@ -77,9 +104,7 @@ static rein_status bind_all(rein_model *model, const rein_kernels *kernels, rein
         if (values) widen(values, tensor, n, kernels);
         if (weight.n_dims == 1) bind(model, &weight, (rein_matrix){0}, values);
         else if (values) bind(model, &weight, (rein_matrix){values, weight.shape[1], 1, REIN_STORED_F32}, NULL);
-        else
-            bind(model, &weight, (rein_matrix){tensor->data, weight.shape[1], 1, rein_weight_type_of(tensor->dtype)->storage},
-                 NULL);
+        else if ((status = bind_stored(model, &weight, tensor, exec, err))) return status;
         if (weight.kind == REIN_MATRIX && !values) model->layers[weight.layer].linear[weight.to].pairs = tensor->pairs;
     }
     return REIN_OK;
@@ -111,38 +136,61 @@ static void drop_packed(const rein_model *model) {
 /* After so many bytes the pages of the files that were packed are released: a model is never in memory twice. */
 enum { DROP_BYTES = 8 << 20 };
 
-/* Rows of interleaved pairs are packed from a copy in the usual order, which lives for this one matrix. */
-static void *pack_one(void *to, rein_linear *linear, const rein_exec *exec) {
+/* The rows of a matrix that has interleaved pairs, in the usual order, in a copy that the caller frees; *rows is NULL if they have it. */
+static rein_status order_rows(void **rows, const rein_linear *linear, rein_error *err) {
     const rein_matrix *w = &linear->weight;
     const size_t row = rein_storage_bytes(w->storage, linear->in);
     const rein_tensor order = {.shape = {linear->out}, .pairs = linear->pairs};
-    char *rows = linear->pairs ? malloc(linear->out * row) : NULL;
-    if (!to || (linear->pairs && !rows)) return free(rows), NULL;
-    for (size_t i = 0; rows && i < linear->out; i++)
-        memcpy(rows + i * row, (const char *)w->data + rein_tensor_row(&order, i) * row, row);
-    const rein_matrix transposed = {rows ? rows : w->data, w->column, w->row, w->storage};
-    linear->packed = rein_pack_on(to, &transposed, linear->in, linear->out, exec);
+    char *copy = linear->pairs ? malloc(linear->out * row) : NULL;
+    *rows = copy;
+    if (linear->pairs && !copy) return rein_no_memory(err);
+    for (size_t i = 0; copy && i < linear->out; i++)
+        memcpy(copy + i * row, (const char *)w->data + rein_tensor_row(&order, i) * row, row);
+    return REIN_OK;
+}
+
+/* The matrix w of slot i, or of a router, in blocks that the caller frees; *blocks is NULL if it stays as it is. */
+static rein_status quantize_slot(void **blocks, const rein_matrix *w, const rein_model *model, size_t i, const rein_exec *exec,
+                                 rein_error *err) {
+    const rein_linear *linear = linear_at(model, i);
+    char name[REIN_SLOT_NAME];
+    if (!model->quantize || i >= rein_adapter_slots(model) || w->storage == model->quantize->storage) return REIN_OK;
+    *blocks = malloc(rein_storage_bytes(model->quantize->storage, linear->in * linear->out));
+    if (!*blocks) return rein_no_memory(err);
+    return rein_quantize_rows(*blocks, w, linear->out, linear->in, model->quantize, rein_slot_name(name, &model->config, i), exec,
+                              err);
+}
+
+static rein_status pack_slot(size_t *size, const rein_model *model, size_t i, const rein_exec *exec, rein_error *err) {
+    rein_linear *linear = linear_at(model, i);
+    rein_matrix w = linear->weight;
+    void *rows, *blocks = NULL;
+    rein_status status = order_rows(&rows, linear, err);
+    if (rows) w.data = rows;
+    if (!status) status = quantize_slot(&blocks, &w, model, i, exec, err);
+    if (blocks) w.data = blocks, w.storage = model->quantize->storage;
+    const rein_matrix from = {w.data, w.column, w.row, w.storage};
+    *size = rein_packed_size(linear->in, linear->out, from.storage);
+    void *to = status ? NULL : rein_arena_take(&model->packing->memory, *size);
+    if (to) linear->packed = rein_pack_on(to, &from, linear->in, linear->out, exec);
+    else if (!status) status = rein_fail(err, REIN_ENOMEM, "no memory for the weights of %s", model->directory);
+    free(blocks);
     free(rows);
-    return to;
+    return status;
 }
 
 static rein_status pack(const rein_model *model, const rein_exec *exec, rein_error *err) {
-    rein_packed_weights *to = model->packing;
-    size_t bytes = 0;
-    rein_arena_reset(&to->memory);
+    size_t bytes = 0, size;
+    rein_arena_reset(&model->packing->memory);
     for (size_t i = 0; i < packed_count(model); i++) {
-        rein_linear *linear = linear_at(model, i);
+        const rein_linear *linear = linear_at(model, i);
         if (!linear->weight.data || linear->packed.data) continue; /* the layer has no such module */
-        const size_t size = rein_packed_size(linear->in, linear->out, linear->weight.storage);
-        void *data = rein_arena_take(&to->memory, size);
-        if (!pack_one(data, linear, exec)) {
-            drop_packed(model);
-            return rein_fail(err, REIN_ENOMEM, "no memory for the weights of %s", model->directory);
-        }
+        const rein_status status = pack_slot(&size, model, i, exec, err);
+        if (status) return drop_packed(model), status;
         bytes += size;
         if (bytes >= DROP_BYTES) rein_tensors_drop_pages(model->tensors), bytes = 0;
     }
-    to->done = 1;
+    model->packing->done = 1;
     return REIN_OK;
 }
 
@@ -227,11 +275,13 @@ static int shape_layers(rein_model *model) {
     const size_t queries = model->heads.n * model->heads.dim, keys = model->heads.n_kv * model->heads.dim;
     const size_t shapes[REIN_LAYER_MODULES][2] = {{hidden, queries}, {hidden, keys},   {hidden, keys},  {queries, hidden},
                                                   {hidden, middle},  {hidden, middle}, {middle, hidden}};
+    size_t n_keys[REIN_KEY_PARTS] = {0};
     for (size_t l = 0; l < (size_t)c->n_layers; l++) {
         rein_layer *layer = &model->layers[l];
         for (int m = 0; m < REIN_LAYER_MODULES; m++) layer->linear[m].in = shapes[m][0], layer->linear[m].out = shapes[m][1];
         layer->heads = model->heads;
         layer->heads.window = c->layers[l] & REIN_LAYER_WINDOW ? (size_t)c->window : 0;
+        layer->key_index = n_keys[rein_key_part_of(&layer->heads)]++;
         layer->rope = rein_layer_rope(c, l);
         if (c->layers[l] & REIN_LAYER_EXPERTS && !shape_experts(model, layer)) return 0;
     }
@@ -254,6 +304,17 @@ static rein_status allocate_values(rein_model *model, rein_error *err) {
     if (!model->values)
         return rein_fail(err, REIN_ENOMEM, "no memory for f32 copies of the weights of %s, which training needs", model->directory);
     return REIN_OK;
+}
+
+static rein_status choose_type(rein_model *model, const rein_model_options *options, rein_error *err) {
+    char shown[REIN_TEXT_SHOWN];
+    if (!options || !options->quantize) return REIN_OK;
+    if (options->train)
+        return rein_fail_at(err, REIN_EINVAL, "quantize", -1, "contradicts train: weights that train are f32; train an adapter");
+    model->quantize = rein_quantize_type(options->quantize);
+    if (model->quantize) return REIN_OK;
+    return rein_fail_at(err, REIN_EINVAL, "quantize", -1, "is %s: q8_0 and q4_0 are known",
+                        rein_json_quote(shown, options->quantize));
 }
 
 static rein_status open_files(rein_model *model, const char *directory, rein_error *err) {
@@ -279,7 +340,7 @@ static rein_status build(rein_model *model, int train, const rein_exec *exec, re
     if (!shape_layers(model)) return rein_fail(err, REIN_ENOMEM, "no memory for %s", model->directory);
     for (int r = 0; r < REIN_ROPES && ropes[r]->theta > 0; r++) fill_frequencies(&model->ropes[r], ropes[r], model->heads.dim);
     rein_status status = train ? allocate_values(model, err) : REIN_OK;
-    if (!status) status = bind_all(model, rein_kernels_of(exec->isa), err);
+    if (!status) status = bind_all(model, exec, err);
     if (!status && c->tie_word_embeddings) model->head.weight = model->embedding;
     if (!status && !train) status = rein_model_pack(model, exec, err);
     if (!status) rein_tensors_drop_pages(model->tensors);
@@ -302,7 +363,8 @@ rein_status rein_model_open(rein_model **model, const char *directory, const rei
     strcpy(m->directory, directory);
     m->version = rein_new_version();
     pthread_mutex_init(&m->packing->lock, NULL);
-    status = open_files(m, directory, err);
+    status = choose_type(m, options, err);
+    if (!status) status = open_files(m, directory, err);
     if (!status) status = build(m, options && options->train, &exec, err);
     if (status) {
         rein_model_close(m);
@@ -332,8 +394,8 @@ void rein_model_close(rein_model *model) {
 /* ------------------------------------------------------------------------------------------------------------------ describe */
 
 static const char *stored_type(const rein_model *model) {
-    const char *type = NULL;
-    for (size_t i = 0; i < rein_model_weights(&model->config); i++) {
+    const char *type = model->quantize ? rein_tensor_type_name(model->quantize->dtype) : NULL;
+    for (size_t i = 0; !model->quantize && i < rein_model_weights(&model->config); i++) {
         rein_weight w;
         rein_model_weight(&w, &model->config, i);
         const rein_tensor *tensor = rein_model_tensor(&model->config, model->tensors, w.name);

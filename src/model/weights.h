@@ -21,6 +21,7 @@ typedef struct rein_layer {
     rein_linear router, *experts; /* [3·n_experts]: gate, up and down of each; NULL: the layer has an MLP */
     rein_norm norms[REIN_NORMS];  /* weight NULL: this model has no such norm */
     rein_heads heads;             /* with the window of the layer */
+    size_t key_index;             /* its place among the layers of its part of a key block */
     int rope;                     /* an index of the model's ropes; -1: none */
 } rein_layer;
 
@@ -50,7 +51,8 @@ struct rein_model {
     rein_arena memory;                   /* holds everything above */
     struct rein_packed_weights *packing; /* packed copies of the matrices of layers and head */
     rein_spare *spare;
-    uint64_t version; /* changes (rein_new_version) whenever the values change */
+    const struct rein_weight_type *quantize; /* the type that matrices were quantised to (quantize.h); NULL: they are as stored */
+    uint64_t version;                        /* changes (rein_new_version) whenever the values change */
     /* If all weights train: their f32 values, tensor after tensor in the order of rein_model_weight; offsets [weights + 1]. */
     float *values;
     size_t *offsets;

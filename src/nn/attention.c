@@ -58,6 +58,7 @@ typedef struct attending {
     rein_query_block block;
     size_t m, before, seen; /* rows of scores; keys before the first query; keys of the last query */
     size_t block_at, from;  /* the first block of keys that a query sees, and the position it begins with */
+    rein_key_part part;     /* of the blocks */
     float *scores, *q, *o;
     rein_gemm_task task;
 } attending;
@@ -76,7 +77,7 @@ static void compute_scores(attending *a, size_t keys_at) {
     a->task.stride = a->w->row, a->task.k = a->task.panel = a->w->heads->dim;
     for (size_t b = a->block_at, at = a->from; at < a->seen; at += a->query->keys[b++].count) {
         a->task.c = a->scores + at;
-        a->task.b = (rein_matrix){a->query->keys[b].data + keys_at, 0, 0, REIN_STORED_F32};
+        a->task.b = (rein_matrix){a->query->keys[b].data[a->part] + keys_at, 0, 0, REIN_STORED_F32};
         a->task.n = keys_from(a, b, at);
         a->w->run->kernels->gemm->multiply(&a->task);
     }
@@ -106,7 +107,7 @@ static void add_values(attending *a, size_t values_at) {
     a->task.a = (rein_matrix){a->scores, a->w->row, 1, REIN_STORED_F32};
     for (size_t b = a->block_at, at = a->from; at < a->seen; at += a->query->keys[b++].count) {
         a->task.a.data = a->scores + at;
-        a->task.b = (rein_matrix){a->query->keys[b].data + values_at, 0, 0, REIN_STORED_F32};
+        a->task.b = (rein_matrix){a->query->keys[b].data[a->part] + values_at, 0, 0, REIN_STORED_F32};
         a->task.k = keys_from(a, b, at);
         a->task.add = at > a->from;
         a->w->run->kernels->gemm->multiply(&a->task);
@@ -116,7 +117,7 @@ static void add_values(attending *a, size_t values_at) {
 static void attend(void *context, size_t piece, int thread) {
     const attention_work *w = context;
     const rein_heads *heads = w->heads;
-    attending a = {.w = w, .query = &w->queries[query_of(w, piece)]};
+    attending a = {.w = w, .query = &w->queries[query_of(w, piece)], .part = rein_key_part_of(heads)};
     const size_t within = piece - w->pieces[a.query - w->queries], queries = rein_query_block_queries(heads);
     const size_t head = within % heads->n_kv, first = within / heads->n_kv * queries, left = a.query->count - first;
     const size_t keys_at = w->offset + head * head_floats(heads);

@@ -21,13 +21,17 @@ typedef struct rein_heads {
 enum { REIN_KEY_BLOCK = 64 };
 size_t rein_key_block_floats(const rein_heads *heads);
 
+/* A block is in two parts, each with the layers of one kind. A part that no query reads any more is not there. */
+typedef enum rein_key_part { REIN_KEYS_ALL, REIN_KEYS_WINDOW, REIN_KEY_PARTS } rein_key_part; /* layers without and with a window */
+static inline rein_key_part rein_key_part_of(const rein_heads *heads) { return heads->window ? REIN_KEYS_WINDOW : REIN_KEYS_ALL; }
+
 typedef struct rein_keys {
-    float *data;  /* the block of the first layer */
-    size_t count; /* filled positions */
+    float *data[REIN_KEY_PARTS]; /* the first layer of each part; both the same where layers share their memory */
+    size_t count;                /* filled positions */
 } rein_keys;
 
 /* Rows [first, first + count) of a batch. They belong to one sequence, at the positions before, before + 1, … `keys` are the blocks of the
- * sequence from position 0, including the keys of these rows. */
+ * sequence from position 0, including the keys of these rows; of blocks before the window of a layer only the count is read. */
 typedef struct rein_query {
     size_t first, count, before;
     const rein_keys *keys;
@@ -41,7 +45,8 @@ void rein_keys_put(float *block, size_t slot, const float *k, const float *v, co
 size_t rein_attention_scratch(const rein_heads *heads, size_t keys, const rein_nn_context *run);
 size_t rein_attention_backward_scratch(const rein_heads *heads, size_t keys, const rein_nn_context *run);
 
-/* o [rows][n][dim] from q [rows][n][dim]. The keys of this layer start `offset` floats into each block. softmax_stats [rows][n][2], the
+/* o [rows][n][dim] from q [rows][n][dim]. The keys of this layer start `offset` floats into its part of
+ * each block. softmax_stats [rows][n][2], the
  * maximum and 1/sum of each head, is kept for the backward pass (NULL: not needed). pieces [n_queries + 1] is scratch. */
 void rein_attention_forward(float *o, float *softmax_stats, const float *q, const rein_query *queries, size_t n_queries,
                             size_t offset, const rein_heads *heads, size_t *pieces, float *scratch, size_t keys,

@@ -2,23 +2,8 @@
 #ifndef REIN_ROLLOUT_CHOOSE_H
 #define REIN_ROLLOUT_CHOOSE_H
 
-#include "nn/head.h"
+#include "nn/truncate.h"
 #include "rein/rollout.h"
-
-/* A row of logits: x = z/T [vocabulary] and the masses of its chunks. */
-typedef struct rein_logits_row {
-    const float *x;
-    const rein_softmax_stats *masses;
-    size_t vocabulary, chunks;
-    rein_isa isa;
-    const int32_t *banned; /* [n_banned] tokens that must not be chosen */
-    size_t n_banned;
-} rein_logits_row;
-
-typedef struct rein_logit {
-    float x;
-    int32_t id;
-} rein_logit;
 
 /* Chooses a token. candidates [vocabulary] is scratch memory, used only with top_k, top_p, min_p or banned tokens (else NULL). u is
  * uniform in [0, 1). */

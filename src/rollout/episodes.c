@@ -36,11 +36,13 @@ typedef struct episode {
 
 typedef struct play {
     const rein_rollout_options *options;
+    const size_t *places; /* [n_groups] of options->indices; NULL: all */
+    size_t n_groups;
     rein_environment *environment;
     rein_generator *generator;
     rein_sampling sampling;
     int32_t end_ids[REIN_MAX_END_IDS + 1];
-    rein_group *groups; /* [options->n] */
+    rein_group *groups; /* [n_groups] */
     episode *episodes;  /* [n] */
     size_t n, finished;
     size_t *episode_of; /* [n_requests] of the generator */
@@ -54,7 +56,7 @@ static void free_play(play *p) {
         rein_text_free(&p->episodes[i].before);
         rein_text_free(&p->episodes[i].wrote);
     }
-    for (size_t g = 0; p->groups && g < p->options->n; g++) rein_group_free(&p->groups[g]);
+    for (size_t g = 0; p->groups && g < p->n_groups; g++) rein_group_free(&p->groups[g]);
     free(p->groups);
     free(p->episodes);
     free(p->episode_of);
@@ -63,11 +65,11 @@ static void free_play(play *p) {
 
 static rein_status allocate(play *p, rein_error *err) {
     const rein_rollout_options *o = p->options;
-    p->n = o->n * o->samples;
-    p->groups = calloc(o->n, sizeof *p->groups);
+    p->n = p->n_groups * o->samples;
+    p->groups = calloc(p->n_groups, sizeof *p->groups);
     p->episodes = calloc(p->n, sizeof *p->episodes);
     int done = p->groups && p->episodes;
-    for (size_t g = 0; g < o->n && done; g++) {
+    for (size_t g = 0; g < p->n_groups && done; g++) {
         rein_group *group = &p->groups[g];
         done = (group->trajectories = calloc(o->samples, sizeof *group->trajectories)) != NULL;
         group->n = done ? o->samples : 0;
@@ -80,12 +82,15 @@ static rein_status allocate(play *p, rein_error *err) {
     return done ? REIN_OK : rein_fail(err, REIN_ENOMEM, "no memory for %zu episodes", p->n);
 }
 
+/* The place of a group among the prompts of the rollout. */
+static size_t place_of(const play *p, size_t group) { return p->places ? p->places[group] : group; }
+
 /* Errors of an episode say which one it is. */
 static rein_status in_episode(const play *p, const episode *e, rein_status status, rein_error *err) {
     const rein_rollout_options *o = p->options;
     return rein_fail_in(err, status, "task %.60s, example %llu%s, sample %zu, turn %zu", rein_task_name(o->task),
-                        (unsigned long long)o->indices[e->group], o->split == REIN_SPLIT_HELD_OUT ? " (held out)" : "", e->sample,
-                        e->turns + 1);
+                        (unsigned long long)o->indices[place_of(p, e->group)], o->split == REIN_SPLIT_HELD_OUT ? " (held out)" : "",
+                        e->sample, e->turns + 1);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ the prompt */
@@ -195,7 +200,7 @@ static rein_status sample_turn(play *p, episode *e, rein_error *err) {
         .prompt = h->ids, .n_prompt = h->n, .samples = 1, .address = p->options->address, .sampling = p->sampling};
     size_t number;
     request.sampling.max_tokens -= e->tokens;
-    request.address.prompt += e->group;
+    request.address.prompt += place_of(p, e->group);
     request.address.sample = e->sample;
     request.address.position = e->tokens;
     rein_text_free(&e->wrote);
@@ -381,7 +386,7 @@ static rein_status run(play *p, rein_error *err) {
     const rein_generator_options options = {.exec = o->exec, .prefix_cache = PREFIX_CACHE};
     rein_status status = rein_generator_open(&p->generator, &o->policy, o->tokenizer, &options, err);
     for (size_t i = 0; i < p->n && !status; i++)
-        status = rein_environment_reset(p->environment, i, o->split, o->indices[p->episodes[i].group], err);
+        status = rein_environment_reset(p->environment, i, o->split, o->indices[place_of(p, p->episodes[i].group)], err);
     while (!status && p->finished < p->n) {
         status = take_answers(p, err);
         if (!status && rein_generator_unfinished(p->generator)) status = sample_tokens(p, err);
@@ -389,14 +394,15 @@ static rein_status run(play *p, rein_error *err) {
     return status;
 }
 
-rein_status rein_rollout_play(rein_groups *groups, const rein_rollout_options *options, rein_error *err) {
-    play p = {.options = options, .environment = rein_task_environment(options->task)};
+rein_status rein_rollout_play(rein_groups *groups, const rein_rollout_options *options, const size_t *places, size_t n,
+                              rein_error *err) {
+    play p = {.options = options, .places = places, .n_groups = n, .environment = rein_task_environment(options->task)};
     if (!options->prompting.chat)
         return rein_fail_at(err, REIN_EINVAL, "chat_format", -1, "is not set: an environment speaks in messages, which need one");
     rein_status status = allocate(&p, err);
     if (!status) status = rein_rollout_sampling(&p.sampling, p.end_ids, options, err);
     if (!status) status = run(&p, err);
-    if (!status) status = rein_groups_append_all(groups, p.groups, options->n, err);
+    if (!status) status = rein_groups_append_all(groups, p.groups, n, err);
     else rein_environment_abandon(p.environment);
     free_play(&p);
     return status;

@@ -14,7 +14,8 @@ rein_environment *rein_task_environment(const rein_task *task);
 rein_status rein_rollout_sampling(rein_sampling *sampling, int32_t end_ids[REIN_MAX_END_IDS + 1],
                                   const rein_rollout_options *options, rein_error *err);
 
-/* rein_rollout_sample for a task that is an environment: plays one episode for each trajectory. */
-rein_status rein_rollout_play(rein_groups *groups, const rein_rollout_options *options, rein_error *err);
+/* rein_rollout_sample_some (rollout.h) for a task that is an environment: plays one episode for each trajectory. */
+rein_status rein_rollout_play(rein_groups *groups, const rein_rollout_options *options, const size_t *places, size_t n,
+                              rein_error *err);
 
 #endif

@@ -14,6 +14,8 @@ rein_sampling rein_sampling_plain(void) { return (rein_sampling){.top_p = 1, .ma
 
 /* ------------------------------------------------------------------------------------------------------------- open and close */
 
+static int has_windows(const rein_generator *g) { return g->store->parts[REIN_KEYS_WINDOW].floats != 0; }
+
 rein_status rein_generator_open(rein_generator **generator, const rein_policy *policy, const rein_tokenizer *tokenizer,
                                 const rein_generator_options *options, rein_error *err) {
     const rein_generator_options o = options ? *options : (rein_generator_options){0};
@@ -38,7 +40,9 @@ rein_status rein_generator_open(rein_generator **generator, const rein_policy *p
     g->beside = g->max_prompt_tokens;
     g->waiting_end = &g->waiting;
     for (int r = 0; r < REIN_ROPES; r++) g->angles[r] = rein_angles_of(policy->model, r);
-    g->prefixes = (rein_prefix_cache){.store = g->store, .max_blocks = o.prefix_cache / (g->store->floats * sizeof(float))};
+    g->prefixes = (rein_prefix_cache){.store = g->store, .window = (size_t)policy->model->config.window};
+    if (o.prefix_cache >= rein_key_bytes(g, 1, 1)) g->prefixes.max_bytes = o.prefix_cache;
+    g->window = has_windows(g) ? g->prefixes.window + (g->prefixes.max_bytes ? REIN_KEY_BLOCK : 0) : SIZE_MAX / 2;
     status = g->memory ? rein_generator_charge_step(g, err) : REIN_OK;
     if (status) rein_generator_close(g);
     else *generator = g;
@@ -83,7 +87,7 @@ void rein_generator_close(rein_generator *g) {
     free(g->tops);
     for (int r = 0; r < REIN_ROPES; r++) free(g->angles[r].cosine), free(g->angles[r].sine);
     rein_arena_free(&g->arena);
-    rein_memory_give(g->memory, g->step_bytes + g->charged * g->store->floats * sizeof(float));
+    rein_memory_give(g->memory, g->step_bytes + g->charged);
     rein_key_store_close(g->store, g->policy.model, !g->memory);
     free(g);
 }
@@ -188,12 +192,12 @@ static rein_generator_request *copy_request(const rein_request *from) {
 /* The longest sample of the request, alone in the generator, must fit. */
 static rein_status check_memory(const rein_generator *g, const rein_request *r, rein_error *err) {
     if (!g->memory) return REIN_OK;
-    const size_t block = g->store->floats * sizeof(float), room = rein_memory_limit(g->memory) - g->step_bytes;
-    const size_t blocks = rein_prompt_blocks(r->n_prompt) + rein_sample_blocks(r, g->policy.model);
-    if (blocks <= room / block) return REIN_OK;
+    const size_t room = rein_memory_limit(g->memory) - g->step_bytes;
+    const size_t bytes = rein_prompt_bytes(g, r->n_prompt) + rein_sample_bytes(g, r);
+    if (bytes <= room) return REIN_OK;
     return rein_fail_at(err, REIN_ENOMEM, "max_tokens", -1,
                         "is %zu: with a prompt of %zu tokens the keys of a sample may need %zu bytes, and there are at most %zu",
-                        r->sampling.max_tokens, r->n_prompt, blocks * block, room);
+                        r->sampling.max_tokens, r->n_prompt, bytes, room);
 }
 
 rein_status rein_generator_add(size_t *number, rein_generator *g, const rein_request *from, rein_error *err) {
@@ -228,7 +232,7 @@ static int is_spoiled(const rein_generator_request *r) { return r->error.code ==
 
 void rein_generator_release(rein_generator *g, rein_generator_request *r) {
     for (size_t i = 0; i < r->n_keys; i++)
-        if (r->owned[i]) rein_key_store_give(g->store, r->keys[i].data, is_spoiled(r));
+        for (int part = 0; part < REIN_KEY_PARTS; part++) rein_generator_drop_part(g, r, i, (rein_key_part)part, is_spoiled(r));
     g->promised -= r->promised;
     rein_prefix_drop(r->prefix);
     if (!r->error.code) {

@@ -26,8 +26,9 @@ typedef struct rein_generator_request {
     rein_keys *keys;         /* keys and values of the prompt; NULL: it has not begun */
     size_t n_keys, n_shared; /* blocks; of those, at the beginning, blocks of the prefix cache */
     size_t shared;           /* tokens of the shared blocks */
-    size_t promised;         /* of its own blocks, those that are not in the prefix cache */
-    unsigned char *owned;    /* [n_keys] 1: the block is the request's, 0: the prefix cache's */
+    size_t promised;         /* bytes that its own blocks may come to need, without those in the prefix cache */
+    unsigned char *owned;    /* [n_keys] bit 1 << part: this part of the block is the request's, and not the prefix cache's */
+    size_t known;            /* tokens that the prefix cache knows, but not all keys that are needed there; 0: none */
     rein_prefix *prefix;     /* held: the node of the last block that is in the prefix cache; or NULL */
     int unshared;            /* the prefix cache had no room for all of the prompt */
     size_t cached;           /* tokens whose keys were not computed */
@@ -47,8 +48,9 @@ typedef struct rein_generator_sample {
     int32_t *ids;    /* [n] with a prefix cache */
     size_t ids_capacity;
     rein_growing text;
-    rein_keys *keys; /* those of the prompt, then its own */
+    rein_keys *keys; /* those of the prompt, from its first token on, then its own */
     size_t n_keys, capacity;
+    size_t behind;   /* blocks that are behind the window, or the prompt's */
     size_t row, top; /* in this step: the row of the head it is chosen from, and its index in tops */
     int finished;
 } rein_generator_sample;
@@ -60,12 +62,13 @@ struct rein_generator {
     size_t reserved, beside;       /* rein_generator_take_turns; reserved 0: requests are served one after another */
     size_t n_requests, unfinished; /* all that were added; those that have neither finished nor failed */
     rein_exec exec;
-    rein_arena arena;             /* memory of a step */
-    rein_key_store *store;        /* blocks of keys and values */
-    rein_prefix_cache prefixes;   /* max_blocks 0: none */
+    rein_arena arena;      /* memory of a step */
+    rein_key_store *store; /* blocks of keys and values */
+    size_t window; /* keys of layers with a window that are kept before the next position, itself counted; SIZE_MAX / 2: all */
+    rein_prefix_cache prefixes;   /* max_bytes 0: none */
     rein_memory *memory;          /* or NULL */
     size_t step_bytes;            /* charged to it for the arena */
-    size_t promised, charged;     /* blocks that running requests may need, and blocks that are charged, with the prefix cache's */
+    size_t promised, charged;     /* bytes of keys that running requests may need, and that are charged, with the prefix cache's */
     rein_activation_cache *cache; /* or NULL */
     rein_angles angles[REIN_ROPES];
     size_t n_angles;
@@ -93,10 +96,6 @@ void rein_generator_release(rein_generator *generator, rein_generator_request *r
 
 /* ---- generator_admit.c */
 
-/* The blocks of keys of a request: those of its prompt, and the most that one of its samples may need. */
-size_t rein_prompt_blocks(size_t tokens);
-size_t rein_sample_blocks(const rein_request *request, const rein_model *model);
-
 /* Removes the samples of a request, or with NULL those that are finished. */
 void rein_generator_remove(rein_generator *generator, const rein_generator_request *of);
 
@@ -104,7 +103,30 @@ void rein_generator_remove(rein_generator *generator, const rein_generator_reque
  * request for which there is no room fails. */
 void rein_generator_admit(rein_generator *generator);
 
-/* Reserves a place for the key of the last token of every sample. Requests for which there is no memory fail. */
+/* ---- generator_keys.c */
+
+/* Bytes of so many parts of each kind; the most that a prompt of so many tokens may need, and one sample of a request. */
+size_t rein_key_bytes(const rein_generator *generator, size_t all, size_t window);
+size_t rein_prompt_bytes(const rein_generator *generator, size_t tokens);
+size_t rein_sample_bytes(const rein_generator *generator, const rein_request *request);
+
+/* Promises bytes of keys; 0: the account has no room for them now, not even if the prefix cache is emptied. */
+int rein_generator_promise(rein_generator *generator, size_t bytes);
+
+/* Lists the blocks of a prompt: those that match in the prefix cache, then its own. 0: there is no memory. */
+int rein_generator_take_prompt(rein_generator *generator, rein_generator_request *request, const rein_prefix_match *match);
+
+/* Bytes that cannot be given back while the request is there, without its samples. */
+size_t rein_generator_held_bytes(const rein_generator *generator, const rein_generator_request *request);
+
+/* Gives a part of a block back, if it is the request's. */
+void rein_generator_drop_part(rein_generator *generator, rein_generator_request *request, size_t block, rein_key_part part,
+                              int spoiled);
+
+/* Gives back the keys that are behind the window of the next position of the prompt. */
+void rein_generator_trim_prompt(rein_generator *generator, rein_generator_request *request);
+
+/* Reserves the places of the keys that this step computes. Requests for which there is no memory fail. */
 void rein_generator_reserve_keys(rein_generator *generator);
 
 /* ---- generator_prefix.c */

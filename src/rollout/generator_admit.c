@@ -1,26 +1,16 @@
-/* generator_admit.c - the samples of a generator: when they begin, and the memory of their keys. Keys and values are stored in blocks of
- * 64 positions; the samples of a request share those of its prompt.
+/* generator_admit.c - the samples of a generator, and when they begin.
  *
  * Requests are served in the order in which they were added: all samples of one, then those of the next. With `reserved` places they take
  * turns: each that waits begins one sample, goes to the end of the list, and a request without a sample at work has places that others may
  * not take. At most one prompt is computed in part.
  *
- * With a ceiling of memory a request begins, and then each of its samples, when all the blocks that it may come to need are charged: what
+ * With a ceiling of memory a request begins, and then each of its samples, when all the keys that it may come to need are charged: what
  * has begun can finish. Of requests that take turns several may hold the keys of their prompts; a sample of each must have room beside them.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "generator.h"
-
-static size_t blocks_of(size_t tokens) { return (tokens + REIN_KEY_BLOCK - 1) / REIN_KEY_BLOCK; }
-
-size_t rein_prompt_blocks(size_t tokens) { return blocks_of(tokens); }
-
-size_t rein_sample_blocks(const rein_request *r, const rein_model *model) {
-    const size_t room = (size_t)model->config.max_positions - r->n_prompt;
-    return blocks_of(r->sampling.max_tokens < room ? r->sampling.max_tokens : room);
-}
 
 /* ------------------------------------------------------------------------------------------------------------------------- samples */
 
@@ -29,8 +19,9 @@ static void close_sample(rein_generator *g, rein_generator_sample *s) {
     r->open--;
     if (s->finished && !r->error.code) rein_generator_share_sample(g, s);
     for (size_t i = r->n_keys; i < s->n_keys; i++)
-        if (s->keys[i].data) rein_key_store_give(g->store, s->keys[i].data, r->error.code == REIN_ERANGE);
-    g->promised -= rein_sample_blocks(&r->r, g->policy.model);
+        for (int part = 0; part < REIN_KEY_PARTS; part++)
+            rein_key_store_give(g->store, (rein_key_part)part, s->keys[i].data[part], r->error.code == REIN_ERANGE);
+    g->promised -= rein_sample_bytes(g, &r->r);
     free(s->keys);
     free(s->ids);
     rein_growing_close(&s->text);
@@ -55,49 +46,13 @@ static void fail_request(rein_generator *g, rein_generator_request *r) {
 
 /* --------------------------------------------------------------------------------------------------------------------------- begin */
 
-/* Promises blocks of keys; 0: the account has no room for them now, not even if the prefix cache is emptied. */
-static int promise(rein_generator *g, size_t blocks) {
-    for (;;) {
-        const size_t all = g->promised + g->prefixes.blocks + blocks;
-        if (!g->memory || all <= g->charged) break;
-        if (rein_memory_take(g->memory, (all - g->charged) * g->store->floats * sizeof(float))) g->charged = all;
-        else if (!rein_prefix_evict(&g->prefixes)) return 0;
-    }
-    g->promised += blocks;
-    return 1;
-}
-
-/* Lists the blocks that the prefix cache has, in the order of the positions. */
-static void list_shared(rein_generator_request *r) {
-    const rein_prefix *node = r->prefix;
-    r->n_keys = r->n_shared;
-    for (size_t i = r->n_shared; i > 0; node = node->parent) {
-        r->keys[--i] = (rein_keys){node->block, node->n};
-        r->shared += node->n;
-    }
-}
-
-/* Takes the request's own blocks, which were promised. Of a block of the cache that matches in part the first keys are copied. */
-static int take_blocks(rein_generator *g, rein_generator_request *r, const rein_prefix_match *match) {
-    for (size_t at = r->shared; at < r->r.n_prompt; at += REIN_KEY_BLOCK) {
-        const size_t left = r->r.n_prompt - at;
-        float *block = rein_key_store_take(g->store);
-        if (!block) return 0;
-        if (match->partial && at == r->shared) memcpy(block, match->partial->block, g->store->floats * sizeof *block);
-        r->owned[r->n_keys] = 1;
-        r->keys[r->n_keys++] = (rein_keys){block, left < REIN_KEY_BLOCK ? left : REIN_KEY_BLOCK};
-    }
-    r->cached = r->computed = r->shared + match->partial_tokens;
-    return 1;
-}
-
 typedef enum admission { NEXT, LAST, FAILED } admission; /* the next request may begin too; none after this one; no memory */
 
 static admission begin_request(rein_generator *g, rein_generator_request *r) {
     const rein_prefix_match match = rein_generator_find_prefix(g, r);
-    const size_t own = rein_prompt_blocks(r->r.n_prompt - match.tokens);
+    const size_t own = rein_prompt_bytes(g, r->r.n_prompt - match.tokens);
     if (match.partial) rein_prefix_hold(match.partial); /* promising may evict others */
-    const int room = promise(g, own);
+    const int room = rein_generator_promise(g, own);
     rein_prefix_drop(match.partial);
     if (!room) {
         rein_prefix_drop(r->prefix);
@@ -105,12 +60,7 @@ static admission begin_request(rein_generator *g, rein_generator_request *r) {
         return LAST;
     }
     r->promised = own;
-    for (const rein_prefix *node = r->prefix; node && node->block; node = node->parent) r->n_shared++;
-    r->keys = calloc(r->n_shared + own, sizeof *r->keys);
-    r->owned = calloc(r->n_shared + own, 1);
-    if (!r->keys || !r->owned) return FAILED;
-    list_shared(r);
-    if (!take_blocks(g, r, &match)) return FAILED;
+    if (!rein_generator_take_prompt(g, r, &match)) return FAILED;
     r->activation_key = rein_activation_cache_begin(g->cache, &g->policy, r->r.n_prompt, r->r.samples);
     return NEXT;
 }
@@ -127,13 +77,12 @@ static int reserve_samples(rein_generator *g, size_t n) {
 static int begin_sample(rein_generator *g, rein_generator_request *r) {
     if (!reserve_samples(g, g->n_samples + 1)) return 0;
     rein_generator_sample *s = &g->samples[g->n_samples];
-    *s = (rein_generator_sample){.of = r, .index = r->begun, .n_keys = r->n_keys, .capacity = r->n_keys + 4};
+    *s = (rein_generator_sample){.of = r, .index = r->begun, .n_keys = r->n_keys, .behind = r->n_keys, .capacity = r->n_keys + 4};
     s->keys = malloc(s->capacity * sizeof *s->keys);
     if (!s->keys || rein_growing_open(&s->text, g->tokenizer, NULL)) {
         free(s->keys);
         return 0;
     }
-    memcpy(s->keys, r->keys, r->n_keys * sizeof *s->keys);
     g->n_samples++, r->begun++, r->open++, r->fresh++;
     return 1;
 }
@@ -155,23 +104,23 @@ static int is_complete(const rein_generator_request *r) { return r->keys && r->c
 /* 1 if the prompt of r has room beside those of the others that wait, and then the longest sample among them. */
 static int may_hold(const rein_generator *g, const rein_generator_request *r) {
     if (!g->memory || !g->reserved) return 1; /* one after another: the request was checked when it was added */
-    size_t blocks = rein_prompt_blocks(r->r.n_prompt), longest = rein_sample_blocks(&r->r, g->policy.model);
+    size_t bytes = rein_prompt_bytes(g, r->r.n_prompt), longest = rein_sample_bytes(g, &r->r);
     for (const rein_generator_request *other = g->waiting; other; other = other->next) {
         if (!other->keys) continue;
-        const size_t sample = rein_sample_blocks(&other->r, g->policy.model);
-        blocks += other->n_keys;
+        const size_t sample = rein_sample_bytes(g, &other->r);
+        bytes += rein_generator_held_bytes(g, other);
         if (sample > longest) longest = sample;
     }
-    return blocks + longest <= (rein_memory_limit(g->memory) - g->step_bytes) / (g->store->floats * sizeof(float));
+    return bytes + longest <= rein_memory_limit(g->memory) - g->step_bytes;
 }
 
 /* Begins up to `most` samples of a request whose prompt will be complete after this step. */
 static admission begin_samples(rein_generator *g, rein_generator_request *r, size_t most) {
-    const size_t blocks = rein_sample_blocks(&r->r, g->policy.model);
+    const size_t bytes = rein_sample_bytes(g, &r->r);
     for (; most && r->begun < r->r.samples && has_place(g, r); most--) {
-        if (!promise(g, blocks)) return LAST;
+        if (!rein_generator_promise(g, bytes)) return LAST;
         if (begin_sample(g, r)) continue;
-        g->promised -= blocks;
+        g->promised -= bytes;
         return FAILED;
     }
     return NEXT;
@@ -278,38 +227,14 @@ static int is_stuck(const rein_generator *g) {
 }
 
 static void fail_stuck(rein_generator *g, rein_generator_request *r) {
-    const size_t blocks = rein_prompt_blocks(r->r.n_prompt) + rein_sample_blocks(&r->r, g->policy.model);
+    const size_t bytes = rein_prompt_bytes(g, r->r.n_prompt) + rein_sample_bytes(g, &r->r);
     rein_fail(&r->error, REIN_ENOMEM,
               "request %zu cannot begin: the keys of a sample may need %zu bytes, and of the %zu bytes of the memory %zu are used",
-              r->number, blocks * g->store->floats * sizeof(float), rein_memory_limit(g->memory), rein_memory_used(g->memory));
+              r->number, bytes, rein_memory_limit(g->memory), rein_memory_used(g->memory));
     rein_generator_end(g, r);
 }
 
 void rein_generator_admit(rein_generator *g) {
     admit_waiting(g);
     while (is_stuck(g)) fail_stuck(g, g->waiting), admit_waiting(g);
-}
-
-/* ---------------------------------------------------------------------------------------------------------------------------- keys */
-
-static int reserve_key(rein_generator *g, rein_generator_sample *s) {
-    if (s->n_keys > s->of->n_keys && s->keys[s->n_keys - 1].count < REIN_KEY_BLOCK) return 1;
-    if (s->n_keys == s->capacity) {
-        const size_t capacity = 2 * s->capacity;
-        rein_keys *keys = realloc(s->keys, capacity * sizeof *keys);
-        if (!keys) return 0;
-        s->keys = keys, s->capacity = capacity;
-    }
-    float *block = rein_key_store_take(g->store);
-    if (!block) return 0;
-    s->keys[s->n_keys++] = (rein_keys){block, 0};
-    return 1;
-}
-
-void rein_generator_reserve_keys(rein_generator *g) {
-    for (size_t i = 0; i < g->n_samples;) {
-        rein_generator_sample *s = &g->samples[i];
-        if (s->n == 0 || reserve_key(g, s)) i++;
-        else fail_request(g, s->of), i = 0;
-    }
 }

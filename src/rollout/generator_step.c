@@ -230,7 +230,7 @@ static size_t add_row(step *s, size_t row, int32_t id, size_t position, const re
     }
     s->ids[row] = id;
     s->positions[row] = (int32_t)position;
-    s->slots[row] = (rein_slot){keys->data, slot};
+    s->slots[row] = (rein_slot){{keys->data[REIN_KEYS_ALL], keys->data[REIN_KEYS_WINDOW]}, slot};
     return row + 1;
 }
 
@@ -525,7 +525,8 @@ static size_t take_results(rein_generator *g) {
         failed |= take_result(g, i, &r->error) != REIN_OK;
         if (g->samples[i].finished && --r->left == 0) g->unfinished--;
         /* Not earlier: a finite log-probability shows that the keys of the prompt are finite. */
-        if (!r->error.code && g->samples[i].index == 0 && g->samples[i].n == 1) rein_generator_share_prompt(g, r);
+        if (!r->error.code && g->samples[i].index == 0 && g->samples[i].n == 1)
+            rein_generator_trim_prompt(g, r), rein_generator_share_prompt(g, r);
     }
     return failed ? end_failed(g) : g->n_samples;
 }

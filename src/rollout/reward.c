@@ -183,7 +183,7 @@ static rein_status open_program(rein_judge *judges, size_t i, const char *spec, 
     if (!is_command(spec, strlen(spec))) return refuse_word(spec, err);
     if (whole_groups) spec += strlen(GROUP);
     while (rein_is_blank(*spec)) spec++;
-    if (!*spec) return rein_fail_at(err, REIN_EINVAL, "reward", -1, "\"group:\" lacks its command: group: COMMAND");
+    if (!*spec) return rein_fail_at(err, REIN_EINVAL, "reward", -1, "\"group:\" needs a command after the colon: group: COMMAND");
     const size_t length = find_name(&name, spec);
     give_name(judges, i, name, length);
     const rein_judge_program_options options = {.name = judges[i].name,

@@ -2,10 +2,11 @@
  *
  * There are two passes. The first computes the norm of the gradients, which also finds any gradient that is not finite. The second updates.
  * The parameters are treated as one long array, cut into chunks that depend only on its length; a chunk may hold the end of one parameter
- * and the beginning of the next. At most CHUNKS chunks exist, so their sums need no allocation. */
+ * and the beginning of the next. At most CHUNKS chunks exist, so their sums need no allocation. Several ranks have whole chunks each. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "../base/base.h"
 #include "../base/pool.h"
@@ -25,6 +26,7 @@ struct update_run {
     const rein_parameter *parameters;
     float *first, *second;
     size_t total, chunk; /* elements */
+    size_t from, to;     /* chunks [from, to) are visited: all, or those of this rank */
     const rein_adamw_kernels *kernels;
     rein_adamw_factors factors[2]; /* without and with weight decay */
     visit *visit;
@@ -33,8 +35,9 @@ struct update_run {
 
 /* -------------------------------------------------------------------------------------------------------------------- chunks */
 
-static void visit_chunk(void *context, size_t chunk, int thread) {
+static void visit_chunk(void *context, size_t piece, int thread) {
     update_run *r = context;
+    const size_t chunk = r->from + piece;
     const size_t last = r->total - chunk * r->chunk < r->chunk ? r->total : (chunk + 1) * r->chunk;
     const rein_parameter *p = r->parameters;
     size_t at = chunk * r->chunk, begin = 0; /* begin: the first element of p */
@@ -61,15 +64,29 @@ static size_t chunks_of(const update_run *r) { return r->total / r->chunk + (r->
 
 static void visit_all(update_run *r, visit *visit, int threads) {
     r->visit = visit;
-    rein_parallel(threads, chunks_of(r), visit_chunk, r);
+    rein_parallel(threads, r->to - r->from, visit_chunk, r);
 }
 
-static double norm_of_gradients(update_run *r, int threads) {
+/* The sums of the chunks of all ranks. */
+static rein_status share_sums(update_run *r, rein_ranks *ranks, rein_error *err) {
+    const size_t n = rein_ranks_size(ranks);
+    if (n == 1) return REIN_OK;
+    size_t *begins = malloc((n + 1) * sizeof *begins);
+    if (!begins) return rein_no_memory(err);
+    for (size_t k = 0; k <= n; k++) begins[k] = rein_ranks_part(chunks_of(r), k, n) * sizeof *r->sums;
+    const rein_status status = rein_ranks_share(r->sums, begins, ranks, err);
+    free(begins);
+    return status;
+}
+
+static rein_status norm_of_gradients(double *norm, update_run *r, int threads, rein_ranks *ranks, rein_error *err) {
     double sum = 0;
     for (size_t i = 0; i < chunks_of(r); i++) r->sums[i] = 0;
     visit_all(r, add_squares, threads);
+    const rein_status status = share_sums(r, ranks, err);
     for (size_t i = 0; i < chunks_of(r); i++) sum += r->sums[i];
-    return sqrt(sum);
+    *norm = sqrt(sum);
+    return status;
 }
 
 /* -------------------------------------------------------------------------------------------------------------------- checks */
@@ -141,13 +158,18 @@ static rein_status check_state(const float *first, const float *second, const in
     return REIN_OK;
 }
 
-/* Reports the first gradient that is not finite; at least one is not. */
-static rein_status report_bad_gradient(const rein_parameter *parameters, rein_error *err) {
-    const rein_parameter *p = parameters;
-    size_t i = 0;
+/* The elements that are visited end before this one. */
+static size_t end_of(const update_run *r) { return r->to == chunks_of(r) ? r->total : r->to * r->chunk; }
+
+/* Reports the first gradient that is not finite, if it is one of those that are visited. */
+static rein_status report_bad_gradient(const update_run *r, rein_error *err) {
+    const rein_parameter *parameters = r->parameters, *p = parameters;
+    size_t i = r->from * r->chunk, at = i;
     char field[64];
-    while (isfinite(p->gradient[i]))
+    while (at < end_of(r) && i >= p->size) i -= p++->size;
+    for (; at < end_of(r) && isfinite(p->gradient[i]); at++)
         if (++i == p->size) i = 0, p++;
+    if (at >= end_of(r)) return REIN_OK;
     const char *what = isnan(p->gradient[i]) ? "NaN" : p->gradient[i] > 0 ? "inf" : "-inf";
     return rein_fail_at(err, REIN_EINVAL, field_of(field, (size_t)(p - parameters), "gradient"), (int64_t)i,
                         "is %s (%.200s, row %zu, column %zu): it must be finite; nothing was changed", what, p->name,
@@ -155,8 +177,8 @@ static rein_status report_bad_gradient(const rein_parameter *parameters, rein_er
 }
 
 /* The second moment is an average of squares: if their sum is at most FLT_MAX, so is the moment. */
-static rein_status check_norm(double norm, double scale, const rein_adamw *o, const rein_parameter *parameters, rein_error *err) {
-    if (!isfinite(norm)) return report_bad_gradient(parameters, err);
+static rein_status check_norm(double norm, double scale, const rein_adamw *o, const update_run *r, rein_error *err) {
+    if (!isfinite(norm)) return report_bad_gradient(r, err);
     if (norm * scale * (norm * scale) > (double)FLT_MAX)
         return rein_fail_at(err, REIN_ERANGE, "max_gradient_norm", -1,
                             "is %g: the norm of the gradient is %g, whose square does not fit a float; clip it",
@@ -189,12 +211,37 @@ static update_run start(const rein_parameter *parameters, float *first, float *s
     update_run r = {.parameters = parameters, .first = first, .second = second, .total = total};
     r.chunk = total / CHUNKS + 1 > SMALLEST_CHUNK ? total / CHUNKS + 1 : SMALLEST_CHUNK;
     r.kernels = rein_kernels_of(isa)->adamw;
+    r.to = chunks_of(&r);
     return r;
 }
 
-rein_status rein_adamw_step(double *gradient_norm, float *first, float *second, int64_t *step, const rein_parameter *parameters,
-                            size_t n_parameters, const rein_adamw *options, const rein_exec *exec, rein_error *err) {
+void rein_adamw_parts(size_t *begins, size_t floats, size_t ranks) {
+    const update_run r = start(NULL, NULL, NULL, floats, REIN_ISA_REF);
+    for (size_t k = 0; k < ranks; k++) begins[k] = rein_ranks_part(chunks_of(&r), k, ranks) * r.chunk;
+    begins[ranks] = floats;
+    for (size_t k = 0; k < ranks; k++)
+        if (begins[k] > floats) begins[k] = floats; /* the last chunk is shorter */
+}
+
+/* The values that every rank has updated go to all. */
+static rein_status share_values(float *values, size_t floats, rein_ranks *ranks, rein_error *err) {
+    const size_t n = rein_ranks_size(ranks);
+    if (n == 1) return REIN_OK;
+    size_t *begins = malloc((n + 1) * sizeof *begins);
+    if (!begins) return rein_no_memory(err);
+    rein_adamw_parts(begins, floats, n);
+    for (size_t k = 0; k <= n; k++) begins[k] *= sizeof *values;
+    const rein_status status = rein_ranks_share(values, begins, ranks, err);
+    free(begins);
+    return status;
+}
+
+rein_status rein_adamw_step_shared(double *gradient_norm, float *values, float *first, float *second, int64_t *step,
+                                   const rein_parameter *parameters, size_t n_parameters, const rein_adamw *options,
+                                   const rein_exec *exec, rein_ranks *ranks, rein_error *err) {
     rein_exec e;
+    double norm = 0;
+    const size_t rank = rein_ranks_rank(ranks), n = rein_ranks_size(ranks);
     size_t total = 0;
     rein_status status = rein_adamw_check(options, err);
     if (status == REIN_OK) status = check_parameters(&total, parameters, n_parameters, err);
@@ -202,12 +249,22 @@ rein_status rein_adamw_step(double *gradient_norm, float *first, float *second, 
     if (status == REIN_OK) status = rein_exec_resolve(&e, exec, total, err);
     if (status != REIN_OK) return status;
     update_run r = start(parameters, first, second, total, e.isa);
-    const double norm = norm_of_gradients(&r, e.threads), scale = clip(norm, options->max_gradient_norm);
-    status = check_norm(norm, scale, options, parameters, err);
+    r.to = rein_ranks_part(chunks_of(&r), rank + 1, n), r.from = rein_ranks_part(chunks_of(&r), rank, n);
+    status = norm_of_gradients(&norm, &r, e.threads, ranks, err);
+    if (status != REIN_OK) return status;
+    const double scale = clip(norm, options->max_gradient_norm);
+    status = rein_ranks_agree(ranks, check_norm(norm, scale, options, &r, err), err);
     if (status != REIN_OK) return status;
     for (int decay = 0; decay < 2; decay++) r.factors[decay] = factors_of(options, (double)*step + 1, scale, decay);
     visit_all(&r, update, e.threads);
+    status = share_values(values, total, ranks, err);
+    if (status != REIN_OK) return status;
     ++*step;
     if (gradient_norm) *gradient_norm = norm;
     return REIN_OK;
+}
+
+rein_status rein_adamw_step(double *gradient_norm, float *first, float *second, int64_t *step, const rein_parameter *parameters,
+                            size_t n_parameters, const rein_adamw *options, const rein_exec *exec, rein_error *err) {
+    return rein_adamw_step_shared(gradient_norm, NULL, first, second, step, parameters, n_parameters, options, exec, NULL, err);
 }

@@ -37,7 +37,13 @@ static sizes sizes_of(const rein_settings *s, const rein_outline *o, size_t prom
 
 static size_t keys_of(const rein_outline *o, const sizes *z) {
     const size_t prompts = (z->active + z->samples - 1) / z->samples;
-    return (prompts * blocks_of(z->prompt) + z->active * blocks_of(z->completion)) * rein_outline_key_block(o);
+    const size_t of_prompt = blocks_of(z->prompt), of_sample = blocks_of(z->completion);
+    const size_t pieces =
+        blocks_of(least(prompts * z->prompt, REIN_MAX_PROMPT_TOKENS)); /* before what is behind the window is given back */
+    const size_t windows = z->active * rein_outline_window_blocks(o, of_sample);
+    return (prompts * of_prompt + z->active * of_sample) * rein_outline_key_part(o, REIN_KEYS_ALL) +
+           (prompts * rein_outline_window_blocks(o, of_prompt) + (windows > pieces ? windows : pieces)) *
+               rein_outline_key_part(o, REIN_KEYS_WINDOW);
 }
 
 /* The largest step: prompts, or the samples that run; both if not all prompts are computed at once. */
@@ -64,13 +70,21 @@ static void add_sampling(rein_memory_use *use, const rein_settings *s, const rei
 
 /* -------------------------------------------------------------------------------------------------------------------- training */
 
+/* Where all weights train, shards are computed one after the other and added as soon as they can be (trainer_gradient.c). */
+static size_t gradient_buffers(const rein_settings *s, const rein_outline *o, size_t shards) {
+    size_t buffers = 1;
+    if (!o->full || *s->ptx_data) return shards;
+    for (size_t width = 1; width < shards; width *= 2) buffers++;
+    return buffers;
+}
+
 static void add_training(rein_memory_use *use, const rein_settings *s, const rein_outline *o, const sizes *z) {
     const size_t floats = o->full ? o->numbers : o->adapter_floats;
-    const size_t shards = s->shards ? (size_t)s->shards : o->full ? 1 : REIN_ADAPTER_SHARDS;
+    const size_t shards = s->shards ? (size_t)s->shards : o->full ? REIN_FULL_SHARDS : REIN_ADAPTER_SHARDS;
     const size_t n = least(z->samples, s->share_limit ? (size_t)s->share_limit : REIN_SHARE_LIMIT);
     const size_t shared = s->no_sharing || n == 1 ? 0 : z->prompt;
     const rein_outline_pass pass = {shared, z->completion + (shared ? 0 : z->prompt), n, s->recompute};
-    use->gradients = shards * floats * sizeof(float);
+    use->gradients = gradient_buffers(s, o, shards) * floats * sizeof(float);
     use->optimizer = 2 * floats * sizeof(float) + o->adapter_floats * sizeof(float) + o->adapter_packed;
     use->activations = rein_outline_activations(o, &pass);
     if (o->full && rein_options_use_reference(&s->objective)) use->reference = o->vectors + o->packed_f32;
@@ -118,7 +132,9 @@ rein_status rein_memory_estimate(rein_memory_use *use, const rein_settings *s, r
     char *text = strdup(s->lora_modules);
     if (!text) return rein_fail(err, REIN_ENOMEM, "no memory for the names of modules");
     read_modules(&lora, modules, text);
-    if (!status) status = rein_outline_open(&o, s->model, trains && !full ? &lora : NULL, full, &exec, err);
+    if (!status)
+        status =
+            rein_outline_open(&o, s->model, *s->quantize ? s->quantize : NULL, trains && !full ? &lora : NULL, full, &exec, err);
     if (!status) {
         const sizes z = sizes_of(s, &o, prompt_tokens);
         u.weights = weights_of(&o, samples), u.program = program_of(s->model);

@@ -239,7 +239,13 @@ static rein_status read_by_template(rein_written *s, conversation *c, size_t i, 
     rein_rendered written = {0};
     rein_status status = render(c, i, s);
     if (!status && !rein_choice_has_ids(turn->choice)) status = rein_group_written(&written, &c->prompt, c->reader, &given, i - 1);
-    if (!status) status = rein_choice_read(s, c->reader, turn->choice, path, &written, turn->plain);
+    if (status) { /* the template does not know where its messages come from */
+        char field[REIN_GROUP_PATH];
+        rein_group_path(field, "%s%s", c->path, c->key);
+        rein_fail_as(c->reader->err, status, field, (int64_t)i - 1, NULL);
+    } else {
+        status = rein_choice_read(s, c->reader, turn->choice, path, &written, turn->plain);
+    }
     rein_rendered_free(&written);
     return status;
 }

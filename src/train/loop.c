@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "dist/ranks.h"
 #include "rollout/trajectory.h"
 
 static const rein_settings *settings_of(const rein_loop *l) { return &l->session->settings; }
@@ -20,6 +21,13 @@ static rein_status check_size(const rein_loop *l, rein_error *err) {
     const size_t there = rein_task_size(l->runner->task, REIN_SPLIT_TRAIN), wanted = (size_t)settings_of(l)->prompts;
     if (wanted <= there) return REIN_OK;
     return rein_fail_at(err, REIN_EINVAL, "prompts", -1, "is %zu: the task has only %zu examples to train on", wanted, there);
+}
+
+/* How episodes are divided among ranks, whose programs each play their own, is not settled. */
+static rein_status check_environment(const rein_loop *l, const char *setting, const char *task, rein_error *err) {
+    if (!rein_ranks_several(l->session->ranks) || rein_task_kind_of(task) != REIN_TASK_ENVIRONMENT) return REIN_OK;
+    return rein_fail_at(err, REIN_EINVAL, setting, -1, "is an environment, which plays on one rank: there are %zu",
+                        rein_ranks_size(l->session->ranks));
 }
 
 static rein_status name_judges(rein_loop *l, rein_error *err) {
@@ -123,13 +131,15 @@ rein_status rein_loop_prepare(rein_loop **loop, const char *directory, const rei
     rein_loop *l = calloc(1, sizeof *l);
     if (!l) return rein_fail(err, REIN_ENOMEM, "no memory for a loop");
     if (options) l->options = *options;
-    l->first.step = l->last.step = -1;
     rein_status status = rein_session_prepare_loop(&l->session, directory, l->options.fork, settings, err);
     if (!status) status = choose_keep_last(l->session, settings, err);
     l->options.fork = NULL; /* as inputs below, it need not outlive this call */
     if (!status) status = rein_loop_check(settings_of(l), err);
     if (!status) status = rein_task_runner_open(&l->runner, settings_of(l), l->session->model, l->options.inputs, err);
     l->options.inputs = NULL;
+    if (!status) l->runner->ranks = l->session->ranks;
+    if (!status) status = check_environment(l, "task", settings_of(l)->task, err);
+    if (!status) status = check_environment(l, "eval_task", settings_of(l)->eval_task, err);
     if (!status) status = rein_task_runner_check(l->runner, err);
     if (!status) status = check_size(l, err);
     if (!status) status = name_judges(l, err);
@@ -175,8 +185,8 @@ void rein_loop_close(rein_loop *l) {
 }
 
 const rein_session *rein_loop_session(const rein_loop *l) { return l->session; }
-const rein_loop_evaluation *rein_loop_first(const rein_loop *l) { return &l->first; }
-const rein_loop_evaluation *rein_loop_last(const rein_loop *l) { return &l->last; }
+const rein_loop_evaluation *rein_loop_first(const rein_loop *l) { return l->evaluated ? &l->first : NULL; }
+const rein_loop_evaluation *rein_loop_last(const rein_loop *l) { return l->evaluated ? &l->last : NULL; }
 const char *rein_loop_stopped(const rein_loop *l) { return l->stopped ? l->session->settings.stop_at : ""; }
 int rein_loop_done(const rein_loop *l) { return l->stopped || l->session->step >= l->session->settings.steps; }
 
@@ -233,7 +243,8 @@ static int note_training(void *context, double share) {
 static rein_status train(rein_session_report *report, rein_loop *l, rein_groups *groups, double seconds_sample, rein_error *err) {
     rein_session *s = l->session;
     const rein_train_options options = {.seconds_sample = seconds_sample,
-                                        .own_samples = !rein_settings_truncate(&s->settings),
+                                        .own_samples = !rein_settings_truncate(&s->settings) ||
+                                                       s->settings.truncation == REIN_TRUNCATION_POLICY,
                                         .ptx = l->ptx.n ? &l->ptx : NULL,
                                         .ptx_batch = (size_t)s->settings.ptx_batch,
                                         .keep_advantages = 1,
@@ -250,14 +261,17 @@ static rein_status evaluate_if_due(rein_named_number *rows, size_t *n, rein_loop
     return status;
 }
 
+static int is_evaluated(const rein_loop *l, int64_t step) { return l->evaluated && l->last.step == step; }
+
 rein_status rein_loop_evaluate(rein_loop *l, rein_error *err) {
     rein_named_number rows[REIN_MORE_ROWS];
     size_t n;
     rein_session *s = l->session;
     rein_status status = rein_session_expect(s, REIN_SESSION_READY, err);
-    if (status || !settings_of(l)->eval_prompts || l->last.step == s->step) return status;
+    if (status || !settings_of(l)->eval_prompts || is_evaluated(l, s->step)) return status;
     status = rein_loop_evaluate_as(rows, &n, l, s->step, err);
-    return status ? status : rein_tensorboard_add(s->board, s->step, rein_seconds(CLOCK_REALTIME), rows, n, err);
+    if (status || !rein_session_writes(s)) return status;
+    return rein_tensorboard_add(s->board, s->step, rein_seconds(CLOCK_REALTIME), rows, n, err);
 }
 
 /* With dynamic sampling there may be several rounds of sampling and rewarding. */
@@ -270,7 +284,6 @@ static rein_status make_step(rein_session_report *report, rein_step_batch *batch
     const double began = rein_now();
     while (!status && rein_step_batch_wants_more(batch, settings_of(l))) {
         status = rein_loop_sample_round(&round, batch, l, err);
-        if (!status) status = rein_reward_groups(&round, l->runner->reward, err);
         if (!status) status = rein_loop_choose(batch, &round, l, err);
     }
     if (!status) status = train(report, l, &batch->chosen, rein_now() - began, err);
@@ -279,13 +292,16 @@ static rein_status make_step(rein_session_report *report, rein_step_batch *batch
     return status ? status : rein_session_commit(report, s, &batch->chosen, rows, n, err);
 }
 
-static void finish_report(rein_loop_report *report, rein_loop *l) {
-    report->evaluated = l->last.step == l->session->step;
+/* Metrics such as seconds are not the same on all ranks, and stop_at may name one: rank 0 decides. */
+static rein_status finish_report(rein_loop_report *report, rein_loop *l, rein_error *err) {
+    report->evaluated = is_evaluated(l, l->session->step);
     report->judge_log = rein_reward_log(l->runner->reward);
     for (size_t i = 0; i < report->trained.n; i++)
         note_metric(l, report->trained.metrics[i].name, report->trained.metrics[i].value);
+    const rein_status status = rein_ranks_tell(l->session->ranks, &l->stopped, sizeof l->stopped, err);
     report->stopped = rein_loop_stopped(l);
     report->done = rein_loop_done(l);
+    return status;
 }
 
 rein_status rein_loop_step(rein_loop_report *report, rein_loop *l, rein_error *err) {
@@ -297,7 +313,7 @@ rein_status rein_loop_step(rein_loop_report *report, rein_loop *l, rein_error *e
     if (rein_loop_done(l)) return rein_fail(err, REIN_EINVAL, "the run has made its %lld steps", (long long)s->settings.steps);
     if (s->step == 0) status = rein_loop_evaluate(l, err);
     if (!status) status = make_step(&report->trained, &batch, l, err);
-    if (!status) finish_report(report, l);
+    if (!status) status = finish_report(report, l, err);
     rein_step_batch_free(&batch);
     return status;
 }
@@ -322,8 +338,9 @@ static json_t *side_of(const rein_loop_evaluation *e, int with_kl) {
 rein_status rein_loop_finish(rein_loop *l, rein_error *err) {
     const rein_session *s = l->session;
     rein_status status = rein_session_save(l->session, err);
+    if (!rein_session_writes(s)) return status;
     if (!status) status = rein_run_writable(s->run, err); /* saving does not look if the step is saved already */
-    if (status || l->first.step < 0) return status;
+    if (status || !l->evaluated) return status;
     json_t *base = side_of(&l->first, 0), *final = side_of(&l->last, 1), *summary = json_object();
     const double budget = s->settings.objective.token_budget;
     const int failed = !base || !final || !summary || json_object_set(summary, "base", base) ||

@@ -13,10 +13,11 @@ struct rein_loop {
     rein_loop_options options;
     char (*judge_names)[80]; /* "rewards/exact/mean" */
     /* Evaluations. */
-    rein_loop_evaluation first, last;
-    json_t *evaluations;       /* array of the lines of evaluations.jsonl */
-    rein_groups before, after; /* the sampled ones */
-    double max_gap;            /* of all steps; NaN: none measured */
+    int evaluated;                    /* 1: `first` and `last` are set */
+    rein_loop_evaluation first, last; /* of the run */
+    json_t *evaluations;              /* array of the lines of evaluations.jsonl */
+    rein_groups before, after;        /* the sampled ones */
+    double max_gap;                   /* of all steps; NaN: none measured */
     int stopped;
 };
 
@@ -44,7 +45,7 @@ int rein_step_batch_wants_more(const rein_step_batch *batch, const rein_settings
 /* The places [prompts] in the task of the examples of a round of the next step. */
 rein_status rein_loop_places(uint64_t *indices, const rein_loop *loop, size_t round, rein_error *err);
 
-/* Samples the next round; *round is its groups, borrowed from the batch. */
+/* Samples and rewards the next round; *round is its groups, borrowed from the batch. */
 rein_status rein_loop_sample_round(rein_groups *round, rein_step_batch *batch, rein_loop *loop, rein_error *err);
 
 /* Chooses which groups of a round, which are rewarded, train. */

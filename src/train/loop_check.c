@@ -40,12 +40,35 @@ static rein_status check_programs(const rein_settings *s, rein_error *err) {
     return REIN_OK;
 }
 
+/* What a policy that is truncated cannot have. */
+static rein_status check_truncation(const rein_settings *s, rein_error *err) {
+    static const char name[] = "truncation";
+    if (!rein_settings_truncate(s))
+        return rein_fail_at(err, REIN_EINVAL, name, -1, "policy has no effect: it needs top_k, top_p or min_p");
+    if (s->objective.mismatch != REIN_MISMATCH_NONE)
+        return rein_fail_at(err, REIN_EINVAL, name, -1, "policy makes the sampler the policy: mismatch would correct nothing");
+    if (s->epochs * s->minibatches > 1)
+        return rein_fail_at(
+            err, REIN_EINVAL, name, -1,
+            "policy needs epochs 1 and minibatches 1: after an optimizer step the policy keeps other tokens than those "
+            "that were sampled from");
+    if (s->full || strstr(s->lora_modules, "lm_head"))
+        return rein_fail_at(err, REIN_EINVAL, name, -1,
+                            "policy needs a head that does not train: without full, and without lm_head");
+    if (rein_uses_exact_kl(&s->objective))
+        return rein_fail_at(err, REIN_EINVAL, name, -1,
+                            "policy has no exact KL: choose another kl_estimator, and kl_reward_coef in place of kl_reward_exact");
+    return REIN_OK;
+}
+
 /* A sampler that differs from the policy needs a correction in the objective. */
 static rein_status check_sampler(const rein_settings *s, rein_error *err) {
     const char *what = s->top_k ? "top_k" : s->top_p < 1 ? "top_p" : s->min_p > 0 ? "min_p" : NULL;
+    if (s->truncation == REIN_TRUNCATION_POLICY) return check_truncation(s, err);
     if (!what || s->objective.mismatch != REIN_MISMATCH_NONE) return REIN_OK;
     return rein_fail_at(err, REIN_EINVAL, what, -1,
-                        "changes the sampling distribution: it needs a correction, such as mismatch token-tis");
+                        "changes the sampling distribution: it needs truncation policy, which makes it part of the policy, or a "
+                        "correction, such as mismatch token-tis");
 }
 
 /* Advantages that need more than rewards: the loop samples and rewards, it computes no values. */

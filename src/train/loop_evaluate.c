@@ -114,7 +114,7 @@ static rein_status write_responses(const rein_loop *l, const rein_groups *groups
 
 static rein_status keep(rein_loop *l, const rein_loop_evaluation *e, const rein_groups *groups, rein_error *err) {
     rein_named_number rows[16];
-    rein_status status = rein_run_writable(l->session->run, err);
+    rein_status status = rein_session_writes(l->session) ? rein_run_writable(l->session->run, err) : REIN_OK;
     if (!status) status = rein_session_store(l->session, err);
     if (status) return status;
     json_t *line = rein_metric_object(e->step, rows, rows_of(rows, e));
@@ -122,6 +122,7 @@ static rein_status keep(rein_loop *l, const rein_loop_evaluation *e, const rein_
         json_object_set_new(line, "eval/samples", json_integer((json_int_t)e->sampled.samples)) ||
         json_array_append_new(l->evaluations, line))
         return rein_fail(err, REIN_ENOMEM, "no memory for an evaluation");
+    if (!rein_session_writes(l->session)) return REIN_OK;
     status = write_responses(l, groups, e->step, err);
     return rein_run_explain(l->session->run, status ? status : write_lines(l, err), err);
 }
@@ -133,11 +134,16 @@ static void set_policy_step(rein_groups *groups, int64_t step) {
         for (size_t t = 0; t < groups->groups[g].n; t++) groups->groups[g].trajectories[t].policy_step = step;
 }
 
+static void note_evaluation(rein_loop *l, rein_loop_evaluation e) {
+    if (!l->evaluated) l->first = e;
+    l->last = e;
+    l->evaluated = 1;
+}
+
 /* The first evaluation and the last one stay, with their completions. */
 static void remember(rein_loop *l, const rein_loop_evaluation *e, rein_groups *sampled) {
     rein_groups *place = l->before.n || e->step ? &l->after : &l->before;
-    if (l->first.step < 0) l->first = *e;
-    l->last = *e;
+    note_evaluation(l, *e);
     rein_groups_free(place);
     *place = *sampled;
     *sampled = (rein_groups){0};
@@ -156,7 +162,7 @@ rein_status rein_loop_evaluate_as(rein_named_number *rows, size_t *n, rein_loop 
         set_policy_step(&sampled, step);
         status = measure_kl(&e, l, policy.temperature, &sampled, err);
     }
-    if (!status) status = keep(l, &e, &sampled, err);
+    if (!status) status = rein_ranks_agree(l->session->ranks, keep(l, &e, &sampled, err), err);
     if (!status) remember(l, &e, &sampled), *n = rows_of(rows, &e);
     rein_groups_free(&greedy);
     rein_groups_free(&sampled);
@@ -198,10 +204,7 @@ static rein_status read_line(rein_loop *l, const char *path, const char *text, s
         json_decref(line);
         return rein_fail(err, REIN_ENOMEM, "no memory for an evaluation");
     }
-    if (ours) {
-        l->last = evaluation_of(line);
-        if (l->first.step < 0) l->first = l->last;
-    }
+    if (ours) note_evaluation(l, evaluation_of(line));
     json_decref(line);
     return REIN_OK;
 }

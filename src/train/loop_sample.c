@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "loop.h"
+#include "trainer.h"
 
 static const rein_settings *settings_of(const rein_loop *l) { return &l->session->settings; }
 
@@ -47,6 +48,25 @@ static void on_progress(void *context, size_t done, size_t all) {
     if (l->options.progress) l->options.progress(l->options.context, REIN_PHASE_SAMPLING, done, all);
 }
 
+/* The ranks that sample each prompt: those that will train on it, if nothing is sampled again. Its activations are in their caches. */
+static void choose_ranks(size_t *ranks, const rein_loop *l, size_t n) {
+    const size_t parts = (size_t)settings_of(l)->minibatches, shards = l->session->trainer->options.shards;
+    for (size_t b = 0; b < parts; b++) {
+        const size_t first = n * b / parts, size = n * (b + 1) / parts - first, dealt = size < shards ? size : shards;
+        for (size_t i = 0; i < size; i++) ranks[first + i] = rein_ranks_owner(i % dealt, dealt, rein_ranks_size(l->session->ranks));
+    }
+}
+
+/* Every rank samples and rewards its prompts; then all get the groups of all. */
+static rein_status sample_and_reward(rein_groups *groups, rein_loop *l, const rein_rollout_options *o, rein_error *err) {
+    size_t *ranks = malloc(o->n * sizeof *ranks);
+    if (!ranks) return rein_fail(err, REIN_ENOMEM, "no memory for %zu prompts", o->n);
+    choose_ranks(ranks, l, o->n);
+    const rein_status status = rein_task_runner_sample(groups, l->runner, o, ranks, err);
+    free(ranks);
+    return status;
+}
+
 rein_status rein_loop_sample_round(rein_groups *round, rein_step_batch *batch, rein_loop *l, rein_error *err) {
     const rein_settings *s = settings_of(l);
     const size_t prompts = (size_t)s->prompts;
@@ -60,7 +80,7 @@ rein_status rein_loop_sample_round(rein_groups *round, rein_step_batch *batch, r
     o.activation_cache = rein_session_activation_cache(l->session);
     o.progress = on_progress, o.context = l;
     rein_status status = rein_loop_places(indices, l, batch->rounds, err);
-    if (!status) status = rein_rollout_sample(&batch->sampled, &o, err);
+    if (!status) status = sample_and_reward(&batch->sampled, l, &o, err);
     free(indices);
     if (status) return status;
     *round = (rein_groups){batch->sampled.groups + batch->rounds++ * prompts, prompts, 0};

@@ -13,6 +13,7 @@ void rein_policy_files_free(rein_policy_files *files) {
     free(files->model);
     free(files->adapter);
     free(files->run);
+    free(files->quantize);
     *files = (rein_policy_files){.step = -1};
 }
 
@@ -76,7 +77,8 @@ static rein_status take_checkpoint(rein_policy_files *files, char *checkpoint, c
     files->temperature = rein_settings_temperature(settings, files->step);
     files->model = adapts ? strdup(settings->model) : checkpoint;
     files->adapter = adapts ? checkpoint : NULL;
-    return files->model ? REIN_OK : rein_no_memory(err);
+    if (*settings->quantize) files->quantize = strdup(settings->quantize);
+    return files->model && (files->quantize || !*settings->quantize) ? REIN_OK : rein_no_memory(err);
 }
 
 static rein_status find_in_run(rein_policy_files *files, rein_error *err) {

@@ -8,6 +8,7 @@
 
 #include "base/base.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "checkpoint.h"
 #include "settings.h"
@@ -85,12 +86,35 @@ rein_status rein_session_expect(const rein_session *s, rein_session_state state,
                                                       : "there is no step to commit: rein_session_train makes one");
 }
 
+int rein_session_writes(const rein_session *s) { return rein_ranks_rank(s->ranks) == 0; }
+
+rein_status rein_session_expect_one_rank(const rein_session *s, const char *what, rein_error *err) {
+    if (!rein_ranks_several(s->ranks)) return REIN_OK;
+    return rein_fail(err, REIN_EINVAL, "%s is made for one rank, and there are %zu", what, rein_ranks_size(s->ranks));
+}
+
+/* The checkpoints that there are now, for a rank that only reads the run. */
+static rein_status look_again(rein_session *s, rein_error *err) {
+    rein_run_close(s->run);
+    s->run = NULL;
+    return rein_run_open(&s->run, s->directory, REIN_RUN_READ, err);
+}
+
+static rein_status save_step(rein_session *s, rein_error *err) {
+    rein_status status = rein_run_explain(s->run, write_checkpoint(s, err), err);
+    if (!status) s->saved = s->step;
+    return status;
+}
+
+/* The moments of all ranks come to rank 0, which writes. */
 rein_status rein_session_save(rein_session *s, rein_error *err) {
     rein_status status = rein_session_expect(s, REIN_SESSION_READY, err);
     if (status || s->saved == s->step) return status;
-    status = rein_run_explain(s->run, write_checkpoint(s, err), err);
+    status = rein_trainer_collect(s->trainer, err);
+    if (!status) status = rein_ranks_agree(s->ranks, rein_session_writes(s) ? save_step(s, err) : REIN_OK, err);
     if (status) return status;
     s->saved = s->step;
+    if (!rein_session_writes(s)) return look_again(s, err);
     return s->step ? retain(s, err) : REIN_OK;
 }
 
@@ -152,14 +176,15 @@ static rein_status open_board(rein_session *s, rein_error *err) {
 }
 
 /* The settings of a fork are written after its checkpoint: a run that has settings and no checkpoint begins from the model. */
-static rein_status begin(rein_session *s, rein_error *err) {
+static rein_status begin(int *loaded, rein_session *s, rein_error *err) {
     rein_status status = s->fork.run ? rein_run_fork(&s->run, s->directory, s->fork.run, s->fork.step, err)
                                      : rein_run_open(&s->run, s->directory, REIN_RUN_RESUME, err);
     if (!status) status = rein_run_resume(&s->step, s->note, s->run, err);
     if (!status && s->is_new) status = rein_session_store(s, err);
+    *loaded = !status && s->step >= 0;
     if (!status && s->step < 0) {
         s->step = 0;
-        status = rein_session_save(s, err);
+        status = save_step(s, err);
     } else if (!status) {
         status = load(s, err);
         if (!status) status = retain_again(s, err);
@@ -168,11 +193,60 @@ static rein_status begin(rein_session *s, rein_error *err) {
     return status ? status : open_board(s, err);
 }
 
+/* A rank that does not write loads what rank 0 has loaded. */
+static rein_status follow(rein_session *s, int64_t step, int loaded, rein_error *err) {
+    rein_status status = rein_run_open(&s->run, s->directory, REIN_RUN_READ, err);
+    s->step = s->saved = step;
+    return status || !loaded ? status : load(s, err);
+}
+
+/* Ranks that were started with other settings, or read other files, would make another run. Threads and instruction sets may differ. */
+static rein_status compare_settings(const rein_session *s, rein_error *err) {
+    const rein_setting_info *setting;
+    const rein_option_info *option;
+    rein_text text = {0};
+    rein_status status = REIN_OK;
+    if (!rein_ranks_several(s->ranks)) return REIN_OK;
+    for (size_t i = 0; !status && (setting = rein_setting_at(i)); i++) {
+        if (!strcmp(setting->name, "threads")) continue;
+        rein_text_put(&text, setting->name);
+        status = rein_settings_get(&text, &s->settings, setting->name, err);
+    }
+    for (size_t i = 0; !status && (option = rein_option_at(i)); i++) {
+        rein_text_put(&text, option->name);
+        status = rein_settings_get(&text, &s->settings, option->name, err);
+    }
+    char *files = s->files ? json_dumps(s->files, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    rein_text_format(&text, "%s %s %d", rein_version(), files ? files : "", s->is_new);
+    if (!status) status = rein_text_status(&text, err);
+    status = rein_ranks_agree(s->ranks, status, err);
+    if (!status) status = rein_ranks_compare(s->ranks, rein_hash(text.data, text.length), "the settings or the files", err);
+    free(files);
+    rein_text_free(&text);
+    return status;
+}
+
+/* Nothing is written before all ranks have checked what they were given. */
+static rein_status begin_together(rein_session *s, rein_error *err) {
+    struct {
+        int64_t step;
+        int64_t loaded;
+    } place = {0, 0};
+    int loaded = 0;
+    rein_status status = compare_settings(s, err);
+    if (!status) status = rein_ranks_agree(s->ranks, rein_session_writes(s) ? begin(&loaded, s, err) : REIN_OK, err);
+    place.step = s->step, place.loaded = loaded;
+    if (!status) status = rein_ranks_tell(s->ranks, &place, sizeof place, err);
+    if (!status && !rein_session_writes(s)) status = follow(s, place.step, place.loaded != 0, err);
+    status = rein_ranks_agree(s->ranks, status, err);
+    return status ? status : rein_trainer_compare(s->trainer, err);
+}
+
 rein_status rein_session_begin(rein_session *s, rein_error *err) {
     rein_status status = rein_session_expect(s, REIN_SESSION_PREPARED, err);
     if (status) return status;
     s->state = REIN_SESSION_READY;
-    status = begin(s, err);
+    status = begin_together(s, err);
     if (status) s->state = REIN_SESSION_FAILED;
     else rein_session_budget_start(s);
     return status;
@@ -182,8 +256,10 @@ rein_status rein_session_revert(rein_session *s, rein_error *err) {
     char note[REIN_NOTE_SIZE];
     if (s->state == REIN_SESSION_PREPARED) return rein_session_expect(s, REIN_SESSION_READY, err);
     if (s->state == REIN_SESSION_READY && s->saved == s->step) return REIN_OK;
+    rein_status status = rein_session_expect_one_rank(s, "rein_session_revert", err);
+    if (status) return status;
     s->state = REIN_SESSION_FAILED;
-    rein_status status = rein_run_resume(&s->step, note, s->run, err);
+    status = rein_run_resume(&s->step, note, s->run, err);
     if (!status) status = load(s, err);
     if (status) return status;
     rein_tensorboard_close(s->board);

@@ -22,7 +22,8 @@ typedef enum rein_session_state {
 struct rein_session {
     rein_settings settings;
     rein_exec exec;
-    rein_run *run;
+    rein_ranks *ranks;      /* NULL: one */
+    rein_run *run;          /* open for writing on rank 0, for reading on others */
     char *directory;        /* of the run */
     int is_new;             /* the directory held no run */
     rein_fork fork;         /* .run NULL: no fork; else it belongs to the session */
@@ -57,6 +58,12 @@ rein_status rein_session_expect(const rein_session *session, rein_session_state 
 
 /* The reference policy of the next step, at a temperature. Borrowed from the session, until that of another step is asked for. */
 rein_status rein_session_reference_policy(rein_policy *policy, rein_session *session, double temperature, rein_error *err);
+
+/* 1 on the rank that writes the run. */
+int rein_session_writes(const rein_session *session);
+
+/* REIN_EINVAL with several ranks: `what` is made for one. */
+rein_status rein_session_expect_one_rank(const rein_session *session, const char *what, rein_error *err);
 
 /* The log-probs of the groups under the reference of the next step, [tokens of all histories], at a temperature; those of an earlier step
  * are not computed again, as long as they fit into the session's reference cache. */

@@ -45,6 +45,7 @@ static void forget_reference(rein_session *s, const rein_settings *now) {
 
 rein_status rein_session_change(rein_session *s, const rein_settings *now, rein_error *err) {
     rein_status status = rein_session_expect(s, REIN_SESSION_READY, err);
+    if (!status) status = rein_session_expect_one_rank(s, "rein_session_change", err);
     if (!status) status = check_change(s, now, err);
     if (!status) status = rein_session_store(s, err); /* the run keeps those it began with */
     if (status) return status;
@@ -63,6 +64,7 @@ static int is_in(const int64_t *steps, size_t n, int64_t step) {
 
 rein_status rein_session_delete(rein_deletion *what, rein_session *s, const int64_t *steps, size_t n, rein_error *err) {
     rein_status status = rein_session_expect(s, REIN_SESSION_READY, err);
+    if (!status) status = rein_session_expect_one_rank(s, "rein_session_delete", err);
     if (status) return status;
     int64_t *needed = malloc((rein_run_checkpoints(NULL, s->run) + 1) * sizeof *needed), *gone = malloc((n + 1) * sizeof *gone);
     if (!needed || !gone) {

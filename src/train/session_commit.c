@@ -10,6 +10,7 @@
 #include "origin.h"
 #include "session.h"
 #include "settings.h"
+#include "trainer.h"
 
 /* The settings come last: a run that has them has everything that it needs to resume. */
 static rein_status write_settings(const rein_session *s, rein_error *err) {
@@ -23,7 +24,7 @@ static rein_status write_settings(const rein_session *s, rein_error *err) {
 }
 
 rein_status rein_session_store(rein_session *s, rein_error *err) {
-    const rein_status status = s->stored ? REIN_OK : write_settings(s, err);
+    const rein_status status = s->stored || !rein_session_writes(s) ? REIN_OK : write_settings(s, err);
     if (!status) s->stored = 1;
     return status;
 }
@@ -90,11 +91,19 @@ static rein_status write_history(rein_session *s, const rein_session_report *rep
     return status;
 }
 
+static rein_status write_lines(const rein_session_report *report, rein_session *s, const rein_groups *groups, rein_error *err) {
+    if (!rein_session_writes(s)) return REIN_OK;
+    const rein_status status = write_trajectories(s, groups, err);
+    return status ? status : write_history(s, report, err);
+}
+
+/* Weights that are not those of all ranks are not written. */
 static rein_status write_step(const rein_session_report *report, rein_session *s, const rein_groups *groups, rein_error *err) {
-    rein_status status = write_trajectories(s, groups, err);
-    if (!status) status = write_history(s, report, err);
+    rein_status status = rein_trainer_compare(s->trainer, err);
+    if (!status) status = rein_ranks_agree(s->ranks, write_lines(report, s, groups, err), err);
     if (!status && s->step % s->settings.save_steps == 0) status = rein_session_save(s, err);
-    if (!status) status = rein_tensorboard_add(s->board, s->step, rein_seconds(CLOCK_REALTIME), report->metrics, report->n, err);
+    if (!status && rein_session_writes(s))
+        status = rein_tensorboard_add(s->board, s->step, rein_seconds(CLOCK_REALTIME), report->metrics, report->n, err);
     return status;
 }
 

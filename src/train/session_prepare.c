@@ -73,10 +73,20 @@ static rein_status choose_learning_rate(rein_settings *o, rein_error *err) {
     return rein_settings_set(o, "learning_rate", "3e-4", err);
 }
 
+/* An adapter has 16 shards of its own. All weights get 8, which as many ranks can divide; runs of earlier versions keep their one. It is
+ * written to the run: the bits depend on it. */
+static rein_status choose_shards(rein_settings *o, rein_error *err) {
+    char text[16];
+    if (!o->full || rein_settings_given(o, "shards")) return REIN_OK;
+    snprintf(text, sizeof text, "%d", REIN_FULL_SHARDS);
+    return rein_settings_set(o, "shards", text, err);
+}
+
 static rein_status resolve_settings(rein_session *s, const rein_settings *given, rein_error *err) {
     if (s->fork.run) return rein_fork_settings(&s->settings, s->directory, &s->fork, given, err);
     rein_status status = s->is_new ? rein_settings_assign(&s->settings, given, err) : resume_settings(s, given, err);
     if (!status && s->is_new) status = choose_learning_rate(&s->settings, err);
+    if (!status && s->is_new) status = choose_shards(&s->settings, err);
     if (!status && !*s->settings.model)
         status = rein_fail_at(err, REIN_EINVAL, "model", -1, "is missing: a new run needs the directory of a model");
     if (!status) status = rein_settings_check(&s->settings, err);
@@ -229,7 +239,7 @@ static rein_status check_directories(const rein_settings *o, rein_error *err) {
 
 static rein_status open_policy(rein_session *s, rein_error *err) {
     const rein_settings *o = &s->settings;
-    const rein_model_options how = {.train = o->full, .exec = s->exec};
+    const rein_model_options how = {.train = o->full, .exec = s->exec, .quantize = *o->quantize ? o->quantize : NULL};
     rein_trainer_options trainer = {
         o->temperature, (size_t)o->shards, (size_t)o->share_limit, o->no_sharing, o->recompute, s->exec, NULL};
     rein_status status = rein_model_open(&s->model, o->model, &how, err);
@@ -238,6 +248,7 @@ static rein_status open_policy(rein_session *s, rein_error *err) {
         status = rein_activation_cache_open(&s->activation_cache, (size_t)o->activation_cache * 1000000, o->recompute, err);
     trainer.activation_cache = s->activation_cache;
     if (!status) status = rein_trainer_open(&s->trainer, s->model, s->adapter, &trainer, err);
+    if (!status) rein_trainer_set_ranks(s->trainer, s->ranks);
     return status;
 }
 
@@ -289,6 +300,7 @@ static int decides_what_stays(const rein_settings *given) {
 static rein_status prepare(rein_session *s, const rein_settings *given, rein_error *err) {
     rein_status status = rein_run_check_place(s->directory, err);
     s->allowed = given->allowed;
+    s->ranks = given->ranks;
     s->keeps_rule = !decides_what_stays(given);
     if (!status) status = resolve_settings(s, given, err);
     if (!status) status = place_programs(&s->settings, given, err);

@@ -147,6 +147,7 @@ static rein_status one_pass(working *w, int64_t epoch, size_t first, size_t last
     rein_pass_result pass;
     const size_t at = tokens_before(w->groups, first);
     const rein_groups part = {w->groups->groups + first, last - first, 0};
+    const rein_truncation truncation = {s->settings.top_k, s->settings.top_p, s->settings.min_p};
     const rein_pass_options options = {.objective = &w->objective,
                                        .reference = w->reference_policy.model ? &w->reference_policy : NULL,
                                        .reference_log_probs = w->reference ? w->reference + at : NULL,
@@ -155,7 +156,9 @@ static rein_status one_pass(working *w, int64_t epoch, size_t first, size_t last
                                        .mask_truncated_completions = s->settings.mask_truncated_completions,
                                        .recorded_are_current = w->passes == 0 && w->options->own_samples,
                                        .advantages = epoch == 0 ? w->advantages + at : NULL,
-                                       .temperature = w->policy.temperature};
+                                       .temperature = w->policy.temperature,
+                                       .truncation = s->settings.truncation ? &truncation : NULL};
+    s->trainer->last_pass = !s->adapter && !w->options->ptx && s->trainer->options.shards > 1;
     rein_status status = rein_trainer_forward_backward(&pass, s->trainer, &part, &options, err);
     if (!status) add_pass(w, &pass, epoch == 0);
     if (!status && w->options->ptx) status = ptx_pass(w, err);
@@ -225,6 +228,13 @@ static int has_budgets(const working *w) {
     return 0;
 }
 
+static void put_balance(rein_step_numbers *n, const rein_expert_load *load, const rein_ranks *ranks) {
+    if (!load || rein_ranks_several(ranks)) return; /* each rank knows only its own tokens */
+    const rein_expert_balance b = rein_expert_load_balance(load);
+    n->expert_load_max = b.load_max, n->expert_load_cv = b.load_cv;
+    n->expert_entropy = b.entropy, n->expert_balance_loss = b.balance_loss;
+}
+
 static void finish_numbers(working *w, double began) {
     rein_step_numbers *n = &w->numbers;
     const double tokens = (double)w->tokens, seconds_sample = w->options->seconds_sample;
@@ -242,6 +252,7 @@ static void finish_numbers(working *w, double began) {
     n->budget_multiplier = isnan(w->s->multiplier) ? NAN : w->objective.budget_penalty_coef;
     n->tokens_per_second = n->seconds_step > 0 ? tokens / n->seconds_step : NAN;
     n->peak_memory = peak_memory();
+    put_balance(n, w->s->trainer->load, w->s->ranks);
 }
 
 static void make_report(rein_session_report *report, const working *w) {
@@ -285,10 +296,15 @@ static rein_status check_data(const working *w, rein_error *err) {
 static rein_status begin_step(working *w, rein_error *err) {
     if (w->options->temperature != 0) w->policy.temperature = w->options->temperature;
     rein_session_budget_apply(&w->objective, w->s);
+    if (w->s->settings.truncation == REIN_TRUNCATION_POLICY && !w->options->own_samples)
+        return rein_fail_at(err, REIN_EINVAL, "truncation", -1,
+                            "policy trains only on what the run has just sampled: groups from elsewhere need truncation none and a "
+                            "mismatch, such as token-tis");
     rein_status status = rein_check_temperature(w->policy.temperature, err);
     if (!status) status = check_data(w, err);
     if (status) return status;
     rein_step_numbers_clear(&w->numbers);
+    if (w->s->trainer->load) rein_expert_load_clear(w->s->trainer->load);
     w->numbers.loss = (rein_loss){0};
     w->numbers.seconds_forward = w->numbers.seconds_backward = w->numbers.seconds_optimizer = 0;
     w->advantages = calloc(w->tokens + 1, sizeof *w->advantages);

@@ -10,7 +10,7 @@
 #include "objective/option_table.h"
 #include "settings.h"
 
-typedef enum kind { TEXT, LIST, WHOLE, NUMBER, SWITCH, SCHEDULE } kind; /* a list has one value per line */
+typedef enum kind { TEXT, LIST, WHOLE, NUMBER, SWITCH, SCHEDULE, TRUNCATION } kind; /* a list has one value per line */
 
 typedef struct row {
     rein_setting_info info;
@@ -27,8 +27,13 @@ static const row ROWS[] = {REIN_SETTINGS_TABLE(ROW)};
 enum { N_ROWS = sizeof ROWS / sizeof *ROWS };
 
 static const char *const SCHEDULES[] = {
-    [REIN_SCHEDULE_CONSTANT] = "constant", [REIN_SCHEDULE_LINEAR] = "linear", [REIN_SCHEDULE_COSINE] = "cosine"};
-enum { N_SCHEDULES = sizeof SCHEDULES / sizeof *SCHEDULES };
+    [REIN_SCHEDULE_CONSTANT] = "constant", [REIN_SCHEDULE_LINEAR] = "linear", [REIN_SCHEDULE_COSINE] = "cosine", NULL};
+static const char *const TRUNCATIONS[] = {[REIN_TRUNCATION_NONE] = "none", [REIN_TRUNCATION_POLICY] = "policy", NULL};
+
+/* The words of a choice, by the values of its enum. */
+static const char *const *words_of(const row *r) {
+    return r->kind == SCHEDULE ? SCHEDULES : r->kind == TRUNCATION ? TRUNCATIONS : NULL;
+}
 
 const rein_setting_info *rein_setting_at(size_t i) { return i < N_ROWS ? &ROWS[i].info : NULL; }
 
@@ -69,6 +74,7 @@ static void set_standard(rein_settings *s, const row *r) {
     case NUMBER: *(double *)field = r->standard; break;
     case SWITCH: *(int *)field = (int)r->standard; break;
     case SCHEDULE: *(rein_schedule_shape *)field = (rein_schedule_shape)r->standard; break;
+    case TRUNCATION: *(int *)field = (int)r->standard; break;
     }
 }
 
@@ -166,9 +172,14 @@ static rein_status set_switch(int *to, const row *r, const char *value, rein_err
     return rein_fail_at(err, REIN_EINVAL, r->info.name, -1, "is \"%.60s\": it must be yes or no", value);
 }
 
-static rein_status set_schedule(rein_schedule_shape *to, const row *r, const char *value, rein_error *err) {
-    for (size_t i = 0; i < N_SCHEDULES; i++)
-        if (!strcmp(SCHEDULES[i], value)) return *to = (rein_schedule_shape)i, REIN_OK;
+static rein_status set_choice(void *to, const row *r, const char *value, rein_error *err) {
+    const char *const *words = words_of(r);
+    for (int i = 0; words[i]; i++)
+        if (!strcmp(words[i], value)) {
+            if (r->kind == SCHEDULE) *(rein_schedule_shape *)to = (rein_schedule_shape)i;
+            else *(int *)to = i;
+            return REIN_OK;
+        }
     return rein_fail_at(err, REIN_EINVAL, r->info.name, -1, "is \"%.60s\": it must be one of %s", value, r->info.value);
 }
 
@@ -193,7 +204,8 @@ static rein_status set_row(rein_settings *s, const row *r, const char *value, re
         return set_text(to, r->info.name, value, err);
     case TEXT: return set_text(to, r->info.name, value, err);
     case SWITCH: return set_switch(to, r, value, err);
-    case SCHEDULE: return set_schedule(to, r, value, err);
+    case SCHEDULE:
+    case TRUNCATION: return set_choice(to, r, value, err);
     case WHOLE:
     case NUMBER: break;
     }
@@ -241,6 +253,8 @@ rein_status rein_settings_set(rein_settings *s, const char *name, const char *va
 
 void rein_settings_set_isa(rein_settings *s, rein_isa isa) { s->isa = isa; }
 
+void rein_settings_set_ranks(rein_settings *s, rein_ranks *ranks) { s->ranks = ranks; }
+
 void rein_settings_allow(rein_settings *s, unsigned allowed) { s->allowed = allowed; }
 
 /* --------------------------------------------------------------------------------------------------------------------- reading */
@@ -251,6 +265,7 @@ const char *rein_settings_text(const rein_settings *s, const char *name) {
     if (!strcmp(name, "preset")) return s->preset;
     if (!r) return rein_options_get(&word, &s->objective, name, NULL) ? "" : word;
     if (r->kind == SCHEDULE) return SCHEDULES[*(const rein_schedule_shape *)field_of(s, r)];
+    if (r->kind == TRUNCATION) return TRUNCATIONS[*(const int *)field_of(s, r)];
     return has_text(r) ? *(char *const *)field_of(s, r) : "";
 }
 

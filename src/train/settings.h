@@ -12,11 +12,15 @@
 enum { REIN_SETTINGS_TABLE(REIN_PLACE) REIN_SETTING_COUNT };
 #undef REIN_PLACE
 
+/* What top_k, top_p and min_p are: the sampler's own, which a mismatch corrects, or a part of the policy. */
+typedef enum rein_truncation_kind { REIN_TRUNCATION_NONE, REIN_TRUNCATION_POLICY } rein_truncation_kind;
+
 /* Texts are never NULL: "" is "not given". They belong to the settings. */
 struct rein_settings {
-    char *model;   /* directory */
-    char *adapter; /* directory of an adapter to begin with; "": a new one */
-    int full;      /* all weights train, not an adapter */
+    char *model;    /* directory */
+    char *adapter;  /* directory of an adapter to begin with; "": a new one */
+    char *quantize; /* "q8_0" or "q4_0": rein_model_options; "": the weights are as stored */
+    int full;       /* all weights train, not an adapter */
     int64_t lora_rank;
     double lora_alpha;
     int use_rslora;
@@ -37,9 +41,10 @@ struct rein_settings {
 
     int64_t shards, share_limit; /* 0: the trainer's own */
     int no_sharing, recompute;
-    int64_t threads;  /* 0: all cores; never part of a result */
-    rein_isa isa;     /* never part of a result; it has no name */
-    unsigned allowed; /* rein_allowance; neither has this */
+    int64_t threads;   /* 0: all cores; never part of a result */
+    rein_isa isa;      /* never part of a result; it has no name */
+    unsigned allowed;  /* rein_allowance; neither has this */
+    rein_ranks *ranks; /* that share the work; NULL: one. Nor this */
 
     int64_t save_steps; /* a checkpoint every so many steps */
     int64_t keep_last;  /* checkpoints; 0: all */
@@ -58,7 +63,8 @@ struct rein_settings {
     int64_t activation_cache; /* MB for activations that sampling computed and training reuses; never part of a result */
     int64_t top_k;
     double top_p, min_p;
-    char *stop; /* texts that end a response, one per line; \n is a newline, \\ a backslash */
+    int truncation; /* a rein_truncation_kind */
+    char *stop;     /* texts that end a response, one per line; \n is a newline, \\ a backslash */
     int chat;
     char *chat_format, *system, *date; /* date: of strftime_now in a chat template; "": it does not ask for one */
     double temperature_final;          /* 0: not given */

@@ -1,6 +1,7 @@
 /* settings_check.c - which settings of a run may change, and which contradict each other or have no effect. */
 #include <string.h>
 
+#include "model/quantize.h"
 #include "model/tokenizer_parts.h"
 #include "settings.h"
 
@@ -103,7 +104,10 @@ static rein_status check_policy(const rein_settings *s, rein_error *err) {
     }
     if (s->full && *s->adapter)
         return rein_fail_at(err, REIN_EINVAL, "full", -1, "and adapter contradict each other: give one of them");
-    return REIN_OK;
+    if (s->full && *s->quantize)
+        return rein_fail_at(err, REIN_EINVAL, "quantize", -1, "and full contradict each other: weights that train are f32");
+    if (!*s->quantize || rein_quantize_type(s->quantize)) return REIN_OK;
+    return rein_fail_at(err, REIN_EINVAL, "quantize", -1, "is \"%.40s\": q8_0 and q4_0 are known", s->quantize);
 }
 
 int64_t rein_settings_total_steps(const rein_settings *s) { return s->total_steps || !*s->task ? s->total_steps : s->steps; }

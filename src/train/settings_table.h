@@ -8,6 +8,7 @@
 #define REIN_SETTINGS_TABLE(ROW)                                                                                                   \
     ROW(model, TEXT, "DIR", 0, 0, 0, "policy", "directory of the model, as Hugging Face writes it")                                \
     ROW(adapter, TEXT, "DIR", 0, 0, 0, "policy", "directory of an adapter (PEFT) to begin with")                                   \
+    ROW(quantize, TEXT, "q8_0|q4_0", 0, 0, 0, "policy", "quantise the matrices of the model, for less memory; changes the policy") \
     ROW(full, SWITCH, "yes|no", 0, 0, 0, "policy", "train all weights instead of an adapter")                                      \
     ROW(lora_rank, WHOLE, "N", 1, 65536, 8, "policy", "rank of the adapter")                                                       \
     ROW(lora_alpha, NUMBER, "X", 1e-6, 1e6, 16, "policy", "its scale is alpha/rank")                                               \
@@ -50,11 +51,13 @@
     ROW(activation_cache, WHOLE, "MB", 0, 1e9, 4096, "rollout",                                                                    \
         "memory for activations that sampling computes and training reuses; 0: none")                                              \
     ROW(temperature_final, NUMBER, "X", 1e-3, 1e3, 0, "rollout", "the temperature falls (or rises) to this over the steps")        \
-    ROW(top_k, WHOLE, "N", 0, 1e9, 0, "rollout", "sample among the N most probable tokens; needs a mismatch correction")           \
+    ROW(top_k, WHOLE, "N", 0, 1e9, 0, "rollout", "sample among the N most probable tokens; needs a mismatch or truncation policy") \
     ROW(top_p, NUMBER, "X", 1e-9, 1, 1, "rollout",                                                                                 \
-        "sample among the most probable tokens whose sum reaches it; needs a mismatch correction")                                 \
+        "sample among the most probable tokens whose sum reaches it; needs a mismatch or truncation policy")                       \
     ROW(min_p, NUMBER, "X", 0, 0.999999, 0, "rollout",                                                                             \
-        "sample among tokens with this share of the greatest probability; needs a mismatch correction")                            \
+        "sample among tokens with this share of the greatest probability; needs a mismatch or truncation policy")                  \
+    ROW(truncation, TRUNCATION, "none|policy", 0, 0, 0, "rollout",                                                                 \
+        "policy: top_k, top_p and min_p are part of the policy, in sampling and in training")                                      \
     ROW(max_turns, WHOLE, "N", 1, 1e6, 8, "rollout", "turns of the model in an episode of an environment")                         \
     ROW(stop, LIST, "TEXT", 0, 0, 0, "rollout", "a text that ends a response, \\n a newline; may be repeated")                     \
     ROW(dynamic_sampling, WHOLE, "N", 0, 1000, 0, "rollout",                                                                       \

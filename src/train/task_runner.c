@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "groups_share.h"
 #include "rollout/reward.h"
+#include "rollout/rollout.h"
 #include "rollout/task.h"
 
 /* Cuts a text into its lines. */
@@ -199,6 +201,28 @@ rein_status rein_task_runner_held_out(size_t *n, rein_task_runner *r, rein_error
     return *n ? REIN_OK : rein_fail(err, REIN_EINVAL, "%s: nothing is held out for evaluations", why.message);
 }
 
+/* The prompts of this rank, as one batch of the generator. */
+static rein_status sample_own(rein_groups *own, rein_task_runner *r, const rein_rollout_options *o, const size_t *ranks,
+                              rein_error *err) {
+    size_t n = 0, *places = calloc(o->n + 1, sizeof *places);
+    if (!places) return rein_fail(err, REIN_ENOMEM, "no memory for %zu prompts", o->n);
+    for (size_t i = 0; i < o->n; i++)
+        if (ranks[i] == rein_ranks_rank(r->ranks)) places[n++] = i;
+    rein_status status = n || !o->n ? rein_rollout_sample_some(own, o, places, n, err) : REIN_OK;
+    if (!status && n) status = rein_reward_groups(own, r->reward, err);
+    free(places);
+    return status;
+}
+
+rein_status rein_task_runner_sample(rein_groups *groups, rein_task_runner *r, const rein_rollout_options *options,
+                                    const size_t *ranks, rein_error *err) {
+    rein_groups own = {0};
+    rein_status status = rein_ranks_agree(r->ranks, sample_own(&own, r, options, ranks, err), err);
+    if (!status) status = rein_groups_share(groups, &own, ranks, options->n, r->ranks, err);
+    rein_groups_free(&own);
+    return status;
+}
+
 rein_status rein_task_runner_evaluate(rein_groups *groups, rein_task_runner *r, const rein_policy *policy, int greedy,
                                       const rein_exec *exec, void (*progress)(void *context, size_t done, size_t all),
                                       void *context, rein_error *err) {
@@ -217,9 +241,12 @@ rein_status rein_task_runner_evaluate(rein_groups *groups, rein_task_runner *r, 
     o.sampling.greedy = greedy;
     if (greedy) o.sampling.top_k = 0, o.sampling.top_p = 1, o.sampling.min_p = 0;
     o.progress = progress, o.context = context;
-    status = rein_rollout_sample(groups, &o, err);
-    if (!status) status = rein_reward_groups(groups, r->reward, err);
+    size_t *ranks = malloc((n ? n : 1) * sizeof *ranks);
+    if (!ranks) status = rein_fail(err, REIN_ENOMEM, "no memory for %zu prompts", n);
+    for (size_t i = 0; i < n && !status; i++) ranks[i] = rein_ranks_owner(i, n, rein_ranks_size(r->ranks));
+    if (!status) status = rein_task_runner_sample(groups, r, &o, ranks, err);
     if (status) rein_groups_free(groups);
+    free(ranks);
     free(indices);
     return status;
 }

@@ -20,6 +20,7 @@ struct rein_task_runner {
     size_t n_stops;
     size_t held_out; /* examples that a program is known to hold out */
     int held_out_ends;
+    rein_ranks *ranks; /* that share sampling and rewarding; NULL: one */
 };
 
 /* Checks every example of a file, and the first of each split of other tasks: prompts that cannot be encoded or are too long, answers that a
@@ -31,5 +32,10 @@ rein_status rein_task_runner_held_out(size_t *n, rein_task_runner *runner, rein_
 
 /* How examples are sampled; the caller adds which ones. */
 rein_rollout_options rein_task_runner_options(rein_task_runner *runner, rein_policy policy, rein_exec exec);
+
+/* Samples the prompts of the options, and rewards what was sampled. ranks [options->n]: which rank does that for each prompt; all get the
+ * groups of all. On failure the groups are as they were. */
+rein_status rein_task_runner_sample(rein_groups *groups, rein_task_runner *runner, const rein_rollout_options *options,
+                                    const size_t *ranks, rein_error *err);
 
 #endif

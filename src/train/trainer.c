@@ -1,4 +1,4 @@
-/* trainer.c - gradients in shards, summed by one fixed tree, and a step of AdamW. */
+/* trainer.c - how a trainer opens, and its step of AdamW. */
 #include "trainer.h"
 
 #include <math.h>
@@ -6,8 +6,9 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "base/pool.h"
 #include "model/activation_cache.h"
+#include "model/activations.h"
+#include "model/weights.h"
 
 enum { LARGEST_SHARDS = 4096 };
 
@@ -35,14 +36,21 @@ static rein_status allocate(rein_trainer *t, rein_error *err) {
     t->floats = rein_parameter_floats(t->model, t->adapter);
     t->n_parameters = rein_parameter_count(t->model, t->adapter);
     t->parameters = calloc(t->n_parameters, sizeof *t->parameters);
-    t->shards = rein_pages_take(t->options.shards * t->floats * sizeof *t->shards);
+    t->values = t->adapter ? t->adapter->values : t->model->values;
+    t->buffers = rein_pages_take(t->options.shards * t->floats * sizeof *t->buffers);
+    t->buffer_of = malloc(t->options.shards * sizeof *t->buffer_of);
+    t->taken = calloc(t->options.shards, 1);
     t->first = rein_pages_take(t->floats * sizeof *t->first);
     t->second = rein_pages_take(t->floats * sizeof *t->second);
-    if (!t->parameters || !t->shards || !t->first || !t->second)
+    if (!t->parameters || !t->buffers || !t->buffer_of || !t->taken || !t->first || !t->second)
         return rein_fail(err, REIN_ENOMEM, "no memory to train %zu numbers in %zu shards", t->floats, t->options.shards);
-    rein_parameters(t->parameters, t->model, t->adapter, t->shards);
-    const rein_status status = rein_activations_open(&t->activations, &t->options.exec, err);
-    return status ? status : rein_activations_open(&t->reference_activations, &t->options.exec, err);
+    for (size_t s = 0; s < t->options.shards; s++) t->buffer_of[s] = -1;
+    rein_parameters(t->parameters, t->model, t->adapter, t->buffers);
+    rein_status status = rein_activations_open(&t->activations, &t->options.exec, err);
+    if (!status) status = rein_activations_open(&t->reference_activations, &t->options.exec, err);
+    if (!status) status = rein_expert_load_open(&t->load, &t->model->config, err);
+    if (!status) t->activations->load = t->load;
+    return status;
 }
 
 rein_status rein_trainer_open(rein_trainer **trainer, rein_model *model, rein_adapter *adapter, const rein_trainer_options *options,
@@ -66,9 +74,12 @@ void rein_trainer_close(rein_trainer *t) {
     if (!t) return;
     rein_activations_close(t->activations);
     rein_activations_close(t->reference_activations);
+    rein_expert_load_close(t->load);
     rein_arena_free(&t->arena);
     free(t->parameters);
-    rein_pages_free(t->shards, t->options.shards * t->floats * sizeof *t->shards);
+    rein_pages_free(t->buffers, t->options.shards * t->floats * sizeof *t->buffers);
+    free(t->buffer_of);
+    free(t->taken);
     rein_pages_free(t->first, t->floats * sizeof *t->first);
     rein_pages_free(t->second, t->floats * sizeof *t->second);
     free(t);
@@ -76,37 +87,18 @@ void rein_trainer_close(rein_trainer *t) {
 
 int64_t rein_trainer_steps(const rein_trainer *t) { return t->steps; }
 
-void rein_trainer_clear(rein_trainer *t) {
-    memset(t->shards, 0, t->options.shards * t->floats * sizeof *t->shards);
-    t->groups = 0;
-    t->holds = 0;
-}
-
-/* ------------------------------------------------------------------------------------------------------------ adding shards up */
-
-enum { PIECE = 16384 };
-
-/* Sums a part of all shards: neighbours are added, then neighbours of those, … */
-static void add_stretch(void *context, size_t piece, int thread) {
-    const rein_trainer *t = context;
-    const size_t from = piece * PIECE, to = t->floats - from < PIECE ? t->floats : from + PIECE;
-    (void)thread;
-    for (size_t stride = 1; stride < t->options.shards; stride *= 2)
-        for (size_t s = 0; s + stride < t->options.shards; s += 2 * stride) {
-            float *sum = t->shards + s * t->floats;
-            const float *other = t->shards + (s + stride) * t->floats;
-            for (size_t i = from; i < to; i++) sum[i] += other[i];
-        }
-}
+/* ----------------------------------------------------------------------------------------------------------------- the optimizer */
 
 rein_status rein_trainer_optim_step(double *gradient_norm, rein_trainer *t, const rein_adamw *adamw, rein_error *err) {
     if (!t->holds) return rein_fail(err, REIN_EINVAL, "there is no gradient: every pass since the last step had nothing to train");
     rein_status status = rein_adamw_check(adamw, err);
     if (status) return status; /* the gradient stays: the caller can correct the options and call again */
-    rein_parallel(t->options.exec.threads, (t->floats + PIECE - 1) / PIECE, add_stretch, t);
-    status = rein_adamw_step(gradient_norm, t->first, t->second, &t->steps, t->parameters, t->n_parameters, adamw, &t->options.exec,
-                             err);
+    status = rein_trainer_compare(t, err);
+    if (!status) status = rein_trainer_sum(t, err);
+    if (!status)
+        status = rein_adamw_step_shared(gradient_norm, t->values, t->first, t->second, &t->steps, t->parameters, t->n_parameters,
+                                        adamw, &t->options.exec, t->ranks, err);
     if (!status) status = rein_parameters_changed(t->model, t->adapter, err);
-    rein_trainer_clear(t); /* also if AdamW failed: the first shard holds the sum */
+    rein_trainer_clear(t); /* also if AdamW failed: the shards are added up */
     return status;
 }

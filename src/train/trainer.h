@@ -1,12 +1,16 @@
-/* trainer.h - inside of a trainer, for trainer.c (gradients, optimizer), trainer_pass.c (forward, backward) and trainer_files.c. Private. */
+/* trainer.h - inside of a trainer, for trainer.c (optimizer), trainer_gradient.c (shards and their sum), trainer_pass.c (forward, backward),
+ * trainer_ranks.c (what ranks exchange) and trainer_files.c. Private. */
 #ifndef REIN_TRAIN_TRAINER_H
 #define REIN_TRAIN_TRAINER_H
 
 #include "base/arena.h"
+#include "dist/ranks.h"
+#include "model/expert_load.h"
+#include "packing.h"
 #include "rein/train.h"
 
-/* Defaults of rein_trainer_options; all weights have one shard. */
-enum { REIN_ADAPTER_SHARDS = 16, REIN_SHARE_LIMIT = 16 };
+/* Defaults of rein_trainer_options, where all weights have one shard; and the shards of a new run in which all weights train. */
+enum { REIN_ADAPTER_SHARDS = 16, REIN_SHARE_LIMIT = 16, REIN_FULL_SHARDS = 8 };
 
 /* Called before every micro-batch of a forward pass, with a backward pass (`done` of `all` micro-batches were trained) or without (all is 0:
  * a reference, for example). Not 0: the pass stops with REIN_ECANCELLED. */
@@ -21,15 +25,22 @@ struct rein_trainer {
     rein_trainer_options options; /* with the defaults put in */
     rein_activations *activations;
     rein_activations *reference_activations; /* of the reference, in a pass that computes the exact KL */
+    rein_expert_load *load;                  /* of its backward passes, or NULL */
     rein_arena arena;                        /* of a pass */
     size_t floats, n_parameters;
     rein_parameter *parameters;
-    float *shards;         /* [shards][floats] gradients */
-    float *first, *second; /* [floats] of AdamW */
+    float *values;  /* [floats] what trains */
+    float *buffers; /* [shards][floats] gradients; all 0 where `taken` is 0. Pages of buffers that were never taken do not exist */
+    int *buffer_of; /* [shards] of a sum that begins with this shard; -1: there is none */
+    unsigned char *taken;  /* [shards] buffers in use */
+    float *first, *second; /* [floats] of AdamW; with several ranks only this rank's part is used */
     int64_t steps;
     size_t groups; /* whose gradients were added since the last step: the index of the next one */
     int holds;     /* 1: the gradient is not 0 */
     rein_trainer_watch watch;
+    rein_ranks *ranks; /* NULL: one */
+    size_t dealt;      /* groups by which the shards of this gradient were dealt to the ranks; 0: not yet */
+    int last_pass; /* 1: no pass follows the next one before the optimizer: sums of shards can be made as soon as they are complete */
 };
 
 /* REIN_EINVAL if a policy cannot have this temperature. */
@@ -45,5 +56,53 @@ void rein_trainer_clear(rein_trainer *trainer);
  * rein_trainer_forward_backward fail. The gradient stays as it is. */
 rein_status rein_trainer_check(rein_loss *loss, rein_trainer *trainer, const rein_groups *groups, const rein_pass_options *options,
                                rein_error *err);
+
+/* ---- trainer_gradient.c */
+
+/* The shard of group number `group` of a pass. */
+size_t rein_trainer_shard_of(const rein_trainer *trainer, size_t group);
+
+/* Before a pass of n groups: deals the shards to the ranks, unless an earlier pass has dealt those of this gradient. */
+void rein_trainer_deal(rein_trainer *trainer, size_t n_groups);
+
+/* The rank that has a shard. */
+size_t rein_trainer_rank_of(const rein_trainer *trainer, size_t shard);
+
+/* Where the gradient of a shard is added up, [floats]. */
+float *rein_trainer_shard(rein_trainer *trainer, size_t shard);
+
+/* Nothing will be added to the shards up to this one: sums that are complete are made, and their buffers used again. */
+void rein_trainer_close_shards(rein_trainer *trainer, size_t shard);
+
+/* Adds all shards, of all ranks. The gradients of trainer->parameters are the sum: all of it, or with several ranks this rank's part. */
+rein_status rein_trainer_sum(rein_trainer *trainer, rein_error *err);
+
+/* ---- trainer_ranks.c */
+
+/* The ranks that share the work of a trainer; they must outlive it. Before its first pass. From then on all ranks make the same calls with the
+ * same groups, and results are those of one rank bit for bit. */
+void rein_trainer_set_ranks(rein_trainer *trainer, rein_ranks *ranks);
+
+/* REIN_ESYSTEM, which names a rank, if the weights that train are not the same on all. */
+rein_status rein_trainer_compare(rein_trainer *trainer, rein_error *err);
+
+/* Brings the optimizer's moments to rank 0, which can then save the trainer. */
+rein_status rein_trainer_collect(rein_trainer *trainer, rein_error *err);
+
+/* Where the parts of the parameters begin that each rank's optimizer has: begins [ranks + 1] floats. adamw.c has it. */
+void rein_adamw_parts(size_t *begins, size_t floats, size_t ranks);
+
+/* rein_adamw_step on parameters whose gradients are known in this rank's part only; afterwards all ranks have all values, which lie in
+ * `values` one parameter after another. */
+rein_status rein_adamw_step_shared(double *gradient_norm, float *values, float *first, float *second, int64_t *step,
+                                   const rein_parameter *parameters, size_t n_parameters, const rein_adamw *options,
+                                   const rein_exec *exec, rein_ranks *ranks, rein_error *err);
+
+/* Which rank computes each micro-batch of a pass: ranks [n_micro_batches]. */
+void rein_trainer_assign(size_t *ranks, const rein_trainer *trainer, const rein_packing *packing, int trains);
+
+/* Numbers of tokens that each rank has computed for its micro-batches become those of all. */
+rein_status rein_trainer_share_tokens(float *numbers, const size_t *ranks, rein_trainer *trainer, const rein_packing *packing,
+                                      rein_error *err);
 
 #endif

@@ -20,7 +20,7 @@ static rein_status list_moments(moments *m, const rein_trainer *t, rein_error *e
         return rein_fail(err, REIN_ENOMEM, "no memory to list the moments of %zu arrays", t->n_parameters);
     for (size_t i = 0; i < 2 * t->n_parameters; i++) {
         const rein_parameter *p = &t->parameters[i / 2];
-        const float *values = (i % 2 ? t->second : t->first) + (p->gradient - t->shards);
+        const float *values = (i % 2 ? t->second : t->first) + (p->value - t->values);
         snprintf(m->names[i], sizeof *m->names, "%s.%s", i % 2 ? "second" : "first", p->name);
         m->tensors[i] = (rein_tensor){.name = m->names[i],
                                       .dtype = REIN_TENSOR_F32,
@@ -68,7 +68,18 @@ typedef struct loading {
     rein_adapter *adapter;
     moments m;
     int64_t steps;
+    size_t part[2]; /* of the moments, that is taken */
 } loading;
+
+static rein_status find_part(size_t part[2], const rein_trainer *t, rein_error *err) {
+    const size_t n = rein_ranks_size(t->ranks), rank = rein_ranks_rank(t->ranks);
+    size_t *begins = malloc((n + 1) * sizeof *begins);
+    if (!begins) return rein_fail(err, REIN_ENOMEM, "no memory for the parts of %zu ranks", n);
+    rein_adamw_parts(begins, t->floats, n);
+    part[0] = begins[rank], part[1] = begins[rank + 1];
+    free(begins);
+    return REIN_OK;
+}
 
 static rein_status open_moments(loading *l, const rein_trainer *t, const char *directory, rein_error *err) {
     const rein_tensor *tensor;
@@ -107,11 +118,17 @@ static rein_status open_model(loading *l, const rein_trainer *t, const char *dir
     return status;
 }
 
+/* With several ranks each takes the part that its optimizer has. */
+static void take_moment(const rein_trainer *t, const loading *l, size_t i) {
+    const rein_parameter *p = &t->parameters[i / 2];
+    const size_t begin = (size_t)(p->value - t->values), end = begin + p->size;
+    const size_t from = begin > l->part[0] ? begin : l->part[0], to = end < l->part[1] ? end : l->part[1];
+    const float *moments = rein_tensors_find(l->optimizer, l->m.names[i])->data;
+    if (from < to) memcpy((i % 2 ? t->second : t->first) + from, moments + (from - begin), (to - from) * sizeof *moments);
+}
+
 static void take(rein_trainer *t, const loading *l) {
-    for (size_t i = 0; i < 2 * t->n_parameters; i++) {
-        const rein_tensor *to = &l->m.tensors[i]; /* lies in t->first or t->second */
-        memcpy((void *)(uintptr_t)to->data, rein_tensors_find(l->optimizer, to->name)->data, to->bytes);
-    }
+    for (size_t i = 0; i < 2 * t->n_parameters; i++) take_moment(t, l, i);
     if (l->adapter) memcpy(t->adapter->values, l->adapter->values, l->adapter->floats * sizeof *l->adapter->values);
     for (size_t i = 0; l->model && i < t->n_parameters; i++)
         memcpy(t->parameters[i].value, rein_tensors_find(l->model, t->parameters[i].name)->data,
@@ -121,7 +138,8 @@ static void take(rein_trainer *t, const loading *l) {
 
 rein_status rein_trainer_load(rein_trainer *t, const char *directory, rein_error *err) {
     loading l = {0};
-    rein_status status = open_moments(&l, t, directory, err);
+    rein_status status = find_part(l.part, t, err);
+    if (!status) status = open_moments(&l, t, directory, err);
     if (!status) status = t->adapter ? open_adapter(&l, t, directory, err) : open_model(&l, t, directory, err);
     if (!status) {
         take(t, &l);

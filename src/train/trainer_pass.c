@@ -26,6 +26,10 @@ typedef struct pass_work {
     float *batch_dlog_probs, *batch_dentropies, *batch_dkl;
     rein_batch batch;
     rein_step *step;
+    void *room; /* of the step */
+    size_t room_size;
+    size_t *ranks; /* [n_micro_batches] which rank computes each */
+    int repeats;   /* 1: the loss is computed again in the end, since this rank has not computed all of it in order */
 } pass_work;
 
 static rein_policy own_policy(const rein_trainer *t, double temperature) {
@@ -71,7 +75,7 @@ static int wants_something(const rein_micro_batch *micro_batch) {
 static rein_status forward(float *log_probs, float *entropies, int exact_kl, pass_work *w, const rein_micro_batch *micro_batch,
                            const rein_policy *policy, const rein_forward_options *how, rein_error *err) {
     const rein_beside beside = {w->t->reference_activations, exact_kl ? w->o->reference : NULL, w->batch_kl, w->batch_reference,
-                                how && rein_exact_kl_loss(&w->objective)};
+                                rein_exact_kl_loss(&w->objective)};
     const rein_status status =
         rein_forward_beside(w->batch_log_probs, entropies ? w->batch_entropies : NULL, exact_kl ? &beside : NULL, w->t->activations,
                             policy, &micro_batch->tokens, how, err);
@@ -87,17 +91,30 @@ static rein_status ask_watch(const rein_trainer *t, size_t done, size_t all, rei
     return rein_fail(err, REIN_ECANCELLED, "the step was stopped");
 }
 
+/* What a forward pass beside the reference gives. */
+static rein_status share_exact_kl(pass_work *w, rein_error *err) {
+    const rein_status status = rein_trainer_share_tokens(w->reference, w->ranks, w->t, &w->packing, err);
+    return status ? status : rein_trainer_share_tokens(w->kl, w->ranks, w->t, &w->packing, err);
+}
+
+static int is_mine(const pass_work *w, size_t u) { return w->ranks[u] == rein_ranks_rank(w->t->ranks); }
+
 static rein_status all_forward(float *log_probs, float *entropies, int exact_kl, pass_work *w, const rein_policy *policy,
                                rein_error *err) {
+    const rein_forward_options how = {.truncation = policy == &w->own && w->o ? w->o->truncation : NULL};
     rein_status status = REIN_OK;
     memset(log_probs, 0, w->packing.n_tokens * sizeof *log_probs);
     if (entropies) memset(entropies, 0, w->packing.n_tokens * sizeof *entropies);
+    rein_trainer_assign(w->ranks, w->t, &w->packing, 0);
     for (size_t u = 0; u < w->packing.n_micro_batches && !status; u++) {
         status = ask_watch(w->t, 0, 0, err);
-        if (!status && wants_something(&w->packing.micro_batches[u]))
-            status = forward(log_probs, entropies, exact_kl, w, &w->packing.micro_batches[u], policy, NULL, err);
+        if (!status && is_mine(w, u) && wants_something(&w->packing.micro_batches[u]))
+            status = forward(log_probs, entropies, exact_kl, w, &w->packing.micro_batches[u], policy, &how, err);
     }
-    return status;
+    status = rein_ranks_agree(w->t->ranks, status, err);
+    if (!status) status = rein_trainer_share_tokens(log_probs, w->ranks, w->t, &w->packing, err);
+    if (!status && entropies) status = rein_trainer_share_tokens(entropies, w->ranks, w->t, &w->packing, err);
+    return status || !exact_kl ? status : share_exact_kl(w, err);
 }
 
 static int is_measured(const rein_packing *packing, const rein_micro_batch *micro_batch) {
@@ -142,6 +159,7 @@ static rein_status take_arrays(pass_work *w, rein_error *err) {
         if ((*arrays[i] = rein_arena_floats(arena, n))) memset(*arrays[i], 0, n * sizeof(float));
     for (size_t i = 0; i < sizeof of_micro_batch / sizeof *of_micro_batch; i++)
         *of_micro_batch[i] = rein_arena_floats(arena, largest);
+    w->ranks = rein_arena_take(arena, (w->packing.n_micro_batches + 1) * sizeof *w->ranks);
     return arena->failed ? rein_fail(err, REIN_ENOMEM, "no memory for the log-probs of %zu tokens", n) : REIN_OK;
 }
 
@@ -209,6 +227,10 @@ static int uses_recorded(const rein_options *o) {
     return o->mismatch != REIN_MISMATCH_NONE || !isnan(o->off_policy_mask_delta) || source;
 }
 
+static rein_status begin_again(pass_work *w, rein_error *err) {
+    return rein_step_begin(&w->step, w->room, w->room_size, &w->batch, &w->objective, &w->t->options.exec, err);
+}
+
 static rein_status begin_step(pass_work *w, rein_error *err) {
     const rein_packing *packing = &w->packing;
     if (uses_recorded(&w->objective) && w->pass->recomputed)
@@ -233,9 +255,10 @@ static rein_status begin_step(pass_work *w, rein_error *err) {
                             .response_lengths = packing->lengths,
                             .token_budgets = packing->budgets};
     const size_t size = rein_step_size(&w->batch, &w->objective, &w->t->options.exec);
-    void *room = rein_arena_take(&w->t->arena, size ? size : 1);
-    if (!room) return rein_fail(err, REIN_ENOMEM, "no memory for a step of %zu trajectories", packing->n_sequences);
-    return rein_step_begin(&w->step, room, size ? size : 1, &w->batch, &w->objective, &w->t->options.exec, err);
+    w->room_size = size ? size : 1;
+    w->room = rein_arena_take(&w->t->arena, w->room_size);
+    if (!w->room) return rein_fail(err, REIN_ENOMEM, "no memory for a step of %zu trajectories", packing->n_sequences);
+    return begin_again(w, err);
 }
 
 /* Forward, loss and backward of one micro-batch; its gradient goes to the shard of its group. */
@@ -243,7 +266,7 @@ static rein_status forward_and_backward(pass_work *w, const rein_micro_batch *mi
     rein_trainer *t = w->t;
     const int bonus = has_bonus(&w->objective), exact = rein_exact_kl_loss(&w->objective), wanted = wants_something(micro_batch);
     const rein_forward_options how = {1, bonus, t->options.recompute,
-                                      micro_batch == w->measured ? NULL : t->options.activation_cache};
+                                      micro_batch == w->measured ? NULL : t->options.activation_cache, w->o->truncation};
     rein_status status = REIN_OK;
     const double began = rein_now();
     if (wanted) status = forward(w->current, w->entropies, exact, w, micro_batch, &w->own, &how, err);
@@ -251,7 +274,7 @@ static rein_status forward_and_backward(pass_work *w, const rein_micro_batch *mi
     if (!status) measure_gap(w, micro_batch), take_old(w, micro_batch);
     if (!status)
         status = rein_step_loss(w->step, micro_batch->first, micro_batch->last, w->current, w->entropies, w->dlog_probs,
-                                bonus ? w->dentropies : NULL, w->o->advantages, err);
+                                bonus ? w->dentropies : NULL, w->repeats ? NULL : w->o->advantages, err);
     if (!status && exact) status = rein_step_exact_kl_gradient(w->dkl, w->step, micro_batch->first, micro_batch->last, err);
     const double middle = rein_now();
     w->pass->seconds_forward += middle - began;
@@ -263,7 +286,7 @@ static rein_status forward_and_backward(pass_work *w, const rein_micro_batch *mi
     for (size_t i = 0; i < micro_batch->tokens.offsets[micro_batch->tokens.n] && !any; i++)
         any = w->batch_dlog_probs[i] != 0 || (bonus && w->batch_dentropies[i] != 0) || (exact && w->batch_dkl[i] != 0);
     if (any) {
-        float *shard = t->shards + (t->groups + micro_batch->group) % t->options.shards * t->floats;
+        float *shard = rein_trainer_shard(t, rein_trainer_shard_of(t, micro_batch->group));
         w->pass->nothing_to_train = 0;
         status = rein_backward_beside(shard, t->activations, w->batch_dlog_probs, bonus ? w->batch_dentropies : NULL,
                                       exact ? w->batch_dkl : NULL, err);
@@ -272,18 +295,84 @@ static rein_status forward_and_backward(pass_work *w, const rein_micro_batch *mi
     return status;
 }
 
+/* The micro-batches of one shard, or (SIZE_MAX) of all, that are this rank's. The step skips the others. */
+static rein_status compute_shard(pass_work *w, size_t shard, size_t *done, rein_error *err) {
+    rein_trainer *t = w->t;
+    rein_status status = REIN_OK;
+    for (size_t u = 0; u < w->packing.n_micro_batches && !status; u++) {
+        const rein_micro_batch *micro_batch = &w->packing.micro_batches[u];
+        if (is_mine(w, u) && (shard == SIZE_MAX || rein_trainer_shard_of(t, micro_batch->group) == shard)) {
+            status = ask_watch(t, (*done)++, w->packing.n_micro_batches, err);
+            if (!status) status = forward_and_backward(w, micro_batch, err);
+        } else status = rein_step_skip(w->step, micro_batch->last, err);
+    }
+    return status;
+}
+
+/* Shard after shard, each from the beginning of the step, where sums can be made early: that needs fewer buffers. */
+static rein_status compute(pass_work *w, rein_error *err) {
+    rein_trainer *t = w->t;
+    size_t done = 0;
+    rein_status status = REIN_OK;
+    if (!t->last_pass) return compute_shard(w, SIZE_MAX, &done, err);
+    for (size_t s = 0; s < t->options.shards && !status; s++) {
+        if (s) status = begin_again(w, err);
+        if (!status) status = compute_shard(w, s, &done, err);
+        if (!status) rein_trainer_close_shards(t, s);
+    }
+    return status;
+}
+
+/* What all ranks have found, and the log-probs that they have computed. */
+static rein_status share_pass(pass_work *w, rein_error *err) {
+    rein_ranks *ranks = w->t->ranks;
+    const size_t n = rein_ranks_size(ranks);
+    const double own[] = {w->pass->nothing_to_train, w->pass->max_gap, (double)w->pass->cached_tokens};
+    double *all = rein_arena_take(&w->t->arena, n * sizeof own);
+    if (n == 1) return REIN_OK;
+    rein_status status = all ? REIN_OK : rein_fail(err, REIN_ENOMEM, "no memory for the results of %zu ranks", n);
+    if (!status) status = rein_ranks_gather(all, own, sizeof own, ranks, err);
+    if (!status) status = rein_trainer_share_tokens(w->current, w->ranks, w->t, &w->packing, err);
+    if (!status) status = rein_trainer_share_tokens(w->entropies, w->ranks, w->t, &w->packing, err);
+    if (!status && rein_exact_kl_loss(&w->objective)) status = share_exact_kl(w, err);
+    if (status) return status;
+    w->pass->max_gap = NAN, w->pass->cached_tokens = 0;
+    for (size_t r = 0; r < n; r++) {
+        w->pass->nothing_to_train &= all[3 * r] > 0;
+        if (!isnan(all[3 * r + 1]) && !(all[3 * r + 1] <= w->pass->max_gap)) w->pass->max_gap = all[3 * r + 1];
+        w->pass->cached_tokens += (size_t)all[3 * r + 2];
+    }
+    return REIN_OK;
+}
+
+/* The loss and the metrics of the whole step, from the log-probs of all ranks: in the order of the sequences, as one rank adds them. */
+static rein_status loss_of_all(pass_work *w, rein_error *err) {
+    if (!w->repeats) return REIN_OK;
+    for (size_t u = 0; u < w->packing.n_micro_batches; u++) take_old(w, &w->packing.micro_batches[u]);
+    const rein_status status = begin_again(w, err);
+    if (status) return status;
+    return rein_step_loss(w->step, 0, w->packing.n_sequences, w->current, w->entropies, NULL, NULL, w->o->advantages, err);
+}
+
+static rein_status train(pass_work *w, rein_error *err) {
+    rein_trainer *t = w->t;
+    rein_trainer_deal(t, w->packing.n_groups);
+    rein_trainer_assign(w->ranks, t, &w->packing, 1);
+    w->repeats = rein_ranks_several(t->ranks) || t->last_pass;
+    find_measured(w);
+    rein_status status = rein_ranks_agree(t->ranks, compute(w, err), err);
+    if (!status) status = share_pass(w, err);
+    if (!status) status = loss_of_all(w, err);
+    return status ? status : rein_step_finish(&w->pass->loss, w->step, err);
+}
+
 static rein_status run_pass(pass_work *w, const rein_groups *groups, rein_error *err) {
     rein_status status = w->o->temperature == 0 ? REIN_OK : rein_check_temperature(w->o->temperature, err);
     if (!status) status = rein_options_resolve(&w->objective, w->o->objective, err);
     if (!status) status = pack(w, groups, err);
     if (!status) status = before_the_step(w, err);
     if (!status) status = begin_step(w, err);
-    if (!status) find_measured(w);
-    for (size_t u = 0; u < w->packing.n_micro_batches && !status; u++) {
-        status = ask_watch(w->t, u, w->packing.n_micro_batches, err);
-        if (!status) status = forward_and_backward(w, &w->packing.micro_batches[u], err);
-    }
-    if (!status) status = rein_step_finish(&w->pass->loss, w->step, err);
+    if (!status) status = train(w, err);
     if (!status && w->o->recorded_are_current && w->pass->max_gap > 0)
         status = rein_fail(
             err, REIN_EINVAL,
@@ -303,6 +392,7 @@ rein_status rein_trainer_forward_backward(rein_pass_result *pass, rein_trainer *
     }
     t->holds |= !result.nothing_to_train;
     t->groups = t->holds ? t->groups + groups->n : 0; /* a step without a gradient leaves no trace, as after resuming */
+    if (!t->holds) t->dealt = 0;
     *pass = result;
     return REIN_OK;
 }

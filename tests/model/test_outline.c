@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -22,7 +23,7 @@ static rein_exec resolved(void) {
 
 static void outline_of(rein_outline *o, const char *name, const rein_lora_options *lora, int full) {
     const rein_exec exec = resolved();
-    OK(rein_outline_open(o, fixture(name, ""), lora, full, &exec, &error_));
+    OK(rein_outline_open(o, fixture(name, ""), NULL, lora, full, &exec, &error_));
 }
 
 /* Within a share of what was allocated. */
@@ -94,7 +95,8 @@ static void test_weights_and_keys(void **state) {
         rein_model *model = open_model(fixture(fixture_names[i], ""), 0);
         rein_key_store *store = rein_key_store_open(model, 0);
         assert_near(fixture_names[i], o.packed, packed_in(model), 0.15); /* parts of a fused matrix are padded */
-        assert_int_equal(rein_outline_key_block(&o), store->floats * sizeof(float));
+        for (int part = 0; part < REIN_KEY_PARTS; part++)
+            assert_int_equal(rein_outline_key_part(&o, (rein_key_part)part), rein_key_store_bytes(store, (rein_key_part)part));
         assert_int_equal((int64_t)o.numbers, rein_model_describe(model).parameters);
         rein_key_store_close(store, model, 0);
         rein_model_close(model);
@@ -113,6 +115,30 @@ static rein_memory_use estimate_of(const char *model, const char *name, const ch
     OK(rein_memory_estimate(&use, s, parts, 16, &error_));
     rein_settings_free(s);
     return use;
+}
+
+/* With a window in every layer the keys of a long completion are those of its window, with one in every other layer half of them are. */
+static void test_window(void **state) {
+    static const char *const families[][2] = {{"llama", "Llama"}, {"mistral", "Mistral"}, {"gemma2", "Gemma2"}};
+    char directory[] = "/tmp/rein-outline-XXXXXX", path[100], text[600];
+    size_t keys[3][2];
+    (void)state;
+    assert_non_null(mkdtemp(directory));
+    snprintf(path, sizeof path, "%s/config.json", directory);
+    for (size_t f = 0; f < COUNT(families); f++) {
+        const int n =
+            snprintf(text, sizeof text,
+                     "{\"architectures\": [\"%sForCausalLM\"], \"model_type\": \"%s\", \"vocab_size\": 50, \"hidden_size\": 16, "
+                     "\"intermediate_size\": 24, \"num_hidden_layers\": 2, \"num_attention_heads\": 2, \"num_key_value_heads\": 2, "
+                     "\"head_dim\": 8, \"sliding_window\": 100, \"max_position_embeddings\": 9000}",
+                     families[f][1], families[f][0]);
+        OK(rein_file_write(path, text, (size_t)n, &error_));
+        keys[f][0] = estimate_of(directory, "max_tokens", "1024", REIN_MEMORY_SAMPLING).keys;
+        keys[f][1] = estimate_of(directory, "max_tokens", "8192", REIN_MEMORY_SAMPLING).keys;
+    }
+    remove(path), rmdir(directory);
+    assert_true(keys[0][1] > 7 * keys[0][0] && keys[1][1] == keys[1][0] && keys[1][0] < keys[0][0] / 4);
+    assert_true(50 * keys[2][1] < 26 * keys[0][1] && 2 * keys[2][1] > keys[0][1]);
 }
 
 static void test_parts(void **state) {
@@ -177,7 +203,7 @@ static void test_descriptions(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_activations), cmocka_unit_test(test_weights_and_keys), cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_no_model),    cmocka_unit_test(test_descriptions),
+        cmocka_unit_test(test_window),      cmocka_unit_test(test_no_model),         cmocka_unit_test(test_descriptions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -82,8 +82,9 @@ static blocks make_blocks(const layer *l, int anyhow) {
         if (parent) memcpy(keys, parent->keys, n * sizeof *keys);
         for (size_t at = 0; at < segment->count; at += keys[n++].count) {
             const size_t left = segment->count - at, most = anyhow ? 1 + below(REIN_KEY_BLOCK) : REIN_KEY_BLOCK;
-            keys[n] = (rein_keys){floats(b.offset + rein_key_block_floats(&l->heads)), left < most ? left : most};
-            fill_block(keys[n].data, l, segment->first + at, keys[n].count, b.offset);
+            keys[n] = (rein_keys){.count = left < most ? left : most};
+            keys[n].data[rein_key_part_of(&l->heads)] = floats(b.offset + rein_key_block_floats(&l->heads));
+            fill_block(keys[n].data[rein_key_part_of(&l->heads)], l, segment->first + at, keys[n].count, b.offset);
         }
         b.queries[s] = (rein_query){segment->first, segment->count, segment->before, keys, n};
     }

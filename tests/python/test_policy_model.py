@@ -338,6 +338,8 @@ def test_a_state_resumes_bit_for_bit(tmp_path, full):
         ({"lora_modules": []}, ValueError, "lora_modules is empty"),
         ({"adapter": False, "lora_rank": 4}, ValueError, "lora_rank has no effect"),
         ({"full": True, "adapter": "x"}, ValueError, "adapter has no effect with full"),
+        ({"full": True, "quantize": "q8_0"}, ValueError, "quantize contradicts train"),
+        ({"quantize": "q3_k"}, ValueError, "q8_0 and q4_0 are known"),
         ({"full": True, "use_rslora": True}, ValueError, "use_rslora has no effect"),
         ({"temperature": 0.0}, ValueError, "temperature is 0: it must be between 0.001 and 1000"),
         ({"threads": -1}, ValueError, "threads is -1"),

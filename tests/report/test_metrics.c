@@ -58,6 +58,10 @@ static rein_step_numbers numbered(void) {
         .seconds_optimizer = 36,
         .tokens_per_second = 37,
         .peak_memory = 38,
+        .expert_load_max = 43,
+        .expert_load_cv = 40,
+        .expert_entropy = 41,
+        .expert_balance_loss = 42,
     };
 }
 
@@ -82,6 +86,10 @@ static const rein_named_number expected[] = {
     {"budget/share_over", 7},
     {"budget/multiplier", 29},
     {"on_policy/max_gap", 30},
+    {"experts/load_max", 43},
+    {"experts/load_cv", 40},
+    {"experts/entropy", 41},
+    {"experts/balance_loss", 42},
     {"ratio/mean", 10},
     {"ratio/min", 11},
     {"ratio/max", 12},
@@ -161,9 +169,9 @@ static void test_what_does_not_apply_is_left_out(void **state) {
     gone(&numbers, (const char *const[]){"kl_exact", NULL});
     numbers.parts = ALL;
     numbers.loss.nothing_to_train = 1;
-    gone(&numbers, (const char *const[]){"kl", "kl_policy_ref", "kl_exact", "kl/old_k1", "kl/old_k3", "entropy", "clip_ratio/low_mean",
-                                         "clip_ratio/high_mean", "clip_ratio/region_mean", "ratio/mean", "ratio/min", "ratio/max",
-                                         "ratio/p99", "ratio/ess", NULL});
+    gone(&numbers, (const char *const[]){"kl", "kl_policy_ref", "kl_exact", "kl/old_k1", "kl/old_k3", "entropy",
+                                         "clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean", "ratio/mean",
+                                         "ratio/min", "ratio/max", "ratio/p99", "ratio/ess", NULL});
     numbers.loss.nothing_to_train = 0;
     numbers.on_policy_gap = numbers.seconds_sample = NAN;
     gone(&numbers, (const char *const[]){"on_policy/max_gap", "time/sample", NULL});

@@ -30,6 +30,7 @@ typedef struct kind {
     int vocabulary, hidden; /* 0: VOCABULARY, 40 */
     int trains;             /* all weights */
     int experts;
+    int window; /* 0: none. Of every layer, or of the first of two */
 } kind;
 
 /* Mixtures of experts: Qwen3 with an MLP in the second layer, and OLMoE. */
@@ -66,15 +67,17 @@ typedef struct policy {
 static inline void write_config(const kind *k, const char *directory) {
     static const char experts[] = ", \"num_experts\": 5, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 14, "
                                   "\"mlp_only_layers\": [1], \"norm_topk_prob\": true";
-    char text[1000], path[400];
+    char text[1000], path[400], window[20] = "null";
     snprintf(path, sizeof path, "%s/config.json", directory);
+    if (k->window) snprintf(window, sizeof window, "%d", k->window);
     const int n = snprintf(text, sizeof text,
                            "{\"architectures\": [\"%s\"], \"model_type\": \"%s\", \"vocab_size\": %d, \"hidden_size\": %d, "
                            "\"intermediate_size\": 24, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "
                            "\"num_key_value_heads\": 2, \"head_dim\": %d, \"tie_word_embeddings\": false, \"torch_dtype\": \"%s\", "
-                           "\"sliding_window\": null, \"max_position_embeddings\": %d, \"rope_theta\": 10000.0%s}",
+                           "\"sliding_window\": %s, \"sliding_window_pattern\": 2, \"max_position_embeddings\": %d, "
+                           "\"rope_theta\": 10000.0%s}",
                            k->architecture, k->family, k->vocabulary ? k->vocabulary : VOCABULARY, k->hidden ? k->hidden : 40,
-                           k->head_dim, k->bf16 ? "bfloat16" : "float32", POSITIONS, k->experts ? experts : "");
+                           k->head_dim, k->bf16 ? "bfloat16" : "float32", window, POSITIONS, k->experts ? experts : "");
     OK(rein_file_write(path, text, (size_t)n, &error_));
 }
 

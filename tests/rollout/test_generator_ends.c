@@ -33,7 +33,7 @@ static rein_tokenizer *tokenizer;
 
 static int open_all(void **state) {
     (void)state;
-    p = open_policy(&(kind){"qwen2", "Qwen2ForCausalLM", 10, 0, ADAPTER_OF_HEAD, 0, 0, 0, 0, 0}, 1);
+    p = open_policy(&(kind){"qwen2", "Qwen2ForCausalLM", 10, 0, ADAPTER_OF_HEAD, 0, 0, 0, 0, 0, 0}, 1);
     return rein_tokenizer_open(&tokenizer, FIXTURES "gpt2", NULL) != REIN_OK;
 }
 
@@ -315,8 +315,8 @@ static void test_idle(void **state) {
         }
         OK(rein_generator_step(&sampled, &count, g, &error_));
         assert_true(count == 0);
-        assert_true(g->store->n_free == g->store->blocks &&
-                    g->store->blocks == 2 + 3); /* blocks of keys come back: two of the prompt, three own */
+        const rein_key_parts *keys = &g->store->parts[REIN_KEYS_ALL];
+        assert_true(keys->n_free == keys->blocks && keys->blocks == 2 + 3); /* they come back: two of the prompt, three own */
     }
     OK(rein_generator_add(&number_of, g, &j->r, &error_)); /* closed while at work, and while waiting */
     OK(rein_generator_step(&sampled, &count, g, &error_));
@@ -325,7 +325,8 @@ static void test_idle(void **state) {
     rein_generator *beside;
     OK(rein_generator_open(&g, &p.p, tokenizer, NULL, &error_)); /* what one leaves, only the next one finds */
     OK(rein_generator_open(&beside, &p.p, tokenizer, NULL, &error_));
-    assert_true(g->store->blocks == 2 + 3 && g->store->n_free == g->store->blocks && beside->store->blocks == 0);
+    const rein_key_parts *first = &g->store->parts[REIN_KEYS_ALL], *second = &beside->store->parts[REIN_KEYS_ALL];
+    assert_true(first->blocks == 2 + 3 && first->n_free == first->blocks && second->blocks == 0);
     rein_generator_close(g);
     rein_generator_close(beside);
     free_job(j);
@@ -361,7 +362,7 @@ static void test_copied(void **state) {
 /* ---- weights that are no numbers */
 static void test_not_finite(void **state) {
     (void)state;
-    policy broken = open_policy(&(kind){"llama", "LlamaForCausalLM", 10, 0, NO_ADAPTER, 1, 0, 0, 0, 0}, 1);
+    policy broken = open_policy(&(kind){"llama", "LlamaForCausalLM", 10, 0, NO_ADAPTER, 1, 0, 0, 0, 0, 0}, 1);
     for (int way = 0; way < 5; way++) {
         rein_generator *g;
         const rein_sampled *sampled;
@@ -381,8 +382,9 @@ static void test_not_finite(void **state) {
         assert_int_equal(rein_generator_failed(&number_of, g, &err), REIN_ERANGE);
         reports(&err, REIN_ERANGE, "the log-probability of token 0 of request 0 is not a finite number");
         OK(rein_generator_failed(&number_of, g, &error_));
-        for (size_t b = 0; b < g->store->n_free; b++) /* no NaN stays behind */
-            for (size_t f = 0; f < g->store->floats; f++) assert_true(isfinite(g->store->free[b][f]));
+        const rein_key_parts *keys = &g->store->parts[REIN_KEYS_ALL];
+        for (size_t b = 0; b < keys->n_free; b++) /* no NaN stays behind */
+            for (size_t f = 0; f < keys->floats; f++) assert_true(isfinite(keys->free[b][f]));
         rein_generator_close(g);
         free_job(j);
     }

@@ -185,7 +185,7 @@ static void test_little_room(void **state) {
     for (size_t blocks = 1; blocks < 8; blocks++) {
         rein_memory *memory;
         rein_generator *g = open_with((rein_generator_options){0});
-        const size_t block = g->store->floats * sizeof(float);
+        const size_t block = rein_key_bytes(g, 1, 1);
         rein_generator_close(g);
         OK(rein_memory_open(&memory, (size_t)64 << 20, &error_));
         conversation c = {.g = open_with((rein_generator_options){
@@ -195,10 +195,10 @@ static void test_little_room(void **state) {
         for (size_t i = 0; i < 12; i++) {
             if (i % 4 == 0) c.n = 0;
             turn(&c, 20 + below(30), 1, &policies[i % POLICIES], i);
-            assert_true(c.g->prefixes.blocks <= blocks);
-            assert_true(c.g->promised + c.g->prefixes.blocks <= c.g->charged && c.g->charged <= 9);
+            assert_true(c.g->prefixes.bytes <= blocks * block);
+            assert_true(c.g->promised + c.g->prefixes.bytes <= c.g->charged && c.g->charged <= 9 * block);
         }
-        assert_true(c.g->prefixes.blocks > 0);
+        assert_true(c.g->prefixes.bytes > 0);
         rein_generator_close(c.g);
         rein_memory_close(memory);
     }
@@ -226,9 +226,10 @@ static void test_same_prompt_at_once(void **state) {
     for (size_t i = 0; i < 4; i++)
         for (size_t s = 0; i != 2 && s < 2; s++) same_response("at once", &jobs[i]->responses[s], &wanted->responses[s]);
     OK(rein_generator_step(&sampled, &count, g, &error_));
-    assert_true(g->promised == 0 && g->store->blocks - g->store->n_free == g->prefixes.blocks);
+    const rein_key_parts *keys = &g->store->parts[REIN_KEYS_ALL];
+    assert_true(g->promised == 0 && (keys->blocks - keys->n_free) * rein_key_bytes(g, 1, 1) == g->prefixes.bytes);
     while (rein_prefix_evict(&g->prefixes)) continue;
-    assert_true(g->prefixes.blocks == 0 && g->store->blocks == g->store->n_free);
+    assert_true(g->prefixes.bytes == 0 && keys->blocks == keys->n_free);
     rein_generator_close(g);
     for (size_t i = 0; i < 4; i++) free_job(jobs[i]);
     free_job(wanted);

@@ -59,7 +59,9 @@ static void same_job(const char *what, const job *got, const job *wanted) {
     for (size_t s = 0; s < got->r.samples; s++) same_response(what, &got->responses[s], &wanted->responses[s]);
 }
 
-static size_t blocks_in_use(const rein_generator *g) { return g->store->blocks - g->store->n_free; }
+static size_t blocks_in_use(const rein_generator *g) {
+    return g->store->parts[REIN_KEYS_ALL].blocks - g->store->parts[REIN_KEYS_ALL].n_free;
+}
 
 /* Two jobs with the same prompt and address. */
 static void make_pair(job *pair[2], size_t n, size_t samples, size_t max_tokens, size_t index) {
@@ -329,7 +331,7 @@ static void test_turns_memory(void **state) {
     OK(rein_memory_open(&memory, 1 << 30, &error_));
     rein_generator_options with = {.max_active = 4, .max_prompt_tokens = 300, .exec = {2, REIN_ISA_BEST}, .memory = memory};
     OK(rein_generator_open(&g, &p.p, NULL, &with, &error_));
-    const size_t of_step = rein_memory_used(memory), block = g->store->floats * sizeof(float);
+    const size_t of_step = rein_memory_used(memory), block = rein_key_bytes(g, 1, 1);
     rein_generator_close(g);
     rein_memory_close(memory);
     for (size_t i = 0; i < 5; i++) {
@@ -379,7 +381,7 @@ static void test_memory(void **state) {
     OK(rein_memory_open(&memory, 1 << 30, &error_)); /* what a step and a block need */
     with.memory = memory;
     OK(rein_generator_open(&g, &p.p, NULL, &with, &error_));
-    const size_t of_step = rein_memory_used(memory), block = g->store->floats * sizeof(float);
+    const size_t of_step = rein_memory_used(memory), block = rein_key_bytes(g, 1, 1);
     assert_true(of_step > 0 && of_step == rein_arena_bytes(&g->arena));
     rein_generator_close(g);
     assert_true(rein_memory_used(memory) == 0);
@@ -432,7 +434,7 @@ static void test_memory_that_shrinks(void **state) {
     run_job(pair[1], &w, NULL, NULL);
     OK(rein_memory_open(&with.memory, 1 << 30, &error_));
     rein_generator *g = open_with(with, &w);
-    const size_t at_first = g->step_bytes, block = g->store->floats * sizeof(float);
+    const size_t at_first = g->step_bytes, block = rein_key_bytes(g, 1, 1);
     add(g, jobs[0]);
     step(g, jobs);
     const size_t later = g->step_bytes;

@@ -300,8 +300,8 @@ static void test_unknown(void **state) {
             "slash in it (./judge.py)");
     refuses("exact:5", "reward \"exact:5\" takes no argument: exact");
     refuses("length", "reward \"length\" needs an argument after the colon: length:N");
-    refuses("group:", "reward \"group:\" lacks its command: group: COMMAND");
-    refuses("group:  ", "reward \"group:\" lacks its command: group: COMMAND");
+    refuses("group:", "reward \"group:\" needs a command after the colon: group: COMMAND");
+    refuses("group:  ", "reward \"group:\" needs a command after the colon: group: COMMAND");
     refuses(" ", "reward[0] is empty: the name of a judge or a command is needed");
 }
 

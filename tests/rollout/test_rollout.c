@@ -429,7 +429,7 @@ static void test_refused_held_out(void **state) {
 static void test_broken(void **state) {
     (void)state;
     rein_task *lines = task_of("{\"prompt\": \"a\"}\n", 0);
-    const kind broken = {"llama", "LlamaForCausalLM", 10, 0, NO_ADAPTER, 1, 0, 0, 0, 0};
+    const kind broken = {"llama", "LlamaForCausalLM", 10, 0, NO_ADAPTER, 1, 0, 0, 0, 0, 0};
     policy p = open_policy(&broken, 1);
     rein_rollout_options a = noise_of(lines, 1, 1);
     rein_groups r = {0};

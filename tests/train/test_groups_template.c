@@ -155,6 +155,8 @@ static void test_generation(void **state) {
     rein_groups_free(&groups);
     assert_int_equal(rein_groups_from_memory(&groups, two, strlen(two), "f", differs, NULL, &err), REIN_EINVAL);
     assert_non_null(strstr(err.message, "differently from its generation prompt"));
+    assert_string_equal(err.field, "trajectories[0].messages_and_choices");
+    assert_int_equal(err.index, 1); /* the Choice */
     rein_tokenizer_close(marked);
     rein_tokenizer_close(differs);
 }
@@ -219,7 +221,7 @@ static void test_refusals(void **state) {
                    "only what an assistant wrote can train");
     assert_refused(t, "[" USER("1") ", 3]", "messages_and_choices", "[1] is 3: an object is needed");
     assert_refused(t, "{}", "messages_and_choices", "an array of messages and Choices is needed");
-    assert_refused(other, "[" USER("1") ", " CHOICE("4") "]", "", "differently from its generation prompt");
+    assert_refused(other, "[" USER("1") ", " CHOICE("4") "]", "messages_and_choices", "differently from its generation prompt");
     assert_refused(nothing, "[" USER("1") ", " CHOICE("4") "]", "", "no token before it that could predict it");
     rein_tokenizer_close(t);
     rein_tokenizer_close(other);

@@ -26,9 +26,30 @@ static void test_refused(void **state) {
         {"task=sums|eval_task=|reward=|reward_restarts=3", "reward_restarts has no effect: no reward and no task is a program"},
         {"task=sums|eval_task=|reward=|system=be", "system has no effect without chat"},
         {"task=sums|eval_task=|reward=|chat_format=raw", "chat_format has no effect without chat"},
-        {"top_k=5", "top_k changes the sampling distribution: it needs a correction, such as mismatch token-tis"},
-        {"top_p=0.9", "top_p changes the sampling distribution: it needs a correction, such as mismatch token-tis"},
-        {"min_p=0.1", "min_p changes the sampling distribution: it needs a correction, such as mismatch token-tis"},
+        {"top_k=5",
+         "top_k changes the sampling distribution: it needs truncation policy, which makes it part of the policy, or a correction, "
+         "such as mismatch token-tis"},
+        {"top_p=0.9",
+         "top_p changes the sampling distribution: it needs truncation policy, which makes it part of the policy, or a correction, "
+         "such as mismatch token-tis"},
+        {"min_p=0.1",
+         "min_p changes the sampling distribution: it needs truncation policy, which makes it part of the policy, or a correction, "
+         "such as mismatch token-tis"},
+        {"truncation=policy", "truncation policy has no effect: it needs top_k, top_p or min_p"},
+        {"top_p=0.9|truncation=policy|mismatch=token-tis",
+         "truncation policy makes the sampler the policy: mismatch would correct nothing"},
+        {"top_p=0.9|truncation=policy|epochs=2",
+         "truncation policy needs epochs 1 and minibatches 1: after an optimizer step the policy "
+         "keeps other tokens than those that were sampled from"},
+        {"top_p=0.9|truncation=policy|minibatches=2",
+         "truncation policy needs epochs 1 and minibatches 1: after an optimizer step the "
+         "policy keeps other tokens than those that were sampled from"},
+        {"top_p=0.9|truncation=policy|full=yes",
+         "truncation policy needs a head that does not train: without full, and without lm_head"},
+        {"top_p=0.9|truncation=policy|lora_modules=q_proj,lm_head",
+         "truncation policy needs a head that does not train: without full, and without lm_head"},
+        {"top_p=0.9|truncation=policy|kl_loss_coef=0.1|kl_estimator=exact",
+         "truncation policy has no exact KL: choose another kl_estimator, and kl_reward_coef in place of kl_reward_exact"},
         {"preset=grpo|budget_target=5", "budget_target has no effect: it changes the penalty of shape budget"},
         {"max_tokens=4", "token_budget is 4: it must be below max_tokens, 4, or no response can exceed it"},
         {"eval_prompts=0", "eval_task has no effect: eval_prompts is 0"},
@@ -491,6 +512,57 @@ static void test_top_p(void **state) {
         same_file(checkpoint("top-p", 0, "adapter_model.safetensors"), checkpoint("top-p", 2, "adapter_model.safetensors")));
 }
 
+/* Three steps at once, and three with a break after the first. */
+static void with_a_break(const char *whole, const char *broken, const char *settings) {
+    rein_loop *loop = open_loop(whole, settings);
+    for (int i = 0; i < 3; i++) (void)step_of(loop);
+    rein_loop_close(loop);
+    loop = open_loop(broken, settings);
+    (void)step_of(loop);
+    rein_loop_close(loop);
+    loop = open_loop(broken, settings);
+    for (int i = 0; i < 2; i++) (void)step_of(loop);
+    rein_loop_close(loop);
+    assert_same_policies(whole, broken, 3, 0);
+    assert_same_history(whole, broken);
+}
+
+/* With a truncated policy the ratio is exactly 1 without a correction. */
+static void test_truncation_policy(void **state) {
+    (void)state;
+    const char *const samplers[] = {"top_p=0.9", "top_k=4", "min_p=0.05|top_k=6"};
+    for (size_t i = 0; i < 3; i++) {
+        char settings[200], name[20];
+        snprintf(name, sizeof name, "kept-%zu", i);
+        snprintf(settings, sizeof settings, "preset=grpo|%s|truncation=policy|kl_loss_coef=0.1|entropy_coef=0.01|steps=3",
+                 samplers[i]);
+        rein_loop *loop = open_loop(name, settings);
+        for (int step = 0; step < 2; step++) {
+            const rein_loop_report report = step_of(loop);
+            assert_false(report.trained.nothing_to_train);
+            assert_true(metric(&report, "on_policy/max_gap") == 0);
+            assert_true(metric(&report, "ratio/min") == 1 && metric(&report, "ratio/max") == 1);
+        }
+        rein_loop_close(loop);
+    }
+    with_a_break("kept", "kept-later", "preset=grpo|top_p=0.9|truncation=policy|kl_loss_coef=0.1|steps=3");
+    assert_false(same_file(checkpoint("kept", 0, "adapter_model.safetensors"), checkpoint("kept", 3, "adapter_model.safetensors")));
+}
+
+static void test_exact_kl(void **state) {
+    (void)state;
+    static const char settings[] =
+        "preset=grpo|kl_loss_coef=0.2|kl_estimator=exact|kl_reward_exact=0.2|aggregation=seq-mean-token-sum|steps=3";
+    rein_loop *loop = open_loop("exact-seen", settings);
+    for (int i = 0; i < 2; i++) {
+        const rein_loop_report report = step_of(loop);
+        assert_true(metric(&report, "on_policy/max_gap") == 0);
+        assert_true(i == 0 ? metric(&report, "kl_exact") == 0 : metric(&report, "kl_exact") > 0); /* step 0 is the reference */
+    }
+    rein_loop_close(loop);
+    with_a_break("exact", "exact-later", settings);
+}
+
 /* -------------------------------------------------------------------------------------------------------------------- programs */
 
 static void put_program(const char *name, const char *text) {
@@ -578,6 +650,8 @@ int main(void) {
         cmocka_unit_test(test_stop_at_any),
         cmocka_unit_test(test_the_page_has_every_metric),
         cmocka_unit_test(test_top_p),
+        cmocka_unit_test(test_truncation_policy),
+        cmocka_unit_test(test_exact_kl),
         cmocka_unit_test(test_judge_fails),
         cmocka_unit_test(test_task_program_ends),
     };

@@ -188,7 +188,7 @@ static twin twin_of(const char *run, size_t step, const rein_settings *o) {
     OK(rein_model_open(&w.s.model, in_folder("a"), &(rein_model_options){.train = o->full}, &error_));
     if (!o->full) OK(rein_adapter_open(&w.s.adapter, w.s.model, checkpoint(run, step, ""), &error_));
     w.s.p = (rein_policy){w.s.model, w.s.adapter, o->temperature};
-    w.t = open_trainer(&w.s, NULL);
+    w.t = open_trainer(&w.s, &(rein_trainer_options){.shards = o->full ? 8 : 0}); /* as a new run has them */
     OK(rein_trainer_load(w.t, checkpoint(run, step, ""), &error_));
     return w;
 }
@@ -592,9 +592,10 @@ static void test_fixed_settings(void **state) {
     rein_session *s = open_session("fixed", "preset=art lora_rank=4 shards=2 epsilon_high=3");
     train_steps(s, 1, 1);
     rein_session_close(s);
-    const char *const fixed[][2] = {
-        {"adapter", "x"},           {"full", "yes"}, {"lora_rank", "5"}, {"lora_alpha", "3"},  {"use_rslora", "yes"},
-        {"lora_modules", "q_proj"}, {"seed", "2"},   {"shards", "3"},    {"share_limit", "2"}, {"no_sharing", "yes"}};
+    const char *const fixed[][2] = {{"quantize", "q8_0"},       {"adapter", "x"},     {"full", "yes"},
+                                    {"lora_rank", "5"},         {"lora_alpha", "3"},  {"use_rslora", "yes"},
+                                    {"lora_modules", "q_proj"}, {"seed", "2"},        {"shards", "3"},
+                                    {"share_limit", "2"},       {"no_sharing", "yes"}};
     for (size_t i = 0; i < COUNT(fixed); i++) {
         rein_settings *o = new_settings();
         OK(rein_settings_set(o, fixed[i][0], fixed[i][1], &error_));

@@ -23,7 +23,7 @@ static rein_pass_result pass_over(rein_trainer *t, const rein_groups *groups, co
 static double *gradient_of(const rein_trainer *t) {
     double *sum = some(t->floats, sizeof *sum);
     for (size_t s = 0; s < t->options.shards; s++)
-        for (size_t i = 0; i < t->floats; i++) sum[i] += (double)t->shards[s * t->floats + i];
+        for (size_t i = 0; i < t->floats; i++) sum[i] += (double)t->buffers[s * t->floats + i];
     return sum;
 }
 
@@ -78,7 +78,7 @@ static double worst_slope(subject *s, rein_trainer *t, const rein_groups *groups
     assert_true(norm > 1e-4);
     for (size_t a = 0; a < t->n_parameters; a++) {
         rein_parameter *parameter = &t->parameters[a];
-        const double *g = gradient + (parameter->gradient - t->shards);
+        const double *g = gradient + (parameter->value - t->values);
         probe p = {s, groups, e, o, parameter, floats(parameter->size), some(parameter->size, sizeof(double)), whole};
         double by_gradient = 0, size = 0;
         memcpy(p.before, parameter->value, parameter->size * sizeof(float));
@@ -171,7 +171,7 @@ static void test_temperature(void **state) {
     assert_true(worst_slope(&s, t, &groups, &e, o.objective, 0) < 3e-4);
     rein_trainer *other = open_trainer(&s, &(rein_trainer_options){.temperature = 1}); /* the same, given to the pass */
     pass_over(other, &groups, &(rein_pass_options){.objective = o.objective, .policy_step = -1, .temperature = 0.7});
-    assert_memory_equal(other->shards, t->shards, t->options.shards * t->floats * sizeof *t->shards);
+    assert_memory_equal(other->buffers, t->buffers, t->options.shards * t->floats * sizeof *t->buffers);
     rein_pass_result pass;
     const rein_pass_options wrong = {.objective = o.objective, .policy_step = -1, .temperature = -1};
     REFUSED(rein_trainer_forward_backward(&pass, other, &groups, &wrong, &error_), "temperature is -1");
@@ -190,7 +190,7 @@ static float *shards_of(const subject *s, const rein_trainer_options *options, c
     const size_t n = t->options.shards * t->floats;
     pass_over(t, groups, o);
     float *copy = floats(n);
-    memcpy(copy, t->shards, n * sizeof *copy);
+    memcpy(copy, t->buffers, n * sizeof *copy);
     rein_trainer_close(t);
     return copy;
 }
@@ -229,7 +229,7 @@ static void test_history_of_the_trainer(void **state) {
         pass_over(t, before[i], &o);
         rein_trainer_clear(t);
         pass_over(t, &groups, &o);
-        assert_memory_equal(t->shards, first, t->options.shards * t->floats * sizeof *first);
+        assert_memory_equal(t->buffers, first, t->options.shards * t->floats * sizeof *first);
         rein_trainer_clear(t);
     }
     rein_trainer_close(t);
@@ -323,9 +323,9 @@ static void test_shards(void **state) {
         const size_t n = t->options.shards * t->floats;
         pass_over(t, &groups, &o);
         for (size_t g = 0; g < groups.n; g++) pass_over(one_by_one, &(rein_groups){groups.groups + g, 1, 0}, &o);
-        assert_memory_equal(one_by_one->shards, t->shards, n * sizeof(float));
+        assert_memory_equal(one_by_one->buffers, t->buffers, n * sizeof(float));
         float *shards = floats(n), *sum = floats(t->floats), *values = values_of(&s);
-        memcpy(shards, t->shards, n * sizeof(float));
+        memcpy(shards, t->buffers, n * sizeof(float));
         for (size_t i = 0; i < t->floats; i++) sum[i] = tree(shards, 0, numbers[k], t->floats, i);
         double norm, squares = 0;
         OK(rein_trainer_optim_step(&norm, t, &ADAMW, &error_));
@@ -336,14 +336,14 @@ static void test_shards(void **state) {
         int64_t step = 0;
         for (size_t i = 0; i < t->n_parameters; i++) {
             parameters[i] = t->parameters[i];
-            const size_t at = (size_t)(t->parameters[i].gradient - t->shards);
+            const size_t at = (size_t)(t->parameters[i].value - t->values);
             parameters[i].gradient = sum + at, parameters[i].value = values + at;
         }
         OK(rein_adamw_step(NULL, first, second, &step, parameters, t->n_parameters, &ADAMW, NULL, &error_));
         assert_memory_equal(now, values, t->floats * sizeof(float));
         assert_memory_equal(t->first, first, t->floats * sizeof(float));
         assert_memory_equal(t->second, second, t->floats * sizeof(float));
-        for (size_t i = 0; i < n; i++) assert_true(t->shards[i] == 0);
+        for (size_t i = 0; i < n; i++) assert_true(t->buffers[i] == 0);
         free(shards), free(sum), free(values), free(first), free(second), free(now), free(parameters);
         rein_trainer_close(t), rein_trainer_close(one_by_one), rein_groups_free(&groups), close_subject(&s);
     }
@@ -365,7 +365,7 @@ static rein_status one_pass(void *context, rein_error *err) {
     rein_status status = rein_trainer_open(&t, w->s->model, w->s->adapter, &options, err);
     if (status) return assert_null(t), status;
     status = rein_trainer_forward_backward(&pass, t, w->groups, &o, err);
-    for (size_t i = 0; status && i < t->options.shards * t->floats; i++) assert_true(t->shards[i] == 0);
+    for (size_t i = 0; status && i < t->options.shards * t->floats; i++) assert_true(t->buffers[i] == 0);
     assert_true(t->holds == (status == REIN_OK));
     rein_trainer_close(t);
     return status;

@@ -35,7 +35,7 @@ static float *copy_of(const float *from, size_t n) {
 /* The gradient a pass leaves behind; then there is none. */
 static float *take_gradient(rein_trainer *t, const rein_groups *groups, const rein_pass_options *o, rein_pass_result *pass) {
     *pass = pass_over(t, groups, o);
-    float *gradient = copy_of(t->shards, t->options.shards * t->floats);
+    float *gradient = copy_of(t->buffers, t->options.shards * t->floats);
     rein_trainer_clear(t);
     return gradient;
 }
@@ -206,6 +206,38 @@ static void test_reference(void **state) {
     }
 }
 
+/* A truncation that keeps everything is the policy, by another way through the head; what it cannot have is refused. */
+static void test_truncation(void **state) {
+    (void)state;
+    subject s = open_subject("a", 0), full = open_subject("a", 1);
+    rein_trainer *t = open_trainer(&s, NULL), *of_full = open_trainer(&full, NULL);
+    rein_groups groups = make_groups(3, 5);
+    rein_pass_result pass;
+    const rein_truncation all = {0, 1, 0}, greatest = {1, 1, 0};
+    const rein_options *exact = options_of("preset=grpo kl_estimator=exact");
+    record(&groups, &s.p, 0.1);
+    rein_pass_options o = {
+        .objective = options_of("preset=grpo kl_loss_coef=0.1 entropy_coef=0.1"), .reference = &s.p, .policy_step = -1};
+    float *plain = take_gradient(t, &groups, &o, &pass);
+    const double loss = pass.loss.loss, entropy = pass.loss.metrics.entropy;
+    o.truncation = &all;
+    float *kept = take_gradient(t, &groups, &o, &pass);
+    double off = 0, size = 0;
+    for (size_t i = 0; i < t->options.shards * t->floats; i++) {
+        const double x = (double)plain[i], gap = (double)kept[i] - x;
+        off += gap * gap, size += x * x;
+    }
+    assert_true(size > 0 && sqrt(off / size) < 1e-5);
+    assert_true(fabs(pass.loss.loss - loss) < 1e-6 && fabs(pass.loss.metrics.entropy - entropy) < 1e-6);
+    REFUSED(rein_trainer_forward_backward(&pass, of_full, &groups, &o, &error_), "needs a head that does not train");
+    o.truncation = &greatest;
+    REFUSED(rein_trainer_forward_backward(&pass, t, &groups, &o, &error_), "is not among those that top_k, top_p and min_p keep");
+    o.truncation = &all, o.objective = exact;
+    REFUSED(rein_trainer_forward_backward(&pass, t, &groups, &o, &error_), "has no exact KL");
+    free(plain), free(kept), rein_groups_free(&groups);
+    rein_trainer_close(t), rein_trainer_close(of_full), close_subject(&s), close_subject(&full);
+}
+
 /* The penalty takes from some tokens what it gives to others: over each scope it adds up to nothing; and the trainer has its gradient. */
 static void test_penalty_adds_up(void **state) {
     (void)state;
@@ -263,7 +295,7 @@ static void test_nothing_to_train(void **state) {
         assert_int_equal(rein_trainer_steps(t), 0);
     }
     pass_over(t, &next, &art), pass_over(fresh, &next, &art); /* and what comes after does not know of it */
-    assert_memory_equal(t->shards, fresh->shards, t->options.shards * t->floats * sizeof(float));
+    assert_memory_equal(t->buffers, fresh->buffers, t->options.shards * t->floats * sizeof(float));
     rein_trainer_clear(t);
     EACH_HISTORY(h, &next) memset(h->mask, 0, h->n);
     const rein_pass_result pass = pass_over(t, &next, &art);
@@ -623,11 +655,12 @@ static int start(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_old_log_probs),    cmocka_unit_test(test_mismatch),      cmocka_unit_test(test_masked_log_probs),
-        cmocka_unit_test(test_wrong_log_probs),  cmocka_unit_test(test_reference),     cmocka_unit_test(test_penalty_adds_up),
-        cmocka_unit_test(test_nothing_to_train), cmocka_unit_test(test_gap),           cmocka_unit_test(test_activation_cache),
-        cmocka_unit_test(test_budgets),          cmocka_unit_test(test_save_and_load), cmocka_unit_test(test_wrong_files),
-        cmocka_unit_test(test_wrong_options),    cmocka_unit_test(test_wrong_groups),  cmocka_unit_test(test_wrong_objectives),
+        cmocka_unit_test(test_old_log_probs),    cmocka_unit_test(test_mismatch),         cmocka_unit_test(test_masked_log_probs),
+        cmocka_unit_test(test_wrong_log_probs),  cmocka_unit_test(test_reference),        cmocka_unit_test(test_penalty_adds_up),
+        cmocka_unit_test(test_truncation),       cmocka_unit_test(test_nothing_to_train), cmocka_unit_test(test_gap),
+        cmocka_unit_test(test_activation_cache), cmocka_unit_test(test_budgets),          cmocka_unit_test(test_save_and_load),
+        cmocka_unit_test(test_wrong_files),      cmocka_unit_test(test_wrong_options),    cmocka_unit_test(test_wrong_groups),
+        cmocka_unit_test(test_wrong_objectives),
     };
     return cmocka_run_group_tests(tests, start, remove_folder);
 }

@@ -1,0 +1,36 @@
+/* ranks.h - what ranks exchange besides what rein/ranks.h has: arrays of all, and arrays that each sends to each. Private.
+ *
+ * A transport is only asked for pieces of at most REIN_RANKS_PIECE bytes a rank; longer arrays travel in several. */
+#ifndef REIN_DIST_RANKS_H
+#define REIN_DIST_RANKS_H
+
+#include "rein/ranks.h"
+
+enum { REIN_RANKS_PIECE = 1 << 20 };
+
+/* 1 if there is more than one rank. */
+int rein_ranks_several(const rein_ranks *ranks);
+
+/* The part of rank r when n things are divided: [part, next part). */
+size_t rein_ranks_part(size_t n, size_t rank, size_t size);
+
+/* Which rank has thing i of n, divided like that. */
+size_t rein_ranks_owner(size_t i, size_t n, size_t size);
+
+/* Every rank gives `size` bytes, the same number on each; `to` [ranks · size] gets those of all in the order of the ranks. */
+rein_status rein_ranks_gather(void *to, const void *from, size_t size, rein_ranks *ranks, rein_error *err);
+
+/* Arrays of any length: rank r gives sizes[r] bytes, which all ranks know. */
+rein_status rein_ranks_gather_parts(void *to, const void *from, const size_t *sizes, rein_ranks *ranks, rein_error *err);
+
+/* An array that is divided in place: rank r has computed bytes [begins[r], begins[r + 1]); afterwards all have all of it. */
+rein_status rein_ranks_share(void *array, const size_t *begins, rein_ranks *ranks, rein_error *err);
+
+/* The same, but only rank 0 needs all of it. */
+rein_status rein_ranks_collect(void *array, const size_t *begins, rein_ranks *ranks, rein_error *err);
+
+/* Each gives to each; nothing is cut into pieces, and sizes are not compared. The caller keeps them below REIN_RANKS_PIECE a rank. */
+rein_status rein_ranks_exchange(void *to, const size_t *to_sizes, const void *from, const size_t *from_sizes, rein_ranks *ranks,
+                                rein_error *err);
+
+#endif
