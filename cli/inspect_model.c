@@ -91,7 +91,8 @@ static void put_types(cli_sheet *r, const rein_json *types) {
         const rein_json *entry = rein_json_at(types, i);
         cli_sheet_name(r, "tensors");
         rein_text_format(&r->out, "%-5s %.0f, %.1f MiB", rein_json_string(rein_json_get(entry, "type")),
-                         rein_json_number(rein_json_get(entry, "tensors")), rein_json_number(rein_json_get(entry, "bytes")) / 1048576);
+                         rein_json_number(rein_json_get(entry, "tensors")),
+                         rein_json_number(rein_json_get(entry, "bytes")) / 1048576);
         cli_sheet_end(r);
     }
 }

@@ -69,8 +69,8 @@ static void put_types(rein_text *out, const rein_gguf *gguf) {
         for (size_t i = 0; i < gguf->n_tensors; i++)
             if (gguf->tensors[i].type == type) tensors++, bytes += gguf->tensors[i].bytes;
         if (!tensors) continue;
-        rein_text_format(out, "%s{\"type\": \"%s\", \"tensors\": %zu, \"bytes\": %zu}", n++ ? ", " : "", rein_gguf_type_at(type).name,
-                         tensors, bytes);
+        rein_text_format(out, "%s{\"type\": \"%s\", \"tensors\": %zu, \"bytes\": %zu}", n++ ? ", " : "",
+                         rein_gguf_type_at(type).name, tensors, bytes);
     }
     rein_text_put(out, "]");
 }

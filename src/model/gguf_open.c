@@ -45,9 +45,7 @@ static const rein_gguf_type types[REIN_GGUF_TYPES] = {
     [39] = {"MXFP4", 32, 17, 0, REIN_TENSOR_TYPES},
 };
 
-rein_gguf_type rein_gguf_type_at(uint32_t number) {
-    return number < REIN_GGUF_TYPES ? types[number] : (rein_gguf_type){0};
-}
+rein_gguf_type rein_gguf_type_at(uint32_t number) { return number < REIN_GGUF_TYPES ? types[number] : (rein_gguf_type){0}; }
 
 const rein_gguf_tensor *rein_gguf_tensor_find(const rein_gguf *gguf, const char *name) {
     for (size_t i = 0; i < gguf->n_tensors; i++)
