@@ -129,7 +129,8 @@ static int nothing_there(const char *path) {
     struct stat about;
     if (stat(path, &about)) return cli_say_errno(WHERE, "cannot open \"%s\"", path);
     return cli_say(CLI_WRONG, WHERE,
-                   "\"%s\" is %s: the directory of a model (with config.json), of an adapter (with adapter_config.json), of a run "
+                   "\"%s\" is %s: a model (a directory with config.json, or a GGUF file), the directory of an adapter (with "
+                   "adapter_config.json), of a run "
                    "or of a checkpoint is needed",
                    path, S_ISDIR(about.st_mode) ? "not one of these" : "not a directory");
 }
@@ -171,6 +172,7 @@ int cli_run_inspect(const cli_args *args) {
         else if (!status) {
             cli_inspect_model(&r, &opened);
             status = cli_inspect_parts(&r, &opened);
+            if (!status) status = cli_inspect_gguf(&r, &opened);
             if (!status) status = cli_inspect_memory(&r, &opened, args);
         }
     }

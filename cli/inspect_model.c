@@ -84,6 +84,44 @@ int cli_inspect_parts(cli_sheet *r, const cli_opened *opened) {
     return status ? cli_say_error(WHERE, &err) : CLI_DONE;
 }
 
+/* ------------------------------------------------------------------------------------------------------------------------ GGUF */
+
+static void put_types(cli_sheet *r, const rein_json *types) {
+    for (size_t i = 0; i < rein_json_size(types); i++) {
+        const rein_json *entry = rein_json_at(types, i);
+        cli_sheet_name(r, "tensors");
+        rein_text_format(&r->out, "%-5s %.0f, %.1f MiB", rein_json_string(rein_json_get(entry, "type")),
+                         rein_json_number(rein_json_get(entry, "tensors")),
+                         rein_json_number(rein_json_get(entry, "bytes")) / 1048576);
+        cli_sheet_end(r);
+    }
+}
+
+static void put_metadata(cli_sheet *r, const rein_json *metadata) {
+    const char *name;
+    const rein_json *value;
+    for (void *at = NULL; (at = rein_json_next(&name, &value, metadata, at));) {
+        cli_sheet_name(r, "metadata");
+        rein_text_format(&r->out, "%s ", name);
+        rein_json_put_value(&r->out, value);
+        cli_sheet_end(r);
+    }
+}
+
+int cli_inspect_gguf(cli_sheet *r, const cli_opened *opened) {
+    rein_text text = {0};
+    rein_error err = {0};
+    rein_json *parts = NULL;
+    if (!rein_model_is_gguf(opened->directory)) return CLI_DONE;
+    rein_status status = rein_gguf_description(&text, opened->directory, &err);
+    if (!status) status = rein_json_parse(&parts, text.data, text.length, NULL, REIN_JSON_NEEDS_OBJECT, &err);
+    if (!status && r->json) cli_sheet_value(r, "gguf", parts);
+    else if (!status) put_types(r, rein_json_get(parts, "types")), put_metadata(r, rein_json_get(parts, "metadata"));
+    rein_json_free(parts);
+    rein_text_free(&text);
+    return status ? cli_say_error(WHERE, &err) : CLI_DONE;
+}
+
 /* ---------------------------------------------------------------------------------------------------------------------- memory */
 
 static const struct {

@@ -79,6 +79,13 @@ REIN_API rein_model_info rein_model_describe(const rein_model *model);
  * Thread-safe. */
 REIN_API rein_status rein_model_description(rein_text *json, const char *directory, rein_error *err);
 
+/* Appends what a GGUF file holds, as one JSON object on one line:
+ *   files     of the model: above 1 if it is split
+ *   types     [{"type": "Q4_1", "tensors": 210, "bytes": 66355200}, …]
+ *   metadata  {"general.name": "…", …}; of long texts and arrays only the length
+ * Thread-safe. */
+REIN_API rein_status rein_gguf_description(rein_text *json, const char *path, rein_error *err);
+
 /* Writes a model directory that transformers loads: the current weights, with the adapter merged into them (adapter may be NULL),
  * config.json, and unchanged copies of the tokenizer files. Weights that were stored in 16 bits are rounded to that type again;
  * those of a model opened with train are f32. The directory may exist if it holds no model. Thread-safe for different

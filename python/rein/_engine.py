@@ -124,7 +124,13 @@ class Tokens(ctypes.Structure):
 class ForwardOptions(ctypes.Structure):
     """rein_forward_options."""
 
-    _fields_ = [("keep", _int), ("entropy_gradient", _int), ("recompute", _int), ("activation_cache", _address), ("truncation", _address)]
+    _fields_ = [
+        ("keep", _int),
+        ("entropy_gradient", _int),
+        ("recompute", _int),
+        ("activation_cache", _address),
+        ("truncation", _address),
+    ]
 
 
 class Ids(ctypes.Structure):

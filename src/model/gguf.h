@@ -38,6 +38,7 @@ enum {
     REIN_GGUF_KEY = 65535,     /* bytes; the format's own limit */
     REIN_GGUF_NAME = 64,       /* bytes of a tensor's name; the format's own limit */
     REIN_GGUF_DIMENSIONS = 4,  /* the format's own limit */
+    REIN_GGUF_TYPES = 40,      /* of tensors; the format's numbers are below */
     REIN_GGUF_FILES = 1000     /* parts of a split model */
 };
 

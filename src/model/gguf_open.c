@@ -10,7 +10,7 @@
 #include "gguf_read.h"
 
 /* The types of ggml.h by number; those without a name were removed from the format. */
-static const rein_gguf_type types[] = {
+static const rein_gguf_type types[REIN_GGUF_TYPES] = {
     [0] = {"F32", 1, 4, 1, REIN_TENSOR_F32},
     [1] = {"F16", 1, 2, 1, REIN_TENSOR_F16},
     [2] = {"Q4_0", 32, 18, 1, REIN_TENSOR_Q4_0},
@@ -45,9 +45,7 @@ static const rein_gguf_type types[] = {
     [39] = {"MXFP4", 32, 17, 0, REIN_TENSOR_TYPES},
 };
 
-rein_gguf_type rein_gguf_type_at(uint32_t number) {
-    return number < sizeof types / sizeof *types ? types[number] : (rein_gguf_type){0};
-}
+rein_gguf_type rein_gguf_type_at(uint32_t number) { return number < REIN_GGUF_TYPES ? types[number] : (rein_gguf_type){0}; }
 
 const rein_gguf_tensor *rein_gguf_tensor_find(const rein_gguf *gguf, const char *name) {
     for (size_t i = 0; i < gguf->n_tensors; i++)

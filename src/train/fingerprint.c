@@ -111,7 +111,8 @@ rein_status rein_fingerprint_settings(json_t **files, const rein_settings *s, re
                                            "tokenizer_config.json", "chat_template.jinja",    NULL};
     static const char *const of_adapter[] = {"adapter_config.json", "adapter_model.safetensors", NULL};
     *files = json_object();
-    rein_status status = *files ? add_names(*files, "model", s->model, of_model, err) : no_memory(err);
+    const int gguf = rein_gguf_is(s->model); /* a file, not a directory of files */
+    rein_status status = *files ? add_names(*files, "model", gguf ? "" : s->model, of_model, err) : no_memory(err);
     if (!status) status = add_weights(*files, s, err);
     if (!status) status = add_names(*files, "adapter", s->adapter, of_adapter, err);
     if (!status) status = add_names(*files, "kl_ref_adapter_path", s->kl_ref_adapter_path, of_adapter, err);

@@ -232,7 +232,7 @@ static rein_status check_directory(const char *name, const char *path, const cha
 
 static rein_status check_directories(const rein_settings *o, rein_error *err) {
     static const char adapter[] = "adapter_config.json and safetensors";
-    rein_status status = check_directory("model", o->model, "config.json and safetensors", err);
+    rein_status status = check_directory("model", o->model, "config.json and safetensors, or a GGUF file,", err);
     if (!status) status = check_directory("adapter", o->adapter, adapter, err);
     return status ? status : check_directory("kl_ref_adapter_path", o->kl_ref_adapter_path, adapter, err);
 }

@@ -415,7 +415,7 @@ holds "an adapter and its model" 'b[0].pop("fits").endswith("llama") and a[0]["r
 refused "an adapter of another model" '^rein inspect: ' rein inspect "$tiny/adapter" --model "$parrot"
 refused "no path" '^rein inspect: a path is needed' rein inspect
 refused "nothing there" '^rein inspect: cannot open "/nowhere": ' rein inspect /nowhere
-refused "neither" '^rein inspect: ".*/bin" is not one of these: the directory of a model \(with config.json\), of an adapter' rein inspect "$work/bin"
+refused "neither" '^rein inspect: ".*/bin" is not one of these: a model \(a directory with config.json, or a GGUF file\), the directory of an adapter' rein inspect "$work/bin"
 refused "a file" '^rein inspect: ".*safetensors" is not a directory: ' rein inspect "$parrot/model.safetensors"
 refused "no adapter" '^rein inspect: .* has no adapter_config.json: --model is for an adapter' rein inspect "$parrot" --model "$parrot"
 refused "cut weights" '^rein inspect: .*model.safetensors' rein inspect "$work/cut"
