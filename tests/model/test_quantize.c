@@ -88,7 +88,9 @@ static void write_model(const char *directory, int tied, int hidden, float worst
             const float x = k == 5 && i == 3 ? worst : (float)uniform(-0.3, 0.3);
             rein_weight_type_of(REIN_TENSOR_BF16)->round_f32(&data[k], &x, 1);
         }
-        tensors[i] = (rein_tensor){w->name, REIN_TENSOR_BF16, w->n_dims, {w->shape[0], w->shape[1]}, data, 2 * count, NULL};
+        tensors[i] =
+            (rein_tensor){.name = w->name, .dtype = REIN_TENSOR_BF16, .n_dims = w->n_dims, .data = data, .bytes = 2 * count};
+        memcpy(tensors[i].shape, w->shape, sizeof w->shape);
     }
     snprintf(path, sizeof path, "%s/model.safetensors", directory);
     OK(rein_tensors_write(path, tensors, n, NULL, 0, &error_));
