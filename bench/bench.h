@@ -45,6 +45,7 @@ typedef struct bench_row {
     int unbound;           /* it starts processes, which may use all cores */
     /* Arguments of `measure`. */
     int f64, mask, gradient, lora, f32;
+    const char *quantize; /* rein_model_options; NULL: not quantised */
     size_t batch;
     const bench_shape *shape;
     double (*machine)(void);

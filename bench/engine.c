@@ -36,7 +36,9 @@ static void open_policy(learner *l, const bench_row *row, const rein_lora_option
     char path[4096];
     rein_error err = {0};
     bench_model(path, sizeof path, row->shape, 0, job);
-    bench_must(rein_model_open(&l->model, path, &(rein_model_options){.train = !lora, .exec = job->exec}, &err), &err);
+    bench_must(
+        rein_model_open(&l->model, path, &(rein_model_options){.train = !lora, .exec = job->exec, .quantize = row->quantize}, &err),
+        &err);
     if (lora) bench_must(rein_adapter_new(&l->adapter, l->model, lora, &err), &err);
     bench_must(rein_activations_open(&l->activations, &job->exec, &err), &err);
     l->policy = (rein_policy){l->model, l->adapter, 1};
@@ -145,8 +147,14 @@ static rein_model *open_model(const bench_row *row, const bench_job *job) {
     rein_model *model;
     rein_error err = {0};
     bench_model(path, sizeof path, row->shape, row->f32, job);
-    bench_must(rein_model_open(&model, path, &(rein_model_options){.exec = job->exec}, &err), &err);
+    bench_must(rein_model_open(&model, path, &(rein_model_options){.exec = job->exec, .quantize = row->quantize}, &err), &err);
     return model;
+}
+
+/* With the scales of the blocks. */
+static double bytes_of_weight(const bench_row *row) {
+    if (row->quantize) return strcmp(row->quantize, "q8_0") ? 18 / 32.0 : 34 / 32.0;
+    return row->f32 ? 4 : 2;
 }
 
 /* A round is 8 steps. The prompts and two steps come before the first round. */
@@ -165,7 +173,7 @@ void bench_decode(bench_figures *figures, const bench_row *row, const bench_job 
         operations = fmax(operations, bench_fma());
         bytes = fmax(bytes, bench_read());
     }
-    figures->limit = fmin(batch * bytes / (weights * (row->f32 ? 4 : 2)), operations / (2 * weights));
+    figures->limit = fmin(batch * bytes / (weights * bytes_of_weight(row)), operations / (2 * weights));
     rein_generator_close(generator);
     rein_model_close(model);
 }
