@@ -114,10 +114,16 @@ static int show_one(int *end, const showing *s, uint64_t index) {
     return status ? cli_say_error(WHERE, &err) : cli_print(&out);
 }
 
+static int cannot_open(const rein_error *err) {
+    if (!strcmp(err->field, "held_out_share")) return cli_say_option_error(WHERE, "held-out", err);
+    if (!strcmp(err->field, "timeout")) return cli_say_option_error(WHERE, "timeout", err);
+    return cli_say_error(WHERE, err);
+}
+
 static int show(showing *s, const char *source) {
     rein_error err = {0};
     int end = 0, status = CLI_DONE;
-    if (rein_task_open(&s->task, source, &s->options, &err)) return cli_say_error(WHERE, &err);
+    if (rein_task_open(&s->task, source, &s->options, &err)) return cannot_open(&err);
     for (uint64_t i = 0; i < s->count && s->from + i >= s->from && !status && !end; i++) status = show_one(&end, s, s->from + i);
     rein_task_close(s->task);
     return status;

@@ -131,8 +131,8 @@ refused "no task" '^rein task: --count needs a task: rein task \[NAME' rein task
 refused "count" '^rein task: --count is "0": it must be a whole number between 1 and ' rein task sums --count 0
 refused "split" '^rein task: --split is "test": it must be train or held-out$' rein task sums --split test
 refused "share" '^rein task: --held-out is "1": it must be a number above 0 and below 1$' rein task many.jsonl --held-out 1
-refused "share of what has none" '^rein task: held_out_share is 0.5: it has no effect' rein task sums --held-out 0.5
-refused "timeout of what has none" '^rein task: timeout is 5: it has no effect' rein task many.jsonl --timeout 5
+refused "share of what has none" '^rein task: --held-out is 0.5: it has no effect' rein task sums --held-out 0.5
+refused "timeout of what has none" '^rein task: --timeout is 5: it has no effect' rein task many.jsonl --timeout 5
 refused "nothing held out" "^rein task: many.jsonl has no held-out examples: held_out is 0\$" rein task many.jsonl --split held-out
 refused "a share that is too small" "^rein task: many.jsonl: held_out 1e-06 holds out none of 100 examples: " rein task many.jsonl --held-out 0.000001
 refused "beyond the end" "^rein task: data.jsonl has 3 train examples: there is no number 3 " rein task data.jsonl --from 3
