@@ -80,7 +80,7 @@ compare() {
 compare rich "3 4" "${rich[@]}"
 compare mixed 2 "${mixed[@]}"
 compare full "2 3" "${full[@]}"
-if grep -q '^shards: 8$' full-1/config.yaml; then pass; else fail "all weights have 8 shards"; fi
+if grep -q '^shards: "8"$' full-1/config.yaml; then pass; else fail "all weights have 8 shards"; fi
 
 cat rich-1/trajectories/train/000[12].jsonl >groups.jsonl
 for n in 1 3; do
