@@ -26,8 +26,8 @@ typedef struct rein_transport {
     /* This rank gives from_sizes[r] bytes to rank r and gets to_sizes[r] from it; both arrays are in the order of the ranks. */
     rein_status (*exchange)(void *context, void *to, const size_t *to_sizes, const void *from, const size_t *from_sizes,
                             rein_error *err);
-    void (*abort)(void *context, int status); /* ends all ranks at once; does not return */
-    void (*close)(void *context);             /* NULL: nothing to close */
+    void (*end_all)(void *context, int status); /* ends all ranks at once; does not return */
+    void (*close)(void *context);               /* NULL: nothing to close */
 } rein_transport;
 
 /* Opens MPI for this process: once, before anything else uses it, and closed by rein_ranks_close. In a library that was built without MPI

@@ -49,7 +49,7 @@ size_t rein_ranks_size(const rein_ranks *ranks) { return ranks ? ranks->transpor
 int rein_ranks_several(const rein_ranks *ranks) { return rein_ranks_size(ranks) > 1; }
 
 void rein_ranks_abort(rein_ranks *ranks, int status) {
-    if (ranks) ranks->transport.abort(ranks->transport.context, status);
+    if (ranks) ranks->transport.end_all(ranks->transport.context, status);
 }
 
 size_t rein_ranks_part(size_t n, size_t rank, size_t size) { return n / size * rank + n % size * rank / size; }

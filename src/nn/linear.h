@@ -9,7 +9,7 @@
 typedef struct rein_linear {
     size_t in, out;
     rein_matrix weight; /* [out][in] as stored */
-    size_t pairs;       /* 0, or the heads whose rows in `weight` are interleaved rotary pairs (GGUF); those of `packed` never are */
+    size_t pairs; /* 0, or the heads whose rows in `weight` are interleaved rotary pairs (GGUF); those of `packed` never are */
     rein_packed packed; /* the transpose, packed; data is NULL while the weights train */
     const float *bias;  /* [out] or NULL */
 } rein_linear;
