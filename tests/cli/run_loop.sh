@@ -289,7 +289,7 @@ holds "eval, several samples" 'o["n"] == 12 and o["prompts"] == 3 and o["k"] == 
 says "eval, several samples" '^pass@k       ' rein eval one --eval-samples 4 --eval-prompts 3
 refused "eval: nothing" '^rein eval: a policy is needed: RUN, RUN@STEP, or --model DIR' rein eval
 refused "eval: no run" '^rein eval: there is not a run: it has no config.yaml' rein eval there
-refused "eval: no step" '^rein eval: one/checkpoints/0007' rein eval one@7
+refused "eval: no step" '^rein eval: one has no step 7: it has 0, 1, 2, 3$' rein eval one@7
 refused "eval: no task" '^rein eval: a task is needed' rein eval --model "$sums"
 refused "eval: two policies" '^rein eval: --model and a run are both given' rein eval one --model "$sums"
 refused "eval: k" '^rein eval: --k is 3: it must be at most 2, the number of responses to a prompt$' rein eval one --eval-samples 2 --k 3
