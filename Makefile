@@ -223,7 +223,7 @@ mpi:
 	@$(MAKE) all BUILD=build-mpi MPI=1
 
 ranks:
-	@tests/cli/run_ranks.sh build-mpi/rein
+	@BUILD=build-mpi scripts/run-tests.sh tests/cli/run_ranks.sh
 
 lint:
 	$(SETUP) lint

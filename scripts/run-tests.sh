@@ -65,5 +65,5 @@ fi
 awk '{ passed += $1; failed += $2; skipped += $3 }
      END {
          printf "%d passed, %d failed%s\n", passed, failed, skipped ? ", " skipped " skipped" : ""
-         exit failed > 0 || passed == 0
+         exit failed > 0 || passed + skipped == 0
      }' "$RESULTS/counts"

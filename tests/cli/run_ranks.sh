@@ -96,7 +96,7 @@ same "another instruction set" rich-1 kernel
 
 # ----------------------------------------------------------------------------------------------------------------- a rank that dies
 
-long=("${small[@]}" --eval-prompts 0 --steps 8 --preset grpo)
+long=("${small[@]}" --eval-prompts 0 --steps 40 --preset grpo)
 does "long on 1" ranks 1 run long-1 "${long[@]}"
 mpirun -n 3 rein run long-3 "${long[@]}" >out 2>err &
 job=$!
@@ -109,9 +109,9 @@ done
 if [ -n "$victim" ] && kill -9 "$victim"; then
     wait $job && fail "a rank was killed: status 0"
     last=$(find long-3/checkpoints -mindepth 1 -maxdepth 1 -name '[0-9]*' -printf '%f\n' | sort | tail -1)
-    if [[ $last < 0008 ]]; then pass; else fail "a rank was killed: the run has ended all the same"; fi
-    does "resumed on 2" ranks 2 run long-3 --steps 7
-    does "resumed on 1" ranks 1 run long-3 --steps 8
+    if [[ $last < 0040 ]]; then pass; else fail "a rank was killed: the run has ended all the same"; fi
+    does "resumed on 2" ranks 2 run long-3 --steps 39
+    does "resumed on 1" ranks 1 run long-3 --steps 40
     same "killed and resumed" long-1 long-3
 else
     wait $job

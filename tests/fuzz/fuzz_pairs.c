@@ -1,0 +1,58 @@
+/* fuzz_pairs.c - any bytes as preference data (libFuzzer). The first byte chooses the chat format, and how many positions the model has.
+ *
+ * A file is refused with one line that names it, and no pair is left; or each pair is two trajectories that differ, both with a token that
+ * trains and within the model's positions, the first with reward 1 and the second with reward 0. */
+/* words: src/train/pairs.c src/train/sft.c */
+#include <stdint.h>
+#include <string.h>
+
+#include "fuzz/require.h"
+#include "rein/train.h"
+
+enum { POSITIONS = 64 };
+
+static rein_tokenizer *open_tokenizer(void) {
+    rein_tokenizer *tokenizer = NULL;
+    rein_error err = {0};
+    require(rein_tokenizer_open(&tokenizer, "models/sums", &err) == REIN_OK, "no tokenizer", err.message);
+    return tokenizer;
+}
+
+static void check_answer(const rein_trajectory *t, int64_t positions) {
+    size_t trained = 0;
+    require(t->n_histories > 0, "an answer without a history", "");
+    for (size_t i = 0; i < t->n_histories; i++) {
+        const rein_history *h = &t->histories[i];
+        require(h->n > 0 && !h->mask[0], "a history is empty, or its first token trains", "");
+        require(!positions || (int64_t)h->n <= positions, "more tokens than the model has positions", "");
+        for (size_t k = 0; k < h->n; k++) trained += h->mask[k];
+    }
+    require(trained > 0, "nothing trains", "");
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static rein_tokenizer *tokenizer;
+    rein_groups pairs = {0};
+    rein_error err = {0};
+    if (!tokenizer) tokenizer = open_tokenizer();
+    if (size < 1) return 0;
+    const rein_chat chat = {.kind = data[0] % 2 ? REIN_CHAT_CHATML : REIN_CHAT_RAW};
+    const int64_t positions = data[0] >= 128 ? POSITIONS : 0;
+    const rein_status status = rein_pairs_from_memory(&pairs, (const char *)data + 1, size - 1, "it", tokenizer,
+                                                      data[0] % 3 ? &chat : NULL, 0, positions, &err);
+    require(status == REIN_OK || status == REIN_EINVAL, "a status that is neither 0 nor 1", err.message);
+    if (status)
+        require(!strncmp(err.message, "it", 2) && !strpbrk(err.message, "\r\n") && !pairs.n, "a failure is not one line",
+                err.message);
+    for (size_t g = 0; g < pairs.n; g++) {
+        require(pairs.groups[g].n == 2, "a pair of other than two", "");
+        for (size_t k = 0; k < 2; k++) {
+            const rein_trajectory *t = &pairs.groups[g].trajectories[k];
+            check_answer(t, positions);
+            require((t->reward > 0) == (k == 0), "the chosen answer does not come first", "");
+        }
+    }
+    rein_groups_free(&pairs);
+    return 0;
+}
