@@ -118,13 +118,13 @@ static rein_status announce(rein_ranks *ranks, doing what, uint64_t check, rein_
 }
 
 rein_status rein_ranks_agree(rein_ranks *ranks, rein_status status, rein_error *err) {
-    rein_error room;
+    rein_error room = {0};
     if (!rein_ranks_several(ranks)) return status;
     return announce(ranks, AGREEING, 0, status, err ? err : &room);
 }
 
 rein_status rein_ranks_end(rein_ranks *ranks, int status, const char *message, rein_error *err) {
-    rein_error why;
+    rein_error why = {0};
     if (!rein_ranks_several(ranks) || ranks->over) return REIN_OK;
     if (message) rein_fail(&why, REIN_ESYSTEM, "%s", message);
     const rein_status ended = announce(ranks, ENDING, 0, status && message ? REIN_ESYSTEM : REIN_OK, &why);

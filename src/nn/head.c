@@ -72,9 +72,10 @@ typedef struct head_work {
 typedef struct head_block {
     const head_work *w;
     size_t first, rows;
-    float *z, *y, *q; /* [rows][chunk]: x, then e = e^(x−maximum); e·(x−maximum); the reference's x, then e·(x − it) */
+    float *z, *y, *q; /* [rows][chunk]: x, then e = e^(x−maximum); e·(x−maximum); the reference's x, then e·(x − it − shift) */
     rein_softmax_total totals[ROWS], reference[ROWS];
-    double apart[ROWS];                         /* Σ e·(x − the reference's x) */
+    float shift[ROWS];  /* about x − the reference's x: what is subtracted from it, so that less cancels */
+    double apart[ROWS]; /* Σ e·(x − the reference's x − shift) */
     float picked[ROWS], reference_picked[ROWS]; /* x of the target */
     float slopes[REIN_VOCABULARY_CHUNK];        /* of capped logits, in one row */
 } head_block;
@@ -164,10 +165,10 @@ static void weigh_difference(head_block *b, size_t r, const float *e, size_t n, 
     if (b->w->out->w) b->w->run->kernels->rows->multiply(q, e, n);
 }
 
+/* A constant changes neither the KL nor its direction. */
 static void subtract_reference(const head_block *b, size_t r, const float *x, size_t n) {
     float *q = b->q + r * REIN_VOCABULARY_CHUNK;
-    b->w->run->kernels->rows->scale(q, n, -1);
-    b->w->run->kernels->rows->add_scaled(q, x, n, 1);
+    for (size_t i = 0; i < n; i++) q[i] = (x[i] - q[i]) - b->shift[r];
 }
 
 /* The slope of the cap at the target's logit. */
@@ -193,6 +194,7 @@ static void do_row(head_block *b, size_t r, float *x, size_t first, size_t n) {
     if (target >= first && target < first + n) b->picked[r] = x[target - first];
     if (first == 0) b->totals[r] = first_chunk(&m), b->apart[r] = 0;
     else factor = add_chunk(&b->totals[r], &m, w->run->exec.isa);
+    if (first == 0 && out->reference) b->shift[r] = (float)(b->totals[r].maximum - b->reference[r].maximum);
     if (!out->u && !out->reference) return;
     if (out->reference) subtract_reference(b, r, x, n);
     if (out->u && first > 0 && b->totals[r].maximum > before) rescale(b, r, factor, before - b->totals[r].maximum);
@@ -247,7 +249,7 @@ static void finish_reference(const head_block *b, size_t r, double log_sum) {
     const rein_head_out *out = b->w->out;
     const size_t at = b->first + r;
     const double reference = rein_head_log_sum(&b->reference[r], b->w->run->exec.isa);
-    out->kl[at] = (float)(b->apart[r] / b->totals[r].sum + (reference - log_sum));
+    out->kl[at] = (float)(b->apart[r] / b->totals[r].sum + (double)b->shift[r] + (reference - log_sum));
     if (out->reference_log_probs) out->reference_log_probs[at] = (float)((double)b->reference_picked[r] - reference);
     if (out->reference_log_sums) out->reference_log_sums[at] = (float)reference;
 }

@@ -50,6 +50,7 @@ static rein_expert_balance balance_of(const char *name, int passes, const rein_f
     rein_expert_load_close(load);
     rein_activations_close(a);
     pass_free(&p);
+    free(b);
     rein_model_close(model);
     return balance;
 }

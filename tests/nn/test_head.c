@@ -10,10 +10,11 @@
 #include "nn/head.h"
 #include "nn/layers.h"
 
-/* Measured: 3e-7 forward; 6e-7 for u, 3e-6 for v, a difference of averages; 2e-6 for what the backward pass gives. */
+/* The worst of 40 other streams of random numbers: 7e-7 forward; 5e-6 for u, 8e-6 for v, a difference of averages; 1.2e-5 for what the
+ * backward pass gives. */
 #define FORWARD 1e-6
 #define DIRECTIONS 1e-5
-#define BACKWARD 5e-6
+#define BACKWARD 2e-5
 
 typedef struct layer layer;
 struct layer {
@@ -212,6 +213,13 @@ static const float TEMPERATURES[] = {0.5f, 1, 2};
 static size_t some_hidden(void) { return HIDDEN[below(COUNT(HIDDEN))]; }
 static float some_temperature(void) { return TEMPERATURES[below(3)]; }
 
+/* The terms that add up to w are about as large as the KL. */
+static double greatest_kl(const results *r, size_t rows) {
+    double most = 0;
+    for (size_t i = 0; i < rows; i++) most = fmax(most, (double)r->out.kl[i]);
+    return most;
+}
+
 static void check_frozen(layer *l, size_t tries) {
     reference f = in_double(l);
     const results r = forward(l, 0, l->rows, FROZEN | LOG_SUMS, best());
@@ -219,7 +227,8 @@ static void check_frozen(layer *l, size_t tries) {
     check_forward(&r, &f, FORWARD);
     check("head, u", gradient_error(r.out.u, f.h, n, tries, log_prob, &f, least(l)), DIRECTIONS);
     check("head, v", gradient_error(r.out.v, f.h, n, tries, entropy, &f, least(l)), DIRECTIONS);
-    if (l->beside) check("head, w", gradient_error(r.out.w, f.h, n, tries, kl_of, &f, least(l)), DIRECTIONS);
+    if (l->beside)
+        check("head, w", gradient_error(r.out.w, f.h, n, tries, kl_of, &f, least(l)), DIRECTIONS * (1 + greatest_kl(&r, l->rows)));
     clear();
 }
 
@@ -261,7 +270,7 @@ static void test_trained(void **state) {
             const size_t big = vocabularies[v] > 600;
             layer l = make(1 + below(big ? 4 : 12), big ? 1 + below(9) : some_hidden(), vocabularies[v], (rein_storage)below(3),
                            ranks[k], some_temperature());
-            check_trained(&l, quick() ? 3 : 12);
+            check_trained(&l, 12);
             clear();
         }
     layer many = make(200, 5, 60, REIN_STORED_F32, 3, 1);
@@ -284,11 +293,11 @@ static void test_beside(void **state) {
             layer frozen = make(1 + below(12), some_hidden(), vocabularies[v], (rein_storage)below(3), 0, some_temperature()),
                   of_frozen = another(&frozen, rank);
             frozen.beside = &of_frozen;
-            check_frozen(&frozen, quick() ? 6 : 20);
+            check_frozen(&frozen, 20);
             layer trained = make(1 + below(4), 1 + below(9), vocabularies[v], (rein_storage)below(3), rank, some_temperature()),
                   of_trained = another(&trained, 3 - rank);
             trained.beside = &of_trained;
-            check_trained(&trained, quick() ? 3 : 10);
+            check_trained(&trained, 10);
             clear();
         }
 }
