@@ -115,12 +115,16 @@ static void add_directions(head_block *b, size_t first, size_t n, float *gemm_sc
     task.a = (rein_matrix){b->z, REIN_VOCABULARY_CHUNK, 1, REIN_STORED_F32};
     task.c = w->out->u + b->first * hidden;
     w->run->kernels->gemm->multiply(&task);
-    task.a.data = b->y;
-    task.c = w->out->v + b->first * hidden;
-    if (w->out->v) w->run->kernels->gemm->multiply(&task);
-    task.a.data = b->q;
-    task.c = w->out->w + b->first * hidden;
-    if (w->out->w) w->run->kernels->gemm->multiply(&task);
+    if (w->out->v) {
+        task.a.data = b->y;
+        task.c = w->out->v + b->first * hidden;
+        w->run->kernels->gemm->multiply(&task);
+    }
+    if (w->out->w) {
+        task.a.data = b->q;
+        task.c = w->out->w + b->first * hidden;
+        w->run->kernels->gemm->multiply(&task);
+    }
 }
 
 static void cap_logits(head_block *b, float *z, size_t n) {
