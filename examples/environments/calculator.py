@@ -3,8 +3,8 @@
 
     --task 'env: python3 examples/environments/calculator.py'
 
-The chat template of the model shows it the tool, and calls come back as `tool_calls`, as in OpenAI's API. The reward is 1
-for the right number, and 0.1 for a call that the calculator could answer, once in an episode.
+The chat template of the model shows it the tool, and calls come back as `tool_calls`, as in OpenAI's API. The reward
+is 1 for the right number, and 0.1 for a call that the calculator could answer, once in an episode.
 """
 
 import ast

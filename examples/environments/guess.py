@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""An environment: the model finds a number by guessing, and is told after each guess whether the number is higher or lower.
+"""An environment: the model finds a number by guessing, and is told after each guess whether it is higher or lower.
 
     --task 'env: python3 examples/environments/guess.py --highest 10 --guesses 4'
 
-One line of JSON comes in for each event, and one goes out; docs/agents.md has the fields. Episodes of the same split and
-index have the same number. The reward is 1 for finding it, a little less for each guess before; 0 for not finding it.
+One line of JSON comes in for each event, and one goes out; docs/agents.md has the fields. Episodes of the same split
+and index have the same number. The reward is 1 for finding it, a little less for each guess before, and 0 without.
 """
 
 import argparse
@@ -29,8 +29,8 @@ def reset(event):
     # Everything that an episode begins with depends on these three alone, so that a resumed run sees the same.
     dice = random.Random(f"{event['seed']} {event['split']} {event['index']}")
     games[event["episode"]] = [dice.randint(1, options.highest), 0]
-    rules = f"I think of a whole number from 1 to {options.highest}. You have {options.guesses} guesses. Answer with the number only."
-    return {"messages": say(rules)}
+    rules = f"I think of a whole number from 1 to {options.highest}. You have {options.guesses} guesses."
+    return {"messages": say(f"{rules} Answer with the number only.")}
 
 
 def step(event):

@@ -58,12 +58,12 @@ class Policy:
     `use_rslora`) on `lora_modules` (a list of names; None: all linear modules but lm_head); a directory written by
     PEFT; or False for the model without an adapter, which samples but does not train. `full=True` trains all weights
     instead. `quantize`: "q8_0" or "q4_0" quantises the matrices of the model to these types of GGUF, for less memory;
-    that changes the model, so it does not go with `full`. `temperature` is part of the policy, softmax(z/temperature), both in sampling and in training. `seed` is
-    used for the new adapter and for sampling. `threads` 0: all cores; results do not depend on it. `recompute`: less
-    memory for training, more time, the same bits. `activation_cache`: megabytes, at most a quarter of the available
-    memory, for the activations that sample computes. forward_backward reuses them until the policy changes: the same
-    bits in less time. The cache is used after the first forward_backward, and keeps the newest samples.
-    Sample.activation_key finds them.
+    that changes the model, so it does not go with `full`. `temperature` is part of the policy, softmax(z/temperature),
+    both in sampling and in training. `seed` is used for the new adapter and for sampling. `threads` 0: all cores;
+    results do not depend on it. `recompute`: less memory for training, more time, the same bits. `activation_cache`:
+    megabytes, at most a quarter of the available memory, for the activations that sample computes. forward_backward
+    reuses them until the policy changes: the same bits in less time. The cache is used after the first
+    forward_backward, and keeps the newest samples. Sample.activation_key finds them.
 
     A policy runs one call at a time; other threads wait. It is closed by close(), at the end of a `with`, or when
     nothing refers to it any more.
