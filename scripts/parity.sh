@@ -198,6 +198,7 @@ first_lane() {
     if packages tensorboard; then PYTHONPATH=$home/packages/tensorboard:$home/packages/trl run events "$events"
     else skip events "the packages it needs cannot be installed: $(reason "$home/logs/tensorboard.log")" "$events"; fi
     for framework in trl verl art_backend; do run_framework "$framework"; done
+    run_framework trl trl_preferences
 }
 second_lane() {
     page=$suite/report/test_page.py
