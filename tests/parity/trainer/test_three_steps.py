@@ -120,8 +120,8 @@ def test_as_near_as_torch():
     for name in MODELS:
         for preset in LOSSES:
             (mine, _), (theirs, _) = distances(name, preset)
-            if preset == "exact":  # a difference of averages, each one chain of fma over the vocabulary
-                assert mine <= 8 * theirs
+            if preset == "exact":  # the same step as grpo's, with another KL, which adds nothing to what is off
+                assert mine <= 2 * distances(name, "grpo")[0][0]
             else:
                 quotients.append(math.log(mine / theirs))
     mean = math.exp(sum(quotients) / len(quotients))
