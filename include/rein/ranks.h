@@ -56,7 +56,7 @@ REIN_API rein_status rein_ranks_tell(rein_ranks *ranks, void *bytes, size_t n, r
 REIN_API rein_status rein_ranks_any(int *any, rein_ranks *ranks, int mine, rein_error *err);
 
 /* Compares a fingerprint that must be the same on all ranks. If it is not, REIN_ESYSTEM names the rank that differs from most of the
- * others: "WHAT of rank 3 differ from those of the other ranks". With two ranks nobody can say which one is wrong: both are named. */
+ * others: "WHAT of rank 3 differ from those of the other ranks". With two ranks it cannot be told which one is wrong: both are named. */
 REIN_API rein_status rein_ranks_compare(rein_ranks *ranks, uint64_t fingerprint, const char *what, rein_error *err);
 
 /* The last call of a program: `status` is 0 for success, otherwise `message` says why this rank stops (NULL: without a reason). Ranks that

@@ -333,7 +333,7 @@ REIN_API rein_status rein_messages_encode(rein_ids *ids, const rein_tokenizer *t
 
 /* If a text contains tool calls as Hermes and Qwen models write them, <tool_call>{"name": …, "arguments": {…}}</tool_call>, and all of them are
  * well-formed: appends the entries of a JSON array to `calls`, as OpenAI's API has them (stream 1: as in a chunk), and returns their number;
- * *content is the length of what stands before them. 0: there are none. `id` is what their ids begin with. Thread-safe. */
+ * *content is the length of what stands before them. 0: the text has no tool calls. Their ids begin with `id`. Thread-safe. */
 REIN_API size_t rein_tool_calls_parse(rein_text *calls, size_t *content, const char *text, size_t length, const char *id,
                                       int stream);
 

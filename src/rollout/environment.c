@@ -282,7 +282,7 @@ static const open_episode *longest_waiting(const rein_environment *e) {
     return first;
 }
 
-/* A whole line; *length is 0 if none is there and nobody waits for it. */
+/* The next line. *length is 0 if the program has written none yet, `wait` is 0, and the time of the longest request is not over. */
 static rein_status next_line(const char **line, size_t *length, rein_environment *e, const open_episode *first, int wait,
                              rein_error *err) {
     rein_process_unread(line, length, e->process);
