@@ -21,12 +21,25 @@ extern "C" {
 /* A model. It changes only through rein_parameters: while it is not being trained, any number of threads may use it. */
 typedef struct rein_model rein_model;
 
+/* The score head of a reward model or a critic: score.weight [1][hidden] without a bias, the name and shape of Hugging Face's
+ * …ForSequenceClassification with num_labels 1. A score is its product with a hidden state after the last norm (rein_scores). */
+typedef enum rein_score_head {
+    REIN_SCORE_NONE,   /* there is none: a language model */
+    REIN_SCORE_STORED, /* that of the files; without one, REIN_EINVAL */
+    REIN_SCORE_RANDOM, /* that of the files or, without one, new weights: normal with standard deviation initializer_range, from the seed */
+    REIN_SCORE_ZERO /* that of the files or, without one, zeros */
+} rein_score_head;
+
 typedef struct rein_model_options {
     int train;      /* 1: all weights can be trained, and become f32; 0: they keep the type they are stored in */
     rein_exec exec; /* for opening */
     /* NULL, or "q8_0" or "q4_0": matrices are quantised to these types of GGUF in memory, with ggml's rounding, but for the routers of
      * experts. That changes the model. Not with `train`. */
     const char *quantize;
+    /* Other than REIN_SCORE_NONE: the model has a score head in place of the head over the vocabulary, so it has scores and no
+     * log-probs; with `train` the score head trains too. REIN_SCORE_NONE for a directory of a …ForSequenceClassification is REIN_EINVAL. */
+    rein_score_head score;
+    uint64_t score_seed; /* of new weights */
 } rein_model_options;
 
 /* Opens the directory of a model: config.json, generation_config.json if it exists, and the safetensors files. Or opens a GGUF file, which
@@ -36,6 +49,9 @@ REIN_API rein_status rein_model_open(rein_model **model, const char *directory, 
 
 /* 1 if the path is that of a model, which rein_model_open may open: a directory with config.json, or a GGUF file. Thread-safe. */
 REIN_API int rein_model_exists(const char *path);
+
+/* 1 if the path is that of a reward model: a directory whose config.json has the architecture of a …ForSequenceClassification. Thread-safe. */
+REIN_API int rein_model_is_reward(const char *path);
 
 /* 1 if the path is that of a GGUF file: it begins with the letters GGUF, or is named *.gguf. Thread-safe. */
 REIN_API int rein_model_is_gguf(const char *path);
@@ -59,6 +75,7 @@ typedef struct rein_model_info {
     int32_t begin_id;                  /* -1: none */
     int32_t end_ids[REIN_MAX_END_IDS]; /* each of them ends a completion */
     size_t n_end_ids;
+    int score; /* 1: it has a score head (rein_scores) and no log-probs */
 } rein_model_info;
 
 /* Describes a model. Strings live as long as the model. Thread-safe. */
@@ -88,8 +105,8 @@ REIN_API rein_status rein_gguf_description(rein_text *json, const char *path, re
 
 /* Writes a model directory that transformers loads: the current weights, with the adapter merged into them (adapter may be NULL),
  * config.json, and unchanged copies of the tokenizer files. Weights that were stored in 16 bits are rounded to that type again;
- * those of a model opened with train are f32. The directory may exist if it holds no model. Thread-safe for different
- * directories. */
+ * those of a model opened with train are f32. With a score head, of the adapter or else of the model, a …ForSequenceClassification
+ * with num_labels 1 is written. The directory may exist if it holds no model. Thread-safe for different directories. */
 struct rein_adapter;
 REIN_API rein_status rein_model_save(const rein_model *model, const struct rein_adapter *adapter, const char *directory,
                                      rein_error *err);
@@ -107,6 +124,11 @@ typedef struct rein_lora_options {
     const char *const *modules; /* q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head */
     size_t n_modules;           /* 0: all except lm_head */
     uint64_t seed;              /* of A; B is 0, so a new adapter changes nothing */
+    /* Other than REIN_SCORE_NONE: the adapter has a score head of its own, which trains beside the LoRA and is used in place of the
+     * model's. It begins as a copy of the model's (REIN_SCORE_STORED: there must be one) or new, as in rein_model_options, from `seed`. The
+     * model may be a language model: one set of weights can serve a policy and a critic. PEFT's form of it is task_type SEQ_CLS with
+     * score in modules_to_save. */
+    rein_score_head score;
 } rein_lora_options;
 
 /* Makes a new adapter. The caller closes *adapter before the model; it is NULL on failure. */
@@ -135,6 +157,7 @@ typedef struct rein_adapter_info {
     size_t n_modules;
     int64_t parameters;
     const char *base; /* base_model_name_or_path of adapter_config.json, or the directory of the model; may be "" */
+    int score;        /* 1: it has a score head */
 } rein_adapter_info;
 
 /* Describes an adapter; `base` is borrowed from it. Thread-safe. */
@@ -147,8 +170,8 @@ REIN_API rein_status rein_adapter_describe_files(rein_adapter_info *info, rein_t
 
 /* -------------------------------------------------------------------------------------------------------------- 3. parameters */
 
-/* Counts what can be trained: the parameters of an adapter (A and B, in the order of layers and modules) or, with adapter NULL, of
- * a model that was opened with train. count is the number of arrays, floats the number of values in all of them; 0 if nothing can
+/* Counts what can be trained: the parameters of an adapter (A and B, in the order of layers and modules, then its score.weight if it
+ * has one) or, with adapter NULL, of a model that was opened with train (score.weight is the last, if it has one). count is the number of arrays, floats the number of values in all of them; 0 if nothing can
  * be trained. Thread-safe. */
 REIN_API size_t rein_parameter_count(const rein_model *model, const rein_adapter *adapter);
 REIN_API size_t rein_parameter_floats(const rein_model *model, const rein_adapter *adapter);
@@ -253,6 +276,29 @@ REIN_API rein_status rein_backward(float *gradient, rein_activations *activation
  * not for training. */
 REIN_API rein_status rein_logits(float *logits, rein_activations *activations, const rein_policy *policy, const rein_tokens *tokens,
                                  rein_error *err);
+
+/* ------------------------------------------------------------------------------------------------------------------- 5. scores */
+
+typedef struct rein_score_options {
+    /* Which hidden state the score of a token is computed from. 0: that of the token itself; a reward model scores a sequence at its last
+     * token. 1: that of the token before it; a critic's value V_t of token t, which depends on what came before it alone. Then the first token of a root
+     * has no score, and the last token of a completion costs no row, as in rein_forward. */
+    int before;
+    int keep;      /* for rein_scores_backward */
+    int recompute; /* with keep: as in rein_forward_options */
+} rein_score_options;
+
+/* Computes scores [tokens]: of each wanted token, 0 elsewhere (tokens->wanted NULL: everywhere but, with `before`, at the first token of a root). The
+ * policy's adapter or else its model has the score head; without one, REIN_EINVAL. Its temperature is not used. Tokens after the last one that
+ * a score depends on are not computed. options may be NULL: {0}. A score that is not finite is REIN_ERANGE; the message names the
+ * token. Same bits for any number of threads and any batch, as log-probs. */
+REIN_API rein_status rein_scores(float *scores, rein_activations *activations, const rein_policy *policy, const rein_tokens *tokens,
+                                 const rein_score_options *options, rein_error *err);
+
+/* Adds the gradient of a loss: gradient [rein_parameter_floats] += d loss/d parameters, given dscores [tokens] = d loss/d scores; entries of
+ * tokens that are not wanted are not read. The score head trains if it is the adapter's, or, without an adapter, the model's. The
+ * activations must hold a rein_scores with keep, of a policy that has not changed since; each serves one backward pass. */
+REIN_API rein_status rein_scores_backward(float *gradient, rein_activations *activations, const float *dscores, rein_error *err);
 
 #ifdef __cplusplus
 }

@@ -35,7 +35,13 @@ _int, _size, _double, _float, _address = (
 class ModelOptions(ctypes.Structure):
     """rein_model_options."""
 
-    _fields_ = [("train", _int), ("exec", c.Exec), ("quantize", ctypes.c_char_p)]
+    _fields_ = [
+        ("train", _int),
+        ("exec", c.Exec),
+        ("quantize", ctypes.c_char_p),
+        ("score", _int),
+        ("score_seed", _uint64),
+    ]
 
 
 class ModelInfo(ctypes.Structure):
@@ -58,6 +64,7 @@ class ModelInfo(ctypes.Structure):
         ("begin_id", _int32),
         ("end_ids", _int32 * 16),
         ("n_end_ids", _size),
+        ("score", _int),
     ]
 
 
@@ -71,6 +78,7 @@ class LoraOptions(ctypes.Structure):
         ("modules", _address),
         ("n_modules", _size),
         ("seed", _uint64),
+        ("score", _int),
     ]
 
 
@@ -85,6 +93,7 @@ class AdapterInfo(ctypes.Structure):
         ("n_modules", _size),
         ("parameters", _int64),
         ("base", ctypes.c_char_p),
+        ("score", _int),
     ]
 
 

@@ -164,7 +164,25 @@ static void take_head(rein_activations *a, const rein_policy *policy, int with_e
                                                                      : rein_head_scratch(&a->out, &a->batch.run));
 }
 
+/* What a score head needs in place of the other. */
+static void take_score_head(rein_activations *a) {
+    rein_arena *arena = &a->arena;
+    const size_t hidden = (size_t)a->batch.model->config.hidden_size, n = a->n_wanted;
+    a->head = (rein_head){0}, a->out = (rein_head_out){0};
+    a->head_trains = a->kl_gradient = 0;
+    a->last = rein_arena_floats(arena, n * hidden);
+    a->last_scale = rein_arena_floats(arena, n);
+    a->hidden = rein_arena_floats(arena, n * hidden);
+    a->scores = rein_arena_floats(arena, n);
+}
+
 /* ---------------------------------------------------------------------------------------------------------------------- a pass */
+
+void rein_activations_begin(rein_activations *a, const rein_forward_options *options) {
+    a->has_forward = a->at_token = 0;
+    a->score = NULL;
+    a->options = options ? *options : (rein_forward_options){0};
+}
 
 /* Whether the cache has the rows of a segment. A row depends on all tokens before it, so the tokens of the ancestors are
  * compared too. */
@@ -205,7 +223,8 @@ rein_status rein_activations_prepare(rein_activations *a, const rein_policy *pol
     if (!arena->failed) rein_batch_take(&a->batch, arena);
     if (!arena->failed && !a->options.keep) take_selected(a);
     if (!arena->failed) take_layers(a);
-    if (!arena->failed) take_head(a, policy, with_entropies, beside);
+    if (!arena->failed && a->score) take_score_head(a);
+    else if (!arena->failed) take_head(a, policy, with_entropies, beside);
     if (!arena->failed && a->options.truncation && (beside || a->head_trains || a->head.lora))
         return rein_fail(err, REIN_EINVAL, "a truncated policy needs a head that does not train, and has no exact KL");
     if (arena->failed) return rein_fail(err, REIN_ENOMEM, "no memory for the activations of %zu tokens", a->n_tokens);

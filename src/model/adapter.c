@@ -53,7 +53,7 @@ static void lay_out_tensor(rein_adapter *a, size_t slot) {
 }
 
 /* Computes rank, scale and total sizes of all slots; if a->values is allocated, also the places and names of the factors. */
-static void lay_out(rein_adapter *a) {
+static void lay_out(rein_adapter *a, int has_score) {
     a->floats = a->packed_floats = a->n = 0;
     for (size_t slot = 0; slot < rein_adapter_slots(a->model); slot++) {
         if (!rein_adapter_has(a, slot)) continue;
@@ -61,6 +61,9 @@ static void lay_out(rein_adapter *a) {
         if (a->values) name_factors(a, slot, a->names + 2 * a->n);
         a->n++;
     }
+    if (!has_score) return;
+    if (a->values) a->score = a->values + a->floats, strcpy(a->names[2 * a->n], "score.weight");
+    a->floats += (size_t)a->model->config.hidden_size;
 }
 
 rein_status rein_adapter_allocate(rein_adapter **adapter, const rein_model *model, const rein_adapter_config *config,
@@ -76,16 +79,16 @@ rein_status rein_adapter_allocate(rein_adapter **adapter, const rein_model *mode
                         .base = strdup(*config->base ? config->base : model->directory)};
     a->loras = calloc(rein_adapter_slots(model), sizeof *a->loras);
     if (a->loras) {
-        lay_out(a);
+        lay_out(a, config->score);
         a->values = calloc(a->floats, sizeof *a->values);
         a->packed = aligned_alloc(64, (a->packed_floats * sizeof *a->packed + 63) / 64 * 64);
-        a->names = calloc(2 * a->n, sizeof *a->names);
+        a->names = calloc(2 * a->n + 1, sizeof *a->names);
     }
     if (!a->base || !a->loras || !a->values || !a->packed || !a->names) {
         rein_adapter_close(a);
         return rein_fail(err, REIN_ENOMEM, "no memory for an adapter of rank %lld", (long long)config->rank);
     }
-    lay_out(a);
+    lay_out(a, config->score);
     *adapter = a;
     return REIN_OK;
 }
@@ -161,23 +164,27 @@ static void initialise(rein_adapter *a, uint64_t seed) {
 }
 
 rein_status rein_adapter_new(rein_adapter **adapter, const rein_model *model, const rein_lora_options *o, rein_error *err) {
-    rein_adapter_config config = {o->rank, o->alpha, o->rank_stabilized != 0, 0, ""};
+    rein_adapter_config config = {o->rank, o->alpha, o->rank_stabilized != 0, 0, "", o->score != REIN_SCORE_NONE};
     *adapter = NULL;
     if (o->rank < 1 || o->rank > REIN_MAX_RANK)
         return rein_fail_at(err, REIN_EINVAL, "rank", -1, "is %lld: it must be between 1 and %d", (long long)o->rank,
                             REIN_MAX_RANK);
     if (!(o->alpha > 0) || !isfinite(o->alpha))
         return rein_fail_at(err, REIN_EINVAL, "alpha", -1, "is %g: a number above 0 is needed", o->alpha);
+    if (o->score == REIN_SCORE_STORED && !model->score)
+        return rein_fail_at(err, REIN_EINVAL, "score", -1, "is that of the model, which has none: random or zero begins a new one");
     rein_status status = modules_of(&config.modules, o, &model->config, err);
     if (!status) status = rein_adapter_allocate(adapter, model, &config, err);
     if (status) return status;
     initialise(*adapter, o->seed);
+    if (o->score && model->score) memcpy((*adapter)->score, model->score, (size_t)model->config.hidden_size * sizeof *model->score);
+    else if (o->score) rein_score_fill((*adapter)->score, o->score, &model->config, o->seed);
     rein_adapter_pack(*adapter);
     return REIN_OK;
 }
 
 rein_status rein_adapter_copy(rein_adapter **copy, const rein_adapter *a, rein_error *err) {
-    const rein_adapter_config config = {a->rank, a->alpha, a->rank_stabilized, a->modules, a->base};
+    const rein_adapter_config config = {a->rank, a->alpha, a->rank_stabilized, a->modules, a->base, a->score != NULL};
     const rein_status status = rein_adapter_allocate(copy, a->model, &config, err);
     if (status) return status;
     memcpy((*copy)->values, a->values, a->floats * sizeof *a->values);
@@ -195,7 +202,8 @@ rein_adapter_info rein_adapter_describe(const rein_adapter *a) {
                               .alpha = a->alpha,
                               .rank_stabilized = a->rank_stabilized,
                               .parameters = (int64_t)a->floats,
-                              .base = a->base};
+                              .base = a->base,
+                              .score = a->score != NULL};
     rein_adapter_info_modules(&info, &a->model->config, a->modules);
     return info;
 }

@@ -27,7 +27,8 @@ static const struct refused {
     {"alpha_pattern", "separate alphas for modules are not supported; {} is"},
     {"layers_to_transform", "a LoRA on some layers only is not supported; null is"},
     {"layer_replication", "repeated layers are not supported; null is"},
-    {"modules_to_save", "modules trained in addition to the LoRA are not supported; null is"},
+    {"modules_to_save",
+     "other modules trained in addition to the LoRA than score, of task_type SEQ_CLS, are not supported; null is"},
     {"fan_in_fan_out", "transposed weights are not supported; false is"},
     {"lora_bias", "a bias in the LoRA is not supported; false is"},
     {"trainable_token_indices", "trained embeddings of single tokens are not supported; null is"},
@@ -45,8 +46,20 @@ static int is_unset(const json_t *value) {
            (json_is_object(value) && json_object_size(value) == 0);
 }
 
-static void refuse_field(rein_fields *in, const char *key, const json_t *value) {
+/* PEFT lists both names that the head of a …ForSequenceClassification can have. */
+static int is_score_list(const json_t *list) {
+    size_t i;
+    const json_t *name;
+    json_array_foreach(list, i, name) {
+        const char *text = json_string_value(name);
+        if (!text || (strcmp(text, "score") != 0 && strcmp(text, "classifier") != 0)) return 0;
+    }
+    return json_is_array(list);
+}
+
+static void refuse_field(rein_fields *in, int score, const char *key, const json_t *value) {
     char shown[REIN_TEXT_SHOWN];
+    if (score && !strcmp(key, "modules_to_save") && is_score_list(value)) return;
     for (size_t i = 0; ALLOWED[i]; i++)
         if (!strcmp(key, ALLOWED[i])) return;
     if (is_unset(value)) return;
@@ -60,6 +73,14 @@ static void require_text(rein_fields *in, const char *key, const char *right, co
     const char *text = rein_fields_string_or(in, key, fallback);
     if (!in->status && (!text || strcmp(text, right) != 0))
         rein_fields_wrong(in, key, text ? json_object_get(in->object, key) : NULL, "not supported; \"%s\" is", right);
+}
+
+static void read_task(rein_adapter_config *to, rein_fields *in) {
+    const char *task = rein_fields_string_or(in, "task_type", "CAUSAL_LM");
+    to->score = task && !strcmp(task, "SEQ_CLS");
+    if (!in->status && !to->score && strcmp(task, "CAUSAL_LM") != 0)
+        rein_fields_wrong(in, "task_type", json_object_get(in->object, "task_type"),
+                          "not supported; \"CAUSAL_LM\" and, for a reward model, \"SEQ_CLS\" are");
 }
 
 /* PiSSA, OLoRA, CorDA, LoftQ and LoRA-GA also change the base weights, and the files do not contain the changed ones. */
@@ -100,11 +121,11 @@ rein_status rein_adapter_config_parse(rein_adapter_config *config, const rein_mo
     const char *key;
     json_t *value;
     require_text(&in, "peft_type", "LORA", NULL);
-    require_text(&in, "task_type", "CAUSAL_LM", "CAUSAL_LM");
+    read_task(&c, &in);
     require_text(&in, "bias", "none", "none");
     /* First: an adapter of experts in one tensor also has patterns of ranks and alphas. */
-    if ((value = json_object_get(json, "target_parameters"))) refuse_field(&in, "target_parameters", value);
-    json_object_foreach((json_t *)(uintptr_t)json, key, value) refuse_field(&in, key, value);
+    if ((value = json_object_get(json, "target_parameters"))) refuse_field(&in, c.score, "target_parameters", value);
+    json_object_foreach((json_t *)(uintptr_t)json, key, value) refuse_field(&in, c.score, key, value);
     check_initialisation(&in);
     check_dropout(&in);
     read_scale(&c, &in);
@@ -145,11 +166,12 @@ static json_t *base_or_null(const char *base) {
 
 json_t *rein_adapter_config_json(const rein_adapter *a) {
     return json_pack(
-        "{s:{}, s:n, s:o, s:s, s:b, s:b, s:b, s:n, s:n, s:n, s:{}, s:o, s:f, s:n, s:s, s:n, s:s, s:I, s:{}, s:n, s:o, s:s, "
+        "{s:{}, s:n, s:o, s:s, s:b, s:b, s:b, s:n, s:n, s:n, s:{}, s:o, s:f, s:n, s:s, s:o, s:s, s:I, s:{}, s:n, s:o, s:s, "
         "s:b, s:b}",
         "alpha_pattern", "auto_mapping", "base_model_name_or_path", base_or_null(a->base), "bias", "none", "fan_in_fan_out", 0,
         "inference_mode", 1, "init_lora_weights", 1, "layer_replication", "layers_pattern", "layers_to_transform", "loftq_config",
         "lora_alpha", number(a->alpha), "lora_dropout", 0.0, "megatron_config", "megatron_core", "megatron.core", "modules_to_save",
-        "peft_type", "LORA", "r", (json_int_t)a->rank, "rank_pattern", "revision", "target_modules", module_list(a), "task_type",
-        "CAUSAL_LM", "use_dora", 0, "use_rslora", a->rank_stabilized != 0);
+        a->score ? json_pack("[s, s]", "classifier", "score") : json_null(), "peft_type", "LORA", "r", (json_int_t)a->rank,
+        "rank_pattern", "revision", "target_modules", module_list(a), "task_type", a->score ? "SEQ_CLS" : "CAUSAL_LM", "use_dora",
+        0, "use_rslora", a->rank_stabilized != 0);
 }

@@ -11,7 +11,8 @@
 #include "kernel/kernels.h"
 #include "weight_type.h"
 
-static const char PREFIX[] = "base_model.model.", LAYERS[] = "model.layers.", EXPERTS[] = ".mlp.experts.";
+static const char PREFIX[] = "base_model.model.", LAYERS[] = "model.layers.", EXPERTS[] = ".mlp.experts.",
+                  SCORE[] = "base_model.model.score.weight";
 enum { MAX_NAME = 160 };
 
 /* ----------------------------------------------------------------------------------------------------------------------- names */
@@ -64,7 +65,7 @@ static int has_factors(const source *s, size_t slot) {
 static size_t expected_count(const source *s) {
     size_t n = 0;
     for (size_t slot = 0; slot < rein_slots(&s->model->config); slot++) n += (size_t)has_factors(s, slot);
-    return 2 * n;
+    return 2 * n + (size_t)s->config->score;
 }
 
 static void factor_shape(size_t shape[2], const source *s, size_t slot, int factor) {
@@ -111,6 +112,22 @@ static rein_status read_factor(float *to, const source *s, size_t slot, int fact
     return status;
 }
 
+/* The score head of task_type SEQ_CLS: PEFT saves it whole, as a module in modules_to_save. */
+static rein_status read_score(float *to, const source *s, const rein_kernels *kernels) {
+    char shown[REIN_PATH_SHOWN];
+    const size_t hidden = (size_t)s->model->config.hidden_size, shape[2] = {1, hidden};
+    const rein_tensor *tensor = rein_tensors_find(s->tensors, SCORE);
+    rein_path_show(shown, rein_tensors_name(s->tensors));
+    if (!tensor)
+        return rein_fail(s->err, REIN_EINVAL, "%s: %s is missing: the adapter of a reward model (task_type SEQ_CLS) has it", shown,
+                         SCORE);
+    if (tensor->n_dims == 2 && tensor->shape[0] != 1 && tensor->shape[1] == hidden)
+        return rein_fail(s->err, REIN_EINVAL, "%s: %s has %zu labels: a reward model has one", shown, SCORE, tensor->shape[0]);
+    const rein_status status = find(&tensor, s, SCORE, shape);
+    if (!status && to) kernels->decode(to, tensor->data, rein_weight_type_of(tensor->dtype)->storage, hidden);
+    return status;
+}
+
 /* Checks all factors and, unless adapter is NULL, reads them. They are checked first, so that a wrong rank is found before memory
  * is allocated. */
 static rein_status read_factors(rein_adapter *adapter, const source *s, const rein_kernels *kernels) {
@@ -121,7 +138,7 @@ static rein_status read_factors(rein_adapter *adapter, const source *s, const re
         status = read_factor(lora ? lora->a : NULL, s, slot, 0, kernels);
         if (!status) status = read_factor(lora ? lora->b : NULL, s, slot, 1, kernels);
     }
-    return status;
+    return !status && s->config->score ? read_score(adapter ? adapter->score : NULL, s, kernels) : status;
 }
 
 /* ------------------------------------------------------------------------------------------------------- tensors of the base */
@@ -181,6 +198,7 @@ static const char *list_modules(char to[120], const rein_model_config *config, u
 static int is_expected(const source *s, const char *name) {
     size_t slot;
     const char *rest;
+    if (s->config->score && !strcmp(name, SCORE)) return 1;
     if (strncmp(name, PREFIX, strlen(PREFIX)) != 0) return 0;
     if (!rein_module_slot(&slot, &rest, &s->model->config, name + strlen(PREFIX))) return 0;
     return (!strcmp(rest, ".lora_A.weight") || !strcmp(rest, ".lora_B.weight")) && has_factors(s, slot);
@@ -315,7 +333,7 @@ rein_status rein_adapter_describe_files(rein_adapter_info *info, rein_text *base
     if (!status) status = rein_adapter_config_parse(&c, NULL, file, json, err);
     if (!status) status = rein_text_append(base, c.base, strlen(c.base), err);
     if (!status) {
-        *info = (rein_adapter_info){c.rank, c.alpha, c.rank_stabilized, .base = base->data};
+        *info = (rein_adapter_info){c.rank, c.alpha, c.rank_stabilized, .base = base->data, .score = c.score};
         describe_modules(info, tensors);
     }
     close_files(file, json, tensors);
@@ -336,14 +354,25 @@ static rein_tensor factor_tensor(const rein_adapter *a, size_t slot, int factor,
     return tensor;
 }
 
+static rein_tensor score_tensor(const rein_adapter *a) {
+    const size_t hidden = (size_t)a->model->config.hidden_size;
+    return (rein_tensor){.name = SCORE,
+                         .dtype = REIN_TENSOR_F32,
+                         .n_dims = 2,
+                         .shape = {1, hidden},
+                         .data = a->score,
+                         .bytes = hidden * sizeof *a->score};
+}
+
 static rein_status write_factors(const rein_adapter *a, const char *path, rein_error *err) {
-    rein_tensor *tensors = calloc(2 * a->n, sizeof *tensors);
-    char(*names)[MAX_NAME] = calloc(2 * a->n, sizeof *names);
+    rein_tensor *tensors = calloc(2 * a->n + 1, sizeof *tensors);
+    char(*names)[MAX_NAME] = calloc(2 * a->n + 1, sizeof *names);
     size_t n = 0;
     rein_status status = tensors && names ? REIN_OK : rein_no_memory(err);
     for (size_t slot = 0; slot < rein_slots(&a->model->config) && !status; slot++)
         for (int factor = 0; factor < 2 && rein_adapter_has(a, slot); factor++, n++)
             tensors[n] = factor_tensor(a, slot, factor, names[n]);
+    if (a->score && !status) tensors[n++] = score_tensor(a);
     if (!status) status = rein_tensors_write(path, tensors, n, NULL, 0, err);
     free(tensors);
     free(names);

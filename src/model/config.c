@@ -44,6 +44,14 @@ static void read_family(rein_model_config *to, rein_fields *in) {
     if (!to->family) refuse_family(in, first ? "architectures[0]" : "model_type", first ? first : type);
     else if (model_type && strcmp(model_type, to->family->model_type) != 0)
         rein_fields_wrong(in, "model_type", type, "with %s it is \"%s\"", architecture, to->family->model_type);
+    to->classifies = architecture && rein_is_classifier(architecture);
+}
+
+/* num_labels, or the size of id2label, or 2, as transformers reads them. */
+static void read_labels(rein_model_config *to, rein_fields *in) {
+    const json_t *names = json_object_get(in->object, "id2label");
+    const int64_t labels = json_is_object(names) && json_object_size(names) ? (int64_t)json_object_size(names) : 2;
+    to->labels = to->classifies ? rein_fields_integer_or(in, "num_labels", 1, MAX_WIDTH, labels) : 0;
 }
 
 /* Goes on in the object that describes the text model, if the family has one. */
@@ -152,6 +160,7 @@ static void read_switches(rein_model_config *to, rein_fields *in) {
     to->o_bias = bias;
     to->mlp_bias = family->mlp_bias && rein_fields_bool_or(in, "mlp_bias", 0);
     to->qk_norm = family->qk_norm;
+    to->initializer_range = rein_fields_number_or(in, "initializer_range", 0, 0.02);
     to->embedding_scale = family->scaled_embedding ? sqrt((double)to->hidden_size) : 1;
     to->residual_scale = to->logit_divisor = 1;
 }
@@ -235,6 +244,7 @@ rein_status rein_model_config_parse(rein_model_config *config, const char *file,
     rein_model_config c = {0};
     rein_fields in = {.object = json, .file = file, .path = "", .err = err};
     read_family(&c, &in);
+    if (!in.status) read_labels(&c, &in);
     refuse_quantization(&in);
     enter_nested(&c, &in);
     if (!in.status) read_model(&c, &in);
@@ -297,14 +307,25 @@ static json_t *text_model(const json_t *json, const rein_model_config *c) {
     return failed ? NULL : text;
 }
 
-static rein_status change(json_t *json, const char *file, rein_tensor_type dtype, int tie, rein_error *err) {
+/* One label: transformers writes the names of the labels, of which their number follows. */
+static int set_classifier(json_t *json, const rein_family *family) {
+    char name[REIN_ARCHITECTURE];
+    const json_t *type = json_object_get(json, "model_type");
+    json_object_del(json, "num_labels");
+    return json_object_set_new(json, "architectures", json_pack("[s]", rein_family_classifier(name, family))) ||
+           (!type && json_object_set_new(json, "model_type", json_string(family->model_type))) ||
+           json_object_set_new(json, "id2label", json_pack("{s:s}", "0", "LABEL_0")) ||
+           json_object_set_new(json, "label2id", json_pack("{s:i}", "LABEL_0", 0));
+}
+
+static rein_status change(json_t *json, const char *file, rein_tensor_type dtype, int tie, int score, rein_error *err) {
     rein_model_config before;
     const rein_status status = rein_model_config_parse(&before, file, json, NULL, NULL, err);
     if (status) return status;
     if (set_dtype(json, &before, dtype) != 0) return rein_no_memory(err);
     if (!before.tie_word_embeddings != !tie && json_object_set_new(json, "tie_word_embeddings", json_boolean(tie)) != 0)
         return rein_no_memory(err);
-    return REIN_OK;
+    return score && set_classifier(json, before.family) ? rein_no_memory(err) : REIN_OK;
 }
 
 /* Replaces a configuration by that of its text model, if it has one inside. */
@@ -319,7 +340,7 @@ static rein_status take_text_model(json_t **json, const char *file, rein_error *
 }
 
 rein_status rein_model_config_write(const char *to_directory, const char *from_directory, rein_tensor_type dtype,
-                                    int tie_word_embeddings, rein_error *err) {
+                                    int tie_word_embeddings, int score, rein_error *err) {
     char *from = NULL, *to = NULL;
     json_t *json = NULL;
     char types[REIN_WEIGHT_TYPES_SHOWN];
@@ -327,7 +348,7 @@ rein_status rein_model_config_write(const char *to_directory, const char *from_d
     if (!type || !type->word) return rein_fail(err, REIN_EINVAL, "a model is written as %s", rein_weight_types_show(types, "or"));
     rein_status status = read_json(&json, &from, from_directory, "config.json", 0, err);
     if (!status) status = take_text_model(&json, from, err);
-    if (!status) status = change(json, from, dtype, tie_word_embeddings, err);
+    if (!status) status = change(json, from, dtype, tie_word_embeddings, score, err);
     if (!status) to = rein_path_join(to_directory, "config.json");
     if (!status) status = to ? rein_json_file_write(to, json, err) : rein_no_memory(err);
     json_decref(json);

@@ -70,6 +70,10 @@ typedef struct rein_model_config {
     int64_t bos;               /* -1: none */
     int64_t eos[REIN_MAX_EOS]; /* each of them ends a completion */
     int n_eos;
+    double initializer_range; /* the standard deviation of new matrices */
+    int classifies;           /* config.json is that of a …ForSequenceClassification */
+    int64_t labels;           /* of it: num_labels */
+    int score;                /* set by who opens the model: it has a score head in place of the head over the vocabulary */
     int has_dtype;
     rein_tensor_type dtype; /* the type of the weights according to the file; the tensors may differ */
 } rein_model_config;
@@ -112,9 +116,10 @@ rein_status rein_model_config_parse(rein_model_config *config, const char *file,
                                     const json_t *generation, rein_error *err);
 
 /* Writes the config.json of a model that was made from the one in `from_directory`: the same JSON with another type of the weights
- * (dtype or torch_dtype, as the original spells it) and another tie_word_embeddings, where they differ. */
+ * (dtype or torch_dtype, as the original spells it) and another tie_word_embeddings, where they differ; with `score`, the architecture of a
+ * …ForSequenceClassification of one label. */
 rein_status rein_model_config_write(const char *to_directory, const char *from_directory, rein_tensor_type dtype,
-                                    int tie_word_embeddings, rein_error *err);
+                                    int tie_word_embeddings, int score, rein_error *err);
 
 /* ---- the tensors of a model, by the names Hugging Face gives them */
 
@@ -150,7 +155,8 @@ typedef enum rein_weight_kind {
     REIN_ROUTER,
     REIN_EXPERT,
     REIN_LAST_NORM,
-    REIN_HEAD
+    REIN_HEAD,
+    REIN_SCORE
 } rein_weight_kind;
 
 typedef struct rein_weight {
@@ -187,7 +193,7 @@ const char *rein_slot_name(char to[REIN_SLOT_NAME], const rein_model_config *con
 const rein_tensor *rein_model_tensor(const rein_model_config *config, const rein_tensors *tensors, const char *name);
 
 /* The number of tensors of the model, and the i-th of them: the embedding, the layers in order, the last norm, the head (unless it
- * is tied). Thread-safe. */
+ * is tied) or the score head. Thread-safe. */
 size_t rein_model_weights(const rein_model_config *config);
 void rein_model_weight(rein_weight *weight, const rein_model_config *config, size_t i);
 
@@ -195,13 +201,13 @@ void rein_model_weight(rein_weight *weight, const rein_model_config *config, siz
 typedef enum rein_weight_use {
     REIN_WEIGHT_USED,
     REIN_WEIGHT_BUFFER, /* computed, not learned: rotary frequencies in old files. Needs no warning */
-    REIN_WEIGHT_TIED,   /* the head of a model whose head is the embedding: not read */
+    REIN_WEIGHT_TIED,   /* the head of a model whose head is the embedding, or a score head: not read */
     REIN_WEIGHT_IGNORED /* not part of this model: needs a warning */
 } rein_weight_use;
 rein_weight_use rein_model_weight_use(const rein_model_config *config, const char *name);
 
-/* Checks that the set has every tensor of the model, in the right shape and in a type that can hold weights. Additional tensors
- * are not an error: see rein_model_weight_use. Thread-safe. */
+/* Checks that the set has every tensor of the model, in the right shape and in a type that can hold weights; the score head may be
+ * missing. Additional tensors are not an error: see rein_model_weight_use. Thread-safe. */
 rein_status rein_model_check(const rein_model_config *config, const rein_tensors *tensors, rein_error *err);
 
 #endif

@@ -8,7 +8,7 @@
 #include "config.h"
 
 static const char EMBEDDING[] = "model.embed_tokens.weight", NORM[] = "model.norm.weight", HEAD[] = "lm_head.weight",
-                  LAYERS[] = "model.layers.";
+                  SCORE[] = "score.weight", LAYERS[] = "model.layers.";
 
 /* A size that the config gives. */
 typedef enum size_of {
@@ -140,7 +140,7 @@ static size_t all_layers(const rein_model_config *c) {
     return n;
 }
 
-size_t rein_model_weights(const rein_model_config *c) { return 2 + all_layers(c) + (c->tie_word_embeddings ? 0 : 1); }
+size_t rein_model_weights(const rein_model_config *c) { return 2 + all_layers(c) + (c->score || !c->tie_word_embeddings ? 1 : 0); }
 
 static rein_weight matrix(const char *name, size_t rows, size_t columns, rein_weight_kind kind) {
     rein_weight w = {.n_dims = columns ? 2 : 1, .shape = {rows, columns}, .kind = kind};
@@ -179,13 +179,15 @@ void rein_model_weight(rein_weight *weight, const rein_model_config *c, size_t i
     size_t layer = 0;
     for (i--; layer < (size_t)c->n_layers && i >= each[is_sparse(c, layer)]; layer++) i -= each[is_sparse(c, layer)];
     if (layer < (size_t)c->n_layers) *weight = layer_weight(c, layer, i);
-    else *weight = i == 0 ? matrix(NORM, hidden, 0, REIN_LAST_NORM) : matrix(HEAD, vocabulary, hidden, REIN_HEAD);
+    else if (i == 0) *weight = matrix(NORM, hidden, 0, REIN_LAST_NORM);
+    else *weight = c->score ? matrix(SCORE, 1, hidden, REIN_SCORE) : matrix(HEAD, vocabulary, hidden, REIN_HEAD);
 }
 
 /* --------------------------------------------------------------------------------------------------------------------- modules */
 
 int rein_module_count(const rein_model_config *c, rein_module module) {
-    if (!c->family->fused || module == REIN_O || module == REIN_DOWN || module == REIN_HEAD_MODULE) return 1;
+    if (module == REIN_HEAD_MODULE) return !c->score;
+    if (!c->family->fused || module == REIN_O || module == REIN_DOWN) return 1;
     return module == REIN_Q ? 3 : module == REIN_GATE ? 2 : 0;
 }
 
@@ -283,7 +285,8 @@ rein_weight_use rein_model_weight_use(const rein_model_config *c, const char *wh
     const char *rest, *name = plain_name(buffer, c, whole);
     size_t layer;
     if (!strcmp(name, EMBEDDING) || !strcmp(name, NORM)) return REIN_WEIGHT_USED;
-    if (!strcmp(name, HEAD)) return c->tie_word_embeddings ? REIN_WEIGHT_TIED : REIN_WEIGHT_USED;
+    if (!strcmp(name, HEAD)) return c->tie_word_embeddings || c->score ? REIN_WEIGHT_TIED : REIN_WEIGHT_USED;
+    if (!strcmp(name, SCORE)) return c->score ? REIN_WEIGHT_USED : REIN_WEIGHT_IGNORED;
     if (ends_with(name, "rotary_emb.inv_freq")) return REIN_WEIGHT_BUFFER;
     if (strncmp(name, LAYERS, strlen(LAYERS)) != 0 || !layer_of(&layer, c, name + strlen(LAYERS), &rest))
         return REIN_WEIGHT_IGNORED;
@@ -327,6 +330,7 @@ static rein_status wrong_shape(const rein_model_config *c, const rein_weight *we
 static rein_status check_weight(const rein_model_config *c, const rein_weight *weight, const rein_tensors *tensors,
                                 rein_error *err) {
     const rein_tensor *found = rein_model_tensor(c, tensors, weight->name);
+    if (!found && weight->kind == REIN_SCORE) return REIN_OK;
     if (!found) return missing(c, weight, tensors, err);
     int same = found->n_dims == weight->n_dims;
     for (int i = 0; same && i < weight->n_dims; i++) same = found->shape[i] == weight->shape[i];

@@ -33,7 +33,8 @@ struct rein_model_config;
 
 typedef struct rein_family {
     const char *model_type, *architecture;
-    const char *nested;             /* the object of config.json that describes the text model; NULL: config.json itself does */
+    const char *classifier; /* its architecture with a score head; NULL: `architecture` with ForSequenceClassification at the end */
+    const char *nested;     /* the object of config.json that describes the text model; NULL: config.json itself does */
     const struct rein_family *text; /* the family of that text model, as which it is saved; NULL: this one */
 
     /* Defaults; 0: the field is required, or has the usual default (config.c). */
@@ -88,8 +89,14 @@ typedef struct rein_family {
 REIN_FAMILY_LIST(REIN_DECLARE)
 #undef REIN_DECLARE
 
-/* The family of an architecture ("LlamaForCausalLM") or, if that is NULL, of a model_type; NULL: there is none. */
+/* The family of an architecture ("LlamaForCausalLM", "LlamaForSequenceClassification") or, if that is NULL, of a model_type; NULL: there is
+ * none. */
 const rein_family *rein_family_find(const char *model_type, const char *architecture);
+
+/* The family's architecture with a score head, "LlamaForSequenceClassification"; and 1 if an architecture is of this kind. */
+enum { REIN_ARCHITECTURE = 80 };
+const char *rein_family_classifier(char to[REIN_ARCHITECTURE], const rein_family *family);
+int rein_is_classifier(const char *architecture);
 
 /* The families by index, for messages; NULL after the last one. */
 const rein_family *rein_family_at(size_t i);

@@ -17,9 +17,11 @@ static void read_gemma3(rein_model_config *to, rein_fields *in) {
     .activation = REIN_GELU_TANH, .activation_key = "hidden_activation", .scaled_embedding = 1, .window_theta = 1e4,          \
     .rope_by_type = 1, .windows = REIN_WINDOW_BY_TYPE, .window = 4096, .window_pattern = 6, .read = read_gemma3
 
-const rein_family rein_family_gemma3 = {.model_type = "gemma3_text", .architecture = "Gemma3ForCausalLM", GEMMA3};
+const rein_family rein_family_gemma3 = {
+    .model_type = "gemma3_text", .architecture = "Gemma3ForCausalLM", .classifier = "Gemma3TextForSequenceClassification", GEMMA3};
 const rein_family rein_family_gemma3_vision = {.model_type = "gemma3",
                                                .architecture = "Gemma3ForConditionalGeneration",
+                                               .classifier = "Gemma3ForSequenceClassification",
                                                .nested = "text_config",
                                                .text = &rein_family_gemma3,
                                                GEMMA3};

@@ -28,8 +28,7 @@ static void read_cached_layers(rein_activations *a, size_t layers, size_t step) 
     rein_activation_cache_get_last(a->kept[layers - 1].x + step, cache, a->cached, &a->batch);
 }
 
-/* From token ids to the input of the head, for the rows that predict a wanted token. */
-static void layers_forward(rein_activations *a) {
+void rein_layers_forward(rein_activations *a) {
     const rein_batch_rows *b = &a->batch;
     const size_t layers = (size_t)b->model->config.n_layers, hidden = (size_t)b->model->config.hidden_size;
     const size_t step = a->options.keep ? b->rows * hidden : 0;
@@ -76,23 +75,24 @@ static rein_status reference_forward(const rein_beside *beside, const rein_polic
     if (beside->policy->model->config.vocab_size != policy->model->config.vocab_size)
         return rein_fail(err, REIN_EINVAL, "the reference has a vocabulary of %d tokens, the policy one of %d: they must agree",
                          (int)beside->policy->model->config.vocab_size, (int)policy->model->config.vocab_size);
-    a->has_forward = 0;
-    a->options = (rein_forward_options){0};
-    const rein_status status = rein_activations_prepare(a, beside->policy, tokens, 0, NULL, err);
-    if (!status) layers_forward(a);
+    rein_activations_begin(a, NULL);
+    rein_status status = rein_policy_check(beside->policy, err);
+    if (!status) status = rein_policy_check_head(beside->policy, err);
+    if (!status) status = rein_activations_prepare(a, beside->policy, tokens, 0, NULL, err);
+    if (!status) rein_layers_forward(a);
     return status;
 }
 
 rein_status rein_forward_beside(float *log_probs, float *entropies, const rein_beside *beside, rein_activations *a,
                                 const rein_policy *policy, const rein_tokens *tokens, const rein_forward_options *options,
                                 rein_error *err) {
-    a->has_forward = 0;
-    a->options = options ? *options : (rein_forward_options){0};
+    rein_activations_begin(a, options);
     rein_status status = rein_policy_check(policy, err);
+    if (!status) status = rein_policy_check_head(policy, err);
     if (!status && beside) status = reference_forward(beside, policy, tokens, err);
     if (!status) status = rein_activations_prepare(a, policy, tokens, entropies != NULL, beside, err);
     if (status) return status;
-    layers_forward(a);
+    rein_layers_forward(a);
     if (a->options.truncation)
         rein_head_truncated(&a->out, a->hidden, a->targets, a->n_wanted, &a->head, a->options.truncation, a->head_scratch,
                             &a->batch.run);
@@ -111,15 +111,16 @@ rein_status rein_forward(float *log_probs, float *entropies, rein_activations *a
 }
 
 rein_status rein_logits(float *logits, rein_activations *a, const rein_policy *policy, const rein_tokens *tokens, rein_error *err) {
-    a->has_forward = 0;
-    a->options = (rein_forward_options){0};
-    const rein_status status = rein_activations_prepare(a, policy, tokens, 0, NULL, err);
+    rein_activations_begin(a, NULL);
+    rein_status status = rein_policy_check(policy, err);
+    if (!status) status = rein_policy_check_head(policy, err);
+    if (!status) status = rein_activations_prepare(a, policy, tokens, 0, NULL, err);
     if (status) return status;
     const size_t chunks = rein_head_chunks(a->head.linear);
     rein_softmax_stats *masses = rein_arena_take(&a->arena, a->n_wanted * chunks * sizeof *masses);
     float *inverse = rein_arena_floats(&a->arena, a->n_wanted);
     if (a->arena.failed) return rein_fail(err, REIN_ENOMEM, "no memory for the logits of %zu tokens", a->n_wanted);
-    layers_forward(a);
+    rein_layers_forward(a);
     for (size_t i = 0; i < a->n_wanted; i++) inverse[i] = a->head.inverse_temperature;
     const rein_lora_rows all = {a->head.lora, 0, a->n_wanted};
     rein_head_logits(logits, masses, a->inner, a->hidden, inverse, a->n_wanted, a->head.linear, a->head.cap, 0, &all, 1,

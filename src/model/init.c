@@ -5,25 +5,9 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/json.h"
 #include "base/random.h"
 #include "config.h"
 #include "rein/model.h"
-
-static rein_status deviation_of(double *deviation, const char *directory, rein_error *err) {
-    char *path = rein_path_join(directory, "config.json");
-    json_t *root = NULL;
-    rein_status status =
-        path ? rein_json_read(&root, path, REIN_JSON_NEEDS_OBJECT, err) : rein_fail(err, REIN_ENOMEM, "no memory for a path");
-    if (!status) {
-        rein_fields fields = {.object = root, .file = path, .path = "", .err = err};
-        *deviation = rein_fields_number_or(&fields, "initializer_range", 0, 0.02);
-        status = fields.status;
-    }
-    json_decref(root);
-    free(path);
-    return status;
-}
 
 static rein_status fill(rein_tensor *tensor, const rein_weight *weight, size_t index, double deviation, uint64_t seed,
                         int norm_offset, rein_error *err) {
@@ -41,15 +25,14 @@ static rein_status fill(rein_tensor *tensor, const rein_weight *weight, size_t i
     return REIN_OK;
 }
 
-static rein_status write_weights(const char *path, const rein_model_config *config, double deviation, uint64_t seed,
-                                 rein_error *err) {
+static rein_status write_weights(const char *path, const rein_model_config *config, uint64_t seed, rein_error *err) {
     const size_t n = rein_model_weights(config);
     rein_tensor *tensors = calloc(n, sizeof *tensors);
     rein_weight *weights = calloc(n, sizeof *weights);
     rein_status status = tensors && weights ? REIN_OK : rein_fail(err, REIN_ENOMEM, "no memory for %zu tensors", n);
     for (size_t i = 0; i < n && !status; i++) {
         rein_model_weight(&weights[i], config, i);
-        status = fill(&tensors[i], &weights[i], i, deviation, seed, config->family->norm_offset, err);
+        status = fill(&tensors[i], &weights[i], i, config->initializer_range, seed, config->family->norm_offset, err);
     }
     if (!status) status = rein_tensors_write(path, tensors, n, NULL, 0, err);
     for (size_t i = 0; i < n && tensors; i++) free((void *)(uintptr_t)tensors[i].data);
@@ -60,14 +43,12 @@ static rein_status write_weights(const char *path, const rein_model_config *conf
 
 rein_status rein_model_init(const char *directory, uint64_t seed, rein_error *err) {
     rein_model_config config;
-    double deviation = 0;
     char *path = rein_path_join(directory, "model.safetensors"), *index = rein_path_join(directory, "model.safetensors.index.json");
     rein_status status = path && index ? REIN_OK : rein_fail(err, REIN_ENOMEM, "no memory for a path");
     if (!status) status = rein_model_config_read(&config, directory, err);
     if (!status && (rein_file_exists(path) || rein_file_exists(index)))
         status = rein_fail(err, REIN_EINVAL, "%.300s already has weights: they are not overwritten", directory);
-    if (!status) status = deviation_of(&deviation, directory, err);
-    if (!status) status = write_weights(path, &config, deviation, seed, err);
+    if (!status) status = write_weights(path, &config, seed, err);
     free(index);
     free(path);
     return status;

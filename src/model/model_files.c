@@ -44,6 +44,19 @@ typedef struct saving {
 
 static size_t elements(const rein_weight *w) { return w->n_dims == 2 ? w->shape[0] * w->shape[1] : w->shape[0]; }
 
+/* A score head is written as f32, which is its type in memory. */
+static rein_status plan_score(saving *s, size_t i, const rein_adapter *adapter) {
+    const rein_weight *w = &s->weights[i];
+    s->storages[i] = REIN_STORED_F32;
+    s->tensors[i] = (rein_tensor){.name = w->name,
+                                  .dtype = REIN_TENSOR_F32,
+                                  .n_dims = 2,
+                                  .shape = {1, w->shape[1]},
+                                  .data = rein_policy_score(&(rein_policy){s->model, adapter, 1}),
+                                  .bytes = w->shape[1] * sizeof(float)};
+    return REIN_OK;
+}
+
 /* Plans where weight i comes from. The head of a tied model, which is written separately if it has a LoRA, comes from the
  * embedding, the first weight. */
 static rein_status plan_weight(saving *s, size_t i, const rein_model_config *config, const rein_adapter *adapter) {
@@ -53,6 +66,7 @@ static rein_status plan_weight(saving *s, size_t i, const rein_model_config *con
     size_t slot;
     const char *rest;
     rein_model_weight(w, config, i);
+    if (w->kind == REIN_SCORE) return plan_score(s, i, adapter);
     const size_t from = i < rein_model_weights(&model->config) ? i : 0;
     const char *name = from == i ? w->name : s->weights[0].name;
     const rein_tensor *found = rein_model_tensor(&model->config, model->tensors, name);
@@ -326,6 +340,7 @@ rein_status rein_model_save_shards(const rein_model *model, const rein_adapter *
     rein_exec exec;
     if (adapter && adapter->model != model) return rein_fail_at(err, REIN_EINVAL, "adapter", -1, "was made for another model");
     if (rein_adapter_lora(adapter, 0, REIN_HEAD_MODULE)) config.tie_word_embeddings = 0;
+    if (adapter && adapter->score) config.score = 1;
     rein_status status = rein_exec_resolve(&exec, NULL, 0, err);
     if (status) return status;
     s.kernels = rein_kernels_of(exec.isa);
@@ -335,7 +350,9 @@ rein_status rein_model_save_shards(const rein_model *model, const rein_adapter *
         for (size_t shard = 0; shard < s.n_shards && !status; shard++) status = write_shard(&s, shard);
         if (!status && s.n_shards > 1) status = write_index(&s);
         if (!status) status = copy_files(&s);
-        if (!status) status = rein_model_config_write(directory, model->directory, type_of(&s), config.tie_word_embeddings, err);
+        if (!status)
+            status =
+                rein_model_config_write(directory, model->directory, type_of(&s), config.tie_word_embeddings, config.score, err);
         if (status) remove_model(&s);
     }
     free_memory(&s);

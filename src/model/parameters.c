@@ -3,7 +3,7 @@
 #include "weights.h"
 
 size_t rein_parameter_count(const rein_model *model, const rein_adapter *adapter) {
-    if (adapter) return 2 * adapter->n;
+    if (adapter) return 2 * adapter->n + (adapter->score != NULL);
     return model->values ? rein_model_weights(&model->config) : 0;
 }
 
@@ -29,6 +29,15 @@ static void adapter_parameters(rein_parameter *p, rein_adapter *a, float *gradie
                                     .decay = 1};
         }
     }
+    if (!a->score) return;
+    const size_t hidden = (size_t)a->model->config.hidden_size;
+    p[i] = (rein_parameter){.name = a->names[i],
+                            .value = a->score,
+                            .gradient = gradient + (a->score - a->values),
+                            .rows = 1,
+                            .columns = hidden,
+                            .size = hidden,
+                            .decay = 1};
 }
 
 void rein_parameters(rein_parameter *p, rein_model *model, rein_adapter *adapter, float *gradient) {

@@ -13,7 +13,7 @@ const rein_weight_type *rein_quantize_type(const char *name) {
 }
 
 int rein_quantizes(const rein_weight_type *type, const rein_weight *weight) {
-    return type && weight->n_dims == 2 && weight->kind != REIN_ROUTER;
+    return type && weight->n_dims == 2 && weight->kind != REIN_ROUTER && weight->kind != REIN_SCORE;
 }
 
 rein_status rein_quantize_check(const rein_weight_type *type, const rein_weight *weight, const rein_tensor *tensor,

@@ -65,20 +65,21 @@ static rein_status find_segments(rein_activations *a, const rein_tokens *t, rein
     return status;
 }
 
-/* The row before a token predicts it: for the first token of a segment, the last row of its parent. */
+/* The row before a token predicts it: for the first token of a segment, the last row of its parent. Or its own row is wanted. */
 static rein_status find_wanted(rein_activations *a, const rein_tokens *t, rein_error *err) {
     a->n_wanted = 0;
     for (size_t s = 0; s < t->n; s++) {
         const rein_segment *segment = &a->segments[s];
         for (size_t i = segment->first; i < segment->first + segment->count; i++) {
-            const int first = i == segment->first, of_root = first && segment->parent == REIN_NO_PARENT;
+            const int first = i == segment->first && !a->at_token, of_root = first && segment->parent == REIN_NO_PARENT;
             if (t->wanted ? !t->wanted[i] : of_root) continue;
             if (of_root)
-                return rein_fail_at(err, REIN_EINVAL, "wanted", (int64_t)i,
-                                    "is 1: the first token of a sequence has no log-probability");
+                return rein_fail_at(err, REIN_EINVAL, "wanted", (int64_t)i, "is 1: the first token of a sequence has no %s",
+                                    a->score ? "value" : "log-probability");
             a->wanted[a->n_wanted] = i;
             a->targets[a->n_wanted] = t->ids[i];
-            a->row[a->n_wanted++] = first ? a->segments[segment->parent].first + a->segments[segment->parent].count - 1 : i - 1;
+            a->row[a->n_wanted++] =
+                first ? a->segments[segment->parent].first + a->segments[segment->parent].count - 1 : i - !a->at_token;
         }
     }
     return REIN_OK;
@@ -93,7 +94,7 @@ static void count_rows(size_t *needed, const rein_activations *a) {
     for (size_t s = 0, i = 0; i < a->n_wanted; i++) { /* tokens ascend */
         while (a->wanted[i] >= a->segments[s].first + a->segments[s].count) s++;
         const rein_segment *segment = &a->segments[s];
-        needed[s] = a->wanted[i] - segment->first;
+        needed[s] = a->wanted[i] - segment->first + (size_t)a->at_token;
         if (!needed[s]) needed[segment->parent] = a->segments[segment->parent].count;
     }
     for (size_t s = n; s-- > 0;)

@@ -9,6 +9,7 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/random.h"
 #include "gguf.h"
 #include "key_store.h"
 #include "quantize.h"
@@ -48,6 +49,7 @@ static void bind(rein_model *model, const rein_weight *w, rein_matrix matrix, co
     case REIN_EXPERT: layer->experts[w->to].weight = matrix; break;
     case REIN_LAST_NORM: model->norm = norm; break;
     case REIN_HEAD: model->head.weight = matrix; break;
+    case REIN_SCORE: model->score = vector; break;
     }
 }
 
@@ -88,24 +90,36 @@ static rein_status bind_stored(rein_model *model, const rein_weight *weight, con
     return status;
 }
 
+static int is_vector(const rein_weight *w) { return w->n_dims == 1 || w->kind == REIN_SCORE; }
+
+/* The tensor of a weight; NULL for a score head that is not in the files and is made. */
+static rein_status find_or_make(const rein_tensor **tensor, float *values, const rein_model *model, const rein_weight *weight,
+                                const rein_model_options *options, rein_error *err) {
+    *tensor = NULL;
+    if (weight->kind != REIN_SCORE || rein_model_tensor(&model->config, model->tensors, weight->name))
+        return find_tensor(tensor, model, weight, err);
+    rein_score_fill(values, options->score, &model->config, options->score_seed);
+    return REIN_OK;
+}
+
 /* Matrices stay mapped from the files, vectors become f32; if the model trains, all become f32. */
-static rein_status bind_all(rein_model *model, const rein_exec *exec, rein_error *err) {
+static rein_status bind_all(rein_model *model, const rein_model_options *options, const rein_exec *exec, rein_error *err) {
     const rein_kernels *kernels = rein_kernels_of(exec->isa);
     for (size_t i = 0; i < rein_model_weights(&model->config); i++) {
         rein_weight weight;
         const rein_tensor *tensor;
         rein_model_weight(&weight, &model->config, i);
-        rein_status status = find_tensor(&tensor, model, &weight, err);
-        if (status) return status;
         const size_t n = weight.n_dims == 2 ? weight.shape[0] * weight.shape[1] : weight.shape[0];
         float *values = model->values ? model->values + model->offsets[i] : NULL;
-        if (!values && weight.n_dims == 1) values = rein_arena_floats(&model->memory, n);
+        if (!values && is_vector(&weight)) values = rein_arena_floats(&model->memory, n);
         if (model->memory.failed) return rein_fail(err, REIN_ENOMEM, "no memory for the weights of %s", model->directory);
-        if (values) widen(values, tensor, n, kernels);
-        if (weight.n_dims == 1) bind(model, &weight, (rein_matrix){0}, values);
+        rein_status status = find_or_make(&tensor, values, model, &weight, options, err);
+        if (status) return status;
+        if (values && tensor) widen(values, tensor, n, kernels);
+        if (is_vector(&weight)) bind(model, &weight, (rein_matrix){0}, values);
         else if (values) bind(model, &weight, (rein_matrix){values, weight.shape[1], 1, REIN_STORED_F32}, NULL);
         else if ((status = bind_stored(model, &weight, tensor, exec, err))) return status;
-        if (weight.kind == REIN_MATRIX && !values) model->layers[weight.layer].linear[weight.to].pairs = tensor->pairs;
+        if (weight.kind == REIN_MATRIX && !values && tensor) model->layers[weight.layer].linear[weight.to].pairs = tensor->pairs;
     }
     return REIN_OK;
 }
@@ -317,15 +331,39 @@ static rein_status choose_type(rein_model *model, const rein_model_options *opti
                         rein_json_quote(shown, options->quantize));
 }
 
-static rein_status open_files(rein_model *model, const char *directory, rein_error *err) {
+/* Whether the files have what the options ask for. */
+static rein_status check_score(rein_model *model, rein_score_head score, rein_error *err) {
+    const rein_model_config *c = &model->config;
+    const int stored = rein_model_tensor(c, model->tensors, "score.weight") != NULL;
+    char shown[REIN_PATH_SHOWN];
+    rein_path_show(shown, model->directory);
+    if (!score && c->classifies)
+        return rein_fail(err, REIN_EINVAL,
+                         "%s is a reward model (its architecture is a ForSequenceClassification): it has scores and no "
+                         "log-probs; a language model is needed",
+                         shown);
+    if (score && c->classifies && c->labels != 1)
+        return rein_fail(err, REIN_EINVAL, "%s has %lld labels (num_labels, or id2label): a reward model has one", shown,
+                         (long long)c->labels);
+    if (score == REIN_SCORE_STORED && !stored)
+        return rein_fail(err, REIN_EINVAL, "%s has no tensor score.weight: a reward model has it, with the shape [1, %lld]", shown,
+                         (long long)c->hidden_size);
+    return REIN_OK;
+}
+
+static rein_status open_files(rein_model *model, const char *directory, const rein_model_options *options, rein_error *err) {
+    const rein_score_head score = options ? options->score : REIN_SCORE_NONE;
     rein_status status = rein_model_config_read(&model->config, directory, err);
     if (!status) status = rein_tensors_open(&model->tensors, directory, err);
+    if (!status) status = check_score(model, score, err);
+    model->config.score = score != REIN_SCORE_NONE;
     if (!status) status = rein_model_check(&model->config, model->tensors, err);
     return status;
 }
 
-static rein_status build(rein_model *model, int train, const rein_exec *exec, rein_error *err) {
+static rein_status build(rein_model *model, const rein_model_options *options, const rein_exec *exec, rein_error *err) {
     const rein_model_config *c = &model->config;
+    const int train = options && options->train;
     const rein_rope *const ropes[REIN_ROPES] = {&c->rope, &c->window_rope};
     model->heads = (rein_heads){.n = (size_t)c->n_heads,
                                 .n_kv = (size_t)c->n_kv_heads,
@@ -340,8 +378,8 @@ static rein_status build(rein_model *model, int train, const rein_exec *exec, re
     if (!shape_layers(model)) return rein_fail(err, REIN_ENOMEM, "no memory for %s", model->directory);
     for (int r = 0; r < REIN_ROPES && ropes[r]->theta > 0; r++) fill_frequencies(&model->ropes[r], ropes[r], model->heads.dim);
     rein_status status = train ? allocate_values(model, err) : REIN_OK;
-    if (!status) status = bind_all(model, exec, err);
-    if (!status && c->tie_word_embeddings) model->head.weight = model->embedding;
+    if (!status) status = bind_all(model, options, exec, err);
+    if (!status && c->tie_word_embeddings && !c->score) model->head.weight = model->embedding;
     if (!status && !train) status = rein_model_pack(model, exec, err);
     if (!status) rein_tensors_drop_pages(model->tensors);
     return status;
@@ -364,8 +402,8 @@ rein_status rein_model_open(rein_model **model, const char *directory, const rei
     m->version = rein_new_version();
     pthread_mutex_init(&m->packing->lock, NULL);
     status = choose_type(m, options, err);
-    if (!status) status = open_files(m, directory, err);
-    if (!status) status = build(m, options && options->train, &exec, err);
+    if (!status) status = open_files(m, directory, options, err);
+    if (!status) status = build(m, options, &exec, err);
     if (status) {
         rein_model_close(m);
         return status;
@@ -377,6 +415,11 @@ rein_status rein_model_open(rein_model **model, const char *directory, const rei
 int rein_model_is_gguf(const char *path) { return rein_gguf_is(path); }
 
 int rein_model_exists(const char *path) { return rein_gguf_is(path) || rein_directory_has(path, "config.json"); }
+
+int rein_model_is_reward(const char *path) {
+    rein_model_config config;
+    return rein_directory_has(path, "config.json") && !rein_model_config_read(&config, path, NULL) && config.classifies;
+}
 
 void rein_model_close(rein_model *model) {
     if (!model) return;
@@ -420,7 +463,8 @@ rein_model_info rein_model_describe(const rein_model *model) {
                             .max_positions = c->max_positions,
                             .tied = c->tie_word_embeddings,
                             .begin_id = (int32_t)c->bos,
-                            .n_end_ids = (size_t)c->n_eos};
+                            .n_end_ids = (size_t)c->n_eos,
+                            .score = c->score};
     for (int i = 0; i < c->n_eos; i++) info.end_ids[i] = (int32_t)c->eos[i];
     for (size_t i = 0; i < rein_model_weights(c); i++) {
         rein_weight w;
@@ -441,4 +485,20 @@ rein_status rein_policy_check(const rein_policy *policy, rein_error *err) {
                             "is %g: it must be between 0.001 and 1000; sampling.greedy always takes the most probable token",
                             policy->temperature);
     return REIN_OK;
+}
+
+rein_status rein_policy_check_head(const rein_policy *policy, rein_error *err) {
+    if (!policy->model->config.score) return REIN_OK;
+    return rein_fail_at(err, REIN_EINVAL, "policy.model", -1,
+                        "is a reward model: it has scores and no log-probs; open it without score");
+}
+
+const float *rein_policy_score(const rein_policy *policy) {
+    return policy->adapter && policy->adapter->score ? policy->adapter->score : policy->model->score;
+}
+
+void rein_score_fill(float *score, rein_score_head how, const rein_model_config *config, uint64_t seed) {
+    const size_t n = (size_t)config->hidden_size;
+    if (how == REIN_SCORE_ZERO) memset(score, 0, n * sizeof *score);
+    else rein_random_fill_normal(score, n, config->initializer_range, seed, REIN_RANDOM_SCORE, 0, 0, 0, 1);
 }

@@ -43,10 +43,11 @@ struct rein_model {
     char *directory;
     rein_tensors *tensors;
     rein_heads heads;
-    rein_layer *layers;    /* [n_layers] */
-    rein_matrix embedding; /* [vocabulary][hidden] */
-    rein_norm norm;        /* before the head */
-    rein_linear head;
+    rein_layer *layers;                  /* [n_layers] */
+    rein_matrix embedding;               /* [vocabulary][hidden] */
+    rein_norm norm;                      /* before the head */
+    rein_linear head;                    /* over the vocabulary; without weights if there is a score head */
+    const float *score;                  /* [hidden], or NULL: the model has no score head */
     rein_frequencies ropes[REIN_ROPES];  /* of the rotary embeddings: config.rope and config.window_rope */
     rein_arena memory;                   /* holds everything above */
     struct rein_packed_weights *packing; /* packed copies of the matrices of layers and head */
@@ -67,12 +68,13 @@ struct rein_adapter {
     unsigned modules; /* bit m: the tensor that begins with module m has a LoRA (rein_module_count) */
     char *base;       /* what the adapter is for: a name or a directory */
     rein_lora *loras; /* [rein_adapter_slots]; rank 0: none. Modules of one tensor share A, and each has its rows of B */
-    float *values;    /* A and B of each LoRA, in the order of loras */
+    float *values;    /* A and B of each LoRA, in the order of loras, then the score head */
+    float *score;     /* [hidden] of values, or NULL: the adapter has no score head */
     float *packed;
     size_t floats, packed_floats;
     size_t n;           /* number of LoRAs: tensors that have one */
     uint64_t version;   /* as that of a model */
-    char (*names)[120]; /* [2·n]: "model.layers.0.self_attn.q_proj.lora_A", …, "lm_head.lora_B" */
+    char (*names)[120]; /* [2·n + 1]: "model.layers.0.self_attn.q_proj.lora_A", …, "lm_head.lora_B", "score.weight" */
 };
 
 /* The LoRA of a module of a layer, or of the head (with any layer); NULL if there is none. adapter may be NULL. The one of a slot, the same. */
@@ -94,6 +96,7 @@ typedef struct rein_adapter_config {
     int rank_stabilized;
     unsigned modules; /* bit m: module m */
     const char *base; /* borrowed; "": none is named */
+    int score;        /* it has a score head */
 } rein_adapter_config;
 
 /* Allocates an adapter with all its arrays; values are not set. For rein_adapter_new, _open and _copy. */
@@ -102,6 +105,15 @@ rein_status rein_adapter_allocate(rein_adapter **adapter, const rein_model *mode
 
 /* Checks that the policy has a model, an adapter of that model or none, and a temperature in range. Thread-safe. */
 rein_status rein_policy_check(const rein_policy *policy, rein_error *err);
+
+/* The score head of the policy, [hidden]; NULL: it has none. */
+const float *rein_policy_score(const rein_policy *policy);
+
+/* REIN_EINVAL unless the model has a head over the vocabulary, which log-probs and sampling need. Thread-safe. */
+rein_status rein_policy_check_head(const rein_policy *policy, rein_error *err);
+
+/* Fills a new score head of `hidden` weights. */
+void rein_score_fill(float *score, rein_score_head how, const rein_model_config *config, uint64_t seed);
 
 /* A new number for every call, above 0. Thread-safe. */
 uint64_t rein_new_version(void);

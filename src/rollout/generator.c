@@ -22,6 +22,7 @@ rein_status rein_generator_open(rein_generator **generator, const rein_policy *p
     rein_exec exec;
     *generator = NULL;
     rein_status status = rein_policy_check(policy, err);
+    if (!status) status = rein_policy_check_head(policy, err);
     if (!status && o.prefix_cache && o.activation_cache)
         status = rein_fail_at(err, REIN_EINVAL, "prefix_cache", -1,
                               "is set together with an activation cache, which needs prompts to be computed");
@@ -130,7 +131,8 @@ static rein_status check_address(const rein_address *a, rein_error *err) {
 
 static rein_status check_policy(const rein_generator *g, const rein_policy *p, rein_error *err) {
     if (!p) return REIN_OK;
-    const rein_status status = rein_policy_check(p, err);
+    rein_status status = rein_policy_check(p, err);
+    if (!status) status = rein_policy_check_head(p, err);
     if (status) return status;
     if (p->model != g->policy.model) return rein_fail_at(err, REIN_EINVAL, "policy.model", -1, "is not the generator's model");
     if (g->cache && (p->adapter != g->policy.adapter || p->temperature != g->policy.temperature))

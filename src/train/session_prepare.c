@@ -208,8 +208,11 @@ enum { MODULES = 16 };
 
 static rein_status new_adapter(rein_session *s, rein_error *err) {
     const char *modules[MODULES];
-    rein_lora_options o = {s->settings.lora_rank,     s->settings.lora_alpha, s->settings.use_rslora, modules, 0,
-                           (uint64_t)s->settings.seed};
+    rein_lora_options o = {.rank = s->settings.lora_rank,
+                           .alpha = s->settings.lora_alpha,
+                           .rank_stabilized = s->settings.use_rslora,
+                           .modules = modules,
+                           .seed = (uint64_t)s->settings.seed};
     char *text = strdup(s->settings.lora_modules);
     rein_status status = text ? REIN_OK : rein_fail(err, REIN_ENOMEM, "no memory for the names of modules");
     for (char *rest = text, *name; !status && (name = strtok_r(rest, ", ", &rest));) {

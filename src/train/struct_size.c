@@ -32,6 +32,7 @@ static const struct {
     SIZE(rein_policy),
     SIZE(rein_tokens),
     SIZE(rein_forward_options),
+    SIZE(rein_score_options),
     SIZE(rein_ids),
     SIZE(rein_text),
     SIZE(rein_span),

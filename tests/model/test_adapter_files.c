@@ -40,7 +40,8 @@ static int close_model(void **state) {
 }
 
 static rein_adapter *new_adapter(const char *const *modules, size_t n, int rank_stabilized) {
-    const rein_lora_options options = {RANK, 6.5, rank_stabilized, modules, n, 7};
+    const rein_lora_options options = {
+        .rank = RANK, .alpha = 6.5, .rank_stabilized = rank_stabilized, .modules = modules, .n_modules = n, .seed = 7};
     rein_adapter *adapter;
     rein_error err;
     if (rein_adapter_new(&adapter, model, &options, &err)) fail_msg("%s", err.message);
@@ -213,7 +214,8 @@ static void test_config_is_refused(void **state) {
     static const char *const wrong[][3] = {
         {"peft_type", NULL, "peft_type is missing: not supported; \"LORA\" is"},
         {"peft_type", "\"IA3\"", "peft_type is \"IA3\": not supported; \"LORA\" is"},
-        {"task_type", "\"SEQ_CLS\"", "task_type is \"SEQ_CLS\": not supported; \"CAUSAL_LM\" is"},
+        {"task_type", "\"SEQ_2_SEQ_LM\"",
+         "task_type is \"SEQ_2_SEQ_LM\": not supported; \"CAUSAL_LM\" and, for a reward model, \"SEQ_CLS\" are"},
         {"bias", "\"all\"", "bias is \"all\": not supported; \"none\" is"},
         {"r", NULL, "r is missing: a whole number from 1 to 65536 is needed"},
         {"r", "0", "r is 0: a whole number from 1"},
@@ -232,7 +234,7 @@ static void test_config_is_refused(void **state) {
         {"layers_to_transform", "[0]", "layers_to_transform is an array: a LoRA on some layers only is not supported"},
         {"layers_to_transform", "0", "layers_to_transform is 0: a LoRA on some layers only is not supported"},
         {"layer_replication", "[[0, 2]]", "layer_replication is an array: repeated layers are not supported"},
-        {"modules_to_save", "[\"lm_head\"]", "modules_to_save is an array: modules trained in addition to the LoRA"},
+        {"modules_to_save", "[\"lm_head\"]", "modules_to_save is an array: other modules trained in addition to the LoRA"},
         {"fan_in_fan_out", "true", "fan_in_fan_out is true: transposed weights are not supported"},
         {"lora_bias", "true", "lora_bias is true: a bias in the LoRA is not supported"},
         {"trainable_token_indices", "[1]", "trainable_token_indices is an array: trained embeddings of single tokens"},

@@ -150,7 +150,7 @@ static void test_refused(void **state) {
         {"{\"model_type\": \"qwen3_moe\", \"norm_topk_prob\": 1}", "norm_topk_prob is 1: true or false"},
         {"{\"model_type\": \"olmoe\", \"num_experts\": 0}", "num_experts is 0: a whole number from 1"},
         {"{\"model_type\": \"olmoe\", \"clip_qkv\": 8}", "clip_qkv is 8: not supported; null is"},
-        {"{\"architectures\": [\"LlamaForSequenceClassification\"]}", "not supported; LlamaForCausalLM"},
+        {"{\"architectures\": [\"LlamaForTokenClassification\"]}", "not supported; LlamaForCausalLM"},
         {"{\"architectures\": [\"LlamaForCausalLM\", \"X\"]}", "one architecture"},
         {"{\"architectures\": [1]}", "one architecture"},
         {"{\"architectures\": [\"Qwen2ForCausalLM\"]}", "model_type is \"llama\": with Qwen2ForCausalLM it is \"qwen2\""},
@@ -531,7 +531,7 @@ static json_t *written(const char *from, rein_tensor_type dtype, int tie) {
     json_t *json;
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/config.json", folder);
-    if (rein_model_config_write(folder, fixture(from), dtype, tie, &err) != REIN_OK) fail_msg("%s", err.message);
+    if (rein_model_config_write(folder, fixture(from), dtype, tie, 0, &err) != REIN_OK) fail_msg("%s", err.message);
     assert_int_equal(rein_json_read(&json, path, REIN_JSON_NEEDS_OBJECT, &err), REIN_OK);
     remove(path);
     rmdir(folder);
@@ -564,7 +564,7 @@ static void test_write(void **state) {
     assert_string_equal(json_string_value(json_object_get(after, "torch_dtype")), "float16");
     json_decref(after);
     rein_error err;
-    assert_int_equal(rein_model_config_write("/tmp", fixture("tiny_llama"), REIN_TENSOR_I8, 0, &err), REIN_EINVAL);
+    assert_int_equal(rein_model_config_write("/tmp", fixture("tiny_llama"), REIN_TENSOR_I8, 0, 0, &err), REIN_EINVAL);
 }
 
 static void test_no_files(void **state) {
@@ -602,7 +602,7 @@ static rein_status read_config(void *context, rein_error *err) {
 }
 
 static rein_status write_config(void *context, rein_error *err) {
-    return rein_model_config_write(context, fixture("tiny_llama"), REIN_TENSOR_F32, 1, err);
+    return rein_model_config_write(context, fixture("tiny_llama"), REIN_TENSOR_F32, 1, 0, err);
 }
 
 static void test_no_memory(void **state) {
