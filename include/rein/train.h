@@ -261,6 +261,11 @@ REIN_API rein_status rein_trainer_forward_backward(rein_pass_result *pass, rein_
 REIN_API rein_status rein_trainer_log_probs(float *log_probs, float *entropies, rein_trainer *trainer, const rein_policy *policy,
                                             const rein_groups *groups, rein_error *err);
 
+/* Computes the score of every token in the mask under the policy, or under `policy` if not NULL, which has a score head: scores [tokens of all
+ * histories, in order], 0 elsewhere; `before` as in rein_score_options. A critic's values of the trained tokens are those with before 1. */
+REIN_API rein_status rein_trainer_scores(float *scores, rein_trainer *trainer, const rein_policy *policy, const rein_groups *groups,
+                                         int before, rein_error *err);
+
 /* Makes one step of AdamW with the gradient of the trainer, which becomes 0. *gradient_norm (or NULL) is before clipping. If an option is
  * wrong the gradient stays as it was, and the call can be repeated. */
 REIN_API rein_status rein_trainer_optim_step(double *gradient_norm, rein_trainer *trainer, const rein_adamw *adamw,

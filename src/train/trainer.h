@@ -57,6 +57,26 @@ void rein_trainer_clear(rein_trainer *trainer);
 rein_status rein_trainer_check(rein_loss *loss, rein_trainer *trainer, const rein_groups *groups, const rein_pass_options *options,
                                rein_error *err);
 
+/* Calls the watch; REIN_ECANCELLED if it stops the pass. */
+rein_status rein_trainer_ask_watch(const rein_trainer *trainer, size_t done, size_t all, rein_error *err);
+
+/* ---- trainer_scores.c */
+
+/* A pass of a reward model over pairs. */
+typedef struct rein_reward_pass {
+    double center_rewards_coefficient;
+    const double *margins; /* [groups] or NULL: 0 */
+    /* Results: */
+    double *rewards; /* [2·groups] of the chosen and the rejected one of each pair; memory of the caller's */
+    double loss;
+    int nothing_to_train;
+    double seconds_forward, seconds_backward;
+} rein_reward_pass;
+
+/* Adds the gradient of rein_reward_loss over pairs, groups of two trajectories of one history each, whose last token alone is in the mask, to
+ * that of the trainer. The whole of `groups` is one optimizer step. On failure the gradient of the trainer is 0. */
+rein_status rein_trainer_reward_pass(rein_reward_pass *pass, rein_trainer *trainer, const rein_groups *groups, rein_error *err);
+
 /* ---- trainer_gradient.c */
 
 /* The shard of group number `group` of a pass. */

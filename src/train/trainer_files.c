@@ -102,8 +102,11 @@ static rein_status open_adapter(loading *l, const rein_trainer *t, const char *d
     if (status) return status;
     const rein_adapter *from = l->adapter, *to = t->adapter;
     if (from->rank == to->rank && from->modules == to->modules && from->alpha == to->alpha &&
-        from->rank_stabilized == to->rank_stabilized && !from->score == !to->score)
-        return REIN_OK;
+        from->rank_stabilized == to->rank_stabilized) {
+        if (!from->score == !to->score) return REIN_OK;
+        return rein_fail(err, REIN_EINVAL, "%s: its adapter has %s score head, and the one that trains has %s", directory,
+                         from->score ? "a" : "no", to->score ? "one" : "none");
+    }
     return rein_fail(err, REIN_EINVAL,
                      "%s: its adapter has rank %lld, alpha %g, and the one that trains rank %lld, alpha %g, or other "
                      "modules",

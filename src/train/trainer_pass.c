@@ -86,7 +86,7 @@ static rein_status forward(float *log_probs, float *entropies, int exact_kl, pas
     return REIN_OK;
 }
 
-static rein_status ask_watch(const rein_trainer *t, size_t done, size_t all, rein_error *err) {
+rein_status rein_trainer_ask_watch(const rein_trainer *t, size_t done, size_t all, rein_error *err) {
     if (!t->watch.call || !t->watch.call(t->watch.context, done, all)) return REIN_OK;
     return rein_fail(err, REIN_ECANCELLED, "the step was stopped");
 }
@@ -107,7 +107,7 @@ static rein_status all_forward(float *log_probs, float *entropies, int exact_kl,
     if (entropies) memset(entropies, 0, w->packing.n_tokens * sizeof *entropies);
     rein_trainer_assign(w->ranks, w->t, &w->packing, 0);
     for (size_t u = 0; u < w->packing.n_micro_batches && !status; u++) {
-        status = ask_watch(w->t, 0, 0, err);
+        status = rein_trainer_ask_watch(w->t, 0, 0, err);
         if (!status && is_mine(w, u) && wants_something(&w->packing.micro_batches[u]))
             status = forward(log_probs, entropies, exact_kl, w, &w->packing.micro_batches[u], policy, &how, err);
     }
@@ -302,7 +302,7 @@ static rein_status compute_shard(pass_work *w, size_t shard, size_t *done, rein_
     for (size_t u = 0; u < w->packing.n_micro_batches && !status; u++) {
         const rein_micro_batch *micro_batch = &w->packing.micro_batches[u];
         if (is_mine(w, u) && (shard == SIZE_MAX || rein_trainer_shard_of(t, micro_batch->group) == shard)) {
-            status = ask_watch(t, (*done)++, w->packing.n_micro_batches, err);
+            status = rein_trainer_ask_watch(t, (*done)++, w->packing.n_micro_batches, err);
             if (!status) status = forward_and_backward(w, micro_batch, err);
         } else status = rein_step_skip(w->step, micro_batch->last, err);
     }
