@@ -52,7 +52,7 @@ FUZZERS := $(FUZZ_SOURCES:%.c=$(BUILD)/%)
 OTHER_OBJS := $(call objects_of,$(TEST_SOURCES) $(FUZZ_SOURCES) $(wildcard tests/count/*.c examples/*/*.c python/*.c))
 OBJECTS    := $(LIB_OBJS) $(CLI_OBJS) $(OTHER_OBJS)
 # Test scripts, which `make check` runs along with the test programs.
-RUNNERS    ?= $(filter-out %run_ranks.sh,$(wildcard tests/cli/run*.sh)) tests/install/run.sh
+RUNNERS    ?= $(filter-out tests/cli/run_ranks%,$(wildcard tests/cli/run*.sh)) tests/install/run.sh
 
 # --------------------------------------------------------------------------------------------------------------------- flags
 
@@ -207,6 +207,7 @@ soak:
 	@$(MAKE) $(BUILD)/rein $(BUILD)/tests/support/fail_malloc.so
 	@REIN_TEST_ALLOCATIONS=all tests/cli/run_memory.sh $(BUILD)/rein
 	@REIN_TEST_CALLS=all tests/cli/run_calls.sh $(BUILD)/rein
+	@REIN_TEST_KILLS=50 tests/cli/run_ranks_kills.sh build-mpi/rein
 	@$(MAKE) asan
 	@$(MAKE) tsan
 	@$(MAKE) fuzz
@@ -217,13 +218,13 @@ count:
 	@$(MAKE) $(BUILD)/tests/count/loops
 	@CC='$(CC)' tests/count/run.sh $(BUILD)/tests/count/loops $(if $(ACCEPT),--accept)
 
-# The program with ranks over MPI, and its tests.
+# The program with ranks over MPI, and its tests: with kills, and on hosts that are network namespaces.
 mpi:
 	$(SETUP) mpi
 	@$(MAKE) all BUILD=build-mpi MPI=1
 
 ranks:
-	@BUILD=build-mpi scripts/run-tests.sh tests/cli/run_ranks.sh
+	@BUILD=build-mpi scripts/run-tests.sh $(wildcard tests/cli/run_ranks*.sh)
 
 lint:
 	$(SETUP) lint
@@ -309,7 +310,7 @@ help:
 	@echo 'make soak        kills, power cuts, failing allocations and system calls (ROUNDS=100), asan, tsan, fuzz; takes hours'
 	@echo 'make count       compares instruction counts of the hot loops, within 3 % (ACCEPT=1 accepts new ones)'
 	@echo 'make mpi         installs Open MPI and builds build-mpi/rein, which shares its work among ranks (docs/cluster.md)'
-	@echo 'make ranks       compares runs on 1, 2, 3 and 4 ranks bit for bit; skipped, with a message, where MPI cannot be installed'
+	@echo 'make ranks       runs on 1 to 4 ranks and on hosts with a network, bit for bit, with kills; skipped, with a message, without MPI'
 	@echo 'make lint        format, warnings of gcc and clang, public headers as C and C++, folder order'
 	@echo 'make format      runs clang-format over every C file'
 	@echo 'make coverage    branch coverage of src/ and cli/; at least 90 % of $(COVERED)'

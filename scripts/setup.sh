@@ -55,7 +55,7 @@ fuzz) need clang have "$clang"; need python3 have python3 ;;
 count) need valgrind have valgrind ;;
 peers) need g++ have g++; need python3 have python3; need cmake have cmake; need ninja-build have ninja ;;
 browser) need chromium have chromium ;;
-mpi) need openmpi-bin have mpirun; need libopenmpi-dev pkg-config --exists ompi-c ;;
+mpi) need openmpi-bin have mpirun; need libopenmpi-dev pkg-config --exists ompi-c; need iproute2 have tc; need util-linux have nsenter ;;
 esac
 install_missing # the search for headers below needs a compiler
 
