@@ -408,12 +408,14 @@ static const cli_command COMMANDS[] = {
     {
         .name = "dpo",
         .usage = "RUN --data FILE [--model DIR] [--loss NAME] [SETTING...]",
-        .summary = "training on preferences: pairs of a better and a worse answer",
+        .summary = "training on preferences: pairs of a better and a worse answer, or labels",
         .description =
             "Trains an adapter, or all weights with --full, on pairs. FILE has one JSON object a line: {\"prompt\": ..., "
             "\"chosen\": ..., \"rejected\": ...}, as texts or as lists of messages; without a prompt, what both answers begin "
             "with is the prompt.\n"
-            "--loss is dpo, cdpo, robust, hinge, ipo_mean, ipo_sum, simpo, cpo or orpo: rein explain LOSS has its formula. The "
+            "--loss is dpo, cdpo, robust, hinge, ipo_mean, ipo_sum, simpo, cpo, orpo or kto: rein explain LOSS has its formula. "
+            "For kto "
+            "a line is {\"prompt\": ..., \"completion\": ..., \"label\": true or false}. The "
             "reference is the model without the adapter (with --full: the weights that the run starts from), an adapter "
             "(--kl-ref-adapter-path), or a checkpoint of the run (--kl-penalty-reference-step, --kl-penalty-step-lag); its "
             "log-probs "
@@ -421,13 +423,15 @@ static const cli_command COMMANDS[] = {
             "RUN is the directory of the run. A new run needs --model. An existing run resumes where it stopped, with its own "
             "settings: rein dpo RUN is enough, and the result is the same as without the interruption. Errors in the options or "
             "the data are reported before anything is written.",
-        .options = {{"data", "FILE", "the pairs"},
-                    {"loss", "NAME", "the loss over pairs (default dpo)"},
+        .options = {{"data", "FILE", "the pairs; for kto labelled completions"},
+                    {"loss", "NAME", "the loss over preferences (default dpo)"},
                     {"beta", "X", "beta of the loss (default 0.1; simpo 2)"},
                     {"label-smoothing", "X", "share of wrong labels, for cdpo and robust, which need it"},
                     {"simpo-gamma", "X", "margin of simpo (default 0.5)"},
                     {"cpo-alpha", "X", "weight of the log-likelihood in cpo (default 1)"},
-                    {"batch-size", "N", "pairs in a step (default 8)"},
+                    {"desirable-weight", "X", "weight of desirable completions in kto (default 1)"},
+                    {"undesirable-weight", "X", "weight of undesirable completions in kto (default 1)"},
+                    {"batch-size", "N", "pairs or completions in a step (default 8)"},
                     {"num-train-epochs", "N", "number of passes over the data (default 1)"},
                     {"max-steps", "N", "end after this many steps, whatever the number of epochs"},
                     {CONFIG},
@@ -440,6 +444,7 @@ static const cli_command COMMANDS[] = {
         .max_words = 1,
         .settings = CLI_SETTINGS_TRAINING,
         .example = "rein dpo my-run --model stories260K --data pairs.jsonl --learning-rate 1e-5",
+        .ranks = 1,
         .run = cli_run_dpo,
     },
     {

@@ -31,6 +31,9 @@ typedef struct supervised {
 
 /* ---------------------------------------------------------------------------------------------------------------------- checks */
 
+/* Accuracies are those of pairs: completions that are labelled have none. */
+static int has_pairs(const supervised *s) { return s->plan.loss && !cli_sft_plan_has_labels(&s->plan); }
+
 /* What to use instead of a setting that has no effect here; NULL: it has one. */
 static const char *instead_of(const char *name) {
     if (!strcmp(name, "epochs")) return "--num-train-epochs N goes through the data N times";
@@ -127,9 +130,10 @@ static int read_data(supervised *s) {
     if (found && found != REIN_END) return cli_say_error(s->plan.command, &err);
     const rein_chat *chat = found ? NULL : &s->t.chat;
     const int32_t end_id = named >= 0 ? named : end;
-    if (s->plan.loss ? rein_pairs_read(&s->data, s->plan.data, s->t.tokenizer, chat, end_id, info.max_positions, &err)
-                     : rein_sft_read(&s->data, s->plan.data, s->t.tokenizer, chat, end_id, &err))
-        return cli_say_error_of(s->plan.command, "data", &err);
+    const rein_status read = !s->plan.loss ? rein_sft_read(&s->data, s->plan.data, s->t.tokenizer, chat, end_id, &err)
+                                           : (cli_sft_plan_has_labels(&s->plan) ? rein_labelled_read : rein_pairs_read)(
+                                                 &s->data, s->plan.data, s->t.tokenizer, chat, end_id, info.max_positions, &err);
+    if (read) return cli_say_error_of(s->plan.command, "data", &err);
     if (check_data(s, &err)) return cli_say_setting_error(s->t.args, &err);
     int status = cli_sft_plan_finish(&s->plan, s->data.n);
     if (!status && rein_session_add_file(s->t.session, "data", s->plan.data, &err)) status = cli_say_error(s->plan.command, &err);
@@ -174,7 +178,7 @@ static int train(supervised *s, rein_session_report *report) {
         }
         const double loss = cli_report_value(report, "loss");
         if (isnan(s->first_loss)) s->first_loss = loss;
-        if (s->plan.loss) snprintf(accuracy, sizeof accuracy, "accuracy %.2f  ", cli_report_value(report, "rewards/accuracies"));
+        if (has_pairs(s)) snprintf(accuracy, sizeof accuracy, "accuracy %.2f  ", cli_report_value(report, "rewards/accuracies"));
         snprintf(text, sizeof text, "loss %.4f  %slr %.3g  %.0f tok/s", loss, accuracy, cli_report_value(report, "learning_rate"),
                  cli_report_value(report, "tokens_per_second"));
         cli_progress_step(&progress, report->step, text);
@@ -191,7 +195,7 @@ static int train(supervised *s, rein_session_report *report) {
 static void table(rein_text *out, const supervised *s, const rein_session_report *r) {
     rein_text_format(out, "%-12s %" PRId64 " of %" PRId64 "\n", "steps", r->step, s->plan.total);
     rein_text_format(out, "%-12s %.4f, from %.4f\n", "loss", cli_report_value(r, "loss"), s->first_loss);
-    if (s->plan.loss) rein_text_format(out, "%-12s %.2f\n", "accuracy", cli_report_value(r, "rewards/accuracies"));
+    if (has_pairs(s)) rein_text_format(out, "%-12s %.2f\n", "accuracy", cli_report_value(r, "rewards/accuracies"));
     rein_text_format(out, "%-12s %.0f\n", "tokens", cli_report_value(r, "num_tokens"));
     rein_text_format(out, "%-12s ", "checkpoint");
     cli_training_checkpoint(out, &s->t, r->step);
@@ -209,6 +213,12 @@ static int finish(const supervised *s, const rein_session_report *r) {
                    s->plan.command, s->t.run);
 }
 
+static size_t count_desirable(const rein_groups *data) {
+    size_t n = 0;
+    for (size_t g = 0; g < data->n; g++) n += data->groups[g].trajectories[0].reward > 0;
+    return n;
+}
+
 static int dry_run(const supervised *s) {
     const rein_groups_summary sum = rein_groups_summarise(&s->data);
     rein_text out = {0};
@@ -222,8 +232,12 @@ static int dry_run(const supervised *s) {
     }
     cli_training_describe(&out, &s->t, s->t.session);
     if (s->plan.loss) rein_text_format(&out, "%-12s %s, beta %g\n", "loss", s->plan.loss->name, s->plan.preference.beta);
-    rein_text_format(&out, "%-12s %zu, the longest trains %zu tokens\n", s->plan.loss ? "pairs" : "examples", sum.groups,
-                     sum.length_max);
+    rein_text_format(&out, "%-12s %zu, the longest trains %zu tokens\n",
+                     cli_sft_plan_has_labels(&s->plan) ? "completions"
+                     : s->plan.loss                    ? "pairs"
+                                                       : "examples",
+                     sum.groups, sum.length_max);
+    if (cli_sft_plan_has_labels(&s->plan)) rein_text_format(&out, "%-12s %zu\n", "desirable", count_desirable(&s->data));
     rein_text_format(&out, "%-12s %zu, of which %zu train\n", "tokens", sum.tokens, sum.trained_tokens);
     rein_text_format(&out, "%-12s %" PRId64 ", %" PRId64 " an epoch\n", "steps", s->plan.total, s->plan.steps_per_epoch);
     if (s->memory.total) cli_memory_row(&out, &s->memory);

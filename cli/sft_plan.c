@@ -21,7 +21,9 @@ static const struct {
 } CONSTANTS[] = {{"beta", "beta", offsetof(rein_preference_options, beta)},
                  {"label-smoothing", "label_smoothing", offsetof(rein_preference_options, label_smoothing)},
                  {"simpo-gamma", "simpo_gamma", offsetof(rein_preference_options, simpo_gamma)},
-                 {"cpo-alpha", "cpo_alpha", offsetof(rein_preference_options, cpo_alpha)}};
+                 {"cpo-alpha", "cpo_alpha", offsetof(rein_preference_options, cpo_alpha)},
+                 {"desirable-weight", "desirable_weight", offsetof(rein_preference_options, desirable_weight)},
+                 {"undesirable-weight", "undesirable_weight", offsetof(rein_preference_options, undesirable_weight)}};
 enum { N_CONSTANTS = sizeof CONSTANTS / sizeof *CONSTANTS };
 
 static double *constant(cli_sft_plan *plan, size_t i) {
@@ -31,12 +33,11 @@ static double *constant(cli_sft_plan *plan, size_t i) {
 static int is_dpo(const cli_sft_plan *plan) { return !strcmp(plan->command, "dpo"); }
 static const char *file_of(const cli_sft_plan *plan) { return is_dpo(plan) ? "dpo.json" : "sft.json"; }
 
-/* kto has no pairs. */
 static int take_loss(cli_sft_plan *plan, const char *name) {
     const rein_preference_info *loss = rein_preference_describe(name);
-    if (!loss || loss->loss == REIN_PREFERENCE_KTO)
+    if (!loss)
         return cli_say_option(plan->command, "loss",
-                              "is \"%s\": it is one of dpo, cdpo, robust, hinge, ipo_mean, ipo_sum, simpo, cpo, orpo", name);
+                              "is \"%s\": it is one of dpo, cdpo, robust, hinge, ipo_mean, ipo_sum, simpo, cpo, orpo, kto", name);
     plan->loss = loss;
     plan->preference = rein_preference_published(loss->loss);
     return CLI_DONE;
@@ -132,6 +133,17 @@ int cli_sft_plan_read(cli_sft_plan *plan, const cli_args *args, const char *run)
     return read_path(plan, cli_option_value(args, "data"));
 }
 
+int cli_sft_plan_has_labels(const cli_sft_plan *plan) { return plan->loss && plan->loss->loss == REIN_PREFERENCE_KTO; }
+
+/* The KL of kto needs two completions. */
+static void note_lonely(const cli_sft_plan *plan) {
+    const int64_t last = (plan->examples - 1) % plan->batch_size + 1;
+    if (plan->batch_size == 1)
+        cli_say(0, plan->command, "a step has one completion (--batch-size 1): its KL cannot be estimated and is 0");
+    else if (last == 1 && plan->total >= plan->steps_per_epoch)
+        cli_say(0, plan->command, "the last step of an epoch has one completion: its KL cannot be estimated and is 0");
+}
+
 int cli_sft_plan_finish(cli_sft_plan *plan, size_t examples) {
     const int64_t n = (int64_t)examples;
     if (plan->examples && plan->examples != n)
@@ -141,6 +153,7 @@ int cli_sft_plan_finish(cli_sft_plan *plan, size_t examples) {
     plan->examples = n;
     plan->steps_per_epoch = (n + plan->batch_size - 1) / plan->batch_size;
     plan->total = plan->max_steps ? plan->max_steps : plan->epochs * plan->steps_per_epoch;
+    if (cli_sft_plan_has_labels(plan)) note_lonely(plan);
     return CLI_DONE;
 }
 

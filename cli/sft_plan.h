@@ -23,6 +23,9 @@ typedef struct cli_sft_plan {
  * started with. All return an exit status; unless it is CLI_DONE, the error has been printed. */
 int cli_sft_plan_read(cli_sft_plan *plan, const cli_args *args, const char *run);
 
+/* 1 if the data is labelled completions, for kto. */
+int cli_sft_plan_has_labels(const cli_sft_plan *plan);
+
 /* Sets the numbers that depend on how many examples the data has. */
 int cli_sft_plan_finish(cli_sft_plan *plan, size_t examples);
 

@@ -236,6 +236,11 @@ typedef struct rein_pass_options {
     double temperature; /* of the policy in this pass; 0: that of the trainer */
     /* The policy is truncated, as the sampler was: rein_forward_options. The reference is not. Not with an exact KL. NULL: it is not. */
     const rein_truncation *truncation;
+    /* A loss over preferences in place of the objective's. Each group is a pair, the chosen trajectory and then the rejected one; for kto any
+     * number of completions of one prompt, desirable where the reward is above 0. A loss with a reference needs `reference_log_probs` or
+     * `reference`. NULL: the objective. */
+    const rein_preference_options *preference;
+    double preference_kl; /* of kto: the mean of log-prob − reference over mismatched pairs */
 } rein_pass_options;
 
 typedef struct rein_pass_result {
@@ -248,6 +253,7 @@ typedef struct rein_pass_result {
     size_t reference_tokens; /* that went through the reference: 0 when nothing needs it */
     size_t cached_tokens;    /* taken from the activation cache; a prompt counts once for all that share it */
     double seconds_reference, seconds_forward, seconds_backward;
+    rein_preference_metrics preference; /* with a loss over preferences */
 } rein_pass_result;
 
 /* Adds the gradient of the groups' loss to that of the trainer. The whole of `groups` is one optimizer step: normalisers and
@@ -529,8 +535,9 @@ typedef struct rein_train_options {
     const double
         *learning_rates; /* [n_learning_rates] one for each optimizer step, epochs·minibatches of them; NULL: the settings' */
     size_t n_learning_rates;
-    /* The groups are pairs, of two trajectories each: the chosen one, then the rejected one; their rewards do not matter and become 1 and
-     * 0. The loss is this one, whatever the objective, with the settings' reference (rein_settings_use_reference). NULL: the objective. */
+    /* The groups are pairs, of two trajectories each: the chosen one, then the rejected one; for kto any number of completions of one prompt,
+     * desirable where the reward is above 0. The loss is this one, whatever the objective, with the settings' reference
+     * (rein_settings_use_reference). NULL: the objective. */
     const rein_preference_options *preference;
     /* NULL, or called before every micro-batch, on the thread that trains: `share` of the step is done, 0 to 1. Not 0: the step is
      * stopped, and fails with REIN_ECANCELLED; rein_session_revert makes the session as it was. */
@@ -587,6 +594,15 @@ REIN_API rein_status rein_pairs_read(rein_groups *groups, const char *path, cons
 REIN_API rein_status rein_pairs_from_memory(rein_groups *groups, const char *text, size_t length, const char *name,
                                             const rein_tokenizer *tokenizer, const rein_chat *chat, int32_t end_id,
                                             int64_t positions, rein_error *err);
+
+/* Reads labelled completions, for kto, and appends each as a group of one trajectory, of reward 1 (desirable) or 0. JSON lines, or one array
+ * in a file *.json: {"prompt", "completion", "label"}, prompt and completion as texts or as lists of messages, label true or false. Labels
+ * that are all the same are an error. Otherwise as rein_pairs_read. */
+REIN_API rein_status rein_labelled_read(rein_groups *groups, const char *path, const rein_tokenizer *tokenizer,
+                                        const rein_chat *chat, int32_t end_id, int64_t positions, rein_error *err);
+REIN_API rein_status rein_labelled_from_memory(rein_groups *groups, const char *text, size_t length, const char *name,
+                                               const rein_tokenizer *tokenizer, const rein_chat *chat, int32_t end_id,
+                                               int64_t positions, rein_error *err);
 
 /* Reads a file of examples, JSON lines, and appends each as a group of one trajectory whose reward is 1 (docs/training.md):
  *     {"messages": [...]}                          OpenAI's chat; turns of the assistant train, with their ends (not those of "weight": 0)

@@ -402,6 +402,8 @@ class PassOptions(ctypes.Structure):
         ("advantages", _address),
         ("temperature", _double),
         ("truncation", _address),
+        ("preference", _address),
+        ("preference_kl", _double),
     ]
 
 
@@ -418,6 +420,7 @@ class PassStruct(ctypes.Structure):
         ("seconds_reference", _double),
         ("seconds_forward", _double),
         ("seconds_backward", _double),
+        ("preference", c.PreferenceMetrics),
     ]
 
 

@@ -1,8 +1,8 @@
-/* pairs.c - preference data: each line becomes a group of two trajectories of the same prompt, the chosen one (reward 1) and the rejected
- * one (reward 0).
+/* pairs.c - preference data. A pair becomes a group of two trajectories of the same prompt, the chosen one (reward 1) and the rejected one
+ * (reward 0); a labelled completion becomes a group of one trajectory, of reward 1 (desirable) or 0.
  *
- * A line is {"prompt", "chosen", "rejected"} as texts, or as lists of messages; without a prompt, what both begin with is the prompt. The
- * two become examples of supervised training (sft.c): the same tokens train. */
+ * A line is {"prompt", "chosen", "rejected"} or {"prompt", "completion", "label"}, as texts or as lists of messages. In a pair without a
+ * prompt, what both answers begin with is the prompt. Answers become examples of supervised training (sft.c): the same tokens train. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,19 +10,20 @@
 #include "base/file.h"
 #include "train/sft.h"
 
-static const char FORM[] = "{\"prompt\": ..., \"chosen\": ..., \"rejected\": ...}";
+static const char PAIR_FORM[] = "{\"prompt\": ..., \"chosen\": ..., \"rejected\": ...}";
+static const char LABELLED_FORM[] = "{\"prompt\": ..., \"completion\": ..., \"label\": true|false}";
 
-/* The two answers, and what stands before them. References of the caller's. */
+enum { CHOSEN, REJECTED, COMPLETION, ANSWERS };
+static const char *const NAMES[ANSWERS] = {"chosen", "rejected", "completion"};
+
+/* The answers of a line, and what stands before them. References of the caller's. */
 typedef struct pair {
-    json_t *prompt, *answers[2];
+    json_t *prompt, *answers[ANSWERS];
 } pair;
-
-static const char *const NAMES[2] = {"chosen", "rejected"};
 
 static void free_pair(pair *p) {
     json_decref(p->prompt);
-    json_decref(p->answers[0]);
-    json_decref(p->answers[1]);
+    for (size_t k = 0; k < ANSWERS; k++) json_decref(p->answers[k]);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ an implicit prompt */
@@ -65,18 +66,22 @@ static void split_prompt(pair *p, const json_t *chosen, const json_t *rejected) 
 
 /* ------------------------------------------------------------------------------------------------------------------ one line */
 
-/* Texts and lists of messages cannot be mixed. */
+static rein_status check_answer(rein_fields *in, size_t k, const json_t *answer) {
+    if (json_is_string(answer) || json_is_array(answer)) return REIN_OK;
+    return rein_fields_wrong(in, NAMES[k], answer, "a text or a list of messages is needed");
+}
+
+/* Texts and lists of messages cannot be mixed: `name` must be what answer k is. */
+static rein_status check_alike(rein_fields *in, const char *name, const json_t *value, size_t k, const json_t *answer) {
+    if (value && json_typeof(value) == json_typeof(answer)) return REIN_OK;
+    return rein_fields_wrong(in, name, value, "%s is needed, as %s is", json_is_array(answer) ? "a list of messages" : "a text",
+                             NAMES[k]);
+}
+
 static rein_status check_kinds(rein_fields *in, const json_t *prompt, const json_t *const answers[2]) {
-    for (size_t k = 0; k < 2; k++)
-        if (!json_is_string(answers[k]) && !json_is_array(answers[k]))
-            return rein_fields_wrong(in, NAMES[k], answers[k], "a text or a list of messages is needed");
-    if (json_typeof(answers[0]) != json_typeof(answers[1]))
-        return rein_fields_wrong(in, "rejected", answers[1], "%s is needed, as chosen is",
-                                 json_is_array(answers[0]) ? "a list of messages" : "a text");
-    if (prompt && json_typeof(prompt) != json_typeof(answers[0]))
-        return rein_fields_wrong(in, "prompt", prompt, "%s is needed, as chosen is",
-                                 json_is_array(answers[0]) ? "a list of messages" : "a text");
-    return REIN_OK;
+    if (check_answer(in, CHOSEN, answers[0]) || check_answer(in, REJECTED, answers[1])) return in->status;
+    if (check_alike(in, "rejected", answers[1], CHOSEN, answers[0])) return in->status;
+    return prompt ? check_alike(in, "prompt", prompt, CHOSEN, answers[0]) : REIN_OK;
 }
 
 /* 1 if no character was written: "", no message, or a last message without content and calls. */
@@ -172,16 +177,20 @@ static rein_status check_room(rein_fields *in, const rein_trajectory *t, size_t 
     return REIN_OK;
 }
 
+/* Answer k becomes the next trajectory of the group. */
+static rein_status read_answer(rein_group *group, rein_sft_reader *reader, const pair *p, size_t k, double reward,
+                               rein_fields *in) {
+    json_t *example = example_of(p, k, in->object);
+    rein_trajectory *t = &group->trajectories[group->n++];
+    in->status = example ? rein_sft_read_trajectory(t, reader, example) : rein_no_memory(in->err);
+    t->reward = reward;
+    json_decref(example);
+    if (in->status) return in->status == REIN_EINVAL ? rein_fail_in(in->err, in->status, "%s", NAMES[k]) : in->status;
+    return check_room(in, t, k, reader->positions);
+}
+
 static rein_status read_answers(rein_group *group, rein_sft_reader *reader, const pair *p, rein_fields *in) {
-    for (size_t k = 0; k < 2; k++) {
-        json_t *example = example_of(p, k, in->object);
-        in->status = example ? rein_sft_read_trajectory(&group->trajectories[k], reader, example) : rein_no_memory(in->err);
-        group->n = k + 1;
-        group->trajectories[k].reward = k == 0;
-        json_decref(example);
-        if (in->status) return in->status == REIN_EINVAL ? rein_fail_in(in->err, in->status, "%s", NAMES[k]) : in->status;
-        if (check_room(in, &group->trajectories[k], k, reader->positions)) return in->status;
-    }
+    if (read_answer(group, reader, p, CHOSEN, 1, in) || read_answer(group, reader, p, REJECTED, 0, in)) return in->status;
     if (same_tokens(&group->trajectories[0], &group->trajectories[1]))
         rein_fields_fail(in, REIN_EINVAL, "rejected", -1, "has the same tokens as chosen: a pair needs two different answers");
     return in->status;
@@ -200,7 +209,76 @@ static rein_status read_pair(rein_groups *groups, rein_sft_reader *reader, const
     return status;
 }
 
+/* ------------------------------------------------------------------------------------------------------- labelled completions */
+
+static rein_status read_label(double *reward, rein_fields *in) {
+    const json_t *label = json_object_get(in->object, "label");
+    *reward = json_is_true(label);
+    return json_is_boolean(label) ? REIN_OK
+                                  : rein_fields_wrong(in, "label", label, "true (desirable) or false (undesirable) is needed");
+}
+
+static rein_status read_labelled_parts(pair *p, double *reward, rein_fields *in) {
+    json_t *prompt = json_object_get(in->object, "prompt"), *completion = json_object_get(in->object, "completion");
+    if (check_answer(in, COMPLETION, completion) || check_alike(in, "prompt", prompt, COMPLETION, completion)) return in->status;
+    if (is_empty(completion))
+        return rein_fields_fail(in, REIN_EINVAL, "completion", -1, "is empty: a completion has one character or more");
+    p->prompt = json_incref(prompt);
+    p->answers[COMPLETION] = json_incref(completion);
+    return read_label(reward, in);
+}
+
+static rein_status read_labelled(rein_groups *groups, rein_sft_reader *reader, const json_t *root) {
+    rein_fields in = rein_group_fields(&reader->group, root, "");
+    pair p = {0};
+    double reward = 0;
+    rein_group group = {.trajectories = calloc(1, sizeof(rein_trajectory))};
+    if (!group.trajectories) return rein_no_memory(in.err);
+    rein_status status = read_labelled_parts(&p, &reward, &in);
+    if (!status) status = read_answer(&group, reader, &p, COMPLETION, reward, &in);
+    if (!status) status = rein_groups_append(groups, &group, in.err);
+    rein_group_free(&group);
+    free_pair(&p);
+    return status;
+}
+
+/* A loss over labels learns nothing but to make everything likelier, or less likely, where all of them are the same. */
+static rein_status check_labels(const rein_groups *groups, size_t first, const char *name, rein_error *err) {
+    char shown[REIN_PATH_SHOWN];
+    const double label = groups->groups[first].trajectories[0].reward;
+    for (size_t g = first + 1; g < groups->n; g++)
+        if ((groups->groups[g].trajectories[0].reward > 0) != (label > 0)) return REIN_OK;
+    return rein_fail(err, REIN_EINVAL, "%s: every label is %s: desirable and undesirable completions are needed",
+                     rein_path_show(shown, name), label > 0 ? "true" : "false");
+}
+
 /* ------------------------------------------------------------------------------------------------------------------- files */
+
+rein_status rein_labelled_from_memory(rein_groups *groups, const char *text, size_t length, const char *name,
+                                      const rein_tokenizer *tokenizer, const rein_chat *chat, int32_t end_id, int64_t positions,
+                                      rein_error *err) {
+    rein_error room;
+    rein_sft_reader reader = {.group = {.tokenizer = tokenizer, .err = err ? err : &room},
+                              .end_id = end_id,
+                              .positions = positions,
+                              .read = read_labelled,
+                              .form = LABELLED_FORM};
+    const size_t before = groups->n;
+    rein_status status = rein_sft_read_text(groups, &reader, text, length, name, chat);
+    if (status || !(status = check_labels(groups, before, name, err))) return status;
+    while (groups->n > before) rein_group_free(&groups->groups[--groups->n]);
+    return status;
+}
+
+rein_status rein_labelled_read(rein_groups *groups, const char *path, const rein_tokenizer *tokenizer, const rein_chat *chat,
+                               int32_t end_id, int64_t positions, rein_error *err) {
+    rein_file file;
+    rein_status status = rein_file_map(&file, path, err);
+    if (status) return status;
+    status = rein_labelled_from_memory(groups, (const char *)file.data, file.size, path, tokenizer, chat, end_id, positions, err);
+    rein_file_unmap(&file);
+    return status;
+}
 
 rein_status rein_pairs_from_memory(rein_groups *groups, const char *text, size_t length, const char *name,
                                    const rein_tokenizer *tokenizer, const rein_chat *chat, int32_t end_id, int64_t positions,
@@ -210,7 +288,7 @@ rein_status rein_pairs_from_memory(rein_groups *groups, const char *text, size_t
                               .end_id = end_id,
                               .positions = positions,
                               .read = read_pair,
-                              .form = FORM};
+                              .form = PAIR_FORM};
     return rein_sft_read_text(groups, &reader, text, length, name, chat);
 }
 

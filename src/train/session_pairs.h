@@ -1,28 +1,18 @@
-/* session_pairs.h - a step of a session on pairs (session_pairs.c). Private. */
+/* session_pairs.h - a step of a session on preferences (session_pairs.c). Private. */
 #ifndef REIN_TRAIN_SESSION_PAIRS_H
 #define REIN_TRAIN_SESSION_PAIRS_H
 
-#include "objective/options.h"
 #include "rein/train.h"
 
+/* What a step on preferences has found. */
 typedef struct rein_pairs_step {
-    double loss;
     rein_preference_metrics metrics;
+    double kl; /* of kto, before max(0, ·); NaN: the loss has none */
 } rein_pairs_step;
 
-/* 1 if the loss needs the log-probs of a reference. */
-int rein_preference_uses_reference(const rein_preference_options *options);
-
-/* The composition under which a trajectory of reward −dL/ds has the gradient dL/ds at each of its tokens. */
-rein_status rein_pairs_objective(rein_options *objective, rein_error *err);
-
-/* Computes the loss of the pairs under `policy`, and gives every trajectory the reward −dL/ds. reference [tokens], or NULL where the loss has
- * none. */
-rein_status rein_pairs_weigh(rein_pairs_step *step, rein_session *session, rein_groups *groups, const rein_policy *policy,
-                             const float *reference, const rein_preference_options *options, rein_error *err);
-
-/* Gives the chosen trajectories the reward 1 again and the rejected ones 0. */
-void rein_pairs_restore(rein_groups *groups);
+/* The KL of kto: the mean over mismatched pairs of log-prob − reference, under `policy` and the session's reference. A mismatched pair is the
+ * prompt of a group with a completion of the next group; the last group is followed by the first. With one group it is 0. */
+rein_status rein_pairs_kl(double *kl, rein_session *session, const rein_groups *groups, const rein_policy *policy, rein_error *err);
 
 /* Takes from the n rows of a step what has no meaning for pairs, and adds their metrics. Returns the number of rows. */
 size_t rein_pairs_rows(rein_named_number *rows, size_t n, const rein_pairs_step *step);

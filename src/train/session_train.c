@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include "base/clock.h"
+#include "preferences.h"
 #include "rollout/trajectory.h"
 #include "session.h"
 #include "session_pairs.h"
@@ -82,7 +83,8 @@ static rein_status before_the_passes(working *w, rein_error *err) {
         if (!status) status = rein_session_reference_log_probs(w->reference, s, w->policy.temperature, w->groups, err);
         w->numbers.seconds_reference = rein_now() - began;
     }
-    if (!status && preference) status = rein_pairs_weigh(&w->pairs, s, w->groups, &w->policy, w->reference, preference, err);
+    if (!status && preference && preference->loss == REIN_PREFERENCE_KTO)
+        status = rein_pairs_kl(&w->pairs.kl, s, w->groups, &w->policy, err);
     const int several = s->settings.epochs * s->settings.minibatches > 1;
     const int mismatch = w->objective.mismatch != REIN_MISMATCH_NONE;
     if (!status && several && (mismatch || some_not_recorded(w->groups))) status = take_log_probs(&w->old, w, err);
@@ -98,6 +100,7 @@ static void add_pass(working *w, const rein_pass_result *pass, int first_epoch) 
     rein_metrics_add(&n->loss.metrics, &pass->loss.metrics, w->passes == 0, first_epoch);
     n->loss.loss += pass->loss.loss;
     if (w->passes == 0) n->on_policy_gap = pass->max_gap;
+    w->pairs.metrics = pass->preference;
     n->seconds_forward += pass->seconds_forward;
     n->seconds_backward += pass->seconds_backward;
     w->passes++;
@@ -161,7 +164,9 @@ static rein_status one_pass(working *w, int64_t epoch, size_t first, size_t last
                                        .recorded_are_current = w->passes == 0 && w->options->own_samples,
                                        .advantages = epoch == 0 ? w->advantages + at : NULL,
                                        .temperature = w->policy.temperature,
-                                       .truncation = s->settings.truncation ? &truncation : NULL};
+                                       .truncation = s->settings.truncation ? &truncation : NULL,
+                                       .preference = w->options->preference,
+                                       .preference_kl = w->pairs.kl};
     s->trainer->last_pass = !s->adapter && !w->options->ptx && s->trainer->options.shards > 1;
     rein_status status = rein_trainer_forward_backward(&pass, s->trainer, &part, &options, err);
     if (!status) add_pass(w, &pass, epoch == 0);
@@ -248,7 +253,7 @@ static void finish_numbers(working *w, double began) {
     n->parts = REIN_STEP_REWARDS | (rein_options_use_reference(&w->objective) ? REIN_STEP_REFERENCE : 0) |
                (rein_uses_exact_kl(&w->objective) ? REIN_STEP_EXACT_KL : 0) | (has_budgets(w) ? REIN_STEP_BUDGETS : 0) |
                (n->loss.metrics.entropy > 0 ? REIN_STEP_ENTROPIES : 0);
-    if (w->options->preference) n->loss.loss = w->pairs.loss, n->parts = 0; /* the rest is that of the weights */
+    if (w->options->preference) n->parts = 0; /* rewards, references and entropies are those of pairs */
     n->gradient_norm = w->optimizer_steps ? w->norms / (double)w->optimizer_steps : 0;
     n->clipped_ratio = truncated_share(w->groups);
     n->num_tokens = w->s->tokens + tokens;
@@ -299,13 +304,13 @@ static rein_status check_data(const working *w, rein_error *err) {
     return of_ptx ? rein_fail_in(err, of_ptx, "ptx") : REIN_OK;
 }
 
-/* One pass has the gradient of the whole step, since its weights are those of the policy before it. */
 static rein_status begin_pairs(working *w, rein_error *err) {
     const rein_settings *o = &w->s->settings;
+    w->pairs.kl = NAN;
     if (o->epochs * o->minibatches > 1)
         return rein_fail_at(err, REIN_EINVAL, o->epochs > 1 ? "epochs" : "minibatches", -1,
                             "must be 1 for pairs: a step is a batch");
-    return rein_pairs_objective(&w->objective, err);
+    return rein_options_init(&w->objective, NULL, err);
 }
 
 static rein_status begin_step(working *w, rein_error *err) {
@@ -355,7 +360,6 @@ rein_status rein_session_train(rein_session_report *report, rein_session *s, rei
     if (!status && w.options->keep_advantages) status = keep_advantages(groups, w.advantages, err);
     if (!status) status = end_step(report, &w, began, err);
     s->trainer->watch = (rein_trainer_watch){0};
-    if (w.options->preference) rein_pairs_restore(groups);
     free(w.advantages);
     free(w.reference);
     free(w.old);

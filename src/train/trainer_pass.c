@@ -8,6 +8,7 @@
 #include "model/beside.h"
 #include "objective/options.h"
 #include "packing.h"
+#include "preferences.h"
 #include "trainer.h"
 
 /* A pass at work. Arrays are of the whole step: [n_tokens]. */
@@ -164,7 +165,8 @@ static rein_status take_arrays(pass_work *w, rein_error *err) {
 }
 
 static rein_status pack(pass_work *w, const rein_groups *groups, rein_error *err) {
-    const rein_packing_options o = {w->t->options.share_limit,
+    const int preference = w->o && w->o->preference; /* whose gradient needs all completions of a group */
+    const rein_packing_options o = {preference ? SIZE_MAX : w->t->options.share_limit,
                                     w->t->options.no_sharing,
                                     {w->own.model, !w->o, w->o && w->o->mask_truncated_completions},
                                     w->o ? w->o->policy_step : -1,
@@ -175,9 +177,13 @@ static rein_status pack(pass_work *w, const rein_groups *groups, rein_error *err
     return status ? status : take_arrays(w, err);
 }
 
+static int uses_reference(const pass_work *w) {
+    return w->o->preference ? rein_preference_uses_reference(w->o->preference) : rein_options_use_reference(&w->objective);
+}
+
 static rein_status reference_pass(pass_work *w, rein_error *err) {
     const double began = rein_now();
-    if (!rein_options_use_reference(&w->objective)) return REIN_OK;
+    if (!uses_reference(w)) return REIN_OK;
     const int exact = rein_uses_exact_kl(&w->objective);
     if (exact && !w->o->reference)
         return rein_fail_at(err, REIN_EINVAL, "reference", -1,
@@ -190,7 +196,9 @@ static rein_status reference_pass(pass_work *w, rein_error *err) {
     }
     if (!w->o->reference)
         return rein_fail_at(err, REIN_EINVAL, "reference", -1,
-                            "is missing: the objective has a KL to a reference (kl_reward_coef, kl_penalty_coef or kl_loss_coef)");
+                            w->o->preference ? "is missing: the loss over preferences has a reference"
+                                             : "is missing: the objective has a KL to a reference (kl_reward_coef, "
+                                               "kl_penalty_coef or kl_loss_coef)");
     const rein_status status = all_forward(w->reference, NULL, 0, w, w->o->reference, err);
     for (size_t i = 0; i < w->packing.n_tokens; i++) w->pass->reference_tokens += w->packing.mask[i];
     w->pass->seconds_reference = rein_now() - began;
@@ -246,7 +254,7 @@ static rein_status begin_step(pass_work *w, rein_error *err) {
                             .mask = packing->mask,
                             .log_probs = w->current,
                             .old_log_probs = w->old,
-                            .ref_log_probs = rein_options_use_reference(&w->objective) ? w->reference : NULL,
+                            .ref_log_probs = uses_reference(w) ? w->reference : NULL,
                             .sample_log_probs = uses_recorded(&w->objective) ? packing->recorded : NULL,
                             .exact_kl = rein_uses_exact_kl(&w->objective) ? w->kl : NULL,
                             .entropies = w->entropies, /* at least to be measured */
@@ -273,8 +281,11 @@ static rein_status forward_and_backward(pass_work *w, const rein_micro_batch *mi
     if (wanted && !status) w->pass->cached_tokens += rein_activations_cached_tokens(t->activations);
     if (!status) measure_gap(w, micro_batch), take_old(w, micro_batch);
     if (!status)
-        status = rein_step_loss(w->step, micro_batch->first, micro_batch->last, w->current, w->entropies, w->dlog_probs,
-                                bonus ? w->dentropies : NULL, w->repeats ? NULL : w->o->advantages, err);
+        status = rein_step_loss(w->step, micro_batch->first, micro_batch->last, w->current, w->entropies,
+                                w->o->preference ? NULL : w->dlog_probs, bonus ? w->dentropies : NULL,
+                                w->repeats ? NULL : w->o->advantages, err);
+    if (!status && w->o->preference)
+        status = rein_preferences_gradient(w->dlog_probs, &w->packing, micro_batch->group, w->current, w->reference, w->o, err);
     if (!status && exact) status = rein_step_exact_kl_gradient(w->dkl, w->step, micro_batch->first, micro_batch->last, err);
     const double middle = rein_now();
     w->pass->seconds_forward += middle - began;
@@ -363,12 +374,16 @@ static rein_status train(pass_work *w, rein_error *err) {
     rein_status status = rein_ranks_agree(t->ranks, compute(w, err), err);
     if (!status) status = share_pass(w, err);
     if (!status) status = loss_of_all(w, err);
-    return status ? status : rein_step_finish(&w->pass->loss, w->step, err);
+    if (!status) status = rein_step_finish(&w->pass->loss, w->step, err);
+    if (status || !w->o->preference) return status;
+    return rein_preferences_measure(&w->pass->loss.loss, &w->pass->preference, &w->packing, w->current, w->reference, w->o,
+                                    &t->arena, err);
 }
 
 static rein_status run_pass(pass_work *w, const rein_groups *groups, rein_error *err) {
     rein_status status = w->o->temperature == 0 ? REIN_OK : rein_check_temperature(w->o->temperature, err);
-    if (!status) status = rein_options_resolve(&w->objective, w->o->objective, err);
+    if (!status) status = rein_options_resolve(&w->objective, w->o->preference ? NULL : w->o->objective, err);
+    if (!status && w->o->preference) status = rein_preferences_check(groups, w->o, err);
     if (!status) status = pack(w, groups, err);
     if (!status) status = before_the_step(w, err);
     if (!status) status = begin_step(w, err);

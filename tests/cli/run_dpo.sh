@@ -42,6 +42,15 @@ write("mixed", good, {**good, "rejected": [chat("assistant", "3")]})
 write("missing", good, {"prompt": "1+1=", "chosen": "2"})
 write("number", {**good, "chosen": 2})
 write("nobody", {"prompt": [chat("user", "1")], "chosen": [chat("user", "2")], "rejected": [chat("assistant", "3")]})
+label = lambda row, side: {"prompt": row["prompt"], "completion": row[side], "label": side == "chosen"}
+write("labels", *(label(row, side) for row in rows for side in ("chosen", "rejected")))
+write("label_chats", *({"prompt": [chat("user", row["prompt"])], "completion": [chat("assistant", row[side])], "label": side == "chosen"}
+                       for row in rows for side in ("chosen", "rejected")))
+write("two", label(rows[3], "chosen"), label(rows[9], "rejected"))
+write("crossed", {"prompt": rows[3]["prompt"], "response": rows[9]["rejected"] + "<end>"}, {"prompt": rows[9]["prompt"], "response": rows[3]["chosen"] + "<end>"})
+write("no_label", label(good, "chosen"), {"prompt": "1+1=", "completion": "2"})
+write("one_label", *(label(row, "chosen") for row in rows))
+write("empty_completion", label(good, "chosen"), {"prompt": "1+1=", "completion": "", "label": False})
 open("blank.jsonl", "w").write("\n \n")
 PYTHON
 plain=(--model "$sums" --data pairs.jsonl)
@@ -89,6 +98,29 @@ true_of "a reference of its own" "abs($(value reference 1 loss) - 0.6931) > 0.01
 does "a step as reference" rein dpo lagged --data pairs.jsonl "${new[@]}" --max-steps 3 --kl-penalty-step-lag 1
 true_of "a step as reference" "$(value lagged 3 rewards/margins) < $(value one 3 rewards/margins)"
 
+# ----------------------------------------------------------------------------------------------------------- labelled completions
+kto=("${new[@]}" --loss kto --data labels.jsonl --num-train-epochs 2 --keep-last 0)
+does "kto" rein dpo kto "${kto[@]}"
+true_of "kto begins at a half" "abs($(value kto 1 loss) - 0.5) < 1e-12 and $(value kto 1 kl) == 0"
+true_of "kto: the loss falls" "$(value kto 14 loss) < 0.49 and $(value kto 13 rewards/margins) > 0.1"
+if grep -q 'rewards/accuracies' kto/history.jsonl; then fail "accuracies of labels"; else pass; fi
+does "kto, a part" rein dpo kto_part "${kto[@]}" --max-steps 4 --threads 1
+does "kto, the rest" rein dpo kto_part --num-train-epochs 2 --threads 3
+same_policy "kto, resumed" kto kto_part 0014
+does "kto on chats" rein dpo kto_chats "${new[@]}" --loss kto --data label_chats.jsonl --chat-format chatml --max-steps 2
+does "kto, weights" rein dpo kto_weights "${new[@]}" --loss kto --data labels.jsonl --max-steps 1 --desirable-weight 2 --undesirable-weight 0
+desirable() { python3 -c 'import json, sys; print(sum(json.loads(line)["trajectories"][0]["reward"] > 0 for line in open(sys.argv[1])))' "$1"; }
+true_of "kto, weights" "abs($(value kto_weights 1 loss) - $(desirable kto_weights/trajectories/train/0001.jsonl) / 6) < 1e-12"
+# The KL of two examples: each prompt with the completion of the other, whatever their order.
+does "kto, two examples" rein dpo kto_two --model "$sums" --loss kto --data two.jsonl --learning-rate 5e-2 --batch-size 2 --num-train-epochs 3 --keep-last 0
+mean() { rein score --model "$1" crossed.jsonl | python3 -c 'import json, sys; print(sum(json.loads(line)["sum"] for line in sys.stdin) / 2)'; }
+true_of "the KL is that of mismatched pairs" "abs($(value kto_two 3 kl) - max(0, $(mean kto_two@2) - $(mean "$sums"))) < 1e-4 and $(value kto_two 3 kl) > 0"
+does "kto, steps of one" rein dpo kto_one --model "$sums" --loss kto --data two.jsonl --batch-size 1
+has "kto, steps of one" err '^rein dpo: a step has one completion \(--batch-size 1\): its KL cannot be estimated and is 0$'
+does "kto, a last step of one" rein dpo kto_last --model "$sums" --loss kto --data labels.jsonl --batch-size 39 --dry-run
+has "kto, a last step of one" err 'the last step of an epoch has one completion'
+has "kto, dry run" out '^desirable    20$'
+
 # ------------------------------------------------------------------------------------------------------- before anything is written
 does "dry run" rein dpo dry --data pairs.jsonl "${new[@]}" --dry-run
 has "dry run" out '^pairs        20, the longest trains '
@@ -108,6 +140,11 @@ no "text and messages" 'mixed.jsonl: line 2: rejected is .*: a text is needed, a
 no "no rejected" 'missing.jsonl: line 2: rejected is missing' --data missing.jsonl
 no "a number" 'number.jsonl: line 1: chosen is 2: a text or a list of messages is needed' --data number.jsonl
 no "no assistant" 'nobody.jsonl: line 1: chosen: .*no turn of an assistant' --data nobody.jsonl --chat-format chatml
+no "no label" 'no_label.jsonl: line 2: label is missing: true \(desirable\) or false \(undesirable\) is needed' --loss kto --data no_label.jsonl
+no "one label" 'one_label.jsonl: every label is true: desirable and undesirable completions are needed' --loss kto --data one_label.jsonl
+no "an empty completion" 'empty_completion.jsonl: line 2: completion is empty' --loss kto --data empty_completion.jsonl
+no "pairs for kto" 'pairs.jsonl: line 1: completion is missing' --loss kto --data pairs.jsonl
+no "a weight of pairs" 'desirable.weight has no effect with loss dpo' --data pairs.jsonl --desirable-weight 2
 no "no pairs" 'blank.jsonl has no example: one JSON object a line is needed, \{"prompt": ..., "chosen"' --data blank.jsonl
 no "no file" 'none.jsonl' --data none.jsonl
 no "an unknown loss" '\-\-loss is "ppo": it is one of dpo, cdpo' --data pairs.jsonl --loss ppo

@@ -41,6 +41,27 @@ done
 same "sft" sft-1 sft-3
 same "train" train-1 train-3
 
+# Preferences: pairs with an adapter, and all weights on labels, whose KL needs a pass of its own.
+python3 - <<'PYTHON'
+import json
+rows = [(f"{a}+{b}=", str(a + b), str(a + b + 1)) for a in range(3) for b in range(3)]
+with open("pairs.jsonl", "w") as pairs, open("labels.jsonl", "w") as labels:
+    for prompt, chosen, rejected in rows:
+        pairs.write(json.dumps({"prompt": prompt, "chosen": chosen, "rejected": rejected}) + "\n")
+        for completion in chosen, rejected:
+            labels.write(json.dumps({"prompt": prompt, "completion": completion, "label": completion == chosen}) + "\n")
+PYTHON
+preferences=(--model fresh --threads 1 --batch-size 6 --keep-last 0)
+for n in 1 3; do
+    does "dpo on $n" ranks "$n" dpo "dpo-$n" "${preferences[@]}" --data pairs.jsonl --learning-rate 0.01
+    does "kto on $n" ranks "$n" dpo "kto-$n" "${preferences[@]}" --full --loss kto --data labels.jsonl --max-steps 2 --learning-rate 0.001
+done
+same "dpo" dpo-1 dpo-3
+same "kto" kto-1 kto-3
+does "dpo resumed on 2" ranks 2 dpo dpo-1 --num-train-epochs 2
+does "dpo resumed on 1" ranks 1 dpo dpo-3 --num-train-epochs 2
+same "dpo, resumed" dpo-1 dpo-3
+
 # The instruction set of one rank.
 does "another instruction set" mpirun -n 1 -x REIN_KERNEL=ref rein run kernel "${rich[@]}" : -n 1 rein run kernel "${rich[@]}"
 same "another instruction set" rich-1 kernel

@@ -1,7 +1,9 @@
-/* fuzz_pairs.c - any bytes as preference data (libFuzzer). The first byte chooses the chat format, and how many positions the model has.
+/* fuzz_pairs.c - any bytes as preference data (libFuzzer). The first byte chooses pairs or labelled completions, the chat format, and how many
+ * positions the model has.
  *
- * A file is refused with one line that names it, and no pair is left; or each pair is two trajectories that differ, both with a token that
- * trains and within the model's positions, the first with reward 1 and the second with reward 0. */
+ * A file is refused with one line that names it, and no group is left; or each pair is two trajectories that differ, both with a token that
+ * trains and within the model's positions, the first with reward 1 and the second with reward 0. Labelled completions are one trajectory
+ * each, some of reward 1 and some of reward 0. */
 /* words: src/train/pairs.c src/train/sft.c */
 #include <stdint.h>
 #include <string.h>
@@ -9,7 +11,7 @@
 #include "fuzz/require.h"
 #include "rein/train.h"
 
-enum { POSITIONS = 64 };
+enum { POSITIONS = 64, LABELLED = 64 };
 
 static rein_tokenizer *open_tokenizer(void) {
     rein_tokenizer *tokenizer = NULL;
@@ -30,6 +32,24 @@ static void check_answer(const rein_trajectory *t, int64_t positions) {
     require(trained > 0, "nothing trains", "");
 }
 
+static void check_pair(const rein_group *pair, int64_t positions) {
+    require(pair->n == 2, "a pair of other than two", "");
+    for (size_t k = 0; k < 2; k++) {
+        check_answer(&pair->trajectories[k], positions);
+        require((pair->trajectories[k].reward > 0) == (k == 0), "the chosen answer does not come first", "");
+    }
+}
+
+static void check_labels(const rein_groups *groups, int64_t positions) {
+    size_t desirable = 0;
+    for (size_t g = 0; g < groups->n; g++) {
+        require(groups->groups[g].n == 1, "a completion that is not alone", "");
+        check_answer(&groups->groups[g].trajectories[0], positions);
+        desirable += groups->groups[g].trajectories[0].reward > 0;
+    }
+    require(!groups->n || (desirable > 0 && desirable < groups->n), "all labels are the same", "");
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static rein_tokenizer *tokenizer;
@@ -39,20 +59,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 1) return 0;
     const rein_chat chat = {.kind = data[0] % 2 ? REIN_CHAT_CHATML : REIN_CHAT_RAW};
     const int64_t positions = data[0] >= 128 ? POSITIONS : 0;
-    const rein_status status = rein_pairs_from_memory(&pairs, (const char *)data + 1, size - 1, "it", tokenizer,
-                                                      data[0] % 3 ? &chat : NULL, 0, positions, &err);
+    const int labelled = (data[0] & LABELLED) != 0;
+    const rein_status status =
+        (labelled ? rein_labelled_from_memory : rein_pairs_from_memory)(&pairs, (const char *)data + 1, size - 1, "it", tokenizer,
+                                                                        data[0] % 3 ? &chat : NULL, 0, positions, &err);
     require(status == REIN_OK || status == REIN_EINVAL, "a status that is neither 0 nor 1", err.message);
     if (status)
         require(!strncmp(err.message, "it", 2) && !strpbrk(err.message, "\r\n") && !pairs.n, "a failure is not one line",
                 err.message);
-    for (size_t g = 0; g < pairs.n; g++) {
-        require(pairs.groups[g].n == 2, "a pair of other than two", "");
-        for (size_t k = 0; k < 2; k++) {
-            const rein_trajectory *t = &pairs.groups[g].trajectories[k];
-            check_answer(t, positions);
-            require((t->reward > 0) == (k == 0), "the chosen answer does not come first", "");
-        }
-    }
+    if (labelled) check_labels(&pairs, positions);
+    for (size_t g = 0; g < pairs.n && !labelled; g++) check_pair(&pairs.groups[g], positions);
     rein_groups_free(&pairs);
     return 0;
 }

@@ -94,6 +94,61 @@ static void test_refused(void **state) {
     rein_tokenizer_close(tokenizer);
 }
 
+static rein_status read_labelled(rein_groups *groups, const char *text, const rein_tokenizer *tokenizer, int64_t positions,
+                                 rein_error *err) {
+    const rein_chat chat = {.kind = REIN_CHAT_CHATML};
+    return rein_labelled_from_memory(groups, text, strlen(text), "data", tokenizer, &chat, 0, positions, err);
+}
+
+static void test_labelled(void **state) {
+    (void)state;
+    static const char text[] = "{\"prompt\": \"1+2=\", \"completion\": \"3\", \"label\": true}\n\n"
+                               "{\"prompt\": \"1+2=\", \"completion\": \"21\", \"label\": false}\n";
+    rein_tokenizer *tokenizer = open_tokenizer();
+    rein_groups groups = {0};
+    rein_error err = {0};
+    if (read_labelled(&groups, text, tokenizer, 0, &err)) fail_msg("%s", err.message);
+    assert_int_equal(groups.n, 2);
+    for (size_t g = 0; g < 2; g++) {
+        assert_int_equal(groups.groups[g].n, 1);
+        assert_true(groups.groups[g].trajectories[0].reward == (g == 0));
+        assert_answer(&groups.groups[g].trajectories[0], tokenizer, 4, g ? "21" : "3");
+    }
+    rein_groups_free(&groups);
+    rein_tokenizer_close(tokenizer);
+}
+
+static void test_labelled_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *line, *message;
+        int64_t positions;
+    } cases[] = {
+        {"{\"prompt\": \"1\", \"completion\": \"2\"}", "data: line 2: label is missing: true (desirable) or false", 0},
+        {"{\"prompt\": \"1\", \"completion\": \"2\", \"label\": 1}", "data: line 2: label is 1: true (desirable) or false", 0},
+        {"{\"prompt\": \"1\", \"completion\": \"\", \"label\": true}", "data: line 2: completion is empty: a completion has", 0},
+        {"{\"completion\": \"2\", \"label\": true}", "data: line 2: prompt is missing: a text is needed, as completion is", 0},
+        {"{\"prompt\": [], \"completion\": \"2\", \"label\": true}", "data: line 2: prompt is ", 0},
+        {"{\"prompt\": \"1\", \"label\": true}", "data: line 2: completion is missing: a text or a list of messages", 0},
+        {"{\"prompt\": \"1+1+1\", \"completion\": \"2\", \"label\": true}", "data: line 2: prompt has 5 tokens and leaves no room",
+         5},
+        {"{\"prompt\": \"1\", \"completion\": \"2\", \"label\": false}", "data: every label is false: desirable and undesirable",
+         0},
+    };
+    rein_tokenizer *tokenizer = open_tokenizer();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rein_groups groups = {0};
+        rein_error err = {0};
+        char text[300];
+        snprintf(text, sizeof text, "{\"prompt\": \"1\", \"completion\": \"2\", \"label\": false}\n%s\n", cases[i].line);
+        assert_int_equal(read_labelled(&groups, text, tokenizer, cases[i].positions, &err), REIN_EINVAL);
+        if (strncmp(err.message, cases[i].message, strlen(cases[i].message)) != 0) fail_msg("%s", err.message);
+        assert_int_equal(groups.n, 0);
+        rein_groups_free(&groups);
+    }
+    rein_tokenizer_close(tokenizer);
+}
+
 static rein_status read_once(void *context, rein_error *err) {
     static const char text[] =
         "{\"prompt\": [{\"role\": \"user\", \"content\": \"1\"}], \"chosen\": [{\"role\": \"assistant\", \"content\": \"2\"}], "
@@ -105,16 +160,29 @@ static rein_status read_once(void *context, rein_error *err) {
     return status;
 }
 
+static rein_status read_labelled_once(void *context, rein_error *err) {
+    static const char text[] =
+        "{\"prompt\": [{\"role\": \"user\", \"content\": \"1\"}], \"completion\": [{\"role\": \"assistant\", \"content\": "
+        "\"2\"}], \"label\": true}\n{\"prompt\": \"1+2=\", \"completion\": \"21\", \"label\": false}\n";
+    rein_groups groups = {0};
+    const rein_status status = read_labelled(&groups, text, context, 0, err);
+    assert_int_equal(groups.n, status ? 0 : 2);
+    rein_groups_free(&groups);
+    return status;
+}
+
 static void test_no_memory(void **state) {
     (void)state;
     if (!can_fail()) skip(); /* not linked for it: tests/support/allocation.h */
     rein_tokenizer *tokenizer = open_tokenizer();
     assert_true(fail_each_allocation(read_once, tokenizer) > 10);
+    assert_true(fail_each_allocation(read_labelled_once, tokenizer) > 10);
     rein_tokenizer_close(tokenizer);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_texts), cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_labelled), cmocka_unit_test(test_labelled_refused),
                                        cmocka_unit_test(test_no_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
