@@ -60,9 +60,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const rein_chat chat = {.kind = data[0] % 2 ? REIN_CHAT_CHATML : REIN_CHAT_RAW};
     const int64_t positions = data[0] >= 128 ? POSITIONS : 0;
     const int labelled = (data[0] & LABELLED) != 0;
-    const rein_status status =
-        (labelled ? rein_labelled_from_memory : rein_pairs_from_memory)(&pairs, (const char *)data + 1, size - 1, "it", tokenizer,
-                                                                        data[0] % 3 ? &chat : NULL, 0, positions, &err);
+    const rein_status status = (labelled ? rein_labelled_from_memory : rein_pairs_from_memory)(
+        &pairs, (const char *)data + 1, size - 1, "it", tokenizer, data[0] % 3 ? &chat : NULL, 0, positions, &err);
     require(status == REIN_OK || status == REIN_EINVAL, "a status that is neither 0 nor 1", err.message);
     if (status)
         require(!strncmp(err.message, "it", 2) && !strpbrk(err.message, "\r\n") && !pairs.n, "a failure is not one line",
