@@ -10,13 +10,20 @@
 
 enum { BENCH_ROWS = 64 };
 
+/* The families of random models: Llama, Llama with windows (Mistral), Gemma 3, and Qwen3's mixture of experts. */
+typedef enum bench_family { BENCH_LLAMA, BENCH_MISTRAL, BENCH_GEMMA, BENCH_EXPERTS } bench_family;
+
 /* The shape of a model with random weights and tied embeddings. */
 typedef struct bench_shape {
     const char *name;
     int hidden, intermediate, layers, heads, kv_heads, vocabulary;
+    bench_family family;
+    int head_dim;        /* 0: hidden / heads */
+    int window;          /* of BENCH_MISTRAL in all layers, of BENCH_GEMMA in five of six */
+    int experts, chosen; /* of BENCH_EXPERTS; `intermediate` is that of one expert */
 } bench_shape;
 
-extern const bench_shape bench_small, bench_smollm, bench_head;
+extern const bench_shape bench_small, bench_smollm, bench_head, bench_gemma, bench_experts, bench_windows;
 
 /* The result of a row. */
 typedef struct bench_figures {
@@ -100,14 +107,14 @@ double bench_triad(void);
 /* Writes a model with random weights, f32 or bf16, below job->directory unless it is there; path gets its directory. */
 void bench_model(char *path, size_t size, const bench_shape *shape, int f32, const bench_job *job);
 
-/* The number of weights in the linear modules of all layers, and in the head. */
+/* The number of weights in the linear modules of all layers that a token uses, and in the head. */
 double bench_layer_weights(const bench_shape *shape);
 double bench_head_weights(const bench_shape *shape);
 
 /* ------------------------------------------------------------------------------------------------------------------------- rows */
 
 bench_work bench_machine, bench_policy_loss, bench_budget_loss, bench_rlhf_update, bench_start;
-bench_work bench_train, bench_head_row, bench_decode, bench_prefill;
+bench_work bench_train, bench_head_row, bench_window, bench_decode, bench_prefill;
 bench_work bench_rl_sums, bench_rl_smollm, bench_reference, bench_sharing;
 
 /* ------------------------------------------------------------------------------------------------------------------------ peers */

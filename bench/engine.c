@@ -110,6 +110,27 @@ void bench_head_row(bench_figures *figures, const bench_row *row, const bench_jo
     }
 }
 
+/* Seconds for each token of a sequence, forward and backward: the shorter of the rounds. */
+static double seconds_a_token(const bench_row *row, const rein_lora_options *lora, size_t length, const bench_job *job) {
+    enum { TOKENS = 4096 };
+    learner l = {0};
+    double seconds = INFINITY;
+    open_policy(&l, row, lora, job);
+    take_tokens(&l, TOKENS / length, length, row->shape->vocabulary);
+    for (uint64_t i = 0; i < job->rounds; i++) {
+        const double start = bench_now();
+        forward_backward(&l);
+        seconds = fmin(seconds, bench_now() - start);
+    }
+    return seconds / TOKENS;
+}
+
+/* Where all layers have a window of 512, tokens of a sequence of 4,096 take hardly longer than those of sequences of 512. */
+void bench_window(bench_figures *figures, const bench_row *row, const bench_job *job) {
+    const rein_lora_options lora = {.rank = 8, .alpha = 16};
+    figures->value = 100 * seconds_a_token(row, &lora, 4096, job) / seconds_a_token(row, &lora, 512, job);
+}
+
 /* -------------------------------------------------------------------------------------------------------------------- sampling */
 
 /* A generator with `batch` requests of one sample of max_tokens each. */

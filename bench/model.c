@@ -8,66 +8,114 @@
 #include "bench/bench.h"
 #include "cli/policy.h"
 
-const bench_shape bench_small = {"small", 384, 1024, 6, 6, 6, 4096};
-const bench_shape bench_smollm = {"smollm", 576, 1536, 30, 9, 3, 49152};
-const bench_shape bench_head = {"head", 896, 64, 1, 14, 2, 151936};
+const bench_shape bench_small = {"small", 384, 1024, 6, 6, 6, 4096, .family = BENCH_LLAMA};
+const bench_shape bench_smollm = {"smollm", 576, 1536, 30, 9, 3, 49152, .family = BENCH_LLAMA};
+const bench_shape bench_head = {"head", 896, 64, 1, 14, 2, 151936, .family = BENCH_LLAMA};
+const bench_shape bench_gemma = {"gemma", 640, 2048, 18, 4, 1, 262144, .family = BENCH_GEMMA, .head_dim = 256, .window = 512};
+const bench_shape bench_experts = {"experts", 768, 256, 4, 12, 4, 8192, .family = BENCH_EXPERTS, .experts = 64, .chosen = 8};
+const bench_shape bench_windows = {"windows", 384, 1024, 6, 6, 6, 4096, .family = BENCH_MISTRAL, .window = 512};
+
+enum { MOST_POSITIONS = 4096 };
+
+static int head_dim(const bench_shape *s) { return s->head_dim ? s->head_dim : s->hidden / s->heads; }
 
 double bench_layer_weights(const bench_shape *s) {
-    const double hidden = s->hidden, width = hidden / s->heads;
-    return s->layers * (hidden * width * (2.0 * s->heads + 2.0 * s->kv_heads) + 3.0 * hidden * s->intermediate);
+    const double hidden = s->hidden, width = head_dim(s), mlp = 3.0 * hidden * s->intermediate;
+    const double used = s->family == BENCH_EXPERTS ? mlp * s->chosen + hidden * s->experts : mlp;
+    return s->layers * (hidden * width * (2.0 * s->heads + 2.0 * s->kv_heads) + used);
 }
 
 double bench_head_weights(const bench_shape *s) { return (double)s->hidden * s->vocabulary; }
 
 /* -------------------------------------------------------------------------------------------------------------------- the tensors */
 
+enum { MOST_IN_A_LAYER = 256 };
+
 typedef struct tensor {
-    char name[80];
+    char name[96];
     int rows, columns; /* columns 0: a vector */
 } tensor;
 
-enum { IN_A_LAYER = 9 };
+typedef struct tensors {
+    const bench_shape *shape;
+    tensor in_layer[MOST_IN_A_LAYER]; /* without "model.layers.N." */
+    int n_in_layer;
+} tensors;
 
-static int tensor_count(const bench_shape *s) { return 2 + IN_A_LAYER * s->layers; }
+static void add(tensors *t, const char *name, int rows, int columns) {
+    tensor *to = &t->in_layer[t->n_in_layer++];
+    snprintf(to->name, sizeof to->name, "%s", name);
+    to->rows = rows, to->columns = columns;
+}
 
-static tensor tensor_at(const bench_shape *s, int i) {
-    const int keys = s->hidden / s->heads * s->kv_heads;
-    const struct {
-        const char *name;
-        int rows, columns;
-    } kinds[IN_A_LAYER] = {{"input_layernorm", s->hidden, 0},
-                           {"self_attn.q_proj", s->hidden, s->hidden},
-                           {"self_attn.k_proj", keys, s->hidden},
-                           {"self_attn.v_proj", keys, s->hidden},
-                           {"self_attn.o_proj", s->hidden, s->hidden},
-                           {"post_attention_layernorm", s->hidden, 0},
-                           {"mlp.gate_proj", s->intermediate, s->hidden},
-                           {"mlp.up_proj", s->intermediate, s->hidden},
-                           {"mlp.down_proj", s->hidden, s->intermediate}};
-    tensor t = {"model.embed_tokens.weight", s->vocabulary, s->hidden};
-    if (i == 0) return t;
-    if (i == 1) return (tensor){"model.norm.weight", s->hidden, 0};
-    const int layer = (i - 2) / IN_A_LAYER, kind = (i - 2) % IN_A_LAYER;
-    snprintf(t.name, sizeof t.name, "model.layers.%d.%s.weight", layer, kinds[kind].name);
-    t.rows = kinds[kind].rows, t.columns = kinds[kind].columns;
-    return t;
+static void add_attention(tensors *t) {
+    const bench_shape *s = t->shape;
+    const int width = head_dim(s);
+    add(t, "self_attn.q_proj", width * s->heads, s->hidden);
+    add(t, "self_attn.k_proj", width * s->kv_heads, s->hidden);
+    add(t, "self_attn.v_proj", width * s->kv_heads, s->hidden);
+    add(t, "self_attn.o_proj", s->hidden, width * s->heads);
+    if (s->family != BENCH_GEMMA && s->family != BENCH_EXPERTS) return;
+    add(t, "self_attn.q_norm", width, 0);
+    add(t, "self_attn.k_norm", width, 0);
+}
+
+static void add_mlp(tensors *t, const char *at) {
+    const bench_shape *s = t->shape;
+    static const char *const names[] = {"gate_proj", "up_proj", "down_proj"};
+    for (int i = 0; i < 3; i++) {
+        char name[80];
+        snprintf(name, sizeof name, "%s.%s", at, names[i]);
+        add(t, name, i < 2 ? s->intermediate : s->hidden, i < 2 ? s->hidden : s->intermediate);
+    }
+}
+
+static void list_tensors(tensors *t, const bench_shape *s) {
+    t->shape = s, t->n_in_layer = 0;
+    add(t, "input_layernorm", s->hidden, 0);
+    add_attention(t);
+    add(t, "post_attention_layernorm", s->hidden, 0);
+    if (s->family == BENCH_GEMMA) {
+        add(t, "pre_feedforward_layernorm", s->hidden, 0);
+        add(t, "post_feedforward_layernorm", s->hidden, 0);
+    }
+    if (s->family != BENCH_EXPERTS) add_mlp(t, "mlp");
+    else add(t, "mlp.gate", s->experts, s->hidden);
+    for (int e = 0; e < s->experts; e++) {
+        char name[40];
+        snprintf(name, sizeof name, "mlp.experts.%d", e);
+        add_mlp(t, name);
+    }
+}
+
+static int tensor_count(const tensors *t) { return 2 + t->n_in_layer * t->shape->layers; }
+
+static tensor tensor_at(const tensors *t, int i) {
+    tensor one = {"model.embed_tokens.weight", t->shape->vocabulary, t->shape->hidden};
+    if (i == 0) return one;
+    if (i == 1) return (tensor){"model.norm.weight", t->shape->hidden, 0};
+    const int layer = (i - 2) / t->n_in_layer;
+    const tensor *kind = &t->in_layer[(i - 2) % t->n_in_layer];
+    snprintf(one.name, sizeof one.name, "model.layers.%d.%.60s.weight", layer, kind->name);
+    one.rows = kind->rows, one.columns = kind->columns;
+    return one;
 }
 
 static size_t numbers(const tensor *t) { return (size_t)t->rows * (size_t)(t->columns ? t->columns : 1); }
 
-/* Uniform between -0.02 and 0.02; the weights of norms are 1. */
-static float weight(const tensor *t, int number, size_t k) {
+/* Uniform between -0.02 and 0.02; the weights of norms are 1, which Gemma stores as 0. */
+static float weight(const tensor *t, bench_family family, int number, size_t k) {
     const uint64_t bits = (k + 1 + (uint64_t)number * 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u;
-    return t->columns ? 0.04f * ((float)(bits >> 40) * 0x1p-24f - 0.5f) : 1;
+    return t->columns ? 0.04f * ((float)(bits >> 40) * 0x1p-24f - 0.5f) : (float)(family != BENCH_GEMMA);
 }
 
 /* --------------------------------------------------------------------------------------------------------------------- the files */
 
-static void write_header(FILE *file, const bench_shape *s, int f32) {
+static void write_header(FILE *file, const tensors *all, int f32) {
     rein_text header = {0};
     size_t at = 0;
-    for (int i = 0; i < tensor_count(s); i++) {
-        const tensor t = tensor_at(s, i);
+    for (int i = 0; i < tensor_count(all); i++) {
+        const tensor t = tensor_at(all, i);
         const size_t bytes = numbers(&t) * (f32 ? 4 : 2);
         rein_text_format(&header, "%s\"%s\": {\"dtype\": \"%s\", \"shape\": [%d", i ? ", " : "{", t.name, f32 ? "F32" : "BF16",
                          t.rows);
@@ -83,7 +131,7 @@ static void write_header(FILE *file, const bench_shape *s, int f32) {
     rein_text_free(&header);
 }
 
-static void write_tensor(FILE *file, const tensor *t, int number, int f32) {
+static void write_tensor(FILE *file, const tensor *t, bench_family family, int number, int f32) {
     enum { PIECE = 16384 };
     static float values[PIECE];
     static uint16_t halves[PIECE];
@@ -91,7 +139,7 @@ static void write_tensor(FILE *file, const tensor *t, int number, int f32) {
         n = numbers(t) - done < PIECE ? numbers(t) - done : PIECE;
         for (size_t k = 0; k < n; k++) {
             uint32_t bits;
-            values[k] = weight(t, number, done + k);
+            values[k] = weight(t, family, number, done + k);
             memcpy(&bits, &values[k], sizeof bits);
             halves[k] = (uint16_t)(bits >> 16);
         }
@@ -114,12 +162,30 @@ static void finish(FILE *file, const char *directory) {
 }
 
 static void write_config(FILE *file, const bench_shape *s) {
+    static const char *const types[] = {
+        [BENCH_LLAMA] = "llama", [BENCH_MISTRAL] = "mistral", [BENCH_GEMMA] = "gemma3_text", [BENCH_EXPERTS] = "qwen3_moe"};
+    static const char *const architectures[] = {
+        [BENCH_LLAMA] = "Llama", [BENCH_MISTRAL] = "Mistral", [BENCH_GEMMA] = "Gemma3", [BENCH_EXPERTS] = "Qwen3Moe"};
     fprintf(file,
-            "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"vocab_size\": %d, \"hidden_size\": %d, "
+            "{\"model_type\": \"%s\", \"architectures\": [\"%sForCausalLM\"], \"vocab_size\": %d, \"hidden_size\": %d, "
             "\"intermediate_size\": %d, \"num_hidden_layers\": %d, \"num_attention_heads\": %d, \"num_key_value_heads\": %d, "
-            "\"hidden_act\": \"silu\", \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0, \"max_position_embeddings\": 2048, "
-            "\"tie_word_embeddings\": true, \"bos_token_id\": 1, \"eos_token_id\": 2}\n",
-            s->vocabulary, s->hidden, s->intermediate, s->layers, s->heads, s->kv_heads);
+            "\"head_dim\": %d, \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0, \"max_position_embeddings\": %d, "
+            "\"tie_word_embeddings\": true, \"bos_token_id\": 1, \"eos_token_id\": 2",
+            types[s->family], architectures[s->family], s->vocabulary, s->hidden, s->intermediate, s->layers, s->heads, s->kv_heads,
+            head_dim(s), MOST_POSITIONS);
+    if (s->window) fprintf(file, ", \"sliding_window\": %d", s->window);
+    if (s->family == BENCH_GEMMA)
+        fprintf(
+            file,
+            ", \"hidden_activation\": \"gelu_pytorch_tanh\", \"query_pre_attn_scalar\": 256, \"rope_local_base_freq\": 10000.0, "
+            "\"sliding_window_pattern\": 6");
+    else fprintf(file, ", \"hidden_act\": \"silu\"");
+    if (s->family == BENCH_EXPERTS)
+        fprintf(file,
+                ", \"num_experts\": %d, \"num_experts_per_tok\": %d, \"moe_intermediate_size\": %d, \"norm_topk_prob\": true, "
+                "\"decoder_sparse_step\": 1, \"mlp_only_layers\": []",
+                s->experts, s->chosen, s->intermediate);
+    fprintf(file, "}\n");
 }
 
 void bench_model(char *path, size_t size, const bench_shape *shape, int f32, const bench_job *job) {
@@ -128,10 +194,12 @@ void bench_model(char *path, size_t size, const bench_shape *shape, int f32, con
     if (cli_directory_has(path, "config.json")) return;
     if (mkdir(path, 0700) != 0 && errno != EEXIST) bench_give_up("cannot make %s: %s", path, strerror(errno));
     FILE *file = create(path, "model.safetensors");
-    write_header(file, shape, f32);
-    for (int i = 0; i < tensor_count(shape); i++) {
-        const tensor t = tensor_at(shape, i);
-        write_tensor(file, &t, i, f32);
+    static tensors all; /* large */
+    list_tensors(&all, shape);
+    write_header(file, &all, f32);
+    for (int i = 0; i < tensor_count(&all); i++) {
+        const tensor t = tensor_at(&all, i);
+        write_tensor(file, &t, shape->family, i, f32);
     }
     finish(file, path);
     file = create(path, "config.json");

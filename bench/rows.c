@@ -6,6 +6,9 @@
 #define SMALL .shape = &bench_small
 #define SMOLLM .shape = &bench_smollm
 #define HEAD .shape = &bench_head
+#define GEMMA .shape = &bench_gemma
+#define EXPERTS .shape = &bench_experts
+#define WINDOWS .shape = &bench_windows
 
 static const bench_row ROWS[] = {
     {"fma", "GFLOP/s", "fused multiply-adds, 12 chains of vectors on each core", bench_machine, .rounds = 20, .machine = bench_fma},
@@ -29,6 +32,9 @@ static const bench_row ROWS[] = {
     {"train smollm lora", "tok/s", "the same with LoRA r 8 on bf16", bench_train, .rounds = 3, SMOLLM, .lora = 1},
     {"train smollm q4_0 lora", "tok/s", "the same with LoRA r 8 on Q4_0", bench_train, .rounds = 3, SMOLLM, .lora = 1,
      .quantize = "q4_0"},
+    {"train gemma full", "tok/s", "AdamW step, Gemma 3 270M's shape; limit: fma", bench_train, .rounds = 3, GEMMA},
+    {"train gemma lora", "tok/s", "the same with LoRA r 8 on bf16", bench_train, .rounds = 3, GEMMA, .lora = 1},
+    {"train experts full", "tok/s", "AdamW step, 8 of 64 experts; limit: fma", bench_train, .rounds = 3, EXPERTS},
     {"memory train smollm full", "MB", "peak of that row; goal: 3500", .memory_of = "train smollm full", .limit = 3500},
     {"memory train smollm lora", "MB", "with LoRA; goal: 1200", .memory_of = "train smollm lora", .limit = 1200},
     {"head frozen", "tok/s", "forward and backward, 896 to 151936; limit: fma", bench_head_row, .rounds = 2, HEAD, .lora = 1},
@@ -44,6 +50,8 @@ static const bench_row ROWS[] = {
     {"decode smollm q4_0 64", "tok/s", "64 responses at a time", bench_decode, .rounds = 3, SMOLLM, .batch = 64,
      .quantize = "q4_0"},
     {"decode smollm f32 1", "tok/s", "f32 weights", bench_decode, .rounds = 6, SMOLLM, .batch = 1, .f32 = 1},
+    {"decode gemma 1", "tok/s", "bf16, Gemma 3 270M's shape", bench_decode, .rounds = 6, GEMMA, .batch = 1},
+    {"decode gemma 64", "tok/s", "64 responses at a time", bench_decode, .rounds = 3, GEMMA, .batch = 64},
     {"prefill smollm", "tok/s", "a prompt of 512 tokens, bf16; limit: fma", bench_prefill, .rounds = 3, SMOLLM},
     {"prefill smollm q4_0", "tok/s", "the same in Q4_0", bench_prefill, .rounds = 3, SMOLLM, .quantize = "q4_0"},
 
@@ -51,6 +59,8 @@ static const bench_row ROWS[] = {
     {"rl step smollm", "s", "the same, prompts of 32, responses of 16 tokens", bench_rl_smollm, .rounds = 2, SMOLLM},
     {"share reference", "%", "of a step outside its passes; goal: 25", bench_reference, .rounds = 4, SMALL, .lora = 1, .limit = 25},
     {"share reference full", "%", "the same where all weights train", bench_reference, .rounds = 4, SMALL, .limit = 25},
+    {"share window", "%", "time a token at 4,096 to that at 512; goal: 130", bench_window, .rounds = 3, WINDOWS,
+     .limit = 130},
     {"share sharing", "×", "speedup when 8 responses share a prompt", bench_sharing, .rounds = 4, SMALL},
 };
 

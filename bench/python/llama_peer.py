@@ -28,20 +28,31 @@ import numpy as np
 PROMPT, STEPS, PREFILL = 16, 24, 512
 
 
+def is_gemma(shape):
+    return "sliding_window" in shape
+
+
+def head_dim(shape):
+    return shape.get("head_dim", shape["hidden_size"] // shape["num_attention_heads"])
+
+
 def tensors(shape, dtype):
     """(name, array) of every weight, in llama.cpp's names; the head is the embedding."""
     generator = np.random.default_rng(0)
-    hidden, middle = shape["hidden_size"], shape["intermediate_size"]
-    kv = hidden // shape["num_attention_heads"] * shape["num_key_value_heads"]
+    hidden, middle, width = shape["hidden_size"], shape["intermediate_size"], head_dim(shape)
+    q, kv = width * shape["num_attention_heads"], width * shape["num_key_value_heads"]
     sizes = {
-        "attn_q": (hidden, hidden),
+        "attn_q": (q, hidden),
         "attn_k": (kv, hidden),
         "attn_v": (kv, hidden),
-        "attn_output": (hidden, hidden),
+        "attn_output": (hidden, q),
         "ffn_gate": (middle, hidden),
         "ffn_up": (middle, hidden),
         "ffn_down": (hidden, middle),
     }
+    norms = {"attn_norm": hidden, "ffn_norm": hidden}
+    if is_gemma(shape):
+        norms |= {"post_attention_norm": hidden, "post_ffw_norm": hidden, "attn_q_norm": width, "attn_k_norm": width}
 
     def weight(size):
         return (generator.random(size, np.float32) * 0.04 - 0.02).astype(dtype)
@@ -49,21 +60,25 @@ def tensors(shape, dtype):
     yield "token_embd.weight", weight((shape["vocab_size"], hidden))
     yield "output_norm.weight", np.ones(hidden, np.float32)
     for layer in range(shape["num_hidden_layers"]):
-        for norm in ("attn_norm", "ffn_norm"):
-            yield f"blk.{layer}.{norm}.weight", np.ones(hidden, np.float32)
+        for name, size in norms.items():
+            yield f"blk.{layer}.{name}.weight", np.ones(size, np.float32)
         for name, size in sizes.items():
             yield f"blk.{layer}.{name}.weight", weight(size)
 
 
 def write_model(path, shape, dtype):
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_context_length(2048)
+    writer = gguf.GGUFWriter(path, "gemma3" if is_gemma(shape) else "llama")
+    writer.add_context_length(4096)
     writer.add_embedding_length(shape["hidden_size"])
     writer.add_block_count(shape["num_hidden_layers"])
     writer.add_feed_forward_length(shape["intermediate_size"])
     writer.add_head_count(shape["num_attention_heads"])
     writer.add_head_count_kv(shape["num_key_value_heads"])
-    writer.add_rope_dimension_count(shape["hidden_size"] // shape["num_attention_heads"])
+    if is_gemma(shape):
+        writer.add_key_length(head_dim(shape))
+        writer.add_value_length(head_dim(shape))
+        writer.add_sliding_window(shape["sliding_window"])
+    writer.add_rope_dimension_count(head_dim(shape))
     writer.add_rope_freq_base(10000.0)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_vocab_size(shape["vocab_size"])
@@ -164,6 +179,7 @@ def say_nothing(level, text, data):
 
 def main():
     rows = {f"decode smollm {n}": partial(decode, "smollm", n, np.float16) for n in (1, 16, 64)}
+    rows |= {f"decode gemma {n}": partial(decode, "gemma", n, np.float16) for n in (1, 64)}
     rows["decode smollm f32 1"] = partial(decode, "smollm", 1, np.float32)
     rows["prefill smollm"] = partial(prefill, "smollm", np.float16)
     llama.llama_log_set(say_nothing, ctypes.c_void_p())

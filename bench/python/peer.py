@@ -37,6 +37,28 @@ SHAPES = {
         num_key_value_heads=3,
         vocab_size=49152,
     ),
+    "gemma": dict(
+        hidden_size=640,
+        intermediate_size=2048,
+        num_hidden_layers=18,
+        num_attention_heads=4,
+        num_key_value_heads=1,
+        head_dim=256,
+        vocab_size=262144,
+        sliding_window=512,
+    ),
+    "experts": dict(
+        hidden_size=768,
+        moe_intermediate_size=256,
+        num_hidden_layers=4,
+        num_attention_heads=12,
+        num_key_value_heads=4,
+        head_dim=64,
+        vocab_size=8192,
+        num_experts=64,
+        num_experts_per_tok=8,
+        norm_topk_prob=True,
+    ),
 }
 
 

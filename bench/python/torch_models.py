@@ -13,15 +13,23 @@ from torch.nn.functional import linear
 
 if importlib.util.find_spec("transformers") is None:  # `make parity` keeps it beside its environment
     sys.path.append(str(Path(__file__).parents[2] / "build-parity/packages/huggingface"))
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+)
 
 LINEAR = {"self_attn": ["q_proj", "k_proj", "v_proj", "o_proj"], "mlp": ["gate_proj", "up_proj", "down_proj"]}
 
 
 def make_model(shape, dtype=torch.float32):
     torch.manual_seed(0)
-    config = LlamaConfig(**SHAPES[shape], tie_word_embeddings=True, max_position_embeddings=2048)
-    return LlamaForCausalLM(config).to(dtype)
+    families = {"gemma": (Gemma3TextConfig, Gemma3ForCausalLM), "experts": (Qwen3MoeConfig, Qwen3MoeForCausalLM)}
+    config, model = families.get(shape, (LlamaConfig, LlamaForCausalLM))
+    return model(config(**SHAPES[shape], tie_word_embeddings=True, max_position_embeddings=4096)).to(dtype)
 
 
 def make_ids(shape, *size):

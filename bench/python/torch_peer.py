@@ -189,8 +189,13 @@ def prefill(shape, tokens=512):
 def training_rows(compiled):
     return {
         f"train {shape} {kind}": partial(train, shape, kind == "lora", compiled)
-        for shape in ("small", "smollm")
-        for kind in ("full", "lora")
+        for shape, kinds in {
+            "small": ("full", "lora"),
+            "smollm": ("full", "lora"),
+            "gemma": ("full", "lora"),
+            "experts": ("full",),
+        }.items()
+        for kind in kinds
     }
 
 
