@@ -314,15 +314,24 @@ static const cli_command COMMANDS[] = {
     },
     {
         .name = "export",
-        .usage = "MODEL|RUN[@STEP] [--adapter DIR] --to DIR",
-        .summary = "a policy as a model directory for other programs",
+        .usage = "MODEL|RUN[@STEP] [--adapter DIR] --to DIR|FILE.gguf",
+        .summary = "a policy as a model directory or a GGUF file for other programs",
         .description =
-            "Writes a model in the format of Hugging Face: the weights, with the adapter merged into them, config.json and "
-            "the tokenizer. Weights that were stored in 16 bits are rounded to that type again. DIR may exist if it "
-            "holds no model. Prints DIR.",
-        .options = {{"to", "DIR", "the directory to write"}, {ADAPTER}, {ERROR_JSON}},
+            "--to DIR writes a model in the format of Hugging Face: the weights, with the adapter merged into them, config.json "
+            "and the tokenizer. Weights that were stored in 16 bits are rounded to that type again. DIR may exist if it "
+            "holds no model.\n"
+            "--to FILE.gguf writes the same as one GGUF file, for llama.cpp and Ollama. --type is f32, f16, bf16, q8_0 or q4_0; "
+            "the default is bf16 if the model has it, else f16. Blocks are rounded as ggml's reference does, and the error is "
+            "printed. With q4_0 the head is q8_0. FILE must not exist.\n"
+            "--adapter-only writes the adapter alone: a directory of PEFT, or a GGUF file for llama.cpp's --lora.\n"
+            "Prints the path; on stderr, which program loads it, with a command to try.",
+        .options = {{"to", "PATH", "the directory, or the file named *.gguf, to write"},
+                    {"type", "TYPE", "of a GGUF file: f32, f16, bf16, q8_0 or q4_0"},
+                    {"adapter-only", NULL, "write the adapter alone, not merged"},
+                    {ADAPTER},
+                    {ERROR_JSON}},
         .max_words = 1,
-        .example = "rein export my-run --to my-model",
+        .example = "rein export my-run --to my-model.gguf --type q8_0",
         .run = cli_run_export,
     },
     {

@@ -111,6 +111,22 @@ struct rein_adapter;
 REIN_API rein_status rein_model_save(const rein_model *model, const struct rein_adapter *adapter, const char *directory,
                                      rein_error *err);
 
+/* What rein_model_save_gguf wrote. */
+typedef struct rein_gguf_written {
+    int64_t tensors, bytes; /* bytes: of all tensors */
+    int64_t not_blocks;     /* matrices that are F16 because their rows are not a multiple of 32 numbers */
+    double error;           /* of all matrices: √(Σ(q − w)²/Σw²), w merged in f64, q as the file has it */
+    double largest_error;   /* max |q − w| */
+} rein_gguf_written;
+
+/* Writes one GGUF file that llama.cpp loads, completely or not at all: the current weights, with the adapter merged into them (adapter may be
+ * NULL), the tokenizer and the chat template. type is "f32", "f16", "bf16", "q8_0" or "q4_0"; NULL: bf16 if the model has it, else f16. Blocks
+ * are rounded as ggml's reference does; with q4_0 the head is Q8_0; vectors are F32. What GGUF has no word for is REIN_EINVAL; what it changes
+ * without changing what a token sees is a line in notes (NULL: not wanted). The file must not exist. written may be NULL. Thread-safe for
+ * different files. */
+REIN_API rein_status rein_model_save_gguf(rein_gguf_written *written, rein_text *notes, const rein_model *model,
+                                          const struct rein_adapter *adapter, const char *path, const char *type, rein_error *err);
+
 /* ----------------------------------------------------------------------------------------------------------------- 2. adapters */
 
 /* An adapter: LoRA on some linear modules of one model, W + s·B·A with s = alpha/rank or alpha/√rank. Several adapters may share a
@@ -144,6 +160,10 @@ REIN_API rein_status rein_adapter_copy(rein_adapter **copy, const rein_adapter *
 
 /* Writes a directory that PEFT loads. Each of its two files appears completely or not at all. */
 REIN_API rein_status rein_adapter_save(const rein_adapter *adapter, const char *directory, rein_error *err);
+
+/* Writes one GGUF file that llama.cpp loads beside its model (--lora): the factors in f32. A LoRA on a head that is the embedding is
+ * REIN_EINVAL. The file must not exist. Thread-safe for different files. */
+REIN_API rein_status rein_adapter_save_gguf(const rein_adapter *adapter, const char *path, rein_error *err);
 
 /* Closes an adapter. NULL is fine. */
 REIN_API void rein_adapter_close(rein_adapter *adapter);

@@ -42,7 +42,7 @@ typedef struct rein_tokenizer rein_tokenizer;
  * of a GGUF file, from its metadata. The caller closes *tokenizer; it is NULL on failure. Thread-safe. */
 REIN_API rein_status rein_tokenizer_open(rein_tokenizer **tokenizer, const char *directory, rein_error *err);
 
-/* 1 if the model has a tokenizer: its directory has tokenizer.json, or it is a GGUF file. Thread-safe. */
+/* 1 if the model has a tokenizer: its directory has tokenizer.json, or its GGUF file has one. Thread-safe. */
 REIN_API int rein_tokenizer_exists(const char *model);
 
 /* Opens a tokenizer from files in memory, which are needed only during the call; `config` and `chat_template` may be NULL. `name`

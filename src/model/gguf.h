@@ -139,6 +139,9 @@ rein_status rein_gguf_part(char **part, const char *path, size_t i, rein_error *
 /* 1 if the chat template of the model has this word. A file that cannot be read has none. */
 int rein_gguf_chat_names(const char *path, const char *word);
 
+/* 1 if the model has a tokenizer, or the file cannot be read. */
+int rein_gguf_path_has_tokenizer(const char *path);
+
 /* About the bytes of the tokenizer.json of the model; 0 if the file cannot be read. */
 size_t rein_gguf_tokenizer_size(const char *path);
 
@@ -146,6 +149,9 @@ size_t rein_gguf_tokenizer_size(const char *path);
 rein_status rein_gguf_config(json_t **json, const rein_gguf *gguf, rein_error *err);
 rein_status rein_gguf_tokenizer(json_t **json, const rein_gguf *gguf, rein_error *err);
 rein_status rein_gguf_tokenizer_config(json_t **json, const rein_gguf *gguf, rein_error *err);
+
+/* 0: the file has none, or says no_vocab. */
+int rein_gguf_has_tokenizer(const rein_gguf *gguf);
 
 /* The merges of a vocabulary with scores, as tokenizer.json lists them (gguf_merges.c). texts and scores have n elements; a token without
  * text takes no part. */
@@ -158,10 +164,41 @@ typedef struct rein_gguf_family {
     const char *class_name;   /* architectures[0] of config.json */
     int pairs;                /* the rows of q and k are in the order of interleaved rotary pairs */
     int added_one;            /* the weights of norms have 1 added */
+    int all_biases;           /* llama.cpp reads biases of o, gate, up and down */
+    int windows;              /* GGUF can say which layers have a window: n, "all but every n-th", is usual; 0: it cannot */
+    const char *same_as;      /* model_type of another family that is stored in the same way; or NULL */
 } rein_gguf_family;
 
 /* The family of a model; an architecture that is not supported is an error. */
 rein_status rein_gguf_family_of(const rein_gguf_family **family, const rein_gguf *gguf, rein_error *err);
+
+/* The family by its model_type in config.json, or NULL. */
+const rein_gguf_family *rein_gguf_family_named(const char *model_type);
+
+/* All architectures for a message: "llama, qwen2 and qwen3". Returns `to`. */
+enum { REIN_GGUF_FAMILIES_SHOWN = 200 };
+const char *rein_gguf_families_show(char to[REIN_GGUF_FAMILIES_SHOWN]);
+
+/* The scale of Gemma's scores, before 1/√: llama.cpp tells the 27B models by their layers. */
+double rein_gguf_gemma_scale(const char *architecture, double layers, double hidden, double heads, double head_dim);
+
+/* The factor of frequency i for the scaling of Llama 3 (weights.c). */
+double rein_gguf_llama3_factor(double theta, size_t i, size_t dims, double factor, double low, double high, double original);
+
+/* ---- names of tensors (gguf_names.c) */
+enum { REIN_GGUF_NAME_HERE = 96 };
+
+/* Splits "blk.3.attn_q.weight": the layer (-1: none), "attn_q" and ".weight". */
+int rein_gguf_split_name(int *layer, const char **middle, size_t *length, const char **end, const char *name);
+
+/* The name at Hugging Face: of expert e of a stack, or -1: it is none. What has no other name keeps its own. */
+void rein_gguf_name_here(char to[REIN_GGUF_NAME_HERE], const rein_gguf_family *family, const char *name, long expert);
+
+/* The name in GGUF; that of an expert is the name of its stack. 0: there is none. */
+int rein_gguf_name_there(char to[REIN_GGUF_NAME + 1], const rein_gguf_family *family, const char *name);
+
+/* A tensor that is computed, not learned: factors of the rotary embedding. */
+int rein_gguf_is_buffer(const char *name);
 
 /* Moves the tensors of the model into a set, under the names of Hugging Face, and closes *gguf. */
 rein_status rein_gguf_take_tensors(rein_tensors **tensors, rein_gguf **gguf, rein_error *err);

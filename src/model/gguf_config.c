@@ -8,27 +8,49 @@
 #include "gguf.h"
 
 static const rein_gguf_family families[] = {
-    {"llama", "llama", "LlamaForCausalLM", 1, 0},       {"qwen2", "qwen2", "Qwen2ForCausalLM", 0, 0},
-    {"qwen3", "qwen3", "Qwen3ForCausalLM", 0, 0},       {"qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM", 0, 0},
-    {"gemma2", "gemma2", "Gemma2ForCausalLM", 0, 1},    {"gemma3", "gemma3_text", "Gemma3ForCausalLM", 0, 1},
-    {"phi3", "phi3", "Phi3ForCausalLM", 0, 0},          {"olmo2", "olmo2", "Olmo2ForCausalLM", 0, 0},
-    {"granite", "granite", "GraniteForCausalLM", 1, 0}, {"smollm3", "smollm3", "SmolLM3ForCausalLM", 1, 0},
+    {"llama", "llama", "LlamaForCausalLM", .pairs = 1, .all_biases = 1, .same_as = "mistral"},
+    {"qwen2", "qwen2", "Qwen2ForCausalLM", .pairs = 0},
+    {"qwen3", "qwen3", "Qwen3ForCausalLM", .pairs = 0},
+    {"qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM", .pairs = 0},
+    {"gemma2", "gemma2", "Gemma2ForCausalLM", .added_one = 1, .windows = 2},
+    {"gemma3", "gemma3_text", "Gemma3ForCausalLM", .added_one = 1, .windows = 6, .same_as = "gemma3"},
+    {"phi3", "phi3", "Phi3ForCausalLM", .windows = 1},
+    {"olmo2", "olmo2", "Olmo2ForCausalLM", .pairs = 0},
+    {"granite", "granite", "GraniteForCausalLM", .pairs = 1, .all_biases = 1},
+    {"smollm3", "smollm3", "SmolLM3ForCausalLM", .pairs = 1},
 };
 enum { FAMILIES = sizeof families / sizeof *families };
+
+const char *rein_gguf_families_show(char to[REIN_GGUF_FAMILIES_SHOWN]) {
+    size_t n = 0;
+    for (size_t i = 0; i < FAMILIES; i++)
+        n += (size_t)snprintf(to + n, REIN_GGUF_FAMILIES_SHOWN - n, "%s%s",
+                              i == 0             ? ""
+                              : i + 1 < FAMILIES ? ", "
+                                                 : " and ",
+                              families[i].architecture);
+    return to;
+}
+
+const rein_gguf_family *rein_gguf_family_named(const char *model_type) {
+    for (size_t i = 0; i < FAMILIES; i++)
+        if (!strcmp(families[i].model_type, model_type) || (families[i].same_as && !strcmp(families[i].same_as, model_type)))
+            return &families[i];
+    return NULL;
+}
 
 rein_status rein_gguf_family_of(const rein_gguf_family **family, const rein_gguf *gguf, rein_error *err) {
     static const char key[] = "general.architecture";
     const rein_gguf_value *value = rein_gguf_find(gguf, key);
-    char names[200];
-    size_t n = 0;
+    char names[REIN_GGUF_FAMILIES_SHOWN];
     if (!value || value->kind != REIN_GGUF_STRING) return rein_gguf_wrong(gguf, key, err, "is missing, or not a string");
     for (size_t i = 0; i < FAMILIES; i++) {
         const char *name = families[i].architecture;
         if (strlen(name) == value->count && !memcmp(name, value->bytes, value->count)) return *family = &families[i], REIN_OK;
-        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i == 0 ? "" : i + 1 < FAMILIES ? ", " : " and ", name);
     }
     return rein_gguf_wrong(gguf, key, err, "is \"%.*s\", which is not supported: %s are",
-                           (int)(value->count < 60 ? value->count : 60), (const char *)value->bytes, names);
+                           (int)(value->count < 60 ? value->count : 60), (const char *)value->bytes,
+                           rein_gguf_families_show(names));
 }
 
 /* ----------------------------------------------------------------------------------------------------------------------- fields */
@@ -165,8 +187,7 @@ static const float *factors_of(making *m, const char *name, size_t n) {
 
 /* ------------------------------------------------------------------------------------------------------------- rotary embedding */
 
-/* The factor of frequency i for the scaling of Llama 3 (weights.c). */
-static double llama3_factor(double theta, size_t i, size_t dims, double factor, double low, double high, double original) {
+double rein_gguf_llama3_factor(double theta, size_t i, size_t dims, double factor, double low, double high, double original) {
     const double length = 2 * 3.14159265358979323846 * pow(theta, 2 * (double)i / (double)dims);
     if (length < original / high) return 1;
     if (length > original / low) return factor;
@@ -180,7 +201,7 @@ static void put_llama3(making *m, const float *factors, size_t n, double theta) 
     static const double low = 1, high = 4, original = 8192;
     const double factor = (double)factors[n - 1];
     for (size_t i = 0; i < n; i++) {
-        const double expected = llama3_factor(theta, i, 2 * n, factor, low, high, original);
+        const double expected = rein_gguf_llama3_factor(theta, i, 2 * n, factor, low, high, original);
         if (fabs((double)factors[i] - expected) <= 1e-4 * expected) continue;
         if (!m->status)
             m->status = rein_gguf_wrong(m->gguf, "rope_freqs.weight", m->err,
@@ -249,10 +270,15 @@ static void put_rope(making *m, size_t head_dim) {
 /* ----------------------------------------------------------------------------------------------------------------- per family */
 
 /* Gemma scales scores by the width of a head, except in its 27B models, by that of all heads. llama.cpp tells them by their layers. */
-static void put_gemma(making *m, size_t head_dim, double large) {
-    const double heads = number_of(m, "attention.head_count", 1), hidden = number_of(m, "embedding_length", 0);
-    const int is_large = number_of(m, "block_count", 0) == large;
-    set_integer(m, "query_pre_attn_scalar", is_large ? floor(hidden / heads) : (double)head_dim);
+double rein_gguf_gemma_scale(const char *architecture, double layers, double hidden, double heads, double head_dim) {
+    return layers == (strcmp(architecture, "gemma2") == 0 ? 46 : 62) ? floor(hidden / heads) : head_dim;
+}
+
+static void put_gemma(making *m, size_t head_dim) {
+    const double heads = number_of(m, "attention.head_count", 1), hidden = number_of(m, "embedding_length", 0),
+                 layers = number_of(m, "block_count", 0);
+    set_integer(m, "query_pre_attn_scalar",
+                rein_gguf_gemma_scale(m->family->architecture, layers, hidden, heads, (double)head_dim));
 }
 
 /* Which layers have a window: one flag each, or "all but every n-th". */
@@ -285,9 +311,9 @@ static void put_dense_layers(making *m) {
 
 static void put_family(making *m, size_t head_dim) {
     const char *name = m->family->architecture;
-    if (!strcmp(name, "gemma2")) put_gemma(m, head_dim, 46);
+    if (!strcmp(name, "gemma2")) put_gemma(m, head_dim);
     if (!strcmp(name, "gemma3")) {
-        put_gemma(m, head_dim, 62);
+        put_gemma(m, head_dim);
         set(m, "rope_local_base_freq", json_real(number_of(m, "rope.freq_base_swa", 1e4)));
     }
     if (!strcmp(name, "qwen3moe")) {

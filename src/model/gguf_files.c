@@ -37,6 +37,14 @@ int rein_gguf_chat_names(const char *path, const char *word) {
     return names;
 }
 
+int rein_gguf_path_has_tokenizer(const char *path) {
+    rein_gguf *gguf;
+    if (rein_gguf_open(&gguf, path, NULL)) return 1; /* opening it will tell */
+    const int has = rein_gguf_has_tokenizer(gguf);
+    rein_gguf_close(gguf);
+    return has;
+}
+
 /* Where the file lists the merges, tokenizer.json is about as large as the metadata; merges that follow from scores make it larger. */
 size_t rein_gguf_tokenizer_size(const char *path) {
     rein_gguf *gguf;

@@ -8,8 +8,6 @@
 #include "safetensors_index.h"
 #include "weight_type.h"
 
-enum { NAME = 96 };
-
 typedef struct building {
     const rein_gguf *gguf;
     const rein_gguf_family *family;
@@ -19,74 +17,7 @@ typedef struct building {
     rein_error *err;
 } building;
 
-/* ------------------------------------------------------------------------------------------------------------------------ names */
-
-static const struct row {
-    const char *from, *to;
-    const char *only; /* an architecture; NULL: those that have no row of their own */
-} whole_rows[] = {{"token_embd", "model.embed_tokens", NULL}, {"output_norm", "model.norm", NULL}, {"output", "lm_head", NULL}},
-  layer_rows[] = {
-      {"attn_norm", "input_layernorm", NULL},
-      {"attn_q", "self_attn.q_proj", NULL},
-      {"attn_k", "self_attn.k_proj", NULL},
-      {"attn_v", "self_attn.v_proj", NULL},
-      {"attn_qkv", "self_attn.qkv_proj", NULL},
-      {"attn_output", "self_attn.o_proj", NULL},
-      {"attn_q_norm", "self_attn.q_norm", NULL},
-      {"attn_k_norm", "self_attn.k_norm", NULL},
-      {"ffn_norm", "pre_feedforward_layernorm", "gemma2"},
-      {"ffn_norm", "pre_feedforward_layernorm", "gemma3"},
-      {"ffn_norm", "post_attention_layernorm", NULL},
-      {"post_attention_norm", "post_attention_layernorm", NULL},
-      {"post_ffw_norm", "post_feedforward_layernorm", NULL},
-      {"ffn_up", "mlp.gate_up_proj", "phi3"},
-      {"ffn_gate", "mlp.gate_proj", NULL},
-      {"ffn_up", "mlp.up_proj", NULL},
-      {"ffn_down", "mlp.down_proj", NULL},
-      {"ffn_gate_inp", "mlp.gate", NULL},
-      {"ffn_gate_exps", "gate_proj", NULL},
-      {"ffn_up_exps", "up_proj", NULL},
-      {"ffn_down_exps", "down_proj", NULL},
-};
-
-static const struct row *find_row(const struct row *rows, size_t n, const char *name, size_t length, const char *architecture) {
-    for (size_t i = 0; i < n; i++)
-        if (strlen(rows[i].from) == length && !memcmp(rows[i].from, name, length) &&
-            (!rows[i].only || !strcmp(rows[i].only, architecture)))
-            return &rows[i];
-    return NULL;
-}
-
-/* Splits "blk.3.attn_q.weight": the layer (-1: none), "attn_q" and ".weight". */
-static int split_name(int *layer, const char **middle, size_t *length, const char **end, const char *name) {
-    int used = 0;
-    *layer = -1;
-    if (sscanf(name, "blk.%5d.%n", layer, &used) != 1 || !used || *layer < 0) *layer = -1, used = 0;
-    *middle = name + used;
-    *end = strrchr(*middle, '.');
-    if (!*end) return 0;
-    *length = (size_t)(*end - *middle);
-    return 1;
-}
-
-/* Expert e of the name; -1: it is not a stack of experts. What has no other name keeps its own. */
-static void name_of(char to[NAME], const building *b, const char *name, long expert) {
-    int layer;
-    const char *middle, *end;
-    size_t length;
-    const struct row *row = NULL;
-    const char *architecture = b->family->architecture;
-    snprintf(to, NAME, "%s", name);
-    if (!split_name(&layer, &middle, &length, &end, name)) return;
-    if (layer < 0) row = find_row(whole_rows, sizeof whole_rows / sizeof *whole_rows, middle, length, architecture);
-    else row = find_row(layer_rows, sizeof layer_rows / sizeof *layer_rows, middle, length, architecture);
-    if (!row) return;
-    if (layer < 0) snprintf(to, NAME, "%s%s", row->to, end);
-    else if (expert < 0) snprintf(to, NAME, "model.layers.%d.%s%s", layer, row->to, end);
-    else snprintf(to, NAME, "model.layers.%d.mlp.experts.%ld.%s%s", layer, expert, row->to, end);
-}
-
-static int is_buffer(const char *name) { return !strncmp(name, "rope_", 5) || strstr(name, ".attn_rot_embd."); }
+int rein_gguf_is_buffer(const char *name) { return !strncmp(name, "rope_", 5) || strstr(name, ".attn_rot_embd."); }
 
 /* The number of experts stacked in a tensor; 0: it is not such a stack. */
 static size_t experts_in(const rein_gguf_tensor *t) { return strstr(t->name, "_exps.") && t->n_dims == 3 ? t->sizes[2] : 0; }
@@ -96,7 +27,7 @@ static size_t paired_heads(const building *b, const char *name) {
     int layer;
     const char *middle, *end;
     size_t length;
-    if (!b->family->pairs || !split_name(&layer, &middle, &length, &end, name) || layer < 0 || length != 6) return 0;
+    if (!b->family->pairs || !rein_gguf_split_name(&layer, &middle, &length, &end, name) || layer < 0 || length != 6) return 0;
     return !memcmp(middle, "attn_q", 6) ? b->heads : !memcmp(middle, "attn_k", 6) ? b->kv_heads : 0;
 }
 
@@ -137,11 +68,11 @@ static int is_copied(const building *b, const rein_gguf_tensor *t) {
 static rein_status add_entry(building *b, const rein_gguf_tensor *t, size_t experts, size_t e) {
     rein_tensor *to = &b->to->entries[b->to->n].tensor;
     const rein_gguf_type type = rein_gguf_type_at(t->type);
-    char *name = b->to->names + b->to->n * NAME;
+    char *name = b->to->names + b->to->n * REIN_GGUF_NAME_HERE;
     const int dims = experts ? 2 : t->n_dims;
     if (!type.known) return refuse_type(b, t);
     if (dims < 2 && type.elements > 1) return wrong(b, t->name, "is a vector of a quantised type: F32, F16 or BF16 is needed");
-    name_of(name, b, t->name, experts ? (long)e : -1);
+    rein_gguf_name_here(name, b->family, t->name, experts ? (long)e : -1);
     *to = (rein_tensor){.name = name, .dtype = type.dtype, .n_dims = dims, .file = b->to->shards[t->file].path};
     for (int d = 0; d < dims; d++) to->shape[d] = t->sizes[dims - 1 - d];
     to->bytes = experts ? t->bytes / experts : t->bytes;
@@ -158,7 +89,7 @@ static rein_status add_all(building *b) {
     for (size_t i = 0; i < b->gguf->n_tensors && !status; i++) {
         const rein_gguf_tensor *t = &b->gguf->tensors[i];
         const size_t experts = experts_in(t);
-        if (is_buffer(t->name)) continue;
+        if (rein_gguf_is_buffer(t->name)) continue;
         for (size_t e = 0; e < (experts ? experts : 1) && !status; e++) status = add_entry(b, t, experts, e);
     }
     return status;
@@ -210,7 +141,7 @@ static rein_status allocate(building *b, const rein_gguf *gguf, size_t entries, 
     if (!b->to) return rein_no_memory(b->err);
     b->to->shards = calloc(gguf->n_files, sizeof *b->to->shards);
     b->to->entries = calloc(entries + 1, sizeof *b->to->entries);
-    b->to->names = malloc((entries + 1) * NAME);
+    b->to->names = malloc((entries + 1) * REIN_GGUF_NAME_HERE);
     b->to->copies = malloc(copies + 16);
     if (!b->to->shards || !b->to->entries || !b->to->names || !b->to->copies) return rein_no_memory(b->err);
     b->to->n_shards = gguf->n_files;

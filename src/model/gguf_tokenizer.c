@@ -1,52 +1,14 @@
 /* gguf_tokenizer.c - the tokenizer.json and tokenizer_config.json of a GGUF model.
  *
- * Two kinds of tokenizers are read. "gpt2" is byte-level BPE with its merges; tokenizer.ggml.pre names how text is split before, and the
- * table gives each name the pre_tokenizer of the tokenizer.json that models with this name have. "llama" is BPE with scores (SentencePiece);
- * its merges follow from the scores (gguf_merges.c). */
+ * Two kinds of tokenizers are read. "gpt2" is byte-level BPE with its merges; tokenizer.ggml.pre names how text is split before
+ * (gguf_splits.c). "llama" is BPE with scores (SentencePiece); its merges follow from the scores (gguf_merges.c). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "gguf.h"
+#include "gguf_splits.h"
 #include "tokenizer_parts.h"
-
-/* tokenizer.ggml.token_type */
-enum { NORMAL = 1, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE };
-
-#define GPT4_END " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define O200K_END " ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define SHORT_FORMS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
-#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-
-/* How text is split before it is merged. */
-typedef struct split {
-    const char *regex; /* of a Split step; NULL: the expression of ByteLevel */
-    int digits;        /* a Digits step comes first: each digit is a piece */
-    int nfc;           /* text is brought into normal form C before */
-    int ignore_merges; /* a piece that is a token is that token */
-} split;
-
-static const split gpt2 = {.regex = NULL}, digits = {.digits = 1},
-                   llama3 = {.regex = SHORT_FORMS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|" GPT4_END, .ignore_merges = 1},
-                   dbrx = {.regex = SHORT_FORMS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|" GPT4_END},
-                   qwen2 = {.regex = SHORT_FORMS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|" GPT4_END, .nfc = 1},
-                   o200k = {.regex = "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" SHORT_FORMS "?|[^\\r\\n\\p{L}\\p{N}]?" UPPER
-                                     "+" LOWER "*" SHORT_FORMS "?|\\p{N}{1,3}|" O200K_END},
-                   tekken = {.regex = "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER
-                                      "*|\\p{N}|" O200K_END,
-                             .ignore_merges = 1};
-
-static const struct {
-    const char *name; /* tokenizer.ggml.pre */
-    const split *split;
-} splits[] = {
-    {"gpt-2", &gpt2},       {"olmo", &gpt2},        {"mpt", &gpt2},        {"phi-2", &gpt2},
-    {"smollm", &digits},    {"starcoder", &digits}, {"refact", &digits},   {"command-r", &digits},
-    {"codeshell", &digits}, {"llama3", &llama3},    {"llama-v3", &llama3}, {"llama-bpe", &llama3},
-    {"dbrx", &dbrx},        {"smaug-bpe", &dbrx},   {"qwen2", &qwen2},     {"deepseek-r1-qwen", &qwen2},
-    {"gpt-4o", &o200k},     {"llama4", &o200k},     {"tekken", &tekken},
-};
 
 typedef struct making {
     const rein_gguf *gguf;
@@ -86,7 +48,7 @@ static long id_of(const making *m, const char *key) {
     return id >= 0 && id < (double)m->n ? (long)id : -1;
 }
 
-static int type_of(const making *m, size_t id) { return m->types ? (int)rein_gguf_number(m->types, id) : NORMAL; }
+static int type_of(const making *m, size_t id) { return m->types ? (int)rein_gguf_number(m->types, id) : REIN_GGUF_NORMAL; }
 
 static rein_status fail(making *m, const char *key, const char *why) {
     if (!m->status) m->status = rein_gguf_wrong(m->gguf, key, m->err, "%s", why);
@@ -128,10 +90,10 @@ static rein_status read_tokens(making *m) {
 }
 
 /* A token that is cut out of the text before it is split. */
-static int is_added(int type) { return type == UNKNOWN || type == CONTROL || type == USER_DEFINED; }
+static int is_added(int type) { return type == REIN_GGUF_UNKNOWN || type == REIN_GGUF_CONTROL || type == REIN_GGUF_USER_DEFINED; }
 
 static void put_added(making *m, json_t *list, size_t id, const char *content) {
-    const int special = type_of(m, id) != USER_DEFINED;
+    const int special = type_of(m, id) != REIN_GGUF_USER_DEFINED;
     json_t *token = json_pack("{s:I, s:s, s:b, s:b, s:b, s:b, s:b}", "id", (json_int_t)id, "content", content, "single_word", 0,
                               "lstrip", 0, "rstrip", 0, "normalized", 0, "special", special);
     if (!token || json_array_append_new(list, token) != 0) m->status = rein_no_memory(m->err);
@@ -159,7 +121,7 @@ static void put_vocabulary(making *m, json_t *model, int both) {
     if (!vocab || !added || !key) m->status = rein_no_memory(m->err);
     for (size_t i = 0; i < m->n && !m->status; i++) {
         const int type = type_of(m, i), adds = is_added(type) && m->texts[i].length;
-        if (type == UNUSED) continue;
+        if (type == REIN_GGUF_UNUSED) continue;
         spelled(key, m, i);
         if (adds) put_added(m, added, i, key);
         if ((!adds || both) && !m->status) put_token(m, vocab, key, i);
@@ -210,13 +172,13 @@ static void put_affixes(making *m, int bos_by_default) {
 
 /* ------------------------------------------------------------------------------------------------------------- byte-level BPE */
 
-static const split *split_of(making *m) {
+static const rein_gguf_split *split_of(making *m) {
     const rein_gguf_text pre = text_of(m->gguf, KEY("pre"));
     char names[400];
     size_t n = 0;
-    for (size_t i = 0; i < sizeof splits / sizeof *splits; i++) {
-        if (is(pre, splits[i].name)) return splits[i].split;
-        if (n < sizeof names) n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", splits[i].name);
+    for (size_t i = 0; rein_gguf_split_name_at(i); i++) {
+        if (is(pre, rein_gguf_split_name_at(i))) return rein_gguf_split_at(i);
+        if (n < sizeof names) n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", rein_gguf_split_name_at(i));
     }
     m->status = rein_gguf_wrong(m->gguf, KEY("pre"), m->err, "is %.*s, which is not supported: %s are",
                                 (int)(pre.bytes && pre.length < 60 ? pre.length
@@ -226,7 +188,7 @@ static const split *split_of(making *m) {
     return NULL;
 }
 
-static void put_split(making *m, const split *how) {
+static void put_split(making *m, const rein_gguf_split *how) {
     json_t *level =
         json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 0, "use_regex", !how->regex);
     json_t *steps = json_pack("{s:s, s:[]}", "type", "Sequence", "pretokenizers"), *list = json_object_get(steps, "pretokenizers");
@@ -265,12 +227,12 @@ static void put_listed_merges(making *m, json_t *model) {
 }
 
 static void make_byte_level(making *m, json_t *model) {
-    const split *how = split_of(m);
+    const rein_gguf_split *how = split_of(m);
     if (!how) return;
     put_split(m, how);
     put_listed_merges(m, model);
     set(m, model, "ignore_merges", json_boolean(how->ignore_merges));
-    put_affixes(m, how == &llama3);
+    put_affixes(m, how->begins);
 }
 
 /* -------------------------------------------------------------------------------------------------------------- SentencePiece */
@@ -286,8 +248,8 @@ static void put_scored_merges(making *m, json_t *model) {
         fail(m, KEY("scores"), "is missing, or not an array with an f32 for each token");
     for (size_t i = 0; i < m->n && !m->status; i++) {
         const int type = type_of(m, i);
-        points[i] = type == USER_DEFINED ? 0 : (float)rein_gguf_number(scores, i);
-        texts[i] = type == NORMAL || type == USER_DEFINED ? m->texts[i] : (rein_gguf_text){"", 0};
+        points[i] = type == REIN_GGUF_USER_DEFINED ? 0 : (float)rein_gguf_number(scores, i);
+        texts[i] = type == REIN_GGUF_NORMAL || type == REIN_GGUF_USER_DEFINED ? m->texts[i] : (rein_gguf_text){"", 0};
     }
     if (!m->status) m->status = rein_gguf_merges(&merges, texts, points, m->n, m->err);
     free(texts);
@@ -322,12 +284,13 @@ static void put_blanks(making *m, int prefix) {
 static void mark_blanks(making *m) {
     size_t bytes = 0, used = 0;
     for (size_t i = 0; i < m->n; i++)
-        if (type_of(m, i) == USER_DEFINED && memchr(m->texts[i].bytes, ' ', m->texts[i].length)) bytes += 3 * m->texts[i].length;
+        if (type_of(m, i) == REIN_GGUF_USER_DEFINED && memchr(m->texts[i].bytes, ' ', m->texts[i].length))
+            bytes += 3 * m->texts[i].length;
     m->marked = malloc(bytes + 1);
     if (!m->marked) m->status = rein_no_memory(m->err);
     for (size_t i = 0; i < m->n && !m->status; i++) {
         const rein_gguf_text text = m->texts[i];
-        if (type_of(m, i) != USER_DEFINED || !memchr(text.bytes, ' ', text.length)) continue;
+        if (type_of(m, i) != REIN_GGUF_USER_DEFINED || !memchr(text.bytes, ' ', text.length)) continue;
         m->texts[i].bytes = m->marked + used;
         for (size_t k = 0; k < text.length; k++) {
             const size_t n = text.bytes[k] == ' ' ? sizeof BLANK - 1 : 1;
@@ -365,10 +328,14 @@ static void make(making *m) {
     set(m, m->root, "model", model);
 }
 
+int rein_gguf_has_tokenizer(const rein_gguf *gguf) {
+    return rein_gguf_find(gguf, KEY("model")) && !is(text_of(gguf, KEY("model")), "no_vocab");
+}
+
 rein_status rein_gguf_tokenizer(json_t **json, const rein_gguf *gguf, rein_error *err) {
     making m = {.gguf = gguf, .err = err};
     *json = NULL;
-    if (!rein_gguf_find(gguf, KEY("model"))) return REIN_OK;
+    if (!rein_gguf_has_tokenizer(gguf)) return REIN_OK;
     m.root = json_pack("{s:s}", "version", "1.0");
     if (m.root) make(&m);
     else m.status = rein_no_memory(err);
@@ -388,7 +355,7 @@ rein_status rein_gguf_tokenizer_config(json_t **json, const rein_gguf *gguf, rei
     making m = {.gguf = gguf, .err = err};
     const rein_gguf_text chat = text_of(gguf, "tokenizer.chat_template");
     *json = NULL;
-    if (!rein_gguf_find(gguf, KEY("model"))) return REIN_OK;
+    if (!rein_gguf_has_tokenizer(gguf)) return REIN_OK;
     m.root = json_pack("{s:s}", "tokenizer_class", "PreTrainedTokenizerFast");
     if (!m.root) return rein_no_memory(err);
     if (!read_tokens(&m)) {

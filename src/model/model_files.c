@@ -9,14 +9,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "adapter_files.h"
 #include "base/base.h"
 #include "base/directory.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "gguf.h"
-#include "kernel/kernels.h"
-#include "quantize.h"
+#include "merged.h"
 #include "weight_type.h"
 
 static const size_t MAX_SHARD_BYTES = 5000000000; /* as in transformers 4 */
@@ -27,11 +25,9 @@ typedef struct saving {
     const char *directory;
     const rein_kernels *kernels;
     size_t n;
-    rein_weight *weights;    /* [n] */
-    rein_tensor *tensors;    /* [n]: as they are written; data is the weight without the LoRA, stored as `storages` say */
-    rein_storage *storages;  /* [n] */
-    const rein_lora **loras; /* [n] or NULL each */
-    size_t *shards;          /* [n]: index of the file */
+    rein_source *sources; /* [n] */
+    rein_tensor *tensors; /* [n]: as they are written; data is not set */
+    size_t *shards;       /* [n]: index of the file */
     size_t n_shards;
     size_t first;    /* index of the first tensor of the current shard; its tensors are consecutive */
     double *sum;     /* [max_width] */
@@ -44,44 +40,16 @@ typedef struct saving {
 
 static size_t elements(const rein_weight *w) { return w->n_dims == 2 ? w->shape[0] * w->shape[1] : w->shape[0]; }
 
-/* A score head is written as f32, which is its type in memory. */
-static rein_status plan_score(saving *s, size_t i, const rein_adapter *adapter) {
-    const rein_weight *w = &s->weights[i];
-    s->storages[i] = REIN_STORED_F32;
-    s->tensors[i] = (rein_tensor){.name = w->name,
-                                  .dtype = REIN_TENSOR_F32,
-                                  .n_dims = 2,
-                                  .shape = {1, w->shape[1]},
-                                  .data = rein_policy_score(&(rein_policy){s->model, adapter, 1}),
-                                  .bytes = w->shape[1] * sizeof(float)};
-    return REIN_OK;
-}
-
-/* Plans where weight i comes from. The head of a tied model, which is written separately if it has a LoRA, comes from the
- * embedding, the first weight. */
 static rein_status plan_weight(saving *s, size_t i, const rein_model_config *config, const rein_adapter *adapter) {
-    const rein_model *model = s->model;
-    rein_weight *w = &s->weights[i];
-    const rein_tensor *stored;
-    size_t slot;
-    const char *rest;
-    rein_model_weight(w, config, i);
-    if (w->kind == REIN_SCORE) return plan_score(s, i, adapter);
-    const size_t from = i < rein_model_weights(&model->config) ? i : 0;
-    const char *name = from == i ? w->name : s->weights[0].name;
-    const rein_tensor *found = rein_model_tensor(&model->config, model->tensors, name);
-    const rein_status status = rein_tensors_weight(&stored, model->tensors, found ? found->name : name, s->err);
-    if (status) return status;
+    rein_source *source = &s->sources[i];
+    const rein_weight *w = &source->weight;
     rein_tensor *t = &s->tensors[i];
+    const rein_status status = rein_source_find(source, s->model, config, adapter, i, s->err);
+    if (status) return status;
     *t = (rein_tensor){.name = w->name, .n_dims = w->n_dims, .shape = {w->shape[0], w->shape[1]}};
-    const rein_weight_type *type = rein_weight_type_of(model->values ? REIN_TENSOR_F32 : stored->dtype);
-    s->storages[i] = type->storage;
-    t->dtype = type->word && !rein_quantizes(model->quantize, w) ? type->dtype : REIN_TENSOR_F32;
-    t->data = model->values ? model->values + model->offsets[from] : stored->data;
-    t->pairs = model->values ? 0 : stored->pairs;
+    const rein_weight_type *type = rein_weight_type_of(s->model->values ? REIN_TENSOR_F32 : source->stored.dtype);
+    t->dtype = type->word && !source->quantize ? type->dtype : REIN_TENSOR_F32;
     t->bytes = rein_tensor_type_bytes(t->dtype, elements(w));
-    if (adapter && rein_module_slot(&slot, &rest, config, w->name) && !strcmp(rest, ".weight") && adapter->loras[slot].rank)
-        s->loras[i] = &adapter->loras[slot];
     return REIN_OK;
 }
 
@@ -100,22 +68,18 @@ static int take_memory(saving *s) {
     size_t max_width = 0;
     for (size_t slot = 0; slot < rein_adapter_slots(s->model); slot++)
         if (rein_model_linear(s->model, slot)->in > max_width) max_width = rein_model_linear(s->model, slot)->in;
-    s->weights = calloc(s->n, sizeof *s->weights);
+    s->sources = calloc(s->n, sizeof *s->sources);
     s->tensors = calloc(s->n, sizeof *s->tensors);
-    s->storages = calloc(s->n, sizeof *s->storages);
-    s->loras = calloc(s->n, sizeof *s->loras);
     s->shards = calloc(s->n, sizeof *s->shards);
     s->sum = malloc(max_width * sizeof *s->sum);
     s->row = malloc(max_width * sizeof *s->row);
     s->block = malloc((max_width > BLOCK ? max_width : BLOCK) * sizeof *s->block);
-    return s->weights && s->tensors && s->storages && s->loras && s->shards && s->sum && s->row && s->block;
+    return s->sources && s->tensors && s->shards && s->sum && s->row && s->block;
 }
 
 static void free_memory(saving *s) {
-    free(s->weights);
+    free(s->sources);
     free(s->tensors);
-    free(s->storages);
-    free(s->loras);
     free(s->shards);
     free(s->sum);
     free(s->row);
@@ -133,58 +97,18 @@ static rein_status plan(saving *s, const rein_model_config *config, const rein_a
 
 /* --------------------------------------------------------------------------------------------------------------------- merging */
 
-static rein_status overflow(const saving *s, size_t i, size_t r) {
-    const rein_tensor *t = &s->tensors[i];
-    const double limit = rein_weight_type_of(t->dtype)->limit;
-    size_t j = 0;
-    while (s->sum[j] > -limit && s->sum[j] < limit) j++;
-    return rein_fail(s->err, REIN_ERANGE, "%s[%zu][%zu] merged with its LoRA is %g, which %s cannot represent", t->name, r, j,
-                     s->sum[j], rein_tensor_type_name(t->dtype));
-}
-
-/* The bytes are not those of the file: they have another type, or GGUF has the rows in another order. */
-static int is_changed(const saving *s, size_t i) {
-    return rein_weight_type_of(s->tensors[i].dtype)->storage != s->storages[i] || s->tensors[i].pairs ||
-           rein_quantizes(s->model->quantize, &s->weights[i]);
-}
-
-static const char *stored_row(const saving *s, size_t i, size_t r) {
-    const rein_tensor *t = &s->tensors[i];
-    return (const char *)t->data + rein_storage_bytes(s->storages[i], rein_tensor_row(t, r) * t->shape[t->n_dims - 1]);
-}
-
-/* Row r of weight i without its LoRA, as the model computes with it. */
-static void decode_row(float *to, const saving *s, size_t i, size_t r) {
-    const size_t n = s->tensors[i].shape[s->tensors[i].n_dims - 1];
-    s->kernels->decode(to, stored_row(s, i, r), s->storages[i], n);
-    if (rein_quantizes(s->model->quantize, &s->weights[i])) rein_quantize_round(to, n, s->model->quantize, s->kernels);
-}
-
-/* Row r of the module merged with its LoRA, if it has one, in f64, where products of f32 are exact. `to` has the type of the tensor. */
+/* Row r of the module merged with its LoRA, if it has one. `to` has the type of the tensor. */
 static rein_status merge_row(void *to, const saving *s, size_t i, size_t r) {
-    const rein_tensor *t = &s->tensors[i];
-    const rein_lora *lora = s->loras[i];
-    const size_t n = t->shape[t->n_dims - 1];
-    if (!lora && rein_weight_type_of(t->dtype)->storage == s->storages[i] && !rein_quantizes(s->model->quantize, &s->weights[i]))
-        return memcpy(to, stored_row(s, i, r), rein_storage_bytes(s->storages[i], n)), REIN_OK;
-    if (!lora) { /* the weight is decoded to f32 */
-        decode_row(to, s, i, r);
-        return REIN_OK;
-    }
-    const double scale = (double)lora->scale, limit = rein_weight_type_of(t->dtype)->limit;
-    int fits = 1;
-    memset(s->sum, 0, n * sizeof *s->sum);
-    for (size_t k = 0; k < lora->rank; k++) {
-        const double b = (double)lora->b[r * lora->rank + k];
-        const float *a = lora->a + k * n;
-        for (size_t j = 0; j < n; j++) s->sum[j] += b * (double)a[j];
-    }
-    decode_row(s->row, s, i, r);
-    for (size_t j = 0; j < n; j++) s->sum[j] = (double)s->row[j] + scale * s->sum[j];
-    for (size_t j = 0; j < n; j++) fits &= s->sum[j] > -limit && s->sum[j] < limit;
-    if (!fits) return overflow(s, i, r);
-    rein_weight_type_of(t->dtype)->round(to, s->sum, n);
-    return REIN_OK;
+    const rein_source *source = &s->sources[i];
+    const rein_weight_type *type = rein_weight_type_of(s->tensors[i].dtype);
+    const size_t n = source->weight.shape[source->weight.n_dims - 1];
+    if (rein_source_is_stored(source, type->storage))
+        return memcpy(to, rein_source_stored_row(source, r), rein_storage_bytes(type->storage, n)), REIN_OK;
+    if (!source->lora) return rein_source_row(to, source, r, s->kernels), REIN_OK; /* decoded to f32 */
+    rein_source_merged_row(s->sum, s->row, source, r, s->kernels);
+    const rein_status status = rein_source_check_row(s->sum, source, r, type, s->err);
+    if (!status) type->round(to, s->sum, n);
+    return status;
 }
 
 static rein_status put_merged(rein_writer *writer, const saving *s, size_t i) {
@@ -203,8 +127,9 @@ static rein_status put_merged(rein_writer *writer, const saving *s, size_t i) {
 static rein_status put_weight(rein_writer *writer, size_t place, void *context, rein_error *err) {
     const saving *s = context;
     const size_t i = s->first + place;
-    return s->loras[i] || is_changed(s, i) ? put_merged(writer, s, i)
-                                           : rein_writer_put(writer, s->tensors[i].data, s->tensors[i].bytes, err);
+    const rein_source *source = &s->sources[i];
+    const int stored = rein_source_is_stored(source, rein_weight_type_of(s->tensors[i].dtype)->storage) && !source->stored.pairs;
+    return stored ? rein_writer_put(writer, source->stored.data, s->tensors[i].bytes, err) : put_merged(writer, s, i);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------- files */
@@ -234,9 +159,9 @@ static json_t *make_index(const saving *s) {
     char name[SHARD_NAME];
     int failed = !map;
     for (size_t i = 0; i < s->n && !failed; i++) {
-        failed = json_object_set_new(map, s->weights[i].name, json_string(shard_name(name, s->shards[i], s->n_shards))) != 0;
+        failed = json_object_set_new(map, s->sources[i].weight.name, json_string(shard_name(name, s->shards[i], s->n_shards))) != 0;
         size += (json_int_t)s->tensors[i].bytes;
-        parameters += (json_int_t)elements(&s->weights[i]);
+        parameters += (json_int_t)elements(&s->sources[i].weight);
     }
     json_t *index = failed ? NULL
                            : json_pack("{s:{s:I, s:I}, s:O}", "metadata", "total_parameters", parameters, "total_size", size,

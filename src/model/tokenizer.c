@@ -62,7 +62,9 @@ rein_status rein_tokenizer_open(rein_tokenizer **tokenizer, const char *director
     return status;
 }
 
-int rein_tokenizer_exists(const char *model) { return rein_gguf_is(model) || rein_directory_has(model, "tokenizer.json"); }
+int rein_tokenizer_exists(const char *model) {
+    return rein_gguf_is(model) ? rein_gguf_path_has_tokenizer(model) : rein_directory_has(model, "tokenizer.json");
+}
 
 /* ---- reading */
 

@@ -209,6 +209,8 @@ rein_status rein_regex_make(rein_regex **result, const char *pattern, size_t len
         if (!regex->memory) status = rein_tokenizer_no_memory(err);
     }
     if (!status) status = compile(regex, translated.data, translated.length, literal, err);
+    if (!status) status = rein_text_copy(&regex->pattern, pattern, length, err);
+    regex->length = length;
     rein_text_free(&translated);
     if (status) rein_regex_free(regex), regex = NULL;
     *result = regex;
@@ -219,6 +221,7 @@ void rein_regex_free(rein_regex *regex) {
     if (!regex) return;
     pcre2_code_free(regex->code);
     pcre2_general_context_free(regex->memory);
+    free(regex->pattern);
     free(regex);
 }
 

@@ -13,6 +13,8 @@
 typedef struct rein_regex {
     pcre2_code *code;
     pcre2_general_context *memory;
+    char *pattern; /* [length], as the file has it */
+    size_t length;
 } rein_regex;
 
 /* What finding matches in one text needs, for any number of expressions. One thread at a time. */

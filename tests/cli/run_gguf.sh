@@ -45,6 +45,35 @@ does "export: the model with its tokenizer" rein generate --model merged "${ask[
 does "export: GGUF without an adapter" rein export sums.gguf --to plain
 same "export: the weights of the directory" plain/model.safetensors "$sums/model.safetensors"
 
+does "export: GGUF from a directory" rein export "$sums" --to ours.gguf --type f32
+has "export: the path" out '^ours\.gguf$'
+has "export: the error" err 'error against f32: 0 of the weights'
+has "export: llama.cpp" err 'llama-cli -m ours\.gguf$'
+has "export: Ollama" err 'ollama create ours -f Modelfile'
+does "generate: our GGUF" rein generate --model ours.gguf "${ask[@]}"
+rein generate --model "$sums" "${ask[@]}" >wanted 2>/dev/null
+same "generate: our GGUF, the same" out wanted
+does "export: a run of a GGUF model" rein export one --to one.gguf --type f32
+does "generate: the exported run" rein generate --model one.gguf "${ask[@]}" && cp out merged_answer
+does "generate: the merged directory" rein generate --model merged "${ask[@]}"
+same "generate: the exported run, the same" out merged_answer
+does "export: blocks" rein export one@1 --to blocks.gguf --type q8_0
+has "export: the error of blocks" err 'error against f32: 0\.00[45]'
+does "inspect: blocks" rein inspect blocks.gguf
+has "inspect: the types of blocks" out 'Q8_0'
+does "run: on blocks" rein run on_blocks --model blocks.gguf "${run[@]}" --steps 1
+does "export: an adapter" rein export one --to adapter.gguf --adapter-only
+has "export: the adapter in llama.cpp" err 'llama-cli -m MODEL.gguf --lora adapter\.gguf$'
+does "export: an adapter of PEFT" rein export one --to adapter --adapter-only
+same "export: the adapter of the run" adapter/adapter_model.safetensors one/checkpoints/0002/adapter_model.safetensors
+has "export: vLLM" err 'vllm serve .* --enable-lora'
+refused "export: the file exists" '^rein export: ours\.gguf already exists' rein export "$sums" --to ours.gguf
+refused "export: an unknown type" '^rein export: --type is "q3": f32, f16, bf16, q8_0 and q4_0 are known' rein export "$sums" --to x.gguf --type q3
+refused "export: a type of a directory" '^rein export: --type is for GGUF files' rein export "$sums" --to x --type f16
+refused "export: a type of an adapter" '^rein export: --type and --adapter-only' rein export one --to x.gguf --type f16 --adapter-only
+refused "export: no adapter" '^rein export: --adapter-only' rein export "$sums" --to x.gguf --adapter-only
+if [ -e x.gguf ] || [ -e x ]; then fail "export: nothing is written" "x.gguf or x is there"; else pass; fi
+
 does "inspect" rein inspect sums.gguf
 has "inspect: the family" out '^family            llama$'
 has "inspect: the types" out '^tensors           F32   '

@@ -11,6 +11,7 @@
 #include "fuzz/require.h"
 #include "model/config.h"
 #include "model/gguf.h"
+#include "model/gguf_write.h"
 #include "model/tokenizer_parts.h"
 
 static void check_refusal(rein_status status, const rein_error *err) {
@@ -30,6 +31,19 @@ static void check_tensors(const rein_gguf *gguf) {
         check_bytes(t->data, t->bytes);
         require(!before || before->data + before->bytes <= t->data, "tensors overlap", t->name);
         require(rein_gguf_tensor_find(gguf, t->name) == t, "a tensor is not found by its name", t->name);
+    }
+}
+
+/* Written again, a pair has the bytes that were read. */
+static void check_pairs(const rein_gguf *gguf) {
+    const rein_gguf_file *file = &gguf->files[0];
+    for (size_t i = 0; i < file->n_pairs; i++) {
+        rein_gguf_pairs again = {0};
+        const rein_gguf_pair *pair = &file->pairs[i];
+        rein_gguf_put_pair(&again, pair);
+        require(!memcmp(again.bytes.data, pair->key.bytes - sizeof(uint64_t), again.bytes.length),
+                "a pair is written in another way", "");
+        rein_gguf_pairs_free(&again);
     }
 }
 
@@ -92,6 +106,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         require(!gguf, "there is a handle after a failure", "");
     } else {
         check_tensors(gguf);
+        check_pairs(gguf);
         check_config(gguf);
         check_tokenizer(gguf);
         check_set(gguf);

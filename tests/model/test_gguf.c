@@ -13,81 +13,20 @@
 #include "model/engine_fixture.h"
 #include "model/gguf.h"
 #include "model/gguf_builder.h"
+#include "model/gguf_fixture.h"
 #include "rein/tokenizer.h"
 #include "support/allocation.h"
 #include "support/check.h"
 #include "support/folder.h"
 
-static const char *gguf_fixture(const char *name) {
-    static char path[4096];
-    const char *tests = getenv("REIN_TESTS_DIR");
-    snprintf(path, sizeof path, "%s/model/fixtures/gguf/%s.gguf", tests ? tests : "tests", name);
-    return path;
-}
-
-/* ---- models */
-
-/* What generate.py changes in config.json, because GGUF cannot say it. */
-static const struct {
-    const char *name, *change;
-} changes[] = {
-    {"llama3_rope",
-     "{\"rope_parameters\": {\"rope_type\": \"llama3\", \"rope_theta\": 1e6, \"factor\": 4.0, \"low_freq_factor\": 1.0, "
-     "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 8192}}"},
-    {"gemma2", "{\"query_pre_attn_scalar\": 6}"},
-    {"smollm3", "{\"no_rope_layers\": null}"},
-};
-
-static const char *const models[] = {"llama", "llama3_rope",   "linear_rope", "biases",  "mistral",
-                                     "qwen2", "qwen3",         "qwen3_moe",   "gemma2",  "gemma3",
-                                     "phi3",  "phi3_longrope", "olmo2",       "granite", "smollm3"};
-
-/* The fixture of the engine with the changes of config.json, in a folder of its own. */
-static const char *changed_model(const char *name) {
-    const char *to = sub_folder(name), *change = "{}";
-    json_t *config = read_json(fixture(name, "config.json")), *more;
-    rein_file weights;
-    for (size_t i = 0; i < COUNT(changes); i++)
-        if (!strcmp(changes[i].name, name)) change = changes[i].change;
-    more = json_loads(change, 0, NULL);
-    json_object_update(config, more);
-    OK(rein_json_file_write(in_folder_format("%s/config.json", name), config, &error_));
-    OK(rein_file_map(&weights, fixture(name, "model.safetensors"), &error_));
-    OK(rein_file_write(in_folder_format("%s/model.safetensors", name), weights.data, weights.size, &error_));
-    rein_file_unmap(&weights);
-    json_decref(more);
-    json_decref(config);
-    return to;
-}
-
-static void forward(pass *p, const rein_model *model, int train) {
-    batch *b = batch_new();
-    add_segment(b, -1);
-    for (int i = 0; i < 30; i++) add_token(b, (7 * i + 3) % 40, 1, coefficient_c((size_t)i), 0, -1);
-    rein_activations *activations = open_activations(1, 0);
-    const rein_policy policy = {.model = model, .temperature = 1};
-    const rein_forward_options options = {.keep = train};
-    run_pass(p, activations, &policy, b, &options);
-    rein_activations_close(activations);
-    free(b);
-}
-
-static void check_same(const pass *a, const pass *b) {
-    assert_int_equal(a->tokens, b->tokens);
-    assert_memory_equal(a->log_probs, b->log_probs, a->tokens * sizeof(float));
-    if (!a->gradient) return;
-    assert_int_equal(a->floats, b->floats);
-    assert_memory_equal(a->gradient, b->gradient, a->floats * sizeof(float));
-}
-
 /* Log-probabilities, and the gradients of all weights, whose places are those of Hugging Face. */
 static void test_models(void **state) {
     (void)state;
-    for (size_t i = 0; i < COUNT(models); i++) {
-        const char *directory = changed_model(models[i]);
+    for (size_t i = 0; i < COUNT(gguf_models); i++) {
+        const char *directory = changed_model(gguf_models[i]);
         for (int train = 0; train < 2; train++) {
             pass ours = {0}, theirs = {0};
-            rein_model *from_gguf = open_model(gguf_fixture(models[i]), train), *from_directory = open_model(directory, train);
+            rein_model *from_gguf = open_model(gguf_fixture(gguf_models[i]), train), *from_directory = open_model(directory, train);
             forward(&ours, from_gguf, train);
             forward(&theirs, from_directory, train);
             check_same(&ours, &theirs);
@@ -108,18 +47,18 @@ static void check_weights(const rein_tensor *a, const rein_tensor *b, int added_
 /* A saved model has the weights of the directory, bit for bit. */
 static void test_saved(void **state) {
     (void)state;
-    for (size_t i = 0; i < COUNT(models); i++) {
-        rein_model *model = open_model(gguf_fixture(models[i]), 0);
+    for (size_t i = 0; i < COUNT(gguf_models); i++) {
+        rein_model *model = open_model(gguf_fixture(gguf_models[i]), 0);
         rein_tensors *ours, *theirs;
-        OK(rein_model_save(model, NULL, in_folder_format("saved_%s", models[i]), &error_));
-        OK(rein_tensors_open(&ours, in_folder_format("saved_%s", models[i]), &error_));
-        OK(rein_tensors_open(&theirs, fixture(models[i], ""), &error_));
+        OK(rein_model_save(model, NULL, in_folder_format("saved_%s", gguf_models[i]), &error_));
+        OK(rein_tensors_open(&ours, in_folder_format("saved_%s", gguf_models[i]), &error_));
+        OK(rein_tensors_open(&theirs, fixture(gguf_models[i], ""), &error_));
         assert_int_equal(rein_tensors_count(ours), rein_tensors_count(theirs));
         for (size_t k = 0; k < rein_tensors_count(ours); k++) {
             const rein_tensor *a = rein_tensors_at(ours, k), *b = rein_tensors_find(theirs, a->name);
             assert_non_null(b);
             if (a->dtype != b->dtype) continue; /* vectors of 16-bit models are f32 in GGUF */
-            check_weights(a, b, !strncmp(models[i], "gemma", 5) && a->n_dims == 1);
+            check_weights(a, b, !strncmp(gguf_models[i], "gemma", 5) && a->n_dims == 1);
         }
         rein_tensors_close(ours);
         rein_tensors_close(theirs);
@@ -152,51 +91,12 @@ static void test_split(void **state) {
 
 /* ---- tokenizers */
 
-static rein_tokenizer *tokenizer_of(const char *path) {
-    rein_tokenizer *tokenizer;
-    OK(rein_tokenizer_open(&tokenizer, path, &error_));
-    return tokenizer;
-}
-
-static void check_ids(const rein_tokenizer *ours, const rein_tokenizer *theirs, const char *text, size_t length, int special) {
-    rein_ids a = {0}, b = {0};
-    const rein_encoding how = {.parse_special = special};
-    OK(rein_tokenizer_encode(&a, ours, text, length, &how, &error_));
-    OK(rein_tokenizer_encode(&b, theirs, text, length, &how, &error_));
-    if (a.count != b.count || (a.count && memcmp(a.data, b.data, a.count * sizeof *a.data) != 0))
-        fail_msg("\"%.*s\"", (int)length, text);
-    rein_ids_free(&a);
-    rein_ids_free(&b);
-}
-
-/* The texts of the fixture's cases: "e 0 0 HEX IDS". */
-static void check_cases(const rein_tokenizer *ours, const rein_tokenizer *theirs, const char *path) {
-    static char line[1 << 16], hex[1 << 15], text[1 << 14];
-    FILE *file = fopen(path, "r");
-    size_t n = 0;
-    int special;
-    assert_non_null(file);
-    while (fgets(line, sizeof line, file)) {
-        if (sscanf(line, "e %*d %d %32767s", &special, hex) != 2 || *hex == '-') continue;
-        size_t length = 0;
-        for (unsigned byte; length < sizeof text && sscanf(hex + 2 * length, "%2x", &byte) == 1; length++)
-            text[length] = (char)byte;
-        check_ids(ours, theirs, text, length, special);
-        n++;
-    }
-    fclose(file);
-    assert_true(n > 5);
-}
-
 static void test_tokenizers(void **state) {
     (void)state;
-    static const char *const names[] = {"smollm", "qwen", "llama3", "gpt2", "llama2", "gemma"};
-    const char *tests = getenv("REIN_TESTS_DIR");
-    for (size_t i = 0; i < COUNT(names); i++) {
+    for (size_t i = 0; i < COUNT(gguf_tokenizers); i++) {
         char name[64], directory[4096], cases[4200];
-        snprintf(name, sizeof name, "tokenizer_%s", names[i]);
-        snprintf(directory, sizeof directory, "%s/model/fixtures/tokenizer/%s", tests ? tests : "tests", names[i]);
-        snprintf(cases, sizeof cases, "%s/cases.txt", directory);
+        snprintf(name, sizeof name, "tokenizer_%s", gguf_tokenizers[i]);
+        tokenizer_fixture(directory, cases, gguf_tokenizers[i]);
         rein_tokenizer *ours = tokenizer_of(gguf_fixture(name)), *theirs = tokenizer_of(directory);
         check_cases(ours, theirs, cases);
         rein_tokenizer_close(ours);
