@@ -53,12 +53,14 @@ has "generate: that is said" err '^rein generate: note: model is not what the ru
 
 # ---------------------------------------------------------------------------------------------------------------- export
 
-says "export" '^merged$' rein export one --to merged
+does "export" rein export one --to merged
+has "export: the path" "$work/out" '^merged$'
+has "export: who loads it" "$work/err" 'from_pretrained\("merged"\)'
 for file in config.json model.safetensors tokenizer.json; do if [ -f "merged/$file" ]; then pass; else fail "export: $file"; fi; done
 does "export: the model" rein generate --model merged --temperature 0.7 "${ask[@]}"
 refused "export: a model is there" '^rein export: .*merged' rein export one --to merged
 refused "export: nothing" '^rein export: a policy is needed' rein export --to there
-refused "export: nowhere" '^rein export: a directory is needed: --to DIR$' rein export one
+refused "export: nowhere" '^rein export: a directory or a file is needed: --to DIR or --to FILE.gguf$' rein export one
 absent "export: nothing is written" there
 
 # ---------------------------------------------------------------------------------------------------------------- bundle
