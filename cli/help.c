@@ -417,7 +417,7 @@ static const cli_command COMMANDS[] = {
     {
         .name = "dpo",
         .usage = "RUN --data FILE [--model DIR] [--loss NAME] [SETTING...]",
-        .summary = "training on preferences: pairs of a better and a worse answer, or labels",
+        .summary = "training on preferences: pairs of answers, or labelled answers",
         .description =
             "Trains an adapter, or all weights with --full, on pairs. FILE has one JSON object a line: {\"prompt\": ..., "
             "\"chosen\": ..., \"rejected\": ...}, as texts or as lists of messages; without a prompt, what both answers begin "

@@ -317,7 +317,7 @@ declare -A fails=(
     [generate]="EINVAL model --model $work/none --prompt a" [score]="EINVAL --temperature --model $work --text a --temperature 0"
     [run]="EINVAL steps $work/run --steps 0" [train]="EINVAL None $work/run --model $work/none"
     [sft]="EINVAL --batch-size $work/run --model $work --data $work/none --batch-size 0"
-    [dpo]="EINVAL --loss $work/run --model $work --data $work/none --loss kto"
+    [dpo]="EINVAL --loss $work/run --model $work --data $work/none --loss nosuch"
     [eval]="EINVAL --against --model $work --against x --against y" [task]="EINVAL --split sums --split neither" [bench]="EINVAL --rounds fma --rounds 0"
     [export]="EINVAL model $work/none --to $work/there" [bundle]="EINVAL run $work/none" [serve]="EINVAL model $work/none"
 )
