@@ -59,8 +59,7 @@ static const bench_row ROWS[] = {
     {"rl step smollm", "s", "the same, prompts of 32, responses of 16 tokens", bench_rl_smollm, .rounds = 2, SMOLLM},
     {"share reference", "%", "of a step outside its passes; goal: 25", bench_reference, .rounds = 4, SMALL, .lora = 1, .limit = 25},
     {"share reference full", "%", "the same where all weights train", bench_reference, .rounds = 4, SMALL, .limit = 25},
-    {"share window", "%", "time a token at 4,096 to that at 512; goal: 130", bench_window, .rounds = 3, WINDOWS,
-     .limit = 130},
+    {"share window", "%", "time a token at 4,096 to that at 512; goal: 130", bench_window, .rounds = 3, WINDOWS, .limit = 130},
     {"share sharing", "×", "speedup when 8 responses share a prompt", bench_sharing, .rounds = 4, SMALL},
 };
 

@@ -251,7 +251,7 @@ static void refuses(const char *directory, rein_score_head score, const char *sa
 }
 
 static void with_labels(const char *directory, int labels) {
-    char path[4200], text[8];
+    char path[4200], text[12];
     snprintf(path, sizeof path, "%s/config.json", directory);
     json_t *config = read_json(path), *names = json_object();
     for (int i = 0; i < labels; i++) snprintf(text, sizeof text, "%d", i), json_object_set_new(names, text, json_string(text));
