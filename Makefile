@@ -75,12 +75,17 @@ BUNDLED  := -Wl,-Bstatic $(LIBS) -Wl,-Bdynamic
 HIDDEN   := $(BUILD)/obj/python/stdin.o -Wl,--wrap=stdin -Wl,--exclude-libs,ALL $(BUNDLED)
 SO_LIBS  := $(if $(STATIC),$(HIDDEN),$(LIBS)) -lm
 CLI_LIBS := $(if $(STATIC),$(BUNDLED),$(LIBS)) -lm -ldl
+# DIST=DIR, for the tarball: rein is one static program with the libmicrohttpd that is installed in DIR.
+ifneq ($(DIST),)
+CPPFLAGS += -DREIN_STATIC -isystem $(DIST)/include
+CLI_LIBS := -static $(DIST)/lib/libmicrohttpd.a $(LIBS) -lm
+endif
 CMOCKA    = $(shell pkg-config --libs cmocka 2>/dev/null || echo -lcmocka)
 
 # --------------------------------------------------------------------------------------------------------------------- build
 
 .PHONY: all demo test check asan tsan fuzz fuzz-smoke fuzzers soak count lint format syntax coverage parity parity-all base-model bench \
-        bench-peers mpi ranks wheel install uninstall clean help FORCE
+        bench-peers mpi ranks dist wheel install install-program uninstall clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -245,6 +250,12 @@ coverage:
 	    RUNNERS='$(filter-out %install/run.sh %run_docs.sh,$(RUNNERS))'
 	@python3 scripts/coverage.py build-cov 90 $(COVERED)
 
+# A tarball in dist/ with one static program, for any x86-64 Linux.
+dist:
+	$(SETUP) base
+	@scripts/dist.sh
+	@tests/install/dist.sh dist/rein-$(VERSION)-linux-x86_64.tar.gz
+
 # A wheel in dist/ that installs on other machines: pip builds it, auditwheel checks what it needs and gives it its manylinux tag.
 wheel:
 	$(SETUP) base
@@ -277,27 +288,31 @@ INSTALLED = bin/rein lib/librein.a lib/librein.so lib/librein.so.0 lib/pkgconfig
             share/fish/vendor_completions.d/rein.fish share/rein
 TO        = $(DESTDIR)$(PREFIX)
 
-install: all
-	@install -d $(TO)/bin $(TO)/lib/pkgconfig $(TO)/include/rein $(TO)/share/man/man1 $(TO)/share/bash-completion/completions \
-	    $(TO)/share/zsh/site-functions $(TO)/share/fish/vendor_completions.d $(TO)/share/rein/models/sums
-	@install -m 755 $(BUILD)/rein $(TO)/bin/rein
+install: all install-program
+	@install -d $(TO)/lib/pkgconfig $(TO)/include/rein
 	@install -m 644 $(BUILD)/librein.a $(TO)/lib/librein.a
 	@install -m 755 $(BUILD)/librein.so $(TO)/lib/librein.so.0
 	@ln -sf librein.so.0 $(TO)/lib/librein.so
 	@install -m 644 include/rein/*.h $(TO)/include/rein
-	@install -m 644 models/sums/* $(TO)/share/rein/models/sums
 	@sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' rein.pc.in > $(TO)/lib/pkgconfig/rein.pc
+	@echo 'installed rein $(VERSION) into $(TO)'
+
+# What a user of the program needs: no library and no headers.
+install-program: $(BUILD)/rein
+	@install -d $(TO)/bin $(TO)/share/man/man1 $(TO)/share/bash-completion/completions $(TO)/share/zsh/site-functions \
+	    $(TO)/share/fish/vendor_completions.d $(TO)/share/rein/models/sums
+	@install -m 755 $(BUILD)/rein $(TO)/bin/rein
+	@install -m 644 models/sums/* $(TO)/share/rein/models/sums
 	@$(BUILD)/rein help --man > $(TO)/share/man/man1/rein.1
 	@$(BUILD)/rein completion bash > $(TO)/share/bash-completion/completions/rein
 	@$(BUILD)/rein completion zsh > $(TO)/share/zsh/site-functions/_rein
 	@$(BUILD)/rein completion fish > $(TO)/share/fish/vendor_completions.d/rein.fish
-	@echo 'installed rein $(VERSION) into $(TO)'
 
 uninstall:
 	rm -rf $(INSTALLED:%=$(TO)/%)
 
 clean:
-	rm -rf build build-mpi build-asan build-tsan build-cov build-fuzz build-lint build-wheel build-parity build-bench dist python/rein/*.so*
+	rm -rf build build-mpi build-asan build-tsan build-cov build-fuzz build-lint build-wheel build-dist build-parity build-bench dist python/rein/*.so*
 
 help:
 	@echo 'make             builds librein.a, librein.so and rein in build/ (CC=clang, CFLAGS=…; V=1 shows commands)'
@@ -319,6 +334,7 @@ help:
 	@echo 'make base-model  trains the shipped model, models/sums, again (CHECK=1 compares with the existing one)'
 	@echo 'make bench       the performance table of this machine (ARGS=… selects rows), with installed peers'
 	@echo 'make bench-peers installs those peers: PyTorch, numpy and llama.cpp (15 minutes)'
+	@echo 'make dist        builds a tarball in dist/ with one static program, for any x86-64 Linux, and tries it in an empty root'
 	@echo 'make wheel       builds the Python package, with the program rein in it, as a wheel in dist/'
 	@echo 'make install     installs into PREFIX (/usr/local) below DESTDIR; make uninstall removes it'
 	@echo 'make clean       removes everything that was built'

@@ -1,5 +1,17 @@
-/* mhd.c - finds the functions of libmicrohttpd. */
+/* mhd.c - finds the functions of libmicrohttpd. In the static program (REIN_STATIC) they are linked in. */
 #include "mhd.h"
+
+#ifdef REIN_STATIC
+
+#define FOUND(name) .name = MHD_##name,
+mhd_calls mhd = {MHD_CALLS(FOUND)};
+
+rein_status mhd_load(rein_error *err) {
+    (void)err;
+    return REIN_OK;
+}
+
+#else
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -34,3 +46,5 @@ rein_status mhd_load(rein_error *err) {
     return missing ? rein_fail(err, REIN_ESYSTEM, "%s is missing%s: install libmicrohttpd (Debian: libmicrohttpd12)", missing, why)
                    : REIN_OK;
 }
+
+#endif
