@@ -202,8 +202,8 @@ fuzz-smoke fuzz:
 
 fuzzers: $(FUZZERS)
 
-# ROUNDS repeats of the tests that kill a process and cut the power; every allocation failing once; a kill and an error at every system call; then the sanitizers (threads too), then `make fuzz`.
-# Takes hours.
+# ROUNDS repeats of the tests that kill a process and cut the power; every allocation failing once; a kill and an error at every system call;
+# kills and full disks at random moments; a server under load for an hour; then the sanitizers (threads too), then `make fuzz`. Takes hours.
 ROUNDS ?= 100
 soak:
 	$(SETUP) test
@@ -213,6 +213,8 @@ soak:
 	@REIN_TEST_ALLOCATIONS=all tests/cli/run_memory.sh $(BUILD)/rein
 	@REIN_TEST_CALLS=all tests/cli/run_calls.sh $(BUILD)/rein
 	@REIN_TEST_KILLS=50 tests/cli/run_ranks_kills.sh build-mpi/rein
+	@python3 tests/soak/kills.py $(BUILD)/rein 500
+	@python3 tests/soak/server.py $(BUILD)/rein 60
 	@$(MAKE) asan
 	@$(MAKE) tsan
 	@$(MAKE) fuzz
