@@ -1,11 +1,13 @@
-"""kills.py REIN [KILLS [SEED]]: kill -9, and a full disk, at random moments, until a run is complete. Then its files must have the
-bytes of a run that nothing happened to. Five commands take turns: run, sft, dpo, train (one step a call) and serve (training over
-HTTP). KILLS is the number of kills (500); the moments depend on SEED (1). Ends with 'N passed, N failed'."""
+"""kills.py REIN [KILLS [SEED]]: kill -9, and a full disk, at random moments, until a run is complete. Then its files
+must have the bytes of a run that nothing happened to. Five commands take turns: run, sft, dpo, train (one step a call)
+and serve (training over HTTP). KILLS is the number of kills (500); the moments depend on SEED (1). Ends with
+'N passed, N failed'."""
 
 import http.client
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -31,6 +33,7 @@ CONFIG = {
 }
 MEASURED = ("step_time", "tokens_per_second", "peak_memory")  # by a clock or by the system
 NOT_COMPARED = (".lock", ".origin", "report.html", "summary.json")
+UNFINISHED = re.compile(r"\.[a-z.]+-\d+-\d+\.tmp")  # removed when the run is resumed; nothing resumes a complete one
 STEPS = 12
 COMMON = "--model fresh --threads 1 --keep-last 0 --learning-rate 0.01".split()
 PIPES = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -130,7 +133,7 @@ def content(run):
     found = {}
     for path in sorted(Path(run).rglob("*")):
         name = str(path.relative_to(run))
-        if not path.is_file() or name.startswith("tensorboard/") or name in NOT_COMPARED:
+        if not path.is_file() or name.startswith("tensorboard/") or name in NOT_COMPARED or UNFINISHED.fullmatch(name):
             continue
         if name in ("history.jsonl", "evaluations.jsonl"):
             lines = [json.loads(line).items() for line in path.read_text().splitlines()]

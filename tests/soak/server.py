@@ -1,6 +1,6 @@
-"""server.py REIN [MINUTES [CLIENTS]]: a server that trains while clients talk to it (60 minutes, 64 clients). They ask for chats,
-completions and streams, and one in twenty leaves in the middle. Every other request must be answered whole, and the memory of
-the process must stay flat. Ends with 'N passed, N failed'."""
+"""server.py REIN [MINUTES [CLIENTS]]: a server that trains while clients talk to it (60 minutes, 64 clients). They ask
+for chats, completions and streams, and one in twenty leaves in the middle. Every other request must be answered whole,
+and the memory of the process must stay flat. Ends with 'N passed, N failed'."""
 
 import asyncio
 import json
