@@ -7,6 +7,7 @@
 #include "base/base.h"
 #include "conversation.h"
 #include "model/weights.h"
+#include "task.h"
 #include "trajectory.h"
 
 void rein_dialogue_free(rein_dialogue *d) {
@@ -83,7 +84,9 @@ static rein_status continue_history(int *room, rein_dialogue *d, const rein_roll
     /* The token that ends a turn is there already, if the model sampled it. */
     const size_t skip = !status && ids.count && d->finish == REIN_FINISH_END_TOKEN && ids.data[0] == h->ids[h->n - 1];
     *room = !status && h->n + ids.count - skip < (size_t)o->policy.model->config.max_positions;
+    const size_t n = h->n, length = h->text.length;
     if (*room) status = rein_history_add_given(h, &d->capacity, ids.data + skip, ids.count - skip, o->tokenizer, err);
+    if (status) h->n = n, h->text.length = length;
     rein_ids_free(&ids);
     return status;
 }
@@ -178,4 +181,30 @@ rein_status rein_dialogue_turn(const json_t **message, rein_dialogue *d, const c
     if (!made || json_array_append_new(d->messages, made)) return rein_no_memory(err);
     d->turns++;
     return REIN_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ what is kept */
+
+rein_status rein_dialogue_keep(rein_dialogue *d, rein_error *err) {
+    rein_text text = {0};
+    rein_text_put(&text, "{");
+    rein_json_put_name(&text, "messages");
+    rein_json_put_value(&text, d->messages);
+    if (d->tools) rein_json_put_name(&text, "tools"), rein_json_put_value(&text, d->tools);
+    rein_text_put(&text, "}");
+    const rein_status status = rein_text_status(&text, err);
+    if (status) rein_text_free(&text);
+    else d->trajectory->json = text.data;
+    return status;
+}
+
+rein_status rein_dialogue_example(rein_example *example, const rein_dialogue *d, size_t n, rein_error *err) {
+    json_t *messages = json_array();
+    int failed = !messages;
+    for (size_t i = 0; i < n && !failed; i++) failed = json_array_append(messages, json_array_get(d->messages, i));
+    json_t *object = failed ? NULL : json_pack("{s:O, s:O*}", "messages", messages, "tools", d->tools);
+    const rein_status status = object ? rein_example_read(example, object, "", err) : rein_no_memory(err);
+    json_decref(object);
+    json_decref(messages);
+    return status;
 }

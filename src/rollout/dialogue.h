@@ -43,4 +43,10 @@ rein_status rein_dialogue_put(rein_dialogue *dialogue, const rein_sampled *sampl
  * *message is borrowed from the messages. */
 rein_status rein_dialogue_turn(const json_t **message, rein_dialogue *dialogue, const char *id, rein_error *err);
 
+/* Makes the conversation and its tools the `json` of the trajectory, which its file has. */
+rein_status rein_dialogue_keep(rein_dialogue *dialogue, rein_error *err);
+
+/* The first n messages and the tools as an example: what was asked. The caller frees it. */
+rein_status rein_dialogue_example(rein_example *example, const rein_dialogue *dialogue, size_t n, rein_error *err);
+
 #endif

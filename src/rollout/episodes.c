@@ -144,35 +144,12 @@ static rein_status put_token(play *p, const rein_sampled *s, rein_error *err) {
 
 /* ------------------------------------------------------------------------------------------------- what the environment said */
 
-/* The conversation and the tools, which the trajectory's file has. */
-static rein_status keep_conversation(episode *e, rein_error *err) {
-    rein_text text = {0};
-    rein_text_put(&text, "{");
-    rein_json_put_name(&text, "messages");
-    rein_json_put_value(&text, e->d.messages);
-    if (e->d.tools) rein_json_put_name(&text, "tools"), rein_json_put_value(&text, e->d.tools);
-    rein_text_put(&text, "}");
-    const rein_status status = rein_text_status(&text, err);
-    if (status) rein_text_free(&text);
-    else e->trajectory->json = text.data;
-    return status;
-}
-
 static rein_status finish(play *p, episode *e, rein_error *err) {
     p->finished++;
     e->trajectory->reward = e->reward;
-    rein_status status = keep_conversation(e, err);
+    rein_status status = rein_dialogue_keep(&e->d, err);
     if (!status) status = rein_trajectory_set_metric(e->trajectory, "turns", (double)e->d.turns, err);
     if (!status && p->options->progress) p->options->progress(p->options->context, p->finished, p->n);
-    return status;
-}
-
-/* What was asked, as the first episode of the group has it. */
-static rein_status put_example(rein_group *group, const episode *e, rein_error *err) {
-    json_t *object = json_pack("{s:O, s:O*}", "messages", e->d.messages, "tools", e->d.tools);
-    if (!object) return rein_no_memory(err);
-    const rein_status status = rein_example_read(&group->example, object, "", err);
-    json_decref(object);
     return status;
 }
 
@@ -189,7 +166,8 @@ static rein_status begin(play *p, episode *e, rein_environment_answer *answer, r
     e->d.messages = answer->messages, answer->messages = NULL;
     e->d.tools = answer->tools, answer->tools = NULL;
     rein_status status = put_system(e->d.messages, p->options->prompting.system, err);
-    if (!status && !e->sample) status = put_example(&p->groups[e->group], e, err);
+    if (!status && !e->sample) /* the example of the group is what its first episode was asked */
+        status = rein_dialogue_example(&p->groups[e->group].example, &e->d, json_array_size(e->d.messages), err);
     if (status) return in_episode(p, e, status, err);
     return next_turn(p, e, NULL, err);
 }
