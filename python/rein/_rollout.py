@@ -257,8 +257,6 @@ class Source:
     seed: int
     step: int
     policy_step: int | None
-    max_tokens: int
-    max_turns: int
     exec: c.Exec
     needs: tuple[Any, ...]
     use: Callable[[], contextlib.AbstractContextManager[Any]]
@@ -651,8 +649,8 @@ async def rollout(
     scenarios: Sequence[Any],
     *,
     samples: int = 1,
-    max_turns: int | None = None,
-    max_tokens: int | None = None,
+    max_turns: int = 8,
+    max_tokens: int = 1024,
     seed: int | None = None,
     step: int | None = None,
     first_scenario: int = 0,
@@ -673,8 +671,7 @@ async def rollout(
     reward. `play` may be async, or a plain function, which runs in a thread of its own and does not await. Up to
     `concurrency` episodes are open at a time, and their turns are sampled in one batch.
 
-    `max_turns`, `max_tokens`: limits of an episode (None: 8 turns and 1024 tokens, or the settings of the run). At a
-    limit `create` raises EpisodeOver; a function that does not catch it has the reward `limit_reward`. `timeout`:
+    `max_turns`, `max_tokens`: limits of an episode, of all its turns and tokens. At a limit `create` raises EpisodeOver; a function that does not catch it has the reward `limit_reward`. `timeout`:
     seconds that `play` may take between two answers of the model. `on_error`: what becomes of an episode whose function
     raises an exception or is too slow: "raise" ends the rollout with it, "drop" leaves the episode out of its group, a
     number is its reward (if the model wrote something). `Rollout.errors` has the exceptions.
@@ -705,7 +702,7 @@ async def rollout(
         samples=e.count_of(samples, "samples", 1),
         policy=source.policy,
         tokenizer=source.tokenizer._handle.address,
-        max_turns=source.max_turns if max_turns is None else e.count_of(max_turns, "max_turns", 1),
+        max_turns=e.count_of(max_turns, "max_turns", 1),
         exec=source.exec,
         sampler_log_probs=bool(greedy),
     )
@@ -713,7 +710,7 @@ async def rollout(
     options.sampling = e.Sampling(
         greedy=bool(greedy),
         top_p=1.0,
-        max_tokens=source.max_tokens if max_tokens is None else e.count_of(max_tokens, "max_tokens", 1),
+        max_tokens=e.count_of(max_tokens, "max_tokens", 1),
         end_ids=address(source.end_ids),
         n_end_ids=source.end_ids.size,
         seed=source.seed if seed is None else e.count_of(seed, "seed", limit=2**64),

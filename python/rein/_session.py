@@ -184,8 +184,6 @@ class Session:
                 seed=int(_settings_number(settings, b"seed")),
                 step=at if step is None else e.count_of(step, "step", limit=2**63),
                 policy_step=None if evaluation else at,
-                max_tokens=int(_settings_number(settings, b"max_tokens")),
-                max_turns=int(_settings_number(settings, b"max_turns")),
                 exec=c.Exec(int(_settings_number(settings, b"threads")), 0),
                 needs=(session, self._tokenizer._handle),
                 use=self._use,
