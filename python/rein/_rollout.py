@@ -353,21 +353,25 @@ class _Table:
     # ---- the thread of the library's calls
 
     def _advance(self, calls: list[tuple[Callable[[], Any], asyncio.Future[Any]]]) -> tuple[list[Any], list[Any]]:
-        """Runs the calls, then makes a step. The results of both, as (future, result, problem)."""
-        done, written = [], []
-        with self._source.use():
-            for function, future in calls:
-                try:
-                    done.append((future, function(), None))
-                except BaseException as problem:
-                    done.append((future, None, problem))
-            if _play_unfinished(self._play.address):
-                if self._source.steps() != self._steps:
-                    raise RuntimeError("the policy made a step while a rollout samples from it: wait for the rollout")
-                written = self._step()
-        return done, written
+        """Runs the calls, then makes a step: the results of the calls, as (future, result, problem), and the turns. A
+        step that fails is the problem of the rollout."""
+        done: list[Any] = []
+        try:
+            with self._source.use():
+                for function, future in calls:
+                    try:
+                        done.append((future, function(), None))
+                    except Exception as problem:
+                        done.append((future, None, problem))
+                return done, self._step() if _play_unfinished(self._play.address) else []
+        except Exception as problem:
+            self._problem = problem
+            done += [(future, None, problem) for _, future in calls[len(done) :]]
+            return done, []
 
     def _step(self) -> list[tuple[int, Written]]:
+        if self._source.steps() != self._steps:
+            raise RuntimeError("the policy made a step while a rollout samples from it: wait for the rollout")
         place, count = ctypes.POINTER(_PlayTurn)(), ctypes.c_size_t()
         e.call(_play_step, ctypes.byref(place), ctypes.byref(count), self._play.address)
         return [(int(one.number), _written(one)) for one in place[: count.value]]
@@ -375,20 +379,18 @@ class _Table:
     # ---- the event loop
 
     async def run(self) -> None:
-        """Works until it is cancelled. After a failure every call fails with it."""
+        """Works until it is cancelled. After a step that failed, every call fails with it."""
         self._loop = asyncio.get_running_loop()
         self._steps = self._source.steps()
-        try:
-            while True:
-                if not self._calls and not self._waiting:
-                    self._work.clear()
-                    await self._work.wait()
-                calls, self._calls = self._calls, []
-                done, written = await self._loop.run_in_executor(self._thread, self._advance, calls)
-                self._report(done, written)
-                await asyncio.sleep(0)  # those who waited may ask again before the next step
-        except Exception as problem:
-            self._fail(problem)
+        while self._problem is None:
+            if not self._calls and not self._waiting:
+                self._work.clear()
+                await self._work.wait()
+            calls, self._calls = self._calls, []
+            done, written = await self._loop.run_in_executor(self._thread, self._advance, calls)
+            self._report(done, written)
+            await asyncio.sleep(0)  # those who waited may ask again before the next step
+        self._fail(self._problem)
 
     def _report(self, done: list[Any], written: list[tuple[int, Written]]) -> None:
         for future, result, problem in done:

@@ -96,12 +96,6 @@ class Session:
             return int(_session_step(session.address))
 
     @property
-    def steps(self) -> int:
-        """The setting `steps`: how many steps the run is meant to have."""
-        with self._use() as session:
-            return int(_settings_number(_session_settings(session.address), b"steps"))
-
-    @property
     def checkpoint(self) -> str:
         """The directory of the newest checkpoint: an adapter (or, with full=True, a model) for rein.Policy."""
         with self._use():

@@ -141,16 +141,15 @@ def test_several_conversations_in_an_episode(policy):
         await create(messages=[*first, say("Q:2+2=?  A:")], max_tokens=6)
         await create(messages=[*first, say("Q:3+3=?  A:")], max_tokens=6)
         await asyncio.gather(*(create(messages=[say(f"Q:{i}+1=?  A:")], max_tokens=6) for i in range(3)))
-        return len(set(texts)), {"answers": len(answer.choices)}
+        return len(texts), {"twins": texts.count(texts[0]) - 1}
 
     groups = play(policy, several, [0], samples=2, step=1, max_tokens=200)
     assert equal(groups, play(policy, several, [0], samples=2, step=1, max_tokens=200))
     for one in groups[0]:
-        assert one.metrics == {"turns": 8, "answers": 3} and one.reward >= 2
-        histories = one.histories
-        assert len(histories) == 7  # three choices, of which one goes on; a branch of it; three of their own
-        trained = [np.count_nonzero(np.diff(history.mask.astype(int)) == 1) for history in histories]
-        assert trained == [2, 1, 1, 1, 1, 1, 1]
+        assert one.metrics["turns"] == 8 and one.reward == 3
+        # three choices, of which one goes on; a branch of it, which goes on with a twin if there is one; three more
+        trained = [np.count_nonzero(np.diff(history.mask.astype(int)) == 1) for history in one.histories]
+        assert sum(trained) == 8 and len(trained) == (6 if one.metrics["twins"] else 7)
     assert policy.forward_backward(groups, "reinforce").max_gap == 0
 
 
@@ -320,7 +319,8 @@ def test_a_wrong_request_names_its_field(policy, field):
 
         async def asks(client, _, value=value, seen=seen):
             try:
-                await client.chat.completions.create(**{"messages": [say("Q:")], "max_tokens": 2, field: value})
+                limit = {} if field.startswith("max_") else {"max_tokens": 2}
+                await client.chat.completions.create(**{"messages": [say("Q:")], **limit, field: value})
             except rein.ArgumentError as problem:
                 seen.append(problem)
             await client.chat.completions.create(messages=[say("Q:")], max_tokens=2, stop=None, top_p=1, stream=False)
@@ -403,7 +403,7 @@ def test_tools(tmp_path):
     prompt = policy.tokenizer.apply_chat_template([say("go")], tools=TOOLS)
     response = [*policy.tokenizer.encode(CALL, add_special=False), *policy.end_ids[:1]]
     for _ in range(60):
-        policy.forward_backward([[rein.Trajectory(prompt, response, None, 1)]], "reinforce")
+        policy.forward_backward([[rein.Trajectory(prompt, response, None, 1)]], {})
         policy.optim_step(5e-3)
     seen = []
 
@@ -510,7 +510,7 @@ def test_a_function_and_an_environment_train_the_same_policy(tmp_path):
         while run.step < 2:
             run.train(asyncio.run(rein.rollout(run, guess, [2] * 8, samples=8, max_tokens=24)))
         assert weights(Path(run.checkpoint)) == weights(Path(made.checkpoint))
-    for name in ("prompt_ids", "response_ids", "log_probs", "mask", "reward", "messages"):
+    for name in ("prompt_ids", "response_ids", "logprobs", "mask", "reward", "messages"):
         pair = [
             [t[name] for line in open(tmp_path / one / "trajectories/train/0002.jsonl") for t in json.loads(line)["trajectories"]]
             for one in ("environment", "function")
@@ -554,8 +554,8 @@ def test_a_run_that_was_killed_resumes_bit_for_bit(tmp_path):
 
 
 def test_a_session(tmp_path):
-    with rein.open_run(tmp_path / "run", **SETTINGS, steps=7) as run:
-        assert (run.step, run.steps) == (0, 7) and "step 0" in repr(run)
+    with rein.open_run(tmp_path / "run", **SETTINGS) as run:
+        assert run.step == 0 and "step 0" in repr(run)
         groups = asyncio.run(rein.rollout(run, guess, [1, 2], samples=4, max_tokens=24))
         with pytest.raises(TypeError, match="give only episodes of a rollout, or none"):
             run.train([[groups[0][0], rein.Trajectory([1], [2], None, 1)]])
@@ -566,7 +566,7 @@ def test_a_session(tmp_path):
         assert run.train([group for group in groups])["reward"] == np.mean([one.reward for g in groups for one in g])
         # groups of an earlier policy train too, with their log-probs as they are
         assert run.train(groups)["step"] == 2
-        with pytest.raises(ValueError, match="is in use|another process|used"):
+        with pytest.raises(rein.FileError, match="is being written by process"):
             rein.open_run(tmp_path / "run")
     assert "closed" in repr(run)
     run.close()
