@@ -468,7 +468,7 @@ def test_the_game_is_learned(tmp_path):
 
     with rein.open_run(tmp_path / "run", **SETTINGS) as run:
         before = score(run)
-        while run.step < 16:
+        while run.step < 24:
             run.train(asyncio.run(rein.rollout(run, guess, numbers, samples=8, max_tokens=24)))
         after = score(run)
     assert before < 0 and after > 0.5, (before, after)
