@@ -282,6 +282,7 @@ static rein_status make_step(rein_session_report *report, rein_step_batch *batch
     size_t n = 0;
     rein_status status = REIN_OK;
     const double began = rein_now();
+    rein_session_begin_step(s);
     while (!status && rein_step_batch_wants_more(batch, settings_of(l))) {
         status = rein_loop_sample_round(&round, batch, l, err);
         if (!status) status = rein_loop_choose(batch, &round, l, err);
