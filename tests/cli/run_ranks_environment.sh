@@ -5,14 +5,14 @@ set -u
 # shellcheck source-path=SCRIPTDIR source=ranks.sh
 . "$(dirname "$0")/ranks.sh"
 play() { echo "env: python3 $ranks_home/environment.py $*"; }
-game=(--model "$sums" --chat-format raw --preset grpo --prompts 6 --samples 3 --max-tokens 24 --learning-rate 1e-3 --threads 1 --keep-last 0)
+game=(--model "$sums" --chat-format raw --preset grpo --prompts 4 --samples 3 --max-tokens 24 --learning-rate 1e-3 --threads 1 --keep-last 0)
 
 does "on 1" ranks 1 run game-1 "${game[@]}" --task "$(play guess)" --steps 3 --eval-prompts 5 --eval-steps 2
 for n in 2 3 4; do
     does "on $n" ranks "$n" run "game-$n" "${game[@]}" --task "$(play guess)" --steps 3 --eval-prompts 5 --eval-steps 2
     same "$n ranks" game-1 "game-$n"
 done
-if [ "$(grep -c . game-4/trajectories/train/0003.jsonl)" -eq 6 ]; then pass; else fail "six groups"; fi
+if [ "$(grep -c . game-4/trajectories/train/0003.jsonl)" -eq 4 ]; then pass; else fail "four groups"; fi
 # A program that answers in random order.
 cat >shuffled.sh <<SH
 #!/bin/sh
@@ -27,7 +27,7 @@ same "in any order: 3 ranks" mixed-1 mixed-3
 fault() {
     local title="$1 on rank $2"
     rm -rf broken
-    if timeout 60 mpirun -n 3 rein run broken "${game[@]}" --prompts 4 --task "$(play "$1" "$2")" --steps 1 --eval-prompts 0 --reward-timeout 5 >out 2>err </dev/null; then
+    if timeout 60 mpirun -n 3 rein run broken "${game[@]}" --task "$(play "$1" "$2")" --steps 1 --eval-prompts 0 --reward-timeout 5 >out 2>err </dev/null; then
         fail "$title: status 0"
     elif [ "$(grep -cE "$3" err)" -eq 1 ] && [ ! -e broken/checkpoints/0001 ]; then pass
     else fail "$title" "wanted once: $3" "$(head -5 err)"; fi
