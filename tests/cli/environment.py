@@ -81,6 +81,9 @@ FAULTS = {
 
 
 def fault(event):
+    if mode == "crash-reset":
+        print("boom: no such game", file=sys.stderr, flush=True)
+        sys.exit(3)
     if event["event"] == "reset":
         return {"messages": say("Q:1+1=?  A:")}
     if event["event"] == "end":

@@ -40,7 +40,7 @@ fault few 1 '^rein run: the numbers of examples of rank 1 differ from those of t
 # A fault in a later step leaves the checkpoint before it.
 cat >program.sh <<SH
 #!/bin/sh
-if [ -e "$work/break" ] && [ "\${OMPI_COMM_WORLD_RANK:-0}" = 1 ]; then exec python3 "$ranks_home/environment.py" crash; fi
+if [ -e "$work/break" ] && [ "\${OMPI_COMM_WORLD_RANK:-0}" = 1 ]; then exec python3 "$ranks_home/environment.py" crash-reset; fi
 exec python3 "$ranks_home/environment.py" guess
 SH
 chmod +x program.sh
