@@ -58,6 +58,11 @@ static const struct {
     {"time/forward", AT(seconds_forward), 0, 0},
     {"time/backward", AT(seconds_backward), 0, 0},
     {"time/optimizer", AT(seconds_optimizer), 0, 0},
+    {"time/wait", AT(seconds_wait), 0, 0},
+    {"time/wait_max", AT(seconds_wait_max), 0, 0},
+    {"time/exchange", AT(seconds_exchange), 0, 0},
+    {"exchange/bytes", AT(exchange_bytes), 0, 0},
+    {"exchange/calls", AT(exchange_calls), 0, 0},
     {"peak_memory", AT(peak_memory), 0, 0},
 };
 _Static_assert(sizeof table / sizeof *table == REIN_METRIC_ROWS, "REIN_METRIC_ROWS is the number of rows");

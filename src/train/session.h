@@ -3,6 +3,7 @@
 #ifndef REIN_TRAIN_SESSION_H
 #define REIN_TRAIN_SESSION_H
 
+#include "dist/ranks.h"
 #include "reference_cache.h"
 #include "report/metrics.h"
 #include "report/tensorboard.h"
@@ -51,6 +52,8 @@ struct rein_session {
     rein_reference_cache *references;            /* log-probs under it; NULL: none yet */
     rein_named_number metrics[REIN_REPORT_ROWS]; /* of the last report */
     char note[REIN_NOTE_SIZE];
+    rein_ranks_traffic traffic; /* of the ranks when the step began */
+    int step_began;             /* traffic is that of this step, whose sampling is over */
 };
 
 /* REIN_EINVAL if the session is not in this state. */
@@ -77,6 +80,9 @@ rein_status rein_session_check_reference(const rein_session *session, const rein
 /* Checkpoints that later steps need as their reference: that of the next step is `lag` checkpoints back. needed has room for one more than
  * there are checkpoints; returns their number. */
 size_t rein_session_needed_steps(int64_t *needed, const rein_session *session);
+
+/* The step begins here, and not with its training: what ranks exchange from now on is counted with it. */
+void rein_session_begin_step(rein_session *session);
 
 /* ---- session_budget.c */
 
