@@ -108,6 +108,9 @@ int64_t rein_settings_total_steps(const rein_settings *settings);
  * rewards are open. */
 rein_status rein_settings_check_metric(const rein_settings *settings, const char *setting, const char *metric, rein_error *err);
 
+/* 1 if the metric of this name [length] is one of a loss over preferences. */
+int rein_settings_metric_is_of_pairs(const char *metric, size_t length);
+
 /* ---- settings_chat.c */
 
 /* Sets the date to today if it is not set and a template of the model asks for one (strftime_now). */
