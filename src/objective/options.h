@@ -77,6 +77,12 @@
     X(REIN_DPPO_TV, "tv")        \
     X(REIN_DPPO_KL, "kl")
 
+#define REIN_DIVERGENCES(X)               \
+    X(REIN_DIVERGENCE_SAMPLED, "sampled") \
+    X(REIN_DIVERGENCE_REVERSE, "reverse") \
+    X(REIN_DIVERGENCE_FORWARD, "forward") \
+    X(REIN_DIVERGENCE_JSD, "jsd")
+
 #define REIN_AGGREGATIONS(X)                           \
     X(REIN_TOKEN_MEAN, "token-mean")                   \
     X(REIN_TOKEN_SUM, "token-sum")                     \
@@ -110,6 +116,7 @@ typedef enum rein_surrogate { REIN_SURROGATES(REIN_VALUE) } rein_surrogate;
 typedef enum rein_kl_estimator { REIN_KL_ESTIMATORS(REIN_VALUE) } rein_kl_estimator;
 typedef enum rein_kl_penalty_source { REIN_KL_SOURCES(REIN_VALUE) } rein_kl_penalty_source;
 typedef enum rein_dppo_divergence { REIN_DPPO_DIVERGENCES(REIN_VALUE) } rein_dppo_divergence;
+typedef enum rein_divergence { REIN_DIVERGENCES(REIN_VALUE) } rein_divergence;
 typedef enum rein_aggregation { REIN_AGGREGATIONS(REIN_VALUE) } rein_aggregation;
 enum rein_preference_loss { REIN_PREFERENCE_LOSSES(REIN_VALUE) }; /* no typedef: the name is that of a function */
 #undef REIN_VALUE
