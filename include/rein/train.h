@@ -241,6 +241,12 @@ typedef struct rein_pass_options {
      * `reference`. NULL: the objective. */
     const rein_preference_options *preference;
     double preference_kl; /* of kto: the mean of log-prob − reference over mismatched pairs */
+    /* For advantage gae: a critic's values [tokens of all histories, in order] in place of those that the histories have. NULL: these. */
+    const float *values;
+    /* Advantages [tokens of all histories, in order] in place of an estimator, as those of a critic over a whole step of which the groups are
+     * a part; the rewards [trajectories, in order] are shaped already, and there is no KL in the reward. NULL, both: they are estimated. */
+    const float *given_advantages;
+    const double *shaped_rewards;
 } rein_pass_options;
 
 typedef struct rein_pass_result {
