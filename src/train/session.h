@@ -81,8 +81,13 @@ rein_status rein_session_check_reference(const rein_session *session, const rein
  * there are checkpoints; returns their number. */
 size_t rein_session_needed_steps(int64_t *needed, const rein_session *session);
 
+/* ---- session_traffic.c */
+
 /* The step begins here, and not with its training: what ranks exchange from now on is counted with it. */
 void rein_session_begin_step(rein_session *session);
+
+/* Sets the numbers of what all ranks have exchanged in this step; without other ranks they stay "not applicable". */
+rein_status rein_session_put_traffic(rein_step_numbers *numbers, rein_session *session, rein_error *err);
 
 /* ---- session_budget.c */
 
