@@ -1,10 +1,10 @@
 /* value.c - the loss of a critic with clipped values (PPO2 of OpenAI Baselines; verl and OpenRLHF clip at 0.5). Compiled per type.
  * The formula is in value.h. */
+#include "value.h"
 #include "../base/base.h"
 #include "../base/pool.h"
 #include "check.h"
 #include "typed.h"
-#include "value.h"
 
 typedef struct task {
     real *grad;

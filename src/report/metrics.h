@@ -30,9 +30,13 @@ typedef struct rein_step_numbers {
     double tokens_per_second; /* of this step, prompts and responses, over seconds_step */
     double peak_memory;       /* bytes, of the process so far */
     double expert_load_max, expert_load_cv, expert_entropy, expert_balance_loss; /* of mixtures of experts (model/expert_load.h) */
+    double critic_loss, critic_clip_fraction, critic_explained_variance, critic_value_mean, critic_return_mean;
+    double critic_gradient_norm, critic_learning_rate, seconds_critic;
+    double advantage_mean, advantage_std; /* of a critic's advantages, before whitening */
+    double kl_reward_coef, kl_of_target;  /* with kl_target: the coefficient of this step, and the KL that moves it */
 } rein_step_numbers;
 
-enum { REIN_METRIC_ROWS = 48 }; /* the most that a step has */
+enum { REIN_METRIC_ROWS = 60 }; /* the most that a step has */
 
 /* Makes every number "not applicable" and clears the parts. Call it first. Thread-safe. */
 void rein_step_numbers_clear(rein_step_numbers *numbers);

@@ -1,8 +1,9 @@
 /* session.h - inside of a session, for session_prepare.c (checks), session.c (begins, saves), session_budget.c, session_change.c,
- * session_check.c, session_reference.c, session_train.c and session_commit.c. Private. */
+ * session_check.c, session_reference.c, session_train.c, session_critic.c and session_commit.c. Private. */
 #ifndef REIN_TRAIN_SESSION_H
 #define REIN_TRAIN_SESSION_H
 
+#include "critic.h"
 #include "dist/ranks.h"
 #include "reference_cache.h"
 #include "report/metrics.h"
@@ -38,12 +39,14 @@ struct rein_session {
     rein_adapter *adapter;                   /* NULL: all weights train */
     rein_activation_cache *activation_cache; /* NULL: not wanted */
     rein_trainer *trainer;
+    rein_critic *critic; /* NULL: none */
     rein_tensorboard *board;
     int64_t step;
     int64_t saved;     /* the step of the last checkpoint; -1: none */
     double tokens;     /* of the run so far */
     double seconds;    /* of its steps */
     double multiplier; /* of the budget penalty, in the next step (session_budget.c); NaN: that of the settings */
+    double kl_coef;    /* kl_reward_coef of the next step, with kl_target (session_critic.c); NaN: that of the settings */
     rein_session_state state;
     /* The reference, kept while it stays the same; the policy's own model with adapter NULL is the base. */
     int64_t reference_step; /* the checkpoint it is; -1: none, or not a checkpoint */

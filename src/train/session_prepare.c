@@ -252,6 +252,8 @@ static rein_status open_policy(rein_session *s, rein_error *err) {
     trainer.activation_cache = s->activation_cache;
     if (!status) status = rein_trainer_open(&s->trainer, s->model, s->adapter, &trainer, err);
     if (!status) rein_trainer_set_ranks(s->trainer, s->ranks);
+    if (!status && *o->critic) status = rein_critic_open(&s->critic, o, s->model, &trainer, err);
+    if (s->critic) rein_trainer_set_ranks(s->critic->trainer, s->ranks);
     return status;
 }
 
@@ -285,7 +287,7 @@ static rein_status new_session(rein_session **session, const char *directory, co
     if (!s) return rein_fail(err, REIN_ENOMEM, "no memory for a session");
     rein_settings_init(&s->settings);
     s->reference_step = s->saved = -1;
-    s->multiplier = NAN;
+    s->multiplier = s->kl_coef = NAN;
     s->is_new = !rein_run_exists(directory);
     s->directory = strdup(directory);
     if (from) s->fork = (rein_fork){strdup(from->run), from->step};

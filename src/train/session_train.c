@@ -10,6 +10,7 @@
 #include "preferences.h"
 #include "rollout/trajectory.h"
 #include "session.h"
+#include "session_critic.h"
 #include "session_pairs.h"
 #include "settings.h"
 #include "step_metrics.h"
@@ -18,6 +19,12 @@
 /* Tokens of the groups before `last`. */
 static size_t tokens_before(const rein_groups *groups, size_t last) {
     return rein_groups_tokens(&(rein_groups){groups->groups, last, 0});
+}
+
+static size_t trajectories_before(const rein_groups *groups, size_t last) {
+    size_t n = 0;
+    for (size_t g = 0; g < last; g++) n += groups->groups[g].n;
+    return n;
 }
 
 static double truncated_share(const rein_groups *groups) {
@@ -45,6 +52,7 @@ typedef struct working {
     rein_online_pairs chosen;                  /* with it */
     rein_metrics of_all;                       /* with it: rewards and lengths */
     rein_pairs_step pairs;                     /* with preference */
+    rein_session_critic critic;                /* where the session has one */
     rein_step_numbers numbers;
     size_t passes, optimizer_steps;
     double norms; /* added up */
@@ -75,8 +83,8 @@ static void put_recorded(float *old, const rein_groups *groups) {
             }
 }
 
-/* Once for the whole step: the log-probs of the reference; and, if several optimizer steps follow, those of the current policy, where the
- * recorded ones are not the old ones. */
+/* Once for the whole step: the log-probs of the reference; those of the current policy where the recorded ones are not the old ones, if several
+ * optimizer steps or a critic need them; and what a critic makes of the step. */
 static rein_status before_the_passes(working *w, rein_error *err) {
     rein_session *s = w->s;
     rein_status status = REIN_OK;
@@ -92,11 +100,13 @@ static rein_status before_the_passes(working *w, rein_error *err) {
     }
     if (!status && preference && preference->loss == REIN_PREFERENCE_KTO)
         status = rein_pairs_kl(&w->pairs.kl, s, w->groups, &w->policy, err);
-    const int several = s->settings.epochs * s->settings.minibatches > 1;
+    const int several = s->settings.epochs * s->settings.minibatches > 1 || s->critic || !isnan(s->kl_coef);
     const int mismatch = w->objective.mismatch != REIN_MISMATCH_NONE;
     if (!status && several && (mismatch || some_not_recorded(w->groups))) status = take_log_probs(&w->old, w, err);
     if (!status && w->old) status = rein_trainer_log_probs(w->old, NULL, s->trainer, &w->policy, w->groups, err);
     if (!status && w->old && !mismatch) put_recorded(w->old, w->groups);
+    if (!status && s->critic)
+        status = rein_session_critic_begin(&w->critic, s, w->groups, &w->objective, w->old, w->reference, err);
     return status;
 }
 
@@ -160,7 +170,7 @@ static rein_status one_pass(working *w, int64_t epoch, size_t first, size_t last
     rein_session *s = w->s;
     const double none = NAN;
     rein_pass_result pass = {.nothing_to_train = 1, .max_gap = none, .preference = {none, none, none, none, none, none}};
-    const size_t at = tokens_before(w->groups, first);
+    const size_t at = tokens_before(w->groups, first), trajectory = trajectories_before(w->groups, first);
     const rein_groups part = {w->groups->groups + first, last - first, 0};
     const rein_truncation truncation = {s->settings.top_k, s->settings.top_p, s->settings.min_p};
     const rein_pass_options options = {.objective = &w->objective,
@@ -174,12 +184,16 @@ static rein_status one_pass(working *w, int64_t epoch, size_t first, size_t last
                                        .temperature = w->policy.temperature,
                                        .truncation = s->settings.truncation ? &truncation : NULL,
                                        .preference = w->preference,
-                                       .preference_kl = w->pairs.kl};
+                                       .preference_kl = w->pairs.kl,
+                                       .given_advantages = s->critic ? w->critic.step.advantages + at : NULL,
+                                       .shaped_rewards = s->critic ? w->critic.step.rewards + trajectory : NULL};
     s->trainer->last_pass = !s->adapter && !w->options->ptx && s->trainer->options.shards > 1;
     rein_status status = REIN_OK;
     if (part.n) status = rein_trainer_forward_backward(&pass, s->trainer, &part, &options, err);
     if (!status) add_pass(w, &pass, epoch == 0);
     if (!status && w->options->ptx) status = ptx_pass(w, err);
+    if (!status && s->critic) status = rein_session_critic_pass(&w->critic, s, &part, at, err);
+    if (!status && s->critic && s->step < s->settings.critic_only_steps) return rein_trainer_clear(s->trainer), REIN_OK;
     if (status || (pass.nothing_to_train && !w->options->ptx)) return status;
     const double began = rein_now();
     const rein_adamw adamw = adamw_of(&s->settings, rate_of(w));
@@ -210,11 +224,12 @@ static rein_status check_learning_rates(working *w, rein_error *err) {
     return REIN_OK;
 }
 
-/* rein_trainer_watch: the share of all passes of the step. */
+/* rein_trainer_watch: the share of all passes of the step, those of a critic too. */
 static int note_progress(void *context, size_t done, size_t all) {
     const working *w = context;
-    const double passes = (double)(w->s->settings.epochs * w->s->settings.minibatches);
-    return w->options->progress(w->options->context, ((double)w->passes + (all ? (double)done / (double)all : 0)) / passes);
+    const double passes = (double)(w->s->settings.epochs * w->s->settings.minibatches * (w->s->critic ? 2 : 1));
+    const double made = (double)(w->passes + w->critic.passes) + (all ? (double)done / (double)all : 0);
+    return w->options->progress(w->options->context, made / passes);
 }
 
 static rein_status all_passes(working *w, rein_error *err) {
@@ -281,6 +296,8 @@ static void finish_numbers(working *w, double began) {
     n->tokens_per_second = n->seconds_step > 0 ? tokens / n->seconds_step : NAN;
     n->peak_memory = peak_memory();
     put_balance(n, w->s->trainer->load, w->s->ranks);
+    if (w->s->critic) rein_session_critic_numbers(n, &w->critic);
+    if (!isnan(w->s->kl_coef)) n->kl_reward_coef = w->objective.kl_reward_coef;
 }
 
 static void make_report(rein_session_report *report, const working *w) {
@@ -304,6 +321,21 @@ static rein_status keep_advantages(rein_groups *groups, const float *advantages,
                 for (size_t k = 0; k < h->n; k++) kept[k] = h->mask[k] ? advantages[k] : 0;
                 h->advantages = kept;
                 advantages += h->n;
+            }
+    return REIN_OK;
+}
+
+/* Gives every history the critic's values of its tokens. */
+static rein_status keep_values(rein_groups *groups, const float *values, rein_error *err) {
+    for (size_t g = 0; g < groups->n; g++)
+        for (size_t t = 0; t < groups->groups[g].n; t++)
+            for (size_t i = 0; i < groups->groups[g].trajectories[t].n_histories; i++) {
+                rein_history *h = &groups->groups[g].trajectories[t].histories[i];
+                float *kept = realloc(h->values, (h->n ? h->n : 1) * sizeof *kept);
+                if (!kept) return rein_fail(err, REIN_ENOMEM, "no memory for the values of %zu tokens", h->n);
+                for (size_t k = 0; k < h->n; k++) kept[k] = h->mask[k] ? values[k] : NAN;
+                h->values = kept;
+                values += h->n;
             }
     return REIN_OK;
 }
@@ -345,7 +377,9 @@ static rein_status begin_pairs(working *w, rein_error *err) {
     const rein_settings *o = &w->s->settings;
     w->preference = w->options->preference;
     w->pairs.kl = w->pairs.pairs = w->pairs.ties = NAN;
-    if (!w->preference) return w->objective.preference_loss ? choose_pairs(w, err) : REIN_OK;
+    if (!w->preference && !w->objective.preference_loss) return REIN_OK;
+    if (w->s->critic) return rein_fail_at(err, REIN_EINVAL, "critic", -1, "has no effect: the groups are pairs");
+    if (!w->preference) return choose_pairs(w, err);
     if (o->epochs * o->minibatches > 1)
         return rein_fail_at(err, REIN_EINVAL, o->epochs > 1 ? "epochs" : "minibatches", -1,
                             "must be 1 for pairs: a step is a batch");
@@ -355,6 +389,7 @@ static rein_status begin_pairs(working *w, rein_error *err) {
 static rein_status begin_step(working *w, rein_error *err) {
     if (w->options->temperature != 0) w->policy.temperature = w->options->temperature;
     rein_session_budget_apply(&w->objective, w->s);
+    if (!w->options->preference) rein_session_kl_apply(&w->objective, w->s);
     if (w->s->settings.truncation == REIN_TRUNCATION_POLICY && !w->options->own_samples)
         return rein_fail_at(err, REIN_EINVAL, "truncation", -1,
                             "policy trains only on what the run has just sampled: groups from elsewhere need truncation none and a "
@@ -373,7 +408,8 @@ static rein_status begin_step(working *w, rein_error *err) {
 }
 
 static rein_status end_step(rein_session_report *report, working *w, double began, rein_error *err) {
-    const rein_status status = rein_session_put_traffic(&w->numbers, w->s, err);
+    rein_status status = rein_session_kl_move(&w->numbers.kl_of_target, w->s, w->groups, w->old, w->reference, err);
+    if (!status) status = rein_session_put_traffic(&w->numbers, w->s, err);
     if (status) return status;
     finish_numbers(w, began);
     make_report(report, w);
@@ -397,16 +433,20 @@ rein_status rein_session_train(rein_session_report *report, rein_session *s, rei
     if (status) return status;
     if (!s->step_began) rein_session_begin_step(s);
     if (w.options->progress) s->trainer->watch = (rein_trainer_watch){note_progress, &w};
+    if (s->critic) s->critic->trainer->watch = s->trainer->watch;
     status = rein_session_store(s, err);
     if (!status) status = begin_step(&w, err);
     if (!status) status = all_passes(&w, err);
     if (!status && w.options->keep_advantages && !w.preference) status = keep_advantages(groups, w.advantages, err);
+    if (!status && w.options->keep_advantages && s->critic) status = keep_values(groups, w.critic.step.values, err);
     if (!status) status = end_step(report, &w, began, err);
     s->trainer->watch = (rein_trainer_watch){0};
+    if (s->critic) s->critic->trainer->watch = (rein_trainer_watch){0};
     rein_online_pairs_free(&w.chosen);
     free(w.advantages);
     free(w.reference);
     free(w.old);
+    rein_session_critic_free(&w.critic);
     s->state = status ? REIN_SESSION_FAILED : REIN_SESSION_TRAINED;
     return status;
 }
