@@ -44,6 +44,9 @@ does "inspect" rein inspect rich-3
 has "inspect shows the wait" out '^ *time/wait +[0-9.e-]+$'
 compare mixed 2 "${mixed[@]}"
 compare full "2 3" "${full[@]}"
+# Pairs of the responses: which groups are ties decides which rank trains on which.
+compare online "2 4" "${small[@]}" --learning-rate 0.02 --eval-prompts 0 --steps 3 --preset online-dpo --shape budget --token-budget 15 --budget-penalty-coef 0.02
+compare online-full 3 "${small[@]}" --full --learning-rate 0.001 --eval-prompts 0 --steps 2 --preset online-dpo --preference-loss kto
 if grep -q '^shards: "8"$' full-1/config.yaml; then pass; else fail "all weights have 8 shards"; fi
 
 cat rich-1/trajectories/train/000[12].jsonl >groups.jsonl
