@@ -128,6 +128,13 @@ static int is_of_the_surrogate(const char *name) {
     return 0;
 }
 
+size_t rein_rows_without_surrogate(rein_named_number *rows, size_t n) {
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!is_of_the_surrogate(rows[i].name)) rows[kept++] = rows[i];
+    return kept;
+}
+
 size_t rein_pairs_rows(rein_named_number *rows, size_t n, const rein_pairs_step *step) {
     const rein_preference_metrics *m = &step->metrics;
     const rein_named_number all[] = {{"rewards/chosen", m->rewards_chosen},
@@ -137,9 +144,7 @@ size_t rein_pairs_rows(rein_named_number *rows, size_t n, const rein_pairs_step 
                                      {"logps/chosen", m->logps_chosen},
                                      {"logps/rejected", m->logps_rejected},
                                      {"kl", step->kl > 0 ? step->kl : 0 * step->kl}};
-    size_t kept = 0;
-    for (size_t i = 0; i < n; i++)
-        if (!is_of_the_surrogate(rows[i].name)) rows[kept++] = rows[i];
+    size_t kept = rein_rows_without_surrogate(rows, n);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!isnan(all[i].value)) rows[kept++] = all[i];
     return kept;

@@ -14,6 +14,9 @@ typedef struct rein_pairs_step {
  * prompt of a group with a completion of the next group; the last group is followed by the first. With one group it is 0. */
 rein_status rein_pairs_kl(double *kl, rein_session *session, const rein_groups *groups, const rein_policy *policy, rein_error *err);
 
+/* Takes from the n rows of a step what is measured of a surrogate, which says nothing about pairs. Returns the number of rows. */
+size_t rein_rows_without_surrogate(rein_named_number *rows, size_t n);
+
 /* Takes from the n rows of a step what has no meaning for pairs, and adds their metrics. Returns the number of rows. */
 size_t rein_pairs_rows(rein_named_number *rows, size_t n, const rein_pairs_step *step);
 

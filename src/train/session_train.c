@@ -10,6 +10,7 @@
 #include "rollout/trajectory.h"
 #include "session.h"
 #include "session_pairs.h"
+#include "session_reward.h"
 #include "settings.h"
 #include "step_metrics.h"
 #include "trainer.h"
@@ -39,6 +40,7 @@ typedef struct working {
     float *advantages;            /* [tokens] */
     double ptx_loss;              /* added up */
     rein_pairs_step pairs;        /* with options->preference */
+    rein_reward_step rewards;     /* with options->reward_model */
     rein_step_numbers numbers;
     size_t passes, optimizer_steps;
     double norms; /* added up */
@@ -149,6 +151,30 @@ static double rate_of(const working *w) {
     return w->options->learning_rates ? w->options->learning_rates[w->passes - 1] : w->numbers.learning_rate;
 }
 
+static rein_status optimize(working *w, rein_error *err) {
+    const double began = rein_now();
+    const rein_adamw adamw = adamw_of(&w->s->settings, rate_of(w));
+    double norm = 0;
+    const rein_status status = rein_trainer_optim_step(&norm, w->s->trainer, &adamw, err);
+    w->norms += norm;
+    w->optimizer_steps++;
+    w->numbers.seconds_optimizer += rein_now() - began;
+    return status;
+}
+
+/* The pass of a reward model. */
+static rein_status reward_pass(working *w, rein_error *err) {
+    rein_reward_pass pass;
+    w->s->trainer->last_pass = !w->s->adapter && w->s->trainer->options.shards > 1;
+    const rein_status status = rein_reward_step_pass(&w->rewards, &pass, w->s, w->groups, w->options->reward_model, err);
+    if (status) return status;
+    w->numbers.loss.loss = pass.loss;
+    w->numbers.seconds_forward += pass.seconds_forward;
+    w->numbers.seconds_backward += pass.seconds_backward;
+    w->passes++;
+    return pass.nothing_to_train ? REIN_OK : optimize(w, err);
+}
+
 static rein_status one_pass(working *w, int64_t epoch, size_t first, size_t last, rein_error *err) {
     rein_session *s = w->s;
     rein_pass_result pass;
@@ -172,14 +198,7 @@ static rein_status one_pass(working *w, int64_t epoch, size_t first, size_t last
     if (!status) add_pass(w, &pass, epoch == 0);
     if (!status && w->options->ptx) status = ptx_pass(w, err);
     if (status || (pass.nothing_to_train && !w->options->ptx)) return status;
-    const double began = rein_now();
-    const rein_adamw adamw = adamw_of(&s->settings, rate_of(w));
-    double norm = 0;
-    status = rein_trainer_optim_step(&norm, s->trainer, &adamw, err);
-    w->norms += norm;
-    w->optimizer_steps++;
-    w->numbers.seconds_optimizer += rein_now() - began;
-    return status;
+    return optimize(w, err);
 }
 
 /* Those of the caller: one for each pass. What is reported is their mean. */
@@ -216,6 +235,7 @@ static rein_status all_passes(working *w, rein_error *err) {
     rein_status status = learning_rate(&w->numbers.learning_rate, o, step, err);
     if (!status) status = check_learning_rates(w, err);
     if (!status) status = rein_session_check_minibatches(w->s, w->groups->n, err);
+    if (!status && w->options->reward_model) return reward_pass(w, err);
     for (int64_t epoch = 0; epoch < o->epochs && !status; epoch++)
         for (size_t b = 0; b < parts && !status; b++)
             status = one_pass(w, epoch, w->groups->n * b / parts, w->groups->n * (b + 1) / parts, err);
@@ -253,7 +273,7 @@ static void finish_numbers(working *w, double began) {
     n->parts = REIN_STEP_REWARDS | (rein_options_use_reference(&w->objective) ? REIN_STEP_REFERENCE : 0) |
                (rein_uses_exact_kl(&w->objective) ? REIN_STEP_EXACT_KL : 0) | (has_budgets(w) ? REIN_STEP_BUDGETS : 0) |
                (n->loss.metrics.entropy > 0 ? REIN_STEP_ENTROPIES : 0);
-    if (w->options->preference) n->parts = 0; /* rewards, references and entropies are those of pairs */
+    if (w->options->preference || w->options->reward_model) n->parts = 0; /* rewards, references and entropies are those of pairs */
     n->gradient_norm = w->optimizer_steps ? w->norms / (double)w->optimizer_steps : 0;
     n->clipped_ratio = truncated_share(w->groups);
     n->num_tokens = w->s->tokens + tokens;
@@ -270,6 +290,7 @@ static void make_report(rein_session_report *report, const working *w) {
     size_t n = rein_metric_rows(s->metrics, REIN_METRIC_ROWS, &w->numbers);
     if (w->options->ptx) s->metrics[n++] = (rein_named_number){"ptx/loss", w->ptx_loss / (double)w->passes};
     if (w->options->preference) n = rein_pairs_rows(s->metrics, n, &w->pairs);
+    if (w->options->reward_model) n = rein_reward_rows(s->metrics, n, &w->rewards);
     *report = (rein_session_report){s->step + 1, w->optimizer_steps == 0, n, s->metrics};
 }
 
@@ -321,7 +342,8 @@ static rein_status begin_step(working *w, rein_error *err) {
                             "policy trains only on what the run has just sampled: groups from elsewhere need truncation none and a "
                             "mismatch, such as token-tis");
     rein_status status = rein_check_temperature(w->policy.temperature, err);
-    if (!status && w->options->preference) status = begin_pairs(w, err);
+    if (!status && (w->options->preference || w->options->reward_model)) status = begin_pairs(w, err);
+    if (!status && w->options->reward_model) status = rein_reward_pairs_check(w->s, w->groups, w->options->reward_model, err);
     if (!status) status = check_data(w, err);
     if (status) return status;
     rein_step_numbers_clear(&w->numbers);
@@ -360,6 +382,7 @@ rein_status rein_session_train(rein_session_report *report, rein_session *s, rei
     if (!status && w.options->keep_advantages) status = keep_advantages(groups, w.advantages, err);
     if (!status) status = end_step(report, &w, began, err);
     s->trainer->watch = (rein_trainer_watch){0};
+    rein_reward_step_free(&w.rewards);
     free(w.advantages);
     free(w.reference);
     free(w.old);
