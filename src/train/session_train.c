@@ -12,6 +12,7 @@
 #include "session.h"
 #include "session_critic.h"
 #include "session_pairs.h"
+#include "session_reward.h"
 #include "settings.h"
 #include "step_metrics.h"
 #include "trainer.h"
@@ -53,6 +54,7 @@ typedef struct working {
     rein_metrics of_all;                       /* with it: rewards and lengths */
     rein_pairs_step pairs;                     /* with preference */
     rein_session_critic critic;                /* where the session has one */
+    rein_reward_step rewards;                  /* with options->reward_model */
     rein_step_numbers numbers;
     size_t passes, optimizer_steps;
     double norms; /* added up */
@@ -166,6 +168,30 @@ static double rate_of(const working *w) {
     return w->options->learning_rates ? w->options->learning_rates[w->passes - 1] : w->numbers.learning_rate;
 }
 
+static rein_status optimize(working *w, rein_error *err) {
+    const double began = rein_now();
+    const rein_adamw adamw = adamw_of(&w->s->settings, rate_of(w));
+    double norm = 0;
+    const rein_status status = rein_trainer_optim_step(&norm, w->s->trainer, &adamw, err);
+    w->norms += norm;
+    w->optimizer_steps++;
+    w->numbers.seconds_optimizer += rein_now() - began;
+    return status;
+}
+
+/* The pass of a reward model. */
+static rein_status reward_pass(working *w, rein_error *err) {
+    rein_reward_pass pass;
+    w->s->trainer->last_pass = !w->s->adapter && w->s->trainer->options.shards > 1;
+    const rein_status status = rein_reward_step_pass(&w->rewards, &pass, w->s, w->groups, w->options->reward_model, err);
+    if (status) return status;
+    w->numbers.loss.loss = pass.loss;
+    w->numbers.seconds_forward += pass.seconds_forward;
+    w->numbers.seconds_backward += pass.seconds_backward;
+    w->passes++;
+    return pass.nothing_to_train ? REIN_OK : optimize(w, err);
+}
+
 static rein_status one_pass(working *w, int64_t epoch, size_t first, size_t last, rein_error *err) {
     rein_session *s = w->s;
     const double none = NAN;
@@ -195,14 +221,7 @@ static rein_status one_pass(working *w, int64_t epoch, size_t first, size_t last
     if (!status && s->critic) status = rein_session_critic_pass(&w->critic, s, &part, at, err);
     if (!status && s->critic && s->step < s->settings.critic_only_steps) return rein_trainer_clear(s->trainer), REIN_OK;
     if (status || (pass.nothing_to_train && !w->options->ptx)) return status;
-    const double began = rein_now();
-    const rein_adamw adamw = adamw_of(&s->settings, rate_of(w));
-    double norm = 0;
-    status = rein_trainer_optim_step(&norm, s->trainer, &adamw, err);
-    w->norms += norm;
-    w->optimizer_steps++;
-    w->numbers.seconds_optimizer += rein_now() - began;
-    return status;
+    return optimize(w, err);
 }
 
 /* Those of the caller: one for each pass. What is reported is their mean. */
@@ -240,6 +259,7 @@ static rein_status all_passes(working *w, rein_error *err) {
     rein_status status = learning_rate(&w->numbers.learning_rate, o, step, err);
     if (!status) status = check_learning_rates(w, err);
     if (!status) status = rein_session_check_minibatches(w->s, w->all->n, err);
+    if (!status && w->options->reward_model) return reward_pass(w, err);
     for (int64_t epoch = 0; epoch < o->epochs && !status; epoch++)
         for (size_t b = 0; b < parts && !status; b++)
             status = one_pass(w, epoch, w->groups->n * b / parts, w->groups->n * (b + 1) / parts, err);
@@ -287,6 +307,7 @@ static void finish_numbers(working *w, double began) {
                (n->loss.metrics.entropy > 0 ? REIN_STEP_ENTROPIES : 0);
     if (w->preference) n->parts &= is_online(w) ? REIN_STEP_REWARDS | REIN_STEP_BUDGETS : 0; /* the others are those of pairs */
     if (is_online(w)) put_all(&n->loss.metrics, &w->of_all);
+    if (w->options->reward_model) n->parts = 0; /* pairs have no rewards of groups, and a reward model no entropies */
     n->gradient_norm = w->optimizer_steps ? w->norms / (double)w->optimizer_steps : 0;
     n->clipped_ratio = truncated_share(w->all);
     n->num_tokens = w->s->tokens + tokens;
@@ -305,6 +326,7 @@ static void make_report(rein_session_report *report, const working *w) {
     size_t n = rein_metric_rows(s->metrics, REIN_METRIC_ROWS, &w->numbers);
     if (w->options->ptx) s->metrics[n++] = (rein_named_number){"ptx/loss", w->ptx_loss / (double)w->passes};
     if (w->preference) n = rein_pairs_rows(s->metrics, n, &w->pairs);
+    if (w->options->reward_model) n = rein_reward_rows(s->metrics, n, &w->rewards);
     *report = (rein_session_report){s->step + 1, w->optimizer_steps == 0, n, s->metrics};
 }
 
@@ -377,9 +399,9 @@ static rein_status begin_pairs(working *w, rein_error *err) {
     const rein_settings *o = &w->s->settings;
     w->preference = w->options->preference;
     w->pairs.kl = w->pairs.pairs = w->pairs.ties = NAN;
-    if (!w->preference && !w->objective.preference_loss) return REIN_OK;
+    if (!w->preference && !w->options->reward_model && !w->objective.preference_loss) return REIN_OK;
     if (w->s->critic) return rein_fail_at(err, REIN_EINVAL, "critic", -1, "has no effect: the groups are pairs");
-    if (!w->preference) return choose_pairs(w, err);
+    if (!w->preference && !w->options->reward_model) return choose_pairs(w, err);
     if (o->epochs * o->minibatches > 1)
         return rein_fail_at(err, REIN_EINVAL, o->epochs > 1 ? "epochs" : "minibatches", -1,
                             "must be 1 for pairs: a step is a batch");
@@ -397,6 +419,7 @@ static rein_status begin_step(working *w, rein_error *err) {
     rein_status status = rein_check_temperature(w->policy.temperature, err);
     if (!status) status = check_data(w, err);
     if (!status) status = begin_pairs(w, err);
+    if (!status && w->options->reward_model) status = rein_reward_pairs_check(w->s, w->groups, w->options->reward_model, err);
     if (status) return status;
     rein_step_numbers_clear(&w->numbers);
     if (w->s->trainer->load) rein_expert_load_clear(w->s->trainer->load);
@@ -443,6 +466,7 @@ rein_status rein_session_train(rein_session_report *report, rein_session *s, rei
     s->trainer->watch = (rein_trainer_watch){0};
     if (s->critic) s->critic->trainer->watch = (rein_trainer_watch){0};
     rein_online_pairs_free(&w.chosen);
+    rein_reward_step_free(&w.rewards);
     free(w.advantages);
     free(w.reference);
     free(w.old);
