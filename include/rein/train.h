@@ -240,7 +240,9 @@ typedef struct rein_pass_options {
      * number of completions of one prompt, desirable where the reward is above 0. A loss with a reference needs `reference_log_probs` or
      * `reference`. NULL: the objective. */
     const rein_preference_options *preference;
-    double preference_kl; /* of kto: the mean of log-prob − reference over mismatched pairs */
+    double preference_kl;           /* of kto: the mean of log-prob − reference over mismatched pairs */
+    const rein_policy *teacher;     /* for teacher_coef; NULL: none */
+    const float *teacher_log_probs; /* as reference_log_probs, for divergence sampled, or NULL: computed with `teacher` */
 } rein_pass_options;
 
 typedef struct rein_pass_result {

@@ -455,6 +455,11 @@ static rein_status check_together(const rein_options *o, rein_error *err) {
         return rein_fail_at(err, REIN_EINVAL, "kl_estimator", -1,
                             "exact is a KL of the loss (kl_loss_coef) or of the reward (kl_reward_exact), not of the advantage "
                             "(kl_penalty_coef): an exact KL depends only on the tokens before it, so E[KL_t*grad lp_t] = 0");
+    if (rein_teacher_in_loss(o) && rein_exact_kl_loss(o))
+        return rein_fail_at(
+            err, REIN_EINVAL, "kl_estimator", -1,
+            "exact and a divergence from the teacher both compare whole vocabularies, and a pass compares one: take "
+            "another kl_estimator, or divergence sampled");
     if (rein_teacher_in_advantage(o) && (rein_sequence_unit(o) || o->advantage == REIN_ADVANTAGE_GIVEN))
         return rein_fail_at(
             err, REIN_EINVAL, "divergence", -1,

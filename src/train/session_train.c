@@ -31,14 +31,15 @@ typedef struct working {
     rein_session *s;
     rein_groups *groups;
     const rein_train_options *options;
-    rein_policy policy;           /* at the temperature of this step */
-    rein_options objective;       /* of this step */
-    size_t tokens;                /* of the groups */
-    rein_policy reference_policy; /* with an exact KL */
-    float *reference, *old;       /* [tokens] or NULL: not needed */
-    float *advantages;            /* [tokens] */
-    double ptx_loss;              /* added up */
-    rein_pairs_step pairs;        /* with options->preference */
+    rein_policy policy;               /* at the temperature of this step */
+    rein_options objective;           /* of this step */
+    size_t tokens;                    /* of the groups */
+    rein_policy reference_policy;     /* with an exact KL */
+    rein_policy teacher_policy;       /* with a divergence over the whole vocabulary */
+    float *reference, *old, *teacher; /* [tokens] or NULL: not needed */
+    float *advantages;                /* [tokens] */
+    double ptx_loss;                  /* added up */
+    rein_pairs_step pairs;            /* with options->preference */
     rein_step_numbers numbers;
     size_t passes, optimizer_steps;
     double norms; /* added up */
@@ -69,6 +70,17 @@ static void put_recorded(float *old, const rein_groups *groups) {
             }
 }
 
+/* The sampled divergence needs only log-probs, which do not change from pass to pass. */
+static rein_status ask_teacher(working *w, rein_error *err) {
+    const double began = rein_now(), before = w->numbers.seconds_reference;
+    if (rein_teacher_in_loss(&w->objective)) w->teacher_policy = (rein_policy){w->s->teacher, NULL, w->policy.temperature};
+    if (!rein_teacher_in_advantage(&w->objective)) return REIN_OK;
+    rein_status status = take_log_probs(&w->teacher, w, err);
+    if (!status) status = rein_session_teacher_log_probs(w->teacher, w->s, w->policy.temperature, w->groups, err);
+    w->numbers.seconds_reference = (isnan(before) ? 0 : before) + rein_now() - began;
+    return status;
+}
+
 /* Once for the whole step: the log-probs of the reference; and, if several optimizer steps follow, those of the current policy, where the
  * recorded ones are not the old ones. */
 static rein_status before_the_passes(working *w, rein_error *err) {
@@ -83,6 +95,7 @@ static rein_status before_the_passes(working *w, rein_error *err) {
         if (!status) status = rein_session_reference_log_probs(w->reference, s, w->policy.temperature, w->groups, err);
         w->numbers.seconds_reference = rein_now() - began;
     }
+    if (!status && !preference) status = ask_teacher(w, err);
     if (!status && preference && preference->loss == REIN_PREFERENCE_KTO)
         status = rein_pairs_kl(&w->pairs.kl, s, w->groups, &w->policy, err);
     const int several = s->settings.epochs * s->settings.minibatches > 1;
@@ -166,7 +179,9 @@ static rein_status one_pass(working *w, int64_t epoch, size_t first, size_t last
                                        .temperature = w->policy.temperature,
                                        .truncation = s->settings.truncation ? &truncation : NULL,
                                        .preference = w->options->preference,
-                                       .preference_kl = w->pairs.kl};
+                                       .preference_kl = w->pairs.kl,
+                                       .teacher = w->teacher_policy.model ? &w->teacher_policy : NULL,
+                                       .teacher_log_probs = w->teacher ? w->teacher + at : NULL};
     s->trainer->last_pass = !s->adapter && !w->options->ptx && s->trainer->options.shards > 1;
     rein_status status = rein_trainer_forward_backward(&pass, s->trainer, &part, &options, err);
     if (!status) add_pass(w, &pass, epoch == 0);
@@ -251,7 +266,8 @@ static void finish_numbers(working *w, double began) {
     n->loss.loss /= (double)w->passes;
     n->loss.nothing_to_train = w->optimizer_steps == 0;
     n->parts = REIN_STEP_REWARDS | (rein_options_use_reference(&w->objective) ? REIN_STEP_REFERENCE : 0) |
-               (rein_uses_exact_kl(&w->objective) ? REIN_STEP_EXACT_KL : 0) | (has_budgets(w) ? REIN_STEP_BUDGETS : 0) |
+               (rein_uses_exact_kl(&w->objective) ? REIN_STEP_EXACT_KL : 0) |
+               (w->objective.teacher_coef > 0 ? REIN_STEP_TEACHER : 0) | (has_budgets(w) ? REIN_STEP_BUDGETS : 0) |
                (n->loss.metrics.entropy > 0 ? REIN_STEP_ENTROPIES : 0);
     if (w->options->preference) n->parts = 0; /* rewards, references and entropies are those of pairs */
     n->gradient_norm = w->optimizer_steps ? w->norms / (double)w->optimizer_steps : 0;
@@ -362,6 +378,7 @@ rein_status rein_session_train(rein_session_report *report, rein_session *s, rei
     s->trainer->watch = (rein_trainer_watch){0};
     free(w.advantages);
     free(w.reference);
+    free(w.teacher);
     free(w.old);
     s->state = status ? REIN_SESSION_FAILED : REIN_SESSION_TRAINED;
     return status;

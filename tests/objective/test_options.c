@@ -599,6 +599,9 @@ static const struct idle {
     {"ppo", "kl_reward_exact=0.1", "kl_reward_exact", "not gae"},
     {"grpo", "entropy_target=1", "entropy_target", "entropy_coef"},
     {"grpo", "max_response_length=9", "max_response_length", "dr-grpo"},
+    {"grpo", "divergence=reverse", "divergence", "teacher_coef"},
+    {"grpo", "teacher_coef=1 divergence=forward jsd_beta=0.3", "jsd_beta", "divergence jsd"},
+    {"grpo", "teacher_coef=1 divergence=jsd teacher_discount=0.5", "teacher_discount", "divergence sampled"},
 };
 
 static void test_idle_options(void **state) {
@@ -615,9 +618,9 @@ static void test_idle_options(void **state) {
 /* Those that have an effect in every composition; all others are in the list above. */
 static void test_idle_options_are_all(void **state) {
     (void)state;
-    const char *const always[] = {"token_budget",          "advantage",   "advantage_balance", "mismatch",
-                                  "off_policy_mask_delta", "surrogate",   "kl_penalty_coef",   "kl_loss_coef",
-                                  "entropy_coef",          "top_entropy", "aggregation",       NULL};
+    const char *const always[] = {
+        "token_budget", "advantage",    "advantage_balance", "mismatch",    "off_policy_mask_delta", "surrogate", "kl_penalty_coef",
+        "kl_loss_coef", "entropy_coef", "top_entropy",       "aggregation", "teacher_coef",          NULL};
     for (size_t k = 0; rein_option_at(k); k++) {
         const char *name = rein_option_at(k)->name;
         int found = 0;
