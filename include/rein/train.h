@@ -247,6 +247,8 @@ typedef struct rein_pass_options {
      * a part; the rewards [trajectories, in order] are shaped already, and there is no KL in the reward. NULL, both: they are estimated. */
     const float *given_advantages;
     const double *shaped_rewards;
+    const rein_policy *teacher;     /* for teacher_coef; NULL: none */
+    const float *teacher_log_probs; /* as reference_log_probs, for divergence sampled, or NULL: computed with `teacher` */
 } rein_pass_options;
 
 typedef struct rein_pass_result {

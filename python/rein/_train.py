@@ -150,7 +150,7 @@ def _note(session: e.Handle, before: str) -> str:
 
 
 # Settings that are paths: a run can be resumed from another directory.
-_PATHS = ("model", "adapter", "kl_ref_adapter_path", "ptx_data")
+_PATHS = ("model", "adapter", "kl_ref_adapter_path", "teacher", "ptx_data")
 _TASKS = ("task", "eval_task")
 _TASK_FILE = 2
 

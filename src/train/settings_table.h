@@ -44,6 +44,7 @@
     ROW(kl_penalty_reference_step, WHOLE, "N", 0, 1e9, -1, "reference", "the reference is the checkpoint of this step")            \
     ROW(kl_penalty_step_lag, WHOLE, "N", 1, 1e9, 0, "reference", "the reference is the checkpoint this many steps back")           \
     ROW(kl_ref_adapter_path, TEXT, "DIR", 0, 0, 0, "reference", "the reference is the model with this adapter")                    \
+    ROW(teacher, TEXT, "DIR", 0, 0, 0, "reference", "a model with the same vocabulary that teaches (teacher_coef)")                \
     ROW(shards, WHOLE, "N", 0, 4096, 0, "engine", "parts in which gradients are summed; changes the last bits of results")         \
     ROW(share_limit, WHOLE, "N", 0, 65536, 0, "engine",                                                                            \
         "responses that share the computation of their prompt; changes the last bits of results")                                  \
