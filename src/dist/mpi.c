@@ -70,13 +70,41 @@ static rein_status exchange(void *context, void *to, const size_t *to_sizes, con
     return status;
 }
 
+/* An exchange that has begun: MPI reads the counts until it ends. */
+typedef struct unfinished {
+    counts in, out;
+    MPI_Request request;
+} unfinished;
+
+static rein_status end_exchange(void *context, rein_error *err) {
+    unfinished *u = context;
+    const rein_status status = check(MPI_Wait(&u->request, MPI_STATUS_IGNORE), err);
+    free(u->in.sizes);
+    free(u->out.sizes);
+    *u = (unfinished){.request = MPI_REQUEST_NULL};
+    return status;
+}
+
+static rein_status begin_exchange(void *context, void *to, const size_t *to_sizes, const void *from, const size_t *from_sizes,
+                                  rein_error *err) {
+    unfinished *u = context;
+    rein_status status = convert(&u->in, to_sizes, err);
+    if (!status) status = convert(&u->out, from_sizes, err);
+    if (!status)
+        status = check(MPI_Ialltoallv(from, u->out.sizes, u->out.places, MPI_BYTE, to, u->in.sizes, u->in.places, MPI_BYTE,
+                                      MPI_COMM_WORLD, &u->request),
+                       err);
+    if (status) end_exchange(u, NULL);
+    return status;
+}
+
 static void end_all(void *context, int status) {
     (void)context;
     MPI_Abort(MPI_COMM_WORLD, status);
 }
 
 static void finalize(void *context) {
-    (void)context;
+    free(context);
     MPI_Finalize();
 }
 
@@ -86,7 +114,11 @@ rein_status rein_transport_mpi(rein_transport *transport, rein_error *err) {
     if (status) return status;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    *transport = (rein_transport){NULL, (size_t)rank, (size_t)size, broadcast, gather, exchange, end_all, finalize};
+    unfinished *u = malloc(sizeof *u);
+    if (!u) return rein_no_memory(err);
+    *u = (unfinished){.request = MPI_REQUEST_NULL};
+    *transport = (rein_transport){u,        (size_t)rank, (size_t)size, broadcast,      gather,
+                                  exchange, end_all,      finalize,     begin_exchange, end_exchange};
     return REIN_OK;
 }
 
