@@ -310,8 +310,8 @@ static rein_status meet(meeting *m, rein_error *err) {
     for (size_t done = 0; done < largest && !status; done += STRETCH) {
         status = begin_stretch(m, done, err);
         if (status) break;
-        if (done + STRETCH < largest) pack_stretch(m, done + STRETCH);
         if (done) add_stretch(m, done - STRETCH);
+        if (done + STRETCH < largest) pack_stretch(m, done + STRETCH); /* where the one was that is added now */
         status = rein_ranks_exchange_end(m->t->ranks, err);
         if (!status && done + STRETCH >= largest) add_stretch(m, done);
     }
