@@ -156,6 +156,7 @@ static rein_status announce(rein_ranks *ranks, doing what, uint64_t check, rein_
     rein_status status = gather_equal(all, &own, sizeof own, ranks, err);
     ranks->traffic.waiting += ranks->traffic.exchanging - exchanging; /* for the slowest; 16 bytes take next to nothing */
     ranks->traffic.exchanging = exchanging;
+    ranks->traffic.calls--;
     if (!status) status = examine(ranks, all, err);
     free(all);
     return status;

@@ -13,7 +13,7 @@ typedef struct rein_ranks_traffic {
     double waiting;    /* seconds until all ranks had said what they are about to do: those of the fastest rank are the longest */
     double exchanging; /* seconds in which bytes travelled and this rank did nothing else */
     double bytes;      /* that this rank gave, once for each rank that got them */
-    double calls;      /* of the transport, announcements included */
+    double calls;      /* of the transport, without announcements */
 } rein_ranks_traffic;
 rein_ranks_traffic rein_ranks_traffic_of(const rein_ranks *ranks);
 
