@@ -26,6 +26,7 @@ enum {
 
 typedef struct rein_report_run {
     const char *directory;
+    int64_t after; /* only what came after this step is wanted; -1: all */
     json_t *json;  /* the run's object, owned by the caller */
     json_t *notes; /* in json: sentences about what could not be read */
     rein_error *err;
@@ -48,6 +49,10 @@ char *rein_report_path(const rein_report_run *run, const char *name);
 /* Calls `take` with the object of each line of RUN/NAME, until it sets *enough or `most` bytes were read. A missing file has no lines. */
 typedef rein_status (*rein_report_take)(void *context, const json_t *line, int *enough);
 rein_status rein_report_lines(rein_report_run *run, const char *name, size_t most, rein_report_take take, void *context);
+
+/* The same for a file whose lines have ascending steps: lines that cannot be newer than run->after may be left out, so that what is read
+ * depends on what is new. */
+rein_status rein_report_new_lines(rein_report_run *run, const char *name, rein_report_take take, void *context);
 
 /* The steps of the files RUN/FOLDER/NNNN.jsonl, or of the directories RUN/FOLDER/NNNN (suffix ""), ascending; the caller frees them. */
 rein_status rein_report_steps(int64_t **steps, size_t *n, rein_report_run *run, const char *folder, const char *suffix);

@@ -274,10 +274,12 @@ rein_status rein_report_samples(rein_report_run *run) {
     if (json_object_set_new(run->json, "samples", samples)) return rein_report_no_memory(run);
     rein_status status = rein_report_steps(&steps, &n, run, "trajectories/train", ".jsonl");
     const size_t shown = n < REIN_SHOWN_STEPS ? n : REIN_SHOWN_STEPS;
-    for (size_t i = 0; i < shown && !status; i++) {
+    for (size_t i = 0; i < shown && run->after < 0 && !status; i++) {
         const size_t at = shown > 1 ? (i * (n - 1) + (shown - 1) / 2) / (shown - 1) : 0;
         status = scan_step(run, samples, steps[at], i == 0 ? "first" : i == shown - 1 ? "last" : NULL);
     }
+    if (!status && n && run->after >= 0 && steps[n - 1] > run->after)
+        status = scan_step(run, samples, steps[n - 1], n > 1 ? "last" : "first");
     free(steps);
     return status;
 }
