@@ -19,6 +19,7 @@ enum {
     REIN_SHOWN_STEPS = 6,     /* of which samples are shown */
     REIN_SHOWN_GROUPS = 2,    /* of a step */
     REIN_SHOWN_RESPONSES = 4, /* of a group */
+    REIN_SHOWN_TURNS = 60,    /* messages of an episode */
     REIN_SHOWN_PROMPTS = 12,  /* before and after */
     REIN_COUNTED_RESPONSES = 4096,
     REIN_READ_BYTES = 64 << 20 /* of one file of trajectories */
@@ -65,6 +66,13 @@ json_t *rein_report_response(const json_t *trajectory, int with_tokens);
 
 /* Prompt and answer of a group's first trajectory, into `to`; -1 when there is no memory. */
 int rein_report_prompt(json_t *to, const json_t *group);
+
+/* The messages of an episode behind what it was asked with, as "turns" into `to`; nothing if the trajectory is a single completion. -1 when
+ * there is no memory. */
+int rein_report_turns(json_t *to, const json_t *trajectory);
+
+/* The messages that the model was asked with, to be released; empty without a conversation. NULL when there is no memory. */
+json_t *rein_report_asked(const json_t *trajectory);
 
 /* Appends the lengths of a group's responses, up to REIN_COUNTED_RESPONSES in all; and puts lengths under "first" or "last" of the run's
  * "lengths". -1 when there is no memory. */

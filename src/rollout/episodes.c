@@ -31,6 +31,7 @@ typedef struct episode {
     rein_finish finish; /* of this turn */
     int calls;          /* this turn has tool calls */
     double reward;
+    json_t *rewards; /* of each turn */
     int over;
 } episode;
 
@@ -53,6 +54,7 @@ static void free_play(play *p) {
     for (size_t i = 0; p->episodes && i < p->n; i++) {
         json_decref(p->episodes[i].messages);
         json_decref(p->episodes[i].tools);
+        json_decref(p->episodes[i].rewards);
         rein_text_free(&p->episodes[i].before);
         rein_text_free(&p->episodes[i].wrote);
     }
@@ -296,13 +298,15 @@ static rein_status put_token(play *p, const rein_sampled *s, rein_error *err) {
 
 /* ------------------------------------------------------------------------------------------------- what the environment said */
 
-/* The conversation and the tools, which the trajectory's file has. */
+/* The conversation, the tools and the rewards of the turns, which the trajectory's file has. */
 static rein_status keep_conversation(episode *e, rein_error *err) {
     rein_text text = {0};
     rein_text_put(&text, "{");
     rein_json_put_name(&text, "messages");
     rein_json_put_value(&text, e->messages);
     if (e->tools) rein_json_put_name(&text, "tools"), rein_json_put_value(&text, e->tools);
+    rein_json_put_name(&text, "turn_rewards");
+    rein_json_put_value(&text, e->rewards);
     rein_text_put(&text, "}");
     const rein_status status = rein_text_status(&text, err);
     if (status) rein_text_free(&text);
@@ -341,16 +345,27 @@ static rein_status put_system(json_t *messages, const char *system, rein_error *
 static rein_status begin(play *p, episode *e, rein_environment_answer *answer, rein_error *err) {
     e->messages = answer->messages, answer->messages = NULL;
     e->tools = answer->tools, answer->tools = NULL;
+    if (!(e->rewards = json_array())) return rein_no_memory(err);
     rein_status status = put_system(e->messages, p->options->prompting.system, err);
     if (!status && !e->sample) status = put_example(&p->groups[e->group], e, err);
     if (status) return in_episode(p, e, status, err);
     return next_turn(p, e, NULL, err);
 }
 
+/* The reward of the turn that the environment answers to. What it gives when an episode is cut belongs to the last turn. -1: no memory. */
+static int count_reward(episode *e, const rein_environment_answer *answer) {
+    const size_t n = json_array_size(e->rewards);
+    e->reward += answer->reward;
+    if (n < e->turns) return json_array_append_new(e->rewards, json_real(answer->reward));
+    return n ? json_array_set_new(e->rewards, n - 1,
+                                  json_real(json_number_value(json_array_get(e->rewards, n - 1)) + answer->reward))
+             : 0;
+}
+
 static rein_status take_answer(play *p, rein_environment_answer *answer, rein_error *err) {
     episode *e = &p->episodes[answer->place];
     if (answer->event == REIN_EVENT_RESET) return begin(p, e, answer, err);
-    e->reward += answer->reward;
+    if (count_reward(e, answer)) return rein_no_memory(err);
     if (answer->event == REIN_EVENT_STEP && answer->messages && json_array_extend(e->messages, answer->messages))
         return rein_no_memory(err);
     if (answer->event == REIN_EVENT_END || answer->done) return finish(p, e, err);

@@ -72,6 +72,7 @@ class Side {
     const decoder = new TextDecoder();
     const sums = { n: 0, logprob: 0, finish: null, model: null };
     let content = "";
+    let written = ""; // with the tokens that are no content, such as the one that ends an answer
     if (!this.messages.length) this.log.replaceChildren();
     this.messages.push({ role: "user", content: text });
     this.log.append(element("div.said", element("div.text", text)), element("div.answer", place, about));
@@ -85,6 +86,7 @@ class Side {
       content += choice.delta?.content ?? choice.text ?? "";
       const near = this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < 60;
       for (const t of tokensOf(choice, decoder)) {
+        written += t.text;
         place.append(sampledToken(t));
         sums.n++;
         sums.logprob += isNumber(t.logprob) ? t.logprob : 0;
@@ -94,6 +96,7 @@ class Side {
     const body = { model: this.pick.value, stream: true, ...how, ...(chat ? { messages: this.messages, logprobs: true, top_logprobs: 5 } : { prompt: text, logprobs: 5 }) };
     try {
       await listen(chat ? "/v1/chat/completions" : "/v1/completions", body, take, stop.signal);
+      if (sums.finish === "stop" && written.length > content.length && place.lastChild) place.lastChild.replaceChildren(element("span.mark-only", "∎"));
       const seconds = (performance.now() - began) / 1000;
       const how = { stop: "ended by itself", length: "cut at the limit", tool_calls: "a tool call" }[sums.finish] ?? "";
       about.textContent = [many(sums.n, "token"), how, sums.n && `log-prob ${number(sums.logprob, 4)} in all`, sums.n && `${number(sums.n / seconds, 3)} tokens/s`, sums.model].filter(Boolean).join(" · ");
@@ -170,8 +173,10 @@ function talk() {
     status(s) {
       chat = s.chat;
       form.elements.temperature.placeholder = number(s.temperature, 3);
-      words.placeholder = chat ? "Say something to both" : "A text to continue: this model has no chat template";
-      under.textContent = `The same ${chat ? "words" : "text"} and the same seed go to both policies, so what differs is the policy. Orange tokens were unlikely; point at one for its log-probability and the alternatives.`;
+      const both = !sides[1].made.hidden;
+      words.placeholder = chat ? (both ? "Say something to both" : "Say something") : "A text to continue: this model has no chat template";
+      set(words, "aria-label", chat ? "Message" : "Text to continue");
+      under.textContent = `${both ? `The same ${chat ? "words" : "text"} and the same seed go to both policies, so what differs is the policy. ` : ""}Orange tokens were unlikely; point at one for its log-probability and the alternatives.`;
     },
     /* Names of policies: by default the model without adapter on the left, the newest policy on the right. With one policy there is one side. */
     offer(models, s) {

@@ -64,7 +64,7 @@ function token(r, i, most) {
   const trains = !r.mask || r.mask[i];
   const blank = r.pieces && text.trim() === "";
   const span = element(r.pieces ? "span" : "span.id");
-  const ends = text === "" && i === r.tokens - 1;
+  const ends = text === "" && (i === r.tokens - 1 || r.mask?.[i + 1] === 0);
   if (blank && (text === "" || text.includes("\n"))) span.append(element("span.mark-only", ends ? "∎" : text === "" ? "·" : "↵"));
   span.append(text);
   if (!trains) span.classList.add("given");
@@ -108,7 +108,7 @@ const call = ({ name, arguments: given }) => element("div.call", element("b", na
 function turn(t, part, r, most) {
   const mine = t.role === "assistant";
   const advantages = mine && part ? Array.from({ length: part[1] - part[0] }, (_, i) => advantageAt(r, part[0] + i)).filter(isNumber) : [];
-  const about = [advantages.length > 0 && `advantage ${signed(mean(advantages))}`, isNumber(t.reward) && element("b", { class: t.reward < 0 ? "cost" : "gain" }, `reward ${signed(t.reward)}`)].filter(Boolean);
+  const about = [advantages.length > 0 && `advantage ${signed(mean(advantages))}`, isNumber(t.reward) && element("b", { class: t.reward < 0 ? "cost" : t.reward > 0 ? "gain" : "even" }, `reward ${signed(t.reward)}`)].filter(Boolean);
   const said = mine && part ? tokens(r, most, ...part) : t.text && element("div.text", t.text);
   return element(
     mine ? "li.turn.mine" : "li.turn", element("div.speaker", element("span", t.tool ? `${SPEAKERS.tool} ${t.tool}` : (SPEAKERS[t.role] ?? t.role)), about.map((one) => element("span", one))),
