@@ -69,6 +69,11 @@ static const struct {
     {"time/forward", AT(seconds_forward), 0, 0},
     {"time/backward", AT(seconds_backward), 0, 0},
     {"time/optimizer", AT(seconds_optimizer), 0, 0},
+    {"time/wait", AT(seconds_wait), 0, 0},
+    {"time/wait_max", AT(seconds_wait_max), 0, 0},
+    {"time/exchange", AT(seconds_exchange), 0, 0},
+    {"exchange/bytes", AT(exchange_bytes), 0, 0},
+    {"exchange/calls", AT(exchange_calls), 0, 0},
     {"time/critic", AT(seconds_critic), 0, 0},
     {"peak_memory", AT(peak_memory), 0, 0},
 };

@@ -66,6 +66,7 @@ static rein_status check_sampler(const rein_settings *s, rein_error *err) {
     const char *what = s->top_k ? "top_k" : s->top_p < 1 ? "top_p" : s->min_p > 0 ? "min_p" : NULL;
     if (s->truncation == REIN_TRUNCATION_POLICY) return check_truncation(s, err);
     if (!what || s->objective.mismatch != REIN_MISMATCH_NONE) return REIN_OK;
+    if (s->objective.preference_loss) return REIN_OK; /* a pair may come from any sampler */
     return rein_fail_at(err, REIN_EINVAL, what, -1,
                         "changes the sampling distribution: it needs truncation policy, which makes it part of the policy, or a "
                         "correction, such as mismatch token-tis");

@@ -4,6 +4,7 @@
 #define REIN_TRAIN_SESSION_H
 
 #include "critic.h"
+#include "dist/ranks.h"
 #include "reference_cache.h"
 #include "report/metrics.h"
 #include "report/tensorboard.h"
@@ -54,6 +55,8 @@ struct rein_session {
     rein_reference_cache *references;            /* log-probs under it; NULL: none yet */
     rein_named_number metrics[REIN_REPORT_ROWS]; /* of the last report */
     char note[REIN_NOTE_SIZE];
+    rein_ranks_traffic traffic; /* of the ranks when the step began */
+    int step_began;             /* traffic is that of this step, whose sampling is over */
 };
 
 /* REIN_EINVAL if the session is not in this state. */
@@ -80,6 +83,14 @@ rein_status rein_session_check_reference(const rein_session *session, const rein
 /* Checkpoints that later steps need as their reference: that of the next step is `lag` checkpoints back. needed has room for one more than
  * there are checkpoints; returns their number. */
 size_t rein_session_needed_steps(int64_t *needed, const rein_session *session);
+
+/* ---- session_traffic.c */
+
+/* The step begins here, and not with its training: what ranks exchange from now on is counted with it. */
+void rein_session_begin_step(rein_session *session);
+
+/* Sets the numbers of what all ranks have exchanged in this step; without other ranks they stay "not applicable". */
+rein_status rein_session_put_traffic(rein_step_numbers *numbers, rein_session *session, rein_error *err);
 
 /* ---- session_budget.c */
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "online_pairs.h"
 #include "rollout/trajectory.h"
 #include "session.h"
 #include "trainer.h"
@@ -23,7 +24,8 @@ rein_status rein_session_check(rein_loss *loss, const rein_session *s, const rei
     float *values =
         s->critic ? calloc(rein_groups_tokens(groups) + 1, sizeof *values) : NULL; /* what the critic will say is not known */
     if (s->critic && !values) return rein_no_memory(err);
-    const rein_pass_options options = {.objective = &s->settings.objective,
+    const rein_options measure = rein_online_measure(&s->settings.objective);
+    const rein_pass_options options = {.objective = s->settings.objective.preference_loss ? &measure : &s->settings.objective,
                                        .policy_step = -1,
                                        .mask_truncated_completions = s->settings.mask_truncated_completions,
                                        .values = values};

@@ -137,6 +137,8 @@ rein_status rein_settings_assign(rein_settings *s, const rein_settings *from, re
     return REIN_OK;
 }
 
+void rein_settings_use_score(rein_settings *s, int uses) { s->has_score = uses != 0; }
+
 void rein_settings_use_reference(rein_settings *s, int uses) { s->has_reference = uses != 0; }
 
 void rein_settings_free(rein_settings *s) {

@@ -49,6 +49,7 @@ struct rein_settings {
     int64_t kl_penalty_reference_step; /* -1: not given */
     int64_t kl_penalty_step_lag;       /* 0: not given */
     char *kl_ref_adapter_path;
+    int has_score;     /* the policy is a reward model (rein_settings_use_score); it has no name */
     int has_reference; /* the loss has one, whatever the objective says (rein_settings_use_reference); it has no name */
 
     int64_t shards, share_limit; /* 0: the trainer's own */
@@ -118,6 +119,9 @@ int64_t rein_settings_total_steps(const rein_settings *settings);
 /* Checks that some step of a run with these settings may have the metric that `setting` names. Those of rewards are checked when the
  * rewards are open. */
 rein_status rein_settings_check_metric(const rein_settings *settings, const char *setting, const char *metric, rein_error *err);
+
+/* 1 if the metric of this name [length] is one of a loss over preferences. */
+int rein_settings_metric_is_of_pairs(const char *metric, size_t length);
 
 /* ---- settings_chat.c */
 

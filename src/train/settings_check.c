@@ -55,6 +55,7 @@ static rein_status change(rein_settings *s, const rein_settings *now, int fork, 
     const rein_option_info *option;
     rein_status status = REIN_OK;
     s->has_reference = now->has_reference;
+    s->has_score = now->has_score;
     for (size_t i = 0; !status && (info = rein_setting_at(i)); i++)
         if (now->given[i]) status = change_setting(s, now, info, fork, err);
     if (*now->preset && !status) {
@@ -136,6 +137,9 @@ static rein_status check_reference(const rein_settings *s, rein_error *err) {
     if (step + lag + adapter > 1)
         return rein_fail_at(err, REIN_EINVAL, name, -1, "and %s are two references: give one of them",
                             adapter ? "kl_ref_adapter_path" : "kl_penalty_step_lag");
+    if (step + lag + adapter && s->objective.preference_loss && !rein_options_use_reference(&s->objective))
+        return rein_fail_at(err, REIN_EINVAL, name, -1, "has no effect: preference_loss %s has no reference",
+                            rein_settings_text(s, "preference_loss"));
     if (step + lag + adapter && !s->has_reference && !rein_options_use_reference(&s->objective))
         return rein_fail_at(err, REIN_EINVAL, name, -1, "has no effect: kl_penalty_coef, kl_reward_coef and kl_loss_coef are 0");
     if (lag && s->save_steps > 1)
@@ -180,8 +184,21 @@ static rein_status check_best(const rein_settings *s, rein_error *err) {
     return *s->keep_best ? rein_settings_check_metric(s, "keep_best", s->keep_best + (*s->keep_best == '-'), err) : REIN_OK;
 }
 
+/* The best and the worst response to a prompt are a pair of one gradient. */
+static rein_status check_preference(const rein_settings *s, rein_error *err) {
+    const char *name = s->epochs > 1 ? "epochs" : "minibatches";
+    if (!s->objective.preference_loss) return REIN_OK;
+    if (s->epochs * s->minibatches > 1)
+        return rein_fail_at(err, REIN_EINVAL, name, -1, "must be 1 with preference_loss: a step has one gradient");
+    if (s->mask_truncated_completions)
+        return no_effect("mask_truncated_completions", "with preference_loss: the chosen and the rejected response both train",
+                         err);
+    return REIN_OK;
+}
+
 rein_status rein_settings_check(const rein_settings *s, rein_error *err) {
     rein_status status = check_policy(s, err);
+    if (!status) status = check_preference(s, err);
     if (!status) status = check_schedule(s, err);
     if (!status) status = check_reference(s, err);
     if (!status) status = check_critic(s, err);

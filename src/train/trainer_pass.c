@@ -76,8 +76,13 @@ static int wants_something(const rein_micro_batch *micro_batch) {
 /* exact_kl: beside the reference, whose log-probs and exact KL are those of the micro-batch then. */
 static rein_status forward(float *log_probs, float *entropies, int exact_kl, pass_work *w, const rein_micro_batch *micro_batch,
                            const rein_policy *policy, const rein_forward_options *how, rein_error *err) {
-    const rein_beside beside = {w->t->reference_activations, exact_kl ? w->o->reference : NULL, w->batch_kl, w->batch_reference,
-                                rein_exact_kl_loss(&w->objective)};
+    const rein_beside beside = {w->t->reference_activations,
+                                exact_kl ? w->o->reference : NULL,
+                                w->batch_kl,
+                                w->batch_reference,
+                                rein_exact_kl_loss(&w->objective),
+                                REIN_DIVERGENCE_REVERSE,
+                                0};
     const rein_status status =
         rein_forward_beside(w->batch_log_probs, entropies ? w->batch_entropies : NULL, exact_kl ? &beside : NULL, w->t->activations,
                             policy, &micro_batch->tokens, how, err);
