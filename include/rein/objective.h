@@ -106,6 +106,10 @@ REIN_API rein_status rein_budget_control(double *multiplier, const int64_t *leng
 REIN_API rein_status rein_entropy_control(double *coef, double mean_entropy, double entropy_target, double step_size,
                                           rein_error *err);
 
+/* Adapts the coefficient of a KL (Ziegler et al. 2019, arXiv 1909.08593): *coef <- *coef·(1 + clip(kl/target − 1, ±0.2)·n/horizon), n the
+ * responses of the step. target above 0; horizon above n/5, so that the coefficient stays above 0. */
+REIN_API rein_status rein_kl_control(double *coef, double kl, double target, size_t n, double horizon, rein_error *err);
+
 /* ------------------------------------------------------------------------------------------------------- 3. options and presets */
 
 /* A composition of the policy loss: shape reward -> advantage -> adjust per token -> ratio -> surrogate -> + KL, entropy -> aggregate.

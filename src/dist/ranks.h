@@ -8,6 +8,15 @@
 
 enum { REIN_RANKS_PIECE = 1 << 20 };
 
+/* What this rank has exchanged since the ranks were opened. */
+typedef struct rein_ranks_traffic {
+    double waiting;    /* seconds until all ranks had said what they are about to do: those of the fastest rank are the longest */
+    double exchanging; /* seconds in which bytes travelled and this rank did nothing else */
+    double bytes;      /* that this rank gave, once for each rank that got them */
+    double calls;      /* of the transport, announcements included */
+} rein_ranks_traffic;
+rein_ranks_traffic rein_ranks_traffic_of(const rein_ranks *ranks);
+
 /* 1 if there is more than one rank. */
 int rein_ranks_several(const rein_ranks *ranks);
 

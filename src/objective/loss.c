@@ -244,6 +244,7 @@ static rein_options rewards_only(const rein_options *options) {
 
 rein_status rein_shape_rewards(double *shaped, const rein_batch *batch, const rein_options *options, rein_error *err) {
     rein_options o = rewards_only(options);
+    o.preference_loss = REIN_PREFERENCE_LOSS_NONE;
     rein_status status = rein_options_resolve(&o, &o, err);
     if (status == REIN_OK) status = rein_batch_check_shape(batch, err);
     if (status == REIN_OK) status = rein_batch_check_rewards(batch, &o, err);

@@ -70,6 +70,14 @@
     NUM(entropy_coef, "entropy", NUMBER, 0, 1e300, 0, always, "entropy bonus")                                                    \
     NUM(entropy_target, "entropy", SWITCH, 0, 1e300, NAN, on_entropy, "the bonus applies only while the entropy is at most this") \
     NUM(top_entropy, "entropy", SWITCH, 0, 1, NAN, always, "share of tokens, by entropy, whose surrogate trains")                 \
+    PICK(preference_loss, "preference", CHOICE, REIN_PREFERENCE_LOSSES, always,                                                   \
+         "a loss over the best and the worst response to each prompt, in place of all stages but shape")                          \
+    NUM(beta, "preference", POSITIVE, 0, 1e300, NAN, on_preference, "scale of the rewards of the preference loss")                \
+    NUM(label_smoothing, "preference", NUMBER, 0, 0.5, NAN, on_smoothing, "share of pairs whose order is wrong")                  \
+    NUM(simpo_gamma, "preference", NUMBER, -1e300, 1e300, NAN, on_simpo, "margin of the reward")                                  \
+    NUM(cpo_alpha, "preference", NUMBER, 0, 1e300, NAN, on_cpo, "weight of the log-likelihood of the chosen response")            \
+    NUM(desirable_weight, "preference", NUMBER, 0, 1e300, NAN, on_kto, "weight of chosen responses")                              \
+    NUM(undesirable_weight, "preference", NUMBER, 0, 1e300, NAN, on_kto, "weight of rejected responses")                          \
     PICK(aggregation, "aggregation", CHOICE, REIN_AGGREGATIONS, always, "how token losses become one number")                     \
     NUM(max_response_length, "aggregation", POSITIVE, 0, 1e15, NAN, on_dr_grpo, "Lmax: the constant that divides")
 

@@ -370,6 +370,7 @@ static rein_status measure(rein_step *s, rein_error *err) {
 static rein_status check(rein_step *now, const rein_options *options, const rein_exec *exec, rein_error *err) {
     const rein_batch *b = &now->batch;
     rein_status status = rein_options_resolve(&now->options, options, err);
+    if (status == REIN_OK) status = rein_options_check_tokens(&now->options, err);
     if (status == REIN_OK) status = rein_batch_check_shape(b, err);
     if (status == REIN_OK) status = rein_exec_resolve(&now->exec, exec, rein_batch_tokens(b), err);
     if (status == REIN_OK) status = rein_batch_check_rewards(b, &now->options, err);

@@ -17,6 +17,7 @@ typedef struct pass_work {
     const rein_pass_options *o;
     rein_policy own;        /* whose log-probs are computed: the trainer's, at the temperature of the pass, or one that was given */
     rein_options objective; /* resolved */
+    int has_reference;      /* the objective has a KL to a reference */
     rein_packing packing;
     rein_pass_result *pass;
     const rein_micro_batch *measured; /* or NULL */
@@ -201,7 +202,7 @@ static rein_status pack(pass_work *w, const rein_groups *groups, rein_error *err
 }
 
 static int uses_reference(const pass_work *w) {
-    return w->o->preference ? rein_preference_uses_reference(w->o->preference) : rein_options_use_reference(&w->objective);
+    return w->o->preference ? rein_preference_uses_reference(w->o->preference) : w->has_reference;
 }
 
 static rein_status reference_pass(pass_work *w, rein_error *err) {
@@ -299,8 +300,11 @@ static rein_status begin_step(pass_work *w, rein_error *err) {
                             .teacher_log_probs = rein_teacher_in_advantage(&w->objective) ? w->teacher : NULL,
                             .teacher_divergence = rein_teacher_in_loss(&w->objective) ? w->divergence : NULL,
                             .entropies = w->entropies, /* at least to be measured */
-                            .values = w->objective.advantage == REIN_ADVANTAGE_GAE ? packing->values : NULL,
-                            .rewards = packing->rewards,
+                            .values = w->objective.advantage != REIN_ADVANTAGE_GAE ? NULL
+                                      : w->o->values                               ? w->o->values
+                                                                                   : packing->values,
+                            .advantages = w->o->given_advantages,
+                            .rewards = w->o->shaped_rewards ? w->o->shaped_rewards : packing->rewards,
                             .response_lengths = packing->lengths,
                             .token_budgets = packing->budgets};
     const size_t size = rein_step_size(&w->batch, &w->objective, &w->t->options.exec);
@@ -426,9 +430,20 @@ static rein_status train(pass_work *w, rein_error *err) {
                                     &t->arena, err);
 }
 
+/* Where advantages are given, the estimator, the shaping and the KL in the reward have had their effect. */
+static rein_status resolve_objective(pass_work *w, rein_error *err) {
+    const rein_status status = rein_options_resolve(&w->objective, w->o->preference ? NULL : w->o->objective, err);
+    if (status) return status;
+    w->has_reference = rein_options_use_reference(&w->objective);
+    if (!w->o->given_advantages) return REIN_OK;
+    w->objective.advantage = REIN_ADVANTAGE_GIVEN;
+    memset(w->objective.given, 0, sizeof w->objective.given);
+    return rein_options_resolve(&w->objective, &w->objective, err);
+}
+
 static rein_status run_pass(pass_work *w, const rein_groups *groups, rein_error *err) {
     rein_status status = w->o->temperature == 0 ? REIN_OK : rein_check_temperature(w->o->temperature, err);
-    if (!status) status = rein_options_resolve(&w->objective, w->o->preference ? NULL : w->o->objective, err);
+    if (!status) status = resolve_objective(w, err);
     if (!status && w->o->preference) status = rein_preferences_check(groups, w->o, err);
     if (!status) status = pack(w, groups, err);
     if (!status) status = before_the_step(w, err);
@@ -469,7 +484,7 @@ rein_status rein_trainer_check(rein_loss *loss, rein_trainer *t, const rein_grou
                                rein_error *err) {
     rein_pass_result result = {0};
     pass_work w = {.t = t, .o = options, .own = own_policy(t, 0), .pass = &result};
-    rein_status status = rein_options_resolve(&w.objective, options->objective, err);
+    rein_status status = resolve_objective(&w, err);
     if (!status) status = pack(&w, groups, err);
     if (status) return status;
     put_recorded_everywhere(&w);
