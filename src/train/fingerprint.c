@@ -86,16 +86,27 @@ static rein_status add_gguf(json_t *files, const char *setting, const char *path
     return status;
 }
 
-/* Where all weights train (`full`), those of a run are in its checkpoints. */
+/* Where all weights train, those of a run are in its checkpoints. */
 static rein_status add_weights(json_t *files, const char *setting, const char *model, int full, rein_error *err) {
     rein_names names = {0};
-    if (rein_gguf_is(model)) return add_gguf(files, setting, model, err);
     if (full || !rein_file_is_directory(model)) return REIN_OK;
     rein_status status = rein_directory_list(&names, model, err);
     for (size_t i = 0; i < names.n && !status; i++)
         if (is_weights(names.at[i])) status = add_below(files, setting, model, names.at[i], err);
     rein_names_free(&names);
     return status;
+}
+
+static rein_status add_model_weights(json_t *files, const rein_settings *s, rein_error *err) {
+    if (rein_gguf_is(s->model)) return add_gguf(files, "model", s->model, err);
+    return add_weights(files, "model", s->model, s->full, err);
+}
+
+static rein_status add_teacher(json_t *files, const char *teacher, const char *const *names, rein_error *err) {
+    if (!*teacher) return REIN_OK;
+    if (rein_gguf_is(teacher)) return add_gguf(files, "teacher", teacher, err);
+    const rein_status status = add_names(files, "teacher", teacher, names, err);
+    return status ? status : add_weights(files, "teacher", teacher, 0, err);
 }
 
 /* The policy's own model is one that is hashed already. */
@@ -121,10 +132,9 @@ rein_status rein_fingerprint_settings(json_t **files, const rein_settings *s, re
     *files = json_object();
     const int gguf = rein_gguf_is(s->model); /* a file, not a directory of files */
     rein_status status = *files ? add_names(*files, "model", gguf ? "" : s->model, of_model, err) : no_memory(err);
-    if (!status) status = add_weights(*files, "model", s->model, s->full, err);
+    if (!status) status = add_model_weights(*files, s, err);
+    if (!status) status = add_teacher(*files, s->teacher, of_model, err);
     if (!status) status = add_critic(*files, s, err);
-    if (!status) status = add_names(*files, "teacher", rein_gguf_is(s->teacher) ? "" : s->teacher, of_model, err);
-    if (!status && *s->teacher) status = add_weights(*files, "teacher", s->teacher, 0, err);
     if (!status) status = add_names(*files, "adapter", s->adapter, of_adapter, err);
     if (!status) status = add_names(*files, "kl_ref_adapter_path", s->kl_ref_adapter_path, of_adapter, err);
     if (!status) status = add_task(*files, "task", s->task, err);
