@@ -53,7 +53,7 @@ def traffic(floats, ranks, shards, prompts, tokens, steps=1, reference=False):
     chunk = max(SMALLEST_CHUNK, math.ceil(floats / CHUNKS))
     sums = max(sums_sent(shards, max(1, prompts // steps), ranks))
     return {
-        "gradient": {"bytes": steps * 4 * sums * longest * others, "calls": steps * math.ceil(longest / STRETCH)},
+        "gradient": {"bytes": steps * 4 * sums * longest * others, "calls": steps * math.ceil(longest / STRETCH), "starts": steps},
         "values": {"bytes": steps * 4 * longest * others, "calls": steps * math.ceil(4 * longest / PIECE)},
         "norm": {"bytes": steps * 8 * math.ceil(floats / chunk) / ranks * others, "calls": steps},
         "log-probs": {"bytes": (2 + reference) * 4 * tokens / ranks * others, "calls": 2 * steps + reference},
@@ -63,12 +63,13 @@ def traffic(floats, ranks, shards, prompts, tokens, steps=1, reference=False):
 
 
 def seconds(parts, link):
-    """Each exchange costs a latency, each byte its time."""
+    """Each exchange costs a latency, each byte its time. The stretches of a gradient overlap: it costs one latency."""
     found = {}
     for name, part in parts.items():
-        kind = "exchange" if name == "gradient" else "gather"
-        latency = link["latency_exchange" if kind == "exchange" else "latency"]
-        found[name] = part["calls"] * latency + part["bytes"] / link[f"bytes_per_second_{kind}"]
+        if name == "gradient":
+            found[name] = link["latency_exchange"] * part["starts"] + part["bytes"] / link["bytes_per_second_exchange"]
+        else:
+            found[name] = link["latency"] * part["calls"] + part["bytes"] / link["bytes_per_second_gather"]
     return found
 
 
