@@ -14,7 +14,7 @@
 /* ----------------------------------------------------------------------------------------------------------------------- steps */
 
 cli_view_step cli_view_step_none(int64_t step) {
-    return (cli_view_step){step, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN};
+    return (cli_view_step){step, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN};
 }
 
 void cli_view_step_set(cli_view_step *s, const char *name, double value) {
