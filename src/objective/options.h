@@ -168,6 +168,14 @@ static inline int rein_uses_ref_log_probs(const rein_options *o) {
     return o->kl_reward_coef > 0 || o->kl_penalty_coef > 0 || (o->kl_loss_coef > 0 && o->kl_estimator != REIN_KL_EXACT);
 }
 
+/* 1 if a teacher's log-probs of the sampled tokens change the advantages; if a divergence from its distributions is in the loss. */
+static inline int rein_teacher_in_advantage(const rein_options *o) {
+    return o->teacher_coef > 0 && o->divergence == REIN_DIVERGENCE_SAMPLED;
+}
+static inline int rein_teacher_in_loss(const rein_options *o) {
+    return o->teacher_coef > 0 && o->divergence != REIN_DIVERGENCE_SAMPLED;
+}
+
 /* 1 if a KL is measured without a gradient: in the reward or in the advantage. */
 static inline int rein_detached_kl(const rein_options *o) { return o->kl_reward_coef != 0 || o->kl_penalty_coef != 0; }
 

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { TRAINED = 32 }; /* at least one token trained: continues rein_step_parts */
+enum { TRAINED = 64 }; /* at least one token trained: continues rein_step_parts */
 
 #define AT(field) offsetof(rein_step_numbers, field)
 #define LOSS(field) offsetof(rein_step_numbers, loss.metrics.field)
@@ -27,12 +27,14 @@ static const struct {
     {"loss", AT(loss.loss), 0, 0},
     {"loss/surrogate", LOSS(surrogate_loss), 0, 0},
     {"loss/kl", LOSS(kl_loss), 0, 0},
+    {"loss/teacher", LOSS(teacher_loss), REIN_STEP_TEACHER, 0},
     {"loss/entropy", LOSS(entropy_loss), 0, 0},
     {"grad_norm", AT(gradient_norm), 0, 0},
     {"learning_rate", AT(learning_rate), 0, 0},
     {"kl", LOSS(kl_ref_k3), TRAINED | REIN_STEP_REFERENCE, 0},
     {"kl_policy_ref", LOSS(kl_ref_k1), TRAINED | REIN_STEP_REFERENCE, 0},
     {"kl_exact", LOSS(kl_exact), TRAINED | REIN_STEP_EXACT_KL, 0},
+    {"teacher/divergence", LOSS(teacher_divergence), TRAINED | REIN_STEP_TEACHER, 0},
     {"kl/reward_coef", AT(kl_reward_coef), 0, 0},
     {"kl/of_target", AT(kl_of_target), 0, 0},
     {"kl/old_k1", LOSS(kl_old_k1), TRAINED, 0},

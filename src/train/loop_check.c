@@ -55,6 +55,8 @@ static rein_status check_truncation(const rein_settings *s, rein_error *err) {
     if (s->full || strstr(s->lora_modules, "lm_head"))
         return rein_fail_at(err, REIN_EINVAL, name, -1,
                             "policy needs a head that does not train: without full, and without lm_head");
+    if (rein_teacher_in_loss(&s->objective))
+        return rein_fail_at(err, REIN_EINVAL, name, -1, "policy has no divergence over the whole vocabulary: choose sampled");
     if (rein_uses_exact_kl(&s->objective))
         return rein_fail_at(err, REIN_EINVAL, name, -1,
                             "policy has no exact KL: choose another kl_estimator, and kl_reward_coef in place of kl_reward_exact");

@@ -297,6 +297,7 @@ void rein_session_close(rein_session *s) {
     if (!s) return;
     rein_session_drop_reference(s);
     rein_reference_cache_free(s->references);
+    rein_model_close(s->teacher);
     rein_tensorboard_close(s->board);
     rein_run_close(s->run);
     rein_critic_close(s->critic);

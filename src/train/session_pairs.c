@@ -131,7 +131,8 @@ int rein_pairs_lack(const char *name) {
 size_t rein_rows_of_pairs(rein_named_number *rows, size_t n, int has_rewards) {
     size_t kept = 0;
     for (size_t i = 0; i < n; i++)
-        if (!rein_pairs_lack(rows[i].name) && (has_rewards || strcmp(rows[i].name, "frac_reward_zero_std") != 0)) rows[kept++] = rows[i];
+        if (!rein_pairs_lack(rows[i].name) && (has_rewards || strcmp(rows[i].name, "frac_reward_zero_std") != 0))
+            rows[kept++] = rows[i];
     return kept;
 }
 

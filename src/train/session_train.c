@@ -45,7 +45,8 @@ typedef struct working {
     rein_options objective;                    /* of this step */
     size_t tokens;                             /* of the groups that train */
     rein_policy reference_policy;              /* with an exact KL */
-    float *reference, *old;                    /* [tokens] or NULL: not needed */
+    rein_policy teacher_policy;                /* with a divergence over the whole vocabulary */
+    float *reference, *old, *teacher;          /* [tokens] or NULL: not needed */
     float *advantages;                         /* [tokens] */
     double ptx_loss;                           /* added up */
     const rein_preference_options *preference; /* NULL: the objective */
@@ -85,6 +86,17 @@ static void put_recorded(float *old, const rein_groups *groups) {
             }
 }
 
+/* The sampled divergence needs only log-probs, which do not change from pass to pass. */
+static rein_status ask_teacher(working *w, rein_error *err) {
+    const double began = rein_now(), before = w->numbers.seconds_reference;
+    if (rein_teacher_in_loss(&w->objective)) w->teacher_policy = (rein_policy){w->s->teacher, NULL, w->policy.temperature};
+    if (!rein_teacher_in_advantage(&w->objective)) return REIN_OK;
+    rein_status status = take_log_probs(&w->teacher, w, err);
+    if (!status) status = rein_session_teacher_log_probs(w->teacher, w->s, w->policy.temperature, w->groups, err);
+    w->numbers.seconds_reference = (isnan(before) ? 0 : before) + rein_now() - began;
+    return status;
+}
+
 /* Once for the whole step: the log-probs of the reference; those of the current policy where the recorded ones are not the old ones, if several
  * optimizer steps or a critic need them; and what a critic makes of the step. */
 static rein_status before_the_passes(working *w, rein_error *err) {
@@ -100,6 +112,7 @@ static rein_status before_the_passes(working *w, rein_error *err) {
         if (!status) status = rein_session_reference_log_probs(w->reference, s, w->policy.temperature, w->groups, err);
         w->numbers.seconds_reference = rein_now() - began;
     }
+    if (!status && !preference) status = ask_teacher(w, err);
     if (!status && preference && preference->loss == REIN_PREFERENCE_KTO)
         status = rein_pairs_kl(&w->pairs.kl, s, w->groups, &w->policy, err);
     const int several = s->settings.epochs * s->settings.minibatches > 1 || s->critic || !isnan(s->kl_coef);
@@ -211,6 +224,8 @@ static rein_status one_pass(working *w, int64_t epoch, size_t first, size_t last
                                        .truncation = s->settings.truncation ? &truncation : NULL,
                                        .preference = w->preference,
                                        .preference_kl = w->pairs.kl,
+                                       .teacher = w->teacher_policy.model ? &w->teacher_policy : NULL,
+                                       .teacher_log_probs = w->teacher ? w->teacher + at : NULL,
                                        .given_advantages = s->critic ? w->critic.step.advantages + at : NULL,
                                        .shaped_rewards = s->critic ? w->critic.step.rewards + trajectory : NULL};
     s->trainer->last_pass = !s->adapter && !w->options->ptx && s->trainer->options.shards > 1;
@@ -303,7 +318,8 @@ static void finish_numbers(working *w, double began) {
     n->loss.loss /= (double)w->passes;
     n->loss.nothing_to_train = w->optimizer_steps == 0;
     n->parts = REIN_STEP_REWARDS | (rein_options_use_reference(&w->objective) ? REIN_STEP_REFERENCE : 0) |
-               (rein_uses_exact_kl(&w->objective) ? REIN_STEP_EXACT_KL : 0) | (has_budgets(w) ? REIN_STEP_BUDGETS : 0) |
+               (rein_uses_exact_kl(&w->objective) ? REIN_STEP_EXACT_KL : 0) |
+               (w->objective.teacher_coef > 0 ? REIN_STEP_TEACHER : 0) | (has_budgets(w) ? REIN_STEP_BUDGETS : 0) |
                (n->loss.metrics.entropy > 0 ? REIN_STEP_ENTROPIES : 0);
     if (w->preference) n->parts &= is_online(w) ? REIN_STEP_REWARDS | REIN_STEP_BUDGETS : 0; /* the others are those of pairs */
     if (is_online(w)) put_all(&n->loss.metrics, &w->of_all);
@@ -469,6 +485,7 @@ rein_status rein_session_train(rein_session_report *report, rein_session *s, rei
     rein_reward_step_free(&w.rewards);
     free(w.advantages);
     free(w.reference);
+    free(w.teacher);
     free(w.old);
     rein_session_critic_free(&w.critic);
     s->state = status ? REIN_SESSION_FAILED : REIN_SESSION_TRAINED;

@@ -131,6 +131,17 @@ static rein_status check_schedule(const rein_settings *s, rein_error *err) {
     return REIN_OK;
 }
 
+static rein_status check_teacher(const rein_settings *s, rein_error *err) {
+    if (*s->teacher && !(s->objective.teacher_coef > 0))
+        return rein_fail_at(err, REIN_EINVAL, "teacher", -1, "has no effect without teacher_coef, its strength: 1 is usual");
+    if (*s->critic && rein_teacher_in_advantage(&s->objective))
+        return rein_fail_at(err, REIN_EINVAL, "divergence", -1,
+                            "sampled has no place beside a critic, whose advantages are whitened: choose reverse, forward or jsd");
+    if (!*s->teacher && s->objective.teacher_coef > 0)
+        return rein_fail_at(err, REIN_EINVAL, "teacher", -1, "is missing: teacher_coef needs the directory of a model");
+    return REIN_OK;
+}
+
 static rein_status check_reference(const rein_settings *s, rein_error *err) {
     const int step = s->kl_penalty_reference_step >= 0, lag = s->kl_penalty_step_lag > 0, adapter = *s->kl_ref_adapter_path != 0;
     const char *name = step ? "kl_penalty_reference_step" : lag ? "kl_penalty_step_lag" : "kl_ref_adapter_path";
@@ -201,6 +212,7 @@ rein_status rein_settings_check(const rein_settings *s, rein_error *err) {
     if (!status) status = check_preference(s, err);
     if (!status) status = check_schedule(s, err);
     if (!status) status = check_reference(s, err);
+    if (!status) status = check_teacher(s, err);
     if (!status) status = check_critic(s, err);
     if (!status) status = check_kl_target(s, err);
     if (!status) status = check_best(s, err);

@@ -197,11 +197,12 @@ static void test_presets_describe(void **state) {
     assert_null(rein_preset_describe("gprO"));
     const struct {
         const char *name, *source;
-    } sources[] = {{"grpo", "2402.03300"}, {"dapo", "2503.14476"},        {"dr-grpo", "2503.20783"},       {"gspo", "2507.18071"},
-                   {"gmpo", "2507.20673"}, {"rloo", "2402.14740"},        {"ppo", "1707.06347"},           {"k1.5", "2501.12599"},
-                   {"k2", "2507.20534"},   {"sapo", "2511.20347"},        {"deepseek-v3.2", "2512.02556"}, {"cispo", "2506.13585"},
-                   {"art", "562"},         {"reinforce++", "2501.03262"}, {"reinforce", "Williams"},       {"bnpo", "TRL"},
-                   {"online-dpo", "2402.04792"}};
+    } sources[] = {{"grpo", "2402.03300"}, {"dapo", "2503.14476"},          {"dr-grpo", "2503.20783"},
+                   {"gspo", "2507.18071"}, {"gmpo", "2507.20673"},          {"rloo", "2402.14740"},
+                   {"ppo", "1707.06347"},  {"k1.5", "2501.12599"},          {"k2", "2507.20534"},
+                   {"sapo", "2511.20347"}, {"deepseek-v3.2", "2512.02556"}, {"cispo", "2506.13585"},
+                   {"art", "562"},         {"reinforce++", "2501.03262"},   {"reinforce", "Williams"},
+                   {"bnpo", "TRL"},        {"online-dpo", "2402.04792"}};
     for (size_t i = 0; i < COUNT(sources); i++)
         assert_non_null(strstr(rein_preset_describe(sources[i].name)->source, sources[i].source));
 }
@@ -635,6 +636,9 @@ static const struct idle {
     {"ppo", "kl_reward_exact=0.1", "kl_reward_exact", "not gae"},
     {"grpo", "entropy_target=1", "entropy_target", "entropy_coef"},
     {"grpo", "max_response_length=9", "max_response_length", "dr-grpo"},
+    {"grpo", "divergence=reverse", "divergence", "teacher_coef"},
+    {"grpo", "teacher_coef=1 divergence=forward jsd_beta=0.3", "jsd_beta", "divergence jsd"},
+    {"grpo", "teacher_coef=1 divergence=jsd teacher_discount=0.5", "teacher_discount", "divergence sampled"},
     {"grpo", "beta=0.2", "beta", "preference_loss"},
     {"online-dpo", "label_smoothing=0.1", "label_smoothing", "preference_loss cdpo or robust"},
     {"online-dpo", "simpo_gamma=0.1", "simpo_gamma", "preference_loss simpo"},
@@ -664,7 +668,7 @@ static void test_idle_options_are_all(void **state) {
     const char *const always[] = {"token_budget",          "advantage",   "advantage_balance", "mismatch",
                                   "off_policy_mask_delta", "surrogate",   "kl_penalty_coef",   "kl_loss_coef",
                                   "entropy_coef",          "top_entropy", "aggregation",       "preference_loss",
-                                  NULL};
+                                  "teacher_coef",          NULL};
     for (size_t k = 0; rein_option_at(k); k++) {
         const char *name = rein_option_at(k)->name;
         int found = 0;
