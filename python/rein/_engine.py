@@ -407,6 +407,8 @@ class PassOptions(ctypes.Structure):
         ("values", _address),
         ("given_advantages", _address),
         ("shaped_rewards", _address),
+        ("teacher", _address),
+        ("teacher_log_probs", _address),
     ]
 
 
