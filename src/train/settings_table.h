@@ -31,7 +31,7 @@
     ROW(minibatches, WHOLE, "N", 1, 1e6, 1, "optimizer", "optimizer steps in each pass, on as many parts of the groups")           \
     ROW(mask_truncated_completions, SWITCH, "yes|no", 0, 0, 0, "optimizer",                                                        \
         "responses that were cut off at the length limit do not train")                                                            \
-    ROW(critic, TEXT, "DIR|same", 0, 0, 0, "critic",                                                                               \
+    ROW(critic, TEXT, "DIR", 0, 0, 0, "critic",                                                                                    \
         "learned critic for advantage gae: a model with a value head, or same: the policy's own model")                            \
     ROW(critic_learning_rate, NUMBER, "X", 0, 1, 1e-5, "critic", "of the critic's AdamW; the rest is as for the policy")           \
     ROW(critic_warmup_steps, WHOLE, "N", 0, 1e9, 0, "critic", "steps in which the critic's learning rate rises")                   \
