@@ -19,7 +19,7 @@ struct rein_ranks {
     rein_ranks_traffic traffic;
 };
 
-typedef enum doing { AGREEING = 1, TELLING, GATHERING, SHARING, COLLECTING, EXCHANGING, ENDING } doing;
+typedef enum doing { AGREEING = 1, TELLING, GATHERING, SHARING, COLLECTING, ENDING } doing;
 
 typedef struct announcement {
     uint32_t doing;
@@ -85,14 +85,19 @@ static rein_status gather(void *to, const void *from, const size_t *sizes, rein_
     return status;
 }
 
+static void count_exchange(rein_ranks *ranks, const size_t *from_sizes, double began) {
+    ranks->traffic.exchanging += rein_now() - began;
+    ranks->traffic.calls++;
+    for (size_t r = 0; r < ranks->transport.size; r++)
+        ranks->traffic.bytes += r == ranks->transport.rank ? 0 : (double)from_sizes[r];
+}
+
 static rein_status exchange(void *to, const size_t *to_sizes, const void *from, const size_t *from_sizes, rein_ranks *ranks,
                             rein_error *err) {
     const rein_transport *t = &ranks->transport;
     const double began = rein_now();
     const rein_status status = t->exchange(t->context, to, to_sizes, from, from_sizes, err);
-    ranks->traffic.exchanging += rein_now() - began;
-    ranks->traffic.calls++;
-    for (size_t r = 0; r < t->size; r++) ranks->traffic.bytes += r == t->rank ? 0 : (double)from_sizes[r];
+    count_exchange(ranks, from_sizes, began);
     return status;
 }
 
@@ -151,6 +156,7 @@ static rein_status announce(rein_ranks *ranks, doing what, uint64_t check, rein_
     rein_status status = gather_equal(all, &own, sizeof own, ranks, err);
     ranks->traffic.waiting += ranks->traffic.exchanging - exchanging; /* for the slowest; 16 bytes take next to nothing */
     ranks->traffic.exchanging = exchanging;
+    ranks->traffic.calls--;
     if (!status) status = examine(ranks, all, err);
     free(all);
     return status;
@@ -268,10 +274,23 @@ rein_status rein_ranks_gather_parts(void *to, const void *from, const size_t *si
     return status;
 }
 
-rein_status rein_ranks_exchange(void *to, const size_t *to_sizes, const void *from, const size_t *from_sizes, rein_ranks *ranks,
-                                rein_error *err) {
-    const rein_status status = announce(ranks, EXCHANGING, 0, REIN_OK, err);
-    return status ? status : exchange(to, to_sizes, from, from_sizes, ranks, err);
+rein_status rein_ranks_exchange_begin(void *to, const size_t *to_sizes, const void *from, const size_t *from_sizes,
+                                      rein_ranks *ranks, rein_error *err) {
+    const rein_transport *t = &ranks->transport;
+    if (!t->begin_exchange) return exchange(to, to_sizes, from, from_sizes, ranks, err);
+    const double began = rein_now();
+    const rein_status status = t->begin_exchange(t->context, to, to_sizes, from, from_sizes, err);
+    count_exchange(ranks, from_sizes, began);
+    return status;
+}
+
+rein_status rein_ranks_exchange_end(rein_ranks *ranks, rein_error *err) {
+    const rein_transport *t = &ranks->transport;
+    if (!t->end_exchange) return REIN_OK;
+    const double began = rein_now();
+    const rein_status status = t->end_exchange(t->context, err);
+    ranks->traffic.exchanging += rein_now() - began;
+    return status;
 }
 
 /* ---------------------------------------------------------------------------------------------------------------------- comparing */

@@ -18,6 +18,7 @@
 #include "base/hash.h"
 #include "base/show.h"
 #include "model/gguf.h"
+#include "reward_models.h"
 #include "rollout/reward.h"
 #include "rollout/task.h"
 
@@ -141,6 +142,7 @@ rein_status rein_fingerprint_settings(json_t **files, const rein_settings *s, re
     if (!status) status = add_task(*files, "eval_task", s->eval_task, err);
     if (!status && *s->ptx_data) status = rein_fingerprint_add(*files, "ptx_data", s->ptx_data, err);
     if (!status && rein_settings_judges_are_programs(s)) status = add_command(*files, "reward", s->reward, err);
+    if (!status) status = rein_fingerprint_reward_models(*files, s, err);
     if (status) json_decref(*files), *files = NULL;
     return status;
 }
@@ -182,12 +184,14 @@ static rein_status changed(const char *key, const json_t *before, const json_t *
                            rein_error *err) {
     char setting[64], path[REIN_PATH_SHOWN], was[120], is[120];
     snprintf(setting, sizeof setting, "%.*s", (int)setting_length(key), key);
+    const int is_reward = !strcmp(setting, "reward_model"); /* one of several judges: the place of its file is not in the setting */
+    if (is_reward) strcpy(setting, "reward");
     describe(was, sizeof was, before);
     describe(is, sizeof is, now);
     if (json_object_get(now, "command"))
         return rein_fail_at(err, REIN_EINVAL, setting, -1, "is not what the run was made with: it was \"%s\", and is \"%s\"", was,
                             is);
-    const char *value = rein_settings_text(settings, setting);
+    const char *value = is_reward ? "" : rein_settings_text(settings, setting);
     char *file = key[setting_length(key)] && *value ? rein_path_join(value, key + setting_length(key) + 1) : NULL;
     rein_path_show(path, file ? file : *value ? value : key);
     free(file);

@@ -47,6 +47,9 @@ compare full "2 3" "${full[@]}"
 # Pairs of the responses: which groups are ties decides which rank trains on which.
 compare online "2 4" "${small[@]}" --learning-rate 0.02 --eval-prompts 0 --steps 3 --preset online-dpo --shape budget --token-budget 15 --budget-penalty-coef 0.02
 compare online-full 3 "${small[@]}" --full --learning-rate 0.001 --eval-prompts 0 --steps 2 --preset online-dpo --preference-loss kto
+# So many parameters that the part of a rank travels in several stretches.
+compare long "2 3" --model "$sums" --task sums --preset grpo --full --learning-rate 0.001 --prompts 6 --samples 4 --max-tokens 12 --steps 2 --eval-prompts 0 \
+    --threads 1
 if grep -q '^shards: "8"$' full-1/config.yaml; then pass; else fail "all weights have 8 shards"; fi
 
 cat rich-1/trajectories/train/000[12].jsonl >groups.jsonl
