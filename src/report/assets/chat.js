@@ -53,10 +53,12 @@ class Side {
     this.log.replaceChildren(element("p.empty", "Nothing said yet."));
   }
 
-  offer(names, preferred) {
-    const kept = names.includes(this.pick.value) && this.chosen ? this.pick.value : preferred;
-    if ([...this.pick.options].map((o) => o.value).join() === names.join() && this.pick.value === kept) return;
-    this.pick.replaceChildren(...names.map((name) => element("option", { value: name }, name)));
+  /* policies: [[name, what it is called here]] */
+  offer(policies, preferred) {
+    const names = policies.map(([name]) => name);
+    const kept = this.chosen && names.includes(this.pick.value) ? this.pick.value : preferred;
+    if (this.offered !== JSON.stringify(policies)) this.pick.replaceChildren(...policies.map(([name, label]) => element("option", { value: name }, label)));
+    this.offered = JSON.stringify(policies);
     this.pick.value = kept;
   }
 
@@ -184,8 +186,11 @@ function talk() {
       const base = names.includes("base") ? "base" : names[0];
       const left = s.run ? base : s.name;
       const right = s.run ? newestOf(models, s) : names.find((name) => name !== left) ?? left;
-      sides[0].offer(names, left);
-      sides[1].offer(names, right);
+      const newest = newestOf(models, s);
+      const label = (name) => (s.run && name === s.name ? `${name} – newest, step ${whole(s.step)}` : s.run && name === "base" ? "base – before training" : name === newest ? `${name} – newest` : name);
+      const policies = names.map((name) => [name, label(name)]);
+      sides[0].offer(policies, left);
+      sides[1].offer(policies, right);
       sides[1].made.hidden = names.length < 2;
       seats.classList.toggle("one", names.length < 2);
     },
