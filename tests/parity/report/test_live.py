@@ -237,9 +237,13 @@ def test_two_policies_answer(browser, folder, look):
             shown = browser.evaluate(f"document.querySelectorAll('.seat')[{side}].querySelector('.tokens').textContent").rstrip("∎")
             assert shown.replace("↵", "") == wanted or shown.startswith(wanted)
             assert browser.evaluate(f"document.querySelectorAll('.seat')[{side}].querySelectorAll('.tokens > span').length") == len(choice["logprobs"]["content"])
+        # each is judged by the other
+        browser.wait("[...document.querySelectorAll('.seat .about')].every(a => a.textContent.includes(' under '))")
+        assert "under talks@2" in browser.texts(".seat .about")[0] and "under base" in browser.texts(".seat .about")[1]
         # a second turn knows the first
         say(browser, "And 1 more?")
         browser.wait(f"{ANSWERS} === 4")
+        browser.wait("[...document.querySelectorAll('.seat .about')].every(a => a.textContent.includes(' under '))")
         # the log-probability under the pointer, and with the arrow keys
         browser.evaluate("document.querySelector('.seat .log').scrollTop = 0")
         browser.evaluate("document.querySelector('.seat').scrollIntoView({block: 'center', behavior: 'instant'})")
@@ -247,6 +251,7 @@ def test_two_policies_answer(browser, folder, look):
         hover(browser, ".seat .tokens span")
         tip = text_of(browser, "#tip")
         assert "log-prob −" in tip and "probability" in tip and len(tip.splitlines()) >= 4
+        assert tip.splitlines()[1].startswith("talks@2: log-prob −")  # what the other policy thinks of it
         browser.move(1, 1)
         assert browser.evaluate("document.getElementById('tip').hidden")
         browser.evaluate("document.querySelector('.seat .tokens').focus()")
