@@ -52,6 +52,7 @@ class _Options(ctypes.Structure):
         ("learning_rates", ctypes.c_void_p),
         ("n_learning_rates", ctypes.c_size_t),
         ("preference", ctypes.c_void_p),
+        ("reward_model", ctypes.c_void_p),
         ("progress", ctypes.c_void_p),
         ("context", ctypes.c_void_p),
     ]
@@ -155,7 +156,7 @@ def _note(session: e.Handle, before: str) -> str:
 
 
 # Settings that are paths: a run can be resumed from another directory.
-_PATHS = ("model", "adapter", "kl_ref_adapter_path", "ptx_data")
+_PATHS = ("model", "adapter", "kl_ref_adapter_path", "teacher", "ptx_data")
 _TASKS = ("task", "eval_task")
 _TASK_FILE = 2
 

@@ -13,6 +13,7 @@
 void rein_dialogue_free(rein_dialogue *d) {
     json_decref(d->messages);
     json_decref(d->tools);
+    json_decref(d->rewards);
     rein_text_free(&d->before);
     rein_text_free(&d->wrote);
     *d = (rein_dialogue){0};
@@ -191,6 +192,7 @@ rein_status rein_dialogue_keep(rein_dialogue *d, rein_error *err) {
     rein_json_put_name(&text, "messages");
     rein_json_put_value(&text, d->messages);
     if (d->tools) rein_json_put_name(&text, "tools"), rein_json_put_value(&text, d->tools);
+    if (d->rewards) rein_json_put_name(&text, "turn_rewards"), rein_json_put_value(&text, d->rewards);
     rein_text_put(&text, "}");
     const rein_status status = rein_text_status(&text, err);
     if (status) rein_text_free(&text);

@@ -18,6 +18,7 @@ typedef struct rein_dialogue {
     size_t capacity;             /* tokens that it has room for */
     json_t *messages;            /* the conversation so far; owned, as is all below */
     json_t *tools;               /* or NULL */
+    json_t *rewards;             /* of each turn, or NULL */
     rein_text before;            /* what the model saw before this turn, as text */
     rein_text wrote;             /* what it wrote in this turn */
     size_t turns;                /* that have ended */
@@ -43,7 +44,7 @@ rein_status rein_dialogue_put(rein_dialogue *dialogue, const rein_sampled *sampl
  * *message is borrowed from the messages. */
 rein_status rein_dialogue_turn(const json_t **message, rein_dialogue *dialogue, const char *id, rein_error *err);
 
-/* Makes the conversation and its tools the `json` of the trajectory, which its file has. */
+/* Makes the conversation, its tools and the rewards of the turns the `json` of the trajectory, which its file has. */
 rein_status rein_dialogue_keep(rein_dialogue *dialogue, rein_error *err);
 
 /* The first n messages and the tools as an example: what was asked. The caller frees it. */

@@ -165,6 +165,7 @@ static rein_status put_system(json_t *messages, const char *system, rein_error *
 static rein_status begin(play *p, episode *e, rein_environment_answer *answer, rein_error *err) {
     e->d.messages = answer->messages, answer->messages = NULL;
     e->d.tools = answer->tools, answer->tools = NULL;
+    if (!(e->d.rewards = json_array())) return rein_no_memory(err);
     rein_status status = put_system(e->d.messages, p->options->prompting.system, err);
     if (!status && !e->sample) /* the example of the group is what its first episode was asked */
         status = rein_dialogue_example(&p->groups[e->group].example, &e->d, json_array_size(e->d.messages), err);
@@ -172,10 +173,20 @@ static rein_status begin(play *p, episode *e, rein_environment_answer *answer, r
     return next_turn(p, e, NULL, err);
 }
 
+/* The reward of the turn that the environment answers to. What it gives when an episode is cut belongs to the last turn. -1: no memory. */
+static int count_reward(episode *e, const rein_environment_answer *answer) {
+    const size_t n = json_array_size(e->d.rewards);
+    e->reward += answer->reward;
+    if (n < e->d.turns) return json_array_append_new(e->d.rewards, json_real(answer->reward));
+    return n ? json_array_set_new(e->d.rewards, n - 1,
+                                  json_real(json_number_value(json_array_get(e->d.rewards, n - 1)) + answer->reward))
+             : 0;
+}
+
 static rein_status take_answer(play *p, rein_environment_answer *answer, rein_error *err) {
     episode *e = &p->episodes[answer->place];
     if (answer->event == REIN_EVENT_RESET) return begin(p, e, answer, err);
-    e->reward += answer->reward;
+    if (count_reward(e, answer)) return rein_no_memory(err);
     if (answer->event == REIN_EVENT_STEP && answer->messages && json_array_extend(e->d.messages, answer->messages))
         return rein_no_memory(err);
     if (answer->event == REIN_EVENT_END || answer->done) return finish(p, e, err);

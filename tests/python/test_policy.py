@@ -78,7 +78,12 @@ def test_padded_is_packed():
     assert different == {"tokens"}
 
 
-@pytest.mark.parametrize("preset", rein.presets())
+def test_a_loss_over_pairs_is_not_one_of_tokens():
+    with pytest.raises(ValueError, match="preference_loss is a loss over pairs, not over tokens"):
+        rein.policy_loss("online-dpo", **batch())
+
+
+@pytest.mark.parametrize("preset", [name for name in rein.presets() if name != "online-dpo"])
 def test_every_preset_padded_is_packed_and_has_its_gradient(preset):
     given = batch()
     given["values"] = given["log_probs"] * 0.1
