@@ -73,9 +73,11 @@ PYTHON
 preferences=(--model fresh --threads 1 --batch-size 6 --keep-last 0)
 for n in 1 3; do
     does "dpo on $n" ranks "$n" dpo "dpo-$n" "${preferences[@]}" --data pairs.jsonl --learning-rate 0.01
+    does "reward on $n" ranks "$n" reward "reward-$n" "${preferences[@]}" --data pairs.jsonl --held-out pairs.jsonl --learning-rate 0.01
     does "kto on $n" ranks "$n" dpo "kto-$n" "${preferences[@]}" --full --loss kto --data labels.jsonl --max-steps 2 --learning-rate 0.001
 done
 same "dpo" dpo-1 dpo-3
+same "reward" reward-1 reward-3
 same "kto" kto-1 kto-3
 does "dpo resumed on 2" ranks 2 dpo dpo-1 --num-train-epochs 2
 does "dpo resumed on 1" ranks 1 dpo dpo-3 --num-train-epochs 2

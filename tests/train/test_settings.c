@@ -81,6 +81,7 @@ static const struct setting {
     {"kl_penalty_reference_step", "", {"0", "12"}, {"-1", "1.5", ""}},
     {"kl_penalty_step_lag", "", {"1", "12"}, {"0", "-1", "1.5"}},
     {"kl_ref_adapter_path", "", {"d", "e"}, {0}},
+    {"teacher", "", {"d", "e"}, {0}},
     {"shards", "0", {"1", "4096"}, {"4097", "-1"}},
     {"share_limit", "0", {"1", "64"}, {"65537", "-1"}},
     {"no_sharing", "no", {"yes", "no"}, {"so"}},
