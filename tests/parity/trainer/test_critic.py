@@ -138,9 +138,7 @@ def train(policy, critic, paths):
                 losses.append(loss.item())
                 shares.append(share.item())
         passes = len(losses)
-        history.append(
-            measured | {"critic/loss": sum(losses) / passes, "critic/clip_fraction": sum(shares) / passes}
-        )
+        history.append(measured | {"critic/loss": sum(losses) / passes, "critic/clip_fraction": sum(shares) / passes})
     return history
 
 
