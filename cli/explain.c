@@ -205,8 +205,9 @@ static rein_status write_preset(rein_text *out, const rein_preset_info *info, in
         text_rows(out, rows, sizeof rows / sizeof *rows);
         write_options(out, &e);
         write_kl(out, &e);
-        rein_text_format(out, is_preference(&e) ? "\nUse it: rein run RUN --preset %s --model DIR --task TASK."
-                                                : "\nUse it: {\"preset\": \"%s\", ...} with rein objective policy-loss.",
+        rein_text_format(out,
+                         is_preference(&e) ? "\nUse it: rein run RUN --preset %s --model DIR --task TASK."
+                                           : "\nUse it: {\"preset\": \"%s\", ...} with rein objective policy-loss.",
                          info->name);
     }
     explained_free(&e);

@@ -197,11 +197,12 @@ static void test_presets_describe(void **state) {
     assert_null(rein_preset_describe("gprO"));
     const struct {
         const char *name, *source;
-    } sources[] = {{"grpo", "2402.03300"}, {"dapo", "2503.14476"},        {"dr-grpo", "2503.20783"},       {"gspo", "2507.18071"},
-                   {"gmpo", "2507.20673"}, {"rloo", "2402.14740"},        {"ppo", "1707.06347"},           {"k1.5", "2501.12599"},
-                   {"k2", "2507.20534"},   {"sapo", "2511.20347"},        {"deepseek-v3.2", "2512.02556"}, {"cispo", "2506.13585"},
-                   {"art", "562"},         {"reinforce++", "2501.03262"}, {"reinforce", "Williams"},       {"bnpo", "TRL"},
-                   {"online-dpo", "2402.04792"}};
+    } sources[] = {{"grpo", "2402.03300"}, {"dapo", "2503.14476"},          {"dr-grpo", "2503.20783"},
+                   {"gspo", "2507.18071"}, {"gmpo", "2507.20673"},          {"rloo", "2402.14740"},
+                   {"ppo", "1707.06347"},  {"k1.5", "2501.12599"},          {"k2", "2507.20534"},
+                   {"sapo", "2511.20347"}, {"deepseek-v3.2", "2512.02556"}, {"cispo", "2506.13585"},
+                   {"art", "562"},         {"reinforce++", "2501.03262"},   {"reinforce", "Williams"},
+                   {"bnpo", "TRL"},        {"online-dpo", "2402.04792"}};
     for (size_t i = 0; i < COUNT(sources); i++)
         assert_non_null(strstr(rein_preset_describe(sources[i].name)->source, sources[i].source));
 }
@@ -661,10 +662,9 @@ static void test_idle_options(void **state) {
 /* Those that have an effect in every composition; all others are in the list above. */
 static void test_idle_options_are_all(void **state) {
     (void)state;
-    const char *const always[] = {"token_budget",          "advantage",   "advantage_balance", "mismatch",
-                                  "off_policy_mask_delta", "surrogate",   "kl_penalty_coef",   "kl_loss_coef",
-                                  "entropy_coef",          "top_entropy", "aggregation",       "preference_loss",
-                                  NULL};
+    const char *const always[] = {
+        "token_budget", "advantage",    "advantage_balance", "mismatch",    "off_policy_mask_delta", "surrogate", "kl_penalty_coef",
+        "kl_loss_coef", "entropy_coef", "top_entropy",       "aggregation", "preference_loss",       NULL};
     for (size_t k = 0; rein_option_at(k); k++) {
         const char *name = rein_option_at(k)->name;
         int found = 0;
