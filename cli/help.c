@@ -457,6 +457,42 @@ static const cli_command COMMANDS[] = {
         .run = cli_run_dpo,
     },
     {
+        .name = "reward",
+        .usage = "RUN --data FILE [--model DIR] [--held-out FILE] [SETTING...]",
+        .summary = "a reward model from pairs of answers, for --reward model:RUN",
+        .description =
+            "Trains a reward model, an adapter or all weights with --full, on pairs (Bradley-Terry). FILE has one JSON object a "
+            "line: {\"prompt\": ..., \"chosen\": ..., \"rejected\": ...}, as texts or as lists of messages; without a prompt, what "
+            "both answers begin with is the prompt. \"margin\", a number, is by how much the reward of chosen should be greater.\n"
+            "The reward is a score at the last token of what the chat template renders of prompt and answer; a plain text gets the "
+            "end token. --model is a language model, which gets a new score head, or a reward model.\n"
+            "Checkpoints are models that transformers loads (...ForSequenceClassification), or adapters of PEFT (SEQ_CLS). rein "
+            "run "
+            "--reward model:RUN rewards with the newest, model:RUN@STEP with that of STEP. The held-out pairs are evaluated after "
+            "each epoch.\n"
+            "An existing run resumes where it stopped, with its own settings: rein reward RUN is enough, and the result is the "
+            "same "
+            "as without the interruption. Errors in the options or the data are reported before anything is written.",
+        .options = {{"data", "FILE", "the pairs"},
+                    {"held-out", "FILE", "pairs that do not train: accuracy, margin, loss and calibration error"},
+                    {"center-rewards-coefficient", "X", "weight of the squared sum of a pair's rewards (default 0; 0.01 is usual)"},
+                    {"batch-size", "N", "pairs in a step (default 8)"},
+                    {"num-train-epochs", "N", "number of passes over the data (default 1)"},
+                    {"max-steps", "N", "end after this many steps, whatever the number of epochs"},
+                    {CONFIG},
+                    {CHAT_FORMAT},
+                    {ACCEPT_CHANGED},
+                    {TRUST},
+                    {DRY_RUN},
+                    {"json", NULL,
+                     "print one JSON object at the end: step, nothing_to_train, checkpoint, metrics of the last step"}},
+        .max_words = 1,
+        .settings = CLI_SETTINGS_TRAINING,
+        .example = "rein reward my-judge --model stories260K --data pairs.jsonl --learning-rate 1e-4",
+        .ranks = 1,
+        .run = cli_run_reward,
+    },
+    {
         .name = "init",
         .usage = "DIR [--seed N]",
         .summary = "random weights for a config.json, to train from the beginning",

@@ -125,9 +125,23 @@ static int read_last_line(rein_json **last, const char *path) {
 
 /* The most important metrics; JSON has all of them. */
 static void put_metrics(cli_sheet *r, const rein_json *line) {
-    static const char *const main_ones[] = {
-        "reward",    "reward_std",    "accuracy",      "completions/mean_length", "loss",      "budget/share_over", "kl", "entropy",
-        "grad_norm", "learning_rate", "eval/accuracy", "on_policy/max_gap",       "step_time", "num_tokens",        NULL};
+    static const char *const main_ones[] = {"reward",
+                                            "reward_std",
+                                            "accuracy",
+                                            "completions/mean_length",
+                                            "loss",
+                                            "budget/share_over",
+                                            "kl",
+                                            "entropy",
+                                            "grad_norm",
+                                            "learning_rate",
+                                            "eval/accuracy",
+                                            "on_policy/max_gap",
+                                            "step_time",
+                                            "time/wait",
+                                            "time/exchange",
+                                            "num_tokens",
+                                            NULL};
     cli_sheet shown = {.nested = 1};
     if (r->json) {
         cli_sheet_value(r, "metrics", line);

@@ -1,5 +1,5 @@
-/* sft_plan.h - how often `rein sft` and `rein dpo` go through their data, and in which batches; kept with the run, in RUN/sft.json or
- * RUN/dpo.json, which also has the loss over pairs. */
+/* sft_plan.h - how often `rein sft`, `rein dpo` and `rein reward` go through their data, and in which batches; kept with the run, in
+ * RUN/COMMAND.json, which also has the loss over pairs. */
 #ifndef CLI_SFT_PLAN_H
 #define CLI_SFT_PLAN_H
 
@@ -9,7 +9,10 @@
 #include "rein/train.h"
 
 typedef struct cli_sft_plan {
-    const char *command;                   /* "sft" or "dpo": set before reading */
+    const char *command;                   /* "sft", "dpo" or "reward": set before reading */
+    int reward;                            /* 1: of reward */
+    rein_reward_training training;         /* of reward: the rest of its loss */
+    char held_out[4096];                   /* of reward: the file of --held-out, or "" */
     const rein_preference_info *loss;      /* of dpo; NULL: sft */
     rein_preference_options preference;    /* of dpo: the loss with its constants */
     char data[4096];                       /* the file */

@@ -133,6 +133,8 @@ class Batch(ctypes.Structure):
         ("sample_log_probs", ctypes.c_void_p),
         ("entropies", ctypes.c_void_p),
         ("exact_kl", ctypes.c_void_p),
+        ("teacher_log_probs", ctypes.c_void_p),
+        ("teacher_divergence", ctypes.c_void_p),
         ("values", ctypes.c_void_p),
         ("rewards", ctypes.c_void_p),
         ("reward_components", ctypes.c_void_p),

@@ -69,6 +69,9 @@ CONDITION(on_k3_loss, "kl_loss_coef with kl_estimator k3 or is-k3",
           on_kl_loss_holds(o) && (o->kl_estimator == REIN_K3 || o->kl_estimator == REIN_IS_K3))
 CONDITION(on_kl_penalty, "kl_penalty_coef", o->kl_penalty_coef != 0)
 CONDITION(on_detached_kl, "kl_penalty_coef or kl_reward_coef", rein_detached_kl(o))
+CONDITION(on_teacher, "teacher_coef", o->teacher_coef != 0)
+CONDITION(on_jsd, "teacher_coef with divergence jsd", o->teacher_coef != 0 && o->divergence == REIN_DIVERGENCE_JSD)
+CONDITION(on_sampled_teacher, "teacher_coef with divergence sampled", rein_teacher_in_advantage(o))
 CONDITION(on_entropy, "entropy_coef", o->entropy_coef != 0)
 CONDITION(on_preference, "a preference_loss", o->preference_loss != REIN_PREFERENCE_LOSS_NONE)
 CONDITION(on_smoothing, "preference_loss cdpo or robust",
@@ -512,6 +515,16 @@ static rein_status check_together(const rein_options *o, rein_error *err) {
         return rein_fail_at(err, REIN_EINVAL, "kl_estimator", -1,
                             "exact is a KL of the loss (kl_loss_coef) or of the reward (kl_reward_exact), not of the advantage "
                             "(kl_penalty_coef): an exact KL depends only on the tokens before it, so E[KL_t*grad lp_t] = 0");
+    if (rein_teacher_in_loss(o) && rein_exact_kl_loss(o))
+        return rein_fail_at(
+            err, REIN_EINVAL, "kl_estimator", -1,
+            "exact and a divergence from the teacher both compare whole vocabularies, and a pass compares one: take "
+            "another kl_estimator, or divergence sampled");
+    if (rein_teacher_in_advantage(o) && (rein_sequence_unit(o) || o->advantage == REIN_ADVANTAGE_GIVEN))
+        return rein_fail_at(
+            err, REIN_EINVAL, "divergence", -1,
+            "sampled changes the advantage of each token: it needs a token-level ratio, and advantages that are not "
+            "given (reverse, forward and jsd need neither)");
     if (o->kimi_k2_tau != 0 && rein_sequence_unit(o)) return no_effect(o, rein_option_find("kimi_k2_tau"), err);
     return check_ranges(o, err);
 }

@@ -77,6 +77,12 @@
     X(REIN_DPPO_TV, "tv")        \
     X(REIN_DPPO_KL, "kl")
 
+#define REIN_DIVERGENCES(X)               \
+    X(REIN_DIVERGENCE_SAMPLED, "sampled") \
+    X(REIN_DIVERGENCE_REVERSE, "reverse") \
+    X(REIN_DIVERGENCE_FORWARD, "forward") \
+    X(REIN_DIVERGENCE_JSD, "jsd")
+
 #define REIN_AGGREGATIONS(X)                           \
     X(REIN_TOKEN_MEAN, "token-mean")                   \
     X(REIN_TOKEN_SUM, "token-sum")                     \
@@ -110,6 +116,7 @@ typedef enum rein_surrogate { REIN_SURROGATES(REIN_VALUE) } rein_surrogate;
 typedef enum rein_kl_estimator { REIN_KL_ESTIMATORS(REIN_VALUE) } rein_kl_estimator;
 typedef enum rein_kl_penalty_source { REIN_KL_SOURCES(REIN_VALUE) } rein_kl_penalty_source;
 typedef enum rein_dppo_divergence { REIN_DPPO_DIVERGENCES(REIN_VALUE) } rein_dppo_divergence;
+typedef enum rein_divergence { REIN_DIVERGENCES(REIN_VALUE) } rein_divergence;
 typedef enum rein_aggregation { REIN_AGGREGATIONS(REIN_VALUE) } rein_aggregation;
 enum rein_preference_loss { REIN_PREFERENCE_LOSSES(REIN_VALUE) }; /* no typedef: the name is that of a function */
 #undef REIN_VALUE
@@ -159,6 +166,14 @@ static inline int rein_uses_exact_kl(const rein_options *o) { return rein_exact_
 /* 1 if the reference's log-probs of the sampled tokens are read, not only for a metric. */
 static inline int rein_uses_ref_log_probs(const rein_options *o) {
     return o->kl_reward_coef > 0 || o->kl_penalty_coef > 0 || (o->kl_loss_coef > 0 && o->kl_estimator != REIN_KL_EXACT);
+}
+
+/* 1 if a teacher's log-probs of the sampled tokens change the advantages; if a divergence from its distributions is in the loss. */
+static inline int rein_teacher_in_advantage(const rein_options *o) {
+    return o->teacher_coef > 0 && o->divergence == REIN_DIVERGENCE_SAMPLED;
+}
+static inline int rein_teacher_in_loss(const rein_options *o) {
+    return o->teacher_coef > 0 && o->divergence != REIN_DIVERGENCE_SAMPLED;
 }
 
 /* 1 if a KL is measured without a gradient: in the reward or in the advantage. */

@@ -102,8 +102,9 @@ enum { COUNT = sizeof presets / sizeof *presets };
 
 /* The options before a preset: no constant is given. */
 static rein_options nothing_given(void) {
-    static const char *const zero[] = {"advantage_balance", "kimi_k2_tau",  "kl_reward_coef", "kl_reward_exact",
-                                       "kl_penalty_coef",   "kl_loss_coef", "entropy_coef",   NULL};
+    static const char *const zero[] = {"advantage_balance", "kimi_k2_tau",     "kl_reward_coef",
+                                       "kl_reward_exact",   "kl_penalty_coef", "kl_loss_coef",
+                                       "entropy_coef",      "teacher_coef",    NULL};
     rein_options o = {.kl_estimator = REIN_K3};
     const rein_option_info *info;
     for (size_t i = 0; (info = rein_option_at(i)); i++) {

@@ -128,9 +128,12 @@ int rein_pairs_lack(const char *name) {
     return 0;
 }
 
-/* Pairs of the caller have no rewards. */
-static int is_of_groups(const char *name, const rein_pairs_step *step) {
-    return isnan(step->pairs) && !strcmp(name, "frac_reward_zero_std");
+size_t rein_rows_of_pairs(rein_named_number *rows, size_t n, int has_rewards) {
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!rein_pairs_lack(rows[i].name) && (has_rewards || strcmp(rows[i].name, "frac_reward_zero_std") != 0))
+            rows[kept++] = rows[i];
+    return kept;
 }
 
 size_t rein_pairs_rows(rein_named_number *rows, size_t n, const rein_pairs_step *step) {
@@ -144,9 +147,7 @@ size_t rein_pairs_rows(rein_named_number *rows, size_t n, const rein_pairs_step 
                                      {"kl", step->kl > 0 ? step->kl : 0 * step->kl},
                                      {"pairs", step->pairs},
                                      {"pairs/ties", step->ties}};
-    size_t kept = 0;
-    for (size_t i = 0; i < n; i++)
-        if (!rein_pairs_lack(rows[i].name) && !is_of_groups(rows[i].name, step)) rows[kept++] = rows[i];
+    size_t kept = rein_rows_of_pairs(rows, n, !isnan(step->pairs));
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!isnan(all[i].value)) rows[kept++] = all[i];
     return kept;

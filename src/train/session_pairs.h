@@ -18,6 +18,10 @@ rein_status rein_pairs_kl(double *kl, rein_session *session, const rein_groups *
 /* 1 if a step on pairs has no metric of this name, which is one of the surrogate or of ratios. */
 int rein_pairs_lack(const char *metric);
 
+/* Takes such metrics from the n rows of a step and, where pairs were given without rewards, that of groups with equal rewards. Returns the
+ * number of rows. */
+size_t rein_rows_of_pairs(rein_named_number *rows, size_t n, int has_rewards);
+
 /* Takes from the n rows of a step what has no meaning for pairs, and adds their metrics. Returns the number of rows. */
 size_t rein_pairs_rows(rein_named_number *rows, size_t n, const rein_pairs_step *step);
 

@@ -646,6 +646,9 @@ static const struct idle {
     {"online-dpo", "mismatch=token-tis", "mismatch", "only shape remains"},
     {"online-dpo", "kl_loss_coef=0", "kl_loss_coef", "only shape remains"},
     {"grpo", "preference_loss=dpo aggregation=token-mean", "aggregation", "only shape remains"},
+    {"grpo", "divergence=reverse", "divergence", "teacher_coef"},
+    {"grpo", "teacher_coef=1 divergence=forward jsd_beta=0.3", "jsd_beta", "divergence jsd"},
+    {"grpo", "teacher_coef=1 divergence=jsd teacher_discount=0.5", "teacher_discount", "divergence sampled"},
 };
 
 static void test_idle_options(void **state) {
@@ -662,9 +665,10 @@ static void test_idle_options(void **state) {
 /* Those that have an effect in every composition; all others are in the list above. */
 static void test_idle_options_are_all(void **state) {
     (void)state;
-    const char *const always[] = {
-        "token_budget", "advantage",    "advantage_balance", "mismatch",    "off_policy_mask_delta", "surrogate", "kl_penalty_coef",
-        "kl_loss_coef", "entropy_coef", "top_entropy",       "aggregation", "preference_loss",       NULL};
+    const char *const always[] = {"token_budget",          "advantage",   "advantage_balance", "mismatch",
+                                  "off_policy_mask_delta", "surrogate",   "kl_penalty_coef",   "kl_loss_coef",
+                                  "entropy_coef",          "top_entropy", "aggregation",       "preference_loss",
+                                  "teacher_coef",          NULL};
     for (size_t k = 0; rein_option_at(k); k++) {
         const char *name = rein_option_at(k)->name;
         int found = 0;

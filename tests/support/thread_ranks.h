@@ -24,6 +24,10 @@ typedef struct thread_rank {
     size_t rank;
     void (*work)(rein_ranks *ranks, void *user);
     pthread_t thread;
+    /* of an exchange that has begun */
+    void *to;
+    const void *began_from;
+    size_t to_sizes[MOST_RANKS], from_sizes[MOST_RANKS];
 } thread_rank;
 
 static inline void thread_wait(thread_rank *r) { pthread_barrier_wait(&r->job->barrier); }
@@ -67,6 +71,22 @@ static inline rein_status thread_exchange(void *context, void *to, const size_t 
     return status;
 }
 
+/* Nothing travels before the end: an array that was changed in between would be sent as it is then. */
+static inline rein_status thread_begin_exchange(void *context, void *to, const size_t *to_sizes, const void *from,
+                                                const size_t *from_sizes, rein_error *err) {
+    thread_rank *r = context;
+    (void)err;
+    r->to = to, r->began_from = from;
+    memcpy(r->to_sizes, to_sizes, r->job->size * sizeof *to_sizes);
+    memcpy(r->from_sizes, from_sizes, r->job->size * sizeof *from_sizes);
+    return REIN_OK;
+}
+
+static inline rein_status thread_end_exchange(void *context, rein_error *err) {
+    thread_rank *r = context;
+    return thread_exchange(context, r->to, r->to_sizes, r->began_from, r->from_sizes, err);
+}
+
 static inline void thread_abort(void *context, int status) {
     (void)context;
     (void)status;
@@ -75,8 +95,16 @@ static inline void thread_abort(void *context, int status) {
 
 static inline void *thread_of_rank(void *context) {
     thread_rank *r = context;
-    const rein_transport transport = {r,   r->rank, r->job->size, thread_broadcast, thread_gather, thread_exchange, thread_abort,
-                                      NULL};
+    const rein_transport transport = {r,
+                                      r->rank,
+                                      r->job->size,
+                                      thread_broadcast,
+                                      thread_gather,
+                                      thread_exchange,
+                                      thread_abort,
+                                      NULL,
+                                      r->rank % 2 ? NULL : thread_begin_exchange, /* ranks may differ in this */
+                                      r->rank % 2 ? NULL : thread_end_exchange};
     rein_ranks *ranks;
     if (rein_ranks_open(&ranks, &transport, NULL)) abort();
     r->work(ranks, r->job->user);
