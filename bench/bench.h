@@ -115,7 +115,8 @@ double bench_head_weights(const bench_shape *shape);
 
 bench_work bench_machine, bench_policy_loss, bench_budget_loss, bench_rlhf_update, bench_start;
 bench_work bench_train, bench_head_row, bench_window, bench_decode, bench_prefill;
-bench_work bench_rl_sums, bench_rl_smollm, bench_reference, bench_sharing;
+bench_work bench_rl_sums, bench_rl_smollm, bench_exact_kl, bench_reference, bench_sharing;
+bench_work bench_dpo, bench_reward;
 
 /* ------------------------------------------------------------------------------------------------------------------------ peers */
 
