@@ -82,6 +82,9 @@ void *bench_get(size_t bytes);
 
 double bench_now(void);
 
+/* CPU time of all threads of this process: on a busy machine it says more than the clock. */
+double bench_cpu_seconds(void);
+
 /* From now on an interrupt ends the process that the program waits for, and is remembered. */
 void bench_catch_interrupts(void);
 int bench_interrupted(void);

@@ -192,7 +192,7 @@ static void test_refused(void **state) {
         {"preset=online-dpo minibatches=2", "minibatches must be 1 with preference_loss"},
         {"preset=online-dpo mask_truncated_completions=yes", "mask_truncated_completions has no effect with preference_loss"},
         {"preset=online-dpo preference_loss=orpo kl_penalty_reference_step=0", "preference_loss orpo has no reference"},
-        {"preset=online-dpo keep_best=kl", "there is no kl with preference_loss"},
+        {"preset=online-dpo keep_best=kl", "there is no kl with this loss over pairs"},
         {"preset=online-dpo keep_best=ratio/mean", "there is no ratio/mean with a loss over pairs"},
         {"preset=grpo keep_best=rewards/margins", "there is no rewards/margins without preference_loss"},
         {"preset=online-dpo preference_loss=kto keep_best=rewards/accuracies", "there is no rewards/accuracies with the loss kto"},
