@@ -262,6 +262,10 @@ typedef struct rein_reward_options {
     const rein_reward_function *functions; /* [n_functions] what "function:NAME" may name; they must outlive the reward */
     size_t n_functions;
     const char *directory; /* where programs start; NULL or "": in the current directory. It is copied */
+    rein_exec exec;        /* of reward models */
+    const struct rein_prompting
+        *prompting; /* how the policy's prompts are made, for reward models; the date of its chat must outlive the
+                                             * reward. NULL: plain prompts are texts */
 } rein_reward_options;
 
 /* Opens judges. Each is one of (docs/rewards.md):
@@ -270,6 +274,7 @@ typedef struct rein_reward_options {
  *     number         1 if the last number in the completion is the answer's
  *     regex:PATTERN  1 if it matches (PCRE2); with a group, 1 if what group 1 matches is the answer
  *     length:N       1 up to N tokens, then falling to 0 at 2N
+ *     model:DIR      the score of a reward model: the directory of a …ForSequenceClassification with num_labels 1, or of an adapter (SEQ_CLS)
  *     function:NAME  a function of the calling program (options->functions)
  *     COMMAND        anything with a blank or a slash in it: a program that answers one JSON line for each completion
  *     group: COMMAND one JSON line for a group of completions, and one answer with all their rewards

@@ -612,6 +612,21 @@ typedef struct rein_reward_evaluation {
 REIN_API rein_status rein_session_evaluate_rewards(rein_reward_evaluation *evaluation, rein_session *session,
                                                    const rein_groups *pairs, const rein_reward_training *how, rein_error *err);
 
+/* How a step of distillation on supervised examples takes the policy's own completions in place of the given ones. */
+typedef struct rein_own_samples {
+    double share;                    /* lambda of GKD, 0 to 1: the probability that a step takes them; 1: every step */
+    size_t max_new_tokens;           /* of a completion */
+    const rein_tokenizer *tokenizer; /* or NULL */
+    const rein_chat *chat;           /* whose turn ends a completion; NULL: none */
+    int32_t end_id;                  /* that ends a completion besides those of the model; -1: none */
+} rein_own_samples;
+
+/* Draws whether the next step takes own samples; then samples a completion for each example, of which the prompt is what comes before the first
+ * token that trains. *sampled has a group for each, with reward 0, or is empty: the step takes what was given. The caller frees it. *seconds is
+ * how long it took, NaN where nothing was sampled. Draw and samples depend only on seed, step and the policy; all ranks get the same. */
+REIN_API rein_status rein_session_own_samples(rein_groups *sampled, double *seconds, rein_session *session,
+                                              const rein_groups *examples, const rein_own_samples *how, rein_error *err);
+
 /* What became of a checkpoint that was to be deleted. The values are part of the ABI. */
 typedef enum rein_deletion {
     REIN_DELETED = 0,

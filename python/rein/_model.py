@@ -335,8 +335,6 @@ class Policy:
                 seed=self._seed,
                 step=at,
                 policy_step=self.steps if self._trains and not evaluation else None,
-                max_tokens=1024,
-                max_turns=8,
                 exec=self._exec,
                 needs=(model, adapter, tokenizer._handle),
                 use=self._use,

@@ -257,8 +257,6 @@ class Source:
     seed: int
     step: int
     policy_step: int | None
-    max_tokens: int
-    max_turns: int
     exec: c.Exec
     needs: tuple[Any, ...]
     use: Callable[[], contextlib.AbstractContextManager[Any]]
@@ -355,21 +353,25 @@ class _Table:
     # ---- the thread of the library's calls
 
     def _advance(self, calls: list[tuple[Callable[[], Any], asyncio.Future[Any]]]) -> tuple[list[Any], list[Any]]:
-        """Runs the calls, then makes a step. The results of both, as (future, result, problem)."""
-        done, written = [], []
-        with self._source.use():
-            for function, future in calls:
-                try:
-                    done.append((future, function(), None))
-                except BaseException as problem:
-                    done.append((future, None, problem))
-            if _play_unfinished(self._play.address):
-                if self._source.steps() != self._steps:
-                    raise RuntimeError("the policy made a step while a rollout samples from it: wait for the rollout")
-                written = self._step()
-        return done, written
+        """Runs the calls, then makes a step: the results of the calls, as (future, result, problem), and the turns. A
+        step that fails is the problem of the rollout."""
+        done: list[Any] = []
+        try:
+            with self._source.use():
+                for function, future in calls:
+                    try:
+                        done.append((future, function(), None))
+                    except Exception as problem:
+                        done.append((future, None, problem))
+                return done, self._step() if _play_unfinished(self._play.address) else []
+        except Exception as problem:
+            self._problem = problem
+            done += [(future, None, problem) for _, future in calls[len(done) :]]
+            return done, []
 
     def _step(self) -> list[tuple[int, Written]]:
+        if self._source.steps() != self._steps:
+            raise RuntimeError("the policy made a step while a rollout samples from it: wait for the rollout")
         place, count = ctypes.POINTER(_PlayTurn)(), ctypes.c_size_t()
         e.call(_play_step, ctypes.byref(place), ctypes.byref(count), self._play.address)
         return [(int(one.number), _written(one)) for one in place[: count.value]]
@@ -377,20 +379,18 @@ class _Table:
     # ---- the event loop
 
     async def run(self) -> None:
-        """Works until it is cancelled. After a failure every call fails with it."""
+        """Works until it is cancelled. After a step that failed, every call fails with it."""
         self._loop = asyncio.get_running_loop()
         self._steps = self._source.steps()
-        try:
-            while True:
-                if not self._calls and not self._waiting:
-                    self._work.clear()
-                    await self._work.wait()
-                calls, self._calls = self._calls, []
-                done, written = await self._loop.run_in_executor(self._thread, self._advance, calls)
-                self._report(done, written)
-                await asyncio.sleep(0)  # those who waited may ask again before the next step
-        except Exception as problem:
-            self._fail(problem)
+        while self._problem is None:
+            if not self._calls and not self._waiting:
+                self._work.clear()
+                await self._work.wait()
+            calls, self._calls = self._calls, []
+            done, written = await self._loop.run_in_executor(self._thread, self._advance, calls)
+            self._report(done, written)
+            await asyncio.sleep(0)  # those who waited may ask again before the next step
+        self._fail(self._problem)
 
     def _report(self, done: list[Any], written: list[tuple[int, Written]]) -> None:
         for future, result, problem in done:
@@ -651,8 +651,8 @@ async def rollout(
     scenarios: Sequence[Any],
     *,
     samples: int = 1,
-    max_turns: int | None = None,
-    max_tokens: int | None = None,
+    max_turns: int = 8,
+    max_tokens: int = 1024,
     seed: int | None = None,
     step: int | None = None,
     first_scenario: int = 0,
@@ -673,8 +673,7 @@ async def rollout(
     reward. `play` may be async, or a plain function, which runs in a thread of its own and does not await. Up to
     `concurrency` episodes are open at a time, and their turns are sampled in one batch.
 
-    `max_turns`, `max_tokens`: limits of an episode (None: 8 turns and 1024 tokens, or the settings of the run). At a
-    limit `create` raises EpisodeOver; a function that does not catch it has the reward `limit_reward`. `timeout`:
+    `max_turns`, `max_tokens`: limits of an episode, of all its turns and tokens. At a limit `create` raises EpisodeOver; a function that does not catch it has the reward `limit_reward`. `timeout`:
     seconds that `play` may take between two answers of the model. `on_error`: what becomes of an episode whose function
     raises an exception or is too slow: "raise" ends the rollout with it, "drop" leaves the episode out of its group, a
     number is its reward (if the model wrote something). `Rollout.errors` has the exceptions.
@@ -705,7 +704,7 @@ async def rollout(
         samples=e.count_of(samples, "samples", 1),
         policy=source.policy,
         tokenizer=source.tokenizer._handle.address,
-        max_turns=source.max_turns if max_turns is None else e.count_of(max_turns, "max_turns", 1),
+        max_turns=e.count_of(max_turns, "max_turns", 1),
         exec=source.exec,
         sampler_log_probs=bool(greedy),
     )
@@ -713,7 +712,7 @@ async def rollout(
     options.sampling = e.Sampling(
         greedy=bool(greedy),
         top_p=1.0,
-        max_tokens=source.max_tokens if max_tokens is None else e.count_of(max_tokens, "max_tokens", 1),
+        max_tokens=e.count_of(max_tokens, "max_tokens", 1),
         end_ids=address(source.end_ids),
         n_end_ids=source.end_ids.size,
         seed=source.seed if seed is None else e.count_of(seed, "seed", limit=2**64),

@@ -96,12 +96,6 @@ class Session:
             return int(_session_step(session.address))
 
     @property
-    def steps(self) -> int:
-        """The setting `steps`: how many steps the run is meant to have."""
-        with self._use() as session:
-            return int(_settings_number(_session_settings(session.address), b"steps"))
-
-    @property
     def checkpoint(self) -> str:
         """The directory of the newest checkpoint: an adapter (or, with full=True, a model) for rein.Policy."""
         with self._use():
@@ -184,8 +178,6 @@ class Session:
                 seed=int(_settings_number(settings, b"seed")),
                 step=at if step is None else e.count_of(step, "step", limit=2**63),
                 policy_step=None if evaluation else at,
-                max_tokens=int(_settings_number(settings, b"max_tokens")),
-                max_turns=int(_settings_number(settings, b"max_turns")),
                 exec=c.Exec(int(_settings_number(settings, b"threads")), 0),
                 needs=(session, self._tokenizer._handle),
                 use=self._use,

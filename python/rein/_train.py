@@ -52,6 +52,7 @@ class _Options(ctypes.Structure):
         ("learning_rates", ctypes.c_void_p),
         ("n_learning_rates", ctypes.c_size_t),
         ("preference", ctypes.c_void_p),
+        ("reward_model", ctypes.c_void_p),
         ("progress", ctypes.c_void_p),
         ("context", ctypes.c_void_p),
     ]

@@ -88,32 +88,43 @@ static rein_status exchange(void *context, void *to, const size_t *to_sizes, con
     return status;
 }
 
-/* An exchange that has begun: MPI reads the counts until it ends. */
+/* Exchanges that have begun: MPI reads their counts until they end. */
 typedef struct unfinished {
     counts in, out;
     MPI_Request request;
 } unfinished;
 
-static rein_status end_exchange(void *context, rein_error *err) {
-    unfinished *u = context;
+typedef struct connection {
+    unfinished exchanges[2];
+    size_t begun, ended; /* so far */
+} connection;
+
+static rein_status finish(unfinished *u, rein_error *err) {
     const rein_status status = check(MPI_Wait(&u->request, MPI_STATUS_IGNORE), err);
     free(u->in.sizes);
     free(u->out.sizes);
-    *u = (unfinished){.request = MPI_REQUEST_NULL};
     return status;
 }
 
 static rein_status begin_exchange(void *context, void *to, const size_t *to_sizes, const void *from, const size_t *from_sizes,
                                   rein_error *err) {
-    unfinished *u = context;
+    connection *c = context;
+    unfinished *u = &c->exchanges[c->begun % 2];
+    *u = (unfinished){.request = MPI_REQUEST_NULL};
     rein_status status = convert(&u->in, to_sizes, err);
     if (!status) status = convert(&u->out, from_sizes, err);
     if (!status)
         status = check(MPI_Ialltoallv(from, u->out.sizes, u->out.places, MPI_BYTE, to, u->in.sizes, u->in.places, MPI_BYTE,
                                       MPI_COMM_WORLD, &u->request),
                        err);
-    if (status) end_exchange(u, NULL);
+    if (status) finish(u, NULL);
+    else c->begun++;
     return status;
+}
+
+static rein_status end_exchange(void *context, rein_error *err) {
+    connection *c = context;
+    return finish(&c->exchanges[c->ended++ % 2], err);
 }
 
 static void end_all(void *context, int status) {
@@ -132,10 +143,9 @@ rein_status rein_transport_mpi(rein_transport *transport, rein_error *err) {
     if (status) return status;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    unfinished *u = malloc(sizeof *u);
-    if (!u) return rein_no_memory(err);
-    *u = (unfinished){.request = MPI_REQUEST_NULL};
-    *transport = (rein_transport){u,        (size_t)rank, (size_t)size, broadcast,      gather,
+    connection *c = calloc(1, sizeof *c);
+    if (!c) return rein_no_memory(err);
+    *transport = (rein_transport){c,        (size_t)rank, (size_t)size, broadcast,      gather,
                                   exchange, end_all,      finalize,     begin_exchange, end_exchange};
     return REIN_OK;
 }

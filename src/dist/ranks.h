@@ -39,8 +39,8 @@ rein_status rein_ranks_share(void *array, const size_t *begins, rein_ranks *rank
 rein_status rein_ranks_collect(void *array, const size_t *begins, rein_ranks *ranks, rein_error *err);
 
 /* Each gives to each, in two halves: between them the bytes travel, and this rank works on other memory. Nothing is announced, cut into pieces or
- * compared: all ranks know that this comes next, and its sizes, which are below REIN_RANKS_PIECE a rank. One exchange at a time, and nothing
- * else between its halves. */
+ * compared: all ranks know that this comes next, and its sizes, which are below REIN_RANKS_PIECE a rank. At most two have
+ * begun and not ended; they end in order, and nothing else is exchanged before that. */
 rein_status rein_ranks_exchange_begin(void *to, const size_t *to_sizes, const void *from, const size_t *from_sizes,
                                       rein_ranks *ranks, rein_error *err);
 rein_status rein_ranks_exchange_end(rein_ranks *ranks, rein_error *err);

@@ -1,6 +1,5 @@
 /* session.h - inside of a session, for session_prepare.c (checks), session.c (begins, saves), session_budget.c, session_change.c,
- * session_check.c, session_reference.c, session_teacher.c, session_train.c, session_critic.c, session_traffic.c and session_commit.c.
- * Private. */
+ * session_check.c, session_reference.c, session_teacher.c, session_train.c, session_critic.c and session_commit.c. Private. */
 #ifndef REIN_TRAIN_SESSION_H
 #define REIN_TRAIN_SESSION_H
 
@@ -86,14 +85,6 @@ rein_status rein_session_check_reference(const rein_session *session, const rein
  * there are checkpoints; returns their number. */
 size_t rein_session_needed_steps(int64_t *needed, const rein_session *session);
 
-/* ---- session_traffic.c */
-
-/* The step begins here, and not with its training: what ranks exchange from now on is counted with it. */
-void rein_session_begin_step(rein_session *session);
-
-/* Sets the numbers of what all ranks have exchanged in this step; without other ranks they stay "not applicable". */
-rein_status rein_session_put_traffic(rein_step_numbers *numbers, rein_session *session, rein_error *err);
-
 /* ---- session_teacher.c */
 
 /* Opens the teacher of the settings, if there is one. Another vocabulary is REIN_EINVAL, and names the first token that differs. */
@@ -102,6 +93,13 @@ rein_status rein_session_open_teacher(rein_session *session, rein_error *err);
 /* rein_session_reference_log_probs under the teacher. */
 rein_status rein_session_teacher_log_probs(float *log_probs, rein_session *session, double temperature, const rein_groups *groups,
                                            rein_error *err);
+/* ---- session_traffic.c */
+
+/* The step begins here, and not with its training: what ranks exchange from now on is counted with it. */
+void rein_session_begin_step(rein_session *session);
+
+/* Sets the numbers of what all ranks have exchanged in this step; without other ranks they stay "not applicable". */
+rein_status rein_session_put_traffic(rein_step_numbers *numbers, rein_session *session, rein_error *err);
 
 /* ---- session_budget.c */
 

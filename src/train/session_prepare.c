@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "fingerprint.h"
 #include "origin.h"
+#include "reward_models.h"
 #include "rollout/task.h"
 #include "session.h"
 #include "settings.h"
@@ -90,6 +91,7 @@ static rein_status resolve_settings(rein_session *s, const rein_settings *given,
     if (!status && !*s->settings.model)
         status = rein_fail_at(err, REIN_EINVAL, "model", -1, "is missing: a new run needs the directory of a model");
     if (!status) status = rein_settings_check(&s->settings, err);
+    if (!status) status = rein_settings_place_reward_models(&s->settings, err);
     return status ? status : rein_settings_choose_date(&s->settings, err);
 }
 
@@ -99,7 +101,7 @@ static rein_status resolve_settings(rein_session *s, const rein_settings *given,
 static const struct {
     const char *name;
     int moves, is_task;
-} NAMED[] = {{"kl_ref_adapter_path", 0, 0}, {"teacher", 1, 0}, {"reward", 0, 0}, {"task", 1, 1},
+} NAMED[] = {{"kl_ref_adapter_path", 0, 0}, {"teacher", 1, 0}, {"reward", 0, 0}, {"reward_model", 0, 0}, {"task", 1, 1},
              {"eval_task", 1, 1},           {"ptx_data", 1, 0}};
 enum { N_NAMED = sizeof NAMED / sizeof *NAMED };
 
@@ -108,9 +110,10 @@ enum { N_NAMED = sizeof NAMED / sizeof *NAMED };
 static void choose_skipped(const char **skipped, const rein_session *s, const rein_settings *given) {
     for (size_t i = 0; i < N_NAMED; i++) {
         const char *name = NAMED[i].name, *value = rein_settings_text(&s->settings, name);
+        const char *setting = !strcmp(name, "reward_model") ? "reward" : name; /* files of judges */
         const int file = !NAMED[i].is_task || rein_task_kind_of(rein_settings_text(given, name)) == REIN_TASK_FILE;
         const int command = !strcmp(name, "reward") || (NAMED[i].is_task && rein_task_command(value));
-        if (command || (rein_settings_given(given, name) && (s->fork.run || !NAMED[i].moves || !file))) *skipped++ = name;
+        if (command || (rein_settings_given(given, setting) && (s->fork.run || !NAMED[i].moves || !file))) *skipped++ = name;
     }
 }
 

@@ -224,10 +224,10 @@ static rein_status one_pass(working *w, int64_t epoch, size_t first, size_t last
                                        .truncation = s->settings.truncation ? &truncation : NULL,
                                        .preference = w->preference,
                                        .preference_kl = w->pairs.kl,
-                                       .given_advantages = s->critic ? w->critic.step.advantages + at : NULL,
-                                       .shaped_rewards = s->critic ? w->critic.step.rewards + trajectory : NULL,
                                        .teacher = w->teacher_policy.model ? &w->teacher_policy : NULL,
-                                       .teacher_log_probs = w->teacher ? w->teacher + at : NULL};
+                                       .teacher_log_probs = w->teacher ? w->teacher + at : NULL,
+                                       .given_advantages = s->critic ? w->critic.step.advantages + at : NULL,
+                                       .shaped_rewards = s->critic ? w->critic.step.rewards + trajectory : NULL};
     s->trainer->last_pass = !s->adapter && !w->options->ptx && s->trainer->options.shards > 1;
     rein_status status = REIN_OK;
     if (part.n) status = rein_trainer_forward_backward(&pass, s->trainer, &part, &options, err);

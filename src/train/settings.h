@@ -49,9 +49,9 @@ struct rein_settings {
     int64_t kl_penalty_reference_step; /* -1: not given */
     int64_t kl_penalty_step_lag;       /* 0: not given */
     char *kl_ref_adapter_path;
-    int has_score;     /* the policy is a reward model (rein_settings_use_score); it has no name */
     char *teacher;     /* directory of a model, or a GGUF file */
     int preference;    /* 1 + the loss of rein_settings_use_preference; 0: none */
+    int has_score;     /* the policy is a reward model (rein_settings_use_score); it has no name */
     int has_reference; /* the loss has one, whatever the objective says (rein_settings_use_reference); it has no name */
 
     int64_t shards, share_limit; /* 0: the trainer's own */

@@ -135,6 +135,9 @@ static rein_status check_schedule(const rein_settings *s, rein_error *err) {
 static rein_status check_teacher(const rein_settings *s, rein_error *err) {
     if (*s->teacher && !(s->objective.teacher_coef > 0))
         return rein_fail_at(err, REIN_EINVAL, "teacher", -1, "has no effect without teacher_coef, its strength: 1 is usual");
+    if (*s->critic && rein_teacher_in_advantage(&s->objective))
+        return rein_fail_at(err, REIN_EINVAL, "divergence", -1,
+                            "sampled has no place beside a critic, whose advantages are whitened: choose reverse, forward or jsd");
     if (!*s->teacher && s->objective.teacher_coef > 0)
         return rein_fail_at(err, REIN_EINVAL, "teacher", -1, "is missing: teacher_coef needs the directory of a model");
     return REIN_OK;
@@ -210,9 +213,9 @@ rein_status rein_settings_check(const rein_settings *s, rein_error *err) {
     if (!status) status = check_preference(s, err);
     if (!status) status = check_schedule(s, err);
     if (!status) status = check_reference(s, err);
+    if (!status) status = check_teacher(s, err);
     if (!status) status = check_critic(s, err);
     if (!status) status = check_kl_target(s, err);
-    if (!status) status = check_teacher(s, err);
     if (!status) status = check_best(s, err);
     if (!status) status = rein_settings_check_date(s, err);
     return status ? status : rein_options_check(&s->objective, err);

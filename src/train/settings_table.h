@@ -31,7 +31,7 @@
     ROW(minibatches, WHOLE, "N", 1, 1e6, 1, "optimizer", "optimizer steps in each pass, on as many parts of the groups")           \
     ROW(mask_truncated_completions, SWITCH, "yes|no", 0, 0, 0, "optimizer",                                                        \
         "responses that were cut off at the length limit do not train")                                                            \
-    ROW(critic, TEXT, "DIR|same", 0, 0, 0, "critic",                                                                               \
+    ROW(critic, TEXT, "DIR", 0, 0, 0, "critic",                                                                                    \
         "learned critic for advantage gae: a model with a value head, or same: the policy's own model")                            \
     ROW(critic_learning_rate, NUMBER, "X", 0, 1, 1e-5, "critic", "of the critic's AdamW; the rest is as for the policy")           \
     ROW(critic_warmup_steps, WHOLE, "N", 0, 1e9, 0, "critic", "steps in which the critic's learning rate rises")                   \
@@ -83,7 +83,8 @@
         "a built-in task (rein task), a file of JSON lines, a program, or env: and a program that plays")                          \
     ROW(eval_task, TEXT, "TASK", 0, 0, 0, "task", "the task of evaluations; the held-out part of the task if not given")           \
     ROW(held_out, NUMBER, "X", 0, 0.9, 0.1, "task", "share of a file that is held out for evaluations")                            \
-    ROW(reward, LIST, "JUDGE", 0, 0, 0, "task", "task, exact, number, regex:PATTERN, length:N or a program; may be repeated")      \
+    ROW(reward, LIST, "JUDGE", 0, 0, 0, "task",                                                                                    \
+        "task, exact, number, regex:PATTERN, length:N, model:DIR or a program; may be repeated")                                   \
     ROW(reward_weights, TEXT, "LIST", 0, 0, 0, "task", "weights of several rewards: 1,0.5")                                        \
     ROW(working_directory, TEXT, "DIR", 0, 0, 0, "task",                                                                           \
         "where programs of tasks and rewards start; where the run was started if not given")                                       \

@@ -215,7 +215,7 @@ typedef struct meeting {
     size_t ranks, rank;
     size_t *begins;                /* [ranks + 1] of the parts */
     size_t *to_sizes, *from_sizes; /* [ranks] bytes */
-    /* Two of each: while one stretch travels, the one before it is added and the one after it is packed. */
+    /* Two of each: while one stretch is packed or added, the other one travels. */
     float *out[2], *in[2];
     float **place[2]; /* [shards] of a node in `in` */
     float *sum;       /* [floats] where this rank's part of the sum goes */
@@ -298,6 +298,7 @@ static void add_stretch(const meeting *m, size_t done) {
 
 static rein_status begin_stretch(meeting *m, size_t done, rein_error *err) {
     const size_t side = done / STRETCH % 2;
+    pack_stretch(m, done);
     return rein_ranks_exchange_begin(m->in[side], m->to_sizes, m->out[side], m->from_sizes, m->t->ranks, err);
 }
 
@@ -306,14 +307,11 @@ static rein_status meet(meeting *m, rein_error *err) {
     rein_status status = rein_ranks_agree(m->t->ranks, prepare(m, err), err);
     for (size_t r = 0; r < m->ranks && !status; r++)
         if (m->begins[r + 1] - m->begins[r] > largest) largest = m->begins[r + 1] - m->begins[r];
-    if (!status) pack_stretch(m, 0);
+    if (!status) status = begin_stretch(m, 0, err);
     for (size_t done = 0; done < largest && !status; done += STRETCH) {
-        status = begin_stretch(m, done, err);
-        if (status) break;
-        if (done) add_stretch(m, done - STRETCH);
-        if (done + STRETCH < largest) pack_stretch(m, done + STRETCH); /* where the one was that is added now */
-        status = rein_ranks_exchange_end(m->t->ranks, err);
-        if (!status && done + STRETCH >= largest) add_stretch(m, done);
+        if (done + STRETCH < largest) status = begin_stretch(m, done + STRETCH, err);
+        if (!status) status = rein_ranks_exchange_end(m->t->ranks, err);
+        if (!status) add_stretch(m, done);
     }
     free_meeting(m);
     return status;

@@ -636,6 +636,9 @@ static const struct idle {
     {"ppo", "kl_reward_exact=0.1", "kl_reward_exact", "not gae"},
     {"grpo", "entropy_target=1", "entropy_target", "entropy_coef"},
     {"grpo", "max_response_length=9", "max_response_length", "dr-grpo"},
+    {"grpo", "divergence=reverse", "divergence", "teacher_coef"},
+    {"grpo", "teacher_coef=1 divergence=forward jsd_beta=0.3", "jsd_beta", "divergence jsd"},
+    {"grpo", "teacher_coef=1 divergence=jsd teacher_discount=0.5", "teacher_discount", "divergence sampled"},
     {"grpo", "beta=0.2", "beta", "preference_loss"},
     {"online-dpo", "label_smoothing=0.1", "label_smoothing", "preference_loss cdpo or robust"},
     {"online-dpo", "simpo_gamma=0.1", "simpo_gamma", "preference_loss simpo"},
@@ -646,9 +649,6 @@ static const struct idle {
     {"online-dpo", "mismatch=token-tis", "mismatch", "only shape remains"},
     {"online-dpo", "kl_loss_coef=0", "kl_loss_coef", "only shape remains"},
     {"grpo", "preference_loss=dpo aggregation=token-mean", "aggregation", "only shape remains"},
-    {"grpo", "divergence=reverse", "divergence", "teacher_coef"},
-    {"grpo", "teacher_coef=1 divergence=forward jsd_beta=0.3", "jsd_beta", "divergence jsd"},
-    {"grpo", "teacher_coef=1 divergence=jsd teacher_discount=0.5", "teacher_discount", "divergence sampled"},
 };
 
 static void test_idle_options(void **state) {

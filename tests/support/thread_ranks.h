@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "rein/ranks.h"
 
 enum { MOST_RANKS = 16 };
@@ -24,10 +25,13 @@ typedef struct thread_rank {
     size_t rank;
     void (*work)(rein_ranks *ranks, void *user);
     pthread_t thread;
-    /* of an exchange that has begun */
-    void *to;
-    const void *began_from;
-    size_t to_sizes[MOST_RANKS], from_sizes[MOST_RANKS];
+    /* exchanges that have begun */
+    struct {
+        void *to;
+        const void *from;
+        size_t to_sizes[MOST_RANKS], from_sizes[MOST_RANKS];
+    } begun[2];
+    size_t n_begun, n_ended;
 } thread_rank;
 
 static inline void thread_wait(thread_rank *r) { pthread_barrier_wait(&r->job->barrier); }
@@ -75,16 +79,18 @@ static inline rein_status thread_exchange(void *context, void *to, const size_t 
 static inline rein_status thread_begin_exchange(void *context, void *to, const size_t *to_sizes, const void *from,
                                                 const size_t *from_sizes, rein_error *err) {
     thread_rank *r = context;
-    (void)err;
-    r->to = to, r->began_from = from;
-    memcpy(r->to_sizes, to_sizes, r->job->size * sizeof *to_sizes);
-    memcpy(r->from_sizes, from_sizes, r->job->size * sizeof *from_sizes);
+    const size_t i = r->n_begun++ % 2;
+    if (r->n_begun - r->n_ended > 2) return rein_fail(err, REIN_EINVAL, "three exchanges have begun and not ended");
+    r->begun[i].to = to, r->begun[i].from = from;
+    memcpy(r->begun[i].to_sizes, to_sizes, r->job->size * sizeof *to_sizes);
+    memcpy(r->begun[i].from_sizes, from_sizes, r->job->size * sizeof *from_sizes);
     return REIN_OK;
 }
 
 static inline rein_status thread_end_exchange(void *context, rein_error *err) {
     thread_rank *r = context;
-    return thread_exchange(context, r->to, r->to_sizes, r->began_from, r->from_sizes, err);
+    const size_t i = r->n_ended++ % 2;
+    return thread_exchange(context, r->begun[i].to, r->begun[i].to_sizes, r->begun[i].from, r->begun[i].from_sizes, err);
 }
 
 static inline void thread_abort(void *context, int status) {

@@ -1,10 +1,13 @@
 /* chat.js - two policies side by side: the same words and the same seed go to both. Their answers come token by token; a token shows its
- * log-probability and what else could have stood there. */
+ * log-probability, what else could have stood there, and what the other policy thinks of it. */
 
 const CERTAIN = 0.05; // tokens whose -log-probability is smaller have no colour
 const UNLIKELY = 7; // and from here on the full one
 
 /* ---- a token of an answer */
+
+/* A probability, also a small one. */
+const chance = (logprob) => (logprob > Math.log(0.001) ? percent(Math.exp(logprob)) : `${number(100 * Math.exp(logprob), 2)}${THIN}%`);
 
 const shownToken = (text) => (text === "" ? "the end" : JSON.stringify(text));
 
@@ -16,8 +19,8 @@ function sampledToken({ text, logprob, others }) {
     span.classList.add("down");
     span.style.setProperty("--a", (MOST_ALPHA * Math.min(1, Math.sqrt(-logprob / UNLIKELY))).toFixed(3));
   }
-  const lines = [`${shownToken(text)}: log-prob ${number(logprob, 4)}, probability ${percent(Math.exp(logprob))}`];
-  for (const o of others.filter((other) => other.text !== text).slice(0, 4)) lines.push(`${percent(Math.exp(o.logprob))} ${shownToken(o.text)}`);
+  const lines = [`${shownToken(text)}: log-prob ${number(logprob, 4)}, probability ${chance(logprob)}`];
+  for (const o of others.filter((other) => other.text !== text).slice(0, 4)) lines.push(`${chance(o.logprob)} ${shownToken(o.text)}`);
   TIPS.set(span, lines);
   return span;
 }
@@ -53,10 +56,12 @@ class Side {
     this.log.replaceChildren(element("p.empty", "Nothing said yet."));
   }
 
-  offer(names, preferred) {
-    const kept = names.includes(this.pick.value) && this.chosen ? this.pick.value : preferred;
-    if ([...this.pick.options].map((o) => o.value).join() === names.join() && this.pick.value === kept) return;
-    this.pick.replaceChildren(...names.map((name) => element("option", { value: name }, name)));
+  /* policies: [[name, what it is called here]] */
+  offer(policies, preferred) {
+    const names = policies.map(([name]) => name);
+    const kept = this.chosen && names.includes(this.pick.value) ? this.pick.value : preferred;
+    if (this.offered !== JSON.stringify(policies)) this.pick.replaceChildren(...policies.map(([name, label]) => element("option", { value: name }, label)));
+    this.offered = JSON.stringify(policies);
     this.pick.value = kept;
   }
 
@@ -71,6 +76,8 @@ class Side {
     const about = element("div.about");
     const decoder = new TextDecoder();
     const sums = { n: 0, logprob: 0, finish: null, model: null };
+    const ids = { prompt: [], answer: [] };
+    this.answer = null;
     let content = "";
     let written = ""; // with the tokens that are no content, such as the one that ends an answer
     if (!this.messages.length) this.log.replaceChildren();
@@ -82,6 +89,8 @@ class Side {
       const [choice] = event.choices;
       if (!choice) return;
       sums.model = event.model;
+      ids.prompt = event.prompt_token_ids ?? ids.prompt;
+      ids.answer.push(...(choice.token_ids ?? []));
       sums.finish = choice.finish_reason ?? sums.finish;
       content += choice.delta?.content ?? choice.text ?? "";
       const near = this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < 60;
@@ -93,13 +102,14 @@ class Side {
       }
       if (near) this.scroll();
     };
-    const body = { model: this.pick.value, stream: true, ...how, ...(chat ? { messages: this.messages, logprobs: true, top_logprobs: 5 } : { prompt: text, logprobs: 5 }) };
+    const body = { model: this.pick.value, stream: true, return_token_ids: true, ...how, ...(chat ? { messages: this.messages, logprobs: true, top_logprobs: 5 } : { prompt: text, logprobs: 5 }) };
     try {
       await listen(chat ? "/v1/chat/completions" : "/v1/completions", body, take, stop.signal);
       if (sums.finish === "stop" && written.length > content.length && place.lastChild) place.lastChild.replaceChildren(element("span.mark-only", "∎"));
       const seconds = (performance.now() - began) / 1000;
       const how = { stop: "ended by itself", length: "cut at the limit", tool_calls: "a tool call" }[sums.finish] ?? "";
-      about.textContent = [many(sums.n, "token"), how, sums.n && `log-prob ${number(sums.logprob, 4)} in all`, sums.n && `${number(sums.n / seconds, 3)} tokens/s`, sums.model].filter(Boolean).join(" · ");
+      this.answer = { place, about, ids, model: sums.model, temperature: body.temperature };
+      about.textContent = [sums.model, many(sums.n, "token"), how, sums.n && `${number(sums.n / seconds, 3)} tokens/s`, sums.n && `log-prob of it all ${number(sums.logprob, 4)}`].filter(Boolean).join(" · ");
     } catch (failure) {
       about.className = "about wrong";
       about.textContent = failure.name === "AbortError" ? "stopped" : failure.message;
@@ -109,6 +119,27 @@ class Side {
     place.setAttribute("aria-busy", "false");
     this.scroll();
   }
+}
+
+/* ---- what one policy thinks of the other's answer */
+
+async function judge(answer, model) {
+  const { prompt, answer: ids } = answer.ids;
+  if (!ids.length || model === answer.model) return;
+  const body = { model, prompt: [...prompt, ...ids], max_tokens: 0, echo: true, logprobs: 0, ...(answer.temperature === undefined ? {} : { temperature: answer.temperature }) };
+  const { choices: [{ logprobs }] } = await ask("/v1/completions", body);
+  const found = logprobs.token_logprobs.slice(-ids.length);
+  [...answer.place.children].forEach((span, i) => {
+    const [first, ...rest] = TIPS.get(span);
+    TIPS.set(span, [first, `${model}: log-prob ${number(found[i], 4)}, probability ${chance(found[i])}`, ...rest]);
+  });
+  answer.about.append(`, under ${model} ${number(found.reduce((a, b) => a + b, 0), 4)}`);
+}
+
+/* After both have answered. What fails here is not missed: the answers are there. */
+async function compare([one, other]) {
+  if (one.made.hidden || other.made.hidden || !one.answer || !other.answer) return;
+  await Promise.all([judge(one.answer, other.answer.model), judge(other.answer, one.answer.model)]).catch(() => {});
 }
 
 /* ---- both */
@@ -161,6 +192,7 @@ function talk() {
     const how = settings();
     await Promise.all(sides.filter((side) => !side.made.hidden).map((side) => side.say(text, how, chat)));
     setBusy(false);
+    compare(sides);
   });
   words.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
@@ -176,7 +208,7 @@ function talk() {
       const both = !sides[1].made.hidden;
       words.placeholder = chat ? (both ? "Say something to both" : "Say something") : "A text to continue: this model has no chat template";
       set(words, "aria-label", chat ? "Message" : "Text to continue");
-      under.textContent = `${both ? `The same ${chat ? "words" : "text"} and the same seed go to both policies, so what differs is the policy. ` : ""}Orange tokens were unlikely; point at one for its log-probability and the alternatives.`;
+      under.textContent = `${both ? `The same ${chat ? "words" : "text"} and the same seed go to both policies, so what differs is the policy. ` : ""}Orange tokens were unlikely; point at one for its log-probability${both ? " under both" : ""} and the alternatives.`;
     },
     /* Names of policies: by default the model without adapter on the left, the newest policy on the right. With one policy there is one side. */
     offer(models, s) {
@@ -184,8 +216,11 @@ function talk() {
       const base = names.includes("base") ? "base" : names[0];
       const left = s.run ? base : s.name;
       const right = s.run ? newestOf(models, s) : names.find((name) => name !== left) ?? left;
-      sides[0].offer(names, left);
-      sides[1].offer(names, right);
+      const newest = newestOf(models, s);
+      const label = (name) => (s.run && name === s.name ? `${name} – newest, step ${whole(s.step)}` : s.run && name === "base" ? "base – before training" : name === newest ? `${name} – newest` : name);
+      const policies = names.map((name) => [name, label(name)]);
+      sides[0].offer(policies, left);
+      sides[1].offer(policies, right);
       sides[1].made.hidden = names.length < 2;
       seats.classList.toggle("one", names.length < 2);
     },

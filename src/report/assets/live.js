@@ -115,7 +115,7 @@ function showRun() {
 
 const JOBS = new Map();
 const HAS_ENDED = ["done", "failed", "cancelled"];
-const JOB_METRICS = [["reward", "reward"], ["loss", "loss"], ["kl", "KL"], ["grad_norm", "gradient norm"], ["num_tokens", "tokens"]];
+const JOB_METRICS = [["reward", "reward"], ["loss", "loss"], ["kl", "KL"], ["entropy", "entropy"], ["grad_norm", "gradient norm"]];
 
 function cancel(job, button) {
   button.disabled = true;
@@ -136,7 +136,8 @@ function jobRow(job) {
 }
 
 function showQueue() {
-  const jobs = [...JOBS.values()].sort((a, b) => HAS_ENDED.includes(a.status) - HAS_ENDED.includes(b.status) || b.order - a.order).slice(0, 30);
+  const rank = (job) => (HAS_ENDED.includes(job.status) ? 2 : job.status === "queued" ? 1 : 0);
+  const jobs = [...JOBS.values()].sort((a, b) => rank(a) - rank(b) || (rank(a) === 2 ? b.order - a.order : a.order - b.order)).slice(0, 30);
   const counts = ["running", "queued", "done", "failed", "cancelled"].map((status) => [status, [...JOBS.values()].filter((j) => j.status === status).length]).filter(([, n]) => n);
   const none = STATUS.trains ? "No jobs yet. Send trajectory groups to /v1/train." : `This server does not train${STATUS.no_training ? `: ${STATUS.no_training}` : ""}.`;
   QUEUE.show(section(

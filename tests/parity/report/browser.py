@@ -122,6 +122,13 @@ class Browser:
             self.take(self.message())
         self.settle()
 
+    def leave(self):
+        """Ends the scripts of the page."""
+        self.events = []
+        self.call("Page.navigate", url="about:blank")
+        while "Page.loadEventFired" not in self.events:
+            self.take(self.message())
+
     def settle(self):
         """Until everything that was to be drawn is."""
         frame = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
@@ -134,12 +141,11 @@ class Browser:
         return result["result"].get("value")
 
     def wait(self, expression, seconds=20):
-        """Until it is true; returns its value."""
+        """Until it is true."""
         end = time.time() + seconds
-        while not (value := self.evaluate(expression)):
+        while not self.evaluate(f"Boolean({expression})"):
             assert time.time() < end, f"{expression} is not true after {seconds} s"
             time.sleep(0.05)
-        return value
 
     def press(self, key, text=""):
         code = {"Enter": 13, "Tab": 9, "ArrowRight": 39, "Escape": 27}[key]
