@@ -6,7 +6,7 @@
 #   4. model files, adapters, tokenizers, learning rates and the engine with those of Hugging Face, the optimizer with PyTorch's,
 #      steps of RL with PEFT and autograd
 #   5. event files with TensorBoard's own reader
-#   6. the HTML report in Chromium, pixel by pixel
+#   6. the HTML report and the live page of rein serve in Chromium, pixel by pixel
 #   7. the losses of TRL, verl, Liger, Tinker cookbook and ART, called without changes; TRL's reward functions, an offline run of wandb and a
 #      notebook with rein.run; rein serve with the clients of OpenAI (the last of version 2, and the newest) and LiteLLM, /metrics with Prometheus'
 #      parser; ART's own programs and clients with rein.art and rein serve
@@ -205,9 +205,9 @@ first_lane() {
     run_framework trl trl_preferences
 }
 second_lane() {
-    page=$suite/report/test_page.py
-    if command -v chromium >/dev/null; then run report "$page"
-    else skip report "there is no Chromium" "$page"; fi
+    set -- "$suite/report/test_page.py" "$suite/report/test_live.py"
+    if command -v chromium >/dev/null; then run report "$@"
+    else skip report "there is no Chromium" "$@"; fi
     run oracles "$suite" --ignore="$suite/frameworks" --ignore="$suite/model_files" --ignore="$suite/tokenizers" \
         --ignore="$suite/optimizer" --ignore="$suite/adapters" --ignore="$suite/engine" --ignore="$suite/trainer" --ignore="$suite/report"
     with_huggingface tokenizers model_files adapters trainer
