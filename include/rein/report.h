@@ -19,6 +19,10 @@ enum { REIN_REPORT_RUNS = 16 }; /* at most so many in one report */
  * REIN_ENOMEM. Thread-safe for different paths. */
 REIN_API rein_status rein_report_write(const char *path, const char *const *runs, size_t n, rein_error *err);
 
+/* *command: the command whose plan the run has ("sft", "dpo", "reward" or "distill", static), kept in RUN/COMMAND.json; NULL if it has
+ * none, as the runs of `rein run` and `rein train`. Thread-safe. REIN_ENOMEM. */
+REIN_API rein_status rein_report_plan(const char **command, const char *run, rein_error *err);
+
 /* Appends what the report shows of a run as JSON, {"version", "runs": [run]} (docs/serve.md). after: a step; only what came after it is in the
  * object: points of the metrics, samples of the newest step, the last evaluation. -1: everything. It is as bounded as a report, and the time
  * for a later step depends on what is new. Errors as above, without REIN_EINVAL for n. Thread-safe. */

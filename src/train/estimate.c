@@ -120,6 +120,16 @@ static void read_modules(rein_lora_options *lora, const char **modules, char *te
         modules[lora->n_modules++] = name;
 }
 
+/* The weights of a teacher. Beside the policy it has the activations of one layer at a time. */
+static rein_status add_teacher(rein_memory_use *use, const rein_settings *s, const rein_exec *exec, rein_error *err) {
+    rein_outline o = {0};
+    const rein_status status = rein_outline_open(&o, s->teacher, NULL, NULL, 0, exec, err);
+    if (!status) use->reference += o.vectors + o.packed;
+    if (!status) add_up(use);
+    rein_outline_close(&o);
+    return status;
+}
+
 rein_status rein_memory_estimate(rein_memory_use *use, const rein_settings *s, rein_memory_parts parts, size_t prompt_tokens,
                                  rein_error *err) {
     const char *modules[MODULES];
@@ -144,6 +154,7 @@ rein_status rein_memory_estimate(rein_memory_use *use, const rein_settings *s, r
         *use = u;
     }
     rein_outline_close(&o);
+    if (!status && *s->teacher) status = add_teacher(use, s, &exec, err);
     free(text);
     return status;
 }

@@ -45,9 +45,12 @@ const CHARTS = [
       { title: "Loss", note: "The objective that is minimised", series: [["loss", "loss"]] },
       { title: "Gradient norm", note: "Before clipping", zero: true, series: [["grad_norm", "norm"]] },
       { title: "Learning rate", zero: true, series: [["learning_rate", "rate"]] },
+      { title: "Critic: loss", note: "Of its values against the returns", zero: true, series: [["critic/loss", "loss"]] },
+      { title: "Critic: explained variance", note: "Share of the variance of the returns; 1 predicts each of them", series: [["critic/explained_variance", "explained"]] },
+      { title: "Critic: values and returns", note: "Means over the tokens", series: [["critic/value_mean", "value"], ["critic/return_mean", "return"]] },
       {
         title: "Time", note: "Seconds per step", zero: true, stacked: true, format: (x) => number(x, 3), instead: ["step_time", "step"],
-        series: [["time/sample", "sample"], ["time/reference", "reference"], ["time/forward", "forward"], ["time/backward", "backward"], ["time/optimizer", "optimizer"]],
+        series: [["time/sample", "sample"], ["time/reference", "reference"], ["time/forward", "forward"], ["time/backward", "backward"], ["time/optimizer", "optimizer"], ["time/critic", "critic"]],
       },
     ],
   },
