@@ -52,15 +52,15 @@ def prompts(n):
 
 
 def label(path, seed, n):
-    """Two different lines of the same day; of two that are liked equally a coin decides, as it does for a tired reader."""
+    """Two lines of which the reader likes one more."""
     rng = random.Random(seed)
     with open(path) as file:
         lines = list(dict.fromkeys(json.loads(row)["text"] for row in file))
-    for _ in range(n):
-        a, b = rng.sample(lines, 2)
-        first = liking(a) > liking(b) or (liking(a) == liking(b) and rng.random() < 0.5)
-        chosen, rejected = (a, b) if first else (b, a)
-        print(json.dumps({"prompt": rng.choice(DAYS) + ": ", "chosen": chosen, "rejected": rejected}))
+    while n:
+        rejected, chosen = sorted(rng.sample(lines, 2), key=liking)
+        if liking(rejected) < liking(chosen):
+            print(json.dumps({"prompt": rng.choice(DAYS) + ": ", "chosen": chosen, "rejected": rejected}))
+            n -= 1
 
 
 def judge():
@@ -97,7 +97,7 @@ if __name__ == "__main__":
     elif command == "prompts":
         prompts(int(rest[0]))
     elif command == "label":
-        label(rest[0], int(rest[1]), int(rest[2]))
+        label(rest[0], rest[1], int(rest[2]))
     elif command == "judge":
         judge()
     elif command == "table":
