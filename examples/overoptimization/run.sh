@@ -2,12 +2,12 @@
 # run.sh DIRECTORY: a reward model is trained on pairs, a policy learns from it, and what a reader truly likes is measured beside it: without a KL
 # penalty, with one, and with the mean of two reward models. Everything is made in DIRECTORY; finished parts are not made again, and what was
 # interrupted resumes. It needs python3 and no network; on two cores it takes some minutes.
-# STEPS is the number of steps of each policy (default 61), REIN the program (default: rein, or the one that `make` built).
+# STEPS is the number of steps of each policy (default 41), REIN the program (default: rein, or the one that `make` built).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 rein=${REIN:-rein}
 [ -n "${REIN:-}" ] || command -v rein >/dev/null || rein=$here/../../build/rein
-steps=${STEPS:-61}
+steps=${STEPS:-41}
 
 fail() {
     echo "run.sh: $*" >&2
@@ -49,10 +49,10 @@ policy() {
     run=$1 weights=$2
     shift 2
     "$rein" run "$run" --model base --full --task days.jsonl --eval-task days.jsonl "$@" --reward "$reader" --reward-weights "$weights" --preset grpo \
-        --learning-rate 2e-4 --steps "$steps" --prompts 7 --samples 8 --max-tokens 110 --eval-steps 5 --eval-prompts 7 --eval-samples 8 \
+        --learning-rate 5e-4 --steps "$steps" --prompts 7 --samples 8 --max-tokens 110 --eval-steps 5 --eval-prompts 7 --eval-samples 8 \
         --save-steps 20
 }
-policy one-model 1,0 --reward model:judge-a
+policy one-model 1,0 --reward model:judge-a --kl-loss-coef 0
 policy with-kl 1,0 --reward model:judge-a --kl-loss-coef 0.3
-policy two-models 0.5,0.5,0 --reward model:judge-a --reward model:judge-b
+policy two-models 0.5,0.5,0 --reward model:judge-a --reward model:judge-b --kl-loss-coef 0
 python3 "$diary" table one-model with-kl two-models
