@@ -1,7 +1,7 @@
-/* sft.c - `rein sft`, `rein dpo` and `rein reward`: training on examples or on pairs, as many steps of a run as the data and the epochs have.
+/* sft.c - `rein sft`, `rein dpo`, `rein reward` and `rein distill`: training on examples or on pairs, as many steps of a run as the data and the epochs have.
  *
  * Step s takes batch s mod n of epoch s / n, and the order of an epoch depends only on seed and epoch: a resumed run sees the same batches.
- * What decides them (the data, the size of a batch, the loss over pairs) is kept with the run in sft.json, dpo.json or reward.json. */
+ * What decides them (the data, the size of a batch, the loss over pairs) is kept with the run in RUN/COMMAND.json. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -25,6 +25,8 @@ typedef struct supervised {
     size_t *order;                    /* [data.n] of the epoch */
     int64_t epoch;                    /* that `order` is of; -1: none yet */
     rein_group *batch;                /* [batch_size] borrowed from data */
+    const rein_chat *chat;            /* of the data, or NULL; end_id: its end token, or -1 */
+    int32_t end_id;
     double first_loss;
     rein_memory_use memory; /* total 0: there is no estimate */
     int json;
@@ -55,13 +57,38 @@ static const char *instead_of(const supervised *s, const char *name) {
 /* One of its own, in place of an objective. */
 static int has_loss(const supervised *s) { return s->plan.loss || s->plan.reward; }
 
+/* The sampled divergence says something about tokens that the model itself has sampled. */
+static rein_status check_teacher(const supervised *s, rein_error *err) {
+    if (!*rein_settings_text(s->settings, "teacher"))
+        return rein_fail_at(err, REIN_EINVAL, "teacher", -1, "is missing: a new run needs the directory of a teacher");
+    if (!strcmp(rein_settings_text(s->settings, "divergence"), "sampled") && s->plan.own_share < 1)
+        return rein_fail_at(err, REIN_EINVAL, "divergence", -1,
+                            "sampled needs --lambda 1: on given completions it is no divergence; forward, reverse and jsd are");
+    return REIN_OK;
+}
+
+/* What the divergence from a teacher leaves open. */
+static int is_of_teacher(const char *name) {
+    const rein_option_info *info;
+    for (size_t i = 0; (info = rein_option_at(i)); i++)
+        if (!strcmp(info->name, name)) return !strcmp(info->stage, "teacher");
+    return 0;
+}
+
+static int may_be_given(const supervised *s, const char *name) {
+    if (s->plan.distill && is_of_teacher(name)) return 1;
+    return !has_loss(s) && !strcmp(name, "aggregation");
+}
+
 /* The loss is the negative log-likelihood, and a step is a batch. */
 static rein_status check_settings(const supervised *s, rein_error *err) {
     const rein_settings *settings = s->settings;
     const char *only =
         s->plan.reward ? "the objective is the loss of a reward model"
         : s->plan.loss ? "the objective is the loss over pairs: --loss chooses it"
-                       : "supervised training has one objective, the log-likelihood, of which only the aggregation can be chosen";
+        : s->plan.distill
+            ? "the objective is the divergence from the teacher: --divergence, --jsd-beta and the aggregation choose it"
+            : "supervised training has one objective, the log-likelihood, of which only the aggregation can be chosen";
     const char *preset = cli_preset(settings);
     for (size_t i = 0; rein_setting_at(i); i++) {
         const char *name = rein_setting_at(i)->name;
@@ -71,10 +98,10 @@ static rein_status check_settings(const supervised *s, rein_error *err) {
     if (preset) return rein_fail_at(err, REIN_EINVAL, "preset", -1, "%s has no effect here: %s", preset, only);
     for (size_t i = 0; rein_option_at(i); i++) {
         const char *name = rein_option_at(i)->name;
-        if (rein_settings_given(settings, name) && (has_loss(s) || strcmp(name, "aggregation") != 0))
+        if (rein_settings_given(settings, name) && !may_be_given(s, name))
             return rein_fail_at(err, REIN_EINVAL, name, -1, "has no effect here: %s", only);
     }
-    return REIN_OK;
+    return s->plan.distill ? check_teacher(s, err) : REIN_OK;
 }
 
 /* A new run keeps three checkpoints besides the first one, unless the user says otherwise: with one a step there would be many. */
@@ -85,6 +112,17 @@ static int set_defaults(const cli_training *t) {
                       *rein_settings_text(given, "keep_best");
     if (keeps || rein_run_exists(t->run) || !rein_settings_set(given, "keep_last", "3", &err)) return CLI_DONE;
     return cli_say_setting_error(t->args, &err);
+}
+
+/* The whole divergence, forward: what a new run has unless it is told otherwise. */
+static int set_divergence(const supervised *s) {
+    static const char *const defaults[][2] = {{"teacher_coef", "1"}, {"divergence", "forward"}};
+    rein_error err = {0};
+    if (!s->plan.distill || rein_run_exists(s->t.run)) return CLI_DONE;
+    for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++)
+        if (!rein_settings_given(s->t.given, defaults[i][0]) && rein_settings_set(s->t.given, defaults[i][0], defaults[i][1], &err))
+            return cli_say_setting_error(s->t.args, &err);
+    return CLI_DONE;
 }
 
 /* A reference that the loss does not have is not ignored. */
@@ -175,6 +213,8 @@ static int read_data(supervised *s) {
     const int32_t end_id = named >= 0 ? named : end;
     if (reader_of(&s->plan)(&s->data, s->plan.data, s->t.tokenizer, chat, end_id, info.max_positions, &err))
         return cli_say_error_of(s->plan.command, "data", &err);
+    for (size_t i = 0; s->plan.distill && i < s->data.n; i++) s->data.groups[i].trajectories[0].reward = s->plan.nll_coef;
+    s->chat = chat, s->end_id = end_id;
     if (check_data(s, &err)) return cli_say_setting_error(s->t.args, &err);
     int status = s->plan.reward ? read_held_out(s, chat, end_id, info.max_positions) : CLI_DONE;
     if (!status) status = cli_sft_plan_finish(&s->plan, s->data.n);
@@ -217,16 +257,29 @@ static rein_status evaluate(rein_named_number more[4], size_t *n, supervised *s,
     return REIN_OK;
 }
 
+/* The model's own completions, where the step takes them. */
+static rein_status sample(rein_groups *sampled, double *seconds, const supervised *s, const rein_groups *given, rein_error *err) {
+    const rein_own_samples how = {s->plan.own_share, (size_t)s->plan.max_new_tokens, s->t.tokenizer, s->chat, s->end_id};
+    return rein_session_own_samples(sampled, seconds, s->t.session, given, &how, err);
+}
+
 static rein_status make_step(rein_session_report *report, supervised *s, int64_t step, rein_error *err) {
-    rein_groups batch = batch_of(s, step);
-    const rein_train_options options = {.seconds_sample = NAN,
+    rein_groups given = batch_of(s, step), sampled = {0};
+    double seconds = NAN;
+    rein_status status = s->plan.own_share > 0 ? sample(&sampled, &seconds, s, &given, err) : REIN_OK;
+    if (status) return status;
+    rein_groups *batch = sampled.n ? &sampled : &given;
+    const rein_train_options options = {.seconds_sample = seconds,
+                                        .own_samples = sampled.n > 0,
                                         .preference = s->plan.loss ? &s->plan.preference : NULL,
                                         .reward_model = s->plan.reward ? &s->plan.training : NULL};
     rein_named_number more[4];
     size_t n;
-    rein_status status = rein_session_train(report, s->t.session, &batch, &options, err);
+    status = rein_session_train(report, s->t.session, batch, &options, err);
     if (!status) status = evaluate(more, &n, s, step + 1, err);
-    return status ? status : rein_session_commit(report, s->t.session, &batch, more, n, err);
+    if (!status) status = rein_session_commit(report, s->t.session, batch, more, n, err);
+    rein_groups_free(&sampled);
+    return status;
 }
 
 static int train(supervised *s, rein_session_report *report) {
@@ -244,6 +297,8 @@ static int train(supervised *s, rein_session_report *report) {
         const double loss = cli_report_value(report, "loss");
         if (isnan(s->first_loss)) s->first_loss = loss;
         if (has_pairs(s)) snprintf(accuracy, sizeof accuracy, "accuracy %.2f  ", cli_report_value(report, accuracy_of(s)));
+        if (s->plan.distill)
+            snprintf(accuracy, sizeof accuracy, "divergence %.4f  ", cli_report_value(report, "teacher/divergence"));
         snprintf(text, sizeof text, "loss %.4f  %slr %.3g  %.0f tok/s", loss, accuracy, cli_report_value(report, "learning_rate"),
                  cli_report_value(report, "tokens_per_second"));
         cli_progress_step(&progress, report->step, text);
@@ -260,6 +315,7 @@ static int train(supervised *s, rein_session_report *report) {
 static void table(rein_text *out, const supervised *s, const rein_session_report *r) {
     rein_text_format(out, "%-12s %" PRId64 " of %" PRId64 "\n", "steps", r->step, s->plan.total);
     rein_text_format(out, "%-12s %.4f, from %.4f\n", "loss", cli_report_value(r, "loss"), s->first_loss);
+    if (s->plan.distill) rein_text_format(out, "%-12s %.4f\n", "divergence", cli_report_value(r, "teacher/divergence"));
     if (has_pairs(s)) rein_text_format(out, "%-12s %.2f\n", "accuracy", cli_report_value(r, accuracy_of(s)));
     if (s->evaluated.n)
         rein_text_format(out, "%-12s %zu pairs: accuracy %.3f, margin %.3f, loss %.4f, calibration error %.3f\n", "held out",
@@ -333,12 +389,14 @@ static int run(supervised *s) {
 static int run_command(const cli_args *args, const char *command) {
     supervised s = {.plan.command = command,
                     .plan.reward = !strcmp(command, "reward"),
+                    .plan.distill = !strcmp(command, "distill"),
                     .first_loss = NAN,
                     .json = cli_option_value(args, "json") != NULL};
     s.t.knows_total = 1;
     int status = cli_training_read(&s.t, args);
     if (!status) status = cli_sft_plan_read(&s.plan, args, rein_run_exists(s.t.run) ? s.t.run : NULL);
     if (!status) status = set_defaults(&s.t);
+    if (!status) status = set_divergence(&s);
     if (!status) status = prepare(&s);
     if (!status) status = read_data(&s);
     if (!status && cli_memory_estimate(&s.memory, s.settings, REIN_MEMORY_TRAINING, 0, &s.data)) cli_memory_note(&s.t, &s.memory);
@@ -354,3 +412,4 @@ static int run_command(const cli_args *args, const char *command) {
 int cli_run_sft(const cli_args *args) { return run_command(args, "sft"); }
 int cli_run_dpo(const cli_args *args) { return run_command(args, "dpo"); }
 int cli_run_reward(const cli_args *args) { return run_command(args, "reward"); }
+int cli_run_distill(const cli_args *args) { return run_command(args, "distill"); }

@@ -28,6 +28,12 @@ typedef struct rein_transport {
                             rein_error *err);
     void (*end_all)(void *context, int status); /* ends all ranks at once; does not return */
     void (*close)(void *context);               /* NULL: nothing to close */
+    /* The exchange in two halves: between them bytes may travel, and the arrays stay as they are; only the sizes may change. At most two have
+     * begun and not ended; they end in the order in which they began, and no other function is called before that. NULL, both: the
+     * exchange above does it. */
+    rein_status (*begin_exchange)(void *context, void *to, const size_t *to_sizes, const void *from, const size_t *from_sizes,
+                                  rein_error *err);
+    rein_status (*end_exchange)(void *context, rein_error *err);
 } rein_transport;
 
 /* Opens MPI for this process: once, before anything else uses it, and closed by rein_ranks_close. In a library that was built without MPI

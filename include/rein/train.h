@@ -241,6 +241,14 @@ typedef struct rein_pass_options {
      * `reference`. NULL: the objective. */
     const rein_preference_options *preference;
     double preference_kl; /* of kto: the mean of log-prob − reference over mismatched pairs */
+    /* For advantage gae: a critic's values [tokens of all histories, in order] in place of those that the histories have. NULL: these. */
+    const float *values;
+    /* Advantages [tokens of all histories, in order] in place of an estimator, as those of a critic over a whole step of which the groups are
+     * a part; the rewards [trajectories, in order] are shaped already, and there is no KL in the reward. NULL, both: they are estimated. */
+    const float *given_advantages;
+    const double *shaped_rewards;
+    const rein_policy *teacher;     /* for teacher_coef; NULL: none */
+    const float *teacher_log_probs; /* as reference_log_probs, for divergence sampled, or NULL: computed with `teacher` */
 } rein_pass_options;
 
 typedef struct rein_pass_result {
@@ -431,6 +439,7 @@ typedef struct rein_memory_use {
     size_t optimizer;   /* parameters of the adapter, and both moments of AdamW */
     size_t activations; /* of the largest micro-batch, forward and backward */
     size_t reference;   /* a second model: the reference of a run in which all weights train */
+    size_t critic;      /* its gradients, optimizer and activations, and its model unless it has that of the policy */
     size_t program;     /* the tokenizer, and the rest */
     size_t total;
 } rein_memory_use;
@@ -599,6 +608,21 @@ typedef struct rein_reward_evaluation {
 /* Evaluates the current policy of a reward model, also between rein_session_train and rein_session_commit. */
 REIN_API rein_status rein_session_evaluate_rewards(rein_reward_evaluation *evaluation, rein_session *session,
                                                    const rein_groups *pairs, const rein_reward_training *how, rein_error *err);
+
+/* How a step of distillation on supervised examples takes the policy's own completions in place of the given ones. */
+typedef struct rein_own_samples {
+    double share;                    /* lambda of GKD, 0 to 1: the probability that a step takes them; 1: every step */
+    size_t max_new_tokens;           /* of a completion */
+    const rein_tokenizer *tokenizer; /* or NULL */
+    const rein_chat *chat;           /* whose turn ends a completion; NULL: none */
+    int32_t end_id;                  /* that ends a completion besides those of the model; -1: none */
+} rein_own_samples;
+
+/* Draws whether the next step takes own samples; then samples a completion for each example, of which the prompt is what comes before the first
+ * token that trains. *sampled has a group for each, with reward 0, or is empty: the step takes what was given. The caller frees it. *seconds is
+ * how long it took, NaN where nothing was sampled. Draw and samples depend only on seed, step and the policy; all ranks get the same. */
+REIN_API rein_status rein_session_own_samples(rein_groups *sampled, double *seconds, rein_session *session,
+                                              const rein_groups *examples, const rein_own_samples *how, rein_error *err);
 
 /* What became of a checkpoint that was to be deleted. The values are part of the ABI. */
 typedef enum rein_deletion {

@@ -10,14 +10,16 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/clock.h"
 #include "base/hash.h"
 
 struct rein_ranks {
     rein_transport transport;
     int over; /* all ranks have failed together, or ended: nothing is announced any more */
+    rein_ranks_traffic traffic;
 };
 
-typedef enum doing { AGREEING = 1, TELLING, GATHERING, SHARING, COLLECTING, EXCHANGING, ENDING } doing;
+typedef enum doing { AGREEING = 1, TELLING, GATHERING, SHARING, COLLECTING, ENDING } doing;
 
 typedef struct announcement {
     uint32_t doing;
@@ -46,6 +48,7 @@ void rein_ranks_close(rein_ranks *ranks) {
 
 size_t rein_ranks_rank(const rein_ranks *ranks) { return ranks ? ranks->transport.rank : 0; }
 size_t rein_ranks_size(const rein_ranks *ranks) { return ranks ? ranks->transport.size : 1; }
+rein_ranks_traffic rein_ranks_traffic_of(const rein_ranks *ranks) { return ranks ? ranks->traffic : (rein_ranks_traffic){0}; }
 int rein_ranks_several(const rein_ranks *ranks) { return rein_ranks_size(ranks) > 1; }
 
 void rein_ranks_abort(rein_ranks *ranks, int status) {
@@ -60,6 +63,44 @@ size_t rein_ranks_owner(size_t i, size_t n, size_t size) {
     return rank;
 }
 
+/* ------------------------------------------------------------------------------------------------------- the transport, and its time */
+
+static rein_status broadcast(void *bytes, size_t n, size_t from, rein_ranks *ranks, rein_error *err) {
+    const rein_transport *t = &ranks->transport;
+    const double began = rein_now();
+    const rein_status status = t->broadcast(t->context, bytes, n, from, err);
+    ranks->traffic.exchanging += rein_now() - began;
+    ranks->traffic.calls++;
+    if (t->rank == from) ranks->traffic.bytes += (double)n * (double)(t->size - 1);
+    return status;
+}
+
+static rein_status gather(void *to, const void *from, const size_t *sizes, rein_ranks *ranks, rein_error *err) {
+    const rein_transport *t = &ranks->transport;
+    const double began = rein_now();
+    const rein_status status = t->gather(t->context, to, from, sizes, err);
+    ranks->traffic.exchanging += rein_now() - began;
+    ranks->traffic.calls++;
+    ranks->traffic.bytes += (double)sizes[t->rank] * (double)(t->size - 1);
+    return status;
+}
+
+static void count_exchange(rein_ranks *ranks, const size_t *from_sizes, double began) {
+    ranks->traffic.exchanging += rein_now() - began;
+    ranks->traffic.calls++;
+    for (size_t r = 0; r < ranks->transport.size; r++)
+        ranks->traffic.bytes += r == ranks->transport.rank ? 0 : (double)from_sizes[r];
+}
+
+static rein_status exchange(void *to, const size_t *to_sizes, const void *from, const size_t *from_sizes, rein_ranks *ranks,
+                            rein_error *err) {
+    const rein_transport *t = &ranks->transport;
+    const double began = rein_now();
+    const rein_status status = t->exchange(t->context, to, to_sizes, from, from_sizes, err);
+    count_exchange(ranks, from_sizes, began);
+    return status;
+}
+
 /* ---------------------------------------------------------------------------------------------------------------- announcements */
 
 static rein_status gather_equal(void *to, const void *from, size_t size, rein_ranks *ranks, rein_error *err) {
@@ -67,7 +108,7 @@ static rein_status gather_equal(void *to, const void *from, size_t size, rein_ra
     size_t *sizes = malloc(t->size * sizeof *sizes);
     if (!sizes) return rein_no_memory(err);
     for (size_t r = 0; r < t->size; r++) sizes[r] = size;
-    const rein_status status = t->gather(t->context, to, from, sizes, err);
+    const rein_status status = gather(to, from, sizes, ranks, err);
     free(sizes);
     return status;
 }
@@ -78,7 +119,7 @@ static rein_status fail_as(rein_ranks *ranks, size_t from, const announcement *a
     rein_error why = {0};
     size_t failed = 0;
     if (t->rank == from && err) why = *err;
-    const rein_status status = t->broadcast(t->context, &why, sizeof why, from, err);
+    const rein_status status = broadcast(&why, sizeof why, from, ranks, err);
     if (status) return status;
     if (!why.code) rein_fail(&why, (rein_status)all[from].status, "the work failed");
     for (size_t r = 0; r < t->size; r++) failed += all[r].status != 0;
@@ -111,7 +152,11 @@ static rein_status announce(rein_ranks *ranks, doing what, uint64_t check, rein_
     if (ranks->over) return mine ? mine : rein_fail(err, REIN_EINVAL, "the ranks have ended: nothing can be exchanged");
     announcement *all = malloc(ranks->transport.size * sizeof *all);
     if (!all) return rein_no_memory(err);
+    const double exchanging = ranks->traffic.exchanging;
     rein_status status = gather_equal(all, &own, sizeof own, ranks, err);
+    ranks->traffic.waiting += ranks->traffic.exchanging - exchanging; /* for the slowest; 16 bytes take next to nothing */
+    ranks->traffic.exchanging = exchanging;
+    ranks->traffic.calls--;
     if (!status) status = examine(ranks, all, err);
     free(all);
     return status;
@@ -138,7 +183,7 @@ rein_status rein_ranks_end(rein_ranks *ranks, int status, const char *message, r
 rein_status rein_ranks_tell(rein_ranks *ranks, void *bytes, size_t n, rein_error *err) {
     if (!rein_ranks_several(ranks)) return REIN_OK;
     const rein_status status = announce(ranks, TELLING, n, REIN_OK, err);
-    return status ? status : ranks->transport.broadcast(ranks->transport.context, bytes, n, 0, err);
+    return status ? status : broadcast(bytes, n, 0, ranks, err);
 }
 
 rein_status rein_ranks_gather(void *to, const void *from, size_t size, rein_ranks *ranks, rein_error *err) {
@@ -183,13 +228,13 @@ static void place(char *array, const size_t *begins, const char *pieces, const s
 static rein_status move_pieces(char *pieces, const char *own, const size_t *sizes, size_t *room, int only_first, rein_ranks *ranks,
                                rein_error *err) {
     const rein_transport *t = &ranks->transport;
-    if (!only_first) return t->gather(t->context, pieces, own, sizes, err);
+    if (!only_first) return gather(pieces, own, sizes, ranks, err);
     size_t *to = room, *from = room + t->size;
     for (size_t r = 0; r < t->size; r++) {
         to[r] = t->rank ? 0 : sizes[r];
         from[r] = r ? 0 : sizes[t->rank];
     }
-    return t->exchange(t->context, pieces, to, own, from, err);
+    return exchange(pieces, to, own, from, ranks, err);
 }
 
 static rein_status share(void *array, const size_t *begins, const void *own, int only_first, rein_ranks *ranks, rein_error *err) {
@@ -229,10 +274,23 @@ rein_status rein_ranks_gather_parts(void *to, const void *from, const size_t *si
     return status;
 }
 
-rein_status rein_ranks_exchange(void *to, const size_t *to_sizes, const void *from, const size_t *from_sizes, rein_ranks *ranks,
-                                rein_error *err) {
-    const rein_status status = announce(ranks, EXCHANGING, 0, REIN_OK, err);
-    return status ? status : ranks->transport.exchange(ranks->transport.context, to, to_sizes, from, from_sizes, err);
+rein_status rein_ranks_exchange_begin(void *to, const size_t *to_sizes, const void *from, const size_t *from_sizes,
+                                      rein_ranks *ranks, rein_error *err) {
+    const rein_transport *t = &ranks->transport;
+    if (!t->begin_exchange) return exchange(to, to_sizes, from, from_sizes, ranks, err);
+    const double began = rein_now();
+    const rein_status status = t->begin_exchange(t->context, to, to_sizes, from, from_sizes, err);
+    count_exchange(ranks, from_sizes, began);
+    return status;
+}
+
+rein_status rein_ranks_exchange_end(rein_ranks *ranks, rein_error *err) {
+    const rein_transport *t = &ranks->transport;
+    if (!t->end_exchange) return REIN_OK;
+    const double began = rein_now();
+    const rein_status status = t->end_exchange(t->context, err);
+    ranks->traffic.exchanging += rein_now() - began;
+    return status;
 }
 
 /* ---------------------------------------------------------------------------------------------------------------------- comparing */

@@ -8,6 +8,15 @@
 
 enum { REIN_RANKS_PIECE = 1 << 20 };
 
+/* What this rank has exchanged since the ranks were opened. */
+typedef struct rein_ranks_traffic {
+    double waiting;    /* seconds until all ranks had said what they are about to do: those of the fastest rank are the longest */
+    double exchanging; /* seconds in which bytes travelled and this rank did nothing else */
+    double bytes;      /* that this rank gave, once for each rank that got them */
+    double calls;      /* of the transport, without announcements */
+} rein_ranks_traffic;
+rein_ranks_traffic rein_ranks_traffic_of(const rein_ranks *ranks);
+
 /* 1 if there is more than one rank. */
 int rein_ranks_several(const rein_ranks *ranks);
 
@@ -29,8 +38,11 @@ rein_status rein_ranks_share(void *array, const size_t *begins, rein_ranks *rank
 /* The same, but only rank 0 needs all of it. */
 rein_status rein_ranks_collect(void *array, const size_t *begins, rein_ranks *ranks, rein_error *err);
 
-/* Each gives to each; nothing is cut into pieces, and sizes are not compared. The caller keeps them below REIN_RANKS_PIECE a rank. */
-rein_status rein_ranks_exchange(void *to, const size_t *to_sizes, const void *from, const size_t *from_sizes, rein_ranks *ranks,
-                                rein_error *err);
+/* Each gives to each, in two halves: between them the bytes travel, and this rank works on other memory. Nothing is announced, cut into pieces or
+ * compared: all ranks know that this comes next, and its sizes, which are below REIN_RANKS_PIECE a rank. At most two have
+ * begun and not ended; they end in order, and nothing else is exchanged before that. */
+rein_status rein_ranks_exchange_begin(void *to, const size_t *to_sizes, const void *from, const size_t *from_sizes,
+                                      rein_ranks *ranks, rein_error *err);
+rein_status rein_ranks_exchange_end(rein_ranks *ranks, rein_error *err);
 
 #endif

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "dist/ranks.h"
 #include "rollout/trajectory.h"
@@ -23,11 +24,11 @@ static rein_status check_size(const rein_loop *l, rein_error *err) {
     return rein_fail_at(err, REIN_EINVAL, "prompts", -1, "is %zu: the task has only %zu examples to train on", wanted, there);
 }
 
-/* How episodes are divided among ranks, whose programs each play their own, is not settled. */
-static rein_status check_environment(const rein_loop *l, const char *setting, const char *task, rein_error *err) {
-    if (!rein_ranks_several(l->session->ranks) || rein_task_kind_of(task) != REIN_TASK_ENVIRONMENT) return REIN_OK;
-    return rein_fail_at(err, REIN_EINVAL, setting, -1, "is an environment, which plays on one rank: there are %zu",
-                        rein_ranks_size(l->session->ranks));
+/* Each rank has its own process of a program or an environment. Ranks whose programs have other examples would make another run. */
+static rein_status compare_sizes(const rein_loop *l, rein_error *err) {
+    const rein_task_runner *r = l->runner;
+    const size_t sizes[] = {rein_task_size(r->task, REIN_SPLIT_TRAIN), rein_task_size(r->eval_task, r->eval_split)};
+    return rein_ranks_compare(l->session->ranks, rein_hash(sizes, sizeof sizes), "the numbers of examples", err);
 }
 
 static rein_status name_judges(rein_loop *l, rein_error *err) {
@@ -41,7 +42,7 @@ static rein_status name_judges(rein_loop *l, rein_error *err) {
 
 static rein_status check_judge(const rein_loop *l, const char *setting, const char *metric, size_t length, rein_error *err) {
     const size_t n = rein_reward_count(l->runner->reward);
-    if (strncmp(metric, "rewards/", 8) != 0) return REIN_OK;
+    if (strncmp(metric, "rewards/", 8) != 0 || rein_settings_metric_is_of_pairs(metric, length)) return REIN_OK;
     for (size_t i = 0; i < n; i++)
         if (strlen(l->judge_names[i]) == length && !strncmp(metric, l->judge_names[i], length)) return REIN_OK;
     return rein_fail_at(err, REIN_EINVAL, setting, -1, "names \"%.*s\": the first reward is %s", (int)length, metric,
@@ -138,8 +139,6 @@ rein_status rein_loop_prepare(rein_loop **loop, const char *directory, const rei
     if (!status) status = rein_task_runner_open(&l->runner, settings_of(l), l->session->model, l->options.inputs, err);
     l->options.inputs = NULL;
     if (!status) l->runner->ranks = l->session->ranks;
-    if (!status) status = check_environment(l, "task", settings_of(l)->task, err);
-    if (!status) status = check_environment(l, "eval_task", settings_of(l)->eval_task, err);
     if (!status) status = rein_task_runner_check(l->runner, err);
     if (!status) status = check_size(l, err);
     if (!status) status = name_judges(l, err);
@@ -152,6 +151,7 @@ rein_status rein_loop_prepare(rein_loop **loop, const char *directory, const rei
 
 rein_status rein_loop_begin(rein_loop *l, rein_error *err) {
     rein_status status = rein_session_begin(l->session, err);
+    if (!status) status = compare_sizes(l, err);
     if (status) return status;
     status = rein_loop_read_evaluations(l, err);
     if (!status) status = read_steps(l, err);
@@ -282,6 +282,7 @@ static rein_status make_step(rein_session_report *report, rein_step_batch *batch
     size_t n = 0;
     rein_status status = REIN_OK;
     const double began = rein_now();
+    rein_session_begin_step(s);
     while (!status && rein_step_batch_wants_more(batch, settings_of(l))) {
         status = rein_loop_sample_round(&round, batch, l, err);
         if (!status) status = rein_loop_choose(batch, &round, l, err);

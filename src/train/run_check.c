@@ -10,8 +10,15 @@
 static const struct {
     const char *name;
     unsigned part;
-} NAMED[] = {{"model", REIN_RUN_POLICY}, {"adapter", REIN_RUN_POLICY},    {"task", REIN_RUN_TASK}, {"eval_task", REIN_RUN_TASK},
-             {"reward", REIN_RUN_TASK},  {"reward_model", REIN_RUN_TASK}, {"ptx_data", 0},         {"kl_ref_adapter_path", 0}};
+} NAMED[] = {{"model", REIN_RUN_POLICY},
+             {"adapter", REIN_RUN_POLICY},
+             {"task", REIN_RUN_TASK},
+             {"eval_task", REIN_RUN_TASK},
+             {"reward", REIN_RUN_TASK},
+             {"reward_model", REIN_RUN_TASK},
+             {"ptx_data", 0},
+             {"kl_ref_adapter_path", 0},
+             {"teacher", 0}};
 enum { MOST_SKIPPED = sizeof NAMED / sizeof *NAMED };
 
 /* What is not used, or not as the run has it. */

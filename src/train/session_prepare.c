@@ -101,7 +101,7 @@ static rein_status resolve_settings(rein_session *s, const rein_settings *given,
 static const struct {
     const char *name;
     int moves, is_task;
-} NAMED[] = {{"kl_ref_adapter_path", 0, 0}, {"reward", 0, 0},  {"reward_model", 0, 0}, {"task", 1, 1},
+} NAMED[] = {{"kl_ref_adapter_path", 0, 0}, {"teacher", 1, 0}, {"reward", 0, 0}, {"reward_model", 0, 0}, {"task", 1, 1},
              {"eval_task", 1, 1},           {"ptx_data", 1, 0}};
 enum { N_NAMED = sizeof NAMED / sizeof *NAMED };
 
@@ -232,15 +232,17 @@ static rein_status new_adapter(rein_session *s, rein_error *err) {
 /* Where a setting names a directory, there must be one. */
 static rein_status check_directory(const char *name, const char *path, const char *holds, rein_error *err) {
     char shown[REIN_PATH_SHOWN];
-    if (!*path || rein_file_is_directory(path) || (!strcmp(name, "model") && rein_model_is_gguf(path))) return REIN_OK;
+    const int model = !strcmp(name, "model") || !strcmp(name, "teacher");
+    if (!*path || rein_file_is_directory(path) || (model && rein_model_is_gguf(path))) return REIN_OK;
     return rein_fail_at(err, REIN_EINVAL, name, -1,
                         "is \"%s\", which is not a directory: a local directory with %s is needed (nothing is downloaded)",
                         rein_path_show(shown, path), holds);
 }
 
 static rein_status check_directories(const rein_settings *o, rein_error *err) {
-    static const char adapter[] = "adapter_config.json and safetensors";
-    rein_status status = check_directory("model", o->model, "config.json and safetensors, or a GGUF file,", err);
+    static const char adapter[] = "adapter_config.json and safetensors", model[] = "config.json and safetensors, or a GGUF file,";
+    rein_status status = check_directory("model", o->model, model, err);
+    if (!status) status = check_directory("teacher", o->teacher, model, err);
     if (!status) status = check_directory("adapter", o->adapter, adapter, err);
     return status ? status : check_directory("kl_ref_adapter_path", o->kl_ref_adapter_path, adapter, err);
 }
@@ -278,6 +280,8 @@ static rein_status open_policy(rein_session *s, rein_error *err) {
     trainer.activation_cache = s->activation_cache;
     if (!status) status = rein_trainer_open(&s->trainer, s->model, s->adapter, &trainer, err);
     if (!status) rein_trainer_set_ranks(s->trainer, s->ranks);
+    if (!status && *o->critic) status = rein_critic_open(&s->critic, o, s->model, &trainer, err);
+    if (s->critic) rein_trainer_set_ranks(s->critic->trainer, s->ranks);
     return status;
 }
 
@@ -311,7 +315,7 @@ static rein_status new_session(rein_session **session, const char *directory, co
     if (!s) return rein_fail(err, REIN_ENOMEM, "no memory for a session");
     rein_settings_init(&s->settings);
     s->reference_step = s->saved = -1;
-    s->multiplier = NAN;
+    s->multiplier = s->kl_coef = NAN;
     s->is_new = !rein_run_exists(directory);
     s->directory = strdup(directory);
     if (from) s->fork = (rein_fork){strdup(from->run), from->step};
@@ -337,6 +341,7 @@ static rein_status prepare(rein_session *s, const rein_settings *given, rein_err
     if (!status) status = check_directories(&s->settings, err);
     if (!status) status = open_policy(s, err);
     if (!status) status = open_reference(s, err);
+    if (!status) status = rein_session_open_teacher(s, err);
     return status ? status : check_files(s, given, err);
 }
 

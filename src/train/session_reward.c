@@ -97,7 +97,7 @@ size_t rein_reward_rows(rein_named_number *rows, size_t n, const rein_reward_ste
                                      {"mean_reward", sum / (2 * pairs)},
                                      {"max_reward", greatest}};
     size_t kept = 0;
-    n = rein_rows_without_surrogate(rows, n);
+    n = rein_rows_of_pairs(rows, n, 0);
     for (size_t i = 0; i < n; i++)
         if (!is_of_completions(rows[i].name)) rows[kept++] = rows[i];
     memcpy(rows + kept, all, sizeof all);

@@ -215,9 +215,10 @@ typedef struct meeting {
     size_t ranks, rank;
     size_t *begins;                /* [ranks + 1] of the parts */
     size_t *to_sizes, *from_sizes; /* [ranks] bytes */
-    float *out, *in;
-    float **place; /* [shards] of a node in `in` */
-    float *sum;    /* [floats] where this rank's part of the sum goes */
+    /* Two of each: while one stretch is packed or added, the other one travels. */
+    float *out[2], *in[2];
+    float **place[2]; /* [shards] of a node in `in` */
+    float *sum;       /* [floats] where this rank's part of the sum goes */
 } meeting;
 
 static size_t count_sent(const meeting *m, size_t rank) {
@@ -233,11 +234,14 @@ static rein_status prepare(meeting *m, rein_error *err) {
     m->begins = malloc((m->ranks + 1) * sizeof *m->begins);
     m->to_sizes = calloc(m->ranks, sizeof *m->to_sizes);
     m->from_sizes = calloc(m->ranks, sizeof *m->from_sizes);
-    m->out = malloc((count_sent(m, m->rank) * m->ranks + 1) * STRETCH * sizeof *m->out);
-    m->in = malloc((all + 1) * STRETCH * sizeof *m->in);
-    m->place = calloc(m->tree->n, sizeof *m->place);
-    if (!m->begins || !m->to_sizes || !m->from_sizes || !m->out || !m->in || !m->place)
-        return rein_fail(err, REIN_ENOMEM, "no memory to exchange gradients between %zu ranks", m->ranks);
+    int missing = !m->begins || !m->to_sizes || !m->from_sizes;
+    for (int i = 0; i < 2; i++) {
+        m->out[i] = malloc((count_sent(m, m->rank) * m->ranks + 1) * STRETCH * sizeof *m->out[i]);
+        m->in[i] = malloc((all + 1) * STRETCH * sizeof *m->in[i]);
+        m->place[i] = calloc(m->tree->n, sizeof *m->place[i]);
+        missing |= !m->out[i] || !m->in[i] || !m->place[i];
+    }
+    if (missing) return rein_fail(err, REIN_ENOMEM, "no memory to exchange gradients between %zu ranks", m->ranks);
     rein_adamw_parts(m->begins, m->t->floats, m->ranks);
     return REIN_OK;
 }
@@ -246,9 +250,11 @@ static void free_meeting(meeting *m) {
     free(m->begins);
     free(m->to_sizes);
     free(m->from_sizes);
-    free(m->out);
-    free(m->in);
-    free(m->place);
+    for (int i = 0; i < 2; i++) {
+        free(m->out[i]);
+        free(m->in[i]);
+        free(m->place[i]);
+    }
 }
 
 /* The floats of a stretch of the part of a rank. */
@@ -259,20 +265,21 @@ static size_t stretch_of(const meeting *m, size_t rank, size_t done) {
 
 /* What this rank sends to each, and the room for what it gets from each. */
 static void pack_stretch(meeting *m, size_t done) {
-    const size_t mine = stretch_of(m, m->rank, done);
-    float *out = m->out, *in = m->in;
+    const size_t mine = stretch_of(m, m->rank, done), side = done / STRETCH % 2;
+    float *out = m->out[side], *in = m->in[side];
     for (size_t r = 0; r < m->ranks; r++) {
-        const size_t n = stretch_of(m, r, done), before = (size_t)(out - m->out), in_before = (size_t)(in - m->in);
+        const float *first_out = out, *first_in = in;
+        const size_t n = stretch_of(m, r, done);
         for (size_t s = 0; s < m->tree->n; s++) {
             if (!m->tree->sent[s]) continue;
             const size_t owner = rein_trainer_rank_of(m->t, s);
-            if (owner == r) m->place[s] = in, in += mine;
+            if (owner == r) m->place[side][s] = in, in += mine;
             if (owner != m->rank || !n) continue;
             memcpy(out, buffer(m->t, m->t->buffer_of[s]) + m->begins[r] + done, n * sizeof *out);
             out += n;
         }
-        m->from_sizes[r] = ((size_t)(out - m->out) - before) * sizeof *out;
-        m->to_sizes[r] = ((size_t)(in - m->in) - in_before) * sizeof *in;
+        m->from_sizes[r] = (size_t)(out - first_out) * sizeof *out;
+        m->to_sizes[r] = (size_t)(in - first_in) * sizeof *in;
     }
 }
 
@@ -280,12 +287,19 @@ static void pack_stretch(meeting *m, size_t done) {
 static void add_stretch(const meeting *m, size_t done) {
     const tree *w = m->tree;
     const size_t n = stretch_of(m, m->rank, done);
+    float **place = m->place[done / STRETCH % 2];
     for (size_t k = 0; k < w->n_between; k++) {
-        float *sum = m->place[w->between[k][0]];
-        const float *other = m->place[w->between[k][1]];
+        float *sum = place[w->between[k][0]];
+        const float *other = place[w->between[k][1]];
         for (size_t i = 0; i < n; i++) sum[i] += other[i];
     }
-    if (n) memcpy(m->sum + m->begins[m->rank] + done, m->place[w->root], n * sizeof *m->sum);
+    if (n) memcpy(m->sum + m->begins[m->rank] + done, place[w->root], n * sizeof *m->sum);
+}
+
+static rein_status begin_stretch(meeting *m, size_t done, rein_error *err) {
+    const size_t side = done / STRETCH % 2;
+    pack_stretch(m, done);
+    return rein_ranks_exchange_begin(m->in[side], m->to_sizes, m->out[side], m->from_sizes, m->t->ranks, err);
 }
 
 static rein_status meet(meeting *m, rein_error *err) {
@@ -293,9 +307,10 @@ static rein_status meet(meeting *m, rein_error *err) {
     rein_status status = rein_ranks_agree(m->t->ranks, prepare(m, err), err);
     for (size_t r = 0; r < m->ranks && !status; r++)
         if (m->begins[r + 1] - m->begins[r] > largest) largest = m->begins[r + 1] - m->begins[r];
+    if (!status) status = begin_stretch(m, 0, err);
     for (size_t done = 0; done < largest && !status; done += STRETCH) {
-        pack_stretch(m, done);
-        status = rein_ranks_exchange(m->in, m->to_sizes, m->out, m->from_sizes, m->t->ranks, err);
+        if (done + STRETCH < largest) status = begin_stretch(m, done + STRETCH, err);
+        if (!status) status = rein_ranks_exchange_end(m->t->ranks, err);
         if (!status) add_stretch(m, done);
     }
     free_meeting(m);

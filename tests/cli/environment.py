@@ -1,4 +1,5 @@
-"""environment.py MODE [ARGUMENT]: environments for run_environment.sh. MODE is a game, or a way to break the protocol."""
+"""environment.py MODE [RANK]: environments for run_environment.sh and run_ranks_environment.sh. MODE is a game, or a way to break the protocol;
+with RANK only on that one, and on others a game."""
 
 import json
 import os
@@ -8,6 +9,8 @@ import sys
 import time
 
 mode, *arguments = sys.argv[1:]
+if arguments and os.environ.get("OMPI_COMM_WORLD_RANK", "0") != arguments[0]:
+    mode = "guess"
 games = {}
 waiting = []  # answers that are kept back, with mode shuffled
 CALLS = {"tools": [{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}]}
@@ -78,6 +81,9 @@ FAULTS = {
 
 
 def fault(event):
+    if mode == "crash-reset":
+        print("boom: no such game", file=sys.stderr, flush=True)
+        sys.exit(3)
     if event["event"] == "reset":
         return {"messages": say("Q:1+1=?  A:")}
     if event["event"] == "end":

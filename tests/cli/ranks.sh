@@ -26,7 +26,7 @@ plain() {
     python3 -c '
 import json, sys
 for line in open(sys.argv[1]):
-    print(json.dumps({k: v for k, v in json.loads(line).items() if not k.startswith("time/") and k not in ("step_time", "tokens_per_second", "peak_memory")}))' "$1"
+    print(json.dumps({k: v for k, v in json.loads(line).items() if not k.startswith(("time/", "exchange/")) and k not in ("step_time", "tokens_per_second", "peak_memory")}))' "$1"
 }
 
 # same TITLE RUN RUN: every file of every checkpoint, the trajectories, the history and the evaluations

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "rein/ranks.h"
 
 enum { MOST_RANKS = 16 };
@@ -24,6 +25,13 @@ typedef struct thread_rank {
     size_t rank;
     void (*work)(rein_ranks *ranks, void *user);
     pthread_t thread;
+    /* exchanges that have begun */
+    struct {
+        void *to;
+        const void *from;
+        size_t to_sizes[MOST_RANKS], from_sizes[MOST_RANKS];
+    } begun[2];
+    size_t n_begun, n_ended;
 } thread_rank;
 
 static inline void thread_wait(thread_rank *r) { pthread_barrier_wait(&r->job->barrier); }
@@ -67,6 +75,24 @@ static inline rein_status thread_exchange(void *context, void *to, const size_t 
     return status;
 }
 
+/* Nothing travels before the end: an array that was changed in between would be sent as it is then. */
+static inline rein_status thread_begin_exchange(void *context, void *to, const size_t *to_sizes, const void *from,
+                                                const size_t *from_sizes, rein_error *err) {
+    thread_rank *r = context;
+    const size_t i = r->n_begun++ % 2;
+    if (r->n_begun - r->n_ended > 2) return rein_fail(err, REIN_EINVAL, "three exchanges have begun and not ended");
+    r->begun[i].to = to, r->begun[i].from = from;
+    memcpy(r->begun[i].to_sizes, to_sizes, r->job->size * sizeof *to_sizes);
+    memcpy(r->begun[i].from_sizes, from_sizes, r->job->size * sizeof *from_sizes);
+    return REIN_OK;
+}
+
+static inline rein_status thread_end_exchange(void *context, rein_error *err) {
+    thread_rank *r = context;
+    const size_t i = r->n_ended++ % 2;
+    return thread_exchange(context, r->begun[i].to, r->begun[i].to_sizes, r->begun[i].from, r->begun[i].from_sizes, err);
+}
+
 static inline void thread_abort(void *context, int status) {
     (void)context;
     (void)status;
@@ -75,8 +101,16 @@ static inline void thread_abort(void *context, int status) {
 
 static inline void *thread_of_rank(void *context) {
     thread_rank *r = context;
-    const rein_transport transport = {r,   r->rank, r->job->size, thread_broadcast, thread_gather, thread_exchange, thread_abort,
-                                      NULL};
+    const rein_transport transport = {r,
+                                      r->rank,
+                                      r->job->size,
+                                      thread_broadcast,
+                                      thread_gather,
+                                      thread_exchange,
+                                      thread_abort,
+                                      NULL,
+                                      r->rank % 2 ? NULL : thread_begin_exchange, /* ranks may differ in this */
+                                      r->rank % 2 ? NULL : thread_end_exchange};
     rein_ranks *ranks;
     if (rein_ranks_open(&ranks, &transport, NULL)) abort();
     r->work(ranks, r->job->user);
