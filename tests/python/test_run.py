@@ -215,6 +215,24 @@ def test_several_rewards_and_none(tmp_path):
         rein.run(tmp_path / "never", task=EXAMPLES, reward=never, **SMALL)
 
 
+def test_reward_models(tmp_path):
+    """Two models of rein reward, whose mean is the reward; a relative path and a step."""
+    program = ROOT / "build/rein"
+    if not program.exists():
+        pytest.skip("there is no build/rein")
+    pairs = [{"prompt": e["prompt"], "chosen": e["answer"], "rejected": e["answer"] + "!"} for e in EXAMPLES[:8]]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    for seed in (1, 2):
+        command = [program, "reward", f"judge{seed}", f"--model={MODEL}", "--data=pairs.jsonl", f"--seed={seed}"]
+        subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
+    specs = [f"model:{tmp_path / 'judge1'}", f"model:{tmp_path / 'judge2'}@0"]
+    run = rein.run(tmp_path / "run", task=EXAMPLES, reward=specs, reward_weights="0.5,0.5", **SMALL)
+    row = run.history[0]
+    mean = (row["rewards/judge1/mean"] + row["rewards/judge2/mean"]) / 2
+    assert row["rewards/judge1/mean"] != row["rewards/judge2/mean"]
+    assert abs(row["reward"] - mean) < 1e-9
+
+
 def test_async_rewards(tmp_path):
     import asyncio
 
