@@ -110,6 +110,10 @@ static int read_settings(evaluation *c) {
     return status;
 }
 
+static int is_environment(const evaluation *c, const char *task) {
+    return rein_task_kind_of(rein_settings_text(c->settings, task)) == REIN_TASK_ENVIRONMENT;
+}
+
 static int check(evaluation *c) {
     const double samples = rein_settings_number(c->settings, "eval_samples");
     if (!*rein_settings_text(c->settings, "model"))
@@ -120,6 +124,8 @@ static int check(evaluation *c) {
         return cli_say_option(WHERE, "eval-prompts", "is 0: one prompt or more is needed");
     if (c->greedy && cli_args_has_setting(c->args, "eval_samples"))
         return cli_say_option(WHERE, "eval-samples", "has no effect with --greedy, which has one response per prompt");
+    if (cli_args_has_setting(c->args, "max_turns") && !is_environment(c, "task") && !is_environment(c, "eval_task"))
+        return cli_say_option(WHERE, "max-turns", "has no effect: the task is not an environment (env: COMMAND)");
     if ((double)c->k > (c->greedy ? 1 : samples))
         return cli_say_option(WHERE, "k", "is %" PRIu64 ": it must be at most %g, the number of responses to a prompt", c->k,
                               c->greedy ? 1 : samples);

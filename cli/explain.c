@@ -130,10 +130,15 @@ static void write_options(rein_text *out, const explained *e) {
     }
 }
 
-static void write_kl(rein_text *out, const rein_options *options) {
+static int is_preference(const explained *e) { return strcmp(word_of(e, "preference_loss"), "none") != 0; }
+
+static void write_kl(rein_text *out, const explained *e) {
+    const rein_options *options = e->resolved;
     const rein_kl_bias *bias;
     rein_text_put(out, "\nKL: the expectation of its gradient, compared with that of KL(policy‖reference)\n");
-    if (!rein_kl_bias_of(options, 0)) rein_text_put(out, "  No KL term: every KL coefficient is 0.\n");
+    if (!rein_kl_bias_of(options, 0))
+        rein_text_put(out, is_preference(e) ? "  No KL term: the reference, if there is one, is part of the loss over pairs.\n"
+                                            : "  No KL term: every KL coefficient is 0.\n");
     for (size_t i = 0; (bias = rein_kl_bias_of(options, i)); i++) {
         rein_text_format(out, "  %s\n    on-policy   ", bias->form);
         cli_wrap(out, 16, WIDTH, bias->on_policy);
@@ -199,8 +204,10 @@ static rein_status write_preset(rein_text *out, const rein_preset_info *info, in
         rein_text_format(out, "%s: %s\n", info->name, info->title);
         text_rows(out, rows, sizeof rows / sizeof *rows);
         write_options(out, &e);
-        write_kl(out, e.resolved);
-        rein_text_format(out, "\nUse it: {\"preset\": \"%s\", ...} with rein objective policy-loss.", info->name);
+        write_kl(out, &e);
+        rein_text_format(out, is_preference(&e) ? "\nUse it: rein run RUN --preset %s --model DIR --task TASK."
+                                                : "\nUse it: {\"preset\": \"%s\", ...} with rein objective policy-loss.",
+                         info->name);
     }
     explained_free(&e);
     return REIN_OK;

@@ -284,6 +284,8 @@ static const cli_command COMMANDS[] = {
             "those of rein train. Without RUN the model of --model is served as it is.\n"
             "NAME is the newest policy, NAME@STEP that of a checkpoint, base the model without an adapter. SIGTERM or "
             "Ctrl-C stops: requests under way finish first.\n"
+            "In a browser the address is a live page: curves of the run, samples, the training queue, and two policies to "
+            "talk to, side by side.\n"
             "The server listens on this machine only; any other --host needs an API key.",
         .options = {{"adapter", "NAME=DIR", "serve an adapter under this name; may be repeated"},
                     {"name", "NAME", "name of the policy (default: that of the directory)"},
@@ -455,6 +457,79 @@ static const cli_command COMMANDS[] = {
         .example = "rein dpo my-run --model stories260K --data pairs.jsonl --learning-rate 1e-5",
         .ranks = 1,
         .run = cli_run_dpo,
+    },
+    {
+        .name = "reward",
+        .usage = "RUN --data FILE [--model DIR] [--held-out FILE] [SETTING...]",
+        .summary = "a reward model from pairs of answers, for --reward model:RUN",
+        .description =
+            "Trains a reward model, an adapter or all weights with --full, on pairs (Bradley-Terry). FILE has one JSON object a "
+            "line: {\"prompt\": ..., \"chosen\": ..., \"rejected\": ...}, as texts or as lists of messages; without a prompt, what "
+            "both answers begin with is the prompt. \"margin\", a number, is by how much the reward of chosen should be greater.\n"
+            "The reward is a score at the last token of what the chat template renders of prompt and answer; a plain text gets the "
+            "end token. --model is a language model, which gets a new score head, or a reward model.\n"
+            "Checkpoints are models that transformers loads (...ForSequenceClassification), or adapters of PEFT (SEQ_CLS). rein "
+            "run "
+            "--reward model:RUN rewards with the newest, model:RUN@STEP with that of STEP. The held-out pairs are evaluated after "
+            "each epoch.\n"
+            "An existing run resumes where it stopped, with its own settings: rein reward RUN is enough, and the result is the "
+            "same "
+            "as without the interruption. Errors in the options or the data are reported before anything is written.",
+        .options = {{"data", "FILE", "the pairs"},
+                    {"held-out", "FILE", "pairs that do not train: accuracy, margin, loss and calibration error"},
+                    {"center-rewards-coefficient", "X", "weight of the squared sum of a pair's rewards (default 0; 0.01 is usual)"},
+                    {"batch-size", "N", "pairs in a step (default 8)"},
+                    {"num-train-epochs", "N", "number of passes over the data (default 1)"},
+                    {"max-steps", "N", "end after this many steps, whatever the number of epochs"},
+                    {CONFIG},
+                    {CHAT_FORMAT},
+                    {ACCEPT_CHANGED},
+                    {TRUST},
+                    {DRY_RUN},
+                    {"json", NULL,
+                     "print one JSON object at the end: step, nothing_to_train, checkpoint, metrics of the last step"}},
+        .max_words = 1,
+        .settings = CLI_SETTINGS_TRAINING,
+        .example = "rein reward my-judge --model stories260K --data pairs.jsonl --learning-rate 1e-4",
+        .ranks = 1,
+        .run = cli_run_reward,
+    },
+    {
+        .name = "distill",
+        .usage = "RUN --data FILE [--model DIR --teacher DIR] [SETTING...]",
+        .summary = "a model learns from a larger one with the same vocabulary",
+        .description =
+            "Trains an adapter, or all weights with --full, to give the probabilities of a teacher: a model with the same "
+            "vocabulary, which is compared token by token. FILE has examples as for rein sft.\n"
+            "The loss is a divergence between the two distributions over the whole vocabulary at every token that trains: "
+            "--divergence forward (the default), reverse, or jsd with --jsd-beta; both are softmax(z/T), T is --temperature. With "
+            "--lambda X a step takes, with this probability, completions that the model writes itself for the prompts of FILE, in "
+            "place of the given ones (GKD); --lambda 1 --divergence sampled is on-policy distillation with the sampled tokens "
+            "alone.\n"
+            "RUN is the directory of the run. A new run needs --model and --teacher. An existing run resumes where it stopped, "
+            "with "
+            "its own settings: rein distill RUN is enough, and the result is the same as without the interruption. Errors in the "
+            "options or the data are reported before anything is written. rein run --teacher learns from a teacher beside a "
+            "reward.",
+        .options = {{"data", "FILE", "the examples"},
+                    {"lambda", "X", "probability that a step takes the model's own completions (default 0)"},
+                    {"max-new-tokens", "N", "length at which an own completion is cut (default 128)"},
+                    {"nll-coef", "X", "weight of the log-likelihood of the given completions in the loss (default 0)"},
+                    {"batch-size", "N", "examples in a step (default 8)"},
+                    {"num-train-epochs", "N", "number of passes over the data (default 1)"},
+                    {"max-steps", "N", "end after this many steps, whatever the number of epochs"},
+                    {CONFIG},
+                    {CHAT_FORMAT},
+                    {ACCEPT_CHANGED},
+                    {TRUST},
+                    {DRY_RUN},
+                    {"json", NULL,
+                     "print one JSON object at the end: step, nothing_to_train, checkpoint, metrics of the last step"}},
+        .max_words = 1,
+        .settings = CLI_SETTINGS_TRAINING,
+        .example = "rein distill my-run --model small --teacher large --data examples.jsonl --divergence jsd --lambda 0.5",
+        .ranks = 1,
+        .run = cli_run_distill,
     },
     {
         .name = "init",

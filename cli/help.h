@@ -86,6 +86,8 @@ int cli_run_inspect(const cli_args *args);
 int cli_run_train(const cli_args *args);
 int cli_run_sft(const cli_args *args);
 int cli_run_dpo(const cli_args *args);
+int cli_run_reward(const cli_args *args);
+int cli_run_distill(const cli_args *args);
 int cli_run_report(const cli_args *args);
 int cli_run_task(const cli_args *args);
 int cli_run_bench(const cli_args *args);

@@ -125,23 +125,11 @@ static int read_last_line(rein_json **last, const char *path) {
 
 /* The most important metrics; JSON has all of them. */
 static void put_metrics(cli_sheet *r, const rein_json *line) {
-    static const char *const main_ones[] = {"reward",
-                                            "reward_std",
-                                            "accuracy",
-                                            "completions/mean_length",
-                                            "loss",
-                                            "budget/share_over",
-                                            "kl",
-                                            "entropy",
-                                            "grad_norm",
-                                            "learning_rate",
-                                            "eval/accuracy",
-                                            "on_policy/max_gap",
-                                            "step_time",
-                                            "time/wait",
-                                            "time/exchange",
-                                            "num_tokens",
-                                            NULL};
+    static const char *const main_ones[] = {"reward",        "reward_std",        "accuracy",    "completions/mean_length",
+                                            "loss",          "budget/share_over", "kl",          "entropy",
+                                            "grad_norm",     "learning_rate",     "critic/loss", "critic/explained_variance",
+                                            "eval/accuracy", "on_policy/max_gap", "step_time",   "time/wait",
+                                            "time/exchange", "num_tokens",        NULL};
     cli_sheet shown = {.nested = 1};
     if (r->json) {
         cli_sheet_value(r, "metrics", line);
@@ -202,6 +190,7 @@ int cli_inspect_run(const char *path, int json) {
     cli_sheet_text(&r, "run", path);
     cli_sheet_text(&r, "model", *model ? model : NULL);
     cli_sheet_text(&r, "trains", rein_settings_number(settings, "full") > 0 ? "all weights" : "an adapter");
+    if (*rein_settings_text(settings, "critic")) cli_sheet_text(&r, "critic", rein_settings_text(settings, "critic"));
     put_origin(&r, path);
     put_settings(&r, settings);
     cli_sheet_count(&r, "steps", line ? (int64_t)rein_json_number(rein_json_get(line, "step")) : 0);

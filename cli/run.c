@@ -60,6 +60,11 @@ static int show_past(cli_view *v, const cli_training *t, const rein_loop *loop) 
 
 /* ------------------------------------------------------------------------------------------------------------------------ work */
 
+/* 1: the policy did not change, as it was wanted. */
+static int only_critic(const rein_loop *loop, int64_t step) {
+    return (double)step <= rein_settings_number(rein_session_settings(rein_loop_session(loop)), "critic_only_steps");
+}
+
 static int work(cli_training *t, rein_loop *loop, cli_view *v) {
     rein_error err = {0};
     v->finishes = v->terminal;
@@ -74,7 +79,7 @@ static int work(cli_training *t, rein_loop *loop, cli_view *v) {
         if (rein_loop_step(&report, loop, &err)) return cli_view_clear(v), cli_training_failed(t, &err);
         show_log(v, t, report.judge_log);
         show_step(v, &report);
-        if (report.trained.nothing_to_train && !idle++) {
+        if (report.trained.nothing_to_train && !only_critic(loop, report.trained.step) && !idle++) {
             cli_view_clear(v);
             cli_say(0, where(t), "step %" PRId64 ": nothing to train: within every group all rewards are equal",
                     report.trained.step);

@@ -54,9 +54,9 @@ const cli_setting *cli_setting_at(size_t i) {
 
 /* The settings that an evaluation depends on: those of the task, and these. */
 static int of_evaluations(const cli_setting *s) {
-    static const char *const names[] = {"model",   "adapter",      "quantize",     "temperature", "seed",
-                                        "threads", "max_tokens",   "top_k",        "top_p",       "min_p",
-                                        "stop",    "eval_prompts", "eval_samples", "token_budget"};
+    static const char *const names[] = {"model",   "adapter",    "quantize",     "temperature",  "seed",
+                                        "threads", "max_tokens", "max_turns",    "top_k",        "top_p",
+                                        "min_p",   "stop",       "eval_prompts", "eval_samples", "token_budget"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(names[i], s->name)) return 1;
     return !strcmp(s->title, "Task");

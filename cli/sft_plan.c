@@ -31,7 +31,9 @@ static double *constant(cli_sft_plan *plan, size_t i) {
 }
 
 static int is_dpo(const cli_sft_plan *plan) { return !strcmp(plan->command, "dpo"); }
-static const char *file_of(const cli_sft_plan *plan) { return is_dpo(plan) ? "dpo.json" : "sft.json"; }
+static const char *file_of(const cli_sft_plan *plan) {
+    return is_dpo(plan) ? "dpo.json" : plan->reward ? "reward.json" : plan->distill ? "distill.json" : "sft.json";
+}
 
 static int take_loss(cli_sft_plan *plan, const char *name) {
     const rein_preference_info *loss = rein_preference_describe(name);
@@ -73,6 +75,62 @@ static int read_loss(cli_sft_plan *plan, const cli_args *args, int saved) {
     return cli_say_error_of(plan->command, err.field, &err);
 }
 
+/* ----------------------------------------------------------------------------------------------------------------- a reward model */
+
+static int is_coefficient(double x) { return x >= 0 && isfinite(x); }
+
+static void read_saved_reward(cli_sft_plan *plan, rein_fields *in) {
+    const char *held_out = rein_fields_string_or(in, "held_out", "");
+    plan->training.center_rewards_coefficient = rein_fields_number(in, "center_rewards_coefficient", -1);
+    if (!in->status) snprintf(plan->held_out, sizeof plan->held_out, "%s", held_out);
+}
+
+/* A run keeps its loss. The held-out pairs may be others: nothing is trained on them. */
+static int read_reward(cli_sft_plan *plan, const cli_args *args, int saved) {
+    static const char option[] = "center-rewards-coefficient";
+    const double before = plan->training.center_rewards_coefficient;
+    const int status =
+        cli_value_number(&plan->training.center_rewards_coefficient, args, option, is_coefficient, "0 or more, and finite");
+    if (status || !saved || plan->training.center_rewards_coefficient == before) return status;
+    return cli_say_option(plan->command, option, "is %g, but the run was started with %g: changing it needs a new run",
+                          plan->training.center_rewards_coefficient, before);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------ distillation */
+
+enum { MAX_NEW_TOKENS = 128 };
+
+static int is_share(double x) { return x >= 0 && x <= 1; }
+
+static void read_saved_distill(cli_sft_plan *plan, rein_fields *in) {
+    plan->own_share = rein_fields_number(in, "lambda", -1);
+    plan->nll_coef = rein_fields_number(in, "nll_coef", -1);
+    plan->max_new_tokens = rein_fields_integer(in, "max_new_tokens", 1, INT64_MAX);
+}
+
+/* A run keeps what decides its batches and its loss. */
+static int read_distill(cli_sft_plan *plan, const cli_args *args, int saved) {
+    static const char *const options[] = {"lambda", "nll-coef", "max-new-tokens"};
+    uint64_t tokens = (uint64_t)plan->max_new_tokens;
+    double share = plan->own_share, nll = plan->nll_coef;
+    int status = cli_value_number(&share, args, options[0], is_share, "between 0 and 1");
+    if (!status) status = cli_value_number(&nll, args, options[1], is_coefficient, "0 or more, and finite");
+    if (!status) status = cli_value_whole(&tokens, args, options[2], 1, 1000000000);
+    if (status) return status;
+    const int changed[] = {share != plan->own_share, nll != plan->nll_coef, tokens != (uint64_t)plan->max_new_tokens};
+    for (int i = 0; i < 3; i++)
+        if (saved && changed[i])
+            return cli_say_option(plan->command, options[i],
+                                  "is %s, but the run was started with another: changing it needs a new run",
+                                  cli_option_value(args, options[i]));
+    if (cli_option_value(args, options[2]) && !(share > 0))
+        return cli_say_option(plan->command, options[2], "has no effect without --lambda: nothing is sampled");
+    if (nll > 0 && !(share < 1))
+        return cli_say_option(plan->command, options[1], "has no effect with --lambda 1: no given completion trains");
+    plan->own_share = share, plan->nll_coef = nll, plan->max_new_tokens = (int64_t)tokens;
+    return CLI_DONE;
+}
+
 static int read_saved(cli_sft_plan *plan, const char *run) {
     rein_text path = {0};
     rein_error err = {0};
@@ -84,11 +142,15 @@ static int read_saved(cli_sft_plan *plan, const char *run) {
     in.object = root;
     const char *data = rein_fields_string(&in, "data"), *chat = rein_fields_string(&in, "chat_format");
     *plan = (cli_sft_plan){.command = plan->command,
+                           .reward = plan->reward,
+                           .distill = plan->distill,
                            .batch_size = rein_fields_integer(&in, "batch_size", 1, INT64_MAX),
                            .epochs = rein_fields_integer(&in, "num_train_epochs", 1, INT64_MAX),
                            .max_steps = rein_fields_integer(&in, "max_steps", 0, INT64_MAX),
                            .examples = rein_fields_integer(&in, "examples", 0, INT64_MAX)};
     const int status = is_dpo(plan) && !in.status ? read_saved_loss(plan, &in) : CLI_DONE;
+    if (plan->reward && !in.status) read_saved_reward(plan, &in);
+    if (plan->distill && !in.status) read_saved_distill(plan, &in);
     if (!in.status) {
         snprintf(plan->data, sizeof plan->data, "%s", data);
         snprintf(plan->chat_format, sizeof plan->chat_format, "%s", chat);
@@ -99,21 +161,35 @@ static int read_saved(cli_sft_plan *plan, const char *run) {
 }
 
 /* A run can be resumed from any directory. */
-static int read_path(cli_sft_plan *plan, const char *given) {
+static int read_path(char to[4096], const cli_sft_plan *plan, const cli_args *args, const char *option) {
+    const char *given = cli_option_value(args, option);
     char *path = given ? cli_absolute_path(given) : NULL;
     const int fits = !path || strlen(path) < sizeof plan->data;
     if (given && !path) return cli_say_no_memory(plan->command);
-    if (path && fits) strcpy(plan->data, path);
+    if (path && fits) strcpy(to, path);
     free(path);
-    if (!fits) return cli_say_option(plan->command, "data", "is too long for a path");
-    return *plan->data ? CLI_DONE : cli_say(CLI_WRONG, plan->command, "data is needed: --data FILE, JSON lines");
+    return fits ? CLI_DONE : cli_say_option(plan->command, option, "is too long for a path");
+}
+
+static int read_paths(cli_sft_plan *plan, const cli_args *args) {
+    int status = read_path(plan->data, plan, args, "data");
+    if (!status && plan->reward) status = read_path(plan->held_out, plan, args, "held-out");
+    if (status || *plan->data) return status;
+    return cli_say(CLI_WRONG, plan->command, "data is needed: --data FILE, JSON lines");
 }
 
 int cli_sft_plan_read(cli_sft_plan *plan, const cli_args *args, const char *run) {
-    *plan = (cli_sft_plan){.command = plan->command, .batch_size = 8, .epochs = 1};
+    *plan = (cli_sft_plan){.command = plan->command,
+                           .reward = plan->reward,
+                           .distill = plan->distill,
+                           .max_new_tokens = MAX_NEW_TOKENS,
+                           .batch_size = 8,
+                           .epochs = 1};
     const int saved = run && cli_directory_has(run, file_of(plan));
     int status = saved ? read_saved(plan, run) : CLI_DONE;
     if (!status && is_dpo(plan)) status = read_loss(plan, args, saved);
+    if (!status && plan->reward) status = read_reward(plan, args, saved);
+    if (!status && plan->distill) status = read_distill(plan, args, saved);
     uint64_t batch = (uint64_t)plan->batch_size, epochs = (uint64_t)plan->epochs, steps = (uint64_t)plan->max_steps;
     if (!status) status = cli_value_whole(&batch, args, "batch-size", 1, 1000000);
     if (!status) status = cli_value_whole(&epochs, args, "num-train-epochs", 1, 1000000);
@@ -130,7 +206,7 @@ int cli_sft_plan_read(cli_sft_plan *plan, const cli_args *args, const char *run)
     plan->batch_size = (int64_t)batch;
     plan->epochs = (int64_t)epochs;
     plan->max_steps = (int64_t)steps;
-    return read_path(plan, cli_option_value(args, "data"));
+    return read_paths(plan, args);
 }
 
 int cli_sft_plan_has_labels(const cli_sft_plan *plan) { return plan->loss && plan->loss->loss == REIN_PREFERENCE_KTO; }
@@ -169,6 +245,12 @@ static void put_loss(rein_text *text, const cli_sft_plan *plan) {
         if (!isnan(*constant(&copy, i))) rein_text_format(text, ",\n  \"%s\": %.17g", CONSTANTS[i].key, *constant(&copy, i));
 }
 
+static void put_reward(rein_text *text, const cli_sft_plan *plan) {
+    rein_text_put(text, ",\n  \"held_out\": ");
+    rein_json_put_string(text, plan->held_out);
+    rein_text_format(text, ",\n  \"center_rewards_coefficient\": %.17g", plan->training.center_rewards_coefficient);
+}
+
 static void put_plan(rein_text *text, const cli_sft_plan *plan) {
     rein_text_put(text, "{\n  \"data\": ");
     rein_json_put_string(text, plan->data);
@@ -179,6 +261,11 @@ static void put_plan(rein_text *text, const cli_sft_plan *plan) {
     put_number(text, "max_steps", plan->max_steps);
     put_number(text, "examples", plan->examples);
     if (plan->loss) put_loss(text, plan);
+    if (plan->reward) put_reward(text, plan);
+    if (plan->distill) {
+        rein_text_format(text, ",\n  \"lambda\": %.17g,\n  \"nll_coef\": %.17g", plan->own_share, plan->nll_coef);
+        put_number(text, "max_new_tokens", plan->max_new_tokens);
+    }
     rein_text_put(text, "\n}");
 }
 

@@ -1,5 +1,5 @@
-/* sft_plan.h - how often `rein sft` and `rein dpo` go through their data, and in which batches; kept with the run, in RUN/sft.json or
- * RUN/dpo.json, which also has the loss over pairs. */
+/* sft_plan.h - how often `rein sft`, `rein dpo`, `rein reward` and `rein distill` go through their data, and in which batches; kept with the run, in
+ * RUN/COMMAND.json, which also has the loss over pairs. */
 #ifndef CLI_SFT_PLAN_H
 #define CLI_SFT_PLAN_H
 
@@ -9,11 +9,17 @@
 #include "rein/train.h"
 
 typedef struct cli_sft_plan {
-    const char *command;                   /* "sft" or "dpo": set before reading */
-    const rein_preference_info *loss;      /* of dpo; NULL: sft */
-    rein_preference_options preference;    /* of dpo: the loss with its constants */
-    char data[4096];                       /* the file */
-    char chat_format[32];                  /* as given; "": the model's own */
+    const char *command;                /* "sft", "dpo", "reward" or "distill": set before reading */
+    int reward;                         /* 1: of reward */
+    int distill;                        /* 1: of distill */
+    double own_share, nll_coef;         /* of distill: lambda of GKD, and the weight of the log-likelihood of given completions */
+    int64_t max_new_tokens;             /* of distill: of an own sample */
+    rein_reward_training training;      /* of reward: the rest of its loss */
+    char held_out[4096];                /* of reward: the file of --held-out, or "" */
+    const rein_preference_info *loss;   /* of dpo; NULL: sft */
+    rein_preference_options preference; /* of dpo: the loss with its constants */
+    char data[4096];                    /* the file */
+    char chat_format[32];               /* as given; "": the model's own */
     int64_t batch_size, epochs, max_steps; /* max_steps 0: as many as the epochs have */
     int64_t examples;                      /* that the run was started with; 0: not known */
     int64_t steps_per_epoch, total;        /* steps; known when the data is read */

@@ -63,6 +63,8 @@ static void table(rein_text *out, const rein_session_report *r, const cli_traini
     row(out, "grad norm", "%.6g", cli_report_value(r, "grad_norm"), "");
     row(out, "rate", "%.6g", cli_report_value(r, "learning_rate"), "");
     row(out, "kl", "%.6g", cli_report_value(r, "kl"), " to the reference");
+    row(out, "critic", "%.6g", cli_report_value(r, "critic/loss"), " loss");
+    row(out, "explained", "%.3g", cli_report_value(r, "critic/explained_variance"), " of the variance of the returns");
     row(out, "clipped", "%.3g", 100 * cli_report_value(r, "clip_ratio/region_mean"), " % of the tokens");
     row(out, "gap", "%.3g", cli_report_value(r, "on_policy/max_gap"), " between sampler and trainer");
     if (!r->nothing_to_train) row(out, "speed", "%.0f", cli_report_value(r, "tokens_per_second"), " tokens/s");

@@ -23,8 +23,8 @@ int cli_absolute_setting(rein_settings *settings, const char *name, const char *
 
 /* A run can resume from any directory: its paths are absolute. */
 static int make_paths_absolute(rein_settings *settings, const char *where) {
-    static const char *const paths[] = {"model", "adapter", "kl_ref_adapter_path", "ptx_data"}, *const tasks[] = {"task",
-                                                                                                                  "eval_task"};
+    static const char *const paths[] = {"model", "adapter", "kl_ref_adapter_path", "teacher", "ptx_data"}, *const tasks[] = {
+                                                                                                               "task", "eval_task"};
     int status = CLI_DONE;
     for (size_t i = 0; i < sizeof paths / sizeof *paths && !status; i++) status = cli_absolute_setting(settings, paths[i], where);
     for (size_t i = 0; i < sizeof tasks / sizeof *tasks && !status; i++)

@@ -14,7 +14,7 @@
 /* ----------------------------------------------------------------------------------------------------------------------- steps */
 
 cli_view_step cli_view_step_none(int64_t step) {
-    return (cli_view_step){step, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN};
+    return (cli_view_step){step, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN};
 }
 
 void cli_view_step_set(cli_view_step *s, const char *name, double value) {
@@ -28,6 +28,8 @@ void cli_view_step_set(cli_view_step *s, const char *name, double value) {
                {"kl", &s->kl},
                {"entropy", &s->entropy},
                {"on_policy/max_gap", &s->gap},
+               {"critic/explained_variance", &s->explained},
+               {"critic/loss", &s->value_loss},
                {"step_time", &s->seconds},
                {"time/wait", &s->wait},
                {"time/exchange", &s->exchange},
@@ -174,6 +176,10 @@ static void put_picture(rein_text *to, cli_view *v) {
     if (s && !isnan(s->gap))
         rein_text_format(&out, "  %sgap%s       %7.3g  between what the sampler saw and the trainer computes\033[K\n",
                          v->colour ? "\033[2m" : "", v->colour ? "\033[0m" : "", s->gap);
+    if (s && !isnan(s->value_loss))
+        rein_text_format(&out, "  %scritic%s    loss %.4g, explains %.3g of the variance of the returns\033[K\n",
+                         v->colour ? "\033[2m" : "", v->colour ? "\033[0m" : "", s->value_loss,
+                         isnan(s->explained) ? 0 : s->explained);
     if (s && !isnan(s->wait))
         rein_text_format(&out, "  %sranks%s  waiting %.3g s, exchange %.3g s, of %.3g s a step\033[K\n", v->colour ? "\033[2m" : "",
                          v->colour ? "\033[0m" : "", s->wait, s->exchange, s->seconds);
@@ -256,6 +262,7 @@ static void plain_line(const cli_view *v, const cli_view_step *s) {
                  {"  length %.1f", s->length},
                  {"  over %.3f", s->over},
                  {"  kl %.4f", s->kl},
+                 {"  explained %.2f", s->explained},
                  {"  gap %.3g", s->gap},
                  {"  %.2f s", s->seconds},
                  {"  waiting %.2f s", s->wait},

@@ -14,7 +14,8 @@
 typedef struct cli_view_step {
     int64_t step;
     double reward, accuracy, length, over, kl, entropy, gap, seconds;
-    double wait, exchange; /* of several ranks */
+    double wait, exchange;        /* of several ranks */
+    double value_loss, explained; /* of a critic */
     double eval_accuracy, eval_low, eval_high, eval_length, eval_over;
 } cli_view_step;
 

@@ -10,6 +10,7 @@
 #include "history.h"
 #include "policy.h"
 #include "progress.h"
+#include "rein/report.h"
 #include "settings.h"
 #include "terminal.h"
 #include "view.h"
@@ -59,11 +60,11 @@ static int is_being_written(const char *run) {
 
 /* Said once, and again after the run was resumed and ended early again. */
 static void say_if_dead(watching *w) {
-    const char *command = *rein_settings_text(w->settings, "task") ? "run"
-                          : cli_directory_has(w->run, "dpo.json")  ? "dpo"
-                          : cli_directory_has(w->run, "sft.json")  ? "sft"
-                                                                   : "train";
+    const char *command = NULL;
+    rein_error err = {0};
     if (w->said || w->steps <= 0 || w->last >= w->steps || is_being_written(w->run)) return;
+    if (rein_report_plan(&command, w->run, &err)) command = NULL; /* no memory: a hint is not worth an error */
+    if (!command) command = *rein_settings_text(w->settings, "task") ? "run" : "train";
     cli_say(0, WHERE, "no process is writing %s: resume with rein %s %s", w->run, command, w->run);
     w->view.drawn = 0; /* the picture stays above the message */
     w->said = 1;

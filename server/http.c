@@ -74,6 +74,18 @@ const char *http_parameter(const exchange *e, const char *name) {
     return mhd.lookup_connection_value(e->connection, MHD_GET_ARGUMENT_KIND, name);
 }
 
+rein_status http_step_parameter(int64_t *step, const exchange *e, const char *name, rein_error *err) {
+    const char *text = http_parameter(e, name);
+    char *end = NULL;
+    *step = -1;
+    if (!text) return REIN_OK;
+    errno = 0;
+    *step = strtoll(text, &end, 10);
+    if (!*text || *end || errno || strspn(text, "-0123456789") != strlen(text) || *step < -1 || *step > INT64_C(1) << 53)
+        return rein_fail_at(err, REIN_EINVAL, name, -1, "must be a step, or -1");
+    return REIN_OK;
+}
+
 static bool has_key(struct MHD_Connection *connection, const char *key) {
     const char *given = header(connection, MHD_HTTP_HEADER_AUTHORIZATION);
     if (!given || strncasecmp(given, "Bearer ", 7) != 0) return false;
@@ -142,8 +154,19 @@ static void check(exchange *e, struct MHD_Connection *connection, const char *pa
 
 /* ---------------------------------------------------------------------------------------------------------------------- answers */
 
-static enum MHD_Result queue(struct MHD_Connection *connection, struct MHD_Response *response, int status, const char *type) {
+/* A page runs only its own code, and no other page may hold it. */
+static void guard_page(struct MHD_Response *response, const rein_text *policy) {
+    mhd.add_response_header(response, "Content-Security-Policy", policy->data);
+    mhd.add_response_header(response, "Referrer-Policy", "no-referrer");
+    mhd.add_response_header(response, "X-Frame-Options", "DENY");
+    mhd.add_response_header(response, "Cross-Origin-Opener-Policy", "same-origin");
+    mhd.add_response_header(response, "Cross-Origin-Resource-Policy", "same-origin");
+}
+
+static enum MHD_Result queue(struct MHD_Connection *connection, struct MHD_Response *response, int status, const char *type,
+                             const rein_text *policy) {
     if (!response) return MHD_NO;
+    if (policy && policy->length) guard_page(response, policy);
     mhd.add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
     mhd.add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
     mhd.add_response_header(response, "X-Content-Type-Options", "nosniff");
@@ -154,26 +177,27 @@ static enum MHD_Result queue(struct MHD_Connection *connection, struct MHD_Respo
     return result;
 }
 
-/* Sends a text, which is then empty. */
-static enum MHD_Result send_text(struct MHD_Connection *connection, rein_text *text, int status, const char *type) {
+/* Sends a text, which is then empty. `policy`: that of a page, or NULL. */
+static enum MHD_Result send_text(struct MHD_Connection *connection, rein_text *text, int status, const char *type,
+                                 const rein_text *policy) {
     if (text->failed) { /* no memory for the answer */
         static char body[] =
             "{\"error\": {\"message\": \"no memory for the answer\", \"type\": \"server_error\", \"param\": null, \"code\": null}}";
         rein_text_free(text);
         return queue(connection, mhd.create_response_from_buffer(sizeof body - 1, body, MHD_RESPMEM_PERSISTENT), HTTP_FAILED,
-                     "application/json");
+                     "application/json", NULL);
     }
     char *bytes = text->data ? text->data : calloc(1, 1);
     struct MHD_Response *response = bytes ? mhd.create_response_from_buffer(text->length, bytes, MHD_RESPMEM_MUST_FREE) : NULL;
     if (!response) free(bytes);
     *text = (rein_text){0};
-    return queue(connection, response, status, type ? type : "application/json");
+    return queue(connection, response, status, type ? type : "application/json", policy);
 }
 
 static enum MHD_Result send_error(exchange *e, struct MHD_Connection *connection, int status) {
     rein_text_free(&e->out);
     http_put_error(&e->out, status, &e->err);
-    return send_text(connection, &e->out, status, NULL);
+    return send_text(connection, &e->out, status, NULL, NULL);
 }
 
 /* The next bytes of a stream; without any the connection is suspended. */
@@ -215,9 +239,9 @@ static enum MHD_Result answer_job(exchange *e, struct MHD_Connection *connection
     const bool stream = j->stream && status == HTTP_OK;
     if (!stream) out = j->out, j->out = (rein_text){0};
     pthread_mutex_unlock(&j->lock);
-    if (!stream) return send_text(connection, &out, status, NULL);
+    if (!stream) return send_text(connection, &out, status, NULL, NULL);
     return queue(connection, mhd.create_response_from_callback(MHD_SIZE_UNKNOWN, 16 * 1024, read_stream, e, NULL), status,
-                 "text/event-stream");
+                 "text/event-stream", NULL);
 }
 
 static void link_job(server *s, job *j, struct MHD_Connection *connection) {
@@ -281,7 +305,7 @@ static enum MHD_Result answer(exchange *e, struct MHD_Connection *connection) {
         if (status) unlink_job(s, e->job);
         else return e->queued = true, answer_job(e, connection);
     }
-    return status < HTTP_BAD_REQUEST || !e->err.code ? send_text(connection, &e->out, status, e->type)
+    return status < HTTP_BAD_REQUEST || !e->err.code ? send_text(connection, &e->out, status, e->type, &e->policy)
                                                      : send_error(e, connection, status);
 }
 
@@ -333,6 +357,7 @@ static void complete(void *context, struct MHD_Connection *connection, void **st
     }
     free_body(e);
     rein_text_free(&e->out);
+    rein_text_free(&e->policy);
     free(e);
     *state = NULL;
 }

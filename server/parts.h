@@ -239,6 +239,8 @@ int training_add(char id[48], int64_t *step, server *s, train_request *request, 
 bool training_put(rein_text *json, server *s, const char *id);
 /* The same as the list of events that ART's client expects, those after the event of id `after`; NULL: all. */
 bool training_put_art(rein_text *json, server *s, const char *id, const char *after);
+/* Writes jobs as a JSON list, the newest first, at most `most`; none without training. */
+void training_put_all(rein_text *json, server *s, size_t most);
 /* 0: there is no job of this id, or it has ended. */
 bool training_cancel(server *s, const char *id);
 /* Sends the events of a job to j, which holds its id; 0: there is no such job. */
@@ -288,8 +290,8 @@ const route *routes_find(char argument[ARGUMENT], const char *method, const char
 /* The HTTP status of an error that the client caused, or the server. */
 int routes_status(rein_status status);
 
-/* ---- train_routes.c, art_routes.c: those that train */
-extern const route TRAIN_ROUTES[], ART_ROUTES[]; /* ended by {NULL} */
+/* ---- train_routes.c, art_routes.c: those that train; page_routes.c: those of the live page */
+extern const route TRAIN_ROUTES[], ART_ROUTES[], PAGE_ROUTES[]; /* ended by {NULL} */
 
 /* Writes a checkpoint as JSON: id, step, metrics. */
 void checkpoints_put(rein_text *json, const server *s, int64_t step);
@@ -302,6 +304,7 @@ struct exchange {
     const route *route;
     rein_text body, out;
     const char *type; /* of the answer's content; NULL: JSON */
+    rein_text policy; /* the Content-Security-Policy of a page; else empty */
     char argument[ARGUMENT];
     job *job;
     struct MHD_Connection *connection;
@@ -315,6 +318,8 @@ struct exchange {
 /* ---- http.c */
 /* A parameter of the address: "after" in ?after=3; NULL: it is not there. */
 const char *http_parameter(const exchange *e, const char *name);
+/* A step in the address; -1 if it is not there. REIN_EINVAL if it is anything else. */
+rein_status http_step_parameter(int64_t *step, const exchange *e, const char *name, rein_error *err);
 rein_status http_open(server *s, rein_error *err);
 void http_close(server *s);
 /* {"error": …} as OpenAI writes it. */

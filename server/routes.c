@@ -184,7 +184,7 @@ static bool fits(char argument[ARGUMENT], const char *pattern, const char *path)
 }
 
 const route *routes_find(char argument[ARGUMENT], const char *method, const char *path, bool *other_method) {
-    static const route *const tables[] = {ROUTES, TRAIN_ROUTES, ART_ROUTES};
+    static const route *const tables[] = {ROUTES, TRAIN_ROUTES, ART_ROUTES, PAGE_ROUTES};
     const bool head =
         !strcmp(method, "HEAD"); /* as GET, and libmicrohttpd leaves the body out; for monitors, so only where no key is needed */
     *other_method = false;

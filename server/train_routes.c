@@ -6,7 +6,7 @@
 
 #include "parts.h"
 
-enum { LONGEST_LINE = 16 << 20 };
+enum { LONGEST_LINE = 16 << 20, MOST_LISTED = 100 };
 
 static int no_job(const exchange *e, rein_error *err) {
     char shown[REIN_TEXT_SHOWN];
@@ -25,6 +25,14 @@ static int post_train(exchange *e, const rein_json *body, rein_error *err) {
     if (refused) return refused;
     rein_text_format(&e->out, "{\"id\": \"%s\", \"step\": %lld}", id, (long long)step);
     return HTTP_ACCEPTED;
+}
+
+static int get_jobs(exchange *e, const rein_json *body, rein_error *err) {
+    (void)body, (void)err;
+    rein_text_put(&e->out, "{\"object\": \"list\", \"data\": [");
+    training_put_all(&e->out, e->s, MOST_LISTED);
+    rein_text_put(&e->out, "]}");
+    return HTTP_OK;
 }
 
 static int get_job(exchange *e, const rein_json *body, rein_error *err) {
@@ -94,15 +102,9 @@ static int no_run(const server *s, rein_error *err) {
 }
 
 static int get_history(exchange *e, const rein_json *body, rein_error *err) {
-    const char *after = http_parameter(e, "after");
-    char *end = NULL;
+    int64_t step;
     (void)body;
-    if (no_run(e->s, err)) return HTTP_BAD_REQUEST;
-    const int64_t step = after ? strtoll(after, &end, 10) : -1;
-    if (after && (!*after || *end)) {
-        rein_fail_at(err, REIN_EINVAL, "after", -1, "must be a step");
-        return HTTP_BAD_REQUEST;
-    }
+    if (no_run(e->s, err) || http_step_parameter(&step, e, "after", err)) return HTTP_BAD_REQUEST;
     rein_text_put(&e->out, "{\"object\": \"list\", \"data\": [");
     read_history(&e->out, e->s->options.run, step, put_whole, NULL);
     rein_text_put(&e->out, "]}");
@@ -176,6 +178,7 @@ static int delete_checkpoints(exchange *e, const rein_json *body, rein_error *er
 
 const route TRAIN_ROUTES[] = {
     {"POST", "/v1/train", false, post_train},
+    {"GET", "/v1/train", false, get_jobs},
     {"GET", "/v1/train/*", false, get_job},
     {"GET", "/v1/train/*/events", false, get_events},
     {"POST", "/v1/train/*/cancel", false, post_cancel},

@@ -360,6 +360,17 @@ bool training_put(rein_text *json, server *s, const char *id) {
     return j != NULL;
 }
 
+void training_put_all(rein_text *json, server *s, size_t most) {
+    training *t = s->training;
+    if (!t) return;
+    pthread_mutex_lock(&t->lock);
+    for (const train_job *j = t->jobs; j && most; j = j->older, most--) {
+        if (j != t->jobs) rein_text_put(json, ", ");
+        put_job(json, j);
+    }
+    pthread_mutex_unlock(&t->lock);
+}
+
 bool training_cancel(server *s, const char *id) {
     training *t = s->training;
     if (!t) return false;

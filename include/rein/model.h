@@ -299,6 +299,21 @@ REIN_API rein_status rein_logits(float *logits, rein_activations *activations, c
 
 /* ------------------------------------------------------------------------------------------------------------------- 5. scores */
 
+/* How texts become the tokens that a reward model scores. It is saved with the score head, in reward_model.json. */
+typedef struct rein_reward_form {
+    int known; /* 0: the files do not say, as those of others: texts are encoded as the tokenizer says, and the score is that of
+                              * the last token that is not pad_token_id, as in transformers */
+    int32_t end_id;          /* the token that is put behind a plain text; -1: none. A chat is what its template renders */
+    const char *chat_format; /* the name of a chat format; NULL: the tokenizer's own template. Static storage */
+    const char *quantize;    /* of the model below an adapter: rein_model_options. Static storage; saved as the model is */
+} rein_reward_form;
+
+/* Sets the form that an adapter, or with adapter NULL the model, is saved with. */
+REIN_API void rein_reward_form_set(rein_model *model, rein_adapter *adapter, const rein_reward_form *form);
+
+/* The form of a policy with a score head. Thread-safe. */
+REIN_API rein_reward_form rein_reward_form_of(const rein_policy *policy);
+
 typedef struct rein_score_options {
     /* Which hidden state the score of a token is computed from. 0: that of the token itself; a reward model scores a sequence at its last
      * token. 1: that of the token before it; a critic's value V_t of token t, which depends on what came before it alone. Then the first token of a root

@@ -106,6 +106,10 @@ REIN_API rein_status rein_budget_control(double *multiplier, const int64_t *leng
 REIN_API rein_status rein_entropy_control(double *coef, double mean_entropy, double entropy_target, double step_size,
                                           rein_error *err);
 
+/* Adapts the coefficient of a KL (Ziegler et al. 2019, arXiv 1909.08593): *coef <- *coef·(1 + clip(kl/target − 1, ±0.2)·n/horizon), n the
+ * responses of the step. target above 0; horizon above n/5, so that the coefficient stays above 0. */
+REIN_API rein_status rein_kl_control(double *coef, double kl, double target, size_t n, double horizon, rein_error *err);
+
 /* ------------------------------------------------------------------------------------------------------- 3. options and presets */
 
 /* A composition of the policy loss: shape reward -> advantage -> adjust per token -> ratio -> surrogate -> + KL, entropy -> aggregate.
@@ -228,7 +232,9 @@ typedef struct rein_batch {
     const void *sample_log_probs; /* as the sampler saw them */
     const void *entropies;        /* of the policy being trained, nats */
     const void *exact_kl; /* KL(policy‖reference) of each token's whole distribution, for kl_estimator exact and kl_reward_exact */
-    const void *values;   /* a critic's, for gae */
+    const void *teacher_log_probs;   /* under a teacher, for divergence sampled */
+    const void *teacher_divergence;  /* from a teacher's whole distribution, for the other divergences */
+    const void *values;              /* a critic's, for gae */
     const double *rewards;           /* [n_sequences], or NULL with reward_components or advantage given */
     const double *reward_components; /* [n_sequences][n_components] row-major */
     const double *reward_weights;    /* [n_components]; NULL: all 1 */
@@ -252,8 +258,9 @@ typedef struct rein_metrics {
     double kl_old_k1, kl_old_k3;                        /* KL(old‖current) */
     double kl_ref_k1, kl_ref_k3;                        /* KL(current‖ref); k1 is kl_policy_ref */
     double kl_exact;                                    /* KL(current‖ref) over the whole vocabulary, of exact_kl */
+    double teacher_divergence;                          /* of the sampled tokens log p − log q, or over the whole vocabulary */
     double entropy;
-    double surrogate_loss, kl_loss, entropy_loss; /* the loss is their sum */
+    double surrogate_loss, kl_loss, teacher_loss, entropy_loss; /* the loss is their sum */
     double tokens, trained_tokens, sequences, trained_sequences, groups;
 } rein_metrics;
 
@@ -300,6 +307,12 @@ REIN_API rein_status rein_step_exact_kl_gradient(void *grad_exact_kl, const rein
 /* The same of a whole step without a rein_step, as rein_policy_loss has it. */
 REIN_API rein_status rein_policy_loss_exact_kl_gradient(void *grad_exact_kl, const rein_batch *batch, const rein_options *options,
                                                         rein_error *err);
+
+/* The same of teacher_divergence: 0 with divergence sampled, and without a teacher. */
+REIN_API rein_status rein_step_teacher_gradient(void *grad_teacher_divergence, const rein_step *step, size_t first, size_t last,
+                                                rein_error *err);
+REIN_API rein_status rein_policy_loss_teacher_gradient(void *grad_teacher_divergence, const rein_batch *batch,
+                                                       const rein_options *options, rein_error *err);
 
 /* Gives the loss and the metrics of the sequences added so far. */
 REIN_API rein_status rein_step_finish(rein_loss *loss, const rein_step *step, rein_error *err);

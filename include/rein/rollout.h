@@ -262,6 +262,10 @@ typedef struct rein_reward_options {
     const rein_reward_function *functions; /* [n_functions] what "function:NAME" may name; they must outlive the reward */
     size_t n_functions;
     const char *directory; /* where programs start; NULL or "": in the current directory. It is copied */
+    rein_exec exec;        /* of reward models */
+    const struct rein_prompting
+        *prompting; /* how the policy's prompts are made, for reward models; the date of its chat must outlive the
+                                             * reward. NULL: plain prompts are texts */
 } rein_reward_options;
 
 /* Opens judges. Each is one of (docs/rewards.md):
@@ -270,6 +274,7 @@ typedef struct rein_reward_options {
  *     number         1 if the last number in the completion is the answer's
  *     regex:PATTERN  1 if it matches (PCRE2); with a group, 1 if what group 1 matches is the answer
  *     length:N       1 up to N tokens, then falling to 0 at 2N
+ *     model:DIR      the score of a reward model: the directory of a …ForSequenceClassification with num_labels 1, or of an adapter (SEQ_CLS)
  *     function:NAME  a function of the calling program (options->functions)
  *     COMMAND        anything with a blank or a slash in it: a program that answers one JSON line for each completion
  *     group: COMMAND one JSON line for a group of completions, and one answer with all their rewards
@@ -382,7 +387,73 @@ typedef struct rein_rollout_options {
  * the sum of the environment's, its metric "turns" counts the model's turns, and its json has the messages. */
 REIN_API rein_status rein_rollout_sample(rein_groups *groups, const rein_rollout_options *options, rein_error *err);
 
-/* --------------------------------------------------------------------------------------------------------------- 6. evaluation */
+/* ----------------------------------------------------------------------------------------------- 6. episodes of the calling program */
+
+/* Episodes in which the calling program plays the other side: it asks for the model's next message of any number of episodes at a time, and ends
+ * each with a reward. One thread at a time. */
+typedef struct rein_play rein_play;
+
+/* Opens n·samples episodes; episode e is sample e % samples of group e / samples. Of the options task, split, indices, progress and
+ * activation_cache are not read; prompting.chat is needed. What the options point to must outlive the play. The caller closes *play; it is NULL
+ * on failure. */
+REIN_API rein_status rein_play_open(rein_play **play, const rein_rollout_options *options, rein_error *err);
+
+/* Closes a play. NULL is fine. Episodes that were not taken are lost. */
+REIN_API void rein_play_close(rein_play *play);
+
+/* A request for the model's next message. Everything is copied. */
+typedef struct rein_play_request {
+    size_t episode;
+    const struct rein_json *messages; /* the whole conversation, as clients of OpenAI's API send it */
+    const struct rein_json *tools;    /* or NULL: none */
+    size_t max_tokens;                /* of this turn; 0: as many as the episode has left */
+    const char *const *stops;         /* [n_stops] texts that end the turn */
+    size_t n_stops;
+} rein_play_request;
+
+/* Asks for a turn; *number counts the turns of the play from 0. Where the messages begin with a conversation that the model had in this episode,
+ * with the message that it wrote, the tokens that it sampled stay as they are and the rest is appended; otherwise a new history of the trajectory
+ * begins. Several turns of an episode may be at work at a time.
+ * Which tokens are sampled depends only on the policy, the address and what the episode was asked before, not on the order in which episodes
+ * ask. Where turns of one episode are at work at a time, that holds as long as the limit of its tokens does not end one.
+ * REIN_END: the episode is at a limit, and err->field says which: "turns" (max_turns), "tokens" (sampling.max_tokens, of all its turns) or
+ * "context" (the messages leave no room in the model). REIN_EINVAL: the episode has ended, or the messages are wrong. On failure the episode is
+ * as it was; after REIN_ENOMEM it can only be dropped. */
+REIN_API rein_status rein_play_ask(size_t *number, rein_play *play, const rein_play_request *turn, rein_error *err);
+
+/* A turn that the model has written. Pointers are good until the next step, and the message until its episode ends. */
+typedef struct rein_play_turn {
+    size_t number, episode;
+    const struct rein_json *message; /* role, content, and with tools tool_calls, as OpenAI's API has them */
+    rein_finish finish;
+    size_t prompt_tokens, cached_tokens; /* cached: their keys were there from earlier turns */
+    size_t tokens;                       /* that were sampled, with the end token */
+    const int32_t *ids;                  /* [tokens] */
+    const float *log_probs;              /* [tokens] of the policy */
+} rein_play_turn;
+
+/* Samples the next token of every turn at work. *written [n] are the turns that ended with it, in the order in which they were asked for. After a
+ * failure the play can only be closed. */
+REIN_API rein_status rein_play_step(const rein_play_turn **written, size_t *n, rein_play *play, rein_error *err);
+
+/* The number of turns at work. */
+REIN_API size_t rein_play_unfinished(const rein_play *play);
+
+/* Ends an episode with a reward. Turns of it that are at work are cancelled, and leave nothing. Its metric "turns" counts the turns that ended.
+ * REIN_EINVAL: the reward is not finite, or the model has written nothing in it (then it can only be dropped). */
+REIN_API rein_status rein_play_end(rein_play *play, size_t episode, double reward, rein_error *err);
+
+/* Sets a metric of an episode that was ended, as rein_trajectory_set_metric. */
+REIN_API rein_status rein_play_set_metric(rein_play *play, size_t episode, const char *name, double value, rein_error *err);
+
+/* Leaves an episode out of its group. Turns of it that are at work are cancelled. An episode that has ended can be dropped too. */
+REIN_API void rein_play_drop(rein_play *play, size_t episode);
+
+/* Appends the groups, when every episode was ended or dropped (REIN_EINVAL otherwise). A group of which every episode was dropped is left out. What
+ * rein_rollout_sample says of episodes holds for the trajectories. The play can then only be closed. On failure the groups are as they were. */
+REIN_API rein_status rein_play_take(rein_groups *groups, rein_play *play, rein_error *err);
+
+/* --------------------------------------------------------------------------------------------------------------- 7. evaluation */
 
 typedef struct rein_evaluation {
     size_t n, prompts, samples;                    /* trajectories; groups; the fewest trajectories that a group has */

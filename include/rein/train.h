@@ -241,6 +241,14 @@ typedef struct rein_pass_options {
      * `reference`. NULL: the objective. */
     const rein_preference_options *preference;
     double preference_kl; /* of kto: the mean of log-prob − reference over mismatched pairs */
+    /* For advantage gae: a critic's values [tokens of all histories, in order] in place of those that the histories have. NULL: these. */
+    const float *values;
+    /* Advantages [tokens of all histories, in order] in place of an estimator, as those of a critic over a whole step of which the groups are
+     * a part; the rewards [trajectories, in order] are shaped already, and there is no KL in the reward. NULL, both: they are estimated. */
+    const float *given_advantages;
+    const double *shaped_rewards;
+    const rein_policy *teacher;     /* for teacher_coef; NULL: none */
+    const float *teacher_log_probs; /* as reference_log_probs, for divergence sampled, or NULL: computed with `teacher` */
 } rein_pass_options;
 
 typedef struct rein_pass_result {
@@ -351,6 +359,10 @@ REIN_API void rein_settings_set_ranks(rein_settings *settings, rein_ranks *ranks
  * have an effect. It has no name and is not written. */
 REIN_API void rein_settings_use_reference(rein_settings *settings, int uses);
 
+/* Says that the policy is a reward model: it has a score head (that of the model, or a new one), and trains with the loss of
+ * rein_train_options.reward_model. It has no name and is not written: whoever resumes the run says it again. */
+REIN_API void rein_settings_use_score(rein_settings *settings, int uses);
+
 /* What a caller allows for once. It has no name and is not written. */
 typedef enum rein_allowance {
     /* A file of the run (model, adapter, task, data) is not what it was: the next checkpoint records what it is now. */
@@ -427,6 +439,7 @@ typedef struct rein_memory_use {
     size_t optimizer;   /* parameters of the adapter, and both moments of AdamW */
     size_t activations; /* of the largest micro-batch, forward and backward */
     size_t reference;   /* a second model: the reference of a run in which all weights train */
+    size_t critic;      /* its gradients, optimizer and activations, and its model unless it has that of the policy */
     size_t program;     /* the tokenizer, and the rest */
     size_t total;
 } rein_memory_use;
@@ -482,6 +495,9 @@ REIN_API rein_status rein_session_set_total_steps(rein_session *session, int64_t
  * existing run refuses a file that is not what it was (REIN_EINVAL), unless rein_settings_allow allows it. */
 REIN_API rein_status rein_session_add_file(rein_session *session, const char *name, const char *path, rein_error *err);
 
+/* Sets the form that the reward model of a prepared session is saved with. */
+REIN_API rein_status rein_session_set_reward_form(rein_session *session, const rein_reward_form *form, rein_error *err);
+
 /* Gives a prepared session a text to keep in the run as the file `name`. It is written whenever the settings are, and before them:
  * a run that has settings has it. Both are copied; a second text takes the place of the first. */
 REIN_API rein_status rein_session_keep_text(rein_session *session, const char *name, const char *text, rein_error *err);
@@ -524,6 +540,11 @@ typedef struct rein_session_report {
     const rein_named_number *metrics; /* [n] (docs/metrics.md); they live until the next step */
 } rein_session_report;
 
+/* How a reward model is trained. */
+typedef struct rein_reward_training {
+    double center_rewards_coefficient; /* 0: off; 0.01 was published */
+} rein_reward_training;
+
 /* What a step is trained with besides the groups. Everything is borrowed. */
 typedef struct rein_train_options {
     double seconds_sample; /* how long sampling took, for the history; NaN: nothing was sampled */
@@ -539,6 +560,9 @@ typedef struct rein_train_options {
      * desirable where the reward is above 0. The loss is this one, whatever the objective, with the settings' reference
      * (rein_settings_use_reference). NULL: the objective. */
     const rein_preference_options *preference;
+    /* The groups are pairs for a reward model (rein_reward_pairs_read, rein_settings_use_score), and the loss is that of rein_reward_loss. NULL:
+     * they are not. */
+    const rein_reward_training *reward_model;
     /* NULL, or called before every micro-batch, on the thread that trains: `share` of the step is done, 0 to 1. Not 0: the step is
      * stopped, and fails with REIN_ECANCELLED; rein_session_revert makes the session as it was. */
     int (*progress)(void *context, double share);
@@ -571,6 +595,35 @@ REIN_API rein_status rein_session_revert(rein_session *session, rein_error *err)
  * the session began with. Errors name the setting; on failure the settings stay as they were. */
 REIN_API rein_status rein_session_change(rein_session *session, const rein_settings *settings, rein_error *err);
 
+/* A reward model on pairs. */
+typedef struct rein_reward_evaluation {
+    size_t n;
+    double loss, accuracy,
+        margin; /* accuracy: share of the pairs whose chosen answer has the greater reward; margin: mean difference */
+    /* How far probabilities are from frequencies: with p = σ(chosen − rejected) and the confidence max(p, 1 − p) of a pair, the mean of
+     * |accuracy − mean confidence| over 10 equal bins of confidence from ½ to 1, weighted by their pairs. */
+    double calibration_error;
+} rein_reward_evaluation;
+
+/* Evaluates the current policy of a reward model, also between rein_session_train and rein_session_commit. */
+REIN_API rein_status rein_session_evaluate_rewards(rein_reward_evaluation *evaluation, rein_session *session,
+                                                   const rein_groups *pairs, const rein_reward_training *how, rein_error *err);
+
+/* How a step of distillation on supervised examples takes the policy's own completions in place of the given ones. */
+typedef struct rein_own_samples {
+    double share;                    /* lambda of GKD, 0 to 1: the probability that a step takes them; 1: every step */
+    size_t max_new_tokens;           /* of a completion */
+    const rein_tokenizer *tokenizer; /* or NULL */
+    const rein_chat *chat;           /* whose turn ends a completion; NULL: none */
+    int32_t end_id;                  /* that ends a completion besides those of the model; -1: none */
+} rein_own_samples;
+
+/* Draws whether the next step takes own samples; then samples a completion for each example, of which the prompt is what comes before the first
+ * token that trains. *sampled has a group for each, with reward 0, or is empty: the step takes what was given. The caller frees it. *seconds is
+ * how long it took, NaN where nothing was sampled. Draw and samples depend only on seed, step and the policy; all ranks get the same. */
+REIN_API rein_status rein_session_own_samples(rein_groups *sampled, double *seconds, rein_session *session,
+                                              const rein_groups *examples, const rein_own_samples *how, rein_error *err);
+
 /* What became of a checkpoint that was to be deleted. The values are part of the ABI. */
 typedef enum rein_deletion {
     REIN_DELETED = 0,
@@ -594,6 +647,16 @@ REIN_API rein_status rein_pairs_read(rein_groups *groups, const char *path, cons
 REIN_API rein_status rein_pairs_from_memory(rein_groups *groups, const char *text, size_t length, const char *name,
                                             const rein_tokenizer *tokenizer, const rein_chat *chat, int32_t end_id,
                                             int64_t positions, rein_error *err);
+
+/* The same for a reward model: each answer is one history, what the chat template renders of prompt and answer, or (texts) both as one text with
+ * end_id (-1: none) behind it; its last token, which is scored, is alone in the mask. "margin", a number, is a metric of the chosen one of that
+ * name (REIN_MARGIN). */
+#define REIN_MARGIN "margin"
+REIN_API rein_status rein_reward_pairs_read(rein_groups *groups, const char *path, const rein_tokenizer *tokenizer,
+                                            const rein_chat *chat, int32_t end_id, int64_t positions, rein_error *err);
+REIN_API rein_status rein_reward_pairs_from_memory(rein_groups *groups, const char *text, size_t length, const char *name,
+                                                   const rein_tokenizer *tokenizer, const rein_chat *chat, int32_t end_id,
+                                                   int64_t positions, rein_error *err);
 
 /* Reads labelled completions, for kto, and appends each as a group of one trajectory, of reward 1 (desirable) or 0. JSON lines, or one array
  * in a file *.json: {"prompt", "completion", "label"}, prompt and completion as texts or as lists of messages, label true or false. Labels

@@ -404,6 +404,11 @@ class PassOptions(ctypes.Structure):
         ("truncation", _address),
         ("preference", _address),
         ("preference_kl", _double),
+        ("values", _address),
+        ("given_advantages", _address),
+        ("shaped_rewards", _address),
+        ("teacher", _address),
+        ("teacher_log_probs", _address),
     ]
 
 

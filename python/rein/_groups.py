@@ -15,6 +15,7 @@ import numpy as np
 from . import _engine as e
 from ._arrays import BOOL, FLOAT32, Array, ArrayLike, address, as_array, marks, real, show
 from ._engine import INT32
+from ._rollout import Episode
 
 
 @dataclass(eq=False)
@@ -75,7 +76,7 @@ class Trajectory:
         return cls(tokens[:first], tokens[first:], recorded, reward, trains[first:], **more)
 
 
-TrajectoryLike = Union[Trajectory, Mapping[str, Any]]
+TrajectoryLike = Union[Trajectory, Episode, Mapping[str, Any]]
 GroupLike = Union[Sequence[TrajectoryLike], Mapping[str, Any]]
 GroupsLike = Union[Iterable[GroupLike], str, "os.PathLike[str]"]
 
@@ -104,7 +105,9 @@ class Groups:
         listed: list[Any] = [group if isinstance(group, Mapping) else list(group) for group in groups]
         if not listed:
             raise ValueError("groups is empty: at least one group is needed")
-        if any(map(_is_json, listed)):
+        if any(map(_has_episode, listed)):
+            self._borrow_episodes(listed)
+        elif any(map(_is_json, listed)):
             self._owned = True
             text = "\n".join(_line(group, i) for i, group in enumerate(listed)).encode()
             e.call(e.groups_from_memory, self.reference, text, len(text), b"groups", *how)
@@ -117,6 +120,21 @@ class Groups:
     def __exit__(self, *_: object) -> None:
         if self._owned:
             e.groups_free(self.reference)
+
+    def _borrow_episodes(self, groups: Sequence[Sequence[Any]]) -> None:
+        """Fills the library's structs with those of episodes, which keep their memory."""
+        structs = (e.Group * len(groups))()
+        for g, group in enumerate(groups):
+            for i, episode in enumerate(group):
+                if not isinstance(episode, Episode):
+                    raise TypeError(f"groups[{g}][{i}] is {episode!r:.60}: give only episodes of a rollout, or none")
+            trajectories = (e.TrajectoryStruct * len(group))(*(episode._struct for episode in group))
+            structs[g].trajectories, structs[g].n = ctypes.addressof(trajectories), len(group)
+            if group:
+                structs[g].example = group[0]._group.example
+            self._keep += [trajectories, list(group)]
+        self.struct.groups, self.struct.n = ctypes.addressof(structs), len(groups)
+        self._keep.append(structs)
 
     def _borrow(self, groups: Sequence[Sequence[Trajectory]]) -> None:
         """Fills the library's structs; they point into arrays that hold the tokens of all trajectories."""
@@ -139,6 +157,10 @@ class Groups:
 
 
 # ------------------------------------------------------------------------------------------------------- groups as JSON
+
+
+def _has_episode(group: Any) -> bool:
+    return not isinstance(group, Mapping) and any(isinstance(one, Episode) for one in group)
 
 
 def _is_json(group: Any) -> bool:

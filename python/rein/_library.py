@@ -133,6 +133,8 @@ class Batch(ctypes.Structure):
         ("sample_log_probs", ctypes.c_void_p),
         ("entropies", ctypes.c_void_p),
         ("exact_kl", ctypes.c_void_p),
+        ("teacher_log_probs", ctypes.c_void_p),
+        ("teacher_divergence", ctypes.c_void_p),
         ("values", ctypes.c_void_p),
         ("rewards", ctypes.c_void_p),
         ("reward_components", ctypes.c_void_p),
@@ -314,6 +316,7 @@ step_begin = _function("rein_step_begin", "ppnpppp")
 step_loss = _function("rein_step_loss", "pnnpppppp")
 step_finish = _function("rein_step_finish", "ppp")
 step_exact_kl_gradient = _function("rein_step_exact_kl_gradient", "ppnnp")
+step_teacher_gradient = _function("rein_step_teacher_gradient", "ppnnp")
 shape_rewards = _function("rein_shape_rewards", "pppp")
 advantages = _function("rein_advantages", "pppp")
 

@@ -18,6 +18,7 @@ from . import _library as c
 from ._arrays import FLOAT32, SIZE, Array, ArrayLike, address
 from ._groups import Groups, GroupsLike
 from ._options import ESTIMATED, Preset, cached_options
+from ._rollout import Source
 from ._sampling import Drawn, Sample
 from ._tokenizer import Tokenizer
 
@@ -318,6 +319,27 @@ class Policy:
         tokenizer = self._tokenizer._handle.address if self._tokenizer else None
         arguments = (ctypes.byref(self._policy()), tokenizer, ctypes.byref(options))
         return e.opened(e.generator_open, e.generator_close, *arguments)
+
+    def _rollout_source(self, step: int | None, evaluation: bool) -> Source:
+        """What rein.rollout needs."""
+        with self._use() as (model, adapter):
+            tokenizer = self.tokenizer
+            at = self._calls if step is None else e.count_of(step, "step", limit=2**63)
+            self._calls += step is None and not evaluation
+            return Source(
+                name=os.path.basename(os.path.normpath(self._name)),
+                policy=self._policy(),
+                tokenizer=tokenizer,
+                chat=tokenizer._dated_format(),
+                end_ids=e.ids_of(self.end_ids, "end_ids"),
+                seed=self._seed,
+                step=at,
+                policy_step=self.steps if self._trains and not evaluation else None,
+                exec=self._exec,
+                needs=(model, adapter, tokenizer._handle),
+                use=self._use,
+                steps=lambda: self.steps,
+            )
 
     # -------------------------------------------------------------------------------------- log-probs
 

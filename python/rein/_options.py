@@ -55,6 +55,8 @@ _ARGUMENTS = (
         "values",
         "entropies",
         "exact_kl",
+        "teacher_log_probs",
+        "teacher_divergence",
         "correct",
     ),
     *("log_probs", "old_log_probs", "ref_log_probs", "sample_log_probs", "reward_components", "reward_weights"),
@@ -290,7 +292,9 @@ class Explanation:
             lines += ["", stage]
             lines += [self._line(name) for name in self.options if _INFO[name].stage == stage]
         lines += ["", "KL: the expectation of its gradient, compared with that of KL(policy‖reference)"]
-        lines += [] if self.kl_bias else ["  No KL term: every KL coefficient is 0."]
+        pairs = self.options.get("preference_loss", "none") != "none"
+        none = "the reference, if there is one, is part of the loss over pairs" if pairs else "every KL coefficient is 0"
+        lines += [] if self.kl_bias else [f"  No KL term: {none}."]
         for row in self.kl_bias:
             lines += [f"  {row.form}", f"    on-policy   {row.on_policy}", f"    off-policy  {row.off_policy}"]
             lines += [f"    {row.meaning}"]

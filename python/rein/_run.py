@@ -25,6 +25,7 @@ from ._train import Report, checkpoint_path, settings_of
 
 OnStep = Union[Callable[["StepReport"], Any], Sequence[Callable[["StepReport"], Any]]]
 
+_ENVIRONMENT = 5  # REIN_TASK_ENVIRONMENT
 _PHASES = ("sampling", "training", "evaluating")
 _Progress = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_size_t)
 _Sampling = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
@@ -104,6 +105,7 @@ _loop_finish = e.declare("rein_loop_finish", "pp")
 _session_step = e.declare("rein_session_step", "p", ctypes.c_int64)
 _session_note = e.declare("rein_session_note", "p", ctypes.c_char_p)
 _session_settings = e.declare("rein_session_settings", "p", ctypes.c_void_p)
+_task_kind = e.declare("rein_task_kind_of", "s")
 _settings_number = e.declare("rein_settings_number", "ps", ctypes.c_double)
 _settings_text = e.declare("rein_settings_text", "ps", ctypes.c_char_p)
 _settings_read = e.declare("rein_settings_read", "psp")
@@ -523,6 +525,9 @@ def evaluate(
         named["reward"] = inputs.reward(reward)
     with contextlib.ExitStack() as stack:
         opened, given, step = _candidate(stack, policy, named)
+        kinds = [_task_kind(_settings_text(given.address, name)) for name in (b"task", b"eval_task")]
+        if settings.get("max_turns") is not None and _ENVIRONMENT not in kinds:
+            raise ValueError("max_turns has no effect: the task is not an environment (env: COMMAND)")
         struct = inputs.struct()
         with opened._use() as (loaded, _):
             runner = e.opened(

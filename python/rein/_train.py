@@ -52,6 +52,7 @@ class _Options(ctypes.Structure):
         ("learning_rates", ctypes.c_void_p),
         ("n_learning_rates", ctypes.c_size_t),
         ("preference", ctypes.c_void_p),
+        ("reward_model", ctypes.c_void_p),
         ("progress", ctypes.c_void_p),
         ("context", ctypes.c_void_p),
     ]
@@ -130,15 +131,20 @@ def train(
             e.call(_session_check, ctypes.byref(c.Loss()), session.address, listed.reference, b"groups")
             e.call(_session_begin, session.address)  # from here on the run is written
             note = _note(session, "")
-            step = (ctypes.byref(report), session.address, listed.reference)
-            e.call(_session_train, *step, ctypes.byref(options))
-            e.call(_session_commit, *step, None, 0)
+            _make_step(report, session, listed, options)
         e.call(_session_save, session.address)
         _note(session, note)
         made: dict[str, Any] = {"step": report.step, "nothing_to_train": bool(report.nothing_to_train)}
         made["checkpoint"] = checkpoint_path(directory, report.step)
         made.update(report.as_dict())
         return made
+
+
+def _make_step(report: Report, session: e.Handle, groups: Groups, options: _Options) -> None:
+    """Trains a step and commits it."""
+    step = (ctypes.byref(report), session.address, groups.reference)
+    e.call(_session_train, *step, ctypes.byref(options))
+    e.call(_session_commit, *step, None, 0)
 
 
 def _note(session: e.Handle, before: str) -> str:
@@ -150,7 +156,7 @@ def _note(session: e.Handle, before: str) -> str:
 
 
 # Settings that are paths: a run can be resumed from another directory.
-_PATHS = ("model", "adapter", "kl_ref_adapter_path", "ptx_data")
+_PATHS = ("model", "adapter", "kl_ref_adapter_path", "teacher", "ptx_data")
 _TASKS = ("task", "eval_task")
 _TASK_FILE = 2
 

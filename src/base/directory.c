@@ -17,7 +17,7 @@ void rein_names_free(rein_names *names) {
     *names = (rein_names){0};
 }
 
-static rein_status add_name(rein_names *names, const char *name, rein_error *err) {
+rein_status rein_names_add(rein_names *names, const char *name, rein_error *err) {
     if (names->n == names->capacity) {
         const size_t capacity = names->capacity ? 2 * names->capacity : 16;
         char **at = realloc(names->at, capacity * sizeof *at);
@@ -44,7 +44,7 @@ rein_status rein_directory_list(rein_names *names, const char *path, rein_error 
         const struct dirent *entry = readdir(directory);
         if (!entry && errno) status = rein_file_error(err, path, "the directory cannot be read");
         if (!entry) break;
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) status = add_name(names, entry->d_name, err);
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) status = rein_names_add(names, entry->d_name, err);
     }
     closedir(directory);
     if (names->n) qsort(names->at, names->n, sizeof *names->at, by_bytes);

@@ -13,6 +13,9 @@ typedef struct rein_names {
 /* The names in a directory, hidden ones too, without . and .. The caller frees *names, also after a failure. Thread-safe. */
 rein_status rein_directory_list(rein_names *names, const char *path, rein_error *err);
 
+/* Appends a copy of a name; the list is not sorted by it. */
+rein_status rein_names_add(rein_names *names, const char *name, rein_error *err);
+
 /* Harmless on {0}. */
 void rein_names_free(rein_names *names);
 

@@ -19,6 +19,7 @@ enum rein_random_stream {
     REIN_RANDOM_SPARE = 3,    /* uses without their own stream: tests */
     REIN_RANDOM_TASK = 4,     /* (0: asking, 1: demonstrating; index; attempt, and the split when asking; number of the draw) */
     REIN_RANDOM_INIT = 5,     /* (tensor, 0, 0, element / 4) */
+    REIN_RANDOM_MIXTURE = 7,  /* (step, 0, 0, 0): own samples or given data */
     REIN_RANDOM_SCORE = 6     /* (0, 0, 0, element / 4): a new score head */
 };
 

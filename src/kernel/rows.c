@@ -198,6 +198,35 @@ static void logits_backward(float *dz, const float *x, size_t n, float log_sum, 
     }
 }
 
+/* Every token of the vocabulary adds beta·q·(e^r − 1 − r) with r = log(m/q), and (1 − beta)·p·(e^s − 1 − s) with s = log(m/p): what the squares
+ * add over beta·q·log(q/m) + (1 − beta)·p·log(p/m) is m − beta·q − (1 − beta)·p, which is 0. No term is below 0, so nothing cancels. Where p
+ * and q are far apart, e^s would overflow, and nothing cancels either. */
+static double jensen_shannon(float *t, double *toward, const float *x, float log_sum, const float *y, float log_sum_of_y, size_t n,
+                             float beta) {
+    V all = {0}, of_p = {0};
+    EACH(i, n) {
+        const M inside = first_lanes(n - i);
+        const V log_p = load(x + i, n - i) - log_sum, log_q = load(y + i, n - i) - log_sum_of_y, apart = log_q - log_p;
+        const V p = keep(inside, exp_lanes(log_p)), q = keep(inside, exp_lanes(log_q)), near = -magnitude(apart);
+        const M below = apart <= splat(0);
+        V excess, excess_p, excess_q;
+        const V power = exp_excess(near, &excess), change = pick(near > splat(-0.25f), near + excess, power - 1);
+        const V mixed =
+            log1p_lanes(pick(below, splat(beta), splat(1 - beta)) * change); /* log m minus the greater of log p, log q */
+        const V of_m_p = pick(below, mixed, apart + mixed), of_m_q = pick(below, mixed - apart, mixed);
+        (void)exp_excess(of_m_p, &excess_p), (void)exp_excess(of_m_q, &excess_q);
+        const M close = near > splat(-1);
+        const V term_p = keep(p > splat(0), p * pick(close, excess_p, -of_m_p)),
+                term_q = keep(q > splat(0), q * pick(close, excess_q, -of_m_q));
+        const V weighted = keep(p > splat(0), p * -of_m_p);
+        store(t + i, weighted, n - i);
+        of_p = of_p + weighted;
+        all = all + fmadd(term_q, splat(beta), term_p * (1 - beta));
+    }
+    *toward = add_lanes(of_p);
+    return add_lanes(all);
+}
+
 /* ---- sums */
 static void scale_row(float *x, size_t n, float factor) { EACH(i, n) store(x + i, load(x + i, n - i) * factor, n - i); }
 
@@ -224,6 +253,7 @@ const rein_row_kernels KERNEL(rein_row_kernels) = {
     .softmax_stats = softmax_stats,
     .exp_shifted = exp_shifted,
     .logits_backward = logits_backward,
+    .jensen_shannon = jensen_shannon,
     .dot = dot,
     .scale = scale_row,
     .add_scaled = add_scaled,

@@ -54,6 +54,11 @@ typedef struct rein_row_kernels {
      * dz may be x. */
     void (*logits_backward)(float *dz, const float *x, size_t n, float log_sum, float entropy, float dlp, float dh, float scale);
 
+    /* From x, y and their log Σ e: p = e^(x − log_sum), q = e^(y − its own), m = (1 − beta)·p + beta·q. t = p·(log p − log m), whose sum is
+     * *toward; returns beta·Σ q·(log q − log m) + (1 − beta)·Σ p·(log p − log m), never below 0. t may be y. */
+    double (*jensen_shannon)(float *t, double *toward, const float *x, float log_sum, const float *y, float log_sum_of_y, size_t n,
+                             float beta);
+
     double (*dot)(const float *a, const float *b, size_t n);              /* Σ a·b */
     void (*scale)(float *x, size_t n, float factor);                      /* x ← factor·x */
     void (*add_scaled)(float *y, const float *x, size_t n, float factor); /* y += factor·x */

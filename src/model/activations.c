@@ -126,13 +126,17 @@ static void take_layers(rein_activations *a) {
 static void take_comparison(rein_activations *a, const rein_beside *beside, int directions) {
     rein_arena *arena = &a->arena;
     const size_t n = a->n_wanted;
-    a->reference = (rein_head_reference){&beside->activations->head, beside->activations->hidden, beside->activations->inner};
+    const int twice = beside->divergence == REIN_DIVERGENCE_JSD;
+    a->reference = (rein_head_reference){&beside->activations->head, beside->activations->hidden, beside->activations->inner,
+                                         beside->divergence, (float)beside->jsd_beta};
     a->out.reference = &a->reference;
     a->out.kl = rein_arena_floats(arena, n);
     a->out.reference_log_probs = rein_arena_floats(arena, n);
     a->kl_gradient = a->options.keep && beside->kl_gradient;
     if (a->kl_gradient && directions) a->out.w = rein_arena_floats(arena, n * (size_t)a->batch.model->config.hidden_size);
-    if (a->kl_gradient && !directions) a->out.reference_log_sums = rein_arena_floats(arena, n);
+    if (twice || (a->kl_gradient && !directions)) a->out.reference_log_sums = rein_arena_floats(arena, n);
+    if (twice && !a->out.log_sums) a->out.log_sums = rein_arena_floats(arena, n);
+    if (twice) a->out.toward_mixture = rein_arena_floats(arena, n);
 }
 
 static void take_head(rein_activations *a, const rein_policy *policy, int with_entropies, const rein_beside *beside) {

@@ -187,6 +187,7 @@ rein_status rein_adapter_copy(rein_adapter **copy, const rein_adapter *a, rein_e
     const rein_adapter_config config = {a->rank, a->alpha, a->rank_stabilized, a->modules, a->base, a->score != NULL};
     const rein_status status = rein_adapter_allocate(copy, a->model, &config, err);
     if (status) return status;
+    (*copy)->form = a->form;
     memcpy((*copy)->values, a->values, a->floats * sizeof *a->values);
     rein_adapter_pack(*copy);
     return REIN_OK;

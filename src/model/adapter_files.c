@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "kernel/kernels.h"
+#include "reward_form.h"
 #include "weight_type.h"
 
 static const char PREFIX[] = "base_model.model.", LAYERS[] = "model.layers.", EXPERTS[] = ".mlp.experts.",
@@ -268,6 +269,11 @@ rein_status rein_adapter_open(rein_adapter **adapter, const rein_model *model, c
     *adapter = NULL;
     rein_status status = open_files(&file, &json, &tensors, directory, err);
     if (!status) status = rein_adapter_from_files(adapter, model, file, json, tensors, err);
+    if (!status && (*adapter)->score) status = rein_reward_form_read(&(*adapter)->form, directory, err);
+    if (status) {
+        rein_adapter_close(*adapter);
+        *adapter = NULL;
+    }
     close_files(file, json, tensors);
     return status;
 }
@@ -387,6 +393,7 @@ rein_status rein_adapter_save(const rein_adapter *a, const char *directory, rein
     rein_status status = config && factors && json ? REIN_OK : rein_no_memory(err);
     if (!status) status = rein_make_directories(directory, err);
     if (!status) status = write_factors(a, factors, err);
+    if (!status && a->score) status = rein_reward_form_write(&a->form, a->model->quantize, directory, err);
     if (!status) status = rein_json_file_write(config, json, err);
     json_decref(json);
     free(config);

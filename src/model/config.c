@@ -54,6 +54,12 @@ static void read_labels(rein_model_config *to, rein_fields *in) {
     to->labels = to->classifies ? rein_fields_integer_or(in, "num_labels", 1, MAX_WIDTH, labels) : 0;
 }
 
+/* Others write numbers that no token has, such as -1 or the size of the vocabulary. */
+static void read_pad(rein_model_config *to, const json_t *json) {
+    const json_t *pad = json_object_get(json, "pad_token_id");
+    to->pad = json_is_integer(pad) ? json_integer_value(pad) : -1;
+}
+
 /* Goes on in the object that describes the text model, if the family has one. */
 static void enter_nested(const rein_model_config *c, rein_fields *in) {
     if (in->status || !c->family->nested) return;
@@ -250,6 +256,7 @@ rein_status rein_model_config_parse(rein_model_config *config, const char *file,
     if (!in.status) read_model(&c, &in);
     in.object = json, in.path = "";
     read_dtype(&c, &in);
+    read_pad(&c, json);
     if (!in.status && c.family->nested) read_switches_outside(&c, &in);
     if (!in.status && generation) {
         in = (rein_fields){.object = generation, .file = generation_file, .path = "", .err = err};
@@ -308,24 +315,25 @@ static json_t *text_model(const json_t *json, const rein_model_config *c) {
 }
 
 /* One label: transformers writes the names of the labels, of which their number follows. */
-static int set_classifier(json_t *json, const rein_family *family) {
+static int set_classifier(json_t *json, const rein_family *family, int64_t pad) {
     char name[REIN_ARCHITECTURE];
     const json_t *type = json_object_get(json, "model_type");
     json_object_del(json, "num_labels");
     return json_object_set_new(json, "architectures", json_pack("[s]", rein_family_classifier(name, family))) ||
            (!type && json_object_set_new(json, "model_type", json_string(family->model_type))) ||
+           json_object_set_new(json, "pad_token_id", json_integer(pad)) ||
            json_object_set_new(json, "id2label", json_pack("{s:s}", "0", "LABEL_0")) ||
            json_object_set_new(json, "label2id", json_pack("{s:i}", "LABEL_0", 0));
 }
 
-static rein_status change(json_t *json, const char *file, rein_tensor_type dtype, int tie, int score, rein_error *err) {
+static rein_status change(json_t *json, const char *file, rein_tensor_type dtype, int tie, int64_t pad, rein_error *err) {
     rein_model_config before;
     const rein_status status = rein_model_config_parse(&before, file, json, NULL, NULL, err);
     if (status) return status;
     if (set_dtype(json, &before, dtype) != 0) return rein_no_memory(err);
     if (!before.tie_word_embeddings != !tie && json_object_set_new(json, "tie_word_embeddings", json_boolean(tie)) != 0)
         return rein_no_memory(err);
-    return score && set_classifier(json, before.family) ? rein_no_memory(err) : REIN_OK;
+    return pad >= 0 && set_classifier(json, before.family, pad) ? rein_no_memory(err) : REIN_OK;
 }
 
 /* Replaces a configuration by that of its text model, if it has one inside. */
@@ -340,7 +348,7 @@ static rein_status take_text_model(json_t **json, const char *file, rein_error *
 }
 
 rein_status rein_model_config_write(const char *to_directory, const char *from_directory, rein_tensor_type dtype,
-                                    int tie_word_embeddings, int score, rein_error *err) {
+                                    int tie_word_embeddings, int64_t pad, rein_error *err) {
     char *from = NULL, *to = NULL;
     json_t *json = NULL;
     char types[REIN_WEIGHT_TYPES_SHOWN];
@@ -348,7 +356,7 @@ rein_status rein_model_config_write(const char *to_directory, const char *from_d
     if (!type || !type->word) return rein_fail(err, REIN_EINVAL, "a model is written as %s", rein_weight_types_show(types, "or"));
     rein_status status = read_json(&json, &from, from_directory, "config.json", 0, err);
     if (!status) status = take_text_model(&json, from, err);
-    if (!status) status = change(json, from, dtype, tie_word_embeddings, score, err);
+    if (!status) status = change(json, from, dtype, tie_word_embeddings, pad, err);
     if (!status) to = rein_path_join(to_directory, "config.json");
     if (!status) status = to ? rein_json_file_write(to, json, err) : rein_no_memory(err);
     json_decref(json);

@@ -67,7 +67,7 @@ typedef struct rein_model_config {
     int qkv_bias, o_bias;    /* of attention */
     int mlp_bias;            /* of gate, up and down */
     rein_qk_norm qk_norm;
-    int64_t bos;               /* -1: none */
+    int64_t bos, pad;          /* -1: none */
     int64_t eos[REIN_MAX_EOS]; /* each of them ends a completion */
     int n_eos;
     double initializer_range; /* the standard deviation of new matrices */
@@ -116,10 +116,10 @@ rein_status rein_model_config_parse(rein_model_config *config, const char *file,
                                     const json_t *generation, rein_error *err);
 
 /* Writes the config.json of a model that was made from the one in `from_directory`: the same JSON with another type of the weights
- * (dtype or torch_dtype, as the original spells it) and another tie_word_embeddings, where they differ; with `score`, the architecture of a
- * …ForSequenceClassification of one label. */
+ * (dtype or torch_dtype, as the original spells it) and another tie_word_embeddings, where they differ; with `pad` (not -1), the architecture of a
+ * …ForSequenceClassification of one label whose sequences are padded with that token. */
 rein_status rein_model_config_write(const char *to_directory, const char *from_directory, rein_tensor_type dtype,
-                                    int tie_word_embeddings, int score, rein_error *err);
+                                    int tie_word_embeddings, int64_t pad, rein_error *err);
 
 /* ---- the tensors of a model, by the names Hugging Face gives them */
 

@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "gguf.h"
 #include "merged.h"
+#include "reward_form.h"
 #include "weight_type.h"
 
 static const size_t MAX_SHARD_BYTES = 5000000000; /* as in transformers 4 */
@@ -33,6 +34,8 @@ typedef struct saving {
     double *sum;     /* [max_width] */
     float *row;      /* [max_width] */
     uint32_t *block; /* merged rows, in either type: aligned for the wider one */
+    int64_t pad;     /* of a reward model; -1: it is none */
+    rein_text pad_name;
     rein_error *err;
 } saving;
 
@@ -84,6 +87,7 @@ static void free_memory(saving *s) {
     free(s->sum);
     free(s->row);
     free(s->block);
+    rein_text_free(&s->pad_name);
 }
 
 static rein_status plan(saving *s, const rein_model_config *config, const rein_adapter *adapter, size_t max_bytes) {
@@ -215,6 +219,13 @@ static rein_status copy_files(const saving *s) {
     return status;
 }
 
+/* What a reward model has besides: its form, and a padding token that ends no sequence. */
+static rein_status write_form(const saving *s, const rein_adapter *adapter) {
+    const rein_reward_form form = rein_reward_form_of(&(rein_policy){s->model, adapter, 1});
+    const rein_status status = rein_reward_form_write(&form, NULL, s->directory, s->err);
+    return status ? status : rein_reward_pad_tokenizer(s->directory, &s->pad_name, s->err);
+}
+
 /* The type for config.json: that of all weights or, if they differ, the type it had before, else that of the embedding. */
 static rein_tensor_type type_of(const saving *s) {
     for (size_t i = 1; i < s->n; i++)
@@ -260,7 +271,7 @@ static void remove_model(const saving *s) {
 
 rein_status rein_model_save_shards(const rein_model *model, const rein_adapter *adapter, const char *directory, size_t max_bytes,
                                    rein_error *err) {
-    saving s = {.model = model, .directory = directory, .err = err};
+    saving s = {.model = model, .directory = directory, .pad = -1, .err = err};
     rein_model_config config = model->config;
     rein_exec exec;
     if (adapter && adapter->model != model) return rein_fail_at(err, REIN_EINVAL, "adapter", -1, "was made for another model");
@@ -270,14 +281,15 @@ rein_status rein_model_save_shards(const rein_model *model, const rein_adapter *
     if (status) return status;
     s.kernels = rein_kernels_of(exec.isa);
     status = plan(&s, &config, adapter, max_bytes);
+    if (!status && config.score) status = rein_reward_pad(&s.pad, &s.pad_name, model, err);
     if (!status) status = prepare_directory(directory, err);
     if (!status) {
         for (size_t shard = 0; shard < s.n_shards && !status; shard++) status = write_shard(&s, shard);
         if (!status && s.n_shards > 1) status = write_index(&s);
         if (!status) status = copy_files(&s);
+        if (!status && config.score) status = write_form(&s, adapter);
         if (!status)
-            status =
-                rein_model_config_write(directory, model->directory, type_of(&s), config.tie_word_embeddings, config.score, err);
+            status = rein_model_config_write(directory, model->directory, type_of(&s), config.tie_word_embeddings, s.pad, err);
         if (status) remove_model(&s);
     }
     free_memory(&s);

@@ -13,6 +13,7 @@
 #include "gguf.h"
 #include "key_store.h"
 #include "quantize.h"
+#include "reward_form.h"
 #include "weight_type.h"
 
 /* ------------------------------------------------------------------------------------------------------------------- binding */
@@ -404,6 +405,7 @@ rein_status rein_model_open(rein_model **model, const char *directory, const rei
     status = choose_type(m, options, err);
     if (!status) status = open_files(m, directory, options, err);
     if (!status) status = build(m, options, &exec, err);
+    if (!status && m->score) status = rein_reward_form_read(&m->form, directory, err);
     if (status) {
         rein_model_close(m);
         return status;

@@ -48,6 +48,7 @@ struct rein_model {
     rein_norm norm;                      /* before the head */
     rein_linear head;                    /* over the vocabulary; without weights if there is a score head */
     const float *score;                  /* [hidden], or NULL: the model has no score head */
+    rein_reward_form form;               /* with a score head */
     rein_frequencies ropes[REIN_ROPES];  /* of the rotary embeddings: config.rope and config.window_rope */
     rein_arena memory;                   /* holds everything above */
     struct rein_packed_weights *packing; /* packed copies of the matrices of layers and head */
@@ -65,11 +66,12 @@ struct rein_adapter {
     int64_t rank;
     double alpha;
     int rank_stabilized;
-    unsigned modules; /* bit m: the tensor that begins with module m has a LoRA (rein_module_count) */
-    char *base;       /* what the adapter is for: a name or a directory */
-    rein_lora *loras; /* [rein_adapter_slots]; rank 0: none. Modules of one tensor share A, and each has its rows of B */
-    float *values;    /* A and B of each LoRA, in the order of loras, then the score head */
-    float *score;     /* [hidden] of values, or NULL: the adapter has no score head */
+    unsigned modules;      /* bit m: the tensor that begins with module m has a LoRA (rein_module_count) */
+    char *base;            /* what the adapter is for: a name or a directory */
+    rein_lora *loras;      /* [rein_adapter_slots]; rank 0: none. Modules of one tensor share A, and each has its rows of B */
+    float *values;         /* A and B of each LoRA, in the order of loras, then the score head */
+    float *score;          /* [hidden] of values, or NULL: the adapter has no score head */
+    rein_reward_form form; /* with a score head */
     float *packed;
     size_t floats, packed_floats;
     size_t n;           /* number of LoRAs: tensors that have one */

@@ -74,8 +74,10 @@ typedef struct head_block {
     size_t first, rows;
     float *z, *y, *q; /* [rows][chunk]: x, then e = e^(x−maximum); e·(x−maximum); the reference's x, then e·(x − it − shift) */
     rein_softmax_total totals[ROWS], reference[ROWS];
-    float shift[ROWS];  /* about x − the reference's x: what is subtracted from it, so that less cancels */
-    double apart[ROWS]; /* Σ e·(x − the reference's x − shift) */
+    double toward[ROWS];           /* of jsd: KL(p‖m); `apart` is the divergence itself */
+    float shift[ROWS];             /* about x − the reference's x: what is subtracted from it, so that less cancels */
+    double apart[ROWS];            /* Σ e·(x − the reference's x − shift) */
+    double reference_factor[ROWS]; /* by which a chunk of the reference has scaled its sums */
     float picked[ROWS], reference_picked[ROWS]; /* x of the target */
     float slopes[REIN_VOCABULARY_CHUNK];        /* of capped logits, in one row */
 } head_block;
@@ -91,40 +93,39 @@ size_t rein_head_scratch(const rein_head_out *out, const rein_nn_context *run) {
 static void rescale(head_block *b, size_t r, double factor, double shift) {
     const rein_head_out *out = b->w->out;
     const size_t hidden = b->w->head->linear->in, at = (b->first + r) * hidden;
-    if (!((float)factor > 0)) { /* they vanish; 0·∞ would be NaN */
+    const int of_p = out->w && out->reference->divergence == REIN_DIVERGENCE_REVERSE; /* w has the maximum of p */
+    if (!((float)factor > 0)) {                                                       /* they vanish; 0·∞ would be NaN */
         memset(out->u + at, 0, hidden * sizeof *out->u);
         if (out->v) memset(out->v + at, 0, hidden * sizeof *out->v);
-        if (out->w) memset(out->w + at, 0, hidden * sizeof *out->w);
+        if (of_p) memset(out->w + at, 0, hidden * sizeof *out->w);
         return;
     }
     if (out->v) { /* Σ e·(x−M′)·W = factor·(Σ e·(x−M)·W + shift·Σ e·W) */
         b->w->run->kernels->rows->add_scaled(out->v + at, out->u + at, hidden, (float)shift);
         b->w->run->kernels->rows->scale(out->v + at, hidden, (float)factor);
     }
-    if (out->w) b->w->run->kernels->rows->scale(out->w + at, hidden, (float)factor);
+    if (of_p) b->w->run->kernels->rows->scale(out->w + at, hidden, (float)factor);
     b->w->run->kernels->rows->scale(out->u + at, hidden, (float)factor);
 }
 
-static void add_directions(head_block *b, size_t first, size_t n, float *gemm_scratch) {
+/* to += a·W of a chunk. */
+static void add_direction(float *to, const float *a, const head_block *b, size_t first, size_t n, float *gemm_scratch) {
     const head_work *w = b->w;
     const size_t hidden = w->head->linear->in;
     rein_gemm_task task = {.stride = hidden, .m = b->rows, .n = hidden, .k = n, .add = 1, .scratch = gemm_scratch};
     task.b = rein_linear_columns(w->head->linear, first);
     if (w->head->linear->packed.data) task.panel = hidden, task.transposed = 1;
     else task.b.row = task.b.column, task.b.column = 1;
-    task.a = (rein_matrix){b->z, REIN_VOCABULARY_CHUNK, 1, REIN_STORED_F32};
-    task.c = w->out->u + b->first * hidden;
+    task.a = (rein_matrix){a, REIN_VOCABULARY_CHUNK, 1, REIN_STORED_F32};
+    task.c = to + b->first * hidden;
     w->run->kernels->gemm->multiply(&task);
-    if (w->out->v) {
-        task.a.data = b->y;
-        task.c = w->out->v + b->first * hidden;
-        w->run->kernels->gemm->multiply(&task);
-    }
-    if (w->out->w) {
-        task.a.data = b->q;
-        task.c = w->out->w + b->first * hidden;
-        w->run->kernels->gemm->multiply(&task);
-    }
+}
+
+static void add_directions(const head_block *b, size_t first, size_t n, float *gemm_scratch) {
+    const rein_head_out *out = b->w->out;
+    add_direction(out->u, b->z, b, first, n, gemm_scratch);
+    if (out->v) add_direction(out->v, b->y, b, first, n, gemm_scratch);
+    if (out->w && out->reference->divergence != REIN_DIVERGENCE_JSD) add_direction(out->w, b->q, b, first, n, gemm_scratch);
 }
 
 static void cap_logits(head_block *b, float *z, size_t n) {
@@ -140,26 +141,69 @@ static void multiply_by_slopes(const head_block *b, float *e, float *y, float *q
 }
 
 /* ---- the reference */
-/* The same columns of the other model, into q: its capped logits/T; the statistics of each row. */
-static void reference_chunk(head_block *b, size_t first, size_t n, float *gemm_scratch) {
+/* The same columns of the other model, into q. */
+static void other_logits(head_block *b, size_t first, size_t n, float *gemm_scratch) {
     const head_work *w = b->w;
     const rein_head_reference *other = w->out->reference;
     const rein_head *head = other->head;
-    const rein_row_kernels *k = w->run->kernels->rows;
     chunk_logits(b->q, REIN_VOCABULARY_CHUNK, other->h + b->first * head->linear->in, b->rows, first, n, head->linear, gemm_scratch,
                  w->run);
     if (has_lora(head->lora))
         add_chunk_lora(b->q, REIN_VOCABULARY_CHUNK, other->inner + b->first * head->lora->rank, b->rows, first, n, head->lora,
                        gemm_scratch, w->run);
+}
+
+static void cap_other(const head_block *b, float *y, size_t n) {
+    const rein_head *head = b->w->out->reference->head;
+    if (head->cap > 0) b->w->run->kernels->rows->soft_cap(y, n, 1, head->cap);
+}
+
+/* They become its capped logits/T. */
+static void other_scaled(const head_block *b, size_t r, size_t n) {
+    float *y = b->q + r * REIN_VOCABULARY_CHUNK;
+    cap_other(b, y, n);
+    b->w->run->kernels->rows->scale(y, n, b->w->out->reference->head->inverse_temperature);
+}
+
+/* The same, with the statistics of each row. */
+static void reference_chunk(head_block *b, size_t first, size_t n, float *gemm_scratch) {
+    const head_work *w = b->w;
+    const rein_head *head = w->out->reference->head;
+    const rein_row_kernels *k = w->run->kernels->rows;
+    other_logits(b, first, n, gemm_scratch);
     for (size_t r = 0; r < b->rows; r++) {
         float *y = b->q + r * REIN_VOCABULARY_CHUNK;
         const size_t target = (size_t)w->targets[b->first + r];
-        if (head->cap > 0) k->soft_cap(y, n, 1, head->cap);
+        cap_other(b, y, n);
         const rein_softmax_stats m = k->softmax_stats(y, n, head->inverse_temperature, 0);
         if (target >= first && target < first + n) b->reference_picked[r] = y[target - first];
+        b->reference_factor[r] = 1;
         if (first == 0) b->reference[r] = first_chunk(&m);
-        else add_chunk(&b->reference[r], &m, w->run->exec.isa);
+        else b->reference_factor[r] = add_chunk(&b->reference[r], &m, w->run->exec.isa);
     }
+}
+
+static rein_divergence divergence_of(const rein_head_out *out) {
+    return out->reference ? out->reference->divergence : REIN_DIVERGENCE_SAMPLED;
+}
+
+/* Scales a direction so far to a new maximum. Where it vanishes, 0·∞ would be NaN. */
+static void scale_direction(const head_block *b, float *direction, size_t r, double factor) {
+    const size_t hidden = b->w->head->linear->in, at = (b->first + r) * hidden;
+    if (factor == 1) return;
+    if ((float)factor > 0) b->w->run->kernels->rows->scale(direction + at, hidden, (float)factor);
+    else memset(direction + at, 0, hidden * sizeof *direction);
+}
+
+/* forward: q ← e^(q−maximum), with the sum of its products with q − x. */
+static void weigh_forward(head_block *b, size_t r, const float *x, size_t n) {
+    const rein_row_kernels *k = b->w->run->kernels->rows;
+    float *q = b->q + r * REIN_VOCABULARY_CHUNK, *e = b->y + r * REIN_VOCABULARY_CHUNK; /* y is written afterwards */
+    k->exp_shifted(e, NULL, q, n, (float)b->reference[r].maximum);
+    for (size_t i = 0; i < n; i++) q[i] = (q[i] - x[i]) + b->shift[r];
+    b->apart[r] = b->reference_factor[r] * b->apart[r] + k->dot(e, q, n);
+    if (b->w->out->w) scale_direction(b, b->w->out->w, r, b->reference_factor[r]);
+    memcpy(q, e, n * sizeof *q);
 }
 
 /* q ← e·(x − q), given x − q; its sum. e is in x, or a copy where x must stay. */
@@ -199,29 +243,80 @@ static void do_row(head_block *b, size_t r, float *x, size_t first, size_t n) {
     if (first == 0) b->totals[r] = first_chunk(&m), b->apart[r] = 0;
     else factor = add_chunk(&b->totals[r], &m, w->run->exec.isa);
     if (first == 0 && out->reference) b->shift[r] = (float)(b->totals[r].maximum - b->reference[r].maximum);
+    const rein_divergence divergence = divergence_of(out);
     if (!out->u && !out->reference) return;
-    if (out->reference) subtract_reference(b, r, x, n);
+    if (divergence == REIN_DIVERGENCE_FORWARD) weigh_forward(b, r, x, n);
+    if (divergence == REIN_DIVERGENCE_REVERSE) subtract_reference(b, r, x, n);
     if (out->u && first > 0 && b->totals[r].maximum > before) rescale(b, r, factor, before - b->totals[r].maximum);
     k->exp_shifted(e, y, x, n, (float)b->totals[r].maximum);
-    if (out->reference) weigh_difference(b, r, e, n, factor);
+    if (divergence == REIN_DIVERGENCE_REVERSE) weigh_difference(b, r, e, n, factor);
     if (out->u && w->head->cap > 0) multiply_by_slopes(b, x, y, out->w ? b->q + r * REIN_VOCABULARY_CHUNK : NULL, n);
 }
 
-static void do_chunk(head_block *b, size_t first, size_t n, float *gemm_scratch) {
+/* The logits of a chunk, and where they are. */
+static float *logits_of_chunk(size_t *row, const head_block *b, size_t first, size_t n, float *gemm_scratch) {
     const head_work *w = b->w;
     const rein_head_out *out = w->out;
-    const size_t hidden = w->head->linear->in;
-    const size_t row = out->x ? out->x_row : REIN_VOCABULARY_CHUNK;
-    float *z = out->x ? out->x + b->first * row + first : b->z;
-    chunk_logits(z, row, w->h + b->first * hidden, b->rows, first, n, w->head->linear, gemm_scratch, w->run);
+    *row = out->x ? out->x_row : REIN_VOCABULARY_CHUNK;
+    float *z = out->x ? out->x + b->first * *row + first : b->z;
+    chunk_logits(z, *row, w->h + b->first * w->head->linear->in, b->rows, first, n, w->head->linear, gemm_scratch, w->run);
     if (has_lora(w->head->lora))
-        add_chunk_lora(z, row, w->inner + b->first * w->head->lora->rank, b->rows, first, n, w->head->lora, gemm_scratch, w->run);
+        add_chunk_lora(z, *row, w->inner + b->first * w->head->lora->rank, b->rows, first, n, w->head->lora, gemm_scratch, w->run);
+    return z;
+}
+
+static void do_chunk(head_block *b, size_t first, size_t n, float *gemm_scratch) {
+    const rein_head_out *out = b->w->out;
+    size_t row;
+    float *z = logits_of_chunk(&row, b, first, n, gemm_scratch);
     if (out->reference) reference_chunk(b, first, n, gemm_scratch);
     for (size_t r = 0; r < b->rows; r++) do_row(b, r, z + r * row, first, n);
     if (out->u) add_directions(b, first, n, gemm_scratch);
 }
 
-/* u ← (W_y − u/S)/T, v ← −(v/S − (Σ p·x)·u/S)/T, w ← (w/S − (Σ p·(x − y))·u/S)/T. Before, they are sums over the vocabulary. */
+/* ---- jsd: the vocabulary once more, with both sums of exponentials */
+static void jensen_shannon_row(head_block *b, size_t r, float *x, size_t n) {
+    const head_work *w = b->w;
+    const rein_row_kernels *k = w->run->kernels->rows;
+    const size_t at = b->first + r;
+    float *q = b->q + r * REIN_VOCABULARY_CHUNK;
+    double toward;
+    if (!w->out->x && w->head->cap > 0) cap_logits(b, x, n);
+    if (!w->out->x) k->scale(x, n, w->head->inverse_temperature);
+    b->apart[r] +=
+        k->jensen_shannon(q, &toward, x, w->out->log_sums[at], q, w->out->reference_log_sums[at], n, w->out->reference->jsd_beta);
+    b->toward[r] += toward;
+    if (w->out->w && w->head->cap > 0) k->multiply(q, b->slopes, n);
+}
+
+static void jensen_shannon_chunk(head_block *b, size_t first, size_t n, float *gemm_scratch) {
+    const rein_head_out *out = b->w->out;
+    size_t row = out->x_row;
+    float *z = out->x ? out->x + b->first * row + first : logits_of_chunk(&row, b, first, n, gemm_scratch);
+    other_logits(b, first, n, gemm_scratch);
+    for (size_t r = 0; r < b->rows; r++) {
+        other_scaled(b, r, n);
+        jensen_shannon_row(b, r, z + r * row, n);
+    }
+    if (out->w) add_direction(out->w, b->q, b, first, n, gemm_scratch);
+}
+
+/* reverse: w ← (w/S − (Σ p·(x − y))·u/S)/T; forward: (u/S − w/its own S)/T; jsd: (1 − β)·(w − KL(p‖m)·u/S)/T. share is 1/(S·T). */
+static void finish_w(const head_block *b, size_t r, float *w, const float *u, float share) {
+    const rein_row_kernels *k = b->w->run->kernels->rows;
+    const size_t hidden = b->w->head->linear->in;
+    const float inverse = b->w->head->inverse_temperature;
+    double scale = (double)share, by_u = -(b->apart[r] / b->totals[r].sum) * (double)share;
+    if (divergence_of(b->w->out) == REIN_DIVERGENCE_FORWARD) scale = -(double)inverse / b->reference[r].sum, by_u = (double)share;
+    if (divergence_of(b->w->out) == REIN_DIVERGENCE_JSD) {
+        const double rest = 1 - (double)b->w->out->reference->jsd_beta;
+        scale = rest * (double)inverse, by_u = -rest * b->toward[r] * (double)share;
+    }
+    k->scale(w, hidden, (float)scale);
+    k->add_scaled(w, u, hidden, (float)by_u);
+}
+
+/* u ← (W_y − u/S)/T, v ← −(v/S − (Σ p·x)·u/S)/T. Before, they and w are sums over the vocabulary. */
 static void finish_directions(const head_block *b, size_t r) {
     const head_work *w = b->w;
     const rein_row_kernels *k = w->run->kernels->rows;
@@ -230,10 +325,7 @@ static void finish_directions(const head_block *b, size_t r) {
     const float inverse = w->head->inverse_temperature, share = (float)(1 / b->totals[r].sum) * inverse;
     const float slope = target_slope(b, r);
     float *u = w->out->u + at, *v = w->out->v ? w->out->v + at : NULL, *by_kl = w->out->w ? w->out->w + at : NULL;
-    if (by_kl) {
-        k->scale(by_kl, hidden, share);
-        k->add_scaled(by_kl, u, hidden, -(float)(b->apart[r] / b->totals[r].sum) * share);
-    }
+    if (by_kl) finish_w(b, r, by_kl, u, share);
     if (v) {
         k->scale(v, hidden, -share);
         k->add_scaled(v, u, hidden, (float)(b->totals[r].weighted / b->totals[r].sum) * share);
@@ -252,8 +344,14 @@ static void finish_directions(const head_block *b, size_t r) {
 static void finish_reference(const head_block *b, size_t r, double log_sum) {
     const rein_head_out *out = b->w->out;
     const size_t at = b->first + r;
-    const double reference = rein_head_log_sum(&b->reference[r], b->w->run->exec.isa);
-    out->kl[at] = (float)(b->apart[r] / b->totals[r].sum + (double)b->shift[r] + (reference - log_sum));
+    const double reference = rein_head_log_sum(&b->reference[r], b->w->run->exec.isa),
+                 apart = (double)b->shift[r] + (reference - log_sum);
+    switch (divergence_of(out)) {
+    case REIN_DIVERGENCE_JSD: out->kl[at] = (float)b->apart[r]; break;
+    case REIN_DIVERGENCE_FORWARD: out->kl[at] = (float)(b->apart[r] / b->reference[r].sum - apart); break;
+    default: out->kl[at] = (float)(b->apart[r] / b->totals[r].sum + apart);
+    }
+    if (out->toward_mixture) out->toward_mixture[at] = (float)b->toward[r];
     if (out->reference_log_probs) out->reference_log_probs[at] = (float)((double)b->reference_picked[r] - reference);
     if (out->reference_log_sums) out->reference_log_sums[at] = (float)reference;
 }
@@ -270,6 +368,21 @@ static void finish_row(head_block *b, size_t r) {
     if (out->u) finish_directions(b, r);
 }
 
+static size_t chunk_size(size_t first, size_t vocabulary) {
+    return vocabulary - first < REIN_VOCABULARY_CHUNK ? vocabulary - first : REIN_VOCABULARY_CHUNK;
+}
+
+static void jensen_shannon(head_block *b, size_t vocabulary, float *gemm_scratch) {
+    const rein_head_out *out = b->w->out;
+    for (size_t r = 0; r < b->rows; r++) {
+        out->log_sums[b->first + r] = (float)rein_head_log_sum(&b->totals[r], b->w->run->exec.isa);
+        out->reference_log_sums[b->first + r] = (float)rein_head_log_sum(&b->reference[r], b->w->run->exec.isa);
+        b->apart[r] = b->toward[r] = 0;
+    }
+    for (size_t first = 0; first < vocabulary; first += REIN_VOCABULARY_CHUNK)
+        jensen_shannon_chunk(b, first, chunk_size(first, vocabulary), gemm_scratch);
+}
+
 static void do_rows(void *context, size_t piece, int thread) {
     const head_work *w = context;
     const size_t vocabulary = w->head->linear->out, hidden = w->head->linear->in;
@@ -281,8 +394,8 @@ static void do_rows(void *context, size_t piece, int thread) {
     if (w->out->v) memset(w->out->v + b.first * hidden, 0, b.rows * hidden * sizeof(float));
     if (w->out->w) memset(w->out->w + b.first * hidden, 0, b.rows * hidden * sizeof(float));
     for (size_t first = 0; first < vocabulary; first += REIN_VOCABULARY_CHUNK)
-        do_chunk(&b, first, vocabulary - first < REIN_VOCABULARY_CHUNK ? vocabulary - first : REIN_VOCABULARY_CHUNK,
-                 rein_nn_gemm_scratch(w->run, thread));
+        do_chunk(&b, first, chunk_size(first, vocabulary), rein_nn_gemm_scratch(w->run, thread));
+    if (divergence_of(w->out) == REIN_DIVERGENCE_JSD) jensen_shannon(&b, vocabulary, rein_nn_gemm_scratch(w->run, thread));
     for (size_t r = 0; r < b.rows; r++) finish_row(&b, r);
 }
 

@@ -5,7 +5,11 @@
  *     u  = dlp/dh = (W_y − Σ p·W)/T   v = dH/dh = −(Σ p·x·W − (Σ p·x)·(Σ p·W))/T, x = z/T
  * Against another model's q = softmax(y), y its capped logits/T, over the same vocabulary:
  *     KL = KL(p‖q) = Σ p·(x − y) − log Σ e^x + log Σ e^y      w = dKL/dh = (Σ p·(x − y)·W − (Σ p·(x − y))·(Σ p·W))/T
- * No logarithm of a probability is taken, so a q that underflows is no infinity; and p = q gives exactly 0, in both.
+ * No logarithm of a probability is taken, so a q that underflows is no infinity; and p = q gives exactly 0, in both. Two more divergences
+ * (Agarwal et al. 2023, arXiv 2306.13649) take its place:
+ *     forward:  KL(q‖p) = Σ q·(y − x) − log Σ e^y + log Σ e^x                w = (Σ p·W − Σ q·W)/T
+ *     jsd:      β·KL(q‖m) + (1 − β)·KL(p‖m), m = (1 − β)·p + β·q            w = (1 − β)·(Σ p·log(p/m)·W − KL(p‖m)·Σ p·W)/T
+ * jsd needs both sums of exponentials before its first term, so it processes the vocabulary twice.
  *
  * With a frozen head, the pass over the vocabulary that computes lp also computes u and v, before any loss is known; later
  * d loss/dh = g·u + g_H·v + g_KL·w. A head that trains needs g first, so its logits are kept or computed a second time. With capped logits every
@@ -16,6 +20,7 @@
 #define REIN_NN_HEAD_H
 
 #include "linear.h"
+#include "objective/options.h"
 
 enum { REIN_VOCABULARY_CHUNK = 512 };
 
@@ -34,18 +39,21 @@ typedef struct rein_softmax_total {
 /* Another model's head, and the input that the same rows have there; its vocabulary is the same, its width may differ. */
 typedef struct rein_head_reference {
     const rein_head *head;
-    const float *h; /* [n][its hidden] */
-    float *inner;   /* [n][rank] of its LoRA; rein_head_forward fills it */
+    const float *h;             /* [n][its hidden] */
+    float *inner;               /* [n][rank] of its LoRA; rein_head_forward fills it */
+    rein_divergence divergence; /* what out->kl is: REVERSE is KL(p‖q); not SAMPLED */
+    float jsd_beta;
 } rein_head_reference;
 
 /* Results for n rows; NULL for those that are not needed. */
 typedef struct rein_head_out {
     float *log_probs, *entropies;         /* [n] */
     const rein_head_reference *reference; /* or NULL; the next three and w need it, and it needs kl */
-    float *kl;                            /* [n] */
+    float *kl;                            /* [n] the divergence */
+    float *toward_mixture;                /* [n] of jsd, KL(p‖m); NULL otherwise */
     float *reference_log_probs;           /* [n] of the targets */
-    float *reference_log_sums;            /* [n] log Σ e^y, for the backward pass */
-    float *log_sums;                      /* [n] log Σ e^x, for the backward pass */
+    float *reference_log_sums;            /* [n] log Σ e^y, for the backward pass and for jsd */
+    float *log_sums;                      /* [n] log Σ e^x, for the backward pass and for jsd */
     float *x;                             /* [n][x_row] z/T, for the backward pass; if NULL, that computes it again */
     size_t x_row;
     float *u, *v, *w; /* [n][hidden] */

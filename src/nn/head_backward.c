@@ -37,20 +37,46 @@ static void scale_logits(const part_of_vocabulary *s, const rein_head *head, flo
     s->run->kernels->rows->scale(z, s->columns, head->inverse_temperature);
 }
 
-/* q ← p·(log p − log q − KL)·dkl/T, where p = e^(x − log Σ e^x). */
+/* q ← p·(log p − log q − KL). */
+static void reverse_backward(const part_of_vocabulary *s, size_t r, float *q, const float *x, const float *p) {
+    const rein_row_kernels *k = s->run->kernels->rows;
+    const rein_head_out *out = s->out;
+    k->scale(q, s->columns, -1);
+    k->add_scaled(q, x, s->columns, 1);
+    k->multiply(q, p, s->columns);
+    k->add_scaled(q, p, s->columns, out->reference_log_sums[r] - out->log_sums[r] - out->kl[r]);
+}
+
+/* q ← p − q */
+static void forward_backward(const part_of_vocabulary *s, size_t r, float *q, const float *p) {
+    const rein_row_kernels *k = s->run->kernels->rows;
+    k->exp_shifted(q, NULL, q, s->columns, s->out->reference_log_sums[r]);
+    k->scale(q, s->columns, -1);
+    k->add_scaled(q, p, s->columns, 1);
+}
+
+/* q ← (1 − β)·p·(log p − log m − KL(p‖m)) */
+static void jensen_shannon_backward(const part_of_vocabulary *s, size_t r, float *q, const float *x, const float *p) {
+    const rein_row_kernels *k = s->run->kernels->rows;
+    const rein_head_out *out = s->out;
+    const float beta = out->reference->jsd_beta;
+    double toward;
+    k->jensen_shannon(q, &toward, x, out->log_sums[r], q, out->reference_log_sums[r], s->columns, beta);
+    k->add_scaled(q, p, s->columns, -out->toward_mixture[r]);
+    k->scale(q, s->columns, 1 - beta);
+}
+
+/* q ← d divergence/d (z/T)·dkl/T, given the other model's logits; p = e^(x − log Σ e^x). */
 static void kl_backward(const part_of_vocabulary *s, size_t r, const float *x) {
     const rein_row_kernels *k = s->run->kernels->rows;
     const rein_head_out *out = s->out;
-    const float constant = out->reference_log_sums[r] - out->log_sums[r] - out->kl[r],
-                by = s->dkl[r] * s->head->inverse_temperature;
     float *q = s->q + r * s->columns, p[REIN_BACKWARD_CHUNK];
     scale_logits(s, out->reference->head, q);
-    k->scale(q, s->columns, -1);
-    k->add_scaled(q, x, s->columns, 1);
     k->exp_shifted(p, NULL, x, s->columns, out->log_sums[r]);
-    k->multiply(q, p, s->columns);
-    k->add_scaled(q, p, s->columns, constant);
-    k->scale(q, s->columns, by);
+    if (out->reference->divergence == REIN_DIVERGENCE_JSD) jensen_shannon_backward(s, r, q, x, p);
+    else if (out->reference->divergence == REIN_DIVERGENCE_FORWARD) forward_backward(s, r, q, p);
+    else reverse_backward(s, r, q, x, p);
+    k->scale(q, s->columns, s->dkl[r] * s->head->inverse_temperature);
 }
 
 static void softmax_backward(void *context, size_t piece, int thread) {

@@ -120,9 +120,7 @@ static void gdpo(double *a, double *scratch, const rein_batch *b, double eps) {
     group_std(a, scratch, b->n_sequences, eps);
 }
 
-/* x ← (x − mean)/√(var + eps), 0 when all are equal. x[i] counts tokens[i] times, or once if `tokens` is NULL; where that is 0 times, it is
- * neither read nor written.                                                                 REINFORCE++, arXiv 2501.03262 */
-static void whiten(double *x, const size_t *tokens, size_t n, double eps) {
+void rein_whiten(double *x, const size_t *tokens, size_t n, double eps) {
     double origin = 0, low = 0, high = 0, sum = 0, squares = 0, total = 0;
     for (size_t i = 0; i < n; i++) {
         const double count = tokens ? (double)tokens[i] : 1;
@@ -144,7 +142,7 @@ static void whiten(double *x, const size_t *tokens, size_t n, double eps) {
 
 static void whiten_over_tokens(double *a, const double *r, const size_t *trained, size_t n, double eps) {
     for (size_t i = 0; i < n; i++) a[i] = trained[i] ? r[i] : 0;
-    whiten(a, trained, n, eps);
+    rein_whiten(a, trained, n, eps);
 }
 
 rein_status rein_estimate(double *a, const double *r, const int64_t *length, const size_t *trained, double *scratch,
@@ -222,7 +220,7 @@ void rein_estimate_tokens(void *a, double *scratch, const double *reward, const 
     if (!whitens) return;
     for (size_t t = 0; t < n; t++) /* whitened as doubles: small differences between the returns would be lost in f32 */
         if (rein_trains(b, t)) scratch[trained++] = scratch[t];
-    whiten(scratch, NULL, trained, o->advantage_eps);
+    rein_whiten(scratch, NULL, trained, o->advantage_eps);
     for (size_t t = n; t-- > 0;)
         if (rein_trains(b, t)) rein_put(b, a, t, scratch[--trained]);
 }

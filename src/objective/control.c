@@ -1,4 +1,5 @@
-/* control.c - controllers that adapt a coefficient: dual ascent on the mean length, and the adaptive entropy coefficient. */
+/* control.c - controllers that adapt a coefficient: dual ascent on the mean length, the adaptive entropy coefficient, and the adaptive
+ * coefficient of a KL. */
 #include "check.h"
 #include "rein/objective.h"
 
@@ -28,5 +29,23 @@ rein_status rein_entropy_control(double *coef, double mean_entropy, double entro
     if (status != REIN_OK) return status;
     const double next = *coef + (mean_entropy <= entropy_target ? step_size : -step_size);
     *coef = next > 0 ? next : 0;
+    return REIN_OK;
+}
+
+/* β ← β·(1 + clip(KL/target − 1, ±0.2)·n/horizon)                              Ziegler et al. 2019, arXiv 1909.08593, sec. 2.2 */
+rein_status rein_kl_control(double *coef, double kl, double target, size_t n, double horizon, rein_error *err) {
+    rein_status status = rein_check_coefficient(*coef, "coef", err);
+    if (status == REIN_OK) status = rein_check_finite(kl, "kl", -1, err);
+    if (status != REIN_OK) return status;
+    if (!(target > 0 && isfinite(target)))
+        return rein_fail_at(err, REIN_EINVAL, "kl_target", -1, "is %g: it must be above 0", target);
+    if (!(horizon > 0.2 * (double)n && isfinite(horizon)))
+        return rein_fail_at(err, REIN_EINVAL, "kl_horizon", -1,
+                            "is %g: it must be above a fifth of the responses of a step, %zu, or the coefficient could become 0",
+                            horizon, n);
+    const double error = kl / target - 1, clipped = error < -0.2 ? -0.2 : error > 0.2 ? 0.2 : error;
+    const double next = *coef * (1 + clipped * (double)n / horizon);
+    if (!isfinite(next)) return rein_fail(err, REIN_ERANGE, "the coefficient of the KL is not finite");
+    *coef = next;
     return REIN_OK;
 }

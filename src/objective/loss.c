@@ -92,8 +92,8 @@ static void add_block(void *context, size_t piece, int thread) {
 
 /* Adds sequences [first, last) to the sums of their blocks; returns whether these sums are finite. */
 static int add(rein_step *s, const rein_loss_inputs *inputs, size_t first, size_t last) {
-    static const enum rein_loss_sum checked[] = {SUM_SURROGATE, SUM_KL_LOSS, SUM_ENTROPY_LOSS, SUM_LOG_RATIO,
-                                                 SUM_REF,       SUM_ENTROPY, SUM_EXACT_KL,     SUM_CHECK};
+    static const enum rein_loss_sum checked[] = {SUM_SURROGATE,    SUM_KL_LOSS, SUM_ENTROPY_LOSS, SUM_LOG_RATIO, SUM_TEACHER,
+                                                 SUM_TEACHER_LOSS, SUM_REF,     SUM_ENTROPY,      SUM_EXACT_KL,  SUM_CHECK};
     const size_t from = block_of(s, first), to = block_of(s, last - 1) + 1;
     int finite = 1;
     rein_parallel(s->exec.threads, to - from, add_block, &(micro_batch){s, inputs, from, first, last});
@@ -130,6 +130,7 @@ rein_status rein_step_loss_apart(rein_step *s, size_t first, size_t last, const 
                                             [IN_KL_SOURCE] = per_token_penalty ? rein_kl_source_of(s) : NULL,
                                             [IN_ENTROPY] = entropies,
                                             [IN_EXACT_KL] = b->exact_kl,
+                                            [IN_TEACHER] = b->teacher_divergence,
                                             [IN_ADVANTAGE] = s->token_advantages},
                                      .grad_log_probs = grad_log_probs,
                                      .grad_entropies = grad_entropies,
@@ -153,28 +154,49 @@ rein_status rein_step_loss(rein_step *s, size_t first, size_t last, const void *
     return rein_step_loss_apart(s, first, last, log_probs, NULL, entropies, grad_log_probs, grad_entropies, advantages, err);
 }
 
-rein_status rein_step_exact_kl_gradient(void *gradient, const rein_step *s, size_t first, size_t last, rein_error *err) {
+/* d loss/d of a divergence that the loss has with a coefficient. */
+static rein_status divergence_gradient(void *gradient, const rein_step *s, double coef, size_t first, size_t last,
+                                       rein_error *err) {
     const rein_batch *b = &s->batch;
     if (first > last || last > b->n_sequences)
         return rein_fail_at(err, REIN_EINVAL, "last", -1, "is %zu: it must be between first, which is %zu, and the %zu sequences",
                             last, first, b->n_sequences);
     clear(b, gradient, first, last);
-    for (size_t i = first; i < last && rein_exact_kl_loss(&s->options); i++)
+    for (size_t i = first; i < last && coef != 0; i++)
         for (size_t t = b->sequence_offsets[i]; t < b->sequence_offsets[i + 1]; t++)
-            if (rein_trains(b, t)) rein_put(b, gradient, t, s->options.kl_loss_coef * s->sequences[i].weight);
+            if (rein_trains(b, t)) rein_put(b, gradient, t, coef * s->sequences[i].weight);
     return REIN_OK;
 }
 
-rein_status rein_policy_loss_exact_kl_gradient(void *gradient, const rein_batch *batch, const rein_options *options,
-                                               rein_error *err) {
+rein_status rein_step_exact_kl_gradient(void *gradient, const rein_step *s, size_t first, size_t last, rein_error *err) {
+    return divergence_gradient(gradient, s, rein_exact_kl_loss(&s->options) ? s->options.kl_loss_coef : 0, first, last, err);
+}
+
+rein_status rein_step_teacher_gradient(void *gradient, const rein_step *s, size_t first, size_t last, rein_error *err) {
+    return divergence_gradient(gradient, s, rein_teacher_in_loss(&s->options) ? s->options.teacher_coef : 0, first, last, err);
+}
+
+typedef rein_status step_gradient(void *gradient, const rein_step *s, size_t first, size_t last, rein_error *err);
+static rein_status whole_gradient(void *gradient, step_gradient *of_step, const rein_batch *batch, const rein_options *options,
+                                  rein_error *err) {
     const size_t size = rein_step_size(batch, options, NULL);
     void *buffer = size ? rein_scratch_take(size) : NULL;
     rein_step *s;
     if (size && !buffer) return rein_fail(err, REIN_ENOMEM, "no memory for a workspace of %zu bytes", size);
     rein_status status = rein_step_begin(&s, buffer, size, batch, options, NULL, err);
-    if (!status) status = rein_step_exact_kl_gradient(gradient, s, 0, batch->n_sequences, err);
+    if (!status) status = of_step(gradient, s, 0, batch->n_sequences, err);
     rein_scratch_give(buffer);
     return status;
+}
+
+rein_status rein_policy_loss_exact_kl_gradient(void *gradient, const rein_batch *batch, const rein_options *options,
+                                               rein_error *err) {
+    return whole_gradient(gradient, rein_step_exact_kl_gradient, batch, options, err);
+}
+
+rein_status rein_policy_loss_teacher_gradient(void *gradient, const rein_batch *batch, const rein_options *options,
+                                              rein_error *err) {
+    return whole_gradient(gradient, rein_step_teacher_gradient, batch, options, err);
 }
 
 /* Computes twice: once to check that the loss is finite, once to write the outputs. */
@@ -215,13 +237,14 @@ static rein_options rewards_only(const rein_options *options) {
     o.mismatch = REIN_MISMATCH_NONE;
     o.aggregation = REIN_TOKEN_SUM;
     o.off_policy_mask_delta = o.top_entropy = o.entropy_coef = o.kimi_k2_tau = o.kl_penalty_coef = o.kl_loss_coef =
-        o.kl_reward_exact = 0;
+        o.kl_reward_exact = o.teacher_coef = 0;
     memset(o.given, 0, sizeof o.given);
     return o;
 }
 
 rein_status rein_shape_rewards(double *shaped, const rein_batch *batch, const rein_options *options, rein_error *err) {
     rein_options o = rewards_only(options);
+    o.preference_loss = REIN_PREFERENCE_LOSS_NONE;
     rein_status status = rein_options_resolve(&o, &o, err);
     if (status == REIN_OK) status = rein_batch_check_shape(batch, err);
     if (status == REIN_OK) status = rein_batch_check_rewards(batch, &o, err);

@@ -61,9 +61,23 @@
     PICK(kl_scope, "kl", CHOICE, KL_SCOPES, on_kl_penalty, "the tokens over which the KL penalty is centred")                     \
     PICK(kl_penalty_source, "kl", CHOICE, REIN_KL_SOURCES, on_detached_kl, "whose log-probs measure the detached KL")             \
     NUM(kl_clamp, "kl", SWITCH, 0, 1e300, NAN, on_sampled_kl_loss, "ref - log-prob is clipped to ± this in the KL loss")          \
+    NUM(teacher_coef, "teacher", NUMBER, 0, 1e300, 0, always,                                                                     \
+        "strength of a teacher: its divergence in the loss or the advantage")                                                     \
+    PICK(divergence, "teacher", CHOICE, REIN_DIVERGENCES, on_teacher,                                                             \
+         "from the teacher: of the sampled tokens, or over the whole vocabulary")                                                 \
+    NUM(jsd_beta, "teacher", NUMBER, 1e-6, 0.999999, 0.5, on_jsd, "weight of KL(teacher||mixture), and of the teacher in it")     \
+    NUM(teacher_discount, "teacher", NUMBER, 0, 1, 0, on_sampled_teacher, "discount of what later tokens say; 0: only its own")   \
     NUM(entropy_coef, "entropy", NUMBER, 0, 1e300, 0, always, "entropy bonus")                                                    \
     NUM(entropy_target, "entropy", SWITCH, 0, 1e300, NAN, on_entropy, "the bonus applies only while the entropy is at most this") \
     NUM(top_entropy, "entropy", SWITCH, 0, 1, NAN, always, "share of tokens, by entropy, whose surrogate trains")                 \
+    PICK(preference_loss, "preference", CHOICE, REIN_PREFERENCE_LOSSES, always,                                                   \
+         "a loss over the best and the worst response to each prompt, in place of all stages but shape")                          \
+    NUM(beta, "preference", POSITIVE, 0, 1e300, NAN, on_preference, "scale of the rewards of the preference loss")                \
+    NUM(label_smoothing, "preference", NUMBER, 0, 0.5, NAN, on_smoothing, "share of pairs whose order is wrong")                  \
+    NUM(simpo_gamma, "preference", NUMBER, -1e300, 1e300, NAN, on_simpo, "margin of the reward")                                  \
+    NUM(cpo_alpha, "preference", NUMBER, 0, 1e300, NAN, on_cpo, "weight of the log-likelihood of the chosen response")            \
+    NUM(desirable_weight, "preference", NUMBER, 0, 1e300, NAN, on_kto, "weight of chosen responses")                              \
+    NUM(undesirable_weight, "preference", NUMBER, 0, 1e300, NAN, on_kto, "weight of rejected responses")                          \
     PICK(aggregation, "aggregation", CHOICE, REIN_AGGREGATIONS, always, "how token losses become one number")                     \
     NUM(max_response_length, "aggregation", POSITIVE, 0, 1e15, NAN, on_dr_grpo, "Lmax: the constant that divides")
 

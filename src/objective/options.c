@@ -22,7 +22,7 @@ static const struct published {
 };
 
 #define COUNTED(value, word) +1
-enum { N_SURROGATES = 0 REIN_SURROGATES(COUNTED) };
+enum { N_SURROGATES = 0 REIN_SURROGATES(COUNTED), N_PREFERENCE_LOSSES = 0 REIN_PREFERENCE_LOSSES(COUNTED) };
 _Static_assert(sizeof surrogates / sizeof *surrogates == N_SURROGATES, "every surrogate has its published constants");
 
 /* ---- when an option has an effect: a name, what the error says is needed, and the condition */
@@ -69,7 +69,16 @@ CONDITION(on_k3_loss, "kl_loss_coef with kl_estimator k3 or is-k3",
           on_kl_loss_holds(o) && (o->kl_estimator == REIN_K3 || o->kl_estimator == REIN_IS_K3))
 CONDITION(on_kl_penalty, "kl_penalty_coef", o->kl_penalty_coef != 0)
 CONDITION(on_detached_kl, "kl_penalty_coef or kl_reward_coef", rein_detached_kl(o))
+CONDITION(on_teacher, "teacher_coef", o->teacher_coef != 0)
+CONDITION(on_jsd, "teacher_coef with divergence jsd", o->teacher_coef != 0 && o->divergence == REIN_DIVERGENCE_JSD)
+CONDITION(on_sampled_teacher, "teacher_coef with divergence sampled", rein_teacher_in_advantage(o))
 CONDITION(on_entropy, "entropy_coef", o->entropy_coef != 0)
+CONDITION(on_preference, "a preference_loss", o->preference_loss != REIN_PREFERENCE_LOSS_NONE)
+CONDITION(on_smoothing, "preference_loss cdpo or robust",
+          o->preference_loss == REIN_PREFERENCE_LOSS_CDPO || o->preference_loss == REIN_PREFERENCE_LOSS_ROBUST)
+CONDITION(on_simpo, "preference_loss simpo", o->preference_loss == REIN_PREFERENCE_LOSS_SIMPO)
+CONDITION(on_cpo, "preference_loss cpo", o->preference_loss == REIN_PREFERENCE_LOSS_CPO)
+CONDITION(on_kto, "preference_loss kto", o->preference_loss == REIN_PREFERENCE_LOSS_KTO)
 CONDITION(on_dr_grpo, "aggregation dr-grpo", o->aggregation == REIN_DR_GRPO)
 #undef CONDITION
 
@@ -141,8 +150,30 @@ int rein_advantage_per_token(const rein_options *o) {
            (o->advantage == REIN_ADVANTAGE_REINFORCE_PP && o->kl_reward_coef != 0);
 }
 
+int rein_options_preference(rein_preference_options *p, const rein_options *o) {
+    if (!on_preference_holds(o)) return 0;
+    *p = (rein_preference_options){(rein_preference)(o->preference_loss - 1),
+                                   o->beta,
+                                   o->label_smoothing,
+                                   o->simpo_gamma,
+                                   o->cpo_alpha,
+                                   o->desirable_weight,
+                                   o->undesirable_weight};
+    return 1;
+}
+
+rein_status rein_options_check_tokens(const rein_options *o, rein_error *err) {
+    if (!on_preference_holds(o)) return REIN_OK;
+    return rein_fail_at(
+        err, REIN_EINVAL, "preference_loss", -1,
+        "is a loss over pairs, not over tokens: rein_preference_loss (rein objective preference-loss) computes it; rein "
+        "run and rein train choose the pairs");
+}
+
 int rein_options_use_reference(const rein_options *o) {
     if (!o) return 0;
+    const rein_preference_info *loss = on_preference_holds(o) ? rein_preference_at((size_t)o->preference_loss - 1) : NULL;
+    if (loss) return loss->uses_reference;
     return o->kl_reward_coef > 0 || o->kl_penalty_coef > 0 || o->kl_loss_coef > 0 || o->kl_reward_exact > 0;
 }
 
@@ -319,9 +350,25 @@ static void switch_off(rein_options *o, const rein_option_row *d) {
     else *number_of(o, d) = 0;
 }
 
+/* Constants that the loss over preferences does not have are NaN, unless they were given, which is an error. */
+static void fill_preference(rein_options *o) {
+    static const char *const names[] = {"beta",      "label_smoothing",  "simpo_gamma",
+                                        "cpo_alpha", "desirable_weight", "undesirable_weight"};
+    if (!on_preference_holds(o)) return;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!rein_option_find(names[i])->condition->holds(o) && !rein_options_given(o, names[i])) rein_options_unset(o, names[i]);
+    const rein_preference_options p = rein_preference_published((rein_preference)(o->preference_loss - 1));
+    default_to(&o->beta, p.beta);
+    default_to(&o->simpo_gamma, p.simpo_gamma);
+    default_to(&o->cpo_alpha, p.cpo_alpha);
+    default_to(&o->desirable_weight, p.desirable_weight);
+    default_to(&o->undesirable_weight, p.undesirable_weight);
+}
+
 /* Published constants where nothing was given. Off switches become NaN, the form the loss tests for. */
 static void fill(rein_options *o) {
     const struct published *p = &surrogates[o->surrogate];
+    fill_preference(o);
     for (size_t i = 0; i < REIN_OPTION_COUNT; i++)
         if (rows[i].condition == &on_scalar_reward && !on_scalar_reward_holds(o) && !o->given[i]) switch_off(o, &rows[i]);
     if (o->ratio == REIN_RATIO_PUBLISHED || !on_ratio_holds(o)) o->ratio = p->level;
@@ -349,7 +396,19 @@ static int may_be_absent(const rein_option_row *d) {
 /* Giving 0 to one of these turns it off, which is allowed where it has no effect. */
 static int off_at_zero(const rein_option_row *d) { return d->condition == &on_scalar_reward || d->condition == &on_token_unit; }
 
-static rein_status no_effect(const rein_option_row *row, rein_error *err) {
+/* A loss over preferences compares two responses by their shaped rewards: no other stage has an effect. */
+static int is_replaced(const rein_options *o, const rein_option_row *row) {
+    return on_preference_holds(o) && strcmp(row->info.stage, "preference") != 0 && strcmp(row->info.stage, "shape") != 0;
+}
+
+static int has_effect(const rein_options *o, const rein_option_row *row) {
+    return row->condition->holds(o) && !is_replaced(o, row);
+}
+
+static rein_status no_effect(const rein_options *o, const rein_option_row *row, rein_error *err) {
+    if (is_replaced(o, row))
+        return rein_fail_at(err, REIN_EINVAL, row->info.name, -1,
+                            "has no effect: preference_loss replaces the objective, of which only shape remains");
     return rein_fail_at(err, REIN_EINVAL, row->info.name, -1, "has no effect: it needs %s", row->condition->needs);
 }
 
@@ -358,20 +417,20 @@ static rein_status check_choice(rein_options *o, const rein_option_row *row, int
     if (!word_of(row, value))
         return rein_fail_at(err, REIN_EINVAL, row->info.name, -1, "is %d: it must be one of %s", value, row->info.choices);
     const int off = row->condition == &on_scalar_reward && value == 0; /* shape none */
-    return useless && !off ? no_effect(row, err) : REIN_OK;
+    return useless && !off ? no_effect(o, row, err) : REIN_OK;
 }
 
 /* `o` has its published constants. */
 static rein_status check_one(rein_options *o, const rein_option_row *row, rein_error *err) {
-    const int has_effect = row->condition->holds(o), useless = o->given[index_of(row)] && !has_effect;
+    const int effective = has_effect(o, row), useless = o->given[index_of(row)] && !effective;
     if (is_choice(row)) return check_choice(o, row, useless, err);
     const double x = *number_of(o, row);
-    if (useless && !(x == 0 && off_at_zero(row))) return no_effect(row, err);
-    return has_effect && !isnan(x) ? check_range(row, x, err) : REIN_OK;
+    if (useless && !(x == 0 && off_at_zero(row))) return no_effect(o, row, err);
+    return effective && !isnan(x) ? check_range(row, x, err) : REIN_OK;
 }
 
 static rein_option_state state_of(rein_options *filled, const rein_option_row *d) {
-    if (!d->condition->holds(filled)) return REIN_OPTION_IDLE;
+    if (!has_effect(filled, d)) return REIN_OPTION_IDLE;
     if (is_choice(d) || !isnan(*number_of(filled, d))) return REIN_OPTION_SET;
     return may_be_absent(d) ? REIN_OPTION_OFF : REIN_OPTION_REQUIRED;
 }
@@ -381,7 +440,8 @@ static rein_options or_zero(const rein_options *o) { return o ? *o : (rein_optio
 
 rein_option_state rein_options_state(const rein_options *given, size_t i) {
     rein_options o = or_zero(given);
-    if (i >= REIN_OPTION_COUNT || (unsigned)o.surrogate >= N_SURROGATES) return REIN_OPTION_IDLE;
+    if (i >= REIN_OPTION_COUNT || (unsigned)o.surrogate >= N_SURROGATES || (unsigned)o.preference_loss >= N_PREFERENCE_LOSSES)
+        return REIN_OPTION_IDLE;
     fill(&o);
     return state_of(&o, &rows[i]);
 }
@@ -430,6 +490,9 @@ static rein_status check_ranges(const rein_options *o, rein_error *err) {
     if (on_topr_holds(o)) IN_ORDER(topr_negative_low, topr_negative_high);
     if (on_overlong_holds(o)) IN_ORDER(overlong_cushion, overlong_max);
 #undef IN_ORDER
+    if (!status && o->preference_loss == REIN_PREFERENCE_LOSS_ROBUST && !(o->label_smoothing < 0.5))
+        return rein_fail_at(err, REIN_EINVAL, "label_smoothing", -1, "is %.17g: it must be below 1/2 for preference_loss robust",
+                            o->label_smoothing);
     return status ? status : check_negative_bound(o, err);
 }
 
@@ -452,7 +515,17 @@ static rein_status check_together(const rein_options *o, rein_error *err) {
         return rein_fail_at(err, REIN_EINVAL, "kl_estimator", -1,
                             "exact is a KL of the loss (kl_loss_coef) or of the reward (kl_reward_exact), not of the advantage "
                             "(kl_penalty_coef): an exact KL depends only on the tokens before it, so E[KL_t*grad lp_t] = 0");
-    if (o->kimi_k2_tau != 0 && rein_sequence_unit(o)) return no_effect(rein_option_find("kimi_k2_tau"), err);
+    if (rein_teacher_in_loss(o) && rein_exact_kl_loss(o))
+        return rein_fail_at(
+            err, REIN_EINVAL, "kl_estimator", -1,
+            "exact and a divergence from the teacher both compare whole vocabularies, and a pass compares one: take "
+            "another kl_estimator, or divergence sampled");
+    if (rein_teacher_in_advantage(o) && (rein_sequence_unit(o) || o->advantage == REIN_ADVANTAGE_GIVEN))
+        return rein_fail_at(
+            err, REIN_EINVAL, "divergence", -1,
+            "sampled changes the advantage of each token: it needs a token-level ratio, and advantages that are not "
+            "given (reverse, forward and jsd need neither)");
+    if (o->kimi_k2_tau != 0 && rein_sequence_unit(o)) return no_effect(o, rein_option_find("kimi_k2_tau"), err);
     return check_ranges(o, err);
 }
 
@@ -461,6 +534,9 @@ rein_status rein_options_resolve(rein_options *resolved, const rein_options *giv
     if ((unsigned)o.surrogate >= N_SURROGATES)
         return rein_fail_at(err, REIN_EINVAL, "surrogate", -1, "is %d: there are %d surrogates", (int)o.surrogate,
                             (int)N_SURROGATES);
+    if ((unsigned)o.preference_loss >= N_PREFERENCE_LOSSES)
+        return rein_fail_at(err, REIN_EINVAL, "preference_loss", -1, "is %d: there are %d losses", (int)o.preference_loss,
+                            (int)N_PREFERENCE_LOSSES - 1);
     fill(&o);
     for (size_t i = 0; i < REIN_OPTION_COUNT; i++) {
         const rein_status status = check_one(&o, &rows[i], err);

@@ -77,12 +77,32 @@
     X(REIN_DPPO_TV, "tv")        \
     X(REIN_DPPO_KL, "kl")
 
+#define REIN_DIVERGENCES(X)               \
+    X(REIN_DIVERGENCE_SAMPLED, "sampled") \
+    X(REIN_DIVERGENCE_REVERSE, "reverse") \
+    X(REIN_DIVERGENCE_FORWARD, "forward") \
+    X(REIN_DIVERGENCE_JSD, "jsd")
+
 #define REIN_AGGREGATIONS(X)                           \
     X(REIN_TOKEN_MEAN, "token-mean")                   \
     X(REIN_TOKEN_SUM, "token-sum")                     \
     X(REIN_SEQ_MEAN_TOKEN_MEAN, "seq-mean-token-mean") \
     X(REIN_SEQ_MEAN_TOKEN_SUM, "seq-mean-token-sum")   \
     X(REIN_DR_GRPO, "dr-grpo")
+
+/* A rein_preference plus 1; 0 is none. */
+#define REIN_PREFERENCE_LOSSES(X)                \
+    X(REIN_PREFERENCE_LOSS_NONE, "none")         \
+    X(REIN_PREFERENCE_LOSS_DPO, "dpo")           \
+    X(REIN_PREFERENCE_LOSS_CDPO, "cdpo")         \
+    X(REIN_PREFERENCE_LOSS_ROBUST, "robust")     \
+    X(REIN_PREFERENCE_LOSS_HINGE, "hinge")       \
+    X(REIN_PREFERENCE_LOSS_IPO_MEAN, "ipo_mean") \
+    X(REIN_PREFERENCE_LOSS_IPO_SUM, "ipo_sum")   \
+    X(REIN_PREFERENCE_LOSS_SIMPO, "simpo")       \
+    X(REIN_PREFERENCE_LOSS_CPO, "cpo")           \
+    X(REIN_PREFERENCE_LOSS_ORPO, "orpo")         \
+    X(REIN_PREFERENCE_LOSS_KTO, "kto")
 
 #define REIN_VALUE(value, word) value,
 typedef enum rein_shape { REIN_SHAPES(REIN_VALUE) } rein_shape;
@@ -96,7 +116,9 @@ typedef enum rein_surrogate { REIN_SURROGATES(REIN_VALUE) } rein_surrogate;
 typedef enum rein_kl_estimator { REIN_KL_ESTIMATORS(REIN_VALUE) } rein_kl_estimator;
 typedef enum rein_kl_penalty_source { REIN_KL_SOURCES(REIN_VALUE) } rein_kl_penalty_source;
 typedef enum rein_dppo_divergence { REIN_DPPO_DIVERGENCES(REIN_VALUE) } rein_dppo_divergence;
+typedef enum rein_divergence { REIN_DIVERGENCES(REIN_VALUE) } rein_divergence;
 typedef enum rein_aggregation { REIN_AGGREGATIONS(REIN_VALUE) } rein_aggregation;
+enum rein_preference_loss { REIN_PREFERENCE_LOSSES(REIN_VALUE) }; /* no typedef: the name is that of a function */
 #undef REIN_VALUE
 
 #define REIN_PLACE(name, ...) REIN_OPTION_PLACE_##name,
@@ -109,7 +131,7 @@ enum { REIN_OPTION_ALIAS_COUNT = 3 };
  * one is required. */
 struct rein_options {
 #define REIN_NUMBER(name, ...) double name;
-#define REIN_CHOICE(name, ...) rein_##name name;
+#define REIN_CHOICE(name, ...) enum rein_##name name;
     REIN_OPTION_LIST(REIN_NUMBER, REIN_CHOICE)
 #undef REIN_NUMBER
 #undef REIN_CHOICE
@@ -119,6 +141,12 @@ struct rein_options {
 
 /* Fills *options, which need not hold anything, as rein_options_new does. */
 rein_status rein_options_init(rein_options *options, const char *preset, rein_error *err);
+
+/* REIN_EINVAL if the composition is a loss over preferences, which has no loss of tokens and no advantages. */
+rein_status rein_options_check_tokens(const rein_options *options, rein_error *err);
+
+/* Reads the loss over preferences of resolved options; returns 0 if there is none. */
+int rein_options_preference(rein_preference_options *preference, const rein_options *resolved);
 
 /* Makes a number "not given": NaN. */
 void rein_options_unset(rein_options *options, const char *name);
@@ -138,6 +166,14 @@ static inline int rein_uses_exact_kl(const rein_options *o) { return rein_exact_
 /* 1 if the reference's log-probs of the sampled tokens are read, not only for a metric. */
 static inline int rein_uses_ref_log_probs(const rein_options *o) {
     return o->kl_reward_coef > 0 || o->kl_penalty_coef > 0 || (o->kl_loss_coef > 0 && o->kl_estimator != REIN_KL_EXACT);
+}
+
+/* 1 if a teacher's log-probs of the sampled tokens change the advantages; if a divergence from its distributions is in the loss. */
+static inline int rein_teacher_in_advantage(const rein_options *o) {
+    return o->teacher_coef > 0 && o->divergence == REIN_DIVERGENCE_SAMPLED;
+}
+static inline int rein_teacher_in_loss(const rein_options *o) {
+    return o->teacher_coef > 0 && o->divergence != REIN_DIVERGENCE_SAMPLED;
 }
 
 /* 1 if a KL is measured without a gradient: in the reward or in the advantage. */

@@ -24,7 +24,7 @@ static const struct preset {
      "advantage=reinforce++ surrogate=clip epsilon=0.2 kl_reward_coef=0.001 aggregation=seq-mean-token-mean"},
     {{"ppo", "PPO", "arXiv 1707.06347 (Schulman et al. 2017), eq. 7 and 11; LLM constants as InstructGPT, arXiv 2203.02155",
       "loss = -mean_t min(ρA, clip(ρ,1-ε,1+ε)A),  A_t = Σ_l (γλ)^l δ_{t+l}", "the classic, with a critic's values",
-      "Needs values. γ = 1 and λ = 0.95 as used for language models; the paper's own tables have γ = 0.99."},
+      "Needs values: --critic trains a critic that gives them. γ = 1 and λ = 0.95 as used for language models; the paper's own tables have γ = 0.99."},
      "advantage=gae gae_gamma=1 gae_lambda=0.95 surrogate=clip epsilon=0.2 aggregation=token-mean"},
     {{"grpo", "GRPO", "DeepSeekMath, arXiv 2402.03300 (Shao et al. 2024), eq. 3-4, sec. 4.2",
       "loss = mean_i mean_t [-min(ρA, clip(ρ,1-ε,1+ε)A) + β k3_t],  A_i = (r_i - mean)/std",
@@ -90,14 +90,21 @@ static const struct preset {
       "by default. max_negative_advantage_importance_sampling_weight bounds ρ where A < 0 (in ART, where A > 0 too); off by "
       "default."},
      "advantage=group-std surrogate=cispo epsilon=1 epsilon_high=4 aggregation=seq-mean-token-mean"},
+    {{"online-dpo", "online DPO", "arXiv 2402.04792 (Guo et al. 2024), sec. 3; the loss: arXiv 2305.18290",
+      "loss = mean over pairs of -log σ(h),  h = β((s_w - ref_w) - (s_l - ref_l)),  w: the best response to a prompt, l: the worst",
+      "preferences over the policy's own responses: any reward that can rank them, without an advantage",
+      "A prompt whose responses all have the same reward is skipped. preference_loss chooses another loss: rein explain simpo. "
+      "β is 0.1, for simpo 2. Of training alone: a loss over pairs is rein objective preference-loss."},
+     "preference_loss=dpo"},
 };
 
 enum { COUNT = sizeof presets / sizeof *presets };
 
 /* The options before a preset: no constant is given. */
 static rein_options nothing_given(void) {
-    static const char *const zero[] = {"advantage_balance", "kimi_k2_tau",  "kl_reward_coef", "kl_reward_exact",
-                                       "kl_penalty_coef",   "kl_loss_coef", "entropy_coef",   NULL};
+    static const char *const zero[] = {"advantage_balance", "kimi_k2_tau",     "kl_reward_coef",
+                                       "kl_reward_exact",   "kl_penalty_coef", "kl_loss_coef",
+                                       "entropy_coef",      "teacher_coef",    NULL};
     rein_options o = {.kl_estimator = REIN_K3};
     const rein_option_info *info;
     for (size_t i = 0; (info = rein_option_at(i)); i++) {

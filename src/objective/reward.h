@@ -44,4 +44,8 @@ static inline double rein_balance(double advantage, const rein_options *o) {
 /* Mean and unbiased std of n numbers. *equal is 1 when they agree to 1e-12; then the mean is the first number and the std is 0. */
 double rein_mean(const double *x, size_t n, double *std, int *equal);
 
+/* x ← (x − mean)/√(var + eps) with the unbiased variance, 0 when all are equal. x[i] counts tokens[i] times, or once if `tokens` is NULL;
+ * where that is 0 times, it is neither read nor written.                              REINFORCE++, arXiv 2501.03262; PPO's critics */
+void rein_whiten(double *x, const size_t *tokens, size_t n, double eps);
+
 #endif

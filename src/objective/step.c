@@ -54,7 +54,7 @@ static size_t layout(rein_step *s, char *base, const rein_batch *b, const rein_o
     s->length = carve(base, &used, n, sizeof *s->length);
     s->trained = carve(base, &used, n, sizeof *s->trained);
     const int borrowed = o->advantage == REIN_ADVANTAGE_GIVEN && o->advantage_balance == 0;
-    const int own = (rein_advantage_per_token(o) && !borrowed) || o->kl_reward_exact != 0;
+    const int own = (rein_advantage_per_token(o) && !borrowed) || o->kl_reward_exact != 0 || rein_teacher_in_advantage(o);
     s->own_token_advantages = own ? carve(base, &used, tokens, rein_element_size(b)) : NULL;
     s->token_advantages = borrowed ? b->advantages : rein_advantage_per_token(o) ? s->own_token_advantages : NULL;
     s->blocks = carve(base, &used, blocks, sizeof *s->blocks);
@@ -163,6 +163,28 @@ static void penalise_exactly(rein_step *s) {
     s->token_advantages = s->own_token_advantages;
 }
 
+/* ---- a teacher in the advantage: −c·Σ_{s≥t} γ^(s−t)·(lp_s − log q(y_s)), detached and not centred (on-policy distillation). The sum over the
+ * later tokens is that of those that train; with γ = 0 it is the token's own term. */
+static void follow_teacher(rein_step *s) {
+    const rein_batch *b = &s->batch;
+    const rein_options *o = &s->options;
+    double all = 0;
+    for (size_t i = 0; i < b->n_sequences; i++) {
+        double later = 0;
+        for (size_t t = b->sequence_offsets[i + 1]; t-- > b->sequence_offsets[i];) {
+            const double own = s->token_advantages ? rein_at(b, s->token_advantages, t) : 0;
+            rein_put(b, s->own_token_advantages, t, own);
+            if (!rein_trains(b, t)) continue;
+            const double gap = rein_at(b, b->log_probs, t) - rein_at(b, b->teacher_log_probs, t);
+            later = gap + o->teacher_discount * later;
+            rein_put(b, s->own_token_advantages, t, own - o->teacher_coef * later);
+            all += gap;
+        }
+    }
+    s->metrics.teacher_divergence = s->trained_tokens ? all / (double)s->trained_tokens : 0;
+    s->token_advantages = s->own_token_advantages;
+}
+
 /* ---- advantages */
 static int all_zero(const rein_step *s, size_t first, size_t last) {
     const rein_batch *b = &s->batch;
@@ -262,6 +284,7 @@ static rein_status advantages(rein_step *s, rein_error *err) {
         s->metrics.frac_reward_zero_std += all_zero(s, rein_group_start(b, g), rein_group_start(b, g + 1)) / (double)groups;
     if (o->kl_penalty_coef != 0) penalise(s);
     if (o->kl_reward_exact != 0) penalise_exactly(s);
+    if (rein_teacher_in_advantage(o)) follow_teacher(s);
     return REIN_OK;
 }
 
@@ -334,8 +357,9 @@ static rein_status measure(rein_step *s, rein_error *err) {
     const rein_options *o = &s->options;
     const int detached = rein_detached_kl(o), entropies = !isnan(o->top_entropy) || !isnan(o->entropy_target);
     rein_parallel(s->exec.threads, s->n_blocks, measure_block, s);
-    if (detached || entropies || o->advantage == REIN_ADVANTAGE_GAE || o->kl_reward_exact != 0) {
-        const rein_status status = rein_batch_find_bad(b, detached ? b->log_probs : NULL, b->entropies, 0, b->n_sequences, err);
+    const int log_probs = detached || rein_teacher_in_advantage(o);
+    if (log_probs || entropies || o->advantage == REIN_ADVANTAGE_GAE || o->kl_reward_exact != 0) {
+        const rein_status status = rein_batch_find_bad(b, log_probs ? b->log_probs : NULL, b->entropies, 0, b->n_sequences, err);
         if (status != REIN_OK) return status;
     }
     if (detached) rein_parallel(s->exec.threads, s->n_blocks, measure_drift, s);
@@ -346,6 +370,7 @@ static rein_status measure(rein_step *s, rein_error *err) {
 static rein_status check(rein_step *now, const rein_options *options, const rein_exec *exec, rein_error *err) {
     const rein_batch *b = &now->batch;
     rein_status status = rein_options_resolve(&now->options, options, err);
+    if (status == REIN_OK) status = rein_options_check_tokens(&now->options, err);
     if (status == REIN_OK) status = rein_batch_check_shape(b, err);
     if (status == REIN_OK) status = rein_exec_resolve(&now->exec, exec, rein_batch_tokens(b), err);
     if (status == REIN_OK) status = rein_batch_check_rewards(b, &now->options, err);

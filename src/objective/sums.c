@@ -65,7 +65,8 @@ rein_status rein_step_finish(rein_loss *loss, const rein_step *s, rein_error *er
     m->surrogate_loss = sum_of(s, SUM_SURROGATE);
     m->kl_loss = sum_of(s, SUM_KL_LOSS);
     m->entropy_loss = sum_of(s, SUM_ENTROPY_LOSS);
-    out.loss = m->surrogate_loss + m->kl_loss + m->entropy_loss;
+    m->teacher_loss = sum_of(s, SUM_TEACHER_LOSS);
+    out.loss = m->surrogate_loss + m->kl_loss + m->entropy_loss + m->teacher_loss;
     m->clip_low = mean_of(sum_of(s, SUM_CLIPPED_LOW), n);
     m->clip_high = mean_of(sum_of(s, SUM_CLIPPED_HIGH), n);
     ratio_metrics(m, s);
@@ -74,6 +75,7 @@ rein_status rein_step_finish(rein_loss *loss, const rein_step *s, rein_error *er
     m->kl_ref_k1 = n > 0 ? sum_of(s, SUM_REF) / n : 0;
     m->kl_ref_k3 = mean_of(sum_of(s, SUM_REF_EXCESS), n);
     m->kl_exact = n > 0 ? sum_of(s, SUM_EXACT_KL) / n : 0;
+    if (rein_teacher_in_loss(&s->options)) m->teacher_divergence = n > 0 ? sum_of(s, SUM_TEACHER) / n : 0;
     m->entropy = n > 0 ? sum_of(s, SUM_ENTROPY) / n : 0;
     m->tokens = (double)rein_batch_tokens(&s->batch);
     m->trained_tokens = n;

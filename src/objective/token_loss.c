@@ -401,17 +401,16 @@ static void walk_entropies(const context *x, const sequence *s) {
         x->entropy_gradient[i] = !x->mask || x->mask[i] ? (real)(-coef * weight) : 0;
 }
 
-/* The exact KL: its mean is a metric, and with kl_estimator exact it is the KL of the loss. It does not depend on the sampled tokens. */
-static void walk_exact_kl(const context *x, const sequence *s) {
-    const rein_options *o = x->inputs->options;
-    const double coef = o->kl_estimator == REIN_KL_EXACT ? (double)s->weight * o->kl_loss_coef : 0;
+/* A divergence of whole distributions: its mean is a metric, and the loss has it with a coefficient. It does not depend on the sampled tokens. */
+static void walk_divergence(const context *x, const sequence *s, enum rein_loss_input in, double coef, enum rein_loss_sum mean,
+                            enum rein_loss_sum loss) {
     V sum = splat(0);
     for (size_t i = 0; i < s->length; i += LANES) {
         const size_t at = s->start + i, left = s->length - i;
-        sum += keep(load_mask(x->mask ? x->mask + at : NULL, left), load(x->in[IN_EXACT_KL] + at, left));
+        sum += keep(load_mask(x->mask ? x->mask + at : NULL, left), load(x->in[in] + at, left));
         if ((i + LANES) % TILE && left > LANES) continue;
-        add_to(x->sums->sum[SUM_EXACT_KL], sum, 1);
-        add_to(x->sums->sum[SUM_KL_LOSS], sum, coef);
+        add_to(x->sums->sum[mean], sum, 1);
+        add_to(x->sums->sum[loss], sum, coef * (double)s->weight);
         sum = splat(0);
     }
 }
@@ -435,6 +434,7 @@ void KERNEL(rein_token_loss)(rein_loss_sums *sums, rein_ratio_histogram *histogr
                  .constants = constants_of(in->options),
                  .composition = composition_of(in)};
     for (int i = 0; i < IN_COUNT; i++) x.in[i] = in->in[i];
+    const int exact_kl = in->options->kl_estimator == REIN_KL_EXACT;
     const int sums_first = needs_sequence_sums(in->options);
     walk_fn *walk_tile = walk_for(&x.composition);
     for (size_t r = first; r < last; r++) {
@@ -451,7 +451,9 @@ void KERNEL(rein_token_loss)(rein_loss_sums *sums, rein_ratio_histogram *histogr
         if (s.trained > 0) {
             if (sums_first) sequence_sums(&s, &x);
             if (x.in[IN_ENTROPY]) walk_entropies(&x, &s);
-            if (x.in[IN_EXACT_KL]) walk_exact_kl(&x, &s);
+            if (x.in[IN_EXACT_KL])
+                walk_divergence(&x, &s, IN_EXACT_KL, exact_kl ? in->options->kl_loss_coef : 0, SUM_EXACT_KL, SUM_KL_LOSS);
+            if (x.in[IN_TEACHER]) walk_divergence(&x, &s, IN_TEACHER, in->options->teacher_coef, SUM_TEACHER, SUM_TEACHER_LOSS);
             walk_sequence(&x, &s, walk_tile);
         }
         fill(&x, s.advantage, end, in->offsets[r + 1]);

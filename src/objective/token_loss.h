@@ -16,9 +16,10 @@ typedef struct rein_loss_sequence {
 
 /* Sums over trained tokens, in token order inside a sequence and in sequence order across sequences. */
 enum rein_loss_sum {
-    SUM_SURROGATE, /* the three parts of the loss, weighted */
+    SUM_SURROGATE, /* the four parts of the loss, weighted */
     SUM_KL_LOSS,
     SUM_ENTROPY_LOSS,
+    SUM_TEACHER_LOSS,
     SUM_LOG_RATIO, /* the rest is for the metrics: the token's log-ratio d and its excess e^d − 1 − d */
     SUM_EXCESS,
     SUM_RATIO, /* the ratio R that enters the surrogate, at its level */
@@ -27,6 +28,7 @@ enum rein_loss_sum {
     SUM_REF_EXCESS,
     SUM_ENTROPY,
     SUM_EXACT_KL,
+    SUM_TEACHER,
     SUM_CLIPPED_LOW,
     SUM_CLIPPED_HIGH,
     SUM_CHECK, /* 0, or NaN when a gradient, an adjusted advantage or a sampler's log-prob is not finite */
@@ -58,6 +60,7 @@ enum rein_loss_input {
     IN_KL_SOURCE, /* of the KL penalty per token */
     IN_ENTROPY,
     IN_EXACT_KL,
+    IN_TEACHER,   /* its divergence over the whole vocabulary */
     IN_ADVANTAGE, /* one a token, added to the sequence's */
     IN_COUNT
 };

@@ -1,7 +1,6 @@
 /* value.c - the loss of a critic with clipped values (PPO2 of OpenAI Baselines; verl and OpenRLHF clip at 0.5). Compiled per type.
- *
- *     L = ½·mean max((V − G)², (clip(V, V_old ± c) − G)²)
- *     dL/dV = (V − G)/N where |V − V_old| ≤ c or (V − G)² ≥ (clip − G)², else 0 */
+ * The formula is in value.h. */
+#include "value.h"
 #include "../base/base.h"
 #include "../base/pool.h"
 #include "check.h"
@@ -26,16 +25,6 @@ typedef struct run {
     sums sums[PIECES];
 } run;
 
-/* The greater of the two squares, and its slope by V, halved. */
-static double value_square(double *slope, double value, double old, double target, double clip) {
-    const double low = old - clip, high = old + clip;
-    const double near = value < low ? low : value > high ? high : value;
-    const double free_gap = value - target, clipped_gap = near - target;
-    const int free_wins = near == value || free_gap * free_gap >= clipped_gap * clipped_gap;
-    *slope = free_wins ? free_gap : 0;
-    return free_wins ? free_gap * free_gap : clipped_gap * clipped_gap;
-}
-
 static void do_piece(void *context, size_t k, int thread) {
     run *r = context;
     const task *t = r->task;
@@ -44,7 +33,7 @@ static void do_piece(void *context, size_t k, int thread) {
     for (size_t i = piece_start(t->n, k); i < piece_start(t->n, k + 1); i++) {
         double slope = 0;
         if (!t->mask || t->mask[i]) {
-            s.loss += value_square(&slope, (double)t->values[i], (double)t->old[i], (double)t->returns[i], t->clip);
+            s.loss += rein_value_square(&slope, (double)t->values[i], (double)t->old[i], (double)t->returns[i], t->clip);
             s.steepest = fmax(s.steepest, fabs(slope));
             s.trained++;
         }

@@ -13,6 +13,8 @@ static const char *const KEYS[] = {"log_probs",
                                    "sample_log_probs",
                                    "entropies",
                                    "exact_kl",
+                                   "teacher_log_probs",
+                                   "teacher_divergence",
                                    "values",
                                    "advantages",
                                    "mask",
@@ -92,6 +94,8 @@ static void read_tokens(rein_arguments *in, shape *s, rein_batch *batch) {
     batch->sample_log_probs = optional(in, "sample_log_probs", &s->tokens, mask);
     batch->entropies = optional(in, "entropies", &s->tokens, mask);
     batch->exact_kl = optional(in, "exact_kl", &s->tokens, mask);
+    batch->teacher_log_probs = optional(in, "teacher_log_probs", &s->tokens, mask);
+    batch->teacher_divergence = optional(in, "teacher_divergence", &s->tokens, mask);
     batch->values = optional(in, "values", &s->tokens, mask);
     batch->advantages = optional(in, "advantages", &s->tokens, mask);
 }
@@ -184,9 +188,12 @@ static void write_metrics(rein_text *out, const rein_metrics *m, const rein_batc
     if (batch->ref_log_probs) rein_json_put_field(out, "kl_policy_ref", m->kl_ref_k1);
     if (batch->ref_log_probs) rein_json_put_field(out, "kl", m->kl_ref_k3);
     if (batch->exact_kl) rein_json_put_field(out, "kl_exact", m->kl_exact);
+    const int teacher = batch->teacher_log_probs || batch->teacher_divergence;
+    if (teacher) rein_json_put_field(out, "teacher/divergence", m->teacher_divergence);
     if (batch->entropies) rein_json_put_field(out, "entropy", m->entropy);
     rein_json_put_field(out, "loss/surrogate", m->surrogate_loss);
     rein_json_put_field(out, "loss/kl", m->kl_loss);
+    if (teacher) rein_json_put_field(out, "loss/teacher", m->teacher_loss);
     rein_json_put_field(out, "loss/entropy", m->entropy_loss);
     rein_json_put_field(out, "num_tokens", m->tokens);
     rein_json_put_field(out, "trained_tokens", m->trained_tokens);
@@ -210,10 +217,12 @@ static rein_status run_policy_loss(rein_arguments *in, int grad, const rein_exec
     double *grad_log_probs = grad ? rein_arguments_alloc(in, n, sizeof *grad_log_probs) : NULL;
     double *grad_entropies = grad && batch.entropies ? rein_arguments_alloc(in, n, sizeof *grad_entropies) : NULL;
     double *grad_exact_kl = grad && batch.exact_kl ? rein_arguments_alloc(in, n, sizeof *grad_exact_kl) : NULL;
+    double *grad_teacher = grad && batch.teacher_divergence ? rein_arguments_alloc(in, n, sizeof *grad_teacher) : NULL;
     rein_status status = rein_arguments_status(in);
     if (!status)
         status = rein_policy_loss(&loss, grad_log_probs, grad_entropies, advantages, &batch, options, exec, in->fields.err);
     if (!status && grad_exact_kl) status = rein_policy_loss_exact_kl_gradient(grad_exact_kl, &batch, options, in->fields.err);
+    if (!status && grad_teacher) status = rein_policy_loss_teacher_gradient(grad_teacher, &batch, options, in->fields.err);
     rein_options_free(options);
     if (status) return status;
     rein_json_put_field(out, "loss", loss.loss);
@@ -222,6 +231,7 @@ static rein_status run_policy_loss(rein_arguments *in, int grad, const rein_exec
     if (grad_log_probs) rein_json_put_array(out, "grad_log_probs", grad_log_probs, n);
     if (grad_entropies) rein_json_put_array(out, "grad_entropies", grad_entropies, n);
     if (grad_exact_kl) rein_json_put_array(out, "grad_exact_kl", grad_exact_kl, n);
+    if (grad_teacher) rein_json_put_array(out, "grad_teacher_divergence", grad_teacher, n);
     if (loss.nothing_to_train) {
         rein_json_put_name(out, "nothing_to_train");
         rein_text_put(out, "true");
@@ -234,14 +244,16 @@ const rein_operation rein_operation_policy_loss = {
     .info.name = "policy-loss",
     .info.summary = "any composition of the catalogue, over one step",
     .info.arguments =
-        "log_probs, old_log_probs, and where used ref_log_probs, sample_log_probs, entropies, exact_kl, values, mask [tokens] "
-        "(null where "
-        "masked); sequence_lengths, group_sizes; rewards [sequences], or reward_components [sequences][n] with reward_weights, or "
+        "log_probs, old_log_probs, and where used ref_log_probs, sample_log_probs, entropies, exact_kl, teacher_log_probs, "
+        "teacher_divergence, values, mask [tokens] (null where masked); "
+        "sequence_lengths, group_sizes; rewards [sequences], or reward_components [sequences][n] with reward_weights, or "
         "advantages [tokens]; where used baseline_rewards, response_lengths, correct, token_budget; preset (a name of rein explain "
         "--all) and options, an "
         "object that overrides it",
     .info.results = "loss, advantages [tokens], metrics",
-    .info.gradients = "grad_log_probs [tokens], and grad_entropies, grad_exact_kl when entropies, exact_kl are given",
+    .info.gradients =
+        "grad_log_probs [tokens], and grad_entropies, grad_exact_kl, grad_teacher_divergence when entropies, exact_kl, "
+        "teacher_divergence are given",
     .info.formula = "shape reward → advantage → adjust per token → ratio → surrogate → + KL, entropy → aggregate\n"
                     "loss = Σ_t w_t·(ω_t·ℓ_t + β·k_t − c·H_t)",
     .info.source = "that of the preset: rein explain --all lists them",

@@ -1,8 +1,5 @@
-/* html.c - the report: the data of the runs as one JSON object, inside a page that shows it.
- *
- * The page is a template (assets/page.html) with placeholders such as "@{page.css}". The data is in a script element that is not executed;
- * `<` is written as \u003c there, so no text can end the element. Besides, the Content-Security-Policy names the styles and scripts of the page
- * by their hashes, so a browser runs nothing else. */
+/* html.c - the report: the data of the runs as one JSON object, inside a page that shows it (html_page.c); and the same data for the live page
+ * of a server, which first asks for all of it and then for what came after a step. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,9 +8,8 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "base/sha256.h"
 #include "base/text.h"
-#include "html_assets.h"
+#include "html_page.h"
 #include "html_parts.h"
 #include "rein/report.h"
 
@@ -58,118 +54,60 @@ static json_t *name_of(const char *directory) {
     return rein_report_text(directory + begin, end - begin, REIN_SHOWN_TEXT);
 }
 
-static rein_status gather(json_t *runs, const char *directory, rein_error *err) {
-    static rein_status (*const parts[])(rein_report_run *) = {rein_report_config,  rein_report_history, rein_report_summary,
-                                                              rein_report_samples, rein_report_compare, rein_report_commands};
-    rein_report_run run = {.directory = directory, .json = json_object(), .notes = json_array(), .err = err};
-    rein_status status = check_run(directory, err);
+typedef rein_status part(rein_report_run *);
+
+/* Adds the object of a run to `runs`: all of it, or what came after a step. */
+static rein_status gather(json_t *runs, const char *directory, int64_t after, rein_error *err) {
+    static part *const all[] = {rein_report_config,
+                                rein_report_history,
+                                rein_report_summary,
+                                rein_report_samples,
+                                rein_report_compare,
+                                rein_report_commands,
+                                NULL},
+                       *const later[] = {rein_report_history, rein_report_summary, rein_report_samples, rein_report_compare, NULL};
+    rein_report_run run = {.directory = directory, .after = after, .json = json_object(), .notes = json_array(), .err = err};
+    rein_status status = REIN_OK;
     int failed = json_object_set_new(run.json, "notes", run.notes) | json_object_set_new(run.json, "name", name_of(directory));
     failed |= json_object_set_new(run.json, "path", rein_report_text(directory, strlen(directory), REIN_SHOWN_TEXT));
-    if (!status && failed) status = rein_report_no_memory(&run);
-    for (size_t i = 0; i < sizeof parts / sizeof *parts && !status; i++) status = parts[i](&run);
+    if (failed) status = rein_report_no_memory(&run);
+    for (part *const *at = after < 0 ? all : later; *at && !status; at++) status = (*at)(&run);
     if (!status && json_array_append(runs, run.json)) status = rein_report_no_memory(&run);
     json_decref(run.json);
     return status;
 }
 
+/* {"version", "runs"}; the caller frees it. NULL: no memory. */
+static char *dump(json_t *runs) {
+    json_t *all = json_object();
+    const int failed = json_object_set_new(all, "version", json_string(rein_version())) | json_object_set(all, "runs", runs);
+    char *data = failed ? NULL : rein_json_dump(NULL, all, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    json_decref(all);
+    return data;
+}
+
 /* ------------------------------------------------------------------------------------------------------------------- the page */
 
-/* A placeholder that fails is remembered in `status`; a lack of memory in the text. */
-typedef struct page {
-    rein_text text;
-    const json_t *runs;
-    char *data; /* the JSON */
-    rein_status status;
-    rein_error *err;
-} page;
-
-/* Puts text; each byte that is in `special` is replaced. */
-static void put_escaped(rein_text *to, const char *text, const char *special, const char *const *replacements) {
-    for (;;) {
-        const size_t n = strcspn(text, special);
-        rein_text_put_bytes(to, text, n);
-        text += n;
-        if (!*text) return;
-        rein_text_put(to, replacements[strchr(special, *text++) - special]);
+/* "demo, other". NULL: no memory. */
+static char *title_of(const json_t *runs) {
+    rein_text title = {0};
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        if (i) rein_text_put(&title, ", ");
+        rein_text_put(&title, json_string_value(json_object_get(json_array_get(runs, i), "name")));
     }
+    if (!title.failed) return title.data;
+    rein_text_free(&title);
+    return NULL;
 }
 
-/* "demo, other", for the title. */
-static void put_title(page *p) {
-    static const char *const entities[] = {"&amp;", "&lt;", "&gt;", "&quot;"};
-    size_t i;
-    json_t *run;
-    json_array_foreach((json_t *)(uintptr_t)p->runs, i, run) {
-        if (i) rein_text_put(&p->text, ", ");
-        put_escaped(&p->text, json_string_value(json_object_get(run, "name")), "&<>\"", entities);
-    }
-}
-
-static void put_template(page *p, const char *from, const char *to);
-
-/* The hashes of all elements that start with `open`: " 'sha256-…' 'sha256-…'". A browser uses no other style and runs no other script. */
-static void put_hashes(page *p, const char *open, const char *close) {
-    char base64[REIN_SHA256_BASE64];
-    const char *at = rein_asset_at(0).data, *end;
-    while ((at = strstr(at, open)) && (end = strstr(at, close))) {
-        page element = {.runs = p->runs, .data = p->data, .err = p->err};
-        put_template(&element, at + strlen(open), end);
-        p->text.failed |= element.text.failed;
-        if (element.status) p->status = element.status;
-        rein_text_format(&p->text, " 'sha256-%s'", rein_sha256_base64(base64, element.text.data, element.text.length));
-        rein_text_free(&element.text);
-        at = end;
-    }
-}
-
-static int is_named(const char *name, size_t length, const char *wanted) {
-    return strlen(wanted) == length && !memcmp(name, wanted, length);
-}
-
-static void put_asset(page *p, const char *name, size_t length) {
-    rein_asset asset;
-    for (size_t i = 0; (asset = rein_asset_at(i)).name; i++) {
-        if (!is_named(name, length, asset.name)) continue;
-        rein_text_put_bytes(&p->text, asset.data, asset.size);
-        return;
-    }
-    p->status = rein_fail(p->err, REIN_EINVAL, "the page has the placeholder \"%.*s\": no such asset exists", (int)length, name);
-}
-
-static void put_named(page *p, const char *name, size_t length) {
-    static const char *const escapes[] = {"\\u003c"};
-    if (is_named(name, length, "data")) put_escaped(&p->text, p->data, "<", escapes);
-    else if (is_named(name, length, "title")) put_title(p);
-    else if (is_named(name, length, "style hashes")) put_hashes(p, "<style>", "</style>");
-    else if (is_named(name, length, "script hashes")) put_hashes(p, "<script>", "</script>");
-    else put_asset(p, name, length);
-}
-
-/* A part of the template, its placeholders replaced. */
-static void put_template(page *p, const char *from, const char *to) {
-    const char *open, *close;
-    while ((open = strstr(from, "@{")) && open < to && (close = strchr(open, '}'))) {
-        rein_text_put_bytes(&p->text, from, (size_t)(open - from));
-        put_named(p, open + 2, (size_t)(close - open - 2));
-        from = close + 1;
-    }
-    rein_text_put_bytes(&p->text, from, (size_t)(to - from));
-}
-
-static rein_status write_page(const char *path, const json_t *runs, rein_error *err) {
-    const rein_asset page_template = rein_asset_at(0);
-    json_t *all = json_object();
-    const int failed =
-        json_object_set_new(all, "version", json_string(rein_version())) | json_object_set(all, "runs", (json_t *)(uintptr_t)runs);
-    page p = {.runs = runs, .err = err};
-    if (!failed) p.data = rein_json_dump(NULL, all, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    if (p.data) put_template(&p, page_template.data, page_template.data + page_template.size);
-    rein_status status = p.data ? p.status : rein_no_memory(err);
-    if (!status) status = rein_text_status(&p.text, err);
-    if (!status) status = rein_file_write(path, p.text.data, p.text.length, err);
-    rein_text_free(&p.text);
-    free(p.data);
-    json_decref(all);
+static rein_status write_page(const char *path, json_t *runs, rein_error *err) {
+    rein_text html = {0};
+    char *data = dump(runs), *title = title_of(runs);
+    rein_status status = data && title ? rein_page_put(&html, "report.html", title, data, err) : rein_no_memory(err);
+    if (!status) status = rein_file_write(path, html.data, html.length, err);
+    rein_text_free(&html);
+    free(title);
+    free(data);
     return status;
 }
 
@@ -179,8 +117,31 @@ rein_status rein_report_write(const char *path, const char *const *runs, size_t 
         return rein_fail_at(err, REIN_EINVAL, "n", -1, "is %zu: 1 to %d runs are needed", n, REIN_REPORT_RUNS);
     json_t *all = json_array();
     rein_status status = all ? REIN_OK : rein_no_memory(err);
-    for (size_t i = 0; i < n && !status; i++) status = gather(all, runs[i], err);
+    for (size_t i = 0; i < n && !status; i++) {
+        status = check_run(runs[i], err);
+        if (!status) status = gather(all, runs[i], -1, err);
+    }
     if (!status) status = write_page(path, all, err);
     json_decref(all);
     return status;
+}
+
+/* --------------------------------------------------------------------------------------------------------------- the live page */
+
+rein_status rein_report_data(rein_text *json, const char *run, int64_t after, rein_error *err) {
+    json_t *all = json_array();
+    rein_status status = all ? check_run(run, err) : rein_no_memory(err);
+    if (!status) status = gather(all, run, after, err);
+    char *data = status ? NULL : dump(all);
+    if (!status) status = data ? rein_text_append(json, data, strlen(data), err) : rein_no_memory(err);
+    free(data);
+    json_decref(all);
+    return status;
+}
+
+rein_status rein_report_live_page(rein_text *html, rein_text *policy, int asks_for_key, rein_error *err) {
+    char data[200];
+    snprintf(data, sizeof data, "{\"version\":\"%s\",\"runs\":[],\"key\":%s}", rein_version(), asks_for_key ? "true" : "false");
+    const rein_status status = rein_page_put(html, "live.html", "", data, err);
+    return status ? status : rein_page_put_policy(policy, "live.html", err);
 }

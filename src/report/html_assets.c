@@ -15,12 +15,18 @@
             "_end: .byte 0\n"                                                                                      \
             ".popsection\n")
 
-EMBED(rein_asset_page, "src/report/assets/page.html");
+EMBED(rein_asset_report, "src/report/assets/report.html");
+EMBED(rein_asset_live, "src/report/assets/live.html");
 EMBED(rein_asset_style, "src/report/assets/page.css");
 EMBED(rein_asset_base, "src/report/assets/base.js");
 EMBED(rein_asset_charts, "src/report/assets/charts.js");
 EMBED(rein_asset_responses, "src/report/assets/responses.js");
-EMBED(rein_asset_script, "src/report/assets/page.js");
+EMBED(rein_asset_parts, "src/report/assets/parts.js");
+EMBED(rein_asset_report_script, "src/report/assets/report.js");
+EMBED(rein_asset_live_style, "src/report/assets/live.css");
+EMBED(rein_asset_api, "src/report/assets/api.js");
+EMBED(rein_asset_chat, "src/report/assets/chat.js");
+EMBED(rein_asset_live_script, "src/report/assets/live.js");
 EMBED(rein_asset_uplot, "third_party/uplot/uPlot.iife.min.js");
 EMBED(rein_asset_uplot_style, "third_party/uplot/uPlot.min.css");
 EMBED(rein_asset_uplot_licence, "third_party/uplot/LICENSE");
@@ -30,15 +36,21 @@ EMBED(rein_asset_uplot_licence, "third_party/uplot/LICENSE");
 
 rein_asset rein_asset_at(size_t i) {
     switch (i) {
-    case 0: return ASSET("page.html", rein_asset_page);
-    case 1: return ASSET("page.css", rein_asset_style);
-    case 2: return ASSET("base.js", rein_asset_base);
-    case 3: return ASSET("charts.js", rein_asset_charts);
-    case 4: return ASSET("responses.js", rein_asset_responses);
-    case 5: return ASSET("page.js", rein_asset_script);
-    case 6: return ASSET("uplot.js", rein_asset_uplot);
-    case 7: return ASSET("uplot.css", rein_asset_uplot_style);
-    case 8: return ASSET("uplot.licence", rein_asset_uplot_licence);
+    case 0: return ASSET("report.html", rein_asset_report);
+    case 1: return ASSET("live.html", rein_asset_live);
+    case 2: return ASSET("page.css", rein_asset_style);
+    case 3: return ASSET("base.js", rein_asset_base);
+    case 4: return ASSET("charts.js", rein_asset_charts);
+    case 5: return ASSET("responses.js", rein_asset_responses);
+    case 6: return ASSET("parts.js", rein_asset_parts);
+    case 7: return ASSET("report.js", rein_asset_report_script);
+    case 8: return ASSET("live.css", rein_asset_live_style);
+    case 9: return ASSET("api.js", rein_asset_api);
+    case 10: return ASSET("chat.js", rein_asset_chat);
+    case 11: return ASSET("live.js", rein_asset_live_script);
+    case 12: return ASSET("uplot.js", rein_asset_uplot);
+    case 13: return ASSET("uplot.css", rein_asset_uplot_style);
+    case 14: return ASSET("uplot.licence", rein_asset_uplot_licence);
     default: return (rein_asset){0};
     }
 }

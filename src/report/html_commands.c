@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "html_parts.h"
+#include "rein/report.h"
 
 /* The command so far. If it becomes too long, it is not shown. */
 typedef struct command {
@@ -90,8 +91,11 @@ static void put_more_steps(command *c, const rein_report_run *run) {
 
 static int resume(json_t *commands, const rein_report_run *run) {
     command c = {.n = 0};
+    const char *plan;
+    rein_error err = {0};
+    if (rein_report_plan(&plan, run->directory, &err)) c.no_memory = 1;
     if (setting(run, "task")) put(&c, "rein run"), put_word(&c, run->directory), put_more_steps(&c, run);
-    else if (has_file(&c, run, "sft.json")) put(&c, "rein sft"), put_word(&c, run->directory);
+    else if (plan) put(&c, "rein "), put(&c, plan), put_word(&c, run->directory);
     else put(&c, "rein train"), put_word(&c, run->directory), put(&c, " --groups groups.jsonl");
     return add(commands, "Resume", &c);
 }

@@ -145,8 +145,8 @@ rein_status rein_report_compare(rein_report_run *run) {
     int64_t *steps;
     size_t n;
     rein_status status = rein_report_steps(&steps, &n, run, "trajectories/eval", ".jsonl");
-    if (!status && n > 1) { /* lengths on held-out prompts replace those on training prompts */
-        json_object_del(run->json, "lengths");
+    if (!status && n > 1) json_object_del(run->json, "lengths"); /* those on held-out prompts replace those on training prompts */
+    if (!status && n > 1 && (run->after < 0 || steps[n - 1] > run->after)) {
         status = read_side(&before, run, steps[0], "first");
         if (!status) status = read_side(&after, run, steps[n - 1], "last");
         if (!status) status = put_comparison(run, &before, &after, steps[0], steps[n - 1]);

@@ -93,7 +93,7 @@ static rein_status read_columns(columns **c, rein_report_run *run, const char *n
     if (!*c) return rein_report_no_memory(run);
     (*c)->run = run;
     (*c)->last = -1;
-    const rein_status status = rein_report_lines(run, name, SIZE_MAX, take, *c);
+    const rein_status status = rein_report_new_lines(run, name, take, *c);
     if (status || !(*c)->full) return status;
     return rein_report_note(run, "%s has more than %d metrics: only the first are shown", name, REIN_SHOWN_METRICS);
 }
@@ -128,6 +128,13 @@ static int put_thinned(json_t *steps, json_t *values, const column *c) {
     return failed | put_point(steps, values, c->points[c->n - 1]);
 }
 
+/* The points that are newer than a step. */
+static column newer(const column *c, int64_t after) {
+    column some = *c;
+    while (some.n && some.points->step <= after) some.points++, some.n--;
+    return some;
+}
+
 static int put_column(json_t *metrics, const column *c) {
     json_t *both = json_object(), *steps = json_array(), *values = json_array();
     int failed = json_object_set_new(both, "steps", steps) | json_object_set_new(both, "values", values);
@@ -144,11 +151,13 @@ static int has_number(const column *c) {
     return 0;
 }
 
-/* Replaces a metric of the same name. */
+/* Those that are wanted. Replaces a metric of the same name. */
 static int put_columns(json_t *metrics, const columns *c) {
     int failed = 0;
-    for (size_t i = 0; i < c->n; i++)
-        if (has_number(&c->at[i])) failed |= put_column(metrics, &c->at[i]);
+    for (size_t i = 0; i < c->n; i++) {
+        const column some = newer(&c->at[i], c->run->after);
+        if (has_number(&some)) failed |= put_column(metrics, &some);
+    }
     return failed;
 }
 
@@ -170,7 +179,8 @@ rein_status rein_report_history(rein_report_run *run) {
         const double seconds = sum_of(history, "step_time");
         failed |= put_columns(metrics, history) | put_columns(metrics, evaluations);
         if (history->last >= 0) failed |= json_object_set_new(run->json, "steps", json_integer(history->last));
-        if (seconds > 0 && isfinite(seconds)) failed |= json_object_set_new(run->json, "seconds", json_real(seconds));
+        if (run->after < 0 && seconds > 0 && isfinite(seconds))
+            failed |= json_object_set_new(run->json, "seconds", json_real(seconds));
     }
     release(history);
     release(evaluations);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/directory.h"
 #include "base/file.h"
@@ -137,12 +138,13 @@ static rein_status each_line(lines *l, size_t most, rein_report_take take, void 
     return rein_report_note(l->run, "%s cannot be read to its end", l->name);
 }
 
-rein_status rein_report_lines(rein_report_run *run, const char *name, size_t most, rein_report_take take, void *context) {
+static rein_status read_from(rein_report_run *run, const char *name, int64_t from, size_t most, rein_report_take take,
+                             void *context) {
     char *path = rein_report_path(run, name);
     lines l = {.run = run, .name = name};
     rein_error why = {0};
     if (!path) return rein_report_no_memory(run);
-    rein_status status = rein_lines_open(&l.file, path, 0, REIN_READ_BYTES, &why);
+    rein_status status = rein_lines_open(&l.file, path, from, REIN_READ_BYTES, &why);
     free(path);
     if (!status) status = each_line(&l, most, take, context);
     else if (status == REIN_ENOMEM) status = rein_report_no_memory(run);
@@ -150,6 +152,49 @@ rein_status rein_report_lines(rein_report_run *run, const char *name, size_t mos
     else status = rein_report_note(run, why.system ? "%s cannot be opened" : "%s is not a regular file", name);
     rein_lines_close(l.file);
     return status;
+}
+
+rein_status rein_report_lines(rein_report_run *run, const char *name, size_t most, rein_report_take take, void *context) {
+    return read_from(run, name, 0, most, take, context);
+}
+
+/* Where the first line begins behind byte `at` of a file, and its step; -1: there is none. A line without a step has step -1. */
+static int64_t line_behind(int64_t *step, const char *path, int64_t at) {
+    rein_lines *file;
+    const char *text;
+    size_t length;
+    json_t *line = NULL;
+    *step = -1;
+    if (rein_lines_open(&file, path, at - 1, REIN_READ_BYTES, NULL)) return -1;
+    rein_status status = rein_lines_next(&text, &length, file, NULL); /* the end of the line before */
+    if (!status) at += (int64_t)length, status = rein_lines_next(&text, &length, file, NULL);
+    if (!status && !rein_json_parse(&line, text, length, NULL, REIN_JSON_NEEDS_OBJECT | REIN_JSON_ONE_LINE, NULL)) {
+        const json_t *value = json_object_get(line, "step");
+        if (json_is_integer(value)) *step = json_integer_value(value);
+    }
+    json_decref(line);
+    rein_lines_close(file);
+    return status ? -1 : at;
+}
+
+/* A place in the file before all lines that are newer than run->after: looked for from the end, in steps that grow. */
+static int64_t place_of_new(const rein_report_run *run, const char *path) {
+    struct stat about;
+    if (run->after < 0 || stat(path, &about) != 0) return 0;
+    for (int64_t back = 32 << 10; back < about.st_size; back *= 4) {
+        int64_t step;
+        const int64_t at = line_behind(&step, path, about.st_size - back);
+        if (at > 0 && step >= 0 && step <= run->after) return at;
+    }
+    return 0;
+}
+
+rein_status rein_report_new_lines(rein_report_run *run, const char *name, rein_report_take take, void *context) {
+    char *path = rein_report_path(run, name);
+    if (!path) return rein_report_no_memory(run);
+    const int64_t from = place_of_new(run, path);
+    free(path);
+    return read_from(run, name, from, SIZE_MAX, take, context);
 }
 
 /* -------------------------------------------------------------------------------------------------------------- numbered files */

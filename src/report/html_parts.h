@@ -19,6 +19,7 @@ enum {
     REIN_SHOWN_STEPS = 6,     /* of which samples are shown */
     REIN_SHOWN_GROUPS = 2,    /* of a step */
     REIN_SHOWN_RESPONSES = 4, /* of a group */
+    REIN_SHOWN_TURNS = 60,    /* messages of an episode */
     REIN_SHOWN_PROMPTS = 12,  /* before and after */
     REIN_COUNTED_RESPONSES = 4096,
     REIN_READ_BYTES = 64 << 20 /* of one file of trajectories */
@@ -26,6 +27,7 @@ enum {
 
 typedef struct rein_report_run {
     const char *directory;
+    int64_t after; /* only what came after this step is wanted; -1: all */
     json_t *json;  /* the run's object, owned by the caller */
     json_t *notes; /* in json: sentences about what could not be read */
     rein_error *err;
@@ -49,6 +51,10 @@ char *rein_report_path(const rein_report_run *run, const char *name);
 typedef rein_status (*rein_report_take)(void *context, const json_t *line, int *enough);
 rein_status rein_report_lines(rein_report_run *run, const char *name, size_t most, rein_report_take take, void *context);
 
+/* The same for a file whose lines have ascending steps: lines that cannot be newer than run->after may be left out, so that what is read
+ * depends on what is new. */
+rein_status rein_report_new_lines(rein_report_run *run, const char *name, rein_report_take take, void *context);
+
 /* The steps of the files RUN/FOLDER/NNNN.jsonl, or of the directories RUN/FOLDER/NNNN (suffix ""), ascending; the caller frees them. */
 rein_status rein_report_steps(int64_t **steps, size_t *n, rein_report_run *run, const char *folder, const char *suffix);
 
@@ -60,6 +66,13 @@ json_t *rein_report_response(const json_t *trajectory, int with_tokens);
 
 /* Prompt and answer of a group's first trajectory, into `to`; -1 when there is no memory. */
 int rein_report_prompt(json_t *to, const json_t *group);
+
+/* The messages of an episode behind what it was asked with, as "turns" into `to`; nothing if the trajectory is a single completion. -1 when
+ * there is no memory. */
+int rein_report_turns(json_t *to, const json_t *trajectory);
+
+/* The messages that the model was asked with, to be released; empty without a conversation. NULL when there is no memory. */
+json_t *rein_report_asked(const json_t *trajectory);
 
 /* Appends the lengths of a group's responses, up to REIN_COUNTED_RESPONSES in all; and puts lengths under "first" or "last" of the run's
  * "lengths". -1 when there is no memory. */

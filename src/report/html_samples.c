@@ -104,6 +104,7 @@ json_t *rein_report_response(const json_t *trajectory, int with_tokens) {
         failed |= put_tokens(to, ids, pieces);
         failed |= put_advantages(to, json_object_get(trajectory, "advantages"));
         failed |= put_mask(to, json_object_get(trajectory, "mask"));
+        failed |= rein_report_turns(to, trajectory);
     } else {
         failed |= put_text(to, pieces);
     }
@@ -129,12 +130,13 @@ static json_t *text_of_messages(const json_t *messages) {
 int rein_report_prompt(json_t *to, const json_t *group) {
     const json_t *first = json_array_get(json_object_get(group, "trajectories"), 0), *metadata = json_object_get(first, "metadata");
     const json_t *prompt = json_object_get(metadata, "prompt"), *answer = json_object_get(metadata, "answer");
-    const json_t *messages = json_object_get(metadata, "messages");
+    json_t *messages = rein_report_asked(first);
     const size_t tokens = json_array_size(json_object_get(first, "prompt_ids"));
-    int failed = json_object_set_new(to, "prompt_tokens", json_integer((json_int_t)tokens));
+    int failed = json_object_set_new(to, "prompt_tokens", json_integer((json_int_t)tokens)) | (messages == NULL);
     if (json_is_string(prompt)) failed |= json_object_set_new(to, "prompt", text_of(prompt, REIN_SHOWN_TEXT));
-    else if (json_is_array(messages)) failed |= json_object_set_new(to, "prompt", text_of_messages(messages));
+    else if (json_array_size(messages)) failed |= json_object_set_new(to, "prompt", text_of_messages(messages));
     if (json_is_string(answer)) failed |= json_object_set_new(to, "answer", text_of(answer, REIN_SHOWN_TEXT));
+    json_decref(messages);
     return failed;
 }
 
@@ -274,10 +276,12 @@ rein_status rein_report_samples(rein_report_run *run) {
     if (json_object_set_new(run->json, "samples", samples)) return rein_report_no_memory(run);
     rein_status status = rein_report_steps(&steps, &n, run, "trajectories/train", ".jsonl");
     const size_t shown = n < REIN_SHOWN_STEPS ? n : REIN_SHOWN_STEPS;
-    for (size_t i = 0; i < shown && !status; i++) {
+    for (size_t i = 0; i < shown && run->after < 0 && !status; i++) {
         const size_t at = shown > 1 ? (i * (n - 1) + (shown - 1) / 2) / (shown - 1) : 0;
         status = scan_step(run, samples, steps[at], i == 0 ? "first" : i == shown - 1 ? "last" : NULL);
     }
+    if (!status && n && run->after >= 0 && steps[n - 1] > run->after)
+        status = scan_step(run, samples, steps[n - 1], n > 1 ? "last" : "first");
     free(steps);
     return status;
 }

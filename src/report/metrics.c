@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { TRAINED = 32 }; /* at least one token trained: continues rein_step_parts */
+enum { TRAINED = 64 }; /* at least one token trained: continues rein_step_parts */
 
 #define AT(field) offsetof(rein_step_numbers, field)
 #define LOSS(field) offsetof(rein_step_numbers, loss.metrics.field)
@@ -27,12 +27,16 @@ static const struct {
     {"loss", AT(loss.loss), 0, 0},
     {"loss/surrogate", LOSS(surrogate_loss), 0, 0},
     {"loss/kl", LOSS(kl_loss), 0, 0},
+    {"loss/teacher", LOSS(teacher_loss), REIN_STEP_TEACHER, 0},
     {"loss/entropy", LOSS(entropy_loss), 0, 0},
     {"grad_norm", AT(gradient_norm), 0, 0},
     {"learning_rate", AT(learning_rate), 0, 0},
     {"kl", LOSS(kl_ref_k3), TRAINED | REIN_STEP_REFERENCE, 0},
     {"kl_policy_ref", LOSS(kl_ref_k1), TRAINED | REIN_STEP_REFERENCE, 0},
     {"kl_exact", LOSS(kl_exact), TRAINED | REIN_STEP_EXACT_KL, 0},
+    {"teacher/divergence", LOSS(teacher_divergence), TRAINED | REIN_STEP_TEACHER, 0},
+    {"kl/reward_coef", AT(kl_reward_coef), 0, 0},
+    {"kl/of_target", AT(kl_of_target), 0, 0},
     {"kl/old_k1", LOSS(kl_old_k1), TRAINED, 0},
     {"kl/old_k3", LOSS(kl_old_k3), TRAINED, 0},
     {"entropy", LOSS(entropy), TRAINED | REIN_STEP_ENTROPIES, 0},
@@ -45,6 +49,15 @@ static const struct {
     {"ratio/p99", LOSS(ratio_p99), TRAINED, 0},
     {"ratio/ess", LOSS(ess), TRAINED, 0},
     {"on_policy/max_gap", AT(on_policy_gap), 0, 0},
+    {"critic/loss", AT(critic_loss), 0, 0},
+    {"critic/explained_variance", AT(critic_explained_variance), 0, 0},
+    {"critic/clip_fraction", AT(critic_clip_fraction), 0, 0},
+    {"critic/value_mean", AT(critic_value_mean), 0, 0},
+    {"critic/return_mean", AT(critic_return_mean), 0, 0},
+    {"critic/grad_norm", AT(critic_gradient_norm), 0, 0},
+    {"critic/learning_rate", AT(critic_learning_rate), 0, 0},
+    {"advantages/mean", AT(advantage_mean), 0, 0},
+    {"advantages/std", AT(advantage_std), 0, 0},
     {"experts/load_max", AT(expert_load_max), 0, 0},
     {"experts/load_cv", AT(expert_load_cv), 0, 0},
     {"experts/entropy", AT(expert_entropy), 0, 0},
@@ -63,6 +76,7 @@ static const struct {
     {"time/exchange", AT(seconds_exchange), 0, 0},
     {"exchange/bytes", AT(exchange_bytes), 0, 0},
     {"exchange/calls", AT(exchange_calls), 0, 0},
+    {"time/critic", AT(seconds_critic), 0, 0},
     {"peak_memory", AT(peak_memory), 0, 0},
 };
 _Static_assert(sizeof table / sizeof *table == REIN_METRIC_ROWS, "REIN_METRIC_ROWS is the number of rows");

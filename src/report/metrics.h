@@ -13,7 +13,8 @@ enum rein_step_parts {
     REIN_STEP_BUDGETS = 2,   /* token budgets, of the options or of the responses */
     REIN_STEP_REFERENCE = 4, /* log-probs under a reference policy */
     REIN_STEP_ENTROPIES = 8,
-    REIN_STEP_EXACT_KL = 16
+    REIN_STEP_EXACT_KL = 16,
+    REIN_STEP_TEACHER = 32
 };
 
 /* All numbers of one step. NaN: not applicable, left out. */
@@ -30,9 +31,13 @@ typedef struct rein_step_numbers {
     double tokens_per_second; /* of this step, prompts and responses, over seconds_step */
     double peak_memory;       /* bytes, of the process so far */
     double expert_load_max, expert_load_cv, expert_entropy, expert_balance_loss; /* of mixtures of experts (model/expert_load.h) */
+    double critic_loss, critic_clip_fraction, critic_explained_variance, critic_value_mean, critic_return_mean;
+    double critic_gradient_norm, critic_learning_rate, seconds_critic;
+    double advantage_mean, advantage_std; /* of a critic's advantages, before whitening */
+    double kl_reward_coef, kl_of_target;  /* with kl_target: the coefficient of this step, and the KL that moves it */
 } rein_step_numbers;
 
-enum { REIN_METRIC_ROWS = 48 }; /* the most that a step has */
+enum { REIN_METRIC_ROWS = 62 }; /* the most that a step has */
 
 /* Makes every number "not applicable" and clears the parts. Call it first. Thread-safe. */
 void rein_step_numbers_clear(rein_step_numbers *numbers);

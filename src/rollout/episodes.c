@@ -1,8 +1,6 @@
 /* episodes.c - rollouts of several turns: the model writes, the environment answers, until one of them or a limit ends the episode.
  *
- * What the model sampled stays in its history as the ids that it sampled. After a turn the conversation is rendered anew, and only what stands
- * behind the turn is encoded and appended, without training. Where the template writes an earlier turn in another way than the model did
- * (templates that drop thinking), the next turn begins a new history of the trajectory.
+ * What becomes of the conversation as tokens is in dialogue.c.
  *
  * Which episodes share a step of the generator, and in which order the program answers, changes nothing but the time: the randomness of a
  * token has the address (step, prompt, sample, tokens of the episode before it). */
@@ -13,7 +11,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "conversation.h"
+#include "dialogue.h"
 #include "task.h"
 #include "trajectory.h"
 
@@ -22,16 +20,8 @@ enum { PREFIX_CACHE = 512 << 20 }; /* bytes of keys of earlier turns */
 typedef struct episode {
     rein_trajectory *trajectory;
     size_t group, sample;
-    size_t capacity;  /* of the last history */
-    json_t *messages; /* the conversation so far */
-    json_t *tools;    /* or NULL */
-    rein_text before; /* what the model saw before this turn, as text */
-    rein_text wrote;  /* what it wrote in this turn */
-    size_t turns, tokens;
-    rein_finish finish; /* of this turn */
-    int calls;          /* this turn has tool calls */
+    rein_dialogue d;
     double reward;
-    int over;
 } episode;
 
 typedef struct play {
@@ -50,12 +40,7 @@ typedef struct play {
 } play;
 
 static void free_play(play *p) {
-    for (size_t i = 0; p->episodes && i < p->n; i++) {
-        json_decref(p->episodes[i].messages);
-        json_decref(p->episodes[i].tools);
-        rein_text_free(&p->episodes[i].before);
-        rein_text_free(&p->episodes[i].wrote);
-    }
+    for (size_t i = 0; p->episodes && i < p->n; i++) rein_dialogue_free(&p->episodes[i].d);
     for (size_t g = 0; p->groups && g < p->n_groups; g++) rein_group_free(&p->groups[g]);
     free(p->groups);
     free(p->episodes);
@@ -74,7 +59,8 @@ static rein_status allocate(play *p, rein_error *err) {
         done = (group->trajectories = calloc(o->samples, sizeof *group->trajectories)) != NULL;
         group->n = done ? o->samples : 0;
         for (size_t k = 0; k < group->n; k++) {
-            p->episodes[g * o->samples + k] = (episode){.trajectory = &group->trajectories[k], .group = g, .sample = k};
+            p->episodes[g * o->samples + k] = (episode){
+                .trajectory = &group->trajectories[k], .d = {.trajectory = &group->trajectories[k]}, .group = g, .sample = k};
             group->trajectories[k].budget = -1;
             group->trajectories[k].policy_step = o->address.purpose == REIN_PURPOSE_EVALUATION ? -1 : (int64_t)o->address.step;
         }
@@ -90,95 +76,7 @@ static rein_status in_episode(const play *p, const episode *e, rein_status statu
     const rein_rollout_options *o = p->options;
     return rein_fail_in(err, status, "task %.60s, example %llu%s, sample %zu, turn %zu", rein_task_name(o->task),
                         (unsigned long long)o->indices[place_of(p, e->group)], o->split == REIN_SPLIT_HELD_OUT ? " (held out)" : "",
-                        e->sample, e->turns + 1);
-}
-
-/* ------------------------------------------------------------------------------------------------------------------ the prompt */
-
-static rein_status render(rein_rendered *rendered, const play *p, const episode *e, int generation, rein_error *err) {
-    const rein_rollout_options *o = p->options;
-    const rein_conversation conversation = {.messages = e->messages, .tools = e->tools};
-    return rein_conversation_render(rendered, o->tokenizer, o->prompting.chat, &conversation, o->prompting.no_thinking, generation,
-                                    err);
-}
-
-static rein_status encode(rein_ids *ids, const play *p, const rein_rendered *rendered, size_t from, rein_error *err) {
-    return rein_rendered_encode(ids, p->options->tokenizer, p->options->prompting.chat, rendered, from, 0, err);
-}
-
-static int begins_with(const rein_text *text, const char *with, size_t length) {
-    return text->length >= length && (!length || !memcmp(text->data, with, length));
-}
-
-static int same_without_blanks(const char *a, size_t a_length, const rein_text *b) {
-    const char *data = b->data ? b->data : "";
-    size_t length = b->length;
-    rein_trim(&a, &a_length);
-    rein_trim(&data, &length);
-    return a_length == length && !memcmp(a, data, length);
-}
-
-/* Where what the model wrote in its last turn ends in the text of the whole conversation; 0: the template writes it in another way. */
-static rein_status end_of_turn(size_t *end, const play *p, episode *e, const rein_rendered *whole, const json_t *more,
-                               rein_error *err) {
-    rein_rendered until = {0};
-    json_t *all = e->messages;
-    *end = 0;
-    if (!(e->messages = json_array())) return e->messages = all, rein_no_memory(err);
-    int failed = json_array_extend(e->messages, all);
-    for (size_t i = 0; i < json_array_size(more); i++) failed |= json_array_remove(e->messages, json_array_size(e->messages) - 1);
-    rein_status status = failed ? rein_no_memory(err) : render(&until, p, e, 0, err);
-    json_decref(e->messages);
-    e->messages = all;
-    if (!status && begins_with(&until.text, e->before.data, e->before.length)) {
-        const size_t at = rein_rendered_answer_end(&until, &e->before, e->calls), from = e->before.length;
-        const int same = at > from && (e->calls || same_without_blanks(until.text.data + from, at - from, &e->wrote));
-        if ((same || (at == 0 && !e->wrote.length)) && begins_with(&whole->text, until.text.data, at ? at : from))
-            *end = at ? at : from;
-    }
-    rein_rendered_free(&until);
-    return status;
-}
-
-/* Appends the messages that answer to the turn. *room is 0 if the model has no place left for them. */
-static rein_status continue_history(int *room, play *p, episode *e, const rein_rendered *whole, size_t end, rein_error *err) {
-    rein_history *h = &e->trajectory->histories[e->trajectory->n_histories - 1];
-    rein_ids ids = {0};
-    rein_status status = encode(&ids, p, whole, end, err);
-    /* The token that ends a turn is there already, if the model sampled it. */
-    const size_t skip = !status && ids.count && e->finish == REIN_FINISH_END_TOKEN && ids.data[0] == h->ids[h->n - 1];
-    *room = !status && h->n + ids.count - skip < (size_t)p->options->policy.model->config.max_positions;
-    if (*room) status = rein_history_add_given(h, &e->capacity, ids.data + skip, ids.count - skip, p->options->tokenizer, err);
-    rein_ids_free(&ids);
-    return status;
-}
-
-static rein_status begin_history(int *room, play *p, episode *e, const rein_rendered *whole, rein_error *err) {
-    rein_history history = {0};
-    rein_ids ids = {0};
-    rein_status status = encode(&ids, p, whole, 0, err);
-    if (!status && !ids.count) status = rein_fail_at(err, REIN_EINVAL, "messages", -1, "are rendered to no tokens");
-    *room = !status && ids.count < (size_t)p->options->policy.model->config.max_positions;
-    if (*room) {
-        status = rein_history_begin(&history, &e->capacity, &ids, p->options->sampler_log_probs, err);
-        if (!status) status = rein_trajectory_append(e->trajectory, &history, err);
-        if (status) rein_history_free(&history);
-    }
-    rein_ids_free(&ids);
-    return status;
-}
-
-/* The ids before the next turn: `more` are the messages since the last one. */
-static rein_status put_prompt(int *room, play *p, episode *e, const json_t *more, rein_error *err) {
-    rein_rendered whole = {0};
-    size_t end = 0;
-    rein_status status = render(&whole, p, e, 1, err);
-    if (!status && e->turns) status = end_of_turn(&end, p, e, &whole, more, err);
-    if (!status) status = end ? continue_history(room, p, e, &whole, end, err) : begin_history(room, p, e, &whole, err);
-    rein_text_free(&e->before);
-    e->before = whole.text, whole.text = (rein_text){0};
-    rein_rendered_free(&whole);
-    return status;
+                        e->sample, e->d.turns + 1);
 }
 
 /* -------------------------------------------------------------------------------------------------------------------- the turn */
@@ -195,15 +93,14 @@ static rein_status note_request(play *p, size_t number, size_t episode, rein_err
 }
 
 static rein_status sample_turn(play *p, episode *e, rein_error *err) {
-    const rein_history *h = &e->trajectory->histories[e->trajectory->n_histories - 1];
+    const rein_history *h = rein_dialogue_history(&e->d);
     rein_request request = {
         .prompt = h->ids, .n_prompt = h->n, .samples = 1, .address = p->options->address, .sampling = p->sampling};
     size_t number;
-    request.sampling.max_tokens -= e->tokens;
+    request.sampling.max_tokens -= e->d.tokens;
     request.address.prompt += place_of(p, e->group);
     request.address.sample = e->sample;
-    request.address.position = e->tokens;
-    rein_text_free(&e->wrote);
+    request.address.position = e->d.tokens;
     const rein_status status = rein_generator_add(&number, p->generator, &request, err);
     return status ? status : note_request(p, number, (size_t)(e - p->episodes), err);
 }
@@ -216,9 +113,9 @@ static rein_status cut(play *p, episode *e, const char *reason, rein_error *err)
 
 static rein_status next_turn(play *p, episode *e, const json_t *more, rein_error *err) {
     int room;
-    if (e->turns && e->turns == p->options->max_turns) return cut(p, e, "turns", err);
-    if (e->tokens >= p->sampling.max_tokens) return cut(p, e, "tokens", err);
-    rein_status status = put_prompt(&room, p, e, more, err);
+    if (e->d.turns && e->d.turns == p->options->max_turns) return cut(p, e, "turns", err);
+    if (e->d.tokens >= p->sampling.max_tokens) return cut(p, e, "tokens", err);
+    rein_status status = rein_dialogue_prompt(&room, &e->d, p->options, json_array_size(more), err);
     if (!status && !room && !e->trajectory->n_histories)
         status = rein_fail_at(err, REIN_EINVAL, "messages", -1, "leave no room in the model, which has %lld positions",
                               (long long)p->options->policy.model->config.max_positions);
@@ -227,105 +124,32 @@ static rein_status next_turn(play *p, episode *e, const json_t *more, rein_error
     return room ? REIN_OK : cut(p, e, "context", err);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what it wrote */
-
-/* A message may not have NUL bytes: what a model writes may. */
-static json_t *content_of(const char *text, size_t length) {
-    rein_text clean = {0};
-    for (size_t i = 0, n; i <= length; i += n + 1) {
-        const char *nul = memchr(text + i, 0, length - i);
-        n = nul ? (size_t)(nul - text) - i : length - i;
-        rein_text_put_bytes(&clean, text + i, n);
-        if (nul) rein_text_put(&clean, "\uFFFD");
-    }
-    json_t *content = clean.failed ? NULL : json_stringn_nocheck(clean.data ? clean.data : "", clean.length);
-    rein_text_free(&clean);
-    return content;
-}
-
-static json_t *parse_calls(const rein_text *calls) {
-    rein_text list = {0};
-    json_t *parsed = NULL;
-    rein_text_format(&list, "[%s]", calls->data);
-    if (list.failed || rein_json_parse(&parsed, list.data, list.length, NULL, 0, NULL)) parsed = NULL;
-    rein_text_free(&list);
-    return parsed;
-}
-
-/* What the model wrote, as a message of OpenAI's API. NULL: no memory. */
-static json_t *make_message(episode *e) {
-    rein_text calls = {0};
-    const char *text = e->wrote.data ? e->wrote.data : "";
-    size_t length = e->wrote.length, before;
-    char id[40];
-    snprintf(id, sizeof id, "call_%zu", e->turns);
-    e->calls = e->tools && rein_tool_calls_parse(&calls, &before, text, length, id, 0);
-    if (e->calls) length = before;
-    json_t *message =
-        json_pack("{s:s, s:o}", "role", "assistant", "content", e->calls && !length ? json_null() : content_of(text, length));
-    int failed = !message || calls.failed;
-    if (!failed && e->calls) failed = json_object_set_new(message, "tool_calls", parse_calls(&calls));
-    rein_text_free(&calls);
-    if (!failed) return message;
-    json_decref(message);
-    return NULL;
-}
-
 static rein_status end_turn(play *p, episode *e, rein_error *err) {
-    json_t *message = make_message(e);
-    rein_status status = message && !json_array_append(e->messages, message) ? REIN_OK : rein_no_memory(err);
-    e->turns++;
-    e->trajectory->finish = e->finish;
-    if (!status && e->finish == REIN_FINISH_MAX_TOKENS) status = cut(p, e, "tokens", err);
-    else if (!status && e->finish == REIN_FINISH_CONTEXT) status = cut(p, e, "context", err);
+    const json_t *message;
+    char id[40];
+    snprintf(id, sizeof id, "call_%zu", e->d.turns);
+    e->trajectory->finish = e->d.finish;
+    rein_status status = rein_dialogue_turn(&message, &e->d, id, err);
+    if (!status && e->d.finish == REIN_FINISH_MAX_TOKENS) status = cut(p, e, "tokens", err);
+    else if (!status && e->d.finish == REIN_FINISH_CONTEXT) status = cut(p, e, "context", err);
     else if (!status) status = rein_environment_step(p->environment, (size_t)(e - p->episodes), message, err);
-    json_decref(message);
     return status;
 }
 
 static rein_status put_token(play *p, const rein_sampled *s, rein_error *err) {
     episode *e = &p->episodes[p->episode_of[s->request]];
-    rein_history *h = &e->trajectory->histories[e->trajectory->n_histories - 1];
-    rein_status status = rein_history_add_sampled(h, &e->capacity, s, err);
-    if (!status && s->text) status = rein_text_append(&e->wrote, s->text, s->length, err);
-    if (status) return status;
-    e->tokens++;
-    e->finish = s->finish;
-    return s->finish == REIN_FINISH_NONE ? REIN_OK : end_turn(p, e, err);
+    const rein_status status = rein_dialogue_put(&e->d, s, err);
+    return status || s->finish == REIN_FINISH_NONE ? status : end_turn(p, e, err);
 }
 
 /* ------------------------------------------------------------------------------------------------- what the environment said */
 
-/* The conversation and the tools, which the trajectory's file has. */
-static rein_status keep_conversation(episode *e, rein_error *err) {
-    rein_text text = {0};
-    rein_text_put(&text, "{");
-    rein_json_put_name(&text, "messages");
-    rein_json_put_value(&text, e->messages);
-    if (e->tools) rein_json_put_name(&text, "tools"), rein_json_put_value(&text, e->tools);
-    rein_text_put(&text, "}");
-    const rein_status status = rein_text_status(&text, err);
-    if (status) rein_text_free(&text);
-    else e->trajectory->json = text.data;
-    return status;
-}
-
 static rein_status finish(play *p, episode *e, rein_error *err) {
-    e->over = 1;
     p->finished++;
     e->trajectory->reward = e->reward;
-    rein_status status = keep_conversation(e, err);
-    if (!status) status = rein_trajectory_set_metric(e->trajectory, "turns", (double)e->turns, err);
+    rein_status status = rein_dialogue_keep(&e->d, err);
+    if (!status) status = rein_trajectory_set_metric(e->trajectory, "turns", (double)e->d.turns, err);
     if (!status && p->options->progress) p->options->progress(p->options->context, p->finished, p->n);
-    return status;
-}
-
-/* What was asked, as the first episode of the group has it. */
-static rein_status put_example(rein_group *group, const episode *e, rein_error *err) {
-    json_t *object = json_pack("{s:O, s:O*}", "messages", e->messages, "tools", e->tools);
-    if (!object) return rein_no_memory(err);
-    const rein_status status = rein_example_read(&group->example, object, "", err);
-    json_decref(object);
     return status;
 }
 
@@ -339,19 +163,31 @@ static rein_status put_system(json_t *messages, const char *system, rein_error *
 }
 
 static rein_status begin(play *p, episode *e, rein_environment_answer *answer, rein_error *err) {
-    e->messages = answer->messages, answer->messages = NULL;
-    e->tools = answer->tools, answer->tools = NULL;
-    rein_status status = put_system(e->messages, p->options->prompting.system, err);
-    if (!status && !e->sample) status = put_example(&p->groups[e->group], e, err);
+    e->d.messages = answer->messages, answer->messages = NULL;
+    e->d.tools = answer->tools, answer->tools = NULL;
+    if (!(e->d.rewards = json_array())) return rein_no_memory(err);
+    rein_status status = put_system(e->d.messages, p->options->prompting.system, err);
+    if (!status && !e->sample) /* the example of the group is what its first episode was asked */
+        status = rein_dialogue_example(&p->groups[e->group].example, &e->d, json_array_size(e->d.messages), err);
     if (status) return in_episode(p, e, status, err);
     return next_turn(p, e, NULL, err);
+}
+
+/* The reward of the turn that the environment answers to. What it gives when an episode is cut belongs to the last turn. -1: no memory. */
+static int count_reward(episode *e, const rein_environment_answer *answer) {
+    const size_t n = json_array_size(e->d.rewards);
+    e->reward += answer->reward;
+    if (n < e->d.turns) return json_array_append_new(e->d.rewards, json_real(answer->reward));
+    return n ? json_array_set_new(e->d.rewards, n - 1,
+                                  json_real(json_number_value(json_array_get(e->d.rewards, n - 1)) + answer->reward))
+             : 0;
 }
 
 static rein_status take_answer(play *p, rein_environment_answer *answer, rein_error *err) {
     episode *e = &p->episodes[answer->place];
     if (answer->event == REIN_EVENT_RESET) return begin(p, e, answer, err);
-    e->reward += answer->reward;
-    if (answer->event == REIN_EVENT_STEP && answer->messages && json_array_extend(e->messages, answer->messages))
+    if (count_reward(e, answer)) return rein_no_memory(err);
+    if (answer->event == REIN_EVENT_STEP && answer->messages && json_array_extend(e->d.messages, answer->messages))
         return rein_no_memory(err);
     if (answer->event == REIN_EVENT_END || answer->done) return finish(p, e, err);
     return next_turn(p, e, answer->messages, err);

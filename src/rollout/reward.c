@@ -222,8 +222,13 @@ static rein_status open_judge(rein_judge *judges, size_t i, const char *spec, co
     if (begins_with(spec, strlen(spec), FUNCTION)) return open_function(judges, i, spec, o, err);
     judge->kind = find_kind(&argument, spec, strlen(spec));
     if (!judge->kind) return open_program(judges, i, spec, o, err);
-    give_name(judges, i, judge->kind->name, strlen(judge->kind->name));
-    return open_kind(judge, argument, spec, err);
+    const char *name = judge->kind->name;
+    const size_t found = argument && judge->kind->find_name ? judge->kind->find_name(&name, argument) : 0;
+    give_name(judges, i, name, found ? found : strlen(judge->kind->name));
+    judge->options = o;
+    const rein_status status = open_kind(judge, argument, spec, err);
+    judge->options = NULL;
+    return status;
 }
 
 /* -------------------------------------------------------------------------------------------------------------- open and close */
@@ -277,6 +282,7 @@ const char *rein_reward_log(rein_reward *r) {
 /* Scores are kept judge by judge: given [judges][n]. */
 static rein_status give_built_in(double *given, const rein_judge *judge, const rein_response *responses, size_t n,
                                  rein_error *err) {
+    if (judge->kind->give_all) return judge->kind->give_all(given, judge, responses, n, err);
     for (size_t i = 0; i < n; i++) {
         char place[REIN_REWARD_PLACE];
         rein_response response = responses[i];
@@ -310,7 +316,10 @@ rein_status rein_reward_check(const rein_reward *r, const rein_example *example,
     double reward;
     for (size_t j = 0; j < r->n; j++) {
         const rein_judge *judge = &r->judges[j];
-        const rein_status status = judge->kind ? judge->kind->give(&reward, judge, &empty, err) : REIN_OK;
+        const rein_judge_kind *kind = judge->kind;
+        const rein_status status = !kind         ? REIN_OK
+                                   : kind->check ? kind->check(judge, example, err)
+                                                 : kind->give(&reward, judge, &empty, err);
         if (status) return rein_fail_in(err, status, "reward %s", judge->name);
     }
     return REIN_OK;

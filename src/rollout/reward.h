@@ -42,7 +42,8 @@ typedef struct rein_judge {
     char name[REIN_JUDGE_NAME]; /* unique */
     double weight;
     const rein_task *task;
-    void *state; /* of its kind, which opens and closes it; or NULL */
+    void *state;                        /* of its kind, which opens and closes it; or NULL */
+    const rein_reward_options *options; /* while it is opened */
 } rein_judge;
 
 /* A built-in judge: one row of the table. */
@@ -53,8 +54,13 @@ struct rein_judge_kind {
     rein_status (*open)(rein_judge *judge, const char *argument, rein_error *err);
     /* NULL: there is nothing to close. Called after a failed open, too: state may be NULL. */
     void (*close)(rein_judge *judge);
-    /* The message has no place yet. */
+    /* One completion; the message has no place yet. NULL: give_all does it. */
     rein_status (*give)(double *reward, const rein_judge *judge, const rein_response *response, rein_error *err);
+    /* What is better done for all completions together, and what it needs of an example; the message has its place. */
+    rein_status (*give_all)(double *rewards, const rein_judge *judge, const rein_response *responses, size_t n, rein_error *err);
+    rein_status (*check)(const rein_judge *judge, const rein_example *example, rein_error *err);
+    /* The part of the argument that names the judge, and its length. NULL: the judge has the name of its row. */
+    size_t (*find_name)(const char **name, const char *argument);
 };
 
 /* Row i, or NULL past the last. */

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "episodes.h"
 #include "reward.h"
+#include "reward_model.h"
 
 enum { MOST_TOKENS = 1000000000 };
 
@@ -91,11 +92,13 @@ static rein_status length(double *reward, const rein_judge *judge, const rein_re
 /* ------------------------------------------------------------------------------------------------------------------------ table */
 
 static const rein_judge_kind kinds[] = {
-    {"task", "task", 0, open_task, NULL, task},
-    {"exact", "exact", 0, NULL, NULL, exact},
-    {"number", "number", 0, NULL, NULL, number},
-    {"regex", "regex:PATTERN", 1, rein_judge_regex_open, rein_judge_regex_close, rein_judge_regex},
-    {"length", "length:N", 1, open_length, close_length, length},
+    {.name = "task", .usage = "task", .open = open_task, .give = task},
+    {.name = "exact", .usage = "exact", .give = exact},
+    {.name = "number", .usage = "number", .give = number},
+    {"regex", "regex:PATTERN", 1, rein_judge_regex_open, rein_judge_regex_close, .give = rein_judge_regex},
+    {"length", "length:N", 1, open_length, close_length, .give = length},
+    {"model", "model:DIR", 1, rein_judge_model_open, rein_judge_model_close, .give_all = rein_judge_model_give,
+     .check = rein_judge_model_check, .find_name = rein_judge_model_name},
 };
 
 const rein_judge_kind *rein_judge_kind_at(size_t i) { return i < sizeof kinds / sizeof *kinds ? &kinds[i] : NULL; }

@@ -176,16 +176,17 @@ rein_status rein_trajectory_set_metric(rein_trajectory *t, const char *name, dou
 
 /* ----------------------------------------------------------------------------------------------------------------------- groups */
 
-static void free_trajectory(rein_trajectory *t) {
+void rein_trajectory_free(rein_trajectory *t) {
     for (size_t i = 0; i < t->n_histories; i++) rein_history_free(&t->histories[i]);
     free(t->histories);
     rein_named_numbers_free(t->scores, t->n_scores);
     rein_named_numbers_free(t->metrics, t->n_metrics);
     free(t->json);
+    *t = (rein_trajectory){0};
 }
 
 void rein_group_free(rein_group *group) {
-    for (size_t t = 0; t < group->n; t++) free_trajectory(&group->trajectories[t]);
+    for (size_t t = 0; t < group->n; t++) rein_trajectory_free(&group->trajectories[t]);
     free(group->trajectories);
     rein_example_free(&group->example);
     free(group->json);

@@ -25,6 +25,7 @@ void rein_history_free(rein_history *history);
 
 /* Takes *history over and makes it {0}; on failure it stays the caller's. */
 rein_status rein_trajectory_append(rein_trajectory *trajectory, rein_history *history, rein_error *err);
+void rein_trajectory_free(rein_trajectory *trajectory); /* makes it {0} */
 void rein_group_free(rein_group *group);
 
 /* Appends n groups, which are {0} then; on failure nothing is appended, and those that moved are freed. */

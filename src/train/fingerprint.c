@@ -18,6 +18,7 @@
 #include "base/hash.h"
 #include "base/show.h"
 #include "model/gguf.h"
+#include "reward_models.h"
 #include "rollout/reward.h"
 #include "rollout/task.h"
 
@@ -72,12 +73,12 @@ static int is_weights(const char *name) {
 }
 
 /* A model in GGUF: its file, or all its parts. */
-static rein_status add_gguf(json_t *files, const char *path, rein_error *err) {
+static rein_status add_gguf(json_t *files, const char *setting, const char *path, rein_error *err) {
     rein_status status = REIN_OK;
     char *part = NULL;
     for (size_t i = 0; !(status = rein_gguf_part(&part, path, i, err)) && part; i++) {
         const char *slash = strrchr(part, '/');
-        char *key = rein_path_join("model", slash ? slash + 1 : part);
+        char *key = rein_path_join(setting, slash ? slash + 1 : part);
         status = key ? rein_fingerprint_add(files, key, part, err) : no_memory(err);
         free(key);
         free(part);
@@ -87,15 +88,34 @@ static rein_status add_gguf(json_t *files, const char *path, rein_error *err) {
 }
 
 /* Where all weights train, those of a run are in its checkpoints. */
-static rein_status add_weights(json_t *files, const rein_settings *s, rein_error *err) {
+static rein_status add_weights(json_t *files, const char *setting, const char *model, int full, rein_error *err) {
     rein_names names = {0};
-    if (rein_gguf_is(s->model)) return add_gguf(files, s->model, err);
-    if (s->full || !rein_file_is_directory(s->model)) return REIN_OK;
-    rein_status status = rein_directory_list(&names, s->model, err);
+    if (full || !rein_file_is_directory(model)) return REIN_OK;
+    rein_status status = rein_directory_list(&names, model, err);
     for (size_t i = 0; i < names.n && !status; i++)
-        if (is_weights(names.at[i])) status = add_below(files, "model", s->model, names.at[i], err);
+        if (is_weights(names.at[i])) status = add_below(files, setting, model, names.at[i], err);
     rein_names_free(&names);
     return status;
+}
+
+static rein_status add_model_weights(json_t *files, const rein_settings *s, rein_error *err) {
+    if (rein_gguf_is(s->model)) return add_gguf(files, "model", s->model, err);
+    return add_weights(files, "model", s->model, s->full, err);
+}
+
+static rein_status add_teacher(json_t *files, const char *teacher, const char *const *names, rein_error *err) {
+    if (!*teacher) return REIN_OK;
+    if (rein_gguf_is(teacher)) return add_gguf(files, "teacher", teacher, err);
+    const rein_status status = add_names(files, "teacher", teacher, names, err);
+    return status ? status : add_weights(files, "teacher", teacher, 0, err);
+}
+
+/* The policy's own model is one that is hashed already. */
+static rein_status add_critic(json_t *files, const rein_settings *s, rein_error *err) {
+    static const char *const names[] = {"config.json", NULL};
+    if (!*s->critic || !strcmp(s->critic, "same")) return REIN_OK;
+    const rein_status status = add_names(files, "critic", s->critic, names, err);
+    return status ? status : add_weights(files, "critic", s->critic, s->full, err);
 }
 
 /* A task is a file, a command, or built in. */
@@ -113,13 +133,16 @@ rein_status rein_fingerprint_settings(json_t **files, const rein_settings *s, re
     *files = json_object();
     const int gguf = rein_gguf_is(s->model); /* a file, not a directory of files */
     rein_status status = *files ? add_names(*files, "model", gguf ? "" : s->model, of_model, err) : no_memory(err);
-    if (!status) status = add_weights(*files, s, err);
+    if (!status) status = add_model_weights(*files, s, err);
+    if (!status) status = add_teacher(*files, s->teacher, of_model, err);
+    if (!status) status = add_critic(*files, s, err);
     if (!status) status = add_names(*files, "adapter", s->adapter, of_adapter, err);
     if (!status) status = add_names(*files, "kl_ref_adapter_path", s->kl_ref_adapter_path, of_adapter, err);
     if (!status) status = add_task(*files, "task", s->task, err);
     if (!status) status = add_task(*files, "eval_task", s->eval_task, err);
     if (!status && *s->ptx_data) status = rein_fingerprint_add(*files, "ptx_data", s->ptx_data, err);
     if (!status && rein_settings_judges_are_programs(s)) status = add_command(*files, "reward", s->reward, err);
+    if (!status) status = rein_fingerprint_reward_models(*files, s, err);
     if (status) json_decref(*files), *files = NULL;
     return status;
 }
@@ -161,12 +184,14 @@ static rein_status changed(const char *key, const json_t *before, const json_t *
                            rein_error *err) {
     char setting[64], path[REIN_PATH_SHOWN], was[120], is[120];
     snprintf(setting, sizeof setting, "%.*s", (int)setting_length(key), key);
+    const int is_reward = !strcmp(setting, "reward_model"); /* one of several judges: the place of its file is not in the setting */
+    if (is_reward) strcpy(setting, "reward");
     describe(was, sizeof was, before);
     describe(is, sizeof is, now);
     if (json_object_get(now, "command"))
         return rein_fail_at(err, REIN_EINVAL, setting, -1, "is not what the run was made with: it was \"%s\", and is \"%s\"", was,
                             is);
-    const char *value = rein_settings_text(settings, setting);
+    const char *value = is_reward ? "" : rein_settings_text(settings, setting);
     char *file = key[setting_length(key)] && *value ? rein_path_join(value, key + setting_length(key) + 1) : NULL;
     rein_path_show(path, file ? file : *value ? value : key);
     free(file);

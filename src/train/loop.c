@@ -42,7 +42,7 @@ static rein_status name_judges(rein_loop *l, rein_error *err) {
 
 static rein_status check_judge(const rein_loop *l, const char *setting, const char *metric, size_t length, rein_error *err) {
     const size_t n = rein_reward_count(l->runner->reward);
-    if (strncmp(metric, "rewards/", 8) != 0) return REIN_OK;
+    if (strncmp(metric, "rewards/", 8) != 0 || rein_settings_metric_is_of_pairs(metric, length)) return REIN_OK;
     for (size_t i = 0; i < n; i++)
         if (strlen(l->judge_names[i]) == length && !strncmp(metric, l->judge_names[i], length)) return REIN_OK;
     return rein_fail_at(err, REIN_EINVAL, setting, -1, "names \"%.*s\": the first reward is %s", (int)length, metric,

@@ -55,6 +55,8 @@ static rein_status check_truncation(const rein_settings *s, rein_error *err) {
     if (s->full || strstr(s->lora_modules, "lm_head"))
         return rein_fail_at(err, REIN_EINVAL, name, -1,
                             "policy needs a head that does not train: without full, and without lm_head");
+    if (rein_teacher_in_loss(&s->objective))
+        return rein_fail_at(err, REIN_EINVAL, name, -1, "policy has no divergence over the whole vocabulary: choose sampled");
     if (rein_uses_exact_kl(&s->objective))
         return rein_fail_at(err, REIN_EINVAL, name, -1,
                             "policy has no exact KL: choose another kl_estimator, and kl_reward_coef in place of kl_reward_exact");
@@ -66,20 +68,26 @@ static rein_status check_sampler(const rein_settings *s, rein_error *err) {
     const char *what = s->top_k ? "top_k" : s->top_p < 1 ? "top_p" : s->min_p > 0 ? "min_p" : NULL;
     if (s->truncation == REIN_TRUNCATION_POLICY) return check_truncation(s, err);
     if (!what || s->objective.mismatch != REIN_MISMATCH_NONE) return REIN_OK;
+    if (s->objective.preference_loss) return REIN_OK; /* a pair may come from any sampler */
     return rein_fail_at(err, REIN_EINVAL, what, -1,
                         "changes the sampling distribution: it needs truncation policy, which makes it part of the policy, or a "
                         "correction, such as mismatch token-tis");
 }
 
-/* Advantages that need more than rewards: the loop samples and rewards, it computes no values. */
+/* Advantages that need more than rewards: the loop samples and rewards. */
 static rein_status check_advantage(const rein_settings *s, rein_error *err) {
     static const struct {
         rein_advantage advantage;
         const char *needs;
-    } all[] = {{REIN_ADVANTAGE_GAE, "values"},
-               {REIN_ADVANTAGE_GIVEN, "advantages"},
+    } all[] = {{REIN_ADVANTAGE_GIVEN, "advantages"},
                {REIN_ADVANTAGE_GDPO, "reward_components"},
                {REIN_ADVANTAGE_REMAX, "baseline_rewards"}};
+    if (s->objective.advantage == REIN_ADVANTAGE_GAE && *s->critic) return REIN_OK;
+    if (s->objective.advantage == REIN_ADVANTAGE_GAE)
+        return rein_fail_at(
+            err, REIN_EINVAL, "critic", -1,
+            "is missing: advantage gae needs the values of a critic; --critic same trains one on the policy's model, "
+            "--critic DIR on another (in Python critic=\"same\")");
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (s->objective.advantage == all[i].advantage)
             return rein_fail_at(err, REIN_EINVAL, "advantage", -1,

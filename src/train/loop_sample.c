@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "loop.h"
+#include "online_pairs.h"
 #include "trainer.h"
 
 static const rein_settings *settings_of(const rein_loop *l) { return &l->session->settings; }
@@ -89,38 +90,15 @@ rein_status rein_loop_sample_round(rein_groups *round, rein_step_batch *batch, r
 
 /* --------------------------------------------------------------------------------------------------------------------- choosing */
 
-/* The rewards of a group as the objective compares them: with what the lengths cost. */
-static rein_status shaped_rewards(double *shaped, const rein_options *o, const rein_group *group, rein_error *err) {
-    const size_t n = group->n;
-    size_t *offsets = calloc(n + 1, sizeof *offsets);
-    double *rewards = malloc(n * sizeof *rewards);
-    int64_t *numbers = malloc(2 * n * sizeof *numbers), *lengths = numbers, *budgets = numbers + n;
-    rein_status status = offsets && rewards && numbers ? REIN_OK : rein_fail(err, REIN_ENOMEM, "no memory for %zu rewards", n);
-    for (size_t k = 0; k < n && !status; k++) {
-        const rein_trajectory *t = &group->trajectories[k];
-        shaped[k] = rewards[k] = t->reward;
-        lengths[k] = (int64_t)rein_trajectory_length(t), budgets[k] = t->budget;
-    }
-    if (!status && o->shape != REIN_SHAPE_NONE &&
-        o->shape != REIN_SHAPE_K15_LENGTH) { /* that one only ranks right ones by length */
-        const rein_batch batch = {.n_sequences = n,
-                                  .sequence_offsets = offsets,
-                                  .rewards = rewards,
-                                  .response_lengths = lengths,
-                                  .token_budgets = budgets[0] >= 0 ? budgets : NULL};
-        status = rein_shape_rewards(shaped, &batch, o, err);
-    }
-    free(numbers);
-    free(rewards);
-    free(offsets);
-    return status;
-}
-
+/* Whether the objective tells the responses of a group apart. The length reward of k1.5 only ranks right ones, so it does not count, unless
+ * a loss over preferences compares them by it. */
 static rein_status spreads(int *spread, const rein_options *o, const rein_group *group, rein_error *err) {
     double *shaped = malloc(group->n * sizeof *shaped);
+    rein_options compared = *o;
+    if (o->shape == REIN_SHAPE_K15_LENGTH && !o->preference_loss) compared.shape = REIN_SHAPE_NONE;
     *spread = 0;
     if (!shaped) return rein_fail(err, REIN_ENOMEM, "no memory for %zu rewards", group->n);
-    const rein_status status = shaped_rewards(shaped, o, group, err);
+    const rein_status status = rein_shaped_rewards(shaped, &compared, group, err);
     for (size_t k = 1; k < group->n && !status; k++) *spread |= shaped[k] < shaped[0] || shaped[k] > shaped[0];
     free(shaped);
     return status;

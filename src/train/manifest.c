@@ -25,11 +25,20 @@ void rein_manifest_free(rein_manifest *manifest) {
 }
 
 /* A name that can stand in a line, and that loading will not take for another directory's. */
-static int name_is_plain(const char *name) {
-    if (!*name || *name == '.' || !strcmp(name, REIN_MANIFEST_NAME)) return 0;
-    for (; *name; name++)
-        if ((unsigned char)*name < 32 || *name == 127 || *name == '/') return 0;
+static int part_is_plain(const char *part, size_t length) {
+    if (!length || *part == '.' || (length == sizeof REIN_MANIFEST_NAME - 1 && !strncmp(part, REIN_MANIFEST_NAME, length)))
+        return 0;
+    for (size_t i = 0; i < length; i++)
+        if ((unsigned char)part[i] < 32 || part[i] == 127 || part[i] == '/') return 0;
     return 1;
+}
+
+/* At most one folder. */
+static int name_is_plain(const char *name) {
+    const char *slash = strchr(name, '/');
+    if (slash && !part_is_plain(name, (size_t)(slash - name))) return 0;
+    const char *last = slash ? slash + 1 : name;
+    return part_is_plain(last, strlen(last));
 }
 
 /* What a failure with this errno says about the file: that it is bad, or nothing. */
@@ -73,10 +82,51 @@ static rein_status add_file(rein_manifest *manifest, char **name, const char *di
     return status;
 }
 
+static int by_bytes(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+static int is_folder(const char *path) {
+    struct stat about;
+    return lstat(path, &about) == 0 && S_ISDIR(about.st_mode);
+}
+
+/* The names of the files in a folder, as FOLDER/NAME; the names in it become durable. */
+static rein_status list_folder(rein_names *names, const char *path, const char *folder, rein_error *err) {
+    rein_names below;
+    char shown[REIN_PATH_SHOWN];
+    rein_status status = rein_directory_list(&below, path, err);
+    if (!status && below.n == 0)
+        status = rein_fail(err, REIN_EINVAL, "%s: a folder of a checkpoint needs a file", rein_path_show(shown, path));
+    for (size_t i = 0; i < below.n && !status; i++) {
+        char *name = rein_path_join(folder, below.at[i]);
+        status = name ? rein_names_add(names, name, err) : rein_no_memory(err);
+        free(name);
+    }
+    rein_names_free(&below);
+    if (!status && rein_directory_sync(path) != 0) status = rein_file_error(err, path, "the directory cannot be synchronised");
+    return status;
+}
+
+/* The names of all files, sorted. */
+static rein_status list_files(rein_names *names, const char *directory, rein_error *err) {
+    rein_names top;
+    rein_status status = rein_directory_list(&top, directory, err);
+    *names = (rein_names){0};
+    for (size_t i = 0; i < top.n && !status; i++) {
+        char *path = rein_path_join(directory, top.at[i]);
+        if (!path) status = rein_no_memory(err);
+        else if (name_is_plain(top.at[i]) && is_folder(path)) status = list_folder(names, path, top.at[i], err);
+        else status = rein_names_add(names, top.at[i], err);
+        free(path);
+    }
+    rein_names_free(&top);
+    if (names->n) qsort(names->at, names->n, sizeof *names->at, by_bytes);
+    return status;
+}
+
 static rein_status add_files(rein_manifest *manifest, const char *directory, rein_error *err) {
     rein_names names;
     char shown[REIN_PATH_SHOWN];
-    rein_status status = rein_directory_list(&names, directory, err);
+    rein_status status = list_files(&names, directory, err);
     if (!status && names.n == 0)
         status = rein_fail(err, REIN_EINVAL, "%s: a checkpoint needs a file", rein_path_show(shown, directory));
     if (!status) {

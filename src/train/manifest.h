@@ -10,7 +10,7 @@
 #define REIN_MANIFEST_NAME "MANIFEST"
 
 typedef struct rein_manifest_file {
-    char *name; /* without a directory, not hidden, no control characters */
+    char *name; /* "NAME", or "FOLDER/NAME" of a file in a folder of the directory; no part is hidden or has control characters */
     uint64_t size, hash;
 } rein_manifest_file;
 
@@ -25,7 +25,7 @@ typedef struct rein_manifest {
 void rein_manifest_free(rein_manifest *manifest);
 
 /* Makes each file of a directory durable, hashes it, and writes MANIFEST, durable too. There may be nothing in the directory but regular
- * files. The names in it are the caller's to make durable. The caller frees *manifest, after a failure too. */
+ * files, and folders that hold nothing else. The names in it are the caller's to make durable, those in its folders are durable. The caller frees *manifest, after a failure too. */
 rein_status rein_manifest_write(rein_manifest *manifest, const char *directory, rein_error *err);
 
 /* Reads the MANIFEST of a directory, and nothing else. REIN_EINVAL: it is missing, or not what was written; REIN_EIO, REIN_ESYSTEM:

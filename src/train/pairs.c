@@ -182,6 +182,12 @@ static rein_status read_answer(rein_group *group, rein_sft_reader *reader, const
                                rein_fields *in) {
     json_t *example = example_of(p, k, in->object);
     rein_trajectory *t = &group->trajectories[group->n++];
+    if (example && reader->scored) {
+        *t = (rein_trajectory){.reward = reward, .policy_step = -1, .budget = -1};
+        rein_reward_read_answer(t, reader, example, NAMES[k], in);
+        json_decref(example);
+        return in->status;
+    }
     in->status = example ? rein_sft_read_trajectory(t, reader, example) : rein_no_memory(in->err);
     t->reward = reward;
     json_decref(example);
@@ -203,6 +209,7 @@ static rein_status read_pair(rein_groups *groups, rein_sft_reader *reader, const
     if (!group.trajectories) return rein_no_memory(in.err);
     rein_status status = read_parts(&p, &in);
     if (!status) status = read_answers(&group, reader, &p, &in);
+    if (!status && reader->scored) status = rein_reward_read_margin(group.trajectories, &in);
     if (!status) status = rein_groups_append(groups, &group, in.err);
     rein_group_free(&group);
     free_pair(&p);
@@ -280,24 +287,47 @@ rein_status rein_labelled_read(rein_groups *groups, const char *path, const rein
     return status;
 }
 
-rein_status rein_pairs_from_memory(rein_groups *groups, const char *text, size_t length, const char *name,
-                                   const rein_tokenizer *tokenizer, const rein_chat *chat, int32_t end_id, int64_t positions,
-                                   rein_error *err) {
+static rein_status pairs_from_memory(rein_groups *groups, const char *text, size_t length, const char *name,
+                                     const rein_tokenizer *tokenizer, const rein_chat *chat, int32_t end_id, int64_t positions,
+                                     int scored, rein_error *err) {
     rein_error room;
     rein_sft_reader reader = {.group = {.tokenizer = tokenizer, .err = err ? err : &room},
                               .end_id = end_id,
                               .positions = positions,
+                              .scored = scored,
                               .read = read_pair,
                               .form = PAIR_FORM};
     return rein_sft_read_text(groups, &reader, text, length, name, chat);
 }
 
-rein_status rein_pairs_read(rein_groups *groups, const char *path, const rein_tokenizer *tokenizer, const rein_chat *chat,
-                            int32_t end_id, int64_t positions, rein_error *err) {
+static rein_status pairs_read(rein_groups *groups, const char *path, const rein_tokenizer *tokenizer, const rein_chat *chat,
+                              int32_t end_id, int64_t positions, int scored, rein_error *err) {
     rein_file file;
     rein_status status = rein_file_map(&file, path, err);
     if (status) return status;
-    status = rein_pairs_from_memory(groups, (const char *)file.data, file.size, path, tokenizer, chat, end_id, positions, err);
+    status = pairs_from_memory(groups, (const char *)file.data, file.size, path, tokenizer, chat, end_id, positions, scored, err);
     rein_file_unmap(&file);
     return status;
+}
+
+rein_status rein_pairs_from_memory(rein_groups *groups, const char *text, size_t length, const char *name,
+                                   const rein_tokenizer *tokenizer, const rein_chat *chat, int32_t end_id, int64_t positions,
+                                   rein_error *err) {
+    return pairs_from_memory(groups, text, length, name, tokenizer, chat, end_id, positions, 0, err);
+}
+
+rein_status rein_reward_pairs_from_memory(rein_groups *groups, const char *text, size_t length, const char *name,
+                                          const rein_tokenizer *tokenizer, const rein_chat *chat, int32_t end_id, int64_t positions,
+                                          rein_error *err) {
+    return pairs_from_memory(groups, text, length, name, tokenizer, chat, end_id, positions, 1, err);
+}
+
+rein_status rein_pairs_read(rein_groups *groups, const char *path, const rein_tokenizer *tokenizer, const rein_chat *chat,
+                            int32_t end_id, int64_t positions, rein_error *err) {
+    return pairs_read(groups, path, tokenizer, chat, end_id, positions, 0, err);
+}
+
+rein_status rein_reward_pairs_read(rein_groups *groups, const char *path, const rein_tokenizer *tokenizer, const rein_chat *chat,
+                                   int32_t end_id, int64_t positions, rein_error *err) {
+    return pairs_read(groups, path, tokenizer, chat, end_id, positions, 1, err);
 }

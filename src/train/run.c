@@ -19,6 +19,7 @@
 #include "base/directory.h"
 #include "base/file.h"
 #include "manifest.h"
+#include "report/plans.h"
 
 static const char *const TREE[] = {"checkpoints", "trajectories/train", "tensorboard"};
 enum { N_TREE = sizeof TREE / sizeof *TREE, MOST_DIGITS = 18, MOST_LEVELS = 100, LOCK_SIZE = 32 };
@@ -242,7 +243,7 @@ static int is_ours(const char *name) {
         const size_t length = strcspn(TREE[i], "/");
         if (strlen(name) == length && !strncmp(name, TREE[i], length)) return 1;
     }
-    return name[0] == '.' || !strcmp(name, "history.jsonl") || !strcmp(name, "sft.json");
+    return name[0] == '.' || !strcmp(name, "history.jsonl") || rein_is_plan_file(name, strlen(name));
 }
 
 /* Sets *all to 0 if there is a name that `belongs` does not know. A directory that is not there has none. */
@@ -356,10 +357,11 @@ static int is_temporary(size_t *length, const char *name) {
 
 /* Of a file that rein writes into the directory of a run. */
 static int is_unfinished_text(const char *name) {
-    static const char *const names[] = {"config.yaml", "history.jsonl", "evaluations.jsonl", "summary.json", "report.html",
-                                        "sft.json",    ".origin"};
+    static const char *const names[] = {"config.yaml",  "history.jsonl", "evaluations.jsonl",
+                                        "summary.json", "report.html",   ".origin"};
     size_t length;
     if (!is_temporary(&length, name)) return 0;
+    if (rein_is_plan_file(name + 1, length)) return 1;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strlen(names[i]) == length && !strncmp(name + 1, names[i], length)) return 1;
     return 0;

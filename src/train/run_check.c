@@ -1,5 +1,6 @@
 /* run_check.c - whether a checkpoint of a run may be used with files and commands as they are now, for callers that only read the run. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "fingerprint.h"
 #include "origin.h"
@@ -9,15 +10,23 @@
 static const struct {
     const char *name;
     unsigned part;
-} NAMED[] = {{"model", REIN_RUN_POLICY},   {"adapter", REIN_RUN_POLICY}, {"task", REIN_RUN_TASK},
-             {"eval_task", REIN_RUN_TASK}, {"reward", REIN_RUN_TASK},    {"ptx_data", 0},
-             {"kl_ref_adapter_path", 0}};
+} NAMED[] = {{"model", REIN_RUN_POLICY},
+             {"adapter", REIN_RUN_POLICY},
+             {"task", REIN_RUN_TASK},
+             {"eval_task", REIN_RUN_TASK},
+             {"reward", REIN_RUN_TASK},
+             {"reward_model", REIN_RUN_TASK},
+             {"ptx_data", 0},
+             {"kl_ref_adapter_path", 0},
+             {"teacher", 0}};
 enum { MOST_SKIPPED = sizeof NAMED / sizeof *NAMED };
 
 /* What is not used, or not as the run has it. */
 static void choose_skipped(const char **skipped, const rein_settings *given, unsigned parts) {
     for (size_t i = 0; i < MOST_SKIPPED; i++)
-        if (!(NAMED[i].part & parts) || rein_settings_given(given, NAMED[i].name)) *skipped++ = NAMED[i].name;
+        if (!(NAMED[i].part & parts) || rein_settings_given(given, NAMED[i].name) ||
+            (!strcmp(NAMED[i].name, "reward_model") && rein_settings_given(given, "reward")))
+            *skipped++ = NAMED[i].name;
 }
 
 rein_status rein_run_compare(const rein_run *run, int64_t step, const rein_settings *settings, const rein_settings *given,

@@ -62,10 +62,23 @@ static rein_status look_at_source(source *from, const char *run_directory, int64
     return status;
 }
 
+/* That of FOLDER/NAME; whether it is there already makes no difference. */
+static rein_status make_folder(const rein_checkpoint *to, const char *name, rein_error *err) {
+    const char *slash = strchr(name, '/');
+    if (!slash) return REIN_OK;
+    char *path = rein_checkpoint_path(to, name);
+    if (!path) return rein_no_memory(err);
+    *strrchr(path, '/') = 0;
+    const rein_status status = rein_make_directories(path, err);
+    free(path);
+    return status;
+}
+
 static rein_status copy_file(const rein_checkpoint *to, const source *from, const rein_manifest_file *file, rein_error *err) {
     rein_file data = {0};
     char *path = rein_path_join(from->directory, file->name);
     rein_status status = path ? rein_file_map(&data, path, err) : rein_no_memory(err);
+    if (!status) status = make_folder(to, file->name, err);
     if (!status) status = rein_checkpoint_put(to, file->name, data.data, data.size, err);
     if (!status) status = rein_manifest_check(file, rein_checkpoint_directory(to), err);
     rein_file_unmap(&data);

@@ -21,7 +21,8 @@ static rein_status write_state(rein_session *s, const char *directory, rein_erro
     char *path = rein_path_join(directory, "state.json");
     json_t *state = json_pack("{s:I, s:I, s:f, s:s}", "step", (json_int_t)s->step, "optimizer_steps",
                               (json_int_t)rein_trainer_steps(s->trainer), "tokens", s->tokens, "rein", rein_version());
-    if (state && !isnan(s->multiplier) && json_object_set_new(state, "budget_multiplier", json_real(s->multiplier))) {
+    if (state && ((!isnan(s->multiplier) && json_object_set_new(state, "budget_multiplier", json_real(s->multiplier))) ||
+                  (!isnan(s->kl_coef) && json_object_set_new(state, "kl_reward_coef", json_real(s->kl_coef))))) {
         json_decref(state);
         state = NULL;
     }
@@ -68,6 +69,7 @@ static rein_status write_checkpoint(rein_session *s, rein_error *err) {
     if (status) return status;
     const char *directory = rein_checkpoint_directory(checkpoint);
     status = rein_trainer_save(s->trainer, directory, err);
+    if (!status && s->critic) status = rein_critic_save(s->critic, directory, err);
     if (!status) status = write_state(s, directory, err);
     if (!status) return rein_checkpoint_commit(checkpoint, err);
     rein_checkpoint_abandon(checkpoint);
@@ -111,6 +113,7 @@ rein_status rein_session_save(rein_session *s, rein_error *err) {
     rein_status status = rein_session_expect(s, REIN_SESSION_READY, err);
     if (status || s->saved == s->step) return status;
     status = rein_trainer_collect(s->trainer, err);
+    if (!status && s->critic) status = rein_trainer_collect(s->critic->trainer, err);
     if (!status) status = rein_ranks_agree(s->ranks, rein_session_writes(s) ? save_step(s, err) : REIN_OK, err);
     if (status) return status;
     s->saved = s->step;
@@ -144,6 +147,7 @@ static rein_status load(rein_session *s, rein_error *err) {
     if (rein_run_checkpoint_path(path, sizeof path - 16, s->run, s->step) >= sizeof path - 16)
         return rein_fail(err, REIN_EINVAL, "the path of the run is too long");
     rein_status status = rein_trainer_load(s->trainer, path, err);
+    if (!status && s->critic) status = rein_critic_load(s->critic, path, err);
     if (status) return status;
     strcat(path, "/state.json");
     if ((status = rein_json_read(&state, path, REIN_JSON_NEEDS_OBJECT, err))) return status;
@@ -152,6 +156,7 @@ static rein_status load(rein_session *s, rein_error *err) {
     note_version(s, state);
     s->tokens = rein_fields_number_or(&fields, "tokens", -1, 0);
     s->multiplier = rein_fields_number_or(&fields, "budget_multiplier", -1, NAN);
+    s->kl_coef = rein_fields_number_or(&fields, "kl_reward_coef", -1, NAN);
     json_decref(state);
     s->saved = s->step;
     s->seconds = 0;
@@ -239,7 +244,8 @@ static rein_status begin_together(rein_session *s, rein_error *err) {
     if (!status) status = rein_ranks_tell(s->ranks, &place, sizeof place, err);
     if (!status && !rein_session_writes(s)) status = follow(s, place.step, place.loaded != 0, err);
     status = rein_ranks_agree(s->ranks, status, err);
-    return status ? status : rein_trainer_compare(s->trainer, err);
+    if (!status) status = rein_trainer_compare(s->trainer, err);
+    return status || !s->critic ? status : rein_trainer_compare(s->critic->trainer, err);
 }
 
 rein_status rein_session_begin(rein_session *s, rein_error *err) {
@@ -291,8 +297,10 @@ void rein_session_close(rein_session *s) {
     if (!s) return;
     rein_session_drop_reference(s);
     rein_reference_cache_free(s->references);
+    rein_model_close(s->teacher);
     rein_tensorboard_close(s->board);
     rein_run_close(s->run);
+    rein_critic_close(s->critic);
     rein_trainer_close(s->trainer);
     rein_activation_cache_close(s->activation_cache);
     rein_adapter_close(s->adapter);

@@ -1,8 +1,9 @@
 /* session.h - inside of a session, for session_prepare.c (checks), session.c (begins, saves), session_budget.c, session_change.c,
- * session_check.c, session_reference.c, session_train.c and session_commit.c. Private. */
+ * session_check.c, session_reference.c, session_teacher.c, session_train.c, session_critic.c and session_commit.c. Private. */
 #ifndef REIN_TRAIN_SESSION_H
 #define REIN_TRAIN_SESSION_H
 
+#include "critic.h"
 #include "dist/ranks.h"
 #include "reference_cache.h"
 #include "report/metrics.h"
@@ -38,18 +39,21 @@ struct rein_session {
     rein_adapter *adapter;                   /* NULL: all weights train */
     rein_activation_cache *activation_cache; /* NULL: not wanted */
     rein_trainer *trainer;
+    rein_critic *critic; /* NULL: none */
     rein_tensorboard *board;
     int64_t step;
     int64_t saved;     /* the step of the last checkpoint; -1: none */
     double tokens;     /* of the run so far */
     double seconds;    /* of its steps */
     double multiplier; /* of the budget penalty, in the next step (session_budget.c); NaN: that of the settings */
+    double kl_coef;    /* kl_reward_coef of the next step, with kl_target (session_critic.c); NaN: that of the settings */
     rein_session_state state;
     /* The reference, kept while it stays the same; the policy's own model with adapter NULL is the base. */
     int64_t reference_step; /* the checkpoint it is; -1: none, or not a checkpoint */
     rein_model *reference_model;
     rein_adapter *reference_adapter;
-    rein_reference_cache *references;            /* log-probs under it; NULL: none yet */
+    rein_model *teacher;                         /* NULL: none */
+    rein_reference_cache *references;            /* log-probs under them; NULL: none yet */
     rein_named_number metrics[REIN_REPORT_ROWS]; /* of the last report */
     char note[REIN_NOTE_SIZE];
     rein_ranks_traffic traffic; /* of the ranks when the step began */
@@ -81,8 +85,21 @@ rein_status rein_session_check_reference(const rein_session *session, const rein
  * there are checkpoints; returns their number. */
 size_t rein_session_needed_steps(int64_t *needed, const rein_session *session);
 
+/* ---- session_teacher.c */
+
+/* Opens the teacher of the settings, if there is one. Another vocabulary is REIN_EINVAL, and names the first token that differs. */
+rein_status rein_session_open_teacher(rein_session *session, rein_error *err);
+
+/* rein_session_reference_log_probs under the teacher. */
+rein_status rein_session_teacher_log_probs(float *log_probs, rein_session *session, double temperature, const rein_groups *groups,
+                                           rein_error *err);
+/* ---- session_traffic.c */
+
 /* The step begins here, and not with its training: what ranks exchange from now on is counted with it. */
 void rein_session_begin_step(rein_session *session);
+
+/* Sets the numbers of what all ranks have exchanged in this step; without other ranks they stay "not applicable". */
+rein_status rein_session_put_traffic(rein_step_numbers *numbers, rein_session *session, rein_error *err);
 
 /* ---- session_budget.c */
 

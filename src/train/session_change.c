@@ -9,6 +9,7 @@
 
 /* What a step reads. Everything else was used when the session was opened. */
 static int may_change(const rein_setting_info *info) {
+    if (!strcmp(info->name, "teacher")) return 0;
     return !strcmp(info->stage, "optimizer") || !strcmp(info->stage, "reference") || !strcmp(info->name, "keep_last") ||
            !strcmp(info->name, "keep_best");
 }

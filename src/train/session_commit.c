@@ -39,7 +39,7 @@ static int is_same_file(const rein_session *s, const char *name) {
 static int moves(const rein_session *s, const rein_settings *before, const char *name) {
     const char *was = rein_settings_text(before, name), *is = rein_settings_text(&s->settings, name);
     if (!strcmp(was, is)) return 0;
-    if (!strcmp(name, "model") || !strcmp(name, "adapter")) return *was && *is;
+    if (!strcmp(name, "model") || !strcmp(name, "adapter") || !strcmp(name, "critic")) return *was && *is;
     if (strcmp(name, "working_directory") != 0) return is_same_file(s, name);
     return !strcmp(before->reward, s->settings.reward) && !strcmp(before->task, s->settings.task) &&
            !strcmp(before->eval_task, s->settings.eval_task);
@@ -54,7 +54,7 @@ static rein_status move(rein_settings *before, rein_session *s, const char *name
 }
 
 rein_status rein_session_relocate(rein_session *s, rein_error *err) {
-    static const char *const places[] = {"working_directory", "model", "adapter", "task", "eval_task", "ptx_data"};
+    static const char *const places[] = {"working_directory", "model", "adapter", "critic", "task", "eval_task", "ptx_data"};
     rein_settings before;
     int moved = 0;
     rein_settings_init(&before);
@@ -100,6 +100,7 @@ static rein_status write_lines(const rein_session_report *report, rein_session *
 /* Weights that are not those of all ranks are not written. */
 static rein_status write_step(const rein_session_report *report, rein_session *s, const rein_groups *groups, rein_error *err) {
     rein_status status = rein_trainer_compare(s->trainer, err);
+    if (!status && s->critic) status = rein_trainer_compare(s->critic->trainer, err);
     if (!status) status = rein_ranks_agree(s->ranks, write_lines(report, s, groups, err), err);
     if (!status && s->step % s->settings.save_steps == 0) status = rein_session_save(s, err);
     if (!status && rein_session_writes(s))

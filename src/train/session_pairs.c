@@ -121,11 +121,19 @@ rein_status rein_pairs_kl(double *kl, rein_session *s, const rein_groups *groups
 /* ---------------------------------------------------------------------------------------------------------------------- metrics */
 
 /* What is measured of the surrogate and of ratios says nothing about pairs. */
-static int is_of_the_surrogate(const char *name) {
-    static const char *const parts[] = {"loss/", "kl/", "clip_ratio/", "ratio/", "frac_reward"};
+int rein_pairs_lack(const char *name) {
+    static const char *const parts[] = {"loss/", "kl/", "clip_ratio/", "ratio/"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!strncmp(name, parts[i], strlen(parts[i]))) return 1;
     return 0;
+}
+
+size_t rein_rows_of_pairs(rein_named_number *rows, size_t n, int has_rewards) {
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!rein_pairs_lack(rows[i].name) && (has_rewards || strcmp(rows[i].name, "frac_reward_zero_std") != 0))
+            rows[kept++] = rows[i];
+    return kept;
 }
 
 size_t rein_pairs_rows(rein_named_number *rows, size_t n, const rein_pairs_step *step) {
@@ -136,10 +144,10 @@ size_t rein_pairs_rows(rein_named_number *rows, size_t n, const rein_pairs_step 
                                      {"rewards/accuracies", m->rewards_accuracies},
                                      {"logps/chosen", m->logps_chosen},
                                      {"logps/rejected", m->logps_rejected},
-                                     {"kl", step->kl > 0 ? step->kl : 0 * step->kl}};
-    size_t kept = 0;
-    for (size_t i = 0; i < n; i++)
-        if (!is_of_the_surrogate(rows[i].name)) rows[kept++] = rows[i];
+                                     {"kl", step->kl > 0 ? step->kl : 0 * step->kl},
+                                     {"pairs", step->pairs},
+                                     {"pairs/ties", step->ties}};
+    size_t kept = rein_rows_of_pairs(rows, n, !isnan(step->pairs));
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!isnan(all[i].value)) rows[kept++] = all[i];
     return kept;

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "fingerprint.h"
 #include "origin.h"
+#include "reward_models.h"
 #include "rollout/task.h"
 #include "session.h"
 #include "settings.h"
@@ -90,6 +91,7 @@ static rein_status resolve_settings(rein_session *s, const rein_settings *given,
     if (!status && !*s->settings.model)
         status = rein_fail_at(err, REIN_EINVAL, "model", -1, "is missing: a new run needs the directory of a model");
     if (!status) status = rein_settings_check(&s->settings, err);
+    if (!status) status = rein_settings_place_reward_models(&s->settings, err);
     return status ? status : rein_settings_choose_date(&s->settings, err);
 }
 
@@ -99,7 +101,8 @@ static rein_status resolve_settings(rein_session *s, const rein_settings *given,
 static const struct {
     const char *name;
     int moves, is_task;
-} NAMED[] = {{"kl_ref_adapter_path", 0, 0}, {"reward", 0, 0}, {"task", 1, 1}, {"eval_task", 1, 1}, {"ptx_data", 1, 0}};
+} NAMED[] = {{"kl_ref_adapter_path", 0, 0}, {"teacher", 1, 0}, {"reward", 0, 0}, {"reward_model", 0, 0}, {"task", 1, 1},
+             {"eval_task", 1, 1},           {"ptx_data", 1, 0}};
 enum { N_NAMED = sizeof NAMED / sizeof *NAMED };
 
 /* What the user replaces on purpose is not compared: the reference, a command, and all of these in a fork. A command that is not given is
@@ -107,9 +110,10 @@ enum { N_NAMED = sizeof NAMED / sizeof *NAMED };
 static void choose_skipped(const char **skipped, const rein_session *s, const rein_settings *given) {
     for (size_t i = 0; i < N_NAMED; i++) {
         const char *name = NAMED[i].name, *value = rein_settings_text(&s->settings, name);
+        const char *setting = !strcmp(name, "reward_model") ? "reward" : name; /* files of judges */
         const int file = !NAMED[i].is_task || rein_task_kind_of(rein_settings_text(given, name)) == REIN_TASK_FILE;
         const int command = !strcmp(name, "reward") || (NAMED[i].is_task && rein_task_command(value));
-        if (command || (rein_settings_given(given, name) && (s->fork.run || !NAMED[i].moves || !file))) *skipped++ = name;
+        if (command || (rein_settings_given(given, setting) && (s->fork.run || !NAMED[i].moves || !file))) *skipped++ = name;
     }
 }
 
@@ -212,7 +216,8 @@ static rein_status new_adapter(rein_session *s, rein_error *err) {
                            .alpha = s->settings.lora_alpha,
                            .rank_stabilized = s->settings.use_rslora,
                            .modules = modules,
-                           .seed = (uint64_t)s->settings.seed};
+                           .seed = (uint64_t)s->settings.seed,
+                           .score = s->settings.has_score ? REIN_SCORE_RANDOM : REIN_SCORE_NONE};
     char *text = strdup(s->settings.lora_modules);
     rein_status status = text ? REIN_OK : rein_fail(err, REIN_ENOMEM, "no memory for the names of modules");
     for (char *rest = text, *name; !status && (name = strtok_r(rest, ", ", &rest));) {
@@ -227,31 +232,56 @@ static rein_status new_adapter(rein_session *s, rein_error *err) {
 /* Where a setting names a directory, there must be one. */
 static rein_status check_directory(const char *name, const char *path, const char *holds, rein_error *err) {
     char shown[REIN_PATH_SHOWN];
-    if (!*path || rein_file_is_directory(path) || (!strcmp(name, "model") && rein_model_is_gguf(path))) return REIN_OK;
+    const int model = !strcmp(name, "model") || !strcmp(name, "teacher");
+    if (!*path || rein_file_is_directory(path) || (model && rein_model_is_gguf(path))) return REIN_OK;
     return rein_fail_at(err, REIN_EINVAL, name, -1,
                         "is \"%s\", which is not a directory: a local directory with %s is needed (nothing is downloaded)",
                         rein_path_show(shown, path), holds);
 }
 
 static rein_status check_directories(const rein_settings *o, rein_error *err) {
-    static const char adapter[] = "adapter_config.json and safetensors";
-    rein_status status = check_directory("model", o->model, "config.json and safetensors, or a GGUF file,", err);
+    static const char adapter[] = "adapter_config.json and safetensors", model[] = "config.json and safetensors, or a GGUF file,";
+    rein_status status = check_directory("model", o->model, model, err);
+    if (!status) status = check_directory("teacher", o->teacher, model, err);
     if (!status) status = check_directory("adapter", o->adapter, adapter, err);
     return status ? status : check_directory("kl_ref_adapter_path", o->kl_ref_adapter_path, adapter, err);
 }
 
+/* A reward model has the score head of its files or, if they are a language model's, a new one: the model's if all weights train, else the
+ * adapter's. */
+static rein_score_head score_head(const rein_settings *o) {
+    if (o->has_score && rein_model_is_reward(o->model)) return REIN_SCORE_STORED;
+    return o->has_score && o->full ? REIN_SCORE_RANDOM : REIN_SCORE_NONE;
+}
+
+static rein_status check_adapter(const rein_session *s, rein_error *err) {
+    const rein_settings *o = &s->settings;
+    if (o->has_score && strstr(o->lora_modules, "lm_head"))
+        return rein_fail_at(err, REIN_EINVAL, "lora_modules", -1, "names lm_head, which a reward model does not use");
+    if (!o->has_score || !s->adapter || rein_adapter_describe(s->adapter).score) return REIN_OK;
+    return rein_fail_at(err, REIN_EINVAL, "adapter", -1,
+                        "has no score head: a reward model begins with an adapter of task_type SEQ_CLS, or with a new one");
+}
+
 static rein_status open_policy(rein_session *s, rein_error *err) {
     const rein_settings *o = &s->settings;
-    const rein_model_options how = {.train = o->full, .exec = s->exec, .quantize = *o->quantize ? o->quantize : NULL};
+    const rein_model_options how = {.train = o->full,
+                                    .exec = s->exec,
+                                    .quantize = *o->quantize ? o->quantize : NULL,
+                                    .score = score_head(o),
+                                    .score_seed = (uint64_t)o->seed};
     rein_trainer_options trainer = {
         o->temperature, (size_t)o->shards, (size_t)o->share_limit, o->no_sharing, o->recompute, s->exec, NULL};
     rein_status status = rein_model_open(&s->model, o->model, &how, err);
     if (!status && !o->full) status = *o->adapter ? rein_adapter_open(&s->adapter, s->model, o->adapter, err) : new_adapter(s, err);
+    if (!status) status = check_adapter(s, err);
     if (!status && o->activation_cache)
         status = rein_activation_cache_open(&s->activation_cache, (size_t)o->activation_cache * 1000000, o->recompute, err);
     trainer.activation_cache = s->activation_cache;
     if (!status) status = rein_trainer_open(&s->trainer, s->model, s->adapter, &trainer, err);
     if (!status) rein_trainer_set_ranks(s->trainer, s->ranks);
+    if (!status && *o->critic) status = rein_critic_open(&s->critic, o, s->model, &trainer, err);
+    if (s->critic) rein_trainer_set_ranks(s->critic->trainer, s->ranks);
     return status;
 }
 
@@ -285,7 +315,7 @@ static rein_status new_session(rein_session **session, const char *directory, co
     if (!s) return rein_fail(err, REIN_ENOMEM, "no memory for a session");
     rein_settings_init(&s->settings);
     s->reference_step = s->saved = -1;
-    s->multiplier = NAN;
+    s->multiplier = s->kl_coef = NAN;
     s->is_new = !rein_run_exists(directory);
     s->directory = strdup(directory);
     if (from) s->fork = (rein_fork){strdup(from->run), from->step};
@@ -311,6 +341,7 @@ static rein_status prepare(rein_session *s, const rein_settings *given, rein_err
     if (!status) status = check_directories(&s->settings, err);
     if (!status) status = open_policy(s, err);
     if (!status) status = open_reference(s, err);
+    if (!status) status = rein_session_open_teacher(s, err);
     return status ? status : check_files(s, given, err);
 }
 

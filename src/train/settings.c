@@ -10,7 +10,7 @@
 #include "objective/option_table.h"
 #include "settings.h"
 
-typedef enum kind { TEXT, LIST, WHOLE, NUMBER, SWITCH, SCHEDULE, TRUNCATION } kind; /* a list has one value per line */
+typedef enum kind { TEXT, LIST, WHOLE, NUMBER, SWITCH, SCHEDULE, TRUNCATION, KL_UNIT } kind; /* a list has one value per line */
 
 typedef struct row {
     rein_setting_info info;
@@ -30,9 +30,11 @@ static const char *const SCHEDULES[] = {
     [REIN_SCHEDULE_CONSTANT] = "constant", [REIN_SCHEDULE_LINEAR] = "linear", [REIN_SCHEDULE_COSINE] = "cosine", NULL};
 static const char *const TRUNCATIONS[] = {[REIN_TRUNCATION_NONE] = "none", [REIN_TRUNCATION_POLICY] = "policy", NULL};
 
+static const char *const KL_UNITS[] = {[REIN_KL_OF_SEQUENCE] = "sequence", [REIN_KL_OF_TOKEN] = "token", NULL};
+
 /* The words of a choice, by the values of its enum. */
 static const char *const *words_of(const row *r) {
-    return r->kind == SCHEDULE ? SCHEDULES : r->kind == TRUNCATION ? TRUNCATIONS : NULL;
+    return r->kind == SCHEDULE ? SCHEDULES : r->kind == TRUNCATION ? TRUNCATIONS : r->kind == KL_UNIT ? KL_UNITS : NULL;
 }
 
 const rein_setting_info *rein_setting_at(size_t i) { return i < N_ROWS ? &ROWS[i].info : NULL; }
@@ -74,7 +76,8 @@ static void set_standard(rein_settings *s, const row *r) {
     case NUMBER: *(double *)field = r->standard; break;
     case SWITCH: *(int *)field = (int)r->standard; break;
     case SCHEDULE: *(rein_schedule_shape *)field = (rein_schedule_shape)r->standard; break;
-    case TRUNCATION: *(int *)field = (int)r->standard; break;
+    case TRUNCATION:
+    case KL_UNIT: *(int *)field = (int)r->standard; break;
     }
 }
 
@@ -133,6 +136,8 @@ rein_status rein_settings_assign(rein_settings *s, const rein_settings *from, re
     free(copy);
     return REIN_OK;
 }
+
+void rein_settings_use_score(rein_settings *s, int uses) { s->has_score = uses != 0; }
 
 void rein_settings_use_reference(rein_settings *s, int uses) { s->has_reference = uses != 0; }
 
@@ -207,7 +212,8 @@ static rein_status set_row(rein_settings *s, const row *r, const char *value, re
     case TEXT: return set_text(to, r->info.name, value, err);
     case SWITCH: return set_switch(to, r, value, err);
     case SCHEDULE:
-    case TRUNCATION: return set_choice(to, r, value, err);
+    case TRUNCATION:
+    case KL_UNIT: return set_choice(to, r, value, err);
     case WHOLE:
     case NUMBER: break;
     }
@@ -267,7 +273,7 @@ const char *rein_settings_text(const rein_settings *s, const char *name) {
     if (!strcmp(name, "preset")) return s->preset;
     if (!r) return rein_options_get(&word, &s->objective, name, NULL) ? "" : word;
     if (r->kind == SCHEDULE) return SCHEDULES[*(const rein_schedule_shape *)field_of(s, r)];
-    if (r->kind == TRUNCATION) return TRUNCATIONS[*(const int *)field_of(s, r)];
+    if (r->kind == TRUNCATION || r->kind == KL_UNIT) return words_of(r)[*(const int *)field_of(s, r)];
     return has_text(r) ? *(char *const *)field_of(s, r) : "";
 }
 

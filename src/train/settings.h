@@ -15,6 +15,9 @@ enum { REIN_SETTINGS_TABLE(REIN_PLACE) REIN_SETTING_COUNT };
 /* What top_k, top_p and min_p are: the sampler's own, which a mismatch corrects, or a part of the policy. */
 typedef enum rein_truncation_kind { REIN_TRUNCATION_NONE, REIN_TRUNCATION_POLICY } rein_truncation_kind;
 
+/* What kl_target is the KL of. */
+typedef enum rein_kl_unit { REIN_KL_OF_SEQUENCE, REIN_KL_OF_TOKEN } rein_kl_unit;
+
 /* Texts are never NULL: "" is "not given". They belong to the settings. */
 struct rein_settings {
     char *model;    /* directory */
@@ -35,9 +38,19 @@ struct rein_settings {
     int64_t epochs, minibatches; /* passes over a step's groups, and optimizer steps in each */
     int mask_truncated_completions;
 
+    char *critic; /* directory of a model, or "same"; "": none */
+    double critic_learning_rate;
+    int64_t critic_warmup_steps, critic_only_steps;
+    double value_clip;
+    int whiten_advantages;
+    double kl_target, kl_horizon; /* of the controller of kl_reward_coef; target 0: none */
+    int kl_target_unit;           /* a rein_kl_unit */
+
     int64_t kl_penalty_reference_step; /* -1: not given */
     int64_t kl_penalty_step_lag;       /* 0: not given */
     char *kl_ref_adapter_path;
+    char *teacher;     /* directory of a model, or a GGUF file */
+    int has_score;     /* the policy is a reward model (rein_settings_use_score); it has no name */
     int has_reference; /* the loss has one, whatever the objective says (rein_settings_use_reference); it has no name */
 
     int64_t shards, share_limit; /* 0: the trainer's own */
@@ -107,6 +120,9 @@ int64_t rein_settings_total_steps(const rein_settings *settings);
 /* Checks that some step of a run with these settings may have the metric that `setting` names. Those of rewards are checked when the
  * rewards are open. */
 rein_status rein_settings_check_metric(const rein_settings *settings, const char *setting, const char *metric, rein_error *err);
+
+/* 1 if the metric of this name [length] is one of a loss over preferences. */
+int rein_settings_metric_is_of_pairs(const char *metric, size_t length);
 
 /* ---- settings_chat.c */
 

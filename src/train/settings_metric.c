@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "report/metrics.h"
+#include "session_pairs.h"
 #include "settings.h"
 
 /* Metrics that the loop adds to those of the session, and the setting that each needs. */
@@ -31,9 +32,32 @@ static const char *missing(const rein_settings *s, const char *needs) {
     return rein_settings_is_on(s, needs) ? NULL : needs;
 }
 
+/* Metrics of pairs, which begin as those of judges do or are not in the table of the session. */
+int rein_settings_metric_is_of_pairs(const char *metric, size_t length) {
+    static const char *const names[] = {"rewards/chosen", "rewards/rejected", "rewards/margins", "rewards/accuracies",
+                                        "logps/chosen",   "logps/rejected",   "pairs",           "pairs/ties"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strlen(names[i]) == length && !strncmp(metric, names[i], length)) return 1;
+    return 0;
+}
+
+static int is_of_pairs(const char *metric) { return rein_settings_metric_is_of_pairs(metric, strlen(metric)); }
+
+/* Why a step has no such metric because it has pairs, or because it has none; NULL: that is not so. */
+static const char *why_not(const rein_settings *s, const char *metric) {
+    const int loss = s->objective.preference_loss, kto = loss == REIN_PREFERENCE_LOSS_KTO;
+    if (!loss) return is_of_pairs(metric) ? "without preference_loss" : NULL;
+    if (kto && !strcmp(metric, "rewards/accuracies")) return "with preference_loss kto";
+    if (!kto && !strcmp(metric, "kl")) return *s->task ? "with preference_loss; eval/kl is measured" : "with preference_loss";
+    const int lacks = rein_pairs_lack(metric) || !strcmp(metric, "kl_policy_ref") || !strcmp(metric, "entropy");
+    return lacks ? "with preference_loss" : NULL;
+}
+
 rein_status rein_settings_check_metric(const rein_settings *s, const char *setting, const char *metric, rein_error *err) {
-    const int of_rewards = !strncmp(metric, "rewards/", 8);
-    int known = rein_metric_is_known(metric) || of_rewards;
+    const int of_pairs = is_of_pairs(metric), of_rewards = !of_pairs && !strncmp(metric, "rewards/", 8);
+    int known = rein_metric_is_known(metric) || of_rewards || of_pairs;
+    const char *why = why_not(s, metric);
+    if (why) return rein_fail_at(err, REIN_EINVAL, setting, -1, "has no effect: there is no %.100s %s", metric, why);
     const char *needs = of_rewards ? missing(s, "task") : NULL;
     for (size_t i = 0; i < sizeof LOOP / sizeof *LOOP; i++)
         if (!strcmp(LOOP[i].name, metric)) known = 1, needs = missing(s, LOOP[i].needs);

@@ -31,9 +31,20 @@
     ROW(minibatches, WHOLE, "N", 1, 1e6, 1, "optimizer", "optimizer steps in each pass, on as many parts of the groups")           \
     ROW(mask_truncated_completions, SWITCH, "yes|no", 0, 0, 0, "optimizer",                                                        \
         "responses that were cut off at the length limit do not train")                                                            \
+    ROW(critic, TEXT, "DIR", 0, 0, 0, "critic",                                                                                    \
+        "learned critic for advantage gae: a model with a value head, or same: the policy's own model")                            \
+    ROW(critic_learning_rate, NUMBER, "X", 0, 1, 1e-5, "critic", "of the critic's AdamW; the rest is as for the policy")           \
+    ROW(critic_warmup_steps, WHOLE, "N", 0, 1e9, 0, "critic", "steps in which the critic's learning rate rises")                   \
+    ROW(critic_only_steps, WHOLE, "N", 0, 1e9, 0, "critic", "steps at the beginning in which only the critic trains")              \
+    ROW(value_clip, NUMBER, "X", 0, 1e300, 0.5, "critic", "a value moves at most this far from what it was, as the loss sees it")  \
+    ROW(whiten_advantages, SWITCH, "yes|no", 0, 0, 1, "critic", "advantages have mean 0 and std 1 over the tokens of a step")      \
+    ROW(kl_target, NUMBER, "X", 1e-9, 1e9, 0, "reference", "KL to the reference at which kl_reward_coef aims, step by step")       \
+    ROW(kl_horizon, NUMBER, "X", 1e-9, 1e15, 10000, "reference", "responses in which kl_reward_coef changes by up to a fifth")     \
+    ROW(kl_target_unit, KL_UNIT, "sequence|token", 0, 0, 0, "reference", "of kl_target: nats of a response, or of a token")        \
     ROW(kl_penalty_reference_step, WHOLE, "N", 0, 1e9, -1, "reference", "the reference is the checkpoint of this step")            \
     ROW(kl_penalty_step_lag, WHOLE, "N", 1, 1e9, 0, "reference", "the reference is the checkpoint this many steps back")           \
     ROW(kl_ref_adapter_path, TEXT, "DIR", 0, 0, 0, "reference", "the reference is the model with this adapter")                    \
+    ROW(teacher, TEXT, "DIR", 0, 0, 0, "reference", "a model with the same vocabulary that teaches (teacher_coef)")                \
     ROW(shards, WHOLE, "N", 0, 4096, 0, "engine", "parts in which gradients are summed; changes the last bits of results")         \
     ROW(share_limit, WHOLE, "N", 0, 65536, 0, "engine",                                                                            \
         "responses that share the computation of their prompt; changes the last bits of results")                                  \
@@ -72,7 +83,8 @@
         "a built-in task (rein task), a file of JSON lines, a program, or env: and a program that plays")                          \
     ROW(eval_task, TEXT, "TASK", 0, 0, 0, "task", "the task of evaluations; the held-out part of the task if not given")           \
     ROW(held_out, NUMBER, "X", 0, 0.9, 0.1, "task", "share of a file that is held out for evaluations")                            \
-    ROW(reward, LIST, "JUDGE", 0, 0, 0, "task", "task, exact, number, regex:PATTERN, length:N or a program; may be repeated")      \
+    ROW(reward, LIST, "JUDGE", 0, 0, 0, "task",                                                                                    \
+        "task, exact, number, regex:PATTERN, length:N, model:DIR or a program; may be repeated")                                   \
     ROW(reward_weights, TEXT, "LIST", 0, 0, 0, "task", "weights of several rewards: 1,0.5")                                        \
     ROW(working_directory, TEXT, "DIR", 0, 0, 0, "task",                                                                           \
         "where programs of tasks and rewards start; where the run was started if not given")                                       \

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "groups_share.h"
+#include "reward_models.h"
 #include "rollout/reward.h"
 #include "rollout/rollout.h"
 #include "rollout/task.h"
@@ -63,6 +64,8 @@ static rein_status open_judges(rein_task_runner *r, char *judges, const rein_tas
     rein_reward_options how = {.timeout = s->reward_timeout,
                                .restarts = (size_t)s->reward_restarts,
                                .directory = s->working_directory,
+                               .exec = rein_settings_exec(s),
+                               .prompting = &r->prompting,
                                .functions = inputs->functions,
                                .n_functions = inputs->n_functions};
     size_t n;
@@ -70,7 +73,7 @@ static rein_status open_judges(rein_task_runner *r, char *judges, const rein_tas
     if (!n && !rein_task_verifies(r->task))
         return rein_fail_at(err, REIN_EINVAL, "reward", -1,
                             "is missing: the task %.100s has no verifier of its own; exact, number, regex:PATTERN, "
-                            "length:N, or a program",
+                            "length:N, model:DIR, or a program",
                             s->task);
     if (!n) n = 1;
     if (*s->reward_weights) {
@@ -146,10 +149,11 @@ rein_status rein_task_runner_open(rein_task_runner **runner, const rein_settings
     rein_settings_init(&r->settings);
     r->info = rein_model_describe(model);
     rein_status status = rein_settings_assign(&r->settings, settings, err);
+    if (!status) status = rein_settings_place_reward_models(&r->settings, err);
     if (!status) status = rein_tokenizer_open(&r->tokenizer, settings->model, err);
     if (!status) status = open_tasks(r, inputs, err);
-    if (!status) status = open_reward(r, inputs, err);
     if (!status) status = open_chat(r, err);
+    if (!status) status = open_reward(r, inputs, err);
     if (!status) status = read_stops(r, err);
     if (status) rein_task_runner_close(r);
     else *runner = r;

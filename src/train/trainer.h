@@ -61,7 +61,7 @@ rein_status rein_trainer_check(rein_loss *loss, rein_trainer *trainer, const rei
 /* Calls the watch; REIN_ECANCELLED if it stops the pass. */
 rein_status rein_trainer_ask_watch(const rein_trainer *trainer, size_t done, size_t all, rein_error *err);
 
-/* ---- trainer_scores.c */
+/* ---- trainer_scores.c: passes of a policy with a score head */
 
 /* A pass of a reward model over pairs. */
 typedef struct rein_reward_pass {
@@ -77,6 +77,22 @@ typedef struct rein_reward_pass {
 /* Adds the gradient of rein_reward_loss over pairs, groups of two trajectories of one history each, whose last token alone is in the mask, to
  * that of the trainer. The whole of `groups` is one optimizer step. On failure the gradient of the trainer is 0. */
 rein_status rein_trainer_reward_pass(rein_reward_pass *pass, rein_trainer *trainer, const rein_groups *groups, rein_error *err);
+
+/* A pass of a critic over the trained tokens of groups. */
+typedef struct rein_value_pass {
+    const float *old_values, *returns; /* [tokens of all histories, in order] */
+    double value_clip;                 /* 0 or more; INFINITY: no clipping */
+    int mask_truncated;                /* 1: truncated trajectories do not train */
+    /* Results: */
+    double loss;
+    double clip_fraction; /* share of the tokens that have no gradient since their value is clipped */
+    int nothing_to_train;
+    double seconds_forward, seconds_backward;
+} rein_value_pass;
+
+/* Adds the gradient of rein_value_loss over the trained tokens to that of the trainer; the value of a token is its score with `before`. The
+ * whole of `groups` is one optimizer step. On failure the gradient of the trainer is 0. */
+rein_status rein_trainer_value_pass(rein_value_pass *pass, rein_trainer *trainer, const rein_groups *groups, rein_error *err);
 
 /* ---- trainer_gradient.c */
 

@@ -17,12 +17,15 @@ typedef struct pass_work {
     const rein_pass_options *o;
     rein_policy own;        /* whose log-probs are computed: the trainer's, at the temperature of the pass, or one that was given */
     rein_options objective; /* resolved */
+    int has_reference;      /* the objective has a KL to a reference */
     rein_packing packing;
     rein_pass_result *pass;
     const rein_micro_batch *measured; /* or NULL */
     /* Of the current policy: all at the beginning, if something needs them; else as they are computed. */
     float *current, *entropies;
-    float *old, *reference, *kl, *dlog_probs, *dentropies, *dkl;           /* kl: the exact one */
+    float *old, *reference, *kl, *dlog_probs, *dentropies, *dkl; /* kl: the exact one */
+    float *teacher,
+        *divergence; /* log-probs under the teacher, or its divergence over the whole vocabulary, whose gradient is dkl too */
     float *batch_log_probs, *batch_entropies, *batch_reference, *batch_kl; /* [tokens of the largest micro-batch] */
     float *batch_dlog_probs, *batch_dentropies, *batch_dkl;
     rein_batch batch;
@@ -45,7 +48,7 @@ static int uses_entropies(const rein_options *o) { return has_bonus(o) || o->top
 /* 1 if the log-probs of the whole step are needed before the first gradient. */
 static int needs_current_first(const rein_options *o) {
     const int penalty = o->kl_penalty_coef > 0 && o->kl_penalty_source == REIN_KL_SOURCE_CURRENT_LEARNER;
-    return penalty || o->kl_reward_coef > 0 || o->kl_reward_exact > 0 || uses_entropies(o);
+    return penalty || o->kl_reward_coef > 0 || o->kl_reward_exact > 0 || rein_teacher_in_advantage(o) || uses_entropies(o);
 }
 
 static size_t not_recorded(const rein_packing *packing) {
@@ -72,18 +75,38 @@ static int wants_something(const rein_micro_batch *micro_batch) {
     return 0;
 }
 
-/* exact_kl: beside the reference, whose log-probs and exact KL are those of the micro-batch then. */
-static rein_status forward(float *log_probs, float *entropies, int exact_kl, pass_work *w, const rein_micro_batch *micro_batch,
+/* The model whose whole distributions a forward pass compares with those of the policy. */
+enum beside { ALONE, REFERENCE, TEACHER };
+
+/* Whose gradient the loss has: a composition has one of them at most. */
+static enum beside beside_in_loss(const rein_options *o) {
+    return rein_exact_kl_loss(o) ? REFERENCE : rein_teacher_in_loss(o) ? TEACHER : ALONE;
+}
+
+static rein_beside beside_of(const pass_work *w, enum beside which) {
+    rein_beside beside = {.activations = w->t->reference_activations,
+                          .policy = w->o->reference,
+                          .kl = w->batch_kl,
+                          .log_probs = w->batch_reference,
+                          .kl_gradient = which == beside_in_loss(&w->objective),
+                          .divergence = REIN_DIVERGENCE_REVERSE};
+    if (which == TEACHER) beside.policy = w->o->teacher, beside.divergence = w->objective.divergence;
+    if (which == TEACHER) beside.jsd_beta = w->objective.jsd_beta;
+    return beside;
+}
+
+/* Beside the reference, the log-probs of that and the exact KL are those of the micro-batch then; beside the teacher, the divergence. */
+static rein_status forward(float *log_probs, float *entropies, enum beside which, pass_work *w, const rein_micro_batch *micro_batch,
                            const rein_policy *policy, const rein_forward_options *how, rein_error *err) {
-    const rein_beside beside = {w->t->reference_activations, exact_kl ? w->o->reference : NULL, w->batch_kl, w->batch_reference,
-                                rein_exact_kl_loss(&w->objective)};
+    const rein_beside beside = which ? beside_of(w, which) : (rein_beside){0};
     const rein_status status =
-        rein_forward_beside(w->batch_log_probs, entropies ? w->batch_entropies : NULL, exact_kl ? &beside : NULL, w->t->activations,
+        rein_forward_beside(w->batch_log_probs, entropies ? w->batch_entropies : NULL, which ? &beside : NULL, w->t->activations,
                             policy, &micro_batch->tokens, how, err);
     if (status) return status;
     scatter(log_probs, w->batch_log_probs, micro_batch);
     if (entropies) scatter(entropies, w->batch_entropies, micro_batch);
-    if (exact_kl) scatter(w->reference, w->batch_reference, micro_batch), scatter(w->kl, w->batch_kl, micro_batch);
+    if (which == REFERENCE) scatter(w->reference, w->batch_reference, micro_batch);
+    if (which) scatter(which == REFERENCE ? w->kl : w->divergence, w->batch_kl, micro_batch);
     return REIN_OK;
 }
 
@@ -100,7 +123,7 @@ static rein_status share_exact_kl(pass_work *w, rein_error *err) {
 
 static int is_mine(const pass_work *w, size_t u) { return w->ranks[u] == rein_ranks_rank(w->t->ranks); }
 
-static rein_status all_forward(float *log_probs, float *entropies, int exact_kl, pass_work *w, const rein_policy *policy,
+static rein_status all_forward(float *log_probs, float *entropies, enum beside which, pass_work *w, const rein_policy *policy,
                                rein_error *err) {
     const rein_forward_options how = {.truncation = policy == &w->own && w->o ? w->o->truncation : NULL};
     rein_status status = REIN_OK;
@@ -110,12 +133,12 @@ static rein_status all_forward(float *log_probs, float *entropies, int exact_kl,
     for (size_t u = 0; u < w->packing.n_micro_batches && !status; u++) {
         status = rein_trainer_ask_watch(w->t, 0, 0, err);
         if (!status && is_mine(w, u) && wants_something(&w->packing.micro_batches[u]))
-            status = forward(log_probs, entropies, exact_kl, w, &w->packing.micro_batches[u], policy, &how, err);
+            status = forward(log_probs, entropies, which, w, &w->packing.micro_batches[u], policy, &how, err);
     }
     status = rein_ranks_agree(w->t->ranks, status, err);
     if (!status) status = rein_trainer_share_tokens(log_probs, w->ranks, w->t, &w->packing, err);
     if (!status && entropies) status = rein_trainer_share_tokens(entropies, w->ranks, w->t, &w->packing, err);
-    return status || !exact_kl ? status : share_exact_kl(w, err);
+    return status || which != REFERENCE ? status : share_exact_kl(w, err);
 }
 
 static int is_measured(const rein_packing *packing, const rein_micro_batch *micro_batch) {
@@ -153,7 +176,8 @@ static rein_status take_arrays(pass_work *w, rein_error *err) {
         const rein_tokens *tokens = &w->packing.micro_batches[u].tokens;
         if (tokens->offsets[tokens->n] > largest) largest = tokens->offsets[tokens->n];
     }
-    float **arrays[] = {&w->current, &w->entropies, &w->old, &w->reference, &w->kl, &w->dlog_probs, &w->dentropies, &w->dkl};
+    float **arrays[] = {&w->current,    &w->entropies,  &w->old, &w->reference, &w->kl,
+                        &w->dlog_probs, &w->dentropies, &w->dkl, &w->teacher,   &w->divergence};
     float **of_micro_batch[] = {&w->batch_log_probs,  &w->batch_entropies,  &w->batch_reference, &w->batch_kl,
                                 &w->batch_dlog_probs, &w->batch_dentropies, &w->batch_dkl};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
@@ -178,7 +202,7 @@ static rein_status pack(pass_work *w, const rein_groups *groups, rein_error *err
 }
 
 static int uses_reference(const pass_work *w) {
-    return w->o->preference ? rein_preference_uses_reference(w->o->preference) : rein_options_use_reference(&w->objective);
+    return w->o->preference ? rein_preference_uses_reference(w->o->preference) : w->has_reference;
 }
 
 static rein_status reference_pass(pass_work *w, rein_error *err) {
@@ -199,15 +223,31 @@ static rein_status reference_pass(pass_work *w, rein_error *err) {
                             w->o->preference ? "is missing: the loss over preferences has a reference"
                                              : "is missing: the objective has a KL to a reference (kl_reward_coef, "
                                                "kl_penalty_coef or kl_loss_coef)");
-    const rein_status status = all_forward(w->reference, NULL, 0, w, w->o->reference, err);
+    const rein_status status = all_forward(w->reference, NULL, ALONE, w, w->o->reference, err);
     for (size_t i = 0; i < w->packing.n_tokens; i++) w->pass->reference_tokens += w->packing.mask[i];
     w->pass->seconds_reference = rein_now() - began;
+    return status;
+}
+
+/* A divergence over the whole vocabulary is computed beside the policy; the sampled one needs log-probs before the first gradient. */
+static rein_status teacher_pass(pass_work *w, rein_error *err) {
+    const double began = rein_now();
+    const int sampled = rein_teacher_in_advantage(&w->objective);
+    if (!sampled && !rein_teacher_in_loss(&w->objective)) return REIN_OK;
+    if (sampled && w->o->teacher_log_probs) {
+        memcpy(w->teacher, w->o->teacher_log_probs, w->packing.n_tokens * sizeof *w->teacher);
+        return REIN_OK;
+    }
+    if (!w->o->teacher) return rein_fail_at(err, REIN_EINVAL, "teacher", -1, "is missing: the objective has a teacher_coef");
+    const rein_status status = sampled ? all_forward(w->teacher, NULL, ALONE, w, w->o->teacher, err) : REIN_OK;
+    w->pass->seconds_reference += rein_now() - began;
     return status;
 }
 
 /* The log-probs that quantities of the whole step need, before the first gradient. */
 static rein_status before_the_step(pass_work *w, rein_error *err) {
     rein_status status = reference_pass(w, err);
+    if (!status) status = teacher_pass(w, err);
     if (status) return status;
     w->pass->recomputed = not_recorded(&w->packing);
     const double began = rein_now();
@@ -215,8 +255,8 @@ static rein_status before_the_step(pass_work *w, rein_error *err) {
         w->o->recorded_are_current && !w->pass->recomputed && !uses_entropies(&w->objective) && !(w->objective.kl_reward_exact > 0);
     if (known) memcpy(w->current, w->packing.recorded, w->packing.n_tokens * sizeof *w->current);
     else if (needs_current_first(&w->objective))
-        status = all_forward(w->current, uses_entropies(&w->objective) ? w->entropies : NULL, w->objective.kl_reward_exact > 0, w,
-                             &w->own, err);
+        status = all_forward(w->current, uses_entropies(&w->objective) ? w->entropies : NULL,
+                             w->objective.kl_reward_exact > 0 ? REFERENCE : ALONE, w, &w->own, err);
     w->pass->seconds_forward = rein_now() - began;
     return status;
 }
@@ -257,9 +297,14 @@ static rein_status begin_step(pass_work *w, rein_error *err) {
                             .ref_log_probs = uses_reference(w) ? w->reference : NULL,
                             .sample_log_probs = uses_recorded(&w->objective) ? packing->recorded : NULL,
                             .exact_kl = rein_uses_exact_kl(&w->objective) ? w->kl : NULL,
+                            .teacher_log_probs = rein_teacher_in_advantage(&w->objective) ? w->teacher : NULL,
+                            .teacher_divergence = rein_teacher_in_loss(&w->objective) ? w->divergence : NULL,
                             .entropies = w->entropies, /* at least to be measured */
-                            .values = w->objective.advantage == REIN_ADVANTAGE_GAE ? packing->values : NULL,
-                            .rewards = packing->rewards,
+                            .values = w->objective.advantage != REIN_ADVANTAGE_GAE ? NULL
+                                      : w->o->values                               ? w->o->values
+                                                                                   : packing->values,
+                            .advantages = w->o->given_advantages,
+                            .rewards = w->o->shaped_rewards ? w->o->shaped_rewards : packing->rewards,
                             .response_lengths = packing->lengths,
                             .token_budgets = packing->budgets};
     const size_t size = rein_step_size(&w->batch, &w->objective, &w->t->options.exec);
@@ -272,12 +317,13 @@ static rein_status begin_step(pass_work *w, rein_error *err) {
 /* Forward, loss and backward of one micro-batch; its gradient goes to the shard of its group. */
 static rein_status forward_and_backward(pass_work *w, const rein_micro_batch *micro_batch, rein_error *err) {
     rein_trainer *t = w->t;
-    const int bonus = has_bonus(&w->objective), exact = rein_exact_kl_loss(&w->objective), wanted = wants_something(micro_batch);
+    const int bonus = has_bonus(&w->objective), wanted = wants_something(micro_batch);
+    const enum beside beside = beside_in_loss(&w->objective);
     const rein_forward_options how = {1, bonus, t->options.recompute,
                                       micro_batch == w->measured ? NULL : t->options.activation_cache, w->o->truncation};
     rein_status status = REIN_OK;
     const double began = rein_now();
-    if (wanted) status = forward(w->current, w->entropies, exact, w, micro_batch, &w->own, &how, err);
+    if (wanted) status = forward(w->current, w->entropies, beside, w, micro_batch, &w->own, &how, err);
     if (wanted && !status) w->pass->cached_tokens += rein_activations_cached_tokens(t->activations);
     if (!status) measure_gap(w, micro_batch), take_old(w, micro_batch);
     if (!status)
@@ -286,21 +332,23 @@ static rein_status forward_and_backward(pass_work *w, const rein_micro_batch *mi
                                 w->repeats ? NULL : w->o->advantages, err);
     if (!status && w->o->preference)
         status = rein_preferences_gradient(w->dlog_probs, &w->packing, micro_batch->group, w->current, w->reference, w->o, err);
-    if (!status && exact) status = rein_step_exact_kl_gradient(w->dkl, w->step, micro_batch->first, micro_batch->last, err);
+    if (!status && beside)
+        status = (beside == REFERENCE ? rein_step_exact_kl_gradient
+                                      : rein_step_teacher_gradient)(w->dkl, w->step, micro_batch->first, micro_batch->last, err);
     const double middle = rein_now();
     w->pass->seconds_forward += middle - began;
     if (status || !wanted) return status;
     gather(w->batch_dlog_probs, w->dlog_probs, micro_batch);
     if (bonus) gather(w->batch_dentropies, w->dentropies, micro_batch);
-    if (exact) gather(w->batch_dkl, w->dkl, micro_batch);
+    if (beside) gather(w->batch_dkl, w->dkl, micro_batch);
     int any = 0;
     for (size_t i = 0; i < micro_batch->tokens.offsets[micro_batch->tokens.n] && !any; i++)
-        any = w->batch_dlog_probs[i] != 0 || (bonus && w->batch_dentropies[i] != 0) || (exact && w->batch_dkl[i] != 0);
+        any = w->batch_dlog_probs[i] != 0 || (bonus && w->batch_dentropies[i] != 0) || (beside && w->batch_dkl[i] != 0);
     if (any) {
         float *shard = rein_trainer_shard(t, rein_trainer_shard_of(t, micro_batch->group));
         w->pass->nothing_to_train = 0;
         status = rein_backward_beside(shard, t->activations, w->batch_dlog_probs, bonus ? w->batch_dentropies : NULL,
-                                      exact ? w->batch_dkl : NULL, err);
+                                      beside ? w->batch_dkl : NULL, err);
     }
     w->pass->seconds_backward += rein_now() - middle;
     return status;
@@ -346,6 +394,8 @@ static rein_status share_pass(pass_work *w, rein_error *err) {
     if (!status) status = rein_trainer_share_tokens(w->current, w->ranks, w->t, &w->packing, err);
     if (!status) status = rein_trainer_share_tokens(w->entropies, w->ranks, w->t, &w->packing, err);
     if (!status && rein_exact_kl_loss(&w->objective)) status = share_exact_kl(w, err);
+    if (!status && rein_teacher_in_loss(&w->objective))
+        status = rein_trainer_share_tokens(w->divergence, w->ranks, w->t, &w->packing, err);
     if (status) return status;
     w->pass->max_gap = NAN, w->pass->cached_tokens = 0;
     for (size_t r = 0; r < n; r++) {
@@ -380,9 +430,20 @@ static rein_status train(pass_work *w, rein_error *err) {
                                     &t->arena, err);
 }
 
+/* Where advantages are given, the estimator, the shaping and the KL in the reward have had their effect. */
+static rein_status resolve_objective(pass_work *w, rein_error *err) {
+    const rein_status status = rein_options_resolve(&w->objective, w->o->preference ? NULL : w->o->objective, err);
+    if (status) return status;
+    w->has_reference = rein_options_use_reference(&w->objective);
+    if (!w->o->given_advantages) return REIN_OK;
+    w->objective.advantage = REIN_ADVANTAGE_GIVEN;
+    memset(w->objective.given, 0, sizeof w->objective.given);
+    return rein_options_resolve(&w->objective, &w->objective, err);
+}
+
 static rein_status run_pass(pass_work *w, const rein_groups *groups, rein_error *err) {
     rein_status status = w->o->temperature == 0 ? REIN_OK : rein_check_temperature(w->o->temperature, err);
-    if (!status) status = rein_options_resolve(&w->objective, w->o->preference ? NULL : w->o->objective, err);
+    if (!status) status = resolve_objective(w, err);
     if (!status && w->o->preference) status = rein_preferences_check(groups, w->o, err);
     if (!status) status = pack(w, groups, err);
     if (!status) status = before_the_step(w, err);
@@ -412,18 +473,18 @@ rein_status rein_trainer_forward_backward(rein_pass_result *pass, rein_trainer *
     return REIN_OK;
 }
 
-/* As if the policy, its old version and the reference agreed with the sampler. */
+/* As if the policy, its old version, the reference and the teacher agreed with the sampler. */
 static void put_recorded_everywhere(pass_work *w) {
     for (size_t i = 0; i < w->packing.n_tokens; i++)
         if (w->packing.mask[i] && !isnan(w->packing.recorded[i]))
-            w->current[i] = w->old[i] = w->reference[i] = w->packing.recorded[i];
+            w->current[i] = w->old[i] = w->reference[i] = w->teacher[i] = w->packing.recorded[i];
 }
 
 rein_status rein_trainer_check(rein_loss *loss, rein_trainer *t, const rein_groups *groups, const rein_pass_options *options,
                                rein_error *err) {
     rein_pass_result result = {0};
     pass_work w = {.t = t, .o = options, .own = own_policy(t, 0), .pass = &result};
-    rein_status status = rein_options_resolve(&w.objective, options->objective, err);
+    rein_status status = resolve_objective(&w, err);
     if (!status) status = pack(&w, groups, err);
     if (status) return status;
     put_recorded_everywhere(&w);
@@ -437,5 +498,5 @@ rein_status rein_trainer_log_probs(float *log_probs, float *entropies, rein_trai
                                    const rein_groups *groups, rein_error *err) {
     pass_work w = {.t = t, .own = policy ? *policy : own_policy(t, 0)};
     const rein_status status = pack(&w, groups, err);
-    return status ? status : all_forward(log_probs, entropies, 0, &w, &w.own, err);
+    return status ? status : all_forward(log_probs, entropies, ALONE, &w, &w.own, err);
 }

@@ -318,6 +318,8 @@ declare -A fails=(
     [run]="EINVAL steps $work/run --steps 0" [train]="EINVAL None $work/run --model $work/none"
     [sft]="EINVAL --batch-size $work/run --model $work --data $work/none --batch-size 0"
     [dpo]="EINVAL --loss $work/run --model $work --data $work/none --loss nosuch"
+    [reward]="EINVAL --batch-size $work/run --model $work --data $work/none --batch-size 0"
+    [distill]="EINVAL --batch-size $work/run --model $work --teacher $work --data $work/none --batch-size 0"
     [eval]="EINVAL --against --model $work --against x --against y" [task]="EINVAL --split sums --split neither" [bench]="EINVAL --rounds fma --rounds 0"
     [export]="EINVAL model $work/none --to $work/there" [bundle]="EINVAL run $work/none" [serve]="EINVAL model $work/none"
 )
@@ -434,9 +436,11 @@ says "a setting: who takes it" '^  taken by  rein run, rein eval$' rein explain 
 says "symbols" '^  ρ  ' rein explain symbols
 narrow "explain symbols"
 for option in $(rein completion fish | sed -nE "s/.*__fish_seen_subcommand_from run.* -l ([a-z0-9-]+) .*/\1/p" | grep -vE '^(help|json|config|fork|trust|dry-run|accept-changed)$'); do
-    says "explain $option" "^${option//-/_}: " rein explain "$option"
-    narrow "explain $option"
-    says "explain $option --json" "^\{\"option\": \"${option//-/_}\", " rein explain "$option" --json
+    name=$option
+    if [ "$option" = preference-loss ]; then name=preference_loss; fi # with a dash it is the operation
+    says "explain $name" "^${option//-/_}: " rein explain "$name"
+    narrow "explain $name"
+    says "explain $name --json" "^\{\"option\": \"${option//-/_}\", " rein explain "$name" --json
 done
 says "required" '^  tau  *required' rein explain k2
 says "required" '"required": \["token_budget", "budget_penalty_coef", "tau"\]' rein explain k2 --json

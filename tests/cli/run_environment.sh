@@ -69,6 +69,10 @@ does "a task of few episodes" rein run few --model "$sums" --chat-format raw --p
 if [ "$(cat few/trajectories/eval/0000.jsonl | wc -l)" -eq 2 ]; then pass; else fail "all that are held out" "$(ls few few/trajectories/*)"; fi
 says "an example" 'Q:n=' rein task "$(play guess)" --count 1
 
+does "evaluated with fewer turns" rein eval --model "$sums" --chat-format raw --task "$(play endless)" --max-turns 3 --max-tokens 200 --eval-prompts 2 --json
+has "the limit of turns ended the episodes" "$work/out" '"reward": 10'
+refused "an evaluation without an environment" '--max-turns has no effect: the task is not an environment' rein eval --model "$sums" --task sums --max-turns 2
+
 # ---- tools, and a template that rewrites earlier turns
 does "files of a model with a template" python3 "$here/serving.py" "$rein" chatty
 printf '{"prompt": "T1\\nu:go<end>\\na:", "completion": "hm <tool_call>{\\"name\\": \\"add\\", \\"arguments\\": {\\"a\\": 3}}</tool_call>"}\n' >tools.jsonl

@@ -44,6 +44,9 @@ does "inspect" rein inspect rich-3
 has "inspect shows the wait" out '^ *time/wait +[0-9.e-]+$'
 compare mixed 2 "${mixed[@]}"
 compare full "2 3" "${full[@]}"
+# Pairs of the responses: which groups are ties decides which rank trains on which.
+compare online "2 4" "${small[@]}" --learning-rate 0.02 --eval-prompts 0 --steps 3 --preset online-dpo --shape budget --token-budget 15 --budget-penalty-coef 0.02
+compare online-full 3 "${small[@]}" --full --learning-rate 0.001 --eval-prompts 0 --steps 2 --preset online-dpo --preference-loss kto
 # So many parameters that the part of a rank travels in several stretches.
 compare long "2 3" --model "$sums" --task sums --preset grpo --full --learning-rate 0.001 --prompts 6 --samples 4 --max-tokens 12 --steps 2 --eval-prompts 0 \
     --threads 1
@@ -70,13 +73,26 @@ PYTHON
 preferences=(--model fresh --threads 1 --batch-size 6 --keep-last 0)
 for n in 1 3; do
     does "dpo on $n" ranks "$n" dpo "dpo-$n" "${preferences[@]}" --data pairs.jsonl --learning-rate 0.01
+    does "reward on $n" ranks "$n" reward "reward-$n" "${preferences[@]}" --data pairs.jsonl --held-out pairs.jsonl --learning-rate 0.01
     does "kto on $n" ranks "$n" dpo "kto-$n" "${preferences[@]}" --full --loss kto --data labels.jsonl --max-steps 2 --learning-rate 0.001
 done
 same "dpo" dpo-1 dpo-3
+same "reward" reward-1 reward-3
 same "kto" kto-1 kto-3
 does "dpo resumed on 2" ranks 2 dpo dpo-1 --num-train-epochs 2
 does "dpo resumed on 1" ranks 1 dpo dpo-3 --num-train-epochs 2
 same "dpo, resumed" dpo-1 dpo-3
+
+# A teacher: on given data and own samples, and beside a reward.
+for n in 1 3; do
+    does "distill on $n" ranks "$n" distill "distill-$n" --model fresh --teacher "$sums" --data examples.jsonl --divergence jsd --lambda 0.5 \
+        --max-new-tokens 12 --batch-size 6 --max-steps 4 --learning-rate 0.01 --threads 1
+done
+same "distill" distill-1 distill-3
+for divergence in sampled reverse; do
+    compare "teacher-$divergence" 3 "${small[@]}" --learning-rate 0.02 --eval-prompts 0 --steps 2 --preset grpo --teacher "$sums" --teacher-coef 1 \
+        --divergence "$divergence"
+done
 
 # The instruction set of one rank.
 does "another instruction set" mpirun -n 1 -x REIN_KERNEL=ref rein run kernel "${rich[@]}" : -n 1 rein run kernel "${rich[@]}"

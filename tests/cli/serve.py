@@ -767,4 +767,5 @@ def main():
     print(f"{passed} passed, {failed} failed")
 
 
-main()
+if __name__ == "__main__":
+    main()

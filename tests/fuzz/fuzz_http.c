@@ -2,7 +2,7 @@
  *
  * The first byte chooses: the rest goes over the socket as it is (request line, headers, chunks, several requests at once), or it is the body
  * of a request to one of the routes. Whatever comes, the server answers or closes, and then still answers a good request. */
-/* words: server/request.c server/routes.c server/prompt.c server/http.c server/train_request.c server/train_routes.c server/art_routes.c */
+/* words: server/request.c server/routes.c server/prompt.c server/http.c server/train_request.c server/train_routes.c server/art_routes.c server/page_routes.c */
 /* longest: 4096 bytes */
 #include <arpa/inet.h>
 #include <poll.h>

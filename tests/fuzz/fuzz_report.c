@@ -1,6 +1,6 @@
 /* fuzz_report.c - any bytes as the files of a run that has a report: they are separated by bytes 255 (libFuzzer).
  *
- * Whatever is in the files, there is a page: what cannot be read is a note. The page has its own elements and no others, and its data is
+ * Whatever is in the files, there is a page, and data for a page that knows some steps already: what cannot be read is a note. The page has its own elements and no others, and its data is
  * one JSON object without a `<`. */
 /* words: src/report/html*.c */
 #include "base/json.h"
@@ -38,6 +38,20 @@ static void check_page(const char *page, size_t size) {
     json_decref(data);
 }
 
+/* What came after a step. */
+static void check_data(const char *run) {
+    for (int64_t after = 0; after < 4; after += 3) {
+        rein_text text = {0};
+        json_t *data;
+        rein_error err = {0};
+        require(rein_report_data(&text, run, after, &err) == REIN_OK, "there is no data", err.message);
+        require(!rein_json_parse(&data, text.data, text.length, "data", REIN_JSON_NEEDS_OBJECT, &err), "it is not JSON",
+                err.message);
+        json_decref(data);
+        rein_text_free(&text);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     rein_error err = {0};
@@ -58,6 +72,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     require(rein_report_write(path, (const char *const[]){run}, 1, &err) == REIN_OK, "there is no page", err.message);
     require(rein_file_read(&page, &size, path) == 0, "it cannot be read", "");
     check_page(page, size);
+    check_data(run);
     free(page);
     return 0;
 }

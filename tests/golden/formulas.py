@@ -211,7 +211,8 @@ EMPTY = dict(shape="none", advantage="none", surrogate="reinforce", mismatch="no
              gae_gamma=1.0, gae_lambda=0.95, dual_clip=3.0, tis_cap=2.0, sapo_tau_positive=1.0, sapo_tau_negative=1.05,
              vespo_k_positive=2.0, vespo_lambda_positive=3.0, vespo_k_negative=3.0, vespo_lambda_negative=2.0,
              topr_positive_low=1.0, topr_positive_high=1.0, topr_negative_low=0.0, topr_negative_high=1.0,
-             kl_reward_coef=0.0, kl_reward_exact=0.0, kl_penalty_coef=0.0, kl_loss_coef=0.0, entropy_coef=0.0)
+             kl_reward_coef=0.0, kl_reward_exact=0.0, kl_penalty_coef=0.0, kl_loss_coef=0.0, entropy_coef=0.0,
+             teacher_coef=0.0, divergence="sampled", teacher_discount=0.0)
 PUBLISHED_EPSILON = {"cispo": (1.0, 4.0), "gmpo": (0.4, 0.4), "luspo": (0.002, 0.0025)}
 PUBLISHED_RATIO = {"squared": "sequence-sum", "vespo": "sequence-sum", "topr": "sequence-sum", "luspo": "sequence"}
 MISMATCH_RANGE = {"token-mask": (0.5, 5.0), "sequence-mask": (0.5, 2.0)}
@@ -431,6 +432,12 @@ def adjusted_advantages(b, o, a):
         for s in b.sequences:
             for place, t in enumerate(s.tokens):
                 a[t] -= o.kl_reward_exact * sum((b.exact_kl[later] for later in s.tokens[place + 1:]), ZERO)
+    if o.teacher_coef and o.divergence == "sampled":  # from token t on, discounted by how many trained tokens later they are
+        for s in b.sequences:
+            gaps = [b.log_probs[t] - b.teacher_log_probs[t] for t in s.tokens]
+            for place, t in enumerate(s.tokens):
+                a[t] -= o.teacher_coef * sum((o.teacher_discount ** later * gap if later else gap
+                                              for later, gap in enumerate(gaps[place:])), ZERO)
     return a
 
 
@@ -634,6 +641,7 @@ def policy_loss(data):
     d = {t: lp[t] - b.old_log_probs[t] for t in b.trained}
     entropy = {t: Dual(b.entropies[t], {("H", t): ONE}) for t in b.trained} if b.entropies else {}
     exact_kl = {t: Dual(b.exact_kl[t], {("KL", t): ONE}) for t in b.trained} if b.exact_kl else {}
+    divergence = {t: Dual(b.teacher_divergence[t], {("D", t): ONE}) for t in b.trained} if b.teacher_divergence else {}
     bonus = o.entropy_coef
     if o.entropy_target is not None and above(mean([h.value for h in entropy.values()]), o.entropy_target):
         bonus = ZERO
@@ -650,6 +658,8 @@ def policy_loss(data):
                 term += o.kl_loss_coef * exact_kl[t]
             elif o.kl_loss_coef:
                 term += o.kl_loss_coef * kl_term(o, lp[t], b.ref_log_probs[t], d[t])
+            if divergence:
+                term += o.teacher_coef * divergence[t]
             if bonus:
                 term -= bonus * entropy[t]
             terms.append(weight[t] * term)
@@ -661,6 +671,8 @@ def policy_loss(data):
         out["grad_entropies"] = [loss.grad.get(("H", t), ZERO) for t in tokens]
     if b.exact_kl:
         out["grad_exact_kl"] = [loss.grad.get(("KL", t), ZERO) for t in tokens]
+    if b.teacher_divergence:
+        out["grad_teacher_divergence"] = [loss.grad.get(("D", t), ZERO) for t in tokens]
     return {**out, **{"metric:" + k: v for k, v in metrics(b, o, shaped, zero_groups, units, lp).items()}}
 
 
@@ -686,6 +698,10 @@ def metrics(b, o, shaped, zero_groups, units, lp):
         m["kl_ref_k1"], m["kl_ref_k3"] = mean([-x for x in xs]), mean([x.exp() - x - 1 for x in xs])
     if b.exact_kl:
         m["kl_exact"] = mean([b.exact_kl[t] for t in b.trained])
+    if b.teacher_divergence:
+        m["teacher_divergence"] = mean([b.teacher_divergence[t] for t in b.trained])
+    if b.teacher_log_probs:
+        m["teacher_divergence"] = mean([b.log_probs[t] - b.teacher_log_probs[t] for t in b.trained])
     if b.entropies:
         m["entropy"] = mean([b.entropies[t] for t in b.trained])
     return m

@@ -93,6 +93,10 @@ def token_arrays(spec, o, rng, mask):
         columns["entropies"] = [rng.uniform(0.05, 2.5) for _ in mask]
     if o.advantage == "gae":
         columns["values"] = [rng.uniform(-1, 1) for _ in mask]
+    if o.teacher_coef and o.divergence == "sampled":
+        columns["teacher_log_probs"] = [min(-0.01, x + rng.uniform(-0.5, 0.5)) for x in lp]
+    elif o.teacher_coef:
+        columns["teacher_divergence"] = [rng.uniform(0, 0.6) for _ in mask]
     return {name: [round(x, digits) if m else rng.choice([None, -900.0, round(x, digits)]) for x, m in zip(column, mask)]
             for name, column in columns.items()}
 
@@ -333,11 +337,26 @@ def mixed_case(name):
     return Spec(name, o, sizes=NO_SINGLE if o["advantage"] == "gdpo" else None, rewards=rng.choice(["real", "binary", "equal"]))
 
 
+def teacher_cases():
+    for advantage in ("none", "group-std", "reinforce++", "gdpo", "gae"):
+        yield Spec(f"teacher.sampled.{advantage}", opts(advantage=advantage, teacher_coef=0.4))
+        yield Spec(f"teacher.discounted.{advantage}", opts(advantage=advantage, teacher_coef=0.4, teacher_discount=0.7))
+    yield Spec("teacher.undiscounted", opts("reinforce", teacher_coef=1.5, teacher_discount=1))
+    yield Spec("teacher.cispo", opts("cispo", teacher_coef=0.3, kl_penalty_coef=0.2, kimi_k2_tau=0.1))
+    yield Spec("teacher.exact_kl", opts(teacher_coef=0.3, teacher_discount=0.9, kl_reward_exact=0.2))
+    for divergence in ("reverse", "forward", "jsd"):
+        for surrogate in ("clip", "squared", "reinforce"):
+            yield Spec(f"teacher.{divergence}.{surrogate}", opts(surrogate, teacher_coef=0.6, divergence=divergence))
+    for aggregation in ("token-sum", "seq-mean-token-mean", "seq-mean-token-sum"):
+        yield Spec(f"teacher.jsd.{aggregation}", opts(teacher_coef=0.6, divergence="jsd", aggregation=aggregation, entropy_coef=0.02))
+
+
 def policy_cases():
     for family in (preset_cases, shape_cases, advantage_cases, surrogate_cases, negative_bound_cases, mismatch_cases, kl_cases,
                    other_cases):
         yield from family()
     yield from (mixed_case(f"mixed.{i}") for i in range(50))
+    yield from teacher_cases()
 
 
 def policy_case(spec):

@@ -34,6 +34,7 @@ static const struct {
                {"kl_ref_k1", "kl_policy_ref"},
                {"kl_ref_k3", "kl"},
                {"kl_exact", "kl_exact"},
+               {"teacher_divergence", "teacher/divergence"},
                {"entropy", "entropy"},
                {"trained_tokens", "trained_tokens"}};
 

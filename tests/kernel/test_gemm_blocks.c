@@ -62,7 +62,7 @@ static void check_shape(const shape *s, rein_storage storage, int everywhere) {
 }
 
 static void test_blocks(void **unused) {
-    static const size_t rows[] = {1, 2, 3, 7, 8, 9, 17}, columns[] = {1, 5, 15, 16, 17, 31, 33, 48, 65, 100};
+    static const size_t rows[] = {1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17}, columns[] = {1, 5, 15, 16, 17, 31, 33, 48, 65, 100};
     (void)unused;
     for (size_t storage = 0; storage < REIN_STORAGE_COUNT; storage++) {
         const size_t elements = rein_storage_elements((rein_storage)storage);
@@ -71,6 +71,7 @@ static void test_blocks(void **unused) {
             check_shape(&(shape){rows[below(COUNT(rows))], columns[below(COUNT(columns))], elements * (1 + below(512 / elements))},
                         (rein_storage)storage, 1);
         check_shape(&(shape){1, 700, 512}, (rein_storage)storage, 0);
+        check_shape(&(shape){15, 700, 512}, (rein_storage)storage, 0);  /* tiles of 8, 4, 2 and 1 rows */
         check_shape(&(shape){70, 300, 1024}, (rein_storage)storage, 0); /* right factors shared by threads, several parts */
     }
 }

@@ -1,6 +1,6 @@
 /* test_scores.c - score heads: a score is what a row of a head over the vocabulary would give as a logit; gradients against central
  * differences; the same bits in any batch and on any number of threads; what is saved opens again, in a directory of a model and of an
- * adapter; and an error for each thing that can be missing. Loading in transformers and PEFT is tests/parity/rewards. */
+ * adapter; and an error for each thing that can be missing. Loading in transformers and PEFT is tests/parity/trainer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

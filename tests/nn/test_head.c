@@ -25,6 +25,8 @@ struct layer {
     float *h, *dlog_probs, *dentropies, *dkl;
     int32_t *targets;
     struct layer *beside; /* the reference, or NULL */
+    rein_divergence divergence;
+    float beta;
 };
 
 static const rein_head *head_of(layer *l) {
@@ -64,10 +66,14 @@ enum { ENTROPIES = 1, LOG_SUMS = 2, U = 4, V = 8, TRAINS = ENTROPIES | LOG_SUMS,
 /* What a layer beside another one gives; w only where u is wanted. */
 static void beside(results *r, layer *l, size_t first, size_t n, int wanted) {
     rein_head_reference *other = room(1, sizeof *other);
-    *other = (rein_head_reference){head_of(l->beside), l->beside->h + first * l->beside->hidden, floats(n * l->beside->lora.rank)};
+    *other = (rein_head_reference){head_of(l->beside), l->beside->h + first * l->beside->hidden, floats(n * l->beside->lora.rank),
+                                   l->divergence ? l->divergence : REIN_DIVERGENCE_REVERSE, l->beta};
     r->out.reference = other;
     r->out.kl = floats(n), r->out.reference_log_probs = floats(n), r->out.reference_log_sums = floats(n);
     if (wanted & U) r->out.w = floats(n * l->hidden);
+    if (l->divergence != REIN_DIVERGENCE_JSD) return;
+    if (!r->out.log_sums) r->out.log_sums = floats(n);
+    r->out.toward_mixture = floats(n);
 }
 
 static results forward(layer *l, size_t first, size_t n, int wanted, const rein_nn_context *run) {
@@ -127,6 +133,15 @@ typedef struct answer {
     double log_prob, entropy, log_sum, kl, reference_log_prob;
 } answer;
 
+/* Of one token of the vocabulary. */
+static double term_of(const layer *l, double log_p, double log_q) {
+    const double p = exp(log_p), q = exp(log_q), beta = (double)l->beta;
+    if (l->divergence == REIN_DIVERGENCE_FORWARD) return q * (log_q - log_p);
+    if (l->divergence != REIN_DIVERGENCE_JSD) return p * (log_p - log_q);
+    const double m = (1 - beta) * p + beta * q;
+    return (q > 0 ? beta * q * (log_q - log(m)) : 0) + (p > 0 ? (1 - beta) * p * (log_p - log(m)) : 0);
+}
+
 static answer row_of(const reference *f, size_t r) {
     const layer *l = f->l;
     const double *h = f->h + r * l->hidden;
@@ -152,8 +167,7 @@ static answer row_of(const reference *f, size_t r) {
     if (!l->beside) return a;
     const double reference = row_of(f->beside, r).log_sum;
     a.reference_log_prob = f->beside->x[l->targets[r]] - reference;
-    for (size_t v = 0; v < l->vocabulary; v++)
-        a.kl += exp(f->x[v] - a.log_sum) * (f->x[v] - a.log_sum - (f->beside->x[v] - reference));
+    for (size_t v = 0; v < l->vocabulary; v++) a.kl += term_of(l, f->x[v] - a.log_sum, f->beside->x[v] - reference);
     return a;
 }
 
@@ -285,6 +299,8 @@ static layer another(const layer *l, size_t rank) {
     return other;
 }
 
+static const float BETAS[] = {0.1f, 0.5f, 0.9f};
+
 static void test_beside(void **state) {
     (void)state;
     const size_t vocabularies[] = {1, 5, 512, 513, 1500, 2049};
@@ -300,6 +316,24 @@ static void test_beside(void **state) {
             check_trained(&trained, 10);
             clear();
         }
+}
+
+static void test_divergences(void **state) {
+    (void)state;
+    const size_t vocabularies[] = {1, 5, 512, 513, 1500, 2049};
+    for (int divergence = REIN_DIVERGENCE_FORWARD; divergence <= REIN_DIVERGENCE_JSD; divergence++)
+        for (size_t v = 0; v < COUNT(vocabularies); v++)
+            for (size_t rank = 0; rank < 6; rank += 3) {
+                layer frozen = make(1 + below(12), some_hidden(), vocabularies[v], (rein_storage)below(3), 0, some_temperature()),
+                      of_frozen = another(&frozen, rank);
+                frozen.beside = &of_frozen, frozen.divergence = (rein_divergence)divergence, frozen.beta = BETAS[below(3)];
+                check_frozen(&frozen, 20);
+                layer trained = make(1 + below(4), 1 + below(9), vocabularies[v], (rein_storage)below(3), rank, some_temperature()),
+                      of_trained = another(&trained, 3 - rank);
+                trained.beside = &of_trained, trained.divergence = (rein_divergence)divergence, trained.beta = BETAS[below(3)];
+                check_trained(&trained, 10);
+                clear();
+            }
 }
 
 /* The same head beside itself: a KL of exactly 0, without a gradient. */
@@ -413,6 +447,35 @@ static void same_forward(const results *r, const results *wanted, size_t first, 
     if (r->out.w) same_bits("w", r->out.w, wanted->out.w + at, n * l->hidden);
 }
 
+static float thousand(size_t v) { return v % 5 ? -500 : 500; }
+
+/* Distributions that are hundreds of nats apart, and masked tokens: finite, and as in double. */
+static void test_divergences_of_extreme_logits(void **state) {
+    (void)state;
+    float (*const all[])(size_t) = {alternating, one_far_above, rising, falling, thousand, masked, masked_chunk, masked_last};
+    enum { ALL = COUNT(all), PLAIN = ALL - 3 }; /* beyond: a KL of 1e30 has no digits left for the tokens that count */
+    for (size_t k = 0; k < ALL * ALL; k++)
+        for (int divergence = REIN_DIVERGENCE_REVERSE; divergence <= REIN_DIVERGENCE_JSD; divergence++) {
+            if (divergence != REIN_DIVERGENCE_JSD && (k % ALL >= PLAIN || k / ALL >= PLAIN)) continue;
+            layer l = make(3, 6, 1500, REIN_STORED_F32, 0, 1), other = make(3, 6, 1500, REIN_STORED_F32, 0, 2);
+            l.head.cap = other.head.cap = 0;
+            set_logits(&l, all[k % ALL]), set_logits(&other, all[k / ALL]);
+            l.beside = &other, l.divergence = (rein_divergence)divergence, l.beta = BETAS[k % 3];
+            reference f = in_double(&l);
+            memcpy(other.targets, l.targets, l.rows * sizeof *l.targets);
+            const results r = forward(&l, 0, l.rows, FROZEN | LOG_SUMS, best());
+            for (size_t i = 0; i < l.rows; i++) {
+                const answer a = row_of(&f, i);
+                /* Logits are floats: those of the size of log_sum are rounded by as much. */
+                const double rounding = 0x1p-24 * fmax(fabs(a.log_sum), fabs(row_of(f.beside, i).log_sum));
+                const double error = fabs((double)r.out.kl[i] - a.kl) / fmax(1, a.kl);
+                check("head, divergences of extreme logits", fdim(error, rounding), FORWARD);
+            }
+            for (size_t i = 0; i < l.rows * l.hidden; i++) assert_true(isfinite(r.out.w[i]));
+            clear();
+        }
+}
+
 static void test_one_answer(void **state) {
     (void)state;
     const int combinations[] = {0, ENTROPIES, LOG_SUMS, U, U | V, U | ENTROPIES, TRAINS};
@@ -421,7 +484,7 @@ static void test_one_answer(void **state) {
                        round % 4 ? 0 : 3, some_temperature()),
               other = another(&l, (size_t)round % 3);
         const int wanted = l.lora.rank ? TRAINS : FROZEN | LOG_SUMS;
-        if (round % 2) l.beside = &other;
+        if (round % 2) l.beside = &other, l.divergence = (rein_divergence)(1 + round / 2 % 3), l.beta = 0.3f;
         const results plainest = forward(&l, 0, l.rows, wanted, &machines[0]);
         for (size_t m = 1; m < n_machines; m++) {
             const results r = forward(&l, 0, l.rows, wanted, &machines[m]);
@@ -489,7 +552,7 @@ static void test_one_gradient(void **state) {
         layer l = make(2 + below(quick() ? 8 : 40), 1 + below(20), vocabularies[(size_t)round % 4], (rein_storage)below(3),
                        round % 2 ? 0 : 3, some_temperature()),
               other = another(&l, (size_t)round % 3);
-        l.beside = &other;
+        l.beside = &other, l.divergence = (rein_divergence)(1 + round % 3), l.beta = 0.3f;
         const results f = forward(&l, 0, l.rows, TRAINS, best());
         gradients plainest = no_gradients(&l), parts = no_gradients(&l);
         backward(&plainest, &l, &f, 0, l.rows, 1, &machines[0]);
@@ -510,7 +573,8 @@ static void test_one_gradient(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_frozen),         cmocka_unit_test(test_trained),
-                                       cmocka_unit_test(test_beside),         cmocka_unit_test(test_beside_itself),
+                                       cmocka_unit_test(test_beside),         cmocka_unit_test(test_divergences),
+                                       cmocka_unit_test(test_beside_itself),  cmocka_unit_test(test_divergences_of_extreme_logits),
                                        cmocka_unit_test(test_what_is_wanted), cmocka_unit_test(test_two_ways),
                                        cmocka_unit_test(test_extreme_logits), cmocka_unit_test(test_one_answer),
                                        cmocka_unit_test(test_logits),         cmocka_unit_test(test_one_gradient)};

@@ -189,6 +189,8 @@ static inline rein_batch ragged_batch(const ragged *r, const rein_options *o, re
                         .sample_log_probs = TOKENS(SAMPLE_LOG_PROBS),
                         .entropies = entropies ? TOKENS(ENTROPIES) : NULL,
                         .exact_kl = rein_uses_exact_kl(o) ? TOKENS(ENTROPIES) : NULL, /* any numbers serve */
+                        .teacher_log_probs = rein_teacher_in_advantage(o) ? TOKENS(REF_LOG_PROBS) : NULL,
+                        .teacher_divergence = rein_teacher_in_loss(o) ? TOKENS(ENTROPIES) : NULL,
                         .values = o->advantage == REIN_ADVANTAGE_GAE ? TOKENS(VALUES) : NULL,
                         .rewards = components ? NULL : r->rewards,
                         .reward_components = components ? r->components : NULL,

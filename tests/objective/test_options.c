@@ -125,6 +125,7 @@ static const struct expectation {
      "advantage=group-std advantage_eps=1e-6 surrogate=cispo ratio=token epsilon=1 epsilon_high=4 kl_penalty_coef=0 kl_scope=batch "
      "kl_penalty_source=current_learner "
      "kimi_k2_tau=0 aggregation=seq-mean-token-mean"},
+    {"online-dpo", "", "preference_loss=dpo beta=0.1 label_smoothing=absent simpo_gamma=absent shape=none"},
 };
 
 static void test_preset_names(void **state) {
@@ -196,10 +197,12 @@ static void test_presets_describe(void **state) {
     assert_null(rein_preset_describe("gprO"));
     const struct {
         const char *name, *source;
-    } sources[] = {{"grpo", "2402.03300"}, {"dapo", "2503.14476"},        {"dr-grpo", "2503.20783"},       {"gspo", "2507.18071"},
-                   {"gmpo", "2507.20673"}, {"rloo", "2402.14740"},        {"ppo", "1707.06347"},           {"k1.5", "2501.12599"},
-                   {"k2", "2507.20534"},   {"sapo", "2511.20347"},        {"deepseek-v3.2", "2512.02556"}, {"cispo", "2506.13585"},
-                   {"art", "562"},         {"reinforce++", "2501.03262"}, {"reinforce", "Williams"},       {"bnpo", "TRL"}};
+    } sources[] = {{"grpo", "2402.03300"}, {"dapo", "2503.14476"},          {"dr-grpo", "2503.20783"},
+                   {"gspo", "2507.18071"}, {"gmpo", "2507.20673"},          {"rloo", "2402.14740"},
+                   {"ppo", "1707.06347"},  {"k1.5", "2501.12599"},          {"k2", "2507.20534"},
+                   {"sapo", "2511.20347"}, {"deepseek-v3.2", "2512.02556"}, {"cispo", "2506.13585"},
+                   {"art", "562"},         {"reinforce++", "2501.03262"},   {"reinforce", "Williams"},
+                   {"bnpo", "TRL"},        {"online-dpo", "2402.04792"}};
     for (size_t i = 0; i < COUNT(sources); i++)
         assert_non_null(strstr(rein_preset_describe(sources[i].name)->source, sources[i].source));
 }
@@ -235,6 +238,40 @@ static void test_zero_is_reinforce(void **state) {
              "{0}");
     o.surrogate = REIN_SURROGATE_CLIP; /* epsilon is 0, not 0.2 */
     resolves(&o, "epsilon=0 epsilon_high=0", "{0} with clip");
+}
+
+/* A loss over preferences has its own published constants, and no loss of tokens. */
+static void test_preference_losses(void **state) {
+    (void)state;
+    for (size_t i = 0; rein_preference_at(i); i++) {
+        const rein_preference_options wanted = rein_preference_published(rein_preference_at(i)->loss);
+        rein_options o = preset("online-dpo"), resolved;
+        rein_preference_options p;
+        assert_int_equal(rein_options_set(&o, "preference_loss", rein_preference_at(i)->name, NULL), REIN_OK);
+        assert_int_equal(rein_options_use_reference(&o), rein_preference_at(i)->uses_reference);
+        if (wanted.loss != REIN_PREFERENCE_CDPO && wanted.loss != REIN_PREFERENCE_ROBUST) {
+            assert_int_equal(rein_options_resolve(&resolved, &o, NULL), REIN_OK);
+            assert_true(rein_options_preference(&p, &resolved));
+            assert_int_equal(rein_preference_check(&p, NULL), REIN_OK);
+            assert_true(p.loss == wanted.loss && p.beta == wanted.beta);
+            continue;
+        }
+        rejected(&o, "label_smoothing", "required");
+        assert_int_equal(rein_options_set(&o, "label_smoothing", "0.5", NULL), REIN_OK);
+        const int robust = wanted.loss == REIN_PREFERENCE_ROBUST;
+        assert_int_equal(rein_options_resolve(&resolved, &o, NULL), robust ? REIN_EINVAL : REIN_OK);
+    }
+    const rein_options o = preset("online-dpo");
+    const size_t offsets[] = {0, 1, 2};
+    const double lp[] = {-1, -2}, rewards[] = {1, 0};
+    const rein_batch b = {.n_sequences = 2, .sequence_offsets = offsets, .log_probs = lp, .old_log_probs = lp, .rewards = rewards};
+    double advantages[2];
+    rein_loss loss;
+    rein_error err;
+    assert_int_equal(rein_policy_loss(&loss, NULL, NULL, NULL, &b, &o, NULL, &err), REIN_EINVAL);
+    assert_string_equal(err.field, "preference_loss");
+    assert_int_equal(rein_advantages(advantages, &b, &o, &err), REIN_EINVAL);
+    assert_string_equal(err.field, "preference_loss");
 }
 
 /* ---- one option at a time */
@@ -599,6 +636,19 @@ static const struct idle {
     {"ppo", "kl_reward_exact=0.1", "kl_reward_exact", "not gae"},
     {"grpo", "entropy_target=1", "entropy_target", "entropy_coef"},
     {"grpo", "max_response_length=9", "max_response_length", "dr-grpo"},
+    {"grpo", "divergence=reverse", "divergence", "teacher_coef"},
+    {"grpo", "teacher_coef=1 divergence=forward jsd_beta=0.3", "jsd_beta", "divergence jsd"},
+    {"grpo", "teacher_coef=1 divergence=jsd teacher_discount=0.5", "teacher_discount", "divergence sampled"},
+    {"grpo", "beta=0.2", "beta", "preference_loss"},
+    {"online-dpo", "label_smoothing=0.1", "label_smoothing", "preference_loss cdpo or robust"},
+    {"online-dpo", "simpo_gamma=0.1", "simpo_gamma", "preference_loss simpo"},
+    {"online-dpo", "cpo_alpha=0.1", "cpo_alpha", "preference_loss cpo"},
+    {"online-dpo", "desirable_weight=2", "desirable_weight", "preference_loss kto"},
+    {"online-dpo", "undesirable_weight=2", "undesirable_weight", "preference_loss kto"},
+    {"online-dpo", "advantage=group-mean", "advantage", "only shape remains"},
+    {"online-dpo", "mismatch=token-tis", "mismatch", "only shape remains"},
+    {"online-dpo", "kl_loss_coef=0", "kl_loss_coef", "only shape remains"},
+    {"grpo", "preference_loss=dpo aggregation=token-mean", "aggregation", "only shape remains"},
 };
 
 static void test_idle_options(void **state) {
@@ -617,7 +667,8 @@ static void test_idle_options_are_all(void **state) {
     (void)state;
     const char *const always[] = {"token_budget",          "advantage",   "advantage_balance", "mismatch",
                                   "off_policy_mask_delta", "surrogate",   "kl_penalty_coef",   "kl_loss_coef",
-                                  "entropy_coef",          "top_entropy", "aggregation",       NULL};
+                                  "entropy_coef",          "top_entropy", "aggregation",       "preference_loss",
+                                  "teacher_coef",          NULL};
     for (size_t k = 0; rein_option_at(k); k++) {
         const char *name = rein_option_at(k)->name;
         int found = 0;
@@ -870,6 +921,7 @@ int main(void) {
         cmocka_unit_test(test_alias_table),
         cmocka_unit_test(test_alias_beside_original),
         cmocka_unit_test(test_alias_and_mismatch),
+        cmocka_unit_test(test_preference_losses),
         cmocka_unit_test(test_idle_options),
         cmocka_unit_test(test_idle_options_are_all),
         cmocka_unit_test(test_idle_zero_and_first_choice),

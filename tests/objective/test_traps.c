@@ -591,7 +591,8 @@ static void trap_9_a_missing_reward(void **state) {
 
 /* ---- 10 */
 
-/* Every option: `value` changes something on top of `acting`, and is refused on top of `idle` ("": it always has an effect). */
+/* Every option: `value` changes something on top of `acting`, and is refused on top of `idle` ("": it always has an effect). Those of a
+ * loss over preferences act in training (tests/train/test_online_pairs.c), jsd_beta too (test_teacher.c), and are refused in test_options.c. */
 static const struct option_case {
     const char *name, *value, *acting, *idle;
 } option_cases[] = {
@@ -660,6 +661,9 @@ static const struct option_case {
     {"entropy_target", "0.01", "surrogate=clip entropy_coef=0.1", "surrogate=clip"},
     {"top_entropy", "0.5", "surrogate=clip", ""},
     {"aggregation", "seq-mean-token-mean", "surrogate=clip", ""},
+    {"teacher_coef", "0.5", "surrogate=clip", ""},
+    {"divergence", "reverse", "surrogate=clip teacher_coef=1", "surrogate=clip"},
+    {"teacher_discount", "0.5", "surrogate=clip teacher_coef=1", "surrogate=clip teacher_coef=1 divergence=reverse"},
     {"max_response_length", "20", "surrogate=clip aggregation=dr-grpo max_response_length=30",
      "surrogate=clip aggregation=token-mean"},
 };
@@ -668,7 +672,7 @@ enum { OPTION_CASES = sizeof option_cases / sizeof *option_cases };
 static void trap_10_every_option_is_listed(void **state) {
     (void)state;
     for (size_t i = 0; rein_option_at(i); i++) {
-        int found = 0;
+        int found = strcmp(rein_option_at(i)->stage, "preference") == 0 || strcmp(rein_option_at(i)->name, "jsd_beta") == 0;
         for (size_t k = 0; k < OPTION_CASES; k++) found |= strcmp(option_cases[k].name, rein_option_at(i)->name) == 0;
         if (!found) fail_msg("%s has no case here", rein_option_at(i)->name);
     }

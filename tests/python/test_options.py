@@ -9,7 +9,7 @@ from rein import _library, _options
 
 
 def test_presets_and_explanations():
-    assert len(rein.presets()) == 16 and "deepseek-v3.2" in rein.presets()
+    assert len(rein.presets()) == 17 and "deepseek-v3.2" in rein.presets()
     for name in rein.presets():
         explained = rein.explain(name)
         text = str(explained)

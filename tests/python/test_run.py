@@ -66,6 +66,23 @@ def test_a_run_resumes_bit_for_bit(tmp_path):
         rein.run(tmp_path / "parts", reward=digits, steps=3)
 
 
+def test_a_critic(tmp_path):
+    """PPO with a critic beside the policy; resumed, its checkpoints are the same; without one, the error names it."""
+    settings = {**SMALL, "preset": "ppo", "critic_learning_rate": 0.01, "kl_reward_coef": 0.1, "kl_target": 0.5}
+    with pytest.raises(rein.ArgumentError, match="critic_learning_rate has no effect without critic"):
+        rein.run(tmp_path / "none", task=EXAMPLES, reward=digits, **settings)
+    with pytest.raises(rein.ArgumentError, match='critic is missing: .*critic="same"'):
+        rein.run(tmp_path / "none", task=EXAMPLES, reward=digits, **{**SMALL, "preset": "ppo"})
+    assert not (tmp_path / "none").exists()
+    whole = rein.run(tmp_path / "whole", task=EXAMPLES, reward=digits, critic="same", **settings)
+    rein.run(tmp_path / "parts", task=EXAMPLES, reward=digits, critic="same", **{**settings, "steps": 1})
+    parts = rein.run(tmp_path / "parts", task=EXAMPLES, reward=digits, steps=2)
+    assert weights(parts) == weights(whole)
+    critics = [Path(run.checkpoint, "critic/adapter_model.safetensors").read_bytes() for run in (whole, parts)]
+    assert critics[0] == critics[1]
+    assert "critic/explained_variance" in whole.history[1] and whole.history[1]["kl/reward_coef"] < 0.1
+
+
 def test_a_fork_starts_from_a_step(tmp_path):
     rein.run(tmp_path / "old", task="sums", **SMALL)
     new = rein.run(tmp_path / "new", fork=(tmp_path / "old", 1), steps=1)

@@ -39,7 +39,7 @@ static void put(const char *name, const char *format, ...) {
     assert_int_equal(fclose(file), 0);
 }
 
-static char *read_page(void) {
+static __attribute__((noinline)) char *read_page(void) {
     char *text;
     size_t size;
     assert_int_equal(rein_file_read(&text, &size, page_path), 0);
@@ -98,7 +98,7 @@ static const char *text_at(const json_t *value, const char *path) {
 
 static size_t size_at(const json_t *value, const char *path) { return json_array_size(at(value, path)); }
 
-static const char *command(const json_t *one, const char *title) {
+static __attribute__((unused)) const char *command(const json_t *one, const char *title) {
     size_t i;
     json_t *both;
     json_array_foreach(json_object_get(one, "commands"), i,
@@ -106,7 +106,7 @@ static const char *command(const json_t *one, const char *title) {
     return "";
 }
 
-static int noted(const json_t *one, const char *part) {
+static __attribute__((unused)) int noted(const json_t *one, const char *part) {
     size_t i;
     json_t *note;
     json_array_foreach(json_object_get(one, "notes"), i, note) if (strstr(json_string_value(note), part)) return 1;

@@ -266,6 +266,30 @@ static void test_missing_parts(void **state) {
     json_decref(one);
 }
 
+/* A run with a plan is resumed by the command that made it. */
+static void test_plans(void **state) {
+    (void)state;
+    static const char *const commands[] = {"sft", "dpo", "reward", "distill"};
+    const char *found = "";
+    put("config.yaml", "model: m\n");
+    put("other.json", "{}");
+    assert_int_equal(rein_report_plan(&found, run, NULL), REIN_OK);
+    assert_null(found);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        char file[40], resumed[40], path[400];
+        snprintf(file, sizeof file, "%s.json", commands[i]);
+        snprintf(resumed, sizeof resumed, "rein %s ", commands[i]);
+        snprintf(path, sizeof path, "%s/%s", run, file);
+        put(file, "{}");
+        assert_int_equal(rein_report_plan(&found, run, NULL), REIN_OK);
+        assert_string_equal(found, commands[i]);
+        json_t *one = report();
+        assert_non_null(strstr(command(one, "Resume"), resumed));
+        json_decref(one);
+        assert_int_equal(unlink(path), 0);
+    }
+}
+
 static void test_a_run_that_was_gone_on_with(void **state) {
     (void)state;
     put("history.jsonl", "{\"step\": 1, \"a\": 1}\n{\"step\": 2, \"a\": 2, \"b\": 2}\n{\"step\": 3, \"a\": 3, \"b\": 3}\n"
@@ -566,6 +590,7 @@ int main(void) {
         EACH(test_before_and_after),
         EACH(test_prompts_are_chosen_from_every_kind),
         EACH(test_missing_parts),
+        EACH(test_plans),
         EACH(test_a_run_that_was_gone_on_with),
         EACH(test_damage_is_said),
         EACH(test_nothing_gets_out_of_its_place),

@@ -203,8 +203,8 @@ static inline void assert_same_policies(const char *run, const char *other, size
 
 /* The same but for what a clock or the memory says. */
 static inline void assert_same_history(const char *run, const char *other) {
-    const char *const apart[] = {"step_time",      "tokens_per_second", "peak_memory",   "time/sample",
-                                 "time/reference", "time/forward",      "time/backward", "time/optimizer"};
+    const char *const apart[] = {"step_time",    "tokens_per_second", "peak_memory",    "time/sample", "time/reference",
+                                 "time/forward", "time/backward",     "time/optimizer", "time/critic"};
     json_t *a = lines_of(run, "history.jsonl"), *b = lines_of(other, "history.jsonl");
     assert_true(json_array_size(a) == json_array_size(b) && json_array_size(a) > 0);
     for (size_t i = 0; i < json_array_size(a); i++)

@@ -57,6 +57,47 @@ static void test_manifest_to_the_byte(void **state) {
     rein_run_close(run);
 }
 
+/* A folder of files, such as that of a critic: its files are listed, checked, copied by a fork; a folder in it is refused. */
+static void test_folder(void **state) {
+    (void)state;
+    rein_run *run = open_new("folder"), *fork;
+    rein_checkpoint *checkpoint;
+    rein_manifest manifest;
+    rein_error err;
+    for (int deep = 0; deep < 2; deep++) {
+        fine(rein_checkpoint_begin(&checkpoint, run, deep, &err), &err);
+        const char *const folders[] = {"critic", "critic/below"};
+        for (int i = 0; i <= deep; i++) {
+            char *path = rein_checkpoint_path(checkpoint, folders[i]);
+            assert_int_equal(mkdir(path, 0777), 0);
+            free(path);
+        }
+        fine(rein_checkpoint_put(checkpoint, "critic.json", "y", 1, &err), &err);
+        fine(rein_checkpoint_put(checkpoint, "critic/weights", "x", 1, &err), &err);
+        if (!deep) fine(rein_checkpoint_commit(checkpoint, &err), &err);
+        else assert_int_equal(rein_checkpoint_commit(checkpoint, &err), REIN_EINVAL);
+    }
+    says(&err, "below is not a regular file");
+    char *directory = rein_run_step_path(run, 0);
+    fine(rein_manifest_read(&manifest, directory, &err), &err);
+    assert_int_equal(manifest.n, 2);
+    assert_string_equal(manifest.files[0].name, "critic.json");
+    assert_string_equal(manifest.files[1].name, "critic/weights");
+    fine(rein_checkpoint_verify(run, 0, &err), &err);
+    char other[600];
+    snprintf(other, sizeof other, "%s.fork", run->directory);
+    fine(rein_run_fork(&fork, other, run->directory, 0, &err), &err);
+    fine(rein_checkpoint_verify(fork, 0, &err), &err);
+    assert_int_equal(access(of_step(fork, 0, "critic/weights"), F_OK), 0);
+    rein_run_close(fork);
+    put_text(of_step(run, 0, "critic/weights"), "z");
+    assert_int_equal(rein_checkpoint_verify(run, 0, &err), REIN_EINVAL);
+    says(&err, "critic/weights is not what was written");
+    rein_manifest_free(&manifest);
+    free(directory);
+    rein_run_close(run);
+}
+
 /* A MANIFEST whose last line fits, made by somebody else: names that are not sorted, or that occur twice, are refused. */
 static void test_manifest_not_sorted(void **state) {
     static const char *const names[][2] = {{"b", "a"}, {"a", "a"}};
@@ -303,7 +344,7 @@ static void test_commit_refuses(void **state) {
     assert_int_equal(commit_with(run, NULL, 0, &err), REIN_EINVAL);
     says(&err, "a checkpoint needs a file");
     assert_int_equal(commit_with(run, "below", 1, &err), REIN_EINVAL);
-    says(&err, "below is not a regular file");
+    says(&err, "below: a folder of a checkpoint needs a file");
     assert_int_equal(commit_with(run, ".hidden", 0, &err), REIN_EINVAL);
     says(&err, "a file of a checkpoint cannot have the name \".hidden\"");
     assert_int_equal(commit_with(run, "MANIFEST", 0, &err), REIN_EINVAL);
@@ -368,6 +409,7 @@ static void test_state_round_trip(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_manifest_to_the_byte),
+        cmocka_unit_test(test_folder),
         cmocka_unit_test(test_manifest_not_sorted),
         cmocka_unit_test(test_manifest_name_too_long),
         cmocka_unit_test(test_manifest_damaged),

@@ -187,14 +187,21 @@ static void test_leftovers_of_others(void **state) {
                                        ".tmp",
                                        "trajectories/train/.mine-1-0.tmp",
                                        ".config.yaml.bak-1-0.tmp"};
-    static const char *const swept[] = {"checkpoints/.0002.new", "checkpoints/.10000.old", ".config.yaml-1-0.tmp",
-                                        ".evaluations.jsonl-4711-99.tmp", "trajectories/train/.0010.jsonl-1-0.tmp"};
+    static const char *const swept[] = {"checkpoints/.0002.new",
+                                        "checkpoints/.10000.old",
+                                        ".config.yaml-1-0.tmp",
+                                        ".evaluations.jsonl-4711-99.tmp",
+                                        "trajectories/train/.0010.jsonl-1-0.tmp",
+                                        ".sft.json-1-0.tmp",
+                                        ".dpo.json-1-0.tmp",
+                                        ".reward.json-1-0.tmp",
+                                        ".distill.json-1-0.tmp"};
     rein_error err;
     fine(make_run(in_folder("others"), 1, &err), &err);
     for (size_t i = 0; i < COUNT(kept); i++) put_text(in_folder_format("others/%s", kept[i]), "mine");
     for (size_t i = 0; i < COUNT(swept); i++) put_text(in_folder_format("others/%s", swept[i]), "half");
     rein_run *run = open_run("others", REIN_RUN_RESUME);
-    assert_string_equal(rein_run_note(run), "removed 5 unfinished files of an interrupted run");
+    assert_string_equal(rein_run_note(run), "removed 9 unfinished files of an interrupted run");
     rein_run_close(run);
     for (size_t i = 0; i < COUNT(kept); i++) holds(in_folder_format("others/%s", kept[i]), "mine");
     for (size_t i = 0; i < COUNT(swept); i++) assert_false(rein_file_exists(in_folder_format("others/%s", swept[i])));

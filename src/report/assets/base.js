@@ -99,8 +99,8 @@ const KL_KINDS = [
 const klKind = () => commonOf(KL_KINDS, ([, value], run) => isNumber(value(run)));
 
 /* A row of buttons of which one is pressed. */
-function choices(labels, choose) {
-  const buttons = labels.map((label, i) => element("button", { type: "button", "aria-pressed": i === 0, click: () => press(i) }, label));
+function choices(labels, choose, at = 0) {
+  const buttons = labels.map((label, i) => element("button", { type: "button", "aria-pressed": i === at, click: () => press(i) }, label));
   const press = (i) => {
     buttons.forEach((b, at) => b.setAttribute("aria-pressed", at === i));
     choose(i);

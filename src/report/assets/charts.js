@@ -1,7 +1,9 @@
-/* charts.js - curves and histograms, drawn by uPlot. Cursors are linked; dragging zooms all charts that share the axis of steps. */
+/* charts.js - curves and histograms, drawn by uPlot. Cursors are linked; dragging zooms all charts that share the axis of steps.
+ *
+ * A figure has a function `refresh`, which draws the data that it has now and returns false if it needs another figure for them. */
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const PLOTS = []; // all charts, which are drawn again when the colours change
+let PLOTS = []; // all charts, which are drawn again when the colours change
 const HEIGHT = 196;
 const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 
@@ -43,9 +45,12 @@ const CHARTS = [
       { title: "Loss", note: "The objective that is minimised", series: [["loss", "loss"]] },
       { title: "Gradient norm", note: "Before clipping", zero: true, series: [["grad_norm", "norm"]] },
       { title: "Learning rate", zero: true, series: [["learning_rate", "rate"]] },
+      { title: "Critic: loss", note: "Of its values against the returns", zero: true, series: [["critic/loss", "loss"]] },
+      { title: "Critic: explained variance", note: "Share of the variance of the returns; 1 predicts each of them", series: [["critic/explained_variance", "explained"]] },
+      { title: "Critic: values and returns", note: "Means over the tokens", series: [["critic/value_mean", "value"], ["critic/return_mean", "return"]] },
       {
         title: "Time", note: "Seconds per step", zero: true, stacked: true, format: (x) => number(x, 3), instead: ["step_time", "step"],
-        series: [["time/sample", "sample"], ["time/reference", "reference"], ["time/forward", "forward"], ["time/backward", "backward"], ["time/optimizer", "optimizer"]],
+        series: [["time/sample", "sample"], ["time/reference", "reference"], ["time/forward", "forward"], ["time/backward", "backward"], ["time/optimizer", "optimizer"], ["time/critic", "critic"]],
       },
     ],
   },
@@ -60,7 +65,8 @@ function card(title, note, ...rest) {
   return { made, plot, now };
 }
 
-/* uPlot needs its size in pixels: a chart is drawn once its place is in the page, and again when the size changes. */
+/* uPlot needs its size in pixels: a chart is drawn once its place is in the page, and again when the size changes. Returns what gives the
+ * chart other data: a chart into which the user has zoomed stays there. */
 function draw(place, options, data) {
   let plot = null;
   const size = () => ({ width: Math.max(place.clientWidth, 60), height: HEIGHT });
@@ -69,7 +75,19 @@ function draw(place, options, data) {
     if (plot) plot.setSize(size());
     else PLOTS.push((plot = new uPlot({ ...options, ...size() }, data, place)));
   }).observe(place);
+  return (changed, zoomed) => {
+    data = changed;
+    if (!plot) return;
+    const { min, max } = plot.scales.x;
+    plot.batch(() => {
+      plot.setData(data, !zoomed);
+      if (zoomed) plot.setScale("x", { min, max });
+    });
+  };
 }
+
+/* Forgets the charts that are no longer in the page. */
+const forgetPlots = () => (PLOTS = PLOTS.filter((plot) => plot.root.isConnected || (plot.destroy(), false)));
 
 /* Wide enough for its longest label. */
 const labelWidth = (u, labels) => Math.max(40, 14 + 7.2 * Math.max(0, ...(labels || []).map((text) => text.length)));
@@ -167,16 +185,22 @@ function stack(data) {
 }
 
 /* Until the user zooms in, all charts span the steps of all runs. */
-const SPAN = RUNS.flatMap((run) => Object.values(run.metrics)).reduce(([low, high], m) => [Math.min(low, m.steps[0]), Math.max(high, m.steps.at(-1))], [Infinity, -Infinity]);
+function spanOfRuns() {
+  return RUNS.flatMap((run) => Object.values(run.metrics)).reduce(([low, high], m) => [Math.min(low, m.steps[0]), Math.max(high, m.steps.at(-1))], [Infinity, -Infinity]);
+}
+let SPAN = spanOfRuns();
+let ZOOMED = false;
 
 function xRange(u, low, high) {
   const all = low === u.data[0][0] && high === u.data[0].at(-1);
+  ZOOMED = !all;
   const [from, to] = all ? SPAN : [low, high];
   return from === to ? [from - 1, to + 1] : [from, to];
 }
 
-function yRange(spec) {
+function yRange(now) {
   return (u, low, high) => {
+    const { own: spec } = now();
     if (spec.range) return spec.range;
     if (spec.flat || low === null) return [-1, 1];
     if (spec.budgetOf) low = Math.min(low, spec.budgetOf), high = Math.max(high, spec.budgetOf);
@@ -188,25 +212,31 @@ function yRange(spec) {
 /* The budget that all runs have, or null. */
 const commonBudget = () => (new Set(RUNS.map(budgetOf)).size === 1 ? budgetOf(RUNS[0]) : null);
 
-function curve(spec) {
+/* What a chart shows now; null: nothing. Charts of the same `kind` differ in their data only. */
+function contentOf(spec) {
   const lines = linesOf(spec);
   if (!lines.length) return null;
-  const format = spec.format || number;
-  const all = lines.flatMap((l) => finite(l.metric));
-  const own = { ...spec, flat: spec.gap && all.every((x) => x === 0), budgetOf: spec.budget ? commonBudget() : null };
-  const keys = lines.length > 1 ? element("div.keys") : null;
-  const { made, plot, now } = card(spec.title, noteOf(own, lines), keys);
-  const stacked = lines[0].shade !== undefined;
+  const own = { ...spec, flat: spec.gap && lines.every((l) => finite(l.metric).every((x) => x === 0)), budgetOf: spec.budget ? commonBudget() : null };
   const { tables, bands } = tablesOf(lines, spec);
   const raw = tables.length > 1 ? uPlot.join(tables) : tables[0];
-  const data = stacked ? stack(raw) : raw;
+  const data = lines[0].shade !== undefined ? stack(raw) : raw;
+  const kind = JSON.stringify([own.flat, own.budgetOf, bands.length, noteOf(own, lines), lines.map((l) => [l.name, l.label, l.metric.steps.length === 1])]);
+  return { own, lines, bands, raw, data, kind, format: spec.format || number };
+}
+
+function curve(spec) {
+  let now = contentOf(spec);
+  if (!now) return null;
+  const { own, lines, bands, format } = now;
+  const keys = lines.length > 1 ? element("div.keys") : null;
+  const { made, plot, now: value } = card(spec.title, noteOf(own, lines), keys);
   const drawn = lines.map((l) => serie(l, own));
-  if (stacked) drawn.reverse();
+  if (lines[0].shade !== undefined) drawn.reverse();
   const invisible = { stroke: "transparent", width: 0, points: { show: false } };
   const options = {
     legend: { show: false },
     cursor: { sync: { key: "steps" }, y: false, drag: { x: true, y: false }, points: { size: 8 } },
-    scales: { x: { time: false, range: xRange }, y: { range: yRange(own) } },
+    scales: { x: { time: false, range: xRange }, y: { range: yRange(() => now) } },
     axes: [
       axis({ size: 26, incrs: STEPS, space: 56 }),
       axis({ size: labelWidth, space: 38, values: (u, at) => at.map((v) => tick(v, format)), ...(own.flat ? { splits: () => [0] } : {}) }),
@@ -214,14 +244,26 @@ function curve(spec) {
     series: [{}, ...drawn, ...bands.flatMap(() => [invisible, invisible])],
     bands: bands.map(({ line, at }) => ({ series: [at + 1, at], fill: () => withAlpha(css(line.colour), 0.14) })),
     hooks: {
-      setCursor: [(u) => show(u.cursor.idx ?? null)],
+      setCursor: [(u) => show((shown = u.cursor.idx ?? null))],
       draw: own.budgetOf ? [budgetLine(own.budgetOf, false)] : [],
     },
   };
-  const show = (index) => tell({ now, keys, lines, raw, format, flat: own.flat }, index);
+  let shown = null;
+  const show = (index) => tell({ ...now, now: value, keys, flat: own.flat }, index);
+  const describe = () => made.setAttribute("aria-label", `${spec.title}: ${now.lines.map((l) => `${l.label} from ${format(finite(l.metric)[0])} to ${format(finite(l.metric).at(-1))}`).join("; ")}`);
+  const give = draw(plot, options, now.data);
+  made.refresh = () => {
+    const next = contentOf(spec);
+    if (!next || next.kind !== now.kind) return false;
+    now = next;
+    give(now.data, ZOOMED);
+    show(shown);
+    describe();
+    return true;
+  };
+  made.remake = () => curve(spec);
   show(null);
-  made.setAttribute("aria-label", `${spec.title}: ${lines.map((l) => `${l.label} from ${format(finite(l.metric)[0])} to ${format(finite(l.metric).at(-1))}`).join("; ")}`);
-  draw(plot, options, data);
+  describe();
   return made;
 }
 
@@ -274,7 +316,8 @@ function otherCharts() {
 /* ---- lengths */
 
 function histogram(run) {
-  const { first: before, last: after, held_out: heldOut } = run.lengths || {};
+  const { lengths } = run;
+  const { first: before, last: after, held_out: heldOut } = lengths || {};
   if (!before && !after) return null;
   const sets = [before, after].filter(Boolean);
   const budget = budgetOf(run);
@@ -291,6 +334,8 @@ function histogram(run) {
   const keys = element("div.keys", labels.map((l, i) => element("span", element("i.box", { "--colour": `var(${colours[i]})` }), l, " ", element("b", `${number(mean(sets[i].values), 3)} tokens`), " on average")));
   const { made, plot } = card("Lengths of the responses", heldOut ? "To the same held-out prompts, at the start and at the end, in tokens" : "In the first step and in the last, in tokens", keys);
   made.classList.add("full");
+  made.refresh = () => run.lengths === lengths;
+  made.remake = () => histogram(run);
   draw(plot, {
     legend: { show: false }, cursor: { y: false, drag: { x: false, y: false }, points: { show: false } },
     scales: { x: { time: false, range: () => [-0.5, centres.at(-1) + width / 2] }, y: { range: (u, low, high) => [0, high * 1.12 || 1] } },

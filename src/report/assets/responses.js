@@ -4,21 +4,47 @@ const MOST_ALPHA = 0.62;
 
 /* ---- the tooltip */
 
-const TIP = element("div", { id: "tip", hidden: "" });
+const TIP = element("div", { id: "tip", role: "status", hidden: "" });
 document.body.append(TIP);
+const TIPS = new WeakMap(); // of an element: its lines
 
-function tipFor(span, lines) {
-  const show = () => {
-    TIP.replaceChildren(...lines.map((line) => element("div", line)));
-    TIP.hidden = false;
-    const at = span.getClientRects()[0];
-    TIP.style.left = `${Math.max(8, Math.min(at.left, innerWidth - TIP.offsetWidth - 8))}px`;
-    TIP.style.top = `${at.top > TIP.offsetHeight + 12 ? at.top - TIP.offsetHeight - 8 : at.bottom + 8}px`;
-  };
-  span.addEventListener("pointerenter", show);
-  span.addEventListener("pointerleave", () => (TIP.hidden = true));
+function showTip(of) {
+  TIP.replaceChildren(...TIPS.get(of).map((line) => element("div", line)));
+  TIP.hidden = false;
+  const at = of.getClientRects()[0];
+  TIP.style.left = `${Math.max(8, Math.min(at.left, innerWidth - TIP.offsetWidth - 8))}px`;
+  TIP.style.top = `${at.top > TIP.offsetHeight + 12 ? at.top - TIP.offsetHeight - 8 : at.bottom + 8}px`;
 }
-addEventListener("scroll", () => (TIP.hidden = true), { passive: true });
+
+const hideTip = () => (TIP.hidden = true);
+
+/* Tokens show their tips under the pointer, when touched, and with the arrow keys. */
+function withTips(place, label) {
+  let at = -1;
+  const spans = () => [...place.children].filter((child) => TIPS.has(child));
+  const mark = (index) => {
+    spans().forEach((span, i) => span.classList.toggle("at", i === index));
+    at = index;
+    if (index >= 0) showTip(spans()[index]);
+    else hideTip();
+  };
+  const under = (event) => event.target instanceof Element && [...place.children].find((child) => TIPS.has(child) && child.contains(event.target));
+  place.addEventListener("pointerover", (event) => under(event) && showTip(under(event)));
+  place.addEventListener("pointerout", (event) => event.pointerType === "mouse" && hideTip());
+  place.addEventListener("blur", () => mark(-1));
+  place.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (event.key === "Escape") mark(-1);
+    if (!step || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    mark(Math.max(0, Math.min(spans().length - 1, at + step)));
+  });
+  set(place, "tabindex", 0);
+  set(place, "role", "group");
+  set(place, "aria-label", `${label}: the arrow keys go from token to token`);
+  return place;
+}
+addEventListener("scroll", hideTip, { passive: true });
 
 /* ---- one response */
 
@@ -38,7 +64,7 @@ function token(r, i, most) {
   const trains = !r.mask || r.mask[i];
   const blank = r.pieces && text.trim() === "";
   const span = element(r.pieces ? "span" : "span.id");
-  const ends = text === "" && i === r.tokens - 1;
+  const ends = text === "" && (i === r.tokens - 1 || r.mask?.[i + 1] === 0);
   if (blank && (text === "" || text.includes("\n"))) span.append(element("span.mark-only", ends ? "∎" : text === "" ? "·" : "↵"));
   span.append(text);
   if (!trains) span.classList.add("given");
@@ -49,16 +75,57 @@ function token(r, i, most) {
   const lines = [`token ${whole(i + 1)} of ${whole(r.tokens)}${r.pieces ? `: ${ends ? "the end" : JSON.stringify(text)}` : `: id ${text}`}`];
   if (!trains) lines.push("does not train");
   else if (isNumber(advantage)) lines.push(`advantage ${signed(advantage)}`);
-  tipFor(span, lines);
+  TIPS.set(span, lines);
   return span;
 }
 
-function tokens(r, most) {
-  const shown = (r.pieces || r.ids || []).length;
-  const made = element("div.tokens.text", Array.from({ length: shown }, (_, i) => token(r, i, most)));
-  if (shown < r.tokens) made.append(element("span.given", ` … and ${many(r.tokens - shown, "more token")}`));
+const shownOf = (r) => (r.pieces || r.ids || []).length;
+
+/* The tokens from one to another; without them, all. */
+function tokens(r, most, from = 0, to = shownOf(r)) {
+  const made = withTips(element("div.tokens.text", Array.from({ length: to - from }, (_, i) => token(r, from + i, most))), "Completion");
+  if (to === shownOf(r) && to < r.tokens) made.append(element("span.given", ` … and ${many(r.tokens - to, "more token")}`));
   return made;
 }
+
+/* ---- an episode: who said what, turn by turn */
+
+/* The tokens that the model wrote in each turn: [from, to) of every part that trains. */
+function partsThatTrain(r) {
+  const parts = [];
+  for (let i = 0; i < shownOf(r); i++) {
+    const trains = !r.mask || r.mask[i];
+    if (trains && (i === 0 || (r.mask && !r.mask[i - 1]))) parts.push([i, i]);
+    if (trains) parts.at(-1)[1] = i + 1;
+  }
+  return parts;
+}
+
+const SPEAKERS = { assistant: "Model", user: "Environment", tool: "Tool", system: "System" };
+
+const call = ({ name, arguments: given }) => element("div.call", element("b", name || "?"), element("code", given));
+
+function turn(t, part, r, most) {
+  const mine = t.role === "assistant";
+  const advantages = mine && part ? Array.from({ length: part[1] - part[0] }, (_, i) => advantageAt(r, part[0] + i)).filter(isNumber) : [];
+  const about = [advantages.length > 0 && `advantage ${signed(mean(advantages))}`, isNumber(t.reward) && element("b", { class: t.reward < 0 ? "cost" : t.reward > 0 ? "gain" : "even" }, `reward ${signed(t.reward)}`)].filter(Boolean);
+  const said = mine && part ? tokens(r, most, ...part) : t.text && element("div.text", t.text);
+  return element(
+    mine ? "li.turn.mine" : "li.turn", element("div.speaker", element("span", t.tool ? `${SPEAKERS.tool} ${t.tool}` : (SPEAKERS[t.role] ?? t.role)), about.map((one) => element("span", one))),
+    said, (t.calls || []).map(call),
+  );
+}
+
+function episode(r, most) {
+  const parts = partsThatTrain(r);
+  let written = 0;
+  const made = r.turns.map((t) => turn(t, t.role === "assistant" ? parts[written++] : null, r, most));
+  return element("ol.turns", made, r.more_turns && element("li.turn.muted.small", `… and ${many(r.more_turns, "more message")}`));
+}
+
+const written = (r, most) => (r.turns ? episode(r, most) : tokens(r, most));
+
+/* ---- what is known of a response */
 
 const verdict = (r) => (isNumber(r.accuracy) ? (r.accuracy >= 0.5 ? element("b.right", "✓ right") : element("b.wrong", "✗ wrong")) : null);
 
@@ -68,6 +135,7 @@ function facts(r) {
     "div.facts", verdict(r) || element("b", `reward ${number(r.reward, 3)}`),
     verdict(r) && isNumber(r.reward) && element("div", `reward ${number(r.reward, 3)}`),
     advantages.length > 0 && element("div", `${Array.isArray(r.advantages) ? "mean " : ""}advantage ${signed(mean(advantages))}`),
+    r.turns && element("div", many(r.turns.filter((t) => t.role === "assistant").length, "turn")),
     element("div", many(r.tokens, "token"), r.truncated ? ", cut off" : ""),
   );
 }
@@ -79,21 +147,23 @@ function asked(p) {
 
 /* ---- responses through training */
 
-function sampled(run) {
+/* Samples of a few steps; `at` is the index of the step that is shown first, and `chosen` gets the index of another one. */
+function sampled(run, at = 0, chosen = () => {}) {
   const place = element("div");
   const show = (i) => {
     const { groups } = run.samples[i];
     const most = greatestOf(groups);
+    chosen(i);
     place.replaceChildren(
       most > 0 ? element("div.scale", `−${number(most, 3)}`, element("i"), `+${number(most, 3)}`, element("span", "advantage")) : "",
       ...groups.map((g) => element(
-        "div.asked", asked(g), g.responses.map((r) => element("div.response", facts(r), tokens(r, most))),
+        "div.asked", asked(g), g.responses.map((r) => element("div.response", facts(r), written(r, most))),
         g.of > g.responses.length && element("p.under.small", `${g.responses.length} of ${g.of} responses, from the highest ${most > 0 ? "advantage" : "reward"} to the lowest`),
       )),
     );
   };
-  show(0);
-  return [choices(run.samples.map((s) => `Step ${whole(s.step)}`), show), place];
+  show(at);
+  return [choices(run.samples.map((s) => `Step ${whole(s.step)}`), show, at), place];
 }
 
 /* ---- before and after */

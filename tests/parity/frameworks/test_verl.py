@@ -1,6 +1,8 @@
 """verl's core_algos, called as they are. Agreement first; then one test for each row of docs/parity.md."""
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ functional = pytest.importorskip("verl.utils.torch_functional")
 correction = pytest.importorskip("verl.trainer.ppo.rollout_corr_helper")
 config_module = pytest.importorskip("verl.workers.config")
 
+SHIPPED = Path(__file__).resolve().parents[3] / "models/sums"
 AGGREGATIONS = {
     "token-mean": "token-mean",
     "token-sum": "token-sum",
@@ -333,6 +336,50 @@ def test_gae_is_whitened():
     whitened = (our - our.mean()) / math.sqrt(our.var(ddof=1) + 1e-8)
     assert distance(whitened, trained(theirs, batch)) < 1e-7
     assert distance(our, trained(theirs, batch)) > 1e-2
+
+
+@given(batch=padded_batches())
+def test_value_loss(batch):
+    mask, old = batch.padded("mask"), batch.padded("values")
+    returns = old + batch.padded("log_probs") + 0.7
+    predicted = (old + 0.8 * batch.padded("old_log_probs") + 0.4).requires_grad_(True)
+    loss, clipped = core.compute_value_loss(predicted, returns, old, mask, 0.5)
+    arrays = (x.detach().numpy() for x in (predicted, old, returns))
+    our, gradient = rein.value_loss(*arrays, mask.numpy().astype(bool), 0.5, return_grad=True)
+    assert our == pytest.approx(loss.item(), rel=1e-12)
+    assert distance(gradient, torch.autograd.grad(loss, predicted)[0].numpy()) < 1e-12
+
+
+@pytest.fixture(scope="module")
+def critic_run(tmp_path_factory):
+    """Two steps of PPO with a critic on the shipped model: the history, and the second step's trajectories."""
+    run = tmp_path_factory.mktemp("critic") / "run"
+    settings = {"prompts": 4, "samples": 4, "steps": 2, "max_tokens": 40, "eval_prompts": 0, "seed": 3}
+    rein.run(run, model=str(SHIPPED), task="sums", preset="ppo", critic="same", critic_learning_rate=0.01, **settings)
+    history = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+    groups = [json.loads(line) for line in (run / "trajectories/train/0002.jsonl").read_text().splitlines()]
+    return history[1], [t for g in groups for t in g["trajectories"]]
+
+
+def test_critic(critic_run):
+    """verl's GAE, whitening and value loss on the values of a run's critic give the run's advantages and metrics."""
+    measured, trajectories = critic_run
+    shape = len(trajectories), max(len(t["response_ids"]) for t in trajectories)
+    rewards, values, mask, ours_ = (torch.zeros(shape, dtype=torch.float64) for _ in range(4))
+    for i, t in enumerate(trajectories):
+        n = len(t["response_ids"])
+        values[i, :n] = torch.tensor(t["values"], dtype=torch.float64)
+        ours_[i, :n] = torch.tensor(t["advantages"], dtype=torch.float64)
+        mask[i, :n] = 1
+        rewards[i, n - 1] = t["reward"]
+    assert values.abs().max() > 1e-3
+    advantages, returns = core.compute_gae_advantage_return(rewards, values, mask, 1.0, 0.95)
+    assert distance(ours_[mask.bool()].numpy(), advantages[mask.bool()].numpy()) < 1e-6
+    loss, clipped = core.compute_value_loss(values, returns, values, mask, 0.5)
+    assert measured["critic/loss"] == pytest.approx(loss.item(), rel=1e-6)
+    assert measured["critic/clip_fraction"] == clipped.item() == 0
+    every, left = returns[mask.bool()], (returns - values)[mask.bool()]
+    assert measured["critic/explained_variance"] == pytest.approx((1 - left.var() / every.var()).item(), abs=1e-6)
 
 
 def test_group_of_one():

@@ -108,16 +108,26 @@ class Browser:
                 return message["result"]
             self.take(message)
 
-    def open(self, path, width=1280, height=900, dark=False, scale=1):
+    def open(self, page, width=1280, height=900, dark=False, scale=1, motion=True):
+        """A file, or an address."""
         self.errors, self.requests, self.events = [], [], []
         size = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": width < 600}
         self.call("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.call("Emulation.setEmulatedMedia", features=[scheme])
-        self.call("Page.navigate", url=f"file://{os.path.abspath(path)}")
+        moves = {"name": "prefers-reduced-motion", "value": "no-preference" if motion else "reduce"}
+        self.call("Emulation.setEmulatedMedia", features=[scheme, moves])
+        url = page if str(page).startswith("http") else f"file://{os.path.abspath(page)}"
+        self.call("Page.navigate", url=url)
         while "Page.loadEventFired" not in self.events:
             self.take(self.message())
         self.settle()
+
+    def leave(self):
+        """Ends the scripts of the page."""
+        self.events = []
+        self.call("Page.navigate", url="about:blank")
+        while "Page.loadEventFired" not in self.events:
+            self.take(self.message())
 
     def settle(self):
         """Until everything that was to be drawn is."""
@@ -129,6 +139,23 @@ class Browser:
         result = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
+
+    def wait(self, expression, seconds=20):
+        """Until it is true."""
+        end = time.time() + seconds
+        while not self.evaluate(f"Boolean({expression})"):
+            assert time.time() < end, f"{expression} is not true after {seconds} s"
+            time.sleep(0.05)
+
+    def press(self, key, text=""):
+        code = {"Enter": 13, "Tab": 9, "ArrowRight": 39, "Escape": 27}[key]
+        for kind in ("keyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, text=text if kind == "keyDown" else "")
+        self.settle()
+
+    def write(self, selector, text):
+        self.evaluate(f"document.querySelector({json.dumps(selector)}).focus()")
+        self.call("Input.insertText", text=text)
 
     def move(self, x, y):
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)

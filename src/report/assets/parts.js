@@ -1,4 +1,4 @@
-/* page.js - the page from top to bottom. */
+/* parts.js - the parts of a page: figures, a sentence, curves, samples, settings, commands. */
 
 const MAIN = document.getElementById("report");
 
@@ -119,17 +119,24 @@ function take(code, button) {
   else sentence("Selected");
 }
 
+function samplesOf(run, shown) {
+  const coloured = run.samples.some((s) => greatestOf(s.groups) > 0);
+  const what = run.samples.some((s) => s.groups.some((g) => g.responses.some((r) => r.turns))) ? "Episodes" : "Completions";
+  const under = `${what} sampled during training.${coloured ? " Training made blue tokens more likely and orange ones less likely; a stronger colour is a larger advantage." : ""}`;
+  return section("samples", "Samples", under, shown);
+}
+
+const configuration = (run) => section("settings", "Configuration", "The settings that were given; all others have their defaults.", element("dl.settings", run.settings.map(([name, value]) => element("div", element("dt", name), element("dd", value)))));
+
 function partsOf(run) {
   const parts = [];
   const bars = RUNS.length > 1 && histogram(run);
   if (bars) parts.push(element("div.charts", bars));
   if (run.compare) parts.push(section("compare", "Before and after", "The same held-out prompts, answered by the policy before and after training.", beforeAndAfter(run)));
   if (run.samples.length) {
-    const coloured = run.samples.some((s) => greatestOf(s.groups) > 0);
-    const under = coloured ? "Completions sampled during training. Training made blue tokens more likely and orange ones less likely; a stronger colour is a larger advantage." : "Completions sampled during training.";
-    parts.push(section("samples", "Samples", under, sampled(run)));
+    parts.push(samplesOf(run, sampled(run)));
   }
-  if (run.settings?.length) parts.push(section("settings", "Configuration", "The settings that were given; all others have their defaults.", element("dl.settings", run.settings.map(([name, value]) => element("div", element("dt", name), element("dd", value))))));
+  if (run.settings?.length) parts.push(configuration(run));
   parts.push(section("commands", "Commands", null, run.commands.map(command)));
   return parts;
 }
@@ -154,67 +161,15 @@ function others() {
   return made;
 }
 
-/* ---- several runs */
+/* ---- the frame */
 
-const columnsOf = ([klTitle, klOf]) => [
-  ["Accuracy", (run) => arrow(figure(run, "accuracy"), percent)],
-  ["Mean tokens", (run) => arrow(figure(run, "mean_length"), (x) => number(x, 3))],
-  ["Over budget", (run) => arrow(figure(run, "share_over_budget"), percent)],
-  ["Reward", (run) => (metric(run, "reward") ? arrow({ base: first(run, "reward"), final: last(run, "reward") }, (x) => number(x, 3)) : null)],
-  ["Loss", (run) => (metric(run, "reward") || !metric(run, "loss") ? null : arrow({ base: first(run, "loss"), final: last(run, "loss") }, (x) => number(x, 3)))],
-  [klTitle, (run) => (isNumber(klOf(run)) ? number(klOf(run), 3) : null)],
-  ["Gap", (run) => (gapOf(run) === undefined ? null : gapOf(run) === 0 ? "exactly 0" : number(gapOf(run), 3))],
-  ["Steps", (run) => (isNumber(stepsOf(run)) ? whole(stepsOf(run)) : null)],
-  ["Time", (run) => (isNumber(secondsOf(run)) ? duration(secondsOf(run)) : null)],
-];
-
-const arrow = ({ base, final }, format) => (isNumber(final) ? (isNumber(base) ? `${format(base)} → ${format(final)}` : format(final)) : null);
-
-function table(columns, rows) {
-  const body = rows.map((row) => element("tr", row.map((cell, i) => element("td", { "data-label": columns[i] }, cell ?? "–"))));
-  return element("table", element("thead", element("tr", columns.map((c) => element("th", c)))), element("tbody", body));
-}
-
-const runCell = (run, i) => element("span", element("i.dot", { "--colour": `var(${colourOf(i)})` }), nameOf(run));
-
-function comparison() {
-  const columns = columnsOf(klKind()).filter(([, value]) => RUNS.some((run) => value(run) !== null));
-  return table(["Run", ...columns.map(([title]) => title)], RUNS.map((run, i) => [runCell(run, i), ...columns.map(([, value]) => value(run))]));
-}
-
-function differences() {
-  const names = [...new Set(RUNS.flatMap((run) => (run.settings || []).map(([name]) => name)))];
-  const differ = names.filter((name) => new Set(RUNS.map((run) => setting(run, name))).size > 1);
-  if (!differ.length) return null;
-  const rows = differ.map((name) => [name, ...RUNS.map((run) => (setting(run, name) === undefined ? null : element("code", setting(run, name))))]);
-  return section("differences", "Where the settings differ", null, table(["Setting", ...RUNS.map(nameOf)], rows));
-}
-
-/* ---- all of it */
-
-function hero(title, ...rest) {
-  return element("div.hero", element("p.kicker", "Training report"), element("h1", title), ...rest);
+function hero(kicker, title, ...rest) {
+  return element("div.hero", element("p.kicker", kicker), element("h1", title), ...rest);
 }
 
 function about(run) {
   const parts = [setting(run, "model") && `model ${setting(run, "model").replace(/\/+$/, "").split("/").at(-1)}`, setting(run, "task") && `task ${setting(run, "task")}`, setting(run, "preset") && `objective ${setting(run, "preset")}`];
   return parts.filter(Boolean).join(" · ");
-}
-
-function onePage(run) {
-  const short = about(run);
-  MAIN.append(hero(nameOf(run), short && element("p.under", short), story(run)), figures(run), notes(run) || "", curves(), ...partsOf(run));
-}
-
-function severalPage() {
-  const place = element("div");
-  const show = (i) => {
-    const run = RUNS[i];
-    place.replaceChildren(...[element("div.hero", element("h1", nameOf(run)), story(run)), figures(run), notes(run), ...partsOf(run)].filter(Boolean));
-  };
-  MAIN.append(hero(RUNS.length > 3 ? `${RUNS.length} runs` : RUNS.map(nameOf).join(", ")), comparison(), curves(), differences() || "");
-  MAIN.append(section("runs", "Each run", null, choices(RUNS.map(nameOf), show)), place);
-  show(0);
 }
 
 function contents() {
@@ -237,9 +192,3 @@ function theme() {
   });
   apply();
 }
-
-theme();
-if (RUNS.length === 1) onePage(RUNS[0]);
-else severalPage();
-contents();
-document.getElementById("colophon").append(`Written by rein ${DATA.version}. This file is complete and loads nothing from the network. Charts: uPlot (MIT licence).`);
