@@ -58,8 +58,8 @@ int cli_ranks_open(const cli_command *command) {
     if (!command->ranks)
         return cli_say(
             CLI_WRONG, command->name,
-            "%zu ranks were started: rein %s works as one process, without mpirun or srun; rein run, sft and train share "
-            "their work among ranks",
+            "%zu ranks were started: rein %s works as one process, without mpirun or srun; rein run, train, sft, dpo, reward and distill "
+            "share their work among ranks",
             expected, command->name);
     return join(command->name, expected);
 }

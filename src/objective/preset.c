@@ -24,7 +24,7 @@ static const struct preset {
      "advantage=reinforce++ surrogate=clip epsilon=0.2 kl_reward_coef=0.001 aggregation=seq-mean-token-mean"},
     {{"ppo", "PPO", "arXiv 1707.06347 (Schulman et al. 2017), eq. 7 and 11; LLM constants as InstructGPT, arXiv 2203.02155",
       "loss = -mean_t min(ρA, clip(ρ,1-ε,1+ε)A),  A_t = Σ_l (γλ)^l δ_{t+l}", "the classic, with a critic's values",
-      "Needs values. γ = 1 and λ = 0.95 as used for language models; the paper's own tables have γ = 0.99."},
+      "Needs values: --critic trains a critic that gives them. γ = 1 and λ = 0.95 as used for language models; the paper's own tables have γ = 0.99."},
      "advantage=gae gae_gamma=1 gae_lambda=0.95 surrogate=clip epsilon=0.2 aggregation=token-mean"},
     {{"grpo", "GRPO", "DeepSeekMath, arXiv 2402.03300 (Shao et al. 2024), eq. 3-4, sec. 4.2",
       "loss = mean_i mean_t [-min(ρA, clip(ρ,1-ε,1+ε)A) + β k3_t],  A_i = (r_i - mean)/std",
@@ -189,8 +189,9 @@ static const rein_kl_bias in_loss[] = {
     [REIN_KL_EXACT] =
         {"exact KL as loss", "exact for the token itself; over sequences exact together with kl_reward_exact of the same value",
          "wrong: the ratio of the tokens before it is missing",
-         "The KL over the whole vocabulary and its exact gradient: what remains of the variance is that of the tokens "
-         "before it, and none is of the sampled token. On its own it leaves out how a token changes the KL of later tokens."},
+         "The KL over the whole vocabulary and its exact gradient. It removes the variance of the sampled token, which k1, k2 and "
+         "k3 have: "
+         "what remains is that of the tokens before it. On its own it leaves out how a token changes the KL of later tokens."},
     [REIN_IS_K3] = {"ρ·k3 as loss, gradient through ρ", "exact", "exact",
                     "The gradient is that of KL(policy‖reference), also off-policy, with less variance than ρ·k1."},
 };
