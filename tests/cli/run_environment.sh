@@ -44,6 +44,7 @@ for line in open("plain/trajectories/train/0002.jsonl"):
             turns += 1
             assert 0 in t["mask"] and "Q:" in "".join(t["metadata"]["pieces"]), t
         assert t["reward"] == t["metrics"]["task"]
+        assert len(t["turn_rewards"]) == t["metrics"]["turns"] and sum(t["turn_rewards"]) == t["reward"], t
 assert turns > 8
 END
 then pass; else fail "what is written"; fi

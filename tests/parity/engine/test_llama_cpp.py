@@ -1,10 +1,9 @@
 """llama.cpp loads what `rein export` writes, and gives rein's log-probabilities: random models of every family in every
 type, an adapter beside its model, and SmolLM2 with an adapter merged into each type.
 
-Only in `make parity-all`: llama.cpp is compiled there (requirements/llama.txt). With f32 weights it computes in f32. With
-others it also rounds activations, to f16, to bf16, or to blocks of 8 bits, and rein does not: BOUNDS has how far that
-moves the log-probabilities of these models, as a root of the mean square. A model with other weights is a hundred
-times as far away."""
+Only in `make parity-all`: llama.cpp is compiled there (requirements/llama.txt). With f32 weights it computes in f32.
+With others it also rounds activations, to f16, to bf16, or to blocks of 8 bits, and rein does not: BOUNDS has how far
+that moves the log-probabilities of these models, as a root of the mean square."""
 
 import engine
 import gguf_models
@@ -16,7 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 llama = pytest.importorskip("llama", reason="SKIPPED LOUDLY: llama-cpp-python is not installed")
 
-# Measured on the random models: 2.9e-6, 1.3e-3, 1e-2, 3.6e-2, 3.9e-2. Gemma: llama.cpp's GELU is a table of f16 numbers.
+# Measured on the random models: 2.9e-6, 1.3e-3, 1e-2, 3.6e-2, 3.9e-2. Gemma's GELU is a table of f16 there.
 BOUNDS = dict(f32=1e-5, f16=3e-3, bf16=2e-2, q8_0=8e-2, q4_0=8e-2)
 GELU = 2e-3
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
