@@ -136,6 +136,8 @@ static const rein_named_number expected[] = {
     {"loss/teacher", 61},
     {"teacher/divergence", 62},
     {"loss/entropy", 23},
+    {"loss/teacher", 61},
+    {"teacher/divergence", 62},
     {"tokens/trained", 24},
     {"tokens_per_second", 37},
     {"time/sample", 32},
@@ -205,6 +207,8 @@ static void test_what_does_not_apply_is_left_out(void **state) {
     gone(&numbers, (const char *const[]){"kl", "kl_policy_ref", NULL});
     numbers.parts = ALL & ~REIN_STEP_ENTROPIES;
     gone(&numbers, (const char *const[]){"entropy", NULL});
+    numbers.parts = ALL & ~REIN_STEP_TEACHER;
+    gone(&numbers, (const char *const[]){"loss/teacher", "teacher/divergence", NULL});
     numbers.parts = ALL & ~REIN_STEP_EXACT_KL;
     gone(&numbers, (const char *const[]){"kl_exact", NULL});
     numbers.parts = ALL & ~REIN_STEP_TEACHER;
