@@ -409,8 +409,6 @@ class PassOptions(ctypes.Structure):
         ("shaped_rewards", _address),
         ("teacher", _address),
         ("teacher_log_probs", _address),
-        ("teacher", _address),
-        ("teacher_log_probs", _address),
     ]
 
 
