@@ -102,7 +102,7 @@ static size_t program_of(const char *directory) {
 
 static void add_up(rein_memory_use *use) {
     const size_t parts[] = {use->weights,   use->keys,        use->step,      use->activation_cache, use->gradients,
-                            use->optimizer, use->activations, use->reference, use->program};
+                            use->optimizer, use->activations, use->reference, use->critic,           use->program};
     double total = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) total += (double)parts[i];
     use->total = total < (double)(SIZE_MAX / 2) ? (size_t)total : SIZE_MAX / 2;
@@ -130,6 +130,24 @@ static rein_status add_teacher(rein_memory_use *use, const rein_settings *s, con
     return status;
 }
 
+/* A critic trains as a policy of its model does. Its head over the vocabulary, which it does not have, is counted where all weights train. */
+static rein_status estimate_critic(size_t *bytes, const rein_settings *s, size_t prompt_tokens, rein_error *err) {
+    const int same = !strcmp(s->critic, "same");
+    rein_settings *own;
+    rein_memory_use use;
+    rein_status status = rein_settings_copy(&own, s, err);
+    if (status) return status;
+    if (!same) status = rein_settings_set(own, "model", s->critic, err);
+    if (!status) status = rein_settings_set(own, "quantize", same ? s->quantize : "", err);
+    if (!status) status = rein_settings_set(own, "critic", "", err);
+    if (!status) status = rein_settings_set(own, "teacher", "", err);
+    if (!status) status = rein_options_init(&own->objective, NULL, err); /* a critic has no reference */
+    if (!status) status = rein_memory_estimate(&use, own, REIN_MEMORY_TRAINING, prompt_tokens, err);
+    if (!status) *bytes = use.gradients + use.optimizer + use.activations + (same && !s->full ? 0 : use.weights);
+    rein_settings_free(own);
+    return status;
+}
+
 rein_status rein_memory_estimate(rein_memory_use *use, const rein_settings *s, rein_memory_parts parts, size_t prompt_tokens,
                                  rein_error *err) {
     const char *modules[MODULES];
@@ -150,8 +168,9 @@ rein_status rein_memory_estimate(rein_memory_use *use, const rein_settings *s, r
         u.weights = weights_of(&o, samples), u.program = program_of(s->model);
         if (samples) add_sampling(&u, s, &o, &z, trains);
         if (trains) add_training(&u, s, &o, &z);
+        if (trains && *s->critic) status = estimate_critic(&u.critic, s, prompt_tokens, err);
         add_up(&u);
-        *use = u;
+        if (!status) *use = u;
     }
     rein_outline_close(&o);
     if (!status && *s->teacher) status = add_teacher(use, s, &exec, err);

@@ -78,6 +78,8 @@ does "centring" rein reward centred --data pairs.jsonl "${new[@]}" --max-steps 1
 true_of "centring raises the loss" "$(value centred 1 loss) > $(value one 1 loss) + 1e-3"
 does "all weights" rein reward full --data pairs.jsonl --model "$sums" --full --batch-size 20 --max-steps 3 --learning-rate 1e-4
 has "all weights" full/checkpoints/0003/config.json 'LlamaForSequenceClassification'
+does "inspect" rein inspect full/checkpoints/0003
+has "inspect" out '^head +a score: a reward model$'
 does "a reward model continues" rein reward further --data pairs.jsonl --model full/checkpoints/0003 --batch-size 20 --max-steps 1 --learning-rate 1e-4
 true_of "a reward model continues" "$(value further 1 loss) < $(value full 3 loss)"
 does "export" rein export one --to exported

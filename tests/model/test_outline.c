@@ -162,6 +162,20 @@ static void test_parts(void **state) {
     assert_true(run.keys == sampling.keys && run.gradients == lora.gradients && run.activations == lora.activations);
 }
 
+/* A critic on the policy's model has the adapter's part again; one of its own has its weights too. */
+static void test_critic(void **state) {
+    (void)state;
+    const char *const model = fixture("llama", "");
+    const rein_memory_use lora = estimate_of(model, NULL, NULL, REIN_MEMORY_TRAINING),
+                          same = estimate_of(model, "critic", "same", REIN_MEMORY_TRAINING),
+                          other = estimate_of(model, "critic", model, REIN_MEMORY_TRAINING),
+                          sampling = estimate_of(model, "critic", "same", REIN_MEMORY_SAMPLING);
+    assert_int_equal(same.critic, lora.gradients + lora.optimizer + lora.activations);
+    assert_int_equal(other.critic, same.critic + lora.weights);
+    assert_int_equal(same.total, lora.total + same.critic);
+    assert_true(lora.critic == 0 && sampling.critic == 0);
+}
+
 static void test_no_model(void **state) {
     rein_settings *s;
     rein_memory_use use;
@@ -203,8 +217,9 @@ static void test_descriptions(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_activations), cmocka_unit_test(test_weights_and_keys), cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_window),      cmocka_unit_test(test_no_model),         cmocka_unit_test(test_descriptions),
+        cmocka_unit_test(test_activations),  cmocka_unit_test(test_weights_and_keys), cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_window),       cmocka_unit_test(test_critic),           cmocka_unit_test(test_no_model),
+        cmocka_unit_test(test_descriptions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

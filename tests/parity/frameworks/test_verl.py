@@ -355,9 +355,7 @@ def critic_run(tmp_path_factory):
     """Two steps of PPO with a critic on the shipped model: the history, and the second step's trajectories."""
     run = tmp_path_factory.mktemp("critic") / "run"
     settings = {"prompts": 4, "samples": 4, "steps": 2, "max_tokens": 40, "eval_prompts": 0, "seed": 3}
-    rein.run(
-        run, model=str(SHIPPED), task="sums", preset="ppo", critic="same", critic_learning_rate=0.01, **settings
-    )
+    rein.run(run, model=str(SHIPPED), task="sums", preset="ppo", critic="same", critic_learning_rate=0.01, **settings)
     history = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
     groups = [json.loads(line) for line in (run / "trajectories/train/0002.jsonl").read_text().splitlines()]
     return history[1], [t for g in groups for t in g["trajectories"]]

@@ -138,9 +138,7 @@ def train(policy, critic, paths):
                 losses.append(loss.item())
                 shares.append(share.item())
         passes = len(losses)
-        history.append(
-            measured | {"critic/loss": sum(losses) / passes, "critic/clip_fraction": sum(shares) / passes}
-        )
+        history.append(measured | {"critic/loss": sum(losses) / passes, "critic/clip_fraction": sum(shares) / passes})
     return history
 
 
@@ -182,7 +180,7 @@ def test_policy(material, trained):
     ours = type(policy).from_pretrained(run / "checkpoints/0002").state_dict()
     distance = off(ours, policy.state_dict(), right.state_dict())
     print(f"policy: off by {distance:.1e} of the way")
-    assert distance <= 2e-3
+    assert distance <= 5e-4
 
 
 def test_critic(material, trained):
@@ -191,7 +189,7 @@ def test_critic(material, trained):
     ours = LlamaForSequenceClassification.from_pretrained(run / "checkpoints/0002/critic").state_dict()
     distance = off(ours, critic.state_dict(), right.state_dict())
     print(f"critic: off by {distance:.1e} of the way")
-    assert distance <= 2e-3
+    assert distance <= 5e-4
 
 
 def test_what_is_compared_is_sharp(material, trained):
